@@ -1,1 +1,191 @@
-fn main(){}
+//! Wiring and exit codes, nothing else: 0 stopped by a signal, 1 could not start, 2 usage or configuration.
+#![forbid(unsafe_code)]
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+
+use clap::Parser as _;
+use trtllm_exporter::cli::{Cli, Command, DEFAULT_SOCKET};
+use trtllm_exporter::config::{ConfigError, EngineConfig, SourceSpec};
+use trtllm_exporter::gpu::{self, GpuConfig, GpuError, GpuMode};
+use trtllm_exporter::http::{router, serve};
+use trtllm_exporter::poll::{Driver, Schedule};
+use trtllm_exporter::sources::{OpenError, Source, replay::Replay, socket::Ingest, trtllm_serve::TrtllmServe};
+use trtllm_exporter::state::{EngineAbout, EngineName, State};
+use trtllm_exporter::{cli, log, shutdown, tools};
+
+/// Why the daemon did not start.
+#[derive(Debug, thiserror::Error)]
+enum StartError {
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    #[error(transparent)]
+    Source(#[from] OpenError),
+    #[error(transparent)]
+    Bind(#[from] serve::BindError),
+    #[error(transparent)]
+    Gpu(#[from] GpuError),
+    #[error("--web.port-file {}: {cause}", path.display())]
+    PortFile { path: PathBuf, cause: std::io::Error },
+    #[error("cannot run: {0}")]
+    System(#[from] std::io::Error),
+}
+
+impl StartError {
+    fn exit_code(&self) -> ExitCode {
+        match self {
+            // The simulated engine refuses nothing but its options.
+            Self::Config(_) | Self::Source(OpenError::Engine { .. }) => ExitCode::from(2),
+            _ => ExitCode::from(1),
+        }
+    }
+}
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    let result = match &cli.command {
+        Some(Command::CheckConfig { file }) => tools::check_config::run(file).map_err(StartError::from),
+        Some(Command::Catalog { format }) => {
+            tools::catalog::run(*format);
+            Ok(())
+        }
+        None => start(&cli),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            #[allow(clippy::print_stderr)] // Before logging is set up, and the one message a caller reads.
+            {
+                eprintln!("trtllm-exporter: {error}");
+            }
+            error.exit_code()
+        }
+    }
+}
+
+fn start(cli: &Cli) -> Result<(), StartError> {
+    cli.check()?;
+    let engines = cli.engines()?;
+    log::init(cli.log_level, cli.log_format);
+    tracing::info!(version = env!("CARGO_PKG_VERSION"), "trtllm-exporter starts");
+    // Two threads: one may be parsing a large answer while the other serves a scrape.
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    let result = runtime.block_on(run(cli, engines));
+    runtime.shutdown_timeout(Duration::from_secs(1));
+    result
+}
+
+async fn run(cli: &Cli, engines: Option<Vec<EngineConfig>>) -> Result<(), StartError> {
+    let stop_signal = shutdown::signals()?;
+    let listeners = serve::bind(&cli.addresses()?).await?;
+    let sources = open(engines)?;
+    let names: Vec<EngineName> = sources.iter().map(|(name, _)| name.clone()).collect();
+    let state = Arc::new(State::new(names));
+    let gpus = start_gpus(cli, &state)?;
+    let (trigger, stop) = shutdown::channel();
+
+    let schedule = Schedule { interval: cli.poll_interval, timeout: cli.poll_timeout, stale_after: cli.stale_after };
+    for (index, (name, source)) in sources.into_iter().enumerate() {
+        let driver = Driver::new(index, name.model, EngineAbout::default(), schedule, Arc::clone(&state));
+        tokio::spawn(driver.run(source, stop.clone()));
+    }
+    tokio::spawn(Arc::clone(&state).keep_fresh(stop.clone()));
+
+    let addresses: Vec<String> =
+        listeners.iter().filter_map(|listener| listener.local_addr().ok()).map(|address| address.to_string()).collect();
+    if let Some(path) = &cli.port_file {
+        write_whole(path, &addresses).map_err(|cause| StartError::PortFile { path: path.clone(), cause })?;
+    }
+    for address in &addresses {
+        tracing::info!(%address, path = cli.telemetry_path, "serving");
+    }
+    let server = tokio::spawn(serve::serve(listeners, router::router(state, &cli.telemetry_path), stop));
+    // Without a service manager this does nothing.
+    let _ = sd_notify::notify(&[sd_notify::NotifyState::Ready]);
+
+    let signal = stop_signal.await;
+    tracing::info!(signal, "stopping");
+    let _ = sd_notify::notify(&[sd_notify::NotifyState::Stopping]);
+    trigger.stop();
+    let _ = server.await;
+    if let Some(gpus) = gpus {
+        // NVML must be let go within a second, or a driver update waits for us.
+        gpus.stop(Duration::from_secs(1));
+    }
+    Ok(())
+}
+
+fn open(engines: Option<Vec<EngineConfig>>) -> Result<Vec<(EngineName, Source)>, StartError> {
+    let Some(engines) = engines else { return Ok(default_engine()) };
+    let opened = engines.into_iter().map(|engine| Ok((engine.name, open_source(engine.source)?)));
+    opened.collect()
+}
+
+/// Nothing configured: an engine may still join through the socket. That it cannot be bound is no reason to withhold the
+/// GPUs.
+fn default_engine() -> Vec<(EngineName, Source)> {
+    let path = Path::new(DEFAULT_SOCKET);
+    match path.parent().map_or(Ok(()), std::fs::create_dir_all) {
+        Err(error) => {
+            tracing::warn!(%error, path = %path.display(), "no ingest socket; name one with --source socket:PATH")
+        }
+        Ok(()) => match Ingest::bind(path) {
+            Err(error) => tracing::warn!(%error, "no ingest socket"),
+            Ok(socket) => {
+                tracing::info!(path = %path.display(), "no --source: waiting for an engine on the ingest socket");
+                let name = EngineName {
+                    model: "tensorrt_llm".to_owned(),
+                    version: "1".to_owned(),
+                    labels: Vec::new(),
+                    source: "socket",
+                };
+                return vec![(name, Source::Socket(socket))];
+            }
+        },
+    }
+    Vec::new()
+}
+
+fn open_source(spec: SourceSpec) -> Result<Source, OpenError> {
+    Ok(match spec {
+        SourceSpec::TrtllmServe { target, perf_metrics } => Source::TrtllmServe(TrtllmServe::new(target, perf_metrics)),
+        SourceSpec::Socket(path) => Source::Socket(Ingest::bind(&path)?),
+        SourceSpec::Replay { path, pace } => Source::Replay(Replay::open(&path, pace)?),
+        #[cfg(feature = "executor")]
+        SourceSpec::Simulated(engine) => {
+            Source::Executor(trtllm_exporter::sources::executor::ExecutorThread::start(&engine)?)
+        }
+        #[cfg(not(feature = "executor"))]
+        SourceSpec::Simulated(engine) => {
+            let cause = "this build has no Executor; build it with the feature \"executor\"".to_owned();
+            return Err(OpenError::Engine { engine, cause });
+        }
+    })
+}
+
+fn start_gpus(cli: &Cli, state: &Arc<State>) -> Result<Option<gpu::GpuHandle>, GpuError> {
+    let mode = match cli.gpu {
+        cli::GpuMode::Off => return Ok(None),
+        cli::GpuMode::Auto => GpuMode::Auto,
+        cli::GpuMode::Required => GpuMode::Required,
+    };
+    let config = GpuConfig {
+        mode,
+        library: cli.gpu_library.clone(),
+        interval: cli.gpu_interval,
+        uuids: cli.gpu_uuid.clone(),
+        ..GpuConfig::default()
+    };
+    let state = Arc::clone(state);
+    gpu::start(config, move |inventory| state.publish_gpus(inventory)).map(Some)
+}
+
+/// A reader of the file never sees half of it.
+fn write_whole(path: &Path, lines: &[String]) -> std::io::Result<()> {
+    let mut part = path.as_os_str().to_owned();
+    part.push(".part");
+    std::fs::write(&part, lines.join("\n") + "\n")?;
+    std::fs::rename(&part, path)
+}

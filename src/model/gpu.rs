@@ -18,7 +18,8 @@ pub struct GpuIdentity {
 pub enum GpuState {
     /// The last poll answered.
     Ok,
-    /// NVML says the GPU is lost or fell off the bus.
+    /// Cannot be read: NVML says it is lost or fell off the bus, no longer finds it, or fails every call on it; or
+    /// NVML itself is gone, which [`GpuInventory::nvml`] says then.
     Lost,
     /// A call has not returned within its deadline.
     Stalled,
@@ -28,7 +29,7 @@ pub enum GpuState {
     NoPermission,
 }
 
-/// One poll of one GPU. A reading that failed is `None`, never 0.
+/// One poll of one GPU. A reading that failed or is not supported is `None`, never 0.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct GpuReadings {
     /// Share of the sample period with a kernel running, 0..1.
@@ -41,7 +42,8 @@ pub struct GpuReadings {
     pub power_usage_watts: Option<f64>,
     /// Watts, the management limit.
     pub power_limit_watts: Option<f64>,
-    /// Joules since this exporter started; continues over driver reloads.
+    /// Joules since this exporter first read this GPU: starts at 0, never falls, continues over driver reloads, and
+    /// stays at its last value while the GPU cannot be read. `None` only if it was never read.
     pub energy_joules: Option<f64>,
     /// Degrees Celsius of the GPU sensor.
     pub temperature_celsius: Option<f64>,
@@ -76,13 +78,13 @@ pub enum NvmlState {
     Failed,
 }
 
-/// Everything the page says about GPUs, in NVML index order.
+/// Everything the page says about GPUs, in NVML index order. A GPU that was seen once stays listed.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct GpuInventory {
     pub nvml: NvmlState,
     pub driver_version: Option<String>,
     pub gpus: Vec<GpuSnapshot>,
-    /// Most GPUs seen since start, so that a vanished one can be noticed.
+    /// Most GPUs seen since start (of those asked for), so that a vanished one can be noticed.
     pub expected: u32,
     /// Failed NVML calls since start, by call and error word, sorted.
     pub read_errors: Vec<ReadError>,

@@ -1,0 +1,15 @@
+#pragma once
+
+// From upstream's records to the rows that cross to Rust. Overwrites the whole row.
+
+#include "trtllm-bridge/src/ffi.rs.h"
+
+#include "tensorrt_llm/executor/types.h"
+
+namespace trtllm_bridge
+{
+
+void readRow(tensorrt_llm::executor::IterationStats const& stats, IterationRow& row);
+void readRow(tensorrt_llm::executor::RequestStats const& stats, std::uint64_t iter, RequestRow& row);
+
+} // namespace trtllm_bridge

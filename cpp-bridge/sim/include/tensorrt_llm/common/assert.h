@@ -1,0 +1,16 @@
+#pragma once
+
+// Simulated SDK: TensorRT-LLM's runtime checks.
+
+#include "tensorrt_llm/common/tllmException.h"
+
+#define TLLM_CHECK_WITH_INFO(condition, info)                                                                          \
+    do                                                                                                                 \
+    {                                                                                                                  \
+        if (!(condition))                                                                                              \
+        {                                                                                                              \
+            ::tensorrt_llm::common::throwRuntimeError(__FILE__, __LINE__, (info));                                     \
+        }                                                                                                              \
+    } while (false)
+
+#define TLLM_CHECK(condition) TLLM_CHECK_WITH_INFO(condition, #condition)

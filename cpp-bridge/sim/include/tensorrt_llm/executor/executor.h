@@ -1,0 +1,299 @@
+#pragma once
+
+// Simulated SDK: the Executor API of release 1.1 as far as a host and a statistics reader use it.
+// The "engine directory" is a description of the load and the machine: "sim:?rate=20&seed=1" (sim/src/options.h).
+
+#include "tensorrt_llm/executor/types.h"
+
+#include <chrono>
+#include <cstddef>
+#include <deque>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace tensorrt_llm::sim
+{
+struct Access;
+} // namespace tensorrt_llm::sim
+
+namespace tensorrt_llm::executor
+{
+
+[[nodiscard]] char const* version() noexcept;
+
+class SamplingConfig
+{
+public:
+    explicit SamplingConfig(SizeType32 beamWidth = 1);
+
+    [[nodiscard]] SizeType32 getBeamWidth() const;
+    [[nodiscard]] std::optional<FloatType> getTemperature() const;
+    [[nodiscard]] std::optional<RandomSeedType> getSeed() const;
+    void setBeamWidth(SizeType32 beamWidth);
+    void setTemperature(std::optional<FloatType> const& temperature);
+    void setSeed(std::optional<RandomSeedType> const& seed);
+
+private:
+    SizeType32 mBeamWidth;
+    std::optional<FloatType> mTemperature;
+    std::optional<RandomSeedType> mSeed;
+};
+
+class OutputConfig
+{
+public:
+    explicit OutputConfig(bool returnLogProbs = false, bool returnContextLogits = false,
+        bool returnGenerationLogits = false, bool excludeInputFromOutput = false, bool returnEncoderOutput = false,
+        bool returnPerfMetrics = false);
+
+    bool returnLogProbs;
+    bool returnContextLogits;
+    bool returnGenerationLogits;
+    bool excludeInputFromOutput;
+    bool returnEncoderOutput;
+    bool returnPerfMetrics;
+};
+
+class Request
+{
+public:
+    Request(VecTokens inputTokenIds, SizeType32 maxTokens, bool streaming = false,
+        SamplingConfig const& samplingConfig = SamplingConfig(), OutputConfig const& outputConfig = OutputConfig(),
+        std::optional<TokenIdType> const& endId = std::nullopt);
+
+    [[nodiscard]] VecTokens getInputTokenIds() const;
+    [[nodiscard]] SizeType32 getMaxTokens() const;
+    [[nodiscard]] bool getStreaming() const;
+    [[nodiscard]] SamplingConfig getSamplingConfig() const;
+    [[nodiscard]] OutputConfig getOutputConfig() const;
+    [[nodiscard]] std::optional<TokenIdType> getEndId() const;
+    [[nodiscard]] std::optional<IdType> getClientId() const;
+    [[nodiscard]] PriorityType getPriority() const;
+
+    void setStreaming(bool streaming);
+    void setSamplingConfig(SamplingConfig const& config);
+    void setOutputConfig(OutputConfig const& outputConfig);
+    void setEndId(TokenIdType endId);
+    void setClientId(IdType clientId);
+    void setPriority(PriorityType priority);
+
+private:
+    VecTokens mInputTokenIds;
+    SizeType32 mMaxTokens;
+    bool mStreaming;
+    SamplingConfig mSamplingConfig;
+    OutputConfig mOutputConfig;
+    std::optional<TokenIdType> mEndId;
+    std::optional<IdType> mClientId;
+    PriorityType mPriority;
+};
+
+struct Result
+{
+    bool isFinal;
+    BeamTokens outputTokenIds;
+    std::vector<FinishReason> finishReasons;
+    SizeType32 decodingIter{0};
+    float avgDecodedTokensPerIter{0.0F};
+    SizeType32 sequenceIndex{0};
+    bool isSequenceFinal{false};
+    std::optional<RequestPerfMetrics> requestPerfMetrics;
+};
+
+class Response
+{
+public:
+    Response(IdType requestId, std::string errorMsg, std::optional<IdType> clientId = std::nullopt);
+    Response(IdType requestId, Result result, std::optional<IdType> clientId = std::nullopt);
+
+    [[nodiscard]] IdType getRequestId() const;
+    [[nodiscard]] std::optional<IdType> getClientId() const;
+    [[nodiscard]] bool hasError() const;
+    [[nodiscard]] std::string const& getErrorMsg() const;
+    [[nodiscard]] Result const& getResult() const;
+
+private:
+    IdType mRequestId;
+    std::optional<IdType> mClientId;
+    std::string mErrorMsg;
+    std::optional<Result> mResult;
+};
+
+class SchedulerConfig
+{
+public:
+    explicit SchedulerConfig(
+        CapacitySchedulerPolicy capacitySchedulerPolicy = CapacitySchedulerPolicy::kGUARANTEED_NO_EVICT,
+        std::optional<ContextChunkingPolicy> contextChunkingPolicy = std::nullopt);
+
+    [[nodiscard]] CapacitySchedulerPolicy getCapacitySchedulerPolicy() const;
+    [[nodiscard]] std::optional<ContextChunkingPolicy> getContextChunkingPolicy() const;
+
+private:
+    CapacitySchedulerPolicy mCapacitySchedulerPolicy;
+    std::optional<ContextChunkingPolicy> mContextChunkingPolicy;
+};
+
+class KvCacheConfig
+{
+public:
+    explicit KvCacheConfig(bool enableBlockReuse = true, std::optional<SizeType32> const& maxTokens = std::nullopt);
+
+    [[nodiscard]] bool getEnableBlockReuse() const;
+    [[nodiscard]] std::optional<SizeType32> getMaxTokens() const;
+    [[nodiscard]] std::optional<FloatType> getFreeGpuMemoryFraction() const;
+    [[nodiscard]] std::size_t getEventBufferMaxSize() const;
+
+    void setEnableBlockReuse(bool enableBlockReuse);
+    void setMaxTokens(std::optional<SizeType32> maxTokens);
+    void setFreeGpuMemoryFraction(FloatType freeGpuMemoryFraction);
+    void setEventBufferMaxSize(std::size_t eventBufferMaxSize);
+
+private:
+    bool mEnableBlockReuse;
+    std::optional<SizeType32> mMaxTokens;
+    std::optional<FloatType> mFreeGpuMemoryFraction;
+    std::size_t mEventBufferMaxSize{0};
+};
+
+class OrchestratorConfig
+{
+public:
+    explicit OrchestratorConfig(bool isOrchestrator = true, std::string workerExecutablePath = "");
+
+    [[nodiscard]] bool getIsOrchestrator() const;
+    [[nodiscard]] std::string getWorkerExecutablePath() const;
+    void setIsOrchestrator(bool isOrchestrator);
+    void setWorkerExecutablePath(std::string const& workerExecutablePath);
+
+private:
+    bool mIsOrchestrator;
+    std::string mWorkerExecutablePath;
+};
+
+class ParallelConfig
+{
+public:
+    explicit ParallelConfig(CommunicationType commType = CommunicationType::kMPI,
+        CommunicationMode commMode = CommunicationMode::kLEADER,
+        std::optional<std::vector<SizeType32>> deviceIds = std::nullopt,
+        std::optional<std::vector<SizeType32>> participantIds = std::nullopt,
+        std::optional<OrchestratorConfig> const& orchestratorConfig = std::nullopt);
+
+    [[nodiscard]] CommunicationType getCommunicationType() const;
+    [[nodiscard]] CommunicationMode getCommunicationMode() const;
+    [[nodiscard]] std::optional<std::vector<SizeType32>> getDeviceIds() const;
+    [[nodiscard]] std::optional<std::vector<SizeType32>> getParticipantIds() const;
+    [[nodiscard]] std::optional<OrchestratorConfig> getOrchestratorConfig() const;
+
+    void setCommunicationType(CommunicationType type);
+    void setCommunicationMode(CommunicationMode mode);
+    void setDeviceIds(std::vector<SizeType32> const& deviceIds);
+    void setParticipantIds(std::vector<SizeType32> const& participantIds);
+    void setOrchestratorConfig(OrchestratorConfig const& orchestratorConfig);
+
+private:
+    CommunicationType mCommType;
+    CommunicationMode mCommMode;
+    std::optional<std::vector<SizeType32>> mDeviceIds;
+    std::optional<std::vector<SizeType32>> mParticipantIds;
+    std::optional<OrchestratorConfig> mOrchestratorConfig;
+};
+
+class ExecutorConfig
+{
+public:
+    static constexpr SizeType32 kDefaultIterStatsMaxIterations = 1000;
+    static constexpr SizeType32 kDefaultRequestStatsMaxIterations = 0;
+
+    explicit ExecutorConfig(SizeType32 maxBeamWidth = 1);
+
+    [[nodiscard]] SizeType32 getMaxBeamWidth() const;
+    [[nodiscard]] SchedulerConfig getSchedulerConfig() const;
+    [[nodiscard]] KvCacheConfig getKvCacheConfig() const;
+    [[nodiscard]] bool getEnableChunkedContext() const;
+    [[nodiscard]] SizeType32 getIterStatsMaxIterations() const;
+    [[nodiscard]] SizeType32 getRequestStatsMaxIterations() const;
+    [[nodiscard]] BatchingType getBatchingType() const;
+    [[nodiscard]] std::optional<SizeType32> getMaxBatchSize() const;
+    [[nodiscard]] std::optional<SizeType32> getMaxNumTokens() const;
+    [[nodiscard]] std::optional<ParallelConfig> getParallelConfig() const;
+    [[nodiscard]] std::optional<SizeType32> getMaxQueueSize() const;
+
+    void setMaxBeamWidth(SizeType32 maxBeamWidth);
+    void setSchedulerConfig(SchedulerConfig const& schedulerConfig);
+    void setKvCacheConfig(KvCacheConfig const& kvCacheConfig);
+    void setEnableChunkedContext(bool enableChunkedContext);
+    void setIterStatsMaxIterations(SizeType32 iterStatsMaxIterations);
+    void setRequestStatsMaxIterations(SizeType32 requestStatsMaxIterations);
+    void setBatchingType(BatchingType batchingType);
+    void setMaxBatchSize(SizeType32 maxBatchSize);
+    void setMaxNumTokens(SizeType32 maxNumTokens);
+    void setParallelConfig(ParallelConfig const& parallelConfig);
+    void setMaxQueueSize(std::optional<SizeType32> const& maxQueueSize);
+
+private:
+    SizeType32 mMaxBeamWidth;
+    SchedulerConfig mSchedulerConfig;
+    KvCacheConfig mKvCacheConfig;
+    bool mEnableChunkedContext{true};
+    SizeType32 mIterStatsMaxIterations{kDefaultIterStatsMaxIterations};
+    SizeType32 mRequestStatsMaxIterations{kDefaultRequestStatsMaxIterations};
+    BatchingType mBatchingType{BatchingType::kINFLIGHT};
+    std::optional<SizeType32> mMaxBatchSize;
+    std::optional<SizeType32> mMaxNumTokens;
+    std::optional<ParallelConfig> mParallelConfig;
+    std::optional<SizeType32> mMaxQueueSize;
+};
+
+/// One model instance: takes requests, batches them in flight and keeps statistics in bounded rings.
+/// Every method may be called from any thread. After shutdown() all throw but canEnqueueRequests() and isParticipant().
+class Executor
+{
+public:
+    Executor(std::filesystem::path const& modelPath, ModelType modelType, ExecutorConfig const& executorConfig);
+    ~Executor();
+    Executor(Executor const&) = delete;
+    Executor& operator=(Executor const&) = delete;
+    Executor(Executor&&) noexcept;
+    Executor& operator=(Executor&&) noexcept;
+
+    [[nodiscard]] IdType enqueueRequest(Request const& request);
+    [[nodiscard]] std::vector<IdType> enqueueRequests(std::vector<Request> const& requests);
+
+    [[nodiscard]] std::vector<Response> awaitResponses(
+        std::optional<std::chrono::milliseconds> const& timeout = std::nullopt);
+    [[nodiscard]] std::vector<Response> awaitResponses(
+        IdType const& requestId, std::optional<std::chrono::milliseconds> const& timeout = std::nullopt);
+    [[nodiscard]] std::vector<std::vector<Response>> awaitResponses(
+        std::vector<IdType> const& requestIds, std::optional<std::chrono::milliseconds> const& timeout = std::nullopt);
+    [[nodiscard]] SizeType32 getNumResponsesReady(std::optional<IdType> const& requestId = std::nullopt) const;
+
+    void cancelRequest(IdType requestId);
+    void shutdown();
+
+    /// The records since the last call, oldest first; each call empties the ring.
+    std::deque<IterationStats> getLatestIterationStats();
+    std::deque<RequestStatsPerIteration> getLatestRequestStats();
+
+    [[nodiscard]] bool canEnqueueRequests() const;
+    [[nodiscard]] bool isParticipant() const;
+
+private:
+    class Impl;
+    friend struct ::tensorrt_llm::sim::Access;
+    std::unique_ptr<Impl> mImpl;
+};
+
+class JsonSerialization
+{
+public:
+    [[nodiscard]] static std::string toJsonStr(IterationStats const& iterationStats);
+    [[nodiscard]] static std::string toJsonStr(RequestStatsPerIteration const& requestStatsPerIter);
+    [[nodiscard]] static std::string toJsonStr(RequestStats const& requestStats);
+};
+
+} // namespace tensorrt_llm::executor

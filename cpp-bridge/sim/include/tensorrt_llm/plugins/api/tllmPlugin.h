@@ -1,0 +1,8 @@
+#pragma once
+
+// Simulated SDK: hosts register the TensorRT plugins before they construct an Executor; here there are none.
+
+inline bool initTrtLlmPlugins(void* /*logger*/ = nullptr, char const* /*libNamespace*/ = "tensorrt_llm")
+{
+    return true;
+}

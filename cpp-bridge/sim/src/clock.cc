@@ -1,0 +1,69 @@
+// Engine time and wall time.
+
+#include "clock.h"
+
+#include <algorithm>
+#include <array>
+#include <cstdio>
+
+namespace tensorrt_llm::sim
+{
+
+using Milliseconds = std::chrono::duration<double, std::milli>;
+
+Clock::Clock(double speed)
+    : mSpeed(speed)
+    , mStart(Steady::now())
+{
+}
+
+bool Clock::paced() const
+{
+    return mSpeed > 0.0;
+}
+
+double Clock::now() const
+{
+    return mNow;
+}
+
+double Clock::wallNow() const
+{
+    return paced() ? std::max(mNow, Milliseconds(Steady::now() - mStart).count() * mSpeed) : mNow;
+}
+
+void Clock::moveTo(double timeMs)
+{
+    mNow = std::max(mNow, timeMs);
+}
+
+Clock::Steady::time_point Clock::wallOf(double timeMs) const
+{
+    return mStart + std::chrono::duration_cast<Steady::duration>(Milliseconds(timeMs / mSpeed));
+}
+
+Clock::Steady::time_point Clock::stamp(double timeMs) const
+{
+    return mStart + std::chrono::duration_cast<Steady::duration>(Milliseconds(timeMs));
+}
+
+std::string WallTimestamp::now()
+{
+    using std::chrono::microseconds;
+    auto const sinceEpoch
+        = std::chrono::duration_cast<microseconds>(std::chrono::system_clock::now().time_since_epoch()).count();
+    auto const second = static_cast<std::time_t>(sinceEpoch / 1000000);
+    if (second != mSecond)
+    {
+        std::tm fields{};
+        ::localtime_r(&second, &fields);
+        std::array<char, 32> text{};
+        mText.assign(text.data(), std::strftime(text.data(), text.size(), "%m-%d-%Y %H:%M:%S", &fields));
+        mSecond = second;
+    }
+    std::array<char, 16> fraction{};
+    std::snprintf(fraction.data(), fraction.size(), ".%06d", static_cast<int>(sinceEpoch % 1000000));
+    return mText + fraction.data();
+}
+
+} // namespace tensorrt_llm::sim

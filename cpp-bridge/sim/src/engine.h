@@ -1,0 +1,153 @@
+#pragma once
+
+// The simulated engine: one thread that takes requests in, runs batches in its own time and writes statistics.
+// Knows nothing about ranks, roles and shutdown rules: those belong to the Executor.
+
+#include "arrivals.h"
+#include "clock.h"
+#include "kv_cache.h"
+#include "live_request.h"
+#include "mailbox.h"
+#include "options.h"
+#include "scheduler.h"
+#include "stats_ring.h"
+
+#include "tensorrt_llm/executor/executor.h"
+#include "tensorrt_llm/sim/truth.h"
+
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <thread>
+#include <vector>
+
+namespace tensorrt_llm::sim
+{
+
+/// Keys and values of one token in all layers.
+constexpr std::size_t kBytesPerToken = 131072;
+
+/// Options and the host's configuration, settled: the option wins where both speak.
+struct Settings
+{
+    Options options;
+    Limits limits;
+    std::int32_t kvBlocks;
+    bool blockReuse;
+    bool staticBatching;
+    std::int32_t maxSequence; ///< longest prompt and output together, in tokens
+    std::int32_t maxPrompt;
+    std::optional<std::int32_t> maxQueueSize;
+    std::size_t iterationRing;
+    std::size_t requestRing;
+};
+
+[[nodiscard]] Settings settle(Options const& options, executor::ExecutorConfig const& config);
+
+class Engine
+{
+public:
+    explicit Engine(Settings const& settings);
+    ~Engine();
+    Engine(Engine const&) = delete;
+    Engine& operator=(Engine const&) = delete;
+
+    /// Ends the thread. Requests that did not finish never will. May be called twice.
+    void stop();
+
+    /// Throws if the queue is full or the request cannot fit the cache.
+    executor::IdType enqueue(executor::Request const& request);
+    void cancel(executor::IdType id);
+
+    [[nodiscard]] Mailbox& mailbox();
+    [[nodiscard]] std::deque<executor::IterationStats> drainIterations();
+    [[nodiscard]] std::deque<executor::RequestStatsPerIteration> drainRequests();
+    [[nodiscard]] Truth truth() const;
+
+private:
+    using Request = std::unique_ptr<LiveRequest>;
+
+    /// What a record says about one pass of the loop besides the batch.
+    struct Pass
+    {
+        double iterLatencyMs{0.0};
+        double queueLatencyMs{0.0};
+        std::int32_t newActive{0};
+        std::int32_t completed{0};
+    };
+
+    // engine_loop.cc: the execution thread.
+    void run();
+    bool finishBatch();
+    bool waitForWork();
+    [[nodiscard]] bool atIterationLimit() const;
+    bool waitUntil(double timeMs);
+    void hold();
+    void launch();
+    [[nodiscard]] double durationOf(Batch const& batch);
+    [[nodiscard]] double draftMs(Batch const& batch) const;
+
+    // intake.cc: from the load and the host into the queue, from the queue into the active requests.
+    void takeArrivals();
+    void takeInbox();
+    void activate();
+    [[nodiscard]] Request fromArrival(Arrival const& arrival);
+    [[nodiscard]] Request fromHost(executor::IdType id, executor::Request const& request, double arrivalMs);
+
+    // completion.cc: what a finished batch means for its requests.
+    void applyContext(Batch::Chunk const& chunk);
+    void applyStep(Batch::Step const& step);
+    void respond(LiveRequest& request, std::int32_t newTokens, bool final);
+    [[nodiscard]] std::vector<Request> takeFinished();
+    [[nodiscard]] executor::RequestPerfMetrics perfMetrics(LiveRequest const& request) const;
+
+    // records.cc: what the statistics say.
+    void record(Batch const& batch, bool flush);
+    [[nodiscard]] executor::IterationStats iterationStats(Batch const& batch);
+    [[nodiscard]] executor::RequestStatsPerIteration requestStats();
+    [[nodiscard]] static float decodedPerIteration(Batch const& batch);
+
+    Settings const mSettings;
+    Clock mClock;
+    WallTimestamp mTimestamp;
+    Arrivals mArrivals;
+    Random mRandom; ///< of the engine; the load has its own, so that one does not shift the other
+    KvCache mCache;
+    Scheduler mScheduler;
+    ActiveRequests mActive;
+    std::deque<Request> mQueue;
+    std::vector<Request> mFinished; ///< not yet reported by request statistics
+    Batch mBatch;                   ///< launched, not yet finished
+    double mBatchMs{0.0};
+    std::size_t mStaticSlots{0}; ///< requests a static batch began with
+    std::uint64_t mIter{0};
+    executor::IdType mNextLoadId;
+    Pass mPass;
+    std::int32_t mUncounted{0}; ///< completions that no record has told yet
+
+    // Shared with the host's threads.
+    struct Incoming
+    {
+        executor::IdType id;
+        executor::Request request;
+    };
+
+    mutable std::mutex mMutex;
+    std::condition_variable mWake;
+    bool mStopped{false};
+    std::vector<Incoming> mInbox;
+    std::vector<executor::IdType> mCancelled;
+    executor::IdType mNextHostId{1};
+    std::size_t mQueued{0};
+    Truth mTruth{};
+
+    StatsRing<executor::IterationStats> mIterations;
+    StatsRing<executor::RequestStatsPerIteration> mRequests;
+    Mailbox mMailbox;
+    std::thread mThread; ///< last: everything above exists before it runs
+};
+
+} // namespace tensorrt_llm::sim

@@ -1,0 +1,179 @@
+// The Executor itself: roles, shutdown and who may call what. The work is the engine's.
+
+#include "engine.h"
+
+#include "tensorrt_llm/common/assert.h"
+#include "tensorrt_llm/executor/executor.h"
+#include "tensorrt_llm/executor/version.h"
+
+#include <atomic>
+#include <memory>
+#include <string>
+#include <utility>
+
+namespace tensorrt_llm::executor
+{
+
+char const* version() noexcept
+{
+    return kTensorRtLlmVersion;
+}
+
+class Executor::Impl
+{
+public:
+    Impl(std::string const& enginePath, ExecutorConfig const& config)
+    {
+        auto const options = sim::parseOptions(enginePath);
+        auto const parallel = config.getParallelConfig().value_or(ParallelConfig());
+        mOrchestrated = options.commMode.value_or(parallel.getCommunicationMode()) == CommunicationMode::kORCHESTRATOR;
+        auto const orchestrator = parallel.getOrchestratorConfig().value_or(OrchestratorConfig());
+        mResponsible = options.rank == 0 && (!mOrchestrated || orchestrator.getIsOrchestrator());
+        mEngine = std::make_unique<sim::Engine>(sim::settle(options, config));
+    }
+
+    /// The engine, if this rank may be asked and has not been shut down.
+    [[nodiscard]] sim::Engine& engineFor(char const* method) const
+    {
+        TLLM_CHECK_WITH_INFO(!mShutdownCalled, "Shutdown called");
+        if (!mResponsible)
+        {
+            std::string const mode = mOrchestrated ? "ORCHESTRATOR" : "LEADER";
+            std::string const role = mOrchestrated ? "orchestrator" : "leader";
+            TLLM_THROW("With " + mode + " communication mode, only " + role + " rank is expected to call " + method);
+        }
+        return *mEngine;
+    }
+
+    void shutdown()
+    {
+        TLLM_CHECK_WITH_INFO(!mShutdownCalled.exchange(true), "Shutdown called");
+        mEngine->stop();
+    }
+
+    [[nodiscard]] bool canEnqueueRequests() const
+    {
+        return !mShutdownCalled && mResponsible;
+    }
+
+    [[nodiscard]] bool isParticipant() const
+    {
+        return !(mOrchestrated && mResponsible);
+    }
+
+    [[nodiscard]] sim::Engine const& engine() const
+    {
+        return *mEngine;
+    }
+
+private:
+    std::atomic<bool> mShutdownCalled{false};
+    bool mOrchestrated{false};
+    bool mResponsible{true};
+    std::unique_ptr<sim::Engine> mEngine;
+};
+
+Executor::Executor(
+    std::filesystem::path const& modelPath, ModelType /*modelType*/, ExecutorConfig const& executorConfig)
+    : mImpl(std::make_unique<Impl>(modelPath.string(), executorConfig))
+{
+}
+
+Executor::~Executor() = default;
+Executor::Executor(Executor&&) noexcept = default;
+Executor& Executor::operator=(Executor&&) noexcept = default;
+
+IdType Executor::enqueueRequest(Request const& request)
+{
+    return mImpl->engineFor("enqueueRequest").enqueue(request);
+}
+
+std::vector<IdType> Executor::enqueueRequests(std::vector<Request> const& requests)
+{
+    auto& engine = mImpl->engineFor("enqueueRequests");
+    std::vector<IdType> ids;
+    ids.reserve(requests.size());
+    for (auto const& request : requests)
+    {
+        ids.push_back(engine.enqueue(request));
+    }
+    return ids;
+}
+
+std::vector<Response> Executor::awaitResponses(std::optional<std::chrono::milliseconds> const& timeout)
+{
+    return mImpl->engineFor("awaitResponses").mailbox().take(std::nullopt, timeout);
+}
+
+std::vector<Response> Executor::awaitResponses(
+    IdType const& requestId, std::optional<std::chrono::milliseconds> const& timeout)
+{
+    return mImpl->engineFor("awaitResponses").mailbox().take(requestId, timeout);
+}
+
+std::vector<std::vector<Response>> Executor::awaitResponses(
+    std::vector<IdType> const& requestIds, std::optional<std::chrono::milliseconds> const& timeout)
+{
+    std::vector<std::vector<Response>> responses;
+    responses.reserve(requestIds.size());
+    for (auto const id : requestIds)
+    {
+        responses.push_back(awaitResponses(id, timeout));
+    }
+    return responses;
+}
+
+SizeType32 Executor::getNumResponsesReady(std::optional<IdType> const& requestId) const
+{
+    return static_cast<SizeType32>(mImpl->engineFor("getNumResponsesReady").mailbox().ready(requestId));
+}
+
+void Executor::cancelRequest(IdType requestId)
+{
+    mImpl->engineFor("cancelRequest").cancel(requestId);
+}
+
+void Executor::shutdown()
+{
+    mImpl->shutdown();
+}
+
+std::deque<IterationStats> Executor::getLatestIterationStats()
+{
+    return mImpl->engineFor("getLatestIterationStats").drainIterations();
+}
+
+std::deque<RequestStatsPerIteration> Executor::getLatestRequestStats()
+{
+    return mImpl->engineFor("getLatestRequestStats").drainRequests();
+}
+
+bool Executor::canEnqueueRequests() const
+{
+    return mImpl->canEnqueueRequests();
+}
+
+bool Executor::isParticipant() const
+{
+    return mImpl->isParticipant();
+}
+
+} // namespace tensorrt_llm::executor
+
+namespace tensorrt_llm::sim
+{
+
+struct Access
+{
+    static Truth truth(executor::Executor const& executor)
+    {
+        return executor.mImpl->engine().truth();
+    }
+};
+
+Truth truth(executor::Executor const& executor)
+{
+    return Access::truth(executor);
+}
+
+} // namespace tensorrt_llm::sim

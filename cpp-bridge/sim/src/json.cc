@@ -1,0 +1,205 @@
+// JsonSerialization: records as JSON objects whose keys are the members' names; an absent optional is null.
+
+#include "tensorrt_llm/executor/executor.h"
+
+#include <array>
+#include <charconv>
+#include <string_view>
+#include <type_traits>
+
+namespace tensorrt_llm::executor
+{
+namespace
+{
+
+class Object
+{
+public:
+    template <class Value>
+    Object& add(std::string_view key, Value const& value)
+    {
+        mText += mText.empty() ? "{\"" : ",\"";
+        mText += key;
+        mText += "\":";
+        append(value);
+        return *this;
+    }
+
+    template <class Value, class Write>
+    Object& addOptional(std::string_view key, std::optional<Value> const& value, Write const& write)
+    {
+        return add(key, Raw{value ? write(*value) : "null"});
+    }
+
+    struct Raw
+    {
+        std::string json;
+    };
+
+    [[nodiscard]] std::string close() const
+    {
+        return mText + "}";
+    }
+
+private:
+    void append(Raw const& value)
+    {
+        mText += value.json;
+    }
+
+    void append(bool value)
+    {
+        mText += value ? "true" : "false";
+    }
+
+    /// Names and time stamps only: nothing that would need escaping.
+    void append(std::string const& value)
+    {
+        mText += '"' + value + '"';
+    }
+
+    template <class Number>
+    std::enable_if_t<std::is_arithmetic_v<Number>> append(Number value)
+    {
+        std::array<char, 32> digits{};
+        auto const end = std::to_chars(digits.data(), digits.data() + digits.size(), value).ptr;
+        mText.append(digits.data(), end);
+    }
+
+    std::string mText;
+};
+
+std::string toJson(KvCacheStats const& stats)
+{
+    return Object()
+        .add("maxNumBlocks", stats.maxNumBlocks)
+        .add("freeNumBlocks", stats.freeNumBlocks)
+        .add("usedNumBlocks", stats.usedNumBlocks)
+        .add("tokensPerBlock", stats.tokensPerBlock)
+        .add("allocTotalBlocks", stats.allocTotalBlocks)
+        .add("allocNewBlocks", stats.allocNewBlocks)
+        .add("reusedBlocks", stats.reusedBlocks)
+        .add("missedBlocks", stats.missedBlocks)
+        .add("cacheHitRate", stats.cacheHitRate)
+        .close();
+}
+
+std::string toJson(StaticBatchingStats const& stats)
+{
+    return Object()
+        .add("numScheduledRequests", stats.numScheduledRequests)
+        .add("numContextRequests", stats.numContextRequests)
+        .add("numCtxTokens", stats.numCtxTokens)
+        .add("numGenTokens", stats.numGenTokens)
+        .add("emptyGenSlots", stats.emptyGenSlots)
+        .close();
+}
+
+std::string toJson(InflightBatchingStats const& stats)
+{
+    return Object()
+        .add("numScheduledRequests", stats.numScheduledRequests)
+        .add("numContextRequests", stats.numContextRequests)
+        .add("numGenRequests", stats.numGenRequests)
+        .add("numPausedRequests", stats.numPausedRequests)
+        .add("numCtxTokens", stats.numCtxTokens)
+        .add("microBatchId", stats.microBatchId)
+        .add("avgNumDecodedTokensPerIter", stats.avgNumDecodedTokensPerIter)
+        .close();
+}
+
+std::string toJson(SpecDecodingStats const& stats)
+{
+    return Object()
+        .add("numDraftTokens", stats.numDraftTokens)
+        .add("numAcceptedTokens", stats.numAcceptedTokens)
+        .add("numRequestsWithDraftTokens", stats.numRequestsWithDraftTokens)
+        .add("acceptanceLength", stats.acceptanceLength)
+        .add("iterLatencyMS", stats.iterLatencyMS)
+        .add("draftOverhead", stats.draftOverhead)
+        .close();
+}
+
+std::string toJson(DisServingRequestStats const& stats)
+{
+    return Object().add("kvCacheTransferMS", stats.kvCacheTransferMS).add("kvCacheSize", stats.kvCacheSize).close();
+}
+
+std::string nameOf(RequestStage stage)
+{
+    switch (stage)
+    {
+    case RequestStage::kCONTEXT_IN_PROGRESS: return "CONTEXT_IN_PROGRESS";
+    case RequestStage::kGENERATION_IN_PROGRESS: return "GENERATION_IN_PROGRESS";
+    case RequestStage::kGENERATION_COMPLETE: return "GENERATION_COMPLETE";
+    // As upstream: the encoder stage has no name and falls back to the first.
+    case RequestStage::kENCODER_IN_PROGRESS:
+    case RequestStage::kQUEUED: break;
+    }
+    return "QUEUED";
+}
+
+/// Chooses the overload above; a template argument cannot name a set of overloads.
+constexpr auto kToJson = [](auto const& stats) { return toJson(stats); };
+
+} // namespace
+
+std::string JsonSerialization::toJsonStr(IterationStats const& stats)
+{
+    // crossKvCacheStats is not written: upstream's list of members forgets it.
+    return Object()
+        .add("timestamp", stats.timestamp)
+        .add("iter", stats.iter)
+        .add("iterLatencyMS", stats.iterLatencyMS)
+        .add("newActiveRequestsQueueLatencyMS", stats.newActiveRequestsQueueLatencyMS)
+        .add("numNewActiveRequests", stats.numNewActiveRequests)
+        .add("numActiveRequests", stats.numActiveRequests)
+        .add("numQueuedRequests", stats.numQueuedRequests)
+        .add("numCompletedRequests", stats.numCompletedRequests)
+        .add("maxNumActiveRequests", stats.maxNumActiveRequests)
+        .add("maxBatchSizeStatic", stats.maxBatchSizeStatic)
+        .add("maxBatchSizeTunerRecommended", stats.maxBatchSizeTunerRecommended)
+        .add("maxBatchSizeRuntime", stats.maxBatchSizeRuntime)
+        .add("maxNumTokensStatic", stats.maxNumTokensStatic)
+        .add("maxNumTokensTunerRecommended", stats.maxNumTokensTunerRecommended)
+        .add("maxNumTokensRuntime", stats.maxNumTokensRuntime)
+        .add("gpuMemUsage", stats.gpuMemUsage)
+        .add("cpuMemUsage", stats.cpuMemUsage)
+        .add("pinnedMemUsage", stats.pinnedMemUsage)
+        .addOptional("kvCacheStats", stats.kvCacheStats, kToJson)
+        .addOptional("staticBatchingStats", stats.staticBatchingStats, kToJson)
+        .addOptional("inflightBatchingStats", stats.inflightBatchingStats, kToJson)
+        .addOptional("specDecodingStats", stats.specDecodingStats, kToJson)
+        .close();
+}
+
+std::string JsonSerialization::toJsonStr(RequestStats const& stats)
+{
+    return Object()
+        .add("id", stats.id)
+        .add("stage", nameOf(stats.stage))
+        .add("contextPrefillPosition", stats.contextPrefillPosition)
+        .add("numGeneratedTokens", stats.numGeneratedTokens)
+        .add("avgNumDecodedTokensPerIter", stats.avgNumDecodedTokensPerIter)
+        .add("scheduled", stats.scheduled)
+        .add("paused", stats.paused)
+        .addOptional("disServingStats", stats.disServingStats, kToJson)
+        .add("allocTotalBlocksPerRequest", stats.allocTotalBlocksPerRequest)
+        .add("allocNewBlocksPerRequest", stats.allocNewBlocksPerRequest)
+        .add("reusedBlocksPerRequest", stats.reusedBlocksPerRequest)
+        .add("missedBlocksPerRequest", stats.missedBlocksPerRequest)
+        .add("kvCacheHitRatePerRequest", stats.kvCacheHitRatePerRequest)
+        .close();
+}
+
+std::string JsonSerialization::toJsonStr(RequestStatsPerIteration const& stats)
+{
+    std::string rows = "[";
+    for (auto const& row : stats.requestStats)
+    {
+        rows += (rows.size() == 1 ? "" : ",") + toJsonStr(row);
+    }
+    return Object().add("iter", stats.iter).add("requestStats", Object::Raw{rows + "]"}).close();
+}
+
+} // namespace tensorrt_llm::executor

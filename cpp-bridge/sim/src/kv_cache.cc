@@ -1,0 +1,169 @@
+// Allocation, reuse and eviction of KV cache blocks.
+
+#include "kv_cache.h"
+
+#include "tensorrt_llm/common/assert.h"
+
+#include <algorithm>
+
+namespace tensorrt_llm::sim
+{
+
+KvCache::KvCache(std::int32_t blocks, std::int32_t tokensPerBlock, bool reuse)
+    : mTokensPerBlock(tokensPerBlock)
+    , mReuse(reuse)
+    , mBlocks(static_cast<std::size_t>(blocks))
+{
+    for (BlockId id = 0; id < blocks; ++id)
+    {
+        mBlocks[static_cast<std::size_t>(id)].place = mFree.insert(mFree.end(), id);
+    }
+}
+
+std::int32_t KvCache::freeBlocks() const
+{
+    return static_cast<std::int32_t>(mFree.size());
+}
+
+std::int32_t KvCache::blocksFor(std::int32_t tokens) const
+{
+    return (tokens + mTokensPerBlock - 1) / mTokensPerBlock;
+}
+
+std::size_t KvCache::matchingBlocks(LiveRequest const& request) const
+{
+    if (!mReuse)
+    {
+        return 0;
+    }
+    // At least one token is always computed: the one whose logits give the next.
+    auto const usable = static_cast<std::size_t>((request.contextTarget - 1) / mTokensPerBlock);
+    auto const limit = std::min(usable, request.blockKeys.size());
+    std::size_t count = 0;
+    while (count < limit && mByKey.count(request.blockKeys[count]) != 0)
+    {
+        ++count;
+    }
+    return count;
+}
+
+std::int32_t KvCache::costOfContext(LiveRequest const& request) const
+{
+    auto cost = blocksFor(request.contextTarget);
+    auto const matching = matchingBlocks(request);
+    for (std::size_t i = 0; i < matching; ++i)
+    {
+        auto const id = mByKey.at(request.blockKeys[i]);
+        cost -= mBlocks[static_cast<std::size_t>(id)].users > 0 ? 1 : 0;
+    }
+    return cost;
+}
+
+void KvCache::beginContext(LiveRequest& request)
+{
+    auto const matching = matchingBlocks(request);
+    for (std::size_t i = 0; i < matching; ++i)
+    {
+        auto const id = mByKey.at(request.blockKeys[i]);
+        use(id);
+        request.blocks.push_back(id);
+    }
+    auto const total = blocksFor(request.contextTarget);
+    auto const reused = static_cast<std::int32_t>(matching);
+    for (auto i = reused; i < total; ++i)
+    {
+        request.blocks.push_back(takeFree());
+    }
+    request.contextDone = reused * mTokensPerBlock;
+    request.reused += reused;
+    request.missed += total - reused;
+    request.allocNew += total - reused;
+    request.allocTotal += total;
+    mReused += matching;
+    mMissed += static_cast<std::uint64_t>(total - reused);
+    mAllocNew += static_cast<std::uint64_t>(total - reused);
+    mAllocTotal += static_cast<std::uint64_t>(total);
+}
+
+void KvCache::publishContext(LiveRequest const& request)
+{
+    auto const count = mReuse ? std::min(request.blockKeys.size(), request.blocks.size()) : 0;
+    for (std::size_t i = 0; i < count; ++i)
+    {
+        auto const id = request.blocks[i];
+        // Two requests may have computed the same block side by side; the first one's is kept.
+        if (mByKey.emplace(request.blockKeys[i], id).second)
+        {
+            mBlocks[static_cast<std::size_t>(id)].key = request.blockKeys[i];
+        }
+    }
+}
+
+void KvCache::extend(LiveRequest& request, std::int32_t tokens)
+{
+    auto const needed = static_cast<std::size_t>(blocksFor(tokens));
+    while (request.blocks.size() < needed)
+    {
+        request.blocks.push_back(takeFree());
+        ++request.allocNew;
+        ++request.allocTotal;
+        ++mAllocNew;
+        ++mAllocTotal;
+    }
+}
+
+void KvCache::release(LiveRequest& request)
+{
+    // Last block first: a chain is evicted from its end, its beginning stays useful longest.
+    for (auto id = request.blocks.rbegin(); id != request.blocks.rend(); ++id)
+    {
+        auto& block = mBlocks[static_cast<std::size_t>(*id)];
+        if (--block.users == 0)
+        {
+            block.place = mFree.insert(block.key == 0 ? mFree.begin() : mFree.end(), *id);
+        }
+    }
+    request.blocks.clear();
+}
+
+BlockId KvCache::takeFree()
+{
+    TLLM_CHECK_WITH_INFO(!mFree.empty(), "the KV cache has no free block");
+    auto const id = mFree.front();
+    auto& block = mBlocks[static_cast<std::size_t>(id)];
+    if (block.key != 0)
+    {
+        mByKey.erase(block.key);
+        block.key = 0;
+    }
+    use(id);
+    return id;
+}
+
+void KvCache::use(BlockId id)
+{
+    auto& block = mBlocks[static_cast<std::size_t>(id)];
+    if (block.users++ == 0)
+    {
+        mFree.erase(block.place);
+    }
+}
+
+executor::KvCacheStats KvCache::stats() const
+{
+    executor::KvCacheStats stats{};
+    stats.maxNumBlocks = static_cast<std::int32_t>(mBlocks.size());
+    stats.freeNumBlocks = freeBlocks();
+    stats.usedNumBlocks = stats.maxNumBlocks - stats.freeNumBlocks;
+    stats.tokensPerBlock = mTokensPerBlock;
+    // As upstream: 64-bit totals narrowed to 32 bits, so they wrap in a long-lived engine.
+    stats.allocTotalBlocks = static_cast<std::int32_t>(mAllocTotal);
+    stats.allocNewBlocks = static_cast<std::int32_t>(mAllocNew);
+    stats.reusedBlocks = static_cast<std::int32_t>(mReused);
+    stats.missedBlocks = static_cast<std::int32_t>(mMissed);
+    auto const looked = mReused + mMissed;
+    stats.cacheHitRate = looked == 0 ? 0.0F : static_cast<float>(mReused) / static_cast<float>(looked);
+    return stats;
+}
+
+} // namespace tensorrt_llm::sim

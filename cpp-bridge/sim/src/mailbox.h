@@ -1,0 +1,40 @@
+#pragma once
+
+// Where finished responses wait for the host. Knows only ids.
+
+#include "tensorrt_llm/executor/executor.h"
+
+#include <chrono>
+#include <condition_variable>
+#include <cstddef>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <vector>
+
+namespace tensorrt_llm::sim
+{
+
+class Mailbox
+{
+public:
+    using Timeout = std::optional<std::chrono::milliseconds>;
+
+    void put(executor::Response response);
+    /// Wakes every waiting host; from here on nobody waits.
+    void close();
+
+    /// All responses there are, after waiting for at least one; of one request if `id` is given.
+    [[nodiscard]] std::vector<executor::Response> take(std::optional<executor::IdType> id, Timeout const& timeout);
+    [[nodiscard]] std::size_t ready(std::optional<executor::IdType> id) const;
+
+private:
+    [[nodiscard]] std::size_t readyLocked(std::optional<executor::IdType> id) const;
+
+    mutable std::mutex mMutex;
+    std::condition_variable mArrived;
+    std::map<executor::IdType, std::vector<executor::Response>> mByRequest;
+    bool mClosed{false};
+};
+
+} // namespace tensorrt_llm::sim

@@ -1,0 +1,53 @@
+// Settling what an engine is: upstream's defaults, the host's configuration, the options; in that order.
+
+#include "engine.h"
+
+#include <algorithm>
+
+namespace tensorrt_llm::sim
+{
+namespace
+{
+
+constexpr std::int32_t kDefaultBatchSize = 64;
+constexpr std::int32_t kDefaultNumTokens = 2048;
+
+} // namespace
+
+Settings settle(Options const& options, executor::ExecutorConfig const& config)
+{
+    Settings settings{};
+    settings.options = options;
+    auto const cache = config.getKvCacheConfig();
+    settings.kvBlocks = options.kvBlocks;
+    if (auto const maxTokens = cache.getMaxTokens())
+    {
+        settings.kvBlocks = std::clamp(*maxTokens / options.tokensPerBlock, 2, options.kvBlocks);
+    }
+    settings.blockReuse = cache.getEnableBlockReuse();
+    settings.staticBatching = options.batching.value_or(config.getBatchingType()) == executor::BatchingType::kSTATIC;
+    settings.maxSequence
+        = static_cast<std::int32_t>(std::min<std::int64_t>(std::int64_t{settings.kvBlocks} * options.tokensPerBlock,
+            1 << 20));
+
+    auto& limits = settings.limits;
+    limits.batchSize = options.maxBatchSize.value_or(config.getMaxBatchSize().value_or(kDefaultBatchSize));
+    limits.tokens = options.maxNumTokens.value_or(config.getMaxNumTokens().value_or(kDefaultNumTokens));
+    limits.policy = options.policy.value_or(config.getSchedulerConfig().getCapacitySchedulerPolicy());
+    limits.chunkedContext = config.getEnableChunkedContext();
+    limits.draftTokens = options.specDraftLen;
+    limits.tokensPerBlock = options.tokensPerBlock;
+    settings.maxPrompt
+        = std::min(settings.maxSequence - 1, limits.chunkedContext ? settings.maxSequence : limits.tokens);
+
+    settings.maxQueueSize = config.getMaxQueueSize();
+    settings.iterationRing = static_cast<std::size_t>(config.getIterStatsMaxIterations());
+    settings.requestRing = static_cast<std::size_t>(config.getRequestStatsMaxIterations());
+    if (options.requestStats && settings.requestRing == 0)
+    {
+        settings.requestRing = static_cast<std::size_t>(executor::ExecutorConfig::kDefaultIterStatsMaxIterations);
+    }
+    return settings;
+}
+
+} // namespace tensorrt_llm::sim

@@ -1,0 +1,234 @@
+//! The cxx border: shared plain structs and the C++ functions. Private to this crate; `executor.rs` makes it safe to use
+//! by plain Rust types.
+
+// What cxx generates is the border itself; this file holds no hand-written unsafe code but one argued impl.
+#![allow(unsafe_code)]
+// cxx makes every item of the bridge `pub`; the module is private.
+#![allow(unreachable_pub)]
+
+#[cxx::bridge(namespace = "trtllm_bridge")]
+mod bridge {
+    /// One record of the engine (upstream: `IterationStats`), flat: no pointer, no allocation.
+    /// Members that `present` does not name are 0 and mean nothing; see [`crate::iteration_present`].
+    #[derive(Clone, Copy, Debug, Default, PartialEq)]
+    pub struct IterationRow {
+        /// Which optional members this record carries.
+        pub present: u64,
+        /// Wall-clock fields of the record's time stamp read as if they were UTC, microseconds since 1970: the engine
+        /// writes local time without a zone.
+        pub timestamp_local_us: i64,
+        pub iter: u64,
+        /// Milliseconds, of the pass before; 0.0 after idle.
+        pub iter_latency_ms: f64,
+        /// Milliseconds, summed over the requests this iteration activated.
+        pub new_active_requests_queue_latency_ms: f64,
+        pub num_new_active_requests: i32,
+        pub num_active_requests: i32,
+        pub num_queued_requests: i32,
+        pub num_completed_requests: i32,
+        pub max_num_active_requests: i32,
+        pub max_batch_size_static: i32,
+        pub max_batch_size_tuner_recommended: i32,
+        pub max_batch_size_runtime: i32,
+        pub max_num_tokens_static: i32,
+        pub max_num_tokens_tuner_recommended: i32,
+        pub max_num_tokens_runtime: i32,
+        /// Bytes, as are the two after it.
+        pub gpu_mem_usage: u64,
+        pub cpu_mem_usage: u64,
+        pub pinned_mem_usage: u64,
+
+        pub kv_max_num_blocks: i32,
+        pub kv_free_num_blocks: i32,
+        pub kv_used_num_blocks: i32,
+        pub kv_tokens_per_block: i32,
+        /// Since the cache was created, as are the three after it; may wrap.
+        pub kv_alloc_total_blocks: i32,
+        pub kv_alloc_new_blocks: i32,
+        pub kv_reused_blocks: i32,
+        pub kv_missed_blocks: i32,
+        /// 0..1, since the cache was created.
+        pub kv_cache_hit_rate: f32,
+
+        pub cross_kv_max_num_blocks: i32,
+        pub cross_kv_free_num_blocks: i32,
+        pub cross_kv_used_num_blocks: i32,
+        pub cross_kv_tokens_per_block: i32,
+        pub cross_kv_alloc_total_blocks: i32,
+        pub cross_kv_alloc_new_blocks: i32,
+        pub cross_kv_reused_blocks: i32,
+        pub cross_kv_missed_blocks: i32,
+        pub cross_kv_cache_hit_rate: f32,
+
+        pub static_num_scheduled_requests: i32,
+        pub static_num_context_requests: i32,
+        pub static_num_ctx_tokens: i32,
+        pub static_num_gen_tokens: i32,
+        pub static_empty_gen_slots: i32,
+
+        pub inflight_num_scheduled_requests: i32,
+        pub inflight_num_context_requests: i32,
+        pub inflight_num_gen_requests: i32,
+        pub inflight_num_paused_requests: i32,
+        pub inflight_num_ctx_tokens: i32,
+        pub inflight_micro_batch_id: i32,
+        /// Tokens per iteration and generating request, averaged over each request's life.
+        pub inflight_avg_num_decoded_tokens_per_iter: f32,
+        pub inflight_num_ctx_kv_tokens: i64,
+        pub inflight_num_gen_kv_tokens: i64,
+        pub inflight_num_queued_context_requests: i64,
+        pub inflight_num_queued_ctx_tokens: i64,
+        pub inflight_num_queued_gen_requests: i64,
+        pub inflight_num_queued_gen_kv_tokens: i64,
+        pub inflight_num_paused_kv_tokens: i64,
+
+        pub spec_num_draft_tokens: i64,
+        pub spec_num_accepted_tokens: i64,
+        pub spec_num_requests_with_draft_tokens: i64,
+        /// Tokens per generation step.
+        pub spec_acceptance_length: f64,
+        /// Milliseconds of the draft phase only.
+        pub spec_iter_latency_ms: f64,
+        /// Draft time as a part of the iteration's, 0..1.
+        pub spec_draft_overhead: f64,
+    }
+
+    /// Bits of `IterationRow::present`. A group's bit may be missing because the record lacks it or because the
+    /// TensorRT-LLM that was compiled against does.
+    #[repr(u64)]
+    enum IterationPresent {
+        Timestamp = 0x1,
+        IterLatency = 0x2,
+        QueueLatency = 0x4,
+        NewActiveRequests = 0x8,
+        QueuedRequests = 0x10,
+        CompletedRequests = 0x20,
+        BatchSizeLimits = 0x40,
+        TokenLimits = 0x80,
+        Kv = 0x100,
+        KvAlloc = 0x200,
+        KvMissed = 0x400,
+        CrossKv = 0x800,
+        CrossKvAlloc = 0x1000,
+        CrossKvMissed = 0x2000,
+        Static = 0x4000,
+        Inflight = 0x8000,
+        InflightDecoded = 0x10000,
+        InflightKvTokens = 0x20000,
+        Spec = 0x40000,
+    }
+
+    /// One request in one iteration (upstream: `RequestStats`). Members that `present` does not name are 0 and mean
+    /// nothing; see [`crate::request_present`]. Counts are over the request's life.
+    #[derive(Clone, Copy, Debug, Default, PartialEq)]
+    pub struct RequestRow {
+        pub present: u64,
+        /// The iteration that reported it.
+        pub iter: u64,
+        pub id: u64,
+        /// See [`RequestRow::request_stage`]: numbers of our own, as upstream's shifted between releases.
+        pub stage: u8,
+        pub scheduled: bool,
+        pub paused: bool,
+        pub context_prefill_position: i32,
+        pub num_generated_tokens: i32,
+        pub avg_num_decoded_tokens_per_iter: f32,
+        pub alloc_total_blocks: i32,
+        pub alloc_new_blocks: i32,
+        pub reused_blocks: i32,
+        pub missed_blocks: i32,
+        /// 0..1
+        pub kv_cache_hit_rate: f32,
+        /// Milliseconds.
+        pub kv_cache_transfer_ms: f64,
+        /// Bytes.
+        pub kv_cache_size: u64,
+    }
+
+    #[repr(u64)]
+    enum RequestPresent {
+        Decoded = 0x1,
+        KvAlloc = 0x2,
+        KvMissed = 0x4,
+        DisServing = 0x8,
+        DisServingSize = 0x10,
+    }
+
+    /// `RequestRow::stage`.
+    #[repr(u8)]
+    enum Stage {
+        Unknown = 0,
+        Queued = 1,
+        EncoderInProgress = 2,
+        ContextInProgress = 3,
+        GenerationInProgress = 4,
+        GenerationComplete = 5,
+    }
+
+    /// What really happened in a simulated engine since it was opened, whatever was drained. For tests and benchmarks.
+    #[derive(Clone, Copy, Debug, Default, PartialEq)]
+    pub struct Truth {
+        /// Batches launched.
+        pub iterations: u64,
+        /// Records written because the engine ran out of requests; they share their `iter` with the next record.
+        pub flushes: u64,
+        pub requests_arrived: u64,
+        pub requests_started: u64,
+        pub requests_completed: u64,
+        /// Computed, so without those found in the KV cache.
+        pub context_tokens: u64,
+        /// Output tokens that ended a context phase.
+        pub first_tokens: u64,
+        /// Output tokens of generation phases.
+        pub generation_tokens: u64,
+        pub draft_tokens: u64,
+        pub accepted_tokens: u64,
+        pub pauses: u64,
+        /// Iteration records written into the ring.
+        pub records_pushed: u64,
+        /// Of these, overwritten before anybody drained them.
+        pub records_lost: u64,
+        pub request_records_pushed: u64,
+        pub request_records_lost: u64,
+        /// The engine's own clock, milliseconds.
+        pub virtual_time_ms: f64,
+        /// No request is active or queued.
+        pub idle: bool,
+    }
+
+    unsafe extern "C++" {
+        include!("trtllm_bridge/bridge.h");
+
+        type ExecutorHandle;
+
+        #[rust_name = "open_executor"]
+        fn openExecutor(
+            engine: &str,
+            iter_stats_max_iterations: i32,
+            request_stats_max_iterations: i32,
+        ) -> Result<UniquePtr<ExecutorHandle>>;
+        #[rust_name = "library_version"]
+        fn libraryVersion() -> String;
+        #[rust_name = "is_simulated"]
+        fn isSimulated() -> bool;
+
+        #[rust_name = "can_enqueue_requests"]
+        fn canEnqueueRequests(self: &ExecutorHandle) -> Result<bool>;
+        #[rust_name = "drain_iterations"]
+        fn drainIterations(self: Pin<&mut ExecutorHandle>, rows: &mut [IterationRow]) -> Result<usize>;
+        #[rust_name = "drain_requests"]
+        fn drainRequests(self: Pin<&mut ExecutorHandle>, rows: &mut [RequestRow]) -> Result<usize>;
+        fn shutdown(self: Pin<&mut ExecutorHandle>) -> Result<()>;
+        fn truth(self: &ExecutorHandle) -> Result<Truth>;
+    }
+}
+
+pub(crate) use bridge::{
+    ExecutorHandle, IterationPresent, RequestPresent, Stage, is_simulated, library_version, open_executor,
+};
+pub use bridge::{IterationRow, RequestRow, Truth};
+
+// SAFETY: the handle owns all it points to. The Executor's methods may be called from any thread (TensorRT-LLM guards
+// its rings by mutexes and its own execution thread shares nothing else with callers), and the handle's buffers are
+// only touched through `&mut`. It is not Sync: a drain and another call must not meet.
+unsafe impl Send for ExecutorHandle {}

@@ -1,0 +1,100 @@
+//! What the rows' bit masks and codes mean.
+
+use crate::ffi::{IterationRow, RequestRow, Stage};
+
+/// Bits of [`IterationRow::present`]: which optional members a record carries. A bit is also unset where the
+/// TensorRT-LLM that was compiled against does not have the member yet.
+pub mod iteration_present {
+    use crate::ffi::IterationPresent as Bit;
+
+    /// `timestamp_local_us`: the record had a time stamp that could be read.
+    pub const TIMESTAMP: u64 = Bit::Timestamp.repr;
+    /// `iter_latency_ms`
+    pub const ITER_LATENCY: u64 = Bit::IterLatency.repr;
+    /// `new_active_requests_queue_latency_ms`
+    pub const QUEUE_LATENCY: u64 = Bit::QueueLatency.repr;
+    /// `num_new_active_requests`
+    pub const NEW_ACTIVE_REQUESTS: u64 = Bit::NewActiveRequests.repr;
+    /// `num_queued_requests`
+    pub const QUEUED_REQUESTS: u64 = Bit::QueuedRequests.repr;
+    /// `num_completed_requests`
+    pub const COMPLETED_REQUESTS: u64 = Bit::CompletedRequests.repr;
+    /// `max_batch_size_*`
+    pub const BATCH_SIZE_LIMITS: u64 = Bit::BatchSizeLimits.repr;
+    /// `max_num_tokens_*`
+    pub const TOKEN_LIMITS: u64 = Bit::TokenLimits.repr;
+    /// `kv_max_num_blocks`, `kv_free_num_blocks`, `kv_used_num_blocks`, `kv_tokens_per_block`
+    pub const KV: u64 = Bit::Kv.repr;
+    /// `kv_alloc_total_blocks`, `kv_alloc_new_blocks`, `kv_reused_blocks`
+    pub const KV_ALLOC: u64 = Bit::KvAlloc.repr;
+    /// `kv_missed_blocks`, `kv_cache_hit_rate`
+    pub const KV_MISSED: u64 = Bit::KvMissed.repr;
+    /// As [`KV`], of the cross-attention cache.
+    pub const CROSS_KV: u64 = Bit::CrossKv.repr;
+    /// As [`KV_ALLOC`], of the cross-attention cache.
+    pub const CROSS_KV_ALLOC: u64 = Bit::CrossKvAlloc.repr;
+    /// As [`KV_MISSED`], of the cross-attention cache.
+    pub const CROSS_KV_MISSED: u64 = Bit::CrossKvMissed.repr;
+    /// `static_*`
+    pub const STATIC: u64 = Bit::Static.repr;
+    /// `inflight_num_scheduled_requests` to `inflight_micro_batch_id`
+    pub const INFLIGHT: u64 = Bit::Inflight.repr;
+    /// `inflight_avg_num_decoded_tokens_per_iter`
+    pub const INFLIGHT_DECODED: u64 = Bit::InflightDecoded.repr;
+    /// `inflight_num_ctx_kv_tokens` to `inflight_num_paused_kv_tokens`
+    pub const INFLIGHT_KV_TOKENS: u64 = Bit::InflightKvTokens.repr;
+    /// `spec_*`
+    pub const SPEC: u64 = Bit::Spec.repr;
+}
+
+/// Bits of [`RequestRow::present`], as [`iteration_present`] for records.
+pub mod request_present {
+    use crate::ffi::RequestPresent as Bit;
+
+    /// `avg_num_decoded_tokens_per_iter`
+    pub const DECODED: u64 = Bit::Decoded.repr;
+    /// `alloc_total_blocks`, `alloc_new_blocks`, `reused_blocks`
+    pub const KV_ALLOC: u64 = Bit::KvAlloc.repr;
+    /// `missed_blocks`, `kv_cache_hit_rate`
+    pub const KV_MISSED: u64 = Bit::KvMissed.repr;
+    /// `kv_cache_transfer_ms`
+    pub const DIS_SERVING: u64 = Bit::DisServing.repr;
+    /// `kv_cache_size`
+    pub const DIS_SERVING_SIZE: u64 = Bit::DisServingSize.repr;
+}
+
+/// Where a request is on its way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum RequestStage {
+    Queued,
+    EncoderInProgress,
+    ContextInProgress,
+    GenerationInProgress,
+    GenerationComplete,
+}
+
+impl IterationRow {
+    /// Whether all of these bits of [`iteration_present`] are set.
+    pub fn has(&self, bits: u64) -> bool {
+        self.present & bits == bits
+    }
+}
+
+impl RequestRow {
+    /// Whether all of these bits of [`request_present`] are set.
+    pub fn has(&self, bits: u64) -> bool {
+        self.present & bits == bits
+    }
+
+    /// The stage that `stage` stands for; None for one that a newer engine may have.
+    pub fn request_stage(&self) -> Option<RequestStage> {
+        match (Stage { repr: self.stage }) {
+            Stage::Queued => Some(RequestStage::Queued),
+            Stage::EncoderInProgress => Some(RequestStage::EncoderInProgress),
+            Stage::ContextInProgress => Some(RequestStage::ContextInProgress),
+            Stage::GenerationInProgress => Some(RequestStage::GenerationInProgress),
+            Stage::GenerationComplete => Some(RequestStage::GenerationComplete),
+            _ => None,
+        }
+    }
+}

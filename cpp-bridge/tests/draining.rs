@@ -1,0 +1,137 @@
+//! What a reader of the rings can rely on, and what not.
+
+mod engines;
+
+use engines::{KEEP_ALL, all_iterations, finished, wait_until};
+use trtllm_bridge::{BridgeError, Executor, ExecutorOptions, IterationRow};
+
+#[test]
+fn draining_empties_the_ring() {
+    let mut engine = finished(20, "", &KEEP_ALL);
+    assert!(!all_iterations(&mut engine).is_empty());
+    assert_eq!(engine.drain_iterations(&mut [IterationRow::default(); 8]), Ok(0));
+}
+
+#[test]
+fn records_that_do_not_fit_the_slice_are_kept_for_the_next_call() {
+    let whole = all_iterations(&mut finished(20, "", &KEEP_ALL));
+    let mut engine = finished(20, "", &KEEP_ALL);
+    let mut pieces = Vec::new();
+    let mut slice = [IterationRow::default(); 7];
+    loop {
+        let count = engine.drain_iterations(&mut slice).unwrap();
+        pieces.extend_from_slice(&slice[..count]);
+        if count < slice.len() {
+            break;
+        }
+    }
+    assert_eq!(without_time(pieces), without_time(whole));
+}
+
+#[test]
+fn an_empty_slice_takes_nothing_and_loses_nothing() {
+    let mut engine = finished(20, "", &KEEP_ALL);
+    assert_eq!(engine.drain_iterations(&mut []), Ok(0));
+    let records = engine.truth().unwrap().records_pushed;
+    assert_eq!(all_iterations(&mut engine).len() as u64, records);
+}
+
+#[test]
+fn a_row_overwrites_all_that_the_slice_held_before() {
+    let dirty = IterationRow { spec_num_draft_tokens: 7, cross_kv_max_num_blocks: 7, ..Default::default() };
+    let mut rows = [dirty; 4];
+    let mut engine = finished(20, "", &KEEP_ALL);
+    assert_eq!(engine.drain_iterations(&mut rows), Ok(4));
+    assert!(rows.iter().all(|row| row.spec_num_draft_tokens == 0 && row.cross_kv_max_num_blocks == 0));
+}
+
+#[test]
+fn a_full_ring_loses_its_oldest_records_and_only_the_truth_says_how_many() {
+    let small = ExecutorOptions { iter_stats_max_iterations: 10, ..KEEP_ALL };
+    let mut engine = finished(50, "", &small);
+    let truth = engine.truth().unwrap();
+    let rows = all_iterations(&mut engine);
+    assert_eq!(rows.len(), 10);
+    assert_eq!(truth.records_lost, truth.records_pushed - 10);
+    assert_eq!(rows.last().unwrap().iter, truth.iterations);
+}
+
+#[test]
+fn a_ring_of_zero_keeps_no_statistics() {
+    let off = ExecutorOptions { iter_stats_max_iterations: 0, request_stats_max_iterations: 0 };
+    let mut engine = finished(20, "", &off);
+    assert_eq!(all_iterations(&mut engine), []);
+    assert_eq!(engine.truth().unwrap().records_pushed, 0);
+}
+
+#[test]
+fn draining_after_shutdown_is_an_error_that_says_so() {
+    let mut engine = finished(20, "", &KEEP_ALL);
+    assert!(engine.can_enqueue_requests());
+    engine.shutdown().unwrap();
+    assert!(!engine.can_enqueue_requests());
+    assert_eq!(engine.drain_iterations(&mut [IterationRow::default()]), Err(BridgeError::ShutDown));
+    assert_eq!(engine.drain_requests(&mut [Default::default()]), Err(BridgeError::ShutDown));
+    assert_eq!(engine.shutdown(), Err(BridgeError::ShutDown));
+}
+
+#[test]
+fn records_kept_for_a_small_slice_survive_the_shutdown() {
+    let mut engine = finished(20, "", &KEEP_ALL);
+    assert_eq!(engine.drain_iterations(&mut [IterationRow::default()]), Ok(1));
+    let kept = engine.truth().unwrap().records_pushed - 1;
+    engine.shutdown().unwrap();
+    let mut rows = vec![IterationRow::default(); kept as usize + 1];
+    assert_eq!(engine.drain_iterations(&mut rows), Ok(kept as usize));
+    assert_eq!(engine.drain_iterations(&mut rows), Err(BridgeError::ShutDown));
+}
+
+#[test]
+fn a_rank_that_is_no_leader_keeps_no_statistics_and_says_so() {
+    for place in ["rank=1", "rank=3&comm_mode=orchestrator"] {
+        let mut engine = Executor::open(&format!("sim:?{place}"), &KEEP_ALL).unwrap();
+        assert!(!engine.can_enqueue_requests());
+        assert_eq!(engine.drain_iterations(&mut [IterationRow::default()]), Err(BridgeError::NotLeader));
+        assert_eq!(engine.drain_requests(&mut [Default::default()]), Err(BridgeError::NotLeader));
+    }
+}
+
+#[test]
+fn two_threads_drain_two_engines_side_by_side() {
+    let drain = |seed: u64| {
+        let mut engine = Executor::open(&format!("sim:?speed=max&iterations=5000&seed={seed}"), &KEEP_ALL).unwrap();
+        std::thread::spawn(move || {
+            let mut rows = Vec::new();
+            while rows.len() < 5000 {
+                rows.extend(all_iterations(&mut engine).into_iter().filter(|row| row.num_active_requests > 0));
+            }
+            assert_eq!(engine.truth().unwrap().records_lost, 0);
+            rows.into_iter().map(|row| row.iter).collect::<Vec<_>>()
+        })
+    };
+    let threads = [drain(1), drain(2)];
+    for thread in threads {
+        assert_eq!(thread.join().unwrap(), (0..5000).collect::<Vec<_>>());
+    }
+}
+
+#[test]
+fn an_engine_that_hangs_with_requests_on_board_writes_nothing_more() {
+    let mut engine = Executor::open("sim:?speed=max&iterations=50&rate=200", &KEEP_ALL).unwrap();
+    wait_until(&engine, |truth| truth.iterations == 50);
+    let rows = all_iterations(&mut engine);
+    assert!(rows.last().unwrap().num_active_requests > 0);
+    assert_eq!(engine.drain_iterations(&mut [IterationRow::default()]), Ok(0));
+    assert!(engine.can_enqueue_requests());
+}
+
+#[test]
+fn an_engine_can_be_dropped_in_the_middle_of_its_work() {
+    for speed in ["max", "1"] {
+        drop(Executor::open(&format!("sim:?rate=100&speed={speed}"), &KEEP_ALL).unwrap());
+    }
+}
+
+fn without_time(rows: Vec<IterationRow>) -> Vec<IterationRow> {
+    rows.into_iter().map(|row| IterationRow { timestamp_local_us: 0, ..row }).collect()
+}

@@ -1,0 +1,65 @@
+//! Simulated engines brought to a defined state.
+
+#![allow(dead_code)]
+
+use std::time::{Duration, Instant};
+use trtllm_bridge::{Executor, ExecutorOptions, IterationRow, RequestRow, Truth};
+
+/// Rings large enough to lose nothing in a test.
+pub(crate) const KEEP_ALL: ExecutorOptions =
+    ExecutorOptions { iter_stats_max_iterations: 1_000_000, request_stats_max_iterations: 0 };
+pub(crate) const KEEP_ALL_REQUESTS: ExecutorOptions =
+    ExecutorOptions { iter_stats_max_iterations: 1_000_000, request_stats_max_iterations: 1_000_000 };
+
+const DEADLINE: Duration = Duration::from_secs(60);
+
+/// An engine that runs as fast as it can until `requests` requests are done, and then waits.
+pub(crate) fn finished(requests: u64, more: &str, options: &ExecutorOptions) -> Executor {
+    let engine = Executor::open(&format!("sim:?speed=max&requests={requests}&{more}"), options).unwrap();
+    wait_until(&engine, |truth| truth.idle && truth.requests_completed == requests);
+    engine
+}
+
+pub(crate) fn wait_until(engine: &Executor, reached: impl Fn(&Truth) -> bool) -> Truth {
+    let start = Instant::now();
+    loop {
+        let truth = engine.truth().unwrap();
+        if reached(&truth) {
+            return truth;
+        }
+        assert!(start.elapsed() < DEADLINE, "the engine got no further than {truth:?}");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+pub(crate) fn all_iterations(engine: &mut Executor) -> Vec<IterationRow> {
+    let mut rows = vec![IterationRow::default(); 1024];
+    let mut all = Vec::new();
+    loop {
+        let count = engine.drain_iterations(&mut rows).unwrap();
+        all.extend_from_slice(&rows[..count]);
+        if count < rows.len() {
+            return all;
+        }
+    }
+}
+
+pub(crate) fn all_requests(engine: &mut Executor) -> Vec<RequestRow> {
+    let mut rows = vec![RequestRow::default(); 1024];
+    let mut all = Vec::new();
+    loop {
+        let count = engine.drain_requests(&mut rows).unwrap();
+        all.extend_from_slice(&rows[..count]);
+        if count < rows.len() {
+            return all;
+        }
+    }
+}
+
+/// A trace of arrivals as a file that the simulator reads: (seconds, prompt tokens, output tokens).
+pub(crate) fn trace(name: &str, arrivals: &[(f64, u32, u32)]) -> String {
+    let path = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+    let lines: Vec<String> = arrivals.iter().map(|(at, prompt, output)| format!("{at} {prompt} {output}")).collect();
+    std::fs::write(&path, lines.join("\n")).unwrap();
+    path.display().to_string()
+}

@@ -1,0 +1,107 @@
+//! Opening an engine: what is accepted, and what a wrong option is told.
+
+mod engines;
+
+use engines::KEEP_ALL;
+use trtllm_bridge::{BridgeError, Executor, ExecutorOptions};
+
+fn cause(engine: &str, options: &ExecutorOptions) -> String {
+    match Executor::open(engine, options) {
+        Err(BridgeError::Open { cause, engine: named }) if named == engine => cause,
+        other => panic!("{engine} gave {other:?}"),
+    }
+}
+
+#[test]
+fn the_defaults_of_the_options_are_tensorrt_llms() {
+    let options = ExecutorOptions::default();
+    assert_eq!((options.iter_stats_max_iterations, options.request_stats_max_iterations), (1000, 0));
+}
+
+#[test]
+fn an_engine_opens_with_no_option_at_all_and_says_what_it_is() {
+    for name in ["sim:", "sim:?", "sim:?&"] {
+        let engine = Executor::open(name, &ExecutorOptions::default()).unwrap();
+        assert!(engine.is_simulated() && engine.can_enqueue_requests());
+        assert_eq!(engine.version(), "1.1.0+simulated");
+    }
+}
+
+#[test]
+fn an_unknown_option_is_named_beside_the_known_ones() {
+    let cause = cause("sim:?rate=5&sped=2", &KEEP_ALL);
+    assert!(cause.starts_with("sim: unknown option sped=2: accepted are rate, "), "{cause}");
+    assert!(cause.contains("speed"));
+    assert!(!cause.contains('\n') && !cause.contains(".cc"), "{cause}");
+}
+
+#[test]
+fn a_value_out_of_range_is_named_with_the_range() {
+    for (option, accepted) in [
+        ("rate=fast", "0 to 100000 requests per second"),
+        ("rate=nan", "0 to 100000 requests per second"),
+        ("rate=-1", "0 to 100000 requests per second"),
+        ("wave=2", "0 to 1"),
+        ("wave_period_s=0", "1 to 86400"),
+        ("seed=-1", "an unsigned integer"),
+        ("speed=0", "0.001 to 1000000, or max"),
+        ("trace=", "a file name"),
+        ("requests=1.5", "an unsigned integer"),
+        ("iterations=", "an unsigned integer"),
+        ("prompt_mean=0", "1 to 1000000 tokens"),
+        ("output_mean=0", "1 to 1000000 tokens"),
+        ("prefix_share=1.01", "0 to 1"),
+        ("prefix_tokens=-1", "0 to 1000000 tokens"),
+        ("max_batch_size=0", "1 to 65536"),
+        ("max_num_tokens=1e3", "1 to 1000000"),
+        ("kv_blocks=1", "2 to 10000000"),
+        ("tokens_per_block=0", "1 to 1024"),
+        ("policy=fair", "max_utilization or guaranteed_no_evict"),
+        ("batching=none", "inflight or static"),
+        ("iter_base_ms=0", "0.001 to 60000"),
+        ("ctx_token_us=-1", "0 to 1000000"),
+        ("gen_request_us=x", "0 to 1000000"),
+        ("jitter=2", "0 to 1"),
+        ("spec_draft_len=65", "0 to 64 tokens"),
+        ("spec_acceptance=2", "0 to 1"),
+        ("disagg=yes", "0 or 1"),
+        ("rank=-1", "0 to 65535"),
+        ("comm_mode=mpi", "leader or orchestrator"),
+        ("request_stats=2", "0 or 1"),
+    ] {
+        let cause = cause(&format!("sim:?{option}"), &KEEP_ALL);
+        assert_eq!(cause, format!("sim: option {option} is not accepted: expected {accepted}"));
+    }
+}
+
+#[test]
+fn a_trace_that_cannot_be_read_is_named() {
+    let cause = cause("sim:?trace=/nowhere/arrivals", &KEEP_ALL);
+    assert_eq!(cause, "sim: option trace=/nowhere/arrivals cannot be read");
+}
+
+#[test]
+fn a_bad_line_of_a_trace_is_named_by_its_number() {
+    let file = engines::trace("bad.trace", &[(0.0, 10, 10), (1.0, 0, 10)]);
+    let cause = cause(&format!("sim:?trace={file}"), &KEEP_ALL);
+    assert!(cause.contains(": line 2 is not accepted"), "{cause}");
+}
+
+#[test]
+fn a_file_name_may_be_percent_encoded() {
+    let file = engines::trace("a&b.trace", &[(0.0, 10, 10)]);
+    let engine = Executor::open(&format!("sim:?trace={}", file.replace('&', "%26")), &KEEP_ALL);
+    assert!(engine.is_ok(), "{engine:?}");
+}
+
+#[test]
+fn an_engine_directory_needs_a_real_library() {
+    let cause = cause("/models/llama", &KEEP_ALL);
+    assert!(cause.contains("/models/llama") && cause.contains("TENSORRT_LLM_ROOT"), "{cause}");
+}
+
+#[test]
+fn a_ring_larger_than_the_engine_can_count_is_refused() {
+    let options = ExecutorOptions { iter_stats_max_iterations: u32::MAX, ..KEEP_ALL };
+    assert_eq!(cause("sim:", &options), "iter_stats_max_iterations 4294967295 is above 2147483647");
+}

@@ -1,0 +1,123 @@
+//! Request statistics: who is reported when.
+
+mod engines;
+
+use engines::{KEEP_ALL, KEEP_ALL_REQUESTS, all_iterations, all_requests, finished};
+use std::collections::HashMap;
+use trtllm_bridge::{ExecutorOptions, RequestRow, RequestStage, request_present as bit};
+
+#[test]
+fn every_request_is_reported_complete_exactly_once_and_never_again() {
+    let rows = all_requests(&mut finished(200, "rate=4", &KEEP_ALL_REQUESTS));
+    let mut complete: HashMap<u64, bool> = HashMap::new();
+    for row in &rows {
+        let ended = complete.entry(row.id).or_default();
+        assert!(!*ended, "request {} is reported after its end", row.id);
+        *ended = row.request_stage() == Some(RequestStage::GenerationComplete);
+    }
+    assert_eq!(complete.len(), 200);
+    assert!(complete.values().all(|ended| *ended));
+}
+
+#[test]
+fn each_iteration_reports_all_its_active_and_queued_requests() {
+    let mut engine = finished(100, "rate=100&max_batch_size=8", &KEEP_ALL_REQUESTS);
+    let records = all_iterations(&mut engine);
+    let mut reported: HashMap<u64, (i32, i32)> = HashMap::new();
+    for row in all_requests(&mut engine) {
+        let (active, queued) = reported.entry(row.iter).or_default();
+        match row.request_stage() {
+            Some(RequestStage::Queued) => *queued += 1,
+            Some(RequestStage::GenerationComplete) => {}
+            _ => *active += 1,
+        }
+    }
+    for record in records.iter().filter(|record| record.num_active_requests > 0) {
+        assert_eq!(reported[&record.iter], (record.num_active_requests, record.num_queued_requests));
+    }
+}
+
+#[test]
+fn a_request_moves_from_queue_over_context_to_generation() {
+    let rows = all_requests(&mut finished(100, "rate=100&max_batch_size=8", &KEEP_ALL_REQUESTS));
+    let mut last: HashMap<u64, RequestRow> = HashMap::new();
+    for row in rows {
+        if let Some(before) = last.insert(row.id, row) {
+            assert!(row.stage >= before.stage && row.num_generated_tokens >= before.num_generated_tokens);
+        }
+    }
+}
+
+#[test]
+fn a_completed_request_carries_what_it_cost() {
+    let rows = all_requests(&mut finished(100, "", &KEEP_ALL_REQUESTS));
+    for row in rows.iter().filter(|row| row.request_stage() == Some(RequestStage::GenerationComplete)) {
+        assert!(row.has(bit::DECODED | bit::KV_ALLOC | bit::KV_MISSED));
+        assert!(row.num_generated_tokens > 0 && row.context_prefill_position > 0);
+        assert_eq!(row.avg_num_decoded_tokens_per_iter, 1.0);
+        assert_eq!(row.alloc_total_blocks, row.alloc_new_blocks + row.reused_blocks);
+        assert!(!row.has(bit::DIS_SERVING) && !row.has(bit::DIS_SERVING_SIZE));
+    }
+}
+
+#[test]
+fn block_counts_of_completed_requests_add_up_to_the_engines() {
+    let mut engine = finished(100, "kv_blocks=150&policy=max_utilization", &KEEP_ALL_REQUESTS);
+    let last = *all_iterations(&mut engine).last().unwrap();
+    let rows = all_requests(&mut engine);
+    let complete = rows.iter().filter(|row| row.request_stage() == Some(RequestStage::GenerationComplete));
+    let sums =
+        complete.fold((0, 0), |(total, reused), row| (total + row.alloc_total_blocks, reused + row.reused_blocks));
+    assert_eq!(sums, (last.kv_alloc_total_blocks, last.kv_reused_blocks));
+}
+
+#[test]
+fn paused_requests_are_marked() {
+    let rows = all_requests(&mut finished(100, "rate=50&kv_blocks=60&policy=max_utilization", &KEEP_ALL_REQUESTS));
+    assert!(rows.iter().any(|row| row.paused && !row.scheduled));
+    assert!(rows.iter().all(|row| !(row.paused && row.scheduled)));
+}
+
+#[test]
+fn disaggregated_serving_reports_the_transfer_of_the_cache() {
+    let rows = all_requests(&mut finished(20, "disagg=1", &KEEP_ALL_REQUESTS));
+    for row in rows.iter().filter(|row| row.request_stage() == Some(RequestStage::GenerationComplete)) {
+        assert!(row.has(bit::DIS_SERVING | bit::DIS_SERVING_SIZE));
+        assert!(row.kv_cache_transfer_ms > 0.0 && row.kv_cache_size > 0);
+    }
+}
+
+#[test]
+fn request_statistics_are_off_unless_asked_for() {
+    let mut engine = finished(20, "", &KEEP_ALL);
+    assert_eq!(all_requests(&mut engine), []);
+    let mut engine = finished(5, "request_stats=1", &KEEP_ALL);
+    assert!(!all_requests(&mut engine).is_empty());
+}
+
+#[test]
+fn rows_that_do_not_fit_the_slice_are_kept_for_the_next_call() {
+    let whole = all_requests(&mut finished(20, "rate=50", &KEEP_ALL_REQUESTS));
+    let mut engine = finished(20, "rate=50", &KEEP_ALL_REQUESTS);
+    let mut pieces = Vec::new();
+    let mut slice = [RequestRow::default(); 3];
+    loop {
+        let count = engine.drain_requests(&mut slice).unwrap();
+        pieces.extend_from_slice(&slice[..count]);
+        if count < slice.len() {
+            break;
+        }
+    }
+    assert_eq!(pieces, whole);
+}
+
+#[test]
+fn a_full_ring_loses_whole_iterations_of_rows() {
+    let small = ExecutorOptions { request_stats_max_iterations: 5, ..KEEP_ALL };
+    let mut engine = finished(50, "", &small);
+    let truth = engine.truth().unwrap();
+    assert_eq!(truth.request_records_lost, truth.request_records_pushed - 5);
+    let mut iterations: Vec<u64> = all_requests(&mut engine).iter().map(|row| row.iter).collect();
+    iterations.dedup();
+    assert_eq!(iterations.len(), 5);
+}

@@ -1,0 +1,183 @@
+//! The simulated engine behaves like an engine: it repeats itself for a seed and its records add up.
+
+mod engines;
+
+use engines::{KEEP_ALL, all_iterations, finished, trace, wait_until};
+use std::process::Command;
+use std::time::{SystemTime, UNIX_EPOCH};
+use trtllm_bridge::{Executor, IterationRow, iteration_present as bit};
+
+fn without_time(rows: Vec<IterationRow>) -> Vec<IterationRow> {
+    rows.into_iter().map(|row| IterationRow { timestamp_local_us: 0, ..row }).collect()
+}
+
+fn sum(rows: &[IterationRow], value: impl Fn(&IterationRow) -> i32) -> u64 {
+    rows.iter().map(|row| u64::try_from(value(row)).unwrap()).sum()
+}
+
+#[test]
+fn the_same_seed_gives_the_same_records_and_another_seed_others() {
+    let run = |seed: u32| {
+        let options = format!("seed={seed}&spec_draft_len=3&policy=max_utilization&kv_blocks=200");
+        without_time(all_iterations(&mut finished(100, &options, &KEEP_ALL)))
+    };
+    assert_eq!(run(7), run(7));
+    assert_ne!(run(7), run(8));
+}
+
+#[test]
+fn the_records_do_not_depend_on_how_fast_the_engine_runs() {
+    let run = |speed: &str| {
+        let engine = Executor::open(&format!("sim:?requests=20&speed={speed}"), &KEEP_ALL);
+        let mut engine = engine.unwrap();
+        wait_until(&engine, |truth| truth.idle && truth.requests_completed == 20);
+        without_time(all_iterations(&mut engine))
+    };
+    assert_eq!(run("max"), run("50"));
+}
+
+#[test]
+fn sums_over_the_records_are_what_the_engine_did_once_repetitions_are_left_out() {
+    for options in ["", "kv_blocks=150&policy=max_utilization", "max_num_tokens=256", "rate=2", "max_batch_size=3"] {
+        let mut engine = finished(200, options, &KEEP_ALL);
+        let truth = engine.truth().unwrap();
+        let rows = all_iterations(&mut engine);
+        let busy: Vec<_> = rows.iter().copied().filter(|row| row.num_active_requests > 0).collect();
+        assert_eq!(rows.len() as u64, truth.iterations + truth.flushes);
+        assert_eq!(sum(&busy, |row| row.num_new_active_requests), truth.requests_started);
+        assert_eq!(sum(&rows, |row| row.inflight_num_ctx_tokens), truth.context_tokens);
+        assert_eq!(sum(&rows, |row| row.inflight_num_gen_requests), truth.generation_tokens);
+        assert_eq!(sum(&rows, |row| row.inflight_num_paused_requests), truth.pauses);
+        let mut completed = sum(&rows, |row| row.num_completed_requests);
+        for pair in rows.windows(2).filter(|pair| pair[0].iter == pair[1].iter) {
+            completed -= pair[1].num_completed_requests as u64;
+        }
+        assert_eq!(completed, truth.requests_completed);
+        assert_eq!(truth.records_lost, 0);
+    }
+}
+
+#[test]
+fn iteration_numbers_rise_by_one_except_after_a_flush() {
+    let rows = all_iterations(&mut finished(100, "rate=2", &KEEP_ALL));
+    for pair in rows.windows(2) {
+        let step = u64::from(pair[0].num_active_requests > 0);
+        assert_eq!(pair[1].iter, pair[0].iter + step);
+    }
+}
+
+#[test]
+fn limits_and_the_cache_are_never_exceeded() {
+    let options = "rate=100&max_batch_size=16&max_num_tokens=300&kv_blocks=120&policy=max_utilization";
+    for row in all_iterations(&mut finished(200, options, &KEEP_ALL)) {
+        assert!(row.inflight_num_scheduled_requests <= 16 && row.num_active_requests <= row.max_num_active_requests);
+        assert!(row.inflight_num_ctx_tokens + row.inflight_num_gen_requests <= 300);
+        assert_eq!(row.kv_used_num_blocks + row.kv_free_num_blocks, 120);
+        assert!(row.kv_used_num_blocks >= 0 && row.kv_free_num_blocks >= 0);
+        let parts = row.inflight_num_context_requests + row.inflight_num_gen_requests;
+        assert_eq!(row.inflight_num_scheduled_requests, parts);
+    }
+}
+
+#[test]
+fn a_small_cache_pauses_requests_when_it_may_and_makes_them_wait_when_it_may_not() {
+    let crowded = "rate=50&kv_blocks=60";
+    let pausing = finished(100, &format!("{crowded}&policy=max_utilization"), &KEEP_ALL);
+    assert!(pausing.truth().unwrap().pauses > 0);
+    let mut reserving = finished(100, &format!("{crowded}&policy=guaranteed_no_evict"), &KEEP_ALL);
+    assert_eq!(reserving.truth().unwrap().pauses, 0);
+    let waited = |row: &IterationRow| row.num_active_requests > row.inflight_num_scheduled_requests;
+    assert!(all_iterations(&mut reserving).iter().any(waited));
+}
+
+#[test]
+fn an_overloaded_engine_shows_a_queue() {
+    let rows = all_iterations(&mut finished(200, "rate=200&max_batch_size=8", &KEEP_ALL));
+    assert!(rows.iter().any(|row| row.num_queued_requests > 50));
+    assert!(rows.iter().any(|row| row.new_active_requests_queue_latency_ms > 1000.0));
+}
+
+#[test]
+fn speculative_decoding_has_statistics_only_where_it_is_on() {
+    let off = all_iterations(&mut finished(20, "", &KEEP_ALL));
+    assert!(off.iter().all(|row| !row.has(bit::SPEC)));
+    let mut engine = finished(50, "spec_draft_len=4&spec_acceptance=0.8", &KEEP_ALL);
+    let truth = engine.truth().unwrap();
+    let on = all_iterations(&mut engine);
+    assert!(on.iter().all(|row| row.has(bit::SPEC)));
+    assert_eq!(on.iter().map(|row| row.spec_num_draft_tokens as u64).sum::<u64>(), truth.draft_tokens);
+    assert_eq!(on.iter().map(|row| row.spec_num_accepted_tokens as u64).sum::<u64>(), truth.accepted_tokens);
+    assert!(on.iter().any(|row| row.spec_acceptance_length > 2.0 && row.spec_draft_overhead > 0.0));
+}
+
+#[test]
+fn a_batch_is_described_by_in_flight_or_by_static_statistics() {
+    let inflight = all_iterations(&mut finished(20, "", &KEEP_ALL));
+    assert!(inflight.iter().all(|row| row.has(bit::INFLIGHT) && !row.has(bit::STATIC)));
+    let mut engine = finished(50, "batching=static&rate=50", &KEEP_ALL);
+    let truth = engine.truth().unwrap();
+    let fixed = all_iterations(&mut engine);
+    assert!(fixed.iter().all(|row| row.has(bit::STATIC) && !row.has(bit::INFLIGHT)));
+    assert!(fixed.iter().any(|row| row.static_empty_gen_slots > 0));
+    assert_eq!(sum(&fixed, |row| row.static_num_gen_tokens), truth.generation_tokens);
+}
+
+#[test]
+fn a_trace_is_replayed_request_by_request() {
+    let file = trace("replay.trace", &[(0.5, 64, 3), (0.0, 32, 2)]);
+    let mut engine = finished(2, &format!("trace={file}&prefix_share=0"), &KEEP_ALL);
+    let truth = engine.truth().unwrap();
+    assert_eq!((truth.context_tokens, truth.first_tokens, truth.generation_tokens), (96, 2, 3));
+    assert_eq!(all_iterations(&mut engine)[0].inflight_num_ctx_tokens, 32);
+}
+
+#[test]
+fn the_default_engine_is_lively() {
+    let rows = all_iterations(&mut finished(500, "", &KEEP_ALL));
+    let last = rows.last().unwrap();
+    assert!((0.1..0.7).contains(&last.kv_cache_hit_rate), "{}", last.kv_cache_hit_rate);
+    let used = sum(&rows, |row| row.kv_used_num_blocks) / rows.len() as u64;
+    assert!((50..450).contains(&used), "{used} of {}", last.kv_max_num_blocks);
+}
+
+#[test]
+fn every_record_of_this_release_carries_all_that_it_can() {
+    let expected = bit::TIMESTAMP
+        | bit::ITER_LATENCY
+        | bit::QUEUE_LATENCY
+        | bit::NEW_ACTIVE_REQUESTS
+        | bit::QUEUED_REQUESTS
+        | bit::COMPLETED_REQUESTS
+        | bit::BATCH_SIZE_LIMITS
+        | bit::TOKEN_LIMITS
+        | bit::KV
+        | bit::KV_ALLOC
+        | bit::KV_MISSED
+        | bit::INFLIGHT
+        | bit::INFLIGHT_DECODED;
+    let rows = all_iterations(&mut finished(5, "", &KEEP_ALL));
+    assert!(rows.iter().all(|row| row.present == expected));
+}
+
+#[test]
+fn timestamps_are_the_local_wall_clock() {
+    let offset_s = {
+        let zone = String::from_utf8(Command::new("date").arg("+%z").output().unwrap().stdout).unwrap();
+        let number: i64 = zone.trim().parse().unwrap();
+        (number / 100 * 60 + number % 100) * 60
+    };
+    let mut engine = finished(5, "", &KEEP_ALL);
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs() as i64;
+    for row in all_iterations(&mut engine) {
+        assert!((row.timestamp_local_us / 1_000_000 - now - offset_s).abs() <= 5, "{}", row.timestamp_local_us);
+    }
+}
+
+#[test]
+fn timestamps_are_local_also_where_local_is_not_utc() {
+    let here = std::env::current_exe().unwrap();
+    let run =
+        Command::new(here).env("TZ", "XST-5:30").args(["--exact", "timestamps_are_the_local_wall_clock"]).output();
+    let run = run.unwrap();
+    assert!(run.status.success(), "{}", String::from_utf8_lossy(&run.stdout));
+}

@@ -1,0 +1,446 @@
+#!/usr/bin/env python3
+"""A server that looks like trtllm-serve to a monitoring client, and says afterwards what was true.
+
+It holds no model: a small continuous-batching simulation fills the same ring of iteration records that
+trtllm-serve drains through GET /metrics, with the quirks of the chosen backend. Python's standard library only.
+
+  trtllm_serve_lookalike.py --port 0 --rate 50                   prints: listening on 127.0.0.1:PORT
+  GET  /metrics /perf_metrics /version /health                    as trtllm-serve answers them; the first two drain
+  GET  /truth                                                     what was really emitted (for tests; not upstream's)
+  POST /control  {"stop": true} | {"drain": true} | {"mode": M}   stop at once | finish the work, then idle | spoil /metrics
+"""
+import argparse
+import json
+import math
+import random
+import socket
+import sys
+import threading
+import time
+from collections import deque, namedtuple
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from itertools import accumulate
+
+MODES = ("ok", "not-json", "truncated", "huge", "hang", "500", "slow-body")
+MAX_ACTIVE, MAX_SCHEDULED, MAX_CONTEXTS = 24, 16, 2  # requests an engine holds, runs at once, starts per iteration
+KV_BLOCKS, TOKENS_PER_BLOCK = 2048, 32
+MEAN_DECODE_ITERATIONS = 48
+
+# Key order is the order of nlohmann::json (alphabetical), as TensorRT-LLM 1.x sends it.
+RECORD = (
+    '{"cpuMemUsage":%(cpu)d,"gpuMemUsage":%(gpu)d,"inflightBatchingStats":{"avgNumDecodedTokensPerIter":%%s,'
+    '"microBatchId":0,"numContextRequests":%%d,"numCtxTokens":%%d,"numGenRequests":%%d,"numPausedRequests":0,'
+    '"numScheduledRequests":%%d},"iter":%%d,"iterLatencyMS":%%.6f,"kvCacheStats":{"allocNewBlocks":%%d,'
+    '"allocTotalBlocks":%%d,"cacheHitRate":%%.6f,"freeNumBlocks":%%d,"maxNumBlocks":%(blocks)d,"missedBlocks":%%d,'
+    '"reusedBlocks":%%d,"tokensPerBlock":%(per_block)d,"usedNumBlocks":%%d},"maxBatchSizeRuntime":%(batch)d,'
+    '"maxBatchSizeStatic":%(batch)d,"maxBatchSizeTunerRecommended":%(batch)d,"maxNumActiveRequests":%(active)d,'
+    '"maxNumTokensRuntime":%(tokens)d,"maxNumTokensStatic":%(tokens)d,"maxNumTokensTunerRecommended":%(tokens)d,'
+    '"newActiveRequestsQueueLatencyMS":%%.6f,"numActiveRequests":%%d,"numCompletedRequests":%%d,'
+    '"numNewActiveRequests":%%d,"numQueuedRequests":%%d,"pinnedMemUsage":%(pinned)d,"specDecodingStats":null,'
+    '"staticBatchingStats":%(static)s,"timestamp":"%%s"}'
+)
+COMMON = {"blocks": KV_BLOCKS, "per_block": TOKENS_PER_BLOCK, "active": 2048}
+# The PyTorch backend never sets the limits, reports the whole device's memory, and sends zeros for static batching.
+PYTORCH = RECORD % {
+    **COMMON, "cpu": 0, "gpu": 40560164864, "pinned": 0, "batch": 0, "tokens": 0,
+    "static": '{"emptyGenSlots":0,"numContextRequests":0,"numCtxTokens":0,"numGenTokens":0,"numScheduledRequests":0}',
+}
+TENSORRT = RECORD % {
+    **COMMON, "cpu": 68172, "gpu": 36100332423, "pinned": 2952841216, "batch": 256, "tokens": 8192, "static": "null",
+}
+
+
+# What a record means, kept beside it for /truth; `started` of a flush record is 0 although it shows the stale number.
+Entry = namedtuple("Entry", "iter flush repeats_flush started completed context_tokens generation_tokens")
+
+
+class Engine:
+    """The simulation. Nothing runs between calls: `advance` emits every iteration that has become due."""
+
+    def __init__(self, args):
+        self.tensorrt = args.backend == "tensorrt"
+        self.period = 1.0 / args.rate
+        self.idle_every, self.idle_for = args.idle_every, args.idle_for
+        self.random = random.Random(args.seed)
+        self.lock = threading.Lock()
+        self.ring = deque()
+        self.ring_size = args.ring
+        self.finished = deque()  # per-request entries of /perf_metrics
+        self.due = time.monotonic()
+        self.wall = time.time() - self.due
+        self.stopped = self.draining = False
+        self.iter = args.first_iter  # of the next iteration
+        self.next_id = 1
+        self.queued = deque()  # arrival times: still in the executor's queue
+        self.pending = deque()  # (id, arrival): active, not scheduled yet
+        self.running = 0  # requests in the generation phase
+        self.ends = {}  # iter -> requests whose last token it makes
+        self.arrivals_due = 0.0
+        self.quiet_at = self.iter + self.idle_every if self.idle_every else math.inf
+        self.just_finished = self.stale_new = 0  # of the pass before
+        self.repeat_completed = None  # set between an idle flush and the record that repeats it
+        self.since_idle, self.idle_began = 0, self.due
+        self.alloc_total = self.alloc_new = self.reused = self.missed = self.used = 0
+        self.truth = dict.fromkeys(
+            ("iterations records lost lost_iterations completed_requests started_requests context_tokens "
+             "generation_tokens served cut flush_records perf_metrics perf_metrics_lost perf_metrics_served").split(), 0)
+        self.truth.update(queue_time_ms=0.0, latencies=0, latency_ms=0.0)
+        totals = dict.fromkeys("records iterations completed_requests started_requests context_tokens generation_tokens".split(), 0)
+        self.handed_out, self.salvageable = totals, dict(totals)  # in whole answers | whole, in answers that broke off
+        self.served_flush = None
+
+    def advance(self):
+        """Emit what is due by now. The caller holds the lock."""
+        now = time.monotonic()
+        while not self.stopped and self.due <= now:
+            self.one_pass(self.due)
+
+    def one_pass(self, now):
+        outstanding = self.running + len(self.pending) + len(self.queued)
+        quiet = self.draining or self.iter >= self.quiet_at
+        if quiet and not outstanding:
+            return self.go_idle(now)
+        if not quiet:
+            self.arrive(now, at_least=0 if outstanding else 1)
+
+        new, waited = 0, 0.0
+        while self.queued and self.running + len(self.pending) < MAX_ACTIVE:
+            arrival = self.queued.popleft()
+            self.pending.append((self.next_id, arrival))
+            self.next_id += 1
+            new += 1
+            waited += (now - arrival) * 1000
+        generating, contexts, context_tokens = self.running, 0, 0
+        while self.pending and contexts < MAX_CONTEXTS and self.running < MAX_SCHEDULED:
+            context_tokens += self.start(*self.pending.popleft(), now)
+            contexts += 1
+        active = self.running + len(self.pending)
+        finished = self.ends.pop(self.iter, ())
+        self.running -= len(finished)
+        for request in finished:
+            self.finish(request, now)
+
+        if self.tensorrt:  # completions show one pass later, and the pass after an idle flush shows them again
+            completed = self.just_finished if self.repeat_completed is None else self.repeat_completed
+            counted = self.just_finished if self.repeat_completed is None else 0
+            self.just_finished = len(finished)
+        else:
+            active -= len(finished)
+            completed = counted = len(finished)
+        repeated, self.repeat_completed = self.repeat_completed is not None, None
+        # C++ without speculation says 1.0; a quarter of the batch decoding two tokens gives the odd 1.25. PyTorch says 0.0.
+        average = (1.25 if self.iter % 16 == 0 else 1.0) if self.tensorrt else 0.0
+        generated = int(generating * (average or 1.0) + 0.5)
+
+        latency = self.period * 1000 * (0.85 + 0.3 * self.random.random())
+        regular = True
+        if self.tensorrt and self.since_idle < 2:  # iterLatencyMS describes the pass before, which may have slept
+            latency = 0.0 if self.since_idle == 0 else latency + (now - self.period - self.idle_began) * 1000
+            regular = False
+        self.since_idle += 1
+        truth = self.truth
+        truth["iterations"] += 1
+        truth["started_requests"] += new
+        truth["completed_requests"] += counted
+        truth["context_tokens"] += context_tokens
+        truth["generation_tokens"] += generated
+        truth["queue_time_ms"] += waited
+        if regular:
+            truth["latencies"] += 1
+            truth["latency_ms"] += latency
+        self.push(now, (average, contexts, context_tokens, generating, contexts + generating), latency,
+                  (waited, active, completed, new, len(self.queued)),
+                  Entry(self.iter, False, repeated, new, completed, context_tokens, generated))
+        self.stale_new = new
+        self.iter += 1
+        self.due = now + self.period
+
+    def arrive(self, now, at_least):
+        capacity = MAX_SCHEDULED / (MEAN_DECODE_ITERATIONS + 1)
+        swing = 0.9 + 0.35 * math.sin(now * 2 * math.pi / 20)  # over and under capacity every 20 s
+        self.arrivals_due += capacity * swing * 2 * self.random.random()
+        arrivals = max(at_least, int(self.arrivals_due))
+        self.arrivals_due = max(0.0, self.arrivals_due - arrivals)
+        for _ in range(arrivals):
+            self.queued.append(now - self.period * self.random.random())
+
+    def start(self, number, arrival, now):
+        """The context phase of one request; says how many tokens it computes (a prefix may be cached)."""
+        rand = self.random
+        context_blocks = 1 + int(rand.random() * 24)
+        hits = int(rand.random() * context_blocks) if rand.random() < 0.5 else 0
+        decode = 1 + int(rand.random() * 2 * MEAN_DECODE_ITERATIONS)
+        blocks = context_blocks + 1 + decode // TOKENS_PER_BLOCK
+        self.alloc_total += blocks
+        self.alloc_new += blocks - hits
+        self.reused += hits
+        self.missed += context_blocks - hits
+        self.used += blocks
+        self.running += 1
+        last = self.iter + decode
+        self.ends.setdefault(last, []).append((number, arrival, now, self.iter, last, blocks, hits, context_blocks))
+        return (context_blocks - hits) * TOKENS_PER_BLOCK - int(rand.random() * TOKENS_PER_BLOCK)
+
+    def finish(self, request, now):
+        self.used -= request[5]
+        self.truth["perf_metrics"] += 1
+        self.finished.append((request, now))
+        if len(self.finished) > self.ring_size:
+            self.finished.popleft()
+            self.truth["perf_metrics_lost"] += 1
+
+    def go_idle(self, now):
+        """Nothing outstanding: C++ pushes one more record (with the next iteration's number), then blocks."""
+        if self.tensorrt:
+            completed, self.just_finished = self.just_finished, 0
+            self.repeat_completed = completed
+            self.truth["completed_requests"] += completed
+            self.truth["flush_records"] += 1
+            self.push(now, (1.0, 0, 0, 0, 0), 0.0, (0.0, 0, completed, self.stale_new, 0),
+                      Entry(self.iter, True, False, 0, completed, 0, 0))
+        self.since_idle, self.idle_began = 0, now
+        self.quiet_at = self.iter + self.idle_every * (0.8 + 0.4 * self.random.random()) if self.idle_every else math.inf
+        self.due = math.inf if self.draining else now + self.idle_for
+
+    def push(self, now, batch, latency, requests, entry):
+        looked_up = self.reused + self.missed
+        kv = (self.alloc_new, self.alloc_total, self.reused / looked_up if looked_up else 0.0, KV_BLOCKS - self.used,
+              self.missed, self.reused, self.used)
+        self.truth["records"] += 1
+        self.ring.append((now, (*batch, self.iter, latency, *kv, *requests), entry))
+        if len(self.ring) > self.ring_size:  # as upstream: the oldest goes, and nobody is told
+            lost = self.ring.popleft()
+            self.truth["lost"] += 1
+            self.truth["lost_iterations"] += not lost[2].flush
+
+    def drain_records(self):
+        with self.lock:
+            self.advance()
+            records, self.ring = self.ring, deque()
+        template = TENSORRT if self.tensorrt else PYTORCH
+        return records, [template % (*values, self.timestamp(now) if self.tensorrt else "") for now, values, _ in records]
+
+    def count_served(self, records, whole=None):
+        """Book drained records: what a client that missed nothing of these answers must arrive at.
+
+        `whole`: the answer broke off, and only so many records of it arrived whole."""
+        with self.lock:
+            out = self.handed_out if whole is None else self.salvageable
+            for _, _, entry in list(records)[:whole]:
+                out["records"] += 1
+                out["iterations"] += not entry.flush
+                out["started_requests"] += entry.started
+                out["context_tokens"] += entry.context_tokens
+                out["generation_tokens"] += entry.generation_tokens
+                if entry.flush:
+                    self.served_flush = entry.iter
+                if not (entry.repeats_flush and self.served_flush == entry.iter):
+                    out["completed_requests"] += entry.completed
+            self.truth["served"] = self.handed_out["iterations"]
+            self.truth["cut"] += 0 if whole is None else len(records) - whole
+
+    def timestamp(self, now):
+        seconds = now + self.wall
+        day = time.strftime("%m-%d-%Y %H:%M:%S", time.localtime(seconds))  # local time without a zone, as upstream
+        return "%s.%06d" % (day, seconds % 1 * 1e6)
+
+    def drain_perf_metrics(self):
+        with self.lock:
+            self.advance()
+            finished, self.finished = self.finished, deque()
+            self.truth["perf_metrics_served"] += len(finished)
+        entries = []
+        for (number, arrival, scheduled, first, last, blocks, hits, context_blocks), end in finished:
+            token = scheduled + self.period
+            entries.append({"request_id": number, "perf_metrics": {
+                "first_iter": first, "last_iter": last,
+                "timing_metrics": {
+                    "server_arrival_time": arrival - 0.0002, "arrival_time": arrival, "first_scheduled_time": scheduled,
+                    "first_token_time": token, "server_first_token_time": token + 0.0002,
+                    "last_token_time": max(token, end)},
+                "kv_cache_metrics": {
+                    "num_total_allocated_blocks": blocks, "num_new_allocated_blocks": blocks - hits,
+                    "num_reused_blocks": hits, "num_missed_blocks": context_blocks - hits}}})
+        return json.dumps(entries, separators=(",", ":"))
+
+    def tell_truth(self):
+        with self.lock:
+            self.advance()
+            return json.dumps({
+                **self.truth, "handed_out": self.handed_out, "salvageable": self.salvageable, "in_ring": len(self.ring), "next_iter": self.iter,
+                "active_requests": self.running + len(self.pending), "queued_requests": len(self.queued),
+                "stopped": self.stopped, "idle": self.due == math.inf,
+                "kv_cache_blocks": {"allocated": self.alloc_total, "newly_allocated": self.alloc_new,
+                                    "reused": self.reused, "missed": self.missed, "used": self.used}})
+
+    def control(self, stop=None, drain=None):
+        with self.lock:
+            self.advance()
+            if drain is not None:
+                self.draining = drain
+            if stop is not None:
+                self.stopped = stop
+            if not self.stopped and not self.draining:
+                self.due = min(self.due, time.monotonic()) if self.due == math.inf else max(self.due, time.monotonic())
+
+
+class Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    engine: Engine
+    mode = "ok"
+    drain_wait = 0.0
+
+    def log_message(self, *_):
+        pass
+
+    def answer(self, body, status=200, kind="application/json"):
+        body = body.encode()
+        self.wfile.write(self.head(status, kind, len(body)) + body)  # one segment: no wait for a delayed ACK
+
+    def head(self, status, kind, length):
+        reason = {200: "OK", 400: "Bad Request", 404: "Not Found", 500: "Internal Server Error"}[status]
+        return (f"HTTP/1.1 {status} {reason}\r\nserver: uvicorn\r\ncontent-type: {kind}\r\n"
+                f"content-length: {length}\r\n\r\n").encode()
+
+    def do_GET(self):
+        path = self.path.partition("?")[0]
+        if path == "/metrics":
+            self.metrics()
+        elif path == "/perf_metrics":
+            self.answer(self.engine.drain_perf_metrics())
+        elif path == "/truth":
+            self.answer(self.engine.tell_truth())
+        elif path == "/version":
+            self.answer('{"version":"1.0.0rc4"}')
+        elif path == "/health":
+            self.answer("", kind="text/plain")
+        else:
+            self.answer('{"detail":"Not Found"}', 404)
+
+    def metrics(self):
+        mode, engine = Handler.mode, self.engine
+        time.sleep(self.drain_wait)
+        if mode == "500":
+            return self.answer("Internal Server Error", 500, "text/plain")
+        if mode == "not-json":
+            return self.answer("<html><body>Bad gateway</body></html>", kind="text/html")
+        if mode in ("hang", "huge"):
+            self.close_connection = True
+            return self.hang() if mode == "hang" else self.huge()
+        records, lines = engine.drain_records()
+        if mode == "truncated" and lines:
+            engine.count_served(records, whole=len(lines) - 1)
+            lines[-1] = lines[-1][:len(lines[-1]) // 2]
+            return self.answer("[" + ",".join(lines))
+        body = "[" + ",".join(lines) + "]"
+        try:
+            if mode == "slow-body":
+                sent = self.slowly(body)
+                if sent < len(body):
+                    whole = sum(end <= sent for end in accumulate(len(line) + 1 for line in lines))
+                    return engine.count_served(records, whole)
+            else:
+                self.answer(body)
+            engine.count_served(records)
+        except OSError:
+            self.close_connection = True
+            engine.count_served(records, whole=0)
+
+    def hang(self):
+        while Handler.mode == "hang" and not self.client_left():
+            time.sleep(0.1)
+
+    def client_left(self):
+        self.connection.setblocking(False)
+        try:
+            return self.connection.recv(1, socket.MSG_PEEK) == b""
+        except BlockingIOError:
+            return False
+        except OSError:
+            return True
+        finally:
+            self.connection.setblocking(True)
+
+    def huge(self):
+        chunk = b"x" * 65536
+        try:
+            self.wfile.write(self.head(200, "application/json", (100 << 20) + 4) + b'["')
+            for _ in range((100 << 20) // len(chunk)):
+                self.wfile.write(chunk)
+            self.wfile.write(b'"]')
+        except OSError:
+            pass
+
+    def slowly(self, body):
+        """A byte a second, until the mode changes; says how many bytes went out."""
+        self.wfile.write(self.head(200, "application/json", len(body)))
+        for sent, byte in enumerate(body.encode()):
+            if Handler.mode != "slow-body":
+                self.wfile.write(body.encode()[sent:])
+                break
+            try:
+                self.wfile.write(bytes((byte,)))
+            except OSError:
+                self.close_connection = True
+                return sent
+            time.sleep(1)
+        return len(body)
+
+    def do_POST(self):
+        try:
+            wish = json.loads(self.rfile.read(int(self.headers.get("content-length", 0))))
+            unknown = set(wish) - {"stop", "drain", "mode"}
+            mode = wish.get("mode", Handler.mode)
+            if self.path != "/control" or unknown or mode not in MODES:
+                raise ValueError(f"POST /control takes stop, drain and mode ({', '.join(MODES)})")
+        except (ValueError, TypeError) as error:
+            return self.answer(json.dumps({"detail": str(error)}), 400)
+        Handler.mode = mode
+        self.engine.control(wish.get("stop"), wish.get("drain"))
+        self.answer(self.engine.tell_truth())
+
+
+class Server(ThreadingHTTPServer):
+    daemon_threads = True
+    request_queue_size = 128
+
+    def handle_error(self, request, client_address):
+        if not isinstance(sys.exc_info()[1], OSError):  # a client that leaves is no error here
+            super().handle_error(request, client_address)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--host", default="127.0.0.1")
+    parser.add_argument("--port", type=int, default=8000, help="0: any free one (default %(default)s)")
+    parser.add_argument("--rate", type=float, default=50, help="iterations a second (default %(default)s)")
+    parser.add_argument("--ring", type=int, default=1000, help="records kept; the oldest is lost in silence (default %(default)s)")
+    parser.add_argument("--backend", choices=("pytorch", "tensorrt"), default="pytorch")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--idle-every", type=int, default=0, metavar="N", help="go idle after about every N iterations (0: never)")
+    parser.add_argument("--idle-for", type=float, default=0.3, metavar="S", help="seconds of each idle time (default %(default)s)")
+    parser.add_argument("--first-iter", type=int, default=1)
+    parser.add_argument("--drain-wait", type=float, default=0.0, metavar="S", help="seconds GET /metrics takes; releases up to 1.2 take about 2")
+    args = parser.parse_args()
+    if args.rate <= 0 or args.ring < 1:
+        parser.error("--rate and --ring must be positive")
+    server = Server((args.host, args.port), Handler)
+    Handler.engine, Handler.drain_wait = Engine(args), args.drain_wait
+    print("listening on %s:%d" % server.server_address[:2], flush=True)
+    threading.Thread(target=keep_up, args=(Handler.engine,), daemon=True).start()
+    try:
+        server.serve_forever()
+    except KeyboardInterrupt:
+        pass
+
+
+def keep_up(engine):
+    """Without a client the due iterations would pile up into one long pause at the next request."""
+    while True:
+        time.sleep(0.5)
+        with engine.lock:
+            engine.advance()
+
+
+if __name__ == "__main__":
+    main()

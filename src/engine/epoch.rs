@@ -1,0 +1,218 @@
+//! Where a record stands in its engine's sequence: new, repeated, a flush, another rank's row, or another engine's life.
+//! The quirks of the executor's loop are corrected here, once; nothing after it sees them.
+
+use crate::model::IterationStats;
+
+use super::cumulative::Cumulative;
+
+/// What a record is to the one before it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Standing {
+    /// An iteration not seen before.
+    New,
+    /// The same iteration again.
+    Repeated,
+    /// The C++ executor's record of having become idle: it stands for no iteration.
+    Flush,
+    /// A further attention-DP rank's row of the iteration before (upstream PR 13649).
+    SiblingRank,
+    /// `iter` went backwards: the engine has started anew.
+    Restart,
+}
+
+/// What of a record is to be added to the totals.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct Counted {
+    /// Whether the record is an iteration of its own.
+    pub iteration: bool,
+    pub started: u64,
+    pub completed: u64,
+    /// Seconds, where the record's latency is one iteration's.
+    pub latency_seconds: Option<f64>,
+    pub kv: KvIncrease,
+}
+
+/// Blocks by which the cumulative KV counts grew.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct KvIncrease {
+    pub allocated: u64,
+    pub newly_allocated: u64,
+    pub reused: u64,
+    pub missed: u64,
+}
+
+/// One life of an engine, from its start (or from when we met it) to its end.
+#[derive(Debug)]
+pub struct Epoch {
+    /// Iterations lost in earlier epochs.
+    pub lost_before: u64,
+    /// Every iteration up to this number is accounted for, as counted or as lost.
+    through: Option<u64>,
+    /// The last record's iteration and how many of its completed requests are counted.
+    completed: (Option<u64>, i64),
+    last_rank: Option<i64>,
+    /// Records whose latency still contains the wait for work.
+    latency_suspect: u8,
+    sequence: Option<u64>,
+    lost_by_gap: u64,
+    dropped: Cumulative,
+    lost_by_engine: u64,
+    kv: [Cumulative; 4],
+}
+
+impl Epoch {
+    /// An engine that may have run long before.
+    #[must_use]
+    pub const fn first() -> Self {
+        Self {
+            lost_before: 0,
+            through: None,
+            completed: (None, 0),
+            last_rank: None,
+            latency_suspect: 0,
+            sequence: None,
+            lost_by_gap: 0,
+            dropped: Cumulative::unknown(),
+            lost_by_engine: 0,
+            kv: [Cumulative::unknown(); 4],
+        }
+    }
+
+    /// The epoch after a restart: the new engine's cumulative counts began at 0 while we watched.
+    #[must_use]
+    pub fn next(&self) -> Self {
+        Self {
+            lost_before: self.lost_before + self.lost(),
+            kv: [Cumulative::from_zero(); 4],
+            dropped: Cumulative::from_zero(),
+            ..Self::first()
+        }
+    }
+
+    /// Whether any numbered record has come.
+    #[must_use]
+    pub fn begun(&self) -> bool {
+        self.through.is_some()
+    }
+
+    /// Iterations lost in this epoch. A gap in the numbers and the engine's own count of dropped frames speak of the same
+    /// records, so the larger one holds, not their sum.
+    #[must_use]
+    pub fn lost(&self) -> u64 {
+        self.lost_by_gap.max(self.lost_by_engine)
+    }
+
+    /// What the record is, changing nothing.
+    #[must_use]
+    pub fn place(&self, record: &IterationStats) -> Standing {
+        let Some(iter) = record.iter else { return Standing::New };
+        let flush = is_flush(record);
+        match self.through {
+            Some(through) if iter < through => Standing::Restart,
+            Some(through) if iter == through && !flush => {
+                if record.attention_dp_rank.is_some() && record.attention_dp_rank != self.last_rank {
+                    Standing::SiblingRank
+                } else {
+                    Standing::Repeated
+                }
+            }
+            _ if flush => Standing::Flush,
+            _ => Standing::New,
+        }
+    }
+
+    /// Takes the record into the epoch and says what of it counts.
+    pub fn count(&mut self, record: &IterationStats, standing: Standing) -> Counted {
+        let iteration = !matches!(standing, Standing::Repeated | Standing::Flush);
+        self.account(record, standing);
+        if iteration {
+            self.last_rank = record.attention_dp_rank;
+        }
+        Counted {
+            iteration,
+            // The flush repeats the number of some earlier iteration.
+            started: if iteration { unsigned(record.num_new_active_requests) } else { 0 },
+            completed: self.completed(record),
+            latency_seconds: self.latency_seconds(record, standing),
+            kv: self.kv_increase(record),
+        }
+    }
+
+    fn kv_increase(&mut self, record: &IterationStats) -> KvIncrease {
+        let stats = record.kv_cache_stats.unwrap_or_default();
+        let [allocated, newly_allocated, reused, missed] = &mut self.kv;
+        KvIncrease {
+            allocated: allocated.increase(stats.alloc_total_blocks),
+            newly_allocated: newly_allocated.increase(stats.alloc_new_blocks),
+            reused: reused.increase(stats.reused_blocks),
+            missed: missed.increase(stats.missed_blocks),
+        }
+    }
+
+    /// Moves `through` and the loss counts. The flush carries the number of the *next* iteration: it accounts for all
+    /// before that one, and the next record, with the same number, is still new.
+    fn account(&mut self, record: &IterationStats, standing: Standing) {
+        let Some(iter) = record.iter else { return };
+        let reached = if standing == Standing::Flush { iter.saturating_sub(1) } else { iter };
+        let frames = match (self.sequence, record.stats_sequence) {
+            (Some(last), Some(next)) if next > last => Some(next - last - 1),
+            _ => None,
+        };
+        self.sequence = record.stats_sequence.or(self.sequence);
+        if let Some(through) = self.through {
+            let iterations = if standing == Standing::Flush {
+                reached.saturating_sub(through)
+            } else {
+                iter.saturating_sub(through + 1)
+            };
+            self.lost_by_gap += frames.unwrap_or(iterations);
+        }
+        self.through = Some(self.through.map_or(reached, |through| through.max(reached)));
+        self.lost_by_engine += self.dropped.increase(record.stats_dropped_frames.and_then(|n| i64::try_from(n).ok()));
+    }
+
+    /// After the flush the executor repeats its completed count in the next record, which has the same number.
+    fn completed(&mut self, record: &IterationStats) -> u64 {
+        let Some(completed) = record.num_completed_requests else { return 0 };
+        let counted = if record.iter.is_some() && self.completed.0 == record.iter { self.completed.1 } else { 0 };
+        self.completed = (record.iter, completed.max(counted));
+        u64::try_from(completed - counted).unwrap_or(0)
+    }
+
+    /// The C++ executor takes its start time before it waits for work: after idle it reports 0.0, then an iteration that
+    /// contains the wait. Neither is an iteration's latency. The overlap scheduler's `iterLatencyMS` spans two passes,
+    /// its `hostStepTimeMS` one.
+    fn latency_seconds(&mut self, record: &IterationStats, standing: Standing) -> Option<f64> {
+        let overlap = record.scheduler_mode == Some(crate::model::iteration::SchedulerMode::Overlap);
+        let reported =
+            if overlap { record.host_step_time_ms.or(record.iter_latency_ms) } else { record.iter_latency_ms };
+        match standing {
+            Standing::Flush => {
+                self.latency_suspect = 2;
+                return None;
+            }
+            Standing::Repeated => return None,
+            _ => {}
+        }
+        let latency = reported?;
+        if latency <= 0.0 {
+            self.latency_suspect = 1;
+            return None;
+        }
+        if self.latency_suspect > 0 {
+            self.latency_suspect -= 1;
+            return None;
+        }
+        Some(latency / 1000.0)
+    }
+}
+
+/// Nothing scheduled, nothing active and no latency: only the C++ executor's idle flush looks so.
+fn is_flush(record: &IterationStats) -> bool {
+    let scheduled = record.inflight_batching_stats.and_then(|stats| stats.num_scheduled_requests);
+    record.num_active_requests == Some(0) && record.iter_latency_ms == Some(0.0) && scheduled.unwrap_or(0) == 0
+}
+
+fn unsigned(value: Option<i64>) -> u64 {
+    value.and_then(|value| u64::try_from(value).ok()).unwrap_or(0)
+}

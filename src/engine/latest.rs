@@ -1,0 +1,200 @@
+//! The present of an engine, from its last record: what gauges read. Corrected, but nothing derived and nothing named.
+
+use crate::model::IterationStats;
+use crate::model::iteration::{InflightBatchingStats, KvCacheStats, SpecDecodingStats, StaticBatchingStats};
+use crate::model::timestamp::RecordTime;
+
+/// The last iteration. A member that the engine does not send is absent.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct Latest {
+    pub iter: Option<u64>,
+    /// Microseconds since 1970 UTC: the record's own time, or the time it was received.
+    pub time_us: i64,
+    pub active: Option<i64>,
+    pub max_active: Option<i64>,
+    pub queued: Option<i64>,
+    pub gpu_memory: Option<i64>,
+    pub cpu_memory: Option<i64>,
+    pub pinned_memory: Option<i64>,
+    pub batch_size_limits: Limits,
+    pub token_limits: Limits,
+    pub kv: Option<KvCacheStats>,
+    pub cross_kv: Option<KvCacheStats>,
+    pub inflight: Option<InflightBatchingStats>,
+    pub static_batching: Option<StaticBatchingStats>,
+    pub spec_decoding: Option<SpecDecodingStats>,
+}
+
+/// A limit as built, as the tuner recommends it and as it is in force.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Limits {
+    pub fixed: Option<i64>,
+    pub tuner: Option<i64>,
+    pub runtime: Option<i64>,
+}
+
+impl Latest {
+    /// `wall_us`: when the record was received, microseconds since 1970 UTC.
+    #[must_use]
+    pub fn from_record(record: &IterationStats, wall_us: i64) -> Self {
+        Self {
+            iter: record.iter,
+            time_us: utc_micros(record.timestamp, wall_us),
+            active: record.num_active_requests,
+            max_active: record.max_num_active_requests,
+            queued: record.num_queued_requests,
+            gpu_memory: record.gpu_mem_usage,
+            cpu_memory: record.cpu_mem_usage,
+            pinned_memory: record.pinned_mem_usage,
+            batch_size_limits: Limits {
+                fixed: limit(record.max_batch_size_static),
+                tuner: limit(record.max_batch_size_tuner_recommended),
+                runtime: limit(record.max_batch_size_runtime),
+            },
+            token_limits: Limits {
+                fixed: limit(record.max_num_tokens_static),
+                tuner: limit(record.max_num_tokens_tuner_recommended),
+                runtime: limit(record.max_num_tokens_runtime),
+            },
+            kv: record.kv_cache_stats,
+            cross_kv: record.cross_kv_cache_stats,
+            inflight: record.inflight_batching_stats,
+            static_batching: record.static_batching_stats.filter(is_filled),
+            spec_decoding: record.spec_decoding_stats,
+        }
+    }
+
+    /// A further attention-DP rank's row of the same iteration: the batch is the sum over ranks; requests, memory and KV
+    /// cache are rank 0's, copied into every row, and stay as they are.
+    pub fn add_sibling(&mut self, record: &IterationStats) {
+        let (Some(total), Some(rank)) = (&mut self.inflight, &record.inflight_batching_stats) else { return };
+        add(&mut total.num_scheduled_requests, rank.num_scheduled_requests);
+        add(&mut total.num_context_requests, rank.num_context_requests);
+        add(&mut total.num_gen_requests, rank.num_gen_requests);
+        add(&mut total.num_paused_requests, rank.num_paused_requests);
+        add(&mut total.num_ctx_tokens, rank.num_ctx_tokens);
+        add(&mut total.num_ctx_kv_tokens, rank.num_ctx_kv_tokens);
+        add(&mut total.num_gen_kv_tokens, rank.num_gen_kv_tokens);
+        add(&mut total.num_paused_kv_tokens, rank.num_paused_kv_tokens);
+    }
+
+    #[must_use]
+    pub fn scheduled(&self) -> Option<i64> {
+        self.inflight
+            .and_then(|stats| stats.num_scheduled_requests)
+            .or_else(|| self.static_batching.and_then(|stats| stats.num_scheduled_requests))
+    }
+
+    #[must_use]
+    pub fn context_requests(&self) -> Option<i64> {
+        self.inflight
+            .and_then(|stats| stats.num_context_requests)
+            .or_else(|| self.static_batching.and_then(|stats| stats.num_context_requests))
+    }
+
+    /// Whether the engine had work left after this iteration. Where it does not tell its active requests, what it
+    /// scheduled stands for them.
+    #[must_use]
+    pub fn outstanding(&self) -> bool {
+        self.active.or_else(|| self.scheduled()).unwrap_or(0) > 0 || self.queued.unwrap_or(0) > 0
+    }
+
+    /// The load read as none, everything else as it was: what an idle engine's page shows.
+    #[must_use]
+    pub fn idle(mut self) -> Self {
+        let none = |value: &mut Option<i64>| *value = value.map(|_| 0);
+        none(&mut self.active);
+        none(&mut self.queued);
+        if let Some(stats) = &mut self.inflight {
+            for value in [
+                &mut stats.num_scheduled_requests,
+                &mut stats.num_context_requests,
+                &mut stats.num_gen_requests,
+                &mut stats.num_paused_requests,
+                &mut stats.num_ctx_tokens,
+                &mut stats.num_ctx_kv_tokens,
+                &mut stats.num_gen_kv_tokens,
+                &mut stats.num_queued_context_requests,
+                &mut stats.num_queued_ctx_tokens,
+                &mut stats.num_queued_gen_requests,
+                &mut stats.num_queued_gen_kv_tokens,
+                &mut stats.num_paused_kv_tokens,
+            ] {
+                none(value);
+            }
+        }
+        if let Some(stats) = &mut self.static_batching {
+            none(&mut stats.num_scheduled_requests);
+            none(&mut stats.num_context_requests);
+            none(&mut stats.num_ctx_tokens);
+            none(&mut stats.num_gen_tokens);
+            none(&mut stats.empty_gen_slots);
+        }
+        self
+    }
+}
+
+/// The PyTorch backend never sets its batch limits and sends 0: no limit is 0.
+fn limit(value: Option<i64>) -> Option<i64> {
+    value.filter(|value| *value > 0)
+}
+
+/// The PyTorch backend sends an object of zeros where there is no static batching.
+fn is_filled(stats: &StaticBatchingStats) -> bool {
+    *stats
+        != StaticBatchingStats {
+            num_scheduled_requests: Some(0),
+            num_context_requests: Some(0),
+            num_ctx_tokens: Some(0),
+            num_gen_tokens: Some(0),
+            empty_gen_slots: Some(0),
+        }
+}
+
+fn add(total: &mut Option<i64>, more: Option<i64>) {
+    if let Some(more) = more {
+        *total = Some(total.unwrap_or(0) + more);
+    }
+}
+
+/// A local time's zone is the quarter of an hour nearest to its distance from now: every zone's offset is a multiple of
+/// one, and a record that is polled is seconds old. Daylight saving needs no rule that way (upstream: TRI-978).
+fn utc_micros(time: Option<RecordTime>, wall_us: i64) -> i64 {
+    const QUARTER: i64 = 900_000_000;
+    const WIDEST: i64 = 15 * 3_600_000_000;
+    match time {
+        None => wall_us,
+        Some(RecordTime { micros, zoned: true }) => micros,
+        Some(RecordTime { micros, zoned: false }) => {
+            let offset = (micros - wall_us + QUARTER / 2).div_euclid(QUARTER) * QUARTER;
+            // Farther than any zone reaches is not a zone but an old record (a replay): as written, then.
+            if offset.abs() > WIDEST { micros } else { micros - offset }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_local_time_is_brought_to_utc_by_the_nearest_quarter_hour() {
+        let wall = 1_753_462_475_000_000;
+        for hours_in_quarters in [-48, -14, 0, 1, 22, 23, 56] {
+            let local = RecordTime { micros: wall - 860_000 + hours_in_quarters * 900_000_000, zoned: false };
+            assert_eq!(utc_micros(Some(local), wall), wall - 860_000);
+        }
+    }
+
+    #[test]
+    fn an_old_records_local_time_stays_as_written() {
+        let local = RecordTime { micros: 1_000_000_000, zoned: false };
+        assert_eq!(utc_micros(Some(local), 1_753_462_475_000_000), 1_000_000_000);
+    }
+
+    #[test]
+    fn a_zoned_time_is_taken_at_its_word_and_a_missing_one_is_the_receipt() {
+        assert_eq!(utc_micros(Some(RecordTime { micros: 5, zoned: true }), 900_000_000), 5);
+        assert_eq!(utc_micros(None, 7), 7);
+    }
+}

@@ -1,0 +1,143 @@
+//! What all iterations of an engine add up to, over restarts: counters and histograms that never fall.
+
+use crate::model::IterationStats;
+use crate::model::iteration::InflightBatchingStats;
+
+use super::epoch::Counted;
+use super::histogram::{BATCH_REQUESTS, BATCH_TOKENS, Histogram, ITERATION_SECONDS, SHORT_SECONDS};
+
+/// Plain numbers with one owner: folding a record touches no atomics and allocates nothing.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Totals {
+    pub iterations: u64,
+    pub iterations_lost: u64,
+    pub engine_restarts: u64,
+    pub requests_started: u64,
+    pub requests_completed: u64,
+    /// Computed in context phases, so without cache hits.
+    pub context_tokens: u64,
+    /// Decoded in generation phases: a request's first token, which its context phase yields, is not among them.
+    pub generation_tokens: u64,
+    pub kv_cache_blocks_allocated: u64,
+    pub kv_cache_blocks_newly_allocated: u64,
+    pub kv_cache_blocks_reused: u64,
+    pub kv_cache_blocks_missed: u64,
+    pub spec_decode_draft_tokens: u64,
+    pub spec_decode_accepted_tokens: u64,
+    /// Seconds, one observation an iteration whose latency is its own (see `epoch`).
+    pub iteration_latency: Histogram,
+    /// Requests, one observation an iteration.
+    pub iteration_scheduled_requests: Histogram,
+    /// Tokens, one observation an iteration with a context phase.
+    pub iteration_context_tokens: Histogram,
+    /// Seconds, the mean of the requests an iteration activated, once per request.
+    pub new_request_queue_time: Histogram,
+}
+
+impl Totals {
+    #[must_use]
+    pub const fn new() -> Self {
+        Self {
+            iterations: 0,
+            iterations_lost: 0,
+            engine_restarts: 0,
+            requests_started: 0,
+            requests_completed: 0,
+            context_tokens: 0,
+            generation_tokens: 0,
+            kv_cache_blocks_allocated: 0,
+            kv_cache_blocks_newly_allocated: 0,
+            kv_cache_blocks_reused: 0,
+            kv_cache_blocks_missed: 0,
+            spec_decode_draft_tokens: 0,
+            spec_decode_accepted_tokens: 0,
+            iteration_latency: Histogram::new(ITERATION_SECONDS),
+            iteration_scheduled_requests: Histogram::new(BATCH_REQUESTS),
+            iteration_context_tokens: Histogram::new(BATCH_TOKENS),
+            new_request_queue_time: Histogram::new(SHORT_SECONDS),
+        }
+    }
+
+    /// Adds what `counted` admits of the record.
+    pub fn absorb(&mut self, record: &IterationStats, counted: &Counted) {
+        self.requests_completed += counted.completed;
+        self.kv_cache_blocks_allocated += counted.kv.allocated;
+        self.kv_cache_blocks_newly_allocated += counted.kv.newly_allocated;
+        self.kv_cache_blocks_reused += counted.kv.reused;
+        self.kv_cache_blocks_missed += counted.kv.missed;
+        if !counted.iteration {
+            return;
+        }
+        self.iterations += 1;
+        self.requests_started += counted.started;
+        if let Some(seconds) = counted.latency_seconds {
+            self.iteration_latency.observe(seconds);
+        }
+        if let (Some(sum), 1..) = (record.new_active_requests_queue_latency_ms, counted.started) {
+            self.new_request_queue_time.observe_times(sum / 1000.0 / counted.started as f64, counted.started);
+        }
+        let batch = Batch::of(record);
+        if let Some(scheduled) = batch.scheduled {
+            self.iteration_scheduled_requests.observe(scheduled as f64);
+        }
+        if batch.context_tokens > 0 {
+            self.iteration_context_tokens.observe(batch.context_tokens as f64);
+        }
+        self.context_tokens += batch.context_tokens;
+        self.generation_tokens += batch.generation_tokens;
+        if let Some(spec) = &record.spec_decoding_stats {
+            self.spec_decode_draft_tokens += unsigned(spec.num_draft_tokens);
+            self.spec_decode_accepted_tokens += unsigned(spec.num_accepted_tokens);
+        }
+    }
+
+    /// A further attention-DP rank's row: only what that rank scheduled is its own, the rest is rank 0's again.
+    pub fn absorb_sibling(&mut self, record: &IterationStats) {
+        let batch = Batch::of(record);
+        self.context_tokens += batch.context_tokens;
+        self.generation_tokens += batch.generation_tokens;
+    }
+}
+
+impl Default for Totals {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// The iteration's batch, whichever way of batching formed it.
+struct Batch {
+    scheduled: Option<u64>,
+    context_tokens: u64,
+    generation_tokens: u64,
+}
+
+impl Batch {
+    fn of(record: &IterationStats) -> Self {
+        match (&record.inflight_batching_stats, &record.static_batching_stats) {
+            (Some(inflight), _) => Self {
+                scheduled: inflight.num_scheduled_requests.map(|n| unsigned(Some(n))),
+                context_tokens: unsigned(inflight.num_ctx_tokens),
+                generation_tokens: decoded_tokens(inflight),
+            },
+            (None, Some(fixed)) => Self {
+                scheduled: fixed.num_scheduled_requests.map(|n| unsigned(Some(n))),
+                context_tokens: unsigned(fixed.num_ctx_tokens),
+                generation_tokens: unsigned(fixed.num_gen_tokens),
+            },
+            (None, None) => Self { scheduled: None, context_tokens: 0, generation_tokens: 0 },
+        }
+    }
+}
+
+/// Requests × their mean, which is a whole number but for the float it travels in. A mean of 0 is the PyTorch backend not
+/// filling the field (upstream issue 6364): a generation request yields at least one token an iteration.
+fn decoded_tokens(inflight: &InflightBatchingStats) -> u64 {
+    let requests = unsigned(inflight.num_gen_requests) as f64;
+    let mean = inflight.avg_num_decoded_tokens_per_iter.filter(|mean| *mean > 0.0).unwrap_or(1.0);
+    (requests * mean).round() as u64
+}
+
+fn unsigned(value: Option<i64>) -> u64 {
+    value.and_then(|value| u64::try_from(value).ok()).unwrap_or(0)
+}

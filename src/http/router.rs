@@ -1,0 +1,139 @@
+//! Paths and answers (contract, section 3).
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use axum::Router;
+use axum::body::Body;
+use axum::extract::State as Shared;
+use axum::http::{HeaderMap, Method, StatusCode, Uri, header};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{MethodFilter, on};
+
+use crate::exposition::cache::{Cache, Form};
+use crate::exposition::negotiate::{self, Encoding, Format};
+use crate::exposition::{openmetrics, text};
+use crate::metrics::catalog::Group;
+use crate::metrics::exporter::PageCounts;
+use crate::metrics::whole::{PageBuilder, Selection};
+use crate::state::State;
+
+use super::landing;
+
+/// What every handler reads.
+#[derive(Debug)]
+pub struct Site {
+    state: Arc<State>,
+    pages: PageBuilder,
+    counts: PageCounts,
+    cache: Cache<Selection>,
+    telemetry_path: String,
+}
+
+/// The routes over `state`.
+#[must_use]
+pub fn router(state: Arc<State>, telemetry_path: &str) -> Router {
+    let site = Arc::new(Site {
+        pages: PageBuilder::new(&state),
+        state,
+        counts: PageCounts::new(),
+        cache: Cache::new(),
+        telemetry_path: telemetry_path.to_owned(),
+    });
+    let read = MethodFilter::GET.or(MethodFilter::HEAD);
+    Router::new()
+        .route("/", on(read, landing))
+        .route("/healthz", on(read, || async { "ok\n" }))
+        .route("/readyz", on(read, ready))
+        .route(telemetry_path, on(read, metrics))
+        .route(&format!("{telemetry_path}/gateway"), on(read, gateway))
+        .with_state(site)
+}
+
+async fn metrics(method: Method, Shared(site): Shared<Arc<Site>>, uri: Uri, headers: HeaderMap) -> Response {
+    match selection(uri.query().unwrap_or_default()) {
+        Ok(selection) => site.answer(selection, &method, &headers),
+        Err(unknown) => {
+            let known: Vec<&str> = Group::ALL.iter().map(|group| group.name()).collect();
+            let text = format!("unknown group {unknown:?} in collect[]; the groups are {}\n", known.join(", "));
+            (StatusCode::BAD_REQUEST, text).into_response()
+        }
+    }
+}
+
+async fn gateway(method: Method, Shared(site): Shared<Arc<Site>>, headers: HeaderMap) -> Response {
+    site.answer(Selection::Gateway, &method, &headers)
+}
+
+/// 200 once every source has been polled successfully once: never un-ready because of an engine, or the sidecar of a
+/// starting engine would take its pod out of service.
+async fn ready(Shared(site): Shared<Arc<Site>>) -> Response {
+    let missing: Vec<String> = site
+        .state
+        .engines()
+        .filter(|(_, snapshot)| !snapshot.source.ready)
+        .map(|(name, snapshot)| {
+            let why = snapshot.source.last_error.as_deref().unwrap_or("not polled yet");
+            format!("{} {} ({}): {why}\n", name.model, name.version, name.source)
+        })
+        .collect();
+    if missing.is_empty() {
+        return (StatusCode::OK, "ready\n").into_response();
+    }
+    (StatusCode::SERVICE_UNAVAILABLE, missing.concat()).into_response()
+}
+
+async fn landing(Shared(site): Shared<Arc<Site>>) -> Response {
+    let page = landing::page(&site.state, &site.telemetry_path);
+    ([(header::CONTENT_TYPE, "text/html; charset=utf-8")], page).into_response()
+}
+
+/// The groups of every `collect[]`, or the one that is none.
+fn selection(query: &str) -> Result<Selection, String> {
+    let mut groups = Vec::new();
+    for (_, value) in form_urlencoded::parse(query.as_bytes()).filter(|(key, _)| key == "collect[]") {
+        groups.push(Group::from_name(&value).ok_or(value)?);
+    }
+    Ok(Selection::of(&groups))
+}
+
+impl Site {
+    fn answer(&self, selection: Selection, method: &Method, headers: &HeaderMap) -> Response {
+        let text_of = |name| headers.get(name).and_then(|value| value.to_str().ok());
+        let format = negotiate::format(text_of(header::ACCEPT));
+        let encoding = negotiate::encoding(text_of(header::ACCEPT_ENCODING));
+        self.counts.scraped();
+        let form = Form { selection, format, encoding };
+        let body = self.cache.get(form, self.state.generation(), || self.render(selection, format));
+        let content_type = match format {
+            Format::Text => text::CONTENT_TYPE,
+            Format::OpenMetrics => openmetrics::CONTENT_TYPE,
+        };
+        let mut response = Response::builder()
+            .header(header::CONTENT_TYPE, content_type)
+            .header(header::CONTENT_LENGTH, body.len())
+            .header(header::VARY, "Accept, Accept-Encoding");
+        if encoding == Encoding::Gzip {
+            response = response.header(header::CONTENT_ENCODING, "gzip");
+        }
+        // HEAD is answered with the headers of GET, its length included, and no body.
+        let body = if method == Method::HEAD { Body::empty() } else { Body::from(body) };
+        response.body(body).unwrap_or_else(|_| StatusCode::INTERNAL_SERVER_ERROR.into_response())
+    }
+
+    fn render(&self, selection: Selection, format: Format) -> String {
+        let begun = Instant::now();
+        let page = self.pages.page(&self.state, &self.counts, selection);
+        let mut out = String::with_capacity(64 << 10);
+        match format {
+            Format::Text => text::render(&page, &mut out),
+            Format::OpenMetrics => {
+                if openmetrics::render(&page, &mut out).is_err() {
+                    tracing::error!("the page could not be written as OpenMetrics");
+                }
+            }
+        }
+        self.counts.rendered(begun.elapsed());
+        out
+    }
+}

@@ -1,0 +1,337 @@
+//! One engine's snapshot as samples. What is stale leaves here, what is idle reads 0 here, and what the engine did not
+//! say is absent.
+
+use std::sync::Arc;
+
+use crate::engine::{EngineState, Latest};
+use crate::model::iteration::KvCacheStats;
+use crate::state::{EngineName, EngineSnapshot};
+
+use super::catalog::{CATALOG, Group, Id};
+use super::page::{Labels, Page, Value};
+
+/// The labels of every series an engine can have, made once: a page allocates no label text.
+#[derive(Debug)]
+pub struct EngineSeries {
+    /// By family, then by the catalog's label value.
+    labels: Vec<Vec<Arc<Labels>>>,
+    base: Labels,
+    source: &'static str,
+}
+
+impl EngineSeries {
+    #[must_use]
+    pub fn new(name: &EngineName) -> Self {
+        let ours = [("model", name.model.as_str()), ("version", name.version.as_str())];
+        let extra = name.labels.iter().map(|(name, value)| (name.as_str(), value.as_str()));
+        let base = Labels::new(ours.into_iter().chain(extra));
+        let labels = CATALOG
+            .iter()
+            .map(|metric| {
+                let base = match metric.group {
+                    Group::Exporter => base.with("source", name.source),
+                    _ => base.clone(),
+                };
+                match metric.variant {
+                    None => vec![Arc::new(base)],
+                    Some(variant) => {
+                        variant.values.iter().map(|value| Arc::new(base.with(variant.label, value))).collect()
+                    }
+                }
+            })
+            .collect();
+        Self { labels, base, source: name.source }
+    }
+
+    /// Samples of one engine, in any order: [`Page::join`] sorts them.
+    #[must_use]
+    pub fn page(&self, snapshot: &EngineSnapshot) -> Page {
+        let mut page = Writer { series: self, page: Page::default() };
+        let stale = snapshot.state.is_stale();
+        if let Some(latest) = &snapshot.latest {
+            let latest = if snapshot.state == EngineState::Idle { latest.idle() } else { *latest };
+            if !stale {
+                page.triton_load(&latest);
+                page.load(&latest);
+            }
+            page.limits(&latest, stale);
+        }
+        page.totals(snapshot);
+        page.requests(snapshot);
+        page.state(snapshot);
+        page.source(snapshot);
+        page.page
+    }
+
+    /// The five series the Kubernetes gateway's picker reads. They leave together: one that stayed would refresh the
+    /// picker's idea of the pod and keep the others' last values alive.
+    #[must_use]
+    pub fn gateway_page(&self, snapshot: &EngineSnapshot) -> Page {
+        let mut page = Writer { series: self, page: Page::default() };
+        if let (Some(latest), false) = (&snapshot.latest, snapshot.state.is_stale()) {
+            let latest = if snapshot.state == EngineState::Idle { latest.idle() } else { *latest };
+            page.put(Id::RequestMetrics, SCHEDULED, latest.scheduled());
+            page.put(Id::RequestMetrics, WAITING, waiting(&latest));
+            if let Some(kv) = &latest.kv {
+                page.put(Id::KvCacheBlockMetrics, KV_MAX, kv.max_num_blocks);
+                page.put(Id::KvCacheBlockMetrics, KV_TOKENS_PER, kv.tokens_per_block);
+                page.put(Id::KvCacheBlockMetrics, KV_FRACTION, fraction(kv));
+            }
+        }
+        page.page
+    }
+}
+
+// Positions of the catalog's label values, checked against it below.
+const ACTIVE: usize = 0;
+const MAX: usize = 1;
+const SCHEDULED: usize = 2;
+const CONTEXT: usize = 3;
+const WAITING: usize = 4;
+const KV_MAX: usize = 0;
+const KV_FREE: usize = 1;
+const KV_USED: usize = 2;
+const KV_TOKENS_PER: usize = 3;
+const KV_REUSED: usize = 4;
+const KV_FRACTION: usize = 5;
+
+struct Writer<'a> {
+    series: &'a EngineSeries,
+    page: Page,
+}
+
+impl Writer<'_> {
+    /// Absent stays absent.
+    fn put<V: Into<Value>>(&mut self, metric: Id, value_of_label: usize, value: Option<V>) {
+        if let (Some(value), Some(labels)) = (value, self.series.labels[metric as usize].get(value_of_label)) {
+            self.page.push(metric, labels, value);
+        }
+    }
+
+    fn one(&mut self, metric: Id, value: impl Into<Value>) {
+        self.put(metric, 0, Some(value));
+    }
+
+    fn triton_load(&mut self, latest: &Latest) {
+        self.put(Id::RequestMetrics, ACTIVE, latest.active);
+        self.put(Id::RequestMetrics, MAX, latest.max_active);
+        self.put(Id::RequestMetrics, SCHEDULED, latest.scheduled());
+        self.put(Id::RequestMetrics, CONTEXT, latest.context_requests());
+        self.put(Id::RequestMetrics, WAITING, waiting(latest));
+        for (at, bytes) in [latest.cpu_memory, latest.gpu_memory, latest.pinned_memory].into_iter().enumerate() {
+            self.put(Id::RuntimeMemoryMetrics, at, bytes);
+        }
+        if let Some(kv) = &latest.kv {
+            self.kv_blocks(Id::KvCacheBlockMetrics, kv);
+        }
+        if let Some(inflight) = &latest.inflight {
+            let values = [
+                inflight.num_ctx_tokens,
+                inflight.num_gen_requests,
+                inflight.micro_batch_id,
+                inflight.num_paused_requests,
+            ];
+            for (at, value) in values.into_iter().enumerate() {
+                self.put(Id::InflightBatcherMetrics, at, value);
+            }
+        }
+        if let Some(fixed) = &latest.static_batching {
+            for (at, value) in
+                [fixed.num_ctx_tokens, fixed.num_gen_tokens, fixed.empty_gen_slots].into_iter().enumerate()
+            {
+                self.put(Id::V1Metrics, at, value);
+            }
+        }
+    }
+
+    fn kv_blocks(&mut self, metric: Id, kv: &KvCacheStats) {
+        self.put(metric, KV_MAX, kv.max_num_blocks);
+        self.put(metric, KV_FREE, kv.free_num_blocks);
+        self.put(metric, KV_USED, kv.used_num_blocks);
+        self.put(metric, KV_TOKENS_PER, kv.tokens_per_block);
+        self.put(metric, KV_REUSED, kv.reused_blocks);
+        self.put(metric, KV_FRACTION, fraction(kv));
+    }
+
+    fn load(&mut self, latest: &Latest) {
+        self.put(Id::QueuedRequests, 0, latest.queued);
+        if let Some(kv) = &latest.kv {
+            let available = kv.free_num_blocks.zip(kv.tokens_per_block).map(|(free, tokens)| free * tokens);
+            self.put(Id::KvCacheAvailableTokens, 0, available);
+            let not_free = kv.max_num_blocks.zip(kv.free_num_blocks).map(|(max, free)| max - free);
+            self.put(Id::KvCachePressureRatio, 0, ratio(not_free, kv.max_num_blocks));
+        }
+        if let Some(kv) = &latest.cross_kv {
+            self.kv_blocks(Id::CrossKvCacheBlockMetrics, kv);
+        }
+        if let Some(inflight) = &latest.inflight {
+            let in_batch = inflight.num_context_requests.zip(inflight.num_gen_requests).map(|(c, g)| c + g);
+            self.put(Id::BatchOccupancyRatio, 0, ratio(in_batch, latest.max_active.filter(|max| *max > 0)));
+            self.put(Id::ContextRequestRatio, 0, ratio(inflight.num_context_requests, in_batch));
+            let decoded = inflight.avg_num_decoded_tokens_per_iter.filter(|mean| *mean > 0.0);
+            // A float32 on its way through doubles: 1.2 is meant, not 1.2000000476837158.
+            self.put(Id::DecodedTokensPerIteration, 0, decoded.map(shortest_f32));
+        }
+        if let Some(fixed) = &latest.static_batching {
+            let slots = fixed.num_gen_tokens.zip(fixed.empty_gen_slots).map(|(used, empty)| used + empty);
+            self.put(Id::StaticBatchEfficiencyRatio, 0, ratio(fixed.num_gen_tokens, slots));
+        }
+        if let Some(spec) = &latest.spec_decoding {
+            self.put(Id::SpecAcceptanceLength, 0, spec.acceptance_length);
+            self.put(Id::SpecAcceptanceRatio, 0, ratio(spec.num_accepted_tokens, spec.num_draft_tokens));
+            self.put(Id::SpecDraftOverheadRatio, 0, spec.draft_overhead);
+        }
+    }
+
+    /// What stays true of an engine that does not answer.
+    fn limits(&mut self, latest: &Latest, stale: bool) {
+        if stale {
+            self.put(Id::RequestMetrics, MAX, latest.max_active);
+        }
+        for (metric, limits) in [(Id::BatchSizeLimit, latest.batch_size_limits), (Id::TokenLimit, latest.token_limits)]
+        {
+            for (at, limit) in [limits.fixed, limits.tuner, limits.runtime].into_iter().enumerate() {
+                self.put(metric, at, limit);
+            }
+        }
+        self.put(Id::GeneralMetrics, 0, Some(latest.time_us));
+        self.put(Id::GeneralMetrics, 1, latest.iter);
+        self.one(Id::LastIterationTimestamp, latest.time_us as f64 / 1e6);
+    }
+
+    fn totals(&mut self, snapshot: &EngineSnapshot) {
+        let totals = &snapshot.totals;
+        for (metric, count) in [
+            (Id::Iterations, totals.iterations),
+            (Id::IterationsLost, totals.iterations_lost),
+            (Id::EngineRestarts, totals.engine_restarts),
+            (Id::RequestsStarted, totals.requests_started),
+            (Id::RequestsCompleted, totals.requests_completed),
+            (Id::ContextTokens, totals.context_tokens),
+            (Id::GenerationTokens, totals.generation_tokens),
+            (Id::KvBlocksAllocated, totals.kv_cache_blocks_allocated),
+            (Id::KvBlocksNewlyAllocated, totals.kv_cache_blocks_newly_allocated),
+            (Id::KvBlocksReused, totals.kv_cache_blocks_reused),
+            (Id::KvBlocksMissed, totals.kv_cache_blocks_missed),
+            (Id::SpecDraftTokens, totals.spec_decode_draft_tokens),
+            (Id::SpecAcceptedTokens, totals.spec_decode_accepted_tokens),
+        ] {
+            self.one(metric, count);
+        }
+        let looked_up = totals.kv_cache_blocks_reused + totals.kv_cache_blocks_missed;
+        if looked_up > 0 {
+            self.one(Id::KvCacheHitRatio, totals.kv_cache_blocks_reused as f64 / looked_up as f64);
+        }
+        for (metric, histogram) in [
+            (Id::IterationLatency, &totals.iteration_latency),
+            (Id::IterationScheduledRequests, &totals.iteration_scheduled_requests),
+            (Id::IterationContextTokens, &totals.iteration_context_tokens),
+            (Id::NewRequestQueueTime, &totals.new_request_queue_time),
+        ] {
+            self.one(metric, histogram);
+        }
+    }
+
+    fn requests(&mut self, snapshot: &EngineSnapshot) {
+        let requests = &snapshot.requests;
+        self.put(Id::DisaggregatedServingMetrics, 0, Some(requests.kv_cache_transfer_ms));
+        self.put(Id::DisaggregatedServingMetrics, 1, Some(requests.disaggregated_requests));
+        for (metric, histogram) in [
+            (Id::InputTokenLen, &requests.input_token_len),
+            (Id::OutputTokenLen, &requests.output_token_len),
+            (Id::TimeToFirstToken, &requests.time_to_first_token),
+            (Id::E2eLatency, &requests.e2e_latency),
+            (Id::RequestQueueTime, &requests.queue_time),
+            (Id::RequestPrefillTime, &requests.prefill_time),
+            (Id::RequestDecodeTime, &requests.decode_time),
+            (Id::RequestInferenceTime, &requests.inference_time),
+            (Id::KvCacheTransferTime, &requests.kv_cache_transfer),
+            (Id::KvCacheTransferBytes, &requests.kv_cache_transfer_bytes),
+            (Id::RequestKvHitRatio, &requests.kv_cache_hit_ratio),
+        ] {
+            self.one(metric, histogram);
+        }
+    }
+
+    fn state(&mut self, snapshot: &EngineSnapshot) {
+        for (at, state) in EngineState::ALL.into_iter().enumerate() {
+            self.put(Id::EngineState, at, Some(state == snapshot.state));
+        }
+        let about = &snapshot.about;
+        let labels = Labels::new(
+            self.series.base.pairs().iter().cloned().chain(
+                [
+                    ("backend", about.backend.as_deref().unwrap_or("unknown")),
+                    ("engine_version", about.version.as_deref().unwrap_or("unknown")),
+                    ("simulated", if about.simulated { "true" } else { "false" }),
+                    ("source", self.series.source),
+                ]
+                .map(|(name, value)| (name.to_owned(), value.to_owned())),
+            ),
+        );
+        self.page.push(Id::EngineInfo, &Arc::new(labels), 1_u64);
+    }
+
+    fn source(&mut self, snapshot: &EngineSnapshot) {
+        let source = &snapshot.source;
+        self.one(Id::SourceUp, source.up);
+        self.one(Id::Polls, source.polls);
+        for (at, errors) in source.errors.into_iter().enumerate() {
+            self.put(Id::PollErrors, at, Some(errors));
+        }
+        self.one(Id::PollDuration, &source.poll_duration);
+        self.put(Id::LastSuccess, 0, source.last_success_us.map(|micros| micros as f64 / 1e6));
+        for (at, rejected) in source.rejected.into_iter().enumerate() {
+            self.put(Id::RecordsRejected, at, Some(rejected));
+        }
+        self.put(Id::IngestConnections, 0, source.connections);
+    }
+}
+
+/// Active requests that this iteration did not schedule; the executor's own queue is not in it.
+fn waiting(latest: &Latest) -> Option<i64> {
+    latest.active.zip(latest.scheduled()).map(|(active, scheduled)| (active - scheduled).max(0))
+}
+
+/// Used share of the KV cache, 0..1; 0 for a cache of no blocks, so that a router never meets NaN.
+fn fraction(kv: &KvCacheStats) -> Option<f64> {
+    let (used, max) = kv.used_num_blocks.zip(kv.max_num_blocks)?;
+    Some(if max > 0 { (used as f64 / max as f64).clamp(0.0, 1.0) } else { 0.0 })
+}
+
+/// Absent where there is nothing to divide by.
+fn ratio(part: Option<i64>, whole: Option<i64>) -> Option<f64> {
+    let (part, whole) = part.zip(whole)?;
+    (whole > 0).then(|| part as f64 / whole as f64)
+}
+
+fn shortest_f32(value: f64) -> f64 {
+    let narrow = value as f32;
+    if f64::from(narrow) == value { narrow.to_string().parse().unwrap_or(value) } else { value }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_positions_are_the_catalogs() {
+        let values = |id: Id| id.metric().variant.unwrap().values;
+        let requests = values(Id::RequestMetrics);
+        let found = [ACTIVE, MAX, SCHEDULED, CONTEXT, WAITING].map(|at| requests[at]);
+        assert_eq!(found, ["active", "max", "scheduled", "context", "waiting"]);
+        let blocks = [KV_MAX, KV_FREE, KV_USED, KV_TOKENS_PER, KV_REUSED, KV_FRACTION];
+        for id in [Id::KvCacheBlockMetrics, Id::CrossKvCacheBlockMetrics] {
+            assert_eq!(blocks.map(|at| values(id)[at]), ["max", "free", "used", "tokens_per", "reused", "fraction"]);
+        }
+        assert_eq!(values(Id::EngineState), EngineState::ALL.map(EngineState::name));
+    }
+
+    #[test]
+    fn waiting_is_never_negative_and_fraction_never_nan() {
+        let latest = Latest { active: Some(0), ..Latest::default() };
+        assert_eq!(waiting(&latest), None);
+        let kv = KvCacheStats { max_num_blocks: Some(0), used_num_blocks: Some(0), ..KvCacheStats::default() };
+        assert_eq!(fraction(&kv), Some(0.0));
+    }
+}

@@ -1,0 +1,82 @@
+//! The exporter itself as samples: its build, its process and its own page.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use procfs::WithCurrentSystemInfo as _;
+
+use crate::engine::histogram::Histogram;
+
+use super::catalog::Id;
+use super::page::{Labels, Page};
+
+/// Seconds of one rendering.
+const RENDER_SECONDS: &[f64] = &[0.000_01, 0.000_025, 0.000_05, 0.000_1, 0.000_25, 0.000_5, 0.001, 0.005, 0.01, 0.1];
+
+/// What the HTTP side counts of itself.
+#[derive(Debug)]
+pub struct PageCounts {
+    scrapes: AtomicU64,
+    rendering: Mutex<Histogram>,
+}
+
+impl PageCounts {
+    #[must_use]
+    pub const fn new() -> Self {
+        Self { scrapes: AtomicU64::new(0), rendering: Mutex::new(Histogram::new(RENDER_SECONDS)) }
+    }
+
+    pub fn scraped(&self) {
+        self.scrapes.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub fn rendered(&self, time: Duration) {
+        self.rendering.lock().unwrap_or_else(PoisonError::into_inner).observe(time.as_secs_f64());
+    }
+}
+
+impl Default for PageCounts {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// The exporter as of now. What `/proc` does not tell is absent.
+#[must_use]
+pub fn exporter_page(counts: &PageCounts) -> Page {
+    let mut page = Page::default();
+    let none = Arc::new(Labels::default());
+    let build = Labels::new([
+        ("rustversion", option_env!("TRTLLM_EXPORTER_RUSTC").unwrap_or("unknown")),
+        ("version", env!("CARGO_PKG_VERSION")),
+    ]);
+    page.push(Id::BuildInfo, &Arc::new(build), 1_u64);
+    page.push(Id::Scrapes, &none, counts.scrapes.load(Ordering::Relaxed));
+    page.push(Id::RenderDuration, &none, &*counts.rendering.lock().unwrap_or_else(PoisonError::into_inner));
+    process(&mut page, &none);
+    page
+}
+
+fn process(page: &mut Page, none: &Arc<Labels>) {
+    let Ok(process) = procfs::process::Process::myself() else { return };
+    if let Ok(stat) = process.stat() {
+        let ticks = procfs::ticks_per_second() as f64;
+        page.push(Id::ProcessCpu, none, (stat.utime + stat.stime) as f64 / ticks);
+        page.push(Id::ProcessVirtualMemory, none, stat.vsize);
+        page.push(Id::ProcessResidentMemory, none, stat.rss_bytes().get());
+        page.push(Id::ProcessThreads, none, stat.num_threads);
+        if let Ok(booted) = procfs::boot_time_secs() {
+            page.push(Id::ProcessStartTime, none, booted as f64 + stat.starttime as f64 / ticks);
+        }
+    }
+    if let Ok(open) = process.fd_count() {
+        page.push(Id::ProcessOpenFds, none, open as u64);
+    }
+    if let Ok(limits) = process.limits()
+        && let procfs::process::LimitValue::Value(most) = limits.max_open_files.soft_limit
+    {
+        page.push(Id::ProcessMaxFds, none, most);
+    }
+}

@@ -1,0 +1,8 @@
+//! Snapshots in, one ordered [`page::Page`] out, by the [`catalog`]. Knows no format and no HTTP.
+
+pub mod catalog;
+pub mod engine;
+pub mod exporter;
+pub mod gpu;
+pub mod page;
+pub mod whole;

@@ -1,0 +1,184 @@
+//! The page as data: samples in catalog order. What every format renders.
+
+use std::fmt::Write as _;
+use std::sync::Arc;
+
+use crate::engine::histogram::Histogram;
+
+use super::catalog::{Group, Id, Metric};
+
+/// A series' labels, sorted by name, with the text that every format with quoted labels shares.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Labels {
+    pairs: Vec<(String, String)>,
+    text: String,
+}
+
+impl Labels {
+    /// Names are valid and distinct; values may be any text.
+    #[must_use]
+    pub fn new<K: Into<String>, V: Into<String>>(pairs: impl IntoIterator<Item = (K, V)>) -> Self {
+        let mut pairs: Vec<(String, String)> =
+            pairs.into_iter().map(|(name, value)| (name.into(), value.into())).collect();
+        pairs.sort();
+        let mut text = String::new();
+        for (name, value) in &pairs {
+            if !text.is_empty() {
+                text.push(',');
+            }
+            text.push_str(name);
+            text.push_str("=\"");
+            for character in value.chars() {
+                match character {
+                    '\\' => text.push_str("\\\\"),
+                    '"' => text.push_str("\\\""),
+                    '\n' => text.push_str("\\n"),
+                    other => text.push(other),
+                }
+            }
+            text.push('"');
+        }
+        Self { pairs, text }
+    }
+
+    #[must_use]
+    pub fn with(&self, name: &str, value: &str) -> Self {
+        Self::new(self.pairs.iter().cloned().chain([(name.to_owned(), value.to_owned())]))
+    }
+
+    #[must_use]
+    pub fn pairs(&self) -> &[(String, String)] {
+        &self.pairs
+    }
+
+    /// `a="1",b="2"`, values escaped; empty without labels.
+    #[must_use]
+    pub fn text(&self) -> &str {
+        &self.text
+    }
+}
+
+/// A sample's value. Integers stay integers to the last step: Triton's readers match digits.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Value {
+    Integer(i64),
+    Count(u64),
+    /// Always finite: see [`Page::push`].
+    Float(f64),
+    Histogram(Box<Histogram>),
+}
+
+impl From<i64> for Value {
+    fn from(value: i64) -> Self {
+        Self::Integer(value)
+    }
+}
+
+impl From<u64> for Value {
+    fn from(value: u64) -> Self {
+        Self::Count(value)
+    }
+}
+
+impl From<f64> for Value {
+    fn from(value: f64) -> Self {
+        Self::Float(value)
+    }
+}
+
+impl From<bool> for Value {
+    fn from(value: bool) -> Self {
+        Self::Count(u64::from(value))
+    }
+}
+
+impl From<&Histogram> for Value {
+    fn from(value: &Histogram) -> Self {
+        Self::Histogram(Box::new(*value))
+    }
+}
+
+/// One series of one family.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Sample {
+    pub metric: Id,
+    pub labels: Arc<Labels>,
+    pub value: Value,
+}
+
+/// Samples in catalog order; within a family, in the order of engines (the first configured first) and of the catalog's
+/// label values.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Page {
+    samples: Vec<Sample>,
+}
+
+impl Page {
+    /// A value that is not finite is left out: NaN or Inf makes routers prefer the broken pod.
+    pub fn push(&mut self, metric: Id, labels: &Arc<Labels>, value: impl Into<Value>) {
+        let value = value.into();
+        if matches!(value, Value::Float(value) if !value.is_finite()) {
+            return;
+        }
+        self.samples.push(Sample { metric, labels: Arc::clone(labels), value });
+    }
+
+    /// Joins pages so that each family stands together; the sort is stable, so parts keep their order within it.
+    #[must_use]
+    pub fn join(parts: impl IntoIterator<Item = Page>) -> Page {
+        let mut samples: Vec<Sample> = parts.into_iter().flat_map(|page| page.samples).collect();
+        samples.sort_by_key(|sample| sample.metric);
+        Page { samples }
+    }
+
+    /// Only the families of these groups.
+    pub fn retain_groups(&mut self, groups: &[Group]) {
+        self.samples.retain(|sample| groups.contains(&sample.metric.metric().group));
+    }
+
+    /// Family by family.
+    pub fn families(&self) -> impl Iterator<Item = (&'static Metric, &[Sample])> {
+        self.samples.chunk_by(|a, b| a.metric == b.metric).map(|chunk| (chunk[0].metric.metric(), chunk))
+    }
+
+    #[must_use]
+    pub fn samples(&self) -> &[Sample] {
+        &self.samples
+    }
+}
+
+/// A float as the page writes it: the shortest decimal that reads back the same, never an exponent (Triton's readers
+/// match `\d+(\.\d+)?`), whole numbers without `.0`.
+pub fn write_float(out: &mut String, value: f64) {
+    // Display of f64 is exactly that; writing to a String cannot fail.
+    let _ = write!(out, "{value}");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn labels_are_sorted_and_escaped() {
+        let labels = Labels::new([("version", "1"), ("model", "a\"b\\c\nd")]).with("request_type", "max");
+        assert_eq!(labels.text(), r#"model="a\"b\\c\nd",request_type="max",version="1""#);
+    }
+
+    #[test]
+    fn floats_have_no_exponent_and_no_needless_point() {
+        let mut out = String::new();
+        for value in [0.4875, 1e-7, 1e21, 3.0, 0.1 + 0.2] {
+            write_float(&mut out, value);
+            out.push(' ');
+        }
+        assert_eq!(out, "0.4875 0.0000001 1000000000000000000000 3 0.30000000000000004 ");
+    }
+
+    #[test]
+    fn a_value_that_is_not_finite_never_reaches_the_page() {
+        let mut page = Page::default();
+        page.push(Id::KvCacheHitRatio, &Arc::default(), f64::NAN);
+        page.push(Id::KvCacheHitRatio, &Arc::default(), f64::INFINITY);
+        assert!(page.samples().is_empty());
+    }
+}

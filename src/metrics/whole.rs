@@ -1,0 +1,67 @@
+//! The whole page from the whole state: every engine in configured order, then GPUs, then the exporter.
+
+use crate::state::State;
+
+use super::catalog::Group;
+use super::engine::EngineSeries;
+use super::exporter::{PageCounts, exporter_page};
+use super::gpu::gpu_page;
+use super::page::Page;
+
+/// Makes pages of one daemon's state.
+#[derive(Debug)]
+pub struct PageBuilder {
+    series: Vec<EngineSeries>,
+}
+
+/// Which families a page has. A small set, so that rendered pages can be kept by it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Selection {
+    All,
+    /// A bit per [`Group::ALL`].
+    Groups(u8),
+    /// The five series of the Kubernetes gateway's picker.
+    Gateway,
+}
+
+impl Selection {
+    /// These groups; all of them if there are none.
+    #[must_use]
+    pub fn of(groups: &[Group]) -> Self {
+        if groups.is_empty() {
+            return Self::All;
+        }
+        Self::Groups(groups.iter().fold(0, |bits, group| bits | 1 << (*group as u8)))
+    }
+
+    fn contains(self, group: Group) -> bool {
+        match self {
+            Self::All => true,
+            Self::Groups(bits) => bits & (1 << (group as u8)) != 0,
+            Self::Gateway => false,
+        }
+    }
+}
+
+impl PageBuilder {
+    #[must_use]
+    pub fn new(state: &State) -> Self {
+        Self { series: state.engines().map(|(name, _)| EngineSeries::new(name)).collect() }
+    }
+
+    /// The page of `state` as it is now.
+    #[must_use]
+    pub fn page(&self, state: &State, counts: &PageCounts, selection: Selection) -> Page {
+        let engines = self.series.iter().zip(state.engines());
+        if selection == Selection::Gateway {
+            return Page::join(engines.map(|(series, (_, snapshot))| series.gateway_page(&snapshot)));
+        }
+        let mut parts: Vec<Page> = engines.map(|(series, (_, snapshot))| series.page(&snapshot)).collect();
+        parts.push(gpu_page(&state.gpus()));
+        parts.push(exporter_page(counts));
+        let mut page = Page::join(parts);
+        let groups: Vec<Group> = Group::ALL.into_iter().filter(|group| selection.contains(*group)).collect();
+        page.retain_groups(&groups);
+        page
+    }
+}

@@ -1,0 +1,276 @@
+//! One iteration as the engine reports it, every field as TensorRT-LLM names it and absent where it was not sent.
+//! Keys are read in camelCase (TensorRT-LLM's JSON) and snake_case (its Python attributes). Meaning is corrected later,
+//! in `engine`: this file knows no quirks.
+
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
+
+use super::request::RequestStats;
+use super::timestamp::{RecordTime, timestamp};
+
+/// One IterationStats. Source: executor, trtllm-serve `GET /metrics`, `get_stats()`, the socket.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct IterationStats {
+    /// End of the iteration; absent where the PyTorch backend sends `""`.
+    #[serde(deserialize_with = "timestamp")]
+    pub timestamp: Option<RecordTime>,
+    /// Iteration number, counted by the engine from its start.
+    pub iter: Option<u64>,
+    /// Milliseconds. On the C++ executor it describes the previous pass of its loop.
+    #[serde(rename = "iterLatencyMS", alias = "iter_latency_ms")]
+    pub iter_latency_ms: Option<f64>,
+    /// Milliseconds, *sum* over the requests that became active in this iteration.
+    #[serde(rename = "newActiveRequestsQueueLatencyMS", alias = "new_active_requests_queue_latency_ms")]
+    pub new_active_requests_queue_latency_ms: Option<f64>,
+    /// Requests that became active in this iteration.
+    #[serde(alias = "num_new_active_requests")]
+    pub num_new_active_requests: Option<i64>,
+    #[serde(alias = "num_active_requests")]
+    pub num_active_requests: Option<i64>,
+    /// Requests in the executor's own queue, not yet active.
+    #[serde(alias = "num_queued_requests")]
+    pub num_queued_requests: Option<i64>,
+    /// Requests completed in this iteration.
+    #[serde(alias = "num_completed_requests")]
+    pub num_completed_requests: Option<i64>,
+    #[serde(alias = "max_num_active_requests")]
+    pub max_num_active_requests: Option<i64>,
+    #[serde(alias = "max_batch_size_static")]
+    pub max_batch_size_static: Option<i64>,
+    #[serde(alias = "max_batch_size_tuner_recommended")]
+    pub max_batch_size_tuner_recommended: Option<i64>,
+    #[serde(alias = "max_batch_size_runtime")]
+    pub max_batch_size_runtime: Option<i64>,
+    #[serde(alias = "max_num_tokens_static")]
+    pub max_num_tokens_static: Option<i64>,
+    #[serde(alias = "max_num_tokens_tuner_recommended")]
+    pub max_num_tokens_tuner_recommended: Option<i64>,
+    #[serde(alias = "max_num_tokens_runtime")]
+    pub max_num_tokens_runtime: Option<i64>,
+    /// Bytes. C++: this process's buffer managers; PyTorch: the whole device, all processes.
+    #[serde(alias = "gpu_mem_usage")]
+    pub gpu_mem_usage: Option<i64>,
+    /// Bytes.
+    #[serde(alias = "cpu_mem_usage")]
+    pub cpu_mem_usage: Option<i64>,
+    /// Bytes.
+    #[serde(alias = "pinned_mem_usage")]
+    pub pinned_mem_usage: Option<i64>,
+    #[serde(alias = "kv_cache_stats")]
+    pub kv_cache_stats: Option<KvCacheStats>,
+    /// Encoder-decoder models; the C++ JSON serialiser leaves it out.
+    #[serde(alias = "cross_kv_cache_stats")]
+    pub cross_kv_cache_stats: Option<KvCacheStats>,
+    #[serde(alias = "static_batching_stats")]
+    pub static_batching_stats: Option<StaticBatchingStats>,
+    #[serde(alias = "inflight_batching_stats")]
+    pub inflight_batching_stats: Option<InflightBatchingStats>,
+    /// PyTorch backend only.
+    #[serde(alias = "spec_decoding_stats", alias = "specdec_stats")]
+    pub spec_decoding_stats: Option<SpecDecodingStats>,
+    /// trtllm-serve with `enable_iter_req_stats`.
+    #[serde(alias = "request_stats")]
+    pub request_stats: Option<Vec<RequestStats>>,
+    /// One row per attention-DP rank, all with the same `iter`.
+    #[serde(alias = "attention_dp_rank")]
+    pub attention_dp_rank: Option<i64>,
+    pub rank: Option<i64>,
+    /// Milliseconds of one pass of the host loop; under the overlap scheduler the honest latency.
+    #[serde(rename = "hostStepTimeMS", alias = "host_step_time_ms")]
+    pub host_step_time_ms: Option<f64>,
+    /// Milliseconds.
+    #[serde(rename = "prevDeviceStepTimeMS", alias = "prev_device_step_time_ms")]
+    pub prev_device_step_time_ms: Option<f64>,
+    /// Milliseconds.
+    #[serde(rename = "gpuForwardTimeMS", alias = "gpu_forward_time_ms")]
+    pub gpu_forward_time_ms: Option<f64>,
+    #[serde(alias = "scheduler_mode")]
+    pub scheduler_mode: Option<SchedulerMode>,
+    /// Number of the statistics frame: a gap is a loss.
+    #[serde(alias = "stats_sequence")]
+    pub stats_sequence: Option<u64>,
+    /// Frames the engine itself dropped.
+    #[serde(alias = "stats_dropped_frames")]
+    pub stats_dropped_frames: Option<u64>,
+    /// By attention window size.
+    #[serde(alias = "kv_cache_iteration_stats")]
+    pub kv_cache_iteration_stats: Option<BTreeMap<String, KvCacheIterationStats>>,
+}
+
+/// Blocks of one KV cache. Capacity is instantaneous; `alloc*`, `reused` and `missed` are cumulative since the cache was made.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct KvCacheStats {
+    #[serde(alias = "max_num_blocks")]
+    pub max_num_blocks: Option<i64>,
+    /// Includes blocks held only for reuse.
+    #[serde(alias = "free_num_blocks")]
+    pub free_num_blocks: Option<i64>,
+    #[serde(alias = "used_num_blocks")]
+    pub used_num_blocks: Option<i64>,
+    #[serde(alias = "tokens_per_block")]
+    pub tokens_per_block: Option<i64>,
+    #[serde(alias = "alloc_total_blocks")]
+    pub alloc_total_blocks: Option<i64>,
+    #[serde(alias = "alloc_new_blocks")]
+    pub alloc_new_blocks: Option<i64>,
+    #[serde(alias = "reused_blocks")]
+    pub reused_blocks: Option<i64>,
+    #[serde(alias = "missed_blocks")]
+    pub missed_blocks: Option<i64>,
+    /// 0..1, cumulative.
+    #[serde(alias = "cache_hit_rate")]
+    pub cache_hit_rate: Option<f64>,
+}
+
+/// In-flight batching; context and generation phase are what others call prefill and decode.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct InflightBatchingStats {
+    #[serde(alias = "num_scheduled_requests")]
+    pub num_scheduled_requests: Option<i64>,
+    #[serde(alias = "num_context_requests")]
+    pub num_context_requests: Option<i64>,
+    #[serde(alias = "num_gen_requests")]
+    pub num_gen_requests: Option<i64>,
+    #[serde(alias = "num_paused_requests")]
+    pub num_paused_requests: Option<i64>,
+    /// Context tokens computed in this iteration, so without cache hits.
+    #[serde(alias = "num_ctx_tokens")]
+    pub num_ctx_tokens: Option<i64>,
+    #[serde(alias = "micro_batch_id")]
+    pub micro_batch_id: Option<i64>,
+    /// Tokens per generation request; 0 in parts of the PyTorch history.
+    #[serde(alias = "avg_num_decoded_tokens_per_iter")]
+    pub avg_num_decoded_tokens_per_iter: Option<f64>,
+    #[serde(alias = "num_ctx_kv_tokens")]
+    pub num_ctx_kv_tokens: Option<i64>,
+    #[serde(alias = "num_gen_kv_tokens")]
+    pub num_gen_kv_tokens: Option<i64>,
+    #[serde(alias = "num_queued_context_requests")]
+    pub num_queued_context_requests: Option<i64>,
+    #[serde(alias = "num_queued_ctx_tokens")]
+    pub num_queued_ctx_tokens: Option<i64>,
+    #[serde(alias = "num_queued_gen_requests")]
+    pub num_queued_gen_requests: Option<i64>,
+    #[serde(alias = "num_queued_gen_kv_tokens")]
+    pub num_queued_gen_kv_tokens: Option<i64>,
+    #[serde(alias = "num_paused_kv_tokens")]
+    pub num_paused_kv_tokens: Option<i64>,
+}
+
+/// Static batching; PyTorch sends an object of zeros instead of nothing.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct StaticBatchingStats {
+    #[serde(alias = "num_scheduled_requests")]
+    pub num_scheduled_requests: Option<i64>,
+    #[serde(alias = "num_context_requests")]
+    pub num_context_requests: Option<i64>,
+    #[serde(alias = "num_ctx_tokens")]
+    pub num_ctx_tokens: Option<i64>,
+    #[serde(alias = "num_gen_tokens")]
+    pub num_gen_tokens: Option<i64>,
+    /// Generation slots the padded batch left unused.
+    #[serde(alias = "empty_gen_slots")]
+    pub empty_gen_slots: Option<i64>,
+}
+
+/// Speculative decoding, sums over the generation requests of this iteration.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct SpecDecodingStats {
+    #[serde(alias = "num_draft_tokens")]
+    pub num_draft_tokens: Option<i64>,
+    #[serde(alias = "num_accepted_tokens")]
+    pub num_accepted_tokens: Option<i64>,
+    #[serde(alias = "num_requests_with_draft_tokens")]
+    pub num_requests_with_draft_tokens: Option<i64>,
+    /// Tokens per step, the accepted ones plus one.
+    #[serde(alias = "acceptance_length")]
+    pub acceptance_length: Option<f64>,
+    /// Milliseconds spent drafting.
+    #[serde(rename = "iterLatencyMS", alias = "iter_latency_ms")]
+    pub iter_latency_ms: Option<f64>,
+    /// Draft time ÷ iteration time.
+    #[serde(alias = "draft_overhead")]
+    pub draft_overhead: Option<f64>,
+}
+
+/// KV cache pools of one attention window; `iter*` belong to this iteration alone.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct KvCacheIterationStats {
+    #[serde(alias = "primary_max_num_blocks")]
+    pub primary_max_num_blocks: Option<i64>,
+    #[serde(alias = "primary_free_num_blocks")]
+    pub primary_free_num_blocks: Option<i64>,
+    #[serde(alias = "primary_used_num_blocks")]
+    pub primary_used_num_blocks: Option<i64>,
+    #[serde(alias = "primary_evictable_num_blocks")]
+    pub primary_evictable_num_blocks: Option<i64>,
+    #[serde(alias = "primary_peak_free_num_blocks")]
+    pub primary_peak_free_num_blocks: Option<i64>,
+    #[serde(alias = "primary_peak_used_num_blocks")]
+    pub primary_peak_used_num_blocks: Option<i64>,
+    #[serde(alias = "primary_peak_evictable_num_blocks")]
+    pub primary_peak_evictable_num_blocks: Option<i64>,
+    #[serde(alias = "secondary_max_num_blocks")]
+    pub secondary_max_num_blocks: Option<i64>,
+    #[serde(alias = "secondary_free_num_blocks")]
+    pub secondary_free_num_blocks: Option<i64>,
+    #[serde(alias = "secondary_used_num_blocks")]
+    pub secondary_used_num_blocks: Option<i64>,
+    #[serde(alias = "secondary_evictable_num_blocks")]
+    pub secondary_evictable_num_blocks: Option<i64>,
+    #[serde(alias = "secondary_peak_free_num_blocks")]
+    pub secondary_peak_free_num_blocks: Option<i64>,
+    #[serde(alias = "secondary_peak_used_num_blocks")]
+    pub secondary_peak_used_num_blocks: Option<i64>,
+    #[serde(alias = "secondary_peak_evictable_num_blocks")]
+    pub secondary_peak_evictable_num_blocks: Option<i64>,
+    #[serde(alias = "iter_alloc_total_blocks")]
+    pub iter_alloc_total_blocks: Option<i64>,
+    #[serde(alias = "iter_alloc_new_blocks")]
+    pub iter_alloc_new_blocks: Option<i64>,
+    #[serde(alias = "iter_reused_blocks")]
+    pub iter_reused_blocks: Option<i64>,
+    #[serde(alias = "iter_full_reused_blocks")]
+    pub iter_full_reused_blocks: Option<i64>,
+    #[serde(alias = "iter_partial_reused_blocks")]
+    pub iter_partial_reused_blocks: Option<i64>,
+    #[serde(alias = "iter_missed_blocks")]
+    pub iter_missed_blocks: Option<i64>,
+    #[serde(alias = "iter_cache_hit_rate")]
+    pub iter_cache_hit_rate: Option<f64>,
+    #[serde(alias = "iter_gen_alloc_blocks")]
+    pub iter_gen_alloc_blocks: Option<i64>,
+    #[serde(alias = "iter_onboard_blocks")]
+    pub iter_onboard_blocks: Option<i64>,
+    #[serde(alias = "iter_onboard_bytes")]
+    pub iter_onboard_bytes: Option<i64>,
+    #[serde(alias = "iter_offload_blocks")]
+    pub iter_offload_blocks: Option<i64>,
+    #[serde(alias = "iter_offload_bytes")]
+    pub iter_offload_bytes: Option<i64>,
+    #[serde(alias = "iter_intra_device_copy_blocks")]
+    pub iter_intra_device_copy_blocks: Option<i64>,
+    #[serde(alias = "iter_intra_device_copy_bytes")]
+    pub iter_intra_device_copy_bytes: Option<i64>,
+    #[serde(alias = "iter_host_dropped_blocks")]
+    pub iter_host_dropped_blocks: Option<i64>,
+    #[serde(alias = "iter_host_dropped_bytes")]
+    pub iter_host_dropped_bytes: Option<i64>,
+}
+
+/// How the PyTorch scheduler interleaves host and device.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum SchedulerMode {
+    Overlap,
+    NonOverlap,
+    #[serde(other)]
+    Unknown,
+}

@@ -1,0 +1,122 @@
+//! RequestPerfMetrics: when a finished request arrived, was scheduled and produced its tokens. Exact, once per request.
+//! Times are seconds on a clock of the engine's own (steady clock) or, in older documents, ISO 8601: only differences count.
+
+use serde::Deserialize;
+use serde::de::{Deserializer, Error, Visitor};
+
+use super::timestamp::parse_timestamp;
+
+/// One finished request. Source: trtllm-serve `GET /perf_metrics`, the socket, `observe()`.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct PerfMetricsEntry {
+    /// Set on the generation side of a disaggregated pair.
+    #[serde(alias = "ctx_request_id", deserialize_with = "presence")]
+    pub ctx_request_id: bool,
+    #[serde(alias = "perf_metrics")]
+    pub perf_metrics: Option<RequestPerfMetrics>,
+}
+
+/// RequestPerfMetrics of one request.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct RequestPerfMetrics {
+    #[serde(alias = "first_iter")]
+    pub first_iter: Option<u64>,
+    #[serde(alias = "last_iter")]
+    pub last_iter: Option<u64>,
+    #[serde(alias = "timing_metrics")]
+    pub timing_metrics: Option<TimingMetrics>,
+    #[serde(alias = "kv_cache_metrics")]
+    pub kv_cache_metrics: Option<RequestKvCacheMetrics>,
+    #[serde(alias = "speculative_decoding")]
+    pub speculative_decoding: Option<SpeculativeDecodingMetrics>,
+}
+
+/// Seconds on one clock.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct TimingMetrics {
+    #[serde(alias = "arrival_time", deserialize_with = "seconds")]
+    pub arrival_time: Option<f64>,
+    #[serde(alias = "first_scheduled_time", deserialize_with = "seconds")]
+    pub first_scheduled_time: Option<f64>,
+    #[serde(alias = "first_token_time", deserialize_with = "seconds")]
+    pub first_token_time: Option<f64>,
+    #[serde(alias = "last_token_time", deserialize_with = "seconds")]
+    pub last_token_time: Option<f64>,
+    #[serde(alias = "kv_cache_transfer_start", deserialize_with = "seconds")]
+    pub kv_cache_transfer_start: Option<f64>,
+    #[serde(alias = "kv_cache_transfer_end", deserialize_with = "seconds")]
+    pub kv_cache_transfer_end: Option<f64>,
+    /// Bytes.
+    #[serde(alias = "kv_cache_size")]
+    pub kv_cache_size: Option<u64>,
+}
+
+/// KV cache blocks of one request over its life.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct RequestKvCacheMetrics {
+    #[serde(alias = "num_total_allocated_blocks")]
+    pub num_total_allocated_blocks: Option<i64>,
+    #[serde(alias = "num_new_allocated_blocks")]
+    pub num_new_allocated_blocks: Option<i64>,
+    #[serde(alias = "num_reused_blocks")]
+    pub num_reused_blocks: Option<i64>,
+    #[serde(alias = "num_missed_blocks")]
+    pub num_missed_blocks: Option<i64>,
+}
+
+/// Speculative decoding of one request over its life.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct SpeculativeDecodingMetrics {
+    #[serde(alias = "acceptance_rate")]
+    pub acceptance_rate: Option<f64>,
+    #[serde(alias = "total_accepted_draft_tokens")]
+    pub total_accepted_draft_tokens: Option<i64>,
+    #[serde(alias = "total_draft_tokens")]
+    pub total_draft_tokens: Option<i64>,
+}
+
+/// A number of seconds, or an ISO 8601 string; null is absent.
+fn seconds<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<f64>, D::Error> {
+    struct Seconds;
+    impl<'de> Visitor<'de> for Seconds {
+        type Value = Option<f64>;
+        fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+            f.write_str("seconds or an ISO 8601 time")
+        }
+        fn visit_f64<E>(self, value: f64) -> Result<Self::Value, E> {
+            Ok(Some(value))
+        }
+        fn visit_u64<E>(self, value: u64) -> Result<Self::Value, E> {
+            Ok(Some(value as f64))
+        }
+        fn visit_i64<E>(self, value: i64) -> Result<Self::Value, E> {
+            Ok(Some(value as f64))
+        }
+        fn visit_str<E: Error>(self, text: &str) -> Result<Self::Value, E> {
+            match parse_timestamp(text) {
+                Some(time) => Ok(Some(time.micros as f64 / 1e6)),
+                None => Err(E::invalid_value(serde::de::Unexpected::Str(text), &self)),
+            }
+        }
+        fn visit_unit<E>(self) -> Result<Self::Value, E> {
+            Ok(None)
+        }
+        fn visit_none<E>(self) -> Result<Self::Value, E> {
+            Ok(None)
+        }
+        fn visit_some<D: Deserializer<'de>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
+            deserializer.deserialize_any(Seconds)
+        }
+    }
+    deserializer.deserialize_any(Seconds)
+}
+
+/// Whether a key came with anything but null: the id itself is never a label.
+fn presence<'de, D: Deserializer<'de>>(deserializer: D) -> Result<bool, D::Error> {
+    Ok(Option::<serde::de::IgnoredAny>::deserialize(deserializer)?.is_some())
+}

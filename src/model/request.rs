@@ -1,0 +1,71 @@
+//! Requests as the engine reports them, iteration by iteration. Values are cumulative over a request's life.
+
+use serde::Deserialize;
+
+/// One request at one iteration. Source: RequestStatsPerIteration, or `requestStats` inside a record.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct RequestStats {
+    pub id: Option<u64>,
+    pub stage: Option<RequestStage>,
+    /// Tokens of the prompt processed so far (chunked context).
+    #[serde(alias = "context_prefill_position")]
+    pub context_prefill_position: Option<i64>,
+    #[serde(alias = "num_generated_tokens")]
+    pub num_generated_tokens: Option<i64>,
+    #[serde(alias = "avg_num_decoded_tokens_per_iter")]
+    pub avg_num_decoded_tokens_per_iter: Option<f64>,
+    pub scheduled: Option<bool>,
+    pub paused: Option<bool>,
+    #[serde(alias = "dis_serving_stats")]
+    pub dis_serving_stats: Option<DisServingRequestStats>,
+    #[serde(alias = "alloc_total_blocks_per_request")]
+    pub alloc_total_blocks_per_request: Option<i64>,
+    #[serde(alias = "alloc_new_blocks_per_request")]
+    pub alloc_new_blocks_per_request: Option<i64>,
+    #[serde(alias = "reused_blocks_per_request")]
+    pub reused_blocks_per_request: Option<i64>,
+    #[serde(alias = "missed_blocks_per_request")]
+    pub missed_blocks_per_request: Option<i64>,
+    /// 0..1
+    #[serde(alias = "kv_cache_hit_rate_per_request")]
+    pub kv_cache_hit_rate_per_request: Option<f64>,
+}
+
+/// The KV cache transfer of a request served by two instances.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct DisServingRequestStats {
+    /// Milliseconds.
+    #[serde(rename = "kvCacheTransferMS", alias = "kv_cache_transfer_ms")]
+    pub kv_cache_transfer_ms: Option<f64>,
+    /// Bytes.
+    #[serde(alias = "kv_cache_size")]
+    pub kv_cache_size: Option<i64>,
+}
+
+/// All requests the engine knew at one iteration.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct RequestStatsPerIteration {
+    pub iter: Option<u64>,
+    #[serde(alias = "request_stats")]
+    pub request_stats: Option<Vec<RequestStats>>,
+}
+
+/// Where a request stands. The names without `_IN_PROGRESS` are those of older documents.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+pub enum RequestStage {
+    #[serde(rename = "QUEUED")]
+    Queued,
+    #[serde(rename = "ENCODER_IN_PROGRESS", alias = "ENCODER")]
+    Encoder,
+    #[serde(rename = "CONTEXT_IN_PROGRESS", alias = "CONTEXT", alias = "CONTEXT_INIT")]
+    Context,
+    #[serde(rename = "GENERATION_IN_PROGRESS", alias = "GENERATION", alias = "GENERATION_INIT")]
+    Generation,
+    #[serde(rename = "GENERATION_COMPLETE")]
+    Complete,
+    #[serde(other)]
+    Unknown,
+}

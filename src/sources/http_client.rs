@@ -1,0 +1,118 @@
+//! One keep-alive HTTP/1.1 connection to one engine, every answer capped in size. Deadlines are the caller's: a request
+//! dropped half-way takes its connection with it, the next one opens another.
+
+use bytes::Bytes;
+use http_body_util::{BodyExt, Empty};
+use hyper::client::conn::http1;
+use hyper_util::rt::TokioIo;
+use tokio::net::TcpStream;
+use tokio::task::JoinHandle;
+
+use super::SourceError;
+
+/// An `http://HOST:PORT[/BASE]` target.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HttpTarget {
+    /// `HOST:PORT`
+    pub authority: String,
+    /// Path before the endpoint's own, without a slash at its end.
+    pub base: String,
+}
+
+/// A client of one target.
+#[derive(Debug)]
+pub struct HttpClient {
+    target: HttpTarget,
+    connection: Option<Connection>,
+    body: Vec<u8>,
+}
+
+#[derive(Debug)]
+struct Connection {
+    sender: http1::SendRequest<Empty<Bytes>>,
+    driver: JoinHandle<()>,
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        // A peer that never finishes its answer must not keep a task and a descriptor.
+        self.driver.abort();
+    }
+}
+
+/// Status and body; the body is complete unless `too_large`.
+#[derive(Debug)]
+pub struct Answer<'a> {
+    pub status: u16,
+    pub body: &'a [u8],
+    pub too_large: bool,
+}
+
+impl HttpClient {
+    #[must_use]
+    pub const fn new(target: HttpTarget) -> Self {
+        Self { target, connection: None, body: Vec::new() }
+    }
+
+    /// `GET path`. Reads at most `limit` bytes of the body.
+    ///
+    /// # Errors
+    /// When the target cannot be reached or breaks off; a status is an answer, not an error.
+    pub async fn get(&mut self, path: &str, limit: usize) -> Result<Answer<'_>, SourceError> {
+        // Taken, not borrowed: only a finished answer puts the connection back.
+        let kept = self.connection.take().filter(|connection| connection.sender.is_ready());
+        self.body.clear();
+        self.body.shrink_to(1 << 20);
+        let mut connection = match kept {
+            Some(connection) => connection,
+            None => self.connect().await?,
+        };
+        let broke = |cause: hyper::Error| SourceError::Io {
+            target: format!("http://{}{path}", self.target.authority),
+            cause: cause.to_string(),
+        };
+        let request = http::Request::get(format!("{}{path}", self.target.base))
+            .header(http::header::HOST, &self.target.authority)
+            .header(http::header::ACCEPT, "application/json")
+            .header(http::header::USER_AGENT, concat!("trtllm-exporter/", env!("CARGO_PKG_VERSION")))
+            .body(Empty::new())
+            .map_err(|cause| SourceError::Io { target: self.target.authority.clone(), cause: cause.to_string() })?;
+        let response = connection.sender.send_request(request).await.map_err(broke)?;
+        let status = response.status().as_u16();
+        let mut body = response.into_body();
+        let mut too_large = false;
+        while let Some(frame) = body.frame().await {
+            if let Ok(data) = frame.map_err(broke)?.into_data() {
+                let room = limit - self.body.len();
+                self.body.extend_from_slice(&data[..data.len().min(room)]);
+                if data.len() > room {
+                    too_large = true;
+                    break;
+                }
+            }
+        }
+        if !too_large && connection.sender.ready().await.is_ok() {
+            self.connection = Some(connection);
+        }
+        Ok(Answer { status, body: &self.body, too_large })
+    }
+
+    /// What had come of the last body when its request failed or was dropped.
+    #[must_use]
+    pub fn partial_body(&self) -> &[u8] {
+        &self.body
+    }
+
+    async fn connect(&self) -> Result<Connection, SourceError> {
+        let failed = |cause| SourceError::Connect { target: format!("http://{}", self.target.authority), cause };
+        let stream = TcpStream::connect(&self.target.authority).await.map_err(failed)?;
+        stream.set_nodelay(true).map_err(failed)?;
+        let (sender, connection) =
+            http1::handshake(TokioIo::new(stream)).await.map_err(|cause| failed(std::io::Error::other(cause)))?;
+        let driver = tokio::spawn(async move {
+            // Its error reaches us through the request.
+            let _ = connection.await;
+        });
+        Ok(Connection { sender, driver })
+    }
+}

@@ -1,0 +1,159 @@
+//! TensorRT-LLM's JSON, bytes to records. Pure functions: no I/O, no meaning.
+
+use serde::de::{DeserializeSeed, Deserializer, SeqAccess, Visitor};
+use serde_json::error::Category;
+use serde_json::value::RawValue;
+
+use crate::model::{IterationStats, PerfMetricsEntry, RequestStatsPerIteration};
+
+use super::{Batch, Item, RejectReason};
+
+/// Why an answer could not be read to its end.
+#[derive(Debug, PartialEq, Eq)]
+pub enum ParseError {
+    /// Not JSON, or JSON of another shape.
+    NotJson(String),
+    /// The text ends inside a record.
+    Truncated,
+}
+
+/// Reads trtllm-serve's `GET /metrics`: an array of records. Complete records before an error stay in the batch; a record
+/// of the wrong shape is counted and skipped.
+///
+/// # Errors
+/// When the text is not an array of JSON, or ends inside it.
+pub fn parse_records(bytes: &[u8], batch: &mut Batch) -> Result<(), ParseError> {
+    parse_array::<IterationStats>(bytes, batch, |record| Item::Record(Box::new(record)))
+}
+
+/// Reads trtllm-serve's `GET /perf_metrics`: an array of finished requests. As [`parse_records`].
+///
+/// # Errors
+/// As [`parse_records`].
+pub fn parse_perf_metrics(bytes: &[u8], batch: &mut Batch) -> Result<(), ParseError> {
+    parse_array::<PerfMetricsEntry>(bytes, batch, |entry| Item::PerfMetrics(Box::new(entry)))
+}
+
+fn parse_array<T>(bytes: &[u8], batch: &mut Batch, item: fn(T) -> Item) -> Result<(), ParseError>
+where
+    T: for<'de> serde::Deserialize<'de>,
+{
+    // Checking UTF-8 once lets serde_json borrow strings instead of checking each.
+    let text = std::str::from_utf8(bytes).or_else(|error| {
+        // A body cut inside a character is cut, not foreign: read what stands before it.
+        if error.error_len().is_none() { std::str::from_utf8(&bytes[..error.valid_up_to()]) } else { Err(error) }
+    });
+    let text = text.map_err(|error| ParseError::NotJson(error.to_string()))?;
+    let before = batch.items.len();
+    let error = match read_array(text, |record: T| batch.items.push(item(record))) {
+        Ok(()) => return Ok(()),
+        Err(error) => error,
+    };
+    match error.classify() {
+        Category::Eof => Err(ParseError::Truncated),
+        Category::Data => {
+            // Some record has another shape. Once more, record by record, so that only that one is lost.
+            batch.items.truncate(before);
+            let (items, rejected) = (&mut batch.items, &mut batch.rejected);
+            read_array(text, |raw: Box<RawValue>| match serde_json::from_str::<T>(raw.get()) {
+                Ok(record) => items.push(item(record)),
+                Err(_) => rejected[RejectReason::NotARecord as usize] += 1,
+            })
+            .map_err(|error| match error.classify() {
+                Category::Eof => ParseError::Truncated,
+                _ => ParseError::NotJson(error.to_string()),
+            })
+        }
+        Category::Syntax | Category::Io => Err(ParseError::NotJson(error.to_string())),
+    }
+}
+
+/// Hands each element of an array over as soon as it is complete, so that a later error takes none of them back.
+fn read_array<T>(text: &str, each: impl FnMut(T)) -> Result<(), serde_json::Error>
+where
+    T: for<'de> serde::Deserialize<'de>,
+{
+    struct Elements<T, F>(F, std::marker::PhantomData<T>);
+    impl<'de, T: serde::Deserialize<'de>, F: FnMut(T)> DeserializeSeed<'de> for Elements<T, F> {
+        type Value = ();
+        fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
+            deserializer.deserialize_seq(self)
+        }
+    }
+    impl<'de, T: serde::Deserialize<'de>, F: FnMut(T)> Visitor<'de> for Elements<T, F> {
+        type Value = ();
+        fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+            f.write_str("an array of statistics")
+        }
+        fn visit_seq<A: SeqAccess<'de>>(mut self, mut array: A) -> Result<(), A::Error> {
+            while let Some(element) = array.next_element()? {
+                (self.0)(element);
+            }
+            Ok(())
+        }
+    }
+    let mut deserializer = serde_json::Deserializer::from_str(text);
+    Elements(each, std::marker::PhantomData).deserialize(&mut deserializer)?;
+    deserializer.end()
+}
+
+/// What a publisher says of itself in its first line.
+#[derive(Debug, Clone, PartialEq, Eq, Default, serde::Deserialize)]
+#[serde(default)]
+pub struct Hello {
+    pub model: Option<String>,
+    pub version: Option<String>,
+    pub pid: Option<u64>,
+}
+
+/// One line of NDJSON (contract, section 6).
+#[derive(Debug, PartialEq)]
+pub enum Line {
+    Hello(Hello),
+    Item(Item),
+}
+
+/// Reads one line without its end. The keys tell what it is; a line with none we know is no record.
+///
+/// # Errors
+/// The reason under which the line is to be counted.
+pub fn parse_line(line: &[u8]) -> Result<Line, RejectReason> {
+    let text = std::str::from_utf8(line).map_err(|_| RejectReason::NotJson)?;
+    let has = |key: &str| memchr::memmem::find(line, key.as_bytes()).is_some();
+    if has("\"hello\"") {
+        #[derive(serde::Deserialize)]
+        struct Greeting {
+            hello: Option<Hello>,
+        }
+        if let Some(hello) = read::<Greeting>(text)?.hello {
+            return Ok(Line::Hello(hello));
+        }
+    }
+    if has("\"perf_metrics\"") || has("\"perfMetrics\"") {
+        let entry = read::<PerfMetricsEntry>(text)?;
+        if entry.perf_metrics.is_some() {
+            return Ok(Line::Item(Item::PerfMetrics(Box::new(entry))));
+        }
+    }
+    if has("\"timing_metrics\"") || has("\"timingMetrics\"") {
+        let perf_metrics = Some(read(text)?);
+        return Ok(Line::Item(Item::PerfMetrics(Box::new(PerfMetricsEntry { perf_metrics, ..Default::default() }))));
+    }
+    let record = read::<IterationStats>(text)?;
+    if record.request_stats.is_some() && record.num_active_requests.is_none() && record.iter_latency_ms.is_none() {
+        let rows = RequestStatsPerIteration { iter: record.iter, request_stats: record.request_stats };
+        return Ok(Line::Item(Item::Requests(rows)));
+    }
+    if record.iter.is_none() && record.num_active_requests.is_none() {
+        return Err(RejectReason::NotARecord);
+    }
+    Ok(Line::Item(Item::Record(Box::new(record))))
+}
+
+fn read<'de, T: serde::Deserialize<'de>>(text: &'de str) -> Result<T, RejectReason> {
+    serde_json::from_str(text).map_err(|error| match error.classify() {
+        Category::Data => RejectReason::NotARecord,
+        Category::Eof => RejectReason::Truncated,
+        Category::Syntax | Category::Io => RejectReason::NotJson,
+    })
+}

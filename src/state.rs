@@ -1,0 +1,166 @@
+//! What is known now: an immutable snapshot per engine and one of all GPUs. Writers replace, readers never wait.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+
+use crate::engine::histogram::{Histogram, POLL_SECONDS};
+use crate::engine::requests::RequestTotals;
+use crate::engine::{EngineState, Latest, Totals};
+use crate::model::gpu::GpuInventory;
+use crate::shutdown::Shutdown;
+
+/// By what an engine's series are told apart.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct EngineName {
+    pub model: String,
+    pub version: String,
+    /// Static labels from the configuration, names valid and distinct from ours.
+    pub labels: Vec<(String, String)>,
+    /// The kind of source, e.g. `trtllm-serve`; never a URL.
+    pub source: &'static str,
+}
+
+/// One engine at one moment.
+#[derive(Debug, Clone, PartialEq)]
+pub struct EngineSnapshot {
+    pub state: EngineState,
+    pub latest: Option<Latest>,
+    pub totals: Totals,
+    pub requests: RequestTotals,
+    pub source: SourceStatus,
+    pub about: EngineAbout,
+}
+
+impl EngineSnapshot {
+    /// An engine of which nothing is known yet.
+    #[must_use]
+    pub fn starting() -> Self {
+        Self {
+            state: EngineState::Starting,
+            latest: None,
+            totals: Totals::new(),
+            requests: RequestTotals::new(),
+            source: SourceStatus::new(),
+            about: EngineAbout::default(),
+        }
+    }
+}
+
+/// What a source says of its engine besides numbers.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct EngineAbout {
+    /// Which backend runs the model, e.g. `tensorrt` or `pytorch`.
+    pub backend: Option<String>,
+    /// Version of the engine's software.
+    pub version: Option<String>,
+    /// The engine is our simulation.
+    pub simulated: bool,
+}
+
+/// How polling goes; kept by the poll driver.
+#[derive(Debug, Clone, PartialEq)]
+pub struct SourceStatus {
+    /// The last poll succeeded.
+    pub up: bool,
+    /// Any poll ever succeeded.
+    pub ready: bool,
+    pub polls: u64,
+    /// By [`crate::sources::ErrorKind`].
+    pub errors: [u64; ERROR_KINDS],
+    /// By [`crate::sources::RejectReason`].
+    pub rejected: [u64; REJECT_REASONS],
+    /// Seconds.
+    pub poll_duration: Histogram,
+    /// Microseconds since 1970 UTC.
+    pub last_success_us: Option<i64>,
+    /// Publishers connected, for sources that listen.
+    pub connections: Option<u64>,
+    /// Why the last poll failed, for `/readyz`.
+    pub last_error: Option<String>,
+}
+
+/// Number of [`crate::sources::ErrorKind`]s.
+pub const ERROR_KINDS: usize = 8;
+/// Number of [`crate::sources::RejectReason`]s.
+pub const REJECT_REASONS: usize = 4;
+
+impl SourceStatus {
+    #[must_use]
+    pub const fn new() -> Self {
+        Self {
+            up: false,
+            ready: false,
+            polls: 0,
+            errors: [0; ERROR_KINDS],
+            rejected: [0; REJECT_REASONS],
+            poll_duration: Histogram::new(POLL_SECONDS),
+            last_success_us: None,
+            connections: None,
+            last_error: None,
+        }
+    }
+}
+
+impl Default for SourceStatus {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// All engines, in configured order, and all GPUs.
+#[derive(Debug)]
+pub struct State {
+    engines: Vec<(EngineName, ArcSwap<EngineSnapshot>)>,
+    gpus: ArcSwap<GpuInventory>,
+    generation: AtomicU64,
+}
+
+impl State {
+    #[must_use]
+    pub fn new(engines: Vec<EngineName>) -> Self {
+        let engines =
+            engines.into_iter().map(|name| (name, ArcSwap::from_pointee(EngineSnapshot::starting()))).collect();
+        Self { engines, gpus: ArcSwap::from_pointee(GpuInventory::default()), generation: AtomicU64::new(1) }
+    }
+
+    /// Grows with every change: two equal generations have equal data.
+    #[must_use]
+    pub fn generation(&self) -> u64 {
+        self.generation.load(Ordering::Acquire)
+    }
+
+    pub fn publish_engine(&self, index: usize, snapshot: EngineSnapshot) {
+        if let Some((_, slot)) = self.engines.get(index) {
+            slot.store(Arc::new(snapshot));
+            self.generation.fetch_add(1, Ordering::Release);
+        }
+    }
+
+    pub fn publish_gpus(&self, inventory: GpuInventory) {
+        self.gpus.store(Arc::new(inventory));
+        self.generation.fetch_add(1, Ordering::Release);
+    }
+
+    /// Lets the page be rendered anew once a second even where nothing is polled, for what the process says of itself.
+    pub async fn keep_fresh(self: Arc<Self>, mut shutdown: Shutdown) {
+        let mut ticks = tokio::time::interval(Duration::from_secs(1));
+        loop {
+            tokio::select! {
+                _ = ticks.tick() => self.generation.fetch_add(1, Ordering::Release),
+                () = shutdown.wait() => return,
+            };
+        }
+    }
+
+    pub fn engines(&self) -> impl Iterator<Item = (&EngineName, Arc<EngineSnapshot>)> {
+        self.engines.iter().map(|(name, slot)| (name, slot.load_full()))
+    }
+
+    #[must_use]
+    pub fn gpus(&self) -> Arc<GpuInventory> {
+        self.gpus.load_full()
+    }
+}

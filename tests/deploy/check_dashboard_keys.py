@@ -1,0 +1,43 @@
+"""Keys of the dashboard that Grafana does not know: read by Grafana's own schema library, written again, compared.
+
+usage: check_dashboard_keys.py FILE       (needs grafana-foundation-sdk)
+"""
+import json
+import sys
+
+from grafana_foundation_sdk.cog.encoder import JSONEncoder
+from grafana_foundation_sdk.cog.plugins import register_default_plugins
+from grafana_foundation_sdk.models.dashboard import Dashboard
+from grafana_foundation_sdk.models.timeseries import FieldConfig
+
+# Grafana reads these; the schema of the library does not list them.
+KNOWN = {"skipUrlSync", "definition"}
+
+
+def lost(before, after, path):
+    if isinstance(before, dict) and isinstance(after, dict):
+        for key, value in before.items():
+            if key not in after:
+                if value not in (None, [], {}, "", False) and key not in KNOWN:
+                    yield f"{path}.{key}"
+            else:
+                yield from lost(value, after[key], f"{path}.{key}")
+    elif isinstance(before, list) and isinstance(after, list):
+        for number, pair in enumerate(zip(before, after)):
+            yield from lost(*pair, f"{path}[{number}]")
+
+
+register_default_plugins()
+with open(sys.argv[1]) as file:
+    before = json.load(file)
+after = json.loads(JSONEncoder().encode(Dashboard.from_json(json.loads(json.dumps(before)))))
+findings = list(lost(before, after, "dashboard"))
+for panel in before["panels"]:
+    if panel["type"] == "timeseries":  # the library takes a panel's own options as they are
+        custom = panel["fieldConfig"]["defaults"]["custom"]
+        known = json.loads(JSONEncoder().encode(FieldConfig.from_json(json.loads(json.dumps(custom)))))
+        findings += lost(custom, known, f"{panel['title']}: custom")
+for finding in findings:
+    print(f"unknown key {finding}")
+print(f"{len(before['panels'])} panels read")
+sys.exit(bool(findings))

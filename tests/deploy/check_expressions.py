@@ -1,0 +1,197 @@
+"""Judges every PromQL expression of the dashboard and the rules, and the dashboard's own form.
+
+usage: check_expressions.py dashboard FILE [--promtool PATH]     form, then each expression's syntax by promtool
+       check_expressions.py names PAGE FILE...                   each metric and fixed label value is on the text page PAGE,
+                                                                 or listed in allowed_absent.txt beside this program
+Prints one line per finding; exit 1 when there is one.
+"""
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+
+OURS = re.compile(r"\b(?:nv_|trtllm_exporter_|process_)[a-z0-9_]+")
+LOOKS_LIKE_RATE = re.compile(r"\b(?:rate|increase|irate|deriv)\(")
+
+
+def panels_of(dashboard):
+    for panel in dashboard["panels"]:
+        yield panel
+        yield from panel.get("panels", [])
+
+
+def form_of(dashboard):
+    """What Grafana would accept in silence and people would regret."""
+    variables = {variable["name"] for variable in dashboard["templating"]["list"]}
+    if not re.fullmatch(r"[a-zA-Z0-9_-]{1,40}", dashboard.get("uid") or ""):
+        yield "uid is missing or not of Grafana's form: links to the dashboard would change with each import"
+    if not {"datasource", "model", "version"} <= variables:
+        yield f"variables datasource, model and version are wanted; found {sorted(variables)}"
+    if "id" in dashboard and dashboard["id"] is not None:
+        yield "id is set: an import into another Grafana may overwrite a stranger's dashboard"
+    for variable in dashboard["templating"]["list"]:
+        if variable["type"] == "query" and variable["datasource"]["uid"] != "${datasource}":
+            yield f"variable {variable['name']}: the data source is not the variable"
+    seen, titles, places = set(), set(), []
+    for panel in panels_of(dashboard):
+        title, place = panel.get("title"), panel["gridPos"]
+        name = f"panel {panel.get('id')} {title!r}"
+        if not title or title in titles:
+            yield f"{name}: title is empty or used twice"
+        titles.add(title)
+        if panel.get("id") in seen:
+            yield f"{name}: id is used twice"
+        seen.add(panel.get("id"))
+        if place["x"] + place["w"] > 24:
+            yield f"{name}: wider than the page"
+        for other, (x, y, w, h) in places:
+            if place["x"] < x + w and x < place["x"] + place["w"] and place["y"] < y + h and y < place["y"] + place["h"]:
+                yield f"{name}: overlaps {other}"
+        places.append((name, (place["x"], place["y"], place["w"], place["h"])))
+        if panel["type"] == "row":
+            continue
+        if not panel.get("description"):
+            yield f"{name}: no description"
+        if not panel["fieldConfig"]["defaults"].get("unit"):
+            yield f"{name}: no unit"
+        if not panel.get("targets"):
+            yield f"{name}: no query"
+        references = [target["refId"] for target in panel.get("targets", [])]
+        if len(set(references)) != len(references):
+            yield f"{name}: a refId is used twice"
+        for target in panel.get("targets", []):
+            expression = target["expr"]
+            for holder in (panel, target):
+                if holder.get("datasource") != {"type": "prometheus", "uid": "${datasource}"}:
+                    yield f"{name}: the data source is not the variable"
+            if not target.get("legendFormat"):
+                yield f"{name}: no legend"
+            if LOOKS_LIKE_RATE.search(expression) and set(re.findall(r"\[([^\]]+)\]", expression)) != {"$__rate_interval"}:
+                yield f"{name}: a rate without $__rate_interval"
+            used = set(re.findall(r"\$\{?(\w+)", expression)) - {"__rate_interval"}
+            if used - variables:
+                yield f"{name}: unknown variables {sorted(used - variables)}"
+            for selector in re.findall(r"\b(?:nv_trt_llm_|trtllm_exporter_(?:source|poll))\w*(?:\{([^}]*)\})?", expression):
+                if 'model=~"$model"' not in selector or 'version=~"$version"' not in selector:
+                    yield f"{name}: {{{selector}}} is not limited to the chosen model and version"
+            by = re.search(r"histogram_quantile\([^,]+, sum by \(([^)]*)\)", expression)
+            if "histogram_quantile" in expression and not (by and "le" in by[1].replace(" ", "").split(",")):
+                yield f"{name}: a quantile that does not keep le"
+
+
+def dashboard_expressions(dashboard):
+    for panel in panels_of(dashboard):
+        for target in panel.get("targets", []):
+            yield target["expr"]
+    for variable in dashboard["templating"]["list"]:
+        found = re.fullmatch(r"label_values\((.+), \w+\)", variable.get("definition", ""))
+        if found:
+            yield found[1]
+
+
+def without_variables(expression):
+    expression = expression.replace("$__rate_interval", "5m")
+    return re.sub(r"\$\{?[A-Za-z_]\w*(:\w+)?\}?", "x", expression)
+
+
+def syntax_of(expressions, promtool):
+    rules = [{"record": f"dashboard:e{number}", "expr": without_variables(expression)} for number, expression in enumerate(expressions)]
+    with tempfile.NamedTemporaryFile("w", suffix=".yml") as file:
+        json.dump({"groups": [{"name": "dashboard", "rules": rules}]}, file)
+        file.flush()
+        judged = subprocess.run([promtool, "check", "rules", file.name], capture_output=True, text=True)
+    if judged.returncode:
+        yield (judged.stdout + judged.stderr).strip()
+
+
+def rule_expressions(text):
+    """`expr:` values of a rule file, folded lines joined: enough YAML for our own file, without a YAML library."""
+    lines = iter(text.splitlines() + [""])
+    line = next(lines)
+    while line is not None:
+        found = re.match(r"(\s*)(?:- )?expr: (.*)", line)
+        line = next(lines, None)
+        if not found:
+            continue
+        parts = [] if found[2].strip() == ">-" else [found[2]]
+        while not parts or found[2].strip() == ">-":
+            if line is None or len(line) - len(line.lstrip()) <= len(found[1]):
+                break
+            parts.append(line.strip())
+            line = next(lines, None)
+        yield " ".join(parts)
+
+
+def samples_of(page):
+    """Sample name -> list of label dicts, from the text format."""
+    samples = {}
+    for line in page.splitlines():
+        found = re.match(r"([a-zA-Z_:][\w:]*)(?:\{(.*)\})? ", line)
+        if found and not line.startswith("#"):
+            samples.setdefault(found[1], []).append(dict(re.findall(r'(\w+)="((?:[^"\\]|\\.)*)"', found[2] or "")))
+    return samples
+
+
+def may_be_absent(name):
+    with open(os.path.join(os.path.dirname(os.path.abspath(__file__)), "allowed_absent.txt")) as file:
+        allowed = [line.split(None, 1)[0] for line in file if line.strip() and not line.startswith("#")]
+    return any(name == entry or entry.endswith("*") and name.startswith(entry[:-1]) for entry in allowed)
+
+
+def absent_from(page, expressions):
+    samples, used = samples_of(page), set()
+    for expression in expressions:
+        labels_only = re.sub(r"\b(?:by|on|ignoring|without|group_left|group_right)\s*\([^)]*\)", "", expression)
+        for found in re.finditer(OURS.pattern + r"(\{[^}]*\})?", labels_only):
+            name = re.match(OURS, found[0])[0]
+            before = labels_only[: found.start()]
+            if before.endswith(":"):  # part of a recorded series' name
+                continue
+            used.add((name, found[1] or ""))
+    for name, selector in sorted(used):
+        present = samples.get(name)
+        if present is None:
+            if not may_be_absent(name):
+                yield f"{name}: not on the page"
+            continue
+        for label, operator, wanted in re.findall(r'(\w+)(=~|=)"([^"$]*)"', selector):
+            for value in wanted.split("|") if operator == "=~" else [wanted]:
+                if not any(labels.get(label) == value for labels in present):
+                    yield f'{name}: no series with {label}="{value}" on the page'
+    yield None, len(used)
+
+
+def main():
+    command, arguments = (sys.argv[1] if len(sys.argv) > 1 else ""), sys.argv[2:]
+    if command == "dashboard" and arguments:
+        promtool = arguments[arguments.index("--promtool") + 1] if "--promtool" in arguments else "promtool"
+        with open(arguments[0]) as file:
+            dashboard = json.load(file)
+        expressions = list(dashboard_expressions(dashboard))
+        findings = [*form_of(dashboard), *syntax_of(expressions, promtool)]
+        said = f"{sum(panel['type'] != 'row' for panel in panels_of(dashboard))} panels, {len(expressions)} expressions"
+    elif command == "names" and len(arguments) > 1:
+        with open(arguments[0]) as file:
+            page = file.read()
+        expressions = []
+        for path in arguments[1:]:
+            with open(path) as file:
+                text = file.read()
+            if path.endswith(".json"):
+                expressions += dashboard_expressions(json.loads(text))
+            else:
+                expressions += [*rule_expressions(text), *OURS.findall(text)]  # annotations name metrics too
+        findings = list(dict.fromkeys(absent_from(page, expressions)))
+        said = f"{findings.pop()[1]} selectors in {len(expressions)} expressions"
+    else:
+        sys.exit(__doc__)
+    for finding in findings:
+        print(finding)
+    print(said)
+    sys.exit(bool(findings))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,468 @@
+//! What the GPU room promises, proved through a real dlopen of the stand-in NVML. Each test has its own library.
+#![allow(clippy::unwrap_used)] // a test may stop at the first surprise, its helpers too
+
+#[path = "nvml-standin/harness.rs"]
+mod standin;
+
+use std::process::Command;
+use std::sync::{Arc, Condvar, Mutex};
+use std::time::{Duration, Instant};
+use std::{fs, thread};
+
+use standin::Standin;
+use trtllm_exporter::gpu::{self, GpuConfig, GpuHandle, GpuMode, GpuTiming};
+use trtllm_exporter::model::gpu::{GpuInventory, GpuReadings, GpuSnapshot, GpuState, NvmlState, ReadError};
+
+const PATIENCE: Duration = Duration::from_secs(30);
+const INTERVAL: Duration = Duration::from_millis(20);
+/// Longer than any pause of a busy build machine.
+const CALL_DEADLINE: Duration = Duration::from_millis(1500);
+const UUID_0: &str = "GPU-00000000-0000-4000-8000-000000000000";
+const UUID_1: &str = "GPU-00000000-0000-4000-8000-000000000001";
+
+/// A running watch and everything that it published.
+struct Watch {
+    handle: Option<GpuHandle>,
+    published: Arc<Published>,
+}
+
+/// Every inventory and when it came.
+type Published = (Mutex<Vec<(Instant, GpuInventory)>>, Condvar);
+
+impl Watch {
+    fn start(config: GpuConfig) -> Self {
+        let published = Arc::new((Mutex::new(Vec::new()), Condvar::new()));
+        let sink = Arc::clone(&published);
+        let handle = gpu::start(config, move |inventory| {
+            sink.0.lock().unwrap().push((Instant::now(), inventory));
+            sink.1.notify_all();
+        });
+        Self { handle: Some(handle.unwrap()), published }
+    }
+
+    /// The first inventory from now on that is as asked.
+    fn until(&self, what: &str, asked: impl Fn(&GpuInventory) -> bool) -> GpuInventory {
+        let guard = self.published.0.lock().unwrap();
+        let unmet = |all: &mut Vec<(Instant, GpuInventory)>| !all.last().is_some_and(|(_, last)| asked(last));
+        let (guard, timeout) = self.published.1.wait_timeout_while(guard, PATIENCE, unmet).unwrap();
+        let last = guard.last().map(|(_, last)| last.clone());
+        assert!(!timeout.timed_out(), "never: {what}; last: {last:#?}");
+        last.unwrap()
+    }
+
+    fn all(&self) -> Vec<(Instant, GpuInventory)> {
+        self.published.0.lock().unwrap().clone()
+    }
+
+    fn stop(&mut self) {
+        self.handle.take().unwrap().stop(PATIENCE);
+    }
+}
+
+fn config(standin: &Standin) -> GpuConfig {
+    GpuConfig {
+        library: Some(standin.library()),
+        interval: INTERVAL,
+        timing: GpuTiming {
+            call_deadline: CALL_DEADLINE,
+            init_deadline: CALL_DEADLINE,
+            reprobe: Duration::from_millis(50),
+            retry_first: Duration::from_millis(20),
+            retry_max: Duration::from_millis(80),
+        },
+        ..GpuConfig::default()
+    }
+}
+
+fn watch(standin: &Standin) -> Watch {
+    Watch::start(config(standin))
+}
+
+/// The GPU at an index, if it is listed.
+fn gpu(inventory: &GpuInventory, index: u32) -> Option<&GpuSnapshot> {
+    inventory.gpus.iter().find(|gpu| gpu.identity.index == index)
+}
+
+fn is(inventory: &GpuInventory, index: u32, state: GpuState) -> bool {
+    gpu(inventory, index).is_some_and(|gpu| gpu.state == state)
+}
+
+fn readings(inventory: &GpuInventory, index: u32) -> GpuReadings {
+    gpu(inventory, index).map(|gpu| gpu.readings.clone()).unwrap_or_default()
+}
+
+fn all_ok(inventory: &GpuInventory, count: usize) -> bool {
+    inventory.gpus.len() == count && inventory.gpus.iter().all(|gpu| gpu.state == GpuState::Ok)
+}
+
+#[test]
+fn readings_equal_the_stand_ins_truth() {
+    let standin = Standin::new(
+        "driver=580.159.03\ngpus=2\ngpu.1.uuid=GPU-b\ngpu.1.name=NVIDIA H100 80GB HBM3\ngpu.1.bus=202\n\
+         gpu.1.utilization_percent=57\ngpu.1.memory_total_bytes=85520809984\ngpu.1.memory_used_bytes=12345678901\n\
+         gpu.1.power_mw=412345\ngpu.1.power_limit_mw=650000\ngpu.1.temperature_celsius=61",
+    );
+    let mut watch = watch(&standin);
+    let inventory = watch.until("two GPUs", |inventory| all_ok(inventory, 2));
+    assert_eq!(inventory.nvml, NvmlState::Up);
+    assert_eq!(inventory.driver_version.as_deref(), Some("580.159.03"));
+    assert_eq!(inventory.expected, 2);
+    assert_eq!(inventory.read_errors, []);
+    let second = gpu(&inventory, 1).unwrap();
+    assert_eq!(second.identity.uuid, "GPU-b");
+    assert_eq!(second.identity.name.as_deref(), Some("NVIDIA H100 80GB HBM3"));
+    assert_eq!(second.identity.pci_bus_id.as_deref(), Some("00000000:CA:00.0"));
+    let truth = GpuReadings {
+        utilization_ratio: Some(0.57),
+        memory_total_bytes: Some(85_520_809_984),
+        memory_used_bytes: Some(12_345_678_901),
+        power_usage_watts: Some(412.345),
+        power_limit_watts: Some(650.0),
+        energy_joules: Some(0.0),
+        temperature_celsius: Some(61.0),
+    };
+    assert_eq!(second.readings, truth);
+    watch.stop();
+}
+
+#[test]
+fn nvml_is_initialised_once_and_shut_down_once() {
+    let standin = Standin::new("gpus=2");
+    let mut watch = watch(&standin);
+    for power in 1..6 {
+        standin.set(&format!("gpus=2\ngpu.1.power_mw={power}000"));
+        watch.until("the next power", |inventory| readings(inventory, 1).power_usage_watts == Some(f64::from(power)));
+    }
+    assert_eq!(standin.log(), ["init"]);
+    watch.stop();
+    assert_eq!(standin.log(), ["init", "shutdown"]);
+}
+
+#[test]
+fn the_first_inventory_says_starting_and_off_never_touches_nvml() {
+    let standin = Standin::new("");
+    let mut running = watch(&standin);
+    assert_eq!(running.all()[0].1, GpuInventory { nvml: NvmlState::Starting, ..GpuInventory::default() });
+    running.stop();
+    let standin = Standin::new("");
+    let mut off = Watch::start(GpuConfig { mode: GpuMode::Off, ..config(&standin) });
+    off.stop();
+    assert_eq!(off.all().len(), 1);
+    assert_eq!(off.all()[0].1, GpuInventory::default());
+    assert_eq!(standin.log(), [""; 0]);
+}
+
+#[test]
+fn energy_starts_at_zero_and_survives_a_driver_reload() {
+    let standin = Standin::new("gpu.0.energy_mj=7000000");
+    let mut watch = watch(&standin);
+    let energy = |inventory: &GpuInventory| readings(inventory, 0).energy_joules;
+    watch.until("zero", |inventory| energy(inventory) == Some(0.0));
+    standin.set("gpu.0.energy_mj=7002500");
+    watch.until("2.5 J", |inventory| energy(inventory) == Some(2.5));
+
+    standin.set("init=9\nsession=9");
+    let gone = watch.until("the driver is gone", |inventory| inventory.init_errors > 0);
+    assert_eq!(gone.nvml, NvmlState::DriverNotLoaded);
+    assert!(is(&gone, 0, GpuState::Lost));
+    assert_eq!(readings(&gone, 0), GpuReadings { energy_joules: Some(2.5), ..GpuReadings::default() });
+
+    standin.set("gpu.0.energy_mj=300");
+    let back = watch.until("the driver is back", |inventory| is(inventory, 0, GpuState::Ok));
+    assert_eq!(back.nvml, NvmlState::Up);
+    assert_eq!(energy(&back), Some(2.5));
+    standin.set("gpu.0.energy_mj=1300");
+    watch.until("3.5 J", |inventory| energy(inventory) == Some(3.5));
+    watch.stop();
+    assert!(watch.all().iter().map(|(_, inventory)| energy(inventory)).is_sorted());
+    assert_eq!(standin.log(), ["init", "shutdown", "init", "shutdown"]);
+}
+
+#[test]
+fn a_lost_gpu_leaves_and_the_other_goes_on_and_it_returns() {
+    let standin = Standin::new("gpus=2");
+    let mut watch = watch(&standin);
+    watch.until("two GPUs", |inventory| all_ok(inventory, 2));
+    standin.set("gpus=2\ngpu.0.power_mw=111000\ngpu.1.lost=1");
+    let lost = watch.until("GPU 1 is lost, GPU 0 goes on", |inventory| {
+        is(inventory, 1, GpuState::Lost) && readings(inventory, 0).power_usage_watts == Some(111.0)
+    });
+    assert!(is(&lost, 0, GpuState::Ok));
+    assert_eq!(readings(&lost, 1), GpuReadings { energy_joules: Some(0.0), ..GpuReadings::default() });
+    assert_eq!((lost.gpus.len(), lost.expected, lost.nvml), (2, 2, NvmlState::Up));
+    assert!(lost.read_errors.iter().all(|failure| failure.error == "gpu_is_lost"), "{:?}", lost.read_errors);
+    standin.set("gpus=2");
+    watch.until("GPU 1 is back", |inventory| all_ok(inventory, 2));
+    assert_eq!(standin.log(), ["init"], "the other GPU's session was kept");
+    watch.stop();
+}
+
+#[test]
+fn when_every_gpu_is_lost_the_driver_is_let_go_and_tried_again() {
+    let standin = Standin::new("");
+    let mut watch = watch(&standin);
+    watch.until("a GPU", |inventory| all_ok(inventory, 1));
+    standin.set("gpu.0.reset_required=1");
+    watch.until("it needs a reset", |inventory| is(inventory, 0, GpuState::ResetRequired));
+    standin.set("");
+    watch.until("it is back", |inventory| all_ok(inventory, 1));
+    watch.stop();
+    assert!(standin.log().starts_with(&["init".to_owned(), "shutdown".to_owned()]), "{:?}", standin.log());
+}
+
+#[test]
+fn a_hung_power_call_stalls_only_that_gpu() {
+    let standin = Standin::new("gpus=2\ngpu.0.energy_mj=1000");
+    let mut watch = watch(&standin);
+    watch.until("two GPUs", |inventory| all_ok(inventory, 2));
+    standin.set("gpus=2\ngpu.0.energy_mj=3000");
+    watch.until("2 J", |inventory| readings(inventory, 0).energy_joules == Some(2.0));
+    let hung = "gpus=2\ngpu.0.energy_mj=3000\ngpu.0.hang_ms=600000";
+    standin.set(hung);
+    let stalled = watch.until("GPU 0 stalls", |inventory| is(inventory, 0, GpuState::Stalled));
+    assert_eq!(readings(&stalled, 0), GpuReadings { energy_joules: Some(2.0), ..GpuReadings::default() });
+    for power in [101, 102, 103] {
+        standin.set(&format!("{hung}\ngpu.1.power_mw={power}000"));
+        let inventory = watch
+            .until("GPU 1 goes on", |inventory| readings(inventory, 1).power_usage_watts == Some(f64::from(power)));
+        assert!(is(&inventory, 0, GpuState::Stalled));
+    }
+    standin.set("gpus=2\ngpu.0.energy_mj=4000");
+    let back = watch.until("GPU 0 answers again", |inventory| all_ok(inventory, 2));
+    assert_eq!(readings(&back, 0).energy_joules, Some(3.0));
+    assert!(watch.all().iter().all(|(_, inventory)| !is(inventory, 1, GpuState::Stalled)));
+    watch.stop();
+}
+
+#[test]
+fn a_gpu_that_hangs_over_a_driver_reload_gets_no_second_worker_and_comes_back() {
+    let standin = Standin::new("gpus=2");
+    let mut watch = watch(&standin);
+    watch.until("two GPUs", |inventory| all_ok(inventory, 2));
+    let hang = "gpus=2\ngpu.0.hang_ms=600000";
+    standin.set(hang);
+    watch.until("GPU 0 stalls", |inventory| is(inventory, 0, GpuState::Stalled));
+    standin.set(&format!("{hang}\ninit=9\nsession=9"));
+    watch.until("the driver is gone", |inventory| inventory.nvml == NvmlState::DriverNotLoaded);
+    standin.set(hang);
+    watch.until("GPU 1 is back, GPU 0 stalled", |inventory| {
+        is(inventory, 1, GpuState::Ok) && is(inventory, 0, GpuState::Stalled)
+    });
+    standin.set("gpus=2");
+    watch.until("both are back", |inventory| all_ok(inventory, 2));
+    watch.stop();
+    assert_eq!(standin.log(), ["init", "init", "shutdown", "shutdown"]);
+}
+
+#[test]
+fn stopping_does_not_wait_for_a_call_that_hangs() {
+    let standin = Standin::new("gpus=2");
+    let mut watch = watch(&standin);
+    watch.until("two GPUs", |inventory| all_ok(inventory, 2));
+    standin.set("gpus=2\ngpu.0.hang_ms=600000");
+    watch.until("GPU 0 stalls", |inventory| is(inventory, 0, GpuState::Stalled));
+    let began = Instant::now();
+    watch.stop();
+    assert!(began.elapsed() < PATIENCE / 2, "{:?}", began.elapsed());
+    standin.set("");
+
+    // A call that is not overdue yet is waited for, but no longer than asked.
+    let standin = Standin::new("gpu.0.hang_ms=600000");
+    let watch = Watch::start(config(&standin));
+    watch.until("NVML is up", |inventory| inventory.nvml == NvmlState::Up);
+    let began = Instant::now();
+    watch.handle.unwrap().stop(Duration::from_millis(50));
+    assert!(began.elapsed() < PATIENCE / 2, "{:?}", began.elapsed());
+    standin.set("");
+}
+
+#[test]
+fn a_missing_library_is_a_state_in_auto_and_found_when_it_arrives() {
+    let standin = Standin::not_installed("");
+    let mut watch = watch(&standin);
+    watch.until("the library is missed twice", |inventory| {
+        inventory.nvml == NvmlState::LibraryNotFound && inventory.init_errors >= 2
+    });
+    standin.install();
+    watch.until("a GPU", |inventory| all_ok(inventory, 1));
+    watch.stop();
+}
+
+#[test]
+fn an_absent_library_driver_or_gpu_is_an_error_naming_the_flag_in_required() {
+    let absent = Standin::not_installed("");
+    let broken = Standin::not_installed("");
+    fs::write(broken.library(), "not a library").unwrap();
+    let cases = [
+        (absent, "--gpu.library"),
+        (broken, "--gpu.library"),
+        (Standin::new("init=9"), "driver is not loaded"),
+        (Standin::new("init=18"), "another version"),
+        (Standin::new("init=4"), "/dev/nvidiactl"),
+        (Standin::new("init=999"), "nvidia-smi"),
+        (Standin::new("gpus=0"), "sees no GPU"),
+        (Standin::new("init_hang_ms=600000"), "did not initialise within"),
+    ];
+    for (standin, hint) in cases {
+        let config = GpuConfig { mode: GpuMode::Required, ..config(&standin) };
+        let message = gpu::start(config, |_| ()).unwrap_err().to_string();
+        assert!(message.contains("--gpu required"), "{message}");
+        assert!(message.contains("--gpu auto"), "{message}");
+        assert!(message.contains(hint), "{message}");
+        assert!(message.contains("libnvidia-ml.so.1") || hint.contains("initialise"), "{message}");
+        standin.set("");
+    }
+}
+
+#[test]
+fn required_starts_with_a_gpu() {
+    let standin = Standin::new("");
+    let mut watch = Watch::start(GpuConfig { mode: GpuMode::Required, ..config(&standin) });
+    watch.until("a GPU", |inventory| all_ok(inventory, 1));
+    watch.stop();
+    assert_eq!(standin.log(), ["init", "shutdown"]);
+}
+
+#[test]
+fn what_nvml_says_at_init_is_a_state_in_auto() {
+    let cases = [
+        ("init=9", NvmlState::DriverNotLoaded),
+        ("init=18", NvmlState::VersionMismatch),
+        ("init=4", NvmlState::NoPermission),
+        ("init=999", NvmlState::Failed),
+        ("init=28", NvmlState::Failed),
+        ("init_hang_ms=600000", NvmlState::Failed),
+    ];
+    for (state, expected) in cases {
+        let standin = Standin::new(state);
+        let mut watch = watch(&standin);
+        watch.until(state, |inventory| inventory.nvml == expected && inventory.init_errors > 0);
+        standin.set("");
+        watch.until("a GPU", |inventory| inventory.nvml == NvmlState::Up && all_ok(inventory, 1));
+        watch.stop();
+    }
+}
+
+#[test]
+fn only_the_wanted_uuids_are_shown() {
+    let standin = Standin::new("gpus=3");
+    let mut watch = Watch::start(GpuConfig { uuids: vec![UUID_1.to_owned()], ..config(&standin) });
+    watch.until("GPU 1", |inventory| all_ok(inventory, 1));
+    standin.set("gpus=3\ngpu.1.power_mw=90000");
+    let later = watch.until("90 W", |inventory| readings(inventory, 1).power_usage_watts == Some(90.0));
+    assert_eq!(later.gpus.iter().map(|gpu| gpu.identity.uuid.as_str()).collect::<Vec<_>>(), [UUID_1]);
+    assert_eq!(later.expected, 1);
+    watch.stop();
+}
+
+#[test]
+fn what_is_not_supported_is_absent_and_not_an_error() {
+    let calls = "power_usage,power_management_limit,total_energy_consumption,temperature,mig_mode";
+    let standin = Standin::new(&format!("gpu.0.not_supported={calls}\ngpu.0.utilization_percent=5"));
+    let mut watch = watch(&standin);
+    let inventory = watch.until("a GPU", |inventory| all_ok(inventory, 1));
+    assert_eq!(inventory.read_errors, []);
+    let known = GpuReadings {
+        utilization_ratio: Some(0.05),
+        memory_total_bytes: Some(150_754_820_096),
+        memory_used_bytes: Some(0),
+        ..GpuReadings::default()
+    };
+    assert_eq!(readings(&inventory, 0), known);
+    watch.stop();
+}
+
+#[test]
+fn a_failed_reading_is_absent_and_counted_and_comes_back() {
+    let standin = Standin::new("gpu.0.fail=temperature:999,memory_info:27");
+    let mut watch = watch(&standin);
+    let inventory = watch.until("a GPU", |inventory| all_ok(inventory, 1));
+    let now = readings(&inventory, 0);
+    assert_eq!((now.temperature_celsius, now.memory_total_bytes, now.memory_used_bytes), (None, None, None));
+    assert_eq!(now.power_usage_watts, Some(75.0));
+    let words: Vec<_> = inventory.read_errors.iter().map(|ReadError { call, error, .. }| (*call, *error)).collect();
+    assert_eq!(words, [("memory_info", "not_ready"), ("temperature", "unknown")]);
+    standin.set("");
+    watch.until("temperature", |inventory| readings(inventory, 0).temperature_celsius == Some(30.0));
+    watch.stop();
+}
+
+#[test]
+fn a_gpu_that_may_not_be_read_leaves_the_others() {
+    let standin = Standin::new("gpus=2");
+    let mut watch = watch(&standin);
+    watch.until("two GPUs", |inventory| all_ok(inventory, 2));
+    let calls =
+        ["mig_mode", "utilization_rates", "memory_info", "power_usage", "power_management_limit", "temperature"];
+    let denied: Vec<_> = calls.iter().chain(&["total_energy_consumption"]).map(|call| format!("{call}:4")).collect();
+    standin.set(&format!("gpus=2\ngpu.0.fail={}", denied.join(",")));
+    let inventory = watch.until("GPU 0 is denied", |inventory| is(inventory, 0, GpuState::NoPermission));
+    assert!(is(&inventory, 1, GpuState::Ok));
+    standin.set("gpus=2");
+    watch.until("both again", |inventory| all_ok(inventory, 2));
+    watch.stop();
+}
+
+#[test]
+fn a_gpu_without_a_uuid_is_expected_but_not_shown() {
+    let standin = Standin::new("gpus=2\ngpu.0.permission_denied=1");
+    let mut watch = watch(&standin);
+    let inventory = watch.until("GPU 1 alone", |inventory| all_ok(inventory, 1));
+    assert_eq!(inventory.expected, 2);
+    standin.set("gpus=2");
+    let both = watch.until("both", |inventory| all_ok(inventory, 2));
+    assert_eq!(both.gpus[0].identity.uuid, UUID_0);
+    watch.stop();
+}
+
+#[test]
+fn utilisation_is_absent_on_a_mig_parent_whatever_the_driver_answers() {
+    for mig in ["on", "lenient"] {
+        let standin = Standin::new(&format!("gpu.0.mig={mig}\ngpu.0.utilization_percent=44"));
+        let mut watch = watch(&standin);
+        let inventory = watch.until("a GPU", |inventory| all_ok(inventory, 1));
+        assert_eq!(readings(&inventory, 0).utilization_ratio, None, "mig={mig}");
+        assert_eq!(readings(&inventory, 0).power_usage_watts, Some(75.0));
+        assert_eq!(inventory.read_errors, []);
+        watch.stop();
+    }
+}
+
+#[test]
+fn inventories_come_at_most_twice_an_interval() {
+    // A failing reading is counted each poll, so each poll has something to publish.
+    let standin = Standin::new("gpus=8\ngpu.0.fail=temperature:999\ngpu.7.fail=temperature:999");
+    let mut watch = watch(&standin);
+    watch.until("a hundred failures", |inventory| inventory.read_errors.first().is_some_and(|e| e.count >= 100));
+    watch.stop();
+    let all = watch.all();
+    let spent = all.last().unwrap().0 - all[1].0;
+    let most = 2.0 * spent.as_secs_f64() / INTERVAL.as_secs_f64();
+    assert!((all.len() - 2) as f64 <= most.ceil(), "{} inventories in {spent:?}", all.len());
+}
+
+#[test]
+fn a_library_without_nvml_shutdown_is_a_state_and_not_an_abort() {
+    let broken = Standin::not_installed("");
+    let source = broken.library().with_file_name("no_shutdown.rs");
+    fs::write(&source, "#[unsafe(no_mangle)] pub extern \"C\" fn nvmlInit_v2() -> u32 { 0 }").unwrap();
+    let mut rustc = Command::new("rustc");
+    rustc.args(["--edition=2024", "--crate-type=cdylib", "-o"]).arg(broken.library()).arg(source);
+    assert!(rustc.status().unwrap().success());
+    let mut watch = watch(&broken);
+    watch.until("it is refused twice", |inventory| inventory.nvml == NvmlState::Failed && inventory.init_errors >= 2);
+    watch.stop();
+}
+
+#[test]
+fn dropping_the_handle_stops_the_watch() {
+    let standin = Standin::new("");
+    let mut watch = watch(&standin);
+    watch.until("a GPU", |inventory| all_ok(inventory, 1));
+    drop(watch.handle.take());
+    let deadline = Instant::now() + PATIENCE;
+    while standin.log().last().map(String::as_str) != Some("shutdown") {
+        assert!(Instant::now() < deadline, "NVML was not shut down");
+        thread::sleep(Duration::from_millis(5));
+    }
+}

@@ -1,0 +1,25 @@
+#!/usr/bin/env bash
+# A second opinion on the stand-in: NVIDIA's own Python bindings (nvidia-ml-py) read it through the C ABI and must see
+# what the control file says. So the stand-in and our client cannot merely agree with each other.
+# Usage: tests/nvml-standin/judge.sh   (needs cargo, python3 and PyPI, or PYTHON with pynvml installed)
+set -euo pipefail
+cd "$(dirname "$0")/../.."
+
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+
+python=${PYTHON:-}
+if [ -z "$python" ]; then
+    python3 -m venv "$work/venv"
+    "$work/venv/bin/pip" install --quiet --disable-pip-version-check nvidia-ml-py==13.615.71
+    python=$work/venv/bin/python
+fi
+
+library=$(cargo build --package nvml-standin --message-format=json | "$python" -c '
+import json, sys
+for line in sys.stdin:
+    message = json.loads(line)
+    if message.get("target", {}).get("name") == "nvml_standin" and message.get("filenames"):
+        print(message["filenames"][0])')
+ln -s "$library" "$work/libnvidia-ml.so.1"
+NVML_STANDIN_STATE=$work/state LD_LIBRARY_PATH=$work "$python" tests/nvml-standin/judge.py "$work/state"

@@ -1,0 +1,131 @@
+//! Where the control file is, when it is read again, and whether a client has called nvmlInit. Knows no C types.
+//! The file is `$NVML_STANDIN_STATE`, else the library's own path with `.state` appended, so that several copies of
+//! the library in one process can be told apart; without either there is one idle GPU.
+
+use std::io::Write;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
+use std::{env, fs, io, thread};
+
+use crate::state::{Code, Gpu, State};
+
+const UNINITIALIZED: Code = 1;
+const INVALID_ARGUMENT: Code = 2;
+/// How soon a call that hangs notices that the file has let it go.
+const HANG_STEP: Duration = Duration::from_millis(5);
+
+/// Tells one version of the file from the next: device, inode, size, modification time.
+type Stamp = (u64, u64, u64, i64, i64);
+
+struct Loaded {
+    stamp: Option<Stamp>,
+    state: Arc<State>,
+    /// nvmlInit is counted, as in the real library.
+    clients: u32,
+}
+
+static LOADED: Mutex<Option<Loaded>> = Mutex::new(None);
+
+/// The state as the file has it now. One `stat` when nothing changed. A file that cannot be read as a state is
+/// reported on stderr and answered with INVALID_ARGUMENT, so that a mistake in a test is loud.
+pub(crate) fn current() -> Result<Arc<State>, Code> {
+    with_loaded(|loaded| Ok(Arc::clone(&loaded.state)))
+}
+
+/// nvmlInit: waits, then answers what the file says.
+pub(crate) fn init() -> Result<(), Code> {
+    hang(|state| state.init_hang_ms);
+    let state = current()?;
+    if state.init != 0 {
+        return Err(state.init);
+    }
+    with_loaded(|loaded| {
+        loaded.clients += 1;
+        Ok(())
+    })?;
+    log(&state, "init");
+    Ok(())
+}
+
+/// nvmlShutdown.
+pub(crate) fn shutdown() -> Result<(), Code> {
+    let state = with_loaded(|loaded| {
+        loaded.clients = loaded.clients.checked_sub(1).ok_or(UNINITIALIZED)?;
+        Ok(Arc::clone(&loaded.state))
+    })?;
+    log(&state, "shutdown");
+    Ok(())
+}
+
+/// The state for a call that needs nvmlInit before it.
+pub(crate) fn in_session() -> Result<Arc<State>, Code> {
+    let state =
+        with_loaded(|loaded| if loaded.clients == 0 { Err(UNINITIALIZED) } else { Ok(Arc::clone(&loaded.state)) })?;
+    if state.session == 0 { Ok(state) } else { Err(state.session) }
+}
+
+/// One GPU for `call`, after hanging and failing as the file says.
+pub(crate) fn gpu(index: usize, call: &str) -> Result<Gpu, Code> {
+    in_session()?;
+    hang(|state| state.gpus.get(index).filter(|gpu| gpu.hang_call == call).map_or(0, |gpu| gpu.hang_ms));
+    // Read again: what counts is the state when the call returns.
+    let state = in_session()?;
+    let gpu = state.gpus.get(index).ok_or(INVALID_ARGUMENT)?;
+    match gpu.answer(call) {
+        0 => Ok(gpu.clone()),
+        code => Err(code),
+    }
+}
+
+/// Sleeps while the file asks for it, outside the lock: other GPUs answer meanwhile.
+fn hang(asked_ms: impl Fn(&State) -> u64) {
+    let began = Instant::now();
+    while current().is_ok_and(|state| began.elapsed() < Duration::from_millis(asked_ms(&state))) {
+        thread::sleep(HANG_STEP);
+    }
+}
+
+fn with_loaded<T>(body: impl FnOnce(&mut Loaded) -> Result<T, Code>) -> Result<T, Code> {
+    let mut guard = LOADED.lock().unwrap_or_else(PoisonError::into_inner);
+    let path = state_file();
+    let stamp = path.and_then(stamp);
+    let fresh = guard.as_ref().is_some_and(|loaded| loaded.stamp == stamp);
+    if !fresh {
+        let text = path.filter(|_| stamp.is_some()).map_or(Ok(String::new()), fs::read_to_string);
+        let state = text.map_err(|error| error.to_string()).and_then(|text| State::parse(&text));
+        let state = Arc::new(state.map_err(|reason| {
+            let _ = writeln!(io::stderr(), "nvml-standin: {path:?}: {reason}");
+            INVALID_ARGUMENT
+        })?);
+        let clients = guard.as_ref().map_or(0, |loaded| loaded.clients);
+        *guard = Some(Loaded { stamp, state, clients });
+    }
+    guard.as_mut().map_or(Err(INVALID_ARGUMENT), body)
+}
+
+fn stamp(path: &Path) -> Option<Stamp> {
+    let meta = fs::metadata(path).ok()?;
+    Some((meta.dev(), meta.ino(), meta.len(), meta.mtime(), meta.mtime_nsec()))
+}
+
+fn state_file() -> Option<&'static Path> {
+    static PATH: OnceLock<Option<PathBuf>> = OnceLock::new();
+    PATH.get_or_init(|| env::var_os("NVML_STANDIN_STATE").map(PathBuf::from).or_else(beside_library)).as_deref()
+}
+
+/// `<this library>.state`.
+fn beside_library() -> Option<PathBuf> {
+    let mut path = crate::symbols::library_path()?.into_os_string();
+    path.push(".state");
+    Some(path.into())
+}
+
+fn log(state: &State, line: &str) {
+    let Some(path) = &state.log else { return };
+    let file = fs::OpenOptions::new().create(true).append(true).open(path);
+    if let Err(error) = file.and_then(|mut file| writeln!(file, "{line}")) {
+        let _ = writeln!(io::stderr(), "nvml-standin: cannot append to {path:?}: {error}");
+    }
+}
