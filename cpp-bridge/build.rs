@@ -55,7 +55,7 @@ fn compile_real(root: &Path) -> Result<(), String> {
         return Err(format!("{ROOT} names {}, but {} is not there", root.display(), lib.display()));
     }
     let mut bridge = cxx_build::bridge("src/ffi.rs");
-    for cuda in CUDA_HOMES.iter().filter_map(|name| env::var_os(name)) {
+    for cuda in CUDA_HOMES.iter().filter_map(env::var_os) {
         bridge.flag(format!("-isystem{}", Path::new(&cuda).join("include").display()));
     }
     // Releases before 0.11 include the half-precision headers only then.
@@ -64,6 +64,7 @@ fn compile_real(root: &Path) -> Result<(), String> {
     println!("cargo::rustc-link-search=native={}", lib.display());
     println!("cargo::rustc-link-lib=dylib=tensorrt_llm");
     println!("cargo::rustc-link-lib=dylib=nvinfer_plugin_tensorrt_llm");
+    // Reaches the tests of this crate; a program that links it brings its own rpath or LD_LIBRARY_PATH.
     println!("cargo::rustc-link-arg=-Wl,-rpath,{}", lib.display());
     Ok(())
 }

@@ -83,11 +83,11 @@ class Engine:
         self.alloc_total = self.alloc_new = self.reused = self.missed = self.used = 0
         self.truth = dict.fromkeys(
             ("iterations records lost lost_iterations completed_requests started_requests context_tokens "
-             "generation_tokens served cut flush_records perf_metrics perf_metrics_lost perf_metrics_served").split(), 0)
+             "generation_tokens served cut cut_iterations flush_records perf_metrics perf_metrics_lost perf_metrics_served").split(), 0)
         self.truth.update(queue_time_ms=0.0, latencies=0, latency_ms=0.0)
         totals = dict.fromkeys("records iterations completed_requests started_requests context_tokens generation_tokens".split(), 0)
         self.handed_out, self.salvageable = totals, dict(totals)  # in whole answers | whole, in answers that broke off
-        self.served_flush = None
+        self.served_flush = self.first_blocks = None
 
     def advance(self):
         """Emit what is due by now. The caller holds the lock."""
@@ -226,7 +226,9 @@ class Engine:
         `whole`: the answer broke off, and only so many records of it arrived whole."""
         with self.lock:
             out = self.handed_out if whole is None else self.salvageable
-            for _, _, entry in list(records)[:whole]:
+            for _, values, entry in list(records)[:whole]:
+                if self.first_blocks is None:  # these counts are older than any client: deltas start here
+                    self.first_blocks = dict(zip(("newly_allocated", "allocated"), values[7:9]), missed=values[11], reused=values[12])
                 out["records"] += 1
                 out["iterations"] += not entry.flush
                 out["started_requests"] += entry.started
@@ -237,7 +239,9 @@ class Engine:
                 if not (entry.repeats_flush and self.served_flush == entry.iter):
                     out["completed_requests"] += entry.completed
             self.truth["served"] = self.handed_out["iterations"]
-            self.truth["cut"] += 0 if whole is None else len(records) - whole
+            if whole is not None:
+                self.truth["cut"] += len(records) - whole
+                self.truth["cut_iterations"] += sum(not entry.flush for _, _, entry in list(records)[whole:])
 
     def timestamp(self, now):
         seconds = now + self.wall
@@ -271,7 +275,8 @@ class Engine:
                 "active_requests": self.running + len(self.pending), "queued_requests": len(self.queued),
                 "stopped": self.stopped, "idle": self.due == math.inf,
                 "kv_cache_blocks": {"allocated": self.alloc_total, "newly_allocated": self.alloc_new,
-                                    "reused": self.reused, "missed": self.missed, "used": self.used}})
+                                    "reused": self.reused, "missed": self.missed, "used": self.used},
+                "kv_cache_blocks_first": self.first_blocks})
 
     def control(self, stop=None, drain=None):
         with self.lock:
@@ -372,19 +377,19 @@ class Handler(BaseHTTPRequestHandler):
             pass
 
     def slowly(self, body):
-        """A byte a second, until the mode changes; says how many bytes went out."""
+        """A byte a second until the mode changes, then the rest; says how many bytes went out to a client still there."""
+        body = body.encode()
         self.wfile.write(self.head(200, "application/json", len(body)))
-        for sent, byte in enumerate(body.encode()):
-            if Handler.mode != "slow-body":
-                self.wfile.write(body.encode()[sent:])
-                break
-            try:
-                self.wfile.write(bytes((byte,)))
-            except OSError:
+        sent = 0
+        while sent < len(body):
+            if self.client_left():  # a write would still succeed once
                 self.close_connection = True
-                return sent
-            time.sleep(1)
-        return len(body)
+                break
+            end = sent + 1 if Handler.mode == "slow-body" else len(body)
+            self.wfile.write(body[sent:end])
+            sent = end
+            time.sleep(1 if sent < len(body) else 0)
+        return sent
 
     def do_POST(self):
         try:

@@ -5,7 +5,6 @@
 #include "rows.h"
 
 #include "tensorrt_llm/executor/executor.h"
-#include "tensorrt_llm/plugins/api/tllmPlugin.h"
 
 #if defined(TRTLLM_BRIDGE_SIMULATED)
 #include "tensorrt_llm/sim/truth.h"
@@ -16,6 +15,10 @@
 #include <stdexcept>
 #include <string>
 #include <utility>
+
+/// Of tensorrt_llm/plugins/api/tllmPlugin.h, a C function unchanged since 0.9. Declared here because that header pulls in
+/// TensorRT, which nothing else of the bridge needs.
+extern "C" bool initTrtLlmPlugins(void* logger, char const* libNamespace);
 
 namespace trtllm_bridge
 {
@@ -71,7 +74,8 @@ ExecutorHandle::ExecutorHandle(
     tle::ExecutorConfig config;
     config.setIterStatsMaxIterations(iterStatsMaxIterations);
     config.setRequestStatsMaxIterations(requestStatsMaxIterations);
-    initTrtLlmPlugins();
+    // As TensorRT-LLM's own Python loader does: no logger of ours.
+    initTrtLlmPlugins(nullptr, "tensorrt_llm");
     mImpl = std::make_unique<Impl>(std::string(engine), config);
 }
 

@@ -102,7 +102,7 @@ impl fmt::Debug for Executor {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, simulated_sdk))]
 mod tests {
     use crate::ffi;
 

@@ -1,5 +1,7 @@
 //! What a reader of the rings can rely on, and what not.
 
+#![cfg(simulated_sdk)]
+
 mod engines;
 
 use engines::{KEEP_ALL, all_iterations, finished, wait_until};

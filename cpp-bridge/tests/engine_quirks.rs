@@ -1,5 +1,7 @@
 //! What TensorRT-LLM's records say that is not so: the simulated engine says it too, so that readers learn to correct it.
 
+#![cfg(simulated_sdk)]
+
 mod engines;
 
 use engines::{KEEP_ALL, KEEP_ALL_REQUESTS, all_iterations, all_requests, finished, trace};

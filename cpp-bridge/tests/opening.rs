@@ -1,5 +1,7 @@
 //! Opening an engine: what is accepted, and what a wrong option is told.
 
+#![cfg(simulated_sdk)]
+
 mod engines;
 
 use engines::KEEP_ALL;

@@ -1,5 +1,7 @@
 //! Request statistics: who is reported when.
 
+#![cfg(simulated_sdk)]
+
 mod engines;
 
 use engines::{KEEP_ALL, KEEP_ALL_REQUESTS, all_iterations, all_requests, finished};

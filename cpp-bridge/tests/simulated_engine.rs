@@ -1,5 +1,7 @@
 //! The simulated engine behaves like an engine: it repeats itself for a seed and its records add up.
 
+#![cfg(simulated_sdk)]
+
 mod engines;
 
 use engines::{KEEP_ALL, all_iterations, finished, trace, wait_until};

@@ -81,7 +81,7 @@ class DemoLLM:
     """Stands in for tensorrt_llm.LLM: fifty iterations a second of a busy engine, made up."""
 
     def __init__(self):
-        self.iter, self.active, self.reused, self.missed = 0, 4, 0, 0
+        self.iter, self.active, self.reused, self.missed = 0, 0, 0, 0
 
     async def get_stats_async(self, timeout):
         deadline = time.monotonic() + timeout
@@ -90,7 +90,8 @@ class DemoLLM:
             yield self.record()
 
     def record(self):
-        new, done = random.random() < 0.3, self.active > 1 and random.random() < 0.3
+        new = self.active == 0 or self.active < 60 and random.random() < 0.3
+        done = self.active > 1 and random.random() < 0.3
         self.iter += 1
         self.active += new - done
         self.reused += 3 * new

@@ -82,7 +82,7 @@ impl Epoch {
     #[must_use]
     pub fn next(&self) -> Self {
         Self {
-            lost_before: self.lost_before + self.lost(),
+            lost_before: self.lost_before.saturating_add(self.lost()),
             kv: [Cumulative::from_zero(); 4],
             dropped: Cumulative::from_zero(),
             ..Self::first()
@@ -163,12 +163,13 @@ impl Epoch {
             let iterations = if standing == Standing::Flush {
                 reached.saturating_sub(through)
             } else {
-                iter.saturating_sub(through + 1)
+                iter.saturating_sub(through.saturating_add(1))
             };
-            self.lost_by_gap += frames.unwrap_or(iterations);
+            self.lost_by_gap = self.lost_by_gap.saturating_add(frames.unwrap_or(iterations));
         }
         self.through = Some(self.through.map_or(reached, |through| through.max(reached)));
-        self.lost_by_engine += self.dropped.increase(record.stats_dropped_frames.and_then(|n| i64::try_from(n).ok()));
+        let dropped = self.dropped.increase(record.stats_dropped_frames.and_then(|n| i64::try_from(n).ok()));
+        self.lost_by_engine = self.lost_by_engine.saturating_add(dropped);
     }
 
     /// After the flush the executor repeats its completed count in the next record, which has the same number.
@@ -176,7 +177,7 @@ impl Epoch {
         let Some(completed) = record.num_completed_requests else { return 0 };
         let counted = if record.iter.is_some() && self.completed.0 == record.iter { self.completed.1 } else { 0 };
         self.completed = (record.iter, completed.max(counted));
-        u64::try_from(completed - counted).unwrap_or(0)
+        u64::try_from(completed.saturating_sub(counted)).unwrap_or(0)
     }
 
     /// The C++ executor takes its start time before it waits for work: after idle it reports 0.0, then an iteration that

@@ -69,16 +69,18 @@ impl Histogram {
         self.observe_times(value, 1);
     }
 
-    /// The same value `times` times. A value that is no number is none: one NaN would make the sum NaN for ever.
+    /// The same value `times` times. What is negative or would make the sum infinite or NaN is not observed: a sum must
+    /// neither fall nor be lost for ever.
     pub fn observe_times(&mut self, value: f64, times: u64) {
-        if !value.is_finite() || times == 0 {
+        let sum = self.sum + value * times as f64;
+        if times == 0 || value < 0.0 || !sum.is_finite() {
             return;
         }
         // Below ~24 bounds a straight walk beats a binary search: the branches of one engine repeat.
         let bucket = self.bounds.iter().position(|bound| value <= *bound).unwrap_or(self.bounds.len());
-        self.counts[bucket] += times;
-        self.sum += value * times as f64;
-        self.count += times;
+        self.counts[bucket] = self.counts[bucket].saturating_add(times);
+        self.sum = sum;
+        self.count = self.count.saturating_add(times);
     }
 
     #[must_use]
@@ -93,8 +95,8 @@ impl Histogram {
 
     /// Upper bound and cumulative count of each bucket but the infinite one, which is [`Histogram::count`].
     pub fn cumulative(&self) -> impl Iterator<Item = (f64, u64)> + '_ {
-        self.bounds.iter().zip(&self.counts).scan(0, |total, (bound, count)| {
-            *total += count;
+        self.bounds.iter().zip(&self.counts).scan(0_u64, |total, (bound, count)| {
+            *total = total.saturating_add(*count);
             Some((*bound, *total))
         })
     }
@@ -128,6 +130,7 @@ mod tests {
         let mut histogram = Histogram::new(RATIO);
         histogram.observe(f64::NAN);
         histogram.observe(f64::INFINITY);
+        histogram.observe(-1.0);
         assert_eq!((histogram.count(), histogram.sum()), (0, 0.0));
     }
 }

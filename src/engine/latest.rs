@@ -153,7 +153,7 @@ fn is_filled(stats: &StaticBatchingStats) -> bool {
 
 fn add(total: &mut Option<i64>, more: Option<i64>) {
     if let Some(more) = more {
-        *total = Some(total.unwrap_or(0) + more);
+        *total = Some(total.unwrap_or(0).saturating_add(more));
     }
 }
 

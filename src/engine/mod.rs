@@ -71,7 +71,7 @@ impl Engine {
         for request in record.request_stats.iter().flatten() {
             self.requests.absorb_row(request);
         }
-        self.totals.iterations_lost = self.epoch.lost_before + self.epoch.lost();
+        self.totals.iterations_lost = self.epoch.lost_before.saturating_add(self.epoch.lost());
         self.health.record(now, self.latest.as_ref().is_some_and(Latest::outstanding));
     }
 

@@ -79,8 +79,8 @@ impl RequestTotals {
         }
         if let Some(kv) = &metrics.kv_cache_metrics {
             let (reused, missed) = (kv.num_reused_blocks.unwrap_or(0), kv.num_missed_blocks.unwrap_or(0));
-            if reused >= 0 && missed >= 0 && reused + missed > 0 {
-                self.kv_cache_hit_ratio.observe(reused as f64 / (reused + missed) as f64);
+            if reused >= 0 && missed >= 0 && (reused > 0 || missed > 0) {
+                self.kv_cache_hit_ratio.observe(reused as f64 / (reused as f64 + missed as f64));
             }
         }
     }

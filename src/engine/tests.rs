@@ -1,1 +1,332 @@
+use super::*;
+use crate::model::iteration::{InflightBatchingStats, KvCacheStats, SchedulerMode, StaticBatchingStats};
+use crate::model::request::{RequestStage, RequestStats};
 
+const STALE: Duration = Duration::from_secs(15);
+
+/// An engine and its clock.
+struct Bench {
+    engine: Engine,
+    now: Instant,
+}
+
+impl Bench {
+    fn new() -> Self {
+        let now = Instant::now();
+        Self { engine: Engine::new(now, STALE), now }
+    }
+
+    fn absorb(&mut self, record: &IterationStats) -> &Totals {
+        self.engine.absorb(record, self.now, 0);
+        &self.engine.totals
+    }
+
+    fn all(&mut self, records: &[IterationStats]) -> &Totals {
+        for record in records {
+            self.absorb(record);
+        }
+        &self.engine.totals
+    }
+}
+
+/// A working iteration: 2 requests, one of them new, 10 ms.
+fn working(iter: u64) -> IterationStats {
+    IterationStats {
+        iter: Some(iter),
+        iter_latency_ms: Some(10.0),
+        num_active_requests: Some(2),
+        num_queued_requests: Some(0),
+        num_new_active_requests: Some(1),
+        num_completed_requests: Some(0),
+        new_active_requests_queue_latency_ms: Some(4.0),
+        inflight_batching_stats: Some(InflightBatchingStats {
+            num_scheduled_requests: Some(2),
+            num_context_requests: Some(1),
+            num_gen_requests: Some(1),
+            num_ctx_tokens: Some(100),
+            avg_num_decoded_tokens_per_iter: Some(1.0),
+            ..InflightBatchingStats::default()
+        }),
+        ..IterationStats::default()
+    }
+}
+
+/// The C++ executor's record of having become idle: the number of the next iteration, stale counts.
+fn flush(next_iter: u64, completed: i64) -> IterationStats {
+    IterationStats {
+        iter: Some(next_iter),
+        iter_latency_ms: Some(0.0),
+        num_active_requests: Some(0),
+        num_queued_requests: Some(0),
+        num_new_active_requests: Some(1),
+        num_completed_requests: Some(completed),
+        inflight_batching_stats: Some(InflightBatchingStats {
+            num_scheduled_requests: Some(0),
+            num_context_requests: Some(0),
+            num_gen_requests: Some(0),
+            num_ctx_tokens: Some(0),
+            ..InflightBatchingStats::default()
+        }),
+        ..IterationStats::default()
+    }
+}
+
+fn with_kv(mut record: IterationStats, reused: i64, missed: i64) -> IterationStats {
+    record.kv_cache_stats =
+        Some(KvCacheStats { reused_blocks: Some(reused), missed_blocks: Some(missed), ..KvCacheStats::default() });
+    record
+}
+
+#[test]
+fn the_flush_record_is_no_iteration_and_the_one_that_repeats_its_number_is_one() {
+    let mut bench = Bench::new();
+    assert_eq!(bench.all(&[working(1), working(2), flush(3, 2)]).iterations, 2);
+    assert_eq!(bench.absorb(&working(3)).iterations, 3);
+    assert_eq!(bench.engine.totals.iterations_lost, 0);
+}
+
+#[test]
+fn a_completed_count_repeated_after_the_flush_counts_once() {
+    let mut bench = Bench::new();
+    bench.all(&[working(1), flush(2, 2)]);
+    let repeated = IterationStats { num_completed_requests: Some(2), ..working(2) };
+    assert_eq!(bench.absorb(&repeated).requests_completed, 2);
+    let next = IterationStats { num_completed_requests: Some(3), ..working(3) };
+    assert_eq!(bench.absorb(&next).requests_completed, 5);
+}
+
+#[test]
+fn a_completed_count_whose_flush_was_lost_still_counts_once() {
+    let mut bench = Bench::new();
+    bench.absorb(&working(1));
+    let repeated = IterationStats { num_completed_requests: Some(2), ..working(2) };
+    assert_eq!(bench.absorb(&repeated).requests_completed, 2);
+}
+
+#[test]
+fn the_flush_records_stale_new_requests_and_queue_time_are_not_counted() {
+    let mut bench = Bench::new();
+    let totals = bench.all(&[working(1), flush(2, 1), flush(2, 1)]);
+    assert_eq!((totals.requests_started, totals.new_request_queue_time.count()), (1, 1));
+}
+
+#[test]
+fn a_latency_of_zero_and_the_one_that_contains_the_wait_are_not_observed() {
+    let mut bench = Bench::new();
+    let after_idle = IterationStats { iter_latency_ms: Some(0.0), ..working(3) };
+    let waited = IterationStats { iter_latency_ms: Some(90_000.0), ..working(4) };
+    let totals = bench.all(&[working(1), working(2), flush(3, 2), after_idle, waited, working(5)]);
+    assert_eq!(totals.iteration_latency.count(), 3);
+    assert!((totals.iteration_latency.sum() - 0.03).abs() < 1e-9);
+    assert_eq!(totals.iterations, 5, "an iteration without a latency is an iteration");
+}
+
+#[test]
+fn the_wait_is_not_observed_even_if_the_flush_was_lost() {
+    let mut bench = Bench::new();
+    let after_idle = IterationStats { iter_latency_ms: Some(0.0), ..working(3) };
+    let waited = IterationStats { iter_latency_ms: Some(90_000.0), ..working(4) };
+    assert_eq!(bench.all(&[working(2), after_idle, waited, working(5)]).iteration_latency.count(), 2);
+}
+
+#[test]
+fn under_the_overlap_scheduler_the_host_step_is_the_latency() {
+    let mut bench = Bench::new();
+    let overlap = IterationStats {
+        scheduler_mode: Some(SchedulerMode::Overlap),
+        host_step_time_ms: Some(6.0),
+        iter_latency_ms: Some(12.0),
+        ..working(1)
+    };
+    assert!((bench.absorb(&overlap).iteration_latency.sum() - 0.006).abs() < 1e-12);
+}
+
+#[test]
+fn a_gap_in_the_numbers_is_counted_as_lost() {
+    let mut bench = Bench::new();
+    assert_eq!(bench.all(&[working(1000), working(1001), working(1005)]).iterations_lost, 3);
+    assert_eq!(bench.all(&[flush(1008, 1), working(1009)]).iterations_lost, 6);
+}
+
+#[test]
+fn what_an_engine_met_running_did_before_is_not_lost() {
+    assert_eq!(Bench::new().all(&[working(1_000_000)]).iterations_lost, 0);
+}
+
+#[test]
+fn the_engines_own_count_of_dropped_frames_and_the_gap_it_leaves_count_once() {
+    let mut bench = Bench::new();
+    let frame = |iter, sequence, dropped| IterationStats {
+        stats_sequence: Some(sequence),
+        stats_dropped_frames: Some(dropped),
+        ..working(iter)
+    };
+    assert_eq!(bench.all(&[frame(1, 0, 0), frame(2, 1, 0), frame(6, 5, 0), frame(7, 6, 3)]).iterations_lost, 3);
+    assert_eq!(bench.absorb(&frame(8, 7, 5)).iterations_lost, 5, "dropped without a gap");
+}
+
+#[test]
+fn numbers_the_engine_skips_without_dropping_a_frame_are_not_lost() {
+    let mut bench = Bench::new();
+    let frame = |iter, sequence| IterationStats { stats_sequence: Some(sequence), ..working(iter) };
+    assert_eq!(bench.all(&[frame(1, 10), frame(9, 11)]).iterations_lost, 0);
+}
+
+#[test]
+fn iter_going_backwards_is_a_restart_and_totals_go_on() {
+    let mut bench = Bench::new();
+    let totals = bench.all(&[with_kv(working(100), 50, 50), with_kv(working(104), 60, 50), with_kv(working(1), 4, 6)]);
+    assert_eq!((totals.engine_restarts, totals.iterations, totals.iterations_lost), (1, 3, 3));
+    assert_eq!((totals.kv_cache_blocks_reused, totals.kv_cache_blocks_missed), (14, 6));
+    assert_eq!(bench.absorb(&working(3)).iterations_lost, 4);
+}
+
+#[test]
+fn another_process_behind_the_source_is_a_restart_even_if_iter_goes_on() {
+    let mut bench = Bench::new();
+    bench.engine.process(4711);
+    bench.absorb(&with_kv(working(5), 10, 0));
+    bench.engine.process(4711);
+    assert_eq!(bench.engine.totals.engine_restarts, 0);
+    bench.engine.process(4712);
+    let totals = bench.absorb(&with_kv(working(9), 3, 0));
+    assert_eq!((totals.engine_restarts, totals.iterations_lost, totals.kv_cache_blocks_reused), (1, 0, 3));
+}
+
+#[test]
+fn cumulative_kv_counts_become_increases_from_when_the_engine_was_met() {
+    let mut bench = Bench::new();
+    let totals =
+        bench.all(&[with_kv(working(7), 500, 400), with_kv(working(8), 510, 402), with_kv(flush(9, 1), 511, 402)]);
+    assert_eq!((totals.kv_cache_blocks_reused, totals.kv_cache_blocks_missed), (11, 2));
+}
+
+#[test]
+fn rows_of_further_attention_dp_ranks_add_their_batch_and_nothing_else() {
+    let mut bench = Bench::new();
+    let row = |iter, rank| IterationStats {
+        attention_dp_rank: Some(rank),
+        num_completed_requests: Some(if rank == 0 { 2 } else { 0 }),
+        num_new_active_requests: Some(if rank == 0 { 1 } else { 0 }),
+        gpu_mem_usage: Some(1000),
+        ..with_kv(working(iter), 10 * iter as i64, 0)
+    };
+    bench.all(&[row(1, 0), row(1, 1), row(1, 2), row(2, 0), row(2, 1), row(2, 2)]);
+    let totals = &bench.engine.totals;
+    assert_eq!((totals.iterations, totals.iterations_lost, totals.engine_restarts), (2, 0, 0));
+    assert_eq!((totals.requests_completed, totals.requests_started), (4, 2));
+    assert_eq!((totals.context_tokens, totals.generation_tokens), (600, 6));
+    assert_eq!((totals.kv_cache_blocks_reused, totals.iteration_latency.count()), (10, 2));
+    let latest = bench.engine.latest().unwrap();
+    assert_eq!((latest.scheduled(), latest.active, latest.gpu_memory), (Some(6), Some(2), Some(1000)));
+}
+
+#[test]
+fn an_average_of_zero_decoded_tokens_means_one_each() {
+    let mut bench = Bench::new();
+    let mut record = working(1);
+    let stats = record.inflight_batching_stats.as_mut().unwrap();
+    stats.num_gen_requests = Some(7);
+    stats.avg_num_decoded_tokens_per_iter = Some(0.0);
+    assert_eq!(bench.absorb(&record).generation_tokens, 7);
+    let mut record = working(2);
+    let stats = record.inflight_batching_stats.as_mut().unwrap();
+    stats.num_gen_requests = Some(3);
+    stats.avg_num_decoded_tokens_per_iter = Some(f64::from(7.0_f32 / 3.0));
+    assert_eq!(bench.absorb(&record).generation_tokens, 14);
+}
+
+#[test]
+fn all_zero_static_batching_and_zero_limits_of_the_pytorch_backend_are_absent() {
+    let zero = StaticBatchingStats {
+        num_scheduled_requests: Some(0),
+        num_context_requests: Some(0),
+        num_ctx_tokens: Some(0),
+        num_gen_tokens: Some(0),
+        empty_gen_slots: Some(0),
+    };
+    let record = IterationStats {
+        static_batching_stats: Some(zero),
+        max_batch_size_static: Some(0),
+        max_num_tokens_runtime: Some(8192),
+        ..working(1)
+    };
+    let mut bench = Bench::new();
+    bench.absorb(&record);
+    let latest = bench.engine.latest().unwrap();
+    assert_eq!(latest.static_batching, None);
+    assert_eq!((latest.batch_size_limits.fixed, latest.token_limits.runtime), (None, Some(8192)));
+}
+
+#[test]
+fn static_batching_counts_its_own_tokens() {
+    let fixed = StaticBatchingStats {
+        num_scheduled_requests: Some(4),
+        num_ctx_tokens: Some(40),
+        num_gen_tokens: Some(3),
+        ..StaticBatchingStats::default()
+    };
+    let record = IterationStats { static_batching_stats: Some(fixed), inflight_batching_stats: None, ..working(1) };
+    let totals = *Bench::new().absorb(&record);
+    assert_eq!((totals.context_tokens, totals.generation_tokens), (40, 3));
+    assert_eq!(totals.iteration_scheduled_requests.sum(), 4.0);
+}
+
+#[test]
+fn after_the_flush_the_engine_is_idle_and_after_work_it_is_busy() {
+    let mut bench = Bench::new();
+    let now = bench.now;
+    bench.absorb(&working(1));
+    assert_eq!(bench.engine.health.state(now), EngineState::Busy);
+    bench.absorb(&flush(2, 1));
+    assert_eq!(bench.engine.health.state(now), EngineState::Idle);
+    let queued = IterationStats { num_queued_requests: Some(3), num_active_requests: Some(0), ..working(2) };
+    bench.absorb(&queued);
+    assert_eq!(bench.engine.health.state(now), EngineState::Busy, "queued work is outstanding");
+}
+
+#[test]
+fn the_end_of_a_replay_is_idle_whatever_its_last_record_left() {
+    let mut bench = Bench::new();
+    bench.absorb(&working(1));
+    bench.engine.finish();
+    assert_eq!(bench.engine.health.state(bench.now), EngineState::Idle);
+}
+
+#[test]
+fn only_complete_requests_have_a_length() {
+    let row = |stage, generated| RequestStats {
+        stage: Some(stage),
+        context_prefill_position: Some(120),
+        num_generated_tokens: Some(generated),
+        ..RequestStats::default()
+    };
+    let mut bench = Bench::new();
+    let rows = vec![row(RequestStage::Generation, 3), row(RequestStage::Complete, 40), row(RequestStage::Queued, 0)];
+    bench.absorb(&IterationStats { request_stats: Some(rows), ..working(1) });
+    let requests = &bench.engine.requests;
+    assert_eq!((requests.input_token_len.count(), requests.input_token_len.sum()), (1, 120.0));
+    assert_eq!((requests.output_token_len.count(), requests.output_token_len.sum()), (1, 40.0));
+}
+
+#[test]
+fn a_record_of_nothing_but_a_number_is_an_iteration_and_leaves_the_rest_absent() {
+    let mut bench = Bench::new();
+    let totals = bench.absorb(&IterationStats { iter: Some(1), ..IterationStats::default() });
+    assert_eq!((totals.iterations, totals.requests_completed), (1, 0));
+    let latest = bench.engine.latest().unwrap();
+    assert_eq!((latest.active, latest.kv, latest.scheduled()), (None, None, None));
+}
+
+#[test]
+fn hostile_numbers_never_lower_a_total_and_never_overflow() {
+    let mut bench = Bench::new();
+    let mut record = working(u64::MAX);
+    record.num_completed_requests = Some(i64::MIN);
+    record.num_new_active_requests = Some(-5);
+    record.new_active_requests_queue_latency_ms = Some(f64::NAN);
+    record.iter_latency_ms = Some(f64::INFINITY);
+    bench.all(&[with_kv(record.clone(), i64::MIN, i64::MAX), with_kv(record, i64::MAX, i64::MIN), working(0)]);
+    let totals = &bench.engine.totals;
+    assert_eq!((totals.requests_completed, totals.iteration_latency.count()), (0, 1));
+}

@@ -60,16 +60,16 @@ impl Totals {
 
     /// Adds what `counted` admits of the record.
     pub fn absorb(&mut self, record: &IterationStats, counted: &Counted) {
-        self.requests_completed += counted.completed;
-        self.kv_cache_blocks_allocated += counted.kv.allocated;
-        self.kv_cache_blocks_newly_allocated += counted.kv.newly_allocated;
-        self.kv_cache_blocks_reused += counted.kv.reused;
-        self.kv_cache_blocks_missed += counted.kv.missed;
+        add(&mut self.requests_completed, counted.completed);
+        add(&mut self.kv_cache_blocks_allocated, counted.kv.allocated);
+        add(&mut self.kv_cache_blocks_newly_allocated, counted.kv.newly_allocated);
+        add(&mut self.kv_cache_blocks_reused, counted.kv.reused);
+        add(&mut self.kv_cache_blocks_missed, counted.kv.missed);
         if !counted.iteration {
             return;
         }
-        self.iterations += 1;
-        self.requests_started += counted.started;
+        add(&mut self.iterations, 1);
+        add(&mut self.requests_started, counted.started);
         if let Some(seconds) = counted.latency_seconds {
             self.iteration_latency.observe(seconds);
         }
@@ -83,19 +83,19 @@ impl Totals {
         if batch.context_tokens > 0 {
             self.iteration_context_tokens.observe(batch.context_tokens as f64);
         }
-        self.context_tokens += batch.context_tokens;
-        self.generation_tokens += batch.generation_tokens;
+        add(&mut self.context_tokens, batch.context_tokens);
+        add(&mut self.generation_tokens, batch.generation_tokens);
         if let Some(spec) = &record.spec_decoding_stats {
-            self.spec_decode_draft_tokens += unsigned(spec.num_draft_tokens);
-            self.spec_decode_accepted_tokens += unsigned(spec.num_accepted_tokens);
+            add(&mut self.spec_decode_draft_tokens, unsigned(spec.num_draft_tokens));
+            add(&mut self.spec_decode_accepted_tokens, unsigned(spec.num_accepted_tokens));
         }
     }
 
     /// A further attention-DP rank's row: only what that rank scheduled is its own, the rest is rank 0's again.
     pub fn absorb_sibling(&mut self, record: &IterationStats) {
         let batch = Batch::of(record);
-        self.context_tokens += batch.context_tokens;
-        self.generation_tokens += batch.generation_tokens;
+        add(&mut self.context_tokens, batch.context_tokens);
+        add(&mut self.generation_tokens, batch.generation_tokens);
     }
 }
 
@@ -136,6 +136,11 @@ fn decoded_tokens(inflight: &InflightBatchingStats) -> u64 {
     let requests = unsigned(inflight.num_gen_requests) as f64;
     let mean = inflight.avg_num_decoded_tokens_per_iter.filter(|mean| *mean > 0.0).unwrap_or(1.0);
     (requests * mean).round() as u64
+}
+
+/// Saturating: a publisher's absurd number must not wrap a total back to 0.
+fn add(total: &mut u64, more: u64) {
+    *total = total.saturating_add(more);
 }
 
 fn unsigned(value: Option<i64>) -> u64 {

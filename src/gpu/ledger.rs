@@ -15,6 +15,8 @@ use crate::model::gpu::{GpuIdentity, GpuInventory, GpuReadings, GpuSnapshot, Gpu
 pub(super) struct Ledger {
     /// Empty for all.
     wanted: Arc<BTreeSet<String>>,
+    /// Wanted, not found, and said so.
+    missing: BTreeSet<String>,
     nvml: NvmlState,
     driver_version: Option<String>,
     gpus: BTreeMap<String, Gpu>,
@@ -67,6 +69,7 @@ impl Ledger {
     pub(super) fn new(wanted: Arc<BTreeSet<String>>) -> Self {
         Self {
             wanted,
+            missing: BTreeSet::new(),
             nvml: NvmlState::Starting,
             driver_version: None,
             gpus: BTreeMap::new(),
@@ -218,10 +221,13 @@ impl Ledger {
         }
     }
 
-    /// Once every index has had a word: which wanted UUIDs are none of them.
-    fn name_the_missing(&self) {
-        if self.verdicts.len() == self.enumerated as usize {
-            for uuid in self.wanted.iter().filter(|uuid| !self.by_index.values().any(|known| known == *uuid)) {
+    /// Once every index has had a word: which wanted UUIDs are none of them. Each is named once.
+    fn name_the_missing(&mut self) {
+        if self.verdicts.len() < self.enumerated as usize {
+            return;
+        }
+        for uuid in self.wanted.iter().filter(|uuid| !self.gpus.contains_key(*uuid)) {
+            if self.missing.insert(uuid.clone()) {
                 tracing::warn!(%uuid, "no GPU has this --gpu.uuid; compare with nvidia-smi -L");
             }
         }

@@ -152,9 +152,15 @@ impl Supervisor {
         self.change();
         let step = self.config.interval.min(self.config.timing.call_deadline);
         let mut hired = BTreeSet::new();
+        let mut departed = Vec::new();
         while self.ledger.session_is_useful() {
-            self.hire(&session, &mut hired);
+            departed.append(&mut self.hire(&session, &mut hired));
             match self.receive(Instant::now() + step)? {
+                // A worker's last report comes before its end, so all that it said has been heard now.
+                None => {
+                    departed.drain(..).for_each(|index| self.ledger.unattended(index));
+                    self.change();
+                }
                 Some(Event::Report(report)) if report.session == self.session => {
                     if matches!(report.outcome, Outcome::Polled(GpuState::Ok, _)) {
                         self.retry = self.config.timing.retry_first;
@@ -186,8 +192,8 @@ impl Supervisor {
     }
 
     /// One worker for every index of this session, once. An index whose worker of an earlier session still hangs gets
-    /// its new one when that has ended.
-    fn hire(&mut self, session: &Session, hired: &mut BTreeSet<u32>) {
+    /// its new one when that has ended. Returns the indexes whose worker of this session has ended.
+    fn hire(&mut self, session: &Session, hired: &mut BTreeSet<u32>) -> Vec<u32> {
         let now = self.session;
         let mut ended = Vec::new();
         self.crew.retain(|hand| {
@@ -197,9 +203,6 @@ impl Supervisor {
             }
             !over
         });
-        for index in ended {
-            self.ledger.unattended(index);
-        }
         for index in 0..session.gpus {
             if hired.contains(&index) || self.crew.iter().any(|hand| hand.index == index) {
                 continue;
@@ -212,6 +215,7 @@ impl Supervisor {
                 Err(_) => self.ledger.unattended(index),
             }
         }
+        ended
     }
 
     fn worker(&self, session: &Session, index: u32) -> std::io::Result<Hand> {

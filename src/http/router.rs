@@ -31,7 +31,6 @@ pub struct Site {
 }
 
 /// The routes over `state`.
-#[must_use]
 pub fn router(state: Arc<State>, telemetry_path: &str) -> Router {
     let site = Arc::new(Site {
         pages: PageBuilder::new(&state),

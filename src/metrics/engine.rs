@@ -156,16 +156,18 @@ impl Writer<'_> {
     fn load(&mut self, latest: &Latest) {
         self.put(Id::QueuedRequests, 0, latest.queued);
         if let Some(kv) = &latest.kv {
-            let available = kv.free_num_blocks.zip(kv.tokens_per_block).map(|(free, tokens)| free * tokens);
+            let available =
+                kv.free_num_blocks.zip(kv.tokens_per_block).map(|(free, tokens)| free.saturating_mul(tokens));
             self.put(Id::KvCacheAvailableTokens, 0, available);
-            let not_free = kv.max_num_blocks.zip(kv.free_num_blocks).map(|(max, free)| max - free);
+            let not_free = kv.max_num_blocks.zip(kv.free_num_blocks).map(|(max, free)| max.saturating_sub(free));
             self.put(Id::KvCachePressureRatio, 0, ratio(not_free, kv.max_num_blocks));
         }
         if let Some(kv) = &latest.cross_kv {
             self.kv_blocks(Id::CrossKvCacheBlockMetrics, kv);
         }
         if let Some(inflight) = &latest.inflight {
-            let in_batch = inflight.num_context_requests.zip(inflight.num_gen_requests).map(|(c, g)| c + g);
+            let in_batch =
+                inflight.num_context_requests.zip(inflight.num_gen_requests).map(|(c, g)| c.saturating_add(g));
             self.put(Id::BatchOccupancyRatio, 0, ratio(in_batch, latest.max_active.filter(|max| *max > 0)));
             self.put(Id::ContextRequestRatio, 0, ratio(inflight.num_context_requests, in_batch));
             let decoded = inflight.avg_num_decoded_tokens_per_iter.filter(|mean| *mean > 0.0);
@@ -173,7 +175,7 @@ impl Writer<'_> {
             self.put(Id::DecodedTokensPerIteration, 0, decoded.map(shortest_f32));
         }
         if let Some(fixed) = &latest.static_batching {
-            let slots = fixed.num_gen_tokens.zip(fixed.empty_gen_slots).map(|(used, empty)| used + empty);
+            let slots = fixed.num_gen_tokens.zip(fixed.empty_gen_slots).map(|(used, empty)| used.saturating_add(empty));
             self.put(Id::StaticBatchEfficiencyRatio, 0, ratio(fixed.num_gen_tokens, slots));
         }
         if let Some(spec) = &latest.spec_decoding {
@@ -218,7 +220,7 @@ impl Writer<'_> {
         ] {
             self.one(metric, count);
         }
-        let looked_up = totals.kv_cache_blocks_reused + totals.kv_cache_blocks_missed;
+        let looked_up = totals.kv_cache_blocks_reused.saturating_add(totals.kv_cache_blocks_missed);
         if looked_up > 0 {
             self.one(Id::KvCacheHitRatio, totals.kv_cache_blocks_reused as f64 / looked_up as f64);
         }
@@ -290,7 +292,7 @@ impl Writer<'_> {
 
 /// Active requests that this iteration did not schedule; the executor's own queue is not in it.
 fn waiting(latest: &Latest) -> Option<i64> {
-    latest.active.zip(latest.scheduled()).map(|(active, scheduled)| (active - scheduled).max(0))
+    latest.active.zip(latest.scheduled()).map(|(active, scheduled)| active.saturating_sub(scheduled).max(0))
 }
 
 /// Used share of the KV cache, 0..1; 0 for a cache of no blocks, so that a router never meets NaN.

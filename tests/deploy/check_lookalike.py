@@ -57,12 +57,13 @@ class Fold:
     def __init__(self):
         self.last, self.completed_counted = None, None
         self.total = dict.fromkeys("records iterations completed_requests started_requests context_tokens generation_tokens".split(), 0)
-        self.lost, self.flushes, self.bad = 0, 0, []
+        self.lost, self.flushes, self.bad, self.first = 0, 0, [], None
 
     def absorb(self, record):
         batch, total, number = record["inflightBatchingStats"], self.total, record["iter"]
         flush = batch["numScheduledRequests"] == 0 and record["numActiveRequests"] == 0
         total["records"] += 1
+        self.first = self.first or record["kvCacheStats"]
         if self.completed_counted != number:
             total["completed_requests"] += record["numCompletedRequests"]
         if flush:
@@ -99,6 +100,8 @@ def every_record_counted(backend, rate, seconds):
         assert truth[key] == value == truth["handed_out"][key], (key, value, truth)
     assert truth["lost"] == 0 and fold.lost == 0 and not fold.bad, (truth, fold.bad)
     assert fold.flushes == truth["flush_records"] and (fold.flushes > 0) == (backend == "tensorrt"), fold.flushes
+    for ours, theirs in (("allocated", "allocTotalBlocks"), ("newly_allocated", "allocNewBlocks"), ("reused", "reusedBlocks"), ("missed", "missedBlocks")):
+        assert truth["kv_cache_blocks_first"][ours] == fold.first[theirs], (ours, truth)
     assert len(perf) == truth["perf_metrics"] - truth["perf_metrics_lost"] > 0
     assert truth["iterations"] > rate * seconds * 0.3, truth["iterations"]
     return f"{truth['iterations']} iterations, {truth['completed_requests']} completed, {fold.flushes} flush records"

@@ -48,7 +48,7 @@ impl Standin {
         fs::rename(draft, self.dir.path().join("libnvidia-ml.so.1.state")).unwrap();
     }
 
-    /// `init` and `shutdown`, as they came.
+    /// `init`, `shutdown` and `hang <index> <call>`, as they came.
     pub(crate) fn log(&self) -> Vec<String> {
         let text = fs::read_to_string(self.dir.path().join("log")).unwrap_or_default();
         text.lines().map(str::to_owned).collect()

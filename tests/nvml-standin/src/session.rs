@@ -37,16 +37,19 @@ pub(crate) fn current() -> Result<Arc<State>, Code> {
 /// nvmlInit: waits, then answers what the file says.
 pub(crate) fn init() -> Result<(), Code> {
     hang(|state| state.init_hang_ms);
-    let state = current()?;
-    if state.init != 0 {
-        return Err(state.init);
-    }
-    with_loaded(|loaded| {
-        loaded.clients += 1;
-        Ok(())
+    let state = with_loaded(|loaded| {
+        if loaded.state.init == 0 {
+            loaded.clients += 1;
+        }
+        Ok(Arc::clone(&loaded.state))
     })?;
-    log(&state, "init");
-    Ok(())
+    if state.init == 0 {
+        log(&state, "init");
+        Ok(())
+    } else {
+        forget_unless_used();
+        Err(state.init)
+    }
 }
 
 /// nvmlShutdown.
@@ -56,6 +59,7 @@ pub(crate) fn shutdown() -> Result<(), Code> {
         Ok(Arc::clone(&loaded.state))
     })?;
     log(&state, "shutdown");
+    forget_unless_used();
     Ok(())
 }
 
@@ -68,8 +72,13 @@ pub(crate) fn in_session() -> Result<Arc<State>, Code> {
 
 /// One GPU for `call`, after hanging and failing as the file says.
 pub(crate) fn gpu(index: usize, call: &str) -> Result<Gpu, Code> {
-    in_session()?;
-    hang(|state| state.gpus.get(index).filter(|gpu| gpu.hang_call == call).map_or(0, |gpu| gpu.hang_ms));
+    let asked_ms =
+        |state: &State| state.gpus.get(index).filter(|gpu| gpu.hang_call == call).map_or(0, |gpu| gpu.hang_ms);
+    let state = in_session()?;
+    if asked_ms(&state) > 0 {
+        log(&state, &format!("hang {index} {call}"));
+        hang(asked_ms);
+    }
     // Read again: what counts is the state when the call returns.
     let state = in_session()?;
     let gpu = state.gpus.get(index).ok_or(INVALID_ARGUMENT)?;
@@ -103,6 +112,12 @@ fn with_loaded<T>(body: impl FnOnce(&mut Loaded) -> Result<T, Code>) -> Result<T
         *guard = Some(Loaded { stamp, state, clients });
     }
     guard.as_mut().map_or(Err(INVALID_ARGUMENT), body)
+}
+
+/// Nobody frees a static when the library is unloaded; a test that measures memory would take that for a leak.
+fn forget_unless_used() {
+    let mut guard = LOADED.lock().unwrap_or_else(PoisonError::into_inner);
+    *guard = guard.take().filter(|loaded| loaded.clients > 0);
 }
 
 fn stamp(path: &Path) -> Option<Stamp> {

@@ -47,7 +47,7 @@ pub(crate) struct State {
     pub(crate) init_hang_ms: u64,
     /// `session`: what every other call returns, if not 0; an unloaded driver under a running client.
     pub(crate) session: Code,
-    /// `log`: a file to which init and shutdown append a line each.
+    /// `log`: a file to which each successful init, each shutdown and each beginning hang appends a line.
     pub(crate) log: Option<PathBuf>,
     /// `gpus`: how many; `gpu.<index>.<key>` describes one.
     pub(crate) gpus: Vec<Gpu>,

@@ -2,7 +2,4 @@
 
 // Simulated SDK: hosts register the TensorRT plugins before they construct an Executor; here there are none.
 
-inline bool initTrtLlmPlugins(void* /*logger*/ = nullptr, char const* /*libNamespace*/ = "tensorrt_llm")
-{
-    return true;
-}
+extern "C" bool initTrtLlmPlugins(void* logger = nullptr, char const* libNamespace = "tensorrt_llm");

@@ -1,0 +1,50 @@
+//! C++ programs of tests/cpp, compiled here and run: what a Rust test cannot see.
+
+#![cfg(simulated_sdk)]
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// Compiles tests/cpp/`name`.cc with these sources and folders of headers, and runs it.
+fn run(name: &str, sources: &[&str], headers: &[&str], archives: &[PathBuf]) {
+    let out = Path::new(env!("OUT_DIR"));
+    let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+    let compiler = std::env::var("CXX").unwrap_or_else(|_| "c++".to_owned());
+    let compiled = Command::new(&compiler)
+        .current_dir(env!("CARGO_MANIFEST_DIR"))
+        .args(["-std=c++17", "-O1", "-Wall", "-Wextra", "-Wpedantic", "-Werror", "-pthread", "-o"])
+        .arg(&program)
+        .arg(format!("tests/cpp/{name}.cc"))
+        .args(sources)
+        .args(archives)
+        .args(headers.iter().map(|folder| format!("-I{folder}")))
+        .args(["include", "crate"].map(|folder| format!("-isystem{}", out.join("cxxbridge").join(folder).display())))
+        .output()
+        .unwrap_or_else(|error| panic!("{compiler} cannot be started: {error}"));
+    assert!(compiled.status.success(), "{}", String::from_utf8_lossy(&compiled.stderr));
+    let ran = Command::new(&program).output().unwrap();
+    assert!(ran.status.success(), "{name}: {}", String::from_utf8_lossy(&ran.stderr));
+}
+
+#[test]
+fn the_simulated_executor_serves_a_cpp_host() {
+    let archive = Path::new(env!("OUT_DIR")).join("libtensorrt_llm_simulated.a");
+    run("executor_api", &[], &["sim/include"], &[archive]);
+}
+
+#[test]
+fn timestamps_are_read_as_the_c_library_reads_them_and_nothing_else_is() {
+    run("timestamps", &["cpp/timestamp.cc"], &["cpp"], &[]);
+}
+
+#[test]
+fn the_oldest_headers_compile_and_leave_out_what_they_lack() {
+    let sources = ["cpp/iteration_row.cc", "cpp/request_row.cc", "cpp/timestamp.cc"];
+    run("oldest_release", &sources, &["cpp", "include", "tests/cpp/oldest"], &[]);
+}
+
+#[test]
+fn newer_headers_compile_and_give_what_they_add() {
+    let sources = ["cpp/iteration_row.cc", "cpp/request_row.cc", "cpp/timestamp.cc"];
+    run("newest_release", &sources, &["cpp", "include", "tests/cpp/newest"], &[]);
+}

@@ -1,0 +1,251 @@
+//! Every payload in `tests/fixtures`, read by the parsers: whole, cut at every byte, and with keys in snake_case.
+//! Each file says where it is from and whether it is real, partial or only a shape.
+// A test stops at its first surprise.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+use serde_json::Value;
+use trtllm_exporter::model::iteration::{KvCacheIterationStats, SchedulerMode};
+use trtllm_exporter::model::request::RequestStage;
+use trtllm_exporter::model::{IterationStats, PerfMetricsEntry, RecordTime};
+use trtllm_exporter::sources::trtllm_json::{Hello, Line, ParseError, parse_line, parse_perf_metrics, parse_records};
+use trtllm_exporter::sources::{Batch, Item, RejectReason};
+
+const RECORD_FILES: [&str; 4] = [
+    "metrics_pytorch_docs_0.20.json",
+    "metrics_pytorch_v1.0.0rc4_PARTIAL.json",
+    "metrics_record_SHAPE_2026H2.json",
+    "metrics_trt_v1.0.0rc4.json",
+];
+
+fn fixture(name: &str) -> Value {
+    let text = std::fs::read_to_string(format!("tests/fixtures/{name}")).unwrap();
+    let file: Value = serde_json::from_str(&text).unwrap();
+    assert!(file["_source"].as_str().is_some_and(|source| !source.is_empty()), "{name} does not say where it is from");
+    assert!(file["_kind"].is_string(), "{name} does not say whether it is real");
+    file["payload"].clone()
+}
+
+fn records(text: &str) -> Vec<IterationStats> {
+    let mut batch = Batch::default();
+    parse_records(text.as_bytes(), &mut batch).unwrap();
+    assert_eq!(batch.rejected, [0; 4]);
+    batch
+        .items
+        .into_iter()
+        .map(|item| match item {
+            Item::Record(record) => *record,
+            other => panic!("{other:?}"),
+        })
+        .collect()
+}
+
+fn one(name: &str) -> IterationStats {
+    let mut found = records(&fixture(name).to_string());
+    assert_eq!(found.len(), 1);
+    found.remove(0)
+}
+
+#[test]
+fn the_real_tensorrt_record_is_read_whole() {
+    let record = one("metrics_trt_v1.0.0rc4.json");
+    assert_eq!(record.timestamp, Some(RecordTime { micros: 1_753_462_474_140_189, zoned: false }));
+    assert_eq!((record.iter, record.iter_latency_ms), (Some(60), Some(13.021_209)));
+    assert_eq!((record.num_active_requests, record.max_num_active_requests), (Some(1), Some(2048)));
+    assert_eq!((record.max_batch_size_static, record.max_batch_size_tuner_recommended), (Some(2048), Some(256)));
+    assert_eq!(record.pinned_mem_usage, Some(2_952_841_216));
+    let kv = record.kv_cache_stats.unwrap();
+    assert_eq!((kv.max_num_blocks, kv.used_num_blocks, kv.missed_blocks), (Some(22955), Some(3), Some(2)));
+    let inflight = record.inflight_batching_stats.unwrap();
+    assert_eq!((inflight.num_gen_requests, inflight.avg_num_decoded_tokens_per_iter), (Some(1), Some(1.0)));
+    assert_eq!(inflight.num_ctx_kv_tokens, None);
+    assert_eq!((record.static_batching_stats, record.spec_decoding_stats), (None, None));
+}
+
+#[test]
+fn the_documented_pytorch_record_leaves_what_it_lacks_absent() {
+    let record = one("metrics_pytorch_docs_0.20.json");
+    assert_eq!((record.iter, record.gpu_mem_usage), (Some(1), Some(56_401_920_000)));
+    assert_eq!((record.num_active_requests, record.kv_cache_stats), (None, None));
+}
+
+#[test]
+fn the_partial_pytorch_record_is_read() {
+    let record = one("metrics_pytorch_v1.0.0rc4_PARTIAL.json");
+    assert_eq!((record.iter, record.timestamp), (Some(587), None));
+    assert_eq!(record.inflight_batching_stats.unwrap().num_scheduled_requests, Some(1));
+}
+
+#[test]
+fn the_newest_record_is_read_with_its_requests_and_pools() {
+    let record = one("metrics_record_SHAPE_2026H2.json");
+    assert_eq!((record.timestamp, record.scheduler_mode), (None, Some(SchedulerMode::Overlap)));
+    assert_eq!((record.stats_sequence, record.stats_dropped_frames), (Some(41), Some(0)));
+    assert_eq!((record.attention_dp_rank, record.host_step_time_ms), (Some(0), Some(6.1)));
+    let requests = record.request_stats.unwrap();
+    assert_eq!(requests[0].stage, Some(RequestStage::Complete));
+    assert_eq!((requests[0].num_generated_tokens, requests[0].missed_blocks_per_request), (Some(16), Some(4)));
+    let pools = record.kv_cache_iteration_stats.unwrap();
+    let KvCacheIterationStats { primary_peak_used_num_blocks, iter_onboard_bytes, .. } = pools["32768"];
+    assert_eq!((primary_peak_used_num_blocks, iter_onboard_bytes), (Some(12), Some(0)));
+}
+
+#[test]
+fn every_key_of_every_record_is_known_to_the_model() {
+    // Renamed one at a time to nonsense, each key must change what is read: none is silently ignored.
+    for name in RECORD_FILES {
+        let payload = fixture(name);
+        let read = records(&payload.to_string());
+        for pointer in leaves(&payload, "") {
+            let mut changed = payload.clone();
+            let (parent, key) = pointer.rsplit_once('/').unwrap();
+            let object = changed.pointer_mut(parent).unwrap().as_object_mut().unwrap();
+            let value = object.remove(key).unwrap();
+            // Null and "" say nothing, so leaving them out changes nothing.
+            if !value.is_null() && value != "" {
+                assert_ne!(records(&changed.to_string()), read, "{name}{pointer} is ignored");
+            }
+        }
+    }
+}
+
+/// JSON pointers of every value that is no object or array.
+fn leaves(value: &Value, at: &str) -> Vec<String> {
+    match value {
+        Value::Object(map) => map.iter().flat_map(|(key, value)| leaves(value, &format!("{at}/{key}"))).collect(),
+        Value::Array(items) => {
+            items.iter().enumerate().flat_map(|(index, value)| leaves(value, &format!("{at}/{index}"))).collect()
+        }
+        _ => vec![at.to_owned()],
+    }
+}
+
+#[test]
+fn snake_case_reads_the_same_as_camel_case() {
+    for name in RECORD_FILES {
+        let payload = fixture(name);
+        assert_eq!(records(&snake_keys(&payload).to_string()), records(&payload.to_string()), "{name}");
+    }
+}
+
+fn snake_keys(value: &Value) -> Value {
+    match value {
+        Value::Object(map) => map.iter().map(|(key, value)| (snake(key), snake_keys(value))).collect(),
+        Value::Array(items) => items.iter().map(snake_keys).collect(),
+        other => other.clone(),
+    }
+}
+
+fn snake(key: &str) -> String {
+    let mut out = String::new();
+    let mut previous_upper = true;
+    for character in key.chars() {
+        if character.is_ascii_uppercase() && !previous_upper {
+            out.push('_');
+        }
+        previous_upper = character.is_ascii_uppercase();
+        out.push(character.to_ascii_lowercase());
+    }
+    out
+}
+
+#[test]
+fn a_body_cut_at_any_byte_keeps_its_complete_records() {
+    let record = fixture("metrics_trt_v1.0.0rc4.json")[0].to_string();
+    let body = format!("[{record},{record},{record}]");
+    for end in 0..body.len() {
+        let mut batch = Batch::default();
+        let result = parse_records(&body.as_bytes()[..end], &mut batch);
+        assert_eq!(result, Err(ParseError::Truncated), "cut at {end}");
+        // A record is complete with its own last brace.
+        let complete = (1..=3).filter(|n| end > n * (record.len() + 1) - 1).count();
+        assert_eq!(batch.items.len(), complete, "cut at {end}");
+    }
+}
+
+#[test]
+fn nulls_everywhere_are_absent_everywhere() {
+    let mut payload = fixture("metrics_record_SHAPE_2026H2.json");
+    for value in payload[0].as_object_mut().unwrap().values_mut() {
+        *value = Value::Null;
+    }
+    assert_eq!(records(&payload.to_string()), [IterationStats::default()]);
+}
+
+#[test]
+fn an_empty_array_is_an_answer() {
+    assert!(records("[]").is_empty());
+    assert!(records(" [ ] \n").is_empty());
+}
+
+#[test]
+fn what_is_no_array_of_records_is_said_to_be_none() {
+    for text in ["", "<html>", "{\"detail\":\"Not Found\"}", "[1,", "[{}] trailing", "\u{1}", "\"[]\"", "null"] {
+        let result = parse_records(text.as_bytes(), &mut Batch::default());
+        assert!(result.is_err(), "{text:?}");
+    }
+    assert!(matches!(parse_records(b"[{\"iter\":1,\xff}]", &mut Batch::default()), Err(ParseError::NotJson(_))));
+}
+
+#[test]
+fn a_record_of_another_shape_is_counted_and_the_others_are_kept() {
+    let mut batch = Batch::default();
+    parse_records(br#"[{"iter":1},{"iter":"two"},7,{"iter":3}]"#, &mut batch).unwrap();
+    assert_eq!(batch.rejected[RejectReason::NotARecord as usize], 2);
+    assert_eq!(batch.items.len(), 2);
+}
+
+#[test]
+fn perf_metrics_are_read_and_disaggregation_is_seen() {
+    let mut batch = Batch::default();
+    parse_perf_metrics(fixture("perf_metrics_SHAPE.json").to_string().as_bytes(), &mut batch).unwrap();
+    let entries: Vec<PerfMetricsEntry> = batch
+        .items
+        .into_iter()
+        .map(|item| match item {
+            Item::PerfMetrics(entry) => *entry,
+            other => panic!("{other:?}"),
+        })
+        .collect();
+    assert_eq!((entries[0].ctx_request_id, entries[1].ctx_request_id), (false, true));
+    let times = entries[1].perf_metrics.as_ref().unwrap().timing_metrics.unwrap();
+    assert_eq!((times.arrival_time, times.kv_cache_size), (Some(1000.3), Some(1_048_576)));
+    let spec = entries[1].perf_metrics.as_ref().unwrap().speculative_decoding.unwrap();
+    assert_eq!(spec.total_draft_tokens, Some(20));
+}
+
+#[test]
+fn a_line_is_what_its_keys_say() {
+    let hello = parse_line(br#"{"hello":{"model":"m","version":"2","pid":7,"more":1}}"#);
+    assert_eq!(hello, Ok(Line::Hello(Hello { model: Some("m".into()), version: Some("2".into()), pid: Some(7) })));
+    let item = |line: &str| match parse_line(line.as_bytes()) {
+        Ok(Line::Item(item)) => item,
+        other => panic!("{line}: {other:?}"),
+    };
+    assert!(matches!(item(r#"{"iter":1,"num_active_requests":2}"#), Item::Record(_)));
+    assert!(matches!(item(r#"{"iter":1,"iterLatencyMS":2,"requestStats":[]}"#), Item::Record(_)));
+    assert!(matches!(item(r#"{"iter":1,"requestStats":[{"id":1}]}"#), Item::Requests(_)));
+    let entry = fixture("perf_metrics_SHAPE.json")[0].to_string();
+    assert!(matches!(item(&entry), Item::PerfMetrics(_)));
+    // As the founding specification shows it: not wrapped, with times of the clock on the wall.
+    let seed = r#"{"request_id":"req-1","timing_metrics":{"arrival_time":"2025-10-04T12:34:56.000Z",
+        "first_token_time":"2025-10-04T12:34:56.200Z","ttft_ms":200},"first_iter":1200}"#;
+    let Item::PerfMetrics(entry) = item(&seed.replace('\n', "")) else { panic!("{seed}") };
+    let times = entry.perf_metrics.unwrap().timing_metrics.unwrap();
+    assert!((times.first_token_time.unwrap() - times.arrival_time.unwrap() - 0.2).abs() < 1e-6);
+}
+
+#[test]
+fn a_bad_line_has_its_reason() {
+    for (line, reason) in [
+        ("", RejectReason::Truncated),
+        ("nonsense", RejectReason::NotJson),
+        (r#"{"iter":1"#, RejectReason::Truncated),
+        (r#"{"iter":"x"}"#, RejectReason::NotARecord),
+        (r#"{"a":1}"#, RejectReason::NotARecord),
+        ("[]", RejectReason::NotARecord),
+        ("7", RejectReason::NotARecord),
+    ] {
+        assert_eq!(parse_line(line.as_bytes()), Err(reason), "{line:?}");
+    }
+    assert_eq!(parse_line(b"{\"iter\":1,\xff"), Err(RejectReason::NotJson));
+}
