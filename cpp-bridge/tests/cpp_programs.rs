@@ -1,6 +1,8 @@
 //! C++ programs of tests/cpp, compiled here and run: what a Rust test cannot see.
 
 #![cfg(simulated_sdk)]
+// Clippy lets #[test] functions alone, but not what they call.
+#![allow(clippy::unwrap_used, clippy::panic)]
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

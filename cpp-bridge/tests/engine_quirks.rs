@@ -1,6 +1,8 @@
 //! What TensorRT-LLM's records say that is not so: the simulated engine says it too, so that readers learn to correct it.
 
 #![cfg(simulated_sdk)]
+// Clippy lets #[test] functions alone, but not what they call.
+#![allow(clippy::unwrap_used)]
 
 mod engines;
 

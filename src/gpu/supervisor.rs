@@ -18,6 +18,8 @@ use crate::model::gpu::{GpuInventory, GpuState};
 /// Workers poll at the same time: a first change waits this long for the others, so that one inventory has them all.
 const SETTLE: Duration = Duration::from_millis(20);
 const SHORTEST_INTERVAL: Duration = Duration::from_millis(10);
+/// How soon it is noticed that a session has been closed.
+const CLOSING_STEP: Duration = Duration::from_millis(5);
 
 /// What the supervisor hears, from everybody on one channel.
 #[derive(Debug)]
@@ -41,6 +43,8 @@ pub(super) struct Supervisor {
     /// Tells reports of this initialisation from late ones of those before.
     session: u64,
     crew: Vec<Hand>,
+    /// Disconnects when the last session is closed as far as the supervisor had it.
+    closing: Option<mpsc::Receiver<Infallible>>,
     /// The next wait before NVML is initialised again.
     retry: Duration,
     published: GpuInventory,
@@ -78,6 +82,7 @@ impl Supervisor {
             inbox,
             session: 0,
             crew: Vec::new(),
+            closing: None,
             published: ledger.inventory(),
             published_at: Instant::now(),
             due: None,
@@ -98,8 +103,9 @@ impl Supervisor {
         }
         // The last worker out shuts NVML down. One that is stalled is not waited for.
         let call_deadline = self.config.timing.call_deadline;
-        for hand in self.crew.iter().filter(|hand| hand.overdue(call_deadline).is_none()) {
-            let _ = hand.ended.recv_timeout(deadline.saturating_duration_since(Instant::now()));
+        let crew = self.crew.iter().filter(|hand| hand.overdue(call_deadline).is_none()).map(|hand| &hand.ended);
+        for ended in crew.chain(&self.closing) {
+            let _ = ended.recv_timeout(deadline.saturating_duration_since(Instant::now()));
         }
     }
 
@@ -112,7 +118,19 @@ impl Supervisor {
         let again = Instant::now() + self.retry;
         self.retry = (self.retry * 2).min(self.config.timing.retry_max);
         while self.receive(again)?.is_some() {}
+        // nvmlInit is counted: beside a session that is still open it would change nothing.
+        let patience = again + self.config.timing.call_deadline;
+        while self.is_open() && Instant::now() < patience {
+            self.receive(Instant::now() + CLOSING_STEP)?;
+        }
         Ok(())
+    }
+
+    /// Whether a session is still being closed. One that a stalled worker holds open is not waited for.
+    fn is_open(&self) -> bool {
+        let call_deadline = self.config.timing.call_deadline;
+        let working = |hand: &Hand| hand.overdue(call_deadline).is_none() && is_alive(&hand.ended);
+        self.crew.iter().any(working) || self.closing.as_ref().is_some_and(is_alive)
     }
 
     /// Initialises NVML, however long it takes; `None` if that failed, which is in the ledger then.
@@ -176,8 +194,13 @@ impl Supervisor {
             hand.leash = None;
         }
         // nvmlShutdown can hang as well, so not in this thread; while a worker is left it is the one to call it.
-        let closing = worker::thread("gpu-close").spawn(move || drop(session));
-        closing.map_or_else(|error| tracing::warn!(%error, "NVML is closed in the supervisor"), drop);
+        let (alive, ended) = mpsc::channel();
+        let closer = worker::thread("gpu-close").spawn(move || {
+            drop(session);
+            drop(alive);
+        });
+        closer.map_or_else(|error| tracing::warn!(%error, "NVML is closed in the supervisor"), drop);
+        self.closing = Some(ended);
         Ok(())
     }
 
@@ -197,11 +220,11 @@ impl Supervisor {
         let now = self.session;
         let mut ended = Vec::new();
         self.crew.retain(|hand| {
-            let over = hand.ended.try_recv() == Err(TryRecvError::Disconnected);
-            if over && hand.session == now {
+            let alive = is_alive(&hand.ended);
+            if !alive && hand.session == now {
                 ended.push(hand.index);
             }
-            !over
+            alive
         });
         for index in 0..session.gpus {
             if hired.contains(&index) || self.crew.iter().any(|hand| hand.index == index) {
@@ -275,6 +298,11 @@ impl Supervisor {
             (self.publish)(inventory);
         }
     }
+}
+
+/// Whether the thread that holds the other end still runs.
+fn is_alive(ended: &mpsc::Receiver<Infallible>) -> bool {
+    ended.try_recv() != Err(TryRecvError::Disconnected)
 }
 
 impl Hand {

@@ -1,6 +1,7 @@
 //! Simulated engines brought to a defined state.
 
-#![allow(dead_code)]
+// Each test program uses a part of this; clippy knows #[test] functions only.
+#![allow(dead_code, clippy::unwrap_used)]
 
 use std::time::{Duration, Instant};
 use trtllm_bridge::{Executor, ExecutorOptions, IterationRow, RequestRow, Truth};
