@@ -1,0 +1,87 @@
+//! One request over one connection, read to its end: enough to see every byte of an answer.
+
+use std::io::{self, Read, Write};
+use std::net::TcpStream;
+
+use super::PATIENCE;
+
+/// An answer, its body as sent but for chunks.
+#[derive(Debug, Clone)]
+pub(crate) struct Answer {
+    pub(crate) status: u16,
+    /// Names in lower case.
+    pub(crate) headers: Vec<(String, String)>,
+    pub(crate) body: Vec<u8>,
+}
+
+impl Answer {
+    pub(crate) fn header(&self, name: &str) -> Option<&str> {
+        self.headers.iter().find(|(key, _)| key == name).map(|(_, value)| value.as_str())
+    }
+
+    pub(crate) fn text(&self) -> &str {
+        std::str::from_utf8(&self.body).expect("a body in UTF-8")
+    }
+
+    pub(crate) fn json(&self) -> serde_json::Value {
+        serde_json::from_slice(&self.body).unwrap_or_else(|error| panic!("{error}: {}", self.text()))
+    }
+}
+
+/// Asks `address` (`HOST:PORT`).
+pub(crate) fn ask(
+    method: &str,
+    address: &str,
+    target: &str,
+    headers: &[(&str, &str)],
+    body: &[u8],
+) -> io::Result<Answer> {
+    let mut stream = TcpStream::connect(address)?;
+    stream.set_read_timeout(Some(PATIENCE))?;
+    let mut request = format!("{method} {target} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n");
+    for (name, value) in headers {
+        request += &format!("{name}: {value}\r\n");
+    }
+    if !body.is_empty() {
+        request += &format!("Content-Length: {}\r\n", body.len());
+    }
+    request += "\r\n";
+    // One write: a peer that answers before it has read the body may close in between.
+    stream.write_all(&[request.as_bytes(), body].concat())?;
+    let mut bytes = Vec::new();
+    stream.read_to_end(&mut bytes)?;
+    read_answer(&bytes).ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, format!("{target}: no HTTP answer")))
+}
+
+/// `GET`, which must be answered.
+pub(crate) fn get(address: &str, target: &str) -> Answer {
+    ask("GET", address, target, &[], b"").unwrap_or_else(|error| panic!("GET {address}{target}: {error}"))
+}
+
+fn read_answer(bytes: &[u8]) -> Option<Answer> {
+    let end = bytes.windows(4).position(|four| four == b"\r\n\r\n")?;
+    let head = std::str::from_utf8(&bytes[..end]).ok()?;
+    let mut lines = head.split("\r\n");
+    let status = lines.next()?.split(' ').nth(1)?.parse().ok()?;
+    let headers: Vec<(String, String)> = lines
+        .filter_map(|line| line.split_once(':'))
+        .map(|(name, value)| (name.to_ascii_lowercase(), value.trim().to_owned()))
+        .collect();
+    let body = &bytes[end + 4..];
+    let chunked = headers.iter().any(|(name, value)| name == "transfer-encoding" && value == "chunked");
+    let body = if chunked { unchunked(body)? } else { body.to_vec() };
+    Some(Answer { status, headers, body })
+}
+
+fn unchunked(mut bytes: &[u8]) -> Option<Vec<u8>> {
+    let mut whole = Vec::new();
+    loop {
+        let end = bytes.windows(2).position(|two| two == b"\r\n")?;
+        let length = usize::from_str_radix(std::str::from_utf8(&bytes[..end]).ok()?, 16).ok()?;
+        if length == 0 {
+            return Some(whole);
+        }
+        whole.extend_from_slice(bytes.get(end + 2..end + 2 + length)?);
+        bytes = bytes.get(end + 2 + length + 2..)?;
+    }
+}

@@ -1,0 +1,112 @@
+//! `examples/trtllm_serve_lookalike.py`: an engine that says afterwards what it really emitted.
+
+use std::io::{BufRead, BufReader};
+use std::process::{Child, Command, Stdio};
+
+use serde_json::Value;
+
+use super::http;
+
+/// A running look-alike.
+#[derive(Debug)]
+pub(crate) struct Lookalike {
+    child: Child,
+    port: u16,
+}
+
+impl Lookalike {
+    pub(crate) fn start(arguments: &[&str]) -> Self {
+        Self::start_on(0, arguments)
+    }
+
+    /// On a given port, e.g. that of one that was killed.
+    pub(crate) fn start_on(port: u16, arguments: &[&str]) -> Self {
+        let program = super::root().join("examples/trtllm_serve_lookalike.py");
+        let mut command = Command::new(super::program("python3"));
+        command.arg(program).args(["--port", &port.to_string()]).args(arguments);
+        let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().expect("python3");
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().expect("its output")).read_line(&mut line).expect("a line");
+        let port = line.trim().rsplit_once(':').and_then(|(_, port)| port.parse().ok());
+        Self { child, port: port.unwrap_or_else(|| panic!("the look-alike did not start: {line:?}")) }
+    }
+
+    /// Stopped at once, so that an exporter can meet it before its records are many.
+    pub(crate) fn start_stopped(arguments: &[&str]) -> Self {
+        let engine = Self::start(arguments);
+        engine.control(r#"{"stop":true}"#);
+        engine
+    }
+
+    pub(crate) fn port(&self) -> u16 {
+        self.port
+    }
+
+    pub(crate) fn address(&self) -> String {
+        format!("127.0.0.1:{}", self.port)
+    }
+
+    /// For `--source`.
+    pub(crate) fn source(&self) -> String {
+        format!("trtllm-serve:http://{}", self.address())
+    }
+
+    pub(crate) fn truth(&self) -> Truth {
+        Truth(http::get(&self.address(), "/truth").json())
+    }
+
+    /// `POST /control`; the truth after it.
+    pub(crate) fn control(&self, wish: &str) -> Truth {
+        let answer = http::ask("POST", &self.address(), "/control", &[], wish.as_bytes()).expect("an answer");
+        assert_eq!(answer.status, 200, "{wish}: {}", answer.text());
+        Truth(answer.json())
+    }
+
+    pub(crate) fn stop(&self) -> Truth {
+        self.control(r#"{"stop":true}"#)
+    }
+
+    pub(crate) fn go_on(&self) {
+        self.control(r#"{"stop":false}"#);
+    }
+
+    pub(crate) fn mode(&self, mode: &str) {
+        self.control(&format!(r#"{{"mode":"{mode}"}}"#));
+    }
+
+    /// kill -9
+    pub(crate) fn kill(&mut self) {
+        self.child.kill().expect("a running look-alike");
+        self.child.wait().expect("its end");
+    }
+}
+
+impl Drop for Lookalike {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// What `/truth` says.
+#[derive(Debug, Clone)]
+pub(crate) struct Truth(pub(crate) Value);
+
+impl Truth {
+    /// A count by its key, `/` between levels.
+    pub(crate) fn count(&self, key: &str) -> u64 {
+        self.at(key).as_u64().unwrap_or_else(|| panic!("{key} is no count: {}", self.0))
+    }
+
+    pub(crate) fn number(&self, key: &str) -> f64 {
+        self.at(key).as_f64().unwrap_or_else(|| panic!("{key} is no number: {}", self.0))
+    }
+
+    pub(crate) fn is(&self, key: &str) -> bool {
+        self.at(key).as_bool().unwrap_or_else(|| panic!("{key} is not true or false: {}", self.0))
+    }
+
+    fn at(&self, key: &str) -> &Value {
+        key.split('/').fold(&self.0, |value, key| &value[key])
+    }
+}

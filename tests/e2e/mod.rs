@@ -1,0 +1,55 @@
+//! The real programs for tests: the daemon, the trtllm-serve look-alike, Prometheus, and a reader of their pages.
+//! `mod e2e;` in a test file. Waits are for a condition, with a deadline that only a hang reaches.
+#![allow(dead_code)] // each test binary uses what it needs
+
+pub(crate) mod daemon;
+pub(crate) mod http;
+pub(crate) mod lookalike;
+pub(crate) mod page;
+
+use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// Longer than any pause of a busy build machine.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
+
+/// Asks until the answer is one; its `Err` says what is still missing.
+pub(crate) fn until<T>(mut asked: impl FnMut() -> Result<T, String>) -> T {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        match asked() {
+            Ok(answer) => return answer,
+            Err(missing) => assert!(Instant::now() < deadline, "after {PATIENCE:?} still: {missing}"),
+        }
+        thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// Something to wait for in words.
+pub(crate) fn missing(met: bool, what: impl FnOnce() -> String) -> Result<(), String> {
+    if met { Ok(()) } else { Err(what()) }
+}
+
+/// A tool that `tests/run` names in the environment, or has put under `target/tools` before.
+pub(crate) fn tool(variable: &str, installed: &str) -> PathBuf {
+    let path = std::env::var_os(variable).map_or_else(|| root().join("target/tools").join(installed), PathBuf::from);
+    assert!(path.is_file(), "{} is not there ({variable}): run tests/run, it installs it", path.display());
+    path
+}
+
+/// A program of a Debian package.
+pub(crate) fn program(name: &str) -> PathBuf {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let found = std::env::split_paths(&path).map(|folder| folder.join(name)).find(|file| file.is_file());
+    found.unwrap_or_else(|| panic!("{name} is not installed: run tests/run, it installs it"))
+}
+
+/// A Python with prometheus_client.
+pub(crate) fn python() -> PathBuf {
+    tool("TRTLLM_TEST_PYTHON", "venv/bin/python")
+}
+
+pub(crate) fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}

@@ -1,0 +1,286 @@
+//! The main job on a live engine: every iteration of a trtllm-serve look-alike is counted once, what is idle reads 0, what
+//! does not answer leaves the page. The look-alike's own truth is the judge.
+// A test stops at its first surprise.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stderr, clippy::print_stdout)]
+
+mod e2e;
+
+use std::time::{Duration, Instant};
+
+use e2e::daemon::Daemon;
+use e2e::lookalike::{Lookalike, Truth};
+use e2e::page::{Page, name_of};
+use e2e::{missing, until};
+
+/// Loads of an engine: what a router or an alert would steer by.
+const LOADS: &[&str] = &[
+    "nv_trt_llm_request_metrics",
+    "nv_trt_llm_runtime_memory_metrics",
+    "nv_trt_llm_kv_cache_block_metrics",
+    "nv_trt_llm_inflight_batcher_metrics",
+    "nv_trt_llm_v1_metrics",
+    "nv_trt_llm_queued_requests",
+    "nv_trt_llm_kv_cache_available_tokens",
+    "nv_trt_llm_kv_cache_pressure_ratio",
+    "nv_trt_llm_batch_occupancy_ratio",
+    "nv_trt_llm_context_request_ratio",
+    "nv_trt_llm_decoded_tokens_per_iteration",
+];
+
+/// The load series on a page. The most that may be active is a limit: it is no load.
+fn loads(page: &Page) -> Vec<&str> {
+    let load = |series: &str| LOADS.contains(&name_of(series)) && !series.contains("request_type=\"max\"");
+    page.series.iter().map(|(series, _)| series.as_str()).filter(|series| load(series)).collect()
+}
+
+/// How long the engine works in the test that is to last a minute.
+fn seconds() -> u64 {
+    std::env::var("TRTLLM_TEST_SECONDS").map_or(60, |text| text.parse().expect("TRTLLM_TEST_SECONDS is a number"))
+}
+
+/// Waits until everything that a stopped engine had to say has been read; the page then.
+fn read_to_the_end(engine: &Lookalike, daemon: &Daemon) -> (Page, Truth) {
+    let truth = until(|| {
+        let truth = engine.truth();
+        let waiting = truth.count("in_ring") + truth.count("perf_metrics")
+            - truth.count("perf_metrics_lost")
+            - truth.count("perf_metrics_served");
+        missing(waiting == 0, || format!("{waiting} records wait to be read")).map(|()| truth)
+    });
+    (daemon.poll(&[], 2), truth)
+}
+
+fn counts_equal_the_truth(page: &Page, truth: &Truth) {
+    for (total, true_count) in [
+        ("iterations_total", "iterations"),
+        ("requests_completed_total", "completed_requests"),
+        ("requests_started_total", "started_requests"),
+        ("context_tokens_total", "context_tokens"),
+        ("generation_tokens_total", "generation_tokens"),
+        ("iteration_latency_seconds_count", "latencies"),
+        ("new_request_queue_time_seconds_count", "started_requests"),
+        ("e2e_request_latency_seconds_count", "perf_metrics_served"),
+        ("time_to_first_token_seconds_count", "perf_metrics_served"),
+    ] {
+        assert_eq!(page.count(&format!("nv_trt_llm_{total}"), &[]), truth.count(true_count), "{total}");
+    }
+    for (sum, milliseconds) in
+        [("iteration_latency_seconds_sum", "latency_ms"), ("new_request_queue_time_seconds_sum", "queue_time_ms")]
+    {
+        let (shown, meant) = (page.get(&format!("nv_trt_llm_{sum}"), &[]), truth.number(milliseconds) / 1000.0);
+        // The records carry six digits of a millisecond.
+        assert!((shown - meant).abs() <= 1e-6 * meant, "{sum}: {shown} is not {meant}");
+    }
+    // An engine's cumulative counts are met running: their first values are no increase.
+    for kind in ["allocated", "newly_allocated", "reused", "missed"] {
+        let increase =
+            truth.count(&format!("kv_cache_blocks/{kind}")) - truth.count(&format!("kv_cache_blocks_first/{kind}"));
+        assert_eq!(page.count(&format!("nv_trt_llm_kv_cache_blocks_{kind}_total"), &[]), increase, "{kind}");
+    }
+}
+
+/// A thousand iterations a second with pauses, scraped as Prometheus would.
+fn every_iteration_is_counted(backend: &str, duration: Duration) -> Truth {
+    // Twenty times what a poll finds: the test is of counting, not of how busy this machine is.
+    let arguments =
+        ["--rate", "1000", "--ring", "5000", "--idle-every", "400", "--idle-for", "0.1", "--backend", backend];
+    let engine = Lookalike::start_stopped(&arguments);
+    let daemon = Daemon::start(&["--source", &engine.source()]);
+    daemon.until(|page| missing(page.get("trtllm_exporter_source_up", &[]) == 1.0, || "not up".to_owned()));
+    engine.go_on();
+
+    let end = Instant::now() + duration;
+    let mut last = daemon.page();
+    while Instant::now() < end {
+        std::thread::sleep(Duration::from_secs(5).min(end.saturating_duration_since(Instant::now())));
+        let page = daemon.page();
+        page.never_below(&last);
+        last = page;
+    }
+    engine.stop();
+    let (page, truth) = read_to_the_end(&engine, &daemon);
+    assert_eq!(truth.count("lost"), 0, "the look-alike's ring ran over: this machine stood still for seconds");
+    assert_eq!(page.count("nv_trt_llm_iterations_lost_total", &[]), 0);
+    assert_eq!(page.count("nv_trt_llm_engine_restarts_total", &[]), 0);
+    counts_equal_the_truth(&page, &truth);
+    page.never_below(&last);
+    println!("{backend}: {} iterations, {} flush records", truth.count("iterations"), truth.count("flush_records"));
+    truth
+}
+
+#[test]
+fn a_thousand_iterations_a_second_for_a_minute_are_counted_exactly_with_flush_duplicates_between() {
+    let truth = every_iteration_is_counted("tensorrt", Duration::from_secs(seconds()));
+    assert!(truth.count("flush_records") > 0, "no flush duplicates came");
+}
+
+#[test]
+fn a_thousand_iterations_a_second_of_the_pytorch_backend_are_counted_exactly() {
+    every_iteration_is_counted("pytorch", Duration::from_secs(seconds() / 3));
+}
+
+/// What the exporter counted and what it knows it lost make up what was emitted.
+fn what_a_small_ring_drops_is_counted_as_lost(backend: &str) {
+    let arguments =
+        ["--rate", "1000", "--ring", "20", "--idle-every", "300", "--idle-for", "0.1", "--backend", backend];
+    let engine = Lookalike::start_stopped(&arguments);
+    let before = engine.truth();
+    // What was lost before the exporter came is not its to know.
+    let unseen = before.count("lost_iterations");
+    let daemon = Daemon::start(&["--source", &engine.source()]);
+    daemon.until(|page| missing(page.get("trtllm_exporter_source_up", &[]) == 1.0, || "not up".to_owned()));
+    engine.go_on();
+    daemon.until(|page| {
+        let counted = page.count("nv_trt_llm_iterations_total", &[]);
+        missing(counted >= 500, || format!("{counted} iterations"))
+    });
+    engine.stop();
+    let (page, truth) = read_to_the_end(&engine, &daemon);
+    let (counted, lost) =
+        (page.count("nv_trt_llm_iterations_total", &[]), page.count("nv_trt_llm_iterations_lost_total", &[]));
+    assert!(lost > 0, "nothing was lost: {truth:?}");
+    assert_eq!(counted + lost, truth.count("iterations") - unseen, "{counted} counted, {lost} lost, {truth:?}");
+    assert_eq!(lost, truth.count("lost_iterations") - unseen);
+}
+
+#[test]
+fn what_a_ring_too_small_for_the_poll_interval_drops_is_counted_as_lost() {
+    what_a_small_ring_drops_is_counted_as_lost("pytorch");
+}
+
+#[test]
+fn losses_are_counted_over_flush_records_too() {
+    what_a_small_ring_drops_is_counted_as_lost("tensorrt");
+}
+
+#[test]
+fn a_killed_engine_leaves_the_page_and_a_new_one_goes_on_where_it_was() {
+    let arguments = ["--rate", "200", "--ring", "20000"];
+    let mut engine = Lookalike::start(&arguments);
+    let port = engine.port();
+    let daemon = Daemon::start(&["--source", &engine.source(), "--stale-after", "2s", "--poll.interval", "50ms"]);
+    let working = daemon.until(|page| {
+        let counted = page.count("nv_trt_llm_iterations_total", &[]);
+        missing(counted >= 600 && page.state(&[]) == "busy", || format!("{counted} iterations"))
+    });
+    assert_eq!(loads(&working).len(), 4 + 3 + 6 + 4 + 5);
+    assert_eq!(Page::parse(&daemon.text("/metrics/gateway")).series.len(), 5);
+
+    engine.kill();
+    let mut last = working;
+    // Either page is asked between two readings of the other, so that one cannot be ahead of the other unseen.
+    loop {
+        let gateway_before = Page::parse(&daemon.text("/metrics/gateway")).series.len();
+        let page = daemon.page();
+        let gateway_after = Page::parse(&daemon.text("/metrics/gateway")).series.len();
+        page.never_below(&last);
+        let stale = page.state(&[]) == "unreachable";
+        let shown = loads(&page).len();
+        assert_eq!(shown == 0, stale, "{shown} load gauges, {}", page.state(&[]));
+        assert!([0, 5].contains(&gateway_before) && [0, 5].contains(&gateway_after));
+        assert!(gateway_before == 5 || stale, "the gateway's page lost its series first");
+        assert!(gateway_after == 0 || !stale, "the gateway's page kept its series");
+        last = page;
+        if stale {
+            break;
+        }
+    }
+    assert_eq!(last.get("trtllm_exporter_source_up", &[]), 0.0);
+    assert!(last.find("nv_trt_llm_request_metrics", &["request_type=max"]).is_some(), "a limit stays");
+    assert_eq!(daemon.logged(&["engine is stale"]), 1, "{}", daemon.stderr());
+    let counted = last.count("nv_trt_llm_iterations_total", &[]);
+    let completed = last.count("nv_trt_llm_requests_completed_total", &[]);
+
+    let engine = Lookalike::start_on(port, &arguments);
+    let back = daemon.until(|page| {
+        page.never_below(&last);
+        last = page.clone();
+        let counted_since = page.count("nv_trt_llm_iterations_total", &[]) - counted;
+        missing(counted_since >= 100 && page.state(&[]) == "busy", || format!("{counted_since} iterations since"))
+    });
+    assert_eq!(back.get("trtllm_exporter_source_up", &[]), 1.0);
+    assert_eq!(Page::parse(&daemon.text("/metrics/gateway")).series.len(), 5);
+    engine.stop();
+    let (page, truth) = read_to_the_end(&engine, &daemon);
+    page.never_below(&last);
+    assert_eq!(page.count("nv_trt_llm_engine_restarts_total", &[]), 1);
+    assert_eq!(page.count("nv_trt_llm_iterations_lost_total", &[]), 0);
+    assert_eq!(page.count("nv_trt_llm_iterations_total", &[]), counted + truth.count("iterations"));
+    assert_eq!(page.count("nv_trt_llm_requests_completed_total", &[]), completed + truth.count("completed_requests"));
+    assert_eq!(daemon.logged(&["engine is back"]), 1, "{}", daemon.stderr());
+}
+
+/// Load gauges that must read 0 when nothing is to be done.
+const NO_LOAD: [(&str, &str); 9] = [
+    ("nv_trt_llm_request_metrics", "request_type=active"),
+    ("nv_trt_llm_request_metrics", "request_type=scheduled"),
+    ("nv_trt_llm_request_metrics", "request_type=context"),
+    ("nv_trt_llm_request_metrics", "request_type=waiting"),
+    ("nv_trt_llm_inflight_batcher_metrics", "inflight_batcher_specific_metric=total_context_tokens"),
+    ("nv_trt_llm_inflight_batcher_metrics", "inflight_batcher_specific_metric=generation_requests"),
+    ("nv_trt_llm_inflight_batcher_metrics", "inflight_batcher_specific_metric=paused_requests"),
+    ("nv_trt_llm_queued_requests", "version=1"),
+    ("nv_trt_llm_batch_occupancy_ratio", "version=1"),
+];
+
+fn an_idle_engine_reads_0_and_stays(backend: &str) {
+    let engine = Lookalike::start(&["--rate", "200", "--ring", "20000", "--backend", backend]);
+    let daemon = Daemon::start(&["--source", &engine.source(), "--stale-after", "1s"]);
+    daemon.until_state(&[], "busy");
+    engine.control(r#"{"drain":true}"#);
+    let since = daemon.until(|page| {
+        let idle = engine.truth().is("idle") && page.state(&[]) == "idle";
+        missing(idle, || format!("{}, {:?}", page.state(&[]), engine.truth()))
+    });
+    let answered = |page: &Page| page.get("trtllm_exporter_last_success_timestamp_seconds", &[]);
+    // Three times the window in which it would have become stale.
+    daemon.until(|page| {
+        assert_eq!(page.state(&[]), "idle");
+        assert_eq!(page.get("trtllm_exporter_source_up", &[]), 1.0);
+        for (name, label) in NO_LOAD {
+            assert_eq!(page.get(name, &[label]), 0.0, "{name} {label}");
+        }
+        missing(answered(page) >= answered(&since) + 3.0, || "not polled for three seconds".to_owned())
+    });
+    let gateway = Page::parse(&daemon.text("/metrics/gateway"));
+    assert_eq!(gateway.series.len(), 5);
+    assert_eq!(gateway.get("nv_trt_llm_request_metrics", &["request_type=waiting"]), 0.0);
+    assert_eq!(daemon.logged(&["engine is stale"]), 0, "{}", daemon.stderr());
+    engine.control(r#"{"drain":false}"#);
+    daemon.until_state(&[], "busy");
+}
+
+#[test]
+fn an_idle_pytorch_engine_reads_0_and_is_not_stale() {
+    an_idle_engine_reads_0_and_stays("pytorch");
+}
+
+#[test]
+fn an_idle_cpp_engine_reads_0_and_is_not_stale() {
+    an_idle_engine_reads_0_and_stays("tensorrt");
+}
+
+#[test]
+fn outstanding_work_without_records_is_stalled() {
+    let engine = Lookalike::start(&["--rate", "200"]);
+    let daemon = Daemon::start(&["--source", &engine.source(), "--stale-after", "1s"]);
+    daemon.until_state(&[], "busy");
+    // Rarely does an iteration end with nothing left to do; then the engine is idle and another is waited for.
+    until(|| {
+        let truth = engine.stop();
+        let outstanding = truth.count("active_requests") + truth.count("queued_requests");
+        if outstanding == 0 {
+            engine.go_on();
+        }
+        missing(outstanding > 0, || "no work outstanding".to_owned())
+    });
+    let page = daemon.until_state(&[], "stalled");
+    assert_eq!(loads(&page), [] as [&str; 0]);
+    assert_eq!(Page::parse(&daemon.text("/metrics/gateway")).series.len(), 0);
+    assert_eq!(page.get("trtllm_exporter_source_up", &[]), 1.0, "its source answers");
+    assert!(page.find("nv_trt_llm_request_metrics", &["request_type=max"]).is_some(), "a limit stays");
+    engine.go_on();
+    let page = daemon.until_state(&[], "busy");
+    assert_eq!(page.count("nv_trt_llm_engine_restarts_total", &[]), 0);
+    assert!(!loads(&page).is_empty());
+}
