@@ -259,6 +259,7 @@ fn engine_config(
         version: or_default(version, "version", "1")?,
         labels: labels.into_iter().collect(),
         source: spec.kind(),
+        implicit: false,
     };
     Ok(EngineConfig { name, source: spec })
 }

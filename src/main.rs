@@ -140,6 +140,7 @@ fn default_engine() -> Vec<(EngineName, Source)> {
                     version: "1".to_owned(),
                     labels: Vec::new(),
                     source: "socket",
+                    implicit: true,
                 };
                 return vec![(name, Source::Socket(socket))];
             }

@@ -126,8 +126,11 @@ impl Driver {
         self.source.up = matches!(result, Ok(Answer::Present));
         self.source.ready |= result.is_ok();
         if self.source.up {
-            self.engine.health.answered(now);
             self.source.last_success_us = Some(wall_us);
+        }
+        // A socket that no publisher has come to yet is waiting, not unreachable.
+        if self.source.up || (result.is_ok() && self.source.last_success_us.is_none()) {
+            self.engine.health.answered(now);
         }
         self.note_failure(result.err());
         self.note_rejections(&batch.rejected, records);

@@ -21,6 +21,8 @@ pub struct EngineName {
     pub labels: Vec<(String, String)>,
     /// The kind of source, e.g. `trtllm-serve`; never a URL.
     pub source: &'static str,
+    /// Nobody asked for it (the default ingest socket): it is not on the page until it is heard.
+    pub implicit: bool,
 }
 
 /// One engine at one moment.
@@ -155,8 +157,20 @@ impl State {
         }
     }
 
-    pub fn engines(&self) -> impl Iterator<Item = (&EngineName, Arc<EngineSnapshot>)> {
+    /// Every engine, those not on the page among them.
+    pub fn all_engines(&self) -> impl Iterator<Item = (&EngineName, Arc<EngineSnapshot>)> {
         self.engines.iter().map(|(name, slot)| (name, slot.load_full()))
+    }
+
+    /// The engines to speak of.
+    pub fn engines(&self) -> impl Iterator<Item = (&EngineName, Arc<EngineSnapshot>)> {
+        self.all_engines().filter(|(name, snapshot)| Self::on_page(name, snapshot))
+    }
+
+    /// An engine that nobody asked for is there once it has been heard.
+    #[must_use]
+    pub fn on_page(name: &EngineName, snapshot: &EngineSnapshot) -> bool {
+        !name.implicit || snapshot.source.last_success_us.is_some()
     }
 
     #[must_use]

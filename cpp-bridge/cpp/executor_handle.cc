@@ -16,8 +16,8 @@
 #include <string>
 #include <utility>
 
-/// Of tensorrt_llm/plugins/api/tllmPlugin.h, a C function unchanged since 0.9. Declared here because that header pulls in
-/// TensorRT, which nothing else of the bridge needs.
+/// Of tensorrt_llm/plugins/api/tllmPlugin.h, a C function unchanged since 0.9. Declared here because that header pulls
+/// in TensorRT, which nothing else of the bridge needs.
 extern "C" bool initTrtLlmPlugins(void* logger, char const* libNamespace);
 
 namespace trtllm_bridge

@@ -2,8 +2,10 @@
 //! The quirks of the executor's loop are corrected here, once; nothing after it sees them.
 
 use crate::model::IterationStats;
+use crate::model::iteration::Backend;
 
 use super::cumulative::Cumulative;
+use super::health::Outstanding;
 
 /// What a record is to the one before it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -58,6 +60,8 @@ pub struct Epoch {
     dropped: Cumulative,
     lost_by_engine: u64,
     kv: [Cumulative; 4],
+    /// Requests still active after the last record: by that record, by the count.
+    in_flight: Option<(i64, i64)>,
 }
 
 impl Epoch {
@@ -75,6 +79,7 @@ impl Epoch {
             dropped: Cumulative::unknown(),
             lost_by_engine: 0,
             kv: [Cumulative::unknown(); 4],
+            in_flight: None,
         }
     }
 
@@ -124,18 +129,54 @@ impl Epoch {
     /// Takes the record into the epoch and says what of it counts.
     pub fn count(&mut self, record: &IterationStats, standing: Standing) -> Counted {
         let iteration = !matches!(standing, Standing::Repeated | Standing::Flush);
+        let lost_before = self.lost();
         self.account(record, standing);
         if iteration {
             self.last_rank = record.attention_dp_rank;
         }
-        Counted {
+        let counted = Counted {
             iteration,
             // The flush repeats the number of some earlier iteration.
             started: if iteration { unsigned(record.num_new_active_requests) } else { 0 },
             completed: self.completed(record),
             latency_seconds: self.latency_seconds(record, standing),
             kv: self.kv_increase(record),
+        };
+        if iteration {
+            self.follow_requests(record, &counted, self.lost() > lost_before);
         }
+        counted
+    }
+
+    /// What the last record left active, where that is not what it says: the PyTorch backend counts its active requests
+    /// before the iteration and never says that they have ended; with the overlap scheduler its last record before it
+    /// goes idle may show one active and none completed. `None` for the C++ executor, whose records mean what they say.
+    #[must_use]
+    pub fn after_last(&self) -> Option<Outstanding> {
+        let (by_record, by_count) = self.in_flight?;
+        Some(match (by_record, by_count) {
+            (0, _) => Outstanding::No,
+            (_, 0) => Outstanding::Doubtful,
+            _ => Outstanding::Yes,
+        })
+    }
+
+    /// By record: active less completed. By count: started less completed, from an iteration before which nothing was
+    /// active; after a loss, by the record until there is such an iteration again.
+    fn follow_requests(&mut self, record: &IterationStats, counted: &Counted, lost: bool) {
+        let several_ranks = record.attention_dp_rank.is_some_and(|rank| rank != 0);
+        let (Backend::PyTorch, Some(active), false) = (record.backend(), record.num_active_requests, several_ranks)
+        else {
+            self.in_flight = None;
+            return;
+        };
+        let (started, completed) = (signed(counted.started), signed(counted.completed));
+        let by_record = active.saturating_sub(completed).max(0);
+        let by_count = match self.in_flight {
+            Some((_, before)) if !lost && active > started => before.saturating_add(started).saturating_sub(completed),
+            _ => by_record,
+        };
+        self.in_flight = Some((by_record, by_count.max(0)));
     }
 
     fn kv_increase(&mut self, record: &IterationStats) -> KvIncrease {
@@ -212,6 +253,10 @@ impl Epoch {
 fn is_flush(record: &IterationStats) -> bool {
     let scheduled = record.inflight_batching_stats.and_then(|stats| stats.num_scheduled_requests);
     record.num_active_requests == Some(0) && record.iter_latency_ms == Some(0.0) && scheduled.unwrap_or(0) == 0
+}
+
+fn signed(value: u64) -> i64 {
+    i64::try_from(value).unwrap_or(i64::MAX)
 }
 
 fn unsigned(value: Option<i64>) -> u64 {

@@ -38,20 +38,33 @@ impl EngineState {
     }
 }
 
+/// Whether the last record left work.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Outstanding {
+    No,
+    /// The record shows work that, by all that started and completed, has ended. While records come the record is
+    /// believed; once they stop for [`DOUBT`], the count is.
+    Doubtful,
+    Yes,
+}
+
+/// Longer than any healthy iteration, short against a scrape interval.
+pub const DOUBT: Duration = Duration::from_secs(2);
+
 /// When the engine was last heard of.
 #[derive(Debug, Clone, Copy)]
 pub struct Health {
     stale_after: Duration,
     last_answer: Instant,
     last_record: Option<Instant>,
-    outstanding: bool,
+    outstanding: Outstanding,
 }
 
 impl Health {
     /// A source gets `--stale-after` from its start to answer for the first time.
     #[must_use]
     pub const fn new(now: Instant, stale_after: Duration) -> Self {
-        Self { stale_after, last_answer: now, last_record: None, outstanding: false }
+        Self { stale_after, last_answer: now, last_record: None, outstanding: Outstanding::No }
     }
 
     /// The source answered, with or without records.
@@ -60,14 +73,14 @@ impl Health {
     }
 
     /// A record came and left work outstanding or not.
-    pub fn record(&mut self, now: Instant, outstanding: bool) {
+    pub fn record(&mut self, now: Instant, outstanding: Outstanding) {
         self.last_record = Some(now);
         self.outstanding = outstanding;
     }
 
     /// Nothing is outstanding any more, whatever the last record said.
     pub fn finish(&mut self) {
-        self.outstanding = false;
+        self.outstanding = Outstanding::No;
     }
 
     #[must_use]
@@ -75,11 +88,13 @@ impl Health {
         if now.saturating_duration_since(self.last_answer) >= self.stale_after {
             return EngineState::Unreachable;
         }
-        match self.last_record {
-            None => EngineState::Starting,
-            Some(_) if !self.outstanding => EngineState::Idle,
-            Some(last) if now.saturating_duration_since(last) >= self.stale_after => EngineState::Stalled,
-            Some(_) => EngineState::Busy,
+        let Some(last_record) = self.last_record else { return EngineState::Starting };
+        let silent = now.saturating_duration_since(last_record);
+        match self.outstanding {
+            Outstanding::No => EngineState::Idle,
+            Outstanding::Doubtful if silent >= DOUBT => EngineState::Idle,
+            Outstanding::Yes if silent >= self.stale_after => EngineState::Stalled,
+            Outstanding::Doubtful | Outstanding::Yes => EngineState::Busy,
         }
     }
 }
@@ -98,7 +113,7 @@ mod tests {
     fn an_idle_engine_that_answers_is_never_stale() {
         let start = Instant::now();
         let mut health = Health::new(start, STALE);
-        health.record(start, false);
+        health.record(start, Outstanding::No);
         health.answered(at(start, 3600));
         assert_eq!(health.state(at(start, 3601)), EngineState::Idle);
     }
@@ -107,12 +122,12 @@ mod tests {
     fn outstanding_work_without_records_is_stalled_after_the_window() {
         let start = Instant::now();
         let mut health = Health::new(start, STALE);
-        health.record(start, true);
+        health.record(start, Outstanding::Yes);
         health.answered(at(start, 14));
         assert_eq!(health.state(at(start, 14)), EngineState::Busy);
         health.answered(at(start, 15));
         assert_eq!(health.state(at(start, 15)), EngineState::Stalled);
-        health.record(at(start, 16), true);
+        health.record(at(start, 16), Outstanding::Yes);
         assert_eq!(health.state(at(start, 16)), EngineState::Busy);
     }
 
@@ -120,7 +135,7 @@ mod tests {
     fn a_source_that_stops_answering_is_unreachable_even_if_it_was_idle() {
         let start = Instant::now();
         let mut health = Health::new(start, STALE);
-        health.record(start, false);
+        health.record(start, Outstanding::No);
         health.answered(start);
         assert_eq!(health.state(at(start, 14)), EngineState::Idle);
         assert_eq!(health.state(at(start, 15)), EngineState::Unreachable);

@@ -59,7 +59,8 @@ impl Latest {
             kv: record.kv_cache_stats,
             cross_kv: record.cross_kv_cache_stats,
             inflight: record.inflight_batching_stats,
-            static_batching: record.static_batching_stats.filter(is_filled),
+            // The PyTorch backend sends an object of zeros where there is no static batching.
+            static_batching: record.static_batching_stats.filter(|stats| !stats.is_all_zero()),
             spec_decoding: record.spec_decoding_stats,
         }
     }
@@ -92,8 +93,8 @@ impl Latest {
             .or_else(|| self.static_batching.and_then(|stats| stats.num_context_requests))
     }
 
-    /// Whether the engine had work left after this iteration. Where it does not tell its active requests, what it
-    /// scheduled stands for them.
+    /// Whether requests wait in the executor's queue or are active; where the engine does not tell its active requests,
+    /// what it scheduled stands for them. On the PyTorch backend see [`super::epoch::Epoch::after_last`].
     #[must_use]
     pub fn outstanding(&self) -> bool {
         self.active.or_else(|| self.scheduled()).unwrap_or(0) > 0 || self.queued.unwrap_or(0) > 0
@@ -137,18 +138,6 @@ impl Latest {
 /// The PyTorch backend never sets its batch limits and sends 0: no limit is 0.
 fn limit(value: Option<i64>) -> Option<i64> {
     value.filter(|value| *value > 0)
-}
-
-/// The PyTorch backend sends an object of zeros where there is no static batching.
-fn is_filled(stats: &StaticBatchingStats) -> bool {
-    *stats
-        != StaticBatchingStats {
-            num_scheduled_requests: Some(0),
-            num_context_requests: Some(0),
-            num_ctx_tokens: Some(0),
-            num_gen_tokens: Some(0),
-            empty_gen_slots: Some(0),
-        }
 }
 
 fn add(total: &mut Option<i64>, more: Option<i64>) {

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use crate::model::{IterationStats, PerfMetricsEntry, RequestStatsPerIteration};
 
-pub use health::{EngineState, Health};
+pub use health::{EngineState, Health, Outstanding};
 pub use latest::Latest;
 pub use totals::Totals;
 
@@ -72,7 +72,18 @@ impl Engine {
             self.requests.absorb_row(request);
         }
         self.totals.iterations_lost = self.epoch.lost_before.saturating_add(self.epoch.lost());
-        self.health.record(now, self.latest.as_ref().is_some_and(Latest::outstanding));
+        self.health.record(now, self.outstanding());
+    }
+
+    fn outstanding(&self) -> Outstanding {
+        let Some(latest) = &self.latest else { return Outstanding::No };
+        if !latest.outstanding() {
+            return Outstanding::No;
+        }
+        match self.epoch.after_last() {
+            Some(after) if latest.queued.unwrap_or(0) == 0 => after,
+            _ => Outstanding::Yes,
+        }
     }
 
     /// Request rows that came without a record.

@@ -1,4 +1,5 @@
 use super::*;
+use crate::model::RecordTime;
 use crate::model::iteration::{InflightBatchingStats, KvCacheStats, SchedulerMode, StaticBatchingStats};
 use crate::model::request::{RequestStage, RequestStats};
 
@@ -32,6 +33,7 @@ impl Bench {
 /// A working iteration: 2 requests, one of them new, 10 ms.
 fn working(iter: u64) -> IterationStats {
     IterationStats {
+        timestamp: Some(RecordTime { micros: 0, zoned: true }),
         iter: Some(iter),
         iter_latency_ms: Some(10.0),
         num_active_requests: Some(2),
@@ -329,4 +331,43 @@ fn hostile_numbers_never_lower_a_total_and_never_overflow() {
     bench.all(&[with_kv(record.clone(), i64::MIN, i64::MAX), with_kv(record, i64::MAX, i64::MIN), working(0)]);
     let totals = &bench.engine.totals;
     assert_eq!((totals.requests_completed, totals.iteration_latency.count()), (0, 1));
+}
+
+/// As the PyTorch backend writes it: active requests counted before the iteration, no timestamp.
+fn pytorch(iter: u64, active: i64, started: i64, completed: i64) -> IterationStats {
+    IterationStats {
+        num_active_requests: Some(active),
+        num_new_active_requests: Some(started),
+        num_completed_requests: Some(completed),
+        timestamp: None,
+        ..working(iter)
+    }
+}
+
+#[test]
+fn a_pytorch_engine_whose_last_request_completed_is_idle_though_its_record_counts_it_active() {
+    let mut bench = Bench::new();
+    bench.all(&[pytorch(1, 1, 1, 0), pytorch(2, 1, 0, 0)]);
+    assert_eq!(bench.engine.health.state(bench.now), EngineState::Busy);
+    bench.absorb(&pytorch(3, 1, 0, 1));
+    assert_eq!(bench.engine.health.state(bench.now), EngineState::Idle);
+}
+
+#[test]
+fn the_overlap_schedulers_extra_pass_after_a_stop_word_does_not_look_like_work() {
+    let mut bench = Bench::new();
+    bench.all(&[pytorch(1, 2, 2, 0), pytorch(2, 2, 0, 1), pytorch(3, 2, 0, 1), pytorch(4, 1, 0, 0)]);
+    assert_eq!(bench.engine.health.state(bench.now), EngineState::Busy, "records still come");
+    assert_eq!(bench.engine.health.state(bench.now + health::DOUBT), EngineState::Idle);
+    bench.absorb(&pytorch(5, 3, 3, 0));
+    assert_eq!(bench.engine.health.state(bench.now), EngineState::Busy);
+}
+
+#[test]
+fn a_pytorch_engine_met_running_or_after_a_loss_is_taken_at_its_word() {
+    let mut bench = Bench::new();
+    bench.absorb(&pytorch(100, 5, 0, 1));
+    assert_eq!(bench.engine.health.state(bench.now), EngineState::Busy);
+    bench.absorb(&pytorch(200, 3, 0, 3));
+    assert_eq!(bench.engine.health.state(bench.now), EngineState::Idle);
 }

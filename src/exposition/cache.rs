@@ -29,14 +29,15 @@ impl<S: Copy + Eq + std::hash::Hash> Cache<S> {
         Self { bodies: Mutex::new(HashMap::new()) }
     }
 
-    /// The body of `form` at `generation`, rendered by `render` (uncompressed) unless it is there. Forms are few: the
-    /// selection must come from a bounded set.
+    /// The body of `form` at `generation`, rendered by `render` (uncompressed) unless it is there.
     pub fn get(&self, form: Form<S>, generation: u64, render: impl FnOnce() -> String) -> Bytes {
         // A panic while rendering leaves a whole older body: safe to go on with.
         let mut bodies = self.bodies.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((_, body)) = bodies.get(&form).filter(|(of, _)| *of == generation) {
             return body.clone();
         }
+        // Forms that nobody asks for any more must not keep their bodies.
+        bodies.retain(|_, (of, _)| *of == generation);
         let plain = Form { encoding: Encoding::Identity, ..form };
         let text = match bodies.get(&plain).filter(|(of, _)| *of == generation) {
             Some((_, body)) => body.clone(),

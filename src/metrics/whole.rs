@@ -46,17 +46,21 @@ impl Selection {
 impl PageBuilder {
     #[must_use]
     pub fn new(state: &State) -> Self {
-        Self { series: state.engines().map(|(name, _)| EngineSeries::new(name)).collect() }
+        Self { series: state.all_engines().map(|(name, _)| EngineSeries::new(name)).collect() }
     }
 
     /// The page of `state` as it is now.
     #[must_use]
     pub fn page(&self, state: &State, counts: &PageCounts, selection: Selection) -> Page {
-        let engines = self.series.iter().zip(state.engines());
+        let engines = self
+            .series
+            .iter()
+            .zip(state.all_engines())
+            .filter_map(|(series, (name, snapshot))| State::on_page(name, &snapshot).then_some((series, snapshot)));
         if selection == Selection::Gateway {
-            return Page::join(engines.map(|(series, (_, snapshot))| series.gateway_page(&snapshot)));
+            return Page::join(engines.map(|(series, snapshot)| series.gateway_page(&snapshot)));
         }
-        let mut parts: Vec<Page> = engines.map(|(series, (_, snapshot))| series.page(&snapshot)).collect();
+        let mut parts: Vec<Page> = engines.map(|(series, snapshot)| series.page(&snapshot)).collect();
         parts.push(gpu_page(&state.gpus()));
         parts.push(exporter_page(counts));
         let mut page = Page::join(parts);

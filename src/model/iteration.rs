@@ -99,6 +99,27 @@ pub struct IterationStats {
     pub kv_cache_iteration_stats: Option<BTreeMap<String, KvCacheIterationStats>>,
 }
 
+/// Which of TensorRT-LLM's engines wrote a record.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Backend {
+    /// The C++ Executor.
+    TensorRt,
+    PyTorch,
+}
+
+impl IterationStats {
+    /// Told by what only one of them writes: PyTorch sends static batching as zeros (C++: null), newer releases a
+    /// scheduler mode and a rank, older ones no timestamp.
+    #[must_use]
+    pub fn backend(&self) -> Backend {
+        let pytorch = self.attention_dp_rank.is_some()
+            || self.scheduler_mode.is_some()
+            || self.timestamp.is_none()
+            || self.static_batching_stats.as_ref().is_some_and(StaticBatchingStats::is_all_zero);
+        if pytorch { Backend::PyTorch } else { Backend::TensorRt }
+    }
+}
+
 /// Blocks of one KV cache. Capacity is instantaneous; `alloc*`, `reused` and `missed` are cumulative since the cache was made.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
@@ -176,6 +197,21 @@ pub struct StaticBatchingStats {
     /// Generation slots the padded batch left unused.
     #[serde(alias = "empty_gen_slots")]
     pub empty_gen_slots: Option<i64>,
+}
+
+impl StaticBatchingStats {
+    /// Whether the object stands for nothing.
+    #[must_use]
+    pub fn is_all_zero(&self) -> bool {
+        *self
+            == Self {
+                num_scheduled_requests: Some(0),
+                num_context_requests: Some(0),
+                num_ctx_tokens: Some(0),
+                num_gen_tokens: Some(0),
+                empty_gen_slots: Some(0),
+            }
+    }
 }
 
 /// Speculative decoding, sums over the generation requests of this iteration.

@@ -59,30 +59,33 @@ impl HttpClient {
     /// # Errors
     /// When the target cannot be reached or breaks off; a status is an answer, not an error.
     pub async fn get(&mut self, path: &str, limit: usize) -> Result<Answer<'_>, SourceError> {
-        // Taken, not borrowed: only a finished answer puts the connection back.
-        let kept = self.connection.take().filter(|connection| connection.sender.is_ready());
         self.body.clear();
         self.body.shrink_to(1 << 20);
+        // Taken, not borrowed: only a finished answer puts the connection back.
+        let kept = self.connection.take().filter(|connection| connection.sender.is_ready());
+        let reused = kept.is_some();
         let mut connection = match kept {
             Some(connection) => connection,
             None => self.connect().await?,
         };
-        let broke = |cause: hyper::Error| SourceError::Io {
-            target: format!("http://{}{path}", self.target.authority),
-            cause: cause.to_string(),
+        let sent = connection.sender.send_request(self.request(path)?).await;
+        let response = match sent {
+            // A server closes idle connections when it likes; the request never reached it.
+            Err(error) if reused && (error.is_canceled() || error.is_incomplete_message()) => {
+                connection = self.connect().await?;
+                connection
+                    .sender
+                    .send_request(self.request(path)?)
+                    .await
+                    .map_err(|error| broken(&self.target, path, &error))?
+            }
+            sent => sent.map_err(|error| broken(&self.target, path, &error))?,
         };
-        let request = http::Request::get(format!("{}{path}", self.target.base))
-            .header(http::header::HOST, &self.target.authority)
-            .header(http::header::ACCEPT, "application/json")
-            .header(http::header::USER_AGENT, concat!("trtllm-exporter/", env!("CARGO_PKG_VERSION")))
-            .body(Empty::new())
-            .map_err(|cause| SourceError::Io { target: self.target.authority.clone(), cause: cause.to_string() })?;
-        let response = connection.sender.send_request(request).await.map_err(broke)?;
         let status = response.status().as_u16();
         let mut body = response.into_body();
         let mut too_large = false;
         while let Some(frame) = body.frame().await {
-            if let Ok(data) = frame.map_err(broke)?.into_data() {
+            if let Ok(data) = frame.map_err(|error| broken(&self.target, path, &error))?.into_data() {
                 let room = limit - self.body.len();
                 self.body.extend_from_slice(&data[..data.len().min(room)]);
                 if data.len() > room {
@@ -103,6 +106,15 @@ impl HttpClient {
         &self.body
     }
 
+    fn request(&self, path: &str) -> Result<http::Request<Empty<Bytes>>, SourceError> {
+        http::Request::get(format!("{}{path}", self.target.base))
+            .header(http::header::HOST, &self.target.authority)
+            .header(http::header::ACCEPT, "application/json")
+            .header(http::header::USER_AGENT, concat!("trtllm-exporter/", env!("CARGO_PKG_VERSION")))
+            .body(Empty::new())
+            .map_err(|error| broken(&self.target, path, &error))
+    }
+
     async fn connect(&self) -> Result<Connection, SourceError> {
         let failed = |cause| SourceError::Connect { target: format!("http://{}", self.target.authority), cause };
         let stream = TcpStream::connect(&self.target.authority).await.map_err(failed)?;
@@ -115,4 +127,8 @@ impl HttpClient {
         });
         Ok(Connection { sender, driver })
     }
+}
+
+fn broken(target: &HttpTarget, path: &str, cause: &dyn std::error::Error) -> SourceError {
+    SourceError::Io { target: format!("http://{}{}{path}", target.authority, target.base), cause: cause.to_string() }
 }

@@ -8,6 +8,12 @@ use crate::model::{IterationStats, PerfMetricsEntry, RequestStatsPerIteration};
 
 use super::{Batch, Item, RejectReason};
 
+/// serde_json quotes what it found, which may be long or not for a log.
+fn short(error: &serde_json::Error) -> String {
+    let text = error.to_string();
+    text.char_indices().nth(120).map_or(text.clone(), |(end, _)| format!("{}…", &text[..end]))
+}
+
 /// Why an answer could not be read to its end.
 #[derive(Debug, PartialEq, Eq)]
 pub enum ParseError {
@@ -61,10 +67,10 @@ where
             })
             .map_err(|error| match error.classify() {
                 Category::Eof => ParseError::Truncated,
-                _ => ParseError::NotJson(error.to_string()),
+                _ => ParseError::NotJson(short(&error)),
             })
         }
-        Category::Syntax | Category::Io => Err(ParseError::NotJson(error.to_string())),
+        Category::Syntax | Category::Io => Err(ParseError::NotJson(short(&error))),
     }
 }
 

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use super::http_client::{HttpClient, HttpTarget};
 use super::trtllm_json::{ParseError, parse_perf_metrics, parse_records};
 use super::{Answer, Batch, Item, SourceError};
+use crate::model::iteration::Backend;
 use crate::state::EngineAbout;
 
 /// A full ring of 1000 records with their requests is a few MiB; what is far beyond is not statistics.
@@ -107,7 +108,6 @@ impl TrtllmServe {
         })
     }
 
-    /// The C++ executor stamps every record, the PyTorch backend none.
     fn tell_backend(&mut self, batch: &mut Batch) {
         let Some(record) = batch.items.iter().rev().find_map(|item| match item {
             Item::Record(record) => Some(record),
@@ -115,7 +115,10 @@ impl TrtllmServe {
         }) else {
             return;
         };
-        let backend = if record.timestamp.is_some() { "tensorrt" } else { "pytorch" };
+        let backend = match record.backend() {
+            Backend::TensorRt => "tensorrt",
+            Backend::PyTorch => "pytorch",
+        };
         if self.about.backend.as_deref() != Some(backend) {
             self.about.backend = Some(backend.to_owned());
             batch.about = Some(self.about.clone());
