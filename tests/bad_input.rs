@@ -1,0 +1,567 @@
+//! What a broken engine, publisher, peer or command line can do: it is counted under its name, said once, and touches
+//! nothing else.
+// A test stops at its first surprise.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stderr, clippy::print_stdout)]
+
+mod e2e;
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::Path;
+use std::time::Instant;
+
+use e2e::daemon::{Daemon, run};
+use e2e::lookalike::Lookalike;
+use e2e::page::Page;
+use e2e::{PATIENCE, missing, until};
+
+/// Whatever is thrown at it, the daemon stays below this. Its own cap of an answer is half of it.
+const MOST_MEMORY: u64 = 64 << 20;
+
+const A: &[&str] = &["model=a"];
+const B: &[&str] = &["model=b"];
+
+fn iterations(page: &Page, engine: &[&str]) -> u64 {
+    page.count("nv_trt_llm_iterations_total", engine)
+}
+
+fn errors(page: &Page, engine: &str, kind: &str) -> u64 {
+    page.count("trtllm_exporter_poll_errors_total", &[engine, &format!("kind={kind}")])
+}
+
+fn rejected(page: &Page, reason: &str) -> u64 {
+    page.count("trtllm_exporter_records_rejected_total", &["model=a", &format!("reason={reason}")])
+}
+
+/// Two engines behind one daemon, both at work.
+fn two_engines(more: &[&str]) -> (Lookalike, Lookalike, Daemon) {
+    // Fast, so that each poll finds records to spoil.
+    let a = Lookalike::start_stopped(&["--rate", "500", "--ring", "50000"]);
+    let b = Lookalike::start(&["--rate", "20", "--seed", "2"]);
+    let (source_a, source_b) = (a.source(), b.source());
+    let arguments = ["--source", &source_a, "--source", &source_b, "--model", "a", "--model", "b"];
+    let daemon = Daemon::start(&[&arguments, more].concat());
+    daemon.until(|page| missing(page.get("trtllm_exporter_source_up", A) == 1.0, || "a is not up".to_owned()));
+    a.go_on();
+    daemon.until(|page| {
+        missing(iterations(page, A) > 0 && iterations(page, B) > 0, || "the engines do not work".to_owned())
+    });
+    (a, b, daemon)
+}
+
+/// Engine a answers in `mode` for some polls, then well again. Each failure is counted as `kind`, said once, and what
+/// came whole is counted; engine b does not notice.
+fn a_spoilt_answer(mode: &str, kind: &str, more: &[&str]) {
+    let (a, _b, daemon) = two_engines(more);
+    let before = daemon.page();
+    a.mode(mode);
+    let broken = daemon.until(|page| {
+        page.never_below(&before);
+        let count = errors(page, "model=a", kind);
+        missing(count >= 3, || format!("{count} errors of kind {kind}"))
+    });
+    assert_eq!(broken.get("trtllm_exporter_source_up", A), 0.0);
+    let meanwhile = daemon.until(|page| {
+        assert_eq!(page.get("trtllm_exporter_source_up", B), 1.0);
+        let more = iterations(page, B) - iterations(&broken, B);
+        missing(more >= 5, || format!("{more} iterations of b meanwhile"))
+    });
+    assert_eq!(meanwhile.state(B), "busy");
+    assert_eq!(daemon.get("/readyz").status, 200);
+
+    a.mode("ok");
+    let back = daemon.until(|page| {
+        let up = page.get("trtllm_exporter_source_up", A) == 1.0 && iterations(page, A) > iterations(&meanwhile, A);
+        missing(up, || "a does not come back".to_owned())
+    });
+    back.never_below(&meanwhile);
+    a.stop();
+    let truth = until(|| {
+        let truth = a.truth();
+        missing(truth.count("in_ring") == 0, || "records are left".to_owned()).map(|()| truth)
+    });
+    let page = daemon.poll(A, 2);
+
+    let both = |count: &str| truth.count(&format!("handed_out/{count}")) + truth.count(&format!("salvageable/{count}"));
+    assert_eq!(iterations(&page, A), both("iterations"), "{truth:?}");
+    assert_eq!(page.count("nv_trt_llm_requests_completed_total", A), both("completed_requests"), "{truth:?}");
+    assert_eq!(page.count("nv_trt_llm_context_tokens_total", A), both("context_tokens"), "{truth:?}");
+    let lost = page.count("nv_trt_llm_iterations_lost_total", A);
+    assert_eq!(lost, truth.count("cut_iterations"), "{truth:?}");
+    assert_eq!(iterations(&page, A) + lost, truth.count("iterations"), "{truth:?}");
+
+    let log = daemon.stderr();
+    assert_eq!(daemon.logged(&["source fails", "model=a", &format!("kind={kind} ")]), 1, "{log}");
+    // One more change is possible: a hung answer ends as broken off once the engine is well.
+    let fails = daemon.logged(&["source fails"]);
+    assert!(fails == 1 || (mode == "hang" && fails == 2), "{log}");
+    assert_eq!(daemon.logged(&["source answers again", "model=a"]), 1, "{log}");
+    assert_eq!(daemon.logged(&["model=b"]), 0, "{log}");
+    for other in ["connect", "timeout", "http_status", "not_json", "truncated", "too_large", "io", "engine"] {
+        assert_eq!(errors(&page, "model=b", other), 0);
+        assert!(other == kind || other == "io" || errors(&page, "model=a", other) == 0, "{other}: {log}");
+    }
+    let peak = daemon.peak_memory();
+    println!("{mode}: at most {} MiB resident", peak >> 20);
+    assert!(peak < MOST_MEMORY, "{peak} bytes");
+}
+
+/// Long enough that only a hang reaches it.
+const PATIENT: &[&str] = &["--poll.timeout", "60s"];
+
+#[test]
+fn an_answer_that_is_not_json_is_counted_and_said_once() {
+    a_spoilt_answer("not-json", "not_json", PATIENT);
+}
+
+#[test]
+fn an_array_that_ends_in_a_record_is_counted_and_its_whole_records_are_not_lost() {
+    a_spoilt_answer("truncated", "truncated", PATIENT);
+}
+
+#[test]
+fn an_answer_of_100_mib_is_counted_and_not_kept() {
+    a_spoilt_answer("huge", "too_large", PATIENT);
+}
+
+#[test]
+fn a_status_of_500_is_counted_and_said_once() {
+    a_spoilt_answer("500", "http_status", PATIENT);
+}
+
+#[test]
+fn an_engine_that_hangs_is_counted_as_a_timeout_and_delays_nobody() {
+    a_spoilt_answer("hang", "timeout", &["--poll.timeout", "1500ms"]);
+}
+
+#[test]
+fn an_answer_of_a_byte_a_second_is_counted_as_a_timeout_and_delays_nobody() {
+    a_spoilt_answer("slow-body", "timeout", &["--poll.timeout", "1500ms"]);
+}
+
+#[test]
+fn an_engine_that_is_not_there_is_counted_as_connect_and_said_once() {
+    let (mut a, b, daemon) = two_engines(&[]);
+    a.kill();
+    let page = daemon.until(|page| {
+        let count = errors(page, "model=a", "connect");
+        missing(count >= 3, || format!("{count} errors of kind connect"))
+    });
+    daemon.until(|later| missing(iterations(later, B) > iterations(&page, B), || "b stands still".to_owned()));
+    assert_eq!(daemon.logged(&["source fails", "model=a", "kind=connect "]), 1, "{}", daemon.stderr());
+    drop(b);
+}
+
+/// A daemon that listens for engine a, and polls b.
+fn ingest() -> (Daemon, std::path::PathBuf, Lookalike, tempfile::TempDir) {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("ingest.sock");
+    let b = Lookalike::start(&["--rate", "20"]);
+    let (socket, source) = (format!("socket:{}", path.display()), b.source());
+    let daemon = Daemon::start(&["--source", &socket, "--source", &source, "--model", "a", "--model", "b"]);
+    daemon.until(|page| missing(iterations(page, B) > 0, || "b does not work".to_owned()));
+    (daemon, path, b, folder)
+}
+
+/// A connected publisher.
+struct Publisher(UnixStream);
+
+impl Publisher {
+    fn connect(path: &Path) -> Self {
+        Self(UnixStream::connect(path).unwrap())
+    }
+
+    fn send(&mut self, bytes: impl AsRef<[u8]>) {
+        self.0.write_all(bytes.as_ref()).unwrap();
+    }
+
+    fn record(&mut self, iter: u64) {
+        self.send(record(iter) + "\n");
+    }
+}
+
+fn record(iter: u64) -> String {
+    format!(
+        r#"{{"iter":{iter},"iterLatencyMS":5.5,"numActiveRequests":2,"numQueuedRequests":0,"numCompletedRequests":1,"numNewActiveRequests":1,"newActiveRequestsQueueLatencyMS":0.5,"inflightBatchingStats":{{"numScheduledRequests":2,"numContextRequests":1,"numGenRequests":1,"numPausedRequests":0,"numCtxTokens":64,"microBatchId":0,"avgNumDecodedTokensPerIter":1.0}}}}"#
+    )
+}
+
+/// Between two good records comes `bad`, `times` over: it is skipped, counted, said once; the connection stays and b does
+/// not notice. Then once more, which is another change of state.
+fn a_bad_line(bad: &[u8], times: u64, reason: &str) {
+    let (daemon, path, _b, _folder) = ingest();
+    let mut publisher = Publisher::connect(&path);
+    publisher.record(1);
+    let before = daemon.until(|page| missing(iterations(page, A) == 1, || "no record".to_owned()));
+    for round in 1..=2 {
+        for _ in 0..times {
+            publisher.send(bad);
+            publisher.send(b"\n");
+        }
+        daemon.until(|page| {
+            let count = rejected(page, reason);
+            missing(count == round * times, || format!("{count} lines rejected as {reason}"))
+        });
+        daemon.poll(A, 2);
+        publisher.record(1 + round);
+        daemon.until(|page| missing(iterations(page, A) == 1 + round, || "the connection did not stay".to_owned()));
+        // A poll of good records alone ends the state.
+        daemon.poll(A, 2);
+        let said = daemon.logged(&["records skipped", "model=a", &format!("reason={reason} ")]);
+        assert_eq!(said as u64, round, "{}", daemon.stderr());
+    }
+    let page = daemon.page();
+    for other in ["not_json", "not_a_record", "too_long", "truncated"] {
+        assert!(other == reason || rejected(&page, other) == 0, "{other}");
+    }
+    assert_eq!(page.count("nv_trt_llm_iterations_lost_total", A), 0);
+    assert_eq!(page.get("trtllm_exporter_ingest_connections", A), 1.0);
+    assert_eq!(page.get("trtllm_exporter_source_up", A), 1.0);
+    assert!(iterations(&page, B) > iterations(&before, B));
+    assert_eq!(daemon.logged(&["source fails"]), 0, "{}", daemon.stderr());
+    let peak = daemon.peak_memory();
+    assert!(peak < MOST_MEMORY, "{peak} bytes");
+}
+
+#[test]
+fn a_line_of_2_mib_is_skipped_and_counted() {
+    a_bad_line(&vec![b'x'; 2 << 20], 5, "too_long");
+}
+
+#[test]
+fn a_record_of_2_mib_is_skipped_and_counted() {
+    let long = record(7).replacen('{', &format!(r#"{{"unknown":"{}","#, "y".repeat(2 << 20)), 1);
+    a_bad_line(long.as_bytes(), 5, "too_long");
+}
+
+#[test]
+fn garbage_is_skipped_and_counted() {
+    a_bad_line(b"\x00\xff\xfe no json at all }{", 1000, "not_json");
+}
+
+#[test]
+fn a_record_of_wrong_types_is_skipped_and_counted() {
+    a_bad_line(br#"{"iter":"seven","numActiveRequests":[1]}"#, 300, "not_a_record");
+}
+
+#[test]
+fn json_that_is_no_record_is_skipped_and_counted() {
+    a_bad_line(br#"{"message":"hello, world"}"#, 300, "not_a_record");
+}
+
+#[test]
+fn half_a_record_on_a_line_is_skipped_and_counted() {
+    a_bad_line(&record(7).as_bytes()[..100], 300, "truncated");
+}
+
+#[test]
+fn a_last_line_that_ends_in_a_record_is_counted_and_what_came_before_is_not_lost() {
+    let (daemon, path, _b, _folder) = ingest();
+    let mut publisher = Publisher::connect(&path);
+    for iter in 1..=10 {
+        publisher.record(iter);
+    }
+    publisher.send(&record(11).as_bytes()[..100]);
+    drop(publisher);
+    let page = daemon.until(|page| missing(rejected(page, "truncated") == 1, || "not counted".to_owned()));
+    assert_eq!(iterations(&page, A), 10);
+    assert_eq!(daemon.logged(&["records skipped", "reason=truncated "]), 1, "{}", daemon.stderr());
+    // The next publisher goes on where the first broke off; a whole last line needs no end.
+    let mut publisher = Publisher::connect(&path);
+    publisher.record(11);
+    publisher.send(record(12));
+    drop(publisher);
+    let page = daemon.until(|page| missing(iterations(page, A) == 12, || "the next publisher is not heard".to_owned()));
+    assert_eq!(page.count("nv_trt_llm_iterations_lost_total", A), 0);
+    assert_eq!(rejected(&page, "truncated"), 1);
+}
+
+#[test]
+fn a_publisher_that_floods_is_slowed_down_and_loses_nothing() {
+    const RECORDS: u64 = 100_000;
+    let (daemon, path, _b, _folder) = ingest();
+    let before = daemon.page();
+    let flood = std::thread::spawn(move || {
+        let mut publisher = Publisher::connect(&path);
+        let mut iter = 0;
+        while iter < RECORDS {
+            let lines: String = (1..=1000).map(|more| record(iter + more) + "\n").collect();
+            publisher.send(lines);
+            iter += 1000;
+        }
+    });
+    let page = daemon.until(|page| {
+        assert_eq!(page.get("trtllm_exporter_source_up", B), 1.0);
+        let counted = iterations(page, A);
+        missing(counted == RECORDS, || format!("{counted} iterations"))
+    });
+    flood.join().unwrap();
+    assert_eq!(page.count("nv_trt_llm_requests_completed_total", A), RECORDS);
+    assert_eq!(page.count("nv_trt_llm_iterations_lost_total", A), 0);
+    daemon.until(|page| missing(iterations(page, B) > iterations(&before, B), || "b stands still".to_owned()));
+    let peak = daemon.peak_memory();
+    println!("flood: at most {} MiB resident", peak >> 20);
+    assert!(peak < MOST_MEMORY, "{peak} bytes");
+}
+
+#[test]
+fn a_flood_of_garbage_is_counted_line_by_line_and_said_once() {
+    const LINES: u64 = 200_000;
+    let (daemon, path, _b, _folder) = ingest();
+    let flood = std::thread::spawn(move || {
+        let mut publisher = Publisher::connect(&path);
+        for _ in 0..LINES / 1000 {
+            publisher.send("}garbage{\n".repeat(1000));
+        }
+        publisher
+    });
+    daemon.until(|page| {
+        let count = rejected(page, "not_json");
+        missing(count == LINES, || format!("{count} lines"))
+    });
+    drop(flood.join().unwrap());
+    assert_eq!(daemon.logged(&["records skipped"]), 1, "{}", daemon.stderr());
+    let peak = daemon.peak_memory();
+    assert!(peak < MOST_MEMORY, "{peak} bytes");
+}
+
+#[test]
+fn a_hundred_connections_are_all_heard_and_cost_no_memory() {
+    let (daemon, path, _b, _folder) = ingest();
+    // Without a number a record is an iteration of its own, whoever sends it first.
+    let line = "{\"numActiveRequests\":1,\"numCompletedRequests\":1}\n";
+    let crowd: Vec<Publisher> = (0..100)
+        .map(|_| {
+            let mut publisher = Publisher::connect(&path);
+            publisher.send(line);
+            // A line begun and not ended holds a buffer.
+            publisher.send(vec![b' '; 32 << 10]);
+            publisher
+        })
+        .collect();
+    let connections = |page: &Page| page.get("trtllm_exporter_ingest_connections", A);
+    // As many as are served at once; the others wait.
+    let page = daemon.until(|page| {
+        let met = connections(page) == 64.0 && iterations(page, A) == 64;
+        missing(met, || format!("{} connections, {} records", connections(page), iterations(page, A)))
+    });
+    daemon.until(|later| missing(iterations(later, B) > iterations(&page, B), || "b stands still".to_owned()));
+    drop(crowd);
+    let page = daemon.until(|page| {
+        let met = iterations(page, A) == 100 && connections(page) == 0.0;
+        missing(met, || format!("{} connections, {} records", connections(page), iterations(page, A)))
+    });
+    assert_eq!(page.count("nv_trt_llm_requests_completed_total", A), 100);
+    let peak = daemon.peak_memory();
+    println!("crowd: at most {} MiB resident", peak >> 20);
+    assert!(peak < MOST_MEMORY, "{peak} bytes");
+}
+
+#[test]
+fn a_scraper_that_never_finishes_its_request_delays_no_other() {
+    let (_a, _b, daemon) = two_engines(&[]);
+    let hung: Vec<TcpStream> = (0..50)
+        .map(|_| {
+            let mut stream = TcpStream::connect(&daemon.address).unwrap();
+            stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: ").unwrap();
+            stream
+        })
+        .collect();
+    let before = daemon.page();
+    daemon.until(|page| missing(iterations(page, B) > iterations(&before, B) + 20, || "b stands still".to_owned()));
+    drop(hung);
+}
+
+#[test]
+fn sigterm_ends_with_0_while_a_poll_hangs() {
+    let (a, _b, mut daemon) = two_engines(&["--poll.timeout", "10m"]);
+    a.mode("hang");
+    // Both engines' records end when the poll of a hangs; b shows that time passes.
+    let page = daemon.page();
+    daemon.until(|later| {
+        let polls = |page: &Page, engine| page.count("trtllm_exporter_polls_total", engine);
+        let hangs = polls(later, B) >= polls(&page, B) + 5;
+        missing(hangs, || "b is not polled".to_owned())
+    });
+    assert_eq!(daemon.terminate().code(), Some(0), "{}", daemon.stderr());
+    assert_eq!(daemon.logged(&["stopping", "SIGTERM"]), 1, "{}", daemon.stderr());
+}
+
+#[test]
+fn sigterm_ends_with_0_while_a_scrape_hangs() {
+    let engine = Lookalike::start(&[]);
+    let mut daemon = Daemon::start(&["--source", &engine.source()]);
+    let mut stream = TcpStream::connect(&daemon.address).unwrap();
+    stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: ").unwrap();
+    daemon.text("/metrics");
+    assert_eq!(daemon.terminate().code(), Some(0), "{}", daemon.stderr());
+}
+
+#[test]
+fn sigint_ends_with_0_and_a_request_under_way_is_answered() {
+    let engine = Lookalike::start(&[]);
+    let mut daemon = Daemon::start(&["--source", &engine.source()]);
+    let mut stream = TcpStream::connect(&daemon.address).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    stream.write_all(b"GET /healthz HTTP/1.1\r\nHost: x\r\n").unwrap();
+    // The connection is the server's once another one made later has been answered.
+    daemon.text("/healthz");
+    daemon.signal("INT");
+    until(|| missing(daemon.logged(&["stopping", "SIGINT"]) == 1, || daemon.stderr()));
+    let finished = stream.write_all(b"\r\n");
+    let mut answer = String::new();
+    let read = finished.and_then(|()| stream.read_to_string(&mut answer));
+    assert!(answer.starts_with("HTTP/1.1 200 "), "{read:?} {answer:?}");
+    assert_eq!(daemon.wait().code(), Some(0), "{}", daemon.stderr());
+}
+
+/// The daemon does not start: this exit code, and a message on stderr with all these words; nothing on stdout.
+fn refused(code: i32, arguments: &[&str], words: &[&str]) {
+    let begun = Instant::now();
+    let output = run(arguments);
+    let message = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(code), "{arguments:?} after {:?}: {message}", begun.elapsed());
+    assert!(output.stdout.is_empty());
+    for word in words {
+        assert!(message.contains(word), "{arguments:?} does not say {word:?}: {message}");
+    }
+    let said = message.matches("trtllm-exporter: ").count() + message.matches("error: ").count();
+    assert_eq!(said, 1, "not one message: {message}");
+}
+
+/// As [`refused`], with a configuration file. The message names the file too.
+fn refused_file(text: &str, words: &[&str]) {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("x.yaml");
+    std::fs::write(&file, text).unwrap();
+    let path = file.to_str().unwrap();
+    let words = [words, &[path]].concat();
+    refused(2, &["--config.file", path], &words);
+    refused(2, &["check-config", path], &words);
+}
+
+/// One test per bad flag: its exit code, the arguments, what the message must say.
+macro_rules! flags {
+    ($($name:ident: $code:literal $arguments:expr => $words:expr;)*) => {
+        $(#[test]
+        fn $name() {
+            refused($code, &$arguments, &$words);
+        })*
+    };
+}
+
+flags! {
+    an_unknown_flag_is_named: 2 ["--sauce", "sim:"] => ["--sauce", "--help"];
+    an_unknown_command_is_named: 2 ["serve"] => ["serve", "--help"];
+    a_source_without_a_scheme_is_named: 2 ["--source", "localhost"] => ["--source", "localhost", "trtllm-serve:http://HOST:PORT"];
+    a_source_of_an_unknown_scheme_is_named: 2 ["--source", "http://h:1"] => ["--source", "http://h:1", "trtllm-serve:http://HOST:PORT"];
+    a_source_over_https_is_named: 2 ["--source", "trtllm-serve:https://h:1"] => ["--source", "https", "http"];
+    a_source_without_a_host_is_named: 2 ["--source", "trtllm-serve:"] => ["--source", "trtllm-serve:http://HOST:PORT"];
+    a_password_in_a_source_is_refused: 2 ["--source", "trtllm-serve:http://u:p@h:1"] => ["--source", "password"];
+    an_unknown_option_of_a_source_is_named: 2 ["--source", "trtllm-serve:http://h:1?sped=2"] => ["--source", "sped"];
+    a_bad_option_of_a_source_is_named: 2 ["--source", "trtllm-serve:http://h:1?perf_metrics=yes"] => ["--source", "perf_metrics", "true or false"];
+    an_ingest_socket_without_a_path_is_named: 2 ["--source", "socket:"] => ["--source", "socket", "path"];
+    a_replay_without_a_file_is_named: 2 ["--source", "replay:"] => ["--source", "replay", "path"];
+    a_replay_of_a_bad_speed_is_named: 2 ["--source", "replay:x?speed=-1"] => ["--source", "speed", "above 0"];
+    a_replay_of_a_bad_rate_is_named: 2 ["--source", "replay:x?rate=fast"] => ["--source", "rate", "above 0"];
+    a_replay_with_rate_and_speed_is_named: 2 ["--source", "replay:x?rate=1&speed=2"] => ["--source", "rate", "speed"];
+    a_replay_of_a_missing_file_cannot_start: 1 ["--source", "replay:/nowhere/records.json"] => ["--source replay", "/nowhere/records.json"];
+    an_ingest_socket_in_a_missing_folder_cannot_start: 1 ["--source", "socket:/nowhere/x.sock", "--web.listen-address", "127.0.0.1:0"] => ["--source socket:PATH", "/nowhere/x.sock"];
+    a_bad_poll_interval_is_named: 2 ["--poll.interval", "soon"] => ["--poll.interval", "soon", "100ms"];
+    a_poll_interval_without_a_unit_is_named: 2 ["--poll.interval", "100"] => ["--poll.interval", "100ms"];
+    a_poll_interval_of_0_is_named: 2 ["--poll.interval", "0s"] => ["--poll.interval", "between"];
+    a_bad_poll_timeout_is_named: 2 ["--poll.timeout=-5s"] => ["--poll.timeout", "-5s"];
+    a_poll_timeout_of_0_is_named: 2 ["--poll.timeout", "0ms"] => ["--poll.timeout", "between"];
+    a_bad_stale_after_is_named: 2 ["--stale-after", "15 parsecs"] => ["--stale-after", "15 parsecs"];
+    a_stale_after_below_the_poll_interval_is_named: 2 ["--stale-after", "1s", "--poll.interval", "2s"] => ["--stale-after", "--poll.interval"];
+    a_bad_gpu_interval_is_named: 2 ["--gpu.interval", "often"] => ["--gpu.interval", "often"];
+    a_gpu_interval_too_short_is_named: 2 ["--gpu.interval", "1ms"] => ["--gpu.interval", "100ms"];
+    a_bad_gpu_mode_is_named: 2 ["--gpu", "maybe"] => ["--gpu", "maybe", "off", "auto", "required"];
+    a_bad_log_level_is_named: 2 ["--log.level", "loud"] => ["--log.level", "loud"];
+    a_bad_log_format_is_named: 2 ["--log.format", "xml"] => ["--log.format", "xml", "logfmt", "json"];
+    a_listen_address_without_a_port_is_named: 2 ["--web.listen-address", "localhost"] => ["--web.listen-address", "HOST:PORT"];
+    a_listen_address_of_a_bad_port_is_named: 2 ["--web.listen-address", "127.0.0.1:80800"] => ["--web.listen-address", "80800", "HOST:PORT"];
+    a_telemetry_path_without_a_slash_is_named: 2 ["--web.telemetry-path", "metrics"] => ["--web.telemetry-path", "begin with /"];
+    a_telemetry_path_that_is_taken_is_named: 2 ["--web.telemetry-path", "/healthz"] => ["--web.telemetry-path", "/healthz"];
+    a_missing_config_file_is_named: 2 ["--config.file", "/nowhere/engines.yaml"] => ["--config.file", "/nowhere/engines.yaml"];
+    a_config_file_beside_a_source_is_refused: 2 ["--config.file", "x", "--source", "socket:x"] => ["--config.file", "--source"];
+    two_engines_of_one_name_are_refused: 2 ["--source", "socket:a", "--source", "socket:b"] => ["--source", "--model", "tensorrt_llm"];
+    two_engines_on_one_socket_are_refused: 2 ["--source", "socket:a", "--source", "socket:a", "--model", "x", "--model", "y"] => ["--source", "socket", "own path"];
+    a_wrong_number_of_models_is_named: 2 ["--source", "socket:a", "--model", "x", "--model", "y"] => ["--model", "--source"];
+    a_wrong_number_of_versions_is_named: 2 ["--source", "socket:a", "--model-version", "1", "--model-version", "2"] => ["--model-version", "--source"];
+    an_empty_model_is_named: 2 ["--source", "socket:a", "--model", ""] => ["--source", "model", "empty"];
+    a_required_gpu_without_a_library_cannot_start: 1 ["--gpu", "required", "--gpu.library", "/nowhere/libnvidia-ml.so.1", "--web.listen-address", "127.0.0.1:0"] => ["--gpu required", "/nowhere/libnvidia-ml.so.1", "--gpu auto"];
+    a_port_file_that_cannot_be_written_cannot_start: 1 ["--web.port-file", "/nowhere/port", "--web.listen-address", "127.0.0.1:0", "--gpu", "off"] => ["--web.port-file", "/nowhere/port"];
+}
+
+#[cfg(feature = "executor")]
+flags! {
+    text_between_sim_and_its_options_is_named: 2 ["--source", "sim:fast"] => ["--source", "sim:", "fast"];
+    an_unknown_option_of_the_simulated_engine_is_named: 2 ["--source", "sim:?sped=2"] => ["--source", "sped"];
+    a_bad_option_of_the_simulated_engine_is_named: 2 ["--source", "sim:?rate=-1"] => ["--source", "rate"];
+}
+
+/// One test per bad key: the file, what the message must say beside its path.
+macro_rules! keys {
+    ($($name:ident: $text:expr => $words:expr;)*) => {
+        $(#[test]
+        fn $name() {
+            refused_file($text, &$words);
+        })*
+    };
+}
+
+keys! {
+    a_config_that_is_no_yaml_is_refused: "engines: [" => ["--config.file"];
+    an_empty_config_is_refused: "" => ["--config.file", "end of input"];
+    an_unknown_key_of_the_config_is_named: "engines: []\nengnies: []\n" => ["--config.file", "engnies"];
+    an_unknown_key_of_an_engine_is_named: "engines:\n- source: socket:a\n  modle: x\n" => ["--config.file", "modle", "model"];
+    a_missing_source_is_named: "engines:\n- model: x\n" => ["--config.file", "source"];
+    a_key_of_the_wrong_type_is_named: "engines:\n- source: [a]\n" => ["--config.file", "line 2"];
+    a_bad_source_in_the_config_is_named: "engines:\n- source: socket:a\n- source: nowhere\n  model: y\n" => ["engines[1]", "nowhere", "trtllm-serve:http://HOST:PORT"];
+    an_empty_version_in_the_config_is_named: "engines:\n- source: socket:a\n  version: ''\n" => ["engines[0]", "version", "empty"];
+    two_engines_of_one_name_in_the_config_are_refused: "engines:\n- source: socket:a\n- source: socket:b\n" => ["engines[1]", "model", "version"];
+    two_engines_on_one_socket_in_the_config_are_refused: "engines:\n- source: socket:a\n- source: socket:a\n  model: y\n" => ["engines[1]", "own path"];
+    a_label_that_is_no_label_name_is_named: "engines:\n- source: socket:a\n  labels: {a-b: x}\n" => ["engines[0]", "a-b", "letters"];
+    a_label_of_the_page_itself_is_named: "engines:\n- source: socket:a\n  labels: {request_type: x}\n" => ["engines[0]", "request_type", "another"];
+}
+
+#[test]
+fn a_port_in_use_cannot_start() {
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap().to_string();
+    refused(1, &["--web.listen-address", &address, "--gpu", "off"], &["--web.listen-address", &address]);
+}
+
+#[test]
+fn an_ingest_socket_in_use_cannot_start() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("x.sock");
+    let _taken = UnixListener::bind(&path).unwrap();
+    let source = format!("socket:{}", path.display());
+    let arguments = ["--source", &source, "--web.listen-address", "127.0.0.1:0", "--gpu", "off"];
+    refused(1, &arguments, &["--source socket:PATH", path.to_str().unwrap()]);
+}
+
+#[test]
+fn a_file_in_the_place_of_the_ingest_socket_is_not_replaced() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("precious");
+    std::fs::write(&path, "data").unwrap();
+    let source = format!("socket:{}", path.display());
+    let arguments = ["--source", &source, "--web.listen-address", "127.0.0.1:0", "--gpu", "off"];
+    refused(1, &arguments, &["--source socket:PATH", path.to_str().unwrap()]);
+    assert_eq!(std::fs::read_to_string(&path).unwrap(), "data");
+}
+
+#[test]
+fn a_bad_flag_in_the_environment_is_named_too() {
+    let output = std::process::Command::new(env!("CARGO_BIN_EXE_trtllm-exporter"))
+        .env("TRTLLM_EXPORTER_STALE_AFTER", "later")
+        .output()
+        .unwrap();
+    let message = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(2), "{message}");
+    assert!(message.contains("--stale-after") && message.contains("later"), "{message}");
+}

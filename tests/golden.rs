@@ -1,0 +1,74 @@
+//! The page of a recorded session, byte for byte, from the real binary. `UPDATE_GOLDEN=1 cargo test --test golden` writes
+//! the files anew: metric names and their text are the interface, so read the difference before it is committed.
+// A test stops at its first surprise.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stderr)]
+
+mod e2e;
+
+use e2e::daemon::Daemon;
+
+const SESSION: &str = "replay:tests/fixtures/session.ndjson?speed=max";
+
+/// A daemon that has read the whole session.
+fn replayed() -> Daemon {
+    let daemon = Daemon::start(&["--source", SESSION, "--model", "llama \"3\"", "--stale-after", "1h"]);
+    daemon.until_state(&[], "idle");
+    daemon
+}
+
+fn same_as_golden(name: &str, page: &str) {
+    let path = format!("tests/golden/{name}");
+    if std::env::var_os("UPDATE_GOLDEN").is_some() {
+        std::fs::write(&path, page).unwrap();
+    }
+    let golden = std::fs::read_to_string(&path).unwrap();
+    let differing = page.lines().zip(golden.lines()).find(|(page, golden)| page != golden);
+    assert!(page == golden, "{name} has changed, first here (page, golden): {differing:?}; see the head of this test");
+}
+
+#[test]
+fn a_session_gives_its_golden_pages() {
+    let daemon = replayed();
+    let engine = "/metrics?collect[]=triton&collect[]=engine";
+    same_as_golden("session.txt", &daemon.text(engine));
+    same_as_golden("gateway.txt", &daemon.text("/metrics/gateway"));
+    let accept = [("Accept", "application/openmetrics-text;version=1.0.0")];
+    same_as_golden(
+        "session.openmetrics.txt",
+        e2e::http::ask("GET", &daemon.address, engine, &accept, b"").unwrap().text(),
+    );
+}
+
+#[test]
+fn the_triton_group_is_exactly_the_families_of_triton() {
+    let daemon = replayed();
+    let page = e2e::page::Page::parse(&daemon.text("/metrics?collect[]=triton"));
+    let families: Vec<&str> = page.families.iter().map(|(name, _)| name.as_str()).collect();
+    assert_eq!(
+        families,
+        [
+            "nv_trt_llm_request_metrics",
+            "nv_trt_llm_runtime_memory_metrics",
+            "nv_trt_llm_kv_cache_block_metrics",
+            "nv_trt_llm_inflight_batcher_metrics",
+            "nv_trt_llm_general_metrics",
+            "nv_trt_llm_disaggregated_serving_metrics",
+            "nv_llm_input_token_len",
+            "nv_llm_output_token_len",
+        ]
+    );
+}
+
+#[test]
+fn every_series_of_tritons_own_example_is_spelled_the_same() {
+    // The example's labels of model and version are the defaults, and v1 metrics need static batching.
+    let daemon = Daemon::start(&["--source", SESSION, "--stale-after", "1h"]);
+    daemon.until_state(&[], "idle");
+    let page = daemon.text("/metrics?collect[]=triton");
+    let example = std::fs::read_to_string("tests/fixtures/triton_metrics_readme_v0.19.0.txt").unwrap();
+    for line in example.lines().filter(|line| line.contains("nv_trt_llm") && !line.contains("v1_metrics")) {
+        let spelled =
+            if line.starts_with('#') { line.to_owned() } else { format!("{} ", line.rsplit_once(' ').unwrap().0) };
+        assert!(page.lines().any(|ours| ours.starts_with(&spelled)), "missing: {spelled}");
+    }
+}
