@@ -101,9 +101,10 @@ impl Site {
         let text_of = |name| headers.get(name).and_then(|value| value.to_str().ok());
         let format = negotiate::format(text_of(header::ACCEPT));
         let encoding = negotiate::encoding(text_of(header::ACCEPT_ENCODING));
-        self.counts.scraped();
         let form = Form { selection, format, encoding };
+        let begun = Instant::now();
         let body = self.cache.get(form, self.state.generation(), || self.render(selection, format));
+        self.counts.scraped(begun.elapsed());
         let content_type = match format {
             Format::Text => text::CONTENT_TYPE,
             Format::OpenMetrics => openmetrics::CONTENT_TYPE,
@@ -121,7 +122,6 @@ impl Site {
     }
 
     fn render(&self, selection: Selection, format: Format) -> String {
-        let begun = Instant::now();
         let page = self.pages.page(&self.state, &self.counts, selection);
         let mut out = String::with_capacity(64 << 10);
         match format {
@@ -132,7 +132,6 @@ impl Site {
                 }
             }
         }
-        self.counts.rendered(begun.elapsed());
         out
     }
 }

@@ -372,8 +372,8 @@ catalog! {
     Scrapes = "trtllm_exporter_scrapes_total" Counter Exporter NONE
         "Answered requests for the metrics page, as of its last rendering."
         from "the HTTP server";
-    RenderDuration = "trtllm_exporter_render_duration_seconds" Histogram Exporter NONE unit "seconds"
-        "Time to render the page in seconds, once per change of data."
+    ScrapeDuration = "trtllm_exporter_scrape_duration_seconds" Histogram Exporter NONE unit "seconds"
+        "Time to answer a request for the metrics page in seconds; the first one after a change of data renders it."
         from "the HTTP server";
     ProcessCpu = "process_cpu_seconds_total" Counter Exporter NONE unit "seconds"
         "Total user and system CPU time spent in seconds."

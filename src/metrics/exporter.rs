@@ -12,28 +12,26 @@ use crate::engine::histogram::Histogram;
 use super::catalog::Id;
 use super::page::{Labels, Page};
 
-/// Seconds of one rendering.
-const RENDER_SECONDS: &[f64] = &[0.000_01, 0.000_025, 0.000_05, 0.000_1, 0.000_25, 0.000_5, 0.001, 0.005, 0.01, 0.1];
+/// Seconds of one answer.
+const SCRAPE_SECONDS: &[f64] = &[0.000_01, 0.000_025, 0.000_05, 0.000_1, 0.000_25, 0.000_5, 0.001, 0.005, 0.01, 0.1];
 
 /// What the HTTP side counts of itself.
 #[derive(Debug)]
 pub struct PageCounts {
     scrapes: AtomicU64,
-    rendering: Mutex<Histogram>,
+    answering: Mutex<Histogram>,
 }
 
 impl PageCounts {
     #[must_use]
     pub const fn new() -> Self {
-        Self { scrapes: AtomicU64::new(0), rendering: Mutex::new(Histogram::new(RENDER_SECONDS)) }
+        Self { scrapes: AtomicU64::new(0), answering: Mutex::new(Histogram::new(SCRAPE_SECONDS)) }
     }
 
-    pub fn scraped(&self) {
+    /// One answer, and how long it took.
+    pub fn scraped(&self, time: Duration) {
         self.scrapes.fetch_add(1, Ordering::Relaxed);
-    }
-
-    pub fn rendered(&self, time: Duration) {
-        self.rendering.lock().unwrap_or_else(PoisonError::into_inner).observe(time.as_secs_f64());
+        self.answering.lock().unwrap_or_else(PoisonError::into_inner).observe(time.as_secs_f64());
     }
 }
 
@@ -54,7 +52,7 @@ pub fn exporter_page(counts: &PageCounts) -> Page {
     ]);
     page.push(Id::BuildInfo, &Arc::new(build), 1_u64);
     page.push(Id::Scrapes, &none, counts.scrapes.load(Ordering::Relaxed));
-    page.push(Id::RenderDuration, &none, &*counts.rendering.lock().unwrap_or_else(PoisonError::into_inner));
+    page.push(Id::ScrapeDuration, &none, &*counts.answering.lock().unwrap_or_else(PoisonError::into_inner));
     process(&mut page, &none);
     page
 }
