@@ -109,11 +109,12 @@ impl Driver {
         for item in batch.items.drain(..) {
             match item {
                 Item::Record(record) => self.engine.absorb(&record, now, wall_us),
-                Item::Requests(rows) => self.engine.absorb_requests(&rows),
+                Item::Requests(rows) => self.engine.absorb_requests(&rows, now),
                 Item::PerfMetrics(entry) => self.engine.absorb_perf_metrics(&entry),
                 Item::Process(process) => self.engine.process(process),
             }
         }
+        self.engine.settle(now);
         if batch.ended {
             self.engine.finish();
         }
@@ -197,7 +198,8 @@ impl Driver {
                 state,
                 latest: self.engine.latest().copied(),
                 totals: self.engine.totals,
-                requests: self.engine.requests,
+                requests: self.engine.requests.totals,
+                stages: self.engine.stages(),
                 source: self.source.clone(),
                 about: self.about.clone(),
             },

@@ -7,6 +7,7 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 
 use crate::engine::histogram::{Histogram, POLL_SECONDS};
+use crate::engine::lifecycle::Stages;
 use crate::engine::requests::RequestTotals;
 use crate::engine::{EngineState, Latest, Totals};
 use crate::model::gpu::GpuInventory;
@@ -32,6 +33,8 @@ pub struct EngineSnapshot {
     pub latest: Option<Latest>,
     pub totals: Totals,
     pub requests: RequestTotals,
+    /// Requests by stage, where the engine reports its requests.
+    pub stages: Option<Stages>,
     pub source: SourceStatus,
     pub about: EngineAbout,
 }
@@ -45,6 +48,7 @@ impl EngineSnapshot {
             latest: None,
             totals: Totals::new(),
             requests: RequestTotals::new(),
+            stages: None,
             source: SourceStatus::new(),
             about: EngineAbout::default(),
         }

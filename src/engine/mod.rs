@@ -1,33 +1,41 @@
 //! One engine: records in, monotonic totals and a state out. Pure: no I/O, no async, no locks, time is an argument.
 //! The one owner of an engine's numbers; it knows neither where records come from nor how they are shown.
 
+pub mod clock;
 pub mod cumulative;
 pub mod epoch;
 pub mod health;
 pub mod histogram;
 pub mod latest;
+pub mod lifecycle;
+pub mod request_times;
 pub mod requests;
 pub mod totals;
 
 use std::time::{Duration, Instant};
 
-use crate::model::{IterationStats, PerfMetricsEntry, RequestStatsPerIteration};
+use crate::model::request::RequestStage;
+use crate::model::{IterationStats, PerfMetricsEntry, RequestStats, RequestStatsPerIteration};
 
 pub use health::{EngineState, Health, Outstanding};
 pub use latest::Latest;
 pub use totals::Totals;
 
+use clock::{IterationClock, Span};
 use epoch::{Epoch, Standing};
-use requests::RequestTotals;
+use lifecycle::{Lifecycles, Stages};
+use requests::RequestFold;
 
 /// The fold of one engine.
 #[derive(Debug)]
 pub struct Engine {
     pub totals: Totals,
-    pub requests: RequestTotals,
+    pub requests: RequestFold,
     pub health: Health,
     latest: Option<Latest>,
     epoch: Epoch,
+    clock: IterationClock,
+    lives: Lifecycles,
     process: Option<u64>,
 }
 
@@ -36,10 +44,12 @@ impl Engine {
     pub fn new(now: Instant, stale_after: Duration) -> Self {
         Self {
             totals: Totals::new(),
-            requests: RequestTotals::new(),
+            requests: RequestFold::default(),
             health: Health::new(now, stale_after),
             latest: None,
             epoch: Epoch::first(),
+            clock: IterationClock::default(),
+            lives: Lifecycles::default(),
             process: None,
         }
     }
@@ -64,12 +74,16 @@ impl Engine {
                 latest.add_sibling(record);
             }
         } else {
+            let lost_before = self.epoch.lost();
             let counted = self.epoch.count(record, standing);
             self.totals.absorb(record, &counted);
-            self.latest = Some(Latest::from_record(record, wall_us));
-        }
-        for request in record.request_stats.iter().flatten() {
-            self.requests.absorb_row(request);
+            let latest = Latest::from_record(record, wall_us);
+            let (flush, gap) = (standing == Standing::Flush, self.epoch.lost() > lost_before);
+            let span = self.clock.record(record, latest.time_us, counted.latency_seconds, flush, gap);
+            self.latest = Some(latest);
+            if let Some(rows) = &record.request_stats {
+                self.absorb_rows(rows, Some(span), now);
+            }
         }
         self.totals.iterations_lost = self.epoch.lost_before.saturating_add(self.epoch.lost());
         self.health.record(now, self.outstanding());
@@ -86,16 +100,42 @@ impl Engine {
         }
     }
 
-    /// Request rows that came without a record.
-    pub fn absorb_requests(&mut self, rows: &RequestStatsPerIteration) {
-        for request in rows.request_stats.iter().flatten() {
-            self.requests.absorb_row(request);
-        }
+    /// Request rows that came without a record, of an iteration whose record came before.
+    pub fn absorb_requests(&mut self, rows: &RequestStatsPerIteration, now: Instant) {
+        let Some(requests) = &rows.request_stats else { return };
+        let all_complete = requests.iter().all(|row| row.stage == Some(RequestStage::Complete));
+        let span = self.clock.take(rows.iter, all_complete);
+        self.absorb_rows(requests, span, now);
     }
 
     /// A finished request's own times.
     pub fn absorb_perf_metrics(&mut self, entry: &PerfMetricsEntry) {
         self.requests.absorb_perf_metrics(entry);
+    }
+
+    /// Requests by stage, where the engine reports its requests.
+    #[must_use]
+    pub fn stages(&self) -> Option<Stages> {
+        self.lives.stages
+    }
+
+    /// Lets what waits for a better source go on without it; to be called now and then.
+    pub fn settle(&mut self, now: Instant) {
+        self.requests.settle(now);
+    }
+
+    /// Rows whose iteration is unknown have no time: they are counted, not timed.
+    fn absorb_rows(&mut self, rows: &[RequestStats], span: Option<Span>, now: Instant) {
+        for row in rows {
+            self.requests.absorb_row(row);
+        }
+        if let Some(span) = span {
+            let round = self.lives.absorb(rows, span);
+            self.totals.request_pauses = self.totals.request_pauses.saturating_add(round.pauses);
+            for life in &round.completed {
+                self.requests.absorb_life(life, now);
+            }
+        }
     }
 
     /// The process behind the source, by any number that changes when it is another one. A change is a restart, even if
@@ -114,6 +154,8 @@ impl Engine {
     fn restart(&mut self) {
         self.totals.engine_restarts += 1;
         self.epoch = self.epoch.next();
+        self.clock = IterationClock::default();
+        self.lives = Lifecycles::default();
     }
 }
 

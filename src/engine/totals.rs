@@ -24,6 +24,8 @@ pub struct Totals {
     pub kv_cache_blocks_missed: u64,
     pub spec_decode_draft_tokens: u64,
     pub spec_decode_accepted_tokens: u64,
+    /// Times a request was paused, where the engine reports its requests.
+    pub request_pauses: u64,
     /// Seconds, one observation an iteration whose latency is its own (see `epoch`).
     pub iteration_latency: Histogram,
     /// Requests, one observation an iteration.
@@ -51,6 +53,7 @@ impl Totals {
             kv_cache_blocks_missed: 0,
             spec_decode_draft_tokens: 0,
             spec_decode_accepted_tokens: 0,
+            request_pauses: 0,
             iteration_latency: Histogram::new(ITERATION_SECONDS),
             iteration_scheduled_requests: Histogram::new(BATCH_REQUESTS),
             iteration_context_tokens: Histogram::new(BATCH_TOKENS),

@@ -193,6 +193,10 @@ catalog! {
         "Draft tokens the model accepted."
         from "specDecodingStats.numAcceptedTokens";
 
+    RequestPauses = "nv_trt_llm_request_pauses_total" Counter Engine ENGINE
+        "Times a request was paused for lack of resources; counted where the engine reports its requests."
+        from "RequestStats.paused becoming true";
+
     // Ours: histograms over iterations.
     IterationLatency = "nv_trt_llm_iteration_latency_seconds" Histogram Engine ENGINE unit "seconds"
         "Time of one iteration in seconds; iterations whose reported time contains the wait for work are left out."
@@ -207,25 +211,29 @@ catalog! {
         "Time requests waited in the executor's queue in seconds; the mean of those one iteration activated, once per request."
         from "newActiveRequestsQueueLatencyMS / numNewActiveRequests";
 
-    // Ours: histograms over requests, exact.
+    // Ours: histograms over requests: exact from RequestPerfMetrics, else from RequestStats at iteration resolution
+    // (nv_trt_llm_request_latency_info tells which).
     TimeToFirstToken = "nv_trt_llm_time_to_first_token_seconds" Histogram Engine ENGINE unit "seconds"
         "Time from a request's arrival to its first token in seconds."
-        from "RequestPerfMetrics firstTokenTime − arrivalTime";
+        from "RequestPerfMetrics firstTokenTime − arrivalTime; else stage changes in RequestStats";
+    TimePerOutputToken = "nv_trt_llm_time_per_output_token_seconds" Histogram Engine ENGINE unit "seconds"
+        "Time from a request's first token to its last, per token after the first, in seconds."
+        from "(last − first token) / (numGeneratedTokens − 1), where the number of tokens is known";
     E2eLatency = "nv_trt_llm_e2e_request_latency_seconds" Histogram Engine ENGINE unit "seconds"
         "Time from a request's arrival to its last token in seconds."
-        from "RequestPerfMetrics lastTokenTime − arrivalTime";
+        from "RequestPerfMetrics lastTokenTime − arrivalTime; else stage changes in RequestStats";
     RequestQueueTime = "nv_trt_llm_request_queue_time_seconds" Histogram Engine ENGINE unit "seconds"
         "Time from a request's arrival to its first scheduling in seconds."
-        from "RequestPerfMetrics firstScheduledTime − arrivalTime";
+        from "RequestPerfMetrics firstScheduledTime − arrivalTime; else stage changes in RequestStats";
     RequestPrefillTime = "nv_trt_llm_request_prefill_time_seconds" Histogram Engine ENGINE unit "seconds"
         "Time from a request's first scheduling to its first token in seconds."
-        from "RequestPerfMetrics firstTokenTime − firstScheduledTime";
+        from "RequestPerfMetrics firstTokenTime − firstScheduledTime; else stage changes in RequestStats";
     RequestDecodeTime = "nv_trt_llm_request_decode_time_seconds" Histogram Engine ENGINE unit "seconds"
         "Time from a request's first token to its last in seconds."
-        from "RequestPerfMetrics lastTokenTime − firstTokenTime";
+        from "RequestPerfMetrics lastTokenTime − firstTokenTime; else stage changes in RequestStats";
     RequestInferenceTime = "nv_trt_llm_request_inference_time_seconds" Histogram Engine ENGINE unit "seconds"
         "Time from a request's first scheduling to its last token in seconds."
-        from "RequestPerfMetrics lastTokenTime − firstScheduledTime";
+        from "RequestPerfMetrics lastTokenTime − firstScheduledTime; else stage changes in RequestStats";
     KvCacheTransferTime = "nv_trt_llm_kv_cache_transfer_seconds" Histogram Engine ENGINE unit "seconds"
         "Time of a request's KV cache transfer between instances in seconds."
         from "RequestPerfMetrics kvCacheTransferEnd − kvCacheTransferStart";
@@ -240,6 +248,14 @@ catalog! {
     QueuedRequests = "nv_trt_llm_queued_requests" Gauge Engine ENGINE unit "requests"
         "Requests in the executor's own queue, not yet active (Triton's waiting does not contain them)."
         from "numQueuedRequests";
+    RequestsByStage = "nv_trt_llm_requests_by_stage" Gauge Engine ENGINE
+        ["stage": "queued" | "encoder" | "context" | "generation"]
+        "Requests by the stage they are in, where the engine reports its requests."
+        from "RequestStats.stage in the last iteration";
+    RequestLatencyInfo = "nv_trt_llm_request_latency_info" Gauge Engine ENGINE
+        ["from": "none" | "request_stats" | "perf_metrics"]
+        "What feeds the request latency histograms: perf_metrics are exact, request_stats right to one iteration."
+        from "the kind of request statistics the source delivers";
     BatchSizeLimit = "nv_trt_llm_batch_size_limit" Gauge Engine ENGINE ["limit": "static" | "tuner" | "runtime"]
         "Most requests in a batch: as built, as the tuner recommends, as in force."
         from "maxBatchSizeStatic, maxBatchSizeTunerRecommended, maxBatchSizeRuntime; absent where 0";

@@ -3,6 +3,8 @@
 
 use std::sync::Arc;
 
+use crate::engine::lifecycle::Stages;
+use crate::engine::requests::LatencySource;
 use crate::engine::{EngineState, Latest};
 use crate::model::iteration::KvCacheStats;
 use crate::state::{EngineName, EngineSnapshot};
@@ -53,6 +55,7 @@ impl EngineSeries {
             if !stale {
                 page.triton_load(&latest);
                 page.load(&latest);
+                page.stages(snapshot);
             }
             page.limits(&latest, stale);
         }
@@ -185,6 +188,14 @@ impl Writer<'_> {
         }
     }
 
+    fn stages(&mut self, snapshot: &EngineSnapshot) {
+        let Some(stages) = snapshot.stages else { return };
+        let stages = if snapshot.state == EngineState::Idle { Stages::default() } else { stages };
+        for (at, count) in [stages.queued, stages.encoder, stages.context, stages.generation].into_iter().enumerate() {
+            self.put(Id::RequestsByStage, at, Some(count));
+        }
+    }
+
     /// What stays true of an engine that does not answer.
     fn limits(&mut self, latest: &Latest, stale: bool) {
         if stale {
@@ -217,6 +228,7 @@ impl Writer<'_> {
             (Id::KvBlocksMissed, totals.kv_cache_blocks_missed),
             (Id::SpecDraftTokens, totals.spec_decode_draft_tokens),
             (Id::SpecAcceptedTokens, totals.spec_decode_accepted_tokens),
+            (Id::RequestPauses, totals.request_pauses),
         ] {
             self.one(metric, count);
         }
@@ -241,21 +253,27 @@ impl Writer<'_> {
         for (metric, histogram) in [
             (Id::InputTokenLen, &requests.input_token_len),
             (Id::OutputTokenLen, &requests.output_token_len),
-            (Id::TimeToFirstToken, &requests.time_to_first_token),
-            (Id::E2eLatency, &requests.e2e_latency),
-            (Id::RequestQueueTime, &requests.queue_time),
-            (Id::RequestPrefillTime, &requests.prefill_time),
-            (Id::RequestDecodeTime, &requests.decode_time),
-            (Id::RequestInferenceTime, &requests.inference_time),
-            (Id::KvCacheTransferTime, &requests.kv_cache_transfer),
-            (Id::KvCacheTransferBytes, &requests.kv_cache_transfer_bytes),
-            (Id::RequestKvHitRatio, &requests.kv_cache_hit_ratio),
+            (Id::TimeToFirstToken, &requests.times.time_to_first_token),
+            (Id::TimePerOutputToken, &requests.times.time_per_output_token),
+            (Id::E2eLatency, &requests.times.e2e_latency),
+            (Id::RequestQueueTime, &requests.times.queue_time),
+            (Id::RequestPrefillTime, &requests.times.prefill_time),
+            (Id::RequestDecodeTime, &requests.times.decode_time),
+            (Id::RequestInferenceTime, &requests.times.inference_time),
+            (Id::KvCacheTransferTime, &requests.times.kv_cache_transfer),
+            (Id::KvCacheTransferBytes, &requests.times.kv_cache_transfer_bytes),
+            (Id::RequestKvHitRatio, &requests.times.kv_cache_hit_ratio),
         ] {
             self.one(metric, histogram);
         }
     }
 
     fn state(&mut self, snapshot: &EngineSnapshot) {
+        for (at, source) in LatencySource::ALL.into_iter().enumerate() {
+            if source == snapshot.requests.source {
+                self.put(Id::RequestLatencyInfo, at, Some(1_u64));
+            }
+        }
         for (at, state) in EngineState::ALL.into_iter().enumerate() {
             self.put(Id::EngineState, at, Some(state == snapshot.state));
         }
@@ -327,6 +345,7 @@ mod tests {
             assert_eq!(blocks.map(|at| values(id)[at]), ["max", "free", "used", "tokens_per", "reused", "fraction"]);
         }
         assert_eq!(values(Id::EngineState), EngineState::ALL.map(EngineState::name));
+        assert_eq!(values(Id::RequestLatencyInfo), LatencySource::ALL.map(LatencySource::name));
     }
 
     #[test]

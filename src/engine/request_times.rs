@@ -1,0 +1,79 @@
+//! Histograms of request times, from whichever source knows them.
+
+use super::histogram::{
+    FIRST_TOKEN_SECONDS, Histogram, LONG_SECONDS, PER_TOKEN_SECONDS, RATIO, SHORT_SECONDS, TRANSFER_BYTES,
+};
+
+/// The histograms of request times.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct RequestTimes {
+    /// Seconds.
+    pub time_to_first_token: Histogram,
+    pub time_per_output_token: Histogram,
+    pub e2e_latency: Histogram,
+    pub queue_time: Histogram,
+    pub prefill_time: Histogram,
+    pub decode_time: Histogram,
+    pub inference_time: Histogram,
+    pub kv_cache_transfer: Histogram,
+    /// Bytes.
+    pub kv_cache_transfer_bytes: Histogram,
+    /// 0..1.
+    pub kv_cache_hit_ratio: Histogram,
+}
+
+/// One request, seconds on any one clock.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Times {
+    pub arrived: Option<f64>,
+    pub scheduled: Option<f64>,
+    pub first_token: Option<f64>,
+    pub ended: Option<f64>,
+    pub tokens: Option<i64>,
+}
+
+impl RequestTimes {
+    #[must_use]
+    pub const fn new() -> Self {
+        Self {
+            time_to_first_token: Histogram::new(FIRST_TOKEN_SECONDS),
+            time_per_output_token: Histogram::new(PER_TOKEN_SECONDS),
+            e2e_latency: Histogram::new(LONG_SECONDS),
+            queue_time: Histogram::new(LONG_SECONDS),
+            prefill_time: Histogram::new(SHORT_SECONDS),
+            decode_time: Histogram::new(LONG_SECONDS),
+            inference_time: Histogram::new(LONG_SECONDS),
+            kv_cache_transfer: Histogram::new(SHORT_SECONDS),
+            kv_cache_transfer_bytes: Histogram::new(TRANSFER_BYTES),
+            kv_cache_hit_ratio: Histogram::new(RATIO),
+        }
+    }
+
+    /// As upstream: a time counts where both its ends are known and it is longer than 0, the queue time also where it is 0.
+    pub fn observe(&mut self, times: &Times) {
+        let between = |from: Option<f64>, to: Option<f64>| Some(to? - from?);
+        let positive = |histogram: &mut Histogram, seconds: Option<f64>| {
+            if let Some(seconds) = seconds.filter(|seconds| *seconds > 0.0) {
+                histogram.observe(seconds);
+            }
+        };
+        positive(&mut self.time_to_first_token, between(times.arrived, times.first_token));
+        positive(&mut self.e2e_latency, between(times.arrived, times.ended));
+        positive(&mut self.prefill_time, between(times.scheduled, times.first_token));
+        positive(&mut self.decode_time, between(times.first_token, times.ended));
+        positive(&mut self.inference_time, between(times.scheduled, times.ended));
+        if let Some(tokens @ 2..) = times.tokens {
+            let per_token = between(times.first_token, times.ended).map(|seconds| seconds / (tokens - 1) as f64);
+            positive(&mut self.time_per_output_token, per_token);
+        }
+        if let Some(seconds) = between(times.arrived, times.scheduled).filter(|seconds| *seconds >= 0.0) {
+            self.queue_time.observe(seconds);
+        }
+    }
+}
+
+impl Default for RequestTimes {
+    fn default() -> Self {
+        Self::new()
+    }
+}

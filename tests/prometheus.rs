@@ -1,0 +1,312 @@
+//! Real Prometheus servers scrape the real binary: what they store has the names and the values that the engine's own
+//! truth has.
+// A test stops at its first surprise.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stderr, clippy::print_stdout)]
+
+mod e2e;
+#[path = "nvml-standin/harness.rs"]
+mod standin;
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use e2e::daemon::Daemon;
+use e2e::http;
+use e2e::lookalike::Lookalike;
+use e2e::page::{Page, name_of};
+use e2e::{missing, until};
+use serde_json::Value;
+use standin::Standin;
+
+/// A server with a database of its own, on a free port.
+struct Prometheus {
+    child: Child,
+    address: String,
+    log: PathBuf,
+    _folder: tempfile::TempDir,
+}
+
+impl Prometheus {
+    fn start(binary: &Path, config: &str) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let [file, log, data] = ["prometheus.yml", "log", "data"].map(|name| folder.path().join(name));
+        fs::write(&file, config).unwrap();
+        let mut command = Command::new(binary);
+        command.arg(format!("--config.file={}", file.display()));
+        command.arg(format!("--storage.tsdb.path={}", data.display()));
+        command.args(["--web.listen-address=127.0.0.1:0", "--storage.tsdb.retention.time=1h"]);
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(fs::File::create(&log).unwrap());
+        let mut child = command.spawn().unwrap();
+        let address = until(|| {
+            let text = fs::read_to_string(&log).unwrap();
+            if let Some(status) = child.try_wait().unwrap() {
+                panic!("{} ended with {status}: {text}", binary.display());
+            }
+            // level=info msg="Listening on" address=127.0.0.1:41234
+            let line = text.lines().find(|line| line.contains("Listening on"));
+            let address = line.and_then(|line| line.split("address=").nth(1)?.split_whitespace().next());
+            address.map(|address| address.trim_matches('"').to_owned()).ok_or_else(|| format!("no address: {text}"))
+        });
+        let prometheus = Self { child, address, log, _folder: folder };
+        until(|| {
+            let answer = http::ask("GET", &prometheus.address, "/-/ready", &[], b"").map_err(|e| e.to_string())?;
+            missing(answer.status == 200, || answer.text().to_owned())
+        });
+        prometheus
+    }
+
+    fn api(&self, path: &str, parameters: &[(&str, &str)]) -> Value {
+        let query = form_urlencoded::Serializer::new(String::new()).extend_pairs(parameters).finish();
+        let answer = http::get(&self.address, &format!("/api/v1/{path}?{query}"));
+        assert_eq!(answer.status, 200, "{path} {parameters:?}: {}", answer.text());
+        answer.json()["data"].clone()
+    }
+
+    /// An instant query of one value, if there is any.
+    fn value(&self, query: &str, time: Option<f64>) -> Option<f64> {
+        let time = time.unwrap_or_else(now).to_string();
+        let result = self.api("query", &[("query", query), ("time", &time)])["result"].clone();
+        let result = result.as_array().unwrap();
+        assert!(result.len() <= 1, "{query} is more than one series: {result:?}");
+        result.first().map(|series| series["value"][1].as_str().unwrap().parse().unwrap())
+    }
+
+    /// Waits until a query has this value.
+    fn until_value(&self, query: &str, wanted: f64) {
+        until(|| {
+            let value = self.value(query, None);
+            missing(value == Some(wanted), || format!("{query} is {value:?}, not {wanted}; {}", self.targets()))
+        });
+    }
+
+    fn targets(&self) -> Value {
+        self.api("targets", &[("state", "active")])["activeTargets"].clone()
+    }
+
+    /// Every target is scraped without complaint.
+    fn until_up(&self) {
+        until(|| {
+            let targets = self.targets();
+            let up = |target: &Value| target["health"] == "up" && target["lastError"] == "";
+            let targets = targets.as_array().unwrap();
+            missing(!targets.is_empty() && targets.iter().all(up), || format!("{targets:?}"))
+        });
+    }
+
+    fn names(&self) -> BTreeSet<String> {
+        let names = self.api("label/__name__/values", &[]);
+        names.as_array().unwrap().iter().map(|name| name.as_str().unwrap().to_owned()).collect()
+    }
+}
+
+impl Drop for Prometheus {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        if std::thread::panicking() {
+            let log = fs::read_to_string(&self.log).unwrap_or_default();
+            eprintln!("--- Prometheus's last words\n{}---", log.lines().rev().take(20).collect::<Vec<_>>().join("\n"));
+        }
+    }
+}
+
+fn now() -> f64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs_f64()
+}
+
+fn prometheus_2() -> PathBuf {
+    e2e::program("prometheus")
+}
+
+fn prometheus_3() -> PathBuf {
+    e2e::tool("TRTLLM_TEST_PROMETHEUS3", "prometheus3/usr/bin/prometheus")
+}
+
+fn config(daemon: &Daemon) -> String {
+    format!(
+        "global: {{scrape_interval: 1s, scrape_timeout: 900ms}}\n\
+         scrape_configs:\n- job_name: engines\n  static_configs: [{{targets: ['{}']}}]\n",
+        daemon.address
+    )
+}
+
+/// An engine that has not begun, a daemon that has met it, with a GPU of the stand-in beside.
+fn engine_and_daemon(arguments: &[&str]) -> (Lookalike, Daemon, Standin) {
+    let gpu = Standin::new("gpu.0.power_mw=412345");
+    let engine = Lookalike::start_stopped(&[&["--rate", "100", "--ring", "50000"], arguments].concat());
+    let library = gpu.library();
+    let daemon = Daemon::start(&["--source", &engine.source(), "--gpu.library", library.to_str().unwrap()]);
+    daemon.until(|page| {
+        let met = page.find("nv_gpu_up", &[]) == Some(1.0) && page.get("trtllm_exporter_source_up", &[]) == 1.0;
+        missing(met, || "engine or GPU is not met".to_owned())
+    });
+    (engine, daemon, gpu)
+}
+
+/// What a server stores has the page's names, the legacy counters' above all.
+fn names_are_kept(binary: &Path) {
+    let (engine, daemon, gpu) = engine_and_daemon(&[]);
+    engine.go_on();
+    // Every load gauge needs a record; the energy counter more than its first reading.
+    daemon.until_state(&[], "busy");
+    gpu.set("gpu.0.power_mw=412345\ngpu.0.energy_mj=5000");
+    let prometheus = Prometheus::start(binary, &config(&daemon));
+    prometheus.until_up();
+    prometheus.until_value("nv_energy_consumption", 5.0);
+    engine.stop();
+    prometheus.until_value("count(trtllm_exporter_build_info)", 1.0);
+
+    let stored = prometheus.names();
+    let own: BTreeSet<&str> = ["up", "scrape_duration_seconds", "scrape_samples_post_metric_relabeling"]
+        .into_iter()
+        .chain(["scrape_samples_scraped", "scrape_series_added"])
+        .collect();
+    let stored: BTreeSet<&str> = stored.iter().map(String::as_str).filter(|name| !own.contains(name)).collect();
+    let page = daemon.page();
+    let shown: BTreeSet<&str> = page.series.iter().map(|(series, _)| name_of(series)).collect();
+    assert_eq!(stored, shown);
+    for name in ["nv_trt_llm_disaggregated_serving_metrics", "nv_energy_consumption"] {
+        assert!(stored.contains(name), "{name}");
+        assert!(!stored.contains(format!("{name}_total").as_str()), "{name}_total");
+    }
+    let kinds = |query| prometheus.value(query, None);
+    assert_eq!(kinds("count(nv_trt_llm_disaggregated_serving_metrics)"), Some(2.0));
+    // A legacy counter is a counter to PromQL, whatever its type is called.
+    assert!(kinds("increase(nv_energy_consumption[1m])").is_some_and(|joules| joules >= 0.0));
+}
+
+#[test]
+fn prometheus_2_stores_every_series_under_the_name_on_the_page() {
+    names_are_kept(&prometheus_2());
+}
+
+#[test]
+fn prometheus_3_stores_every_series_under_the_name_on_the_page() {
+    names_are_kept(&prometheus_3());
+}
+
+/// What a server computes from the counters is what the engine emitted.
+fn rates_are_the_engines(binary: &Path) {
+    const ITERATIONS: &str = "nv_trt_llm_iterations_total";
+    const COMPLETED: &str = "nv_trt_llm_requests_completed_total";
+    let (engine, daemon, _gpu) = engine_and_daemon(&[]);
+    let prometheus = Prometheus::start(binary, &config(&daemon));
+    prometheus.until_up();
+    prometheus.until_value("up", 1.0);
+    // Standing still: what is stored is what was emitted.
+    let before = engine.truth();
+    prometheus.until_value(ITERATIONS, before.count("iterations") as f64);
+    prometheus.until_value(COMPLETED, before.count("completed_requests") as f64);
+    let still = now();
+
+    engine.go_on();
+    let (first, began) = (engine.truth().count("iterations"), now());
+    until(|| {
+        let iterations = engine.truth().count("iterations") - first;
+        missing(iterations >= 1500, || format!("{iterations} iterations"))
+    });
+    // While it works: the rate over the last ten seconds is the engine's over all of them, which are as even.
+    let (second, ended) = (engine.truth().count("iterations"), now());
+    let true_rate = (second - first) as f64 / (ended - began);
+    let rate = prometheus.value(&format!("rate({ITERATIONS}[10s])"), Some(ended)).unwrap();
+    assert!((rate / true_rate - 1.0).abs() < 0.3, "a rate of {rate}, but the engine made {true_rate} a second");
+
+    let after = engine.stop();
+    let emitted = after.count("iterations") - before.count("iterations");
+    prometheus.until_value(ITERATIONS, after.count("iterations") as f64);
+    prometheus.until_value(COMPLETED, after.count("completed_requests") as f64);
+    let end = now();
+    let difference = |name: &str| {
+        let at = |time| prometheus.value(name, Some(time)).unwrap();
+        at(end) - at(still)
+    };
+    assert_eq!(difference(ITERATIONS), emitted as f64);
+    let completed = after.count("completed_requests") - before.count("completed_requests");
+    assert_eq!(difference(COMPLETED), completed as f64);
+    assert_eq!(prometheus.value("nv_trt_llm_iterations_lost_total", None), Some(0.0));
+    // `increase` extends to the ends of its window, by at most a scrape each.
+    let window = (end - still).ceil();
+    let increase = prometheus.value(&format!("increase({ITERATIONS}[{window}s])"), Some(end)).unwrap();
+    let ratio = increase / emitted as f64;
+    assert!((0.85..1.15).contains(&ratio), "an increase of {increase}, but the engine made {emitted}");
+    // A histogram's count is a counter like any other.
+    let observed = "nv_trt_llm_iteration_scheduled_requests_count";
+    prometheus.until_value(observed, after.count("iterations") as f64);
+    let steps = "histogram_quantile(0.5, rate(nv_trt_llm_iteration_latency_seconds_bucket[1m]))";
+    let median = prometheus.value(steps, None).unwrap();
+    assert!((0.005..0.02).contains(&median), "iterations of 10 ms have a median of {median} s");
+}
+
+#[test]
+fn rates_in_prometheus_2_are_what_the_engine_emitted() {
+    rates_are_the_engines(&prometheus_2());
+}
+
+#[test]
+fn rates_in_prometheus_3_are_what_the_engine_emitted() {
+    rates_are_the_engines(&prometheus_3());
+}
+
+/// deploy/prometheus with nothing changed but the address and how often.
+fn deployed(binary: &Path) {
+    let (engine, daemon, _gpu) = engine_and_daemon(&[]);
+    engine.go_on();
+    let folder = e2e::root().join("deploy/prometheus");
+    let mut config = fs::read_to_string(folder.join("scrape.yaml")).unwrap();
+    for (from, to) in [
+        ("127.0.0.1:8002", daemon.address.as_str()),
+        ("scrape_interval: 15s", "scrape_interval: 1s"),
+        ("evaluation_interval: 15s", "evaluation_interval: 1s"),
+        ("- alerts.yml", &format!("- {}", folder.join("alerts.yml").display())),
+    ] {
+        assert!(config.contains(from), "scrape.yaml has no {from}");
+        config = config.replace(from, to);
+    }
+    let prometheus = Prometheus::start(binary, &config);
+    prometheus.until_up();
+    prometheus.until_value("up{job=\"trtllm-exporter\"}", 1.0);
+    // Every alert has been evaluated over real series, and a healthy engine raises none of them at once.
+    until(|| {
+        let groups = prometheus.api("rules", &[])["groups"].clone();
+        let rules: Vec<Value> =
+            groups.as_array().unwrap().iter().flat_map(|group| group["rules"].as_array().unwrap().clone()).collect();
+        missing(!rules.is_empty() && rules.iter().all(|rule| rule["health"] == "ok"), || format!("{rules:?}"))
+    });
+    let firing = prometheus.value("count(ALERTS{alertstate=\"firing\"})", None);
+    assert_eq!(firing, None, "{}", prometheus.api("alerts", &[]));
+}
+
+#[test]
+fn the_scrape_configuration_in_deploy_finds_the_exporter_with_prometheus_2() {
+    deployed(&prometheus_2());
+}
+
+#[test]
+fn the_scrape_configuration_in_deploy_finds_the_exporter_with_prometheus_3() {
+    deployed(&prometheus_3());
+}
+
+/// Prometheus itself sees an engine leave the page: its series are stale, not frozen at their last values.
+#[test]
+fn the_loads_of_a_killed_engine_are_stale_in_prometheus_and_its_totals_are_not() {
+    let mut engine = Lookalike::start(&["--rate", "100"]);
+    let daemon = Daemon::start(&["--source", &engine.source(), "--stale-after", "2s"]);
+    let prometheus = Prometheus::start(&prometheus_2(), &config(&daemon));
+    prometheus.until_up();
+    until(|| {
+        let waiting = prometheus.value("nv_trt_llm_request_metrics{request_type=\"waiting\"}", None);
+        missing(waiting.is_some(), || "no load".to_owned())
+    });
+    engine.kill();
+    until(|| {
+        let loads = prometheus.value("count(nv_trt_llm_request_metrics{request_type!=\"max\"})", None);
+        missing(loads.is_none(), || format!("{loads:?} loads"))
+    });
+    prometheus.until_value("nv_trt_llm_engine_state{state=\"unreachable\"}", 1.0);
+    prometheus.until_value("trtllm_exporter_source_up", 0.0);
+    let page: Page = daemon.page();
+    prometheus.until_value("nv_trt_llm_iterations_total", page.get("nv_trt_llm_iterations_total", &[]));
+}
