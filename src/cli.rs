@@ -7,6 +7,7 @@ use std::time::Duration;
 use clap::{Parser, Subcommand, ValueEnum};
 
 use crate::config::{self, ConfigError, EngineConfig};
+use crate::metrics::compat::CompatSets;
 
 /// Where publishers find the exporter unless told otherwise.
 pub const DEFAULT_SOCKET: &str = "/run/trtllm-exporter/ingest.sock";
@@ -86,6 +87,10 @@ pub struct Cli {
     #[arg(long = "gpu.uuid", value_name = "UUID", env = "TRTLLM_EXPORTER_GPU_UUID", value_delimiter = ',')]
     pub gpu_uuid: Vec<String>,
 
+    /// Other exporters' names beside ours: trtllm (trtllm-serve), triton-core (nv_inference_*), dcgm (DCGM_FI_*), spec
+    #[arg(long = "metrics.compat", value_name = "LIST", env = "TRTLLM_EXPORTER_METRICS_COMPAT", value_delimiter = ',')]
+    pub compat: Vec<CompatSet>,
+
     /// error, warn, info, debug or trace
     #[arg(long = "log.level", value_name = "LEVEL", env = "TRTLLM_EXPORTER_LOG_LEVEL", default_value = "info")]
     pub log_level: tracing::Level,
@@ -114,6 +119,15 @@ pub enum GpuMode {
     Required,
 }
 
+/// One of `--metrics.compat`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum CompatSet {
+    Trtllm,
+    TritonCore,
+    Dcgm,
+    Spec,
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum LogFormat {
     Logfmt,
@@ -136,6 +150,18 @@ impl Cli {
             Some(path) => config::read_file(path).map(Some),
             None if self.source.is_empty() => Ok(None),
             None => config::from_flags(&self.source, &self.model, &self.model_version).map(Some),
+        }
+    }
+
+    /// The name sets asked for.
+    #[must_use]
+    pub fn compat_sets(&self) -> CompatSets {
+        let asked = |set| self.compat.contains(&set);
+        CompatSets {
+            trtllm: asked(CompatSet::Trtllm),
+            triton_core: asked(CompatSet::TritonCore),
+            dcgm: asked(CompatSet::Dcgm),
+            spec: asked(CompatSet::Spec),
         }
     }
 

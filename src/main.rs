@@ -101,7 +101,8 @@ async fn run(cli: &Cli, engines: Option<Vec<EngineConfig>>) -> Result<(), StartE
     for address in &addresses {
         tracing::info!(%address, path = cli.telemetry_path, "serving");
     }
-    let server = tokio::spawn(serve::serve(listeners, router::router(state, &cli.telemetry_path), stop));
+    let server =
+        tokio::spawn(serve::serve(listeners, router::router(state, &cli.telemetry_path, cli.compat_sets()), stop));
     // Without a service manager this does nothing.
     let _ = sd_notify::notify(&[sd_notify::NotifyState::Ready]);
 

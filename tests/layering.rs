@@ -19,7 +19,7 @@ const MAY_KNOW: &[(&str, &[&str])] = &[
     ("http", &["exposition", "metrics", "state", "shutdown"]),
     ("config", &["metrics", "sources", "state"]),
     ("log", &["cli"]),
-    ("cli", &["config"]),
+    ("cli", &["config", "metrics"]),
     ("tools", &["cli", "config", "metrics"]),
 ];
 

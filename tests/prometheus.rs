@@ -135,7 +135,7 @@ fn config(daemon: &Daemon) -> String {
 
 /// An engine that has not begun, a daemon that has met it, with a GPU of the stand-in beside.
 fn engine_and_daemon(arguments: &[&str]) -> (Lookalike, Daemon, Standin) {
-    let gpu = Standin::new("gpu.0.power_mw=412345");
+    let gpu = Standin::new("gpu.0.energy_mj=1000000");
     let engine = Lookalike::start_stopped(&[&["--rate", "100", "--ring", "50000"], arguments].concat());
     let library = gpu.library();
     let daemon = Daemon::start(&["--source", &engine.source(), "--gpu.library", library.to_str().unwrap()]);
@@ -148,34 +148,32 @@ fn engine_and_daemon(arguments: &[&str]) -> (Lookalike, Daemon, Standin) {
 
 /// What a server stores has the page's names, the legacy counters' above all.
 fn names_are_kept(binary: &Path) {
+    const ENERGY: &str = "nv_energy_consumption";
     let (engine, daemon, gpu) = engine_and_daemon(&[]);
     engine.go_on();
-    // Every load gauge needs a record; the energy counter more than its first reading.
-    daemon.until_state(&[], "busy");
-    gpu.set("gpu.0.power_mw=412345\ngpu.0.energy_mj=5000");
+    // Some families need a record, the hit ratio a request that looked blocks up.
+    let page = daemon
+        .until(|page| missing(page.find("nv_trt_llm_kv_cache_hit_ratio", &[]).is_some(), || "no hit ratio".to_owned()));
+    let shown: BTreeSet<&str> = page.series.iter().map(|(series, _)| name_of(series)).collect();
     let prometheus = Prometheus::start(binary, &config(&daemon));
     prometheus.until_up();
-    prometheus.until_value("nv_energy_consumption", 5.0);
-    engine.stop();
-    prometheus.until_value("count(trtllm_exporter_build_info)", 1.0);
-
-    let stored = prometheus.names();
-    let own: BTreeSet<&str> = ["up", "scrape_duration_seconds", "scrape_samples_post_metric_relabeling"]
-        .into_iter()
-        .chain(["scrape_samples_scraped", "scrape_series_added"])
-        .collect();
-    let stored: BTreeSet<&str> = stored.iter().map(String::as_str).filter(|name| !own.contains(name)).collect();
-    let page = daemon.page();
-    let shown: BTreeSet<&str> = page.series.iter().map(|(series, _)| name_of(series)).collect();
-    assert_eq!(stored, shown);
-    for name in ["nv_trt_llm_disaggregated_serving_metrics", "nv_energy_consumption"] {
-        assert!(stored.contains(name), "{name}");
-        assert!(!stored.contains(format!("{name}_total").as_str()), "{name}_total");
+    until(|| {
+        let stored = prometheus.names();
+        // What a server says of a scrape itself.
+        let own = |name: &str| name == "up" || name.starts_with("scrape_");
+        let stored: BTreeSet<&str> = stored.iter().map(String::as_str).filter(|name| !own(name)).collect();
+        missing(stored == shown, || format!("stored {stored:?}, shown {shown:?}"))
+    });
+    for name in ["nv_trt_llm_disaggregated_serving_metrics", ENERGY] {
+        assert!(shown.contains(name) && !shown.contains(format!("{name}_total").as_str()), "{name}");
     }
-    let kinds = |query| prometheus.value(query, None);
-    assert_eq!(kinds("count(nv_trt_llm_disaggregated_serving_metrics)"), Some(2.0));
-    // A legacy counter is a counter to PromQL, whatever its type is called.
-    assert!(kinds("increase(nv_energy_consumption[1m])").is_some_and(|joules| joules >= 0.0));
+    assert_eq!(prometheus.value("count(nv_trt_llm_disaggregated_serving_metrics)", None), Some(2.0));
+    // To PromQL a legacy counter is a counter, whatever its type is called.
+    prometheus.until_value(ENERGY, 0.0);
+    gpu.set("gpu.0.energy_mj=1005000");
+    prometheus.until_value(ENERGY, 5.0);
+    let increase = prometheus.value(&format!("increase({ENERGY}[10m])"), None);
+    assert!(increase.is_some_and(|joules| joules >= 5.0), "{increase:?}");
 }
 
 #[test]

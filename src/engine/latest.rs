@@ -10,6 +10,8 @@ pub struct Latest {
     pub iter: Option<u64>,
     /// Microseconds since 1970 UTC: the record's own time, or the time it was received.
     pub time_us: i64,
+    /// Milliseconds, as the record says it: corrected only in the histogram.
+    pub iter_latency_ms: Option<f64>,
     pub active: Option<i64>,
     pub max_active: Option<i64>,
     pub queued: Option<i64>,
@@ -40,6 +42,7 @@ impl Latest {
         Self {
             iter: record.iter,
             time_us: utc_micros(record.timestamp, wall_us),
+            iter_latency_ms: record.iter_latency_ms,
             active: record.num_active_requests,
             max_active: record.max_num_active_requests,
             queued: record.num_queued_requests,

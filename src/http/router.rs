@@ -14,6 +14,7 @@ use crate::exposition::cache::{Cache, Form};
 use crate::exposition::negotiate::{self, Encoding, Format};
 use crate::exposition::{openmetrics, text};
 use crate::metrics::catalog::Group;
+use crate::metrics::compat::CompatSets;
 use crate::metrics::exporter::PageCounts;
 use crate::metrics::whole::{PageBuilder, Selection};
 use crate::state::State;
@@ -31,9 +32,9 @@ pub struct Site {
 }
 
 /// The routes over `state`.
-pub fn router(state: Arc<State>, telemetry_path: &str) -> Router {
+pub fn router(state: Arc<State>, telemetry_path: &str, compat: CompatSets) -> Router {
     let site = Arc::new(Site {
-        pages: PageBuilder::new(&state),
+        pages: PageBuilder::new(&state, compat),
         state,
         counts: PageCounts::new(),
         cache: Cache::new(),

@@ -10,6 +10,7 @@ use crate::model::iteration::KvCacheStats;
 use crate::state::{EngineName, EngineSnapshot};
 
 use super::catalog::{CATALOG, Group, Id};
+use super::compat::{self, CompatSets};
 use super::page::{Labels, Page, Value};
 
 /// The labels of every series an engine can have, made once: a page allocates no label text.
@@ -18,12 +19,14 @@ pub struct EngineSeries {
     /// By family, then by the catalog's label value.
     labels: Vec<Vec<Arc<Labels>>>,
     base: Labels,
-    source: &'static str,
+    name: EngineName,
+    /// No other engine has this model's name.
+    model_is_unique: bool,
 }
 
 impl EngineSeries {
     #[must_use]
-    pub fn new(name: &EngineName) -> Self {
+    pub fn new(name: &EngineName, model_is_unique: bool) -> Self {
         let ours = [("model", name.model.as_str()), ("version", name.version.as_str())];
         let extra = name.labels.iter().map(|(name, value)| (name.as_str(), value.as_str()));
         let base = Labels::new(ours.into_iter().chain(extra));
@@ -42,12 +45,12 @@ impl EngineSeries {
                 }
             })
             .collect();
-        Self { labels, base, source: name.source }
+        Self { labels, base, name: name.clone(), model_is_unique }
     }
 
     /// Samples of one engine, in any order: [`Page::join`] sorts them.
     #[must_use]
-    pub fn page(&self, snapshot: &EngineSnapshot) -> Page {
+    pub fn page(&self, snapshot: &EngineSnapshot, compat: CompatSets) -> Page {
         let mut page = Writer { series: self, page: Page::default() };
         let stale = snapshot.state.is_stale();
         if let Some(latest) = &snapshot.latest {
@@ -63,7 +66,39 @@ impl EngineSeries {
         page.requests(snapshot);
         page.state(snapshot);
         page.source(snapshot);
-        page.page
+        let mut page = page.page;
+        if compat != CompatSets::default() {
+            page = Page::join([page, self.compat_page(snapshot, compat)]);
+        }
+        page
+    }
+
+    fn compat_page(&self, snapshot: &EngineSnapshot, compat: CompatSets) -> Page {
+        let latest = snapshot.latest.filter(|_| !snapshot.state.is_stale());
+        let latest = latest.map(|latest| if snapshot.state == EngineState::Idle { latest.idle() } else { latest });
+        let mut parts = Vec::new();
+        if compat.trtllm {
+            let labels = compat::trtllm_labels(&self.name, snapshot.about.backend.as_deref(), self.model_is_unique);
+            parts.push(compat::trtllm_page(labels, snapshot, latest.as_ref()));
+        }
+        if compat.triton_core {
+            let labels = &self.labels[Id::InferenceCount as usize][0];
+            parts.push(compat::triton_core_page(labels, snapshot, latest.as_ref()));
+        }
+        if compat.spec {
+            let mut page = Writer { series: self, page: Page::default() };
+            let kv = latest.as_ref().and_then(|latest| latest.kv);
+            if let Some(kv) = kv {
+                let values = [kv.tokens_per_block, kv.used_num_blocks, kv.free_num_blocks, kv.max_num_blocks];
+                for (at, value) in values.into_iter().enumerate() {
+                    page.put(Id::SpecKvCacheBlockMetrics, at, value);
+                }
+                page.put(Id::SpecKvCacheBlockMetrics, 4, fraction(&kv));
+            }
+            page.one(Id::SpecDisaggregatedServingMetrics, snapshot.requests.kv_cache_transfer_ms);
+            parts.push(page.page);
+        }
+        Page::join(parts)
     }
 
     /// The five series the Kubernetes gateway's picker reads. They leave together: one that stayed would refresh the
@@ -284,7 +319,7 @@ impl Writer<'_> {
                     ("backend", about.backend.as_deref().unwrap_or("unknown")),
                     ("engine_version", about.version.as_deref().unwrap_or("unknown")),
                     ("simulated", if about.simulated { "true" } else { "false" }),
-                    ("source", self.series.source),
+                    ("source", self.series.name.source),
                 ]
                 .map(|(name, value)| (name.to_owned(), value.to_owned())),
             ),
@@ -309,18 +344,18 @@ impl Writer<'_> {
 }
 
 /// Active requests that this iteration did not schedule; the executor's own queue is not in it.
-fn waiting(latest: &Latest) -> Option<i64> {
+pub(super) fn waiting(latest: &Latest) -> Option<i64> {
     latest.active.zip(latest.scheduled()).map(|(active, scheduled)| active.saturating_sub(scheduled).max(0))
 }
 
 /// Used share of the KV cache, 0..1; 0 for a cache of no blocks, so that a router never meets NaN.
-fn fraction(kv: &KvCacheStats) -> Option<f64> {
+pub(super) fn fraction(kv: &KvCacheStats) -> Option<f64> {
     let (used, max) = kv.used_num_blocks.zip(kv.max_num_blocks)?;
     Some(if max > 0 { (used as f64 / max as f64).clamp(0.0, 1.0) } else { 0.0 })
 }
 
 /// Absent where there is nothing to divide by.
-fn ratio(part: Option<i64>, whole: Option<i64>) -> Option<f64> {
+pub(super) fn ratio(part: Option<i64>, whole: Option<i64>) -> Option<f64> {
     let (part, whole) = part.zip(whole)?;
     (whole > 0).then(|| part as f64 / whole as f64)
 }

@@ -15,23 +15,47 @@ use super::page::{Labels, Page};
 /// Seconds of one answer.
 const SCRAPE_SECONDS: &[f64] = &[0.000_01, 0.000_025, 0.000_05, 0.000_1, 0.000_25, 0.000_5, 0.001, 0.005, 0.01, 0.1];
 
+/// Why a request or a connection was refused. Order is the catalog's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Refusal {
+    /// No TLS, no certificate that is accepted, or a web configuration that cannot be used now.
+    TlsHandshake,
+    /// No user and password that are accepted.
+    Unauthorized,
+    RateLimited,
+    /// More connections or requests than there is room for.
+    Overloaded,
+    /// A peer that was too slow in asking or in reading.
+    Timeout,
+}
+
 /// What the HTTP side counts of itself.
 #[derive(Debug)]
 pub struct PageCounts {
     scrapes: AtomicU64,
+    refused: [AtomicU64; 5],
     answering: Mutex<Histogram>,
 }
 
 impl PageCounts {
     #[must_use]
     pub const fn new() -> Self {
-        Self { scrapes: AtomicU64::new(0), answering: Mutex::new(Histogram::new(SCRAPE_SECONDS)) }
+        Self {
+            scrapes: AtomicU64::new(0),
+            refused: [const { AtomicU64::new(0) }; 5],
+            answering: Mutex::new(Histogram::new(SCRAPE_SECONDS)),
+        }
     }
 
     /// One answer, and how long it took.
     pub fn scraped(&self, time: Duration) {
         self.scrapes.fetch_add(1, Ordering::Relaxed);
         self.answering.lock().unwrap_or_else(PoisonError::into_inner).observe(time.as_secs_f64());
+    }
+
+    /// One request or connection that was not served.
+    pub fn refused(&self, reason: Refusal) {
+        self.refused[reason as usize].fetch_add(1, Ordering::Relaxed);
     }
 }
 
@@ -52,6 +76,10 @@ pub fn exporter_page(counts: &PageCounts) -> Page {
     ]);
     page.push(Id::BuildInfo, &Arc::new(build), 1_u64);
     page.push(Id::Scrapes, &none, counts.scrapes.load(Ordering::Relaxed));
+    let reasons = Id::HttpRefused.metric().variant.map_or(&[][..], |variant| variant.values);
+    for (reason, count) in reasons.iter().zip(&counts.refused) {
+        page.push(Id::HttpRefused, &Arc::new(Labels::new([("reason", *reason)])), count.load(Ordering::Relaxed));
+    }
     page.push(Id::ScrapeDuration, &none, &*counts.answering.lock().unwrap_or_else(PoisonError::into_inner));
     process(&mut page, &none);
     page

@@ -1,6 +1,7 @@
 //! Snapshots in, one ordered [`page::Page`] out, by the [`catalog`]. Knows no format and no HTTP.
 
 pub mod catalog;
+pub mod compat;
 pub mod engine;
 pub mod exporter;
 pub mod gpu;

@@ -136,9 +136,11 @@ impl Page {
         self.samples.retain(|sample| groups.contains(&sample.metric.metric().group));
     }
 
-    /// Family by family.
+    /// Family by family. Neighbours in the catalog of one name are one family: a second header would be malformed.
     pub fn families(&self) -> impl Iterator<Item = (&'static Metric, &[Sample])> {
-        self.samples.chunk_by(|a, b| a.metric == b.metric).map(|chunk| (chunk[0].metric.metric(), chunk))
+        self.samples
+            .chunk_by(|a, b| a.metric == b.metric || a.metric.metric().name == b.metric.metric().name)
+            .map(|chunk| (chunk[0].metric.metric(), chunk))
     }
 
     #[must_use]

@@ -1,8 +1,9 @@
 //! The whole page from the whole state: every engine in configured order, then GPUs, then the exporter.
 
-use crate::state::State;
+use crate::state::{EngineName, State};
 
 use super::catalog::Group;
+use super::compat::{CompatSets, dcgm_page};
 use super::engine::EngineSeries;
 use super::exporter::{PageCounts, exporter_page};
 use super::gpu::gpu_page;
@@ -12,6 +13,8 @@ use super::page::Page;
 #[derive(Debug)]
 pub struct PageBuilder {
     series: Vec<EngineSeries>,
+    compat: CompatSets,
+    host: String,
 }
 
 /// Which families a page has. A small set, so that rendered pages can be kept by it.
@@ -45,8 +48,12 @@ impl Selection {
 
 impl PageBuilder {
     #[must_use]
-    pub fn new(state: &State) -> Self {
-        Self { series: state.all_engines().map(|(name, _)| EngineSeries::new(name)).collect() }
+    pub fn new(state: &State, compat: CompatSets) -> Self {
+        let names: Vec<&EngineName> = state.all_engines().map(|(name, _)| name).collect();
+        let unique = |name: &EngineName| names.iter().filter(|other| other.model == name.model).count() == 1;
+        let series = names.iter().map(|name| EngineSeries::new(name, unique(name))).collect();
+        let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+        Self { series, compat, host: host.trim().to_owned() }
     }
 
     /// The page of `state` as it is now.
@@ -60,8 +67,12 @@ impl PageBuilder {
         if selection == Selection::Gateway {
             return Page::join(engines.map(|(series, snapshot)| series.gateway_page(&snapshot)));
         }
-        let mut parts: Vec<Page> = engines.map(|(series, snapshot)| series.page(&snapshot)).collect();
-        parts.push(gpu_page(&state.gpus()));
+        let mut parts: Vec<Page> = engines.map(|(series, snapshot)| series.page(&snapshot, self.compat)).collect();
+        let gpus = state.gpus();
+        parts.push(gpu_page(&gpus));
+        if self.compat.dcgm {
+            parts.push(dcgm_page(&gpus, &self.host));
+        }
         parts.push(exporter_page(counts));
         let mut page = Page::join(parts);
         let groups: Vec<Group> = Group::ALL.into_iter().filter(|group| selection.contains(*group)).collect();

@@ -1,89 +1,12 @@
-//! Every metric of the page, once: name, type, unit, labels and their values, help, origin. Order is page order.
-//! The renderers, the page builders, `catalog` and the tests all read this table; nothing else names a metric.
+//! The table itself: one entry a family, in page order. A new metric is a new entry here.
 
-/// How a metric behaves, and under which type each format announces it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
-    Gauge,
-    /// Name ends in `_total`.
-    Counter,
-    /// A counter that Triton named without `_total`. It keeps its bare name in every format: text `counter`, OpenMetrics
-    /// `unknown` (the one type that lets a counter keep such a name), protobuf COUNTER.
-    LegacyCounter,
-    Histogram,
-}
-
-impl Kind {
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Gauge => "gauge",
-            Self::Counter | Self::LegacyCounter => "counter",
-            Self::Histogram => "histogram",
-        }
-    }
-}
-
-/// What `collect[]` selects by.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Group {
-    /// Triton's names, byte for byte.
-    Triton,
-    /// Our own engine families.
-    Engine,
-    Gpu,
-    /// The exporter itself.
-    Exporter,
-    /// Name sets of others, on request.
-    Compat,
-}
-
-impl Group {
-    pub const ALL: [Self; 5] = [Self::Triton, Self::Engine, Self::Compat, Self::Gpu, Self::Exporter];
-
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Triton => "triton",
-            Self::Engine => "engine",
-            Self::Compat => "compat",
-            Self::Gpu => "gpu",
-            Self::Exporter => "exporter",
-        }
-    }
-
-    #[must_use]
-    pub fn from_name(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|group| group.name() == name)
-    }
-}
-
-/// The label by which one family's series of one engine or GPU differ, with all values it can have.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Variant {
-    pub label: &'static str,
-    pub values: &'static [&'static str],
-}
-
-/// One family.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Metric {
-    pub name: &'static str,
-    pub kind: Kind,
-    pub group: Group,
-    /// Base unit where the name ends in one.
-    pub unit: Option<&'static str>,
-    /// Labels common to every series of the family.
-    pub labels: &'static [&'static str],
-    pub variant: Option<Variant>,
-    pub help: &'static str,
-    /// Where the value comes from, in the source's own names.
-    pub origin: &'static str,
-}
+use super::{Group, Kind, Metric, Variant};
 
 const ENGINE: &[&str] = &["model", "version"];
 const SOURCE: &[&str] = &["model", "source", "version"];
 const GPU: &[&str] = &["gpu_uuid"];
+const TRTLLM: &[&str] = &["engine_type", "model_name"];
+const DCGM: &[&str] = &["Hostname", "UUID", "device", "gpu", "hostname", "modelName", "pci_bus_id"];
 const NONE: &[&str] = &[];
 const ENGINE_INFO: &[&str] = &["backend", "engine_version", "model", "simulated", "source", "version"];
 const GPU_INFO: &[&str] = &["driver_version", "gpu_uuid", "index", "name", "pci_bus_id"];
@@ -129,6 +52,11 @@ catalog! {
         ["kv_cache_block_type": "max" | "free" | "used" | "tokens_per" | "reused" | "fraction"]
         "TRT LLM KV cache block metrics"
         from "kvCacheStats: maxNumBlocks, freeNumBlocks, usedNumBlocks, tokensPerBlock, reusedBlocks (cumulative); fraction = used / max, 0 where max is 0";
+    // spec: the founding specification's spellings of the same values, on request; `collect[]=triton` leaves them out.
+    SpecKvCacheBlockMetrics = "nv_trt_llm_kv_cache_block_metrics" Gauge Compat ENGINE
+        ["kv_cache_block_type": "tokens_per_block" | "used_blocks" | "free_blocks" | "max_blocks" | "cache_block_fraction"]
+        "TRT LLM KV cache block metrics"
+        from "spec: as tokens_per, used, free, max, fraction";
     InflightBatcherMetrics = "nv_trt_llm_inflight_batcher_metrics" Gauge Triton ENGINE
         ["inflight_batcher_specific_metric": "total_context_tokens" | "generation_requests" | "micro_batch_id" | "paused_requests"]
         "TRT LLM inflight_batcher-specific metrics"
@@ -145,6 +73,10 @@ catalog! {
         ["disaggregated_serving_type": "kv_cache_transfer_ms" | "request_count"]
         "TRT LLM disaggregated serving metrics"
         from "disServingStats.kvCacheTransferMS of completed requests, and their number";
+    SpecDisaggregatedServingMetrics = "nv_trt_llm_disaggregated_serving_metrics" LegacyCounter Compat ENGINE
+        ["disaggregated_serving_type": "kv_cache_transfer_time"]
+        "TRT LLM disaggregated serving metrics"
+        from "spec: as kv_cache_transfer_ms";
     InputTokenLen = "nv_llm_input_token_len" Histogram Triton ENGINE ["response_metric_type": "total_input_tokens"]
         "TRT LLM response metrics"
         from "contextPrefillPosition of completed requests";
@@ -307,6 +239,128 @@ catalog! {
         "Which engine this is: kind of source, backend, engine version, and whether it is simulated."
         from "the source";
 
+    // Other name sets, each on request (--metrics.compat) and each computed from the meaning its own exporter gives it.
+    // trtllm: trtllm-serve's own families, for what routes or draws by them.
+    TrtllmNumRequestsRunning = "trtllm_num_requests_running" Gauge Compat TRTLLM "Active requests."
+        from "trtllm: numActiveRequests";
+    TrtllmNumRequestsWaiting = "trtllm_num_requests_waiting" Gauge Compat TRTLLM "Requests in the executor's queue."
+        from "trtllm: numQueuedRequests";
+    TrtllmMaxNumActiveRequests = "trtllm_max_num_active_requests" Gauge Compat TRTLLM "Most requests that may be active."
+        from "trtllm: maxNumActiveRequests";
+    TrtllmNumContextRequests = "trtllm_num_context_requests" Gauge Compat TRTLLM "Requests in context phase."
+        from "trtllm: numContextRequests";
+    TrtllmNumGenerationRequests = "trtllm_num_generation_requests" Gauge Compat TRTLLM "Requests in generation phase."
+        from "trtllm: numGenRequests";
+    TrtllmNumPausedRequests = "trtllm_num_paused_requests" Gauge Compat TRTLLM "Paused requests."
+        from "trtllm: numPausedRequests";
+    TrtllmNumScheduledRequests = "trtllm_num_scheduled_requests" Gauge Compat TRTLLM "Requests scheduled in the last iteration."
+        from "trtllm: numScheduledRequests";
+    TrtllmTotalContextTokens = "trtllm_total_context_tokens" Gauge Compat TRTLLM "Context tokens of the last iteration."
+        from "trtllm: numCtxTokens";
+    TrtllmAvgDecodedTokensPerIter = "trtllm_avg_decoded_tokens_per_iter" Gauge Compat TRTLLM "Tokens decoded per generation request and iteration."
+        from "trtllm: avgNumDecodedTokensPerIter";
+    TrtllmPrefillBatchOccupancy = "trtllm_prefill_batch_occupancy" Gauge Compat TRTLLM
+        "Requests in context phase as a share (0-1) of the most that may be active."
+        from "trtllm: numContextRequests / maxNumActiveRequests";
+    TrtllmKvCacheUtilization = "trtllm_kv_cache_utilization" Gauge Compat TRTLLM "Share (0-1) of KV cache blocks in use."
+        from "trtllm: usedNumBlocks / maxNumBlocks";
+    TrtllmKvCacheHitRate = "trtllm_kv_cache_hit_rate" Gauge Compat TRTLLM "Share (0-1) of KV cache blocks found, since the engine's start."
+        from "trtllm: cacheHitRate";
+    TrtllmKvCacheMaxBlocks = "trtllm_kv_cache_max_blocks" Gauge Compat TRTLLM "KV cache blocks there are."
+        from "trtllm: maxNumBlocks";
+    TrtllmKvCacheFreeBlocks = "trtllm_kv_cache_free_blocks" Gauge Compat TRTLLM "Free KV cache blocks."
+        from "trtllm: freeNumBlocks";
+    TrtllmKvCacheUsedBlocks = "trtllm_kv_cache_used_blocks" Gauge Compat TRTLLM "Used KV cache blocks."
+        from "trtllm: usedNumBlocks";
+    TrtllmKvCacheTokensPerBlock = "trtllm_kv_cache_tokens_per_block" Gauge Compat TRTLLM "Tokens a KV cache block holds."
+        from "trtllm: tokensPerBlock";
+    TrtllmGpuMemoryUsage = "trtllm_gpu_memory_usage_bytes" Gauge Compat TRTLLM "GPU memory in use in bytes."
+        from "trtllm: gpuMemUsage";
+    TrtllmCpuMemoryUsage = "trtllm_cpu_memory_usage_bytes" Gauge Compat TRTLLM "CPU memory in use in bytes."
+        from "trtllm: cpuMemUsage";
+    TrtllmPinnedMemoryUsage = "trtllm_pinned_memory_usage_bytes" Gauge Compat TRTLLM "Pinned memory in use in bytes."
+        from "trtllm: pinnedMemUsage";
+    TrtllmMaxBatchSizeStatic = "trtllm_max_batch_size_static" Gauge Compat TRTLLM "Batch size the engine was built for."
+        from "trtllm: maxBatchSizeStatic";
+    TrtllmMaxBatchSizeRuntime = "trtllm_max_batch_size_runtime" Gauge Compat TRTLLM "Batch size in force."
+        from "trtllm: maxBatchSizeRuntime";
+    TrtllmMaxNumTokensRuntime = "trtllm_max_num_tokens_runtime" Gauge Compat TRTLLM "Most tokens in a batch."
+        from "trtllm: maxNumTokensRuntime";
+    TrtllmIterationLatency = "trtllm_iteration_latency_seconds" Gauge Compat TRTLLM "Time of the last iteration in seconds."
+        from "trtllm: iterLatencyMS of the last record, as reported";
+    TrtllmSpecAcceptanceLength = "trtllm_spec_decode_acceptance_length" Gauge Compat TRTLLM "Tokens per decoding step."
+        from "trtllm: acceptanceLength";
+    TrtllmSpecDraftOverhead = "trtllm_spec_decode_draft_overhead" Gauge Compat TRTLLM "Time spent drafting as a share (0-1) of the iteration."
+        from "trtllm: draftOverhead";
+    TrtllmNumRequestsCompleted = "trtllm_num_requests_completed_total" Counter Compat TRTLLM "Completed requests."
+        from "trtllm: numCompletedRequests";
+    TrtllmKvCacheReusedBlocks = "trtllm_kv_cache_reused_blocks_total" Counter Compat TRTLLM "KV cache blocks found in the cache."
+        from "trtllm: increases of reusedBlocks";
+    TrtllmKvCacheMissedBlocks = "trtllm_kv_cache_missed_blocks_total" Counter Compat TRTLLM "KV cache blocks not found in the cache."
+        from "trtllm: increases of missedBlocks";
+    TrtllmSpecDraftTokens = "trtllm_spec_decode_num_draft_tokens_total" Counter Compat TRTLLM "Draft tokens."
+        from "trtllm: numDraftTokens";
+    TrtllmSpecAcceptedTokens = "trtllm_spec_decode_num_accepted_tokens_total" Counter Compat TRTLLM "Accepted draft tokens."
+        from "trtllm: numAcceptedTokens";
+    TrtllmPromptTokens = "trtllm_prompt_tokens_total" Counter Compat TRTLLM "Prompt tokens of finished requests."
+        from "trtllm: contextPrefillPosition of completed requests";
+    TrtllmGenerationTokens = "trtllm_generation_tokens_total" Counter Compat TRTLLM "Generated tokens of finished requests."
+        from "trtllm: numGeneratedTokens of completed requests";
+    TrtllmTimeToFirstToken = "trtllm_time_to_first_token_seconds" Histogram Compat TRTLLM unit "seconds" "Time to the first token in seconds."
+        from "trtllm: as nv_trt_llm_time_to_first_token_seconds";
+    TrtllmTimePerOutputToken = "trtllm_time_per_output_token_seconds" Histogram Compat TRTLLM unit "seconds" "Time per token after the first in seconds."
+        from "trtllm: as nv_trt_llm_time_per_output_token_seconds";
+    TrtllmE2eLatency = "trtllm_e2e_request_latency_seconds" Histogram Compat TRTLLM unit "seconds"
+        "Time of a request from its arrival to its last token in seconds."
+        from "trtllm: as nv_trt_llm_e2e_request_latency_seconds";
+    TrtllmRequestQueueTime = "trtllm_request_queue_time_seconds" Histogram Compat TRTLLM unit "seconds"
+        "Time of a request from its arrival to its first scheduling in seconds."
+        from "trtllm: as nv_trt_llm_request_queue_time_seconds";
+    TrtllmRequestPrefillTime = "trtllm_request_prefill_time_seconds" Histogram Compat TRTLLM unit "seconds"
+        "Time of a request from its first scheduling to its first token in seconds."
+        from "trtllm: as nv_trt_llm_request_prefill_time_seconds";
+    TrtllmRequestDecodeTime = "trtllm_request_decode_time_seconds" Histogram Compat TRTLLM unit "seconds"
+        "Time of a request from its first token to its last in seconds."
+        from "trtllm: as nv_trt_llm_request_decode_time_seconds";
+    TrtllmRequestInferenceTime = "trtllm_request_inference_time_seconds" Histogram Compat TRTLLM unit "seconds"
+        "Time of a request from its first scheduling to its last token in seconds."
+        from "trtllm: as nv_trt_llm_request_inference_time_seconds";
+    TrtllmPrefillBatchTokens = "trtllm_prefill_batch_tokens" Histogram Compat TRTLLM unit "tokens" "Context tokens of iterations that had any."
+        from "trtllm: numCtxTokens";
+
+    // triton-core: Triton's request counters, so that autoscaling rules written for them work.
+    InferenceRequestSuccess = "nv_inference_request_success" LegacyCounter Compat ENGINE "Number of successful inference requests, all batch sizes"
+        from "triton-core: completed requests";
+    InferenceCount = "nv_inference_count" LegacyCounter Compat ENGINE "Number of inferences performed (does not include cached requests)"
+        from "triton-core: completed requests";
+    InferenceExecCount = "nv_inference_exec_count" LegacyCounter Compat ENGINE "Number of model executions performed (does not include cached requests)"
+        from "triton-core: iterations";
+    InferenceRequestDuration = "nv_inference_request_duration_us" LegacyCounter Compat ENGINE
+        "Cumulative inference request duration in microseconds (includes cached requests)"
+        from "triton-core: sum of end-to-end request latencies";
+    InferenceQueueDuration = "nv_inference_queue_duration_us" LegacyCounter Compat ENGINE
+        "Cumulative inference queuing duration in microseconds (includes cached requests)"
+        from "triton-core: sum of request queue times, or of newActiveRequestsQueueLatencyMS where no request times are known";
+    InferenceComputeInfer = "nv_inference_compute_infer_duration_us" LegacyCounter Compat ENGINE
+        "Cumulative compute inference duration in microseconds (does not include cached requests)"
+        from "triton-core: sum of request inference times";
+    InferencePending = "nv_inference_pending_request_count" Gauge Compat ENGINE "Instantaneous number of pending requests awaiting execution per-model."
+        from "triton-core: numQueuedRequests + max(0, active − scheduled)";
+
+    // dcgm: dcgm-exporter's families, in its units and with its labels.
+    DcgmGpuUtil = "DCGM_FI_DEV_GPU_UTIL" Gauge Compat DCGM "GPU utilization (in %)."
+        from "dcgm: nv_gpu_utilization × 100";
+    DcgmFbUsed = "DCGM_FI_DEV_FB_USED" Gauge Compat DCGM "Framebuffer memory used (in MiB)."
+        from "dcgm: nv_gpu_memory_used_bytes / 1048576";
+    DcgmFbFree = "DCGM_FI_DEV_FB_FREE" Gauge Compat DCGM "Framebuffer memory free (in MiB)."
+        from "dcgm: total less used, / 1048576";
+    DcgmPowerUsage = "DCGM_FI_DEV_POWER_USAGE" Gauge Compat DCGM "Power draw (in W)."
+        from "dcgm: nv_gpu_power_usage";
+    DcgmEnergy = "DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION" LegacyCounter Compat DCGM "Total energy consumption since boot (in mJ)."
+        from "dcgm: nv_energy_consumption × 1000, so since this exporter's start";
+    DcgmGpuTemp = "DCGM_FI_DEV_GPU_TEMP" Gauge Compat DCGM "GPU temperature (in C)."
+        from "dcgm: nv_gpu_temperature_celsius";
+
     // GPU: Triton's six exactly, then ours.
     GpuUtilization = "nv_gpu_utilization" Gauge Gpu GPU
         "GPU utilization rate [0.0 - 1.0)"
@@ -388,6 +442,10 @@ catalog! {
     Scrapes = "trtllm_exporter_scrapes_total" Counter Exporter NONE
         "Answered requests for the metrics page, as of its last rendering."
         from "the HTTP server";
+    HttpRefused = "trtllm_exporter_http_refused_total" Counter Exporter NONE
+        ["reason": "tls_handshake" | "unauthorized" | "rate_limited" | "overloaded" | "timeout"]
+        "Requests and connections that were not served, by reason."
+        from "the HTTP server";
     ScrapeDuration = "trtllm_exporter_scrape_duration_seconds" Histogram Exporter NONE unit "seconds"
         "Time to answer a request for the metrics page in seconds; the first one after a change of data renders it."
         from "the HTTP server";
@@ -412,67 +470,4 @@ catalog! {
     ProcessThreads = "process_threads" Gauge Exporter NONE
         "Number of OS threads in the process."
         from "/proc/self/stat";
-}
-
-impl Id {
-    #[must_use]
-    pub fn metric(self) -> &'static Metric {
-        &CATALOG[self as usize]
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::collections::HashSet;
-
-    use super::*;
-
-    #[test]
-    fn names_are_distinct_and_say_what_the_family_is() {
-        let mut names = HashSet::new();
-        for metric in CATALOG {
-            assert!(names.insert(metric.name), "{} stands twice", metric.name);
-            assert_eq!(metric.name.ends_with("_total"), metric.kind == Kind::Counter, "{}", metric.name);
-            assert!(!metric.name.contains("uptime") && !metric.name.ends_with("_created"), "{}", metric.name);
-            assert!(metric.name.bytes().all(|b| b == b'_' || b.is_ascii_lowercase() || b.is_ascii_digit()));
-        }
-    }
-
-    #[test]
-    fn a_unit_is_the_end_of_its_name() {
-        for metric in CATALOG {
-            let name = metric.name.strip_suffix("_total").unwrap_or(metric.name);
-            if let Some(unit) = metric.unit {
-                assert!(name.strip_suffix(unit).is_some_and(|stem| stem.ends_with('_')), "{}", metric.name);
-            }
-        }
-    }
-
-    #[test]
-    fn help_needs_no_escaping_and_says_something() {
-        for metric in CATALOG {
-            assert!(!metric.help.contains(['\\', '\n', '"']) && metric.help.len() > 10, "{}", metric.name);
-            assert!(!metric.origin.is_empty(), "{}", metric.name);
-        }
-    }
-
-    #[test]
-    fn only_the_inherited_counters_lack_total() {
-        let legacy: Vec<&str> =
-            CATALOG.iter().filter(|metric| metric.kind == Kind::LegacyCounter).map(|metric| metric.name).collect();
-        assert_eq!(legacy, ["nv_trt_llm_disaggregated_serving_metrics", "nv_energy_consumption"]);
-    }
-
-    #[test]
-    fn no_family_outside_the_dcgm_set_has_a_label_called_gpu() {
-        for metric in CATALOG {
-            assert!(!metric.labels.contains(&"gpu"), "{}", metric.name);
-        }
-    }
-
-    #[test]
-    fn an_id_is_its_families_place() {
-        assert_eq!(Id::RequestMetrics.metric().name, "nv_trt_llm_request_metrics");
-        assert_eq!(Id::ProcessThreads as usize, CATALOG.len() - 1);
-    }
 }

@@ -1,0 +1,117 @@
+//! Which client certificates are accepted: `client_auth_type`, `client_ca` and `client_allowed_sans`. That a client holds
+//! the key of what it shows is checked always; who signed it, only where the type says so.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use tokio_rustls::rustls::client::danger::HandshakeSignatureValid;
+use tokio_rustls::rustls::crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature};
+use tokio_rustls::rustls::pki_types::{CertificateDer, UnixTime};
+use tokio_rustls::rustls::server::WebPkiClientVerifier;
+use tokio_rustls::rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
+use tokio_rustls::rustls::{
+    CertificateError, DigitallySignedStruct, DistinguishedName, Error, RootCertStore, SignatureScheme,
+};
+use x509_parser::extensions::GeneralName;
+use x509_parser::prelude::{FromDer as _, X509Certificate};
+
+use super::tls::certificates;
+use super::web_config::{ClientAuth, TlsConfig, Wrong};
+
+/// The verifier that `tls` asks for; its type is not [`ClientAuth::None`].
+///
+/// # Errors
+/// When the CA cannot be read.
+pub(super) fn verifier(tls: &TlsConfig, provider: &Arc<CryptoProvider>) -> Result<Arc<dyn ClientCertVerifier>, Wrong> {
+    let key = "tls_server_config.client_ca_file";
+    let chain = match &tls.client_ca {
+        Some(pem) if tls.client_auth.verifies() => {
+            let mut roots = RootCertStore::empty();
+            for certificate in certificates(pem, key)? {
+                roots.add(certificate).map_err(|error| {
+                    Wrong::new(key, format!("{pem:?} holds a certificate that cannot be used: {error}; replace it"))
+                })?;
+            }
+            let builder = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), Arc::clone(provider));
+            Some(builder.build().map_err(|error| Wrong::new(key, format!("{pem:?}: {error}; replace it")))?)
+        }
+        _ => None,
+    };
+    let mandatory = matches!(tls.client_auth, ClientAuth::RequireAny | ClientAuth::RequireAndVerify);
+    let allowed_sans = tls.allowed_sans.clone();
+    Ok(Arc::new(Verifier { chain, mandatory, allowed_sans, provider: Arc::clone(provider) }))
+}
+
+#[derive(Debug)]
+struct Verifier {
+    chain: Option<Arc<dyn ClientCertVerifier>>,
+    mandatory: bool,
+    /// Exactly one of these must be in the certificate; any will do where this is not set.
+    allowed_sans: Option<Vec<String>>,
+    provider: Arc<CryptoProvider>,
+}
+
+impl ClientCertVerifier for Verifier {
+    fn client_auth_mandatory(&self) -> bool {
+        self.mandatory
+    }
+
+    fn root_hint_subjects(&self) -> &[DistinguishedName] {
+        self.chain.as_ref().map_or(&[], |chain| chain.root_hint_subjects())
+    }
+
+    fn verify_client_cert(
+        &self,
+        certificate: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        now: UnixTime,
+    ) -> Result<ClientCertVerified, Error> {
+        if let Some(chain) = &self.chain {
+            chain.verify_client_cert(certificate, intermediates, now)?;
+        }
+        if let Some(allowed) = &self.allowed_sans {
+            let has = names(certificate).ok_or(CertificateError::BadEncoding)?;
+            if !has.iter().any(|name| allowed.contains(name)) {
+                return Err(CertificateError::ApplicationVerificationFailure.into());
+            }
+        }
+        Ok(ClientCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        verify_tls12_signature(message, certificate, signature, &self.provider.signature_verification_algorithms)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        verify_tls13_signature(message, certificate, signature, &self.provider.signature_verification_algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.provider.signature_verification_algorithms.supported_schemes()
+    }
+}
+
+/// The DNS, e-mail, URI and IP names of a certificate; `None` if it is none.
+fn names(certificate: &[u8]) -> Option<Vec<String>> {
+    let (_, certificate) = X509Certificate::from_der(certificate).ok()?;
+    let Some(extension) = certificate.subject_alternative_name().ok()? else { return Some(Vec::new()) };
+    let text = |name: &GeneralName<'_>| match name {
+        GeneralName::DNSName(name) | GeneralName::RFC822Name(name) | GeneralName::URI(name) => Some((*name).to_owned()),
+        GeneralName::IPAddress(bytes) => match *bytes {
+            [a, b, c, d] => Some(IpAddr::from([*a, *b, *c, *d]).to_string()),
+            bytes => Some(IpAddr::from(<[u8; 16]>::try_from(bytes).ok()?).to_string()),
+        },
+        _ => None,
+    };
+    Some(extension.value.general_names.iter().filter_map(text).collect())
+}

@@ -1,0 +1,250 @@
+//! Who is connected, and since when each is what it is: shaking hands, asking, being answered, or idle. One sweep cuts off
+//! whoever is past its time, and newcomers find room at the cost of whoever has waited longest without need.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::OwnedSemaphorePermit;
+use tokio::task::AbortHandle;
+use tokio::time::Instant;
+
+use crate::metrics::exporter::{PageCounts, Refusal};
+
+/// Connections at once: below the 1024 descriptors a process has unless told otherwise.
+pub(super) const MAX_CONNECTIONS: usize = 512;
+/// For a TLS handshake, and from a request's first byte to the end of its head.
+const HEAD: Duration = Duration::from_secs(10);
+/// For the whole of an answer, until the last byte has left.
+pub(super) const ANSWER: Duration = Duration::from_secs(30);
+/// Between requests. Longer than the five minutes after which Prometheus lets go by itself.
+const IDLE: Duration = Duration::from_secs(330);
+/// An answer under way for longer may be cut off for the sake of others.
+const STALLED: Duration = Duration::from_secs(2);
+const SWEEP: Duration = Duration::from_millis(500);
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Phase {
+    /// A handshake, or a request's head.
+    Asking,
+    Answering,
+    Idle,
+}
+
+/// One peer.
+#[derive(Debug)]
+pub(super) struct Connection {
+    task: OnceLock<AbortHandle>,
+    activity: Mutex<Activity>,
+}
+
+#[derive(Debug)]
+struct Activity {
+    phase: Phase,
+    since: Instant,
+    until: Instant,
+    /// Some request was answered.
+    served: bool,
+    /// Answers not handed over yet; more than one only with HTTP/2.
+    open: u32,
+    /// Leave to be answered, held until the answer has left.
+    permit: Option<OwnedSemaphorePermit>,
+    http2: bool,
+}
+
+impl Activity {
+    fn enter(&mut self, phase: Phase, limit: Duration) {
+        let now = Instant::now();
+        (self.phase, self.since, self.until) = (phase, now, now + limit);
+    }
+}
+
+impl Connection {
+    pub(super) fn new() -> Arc<Self> {
+        let now = Instant::now();
+        let activity = Activity {
+            phase: Phase::Asking,
+            since: now,
+            until: now + HEAD,
+            served: false,
+            open: 0,
+            permit: None,
+            http2: false,
+        };
+        Arc::new(Self { task: OnceLock::new(), activity: Mutex::new(activity) })
+    }
+
+    fn activity(&self) -> std::sync::MutexGuard<'_, Activity> {
+        self.activity.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The task that a cut ends.
+    pub(super) fn run_by(&self, task: AbortHandle) {
+        let _ = self.task.set(task);
+    }
+
+    /// The handshake is over; the first request has its own time.
+    pub(super) fn speaks(&self, http2: bool) {
+        let mut activity = self.activity();
+        activity.http2 = http2;
+        activity.enter(Phase::Asking, HEAD);
+    }
+
+    pub(super) fn speaks_http2(&self) -> bool {
+        self.activity().http2
+    }
+
+    /// Something was read. With HTTP/2 it need not be a request.
+    pub(super) fn heard(&self) {
+        let mut activity = self.activity();
+        if activity.phase == Phase::Idle && !activity.http2 {
+            activity.enter(Phase::Asking, HEAD);
+        }
+    }
+
+    /// Everything written has left.
+    pub(super) fn flushed(&self) {
+        let mut activity = self.activity();
+        if activity.phase == Phase::Answering && activity.open == 0 {
+            activity.permit = None;
+            activity.enter(Phase::Idle, IDLE);
+        }
+    }
+
+    fn cut(&self) {
+        if let Some(task) = self.task.get() {
+            task.abort();
+        }
+    }
+}
+
+/// An answer on its way; its end is when this is dropped, which happens once its last byte is in the connection's buffer.
+#[derive(Debug)]
+pub(super) struct Answer {
+    connection: Arc<Connection>,
+    permit: Option<OwnedSemaphorePermit>,
+}
+
+impl Answer {
+    pub(super) fn begin(connection: &Arc<Connection>, limit: Duration) -> Self {
+        let mut activity = connection.activity();
+        activity.open += 1;
+        activity.served = true;
+        if activity.phase != Phase::Answering {
+            activity.enter(Phase::Answering, limit);
+        }
+        // A pipelined request goes on with the leave of the one before.
+        let permit = activity.permit.take();
+        drop(activity);
+        Self { connection: Arc::clone(connection), permit }
+    }
+
+    pub(super) const fn is_permitted(&self) -> bool {
+        self.permit.is_some()
+    }
+
+    pub(super) fn permit(&mut self, permit: OwnedSemaphorePermit) {
+        self.permit = Some(permit);
+    }
+}
+
+impl Drop for Answer {
+    fn drop(&mut self) {
+        let mut activity = self.connection.activity();
+        activity.open = activity.open.saturating_sub(1);
+        if !activity.http2 {
+            // Given back by `flushed`.
+            activity.permit = self.permit.take();
+        } else if activity.open == 0 {
+            activity.enter(Phase::Idle, IDLE);
+        }
+    }
+}
+
+/// All connections of one site.
+#[derive(Debug, Default)]
+pub(super) struct Connections {
+    all: Mutex<HashMap<u64, Arc<Connection>>>,
+    next: AtomicU64,
+}
+
+/// A connection's place among the others.
+#[derive(Debug)]
+pub(super) struct Place {
+    connections: Arc<Connections>,
+    number: u64,
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.connections.all().remove(&self.number);
+    }
+}
+
+impl Connections {
+    fn all(&self) -> std::sync::MutexGuard<'_, HashMap<u64, Arc<Connection>>> {
+        self.all.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A place for a newcomer, if need be at another's cost. `None`: everybody is being answered.
+    pub(super) fn admit(self: &Arc<Self>, newcomer: &Arc<Connection>, counts: &PageCounts) -> Option<Place> {
+        let mut all = self.all();
+        if all.len() >= MAX_CONNECTIONS {
+            counts.refused(Refusal::Overloaded);
+            let dispensable = |connection: &Connection| {
+                let activity = connection.activity();
+                let order = match activity.phase {
+                    // Who has never asked anything goes first.
+                    Phase::Asking if !activity.served => 0,
+                    Phase::Asking | Phase::Idle => 1,
+                    Phase::Answering if activity.since.elapsed() > STALLED => 2,
+                    Phase::Answering => return None,
+                };
+                Some((order, activity.since))
+            };
+            let found = all.iter().filter_map(|(number, one)| Some((dispensable(one)?, *number))).min()?;
+            if let Some(one) = all.remove(&found.1) {
+                one.cut();
+            }
+        }
+        let number = self.next.fetch_add(1, Ordering::Relaxed);
+        all.insert(number, Arc::clone(newcomer));
+        Some(Place { connections: Arc::clone(self), number })
+    }
+
+    /// Cuts off the answer that has been under way longest, if any takes suspiciously long.
+    pub(super) fn cut_stalled(&self, counts: &PageCounts) -> bool {
+        let all = self.all();
+        let stalled = all.values().filter_map(|connection| {
+            let activity = connection.activity();
+            let stalled = activity.phase == Phase::Answering && activity.since.elapsed() > STALLED;
+            stalled.then(|| (activity.since, Arc::clone(connection)))
+        });
+        let Some((_, longest)) = stalled.min_by_key(|(since, _)| *since) else { return false };
+        longest.cut();
+        counts.refused(Refusal::Timeout);
+        true
+    }
+
+    /// Cuts off whoever is past its time, for ever.
+    pub(super) async fn keep_time(&self, counts: &PageCounts) {
+        let mut ticks = tokio::time::interval(SWEEP);
+        loop {
+            let now = ticks.tick().await;
+            for connection in self.all().values() {
+                let mut activity = connection.activity();
+                if activity.until > now {
+                    continue;
+                }
+                if activity.phase != Phase::Idle {
+                    counts.refused(Refusal::Timeout);
+                }
+                // Counted once, even if its end takes until the next sweep.
+                activity.until = now + ANSWER;
+                drop(activity);
+                connection.cut();
+            }
+        }
+    }
+}

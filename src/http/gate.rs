@@ -1,0 +1,191 @@
+//! What stands between a connection and the router, in the toolkit's order: the configuration as it is now, rate limit,
+//! headers, password; then room for one more request. Knows no path but those of health.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
+
+use axum::Router;
+use axum::body::Body;
+use axum::http::{HeaderMap, Request, Response, StatusCode, header};
+use axum::response::IntoResponse as _;
+use bytes::Bytes;
+use http_body::{Body as _, Frame, SizeHint};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tower::ServiceExt as _;
+
+use crate::metrics::exporter::{PageCounts, Refusal};
+
+use super::auth::{Doorkeeper, Verdict};
+use super::connections::{ANSWER, Answer, Connection, Connections};
+use super::rate_limit::Bucket;
+use super::reload::Live;
+
+/// A request body nobody reads may be announced up to this length.
+const MAX_BODY: u64 = 64 << 10;
+/// How long a stalled reader that was cut off may take to make room.
+const MAKE_ROOM: Duration = Duration::from_secs(1);
+/// An HTTP/2 answer is handed over in pieces of its own, so that a reader that stops holds one piece and not a page.
+const PIECE: usize = 16 << 10;
+
+/// What one set of listeners serves, and on what terms.
+#[derive(Debug)]
+pub struct Site {
+    pub(super) live: Live,
+    pub(super) counts: Arc<PageCounts>,
+    pub(super) connections: Arc<Connections>,
+    router: Router,
+    door: Doorkeeper,
+    bucket: Bucket,
+    /// As many requests for a page are answered at once; `None` is no limit.
+    room: Option<Arc<Semaphore>>,
+}
+
+impl Site {
+    /// `max_requests` 0 is no limit.
+    #[must_use]
+    pub fn new(router: Router, live: Live, counts: Arc<PageCounts>, max_requests: usize) -> Arc<Self> {
+        let room = (max_requests > 0).then(|| Arc::new(Semaphore::new(max_requests.min(Semaphore::MAX_PERMITS))));
+        Arc::new(Self {
+            live,
+            counts,
+            connections: Arc::default(),
+            router,
+            door: Doorkeeper::new(),
+            bucket: Bucket::default(),
+            room,
+        })
+    }
+
+    /// Answers one request of `connection`, come what may.
+    pub(super) async fn answer<B>(&self, connection: &Arc<Connection>, request: Request<B>) -> Response<Guarded>
+    where
+        B: http_body::Body<Data = Bytes, Error: Into<axum::BoxError>> + Send + 'static,
+    {
+        let mut answer = Answer::begin(connection, time_for(request.headers()));
+        let response = self.respond(&mut answer, request.map(Body::new)).await;
+        let pieces = connection.speaks_http2();
+        response.map(|body| Guarded { body, pieces, rest: Bytes::new(), _answer: answer })
+    }
+
+    async fn respond(&self, answer: &mut Answer, request: Request<Body>) -> Response<Body> {
+        let Ok(settings) = self.live.settings().await else { return plain(StatusCode::INTERNAL_SERVER_ERROR) };
+        if settings.rate.is_some_and(|rate| !self.bucket.allows(rate, Instant::now())) {
+            return self.refuse(StatusCode::TOO_MANY_REQUESTS, Refusal::RateLimited);
+        }
+        let mut response = self.admitted(answer, &settings.users, request).await;
+        for (name, value) in &settings.headers {
+            response.headers_mut().insert(name.clone(), value.clone());
+        }
+        response
+    }
+
+    async fn admitted(
+        &self,
+        answer: &mut Answer,
+        users: &super::auth::Users,
+        request: Request<Body>,
+    ) -> Response<Body> {
+        if !users.is_empty() {
+            match self.door.judge(users, request.headers().get(header::AUTHORIZATION)).await {
+                Verdict::Welcome => {}
+                Verdict::Busy => return self.refuse(StatusCode::SERVICE_UNAVAILABLE, Refusal::Overloaded),
+                Verdict::Unauthorized => {
+                    let mut response = self.refuse(StatusCode::UNAUTHORIZED, Refusal::Unauthorized);
+                    let challenge = axum::http::HeaderValue::from_static("Basic");
+                    response.headers_mut().insert(header::WWW_AUTHENTICATE, challenge);
+                    return response;
+                }
+            }
+        }
+        if request.body().size_hint().exact().is_some_and(|length| length > MAX_BODY) {
+            return plain(StatusCode::PAYLOAD_TOO_LARGE);
+        }
+        // Health is asked most when there is no room.
+        let health = matches!(request.uri().path(), "/healthz" | "/readyz");
+        if let Some(room) = self.room.as_ref().filter(|_| !health && !answer.is_permitted()) {
+            match self.room_for_one(room).await {
+                Some(permit) => answer.permit(permit),
+                None => return self.refuse(StatusCode::SERVICE_UNAVAILABLE, Refusal::Overloaded),
+            }
+        }
+        match self.router.clone().oneshot(request).await {
+            Ok(response) => response,
+        }
+    }
+
+    /// Leave to be answered, taken if need be from a reader that does not read.
+    async fn room_for_one(&self, room: &Arc<Semaphore>) -> Option<OwnedSemaphorePermit> {
+        if let Ok(permit) = Arc::clone(room).try_acquire_owned() {
+            return Some(permit);
+        }
+        if !self.connections.cut_stalled(&self.counts) {
+            return None;
+        }
+        tokio::time::timeout(MAKE_ROOM, Arc::clone(room).acquire_owned()).await.ok()?.ok()
+    }
+
+    fn refuse(&self, status: StatusCode, reason: Refusal) -> Response<Body> {
+        self.counts.refused(reason);
+        plain(status)
+    }
+}
+
+/// Nobody waits for an answer longer than it says.
+fn time_for(headers: &HeaderMap) -> Duration {
+    let given = headers.get("x-prometheus-scrape-timeout-seconds").and_then(|value| value.to_str().ok()?.parse().ok());
+    let given = given.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
+    given.map_or(ANSWER, |given| given.clamp(Duration::from_secs(1), ANSWER))
+}
+
+fn plain(status: StatusCode) -> Response<Body> {
+    (status, format!("{}\n", status.canonical_reason().unwrap_or_default())).into_response()
+}
+
+/// An answer's body, at whose end the answer ends.
+#[derive(Debug)]
+pub(super) struct Guarded {
+    body: Body,
+    pieces: bool,
+    rest: Bytes,
+    _answer: Answer,
+}
+
+impl http_body::Body for Guarded {
+    type Data = Bytes;
+    type Error = axum::Error;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Self::Data>, Self::Error>>> {
+        let this = self.get_mut();
+        if this.rest.is_empty() {
+            let frame = std::task::ready!(Pin::new(&mut this.body).poll_frame(context));
+            let data = match frame.map(|frame| frame.map(Frame::into_data)) {
+                Some(Ok(Ok(data))) => data,
+                Some(Ok(Err(trailers))) => return Poll::Ready(Some(Ok(trailers))),
+                Some(Err(error)) => return Poll::Ready(Some(Err(error))),
+                None => return Poll::Ready(None),
+            };
+            if !this.pieces || data.len() <= PIECE {
+                return Poll::Ready(Some(Ok(Frame::data(data))));
+            }
+            this.rest = data;
+        }
+        let piece = this.rest.split_to(this.rest.len().min(PIECE));
+        Poll::Ready(Some(Ok(Frame::data(Bytes::copy_from_slice(&piece)))))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.rest.is_empty() && self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match self.body.size_hint().exact() {
+            Some(length) => SizeHint::with_exact(length + self.rest.len() as u64),
+            None => SizeHint::new(),
+        }
+    }
+}

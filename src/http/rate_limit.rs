@@ -1,0 +1,58 @@
+//! One token bucket over the whole server: `burst` requests at once, then one each `interval`.
+
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// `rate_limit`: both above 0.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Rate {
+    pub interval: Duration,
+    pub burst: u32,
+}
+
+/// Full at first. The rate comes with each question, for it may change while requests are counted.
+#[derive(Debug, Default)]
+pub struct Bucket(Mutex<Option<Level>>);
+
+#[derive(Debug)]
+struct Level {
+    tokens: f64,
+    at: Instant,
+}
+
+impl Bucket {
+    /// Takes a token if one is there.
+    pub fn allows(&self, rate: Rate, now: Instant) -> bool {
+        let burst = f64::from(rate.burst);
+        let mut level = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let level = level.get_or_insert(Level { tokens: burst, at: now });
+        let gained = now.saturating_duration_since(level.at).as_secs_f64() / rate.interval.as_secs_f64();
+        level.tokens = (level.tokens + gained).min(burst);
+        level.at = now;
+        let allowed = level.tokens >= 1.0;
+        if allowed {
+            level.tokens -= 1.0;
+        }
+        allowed
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_burst_passes_and_then_one_each_interval() {
+        let (bucket, rate) = (Bucket::default(), Rate { interval: Duration::from_secs(1), burst: 3 });
+        let begin = Instant::now();
+        let passed = |after: u64, asked: usize| {
+            (0..asked).filter(|_| bucket.allows(rate, begin + Duration::from_millis(after))).count()
+        };
+        assert_eq!(passed(0, 10), 3);
+        assert_eq!(passed(900, 10), 0);
+        assert_eq!(passed(1000, 10), 1);
+        assert_eq!(passed(2500, 10), 1, "half a token is none");
+        assert_eq!(passed(3000, 10), 1, "and is kept");
+        assert_eq!(passed(60_000, 10), 3, "no more than the burst is saved up");
+    }
+}

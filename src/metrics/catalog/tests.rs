@@ -1,0 +1,60 @@
+use std::collections::HashSet;
+
+use super::*;
+
+#[test]
+fn names_are_distinct_and_say_what_the_family_is() {
+    let mut names = HashSet::new();
+    for metric in CATALOG {
+        let shared = metric.name.starts_with("nv_trt_llm_") && metric.group == Group::Compat;
+        assert!(names.insert(metric.name) || shared, "{} stands twice", metric.name);
+        if metric.name.starts_with("DCGM_FI_") {
+            continue;
+        }
+        assert_eq!(metric.name.ends_with("_total"), metric.kind == Kind::Counter, "{}", metric.name);
+        assert!(!metric.name.contains("uptime") && !metric.name.ends_with("_created"), "{}", metric.name);
+        assert!(metric.name.bytes().all(|b| b == b'_' || b.is_ascii_lowercase() || b.is_ascii_digit()));
+    }
+}
+
+#[test]
+fn a_unit_is_the_end_of_its_name() {
+    for metric in CATALOG {
+        let name = metric.name.strip_suffix("_total").unwrap_or(metric.name);
+        if let Some(unit) = metric.unit {
+            assert!(name.strip_suffix(unit).is_some_and(|stem| stem.ends_with('_')), "{}", metric.name);
+        }
+    }
+}
+
+#[test]
+fn help_needs_no_escaping_and_says_something() {
+    for metric in CATALOG {
+        assert!(!metric.help.contains(['\\', '\n', '"']) && metric.help.len() > 10, "{}", metric.name);
+        assert!(!metric.origin.is_empty(), "{}", metric.name);
+    }
+}
+
+#[test]
+fn only_the_inherited_counters_lack_total() {
+    let legacy: Vec<&str> = CATALOG
+        .iter()
+        .filter(|metric| metric.kind == Kind::LegacyCounter && metric.group != Group::Compat)
+        .map(|metric| metric.name)
+        .collect();
+    assert_eq!(legacy, ["nv_trt_llm_disaggregated_serving_metrics", "nv_energy_consumption"]);
+}
+
+#[test]
+fn no_family_outside_the_dcgm_set_has_a_label_called_gpu() {
+    for metric in CATALOG {
+        let dcgm = metric.name.starts_with("DCGM_FI_");
+        assert_eq!(metric.labels.contains(&"gpu"), dcgm, "{}", metric.name);
+    }
+}
+
+#[test]
+fn an_id_is_its_families_place() {
+    assert_eq!(Id::RequestMetrics.metric().name, "nv_trt_llm_request_metrics");
+    assert_eq!(Id::ProcessThreads as usize, CATALOG.len() - 1);
+}

@@ -1,0 +1,166 @@
+//! Other exporters' names for the same engine and GPUs, each value by the meaning its own exporter gives it: what
+//! trtllm-serve calls running is not what Triton calls scheduled. None is on unless asked for.
+
+use std::sync::Arc;
+
+use crate::engine::Latest;
+use crate::model::gpu::{GpuInventory, GpuSnapshot};
+use crate::state::{EngineName, EngineSnapshot};
+
+use super::catalog::Id;
+use super::engine::{fraction, ratio, waiting};
+use super::page::{Labels, Page, Value};
+
+/// `--metrics.compat`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct CompatSets {
+    /// trtllm-serve's `trtllm_*`.
+    pub trtllm: bool,
+    /// Triton's `nv_inference_*`.
+    pub triton_core: bool,
+    /// dcgm-exporter's `DCGM_FI_*`.
+    pub dcgm: bool,
+    /// The founding specification's label values.
+    pub spec: bool,
+}
+
+/// Labels `model_name` and `engine_type`; `version` too where the model alone does not tell the engines apart.
+#[must_use]
+pub fn trtllm_labels(name: &EngineName, backend: Option<&str>, model_is_unique: bool) -> Labels {
+    let version = (!model_is_unique).then_some(("version", name.version.as_str()));
+    let ours = [("engine_type", backend.unwrap_or("unknown")), ("model_name", name.model.as_str())];
+    let extra = name.labels.iter().map(|(name, value)| (name.as_str(), value.as_str()));
+    Labels::new(ours.into_iter().chain(version).chain(extra))
+}
+
+/// trtllm-serve's families. `latest` is what gauges may read: absent where the engine is stale.
+#[must_use]
+pub fn trtllm_page(labels: Labels, snapshot: &EngineSnapshot, latest: Option<&Latest>) -> Page {
+    let (mut page, labels) = (Page::default(), Arc::new(labels));
+    let mut put = |id: Id, value: Option<Value>| {
+        if let Some(value) = value {
+            page.push(id, &labels, value);
+        }
+    };
+    let int = |value: Option<i64>| value.map(Value::from);
+    let float = |value: Option<f64>| value.map(Value::from);
+    if let Some(latest) = latest {
+        put(Id::TrtllmNumRequestsRunning, int(latest.active));
+        put(Id::TrtllmNumRequestsWaiting, int(latest.queued));
+        put(Id::TrtllmMaxNumActiveRequests, int(latest.max_active));
+        put(Id::TrtllmGpuMemoryUsage, int(latest.gpu_memory));
+        put(Id::TrtllmCpuMemoryUsage, int(latest.cpu_memory));
+        put(Id::TrtllmPinnedMemoryUsage, int(latest.pinned_memory));
+        put(Id::TrtllmMaxBatchSizeStatic, int(latest.batch_size_limits.fixed));
+        put(Id::TrtllmMaxBatchSizeRuntime, int(latest.batch_size_limits.runtime));
+        put(Id::TrtllmMaxNumTokensRuntime, int(latest.token_limits.runtime));
+        put(Id::TrtllmIterationLatency, float(latest.iter_latency_ms.map(|ms| ms / 1000.0)));
+        if let Some(inflight) = &latest.inflight {
+            put(Id::TrtllmNumContextRequests, int(inflight.num_context_requests));
+            put(Id::TrtllmNumGenerationRequests, int(inflight.num_gen_requests));
+            put(Id::TrtllmNumPausedRequests, int(inflight.num_paused_requests));
+            put(Id::TrtllmNumScheduledRequests, int(inflight.num_scheduled_requests));
+            put(Id::TrtllmTotalContextTokens, int(inflight.num_ctx_tokens));
+            put(Id::TrtllmAvgDecodedTokensPerIter, float(inflight.avg_num_decoded_tokens_per_iter));
+            put(Id::TrtllmPrefillBatchOccupancy, float(ratio(inflight.num_context_requests, latest.max_active)));
+        }
+        if let Some(kv) = &latest.kv {
+            put(Id::TrtllmKvCacheUtilization, float(fraction(kv)));
+            put(Id::TrtllmKvCacheHitRate, float(kv.cache_hit_rate));
+            put(Id::TrtllmKvCacheMaxBlocks, int(kv.max_num_blocks));
+            put(Id::TrtllmKvCacheFreeBlocks, int(kv.free_num_blocks));
+            put(Id::TrtllmKvCacheUsedBlocks, int(kv.used_num_blocks));
+            put(Id::TrtllmKvCacheTokensPerBlock, int(kv.tokens_per_block));
+        }
+        if let Some(spec) = &latest.spec_decoding {
+            put(Id::TrtllmSpecAcceptanceLength, float(spec.acceptance_length));
+            put(Id::TrtllmSpecDraftOverhead, float(spec.draft_overhead));
+        }
+    }
+    let (totals, requests) = (&snapshot.totals, &snapshot.requests);
+    for (id, count) in [
+        (Id::TrtllmNumRequestsCompleted, totals.requests_completed),
+        (Id::TrtllmKvCacheReusedBlocks, totals.kv_cache_blocks_reused),
+        (Id::TrtllmKvCacheMissedBlocks, totals.kv_cache_blocks_missed),
+        (Id::TrtllmSpecDraftTokens, totals.spec_decode_draft_tokens),
+        (Id::TrtllmSpecAcceptedTokens, totals.spec_decode_accepted_tokens),
+        (Id::TrtllmPromptTokens, requests.input_token_len.sum() as u64),
+        (Id::TrtllmGenerationTokens, requests.output_token_len.sum() as u64),
+    ] {
+        put(id, Some(Value::from(count)));
+    }
+    let times = &requests.times;
+    for (id, histogram) in [
+        (Id::TrtllmTimeToFirstToken, &times.time_to_first_token),
+        (Id::TrtllmTimePerOutputToken, &times.time_per_output_token),
+        (Id::TrtllmE2eLatency, &times.e2e_latency),
+        (Id::TrtllmRequestQueueTime, &times.queue_time),
+        (Id::TrtllmRequestPrefillTime, &times.prefill_time),
+        (Id::TrtllmRequestDecodeTime, &times.decode_time),
+        (Id::TrtllmRequestInferenceTime, &times.inference_time),
+        (Id::TrtllmPrefillBatchTokens, &totals.iteration_context_tokens),
+    ] {
+        put(id, Some(Value::from(histogram)));
+    }
+    page
+}
+
+/// Triton's request counters. `labels`: model, version and the engine's own.
+#[must_use]
+pub fn triton_core_page(labels: &Arc<Labels>, snapshot: &EngineSnapshot, latest: Option<&Latest>) -> Page {
+    let mut page = Page::default();
+    let (totals, times) = (&snapshot.totals, &snapshot.requests.times);
+    let micros = |seconds: f64| (seconds * 1e6).round() as u64;
+    // Without any request's own times the queue is still known from the iterations that activated them.
+    let queue = if times.queue_time.count() > 0 { times.queue_time.sum() } else { totals.new_request_queue_time.sum() };
+    for (id, count) in [
+        (Id::InferenceRequestSuccess, totals.requests_completed),
+        (Id::InferenceCount, totals.requests_completed),
+        (Id::InferenceExecCount, totals.iterations),
+        (Id::InferenceRequestDuration, micros(times.e2e_latency.sum())),
+        (Id::InferenceQueueDuration, micros(queue)),
+        (Id::InferenceComputeInfer, micros(times.inference_time.sum())),
+    ] {
+        page.push(id, labels, count);
+    }
+    if let Some(latest) = latest
+        && let Some(pending) = latest.queued.map(|queued| queued.saturating_add(waiting(latest).unwrap_or(0)))
+    {
+        page.push(Id::InferencePending, labels, pending);
+    }
+    page
+}
+
+/// dcgm-exporter's families; both spellings of the host's name, as its releases differ.
+#[must_use]
+pub fn dcgm_page(inventory: &GpuInventory, host: &str) -> Page {
+    let mut page = Page::default();
+    for GpuSnapshot { identity, readings, .. } in &inventory.gpus {
+        let (index, device) = (identity.index.to_string(), format!("nvidia{}", identity.index));
+        let labels = Arc::new(Labels::new([
+            ("Hostname", host),
+            ("UUID", &identity.uuid),
+            ("device", &device),
+            ("gpu", &index),
+            ("hostname", host),
+            ("modelName", identity.name.as_deref().unwrap_or("")),
+            ("pci_bus_id", identity.pci_bus_id.as_deref().unwrap_or("")),
+        ]));
+        let mib = |bytes: u64| (bytes >> 20) as i64;
+        let free = readings.memory_total_bytes.zip(readings.memory_used_bytes);
+        let free = free.map(|(total, used)| mib(total.saturating_sub(used)));
+        for (id, value) in [
+            (Id::DcgmGpuUtil, readings.utilization_ratio.map(|ratio| Value::from((ratio * 100.0).round() as i64))),
+            (Id::DcgmFbUsed, readings.memory_used_bytes.map(|bytes| Value::from(mib(bytes)))),
+            (Id::DcgmFbFree, free.map(Value::from)),
+            (Id::DcgmPowerUsage, readings.power_usage_watts.map(Value::from)),
+            (Id::DcgmEnergy, readings.energy_joules.map(|joules| Value::from((joules * 1000.0).round() as u64))),
+            (Id::DcgmGpuTemp, readings.temperature_celsius.map(Value::from)),
+        ] {
+            if let Some(value) = value {
+                page.push(id, &labels, value);
+            }
+        }
+    }
+    page
+}
