@@ -36,7 +36,7 @@ pub struct Cli {
     #[arg(long = "config.file", value_name = "PATH", env = "TRTLLM_EXPORTER_CONFIG_FILE", conflicts_with = "source")]
     pub config_file: Option<PathBuf>,
 
-    /// Where to serve; may be repeated. Port 0 is any free port
+    /// Where to serve: HOST:PORT, :PORT or unix:PATH; may be repeated. Port 0 is any free port
     #[arg(
         long = "web.listen-address",
         value_name = "ADDR",
@@ -54,6 +54,27 @@ pub struct Cli {
         default_value = "/metrics"
     )]
     pub telemetry_path: String,
+
+    /// YAML file with TLS, client certificates, passwords and limits, in the form of Prometheus's exporter-toolkit
+    #[arg(long = "web.config.file", value_name = "PATH", env = "TRTLLM_EXPORTER_WEB_CONFIG_FILE")]
+    pub web_config_file: Option<PathBuf>,
+
+    /// Serve on the sockets that a systemd .socket unit hands over, instead of on addresses
+    #[arg(long = "web.systemd-socket", env = "TRTLLM_EXPORTER_WEB_SYSTEMD_SOCKET")]
+    pub systemd_socket: bool,
+
+    /// Requests for a page answered at once; more get 503. 0 is no limit
+    #[arg(long = "web.max-requests", value_name = "N", env = "TRTLLM_EXPORTER_WEB_MAX_REQUESTS", default_value = "40")]
+    pub max_requests: usize,
+
+    /// Where to serve /healthz and /readyz alone, to everybody whatever --web.config.file says; may be repeated
+    #[arg(
+        long = "web.health-address",
+        value_name = "ADDR",
+        env = "TRTLLM_EXPORTER_WEB_HEALTH_ADDRESS",
+        value_delimiter = ','
+    )]
+    pub health_address: Vec<String>,
 
     /// File to write the bound address to, one per line
     #[arg(long = "web.port-file", value_name = "PATH", env = "TRTLLM_EXPORTER_WEB_PORT_FILE")]
@@ -112,6 +133,13 @@ pub enum Command {
     },
 }
 
+/// A place to listen.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ListenAt {
+    Tcp(SocketAddr),
+    Unix(PathBuf),
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum GpuMode {
     Off,
@@ -165,22 +193,20 @@ impl Cli {
         }
     }
 
-    /// The addresses to bind. `:PORT` is every IPv4 interface.
+    /// Where to serve. `:PORT` is every IPv4 interface.
     ///
     /// # Errors
     /// When one is no address or its host is unknown.
-    pub fn addresses(&self) -> Result<Vec<SocketAddr>, ConfigError> {
-        let parse = |text: &String| {
-            let full = if text.starts_with(':') { format!("0.0.0.0{text}") } else { text.clone() };
-            let refuse = |why: String| ConfigError::Flag {
-                flag: "--web.listen-address",
-                value: text.clone(),
-                why: format!("{why}; expected HOST:PORT, [IPV6]:PORT or :PORT"),
-            };
-            let mut found = full.to_socket_addrs().map_err(|error| refuse(error.to_string()))?;
-            found.next().ok_or_else(|| refuse("the host has no address".to_owned()))
-        };
-        self.listen_address.iter().map(parse).collect()
+    pub fn addresses(&self) -> Result<Vec<ListenAt>, ConfigError> {
+        self.listen_address.iter().map(|text| ListenAt::parse("--web.listen-address", text)).collect()
+    }
+
+    /// Where to serve health alone.
+    ///
+    /// # Errors
+    /// When one is no address or its host is unknown.
+    pub fn health_addresses(&self) -> Result<Vec<ListenAt>, ConfigError> {
+        self.health_address.iter().map(|text| ListenAt::parse("--web.health-address", text)).collect()
     }
 
     /// What no single flag can check.
@@ -211,6 +237,22 @@ impl Cli {
             return Err(ConfigError::Flag { flag: "--web.telemetry-path", value: path.clone(), why });
         }
         Ok(())
+    }
+}
+
+impl ListenAt {
+    fn parse(flag: &'static str, text: &str) -> Result<Self, ConfigError> {
+        let refuse = |why: String| ConfigError::Flag {
+            flag,
+            value: text.to_owned(),
+            why: format!("{why}; expected HOST:PORT, [IPV6]:PORT, :PORT or unix:PATH"),
+        };
+        if let Some(path) = text.strip_prefix("unix:") {
+            return if path.is_empty() { Err(refuse("no path".to_owned())) } else { Ok(Self::Unix(path.into())) };
+        }
+        let full = if text.starts_with(':') { format!("0.0.0.0{text}") } else { text.to_owned() };
+        let mut found = full.to_socket_addrs().map_err(|error| refuse(error.to_string()))?;
+        found.next().map(Self::Tcp).ok_or_else(|| refuse("the host has no address".to_owned()))
     }
 }
 

@@ -10,7 +10,12 @@ use clap::Parser as _;
 use trtllm_exporter::cli::{Cli, Command, DEFAULT_SOCKET};
 use trtllm_exporter::config::{ConfigError, EngineConfig, SourceSpec};
 use trtllm_exporter::gpu::{self, GpuConfig, GpuError, GpuMode};
+use trtllm_exporter::http::gate::Gate;
+use trtllm_exporter::http::listen::{self, Address, Listener};
+use trtllm_exporter::http::reload::Live;
+use trtllm_exporter::http::web_config::WebConfigError;
 use trtllm_exporter::http::{router, serve};
+use trtllm_exporter::metrics::exporter::PageCounts;
 use trtllm_exporter::poll::{Driver, Schedule};
 use trtllm_exporter::sources::{OpenError, Source, replay::Replay, socket::Ingest, trtllm_serve::TrtllmServe};
 use trtllm_exporter::state::{EngineAbout, EngineName, State};
@@ -24,7 +29,9 @@ enum StartError {
     #[error(transparent)]
     Source(#[from] OpenError),
     #[error(transparent)]
-    Bind(#[from] serve::BindError),
+    Bind(#[from] listen::BindError),
+    #[error(transparent)]
+    WebConfig(#[from] WebConfigError),
     #[error(transparent)]
     Gpu(#[from] GpuError),
     #[error("--web.port-file {}: {cause}", path.display())]
@@ -37,7 +44,7 @@ impl StartError {
     fn exit_code(&self) -> ExitCode {
         match self {
             // The simulated engine refuses nothing but its options.
-            Self::Config(_) | Self::Source(OpenError::Engine { .. }) => ExitCode::from(2),
+            Self::Config(_) | Self::WebConfig(_) | Self::Source(OpenError::Engine { .. }) => ExitCode::from(2),
             _ => ExitCode::from(1),
         }
     }
@@ -79,7 +86,8 @@ fn start(cli: &Cli) -> Result<(), StartError> {
 
 async fn run(cli: &Cli, engines: Option<Vec<EngineConfig>>) -> Result<(), StartError> {
     let stop_signal = shutdown::signals()?;
-    let listeners = serve::bind(&cli.addresses()?).await?;
+    let terms = cli.web_config_file.as_deref().map_or_else(|| Ok(Live::open_to_all()), Live::read)?;
+    let (listeners, health) = listeners(cli).await?;
     let sources = open(engines)?;
     let names: Vec<EngineName> = sources.iter().map(|(name, _)| name.clone()).collect();
     let state = Arc::new(State::new(names));
@@ -94,15 +102,24 @@ async fn run(cli: &Cli, engines: Option<Vec<EngineConfig>>) -> Result<(), StartE
     tokio::spawn(Arc::clone(&state).keep_fresh(stop.clone()));
 
     let addresses: Vec<String> =
-        listeners.iter().filter_map(|listener| listener.local_addr().ok()).map(|address| address.to_string()).collect();
+        listeners.iter().filter_map(Listener::address).map(|address| address.to_string()).collect();
     if let Some(path) = &cli.port_file {
         write_whole(path, &addresses).map_err(|cause| StartError::PortFile { path: path.clone(), cause })?;
     }
     for address in &addresses {
-        tracing::info!(%address, path = cli.telemetry_path, "serving");
+        tracing::info!(%address, path = cli.telemetry_path, tls = terms.tls(), "serving");
     }
-    let server =
-        tokio::spawn(serve::serve(listeners, router::router(state, &cli.telemetry_path, cli.compat_sets()), stop));
+    for address in health.iter().filter_map(Listener::address) {
+        tracing::info!(%address, "serving health");
+    }
+    let counts = Arc::new(PageCounts::new());
+    let pages = router::router(Arc::clone(&state), &cli.telemetry_path, cli.compat_sets(), Arc::clone(&counts));
+    let gates = vec![
+        (listeners, Gate::new(pages, terms, Arc::clone(&counts), cli.max_requests)),
+        // Whoever asks for health has no password, and no certificate.
+        (health, Gate::new(router::health(state), Live::open_to_all(), counts, 0)),
+    ];
+    let server = tokio::spawn(serve::serve(gates, stop));
     // Without a service manager this does nothing.
     let _ = sd_notify::notify(&[sd_notify::NotifyState::Ready]);
 
@@ -116,6 +133,21 @@ async fn run(cli: &Cli, engines: Option<Vec<EngineConfig>>) -> Result<(), StartE
         gpus.stop(Duration::from_secs(1));
     }
     Ok(())
+}
+
+/// Those for everything, and those for health alone.
+async fn listeners(cli: &Cli) -> Result<(Vec<Listener>, Vec<Listener>), StartError> {
+    let address = |at| match at {
+        cli::ListenAt::Tcp(address) => Address::Tcp(address),
+        cli::ListenAt::Unix(path) => Address::Unix(path),
+    };
+    let addresses = |found: Vec<cli::ListenAt>| found.into_iter().map(address).collect::<Vec<_>>();
+    let (all, health) = (addresses(cli.addresses()?), addresses(cli.health_addresses()?));
+    let listeners = match cli.systemd_socket {
+        true => listen::handed_over()?,
+        false => listen::bind(&all, "--web.listen-address").await?,
+    };
+    Ok((listeners, listen::bind(&health, "--web.health-address").await?))
 }
 
 fn open(engines: Option<Vec<EngineConfig>>) -> Result<Vec<(EngineName, Source)>, StartError> {

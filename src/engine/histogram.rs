@@ -3,55 +3,66 @@
 /// Most bounds of any histogram on the page; one more bucket holds what is above them.
 const MAX_BOUNDS: usize = 23;
 
+/// Upper bound of a bucket, and how a page spells it: whole numbers without a point, never an exponent.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Bound {
+    pub value: f64,
+    pub text: &'static str,
+}
+
+/// Bounds from literals as they are to be spelled.
+#[macro_export]
+macro_rules! bounds {
+    ($($bound:literal),* $(,)?) => {
+        &[$($crate::engine::histogram::Bound { value: $bound as f64, text: stringify!($bound) }),*]
+    };
+}
+
 /// Seconds, as trtllm-serve's request histograms.
-pub const LONG_SECONDS: &[f64] = &[
-    0.3, 0.5, 0.8, 1.0, 1.5, 2.0, 2.5, 5.0, 10.0, 15.0, 20.0, 30.0, 40.0, 50.0, 60.0, 120.0, 240.0, 480.0, 960.0,
-    1920.0, 7680.0,
-];
+pub static LONG_SECONDS: &[Bound] =
+    bounds![0.3, 0.5, 0.8, 1, 1.5, 2, 2.5, 5, 10, 15, 20, 30, 40, 50, 60, 120, 240, 480, 960, 1920, 7680];
 /// Seconds, as `trtllm_time_to_first_token_seconds`.
-pub const FIRST_TOKEN_SECONDS: &[f64] = &[
-    0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0, 20.0, 40.0, 80.0,
-    160.0, 640.0, 2560.0,
+pub static FIRST_TOKEN_SECONDS: &[Bound] = bounds![
+    0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 7.5, 10, 20, 40, 80, 160, 640, 2560
 ];
 /// Seconds, as `trtllm_time_per_output_token_seconds`.
-pub const PER_TOKEN_SECONDS: &[f64] =
-    &[0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0, 20.0, 40.0, 80.0];
+pub static PER_TOKEN_SECONDS: &[Bound] =
+    bounds![0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1, 2.5, 5, 7.5, 10, 20, 40, 80];
 /// Seconds, as `trtllm_request_prefill_time_seconds`.
-pub const SHORT_SECONDS: &[f64] =
-    &[0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 20.0, 40.0, 80.0, 160.0, 640.0, 2560.0];
+pub static SHORT_SECONDS: &[Bound] =
+    bounds![0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20, 40, 80, 160, 640, 2560];
 /// Seconds of one iteration: dense where engines run (2–50 ms), wide enough for a long context.
-pub const ITERATION_SECONDS: &[f64] = &[
-    0.001, 0.0025, 0.005, 0.0075, 0.01, 0.015, 0.02, 0.03, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.5, 0.75, 1.0, 2.5, 5.0,
-    10.0,
+pub static ITERATION_SECONDS: &[Bound] = bounds![
+    0.001, 0.0025, 0.005, 0.0075, 0.01, 0.015, 0.02, 0.03, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.5, 0.75, 1, 2.5, 5, 10
 ];
 /// Requests in a batch.
-pub const BATCH_REQUESTS: &[f64] = &[1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0, 1024.0, 2048.0, 4096.0];
+pub static BATCH_REQUESTS: &[Bound] = bounds![1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096];
 /// Tokens in a batch, as `trtllm_prefill_batch_tokens`.
-pub const BATCH_TOKENS: &[f64] = &[64.0, 128.0, 256.0, 512.0, 1024.0, 2048.0, 4096.0, 8192.0, 16_384.0, 32_768.0];
+pub static BATCH_TOKENS: &[Bound] = bounds![64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384, 32768];
 /// Tokens of a request, as Triton's `nv_llm_*_token_len`.
-pub const TOKEN_LENGTH: &[f64] = &[10.0, 50.0, 100.0, 500.0, 1000.0];
+pub static TOKEN_LENGTH: &[Bound] = bounds![10, 50, 100, 500, 1000];
 /// 0..1.
-pub const RATIO: &[f64] = &[0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0];
+pub static RATIO: &[Bound] = bounds![0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1];
 /// Bytes of a KV cache transfer: 64 KiB to 16 GiB.
-pub const TRANSFER_BYTES: &[f64] = &[
-    65_536.0,
-    262_144.0,
-    1_048_576.0,
-    4_194_304.0,
-    16_777_216.0,
-    67_108_864.0,
-    268_435_456.0,
-    1_073_741_824.0,
-    4_294_967_296.0,
-    17_179_869_184.0,
+pub static TRANSFER_BYTES: &[Bound] = &[
+    Bound { value: 65536.0, text: "65536" },
+    Bound { value: 262144.0, text: "262144" },
+    Bound { value: 1048576.0, text: "1048576" },
+    Bound { value: 4194304.0, text: "4194304" },
+    Bound { value: 16777216.0, text: "16777216" },
+    Bound { value: 67108864.0, text: "67108864" },
+    Bound { value: 268435456.0, text: "268435456" },
+    Bound { value: 1073741824.0, text: "1073741824" },
+    Bound { value: 4294967296.0, text: "4294967296" },
+    Bound { value: 17179869184.0, text: "17179869184" },
 ];
 /// Seconds of one poll.
-pub const POLL_SECONDS: &[f64] = &[0.000_1, 0.000_5, 0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 2.5, 5.0];
+pub static POLL_SECONDS: &[Bound] = bounds![0.0001, 0.0005, 0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1, 2.5, 5];
 
 /// Counts per bucket (not cumulative), their sum and number.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Histogram {
-    bounds: &'static [f64],
+    bounds: &'static [Bound],
     counts: [u64; MAX_BOUNDS + 1],
     sum: f64,
     count: u64,
@@ -60,7 +71,7 @@ pub struct Histogram {
 impl Histogram {
     /// `bounds` ascend and number at most 23.
     #[must_use]
-    pub const fn new(bounds: &'static [f64]) -> Self {
+    pub const fn new(bounds: &'static [Bound]) -> Self {
         assert!(bounds.len() <= MAX_BOUNDS, "a histogram has at most MAX_BOUNDS bounds");
         Self { bounds, counts: [0; MAX_BOUNDS + 1], sum: 0.0, count: 0 }
     }
@@ -77,7 +88,7 @@ impl Histogram {
             return;
         }
         // Below ~24 bounds a straight walk beats a binary search: the branches of one engine repeat.
-        let bucket = self.bounds.iter().position(|bound| value <= *bound).unwrap_or(self.bounds.len());
+        let bucket = self.bounds.iter().position(|bound| value <= bound.value).unwrap_or(self.bounds.len());
         self.counts[bucket] = self.counts[bucket].saturating_add(times);
         self.sum = sum;
         self.count = self.count.saturating_add(times);
@@ -94,7 +105,7 @@ impl Histogram {
     }
 
     /// Upper bound and cumulative count of each bucket but the infinite one, which is [`Histogram::count`].
-    pub fn cumulative(&self) -> impl Iterator<Item = (f64, u64)> + '_ {
+    pub fn cumulative(&self) -> impl Iterator<Item = (Bound, u64)> + '_ {
         self.bounds.iter().zip(&self.counts).scan(0_u64, |total, (bound, count)| {
             *total = total.saturating_add(*count);
             Some((*bound, *total))
@@ -103,7 +114,7 @@ impl Histogram {
 
     /// Upper bound and own count of each bucket, the infinite one last.
     pub fn buckets(&self) -> impl Iterator<Item = (f64, u64)> + '_ {
-        self.bounds.iter().copied().chain([f64::INFINITY]).zip(self.counts)
+        self.bounds.iter().map(|bound| bound.value).chain([f64::INFINITY]).zip(self.counts)
     }
 }
 
@@ -123,6 +134,16 @@ mod tests {
         );
         assert_eq!(histogram.buckets().last(), Some((f64::INFINITY, 3)));
         assert_eq!((histogram.count(), histogram.sum()), (5, 6020.1));
+    }
+
+    #[test]
+    fn a_bound_is_spelled_as_the_page_writes_numbers() {
+        for bounds in [LONG_SECONDS, FIRST_TOKEN_SECONDS, PER_TOKEN_SECONDS, SHORT_SECONDS, ITERATION_SECONDS] {
+            for bound in bounds {
+                assert_eq!(bound.value.to_string(), bound.text);
+            }
+            assert!(bounds.is_sorted_by(|a, b| a.value < b.value));
+        }
     }
 
     #[test]

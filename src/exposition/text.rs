@@ -37,7 +37,7 @@ fn header(metric: &Metric, out: &mut String) {
     out.push('\n');
 }
 
-fn series(name: &str, suffix: &str, labels: &str, le: Option<&dyn Fn(&mut String)>, out: &mut String) {
+fn series(name: &str, suffix: &str, labels: &str, le: Option<&str>, out: &mut String) {
     out.push_str(name);
     out.push_str(suffix);
     if !labels.is_empty() || le.is_some() {
@@ -45,7 +45,7 @@ fn series(name: &str, suffix: &str, labels: &str, le: Option<&dyn Fn(&mut String
         out.push_str(labels);
         if let Some(le) = le {
             out.push_str(if labels.is_empty() { "le=\"" } else { ",le=\"" });
-            le(out);
+            out.push_str(le);
             out.push('"');
         }
         out.push('}');
@@ -68,10 +68,10 @@ fn write_value(value: &Value, out: &mut String) {
 fn write_histogram(name: &str, sample: &Sample, histogram: &Histogram, out: &mut String) {
     let labels = sample.labels.text();
     for (bound, count) in histogram.cumulative() {
-        series(name, "_bucket", labels, Some(&|out: &mut String| write_float(out, bound)), out);
+        series(name, "_bucket", labels, Some(bound.text), out);
         write_value(&Value::Count(count), out);
     }
-    series(name, "_bucket", labels, Some(&|out: &mut String| out.push_str("+Inf")), out);
+    series(name, "_bucket", labels, Some("+Inf"), out);
     write_value(&Value::Count(histogram.count()), out);
     series(name, "_sum", labels, None, out);
     write_value(&Value::Float(histogram.sum()), out);

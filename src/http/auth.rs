@@ -219,7 +219,11 @@ mod tests {
         }
         assert_eq!(door.judge(&users, None).await, Verdict::Unauthorized);
         for junk in ["Basic", "Basic !", "Basic YQ==", "Bearer YTpi"] {
-            assert_eq!(door.judge(&users, Some(&HeaderValue::from_static(junk))).await, Verdict::Unauthorized, "{junk}");
+            assert_eq!(
+                door.judge(&users, Some(&HeaderValue::from_static(junk))).await,
+                Verdict::Unauthorized,
+                "{junk}"
+            );
         }
     }
 

@@ -11,7 +11,7 @@ use axum::body::Body;
 use axum::http::{HeaderMap, Request, Response, StatusCode, header};
 use axum::response::IntoResponse as _;
 use bytes::Bytes;
-use http_body::{Body as _, Frame, SizeHint};
+use hyper::body::{Body as _, Frame, SizeHint};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tower::ServiceExt as _;
 
@@ -31,7 +31,7 @@ const PIECE: usize = 16 << 10;
 
 /// What one set of listeners serves, and on what terms.
 #[derive(Debug)]
-pub struct Site {
+pub struct Gate {
     pub(super) live: Live,
     pub(super) counts: Arc<PageCounts>,
     pub(super) connections: Arc<Connections>,
@@ -42,7 +42,7 @@ pub struct Site {
     room: Option<Arc<Semaphore>>,
 }
 
-impl Site {
+impl Gate {
     /// `max_requests` 0 is no limit.
     #[must_use]
     pub fn new(router: Router, live: Live, counts: Arc<PageCounts>, max_requests: usize) -> Arc<Self> {
@@ -61,7 +61,7 @@ impl Site {
     /// Answers one request of `connection`, come what may.
     pub(super) async fn answer<B>(&self, connection: &Arc<Connection>, request: Request<B>) -> Response<Guarded>
     where
-        B: http_body::Body<Data = Bytes, Error: Into<axum::BoxError>> + Send + 'static,
+        B: hyper::body::Body<Data = Bytes, Error: Into<axum::BoxError>> + Send + 'static,
     {
         let mut answer = Answer::begin(connection, time_for(request.headers()));
         let response = self.respond(&mut answer, request.map(Body::new)).await;
@@ -152,7 +152,7 @@ pub(super) struct Guarded {
     _answer: Answer,
 }
 
-impl http_body::Body for Guarded {
+impl hyper::body::Body for Guarded {
     type Data = Bytes;
     type Error = axum::Error;
 

@@ -70,7 +70,8 @@ pub async fn bind(addresses: &[Address], flag: &'static str) -> Result<Vec<Liste
 /// When there are none, or one is neither a TCP nor a Unix listener.
 pub fn handed_over() -> Result<Vec<Listener>, BindError> {
     let mut handed = listenfd::ListenFd::from_env();
-    if handed.len() == 0 {
+    let count = handed.len();
+    if count == 0 {
         return Err(BindError::Handed("no socket was handed over".to_owned()));
     }
     let take = |index| {
@@ -84,7 +85,7 @@ pub fn handed_over() -> Result<Vec<Listener>, BindError> {
         listener.set_nonblocking(true).map_err(odd)?;
         UnixListener::from_std(listener).map(|listener| Listener::Unix(listener, None)).map_err(odd)
     };
-    (0..handed.len()).map(take).collect()
+    (0..count).map(take).collect()
 }
 
 impl Listener {

@@ -194,8 +194,8 @@ impl Watch {
 /// one after the other.
 fn load(path: &Path, before: Option<&Identity>) -> Result<Loaded, WebConfigError> {
     let wrong = |wrong| WebConfigError::Key { path: path.to_owned(), wrong };
-    let text = std::fs::read_to_string(path)
-        .map_err(|cause| WebConfigError::Unreadable { path: path.to_owned(), cause })?;
+    let text =
+        std::fs::read_to_string(path).map_err(|cause| WebConfigError::Unreadable { path: path.to_owned(), cause })?;
     let folder = path.parent().unwrap_or(Path::new(""));
     let config = WebConfig::parse(&text, folder).map_err(|error| match error {
         ParseError::Yaml(cause) => WebConfigError::Malformed { path: path.to_owned(), cause },

@@ -26,28 +26,36 @@ use super::landing;
 pub struct Site {
     state: Arc<State>,
     pages: PageBuilder,
-    counts: PageCounts,
+    counts: Arc<PageCounts>,
     cache: Cache<Selection>,
     telemetry_path: String,
 }
 
 /// The routes over `state`.
-pub fn router(state: Arc<State>, telemetry_path: &str, compat: CompatSets) -> Router {
+pub fn router(state: Arc<State>, telemetry_path: &str, compat: CompatSets, counts: Arc<PageCounts>) -> Router {
+    let health = health(Arc::clone(&state));
     let site = Arc::new(Site {
         pages: PageBuilder::new(&state, compat),
         state,
-        counts: PageCounts::new(),
+        counts,
         cache: Cache::new(),
         telemetry_path: telemetry_path.to_owned(),
     });
     let read = MethodFilter::GET.or(MethodFilter::HEAD);
     Router::new()
         .route("/", on(read, landing))
-        .route("/healthz", on(read, || async { "ok\n" }))
-        .route("/readyz", on(read, ready))
         .route(telemetry_path, on(read, metrics))
         .route(&format!("{telemetry_path}/gateway"), on(read, gateway))
         .with_state(site)
+        .merge(health)
+}
+
+/// The two routes that say how this process is.
+pub fn health(state: Arc<State>) -> Router {
+    let read = MethodFilter::GET.or(MethodFilter::HEAD);
+    Router::new()
+        .route("/healthz", on(read, || async { "ok\n" }))
+        .route("/readyz", on(read, async move || ready(&state)))
 }
 
 async fn metrics(method: Method, Shared(site): Shared<Arc<Site>>, uri: Uri, headers: HeaderMap) -> Response {
@@ -67,9 +75,8 @@ async fn gateway(method: Method, Shared(site): Shared<Arc<Site>>, headers: Heade
 
 /// 200 once every source has been polled successfully once: never un-ready because of an engine, or the sidecar of a
 /// starting engine would take its pod out of service.
-async fn ready(Shared(site): Shared<Arc<Site>>) -> Response {
-    let missing: Vec<String> = site
-        .state
+fn ready(state: &State) -> Response {
+    let missing: Vec<String> = state
         .engines()
         .filter(|(_, snapshot)| !snapshot.source.ready)
         .map(|(name, snapshot)| {

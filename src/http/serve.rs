@@ -1,45 +1,30 @@
-//! Listeners: bound before anything runs, drained at the end.
+//! From listeners to connections: accept until told to stop, then drain.
 
-use std::net::SocketAddr;
+use std::io;
+use std::sync::Arc;
 use std::time::Duration;
 
-use axum::Router;
-use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 
 use crate::shutdown::Shutdown;
 
+use super::connections::Connection;
+use super::gate::Gate;
+use super::listen::Listener;
+use super::speak::speak;
+
 /// Time that requests under way have to finish once the daemon is told to stop.
 const DRAIN: Duration = Duration::from_secs(5);
 
-/// An address that cannot be served.
-#[derive(Debug, thiserror::Error)]
-#[error("cannot listen on {address}: {cause}; choose another address with --web.listen-address")]
-pub struct BindError {
-    pub address: SocketAddr,
-    pub cause: std::io::Error,
-}
-
-/// Binds every address.
-///
-/// # Errors
-/// With the first address that cannot be bound.
-pub async fn bind(addresses: &[SocketAddr]) -> Result<Vec<TcpListener>, BindError> {
-    let mut listeners = Vec::new();
-    for address in addresses {
-        let bound = TcpListener::bind(address).await;
-        listeners.push(bound.map_err(|cause| BindError { address: *address, cause })?);
-    }
-    Ok(listeners)
-}
-
-/// Serves until told to stop, then finishes what is under way.
-pub async fn serve(listeners: Vec<TcpListener>, router: Router, shutdown: Shutdown) {
-    let mut servers = JoinSet::new();
-    for listener in listeners {
-        let mut stop = shutdown.clone();
-        let server = axum::serve(listener, router.clone()).with_graceful_shutdown(async move { stop.wait().await });
-        servers.spawn(async move { server.await });
+/// Serves each gate on its listeners until told to stop, then finishes what is under way.
+pub async fn serve(gates: Vec<(Vec<Listener>, Arc<Gate>)>, shutdown: Shutdown) {
+    // Dropped, and so ended, when this returns.
+    let (mut servers, mut clocks) = (JoinSet::new(), JoinSet::new());
+    for (listeners, gate) in gates {
+        for listener in listeners {
+            servers.spawn(accept(listener, Arc::clone(&gate), shutdown.clone()));
+        }
+        clocks.spawn(async move { gate.connections.keep_time(&gate.counts).await });
     }
     let mut stop = shutdown;
     stop.wait().await;
@@ -47,4 +32,45 @@ pub async fn serve(listeners: Vec<TcpListener>, router: Router, shutdown: Shutdo
     if drained.is_err() {
         tracing::warn!(after = ?DRAIN, "some connections were still open and are closed now");
     }
+}
+
+/// Takes connections until told to stop, then waits for those it has.
+async fn accept(listener: Listener, gate: Arc<Gate>, shutdown: Shutdown) {
+    let mut peers = JoinSet::new();
+    let mut stop = shutdown.clone();
+    let mut failing = false;
+    loop {
+        let accepted = tokio::select! {
+            accepted = listener.accept() => accepted,
+            Some(_) = peers.join_next() => continue,
+            () = stop.wait() => break,
+        };
+        match accepted {
+            Ok(stream) => {
+                failing = false;
+                let connection = Connection::new();
+                // Without a place the stream is closed.
+                if let Some(place) = gate.connections.admit(&connection, &gate.counts) {
+                    let talk = speak(stream, Arc::clone(&gate), Arc::clone(&connection), shutdown.clone());
+                    let task = peers.spawn(async move {
+                        let _place = place;
+                        talk.await;
+                    });
+                    connection.run_by(task);
+                }
+            }
+            // The peer has gone before it was accepted.
+            Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {}
+            Err(error) => {
+                if !failing {
+                    tracing::warn!(%error, "no connection can be accepted now");
+                }
+                failing = true;
+                // Out of descriptors, most likely: some connection must end first.
+                tokio::time::sleep(Duration::from_millis(100)).await;
+            }
+        }
+    }
+    drop(listener);
+    while peers.join_next().await.is_some() {}
 }

@@ -44,9 +44,7 @@ pub(super) fn identity(tls: &TlsConfig) -> Result<Identity, Wrong> {
         rustls::Error::InconsistentKeys(_) => {
             Wrong::new(key_name, format!("{:?} is not the key of {:?}; name the pair", tls.key, tls.cert))
         }
-        other => {
-            Wrong::new("tls_server_config.cert_file", format!("{:?} cannot be used: {other}; renew it", tls.cert))
-        }
+        other => Wrong::new("tls_server_config.cert_file", format!("{:?} cannot be used: {other}; renew it", tls.cert)),
     })?;
     Ok(Arc::new(identity))
 }

@@ -7,13 +7,14 @@ use std::time::Duration;
 
 use procfs::WithCurrentSystemInfo as _;
 
-use crate::engine::histogram::Histogram;
+use crate::bounds;
+use crate::engine::histogram::{Bound, Histogram};
 
 use super::catalog::Id;
 use super::page::{Labels, Page};
 
 /// Seconds of one answer.
-const SCRAPE_SECONDS: &[f64] = &[0.000_01, 0.000_025, 0.000_05, 0.000_1, 0.000_25, 0.000_5, 0.001, 0.005, 0.01, 0.1];
+static SCRAPE_SECONDS: &[Bound] = bounds![0.00001, 0.000025, 0.00005, 0.0001, 0.00025, 0.0005, 0.001, 0.005, 0.01, 0.1];
 
 /// Why a request or a connection was refused. Order is the catalog's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,0 +1,138 @@
+//! One connection: TLS where the gate asks for it, then HTTP/1.1 or HTTP/2, until its end or that of the daemon. Its time
+//! limits are kept by `connections`, from what it tells them.
+
+use std::convert::Infallible;
+use std::io;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+use tokio_rustls::server::TlsStream;
+use tokio_rustls::{LazyConfigAcceptor, rustls};
+
+use crate::metrics::exporter::Refusal;
+use crate::shutdown::Shutdown;
+
+use super::connections::Connection;
+use super::gate::Gate;
+use super::listen::Stream;
+use super::watched::Watched;
+
+/// A request's head, bytes.
+const MAX_HEAD: usize = 16 << 10;
+/// What is read and not parsed, or handed over and not sent, bytes.
+const MAX_BUFFER: usize = 64 << 10;
+/// Requests of one HTTP/2 connection at once.
+const MAX_STREAMS: u32 = 32;
+/// The first byte of TLS.
+const HANDSHAKE: u8 = 22;
+/// In the words of Go's server, so that people find what it means.
+const NOT_TLS: &[u8] =
+    b"HTTP/1.0 400 Bad Request\r\nContent-Type: text/plain; charset=utf-8\r\nConnection: close\r\n\r\n\
+    Client sent an HTTP request to an HTTPS server.\n";
+
+/// Serves one peer to its end.
+pub(super) async fn speak(stream: Stream, gate: Arc<Gate>, connection: Arc<Connection>, shutdown: Shutdown) {
+    match stream {
+        Stream::Tcp(stream) if gate.live.tls() => {
+            let mut first = [0];
+            match stream.peek(&mut first).await {
+                // A look whether anybody listens.
+                Ok(0) | Err(_) => {}
+                Ok(_) if first[0] == HANDSHAKE => secure(stream, gate, connection, shutdown).await,
+                Ok(_) => {
+                    gate.counts.refused(Refusal::TlsHandshake);
+                    say_that_this_is_tls(stream).await;
+                }
+            }
+        }
+        Stream::Unix(stream) if gate.live.tls() => secure(stream, gate, connection, shutdown).await,
+        Stream::Tcp(stream) => http1(stream, gate, connection, shutdown).await,
+        Stream::Unix(stream) => http1(stream, gate, connection, shutdown).await,
+    }
+}
+
+async fn secure<S>(stream: S, gate: Arc<Gate>, connection: Arc<Connection>, shutdown: Shutdown)
+where
+    S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
+{
+    match shake_hands(stream, &gate).await {
+        Ok(stream) if stream.get_ref().1.alpn_protocol() == Some(b"h2") => {
+            http2(stream, gate, connection, shutdown).await
+        }
+        Ok(stream) => http1(stream, gate, connection, shutdown).await,
+        Err(error) => {
+            gate.counts.refused(Refusal::TlsHandshake);
+            // A peer's doing, as often as it likes: the count is for every day.
+            tracing::debug!(%error, "TLS handshake failed");
+        }
+    }
+}
+
+/// By the configuration as it is when the client says hello.
+async fn shake_hands<S: AsyncRead + AsyncWrite + Unpin>(stream: S, gate: &Gate) -> io::Result<TlsStream<S>> {
+    let hello = LazyConfigAcceptor::new(rustls::server::Acceptor::default(), stream).await?;
+    let terms = gate.live.settings().await.ok().and_then(|settings| settings.tls.clone());
+    let terms = terms.ok_or_else(|| io::Error::other("the web configuration cannot be used"))?;
+    hello.into_stream(terms).await
+}
+
+async fn say_that_this_is_tls(mut stream: TcpStream) {
+    let _ = stream.write_all(NOT_TLS).await;
+    let _ = stream.shutdown().await;
+    // Closing with something unread would take the words back.
+    let mut ignored = [0; 1024];
+    let rest = async { while matches!(stream.read(&mut ignored).await, Ok(1..)) {} };
+    let _ = tokio::time::timeout(Duration::from_secs(1), rest).await;
+}
+
+/// Runs a connection to its end; told to stop, it finishes what is under way.
+macro_rules! run {
+    ($connection:expr, $shutdown:expr) => {{
+        let mut running = pin!($connection);
+        let mut shutdown = $shutdown;
+        tokio::select! {
+            // How a peer ends is its own affair.
+            _ = running.as_mut() => {}
+            () = shutdown.wait() => {
+                running.as_mut().graceful_shutdown();
+                let _ = running.await;
+            }
+        }
+    }};
+}
+
+async fn http1<S>(stream: S, gate: Arc<Gate>, connection: Arc<Connection>, shutdown: Shutdown)
+where
+    S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
+{
+    connection.speaks(false);
+    let watched = TokioIo::new(Watched { stream, connection: Arc::clone(&connection) });
+    let service = service_fn(async |request| Ok::<_, Infallible>(gate.answer(&connection, request).await));
+    let mut builder = hyper::server::conn::http1::Builder::new();
+    builder.timer(TokioTimer::new()).header_read_timeout(None).max_header_size(MAX_HEAD).max_buf_size(MAX_BUFFER);
+    run!(builder.serve_connection(watched, service), shutdown);
+}
+
+async fn http2<S>(stream: S, gate: Arc<Gate>, connection: Arc<Connection>, shutdown: Shutdown)
+where
+    S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
+{
+    connection.speaks(true);
+    let watched = TokioIo::new(Watched { stream, connection: Arc::clone(&connection) });
+    let service = service_fn(move |request| {
+        let (gate, connection) = (Arc::clone(&gate), Arc::clone(&connection));
+        async move { Ok::<_, Infallible>(gate.answer(&connection, request).await) }
+    });
+    let mut builder = hyper::server::conn::http2::Builder::new(TokioExecutor::new());
+    builder
+        .timer(TokioTimer::new())
+        .max_concurrent_streams(MAX_STREAMS)
+        .max_header_list_size(MAX_HEAD as u32)
+        .max_send_buf_size(MAX_BUFFER);
+    run!(builder.serve_connection(watched, service), shutdown);
+}

@@ -1,0 +1,222 @@
+//! `cargo bench --bench core`: what a record and a page cost, as ratios to a floor measured in the same run. Absolute
+//! times do not carry from machine to machine; nothing here asserts one.
+// A benchmark prints, and stops at its first surprise.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout)]
+
+use std::fmt::Write as _;
+use std::hint::black_box;
+use std::time::{Duration, Instant};
+
+use trtllm_exporter::engine::Engine;
+use trtllm_exporter::exposition::{openmetrics, text};
+use trtllm_exporter::metrics::compat::CompatSets;
+use trtllm_exporter::metrics::exporter::PageCounts;
+use trtllm_exporter::metrics::page::{Page, Value};
+use trtllm_exporter::metrics::whole::{PageBuilder, Selection};
+use trtllm_exporter::model::IterationStats;
+use trtllm_exporter::sources::trtllm_json::parse_records;
+use trtllm_exporter::sources::{Batch, Item};
+use trtllm_exporter::state::{EngineAbout, EngineName, EngineSnapshot, State};
+
+const RECORDS: usize = 1000;
+
+fn main() {
+    let body = body();
+    println!("{RECORDS} records, {} bytes of JSON each", body.len() / RECORDS);
+    let bare = time("bare typed serde_json parse", RECORDS, || {
+        let records: Vec<IterationStats> = serde_json::from_str(std::str::from_utf8(&body).unwrap()).unwrap();
+        black_box(records);
+    });
+    let mut batch = Batch::default();
+    let mut engine = Engine::new(Instant::now(), Duration::from_secs(15));
+    let both = time("parse + fold, as the daemon does", RECORDS, || {
+        parse_records(&body, &mut batch).unwrap();
+        fold(&mut engine, &batch);
+        batch.clear();
+    });
+    parse_records(&body, &mut batch).unwrap();
+    let folding = time("fold alone", RECORDS, || fold(&mut engine, &batch));
+    let floor = time("floor: plain accumulators", RECORDS, || accumulate(&batch));
+    ratio("parse + fold / bare parse", both, bare);
+    ratio("fold / plain accumulators", folding, floor);
+
+    let page = page(&engine);
+    let samples: usize = page.samples().iter().map(series).sum();
+    println!("\na page of {samples} series");
+    let mut out = String::new();
+    let by_hand = time("hand-written writer, names and labels prepared", samples, {
+        let prepared = prepared(&page);
+        move || {
+            out.clear();
+            write_prepared(&prepared, &mut out);
+            black_box(&out);
+        }
+    });
+    let mut out = String::new();
+    let ours = time("text 0.0.4", samples, || {
+        out.clear();
+        text::render(&page, &mut out);
+        black_box(&out);
+    });
+    let mut out = String::new();
+    let om = time("OpenMetrics (prometheus-client)", samples, || {
+        out.clear();
+        openmetrics::render(&page, &mut out).unwrap();
+        black_box(&out);
+    });
+    ratio("text / hand-written", ours, by_hand);
+    ratio("OpenMetrics / hand-written", om, by_hand);
+}
+
+/// An array of the real TensorRT record, numbered on.
+fn body() -> Vec<u8> {
+    let fixture = std::fs::read_to_string("tests/fixtures/metrics_trt_v1.0.0rc4.json").unwrap();
+    let fixture: serde_json::Value = serde_json::from_str(&fixture).unwrap();
+    let record = fixture["payload"][0].to_string();
+    let records: Vec<String> =
+        (0..RECORDS).map(|iter| record.replace("\"iter\":60", &format!("\"iter\":{iter}"))).collect();
+    format!("[{}]", records.join(",")).into_bytes()
+}
+
+fn fold(engine: &mut Engine, batch: &Batch) {
+    let now = Instant::now();
+    for item in &batch.items {
+        if let Item::Record(record) = item {
+            engine.absorb(record, now, 1_753_462_474_140_189);
+        }
+    }
+    black_box(&engine.totals);
+}
+
+/// What any fold must do at least: read each number of a record and add it to something.
+fn accumulate(batch: &Batch) {
+    let mut gauges = [0_i64; 30];
+    let mut sums = [0_u64; 8];
+    let mut buckets = [[0_u64; 24]; 8];
+    const BOUNDS: [f64; 20] = [
+        1.0, 2.5, 5.0, 7.5, 10.0, 15.0, 20.0, 30.0, 50.0, 75.0, 100.0, 150.0, 200.0, 300.0, 500.0, 750.0, 1e3, 2.5e3,
+        5e3, 1e4,
+    ];
+    for item in &batch.items {
+        let Item::Record(record) = item else { continue };
+        let kv = record.kv_cache_stats.unwrap_or_default();
+        let inflight = record.inflight_batching_stats.unwrap_or_default();
+        let numbers = [
+            record.num_active_requests,
+            record.num_queued_requests,
+            record.num_completed_requests,
+            record.num_new_active_requests,
+            record.max_num_active_requests,
+            record.gpu_mem_usage,
+            record.cpu_mem_usage,
+            record.pinned_mem_usage,
+            kv.max_num_blocks,
+            kv.free_num_blocks,
+            kv.used_num_blocks,
+            kv.reused_blocks,
+            kv.missed_blocks,
+            inflight.num_scheduled_requests,
+            inflight.num_context_requests,
+            inflight.num_gen_requests,
+            inflight.num_ctx_tokens,
+        ];
+        for (gauge, number) in gauges.iter_mut().zip(numbers) {
+            *gauge = number.unwrap_or(0);
+        }
+        for (sum, number) in sums.iter_mut().zip(numbers) {
+            *sum += number.unwrap_or(0) as u64;
+        }
+        let latency = record.iter_latency_ms.unwrap_or(0.0);
+        for histogram in &mut buckets {
+            histogram[BOUNDS.iter().position(|bound| latency <= *bound).unwrap_or(20)] += 1;
+        }
+    }
+    black_box((&gauges, &sums, &buckets));
+}
+
+/// One engine's whole page.
+fn page(engine: &Engine) -> Page {
+    let name = EngineName {
+        model: "tensorrt_llm".to_owned(),
+        version: "1".to_owned(),
+        labels: Vec::new(),
+        source: "trtllm-serve",
+        implicit: false,
+    };
+    let state = State::new(vec![name]);
+    let snapshot = EngineSnapshot {
+        state: engine.health.state(Instant::now()),
+        latest: engine.latest().copied(),
+        totals: engine.totals,
+        requests: engine.requests.totals,
+        about: EngineAbout::default(),
+        ..EngineSnapshot::starting()
+    };
+    state.publish_engine(0, snapshot);
+    PageBuilder::new(&state, CompatSets::default()).page(&state, &PageCounts::new(), Selection::All)
+}
+
+fn series(sample: &trtllm_exporter::metrics::page::Sample) -> usize {
+    match &sample.value {
+        Value::Histogram(histogram) => histogram.cumulative().count() + 3,
+        _ => 1,
+    }
+}
+
+/// Everything before a value, and the value.
+enum Prepared {
+    Text(String),
+    Integer(String, u64),
+    Float(String, f64),
+}
+
+fn prepared(page: &Page) -> Vec<Prepared> {
+    let mut lines = String::new();
+    text::render(page, &mut lines);
+    lines
+        .lines()
+        .map(|line| match line.rsplit_once(' ') {
+            _ if line.starts_with('#') => Prepared::Text(format!("{line}\n")),
+            Some((before, value)) => match value.parse() {
+                Ok(integer) => Prepared::Integer(format!("{before} "), integer),
+                Err(_) => Prepared::Float(format!("{before} "), value.parse().unwrap()),
+            },
+            None => panic!("{line}"),
+        })
+        .collect()
+}
+
+fn write_prepared(lines: &[Prepared], out: &mut String) {
+    let mut buffer = itoa::Buffer::new();
+    for line in lines {
+        match line {
+            Prepared::Text(text) => out.push_str(text),
+            Prepared::Integer(before, value) => {
+                out.push_str(before);
+                out.push_str(buffer.format(*value));
+                out.push('\n');
+            }
+            Prepared::Float(before, value) => {
+                out.push_str(before);
+                let _ = writeln!(out, "{value}");
+            }
+        }
+    }
+}
+
+/// Nanoseconds per unit: the best of many short runs, since noise only ever adds.
+fn time(what: &str, units: usize, mut run: impl FnMut()) -> f64 {
+    let (mut best, begun) = (f64::INFINITY, Instant::now());
+    while begun.elapsed() < Duration::from_millis(1500) {
+        let start = Instant::now();
+        run();
+        best = best.min(start.elapsed().as_nanos() as f64);
+    }
+    let per_unit = best / units as f64;
+    println!("{what:52} {per_unit:9.1} ns each, {:9.1} µs in all", best / 1000.0);
+    per_unit
+}
+
+fn ratio(what: &str, ours: f64, floor: f64) {
+    println!("  → {what:48} {:9.2} ×", ours / floor);
+}
