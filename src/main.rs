@@ -75,18 +75,18 @@ fn main() -> ExitCode {
 fn start(cli: &Cli) -> Result<(), StartError> {
     cli.check()?;
     let engines = cli.engines()?;
+    let terms = cli.web_config_file.as_deref().map_or_else(|| Ok(Live::open_to_all()), Live::read)?;
     log::init(cli.log_level, cli.log_format);
     tracing::info!(version = env!("CARGO_PKG_VERSION"), "trtllm-exporter starts");
     // Two threads: one may be parsing a large answer while the other serves a scrape.
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
-    let result = runtime.block_on(run(cli, engines));
+    let result = runtime.block_on(run(cli, engines, terms));
     runtime.shutdown_timeout(Duration::from_secs(1));
     result
 }
 
-async fn run(cli: &Cli, engines: Option<Vec<EngineConfig>>) -> Result<(), StartError> {
+async fn run(cli: &Cli, engines: Option<Vec<EngineConfig>>, terms: Live) -> Result<(), StartError> {
     let stop_signal = shutdown::signals()?;
-    let terms = cli.web_config_file.as_deref().map_or_else(|| Ok(Live::open_to_all()), Live::read)?;
     let (listeners, health) = listeners(cli).await?;
     let sources = open(engines)?;
     let names: Vec<EngineName> = sources.iter().map(|(name, _)| name.clone()).collect();

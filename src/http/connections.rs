@@ -46,8 +46,9 @@ struct Activity {
     until: Instant,
     /// Some request was answered.
     served: bool,
-    /// Answers not handed over yet; more than one only with HTTP/2.
-    open: u32,
+    /// Number, begin and limit of the answers not handed over yet; more than one only with HTTP/2.
+    open: Vec<(u64, Instant, Instant)>,
+    answers: u64,
     /// Leave to be answered, held until the answer has left.
     permit: Option<OwnedSemaphorePermit>,
     http2: bool,
@@ -57,6 +58,14 @@ impl Activity {
     fn enter(&mut self, phase: Phase, limit: Duration) {
         let now = Instant::now();
         (self.phase, self.since, self.until) = (phase, now, now + limit);
+    }
+
+    /// The oldest open answer sets the time: one that goes on must not hide another that is stuck.
+    fn oldest_counts(&mut self) {
+        if let Some((_, since, _)) = self.open.first() {
+            (self.phase, self.since) = (Phase::Answering, *since);
+            self.until = self.open.iter().map(|(_, _, until)| *until).min().unwrap_or(self.until);
+        }
     }
 }
 
@@ -68,7 +77,8 @@ impl Connection {
             since: now,
             until: now + HEAD,
             served: false,
-            open: 0,
+            open: Vec::new(),
+            answers: 0,
             permit: None,
             http2: false,
         };
@@ -106,7 +116,7 @@ impl Connection {
     /// Everything written has left.
     pub(super) fn flushed(&self) {
         let mut activity = self.activity();
-        if activity.phase == Phase::Answering && activity.open == 0 {
+        if activity.phase == Phase::Answering && activity.open.is_empty() {
             activity.permit = None;
             activity.enter(Phase::Idle, IDLE);
         }
@@ -123,21 +133,22 @@ impl Connection {
 #[derive(Debug)]
 pub(super) struct Answer {
     connection: Arc<Connection>,
+    number: u64,
     permit: Option<OwnedSemaphorePermit>,
 }
 
 impl Answer {
     pub(super) fn begin(connection: &Arc<Connection>, limit: Duration) -> Self {
         let mut activity = connection.activity();
-        activity.open += 1;
+        let (now, number) = (Instant::now(), activity.answers);
+        activity.answers += 1;
         activity.served = true;
-        if activity.phase != Phase::Answering {
-            activity.enter(Phase::Answering, limit);
-        }
+        activity.open.push((number, now, now + limit));
+        activity.oldest_counts();
         // A pipelined request goes on with the leave of the one before.
         let permit = activity.permit.take();
         drop(activity);
-        Self { connection: Arc::clone(connection), permit }
+        Self { connection: Arc::clone(connection), number, permit }
     }
 
     pub(super) const fn is_permitted(&self) -> bool {
@@ -152,12 +163,14 @@ impl Answer {
 impl Drop for Answer {
     fn drop(&mut self) {
         let mut activity = self.connection.activity();
-        activity.open = activity.open.saturating_sub(1);
+        activity.open.retain(|(number, ..)| *number != self.number);
         if !activity.http2 {
-            // Given back by `flushed`.
+            // Given back by `flushed`; until then the answer's time runs on.
             activity.permit = self.permit.take();
-        } else if activity.open == 0 {
+        } else if activity.open.is_empty() {
             activity.enter(Phase::Idle, IDLE);
+        } else {
+            activity.oldest_counts();
         }
     }
 }

@@ -18,7 +18,7 @@ pub enum WebConfigError {
     #[error("--web.config.file {}: cannot be read: {cause}; name a file that this user may read", path.display())]
     Unreadable { path: PathBuf, cause: std::io::Error },
     #[error(
-        "--web.config.file {}: {cause}; the keys are those of Prometheus's exporter-toolkit, see its web-configuration page",
+        "--web.config.file {}: {cause}; for each key and its values see the web configuration of Prometheus's exporter-toolkit",
         path.display()
     )]
     Malformed { path: PathBuf, cause: String },
@@ -185,10 +185,8 @@ impl WebConfig {
     /// # Errors
     /// With the YAML parser's words, or with the key that is wrong.
     pub fn parse(text: &str, folder: &Path) -> Result<Self, ParseError> {
-        let file: Option<File> = serde_saphyr::from_str(text).map_err(|error| {
-            // The parser draws the place over several lines; an error is one.
-            ParseError::Yaml(error.without_snippet().to_string().lines().collect::<Vec<_>>().join(" "))
-        })?;
+        let file: Option<File> =
+            serde_saphyr::from_str(text).map_err(|error| ParseError::Yaml(in_one_line(&error, text)))?;
         let Some(file) = file else { return Ok(Self::plain()) };
         let http = file.http_server_config.unwrap_or_default();
         Ok(Self {
@@ -204,6 +202,17 @@ impl WebConfig {
     #[must_use]
     pub fn plain() -> Self {
         Self { tls: None, http2: true, headers: Vec::new(), users: Users::default(), rate: None }
+    }
+}
+
+/// The parser draws the place over several lines; an error is one, and names the key. What stands behind the key may be
+/// secret.
+fn in_one_line(error: &serde_saphyr::Error, text: &str) -> String {
+    let what = error.without_snippet().to_string().lines().collect::<Vec<_>>().join(" ");
+    let line = error.location().and_then(|at| text.lines().nth(usize::try_from(at.line()).ok()?.checked_sub(1)?));
+    match line.and_then(|line| line.split_once(':')) {
+        Some((key, _)) => format!("{}: {what}", key.trim()),
+        None => what,
     }
 }
 
