@@ -380,9 +380,10 @@ fn families(page: &Page) -> BTreeSet<&'static str> {
 fn collect_gives_the_groups_asked_for_and_nothing_else() {
     let (daemon, _gpus) = two_engines_and_two_gpus();
     let whole = families(&daemon.page());
+    // A name set on request may spell other labels under an older family's name: the family is the older one's.
+    let group_of = |name: &str| CATALOG.iter().find(|metric| metric.name == name).map(|metric| metric.group);
     let of = |groups: &[Group]| {
-        let wanted =
-            |name: &&&str| CATALOG.iter().any(|metric| metric.name == **name && groups.contains(&metric.group));
+        let wanted = |name: &&&str| group_of(name).is_some_and(|group| groups.contains(&group));
         whole.iter().filter(wanted).copied().collect::<BTreeSet<_>>()
     };
     for group in Group::ALL {
@@ -398,6 +399,27 @@ fn collect_gives_the_groups_asked_for_and_nothing_else() {
     // Other parameters are a scraper's own affair.
     assert_eq!(families(&Page::parse(&daemon.text("/metrics?target=x"))), whole);
     assert_eq!(families(&Page::parse(&daemon.text("/metrics?collect[]=compat"))), BTreeSet::new());
+}
+
+#[test]
+fn with_every_other_name_set_both_parsers_read_the_page_and_tritons_families_are_as_before() {
+    let gpus = Standin::new("gpus=2");
+    let library = gpus.library();
+    let sets = ["--metrics.compat", "trtllm,triton-core,dcgm,spec", "--gpu.library", library.to_str().unwrap()];
+    let daemon = two_engines(&sets);
+    daemon.until(|page| missing(page.families.iter().any(|(name, _)| name == "nv_gpu_up"), || "no GPU".to_owned()));
+    let openmetrics = ask("GET", &daemon.address, "/metrics", OPENMETRICS, b"").unwrap();
+    let (text, openmetrics) = (parsed("text", &daemon.text("/metrics")), parsed("openmetrics", openmetrics.text()));
+    let names = |families: &[Family]| families.iter().map(|family| family.name.clone()).collect::<Vec<_>>();
+    assert_eq!(names(&text), names(&openmetrics));
+    for name in ["trtllm_num_requests_running", "nv_inference_request_success", "DCGM_FI_DEV_GPU_UTIL"] {
+        assert!(names(&text).iter().any(|shown| shown == name), "{name}");
+    }
+    let series = |daemon: &Daemon| -> BTreeSet<String> {
+        let page = Page::parse(&daemon.text("/metrics?collect[]=triton"));
+        page.series.into_iter().map(|(series, _)| series).collect()
+    };
+    assert_eq!(series(&daemon), series(&two_engines(&[])));
 }
 
 #[test]

@@ -1,0 +1,269 @@
+//! How the real binary treats peers that are slow, greedy or many: they end by their deadlines, and nobody else notices.
+// A test stops at its first surprise.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stderr)]
+
+mod e2e;
+
+use std::fs;
+use std::io::{ErrorKind, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::os::fd::OwnedFd;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::process::{Command, Stdio};
+
+use e2e::daemon::{self, Daemon};
+use e2e::page::Page;
+use e2e::{PATIENCE, http, missing, until};
+
+const SESSION: &str = "replay:tests/fixtures/session.ndjson?speed=max";
+/// More answers than any socket buffer holds.
+const PIPELINED: usize = 2000;
+
+fn start(arguments: &[&str]) -> Daemon {
+    let daemon = Daemon::start(&[&["--source", SESSION, "--stale-after", "1h"], arguments].concat());
+    daemon.until_state(&[], "idle");
+    daemon
+}
+
+fn refused(page: &Page, reason: &str) -> u64 {
+    page.count("trtllm_exporter_http_refused_total", &[&format!("reason={reason}")])
+}
+
+fn connect(daemon: &Daemon) -> TcpStream {
+    let stream = TcpStream::connect(&daemon.address).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    stream
+}
+
+/// Whether the peer has closed; whatever it said before is read and dropped.
+fn closed(stream: &mut TcpStream) -> bool {
+    stream.set_nonblocking(true).unwrap();
+    let mut bytes = [0; 4096];
+    loop {
+        match stream.read(&mut bytes) {
+            Ok(0) => return true,
+            Ok(_) => {}
+            Err(error) => return error.kind() != ErrorKind::WouldBlock,
+        }
+    }
+}
+
+/// A connection that asks for page after page and reads none.
+fn stalled(daemon: &Daemon, header: &str) -> TcpStream {
+    let mut stream = connect(daemon);
+    let request = format!("GET /metrics HTTP/1.1\r\nHost: x\r\n{header}\r\n").repeat(PIPELINED);
+    stream.set_nonblocking(true).unwrap();
+    // As much as is taken: the daemon stops reading once its answers are not read.
+    let _ = stream.write(request.as_bytes());
+    stream
+}
+
+#[test]
+fn a_thousand_slow_askers_end_by_their_deadline_and_nobody_else_notices() {
+    let daemon = start(&[]);
+    for _ in 0..20 {
+        daemon.page();
+    }
+    let before = daemon.peak_memory();
+    let mut askers: Vec<TcpStream> = (0..1000)
+        .map(|_| {
+            let mut stream = connect(&daemon);
+            // One cut off already to make room for others cannot be written to.
+            let _ = stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: x\r\nX-Slow: ");
+            stream
+        })
+        .collect();
+    until(|| {
+        // They go on, a byte at a time, and so do the others.
+        for asker in &mut askers {
+            let _ = asker.write_all(b"a");
+        }
+        daemon.page();
+        askers.retain_mut(|asker| !closed(asker));
+        missing(askers.is_empty(), || format!("{} slow askers are still connected", askers.len()))
+    });
+    let page = daemon.until(|page| {
+        let (overloaded, timeout) = (refused(page, "overloaded"), refused(page, "timeout"));
+        missing(overloaded + timeout >= 1000, || format!("{overloaded} made room and {timeout} were too slow"))
+    });
+    let timeout = refused(&page, "timeout");
+    assert!(timeout >= 400, "only {timeout} met their deadline");
+    let grown = daemon.peak_memory() - before;
+    assert!(grown < 24 << 20, "memory grew by {grown} bytes");
+}
+
+#[test]
+fn readers_that_stop_in_the_middle_end_by_their_deadline_and_nobody_else_notices() {
+    let daemon = start(&[]);
+    daemon.page();
+    let before = daemon.peak_memory();
+    let readers: Vec<TcpStream> =
+        (0..30).map(|_| stalled(&daemon, "X-Prometheus-Scrape-Timeout-Seconds: 1.5\r\n")).collect();
+    daemon.until(|page| {
+        let cut = refused(page, "timeout");
+        missing(cut == 30, || format!("{cut} of 30 are cut off"))
+    });
+    drop(readers);
+    let grown = daemon.peak_memory() - before;
+    assert!(grown < 24 << 20, "memory grew by {grown} bytes");
+}
+
+#[test]
+fn one_request_too_many_is_told_so_and_readers_that_stopped_make_room() {
+    let daemon = start(&["--web.max-requests", "2"]);
+    let readers = [stalled(&daemon, ""), stalled(&daemon, "")];
+    let ask = || http::ask("GET", &daemon.address, "/metrics", &[], b"").unwrap().status;
+    until(|| missing(ask() == 503, || "there is room still".to_owned()));
+    assert_eq!(daemon.get("/healthz").status, 200, "health is asked most when there is no room");
+    until(|| missing(ask() == 200, || "no room is made".to_owned()));
+    let page = daemon.until(|page| missing(refused(page, "timeout") >= 1, || "not counted".to_owned()));
+    assert!(refused(&page, "overloaded") >= 1);
+    drop(readers);
+}
+
+#[test]
+fn no_limit_of_requests_is_no_limit() {
+    let daemon = start(&["--web.max-requests", "0"]);
+    let readers: Vec<TcpStream> = (0..60).map(|_| stalled(&daemon, "")).collect();
+    assert_eq!(refused(&daemon.page(), "overloaded"), 0);
+    drop(readers);
+}
+
+#[test]
+fn a_head_or_a_body_beyond_its_bound_is_refused() {
+    let daemon = start(&[]);
+    let long = "x".repeat(20 << 10);
+    let ask = |method: &str, headers: &[(&str, &str)], body: &[u8]| {
+        http::ask(method, &daemon.address, "/metrics", headers, body).unwrap().status
+    };
+    assert_eq!(ask("GET", &[("X-Long", &long)], b""), 431);
+    let many: Vec<(String, &str)> = (0..200).map(|number| (format!("X-{number}"), "x")).collect();
+    let many: Vec<(&str, &str)> = many.iter().map(|(name, value)| (name.as_str(), *value)).collect();
+    assert_eq!(ask("GET", &many, b""), 431);
+    assert_eq!(ask("GET", &[("Content-Length", "1000000000")], b""), 413);
+    assert_eq!(ask("GET", &[], b"a small body that nobody reads"), 200);
+    daemon.page();
+}
+
+#[test]
+fn a_page_is_read_and_nothing_else_can_be_done_to_it() {
+    let daemon = start(&[]);
+    for method in ["POST", "PUT", "DELETE", "OPTIONS"] {
+        let answer = http::ask(method, &daemon.address, "/metrics", &[], b"").unwrap();
+        assert_eq!((answer.status, answer.header("allow")), (405, Some("GET,HEAD")), "{method}");
+    }
+    for target in ["/metrics", "/metrics/gateway", "/", "/healthz", "/readyz"] {
+        let [head, get] = ["HEAD", "GET"].map(|method| http::ask(method, &daemon.address, target, &[], b"").unwrap());
+        assert_eq!((head.status, head.body.as_slice()), (200, &b""[..]), "{target}");
+        let kept = |answer: &http::Answer| {
+            let kept = answer.headers.iter().filter(|(name, _)| name != "date" && name != "content-length");
+            kept.cloned().collect::<Vec<_>>()
+        };
+        assert_eq!(kept(&head), kept(&get), "{target}");
+        assert!(head.header("content-length").is_some_and(|length| length != "0"), "{target}");
+    }
+}
+
+#[test]
+fn a_connection_is_kept_for_the_next_request() {
+    let daemon = start(&[]);
+    let mut stream = connect(&daemon);
+    for _ in 0..3 {
+        stream.write_all(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n").unwrap();
+        let mut answer = Vec::new();
+        while !answer.ends_with(b"\r\n\r\nok\n") {
+            let mut byte = [0];
+            stream.read_exact(&mut byte).unwrap();
+            answer.push(byte[0]);
+        }
+    }
+}
+
+#[test]
+fn neither_idle_nor_slow_peers_keep_it_from_stopping() {
+    let mut daemon = start(&[]);
+    let idle = connect(&daemon);
+    let mut asking = connect(&daemon);
+    asking.write_all(b"GET /met").unwrap();
+    let reading = stalled(&daemon, "");
+    daemon.page();
+    assert_eq!(daemon.terminate().code(), Some(0));
+    drop((idle, asking, reading));
+}
+
+/// `GET` over a Unix socket.
+fn ask_unix(path: &std::path::Path, target: &str) -> std::io::Result<String> {
+    let mut stream = UnixStream::connect(path)?;
+    stream.set_read_timeout(Some(PATIENCE))?;
+    write!(stream, "GET {target} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer)?;
+    Ok(answer)
+}
+
+#[test]
+fn a_unix_socket_is_an_address_like_any_other() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("web.sock");
+    // One that a process left behind.
+    drop(UnixListener::bind(&path).unwrap());
+    let address = format!("unix:{}", path.display());
+    let mut command = Command::new(env!("CARGO_BIN_EXE_trtllm-exporter"));
+    command.args(["--gpu", "off", "--source", SESSION, "--web.listen-address", &address]);
+    let mut child = command.stderr(Stdio::null()).spawn().unwrap();
+    until(|| {
+        let answer = ask_unix(&path, "/metrics").map_err(|error| error.to_string())?;
+        missing(answer.starts_with("HTTP/1.1 200") && answer.contains("nv_trt_llm_iterations_total"), || answer)
+    });
+    let second = daemon::run(&["--gpu", "off", "--source", SESSION, "--web.listen-address", &address]);
+    let said = String::from_utf8(second.stderr).unwrap();
+    assert_eq!(second.status.code(), Some(1), "{said}");
+    assert!(said.contains("another process listens on it; choose another address with --web.listen-address"), "{said}");
+    Command::new("kill").arg(child.id().to_string()).status().unwrap();
+    assert!(child.wait().unwrap().success());
+    assert!(!path.exists(), "the socket is left behind");
+}
+
+#[test]
+fn something_else_at_a_socket_s_path_is_left_alone() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("notes.txt");
+    fs::write(&path, "mine").unwrap();
+    let address = format!("unix:{}", path.display());
+    let output = daemon::run(&["--gpu", "off", "--source", SESSION, "--web.listen-address", &address]);
+    assert_eq!(output.status.code(), Some(1));
+    assert_eq!(fs::read_to_string(&path).unwrap(), "mine");
+}
+
+#[test]
+fn sockets_that_a_service_manager_hands_over_are_served() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    // As systemd hands it over: descriptor 3, and its number under this process's id.
+    let mut child = Command::new("sh")
+        .args(["-c", "exec 3<&0; LISTEN_PID=$$ LISTEN_FDS=1 exec \"$0\" \"$@\""])
+        .arg(env!("CARGO_BIN_EXE_trtllm-exporter"))
+        .args(["--gpu", "off", "--source", SESSION, "--web.systemd-socket"])
+        .stdin(Stdio::from(OwnedFd::from(listener)))
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    // Connected before anybody accepts: nothing is lost over a restart.
+    assert_eq!(http::get(&address, "/healthz").status, 200);
+    Command::new("kill").arg(child.id().to_string()).status().unwrap();
+    assert!(child.wait().unwrap().success());
+
+    let none = daemon::run(&["--gpu", "off", "--source", SESSION, "--web.systemd-socket"]);
+    assert_eq!(none.status.code(), Some(1));
+    assert!(String::from_utf8_lossy(&none.stderr).contains("--web.systemd-socket: no socket was handed over"));
+}
+
+#[test]
+fn a_peer_of_http_1_0_is_answered_and_left() {
+    let daemon = start(&[]);
+    let mut stream = connect(&daemon);
+    stream.write_all(b"GET /healthz HTTP/1.0\r\n\r\n").unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    assert!(answer.starts_with("HTTP/1.0 200 OK") && answer.ends_with("\r\n\r\nok\n"), "{answer}");
+}

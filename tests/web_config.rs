@@ -1,0 +1,476 @@
+//! `--web.config.file` with the real binary, real certificates, curl and a real Prometheus. Which files are valid is judged
+//! by promtool, exporter-toolkit's own code.
+// A test stops at its first surprise.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stderr)]
+
+mod e2e;
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use e2e::daemon::{self, Daemon};
+use e2e::page::Page;
+use e2e::{missing, program, until};
+use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair, SanType, date_time_ymd};
+
+const SESSION: &str = "replay:tests/fixtures/session.ndjson?speed=max";
+const FIXTURES: &str = "tests/fixtures/web-config";
+
+/// Where we are stricter than promtool, and what 2.42 does not know yet. The reasons are in the README.
+const STRICTER: [&str; 6] = [
+    "ca_file_without_certificate.bad.yml",
+    "curve_not_served.bad.yml",
+    "max_version_too_old.bad.yml",
+    "min_above_max.bad.yml",
+    "verify_without_ca.bad.yml",
+    "weak_ciphers_only.bad.yml",
+];
+const NEWER: [&str; 3] = ["client_allowed_sans.good.yml", "rate_limit.good.yml", "rate_limit_off.good.yml"];
+
+/// A CA.
+struct Authority(Issuer<'static, KeyPair>);
+
+/// A folder with certificates: `ca.pem` and `ca.key`, and those it signed.
+struct Pki {
+    folder: tempfile::TempDir,
+    ca: Authority,
+}
+
+impl Authority {
+    fn new(folder: &Path, name: &str) -> Self {
+        let mut params = CertificateParams::new(Vec::new()).unwrap();
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        params.distinguished_name.push(DnType::CommonName, name);
+        let key = KeyPair::generate().unwrap();
+        let certificate = params.self_signed(&key).unwrap();
+        fs::write(folder.join(format!("{name}.pem")), certificate.pem()).unwrap();
+        fs::write(folder.join(format!("{name}.key")), key.serialize_pem()).unwrap();
+        Self(Issuer::new(params, key))
+    }
+
+    /// Writes NAME.pem and NAME.key, in this order, as two files are replaced by hand.
+    fn sign(&self, folder: &Path, name: &str, san: SanType, until_year: i32) {
+        let mut params = CertificateParams::new(Vec::new()).unwrap();
+        params.subject_alt_names = vec![san];
+        params.distinguished_name.push(DnType::CommonName, name);
+        (params.not_before, params.not_after) = (date_time_ymd(2020, 1, 1), date_time_ymd(until_year, 1, 1));
+        let key = KeyPair::generate().unwrap();
+        let certificate = params.signed_by(&key, &self.0).unwrap();
+        fs::write(folder.join(format!("{name}.pem")), certificate.pem()).unwrap();
+        fs::write(folder.join(format!("{name}.key")), key.serialize_pem()).unwrap();
+    }
+}
+
+impl Pki {
+    /// With a server's certificate for 127.0.0.1.
+    fn new() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let ca = Authority::new(folder.path(), "ca");
+        ca.sign(folder.path(), "server", local(), 2099);
+        Self { folder, ca }
+    }
+
+    fn path(&self, name: &str) -> String {
+        self.folder.path().join(name).to_str().unwrap().to_owned()
+    }
+
+    fn write(&self, name: &str, text: &str) -> String {
+        fs::write(self.folder.path().join(name), text).unwrap();
+        self.path(name)
+    }
+
+    /// A daemon with this web configuration.
+    fn serve(&self, config: &str) -> Daemon {
+        Daemon::start(&["--source", SESSION, "--web.config.file", &self.write("web.yml", config)])
+    }
+}
+
+fn local() -> SanType {
+    SanType::IpAddress([127, 0, 0, 1].into())
+}
+
+const TLS: &str = "tls_server_config:\n  cert_file: server.pem\n  key_file: server.key\n";
+
+/// ann's password is `open sesame`. The cheapest hash: these tests are about everything but its cost.
+fn users() -> String {
+    format!("basic_auth_users:\n  ann: {}\n", bcrypt::hash("open sesame", 4).unwrap())
+}
+
+/// What curl got: the status, or why there is none.
+fn curl(arguments: &[&str]) -> Result<(u16, String), String> {
+    let output = Command::new(program("curl"))
+        .args(["--silent", "--show-error", "--max-time", "60", "--write-out", "\n%{http_code}"])
+        .args(arguments)
+        .output()
+        .unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    let (body, status) = text.rsplit_once('\n').unwrap_or_default();
+    match status.parse().unwrap_or(0) {
+        0 => Err(String::from_utf8_lossy(&output.stderr).into_owned()),
+        status => Ok((status, body.to_owned())),
+    }
+}
+
+/// The status of `/metrics` over TLS.
+fn status(daemon: &Daemon, ca: &str, arguments: &[&str]) -> Result<u16, String> {
+    let target = format!("https://{}/metrics", daemon.address);
+    let arguments: Vec<&str> = ["--cacert", ca, &target].into_iter().chain(arguments.iter().copied()).collect();
+    curl(&arguments).map(|(status, _)| status)
+}
+
+fn refused(page: &str, reason: &str) -> u64 {
+    Page::parse(page).count("trtllm_exporter_http_refused_total", &[&format!("reason={reason}")])
+}
+
+fn files() -> BTreeSet<String> {
+    let names = fs::read_dir(FIXTURES).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    names.filter(|name| name.ends_with(".yml")).collect()
+}
+
+#[test]
+fn every_file_is_judged_as_promtool_judges_it() {
+    let pki = Pki::new();
+    let names = files();
+    assert!(names.len() > 50, "{names:?}");
+    for name in names {
+        let path = pki.write(&name, &fs::read_to_string(Path::new(FIXTURES).join(&name)).unwrap());
+        let good = name.ends_with(".good.yml");
+        let judged = Command::new(program("promtool")).args(["check", "web-config", &path]).output().unwrap();
+        let judged_good = judged.status.success();
+        let differs = STRICTER.contains(&name.as_str()) && judged_good || NEWER.contains(&name.as_str());
+        assert!(judged_good == good || differs, "{name}: {}", String::from_utf8_lossy(&judged.stderr));
+        let ours = trtllm_exporter::http::reload::Live::read(Path::new(&path));
+        assert_eq!(ours.is_ok(), good, "{name}: {:?}", ours.err().map(|error| error.to_string()));
+    }
+}
+
+#[test]
+fn a_bad_file_ends_the_start_with_its_key_and_the_remedy() {
+    let pki = Pki::new();
+    for name in files().iter().filter(|name| name.ends_with(".bad.yml")) {
+        let text = fs::read_to_string(Path::new(FIXTURES).join(name)).unwrap();
+        let path = pki.write(name, &text);
+        let output = daemon::run(&["--gpu", "off", "--web.listen-address", "127.0.0.1:0", "--web.config.file", &path]);
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(2), "{name}: {said}");
+        let said = said.lines().find(|line| line.starts_with("trtllm-exporter: ")).unwrap_or_default();
+        for word in ["--web.config.file", name] {
+            assert!(said.contains(word), "{name}: {said}");
+        }
+        for line in text.lines().take(2) {
+            let (_, word) = line.split_once(": ").unwrap_or_default();
+            assert!(said.contains(word), "{name}: {word:?} is not in {said}");
+        }
+    }
+}
+
+#[test]
+fn a_file_that_is_not_there_ends_the_start() {
+    let output = daemon::run(&["--gpu", "off", "--web.listen-address", "127.0.0.1:0", "--web.config.file", "/absent"]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("--web.config.file /absent: cannot be read"));
+}
+
+#[test]
+fn only_the_right_password_opens_and_the_headers_are_on_every_answer() {
+    let pki = Pki::new();
+    let headers = "http_server_config:\n  headers:\n    X-Frame-Options: deny\n";
+    let daemon = pki.serve(&format!("{}{headers}", users()));
+    let page = format!("http://{}/metrics", daemon.address);
+    let asked = |user: &[&str]| curl(&[&["--include", page.as_str()], user].concat()).unwrap();
+    for wrong in [&[][..], &["--user", "ann:wrong"], &["--user", "bob:open sesame"], &["--user", "ann:"]] {
+        let (status, answer) = asked(wrong);
+        assert_eq!(status, 401, "{wrong:?}: {answer}");
+        assert!(answer.to_lowercase().contains("www-authenticate: basic\r\n"), "{answer}");
+        assert!(answer.to_lowercase().contains("x-frame-options: deny\r\n"), "{answer}");
+        assert!(!answer.contains("nv_trt_llm"), "{answer}");
+    }
+    assert_eq!(asked(&["--user", "ann:open sesame"]).0, 200);
+    let (_, page) = curl(&["--user", "ann:open sesame", &page]).unwrap();
+    assert_eq!(refused(&page, "unauthorized"), 4);
+    let health = format!("http://{}/healthz", daemon.address);
+    assert_eq!(curl(&[&health]).unwrap().0, 401, "the password is for everything, as with every exporter");
+}
+
+#[test]
+fn health_has_an_address_of_its_own_that_asks_for_nothing() {
+    let pki = Pki::new();
+    let config = pki.write("web.yml", &format!("{TLS}{}", users()));
+    let socket = pki.path("health.sock");
+    let address = format!("unix:{socket}");
+    let daemon = Daemon::start(&["--source", SESSION, "--web.config.file", &config, "--web.health-address", &address]);
+    let ask = |path: &str| curl(&["--unix-socket", &socket, &format!("http://localhost{path}")]).unwrap().0;
+    until(|| missing(ask("/readyz") == 200, || "not ready".to_owned()));
+    assert_eq!((ask("/healthz"), ask("/metrics"), ask("/")), (200, 404, 404));
+    drop(daemon);
+}
+
+#[test]
+fn requests_over_the_rate_are_told_so() {
+    let pki = Pki::new();
+    let daemon = pki.serve("rate_limit:\n  interval: 1h\n  burst: 3\n");
+    let statuses: Vec<u16> = (0..5).map(|_| daemon.get("/healthz").status).collect();
+    assert_eq!(statuses, [200, 200, 200, 429, 429]);
+}
+
+#[test]
+fn both_versions_of_tls_and_of_http_are_spoken_unless_the_file_says_otherwise() {
+    let pki = Pki::new();
+    let ca = pki.path("ca.pem");
+    let daemon = pki.serve(TLS);
+    for tls in [&["--tlsv1.2", "--tls-max", "1.2"], &["--tlsv1.3", "--tls-max", "1.3"]] {
+        assert_eq!(status(&daemon, &ca, tls), Ok(200), "{tls:?}");
+    }
+    let target = format!("https://{}/metrics", daemon.address);
+    let (_, answer) = curl(&["--cacert", &ca, "--http2", "--include", &target]).unwrap();
+    assert!(answer.starts_with("HTTP/2 200"), "{answer}");
+    let whole = |version: &str| {
+        let page = curl(&["--cacert", &ca, version, &target]).unwrap().1;
+        Page::parse(&page).series.len()
+    };
+    assert_eq!(whole("--http2"), whole("--http1.1"), "the page comes in pieces, and none is missing");
+    drop(daemon);
+
+    let daemon = pki.serve(&format!("{TLS}  min_version: TLS13\nhttp_server_config:\n  http2: false\n"));
+    assert_eq!(status(&daemon, &ca, &["--tlsv1.3"]), Ok(200));
+    assert!(status(&daemon, &ca, &["--tlsv1.2", "--tls-max", "1.2"]).is_err());
+    let (_, answer) =
+        curl(&["--cacert", &ca, "--http2", "--include", &format!("https://{}/healthz", daemon.address)]).unwrap();
+    assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+}
+
+#[test]
+fn plain_http_on_the_tls_port_is_answered_in_words_and_counted() {
+    let pki = Pki::new();
+    let daemon = pki.serve(TLS);
+    let (status, body) = curl(&[&format!("http://{}/metrics", daemon.address)]).unwrap();
+    assert_eq!((status, body.as_str()), (400, "Client sent an HTTP request to an HTTPS server.\n"));
+    let (_, page) = curl(&["--cacert", &pki.path("ca.pem"), &format!("https://{}/metrics", daemon.address)]).unwrap();
+    assert_eq!(refused(&page, "tls_handshake"), 1);
+}
+
+/// A daemon's answers to each kind of client: none, of another CA, expired, right, and right with another name.
+fn answers(pki: &Pki, policy: &str) -> [bool; 5] {
+    let daemon = pki.serve(&format!("{TLS}{policy}"));
+    ["", "stranger", "expired", "client", "other"].map(|client| {
+        let (certificate, key) = (pki.path(&format!("{client}.pem")), pki.path(&format!("{client}.key")));
+        let shown = ["--cert", &certificate, "--key", &key];
+        let shown = if client.is_empty() { &[][..] } else { &shown[..] };
+        status(&daemon, &pki.path("ca.pem"), shown).is_ok_and(|status| status == 200)
+    })
+}
+
+#[test]
+fn each_policy_lets_in_whom_it_says() {
+    let pki = Pki::new();
+    let folder = pki.folder.path();
+    let name = |name: &str| SanType::DnsName(name.try_into().unwrap());
+    Authority::new(folder, "another-ca").sign(folder, "stranger", name("prometheus.example"), 2099);
+    pki.ca.sign(folder, "expired", name("prometheus.example"), 2021);
+    pki.ca.sign(folder, "client", name("prometheus.example"), 2099);
+    pki.ca.sign(folder, "other", name("grafana.example"), 2099);
+    let policy = |policy: &str| format!("  client_auth_type: {policy}\n");
+    let verified = |policy: &str| format!("  client_auth_type: {policy}\n  client_ca_file: ca.pem\n");
+    // curl shows no certificate of a CA that the server does not hint at, unless told to; it always is here.
+    assert_eq!(answers(&pki, &policy("NoClientCert")), [true; 5]);
+    assert_eq!(answers(&pki, &policy("RequestClientCert")), [true; 5]);
+    assert_eq!(answers(&pki, &policy("RequireAnyClientCert")), [false, true, true, true, true]);
+    assert_eq!(answers(&pki, &verified("VerifyClientCertIfGiven")), [true, false, false, true, true]);
+    assert_eq!(answers(&pki, &verified("RequireAndVerifyClientCert")), [false, false, false, true, true]);
+    let sans = format!("{}  client_allowed_sans: [prometheus.example]\n", verified("RequireAndVerifyClientCert"));
+    assert_eq!(answers(&pki, &sans), [false, false, false, true, false]);
+}
+
+#[test]
+fn an_address_a_mail_and_a_uri_are_names_of_a_client_too() {
+    let pki = Pki::new();
+    let folder = pki.folder.path();
+    pki.ca.sign(folder, "address", SanType::IpAddress("2001:db8::7".parse().unwrap()), 2099);
+    pki.ca.sign(folder, "mail", SanType::Rfc822Name("ops@example.org".try_into().unwrap()), 2099);
+    pki.ca.sign(folder, "uri", SanType::URI("spiffe://example.org/prometheus".try_into().unwrap()), 2099);
+    let daemon = pki.serve(&format!(
+        "{TLS}  client_auth_type: RequireAndVerifyClientCert\n  client_ca_file: ca.pem\n  client_allowed_sans:\n    \
+         ['2001:db8::7', ops@example.org, 'spiffe://example.org/prometheus']\n"
+    ));
+    for client in ["address", "mail", "uri"] {
+        let (certificate, key) = (pki.path(&format!("{client}.pem")), pki.path(&format!("{client}.key")));
+        assert_eq!(status(&daemon, &pki.path("ca.pem"), &["--cert", &certificate, "--key", &key]), Ok(200), "{client}");
+    }
+    let (certificate, key) = (pki.path("server.pem"), pki.path("server.key"));
+    let refused = status(&daemon, &pki.path("ca.pem"), &["--cert", &certificate, "--key", &key]);
+    assert!(refused.is_err(), "{refused:?}");
+}
+
+#[test]
+fn certificates_may_stand_in_the_file_itself() {
+    let pki = Pki::new();
+    let inline = |name: &str| fs::read_to_string(pki.path(name)).unwrap().replace('\n', "\n    ");
+    let config = format!(
+        "tls_server_config:\n  cert: |\n    {}\n  key: |\n    {}\n",
+        inline("server.pem"),
+        inline("server.key")
+    );
+    assert_eq!(status(&pki.serve(&config), &pki.path("ca.pem"), &[]), Ok(200));
+}
+
+#[test]
+fn a_new_certificate_is_taken_up_without_a_failed_request() {
+    let pki = Pki::new();
+    let daemon = pki.serve(TLS);
+    let new = Authority::new(pki.folder.path(), "new-ca");
+    let both = [pki.path("ca.pem"), pki.path("new-ca.pem")].map(|path| fs::read_to_string(path).unwrap()).concat();
+    let both = pki.write("both.pem", &both);
+    let (ended, scraped) = (AtomicBool::new(false), AtomicUsize::new(0));
+    std::thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| {
+                while !ended.load(Ordering::Relaxed) {
+                    assert_eq!(status(&daemon, &both, &[]), Ok(200));
+                    scraped.fetch_add(1, Ordering::Relaxed);
+                }
+            });
+        }
+        let more = || {
+            let before = scraped.load(Ordering::Relaxed);
+            until(|| missing(scraped.load(Ordering::Relaxed) > before + 10, || "no scrapes".to_owned()));
+        };
+        more();
+        // First the certificate, long before its key: for a while they are no pair.
+        let key = fs::read(pki.path("server.key")).unwrap();
+        new.sign(pki.folder.path(), "server", local(), 2099);
+        let new_key = fs::read(pki.path("server.key")).unwrap();
+        fs::write(pki.path("server.key"), key).unwrap();
+        until(|| missing(daemon.logged(&["the one before goes on"]) > 0, || "not noticed".to_owned()));
+        more();
+        fs::write(pki.path("server.key"), new_key).unwrap();
+        let only_new = pki.path("new-ca.pem");
+        until(|| status(&daemon, &only_new, &[]).and_then(|status| missing(status == 200, || status.to_string())));
+        more();
+        ended.store(true, Ordering::Relaxed);
+    });
+    assert!(status(&daemon, &pki.path("ca.pem"), &[]).is_err(), "the old certificate is still served");
+    assert_eq!(daemon.logged(&["can be used again"]), 1);
+}
+
+#[test]
+fn a_file_broken_while_running_refuses_everybody_until_it_is_mended() {
+    let pki = Pki::new();
+    let good = format!("{}http_server_config:\n", users());
+    let daemon = pki.serve(&good);
+    let page = format!("http://{}/metrics", daemon.address);
+    let now = || curl(&["--user", "ann:open sesame", &page]).unwrap().0;
+    assert_eq!(now(), 200);
+    for broken in ["basic_auth_users: {", "no_such_key: 1\n", "", "basic_auth_users:\n"] {
+        pki.write("web.yml", broken);
+        until(|| missing(now() == 500, || format!("{broken:?} is not noticed")));
+        assert_eq!(curl(&[&page]).unwrap().0, 500, "{broken:?} opens what was closed");
+        pki.write("web.yml", &good);
+        until(|| missing(now() == 200, || format!("{broken:?} is not mended")));
+    }
+    assert_eq!(daemon.logged(&["level=error", "every request is refused"]), 4);
+    assert_eq!(daemon.logged(&["can be used again"]), 4);
+    // A changed password holds from then on, and only that.
+    pki.write("web.yml", &format!("basic_auth_users:\n  ann: {}\n", bcrypt::hash("changed", 4).unwrap()));
+    until(|| missing(now() == 401, || "the old password still opens".to_owned()));
+    assert_eq!(curl(&["--user", "ann:changed", &page]).unwrap().0, 200);
+}
+
+#[test]
+fn with_tls_a_file_broken_while_running_refuses_handshakes() {
+    let pki = Pki::new();
+    let daemon = pki.serve(TLS);
+    let ca = pki.path("ca.pem");
+    assert_eq!(status(&daemon, &ca, &[]), Ok(200));
+    // Valid, but plain HTTP: what was encrypted does not become readable by it.
+    pki.write("web.yml", "");
+    until(|| missing(status(&daemon, &ca, &[]).is_err(), || "not noticed".to_owned()));
+    assert_eq!(curl(&[&format!("http://{}/metrics", daemon.address)]).unwrap().0, 400);
+    pki.write("web.yml", TLS);
+    until(|| status(&daemon, &ca, &[]).and_then(|status| missing(status == 200, || status.to_string())));
+    let (_, page) = curl(&["--cacert", &ca, &format!("https://{}/metrics", daemon.address)]).unwrap();
+    assert!(refused(&page, "tls_handshake") >= 2);
+}
+
+/// A Prometheus server on a free port, killed at the end.
+struct Prometheus {
+    child: Child,
+    address: String,
+    _folder: tempfile::TempDir,
+}
+
+impl Prometheus {
+    fn start(config: &str) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let [file, log, data]: [PathBuf; 3] = ["prometheus.yml", "log", "data"].map(|name| folder.path().join(name));
+        fs::write(&file, config).unwrap();
+        let child = Command::new(program("prometheus"))
+            .arg(format!("--config.file={}", file.display()))
+            .arg(format!("--storage.tsdb.path={}", data.display()))
+            .arg("--web.listen-address=127.0.0.1:0")
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(fs::File::create(&log).unwrap())
+            .spawn()
+            .unwrap();
+        let mut prometheus = Self { child, address: String::new(), _folder: folder };
+        prometheus.address = until(|| {
+            let text = fs::read_to_string(&log).unwrap();
+            let line = text.lines().find(|line| line.contains("Listening on")).ok_or(text.clone())?;
+            let address = line.split("address=").nth(1).and_then(|rest| rest.split_whitespace().next());
+            address.map(|address| address.trim_matches('"').to_owned()).ok_or(text.clone())
+        });
+        prometheus
+    }
+
+    /// (health, last error) of the one target of `job`.
+    fn target(&self, job: &str) -> Result<(String, String), String> {
+        let answer = e2e::http::ask("GET", &self.address, "/api/v1/targets?state=active", &[], b"");
+        let answer = answer.map_err(|error| error.to_string())?;
+        // While it starts it answers in plain words.
+        missing(answer.status == 200, || answer.text().to_owned())?;
+        let answer = answer.json();
+        let targets = answer["data"]["activeTargets"].as_array().cloned().unwrap_or_default();
+        let target = targets.iter().find(|target| target["labels"]["job"] == job).ok_or("no target")?;
+        let text = |key: &str| target[key].as_str().unwrap_or_default().to_owned();
+        Ok((text("health"), text("lastError")))
+    }
+}
+
+impl Drop for Prometheus {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+#[test]
+fn a_real_prometheus_scrapes_over_tls_with_certificate_and_password() {
+    let pki = Pki::new();
+    pki.ca.sign(pki.folder.path(), "client", SanType::DnsName("prometheus.example".try_into().unwrap()), 2099);
+    let daemon = pki
+        .serve(&format!("{TLS}  client_auth_type: RequireAndVerifyClientCert\n  client_ca_file: ca.pem\n{}", users()));
+    let job = |name: &str, password: &str, certificate: &str| {
+        format!(
+            "  - job_name: {name}\n    scheme: https\n    basic_auth: {{username: ann, password: {password}}}\n    \
+             tls_config: {{ca_file: {}{certificate}}}\n    static_configs: [{{targets: ['{}']}}]\n",
+            pki.path("ca.pem"),
+            daemon.address
+        )
+    };
+    let shown = format!(", cert_file: {}, key_file: {}", pki.path("client.pem"), pki.path("client.key"));
+    let jobs =
+        [job("right", "open sesame", &shown), job("password", "wrong", &shown), job("certificate", "open sesame", "")];
+    let config = format!("global: {{scrape_interval: 1s, scrape_timeout: 1s}}\nscrape_configs:\n{}", jobs.concat());
+    let prometheus = Prometheus::start(&config);
+    for (name, health, error) in
+        [("right", "up", ""), ("password", "down", "401"), ("certificate", "down", "certificate")]
+    {
+        until(|| {
+            let (now, why) = prometheus.target(name)?;
+            missing(now == health && why.contains(error), || format!("{name}: {now} {why}"))
+        });
+    }
+}
