@@ -63,6 +63,7 @@ class Engine:
         self.idle_every, self.idle_for = args.idle_every, args.idle_for
         self.random = random.Random(args.seed)
         self.lock = threading.Lock()
+        self.booked, self.unbooked = threading.Condition(self.lock), 0  # answers drained and not counted yet
         self.ring = deque()
         self.ring_size = args.ring
         self.finished = deque()  # per-request entries of /perf_metrics
@@ -217,6 +218,7 @@ class Engine:
         with self.lock:
             self.advance()
             records, self.ring = self.ring, deque()
+            self.unbooked += 1
         template = TENSORRT if self.tensorrt else PYTORCH
         return records, [template % (*values, self.timestamp(now) if self.tensorrt else "") for now, values, _ in records]
 
@@ -239,6 +241,8 @@ class Engine:
                 if not (entry.repeats_flush and self.served_flush == entry.iter):
                     out["completed_requests"] += entry.completed
             self.truth["served"] = self.handed_out["iterations"]
+            self.unbooked -= 1
+            self.booked.notify_all()
             if whole is not None:
                 self.truth["cut"] += len(records) - whole
                 self.truth["cut_iterations"] += sum(not entry.flush for _, _, entry in list(records)[whole:])
@@ -269,6 +273,8 @@ class Engine:
 
     def tell_truth(self):
         with self.lock:
+            # An answer on its way is neither in the ring nor handed out: a moment later it is. A slow one may take minutes.
+            self.booked.wait_for(lambda: not self.unbooked, timeout=1)
             self.advance()
             return json.dumps({
                 **self.truth, "handed_out": self.handed_out, "salvageable": self.salvageable, "in_ring": len(self.ring), "next_iter": self.iter,

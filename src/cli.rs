@@ -81,15 +81,15 @@ pub struct Cli {
     pub port_file: Option<PathBuf>,
 
     /// Time between polls of a source
-    #[arg(long = "poll.interval", value_name = "D", env = "TRTLLM_EXPORTER_POLL_INTERVAL", default_value = "100ms", value_parser = duration)]
+    #[arg(long = "poll.interval", value_name = "D", env = "TRTLLM_EXPORTER_POLL_INTERVAL", default_value = "100ms", value_parser = duration, allow_hyphen_values = true)]
     pub poll_interval: Duration,
 
     /// Time a source has to answer a poll
-    #[arg(long = "poll.timeout", value_name = "D", env = "TRTLLM_EXPORTER_POLL_TIMEOUT", default_value = "5s", value_parser = duration)]
+    #[arg(long = "poll.timeout", value_name = "D", env = "TRTLLM_EXPORTER_POLL_TIMEOUT", default_value = "5s", value_parser = duration, allow_hyphen_values = true)]
     pub poll_timeout: Duration,
 
     /// After this long without news the engine's load gauges leave the page
-    #[arg(long = "stale-after", value_name = "D", env = "TRTLLM_EXPORTER_STALE_AFTER", default_value = "15s", value_parser = duration)]
+    #[arg(long = "stale-after", value_name = "D", env = "TRTLLM_EXPORTER_STALE_AFTER", default_value = "15s", value_parser = duration, allow_hyphen_values = true)]
     pub stale_after: Duration,
 
     /// GPU metrics: off, auto (an absent driver is not an error) or required
@@ -101,7 +101,7 @@ pub struct Cli {
     pub gpu_library: Option<PathBuf>,
 
     /// Time between polls of a GPU, at least 100ms
-    #[arg(long = "gpu.interval", value_name = "D", env = "TRTLLM_EXPORTER_GPU_INTERVAL", default_value = "1s", value_parser = duration)]
+    #[arg(long = "gpu.interval", value_name = "D", env = "TRTLLM_EXPORTER_GPU_INTERVAL", default_value = "1s", value_parser = duration, allow_hyphen_values = true)]
     pub gpu_interval: Duration,
 
     /// Show only these GPUs; may be repeated

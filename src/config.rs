@@ -200,6 +200,10 @@ pub fn read_file(path: &Path) -> Result<Vec<EngineConfig>, ConfigError> {
         // The parser draws the place over several lines; an error is one.
         cause: error.without_snippet().to_string().lines().collect::<Vec<_>>().join(" "),
     })?;
+    if file.engines.is_empty() {
+        let cause = "engines names no engine; leave --config.file out to serve GPUs alone".to_owned();
+        return Err(ConfigError::File { path: path.to_owned(), cause });
+    }
     let engines = file.engines.into_iter().enumerate().map(|(index, engine)| {
         let at = format!("{} engines[{index}]", path.display());
         engine_config(&at, &engine.source, engine.model, engine.version, engine.labels)

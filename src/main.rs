@@ -77,7 +77,6 @@ fn start(cli: &Cli) -> Result<(), StartError> {
     let engines = cli.engines()?;
     let terms = cli.web_config_file.as_deref().map_or_else(|| Ok(Live::open_to_all()), Live::read)?;
     log::init(cli.log_level, cli.log_format);
-    tracing::info!(version = env!("CARGO_PKG_VERSION"), "trtllm-exporter starts");
     // Two threads: one may be parsing a large answer while the other serves a scrape.
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     let result = runtime.block_on(run(cli, engines, terms));
@@ -106,6 +105,8 @@ async fn run(cli: &Cli, engines: Option<Vec<EngineConfig>>, terms: Live) -> Resu
     if let Some(path) = &cli.port_file {
         write_whole(path, &addresses).map_err(|cause| StartError::PortFile { path: path.clone(), cause })?;
     }
+    // Only now: one that could not start says why and nothing else.
+    tracing::info!(version = env!("CARGO_PKG_VERSION"), "trtllm-exporter starts");
     for address in &addresses {
         tracing::info!(%address, path = cli.telemetry_path, tls = terms.tls(), "serving");
     }
@@ -121,7 +122,8 @@ async fn run(cli: &Cli, engines: Option<Vec<EngineConfig>>, terms: Live) -> Resu
     ];
     let server = tokio::spawn(serve::serve(gates, stop));
     // Without a service manager this does nothing.
-    let _ = sd_notify::notify(&[sd_notify::NotifyState::Ready]);
+    let status = format!("serving on {}", addresses.join(", "));
+    let _ = sd_notify::notify(&[sd_notify::NotifyState::Ready, sd_notify::NotifyState::Status(&status)]);
 
     let signal = stop_signal.await;
     tracing::info!(signal, "stopping");

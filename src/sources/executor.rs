@@ -63,9 +63,6 @@ impl ExecutorThread {
             BridgeError::Open { cause, .. } => failed(cause),
             other => failed(other.to_string()),
         })?;
-        if simulated {
-            tracing::info!(engine, "this engine is simulated: its numbers describe no real model");
-        }
         let version = Some(version).filter(|version| !version.is_empty());
         let about = EngineAbout { backend: Some("tensorrt".to_owned()), version, simulated };
         Ok(Self { target: engine.to_owned(), about: Some(about), orders, pending: None })
@@ -89,6 +86,9 @@ impl ExecutorThread {
             batch.items.extend(drained.map_err(|_| gone())??);
         }
         batch.about = self.about.take();
+        if batch.about.as_ref().is_some_and(|about| about.simulated) {
+            tracing::info!(engine = self.target, "this engine is simulated: its numbers describe no real model");
+        }
         Ok(Answer::Present)
     }
 }
