@@ -87,9 +87,9 @@ fn a_thousand_slow_askers_end_by_their_deadline_and_nobody_else_notices() {
         missing(overloaded + timeout >= 1000, || format!("{overloaded} made room and {timeout} were too slow"))
     });
     let timeout = refused(&page, "timeout");
-    assert!(timeout >= 400, "only {timeout} met their deadline");
+    assert!(timeout >= 200, "only {timeout} met their deadline");
     let grown = daemon.peak_memory() - before;
-    assert!(grown < 24 << 20, "memory grew by {grown} bytes");
+    assert!(grown < 20 << 20, "memory grew by {grown} bytes");
 }
 
 #[test]
@@ -105,7 +105,7 @@ fn readers_that_stop_in_the_middle_end_by_their_deadline_and_nobody_else_notices
     });
     drop(readers);
     let grown = daemon.peak_memory() - before;
-    assert!(grown < 24 << 20, "memory grew by {grown} bytes");
+    assert!(grown < 20 << 20, "memory grew by {grown} bytes");
 }
 
 #[test]
@@ -115,9 +115,13 @@ fn one_request_too_many_is_told_so_and_readers_that_stopped_make_room() {
     let ask = || http::ask("GET", &daemon.address, "/metrics", &[], b"").unwrap().status;
     until(|| missing(ask() == 503, || "there is room still".to_owned()));
     assert_eq!(daemon.get("/healthz").status, 200, "health is asked most when there is no room");
-    until(|| missing(ask() == 200, || "no room is made".to_owned()));
-    let page = daemon.until(|page| missing(refused(page, "timeout") >= 1, || "not counted".to_owned()));
-    assert!(refused(&page, "overloaded") >= 1);
+    until(|| {
+        let answer = daemon.get("/metrics");
+        missing(answer.status == 200, || "no room is made".to_owned())?;
+        let page = Page::parse(answer.text());
+        let counted = refused(&page, "timeout") >= 1 && refused(&page, "overloaded") >= 1;
+        missing(counted, || "not counted".to_owned())
+    });
     drop(readers);
 }
 

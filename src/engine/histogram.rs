@@ -11,12 +11,13 @@ pub struct Bound {
 }
 
 /// Bounds from literals as they are to be spelled.
-#[macro_export]
 macro_rules! bounds {
     ($($bound:literal),* $(,)?) => {
         &[$($crate::engine::histogram::Bound { value: $bound as f64, text: stringify!($bound) }),*]
     };
 }
+
+pub(crate) use bounds;
 
 /// Seconds, as trtllm-serve's request histograms.
 pub static LONG_SECONDS: &[Bound] =

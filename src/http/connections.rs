@@ -12,8 +12,8 @@ use tokio::time::Instant;
 
 use crate::metrics::exporter::{PageCounts, Refusal};
 
-/// Connections at once: below the 1024 descriptors a process has unless told otherwise.
-pub(super) const MAX_CONNECTIONS: usize = 512;
+/// Connections at once: some 10 MiB of buffers at most, and far below the 1024 descriptors a process may have.
+const MAX_CONNECTIONS: usize = 256;
 /// For a TLS handshake, and from a request's first byte to the end of its head.
 const HEAD: Duration = Duration::from_secs(10);
 /// For the whole of an answer, until the last byte has left.

@@ -26,6 +26,8 @@ use super::reload::Live;
 const MAX_BODY: u64 = 64 << 10;
 /// How long a stalled reader that was cut off may take to make room.
 const MAKE_ROOM: Duration = Duration::from_secs(1);
+/// A peer that has read all of its answer may ask again before this side has noticed that it left.
+const NOTICE: Duration = Duration::from_millis(50);
 /// An HTTP/2 answer is handed over in pieces of its own, so that a reader that stops holds one piece and not a page.
 const PIECE: usize = 16 << 10;
 
@@ -120,10 +122,8 @@ impl Gate {
         if let Ok(permit) = Arc::clone(room).try_acquire_owned() {
             return Some(permit);
         }
-        if !self.connections.cut_stalled(&self.counts) {
-            return None;
-        }
-        tokio::time::timeout(MAKE_ROOM, Arc::clone(room).acquire_owned()).await.ok()?.ok()
+        let wait = if self.connections.cut_stalled(&self.counts) { MAKE_ROOM } else { NOTICE };
+        tokio::time::timeout(wait, Arc::clone(room).acquire_owned()).await.ok()?.ok()
     }
 
     fn refuse(&self, status: StatusCode, reason: Refusal) -> Response<Body> {

@@ -51,12 +51,8 @@ async fn accept(listener: Listener, gate: Arc<Gate>, shutdown: Shutdown) {
                 let connection = Connection::new();
                 // Without a place the stream is closed.
                 if let Some(place) = gate.connections.admit(&connection, &gate.counts) {
-                    let talk = speak(stream, Arc::clone(&gate), Arc::clone(&connection), shutdown.clone());
-                    let task = peers.spawn(async move {
-                        let _place = place;
-                        talk.await;
-                    });
-                    connection.run_by(task);
+                    let talk = speak(stream, Arc::clone(&gate), Arc::clone(&connection), place, shutdown.clone());
+                    connection.run_by(peers.spawn(talk));
                 }
             }
             // The peer has gone before it was accepted.

@@ -17,7 +17,7 @@ use tokio_rustls::{LazyConfigAcceptor, rustls};
 use crate::metrics::exporter::Refusal;
 use crate::shutdown::Shutdown;
 
-use super::connections::Connection;
+use super::connections::{Connection, Place};
 use super::gate::Gate;
 use super::listen::Stream;
 use super::watched::Watched;
@@ -35,8 +35,14 @@ const NOT_TLS: &[u8] =
     b"HTTP/1.0 400 Bad Request\r\nContent-Type: text/plain; charset=utf-8\r\nConnection: close\r\n\r\n\
     Client sent an HTTP request to an HTTPS server.\n";
 
-/// Serves one peer to its end.
-pub(super) async fn speak(stream: Stream, gate: Arc<Gate>, connection: Arc<Connection>, shutdown: Shutdown) {
+/// Serves one peer, which has its place until then, to its end.
+pub(super) async fn speak(
+    stream: Stream,
+    gate: Arc<Gate>,
+    connection: Arc<Connection>,
+    _place: Place,
+    shutdown: Shutdown,
+) {
     match stream {
         Stream::Tcp(stream) if gate.live.tls() => {
             let mut first = [0];

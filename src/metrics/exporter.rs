@@ -7,8 +7,7 @@ use std::time::Duration;
 
 use procfs::WithCurrentSystemInfo as _;
 
-use crate::bounds;
-use crate::engine::histogram::{Bound, Histogram};
+use crate::engine::histogram::{Bound, Histogram, bounds};
 
 use super::catalog::Id;
 use super::page::{Labels, Page};
