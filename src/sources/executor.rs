@@ -113,6 +113,15 @@ fn drain(executor: &mut Executor, rows: &mut Rows) -> Drained {
         let cause = "it has been shut down, or this process is not its leader".to_owned();
         return Err(SourceError::Engine { cause });
     }
+    // Request rows first: the engine runs on meanwhile, and rows must find the record of their iteration already here.
+    let mut of_requests = Vec::new();
+    loop {
+        let count = executor.drain_requests(&mut rows.requests).map_err(failed)?;
+        of_requests.extend_from_slice(&rows.requests[..count]);
+        if count < rows.requests.len() {
+            break;
+        }
+    }
     let mut items = Vec::new();
     loop {
         let count = executor.drain_iterations(&mut rows.iterations).map_err(failed)?;
@@ -121,16 +130,18 @@ fn drain(executor: &mut Executor, rows: &mut Rows) -> Drained {
             break;
         }
     }
-    loop {
-        let count = executor.drain_requests(&mut rows.requests).map_err(failed)?;
-        for of_iteration in rows.requests[..count].chunk_by(|a, b| a.iter == b.iter) {
-            let request_stats = Some(of_iteration.iter().map(request).collect());
-            items.push(Item::Requests(RequestStatsPerIteration { iter: Some(of_iteration[0].iter), request_stats }));
-        }
-        if count < rows.requests.len() {
-            return Ok(items);
-        }
-    }
+    items.extend(of_requests.chunk_by(same_iteration).map(|rows| {
+        let request_stats = Some(rows.iter().map(request).collect());
+        Item::Requests(RequestStatsPerIteration { iter: Some(rows[0].iter), request_stats })
+    }));
+    Ok(items)
+}
+
+/// The idle flush and the iteration after it have one number. Within an iteration completed requests come last, so that one
+/// that is not, after one that is, begins another.
+fn same_iteration(row: &RequestRow, next: &RequestRow) -> bool {
+    let complete = |row: &RequestRow| row.request_stage() == Some(trtllm_bridge::RequestStage::GenerationComplete);
+    row.iter == next.iter && (complete(next) || !complete(row))
 }
 
 fn record(row: &IterationRow) -> IterationStats {

@@ -1,0 +1,71 @@
+//! The simulated Executor through the real bridge and the real binary: what a first run shows.
+#![cfg(feature = "executor")]
+// A test stops at its first surprise.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stderr)]
+
+mod e2e;
+
+use e2e::daemon::Daemon;
+use e2e::missing;
+use e2e::page::Page;
+
+/// Twenty times as fast as real, a load that ends.
+const FINITE: &str = "sim:?speed=20&seed=3&requests=200&rate=40";
+
+fn finished() -> (Daemon, Page) {
+    let daemon = Daemon::start(&["--source", FINITE, "--model", "demo"]);
+    let page = daemon.until(|page| {
+        let completed = page.count("nv_trt_llm_requests_completed_total", &[]);
+        missing(completed >= 200, || format!("{completed} of 200 requests completed"))
+    });
+    drop(page);
+    let page = daemon.until_state(&[], "idle");
+    (daemon, page)
+}
+
+#[test]
+fn every_request_of_a_finite_load_is_started_and_completed_once() {
+    let (daemon, page) = finished();
+    let count = |name: &str| page.count(name, &["model=demo"]);
+    assert_eq!((count("nv_trt_llm_requests_started_total"), count("nv_trt_llm_requests_completed_total")), (200, 200));
+    assert_eq!((count("nv_llm_input_token_len_count"), count("nv_llm_output_token_len_count")), (200, 200));
+    assert_eq!((count("nv_trt_llm_iterations_lost_total"), count("nv_trt_llm_engine_restarts_total")), (0, 0));
+    // A request's first token ends its context phase; the others are decoded.
+    assert_eq!(count("nv_trt_llm_generation_tokens_total") + 200, page.get("nv_llm_output_token_len_sum", &[]) as u64);
+    assert_eq!(page.get("nv_trt_llm_request_metrics", &["request_type=active"]), 0.0);
+    // Lives wait a few seconds for exact times, which the simulated engine does not send; then all are timed.
+    let page = daemon.until(|page| {
+        let timed = page.count("nv_trt_llm_e2e_request_latency_seconds_count", &[]);
+        missing(timed >= 199, || format!("{timed} requests timed"))
+    });
+    // No request of this load takes ten seconds of the engine's clock, however long it was idle between two.
+    let slow = page.count("nv_trt_llm_e2e_request_latency_seconds_count", &[])
+        - page.count("nv_trt_llm_e2e_request_latency_seconds_bucket", &["le=10"]);
+    assert_eq!(slow, 0);
+    assert_eq!(page.get("nv_trt_llm_request_latency_info", &["from=request_stats"]), 1.0);
+}
+
+#[test]
+fn the_same_seed_gives_the_same_totals_in_another_process() {
+    let totals = |page: &Page| {
+        [
+            "nv_trt_llm_iterations_total",
+            "nv_trt_llm_context_tokens_total",
+            "nv_trt_llm_generation_tokens_total",
+            "nv_trt_llm_kv_cache_blocks_missed_total",
+        ]
+        .map(|name| page.count(name, &[]))
+    };
+    let ((_one, first), (_other, second)) = (finished(), finished());
+    assert_eq!(totals(&first), totals(&second));
+}
+
+#[test]
+fn it_is_called_simulated_wherever_a_user_meets_it() {
+    let daemon = Daemon::start(&["--source", "sim:"]);
+    daemon.until_state(&[], "busy");
+    assert_eq!(daemon.page().get("nv_trt_llm_engine_info", &["simulated=true", "source=sim"]), 1.0);
+    assert_eq!(daemon.logged(&["simulated", "level=info"]), 1);
+    assert!(daemon.text("/").contains("simulated"));
+    assert_eq!(daemon.get("/readyz").status, 200);
+}
