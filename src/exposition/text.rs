@@ -10,73 +10,59 @@ pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
 /// Appends the page to `out`.
 pub fn render(page: &Page, out: &mut String) {
+    let mut digits = itoa::Buffer::new();
     for (metric, samples) in page.families() {
         header(metric, out);
         for sample in samples {
-            match &sample.value {
-                Value::Histogram(histogram) => write_histogram(metric.name, sample, histogram, out),
-                value => {
-                    series(metric.name, "", sample.labels.text(), None, out);
-                    write_value(value, out);
-                }
+            if let Value::Histogram(histogram) = &sample.value {
+                write_histogram(metric.name, sample, histogram, &mut digits, out);
+                continue;
             }
+            out.push_str(metric.name);
+            out.push_str(sample.labels.series());
+            match sample.value {
+                Value::Integer(value) => out.push_str(digits.format(value)),
+                Value::Count(value) => out.push_str(digits.format(value)),
+                Value::Float(value) => write_float(out, value),
+                Value::Histogram(_) => {}
+            }
+            out.push('\n');
         }
     }
 }
 
 fn header(metric: &Metric, out: &mut String) {
-    out.push_str("# HELP ");
-    out.push_str(metric.name);
-    out.push(' ');
     // The catalog's help has neither backslash nor newline (asserted there), so there is nothing to escape.
-    out.push_str(metric.help);
-    out.push_str("\n# TYPE ");
-    out.push_str(metric.name);
-    out.push(' ');
-    out.push_str(metric.kind.name());
-    out.push('\n');
-}
-
-fn series(name: &str, suffix: &str, labels: &str, le: Option<&str>, out: &mut String) {
-    out.push_str(name);
-    out.push_str(suffix);
-    if !labels.is_empty() || le.is_some() {
-        out.push('{');
-        out.push_str(labels);
-        if let Some(le) = le {
-            out.push_str(if labels.is_empty() { "le=\"" } else { ",le=\"" });
-            out.push_str(le);
-            out.push('"');
-        }
-        out.push('}');
+    for part in ["# HELP ", metric.name, " ", metric.help, "\n# TYPE ", metric.name, " ", metric.kind.name(), "\n"] {
+        out.push_str(part);
     }
-    out.push(' ');
 }
 
-fn write_value(value: &Value, out: &mut String) {
-    let mut buffer = itoa::Buffer::new();
-    match value {
-        Value::Integer(value) => out.push_str(buffer.format(*value)),
-        Value::Count(value) => out.push_str(buffer.format(*value)),
-        Value::Float(value) => write_float(out, *value),
-        // Written by its own function; a histogram has no one value.
-        Value::Histogram(_) => {}
-    }
-    out.push('\n');
-}
-
-fn write_histogram(name: &str, sample: &Sample, histogram: &Histogram, out: &mut String) {
-    let labels = sample.labels.text();
+fn write_histogram(name: &str, sample: &Sample, histogram: &Histogram, digits: &mut itoa::Buffer, out: &mut String) {
+    let mut bucket = |bound: &str, count: u64| {
+        out.push_str(name);
+        out.push_str("_bucket");
+        out.push_str(sample.labels.bucket());
+        out.push_str(bound);
+        out.push_str("\"} ");
+        out.push_str(digits.format(count));
+        out.push('\n');
+    };
     for (bound, count) in histogram.cumulative() {
-        series(name, "_bucket", labels, Some(bound.text), out);
-        write_value(&Value::Count(count), out);
+        bucket(bound.text, count);
     }
-    series(name, "_bucket", labels, Some("+Inf"), out);
-    write_value(&Value::Count(histogram.count()), out);
-    series(name, "_sum", labels, None, out);
-    write_value(&Value::Float(histogram.sum()), out);
-    series(name, "_count", labels, None, out);
-    write_value(&Value::Count(histogram.count()), out);
+    bucket("+Inf", histogram.count());
+    for (suffix, sum) in [("_sum", true), ("_count", false)] {
+        out.push_str(name);
+        out.push_str(suffix);
+        out.push_str(sample.labels.series());
+        if sum {
+            write_float(out, histogram.sum());
+        } else {
+            out.push_str(digits.format(histogram.count()));
+        }
+        out.push('\n');
+    }
 }
 
 #[cfg(test)]

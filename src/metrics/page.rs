@@ -7,11 +7,13 @@ use crate::engine::histogram::Histogram;
 
 use super::catalog::{Group, Id, Metric};
 
-/// A series' labels, sorted by name, with the text that every format with quoted labels shares.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+/// A series' labels, sorted by name, with what stands between name and value in the text format: written once, copied at
+/// every scrape.
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Labels {
     pairs: Vec<(String, String)>,
-    text: String,
+    series: String,
+    bucket: String,
 }
 
 impl Labels {
@@ -38,7 +40,12 @@ impl Labels {
             }
             text.push('"');
         }
-        Self { pairs, text }
+        let (series, bucket) = if text.is_empty() {
+            (" ".to_owned(), "{le=\"".to_owned())
+        } else {
+            (format!("{{{text}}} "), format!("{{{text},le=\""))
+        };
+        Self { pairs, series, bucket }
     }
 
     #[must_use]
@@ -51,10 +58,22 @@ impl Labels {
         &self.pairs
     }
 
-    /// `a="1",b="2"`, values escaped; empty without labels.
+    /// `{a="1",b="2"} `, values escaped; a blank without labels.
     #[must_use]
-    pub fn text(&self) -> &str {
-        &self.text
+    pub fn series(&self) -> &str {
+        &self.series
+    }
+
+    /// As [`Labels::series`], up to the bound of a bucket: `{a="1",b="2",le="`.
+    #[must_use]
+    pub fn bucket(&self) -> &str {
+        &self.bucket
+    }
+}
+
+impl Default for Labels {
+    fn default() -> Self {
+        Self::new::<String, String>([])
     }
 }
 
@@ -163,7 +182,9 @@ mod tests {
     #[test]
     fn labels_are_sorted_and_escaped() {
         let labels = Labels::new([("version", "1"), ("model", "a\"b\\c\nd")]).with("request_type", "max");
-        assert_eq!(labels.text(), r#"model="a\"b\\c\nd",request_type="max",version="1""#);
+        assert_eq!(labels.series(), r#"{model="a\"b\\c\nd",request_type="max",version="1"} "#);
+        assert_eq!(labels.bucket(), r#"{model="a\"b\\c\nd",request_type="max",version="1",le=""#);
+        assert_eq!((Labels::default().series(), Labels::default().bucket()), (" ", "{le=\""));
     }
 
     #[test]
