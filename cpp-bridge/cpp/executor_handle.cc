@@ -1,192 +1,92 @@
-// Hosting an Executor: opening it, draining it, ending it.
+// From the border's types to plain ones; the work is the hosted executor's.
 
 #include "trtllm_bridge/bridge.h"
 
-#include "rows.h"
+#include "hosted_executor.h"
 
-#include "tensorrt_llm/executor/executor.h"
-
-#if defined(TRTLLM_BRIDGE_SIMULATED)
-#include "tensorrt_llm/sim/truth.h"
-#endif
-
-#include <deque>
-#include <filesystem>
-#include <stdexcept>
 #include <string>
 #include <utility>
-
-/// Of tensorrt_llm/plugins/api/tllmPlugin.h, a C function unchanged since 0.9. Declared here because that header pulls
-/// in TensorRT, which nothing else of the bridge needs.
-extern "C" bool initTrtLlmPlugins(void* logger, char const* libNamespace);
+#include <vector>
 
 namespace trtllm_bridge
 {
 
-namespace tle = tensorrt_llm::executor;
-
-struct ExecutorHandle::Impl
+ExecutorHandle::ExecutorHandle(std::unique_ptr<HostedExecutor> hosted)
+    : mHosted(std::move(hosted))
 {
-    Impl(std::string const& engine, tle::ExecutorConfig const& config)
-        : executor(std::filesystem::path(engine), tle::ModelType::kDECODER_ONLY, config)
-    {
-    }
-
-    tle::Executor executor;
-    // Drained, not handed over: everything from the given index on.
-    std::deque<tle::IterationStats> iterations;
-    std::size_t nextIteration{0};
-    std::deque<tle::RequestStatsPerIteration> requests;
-    std::size_t nextRequests{0};
-    std::size_t nextRow{0};
-
-    std::size_t handOverIterations(rust::Slice<IterationRow> rows, std::size_t written)
-    {
-        for (; written < rows.size() && nextIteration < iterations.size(); ++nextIteration)
-        {
-            readRow(iterations[nextIteration], rows[written++]);
-        }
-        return written;
-    }
-
-    std::size_t handOverRequests(rust::Slice<RequestRow> rows, std::size_t written)
-    {
-        for (; nextRequests < requests.size(); ++nextRequests, nextRow = 0)
-        {
-            auto const& record = requests[nextRequests];
-            for (; nextRow < record.requestStats.size(); ++nextRow)
-            {
-                if (written == rows.size())
-                {
-                    return written;
-                }
-                readRow(record.requestStats[nextRow], record.iter, rows[written++]);
-            }
-        }
-        return written;
-    }
-};
-
-ExecutorHandle::ExecutorHandle(
-    rust::Str engine, std::int32_t iterStatsMaxIterations, std::int32_t requestStatsMaxIterations)
-{
-    // Setters only: constructors of upstream's configuration change between releases.
-    tle::ExecutorConfig config;
-    config.setIterStatsMaxIterations(iterStatsMaxIterations);
-    config.setRequestStatsMaxIterations(requestStatsMaxIterations);
-    // As TensorRT-LLM's own Python loader does: no logger of ours.
-    initTrtLlmPlugins(nullptr, "tensorrt_llm");
-    mImpl = std::make_unique<Impl>(std::string(engine), config);
 }
 
-ExecutorHandle::~ExecutorHandle()
-{
-    try
-    {
-        if (mImpl && mImpl->executor.canEnqueueRequests())
-        {
-            mImpl->executor.shutdown();
-        }
-    }
-    catch (...) // NOLINT(bugprone-empty-catch): a destructor has nobody to tell
-    {
-    }
-}
+ExecutorHandle::~ExecutorHandle() = default;
 
 bool ExecutorHandle::canEnqueueRequests() const
 {
-    return mImpl->executor.canEnqueueRequests();
+    return mHosted->canEnqueueRequests();
 }
 
 std::size_t ExecutorHandle::drainIterations(rust::Slice<IterationRow> rows)
 {
-    auto& impl = *mImpl;
-    auto const left = impl.handOverIterations(rows, 0);
-    if (left == rows.size())
-    {
-        return left;
-    }
-    impl.nextIteration = 0;
-    impl.iterations.clear();
-    try
-    {
-        impl.iterations = impl.executor.getLatestIterationStats();
-    }
-    catch (...)
-    {
-        // Rows already written are not lost for a failure that the next call meets again.
-        if (left > 0)
-        {
-            return left;
-        }
-        throw;
-    }
-    return impl.handOverIterations(rows, left);
+    return mHosted->drainIterations(rows.data(), rows.size());
 }
 
 std::size_t ExecutorHandle::drainRequests(rust::Slice<RequestRow> rows)
 {
-    auto& impl = *mImpl;
-    auto const left = impl.handOverRequests(rows, 0);
-    if (left == rows.size())
-    {
-        return left;
-    }
-    impl.nextRequests = 0;
-    impl.nextRow = 0;
-    impl.requests.clear();
-    try
-    {
-        impl.requests = impl.executor.getLatestRequestStats();
-    }
-    catch (...)
-    {
-        if (left > 0)
-        {
-            return left;
-        }
-        throw;
-    }
-    return impl.handOverRequests(rows, left);
+    return mHosted->drainRequests(rows.data(), rows.size());
 }
 
 void ExecutorHandle::shutdown()
 {
-    mImpl->executor.shutdown();
+    mHosted->shutdown();
 }
 
 Truth ExecutorHandle::truth() const
 {
-#if defined(TRTLLM_BRIDGE_SIMULATED)
-    auto const truth = tensorrt_llm::sim::truth(mImpl->executor);
-    Truth row{};
-    row.iterations = truth.iterations;
-    row.flushes = truth.flushes;
-    row.requests_arrived = truth.requestsArrived;
-    row.requests_started = truth.requestsStarted;
-    row.requests_completed = truth.requestsCompleted;
-    row.context_tokens = truth.contextTokens;
-    row.first_tokens = truth.firstTokens;
-    row.generation_tokens = truth.generationTokens;
-    row.draft_tokens = truth.draftTokens;
-    row.accepted_tokens = truth.acceptedTokens;
-    row.pauses = truth.pauses;
-    row.records_pushed = truth.recordsPushed;
-    row.records_lost = truth.recordsLost;
-    row.request_records_pushed = truth.requestRecordsPushed;
-    row.request_records_lost = truth.requestRecordsLost;
-    row.virtual_time_ms = truth.virtualTimeMs;
-    row.idle = truth.idle;
-    return row;
-#else
-    throw std::runtime_error("a real engine does not tell what it did beside its statistics");
-#endif
+    return mHosted->truth();
 }
 
-std::unique_ptr<ExecutorHandle> openExecutor(
-    rust::Str engine, std::int32_t iterStatsMaxIterations, std::int32_t requestStatsMaxIterations)
+void ExecutorHandle::startLoad(LoadConfig const& config)
 {
-    return std::make_unique<ExecutorHandle>(engine, iterStatsMaxIterations, requestStatsMaxIterations);
+    mHosted->load().start(config);
+}
+
+void ExecutorHandle::stopLoad()
+{
+    mHosted->load().stop();
+}
+
+LoadProgress ExecutorHandle::loadProgress() const
+{
+    auto const counts = mHosted->load().counts();
+    LoadProgress progress;
+    progress.enqueued = counts.enqueued;
+    progress.finished = counts.finished;
+    progress.failed = counts.failed;
+    progress.refused = counts.refused;
+    progress.rows_lost = counts.rowsLost;
+    progress.running = counts.running;
+    progress.last_error = rust::String::lossy(counts.lastError);
+    return progress;
+}
+
+std::uint64_t ExecutorHandle::enqueueSynthetic(std::int32_t promptTokens, std::int32_t outputTokens)
+{
+    return mHosted->load().enqueue(promptTokens, outputTokens);
+}
+
+std::size_t ExecutorHandle::drainPerfMetrics(rust::Slice<PerfRow> rows)
+{
+    return mHosted->load().drain(rows.data(), rows.size());
+}
+
+std::unique_ptr<ExecutorHandle> openExecutor(rust::Str engine, HostConfig const& config,
+    rust::Slice<std::int32_t const> participantIds, rust::Slice<std::int32_t const> deviceIds,
+    rust::Str workerExecutable)
+{
+    Placement placement;
+    placement.participantIds.assign(participantIds.begin(), participantIds.end());
+    placement.deviceIds.assign(deviceIds.begin(), deviceIds.end());
+    placement.workerExecutable = std::string(workerExecutable);
+    return std::make_unique<ExecutorHandle>(
+        std::make_unique<HostedExecutor>(std::string(engine), config, placement));
 }
 
 bool isSimulated()

@@ -2,6 +2,7 @@
 
 use crate::error::BridgeError;
 use crate::ffi::{self, IterationRow, RequestRow, Truth};
+use crate::host::{Crossing, HostOptions};
 use cxx::UniquePtr;
 use std::fmt;
 
@@ -24,7 +25,7 @@ impl Default for ExecutorOptions {
 /// One open engine. Its statistics are drained: each record is handed out once, so it has one reader.
 /// Dropping it shuts the engine down.
 pub struct Executor {
-    handle: UniquePtr<ffi::ExecutorHandle>,
+    pub(crate) handle: UniquePtr<ffi::ExecutorHandle>,
 }
 
 impl Executor {
@@ -35,16 +36,21 @@ impl Executor {
     /// # Errors
     /// [`BridgeError::Open`] with the cause in the engine's words.
     pub fn open(engine: &str, options: &ExecutorOptions) -> Result<Executor, BridgeError> {
+        Executor::host(engine, &HostOptions { statistics: *options, ..HostOptions::default() })
+    }
+
+    /// As [`open`](Self::open), with all that a host may choose.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open); also for an option that this release of TensorRT-LLM cannot set.
+    pub fn host(engine: &str, options: &HostOptions) -> Result<Executor, BridgeError> {
         if engine.starts_with("sim:") && !ffi::is_simulated() {
             let cause = "this build is linked with a real TensorRT-LLM; build without TENSORRT_LLM_ROOT to simulate";
             return Err(BridgeError::open(engine, cause));
         }
-        let ring = |name: &str, size: u32| {
-            i32::try_from(size).map_err(|_| BridgeError::open(engine, &format!("{name} {size} is above {}", i32::MAX)))
-        };
-        let iterations = ring("iter_stats_max_iterations", options.iter_stats_max_iterations)?;
-        let requests = ring("request_stats_max_iterations", options.request_stats_max_iterations)?;
-        let handle = ffi::open_executor(engine, iterations, requests)
+        let Crossing { config, participant_ids, device_ids } = options.crossing(engine)?;
+        let worker = options.worker_executable.as_deref().unwrap_or_default();
+        let handle = ffi::open_executor(engine, &config, &participant_ids, &device_ids, worker)
             .map_err(|error| BridgeError::open(engine, error.what()))?;
         Ok(Executor { handle })
     }
@@ -104,12 +110,17 @@ impl fmt::Debug for Executor {
 
 #[cfg(all(test, simulated_sdk))]
 mod tests {
-    use crate::ffi;
+    use crate::ffi::{self, HostConfig};
 
     #[test]
     fn a_negative_ring_is_refused_by_the_engine_and_not_by_the_process() {
         for (iterations, requests) in [(-1, 0), (1000, -1)] {
-            let error = ffi::open_executor("sim:", iterations, requests).err().map(|error| error.what().to_owned());
+            let config = HostConfig {
+                iter_stats_max_iterations: iterations,
+                request_stats_max_iterations: requests,
+                ..HostConfig::default()
+            };
+            let error = ffi::open_executor("sim:", &config, &[], &[], "").err().map(|error| error.what().to_owned());
             assert!(error.is_some_and(|what| what.contains("MaxIterations >= 0")));
         }
     }

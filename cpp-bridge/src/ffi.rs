@@ -165,6 +165,118 @@ mod bridge {
         GenerationComplete = 5,
     }
 
+    /// One finished request of a load (upstream: `RequestPerfMetrics` and its `Result`). Members that `present` does
+    /// not name are 0 and mean nothing; see [`crate::perf_present`]. Times are seconds of this machine's steady clock.
+    #[derive(Clone, Copy, Debug, Default, PartialEq)]
+    pub struct PerfRow {
+        pub present: u64,
+        pub id: u64,
+        pub prompt_tokens: i32,
+        pub output_tokens: i32,
+        /// See [`PerfRow::reason`]: upstream's numbers.
+        pub finish_reason: u8,
+        /// The engine answered with an error instead of a result.
+        pub failed: bool,
+        pub arrival_s: f64,
+        pub first_scheduled_s: f64,
+        pub first_token_s: f64,
+        pub last_token_s: f64,
+        pub kv_cache_transfer_start_s: f64,
+        pub kv_cache_transfer_end_s: f64,
+        /// Bytes.
+        pub kv_cache_size: u64,
+        pub num_total_allocated_blocks: i32,
+        pub num_new_allocated_blocks: i32,
+        pub num_reused_blocks: i32,
+        pub num_missed_blocks: i32,
+        /// 0..1
+        pub kv_cache_hit_rate: f32,
+        /// 0..1
+        pub acceptance_rate: f32,
+        pub total_accepted_draft_tokens: i32,
+        pub total_draft_tokens: i32,
+        pub first_iter: u64,
+        pub last_iter: u64,
+    }
+
+    #[repr(u64)]
+    enum PerfPresent {
+        FinishReason = 0x1,
+        Arrival = 0x2,
+        FirstScheduled = 0x4,
+        FirstToken = 0x8,
+        LastToken = 0x10,
+        KvTransfer = 0x20,
+        Kv = 0x40,
+        Spec = 0x80,
+        Iterations = 0x100,
+    }
+
+    /// The parts of a host's configuration that are numbers; `set` tells which were given.
+    #[derive(Clone, Copy, Debug, Default)]
+    struct HostConfig {
+        set: u64,
+        iter_stats_max_iterations: i32,
+        request_stats_max_iterations: i32,
+        /// 0 decoder only, 1 encoder only, 2 encoder and decoder.
+        model_type: u8,
+        static_batching: bool,
+        max_batch_size: i32,
+        max_num_tokens: i32,
+        max_queue_size: i32,
+        enable_chunked_context: bool,
+        enable_block_reuse: bool,
+        free_gpu_memory_fraction: f32,
+        kv_max_tokens: i32,
+        orchestrator_mode: bool,
+        is_orchestrator: bool,
+        spawn_processes: bool,
+    }
+
+    #[repr(u64)]
+    enum HostSet {
+        Batching = 0x1,
+        MaxBatchSize = 0x2,
+        MaxNumTokens = 0x4,
+        MaxQueueSize = 0x8,
+        ChunkedContext = 0x10,
+        BlockReuse = 0x20,
+        GpuFraction = 0x40,
+        KvMaxTokens = 0x80,
+        CommMode = 0x100,
+        IsOrchestrator = 0x200,
+        SpawnProcesses = 0x400,
+    }
+
+    /// A load in numbers; 0 requests are without end.
+    #[derive(Clone, Copy, Debug, Default)]
+    struct LoadConfig {
+        in_flight: u32,
+        prompt_tokens: i32,
+        shared_prefix_tokens: i32,
+        output_tokens: i32,
+        requests: u64,
+    }
+
+    /// How far the synthetic requests of an engine are.
+    #[derive(Clone, Debug, Default, PartialEq, Eq)]
+    pub struct LoadProgress {
+        /// Accepted by the engine.
+        pub enqueued: u64,
+        /// Answered, with a result or an error.
+        pub finished: u64,
+        /// Of these, answered with an error.
+        pub failed: u64,
+        /// Times the engine refused a request or a call of the driver failed; each was tried again.
+        pub refused: u64,
+        /// Rows dropped because nobody drained them.
+        pub rows_lost: u64,
+        /// Keeps requests in flight still.
+        pub running: bool,
+        /// Why the last request failed or was refused; empty if none was.
+        pub last_error: String,
+    }
+
     /// What really happened in a simulated engine since it was opened, whatever was drained. For tests and benchmarks.
     #[derive(Clone, Copy, Debug, Default, PartialEq)]
     pub struct Truth {
@@ -204,8 +316,10 @@ mod bridge {
         #[rust_name = "open_executor"]
         fn openExecutor(
             engine: &str,
-            iter_stats_max_iterations: i32,
-            request_stats_max_iterations: i32,
+            config: &HostConfig,
+            participant_ids: &[i32],
+            device_ids: &[i32],
+            worker_executable: &str,
         ) -> Result<UniquePtr<ExecutorHandle>>;
         #[rust_name = "library_version"]
         fn libraryVersion() -> String;
@@ -220,15 +334,28 @@ mod bridge {
         fn drainRequests(self: Pin<&mut ExecutorHandle>, rows: &mut [RequestRow]) -> Result<usize>;
         fn shutdown(self: Pin<&mut ExecutorHandle>) -> Result<()>;
         fn truth(self: &ExecutorHandle) -> Result<Truth>;
+
+        #[rust_name = "start_load"]
+        fn startLoad(self: Pin<&mut ExecutorHandle>, load: &LoadConfig) -> Result<()>;
+        #[rust_name = "stop_load"]
+        fn stopLoad(self: Pin<&mut ExecutorHandle>) -> Result<()>;
+        #[rust_name = "load_progress"]
+        fn loadProgress(self: &ExecutorHandle) -> Result<LoadProgress>;
+        #[rust_name = "enqueue_synthetic"]
+        fn enqueueSynthetic(self: Pin<&mut ExecutorHandle>, prompt_tokens: i32, output_tokens: i32) -> Result<u64>;
+        #[rust_name = "drain_perf_metrics"]
+        fn drainPerfMetrics(self: Pin<&mut ExecutorHandle>, rows: &mut [PerfRow]) -> Result<usize>;
     }
 }
 
 pub(crate) use bridge::{
-    ExecutorHandle, IterationPresent, RequestPresent, Stage, is_simulated, library_version, open_executor,
+    ExecutorHandle, HostConfig, HostSet, IterationPresent, LoadConfig, PerfPresent, RequestPresent, Stage,
+    is_simulated, library_version, open_executor,
 };
-pub use bridge::{IterationRow, RequestRow, Truth};
+pub use bridge::{IterationRow, LoadProgress, PerfRow, RequestRow, Truth};
 
 // SAFETY: the handle owns all it points to. The Executor's methods may be called from any thread (TensorRT-LLM guards
-// its rings by mutexes and its own execution thread shares nothing else with callers), and the handle's buffers are
-// only touched through `&mut`. It is not Sync: a drain and another call must not meet.
+// its rings by mutexes and its own execution thread shares nothing else with callers), the handle's buffers are only
+// touched through `&mut`, and what the thread of a load shares with callers has a mutex of its own. It is not Sync: a
+// drain and another call must not meet.
 unsafe impl Send for ExecutorHandle {}

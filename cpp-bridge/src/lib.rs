@@ -7,9 +7,13 @@
 mod error;
 mod executor;
 mod ffi;
+mod host;
+mod load;
 mod rows;
 
 pub use error::BridgeError;
 pub use executor::{Executor, ExecutorOptions};
-pub use ffi::{IterationRow, RequestRow, Truth};
-pub use rows::{RequestStage, iteration_present, request_present};
+pub use ffi::{IterationRow, LoadProgress, PerfRow, RequestRow, Truth};
+pub use host::{BatchingType, CommMode, HostOptions, ModelType};
+pub use load::Load;
+pub use rows::{FinishReason, RequestStage, iteration_present, perf_present, request_present};

@@ -1,6 +1,6 @@
 //! What the rows' bit masks and codes mean.
 
-use crate::ffi::{IterationRow, RequestRow, Stage};
+use crate::ffi::{IterationRow, PerfRow, RequestRow, Stage};
 
 /// Bits of [`IterationRow::present`]: which optional members a record carries. A bit is also unset where the
 /// TensorRT-LLM that was compiled against does not have the member yet.
@@ -63,6 +63,40 @@ pub mod request_present {
     pub const DIS_SERVING_SIZE: u64 = Bit::DisServingSize.repr;
 }
 
+/// Bits of [`PerfRow::present`], as [`iteration_present`] for records.
+pub mod perf_present {
+    use crate::ffi::PerfPresent as Bit;
+
+    /// `finish_reason`
+    pub const FINISH_REASON: u64 = Bit::FinishReason.repr;
+    /// `arrival_s`
+    pub const ARRIVAL: u64 = Bit::Arrival.repr;
+    /// `first_scheduled_s`
+    pub const FIRST_SCHEDULED: u64 = Bit::FirstScheduled.repr;
+    /// `first_token_s`
+    pub const FIRST_TOKEN: u64 = Bit::FirstToken.repr;
+    /// `last_token_s`
+    pub const LAST_TOKEN: u64 = Bit::LastToken.repr;
+    /// `kv_cache_transfer_start_s`, `kv_cache_transfer_end_s`, `kv_cache_size`
+    pub const KV_TRANSFER: u64 = Bit::KvTransfer.repr;
+    /// `num_*_blocks`, `kv_cache_hit_rate`
+    pub const KV: u64 = Bit::Kv.repr;
+    /// `acceptance_rate`, `total_accepted_draft_tokens`, `total_draft_tokens`
+    pub const SPEC: u64 = Bit::Spec.repr;
+    /// `first_iter`, `last_iter`
+    pub const ITERATIONS: u64 = Bit::Iterations.repr;
+}
+
+/// Why a request ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum FinishReason {
+    EndId,
+    StopWords,
+    Length,
+    TimedOut,
+    Cancelled,
+}
+
 /// Where a request is on its way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum RequestStage {
@@ -94,6 +128,25 @@ impl RequestRow {
             Stage::ContextInProgress => Some(RequestStage::ContextInProgress),
             Stage::GenerationInProgress => Some(RequestStage::GenerationInProgress),
             Stage::GenerationComplete => Some(RequestStage::GenerationComplete),
+            _ => None,
+        }
+    }
+}
+
+impl PerfRow {
+    /// Whether all of these bits of [`perf_present`] are set.
+    pub fn has(&self, bits: u64) -> bool {
+        self.present & bits == bits
+    }
+
+    /// The reason that `finish_reason` stands for; None where the engine gave none or one of a newer release.
+    pub fn reason(&self) -> Option<FinishReason> {
+        match self.finish_reason {
+            1 => Some(FinishReason::EndId),
+            2 => Some(FinishReason::StopWords),
+            3 => Some(FinishReason::Length),
+            4 => Some(FinishReason::TimedOut),
+            5 => Some(FinishReason::Cancelled),
             _ => None,
         }
     }

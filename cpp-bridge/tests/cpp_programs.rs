@@ -9,12 +9,15 @@ use std::process::Command;
 
 /// Compiles tests/cpp/`name`.cc with these sources and folders of headers, and runs it.
 fn run(name: &str, sources: &[&str], headers: &[&str], archives: &[PathBuf]) {
+    let release = env!("TRTLLM_SIM_RELEASE_NUMBER");
     let out = Path::new(env!("OUT_DIR"));
-    let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+    let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}-{release}"));
     let compiler = std::env::var("CXX").unwrap_or_else(|_| "c++".to_owned());
     let compiled = Command::new(&compiler)
         .current_dir(env!("CARGO_MANIFEST_DIR"))
-        .args(["-std=c++17", "-O1", "-Wall", "-Wextra", "-Wpedantic", "-Werror", "-pthread", "-o"])
+        .args(std::env::var("CXXFLAGS").unwrap_or_default().split_whitespace())
+        .arg(format!("-DTRTLLM_SIM_RELEASE={release}"))
+        .args(["-std=c++17", "-O0", "-Wall", "-Wextra", "-Wpedantic", "-Werror", "-pthread", "-o"])
         .arg(&program)
         .arg(format!("tests/cpp/{name}.cc"))
         .args(sources)
@@ -49,4 +52,11 @@ fn the_oldest_headers_compile_and_leave_out_what_they_lack() {
 fn newer_headers_compile_and_give_what_they_add() {
     let sources = ["cpp/iteration_row.cc", "cpp/request_row.cc", "cpp/timestamp.cc"];
     run("newest_release", &sources, &["cpp", "include", "tests/cpp/newest"], &[]);
+}
+
+#[test]
+fn a_release_gives_the_members_it_has_and_no_others() {
+    let archive = Path::new(env!("OUT_DIR")).join("libtensorrt_llm_simulated.a");
+    let sources = ["cpp/iteration_row.cc", "cpp/request_row.cc", "cpp/perf_row.cc", "cpp/timestamp.cc"];
+    run("release_rows", &sources, &["cpp", "include", "sim/include"], &[archive]);
 }

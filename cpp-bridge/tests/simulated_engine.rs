@@ -48,7 +48,9 @@ fn sums_over_the_records_are_what_the_engine_did_once_repetitions_are_left_out()
         let rows = all_iterations(&mut engine);
         let busy: Vec<_> = rows.iter().copied().filter(|row| row.num_active_requests > 0).collect();
         assert_eq!(rows.len() as u64, truth.iterations + truth.flushes);
-        assert_eq!(sum(&busy, |row| row.num_new_active_requests), truth.requests_started);
+        if cfg!(sim_since = "0.15") {
+            assert_eq!(sum(&busy, |row| row.num_new_active_requests), truth.requests_started);
+        }
         assert_eq!(sum(&rows, |row| row.inflight_num_ctx_tokens), truth.context_tokens);
         assert_eq!(sum(&rows, |row| row.inflight_num_gen_requests), truth.generation_tokens);
         assert_eq!(sum(&rows, |row| row.inflight_num_paused_requests), truth.pauses);
@@ -56,7 +58,9 @@ fn sums_over_the_records_are_what_the_engine_did_once_repetitions_are_left_out()
         for pair in rows.windows(2).filter(|pair| pair[0].iter == pair[1].iter) {
             completed -= pair[1].num_completed_requests as u64;
         }
-        assert_eq!(completed, truth.requests_completed);
+        if cfg!(sim_since = "0.13") {
+            assert_eq!(completed, truth.requests_completed);
+        }
         assert_eq!(truth.records_lost, 0);
     }
 }
@@ -94,6 +98,7 @@ fn a_small_cache_pauses_requests_when_it_may_and_makes_them_wait_when_it_may_not
     assert!(all_iterations(&mut reserving).iter().any(waited));
 }
 
+#[cfg(sim_since = "0.13")]
 #[test]
 fn an_overloaded_engine_shows_a_queue() {
     let rows = all_iterations(&mut finished(200, "rate=200&max_batch_size=8", &KEEP_ALL));
@@ -101,6 +106,7 @@ fn an_overloaded_engine_shows_a_queue() {
     assert!(rows.iter().any(|row| row.new_active_requests_queue_latency_ms > 1000.0));
 }
 
+#[cfg(sim_since = "1.0")]
 #[test]
 fn speculative_decoding_has_statistics_only_where_it_is_on() {
     let off = all_iterations(&mut finished(20, "", &KEEP_ALL));
@@ -135,6 +141,7 @@ fn a_trace_is_replayed_request_by_request() {
     assert_eq!(all_iterations(&mut engine)[0].inflight_num_ctx_tokens, 32);
 }
 
+#[cfg(sim_since = "1.0")]
 #[test]
 fn the_default_engine_is_lively() {
     let rows = all_iterations(&mut finished(500, "", &KEEP_ALL));
@@ -144,6 +151,7 @@ fn the_default_engine_is_lively() {
     assert!((50..450).contains(&used), "{used} of {}", last.kv_max_num_blocks);
 }
 
+#[cfg(sim_since = "1.0")]
 #[test]
 fn every_record_of_this_release_carries_all_that_it_can() {
     let expected = bit::TIMESTAMP

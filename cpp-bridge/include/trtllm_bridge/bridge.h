@@ -6,22 +6,50 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <exception>
 #include <memory>
+
+namespace rust::behavior
+{
+
+/// cxx's own version lets through what is no std::exception, and that would end the process.
+template <typename Try, typename Fail>
+void trycatch(Try&& call, Fail&& fail) noexcept
+{
+    try
+    {
+        call();
+    }
+    catch (std::exception const& error)
+    {
+        fail(error.what());
+    }
+    catch (...)
+    {
+        fail("an exception that is no std::exception");
+    }
+}
+
+} // namespace rust::behavior
 
 namespace trtllm_bridge
 {
 
+struct HostConfig;
 struct IterationRow;
+struct LoadConfig;
+struct LoadProgress;
+struct PerfRow;
 struct RequestRow;
 struct Truth;
+class HostedExecutor;
 
 /// One hosted Executor and what was drained from it but not handed over yet.
 /// Every call that can fail throws; cxx turns that into Err. None is noexcept.
 class ExecutorHandle
 {
 public:
-    ExecutorHandle(rust::Str engine, std::int32_t iterStatsMaxIterations, std::int32_t requestStatsMaxIterations);
-    /// Shuts the Executor down; swallows what that throws.
+    explicit ExecutorHandle(std::unique_ptr<HostedExecutor> hosted);
     ~ExecutorHandle();
     ExecutorHandle(ExecutorHandle const&) = delete;
     ExecutorHandle& operator=(ExecutorHandle const&) = delete;
@@ -34,13 +62,20 @@ public:
     /// Throws unless the Executor is simulated.
     [[nodiscard]] Truth truth() const;
 
+    void startLoad(LoadConfig const& config);
+    void stopLoad();
+    [[nodiscard]] LoadProgress loadProgress() const;
+    [[nodiscard]] std::uint64_t enqueueSynthetic(std::int32_t promptTokens, std::int32_t outputTokens);
+    [[nodiscard]] std::size_t drainPerfMetrics(rust::Slice<PerfRow> rows);
+
 private:
-    struct Impl;
-    std::unique_ptr<Impl> mImpl;
+    std::unique_ptr<HostedExecutor> mHosted;
 };
 
-[[nodiscard]] std::unique_ptr<ExecutorHandle> openExecutor(
-    rust::Str engine, std::int32_t iterStatsMaxIterations, std::int32_t requestStatsMaxIterations);
+/// Empty lists and an empty name stand for values not given.
+[[nodiscard]] std::unique_ptr<ExecutorHandle> openExecutor(rust::Str engine, HostConfig const& config,
+    rust::Slice<std::int32_t const> participantIds, rust::Slice<std::int32_t const> deviceIds,
+    rust::Str workerExecutable);
 
 /// Of the linked TensorRT-LLM; empty where it does not say.
 [[nodiscard]] rust::String libraryVersion();

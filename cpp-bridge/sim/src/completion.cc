@@ -12,6 +12,11 @@ namespace
 {
 
 constexpr std::uint64_t kVocabulary = 32000;
+#if TRTLLM_SIM_SINCE(1, 0)
+constexpr auto kCancelled = executor::FinishReason::kCANCELLED;
+#else
+constexpr auto kCancelled = executor::FinishReason::kNOT_FINISHED;
+#endif
 
 executor::TokenIdType tokenAt(LiveRequest const& request, std::int32_t position)
 {
@@ -92,9 +97,15 @@ void Engine::respond(LiveRequest& request, std::int32_t newTokens, bool final)
     auto const streaming = request.external->getStreaming();
     executor::Result result{};
     result.isFinal = final;
+#if TRTLLM_SIM_SINCE(0, 14)
     result.isSequenceFinal = final;
+#endif
+#if TRTLLM_SIM_SINCE(0, 13)
     result.decodingIter = request.decodeSteps;
+#endif
+#if TRTLLM_SIM_SINCE(1, 0)
     result.avgDecodedTokensPerIter = request.decodedPerIteration();
+#endif
     executor::VecTokens tokens;
     if (!streaming && !request.external->getOutputConfig().excludeInputFromOutput)
     {
@@ -107,21 +118,26 @@ void Engine::respond(LiveRequest& request, std::int32_t newTokens, bool final)
     auto reason = executor::FinishReason::kNOT_FINISHED;
     if (final)
     {
-        reason = request.cancelled ? executor::FinishReason::kCANCELLED : request.endsWith;
+        reason = request.cancelled ? kCancelled : request.endsWith;
     }
     if (reason == executor::FinishReason::kEND_ID && !tokens.empty())
     {
         tokens.back() = request.external->getEndId().value_or(tokens.back());
     }
     result.outputTokenIds = {std::move(tokens)};
+#if TRTLLM_SIM_SINCE(0, 13)
     result.finishReasons = {reason};
+#endif
+#if TRTLLM_SIM_SINCE(1, 0)
     if (final && request.external->getOutputConfig().returnPerfMetrics)
     {
         result.requestPerfMetrics = perfMetrics(request);
     }
+#endif
     mMailbox.put(executor::Response(request.id, std::move(result), request.external->getClientId()));
 }
 
+#if TRTLLM_SIM_SINCE(1, 0)
 executor::RequestPerfMetrics Engine::perfMetrics(LiveRequest const& request) const
 {
     executor::RequestPerfMetrics metrics{};
@@ -154,5 +170,6 @@ executor::RequestPerfMetrics Engine::perfMetrics(LiveRequest const& request) con
     metrics.iter = mIter;
     return metrics;
 }
+#endif
 
 } // namespace tensorrt_llm::sim

@@ -27,8 +27,9 @@ std::optional<ContextChunkingPolicy> SchedulerConfig::getContextChunkingPolicy()
 
 KvCacheConfig::KvCacheConfig(bool enableBlockReuse, std::optional<SizeType32> const& maxTokens)
     : mEnableBlockReuse(enableBlockReuse)
+    , mMaxTokens(maxTokens)
 {
-    setMaxTokens(maxTokens);
+    TLLM_CHECK(!maxTokens || *maxTokens > 0);
 }
 
 bool KvCacheConfig::getEnableBlockReuse() const
@@ -51,28 +52,41 @@ std::size_t KvCacheConfig::getEventBufferMaxSize() const
     return mEventBufferMaxSize;
 }
 
+#if TRTLLM_SIM_SINCE(0, 11)
 void KvCacheConfig::setEnableBlockReuse(bool enableBlockReuse)
 {
     mEnableBlockReuse = enableBlockReuse;
 }
 
+#if TRTLLM_SIM_SINCE(1, 1)
 void KvCacheConfig::setMaxTokens(std::optional<SizeType32> maxTokens)
 {
     TLLM_CHECK(!maxTokens || *maxTokens > 0);
     mMaxTokens = maxTokens;
 }
+#else
+void KvCacheConfig::setMaxTokens(SizeType32 maxTokens)
+{
+    TLLM_CHECK(maxTokens > 0);
+    mMaxTokens = maxTokens;
+}
+#endif
 
 void KvCacheConfig::setFreeGpuMemoryFraction(FloatType freeGpuMemoryFraction)
 {
     TLLM_CHECK(freeGpuMemoryFraction > 0.0F && freeGpuMemoryFraction < 1.0F);
     mFreeGpuMemoryFraction = freeGpuMemoryFraction;
 }
+#endif
 
+#if TRTLLM_SIM_SINCE(1, 0)
 void KvCacheConfig::setEventBufferMaxSize(std::size_t eventBufferMaxSize)
 {
     mEventBufferMaxSize = eventBufferMaxSize;
 }
+#endif
 
+#if TRTLLM_SIM_SINCE(0, 10)
 OrchestratorConfig::OrchestratorConfig(bool isOrchestrator, std::string workerExecutablePath)
     : mIsOrchestrator(isOrchestrator)
     , mWorkerExecutablePath(std::move(workerExecutablePath))
@@ -99,14 +113,25 @@ void OrchestratorConfig::setWorkerExecutablePath(std::string const& workerExecut
     mWorkerExecutablePath = workerExecutablePath;
 }
 
+#if TRTLLM_SIM_SINCE(0, 13)
+bool OrchestratorConfig::getSpawnProcesses() const
+{
+    return mSpawnProcesses;
+}
+
+void OrchestratorConfig::setSpawnProcesses(bool spawnProcesses)
+{
+    mSpawnProcesses = spawnProcesses;
+}
+#endif
+#endif
+
 ParallelConfig::ParallelConfig(CommunicationType commType, CommunicationMode commMode,
-    std::optional<std::vector<SizeType32>> deviceIds, std::optional<std::vector<SizeType32>> participantIds,
-    std::optional<OrchestratorConfig> const& orchestratorConfig)
+    std::optional<std::vector<SizeType32>> deviceIds, std::optional<std::vector<SizeType32>> participantIds)
     : mCommType(commType)
     , mCommMode(commMode)
     , mDeviceIds(std::move(deviceIds))
     , mParticipantIds(std::move(participantIds))
-    , mOrchestratorConfig(orchestratorConfig)
 {
 }
 
@@ -130,10 +155,12 @@ std::optional<std::vector<SizeType32>> ParallelConfig::getParticipantIds() const
     return mParticipantIds;
 }
 
+#if TRTLLM_SIM_SINCE(0, 10)
 std::optional<OrchestratorConfig> ParallelConfig::getOrchestratorConfig() const
 {
     return mOrchestratorConfig;
 }
+#endif
 
 void ParallelConfig::setCommunicationType(CommunicationType type)
 {
@@ -155,9 +182,11 @@ void ParallelConfig::setParticipantIds(std::vector<SizeType32> const& participan
     mParticipantIds = participantIds;
 }
 
+#if TRTLLM_SIM_SINCE(0, 10)
 void ParallelConfig::setOrchestratorConfig(OrchestratorConfig const& orchestratorConfig)
 {
     mOrchestratorConfig = orchestratorConfig;
 }
+#endif
 
 } // namespace tensorrt_llm::executor

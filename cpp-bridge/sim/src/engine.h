@@ -102,7 +102,9 @@ private:
     void applyStep(Batch::Step const& step);
     void respond(LiveRequest& request, std::int32_t newTokens, bool final);
     [[nodiscard]] std::vector<Request> takeFinished();
+#if TRTLLM_SIM_SINCE(1, 0)
     [[nodiscard]] executor::RequestPerfMetrics perfMetrics(LiveRequest const& request) const;
+#endif
 
     // records.cc: what the statistics say.
     void record(Batch const& batch, bool flush);

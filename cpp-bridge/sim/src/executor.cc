@@ -14,10 +14,12 @@
 namespace tensorrt_llm::executor
 {
 
+#if TRTLLM_SIM_SINCE(0, 13)
 char const* version() noexcept
 {
     return kTensorRtLlmVersion;
 }
+#endif
 
 class Executor::Impl
 {
@@ -25,16 +27,28 @@ public:
     Impl(std::string const& enginePath, ExecutorConfig const& config)
     {
         auto const options = sim::parseOptions(enginePath);
+        mThrows = options.throws;
         auto const parallel = config.getParallelConfig().value_or(ParallelConfig());
-        mOrchestrated = options.commMode.value_or(parallel.getCommunicationMode()) == CommunicationMode::kORCHESTRATOR;
-        auto const orchestrator = parallel.getOrchestratorConfig().value_or(OrchestratorConfig());
-        mResponsible = options.rank == 0 && (!mOrchestrated || orchestrator.getIsOrchestrator());
+        auto orchestrator = true;
+#if TRTLLM_SIM_SINCE(0, 10)
+        mOrchestrated = parallel.getCommunicationMode() == CommunicationMode::kORCHESTRATOR;
+        if (auto const orchestration = parallel.getOrchestratorConfig())
+        {
+            orchestrator = orchestration->getIsOrchestrator();
+        }
+#endif
+        mOrchestrated = options.orchestrated.value_or(mOrchestrated);
+        auto const participants = parallel.getParticipantIds().value_or(std::vector<SizeType32>{0});
+        TLLM_CHECK_WITH_INFO(!participants.empty(), "the list of participants is empty");
+        auto const first = mOrchestrated ? 0 : participants.front();
+        mResponsible = options.rank == first && (!mOrchestrated || orchestrator);
         mEngine = std::make_unique<sim::Engine>(sim::settle(options, config));
     }
 
     /// The engine, if this rank may be asked and has not been shut down.
     [[nodiscard]] sim::Engine& engineFor(char const* method) const
     {
+        throwIfAsked();
         TLLM_CHECK_WITH_INFO(!mShutdownCalled, "Shutdown called");
         if (!mResponsible)
         {
@@ -47,19 +61,23 @@ public:
 
     void shutdown()
     {
+        throwIfAsked();
         TLLM_CHECK_WITH_INFO(!mShutdownCalled.exchange(true), "Shutdown called");
         mEngine->stop();
     }
 
     [[nodiscard]] bool canEnqueueRequests() const
     {
+        throwIfAsked();
         return !mShutdownCalled && mResponsible;
     }
 
+#if TRTLLM_SIM_SINCE(0, 15)
     [[nodiscard]] bool isParticipant() const
     {
         return !(mOrchestrated && mResponsible);
     }
+#endif
 
     [[nodiscard]] sim::Engine const& engine() const
     {
@@ -67,6 +85,17 @@ public:
     }
 
 private:
+    void throwIfAsked() const
+    {
+        switch (mThrows)
+        {
+        case sim::Throws::kStandard: TLLM_THROW("sim: throws=standard");
+        case sim::Throws::kForeign: throw 42;
+        case sim::Throws::kNever: break;
+        }
+    }
+
+    sim::Throws mThrows{sim::Throws::kNever};
     std::atomic<bool> mShutdownCalled{false};
     bool mOrchestrated{false};
     bool mResponsible{true};
@@ -80,8 +109,10 @@ Executor::Executor(
 }
 
 Executor::~Executor() = default;
+#if TRTLLM_SIM_SINCE(1, 1)
 Executor::Executor(Executor&&) noexcept = default;
 Executor& Executor::operator=(Executor&&) noexcept = default;
+#endif
 
 IdType Executor::enqueueRequest(Request const& request)
 {
@@ -100,6 +131,7 @@ std::vector<IdType> Executor::enqueueRequests(std::vector<Request> const& reques
     return ids;
 }
 
+#if TRTLLM_SIM_SINCE(0, 11)
 std::vector<Response> Executor::awaitResponses(std::optional<std::chrono::milliseconds> const& timeout)
 {
     return mImpl->engineFor("awaitResponses").mailbox().take(std::nullopt, timeout);
@@ -122,6 +154,13 @@ std::vector<std::vector<Response>> Executor::awaitResponses(
     }
     return responses;
 }
+#else
+std::vector<Response> Executor::awaitResponses(
+    std::optional<IdType> const& requestId, std::optional<std::chrono::milliseconds> const& timeout)
+{
+    return mImpl->engineFor("awaitResponses").mailbox().take(requestId, timeout);
+}
+#endif
 
 SizeType32 Executor::getNumResponsesReady(std::optional<IdType> const& requestId) const
 {
@@ -153,10 +192,12 @@ bool Executor::canEnqueueRequests() const
     return mImpl->canEnqueueRequests();
 }
 
+#if TRTLLM_SIM_SINCE(0, 15)
 bool Executor::isParticipant() const
 {
     return mImpl->isParticipant();
 }
+#endif
 
 } // namespace tensorrt_llm::executor
 

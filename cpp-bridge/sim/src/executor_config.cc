@@ -105,27 +105,33 @@ void ExecutorConfig::setBatchingType(BatchingType batchingType)
     mBatchingType = batchingType;
 }
 
+#if TRTLLM_SIM_SINCE(0, 11)
 void ExecutorConfig::setMaxBatchSize(SizeType32 maxBatchSize)
 {
     TLLM_CHECK(maxBatchSize > 0);
     mMaxBatchSize = maxBatchSize;
 }
+#endif
 
+#if TRTLLM_SIM_SINCE(0, 11)
 void ExecutorConfig::setMaxNumTokens(SizeType32 maxNumTokens)
 {
     TLLM_CHECK(maxNumTokens > 0);
     mMaxNumTokens = maxNumTokens;
 }
+#endif
 
 void ExecutorConfig::setParallelConfig(ParallelConfig const& parallelConfig)
 {
     mParallelConfig = parallelConfig;
 }
 
+#if TRTLLM_SIM_SINCE(0, 12)
 void ExecutorConfig::setMaxQueueSize(std::optional<SizeType32> const& maxQueueSize)
 {
     TLLM_CHECK(!maxQueueSize || *maxQueueSize > 0);
     mMaxQueueSize = maxQueueSize;
 }
+#endif
 
 } // namespace tensorrt_llm::executor

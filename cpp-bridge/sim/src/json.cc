@@ -76,11 +76,15 @@ std::string toJson(KvCacheStats const& stats)
         .add("freeNumBlocks", stats.freeNumBlocks)
         .add("usedNumBlocks", stats.usedNumBlocks)
         .add("tokensPerBlock", stats.tokensPerBlock)
+#if TRTLLM_SIM_SINCE(0, 11)
         .add("allocTotalBlocks", stats.allocTotalBlocks)
         .add("allocNewBlocks", stats.allocNewBlocks)
         .add("reusedBlocks", stats.reusedBlocks)
+#endif
+#if TRTLLM_SIM_SINCE(1, 0)
         .add("missedBlocks", stats.missedBlocks)
         .add("cacheHitRate", stats.cacheHitRate)
+#endif
         .close();
 }
 
@@ -104,10 +108,13 @@ std::string toJson(InflightBatchingStats const& stats)
         .add("numPausedRequests", stats.numPausedRequests)
         .add("numCtxTokens", stats.numCtxTokens)
         .add("microBatchId", stats.microBatchId)
+#if TRTLLM_SIM_SINCE(0, 11)
         .add("avgNumDecodedTokensPerIter", stats.avgNumDecodedTokensPerIter)
+#endif
         .close();
 }
 
+#if TRTLLM_SIM_SINCE(1, 0)
 std::string toJson(SpecDecodingStats const& stats)
 {
     return Object()
@@ -119,11 +126,19 @@ std::string toJson(SpecDecodingStats const& stats)
         .add("draftOverhead", stats.draftOverhead)
         .close();
 }
+#endif
 
+#if TRTLLM_SIM_SINCE(0, 14)
 std::string toJson(DisServingRequestStats const& stats)
 {
-    return Object().add("kvCacheTransferMS", stats.kvCacheTransferMS).add("kvCacheSize", stats.kvCacheSize).close();
+    return Object()
+        .add("kvCacheTransferMS", stats.kvCacheTransferMS)
+#if TRTLLM_SIM_SINCE(1, 1)
+        .add("kvCacheSize", stats.kvCacheSize)
+#endif
+        .close();
 }
+#endif
 
 std::string nameOf(RequestStage stage)
 {
@@ -133,7 +148,9 @@ std::string nameOf(RequestStage stage)
     case RequestStage::kGENERATION_IN_PROGRESS: return "GENERATION_IN_PROGRESS";
     case RequestStage::kGENERATION_COMPLETE: return "GENERATION_COMPLETE";
     // As upstream: the encoder stage has no name and falls back to the first.
+#if TRTLLM_SIM_SINCE(0, 11)
     case RequestStage::kENCODER_IN_PROGRESS:
+#endif
     case RequestStage::kQUEUED: break;
     }
     return "QUEUED";
@@ -150,26 +167,40 @@ std::string JsonSerialization::toJsonStr(IterationStats const& stats)
     return Object()
         .add("timestamp", stats.timestamp)
         .add("iter", stats.iter)
+#if TRTLLM_SIM_SINCE(0, 11)
         .add("iterLatencyMS", stats.iterLatencyMS)
+#endif
+#if TRTLLM_SIM_SINCE(0, 13)
         .add("newActiveRequestsQueueLatencyMS", stats.newActiveRequestsQueueLatencyMS)
+#endif
+#if TRTLLM_SIM_SINCE(0, 15)
         .add("numNewActiveRequests", stats.numNewActiveRequests)
+#endif
         .add("numActiveRequests", stats.numActiveRequests)
+#if TRTLLM_SIM_SINCE(0, 11)
         .add("numQueuedRequests", stats.numQueuedRequests)
+#endif
+#if TRTLLM_SIM_SINCE(0, 13)
         .add("numCompletedRequests", stats.numCompletedRequests)
+#endif
         .add("maxNumActiveRequests", stats.maxNumActiveRequests)
+#if TRTLLM_SIM_SINCE(1, 0)
         .add("maxBatchSizeStatic", stats.maxBatchSizeStatic)
         .add("maxBatchSizeTunerRecommended", stats.maxBatchSizeTunerRecommended)
         .add("maxBatchSizeRuntime", stats.maxBatchSizeRuntime)
         .add("maxNumTokensStatic", stats.maxNumTokensStatic)
         .add("maxNumTokensTunerRecommended", stats.maxNumTokensTunerRecommended)
         .add("maxNumTokensRuntime", stats.maxNumTokensRuntime)
+#endif
         .add("gpuMemUsage", stats.gpuMemUsage)
         .add("cpuMemUsage", stats.cpuMemUsage)
         .add("pinnedMemUsage", stats.pinnedMemUsage)
         .addOptional("kvCacheStats", stats.kvCacheStats, kToJson)
         .addOptional("staticBatchingStats", stats.staticBatchingStats, kToJson)
         .addOptional("inflightBatchingStats", stats.inflightBatchingStats, kToJson)
+#if TRTLLM_SIM_SINCE(1, 0)
         .addOptional("specDecodingStats", stats.specDecodingStats, kToJson)
+#endif
         .close();
 }
 
@@ -180,15 +211,23 @@ std::string JsonSerialization::toJsonStr(RequestStats const& stats)
         .add("stage", nameOf(stats.stage))
         .add("contextPrefillPosition", stats.contextPrefillPosition)
         .add("numGeneratedTokens", stats.numGeneratedTokens)
+#if TRTLLM_SIM_SINCE(0, 11)
         .add("avgNumDecodedTokensPerIter", stats.avgNumDecodedTokensPerIter)
+#endif
         .add("scheduled", stats.scheduled)
         .add("paused", stats.paused)
+#if TRTLLM_SIM_SINCE(0, 14)
         .addOptional("disServingStats", stats.disServingStats, kToJson)
+#endif
+#if TRTLLM_SIM_SINCE(0, 15)
         .add("allocTotalBlocksPerRequest", stats.allocTotalBlocksPerRequest)
         .add("allocNewBlocksPerRequest", stats.allocNewBlocksPerRequest)
         .add("reusedBlocksPerRequest", stats.reusedBlocksPerRequest)
+#endif
+#if TRTLLM_SIM_SINCE(1, 1)
         .add("missedBlocksPerRequest", stats.missedBlocksPerRequest)
         .add("kvCacheHitRatePerRequest", stats.kvCacheHitRatePerRequest)
+#endif
         .close();
 }
 

@@ -156,13 +156,17 @@ executor::KvCacheStats KvCache::stats() const
     stats.freeNumBlocks = freeBlocks();
     stats.usedNumBlocks = stats.maxNumBlocks - stats.freeNumBlocks;
     stats.tokensPerBlock = mTokensPerBlock;
+#if TRTLLM_SIM_SINCE(0, 11)
     // As upstream: 64-bit totals narrowed to 32 bits, so they wrap in a long-lived engine.
     stats.allocTotalBlocks = static_cast<std::int32_t>(mAllocTotal);
     stats.allocNewBlocks = static_cast<std::int32_t>(mAllocNew);
     stats.reusedBlocks = static_cast<std::int32_t>(mReused);
+#endif
+#if TRTLLM_SIM_SINCE(1, 0)
     stats.missedBlocks = static_cast<std::int32_t>(mMissed);
     auto const looked = mReused + mMissed;
     stats.cacheHitRate = looked == 0 ? 0.0F : static_cast<float>(mReused) / static_cast<float>(looked);
+#endif
     return stats;
 }
 

@@ -15,7 +15,6 @@ namespace
 
 using executor::BatchingType;
 using executor::CapacitySchedulerPolicy;
-using executor::CommunicationMode;
 using Text = std::string const&;
 using U64 = std::uint64_t;
 
@@ -122,11 +121,10 @@ constexpr Key kKeys[] = {
     {"disagg", "0 or 1", [](Options& o, Text v) { return flag(v, o.disagg); }},
     {"rank", "0 to 65535", [](Options& o, Text v) { return number(v, o.rank, 0, 65535); }},
     {"comm_mode", "leader or orchestrator",
+        [](Options& o, Text v) { return word(v, o.orchestrated, "leader", false, "orchestrator", true); }},
+    {"throws", "standard or foreign",
         [](Options& o, Text v)
-        {
-            return word(v, o.commMode, "leader", CommunicationMode::kLEADER, "orchestrator",
-                CommunicationMode::kORCHESTRATOR);
-        }},
+        { return word(v, o.throws, "standard", Throws::kStandard, "foreign", Throws::kForeign); }},
     {"request_stats", "0 or 1", [](Options& o, Text v) { return flag(v, o.requestStats); }},
 };
 

@@ -11,6 +11,13 @@
 namespace tensorrt_llm::sim
 {
 
+enum class Throws
+{
+    kNever,
+    kStandard, ///< TllmException
+    kForeign,  ///< something that is no std::exception
+};
+
 struct Options
 {
     // The load.
@@ -42,7 +49,8 @@ struct Options
     bool disagg = false;        ///< requests report a transfer of their KV cache
     // Its place and its statistics.
     std::int32_t rank = 0;
-    std::optional<executor::CommunicationMode> commMode;
+    std::optional<bool> orchestrated; ///< as if the host had chosen orchestrator mode, or leader mode
+    Throws throws = Throws::kNever; ///< for tests of readers: what every call into the Executor throws
     bool requestStats = false;  ///< request statistics even if the host's configuration leaves them off
 };
 

@@ -47,22 +47,34 @@ executor::RequestStats rowOf(LiveRequest const& request, executor::RequestStage 
     row.stage = stage;
     row.contextPrefillPosition = request.contextDone;
     row.numGeneratedTokens = request.generated;
+#if TRTLLM_SIM_SINCE(0, 11)
     row.avgNumDecodedTokensPerIter = request.decodedPerIteration();
+#endif
     row.scheduled = request.scheduled;
     row.paused = request.paused;
+#if TRTLLM_SIM_SINCE(0, 15)
     row.allocTotalBlocksPerRequest = request.allocTotal;
     row.allocNewBlocksPerRequest = request.allocNew;
     row.reusedBlocksPerRequest = request.reused;
+#endif
+#if TRTLLM_SIM_SINCE(1, 1)
     row.missedBlocksPerRequest = request.missed;
     row.kvCacheHitRatePerRequest = request.hitRate();
+#endif
+#if TRTLLM_SIM_SINCE(0, 14)
     if (request.transferMs > 0.0 && stage != executor::RequestStage::kQUEUED)
     {
-        row.disServingStats = executor::DisServingRequestStats{
-            request.transferMs, static_cast<std::size_t>(request.promptTokens) * kBytesPerToken};
+        row.disServingStats.emplace();
+        row.disServingStats->kvCacheTransferMS = request.transferMs;
+#if TRTLLM_SIM_SINCE(1, 1)
+        row.disServingStats->kvCacheSize = static_cast<std::size_t>(request.promptTokens) * kBytesPerToken;
+#endif
     }
+#endif
     return row;
 }
 
+#if TRTLLM_SIM_SINCE(1, 0)
 executor::SpecDecodingStats specDecodingStats(
     Tokens const& tokens, std::size_t requests, double draftMs, double batchMs)
 {
@@ -76,6 +88,7 @@ executor::SpecDecodingStats specDecodingStats(
     stats.draftOverhead = batchMs > 0.0 ? draftMs / batchMs : 0.0;
     return stats;
 }
+#endif
 
 } // namespace
 
@@ -116,20 +129,32 @@ executor::IterationStats Engine::iterationStats(Batch const& batch)
     executor::IterationStats stats{};
     stats.timestamp = mTimestamp.now();
     stats.iter = mIter;
+#if TRTLLM_SIM_SINCE(0, 11)
     stats.iterLatencyMS = mPass.iterLatencyMs;
+#endif
+#if TRTLLM_SIM_SINCE(0, 13)
     stats.newActiveRequestsQueueLatencyMS = mPass.queueLatencyMs;
+#endif
+#if TRTLLM_SIM_SINCE(0, 15)
     stats.numNewActiveRequests = mPass.newActive;
+#endif
     stats.numActiveRequests = narrowed(mActive.size());
+#if TRTLLM_SIM_SINCE(0, 13)
     stats.numCompletedRequests = mPass.completed;
+#endif
+#if TRTLLM_SIM_SINCE(0, 11)
     {
         std::lock_guard const lock(mMutex);
         stats.numQueuedRequests = narrowed(mQueue.size() + mInbox.size());
     }
+#endif
     stats.maxNumActiveRequests = mSettings.limits.batchSize;
+#if TRTLLM_SIM_SINCE(1, 0)
     stats.maxBatchSizeStatic = mSettings.limits.batchSize;
     stats.maxBatchSizeRuntime = mSettings.limits.batchSize;
     stats.maxNumTokensStatic = mSettings.limits.tokens;
     stats.maxNumTokensRuntime = mSettings.limits.tokens;
+#endif
     auto const cacheTokens = static_cast<std::size_t>(mSettings.kvBlocks)
         * static_cast<std::size_t>(mSettings.options.tokensPerBlock);
     stats.gpuMemUsage = kGpuBuffers + cacheTokens * kBytesPerToken;
@@ -156,14 +181,18 @@ executor::IterationStats Engine::iterationStats(Batch const& batch)
         batching.numGenRequests = narrowed(batch.generation.size());
         batching.numPausedRequests = batch.paused;
         batching.numCtxTokens = batch.contextTokens();
+#if TRTLLM_SIM_SINCE(0, 11)
         batching.avgNumDecodedTokensPerIter = decodedPerIteration(batch);
+#endif
         stats.inflightBatchingStats = batching;
     }
+#if TRTLLM_SIM_SINCE(1, 0)
     if (mSettings.options.specDraftLen > 0)
     {
         stats.specDecodingStats
             = specDecodingStats(tokens, batch.generation.size(), draftMs(batch), batch.size() == 0 ? 0.0 : mBatchMs);
     }
+#endif
     return stats;
 }
 

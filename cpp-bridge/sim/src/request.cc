@@ -47,13 +47,12 @@ void SamplingConfig::setSeed(std::optional<RandomSeedType> const& seed)
 }
 
 OutputConfig::OutputConfig(bool returnLogProbs, bool returnContextLogits, bool returnGenerationLogits,
-    bool excludeInputFromOutput, bool returnEncoderOutput, bool returnPerfMetrics)
+    bool excludeInputFromOutput, bool returnEncoderOutput)
     : returnLogProbs(returnLogProbs)
     , returnContextLogits(returnContextLogits)
     , returnGenerationLogits(returnGenerationLogits)
     , excludeInputFromOutput(excludeInputFromOutput)
     , returnEncoderOutput(returnEncoderOutput)
-    , returnPerfMetrics(returnPerfMetrics)
 {
 }
 

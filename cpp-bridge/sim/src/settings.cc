@@ -11,6 +11,9 @@ namespace
 
 constexpr std::int32_t kDefaultBatchSize = 64;
 constexpr std::int32_t kDefaultNumTokens = 2048;
+/// Of the GPU's free memory, for the cache: kv_blocks is what it holds.
+constexpr float kDefaultFraction = 0.9F;
+constexpr std::size_t kDefaultRing = 1000;
 
 } // namespace
 
@@ -20,9 +23,13 @@ Settings settle(Options const& options, executor::ExecutorConfig const& config)
     settings.options = options;
     auto const cache = config.getKvCacheConfig();
     settings.kvBlocks = options.kvBlocks;
+    if (auto const fraction = cache.getFreeGpuMemoryFraction())
+    {
+        settings.kvBlocks = std::max(static_cast<std::int32_t>(options.kvBlocks * (*fraction / kDefaultFraction)), 2);
+    }
     if (auto const maxTokens = cache.getMaxTokens())
     {
-        settings.kvBlocks = std::clamp(*maxTokens / options.tokensPerBlock, 2, options.kvBlocks);
+        settings.kvBlocks = std::clamp(*maxTokens / options.tokensPerBlock, 2, settings.kvBlocks);
     }
     settings.blockReuse = cache.getEnableBlockReuse();
     settings.staticBatching = options.batching.value_or(config.getBatchingType()) == executor::BatchingType::kSTATIC;
@@ -45,7 +52,7 @@ Settings settle(Options const& options, executor::ExecutorConfig const& config)
     settings.requestRing = static_cast<std::size_t>(config.getRequestStatsMaxIterations());
     if (options.requestStats && settings.requestRing == 0)
     {
-        settings.requestRing = static_cast<std::size_t>(executor::ExecutorConfig::kDefaultIterStatsMaxIterations);
+        settings.requestRing = kDefaultRing;
     }
     return settings;
 }

@@ -22,13 +22,18 @@ pub(crate) fn finished(requests: u64, more: &str, options: &ExecutorOptions) -> 
 }
 
 pub(crate) fn wait_until(engine: &Executor, reached: impl Fn(&Truth) -> bool) -> Truth {
+    patience(|| engine.truth().unwrap(), reached)
+}
+
+/// Looks until what is seen is what is waited for.
+pub(crate) fn patience<Seen: std::fmt::Debug>(look: impl Fn() -> Seen, reached: impl Fn(&Seen) -> bool) -> Seen {
     let start = Instant::now();
     loop {
-        let truth = engine.truth().unwrap();
-        if reached(&truth) {
-            return truth;
+        let seen = look();
+        if reached(&seen) {
+            return seen;
         }
-        assert!(start.elapsed() < DEADLINE, "the engine got no further than {truth:?}");
+        assert!(start.elapsed() < DEADLINE, "the engine got no further than {seen:?}");
         std::thread::sleep(Duration::from_millis(1));
     }
 }

@@ -1,6 +1,6 @@
 #pragma once
 
-// Simulated SDK: the Executor API of release 1.1 as far as a host and a statistics reader use it.
+// Simulated SDK: the Executor API of one release (sim/release.h), as far as a host and a statistics reader use it.
 // The "engine directory" is a description of the load and the machine: "sim:?rate=20&seed=1" (sim/src/options.h).
 
 #include "tensorrt_llm/executor/types.h"
@@ -22,7 +22,9 @@ struct Access;
 namespace tensorrt_llm::executor
 {
 
+#if TRTLLM_SIM_SINCE(0, 13)
 [[nodiscard]] char const* version() noexcept;
+#endif
 
 class SamplingConfig
 {
@@ -46,15 +48,16 @@ class OutputConfig
 {
 public:
     explicit OutputConfig(bool returnLogProbs = false, bool returnContextLogits = false,
-        bool returnGenerationLogits = false, bool excludeInputFromOutput = false, bool returnEncoderOutput = false,
-        bool returnPerfMetrics = false);
+        bool returnGenerationLogits = false, bool excludeInputFromOutput = false, bool returnEncoderOutput = false);
 
     bool returnLogProbs;
     bool returnContextLogits;
     bool returnGenerationLogits;
     bool excludeInputFromOutput;
     bool returnEncoderOutput;
-    bool returnPerfMetrics;
+#if TRTLLM_SIM_SINCE(1, 0)
+    bool returnPerfMetrics{false};
+#endif
 };
 
 class Request
@@ -95,12 +98,20 @@ struct Result
 {
     bool isFinal;
     BeamTokens outputTokenIds;
+#if TRTLLM_SIM_SINCE(0, 13)
     std::vector<FinishReason> finishReasons;
     SizeType32 decodingIter{0};
+#endif
+#if TRTLLM_SIM_SINCE(1, 0)
     float avgDecodedTokensPerIter{0.0F};
+#endif
+#if TRTLLM_SIM_SINCE(0, 14)
     SizeType32 sequenceIndex{0};
     bool isSequenceFinal{false};
+#endif
+#if TRTLLM_SIM_SINCE(1, 0)
     std::optional<RequestPerfMetrics> requestPerfMetrics;
+#endif
 };
 
 class Response
@@ -140,17 +151,28 @@ private:
 class KvCacheConfig
 {
 public:
-    explicit KvCacheConfig(bool enableBlockReuse = true, std::optional<SizeType32> const& maxTokens = std::nullopt);
+    static constexpr bool kReuseByDefault = TRTLLM_SIM_SINCE(1, 0);
+
+    explicit KvCacheConfig(
+        bool enableBlockReuse = kReuseByDefault, std::optional<SizeType32> const& maxTokens = std::nullopt);
 
     [[nodiscard]] bool getEnableBlockReuse() const;
     [[nodiscard]] std::optional<SizeType32> getMaxTokens() const;
     [[nodiscard]] std::optional<FloatType> getFreeGpuMemoryFraction() const;
     [[nodiscard]] std::size_t getEventBufferMaxSize() const;
 
+#if TRTLLM_SIM_SINCE(0, 11)
     void setEnableBlockReuse(bool enableBlockReuse);
+#if TRTLLM_SIM_SINCE(1, 1)
     void setMaxTokens(std::optional<SizeType32> maxTokens);
+#else
+    void setMaxTokens(SizeType32 maxTokens);
+#endif
     void setFreeGpuMemoryFraction(FloatType freeGpuMemoryFraction);
+#endif
+#if TRTLLM_SIM_SINCE(1, 0)
     void setEventBufferMaxSize(std::size_t eventBufferMaxSize);
+#endif
 
 private:
     bool mEnableBlockReuse;
@@ -159,6 +181,7 @@ private:
     std::size_t mEventBufferMaxSize{0};
 };
 
+#if TRTLLM_SIM_SINCE(0, 10)
 class OrchestratorConfig
 {
 public:
@@ -168,11 +191,17 @@ public:
     [[nodiscard]] std::string getWorkerExecutablePath() const;
     void setIsOrchestrator(bool isOrchestrator);
     void setWorkerExecutablePath(std::string const& workerExecutablePath);
+#if TRTLLM_SIM_SINCE(0, 13)
+    [[nodiscard]] bool getSpawnProcesses() const;
+    void setSpawnProcesses(bool spawnProcesses);
+#endif
 
 private:
     bool mIsOrchestrator;
     std::string mWorkerExecutablePath;
+    bool mSpawnProcesses{true};
 };
+#endif
 
 class ParallelConfig
 {
@@ -180,34 +209,46 @@ public:
     explicit ParallelConfig(CommunicationType commType = CommunicationType::kMPI,
         CommunicationMode commMode = CommunicationMode::kLEADER,
         std::optional<std::vector<SizeType32>> deviceIds = std::nullopt,
-        std::optional<std::vector<SizeType32>> participantIds = std::nullopt,
-        std::optional<OrchestratorConfig> const& orchestratorConfig = std::nullopt);
+        std::optional<std::vector<SizeType32>> participantIds = std::nullopt);
 
     [[nodiscard]] CommunicationType getCommunicationType() const;
     [[nodiscard]] CommunicationMode getCommunicationMode() const;
     [[nodiscard]] std::optional<std::vector<SizeType32>> getDeviceIds() const;
     [[nodiscard]] std::optional<std::vector<SizeType32>> getParticipantIds() const;
+#if TRTLLM_SIM_SINCE(0, 10)
     [[nodiscard]] std::optional<OrchestratorConfig> getOrchestratorConfig() const;
+#endif
 
     void setCommunicationType(CommunicationType type);
     void setCommunicationMode(CommunicationMode mode);
     void setDeviceIds(std::vector<SizeType32> const& deviceIds);
     void setParticipantIds(std::vector<SizeType32> const& participantIds);
+#if TRTLLM_SIM_SINCE(0, 10)
     void setOrchestratorConfig(OrchestratorConfig const& orchestratorConfig);
+#endif
 
 private:
     CommunicationType mCommType;
     CommunicationMode mCommMode;
     std::optional<std::vector<SizeType32>> mDeviceIds;
     std::optional<std::vector<SizeType32>> mParticipantIds;
+#if TRTLLM_SIM_SINCE(0, 10)
     std::optional<OrchestratorConfig> mOrchestratorConfig;
+#endif
 };
+
+#if !TRTLLM_SIM_SINCE(0, 16)
+SizeType32 const kDefaultIterStatsMaxIterations = 1000;
+SizeType32 const kDefaultRequestStatsMaxIterations = 0;
+#endif
 
 class ExecutorConfig
 {
 public:
+#if TRTLLM_SIM_SINCE(0, 16)
     static constexpr SizeType32 kDefaultIterStatsMaxIterations = 1000;
     static constexpr SizeType32 kDefaultRequestStatsMaxIterations = 0;
+#endif
 
     explicit ExecutorConfig(SizeType32 maxBeamWidth = 1);
 
@@ -230,16 +271,20 @@ public:
     void setIterStatsMaxIterations(SizeType32 iterStatsMaxIterations);
     void setRequestStatsMaxIterations(SizeType32 requestStatsMaxIterations);
     void setBatchingType(BatchingType batchingType);
+#if TRTLLM_SIM_SINCE(0, 11)
     void setMaxBatchSize(SizeType32 maxBatchSize);
     void setMaxNumTokens(SizeType32 maxNumTokens);
+#endif
     void setParallelConfig(ParallelConfig const& parallelConfig);
+#if TRTLLM_SIM_SINCE(0, 12)
     void setMaxQueueSize(std::optional<SizeType32> const& maxQueueSize);
+#endif
 
 private:
     SizeType32 mMaxBeamWidth;
     SchedulerConfig mSchedulerConfig;
     KvCacheConfig mKvCacheConfig;
-    bool mEnableChunkedContext{true};
+    bool mEnableChunkedContext{TRTLLM_SIM_SINCE(1, 1)};
     SizeType32 mIterStatsMaxIterations{kDefaultIterStatsMaxIterations};
     SizeType32 mRequestStatsMaxIterations{kDefaultRequestStatsMaxIterations};
     BatchingType mBatchingType{BatchingType::kINFLIGHT};
@@ -256,20 +301,27 @@ class Executor
 public:
     Executor(std::filesystem::path const& modelPath, ModelType modelType, ExecutorConfig const& executorConfig);
     ~Executor();
+#if TRTLLM_SIM_SINCE(1, 1)
     Executor(Executor const&) = delete;
     Executor& operator=(Executor const&) = delete;
     Executor(Executor&&) noexcept;
     Executor& operator=(Executor&&) noexcept;
+#endif
 
     [[nodiscard]] IdType enqueueRequest(Request const& request);
     [[nodiscard]] std::vector<IdType> enqueueRequests(std::vector<Request> const& requests);
 
+#if TRTLLM_SIM_SINCE(0, 11)
     [[nodiscard]] std::vector<Response> awaitResponses(
         std::optional<std::chrono::milliseconds> const& timeout = std::nullopt);
     [[nodiscard]] std::vector<Response> awaitResponses(
         IdType const& requestId, std::optional<std::chrono::milliseconds> const& timeout = std::nullopt);
     [[nodiscard]] std::vector<std::vector<Response>> awaitResponses(
         std::vector<IdType> const& requestIds, std::optional<std::chrono::milliseconds> const& timeout = std::nullopt);
+#else
+    [[nodiscard]] std::vector<Response> awaitResponses(std::optional<IdType> const& requestId = std::nullopt,
+        std::optional<std::chrono::milliseconds> const& timeout = std::nullopt);
+#endif
     [[nodiscard]] SizeType32 getNumResponsesReady(std::optional<IdType> const& requestId = std::nullopt) const;
 
     void cancelRequest(IdType requestId);
@@ -280,7 +332,9 @@ public:
     std::deque<RequestStatsPerIteration> getLatestRequestStats();
 
     [[nodiscard]] bool canEnqueueRequests() const;
+#if TRTLLM_SIM_SINCE(0, 15)
     [[nodiscard]] bool isParticipant() const;
+#endif
 
 private:
     class Impl;

@@ -1,7 +1,9 @@
 #pragma once
 
-// Simulated SDK: the value types of the Executor API, with the members of release 1.1.
+// Simulated SDK: the value types of the Executor API, with the members of one release (sim/release.h).
 // As upstream, members carry no initialisers: value-initialise what you create.
+
+#include "tensorrt_llm/sim/release.h"
 
 #include <chrono>
 #include <cstddef>
@@ -30,8 +32,10 @@ using MillisecondsType = std::chrono::milliseconds;
 enum class ModelType
 {
     kDECODER_ONLY = 0,
+#if TRTLLM_SIM_SINCE(0, 11)
     kENCODER_ONLY = 1,
     kENCODER_DECODER = 2,
+#endif
 };
 
 enum class BatchingType
@@ -61,7 +65,9 @@ enum class CommunicationType
 enum class CommunicationMode
 {
     kLEADER,
+#if TRTLLM_SIM_SINCE(0, 10)
     kORCHESTRATOR,
+#endif
 };
 
 /// State of the paged KV cache. Block counts of the primary pool are current; allocated, reused and missed blocks
@@ -72,11 +78,15 @@ struct KvCacheStats
     SizeType32 freeNumBlocks;
     SizeType32 usedNumBlocks;
     SizeType32 tokensPerBlock;
+#if TRTLLM_SIM_SINCE(0, 11)
     SizeType32 allocTotalBlocks;
     SizeType32 allocNewBlocks;
     SizeType32 reusedBlocks;
+#endif
+#if TRTLLM_SIM_SINCE(1, 0)
     SizeType32 missedBlocks;
     float cacheHitRate;
+#endif
 };
 
 struct StaticBatchingStats
@@ -96,9 +106,12 @@ struct InflightBatchingStats
     SizeType32 numPausedRequests;
     SizeType32 numCtxTokens;
     SizeType32 microBatchId;
+#if TRTLLM_SIM_SINCE(0, 11)
     float avgNumDecodedTokensPerIter;
+#endif
 };
 
+#if TRTLLM_SIM_SINCE(1, 0)
 struct SpecDecodingStats
 {
     std::int64_t numDraftTokens;
@@ -108,48 +121,71 @@ struct SpecDecodingStats
     double iterLatencyMS;
     double draftOverhead;
 };
+#endif
 
 struct IterationStats
 {
     std::string timestamp;
     IterationType iter;
+#if TRTLLM_SIM_SINCE(0, 11)
     double iterLatencyMS;
+#endif
+#if TRTLLM_SIM_SINCE(0, 13)
     double newActiveRequestsQueueLatencyMS;
+#endif
+#if TRTLLM_SIM_SINCE(0, 15)
     SizeType32 numNewActiveRequests;
+#endif
     SizeType32 numActiveRequests;
+#if TRTLLM_SIM_SINCE(0, 11)
     SizeType32 numQueuedRequests;
+#endif
+#if TRTLLM_SIM_SINCE(0, 13)
     SizeType32 numCompletedRequests;
+#endif
     SizeType32 maxNumActiveRequests;
+#if TRTLLM_SIM_SINCE(1, 0)
     SizeType32 maxBatchSizeStatic;
     SizeType32 maxBatchSizeTunerRecommended;
     SizeType32 maxBatchSizeRuntime;
     SizeType32 maxNumTokensStatic;
     SizeType32 maxNumTokensTunerRecommended;
     SizeType32 maxNumTokensRuntime;
+#endif
     std::size_t gpuMemUsage;
     std::size_t cpuMemUsage;
     std::size_t pinnedMemUsage;
     std::optional<KvCacheStats> kvCacheStats;
+#if TRTLLM_SIM_SINCE(0, 11)
     std::optional<KvCacheStats> crossKvCacheStats;
+#endif
     std::optional<StaticBatchingStats> staticBatchingStats;
     std::optional<InflightBatchingStats> inflightBatchingStats;
+#if TRTLLM_SIM_SINCE(1, 0)
     std::optional<SpecDecodingStats> specDecodingStats;
+#endif
 };
 
 enum class RequestStage
 {
     kQUEUED,
+#if TRTLLM_SIM_SINCE(0, 11)
     kENCODER_IN_PROGRESS,
+#endif
     kCONTEXT_IN_PROGRESS,
     kGENERATION_IN_PROGRESS,
     kGENERATION_COMPLETE,
 };
 
+#if TRTLLM_SIM_SINCE(0, 14)
 struct DisServingRequestStats
 {
     double kvCacheTransferMS;
+#if TRTLLM_SIM_SINCE(1, 1)
     std::size_t kvCacheSize;
+#endif
 };
+#endif
 
 struct RequestStats
 {
@@ -157,15 +193,23 @@ struct RequestStats
     RequestStage stage;
     SizeType32 contextPrefillPosition;
     SizeType32 numGeneratedTokens;
+#if TRTLLM_SIM_SINCE(0, 11)
     float avgNumDecodedTokensPerIter;
+#endif
     bool scheduled;
     bool paused;
+#if TRTLLM_SIM_SINCE(0, 14)
     std::optional<DisServingRequestStats> disServingStats;
+#endif
+#if TRTLLM_SIM_SINCE(0, 15)
     SizeType32 allocTotalBlocksPerRequest;
     SizeType32 allocNewBlocksPerRequest;
     SizeType32 reusedBlocksPerRequest;
+#endif
+#if TRTLLM_SIM_SINCE(1, 1)
     SizeType32 missedBlocksPerRequest;
     FloatType kvCacheHitRatePerRequest;
+#endif
 };
 
 struct RequestStatsPerIteration
@@ -174,6 +218,7 @@ struct RequestStatsPerIteration
     std::vector<RequestStats> requestStats;
 };
 
+#if TRTLLM_SIM_SINCE(1, 0)
 struct RequestPerfMetrics
 {
     using TimePoint = std::chrono::time_point<std::chrono::steady_clock>;
@@ -212,6 +257,7 @@ struct RequestPerfMetrics
     std::optional<IterationType> lastIter;
     std::optional<IterationType> iter;
 };
+#endif
 
 enum class FinishReason
 {
@@ -219,8 +265,10 @@ enum class FinishReason
     kEND_ID = 1,
     kSTOP_WORDS = 2,
     kLENGTH = 3,
+#if TRTLLM_SIM_SINCE(1, 0)
     kTIMED_OUT = 4,
     kCANCELLED = 5,
+#endif
 };
 
 } // namespace tensorrt_llm::executor

@@ -1,0 +1,201 @@
+// Hosting an Executor: opening it, draining it, ending it.
+
+#include "hosted_executor.h"
+
+#include "rows.h"
+
+#if defined(TRTLLM_BRIDGE_SIMULATED)
+#include "tensorrt_llm/sim/truth.h"
+#endif
+
+#include <filesystem>
+#include <stdexcept>
+
+/// Of tensorrt_llm/plugins/api/tllmPlugin.h, a C function unchanged since 0.9. Declared here because that header pulls
+/// in TensorRT, which nothing else of the bridge needs.
+extern "C" bool initTrtLlmPlugins(void* logger, char const* libNamespace);
+
+namespace trtllm_bridge
+{
+
+namespace tle = tensorrt_llm::executor;
+
+namespace
+{
+
+tle::ExecutorConfig readyConfig(HostConfig const& config, Placement const& placement)
+{
+    auto ready = executorConfig(config, placement);
+    // Before any Executor, as TensorRT-LLM's own Python loader does: no logger of ours.
+    initTrtLlmPlugins(nullptr, "tensorrt_llm");
+    return ready;
+}
+
+/// Asks for the records to come. The engine's thread wrote them, so they lie in another core's cache: reading them costs
+/// 100 ns each without this and 65 with it.
+void prefetch(std::deque<tle::IterationStats> const& records, std::size_t next)
+{
+    constexpr std::size_t kLine = 64;
+    constexpr std::size_t kRecords = 8;
+    if (next + kRecords < records.size())
+    {
+        auto const* const record = reinterpret_cast<char const*>(&records[next + kRecords]);
+        for (std::size_t offset = 0; offset < sizeof(tle::IterationStats); offset += kLine)
+        {
+            __builtin_prefetch(record + offset);
+        }
+        // The text lies elsewhere; by now the record that points to it has come.
+        __builtin_prefetch(records[next + kRecords / 2].timestamp.data());
+    }
+}
+
+} // namespace
+
+HostedExecutor::HostedExecutor(std::string const& engine, HostConfig const& config, Placement const& placement)
+    : mExecutor(std::filesystem::path(engine), modelType(config), readyConfig(config, placement))
+    , mLoad(mExecutor)
+{
+}
+
+HostedExecutor::~HostedExecutor()
+{
+    try
+    {
+        mLoad.stop();
+        if (mExecutor.canEnqueueRequests())
+        {
+            mExecutor.shutdown();
+        }
+    }
+    catch (...) // NOLINT(bugprone-empty-catch): a destructor has nobody to tell
+    {
+    }
+}
+
+bool HostedExecutor::canEnqueueRequests() const
+{
+    return mExecutor.canEnqueueRequests();
+}
+
+std::size_t HostedExecutor::handOverIterations(IterationRow* rows, std::size_t count, std::size_t written)
+{
+    for (; written < count && mNextIteration < mIterations.size(); ++mNextIteration)
+    {
+        prefetch(mIterations, mNextIteration);
+        readRow(mIterations[mNextIteration], rows[written++]);
+    }
+    return written;
+}
+
+std::size_t HostedExecutor::handOverRequests(RequestRow* rows, std::size_t count, std::size_t written)
+{
+    for (; mNextRequests < mRequests.size(); ++mNextRequests, mNextRow = 0)
+    {
+        auto const& record = mRequests[mNextRequests];
+        for (; mNextRow < record.requestStats.size(); ++mNextRow)
+        {
+            if (written == count)
+            {
+                return written;
+            }
+            readRow(record.requestStats[mNextRow], record.iter, rows[written++]);
+        }
+    }
+    return written;
+}
+
+std::size_t HostedExecutor::drainIterations(IterationRow* rows, std::size_t count)
+{
+    auto const left = handOverIterations(rows, count, 0);
+    if (left == count)
+    {
+        return left;
+    }
+    mNextIteration = 0;
+    mIterations.clear();
+    try
+    {
+        mIterations = mExecutor.getLatestIterationStats();
+    }
+    catch (...)
+    {
+        // Rows already written are not lost for a failure that the next call meets again.
+        if (left > 0)
+        {
+            return left;
+        }
+        throw;
+    }
+    return handOverIterations(rows, count, left);
+}
+
+std::size_t HostedExecutor::drainRequests(RequestRow* rows, std::size_t count)
+{
+    auto const left = handOverRequests(rows, count, 0);
+    if (left == count)
+    {
+        return left;
+    }
+    mNextRequests = 0;
+    mNextRow = 0;
+    mRequests.clear();
+    try
+    {
+        mRequests = mExecutor.getLatestRequestStats();
+    }
+    catch (...)
+    {
+        if (left > 0)
+        {
+            return left;
+        }
+        throw;
+    }
+    return handOverRequests(rows, count, left);
+}
+
+void HostedExecutor::shutdown()
+{
+    mLoad.stop();
+    mExecutor.shutdown();
+}
+
+Load& HostedExecutor::load()
+{
+    return mLoad;
+}
+
+Load const& HostedExecutor::load() const
+{
+    return mLoad;
+}
+
+Truth HostedExecutor::truth() const
+{
+#if defined(TRTLLM_BRIDGE_SIMULATED)
+    auto const truth = tensorrt_llm::sim::truth(mExecutor);
+    Truth row{};
+    row.iterations = truth.iterations;
+    row.flushes = truth.flushes;
+    row.requests_arrived = truth.requestsArrived;
+    row.requests_started = truth.requestsStarted;
+    row.requests_completed = truth.requestsCompleted;
+    row.context_tokens = truth.contextTokens;
+    row.first_tokens = truth.firstTokens;
+    row.generation_tokens = truth.generationTokens;
+    row.draft_tokens = truth.draftTokens;
+    row.accepted_tokens = truth.acceptedTokens;
+    row.pauses = truth.pauses;
+    row.records_pushed = truth.recordsPushed;
+    row.records_lost = truth.recordsLost;
+    row.request_records_pushed = truth.requestRecordsPushed;
+    row.request_records_lost = truth.requestRecordsLost;
+    row.virtual_time_ms = truth.virtualTimeMs;
+    row.idle = truth.idle;
+    return row;
+#else
+    throw std::runtime_error("a real engine does not tell what it did beside its statistics");
+#endif
+}
+
+} // namespace trtllm_bridge

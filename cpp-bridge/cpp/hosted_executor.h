@@ -1,0 +1,52 @@
+#pragma once
+
+// An Executor that this process constructed, and what was drained from it but not handed over yet. Knows Rust's row
+// structs but none of its other types.
+
+#include "host_config.h"
+#include "load.h"
+
+#include "tensorrt_llm/executor/executor.h"
+
+#include <cstddef>
+#include <deque>
+#include <string>
+
+namespace trtllm_bridge
+{
+
+class HostedExecutor
+{
+public:
+    /// Loads the engine and blocks until it runs. Throws for options that this release of TensorRT-LLM lacks.
+    HostedExecutor(std::string const& engine, HostConfig const& config, Placement const& placement);
+    /// Shuts the Executor down; swallows what that throws.
+    ~HostedExecutor();
+    HostedExecutor(HostedExecutor const&) = delete;
+    HostedExecutor& operator=(HostedExecutor const&) = delete;
+
+    [[nodiscard]] bool canEnqueueRequests() const;
+    [[nodiscard]] std::size_t drainIterations(IterationRow* rows, std::size_t count);
+    [[nodiscard]] std::size_t drainRequests(RequestRow* rows, std::size_t count);
+    /// Ends the load, then the Executor.
+    void shutdown();
+    [[nodiscard]] Truth truth() const;
+
+    [[nodiscard]] Load& load();
+    [[nodiscard]] Load const& load() const;
+
+private:
+    [[nodiscard]] std::size_t handOverIterations(IterationRow* rows, std::size_t count, std::size_t written);
+    [[nodiscard]] std::size_t handOverRequests(RequestRow* rows, std::size_t count, std::size_t written);
+
+    tensorrt_llm::executor::Executor mExecutor;
+    // Everything from the given index on was drained and not handed over.
+    std::deque<tensorrt_llm::executor::IterationStats> mIterations;
+    std::size_t mNextIteration{0};
+    std::deque<tensorrt_llm::executor::RequestStatsPerIteration> mRequests;
+    std::size_t mNextRequests{0};
+    std::size_t mNextRow{0};
+    Load mLoad; ///< last: its thread calls the Executor
+};
+
+} // namespace trtllm_bridge

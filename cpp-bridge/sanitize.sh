@@ -1,0 +1,90 @@
+#!/usr/bin/env bash
+# Runs the C++ test programs under AddressSanitizer with UndefinedBehaviorSanitizer and under ThreadSanitizer, then the
+# Rust tests, and with them the border itself, under AddressSanitizer. One line a run; the report of each that fails.
+#
+#   cpp-bridge/sanitize.sh [address] [thread] [rust]      all three if none is named
+set -euo pipefail
+cd "$(dirname "$0")"
+[ $# -gt 0 ] || set -- address thread rust
+base=${CARGO_TARGET_DIR:-../target}
+mkdir -p "$base"
+base=$(cd "$base" && pwd)
+passed=0 failed=0
+log=$(mktemp)
+trap 'rm -f "$log"' EXIT
+unset TENSORRT_LLM_ROOT
+
+# run NAME COMMAND…
+run() {
+    local name=$1 begin=$SECONDS
+    shift
+    if "$@" >"$log" 2>&1; then
+        echo "$name: ok, $((SECONDS - begin)) s"
+        passed=$((passed + 1))
+    else
+        echo "$name: FAILED"
+        tail -60 "$log"
+        failed=$((failed + 1))
+    fi
+}
+
+# The border's generated headers, from the ordinary build.
+generated() {
+    cargo check --quiet --package trtllm-bridge --message-format=json \
+        | sed -n 's/.*"reason":"build-script-executed".*trtllm-bridge.*"out_dir":"\([^"]*\)".*/\1/p' | tail -1
+}
+
+# cpp KIND FLAGS: objects once, then each program.
+cpp() {
+    local kind=$1 flags=$2 out=$base/sanitize/$1 includes program sources
+    includes="-Iinclude -Icpp -Itests/cpp -Isim/include -isystem$headers/include -isystem$headers/crate"
+    flags="-std=c++17 -O1 -g1 -pthread -fno-omit-frame-pointer -DTRTLLM_BRIDGE_SIMULATED -DTRTLLM_SIM_RELEASE=101 $flags"
+    mkdir -p "$out"
+    # The two files that need Rust's own symbols stay out: the Rust run below has them.
+    sources=$(ls cpp/*.cc sim/src/*.cc tests/cpp/{borders,executor_api,timestamps,release_rows}.cc | grep -v -e executor_handle -e version.cc)
+    run "$kind: compile" compile "$out" "$flags $includes" "$sources"
+    for program in borders executor_api release_rows timestamps; do
+        [ -f "$out/tests_cpp_$program.o" ] || continue
+        run "$kind: $program" link_and_run "$out" "$flags" "$program"
+    done
+}
+
+compile() {
+    # shellcheck disable=SC2086
+    printf '%s\n' $3 | xargs -P "$(nproc)" -I{} sh -c '
+        object=$1/$(printf %s "${3%.cc}" | tr / _).o
+        "${CXX:-c++}" $2 -c -o "$object" "$3"' sh "$1" "$2" {}
+}
+
+link_and_run() {
+    # shellcheck disable=SC2086
+    "${CXX:-c++}" $2 -o "$1/$3" "$1/tests_cpp_$3.o" "$1"/cpp_*.o "$1"/sim_*.o
+    ASAN_OPTIONS=detect_stack_use_after_return=1 UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1 \
+        TSAN_OPTIONS=halt_on_error=1 timeout 300 "$1/$3"
+}
+
+rust() {
+    # The stable compiler's sanitizers are behind a switch; the C++ of the build script gets GCC's calls into the same
+    # runtime. Programs compiled by tests (cpp_programs, probing) have their own runs above.
+    run "address: $1" env RUSTC_BOOTSTRAP=1 RUSTFLAGS="-Zsanitizer=address" CXXFLAGS="-fsanitize=address -O1" \
+        CARGO_TARGET_DIR="$base/sanitize/rust" CARGO_PROFILE_TEST_DEBUG=1 \
+        cargo test --quiet --package trtllm-bridge --target "$(rustc -vV | sed -n 's/^host: //p')" "${@:2}"
+}
+
+for what in "$@"; do
+    case $what in
+    address | thread)
+        headers=$(generated)/cxxbridge
+        [ -d "$headers" ] || { echo "the bridge did not build: its generated headers are missing" >&2; exit 1; }
+        if [ "$what" = address ]; then
+            cpp address "-fsanitize=address,undefined -fno-sanitize-recover=all"
+        else
+            cpp thread "-fsanitize=thread"
+        fi
+        ;;
+    rust) rust "Rust tests" --lib --test borders --test draining --test hosting --test loading --test opening --test request_rows ;;
+    *) echo "unknown run $what: address, thread or rust" >&2; exit 2 ;;
+    esac
+done
+echo "$passed passed, $failed failed"
+[ "$failed" -eq 0 ]

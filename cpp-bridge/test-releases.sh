@@ -1,0 +1,60 @@
+#!/usr/bin/env bash
+# Runs this crate's tests against the simulated SDK of each release, then builds it against that SDK installed like a
+# real TensorRT-LLM. Exit status 0 if all passed.
+# A target folder of its own (reused from release to release: only what depends on the release is compiled again).
+#
+#   cpp-bridge/test-releases.sh [RELEASE…]      all of 0.9 0.11 0.13 0.15 1.0 1.1 if none is named
+set -euo pipefail
+cd "$(dirname "$0")"
+base=${CARGO_TARGET_DIR:-../target}
+mkdir -p "$base"
+CARGO_TARGET_DIR=$(cd "$base" && pwd)/releases
+export CARGO_TARGET_DIR
+# No debug information: half of the time goes into it.
+export CARGO_PROFILE_DEV_DEBUG=0 CARGO_PROFILE_TEST_DEBUG=0
+unset TENSORRT_LLM_ROOT
+
+[ $# -gt 0 ] || set -- 0.9 0.11 0.13 0.15 1.0 1.1
+passed=0 failed=0
+log=$(mktemp)
+trap 'rm -f "$log"' EXIT
+for release in "$@"; do
+    begin=$SECONDS
+    if TRTLLM_SIM_RELEASE=$release cargo test --quiet --package trtllm-bridge --tests --no-fail-fast >"$log" 2>&1; then
+        tests=$(awk '/^test result: ok/ { sum += $4 } END { print sum }' "$log")
+        printf '%-6s ok: %s tests, %s s\n' "$release" "$tests" $((SECONDS - begin))
+        passed=$((passed + 1))
+    else
+        printf '%-6s FAILED\n' "$release"
+        cat "$log"
+        failed=$((failed + 1))
+    fi
+done
+
+# The simulated SDK installed as a real TensorRT-LLM would be: once whole, once with an Executor in the headers only.
+standin=$CARGO_TARGET_DIR/standin
+rm -rf "$standin"
+out=$(cargo check --quiet --package trtllm-bridge --message-format=json \
+    | sed -n 's/.*"reason":"build-script-executed".*trtllm-bridge.*"out_dir":"\([^"]*\)".*/\1/p' | tail -1)
+for kind in whole gone; do
+    mkdir -p "$standin/$kind/lib" "$standin/$kind/objects"
+    ln -s "$PWD/sim/include" "$standin/$kind/include"
+    (cd "$standin/$kind/objects" && ar x "$out/libtensorrt_llm_simulated.a")
+    [ $kind = whole ] || rm "$standin/$kind"/objects/*-executor.o
+    "${CXX:-c++}" -shared -o "$standin/$kind/lib/libtensorrt_llm.so" "$standin/$kind"/objects/*.o
+    "${CXX:-c++}" -shared -o "$standin/$kind/lib/libnvinfer_plugin_tensorrt_llm.so" -x c++ /dev/null
+done
+begin=$SECONDS
+if TENSORRT_LLM_ROOT=$standin/whole cargo test --package trtllm-bridge --test real_library >"$log" 2>&1 \
+    && grep -q 'links and has all members known' "$log" \
+    && ! TENSORRT_LLM_ROOT=$standin/gone cargo check --package trtllm-bridge >"$log" 2>&1 \
+    && grep -q 'its library has it no more' "$log"; then
+    echo "installed: ok, $((SECONDS - begin)) s"
+    passed=$((passed + 1))
+else
+    echo "installed: FAILED"
+    cat "$log"
+    failed=$((failed + 1))
+fi
+echo "$passed passed, $failed failed"
+[ "$failed" -eq 0 ]

@@ -1,0 +1,108 @@
+//! Whatever the engine does, it reaches Rust as a value: never as a crash.
+
+#![cfg(simulated_sdk)]
+// Clippy lets #[test] functions alone, but not what they call.
+#![allow(clippy::unwrap_used)]
+
+mod engines;
+
+use engines::{KEEP_ALL, finished, wait_until};
+use std::sync::{Arc, Barrier, Mutex};
+use trtllm_bridge::{BridgeError, Executor, ExecutorOptions, IterationRow, Load, PerfRow, RequestRow};
+
+const LOAD: Load = Load { in_flight: 4, prompt_tokens: 50, shared_prefix_tokens: 0, output_tokens: 5, requests: None };
+
+/// Every call into the engine throws.
+fn throwing(what: &str) -> Executor {
+    Executor::open(&format!("sim:?throws={what}&rate=50&speed=max"), &KEEP_ALL).unwrap()
+}
+
+#[test]
+fn an_executor_that_throws_on_every_call_gives_errors() {
+    for (throws, text) in [("standard", "sim: throws=standard"), ("foreign", "an exception that is no std::exception")]
+    {
+        let mut engine = throwing(throws);
+        let failed = BridgeError::Failed { what: text.to_owned() };
+        for _ in 0..3 {
+            assert!(!engine.can_enqueue_requests());
+            assert_eq!(engine.drain_iterations(&mut [IterationRow::default(); 2]), Err(failed.clone()));
+            assert_eq!(engine.drain_requests(&mut [RequestRow::default(); 2]), Err(failed.clone()));
+            assert_eq!(engine.start_load(&LOAD), Err(failed.clone()));
+            assert_eq!(engine.enqueue_synthetic(1, 1), Err(failed.clone()));
+            assert_eq!(engine.shutdown(), Err(failed.clone()));
+        }
+        assert_eq!(engine.drain_perf_metrics(&mut [PerfRow::default()]), Ok(0));
+        assert_eq!(engine.stop_load(), Ok(()));
+        drop(engine);
+    }
+}
+
+#[test]
+fn a_batch_larger_than_the_ring_is_its_newest_records() {
+    let small = ExecutorOptions { iter_stats_max_iterations: 8, request_stats_max_iterations: 8 };
+    let mut engine = finished(300, "rate=100", &small);
+    let truth = engine.truth().unwrap();
+    assert!(truth.records_lost > 1000);
+    let mut rows = [IterationRow::default(); 100];
+    assert_eq!(engine.drain_iterations(&mut rows), Ok(8));
+    assert_eq!(rows[7].iter, truth.iterations);
+    assert_eq!(rows[0].iter, truth.iterations - 7);
+}
+
+#[test]
+fn an_executor_shut_down_with_a_full_ring_frees_it() {
+    let mut engine = finished(300, "rate=100", &KEEP_ALL);
+    engine.shutdown().unwrap();
+    assert_eq!(engine.drain_iterations(&mut [IterationRow::default()]), Err(BridgeError::ShutDown));
+}
+
+#[test]
+fn an_executor_may_be_destroyed_after_its_shutdown_and_without_one() {
+    for shut_down in [true, false] {
+        let mut engine = Executor::open("sim:?rate=100&speed=max", &KEEP_ALL).unwrap();
+        engine.start_load(&LOAD).unwrap();
+        wait_until(&engine, |truth| truth.iterations > 10);
+        assert_eq!(engine.drain_iterations(&mut [IterationRow::default(); 3]), Ok(3));
+        if shut_down {
+            engine.shutdown().unwrap();
+        }
+    }
+}
+
+#[test]
+fn an_executor_is_used_and_destroyed_on_another_thread_than_it_was_opened_on() {
+    let mut engine = finished(20, "", &KEEP_ALL);
+    std::thread::spawn(move || assert!(engine.drain_iterations(&mut [IterationRow::default(); 9]).unwrap() > 0))
+        .join()
+        .unwrap();
+}
+
+#[test]
+fn ten_drains_that_race_a_shutdown_get_records_or_are_told() {
+    for _ in 0..20 {
+        let engine = Executor::open("sim:?rate=100&speed=max", &KEEP_ALL).unwrap();
+        wait_until(&engine, |truth| truth.iterations > 0);
+        let engine = Arc::new(Mutex::new(engine));
+        let start = Arc::new(Barrier::new(11));
+        let drains: Vec<_> = (0..10)
+            .map(|_| {
+                let (engine, start) = (Arc::clone(&engine), Arc::clone(&start));
+                std::thread::spawn(move || {
+                    start.wait();
+                    let mut rows = vec![IterationRow::default(); 512];
+                    loop {
+                        match engine.lock().unwrap().drain_iterations(&mut rows) {
+                            Ok(_) => {}
+                            Err(error) => return error,
+                        }
+                    }
+                })
+            })
+            .collect();
+        start.wait();
+        engine.lock().unwrap().shutdown().unwrap();
+        for drain in drains {
+            assert_eq!(drain.join().unwrap(), BridgeError::ShutDown);
+        }
+    }
+}

@@ -1,0 +1,191 @@
+// The C++ side of the border under threads and failures: for the sanitizers, and for what &mut keeps Rust from doing.
+
+#include "check.h"
+#include "hosted_executor.h"
+
+#include "tensorrt_llm/common/tllmException.h"
+
+#include <atomic>
+#include <chrono>
+#include <memory>
+#include <thread>
+#include <vector>
+
+using namespace trtllm_bridge;
+namespace tle = tensorrt_llm::executor;
+
+namespace
+{
+
+HostConfig rings(std::int32_t size)
+{
+    HostConfig config{};
+    config.iter_stats_max_iterations = size;
+    config.request_stats_max_iterations = size;
+    return config;
+}
+
+std::unique_ptr<HostedExecutor> hosted(char const* more, std::int32_t ring = 1000)
+{
+    return std::make_unique<HostedExecutor>(std::string("sim:?speed=max&") + more, rings(ring), Placement{});
+}
+
+LoadConfig endless()
+{
+    LoadConfig load{};
+    load.in_flight = 8;
+    load.prompt_tokens = 100;
+    load.shared_prefix_tokens = 40;
+    load.output_tokens = 6;
+    return load;
+}
+
+template <class Reached>
+void waitUntil(Reached const& reached)
+{
+    auto const deadline = std::chrono::steady_clock::now() + std::chrono::minutes(2);
+    while (!reached())
+    {
+        CHECK(std::chrono::steady_clock::now() < deadline);
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+}
+
+void tenDrainsRaceAShutdown()
+{
+    for (int round = 0; round < 20; ++round)
+    {
+        tle::ExecutorConfig config;
+        config.setRequestStatsMaxIterations(100);
+        tle::Executor executor("sim:?rate=100&speed=max", tle::ModelType::kDECODER_ONLY, config);
+        std::atomic<int> told{0};
+        std::vector<std::thread> drains;
+        for (int i = 0; i < 10; ++i)
+        {
+            drains.emplace_back(
+                [&executor, &told, i]
+                {
+                    try
+                    {
+                        while (true)
+                        {
+                            static_cast<void>(i % 2 == 0 ? executor.getLatestIterationStats().size()
+                                                         : executor.getLatestRequestStats().size());
+                            static_cast<void>(executor.canEnqueueRequests());
+                        }
+                    }
+                    catch (tensorrt_llm::common::TllmException const& error)
+                    {
+                        told += contains(error.what(), "Shutdown called") ? 1 : 0;
+                    }
+                });
+        }
+        executor.shutdown();
+        for (auto& drain : drains)
+        {
+            drain.join();
+        }
+        CHECK(told == 10);
+    }
+}
+
+void aLoadRunsBesideDrainsOnAnotherThread()
+{
+    auto const executor = hosted("rate=20");
+    executor->load().start(endless());
+    std::vector<IterationRow> iterations(64);
+    std::vector<RequestRow> requests(64);
+    std::vector<PerfRow> finished(7);
+    std::uint64_t rows = 0;
+    std::thread drain(
+        [&]
+        {
+            while (rows < 300)
+            {
+                static_cast<void>(executor->drainIterations(iterations.data(), iterations.size()));
+                static_cast<void>(executor->drainRequests(requests.data(), requests.size()));
+                rows += executor->load().drain(finished.data(), finished.size());
+                static_cast<void>(executor->load().counts());
+            }
+        });
+    drain.join();
+    executor->load().stop();
+    CHECK(rows >= 300 && executor->load().counts().failed == 0);
+}
+
+void aBatchLargerThanTheRingIsItsNewestRecords()
+{
+    auto const executor = hosted("rate=100&requests=200", 8);
+    waitUntil([&] { return executor->truth().requests_completed == 200; });
+    std::vector<IterationRow> rows(100);
+    CHECK(executor->drainIterations(rows.data(), rows.size()) == 8);
+    CHECK(rows[7].iter == executor->truth().iterations);
+}
+
+void anExecutorIsDestroyedInTheMiddleOfEverything()
+{
+    for (char const* more : {"rate=100", "rate=0&iterations=2", "rate=100&spec_draft_len=3&disagg=1"})
+    {
+        for (bool shutDown : {false, true})
+        {
+            auto const executor = hosted(more);
+            executor->load().start(endless());
+            waitUntil([&] { return executor->load().counts().enqueued >= 8; });
+            IterationRow row{};
+            static_cast<void>(executor->drainIterations(&row, 1));
+            if (shutDown)
+            {
+                executor->shutdown();
+                CHECK(contains(thrownBy([&] { executor->load().start(endless()); }), "Shutdown called"));
+                CHECK(thrownBy([&] { executor->shutdown(); }) != "");
+            }
+        }
+    }
+}
+
+void anExecutorThatThrowsOnEveryCallIsDestroyedLikeAnyOther()
+{
+    for (char const* more : {"throws=standard", "throws=foreign"})
+    {
+        auto const executor = hosted(more);
+        IterationRow row{};
+        RequestRow request{};
+        int thrown = 0;
+        auto const attempt = [&thrown](auto const& call)
+        {
+            try
+            {
+                call();
+            }
+            catch (...)
+            {
+                ++thrown;
+            }
+        };
+        attempt([&] { static_cast<void>(executor->canEnqueueRequests()); });
+        attempt([&] { static_cast<void>(executor->drainIterations(&row, 1)); });
+        attempt([&] { static_cast<void>(executor->drainRequests(&request, 1)); });
+        attempt([&] { executor->load().start(endless()); });
+        attempt([&] { static_cast<void>(executor->load().enqueue(1, 1)); });
+        attempt([&] { executor->shutdown(); });
+        CHECK(thrown == 6);
+    }
+}
+
+void anEngineThatCannotBeOpenedLeavesNothingBehind()
+{
+    CHECK(contains(thrownBy([] { hosted("rate=fast"); }), "rate=fast"));
+    CHECK(contains(thrownBy([] { hosted("", -1); }), "MaxIterations >= 0"));
+}
+
+} // namespace
+
+int main()
+{
+    tenDrainsRaceAShutdown();
+    aLoadRunsBesideDrainsOnAnotherThread();
+    aBatchLargerThanTheRingIsItsNewestRecords();
+    anExecutorIsDestroyedInTheMiddleOfEverything();
+    anExecutorThatThrowsOnEveryCallIsDestroyedLikeAnyOther();
+    anEngineThatCannotBeOpenedLeavesNothingBehind();
+}

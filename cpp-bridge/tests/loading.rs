@@ -1,0 +1,224 @@
+//! A load of our own on an engine of our own.
+
+#![cfg(simulated_sdk)]
+// Clippy lets #[test] functions alone, but not what they call.
+#![allow(clippy::unwrap_used)]
+
+mod engines;
+
+use engines::{KEEP_ALL, finished, patience, wait_until};
+use trtllm_bridge::{BridgeError, Executor, Load, LoadProgress, PerfRow};
+
+const LOAD: Load =
+    Load { in_flight: 4, prompt_tokens: 100, shared_prefix_tokens: 0, output_tokens: 7, requests: Some(40) };
+
+/// An engine without a load of its own.
+fn silent(more: &str) -> Executor {
+    Executor::open(&format!("sim:?rate=0&speed=max&{more}"), &KEEP_ALL).unwrap()
+}
+
+fn wait_for(engine: &Executor, reached: impl Fn(&LoadProgress) -> bool) -> LoadProgress {
+    patience(|| engine.load_progress(), reached)
+}
+
+fn rows(engine: &mut Executor) -> Vec<PerfRow> {
+    let mut rows = vec![PerfRow::default(); 1000];
+    let count = engine.drain_perf_metrics(&mut rows).unwrap();
+    rows.truncate(count);
+    rows
+}
+
+#[test]
+fn a_load_runs_its_requests_and_ends() {
+    let mut engine = silent("");
+    engine.start_load(&LOAD).unwrap();
+    let progress = wait_for(&engine, |progress| progress.finished == 40);
+    assert_eq!((progress.enqueued, progress.failed, progress.refused, progress.rows_lost), (40, 0, 0, 0));
+    let truth = wait_until(&engine, |truth| truth.requests_completed == 40);
+    assert_eq!(truth.requests_arrived, 40);
+    assert_eq!(truth.first_tokens + truth.generation_tokens, 40 * 7);
+    let rows = rows(&mut engine);
+    assert_eq!(rows.len(), 40);
+    assert!(rows.iter().all(|row| (row.prompt_tokens, row.output_tokens, row.failed) == (100, 7, false)));
+    assert_eq!(engine.drain_perf_metrics(&mut [PerfRow::default()]), Ok(0));
+}
+
+#[test]
+fn no_more_requests_are_in_flight_than_asked_for() {
+    let mut engine = silent("iterations=0");
+    engine.start_load(&LOAD).unwrap();
+    wait_for(&engine, |progress| progress.enqueued == 4);
+    engine.stop_load().unwrap();
+    assert_eq!(engine.load_progress().enqueued, 4);
+}
+
+#[test]
+fn a_load_without_end_is_stopped() {
+    let mut engine = silent("");
+    engine.start_load(&Load { requests: None, ..LOAD }).unwrap();
+    wait_for(&engine, |progress| progress.finished > 100);
+    engine.stop_load().unwrap();
+    let stopped = engine.load_progress();
+    assert!(!stopped.running);
+    // Enqueued before the stop, finished unseen: the engine has them still.
+    wait_until(&engine, |truth| truth.requests_completed == stopped.enqueued);
+    assert_eq!(engine.load_progress(), stopped);
+}
+
+#[test]
+fn a_load_is_replaced_and_started_again() {
+    let mut engine = silent("");
+    for total in [40, 80] {
+        engine.start_load(&LOAD).unwrap();
+        wait_for(&engine, |progress| progress.finished == total);
+        engine.stop_load().unwrap();
+        engine.stop_load().unwrap();
+    }
+    engine.start_load(&Load { requests: Some(0), ..LOAD }).unwrap();
+    engine.start_load(&Load { requests: Some(2), output_tokens: 3, ..LOAD }).unwrap();
+    wait_for(&engine, |progress| progress.finished == 82);
+    assert_eq!(rows(&mut engine).last().unwrap().output_tokens, 3);
+}
+
+#[test]
+fn a_single_request_is_answered_under_its_id() {
+    let mut engine = silent("");
+    let ids: Vec<u64> = (1..=3).map(|output| engine.enqueue_synthetic(50, output).unwrap()).collect();
+    wait_for(&engine, |progress| progress.finished == 3);
+    let mut rows = rows(&mut engine);
+    rows.sort_by_key(|row| row.id);
+    assert_eq!(
+        rows.iter().map(|row| (row.id, row.output_tokens)).collect::<Vec<_>>(),
+        [(ids[0], 1), (ids[1], 2), (ids[2], 3)]
+    );
+}
+
+#[test]
+fn rows_that_do_not_fit_the_slice_are_kept_and_survive_the_shutdown() {
+    let mut engine = silent("");
+    engine.start_load(&LOAD).unwrap();
+    wait_for(&engine, |progress| progress.finished == 40);
+    assert_eq!(engine.drain_perf_metrics(&mut [PerfRow::default(); 30]), Ok(30));
+    engine.shutdown().unwrap();
+    assert_eq!(rows(&mut engine).len(), 10);
+    assert!(!engine.load_progress().running);
+    assert_eq!(engine.start_load(&LOAD), Err(BridgeError::ShutDown));
+    assert_eq!(engine.enqueue_synthetic(1, 1), Err(BridgeError::ShutDown));
+}
+
+#[test]
+fn a_request_that_the_engine_answers_with_an_error_is_a_failed_row() {
+    let mut engine = silent("kv_blocks=4");
+    engine.start_load(&Load { prompt_tokens: 1000, requests: Some(5), ..LOAD }).unwrap();
+    let progress = wait_for(&engine, |progress| progress.finished == 5);
+    assert_eq!(progress.failed, 5);
+    assert!(progress.last_error.contains("1000 tokens"), "{}", progress.last_error);
+    let rows = rows(&mut engine);
+    assert!(rows.len() == 5 && rows.iter().all(|row| row.failed && row.present == 0 && row.reason().is_none()));
+}
+
+#[test]
+fn a_rank_that_is_no_leader_takes_no_load() {
+    let mut follower = silent("rank=1");
+    assert_eq!(follower.start_load(&LOAD), Err(BridgeError::NotLeader));
+    assert_eq!(follower.enqueue_synthetic(1, 1), Err(BridgeError::NotLeader));
+}
+
+#[test]
+fn a_request_without_tokens_is_refused() {
+    let mut engine = silent("");
+    for (prompt_tokens, output_tokens) in [(0, 1), (1, 0), (u32::MAX, 1)] {
+        let refused = engine.start_load(&Load { prompt_tokens, output_tokens, ..LOAD });
+        assert!(matches!(refused, Err(BridgeError::Failed { .. })), "{refused:?}");
+    }
+}
+
+#[test]
+fn an_engine_is_dropped_in_the_middle_of_a_load() {
+    for more in ["", "iterations=3"] {
+        let mut engine = silent(more);
+        engine.start_load(&Load { requests: None, ..LOAD }).unwrap();
+        wait_for(&engine, |progress| progress.enqueued >= 4);
+    }
+}
+
+#[test]
+fn a_load_runs_beside_the_drains() {
+    let mut engine = silent("");
+    engine.start_load(&Load { requests: Some(500), ..LOAD }).unwrap();
+    let mut started = 0;
+    let mut drained = [trtllm_bridge::IterationRow::default(); 64];
+    while engine.load_progress().finished < 500 || started < 500 {
+        let count = engine.drain_iterations(&mut drained).unwrap();
+        let contexts = drained[..count].iter().map(|row| row.inflight_num_context_requests as u64);
+        started += contexts.sum::<u64>();
+    }
+    // Each prompt is computed in one iteration.
+    assert_eq!(started, 500);
+}
+
+#[test]
+fn an_engine_of_a_load_of_its_own_takes_another() {
+    let mut engine = finished(20, "", &KEEP_ALL);
+    engine.start_load(&LOAD).unwrap();
+    wait_for(&engine, |progress| progress.finished == 40);
+    wait_until(&engine, |truth| truth.requests_completed == 60);
+}
+
+#[cfg(sim_since = "1.0")]
+mod with_perf_metrics {
+    use super::*;
+    use trtllm_bridge::{FinishReason, perf_present as bit};
+
+    const TIMES: u64 = bit::ARRIVAL | bit::FIRST_SCHEDULED | bit::FIRST_TOKEN | bit::LAST_TOKEN;
+
+    #[test]
+    fn a_row_tells_when_a_request_came_ran_and_ended() {
+        let mut engine = silent("iter_base_ms=10&ctx_token_us=0&gen_request_us=0&jitter=0");
+        engine.start_load(&Load { in_flight: 1, ..LOAD }).unwrap();
+        wait_for(&engine, |progress| progress.finished == 40);
+        for row in rows(&mut engine) {
+            assert!(row.has(TIMES | bit::KV | bit::ITERATIONS | bit::FINISH_REASON));
+            assert!(!row.has(bit::SPEC) && !row.has(bit::KV_TRANSFER));
+            assert_eq!(row.reason(), Some(FinishReason::Length));
+            assert!(row.arrival_s > 0.0 && row.arrival_s <= row.first_scheduled_s);
+            assert!((row.first_token_s - row.first_scheduled_s - 0.010).abs() < 1e-6);
+            assert!((row.last_token_s - row.first_token_s - 6.0 * 0.010).abs() < 1e-6);
+            assert_eq!(row.last_iter - row.first_iter, 6);
+        }
+    }
+
+    #[test]
+    fn a_shared_prefix_is_found_in_the_cache_and_the_rest_of_a_prompt_is_not() {
+        let reused = |shared_prefix_tokens| {
+            let mut engine = silent("");
+            engine.start_load(&Load { in_flight: 1, shared_prefix_tokens, ..LOAD }).unwrap();
+            wait_for(&engine, |progress| progress.finished == 40);
+            rows(&mut engine)[20].num_reused_blocks
+        };
+        assert_eq!((reused(0), reused(64), reused(100)), (0, 2, 3));
+    }
+
+    #[test]
+    fn speculation_and_cache_transfers_are_told_where_there_are_any() {
+        let mut engine = silent("spec_draft_len=4&spec_acceptance=1&disagg=1");
+        engine.start_load(&LOAD).unwrap();
+        wait_for(&engine, |progress| progress.finished == 40);
+        for row in rows(&mut engine) {
+            assert!(row.has(bit::SPEC | bit::KV_TRANSFER));
+            assert!(row.total_accepted_draft_tokens > 0 && row.acceptance_rate == 1.0);
+            assert!(row.kv_cache_transfer_end_s > row.kv_cache_transfer_start_s && row.kv_cache_size > 0);
+        }
+    }
+}
+
+#[cfg(not(sim_since = "1.0"))]
+#[test]
+fn a_release_without_perf_metrics_leaves_the_times_out() {
+    let mut engine = silent("");
+    engine.start_load(&LOAD).unwrap();
+    wait_for(&engine, |progress| progress.finished == 40);
+    let reason = trtllm_bridge::perf_present::FINISH_REASON;
+    let expected = if cfg!(sim_since = "0.13") { reason } else { 0 };
+    assert!(rows(&mut engine).iter().all(|row| row.present == expected && row.arrival_s == 0.0));
+}

@@ -1,0 +1,102 @@
+//! What the builder of this crate is told about an installation of TensorRT-LLM: here the simulated one, installed.
+
+#![cfg(simulated_sdk)]
+// Clippy lets #[test] functions alone, but not what they call.
+#![allow(clippy::unwrap_used, clippy::panic)]
+
+#[path = "../build/probe.rs"]
+mod probe;
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+fn compiler() -> Command {
+    let mut command = Command::new(std::env::var("CXX").unwrap_or_else(|_| "c++".to_owned()));
+    command.args(std::env::var("CXXFLAGS").unwrap_or_default().split_whitespace());
+    command.arg(concat!("-DTRTLLM_SIM_RELEASE=", env!("TRTLLM_SIM_RELEASE_NUMBER")));
+    command
+}
+
+fn succeed(command: &mut Command) {
+    let output = command.output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
+/// An installation whose library has these of the simulated SDK's objects.
+fn installed(name: &str, keep: impl Fn(&str) -> bool) -> PathBuf {
+    let root = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+    let _ = std::fs::remove_dir_all(&root);
+    let (lib, objects) = (root.join("lib"), root.join("objects"));
+    std::fs::create_dir_all(&lib).unwrap();
+    std::fs::create_dir_all(&objects).unwrap();
+    std::os::unix::fs::symlink(Path::new(env!("CARGO_MANIFEST_DIR")).join("sim/include"), root.join("include"))
+        .unwrap();
+    let archive = Path::new(env!("OUT_DIR")).join("libtensorrt_llm_simulated.a");
+    succeed(Command::new("ar").arg("x").arg(archive).current_dir(&objects));
+    let files = std::fs::read_dir(objects).unwrap().map(|entry| entry.unwrap().path());
+    let kept = files.filter(|path| keep(&path.file_name().unwrap().to_string_lossy()));
+    succeed(compiler().args(["-shared", "-o"]).arg(lib.join("libtensorrt_llm.so")).args(kept));
+    let plugin = lib.join("libnvinfer_plugin_tensorrt_llm.so");
+    succeed(compiler().args(["-shared", "-o"]).arg(plugin).args(["-x", "c++", "/dev/null"]));
+    root
+}
+
+fn examined(root: &Path) -> Result<probe::Installation, String> {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("build/probe.cc");
+    probe::examine(root, &source, &compiler, &[], root)
+}
+
+#[test]
+fn an_installation_that_links_is_described_with_what_it_lacks() {
+    let root = installed("whole", |_| true);
+    let found = examined(&root).unwrap();
+    let release = env!("TRTLLM_SIM_RELEASE_NAME");
+    assert_eq!(found.members_of, release);
+    assert_eq!(found.lib, root.join("lib"));
+    assert_eq!(found.include, root.join("include"));
+    assert!(found.summary().contains(release), "{}", found.summary());
+    let lacks = |member: &str| found.missing.iter().any(|name| name == member);
+    assert_eq!(lacks("IterationStats::iterLatencyMS"), !cfg!(sim_since = "0.11"));
+    assert_eq!(lacks("IterationStats::numNewActiveRequests"), !cfg!(sim_since = "0.15"));
+    assert_eq!(lacks("Result::requestPerfMetrics"), !cfg!(sim_since = "1.0"));
+    assert_eq!(found.missing.is_empty(), cfg!(sim_since = "1.1"), "{:?}", found.missing);
+    assert!(!found.summary().contains('\n'));
+}
+
+#[test]
+fn headers_whose_executor_is_not_in_the_library_are_refused_with_what_to_do() {
+    let root = installed("gone", |object| !object.ends_with("-executor.o"));
+    let message = examined(&root).unwrap_err();
+    assert!(message.contains("the C++ Executor, but its library has it no more"), "{message}");
+    assert!(message.contains("tensorrt_llm::executor::Executor::") && message.contains("1.2 or older"), "{message}");
+    assert!(message.contains(&root.display().to_string()) && !message.contains('\n'), "{message}");
+}
+
+#[test]
+fn a_library_of_another_release_is_told_from_one_without_executor() {
+    let root = installed("other", |object| !object.ends_with("-executor_config.o"));
+    let message = examined(&root).unwrap_err();
+    assert!(message.contains("headers and library belong to different releases"), "{message}");
+}
+
+#[test]
+fn what_is_not_there_is_named() {
+    let root = installed("parts", |_| true);
+    std::fs::remove_file(root.join("lib/libnvinfer_plugin_tensorrt_llm.so")).unwrap();
+    assert!(examined(&root).unwrap_err().contains("without libnvinfer_plugin_tensorrt_llm.so in"));
+    std::fs::remove_file(root.join("lib/libtensorrt_llm.so")).unwrap();
+    assert!(examined(&root).unwrap_err().contains("without libtensorrt_llm.so in any of lib, lib64, libs"));
+    std::fs::remove_file(root.join("include")).unwrap();
+    let message = examined(&root).unwrap_err();
+    assert!(message.contains("executor.h is not there") && message.contains("0.9 to 1.2"), "{message}");
+}
+
+#[test]
+fn headers_that_do_not_compile_are_told_with_the_first_error() {
+    let root = installed("broken", |_| true);
+    std::fs::remove_file(root.join("include")).unwrap();
+    std::fs::create_dir_all(root.join("include/tensorrt_llm/executor")).unwrap();
+    std::fs::write(root.join("include/tensorrt_llm/executor/executor.h"), "#include <cuda_fp16_missing.h>\n").unwrap();
+    let message = examined(&root).unwrap_err();
+    assert!(message.contains("cuda_fp16_missing.h") && message.contains("set CUDA_HOME"), "{message}");
+}
