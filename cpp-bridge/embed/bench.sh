@@ -1,0 +1,62 @@
+#!/usr/bin/env bash
+# What the exporter costs its host: the same simulated server at 2000 iterations a second alone, publishing, preloaded,
+# embedded (its page scraped once a second) and both, in turns. Iteration rate and own CPU time side by side.
+# bench.sh [ROUNDS [SECONDS]]; needs what test.sh builds with TRTLLM_EMBED_WORK set to the same folder.
+set -euo pipefail
+embed=$(cd "$(dirname "$0")" && pwd)
+root=$(cd "$embed/../.." && pwd)
+work=${TRTLLM_EMBED_WORK:?set it to the folder that test.sh built in}
+exporter=${CARGO_TARGET_DIR:-$root/target}/release/trtllm-exporter
+rounds=${1:-5}
+seconds=${2:-8}
+. "$embed/tests/sidecar.sh"
+trap 'stop_sidecar -KILL' EXIT
+socket=$work/bench.sock
+# 2000 iterations a second by the engine's clock; requests overlap, so that it is never idle.
+load=("sim:?rate=0&iter_base_ms=0.5&ctx_token_us=0&gen_request_us=0&jitter=0" "$seconds" 20 400)
+
+scraped() { # as Prometheus would, but fifteen times as often
+    LISTEN=127.0.0.1:0 "$@" "$work/examples/attached" "${load[@]}" 2>"$work/told" &
+    local host=$! address=
+    sleep 0.3
+    address=$(grep -oP 'serving http://\K[^/]+' "$work/told")
+    while kill -0 $host 2>/dev/null; do
+        page "$address" >"$work/page" || true
+        sleep 1
+    done
+    wait $host
+}
+
+run() {
+    case $1 in
+    alone) "$work/examples/untouched" "${load[@]}" ;;
+    publishing) SOCKET=$socket "$work/examples/published" "${load[@]}" ;;
+    preloaded) TRTLLM_EXPORTER_SOCKET=$socket LD_PRELOAD=$work/examples/libtrtllm_exporter_preload.so \
+        "$work/examples/untouched" "${load[@]}" ;;
+    embedded) scraped env ;;
+    both) scraped env SOCKET="$socket" ;;
+    esac 2>/dev/null
+}
+
+start_sidecar "$socket"
+: >"$work/bench.txt"
+for _ in $(seq "$rounds"); do
+    for variant in alone publishing preloaded embedded both; do
+        echo "$variant $(run $variant)" >>"$work/bench.txt"
+    done
+done
+python3 - "$work/bench.txt" "$seconds" <<'PY'
+import re, statistics, sys
+runs, seconds = {}, float(sys.argv[2])
+for line in open(sys.argv[1]):
+    name, values = line.split(" ", 1)
+    runs.setdefault(name, []).append({k: float(v) for k, v in re.findall(r"(\w+)=([\d.]+)", values)})
+median = lambda name, key: statistics.median(run[key] for run in runs[name]) / seconds
+print(f"{'':12}{'iterations/s':>13}{'ratio':>9}{'CPU, % of a core':>18}{'more than alone':>17}{'exporter threads':>18}")
+for name in runs:
+    more = statistics.median(a["cpu"] - b["cpu"] for a, b in zip(runs[name], runs["alone"])) / seconds
+    print(f"{name:12}{median(name, 'iterations'):13.1f}{median(name, 'iterations') / median('alone', 'iterations'):9.4f}"
+          f"{100 * median(name, 'cpu'):18.2f}{100 * more:+17.2f}{100 * median(name, 'exporter_cpu'):18.3f}")
+spread = [100 * run["cpu"] / seconds for run in runs["alone"]]
+print(f"noise: the server alone took {min(spread):.2f} to {max(spread):.2f} % of a core over {len(spread)} rounds of {seconds:g} s")
+PY

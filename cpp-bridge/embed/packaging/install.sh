@@ -1,0 +1,18 @@
+#!/usr/bin/env bash
+# install.sh PREFIX [TARGET_DIR]: headers, libraries, pkg-config file and CMake package under PREFIX, relocatable.
+# After `cargo build --release -p trtllm-embed`; TARGET_DIR is cargo's (default: CARGO_TARGET_DIR or target).
+set -euo pipefail
+embed=$(cd "$(dirname "$0")/.." && pwd)
+prefix=${1:?usage: install.sh PREFIX [TARGET_DIR]}
+built=${2:-${CARGO_TARGET_DIR:-$embed/../../target}}/release
+[ -f "$built/libtrtllm_exporter.so" ] || {
+    echo "install.sh: no $built/libtrtllm_exporter.so; run cargo build --release -p trtllm-embed first" >&2
+    exit 1
+}
+mkdir -p "$prefix"/{include/trtllm_exporter,lib/pkgconfig,lib/cmake/trtllm_exporter}
+install -m 644 "$embed"/include/trtllm_exporter/*.h "$prefix/include/trtllm_exporter/"
+install -m 755 "$built/libtrtllm_exporter.so" "$prefix/lib/libtrtllm_exporter.so.0"
+ln -sf libtrtllm_exporter.so.0 "$prefix/lib/libtrtllm_exporter.so"
+install -m 644 "$built/libtrtllm_exporter.a" "$prefix/lib/"
+install -m 644 "$embed/packaging/trtllm_exporter.pc" "$prefix/lib/pkgconfig/"
+install -m 644 "$embed"/packaging/cmake/*.cmake "$prefix/lib/cmake/trtllm_exporter/"

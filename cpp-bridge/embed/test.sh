@@ -1,0 +1,246 @@
+#!/usr/bin/env bash
+# The publisher, the preload and the embedded exporter against the simulated SDK and the real exporter's binary.
+# Prints "N passed, N failed". TRTLLM_EMBED_ITERATIONS (1000000): of the exactly-once test, at TRTLLM_EMBED_RATE
+# (30000) a second; a sidecar that gets no core of its own cannot take many more.
+# TRTLLM_EMBED_SANITIZE=0 leaves the sanitizers out. TRTLLM_EMBED_WORK: a folder to build in and keep.
+set -uo pipefail
+embed=$(cd "$(dirname "$0")" && pwd)
+root=$(cd "$embed/../.." && pwd)
+work=${TRTLLM_EMBED_WORK:-$(mktemp -d)}
+mkdir -p "$work"
+work=$(cd "$work" && pwd)
+target=${CARGO_TARGET_DIR:-$root/target}
+exporter=$target/release/trtllm-exporter
+iterations=${TRTLLM_EMBED_ITERATIONS:-1000000}
+rate=${TRTLLM_EMBED_RATE:-30000}
+passed=0
+failed=0
+. "$embed/tests/sidecar.sh"
+trap 'stop_sidecar -KILL; [ -n "${TRTLLM_EMBED_WORK:-}" ] || rm -rf "$work"' EXIT
+
+check() { # check NAME FUNCTION…: runs it in this shell; its output is shown only if it fails
+    local name=$1
+    shift
+    if "$@" >"$work/output" 2>&1; then
+        passed=$((passed + 1))
+        echo "ok      $name"
+    else
+        failed=$((failed + 1))
+        echo "FAILED  $name"
+        tail -n 20 "$work/output" | sed 's/^/        /'
+    fi
+}
+
+flags=(-std=c++17 -O2 -g -Wall -Wextra -Wpedantic -Werror -pthread)
+sim=(-isystem "$embed/../sim/include")
+
+# built FOLDER FLAG…: the SDK, the tests and the preload with these flags.
+built() {
+    local out=$work/$1
+    shift
+    mkdir -p "$out"
+    local link=(-L"$out" -ltensorrt_llm -Wl,-rpath,"$out" -ldl)
+    ${CXX:-g++} "${flags[@]}" "$@" -fPIC -shared "${sim[@]}" "$embed"/../sim/src/*.cc -o "$out/libtensorrt_llm.so" &&
+        ${CXX:-g++} "${flags[@]}" "$@" -I"$embed/include" "${sim[@]}" "$embed/tests/publisher.cc" -o "$out/publisher" "${link[@]}" &&
+        ${CXX:-g++} "${flags[@]}" "$@" "${sim[@]}" "$embed/tests/host.cc" -o "$out/host" "${link[@]}" &&
+        ${CXX:-g++} "${flags[@]}" "$@" -DHOST_IS_A_PLUGIN -fPIC -shared "${sim[@]}" "$embed/tests/host.cc" -o "$out/plugin.so" "${link[@]}" &&
+        ${CXX:-g++} "${flags[@]}" "$@" "$embed/tests/loader.cc" -o "$out/loader" -ldl &&
+        "$embed/preload/build.sh" "$embed/../sim/include" "$out/preload.so" "$out/libtensorrt_llm.so" -g "$@"
+}
+
+library() {
+    (cd "$root" && cargo build --release --quiet -p trtllm-embed && cargo build --release --quiet -p trtllm-exporter) &&
+        "$embed/packaging/install.sh" "$work/prefix" "$target"
+}
+
+examples() {
+    cmake -S "$root/examples/cpp-server" -B "$work/examples" -DCMAKE_PREFIX_PATH="$work/prefix" &&
+        cmake --build "$work/examples" -j2
+}
+
+by_pkg_config() { # the embedded tests, linked as a host without CMake would
+    local folder=$work/$1
+    shift
+    export PKG_CONFIG_PATH=$work/prefix/lib/pkgconfig
+    # shellcheck disable=SC2046
+    ${CXX:-g++} "${flags[@]}" "$@" $(pkg-config --cflags trtllm_exporter) "${sim[@]}" "$embed/tests/exporter.cc" \
+        -o "$folder/exporter" -L"$folder" -ltensorrt_llm $(pkg-config --libs trtllm_exporter) \
+        -Wl,-rpath,"$folder:$work/prefix/lib" && timeout 120 "$folder/exporter"
+}
+
+only_its_own_names() { # a host has its own Rust, its own libstdc++, its own everything
+    ! nm -D --defined-only "$work/prefix/lib/libtrtllm_exporter.so" | awk '{ print $3 }' | grep -v '^trtllm_exporter_' &&
+        ! nm -D --defined-only "$work/plain/preload.so" | awk '{ print $3 }' | grep -v '^_ZN12tensorrt_llm8executor8Executor'
+}
+
+# preloaded FOLDER COMMAND…: with the preload of that folder, publishing to $socket.
+preloaded() {
+    local folder=$1
+    shift
+    ASAN_OPTIONS=verify_asan_link_order=0:detect_leaks=0 TSAN_OPTIONS=die_after_fork=0:exitcode=66 \
+        TRTLLM_EXPORTER_SOCKET=$socket LD_PRELOAD=$work/$folder/preload.so timeout "${patience:-300}" "$@"
+}
+
+same() { # same MODE…: the host prints the same with the preload as without
+    "$work/plain/host" "$@" >"$work/without" && preloaded plain "$work/plain/host" "$@" >"$work/with" 2>"$work/told" &&
+        cmp "$work/without" "$work/with"
+}
+
+exactly_once() { # exactly_once ITERATIONS RATE MODE COMMAND…
+    local count=$1 rate=$2 mode=$3
+    shift 3
+    start_sidecar "$socket" || return 1
+    preloaded plain "$@" "$mode" "$count" "$rate" | tee "$work/host" || return 1
+    until_metric nv_trt_llm_iterations_total "$count" && until_metric nv_trt_llm_iterations_lost_total 0 &&
+        until_metric nv_trt_llm_engine_restarts_total 0 &&
+        until_metric nv_trt_llm_requests_completed_total "$(grep -oP 'completed=\K\d+' "$work/host")" &&
+        until_metric nv_trt_llm_generation_tokens_total "$(grep -oP 'tokens=\K\d+' "$work/host")"
+    local result=$?
+    stop_sidecar
+    return $result
+}
+
+plugin() { HOST_PLUGIN=$work/plain/plugin.so exactly_once 5000 0 silent "$work/plain/loader"; }
+
+not_a_host() { # a child of the host that has nothing to do with TensorRT-LLM
+    [ "$(preloaded plain bash -c 'echo "$(date +%Y)" | tr -d "\n" | wc -c')" = 4 ]
+}
+
+says_once() { # says_once TEXT FILE: one line, of this text
+    [ "$(grep -c trtllm_exporter: "$2")" = 1 ] && grep -q "$1" "$2" || { cat "$2"; return 1; }
+}
+
+wrong_path() {
+    socket=/nonexistent/folder/x.sock preloaded plain "$work/plain/host" silent 2000 2>"$work/told" &&
+        says_once "No such file or directory" "$work/told"
+}
+
+read_only_directory() { # no sidecar can make its socket there; neither can anybody, root included
+    local socket=/sys/kernel/trtllm.sock
+    ! start_sidecar "$socket" && preloaded plain "$work/plain/host" silent 2000 2>"$work/told" &&
+        says_once "No such file or directory" "$work/told"
+}
+
+no_permission() { # as another user, if we may become one
+    [ "$(id -u)" = 0 ] && command -v setpriv >/dev/null || return 0
+    start_sidecar "$socket" || return 1
+    chmod 600 "$socket"
+    chmod o+x "$work"
+    setpriv --reuid=65534 --regid=65534 --clear-groups env TRTLLM_EXPORTER_SOCKET="$socket" \
+        LD_PRELOAD="$work/plain/preload.so" "$work/plain/host" silent 2000 2>"$work/told" &&
+        says_once "Permission denied" "$work/told"
+    local result=$?
+    stop_sidecar
+    return $result
+}
+
+killed() { # kill -9 under load, then another one comes: the host never stops, says it once each way, and is found again
+    start_sidecar "$socket" || return 1
+    preloaded plain "$work/plain/host" polling 100000 12500 >"$work/host" 2>"$work/told" &
+    local host=$!
+    sleep 2
+    stop_sidecar -KILL
+    sleep 2
+    kill -0 $host || return 1
+    start_sidecar "$socket" || return 1
+    wait $host || return 1
+    grep -q "seen=100250 " "$work/host" || return 1
+    local total lost
+    until_metric nv_trt_llm_engine_restarts_total 0
+    sleep 0.5
+    total=$(metric nv_trt_llm_iterations_total) lost=$(metric nv_trt_llm_iterations_lost_total)
+    stop_sidecar
+    cat "$work/told"
+    # What the new one did not get it knows of, from the first record that it saw.
+    # A busy machine may add that the new one catches up slowly.
+    [ "$(grep -vc "is not read fast enough" "$work/told")" = 3 ] && grep -q "Connection refused" "$work/told" &&
+        grep -q "records were lost meanwhile" "$work/told" && [ $((total + lost)) -gt 30000 ]
+}
+
+full_socket() { # a sidecar that is stopped does not read
+    start_sidecar "$socket" || return 1
+    kill -STOP "$sidecar"
+    preloaded plain "$work/plain/host" polling 100000 50000 >"$work/host" 2>"$work/told"
+    local result=$?
+    kill -CONT "$sidecar"
+    stop_sidecar
+    cat "$work/told"
+    [ $result = 0 ] && grep -q "seen=100250 " "$work/host" && [ "$(grep -c "is not read fast enough" "$work/told")" = 1 ]
+}
+
+published() {
+    start_sidecar "$socket" || return 1
+    SOCKET=$socket "$work/examples/published" "sim:?rate=0&iter_base_ms=5" 3 20 10 | tee "$work/host" &&
+        until_metric nv_trt_llm_time_to_first_token_seconds_count "$(grep -oP 'finished=\K\d+' "$work/host")" &&
+        until_metric nv_trt_llm_iterations_lost_total 0 &&
+        [ "$(metric nv_trt_llm_requests_completed_total)" -ge "$(grep -oP 'finished=\K\d+' "$work/host")" ]
+    local result=$?
+    stop_sidecar
+    return $result
+}
+
+untouched() {
+    start_sidecar "$socket" || return 1
+    TRTLLM_EXPORTER_SOCKET=$socket LD_PRELOAD=$work/examples/libtrtllm_exporter_preload.so \
+        "$work/examples/untouched" "sim:?rate=0&iter_base_ms=5" 3 20 10 | tee "$work/host" &&
+        until_metric nv_trt_llm_iterations_lost_total 0 &&
+        [ "$(metric nv_trt_llm_requests_completed_total)" -ge "$(grep -oP 'finished=\K\d+' "$work/host")" ]
+    local result=$?
+    stop_sidecar
+    return $result
+}
+
+attached() { # attached PROGRAM: both ways at once, read while it runs
+    start_sidecar "$socket" || return 1
+    LISTEN=127.0.0.1:0 SOCKET=$socket MODEL=llama "$work/examples/$1" "sim:?rate=0&iter_base_ms=5" 4 20 10 >"$work/host" 2>"$work/told" &
+    local host=$! address result
+    sleep 2
+    address=$(grep -oP 'serving http://\K[^/]+' "$work/told")
+    page "$address" | grep -q '^nv_trt_llm_iterations_total{model="llama",version="1"} [1-9]' &&
+        [ "$(metric nv_trt_llm_time_to_first_token_seconds_count "$address")" -gt 10 ] &&
+        [ "$(metric nv_trt_llm_iterations_total)" -gt 100 ] && wait $host
+    result=$?
+    stop_sidecar
+    cat "$work/told"
+    return $result
+}
+
+socket=$work/i.sock
+check "library: cargo builds it, install.sh installs it" library
+check "programs: warnings are errors" built plain
+check "examples: CMake finds the package" examples
+check "names: nothing but our own is exported" only_its_own_names
+check "publisher: its promises" timeout 120 "$work/plain/publisher"
+check "exporter: its promises, found by pkg-config" by_pkg_config plain
+for mode in late errors moved churn leaking "polling 100000"; do
+    # shellcheck disable=SC2086
+    check "preload: a host sees no difference ($mode)" same $mode
+done
+patience=$((iterations / rate * 2 + 120)) check "preload: $iterations iterations of a polling host are each counted once" exactly_once "$iterations" "$rate" polling "$work/plain/host"
+check "preload: a host that never polls is polled" exactly_once 20000 0 silent "$work/plain/host"
+check "preload: TensorRT-LLM behind dlopen(RTLD_LOCAL), as in Triton" plugin
+check "preload: other programs are left alone" not_a_host
+check "a wrong path: said once" wrong_path
+check "a read-only directory: said once" read_only_directory
+check "no permission: said once" no_permission
+check "kill -9 of the sidecar, and its return" killed
+check "a full socket" full_socket
+check "examples: published" published
+check "examples: untouched, preloaded" untouched
+check "examples: attached" attached attached
+check "examples: attached, static library" attached attached_static
+if [ "${TRTLLM_EMBED_SANITIZE:-1}" != 0 ]; then
+    export ASAN_OPTIONS=detect_leaks=0 TSAN_OPTIONS=die_after_fork=0:exitcode=66:suppressions=$embed/tests/tsan.supp
+    for sanitizer in address,undefined thread; do
+        folder=${sanitizer%,*}
+        check "$sanitizer: built" built "$folder" -fsanitize=$sanitizer -fno-sanitize-recover=all -Wno-tsan
+        check "$sanitizer: publisher" timeout 300 "$work/$folder/publisher"
+        for mode in churn late moved errors "polling 20000"; do
+            # shellcheck disable=SC2086
+            check "$sanitizer: preload ($mode)" preloaded "$folder" "$work/$folder/host" $mode
+        done
+        check "$sanitizer: exporter" by_pkg_config "$folder" -fsanitize=$sanitizer -fno-sanitize-recover=all -Wno-tsan
+    done
+fi
+echo "$passed passed, $failed failed"
+[ "$failed" = 0 ]

@@ -1,0 +1,318 @@
+// The embedded exporter as a host uses it. Each test is a promise of exporter.h.
+
+#include "check.h"
+#include "listener.h"
+
+#include "trtllm_exporter/exporter.h"
+
+#include "tensorrt_llm/executor/executor.h"
+#include "tensorrt_llm/sim/truth.h"
+
+#include <numeric>
+#include <stdexcept>
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <sys/wait.h>
+
+namespace tle = tensorrt_llm::executor;
+using namespace std::chrono_literals;
+using trtllm_exporter::Exporter;
+
+namespace
+{
+
+std::string const kPath = "/tmp/trtllm-exporter-test-" + std::to_string(::getpid()) + ".sock";
+
+struct Told
+{
+    std::shared_ptr<std::mutex> mutex = std::make_shared<std::mutex>();
+    std::shared_ptr<std::string> text = std::make_shared<std::string>();
+
+    trtllm_exporter::Options options(std::string const& listen, std::string const& socket = "") const
+    {
+        trtllm_exporter::Options options;
+        options.listen = listen;
+        options.socket = socket;
+        options.interval = 10ms;
+        options.publisher.linger = 5ms;
+        options.publisher.log = [*this](std::string_view line)
+        {
+            std::lock_guard const lock(*mutex);
+            *text += std::string(line) + "\n";
+        };
+        return options;
+    }
+
+    std::string all() const
+    {
+        std::lock_guard const lock(*mutex);
+        return *text;
+    }
+};
+
+std::shared_ptr<tle::Executor> engine(std::string const& options = "rate=0&speed=max")
+{
+    return std::make_shared<tle::Executor>("sim:?" + options, tle::ModelType::kDECODER_ONLY, tle::ExecutorConfig());
+}
+
+std::vector<tle::Response> work(tle::Executor& executor, int iterations)
+{
+    tle::VecTokens tokens(8);
+    std::iota(tokens.begin(), tokens.end(), 1);
+    tle::OutputConfig output;
+    output.returnPerfMetrics = true;
+    tle::Request request(tokens, iterations);
+    request.setOutputConfig(output);
+    return executor.awaitResponses(executor.enqueueRequest(request), 60000ms);
+}
+
+int connectTo(std::string const& address)
+{
+    auto const colon = address.rfind(':');
+    sockaddr_in peer{};
+    peer.sin_family = AF_INET;
+    peer.sin_port = htons(static_cast<std::uint16_t>(std::stoi(address.substr(colon + 1))));
+    ::inet_pton(AF_INET, address.substr(0, colon).c_str(), &peer.sin_addr);
+    auto const connection = ::socket(AF_INET, SOCK_STREAM, 0);
+    if (::connect(connection, reinterpret_cast<sockaddr*>(&peer), sizeof(peer)) != 0)
+    {
+        ::close(connection);
+        return -1;
+    }
+    return connection;
+}
+
+std::string get(std::string const& address, std::string const& path)
+{
+    auto const connection = connectTo(address);
+    if (connection < 0)
+    {
+        return "";
+    }
+    auto const request = "GET " + path + " HTTP/1.1\r\nHost: test\r\nConnection: close\r\n\r\n";
+    CHECK(::send(connection, request.data(), request.size(), MSG_NOSIGNAL) > 0);
+    std::string answer;
+    char bytes[16384];
+    for (ssize_t got = 0; (got = ::read(connection, bytes, sizeof(bytes))) > 0;)
+    {
+        answer.append(bytes, static_cast<std::size_t>(got));
+    }
+    ::close(connection);
+    return answer;
+}
+
+std::string page(Exporter const& exporter)
+{
+    return get(exporter.address(), "/metrics");
+}
+
+std::string series(std::string const& name, std::uint64_t value)
+{
+    return "\n" + name + "{model=\"tensorrt_llm\",version=\"1\"} " + std::to_string(value) + "\n";
+}
+
+void thePageCountsEveryIterationAndEveryFinishedRequest()
+{
+    auto const executor = engine();
+    auto exporter = Exporter::attach(executor, Told().options("127.0.0.1:0"));
+    for (int request = 0; request < 5; ++request)
+    {
+        // Together less than the ring of 1000 holds, however slow the machine.
+        for (auto const& response : work(*executor, 150))
+        {
+            exporter.observe(response);
+        }
+    }
+    CHECK(until([&] { return contains(page(exporter), series("nv_trt_llm_iterations_total", 750)); }));
+    CHECK(until([&] { return contains(page(exporter), series("nv_trt_llm_time_to_first_token_seconds_count", 5)); }));
+    auto const text = page(exporter);
+    auto const truth = tensorrt_llm::sim::truth(*executor);
+    CHECK(contains(text, series("nv_trt_llm_requests_completed_total", 5)));
+    CHECK(contains(text, series("nv_trt_llm_generation_tokens_total", truth.generationTokens)));
+    CHECK(contains(text, series("nv_trt_llm_iterations_lost_total", 0)));
+    CHECK(contains(text, "source=\"embedded\"") && contains(text, "kv_cache_block_type=\"max\""));
+    CHECK(contains(get(exporter.address(), "/readyz"), " 200 "));
+    auto const address = exporter.address();
+    exporter.stop();
+    CHECK(get(address, "/metrics").empty() && exporter.address().empty());
+}
+
+void aSidecarGetsTheSame()
+{
+    Listener listener(kPath);
+    auto const executor = engine();
+    {
+        auto exporter = Exporter::attach(executor, Told().options("127.0.0.1:0", kPath));
+        for (auto const& response : work(*executor, 200))
+        {
+            exporter.observe(response);
+        }
+        CHECK(until([&] { return contains(page(exporter), series("nv_trt_llm_iterations_total", 200)); }));
+    }
+    CHECK(until([&] { return listener.ended == 1; }));
+    CHECK(count(listener.text(), "\"iterLatencyMS\":") == 201 && count(listener.text(), "perfMetrics") == 1);
+}
+
+void theExecutorMayGoFirst()
+{
+    Told const told;
+    auto executor = engine();
+    auto exporter = Exporter::attach(executor, told.options("127.0.0.1:0"));
+    work(*executor, 100);
+    CHECK(until([&] { return contains(page(exporter), series("nv_trt_llm_iterations_total", 100)); }));
+    executor.reset();
+    CHECK(until([&] { return contains(told.all(), "no statistics: the executor has been destroyed"); }));
+    std::this_thread::sleep_for(100ms);
+    CHECK(count(told.all(), "\n") == 2); // serving, and this once
+    CHECK(contains(page(exporter), series("nv_trt_llm_iterations_total", 100)));
+}
+
+void orBeShutDownOrTheExporterMayGoFirst()
+{
+    Told const told;
+    auto executor = engine();
+    {
+        auto exporter = Exporter::attach(executor, told.options("127.0.0.1:0"));
+        work(*executor, 10);
+        auto moved = std::move(exporter);
+        exporter = std::move(moved);
+        executor->shutdown();
+        CHECK(until([&] { return contains(told.all(), "shut down"); }));
+    }
+    CHECK(!executor->canEnqueueRequests());
+    executor = engine();
+    auto exporter = Exporter::attach(executor, told.options("127.0.0.1:0"));
+    exporter = Exporter();
+    CHECK(work(*executor, 10).size() == 1 && executor->getLatestIterationStats().size() >= 10);
+}
+
+/// Any class will do that has an Executor's four functions.
+struct Failing
+{
+    std::atomic<int> calls{0};
+    std::atomic<bool> fails{true};
+
+    bool canEnqueueRequests() const
+    {
+        return true;
+    }
+
+    std::deque<tle::IterationStats> getLatestIterationStats()
+    {
+        ++calls;
+        if (fails)
+        {
+            throw std::runtime_error("it is broken\n1 0x7f stack\n");
+        }
+        return {};
+    }
+
+    std::deque<tle::RequestStatsPerIteration> getLatestRequestStats()
+    {
+        throw 7;
+    }
+};
+
+void anExecutorThatThrowsIsToldOnceAndCounted()
+{
+    Told const told;
+    auto const executor = std::make_shared<Failing>();
+    auto options = told.options("127.0.0.1:0");
+    options.drainRequests = false;
+    auto exporter = Exporter::attach(executor, options);
+    CHECK(until([&] { return executor->calls > 5; }));
+    CHECK(count(told.all(), "no statistics: it is broken\n") == 1 && count(told.all(), "\n") == 2);
+    CHECK(!contains(page(exporter), "poll_errors_total{kind=\"engine\",model=\"tensorrt_llm\",source=\"embedded\",version=\"1\"} 0\n"));
+    executor->fails = false;
+    CHECK(until([&] { return contains(told.all(), "the executor answers again"); }));
+    exporter.stop();
+    // What is no std::exception must not end the host either.
+    auto other = Exporter::attach(executor, told.options("127.0.0.1:0"));
+    CHECK(until([&, seen = executor->calls.load()] { return executor->calls > seen + 5; }));
+}
+
+void aPortThatIsTakenIsToldAndTheRestWorks()
+{
+    Told const told;
+    Listener listener(kPath);
+    auto const executor = engine();
+    auto first = Exporter::attach(executor, Told().options("127.0.0.1:0"));
+    auto const other = engine();
+    auto second = Exporter::attach(other, told.options(first.address(), kPath));
+    CHECK(contains(told.all(), "cannot listen on " + first.address()) && second.address().empty());
+    work(*other, 20);
+    CHECK(until([&] { return count(listener.text(), "\"iterLatencyMS\":") == 21; }));
+    for (auto const* listen : {"nonsense", "127.0.0.1:99999", ":", "[::1"})
+    {
+        auto wrong = Exporter::attach(executor, told.options(listen));
+        CHECK(wrong.address().empty());
+    }
+}
+
+void stoppingIsQuickEvenWithAnOpenConnection()
+{
+    auto const executor = engine();
+    auto exporter = Exporter::attach(executor, Told().options("127.0.0.1:0"));
+    auto const idle = connectTo(exporter.address());
+    CHECK(::send(idle, "GET /metr", 9, MSG_NOSIGNAL) == 9);
+    auto const begun = std::chrono::steady_clock::now();
+    exporter.stop();
+    CHECK(std::chrono::steady_clock::now() - begun < 3s);
+    ::close(idle);
+}
+
+[[maybe_unused]] void aForkedChildIsSilentAndKeepsNoPort()
+{
+    auto const executor = engine();
+    auto exporter = std::make_unique<Exporter>(Exporter::attach(executor, Told().options("127.0.0.1:0")));
+    auto const address = exporter->address();
+    for (int fork = 0; fork < 10; ++fork)
+    {
+        work(*executor, 50);
+        auto const child = ::fork();
+        if (child == 0)
+        {
+            ::alarm(20);
+            exporter->observe(tle::Response(1, std::string("failed")));
+            auto const silent = exporter->address().empty() && exporter->dropped() == 0;
+            exporter->stop();
+            exporter.reset();
+            auto const own = engine();
+            auto mine = Exporter::attach(own, Told().options("127.0.0.1:0"));
+            work(*own, 30);
+            auto const served = until([&] { return contains(page(mine), series("nv_trt_llm_iterations_total", 30)); });
+            std::_Exit(silent && served ? 0 : 1);
+        }
+        int status = -1;
+        CHECK(::waitpid(child, &status, 0) == child && status == 0);
+    }
+    auto const child = ::fork();
+    if (child == 0)
+    {
+        ::pause();
+    }
+    CHECK(contains(get(address, "/metrics"), " 200 "));
+    exporter.reset();
+    // The child lives, the port is free.
+    auto const again = Exporter::attach(executor, Told().options(address));
+    CHECK(again.address() == address);
+    ::kill(child, SIGKILL);
+    ::waitpid(child, nullptr, 0);
+}
+
+} // namespace
+
+int main()
+{
+    thePageCountsEveryIterationAndEveryFinishedRequest();
+    aSidecarGetsTheSame();
+    theExecutorMayGoFirst();
+    orBeShutDownOrTheExporterMayGoFirst();
+    anExecutorThatThrowsIsToldOnceAndCounted();
+    aPortThatIsTakenIsToldAndTheRestWorks();
+    stoppingIsQuickEvenWithAnOpenConnection();
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+    aForkedChildIsSilentAndKeepsNoPort();
+#endif
+}

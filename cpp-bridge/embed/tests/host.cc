@@ -1,0 +1,267 @@
+// A server that knows nothing of the exporter, in the ways that servers use an Executor. What it prints must be the
+// same with the preload and without it; the script compares.
+
+#include "check.h"
+
+#include "tensorrt_llm/common/tllmException.h"
+#include "tensorrt_llm/executor/executor.h"
+#include "tensorrt_llm/sim/truth.h"
+
+#include <atomic>
+#include <cstring>
+#include <functional>
+#include <map>
+#include <numeric>
+#include <optional>
+
+#include <sys/wait.h>
+#include <unistd.h>
+
+namespace tle = tensorrt_llm::executor;
+using namespace std::chrono_literals;
+
+namespace
+{
+
+using Records = std::deque<tle::IterationStats>;
+
+tle::Executor engineOf(std::string const& options, int ring = 1000, int requestRing = 0)
+{
+    tle::ExecutorConfig config;
+    config.setIterStatsMaxIterations(ring);
+    config.setRequestStatsMaxIterations(requestRing);
+    return tle::Executor("sim:?" + options, tle::ModelType::kDECODER_ONLY, config);
+}
+
+/// One request of so many iterations, to its end. The last record, of idling, is written after the response.
+void work(tle::Executor& executor, int iterations)
+{
+    tle::VecTokens tokens(8);
+    std::iota(tokens.begin(), tokens.end(), 1);
+    auto const flushes = tensorrt_llm::sim::truth(executor).flushes;
+    auto const id = executor.enqueueRequest(tle::Request(tokens, iterations));
+    CHECK(executor.awaitResponses(id, 60000ms).size() == 1);
+    while (tensorrt_llm::sim::truth(executor).flushes == flushes)
+    {
+        std::this_thread::yield();
+    }
+}
+
+void print(Records const& records)
+{
+    for (auto const& record : records)
+    {
+        std::printf("%lu/%d/%d/%d ", static_cast<unsigned long>(record.iter), record.numActiveRequests,
+            record.inflightBatchingStats->numScheduledRequests, record.kvCacheStats->usedNumBlocks);
+    }
+    std::printf("(%zu)\n", records.size());
+}
+
+void printTruth(tle::Executor const& executor, std::size_t seen)
+{
+    auto const truth = tensorrt_llm::sim::truth(executor);
+    std::printf("seen=%zu pushed=%lu iterations=%lu completed=%lu tokens=%lu\n", seen,
+        static_cast<unsigned long>(truth.recordsPushed), static_cast<unsigned long>(truth.iterations),
+        static_cast<unsigned long>(truth.requestsCompleted), static_cast<unsigned long>(truth.generationTokens));
+}
+
+/// Polls after every request and asserts that nothing is missing, doubled or out of order.
+void polling(std::uint64_t iterations, double perSecond)
+{
+    auto executor = engineOf("rate=0&speed=max");
+    constexpr int kEach = 400;
+    std::size_t seen = 0;
+    std::uint64_t next = 0;
+    auto const begun = std::chrono::steady_clock::now();
+    for (std::uint64_t done = 0; done < iterations; done += kEach)
+    {
+        work(executor, kEach);
+        for (auto const& record : executor.getLatestIterationStats())
+        {
+            ++seen;
+            // The flush carries the number of the iteration to come.
+            auto const flush = record.numActiveRequests == 0;
+            CHECK(record.iter == next);
+            next += flush ? 0 : 1;
+        }
+        std::this_thread::sleep_until(
+            begun + std::chrono::duration_cast<std::chrono::nanoseconds>(
+                        std::chrono::duration<double>(static_cast<double>(done + kEach) / perSecond)));
+    }
+    CHECK(next == tensorrt_llm::sim::truth(executor).iterations);
+    CHECK(tensorrt_llm::sim::truth(executor).recordsLost == 0);
+    printTruth(executor, seen);
+}
+
+void silent(std::uint64_t iterations)
+{
+    auto executor = engineOf("rate=0&speed=max");
+    for (std::uint64_t done = 0; done < iterations; done += 100)
+    {
+        work(executor, 100);
+        std::this_thread::sleep_for(10ms);
+    }
+    printTruth(executor, 0);
+}
+
+/// Asks rarely: what the preload drained meanwhile must come as the ring would have kept it.
+void late()
+{
+    for (auto const ring : {10, 250, 1000})
+    {
+        auto executor = engineOf("rate=0&speed=max", ring, ring);
+        for (int round = 0; round < 3; ++round)
+        {
+            for (int part = 0; part < 5; ++part)
+            {
+                work(executor, 40);
+                std::this_thread::sleep_for(120ms);
+            }
+            print(executor.getLatestIterationStats());
+            auto const requests = executor.getLatestRequestStats();
+            std::printf("%zu rows from %lu to %lu\n", requests.size(), static_cast<unsigned long>(requests.front().iter),
+                static_cast<unsigned long>(requests.back().iter));
+        }
+        CHECK(executor.getLatestIterationStats().empty() && executor.getLatestRequestStats().empty());
+    }
+    auto executor = engineOf("rate=0&speed=max", 0, 0);
+    work(executor, 40);
+    std::this_thread::sleep_for(250ms);
+    print(executor.getLatestIterationStats());
+}
+
+void throwing(char const* what, std::function<void()> const& call)
+{
+    try
+    {
+        call();
+        std::printf("%s: nothing\n", what);
+    }
+    catch (tensorrt_llm::common::TllmException const& error)
+    {
+        std::string const text = error.what();
+        std::printf("%s: %s\n", what, text.substr(0, text.find('\n')).c_str());
+    }
+}
+
+void errors()
+{
+    auto executor = engineOf("rate=0&speed=max");
+    work(executor, 40);
+    std::this_thread::sleep_for(250ms);
+    executor.shutdown();
+    throwing("stats", [&] { executor.getLatestIterationStats(); });
+    throwing("requests", [&] { executor.getLatestRequestStats(); });
+    throwing("shutdown", [&] { executor.shutdown(); });
+    throwing("enqueue", [&] { static_cast<void>(executor.enqueueRequest(tle::Request({1}, 1))); });
+    std::printf("can enqueue: %d\n", executor.canEnqueueRequests());
+    auto worker = engineOf("rank=1");
+    throwing("worker", [&] { worker.getLatestIterationStats(); });
+    std::this_thread::sleep_for(250ms);
+    throwing("constructor", [&] { engineOf("nonsense=1"); });
+    throwing("ring", [&] { engineOf("", -1); });
+}
+
+void moved()
+{
+    auto first = engineOf("rate=0&speed=max");
+    work(first, 40);
+    auto second = std::move(first);
+    work(second, 40);
+    std::this_thread::sleep_for(250ms);
+    print(second.getLatestIterationStats());
+    auto third = engineOf("rate=0&speed=max&seed=2");
+    work(third, 20);
+    std::this_thread::sleep_for(250ms);
+    second = std::move(third);
+    work(second, 20);
+    print(second.getLatestIterationStats());
+}
+
+/// Executors that come and go under load, with threads that ask and children that are forked meanwhile.
+void churn()
+{
+    std::atomic<bool> stopped{false};
+    std::vector<std::thread> threads;
+    for (int thread = 0; thread < 3; ++thread)
+    {
+        threads.emplace_back(
+            [&stopped, thread]
+            {
+                while (!stopped)
+                {
+                    auto executor = engineOf("rate=20&speed=max&output_mean=20", 50, thread == 0 ? 50 : 0);
+                    for (int poll = 0; poll < (thread == 1 ? 0 : 20); ++poll)
+                    {
+                        executor.getLatestIterationStats();
+                        executor.getLatestRequestStats();
+                        std::this_thread::sleep_for(1ms);
+                    }
+                    if (thread == 2)
+                    {
+                        executor.shutdown();
+                    }
+                    std::this_thread::sleep_for(std::chrono::milliseconds(thread == 1 ? 30 : 0));
+                }
+            });
+    }
+    for (int fork = 0; fork < 20; ++fork)
+    {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+        break; // their allocators do not survive the fork of a process with threads
+#endif
+        auto const child = ::fork();
+        if (child == 0)
+        {
+            ::alarm(20);
+            {
+                auto executor = engineOf("rate=0&speed=max");
+                work(executor, 30);
+                std::this_thread::sleep_for(50ms);
+                CHECK(executor.getLatestIterationStats().size() == 31);
+            }
+            std::_Exit(0);
+        }
+        int status = -1;
+        CHECK(::waitpid(child, &status, 0) == child && status == 0);
+    }
+    std::this_thread::sleep_for(2s);
+    stopped = true;
+    for (auto& thread : threads)
+    {
+        thread.join();
+    }
+    std::printf("done\n");
+}
+
+/// Ends without destroying its Executor, as servers do.
+void leaking()
+{
+    auto* const executor = new tle::Executor(engineOf("rate=0&speed=max"));
+    work(*executor, 500);
+    printTruth(*executor, 0);
+    std::exit(0);
+}
+
+} // namespace
+
+extern "C" __attribute__((visibility("default"))) int runHost(int count, char** arguments)
+{
+    std::string const mode = count > 1 ? arguments[1] : "";
+    auto const number = count > 2 ? std::strtoull(arguments[2], nullptr, 10) : 10000;
+    auto const rate = count > 3 ? std::strtod(arguments[3], nullptr) : 1e9;
+    std::map<std::string, std::function<void()>> const modes{{"polling", [&] { polling(number, rate); }},
+        {"silent", [&] { silent(number); }}, {"late", late}, {"errors", errors}, {"moved", moved}, {"churn", churn},
+        {"leaking", leaking}};
+    auto const found = modes.find(mode);
+    CHECK(found != modes.end());
+    found->second();
+    return 0;
+}
+
+#if !defined(HOST_IS_A_PLUGIN)
+int main(int count, char** arguments)
+{
+    return runHost(count, arguments);
+}
+#endif

@@ -1,0 +1,17 @@
+// As Triton: the part that links TensorRT-LLM is a plugin, opened with RTLD_LOCAL.
+
+#include <cstdio>
+#include <cstdlib>
+
+#include <dlfcn.h>
+
+int main(int count, char** arguments)
+{
+    auto* const plugin = ::dlopen(std::getenv("HOST_PLUGIN"), RTLD_NOW | RTLD_LOCAL);
+    if (plugin == nullptr)
+    {
+        std::fprintf(stderr, "%s\n", ::dlerror());
+        return 1;
+    }
+    return reinterpret_cast<int (*)(int, char**)>(::dlsym(plugin, "runHost"))(count, arguments);
+}

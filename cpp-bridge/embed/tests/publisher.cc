@@ -1,0 +1,348 @@
+// The publisher against a listener of our own. Each test is a promise of publisher.h.
+
+#include "check.h"
+#include "listener.h"
+
+#include "trtllm_exporter/publisher.h"
+
+#include "tensorrt_llm/executor/executor.h"
+
+#include <csignal>
+#include <limits>
+
+#include <sys/wait.h>
+
+namespace tle = tensorrt_llm::executor;
+using namespace std::chrono_literals;
+using trtllm_exporter::Publisher;
+using trtllm_exporter::PublisherOptions;
+
+namespace
+{
+
+std::string const kPath = "/tmp/trtllm-publisher-test-" + std::to_string(::getpid()) + ".sock";
+
+struct Told
+{
+    std::shared_ptr<std::mutex> mutex = std::make_shared<std::mutex>();
+    std::shared_ptr<std::string> text = std::make_shared<std::string>();
+
+    PublisherOptions options(std::size_t bytes = 1 << 20) const
+    {
+        PublisherOptions options;
+        options.bufferBytes = bytes;
+        options.linger = 5ms;
+        options.log = [*this](std::string_view line)
+        {
+            std::lock_guard const lock(*mutex);
+            *text += std::string(line) + "\n";
+        };
+        return options;
+    }
+
+    std::string all() const
+    {
+        std::lock_guard const lock(*mutex);
+        return *text;
+    }
+};
+
+tle::IterationStats recordOf(std::uint64_t iter)
+{
+    tle::IterationStats record{};
+    record.timestamp = "07-25-2025 16:54:34.140189";
+    record.iter = iter;
+    record.iterLatencyMS = 12.625;
+    record.numActiveRequests = 3;
+    record.kvCacheStats = tle::KvCacheStats{};
+    record.kvCacheStats->maxNumBlocks = 512;
+    record.kvCacheStats->cacheHitRate = std::numeric_limits<float>::quiet_NaN();
+    record.inflightBatchingStats = tle::InflightBatchingStats{};
+    record.inflightBatchingStats->numScheduledRequests = -1;
+    return record;
+}
+
+void aRecordIsWrittenAsTensorRtLlmWritesIt()
+{
+    Listener listener(kPath);
+    {
+        Publisher publisher(kPath, "a \"model\"", "7");
+        CHECK(publisher.publish(recordOf(41)));
+    }
+    CHECK(until([&] { return listener.ended == 1; }));
+    auto const text = listener.text();
+    CHECK(text.find("{\"hello\":{\"model\":\"a \\\"model\\\"\",\"version\":\"7\",\"pid\":") == 0);
+    CHECK(contains(text, "\n{\"timestamp\":\"07-25-2025 16:54:34.140189\",\"iter\":41,\"iterLatencyMS\":12.625,"));
+    CHECK(contains(text, ",\"kvCacheStats\":{\"maxNumBlocks\":512,"));
+    CHECK(contains(text, "\"inflightBatchingStats\":{\"numScheduledRequests\":-1,"));
+    // Absent optionals and numbers that JSON has no word for are left out.
+    CHECK(!contains(text, "staticBatchingStats") && !contains(text, "cacheHitRate") && !contains(text, "null"));
+    CHECK(text.back() == '\n' && count(text, "\n") == 2);
+}
+
+void requestRowsOfAnIterationAreOneLine()
+{
+    Listener listener(kPath);
+    tle::RequestStatsPerIteration record{};
+    record.iter = 9;
+    record.requestStats.resize(20000);
+    record.requestStats[0].stage = tle::RequestStage::kENCODER_IN_PROGRESS;
+    record.requestStats[1].stage = tle::RequestStage::kGENERATION_IN_PROGRESS;
+    record.requestStats[1].disServingStats = tle::DisServingRequestStats{1.5, 77};
+    record.requestStats.back().stage = tle::RequestStage::kGENERATION_COMPLETE;
+    auto overflowing = record;
+    overflowing.iter = 10;
+    overflowing.requestStats.resize(60000);
+    overflowing.requestStats.back().stage = tle::RequestStage::kGENERATION_COMPLETE;
+    {
+        Publisher publisher(kPath);
+        CHECK(publisher.publish(record));
+        CHECK(publisher.publish(tle::RequestStatsPerIteration{}));
+        CHECK(publisher.publish(overflowing));
+        CHECK(publisher.flush(5s));
+    }
+    CHECK(until([&] { return listener.ended == 1; }));
+    auto const text = listener.text();
+    auto const first = text.substr(0, text.find("{\"iter\":10,"));
+    CHECK(count(first, "\n") == 2 && count(first, "\"stage\":") == 20000);
+    CHECK(contains(first, "},{\"id\":0,\"stage\":\"QUEUED\"},{"));
+    CHECK(contains(first, "ENCODER_IN_PROGRESS") && contains(first, "GENERATION_COMPLETE"));
+    CHECK(contains(first, "\"disServingStats\":{\"kvCacheTransferMS\":1.5,\"kvCacheSize\":77}"));
+    // The exporter refuses more than a MiB; ends of requests still come.
+    std::size_t longest = 0;
+    for (std::size_t at = 0, end = 0; (end = text.find('\n', at)) != std::string::npos; at = end + 1)
+    {
+        longest = std::max(longest, end - at);
+    }
+    CHECK(longest < (1 << 20) && count(text, "GENERATION_COMPLETE") == 3);
+}
+
+void onlyFinishedResponsesWithPerfMetricsAreSent()
+{
+    Listener listener(kPath);
+    tle::Result result{};
+    tle::RequestPerfMetrics metrics{};
+    metrics.timingMetrics.arrivalTime = tle::RequestPerfMetrics::TimePoint(1234567890123456789ns);
+    metrics.firstIter = 5;
+    {
+        Publisher publisher(kPath);
+        publisher.publish(tle::Response(1, std::string("it failed")));
+        publisher.publish(tle::Response(2, result));
+        result.requestPerfMetrics = metrics;
+        publisher.publish(tle::Response(3, result));
+        result.isFinal = true;
+        result.finishReasons = {tle::FinishReason::kLENGTH};
+        publisher.publish(tle::Response(4, result));
+        publisher.publish(metrics);
+    }
+    CHECK(until([&] { return listener.ended == 1; }));
+    auto const text = listener.text();
+    CHECK(count(text, "perfMetrics") == 2);
+    CHECK(contains(text, "\"timingMetrics\":{\"kvCacheSize\":0,\"arrivalTime\":1234567890.123456789}"));
+    CHECK(contains(text, "\"firstIter\":5") && count(text, "\"finishReason\":\"length\"") == 1);
+}
+
+void everyRecordArrivesOnceFromManyThreads()
+{
+    Listener listener(kPath);
+    constexpr std::size_t kThreads = 4;
+    constexpr std::size_t kEach = 5000;
+    Publisher publisher(kPath, "m", "1", Told().options(std::size_t{64} << 20));
+    std::vector<std::thread> threads;
+    for (std::size_t thread = 0; thread < kThreads; ++thread)
+    {
+        threads.emplace_back(
+            [&publisher, thread]
+            {
+                for (std::size_t i = 0; i < kEach; ++i)
+                {
+                    publisher.publish(recordOf(thread * kEach + i));
+                }
+            });
+    }
+    for (auto& thread : threads)
+    {
+        thread.join();
+    }
+    CHECK(publisher.flush(20s) && publisher.dropped() == 0);
+    CHECK(until([&] { return count(listener.text(), "\n") == kThreads * kEach + 1; }));
+    auto const text = listener.text();
+    for (auto const iter : {0UL, 4999UL, 5000UL, 19999UL})
+    {
+        CHECK(count(text, "\"iter\":" + std::to_string(iter) + ",") == 1);
+    }
+}
+
+void withoutAnExporterTheOldestAreLostAndItIsSaidOnce()
+{
+    Told const told;
+    Publisher publisher(kPath, "m", "1", told.options(64 << 10));
+    for (std::uint64_t i = 0; i < 1000; ++i)
+    {
+        publisher.publish(recordOf(i));
+    }
+    std::this_thread::sleep_for(400ms);
+    auto const dropped = publisher.dropped();
+    CHECK(dropped > 800 && dropped < 1000 && !publisher.connected());
+    CHECK(count(told.all(), "\n") == 1 && contains(told.all(), kPath + ": No such file or directory; is trtllm-exp"));
+
+    Listener listener(kPath);
+    CHECK(publisher.flush(5s));
+    CHECK(until([&] { return contains(listener.text(), "\"iter\":999,"); }));
+    auto const text = listener.text();
+    CHECK(count(text, "\n") == 1000 - dropped + 1 && text.find("{\"hello\"") == 0);
+    CHECK(contains(text, "\n{\"timestamp\":\"07-25-2025 16:54:34.140189\",\"iter\":" + std::to_string(dropped) + ","));
+    CHECK(until([&] { return count(told.all(), "\n") == 2; }));
+    CHECK(contains(told.all(), std::to_string(dropped) + " records were lost meanwhile"));
+}
+
+void anExporterThatDoesNotReadCostsOnlyRecords()
+{
+    Told const told;
+    Listener listener(kPath);
+    listener.reading = false;
+    Publisher publisher(kPath, "m", "1", told.options(256 << 10));
+    auto slowest = 0ns;
+    for (std::uint64_t i = 0; i < 20000; ++i)
+    {
+        auto const begun = std::chrono::steady_clock::now();
+        publisher.publish(recordOf(i));
+        slowest = std::max<std::chrono::nanoseconds>(slowest, std::chrono::steady_clock::now() - begun);
+    }
+    // A shared machine may take the thread off its core; a full socket would hold it for good.
+    CHECK(slowest < 1s && publisher.dropped() > 10000);
+    CHECK(until([&] { return contains(told.all(), "is not read fast enough"); }));
+    listener.reading = true;
+    CHECK(until([&] { return contains(listener.text(), "\"iter\":19999,"); }));
+    CHECK(count(listener.text(), "\n") == 20000 - publisher.dropped() + 1);
+    CHECK(until([&] { return contains(told.all(), "records were lost meanwhile"); }));
+    CHECK(count(told.all(), "\n") <= 3); // publishing, not read, publishing again
+}
+
+void anExporterThatComesAndGoesIsFoundAgainEvenByAnIdleEngine()
+{
+    Told const told;
+    auto first = std::make_unique<Listener>(kPath);
+    Publisher publisher(kPath, "m", "1", told.options());
+    publisher.publish(recordOf(1));
+    CHECK(until([&] { return contains(first->text(), "\"iter\":1,"); }));
+    first.reset();
+    CHECK(until([&] { return !publisher.connected(); }));
+    Listener second(kPath);
+    CHECK(until([&] { return contains(second.text(), "{\"hello\""); }));
+    publisher.publish(recordOf(2));
+    CHECK(until([&] { return contains(second.text(), "\"iter\":2,"); }));
+    CHECK(!contains(second.text(), "\"iter\":1,"));
+}
+
+void aPathThatCannotBeIsSaidOnce()
+{
+    for (auto const& path : {std::string("/proc/no/such.sock"), std::string(200, 'x'), std::string("/dev/null")})
+    {
+        Told const told;
+        Publisher publisher(path, "m", "1", told.options());
+        publisher.publish(recordOf(1));
+        CHECK(until([&] { return contains(told.all(), "cannot publish to " + path); }));
+        std::this_thread::sleep_for(200ms);
+        CHECK(count(told.all(), "\n") == 1);
+    }
+}
+
+void aLineEndOrAnOversizedLineDoesNotBreakTheStream()
+{
+    Listener listener(kPath);
+    Publisher publisher(kPath, "m", "1", Told().options(8192));
+    CHECK(!publisher.publishLine("{}\n{}"));
+    publisher.publishLine(std::string(10000, ' '));
+    publisher.publishLine("{\"iter\":3}");
+    CHECK(until([&] { return contains(listener.text(), "\n{\"iter\":3}\n"); }) && publisher.dropped() == 1);
+}
+
+[[maybe_unused]] void aForkedChildPublishesOnlyThroughItsOwn()
+{
+    Listener listener(kPath);
+    auto publisher = std::make_unique<Publisher>(kPath, "m", "1", Told().options());
+    CHECK(until([&] { return publisher->connected(); }));
+    // Another thread holds the mutex at some of these forks.
+    std::atomic<bool> stopped{false};
+    std::thread busy(
+        [&]
+        {
+            for (std::uint64_t i = 0; !stopped; ++i)
+            {
+                publisher->publish(recordOf(i));
+            }
+        });
+    for (int fork = 0; fork < 20; ++fork)
+    {
+        auto const child = ::fork();
+        if (child == 0)
+        {
+            ::alarm(10);
+            auto const silent = !publisher->publish(recordOf(1)) && !publisher->publishLine("{}")
+                && !publisher->flush(1ms) && !publisher->connected() && publisher->dropped() == 0;
+            publisher.reset();
+            std::string const own = kPath + ".child";
+            Listener there(own);
+            Publisher mine(own);
+            mine.publish(recordOf(7));
+            auto const heard = until([&] { return contains(there.text(), "\"iter\":7,"); });
+            std::_Exit(silent && heard ? 0 : 1);
+        }
+        int status = -1;
+        CHECK(::waitpid(child, &status, 0) == child && status == 0);
+    }
+    stopped = true;
+    busy.join();
+    // A child that lives on holds no connection open.
+    auto const child = ::fork();
+    if (child == 0)
+    {
+        ::pause();
+    }
+    publisher.reset();
+    CHECK(until([&] { return listener.ended == 1; }));
+    ::kill(child, SIGKILL);
+    ::waitpid(child, nullptr, 0);
+}
+
+void endingIsQuickWhateverTheExporterDoes()
+{
+    auto const begun = std::chrono::steady_clock::now();
+    for (int i = 0; i < 20; ++i)
+    {
+        Publisher publisher(kPath, "m", "1", Told().options());
+        publisher.publish(recordOf(1));
+    }
+    CHECK(std::chrono::steady_clock::now() - begun < 5s);
+    Listener listener(kPath);
+    listener.reading = false;
+    for (int i = 0; i < 3; ++i)
+    {
+        Publisher publisher(kPath, "m", "1", Told().options());
+        for (std::uint64_t n = 0; n < 1000; ++n)
+        {
+            publisher.publish(recordOf(n));
+        }
+    }
+    CHECK(std::chrono::steady_clock::now() - begun < 10s);
+}
+
+} // namespace
+
+int main()
+{
+    aRecordIsWrittenAsTensorRtLlmWritesIt();
+    requestRowsOfAnIterationAreOneLine();
+    onlyFinishedResponsesWithPerfMetricsAreSent();
+    everyRecordArrivesOnceFromManyThreads();
+    withoutAnExporterTheOldestAreLostAndItIsSaidOnce();
+    anExporterThatDoesNotReadCostsOnlyRecords();
+    anExporterThatComesAndGoesIsFoundAgainEvenByAnIdleEngine();
+    aPathThatCannotBeIsSaidOnce();
+    aLineEndOrAnOversizedLineDoesNotBreakTheStream();
+#if !defined(__SANITIZE_ADDRESS__) // whose allocator may be locked in the child of a process with threads
+    aForkedChildPublishesOnlyThroughItsOwn();
+#endif
+    endingIsQuickWhateverTheExporterDoes();
+}

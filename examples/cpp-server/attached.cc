@@ -1,0 +1,22 @@
+// A server with the exporter inside: it serves the page itself at $LISTEN, publishes to a sidecar at $SOCKET, or both.
+
+#include "server.h"
+
+#include "trtllm_exporter/exporter.h"
+
+int main(int count, char** arguments)
+{
+    auto const settings = example::settingsOf(count, arguments);
+    auto const executor = example::open(settings);
+
+    trtllm_exporter::Options options;
+    options.model = example::environment("MODEL", "tensorrt_llm");
+    options.listen = example::environment("LISTEN", "127.0.0.1:8002");
+    options.socket = example::environment("SOCKET", "");
+    auto exporter = trtllm_exporter::Exporter::attach(executor, options);
+
+    auto const finished
+        = example::serve(*executor, settings, [&](auto const& response) { exporter.observe(response); });
+    example::report(*executor, finished);
+    exporter.stop(); // before the Executor goes: its last records are fetched, and it ends on this thread
+}

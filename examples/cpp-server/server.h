@@ -1,0 +1,131 @@
+#pragma once
+
+// A small server around an Executor: clients enqueue, one loop hands out the responses. The clients are made up and
+// so is the engine; the rest is as in a real one.
+
+#include "tensorrt_llm/executor/executor.h"
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <memory>
+#include <numeric>
+#include <string>
+#include <thread>
+
+#include <sys/resource.h>
+
+#if __has_include("tensorrt_llm/sim/truth.h")
+#include "tensorrt_llm/sim/truth.h"
+#define EXAMPLE_SIMULATED 1
+#endif
+
+namespace example
+{
+
+namespace tle = tensorrt_llm::executor;
+
+struct Settings
+{
+    /// An engine directory, or a description of a simulated one.
+    std::string engine = "sim:?rate=0&iter_base_ms=10";
+    double seconds = 10.0;
+    double requestsPerSecond = 20.0;
+    int outputTokens = 60;
+};
+
+/// SERVER [ENGINE [SECONDS [REQUESTS_PER_SECOND [OUTPUT_TOKENS]]]]
+inline Settings settingsOf(int count, char** arguments)
+{
+    Settings settings;
+    settings.engine = count > 1 ? arguments[1] : settings.engine;
+    settings.seconds = count > 2 ? std::atof(arguments[2]) : settings.seconds;
+    settings.requestsPerSecond = count > 3 ? std::atof(arguments[3]) : settings.requestsPerSecond;
+    settings.outputTokens = count > 4 ? std::atoi(arguments[4]) : settings.outputTokens;
+    return settings;
+}
+
+inline std::string environment(char const* name, char const* otherwise)
+{
+    auto const* const value = std::getenv(name);
+    return value == nullptr ? otherwise : value;
+}
+
+inline std::shared_ptr<tle::Executor> open(Settings const& settings)
+{
+    return std::make_shared<tle::Executor>(
+        std::filesystem::path(settings.engine), tle::ModelType::kDECODER_ONLY, tle::ExecutorConfig());
+}
+
+inline void enqueue(tle::Executor& executor, int outputTokens)
+{
+    tle::VecTokens prompt(64);
+    std::iota(prompt.begin(), prompt.end(), 1);
+    tle::OutputConfig output;
+    output.returnPerfMetrics = true; // else a response does not say when its request was scheduled and answered
+    tle::Request request(prompt, outputTokens);
+    request.setOutputConfig(output);
+    static_cast<void>(executor.enqueueRequest(request));
+}
+
+/// Serves for a while; `onResponse` sees every response, as a server's own code does. How many requests were finished.
+template <class OnResponse>
+std::size_t serve(tle::Executor& executor, Settings const& settings, OnResponse const& onResponse)
+{
+    using Clock = std::chrono::steady_clock;
+    auto const end = Clock::now() + std::chrono::duration<double>(settings.seconds);
+    std::atomic<bool> closed{false};
+    std::thread clients(
+        [&]
+        {
+            auto const between = std::chrono::duration<double>(1.0 / settings.requestsPerSecond);
+            for (auto next = std::chrono::time_point<Clock, std::chrono::duration<double>>(Clock::now()); next < end;
+                 next += between)
+            {
+                std::this_thread::sleep_until(next);
+                enqueue(executor, settings.outputTokens);
+            }
+            closed = true;
+        });
+    std::size_t finished = 0;
+    while (!closed)
+    {
+        for (auto const& response : executor.awaitResponses(std::chrono::milliseconds(50)))
+        {
+            finished += response.hasError() || response.getResult().isFinal ? 1 : 0;
+            onResponse(response);
+        }
+    }
+    clients.join();
+    return finished;
+}
+
+/// What this process has cost so far, and what of it the threads did whose names tell that they are the exporter's
+/// ("trtllm-…") or fetch statistics for it ("stats").
+inline void report([[maybe_unused]] tle::Executor const& executor, std::size_t finished)
+{
+    rusage usage{};
+    ::getrusage(RUSAGE_SELF, &usage);
+    auto const seconds = [](timeval const& time)
+    { return static_cast<double>(time.tv_sec) + 1e-6 * static_cast<double>(time.tv_usec); };
+    double exporter = 0.0;
+    for (auto const& task : std::filesystem::directory_iterator("/proc/self/task"))
+    {
+        std::string name;
+        double nanoseconds = 0.0;
+        std::getline(std::ifstream(task.path() / "comm"), name);
+        std::ifstream(task.path() / "schedstat") >> nanoseconds;
+        exporter += name.rfind("trtllm-", 0) == 0 || name == "stats" ? nanoseconds * 1e-9 : 0.0;
+    }
+#if defined(EXAMPLE_SIMULATED)
+    std::printf("iterations=%llu ", static_cast<unsigned long long>(tensorrt_llm::sim::truth(executor).iterations));
+#endif
+    std::printf("finished=%zu cpu=%.4f exporter_cpu=%.4f\n", finished, seconds(usage.ru_utime) + seconds(usage.ru_stime),
+        exporter);
+}
+
+} // namespace example
