@@ -9,8 +9,9 @@ built=${2:-${CARGO_TARGET_DIR:-$embed/../../target}}/release
     echo "install.sh: no $built/libtrtllm_exporter.so; run cargo build --release -p trtllm-embed first" >&2
     exit 1
 }
-mkdir -p "$prefix"/{include/trtllm_exporter,lib/pkgconfig,lib/cmake/trtllm_exporter}
+mkdir -p "$prefix"/{include/trtllm_exporter/detail,lib/pkgconfig,lib/cmake/trtllm_exporter}
 install -m 644 "$embed"/include/trtllm_exporter/*.h "$prefix/include/trtllm_exporter/"
+install -m 644 "$embed"/include/trtllm_exporter/detail/*.h "$prefix/include/trtllm_exporter/detail/"
 install -m 755 "$built/libtrtllm_exporter.so" "$prefix/lib/libtrtllm_exporter.so.0"
 ln -sf libtrtllm_exporter.so.0 "$prefix/lib/libtrtllm_exporter.so"
 install -m 644 "$built/libtrtllm_exporter.a" "$prefix/lib/"
