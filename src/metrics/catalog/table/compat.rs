@@ -1,0 +1,127 @@
+//! Other exporters' name sets, each on request.
+
+macro_rules! compat {
+    ($($before:tt)*) => { gpu! { $($before)*
+    // Other name sets, each on request (--metrics.compat) and each computed from the meaning its own exporter gives it.
+    // trtllm: trtllm-serve's own families, for what routes or draws by them.
+    TrtllmNumRequestsRunning = "trtllm_num_requests_running" Gauge Compat TRTLLM "Active requests."
+        from "trtllm: numActiveRequests";
+    TrtllmNumRequestsWaiting = "trtllm_num_requests_waiting" Gauge Compat TRTLLM "Requests in the executor's queue."
+        from "trtllm: numQueuedRequests";
+    TrtllmMaxNumActiveRequests = "trtllm_max_num_active_requests" Gauge Compat TRTLLM "Most requests that may be active."
+        from "trtllm: maxNumActiveRequests";
+    TrtllmNumContextRequests = "trtllm_num_context_requests" Gauge Compat TRTLLM "Requests in context phase."
+        from "trtllm: numContextRequests";
+    TrtllmNumGenerationRequests = "trtllm_num_generation_requests" Gauge Compat TRTLLM "Requests in generation phase."
+        from "trtllm: numGenRequests";
+    TrtllmNumPausedRequests = "trtllm_num_paused_requests" Gauge Compat TRTLLM "Paused requests."
+        from "trtllm: numPausedRequests";
+    TrtllmNumScheduledRequests = "trtllm_num_scheduled_requests" Gauge Compat TRTLLM "Requests scheduled in the last iteration."
+        from "trtllm: numScheduledRequests";
+    TrtllmTotalContextTokens = "trtllm_total_context_tokens" Gauge Compat TRTLLM "Context tokens of the last iteration."
+        from "trtllm: numCtxTokens";
+    TrtllmAvgDecodedTokensPerIter = "trtllm_avg_decoded_tokens_per_iter" Gauge Compat TRTLLM "Tokens decoded per generation request and iteration."
+        from "trtllm: avgNumDecodedTokensPerIter";
+    TrtllmPrefillBatchOccupancy = "trtllm_prefill_batch_occupancy" Gauge Compat TRTLLM
+        "Requests in context phase as a share (0-1) of the most that may be active."
+        from "trtllm: numContextRequests / maxNumActiveRequests";
+    TrtllmKvCacheUtilization = "trtllm_kv_cache_utilization" Gauge Compat TRTLLM "Share (0-1) of KV cache blocks in use."
+        from "trtllm: usedNumBlocks / maxNumBlocks";
+    TrtllmKvCacheHitRate = "trtllm_kv_cache_hit_rate" Gauge Compat TRTLLM "Share (0-1) of KV cache blocks found, since the engine's start."
+        from "trtllm: cacheHitRate";
+    TrtllmKvCacheMaxBlocks = "trtllm_kv_cache_max_blocks" Gauge Compat TRTLLM "KV cache blocks there are."
+        from "trtllm: maxNumBlocks";
+    TrtllmKvCacheFreeBlocks = "trtllm_kv_cache_free_blocks" Gauge Compat TRTLLM "Free KV cache blocks."
+        from "trtllm: freeNumBlocks";
+    TrtllmKvCacheUsedBlocks = "trtllm_kv_cache_used_blocks" Gauge Compat TRTLLM "Used KV cache blocks."
+        from "trtllm: usedNumBlocks";
+    TrtllmKvCacheTokensPerBlock = "trtllm_kv_cache_tokens_per_block" Gauge Compat TRTLLM "Tokens a KV cache block holds."
+        from "trtllm: tokensPerBlock";
+    TrtllmGpuMemoryUsage = "trtllm_gpu_memory_usage_bytes" Gauge Compat TRTLLM "GPU memory in use in bytes."
+        from "trtllm: gpuMemUsage";
+    TrtllmCpuMemoryUsage = "trtllm_cpu_memory_usage_bytes" Gauge Compat TRTLLM "CPU memory in use in bytes."
+        from "trtllm: cpuMemUsage";
+    TrtllmPinnedMemoryUsage = "trtllm_pinned_memory_usage_bytes" Gauge Compat TRTLLM "Pinned memory in use in bytes."
+        from "trtllm: pinnedMemUsage";
+    TrtllmMaxBatchSizeStatic = "trtllm_max_batch_size_static" Gauge Compat TRTLLM "Batch size the engine was built for."
+        from "trtllm: maxBatchSizeStatic";
+    TrtllmMaxBatchSizeRuntime = "trtllm_max_batch_size_runtime" Gauge Compat TRTLLM "Batch size in force."
+        from "trtllm: maxBatchSizeRuntime";
+    TrtllmMaxNumTokensRuntime = "trtllm_max_num_tokens_runtime" Gauge Compat TRTLLM "Most tokens in a batch."
+        from "trtllm: maxNumTokensRuntime";
+    TrtllmIterationLatency = "trtllm_iteration_latency_seconds" Gauge Compat TRTLLM "Time of the last iteration in seconds."
+        from "trtllm: iterLatencyMS of the last record, as reported";
+    TrtllmSpecAcceptanceLength = "trtllm_spec_decode_acceptance_length" Gauge Compat TRTLLM "Tokens per decoding step."
+        from "trtllm: acceptanceLength";
+    TrtllmSpecDraftOverhead = "trtllm_spec_decode_draft_overhead" Gauge Compat TRTLLM "Time spent drafting as a share (0-1) of the iteration."
+        from "trtllm: draftOverhead";
+    TrtllmNumRequestsCompleted = "trtllm_num_requests_completed_total" Counter Compat TRTLLM "Completed requests."
+        from "trtllm: numCompletedRequests";
+    TrtllmKvCacheReusedBlocks = "trtllm_kv_cache_reused_blocks_total" Counter Compat TRTLLM "KV cache blocks found in the cache."
+        from "trtllm: increases of reusedBlocks";
+    TrtllmKvCacheMissedBlocks = "trtllm_kv_cache_missed_blocks_total" Counter Compat TRTLLM "KV cache blocks not found in the cache."
+        from "trtllm: increases of missedBlocks";
+    TrtllmSpecDraftTokens = "trtllm_spec_decode_num_draft_tokens_total" Counter Compat TRTLLM "Draft tokens."
+        from "trtllm: numDraftTokens";
+    TrtllmSpecAcceptedTokens = "trtllm_spec_decode_num_accepted_tokens_total" Counter Compat TRTLLM "Accepted draft tokens."
+        from "trtllm: numAcceptedTokens";
+    TrtllmPromptTokens = "trtllm_prompt_tokens_total" Counter Compat TRTLLM "Prompt tokens of finished requests."
+        from "trtllm: contextPrefillPosition of completed requests";
+    TrtllmGenerationTokens = "trtllm_generation_tokens_total" Counter Compat TRTLLM "Generated tokens of finished requests."
+        from "trtllm: numGeneratedTokens of completed requests";
+    TrtllmTimeToFirstToken = "trtllm_time_to_first_token_seconds" Histogram Compat TRTLLM unit "seconds" "Time to the first token in seconds."
+        from "trtllm: as nv_trt_llm_time_to_first_token_seconds";
+    TrtllmTimePerOutputToken = "trtllm_time_per_output_token_seconds" Histogram Compat TRTLLM unit "seconds" "Time per token after the first in seconds."
+        from "trtllm: as nv_trt_llm_time_per_output_token_seconds";
+    TrtllmE2eLatency = "trtllm_e2e_request_latency_seconds" Histogram Compat TRTLLM unit "seconds"
+        "Time of a request from its arrival to its last token in seconds."
+        from "trtllm: as nv_trt_llm_e2e_request_latency_seconds";
+    TrtllmRequestQueueTime = "trtllm_request_queue_time_seconds" Histogram Compat TRTLLM unit "seconds"
+        "Time of a request from its arrival to its first scheduling in seconds."
+        from "trtllm: as nv_trt_llm_request_queue_time_seconds";
+    TrtllmRequestPrefillTime = "trtllm_request_prefill_time_seconds" Histogram Compat TRTLLM unit "seconds"
+        "Time of a request from its first scheduling to its first token in seconds."
+        from "trtllm: as nv_trt_llm_request_prefill_time_seconds";
+    TrtllmRequestDecodeTime = "trtllm_request_decode_time_seconds" Histogram Compat TRTLLM unit "seconds"
+        "Time of a request from its first token to its last in seconds."
+        from "trtllm: as nv_trt_llm_request_decode_time_seconds";
+    TrtllmRequestInferenceTime = "trtllm_request_inference_time_seconds" Histogram Compat TRTLLM unit "seconds"
+        "Time of a request from its first scheduling to its last token in seconds."
+        from "trtllm: as nv_trt_llm_request_inference_time_seconds";
+    TrtllmPrefillBatchTokens = "trtllm_prefill_batch_tokens" Histogram Compat TRTLLM unit "tokens" "Context tokens of iterations that had any."
+        from "trtllm: numCtxTokens";
+
+    // triton-core: Triton's request counters, so that autoscaling rules written for them work.
+    InferenceRequestSuccess = "nv_inference_request_success" LegacyCounter Compat ENGINE "Number of successful inference requests, all batch sizes"
+        from "triton-core: completed requests";
+    InferenceCount = "nv_inference_count" LegacyCounter Compat ENGINE "Number of inferences performed (does not include cached requests)"
+        from "triton-core: completed requests";
+    InferenceExecCount = "nv_inference_exec_count" LegacyCounter Compat ENGINE "Number of model executions performed (does not include cached requests)"
+        from "triton-core: iterations";
+    InferenceRequestDuration = "nv_inference_request_duration_us" LegacyCounter Compat ENGINE
+        "Cumulative inference request duration in microseconds (includes cached requests)"
+        from "triton-core: sum of end-to-end request latencies";
+    InferenceQueueDuration = "nv_inference_queue_duration_us" LegacyCounter Compat ENGINE
+        "Cumulative inference queuing duration in microseconds (includes cached requests)"
+        from "triton-core: sum of request queue times, or of newActiveRequestsQueueLatencyMS where no request times are known";
+    InferenceComputeInfer = "nv_inference_compute_infer_duration_us" LegacyCounter Compat ENGINE
+        "Cumulative compute inference duration in microseconds (does not include cached requests)"
+        from "triton-core: sum of request inference times";
+    InferencePending = "nv_inference_pending_request_count" Gauge Compat ENGINE "Instantaneous number of pending requests awaiting execution per-model."
+        from "triton-core: numQueuedRequests + max(0, active − scheduled)";
+
+    // dcgm: dcgm-exporter's families, in its units and with its labels.
+    DcgmGpuUtil = "DCGM_FI_DEV_GPU_UTIL" Gauge Compat DCGM "GPU utilization (in %)."
+        from "dcgm: nv_gpu_utilization × 100";
+    DcgmFbUsed = "DCGM_FI_DEV_FB_USED" Gauge Compat DCGM "Framebuffer memory used (in MiB)."
+        from "dcgm: nv_gpu_memory_used_bytes / 1048576";
+    DcgmFbFree = "DCGM_FI_DEV_FB_FREE" Gauge Compat DCGM "Framebuffer memory free (in MiB)."
+        from "dcgm: total less used, / 1048576";
+    DcgmPowerUsage = "DCGM_FI_DEV_POWER_USAGE" Gauge Compat DCGM "Power draw (in W)."
+        from "dcgm: nv_gpu_power_usage";
+    DcgmEnergy = "DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION" LegacyCounter Compat DCGM "Total energy consumption since boot (in mJ)."
+        from "dcgm: nv_energy_consumption × 1000, so since this exporter's start";
+    DcgmGpuTemp = "DCGM_FI_DEV_GPU_TEMP" Gauge Compat DCGM "GPU temperature (in C)."
+        from "dcgm: nv_gpu_temperature_celsius";
+    } };
+}
