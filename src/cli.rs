@@ -104,9 +104,13 @@ pub struct Cli {
     #[arg(long = "gpu.interval", value_name = "D", env = "TRTLLM_EXPORTER_GPU_INTERVAL", default_value = "1s", value_parser = duration, allow_hyphen_values = true)]
     pub gpu_interval: Duration,
 
-    /// Show only these GPUs; may be repeated
+    /// Show only these GPUs; may be repeated. Without it CUDA_VISIBLE_DEVICES or NVIDIA_VISIBLE_DEVICES decides
     #[arg(long = "gpu.uuid", value_name = "UUID", env = "TRTLLM_EXPORTER_GPU_UUID", value_delimiter = ',')]
     pub gpu_uuid: Vec<String>,
+
+    /// Show the GPU memory of each process, which costs the driver milliseconds a GPU
+    #[arg(long = "gpu.processes", env = "TRTLLM_EXPORTER_GPU_PROCESSES")]
+    pub gpu_processes: bool,
 
     /// Other exporters' names beside ours: trtllm (trtllm-serve), triton-core (nv_inference_*), dcgm (DCGM_FI_*), spec
     #[arg(long = "metrics.compat", value_name = "LIST", env = "TRTLLM_EXPORTER_METRICS_COMPAT", value_delimiter = ',')]

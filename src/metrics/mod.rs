@@ -2,8 +2,10 @@
 
 pub mod catalog;
 pub mod compat;
+pub mod dcgm;
 pub mod engine;
 pub mod exporter;
 pub mod gpu;
+mod gpu_health;
 pub mod page;
 pub mod whole;

@@ -3,7 +3,8 @@
 use crate::state::{EngineName, State};
 
 use super::catalog::Group;
-use super::compat::{CompatSets, dcgm_page};
+use super::compat::CompatSets;
+use super::dcgm::dcgm_page;
 use super::engine::EngineSeries;
 use super::exporter::{PageCounts, exporter_page};
 use super::gpu::gpu_page;

@@ -54,10 +54,14 @@ pub(crate) fn init() -> Result<(), Code> {
 
 /// nvmlShutdown.
 pub(crate) fn shutdown() -> Result<(), Code> {
-    let state = with_loaded(|loaded| {
+    let (state, clients) = with_loaded(|loaded| {
         loaded.clients = loaded.clients.checked_sub(1).ok_or(UNINITIALIZED)?;
-        Ok(Arc::clone(&loaded.state))
+        Ok((Arc::clone(&loaded.state), loaded.clients))
     })?;
+    let kept = crate::symbols::kept_objects();
+    if kept > 0 && clients == 0 {
+        log(&state, &format!("kept {kept}"));
+    }
     log(&state, "shutdown");
     forget_unless_used();
     Ok(())
@@ -78,6 +82,9 @@ pub(crate) fn gpu(index: usize, call: &str) -> Result<Gpu, Code> {
     if asked_ms(&state) > 0 {
         log(&state, &format!("hang {index} {call}"));
         hang(asked_ms);
+    }
+    if state.trace {
+        log(&state, &format!("call {index} {call}"));
     }
     // Read again: what counts is the state when the call returns.
     let state = in_session()?;
