@@ -112,6 +112,15 @@ pub struct Cli {
     #[arg(long = "gpu.processes", env = "TRTLLM_EXPORTER_GPU_PROCESSES")]
     pub gpu_processes: bool,
 
+    /// The kubelet's PodResources socket, which says which container has which GPU; empty not to ask. It need not exist
+    #[arg(
+        long = "gpu.pod-resources",
+        value_name = "PATH",
+        env = "TRTLLM_EXPORTER_GPU_POD_RESOURCES",
+        default_value = "/var/lib/kubelet/pod-resources/kubelet.sock"
+    )]
+    pub gpu_pod_resources: PathBuf,
+
     /// Other exporters' names beside ours: trtllm (trtllm-serve), triton-core (nv_inference_*), dcgm (DCGM_FI_*), spec
     #[arg(long = "metrics.compat", value_name = "LIST", env = "TRTLLM_EXPORTER_METRICS_COMPAT", value_delimiter = ',')]
     pub compat: Vec<CompatSet>,

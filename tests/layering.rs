@@ -61,6 +61,7 @@ fn a_broken_import_would_be_seen() {
 fn foreign_crates_with_a_border_are_each_in_their_place() {
     let homes: &[(&str, &[&str])] = &[
         ("nvml_wrapper", &["gpu"]),
+        ("prost", &["gpu/kubelet.rs"]),
         ("trtllm_bridge", &["sources/executor.rs"]),
         ("prometheus_client", &["exposition/openmetrics.rs"]),
         ("axum", &["http"]),
@@ -73,6 +74,15 @@ fn foreign_crates_with_a_border_are_each_in_their_place() {
             let at_home = homes.iter().any(|home| file.starts_with(Path::new("src").join(home)));
             assert!(at_home || !text.contains(&format!("{name}::")), "{} uses {name}", file.display());
         }
+    }
+}
+
+#[test]
+fn unsafe_code_of_this_crate_stands_in_one_place() {
+    for file in files(Path::new("src")) {
+        let text = std::fs::read_to_string(&file).unwrap();
+        let lifted = text.contains("allow(unsafe_code)") || text.contains("expect(unsafe_code)");
+        assert_eq!(lifted, file == Path::new("src/gpu/raw.rs"), "{}", file.display());
     }
 }
 

@@ -5,14 +5,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Display;
 use std::sync::Arc;
 
+use super::claims::{self, Claim};
 use super::nvml::{NvmlUnavailable, Session};
 use super::probe::Failure;
 use super::readings::Reading;
 use super::visible::Visible;
 use super::worker::{Outcome, Report};
-use crate::model::gpu::{
-    GpuIdentity, GpuInventory, GpuReadings, GpuSnapshot, GpuState, LastXid, NvmlState, PodDevice, ReadError,
-};
+use crate::model::gpu::{GpuIdentity, GpuInventory, GpuReadings, GpuSnapshot, GpuState, LastXid, NvmlState, ReadError};
 
 /// Everything known. GPUs are never forgotten: one that vanished stays listed as lost.
 #[derive(Debug)]
@@ -34,7 +33,7 @@ pub(super) struct Ledger {
     expected: u32,
     read_errors: BTreeMap<(&'static str, &'static str), u64>,
     init_errors: u64,
-    pods: Vec<PodDevice>,
+    pods: Vec<Claim>,
 }
 
 #[derive(Debug)]
@@ -228,8 +227,13 @@ impl Ledger {
     }
 
     /// Who has which GPU, as of now.
-    pub(super) fn pods(&mut self, pods: Vec<PodDevice>) {
-        self.pods = pods;
+    pub(super) fn pods(&mut self, claims: Vec<Claim>) {
+        self.pods = claims;
+    }
+
+    /// That could not be told.
+    pub(super) fn pods_failed(&mut self, error: &'static str) {
+        *self.read_errors.entry(("pod_resources", error)).or_default() += 1;
     }
 
     /// A complete copy, in NVML index order.
@@ -243,11 +247,11 @@ impl Ledger {
             driver_version: self.driver_version.clone(),
             nvml_version: self.nvml_version.clone(),
             cuda_version: self.cuda_version.clone(),
+            pods: claims::resolve(&self.pods, &gpus),
             gpus,
             expected: self.expected,
             read_errors: read_errors.map(|((call, error), count)| ReadError { call, error, count: *count }).collect(),
             init_errors: self.init_errors,
-            pods: self.pods.clone(),
         }
     }
 

@@ -2,15 +2,18 @@
 //! complete, immutable [`GpuInventory`], and readers never call NVML.
 //! In reading order: `nvml` (load, initialise, what an error means) · `probe` (how anything is asked) · `readings`,
 //! `health`, `gpm`, `mig` by `fields` and `raw` (what is asked) · `worker` (one thread per GPU) · `events` (Xid errors) ·
-//! `visible` (which GPUs) · `ledger` (what is known, pure) · `supervisor` (who runs when).
+//! `visible` (which GPUs) · `kubelet`, `claims`, `pods` (who has which) · `ledger` (what is known, pure) · `supervisor` (who runs when).
 
+mod claims;
 mod events;
 mod fields;
 mod gpm;
 mod health;
+mod kubelet;
 mod ledger;
 mod mig;
 mod nvml;
+mod pods;
 mod probe;
 mod raw;
 mod readings;
@@ -52,6 +55,8 @@ pub struct GpuConfig {
     pub uuids: Vec<String>,
     /// `--gpu.processes`: the memory of each process, which costs milliseconds a GPU.
     pub per_process: bool,
+    /// `--gpu.pod-resources`: the kubelet's socket, asked who has which GPU; `None` not to ask.
+    pub pod_resources: Option<PathBuf>,
     pub timing: GpuTiming,
 }
 
@@ -63,6 +68,7 @@ impl Default for GpuConfig {
             interval: Duration::from_secs(1),
             uuids: Vec::new(),
             per_process: false,
+            pod_resources: None,
             timing: GpuTiming::default(),
         }
     }
@@ -79,6 +85,8 @@ pub struct GpuTiming {
     /// From one look at what changes rarely or costs more (limits, ECC, links, processes) to the next; at least an
     /// interval.
     pub slow: Duration,
+    /// From one question to the kubelet to the next.
+    pub pods: Duration,
     /// From finding that a GPU does not support something to asking again.
     pub unsupported: Duration,
     /// From one look at a GPU that is lost, needs a reset or may not be read, to the next.
@@ -94,6 +102,7 @@ impl Default for GpuTiming {
             call_deadline: Duration::from_secs(5),
             init_deadline: Duration::from_secs(30),
             slow: Duration::from_secs(15),
+            pods: Duration::from_secs(10),
             unsupported: Duration::from_secs(600),
             reprobe: Duration::from_secs(30),
             retry_first: Duration::from_secs(5),

@@ -10,13 +10,15 @@ use std::sync::mpsc::{self, RecvTimeoutError, TryRecvError};
 use std::time::{Duration, Instant};
 
 use super::GpuConfig;
+use super::claims::Claim;
 use super::events;
 use super::ledger::Ledger;
 use super::nvml::{self, NvmlUnavailable, Session};
+use super::pods;
 use super::probe::Watch;
 use super::visible::Visible;
 use super::worker::{self, Outcome, Pace, Report, Worker};
-use crate::model::gpu::{GpuInventory, GpuState, PodDevice};
+use crate::model::gpu::{GpuInventory, GpuState};
 
 /// Workers poll at the same time: a first change waits this long for the others, so that one inventory has them all.
 const SETTLE: Duration = Duration::from_millis(20);
@@ -41,8 +43,10 @@ pub(super) enum Event {
         code: u64,
         at_us: i64,
     },
-    /// Who has which GPU now.
-    Pods(Vec<PodDevice>),
+    /// Who has which GPU now, as the kubelet says it.
+    Pods(Vec<Claim>),
+    /// The kubelet did not say it, with a word for why.
+    PodsFailed(&'static str),
     /// Let go of the driver until it shall be taken again.
     Release,
     Resume,
@@ -117,6 +121,7 @@ impl Supervisor {
 
     /// Runs until it is told to stop. `first` is a session that is open already.
     pub(super) fn run(mut self, mut first: Option<Session>) {
+        let _pods = self.ask_kubelet();
         let deadline = loop {
             match self.cycle(first.take()) {
                 Ok(()) => {}
@@ -134,6 +139,16 @@ impl Supervisor {
         for ended in crew.chain(&self.closing) {
             let _ = ended.recv_timeout(deadline.saturating_duration_since(Instant::now()));
         }
+    }
+
+    /// Asks who has which GPU until the sender is dropped.
+    fn ask_kubelet(&self) -> Option<mpsc::Sender<Infallible>> {
+        let socket = self.config.pod_resources.clone()?;
+        let (leash, leashed) = mpsc::channel();
+        let (interval, reports) = (self.config.timing.pods, self.events.clone());
+        let asking = worker::thread("gpu-pods").spawn(move || pods::watch(&socket, interval, &leashed, &reports));
+        asking.map_or_else(|error| tracing::warn!(%error, "no thread to ask the kubelet who has which GPU"), drop);
+        Some(leash)
     }
 
     /// Waits until the driver shall be taken again. It is said to be released only when nothing of ours holds it.
@@ -378,8 +393,12 @@ impl Supervisor {
             match self.inbox.recv_timeout(wake.saturating_duration_since(now)) {
                 Ok(Event::Stop(deadline)) => return Err(Broken::Stop(deadline)),
                 Ok(Event::Release) => return Err(Broken::Release),
-                Ok(Event::Pods(pods)) => {
-                    self.ledger.pods(pods);
+                Ok(Event::Pods(claims)) => {
+                    self.ledger.pods(claims);
+                    self.change();
+                }
+                Ok(Event::PodsFailed(error)) => {
+                    self.ledger.pods_failed(error);
                     self.change();
                 }
                 Ok(event) => return Ok(Some(event)),

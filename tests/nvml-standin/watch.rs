@@ -63,6 +63,7 @@ pub(crate) fn config(standin: &Standin) -> GpuConfig {
             call_deadline: CALL_DEADLINE,
             init_deadline: CALL_DEADLINE,
             slow: INTERVAL,
+            pods: INTERVAL,
             unsupported: Duration::from_secs(600),
             reprobe: Duration::from_millis(50),
             retry_first: Duration::from_millis(20),
