@@ -119,7 +119,7 @@ pub struct Cli {
         env = "TRTLLM_EXPORTER_GPU_POD_RESOURCES",
         default_value = "/var/lib/kubelet/pod-resources/kubelet.sock"
     )]
-    pub gpu_pod_resources: PathBuf,
+    pub gpu_pod_resources: std::ffi::OsString,
 
     /// Other exporters' names beside ours: trtllm (trtllm-serve), triton-core (nv_inference_*), dcgm (DCGM_FI_*), spec
     #[arg(long = "metrics.compat", value_name = "LIST", env = "TRTLLM_EXPORTER_METRICS_COMPAT", value_delimiter = ',')]

@@ -221,7 +221,7 @@ fn start_gpus(cli: &Cli, state: &Arc<State>) -> Result<Option<gpu::GpuHandle>, G
         interval: cli.gpu_interval,
         uuids: cli.gpu_uuid.clone(),
         per_process: cli.gpu_processes,
-        pod_resources: Some(cli.gpu_pod_resources.clone()).filter(|path| !path.as_os_str().is_empty()),
+        pod_resources: Some(&cli.gpu_pod_resources).filter(|path| !path.is_empty()).map(PathBuf::from),
         ..GpuConfig::default()
     };
     let state = Arc::clone(state);
