@@ -6,14 +6,16 @@ use crate::model::gpu::{GpuInventory, GpuMemory, GpuReadings, GpuSnapshot, GpuSt
 
 use super::catalog::Id;
 use super::gpu_health::health_page;
+use super::label_cache::LabelCache;
 use super::page::{Labels, Page, Value};
 
 /// The GPUs and NVML itself, in NVML's order.
 #[must_use]
-pub fn gpu_page(inventory: &GpuInventory) -> Page {
+pub fn gpu_page(inventory: &GpuInventory, cache: &mut LabelCache) -> Page {
     let mut page = Page::default();
+    cache.begin();
     for gpu in &inventory.gpus {
-        one_gpu(gpu, inventory, &mut page);
+        one_gpu(gpu, inventory, &mut page, cache);
     }
     for device in &inventory.pods {
         let labels = Labels::new([
@@ -25,20 +27,22 @@ pub fn gpu_page(inventory: &GpuInventory) -> Page {
         ]);
         page.push(Id::GpuPodInfo, &Arc::new(labels), 1_u64);
     }
-    nvml(inventory, &mut page);
+    nvml(inventory, &mut page, cache);
     page
 }
 
 /// One GPU's samples as they are made: absent readings leave no trace.
 pub(super) struct Series<'p> {
     page: &'p mut Page,
-    labels: Labels,
+    cache: &'p mut LabelCache,
+    base: &'p [(&'p str, &'p str)],
     shared: Arc<Labels>,
 }
 
 impl<'p> Series<'p> {
-    pub(super) fn new(page: &'p mut Page, labels: Labels) -> Self {
-        Self { page, shared: Arc::new(labels.clone()), labels }
+    pub(super) fn new(page: &'p mut Page, cache: &'p mut LabelCache, base: &'p [(&'p str, &'p str)]) -> Self {
+        let shared = cache.labels(base, &[]);
+        Self { page, cache, base, shared }
     }
 
     pub(super) fn put(&mut self, id: Id, value: Option<impl Into<Value>>) {
@@ -58,19 +62,18 @@ impl<'p> Series<'p> {
     /// With more labels.
     pub(super) fn with(&mut self, id: Id, more: &[(&str, &str)], value: Option<impl Into<Value>>) {
         if let Some(value) = value {
-            let more = more.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
-            let labels = Labels::new(self.labels.pairs().iter().cloned().chain(more));
-            self.page.push(id, &Arc::new(labels), value);
+            let labels = self.cache.labels(self.base, more);
+            self.page.push(id, &labels, value);
         }
     }
 }
 
-fn one_gpu(gpu: &GpuSnapshot, inventory: &GpuInventory, page: &mut Page) {
-    let labels = Labels::new([("gpu_uuid", gpu.identity.uuid.as_str())]);
+fn one_gpu(gpu: &GpuSnapshot, inventory: &GpuInventory, page: &mut Page, cache: &mut LabelCache) {
     for instance in &gpu.readings.mig {
-        mig_instance(instance, &gpu.identity.uuid, page);
+        mig_instance(instance, &gpu.identity.uuid, page, cache);
     }
-    let mut series = Series::new(page, labels);
+    let base = [("gpu_uuid", gpu.identity.uuid.as_str())];
+    let mut series = Series::new(page, cache, &base);
     series.put(Id::GpuUp, Some(gpu.state == GpuState::Ok));
     series.each(Id::GpuState, GPU_STATES.map(|(_, state)| Some(state == gpu.state)));
     about(gpu, inventory, &mut series);
@@ -160,9 +163,9 @@ fn power_and_clocks(readings: &GpuReadings, series: &mut Series<'_>) {
     series.put(Id::GpuPerformanceState, readings.performance_state.map(u64::from));
 }
 
-fn mig_instance(instance: &MigInstance, gpu_uuid: &str, page: &mut Page) {
-    let labels = Labels::new([("gpu_uuid", gpu_uuid), ("mig_uuid", &instance.uuid)]);
-    let mut series = Series::new(page, labels);
+fn mig_instance(instance: &MigInstance, gpu_uuid: &str, page: &mut Page, cache: &mut LabelCache) {
+    let base = [("gpu_uuid", gpu_uuid), ("mig_uuid", instance.uuid.as_str())];
+    let mut series = Series::new(page, cache, &base);
     let id = |id: Option<u32>| id.map(|id| id.to_string()).unwrap_or_default();
     let about = [
         ("compute_instance_id", id(instance.compute_instance_id)),
@@ -178,8 +181,8 @@ fn mig_instance(instance: &MigInstance, gpu_uuid: &str, page: &mut Page) {
     }
 }
 
-fn nvml(inventory: &GpuInventory, page: &mut Page) {
-    let mut series = Series::new(page, Labels::default());
+fn nvml(inventory: &GpuInventory, page: &mut Page, cache: &mut LabelCache) {
+    let mut series = Series::new(page, cache, &[]);
     series.put(Id::NvmlUp, Some(inventory.nvml == NvmlState::Up));
     series.each(Id::NvmlState, NVML_STATES.map(|(_, state)| Some(state == inventory.nvml)));
     if inventory.nvml == NvmlState::Up {
@@ -256,7 +259,7 @@ mod tests {
     fn each_clocks_event_is_its_bit() {
         let mut page = Page::default();
         let readings = GpuReadings { clocks_event_reasons: Some(0x4 | 0x100), ..GpuReadings::default() };
-        power_and_clocks(&readings, &mut Series::new(&mut page, Labels::default()));
+        power_and_clocks(&readings, &mut Series::new(&mut page, &mut LabelCache::default(), &[]));
         let active = page.samples().iter().filter(|sample| sample.value == Value::from(true));
         let active: Vec<&str> = active.map(|sample| sample.labels.pairs()[0].1.as_str()).collect();
         assert_eq!(active, ["sw_power_cap", "display_clock_setting"]);

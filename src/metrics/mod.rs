@@ -7,5 +7,6 @@ pub mod engine;
 pub mod exporter;
 pub mod gpu;
 mod gpu_health;
+pub mod label_cache;
 pub mod page;
 pub mod whole;

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # What eight GPUs cost at one poll a second: resident memory, CPU, and the time of a page while nothing is wrong, then while
 # one GPU hangs and another is lost. Prints all of it; fails where it is more than promised.
-# Usage: tests/nvml-standin/cost.sh [SECONDS]     (60 for each of the two; builds for release; needs curl)
+# Usage: tests/nvml-standin/cost.sh [SECONDS]     (60 for each of the two; builds for release unless PREBUILT=1; needs curl)
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 seconds=${1:-60}
@@ -10,7 +10,7 @@ work=$(mktemp -d)
 daemon=
 trap '[ -z "$daemon" ] || kill "$daemon" 2>/dev/null || true; rm -rf "$work"' EXIT
 
-nice cargo build --quiet --release --package trtllm-exporter --package nvml-standin
+[ -n "${PREBUILT:-}" ] || nice cargo build --quiet --release --package trtllm-exporter --package nvml-standin
 cp target/release/libnvml_standin.so "$work/libnvidia-ml.so.1"
 tell() { printf 'gpus=8\n%s' "$1" >"$work/draft"; mv "$work/draft" "$work/libnvidia-ml.so.1.state"; }
 tell ''

@@ -5,6 +5,7 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::str::FromStr;
+use std::sync::Arc;
 
 use crate::defaults::{self, CALLS, IDENTITY};
 
@@ -37,7 +38,7 @@ pub(crate) struct State {
     /// `trace=1`: log each call on a GPU too, as `call <index> <call>`.
     pub(crate) trace: bool,
     /// `gpus`: how many; `gpu.<index>.<key>` describes one.
-    pub(crate) gpus: Vec<Gpu>,
+    pub(crate) gpus: Vec<Arc<Gpu>>,
 }
 
 /// One GPU. The numbers are NVML's own units, as in the key's suffix; `none` makes one not supported.
@@ -105,7 +106,7 @@ impl State {
             session: 0,
             log: None,
             trace: false,
-            gpus: vec![Gpu::at(0)],
+            gpus: vec![Arc::new(Gpu::at(0))],
         };
         let lines = text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'));
         for line in lines {
@@ -121,7 +122,7 @@ impl State {
             let index: usize = number(index)?;
             let count = self.gpus.len();
             let gpu = self.gpus.get_mut(index).ok_or_else(|| format!("only {count} GPUs; put `gpus=` first"))?;
-            return gpu.set(key, value);
+            return Arc::make_mut(gpu).set(key, value);
         }
         match key {
             "driver" => value.clone_into(&mut self.driver),
@@ -132,7 +133,7 @@ impl State {
             "session" => self.session = number(value)?,
             "trace" => self.trace = value == "1",
             "log" => self.log = Some(PathBuf::from(value)),
-            "gpus" => self.gpus = (0..number::<u32>(value)?).map(Gpu::at).collect(),
+            "gpus" => self.gpus = (0..number::<u32>(value)?).map(|index| Arc::new(Gpu::at(index))).collect(),
             _ => return Err("unknown key".to_owned()),
         }
         Ok(())

@@ -57,7 +57,7 @@ extern "C" fn nvmlGpmSampleGet(device: nvmlDevice_t, sample: nvmlGpmSample_t) ->
         if gpu.mig != Mig::Off || gpu.short("gpm_supported")? == 0 {
             return Err(NOT_SUPPORTED);
         }
-        fill(sample, gpu.gpm)
+        fill(sample, gpu.gpm.clone())
     };
     code(answer())
 }

@@ -2,6 +2,7 @@
 
 use std::ffi::c_uint;
 use std::ptr;
+use std::sync::Arc;
 
 use nvml_wrapper_sys::bindings::{NvmlLib, nvmlDevice_t, nvmlReturn_t};
 
@@ -10,7 +11,7 @@ use crate::session;
 use crate::state::{Code, Gpu, Mig, MigDevice, NOT_SUPPORTED};
 
 /// The GPU of a handle and, if it is one's, the MIG instance.
-pub(super) fn instance(device: nvmlDevice_t, call: &str) -> Result<(Gpu, Option<MigDevice>), Code> {
+pub(super) fn instance(device: nvmlDevice_t, call: &str) -> Result<(Arc<Gpu>, Option<MigDevice>), Code> {
     let Some(slot) = (device.addr() >> SLOT).checked_sub(1) else { return Ok((gpu(device, call)?, None)) };
     // An instance fails under a word of its own.
     let call = if call.starts_with("memory_info") { "mig_memory_info" } else { "mig_device" };

@@ -6,6 +6,7 @@ use std::ffi::{CStr, OsStr, c_char, c_int, c_uint, c_ulonglong, c_void};
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::ptr;
+use std::sync::Arc;
 
 use nvml_wrapper_sys::bindings::{
     NvmlLib, nvmlDevice_t, nvmlMemory_t, nvmlMemory_v2_t, nvmlPciInfo_t, nvmlReturn_t, nvmlTemperatureSensors_t,
@@ -81,7 +82,7 @@ fn index_of(device: nvmlDevice_t) -> Result<usize, Code> {
 }
 
 /// Of a whole GPU: most calls know no MIG instance.
-fn gpu(device: nvmlDevice_t, call: &str) -> Result<Gpu, Code> {
+fn gpu(device: nvmlDevice_t, call: &str) -> Result<Arc<Gpu>, Code> {
     let gpu = session::gpu(index_of(device)?, call)?;
     if device.addr() >> SLOT == 0 { Ok(gpu) } else { Err(NOT_SUPPORTED) }
 }
@@ -92,7 +93,7 @@ pub(crate) fn kept_objects() -> usize {
 }
 
 fn found(wanted: impl Fn(&Gpu) -> bool) -> Result<nvmlDevice_t, Code> {
-    let index = session::in_session()?.gpus.iter().position(wanted).ok_or(NOT_FOUND)?;
+    let index = session::in_session()?.gpus.iter().position(|gpu| wanted(gpu)).ok_or(NOT_FOUND)?;
     session::gpu(index, "device_by_index").map(|_| handle(index))
 }
 
@@ -216,7 +217,7 @@ answers! {
         }
         gpu.short("temperature_celsius")?
     };
-    nvmlDeviceGetPciInfo_v3(device: nvmlDevice_t) > pci: *mut nvmlPciInfo_t = pci_info(&gpu(device, "pci_info")?)?;
+    nvmlDeviceGetPciInfo_v3(device: nvmlDevice_t) > pci: *mut nvmlPciInfo_t = pci_info(&*gpu(device, "pci_info")?)?;
 }
 
 struct Memory {
@@ -274,14 +275,14 @@ texts! {
     nvmlSystemGetNVMLVersion() = session::current()?.nvml.clone();
     nvmlDeviceGetUUID(device: nvmlDevice_t) = match instances::instance(device, "uuid")? {
         (_, Some(instance)) => instance.uuid,
-        (gpu, None) => gpu.uuid,
+        (gpu, None) => gpu.uuid.clone(),
     };
     nvmlDeviceGetName(device: nvmlDevice_t) = match instances::instance(device, "name")? {
         (gpu, Some(instance)) => format!("{} MIG {}", gpu.name, instance.profile),
-        (gpu, None) => gpu.name,
+        (gpu, None) => gpu.name.clone(),
     };
-    nvmlDeviceGetSerial(device: nvmlDevice_t) = gpu(device, "serial")?.serial;
-    nvmlDeviceGetVbiosVersion(device: nvmlDevice_t) = gpu(device, "vbios_version")?.vbios;
+    nvmlDeviceGetSerial(device: nvmlDevice_t) = gpu(device, "serial")?.serial.clone();
+    nvmlDeviceGetVbiosVersion(device: nvmlDevice_t) = gpu(device, "vbios_version")?.vbios.clone();
 }
 
 #[unsafe(no_mangle)]

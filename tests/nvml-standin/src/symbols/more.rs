@@ -33,26 +33,26 @@ answers! {
         gpu(device, "power_limit_default")?.short("default_power_limit_mw")?;
     nvmlDeviceGetTemperatureThreshold(device: nvmlDevice_t, kind: nvmlTemperatureThresholds_t) > celsius: *mut c_uint = {
         let keys = ["shutdown_celsius", "slowdown_celsius", "memory_max_celsius", "gpu_max_celsius"];
-        by_kind(&gpu(device, "temperature_threshold")?, kind, keys)?
+        by_kind(&*gpu(device, "temperature_threshold")?, kind, keys)?
     };
     nvmlDeviceGetClockInfo(device: nvmlDevice_t, kind: nvmlClockType_t) > megahertz: *mut c_uint = {
         let keys = ["clock_graphics_mhz", "clock_sm_mhz", "clock_memory_mhz", "clock_video_mhz"];
-        by_kind(&gpu(device, "clock_info")?, kind, keys)?
+        by_kind(&*gpu(device, "clock_info")?, kind, keys)?
     };
     nvmlDeviceGetMaxClockInfo(device: nvmlDevice_t, kind: nvmlClockType_t) > megahertz: *mut c_uint = {
         let keys = ["max_clock_graphics_mhz", "max_clock_sm_mhz", "max_clock_memory_mhz", "max_clock_video_mhz"];
-        by_kind(&gpu(device, "max_clock_info")?, kind, keys)?
+        by_kind(&*gpu(device, "max_clock_info")?, kind, keys)?
     };
     nvmlDeviceGetCurrentClocksThrottleReasons(device: nvmlDevice_t) > reasons: *mut c_ulonglong =
         gpu(device, "current_throttle_reasons")?.number("throttle_reasons")?;
     nvmlDeviceGetPerformanceState(device: nvmlDevice_t) > state: *mut nvmlPstates_t =
         gpu(device, "performance_state")?.short("performance_state")?;
     nvmlDeviceGetNumFans(device: nvmlDevice_t) > count: *mut c_uint = {
-        let fans = gpu(device, "fans")?.fans;
-        if fans.is_empty() {
+        let gpu = gpu(device, "fans")?;
+        if gpu.fans.is_empty() {
             return Err(NOT_SUPPORTED);
         }
-        c_uint::try_from(fans.len()).map_err(|_| INVALID_ARGUMENT)?
+        c_uint::try_from(gpu.fans.len()).map_err(|_| INVALID_ARGUMENT)?
     };
     nvmlDeviceGetFanSpeed_v2(device: nvmlDevice_t, fan: c_uint) > percent: *mut c_uint =
         gpu(device, "fans")?.fans.get(fan as usize).copied().ok_or(INVALID_ARGUMENT)?;
@@ -123,7 +123,8 @@ unsafe extern "C" fn nvmlDeviceGetComputeRunningProcesses_v3(
     infos: *mut nvmlProcessInfo_t,
 ) -> nvmlReturn_t {
     let answer = || {
-        let processes = gpu(device, "processes")?.processes;
+        let gpu = gpu(device, "processes")?;
+        let processes = &gpu.processes;
         // SAFETY: NVML's callers pass null or a pointer to one integer.
         let room = unsafe { count.as_ref() }.copied().ok_or(INVALID_ARGUMENT)?;
         let found = c_uint::try_from(processes.len()).map_err(|_| INVALID_ARGUMENT)?;
@@ -132,7 +133,7 @@ unsafe extern "C" fn nvmlDeviceGetComputeRunningProcesses_v3(
         if found > room {
             return Err(INSUFFICIENT_SIZE);
         }
-        for (at, (pid, bytes)) in processes.into_iter().enumerate() {
+        for (at, &(pid, bytes)) in processes.iter().enumerate() {
             let info = nvmlProcessInfo_t {
                 pid,
                 usedGpuMemory: bytes.unwrap_or(u64::MAX),
