@@ -49,6 +49,11 @@ impl Rounds<'_> {
             mig_enabled: None,
         }
     }
+
+    /// The next poll asks for what changes rarely too.
+    pub(super) fn ask_all(&mut self) {
+        self.slow_due = Instant::now();
+    }
 }
 
 /// The order of `clock_hertz`, with the words that its calls are counted under.
