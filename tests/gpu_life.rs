@@ -159,6 +159,20 @@ fn mig_reconfigured_under_way_is_followed() {
 }
 
 #[test]
+fn a_gpu_that_fails_to_say_whether_it_is_split_is_as_it_was() {
+    let standin = Standin::new(&format!("{MIG}gpu.0.utilization_percent=44"));
+    let mut watch = watch(&standin);
+    watch.until("split", |inventory| sm(inventory, "MIG-a").is_some());
+    standin
+        .set(&format!("{}gpu.0.utilization_percent=44\ngpu.0.fail=mig_mode:999", MIG.replace("mig=on", "mig=lenient")));
+    let failing = watch.until("it fails to say it", |inventory| {
+        inventory.read_errors.iter().any(|failure| failure.call == "mig_mode" && failure.count > 2)
+    });
+    assert_eq!((readings(&failing, 0).utilization_ratio, readings(&failing, 0).mig.len()), (None, 3));
+    watch.stop();
+}
+
+#[test]
 fn an_instance_that_may_not_be_read_leaves_the_others() {
     let standin = Standin::new(&format!("{MIG}gpu.0.fail=mig_memory_info:4,memory_info:4"));
     let mut watch = watch(&standin);
