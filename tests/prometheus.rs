@@ -140,7 +140,9 @@ fn engine_and_daemon(arguments: &[&str]) -> (Lookalike, Daemon, Standin) {
     let library = gpu.library();
     let daemon = Daemon::start(&["--source", &engine.source(), "--gpu.library", library.to_str().unwrap()]);
     daemon.until(|page| {
-        let met = page.find("nv_gpu_up", &[]) == Some(1.0) && page.get("trtllm_exporter_source_up", &[]) == 1.0;
+        // A GPU has its activity from the second poll on, and is all there then.
+        let gpu = page.find("nv_gpu_up", &[]) == Some(1.0) && page.find("nv_gpu_sm_active_ratio", &[]).is_some();
+        let met = gpu && page.get("trtllm_exporter_source_up", &[]) == 1.0;
         missing(met, || "engine or GPU is not met".to_owned())
     });
     (engine, daemon, gpu)
