@@ -55,8 +55,8 @@ pub struct Epoch {
     /// The last record's iteration and how many of its completed requests are counted.
     completed: (Option<u64>, i64),
     last_rank: Option<i64>,
-    /// Records whose latency still contains the wait for work.
-    latency_suspect: u8,
+    /// Latencies up to this iteration's may contain the wait for work.
+    waited_through: Option<u64>,
     sequence: Option<u64>,
     lost_by_gap: u64,
     dropped: Cumulative,
@@ -76,7 +76,7 @@ impl Epoch {
             through: None,
             completed: (None, 0),
             last_rank: None,
-            latency_suspect: 0,
+            waited_through: None,
             sequence: None,
             lost_by_gap: 0,
             dropped: Cumulative::unknown(),
@@ -225,7 +225,7 @@ impl Epoch {
             if overlap { record.host_step_time_ms.or(record.iter_latency_ms) } else { record.iter_latency_ms };
         match standing {
             Standing::Flush => {
-                self.latency_suspect = 2;
+                self.waited_through = record.iter.map(|iter| iter.saturating_add(1));
                 return None;
             }
             Standing::Repeated => return None,
@@ -233,14 +233,11 @@ impl Epoch {
         }
         let latency = reported?;
         if latency <= 0.0 {
-            self.latency_suspect = 1;
+            self.waited_through = record.iter.map(|iter| iter.saturating_add(1));
             return None;
         }
-        if self.latency_suspect > 0 {
-            self.latency_suspect -= 1;
-            return None;
-        }
-        Some(latency / 1000.0)
+        let waited = record.iter.zip(self.waited_through).is_some_and(|(iter, through)| iter <= through);
+        (!waited).then_some(latency / 1000.0)
     }
 }
 

@@ -109,7 +109,7 @@ macro_rules! engine {
         from "iterLatencyMS, under the overlap scheduler hostStepTimeMS";
     IterationScheduledRequests = "nv_trt_llm_iteration_scheduled_requests" Histogram Engine ENGINE unit "requests"
         "Requests scheduled in one iteration."
-        from "numScheduledRequests";
+        from "numScheduledRequests; with attention data parallelism of the rank whose row comes first";
     IterationContextTokens = "nv_trt_llm_iteration_context_tokens" Histogram Engine ENGINE unit "tokens"
         "Tokens computed in context phases in one iteration that had any."
         from "numCtxTokens";
