@@ -11,8 +11,8 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use e2e::daemon::Daemon;
-use e2e::page::{Page, name_of};
 use e2e::missing;
+use e2e::page::{Page, name_of};
 
 fn records() -> u64 {
     std::env::var("TRTLLM_TEST_RECORDS").map_or(20_000, |text| text.parse().expect("TRTLLM_TEST_RECORDS is a number"))
@@ -35,8 +35,11 @@ fn shown(page: &Page) -> BTreeMap<String, f64> {
     let spelled = |series: &str| {
         let (name, labels) = series.split_once('{').unwrap_or((series, "}"));
         let ours = ["model=\"tensorrt_llm\"", "version=\"1\""];
-        let labels: Vec<&str> =
-            labels.trim_end_matches('}').split(',').filter(|label| !label.is_empty() && !ours.contains(label)).collect();
+        let labels: Vec<&str> = labels
+            .trim_end_matches('}')
+            .split(',')
+            .filter(|label| !label.is_empty() && !ours.contains(label))
+            .collect();
         if labels.is_empty() { name.to_owned() } else { format!("{name}{{{}}}", labels.join(",")) }
     };
     page.series.iter().map(|(series, value)| (spelled(series), *value)).collect()
