@@ -9,7 +9,7 @@ use crate::metrics::catalog::{CATALOG, Group, Kind, Metric};
 
 /// Series of an engine that tells everything there is to tell, and of one as trtllm-serve and the C++ Executor are today.
 /// Measured by a test.
-pub const SERIES: Series = Series { most: 0, serve: 0, executor: 0 };
+pub const SERIES: Series = Series { most: 630, serve: 535, executor: 409 };
 
 /// Numbers of series per engine, without name sets on request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
