@@ -287,11 +287,17 @@ void stoppingIsQuickEvenWithAnOpenConnection()
         int status = -1;
         CHECK(::waitpid(child, &status, 0) == child && status == 0);
     }
+    int running[2];
+    CHECK(::pipe(running) == 0);
     auto const child = ::fork();
     if (child == 0)
     {
+        CHECK(::write(running[1], "x", 1) == 1);
         ::pause();
     }
+    // A child closes the port as it begins to run, which on a busy machine may be later than fork returns here.
+    char begun = 0;
+    CHECK(::read(running[0], &begun, 1) == 1);
     CHECK(contains(get(address, "/metrics"), " 200 "));
     exporter.reset();
     // The child lives, the port is free.
