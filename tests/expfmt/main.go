@@ -3,7 +3,7 @@
 //	usage: expfmt CONTENT-TYPE
 //
 // Prints a JSON array of families: name, type, and samples as a reader stores them: [name, labels, value], histograms
-// spread to _bucket, _sum and _count; native says which series have native buckets, with their schema and count.
+// spread to _bucket, _sum and _count, values as text for the sake of their last digit; native says which series have native buckets, with their schema and count.
 package main
 
 import (
@@ -42,13 +42,15 @@ func main() {
 		fail("usage: expfmt CONTENT-TYPE")
 	}
 	format := expfmt.ResponseFormat(http.Header{"Content-Type": {os.Args[1]}})
-	if format.FormatType() == expfmt.TypeUnknown {
+	// Any text goes to the one text parser, as with the picker: ResponseFormat knows of no version but 0.0.4.
+	text := strings.HasPrefix(os.Args[1], "text/plain;")
+	if format.FormatType() == expfmt.TypeUnknown && !text {
 		fail("expfmt does not know this Content-Type: " + os.Args[1])
 	}
 	// As the gateway's picker: names of the old character set only.
 	model.NameValidationScheme = model.LegacyValidation
 	families := []family{}
-	if format.FormatType() == expfmt.TypeTextPlain {
+	if text {
 		parser := expfmt.NewTextParser(model.LegacyValidation)
 		read, err := parser.TextToMetricFamilies(os.Stdin)
 		if err != nil {
@@ -86,7 +88,7 @@ func spread(read *dto.MetricFamily) family {
 			labels[pair.GetName()] = pair.GetValue()
 		}
 		add := func(name string, labels map[string]string, value float64) {
-			out.Samples = append(out.Samples, [3]any{name, labels, value})
+			out.Samples = append(out.Samples, [3]any{name, labels, strconv.FormatFloat(value, 'g', -1, 64)})
 		}
 		switch {
 		case metric.Gauge != nil && read.GetType() == dto.MetricType_GAUGE:
