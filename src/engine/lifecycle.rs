@@ -16,6 +16,7 @@ const FORGET_AFTER: u64 = 64;
 /// One request's times, microseconds on one clock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Life {
+    pub request: u64,
     pub arrived_us: i64,
     pub scheduled_us: Option<i64>,
     pub first_token_us: Option<i64>,
@@ -95,6 +96,7 @@ impl Lifecycles {
             let ended_us = span.start_us;
             let first_token_us = life.first_token_us.or((tokens > 0).then_some(ended_us));
             round.completed.push(Life {
+                request: id,
                 arrived_us,
                 scheduled_us: life.scheduled_us,
                 first_token_us,
@@ -172,6 +174,7 @@ mod tests {
         assert_eq!(
             round.completed,
             [Life {
+                request: 7,
                 arrived_us: 10 * MS,
                 scheduled_us: Some(20 * MS),
                 first_token_us: Some(40 * MS),

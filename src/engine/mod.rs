@@ -8,6 +8,7 @@ pub mod health;
 pub mod histogram;
 pub mod latest;
 pub mod lifecycle;
+pub mod native;
 pub mod request_times;
 pub mod requests;
 pub mod totals;

@@ -25,6 +25,8 @@ pub struct RequestTimes {
 /// One request, seconds on any one clock.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Times {
+    /// The engine's number of it.
+    pub request: Option<u64>,
     pub arrived: Option<f64>,
     pub scheduled: Option<f64>,
     pub first_token: Option<f64>,
@@ -54,7 +56,7 @@ impl RequestTimes {
         let between = |from: Option<f64>, to: Option<f64>| Some(to? - from?);
         let positive = |histogram: &mut Histogram, seconds: Option<f64>| {
             if let Some(seconds) = seconds.filter(|seconds| *seconds > 0.0) {
-                histogram.observe(seconds);
+                histogram.observe_request(seconds, times.request);
             }
         };
         positive(&mut self.time_to_first_token, between(times.arrived, times.first_token));
@@ -67,7 +69,7 @@ impl RequestTimes {
             positive(&mut self.time_per_output_token, per_token);
         }
         if let Some(seconds) = between(times.arrived, times.scheduled).filter(|seconds| *seconds >= 0.0) {
-            self.queue_time.observe(seconds);
+            self.queue_time.observe_request(seconds, times.request);
         }
     }
 }

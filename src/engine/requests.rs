@@ -76,6 +76,7 @@ impl RequestFold {
         }
         if let Some(times) = &metrics.timing_metrics {
             self.totals.times.observe(&Times {
+                request: entry.request_id,
                 arrived: times.arrival_time,
                 scheduled: times.first_scheduled_time,
                 first_token: times.first_token_time,
@@ -84,16 +85,17 @@ impl RequestFold {
             });
             let transfer = times.kv_cache_transfer_start.zip(times.kv_cache_transfer_end).map(|(from, to)| to - from);
             if let Some(seconds) = transfer.filter(|seconds| *seconds > 0.0) {
-                self.totals.times.kv_cache_transfer.observe(seconds);
+                self.totals.times.kv_cache_transfer.observe_request(seconds, entry.request_id);
             }
             if let Some(bytes @ 1..) = times.kv_cache_size {
-                self.totals.times.kv_cache_transfer_bytes.observe(bytes as f64);
+                self.totals.times.kv_cache_transfer_bytes.observe_request(bytes as f64, entry.request_id);
             }
         }
         if let Some(kv) = &metrics.kv_cache_metrics {
             let (reused, missed) = (kv.num_reused_blocks.unwrap_or(0), kv.num_missed_blocks.unwrap_or(0));
             if reused >= 0 && missed >= 0 && (reused > 0 || missed > 0) {
-                self.totals.times.kv_cache_hit_ratio.observe(reused as f64 / (reused as f64 + missed as f64));
+                let ratio = reused as f64 / (reused as f64 + missed as f64);
+                self.totals.times.kv_cache_hit_ratio.observe_request(ratio, entry.request_id);
             }
         }
     }
@@ -117,6 +119,7 @@ impl RequestFold {
             self.totals.source = LatencySource::RequestStats;
             let seconds = |micros: i64| micros as f64 / 1e6;
             self.totals.times.observe(&Times {
+                request: Some(life.request),
                 arrived: Some(seconds(life.arrived_us)),
                 scheduled: life.scheduled_us.map(seconds),
                 first_token: life.first_token_us.map(seconds),
