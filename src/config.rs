@@ -14,6 +14,7 @@ use crate::metrics::catalog::CATALOG;
 use crate::sources::executor::hosting::Hosting;
 use crate::sources::http_client::HttpTarget;
 use crate::sources::replay::Pace;
+use crate::sources::trtllm_serve::Extras;
 use crate::state::EngineName;
 
 /// Where an engine's statistics come from: `--source`.
@@ -26,8 +27,7 @@ pub enum SourceSpec {
     Executor(Box<Hosting>),
     TrtllmServe {
         target: HttpTarget,
-        /// Whether to drain `/perf_metrics` too.
-        perf_metrics: bool,
+        extras: Extras,
     },
     Socket(PathBuf),
     Replay {
@@ -96,9 +96,13 @@ impl FromStr for SourceSpec {
             // Its options are the simulated SDK's own; it names the bad ones itself.
             "sim" if body.is_empty() => return Ok(Self::Simulated(url.to_owned())),
             "sim" => return Err(format!("nothing may stand between sim: and ?, found {body:?}")),
-            "trtllm-serve" => {
-                Self::TrtllmServe { target: http_target(body)?, perf_metrics: options.boolean("perf_metrics", true)? }
-            }
+            "trtllm-serve" => Self::TrtllmServe {
+                target: http_target(body)?,
+                extras: Extras {
+                    perf_metrics: options.boolean("perf_metrics", true)?,
+                    kv_cache_events: options.boolean("kv_cache_events", false)?,
+                },
+            },
             "socket" | "replay" if body.is_empty() => return Err(format!("{scheme}: needs a path")),
             "socket" => Self::Socket(PathBuf::from(body)),
             "replay" => {
@@ -330,13 +334,14 @@ mod tests {
         assert_eq!(read("sim:?rate=20"), SourceSpec::Simulated("sim:?rate=20".to_owned()));
         let target =
             |authority: &str, base: &str| HttpTarget { authority: authority.to_owned(), base: base.to_owned() };
+        let serve = |target, perf_metrics, kv_cache_events| SourceSpec::TrtllmServe {
+            target,
+            extras: Extras { perf_metrics, kv_cache_events },
+        };
+        assert_eq!(read("trtllm-serve:http://[::1]:8000/"), serve(target("[::1]:8000", ""), true, false));
         assert_eq!(
-            read("trtllm-serve:http://[::1]:8000/"),
-            SourceSpec::TrtllmServe { target: target("[::1]:8000", ""), perf_metrics: true }
-        );
-        assert_eq!(
-            read("trtllm-serve:http://gpu7/a/b?perf_metrics=false"),
-            SourceSpec::TrtllmServe { target: target("gpu7:80", "/a/b"), perf_metrics: false }
+            read("trtllm-serve:http://gpu7/a/b?perf_metrics=false&kv_cache_events=true"),
+            serve(target("gpu7:80", "/a/b"), false, true)
         );
         assert_eq!(read("socket:/run/x.sock"), SourceSpec::Socket("/run/x.sock".into()));
         assert_eq!(read("replay:a.json"), SourceSpec::Replay { path: "a.json".into(), pace: Pace::Recorded(1.0) });

@@ -190,7 +190,7 @@ fn default_engine() -> Vec<(EngineName, Source)> {
 
 fn open_source(spec: SourceSpec) -> Result<Source, OpenError> {
     Ok(match spec {
-        SourceSpec::TrtllmServe { target, perf_metrics } => Source::TrtllmServe(TrtllmServe::new(target, perf_metrics)),
+        SourceSpec::TrtllmServe { target, extras } => Source::TrtllmServe(TrtllmServe::new(target, extras)),
         SourceSpec::Socket(path) => Source::Socket(Ingest::bind(&path)?),
         SourceSpec::Replay { path, pace } => Source::Replay(Replay::open(&path, pace)?),
         #[cfg(feature = "executor")]

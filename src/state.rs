@@ -10,6 +10,7 @@ use crate::engine::histogram::{Histogram, POLL_SECONDS};
 use crate::engine::lifecycle::Stages;
 use crate::engine::requests::RequestTotals;
 use crate::engine::{EngineState, Latest, Totals};
+use crate::model::BenchReport;
 use crate::model::gpu::GpuInventory;
 use crate::shutdown::Shutdown;
 
@@ -86,6 +87,8 @@ pub struct SourceStatus {
     pub connections: Option<u64>,
     /// Why the last poll failed, for `/readyz`.
     pub last_error: Option<String>,
+    /// The benchmark that the source replays instead of an engine.
+    pub bench_report: Option<Arc<BenchReport>>,
 }
 
 /// Number of [`crate::sources::ErrorKind`]s.
@@ -106,6 +109,7 @@ impl SourceStatus {
             last_success_us: None,
             connections: None,
             last_error: None,
+            bench_report: None,
         }
     }
 }

@@ -198,7 +198,7 @@ fn drain(executor: &mut Executor, buffers: &mut Rows) -> Drained {
     }));
     loop {
         let count = executor.drain_perf_metrics(&mut buffers.perf).map_err(failed)?;
-        let entries = buffers.perf[..count].iter().filter_map(rows::perf_metrics);
+        let entries = buffers.perf[..count].iter().map(rows::finished);
         items.extend(entries.map(|entry| Item::PerfMetrics(Box::new(entry))));
         if count < buffers.perf.len() {
             break;

@@ -6,7 +6,7 @@ use trtllm_bridge::{
 
 use crate::model::iteration::{InflightBatchingStats, KvCacheStats, SpecDecodingStats, StaticBatchingStats};
 use crate::model::perf_metrics::{
-    RequestKvCacheMetrics, RequestPerfMetrics, SpeculativeDecodingMetrics, TimingMetrics,
+    FinishReason, RequestKvCacheMetrics, RequestPerfMetrics, SpeculativeDecodingMetrics, TimingMetrics,
 };
 use crate::model::request::{DisServingRequestStats, RequestStage, RequestStats};
 use crate::model::{IterationStats, PerfMetricsEntry, RecordTime};
@@ -130,13 +130,36 @@ pub(super) fn request(row: &RequestRow) -> RequestStats {
     }
 }
 
-/// A finished request's own times; None where this release tells none, or the request failed.
-pub(super) fn perf_metrics(row: &PerfRow) -> Option<PerfMetricsEntry> {
-    if row.failed || !row.has(pf::ARRIVAL) {
-        return None;
+/// A finished request: why it ended, how long it was, and its own times where this release tells them.
+pub(super) fn finished(row: &PerfRow) -> PerfMetricsEntry {
+    let tokens = |count: i32| u64::try_from(count).ok().filter(|_| !row.failed);
+    PerfMetricsEntry {
+        request_id: Some(row.id),
+        perf_metrics: row.has(pf::ARRIVAL).then(|| perf_metrics(row)),
+        finish_reason: finish_reason(row),
+        prompt_tokens: tokens(row.prompt_tokens),
+        output_tokens: tokens(row.output_tokens),
+        ..PerfMetricsEntry::default()
     }
+}
+
+fn finish_reason(row: &PerfRow) -> Option<FinishReason> {
+    use trtllm_bridge::FinishReason as Upstream;
+    if row.failed {
+        return Some(FinishReason::Other);
+    }
+    row.has(pf::FINISH_REASON).then(|| match row.reason() {
+        Some(Upstream::EndId | Upstream::StopWords) => FinishReason::Stop,
+        Some(Upstream::Length) => FinishReason::Length,
+        Some(Upstream::TimedOut) => FinishReason::Timeout,
+        Some(Upstream::Cancelled) => FinishReason::Cancelled,
+        None => FinishReason::Other,
+    })
+}
+
+fn perf_metrics(row: &PerfRow) -> RequestPerfMetrics {
     let at = |bit, seconds: f64| row.has(bit).then_some(seconds);
-    let metrics = RequestPerfMetrics {
+    RequestPerfMetrics {
         first_iter: row.has(pf::ITERATIONS).then_some(row.first_iter),
         last_iter: row.has(pf::ITERATIONS).then_some(row.last_iter),
         timing_metrics: Some(TimingMetrics {
@@ -147,18 +170,20 @@ pub(super) fn perf_metrics(row: &PerfRow) -> Option<PerfMetricsEntry> {
             kv_cache_transfer_start: at(pf::KV_TRANSFER, row.kv_cache_transfer_start_s),
             kv_cache_transfer_end: at(pf::KV_TRANSFER, row.kv_cache_transfer_end_s),
             kv_cache_size: row.has(pf::KV_TRANSFER).then_some(row.kv_cache_size),
+            ..TimingMetrics::default()
         }),
         kv_cache_metrics: row.has(pf::KV).then(|| RequestKvCacheMetrics {
             num_total_allocated_blocks: Some(row.num_total_allocated_blocks.into()),
             num_new_allocated_blocks: Some(row.num_new_allocated_blocks.into()),
             num_reused_blocks: Some(row.num_reused_blocks.into()),
             num_missed_blocks: Some(row.num_missed_blocks.into()),
+            kv_cache_hit_rate: Some(row.kv_cache_hit_rate.into()),
         }),
         speculative_decoding: row.has(pf::SPEC).then(|| SpeculativeDecodingMetrics {
             acceptance_rate: Some(row.acceptance_rate.into()),
             total_accepted_draft_tokens: Some(row.total_accepted_draft_tokens.into()),
             total_draft_tokens: Some(row.total_draft_tokens.into()),
         }),
-    };
-    Some(PerfMetricsEntry { ctx_request_id: false, perf_metrics: Some(metrics) })
+        ..RequestPerfMetrics::default()
+    }
 }
