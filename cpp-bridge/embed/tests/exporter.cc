@@ -129,6 +129,7 @@ void thePageCountsEveryIterationAndEveryFinishedRequest()
     auto const text = page(exporter);
     auto const truth = tensorrt_llm::sim::truth(*executor);
     CHECK(contains(text, series("nv_trt_llm_requests_completed_total", 5)));
+    CHECK(contains(text, "\nnv_trt_llm_requests_finished_total{model=\"tensorrt_llm\",reason=\"length\",version=\"1\"} 5\n"));
     CHECK(contains(text, series("nv_trt_llm_generation_tokens_total", truth.generationTokens)));
     CHECK(contains(text, series("nv_trt_llm_iterations_lost_total", 0)));
     CHECK(contains(text, "source=\"embedded\"") && contains(text, "kv_cache_block_type=\"max\""));
