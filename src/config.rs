@@ -1,5 +1,8 @@
 //! What the daemon is to do, as meant: flags and file already checked against each other. No I/O but reading the file.
 
+#[cfg(feature = "executor")]
+mod hosted;
+
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
@@ -7,6 +10,8 @@ use std::str::FromStr;
 use serde::Deserialize;
 
 use crate::metrics::catalog::CATALOG;
+#[cfg(feature = "executor")]
+use crate::sources::executor::hosting::Hosting;
 use crate::sources::http_client::HttpTarget;
 use crate::sources::replay::Pace;
 use crate::sources::trtllm_serve::Extras;
@@ -17,6 +22,9 @@ use crate::state::EngineName;
 pub enum SourceSpec {
     /// `sim:…`, as the Executor takes it for an engine directory.
     Simulated(String),
+    /// An engine to construct in this process.
+    #[cfg(feature = "executor")]
+    Executor(Box<Hosting>),
     TrtllmServe {
         target: HttpTarget,
         extras: Extras,
@@ -59,7 +67,8 @@ pub enum ConfigError {
     Flag { flag: &'static str, value: String, why: String },
 }
 
-const SOURCES: &str = "expected sim:[?key=value&…], trtllm-serve:http://HOST:PORT, socket:PATH or replay:FILE";
+const SOURCES: &str =
+    "expected sim:[?key=value&…], executor:DIR, trtllm-serve:http://HOST:PORT, socket:PATH or replay:FILE";
 
 impl SourceSpec {
     /// The kind of source, as the label `source` shows it.
@@ -67,6 +76,8 @@ impl SourceSpec {
     pub const fn kind(&self) -> &'static str {
         match self {
             Self::Simulated(_) => "sim",
+            #[cfg(feature = "executor")]
+            Self::Executor(_) => "executor",
             Self::TrtllmServe { .. } => "trtllm-serve",
             Self::Socket(_) => "socket",
             Self::Replay { .. } => "replay",
@@ -104,7 +115,11 @@ impl FromStr for SourceSpec {
                 };
                 Self::Replay { path: PathBuf::from(body), pace }
             }
-            "triton" | "executor" => return Err(format!("{scheme}: is not part of this version; {SOURCES}")),
+            #[cfg(feature = "executor")]
+            "executor" => Self::Executor(Box::new(hosted::hosting(body, &mut options)?)),
+            #[cfg(not(feature = "executor"))]
+            "executor" => return Err("this build has no Executor; build it with the feature \"executor\"".to_owned()),
+            "triton" => return Err(format!("{scheme}: is not part of this version; {SOURCES}")),
             _ => return Err(SOURCES.to_owned()),
         };
         options.finish()?;

@@ -62,7 +62,9 @@ fn foreign_crates_with_a_border_are_each_in_their_place() {
     let homes: &[(&str, &[&str])] = &[
         ("nvml_wrapper", &["gpu"]),
         ("trtllm_bridge", &["sources/executor.rs"]),
-        ("prometheus_client", &["exposition/openmetrics.rs"]),
+        ("prost", &["exposition/protobuf.rs"]),
+        ("zstd", &["exposition/cache.rs"]),
+        ("prometheus_client", &[]),
         ("axum", &["http"]),
         // One file format a place: the engines, and who may read the page.
         ("serde_saphyr", &["config.rs", "http/web_config.rs"]),

@@ -7,12 +7,13 @@ mod e2e;
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::path::Path;
+use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use e2e::daemon::{self, Daemon};
 use e2e::page::Page;
+use e2e::prometheus::{Prometheus, prometheus_2};
 use e2e::{missing, program, until};
 use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair, SanType, date_time_ymd};
 
@@ -394,58 +395,6 @@ fn with_tls_a_file_broken_while_running_refuses_handshakes() {
     assert!(refused(&page, "tls_handshake") >= 2);
 }
 
-/// A Prometheus server on a free port, killed at the end.
-struct Prometheus {
-    child: Child,
-    address: String,
-    _folder: tempfile::TempDir,
-}
-
-impl Prometheus {
-    fn start(config: &str) -> Self {
-        let folder = tempfile::tempdir().unwrap();
-        let [file, log, data]: [PathBuf; 3] = ["prometheus.yml", "log", "data"].map(|name| folder.path().join(name));
-        fs::write(&file, config).unwrap();
-        let child = Command::new(program("prometheus"))
-            .arg(format!("--config.file={}", file.display()))
-            .arg(format!("--storage.tsdb.path={}", data.display()))
-            .arg("--web.listen-address=127.0.0.1:0")
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(fs::File::create(&log).unwrap())
-            .spawn()
-            .unwrap();
-        let mut prometheus = Self { child, address: String::new(), _folder: folder };
-        prometheus.address = until(|| {
-            let text = fs::read_to_string(&log).unwrap();
-            let line = text.lines().find(|line| line.contains("Listening on")).ok_or(text.clone())?;
-            let address = line.split("address=").nth(1).and_then(|rest| rest.split_whitespace().next());
-            address.map(|address| address.trim_matches('"').to_owned()).ok_or(text.clone())
-        });
-        prometheus
-    }
-
-    /// (health, last error) of the one target of `job`.
-    fn target(&self, job: &str) -> Result<(String, String), String> {
-        let answer = e2e::http::ask("GET", &self.address, "/api/v1/targets?state=active", &[], b"");
-        let answer = answer.map_err(|error| error.to_string())?;
-        // While it starts it answers in plain words.
-        missing(answer.status == 200, || answer.text().to_owned())?;
-        let answer = answer.json();
-        let targets = answer["data"]["activeTargets"].as_array().cloned().unwrap_or_default();
-        let target = targets.iter().find(|target| target["labels"]["job"] == job).ok_or("no target")?;
-        let text = |key: &str| target[key].as_str().unwrap_or_default().to_owned();
-        Ok((text("health"), text("lastError")))
-    }
-}
-
-impl Drop for Prometheus {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
 #[test]
 fn a_real_prometheus_scrapes_over_tls_with_certificate_and_password() {
     let pki = Pki::new();
@@ -464,7 +413,7 @@ fn a_real_prometheus_scrapes_over_tls_with_certificate_and_password() {
     let jobs =
         [job("right", "open sesame", &shown), job("password", "wrong", &shown), job("certificate", "open sesame", "")];
     let config = format!("global: {{scrape_interval: 1s, scrape_timeout: 1s}}\nscrape_configs:\n{}", jobs.concat());
-    let prometheus = Prometheus::start(&config);
+    let prometheus = Prometheus::start(&prometheus_2(), &config);
     for (name, health, error) in
         [("right", "up", ""), ("password", "down", "401"), ("certificate", "down", "certificate")]
     {

@@ -9,6 +9,7 @@ pub mod histogram;
 pub mod kv_events;
 pub mod latest;
 pub mod lifecycle;
+pub mod native;
 pub mod pools;
 pub mod request_times;
 pub mod requests;

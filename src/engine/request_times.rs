@@ -38,6 +38,8 @@ pub struct RequestTimes {
 /// One request, seconds on any one clock.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Times {
+    /// The engine's number of it.
+    pub request: Option<u64>,
     pub arrived: Option<f64>,
     pub scheduled: Option<f64>,
     pub first_token: Option<f64>,
@@ -73,7 +75,7 @@ impl RequestTimes {
         let between = |from: Option<f64>, to: Option<f64>| Some(to? - from?);
         let positive = |histogram: &mut Histogram, seconds: Option<f64>| {
             if let Some(seconds) = seconds.filter(|seconds| *seconds > 0.0) {
-                histogram.observe(seconds);
+                histogram.observe_request(seconds, times.request);
             }
         };
         positive(&mut self.time_to_first_token, between(times.arrived, times.first_token));
@@ -86,17 +88,17 @@ impl RequestTimes {
             positive(&mut self.time_per_output_token, per_token);
         }
         if let Some(seconds) = between(times.arrived, times.scheduled).filter(|seconds| *seconds >= 0.0) {
-            self.queue_time.observe(seconds);
+            self.queue_time.observe_request(seconds, times.request);
         }
     }
 
     /// The KV cache transfer of one request, seconds and bytes.
-    pub fn observe_transfer(&mut self, seconds: Option<f64>, bytes: Option<u64>) {
+    pub fn observe_transfer(&mut self, seconds: Option<f64>, bytes: Option<u64>, request: Option<u64>) {
         if let Some(seconds) = seconds.filter(|seconds| *seconds > 0.0) {
-            self.kv_cache_transfer.observe(seconds);
+            self.kv_cache_transfer.observe_request(seconds, request);
         }
         if let Some(bytes @ 1..) = bytes {
-            self.kv_cache_transfer_bytes.observe(bytes as f64);
+            self.kv_cache_transfer_bytes.observe_request(bytes as f64, request);
         }
     }
 
@@ -104,13 +106,13 @@ impl RequestTimes {
     pub fn observe_blocks(&mut self, blocks: &Blocks) {
         let (reused, missed) = (blocks.reused.unwrap_or(0), blocks.missed.unwrap_or(0));
         if reused >= 0 && missed >= 0 && (reused > 0 || missed > 0) {
-            self.kv_cache_hit_ratio.observe(reused as f64 / (reused as f64 + missed as f64));
+            self.kv_cache_hit_ratio.observe_request(reused as f64 / (reused as f64 + missed as f64), blocks.request);
         }
-        for (histogram, blocks) in
+        for (histogram, count) in
             [(&mut self.kv_cache_blocks, blocks.total), (&mut self.kv_cache_new_blocks, blocks.new)]
         {
-            if let Some(blocks @ 0..) = blocks {
-                histogram.observe(blocks as f64);
+            if let Some(count @ 0..) = count {
+                histogram.observe_request(count as f64, blocks.request);
             }
         }
     }
@@ -123,6 +125,8 @@ pub struct Blocks {
     pub new: Option<i64>,
     pub reused: Option<i64>,
     pub missed: Option<i64>,
+    /// The engine's number of the request.
+    pub request: Option<u64>,
 }
 
 impl Default for RequestTimes {

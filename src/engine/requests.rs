@@ -108,6 +108,7 @@ impl RequestFold {
                 new: row.alloc_new_blocks_per_request,
                 reused: row.reused_blocks_per_request,
                 missed: row.missed_blocks_per_request,
+                request: row.id,
             },
             transfer_seconds: transfer.kv_cache_transfer_ms.map(|ms| ms / 1000.0),
             transfer_bytes: transfer.kv_cache_size.and_then(|bytes| u64::try_from(bytes).ok()),
@@ -143,13 +144,14 @@ impl RequestFold {
         }
         let times = &mut self.totals.times;
         times.observe(&Times {
+            request: entry.request_id,
             arrived: timing.arrival_time,
             scheduled: timing.first_scheduled_time,
             first_token: timing.first_token_time,
             ended: timing.last_token_time,
             tokens: tokens(entry.output_tokens),
         });
-        times.observe_transfer(transfer, timing.kv_cache_size);
+        times.observe_transfer(transfer, timing.kv_cache_size, entry.request_id);
         let served = timing.server_arrival_time.zip(timing.server_first_token_time).map(|(from, to)| to - from);
         if let Some(seconds) = served.filter(|seconds| *seconds > 0.0) {
             times.server_time_to_first_token.observe(seconds);
@@ -159,17 +161,18 @@ impl RequestFold {
         {
             times.iterations.observe((last - first) as f64 + 1.0);
         }
-        self.used(metrics);
+        self.used(metrics, entry.request_id);
     }
 
     /// Blocks and draft tokens of one finished request.
-    fn used(&mut self, metrics: &RequestPerfMetrics) {
+    fn used(&mut self, metrics: &RequestPerfMetrics, request: Option<u64>) {
         if let Some(kv) = &metrics.kv_cache_metrics {
             self.totals.times.observe_blocks(&Blocks {
                 total: kv.num_total_allocated_blocks,
                 new: kv.num_new_allocated_blocks,
                 reused: kv.num_reused_blocks,
                 missed: kv.num_missed_blocks,
+                request,
             });
         }
         let Some(spec) = &metrics.speculative_decoding else { return };
@@ -180,9 +183,10 @@ impl RequestFold {
                 all_drafted.saturating_add(drafted.unsigned_abs()),
                 all_accepted.saturating_add(accepted.unsigned_abs()),
             ));
-            self.totals.times.spec_decode_acceptance_ratio.observe(accepted as f64 / drafted as f64);
+            let ratio = accepted as f64 / drafted as f64;
+            self.totals.times.spec_decode_acceptance_ratio.observe_request(ratio, request);
         } else if let Some(ratio) = spec.acceptance_rate {
-            self.totals.times.spec_decode_acceptance_ratio.observe(ratio);
+            self.totals.times.spec_decode_acceptance_ratio.observe_request(ratio, request);
         }
     }
 
@@ -203,7 +207,7 @@ impl RequestFold {
             self.totals.times.observe(times);
         }
         self.totals.times.observe_blocks(&ended.blocks);
-        self.totals.times.observe_transfer(ended.transfer_seconds, ended.transfer_bytes);
+        self.totals.times.observe_transfer(ended.transfer_seconds, ended.transfer_bytes, ended.blocks.request);
     }
 }
 
@@ -211,6 +215,7 @@ impl Times {
     fn of(life: &Life) -> Self {
         let seconds = |micros: i64| micros as f64 / 1e6;
         Self {
+            request: Some(life.id),
             arrived: Some(seconds(life.arrived_us)),
             scheduled: life.scheduled_us.map(seconds),
             first_token: life.first_token_us.map(seconds),

@@ -6,13 +6,13 @@ use std::time::Instant;
 use axum::Router;
 use axum::body::Body;
 use axum::extract::State as Shared;
-use axum::http::{HeaderMap, Method, StatusCode, Uri, header};
+use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodFilter, on};
 
 use crate::exposition::cache::{Cache, Form};
 use crate::exposition::negotiate::{self, Encoding, Format};
-use crate::exposition::{openmetrics, text};
+use crate::exposition::{openmetrics, protobuf, text};
 use crate::metrics::catalog::Group;
 use crate::metrics::compat::CompatSets;
 use crate::metrics::exporter::PageCounts;
@@ -107,39 +107,43 @@ fn selection(query: &str) -> Result<Selection, String> {
 impl Site {
     fn answer(&self, selection: Selection, method: &Method, headers: &HeaderMap) -> Response {
         let text_of = |name| headers.get(name).and_then(|value| value.to_str().ok());
-        let format = negotiate::format(text_of(header::ACCEPT));
+        let offer = negotiate::format(text_of(header::ACCEPT));
         let encoding = negotiate::encoding(text_of(header::ACCEPT_ENCODING));
-        let form = Form { selection, format, encoding };
+        let form = Form { selection, format: offer.format, encoding };
         let begun = Instant::now();
-        let body = self.cache.get(form, self.state.generation(), || self.render(selection, format));
+        let body = self.cache.get(form, self.state.generation(), || self.render(selection, offer.format));
         self.counts.scraped(begun.elapsed());
-        let content_type = match format {
-            Format::Text => text::CONTENT_TYPE,
-            Format::OpenMetrics => openmetrics::CONTENT_TYPE,
-        };
         let mut response = Response::builder()
-            .header(header::CONTENT_TYPE, content_type)
+            .header(header::CONTENT_TYPE, HeaderValue::from_static(offer.content_type))
             .header(header::CONTENT_LENGTH, body.len())
-            .header(header::VARY, "Accept, Accept-Encoding");
-        if encoding == Encoding::Gzip {
-            response = response.header(header::CONTENT_ENCODING, "gzip");
+            .header(header::VARY, HeaderValue::from_static("Accept, Accept-Encoding"));
+        let packed = match encoding {
+            Encoding::Identity => None,
+            Encoding::Gzip => Some("gzip"),
+            Encoding::Zstd => Some("zstd"),
+        };
+        if let Some(packed) = packed {
+            response = response.header(header::CONTENT_ENCODING, HeaderValue::from_static(packed));
         }
         // HEAD is answered with the headers of GET, its length included, and no body.
         let body = if method == Method::HEAD { Body::empty() } else { Body::from(body) };
         response.body(body).unwrap_or_else(|_| StatusCode::INTERNAL_SERVER_ERROR.into_response())
     }
 
-    fn render(&self, selection: Selection, format: Format) -> String {
+    fn render(&self, selection: Selection, format: Format) -> Vec<u8> {
         let page = self.pages.page(&self.state, &self.counts, selection);
         let mut out = String::with_capacity(64 << 10);
         match format {
             Format::Text => text::render(&page, &mut out),
-            Format::OpenMetrics => {
-                if openmetrics::render(&page, &mut out).is_err() {
-                    tracing::error!("the page could not be written as OpenMetrics");
+            Format::OpenMetrics => openmetrics::render(&page, &mut out),
+            Format::Protobuf => {
+                let mut out = out.into_bytes();
+                if protobuf::render(&page, &mut out).is_err() {
+                    tracing::error!("the page could not be written as protobuf");
                 }
+                return out;
             }
         }
-        out
+        out.into_bytes()
     }
 }

@@ -10,6 +10,9 @@ use super::timestamp::parse_timestamp;
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PerfMetricsEntry {
+    /// The engine's number of the request; a name that a host gave it instead is not read.
+    #[serde(alias = "request_id", deserialize_with = "number")]
+    pub request_id: Option<u64>,
     /// Set on the generation side of a disaggregated pair.
     #[serde(alias = "ctx_request_id", deserialize_with = "presence")]
     pub ctx_request_id: bool,
@@ -170,4 +173,18 @@ fn seconds<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<f64>, D:
 /// Whether a key came with anything but null: the id itself is never a label.
 fn presence<'de, D: Deserializer<'de>>(deserializer: D) -> Result<bool, D::Error> {
     Ok(Option::<serde::de::IgnoredAny>::deserialize(deserializer)?.is_some())
+}
+
+/// A whole number; anything else is absent.
+fn number<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u64>, D::Error> {
+    #[derive(Deserialize)]
+    #[serde(untagged)]
+    enum Either {
+        Number(u64),
+        Other(serde::de::IgnoredAny),
+    }
+    Ok(match Either::deserialize(deserializer)? {
+        Either::Number(number) => Some(number),
+        Either::Other(_) => None,
+    })
 }

@@ -172,6 +172,8 @@ pub enum OpenError {
     Socket { path: PathBuf, cause: std::io::Error },
     #[error("cannot read {path} for --source replay: {cause}")]
     Replay { path: PathBuf, cause: std::io::Error },
+    #[error("cannot read the requests of load={path}: {cause}")]
+    Load { path: PathBuf, cause: std::io::Error },
     #[error("cannot start the engine {engine} of --source: {cause}")]
     Engine { engine: String, cause: String },
 }

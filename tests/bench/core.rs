@@ -8,7 +8,7 @@ use std::hint::black_box;
 use std::time::{Duration, Instant};
 
 use trtllm_exporter::engine::Engine;
-use trtllm_exporter::exposition::{openmetrics, text};
+use trtllm_exporter::exposition::{openmetrics, protobuf, text};
 use trtllm_exporter::metrics::compat::CompatSets;
 use trtllm_exporter::metrics::exporter::PageCounts;
 use trtllm_exporter::metrics::page::{Page, Value};
@@ -59,13 +59,20 @@ fn main() {
         black_box(&out);
     });
     let mut out = String::new();
-    let om = time("OpenMetrics (prometheus-client)", samples, || {
+    let om = time("OpenMetrics 1.0.0", samples, || {
         out.clear();
-        openmetrics::render(&page, &mut out).unwrap();
+        openmetrics::render(&page, &mut out);
+        black_box(&out);
+    });
+    let mut out = Vec::new();
+    let proto = time("Prometheus protobuf, native histograms", samples, || {
+        out.clear();
+        protobuf::render(&page, &mut out).unwrap();
         black_box(&out);
     });
     ratio("text / hand-written", ours, by_hand);
     ratio("OpenMetrics / hand-written", om, by_hand);
+    ratio("protobuf / hand-written", proto, by_hand);
 }
 
 /// An array of the real TensorRT record, numbered on.

@@ -87,6 +87,15 @@ pub struct Metric {
     pub origin: &'static str,
 }
 
+impl Metric {
+    /// Whether its histogram shows native buckets beside the classic ones, where a format has them: ours do, those under
+    /// another exporter's name are as that exporter's.
+    #[must_use]
+    pub fn has_native_buckets(&self) -> bool {
+        self.kind == Kind::Histogram && matches!(self.group, Group::Engine | Group::Exporter)
+    }
+}
+
 impl Id {
     #[must_use]
     pub fn metric(self) -> &'static Metric {

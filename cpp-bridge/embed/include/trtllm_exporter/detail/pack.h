@@ -55,12 +55,20 @@ public:
         }
     }
 
+    /// `reason` may be null.
     template <class Metrics>
-    void perf(Metrics const& metrics)
+    void perf(Metrics const& metrics, std::uint64_t request, char const* reason)
     {
         mBytes.push_back(0x81);
         text("perf");
-        mBytes.push_back(0x81);
+        mBytes.push_back(reason == nullptr ? 0x82 : 0x83);
+        text("requestId");
+        value(request);
+        if (reason != nullptr)
+        {
+            text("finishReason");
+            text(reason);
+        }
         text("perfMetrics");
         object(metrics);
     }
