@@ -55,8 +55,8 @@ pub fn run(format: CatalogFormat) {
 #[must_use]
 pub fn markdown() -> String {
     let mut out = String::from(
-        "# Metrics\n\nWritten by `trtllm-exporter catalog`. What an engine does not tell is absent, never 0. \
-         `engine`: families of a counter that only some engines feed appear with their first value.\n",
+        "# Metrics\n\nWritten by `trtllm-exporter catalog`. What an engine does not tell is absent, never 0; \
+         families that only some engines feed appear with their first value.\n",
     );
     for group in Group::ALL {
         let _ = write!(out, "\n## `collect[]={}`\n", group.name());
