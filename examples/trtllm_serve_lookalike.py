@@ -111,7 +111,7 @@ class Engine:
         self.quiet_at = self.iter + self.idle_every if self.idle_every else math.inf
         self.just_finished = self.stale_new = 0  # of the pass before
         self.repeat_completed = None  # set between an idle flush and the record that repeats it
-        self.since_idle, self.idle_began = 0 if self.tensorrt or self.iter <= 1 else 1, self.due
+        self.since_idle, self.idle_began = 0, self.due
         self.alloc_total = self.alloc_new = self.reused = self.missed = self.used = 0
         self.truth = dict.fromkeys(
             ("iterations records lost lost_iterations completed_requests started_requests context_tokens "
@@ -165,10 +165,10 @@ class Engine:
 
         latency = self.period * 1000 * (0.85 + 0.3 * self.random.random())
         regular = True
-        if self.since_idle < 1 + self.tensorrt:  # C++'s describes the pass before, which may have slept; PyTorch's begins so
-            slept = (now - self.period * self.tensorrt - self.idle_began) * 1000
-            latency = 0.0 if self.tensorrt and self.since_idle == 0 else latency + slept
-            regular = False
+        if self.tensorrt and self.since_idle < 2:  # iterLatencyMS describes the pass before, which may have slept
+            latency, regular = 0.0 if self.since_idle == 0 else latency + (now - self.period - self.idle_began) * 1000, False
+        elif not (self.tensorrt or outstanding) and (self.truth["iterations"] or self.iter <= 1):  # it may begin with a wait
+            latency, regular = latency + (now - self.idle_began) * 1000 * (self.since_idle == 0), False
         self.since_idle += 1
         truth = self.truth
         truth["iterations"] += 1

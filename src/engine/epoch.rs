@@ -65,6 +65,8 @@ pub struct Epoch {
     cross_kv: [Cumulative; 4],
     /// Requests still active after the last record: by that record, by the count.
     in_flight: Option<(i64, i64)>,
+    /// Requests waited after the last record.
+    queued: bool,
 }
 
 impl Epoch {
@@ -84,6 +86,7 @@ impl Epoch {
             kv: [Cumulative::unknown(); 4],
             cross_kv: [Cumulative::unknown(); 4],
             in_flight: None,
+            queued: false,
         }
     }
 
@@ -149,6 +152,7 @@ impl Epoch {
             kv: kv_increase(&mut self.kv, record.kv_cache_stats.as_ref()).unwrap_or_default(),
             cross_kv: kv_increase(&mut self.cross_kv, record.cross_kv_cache_stats.as_ref()),
         };
+        self.queued = record.num_queued_requests.is_some_and(|queued| queued > 0);
         if iteration {
             self.follow_requests(record, &counted, self.lost() > lost_before);
         }
@@ -223,7 +227,7 @@ impl Epoch {
     fn slept_before(&self, record: &IterationStats) -> bool {
         record.backend() == Backend::PyTorch
             && match self.in_flight {
-                Some((by_record, by_count)) => by_record == 0 || by_count == 0,
+                Some((by_record, by_count)) => !self.queued && (by_record == 0 || by_count == 0),
                 None => record.iter.is_some_and(|iter| iter <= 1),
             }
     }

@@ -28,7 +28,7 @@ const SETS: [(&str, &str, &str); 4] = [
     ),
     (
         "triton-core",
-        "Triton's request counters, from requests' own times; without those, durations stay 0 except the queue's",
+        "Triton's request counters, durations from requests' own times, absent without those",
         "NVIDIA's autoscaling guide (recording rules, HPA) and its Grafana dashboard, KEDA and EKS samples, vLLM's semantic router",
     ),
     (
