@@ -76,6 +76,8 @@ fn rules_and_queries(binary: &Path) {
         missing(completed >= 400, || format!("{completed} requests"))
     });
     let truth = engine.stop();
+    until(|| missing(engine.truth().count("in_ring") == 0, || "records wait to be read".to_owned()));
+    daemon.poll(&[], 2);
     let page = daemon.until(|page| {
         let told = page.count("nv_trt_llm_e2e_request_latency_seconds_count", &[]);
         missing(told == truth.count("perf_metrics"), || format!("{told} requests' own times"))
