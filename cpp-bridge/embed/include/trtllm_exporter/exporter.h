@@ -140,7 +140,7 @@ public:
             }
             else
             {
-                mPack.item("record", record);
+                mPack.record(record);
             }
         }
     }
