@@ -1,7 +1,7 @@
 //! NVIDIA's published autoscaling rules and dashboard queries, in a real Prometheus, over a running daemon with
 //! `--metrics.compat triton-core,dcgm`: each has an answer, and the right one.
 // A test stops at its first surprise.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stderr)]
 
 mod e2e;
 

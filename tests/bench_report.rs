@@ -1,6 +1,6 @@
 //! `replay:` of a trtllm-bench report: the benchmark's numbers stand beside a live engine's, in base units.
 // A test stops at its first surprise.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stderr)]
 
 mod e2e;
 

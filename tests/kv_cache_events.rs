@@ -1,7 +1,7 @@
 //! KV cache events of a trtllm-serve look-alike: blocks stored, removed and updated are counted by tier, where that is asked
 //! for; a server that has none loses nothing else.
 // A test stops at its first surprise.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stderr)]
 
 mod e2e;
 

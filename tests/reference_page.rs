@@ -1,7 +1,7 @@
 //! deploy/METRICS.md: what `catalog` prints, and true of a page. `UPDATE_GOLDEN=1 cargo test --test reference_page` writes
 //! the file anew.
 // A test stops at its first surprise.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stderr)]
 
 mod e2e;
 
