@@ -8,4 +8,5 @@ pub mod exporter;
 pub mod gpu;
 mod kv_cache;
 pub mod page;
+mod requests;
 pub mod whole;
