@@ -110,7 +110,7 @@ impl Driver {
             match item {
                 Item::Record(record) => self.engine.absorb(&record, now, wall_us),
                 Item::Requests(rows) => self.engine.absorb_requests(&rows, now),
-                Item::PerfMetrics(entry) => self.engine.absorb_perf_metrics(&entry),
+                Item::PerfMetrics(entry) => self.engine.absorb_perf_metrics(&entry, now),
                 Item::KvEvent(event) => self.engine.absorb_kv_event(&event),
                 Item::BenchReport(report) => self.source.bench_report = Some(report),
                 Item::Process(process) => self.engine.process(process),
