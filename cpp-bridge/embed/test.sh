@@ -207,9 +207,10 @@ until_idle() {
 
 same_page() { # what crosses as numbers in process says what crosses as JSON says: each field at its place
     start_sidecar "$socket" || return 1
-    "$work/plain/exporter" "$socket" >"$work/host" 2>"$work/told" &
+    : >"$work/host"
+    "$work/plain/exporter" "$socket" >>"$work/host" 2>"$work/told" &
     local host=$! address iterations result
-    for _ in $(seq 200); do
+    for _ in $(seq 400); do
         read -r address iterations <"$work/host" && break
         sleep 0.05
     done
