@@ -170,7 +170,7 @@ fn page(said: &Said) -> BTreeMap<&'static str, String> {
     for sample in page.samples() {
         let value = match &sample.value {
             Sample::Histogram(histogram) => {
-                format!("{:?} {}", histogram.buckets().collect::<Vec<_>>(), histogram.sum())
+                format!("{:?} {} {}", histogram.cumulative().collect::<Vec<_>>(), histogram.count(), histogram.sum())
             }
             value => format!("{value:?}"),
         };

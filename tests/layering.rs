@@ -61,7 +61,7 @@ fn a_broken_import_would_be_seen() {
 fn foreign_crates_with_a_border_are_each_in_their_place() {
     let homes: &[(&str, &[&str])] = &[
         ("nvml_wrapper", &["gpu"]),
-        ("trtllm_bridge", &["sources/executor.rs"]),
+        ("trtllm_bridge", &["sources/executor", "config/hosted.rs"]),
         ("prost", &["exposition/protobuf.rs"]),
         ("zstd", &["exposition/cache.rs"]),
         ("prometheus_client", &[]),

@@ -2,7 +2,7 @@
 //! The quirks of the executor's loop are corrected here, once; nothing after it sees them.
 
 use crate::model::IterationStats;
-use crate::model::iteration::{Backend, KvCacheStats};
+use crate::model::iteration::{Backend, KvCacheStats, SchedulerMode};
 
 use super::cumulative::Cumulative;
 use super::health::Outstanding;
@@ -65,6 +65,8 @@ pub struct Epoch {
     cross_kv: [Cumulative; 4],
     /// Requests still active after the last record: by that record, by the count.
     in_flight: Option<(i64, i64)>,
+    /// Requests waited after the last record.
+    queued: bool,
 }
 
 impl Epoch {
@@ -84,6 +86,7 @@ impl Epoch {
             kv: [Cumulative::unknown(); 4],
             cross_kv: [Cumulative::unknown(); 4],
             in_flight: None,
+            queued: false,
         }
     }
 
@@ -139,15 +142,17 @@ impl Epoch {
         if iteration {
             self.last_rank = record.attention_dp_rank;
         }
+        let slept = self.slept_before(record);
         let counted = Counted {
             iteration,
             // The flush repeats the number of some earlier iteration.
             started: if iteration { unsigned(record.num_new_active_requests) } else { 0 },
             completed: self.completed(record),
-            latency_seconds: self.latency_seconds(record, standing),
+            latency_seconds: self.latency_seconds(record, standing, slept),
             kv: kv_increase(&mut self.kv, record.kv_cache_stats.as_ref()).unwrap_or_default(),
             cross_kv: kv_increase(&mut self.cross_kv, record.cross_kv_cache_stats.as_ref()),
         };
+        self.queued = record.num_queued_requests.is_some_and(|queued| queued > 0);
         if iteration {
             self.follow_requests(record, &counted, self.lost() > lost_before);
         }
@@ -216,13 +221,24 @@ impl Epoch {
         u64::try_from(completed.saturating_sub(counted)).unwrap_or(0)
     }
 
+    /// Whether the PyTorch engine had nothing to do before this record. Its pass, too, begins with the wait for work, and
+    /// the overlap scheduler's last one before it ends only after the wait: the records of both contain it (upstream:
+    /// `_executor_loop`, `_executor_loop_overlap`). Its first iteration waited for the first request.
+    fn slept_before(&self, record: &IterationStats) -> bool {
+        record.backend() == Backend::PyTorch
+            && match self.in_flight {
+                Some((by_record, by_count)) => !self.queued && (by_record == 0 || by_count == 0),
+                None => record.iter.is_some_and(|iter| iter <= 1),
+            }
+    }
+
     /// The C++ executor takes its start time before it waits for work: after idle it reports 0.0, then an iteration that
     /// contains the wait. Neither is an iteration's latency. The overlap scheduler's `iterLatencyMS` spans two passes,
     /// its `hostStepTimeMS` one.
-    fn latency_seconds(&mut self, record: &IterationStats, standing: Standing) -> Option<f64> {
-        let overlap = record.scheduler_mode == Some(crate::model::iteration::SchedulerMode::Overlap);
-        let reported =
-            if overlap { record.host_step_time_ms.or(record.iter_latency_ms) } else { record.iter_latency_ms };
+    fn latency_seconds(&mut self, record: &IterationStats, standing: Standing, slept: bool) -> Option<f64> {
+        let overlap = record.scheduler_mode == Some(SchedulerMode::Overlap);
+        let host_step = record.host_step_time_ms.filter(|_| overlap);
+        let reported = host_step.or(record.iter_latency_ms.filter(|_| !slept));
         match standing {
             Standing::Flush => {
                 self.waited_through = record.iter.map(|iter| iter.saturating_add(1));

@@ -54,10 +54,10 @@ impl KvEvents {
             self.tiers.retain(|(of, _), _| *of != rank);
             self.last.remove(&rank);
         }
-        if let Some(id) = event.event_id {
-            if let Some(last) = self.last.insert(rank, id) {
-                totals.lost = totals.lost.saturating_add(id.saturating_sub(last.saturating_add(1)));
-            }
+        if let Some(id) = event.event_id
+            && let Some(last) = self.last.insert(rank, id)
+        {
+            totals.lost = totals.lost.saturating_add(id.saturating_sub(last.saturating_add(1)));
         }
         match data.kind {
             KvCacheEventKind::Created => {

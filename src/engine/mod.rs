@@ -83,14 +83,10 @@ impl Engine {
             let lost_before = self.epoch.lost();
             let counted = self.epoch.count(record, standing);
             self.totals.absorb(record, &counted);
-            let mut latest = Latest::from_record(record, wall_us);
-            // Rows of further ranks follow: until they are here, there are as many as there were before.
-            if let (Some(ranks), Some(before)) = (&mut latest.attention_dp_ranks, &self.latest) {
-                *ranks = before.ranks_seen.map_or(*ranks, |seen| seen.max(*ranks));
-            }
+            let latest = self.latest.get_or_insert_default();
+            latest.update(record, wall_us);
             let (flush, gap) = (standing == Standing::Flush, self.epoch.lost() > lost_before);
             let span = self.clock.record(record, latest.time_us, counted.latency_seconds, flush, gap);
-            self.latest = Some(latest);
             if let Some(rows) = &record.request_stats {
                 self.absorb_rows(rows, Some(span), now);
             }

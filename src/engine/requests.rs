@@ -186,12 +186,12 @@ impl RequestFold {
         times.observe_transfer(transfer, timing.kv_cache_size, entry.request_id);
         let served = timing.server_arrival_time.zip(timing.server_first_token_time).map(|(from, to)| to - from);
         if let Some(seconds) = served.filter(|seconds| *seconds > 0.0) {
-            times.server_time_to_first_token.observe(seconds);
+            times.server_time_to_first_token.observe_request(seconds, entry.request_id);
         }
         if let (Some(first), Some(last)) = (metrics.first_iter, metrics.last_iter)
             && last >= first
         {
-            times.iterations.observe((last - first) as f64 + 1.0);
+            times.iterations.observe_request((last - first) as f64 + 1.0, entry.request_id);
         }
         self.used(metrics, entry.request_id);
     }

@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use crate::engine::requests::LatencySource;
 use crate::engine::{Latest, Totals};
 use crate::model::gpu::{GpuInventory, GpuSnapshot};
 use crate::model::perf_metrics::FinishReason;
@@ -147,20 +148,26 @@ pub fn triton_core_page(
     let mut page = Page::default();
     let (totals, times) = (&snapshot.totals, &snapshot.requests.times);
     let micros = |seconds: f64| (seconds * 1e6).round() as u64;
-    // Without any request's own times the queue is still known from the iterations that activated them.
-    let queue = if times.queue_time.count() > 0 { times.queue_time.sum() } else { totals.new_request_queue_time.sum() };
     for (id, count) in [
         (Id::InferenceRequestSuccess, totals.requests_completed),
         (Id::InferenceCount, totals.requests_completed),
         (Id::InferenceExecCount, totals.iterations),
+    ] {
+        page.push(id, labels, count);
+    }
+    // Requests whose times nobody tells have no duration; one of no requests is 0.
+    let timed = snapshot.requests.source != LatencySource::None || totals.requests_completed == 0;
+    for (id, count) in [
         (Id::InferenceRequestDuration, micros(times.e2e_latency.sum())),
-        (Id::InferenceQueueDuration, micros(queue)),
+        (Id::InferenceQueueDuration, micros(times.queue_time.sum())),
         // Queue and inference are the whole of an executor's request, as Triton's four parts are of its own.
         (Id::InferenceComputeInput, 0),
         (Id::InferenceComputeInfer, micros(times.inference_time.sum())),
         (Id::InferenceComputeOutput, 0),
     ] {
-        page.push(id, labels, count);
+        if timed {
+            page.push(id, labels, count);
+        }
     }
     let finished = snapshot.requests.finished.unwrap_or_default();
     let (cancelled, timed_out) = (FinishReason::Cancelled as usize, FinishReason::Timeout as usize);

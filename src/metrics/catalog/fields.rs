@@ -169,6 +169,7 @@ fields! {
         requestStats [RequestsByStage]
     }
     PerfMetricsEntry {
+        requestId "a series per request would be without bound; it is the exemplar of its buckets"
         ctxRequestId [DisaggregatedServingMetrics]
         perfMetrics [TimeToFirstToken]
         finishReason [RequestsFinished]
@@ -221,5 +222,4 @@ pub static NOT_READ: &[(&str, &str)] = &[
         "time_breakdown_metrics",
         "a server's own stages, in /perf_metrics of some releases; upstream gives them no fixed meaning",
     ),
-    ("request_id", "a series per request would be without bound"),
 ];

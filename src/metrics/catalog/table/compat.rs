@@ -131,7 +131,7 @@ macro_rules! compat {
         from "triton-core: sum of end-to-end request latencies";
     InferenceQueueDuration = "nv_inference_queue_duration_us" LegacyCounter Compat ENGINE
         "Cumulative inference queuing duration in microseconds (includes cached requests)"
-        from "triton-core: sum of request queue times, or of newActiveRequestsQueueLatencyMS where no request times are known";
+        from "triton-core: sum of request queue times; durations are absent where requests' times are not told";
     InferenceComputeInput = "nv_inference_compute_input_duration_us" LegacyCounter Compat ENGINE
         "Cumulative compute input duration in microseconds (does not include cached requests)"
         from "triton-core: 0: an executor's request is in its queue until its inference begins";

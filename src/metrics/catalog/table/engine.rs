@@ -106,7 +106,7 @@ macro_rules! engine {
     // Ours: histograms over iterations.
     IterationLatency = "nv_trt_llm_iteration_latency_seconds" Histogram Engine ENGINE unit "seconds"
         "Time of one iteration in seconds; iterations whose reported time contains the wait for work are left out."
-        from "iterLatencyMS, under the overlap scheduler hostStepTimeMS";
+        from "iterLatencyMS, under the overlap scheduler hostStepTimeMS; not the iterations after an idle time";
     IterationScheduledRequests = "nv_trt_llm_iteration_scheduled_requests" Histogram Engine ENGINE unit "requests"
         "Requests scheduled in one iteration."
         from "numScheduledRequests; with attention data parallelism of the rank whose row comes first";
