@@ -29,7 +29,8 @@ pub struct Driver {
     model: String,
     schedule: Schedule,
     state: Arc<State>,
-    engine: Engine,
+    /// Boxed, for it is tens of kilobytes: the driver is moved about before it runs.
+    engine: Box<Engine>,
     source: SourceStatus,
     about: EngineAbout,
     published: EngineState,
@@ -46,7 +47,7 @@ impl Driver {
             model,
             schedule,
             state,
-            engine: Engine::new(Instant::now(), schedule.stale_after),
+            engine: Box::new(Engine::new(Instant::now(), schedule.stale_after)),
             source: SourceStatus::new(),
             about,
             published: EngineState::Starting,
