@@ -2,7 +2,8 @@
 
     usage: tests/bench/start.py [STARTS]        (40 of each; builds what it needs)
 
-A start of the exporter is complete once the page has its engine's first poll on it. Prints medians and their ratio; at most
+A start of the exporter is complete once the page has its engine's first poll on it; the engine is a recorded one, which has
+something to say at once. Prints medians and their ratio; at most
 2 is meant. Absolute figures do not carry from machine to machine.
 """
 import os
@@ -67,7 +68,8 @@ def main():
         page = pathlib.Path(work) / "page"
 
         def exporter(port):
-            return [TARGET / "trtllm-exporter", "--source", "sim:", "--gpu", "off", "--web.listen-address", f"127.0.0.1:{port}"]
+            source = f"replay:{ROOT}/tests/fixtures/session.ndjson?speed=max"
+            return [TARGET / "trtllm-exporter", "--source", source, "--gpu", "off", "--web.listen-address", f"127.0.0.1:{port}"]
 
         def constant(port):
             return [TARGET / "examples/constant", f"127.0.0.1:{port}", page, "text/plain; version=0.0.4; charset=utf-8"]
