@@ -116,6 +116,8 @@ impl Driver {
                 }
                 Item::Requests(rows) => self.engine.absorb_requests(&rows, now),
                 Item::PerfMetrics(entry) => self.engine.absorb_perf_metrics(&entry),
+                Item::KvEvent(event) => self.engine.absorb_kv_event(&event),
+                Item::BenchReport(report) => self.source.bench_report = Some(report),
                 Item::Process(process) => self.engine.process(process),
             }
         }

@@ -11,8 +11,8 @@ use crate::engine::histogram::{Histogram, POLL_SECONDS};
 use crate::engine::lifecycle::Stages;
 use crate::engine::requests::RequestTotals;
 use crate::engine::{EngineState, Latest, Totals};
-use crate::model::IterationStats;
 use crate::model::gpu::GpuInventory;
+use crate::model::{BenchReport, IterationStats};
 use crate::shutdown::Shutdown;
 
 /// By what an engine's series are told apart.
@@ -90,6 +90,8 @@ pub struct SourceStatus {
     pub connections: Option<u64>,
     /// Why the last poll failed, for `/readyz`.
     pub last_error: Option<String>,
+    /// The benchmark that the source replays instead of an engine.
+    pub bench_report: Option<Arc<BenchReport>>,
 }
 
 /// Number of [`crate::sources::ErrorKind`]s.
@@ -111,6 +113,7 @@ impl SourceStatus {
             last_success_us: None,
             connections: None,
             last_error: None,
+            bench_report: None,
         }
     }
 }

@@ -2,7 +2,8 @@
 # The publisher, the preload and the embedded exporter against the simulated SDK and the real exporter's binary.
 # Prints "N passed, N failed". TRTLLM_EMBED_ITERATIONS (1000000): of the exactly-once test, at TRTLLM_EMBED_RATE
 # (30000) a second; a sidecar that gets no core of its own cannot take many more.
-# TRTLLM_EMBED_SANITIZE=0 leaves the sanitizers out. TRTLLM_EMBED_WORK: a folder to build in and keep.
+# TRTLLM_EMBED_PROFILE (release): cargo's, of the library and the exporter. TRTLLM_EMBED_SANITIZE=0 leaves the
+# sanitizers out. TRTLLM_EMBED_WORK: a folder to build in and keep.
 set -uo pipefail
 embed=$(cd "$(dirname "$0")" && pwd)
 root=$(cd "$embed/../.." && pwd)
@@ -10,7 +11,8 @@ work=${TRTLLM_EMBED_WORK:-$(mktemp -d)}
 mkdir -p "$work"
 work=$(cd "$work" && pwd)
 target=${CARGO_TARGET_DIR:-$root/target}
-exporter=$target/release/trtllm-exporter
+profile=${TRTLLM_EMBED_PROFILE:-release}
+exporter=$target/$profile/trtllm-exporter
 iterations=${TRTLLM_EMBED_ITERATIONS:-1000000}
 rate=${TRTLLM_EMBED_RATE:-30000}
 passed=0
@@ -49,8 +51,8 @@ built() {
 }
 
 library() {
-    (cd "$root" && cargo build --release --quiet -p trtllm-embed && cargo build --release --quiet -p trtllm-exporter) &&
-        "$embed/packaging/install.sh" "$work/prefix" "$target"
+    (cd "$root" && cargo build --profile "$profile" --quiet -p trtllm-embed && cargo build --profile "$profile" --quiet -p trtllm-exporter) &&
+        PROFILE=$profile "$embed/packaging/install.sh" "$work/prefix" "$target"
 }
 
 examples() {

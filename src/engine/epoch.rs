@@ -2,7 +2,7 @@
 //! The quirks of the executor's loop are corrected here, once; nothing after it sees them.
 
 use crate::model::IterationStats;
-use crate::model::iteration::Backend;
+use crate::model::iteration::{Backend, KvCacheStats};
 
 use super::cumulative::Cumulative;
 use super::health::Outstanding;
@@ -32,6 +32,8 @@ pub struct Counted {
     /// Seconds, where the record's latency is one iteration's.
     pub latency_seconds: Option<f64>,
     pub kv: KvIncrease,
+    /// Of the cross attention's cache, where the record has one.
+    pub cross_kv: Option<KvIncrease>,
 }
 
 /// Blocks by which the cumulative KV counts grew.
@@ -53,13 +55,14 @@ pub struct Epoch {
     /// The last record's iteration and how many of its completed requests are counted.
     completed: (Option<u64>, i64),
     last_rank: Option<i64>,
-    /// Records whose latency still contains the wait for work.
-    latency_suspect: u8,
+    /// Latencies up to this iteration's may contain the wait for work.
+    waited_through: Option<u64>,
     sequence: Option<u64>,
     lost_by_gap: u64,
     dropped: Cumulative,
     lost_by_engine: u64,
     kv: [Cumulative; 4],
+    cross_kv: [Cumulative; 4],
     /// Requests still active after the last record: by that record, by the count.
     in_flight: Option<(i64, i64)>,
 }
@@ -73,12 +76,13 @@ impl Epoch {
             through: None,
             completed: (None, 0),
             last_rank: None,
-            latency_suspect: 0,
+            waited_through: None,
             sequence: None,
             lost_by_gap: 0,
             dropped: Cumulative::unknown(),
             lost_by_engine: 0,
             kv: [Cumulative::unknown(); 4],
+            cross_kv: [Cumulative::unknown(); 4],
             in_flight: None,
         }
     }
@@ -89,6 +93,7 @@ impl Epoch {
         Self {
             lost_before: self.lost_before.saturating_add(self.lost()),
             kv: [Cumulative::from_zero(); 4],
+            cross_kv: [Cumulative::from_zero(); 4],
             dropped: Cumulative::from_zero(),
             ..Self::first()
         }
@@ -140,7 +145,8 @@ impl Epoch {
             started: if iteration { unsigned(record.num_new_active_requests) } else { 0 },
             completed: self.completed(record),
             latency_seconds: self.latency_seconds(record, standing),
-            kv: self.kv_increase(record),
+            kv: kv_increase(&mut self.kv, record.kv_cache_stats.as_ref()).unwrap_or_default(),
+            cross_kv: kv_increase(&mut self.cross_kv, record.cross_kv_cache_stats.as_ref()),
         };
         if iteration {
             self.follow_requests(record, &counted, self.lost() > lost_before);
@@ -177,17 +183,6 @@ impl Epoch {
             _ => by_record,
         };
         self.in_flight = Some((by_record, by_count.max(0)));
-    }
-
-    fn kv_increase(&mut self, record: &IterationStats) -> KvIncrease {
-        let stats = record.kv_cache_stats.unwrap_or_default();
-        let [allocated, newly_allocated, reused, missed] = &mut self.kv;
-        KvIncrease {
-            allocated: allocated.increase(stats.alloc_total_blocks),
-            newly_allocated: newly_allocated.increase(stats.alloc_new_blocks),
-            reused: reused.increase(stats.reused_blocks),
-            missed: missed.increase(stats.missed_blocks),
-        }
     }
 
     /// Moves `through` and the loss counts. The flush carries the number of the *next* iteration: it accounts for all
@@ -230,7 +225,7 @@ impl Epoch {
             if overlap { record.host_step_time_ms.or(record.iter_latency_ms) } else { record.iter_latency_ms };
         match standing {
             Standing::Flush => {
-                self.latency_suspect = 2;
+                self.waited_through = record.iter.map(|iter| iter.saturating_add(1));
                 return None;
             }
             Standing::Repeated => return None,
@@ -238,14 +233,11 @@ impl Epoch {
         }
         let latency = reported?;
         if latency <= 0.0 {
-            self.latency_suspect = 1;
+            self.waited_through = record.iter.map(|iter| iter.saturating_add(1));
             return None;
         }
-        if self.latency_suspect > 0 {
-            self.latency_suspect -= 1;
-            return None;
-        }
-        Some(latency / 1000.0)
+        let waited = record.iter.zip(self.waited_through).is_some_and(|(iter, through)| iter <= through);
+        (!waited).then_some(latency / 1000.0)
     }
 }
 
@@ -253,6 +245,17 @@ impl Epoch {
 fn is_flush(record: &IterationStats) -> bool {
     let scheduled = record.inflight_batching_stats.and_then(|stats| stats.num_scheduled_requests);
     record.num_active_requests == Some(0) && record.iter_latency_ms == Some(0.0) && scheduled.unwrap_or(0) == 0
+}
+
+fn kv_increase(counts: &mut [Cumulative; 4], stats: Option<&KvCacheStats>) -> Option<KvIncrease> {
+    let stats = stats?;
+    let [allocated, newly_allocated, reused, missed] = counts;
+    Some(KvIncrease {
+        allocated: allocated.increase(stats.alloc_total_blocks),
+        newly_allocated: newly_allocated.increase(stats.alloc_new_blocks),
+        reused: reused.increase(stats.reused_blocks),
+        missed: missed.increase(stats.missed_blocks),
+    })
 }
 
 fn signed(value: u64) -> i64 {

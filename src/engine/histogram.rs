@@ -44,6 +44,11 @@ pub static BATCH_REQUESTS: &[Bound] = bounds![1, 2, 4, 8, 16, 32, 64, 128, 256, 
 pub static BATCH_TOKENS: &[Bound] = bounds![64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384, 32768];
 /// Tokens of a request, as Triton's `nv_llm_*_token_len`.
 pub static TOKEN_LENGTH: &[Bound] = bounds![10, 50, 100, 500, 1000];
+/// Iterations of a request.
+pub static REQUEST_ITERATIONS: &[Bound] =
+    bounds![1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10000, 20000, 50000];
+/// Tokens decoded in one iteration: 1 without speculation.
+pub static DECODED_TOKENS: &[Bound] = bounds![1, 1.25, 1.5, 1.75, 2, 2.5, 3, 4, 5, 6, 8];
 /// 0..1.
 pub static RATIO: &[Bound] = bounds![0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1];
 /// Bytes of a KV cache transfer: 64 KiB to 16 GiB.

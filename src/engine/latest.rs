@@ -1,8 +1,12 @@
 //! The present of an engine, from its last record: what gauges read. Corrected, but nothing derived and nothing named.
 
 use crate::model::IterationStats;
-use crate::model::iteration::{InflightBatchingStats, KvCacheStats, SpecDecodingStats, StaticBatchingStats};
+use crate::model::iteration::{
+    InflightBatchingStats, KvCacheStats, SchedulerMode, SpecDecodingStats, StaticBatchingStats,
+};
 use crate::model::timestamp::RecordTime;
+
+use super::pools::Pools;
 
 /// The last iteration. A member that the engine does not send is absent.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
@@ -25,6 +29,12 @@ pub struct Latest {
     pub inflight: Option<InflightBatchingStats>,
     pub static_batching: Option<StaticBatchingStats>,
     pub spec_decoding: Option<SpecDecodingStats>,
+    pub pools: Option<Pools>,
+    pub scheduler_mode: Option<SchedulerMode>,
+    /// Attention-DP ranks whose rows of this iteration have come so far.
+    pub ranks_seen: Option<u64>,
+    /// Attention-DP ranks there are: those of the last iteration whose rows have all come.
+    pub attention_dp_ranks: Option<u64>,
 }
 
 /// A limit as built, as the tuner recommends it and as it is in force.
@@ -65,12 +75,18 @@ impl Latest {
             // The PyTorch backend sends an object of zeros where there is no static batching.
             static_batching: record.static_batching_stats.filter(|stats| !stats.is_all_zero()),
             spec_decoding: record.spec_decoding_stats,
+            pools: Pools::of(record),
+            scheduler_mode: record.scheduler_mode,
+            ranks_seen: record.attention_dp_rank.map(|_| 1),
+            attention_dp_ranks: record.attention_dp_rank.map(|_| 1),
         }
     }
 
     /// A further attention-DP rank's row of the same iteration: the batch is the sum over ranks; requests, memory and KV
     /// cache are rank 0's, copied into every row, and stay as they are.
     pub fn add_sibling(&mut self, record: &IterationStats) {
+        self.ranks_seen = self.ranks_seen.map(|ranks| ranks + 1);
+        self.attention_dp_ranks = self.attention_dp_ranks.max(self.ranks_seen);
         let (Some(total), Some(rank)) = (&mut self.inflight, &record.inflight_batching_stats) else { return };
         add(&mut total.num_scheduled_requests, rank.num_scheduled_requests);
         add(&mut total.num_context_requests, rank.num_context_requests);

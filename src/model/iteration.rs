@@ -97,6 +97,19 @@ pub struct IterationStats {
     /// By attention window size.
     #[serde(alias = "kv_cache_iteration_stats")]
     pub kv_cache_iteration_stats: Option<BTreeMap<String, KvCacheIterationStats>>,
+    /// Requests whose KV cache was taken from them in this iteration (second KV cache manager only, as the next four).
+    #[serde(alias = "iter_suspended_requests")]
+    pub iter_suspended_requests: Option<i64>,
+    #[serde(alias = "iter_resumed_requests")]
+    pub iter_resumed_requests: Option<i64>,
+    #[serde(alias = "iter_disk_prefetch_blocks")]
+    pub iter_disk_prefetch_blocks: Option<i64>,
+    /// Prompt tokens found in the KV cache in this iteration, by level: GPU first.
+    #[serde(alias = "iter_cached_tokens_by_level")]
+    pub iter_cached_tokens_by_level: Option<Vec<i64>>,
+    /// What each level is, e.g. `gpu`, `host`, `disk`.
+    #[serde(alias = "kv_cache_level_tiers")]
+    pub kv_cache_level_tiers: Option<Vec<String>>,
 }
 
 /// Which of TensorRT-LLM's engines wrote a record.

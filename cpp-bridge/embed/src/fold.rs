@@ -8,18 +8,6 @@ use exporter::engine::{Engine, EngineState};
 use exporter::model::{IterationStats, PerfMetricsEntry, RequestStatsPerIteration};
 use exporter::sources::{ErrorKind, RejectReason};
 use exporter::state::{EngineAbout, EngineSnapshot, SourceStatus, State};
-use serde::Deserialize as _;
-
-/// What the header sends, each as a map of one key.
-#[derive(Debug, serde::Deserialize)]
-enum Item {
-    #[serde(rename = "record")]
-    Record(Box<IterationStats>),
-    #[serde(rename = "requests")]
-    Requests(RequestStatsPerIteration),
-    #[serde(rename = "perf")]
-    PerfMetrics(Box<PerfMetricsEntry>),
-}
 
 /// The one engine of an embedded exporter.
 #[derive(Debug)]
@@ -44,17 +32,9 @@ impl Fold {
     pub(crate) fn absorb(&mut self, mut records: &[u8], took: Duration, failure: Option<String>) {
         let now = Instant::now();
         let wall_us = wall_us();
-        while !records.is_empty() {
-            let mut reader = rmp_serde::Deserializer::new(&mut records);
-            match Item::deserialize(&mut reader) {
-                Ok(Item::Record(record)) => self.engine.absorb(&record, now, wall_us),
-                Ok(Item::Requests(rows)) => self.engine.absorb_requests(&rows, now),
-                Ok(Item::PerfMetrics(entry)) => self.engine.absorb_perf_metrics(&entry),
-                Err(_) => {
-                    // Where the next one begins is unknown.
-                    self.source.rejected[RejectReason::NotARecord as usize] += 1;
-                    break;
-                }
+        while let Some((kind, item)) = next(&mut records) {
+            if self.absorb_item(kind, item, now, wall_us).is_err() {
+                self.source.rejected[RejectReason::NotARecord as usize] += 1;
             }
         }
         self.engine.settle(now);
@@ -69,6 +49,23 @@ impl Fold {
         }
         self.source.last_error = failure;
         self.publish();
+    }
+
+    /// Kinds as `detail/pack.h` has them. One that a newer header has and this library does not is passed over.
+    fn absorb_item(
+        &mut self,
+        kind: u8,
+        item: &[u8],
+        now: Instant,
+        wall_us: i64,
+    ) -> Result<(), rmp_serde::decode::Error> {
+        match kind {
+            b'i' => self.engine.absorb(&rmp_serde::from_slice::<IterationStats>(item)?, now, wall_us),
+            b'r' => self.engine.absorb_requests(&rmp_serde::from_slice::<RequestStatsPerIteration>(item)?, now),
+            b'p' => self.engine.absorb_perf_metrics(&rmp_serde::from_slice::<PerfMetricsEntry>(item)?),
+            _ => {}
+        }
+        Ok(())
     }
 
     /// Time passes also while no poll returns: an engine that hangs must not keep its old numbers on the page.
@@ -93,6 +90,15 @@ impl Fold {
             },
         );
     }
+}
+
+/// The next item's kind and MessagePack; None at the end.
+fn next<'a>(records: &mut &'a [u8]) -> Option<(u8, &'a [u8])> {
+    let (&kind, rest) = records.split_first()?;
+    let (length, rest) = rest.split_first_chunk()?;
+    let (item, rest) = rest.split_at_checked(u32::from_be_bytes(*length) as usize)?;
+    *records = rest;
+    Some((kind, item))
 }
 
 /// Microseconds since 1970 UTC.

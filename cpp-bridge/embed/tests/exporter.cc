@@ -129,6 +129,7 @@ void thePageCountsEveryIterationAndEveryFinishedRequest()
     auto const text = page(exporter);
     auto const truth = tensorrt_llm::sim::truth(*executor);
     CHECK(contains(text, series("nv_trt_llm_requests_completed_total", 5)));
+    CHECK(contains(text, "\nnv_trt_llm_requests_finished_total{model=\"tensorrt_llm\",reason=\"length\",version=\"1\"} 5\n"));
     CHECK(contains(text, series("nv_trt_llm_generation_tokens_total", truth.generationTokens)));
     CHECK(contains(text, series("nv_trt_llm_iterations_lost_total", 0)));
     CHECK(contains(text, "source=\"embedded\"") && contains(text, "kv_cache_block_type=\"max\""));
@@ -287,11 +288,17 @@ void stoppingIsQuickEvenWithAnOpenConnection()
         int status = -1;
         CHECK(::waitpid(child, &status, 0) == child && status == 0);
     }
+    int running[2];
+    CHECK(::pipe(running) == 0);
     auto const child = ::fork();
     if (child == 0)
     {
+        CHECK(::write(running[1], "x", 1) == 1);
         ::pause();
     }
+    // A child closes the port as it begins to run, which on a busy machine may be later than fork returns here.
+    char begun = 0;
+    CHECK(::read(running[0], &begun, 1) == 1);
     CHECK(contains(get(address, "/metrics"), " 200 "));
     exporter.reset();
     // The child lives, the port is free.

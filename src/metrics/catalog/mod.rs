@@ -1,6 +1,7 @@
 //! Every metric of the page, once: name, type, unit, labels and their values, help, origin. Order is page order.
 //! The renderers, the page builders, `catalog` and the tests all read this table; nothing else names a metric.
 
+pub mod fields;
 mod table;
 
 pub use table::{CATALOG, Id};

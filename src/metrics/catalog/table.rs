@@ -10,6 +10,7 @@ const TRTLLM: &[&str] = &["engine_type", "model_name"];
 const DCGM: &[&str] = &["Hostname", "UUID", "device", "gpu", "hostname", "modelName", "pci_bus_id"];
 const NONE: &[&str] = &[];
 const ENGINE_INFO: &[&str] = &["backend", "engine_version", "model", "simulated", "source", "version"];
+const BENCH_INFO: &[&str] = &["bench_model", "bench_timestamp", "gpu_name", "model", "scheduler_policy", "version"];
 const GPU_INFO: &[&str] = &["driver_version", "gpu_uuid", "index", "name", "pci_bus_id"];
 const BUILD: &[&str] = &["rustversion", "version"];
 const CALL: &[&str] = &["call", "error"];

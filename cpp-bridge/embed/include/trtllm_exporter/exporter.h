@@ -140,7 +140,7 @@ public:
             }
             else
             {
-                mPack.item("record", record);
+                mPack.record(record);
             }
         }
     }
@@ -149,16 +149,14 @@ public:
     template <class Response>
     void observe(Response const& response)
     {
-        if constexpr (Has_getResult<Response>::value)
+        if (response.hasError())
         {
-            if (!response.hasError())
-            {
-                observe(response.getResult());
-            }
+            return;
         }
-        else if constexpr (Has_requestPerfMetrics<Response>::value)
+        auto const& result = response.getResult();
+        if constexpr (Has_requestPerfMetrics<std::decay_t<decltype(result)>>::value)
         {
-            if (response.isFinal && response.requestPerfMetrics)
+            if (result.isFinal && result.requestPerfMetrics)
             {
                 if (mPublisher)
                 {
@@ -169,7 +167,7 @@ public:
                     std::lock_guard const lock(mMutex);
                     if (mFinished.bytes().size() < kMostFinished)
                     {
-                        mFinished.perf(*response.requestPerfMetrics);
+                        mFinished.perf(*result.requestPerfMetrics, response.getRequestId(), finishReason(result));
                         return;
                     }
                     lost.fetch_add(1, std::memory_order_relaxed);
