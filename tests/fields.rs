@@ -145,7 +145,7 @@ fn page(said: &Said) -> BTreeMap<&'static str, String> {
         engine.absorb(&record, start, 1_753_462_475_000_000);
     }
     for entry in &said.entries {
-        engine.absorb_perf_metrics(&serde_json::from_value::<PerfMetricsEntry>(entry.clone()).unwrap());
+        engine.absorb_perf_metrics(&serde_json::from_value::<PerfMetricsEntry>(entry.clone()).unwrap(), start);
     }
     engine.settle(start + Duration::from_secs(60));
     let name = EngineName {

@@ -64,7 +64,6 @@ fn foreign_crates_with_a_border_are_each_in_their_place() {
         ("trtllm_bridge", &["sources/executor", "config/hosted.rs"]),
         ("prost", &["exposition/protobuf.rs"]),
         ("zstd", &["exposition/cache.rs"]),
-        ("prometheus_client", &[]),
         ("axum", &["http"]),
         // One file format a place: the engines, and who may read the page.
         ("serde_saphyr", &["config.rs", "http/web_config.rs"]),

@@ -192,6 +192,38 @@ untouched() {
     return $result
 }
 
+# Not the sum of single-precision numbers: JSON has their shortest decimals, the page in process their exact values.
+engine_lines() {
+    page "$1" | grep -E '^nv_(trt_)?llm_' | grep -v -e nv_trt_llm_engine_info -e request_decoded_tokens_per_iteration_sum | sort
+}
+
+until_idle() {
+    for _ in $(seq 200); do
+        page "$1" | grep -q '^nv_trt_llm_engine_state{.*state="idle".*} 1' && return 0
+        sleep 0.05
+    done
+    return 1
+}
+
+same_page() { # what crosses as numbers in process says what crosses as JSON says: each field at its place
+    start_sidecar "$socket" || return 1
+    : >"$work/host"
+    "$work/plain/exporter" "$socket" >>"$work/host" 2>"$work/told" &
+    local host=$! address iterations result
+    for _ in $(seq 400); do
+        read -r address iterations <"$work/host" && break
+        sleep 0.05
+    done
+    until_metric nv_trt_llm_iterations_total "$iterations" && until_metric nv_trt_llm_e2e_request_latency_seconds_count 5 &&
+        until_idle "$address" && until_idle "" && engine_lines "$address" >"$work/inside" && engine_lines "" >"$work/beside" &&
+        [ "$(wc -l <"$work/inside")" -gt 300 ] && diff "$work/inside" "$work/beside"
+    result=$?
+    kill "$host"
+    wait "$host" 2>/dev/null
+    stop_sidecar
+    return $result
+}
+
 attached() { # attached PROGRAM: both ways at once, read while it runs
     start_sidecar "$socket" || return 1
     LISTEN=127.0.0.1:0 SOCKET=$socket MODEL=llama "$work/examples/$1" "sim:?rate=0&iter_base_ms=5" 4 20 10 >"$work/host" 2>"$work/told" &
@@ -214,6 +246,7 @@ check "examples: CMake finds the package" examples
 check "names: nothing but our own is exported" only_its_own_names
 check "publisher: its promises" timeout 120 "$work/plain/publisher"
 check "exporter: its promises, found by pkg-config" by_pkg_config plain
+check "exporter: the page in process is the sidecar's" same_page
 for mode in late errors moved churn leaking "polling 100000"; do
     # shellcheck disable=SC2086
     check "preload: a host sees no difference ($mode)" same $mode

@@ -115,8 +115,8 @@ impl Engine {
     }
 
     /// A finished request's own times.
-    pub fn absorb_perf_metrics(&mut self, entry: &PerfMetricsEntry) {
-        self.requests.absorb_perf_metrics(entry);
+    pub fn absorb_perf_metrics(&mut self, entry: &PerfMetricsEntry, now: Instant) {
+        self.requests.absorb_perf_metrics(entry, now);
     }
 
     /// One event of the KV cache.

@@ -35,8 +35,28 @@ pub struct RequestFold {
     pub totals: RequestTotals,
     /// Requests that ended just now, by their rows.
     waiting: VecDeque<(Instant, Ended)>,
-    /// Rows tell lengths and transfers; without them the entries that have them do.
-    rows_complete: bool,
+    /// Whether rows tell lengths and transfers, or the entries that have them must.
+    rows: Rows,
+    /// What entries told of those while that is not known.
+    untold: VecDeque<(Instant, Told)>,
+}
+
+/// Whether the engine's rows say how requests ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+enum Rows {
+    #[default]
+    Unknown,
+    Absent,
+    Present,
+}
+
+/// What both a row and an entry tell of a request that has ended; it is counted once.
+#[derive(Debug, Clone, Copy)]
+struct Told {
+    input_tokens: Option<i64>,
+    output_tokens: Option<i64>,
+    /// Outer: the request's KV cache came from another instance. Milliseconds.
+    transfer: Option<Option<f64>>,
 }
 
 /// What rows told of a request that has ended.
@@ -74,6 +94,13 @@ impl RequestTotals {
         }
     }
 
+    fn tell(&mut self, told: &Told) {
+        self.observe_lengths(told.input_tokens, told.output_tokens);
+        if let Some(milliseconds) = told.transfer {
+            self.disaggregated(milliseconds);
+        }
+    }
+
     fn disaggregated(&mut self, transfer_ms: Option<f64>) {
         self.disaggregated_requests += 1;
         self.kv_cache_transfer_ms += transfer_ms.filter(|ms| ms.is_finite() && *ms > 0.0).unwrap_or(0.0);
@@ -88,12 +115,14 @@ impl RequestFold {
         if row.stage != Some(RequestStage::Complete) {
             return;
         }
-        self.rows_complete = true;
-        // The prefill position of a complete request is its prompt's length.
-        self.totals.observe_lengths(row.context_prefill_position, row.num_generated_tokens);
-        if let Some(transfer) = &row.dis_serving_stats {
-            self.totals.disaggregated(transfer.kv_cache_transfer_ms);
-        }
+        self.rows = Rows::Present;
+        self.untold.clear();
+        self.totals.tell(&Told {
+            // The prefill position of a complete request is its prompt's length.
+            input_tokens: row.context_prefill_position,
+            output_tokens: row.num_generated_tokens,
+            transfer: row.dis_serving_stats.map(|transfer| transfer.kv_cache_transfer_ms),
+        });
         if let Some(tokens) = row.avg_num_decoded_tokens_per_iter.filter(|tokens| *tokens > 0.0) {
             self.totals.times.decoded_tokens_per_iteration.observe(tokens);
         }
@@ -123,7 +152,7 @@ impl RequestFold {
     }
 
     /// One finished request's own times.
-    pub fn absorb_perf_metrics(&mut self, entry: &PerfMetricsEntry) {
+    pub fn absorb_perf_metrics(&mut self, entry: &PerfMetricsEntry, now: Instant) {
         if let Some(reason) = entry.finish_reason {
             self.totals.finished.get_or_insert_default()[reason as usize] += 1;
         }
@@ -136,12 +165,15 @@ impl RequestFold {
         let tokens = |tokens: Option<u64>| tokens.and_then(|tokens| i64::try_from(tokens).ok());
         let timing = metrics.timing_metrics.unwrap_or_default();
         let transfer = timing.kv_cache_transfer_start.zip(timing.kv_cache_transfer_end).map(|(from, to)| to - from);
-        if !self.rows_complete {
-            self.totals.observe_lengths(tokens(entry.prompt_tokens), tokens(entry.output_tokens));
-            if entry.ctx_request_id || transfer.is_some() {
-                self.totals.disaggregated(transfer.map(|seconds| seconds * 1000.0));
-            }
-        }
+        self.tell(
+            &Told {
+                input_tokens: tokens(entry.prompt_tokens),
+                output_tokens: tokens(entry.output_tokens),
+                transfer: (entry.ctx_request_id || transfer.is_some())
+                    .then(|| transfer.map(|seconds| seconds * 1000.0)),
+            },
+            now,
+        );
         let times = &mut self.totals.times;
         times.observe(&Times {
             request: entry.request_id,
@@ -162,6 +194,15 @@ impl RequestFold {
             times.iterations.observe_request((last - first) as f64 + 1.0, entry.request_id);
         }
         self.used(metrics, entry.request_id);
+    }
+
+    /// An entry may come before its request's row: the first ones wait for it.
+    fn tell(&mut self, told: &Told, now: Instant) {
+        match self.rows {
+            Rows::Present => {}
+            Rows::Unknown if self.untold.len() < MAX_WAITING => self.untold.push_back((now, *told)),
+            Rows::Unknown | Rows::Absent => self.totals.tell(told),
+        }
     }
 
     /// Blocks and draft tokens of one finished request.
@@ -192,6 +233,12 @@ impl RequestFold {
 
     /// Observes what has waited long enough.
     pub fn settle(&mut self, now: Instant) {
+        if self.untold.front().is_some_and(|(since, _)| now.saturating_duration_since(*since) >= PATIENCE) {
+            self.rows = Rows::Absent;
+            for (_, told) in self.untold.drain(..) {
+                self.totals.tell(&told);
+            }
+        }
         while let Some((since, ended)) = self.waiting.front().copied() {
             if now.saturating_duration_since(since) < PATIENCE {
                 return;
@@ -258,5 +305,62 @@ const MAX_WAITING: usize = 16_384;
 impl Default for RequestTotals {
     fn default() -> Self {
         Self::new()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn entry() -> PerfMetricsEntry {
+        PerfMetricsEntry {
+            ctx_request_id: true,
+            perf_metrics: Some(RequestPerfMetrics::default()),
+            prompt_tokens: Some(100),
+            output_tokens: Some(10),
+            ..PerfMetricsEntry::default()
+        }
+    }
+
+    fn row() -> RequestStats {
+        RequestStats {
+            stage: Some(RequestStage::Complete),
+            context_prefill_position: Some(100),
+            num_generated_tokens: Some(10),
+            dis_serving_stats: Some(Default::default()),
+            ..RequestStats::default()
+        }
+    }
+
+    fn counted(fold: &RequestFold) -> (u64, u64, u64) {
+        let totals = &fold.totals;
+        (totals.input_token_len.count(), totals.output_token_len.count(), totals.disaggregated_requests)
+    }
+
+    #[test]
+    fn an_entry_and_the_row_that_comes_after_it_are_one_request() {
+        let (mut fold, now) = (RequestFold::default(), Instant::now());
+        for _ in 0..3 {
+            fold.absorb_perf_metrics(&entry(), now);
+        }
+        for _ in 0..3 {
+            fold.absorb_row(&row(), None, now);
+        }
+        fold.absorb_perf_metrics(&entry(), now);
+        fold.absorb_row(&row(), None, now);
+        fold.settle(now + PATIENCE);
+        assert_eq!(counted(&fold), (4, 4, 4));
+    }
+
+    #[test]
+    fn without_rows_entries_tell_how_requests_ended() {
+        let (mut fold, now) = (RequestFold::default(), Instant::now());
+        fold.absorb_perf_metrics(&entry(), now);
+        fold.settle(now);
+        assert_eq!(counted(&fold), (0, 0, 0));
+        fold.settle(now + PATIENCE);
+        assert_eq!(counted(&fold), (1, 1, 1));
+        fold.absorb_perf_metrics(&entry(), now + PATIENCE);
+        assert_eq!(counted(&fold), (2, 2, 2));
     }
 }

@@ -1,5 +1,5 @@
-//! OpenMetrics text 1.0.0, with exemplars. Ours because prometheus-client takes no exemplar that it has not observed itself
-//! and orders families at random; `tests/formats.rs` holds its writer beside this one.
+//! OpenMetrics text 1.0.0, with exemplars. Ours because prometheus-client writes no exemplar that it has not observed itself,
+//! and appends a point to each help text.
 
 use crate::engine::histogram::{Exemplar, Histogram};
 use crate::metrics::catalog::{Kind, Metric};

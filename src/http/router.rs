@@ -19,7 +19,7 @@ use crate::metrics::exporter::PageCounts;
 use crate::metrics::whole::{PageBuilder, Selection};
 use crate::state::State;
 
-use super::landing;
+use super::{api, landing};
 
 /// What every handler reads.
 #[derive(Debug)]
@@ -36,7 +36,7 @@ pub fn router(state: Arc<State>, telemetry_path: &str, compat: CompatSets, count
     let health = health(Arc::clone(&state));
     let site = Arc::new(Site {
         pages: PageBuilder::new(&state, compat),
-        state,
+        state: Arc::clone(&state),
         counts,
         cache: Cache::new(),
         telemetry_path: telemetry_path.to_owned(),
@@ -47,6 +47,7 @@ pub fn router(state: Arc<State>, telemetry_path: &str, compat: CompatSets, count
         .route(telemetry_path, on(read, metrics))
         .route(&format!("{telemetry_path}/gateway"), on(read, gateway))
         .with_state(site)
+        .merge(api::api(state))
         .merge(health)
 }
 

@@ -19,7 +19,7 @@ use super::page::{Labels, Page, Value};
 pub struct EngineSeries {
     /// By family, then by the catalog's label value.
     labels: Vec<Vec<Arc<Labels>>>,
-    base: Labels,
+    base: Arc<Labels>,
     name: EngineName,
     /// No other engine has this model's name.
     model_is_unique: bool,
@@ -30,16 +30,18 @@ impl EngineSeries {
     pub fn new(name: &EngineName, model_is_unique: bool) -> Self {
         let ours = [("model", name.model.as_str()), ("version", name.version.as_str())];
         let extra = name.labels.iter().map(|(name, value)| (name.as_str(), value.as_str()));
-        let base = Labels::new(ours.into_iter().chain(extra));
+        let base = Arc::new(Labels::new(ours.into_iter().chain(extra)));
+        let of_source = Arc::new(base.with("source", name.source));
         let labels = CATALOG
             .iter()
             .map(|metric| {
                 let base = match metric.group {
-                    Group::Exporter => base.with("source", name.source),
-                    _ => base.clone(),
+                    Group::Exporter => &of_source,
+                    _ => &base,
                 };
                 match metric.variant {
-                    None => vec![Arc::new(base)],
+                    // Most families: one text for all of them.
+                    None => vec![Arc::clone(base)],
                     Some(variant) => {
                         variant.values.iter().map(|value| Arc::new(base.with(variant.label, value))).collect()
                     }

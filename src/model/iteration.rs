@@ -4,13 +4,13 @@
 
 use std::collections::BTreeMap;
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 use super::request::RequestStats;
 use super::timestamp::{RecordTime, timestamp};
 
 /// One IterationStats. Source: executor, trtllm-serve `GET /metrics`, `get_stats()`, the socket.
-#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct IterationStats {
     /// End of the iteration; absent where the PyTorch backend sends `""`.
@@ -71,7 +71,7 @@ pub struct IterationStats {
     #[serde(alias = "spec_decoding_stats", alias = "specdec_stats")]
     pub spec_decoding_stats: Option<SpecDecodingStats>,
     /// trtllm-serve with `enable_iter_req_stats`.
-    #[serde(alias = "request_stats")]
+    #[serde(alias = "request_stats", skip_serializing)]
     pub request_stats: Option<Vec<RequestStats>>,
     /// One row per attention-DP rank, all with the same `iter`.
     #[serde(alias = "attention_dp_rank")]
@@ -134,7 +134,7 @@ impl IterationStats {
 }
 
 /// Blocks of one KV cache. Capacity is instantaneous; `alloc*`, `reused` and `missed` are cumulative since the cache was made.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct KvCacheStats {
     #[serde(alias = "max_num_blocks")]
@@ -160,7 +160,7 @@ pub struct KvCacheStats {
 }
 
 /// In-flight batching; context and generation phase are what others call prefill and decode.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct InflightBatchingStats {
     #[serde(alias = "num_scheduled_requests")]
@@ -196,7 +196,7 @@ pub struct InflightBatchingStats {
 }
 
 /// Static batching; PyTorch sends an object of zeros instead of nothing.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct StaticBatchingStats {
     #[serde(alias = "num_scheduled_requests")]
@@ -228,7 +228,7 @@ impl StaticBatchingStats {
 }
 
 /// Speculative decoding, sums over the generation requests of this iteration.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct SpecDecodingStats {
     #[serde(alias = "num_draft_tokens")]
@@ -249,7 +249,7 @@ pub struct SpecDecodingStats {
 }
 
 /// KV cache pools of one attention window; `iter*` belong to this iteration alone.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct KvCacheIterationStats {
     #[serde(alias = "primary_max_num_blocks")]
@@ -315,7 +315,7 @@ pub struct KvCacheIterationStats {
 }
 
 /// How the PyTorch scheduler interleaves host and device.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum SchedulerMode {
     Overlap,

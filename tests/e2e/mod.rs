@@ -6,6 +6,7 @@ pub(crate) mod daemon;
 pub(crate) mod http;
 pub(crate) mod lookalike;
 pub(crate) mod page;
+pub(crate) mod pki;
 pub(crate) mod prometheus;
 pub(crate) mod sessions;
 #[path = "../nvml-standin/harness.rs"]

@@ -15,7 +15,7 @@ pub(crate) struct Prometheus {
     child: Child,
     address: String,
     log: PathBuf,
-    _folder: tempfile::TempDir,
+    folder: tempfile::TempDir,
 }
 
 impl Prometheus {
@@ -44,12 +44,19 @@ impl Prometheus {
             let address = line.and_then(|line| line.split("address=").nth(1)?.split_whitespace().next());
             address.map(|address| address.trim_matches('"').to_owned()).ok_or_else(|| format!("no address: {text}"))
         });
-        let prometheus = Self { child, address, log, _folder: folder };
+        let prometheus = Self { child, address, log, folder };
         until(|| {
             let answer = http::ask("GET", &prometheus.address, "/-/ready", &[], b"").map_err(|e| e.to_string())?;
             missing(answer.status == 200, || answer.text().to_owned())
         });
         prometheus
+    }
+
+    /// Goes on with another configuration.
+    pub(crate) fn reload(&self, config: &str) {
+        fs::write(self.folder.path().join("prometheus.yml"), config).unwrap();
+        let kill = Command::new("sh").args(["-c", "kill -s HUP $0", &self.child.id().to_string()]).status();
+        assert!(kill.unwrap().success());
     }
 
     pub(crate) fn api(&self, path: &str, parameters: &[(&str, &str)]) -> Value {

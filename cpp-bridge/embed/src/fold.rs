@@ -4,8 +4,9 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use crate::rows::{Kind, Row};
 use exporter::engine::{Engine, EngineState};
-use exporter::model::{IterationStats, PerfMetricsEntry, RequestStatsPerIteration};
+use exporter::model::RequestStatsPerIteration;
 use exporter::sources::{ErrorKind, RejectReason};
 use exporter::state::{EngineAbout, EngineSnapshot, SourceStatus, State};
 
@@ -32,10 +33,29 @@ impl Fold {
     pub(crate) fn absorb(&mut self, mut records: &[u8], took: Duration, failure: Option<String>) {
         let now = Instant::now();
         let wall_us = wall_us();
-        while let Some((kind, item)) = next(&mut records) {
-            if self.absorb_item(kind, item, now, wall_us).is_err() {
-                self.source.rejected[RejectReason::NotARecord as usize] += 1;
+        let mut rows = None;
+        while let Some(row) = Row::next(&mut records) {
+            match row.kind {
+                Kind::Iteration => {
+                    self.absorb_requests(rows.take(), now);
+                    self.engine.absorb(&row.iteration(), now, wall_us);
+                }
+                Kind::Requests => {
+                    self.absorb_requests(rows.take(), now);
+                    rows = Some(RequestStatsPerIteration { iter: row.count(0), request_stats: Some(Vec::new()) });
+                }
+                Kind::Request => {
+                    if let Some(requests) = rows.as_mut().and_then(|rows| rows.request_stats.as_mut()) {
+                        requests.push(row.request());
+                    }
+                }
+                Kind::Finished => self.engine.absorb_perf_metrics(&row.finished(), now),
+                Kind::Unknown => {}
             }
+        }
+        self.absorb_requests(rows, now);
+        if !records.is_empty() {
+            self.source.rejected[RejectReason::Truncated as usize] += 1;
         }
         self.engine.settle(now);
         self.source.polls += 1;
@@ -51,21 +71,10 @@ impl Fold {
         self.publish();
     }
 
-    /// Kinds as `detail/pack.h` has them. One that a newer header has and this library does not is passed over.
-    fn absorb_item(
-        &mut self,
-        kind: u8,
-        item: &[u8],
-        now: Instant,
-        wall_us: i64,
-    ) -> Result<(), rmp_serde::decode::Error> {
-        match kind {
-            b'i' => self.engine.absorb(&rmp_serde::from_slice::<IterationStats>(item)?, now, wall_us),
-            b'r' => self.engine.absorb_requests(&rmp_serde::from_slice::<RequestStatsPerIteration>(item)?, now),
-            b'p' => self.engine.absorb_perf_metrics(&rmp_serde::from_slice::<PerfMetricsEntry>(item)?),
-            _ => {}
+    fn absorb_requests(&mut self, rows: Option<RequestStatsPerIteration>, now: Instant) {
+        if let Some(rows) = rows {
+            self.engine.absorb_requests(&rows, now);
         }
-        Ok(())
     }
 
     /// Time passes also while no poll returns: an engine that hangs must not keep its old numbers on the page.
@@ -90,15 +99,6 @@ impl Fold {
             },
         );
     }
-}
-
-/// The next item's kind and MessagePack; None at the end.
-fn next<'a>(records: &mut &'a [u8]) -> Option<(u8, &'a [u8])> {
-    let (&kind, rest) = records.split_first()?;
-    let (length, rest) = rest.split_first_chunk()?;
-    let (item, rest) = rest.split_at_checked(u32::from_be_bytes(*length) as usize)?;
-    *records = rest;
-    Some((kind, item))
 }
 
 /// Microseconds since 1970 UTC.

@@ -308,10 +308,39 @@ void stoppingIsQuickEvenWithAnOpenConnection()
     ::waitpid(child, nullptr, 0);
 }
 
+/// Serves and publishes the same at once, until killed: every kind of record, with all that it can have.
+[[noreturn]] void serveBoth(std::string const& socket)
+{
+    tle::ExecutorConfig config;
+    config.setRequestStatsMaxIterations(1000);
+    auto const executor = std::make_shared<tle::Executor>(
+        "sim:?rate=0&speed=max&spec_draft_len=3&disagg=1", tle::ModelType::kDECODER_ONLY, config);
+    auto exporter = Exporter::attach(executor, Told().options("127.0.0.1:0", socket));
+    for (int request = 0; request < 5; ++request)
+    {
+        for (auto const& response : work(*executor, 150))
+        {
+            exporter.observe(response);
+        }
+    }
+    auto const iterations = tensorrt_llm::sim::truth(*executor).iterations;
+    CHECK(until([&] { return contains(page(exporter), series("nv_trt_llm_iterations_total", iterations)); }));
+    std::printf("%s %llu\n", exporter.address().c_str(), static_cast<unsigned long long>(iterations));
+    std::fflush(stdout);
+    for (;;)
+    {
+        ::pause();
+    }
+}
+
 } // namespace
 
-int main()
+int main(int count, char** arguments)
 {
+    if (count > 1)
+    {
+        serveBoth(arguments[1]);
+    }
     thePageCountsEveryIterationAndEveryFinishedRequest();
     aSidecarGetsTheSame();
     theExecutorMayGoFirst();
