@@ -153,7 +153,7 @@ fn series(engine: &Engine, now: Instant) -> BTreeSet<String> {
 
 fn absorb(engine: &mut Engine, said: &Value, now: Instant) {
     if said.get("perf_metrics").is_some() {
-        engine.absorb_perf_metrics(&serde_json::from_value::<PerfMetricsEntry>(said.clone()).unwrap());
+        engine.absorb_perf_metrics(&serde_json::from_value::<PerfMetricsEntry>(said.clone()).unwrap(), now);
     } else {
         let record: IterationStats = serde_json::from_value(said.clone()).unwrap();
         engine.absorb(&record, now, 1_753_462_475_000_000);
@@ -210,7 +210,7 @@ fn a_million_requests_make_no_series() {
         engine.absorb(&record, now, 1_753_462_475_000_000);
         begun = record.request_stats.take().unwrap();
         entry.prompt_tokens = Some(request % 100_000);
-        engine.absorb_perf_metrics(&entry);
+        engine.absorb_perf_metrics(&entry, now);
     }
     assert_eq!(engine.requests.totals.times.e2e_latency.count(), 1_000_001);
     assert_eq!(series(&engine, now), before);
