@@ -60,6 +60,7 @@ const RULES: &str = "
   its rows: it arrives at the start of the iteration that first shows it, is scheduled at the start of the first that says so, has its first token at the
   end of the first that shows one, and has ended at the start of the one that reports it complete. An iteration starts where the one before ended. A
   request that was under way when it was first seen, or that moved on in lost iterations, has no times. Its blocks and tokens are counted all the same.
+- Lengths and KV cache transfers of requests are the rows'; where none come, those that stand beside the requests' own times.
 - A time of 0 is not observed, except the queue's.
 ";
 
