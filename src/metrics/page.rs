@@ -1,7 +1,7 @@
 //! The page as data: samples in catalog order. What every format renders.
 
 use std::fmt::Write as _;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use crate::engine::histogram::Histogram;
 
@@ -9,12 +9,21 @@ use super::catalog::{Group, Id, Metric};
 
 /// A series' labels, sorted by name, with what stands between name and value in the text format: written once, copied at
 /// every scrape.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub struct Labels {
-    pairs: Vec<(String, String)>,
-    series: String,
-    bucket: String,
+    pairs: Box<[(String, String)]>,
+    series: Box<str>,
+    /// Written when a histogram first asks: most series are none, and a page has thousands.
+    bucket: OnceLock<Box<str>>,
 }
+
+impl PartialEq for Labels {
+    fn eq(&self, other: &Self) -> bool {
+        self.pairs == other.pairs
+    }
+}
+
+impl Eq for Labels {}
 
 impl Labels {
     /// Names are valid and distinct; values may be any text.
@@ -40,12 +49,8 @@ impl Labels {
             }
             text.push('"');
         }
-        let (series, bucket) = if text.is_empty() {
-            (" ".to_owned(), "{le=\"".to_owned())
-        } else {
-            (format!("{{{text}}} "), format!("{{{text},le=\""))
-        };
-        Self { pairs, series, bucket }
+        let series = if text.is_empty() { " ".to_owned() } else { format!("{{{text}}} ") };
+        Self { pairs: pairs.into_boxed_slice(), series: series.into_boxed_str(), bucket: OnceLock::new() }
     }
 
     #[must_use]
@@ -67,7 +72,10 @@ impl Labels {
     /// As [`Labels::series`], up to the bound of a bucket: `{a="1",b="2",le="`.
     #[must_use]
     pub fn bucket(&self) -> &str {
-        &self.bucket
+        self.bucket.get_or_init(|| match self.series.strip_suffix("} ") {
+            Some(labels) => format!("{labels},le=\"").into_boxed_str(),
+            None => "{le=\"".into(),
+        })
     }
 }
 
