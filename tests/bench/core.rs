@@ -137,7 +137,7 @@ fn fold(engine: &mut Engine, batch: &Batch) {
     for item in &batch.items {
         match item {
             Item::Record(record) => engine.absorb(record, now, 1_753_462_474_140_189),
-            Item::PerfMetrics(entry) => engine.absorb_perf_metrics(entry),
+            Item::PerfMetrics(entry) => engine.absorb_perf_metrics(entry, now),
             _ => {}
         }
     }
