@@ -43,9 +43,11 @@ fn names_are_kept(binary: &Path) {
     const ENERGY: &str = "nv_energy_consumption";
     let (engine, daemon, gpu) = engine_and_daemon(&[]);
     engine.go_on();
-    // Some families need a record, the hit ratio a request that looked blocks up.
-    let page = daemon
-        .until(|page| missing(page.find("nv_trt_llm_kv_cache_hit_ratio", &[]).is_some(), || "no hit ratio".to_owned()));
+    // Some families need a record, the hit ratio a request that looked blocks up, others a request's own times.
+    let page = daemon.until(|page| {
+        let late = ["nv_trt_llm_kv_cache_hit_ratio", "nv_trt_llm_request_iterations_count"];
+        missing(late.iter().all(|name| page.find(name, &[]).is_some()), || format!("not all of {late:?}"))
+    });
     let shown: BTreeSet<&str> = page.series.iter().map(|(series, _)| name_of(series)).collect();
     let prometheus = Prometheus::start(binary, &config(&daemon));
     prometheus.until_up();

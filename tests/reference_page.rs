@@ -6,9 +6,10 @@
 mod e2e;
 
 use std::collections::BTreeSet;
+use std::process::Command;
 use std::time::{Duration, Instant};
 
-use e2e::daemon::{self, Daemon};
+use e2e::daemon::Daemon;
 use e2e::missing;
 use e2e::page::{Page, name_of};
 use serde_json::{Value, json};
@@ -23,10 +24,16 @@ use trtllm_exporter::model::{IterationStats, KvCacheEvent, PerfMetricsEntry, Req
 use trtllm_exporter::state::{EngineName, EngineSnapshot, State};
 use trtllm_exporter::tools::catalog::{SERIES, Series};
 
+/// What the binary prints: more than a pipe holds, so it is read while it runs.
+fn catalog() -> String {
+    let output = Command::new(env!("CARGO_BIN_EXE_trtllm-exporter")).arg("catalog").output().unwrap();
+    assert!(output.status.success());
+    String::from_utf8(output.stdout).unwrap()
+}
+
 #[test]
 fn the_reference_is_what_the_catalog_prints() {
-    let output = daemon::run(&["catalog", "--format", "markdown"]);
-    let printed = String::from_utf8(output.stdout).unwrap();
+    let printed = catalog();
     let path = e2e::root().join("deploy/METRICS.md");
     if std::env::var_os("UPDATE_GOLDEN").is_some() {
         std::fs::write(&path, &printed).unwrap();
@@ -146,7 +153,7 @@ fn series(engine: &Engine, now: Instant) -> BTreeSet<String> {
 
 fn absorb(engine: &mut Engine, said: &Value, now: Instant) {
     if said.get("perf_metrics").is_some() {
-        engine.absorb_perf_metrics(&serde_json::from_value::<PerfMetricsEntry>(said.clone()).unwrap());
+        engine.absorb_perf_metrics(&serde_json::from_value::<PerfMetricsEntry>(said.clone()).unwrap(), now);
     } else {
         let record: IterationStats = serde_json::from_value(said.clone()).unwrap();
         engine.absorb(&record, now, 1_753_462_475_000_000);
@@ -203,7 +210,7 @@ fn a_million_requests_make_no_series() {
         engine.absorb(&record, now, 1_753_462_475_000_000);
         begun = record.request_stats.take().unwrap();
         entry.prompt_tokens = Some(request % 100_000);
-        engine.absorb_perf_metrics(&entry);
+        engine.absorb_perf_metrics(&entry, now);
     }
     assert_eq!(engine.requests.totals.times.e2e_latency.count(), 1_000_001);
     assert_eq!(series(&engine, now), before);
@@ -211,7 +218,7 @@ fn a_million_requests_make_no_series() {
 
 #[test]
 fn every_set_of_names_says_who_reads_it_and_none_is_on_by_default() {
-    let reference = String::from_utf8(daemon::run(&["catalog"]).stdout).unwrap();
+    let reference = catalog();
     for set in ["trtllm", "triton-core", "dcgm", "spec"] {
         assert!(reference.contains(&format!("\n| `{set}` | ")), "{set} is not described");
     }

@@ -11,4 +11,5 @@ mod gpu_health;
 mod kv_cache;
 pub mod label_cache;
 pub mod page;
+mod requests;
 pub mod whole;

@@ -43,6 +43,26 @@ const SETS: [(&str, &str, &str); 4] = [
     ),
 ];
 
+/// What the fold makes of the engine's quirks; tests/reference/fold.py is the same in another language.
+const RULES: &str = "
+## How it is counted
+
+- An iteration is counted once, by `iter`. A record with nothing active, nothing scheduled and latency 0 is the C++ executor's idle flush: it stands for no
+  iteration and has the number of the one to come, which repeats its `numCompletedRequests`; completed requests are counted once per number. The flush's
+  `numNewActiveRequests` is stale and not counted.
+- Lost iterations are the gaps in `iter` (or in `statsSequence`, where that is sent), or what `statsDroppedFrames` grew by if that is more.
+- `iter` going backwards, or another process behind the source, is a restart: numbers and cumulative counts begin anew, totals go on.
+- Cumulative counts (KV blocks) add what they grew by. The first value of an engine met running is a baseline; one that falls has begun anew.
+- Further rows of one `iter` with another `attentionDpRank` add their tokens and nothing else.
+- Iteration latencies leave out 0, the record after it, and on PyTorch each record before which nothing was active or queued (and the first of all): they
+  contain the wait for work.
+- Request times are the requests' own (RequestPerfMetrics) from the first of them on. Where none come within five seconds of a request's end they are read from
+  its rows: it arrives at the start of the iteration that first shows it, is scheduled at the start of the first that says so, has its first token at the
+  end of the first that shows one, and has ended at the start of the one that reports it complete. An iteration starts where the one before ended. A
+  request that was under way when it was first seen, or that moved on in lost iterations, has no times. Its blocks and tokens are counted all the same.
+- A time of 0 is not observed, except the queue's.
+";
+
 /// Prints the catalog.
 pub fn run(format: CatalogFormat) {
     match format {
@@ -69,6 +89,7 @@ pub fn markdown() -> String {
             row(&mut out, &[&format!("`{}`", metric.name), kind(metric), &labels, metric.help, metric.origin]);
         }
     }
+    out.push_str(RULES);
     series(&mut out);
     equivalents(&mut out);
     fields(&mut out);

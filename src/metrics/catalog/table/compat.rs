@@ -90,9 +90,9 @@ macro_rules! compat {
     TrtllmKvCopyBytes = "trtllm_kv_cache_intra_device_copy_bytes_total" Counter Compat TRTLLM "Bytes of KV cache copied within the GPU."
         from "trtllm: iterIntraDeviceCopyBytes";
     TrtllmPromptTokens = "trtllm_prompt_tokens_total" Counter Compat TRTLLM "Prompt tokens of finished requests."
-        from "trtllm: contextPrefillPosition of completed requests";
+        from "trtllm: sum of nv_llm_input_token_len";
     TrtllmGenerationTokens = "trtllm_generation_tokens_total" Counter Compat TRTLLM "Generated tokens of finished requests."
-        from "trtllm: numGeneratedTokens of completed requests";
+        from "trtllm: sum of nv_llm_output_token_len";
     TrtllmTimeToFirstToken = "trtllm_time_to_first_token_seconds" Histogram Compat TRTLLM unit "seconds" "Time to the first token in seconds."
         from "trtllm: as nv_trt_llm_time_to_first_token_seconds";
     TrtllmTimePerOutputToken = "trtllm_time_per_output_token_seconds" Histogram Compat TRTLLM unit "seconds" "Time per token after the first in seconds."
