@@ -79,6 +79,23 @@ fn a_gpu_without_events_has_none_and_no_zero() {
     watch.stop();
 }
 
+#[test]
+fn a_poll_that_hung_midway_does_not_tell_what_it_read_before() {
+    let standin = Standin::new("gpu.0.memory_used_bytes=1000");
+    let mut watch = watch(&standin);
+    watch.until("a GPU", |inventory| all_ok(inventory, 1));
+    // Memory is asked before power, which hangs.
+    standin.set("gpu.0.memory_used_bytes=1000\ngpu.0.hang_ms=600000");
+    watch.until("it stalls", |inventory| is(inventory, 0, GpuState::Stalled));
+    let before = watch.all().len();
+    standin.set("gpu.0.memory_used_bytes=2000");
+    let used = |inventory: &GpuInventory| readings(inventory, 0).memory.used_bytes;
+    watch.until("the memory of now", |inventory| used(inventory) == Some(2000));
+    let after = watch.all().split_off(before);
+    assert!(after.iter().all(|(_, inventory)| used(inventory) != Some(1000)), "{after:#?}");
+    watch.stop();
+}
+
 const MIG: &str = "gpu.0.mig=on\n\
     gpu.0.mig.0=MIG-a,1,0,3g.71gb,75161927680,1073741824,40\n\
     gpu.0.mig.2=MIG-b,5,0,1c.2g.35gb,37580963840,2147483648,70\n\
@@ -139,6 +156,20 @@ fn mig_reconfigured_under_way_is_followed() {
     assert_eq!(readings(&whole, 0).mig, []);
     watch.stop();
     assert_eq!(standin.log(), ["init", "shutdown"], "every sample was freed");
+}
+
+#[test]
+fn a_gpu_that_fails_to_say_whether_it_is_split_is_as_it_was() {
+    let standin = Standin::new(&format!("{MIG}gpu.0.utilization_percent=44"));
+    let mut watch = watch(&standin);
+    watch.until("split", |inventory| sm(inventory, "MIG-a").is_some());
+    standin
+        .set(&format!("{}gpu.0.utilization_percent=44\ngpu.0.fail=mig_mode:999", MIG.replace("mig=on", "mig=lenient")));
+    let failing = watch.until("it fails to say it", |inventory| {
+        inventory.read_errors.iter().any(|failure| failure.call == "mig_mode" && failure.count > 2)
+    });
+    assert_eq!((readings(&failing, 0).utilization_ratio, readings(&failing, 0).mig.len()), (None, 3));
+    watch.stop();
 }
 
 #[test]

@@ -2,7 +2,8 @@
 //! complete, immutable [`GpuInventory`], and readers never call NVML.
 //! In reading order: `nvml` (load, initialise, what an error means) · `probe` (how anything is asked) · `readings`,
 //! `health`, `gpm`, `mig` by `fields` and `raw` (what is asked) · `worker` (one thread per GPU) · `events` (Xid errors) ·
-//! `visible` (which GPUs) · `kubelet`, `claims`, `pods` (who has which) · `ledger` (what is known, pure) · `supervisor` (who runs when).
+//! `visible` (which GPUs) · `kubelet`, `claims`, `pods` (who has which) · `ledger` (what is known, pure) ·
+//! `supervisor` (who runs when).
 
 mod claims;
 mod events;

@@ -49,6 +49,11 @@ impl Rounds<'_> {
             mig_enabled: None,
         }
     }
+
+    /// The next poll asks for what changes rarely too.
+    pub(super) fn ask_all(&mut self) {
+        self.slow_due = Instant::now();
+    }
 }
 
 /// The order of `clock_hertz`, with the words that its calls are counted under.
@@ -80,8 +85,10 @@ pub(super) fn identify(device: &Device<'_>, index: u32, probe: &mut Probe<'_>) -
 
 /// Asks for everything that changes.
 pub(super) fn read<'nvml>(device: &Device<'nvml>, rounds: &mut Rounds<'nvml>, probe: &mut Probe<'_>) -> Reading {
-    // Not `mig_mode`'s own error: a GPU that does not have MIG answers NOT_SUPPORTED, and that is not "disabled".
-    let mig_enabled = probe.ask("mig_mode", || device.mig_mode()).map(|mode| mode.current != 0);
+    // A GPU that does not have MIG answers "not supported", which is not "disabled"; one that fails to say it is as before.
+    let failed = probe.failures.len();
+    let answer = probe.ask("mig_mode", || device.mig_mode()).map(|mode| mode.current != 0);
+    let mig_enabled = if probe.failures.len() > failed { rounds.mig_enabled } else { answer };
     if mig_enabled != rounds.mig_enabled {
         rounds.mig_enabled = mig_enabled;
         rounds.gpm.clear();

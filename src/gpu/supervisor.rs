@@ -366,6 +366,7 @@ impl Supervisor {
                 interval: self.config.interval,
                 slow: self.config.timing.slow.max(self.config.interval),
                 reprobe: self.config.timing.reprobe,
+                fresh: self.config.interval.max(Duration::from_secs(1)).min(self.config.timing.call_deadline),
                 unsupported: self.config.timing.unsupported,
             },
             per_process: self.config.per_process,

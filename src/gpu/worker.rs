@@ -76,6 +76,8 @@ pub(super) struct Pace {
     pub(super) interval: Duration,
     pub(super) slow: Duration,
     pub(super) reprobe: Duration,
+    /// A poll that takes longer than this tells of the past.
+    pub(super) fresh: Duration,
     /// From finding out that something is not supported to asking again.
     pub(super) unsupported: Duration,
 }
@@ -115,15 +117,26 @@ impl Worker {
 
     /// True: the GPU faulted, get a new handle later. A GPU whose calls merely all fail is polled on.
     fn poll<'nvml>(&'nvml self, device: &Device<'nvml>) -> bool {
-        let Pace { interval, slow, unsupported, .. } = self.pace;
-        let mut rounds = Rounds::new(self.driver_version.as_deref(), self.per_process, interval, slow);
+        let Pace { interval, unsupported, .. } = self.pace;
+        let mut rounds = Rounds::new(self.driver_version.as_deref(), self.per_process, interval, self.pace.slow);
         let mut lacking = Lacking::default();
         let mut next = Instant::now();
+        let mut slow_before = false;
         loop {
             lacking.expire(unsupported);
+            let begun = Instant::now();
             let mut probe = Probe::new(&self.watch, &mut lacking);
             let reading = readings::read(device, &mut rounds, &mut probe);
             let (state, faulted) = (probe.state(), probe.faulted());
+            // A call hung midway: what was read before it is of then. Asked again at once, but once: a driver that is
+            // always this slow has readings too.
+            let slow = begun.elapsed() >= self.pace.fresh;
+            if slow && !slow_before && state == Ok(GpuState::Ok) {
+                slow_before = true;
+                rounds.ask_all();
+                continue;
+            }
+            slow_before = slow;
             let outcome = state.map_or_else(Outcome::SessionOver, |state| Outcome::Polled(state, Box::new(reading)));
             if !self.report(outcome, probe.failures) || state.is_err() {
                 return false;

@@ -175,3 +175,77 @@ fn percent(ratio: Option<f64>) -> Option<Value> {
 fn mib(bytes: Option<u64>) -> Option<Value> {
     bytes.map(|bytes| Value::from(bytes >> 20))
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::model::gpu::{GpuIdentity, PodDevice};
+
+    use super::*;
+
+    fn pod(gpu: &str, mig: &str, name: &str) -> PodDevice {
+        let text = str::to_owned;
+        PodDevice {
+            gpu_uuid: text(gpu),
+            mig_uuid: text(mig),
+            namespace: text("prod"),
+            pod: text(name),
+            container: text("c"),
+        }
+    }
+
+    fn inventory(mig: Vec<MigInstance>, pods: Vec<PodDevice>) -> GpuInventory {
+        let memory = GpuMemory { used_bytes: Some(3 << 20), ..GpuMemory::default() };
+        let gpu = GpuSnapshot {
+            identity: GpuIdentity { uuid: "GPU-a".to_owned(), ..GpuIdentity::default() },
+            state: GpuState::Ok,
+            readings: GpuReadings { memory, power_usage_watts: Some(70.0), mig, ..GpuReadings::default() },
+            xids: Vec::new(),
+            last_xid: None,
+            hears_xids: false,
+        };
+        GpuInventory { gpus: vec![gpu], pods, ..GpuInventory::default() }
+    }
+
+    /// The labels of each sample of a family.
+    fn series(inventory: &GpuInventory, id: Id) -> Vec<String> {
+        let page = dcgm_page(inventory, "h");
+        page.samples().iter().filter(|s| s.metric == id).map(|s| s.labels.series().to_owned()).collect()
+    }
+
+    #[test]
+    fn a_gpu_has_the_labels_of_its_pod_and_a_shared_one_of_none() {
+        let one = inventory(Vec::new(), vec![pod("GPU-a", "", "engine-0"), pod("GPU-b", "", "other")]);
+        let owned = series(&one, Id::DcgmPowerUsage);
+        assert!(owned[0].contains("namespace=\"prod\"") && owned[0].contains("pod=\"engine-0\""), "{owned:?}");
+        let shared = inventory(Vec::new(), vec![pod("GPU-a", "", "engine-0"), pod("GPU-a", "", "engine-1")]);
+        let shared = series(&shared, Id::DcgmPowerUsage);
+        assert!(shared.len() == 1 && !shared[0].contains("pod="), "{shared:?}");
+    }
+
+    #[test]
+    fn a_split_gpu_has_its_memory_once_by_instance_and_its_power_as_a_whole() {
+        let instance = MigInstance {
+            uuid: "MIG-a".to_owned(),
+            gpu_instance_id: Some(5),
+            profile: Some("1g.18gb".to_owned()),
+            memory: GpuMemory { used_bytes: Some(2 << 20), ..GpuMemory::default() },
+            ..MigInstance::default()
+        };
+        let split = inventory(vec![instance], vec![pod("GPU-a", "MIG-a", "small")]);
+        let memory = series(&split, Id::DcgmFbUsed);
+        assert_eq!(memory.len(), 1);
+        for label in ["GPU_I_ID=\"5\"", "GPU_I_PROFILE=\"1g.18gb\"", "pod=\"small\"", "UUID=\"GPU-a\""] {
+            assert!(memory[0].contains(label), "{memory:?}");
+        }
+        let power = series(&split, Id::DcgmPowerUsage);
+        assert!(power.len() == 1 && !power[0].contains("pod=") && !power[0].contains("GPU_I_ID"), "{power:?}");
+    }
+
+    #[test]
+    fn no_xid_is_claimed_where_none_would_be_heard() {
+        let mut inventory = inventory(Vec::new(), Vec::new());
+        assert!(series(&inventory, Id::DcgmXid).is_empty());
+        inventory.gpus[0].hears_xids = true;
+        assert_eq!(series(&inventory, Id::DcgmXid).len(), 1);
+    }
+}

@@ -12,7 +12,7 @@ use super::page::{Labels, Page, Value};
 /// The GPUs and NVML itself, in NVML's order.
 #[must_use]
 pub fn gpu_page(inventory: &GpuInventory, cache: &mut LabelCache) -> Page {
-    let mut page = Page::default();
+    let mut page = Page::with_capacity(cache.expected());
     cache.begin();
     for gpu in &inventory.gpus {
         one_gpu(gpu, inventory, &mut page, cache);

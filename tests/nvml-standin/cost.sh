@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # What eight GPUs cost at one poll a second: resident memory, CPU, and the time of a page while nothing is wrong, then while
-# one GPU hangs and another is lost. Prints all of it; fails where it is more than promised.
+# one GPU hangs and another is lost. No engine beside. Prints all of it; fails where it is more than promised.
 # Usage: tests/nvml-standin/cost.sh [SECONDS]     (60 for each of the two; builds for release unless PREBUILT=1; needs curl)
 set -euo pipefail
 cd "$(dirname "$0")/../.."
@@ -14,7 +14,7 @@ trap '[ -z "$daemon" ] || kill "$daemon" 2>/dev/null || true; rm -rf "$work"' EX
 cp target/release/libnvml_standin.so "$work/libnvidia-ml.so.1"
 tell() { printf 'gpus=8\n%s' "$1" >"$work/draft"; mv "$work/draft" "$work/libnvidia-ml.so.1.state"; }
 tell ''
-target/release/trtllm-exporter --source "socket:$work/ingest.sock" --gpu.library "$work/libnvidia-ml.so.1" --gpu.interval 1s \
+target/release/trtllm-exporter --source "socket:$work/ingest.sock" --gpu.library "$work/libnvidia-ml.so.1" --gpu.interval 1s --poll.interval 1s \
     --web.listen-address 127.0.0.1:0 --web.port-file "$work/port" 2>"$work/log" &
 daemon=$!
 for _ in $(seq 300); do [ -s "$work/port" ] && break; sleep 0.1; done
