@@ -105,9 +105,22 @@ pub struct Cli {
     #[arg(long = "gpu.interval", value_name = "D", env = "TRTLLM_EXPORTER_GPU_INTERVAL", default_value = "1s", value_parser = duration, allow_hyphen_values = true)]
     pub gpu_interval: Duration,
 
-    /// Show only these GPUs; may be repeated
+    /// Show only these GPUs; may be repeated. Without it CUDA_VISIBLE_DEVICES or NVIDIA_VISIBLE_DEVICES decides
     #[arg(long = "gpu.uuid", value_name = "UUID", env = "TRTLLM_EXPORTER_GPU_UUID", value_delimiter = ',')]
     pub gpu_uuid: Vec<String>,
+
+    /// Show the GPU memory of each process, which costs the driver milliseconds a GPU
+    #[arg(long = "gpu.processes", env = "TRTLLM_EXPORTER_GPU_PROCESSES")]
+    pub gpu_processes: bool,
+
+    /// The kubelet's PodResources socket, which says which container has which GPU; empty not to ask. It need not exist
+    #[arg(
+        long = "gpu.pod-resources",
+        value_name = "PATH",
+        env = "TRTLLM_EXPORTER_GPU_POD_RESOURCES",
+        default_value = "/var/lib/kubelet/pod-resources/kubelet.sock"
+    )]
+    pub gpu_pod_resources: std::ffi::OsString,
 
     /// Other exporters' names beside ours: trtllm (trtllm-serve), triton-core (nv_inference_*), dcgm (DCGM_FI_*), spec
     #[arg(long = "metrics.compat", value_name = "LIST", env = "TRTLLM_EXPORTER_METRICS_COMPAT", value_delimiter = ',')]

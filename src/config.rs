@@ -9,7 +9,7 @@ use std::str::FromStr;
 
 use serde::Deserialize;
 
-use crate::metrics::catalog::CATALOG;
+use crate::metrics::catalog::{CATALOG, Metric};
 #[cfg(feature = "executor")]
 use crate::sources::executor::hosting::Hosting;
 use crate::sources::http_client::HttpTarget;
@@ -294,10 +294,18 @@ fn check_label(at: &str, name: &str) -> Result<(), ConfigError> {
     if name.is_empty() || !name.bytes().enumerate().all(valid) {
         return refuse("is no Prometheus label name; use letters, digits and _");
     }
+    // An engine's labels never stand on a GPU's series: pod and namespace are an engine's to have.
+    let of_gpus = |metric: &&Metric| metric.labels.contains(&"gpu_uuid") || metric.labels.contains(&"UUID");
     let ours = CATALOG
         .iter()
+        .filter(|metric| !of_gpus(metric))
         .any(|metric| metric.labels.contains(&name) || metric.variant.is_some_and(|variant| variant.label == name));
-    if name == "le" || name == "quantile" || name == "gpu" || name.starts_with("__") || ours {
+    if name == "le"
+        || name == "quantile"
+        || ["gpu", "gpu_uuid", "UUID"].contains(&name)
+        || name.starts_with("__")
+        || ours
+    {
         return refuse("is used by the page itself; choose another name");
     }
     Ok(())
@@ -354,6 +362,8 @@ mod tests {
         for name in ["model", "le", "request_type", "gpu_uuid", "gpu", "__x", "a-b", "1a", ""] {
             assert!(check_label("x", name).is_err(), "{name}");
         }
-        check_label("x", "team").unwrap();
+        for name in ["team", "pod", "namespace"] {
+            check_label("x", name).unwrap();
+        }
     }
 }

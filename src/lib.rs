@@ -11,7 +11,9 @@
 //! 7. [`sources`]: fetch and parse, nothing else. They never see `gpu` and `http`, nor these them.
 //! 8. [`poll`]: who runs when; the one place that times, counts and logs a source.
 //! 9. [`http`]: serves bytes; knows no engine and no GPU.
-#![forbid(unsafe_code)]
+//!
+//! `unsafe` stands in `gpu/raw.rs` alone (`tests/layering.rs`).
+#![deny(unsafe_code)]
 
 pub mod cli;
 pub mod config;

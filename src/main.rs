@@ -129,7 +129,15 @@ async fn run(cli: &Cli, engines: Option<Vec<EngineConfig>>, terms: Live) -> Resu
     let status = format!("serving on {}", addresses.join(", "));
     let _ = sd_notify::notify(&[sd_notify::NotifyState::Ready, sd_notify::NotifyState::Status(&status)]);
 
-    let signal = stop_signal.await;
+    let hold_gpus = shutdown::gpu_signals(|hold| match (&gpus, hold) {
+        (Some(gpus), true) => gpus.resume(),
+        (Some(gpus), false) => gpus.release(),
+        (None, _) => {}
+    })?;
+    let signal = tokio::select! {
+        signal = stop_signal => signal,
+        never = hold_gpus => match never {},
+    };
     tracing::info!(signal, "stopping");
     let _ = sd_notify::notify(&[sd_notify::NotifyState::Stopping]);
     trigger.stop();
@@ -216,6 +224,8 @@ fn start_gpus(cli: &Cli, state: &Arc<State>) -> Result<Option<gpu::GpuHandle>, G
         library: cli.gpu_library.clone(),
         interval: cli.gpu_interval,
         uuids: cli.gpu_uuid.clone(),
+        per_process: cli.gpu_processes,
+        pod_resources: Some(&cli.gpu_pod_resources).filter(|path| !path.is_empty()).map(PathBuf::from),
         ..GpuConfig::default()
     };
     let state = Arc::clone(state);

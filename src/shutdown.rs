@@ -1,4 +1,4 @@
-//! One signal to stop, heard by every task.
+//! Signals: one to stop, heard by every task, and two for the GPU driver.
 
 use tokio::sync::watch;
 
@@ -42,6 +42,25 @@ pub fn signals() -> std::io::Result<impl Future<Output = &'static str>> {
         tokio::select! {
             _ = terminate.recv() => "SIGTERM",
             _ = interrupt.recv() => "SIGINT",
+        }
+    })
+}
+
+/// Tells `hold` false on SIGUSR1 (let go of the GPU driver) and true on SIGUSR2 (take it again). Never ends. Without a
+/// handler either would end the process.
+///
+/// # Errors
+/// When the handlers cannot be installed.
+pub fn gpu_signals(hold: impl Fn(bool)) -> std::io::Result<impl Future<Output = std::convert::Infallible>> {
+    use tokio::signal::unix::{SignalKind, signal};
+    let mut release = signal(SignalKind::user_defined1())?;
+    let mut resume = signal(SignalKind::user_defined2())?;
+    Ok(async move {
+        loop {
+            tokio::select! {
+                _ = release.recv() => hold(false),
+                _ = resume.recv() => hold(true),
+            }
         }
     })
 }

@@ -3,127 +3,17 @@
 
 #[path = "nvml-standin/harness.rs"]
 mod standin;
+#[path = "nvml-standin/watch.rs"]
+mod watch;
 
 use std::process::Command;
-use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 use std::{fs, thread};
 
 use standin::Standin;
-use trtllm_exporter::gpu::{self, GpuConfig, GpuHandle, GpuMode, GpuTiming};
-use trtllm_exporter::model::gpu::{GpuInventory, GpuReadings, GpuSnapshot, GpuState, NvmlState, ReadError};
-
-const PATIENCE: Duration = Duration::from_secs(30);
-const INTERVAL: Duration = Duration::from_millis(20);
-/// Longer than any pause of a busy build machine.
-const CALL_DEADLINE: Duration = Duration::from_millis(1500);
-const UUID_0: &str = "GPU-00000000-0000-4000-8000-000000000000";
-const UUID_1: &str = "GPU-00000000-0000-4000-8000-000000000001";
-
-/// A running watch and everything that it published.
-struct Watch {
-    handle: Option<GpuHandle>,
-    published: Arc<Published>,
-}
-
-/// Every inventory and when it came.
-type Published = (Mutex<Vec<(Instant, GpuInventory)>>, Condvar);
-
-impl Watch {
-    fn start(config: GpuConfig) -> Self {
-        let published = Arc::new((Mutex::new(Vec::new()), Condvar::new()));
-        let sink = Arc::clone(&published);
-        let handle = gpu::start(config, move |inventory| {
-            sink.0.lock().unwrap().push((Instant::now(), inventory));
-            sink.1.notify_all();
-        });
-        Self { handle: Some(handle.unwrap()), published }
-    }
-
-    /// The first inventory from now on that is as asked.
-    fn until(&self, what: &str, asked: impl Fn(&GpuInventory) -> bool) -> GpuInventory {
-        let guard = self.published.0.lock().unwrap();
-        let unmet = |all: &mut Vec<(Instant, GpuInventory)>| !all.last().is_some_and(|(_, last)| asked(last));
-        let (guard, timeout) = self.published.1.wait_timeout_while(guard, PATIENCE, unmet).unwrap();
-        let last = guard.last().map(|(_, last)| last.clone());
-        assert!(!timeout.timed_out(), "never: {what}; last: {last:#?}");
-        last.unwrap()
-    }
-
-    fn all(&self) -> Vec<(Instant, GpuInventory)> {
-        self.published.0.lock().unwrap().clone()
-    }
-
-    fn stop(&mut self) {
-        self.handle.take().unwrap().stop(PATIENCE);
-    }
-}
-
-fn config(standin: &Standin) -> GpuConfig {
-    GpuConfig {
-        library: Some(standin.library()),
-        interval: INTERVAL,
-        timing: GpuTiming {
-            call_deadline: CALL_DEADLINE,
-            init_deadline: CALL_DEADLINE,
-            reprobe: Duration::from_millis(50),
-            retry_first: Duration::from_millis(20),
-            retry_max: Duration::from_millis(80),
-        },
-        ..GpuConfig::default()
-    }
-}
-
-fn watch(standin: &Standin) -> Watch {
-    Watch::start(config(standin))
-}
-
-/// The GPU at an index, if it is listed.
-fn gpu(inventory: &GpuInventory, index: u32) -> Option<&GpuSnapshot> {
-    inventory.gpus.iter().find(|gpu| gpu.identity.index == index)
-}
-
-fn is(inventory: &GpuInventory, index: u32, state: GpuState) -> bool {
-    gpu(inventory, index).is_some_and(|gpu| gpu.state == state)
-}
-
-fn readings(inventory: &GpuInventory, index: u32) -> GpuReadings {
-    gpu(inventory, index).map(|gpu| gpu.readings.clone()).unwrap_or_default()
-}
-
-fn all_ok(inventory: &GpuInventory, count: usize) -> bool {
-    inventory.gpus.len() == count && inventory.gpus.iter().all(|gpu| gpu.state == GpuState::Ok)
-}
-
-#[test]
-fn readings_equal_the_stand_ins_truth() {
-    let standin = Standin::new(
-        "driver=580.159.03\ngpus=2\ngpu.1.uuid=GPU-b\ngpu.1.name=NVIDIA H100 80GB HBM3\ngpu.1.bus=202\n\
-         gpu.1.utilization_percent=57\ngpu.1.memory_total_bytes=85520809984\ngpu.1.memory_used_bytes=12345678901\n\
-         gpu.1.power_mw=412345\ngpu.1.power_limit_mw=650000\ngpu.1.temperature_celsius=61",
-    );
-    let mut watch = watch(&standin);
-    let inventory = watch.until("two GPUs", |inventory| all_ok(inventory, 2));
-    assert_eq!(inventory.nvml, NvmlState::Up);
-    assert_eq!(inventory.driver_version.as_deref(), Some("580.159.03"));
-    assert_eq!(inventory.expected, 2);
-    assert_eq!(inventory.read_errors, []);
-    let second = gpu(&inventory, 1).unwrap();
-    assert_eq!(second.identity.uuid, "GPU-b");
-    assert_eq!(second.identity.name.as_deref(), Some("NVIDIA H100 80GB HBM3"));
-    assert_eq!(second.identity.pci_bus_id.as_deref(), Some("00000000:CA:00.0"));
-    let truth = GpuReadings {
-        utilization_ratio: Some(0.57),
-        memory_total_bytes: Some(85_520_809_984),
-        memory_used_bytes: Some(12_345_678_901),
-        power_usage_watts: Some(412.345),
-        power_limit_watts: Some(650.0),
-        energy_joules: Some(0.0),
-        temperature_celsius: Some(61.0),
-    };
-    assert_eq!(second.readings, truth);
-    watch.stop();
-}
+use trtllm_exporter::gpu::{self, GpuConfig, GpuMode};
+use trtllm_exporter::model::gpu::{GpuInventory, GpuMemory, GpuReadings, GpuState, NvmlState, ReadError};
+use watch::{INTERVAL, PATIENCE, UUID_0, UUID_1, Watch, all_ok, config, is, readings, watch};
 
 #[test]
 fn nvml_is_initialised_once_and_shut_down_once() {
@@ -357,34 +247,17 @@ fn only_the_wanted_uuids_are_shown() {
 }
 
 #[test]
-fn what_is_not_supported_is_absent_and_not_an_error() {
-    let calls = "power_usage,power_management_limit,total_energy_consumption,temperature,mig_mode";
-    let standin = Standin::new(&format!("gpu.0.not_supported={calls}\ngpu.0.utilization_percent=5"));
-    let mut watch = watch(&standin);
-    let inventory = watch.until("a GPU", |inventory| all_ok(inventory, 1));
-    assert_eq!(inventory.read_errors, []);
-    let known = GpuReadings {
-        utilization_ratio: Some(0.05),
-        memory_total_bytes: Some(150_754_820_096),
-        memory_used_bytes: Some(0),
-        ..GpuReadings::default()
-    };
-    assert_eq!(readings(&inventory, 0), known);
-    watch.stop();
-}
-
-#[test]
 fn a_failed_reading_is_absent_and_counted_and_comes_back() {
     let standin = Standin::new("gpu.0.fail=temperature:999,memory_info:27");
     let mut watch = watch(&standin);
     let inventory = watch.until("a GPU", |inventory| all_ok(inventory, 1));
     let now = readings(&inventory, 0);
-    assert_eq!((now.temperature_celsius, now.memory_total_bytes, now.memory_used_bytes), (None, None, None));
+    assert_eq!((now.temperature_celsius[0], now.memory), (None, GpuMemory::default()));
     assert_eq!(now.power_usage_watts, Some(75.0));
     let words: Vec<_> = inventory.read_errors.iter().map(|ReadError { call, error, .. }| (*call, *error)).collect();
     assert_eq!(words, [("memory_info", "not_ready"), ("temperature", "unknown")]);
     standin.set("");
-    watch.until("temperature", |inventory| readings(inventory, 0).temperature_celsius == Some(30.0));
+    watch.until("temperature", |inventory| readings(inventory, 0).temperature_celsius[0] == Some(30.0));
     watch.stop();
 }
 
@@ -393,10 +266,7 @@ fn a_gpu_that_may_not_be_read_leaves_the_others() {
     let standin = Standin::new("gpus=2");
     let mut watch = watch(&standin);
     watch.until("two GPUs", |inventory| all_ok(inventory, 2));
-    let calls =
-        ["mig_mode", "utilization_rates", "memory_info", "power_usage", "power_management_limit", "temperature"];
-    let denied: Vec<_> = calls.iter().chain(&["total_energy_consumption"]).map(|call| format!("{call}:4")).collect();
-    standin.set(&format!("gpus=2\ngpu.0.fail={}", denied.join(",")));
+    standin.set("gpus=2\ngpu.0.fail=all:4");
     let inventory = watch.until("GPU 0 is denied", |inventory| is(inventory, 0, GpuState::NoPermission));
     assert!(is(&inventory, 1, GpuState::Ok));
     standin.set("gpus=2");

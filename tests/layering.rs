@@ -62,7 +62,7 @@ fn foreign_crates_with_a_border_are_each_in_their_place() {
     let homes: &[(&str, &[&str])] = &[
         ("nvml_wrapper", &["gpu"]),
         ("trtllm_bridge", &["sources/executor", "config/hosted.rs"]),
-        ("prost", &["exposition/protobuf.rs"]),
+        ("prost", &["exposition/protobuf.rs", "gpu/kubelet.rs"]),
         ("zstd", &["exposition/cache.rs"]),
         ("axum", &["http"]),
         // One file format a place: the engines, and who may read the page.
@@ -74,6 +74,15 @@ fn foreign_crates_with_a_border_are_each_in_their_place() {
             let at_home = homes.iter().any(|home| file.starts_with(Path::new("src").join(home)));
             assert!(at_home || !text.contains(&format!("{name}::")), "{} uses {name}", file.display());
         }
+    }
+}
+
+#[test]
+fn unsafe_code_of_this_crate_stands_in_one_place() {
+    for file in files(Path::new("src")) {
+        let text = std::fs::read_to_string(&file).unwrap();
+        let lifted = text.contains("allow(unsafe_code)") || text.contains("expect(unsafe_code)");
+        assert_eq!(lifted, file == Path::new("src/gpu/raw.rs"), "{}", file.display());
     }
 }
 

@@ -202,3 +202,45 @@ fn the_loads_of_a_killed_engine_are_stale_in_prometheus_and_its_totals_are_not()
     let page: Page = daemon.page();
     prometheus.until_value("nv_trt_llm_iterations_total", page.get("nv_trt_llm_iterations_total", &[]));
 }
+
+/// What NVIDIA's dashboard for Triton and the one that DCGM's exporter ships ask, over a busy and an idle GPU.
+#[test]
+fn the_queries_of_nvidias_gpu_dashboards_answer() {
+    let gpus = Standin::new(&format!("gpus=2\n{}", include_str!("fixtures/busy_gpu.state")));
+    let library = gpus.library();
+    let daemon = Daemon::start(&[
+        "--source=replay:tests/fixtures/session.ndjson",
+        "--metrics.compat=dcgm",
+        "--gpu.library",
+        library.to_str().unwrap(),
+    ]);
+    daemon.until(|page| {
+        let busy = page.find("DCGM_FI_PROF_PIPE_TENSOR_ACTIVE", &["UUID=GPU-b"]).is_some();
+        missing(busy, || "the busy GPU has no activity".to_owned())
+    });
+    let prometheus = Prometheus::start(&prometheus_2(), &config(&daemon));
+    prometheus.until_up();
+    prometheus.until_value("count(DCGM_FI_DEV_GPU_UTIL)", 2.0);
+    let busy = |query: &str| query.replace("$gpu", "gpu=\"1\"").replace("$by", "by (Hostname, modelName, gpu)");
+    let [used, free] = [12_345_678_901_u64, 72_575_131_083].map(|bytes| (bytes >> 20) as f64);
+    for (query, answer) in [
+        ("avg $by (DCGM_FI_DEV_GPU_UTIL{$gpu})", 57.0),
+        ("max $by (DCGM_FI_DEV_GPU_TEMP{$gpu})", 61.0),
+        ("sum $by (DCGM_FI_DEV_POWER_USAGE{$gpu})", 412.345),
+        (
+            "avg $by (DCGM_FI_DEV_FB_USED{$gpu} / (DCGM_FI_DEV_FB_USED{$gpu} + DCGM_FI_DEV_FB_FREE{$gpu}))",
+            used / (used + free),
+        ),
+        ("DCGM_FI_DEV_SM_CLOCK{$gpu, instance=~\".+\"} * 1000000", 1.9e9),
+        ("DCGM_FI_PROF_PIPE_TENSOR_ACTIVE{$gpu, Hostname=~\".+\", hostname=~\".+\"}", 0.54),
+        ("DCGM_FI_DEV_FB_USED{$gpu}", used),
+        ("avg(DCGM_FI_DEV_GPU_TEMP)", f64::midpoint(61.0, 30.0)),
+        ("sum(DCGM_FI_DEV_POWER_USAGE)", 412.345 + 75.0),
+        ("max(DCGM_FI_DEV_GPU_UTIL) / 100", 0.57),
+    ] {
+        prometheus.until_value(&busy(query), answer);
+    }
+    // As the dashboards' variables ask for values.
+    let models = prometheus.api("label/modelName/values", &[]);
+    assert_eq!(models, serde_json::json!(["NVIDIA H100 80GB HBM3", "NVIDIA H200"]));
+}

@@ -5,20 +5,24 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Display;
 use std::sync::Arc;
 
+use super::claims::{self, Claim};
 use super::nvml::{NvmlUnavailable, Session};
+use super::probe::Failure;
 use super::readings::Reading;
+use super::visible::Visible;
 use super::worker::{Outcome, Report};
-use crate::model::gpu::{GpuIdentity, GpuInventory, GpuReadings, GpuSnapshot, GpuState, NvmlState, ReadError};
+use crate::model::gpu::{GpuIdentity, GpuInventory, GpuReadings, GpuSnapshot, GpuState, LastXid, NvmlState, ReadError};
 
 /// Everything known. GPUs are never forgotten: one that vanished stays listed as lost.
 #[derive(Debug)]
 pub(super) struct Ledger {
-    /// Empty for all.
-    wanted: Arc<BTreeSet<String>>,
+    visible: Arc<Visible>,
     /// Wanted, not found, and said so.
     missing: BTreeSet<String>,
     nvml: NvmlState,
     driver_version: Option<String>,
+    nvml_version: Option<String>,
+    cuda_version: Option<String>,
     gpus: BTreeMap<String, Gpu>,
     /// Which GPU was last seen at an NVML index.
     by_index: BTreeMap<u32, String>,
@@ -29,6 +33,7 @@ pub(super) struct Ledger {
     expected: u32,
     read_errors: BTreeMap<(&'static str, &'static str), u64>,
     init_errors: u64,
+    pods: Vec<Claim>,
 }
 
 #[derive(Debug)]
@@ -39,7 +44,10 @@ struct Gpu {
     gauges: GpuReadings,
     energy: Energy,
     /// Calls that failed in the last poll, to tell a change.
-    failing: Vec<(&'static str, &'static str)>,
+    failing: Vec<Failure>,
+    xids: BTreeMap<u64, u64>,
+    last_xid: Option<LastXid>,
+    hears_xids: bool,
 }
 
 /// Joules since the first reading, from a counter that starts with the driver.
@@ -66,12 +74,14 @@ impl Energy {
 }
 
 impl Ledger {
-    pub(super) fn new(wanted: Arc<BTreeSet<String>>) -> Self {
+    pub(super) fn new(visible: Arc<Visible>) -> Self {
         Self {
-            wanted,
+            visible,
             missing: BTreeSet::new(),
             nvml: NvmlState::Starting,
             driver_version: None,
+            nvml_version: None,
+            cuda_version: None,
             gpus: BTreeMap::new(),
             by_index: BTreeMap::new(),
             verdicts: BTreeMap::new(),
@@ -79,21 +89,24 @@ impl Ledger {
             expected: 0,
             read_errors: BTreeMap::new(),
             init_errors: 0,
+            pods: Vec::new(),
         }
     }
 
     /// NVML is initialised; its workers will report.
     pub(super) fn up(&mut self, session: &Session) {
-        let Session { library, driver_version, gpus, .. } = session;
+        let Session { library, driver_version, nvml_version, cuda_version, gpus, .. } = session;
         if self.nvml != NvmlState::Up {
             tracing::info!(%library, driver_version = driver_version.as_deref(), gpus, "NVML is up");
         }
         self.nvml = NvmlState::Up;
         self.driver_version.clone_from(driver_version);
+        self.nvml_version.clone_from(nvml_version);
+        self.cuda_version.clone_from(cuda_version);
         self.verdicts.clear();
         self.enumerated = *gpus;
         // With a filter only GPUs that said who they are can be counted.
-        if self.wanted.is_empty() {
+        if self.visible.shows_all() {
             self.expected = self.expected.max(*gpus);
         }
     }
@@ -102,6 +115,24 @@ impl Ledger {
     pub(super) fn unavailable(&mut self, reason: &NvmlUnavailable) {
         self.init_errors += 1;
         self.down(reason.state(), reason);
+    }
+
+    /// The driver was let go on request.
+    pub(super) fn released(&mut self) {
+        if self.nvml != NvmlState::Released {
+            tracing::info!("NVML is released: the driver can be unloaded; SIGUSR2 takes it again");
+        }
+        self.nvml = NvmlState::Released;
+        self.forget_readings();
+    }
+
+    /// The driver was to be let go, and a call that hangs does not.
+    pub(super) fn held(&mut self) {
+        tracing::warn!(
+            "an NVML call that hangs still holds the driver; it is let go when that returns or this process ends"
+        );
+        self.nvml = NvmlState::Failed;
+        self.forget_readings();
     }
 
     /// NVML gives no readings until it is initialised again.
@@ -115,10 +146,17 @@ impl Ledger {
             }
         }
         self.nvml = state;
+        self.forget_readings();
+    }
+
+    fn forget_readings(&mut self) {
         self.driver_version = None;
+        self.nvml_version = None;
+        self.cuda_version = None;
         for gpu in self.gpus.values_mut() {
             gpu.state = Some(GpuState::Lost);
             gpu.gauges = GpuReadings::default();
+            gpu.hears_xids = false;
         }
     }
 
@@ -151,7 +189,7 @@ impl Ledger {
             Outcome::Polled(state, reading) => {
                 self.judge(index, state, call);
                 if let Some(gpu) = self.by_index.get(&index).and_then(|uuid| self.gpus.get_mut(uuid)) {
-                    gpu.absorb(reading, failures);
+                    gpu.absorb(*reading, failures);
                 }
             }
             Outcome::SessionOver(state) => {
@@ -173,6 +211,31 @@ impl Ledger {
         }
     }
 
+    /// The driver will report the errors of a GPU.
+    pub(super) fn hears_xids(&mut self, index: u32) {
+        if let Some(gpu) = self.by_index.get(&index).and_then(|uuid| self.gpus.get_mut(uuid)) {
+            gpu.hears_xids = true;
+        }
+    }
+
+    /// The driver reported an error of a GPU.
+    pub(super) fn xid(&mut self, index: u32, code: u64, at_us: i64) {
+        let Some(gpu) = self.by_index.get(&index).and_then(|uuid| self.gpus.get_mut(uuid)) else { return };
+        tracing::warn!(gpu_uuid = %gpu.identity.uuid, xid = code, "the driver reports an Xid error of this GPU");
+        *gpu.xids.entry(code).or_default() += 1;
+        gpu.last_xid = Some(LastXid { code, at_us });
+    }
+
+    /// Who has which GPU, as of now.
+    pub(super) fn pods(&mut self, claims: Vec<Claim>) {
+        self.pods = claims;
+    }
+
+    /// That could not be told.
+    pub(super) fn pods_failed(&mut self, error: &'static str) {
+        *self.read_errors.entry(("pod_resources", error)).or_default() += 1;
+    }
+
     /// A complete copy, in NVML index order.
     pub(super) fn inventory(&self) -> GpuInventory {
         let known = self.gpus.values().filter_map(|gpu| gpu.state.map(|state| gpu.snapshot(state)));
@@ -182,6 +245,9 @@ impl Ledger {
         GpuInventory {
             nvml: self.nvml,
             driver_version: self.driver_version.clone(),
+            nvml_version: self.nvml_version.clone(),
+            cuda_version: self.cuda_version.clone(),
+            pods: claims::resolve(&self.pods, &gpus),
             gpus,
             expected: self.expected,
             read_errors: read_errors.map(|((call, error), count)| ReadError { call, error, count: *count }).collect(),
@@ -189,7 +255,7 @@ impl Ledger {
         }
     }
 
-    fn identify(&mut self, identity: GpuIdentity, failures: &[(&'static str, &'static str)]) {
+    fn identify(&mut self, identity: GpuIdentity, failures: &[Failure]) {
         for (call, error) in failures {
             tracing::warn!(gpu_uuid = %identity.uuid, call, error, "NVML did not say all about this GPU");
         }
@@ -226,9 +292,11 @@ impl Ledger {
         if self.verdicts.len() < self.enumerated as usize {
             return;
         }
-        for uuid in self.wanted.iter().filter(|uuid| !self.gpus.contains_key(*uuid)) {
-            if self.missing.insert(uuid.clone()) {
-                tracing::warn!(%uuid, "no GPU has this --gpu.uuid; compare with nvidia-smi -L");
+        let seen: Vec<&GpuIdentity> = self.gpus.values().map(|gpu| &gpu.identity).collect();
+        for wanted in self.visible.missing(&seen) {
+            if self.missing.insert(wanted.clone()) {
+                let from = self.visible.origin();
+                tracing::warn!(%wanted, from, "no GPU is the one asked for; compare with nvidia-smi -L");
             }
         }
     }
@@ -236,7 +304,16 @@ impl Ledger {
 
 impl Gpu {
     fn new(identity: GpuIdentity) -> Self {
-        Self { identity, state: None, gauges: GpuReadings::default(), energy: Energy::default(), failing: Vec::new() }
+        Self {
+            identity,
+            state: None,
+            gauges: GpuReadings::default(),
+            energy: Energy::default(),
+            failing: Vec::new(),
+            xids: BTreeMap::new(),
+            last_xid: None,
+            hears_xids: false,
+        }
     }
 
     fn turn(&mut self, state: GpuState, call: Option<&'static str>) {
@@ -254,7 +331,7 @@ impl Gpu {
         }
     }
 
-    fn absorb(&mut self, reading: Reading, failures: Vec<(&'static str, &'static str)>) {
+    fn absorb(&mut self, reading: Reading, failures: Vec<Failure>) {
         if let Some(energy) = reading.energy_mj {
             self.energy.absorb(energy);
         }
@@ -274,7 +351,9 @@ impl Gpu {
 
     fn snapshot(&self, state: GpuState) -> GpuSnapshot {
         let readings = GpuReadings { energy_joules: self.energy.joules(), ..self.gauges.clone() };
-        GpuSnapshot { identity: self.identity.clone(), state, readings }
+        let xids = self.xids.iter().map(|(code, count)| (*code, *count)).collect();
+        let (identity, last_xid, hears_xids) = (self.identity.clone(), self.last_xid, self.hears_xids);
+        GpuSnapshot { identity, state, readings, xids, last_xid, hears_xids }
     }
 }
 

@@ -11,8 +11,8 @@ fn ledger(gpus: u32) -> Ledger {
 
 /// As after a successful initialisation, which a test without NVML cannot have.
 fn ledger_wanting(gpus: u32, wanted: &[&str]) -> Ledger {
-    let wanted = wanted.iter().map(|uuid| (*uuid).to_owned()).collect();
-    let mut ledger = Ledger::new(Arc::new(wanted));
+    let wanted: Vec<String> = wanted.iter().map(|uuid| (*uuid).to_owned()).collect();
+    let mut ledger = Ledger::new(Arc::new(Visible::from_flag(&wanted)));
     ledger.nvml = NvmlState::Up;
     ledger.enumerated = gpus;
     ledger
@@ -23,16 +23,16 @@ fn report(ledger: &mut Ledger, index: u32, outcome: Outcome, failures: &[(&'stat
 }
 
 fn identified(index: u32, uuid: &str) -> Outcome {
-    Outcome::Identified(GpuIdentity { uuid: uuid.to_owned(), index, name: None, pci_bus_id: None })
+    Outcome::Identified(GpuIdentity { uuid: uuid.to_owned(), index, ..GpuIdentity::default() })
 }
 
 fn polled(power: f64, energy_mj: u64) -> Outcome {
     let gauges = GpuReadings { power_usage_watts: Some(power), ..GpuReadings::default() };
-    Outcome::Polled(GpuState::Ok, Reading { gauges, energy_mj: Some(energy_mj) })
+    Outcome::Polled(GpuState::Ok, Box::new(Reading { gauges, energy_mj: Some(energy_mj) }))
 }
 
 fn lost() -> Outcome {
-    Outcome::Polled(GpuState::Lost, Reading::default())
+    Outcome::Polled(GpuState::Lost, Box::default())
 }
 
 fn gpu(ledger: &Ledger, uuid: &str) -> GpuSnapshot {
@@ -164,4 +164,31 @@ fn a_failed_initialisation_is_counted_and_is_a_state() {
     ledger.unavailable(&absent());
     assert_eq!(ledger.inventory().nvml, NvmlState::DriverNotLoaded);
     assert_eq!(ledger.inventory().init_errors, 2);
+}
+
+#[test]
+fn xids_are_counted_by_code_and_outlast_the_gpu() {
+    let mut ledger = ledger(1);
+    report(&mut ledger, 0, identified(0, A), &[]);
+    report(&mut ledger, 0, polled(70.0, 0), &[]);
+    for (code, at_us) in [(48, 1), (79, 2), (48, 3)] {
+        ledger.xid(0, code, at_us);
+    }
+    ledger.xid(7, 13, 4);
+    report(&mut ledger, 0, lost(), &[]);
+    assert_eq!(gpu(&ledger, A).xids, [(48, 2), (79, 1)]);
+    assert_eq!(gpu(&ledger, A).last_xid, Some(LastXid { code: 48, at_us: 3 }));
+}
+
+#[test]
+fn a_released_driver_is_a_state_and_the_energy_stays() {
+    let mut ledger = ledger(1);
+    report(&mut ledger, 0, identified(0, A), &[]);
+    report(&mut ledger, 0, polled(70.0, 1_000), &[]);
+    report(&mut ledger, 0, polled(70.0, 2_000), &[]);
+    ledger.released();
+    assert_eq!(ledger.inventory().nvml, NvmlState::Released);
+    assert_eq!(gpu(&ledger, A).state, GpuState::Lost);
+    assert_eq!(gpu(&ledger, A).readings, GpuReadings { energy_joules: Some(1.0), ..GpuReadings::default() });
+    assert!(!ledger.session_is_useful());
 }

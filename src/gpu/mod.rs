@@ -1,12 +1,25 @@
 //! GPU telemetry through NVML. Nothing here knows metrics or HTTP: whatever changes is handed to `publish` as one
 //! complete, immutable [`GpuInventory`], and readers never call NVML.
-//! In reading order: `nvml` (load, initialise, what an error means) · `readings` (what is asked of a GPU) · `worker`
-//! (one thread per GPU) · `ledger` (what is known, pure) · `supervisor` (who runs when).
+//! In reading order: `nvml` (load, initialise, what an error means) · `probe` (how anything is asked) · `readings`,
+//! `health`, `gpm`, `mig` by `fields` and `raw` (what is asked) · `worker` (one thread per GPU) · `events` (Xid errors) ·
+//! `visible` (which GPUs) · `kubelet`, `claims`, `pods` (who has which) · `ledger` (what is known, pure) ·
+//! `supervisor` (who runs when).
 
+mod claims;
+mod events;
+mod fields;
+mod gpm;
+mod health;
+mod kubelet;
 mod ledger;
+mod mig;
 mod nvml;
+mod pods;
+mod probe;
+mod raw;
 mod readings;
 mod supervisor;
+mod visible;
 mod worker;
 
 use std::path::PathBuf;
@@ -38,8 +51,13 @@ pub struct GpuConfig {
     /// `--gpu.interval`: from one poll of a GPU to its next; raised to 10 ms where it is less. NVML's own power
     /// average and utilisation sample span up to a second, so a shorter interval than that shows little more.
     pub interval: Duration,
-    /// `--gpu.uuid`: the GPUs to show, in NVML's full form; empty for all that NVML sees.
+    /// `--gpu.uuid`: the GPUs to show, in NVML's full form; empty for those that `CUDA_VISIBLE_DEVICES` or
+    /// `NVIDIA_VISIBLE_DEVICES` names, and without these for all that NVML sees.
     pub uuids: Vec<String>,
+    /// `--gpu.processes`: the memory of each process, which costs milliseconds a GPU.
+    pub per_process: bool,
+    /// `--gpu.pod-resources`: the kubelet's socket, asked who has which GPU; `None` not to ask.
+    pub pod_resources: Option<PathBuf>,
     pub timing: GpuTiming,
 }
 
@@ -50,6 +68,8 @@ impl Default for GpuConfig {
             library: None,
             interval: Duration::from_secs(1),
             uuids: Vec::new(),
+            per_process: false,
+            pod_resources: None,
             timing: GpuTiming::default(),
         }
     }
@@ -63,6 +83,13 @@ pub struct GpuTiming {
     /// Initialisation that takes longer makes NVML [`Failed`](NvmlState::Failed) until it returns. More than a call:
     /// without persistence mode the first touch costs seconds per GPU.
     pub init_deadline: Duration,
+    /// From one look at what changes rarely or costs more (limits, ECC, links, processes) to the next; at least an
+    /// interval.
+    pub slow: Duration,
+    /// From one question to the kubelet to the next.
+    pub pods: Duration,
+    /// From finding that a GPU does not support something to asking again.
+    pub unsupported: Duration,
     /// From one look at a GPU that is lost, needs a reset or may not be read, to the next.
     pub reprobe: Duration,
     /// From the first failed initialisation to the next; doubles each time up to `retry_max`.
@@ -75,6 +102,9 @@ impl Default for GpuTiming {
         Self {
             call_deadline: Duration::from_secs(5),
             init_deadline: Duration::from_secs(30),
+            slow: Duration::from_secs(15),
+            pods: Duration::from_secs(10),
+            unsupported: Duration::from_secs(600),
             reprobe: Duration::from_secs(30),
             retry_first: Duration::from_secs(5),
             retry_max: Duration::from_secs(60),
@@ -127,6 +157,24 @@ struct Running {
 }
 
 impl GpuHandle {
+    /// Lets go of the driver, so that it can be unloaded or a GPU taken away; the state says when that is done. Nothing is
+    /// read until [`resume`](Self::resume).
+    pub fn release(&self) {
+        self.tell(Event::Release);
+    }
+
+    /// Takes the driver again after [`release`](Self::release); without one this does nothing.
+    pub fn resume(&self) {
+        self.tell(Event::Resume);
+    }
+
+    fn tell(&self, event: Event) {
+        if let Some(running) = &self.running {
+            // It fails only if the watch has ended.
+            let _ = running.events.send(event);
+        }
+    }
+
     /// Stops polling and shuts NVML down. Returns at the latest after `deadline`: a worker inside a call that does not
     /// return is left behind with its thread and its NVML, since neither can be taken from it.
     pub fn stop(mut self, deadline: Duration) {

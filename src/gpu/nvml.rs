@@ -98,6 +98,9 @@ pub(super) struct Session {
     /// The file as it was asked for.
     pub(super) library: String,
     pub(super) driver_version: Option<String>,
+    pub(super) nvml_version: Option<String>,
+    /// e.g. `13.0`
+    pub(super) cuda_version: Option<String>,
     /// How many GPUs NVML enumerates, those out of reach included; fixed until the next initialisation.
     pub(super) gpus: u32,
 }
@@ -163,7 +166,10 @@ fn initialise(library: &OsStr, name: &str) -> Result<Session, NvmlUnavailable> {
         return Err(NvmlUnavailable::NoGpu { library: name.to_owned() });
     }
     let driver_version = nvml.sys_driver_version().ok();
-    Ok(Session { nvml: Arc::new(nvml), library: name.to_owned(), driver_version, gpus })
+    let nvml_version = nvml.sys_nvml_version().ok();
+    // 13000 is 13.0.
+    let cuda_version = nvml.sys_cuda_driver_version().ok().map(|v| format!("{}.{}", v / 1000, v % 1000 / 10));
+    Ok(Session { nvml: Arc::new(nvml), library: name.to_owned(), driver_version, nvml_version, cuda_version, gpus })
 }
 
 /// Libraries that initialise as NVML does and cannot be shut down.

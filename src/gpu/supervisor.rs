@@ -10,9 +10,14 @@ use std::sync::mpsc::{self, RecvTimeoutError, TryRecvError};
 use std::time::{Duration, Instant};
 
 use super::GpuConfig;
+use super::claims::Claim;
+use super::events;
 use super::ledger::Ledger;
 use super::nvml::{self, NvmlUnavailable, Session};
-use super::worker::{self, Outcome, Report, Watch, Worker};
+use super::pods;
+use super::probe::Watch;
+use super::visible::Visible;
+use super::worker::{self, Outcome, Pace, Report, Worker};
 use crate::model::gpu::{GpuInventory, GpuState};
 
 /// Workers poll at the same time: a first change waits this long for the others, so that one inventory has them all.
@@ -26,16 +31,38 @@ const CLOSING_STEP: Duration = Duration::from_millis(5);
 pub(super) enum Event {
     Opened(Result<Session, NvmlUnavailable>),
     Report(Report),
+    /// The driver will report the errors of the GPU at an index.
+    HearsXids {
+        session: u64,
+        index: u32,
+    },
+    /// It reported one.
+    Xid {
+        session: u64,
+        index: u32,
+        code: u64,
+        at_us: i64,
+    },
+    /// Who has which GPU now, as the kubelet says it.
+    Pods(Vec<Claim>),
+    /// The kubelet did not say it, with a word for why.
+    PodsFailed(&'static str),
+    /// Let go of the driver until it shall be taken again.
+    Release,
+    Resume,
     /// End, and wait for workers no longer than this.
     Stop(Instant),
 }
 
 /// Breaks off whatever is going on.
-struct Stopped(Instant);
+enum Broken {
+    Release,
+    Stop(Instant),
+}
 
 pub(super) struct Supervisor {
     config: GpuConfig,
-    wanted: Arc<BTreeSet<String>>,
+    visible: Arc<Visible>,
     publish: Box<dyn Fn(GpuInventory) + Send>,
     events: mpsc::Sender<Event>,
     inbox: mpsc::Receiver<Event>,
@@ -43,8 +70,9 @@ pub(super) struct Supervisor {
     /// Tells reports of this initialisation from late ones of those before.
     session: u64,
     crew: Vec<Hand>,
-    /// Disconnects when the last session is closed as far as the supervisor had it.
-    closing: Option<mpsc::Receiver<Infallible>>,
+    /// Each disconnects when a thread that holds a session open beside the workers has ended: the one that closes it and
+    /// the one that listens for errors.
+    closing: Vec<mpsc::Receiver<Infallible>>,
     /// The next wait before NVML is initialised again.
     retry: Duration,
     published: GpuInventory,
@@ -72,17 +100,17 @@ impl Supervisor {
         inbox: mpsc::Receiver<Event>,
     ) -> Self {
         config.interval = config.interval.max(SHORTEST_INTERVAL);
-        let wanted = Arc::new(config.uuids.iter().cloned().collect::<BTreeSet<_>>());
-        let ledger = Ledger::new(Arc::clone(&wanted));
+        let visible = Arc::new(Visible::new(&config.uuids, |name| std::env::var(name).ok()));
+        let ledger = Ledger::new(Arc::clone(&visible));
         Self {
             retry: config.timing.retry_first,
-            wanted,
+            visible,
             publish,
             events,
             inbox,
             session: 0,
             crew: Vec::new(),
-            closing: None,
+            closing: Vec::new(),
             published: ledger.inventory(),
             published_at: Instant::now(),
             due: None,
@@ -93,14 +121,18 @@ impl Supervisor {
 
     /// Runs until it is told to stop. `first` is a session that is open already.
     pub(super) fn run(mut self, mut first: Option<Session>) {
-        let Stopped(deadline) = loop {
-            if let Err(stopped) = self.cycle(first.take()) {
-                break stopped;
+        let _pods = self.ask_kubelet();
+        let deadline = loop {
+            match self.cycle(first.take()) {
+                Ok(()) => {}
+                Err(Broken::Stop(deadline)) => break deadline,
+                Err(Broken::Release) => {
+                    if let Err(Broken::Stop(deadline)) = self.stay_released() {
+                        break deadline;
+                    }
+                }
             }
         };
-        for hand in &mut self.crew {
-            hand.leash = None;
-        }
         // The last worker out shuts NVML down. One that is stalled is not waited for.
         let call_deadline = self.config.timing.call_deadline;
         let crew = self.crew.iter().filter(|hand| hand.overdue(call_deadline).is_none()).map(|hand| &hand.ended);
@@ -109,8 +141,51 @@ impl Supervisor {
         }
     }
 
+    /// Asks who has which GPU until the sender is dropped.
+    fn ask_kubelet(&self) -> Option<mpsc::Sender<Infallible>> {
+        let socket = self.config.pod_resources.clone()?;
+        let (leash, leashed) = mpsc::channel();
+        let (interval, reports) = (self.config.timing.pods, self.events.clone());
+        let asking = worker::thread("gpu-pods").spawn(move || pods::watch(&socket, interval, &leashed, &reports));
+        asking.map_or_else(|error| tracing::warn!(%error, "no thread to ask the kubelet who has which GPU"), drop);
+        Some(leash)
+    }
+
+    /// Waits until the driver shall be taken again. It is said to be released only when nothing of ours holds it.
+    fn stay_released(&mut self) -> Result<(), Broken> {
+        let patience = Instant::now() + self.config.timing.call_deadline;
+        let (mut released, mut warned) = (false, false);
+        loop {
+            let held = self.crew.iter().map(|hand| &hand.ended).chain(&self.closing).any(is_alive);
+            if !held && !released {
+                released = true;
+                self.ledger.released();
+                self.change();
+            } else if held && !warned && Instant::now() >= patience {
+                warned = true;
+                self.ledger.held();
+                self.change();
+            }
+            let step = if released { Duration::from_secs(3600) } else { CLOSING_STEP };
+            if self.resumes(Instant::now() + step)? {
+                tracing::info!("NVML is taken again");
+                self.retry = self.config.timing.retry_first;
+                return Ok(());
+            }
+        }
+    }
+
+    /// Hears until then whether the driver shall be taken again.
+    fn resumes(&mut self, until: Instant) -> Result<bool, Broken> {
+        match self.receive(until) {
+            Ok(Some(Event::Resume)) => Ok(true),
+            Ok(_) | Err(Broken::Release) => Ok(false),
+            Err(stop) => Err(stop),
+        }
+    }
+
     /// One initialisation, what comes of it, and the wait before the next.
-    fn cycle(&mut self, open: Option<Session>) -> Result<(), Stopped> {
+    fn cycle(&mut self, open: Option<Session>) -> Result<(), Broken> {
         match open.map_or_else(|| self.open(), |session| Ok(Some(session)))? {
             Some(session) => self.serve(session)?,
             None => self.change(),
@@ -130,15 +205,18 @@ impl Supervisor {
     fn is_open(&self) -> bool {
         let call_deadline = self.config.timing.call_deadline;
         let working = |hand: &Hand| hand.overdue(call_deadline).is_none() && is_alive(&hand.ended);
-        self.crew.iter().any(working) || self.closing.as_ref().is_some_and(is_alive)
+        self.crew.iter().any(working) || self.closing.iter().any(is_alive)
     }
 
     /// Initialises NVML, however long it takes; `None` if that failed, which is in the ledger then.
-    fn open(&mut self) -> Result<Option<Session>, Stopped> {
+    fn open(&mut self) -> Result<Option<Session>, Broken> {
         let events = self.events.clone();
+        let (alive, ended) = mpsc::channel::<Infallible>();
         let done = move |result| {
             let _ = events.send(Event::Opened(result));
+            drop(alive);
         };
+        self.closing.push(ended);
         if let Err(reason) = nvml::open_in_background(self.config.library.clone(), done) {
             self.ledger.unavailable(&reason);
             return Ok(None);
@@ -163,16 +241,35 @@ impl Supervisor {
         }
     }
 
-    /// Watches the GPUs of one session until it is of no more use.
-    fn serve(&mut self, session: Session) -> Result<(), Stopped> {
+    /// Watches the GPUs of one session until it is of no more use or the watch is broken off.
+    fn serve(&mut self, session: Session) -> Result<(), Broken> {
         self.session += 1;
         self.ledger.up(&session);
         self.change();
+        let (listener, listener_leash) = self.listen(&session);
+        let result = self.watch(&session, &listener);
+        for hand in &mut self.crew {
+            hand.leash = None;
+        }
+        drop(listener_leash);
+        // nvmlShutdown can hang as well, so not in this thread; while a worker is left it is the one to call it.
+        let (alive, ended) = mpsc::channel();
+        let closer = worker::thread("gpu-close").spawn(move || {
+            drop(session);
+            drop(alive);
+        });
+        closer.map_or_else(|error| tracing::warn!(%error, "NVML is closed in the supervisor"), drop);
+        self.closing.retain(is_alive);
+        self.closing.push(ended);
+        result
+    }
+
+    fn watch(&mut self, session: &Session, listener: &mpsc::Sender<u32>) -> Result<(), Broken> {
         let step = self.config.interval.min(self.config.timing.call_deadline);
         let mut hired = BTreeSet::new();
         let mut departed = Vec::new();
         while self.ledger.session_is_useful() {
-            departed.append(&mut self.hire(&session, &mut hired));
+            departed.append(&mut self.hire(session, listener, &mut hired));
             match self.receive(Instant::now() + step)? {
                 // A worker's last report comes before its end, so all that it said has been heard now.
                 None => {
@@ -186,22 +283,37 @@ impl Supervisor {
                     self.ledger.absorb(report);
                     self.change();
                 }
+                Some(Event::HearsXids { session, index }) if session == self.session => {
+                    self.ledger.hears_xids(index);
+                    self.change();
+                }
+                Some(Event::Xid { session, index, code, at_us }) if session == self.session => {
+                    self.ledger.xid(index, code, at_us);
+                    self.change();
+                }
                 _ => {}
             }
             self.check_deadlines();
         }
-        for hand in &mut self.crew {
-            hand.leash = None;
-        }
-        // nvmlShutdown can hang as well, so not in this thread; while a worker is left it is the one to call it.
+        Ok(())
+    }
+
+    /// Starts to listen for errors, until the second sender is dropped. The first is told of GPUs.
+    fn listen(&mut self, session: &Session) -> (mpsc::Sender<u32>, mpsc::Sender<Infallible>) {
+        let (gpus, inbox) = mpsc::channel();
+        let (leash, leashed) = mpsc::channel();
         let (alive, ended) = mpsc::channel();
-        let closer = worker::thread("gpu-close").spawn(move || {
-            drop(session);
+        let (nvml, number, reports) = (Arc::clone(&session.nvml), self.session, self.events.clone());
+        let listening = worker::thread("gpu-events").spawn(move || {
+            events::listen(&nvml, number, &inbox, &leashed, &reports);
+            drop(nvml);
             drop(alive);
         });
-        closer.map_or_else(|error| tracing::warn!(%error, "NVML is closed in the supervisor"), drop);
-        self.closing = Some(ended);
-        Ok(())
+        match listening {
+            Ok(_) => self.closing.push(ended),
+            Err(error) => tracing::warn!(%error, "no thread to listen for Xid errors"),
+        }
+        (gpus, leash)
     }
 
     fn check_deadlines(&mut self) {
@@ -216,7 +328,7 @@ impl Supervisor {
 
     /// One worker for every index of this session, once. An index whose worker of an earlier session still hangs gets
     /// its new one when that has ended. Returns the indexes whose worker of this session has ended.
-    fn hire(&mut self, session: &Session, hired: &mut BTreeSet<u32>) -> Vec<u32> {
+    fn hire(&mut self, session: &Session, listener: &mpsc::Sender<u32>, hired: &mut BTreeSet<u32>) -> Vec<u32> {
         let now = self.session;
         let mut ended = Vec::new();
         self.crew.retain(|hand| {
@@ -230,7 +342,7 @@ impl Supervisor {
             if hired.contains(&index) || self.crew.iter().any(|hand| hand.index == index) {
                 continue;
             }
-            match self.worker(session, index) {
+            match self.worker(session, listener, index) {
                 Ok(hand) => {
                     self.crew.push(hand);
                     hired.insert(index);
@@ -241,7 +353,7 @@ impl Supervisor {
         ended
     }
 
-    fn worker(&self, session: &Session, index: u32) -> std::io::Result<Hand> {
+    fn worker(&self, session: &Session, listener: &mpsc::Sender<u32>, index: u32) -> std::io::Result<Hand> {
         let (leash, leashed) = mpsc::channel();
         let (alive, ended) = mpsc::channel();
         let watch = Watch::default();
@@ -249,11 +361,19 @@ impl Supervisor {
             nvml: Arc::clone(&session.nvml),
             session: self.session,
             index,
-            interval: self.config.interval,
-            reprobe: self.config.timing.reprobe,
-            wanted: Arc::clone(&self.wanted),
+            driver_version: session.driver_version.clone(),
+            pace: Pace {
+                interval: self.config.interval,
+                slow: self.config.timing.slow.max(self.config.interval),
+                reprobe: self.config.timing.reprobe,
+                fresh: self.config.interval.max(Duration::from_secs(1)).min(self.config.timing.call_deadline),
+                unsupported: self.config.timing.unsupported,
+            },
+            per_process: self.config.per_process,
+            visible: Arc::clone(&self.visible),
             watch: watch.clone(),
             reports: self.events.clone(),
+            listener: listener.clone(),
             leash: leashed,
         };
         worker::thread(&format!("gpu-{index}")).spawn(move || {
@@ -264,7 +384,7 @@ impl Supervisor {
     }
 
     /// The next event, or `None` at `until`; publishes what is due meanwhile.
-    fn receive(&mut self, until: Instant) -> Result<Option<Event>, Stopped> {
+    fn receive(&mut self, until: Instant) -> Result<Option<Event>, Broken> {
         loop {
             let now = Instant::now();
             if self.due.is_some_and(|due| due <= now) {
@@ -272,12 +392,21 @@ impl Supervisor {
             }
             let wake = self.due.map_or(until, |due| due.min(until));
             match self.inbox.recv_timeout(wake.saturating_duration_since(now)) {
-                Ok(Event::Stop(deadline)) => return Err(Stopped(deadline)),
+                Ok(Event::Stop(deadline)) => return Err(Broken::Stop(deadline)),
+                Ok(Event::Release) => return Err(Broken::Release),
+                Ok(Event::Pods(claims)) => {
+                    self.ledger.pods(claims);
+                    self.change();
+                }
+                Ok(Event::PodsFailed(error)) => {
+                    self.ledger.pods_failed(error);
+                    self.change();
+                }
                 Ok(event) => return Ok(Some(event)),
                 Err(RecvTimeoutError::Timeout) if Instant::now() >= until => return Ok(None),
                 Err(RecvTimeoutError::Timeout) => {}
                 // Cannot be: `self.events` is a sender.
-                Err(RecvTimeoutError::Disconnected) => return Err(Stopped(now)),
+                Err(RecvTimeoutError::Disconnected) => return Err(Broken::Stop(now)),
             }
         }
     }

@@ -4,19 +4,18 @@
 //! of whole GPUs stay valid until shutdown (those of MIG devices do not). It is got by index, since a look-up by UUID
 //! asks every GPU in turn, so that one which hangs would hang the look-up of the others.
 
-use std::collections::BTreeSet;
 use std::convert::Infallible;
+use std::sync::Arc;
 use std::sync::mpsc::{self, RecvTimeoutError};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use nvml_wrapper::error::NvmlError;
 use nvml_wrapper::{Device, Nvml};
 
-use super::nvml::{Reach, meaning};
-use super::readings::{self, Reading};
+use super::probe::{Failure, Lacking, Probe, Watch};
+use super::readings::{self, Reading, Rounds};
 use super::supervisor::Event;
+use super::visible::Visible;
 use crate::model::gpu::{GpuIdentity, GpuState, NvmlState};
 
 /// Touched pages count, so this bounds what eight workers may cost.
@@ -35,7 +34,7 @@ pub(super) struct Report {
     pub(super) index: u32,
     pub(super) outcome: Outcome,
     /// Calls that failed in this attempt, with NVML's error as a word.
-    pub(super) failures: Vec<(&'static str, &'static str)>,
+    pub(super) failures: Vec<Failure>,
 }
 
 #[derive(Debug)]
@@ -47,73 +46,9 @@ pub(super) enum Outcome {
     /// The GPU did not say who it is.
     Unidentified(GpuState),
     /// One poll; the state says whether anything can be made of the readings.
-    Polled(GpuState, Reading),
+    Polled(GpuState, Box<Reading>),
     /// NVML must be initialised again; the worker has ended.
     SessionOver(NvmlState),
-}
-
-/// The call a worker is inside of, for the supervisor's deadline.
-#[derive(Debug, Clone, Default)]
-pub(super) struct Watch(Arc<Mutex<Option<(&'static str, Instant)>>>);
-
-impl Watch {
-    /// The call and when it began.
-    pub(super) fn inside(&self) -> Option<(&'static str, Instant)> {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn set(&self, call: Option<&'static str>) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = call.map(|call| (call, Instant::now()));
-    }
-}
-
-/// Asks NVML one thing after another and keeps what went wrong.
-#[derive(Debug, Default)]
-pub(super) struct Probe {
-    watch: Watch,
-    answered: u32,
-    failures: Vec<(&'static str, &'static str)>,
-    /// The first error that reaches beyond its own call; nothing is asked after it.
-    fault: Option<Reach>,
-}
-
-impl Probe {
-    /// The answer, or `None`: unsupported, failed (kept as a failure), or not asked after a fault.
-    pub(super) fn ask<T>(&mut self, call: &'static str, body: impl FnOnce() -> Result<T, NvmlError>) -> Option<T> {
-        if self.fault.is_some() {
-            return None;
-        }
-        self.watch.set(Some(call));
-        let answer = body();
-        self.watch.set(None);
-        let error = match answer {
-            Ok(value) => {
-                self.answered += 1;
-                return Some(value);
-            }
-            Err(error) => error,
-        };
-        match meaning(&error) {
-            (_, Reach::Unsupported) => self.answered += 1,
-            (word, reach) => {
-                self.failures.push((call, word));
-                self.fault = (reach != Reach::Call).then_some(reach);
-            }
-        }
-        None
-    }
-
-    /// What the GPU's answers make of it. One that answers no call at all is as good as lost, whatever it says; after
-    /// a cgroup lost its devices (`systemctl daemon-reload`), every call says "unknown".
-    fn state(&self) -> Result<GpuState, NvmlState> {
-        match self.fault {
-            Some(Reach::Session(state)) => Err(state),
-            Some(Reach::Gpu(state)) => Ok(state),
-            _ if self.answered > 0 => Ok(GpuState::Ok),
-            _ if self.failures.iter().all(|(_, word)| *word == "no_permission") => Ok(GpuState::NoPermission),
-            _ => Ok(GpuState::Lost),
-        }
-    }
 }
 
 /// A worker as its thread sees it.
@@ -122,14 +57,29 @@ pub(super) struct Worker {
     pub(super) nvml: Arc<Nvml>,
     pub(super) session: u64,
     pub(super) index: u32,
-    pub(super) interval: Duration,
-    pub(super) reprobe: Duration,
-    /// Empty for all.
-    pub(super) wanted: Arc<BTreeSet<String>>,
+    pub(super) driver_version: Option<String>,
+    pub(super) pace: Pace,
+    /// `--gpu.processes`
+    pub(super) per_process: bool,
+    pub(super) visible: Arc<Visible>,
     pub(super) watch: Watch,
     pub(super) reports: mpsc::Sender<Event>,
+    /// Told of this GPU when it answers, to listen for its errors.
+    pub(super) listener: mpsc::Sender<u32>,
     /// Disconnected when the worker shall end.
     pub(super) leash: mpsc::Receiver<Infallible>,
+}
+
+/// How often a worker does what.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Pace {
+    pub(super) interval: Duration,
+    pub(super) slow: Duration,
+    pub(super) reprobe: Duration,
+    /// A poll that takes longer than this tells of the past.
+    pub(super) fresh: Duration,
+    /// From finding out that something is not supported to asking again.
+    pub(super) unsupported: Duration,
 }
 
 impl Worker {
@@ -137,8 +87,8 @@ impl Worker {
     pub(super) fn run(self) {
         let mut next = Instant::now();
         while self.attempt() {
-            next += self.reprobe;
-            if !self.sleep_until(&mut next, self.reprobe) {
+            next += self.pace.reprobe;
+            if !self.sleep_until(&mut next, self.pace.reprobe) {
                 return;
             }
         }
@@ -146,7 +96,8 @@ impl Worker {
 
     /// Gets a handle and polls through it until the GPU faults. False: the worker has nothing left to do.
     fn attempt(&self) -> bool {
-        let mut probe = self.probe();
+        let mut lacking = Lacking::default();
+        let mut probe = Probe::new(&self.watch, &mut lacking);
         let device = probe.ask("device_by_index", || self.nvml.device_by_index(self.index));
         let identity = device.as_ref().and_then(|device| readings::identify(device, self.index, &mut probe));
         let (Some(device), Some(identity)) = (device, identity) else {
@@ -154,40 +105,54 @@ impl Worker {
             let outcome = state.map_or_else(Outcome::SessionOver, Outcome::Unidentified);
             return self.report(outcome, probe.failures) && state.is_ok();
         };
-        if !self.wanted.is_empty() && !self.wanted.contains(&identity.uuid) {
+        if !self.visible.shows(&identity) {
             self.report(Outcome::NotWanted, probe.failures);
             return false;
         }
-        self.report(Outcome::Identified(identity), probe.failures) && self.poll(&device)
+        let heard = self.report(Outcome::Identified(identity), probe.failures);
+        // Without a listener (no events in this driver) there are no Xid errors to tell of.
+        let _ = self.listener.send(self.index);
+        heard && self.poll(&device)
     }
 
     /// True: the GPU faulted, get a new handle later. A GPU whose calls merely all fail is polled on.
-    fn poll(&self, device: &Device<'_>) -> bool {
+    fn poll<'nvml>(&'nvml self, device: &Device<'nvml>) -> bool {
+        let Pace { interval, unsupported, .. } = self.pace;
+        let mut rounds = Rounds::new(self.driver_version.as_deref(), self.per_process, interval, self.pace.slow);
+        let mut lacking = Lacking::default();
         let mut next = Instant::now();
+        let mut slow_before = false;
         loop {
-            let mut probe = self.probe();
-            let reading = readings::read(device, &mut probe);
-            let state = probe.state();
-            let outcome = state.map_or_else(Outcome::SessionOver, |state| Outcome::Polled(state, reading));
+            lacking.expire(unsupported);
+            let begun = Instant::now();
+            let mut probe = Probe::new(&self.watch, &mut lacking);
+            let reading = readings::read(device, &mut rounds, &mut probe);
+            let (state, faulted) = (probe.state(), probe.faulted());
+            // A call hung midway: what was read before it is of then. Asked again at once, but once: a driver that is
+            // always this slow has readings too.
+            let slow = begun.elapsed() >= self.pace.fresh;
+            if slow && !slow_before && state == Ok(GpuState::Ok) {
+                slow_before = true;
+                rounds.ask_all();
+                continue;
+            }
+            slow_before = slow;
+            let outcome = state.map_or_else(Outcome::SessionOver, |state| Outcome::Polled(state, Box::new(reading)));
             if !self.report(outcome, probe.failures) || state.is_err() {
                 return false;
             }
-            if probe.fault.is_some() {
+            if faulted {
                 return true;
             }
-            next += self.interval;
-            if !self.sleep_until(&mut next, self.interval) {
+            next += interval;
+            if !self.sleep_until(&mut next, interval) {
                 return false;
             }
         }
     }
 
-    fn probe(&self) -> Probe {
-        Probe { watch: self.watch.clone(), ..Probe::default() }
-    }
-
     /// False when nobody listens any more.
-    fn report(&self, outcome: Outcome, failures: Vec<(&'static str, &'static str)>) -> bool {
+    fn report(&self, outcome: Outcome, failures: Vec<Failure>) -> bool {
         let report = Report { session: self.session, index: self.index, outcome, failures };
         self.reports.send(Event::Report(report)).is_ok()
     }
@@ -199,64 +164,5 @@ impl Worker {
             *next = now + step;
         }
         self.leash.recv_timeout(next.duration_since(now)) == Err(RecvTimeoutError::Timeout)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_failed_reading_is_kept_by_call_and_word_and_the_next_is_asked() {
-        let mut probe = Probe::default();
-        assert_eq!(probe.ask("power_usage", || Err::<u32, _>(NvmlError::Unknown)), None);
-        assert_eq!(probe.ask("temperature", || Ok(40)), Some(40));
-        assert_eq!(probe.failures, [("power_usage", "unknown")]);
-        assert_eq!(probe.state(), Ok(GpuState::Ok));
-    }
-
-    #[test]
-    fn an_unsupported_reading_is_no_failure() {
-        let mut probe = Probe::default();
-        assert_eq!(probe.ask("power_usage", || Err::<u32, _>(NvmlError::NotSupported)), None);
-        assert!(probe.failures.is_empty());
-        assert_eq!(probe.state(), Ok(GpuState::Ok));
-    }
-
-    #[test]
-    fn a_lost_gpu_is_asked_nothing_more() {
-        let mut probe = Probe::default();
-        probe.ask("power_usage", || Err::<u32, _>(NvmlError::GpuLost));
-        assert_eq!(probe.ask("temperature", || Ok(40)), None);
-        assert_eq!(probe.state(), Ok(GpuState::Lost));
-    }
-
-    #[test]
-    fn a_gpu_that_answers_no_call_is_lost_and_one_that_forbids_all_is_no_permission() {
-        let mut probe = Probe::default();
-        probe.ask("power_usage", || Err::<u32, _>(NvmlError::Unknown));
-        probe.ask("temperature", || Err::<u32, _>(NvmlError::NoPermission));
-        assert_eq!(probe.state(), Ok(GpuState::Lost));
-        let mut probe = Probe::default();
-        probe.ask("temperature", || Err::<u32, _>(NvmlError::NoPermission));
-        assert_eq!(probe.state(), Ok(GpuState::NoPermission));
-    }
-
-    #[test]
-    fn an_unloaded_driver_ends_the_session() {
-        let mut probe = Probe::default();
-        probe.ask("temperature", || Err::<u32, _>(NvmlError::DriverNotLoaded));
-        assert_eq!(probe.state(), Err(NvmlState::DriverNotLoaded));
-    }
-
-    #[test]
-    fn the_watch_names_the_call_only_while_it_runs() {
-        let mut probe = Probe::default();
-        let watch = probe.watch.clone();
-        probe.ask("power_usage", || {
-            assert_eq!(watch.inside().map(|(call, _)| call), Some("power_usage"));
-            Ok(0)
-        });
-        assert_eq!(watch.inside(), None);
     }
 }

@@ -41,7 +41,7 @@ pub fn page(state: &State, telemetry_path: &str) -> String {
     for gpu in &gpus.gpus {
         let percent = gpu.readings.utilization_ratio.map(|ratio| format!("{:.0} %", ratio * 100.0));
         let memory =
-            gpu.readings.memory_used_bytes.map(|bytes| format!("{:.1} GiB", bytes as f64 / f64::from(1 << 30)));
+            gpu.readings.memory.used_bytes.map(|bytes| format!("{:.1} GiB", bytes as f64 / f64::from(1 << 30)));
         let _ = write!(
             html,
             "<tr><td>{}<td>{}<td>{}<td class=\"n\">{}<td class=\"n\">{}</tr>",

@@ -1,6 +1,7 @@
 //! Paths and answers (contract, section 3).
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
 use axum::Router;
@@ -29,6 +30,8 @@ pub struct Site {
     counts: Arc<PageCounts>,
     cache: Cache<Selection>,
     telemetry_path: String,
+    /// Bytes of the last page, and some.
+    page_length: AtomicUsize,
 }
 
 /// The routes over `state`.
@@ -40,6 +43,7 @@ pub fn router(state: Arc<State>, telemetry_path: &str, compat: CompatSets, count
         counts,
         cache: Cache::new(),
         telemetry_path: telemetry_path.to_owned(),
+        page_length: AtomicUsize::new(64 << 10),
     });
     let read = MethodFilter::GET.or(MethodFilter::HEAD);
     Router::new()
@@ -133,18 +137,31 @@ impl Site {
 
     fn render(&self, selection: Selection, format: Format) -> Vec<u8> {
         let page = self.pages.page(&self.state, &self.counts, selection);
-        let mut out = String::with_capacity(64 << 10);
-        match format {
-            Format::Text => text::render(&page, &mut out),
-            Format::OpenMetrics => openmetrics::render(&page, &mut out),
+        // As long as the last page was: a body is kept while it is new, and what it does not fill with it.
+        let whole = selection != Selection::Gateway;
+        let room = if whole { self.page_length.load(Ordering::Relaxed) } else { 1 << 10 };
+        let mut out = String::with_capacity(room);
+        let out = match format {
+            Format::Text => {
+                text::render(&page, &mut out);
+                out.into_bytes()
+            }
+            Format::OpenMetrics => {
+                openmetrics::render(&page, &mut out);
+                out.into_bytes()
+            }
             Format::Protobuf => {
                 let mut out = out.into_bytes();
                 if protobuf::render(&page, &mut out).is_err() {
                     tracing::error!("the page could not be written as protobuf");
                 }
-                return out;
+                out
             }
+        };
+        if whole {
+            // A number grows by a digit now and then.
+            self.page_length.store(out.len() + out.len() / 64, Ordering::Relaxed);
         }
-        out.into_bytes()
+        out
     }
 }

@@ -5,7 +5,6 @@ use std::sync::Arc;
 
 use crate::engine::requests::LatencySource;
 use crate::engine::{Latest, Totals};
-use crate::model::gpu::{GpuInventory, GpuSnapshot};
 use crate::model::perf_metrics::FinishReason;
 use crate::state::{EngineName, EngineSnapshot};
 
@@ -178,40 +177,6 @@ pub fn triton_core_page(
         && let Some(pending) = latest.queued.map(|queued| queued.saturating_add(waiting(latest).unwrap_or(0)))
     {
         page.push(Id::InferencePending, labels, pending);
-    }
-    page
-}
-
-/// dcgm-exporter's families; both spellings of the host's name, as its releases differ.
-#[must_use]
-pub fn dcgm_page(inventory: &GpuInventory, host: &str) -> Page {
-    let mut page = Page::default();
-    for GpuSnapshot { identity, readings, .. } in &inventory.gpus {
-        let (index, device) = (identity.index.to_string(), format!("nvidia{}", identity.index));
-        let labels = Arc::new(Labels::new([
-            ("Hostname", host),
-            ("UUID", &identity.uuid),
-            ("device", &device),
-            ("gpu", &index),
-            ("hostname", host),
-            ("modelName", identity.name.as_deref().unwrap_or("")),
-            ("pci_bus_id", identity.pci_bus_id.as_deref().unwrap_or("")),
-        ]));
-        let mib = |bytes: u64| (bytes >> 20) as i64;
-        let free = readings.memory_total_bytes.zip(readings.memory_used_bytes);
-        let free = free.map(|(total, used)| mib(total.saturating_sub(used)));
-        for (id, value) in [
-            (Id::DcgmGpuUtil, readings.utilization_ratio.map(|ratio| Value::from((ratio * 100.0).round() as i64))),
-            (Id::DcgmFbUsed, readings.memory_used_bytes.map(|bytes| Value::from(mib(bytes)))),
-            (Id::DcgmFbFree, free.map(Value::from)),
-            (Id::DcgmPowerUsage, readings.power_usage_watts.map(Value::from)),
-            (Id::DcgmEnergy, readings.energy_joules.map(|joules| Value::from((joules * 1000.0).round() as u64))),
-            (Id::DcgmGpuTemp, readings.temperature_celsius.map(Value::from)),
-        ] {
-            if let Some(value) = value {
-                page.push(id, &labels, value);
-            }
-        }
     }
     page
 }

@@ -3,10 +3,13 @@
 mod bench_report;
 pub mod catalog;
 pub mod compat;
+pub mod dcgm;
 pub mod engine;
 pub mod exporter;
 pub mod gpu;
+mod gpu_health;
 mod kv_cache;
+pub mod label_cache;
 pub mod page;
 mod requests;
 pub mod whole;

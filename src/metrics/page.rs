@@ -1,20 +1,31 @@
 //! The page as data: samples in catalog order. What every format renders.
 
+use std::borrow::Cow;
 use std::fmt::Write as _;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use crate::engine::histogram::Histogram;
 
 use super::catalog::{Group, Id, Metric};
 
-/// A series' labels, sorted by name, with what stands between name and value in the text format: written once, copied at
-/// every scrape.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// A series' labels, sorted by name, as what stands between name and value in the text format: written once, copied at
+/// every scrape. A page has thousands, so what few formats and few series need is made when it is asked for.
+#[derive(Debug, Clone)]
 pub struct Labels {
-    pairs: Vec<(String, String)>,
-    series: String,
-    bucket: String,
+    series: Box<str>,
+    /// For formats that are no text.
+    pairs: OnceLock<Box<[(String, String)]>>,
+    /// For histograms.
+    bucket: OnceLock<Box<str>>,
 }
+
+impl PartialEq for Labels {
+    fn eq(&self, other: &Self) -> bool {
+        self.series == other.series
+    }
+}
+
+impl Eq for Labels {}
 
 impl Labels {
     /// Names are valid and distinct; values may be any text.
@@ -25,9 +36,7 @@ impl Labels {
         pairs.sort();
         let mut text = String::new();
         for (name, value) in &pairs {
-            if !text.is_empty() {
-                text.push(',');
-            }
+            text.push(if text.is_empty() { '{' } else { ',' });
             text.push_str(name);
             text.push_str("=\"");
             for character in value.chars() {
@@ -40,22 +49,44 @@ impl Labels {
             }
             text.push('"');
         }
-        let (series, bucket) = if text.is_empty() {
-            (" ".to_owned(), "{le=\"".to_owned())
-        } else {
-            (format!("{{{text}}} "), format!("{{{text},le=\""))
-        };
-        Self { pairs, series, bucket }
+        text.push_str(if text.is_empty() { " " } else { "} " });
+        Self { series: text.into_boxed_str(), pairs: OnceLock::new(), bucket: OnceLock::new() }
     }
 
     #[must_use]
     pub fn with(&self, name: &str, value: &str) -> Self {
-        Self::new(self.pairs.iter().cloned().chain([(name.to_owned(), value.to_owned())]))
+        Self::new(self.pairs().iter().cloned().chain([(name.to_owned(), value.to_owned())]))
     }
 
     #[must_use]
     pub fn pairs(&self) -> &[(String, String)] {
-        &self.pairs
+        self.pairs.get_or_init(|| self.read().map(|(name, value)| (name.to_owned(), value.into_owned())).collect())
+    }
+
+    /// Whether these are exactly those labels, in any order; names of them are distinct.
+    pub(super) fn are(&self, pairs: &[&[(&str, &str)]]) -> bool {
+        let count: usize = pairs.iter().map(|part| part.len()).sum();
+        let known = |(name, value): (&str, Cow<'_, str>)| {
+            pairs.iter().flat_map(|part| part.iter()).any(|pair| *pair == (name, value.as_ref()))
+        };
+        self.read().count() == count && self.read().all(known)
+    }
+
+    /// Names and values, read back from the text.
+    fn read(&self) -> impl Iterator<Item = (&str, Cow<'_, str>)> {
+        let mut rest = self.series.trim_start_matches(['{', ' ']);
+        std::iter::from_fn(move || {
+            let (name, quoted) = rest.split_once("=\"")?;
+            let mut escaped = false;
+            let end = quoted.find(|character| {
+                let ends = character == '"' && !escaped;
+                escaped = character == '\\' && !escaped;
+                ends
+            })?;
+            let value = &quoted[..end];
+            rest = quoted[end + 1..].trim_start_matches(',');
+            Some((name, if value.contains('\\') { Cow::Owned(unescape(value)) } else { Cow::Borrowed(value) }))
+        })
     }
 
     /// `{a="1",b="2"} `, values escaped; a blank without labels.
@@ -67,8 +98,27 @@ impl Labels {
     /// As [`Labels::series`], up to the bound of a bucket: `{a="1",b="2",le="`.
     #[must_use]
     pub fn bucket(&self) -> &str {
-        &self.bucket
+        self.bucket.get_or_init(|| match self.series.strip_suffix("} ") {
+            Some(labels) => format!("{labels},le=\"").into_boxed_str(),
+            None => "{le=\"".into(),
+        })
     }
+}
+
+fn unescape(value: &str) -> String {
+    let mut text = String::with_capacity(value.len());
+    let mut characters = value.chars();
+    while let Some(character) = characters.next() {
+        text.push(match character {
+            '\\' => match characters.next() {
+                Some('n') => '\n',
+                Some(other) => other,
+                None => break,
+            },
+            plain => plain,
+        });
+    }
+    text
 }
 
 impl Default for Labels {
@@ -133,6 +183,11 @@ pub struct Page {
 }
 
 impl Page {
+    /// Empty, with room for as many samples.
+    pub(super) fn with_capacity(samples: usize) -> Self {
+        Self { samples: Vec::with_capacity(samples) }
+    }
+
     /// A value that is not finite is left out: NaN or Inf makes routers prefer the broken pod.
     pub fn push(&mut self, metric: Id, labels: &Arc<Labels>, value: impl Into<Value>) {
         let value = value.into();
@@ -145,7 +200,9 @@ impl Page {
     /// Joins pages so that each family stands together; the sort is stable, so parts keep their order within it.
     #[must_use]
     pub fn join(parts: impl IntoIterator<Item = Page>) -> Page {
-        let mut samples: Vec<Sample> = parts.into_iter().flat_map(|page| page.samples).collect();
+        let parts: Vec<Page> = parts.into_iter().collect();
+        let mut samples = Vec::with_capacity(parts.iter().map(|page| page.samples.len()).sum());
+        samples.extend(parts.into_iter().flat_map(|page| page.samples));
         samples.sort_by_key(|sample| sample.metric);
         Page { samples }
     }
@@ -185,6 +242,20 @@ mod tests {
         assert_eq!(labels.series(), r#"{model="a\"b\\c\nd",request_type="max",version="1"} "#);
         assert_eq!(labels.bucket(), r#"{model="a\"b\\c\nd",request_type="max",version="1",le=""#);
         assert_eq!((Labels::default().series(), Labels::default().bucket()), (" ", "{le=\""));
+    }
+
+    #[test]
+    fn labels_are_read_back_as_they_were_given() {
+        let given = [("a", r#"x\"} ,b="y"#), ("b", "line\nline\\n"), ("c", ""), ("d", "é")];
+        let labels = Labels::new(given);
+        let pairs: Vec<(&str, &str)> = labels.pairs().iter().map(|(n, v)| (n.as_str(), v.as_str())).collect();
+        assert_eq!(pairs, given);
+        assert_eq!(labels.with("e", "1").pairs().len(), 5);
+        assert_eq!(Labels::default().pairs(), []);
+        assert!(labels.are(&[&given[2..], &given[..2]]));
+        assert!(!labels.are(&[&given[..3]]));
+        assert!(!labels.are(&[&given[..3], &[("d", "e")]]));
+        assert!(Labels::default().are(&[]));
     }
 
     #[test]

@@ -1,12 +1,16 @@
 //! The whole page from the whole state: every engine in configured order, then GPUs, then the exporter.
 
+use std::sync::{Mutex, PoisonError};
+
 use crate::state::{EngineName, State};
 
 use super::catalog::Group;
-use super::compat::{CompatSets, dcgm_page};
+use super::compat::CompatSets;
+use super::dcgm::dcgm_page;
 use super::engine::EngineSeries;
 use super::exporter::{PageCounts, exporter_page};
 use super::gpu::gpu_page;
+use super::label_cache::LabelCache;
 use super::page::Page;
 
 /// Makes pages of one daemon's state.
@@ -15,6 +19,7 @@ pub struct PageBuilder {
     series: Vec<EngineSeries>,
     compat: CompatSets,
     host: String,
+    gpu_labels: Mutex<LabelCache>,
 }
 
 /// Which families a page has. A small set, so that rendered pages can be kept by it.
@@ -53,7 +58,7 @@ impl PageBuilder {
         let unique = |name: &EngineName| names.iter().filter(|other| other.model == name.model).count() == 1;
         let series = names.iter().map(|name| EngineSeries::new(name, unique(name))).collect();
         let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
-        Self { series, compat, host: host.trim().to_owned() }
+        Self { series, compat, host: host.trim().to_owned(), gpu_labels: Mutex::default() }
     }
 
     /// The page of `state` as it is now.
@@ -69,7 +74,7 @@ impl PageBuilder {
         }
         let mut parts: Vec<Page> = engines.map(|(series, snapshot)| series.page(&snapshot, self.compat)).collect();
         let gpus = state.gpus();
-        parts.push(gpu_page(&gpus));
+        parts.push(gpu_page(&gpus, &mut self.gpu_labels.lock().unwrap_or_else(PoisonError::into_inner)));
         if self.compat.dcgm {
             parts.push(dcgm_page(&gpus, &self.host));
         }

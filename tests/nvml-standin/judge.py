@@ -75,7 +75,7 @@ memory = nvml.nvmlDeviceGetMemoryInfo(gpu)
 equal("memory v1", (memory.total, memory.used), (85520809984, 12345678901 + 600000000))
 equal("power", nvml.nvmlDeviceGetPowerUsage(gpu), SECOND["power_mw"])
 equal("power limit", nvml.nvmlDeviceGetPowerManagementLimit(gpu), SECOND["power_limit_mw"])
-equal("enforced limit", nvml.nvmlDeviceGetEnforcedPowerLimit(gpu), SECOND["power_limit_mw"])
+equal("enforced limit", nvml.nvmlDeviceGetEnforcedPowerLimit(gpu), 700000)
 equal("energy", nvml.nvmlDeviceGetTotalEnergyConsumption(gpu), SECOND["energy_mj"])
 equal("temperature", nvml.nvmlDeviceGetTemperature(gpu, nvml.NVML_TEMPERATURE_GPU), 61)
 equal("mig mode", list(nvml.nvmlDeviceGetMigMode(gpu)), [0, 0])
@@ -83,6 +83,84 @@ by_uuid = nvml.nvmlDeviceGetHandleByUUID(SECOND["uuid"])
 equal("by uuid", nvml.nvmlDeviceGetIndex(by_uuid), 1)
 by_bus = nvml.nvmlDeviceGetHandleByPciBusId("00000000:ca:00.0")
 equal("by pci bus id", nvml.nvmlDeviceGetIndex(by_bus), 1)
+
+MORE = [
+    "gpu.1.serial=1650123", "gpu.1.vbios=96.00.74.00.01", "gpu.1.bar1_used_bytes=2097152",
+    "gpu.1.default_power_limit_mw=690000", "gpu.1.min_power_limit_mw=210000", "gpu.1.max_power_limit_mw=710000",
+    "gpu.1.slowdown_celsius=91", "gpu.1.clock_sm_mhz=1900", "gpu.1.max_clock_memory_mhz=2620", "gpu.1.throttle_reasons=68",
+    "gpu.1.performance_state=2", "gpu.1.decoder_percent=12", "gpu.1.jpeg_percent=13", "gpu.1.fans=40,105",
+    "gpu.1.pcie_gen=4", "gpu.1.pcie_width_max=8", "gpu.1.nvlinks=3", "gpu.1.nvlink_down=1",
+    "gpu.1.processes=4242:1048576,4243:none", "gpu.1.field.82=71", "gpu.1.field.5=5000000000",
+    "gpu.1.field.138/all=1380", "gpu.1.field.161/2=1612", "gpu.1.field.94=none", "gpu.1.gpm.2=82.5", "gpu.1.gpm.20=200",
+]
+state(*LINES, *MORE)
+equal("serial", nvml.nvmlDeviceGetSerial(gpu), "1650123")
+equal("vbios", nvml.nvmlDeviceGetVbiosVersion(gpu), "96.00.74.00.01")
+equal("architecture", nvml.nvmlDeviceGetArchitecture(gpu), nvml.NVML_DEVICE_ARCH_HOPPER)
+equal("bar1", nvml.nvmlDeviceGetBAR1MemoryInfo(gpu).bar1Used, 2097152)
+equal("default limit", nvml.nvmlDeviceGetPowerManagementDefaultLimit(gpu), 690000)
+equal("limits", list(nvml.nvmlDeviceGetPowerManagementLimitConstraints(gpu)), [210000, 710000])
+equal("slowdown", nvml.nvmlDeviceGetTemperatureThreshold(gpu, nvml.NVML_TEMPERATURE_THRESHOLD_SLOWDOWN), 91)
+equal("sm clock", nvml.nvmlDeviceGetClockInfo(gpu, nvml.NVML_CLOCK_SM), 1900)
+equal("max memory clock", nvml.nvmlDeviceGetMaxClockInfo(gpu, nvml.NVML_CLOCK_MEM), 2620)
+equal("throttle reasons", nvml.nvmlDeviceGetCurrentClocksThrottleReasons(gpu), 68)
+equal("performance state", nvml.nvmlDeviceGetPerformanceState(gpu), 2)
+equal("decoder", nvml.nvmlDeviceGetDecoderUtilization(gpu)[0], 12)
+equal("jpeg", nvml.nvmlDeviceGetJpgUtilization(gpu)[0], 13)
+equal("fans", [nvml.nvmlDeviceGetFanSpeed_v2(gpu, fan) for fan in range(nvml.nvmlDeviceGetNumFans(gpu))], [40, 105])
+equal("pcie generation", nvml.nvmlDeviceGetCurrPcieLinkGeneration(gpu), 4)
+equal("pcie width", nvml.nvmlDeviceGetMaxPcieLinkWidth(gpu), 8)
+equal("nvlinks", [nvml.nvmlDeviceGetNvLinkState(gpu, link) for link in range(3)], [1, 0, 1])
+fails("a link too many", nvml.NVML_ERROR_INVALID_ARGUMENT, lambda: nvml.nvmlDeviceGetNvLinkState(gpu, 3))
+processes = [(process.pid, process.usedGpuMemory) for process in nvml.nvmlDeviceGetComputeRunningProcesses(gpu)]
+equal("processes", processes, [(4242, 1048576), (4243, None)])
+fields = nvml.nvmlDeviceGetFieldValues(gpu, [82, 5, (138, 0xFFFFFFFF), (161, 2), 94])
+equal("field return codes", [field.nvmlReturn for field in fields], [0, 0, 0, 0, nvml.NVML_ERROR_NOT_SUPPORTED])
+equal("a short field", (fields[0].valueType, fields[0].value.uiVal), (nvml.NVML_VALUE_TYPE_UNSIGNED_INT, 71))
+equal("a long field", (fields[1].valueType, fields[1].value.ullVal), (nvml.NVML_VALUE_TYPE_UNSIGNED_LONG_LONG, 5000000000))
+equal("fields with a scope", [fields[2].value.ullVal, fields[3].value.ullVal], [1380, 1612])
+
+
+def gpm(take):
+    """What NVML makes of two samples: SM utilisation in percent and PCIe sent in MiB/s."""
+    samples = [nvml.nvmlGpmSampleAlloc(), nvml.nvmlGpmSampleAlloc()]
+    for sample in samples:
+        take(sample)
+    request = nvml.c_nvmlGpmMetricsGet_t()
+    request.version, request.numMetrics = nvml.NVML_GPM_METRICS_GET_VERSION, 2
+    request.sample1, request.sample2 = samples
+    request.metrics[0].metricId, request.metrics[1].metricId = nvml.NVML_GPM_METRIC_SM_UTIL, nvml.NVML_GPM_METRIC_PCIE_TX_PER_SEC
+    nvml.nvmlGpmMetricsGet(request)
+    for sample in samples:
+        nvml.nvmlGpmSampleFree(sample)
+    return [(metric.nvmlReturn, metric.value) for metric in request.metrics[:2]]
+
+
+equal("gpm support", nvml.nvmlGpmQueryDeviceSupport(gpu).isSupportedDevice, 1)
+equal("gpm", gpm(lambda sample: nvml.nvmlGpmSampleGet(gpu, sample)), [(0, 82.5), (0, 200.0)])
+
+events = nvml.nvmlEventSetCreate()
+nvml.nvmlDeviceRegisterEvents(gpu, nvml.nvmlEventTypeXidCriticalError, events)
+fails("no event", nvml.NVML_ERROR_TIMEOUT, lambda: nvml.nvmlEventSetWait_v2(events, 10))
+state(*LINES, "gpu.1.xids=79")
+event = nvml.nvmlEventSetWait_v2(events, 10000)
+equal("an Xid", (event.eventType, event.eventData), (nvml.nvmlEventTypeXidCriticalError, 79))
+equal("its GPU", nvml.nvmlDeviceGetIndex(event.device), 1)
+nvml.nvmlEventSetFree(events)
+
+state(*LINES, "gpu.1.mig=on", "gpu.1.mig.2=MIG-a,5,1,1c.2g.35gb,37580963840,2147483648,70")
+equal("most instances", nvml.nvmlDeviceGetMaxMigDeviceCount(gpu), 7)
+fails("an empty slot", nvml.NVML_ERROR_NOT_FOUND, lambda: nvml.nvmlDeviceGetMigDeviceHandleByIndex(gpu, 0))
+mig = nvml.nvmlDeviceGetMigDeviceHandleByIndex(gpu, 2)
+equal("instance", (nvml.nvmlDeviceGetUUID(mig), nvml.nvmlDeviceGetName(mig)), ("MIG-a", "NVIDIA H100 80GB HBM3 MIG 1c.2g.35gb"))
+equal("instance ids", (nvml.nvmlDeviceGetGpuInstanceId(mig), nvml.nvmlDeviceGetComputeInstanceId(mig)), (5, 1))
+memory = nvml.nvmlDeviceGetMemoryInfo(mig)
+equal("instance memory", (memory.total, memory.used), (37580963840, 2147483648))
+parent = nvml.nvmlDeviceGetDeviceHandleFromMigDeviceHandle(mig)
+equal("its parent", nvml.nvmlDeviceGetIndex(parent), 1)
+fails("power of an instance", nvml.NVML_ERROR_NOT_SUPPORTED, lambda: nvml.nvmlDeviceGetPowerUsage(mig))
+equal("instance gpm", gpm(lambda sample: nvml.nvmlGpmMigSampleGet(gpu, 5, sample))[0], (0, 70.0))
+state(*LINES)
 
 fails("an index too many", nvml.NVML_ERROR_INVALID_ARGUMENT, lambda: nvml.nvmlDeviceGetHandleByIndex(2))
 fails("an unknown uuid", nvml.NVML_ERROR_NOT_FOUND, lambda: nvml.nvmlDeviceGetHandleByUUID("GPU-none"))

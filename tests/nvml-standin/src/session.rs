@@ -14,7 +14,7 @@ use crate::state::{Code, Gpu, State};
 const UNINITIALIZED: Code = 1;
 const INVALID_ARGUMENT: Code = 2;
 /// How soon a call that hangs notices that the file has let it go.
-const HANG_STEP: Duration = Duration::from_millis(5);
+const HANG_STEP: Duration = Duration::from_millis(40);
 
 /// Tells one version of the file from the next: device, inode, size, modification time.
 type Stamp = (u64, u64, u64, i64, i64);
@@ -54,10 +54,14 @@ pub(crate) fn init() -> Result<(), Code> {
 
 /// nvmlShutdown.
 pub(crate) fn shutdown() -> Result<(), Code> {
-    let state = with_loaded(|loaded| {
+    let (state, clients) = with_loaded(|loaded| {
         loaded.clients = loaded.clients.checked_sub(1).ok_or(UNINITIALIZED)?;
-        Ok(Arc::clone(&loaded.state))
+        Ok((Arc::clone(&loaded.state), loaded.clients))
     })?;
+    let kept = crate::symbols::kept_objects();
+    if kept > 0 && clients == 0 {
+        log(&state, &format!("kept {kept}"));
+    }
     log(&state, "shutdown");
     forget_unless_used();
     Ok(())
@@ -71,7 +75,7 @@ pub(crate) fn in_session() -> Result<Arc<State>, Code> {
 }
 
 /// One GPU for `call`, after hanging and failing as the file says.
-pub(crate) fn gpu(index: usize, call: &str) -> Result<Gpu, Code> {
+pub(crate) fn gpu(index: usize, call: &str) -> Result<Arc<Gpu>, Code> {
     let asked_ms =
         |state: &State| state.gpus.get(index).filter(|gpu| gpu.hang_call == call).map_or(0, |gpu| gpu.hang_ms);
     let state = in_session()?;
@@ -79,11 +83,14 @@ pub(crate) fn gpu(index: usize, call: &str) -> Result<Gpu, Code> {
         log(&state, &format!("hang {index} {call}"));
         hang(asked_ms);
     }
-    // Read again: what counts is the state when the call returns.
-    let state = in_session()?;
+    if state.trace {
+        log(&state, &format!("call {index} {call}"));
+    }
+    // Read again after a hang: what counts is the state when the call returns.
+    let state = if asked_ms(&state) > 0 { in_session()? } else { state };
     let gpu = state.gpus.get(index).ok_or(INVALID_ARGUMENT)?;
     match gpu.answer(call) {
-        0 => Ok(gpu.clone()),
+        0 => Ok(Arc::clone(gpu)),
         code => Err(code),
     }
 }

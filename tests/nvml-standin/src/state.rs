@@ -5,35 +5,21 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::str::FromStr;
+use std::sync::Arc;
+
+use crate::defaults::{self, CALLS, IDENTITY};
 
 /// NVML's numeric return code, e.g. 9 for "driver not loaded".
 pub(crate) type Code = u32;
 
+pub(crate) const INVALID_ARGUMENT: Code = 2;
 pub(crate) const NOT_SUPPORTED: Code = 3;
 pub(crate) const NO_PERMISSION: Code = 4;
 pub(crate) const GPU_IS_LOST: Code = 15;
 pub(crate) const RESET_REQUIRED: Code = 16;
 
-/// The calls that `fail`, `not_supported` and `hang_call` may name, in nvml-wrapper's spelling.
-const CALLS: &[&str] = &[
-    "device_by_index",
-    "uuid",
-    "name",
-    "index",
-    "minor_number",
-    "pci_info",
-    "mig_mode",
-    "utilization_rates",
-    "memory_info",
-    "power_usage",
-    "power_management_limit",
-    "enforced_power_limit",
-    "total_energy_consumption",
-    "temperature",
-];
-
 /// The whole library as the file describes it.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub(crate) struct State {
     /// `driver`: the kernel driver's version.
     pub(crate) driver: String,
@@ -49,25 +35,36 @@ pub(crate) struct State {
     pub(crate) session: Code,
     /// `log`: a file to which each successful init, each shutdown and each beginning hang appends a line.
     pub(crate) log: Option<PathBuf>,
+    /// `trace=1`: log each call on a GPU too, as `call <index> <call>`.
+    pub(crate) trace: bool,
     /// `gpus`: how many; `gpu.<index>.<key>` describes one.
-    pub(crate) gpus: Vec<Gpu>,
+    pub(crate) gpus: Vec<Arc<Gpu>>,
 }
 
-/// One GPU. The numbers are NVML's own units, as in the key's suffix.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// One GPU. The numbers are NVML's own units, as in the key's suffix; `none` makes one not supported.
+#[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Gpu {
     pub(crate) uuid: String,
     pub(crate) name: String,
     pub(crate) bus: u32,
-    pub(crate) utilization_percent: u32,
-    pub(crate) memory_utilization_percent: u32,
-    pub(crate) memory_total_bytes: u64,
-    pub(crate) memory_used_bytes: u64,
-    pub(crate) memory_reserved_bytes: u64,
-    pub(crate) power_mw: u32,
-    pub(crate) power_limit_mw: u32,
-    pub(crate) energy_mj: u64,
-    pub(crate) temperature_celsius: u32,
+    pub(crate) serial: String,
+    pub(crate) vbios: String,
+    /// By the keys of [`defaults::NUMBERS`].
+    numbers: BTreeMap<&'static str, u64>,
+    /// `field.<id>=` and, for a link, `field.<id>/<link>=` or `field.<id>/all=`; a value of `!27` is that error.
+    fields: BTreeMap<(u32, u32), Result<u64, Code>>,
+    /// `gpm.<id>=`: what NVML computes between any two samples, in NVML's unit.
+    pub(crate) gpm: BTreeMap<u32, f64>,
+    /// `mig.<slot>=uuid,gpu instance,compute instance,profile,total bytes,used bytes,SM percent`
+    pub(crate) instances: BTreeMap<u32, MigDevice>,
+    /// `processes=pid:bytes,…`, with `none` for bytes that the driver does not tell.
+    pub(crate) processes: Vec<(u32, Option<u64>)>,
+    /// `xids=79,48`: those so far; one more at the end is an event.
+    pub(crate) xids: Vec<u64>,
+    /// `fans=40,45`: percent.
+    pub(crate) fans: Vec<u32>,
+    /// `nvlink_down=3,4`, of as many links as `nvlinks` says.
+    pub(crate) nvlink_down: Vec<u32>,
     /// `mig=on`: MIG is enabled and utilisation is not supported; `lenient`: enabled, but utilisation answers.
     pub(crate) mig: Mig,
     /// `hang_ms`: how long `hang_call` takes; a call that is under way ends when the file no longer says so.
@@ -77,6 +74,17 @@ pub(crate) struct Gpu {
     pub(crate) gone: Code,
     /// `fail=call:code,…` and `not_supported=call,…`.
     pub(crate) failures: BTreeMap<String, Code>,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct MigDevice {
+    pub(crate) uuid: String,
+    pub(crate) gpu_instance: u32,
+    pub(crate) compute_instance: u32,
+    pub(crate) profile: String,
+    pub(crate) total_bytes: u64,
+    pub(crate) used_bytes: u64,
+    pub(crate) sm_percent: f64,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -97,7 +105,8 @@ impl State {
             init_hang_ms: 0,
             session: 0,
             log: None,
-            gpus: vec![Gpu::at(0)],
+            trace: false,
+            gpus: vec![Arc::new(Gpu::at(0))],
         };
         let lines = text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'));
         for line in lines {
@@ -113,7 +122,7 @@ impl State {
             let index: usize = number(index)?;
             let count = self.gpus.len();
             let gpu = self.gpus.get_mut(index).ok_or_else(|| format!("only {count} GPUs; put `gpus=` first"))?;
-            return gpu.set(key, value);
+            return Arc::make_mut(gpu).set(key, value);
         }
         match key {
             "driver" => value.clone_into(&mut self.driver),
@@ -122,8 +131,9 @@ impl State {
             "init" => self.init = number(value)?,
             "init_hang_ms" => self.init_hang_ms = number(value)?,
             "session" => self.session = number(value)?,
+            "trace" => self.trace = value == "1",
             "log" => self.log = Some(PathBuf::from(value)),
-            "gpus" => self.gpus = (0..number::<u32>(value)?).map(Gpu::at).collect(),
+            "gpus" => self.gpus = (0..number::<u32>(value)?).map(|index| Arc::new(Gpu::at(index))).collect(),
             _ => return Err("unknown key".to_owned()),
         }
         Ok(())
@@ -137,15 +147,16 @@ impl Gpu {
             uuid: format!("GPU-00000000-0000-4000-8000-{index:012x}"),
             name: "NVIDIA H200".to_owned(),
             bus: 0x1b + index,
-            utilization_percent: 0,
-            memory_utilization_percent: 0,
-            memory_total_bytes: 150_754_820_096,
-            memory_used_bytes: 0,
-            memory_reserved_bytes: 658_505_728,
-            power_mw: 75_000,
-            power_limit_mw: 700_000,
-            energy_mj: 1_000_000,
-            temperature_celsius: 30,
+            serial: format!("16512230{index:05}"),
+            vbios: "96.00.BC.00.01".to_owned(),
+            numbers: defaults::NUMBERS.iter().copied().collect(),
+            fields: defaults::fields(),
+            gpm: defaults::GPM.iter().map(|id| (*id, 0.0)).collect(),
+            instances: BTreeMap::new(),
+            processes: Vec::new(),
+            xids: Vec::new(),
+            fans: Vec::new(),
+            nvlink_down: Vec::new(),
             mig: Mig::Off,
             hang_ms: 0,
             hang_call: "power_usage".to_owned(),
@@ -159,15 +170,19 @@ impl Gpu {
             "uuid" => value.clone_into(&mut self.uuid),
             "name" => value.clone_into(&mut self.name),
             "bus" => self.bus = number(value)?,
-            "utilization_percent" => self.utilization_percent = number(value)?,
-            "memory_utilization_percent" => self.memory_utilization_percent = number(value)?,
-            "memory_total_bytes" => self.memory_total_bytes = number(value)?,
-            "memory_used_bytes" => self.memory_used_bytes = number(value)?,
-            "memory_reserved_bytes" => self.memory_reserved_bytes = number(value)?,
-            "power_mw" => self.power_mw = number(value)?,
-            "power_limit_mw" => self.power_limit_mw = number(value)?,
-            "energy_mj" => self.energy_mj = number(value)?,
-            "temperature_celsius" => self.temperature_celsius = number(value)?,
+            "serial" => value.clone_into(&mut self.serial),
+            "vbios" => value.clone_into(&mut self.vbios),
+            "processes" => {
+                self.processes = list(value)
+                    .map(|pair| {
+                        let (pid, bytes) = pair.split_once(':').ok_or("expected pid:bytes,…")?;
+                        Ok((number(pid)?, if bytes == "none" { None } else { Some(number(bytes)?) }))
+                    })
+                    .collect::<Result<_, String>>()?;
+            }
+            "xids" => self.xids = list(value).map(number).collect::<Result<_, _>>()?,
+            "fans" => self.fans = list(value).map(number).collect::<Result<_, _>>()?,
+            "nvlink_down" => self.nvlink_down = list(value).map(number).collect::<Result<_, _>>()?,
             "mig" => {
                 self.mig = match value {
                     "off" => Mig::Off,
@@ -192,9 +207,67 @@ impl Gpu {
                     self.failures.insert(call(name)?, number(code)?);
                 }
             }
-            _ => return Err("unknown key".to_owned()),
+            _ => return self.set_numbered(key, value),
         }
         Ok(())
+    }
+
+    fn set_numbered(&mut self, key: &str, value: &str) -> Result<(), String> {
+        if let Some(id) = key.strip_prefix("field.") {
+            let (id, scope) = id.split_once('/').unwrap_or((id, "0"));
+            let scope = if scope == "all" { u32::MAX } else { number(scope)? };
+            let key = (number(id)?, scope);
+            match value.strip_prefix('!') {
+                Some(code) => drop(self.fields.insert(key, Err(number(code)?))),
+                None if value == "none" => drop(self.fields.remove(&key)),
+                None => drop(self.fields.insert(key, Ok(number(value)?))),
+            }
+        } else if let Some(id) = key.strip_prefix("gpm.") {
+            let id = number(id)?;
+            if value == "none" {
+                self.gpm.remove(&id);
+            } else {
+                self.gpm.insert(id, number(value)?);
+            }
+        } else if let Some(slot) = key.strip_prefix("mig.") {
+            let parts: Vec<&str> = value.split(',').map(str::trim).collect();
+            let [uuid, gpu_instance, compute_instance, profile, total, used, sm] = parts[..] else {
+                return Err("expected uuid,gi,ci,profile,total bytes,used bytes,SM percent".to_owned());
+            };
+            let instance = MigDevice {
+                uuid: uuid.to_owned(),
+                gpu_instance: number(gpu_instance)?,
+                compute_instance: number(compute_instance)?,
+                profile: profile.to_owned(),
+                total_bytes: number(total)?,
+                used_bytes: number(used)?,
+                sm_percent: number(sm)?,
+            };
+            self.instances.insert(number(slot)?, instance);
+        } else {
+            let known = defaults::NUMBERS.iter().find(|(name, _)| *name == key);
+            let (name, _) = known.ok_or("unknown key")?;
+            if value == "none" {
+                self.numbers.remove(name);
+            } else {
+                self.numbers.insert(name, number(value)?);
+            }
+        }
+        Ok(())
+    }
+
+    /// A number by its key, or NOT_SUPPORTED.
+    pub(crate) fn number(&self, key: &str) -> Result<u64, Code> {
+        self.numbers.get(key).copied().ok_or(NOT_SUPPORTED)
+    }
+
+    /// As most of NVML's numbers are.
+    pub(crate) fn short(&self, key: &str) -> Result<u32, Code> {
+        u32::try_from(self.number(key)?).map_err(|_| INVALID_ARGUMENT)
+    }
+
+    pub(crate) fn field(&self, id: u32, scope: u32) -> Result<u64, Code> {
+        self.fields.get(&(id, scope)).copied().unwrap_or(Err(NOT_SUPPORTED))
     }
 
     /// `00000000:1B:00.0`, as NVML prints it.
@@ -207,7 +280,8 @@ impl Gpu {
         if self.gone != 0 {
             return self.gone;
         }
-        self.failures.get(call).copied().unwrap_or(0)
+        let all = || self.failures.get("all").filter(|_| !IDENTITY.contains(&call));
+        self.failures.get(call).or_else(all).copied().unwrap_or(0)
     }
 }
 
@@ -225,7 +299,11 @@ fn flag(text: &str, code: Code) -> Result<Code, String> {
 
 fn call(name: &str) -> Result<String, String> {
     let name = name.trim();
-    if CALLS.contains(&name) { Ok(name.to_owned()) } else { Err(format!("`{name}` is none of {}", CALLS.join(", "))) }
+    if CALLS.contains(&name) || IDENTITY.contains(&name) {
+        Ok(name.to_owned())
+    } else {
+        Err(format!("`{name}` is none of {}, {}", IDENTITY.join(", "), CALLS.join(", ")))
+    }
 }
 
 fn list(text: &str) -> impl Iterator<Item = &str> {

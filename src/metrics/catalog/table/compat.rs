@@ -1,7 +1,7 @@
 //! Other exporters' name sets, each on request.
 
 macro_rules! compat {
-    ($($before:tt)*) => { gpu! { $($before)*
+    ($($before:tt)*) => { dcgm! { $($before)*
     // Other name sets, each on request (--metrics.compat) and each computed from the meaning its own exporter gives it.
     // trtllm: trtllm-serve's own families, for what routes or draws by them.
     TrtllmNumRequestsRunning = "trtllm_num_requests_running" Gauge Compat TRTLLM "Active requests."
@@ -143,19 +143,5 @@ macro_rules! compat {
         from "triton-core: 0: queue and inference make up the whole of an executor's request";
     InferencePending = "nv_inference_pending_request_count" Gauge Compat ENGINE "Instantaneous number of pending requests awaiting execution per-model."
         from "triton-core: numQueuedRequests + max(0, active − scheduled)";
-
-    // dcgm: dcgm-exporter's families, in its units and with its labels.
-    DcgmGpuUtil = "DCGM_FI_DEV_GPU_UTIL" Gauge Compat DCGM "GPU utilization (in %)."
-        from "dcgm: nv_gpu_utilization × 100";
-    DcgmFbUsed = "DCGM_FI_DEV_FB_USED" Gauge Compat DCGM "Framebuffer memory used (in MiB)."
-        from "dcgm: nv_gpu_memory_used_bytes / 1048576";
-    DcgmFbFree = "DCGM_FI_DEV_FB_FREE" Gauge Compat DCGM "Framebuffer memory free (in MiB)."
-        from "dcgm: total less used, / 1048576";
-    DcgmPowerUsage = "DCGM_FI_DEV_POWER_USAGE" Gauge Compat DCGM "Power draw (in W)."
-        from "dcgm: nv_gpu_power_usage";
-    DcgmEnergy = "DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION" LegacyCounter Compat DCGM "Total energy consumption since boot (in mJ)."
-        from "dcgm: nv_energy_consumption × 1000, so since this exporter's start";
-    DcgmGpuTemp = "DCGM_FI_DEV_GPU_TEMP" Gauge Compat DCGM "GPU temperature (in C)."
-        from "dcgm: nv_gpu_temperature_celsius";
     } };
 }

@@ -33,7 +33,7 @@ macro_rules! exporter {
         "Whether the NVIDIA Management Library is loaded and initialised."
         from "nvmlInit_v2";
     NvmlState = "trtllm_exporter_nvml_state" Gauge Exporter NONE
-        ["state": "off" | "starting" | "up" | "library_not_found" | "driver_not_loaded" | "version_mismatch" | "no_permission" | "failed"]
+        ["state": "off" | "starting" | "up" | "library_not_found" | "driver_not_loaded" | "version_mismatch" | "no_permission" | "failed" | "released"]
         "State of the NVIDIA Management Library: 1 for the state it is in."
         from "nvmlInit_v2";
     NvmlInitErrors = "trtllm_exporter_nvml_init_errors_total" Counter Exporter NONE

@@ -1,7 +1,13 @@
 //! One GPU as NVML last told it: plain readings in base units, absent where a call failed or is not supported.
 
+mod readings;
+
+pub use readings::{
+    ACTIVITIES, GpuActivity, GpuHealth, GpuMemory, GpuReadings, MigInstance, NvLink, ProcessMemory, THROTTLE_POLICIES,
+};
+
 /// What never changes while the driver is loaded. Source: NVML, read once per initialisation.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct GpuIdentity {
     /// `GPU-xxxxxxxx-xxxx-…`, the key of every GPU series.
     pub uuid: String,
@@ -11,6 +17,12 @@ pub struct GpuIdentity {
     pub name: Option<String>,
     /// `00000000:1B:00.0`
     pub pci_bus_id: Option<String>,
+    /// The N of `/dev/nvidiaN`.
+    pub minor: Option<u32>,
+    pub serial: Option<String>,
+    pub vbios: Option<String>,
+    /// e.g. `hopper`, absent for one that is newer than this exporter.
+    pub architecture: Option<String>,
 }
 
 /// Why a GPU has, or has no, current readings.
@@ -29,33 +41,37 @@ pub enum GpuState {
     NoPermission,
 }
 
-/// One poll of one GPU. A reading that failed or is not supported is `None`, never 0.
-#[derive(Debug, Clone, PartialEq, Default)]
-pub struct GpuReadings {
-    /// Share of the sample period with a kernel running, 0..1.
-    pub utilization_ratio: Option<f64>,
-    /// Bytes.
-    pub memory_total_bytes: Option<u64>,
-    /// Bytes, without what the driver reserves.
-    pub memory_used_bytes: Option<u64>,
-    /// Watts; on most GPUs since Ampere a one-second average.
-    pub power_usage_watts: Option<f64>,
-    /// Watts, the management limit.
-    pub power_limit_watts: Option<f64>,
-    /// Joules since this exporter first read this GPU: starts at 0, never falls, continues over driver reloads, and
-    /// stays at its last value while the GPU cannot be read. `None` only if it was never read.
-    pub energy_joules: Option<f64>,
-    /// Degrees Celsius of the GPU sensor.
-    pub temperature_celsius: Option<f64>,
-}
-
 /// One GPU at one moment.
 #[derive(Debug, Clone, PartialEq)]
 pub struct GpuSnapshot {
     pub identity: GpuIdentity,
     pub state: GpuState,
-    /// Empty (all `None`, except counters) while the state is not [`GpuState::Ok`].
+    /// Empty (all `None`, except the energy counted here) while the state is not [`GpuState::Ok`].
     pub readings: GpuReadings,
+    /// Xid errors since this exporter started, by code, in order of code. They outlast every state.
+    pub xids: Vec<(u64, u64)>,
+    pub last_xid: Option<LastXid>,
+    /// Whether the driver would tell us of one.
+    pub hears_xids: bool,
+}
+
+/// The latest error that the driver reported of a GPU.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LastXid {
+    pub code: u64,
+    /// Microseconds since 1970 UTC, when it was heard.
+    pub at_us: i64,
+}
+
+/// One GPU or MIG instance that the kubelet has given to a container.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct PodDevice {
+    pub gpu_uuid: String,
+    /// Of a MIG instance, else empty.
+    pub mig_uuid: String,
+    pub namespace: String,
+    pub pod: String,
+    pub container: String,
 }
 
 /// Whether NVML itself is there.
@@ -76,6 +92,8 @@ pub enum NvmlState {
     NoPermission,
     /// Any other NVML error.
     Failed,
+    /// Let go on request, so that the driver can be unloaded; nothing is asked until it is taken again.
+    Released,
 }
 
 /// Everything the page says about GPUs, in NVML index order. A GPU that was seen once stays listed.
@@ -83,6 +101,10 @@ pub enum NvmlState {
 pub struct GpuInventory {
     pub nvml: NvmlState,
     pub driver_version: Option<String>,
+    /// The library's own version.
+    pub nvml_version: Option<String>,
+    /// The newest CUDA that the driver runs, e.g. `13.0`.
+    pub cuda_version: Option<String>,
     pub gpus: Vec<GpuSnapshot>,
     /// Most GPUs seen since start (of those asked for), so that a vanished one can be noticed.
     pub expected: u32,
@@ -90,6 +112,8 @@ pub struct GpuInventory {
     pub read_errors: Vec<ReadError>,
     /// Failed initialisations since start.
     pub init_errors: u64,
+    /// Who was given which GPU, where the kubelet's socket is there; sorted.
+    pub pods: Vec<PodDevice>,
 }
 
 /// How often one NVML call failed in one way.

@@ -6,6 +6,7 @@ use std::ffi::{CStr, OsStr, c_char, c_int, c_uint, c_ulonglong, c_void};
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::ptr;
+use std::sync::Arc;
 
 use nvml_wrapper_sys::bindings::{
     NvmlLib, nvmlDevice_t, nvmlMemory_t, nvmlMemory_v2_t, nvmlPciInfo_t, nvmlReturn_t, nvmlTemperatureSensors_t,
@@ -68,21 +69,31 @@ unsafe fn text<'a>(text: *const c_char) -> Result<&'a str, Code> {
     unsafe { CStr::from_ptr(text) }.to_str().map_err(|_| INVALID_ARGUMENT)
 }
 
+/// Where a handle holds the slot of a MIG instance + 1.
+const SLOT: u32 = 16;
+
 /// A handle is its index + 1 in the shape of a pointer, never followed.
 fn handle(index: usize) -> nvmlDevice_t {
     ptr::without_provenance_mut(index + 1)
 }
 
 fn index_of(device: nvmlDevice_t) -> Result<usize, Code> {
-    device.addr().checked_sub(1).ok_or(INVALID_ARGUMENT)
+    (device.addr() & ((1 << SLOT) - 1)).checked_sub(1).ok_or(INVALID_ARGUMENT)
 }
 
-fn gpu(device: nvmlDevice_t, call: &str) -> Result<Gpu, Code> {
-    session::gpu(index_of(device)?, call)
+/// Of a whole GPU: most calls know no MIG instance.
+fn gpu(device: nvmlDevice_t, call: &str) -> Result<Arc<Gpu>, Code> {
+    let gpu = session::gpu(index_of(device)?, call)?;
+    if device.addr() >> SLOT == 0 { Ok(gpu) } else { Err(NOT_SUPPORTED) }
+}
+
+/// Samples and event sets that a client has not freed.
+pub(crate) fn kept_objects() -> usize {
+    gpm::kept() + events::kept()
 }
 
 fn found(wanted: impl Fn(&Gpu) -> bool) -> Result<nvmlDevice_t, Code> {
-    let index = session::in_session()?.gpus.iter().position(wanted).ok_or(NOT_FOUND)?;
+    let index = session::in_session()?.gpus.iter().position(|gpu| wanted(gpu)).ok_or(NOT_FOUND)?;
     session::gpu(index, "device_by_index").map(|_| handle(index))
 }
 
@@ -147,6 +158,12 @@ macro_rules! answers {
     )*};
 }
 
+mod events;
+mod fields;
+mod gpm;
+mod instances;
+mod more;
+
 answers! {
     nvmlSystemGetCudaDriverVersion() > version: *mut c_int = session::current()?.cuda;
     nvmlSystemGetCudaDriverVersion_v2() > version: *mut c_int = session::current()?.cuda;
@@ -178,29 +195,48 @@ answers! {
         if gpu.mig == Mig::On {
             return Err(NOT_SUPPORTED);
         }
-        nvmlUtilization_t { gpu: gpu.utilization_percent, memory: gpu.memory_utilization_percent }
+        nvmlUtilization_t { gpu: gpu.short("utilization_percent")?, memory: gpu.short("memory_utilization_percent")? }
     };
     nvmlDeviceGetMemoryInfo(device: nvmlDevice_t) > memory: *mut nvmlMemory_t = {
-        let gpu = gpu(device, "memory_info")?;
+        let Memory { total, used, reserved } = memory_of(device, "memory_info_v1")?;
         // The first version of this call has no `reserved` and counts it as used.
-        let used = gpu.memory_used_bytes + gpu.memory_reserved_bytes;
-        nvmlMemory_t { total: gpu.memory_total_bytes, free: gpu.memory_total_bytes.saturating_sub(used), used }
+        nvmlMemory_t { total, free: total.saturating_sub(used + reserved), used: used + reserved }
     };
-    nvmlDeviceGetPowerUsage(device: nvmlDevice_t) > milliwatts: *mut c_uint = gpu(device, "power_usage")?.power_mw;
+    nvmlDeviceGetPowerUsage(device: nvmlDevice_t) > milliwatts: *mut c_uint =
+        gpu(device, "power_usage")?.short("power_mw")?;
     nvmlDeviceGetPowerManagementLimit(device: nvmlDevice_t) > milliwatts: *mut c_uint =
-        gpu(device, "power_management_limit")?.power_limit_mw;
+        gpu(device, "power_management_limit")?.short("power_limit_mw")?;
     nvmlDeviceGetEnforcedPowerLimit(device: nvmlDevice_t) > milliwatts: *mut c_uint =
-        gpu(device, "enforced_power_limit")?.power_limit_mw;
+        gpu(device, "enforced_power_limit")?.short("enforced_power_limit_mw")?;
     nvmlDeviceGetTotalEnergyConsumption(device: nvmlDevice_t) > millijoules: *mut c_ulonglong =
-        gpu(device, "total_energy_consumption")?.energy_mj;
+        gpu(device, "total_energy_consumption")?.number("energy_mj")?;
     nvmlDeviceGetTemperature(device: nvmlDevice_t, sensor: nvmlTemperatureSensors_t) > celsius: *mut c_uint = {
         let gpu = gpu(device, "temperature")?;
         if sensor != 0 {
             return Err(INVALID_ARGUMENT);
         }
-        gpu.temperature_celsius
+        gpu.short("temperature_celsius")?
     };
-    nvmlDeviceGetPciInfo_v3(device: nvmlDevice_t) > pci: *mut nvmlPciInfo_t = pci_info(&gpu(device, "pci_info")?)?;
+    nvmlDeviceGetPciInfo_v3(device: nvmlDevice_t) > pci: *mut nvmlPciInfo_t = pci_info(&*gpu(device, "pci_info")?)?;
+}
+
+struct Memory {
+    total: u64,
+    used: u64,
+    reserved: u64,
+}
+
+/// Of a GPU or a MIG instance.
+fn memory_of(device: nvmlDevice_t, call: &str) -> Result<Memory, Code> {
+    let (gpu, instance) = instances::instance(device, call)?;
+    Ok(match instance {
+        Some(instance) => Memory { total: instance.total_bytes, used: instance.used_bytes, reserved: 0 },
+        None => Memory {
+            total: gpu.number("memory_total_bytes")?,
+            used: gpu.number("memory_used_bytes")?,
+            reserved: gpu.number("memory_reserved_bytes")?,
+        },
+    })
 }
 
 fn pci_info(gpu: &Gpu) -> Result<nvmlPciInfo_t, Code> {
@@ -237,8 +273,16 @@ macro_rules! texts {
 texts! {
     nvmlSystemGetDriverVersion() = session::in_session()?.driver.clone();
     nvmlSystemGetNVMLVersion() = session::current()?.nvml.clone();
-    nvmlDeviceGetUUID(device: nvmlDevice_t) = gpu(device, "uuid")?.uuid;
-    nvmlDeviceGetName(device: nvmlDevice_t) = gpu(device, "name")?.name;
+    nvmlDeviceGetUUID(device: nvmlDevice_t) = match instances::instance(device, "uuid")? {
+        (_, Some(instance)) => instance.uuid,
+        (gpu, None) => gpu.uuid.clone(),
+    };
+    nvmlDeviceGetName(device: nvmlDevice_t) = match instances::instance(device, "name")? {
+        (gpu, Some(instance)) => format!("{} MIG {}", gpu.name, instance.profile),
+        (gpu, None) => gpu.name.clone(),
+    };
+    nvmlDeviceGetSerial(device: nvmlDevice_t) = gpu(device, "serial")?.serial.clone();
+    nvmlDeviceGetVbiosVersion(device: nvmlDevice_t) = gpu(device, "vbios_version")?.vbios.clone();
 }
 
 #[unsafe(no_mangle)]
@@ -256,20 +300,13 @@ unsafe extern "C" fn nvmlDeviceGetMigMode(
 unsafe extern "C" fn nvmlDeviceGetMemoryInfo_v2(device: nvmlDevice_t, memory: *mut nvmlMemory_v2_t) -> nvmlReturn_t {
     let version = (size_of::<nvmlMemory_v2_t>() | (2 << 24)) as c_uint;
     let answer = || {
-        let gpu = gpu(device, "memory_info")?;
+        let Memory { total, used, reserved } = memory_of(device, "memory_info")?;
         // SAFETY: NVML's callers pass null or one struct whose version is set.
         let asked = unsafe { memory.as_ref() }.ok_or(INVALID_ARGUMENT)?.version;
         if asked != version {
             return Err(ARGUMENT_VERSION_MISMATCH);
         }
-        let taken = gpu.memory_used_bytes + gpu.memory_reserved_bytes;
-        let value = nvmlMemory_v2_t {
-            version,
-            total: gpu.memory_total_bytes,
-            reserved: gpu.memory_reserved_bytes,
-            free: gpu.memory_total_bytes.saturating_sub(taken),
-            used: gpu.memory_used_bytes,
-        };
+        let value = nvmlMemory_v2_t { version, total, reserved, free: total.saturating_sub(used + reserved), used };
         // SAFETY: as above.
         unsafe { put(memory, value) }
     };
@@ -305,4 +342,11 @@ fn signatures_match_the_bindings(lib: &mut NvmlLib) {
     lib.nvmlDeviceGetEnforcedPowerLimit = Ok(nvmlDeviceGetEnforcedPowerLimit);
     lib.nvmlDeviceGetTotalEnergyConsumption = Ok(nvmlDeviceGetTotalEnergyConsumption);
     lib.nvmlDeviceGetTemperature = Ok(nvmlDeviceGetTemperature);
+    lib.nvmlDeviceGetSerial = Ok(nvmlDeviceGetSerial);
+    lib.nvmlDeviceGetVbiosVersion = Ok(nvmlDeviceGetVbiosVersion);
+    events::signatures_match_the_bindings(lib);
+    fields::signatures_match_the_bindings(lib);
+    gpm::signatures_match_the_bindings(lib);
+    instances::signatures_match_the_bindings(lib);
+    more::signatures_match_the_bindings(lib);
 }

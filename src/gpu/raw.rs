@@ -1,0 +1,173 @@
+//! The few NVML calls that nvml-wrapper 0.13 lacks or makes unfit for us, through its own table of symbols: a symbol that
+//! this driver does not have is an error, never a crash. The only unsafe code of this crate.
+//! What every block relies on: [`Device`] borrows its [`Nvml`](nvml_wrapper::Nvml), so the library stays loaded and
+//! initialised and the handle is one it gave out, for as long as the call runs.
+#![allow(unsafe_code)] // calls through C function pointers; each block says why it may
+
+use std::ffi::c_uint;
+use std::mem;
+
+use nvml_wrapper::error::{NvmlError, nvml_sym, nvml_try};
+use nvml_wrapper::{Device, EventSet};
+use nvml_wrapper_sys::bindings::{
+    nvmlDevice_t, nvmlEventTypeXidCriticalError, nvmlFieldValue_t, nvmlMemory_t, nvmlReturn_t,
+};
+
+use crate::model::gpu::GpuMemory;
+
+/// NVML's `NVML_VALUE_TYPE_*`.
+const DOUBLE: u32 = 0;
+const UNSIGNED_INT: u32 = 1;
+const UNSIGNED_LONG: u32 = 2;
+const UNSIGNED_LONG_LONG: u32 = 3;
+const SIGNED_LONG_LONG: u32 = 4;
+const SIGNED_INT: u32 = 5;
+const UNSIGNED_SHORT: u32 = 6;
+
+/// Answers by position: the driver may write another field's id into the answer (580.82 renumbered some). The wrapper's own
+/// call never sends the scope, which NVLink counters need, and cuts unsigned long to 32 bits.
+pub(super) fn field_values(
+    device: &Device<'_>,
+    fields: &[(u32, u32)],
+) -> Result<Vec<Result<u64, NvmlError>>, NvmlError> {
+    let call = nvml_sym(device.nvml().lib().nvmlDeviceGetFieldValues.as_ref())?;
+    // SAFETY: plain integers and a union of numbers, for which all zeros are a value.
+    let blank: nvmlFieldValue_t = unsafe { mem::zeroed() };
+    let asked = fields.iter().map(|&(id, scope)| nvmlFieldValue_t { fieldId: id, scopeId: scope, ..blank });
+    let mut values: Vec<nvmlFieldValue_t> = asked.collect();
+    let count = i32::try_from(values.len()).map_err(|_| NvmlError::InvalidArg)?;
+    // SAFETY: see the module; `values` has room for `count` of them.
+    nvml_try(unsafe { call(device.handle(), count, values.as_mut_ptr()) })?;
+    Ok(values.iter().map(number).collect())
+}
+
+/// A count or a size; what is negative or no number is none.
+fn number(field: &nvmlFieldValue_t) -> Result<u64, NvmlError> {
+    nvml_try(field.nvmlReturn)?;
+    let signed = |value: i64| u64::try_from(value).map_err(|_| NvmlError::NoData);
+    let value = &field.value;
+    // SAFETY: every field of the union is a number for which all bits are a value, and it was zeroed before the call.
+    unsafe {
+        match field.valueType {
+            DOUBLE if value.dVal >= 0.0 => Ok(value.dVal as u64),
+            DOUBLE => Err(NvmlError::NoData),
+            UNSIGNED_INT => Ok(u64::from(value.uiVal)),
+            UNSIGNED_LONG => Ok(value.ulVal),
+            UNSIGNED_LONG_LONG => Ok(value.ullVal),
+            SIGNED_LONG_LONG => signed(value.sllVal),
+            SIGNED_INT => signed(i64::from(value.siVal)),
+            UNSIGNED_SHORT => Ok(u64::from(value.usVal)),
+            other => Err(NvmlError::UnexpectedVariant(other)),
+        }
+    }
+}
+
+/// The second version of the call, or the first where a driver older than 510 has no other: that one counts what the
+/// driver reserves as used.
+pub(super) fn memory(device: &Device<'_>) -> Result<GpuMemory, NvmlError> {
+    match device.memory_info() {
+        Ok(memory) => Ok(GpuMemory {
+            total_bytes: Some(memory.total),
+            used_bytes: Some(memory.used),
+            free_bytes: Some(memory.free),
+            reserved_bytes: Some(memory.reserved),
+        }),
+        Err(NvmlError::FailedToLoadSymbol(_) | NvmlError::FunctionNotFound | NvmlError::UnexpectedVariant(25)) => {
+            let call = nvml_sym(device.nvml().lib().nvmlDeviceGetMemoryInfo.as_ref())?;
+            let mut memory = nvmlMemory_t { total: 0, free: 0, used: 0 };
+            // SAFETY: see the module; `memory` is one struct of the type this call fills.
+            nvml_try(unsafe { call(device.handle(), &raw mut memory) })?;
+            Ok(GpuMemory {
+                total_bytes: Some(memory.total),
+                used_bytes: Some(memory.used),
+                free_bytes: Some(memory.free),
+                reserved_bytes: None,
+            })
+        }
+        Err(error) => Err(error),
+    }
+}
+
+/// A call that writes one number for a handle.
+type NumberOf = unsafe extern "C" fn(nvmlDevice_t, *mut c_uint) -> nvmlReturn_t;
+/// A call that writes a percentage and the microseconds it is of.
+type UtilizationOf = unsafe extern "C" fn(nvmlDevice_t, *mut c_uint, *mut c_uint) -> nvmlReturn_t;
+
+fn number_of(device: &Device<'_>, call: NumberOf) -> Result<u32, NvmlError> {
+    let mut value = 0;
+    // SAFETY: see the module; `value` is one number.
+    nvml_try(unsafe { call(device.handle(), &raw mut value) })?;
+    Ok(value)
+}
+
+fn utilization_of(device: &Device<'_>, call: UtilizationOf) -> Result<u32, NvmlError> {
+    let (mut percent, mut period_us) = (0, 0);
+    // SAFETY: see the module; both are one number each.
+    nvml_try(unsafe { call(device.handle(), &raw mut percent, &raw mut period_us) })?;
+    Ok(percent)
+}
+
+/// Of a MIG device.
+pub(super) fn gpu_instance_id(device: &Device<'_>) -> Result<u32, NvmlError> {
+    number_of(device, *nvml_sym(device.nvml().lib().nvmlDeviceGetGpuInstanceId.as_ref())?)
+}
+
+/// Of a MIG device.
+pub(super) fn compute_instance_id(device: &Device<'_>) -> Result<u32, NvmlError> {
+    number_of(device, *nvml_sym(device.nvml().lib().nvmlDeviceGetComputeInstanceId.as_ref())?)
+}
+
+/// Percent.
+pub(super) fn jpeg_utilization(device: &Device<'_>) -> Result<u32, NvmlError> {
+    utilization_of(device, *nvml_sym(device.nvml().lib().nvmlDeviceGetJpgUtilization.as_ref())?)
+}
+
+/// Percent, of the optical flow engine.
+pub(super) fn ofa_utilization(device: &Device<'_>) -> Result<u32, NvmlError> {
+    utilization_of(device, *nvml_sym(device.nvml().lib().nvmlDeviceGetOfaUtilization.as_ref())?)
+}
+
+/// Adds a GPU's Xid errors to the set. The wrapper's own call frees the set, with all other GPUs in it, on any error.
+pub(super) fn register_xids(device: &Device<'_>, set: &EventSet<'_>) -> Result<(), NvmlError> {
+    let call = nvml_sym(device.nvml().lib().nvmlDeviceRegisterEvents.as_ref())?;
+    // SAFETY: see the module; the set borrows the same library and is not freed before its owner is dropped.
+    nvml_try(unsafe { call(device.handle(), u64::from(nvmlEventTypeXidCriticalError), set.handle()) })
+}
+
+/// Equal for two handles of the same GPU in one initialisation. Never followed.
+pub(super) fn handle_of(device: &Device<'_>) -> usize {
+    // SAFETY: the handle is only compared.
+    unsafe { device.handle() }.addr()
+}
+
+#[cfg(test)]
+mod tests {
+    use nvml_wrapper_sys::bindings::nvmlValue_t;
+
+    use super::*;
+
+    fn field(kind: u32, value: nvmlValue_t) -> nvmlFieldValue_t {
+        nvmlFieldValue_t { fieldId: 1, scopeId: 0, timestamp: 0, latencyUsec: 0, valueType: kind, nvmlReturn: 0, value }
+    }
+
+    #[test]
+    fn every_type_of_value_keeps_its_whole_width() {
+        let big = 1 << 40;
+        let value = |kind, value| number(&field(kind, value)).ok();
+        assert_eq!(value(UNSIGNED_LONG, nvmlValue_t { ulVal: big }), Some(big));
+        assert_eq!(value(UNSIGNED_LONG_LONG, nvmlValue_t { ullVal: u64::MAX }), Some(u64::MAX));
+        assert_eq!(value(UNSIGNED_SHORT, nvmlValue_t { usVal: 7 }), Some(7));
+        assert_eq!(value(SIGNED_INT, nvmlValue_t { siVal: 9 }), Some(9));
+        assert_eq!(value(DOUBLE, nvmlValue_t { dVal: 2.0 }), Some(2));
+    }
+
+    #[test]
+    fn what_cannot_be_a_count_is_no_value() {
+        let error = |kind, value| number(&field(kind, value)).unwrap_err();
+        assert!(matches!(error(SIGNED_INT, nvmlValue_t { siVal: -1 }), NvmlError::NoData));
+        assert!(matches!(error(DOUBLE, nvmlValue_t { dVal: f64::NAN }), NvmlError::NoData));
+        assert!(matches!(error(99, nvmlValue_t { ullVal: 1 }), NvmlError::UnexpectedVariant(99)));
+        let failed = nvmlFieldValue_t { nvmlReturn: 3, ..field(UNSIGNED_INT, nvmlValue_t { uiVal: 1 }) };
+        assert!(matches!(number(&failed), Err(NvmlError::NotSupported)));
+    }
+}

@@ -1,0 +1,251 @@
+//! dcgm-exporter's names for the same GPUs: its units, its labels, and both spellings of the host's name, since its
+//! releases differ and readers insist on one.
+
+use std::sync::Arc;
+
+use crate::model::gpu::{GpuActivity, GpuInventory, GpuMemory, GpuReadings, GpuSnapshot, GpuState, MigInstance};
+
+use super::catalog::Id;
+use super::page::{Labels, Page, Value};
+
+/// Every sample of a GPU has all labels: AIPerf takes a GPU's name from whichever comes first.
+#[must_use]
+pub fn dcgm_page(inventory: &GpuInventory, host: &str) -> Page {
+    let mut page = Page::default();
+    for gpu in &inventory.gpus {
+        let labels = labels(gpu, inventory, host);
+        let instances = &gpu.readings.mig;
+        let shared = Arc::new(with_pod(&labels, inventory, &gpu.identity.uuid, ""));
+        push(&mut page, &shared, device(gpu));
+        push(&mut page, &shared, health(&gpu.readings));
+        // As there: what an instance has of its own is the instances', so that a sum counts it once.
+        if instances.is_empty() {
+            push(&mut page, &shared, memory(&gpu.readings.memory));
+            push(&mut page, &shared, activity(&gpu.readings.activity));
+        }
+        for instance in instances {
+            let labels = with_pod(&instance_labels(&labels, instance), inventory, &gpu.identity.uuid, &instance.uuid);
+            let shared = Arc::new(labels);
+            push(&mut page, &shared, memory(&instance.memory));
+            push(&mut page, &shared, activity(&instance.activity));
+        }
+    }
+    page
+}
+
+fn push(page: &mut Page, labels: &Arc<Labels>, values: impl IntoIterator<Item = (Id, Option<Value>)>) {
+    for (id, value) in values {
+        if let Some(value) = value {
+            page.push(id, labels, value);
+        }
+    }
+}
+
+fn labels(gpu: &GpuSnapshot, inventory: &GpuInventory, host: &str) -> Labels {
+    let identity = &gpu.identity;
+    let index = identity.index.to_string();
+    let device = format!("nvidia{}", identity.minor.unwrap_or(identity.index));
+    Labels::new([
+        ("DCGM_FI_DRIVER_VERSION", inventory.driver_version.as_deref().unwrap_or("")),
+        ("Hostname", host),
+        ("UUID", &identity.uuid),
+        ("device", &device),
+        ("gpu", &index),
+        ("hostname", host),
+        ("modelName", identity.name.as_deref().unwrap_or("")),
+        ("pci_bus_id", identity.pci_bus_id.as_deref().unwrap_or("")),
+    ])
+}
+
+fn instance_labels(labels: &Labels, instance: &MigInstance) -> Labels {
+    let id = instance.gpu_instance_id.map(|id| id.to_string()).unwrap_or_default();
+    labels.with("GPU_I_ID", &id).with("GPU_I_PROFILE", instance.profile.as_deref().unwrap_or(""))
+}
+
+/// Whose it is. Where several share it no one's: a sample each would count it twice, and `nv_gpu_pod_info` names them.
+fn with_pod(labels: &Labels, inventory: &GpuInventory, gpu_uuid: &str, mig_uuid: &str) -> Labels {
+    let mut owners = inventory.pods.iter().filter(|pod| pod.gpu_uuid == gpu_uuid && pod.mig_uuid == mig_uuid);
+    match (owners.next(), owners.next()) {
+        (Some(owner), None) => {
+            let pod = [("container", &owner.container), ("namespace", &owner.namespace), ("pod", &owner.pod)];
+            let pod = pod.map(|(name, value)| (name.to_owned(), value.clone()));
+            Labels::new(labels.pairs().iter().cloned().chain(pod))
+        }
+        _ => labels.clone(),
+    }
+}
+
+fn device(gpu: &GpuSnapshot) -> Vec<(Id, Option<Value>)> {
+    let readings = &gpu.readings;
+    let [temperature, memory_temperature] = readings.temperature_celsius;
+    let [_, sm_clock, memory_clock, _] = readings.clock_hertz;
+    let [encoder, decoder, ..] = readings.engine_utilization_ratio;
+    let [power_violation, thermal_violation, ..] = readings.throttle_ns;
+    let mhz = |hertz: Option<u64>| hertz.map(|hertz| Value::from(hertz / 1_000_000));
+    let xid = gpu.last_xid.map_or(0, |last| last.code);
+    vec![
+        (Id::DcgmSmClock, mhz(sm_clock)),
+        (Id::DcgmMemClock, mhz(memory_clock)),
+        (Id::DcgmMemoryTemp, memory_temperature.map(Value::from)),
+        (Id::DcgmGpuTemp, temperature.map(Value::from)),
+        (Id::DcgmPowerUsage, readings.power_usage_watts.map(Value::from)),
+        (Id::DcgmPowerLimit, readings.power_limit_watts.map(Value::from)),
+        (Id::DcgmEnergy, readings.energy_joules.map(|joules| Value::from((joules * 1000.0).round() as u64))),
+        (Id::DcgmGpuUtil, percent(readings.utilization_ratio)),
+        (Id::DcgmMemCopyUtil, percent(readings.memory_controller_utilization_ratio)),
+        (Id::DcgmEncUtil, percent(encoder)),
+        (Id::DcgmDecUtil, percent(decoder)),
+        (Id::DcgmXid, (gpu.hears_xids && gpu.state == GpuState::Ok).then(|| Value::from(xid))),
+        (Id::DcgmPowerViolation, power_violation.map(Value::from)),
+        (Id::DcgmThermalViolation, thermal_violation.map(Value::from)),
+        (Id::DcgmClocksEvent, readings.clocks_event_reasons.map(Value::from)),
+        (Id::DcgmPstate, readings.performance_state.map(|state| Value::from(u64::from(state)))),
+    ]
+}
+
+fn health(readings: &GpuReadings) -> Vec<(Id, Option<Value>)> {
+    let health = &readings.health;
+    let [sbe_volatile, dbe_volatile, sbe_aggregate, dbe_aggregate] = health.ecc_errors;
+    let [retired_sbe, retired_dbe] = health.retired_pages;
+    let [correctable, uncorrectable] = health.remapped_rows;
+    let count = |value: Option<u64>| value.map(Value::from);
+    let number = |value: Option<u32>| value.map(|value| Value::from(u64::from(value)));
+    let flag = |value: Option<bool>| value.map(Value::from);
+    let links = |kind: usize| {
+        let counted: Vec<u64> = health.nvlinks.iter().filter_map(|link| link.errors[kind]).collect();
+        (!counted.is_empty()).then(|| Value::from(counted.iter().fold(0_u64, |sum, count| sum.saturating_add(*count))))
+    };
+    vec![
+        (Id::DcgmPcieReplay, count(health.pcie_replays)),
+        (Id::DcgmFanSpeed, percent(health.fan_speed_ratio.first().copied().flatten())),
+        (Id::DcgmBar1Used, mib(health.bar1_bytes[1])),
+        (Id::DcgmEccSbeVol, count(sbe_volatile)),
+        (Id::DcgmEccDbeVol, count(dbe_volatile)),
+        (Id::DcgmEccSbeAgg, count(sbe_aggregate)),
+        (Id::DcgmEccDbeAgg, count(dbe_aggregate)),
+        (Id::DcgmRetiredSbe, count(retired_sbe)),
+        (Id::DcgmRetiredDbe, count(retired_dbe)),
+        (Id::DcgmRetiredPending, flag(health.retired_pages_pending)),
+        (Id::DcgmUncRemapped, count(uncorrectable)),
+        (Id::DcgmCorRemapped, count(correctable)),
+        (Id::DcgmRemapFailure, flag(health.remapped_rows_failure)),
+        (Id::DcgmNvlinkReplay, links(0)),
+        (Id::DcgmNvlinkRecovery, links(1)),
+        (Id::DcgmNvlinkCrcFlit, links(2)),
+        (Id::DcgmNvlinkCrcData, links(3)),
+        (Id::DcgmPcieGen, number(health.pcie_link_generation[0])),
+        (Id::DcgmPcieWidth, number(health.pcie_link_width[0])),
+    ]
+}
+
+fn memory(memory: &GpuMemory) -> [(Id, Option<Value>); 4] {
+    [
+        (Id::DcgmFbTotal, mib(memory.total_bytes)),
+        (Id::DcgmFbFree, mib(memory.free_bytes)),
+        (Id::DcgmFbUsed, mib(memory.used_bytes)),
+        (Id::DcgmFbReserved, mib(memory.reserved_bytes)),
+    ]
+}
+
+fn activity(activity: &GpuActivity) -> Vec<(Id, Option<Value>)> {
+    let [graphics, sm, occupancy, tensor, _, _, _, dram, fp64, fp32, fp16] = activity.ratio;
+    let ([pcie_tx, pcie_rx], [nvlink_tx, nvlink_rx]) =
+        (activity.pcie_bytes_per_second, activity.nvlink_bytes_per_second);
+    let rate = |rate: Option<f64>| rate.map(|rate| Value::from(rate.round() as u64));
+    vec![
+        (Id::DcgmProfGrEngine, graphics.map(Value::from)),
+        (Id::DcgmProfSm, sm.map(Value::from)),
+        (Id::DcgmProfSmOccupancy, occupancy.map(Value::from)),
+        (Id::DcgmProfTensor, tensor.map(Value::from)),
+        (Id::DcgmProfDram, dram.map(Value::from)),
+        (Id::DcgmProfFp64, fp64.map(Value::from)),
+        (Id::DcgmProfFp32, fp32.map(Value::from)),
+        (Id::DcgmProfFp16, fp16.map(Value::from)),
+        (Id::DcgmProfPcieTx, rate(pcie_tx)),
+        (Id::DcgmProfPcieRx, rate(pcie_rx)),
+        (Id::DcgmProfNvlinkTx, rate(nvlink_tx)),
+        (Id::DcgmProfNvlinkRx, rate(nvlink_rx)),
+    ]
+}
+
+fn percent(ratio: Option<f64>) -> Option<Value> {
+    ratio.map(|ratio| Value::from((ratio * 100.0).round() as i64))
+}
+
+fn mib(bytes: Option<u64>) -> Option<Value> {
+    bytes.map(|bytes| Value::from(bytes >> 20))
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::model::gpu::{GpuIdentity, PodDevice};
+
+    use super::*;
+
+    fn pod(gpu: &str, mig: &str, name: &str) -> PodDevice {
+        let text = str::to_owned;
+        PodDevice {
+            gpu_uuid: text(gpu),
+            mig_uuid: text(mig),
+            namespace: text("prod"),
+            pod: text(name),
+            container: text("c"),
+        }
+    }
+
+    fn inventory(mig: Vec<MigInstance>, pods: Vec<PodDevice>) -> GpuInventory {
+        let memory = GpuMemory { used_bytes: Some(3 << 20), ..GpuMemory::default() };
+        let gpu = GpuSnapshot {
+            identity: GpuIdentity { uuid: "GPU-a".to_owned(), ..GpuIdentity::default() },
+            state: GpuState::Ok,
+            readings: GpuReadings { memory, power_usage_watts: Some(70.0), mig, ..GpuReadings::default() },
+            xids: Vec::new(),
+            last_xid: None,
+            hears_xids: false,
+        };
+        GpuInventory { gpus: vec![gpu], pods, ..GpuInventory::default() }
+    }
+
+    /// The labels of each sample of a family.
+    fn series(inventory: &GpuInventory, id: Id) -> Vec<String> {
+        let page = dcgm_page(inventory, "h");
+        page.samples().iter().filter(|s| s.metric == id).map(|s| s.labels.series().to_owned()).collect()
+    }
+
+    #[test]
+    fn a_gpu_has_the_labels_of_its_pod_and_a_shared_one_of_none() {
+        let one = inventory(Vec::new(), vec![pod("GPU-a", "", "engine-0"), pod("GPU-b", "", "other")]);
+        let owned = series(&one, Id::DcgmPowerUsage);
+        assert!(owned[0].contains("namespace=\"prod\"") && owned[0].contains("pod=\"engine-0\""), "{owned:?}");
+        let shared = inventory(Vec::new(), vec![pod("GPU-a", "", "engine-0"), pod("GPU-a", "", "engine-1")]);
+        let shared = series(&shared, Id::DcgmPowerUsage);
+        assert!(shared.len() == 1 && !shared[0].contains("pod="), "{shared:?}");
+    }
+
+    #[test]
+    fn a_split_gpu_has_its_memory_once_by_instance_and_its_power_as_a_whole() {
+        let instance = MigInstance {
+            uuid: "MIG-a".to_owned(),
+            gpu_instance_id: Some(5),
+            profile: Some("1g.18gb".to_owned()),
+            memory: GpuMemory { used_bytes: Some(2 << 20), ..GpuMemory::default() },
+            ..MigInstance::default()
+        };
+        let split = inventory(vec![instance], vec![pod("GPU-a", "MIG-a", "small")]);
+        let memory = series(&split, Id::DcgmFbUsed);
+        assert_eq!(memory.len(), 1);
+        for label in ["GPU_I_ID=\"5\"", "GPU_I_PROFILE=\"1g.18gb\"", "pod=\"small\"", "UUID=\"GPU-a\""] {
+            assert!(memory[0].contains(label), "{memory:?}");
+        }
+        let power = series(&split, Id::DcgmPowerUsage);
+        assert!(power.len() == 1 && !power[0].contains("pod=") && !power[0].contains("GPU_I_ID"), "{power:?}");
+    }
+
+    #[test]
+    fn no_xid_is_claimed_where_none_would_be_heard() {
+        let mut inventory = inventory(Vec::new(), Vec::new());
+        assert!(series(&inventory, Id::DcgmXid).is_empty());
+        inventory.gpus[0].hears_xids = true;
+        assert_eq!(series(&inventory, Id::DcgmXid).len(), 1);
+    }
+}

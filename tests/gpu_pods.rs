@@ -1,0 +1,257 @@
+//! Which container has which GPU, from a kubelet of the test: gRPC over HTTP/2 on a Unix socket.
+#![allow(clippy::unwrap_used)] // a test may stop at the first surprise, its helpers too
+
+#[path = "nvml-standin/harness.rs"]
+mod standin;
+#[path = "nvml-standin/watch.rs"]
+mod watch;
+
+use std::convert::Infallible;
+use std::fs;
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+use std::thread::{self, JoinHandle};
+
+use bytes::Bytes;
+use http::{HeaderMap, Request, Response};
+use http_body_util::{BodyExt as _, Full};
+use hyper::body::Incoming;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use prost::Message;
+use standin::Standin;
+use tokio::net::UnixListener;
+use tokio::sync::oneshot;
+use trtllm_exporter::gpu::GpuConfig;
+use trtllm_exporter::model::gpu::{GpuInventory, PodDevice};
+use watch::{UUID_0, UUID_1, Watch, all_ok, config};
+
+/// The kubelet's own message, with fields that the exporter does not read.
+#[derive(Clone, PartialEq, Message)]
+struct List {
+    #[prost(message, repeated, tag = "1")]
+    pods: Vec<Pod>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct Pod {
+    #[prost(string, tag = "1")]
+    name: String,
+    #[prost(string, tag = "2")]
+    namespace: String,
+    #[prost(message, repeated, tag = "3")]
+    containers: Vec<Container>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct Container {
+    #[prost(string, tag = "1")]
+    name: String,
+    #[prost(message, repeated, tag = "2")]
+    devices: Vec<Devices>,
+    #[prost(int64, repeated, tag = "3")]
+    cpu_ids: Vec<i64>,
+    #[prost(message, repeated, tag = "5")]
+    dynamic: Vec<Dynamic>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct Devices {
+    #[prost(string, tag = "1")]
+    resource: String,
+    #[prost(string, repeated, tag = "2")]
+    ids: Vec<String>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct Dynamic {
+    #[prost(string, tag = "2")]
+    claim_name: String,
+    #[prost(message, repeated, tag = "4")]
+    claims: Vec<Claim>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct Claim {
+    #[prost(string, tag = "2")]
+    driver: String,
+    #[prost(string, tag = "3")]
+    pool: String,
+    #[prost(string, tag = "4")]
+    device: String,
+}
+
+fn pod(name: &str, resource: &str, ids: &[&str]) -> Pod {
+    let devices = Devices { resource: resource.to_owned(), ids: ids.iter().map(|id| (*id).to_owned()).collect() };
+    let container =
+        Container { name: "engine".to_owned(), devices: vec![devices], cpu_ids: vec![0, 1], dynamic: vec![] };
+    Pod { name: name.to_owned(), namespace: "prod".to_owned(), containers: vec![container] }
+}
+
+/// What it says, or the gRPC status that it says it cannot with.
+type Says = Arc<Mutex<Result<List, u32>>>;
+
+/// Serves until it is dropped; its socket goes with it.
+struct Kubelet {
+    end: Option<oneshot::Sender<Infallible>>,
+    thread: Option<JoinHandle<()>>,
+    says: Says,
+}
+
+impl Kubelet {
+    fn start(socket: &Path, pods: Vec<Pod>) -> Self {
+        let says: Says = Arc::new(Mutex::new(Ok(List { pods })));
+        let (end, ended) = oneshot::channel();
+        let (ready, is_ready) = std::sync::mpsc::channel();
+        let (path, answers) = (socket.to_owned(), Arc::clone(&says));
+        let thread = thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+            runtime.block_on(async {
+                let listener = UnixListener::bind(&path).unwrap();
+                ready.send(()).unwrap();
+                let serve = async {
+                    loop {
+                        let (stream, _) = listener.accept().await.unwrap();
+                        let answers = Arc::clone(&answers);
+                        let service = service_fn(move |request| answer(Arc::clone(&answers), request));
+                        let http2 = hyper::server::conn::http2::Builder::new(TokioExecutor::new());
+                        tokio::spawn(http2.serve_connection(TokioIo::new(stream), service));
+                    }
+                };
+                tokio::select! {
+                    _ = ended => {}
+                    () = serve => {}
+                }
+            });
+            fs::remove_file(&path).unwrap();
+        });
+        is_ready.recv().unwrap();
+        Self { end: Some(end), thread: Some(thread), says }
+    }
+
+    fn says(&self, pods: Result<Vec<Pod>, u32>) {
+        *self.says.lock().unwrap() = pods.map(|pods| List { pods });
+    }
+}
+
+impl Drop for Kubelet {
+    fn drop(&mut self) {
+        drop(self.end.take());
+        self.thread.take().unwrap().join().unwrap();
+    }
+}
+
+async fn answer(
+    says: Says,
+    request: Request<Incoming>,
+) -> Result<Response<http_body_util::combinators::BoxBody<Bytes, Infallible>>, Infallible> {
+    assert_eq!(request.uri().path(), "/v1.PodResourcesLister/List");
+    assert_eq!(request.headers()["content-type"], "application/grpc");
+    assert_eq!(request.headers()["te"], "trailers");
+    assert_eq!(request.into_body().collect().await.unwrap().to_bytes(), [0_u8; 5].as_slice());
+    let response = Response::builder().header("content-type", "application/grpc");
+    let list = says.lock().unwrap().clone();
+    Ok(match list {
+        Ok(list) => {
+            let message = list.encode_to_vec();
+            let mut frame = vec![0];
+            frame.extend((message.len() as u32).to_be_bytes());
+            frame.extend(message);
+            let mut trailers = HeaderMap::new();
+            trailers.insert("grpc-status", "0".parse().unwrap());
+            let body = Full::new(Bytes::from(frame)).with_trailers(async move { Some(Ok(trailers)) });
+            response.body(body.boxed()).unwrap()
+        }
+        // As Go's gRPC does it: no body, the status in the head.
+        Err(status) => {
+            let response = response.header("grpc-status", status).header("grpc-message", "not now");
+            response.body(Full::new(Bytes::new()).boxed()).unwrap()
+        }
+    })
+}
+
+fn device(gpu: &str, mig: &str, pod: &str) -> PodDevice {
+    PodDevice {
+        gpu_uuid: gpu.to_owned(),
+        mig_uuid: mig.to_owned(),
+        namespace: "prod".to_owned(),
+        pod: pod.to_owned(),
+        container: "engine".to_owned(),
+    }
+}
+
+fn watch_with(standin: &Standin, socket: &Path) -> Watch {
+    Watch::start(GpuConfig { pod_resources: Some(socket.to_owned()), ..config(standin) })
+}
+
+#[test]
+fn containers_are_named_with_their_whole_shared_and_split_gpus() {
+    let standin = Standin::new("gpus=3\ngpu.1.mig=on\ngpu.1.mig.0=MIG-a,1,0,3g.71gb,75161927680,0,40");
+    let folder = tempfile::tempdir().unwrap();
+    let socket = folder.path().join("kubelet.sock");
+    let mut claimed = pod("dra", "", &[]);
+    let claim = |driver: &str| Claim { driver: driver.to_owned(), pool: "n".to_owned(), device: "gpu-2".to_owned() };
+    let dynamic = Dynamic { claim_name: "c".to_owned(), claims: vec![claim("gpu.nvidia.com"), claim("other.example")] };
+    claimed.containers[0].dynamic.push(dynamic);
+    let kubelet = Kubelet::start(
+        &socket,
+        vec![
+            pod("slice-1", "nvidia.com/gpu.shared", &[&format!("{UUID_0}::0")]),
+            pod("slice-2", "nvidia.com/gpu.shared", &[&format!("{UUID_0}::1"), &format!("{UUID_0}::2")]),
+            pod("split", "nvidia.com/mig-3g.71gb", &["MIG-a"]),
+            pod("rdma", "rdma/hca", &["hca0"]),
+            pod("elsewhere", "nvidia.com/gpu", &["GPU-elsewhere"]),
+            claimed,
+        ],
+    );
+    let mut watch = watch_with(&standin, &socket);
+    let named = |inventory: &GpuInventory| all_ok(inventory, 3) && inventory.pods.len() == 4;
+    let inventory = watch.until("four devices", named);
+    let third = inventory.gpus[2].identity.uuid.clone();
+    let expected = [
+        device(UUID_0, "", "slice-1"),
+        device(UUID_0, "", "slice-2"),
+        device(UUID_1, "MIG-a", "split"),
+        device(&third, "", "dra"),
+    ];
+    assert_eq!(inventory.pods, expected);
+    assert_eq!(inventory.read_errors, []);
+    watch.stop();
+    drop(kubelet);
+}
+
+#[test]
+fn a_kubelet_that_comes_fails_and_restarts_is_followed() {
+    let standin = Standin::new("");
+    let folder = tempfile::tempdir().unwrap();
+    let socket = folder.path().join("kubelet.sock");
+    let mut watch = watch_with(&standin, &socket);
+    let alone = watch.until("a GPU", |inventory| all_ok(inventory, 1));
+    assert_eq!((alone.pods, alone.read_errors), (vec![], vec![]), "no kubelet is no error");
+    let kubelet = Kubelet::start(&socket, vec![pod("a", "nvidia.com/gpu", &[UUID_0])]);
+    watch.until("pod a", |inventory| inventory.pods == [device(UUID_0, "", "a")]);
+    kubelet.says(Err(14));
+    let failing = watch.until("it fails", |inventory| !inventory.read_errors.is_empty());
+    assert_eq!((failing.read_errors[0].call, failing.read_errors[0].error), ("pod_resources", "status"));
+    assert_eq!(failing.pods, [device(UUID_0, "", "a")], "one failure forgets nothing");
+    drop(kubelet);
+    watch.until("no kubelet, nothing known", |inventory| inventory.pods.is_empty());
+    let kubelet = Kubelet::start(&socket, vec![pod("b", "nvidia.com/gpu", &["nvidia0"])]);
+    watch.until("pod b", |inventory| inventory.pods == [device(UUID_0, "", "b")]);
+    watch.stop();
+    drop(kubelet);
+}
+
+#[test]
+fn a_socket_that_speaks_something_else_is_an_error_and_no_hang() {
+    let standin = Standin::new("");
+    let folder = tempfile::tempdir().unwrap();
+    let socket = folder.path().join("kubelet.sock");
+    let listener = std::os::unix::net::UnixListener::bind(&socket).unwrap();
+    let deaf = thread::spawn(move || listener.accept().map(|(stream, _)| drop(stream)).unwrap());
+    let mut watch = watch_with(&standin, &socket);
+    let failing = watch.until("it fails", |inventory| !inventory.read_errors.is_empty());
+    assert_eq!((failing.read_errors[0].call, failing.pods), ("pod_resources", vec![]));
+    deaf.join().unwrap();
+    watch.stop();
+}

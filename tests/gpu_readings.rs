@@ -1,0 +1,219 @@
+//! Every reading of a GPU, through a real dlopen of the stand-in NVML: what the control file says is what is known, and
+//! what a GPU does not have is asked once.
+#![allow(clippy::unwrap_used)] // a test may stop at the first surprise, its helpers too
+
+#[path = "nvml-standin/harness.rs"]
+mod standin;
+#[path = "nvml-standin/watch.rs"]
+mod watch;
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use standin::Standin;
+use trtllm_exporter::gpu::{GpuConfig, GpuTiming};
+use trtllm_exporter::model::gpu::{
+    GpuActivity, GpuHealth, GpuMemory, GpuReadings, NvLink, NvmlState, ProcessMemory, THROTTLE_POLICIES,
+};
+use watch::{Watch, all_ok, config, gpu, readings, watch};
+
+/// GPU 1 with a number of its own for everything.
+const BUSY: &str = include_str!("fixtures/busy_gpu.state");
+
+#[test]
+fn every_reading_equals_the_stand_ins_truth() {
+    let standin = Standin::new(&format!("gpus=2\n{BUSY}"));
+    let mut watch = Watch::start(GpuConfig { per_process: true, ..config(&standin) });
+    let inventory = watch.until("two samples of both", |inventory| {
+        all_ok(inventory, 2) && readings(inventory, 1).activity.ratio[0].is_some()
+    });
+    assert_eq!((inventory.nvml, inventory.expected), (NvmlState::Up, 2));
+    assert_eq!(inventory.driver_version.as_deref(), Some("580.159.03"));
+    assert_eq!(inventory.nvml_version.as_deref(), Some("13.580.159.03"));
+    assert_eq!(inventory.cuda_version.as_deref(), Some("13.0"));
+    assert_eq!(inventory.read_errors, []);
+    let second = gpu(&inventory, 1).unwrap();
+    assert_eq!(second.identity.uuid, "GPU-b");
+    assert_eq!(second.identity.name.as_deref(), Some("NVIDIA H100 80GB HBM3"));
+    assert_eq!(second.identity.pci_bus_id.as_deref(), Some("00000000:CA:00.0"));
+    assert_eq!(second.identity.minor, Some(1));
+    assert_eq!(second.identity.serial.as_deref(), Some("1650123"));
+    assert_eq!(second.identity.vbios.as_deref(), Some("96.00.74.00.01"));
+    assert_eq!(second.identity.architecture.as_deref(), Some("hopper"));
+    let mut readings = second.readings.clone();
+    let health = std::mem::take(&mut readings.health);
+    assert_eq!(readings, readings_of_busy());
+    assert_eq!(health, health_of_busy());
+    watch.stop();
+    assert_eq!(standin.log(), ["init", "shutdown"], "every sample and event set was freed");
+}
+
+fn readings_of_busy() -> GpuReadings {
+    const MIB: f64 = 1_048_576.0;
+    let mhz = |mhz: u64| Some(mhz * 1_000_000);
+    GpuReadings {
+        utilization_ratio: Some(0.57),
+        memory_controller_utilization_ratio: Some(0.31),
+        memory: GpuMemory {
+            total_bytes: Some(85_520_809_984),
+            used_bytes: Some(12_345_678_901),
+            free_bytes: Some(85_520_809_984 - 12_345_678_901 - 600_000_000),
+            reserved_bytes: Some(600_000_000),
+        },
+        power_usage_watts: Some(412.345),
+        power_instant_watts: Some(433.0),
+        power_limit_watts: Some(650.0),
+        energy_joules: Some(0.0),
+        temperature_celsius: [Some(61.0), Some(71.0)],
+        clock_hertz: [mhz(1905), mhz(1900), mhz(2619), mhz(1545)],
+        clocks_event_reasons: Some(68),
+        throttle_ns: [740, 750, 760, 770, 780, 790, 2690, 2700, 2710].map(Some),
+        performance_state: Some(2),
+        engine_utilization_ratio: [None, Some(0.12), Some(0.13), Some(0.14)],
+        pcie_bytes: [Some(1970), Some(1980)],
+        nvlink_bytes: [Some(1380 * 1024), Some(1390 * 1024)],
+        activity: GpuActivity {
+            ratio: [0.91, 0.825, 0.43, 0.54, 0.01, 0.55, 0.02, 0.6, 0.03, 0.04, f64::NAN]
+                .map(|ratio| Some(ratio).filter(|ratio| !ratio.is_nan())),
+            pcie_bytes_per_second: [Some(200.0 * MIB), Some(210.0 * MIB)],
+            // NVML's receive has the lower id.
+            nvlink_bytes_per_second: [Some(610.0 * MIB), Some(600.0 * MIB)],
+        },
+        mig_enabled: Some(false),
+        mig: Vec::new(),
+        health: GpuHealth::default(),
+    }
+}
+
+fn health_of_busy() -> GpuHealth {
+    let mhz = |mhz: u64| Some(mhz * 1_000_000);
+    GpuHealth {
+        bar1_bytes: [Some(137_438_953_472), Some(2_097_152)],
+        power_limits_watts: [640.0, 700.0, 210.0, 710.0].map(Some),
+        temperature_limits_celsius: [94.0, 91.0, 93.0, 86.0].map(Some),
+        clock_max_hertz: [mhz(1980), mhz(1981), mhz(2620), mhz(1546)],
+        fan_speed_ratio: vec![Some(0.4), Some(1.05)],
+        pcie_link_generation: [Some(4), Some(5)],
+        pcie_link_width: [Some(8), Some(16)],
+        pcie_replays: Some(94),
+        ecc_errors: [Some(3), Some(4), Some(5_000_000_000), Some(6)],
+        retired_pages: [Some(29), Some(30)],
+        retired_pages_pending: Some(true),
+        remapped_rows: [Some(142), Some(143)],
+        remapped_rows_pending: Some(true),
+        remapped_rows_failure: Some(false),
+        recovery_action: Some(2),
+        nvlinks: vec![
+            NvLink { link: 0, up: true, errors: [Some(1610), Some(1620), Some(1630), None] },
+            NvLink { link: 1, up: false, errors: [Some(0), Some(0), Some(0), None] },
+            // A driver with the older counters alone.
+            NvLink { link: 2, up: true, errors: [Some(480), None, Some(340), Some(410)] },
+        ],
+        processes: Some(2),
+        process_memory: vec![
+            ProcessMemory { pid: 4_000_000_001, name: None, bytes: Some(1_048_576) },
+            ProcessMemory { pid: 4_000_000_002, name: None, bytes: None },
+        ],
+    }
+}
+
+#[test]
+fn processes_are_listed_only_when_asked_for_and_named() {
+    let own = std::process::id();
+    let standin = Standin::new(&format!("gpu.0.processes={own}:4096"));
+    let mut quiet = watch(&standin);
+    let inventory = quiet.until("a GPU", |inventory| all_ok(inventory, 1));
+    let health = readings(&inventory, 0).health;
+    assert_eq!((health.processes, health.process_memory), (Some(1), vec![]));
+    quiet.stop();
+    let mut asked = Watch::start(GpuConfig { per_process: true, ..config(&standin) });
+    let inventory = asked.until("a GPU", |inventory| all_ok(inventory, 1));
+    let process = readings(&inventory, 0).health.process_memory.remove(0);
+    assert_eq!((process.pid, process.bytes), (own, Some(4096)));
+    // The kernel cuts a command's name to 15 bytes.
+    assert!(process.name.is_some_and(|name| name.starts_with("gpu_readings")));
+    asked.stop();
+}
+
+#[test]
+fn what_is_not_supported_is_absent_no_error_and_asked_once() {
+    const LITTLE: &str = "trace=1\ngpu.0.not_supported=all\ngpu.0.fail=temperature:0\n";
+    let standin = Standin::new(LITTLE);
+    let mut quiet = watch(&standin);
+    let inventory = quiet.until("a GPU", |inventory| all_ok(inventory, 1));
+    assert_eq!(inventory.read_errors, []);
+    let mut known = GpuReadings::default();
+    known.temperature_celsius[0] = Some(30.0);
+    assert_eq!(readings(&inventory, 0), known);
+    for celsius in 31..35 {
+        standin.set(&format!("{LITTLE}gpu.0.temperature_celsius={celsius}"));
+        let hot = |inventory: &_| readings(inventory, 0).temperature_celsius[0] == Some(f64::from(celsius));
+        quiet.until("another poll", hot);
+    }
+    quiet.stop();
+    let mut calls: BTreeMap<String, u32> = BTreeMap::new();
+    for line in standin.log().into_iter().filter(|line| line.starts_with("call 0 ")) {
+        *calls.entry(line).or_default() += 1;
+    }
+    for call in ["power_usage", "memory_info", "total_energy_consumption", "field_values", "gpm", "nvlink_state"] {
+        assert_eq!(calls.get(&format!("call 0 {call}")), Some(&1), "{call}: {calls:?}");
+    }
+    assert!(calls["call 0 temperature"] >= 5, "{calls:?}");
+}
+
+#[test]
+fn what_was_not_supported_is_asked_again_after_its_time() {
+    let standin = Standin::new("gpu.0.not_supported=power_usage");
+    let timing = GpuTiming { unsupported: Duration::from_millis(100), ..config(&standin).timing };
+    let mut watch = Watch::start(GpuConfig { timing, ..config(&standin) });
+    let inventory = watch.until("a GPU", |inventory| all_ok(inventory, 1));
+    assert_eq!(readings(&inventory, 0).power_usage_watts, None);
+    standin.set("");
+    watch.until("power", |inventory| readings(inventory, 0).power_usage_watts == Some(75.0));
+    watch.stop();
+}
+
+#[test]
+fn a_field_that_fails_leaves_the_others_and_is_counted_by_name() {
+    let standin = Standin::new("gpu.0.field.82=!999\ngpu.0.field.197=77\ngpu.0.field.186=!2");
+    let mut watch = watch(&standin);
+    let inventory = watch.until("a GPU", |inventory| all_ok(inventory, 1));
+    let now = readings(&inventory, 0);
+    assert_eq!((now.temperature_celsius, now.pcie_bytes[0]), ([Some(30.0), None], Some(77)));
+    let words: Vec<_> = inventory.read_errors.iter().map(|failure| (failure.call, failure.error)).collect();
+    assert_eq!(words, [("field_memory_temp", "unknown")], "an id that the driver does not know is no error");
+    watch.stop();
+}
+
+#[test]
+fn a_driver_older_than_the_second_memory_call_still_tells_the_memory() {
+    let standin = Standin::new("driver=470.256.02\ngpu.0.fail=memory_info:13\ngpu.0.memory_used_bytes=1000");
+    let mut watch = watch(&standin);
+    let inventory = watch.until("a GPU", |inventory| all_ok(inventory, 1));
+    assert_eq!(inventory.read_errors, []);
+    let memory = readings(&inventory, 0).memory;
+    assert_eq!((memory.total_bytes, memory.reserved_bytes), (Some(150_754_820_096), None));
+    // That call counts what is reserved as used.
+    assert_eq!(memory.used_bytes, Some(1000 + 658_505_728));
+    watch.stop();
+}
+
+#[test]
+fn an_older_drivers_clocks_events_have_their_older_ids() {
+    let standin = Standin::new("driver=550.163.01\ngpu.0.field.251=2510\ngpu.0.field.269=9\ngpu.0.field.74=none");
+    let mut watch = watch(&standin);
+    let inventory = watch.until("a GPU", |inventory| all_ok(inventory, 1));
+    let throttle: [Option<u64>; THROTTLE_POLICIES] = readings(&inventory, 0).throttle_ns;
+    assert_eq!((throttle[0], throttle[6], throttle[7]), (None, Some(2510), None));
+    watch.stop();
+}
+
+#[test]
+fn a_gpu_before_hopper_has_no_activity_and_no_errors_for_it() {
+    let standin = Standin::new("gpu.0.gpm_supported=0\ngpu.0.architecture=7");
+    let mut watch = watch(&standin);
+    let inventory = watch.until("a GPU", |inventory| all_ok(inventory, 1));
+    assert_eq!(readings(&inventory, 0).activity, GpuActivity::default());
+    assert_eq!(inventory.read_errors, []);
+    watch.stop();
+}

@@ -1,0 +1,38 @@
+#!/usr/bin/env bash
+# AIPerf's own GPU collector (aiperf 0.13.0) reads the `dcgm` name set of the daemon over the stand-in NVML: it must see
+# every field it knows, in its scale.
+# Usage: tests/nvml-standin/aiperf.sh   (needs cargo, python3 and PyPI, or PYTHON with aiperf and what it imports)
+set -euo pipefail
+cd "$(dirname "$0")/../.."
+
+work=$(mktemp -d)
+daemon=
+trap '[ -z "$daemon" ] || kill "$daemon" 2>/dev/null || true; rm -rf "$work"' EXIT
+
+python=${PYTHON:-}
+if [ -z "$python" ]; then
+    python3 -m venv "$work/venv"
+    pip=("$work/venv/bin/pip" install --quiet --disable-pip-version-check)
+    # What the collector imports, not the data sets and plots that AIPerf depends on as a whole.
+    "${pip[@]}" --no-deps aiperf==0.13.0
+    "${pip[@]}" 'prometheus_client~=0.23.1' aiohttp 'pyzmq~=26.4' aiofiles pydantic pydantic-settings orjson rich psutil \
+        numpy ruamel.yaml PyYAML jinja2 cyclopts setproctitle msgspec
+    python=$work/venv/bin/python
+fi
+
+library=$(cargo build --package nvml-standin --message-format=json 2>/dev/null | "$python" -c '
+import json, sys
+for line in sys.stdin:
+    message = json.loads(line)
+    if message.get("target", {}).get("name") == "nvml_standin" and message.get("filenames"):
+        print(message["filenames"][0])')
+cargo build --quiet
+cp "$library" "$work/libnvidia-ml.so.1"
+{ echo gpus=2; cat tests/fixtures/busy_gpu.state; } >"$work/libnvidia-ml.so.1.state"
+target/debug/trtllm-exporter --source "socket:$work/ingest.sock" --gpu.library "$work/libnvidia-ml.so.1" \
+    --gpu.pod-resources "" --metrics.compat dcgm --web.listen-address 127.0.0.1:0 --web.port-file "$work/port" \
+    2>"$work/log" &
+daemon=$!
+for _ in $(seq 300); do [ -s "$work/port" ] && break; sleep 0.1; done
+sleep 3 # Two polls, for what is computed between them.
+"$python" tests/nvml-standin/aiperf_check.py "http://$(head -n 1 "$work/port")/metrics"

@@ -1,0 +1,46 @@
+//! Field values: many numbers in one call, each with a return code of its own.
+
+use std::ffi::c_int;
+
+use nvml_wrapper_sys::bindings::{NvmlLib, nvmlDevice_t, nvmlFieldValue_t, nvmlReturn_t, nvmlValue_t};
+
+use super::{INVALID_ARGUMENT, SUCCESS, code, gpu};
+use crate::defaults::value_type;
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn nvmlDeviceGetFieldValues(
+    device: nvmlDevice_t,
+    count: c_int,
+    values: *mut nvmlFieldValue_t,
+) -> nvmlReturn_t {
+    let answer = || {
+        let gpu = gpu(device, "field_values")?;
+        let count = usize::try_from(count).map_err(|_| INVALID_ARGUMENT)?;
+        if values.is_null() {
+            return Err(INVALID_ARGUMENT);
+        }
+        // SAFETY: not null, and NVML's callers pass an array of `count`.
+        for field in unsafe { std::slice::from_raw_parts_mut(values, count) } {
+            match gpu.field(field.fieldId, field.scopeId) {
+                Ok(value) => {
+                    field.nvmlReturn = SUCCESS;
+                    field.valueType = value_type(field.fieldId);
+                    // Only the part that the type names is written, as NVML does.
+                    match u32::try_from(value) {
+                        Ok(short) if field.valueType == 1 => field.value.uiVal = short,
+                        _ => field.value = nvmlValue_t { ullVal: value },
+                    }
+                }
+                Err(failure) => field.nvmlReturn = failure,
+            }
+        }
+        Ok(())
+    };
+    code(answer())
+}
+
+/// See the function of this name one module up.
+#[allow(dead_code)]
+pub(super) fn signatures_match_the_bindings(lib: &mut NvmlLib) {
+    lib.nvmlDeviceGetFieldValues = Ok(nvmlDeviceGetFieldValues);
+}

@@ -1,0 +1,125 @@
+//! GPM samples. What NVML would compute between two of them is what the file said when the second was taken.
+
+use std::collections::BTreeMap;
+use std::ffi::c_uint;
+use std::ptr;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use nvml_wrapper_sys::bindings::{
+    NvmlLib, nvmlDevice_t, nvmlGpmMetricsGet_t, nvmlGpmSample_t, nvmlGpmSupport_t, nvmlReturn_t,
+};
+
+use super::{ARGUMENT_VERSION_MISMATCH, INVALID_ARGUMENT, NOT_FOUND, SUCCESS, code, gpu, put};
+use crate::session;
+use crate::state::{Code, Mig, NOT_SUPPORTED};
+
+/// NVML's ids of what an instance has of its own.
+const SM_UTIL: u32 = 2;
+
+/// By number, which is the handle; `None` until it was taken.
+static SAMPLES: Mutex<BTreeMap<usize, Option<BTreeMap<u32, f64>>>> = Mutex::new(BTreeMap::new());
+
+fn samples() -> MutexGuard<'static, BTreeMap<usize, Option<BTreeMap<u32, f64>>>> {
+    SAMPLES.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+pub(super) fn kept() -> usize {
+    samples().len()
+}
+
+fn fill(sample: nvmlGpmSample_t, values: BTreeMap<u32, f64>) -> Result<(), Code> {
+    *samples().get_mut(&sample.addr()).ok_or(INVALID_ARGUMENT)? = Some(values);
+    Ok(())
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn nvmlGpmSampleAlloc(sample: *mut nvmlGpmSample_t) -> nvmlReturn_t {
+    let answer = || {
+        session::in_session()?;
+        let mut samples = samples();
+        let number = samples.last_key_value().map_or(1, |(last, _)| last + 1);
+        samples.insert(number, None);
+        // SAFETY: NVML's callers pass null or a pointer to one handle.
+        unsafe { put(sample, ptr::without_provenance_mut(number)) }
+    };
+    code(answer())
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn nvmlGpmSampleFree(sample: nvmlGpmSample_t) -> nvmlReturn_t {
+    code(samples().remove(&sample.addr()).map(drop).ok_or(INVALID_ARGUMENT))
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn nvmlGpmSampleGet(device: nvmlDevice_t, sample: nvmlGpmSample_t) -> nvmlReturn_t {
+    let answer = || {
+        let gpu = gpu(device, "gpm")?;
+        if gpu.mig != Mig::Off || gpu.short("gpm_supported")? == 0 {
+            return Err(NOT_SUPPORTED);
+        }
+        fill(sample, gpu.gpm.clone())
+    };
+    code(answer())
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn nvmlGpmMigSampleGet(device: nvmlDevice_t, instance: c_uint, sample: nvmlGpmSample_t) -> nvmlReturn_t {
+    let answer = || {
+        let gpu = gpu(device, "gpm")?;
+        let found = gpu.instances.values().find(|mig| mig.gpu_instance == instance).ok_or(NOT_FOUND)?;
+        fill(sample, BTreeMap::from([(SM_UTIL, found.sm_percent)]))
+    };
+    code(answer())
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn nvmlGpmMetricsGet(request: *mut nvmlGpmMetricsGet_t) -> nvmlReturn_t {
+    let answer = || {
+        session::in_session()?;
+        // SAFETY: NVML's callers pass null or one struct.
+        let request = unsafe { request.as_mut() }.ok_or(INVALID_ARGUMENT)?;
+        if request.version != 1 {
+            return Err(ARGUMENT_VERSION_MISMATCH);
+        }
+        let samples = samples();
+        let taken =
+            |sample: nvmlGpmSample_t| samples.get(&sample.addr()).and_then(Option::as_ref).ok_or(INVALID_ARGUMENT);
+        taken(request.sample1)?;
+        let values = taken(request.sample2)?;
+        if request.sample1 == request.sample2 {
+            return Err(INVALID_ARGUMENT);
+        }
+        for metric in request.metrics.iter_mut().take(request.numMetrics as usize) {
+            metric.nvmlReturn = if values.contains_key(&metric.metricId) { SUCCESS } else { NOT_SUPPORTED };
+            metric.value = values.get(&metric.metricId).copied().unwrap_or(0.0);
+        }
+        Ok(())
+    };
+    code(answer())
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn nvmlGpmQueryDeviceSupport(device: nvmlDevice_t, support: *mut nvmlGpmSupport_t) -> nvmlReturn_t {
+    let answer = || {
+        let supported = gpu(device, "gpm")?.short("gpm_supported")?;
+        // SAFETY: NVML's callers pass null or one struct.
+        let support = unsafe { support.as_mut() }.ok_or(INVALID_ARGUMENT)?;
+        if support.version != 1 {
+            return Err(ARGUMENT_VERSION_MISMATCH);
+        }
+        support.isSupportedDevice = supported;
+        Ok(())
+    };
+    code(answer())
+}
+
+/// See the function of this name one module up.
+#[allow(dead_code)]
+pub(super) fn signatures_match_the_bindings(lib: &mut NvmlLib) {
+    lib.nvmlGpmSampleAlloc = Ok(nvmlGpmSampleAlloc);
+    lib.nvmlGpmSampleFree = Ok(nvmlGpmSampleFree);
+    lib.nvmlGpmSampleGet = Ok(nvmlGpmSampleGet);
+    lib.nvmlGpmMigSampleGet = Ok(nvmlGpmMigSampleGet);
+    lib.nvmlGpmMetricsGet = Ok(nvmlGpmMetricsGet);
+    lib.nvmlGpmQueryDeviceSupport = Ok(nvmlGpmQueryDeviceSupport);
+}

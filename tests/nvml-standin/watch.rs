@@ -1,0 +1,95 @@
+//! The watch under test: started on a stand-in, with everything that it publishes.
+#![allow(dead_code)] // each test binary that includes this uses what it needs
+
+use std::sync::{Arc, Condvar, Mutex};
+use std::time::{Duration, Instant};
+
+use trtllm_exporter::gpu::{self, GpuConfig, GpuHandle, GpuTiming};
+use trtllm_exporter::model::gpu::{GpuInventory, GpuReadings, GpuSnapshot, GpuState};
+
+use crate::standin::Standin;
+
+pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+pub(crate) const INTERVAL: Duration = Duration::from_millis(20);
+/// Longer than any pause of a busy build machine.
+pub(crate) const CALL_DEADLINE: Duration = Duration::from_millis(1500);
+pub(crate) const UUID_0: &str = "GPU-00000000-0000-4000-8000-000000000000";
+pub(crate) const UUID_1: &str = "GPU-00000000-0000-4000-8000-000000000001";
+
+/// A running watch and everything that it published.
+pub(crate) struct Watch {
+    pub(crate) handle: Option<GpuHandle>,
+    published: Arc<Published>,
+}
+
+/// Every inventory and when it came.
+pub(crate) type Published = (Mutex<Vec<(Instant, GpuInventory)>>, Condvar);
+
+impl Watch {
+    pub(crate) fn start(config: GpuConfig) -> Self {
+        let published = Arc::new((Mutex::new(Vec::new()), Condvar::new()));
+        let sink = Arc::clone(&published);
+        let handle = gpu::start(config, move |inventory| {
+            sink.0.lock().unwrap().push((Instant::now(), inventory));
+            sink.1.notify_all();
+        });
+        Self { handle: Some(handle.unwrap()), published }
+    }
+
+    /// The first inventory from now on that is as asked.
+    pub(crate) fn until(&self, what: &str, asked: impl Fn(&GpuInventory) -> bool) -> GpuInventory {
+        let guard = self.published.0.lock().unwrap();
+        let unmet = |all: &mut Vec<(Instant, GpuInventory)>| !all.last().is_some_and(|(_, last)| asked(last));
+        let (guard, timeout) = self.published.1.wait_timeout_while(guard, PATIENCE, unmet).unwrap();
+        let last = guard.last().map(|(_, last)| last.clone());
+        assert!(!timeout.timed_out(), "never: {what}; last: {last:#?}");
+        last.unwrap()
+    }
+
+    pub(crate) fn all(&self) -> Vec<(Instant, GpuInventory)> {
+        self.published.0.lock().unwrap().clone()
+    }
+
+    pub(crate) fn stop(&mut self) {
+        self.handle.take().unwrap().stop(PATIENCE);
+    }
+}
+
+pub(crate) fn config(standin: &Standin) -> GpuConfig {
+    GpuConfig {
+        library: Some(standin.library()),
+        interval: INTERVAL,
+        timing: GpuTiming {
+            call_deadline: CALL_DEADLINE,
+            init_deadline: CALL_DEADLINE,
+            slow: INTERVAL,
+            pods: INTERVAL,
+            unsupported: Duration::from_secs(600),
+            reprobe: Duration::from_millis(50),
+            retry_first: Duration::from_millis(20),
+            retry_max: Duration::from_millis(80),
+        },
+        ..GpuConfig::default()
+    }
+}
+
+pub(crate) fn watch(standin: &Standin) -> Watch {
+    Watch::start(config(standin))
+}
+
+/// The GPU at an index, if it is listed.
+pub(crate) fn gpu(inventory: &GpuInventory, index: u32) -> Option<&GpuSnapshot> {
+    inventory.gpus.iter().find(|gpu| gpu.identity.index == index)
+}
+
+pub(crate) fn is(inventory: &GpuInventory, index: u32, state: GpuState) -> bool {
+    gpu(inventory, index).is_some_and(|gpu| gpu.state == state)
+}
+
+pub(crate) fn readings(inventory: &GpuInventory, index: u32) -> GpuReadings {
+    gpu(inventory, index).map(|gpu| gpu.readings.clone()).unwrap_or_default()
+}
+
+pub(crate) fn all_ok(inventory: &GpuInventory, count: usize) -> bool {
+    inventory.gpus.len() == count && inventory.gpus.iter().all(|gpu| gpu.state == GpuState::Ok)
+}
