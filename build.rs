@@ -1,9 +1,14 @@
-//! Tells the binary which compiler made it, for `trtllm_exporter_build_info`.
+//! Tells the binary which compiler made it, for `trtllm_exporter_build_info`, and where it finds the TensorRT-LLM that it
+//! was built against.
 
 use std::process::Command;
 
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");
+    // Of trtllm-bridge, where TENSORRT_LLM_ROOT was set. LD_LIBRARY_PATH still goes first.
+    if let Ok(lib) = std::env::var("DEP_TENSORRT_LLM_LIB") {
+        println!("cargo::rustc-link-arg=-Wl,--enable-new-dtags,-rpath,{lib}");
+    }
     let rustc = std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());
     let version = Command::new(rustc).arg("--version").output().ok().and_then(|out| String::from_utf8(out.stdout).ok());
     // "rustc 1.95.0 (59807616e 2026-04-14)": the number is what a bug report needs.

@@ -94,7 +94,8 @@ fn compile_real(root: &Path) -> Result<(), String> {
     println!("cargo::rustc-link-search=native={}", found.lib.display());
     println!("cargo::rustc-link-lib=dylib=tensorrt_llm");
     println!("cargo::rustc-link-lib=dylib=nvinfer_plugin_tensorrt_llm");
-    // Reaches the tests of this crate; a program that links it brings its own rpath or LD_LIBRARY_PATH.
+    // Reaches the tests of this crate; a program that links it makes its own of what it is told here.
+    println!("cargo::metadata=lib={}", found.lib.display());
     println!("cargo::rustc-link-arg=-Wl,-rpath,{}", found.lib.display());
     Ok(())
 }

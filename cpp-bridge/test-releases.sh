@@ -44,9 +44,17 @@ for kind in whole gone; do
     "${CXX:-c++}" -shared -o "$standin/$kind/lib/libtensorrt_llm.so" "$standin/$kind"/objects/*.o
     "${CXX:-c++}" -shared -o "$standin/$kind/lib/libnvinfer_plugin_tensorrt_llm.so" -x c++ /dev/null
 done
+# The exporter built against it finds it by itself, and gives the library's own words about a directory without an engine.
+served() {
+    local exporter=$CARGO_TARGET_DIR/debug/trtllm-exporter
+    readelf -d "$exporter" >"$log" && grep -q 'NEEDED.*libtensorrt_llm.so' "$log" || return 1
+    ! "$exporter" --gpu off --source executor:/nowhere >"$log" 2>&1 && grep -q 'cannot load the engine directory /nowhere' "$log"
+}
 begin=$SECONDS
 if TENSORRT_LLM_ROOT=$standin/whole cargo test --package trtllm-bridge --test real_library >"$log" 2>&1 \
     && grep -q 'links and has all members known' "$log" \
+    && TENSORRT_LLM_ROOT=$standin/whole cargo build --package trtllm-exporter >"$log" 2>&1 \
+    && served \
     && ! TENSORRT_LLM_ROOT=$standin/gone cargo check --package trtllm-bridge >"$log" 2>&1 \
     && grep -q 'its library has it no more' "$log"; then
     echo "installed: ok, $((SECONDS - begin)) s"

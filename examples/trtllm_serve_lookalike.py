@@ -6,6 +6,7 @@ trtllm-serve drains through GET /metrics, with the quirks of the chosen backend.
 
   trtllm_serve_lookalike.py --port 0 --rate 50                   prints: listening on 127.0.0.1:PORT
   GET  /metrics /perf_metrics /version /health                    as trtllm-serve answers them; the first two drain
+  POST /kv_cache_events                                           drains, too; [] without --kv-events
   GET  /truth                                                     what was really emitted (for tests; not upstream's)
   POST /control  {"stop": true} | {"drain": true} | {"mode": M}   stop at once | finish the work, then idle | spoil /metrics
 """
@@ -54,6 +55,35 @@ TENSORRT = RECORD % {
 Entry = namedtuple("Entry", "iter flush repeats_flush started completed context_tokens generation_tokens")
 
 
+class KvEvents:
+    """What the KV cache says of its blocks: stored by finished requests, now and then offloaded, the oldest removed."""
+
+    def __init__(self, on):
+        self.on, self.waiting, self.next_id, self.next_hash, self.blocks = on, [], 0, 1 << 63, {}
+        self.truth = dict.fromkeys("events stored removed_gpu removed_host updated_host".split(), 0)
+        self.say(type="created", num_blocks_per_cache_level=[KV_BLOCKS, KV_BLOCKS // 2])
+
+    def say(self, **data):
+        self.waiting += [{"event_id": self.next_id, "data": data, "window_size": 4096}] * self.on
+        self.next_id = self.truth["events"] = self.next_id + self.on
+
+    def finish(self, count):
+        new, self.next_hash = range(self.next_hash, self.next_hash + count), self.next_hash + count
+        if not (self.on and new): return
+        block = {"type": "stored_block", "tokens": [{"type": "unique_token", "token_id": 1}], "cache_level": 0, "priority": 35}
+        self.say(type="stored", parent_hash=None, blocks=[{**block, "block_hash": number} for number in new])
+        self.truth["stored"] += count
+        self.blocks.update(dict.fromkeys(new, "gpu"))
+        if count % 3 == 0:
+            self.say(type="updated", block_hash=new[0], cache_level={"type": "event_diff", "new_value": 1, "old_value": 0})
+            self.truth["updated_host"] += 1
+            self.blocks[new[0]] = "host"
+        if gone := list(self.blocks)[:-200]:
+            self.say(type="removed", block_hashes=gone)
+        for number in gone:
+            self.truth["removed_" + self.blocks.pop(number)] += 1
+
+
 class Engine:
     """The simulation. Nothing runs between calls: `advance` emits every iteration that has become due."""
 
@@ -67,6 +97,7 @@ class Engine:
         self.ring = deque()
         self.ring_size = args.ring
         self.finished = deque()  # per-request entries of /perf_metrics
+        self.kv_events = KvEvents(args.kv_events)
         self.due = time.monotonic()
         self.wall = time.time() - self.due
         self.stopped = self.draining = False
@@ -126,7 +157,6 @@ class Engine:
             counted = self.just_finished if self.repeat_completed is None else 0
             self.just_finished = len(finished)
         else:
-            active -= len(finished)
             completed = counted = len(finished)
         repeated, self.repeat_completed = self.repeat_completed is not None, None
         # C++ without speculation says 1.0; a quarter of the batch decoding two tokens gives the odd 1.25. PyTorch says 0.0.
@@ -136,8 +166,9 @@ class Engine:
         latency = self.period * 1000 * (0.85 + 0.3 * self.random.random())
         regular = True
         if self.tensorrt and self.since_idle < 2:  # iterLatencyMS describes the pass before, which may have slept
-            latency = 0.0 if self.since_idle == 0 else latency + (now - self.period - self.idle_began) * 1000
-            regular = False
+            latency, regular = 0.0 if self.since_idle == 0 else latency + (now - self.period - self.idle_began) * 1000, False
+        elif not (self.tensorrt or outstanding) and (self.truth["iterations"] or self.iter <= 1):  # it may begin with a wait
+            latency, regular = latency + (now - self.idle_began) * 1000 * (self.since_idle == 0), False
         self.since_idle += 1
         truth = self.truth
         truth["iterations"] += 1
@@ -186,6 +217,7 @@ class Engine:
         self.used -= request[5]
         self.truth["perf_metrics"] += 1
         self.finished.append((request, now))
+        self.kv_events.finish(request[7] - request[6])
         if len(self.finished) > self.ring_size:
             self.finished.popleft()
             self.truth["perf_metrics_lost"] += 1
@@ -271,6 +303,12 @@ class Engine:
                     "num_reused_blocks": hits, "num_missed_blocks": context_blocks - hits}}})
         return json.dumps(entries, separators=(",", ":"))
 
+    def drain_kv_events(self):
+        with self.lock:
+            self.advance()
+            events, self.kv_events.waiting = self.kv_events.waiting, []
+        return json.dumps(events, separators=(",", ":"))
+
     def tell_truth(self):
         with self.lock:
             # An answer on its way is neither in the ring nor handed out: a moment later it is. A slow one may take minutes.
@@ -282,7 +320,8 @@ class Engine:
                 "stopped": self.stopped, "idle": self.due == math.inf,
                 "kv_cache_blocks": {"allocated": self.alloc_total, "newly_allocated": self.alloc_new,
                                     "reused": self.reused, "missed": self.missed, "used": self.used},
-                "kv_cache_blocks_first": self.first_blocks})
+                "kv_cache_blocks_first": self.first_blocks,
+                "kv_events": {**self.kv_events.truth, "waiting": len(self.kv_events.waiting)}})
 
     def control(self, stop=None, drain=None):
         with self.lock:
@@ -398,8 +437,11 @@ class Handler(BaseHTTPRequestHandler):
         return sent
 
     def do_POST(self):
+        body = self.rfile.read(int(self.headers.get("content-length", 0)))
+        if self.path == "/kv_cache_events":
+            return self.answer(self.engine.drain_kv_events())
         try:
-            wish = json.loads(self.rfile.read(int(self.headers.get("content-length", 0))))
+            wish = json.loads(body)
             unknown = set(wish) - {"stop", "drain", "mode"}
             mode = wish.get("mode", Handler.mode)
             if self.path != "/control" or unknown or mode not in MODES:
@@ -431,6 +473,7 @@ def main():
     parser.add_argument("--idle-every", type=int, default=0, metavar="N", help="go idle after about every N iterations (0: never)")
     parser.add_argument("--idle-for", type=float, default=0.3, metavar="S", help="seconds of each idle time (default %(default)s)")
     parser.add_argument("--first-iter", type=int, default=1)
+    parser.add_argument("--kv-events", action="store_true", help="blocks are told of at /kv_cache_events")
     parser.add_argument("--drain-wait", type=float, default=0.0, metavar="S", help="seconds GET /metrics takes; releases up to 1.2 take about 2")
     args = parser.parse_args()
     if args.rate <= 0 or args.ring < 1:

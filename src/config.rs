@@ -1,5 +1,8 @@
 //! What the daemon is to do, as meant: flags and file already checked against each other. No I/O but reading the file.
 
+#[cfg(feature = "executor")]
+mod hosted;
+
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
@@ -7,8 +10,11 @@ use std::str::FromStr;
 use serde::Deserialize;
 
 use crate::metrics::catalog::{CATALOG, Metric};
+#[cfg(feature = "executor")]
+use crate::sources::executor::hosting::Hosting;
 use crate::sources::http_client::HttpTarget;
 use crate::sources::replay::Pace;
+use crate::sources::trtllm_serve::Extras;
 use crate::state::EngineName;
 
 /// Where an engine's statistics come from: `--source`.
@@ -16,10 +22,12 @@ use crate::state::EngineName;
 pub enum SourceSpec {
     /// `sim:…`, as the Executor takes it for an engine directory.
     Simulated(String),
+    /// An engine to construct in this process.
+    #[cfg(feature = "executor")]
+    Executor(Box<Hosting>),
     TrtllmServe {
         target: HttpTarget,
-        /// Whether to drain `/perf_metrics` too.
-        perf_metrics: bool,
+        extras: Extras,
     },
     Socket(PathBuf),
     Replay {
@@ -59,7 +67,8 @@ pub enum ConfigError {
     Flag { flag: &'static str, value: String, why: String },
 }
 
-const SOURCES: &str = "expected sim:[?key=value&…], trtllm-serve:http://HOST:PORT, socket:PATH or replay:FILE";
+const SOURCES: &str =
+    "expected sim:[?key=value&…], executor:DIR, trtllm-serve:http://HOST:PORT, socket:PATH or replay:FILE";
 
 impl SourceSpec {
     /// The kind of source, as the label `source` shows it.
@@ -67,6 +76,8 @@ impl SourceSpec {
     pub const fn kind(&self) -> &'static str {
         match self {
             Self::Simulated(_) => "sim",
+            #[cfg(feature = "executor")]
+            Self::Executor(_) => "executor",
             Self::TrtllmServe { .. } => "trtllm-serve",
             Self::Socket(_) => "socket",
             Self::Replay { .. } => "replay",
@@ -85,9 +96,13 @@ impl FromStr for SourceSpec {
             // Its options are the simulated SDK's own; it names the bad ones itself.
             "sim" if body.is_empty() => return Ok(Self::Simulated(url.to_owned())),
             "sim" => return Err(format!("nothing may stand between sim: and ?, found {body:?}")),
-            "trtllm-serve" => {
-                Self::TrtllmServe { target: http_target(body)?, perf_metrics: options.boolean("perf_metrics", true)? }
-            }
+            "trtllm-serve" => Self::TrtllmServe {
+                target: http_target(body)?,
+                extras: Extras {
+                    perf_metrics: options.boolean("perf_metrics", true)?,
+                    kv_cache_events: options.boolean("kv_cache_events", false)?,
+                },
+            },
             "socket" | "replay" if body.is_empty() => return Err(format!("{scheme}: needs a path")),
             "socket" => Self::Socket(PathBuf::from(body)),
             "replay" => {
@@ -100,7 +115,11 @@ impl FromStr for SourceSpec {
                 };
                 Self::Replay { path: PathBuf::from(body), pace }
             }
-            "triton" | "executor" => return Err(format!("{scheme}: is not part of this version; {SOURCES}")),
+            #[cfg(feature = "executor")]
+            "executor" => Self::Executor(Box::new(hosted::hosting(body, &mut options)?)),
+            #[cfg(not(feature = "executor"))]
+            "executor" => return Err("this build has no Executor; build it with the feature \"executor\"".to_owned()),
+            "triton" => return Err(format!("{scheme}: is not part of this version; {SOURCES}")),
             _ => return Err(SOURCES.to_owned()),
         };
         options.finish()?;
@@ -323,13 +342,14 @@ mod tests {
         assert_eq!(read("sim:?rate=20"), SourceSpec::Simulated("sim:?rate=20".to_owned()));
         let target =
             |authority: &str, base: &str| HttpTarget { authority: authority.to_owned(), base: base.to_owned() };
+        let serve = |target, perf_metrics, kv_cache_events| SourceSpec::TrtllmServe {
+            target,
+            extras: Extras { perf_metrics, kv_cache_events },
+        };
+        assert_eq!(read("trtllm-serve:http://[::1]:8000/"), serve(target("[::1]:8000", ""), true, false));
         assert_eq!(
-            read("trtllm-serve:http://[::1]:8000/"),
-            SourceSpec::TrtllmServe { target: target("[::1]:8000", ""), perf_metrics: true }
-        );
-        assert_eq!(
-            read("trtllm-serve:http://gpu7/a/b?perf_metrics=false"),
-            SourceSpec::TrtllmServe { target: target("gpu7:80", "/a/b"), perf_metrics: false }
+            read("trtllm-serve:http://gpu7/a/b?perf_metrics=false&kv_cache_events=true"),
+            serve(target("gpu7:80", "/a/b"), false, true)
         );
         assert_eq!(read("socket:/run/x.sock"), SourceSpec::Socket("/run/x.sock".into()));
         assert_eq!(read("replay:a.json"), SourceSpec::Replay { path: "a.json".into(), pace: Pace::Recorded(1.0) });

@@ -17,6 +17,8 @@ use trtllm_exporter::http::web_config::WebConfigError;
 use trtllm_exporter::http::{router, serve};
 use trtllm_exporter::metrics::exporter::PageCounts;
 use trtllm_exporter::poll::{Driver, Schedule};
+#[cfg(feature = "executor")]
+use trtllm_exporter::sources::executor::{ExecutorThread, hosting::Hosting};
 use trtllm_exporter::sources::{OpenError, Source, replay::Replay, socket::Ingest, trtllm_serve::TrtllmServe};
 use trtllm_exporter::state::{EngineAbout, EngineName, State};
 use trtllm_exporter::{cli, log, shutdown, tools};
@@ -44,7 +46,9 @@ impl StartError {
     fn exit_code(&self) -> ExitCode {
         match self {
             // The simulated engine refuses nothing but its options.
-            Self::Config(_) | Self::WebConfig(_) | Self::Source(OpenError::Engine { .. }) => ExitCode::from(2),
+            Self::Config(_) | Self::WebConfig(_) | Self::Source(OpenError::Engine { .. } | OpenError::Load { .. }) => {
+                ExitCode::from(2)
+            }
             _ => ExitCode::from(1),
         }
     }
@@ -194,13 +198,13 @@ fn default_engine() -> Vec<(EngineName, Source)> {
 
 fn open_source(spec: SourceSpec) -> Result<Source, OpenError> {
     Ok(match spec {
-        SourceSpec::TrtllmServe { target, perf_metrics } => Source::TrtllmServe(TrtllmServe::new(target, perf_metrics)),
+        SourceSpec::TrtllmServe { target, extras } => Source::TrtllmServe(TrtllmServe::new(target, extras)),
         SourceSpec::Socket(path) => Source::Socket(Ingest::bind(&path)?),
         SourceSpec::Replay { path, pace } => Source::Replay(Replay::open(&path, pace)?),
         #[cfg(feature = "executor")]
-        SourceSpec::Simulated(engine) => {
-            Source::Executor(trtllm_exporter::sources::executor::ExecutorThread::start(&engine)?)
-        }
+        SourceSpec::Simulated(engine) => Source::Executor(ExecutorThread::start(Hosting::plain(engine))?),
+        #[cfg(feature = "executor")]
+        SourceSpec::Executor(hosting) => Source::Executor(ExecutorThread::start(*hosting)?),
         #[cfg(not(feature = "executor"))]
         SourceSpec::Simulated(engine) => {
             let cause = "this build has no Executor; build it with the feature \"executor\"".to_owned();

@@ -29,7 +29,8 @@ pub struct Driver {
     model: String,
     schedule: Schedule,
     state: Arc<State>,
-    engine: Engine,
+    /// Boxed, for it is tens of kilobytes: the driver is moved about before it runs.
+    engine: Box<Engine>,
     source: SourceStatus,
     about: EngineAbout,
     published: EngineState,
@@ -46,7 +47,7 @@ impl Driver {
             model,
             schedule,
             state,
-            engine: Engine::new(Instant::now(), schedule.stale_after),
+            engine: Box::new(Engine::new(Instant::now(), schedule.stale_after)),
             source: SourceStatus::new(),
             about,
             published: EngineState::Starting,
@@ -105,15 +106,22 @@ impl Driver {
     fn fold(&mut self, batch: &mut Batch, begun: Instant, result: Result<Answer, SourceError>) {
         let now = Instant::now();
         let wall_us = wall_us();
-        let records = batch.items.len();
+        let items = batch.items.len();
+        let mut records = Vec::new();
         for item in batch.items.drain(..) {
             match item {
-                Item::Record(record) => self.engine.absorb(&record, now, wall_us),
+                Item::Record(record) => {
+                    self.engine.absorb(&record, now, wall_us);
+                    records.push(record);
+                }
                 Item::Requests(rows) => self.engine.absorb_requests(&rows, now),
-                Item::PerfMetrics(entry) => self.engine.absorb_perf_metrics(&entry),
+                Item::PerfMetrics(entry) => self.engine.absorb_perf_metrics(&entry, now),
+                Item::KvEvent(event) => self.engine.absorb_kv_event(&event),
+                Item::BenchReport(report) => self.source.bench_report = Some(report),
                 Item::Process(process) => self.engine.process(process),
             }
         }
+        self.state.keep_records(self.index, records);
         self.engine.settle(now);
         if batch.ended {
             self.engine.finish();
@@ -123,6 +131,7 @@ impl Driver {
         }
         self.source.connections = batch.connections;
         self.source.polls += 1;
+        self.source.last_poll_us = Some(wall_us);
         self.source.poll_duration.observe(now.duration_since(begun).as_secs_f64());
         self.source.up = matches!(result, Ok(Answer::Present));
         self.source.ready |= result.is_ok();
@@ -134,7 +143,7 @@ impl Driver {
             self.engine.health.answered(now);
         }
         self.note_failure(result.err());
-        self.note_rejections(&batch.rejected, records);
+        self.note_rejections(&batch.rejected, items);
         batch.clear();
     }
 

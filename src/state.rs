@@ -1,7 +1,8 @@
 //! What is known now: an immutable snapshot per engine and one of all GPUs. Writers replace, readers never wait.
 
-use std::sync::Arc;
+use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
@@ -11,6 +12,7 @@ use crate::engine::lifecycle::Stages;
 use crate::engine::requests::RequestTotals;
 use crate::engine::{EngineState, Latest, Totals};
 use crate::model::gpu::GpuInventory;
+use crate::model::{BenchReport, IterationStats};
 use crate::shutdown::Shutdown;
 
 /// By what an engine's series are told apart.
@@ -80,12 +82,16 @@ pub struct SourceStatus {
     pub rejected: [u64; REJECT_REASONS],
     /// Seconds.
     pub poll_duration: Histogram,
+    /// When a poll last ended, whichever way; microseconds since 1970 UTC.
+    pub last_poll_us: Option<i64>,
     /// Microseconds since 1970 UTC.
     pub last_success_us: Option<i64>,
     /// Publishers connected, for sources that listen.
     pub connections: Option<u64>,
     /// Why the last poll failed, for `/readyz`.
     pub last_error: Option<String>,
+    /// The benchmark that the source replays instead of an engine.
+    pub bench_report: Option<Arc<BenchReport>>,
 }
 
 /// Number of [`crate::sources::ErrorKind`]s.
@@ -103,9 +109,11 @@ impl SourceStatus {
             errors: [0; ERROR_KINDS],
             rejected: [0; REJECT_REASONS],
             poll_duration: Histogram::new(POLL_SECONDS),
+            last_poll_us: None,
             last_success_us: None,
             connections: None,
             last_error: None,
+            bench_report: None,
         }
     }
 }
@@ -116,20 +124,37 @@ impl Default for SourceStatus {
     }
 }
 
+/// Records kept of each engine to look at: some 150 KB.
+pub const RECENT_RECORDS: usize = 128;
+/// KV cache windows a kept record may have; engines have one or two.
+const KEPT_WINDOWS: usize = 16;
+
 /// All engines, in configured order, and all GPUs.
 #[derive(Debug)]
 pub struct State {
-    engines: Vec<(EngineName, ArcSwap<EngineSnapshot>)>,
+    engines: Vec<Slot>,
     gpus: ArcSwap<GpuInventory>,
     generation: AtomicU64,
+}
+
+#[derive(Debug)]
+struct Slot {
+    name: EngineName,
+    snapshot: ArcSwap<EngineSnapshot>,
+    /// The last records as they came, oldest first. No scrape looks at it.
+    recent: Mutex<VecDeque<Arc<IterationStats>>>,
 }
 
 impl State {
     #[must_use]
     pub fn new(engines: Vec<EngineName>) -> Self {
-        let engines =
-            engines.into_iter().map(|name| (name, ArcSwap::from_pointee(EngineSnapshot::starting()))).collect();
-        Self { engines, gpus: ArcSwap::from_pointee(GpuInventory::default()), generation: AtomicU64::new(1) }
+        let slot =
+            |name| Slot { name, snapshot: ArcSwap::from_pointee(EngineSnapshot::starting()), recent: Mutex::default() };
+        Self {
+            engines: engines.into_iter().map(slot).collect(),
+            gpus: ArcSwap::from_pointee(GpuInventory::default()),
+            generation: AtomicU64::new(1),
+        }
     }
 
     /// Grows with every change: two equal generations have equal data.
@@ -139,10 +164,39 @@ impl State {
     }
 
     pub fn publish_engine(&self, index: usize, snapshot: EngineSnapshot) {
-        if let Some((_, slot)) = self.engines.get(index) {
-            slot.store(Arc::new(snapshot));
+        if let Some(slot) = self.engines.get(index) {
+            slot.snapshot.store(Arc::new(snapshot));
             self.generation.fetch_add(1, Ordering::Release);
         }
+    }
+
+    /// Keeps the last of these records, without what has no bound: their requests' rows.
+    pub fn keep_records(&self, index: usize, records: Vec<Box<IterationStats>>) {
+        let Some(slot) = self.engines.get(index) else { return };
+        let old = records.len().saturating_sub(RECENT_RECORDS);
+        let kept: Vec<Arc<IterationStats>> = records
+            .into_iter()
+            .skip(old)
+            .map(|mut record| {
+                record.request_stats = None;
+                record.kv_cache_iteration_stats =
+                    record.kv_cache_iteration_stats.take().filter(|windows| windows.len() <= KEPT_WINDOWS);
+                Arc::new(*record)
+            })
+            .collect();
+        let mut recent = slot.recent.lock().unwrap_or_else(PoisonError::into_inner);
+        let room = RECENT_RECORDS.saturating_sub(kept.len());
+        let old = recent.len().saturating_sub(room);
+        recent.drain(..old);
+        recent.extend(kept);
+    }
+
+    /// The last `count` records of the engine at `index` in [`State::all_engines`], oldest first.
+    #[must_use]
+    pub fn recent_records(&self, index: usize, count: usize) -> Vec<Arc<IterationStats>> {
+        let Some(slot) = self.engines.get(index) else { return Vec::new() };
+        let recent = slot.recent.lock().unwrap_or_else(PoisonError::into_inner);
+        recent.iter().skip(recent.len().saturating_sub(count)).cloned().collect()
     }
 
     pub fn publish_gpus(&self, inventory: GpuInventory) {
@@ -163,7 +217,7 @@ impl State {
 
     /// Every engine, those not on the page among them.
     pub fn all_engines(&self) -> impl Iterator<Item = (&EngineName, Arc<EngineSnapshot>)> {
-        self.engines.iter().map(|(name, slot)| (name, slot.load_full()))
+        self.engines.iter().map(|slot| (&slot.name, slot.snapshot.load_full()))
     }
 
     /// The engines to speak of.

@@ -5,6 +5,7 @@
 
 use serde_json::Value;
 use trtllm_exporter::model::iteration::{KvCacheIterationStats, SchedulerMode};
+use trtllm_exporter::model::perf_metrics::FinishReason;
 use trtllm_exporter::model::request::RequestStage;
 use trtllm_exporter::model::{IterationStats, PerfMetricsEntry, RecordTime};
 use trtllm_exporter::sources::trtllm_json::{Hello, Line, ParseError, parse_line, parse_perf_metrics, parse_records};
@@ -232,6 +233,26 @@ fn a_line_is_what_its_keys_say() {
     let Item::PerfMetrics(entry) = item(&seed.replace('\n', "")) else { panic!("{seed}") };
     let times = entry.perf_metrics.unwrap().timing_metrics.unwrap();
     assert!((times.first_token_time.unwrap() - times.arrival_time.unwrap() - 0.2).abs() < 1e-6);
+}
+
+#[test]
+fn a_finish_reason_is_read_in_the_words_of_the_executor_and_of_trtllm_serve() {
+    for (told, reason) in [
+        ("stop", FinishReason::Stop),
+        ("END_ID", FinishReason::Stop),
+        ("stop_words", FinishReason::Stop),
+        ("LENGTH", FinishReason::Length),
+        ("timed_out", FinishReason::Timeout),
+        ("cancelled", FinishReason::Cancelled),
+        ("eaten by a bear", FinishReason::Other),
+    ] {
+        for key in ["finish_reason", "finishReason"] {
+            let line = format!(r#"{{"perf_metrics":{{}},"{key}":"{told}","promptTokens":5,"output_tokens":7}}"#);
+            let Ok(Line::Item(Item::PerfMetrics(entry))) = parse_line(line.as_bytes()) else { panic!("{line}") };
+            assert_eq!(entry.finish_reason, Some(reason), "{line}");
+            assert_eq!((entry.prompt_tokens, entry.output_tokens), (Some(5), Some(7)));
+        }
+    }
 }
 
 #[test]

@@ -4,15 +4,13 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stderr)]
 
 mod e2e;
-#[path = "nvml-standin/harness.rs"]
-mod standin;
 
 use std::collections::BTreeSet;
 use std::process::Command;
 
 use e2e::daemon::Daemon;
 use e2e::missing;
-use standin::Standin;
+use e2e::standin::Standin;
 
 /// GPU 0 is idle, 1 has a number of its own for everything, 2 is split, 3 will be lost.
 fn state() -> String {

@@ -61,9 +61,9 @@ fn a_broken_import_would_be_seen() {
 fn foreign_crates_with_a_border_are_each_in_their_place() {
     let homes: &[(&str, &[&str])] = &[
         ("nvml_wrapper", &["gpu"]),
-        ("prost", &["gpu/kubelet.rs"]),
-        ("trtllm_bridge", &["sources/executor.rs"]),
-        ("prometheus_client", &["exposition/openmetrics.rs"]),
+        ("trtllm_bridge", &["sources/executor", "config/hosted.rs"]),
+        ("prost", &["exposition/protobuf.rs", "gpu/kubelet.rs"]),
+        ("zstd", &["exposition/cache.rs"]),
         ("axum", &["http"]),
         // One file format a place: the engines, and who may read the page.
         ("serde_saphyr", &["config.rs", "http/web_config.rs"]),

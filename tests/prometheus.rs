@@ -4,126 +4,18 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stderr, clippy::print_stdout)]
 
 mod e2e;
-#[path = "nvml-standin/harness.rs"]
-mod standin;
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::path::Path;
 
 use e2e::daemon::Daemon;
-use e2e::http;
 use e2e::lookalike::Lookalike;
 use e2e::page::{Page, name_of};
+use e2e::prometheus::{Prometheus, now, prometheus_2, prometheus_3};
+use e2e::standin::Standin;
 use e2e::{missing, until};
 use serde_json::Value;
-use standin::Standin;
-
-/// A server with a database of its own, on a free port.
-struct Prometheus {
-    child: Child,
-    address: String,
-    log: PathBuf,
-    _folder: tempfile::TempDir,
-}
-
-impl Prometheus {
-    fn start(binary: &Path, config: &str) -> Self {
-        let folder = tempfile::tempdir().unwrap();
-        let [file, log, data] = ["prometheus.yml", "log", "data"].map(|name| folder.path().join(name));
-        fs::write(&file, config).unwrap();
-        let mut command = Command::new(binary);
-        command.arg(format!("--config.file={}", file.display()));
-        command.arg(format!("--storage.tsdb.path={}", data.display()));
-        command.args(["--web.listen-address=127.0.0.1:0", "--storage.tsdb.retention.time=1h"]);
-        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(fs::File::create(&log).unwrap());
-        let mut child = command.spawn().unwrap();
-        let address = until(|| {
-            let text = fs::read_to_string(&log).unwrap();
-            if let Some(status) = child.try_wait().unwrap() {
-                panic!("{} ended with {status}: {text}", binary.display());
-            }
-            // level=info msg="Listening on" address=127.0.0.1:41234
-            let line = text.lines().find(|line| line.contains("Listening on"));
-            let address = line.and_then(|line| line.split("address=").nth(1)?.split_whitespace().next());
-            address.map(|address| address.trim_matches('"').to_owned()).ok_or_else(|| format!("no address: {text}"))
-        });
-        let prometheus = Self { child, address, log, _folder: folder };
-        until(|| {
-            let answer = http::ask("GET", &prometheus.address, "/-/ready", &[], b"").map_err(|e| e.to_string())?;
-            missing(answer.status == 200, || answer.text().to_owned())
-        });
-        prometheus
-    }
-
-    fn api(&self, path: &str, parameters: &[(&str, &str)]) -> Value {
-        let query = form_urlencoded::Serializer::new(String::new()).extend_pairs(parameters).finish();
-        let answer = http::get(&self.address, &format!("/api/v1/{path}?{query}"));
-        assert_eq!(answer.status, 200, "{path} {parameters:?}: {}", answer.text());
-        answer.json()["data"].clone()
-    }
-
-    /// An instant query of one value, if there is any.
-    fn value(&self, query: &str, time: Option<f64>) -> Option<f64> {
-        let time = time.unwrap_or_else(now).to_string();
-        let result = self.api("query", &[("query", query), ("time", &time)])["result"].clone();
-        let result = result.as_array().unwrap();
-        assert!(result.len() <= 1, "{query} is more than one series: {result:?}");
-        result.first().map(|series| series["value"][1].as_str().unwrap().parse().unwrap())
-    }
-
-    /// Waits until a query has this value.
-    fn until_value(&self, query: &str, wanted: f64) {
-        until(|| {
-            let value = self.value(query, None);
-            missing(value == Some(wanted), || format!("{query} is {value:?}, not {wanted}; {}", self.targets()))
-        });
-    }
-
-    fn targets(&self) -> Value {
-        self.api("targets", &[("state", "active")])["activeTargets"].clone()
-    }
-
-    /// Every target is scraped without complaint.
-    fn until_up(&self) {
-        until(|| {
-            let targets = self.targets();
-            let up = |target: &Value| target["health"] == "up" && target["lastError"] == "";
-            let targets = targets.as_array().unwrap();
-            missing(!targets.is_empty() && targets.iter().all(up), || format!("{targets:?}"))
-        });
-    }
-
-    fn names(&self) -> BTreeSet<String> {
-        let names = self.api("label/__name__/values", &[]);
-        names.as_array().unwrap().iter().map(|name| name.as_str().unwrap().to_owned()).collect()
-    }
-}
-
-impl Drop for Prometheus {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-        if std::thread::panicking() {
-            let log = fs::read_to_string(&self.log).unwrap_or_default();
-            eprintln!("--- Prometheus's last words\n{}---", log.lines().rev().take(20).collect::<Vec<_>>().join("\n"));
-        }
-    }
-}
-
-fn now() -> f64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs_f64()
-}
-
-fn prometheus_2() -> PathBuf {
-    e2e::program("prometheus")
-}
-
-fn prometheus_3() -> PathBuf {
-    e2e::tool("TRTLLM_TEST_PROMETHEUS3", "prometheus3/usr/bin/prometheus")
-}
 
 fn config(daemon: &Daemon) -> String {
     format!(
@@ -153,9 +45,11 @@ fn names_are_kept(binary: &Path) {
     const ENERGY: &str = "nv_energy_consumption";
     let (engine, daemon, gpu) = engine_and_daemon(&[]);
     engine.go_on();
-    // Some families need a record, the hit ratio a request that looked blocks up.
-    let page = daemon
-        .until(|page| missing(page.find("nv_trt_llm_kv_cache_hit_ratio", &[]).is_some(), || "no hit ratio".to_owned()));
+    // Some families need a record, the hit ratio a request that looked blocks up, others a request's own times.
+    let page = daemon.until(|page| {
+        let late = ["nv_trt_llm_kv_cache_hit_ratio", "nv_trt_llm_request_iterations_count"];
+        missing(late.iter().all(|name| page.find(name, &[]).is_some()), || format!("not all of {late:?}"))
+    });
     let shown: BTreeSet<&str> = page.series.iter().map(|(series, _)| name_of(series)).collect();
     let prometheus = Prometheus::start(binary, &config(&daemon));
     prometheus.until_up();

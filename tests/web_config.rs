@@ -7,14 +7,15 @@ mod e2e;
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::path::Path;
+use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use e2e::daemon::{self, Daemon};
 use e2e::page::Page;
+use e2e::pki::{Authority, Pki, TLS, local, users};
 use e2e::{missing, program, until};
-use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair, SanType, date_time_ymd};
+use rcgen::SanType;
 
 const SESSION: &str = "replay:tests/fixtures/session.ndjson?speed=max";
 const FIXTURES: &str = "tests/fixtures/web-config";
@@ -29,75 +30,6 @@ const STRICTER: [&str; 6] = [
     "weak_ciphers_only.bad.yml",
 ];
 const NEWER: [&str; 3] = ["client_allowed_sans.good.yml", "rate_limit.good.yml", "rate_limit_off.good.yml"];
-
-/// A CA.
-struct Authority(Issuer<'static, KeyPair>);
-
-/// A folder with certificates: `ca.pem` and `ca.key`, and those it signed.
-struct Pki {
-    folder: tempfile::TempDir,
-    ca: Authority,
-}
-
-impl Authority {
-    fn new(folder: &Path, name: &str) -> Self {
-        let mut params = CertificateParams::new(Vec::new()).unwrap();
-        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        params.distinguished_name.push(DnType::CommonName, name);
-        let key = KeyPair::generate().unwrap();
-        let certificate = params.self_signed(&key).unwrap();
-        fs::write(folder.join(format!("{name}.pem")), certificate.pem()).unwrap();
-        fs::write(folder.join(format!("{name}.key")), key.serialize_pem()).unwrap();
-        Self(Issuer::new(params, key))
-    }
-
-    /// Writes NAME.pem and NAME.key, in this order, as two files are replaced by hand.
-    fn sign(&self, folder: &Path, name: &str, san: SanType, until_year: i32) {
-        let mut params = CertificateParams::new(Vec::new()).unwrap();
-        params.subject_alt_names = vec![san];
-        params.distinguished_name.push(DnType::CommonName, name);
-        (params.not_before, params.not_after) = (date_time_ymd(2020, 1, 1), date_time_ymd(until_year, 1, 1));
-        let key = KeyPair::generate().unwrap();
-        let certificate = params.signed_by(&key, &self.0).unwrap();
-        fs::write(folder.join(format!("{name}.pem")), certificate.pem()).unwrap();
-        fs::write(folder.join(format!("{name}.key")), key.serialize_pem()).unwrap();
-    }
-}
-
-impl Pki {
-    /// With a server's certificate for 127.0.0.1.
-    fn new() -> Self {
-        let folder = tempfile::tempdir().unwrap();
-        let ca = Authority::new(folder.path(), "ca");
-        ca.sign(folder.path(), "server", local(), 2099);
-        Self { folder, ca }
-    }
-
-    fn path(&self, name: &str) -> String {
-        self.folder.path().join(name).to_str().unwrap().to_owned()
-    }
-
-    fn write(&self, name: &str, text: &str) -> String {
-        fs::write(self.folder.path().join(name), text).unwrap();
-        self.path(name)
-    }
-
-    /// A daemon with this web configuration.
-    fn serve(&self, config: &str) -> Daemon {
-        Daemon::start(&["--source", SESSION, "--web.config.file", &self.write("web.yml", config)])
-    }
-}
-
-fn local() -> SanType {
-    SanType::IpAddress([127, 0, 0, 1].into())
-}
-
-const TLS: &str = "tls_server_config:\n  cert_file: server.pem\n  key_file: server.key\n";
-
-/// ann's password is `open sesame`. The cheapest hash: these tests are about everything but its cost.
-fn users() -> String {
-    format!("basic_auth_users:\n  ann: {}\n", bcrypt::hash("open sesame", 4).unwrap())
-}
 
 /// What curl got: the status, or why there is none.
 fn curl(arguments: &[&str]) -> Result<(u16, String), String> {
@@ -392,85 +324,4 @@ fn with_tls_a_file_broken_while_running_refuses_handshakes() {
     until(|| status(&daemon, &ca, &[]).and_then(|status| missing(status == 200, || status.to_string())));
     let (_, page) = curl(&["--cacert", &ca, &format!("https://{}/metrics", daemon.address)]).unwrap();
     assert!(refused(&page, "tls_handshake") >= 2);
-}
-
-/// A Prometheus server on a free port, killed at the end.
-struct Prometheus {
-    child: Child,
-    address: String,
-    _folder: tempfile::TempDir,
-}
-
-impl Prometheus {
-    fn start(config: &str) -> Self {
-        let folder = tempfile::tempdir().unwrap();
-        let [file, log, data]: [PathBuf; 3] = ["prometheus.yml", "log", "data"].map(|name| folder.path().join(name));
-        fs::write(&file, config).unwrap();
-        let child = Command::new(program("prometheus"))
-            .arg(format!("--config.file={}", file.display()))
-            .arg(format!("--storage.tsdb.path={}", data.display()))
-            .arg("--web.listen-address=127.0.0.1:0")
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(fs::File::create(&log).unwrap())
-            .spawn()
-            .unwrap();
-        let mut prometheus = Self { child, address: String::new(), _folder: folder };
-        prometheus.address = until(|| {
-            let text = fs::read_to_string(&log).unwrap();
-            let line = text.lines().find(|line| line.contains("Listening on")).ok_or(text.clone())?;
-            let address = line.split("address=").nth(1).and_then(|rest| rest.split_whitespace().next());
-            address.map(|address| address.trim_matches('"').to_owned()).ok_or(text.clone())
-        });
-        prometheus
-    }
-
-    /// (health, last error) of the one target of `job`.
-    fn target(&self, job: &str) -> Result<(String, String), String> {
-        let answer = e2e::http::ask("GET", &self.address, "/api/v1/targets?state=active", &[], b"");
-        let answer = answer.map_err(|error| error.to_string())?;
-        // While it starts it answers in plain words.
-        missing(answer.status == 200, || answer.text().to_owned())?;
-        let answer = answer.json();
-        let targets = answer["data"]["activeTargets"].as_array().cloned().unwrap_or_default();
-        let target = targets.iter().find(|target| target["labels"]["job"] == job).ok_or("no target")?;
-        let text = |key: &str| target[key].as_str().unwrap_or_default().to_owned();
-        Ok((text("health"), text("lastError")))
-    }
-}
-
-impl Drop for Prometheus {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-#[test]
-fn a_real_prometheus_scrapes_over_tls_with_certificate_and_password() {
-    let pki = Pki::new();
-    pki.ca.sign(pki.folder.path(), "client", SanType::DnsName("prometheus.example".try_into().unwrap()), 2099);
-    let daemon = pki
-        .serve(&format!("{TLS}  client_auth_type: RequireAndVerifyClientCert\n  client_ca_file: ca.pem\n{}", users()));
-    let job = |name: &str, password: &str, certificate: &str| {
-        format!(
-            "  - job_name: {name}\n    scheme: https\n    basic_auth: {{username: ann, password: {password}}}\n    \
-             tls_config: {{ca_file: {}{certificate}}}\n    static_configs: [{{targets: ['{}']}}]\n",
-            pki.path("ca.pem"),
-            daemon.address
-        )
-    };
-    let shown = format!(", cert_file: {}, key_file: {}", pki.path("client.pem"), pki.path("client.key"));
-    let jobs =
-        [job("right", "open sesame", &shown), job("password", "wrong", &shown), job("certificate", "open sesame", "")];
-    let config = format!("global: {{scrape_interval: 1s, scrape_timeout: 1s}}\nscrape_configs:\n{}", jobs.concat());
-    let prometheus = Prometheus::start(&config);
-    for (name, health, error) in
-        [("right", "up", ""), ("password", "down", "401"), ("certificate", "down", "certificate")]
-    {
-        until(|| {
-            let (now, why) = prometheus.target(name)?;
-            missing(now == health && why.contains(error), || format!("{name}: {now} {why}"))
-        });
-    }
 }

@@ -128,8 +128,7 @@ fn run(command: &mut Command) -> Result<(), String> {
 
 /// What a failed link means.
 fn unlinked(report: &str) -> String {
-    let mut symbols: Vec<&str> =
-        report.lines().filter_map(|line| line.split_once("undefined reference to `")?.1.strip_suffix('\'')).collect();
+    let mut symbols: Vec<&str> = report.lines().filter_map(undefined).collect();
     symbols.sort_unstable();
     symbols.dedup();
     let Some(first) = symbols.first() else {
@@ -145,6 +144,14 @@ fn unlinked(report: &str) -> String {
     } else {
         format!("its library lacks {missing}: headers and library belong to different releases; reinstall it whole")
     }
+}
+
+/// The symbol that a linker's line misses: GNU's own, or the way in which gold's successors say it.
+fn undefined(line: &str) -> Option<&str> {
+    if let Some((_, symbol)) = line.split_once("undefined reference to `") {
+        return symbol.strip_suffix('\'');
+    }
+    Some(line.split_once("undefined symbol: ")?.1.trim())
 }
 
 /// The members that the object file tells to be there, and not to be.

@@ -72,6 +72,11 @@ std::uint64_t ExecutorHandle::enqueueSynthetic(std::int32_t promptTokens, std::i
     return mHosted->load().enqueue(promptTokens, outputTokens);
 }
 
+std::uint64_t ExecutorHandle::enqueue(rust::Slice<std::int32_t const> prompt, std::int32_t outputTokens)
+{
+    return mHosted->load().enqueue(prompt.data(), prompt.size(), outputTokens);
+}
+
 std::size_t ExecutorHandle::drainPerfMetrics(rust::Slice<PerfRow> rows)
 {
     return mHosted->load().drain(rows.data(), rows.size());

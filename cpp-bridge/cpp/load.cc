@@ -74,7 +74,7 @@ struct PerfMetrics<Config, std::void_t<decltype(std::declval<Config&>().returnPe
     }
 };
 
-tle::Request requestOf(std::int32_t prompt, std::int32_t sharedPrefix, std::int32_t output, std::uint64_t seed)
+tle::VecTokens promptOf(std::int32_t prompt, std::int32_t sharedPrefix, std::uint64_t seed)
 {
     tle::VecTokens tokens;
     tokens.reserve(static_cast<std::size_t>(prompt));
@@ -83,16 +83,22 @@ tle::Request requestOf(std::int32_t prompt, std::int32_t sharedPrefix, std::int3
         auto const state = static_cast<std::uint64_t>(i) ^ (i < sharedPrefix ? 0 : mixed(seed));
         tokens.push_back(static_cast<tle::TokenIdType>(1 + mixed(state) % (kTokens - 1)));
     }
+    return tokens;
+}
+
+tle::Request requestOf(tle::VecTokens prompt, std::int32_t output)
+{
     tle::OutputConfig outputs;
     outputs.excludeInputFromOutput = true;
     PerfMetrics<tle::OutputConfig>::ask(outputs);
     // No end token: it runs to its full length.
-    tle::Request request(std::move(tokens), output);
+    tle::Request request(std::move(prompt), output);
     request.setOutputConfig(outputs);
     return request;
 }
 
-void checkLengths(std::int32_t prompt, std::int32_t output)
+template <class Count>
+void checkLengths(Count prompt, std::int32_t output)
 {
     if (prompt < 1 || output < 1)
     {
@@ -142,7 +148,20 @@ std::uint64_t Load::enqueue(std::int32_t promptTokens, std::int32_t outputTokens
     std::uint64_t id{};
     {
         std::lock_guard const lock(mMutex);
-        id = enqueueLocked(promptTokens, 0, outputTokens);
+        id = enqueueLocked(promptOf(promptTokens, 0, ++mDrawn), outputTokens);
+    }
+    ensureThread();
+    return id;
+}
+
+std::uint64_t Load::enqueue(std::int32_t const* prompt, std::size_t count, std::int32_t outputTokens)
+{
+    checkLengths(count, outputTokens);
+    ensureResponsible();
+    std::uint64_t id{};
+    {
+        std::lock_guard const lock(mMutex);
+        id = enqueueLocked(tle::VecTokens(prompt, prompt + count), outputTokens);
     }
     ensureThread();
     return id;
@@ -244,16 +263,17 @@ void Load::topUp()
     while (!mStopped && mLeft > 0 && mPromptTokens.size() < mConfig.in_flight)
     {
         static_cast<void>(
-            enqueueLocked(mConfig.prompt_tokens, mConfig.shared_prefix_tokens, mConfig.output_tokens));
+            enqueueLocked(promptOf(mConfig.prompt_tokens, mConfig.shared_prefix_tokens, ++mDrawn), mConfig.output_tokens));
         --mLeft;
     }
 }
 
-std::uint64_t Load::enqueueLocked(std::int32_t prompt, std::int32_t sharedPrefix, std::int32_t output)
+std::uint64_t Load::enqueueLocked(tle::VecTokens prompt, std::int32_t output)
 {
+    auto const length = static_cast<std::int32_t>(prompt.size());
     // Under the lock, so that a response never meets a request that is not known yet.
-    auto const id = mExecutor.enqueueRequest(requestOf(prompt, sharedPrefix, output, ++mDrawn));
-    mPromptTokens.emplace(id, prompt);
+    auto const id = mExecutor.enqueueRequest(requestOf(std::move(prompt), output));
+    mPromptTokens.emplace(id, length);
     ++mCounts.enqueued;
     return id;
 }

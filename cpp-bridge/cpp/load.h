@@ -44,6 +44,8 @@ public:
     void stop();
     /// One request now, whatever is in flight; its id.
     [[nodiscard]] std::uint64_t enqueue(std::int32_t promptTokens, std::int32_t outputTokens);
+    /// The same for a prompt of the caller's.
+    [[nodiscard]] std::uint64_t enqueue(std::int32_t const* prompt, std::size_t count, std::int32_t outputTokens);
 
     [[nodiscard]] Counts counts() const;
     /// How many rows were written, in the order in which the requests ended.
@@ -52,7 +54,7 @@ public:
 private:
     void run();
     void topUp();
-    [[nodiscard]] std::uint64_t enqueueLocked(std::int32_t prompt, std::int32_t sharedPrefix, std::int32_t output);
+    [[nodiscard]] std::uint64_t enqueueLocked(tensorrt_llm::executor::VecTokens prompt, std::int32_t output);
     void collect();
     void take(tensorrt_llm::executor::Response const& response);
     void pause(char const* why);

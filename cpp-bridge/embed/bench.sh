@@ -6,7 +6,7 @@ set -euo pipefail
 embed=$(cd "$(dirname "$0")" && pwd)
 root=$(cd "$embed/../.." && pwd)
 work=${TRTLLM_EMBED_WORK:?set it to the folder that test.sh built in}
-exporter=${CARGO_TARGET_DIR:-$root/target}/release/trtllm-exporter
+exporter=${CARGO_TARGET_DIR:-$root/target}/${TRTLLM_EMBED_PROFILE:-release}/trtllm-exporter
 rounds=${1:-5}
 seconds=${2:-8}
 . "$embed/tests/sidecar.sh"

@@ -2,7 +2,8 @@
 # The publisher, the preload and the embedded exporter against the simulated SDK and the real exporter's binary.
 # Prints "N passed, N failed". TRTLLM_EMBED_ITERATIONS (1000000): of the exactly-once test, at TRTLLM_EMBED_RATE
 # (30000) a second; a sidecar that gets no core of its own cannot take many more.
-# TRTLLM_EMBED_SANITIZE=0 leaves the sanitizers out. TRTLLM_EMBED_WORK: a folder to build in and keep.
+# TRTLLM_EMBED_PROFILE (release): cargo's, of the library and the exporter. TRTLLM_EMBED_SANITIZE=0 leaves the
+# sanitizers out. TRTLLM_EMBED_WORK: a folder to build in and keep.
 set -uo pipefail
 embed=$(cd "$(dirname "$0")" && pwd)
 root=$(cd "$embed/../.." && pwd)
@@ -10,7 +11,8 @@ work=${TRTLLM_EMBED_WORK:-$(mktemp -d)}
 mkdir -p "$work"
 work=$(cd "$work" && pwd)
 target=${CARGO_TARGET_DIR:-$root/target}
-exporter=$target/release/trtllm-exporter
+profile=${TRTLLM_EMBED_PROFILE:-release}
+exporter=$target/$profile/trtllm-exporter
 iterations=${TRTLLM_EMBED_ITERATIONS:-1000000}
 rate=${TRTLLM_EMBED_RATE:-30000}
 passed=0
@@ -49,8 +51,8 @@ built() {
 }
 
 library() {
-    (cd "$root" && cargo build --release --quiet -p trtllm-embed && cargo build --release --quiet -p trtllm-exporter) &&
-        "$embed/packaging/install.sh" "$work/prefix" "$target"
+    (cd "$root" && cargo build --profile "$profile" --quiet -p trtllm-embed && cargo build --profile "$profile" --quiet -p trtllm-exporter) &&
+        PROFILE=$profile "$embed/packaging/install.sh" "$work/prefix" "$target"
 }
 
 examples() {
@@ -190,6 +192,38 @@ untouched() {
     return $result
 }
 
+# Not the sum of single-precision numbers: JSON has their shortest decimals, the page in process their exact values.
+engine_lines() {
+    page "$1" | grep -E '^nv_(trt_)?llm_' | grep -v -e nv_trt_llm_engine_info -e request_decoded_tokens_per_iteration_sum | sort
+}
+
+until_idle() {
+    for _ in $(seq 200); do
+        page "$1" | grep -q '^nv_trt_llm_engine_state{.*state="idle".*} 1' && return 0
+        sleep 0.05
+    done
+    return 1
+}
+
+same_page() { # what crosses as numbers in process says what crosses as JSON says: each field at its place
+    start_sidecar "$socket" || return 1
+    : >"$work/host"
+    "$work/plain/exporter" "$socket" >>"$work/host" 2>"$work/told" &
+    local host=$! address iterations result
+    for _ in $(seq 400); do
+        read -r address iterations <"$work/host" && break
+        sleep 0.05
+    done
+    until_metric nv_trt_llm_iterations_total "$iterations" && until_metric nv_trt_llm_e2e_request_latency_seconds_count 5 &&
+        until_idle "$address" && until_idle "" && engine_lines "$address" >"$work/inside" && engine_lines "" >"$work/beside" &&
+        [ "$(wc -l <"$work/inside")" -gt 300 ] && diff "$work/inside" "$work/beside"
+    result=$?
+    kill "$host"
+    wait "$host" 2>/dev/null
+    stop_sidecar
+    return $result
+}
+
 attached() { # attached PROGRAM: both ways at once, read while it runs
     start_sidecar "$socket" || return 1
     LISTEN=127.0.0.1:0 SOCKET=$socket MODEL=llama "$work/examples/$1" "sim:?rate=0&iter_base_ms=5" 4 20 10 >"$work/host" 2>"$work/told" &
@@ -212,6 +246,7 @@ check "examples: CMake finds the package" examples
 check "names: nothing but our own is exported" only_its_own_names
 check "publisher: its promises" timeout 120 "$work/plain/publisher"
 check "exporter: its promises, found by pkg-config" by_pkg_config plain
+check "exporter: the page in process is the sidecar's" same_page
 for mode in late errors moved churn leaking "polling 100000"; do
     # shellcheck disable=SC2086
     check "preload: a host sees no difference ($mode)" same $mode

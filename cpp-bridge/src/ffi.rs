@@ -343,6 +343,7 @@ mod bridge {
         fn loadProgress(self: &ExecutorHandle) -> Result<LoadProgress>;
         #[rust_name = "enqueue_synthetic"]
         fn enqueueSynthetic(self: Pin<&mut ExecutorHandle>, prompt_tokens: i32, output_tokens: i32) -> Result<u64>;
+        fn enqueue(self: Pin<&mut ExecutorHandle>, prompt: &[i32], output_tokens: i32) -> Result<u64>;
         #[rust_name = "drain_perf_metrics"]
         fn drainPerfMetrics(self: Pin<&mut ExecutorHandle>, rows: &mut [PerfRow]) -> Result<usize>;
     }

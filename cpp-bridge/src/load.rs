@@ -58,6 +58,15 @@ impl Executor {
         self.handle.pin_mut().enqueue_synthetic(prompt, output).map_err(|error| BridgeError::from_what(error.what()))
     }
 
+    /// As [`enqueue_synthetic`](Self::enqueue_synthetic), with these tokens as the prompt.
+    ///
+    /// # Errors
+    /// As [`start_load`](Self::start_load), or the engine's refusal.
+    pub fn enqueue(&mut self, prompt: &[i32], output_tokens: u32) -> Result<u64, BridgeError> {
+        let output = tokens("output_tokens", output_tokens)?;
+        self.handle.pin_mut().enqueue(prompt, output).map_err(|error| BridgeError::from_what(error.what()))
+    }
+
     /// Takes the rows of finished requests since the last call, in the order they ended, into `out`; gives how many
     /// were written. What does not fit is handed out by the next call. Works after a shutdown. Never blocks.
     ///

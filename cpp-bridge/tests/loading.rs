@@ -94,6 +94,23 @@ fn a_single_request_is_answered_under_its_id() {
 }
 
 #[test]
+fn equal_prompts_are_served_from_the_cache() {
+    let mut engine = silent("");
+    let prompt: Vec<i32> = (1..=320).collect();
+    for count in 1..=2 {
+        engine.enqueue(&prompt, 4).unwrap();
+        wait_for(&engine, |progress| progress.finished == count);
+    }
+    let rows = rows(&mut engine);
+    assert!(rows.iter().all(|row| (row.prompt_tokens, row.output_tokens) == (320, 4)), "{rows:?}");
+    if cfg!(sim_since = "1.0") {
+        assert_eq!(rows[0].num_reused_blocks, 0);
+        assert!(rows[1].num_reused_blocks > 5, "{:?}", rows[1]);
+    }
+    assert!(engine.enqueue(&[], 1).is_err() && engine.enqueue(&prompt, 0).is_err());
+}
+
+#[test]
 fn rows_that_do_not_fit_the_slice_are_kept_and_survive_the_shutdown() {
     let mut engine = silent("");
     engine.start_load(&LOAD).unwrap();

@@ -2,7 +2,7 @@
 //! The quirks of the executor's loop are corrected here, once; nothing after it sees them.
 
 use crate::model::IterationStats;
-use crate::model::iteration::Backend;
+use crate::model::iteration::{Backend, KvCacheStats, SchedulerMode};
 
 use super::cumulative::Cumulative;
 use super::health::Outstanding;
@@ -32,6 +32,8 @@ pub struct Counted {
     /// Seconds, where the record's latency is one iteration's.
     pub latency_seconds: Option<f64>,
     pub kv: KvIncrease,
+    /// Of the cross attention's cache, where the record has one.
+    pub cross_kv: Option<KvIncrease>,
 }
 
 /// Blocks by which the cumulative KV counts grew.
@@ -53,15 +55,18 @@ pub struct Epoch {
     /// The last record's iteration and how many of its completed requests are counted.
     completed: (Option<u64>, i64),
     last_rank: Option<i64>,
-    /// Records whose latency still contains the wait for work.
-    latency_suspect: u8,
+    /// Latencies up to this iteration's may contain the wait for work.
+    waited_through: Option<u64>,
     sequence: Option<u64>,
     lost_by_gap: u64,
     dropped: Cumulative,
     lost_by_engine: u64,
     kv: [Cumulative; 4],
+    cross_kv: [Cumulative; 4],
     /// Requests still active after the last record: by that record, by the count.
     in_flight: Option<(i64, i64)>,
+    /// Requests waited after the last record.
+    queued: bool,
 }
 
 impl Epoch {
@@ -73,13 +78,15 @@ impl Epoch {
             through: None,
             completed: (None, 0),
             last_rank: None,
-            latency_suspect: 0,
+            waited_through: None,
             sequence: None,
             lost_by_gap: 0,
             dropped: Cumulative::unknown(),
             lost_by_engine: 0,
             kv: [Cumulative::unknown(); 4],
+            cross_kv: [Cumulative::unknown(); 4],
             in_flight: None,
+            queued: false,
         }
     }
 
@@ -89,6 +96,7 @@ impl Epoch {
         Self {
             lost_before: self.lost_before.saturating_add(self.lost()),
             kv: [Cumulative::from_zero(); 4],
+            cross_kv: [Cumulative::from_zero(); 4],
             dropped: Cumulative::from_zero(),
             ..Self::first()
         }
@@ -134,14 +142,17 @@ impl Epoch {
         if iteration {
             self.last_rank = record.attention_dp_rank;
         }
+        let slept = self.slept_before(record);
         let counted = Counted {
             iteration,
             // The flush repeats the number of some earlier iteration.
             started: if iteration { unsigned(record.num_new_active_requests) } else { 0 },
             completed: self.completed(record),
-            latency_seconds: self.latency_seconds(record, standing),
-            kv: self.kv_increase(record),
+            latency_seconds: self.latency_seconds(record, standing, slept),
+            kv: kv_increase(&mut self.kv, record.kv_cache_stats.as_ref()).unwrap_or_default(),
+            cross_kv: kv_increase(&mut self.cross_kv, record.cross_kv_cache_stats.as_ref()),
         };
+        self.queued = record.num_queued_requests.is_some_and(|queued| queued > 0);
         if iteration {
             self.follow_requests(record, &counted, self.lost() > lost_before);
         }
@@ -179,17 +190,6 @@ impl Epoch {
         self.in_flight = Some((by_record, by_count.max(0)));
     }
 
-    fn kv_increase(&mut self, record: &IterationStats) -> KvIncrease {
-        let stats = record.kv_cache_stats.unwrap_or_default();
-        let [allocated, newly_allocated, reused, missed] = &mut self.kv;
-        KvIncrease {
-            allocated: allocated.increase(stats.alloc_total_blocks),
-            newly_allocated: newly_allocated.increase(stats.alloc_new_blocks),
-            reused: reused.increase(stats.reused_blocks),
-            missed: missed.increase(stats.missed_blocks),
-        }
-    }
-
     /// Moves `through` and the loss counts. The flush carries the number of the *next* iteration: it accounts for all
     /// before that one, and the next record, with the same number, is still new.
     fn account(&mut self, record: &IterationStats, standing: Standing) {
@@ -221,16 +221,27 @@ impl Epoch {
         u64::try_from(completed.saturating_sub(counted)).unwrap_or(0)
     }
 
+    /// Whether the PyTorch engine had nothing to do before this record. Its pass, too, begins with the wait for work, and
+    /// the overlap scheduler's last one before it ends only after the wait: the records of both contain it (upstream:
+    /// `_executor_loop`, `_executor_loop_overlap`). Its first iteration waited for the first request.
+    fn slept_before(&self, record: &IterationStats) -> bool {
+        record.backend() == Backend::PyTorch
+            && match self.in_flight {
+                Some((by_record, by_count)) => !self.queued && (by_record == 0 || by_count == 0),
+                None => record.iter.is_some_and(|iter| iter <= 1),
+            }
+    }
+
     /// The C++ executor takes its start time before it waits for work: after idle it reports 0.0, then an iteration that
     /// contains the wait. Neither is an iteration's latency. The overlap scheduler's `iterLatencyMS` spans two passes,
     /// its `hostStepTimeMS` one.
-    fn latency_seconds(&mut self, record: &IterationStats, standing: Standing) -> Option<f64> {
-        let overlap = record.scheduler_mode == Some(crate::model::iteration::SchedulerMode::Overlap);
-        let reported =
-            if overlap { record.host_step_time_ms.or(record.iter_latency_ms) } else { record.iter_latency_ms };
+    fn latency_seconds(&mut self, record: &IterationStats, standing: Standing, slept: bool) -> Option<f64> {
+        let overlap = record.scheduler_mode == Some(SchedulerMode::Overlap);
+        let host_step = record.host_step_time_ms.filter(|_| overlap);
+        let reported = host_step.or(record.iter_latency_ms.filter(|_| !slept));
         match standing {
             Standing::Flush => {
-                self.latency_suspect = 2;
+                self.waited_through = record.iter.map(|iter| iter.saturating_add(1));
                 return None;
             }
             Standing::Repeated => return None,
@@ -238,14 +249,11 @@ impl Epoch {
         }
         let latency = reported?;
         if latency <= 0.0 {
-            self.latency_suspect = 1;
+            self.waited_through = record.iter.map(|iter| iter.saturating_add(1));
             return None;
         }
-        if self.latency_suspect > 0 {
-            self.latency_suspect -= 1;
-            return None;
-        }
-        Some(latency / 1000.0)
+        let waited = record.iter.zip(self.waited_through).is_some_and(|(iter, through)| iter <= through);
+        (!waited).then_some(latency / 1000.0)
     }
 }
 
@@ -253,6 +261,17 @@ impl Epoch {
 fn is_flush(record: &IterationStats) -> bool {
     let scheduled = record.inflight_batching_stats.and_then(|stats| stats.num_scheduled_requests);
     record.num_active_requests == Some(0) && record.iter_latency_ms == Some(0.0) && scheduled.unwrap_or(0) == 0
+}
+
+fn kv_increase(counts: &mut [Cumulative; 4], stats: Option<&KvCacheStats>) -> Option<KvIncrease> {
+    let stats = stats?;
+    let [allocated, newly_allocated, reused, missed] = counts;
+    Some(KvIncrease {
+        allocated: allocated.increase(stats.alloc_total_blocks),
+        newly_allocated: newly_allocated.increase(stats.alloc_new_blocks),
+        reused: reused.increase(stats.reused_blocks),
+        missed: missed.increase(stats.missed_blocks),
+    })
 }
 
 fn signed(value: u64) -> i64 {

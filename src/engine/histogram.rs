@@ -1,4 +1,6 @@
-//! A histogram with fixed bounds, folded in place: no allocation, no atomics.
+//! A histogram with fixed bounds and native buckets beside them, folded in place: no allocation, no atomics.
+
+use super::native::NativeBuckets;
 
 /// Most bounds of any histogram on the page; one more bucket holds what is above them.
 const MAX_BOUNDS: usize = 23;
@@ -42,6 +44,11 @@ pub static BATCH_REQUESTS: &[Bound] = bounds![1, 2, 4, 8, 16, 32, 64, 128, 256, 
 pub static BATCH_TOKENS: &[Bound] = bounds![64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384, 32768];
 /// Tokens of a request, as Triton's `nv_llm_*_token_len`.
 pub static TOKEN_LENGTH: &[Bound] = bounds![10, 50, 100, 500, 1000];
+/// Iterations of a request.
+pub static REQUEST_ITERATIONS: &[Bound] =
+    bounds![1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10000, 20000, 50000];
+/// Tokens decoded in one iteration: 1 without speculation.
+pub static DECODED_TOKENS: &[Bound] = bounds![1, 1.25, 1.5, 1.75, 2, 2.5, 3, 4, 5, 6, 8];
 /// 0..1.
 pub static RATIO: &[Bound] = bounds![0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1];
 /// Bytes of a KV cache transfer: 64 KiB to 16 GiB.
@@ -60,6 +67,14 @@ pub static TRANSFER_BYTES: &[Bound] = &[
 /// Seconds of one poll.
 pub static POLL_SECONDS: &[Bound] = bounds![0.0001, 0.0005, 0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1, 2.5, 5];
 
+/// One observation that a bucket is an example of. Without a time: a page says the same whenever it is rendered.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Exemplar {
+    /// The engine's number of the request.
+    pub request: u64,
+    pub value: f64,
+}
+
 /// Counts per bucket (not cumulative), their sum and number.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Histogram {
@@ -67,6 +82,9 @@ pub struct Histogram {
     counts: [u64; MAX_BOUNDS + 1],
     sum: f64,
     count: u64,
+    native: NativeBuckets,
+    /// The last request of each bucket, where requests are known.
+    exemplars: [Option<Exemplar>; MAX_BOUNDS + 1],
 }
 
 impl Histogram {
@@ -74,7 +92,14 @@ impl Histogram {
     #[must_use]
     pub const fn new(bounds: &'static [Bound]) -> Self {
         assert!(bounds.len() <= MAX_BOUNDS, "a histogram has at most MAX_BOUNDS bounds");
-        Self { bounds, counts: [0; MAX_BOUNDS + 1], sum: 0.0, count: 0 }
+        Self {
+            bounds,
+            counts: [0; MAX_BOUNDS + 1],
+            sum: 0.0,
+            count: 0,
+            native: NativeBuckets::new(),
+            exemplars: [None; MAX_BOUNDS + 1],
+        }
     }
 
     pub fn observe(&mut self, value: f64) {
@@ -84,15 +109,29 @@ impl Histogram {
     /// The same value `times` times. What is negative or would make the sum infinite or NaN is not observed: a sum must
     /// neither fall nor be lost for ever.
     pub fn observe_times(&mut self, value: f64, times: u64) {
+        self.add(value, times);
+    }
+
+    /// The value of one request, which becomes its bucket's example if its number is known.
+    pub fn observe_request(&mut self, value: f64, request: Option<u64>) {
+        if let (Some(bucket), Some(request)) = (self.add(value, 1), request) {
+            self.exemplars[bucket] = Some(Exemplar { request, value });
+        }
+    }
+
+    /// Into which bucket it went.
+    fn add(&mut self, value: f64, times: u64) -> Option<usize> {
         let sum = self.sum + value * times as f64;
         if times == 0 || value < 0.0 || !sum.is_finite() {
-            return;
+            return None;
         }
         // Below ~24 bounds a straight walk beats a binary search: the branches of one engine repeat.
         let bucket = self.bounds.iter().position(|bound| value <= bound.value).unwrap_or(self.bounds.len());
         self.counts[bucket] = self.counts[bucket].saturating_add(times);
         self.sum = sum;
         self.count = self.count.saturating_add(times);
+        self.native.observe(value, times);
+        Some(bucket)
     }
 
     #[must_use]
@@ -113,9 +152,15 @@ impl Histogram {
         })
     }
 
-    /// Upper bound and own count of each bucket, the infinite one last.
-    pub fn buckets(&self) -> impl Iterator<Item = (f64, u64)> + '_ {
-        self.bounds.iter().map(|bound| bound.value).chain([f64::INFINITY]).zip(self.counts)
+    /// An example of each bucket that has one, the infinite bucket last.
+    pub fn exemplars(&self) -> impl Iterator<Item = Option<Exemplar>> + '_ {
+        self.exemplars[..=self.bounds.len()].iter().copied()
+    }
+
+    /// The same observations, in buckets nobody had to choose.
+    #[must_use]
+    pub const fn native(&self) -> &NativeBuckets {
+        &self.native
     }
 }
 
@@ -133,8 +178,20 @@ mod tests {
             histogram.cumulative().map(|(bound, count)| (bound.value, count)).collect::<Vec<_>>(),
             [(10.0, 1), (50.0, 2), (100.0, 2), (500.0, 2), (1000.0, 2)]
         );
-        assert_eq!(histogram.buckets().last(), Some((f64::INFINITY, 3)));
         assert_eq!((histogram.count(), histogram.sum()), (5, 6020.1));
+    }
+
+    #[test]
+    fn a_bucket_s_example_is_its_last_request_and_needs_one() {
+        let mut histogram = Histogram::new(TOKEN_LENGTH);
+        for (value, request) in [(7.0, Some(1)), (8.0, Some(2)), (9.0, None), (5000.0, Some(3)), (-1.0, Some(4))] {
+            histogram.observe_request(value, request);
+        }
+        let mut wanted = [None; 6];
+        wanted[0] = Some(Exemplar { request: 2, value: 8.0 });
+        wanted[5] = Some(Exemplar { request: 3, value: 5000.0 });
+        assert_eq!(histogram.exemplars().collect::<Vec<_>>(), wanted);
+        assert_eq!(histogram.count(), 4);
     }
 
     #[test]

@@ -1,8 +1,12 @@
 //! The present of an engine, from its last record: what gauges read. Corrected, but nothing derived and nothing named.
 
 use crate::model::IterationStats;
-use crate::model::iteration::{InflightBatchingStats, KvCacheStats, SpecDecodingStats, StaticBatchingStats};
+use crate::model::iteration::{
+    InflightBatchingStats, KvCacheStats, SchedulerMode, SpecDecodingStats, StaticBatchingStats,
+};
 use crate::model::timestamp::RecordTime;
+
+use super::pools::Pools;
 
 /// The last iteration. A member that the engine does not send is absent.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
@@ -25,6 +29,12 @@ pub struct Latest {
     pub inflight: Option<InflightBatchingStats>,
     pub static_batching: Option<StaticBatchingStats>,
     pub spec_decoding: Option<SpecDecodingStats>,
+    pub pools: Option<Pools>,
+    pub scheduler_mode: Option<SchedulerMode>,
+    /// Attention-DP ranks whose rows of this iteration have come so far.
+    pub ranks_seen: Option<u64>,
+    /// Attention-DP ranks there are: those of the last iteration whose rows have all come.
+    pub attention_dp_ranks: Option<u64>,
 }
 
 /// A limit as built, as the tuner recommends it and as it is in force.
@@ -36,41 +46,46 @@ pub struct Limits {
 }
 
 impl Latest {
-    /// `wall_us`: when the record was received, microseconds since 1970 UTC.
-    #[must_use]
-    pub fn from_record(record: &IterationStats, wall_us: i64) -> Self {
-        Self {
-            iter: record.iter,
-            time_us: utc_micros(record.timestamp, wall_us),
-            iter_latency_ms: record.iter_latency_ms,
-            active: record.num_active_requests,
-            max_active: record.max_num_active_requests,
-            queued: record.num_queued_requests,
-            gpu_memory: record.gpu_mem_usage,
-            cpu_memory: record.cpu_mem_usage,
-            pinned_memory: record.pinned_mem_usage,
-            batch_size_limits: Limits {
-                fixed: limit(record.max_batch_size_static),
-                tuner: limit(record.max_batch_size_tuner_recommended),
-                runtime: limit(record.max_batch_size_runtime),
-            },
-            token_limits: Limits {
-                fixed: limit(record.max_num_tokens_static),
-                tuner: limit(record.max_num_tokens_tuner_recommended),
-                runtime: limit(record.max_num_tokens_runtime),
-            },
-            kv: record.kv_cache_stats,
-            cross_kv: record.cross_kv_cache_stats,
-            inflight: record.inflight_batching_stats,
-            // The PyTorch backend sends an object of zeros where there is no static batching.
-            static_batching: record.static_batching_stats.filter(|stats| !stats.is_all_zero()),
-            spec_decoding: record.spec_decoding_stats,
-        }
+    /// What `record` says now, in place of what was said before: a copy of the whole would cost more than all the rest of a
+    /// record. `wall_us`: when it was received, microseconds since 1970 UTC.
+    pub fn update(&mut self, record: &IterationStats, wall_us: i64) {
+        self.iter = record.iter;
+        self.time_us = utc_micros(record.timestamp, wall_us);
+        self.iter_latency_ms = record.iter_latency_ms;
+        self.active = record.num_active_requests;
+        self.max_active = record.max_num_active_requests;
+        self.queued = record.num_queued_requests;
+        self.gpu_memory = record.gpu_mem_usage;
+        self.cpu_memory = record.cpu_mem_usage;
+        self.pinned_memory = record.pinned_mem_usage;
+        self.batch_size_limits = Limits {
+            fixed: limit(record.max_batch_size_static),
+            tuner: limit(record.max_batch_size_tuner_recommended),
+            runtime: limit(record.max_batch_size_runtime),
+        };
+        self.token_limits = Limits {
+            fixed: limit(record.max_num_tokens_static),
+            tuner: limit(record.max_num_tokens_tuner_recommended),
+            runtime: limit(record.max_num_tokens_runtime),
+        };
+        self.kv = record.kv_cache_stats;
+        self.cross_kv = record.cross_kv_cache_stats;
+        self.inflight = record.inflight_batching_stats;
+        // The PyTorch backend sends an object of zeros where there is no static batching.
+        self.static_batching = record.static_batching_stats.filter(|stats| !stats.is_all_zero());
+        self.spec_decoding = record.spec_decoding_stats;
+        self.pools = Pools::of(record);
+        self.scheduler_mode = record.scheduler_mode;
+        // Rows of further ranks follow: until they are here, there are as many as there were before.
+        self.attention_dp_ranks = record.attention_dp_rank.map(|_| self.ranks_seen.unwrap_or(1));
+        self.ranks_seen = record.attention_dp_rank.map(|_| 1);
     }
 
     /// A further attention-DP rank's row of the same iteration: the batch is the sum over ranks; requests, memory and KV
     /// cache are rank 0's, copied into every row, and stay as they are.
     pub fn add_sibling(&mut self, record: &IterationStats) {
+        self.ranks_seen = self.ranks_seen.map(|ranks| ranks + 1);
+        self.attention_dp_ranks = self.attention_dp_ranks.max(self.ranks_seen);
         let (Some(total), Some(rank)) = (&mut self.inflight, &record.inflight_batching_stats) else { return };
         add(&mut total.num_scheduled_requests, rank.num_scheduled_requests);
         add(&mut total.num_context_requests, rank.num_context_requests);

@@ -16,6 +16,7 @@ const FORGET_AFTER: u64 = 64;
 /// One request's times, microseconds on one clock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Life {
+    pub id: u64,
     pub arrived_us: i64,
     pub scheduled_us: Option<i64>,
     pub first_token_us: Option<i64>,
@@ -41,19 +42,29 @@ pub struct Lifecycles {
     pub stages: Option<Stages>,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Clone, Copy)]
 struct Live {
     /// `None`: it was already under way when first seen.
     arrived_us: Option<i64>,
     scheduled_us: Option<i64>,
     first_token_us: Option<i64>,
     paused: bool,
+    tokens: i64,
     round: u64,
+}
+
+impl Live {
+    /// A request's tokens never grow fewer: one that has fewer is another, under the same id, whose forerunner's end was
+    /// missed.
+    fn is_of(&self, tokens: i64) -> bool {
+        tokens >= self.tokens
+    }
 }
 
 /// What one iteration's rows add.
 #[derive(Debug, Default)]
 pub struct Round {
+    /// In the order of their rows.
     pub completed: Vec<Life>,
     pub pauses: u64,
 }
@@ -90,11 +101,16 @@ impl Lifecycles {
         let tokens = row.num_generated_tokens.unwrap_or(0);
         if row.stage == Some(RequestStage::Complete) {
             let Some(life) = self.live.remove(&id) else { return };
-            let Some(arrived_us) = life.arrived_us else { return };
+            let Some(arrived_us) = life.arrived_us.filter(|_| life.is_of(tokens)) else { return };
+            // What it went through meanwhile was in the rows that are lost.
+            if !fresh && (life.scheduled_us.is_none() || life.first_token_us.is_none()) {
+                return;
+            }
             // The executor reports completion in the pass after it.
             let ended_us = span.start_us;
             let first_token_us = life.first_token_us.or((tokens > 0).then_some(ended_us));
             round.completed.push(Life {
+                id,
                 arrived_us,
                 scheduled_us: life.scheduled_us,
                 first_token_us,
@@ -106,18 +122,30 @@ impl Lifecycles {
         if self.live.len() >= MAX_LIVE && !self.live.contains_key(&id) {
             return;
         }
-        let life = self.live.entry(id).or_insert_with(|| Live {
+        let begun = Live {
             arrived_us: fresh.then_some(span.start_us),
             scheduled_us: None,
             first_token_us: None,
             paused: false,
+            tokens: 0,
             round: 0,
-        });
+        };
+        let life = self.live.entry(id).or_insert(begun);
+        if !life.is_of(tokens) {
+            *life = begun;
+        }
         life.round = self.rounds;
-        if row.scheduled == Some(true) && life.scheduled_us.is_none() {
+        life.tokens = tokens;
+        let scheduled = row.scheduled == Some(true) && life.scheduled_us.is_none();
+        let first_token = tokens > 0 && life.first_token_us.is_none();
+        if !fresh && (scheduled || first_token) {
+            // When it happened was in the rows that are lost.
+            life.arrived_us = None;
+        }
+        if scheduled {
             life.scheduled_us = Some(span.start_us);
         }
-        if tokens > 0 && life.first_token_us.is_none() {
+        if first_token {
             life.first_token_us = Some(span.end_us);
         }
         let paused = row.paused == Some(true);
@@ -172,6 +200,7 @@ mod tests {
         assert_eq!(
             round.completed,
             [Life {
+                id: 7,
                 arrived_us: 10 * MS,
                 scheduled_us: Some(20 * MS),
                 first_token_us: Some(40 * MS),
@@ -210,6 +239,27 @@ mod tests {
             lives.absorb(&[], span(iteration));
         }
         assert_eq!(lives.live(), 0);
+    }
+
+    #[test]
+    fn what_a_request_went_through_in_lost_iterations_has_no_time() {
+        let mut lives = Lifecycles::default();
+        lives.absorb(&[], span(0));
+        lives.absorb(&[row(1, RequestStage::Queued, 0), row(2, RequestStage::Generation, 1)], span(1));
+        let rows = [row(1, RequestStage::Generation, 30), row(2, RequestStage::Generation, 40)];
+        lives.absorb(&rows, Span { continuous: false, ..span(50) });
+        let round = lives.absorb(&[row(1, RequestStage::Complete, 31), row(2, RequestStage::Complete, 41)], span(51));
+        assert_eq!(round.completed.iter().map(|life| life.id).collect::<Vec<_>>(), [2]);
+    }
+
+    #[test]
+    fn fewer_tokens_than_before_are_another_request_of_the_same_id() {
+        let mut lives = Lifecycles::default();
+        lives.absorb(&[], span(0));
+        lives.absorb(&[row(7, RequestStage::Generation, 9)], span(1));
+        lives.absorb(&[row(7, RequestStage::Context, 0)], span(5));
+        let round = lives.absorb(&[row(7, RequestStage::Complete, 2)], span(7));
+        assert_eq!(round.completed[0].arrived_us, 50 * MS);
     }
 
     #[test]

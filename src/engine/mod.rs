@@ -6,8 +6,11 @@ pub mod cumulative;
 pub mod epoch;
 pub mod health;
 pub mod histogram;
+pub mod kv_events;
 pub mod latest;
 pub mod lifecycle;
+pub mod native;
+pub mod pools;
 pub mod request_times;
 pub mod requests;
 pub mod totals;
@@ -15,7 +18,7 @@ pub mod totals;
 use std::time::{Duration, Instant};
 
 use crate::model::request::RequestStage;
-use crate::model::{IterationStats, PerfMetricsEntry, RequestStats, RequestStatsPerIteration};
+use crate::model::{IterationStats, KvCacheEvent, PerfMetricsEntry, RequestStats, RequestStatsPerIteration};
 
 pub use health::{EngineState, Health, Outstanding};
 pub use latest::Latest;
@@ -23,6 +26,7 @@ pub use totals::Totals;
 
 use clock::{IterationClock, Span};
 use epoch::{Epoch, Standing};
+use kv_events::KvEvents;
 use lifecycle::{Lifecycles, Stages};
 use requests::RequestFold;
 
@@ -36,6 +40,7 @@ pub struct Engine {
     epoch: Epoch,
     clock: IterationClock,
     lives: Lifecycles,
+    kv_events: KvEvents,
     process: Option<u64>,
 }
 
@@ -50,6 +55,7 @@ impl Engine {
             epoch: Epoch::first(),
             clock: IterationClock::default(),
             lives: Lifecycles::default(),
+            kv_events: KvEvents::default(),
             process: None,
         }
     }
@@ -77,10 +83,10 @@ impl Engine {
             let lost_before = self.epoch.lost();
             let counted = self.epoch.count(record, standing);
             self.totals.absorb(record, &counted);
-            let latest = Latest::from_record(record, wall_us);
+            let latest = self.latest.get_or_insert_default();
+            latest.update(record, wall_us);
             let (flush, gap) = (standing == Standing::Flush, self.epoch.lost() > lost_before);
             let span = self.clock.record(record, latest.time_us, counted.latency_seconds, flush, gap);
-            self.latest = Some(latest);
             if let Some(rows) = &record.request_stats {
                 self.absorb_rows(rows, Some(span), now);
             }
@@ -109,8 +115,14 @@ impl Engine {
     }
 
     /// A finished request's own times.
-    pub fn absorb_perf_metrics(&mut self, entry: &PerfMetricsEntry) {
-        self.requests.absorb_perf_metrics(entry);
+    pub fn absorb_perf_metrics(&mut self, entry: &PerfMetricsEntry, now: Instant) {
+        self.requests.absorb_perf_metrics(entry, now);
+    }
+
+    /// One event of the KV cache.
+    pub fn absorb_kv_event(&mut self, event: &KvCacheEvent) {
+        self.kv_events.absorb(event);
+        self.totals.kv_events = self.kv_events.totals;
     }
 
     /// Requests by stage, where the engine reports its requests.
@@ -126,15 +138,13 @@ impl Engine {
 
     /// Rows whose iteration is unknown have no time: they are counted, not timed.
     fn absorb_rows(&mut self, rows: &[RequestStats], span: Option<Span>, now: Instant) {
+        let round = span.map(|span| self.lives.absorb(rows, span)).unwrap_or_default();
+        self.totals.request_pauses = self.totals.request_pauses.saturating_add(round.pauses);
+        let mut lives = round.completed.iter().peekable();
         for row in rows {
-            self.requests.absorb_row(row);
-        }
-        if let Some(span) = span {
-            let round = self.lives.absorb(rows, span);
-            self.totals.request_pauses = self.totals.request_pauses.saturating_add(round.pauses);
-            for life in &round.completed {
-                self.requests.absorb_life(life, now);
-            }
+            let complete = row.stage == Some(RequestStage::Complete);
+            let life = if complete { lives.next_if(|life| Some(life.id) == row.id) } else { None };
+            self.requests.absorb_row(row, life, now);
         }
     }
 

@@ -1,14 +1,17 @@
-//! Histograms of request times, from whichever source knows them.
+//! Histograms of request times and of what a request used, from whichever source knows them.
 
 use super::histogram::{
-    FIRST_TOKEN_SECONDS, Histogram, LONG_SECONDS, PER_TOKEN_SECONDS, RATIO, SHORT_SECONDS, TRANSFER_BYTES,
+    BATCH_REQUESTS, DECODED_TOKENS, FIRST_TOKEN_SECONDS, Histogram, LONG_SECONDS, PER_TOKEN_SECONDS, RATIO,
+    REQUEST_ITERATIONS, SHORT_SECONDS, TRANSFER_BYTES,
 };
 
-/// The histograms of request times.
+/// The histograms of requests.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct RequestTimes {
     /// Seconds.
     pub time_to_first_token: Histogram,
+    /// From the HTTP server's arrival to its first token.
+    pub server_time_to_first_token: Histogram,
     pub time_per_output_token: Histogram,
     pub e2e_latency: Histogram,
     pub queue_time: Histogram,
@@ -20,11 +23,23 @@ pub struct RequestTimes {
     pub kv_cache_transfer_bytes: Histogram,
     /// 0..1.
     pub kv_cache_hit_ratio: Histogram,
+    /// Blocks allocated to a request over its life.
+    pub kv_cache_blocks: Histogram,
+    /// Of these, not reused.
+    pub kv_cache_new_blocks: Histogram,
+    /// Iterations from a request's first to its last.
+    pub iterations: Histogram,
+    /// Tokens a request decoded in one of its iterations, on average.
+    pub decoded_tokens_per_iteration: Histogram,
+    /// 0..1.
+    pub spec_decode_acceptance_ratio: Histogram,
 }
 
 /// One request, seconds on any one clock.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Times {
+    /// The engine's number of it.
+    pub request: Option<u64>,
     pub arrived: Option<f64>,
     pub scheduled: Option<f64>,
     pub first_token: Option<f64>,
@@ -37,6 +52,7 @@ impl RequestTimes {
     pub const fn new() -> Self {
         Self {
             time_to_first_token: Histogram::new(FIRST_TOKEN_SECONDS),
+            server_time_to_first_token: Histogram::new(FIRST_TOKEN_SECONDS),
             time_per_output_token: Histogram::new(PER_TOKEN_SECONDS),
             e2e_latency: Histogram::new(LONG_SECONDS),
             queue_time: Histogram::new(LONG_SECONDS),
@@ -46,6 +62,11 @@ impl RequestTimes {
             kv_cache_transfer: Histogram::new(SHORT_SECONDS),
             kv_cache_transfer_bytes: Histogram::new(TRANSFER_BYTES),
             kv_cache_hit_ratio: Histogram::new(RATIO),
+            kv_cache_blocks: Histogram::new(BATCH_REQUESTS),
+            kv_cache_new_blocks: Histogram::new(BATCH_REQUESTS),
+            iterations: Histogram::new(REQUEST_ITERATIONS),
+            decoded_tokens_per_iteration: Histogram::new(DECODED_TOKENS),
+            spec_decode_acceptance_ratio: Histogram::new(RATIO),
         }
     }
 
@@ -54,7 +75,7 @@ impl RequestTimes {
         let between = |from: Option<f64>, to: Option<f64>| Some(to? - from?);
         let positive = |histogram: &mut Histogram, seconds: Option<f64>| {
             if let Some(seconds) = seconds.filter(|seconds| *seconds > 0.0) {
-                histogram.observe(seconds);
+                histogram.observe_request(seconds, times.request);
             }
         };
         positive(&mut self.time_to_first_token, between(times.arrived, times.first_token));
@@ -67,9 +88,45 @@ impl RequestTimes {
             positive(&mut self.time_per_output_token, per_token);
         }
         if let Some(seconds) = between(times.arrived, times.scheduled).filter(|seconds| *seconds >= 0.0) {
-            self.queue_time.observe(seconds);
+            self.queue_time.observe_request(seconds, times.request);
         }
     }
+
+    /// The KV cache transfer of one request, seconds and bytes.
+    pub fn observe_transfer(&mut self, seconds: Option<f64>, bytes: Option<u64>, request: Option<u64>) {
+        if let Some(seconds) = seconds.filter(|seconds| *seconds > 0.0) {
+            self.kv_cache_transfer.observe_request(seconds, request);
+        }
+        if let Some(bytes @ 1..) = bytes {
+            self.kv_cache_transfer_bytes.observe_request(bytes as f64, request);
+        }
+    }
+
+    /// The KV cache blocks of one request. One that looked none up has no hit ratio.
+    pub fn observe_blocks(&mut self, blocks: &Blocks) {
+        let (reused, missed) = (blocks.reused.unwrap_or(0), blocks.missed.unwrap_or(0));
+        if reused >= 0 && missed >= 0 && (reused > 0 || missed > 0) {
+            self.kv_cache_hit_ratio.observe_request(reused as f64 / (reused as f64 + missed as f64), blocks.request);
+        }
+        for (histogram, count) in
+            [(&mut self.kv_cache_blocks, blocks.total), (&mut self.kv_cache_new_blocks, blocks.new)]
+        {
+            if let Some(count @ 0..) = count {
+                histogram.observe_request(count as f64, blocks.request);
+            }
+        }
+    }
+}
+
+/// KV cache blocks of one request over its life.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Blocks {
+    pub total: Option<i64>,
+    pub new: Option<i64>,
+    pub reused: Option<i64>,
+    pub missed: Option<i64>,
+    /// The engine's number of the request.
+    pub request: Option<u64>,
 }
 
 impl Default for RequestTimes {

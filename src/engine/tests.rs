@@ -208,19 +208,20 @@ fn rows_of_further_attention_dp_ranks_add_their_batch_and_nothing_else() {
     let mut bench = Bench::new();
     let row = |iter, rank| IterationStats {
         attention_dp_rank: Some(rank),
+        num_active_requests: Some(5),
         num_completed_requests: Some(if rank == 0 { 2 } else { 0 }),
         num_new_active_requests: Some(if rank == 0 { 1 } else { 0 }),
         gpu_mem_usage: Some(1000),
         ..with_kv(working(iter), 10 * iter as i64, 0)
     };
-    bench.all(&[row(1, 0), row(1, 1), row(1, 2), row(2, 0), row(2, 1), row(2, 2)]);
+    bench.all(&[row(11, 0), row(11, 1), row(11, 2), row(12, 0), row(12, 1), row(12, 2)]);
     let totals = &bench.engine.totals;
     assert_eq!((totals.iterations, totals.iterations_lost, totals.engine_restarts), (2, 0, 0));
     assert_eq!((totals.requests_completed, totals.requests_started), (4, 2));
     assert_eq!((totals.context_tokens, totals.generation_tokens), (600, 6));
     assert_eq!((totals.kv_cache_blocks_reused, totals.iteration_latency.count()), (10, 2));
     let latest = bench.engine.latest().unwrap();
-    assert_eq!((latest.scheduled(), latest.active, latest.gpu_memory), (Some(6), Some(2), Some(1000)));
+    assert_eq!((latest.scheduled(), latest.active, latest.gpu_memory), (Some(6), Some(5), Some(1000)));
 }
 
 #[test]
@@ -361,6 +362,22 @@ fn the_overlap_schedulers_extra_pass_after_a_stop_word_does_not_look_like_work()
     assert_eq!(bench.engine.health.state(bench.now + health::DOUBT), EngineState::Idle);
     bench.absorb(&pytorch(5, 3, 3, 0));
     assert_eq!(bench.engine.health.state(bench.now), EngineState::Busy);
+}
+
+#[test]
+fn a_pytorch_engines_latencies_that_contain_the_wait_for_work_are_not_observed() {
+    let mut bench = Bench::new();
+    let slow = |record: IterationStats| IterationStats { iter_latency_ms: Some(67_526.0), ..record };
+    // Its first iteration waited for the first request.
+    bench.all(&[slow(pytorch(1, 1, 1, 0)), pytorch(2, 1, 0, 0), pytorch(3, 1, 0, 1)]);
+    assert_eq!(bench.engine.totals.iteration_latency.count(), 2);
+    // Idle, then the overlap scheduler's extra pass and the first one of the next request.
+    bench.all(&[slow(pytorch(4, 1, 0, 0)), slow(pytorch(5, 1, 1, 0)), pytorch(6, 1, 0, 0)]);
+    let latency = &bench.engine.totals.iteration_latency;
+    assert_eq!((latency.count(), latency.sum()), (3, 0.03));
+    // Met running, an engine's latency is taken at its word.
+    let mut bench = Bench::new();
+    assert_eq!(bench.absorb(&pytorch(100, 5, 0, 1)).iteration_latency.count(), 1);
 }
 
 #[test]

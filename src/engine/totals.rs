@@ -3,8 +3,10 @@
 use crate::model::IterationStats;
 use crate::model::iteration::InflightBatchingStats;
 
-use super::epoch::Counted;
+use super::epoch::{Counted, KvIncrease};
 use super::histogram::{BATCH_REQUESTS, BATCH_TOKENS, Histogram, ITERATION_SECONDS, SHORT_SECONDS};
+use super::kv_events::KvEventTotals;
+use super::pools::PoolTotals;
 
 /// Plain numbers with one owner: folding a record touches no atomics and allocates nothing.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -24,6 +26,15 @@ pub struct Totals {
     pub kv_cache_blocks_missed: u64,
     pub spec_decode_draft_tokens: u64,
     pub spec_decode_accepted_tokens: u64,
+    /// Generation requests that had draft tokens, summed over iterations.
+    pub spec_decode_drafted_requests: u64,
+    /// Seconds spent drafting.
+    pub spec_decode_draft_seconds: f64,
+    /// Of the cross attention's cache, where the model has one.
+    pub cross_kv_cache_blocks: Option<KvIncrease>,
+    pub pools: PoolTotals,
+    /// Absent where the engine sends no events.
+    pub kv_events: Option<KvEventTotals>,
     /// Times a request was paused, where the engine reports its requests.
     pub request_pauses: u64,
     /// Seconds, one observation an iteration whose latency is its own (see `epoch`).
@@ -34,6 +45,12 @@ pub struct Totals {
     pub iteration_context_tokens: Histogram,
     /// Seconds, the mean of the requests an iteration activated, once per request.
     pub new_request_queue_time: Histogram,
+    /// Seconds of one pass of the host's loop (PyTorch backend, as the next two).
+    pub host_step: Histogram,
+    /// Seconds of the device step before.
+    pub device_step: Histogram,
+    /// Seconds of the forward pass on the GPU.
+    pub gpu_forward: Histogram,
 }
 
 impl Totals {
@@ -53,11 +70,19 @@ impl Totals {
             kv_cache_blocks_missed: 0,
             spec_decode_draft_tokens: 0,
             spec_decode_accepted_tokens: 0,
+            spec_decode_drafted_requests: 0,
+            spec_decode_draft_seconds: 0.0,
+            cross_kv_cache_blocks: None,
+            pools: PoolTotals::new(),
+            kv_events: None,
             request_pauses: 0,
             iteration_latency: Histogram::new(ITERATION_SECONDS),
             iteration_scheduled_requests: Histogram::new(BATCH_REQUESTS),
             iteration_context_tokens: Histogram::new(BATCH_TOKENS),
             new_request_queue_time: Histogram::new(SHORT_SECONDS),
+            host_step: Histogram::new(ITERATION_SECONDS),
+            device_step: Histogram::new(ITERATION_SECONDS),
+            gpu_forward: Histogram::new(ITERATION_SECONDS),
         }
     }
 
@@ -68,6 +93,13 @@ impl Totals {
         add(&mut self.kv_cache_blocks_newly_allocated, counted.kv.newly_allocated);
         add(&mut self.kv_cache_blocks_reused, counted.kv.reused);
         add(&mut self.kv_cache_blocks_missed, counted.kv.missed);
+        if let Some(more) = &counted.cross_kv {
+            let cross = self.cross_kv_cache_blocks.get_or_insert_default();
+            add(&mut cross.allocated, more.allocated);
+            add(&mut cross.newly_allocated, more.newly_allocated);
+            add(&mut cross.reused, more.reused);
+            add(&mut cross.missed, more.missed);
+        }
         if !counted.iteration {
             return;
         }
@@ -91,7 +123,22 @@ impl Totals {
         if let Some(spec) = &record.spec_decoding_stats {
             add(&mut self.spec_decode_draft_tokens, unsigned(spec.num_draft_tokens));
             add(&mut self.spec_decode_accepted_tokens, unsigned(spec.num_accepted_tokens));
+            add(&mut self.spec_decode_drafted_requests, unsigned(spec.num_requests_with_draft_tokens));
+            if let Some(ms) = spec.iter_latency_ms.filter(|ms| ms.is_finite() && *ms > 0.0) {
+                self.spec_decode_draft_seconds += ms / 1000.0;
+            }
         }
+        for (histogram, ms) in [
+            (&mut self.host_step, record.host_step_time_ms),
+            (&mut self.device_step, record.prev_device_step_time_ms),
+            (&mut self.gpu_forward, record.gpu_forward_time_ms),
+        ] {
+            // 0 is what a step that was not measured says.
+            if let Some(ms) = ms.filter(|ms| *ms > 0.0) {
+                histogram.observe(ms / 1000.0);
+            }
+        }
+        self.pools.absorb(record);
     }
 
     /// A further attention-DP rank's row: only what that rank scheduled is its own, the rest is rank 0's again.

@@ -1,10 +1,11 @@
-//! Rendered pages, each form at most once per change of data and shared by all readers. A reader waits for another reader
-//! that is rendering the same form, never for a poller.
+//! Rendered pages, each form at most once per change of data and shared by all readers. A body that is there is handed out
+//! without waiting for anybody; whoever finds none waits for another reader that is rendering, never for a poller.
 
 use std::collections::HashMap;
 use std::io::Write as _;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
+use arc_swap::ArcSwap;
 use bytes::Bytes;
 
 use super::negotiate::{Encoding, Format};
@@ -20,39 +21,45 @@ pub struct Form<S> {
 /// A body of one generation per form.
 #[derive(Debug)]
 pub struct Cache<S> {
-    bodies: Mutex<HashMap<Form<S>, (u64, Bytes)>>,
+    bodies: ArcSwap<HashMap<Form<S>, (u64, Bytes)>>,
+    rendering: Mutex<()>,
 }
 
 impl<S: Copy + Eq + std::hash::Hash> Cache<S> {
     #[must_use]
     pub fn new() -> Self {
-        Self { bodies: Mutex::new(HashMap::new()) }
+        Self { bodies: ArcSwap::default(), rendering: Mutex::new(()) }
     }
 
-    /// The body of `form` at `generation`, rendered by `render` (uncompressed) unless it is there.
-    pub fn get(&self, form: Form<S>, generation: u64, render: impl FnOnce() -> String) -> Bytes {
-        // A panic while rendering leaves a whole older body: safe to go on with.
-        let mut bodies = self.bodies.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((_, body)) = bodies.get(&form).filter(|(of, _)| *of == generation) {
-            return body.clone();
+    /// The body of `form` at `generation`, rendered by `render` (not compressed) unless it is there.
+    pub fn get(&self, form: Form<S>, generation: u64, render: impl FnOnce() -> Vec<u8>) -> Bytes {
+        if let Some(body) = self.find(form, generation) {
+            return body;
+        }
+        // A panic while rendering leaves whole older bodies: safe to go on with.
+        let _turn = self.rendering.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(body) = self.find(form, generation) {
+            return body;
         }
         // Forms that nobody asks for any more must not keep their bodies.
-        bodies.retain(|_, (of, _)| *of == generation);
+        let mut bodies = HashMap::clone(&self.bodies.load());
+        bodies.retain(|_, (of, _)| *of >= generation);
         let plain = Form { encoding: Encoding::Identity, ..form };
-        let text = match bodies.get(&plain).filter(|(of, _)| *of == generation) {
-            Some((_, body)) => body.clone(),
-            None => {
-                let body = Bytes::from(render());
-                bodies.insert(plain, (generation, body.clone()));
-                body
-            }
+        let text = self.find(plain, generation).unwrap_or_else(|| Bytes::from(render()));
+        bodies.insert(plain, (generation, text.clone()));
+        let body = match form.encoding {
+            Encoding::Identity => text,
+            Encoding::Gzip => gzip(&text),
+            Encoding::Zstd => zstd(&text),
         };
-        if form.encoding == Encoding::Identity {
-            return text;
-        }
-        let packed = gzip(&text);
-        bodies.insert(form, (generation, packed.clone()));
-        packed
+        bodies.insert(form, (generation, body.clone()));
+        self.bodies.store(Arc::new(bodies));
+        body
+    }
+
+    fn find(&self, form: Form<S>, generation: u64) -> Option<Bytes> {
+        let bodies = self.bodies.load();
+        bodies.get(&form).filter(|(of, _)| *of == generation).map(|(_, body)| body.clone())
     }
 }
 
@@ -70,6 +77,12 @@ fn gzip(text: &[u8]) -> Bytes {
     encoder.finish().map(Bytes::from).unwrap_or_default()
 }
 
+/// Level 1, for the same reason.
+fn zstd(text: &[u8]) -> Bytes {
+    // The bound of what it may grow to is what it is given: it cannot fail.
+    zstd::bulk::compress(text, 1).map(Bytes::from).unwrap_or_default()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -83,20 +96,49 @@ mod tests {
         for generation in [1, 1, 1, 2, 2] {
             cache.get(TEXT, generation, || {
                 rendered += 1;
-                String::from("page")
+                b"page".to_vec()
             });
         }
         assert_eq!(rendered, 2);
     }
 
     #[test]
-    fn the_packed_form_is_made_of_the_plain_one() {
+    fn the_packed_forms_are_made_of_the_plain_one() {
         use std::io::Read as _;
         let cache = Cache::new();
-        let packed = cache.get(Form { encoding: Encoding::Gzip, ..TEXT }, 1, || String::from("page\n"));
+        let gzip = cache.get(Form { encoding: Encoding::Gzip, ..TEXT }, 1, || b"page\n".to_vec());
         let mut text = String::new();
-        flate2::read::GzDecoder::new(&packed[..]).read_to_string(&mut text).unwrap();
+        flate2::read::GzDecoder::new(&gzip[..]).read_to_string(&mut text).unwrap();
         assert_eq!(text, "page\n");
-        assert_eq!(cache.get(TEXT, 1, || String::from("another")), "page\n");
+        let zstd = cache.get(Form { encoding: Encoding::Zstd, ..TEXT }, 1, || b"another".to_vec());
+        assert_eq!(zstd::bulk::decompress(&zstd, 100).unwrap(), b"page\n");
+        assert_eq!(cache.get(TEXT, 1, || b"another".to_vec()), "page\n");
+    }
+
+    #[test]
+    fn forms_of_an_older_generation_are_let_go() {
+        let cache = Cache::new();
+        for selection in 0..5 {
+            cache.get(Form { selection, ..TEXT }, 1, Vec::new);
+        }
+        cache.get(TEXT, 2, Vec::new);
+        assert_eq!(cache.bodies.load().len(), 1);
+    }
+
+    #[test]
+    fn many_readers_at_once_render_once() {
+        use std::sync::atomic::{AtomicUsize, Ordering};
+        let (cache, rendered) = (Cache::new(), AtomicUsize::new(0));
+        std::thread::scope(|scope| {
+            for _ in 0..16 {
+                scope.spawn(|| {
+                    cache.get(TEXT, 7, || {
+                        rendered.fetch_add(1, Ordering::Relaxed);
+                        b"page".to_vec()
+                    })
+                });
+            }
+        });
+        assert_eq!(rendered.into_inner(), 1);
     }
 }

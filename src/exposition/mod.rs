@@ -3,4 +3,5 @@
 pub mod cache;
 pub mod negotiate;
 pub mod openmetrics;
+pub mod protobuf;
 pub mod text;

@@ -1,12 +1,14 @@
 //! Which format and encoding a reader asked for, from its headers. Pure; built from what real scrapers send.
 
-/// Formats of the page.
+/// Ways to write the page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Format {
-    /// Prometheus text 0.0.4.
+    /// Prometheus text. 1.0.0 differs from 0.0.4 only where names need quotes, and ours never do.
     Text,
     /// OpenMetrics text 1.0.0.
     OpenMetrics,
+    /// Prometheus protobuf, delimited.
+    Protobuf,
 }
 
 /// Content encodings.
@@ -14,85 +16,210 @@ pub enum Format {
 pub enum Encoding {
     Identity,
     Gzip,
+    Zstd,
+}
+
+/// A format, and as what it is announced.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Offer {
+    pub format: Format,
+    pub content_type: &'static str,
+}
+
+/// `Content-Type` of text 0.0.4.
+pub const TEXT: &str = "text/plain; version=0.0.4; charset=utf-8";
+
+const DEFAULT: Offer = Offer { format: Format::Text, content_type: TEXT };
+
+/// How a reader wants names that need quotes. None of ours does, so each is met; it is echoed so that the reader knows.
+#[derive(Debug, Clone, Copy)]
+enum Escaping {
+    Unasked,
+    AllowUtf8,
+    Underscores,
+    Dots,
+    Values,
+}
+
+macro_rules! announced {
+    ($base:literal, $escaping:expr) => {
+        match $escaping {
+            Escaping::Unasked => $base,
+            Escaping::AllowUtf8 => concat!($base, "; escaping=allow-utf-8"),
+            Escaping::Underscores => concat!($base, "; escaping=underscores"),
+            Escaping::Dots => concat!($base, "; escaping=dots"),
+            Escaping::Values => concat!($base, "; escaping=values"),
+        }
+    };
 }
 
 /// The format with the highest `q` that we have; the earlier one in the header between equals. Text 0.0.4 without
 /// `Accept`, for `*/*`, and for anything we do not have: the gateway's picker and AIPerf parse nothing else.
 #[must_use]
-pub fn format(accept: Option<&str>) -> Format {
-    let mut best = (Format::Text, 0.0);
+pub fn format(accept: Option<&str>) -> Offer {
+    let mut best = (DEFAULT, 0.0);
     for range in accept.unwrap_or_default().split(',') {
-        let (media_type, parameters) = range.split_once(';').unwrap_or((range, ""));
-        let (mut q, mut version) = (1.0, None);
-        for (name, value) in parameters.split(';').filter_map(|parameter| parameter.split_once('=')) {
-            match name.trim().to_ascii_lowercase().as_str() {
-                "q" => q = value.trim().parse().unwrap_or(0.0),
-                "version" => version = Some(value.trim().trim_matches('"')),
-                _ => {}
-            }
-        }
-        let format = match media_type.trim().to_ascii_lowercase().as_str() {
-            "application/openmetrics-text" if matches!(version, None | Some("1.0.0")) => Format::OpenMetrics,
-            "text/plain" if matches!(version, None | Some("0.0.4")) => Format::Text,
-            "*/*" | "text/*" => Format::Text,
-            _ => continue,
-        };
-        if q > best.1 {
-            best = (format, q);
+        if let Some((offer, q)) = offer(range)
+            && q > best.1
+        {
+            best = (offer, q);
         }
     }
     best.0
 }
 
-/// gzip where it is accepted, by name or by `*`, with a `q` above 0.
+fn offer(range: &str) -> Option<(Offer, f64)> {
+    let (media_type, parameters) = range.split_once(';').unwrap_or((range, ""));
+    let (mut q, mut escaping) = (1.0, Escaping::Unasked);
+    let (mut version, mut proto, mut encoding) = (None, None, None);
+    for (name, value) in parameters.split(';').filter_map(|parameter| parameter.split_once('=')) {
+        let value = value.trim().trim_matches('"');
+        match name.trim().to_ascii_lowercase().as_str() {
+            "q" => q = value.parse().unwrap_or(0.0),
+            "version" => version = Some(value),
+            "proto" => proto = Some(value),
+            "encoding" => encoding = Some(value),
+            "escaping" => {
+                escaping = match value {
+                    "allow-utf-8" => Escaping::AllowUtf8,
+                    "underscores" => Escaping::Underscores,
+                    "dots" => Escaping::Dots,
+                    "values" => Escaping::Values,
+                    _ => Escaping::Unasked,
+                }
+            }
+            _ => {}
+        }
+    }
+    let (format, content_type) = match media_type.trim().to_ascii_lowercase().as_str() {
+        "application/openmetrics-text" if matches!(version, None | Some("1.0.0")) => {
+            (Format::OpenMetrics, announced!("application/openmetrics-text; version=1.0.0; charset=utf-8", escaping))
+        }
+        "application/vnd.google.protobuf"
+            if proto == Some("io.prometheus.client.MetricFamily") && encoding == Some("delimited") =>
+        {
+            let content_type = announced!(
+                "application/vnd.google.protobuf; proto=io.prometheus.client.MetricFamily; encoding=delimited",
+                escaping
+            );
+            (Format::Protobuf, content_type)
+        }
+        "text/plain" if version == Some("1.0.0") => {
+            (Format::Text, announced!("text/plain; version=1.0.0; charset=utf-8", escaping))
+        }
+        "text/plain" if matches!(version, None | Some("0.0.4")) => (Format::Text, TEXT),
+        "*/*" | "text/*" => (Format::Text, TEXT),
+        _ => return None,
+    };
+    Some((Offer { format, content_type }, q))
+}
+
+/// The encoding with the highest `q`; between equals zstd, which costs both sides least, and plain text last. `*` means
+/// gzip, which everybody has.
 #[must_use]
 pub fn encoding(accept_encoding: Option<&str>) -> Encoding {
-    let mut any = None;
+    let (mut gzip, mut zstd, mut identity, mut any) = (None, None, None, None);
     for coding in accept_encoding.unwrap_or_default().split(',') {
         let (name, parameters) = coding.split_once(';').unwrap_or((coding, ""));
-        let q = parameters.split_once('=').map_or(1.0, |(_, q)| q.trim().parse().unwrap_or(0.0));
-        match name.trim() {
-            name if name.eq_ignore_ascii_case("gzip") => {
-                return if q > 0.0 { Encoding::Gzip } else { Encoding::Identity };
-            }
+        let q: f64 = parameters.split_once('=').map_or(1.0, |(_, q)| q.trim().parse().unwrap_or(0.0));
+        match name.trim().to_ascii_lowercase().as_str() {
+            "gzip" | "x-gzip" => gzip = Some(q),
+            "zstd" => zstd = Some(q),
+            "identity" => identity = Some(q),
             "*" => any = Some(q),
             _ => {}
         }
     }
-    if any.is_some_and(|q| q > 0.0) { Encoding::Gzip } else { Encoding::Identity }
+    let mut best = (Encoding::Identity, identity.unwrap_or(0.0));
+    for (encoding, q) in [(Encoding::Gzip, gzip.or(any)), (Encoding::Zstd, zstd)] {
+        if let Some(q) = q.filter(|q| *q > 0.0 && *q >= best.1) {
+            best = (encoding, q);
+        }
+    }
+    best.0
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    const PROMETHEUS_2: &str = "application/openmetrics-text;version=1.0.0,application/openmetrics-text;version=0.0.1;q=0.75,text/plain;version=0.0.4;q=0.5,*/*;q=0.1";
+    const PROMETHEUS_3: &str = "application/openmetrics-text;version=1.0.0;escaping=allow-utf-8;q=0.6,application/openmetrics-text;version=0.0.1;q=0.5,text/plain;version=1.0.0;escaping=allow-utf-8;q=0.4,text/plain;version=0.0.4;q=0.3,*/*;q=0.2";
+    const OPENMETRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+    const PROTOBUF: &str =
+        "application/vnd.google.protobuf; proto=io.prometheus.client.MetricFamily; encoding=delimited";
+
     #[test]
     fn real_scrapers_get_what_they_ask_for() {
-        let prometheus_2 = "application/openmetrics-text;version=1.0.0,application/openmetrics-text;version=0.0.1;q=0.75,text/plain;version=0.0.4;q=0.5,*/*;q=0.1";
-        let prometheus_3 = "application/openmetrics-text;version=1.0.0;escaping=allow-utf-8;q=0.6,application/openmetrics-text;version=0.0.1;q=0.5,text/plain;version=1.0.0;escaping=allow-utf-8;q=0.4,text/plain;version=0.0.4;q=0.3,*/*;q=0.2";
-        let with_protobuf = "application/vnd.google.protobuf;proto=io.prometheus.client.MetricFamily;encoding=delimited,application/openmetrics-text;version=1.0.0;q=0.8,*/*;q=0.1";
-        for accept in [prometheus_2, prometheus_3, with_protobuf] {
-            assert_eq!(format(Some(accept)), Format::OpenMetrics, "{accept}");
+        let native_2 = format!(
+            "application/vnd.google.protobuf;proto=io.prometheus.client.MetricFamily;encoding=delimited,{}",
+            PROMETHEUS_2.replace("1.0.0", "1.0.0;q=0.8")
+        );
+        let native_3 = "application/vnd.google.protobuf;proto=io.prometheus.client.MetricFamily;encoding=delimited;escaping=allow-utf-8;q=0.7,application/openmetrics-text;version=1.0.0;escaping=allow-utf-8;q=0.6,*/*;q=0.2";
+        for (accept, format, content_type) in [
+            (PROMETHEUS_2, Format::OpenMetrics, OPENMETRICS.to_owned()),
+            (PROMETHEUS_3, Format::OpenMetrics, format!("{OPENMETRICS}; escaping=allow-utf-8")),
+            (native_2.as_str(), Format::Protobuf, PROTOBUF.to_owned()),
+            (native_3, Format::Protobuf, format!("{PROTOBUF}; escaping=allow-utf-8")),
+        ] {
+            let offer = super::format(Some(accept));
+            assert_eq!((offer.format, offer.content_type), (format, content_type.as_str()), "{accept}");
         }
         for accept in [None, Some("*/*"), Some("text/plain"), Some("text/html,*/*;q=0.8"), Some(""), Some("\u{7f};;q=")]
         {
-            assert_eq!(format(accept), Format::Text, "{accept:?}");
+            assert_eq!(super::format(accept), DEFAULT, "{accept:?}");
         }
+    }
+
+    #[test]
+    fn text_1_0_0_echoes_the_escaping_and_0_0_4_has_none() {
+        let content_type = |accept| format(Some(accept)).content_type;
+        for scheme in ["allow-utf-8", "underscores", "dots", "values"] {
+            let accept = format!("text/plain;version=1.0.0;escaping={scheme}");
+            let wanted = format!("text/plain; version=1.0.0; charset=utf-8; escaping={scheme}");
+            assert_eq!(super::format(Some(&accept)).content_type, wanted);
+        }
+        assert_eq!(content_type("text/plain;version=1.0.0"), "text/plain; version=1.0.0; charset=utf-8");
+        assert_eq!(
+            content_type("text/plain;version=1.0.0;escaping=sideways"),
+            "text/plain; version=1.0.0; charset=utf-8"
+        );
+        assert_eq!(content_type("text/plain;version=0.0.4;escaping=values"), TEXT);
     }
 
     #[test]
     fn q_decides_and_0_refuses() {
-        assert_eq!(format(Some("application/openmetrics-text;q=0.1, text/plain;q=0.9")), Format::Text);
-        assert_eq!(format(Some("application/openmetrics-text;q=0, */*;q=0.1")), Format::Text);
-        assert_eq!(format(Some("application/openmetrics-text; version=0.0.1")), Format::Text);
+        let format = |accept: &str| super::format(Some(accept)).format;
+        assert_eq!(format("application/openmetrics-text;q=0.1, text/plain;q=0.9"), Format::Text);
+        assert_eq!(format("application/openmetrics-text;q=0, */*;q=0.1"), Format::Text);
+        assert_eq!(format("application/openmetrics-text; version=0.0.1"), Format::Text);
     }
 
     #[test]
-    fn gzip_only_where_accepted() {
-        assert_eq!(encoding(Some("gzip, deflate")), Encoding::Gzip);
-        assert_eq!(encoding(Some("deflate, *;q=0.5")), Encoding::Gzip);
-        assert_eq!(encoding(Some("gzip;q=0, *")), Encoding::Identity);
-        assert_eq!(encoding(Some("identity")), Encoding::Identity);
-        assert_eq!(encoding(None), Encoding::Identity);
+    fn protobuf_is_for_those_who_name_its_message_and_its_framing() {
+        let format = |accept: &str| super::format(Some(accept)).format;
+        let named = "application/vnd.google.protobuf; proto=io.prometheus.client.MetricFamily; encoding=";
+        assert_eq!(format(&format!("{named}\"delimited\"")), Format::Protobuf);
+        assert_eq!(format(&format!("{named}text")), Format::Text);
+        assert_eq!(format("application/vnd.google.protobuf; proto=another.Message; encoding=delimited"), Format::Text);
+        assert_eq!(format("application/vnd.google.protobuf"), Format::Text);
+    }
+
+    #[test]
+    fn an_encoding_only_where_accepted_and_the_better_one_of_two() {
+        for (accept, wanted) in [
+            (Some("gzip, deflate"), Encoding::Gzip),
+            (Some("deflate, *;q=0.5"), Encoding::Gzip),
+            (Some("gzip;q=0, *"), Encoding::Identity),
+            (Some("identity"), Encoding::Identity),
+            (None, Encoding::Identity),
+            (Some("gzip, deflate, br, zstd"), Encoding::Zstd),
+            (Some("zstd;q=0.5, gzip"), Encoding::Gzip),
+            (Some("GZIP;q=0.2, identity;q=0.9"), Encoding::Identity),
+            (Some("identity, gzip"), Encoding::Gzip),
+            (Some("zstd;q=0, gzip;q=0"), Encoding::Identity),
+        ] {
+            assert_eq!(encoding(accept), wanted, "{accept:?}");
+        }
     }
 }

@@ -1,99 +1,106 @@
-//! OpenMetrics 1.0.0 through prometheus-client, fed from the page by a collector: its own registry keeps no order.
+//! OpenMetrics text 1.0.0, with exemplars. Ours because prometheus-client writes no exemplar that it has not observed itself,
+//! and appends a point to each help text.
 
-use std::fmt;
-
-use prometheus_client::collector::Collector;
-use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, LabelSetEncoder, NoLabelSet};
-use prometheus_client::metrics::MetricType;
-use prometheus_client::registry::{Registry, Unit};
-
+use crate::engine::histogram::{Exemplar, Histogram};
 use crate::metrics::catalog::{Kind, Metric};
-use crate::metrics::page::{Labels, Page, Value};
+use crate::metrics::page::{Page, Sample, Value, write_float};
 
-/// `Content-Type` of this format.
-pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+/// The label of an exemplar; with a number of at most 20 digits far below the 128 characters that are allowed.
+pub(super) const EXEMPLAR_LABEL: &str = "request_id";
 
 /// Appends the page to `out`.
-///
-/// # Errors
-/// Never in practice: writing to a `String` cannot fail.
-pub fn render(page: &Page, out: &mut String) -> fmt::Result {
-    let mut registry = Registry::default();
-    // The registry wants a collector of its own; the page is cloned only here, once per rendering.
-    registry.register_collector(Box::new(PageCollector(page.clone())));
-    prometheus_client::encoding::text::encode(out, &registry)
-}
-
-#[derive(Debug)]
-struct PageCollector(Page);
-
-impl Collector for PageCollector {
-    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
-        for (metric, samples) in self.0.families() {
-            let announced = announce(metric);
-            let mut family =
-                encoder.encode_descriptor(announced.name, metric.help, announced.unit.as_ref(), announced.kind)?;
-            for sample in samples {
-                let labels = LabelPairs(&sample.labels);
-                let mut series = family.encode_family(&labels)?;
-                match (&sample.value, metric.kind) {
-                    (Value::Histogram(histogram), _) => {
-                        let buckets: Vec<(f64, u64)> = histogram.buckets().collect();
-                        series.encode_histogram::<NoLabelSet>(histogram.sum(), histogram.count(), &buckets, None)?;
-                    }
-                    (Value::Count(value), Kind::Counter) => series.encode_counter::<NoLabelSet, _, u64>(value, None)?,
-                    (Value::Integer(value), Kind::Counter) => {
-                        series.encode_counter::<NoLabelSet, _, u64>(&value.unsigned_abs(), None)?;
-                    }
-                    (Value::Float(value), Kind::Counter) => series.encode_counter::<NoLabelSet, _, u64>(value, None)?,
-                    (Value::Count(value), _) => series.encode_gauge(value)?,
-                    (Value::Integer(value), _) => series.encode_gauge(value)?,
-                    (Value::Float(value), _) => series.encode_gauge(value)?,
-                }
+pub fn render(page: &Page, out: &mut String) {
+    let mut digits = itoa::Buffer::new();
+    for (metric, samples) in page.families() {
+        header(metric, out);
+        for sample in samples {
+            if let Value::Histogram(histogram) = &sample.value {
+                write_histogram(metric.name, sample, histogram, &mut digits, out);
+                continue;
             }
+            out.push_str(metric.name);
+            out.push_str(sample.labels.series());
+            match sample.value {
+                Value::Integer(value) => out.push_str(digits.format(value)),
+                Value::Count(value) => out.push_str(digits.format(value)),
+                Value::Float(value) => canonical(out, value),
+                Value::Histogram(_) => {}
+            }
+            out.push('\n');
         }
-        Ok(())
     }
+    out.push_str("# EOF\n");
 }
 
-struct Announced {
-    name: &'static str,
-    unit: Option<Unit>,
-    kind: MetricType,
-}
-
-/// The encoder appends the unit and, to counters, `_total` itself: it must get the name without them. A legacy counter is
-/// `unknown`, the one type that strict parsers let keep a bare name.
-fn announce(metric: &Metric) -> Announced {
-    let kind = match metric.kind {
-        Kind::Gauge => MetricType::Gauge,
-        Kind::Counter => MetricType::Counter,
-        Kind::LegacyCounter => MetricType::Unknown,
-        Kind::Histogram => MetricType::Histogram,
+/// A counter's family is called without `_total`. A legacy counter is `unknown`, the one type that strict parsers let keep
+/// a bare name.
+fn header(metric: &Metric, out: &mut String) {
+    let (kind, name) = match metric.kind {
+        Kind::Gauge => ("gauge", metric.name),
+        Kind::Counter => ("counter", metric.name.strip_suffix("_total").unwrap_or(metric.name)),
+        Kind::LegacyCounter => ("unknown", metric.name),
+        Kind::Histogram => ("histogram", metric.name),
     };
-    let mut name = metric.name;
-    if metric.kind == Kind::Counter {
-        name = name.strip_suffix("_total").unwrap_or(name);
+    for part in ["# HELP ", name, " ", metric.help, "\n# TYPE ", name, " ", kind, "\n"] {
+        out.push_str(part);
     }
-    let unit = metric.unit.filter(|unit| {
-        name.strip_suffix(unit).and_then(|name| name.strip_suffix('_')).is_some_and(|stem| !stem.is_empty())
-    });
-    if let Some(unit) = unit {
-        name = &name[..name.len() - unit.len() - 1];
+    // Announced only where the name ends in it: anything else fails the whole page.
+    if let Some(unit) = metric.unit.filter(|unit| name.strip_suffix(unit).is_some_and(|stem| stem.ends_with('_'))) {
+        for part in ["# UNIT ", name, " ", unit, "\n"] {
+            out.push_str(part);
+        }
     }
-    Announced { name, unit: unit.map(|unit| Unit::Other(unit.to_owned())), kind }
 }
 
-#[derive(Debug)]
-struct LabelPairs<'a>(&'a Labels);
-
-impl EncodeLabelSet for LabelPairs<'_> {
-    fn encode(&self, encoder: &mut LabelSetEncoder<'_>) -> fmt::Result {
-        use prometheus_client::encoding::EncodeLabel as _;
-        for (name, value) in self.0.pairs() {
-            (name.as_str(), value.as_str()).encode(encoder.encode_label())?;
+fn write_histogram(name: &str, sample: &Sample, histogram: &Histogram, digits: &mut itoa::Buffer, out: &mut String) {
+    let mut examples = histogram.exemplars();
+    for (bound, count) in histogram.cumulative() {
+        begin_bucket(name, sample, out);
+        out.push_str(bound.text);
+        if !bound.text.contains('.') {
+            out.push_str(".0");
         }
-        Ok(())
+        end_bucket(count, examples.next().flatten(), digits, out);
+    }
+    begin_bucket(name, sample, out);
+    out.push_str("+Inf");
+    end_bucket(histogram.count(), examples.next().flatten(), digits, out);
+    for (suffix, sum) in [("_sum", true), ("_count", false)] {
+        for part in [name, suffix, sample.labels.series()] {
+            out.push_str(part);
+        }
+        if sum {
+            canonical(out, histogram.sum());
+        } else {
+            out.push_str(digits.format(histogram.count()));
+        }
+        out.push('\n');
+    }
+}
+
+fn begin_bucket(name: &str, sample: &Sample, out: &mut String) {
+    for part in [name, "_bucket", sample.labels.bucket()] {
+        out.push_str(part);
+    }
+}
+
+fn end_bucket(count: u64, exemplar: Option<Exemplar>, digits: &mut itoa::Buffer, out: &mut String) {
+    out.push_str("\"} ");
+    out.push_str(digits.format(count));
+    if let Some(Exemplar { request, value }) = exemplar {
+        for part in [" # {", EXEMPLAR_LABEL, "=\"", digits.format(request), "\"} "] {
+            out.push_str(part);
+        }
+        canonical(out, value);
+    }
+    out.push('\n');
+}
+
+/// As the specification spells numbers that may have a fraction: whole ones with `.0`.
+fn canonical(out: &mut String, value: f64) {
+    write_float(out, value);
+    if value.fract() == 0.0 {
+        out.push_str(".0");
     }
 }
 
@@ -102,14 +109,15 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::engine::histogram::{Histogram, TOKEN_LENGTH};
+    use crate::engine::histogram::TOKEN_LENGTH;
     use crate::metrics::catalog::Id;
+    use crate::metrics::page::Labels;
 
     fn rendered(metric: Id, value: impl Into<Value>) -> String {
         let mut page = Page::default();
         page.push(metric, &Arc::new(Labels::new([("model", "a\"b"), ("version", "1")])), value);
         let mut out = String::new();
-        render(&page, &mut out).unwrap();
+        render(&page, &mut out);
         out
     }
 
@@ -135,16 +143,33 @@ mod tests {
         let text = rendered(Id::ProcessCpu, 1.5);
         assert!(text.contains("# UNIT process_cpu_seconds seconds\n"), "{text}");
         assert!(text.contains("process_cpu_seconds_total{"), "{text}");
-        let text = rendered(Id::GpuPowerUsage, 1.5);
-        assert!(!text.contains("# UNIT"), "{text}");
+        let text = rendered(Id::GpuPowerUsage, 2.0);
+        assert!(!text.contains("# UNIT") && text.contains("} 2.0\n"), "{text}");
     }
 
     #[test]
-    fn a_histogram_ends_in_infinity() {
+    fn a_bucket_shows_its_last_request_and_bounds_have_a_point() {
         let mut histogram = Histogram::new(TOKEN_LENGTH);
-        histogram.observe(3.0);
+        histogram.observe_request(3.0, Some(u64::MAX));
+        histogram.observe_request(70.0, None);
+        histogram.observe_request(1e4, Some(5));
         let text = rendered(Id::InputTokenLen, &histogram);
-        assert!(text.contains("le=\"+Inf\""), "{text}");
-        assert!(text.contains("nv_llm_input_token_len_count{model=\"a\\\"b\",version=\"1\"} 1\n"), "{text}");
+        let buckets: Vec<&str> = text
+            .lines()
+            .filter_map(|line| line.strip_prefix("nv_llm_input_token_len_bucket{model=\"a\\\"b\",version=\"1\",le=\""))
+            .collect();
+        assert_eq!(
+            buckets,
+            [
+                "10.0\"} 1 # {request_id=\"18446744073709551615\"} 3.0",
+                "50.0\"} 1",
+                "100.0\"} 2",
+                "500.0\"} 2",
+                "1000.0\"} 2",
+                "+Inf\"} 3 # {request_id=\"5\"} 10000.0",
+            ]
+        );
+        assert!(text.contains("nv_llm_input_token_len_sum{model=\"a\\\"b\",version=\"1\"} 10073.0\n"), "{text}");
+        assert!(text.contains("nv_llm_input_token_len_count{model=\"a\\\"b\",version=\"1\"} 3\n"), "{text}");
     }
 }

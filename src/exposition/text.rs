@@ -5,9 +5,6 @@ use crate::engine::histogram::Histogram;
 use crate::metrics::catalog::Metric;
 use crate::metrics::page::{Page, Sample, Value, write_float};
 
-/// `Content-Type` of this format.
-pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
-
 /// Appends the page to `out`.
 pub fn render(page: &Page, out: &mut String) {
     let mut digits = itoa::Buffer::new();

@@ -15,7 +15,7 @@ pub fn page(state: &State, telemetry_path: &str) -> String {
         "<!doctype html><html lang=\"en\"><head><meta charset=\"utf-8\"><title>trtllm-exporter</title><style>{STYLE}</style></head>\
          <body><h1>trtllm-exporter {}</h1><p>Prometheus exporter for NVIDIA TensorRT-LLM engines and their GPUs.</p>\
          <p><a href=\"{path}\">Metrics</a> · <a href=\"{path}/gateway\">Gateway metrics</a> · \
-         <a href=\"/healthz\">Health</a> · <a href=\"/readyz\">Readiness</a></p>",
+         <a href=\"/api/v1/engines\">Engines as JSON</a> · <a href=\"/healthz\">Health</a> · <a href=\"/readyz\">Readiness</a></p>",
         env!("CARGO_PKG_VERSION"),
         path = escape(telemetry_path),
     );

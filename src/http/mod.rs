@@ -3,6 +3,7 @@
 //! From a peer inwards: [`listen`], [`serve`], `speak` (TLS, HTTP) watched by `connections`, [`gate`] (rate, password, room),
 //! [`router`]. [`web_config`] says on what terms, [`reload`] what they are now.
 
+pub mod api;
 pub mod auth;
 mod client_certificates;
 mod connections;

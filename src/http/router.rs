@@ -1,25 +1,26 @@
 //! Paths and answers (contract, section 3).
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
 use axum::Router;
 use axum::body::Body;
 use axum::extract::State as Shared;
-use axum::http::{HeaderMap, Method, StatusCode, Uri, header};
+use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodFilter, on};
 
 use crate::exposition::cache::{Cache, Form};
 use crate::exposition::negotiate::{self, Encoding, Format};
-use crate::exposition::{openmetrics, text};
+use crate::exposition::{openmetrics, protobuf, text};
 use crate::metrics::catalog::Group;
 use crate::metrics::compat::CompatSets;
 use crate::metrics::exporter::PageCounts;
 use crate::metrics::whole::{PageBuilder, Selection};
 use crate::state::State;
 
-use super::landing;
+use super::{api, landing};
 
 /// What every handler reads.
 #[derive(Debug)]
@@ -29,6 +30,8 @@ pub struct Site {
     counts: Arc<PageCounts>,
     cache: Cache<Selection>,
     telemetry_path: String,
+    /// Bytes of the last page, and some.
+    page_length: AtomicUsize,
 }
 
 /// The routes over `state`.
@@ -36,10 +39,11 @@ pub fn router(state: Arc<State>, telemetry_path: &str, compat: CompatSets, count
     let health = health(Arc::clone(&state));
     let site = Arc::new(Site {
         pages: PageBuilder::new(&state, compat),
-        state,
+        state: Arc::clone(&state),
         counts,
         cache: Cache::new(),
         telemetry_path: telemetry_path.to_owned(),
+        page_length: AtomicUsize::new(64 << 10),
     });
     let read = MethodFilter::GET.or(MethodFilter::HEAD);
     Router::new()
@@ -47,6 +51,7 @@ pub fn router(state: Arc<State>, telemetry_path: &str, compat: CompatSets, count
         .route(telemetry_path, on(read, metrics))
         .route(&format!("{telemetry_path}/gateway"), on(read, gateway))
         .with_state(site)
+        .merge(api::api(state))
         .merge(health)
 }
 
@@ -107,38 +112,55 @@ fn selection(query: &str) -> Result<Selection, String> {
 impl Site {
     fn answer(&self, selection: Selection, method: &Method, headers: &HeaderMap) -> Response {
         let text_of = |name| headers.get(name).and_then(|value| value.to_str().ok());
-        let format = negotiate::format(text_of(header::ACCEPT));
+        let offer = negotiate::format(text_of(header::ACCEPT));
         let encoding = negotiate::encoding(text_of(header::ACCEPT_ENCODING));
-        let form = Form { selection, format, encoding };
+        let form = Form { selection, format: offer.format, encoding };
         let begun = Instant::now();
-        let body = self.cache.get(form, self.state.generation(), || self.render(selection, format));
+        let body = self.cache.get(form, self.state.generation(), || self.render(selection, offer.format));
         self.counts.scraped(begun.elapsed());
-        let content_type = match format {
-            Format::Text => text::CONTENT_TYPE,
-            Format::OpenMetrics => openmetrics::CONTENT_TYPE,
-        };
         let mut response = Response::builder()
-            .header(header::CONTENT_TYPE, content_type)
+            .header(header::CONTENT_TYPE, HeaderValue::from_static(offer.content_type))
             .header(header::CONTENT_LENGTH, body.len())
-            .header(header::VARY, "Accept, Accept-Encoding");
-        if encoding == Encoding::Gzip {
-            response = response.header(header::CONTENT_ENCODING, "gzip");
+            .header(header::VARY, HeaderValue::from_static("Accept, Accept-Encoding"));
+        let packed = match encoding {
+            Encoding::Identity => None,
+            Encoding::Gzip => Some("gzip"),
+            Encoding::Zstd => Some("zstd"),
+        };
+        if let Some(packed) = packed {
+            response = response.header(header::CONTENT_ENCODING, HeaderValue::from_static(packed));
         }
         // HEAD is answered with the headers of GET, its length included, and no body.
         let body = if method == Method::HEAD { Body::empty() } else { Body::from(body) };
         response.body(body).unwrap_or_else(|_| StatusCode::INTERNAL_SERVER_ERROR.into_response())
     }
 
-    fn render(&self, selection: Selection, format: Format) -> String {
+    fn render(&self, selection: Selection, format: Format) -> Vec<u8> {
         let page = self.pages.page(&self.state, &self.counts, selection);
-        let mut out = String::with_capacity(64 << 10);
-        match format {
-            Format::Text => text::render(&page, &mut out),
-            Format::OpenMetrics => {
-                if openmetrics::render(&page, &mut out).is_err() {
-                    tracing::error!("the page could not be written as OpenMetrics");
-                }
+        // As long as the last page was: a body is kept while it is new, and what it does not fill with it.
+        let whole = selection != Selection::Gateway;
+        let room = if whole { self.page_length.load(Ordering::Relaxed) } else { 1 << 10 };
+        let mut out = String::with_capacity(room);
+        let out = match format {
+            Format::Text => {
+                text::render(&page, &mut out);
+                out.into_bytes()
             }
+            Format::OpenMetrics => {
+                openmetrics::render(&page, &mut out);
+                out.into_bytes()
+            }
+            Format::Protobuf => {
+                let mut out = out.into_bytes();
+                if protobuf::render(&page, &mut out).is_err() {
+                    tracing::error!("the page could not be written as protobuf");
+                }
+                out
+            }
+        };
+        if whole {
+            // A number grows by a digit now and then.
+            self.page_length.store(out.len() + out.len() / 64, Ordering::Relaxed);
         }
         out
     }

@@ -26,8 +26,8 @@ use super::watched::Watched;
 const MAX_HEAD: usize = 16 << 10;
 /// What is read and not parsed, or handed over and not sent, bytes.
 const MAX_BUFFER: usize = 64 << 10;
-/// Requests of one HTTP/2 connection at once.
-const MAX_STREAMS: u32 = 32;
+/// Requests of one HTTP/2 connection at once. A scraper has one; a tenth of `--web.max-requests` is for a peer that stalls.
+const MAX_STREAMS: u32 = 4;
 /// The first byte of TLS.
 const HANDSHAKE: u8 = 22;
 /// In the words of Go's server, so that people find what it means.

@@ -3,7 +3,9 @@
 
 use std::sync::Arc;
 
-use crate::engine::Latest;
+use crate::engine::requests::LatencySource;
+use crate::engine::{Latest, Totals};
+use crate::model::perf_metrics::FinishReason;
 use crate::state::{EngineName, EngineSnapshot};
 
 use super::catalog::Id;
@@ -77,6 +79,7 @@ pub fn trtllm_page(labels: Labels, snapshot: &EngineSnapshot, latest: Option<&La
         }
     }
     let (totals, requests) = (&snapshot.totals, &snapshot.requests);
+    trtllm_pools(totals, latest, &mut put);
     for (id, count) in [
         (Id::TrtllmNumRequestsCompleted, totals.requests_completed),
         (Id::TrtllmKvCacheReusedBlocks, totals.kv_cache_blocks_reused),
@@ -101,26 +104,74 @@ pub fn trtllm_page(labels: Labels, snapshot: &EngineSnapshot, latest: Option<&La
     ] {
         put(id, Some(Value::from(histogram)));
     }
+    // Upstream knows four reasons.
+    let reasons = Id::TrtllmRequestSuccess.metric().variant.map_or(&[][..], |variant| variant.values);
+    for (reason, count) in reasons.iter().zip(requests.finished.into_iter().flatten()) {
+        page.push(Id::TrtllmRequestSuccess, &Arc::new(labels.with("finished_reason", reason)), count);
+    }
     page
+}
+
+/// Of the KV cache's pools, as trtllm-serve's collector sums them over windows.
+fn trtllm_pools(totals: &Totals, latest: Option<&Latest>, put: &mut impl FnMut(Id, Option<Value>)) {
+    if let Some(pools) = latest.and_then(|latest| latest.pools) {
+        let [max, _, used, ..] = pools.secondary;
+        put(Id::TrtllmKvHostUtilization, ratio(used, max).map(Value::from));
+        let looked_up = pools.looked_up.map(|(reused, missed)| (reused, reused.saturating_add(missed))).unzip();
+        put(Id::TrtllmKvIterReuseRate, ratio(looked_up.0, looked_up.1).map(Value::from));
+    }
+    let [_, _, reused, full, partial, missed, generation, ..] = totals.pools.blocks;
+    let [onboarded, offloaded, copied, _] = totals.pools.bytes;
+    for (id, count) in [
+        (Id::TrtllmKvIterReused, reused),
+        (Id::TrtllmKvIterFullReused, full),
+        (Id::TrtllmKvIterPartialReused, partial),
+        (Id::TrtllmKvIterMissed, missed),
+        (Id::TrtllmKvGenAlloc, generation),
+        (Id::TrtllmKvOnboardBytes, onboarded),
+        (Id::TrtllmKvOffloadBytes, offloaded),
+        (Id::TrtllmKvCopyBytes, copied),
+    ] {
+        put(id, count.map(Value::from));
+    }
 }
 
 /// Triton's request counters. `labels`: model, version and the engine's own.
 #[must_use]
-pub fn triton_core_page(labels: &Arc<Labels>, snapshot: &EngineSnapshot, latest: Option<&Latest>) -> Page {
+pub fn triton_core_page(
+    labels: &Arc<Labels>,
+    failures: &[Arc<Labels>],
+    snapshot: &EngineSnapshot,
+    latest: Option<&Latest>,
+) -> Page {
     let mut page = Page::default();
     let (totals, times) = (&snapshot.totals, &snapshot.requests.times);
     let micros = |seconds: f64| (seconds * 1e6).round() as u64;
-    // Without any request's own times the queue is still known from the iterations that activated them.
-    let queue = if times.queue_time.count() > 0 { times.queue_time.sum() } else { totals.new_request_queue_time.sum() };
     for (id, count) in [
         (Id::InferenceRequestSuccess, totals.requests_completed),
         (Id::InferenceCount, totals.requests_completed),
         (Id::InferenceExecCount, totals.iterations),
-        (Id::InferenceRequestDuration, micros(times.e2e_latency.sum())),
-        (Id::InferenceQueueDuration, micros(queue)),
-        (Id::InferenceComputeInfer, micros(times.inference_time.sum())),
     ] {
         page.push(id, labels, count);
+    }
+    // Requests whose times nobody tells have no duration; one of no requests is 0.
+    let timed = snapshot.requests.source != LatencySource::None || totals.requests_completed == 0;
+    for (id, count) in [
+        (Id::InferenceRequestDuration, micros(times.e2e_latency.sum())),
+        (Id::InferenceQueueDuration, micros(times.queue_time.sum())),
+        // Queue and inference are the whole of an executor's request, as Triton's four parts are of its own.
+        (Id::InferenceComputeInput, 0),
+        (Id::InferenceComputeInfer, micros(times.inference_time.sum())),
+        (Id::InferenceComputeOutput, 0),
+    ] {
+        if timed {
+            page.push(id, labels, count);
+        }
+    }
+    let finished = snapshot.requests.finished.unwrap_or_default();
+    let (cancelled, timed_out) = (FinishReason::Cancelled as usize, FinishReason::Timeout as usize);
+    for (labels, count) in failures.iter().zip([0, finished[cancelled], finished[timed_out], 0]) {
+        page.push(Id::InferenceRequestFailure, labels, count);
     }
     if let Some(latest) = latest
         && let Some(pending) = latest.queued.map(|queued| queued.saturating_add(waiting(latest).unwrap_or(0)))

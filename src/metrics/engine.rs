@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use crate::engine::histogram::Histogram;
 use crate::engine::lifecycle::Stages;
 use crate::engine::requests::LatencySource;
 use crate::engine::{EngineState, Latest};
@@ -18,7 +19,7 @@ use super::page::{Labels, Page, Value};
 pub struct EngineSeries {
     /// By family, then by the catalog's label value.
     labels: Vec<Vec<Arc<Labels>>>,
-    base: Labels,
+    base: Arc<Labels>,
     name: EngineName,
     /// No other engine has this model's name.
     model_is_unique: bool,
@@ -29,16 +30,18 @@ impl EngineSeries {
     pub fn new(name: &EngineName, model_is_unique: bool) -> Self {
         let ours = [("model", name.model.as_str()), ("version", name.version.as_str())];
         let extra = name.labels.iter().map(|(name, value)| (name.as_str(), value.as_str()));
-        let base = Labels::new(ours.into_iter().chain(extra));
+        let base = Arc::new(Labels::new(ours.into_iter().chain(extra)));
+        let of_source = Arc::new(base.with("source", name.source));
         let labels = CATALOG
             .iter()
             .map(|metric| {
                 let base = match metric.group {
-                    Group::Exporter => base.with("source", name.source),
-                    _ => base.clone(),
+                    Group::Exporter => &of_source,
+                    _ => &base,
                 };
                 match metric.variant {
-                    None => vec![Arc::new(base)],
+                    // Most families: one text for all of them.
+                    None => vec![Arc::clone(base)],
                     Some(variant) => {
                         variant.values.iter().map(|value| Arc::new(base.with(variant.label, value))).collect()
                     }
@@ -46,6 +49,11 @@ impl EngineSeries {
             })
             .collect();
         Self { labels, base, name: name.clone(), model_is_unique }
+    }
+
+    /// Labels of every series of the engine.
+    pub(super) fn base(&self) -> &Labels {
+        &self.base
     }
 
     /// Samples of one engine, in any order: [`Page::join`] sorts them.
@@ -66,6 +74,9 @@ impl EngineSeries {
         page.requests(snapshot);
         page.state(snapshot);
         page.source(snapshot);
+        if let Some(report) = &snapshot.source.bench_report {
+            page.bench_report(report);
+        }
         let mut page = page.page;
         if compat != CompatSets::default() {
             page = Page::join([page, self.compat_page(snapshot, compat)]);
@@ -83,7 +94,8 @@ impl EngineSeries {
         }
         if compat.triton_core {
             let labels = &self.labels[Id::InferenceCount as usize][0];
-            parts.push(compat::triton_core_page(labels, snapshot, latest.as_ref()));
+            let failures = &self.labels[Id::InferenceRequestFailure as usize];
+            parts.push(compat::triton_core_page(labels, failures, snapshot, latest.as_ref()));
         }
         if compat.spec {
             let mut page = Writer { series: self, page: Page::default() };
@@ -133,20 +145,21 @@ const KV_TOKENS_PER: usize = 3;
 const KV_REUSED: usize = 4;
 const KV_FRACTION: usize = 5;
 
-struct Writer<'a> {
-    series: &'a EngineSeries,
-    page: Page,
+/// A page being written from one snapshot; each area of the page adds its part in a file of its own.
+pub(super) struct Writer<'a> {
+    pub(super) series: &'a EngineSeries,
+    pub(super) page: Page,
 }
 
 impl Writer<'_> {
     /// Absent stays absent.
-    fn put<V: Into<Value>>(&mut self, metric: Id, value_of_label: usize, value: Option<V>) {
+    pub(super) fn put<V: Into<Value>>(&mut self, metric: Id, value_of_label: usize, value: Option<V>) {
         if let (Some(value), Some(labels)) = (value, self.series.labels[metric as usize].get(value_of_label)) {
             self.page.push(metric, labels, value);
         }
     }
 
-    fn one(&mut self, metric: Id, value: impl Into<Value>) {
+    pub(super) fn one(&mut self, metric: Id, value: impl Into<Value>) {
         self.put(metric, 0, Some(value));
     }
 
@@ -211,7 +224,23 @@ impl Writer<'_> {
             let decoded = inflight.avg_num_decoded_tokens_per_iter.filter(|mean| *mean > 0.0);
             // A float32 on its way through doubles: 1.2 is meant, not 1.2000000476837158.
             self.put(Id::DecodedTokensPerIteration, 0, decoded.map(shortest_f32));
+            let queued = [inflight.num_queued_context_requests, inflight.num_queued_gen_requests];
+            for (at, requests) in queued.into_iter().enumerate() {
+                self.put(Id::QueuedRequestsByPhase, at, requests);
+            }
+            self.put(Id::QueuedContextTokens, 0, inflight.num_queued_ctx_tokens);
+            let held = [
+                inflight.num_ctx_kv_tokens,
+                inflight.num_gen_kv_tokens,
+                inflight.num_paused_kv_tokens,
+                inflight.num_queued_gen_kv_tokens,
+            ];
+            for (at, tokens) in held.into_iter().enumerate() {
+                self.put(Id::RequestKvTokens, at, tokens);
+            }
         }
+        self.put(Id::BatchEfficiencyRatio, 0, ratio(latest.active, latest.batch_size_limits.runtime));
+        self.pools(latest);
         if let Some(fixed) = &latest.static_batching {
             let slots = fixed.num_gen_tokens.zip(fixed.empty_gen_slots).map(|(used, empty)| used.saturating_add(empty));
             self.put(Id::StaticBatchEfficiencyRatio, 0, ratio(fixed.num_gen_tokens, slots));
@@ -241,6 +270,10 @@ impl Writer<'_> {
             for (at, limit) in [limits.fixed, limits.tuner, limits.runtime].into_iter().enumerate() {
                 self.put(metric, at, limit);
             }
+        }
+        self.put(Id::AttentionDpRanks, 0, latest.attention_dp_ranks);
+        if let Some(mode) = latest.scheduler_mode {
+            self.put(Id::SchedulerInfo, mode as usize, Some(1_u64));
         }
         self.put(Id::GeneralMetrics, 0, Some(latest.time_us));
         self.put(Id::GeneralMetrics, 1, latest.iter);
@@ -279,28 +312,21 @@ impl Writer<'_> {
         ] {
             self.one(metric, histogram);
         }
+        for (metric, histogram) in [
+            (Id::HostStep, &totals.host_step),
+            (Id::DeviceStep, &totals.device_step),
+            (Id::GpuForward, &totals.gpu_forward),
+        ] {
+            self.told(metric, histogram);
+        }
+        self.one(Id::SpecDraftedRequests, totals.spec_decode_drafted_requests);
+        self.one(Id::SpecDraftTime, totals.spec_decode_draft_seconds);
+        self.kv_cache_totals(totals);
     }
 
-    fn requests(&mut self, snapshot: &EngineSnapshot) {
-        let requests = &snapshot.requests;
-        self.put(Id::DisaggregatedServingMetrics, 0, Some(requests.kv_cache_transfer_ms));
-        self.put(Id::DisaggregatedServingMetrics, 1, Some(requests.disaggregated_requests));
-        for (metric, histogram) in [
-            (Id::InputTokenLen, &requests.input_token_len),
-            (Id::OutputTokenLen, &requests.output_token_len),
-            (Id::TimeToFirstToken, &requests.times.time_to_first_token),
-            (Id::TimePerOutputToken, &requests.times.time_per_output_token),
-            (Id::E2eLatency, &requests.times.e2e_latency),
-            (Id::RequestQueueTime, &requests.times.queue_time),
-            (Id::RequestPrefillTime, &requests.times.prefill_time),
-            (Id::RequestDecodeTime, &requests.times.decode_time),
-            (Id::RequestInferenceTime, &requests.times.inference_time),
-            (Id::KvCacheTransferTime, &requests.times.kv_cache_transfer),
-            (Id::KvCacheTransferBytes, &requests.times.kv_cache_transfer_bytes),
-            (Id::RequestKvHitRatio, &requests.times.kv_cache_hit_ratio),
-        ] {
-            self.one(metric, histogram);
-        }
+    /// A histogram that only some engines feed: absent until its first observation.
+    pub(super) fn told(&mut self, metric: Id, histogram: &Histogram) {
+        self.put(metric, 0, (histogram.count() > 0).then_some(histogram));
     }
 
     fn state(&mut self, snapshot: &EngineSnapshot) {
@@ -368,6 +394,8 @@ fn shortest_f32(value: f64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::iteration::SchedulerMode;
+    use crate::model::perf_metrics::FinishReason;
 
     #[test]
     fn the_positions_are_the_catalogs() {
@@ -381,6 +409,8 @@ mod tests {
         }
         assert_eq!(values(Id::EngineState), EngineState::ALL.map(EngineState::name));
         assert_eq!(values(Id::RequestLatencyInfo), LatencySource::ALL.map(LatencySource::name));
+        assert_eq!(values(Id::RequestsFinished), FinishReason::ALL.map(FinishReason::name));
+        assert_eq!(values(Id::SchedulerInfo)[SchedulerMode::NonOverlap as usize], "non_overlap");
     }
 
     #[test]

@@ -78,7 +78,10 @@ impl PageBuilder {
         if self.compat.dcgm {
             parts.push(dcgm_page(&gpus, &self.host));
         }
-        parts.push(exporter_page(counts));
+        // The one part that costs something before it is left out: it reads /proc.
+        if selection.contains(Group::Exporter) {
+            parts.push(exporter_page(counts));
+        }
         let mut page = Page::join(parts);
         let groups: Vec<Group> = Group::ALL.into_iter().filter(|group| selection.contains(*group)).collect();
         page.retain_groups(&groups);

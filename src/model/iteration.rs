@@ -4,13 +4,13 @@
 
 use std::collections::BTreeMap;
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 use super::request::RequestStats;
 use super::timestamp::{RecordTime, timestamp};
 
 /// One IterationStats. Source: executor, trtllm-serve `GET /metrics`, `get_stats()`, the socket.
-#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct IterationStats {
     /// End of the iteration; absent where the PyTorch backend sends `""`.
@@ -71,7 +71,7 @@ pub struct IterationStats {
     #[serde(alias = "spec_decoding_stats", alias = "specdec_stats")]
     pub spec_decoding_stats: Option<SpecDecodingStats>,
     /// trtllm-serve with `enable_iter_req_stats`.
-    #[serde(alias = "request_stats")]
+    #[serde(alias = "request_stats", skip_serializing)]
     pub request_stats: Option<Vec<RequestStats>>,
     /// One row per attention-DP rank, all with the same `iter`.
     #[serde(alias = "attention_dp_rank")]
@@ -97,6 +97,19 @@ pub struct IterationStats {
     /// By attention window size.
     #[serde(alias = "kv_cache_iteration_stats")]
     pub kv_cache_iteration_stats: Option<BTreeMap<String, KvCacheIterationStats>>,
+    /// Requests whose KV cache was taken from them in this iteration (second KV cache manager only, as the next four).
+    #[serde(alias = "iter_suspended_requests")]
+    pub iter_suspended_requests: Option<i64>,
+    #[serde(alias = "iter_resumed_requests")]
+    pub iter_resumed_requests: Option<i64>,
+    #[serde(alias = "iter_disk_prefetch_blocks")]
+    pub iter_disk_prefetch_blocks: Option<i64>,
+    /// Prompt tokens found in the KV cache in this iteration, by level: GPU first.
+    #[serde(alias = "iter_cached_tokens_by_level")]
+    pub iter_cached_tokens_by_level: Option<Vec<i64>>,
+    /// What each level is, e.g. `gpu`, `host`, `disk`.
+    #[serde(alias = "kv_cache_level_tiers")]
+    pub kv_cache_level_tiers: Option<Vec<String>>,
 }
 
 /// Which of TensorRT-LLM's engines wrote a record.
@@ -121,7 +134,7 @@ impl IterationStats {
 }
 
 /// Blocks of one KV cache. Capacity is instantaneous; `alloc*`, `reused` and `missed` are cumulative since the cache was made.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct KvCacheStats {
     #[serde(alias = "max_num_blocks")]
@@ -147,7 +160,7 @@ pub struct KvCacheStats {
 }
 
 /// In-flight batching; context and generation phase are what others call prefill and decode.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct InflightBatchingStats {
     #[serde(alias = "num_scheduled_requests")]
@@ -183,7 +196,7 @@ pub struct InflightBatchingStats {
 }
 
 /// Static batching; PyTorch sends an object of zeros instead of nothing.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct StaticBatchingStats {
     #[serde(alias = "num_scheduled_requests")]
@@ -215,7 +228,7 @@ impl StaticBatchingStats {
 }
 
 /// Speculative decoding, sums over the generation requests of this iteration.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct SpecDecodingStats {
     #[serde(alias = "num_draft_tokens")]
@@ -236,7 +249,7 @@ pub struct SpecDecodingStats {
 }
 
 /// KV cache pools of one attention window; `iter*` belong to this iteration alone.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct KvCacheIterationStats {
     #[serde(alias = "primary_max_num_blocks")]
@@ -302,7 +315,7 @@ pub struct KvCacheIterationStats {
 }
 
 /// How the PyTorch scheduler interleaves host and device.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum SchedulerMode {
     Overlap,

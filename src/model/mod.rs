@@ -1,12 +1,16 @@
 //! The vocabulary: what an engine and a GPU say, as plain data. No I/O, no async, no metric names.
 
+pub mod bench_report;
 pub mod gpu;
 pub mod iteration;
+pub mod kv_event;
 pub mod perf_metrics;
 pub mod request;
 pub mod timestamp;
 
+pub use bench_report::BenchReport;
 pub use iteration::IterationStats;
+pub use kv_event::KvCacheEvent;
 pub use perf_metrics::PerfMetricsEntry;
 pub use request::{RequestStats, RequestStatsPerIteration};
 pub use timestamp::RecordTime;

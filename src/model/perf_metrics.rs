@@ -10,11 +10,55 @@ use super::timestamp::parse_timestamp;
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PerfMetricsEntry {
+    /// The engine's number of the request; a name that a host gave it instead is not read.
+    #[serde(alias = "request_id", deserialize_with = "number")]
+    pub request_id: Option<u64>,
     /// Set on the generation side of a disaggregated pair.
     #[serde(alias = "ctx_request_id", deserialize_with = "presence")]
     pub ctx_request_id: bool,
     #[serde(alias = "perf_metrics")]
     pub perf_metrics: Option<RequestPerfMetrics>,
+    /// Why it ended, where the publisher knows the response.
+    #[serde(alias = "finish_reason")]
+    pub finish_reason: Option<FinishReason>,
+    /// Tokens of the prompt, where the publisher knows the request.
+    #[serde(alias = "prompt_tokens")]
+    pub prompt_tokens: Option<u64>,
+    /// Tokens of the answer, where the publisher knows the response.
+    #[serde(alias = "output_tokens")]
+    pub output_tokens: Option<u64>,
+}
+
+/// Why a request ended, in trtllm-serve's words; the Executor's own (`kEND_ID`, …) are read too.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum FinishReason {
+    /// An end token or a stop word.
+    #[serde(alias = "end_id", alias = "stop_words", alias = "END_ID", alias = "STOP_WORDS")]
+    Stop,
+    #[serde(alias = "LENGTH")]
+    Length,
+    #[serde(alias = "timed_out", alias = "TIMED_OUT")]
+    Timeout,
+    #[serde(alias = "CANCELLED")]
+    Cancelled,
+    #[serde(other)]
+    Other,
+}
+
+impl FinishReason {
+    pub const ALL: [Self; 5] = [Self::Stop, Self::Length, Self::Timeout, Self::Cancelled, Self::Other];
+
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Stop => "stop",
+            Self::Length => "length",
+            Self::Timeout => "timeout",
+            Self::Cancelled => "cancelled",
+            Self::Other => "other",
+        }
+    }
 }
 
 /// RequestPerfMetrics of one request.
@@ -25,6 +69,7 @@ pub struct RequestPerfMetrics {
     pub first_iter: Option<u64>,
     #[serde(alias = "last_iter")]
     pub last_iter: Option<u64>,
+    pub iter: Option<u64>,
     #[serde(alias = "timing_metrics")]
     pub timing_metrics: Option<TimingMetrics>,
     #[serde(alias = "kv_cache_metrics")]
@@ -37,6 +82,12 @@ pub struct RequestPerfMetrics {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct TimingMetrics {
+    /// When the HTTP server had the request, before the executor.
+    #[serde(alias = "server_arrival_time", deserialize_with = "seconds")]
+    pub server_arrival_time: Option<f64>,
+    /// When the HTTP server sent the first token.
+    #[serde(alias = "server_first_token_time", deserialize_with = "seconds")]
+    pub server_first_token_time: Option<f64>,
     #[serde(alias = "arrival_time", deserialize_with = "seconds")]
     pub arrival_time: Option<f64>,
     #[serde(alias = "first_scheduled_time", deserialize_with = "seconds")]
@@ -66,6 +117,9 @@ pub struct RequestKvCacheMetrics {
     pub num_reused_blocks: Option<i64>,
     #[serde(alias = "num_missed_blocks")]
     pub num_missed_blocks: Option<i64>,
+    /// 0..1
+    #[serde(alias = "kv_cache_hit_rate")]
+    pub kv_cache_hit_rate: Option<f64>,
 }
 
 /// Speculative decoding of one request over its life.
@@ -119,4 +173,18 @@ fn seconds<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<f64>, D:
 /// Whether a key came with anything but null: the id itself is never a label.
 fn presence<'de, D: Deserializer<'de>>(deserializer: D) -> Result<bool, D::Error> {
     Ok(Option::<serde::de::IgnoredAny>::deserialize(deserializer)?.is_some())
+}
+
+/// A whole number; anything else is absent.
+fn number<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u64>, D::Error> {
+    #[derive(Deserialize)]
+    #[serde(untagged)]
+    enum Either {
+        Number(u64),
+        Other(serde::de::IgnoredAny),
+    }
+    Ok(match Either::deserialize(deserializer)? {
+        Either::Number(number) => Some(number),
+        Either::Other(_) => None,
+    })
 }

@@ -1,6 +1,7 @@
 //! The `timestamp` of a record: a wall clock whose zone the engine often does not say.
 
 use serde::de::{Deserializer, Visitor};
+use serde::ser::{Serialize, Serializer};
 
 /// A record's wall-clock time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -64,6 +65,32 @@ fn days_since_1970(year: i64, month: i64, day: i64) -> i64 {
     year * 365 + year.div_euclid(4) - year.div_euclid(100) + year.div_euclid(400) + day_of_year - 719_468
 }
 
+/// Year, month and day.
+fn date(days_since_1970: i64) -> (i64, i64, i64) {
+    let days = days_since_1970 + 719_468;
+    let (era, day) = (days.div_euclid(146_097), days.rem_euclid(146_097));
+    let year = (day - day / 1460 + day / 36_524 - day / 146_096) / 365;
+    let day_of_year = day - (365 * year + year / 4 - year / 100);
+    let march_based = (5 * day_of_year + 2) / 153;
+    let month = if march_based < 10 { march_based + 3 } else { march_based - 9 };
+    let day = day_of_year - (153 * march_based + 2) / 5 + 1;
+    (era * 400 + year + i64::from(month <= 2), month, day)
+}
+
+/// As TensorRT-LLM writes it, or as ISO 8601 where the zone is known.
+impl Serialize for RecordTime {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let (days, micros) = (self.micros.div_euclid(86_400_000_000), self.micros.rem_euclid(86_400_000_000));
+        let ((year, month, day), seconds) = (date(days), micros / 1_000_000);
+        let (hour, minute, second) = (seconds / 3600, seconds / 60 % 60, seconds % 60);
+        let time = format_args!("{hour:02}:{minute:02}:{second:02}.{:06}", micros % 1_000_000).to_string();
+        serializer.collect_str(&match self.zoned {
+            true => format!("{year:04}-{month:02}-{day:02}T{time}Z"),
+            false => format!("{month:02}-{day:02}-{year:04} {time}"),
+        })
+    }
+}
+
 /// serde: a string that is no time, a number or null is absent, not an error: the record's counts are worth more.
 pub(super) fn timestamp<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<RecordTime>, D::Error> {
     struct Time;
@@ -120,6 +147,19 @@ mod tests {
         assert_eq!(parse_timestamp("01-01-1970 00:00:00.000000").unwrap().micros, 0);
         assert_eq!(parse_timestamp("02-29-2024 00:00:00").unwrap().micros, 1_709_164_800_000_000);
         assert_eq!(parse_timestamp("03-01-2100 00:00:00").unwrap().micros, 4_107_542_400_000_000);
+    }
+
+    #[test]
+    fn a_time_is_written_as_it_was_read() {
+        for text in ["07-25-2025 16:54:34.140189", "02-29-2024 23:59:59.999999", "12-31-1999 00:00:00.000001"] {
+            assert_eq!(serde_json::to_value(parse_timestamp(text)).unwrap(), text);
+        }
+        let utc = parse_timestamp("2025-10-04T14:34:56.789+02:00");
+        assert_eq!(serde_json::to_value(utc).unwrap(), "2025-10-04T12:34:56.789000Z");
+        for day in (-800_000..800_000).step_by(37) {
+            let (year, month, of_month) = date(day);
+            assert_eq!(days_since_1970(year, month, of_month), day);
+        }
     }
 
     #[test]

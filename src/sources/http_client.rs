@@ -2,6 +2,7 @@
 //! dropped half-way takes its connection with it, the next one opens another.
 
 use bytes::Bytes;
+use http::Method;
 use http_body_util::{BodyExt, Empty};
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
@@ -59,6 +60,18 @@ impl HttpClient {
     /// # Errors
     /// When the target cannot be reached or breaks off; a status is an answer, not an error.
     pub async fn get(&mut self, path: &str, limit: usize) -> Result<Answer<'_>, SourceError> {
+        self.ask(Method::GET, path, limit).await
+    }
+
+    /// `POST path` without a body; else as [`HttpClient::get`].
+    ///
+    /// # Errors
+    /// As [`HttpClient::get`].
+    pub async fn post(&mut self, path: &str, limit: usize) -> Result<Answer<'_>, SourceError> {
+        self.ask(Method::POST, path, limit).await
+    }
+
+    async fn ask(&mut self, method: Method, path: &str, limit: usize) -> Result<Answer<'_>, SourceError> {
         self.body.clear();
         self.body.shrink_to(1 << 20);
         // Taken, not borrowed: only a finished answer puts the connection back.
@@ -68,14 +81,14 @@ impl HttpClient {
             Some(connection) => connection,
             None => self.connect().await?,
         };
-        let sent = connection.sender.send_request(self.request(path)?).await;
+        let sent = connection.sender.send_request(self.request(&method, path)?).await;
         let response = match sent {
             // A server closes idle connections when it likes; the request never reached it.
             Err(error) if reused && (error.is_canceled() || error.is_incomplete_message()) => {
                 connection = self.connect().await?;
                 connection
                     .sender
-                    .send_request(self.request(path)?)
+                    .send_request(self.request(&method, path)?)
                     .await
                     .map_err(|error| broken(&self.target, path, &error))?
             }
@@ -106,8 +119,10 @@ impl HttpClient {
         &self.body
     }
 
-    fn request(&self, path: &str) -> Result<http::Request<Empty<Bytes>>, SourceError> {
-        http::Request::get(format!("{}{path}", self.target.base))
+    fn request(&self, method: &Method, path: &str) -> Result<http::Request<Empty<Bytes>>, SourceError> {
+        http::Request::builder()
+            .method(method)
+            .uri(format!("{}{path}", self.target.base))
             .header(http::header::HOST, &self.target.authority)
             .header(http::header::ACCEPT, "application/json")
             .header(http::header::USER_AGENT, concat!("trtllm-exporter/", env!("CARGO_PKG_VERSION")))

@@ -11,8 +11,9 @@ pub mod trtllm_serve;
 pub mod executor;
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
-use crate::model::{IterationStats, PerfMetricsEntry, RequestStatsPerIteration};
+use crate::model::{BenchReport, IterationStats, KvCacheEvent, PerfMetricsEntry, RequestStatsPerIteration};
 use crate::state::{ERROR_KINDS, EngineAbout, REJECT_REASONS};
 
 /// One thing a source delivered, in the order the engine said it.
@@ -21,6 +22,8 @@ pub enum Item {
     Record(Box<IterationStats>),
     Requests(RequestStatsPerIteration),
     PerfMetrics(Box<PerfMetricsEntry>),
+    KvEvent(Box<KvCacheEvent>),
+    BenchReport(Arc<BenchReport>),
     /// The process that speaks from here on, by any number that another process would not have.
     Process(u64),
 }
@@ -169,6 +172,8 @@ pub enum OpenError {
     Socket { path: PathBuf, cause: std::io::Error },
     #[error("cannot read {path} for --source replay: {cause}")]
     Replay { path: PathBuf, cause: std::io::Error },
+    #[error("cannot read the requests of load={path}: {cause}")]
+    Load { path: PathBuf, cause: std::io::Error },
     #[error("cannot start the engine {engine} of --source: {cause}")]
     Engine { engine: String, cause: String },
 }

@@ -1,17 +1,21 @@
-//! Records from a file: NDJSON or one JSON array, at the speed they were recorded or a given one; then idle.
+//! Records from a file: NDJSON or one JSON array, at the speed they were recorded or a given one; then idle. A
+//! trtllm-bench report is read whole, at once.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::model::IterationStats;
 
-use super::trtllm_json::{Line, parse_line, parse_records};
+use super::trtllm_json::{Line, parse_bench_report, parse_line, parse_records};
 use super::{Answer, Batch, Item, OpenError, RejectReason, SourceError};
 
 /// Most records a poll hands over, so that a file read at full speed cannot fill the memory.
 const MAX_PER_POLL: usize = 4096;
+/// A report is a page of JSON; the first bytes of records are as many as the reader takes at once.
+const MAX_REPORT: usize = 8 << 10;
 
 /// How fast records come.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -48,17 +52,25 @@ enum Input {
 
 impl Replay {
     /// # Errors
-    /// When the file cannot be read, or is an array that is no array of records.
+    /// When the file cannot be read, is an array that is no array of records, or a report with something else than numbers.
     pub fn open(path: &Path, pace: Pace) -> Result<Self, OpenError> {
         let failed = |cause| OpenError::Replay { path: path.to_owned(), cause };
         let mut reader = BufReader::new(File::open(path).map_err(failed)?);
         let start = reader.fill_buf().map_err(failed)?;
+        let report = start.len() < MAX_REPORT && memchr::memmem::find(start, b"\"latency_stats\"").is_some();
         let array = start.iter().find(|byte| !byte.is_ascii_whitespace()) == Some(&b'[');
-        let input = if array {
+        let unreadable = |error| failed(std::io::Error::new(std::io::ErrorKind::InvalidData, format!("{error:?}")));
+        let input = if report {
+            let mut text = String::new();
+            reader.read_to_string(&mut text).map_err(failed)?;
+            let report = parse_bench_report(&text).map_err(unreadable)?;
+            Input::Records(
+                report.map(|report| Item::BenchReport(Arc::new(report))).into_iter().collect::<Vec<_>>().into_iter(),
+            )
+        } else if array {
             let (mut text, mut batch) = (Vec::new(), Batch::default());
             reader.read_to_end(&mut text).map_err(failed)?;
-            parse_records(&text, &mut batch)
-                .map_err(|error| failed(std::io::Error::new(std::io::ErrorKind::InvalidData, format!("{error:?}"))))?;
+            parse_records(&text, &mut batch).map_err(unreadable)?;
             Input::Records(batch.items.into_iter())
         } else {
             Input::Lines(reader)

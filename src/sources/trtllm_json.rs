@@ -4,7 +4,7 @@ use serde::de::{DeserializeSeed, Deserializer, SeqAccess, Visitor};
 use serde_json::error::Category;
 use serde_json::value::RawValue;
 
-use crate::model::{IterationStats, PerfMetricsEntry, RequestStatsPerIteration};
+use crate::model::{BenchReport, IterationStats, KvCacheEvent, PerfMetricsEntry, RequestStatsPerIteration};
 
 use super::{Batch, Item, RejectReason};
 
@@ -38,6 +38,28 @@ pub fn parse_records(bytes: &[u8], batch: &mut Batch) -> Result<(), ParseError> 
 /// As [`parse_records`].
 pub fn parse_perf_metrics(bytes: &[u8], batch: &mut Batch) -> Result<(), ParseError> {
     parse_array::<PerfMetricsEntry>(bytes, batch, |entry| Item::PerfMetrics(Box::new(entry)))
+}
+
+/// Reads trtllm-serve's `POST /kv_cache_events`: an array of events. As [`parse_records`].
+///
+/// # Errors
+/// As [`parse_records`].
+pub fn parse_kv_cache_events(bytes: &[u8], batch: &mut Batch) -> Result<(), ParseError> {
+    parse_array::<KvCacheEvent>(bytes, batch, |event| Item::KvEvent(Box::new(event)))
+}
+
+/// Reads a trtllm-bench report; `None` where the text is something else.
+///
+/// # Errors
+/// When it is a report and a number of it is none.
+pub fn parse_bench_report(text: &str) -> Result<Option<BenchReport>, ParseError> {
+    if !text.contains("\"performance\"") || !text.contains("\"latency_stats\"") {
+        return Ok(None);
+    }
+    serde_json::from_str(text).map(Some).map_err(|error| match error.classify() {
+        Category::Eof => ParseError::Truncated,
+        _ => ParseError::NotJson(short(&error)),
+    })
 }
 
 fn parse_array<T>(bytes: &[u8], batch: &mut Batch, item: fn(T) -> Item) -> Result<(), ParseError>

@@ -1,37 +1,50 @@
-//! trtllm-serve over HTTP: `/metrics` (JSON, drained by reading), `/perf_metrics`, `/version`. The only reader of them:
-//! two would each see half.
+//! trtllm-serve over HTTP: `/metrics` (JSON, drained by reading), `/perf_metrics`, `/kv_cache_events`, `/version`. The only
+//! reader of them: two would each see half.
 
 use std::time::{Duration, Instant};
 
 use super::http_client::{HttpClient, HttpTarget};
-use super::trtllm_json::{ParseError, parse_perf_metrics, parse_records};
+use super::trtllm_json::{ParseError, parse_kv_cache_events, parse_perf_metrics, parse_records};
 use super::{Answer, Batch, Item, SourceError};
 use crate::model::iteration::Backend;
 use crate::state::EngineAbout;
 
 /// A full ring of 1000 records with their requests is a few MiB; what is far beyond is not statistics.
 const MAX_BODY: usize = 32 << 20;
-/// Finished requests wait in a deque of their own; once a second is often enough and spares the server nine requests.
-const PERF_METRICS_INTERVAL: Duration = Duration::from_secs(1);
+/// Finished requests and events wait in deques of their own; once a second is often enough and spares the server nine
+/// requests.
+const EXTRAS_INTERVAL: Duration = Duration::from_secs(1);
 
 /// For `/perf_metrics` and `/version`.
 const EXTRAS_TIMEOUT: Duration = Duration::from_secs(1);
+/// Releases up to 1.2 answer two seconds after the last event; whoever leaves before has drained them for nothing.
+const KV_EVENTS_TIMEOUT: Duration = Duration::from_millis(2500);
 
 /// One trtllm-serve.
 #[derive(Debug)]
 pub struct TrtllmServe {
     client: HttpClient,
     target: String,
-    perf_metrics: PerfMetrics,
+    perf_metrics: Extra,
+    kv_cache_events: Extra,
     about: EngineAbout,
     version_asked: bool,
     /// A `/metrics` answer is on its way: what came of it is not parsed yet.
     reading: bool,
 }
 
-/// Whether `/perf_metrics` is worth asking.
+/// What to drain besides `/metrics`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Extras {
+    /// `/perf_metrics`
+    pub perf_metrics: bool,
+    /// `/kv_cache_events`, with `kv_cache_config.event_buffer_max_size` set.
+    pub kv_cache_events: bool,
+}
+
+/// Whether an endpoint is worth asking.
 #[derive(Debug)]
-enum PerfMetrics {
+enum Extra {
     Off,
     /// Not before this moment.
     Due(Instant),
@@ -39,14 +52,35 @@ enum PerfMetrics {
     Refused,
 }
 
+impl Extra {
+    fn new(wanted: bool) -> Self {
+        if wanted { Self::Due(Instant::now()) } else { Self::Off }
+    }
+
+    fn is_due(&self) -> bool {
+        matches!(self, Self::Due(due) if Instant::now() >= *due)
+    }
+
+    fn answered(&mut self, well: bool) {
+        *self = if well { Self::Due(Instant::now() + EXTRAS_INTERVAL) } else { Self::Refused };
+    }
+
+    /// What answers after a failure may be another server.
+    fn ask_again(&mut self) {
+        if matches!(self, Self::Refused) {
+            *self = Self::Due(Instant::now());
+        }
+    }
+}
+
 impl TrtllmServe {
-    /// `perf_metrics`: whether to drain `/perf_metrics` too.
     #[must_use]
-    pub fn new(target: HttpTarget, perf_metrics: bool) -> Self {
+    pub fn new(target: HttpTarget, extras: Extras) -> Self {
         Self {
             target: format!("http://{}{}", target.authority, target.base),
             client: HttpClient::new(target),
-            perf_metrics: if perf_metrics { PerfMetrics::Due(Instant::now()) } else { PerfMetrics::Off },
+            perf_metrics: Extra::new(extras.perf_metrics),
+            kv_cache_events: Extra::new(extras.kv_cache_events),
             about: EngineAbout::default(),
             version_asked: false,
             reading: false,
@@ -64,9 +98,12 @@ impl TrtllmServe {
             return Err(error);
         }
         self.tell_backend(batch);
-        // Neither may fail or delay what the records said.
+        // None may fail or delay what the records said.
         if tokio::time::timeout(EXTRAS_TIMEOUT, self.requests(batch)).await.is_err() {
-            self.perf_metrics = PerfMetrics::Refused;
+            self.perf_metrics.answered(false);
+        }
+        if tokio::time::timeout(KV_EVENTS_TIMEOUT, self.kv_events(batch)).await.is_err() {
+            self.kv_cache_events.answered(false);
         }
         let _ = tokio::time::timeout(EXTRAS_TIMEOUT, self.version(batch)).await;
         Ok(Answer::Present)
@@ -82,12 +119,10 @@ impl TrtllmServe {
         self.ask_again();
     }
 
-    /// What answers after a failure may be another server.
     fn ask_again(&mut self) {
         self.version_asked = false;
-        if matches!(self.perf_metrics, PerfMetrics::Refused) {
-            self.perf_metrics = PerfMetrics::Due(Instant::now());
-        }
+        self.perf_metrics.ask_again();
+        self.kv_cache_events.ask_again();
     }
 
     async fn records(&mut self, batch: &mut Batch) -> Result<(), SourceError> {
@@ -127,16 +162,19 @@ impl TrtllmServe {
 
     /// Never fails the poll: most servers run without it.
     async fn requests(&mut self, batch: &mut Batch) {
-        match self.perf_metrics {
-            PerfMetrics::Due(due) if Instant::now() >= due => {}
-            _ => return,
+        if self.perf_metrics.is_due() {
+            let answer = self.client.get("/perf_metrics", MAX_BODY).await;
+            let well = answer.is_ok_and(|a| a.status == 200 && parse_perf_metrics(a.body, batch).is_ok());
+            self.perf_metrics.answered(well);
         }
-        self.perf_metrics = match self.client.get("/perf_metrics", MAX_BODY).await {
-            Ok(answer) if answer.status == 200 && parse_perf_metrics(answer.body, batch).is_ok() => {
-                PerfMetrics::Due(Instant::now() + PERF_METRICS_INTERVAL)
-            }
-            _ => PerfMetrics::Refused,
-        };
+    }
+
+    async fn kv_events(&mut self, batch: &mut Batch) {
+        if self.kv_cache_events.is_due() {
+            let answer = self.client.post("/kv_cache_events", MAX_BODY).await;
+            let well = answer.is_ok_and(|a| a.status == 200 && parse_kv_cache_events(a.body, batch).is_ok());
+            self.kv_cache_events.answered(well);
+        }
     }
 
     async fn version(&mut self, batch: &mut Batch) {

@@ -8,20 +8,20 @@ use std::hint::black_box;
 use std::time::{Duration, Instant};
 
 use trtllm_exporter::engine::Engine;
-use trtllm_exporter::exposition::{openmetrics, text};
+use trtllm_exporter::exposition::{openmetrics, protobuf, text};
 use trtllm_exporter::metrics::compat::CompatSets;
 use trtllm_exporter::metrics::exporter::PageCounts;
 use trtllm_exporter::metrics::page::{Page, Value};
 use trtllm_exporter::metrics::whole::{PageBuilder, Selection};
 use trtllm_exporter::model::IterationStats;
-use trtllm_exporter::sources::trtllm_json::parse_records;
+use trtllm_exporter::sources::trtllm_json::{parse_perf_metrics, parse_records};
 use trtllm_exporter::sources::{Batch, Item};
 use trtllm_exporter::state::{EngineAbout, EngineName, EngineSnapshot, State};
 
 const RECORDS: usize = 1000;
 
 fn main() {
-    let body = body();
+    let body = body(plain_record());
     println!("{RECORDS} records, {} bytes of JSON each", body.len() / RECORDS);
     let bare = time("bare typed serde_json parse", RECORDS, || {
         let records: Vec<IterationStats> = serde_json::from_str(std::str::from_utf8(&body).unwrap()).unwrap();
@@ -39,6 +39,7 @@ fn main() {
     let floor = time("floor: plain accumulators", RECORDS, || accumulate(&batch));
     ratio("parse + fold / bare parse", both, bare);
     ratio("fold / plain accumulators", folding, floor);
+    everything();
 
     let page = page(&engine);
     let samples: usize = page.samples().iter().map(series).sum();
@@ -59,30 +60,85 @@ fn main() {
         black_box(&out);
     });
     let mut out = String::new();
-    let om = time("OpenMetrics (prometheus-client)", samples, || {
+    let om = time("OpenMetrics 1.0.0", samples, || {
         out.clear();
-        openmetrics::render(&page, &mut out).unwrap();
+        openmetrics::render(&page, &mut out);
+        black_box(&out);
+    });
+    let mut out = Vec::new();
+    let proto = time("Prometheus protobuf, native histograms", samples, || {
+        out.clear();
+        protobuf::render(&page, &mut out).unwrap();
         black_box(&out);
     });
     ratio("text / hand-written", ours, by_hand);
     ratio("OpenMetrics / hand-written", om, by_hand);
+    ratio("protobuf / hand-written", proto, by_hand);
 }
 
-/// An array of the real TensorRT record, numbered on.
-fn body() -> Vec<u8> {
-    let fixture = std::fs::read_to_string("tests/fixtures/metrics_trt_v1.0.0rc4.json").unwrap();
-    let fixture: serde_json::Value = serde_json::from_str(&fixture).unwrap();
-    let record = fixture["payload"][0].to_string();
-    let records: Vec<String> =
-        (0..RECORDS).map(|iter| record.replace("\"iter\":60", &format!("\"iter\":{iter}"))).collect();
+/// Records that tell everything a record can tell, with one request's row each, and the request's own times.
+fn everything() {
+    let body = body(full_record());
+    println!("\n{RECORDS} records that tell everything, {} bytes of JSON each", body.len() / RECORDS);
+    let mut batch = Batch::default();
+    let mut engine = Engine::new(Instant::now(), Duration::from_secs(15));
+    parse_records(&body, &mut batch).unwrap();
+    let entries = fixture("perf_metrics_SHAPE.json").to_string().into_bytes();
+    let mut perf = Batch::default();
+    parse_perf_metrics(&entries, &mut perf).unwrap();
+    let folding = time("fold alone", RECORDS, || fold(&mut engine, &batch));
+    let floor = time("floor: plain accumulators", RECORDS, || accumulate_everything(&batch));
+    ratio("fold of everything / plain accumulators", folding, floor);
+    let requests = time("a finished request's own times", perf.items.len() * RECORDS, || {
+        for _ in 0..RECORDS {
+            fold(&mut engine, &perf);
+        }
+    });
+    println!("  → a request is worth {:.1} records of everything", requests / folding);
+}
+
+fn fixture(name: &str) -> serde_json::Value {
+    let fixture = std::fs::read_to_string(format!("tests/fixtures/{name}")).unwrap();
+    serde_json::from_str::<serde_json::Value>(&fixture).unwrap()["payload"].clone()
+}
+
+fn plain_record() -> serde_json::Value {
+    fixture("metrics_trt_v1.0.0rc4.json")[0].clone()
+}
+
+fn full_record() -> serde_json::Value {
+    let mut record = fixture("metrics_record_SHAPE_2026H2.json")[0].clone();
+    let plain = plain_record();
+    for key in plain.as_object().unwrap().keys().filter(|key| key.starts_with("max") || *key == "timestamp") {
+        record[key] = plain[key].clone();
+    }
+    record["crossKvCacheStats"] = record["kvCacheStats"].clone();
+    record["specDecodingStats"] = serde_json::json!({"numDraftTokens": 20, "numAcceptedTokens": 12,
+        "numRequestsWithDraftTokens": 3, "acceptanceLength": 2.5, "iterLatencyMS": 1.5, "draftOverhead": 0.25});
+    record["statsSequence"] = serde_json::Value::Null;
+    record["requestStats"][0]["stage"] = "GENERATION_IN_PROGRESS".into();
+    record
+}
+
+/// An array of one record, numbered on.
+fn body(record: serde_json::Value) -> Vec<u8> {
+    let records: Vec<String> = (0..RECORDS)
+        .map(|iter| {
+            let mut record = record.clone();
+            record["iter"] = iter.into();
+            record.to_string()
+        })
+        .collect();
     format!("[{}]", records.join(",")).into_bytes()
 }
 
 fn fold(engine: &mut Engine, batch: &Batch) {
     let now = Instant::now();
     for item in &batch.items {
-        if let Item::Record(record) = item {
-            engine.absorb(record, now, 1_753_462_474_140_189);
+        match item {
+            Item::Record(record) => engine.absorb(record, now, 1_753_462_474_140_189),
+            Item::PerfMetrics(entry) => engine.absorb_perf_metrics(entry, now),
+            _ => {}
         }
     }
     black_box(&engine.totals);
@@ -132,6 +188,99 @@ fn accumulate(batch: &Batch) {
         }
     }
     black_box((&gauges, &sums, &buckets));
+}
+
+/// As [`accumulate`], of a record that tells everything: three times the numbers and twice the histograms.
+fn accumulate_everything(batch: &Batch) {
+    let mut gauges = [0_i64; 90];
+    let mut sums = [0_u64; 40];
+    for item in &batch.items {
+        let Item::Record(record) = item else { continue };
+        let numbers = [
+            record.max_batch_size_static,
+            record.max_batch_size_tuner_recommended,
+            record.max_batch_size_runtime,
+            record.max_num_tokens_static,
+            record.max_num_tokens_runtime,
+        ];
+        let inflight = record.inflight_batching_stats.unwrap_or_default();
+        let held = [
+            inflight.num_ctx_kv_tokens,
+            inflight.num_gen_kv_tokens,
+            inflight.num_paused_kv_tokens,
+            inflight.num_queued_gen_kv_tokens,
+            inflight.num_queued_context_requests,
+            inflight.num_queued_ctx_tokens,
+            inflight.num_queued_gen_requests,
+        ];
+        let cross = record.cross_kv_cache_stats.unwrap_or_default();
+        let cross = [cross.max_num_blocks, cross.free_num_blocks, cross.used_num_blocks, cross.reused_blocks];
+        let spec = record.spec_decoding_stats.unwrap_or_default();
+        let spec = [spec.num_draft_tokens, spec.num_accepted_tokens, spec.num_requests_with_draft_tokens];
+        let mut at = 0;
+        for number in numbers.into_iter().chain(held).chain(cross).chain(spec) {
+            gauges[at] = number.unwrap_or(0);
+            at += 1;
+        }
+        for window in record.kv_cache_iteration_stats.iter().flat_map(|windows| windows.values()) {
+            let pools = [
+                window.primary_max_num_blocks,
+                window.primary_free_num_blocks,
+                window.primary_used_num_blocks,
+                window.primary_evictable_num_blocks,
+                window.primary_peak_free_num_blocks,
+                window.primary_peak_used_num_blocks,
+                window.primary_peak_evictable_num_blocks,
+                window.secondary_max_num_blocks,
+                window.secondary_free_num_blocks,
+                window.secondary_used_num_blocks,
+                window.secondary_evictable_num_blocks,
+                window.secondary_peak_free_num_blocks,
+                window.secondary_peak_used_num_blocks,
+                window.secondary_peak_evictable_num_blocks,
+            ];
+            let events = [
+                window.iter_alloc_total_blocks,
+                window.iter_alloc_new_blocks,
+                window.iter_reused_blocks,
+                window.iter_full_reused_blocks,
+                window.iter_partial_reused_blocks,
+                window.iter_missed_blocks,
+                window.iter_gen_alloc_blocks,
+                window.iter_onboard_blocks,
+                window.iter_offload_blocks,
+                window.iter_intra_device_copy_blocks,
+                window.iter_host_dropped_blocks,
+                window.iter_onboard_bytes,
+                window.iter_offload_bytes,
+                window.iter_intra_device_copy_bytes,
+                window.iter_host_dropped_bytes,
+            ];
+            for number in pools {
+                gauges[at] += number.unwrap_or(0);
+                at += 1;
+            }
+            for (sum, number) in sums.iter_mut().zip(events) {
+                *sum += number.unwrap_or(0) as u64;
+            }
+        }
+        for row in record.request_stats.iter().flatten() {
+            let numbers = [
+                row.context_prefill_position,
+                row.num_generated_tokens,
+                row.alloc_total_blocks_per_request,
+                row.alloc_new_blocks_per_request,
+                row.reused_blocks_per_request,
+                row.missed_blocks_per_request,
+            ];
+            for (gauge, number) in gauges[80..].iter_mut().zip(numbers) {
+                *gauge = number.unwrap_or(0);
+            }
+        }
+        black_box(&gauges);
+    }
+    black_box(&sums);
+    accumulate(batch);
 }
 
 /// One engine's whole page.

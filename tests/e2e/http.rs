@@ -23,6 +23,20 @@ impl Answer {
         std::str::from_utf8(&self.body).expect("a body in UTF-8")
     }
 
+    /// The body as it was before it was packed for the way.
+    pub(crate) fn unpacked(&self) -> Vec<u8> {
+        match self.header("content-encoding") {
+            None => self.body.clone(),
+            Some("gzip") => {
+                let mut plain = Vec::new();
+                flate2::read::GzDecoder::new(&self.body[..]).read_to_end(&mut plain).expect("gzip");
+                plain
+            }
+            Some("zstd") => zstd::stream::decode_all(&self.body[..]).expect("zstd"),
+            Some(other) => panic!("an encoding {other}"),
+        }
+    }
+
     pub(crate) fn json(&self) -> serde_json::Value {
         serde_json::from_slice(&self.body).unwrap_or_else(|error| panic!("{error}: {}", self.text()))
     }

@@ -6,8 +6,15 @@ pub(crate) mod daemon;
 pub(crate) mod http;
 pub(crate) mod lookalike;
 pub(crate) mod page;
+pub(crate) mod pki;
+pub(crate) mod prometheus;
+pub(crate) mod sessions;
+#[path = "../nvml-standin/harness.rs"]
+pub(crate) mod standin;
 
 use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::OnceLock;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -48,6 +55,20 @@ pub(crate) fn program(name: &str) -> PathBuf {
 /// A Python with prometheus_client.
 pub(crate) fn python() -> PathBuf {
     tool("TRTLLM_TEST_PYTHON", "venv/bin/python")
+}
+
+/// Go's reader of pages, `tests/expfmt`, built once.
+pub(crate) fn expfmt() -> &'static Path {
+    static BUILT: OnceLock<PathBuf> = OnceLock::new();
+    BUILT.get_or_init(|| {
+        let go = std::env::var_os("TRTLLM_TEST_GO").map_or_else(|| program("go"), PathBuf::from);
+        let binary = root().join("target/tools/expfmt");
+        let mut build = Command::new(go);
+        build.args(["build", "-mod=readonly", "-o"]).arg(&binary).arg(".").current_dir(root().join("tests/expfmt"));
+        let output = build.env_remove("GOFLAGS").output().expect("go");
+        assert!(output.status.success(), "tests/expfmt: {}", String::from_utf8_lossy(&output.stderr));
+        binary
+    })
 }
 
 pub(crate) fn root() -> &'static Path {

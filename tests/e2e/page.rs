@@ -20,6 +20,8 @@ impl Page {
                 let (name, kind) = family.split_once(' ').expect("a type");
                 page.families.push((name.to_owned(), kind.to_owned()));
             } else if !line.starts_with('#') {
+                // What stands behind is an exemplar.
+                let line = line.split(" # {").next().unwrap_or(line);
                 let (series, value) = line.rsplit_once(' ').unwrap_or_else(|| panic!("no sample: {line:?}"));
                 let value = value.parse().unwrap_or_else(|error| panic!("{error}: {line:?}"));
                 page.series.push((series.to_owned(), value));

@@ -4,7 +4,7 @@
 set -euo pipefail
 embed=$(cd "$(dirname "$0")/.." && pwd)
 prefix=${1:?usage: install.sh PREFIX [TARGET_DIR]}
-built=${2:-${CARGO_TARGET_DIR:-$embed/../../target}}/release
+built=${2:-${CARGO_TARGET_DIR:-$embed/../../target}}/${PROFILE:-release}
 [ -f "$built/libtrtllm_exporter.so" ] || {
     echo "install.sh: no $built/libtrtllm_exporter.so; run cargo build --release -p trtllm-embed first" >&2
     exit 1

@@ -59,7 +59,7 @@ pub(crate) unsafe extern "C" fn trtllm_exporter_start(
     }
 }
 
-/// One poll: its records as MessagePack, how long it took, and why it failed or null.
+/// One poll: its records as rows of numbers, how long it took, and why it failed or null.
 ///
 /// # Safety
 /// `server` is of [`trtllm_exporter_start`] and not stopped; `records` points to `size` readable bytes; `failure` is a C

@@ -4,22 +4,11 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use crate::rows::{Kind, Row};
 use exporter::engine::{Engine, EngineState};
-use exporter::model::{IterationStats, PerfMetricsEntry, RequestStatsPerIteration};
+use exporter::model::RequestStatsPerIteration;
 use exporter::sources::{ErrorKind, RejectReason};
 use exporter::state::{EngineAbout, EngineSnapshot, SourceStatus, State};
-use serde::Deserialize as _;
-
-/// What the header sends, each as a map of one key.
-#[derive(Debug, serde::Deserialize)]
-enum Item {
-    #[serde(rename = "record")]
-    Record(Box<IterationStats>),
-    #[serde(rename = "requests")]
-    Requests(RequestStatsPerIteration),
-    #[serde(rename = "perf")]
-    PerfMetrics(Box<PerfMetricsEntry>),
-}
 
 /// The one engine of an embedded exporter.
 #[derive(Debug)]
@@ -44,18 +33,29 @@ impl Fold {
     pub(crate) fn absorb(&mut self, mut records: &[u8], took: Duration, failure: Option<String>) {
         let now = Instant::now();
         let wall_us = wall_us();
-        while !records.is_empty() {
-            let mut reader = rmp_serde::Deserializer::new(&mut records);
-            match Item::deserialize(&mut reader) {
-                Ok(Item::Record(record)) => self.engine.absorb(&record, now, wall_us),
-                Ok(Item::Requests(rows)) => self.engine.absorb_requests(&rows, now),
-                Ok(Item::PerfMetrics(entry)) => self.engine.absorb_perf_metrics(&entry),
-                Err(_) => {
-                    // Where the next one begins is unknown.
-                    self.source.rejected[RejectReason::NotARecord as usize] += 1;
-                    break;
+        let mut rows = None;
+        while let Some(row) = Row::next(&mut records) {
+            match row.kind {
+                Kind::Iteration => {
+                    self.absorb_requests(rows.take(), now);
+                    self.engine.absorb(&row.iteration(), now, wall_us);
                 }
+                Kind::Requests => {
+                    self.absorb_requests(rows.take(), now);
+                    rows = Some(RequestStatsPerIteration { iter: row.count(0), request_stats: Some(Vec::new()) });
+                }
+                Kind::Request => {
+                    if let Some(requests) = rows.as_mut().and_then(|rows| rows.request_stats.as_mut()) {
+                        requests.push(row.request());
+                    }
+                }
+                Kind::Finished => self.engine.absorb_perf_metrics(&row.finished(), now),
+                Kind::Unknown => {}
             }
+        }
+        self.absorb_requests(rows, now);
+        if !records.is_empty() {
+            self.source.rejected[RejectReason::Truncated as usize] += 1;
         }
         self.engine.settle(now);
         self.source.polls += 1;
@@ -69,6 +69,12 @@ impl Fold {
         }
         self.source.last_error = failure;
         self.publish();
+    }
+
+    fn absorb_requests(&mut self, rows: Option<RequestStatsPerIteration>, now: Instant) {
+        if let Some(rows) = rows {
+            self.engine.absorb_requests(&rows, now);
+        }
     }
 
     /// Time passes also while no poll returns: an engine that hangs must not keep its old numbers on the page.

@@ -129,6 +129,7 @@ void thePageCountsEveryIterationAndEveryFinishedRequest()
     auto const text = page(exporter);
     auto const truth = tensorrt_llm::sim::truth(*executor);
     CHECK(contains(text, series("nv_trt_llm_requests_completed_total", 5)));
+    CHECK(contains(text, "\nnv_trt_llm_requests_finished_total{model=\"tensorrt_llm\",reason=\"length\",version=\"1\"} 5\n"));
     CHECK(contains(text, series("nv_trt_llm_generation_tokens_total", truth.generationTokens)));
     CHECK(contains(text, series("nv_trt_llm_iterations_lost_total", 0)));
     CHECK(contains(text, "source=\"embedded\"") && contains(text, "kv_cache_block_type=\"max\""));
@@ -287,11 +288,17 @@ void stoppingIsQuickEvenWithAnOpenConnection()
         int status = -1;
         CHECK(::waitpid(child, &status, 0) == child && status == 0);
     }
+    int running[2];
+    CHECK(::pipe(running) == 0);
     auto const child = ::fork();
     if (child == 0)
     {
+        CHECK(::write(running[1], "x", 1) == 1);
         ::pause();
     }
+    // A child closes the port as it begins to run, which on a busy machine may be later than fork returns here.
+    char begun = 0;
+    CHECK(::read(running[0], &begun, 1) == 1);
     CHECK(contains(get(address, "/metrics"), " 200 "));
     exporter.reset();
     // The child lives, the port is free.
@@ -301,10 +308,39 @@ void stoppingIsQuickEvenWithAnOpenConnection()
     ::waitpid(child, nullptr, 0);
 }
 
+/// Serves and publishes the same at once, until killed: every kind of record, with all that it can have.
+[[noreturn]] void serveBoth(std::string const& socket)
+{
+    tle::ExecutorConfig config;
+    config.setRequestStatsMaxIterations(1000);
+    auto const executor = std::make_shared<tle::Executor>(
+        "sim:?rate=0&speed=max&spec_draft_len=3&disagg=1", tle::ModelType::kDECODER_ONLY, config);
+    auto exporter = Exporter::attach(executor, Told().options("127.0.0.1:0", socket));
+    for (int request = 0; request < 5; ++request)
+    {
+        for (auto const& response : work(*executor, 150))
+        {
+            exporter.observe(response);
+        }
+    }
+    auto const iterations = tensorrt_llm::sim::truth(*executor).iterations;
+    CHECK(until([&] { return contains(page(exporter), series("nv_trt_llm_iterations_total", iterations)); }));
+    std::printf("%s %llu\n", exporter.address().c_str(), static_cast<unsigned long long>(iterations));
+    std::fflush(stdout);
+    for (;;)
+    {
+        ::pause();
+    }
+}
+
 } // namespace
 
-int main()
+int main(int count, char** arguments)
 {
+    if (count > 1)
+    {
+        serveBoth(arguments[1]);
+    }
     thePageCountsEveryIterationAndEveryFinishedRequest();
     aSidecarGetsTheSame();
     theExecutorMayGoFirst();

@@ -139,7 +139,8 @@ void onlyFinishedResponsesWithPerfMetricsAreSent()
     auto const text = listener.text();
     CHECK(count(text, "perfMetrics") == 2);
     CHECK(contains(text, "\"timingMetrics\":{\"kvCacheSize\":0,\"arrivalTime\":1234567890.123456789}"));
-    CHECK(contains(text, "\"firstIter\":5") && count(text, "\"finishReason\":\"length\"") == 1);
+    CHECK(contains(text, "\"firstIter\":5") && count(text, "\"finishReason\":\"length\"") == 1
+        && count(text, "\"requestId\":") == 1);
 }
 
 void everyRecordArrivesOnceFromManyThreads()

@@ -66,6 +66,7 @@ public:
     void stopLoad();
     [[nodiscard]] LoadProgress loadProgress() const;
     [[nodiscard]] std::uint64_t enqueueSynthetic(std::int32_t promptTokens, std::int32_t outputTokens);
+    [[nodiscard]] std::uint64_t enqueue(rust::Slice<std::int32_t const> prompt, std::int32_t outputTokens);
     [[nodiscard]] std::size_t drainPerfMetrics(rust::Slice<PerfRow> rows);
 
 private:

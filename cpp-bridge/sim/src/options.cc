@@ -5,6 +5,7 @@
 #include "tensorrt_llm/common/tllmException.h"
 
 #include <charconv>
+#include <fstream>
 #include <limits>
 #include <string_view>
 
@@ -187,17 +188,26 @@ void readPair(Options& options, std::string_view pair)
     TLLM_THROW("sim: unknown option " + std::string(pair) + ": accepted are " + keyNames());
 }
 
+/// What a directory simulates, as its file says.
+std::string described(std::string const& directory)
+{
+    std::ifstream file(directory + "/simulated.engine");
+    std::string line;
+    if (!std::getline(file, line) || line.substr(0, 4) != "sim:")
+    {
+        TLLM_THROW("the simulated TensorRT-LLM cannot load the engine directory " + directory
+            + ": name the engine sim:?rate=8, write such a line to its simulated.engine, or build with TENSORRT_LLM_ROOT"
+              " set to a real one");
+    }
+    return line;
+}
+
 } // namespace
 
 Options parseOptions(std::string const& enginePath)
 {
-    std::string_view rest = enginePath;
-    if (rest.substr(0, 4) != "sim:")
-    {
-        TLLM_THROW("the simulated TensorRT-LLM cannot load the engine directory " + enginePath
-            + ": name the engine sim:?rate=8, or build with TENSORRT_LLM_ROOT set to a real one");
-    }
-    rest.remove_prefix(4);
+    auto const engine = enginePath.substr(0, 4) == "sim:" ? enginePath : described(enginePath);
+    auto rest = std::string_view(engine).substr(4);
     if (!rest.empty() && rest.front() == '?')
     {
         rest.remove_prefix(1);

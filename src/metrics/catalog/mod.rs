@@ -1,6 +1,8 @@
 //! Every metric of the page, once: name, type, unit, labels and their values, help, origin. Order is page order.
 //! The renderers, the page builders, `catalog` and the tests all read this table; nothing else names a metric.
 
+pub mod equivalents;
+pub mod fields;
 mod table;
 
 pub use table::{CATALOG, Id};
@@ -83,6 +85,15 @@ pub struct Metric {
     pub help: &'static str,
     /// Where the value comes from, in the source's own names.
     pub origin: &'static str,
+}
+
+impl Metric {
+    /// Whether its histogram shows native buckets beside the classic ones, where a format has them: ours do, those under
+    /// another exporter's name are as that exporter's.
+    #[must_use]
+    pub fn has_native_buckets(&self) -> bool {
+        self.kind == Kind::Histogram && matches!(self.group, Group::Engine | Group::Exporter)
+    }
 }
 
 impl Id {

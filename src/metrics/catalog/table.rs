@@ -11,6 +11,7 @@ const DCGM: &[&str] =
     &["DCGM_FI_DRIVER_VERSION", "Hostname", "UUID", "device", "gpu", "hostname", "modelName", "pci_bus_id"];
 const NONE: &[&str] = &[];
 const ENGINE_INFO: &[&str] = &["backend", "engine_version", "model", "simulated", "source", "version"];
+const BENCH_INFO: &[&str] = &["bench_model", "bench_timestamp", "gpu_name", "model", "scheduler_policy", "version"];
 const GPU_INFO: &[&str] =
     &["architecture", "driver_version", "gpu_uuid", "index", "minor", "name", "pci_bus_id", "serial", "vbios_version"];
 const GPU_ECC: &[&str] = &["error", "gpu_uuid", "persistence"];

@@ -12,7 +12,7 @@
 // waits for a peer. To destroy the Executor on a thread of your choice, stop() first: the exporter holds it only while
 // it asks, but might then hold it last.
 
-#include "trtllm_exporter/detail/pack.h"
+#include "trtllm_exporter/detail/rows.h"
 #include "trtllm_exporter/publisher.h"
 
 #include <cstddef>
@@ -136,11 +136,11 @@ public:
         {
             if constexpr (Has_requestStats<Record>::value)
             {
-                mPack.rows(record);
+                mRows.requests(record);
             }
             else
             {
-                mPack.item("record", record);
+                mRows.record(record);
             }
         }
     }
@@ -149,16 +149,14 @@ public:
     template <class Response>
     void observe(Response const& response)
     {
-        if constexpr (Has_getResult<Response>::value)
+        if (response.hasError())
         {
-            if (!response.hasError())
-            {
-                observe(response.getResult());
-            }
+            return;
         }
-        else if constexpr (Has_requestPerfMetrics<Response>::value)
+        auto const& result = response.getResult();
+        if constexpr (Has_requestPerfMetrics<std::decay_t<decltype(result)>>::value)
         {
-            if (response.isFinal && response.requestPerfMetrics)
+            if (result.isFinal && result.requestPerfMetrics)
             {
                 if (mPublisher)
                 {
@@ -169,7 +167,7 @@ public:
                     std::lock_guard const lock(mMutex);
                     if (mFinished.bytes().size() < kMostFinished)
                     {
-                        mFinished.perf(*response.requestPerfMetrics);
+                        mFinished.finished(response.getRequestId(), result);
                         return;
                     }
                     lost.fetch_add(1, std::memory_order_relaxed);
@@ -255,18 +253,18 @@ private:
     void poll(bool last)
     {
         mDrained = 0;
-        mPack.clear();
+        mRows.clear();
         auto const begun = std::chrono::steady_clock::now();
         auto const failure = mDrain(*this);
         if (mServer != nullptr)
         {
             {
                 std::lock_guard const lock(mMutex);
-                mPack.append(mFinished);
+                mRows.append(mFinished);
                 mFinished.clear();
             }
             auto const took = std::chrono::steady_clock::now() - begun;
-            trtllm_exporter_absorb(mServer, mPack.bytes().data(), mPack.bytes().size(),
+            trtllm_exporter_absorb(mServer, mRows.bytes().data(), mRows.bytes().size(),
                 static_cast<std::uint64_t>(std::chrono::duration_cast<std::chrono::microseconds>(took).count()),
                 failure.empty() ? nullptr : failure.c_str());
         }
@@ -297,8 +295,8 @@ private:
     std::mutex mMutex;
     std::condition_variable mWake;
     bool mStopped{false};   // under the mutex
-    Pack mFinished;         // under the mutex
-    Pack mPack;             // of the thread
+    Rows mFinished;         // under the mutex
+    Rows mRows;             // of the thread
     std::size_t mDrained{0}; // of the thread
     bool mFailing{false};   // of the thread
 };

@@ -154,6 +154,22 @@ char const* nameOf(E value)
     return name;
 }
 
+/// Why a request ended; null where the release or the engine does not say.
+template <class Result>
+char const* finishReason([[maybe_unused]] Result const& result)
+{
+    if constexpr (Has_finishReasons<Result>::value)
+    {
+        return result.finishReasons.empty() ? nullptr
+                                            : nameOf<Is_kEND_ID, Is_kSTOP_WORDS, Is_kLENGTH, Is_kTIMED_OUT, Is_kCANCELLED>(
+                                                result.finishReasons.front());
+    }
+    else
+    {
+        return nullptr;
+    }
+}
+
 /// JSON text, growing. Keys and numbers dominate, so room is asked for once for both.
 class Json
 {
@@ -882,21 +898,12 @@ private:
         detail::Json line;
         if constexpr (detail::Has_getResult<Record>::value)
         {
-            return record.hasError() || write(record.getResult());
+            return record.hasError()
+                || writeResult(record.getResult(), ",\"requestId\":" + std::to_string(record.getRequestId()), line);
         }
         else if constexpr (detail::Has_isFinal<Record>::value)
         {
-            if constexpr (detail::Has_requestPerfMetrics<Record>::value)
-            {
-                if (record.isFinal && record.requestPerfMetrics)
-                {
-                    line.raw("{\"perfMetrics\":");
-                    line.object(*record.requestPerfMetrics);
-                    finishReason(record, line);
-                    line.raw("}");
-                    mSender->push(line.text());
-                }
-            }
+            return writeResult(record, {}, line);
         }
         else if constexpr (detail::Has_timingMetrics<Record>::value)
         {
@@ -959,22 +966,27 @@ private:
     }
 
     template <class Result>
-    static void finishReason([[maybe_unused]] Result const& result, [[maybe_unused]] detail::Json& line)
+    bool writeResult([[maybe_unused]] Result const& result, [[maybe_unused]] std::string const& id,
+        [[maybe_unused]] detail::Json& line)
     {
-        if constexpr (detail::Has_finishReasons<Result>::value)
+        if constexpr (detail::Has_requestPerfMetrics<Result>::value)
         {
-            if (!result.finishReasons.empty())
+            if (result.isFinal && result.requestPerfMetrics)
             {
-                auto const* const reason = detail::nameOf<detail::Is_kEND_ID, detail::Is_kSTOP_WORDS,
-                    detail::Is_kLENGTH, detail::Is_kTIMED_OUT, detail::Is_kCANCELLED>(result.finishReasons.front());
-                if (reason != nullptr)
+                line.raw("{\"perfMetrics\":");
+                line.object(*result.requestPerfMetrics);
+                line.raw(id);
+                if (auto const* const reason = detail::finishReason(result))
                 {
                     line.raw(",\"finishReason\":\"");
                     line.raw(reason);
                     line.raw("\"");
                 }
+                line.raw("}");
+                mSender->push(line.text());
             }
         }
+        return true;
     }
 
     unsigned mGeneration{detail::Forks::generation()};

@@ -65,10 +65,34 @@ macro_rules! compat {
         from "trtllm: numDraftTokens";
     TrtllmSpecAcceptedTokens = "trtllm_spec_decode_num_accepted_tokens_total" Counter Compat TRTLLM "Accepted draft tokens."
         from "trtllm: numAcceptedTokens";
+    TrtllmRequestSuccess = "trtllm_request_success_total" Counter Compat TRTLLM
+        ["finished_reason": "stop" | "length" | "timeout" | "cancelled"]
+        "Finished requests by reason."
+        from "trtllm: finishReason beside RequestPerfMetrics";
+    TrtllmKvHostUtilization = "trtllm_kv_cache_host_utilization" Gauge Compat TRTLLM "Share (0-1) of KV cache blocks on the host in use."
+        from "trtllm: secondaryUsedNumBlocks / secondaryMaxNumBlocks over all windows";
+    TrtllmKvIterReuseRate = "trtllm_kv_cache_iter_reuse_rate" Gauge Compat TRTLLM "Share (0-1) of the last iteration's looked-up KV cache blocks that were found."
+        from "trtllm: iterReusedBlocks / (iterReusedBlocks + iterMissedBlocks), unset where both are 0";
+    TrtllmKvIterReused = "trtllm_kv_cache_iter_reused_blocks_total" Counter Compat TRTLLM "KV cache blocks reused."
+        from "trtllm: iterReusedBlocks";
+    TrtllmKvIterFullReused = "trtllm_kv_cache_iter_full_reused_blocks_total" Counter Compat TRTLLM "KV cache blocks reused whole."
+        from "trtllm: iterFullReusedBlocks";
+    TrtllmKvIterPartialReused = "trtllm_kv_cache_iter_partial_reused_blocks_total" Counter Compat TRTLLM "KV cache blocks reused in part."
+        from "trtllm: iterPartialReusedBlocks";
+    TrtllmKvIterMissed = "trtllm_kv_cache_iter_missed_blocks_total" Counter Compat TRTLLM "KV cache blocks looked up and not found."
+        from "trtllm: iterMissedBlocks";
+    TrtllmKvGenAlloc = "trtllm_kv_cache_gen_alloc_blocks_total" Counter Compat TRTLLM "KV cache blocks allocated in generation phases."
+        from "trtllm: iterGenAllocBlocks";
+    TrtllmKvOnboardBytes = "trtllm_kv_cache_onboard_bytes_total" Counter Compat TRTLLM "Bytes of KV cache brought from the host to the GPU."
+        from "trtllm: iterOnboardBytes";
+    TrtllmKvOffloadBytes = "trtllm_kv_cache_offload_bytes_total" Counter Compat TRTLLM "Bytes of KV cache brought from the GPU to the host."
+        from "trtllm: iterOffloadBytes";
+    TrtllmKvCopyBytes = "trtllm_kv_cache_intra_device_copy_bytes_total" Counter Compat TRTLLM "Bytes of KV cache copied within the GPU."
+        from "trtllm: iterIntraDeviceCopyBytes";
     TrtllmPromptTokens = "trtllm_prompt_tokens_total" Counter Compat TRTLLM "Prompt tokens of finished requests."
-        from "trtllm: contextPrefillPosition of completed requests";
+        from "trtllm: sum of nv_llm_input_token_len";
     TrtllmGenerationTokens = "trtllm_generation_tokens_total" Counter Compat TRTLLM "Generated tokens of finished requests."
-        from "trtllm: numGeneratedTokens of completed requests";
+        from "trtllm: sum of nv_llm_output_token_len";
     TrtllmTimeToFirstToken = "trtllm_time_to_first_token_seconds" Histogram Compat TRTLLM unit "seconds" "Time to the first token in seconds."
         from "trtllm: as nv_trt_llm_time_to_first_token_seconds";
     TrtllmTimePerOutputToken = "trtllm_time_per_output_token_seconds" Histogram Compat TRTLLM unit "seconds" "Time per token after the first in seconds."
@@ -94,6 +118,10 @@ macro_rules! compat {
     // triton-core: Triton's request counters, so that autoscaling rules written for them work.
     InferenceRequestSuccess = "nv_inference_request_success" LegacyCounter Compat ENGINE "Number of successful inference requests, all batch sizes"
         from "triton-core: completed requests";
+    InferenceRequestFailure = "nv_inference_request_failure" LegacyCounter Compat ENGINE
+        ["reason": "BACKEND" | "CANCELED" | "OTHER" | "REJECTED"]
+        "Number of failed inference requests, all batch sizes"
+        from "triton-core: requests whose finishReason was told: cancelled is CANCELED, timeout is OTHER; the engine tells of no other failures";
     InferenceCount = "nv_inference_count" LegacyCounter Compat ENGINE "Number of inferences performed (does not include cached requests)"
         from "triton-core: completed requests";
     InferenceExecCount = "nv_inference_exec_count" LegacyCounter Compat ENGINE "Number of model executions performed (does not include cached requests)"
@@ -103,10 +131,16 @@ macro_rules! compat {
         from "triton-core: sum of end-to-end request latencies";
     InferenceQueueDuration = "nv_inference_queue_duration_us" LegacyCounter Compat ENGINE
         "Cumulative inference queuing duration in microseconds (includes cached requests)"
-        from "triton-core: sum of request queue times, or of newActiveRequestsQueueLatencyMS where no request times are known";
+        from "triton-core: sum of request queue times; durations are absent where requests' times are not told";
+    InferenceComputeInput = "nv_inference_compute_input_duration_us" LegacyCounter Compat ENGINE
+        "Cumulative compute input duration in microseconds (does not include cached requests)"
+        from "triton-core: 0: an executor's request is in its queue until its inference begins";
     InferenceComputeInfer = "nv_inference_compute_infer_duration_us" LegacyCounter Compat ENGINE
         "Cumulative compute inference duration in microseconds (does not include cached requests)"
         from "triton-core: sum of request inference times";
+    InferenceComputeOutput = "nv_inference_compute_output_duration_us" LegacyCounter Compat ENGINE
+        "Cumulative inference compute output duration in microseconds (does not include cached requests)"
+        from "triton-core: 0: queue and inference make up the whole of an executor's request";
     InferencePending = "nv_inference_pending_request_count" Gauge Compat ENGINE "Instantaneous number of pending requests awaiting execution per-model."
         from "triton-core: numQueuedRequests + max(0, active − scheduled)";
     } };

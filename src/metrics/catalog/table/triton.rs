@@ -35,16 +35,16 @@ macro_rules! triton {
     DisaggregatedServingMetrics = "nv_trt_llm_disaggregated_serving_metrics" LegacyCounter Triton ENGINE
         ["disaggregated_serving_type": "kv_cache_transfer_ms" | "request_count"]
         "TRT LLM disaggregated serving metrics"
-        from "disServingStats.kvCacheTransferMS of completed requests, and their number";
+        from "disServingStats.kvCacheTransferMS of completed requests, and their number; without request statistics from RequestPerfMetrics";
     SpecDisaggregatedServingMetrics = "nv_trt_llm_disaggregated_serving_metrics" LegacyCounter Compat ENGINE
         ["disaggregated_serving_type": "kv_cache_transfer_time"]
         "TRT LLM disaggregated serving metrics"
         from "spec: as kv_cache_transfer_ms";
     InputTokenLen = "nv_llm_input_token_len" Histogram Triton ENGINE ["response_metric_type": "total_input_tokens"]
         "TRT LLM response metrics"
-        from "contextPrefillPosition of completed requests";
+        from "contextPrefillPosition of completed requests; without request statistics promptTokens beside RequestPerfMetrics";
     OutputTokenLen = "nv_llm_output_token_len" Histogram Triton ENGINE ["response_metric_type": "total_output_tokens"]
         "TRT LLM response metrics"
-        from "numGeneratedTokens of completed requests";
+        from "numGeneratedTokens of completed requests; without request statistics outputTokens beside RequestPerfMetrics";
     } };
 }

@@ -1,150 +1,17 @@
-//! An Executor in this process, behind the bridge. It has a thread of its own: a call into an engine that hangs hangs
-//! there, and polls of it time out like any other.
+//! The bridge's rows as the model's records, field by field; absent stays absent.
 
-use std::sync::mpsc;
-
-use tokio::sync::oneshot;
 use trtllm_bridge::{
-    BridgeError, Executor, ExecutorOptions, IterationRow, RequestRow, iteration_present as it, request_present as rq,
+    IterationRow, PerfRow, RequestRow, iteration_present as it, perf_present as pf, request_present as rq,
 };
 
 use crate::model::iteration::{InflightBatchingStats, KvCacheStats, SpecDecodingStats, StaticBatchingStats};
+use crate::model::perf_metrics::{
+    FinishReason, RequestKvCacheMetrics, RequestPerfMetrics, SpeculativeDecodingMetrics, TimingMetrics,
+};
 use crate::model::request::{DisServingRequestStats, RequestStage, RequestStats};
-use crate::model::{IterationStats, RecordTime, RequestStatsPerIteration};
-use crate::state::EngineAbout;
+use crate::model::{IterationStats, PerfMetricsEntry, RecordTime};
 
-use super::{Answer, Batch, Item, OpenError, SourceError};
-
-/// Rows drained at a time.
-const ROWS: usize = 256;
-/// Rings of 1000 iterations hold ten seconds of a fast engine, against a poll ten times a second.
-const OPTIONS: ExecutorOptions =
-    ExecutorOptions { iter_stats_max_iterations: 1000, request_stats_max_iterations: 1000 };
-
-type Drained = Result<Vec<Item>, SourceError>;
-
-/// The thread that owns an Executor.
-#[derive(Debug)]
-pub struct ExecutorThread {
-    target: String,
-    about: Option<EngineAbout>,
-    orders: mpsc::Sender<oneshot::Sender<Drained>>,
-    /// An order not answered yet: a poll that timed out left it, the next one takes it up.
-    pending: Option<oneshot::Receiver<Drained>>,
-}
-
-impl ExecutorThread {
-    /// Opens `engine` (`sim:?key=value&…`) and waits until it runs.
-    ///
-    /// # Errors
-    /// With the engine's own words when it cannot be opened.
-    pub fn start(engine: &str) -> Result<Self, OpenError> {
-        let failed = |cause: String| OpenError::Engine { engine: engine.to_owned(), cause };
-        let (orders, inbox) = mpsc::channel::<oneshot::Sender<Drained>>();
-        let (opened, outcome) = mpsc::sync_channel(1);
-        let name = engine.to_owned();
-        let serve = move || {
-            let mut executor = match Executor::open(&name, &OPTIONS) {
-                Ok(executor) => executor,
-                Err(error) => {
-                    let _ = opened.send(Err(error));
-                    return;
-                }
-            };
-            let _ = opened.send(Ok((executor.version(), executor.is_simulated())));
-            let mut rows = Rows::default();
-            while let Ok(reply) = inbox.recv() {
-                let _ = reply.send(drain(&mut executor, &mut rows));
-            }
-        };
-        std::thread::Builder::new().name("executor".to_owned()).spawn(serve).map_err(|e| failed(e.to_string()))?;
-        let opened = outcome.recv().map_err(|_| failed("its thread ended".to_owned()))?;
-        let (version, simulated) = opened.map_err(|error| match error {
-            BridgeError::Open { cause, .. } => failed(cause),
-            other => failed(other.to_string()),
-        })?;
-        let version = Some(version).filter(|version| !version.is_empty());
-        let about = EngineAbout { backend: Some("tensorrt".to_owned()), version, simulated };
-        Ok(Self { target: engine.to_owned(), about: Some(about), orders, pending: None })
-    }
-
-    #[must_use]
-    pub fn target(&self) -> &str {
-        &self.target
-    }
-
-    pub(super) async fn poll(&mut self, batch: &mut Batch) -> Result<Answer, SourceError> {
-        let gone = || SourceError::Engine { cause: "its thread ended".to_owned() };
-        if self.pending.is_none() {
-            let (reply, pending) = oneshot::channel();
-            self.orders.send(reply).map_err(|_| gone())?;
-            self.pending = Some(pending);
-        }
-        if let Some(pending) = &mut self.pending {
-            let drained = pending.await;
-            self.pending = None;
-            batch.items.extend(drained.map_err(|_| gone())??);
-        }
-        batch.about = self.about.take();
-        if batch.about.as_ref().is_some_and(|about| about.simulated) {
-            tracing::info!(engine = self.target, "this engine is simulated: its numbers describe no real model");
-        }
-        Ok(Answer::Present)
-    }
-}
-
-/// Buffers kept between drains.
-#[derive(Debug)]
-struct Rows {
-    iterations: Vec<IterationRow>,
-    requests: Vec<RequestRow>,
-}
-
-impl Default for Rows {
-    fn default() -> Self {
-        Self { iterations: vec![IterationRow::default(); ROWS], requests: vec![RequestRow::default(); ROWS] }
-    }
-}
-
-/// Everything the engine has, oldest first. Asked first whether it may be: workers and stopped engines are a state.
-fn drain(executor: &mut Executor, rows: &mut Rows) -> Drained {
-    let failed = |error: BridgeError| SourceError::Engine { cause: error.to_string() };
-    if !executor.can_enqueue_requests() {
-        let cause = "it has been shut down, or this process is not its leader".to_owned();
-        return Err(SourceError::Engine { cause });
-    }
-    // Request rows first: the engine runs on meanwhile, and rows must find the record of their iteration already here.
-    let mut of_requests = Vec::new();
-    loop {
-        let count = executor.drain_requests(&mut rows.requests).map_err(failed)?;
-        of_requests.extend_from_slice(&rows.requests[..count]);
-        if count < rows.requests.len() {
-            break;
-        }
-    }
-    let mut items = Vec::new();
-    loop {
-        let count = executor.drain_iterations(&mut rows.iterations).map_err(failed)?;
-        items.extend(rows.iterations[..count].iter().map(|row| Item::Record(Box::new(record(row)))));
-        if count < rows.iterations.len() {
-            break;
-        }
-    }
-    items.extend(of_requests.chunk_by(same_iteration).map(|rows| {
-        let request_stats = Some(rows.iter().map(request).collect());
-        Item::Requests(RequestStatsPerIteration { iter: Some(rows[0].iter), request_stats })
-    }));
-    Ok(items)
-}
-
-/// The idle flush and the iteration after it have one number. Within an iteration completed requests come last, so that one
-/// that is not, after one that is, begins another.
-fn same_iteration(row: &RequestRow, next: &RequestRow) -> bool {
-    let complete = |row: &RequestRow| row.request_stage() == Some(trtllm_bridge::RequestStage::GenerationComplete);
-    row.iter == next.iter && (complete(next) || !complete(row))
-}
-
-fn record(row: &IterationRow) -> IterationStats {
+pub(super) fn record(row: &IterationRow) -> IterationStats {
     let time = |micros| RecordTime { micros, zoned: false };
     let int = |bit, value: i32| row.has(bit).then_some(i64::from(value));
     let bytes = |value: u64| i64::try_from(value).ok();
@@ -233,7 +100,7 @@ fn inflight(row: &IterationRow) -> InflightBatchingStats {
     }
 }
 
-fn request(row: &RequestRow) -> RequestStats {
+pub(super) fn request(row: &RequestRow) -> RequestStats {
     use trtllm_bridge::RequestStage as Stage;
     let int = |bit, value: i32| row.has(bit).then_some(i64::from(value));
     RequestStats {
@@ -260,5 +127,63 @@ fn request(row: &RequestRow) -> RequestStats {
         reused_blocks_per_request: int(rq::KV_ALLOC, row.reused_blocks),
         missed_blocks_per_request: int(rq::KV_MISSED, row.missed_blocks),
         kv_cache_hit_rate_per_request: row.has(rq::KV_MISSED).then_some(row.kv_cache_hit_rate.into()),
+    }
+}
+
+/// A finished request: why it ended, how long it was, and its own times where this release tells them.
+pub(super) fn finished(row: &PerfRow) -> PerfMetricsEntry {
+    let tokens = |count: i32| u64::try_from(count).ok().filter(|_| !row.failed);
+    PerfMetricsEntry {
+        request_id: Some(row.id),
+        perf_metrics: row.has(pf::ARRIVAL).then(|| perf_metrics(row)),
+        finish_reason: finish_reason(row),
+        prompt_tokens: tokens(row.prompt_tokens),
+        output_tokens: tokens(row.output_tokens),
+        ..PerfMetricsEntry::default()
+    }
+}
+
+fn finish_reason(row: &PerfRow) -> Option<FinishReason> {
+    use trtllm_bridge::FinishReason as Upstream;
+    if row.failed {
+        return Some(FinishReason::Other);
+    }
+    row.has(pf::FINISH_REASON).then(|| match row.reason() {
+        Some(Upstream::EndId | Upstream::StopWords) => FinishReason::Stop,
+        Some(Upstream::Length) => FinishReason::Length,
+        Some(Upstream::TimedOut) => FinishReason::Timeout,
+        Some(Upstream::Cancelled) => FinishReason::Cancelled,
+        None => FinishReason::Other,
+    })
+}
+
+fn perf_metrics(row: &PerfRow) -> RequestPerfMetrics {
+    let at = |bit, seconds: f64| row.has(bit).then_some(seconds);
+    RequestPerfMetrics {
+        first_iter: row.has(pf::ITERATIONS).then_some(row.first_iter),
+        last_iter: row.has(pf::ITERATIONS).then_some(row.last_iter),
+        timing_metrics: Some(TimingMetrics {
+            arrival_time: at(pf::ARRIVAL, row.arrival_s),
+            first_scheduled_time: at(pf::FIRST_SCHEDULED, row.first_scheduled_s),
+            first_token_time: at(pf::FIRST_TOKEN, row.first_token_s),
+            last_token_time: at(pf::LAST_TOKEN, row.last_token_s),
+            kv_cache_transfer_start: at(pf::KV_TRANSFER, row.kv_cache_transfer_start_s),
+            kv_cache_transfer_end: at(pf::KV_TRANSFER, row.kv_cache_transfer_end_s),
+            kv_cache_size: row.has(pf::KV_TRANSFER).then_some(row.kv_cache_size),
+            ..TimingMetrics::default()
+        }),
+        kv_cache_metrics: row.has(pf::KV).then(|| RequestKvCacheMetrics {
+            num_total_allocated_blocks: Some(row.num_total_allocated_blocks.into()),
+            num_new_allocated_blocks: Some(row.num_new_allocated_blocks.into()),
+            num_reused_blocks: Some(row.num_reused_blocks.into()),
+            num_missed_blocks: Some(row.num_missed_blocks.into()),
+            kv_cache_hit_rate: Some(row.kv_cache_hit_rate.into()),
+        }),
+        speculative_decoding: row.has(pf::SPEC).then(|| SpeculativeDecodingMetrics {
+            acceptance_rate: Some(row.acceptance_rate.into()),
+            total_accepted_draft_tokens: Some(row.total_accepted_draft_tokens.into()),
+            total_draft_tokens: Some(row.total_draft_tokens.into()),
+        }),
+        ..RequestPerfMetrics::default()
     }
 }

@@ -1,0 +1,201 @@
+//! `executor:DIR?…`: keys and values are TensorRT-LLM's own names of what they set; one left out keeps its default.
+
+use std::path::PathBuf;
+
+use trtllm_bridge::{BatchingType, CommMode, ExecutorOptions, HostOptions, Load, ModelType};
+
+use crate::sources::executor::hosting::{Hosting, LoadPlan, Recorded, STATISTICS};
+
+use super::{Options, positive};
+
+/// What `executor:` describes; keys that are left over are the caller's to refuse.
+pub(super) fn hosting(engine: &str, options: &mut Options) -> Result<Hosting, String> {
+    if engine.is_empty() {
+        return Err("executor: needs the engine's directory".to_owned());
+    }
+    let statistics = ExecutorOptions {
+        iter_stats_max_iterations: whole(options, "iter_stats_max_iterations")?
+            .unwrap_or(STATISTICS.iter_stats_max_iterations),
+        request_stats_max_iterations: whole(options, "request_stats_max_iterations")?
+            .unwrap_or(STATISTICS.request_stats_max_iterations),
+    };
+    if statistics.iter_stats_max_iterations == 0 {
+        return Err("iter_stats_max_iterations=0 turns off the statistics that the page is made of".to_owned());
+    }
+    let models = [
+        ("decoder_only", ModelType::DecoderOnly),
+        ("encoder_only", ModelType::EncoderOnly),
+        ("encoder_decoder", ModelType::EncoderDecoder),
+    ];
+    let batching = [("inflight", BatchingType::Inflight), ("static", BatchingType::Static)];
+    let modes = [("leader", CommMode::Leader), ("orchestrator", CommMode::Orchestrator)];
+    let host = HostOptions {
+        statistics,
+        model_type: word(options, "model_type", &models)?.unwrap_or_default(),
+        batching_type: word(options, "batching_type", &batching)?,
+        max_batch_size: whole(options, "max_batch_size")?,
+        max_num_tokens: whole(options, "max_num_tokens")?,
+        max_queue_size: whole(options, "max_queue_size")?,
+        enable_chunked_context: truth(options, "enable_chunked_context")?,
+        enable_block_reuse: truth(options, "enable_block_reuse")?,
+        free_gpu_memory_fraction: fraction(options)?,
+        max_tokens: whole(options, "max_tokens")?,
+        comm_mode: word(options, "comm_mode", &modes)?,
+        participant_ids: numbers(options, "participant_ids")?,
+        device_ids: numbers(options, "device_ids")?,
+        is_orchestrator: truth(options, "is_orchestrator")?,
+        worker_executable: options.take("worker_executable"),
+        spawn_processes: truth(options, "spawn_processes")?,
+    };
+    Ok(Hosting { engine: engine.to_owned(), options: host, load: load(options)? })
+}
+
+fn load(options: &mut Options) -> Result<Option<LoadPlan>, String> {
+    let Some(load) = options.take("load") else { return Ok(None) };
+    let in_flight = whole(options, "in_flight")?;
+    if in_flight == Some(0) {
+        return Err("in_flight=0 sends no request; leave load out for an engine without one".to_owned());
+    }
+    if load != "synthetic" {
+        if load.is_empty() {
+            return Err("load is synthetic or the path of a file of recorded requests".to_owned());
+        }
+        let speed = match options.take("speed").as_deref() {
+            None => Some(1.0),
+            Some("max") => None,
+            Some(times) => Some(positive("speed", times)?),
+        };
+        return Ok(Some(LoadPlan::Recorded(Recorded { path: PathBuf::from(load), in_flight, speed })));
+    }
+    let tokens = |options: &mut Options, key, default| match whole(options, key)? {
+        Some(0) => Err(format!("{key} must be above 0")),
+        given => Ok(given.unwrap_or(default)),
+    };
+    let plan = Load {
+        in_flight: in_flight.unwrap_or(8),
+        prompt_tokens: tokens(options, "prompt_tokens", 512)?,
+        shared_prefix_tokens: whole(options, "shared_prefix_tokens")?.unwrap_or(0),
+        output_tokens: tokens(options, "output_tokens", 128)?,
+        requests: whole(options, "requests")?.map(u64::from),
+    };
+    if plan.shared_prefix_tokens > plan.prompt_tokens {
+        let Load { prompt_tokens, shared_prefix_tokens, .. } = plan;
+        return Err(format!("shared_prefix_tokens={shared_prefix_tokens} is more than prompt_tokens={prompt_tokens}"));
+    }
+    Ok(Some(LoadPlan::Synthetic(plan)))
+}
+
+fn whole(options: &mut Options, key: &str) -> Result<Option<u32>, String> {
+    let number = |text: String| text.parse().map_err(|_| format!("{key} is a whole number, not {text:?}"));
+    options.take(key).map(number).transpose()
+}
+
+fn numbers(options: &mut Options, key: &str) -> Result<Vec<u32>, String> {
+    let Some(text) = options.take(key) else { return Ok(Vec::new()) };
+    let number = |part: &str| part.parse().map_err(|_| format!("{key} is a list such as 0,1, not {text:?}"));
+    text.split(',').map(number).collect()
+}
+
+fn truth(options: &mut Options, key: &str) -> Result<Option<bool>, String> {
+    word(options, key, &[("true", true), ("false", false)])
+}
+
+fn fraction(options: &mut Options) -> Result<Option<f32>, String> {
+    const KEY: &str = "free_gpu_memory_fraction";
+    let Some(text) = options.take(KEY) else { return Ok(None) };
+    let value = text.parse().ok().filter(|value: &f32| *value > 0.0 && *value < 1.0);
+    value.map(Some).ok_or(format!("{KEY} is above 0 and below 1, not {text:?}"))
+}
+
+fn word<T: Copy>(options: &mut Options, key: &str, words: &[(&str, T)]) -> Result<Option<T>, String> {
+    let Some(text) = options.take(key) else { return Ok(None) };
+    let found = words.iter().find(|(word, _)| *word == text);
+    let names = || words.iter().map(|(word, _)| *word).collect::<Vec<_>>().join(" or ");
+    found.map(|(_, value)| Some(*value)).ok_or_else(|| format!("{key} is {}, not {text:?}", names()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::SourceSpec;
+    use super::*;
+
+    fn read(url: &str) -> Result<Hosting, String> {
+        match url.parse::<SourceSpec>()? {
+            SourceSpec::Executor(hosting) => Ok(*hosting),
+            other => panic!("{url} is {other:?}"),
+        }
+    }
+
+    #[test]
+    fn what_is_left_out_keeps_the_engines_default() {
+        assert_eq!(read("executor:/engines/a").unwrap(), Hosting::plain("/engines/a".to_owned()));
+    }
+
+    #[test]
+    fn every_key_reaches_its_option() {
+        let hosting = read(
+            "executor:/e?model_type=encoder_decoder&batching_type=static&max_batch_size=1&max_num_tokens=2&\
+             max_queue_size=3&enable_chunked_context=true&enable_block_reuse=false&free_gpu_memory_fraction=0.5&\
+             max_tokens=4&comm_mode=orchestrator&participant_ids=1,2&device_ids=3&is_orchestrator=true&\
+             worker_executable=/bin/w&spawn_processes=false&iter_stats_max_iterations=5&request_stats_max_iterations=0",
+        );
+        let expected = HostOptions {
+            statistics: ExecutorOptions { iter_stats_max_iterations: 5, request_stats_max_iterations: 0 },
+            model_type: ModelType::EncoderDecoder,
+            batching_type: Some(BatchingType::Static),
+            max_batch_size: Some(1),
+            max_num_tokens: Some(2),
+            max_queue_size: Some(3),
+            enable_chunked_context: Some(true),
+            enable_block_reuse: Some(false),
+            free_gpu_memory_fraction: Some(0.5),
+            max_tokens: Some(4),
+            comm_mode: Some(CommMode::Orchestrator),
+            participant_ids: vec![1, 2],
+            device_ids: vec![3],
+            is_orchestrator: Some(true),
+            worker_executable: Some("/bin/w".to_owned()),
+            spawn_processes: Some(false),
+        };
+        assert_eq!(hosting.unwrap().options, expected);
+    }
+
+    #[test]
+    fn a_load_is_made_up_or_recorded() {
+        let load = |query: &str| read(&format!("executor:/e?{query}")).unwrap().load.unwrap();
+        let plain =
+            Load { in_flight: 8, prompt_tokens: 512, shared_prefix_tokens: 0, output_tokens: 128, requests: None };
+        assert_eq!(load("load=synthetic"), LoadPlan::Synthetic(plain));
+        let small =
+            Load { in_flight: 1, prompt_tokens: 9, shared_prefix_tokens: 9, output_tokens: 2, requests: Some(3) };
+        assert_eq!(
+            load("load=synthetic&in_flight=1&prompt_tokens=9&shared_prefix_tokens=9&output_tokens=2&requests=3"),
+            LoadPlan::Synthetic(small)
+        );
+        let recorded = |in_flight, speed| LoadPlan::Recorded(Recorded { path: "/t.jsonl".into(), in_flight, speed });
+        assert_eq!(load("load=/t.jsonl"), recorded(None, Some(1.0)));
+        assert_eq!(load("load=/t.jsonl&speed=max&in_flight=4"), recorded(Some(4), None));
+    }
+
+    #[test]
+    fn what_cannot_be_names_its_key() {
+        for (query, key) in [
+            ("max_batch_size=many", "max_batch_size"),
+            ("model_type=gpt", "decoder_only"),
+            ("free_gpu_memory_fraction=1.5", "free_gpu_memory_fraction"),
+            ("device_ids=0,x", "device_ids"),
+            ("iter_stats_max_iterations=0", "iter_stats_max_iterations"),
+            ("load=", "load"),
+            ("load=synthetic&in_flight=0", "in_flight"),
+            ("load=synthetic&output_tokens=0", "output_tokens"),
+            ("load=synthetic&speed=2", "speed"),
+            ("load=synthetic&prompt_tokens=5&shared_prefix_tokens=6", "shared_prefix_tokens"),
+            ("prompt_tokens=5", "prompt_tokens"),
+            ("load=/t&speed=0", "speed"),
+        ] {
+            let why = read(&format!("executor:/e?{query}")).unwrap_err();
+            assert!(why.contains(key), "{query}: {why}");
+        }
+        assert!(read("executor:").unwrap_err().contains("directory"));
+    }
+}

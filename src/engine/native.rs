@@ -1,0 +1,238 @@
+//! Buckets of a Prometheus native histogram: each wider than the one before by a constant factor, so that no bounds are
+//! chosen beforehand. Folded in place and of one size for ever: what does not fit makes all buckets twice as wide.
+
+/// Buckets at once. With the finest ones that is twenty powers of two, from a microsecond to a second.
+const SLOTS: usize = 160;
+/// The finest resolution: 2³ buckets for each power of two, 9 % wide.
+const FINEST: i32 = 3;
+/// What is not above this is counted as zero: Prometheus's own default.
+pub const ZERO_THRESHOLD: f64 = f64::from_bits((1023 - 128) << 52);
+
+/// Counts by bucket; all values are finite and not negative.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct NativeBuckets {
+    zero: u64,
+    /// How often the buckets have become twice as wide.
+    widened: i32,
+    /// Bucket number of the first slot.
+    first: i32,
+    slots: [u64; SLOTS],
+}
+
+/// A run of neighbouring buckets, as Prometheus's protobuf has it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Span {
+    /// Buckets left out since the end of the run before; for the first run, the number of its first bucket.
+    pub offset: i32,
+    pub length: u32,
+}
+
+impl NativeBuckets {
+    #[must_use]
+    pub const fn new() -> Self {
+        Self { zero: 0, widened: 0, first: 0, slots: [0; SLOTS] }
+    }
+
+    /// A value `times` times.
+    pub fn observe(&mut self, value: f64, times: u64) {
+        if value <= ZERO_THRESHOLD {
+            self.zero = self.zero.saturating_add(times);
+            return;
+        }
+        let finest = finest_bucket(value);
+        let mut bucket = wider(finest, self.widened);
+        if !(0..SLOTS as i32).contains(&(bucket - self.first)) {
+            self.make_room(finest);
+            bucket = wider(finest, self.widened);
+        }
+        if let Some(slot) = self.slots.get_mut((bucket - self.first) as usize) {
+            *slot = slot.saturating_add(times);
+        }
+    }
+
+    /// Prometheus's schema: bounds are the powers of 2^(2^-schema).
+    #[must_use]
+    pub const fn schema(&self) -> i32 {
+        FINEST - self.widened
+    }
+
+    /// Values of at most [`ZERO_THRESHOLD`].
+    #[must_use]
+    pub const fn zero(&self) -> u64 {
+        self.zero
+    }
+
+    /// The runs of buckets in use, and of each bucket in them the difference to the one before.
+    #[must_use]
+    pub fn runs(&self) -> (Vec<Span>, Vec<i64>) {
+        let (mut spans, mut deltas) = (Vec::<Span>::new(), Vec::new());
+        let (mut before, mut next) = (0_u64, 0);
+        let used = self.slots.iter().zip(self.first..).filter(|(count, _)| **count > 0);
+        for (&count, bucket) in used {
+            match spans.last_mut() {
+                // A gap of one or two costs less as empty buckets than as a run of its own.
+                Some(span) if bucket - next <= 2 => {
+                    for _ in next..bucket {
+                        deltas.push(difference(0, before));
+                        before = 0;
+                    }
+                    span.length += (bucket - next) as u32 + 1;
+                }
+                _ => spans.push(Span { offset: bucket - next, length: 1 }),
+            }
+            deltas.push(difference(count, before));
+            (before, next) = (count, bucket + 1);
+        }
+        (spans, deltas)
+    }
+
+    /// Moves the slots, and if need be makes the buckets wider, so that `finest` has one too.
+    #[cold]
+    fn make_room(&mut self, finest: i32) {
+        loop {
+            let bucket = wider(finest, self.widened);
+            let used = |slot: Option<usize>| slot.map_or(bucket, |slot| self.first + slot as i32);
+            let low = bucket.min(used(self.slots.iter().position(|count| *count > 0)));
+            let high = bucket.max(used(self.slots.iter().rposition(|count| *count > 0)));
+            if high - low < SLOTS as i32 {
+                let first = low + (high - low) / 2 - (SLOTS as i32 / 2 - 1);
+                self.move_to(first, |bucket| bucket);
+                return;
+            }
+            self.widened += 1;
+            self.move_to(wider(self.first, 1), |bucket| wider(bucket, 1));
+        }
+    }
+
+    fn move_to(&mut self, first: i32, number: impl Fn(i32) -> i32) {
+        let mut slots = [0_u64; SLOTS];
+        for (count, bucket) in self.slots.iter().zip(self.first..).filter(|(count, _)| **count > 0) {
+            if let Some(slot) = slots.get_mut((number(bucket) - first) as usize) {
+                *slot = slot.saturating_add(*count);
+            }
+        }
+        (self.first, self.slots) = (first, slots);
+    }
+}
+
+impl Default for NativeBuckets {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// Upper bounds of the finest buckets between 1 and 2: 2^(1/8), 2^(2/8) and so on.
+const BETWEEN: [f64; 7] = [
+    1.0905077326652577,
+    1.189207115002721,
+    1.2968395546510096,
+    std::f64::consts::SQRT_2,
+    1.5422108254079407,
+    1.681792830507429,
+    1.8340080864093424,
+];
+
+/// The bucket whose bounds 2^((n-1)/8) < `value` ≤ 2^(n/8) hold a normal positive value.
+fn finest_bucket(value: f64) -> i32 {
+    let bits = value.to_bits();
+    let exponent = (bits >> 52) as i32 - 1023;
+    let fraction = f64::from_bits(bits & ((1 << 52) - 1) | 1023 << 52);
+    // Without a branch: the eight comparisons cost less than one that is guessed wrong.
+    let above = BETWEEN.iter().map(|bound| i32::from(fraction > *bound)).sum::<i32>() + i32::from(fraction > 1.0);
+    exponent * 8 + above
+}
+
+/// The bucket that holds bucket `number` once the buckets are `times` times twice as wide: upper bounds stay bounds.
+const fn wider(number: i32, times: i32) -> i32 {
+    (number + ((1 << times) - 1)) >> times
+}
+
+fn difference(count: u64, before: u64) -> i64 {
+    count.wrapping_sub(before).cast_signed()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Upper bound and count of each bucket in use, read back from the runs as Prometheus reads them.
+    fn read_back(buckets: &NativeBuckets) -> Vec<(f64, u64)> {
+        let (spans, deltas) = buckets.runs();
+        let mut deltas = deltas.into_iter();
+        let (mut number, mut count, mut read) = (0, 0_i64, Vec::new());
+        for span in spans {
+            number += span.offset;
+            for _ in 0..span.length {
+                count += deltas.next().unwrap();
+                if count > 0 {
+                    read.push((2_f64.powf(f64::from(number) * 2_f64.powi(-buckets.schema())), count as u64));
+                }
+                number += 1;
+            }
+        }
+        assert_eq!(deltas.next(), None);
+        read
+    }
+
+    #[test]
+    fn a_value_is_in_the_bucket_whose_bounds_hold_it() {
+        let mut value = 1e-30;
+        while value < 1e30 {
+            let bucket = f64::from(finest_bucket(value));
+            assert!(value <= 2_f64.powf(bucket / 8.0) * (1.0 + 1e-12), "{value} is above bucket {bucket}");
+            assert!(value > 2_f64.powf((bucket - 1.0) / 8.0) * (1.0 - 1e-12), "{value} is below bucket {bucket}");
+            value *= 1.0371;
+        }
+        // A bound belongs to the bucket below it.
+        for (value, bucket) in [(1.0, 0), (2.0, 8), (0.5, -8), (BETWEEN[3], 4), (1.0_f64.next_up(), 1)] {
+            assert_eq!(finest_bucket(value), bucket, "{value}");
+        }
+        for (at, bound) in BETWEEN.iter().enumerate() {
+            assert!((bound - 2_f64.powf((at + 1) as f64 / 8.0)).abs() < 1e-15);
+        }
+    }
+
+    #[test]
+    fn runs_say_what_was_observed() {
+        let mut buckets = NativeBuckets::new();
+        for (value, times) in [(0.0, 2), (1.0, 5), (1.05, 1), (1.4, 7), (64.0, 3)] {
+            buckets.observe(value, times);
+        }
+        assert_eq!((buckets.zero(), buckets.schema()), (2, 3));
+        let spans = [Span { offset: 0, length: 5 }, Span { offset: 43, length: 1 }];
+        assert_eq!(buckets.runs(), (spans.to_vec(), vec![5, -4, -1, 0, 7, -4]));
+        let wide = |buckets: &NativeBuckets| read_back(buckets).iter().map(|(_, count)| *count).collect::<Vec<_>>();
+        assert_eq!(wide(&buckets), [5, 1, 7, 3]);
+        assert_eq!(NativeBuckets::new().runs(), (vec![], vec![]));
+    }
+
+    #[test]
+    fn what_does_not_fit_makes_buckets_wider_and_nothing_is_lost() {
+        let mut buckets = NativeBuckets::new();
+        let values = [1e-6, 3e-5, 0.002, 0.002, 0.7, 1.0, 40.0, 1e4, 1e12, 1e-35, 1e300, f64::MAX];
+        for (seen, value) in values.iter().enumerate() {
+            buckets.observe(*value, 1);
+            let read = read_back(&buckets);
+            assert_eq!(read.iter().map(|(_, count)| count).sum::<u64>(), seen as u64 + 1);
+            for value in &values[..=seen] {
+                assert!(
+                    read.iter().any(|(bound, _)| *value <= bound * (1.0 + 1e-12)),
+                    "{value} is above all of {read:?}"
+                );
+            }
+        }
+        // From 1e-35 to f64::MAX are 1140 powers of two: 160 buckets of 8 each.
+        assert_eq!(buckets.schema(), -3);
+    }
+
+    #[test]
+    fn the_same_values_in_another_order_are_the_same_buckets() {
+        let values: Vec<f64> = (0..400).map(|n| 1e-4 * 1.05_f64.powi(n)).collect();
+        let fold = |values: &mut dyn Iterator<Item = &f64>| {
+            let mut buckets = NativeBuckets::new();
+            values.for_each(|value| buckets.observe(*value, 1));
+            (buckets.schema(), buckets.runs())
+        };
+        assert_eq!(fold(&mut values.iter()), fold(&mut values.iter().rev()));
+    }
+}

@@ -1,0 +1,78 @@
+//! A trtllm-bench `report.json`: the outcome of one benchmark, in the structure of the founding specification.
+
+use serde::Deserialize;
+
+/// The whole report. Source: `trtllm-bench … --report_json`.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[serde(default)]
+pub struct BenchReport {
+    pub metadata: BenchMetadata,
+    pub performance: BenchPerformance,
+    pub latency_stats: BenchLatencies,
+    pub input_output_stats: BenchLengths,
+    pub configuration: BenchConfiguration,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[serde(default)]
+pub struct BenchMetadata {
+    pub model: Option<String>,
+    pub timestamp: Option<String>,
+    /// Product name.
+    pub gpu: Option<String>,
+    pub num_gpus: Option<f64>,
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Deserialize)]
+#[serde(default)]
+pub struct BenchPerformance {
+    /// Output tokens per second.
+    pub token_throughput_per_sec: Option<f64>,
+    pub request_throughput_per_sec: Option<f64>,
+    /// Milliseconds of the whole benchmark.
+    pub total_latency_ms: Option<f64>,
+}
+
+/// Milliseconds.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Deserialize)]
+#[serde(default)]
+pub struct BenchLatencies {
+    /// Time to the first token.
+    pub ttft_ms: Distribution,
+    /// Time between tokens.
+    pub tbt_ms: Distribution,
+    /// End to end.
+    pub e2e_ms: Distribution,
+}
+
+/// Tokens of a request.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Deserialize)]
+#[serde(default)]
+pub struct BenchLengths {
+    pub input_tokens: Distribution,
+    pub output_tokens: Distribution,
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Deserialize)]
+#[serde(default)]
+pub struct Distribution {
+    pub p50: Option<f64>,
+    pub p90: Option<f64>,
+    pub p95: Option<f64>,
+    pub p99: Option<f64>,
+    pub min: Option<f64>,
+    pub max: Option<f64>,
+    pub avg: Option<f64>,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[serde(default)]
+pub struct BenchConfiguration {
+    pub tp_size: Option<f64>,
+    pub pp_size: Option<f64>,
+    pub max_batch_size: Option<f64>,
+    pub max_num_tokens: Option<f64>,
+    pub scheduler_policy: Option<String>,
+    /// 0..1, whatever its name says.
+    pub kv_memory_percentage: Option<f64>,
+}

@@ -1,0 +1,93 @@
+//! KV cache events: what the engine says of single blocks. Tokens and priorities are not read: neither is counted.
+
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+
+use serde::Deserialize;
+use serde::de::{Deserializer, Visitor};
+
+/// One event. Source: trtllm-serve `POST /kv_cache_events` (upstream: `KVCacheEventSerializer`).
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
+pub struct KvCacheEvent {
+    /// Counted by the engine from 0: a gap is a loss.
+    pub event_id: Option<u64>,
+    /// Each attention-DP rank counts its own events.
+    pub attention_dp_rank: Option<i64>,
+    pub data: KvCacheEventData,
+}
+
+/// The members of all kinds of events in one: reading a tagged union would copy each block's tokens first.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
+pub struct KvCacheEventData {
+    #[serde(rename = "type")]
+    pub kind: KvCacheEventKind,
+    /// Of `created`: blocks by cache level.
+    pub num_blocks_per_cache_level: Vec<i64>,
+    /// Of `stored`.
+    pub blocks: Vec<StoredBlock>,
+    /// Of `removed`.
+    pub block_hashes: Vec<BlockHash>,
+    /// Of `updated`.
+    pub block_hash: Option<BlockHash>,
+    /// Of `updated`: absent where the block stays where it is.
+    pub cache_level: Option<LevelChange>,
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum KvCacheEventKind {
+    /// A new, empty cache: the engine has started.
+    Created,
+    /// Blocks that can be found from now on.
+    Stored,
+    /// Blocks that cannot be found any more.
+    Removed,
+    /// A block that changed its level or its priority.
+    Updated,
+    #[default]
+    #[serde(other)]
+    Unknown,
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
+pub struct StoredBlock {
+    pub block_hash: BlockHash,
+    /// 0 is the GPU.
+    pub cache_level: Option<u64>,
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
+pub struct LevelChange {
+    pub new_value: Option<u64>,
+}
+
+/// By what an engine calls a block: a number, in the second KV cache manager maybe a text, of which a number is made.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
+pub struct BlockHash(pub u64);
+
+impl<'de> Deserialize<'de> for BlockHash {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct NumberOrText;
+        impl Visitor<'_> for NumberOrText {
+            type Value = BlockHash;
+            fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str("a block's hash")
+            }
+            fn visit_u64<E>(self, value: u64) -> Result<BlockHash, E> {
+                Ok(BlockHash(value))
+            }
+            fn visit_i64<E>(self, value: i64) -> Result<BlockHash, E> {
+                Ok(BlockHash(value.cast_unsigned()))
+            }
+            fn visit_str<E>(self, text: &str) -> Result<BlockHash, E> {
+                let mut hasher = DefaultHasher::new();
+                text.hash(&mut hasher);
+                Ok(BlockHash(hasher.finish()))
+            }
+        }
+        deserializer.deserialize_any(NumberOrText)
+    }
+}

@@ -1,0 +1,168 @@
+//! The JSON API of the real binary: what it says is what the page says, and reading it takes nothing from anybody.
+// A test stops at its first surprise.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stderr)]
+
+mod e2e;
+
+use std::collections::BTreeSet;
+use std::fs;
+
+use e2e::daemon::Daemon;
+use e2e::http::ask;
+use serde_json::{Value, json};
+
+const SESSION: &str = "replay:tests/fixtures/session.ndjson?speed=max";
+
+fn replayed(arguments: &[&str]) -> Daemon {
+    let daemon = Daemon::start(&[&["--source", SESSION, "--stale-after", "1h"], arguments].concat());
+    daemon.until_state(&[], "idle");
+    daemon
+}
+
+/// Two engines of one model, as two versions.
+fn two_versions() -> (Daemon, tempfile::TempDir) {
+    let folder = tempfile::tempdir().unwrap();
+    let session = e2e::root().join("tests/fixtures/session.ndjson");
+    let engine = |version: &str| {
+        format!("- source: 'replay:{}?speed=max'\n  model: llama\n  version: '{version}'\n", session.display())
+    };
+    let config = folder.path().join("engines.yaml");
+    fs::write(&config, format!("engines:\n{}{}", engine("1"), engine("2"))).unwrap();
+    let daemon = Daemon::start(&["--config.file", config.to_str().unwrap(), "--stale-after", "1h"]);
+    for version in ["version=1", "version=2"] {
+        daemon.until_state(&[version], "idle");
+    }
+    (daemon, folder)
+}
+
+fn get(daemon: &Daemon, path: &str, status: u16) -> Value {
+    let answer = daemon.get(path);
+    assert_eq!((answer.status, answer.header("content-type")), (status, Some("application/json")), "{path}");
+    answer.json()
+}
+
+#[test]
+fn an_engine_is_told_as_the_page_tells_it() {
+    let daemon = replayed(&["--model", "llama"]);
+    let engines = get(&daemon, "/api/v1/engines", 200);
+    let page = daemon.page();
+    assert_eq!(engines.as_array().unwrap().len(), 1);
+    let engine = &engines[0];
+    assert_eq!(
+        (&engine["model"], &engine["version"], &engine["source"]),
+        (&json!("llama"), &json!("1"), &json!("replay"))
+    );
+    assert_eq!(
+        (&engine["state"], &engine["simulated"], &engine["labels"]),
+        (&json!("idle"), &json!(false), &json!({}))
+    );
+    for (key, name) in [
+        ("iterations", "nv_trt_llm_iterations_total"),
+        ("iterationsLost", "nv_trt_llm_iterations_lost_total"),
+        ("requestsStarted", "nv_trt_llm_requests_started_total"),
+        ("requestsCompleted", "nv_trt_llm_requests_completed_total"),
+        ("contextTokens", "nv_trt_llm_context_tokens_total"),
+        ("generationTokens", "nv_trt_llm_generation_tokens_total"),
+        ("kvCacheBlocksReused", "nv_trt_llm_kv_cache_blocks_reused_total"),
+    ] {
+        assert_eq!(engine["totals"][key].as_u64(), Some(page.count(name, &[])), "{key}");
+    }
+    assert!(engine["totals"]["iterations"].as_u64().unwrap() > 0);
+    let last = page.get("nv_trt_llm_last_iteration_timestamp_seconds", &[]);
+    assert_eq!(engine["lastRecordTimestampSeconds"].as_f64(), Some(last));
+    let poll = &engine["lastPoll"];
+    assert_eq!(poll["succeeded"], true);
+    assert!(poll["timestampSeconds"].as_f64() >= poll["lastSuccessTimestampSeconds"].as_f64());
+    // What is not known is not there.
+    assert!(!engine.to_string().contains("null"), "{engine}");
+}
+
+#[test]
+fn the_last_records_come_as_tensorrt_llm_wrote_them_and_stay() {
+    let daemon = replayed(&[]);
+    let session = fs::read_to_string("tests/fixtures/session.ndjson").unwrap();
+    let written: Vec<Value> = session
+        .lines()
+        .map(|line| serde_json::from_str::<Value>(line).unwrap())
+        .filter(|line| line.get("numActiveRequests").is_some())
+        .collect();
+    assert!(written.len() >= 3);
+    let before = daemon.page().count("nv_trt_llm_iterations_total", &[]);
+    let read = get(&daemon, "/api/v1/iterations?last=128", 200);
+    let read = read.as_array().unwrap();
+    assert_eq!(read.len(), written.len());
+    for (read, written) in read.iter().zip(&written) {
+        let keys = |record: &Value| record.as_object().unwrap().keys().cloned().collect::<BTreeSet<_>>();
+        assert!(keys(read).is_subset(&keys(written)), "{read}");
+        for (key, value) in read.as_object().unwrap() {
+            match value {
+                Value::Number(number) => assert_eq!(number.as_f64(), written[key].as_f64(), "{key}"),
+                Value::Object(nested) => {
+                    for (inner, value) in nested {
+                        assert_eq!(value.as_f64(), written[key][inner].as_f64(), "{key}.{inner}");
+                    }
+                }
+                value => assert_eq!(value, &written[key], "{key}"),
+            }
+        }
+        assert!(read.get("iter").is_some() && read.get("requestStats").is_none());
+    }
+    // The last N are the newest, oldest first; asking again finds them again, and no total has moved.
+    for last in 1..=3 {
+        for _ in 0..2 {
+            let some = get(&daemon, &format!("/api/v1/iterations?engine=tensorrt_llm&last={last}"), 200);
+            assert_eq!(some.as_array().unwrap(), &read[read.len() - last..]);
+        }
+    }
+    assert_eq!(daemon.page().count("nv_trt_llm_iterations_total", &[]), before);
+}
+
+#[test]
+fn no_more_records_are_kept_than_there_is_room_for() {
+    let record = |iter: u64| format!("{{\"iter\":{iter},\"numActiveRequests\":1,\"iterLatencyMS\":1.5}}\n");
+    let file = tempfile::NamedTempFile::new().unwrap();
+    fs::write(file.path(), (1..=1000).map(record).collect::<String>()).unwrap();
+    let daemon = Daemon::start(&["--source", &format!("replay:{}?speed=max", file.path().display())]);
+    daemon.until(|page| {
+        let seen = page.count("nv_trt_llm_iterations_total", &[]);
+        e2e::missing(seen == 1000, || format!("{seen} iterations"))
+    });
+    let kept = get(&daemon, "/api/v1/iterations?last=128", 200);
+    let iters: Vec<u64> = kept.as_array().unwrap().iter().map(|record| record["iter"].as_u64().unwrap()).collect();
+    assert_eq!(iters, (873..=1000).collect::<Vec<_>>());
+    assert_eq!(get(&daemon, "/api/v1/iterations", 200).as_array().unwrap().len(), 10);
+}
+
+#[test]
+fn an_engine_is_found_by_its_model_and_if_need_be_its_version() {
+    let (daemon, _folder) = two_versions();
+    for engine in ["llama:1", "llama%3A2"] {
+        assert!(!get(&daemon, &format!("/api/v1/iterations?engine={engine}"), 200).as_array().unwrap().is_empty());
+    }
+    for (query, status, parameter, words) in [
+        ("", 400, "engine", "llama:1, llama:2"),
+        ("engine=llama", 400, "engine", "llama:1, llama:2"),
+        ("engine=gpt", 404, "engine", "engine=gpt is unknown; the engines are llama:1, llama:2"),
+        ("engine=llama:1&last=0", 400, "last", "last=0 is no number from 1 to 128"),
+        ("engine=llama:1&last=129", 400, "last", "last=129"),
+        ("last=ten&engine=llama:1", 400, "last", "last=ten"),
+        ("last=-1", 400, "last", "last=-1"),
+    ] {
+        let refused = get(&daemon, &format!("/api/v1/iterations?{query}"), status);
+        assert_eq!(refused["parameter"], parameter, "{query}");
+        assert!(refused["error"].as_str().unwrap().contains(words), "{query}: {refused}");
+    }
+    assert_eq!(get(&daemon, "/api/v1/engines", 200).as_array().unwrap().len(), 2);
+}
+
+#[test]
+fn nothing_can_be_written_through_the_api() {
+    let daemon = replayed(&[]);
+    for path in ["/api/v1/engines", "/api/v1/iterations"] {
+        assert_eq!(ask("POST", &daemon.address, path, &[], b"x").unwrap().status, 405, "{path}");
+        let [head, get] = ["HEAD", "GET"].map(|method| ask(method, &daemon.address, path, &[], b"").unwrap());
+        assert_eq!((head.status, head.body.len()), (200, 0));
+        assert_eq!(head.header("content-type"), get.header("content-type"));
+    }
+    assert_eq!(daemon.get("/api/v1/nothing").status, 404);
+}

@@ -1,0 +1,82 @@
+//! Certificates made for a test, and daemons that show them.
+
+use std::fs;
+use std::path::Path;
+
+use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair, SanType, date_time_ymd};
+
+use super::daemon::Daemon;
+
+/// A CA.
+pub(crate) struct Authority(Issuer<'static, KeyPair>);
+
+/// A folder with certificates: `ca.pem` and `ca.key`, and those it signed.
+pub(crate) struct Pki {
+    pub(crate) folder: tempfile::TempDir,
+    pub(crate) ca: Authority,
+}
+
+impl Authority {
+    pub(crate) fn new(folder: &Path, name: &str) -> Self {
+        let mut params = CertificateParams::new(Vec::new()).unwrap();
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        params.distinguished_name.push(DnType::CommonName, name);
+        let key = KeyPair::generate().unwrap();
+        let certificate = params.self_signed(&key).unwrap();
+        fs::write(folder.join(format!("{name}.pem")), certificate.pem()).unwrap();
+        fs::write(folder.join(format!("{name}.key")), key.serialize_pem()).unwrap();
+        Self(Issuer::new(params, key))
+    }
+
+    /// Writes NAME.pem and NAME.key, in this order, as two files are replaced by hand.
+    pub(crate) fn sign(&self, folder: &Path, name: &str, san: SanType, until_year: i32) {
+        let mut params = CertificateParams::new(Vec::new()).unwrap();
+        params.subject_alt_names = vec![san];
+        params.distinguished_name.push(DnType::CommonName, name);
+        (params.not_before, params.not_after) = (date_time_ymd(2020, 1, 1), date_time_ymd(until_year, 1, 1));
+        let key = KeyPair::generate().unwrap();
+        let certificate = params.signed_by(&key, &self.0).unwrap();
+        fs::write(folder.join(format!("{name}.pem")), certificate.pem()).unwrap();
+        fs::write(folder.join(format!("{name}.key")), key.serialize_pem()).unwrap();
+    }
+}
+
+impl Pki {
+    /// With a server's certificate for 127.0.0.1.
+    pub(crate) fn new() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let ca = Authority::new(folder.path(), "ca");
+        ca.sign(folder.path(), "server", local(), 2099);
+        Self { folder, ca }
+    }
+
+    pub(crate) fn path(&self, name: &str) -> String {
+        self.folder.path().join(name).to_str().unwrap().to_owned()
+    }
+
+    pub(crate) fn write(&self, name: &str, text: &str) -> String {
+        fs::write(self.folder.path().join(name), text).unwrap();
+        self.path(name)
+    }
+
+    /// A daemon with this web configuration.
+    pub(crate) fn serve(&self, config: &str) -> Daemon {
+        Daemon::start(&[
+            "--source",
+            "replay:tests/fixtures/session.ndjson?speed=max",
+            "--web.config.file",
+            &self.write("web.yml", config),
+        ])
+    }
+}
+
+pub(crate) fn local() -> SanType {
+    SanType::IpAddress([127, 0, 0, 1].into())
+}
+
+pub(crate) const TLS: &str = "tls_server_config:\n  cert_file: server.pem\n  key_file: server.key\n";
+
+/// ann's password is `open sesame`. The cheapest hash: these tests are about everything but its cost.
+pub(crate) fn users() -> String {
+    format!("basic_auth_users:\n  ann: {}\n", bcrypt::hash("open sesame", 4).unwrap())
+}

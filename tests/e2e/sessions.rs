@@ -1,0 +1,99 @@
+//! Daemons that have read recorded sessions: what they show stands still, so that readers can be held beside each other.
+
+use std::fmt::Write as _;
+use std::io::Write as _;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::sync::OnceLock;
+
+use super::daemon::Daemon;
+use super::http;
+use super::lookalike::Lookalike;
+use super::standin::Standin;
+use super::{missing, until};
+
+/// What a finished replay always says in the same bytes: the exporter's own numbers move.
+pub(crate) const STILL: &str = "/metrics?collect[]=triton&collect[]=engine";
+
+/// Beside the look-alike's records: what it does not send. The first is a request from another instance.
+const FURTHER: &str = r#"{"iter":999999,"requestStats":[{"id":1,"stage":"GENERATION_COMPLETE","contextPrefillPosition":120,"numGeneratedTokens":40,"scheduled":true,"paused":false,"disServingStats":{"kvCacheTransferMS":12.25,"kvCacheSize":1048576}}]}
+{"perf_metrics":{"timing_metrics":{"arrival_time":10.0,"first_scheduled_time":10.25,"first_token_time":10.5,"last_token_time":12.0,"kv_cache_size":1048576,"kv_cache_transfer_start":10.0,"kv_cache_transfer_end":10.125},"kv_cache_metrics":{"num_reused_blocks":1,"num_missed_blocks":3}}}
+"#;
+
+/// A thousand records of each backend, as the look-alike served them, as NDJSON: of the C++ executor and of PyTorch.
+pub(crate) fn recordings() -> &'static (tempfile::TempDir, PathBuf, PathBuf) {
+    static MADE: OnceLock<(tempfile::TempDir, PathBuf, PathBuf)> = OnceLock::new();
+    MADE.get_or_init(|| {
+        let folder = tempfile::tempdir().unwrap();
+        let (cpp, pytorch) = (folder.path().join("cpp.ndjson"), folder.path().join("pytorch.ndjson"));
+        for (file, backend) in [(&cpp, "tensorrt"), (&pytorch, "pytorch")] {
+            std::fs::write(file, record(backend) + FURTHER).unwrap();
+        }
+        (folder, cpp, pytorch)
+    })
+}
+
+fn record(backend: &str) -> String {
+    let engine = Lookalike::start(&["--rate", "1000", "--ring", "100000", "--backend", backend]);
+    until(|| {
+        let count = engine.truth().count("records");
+        missing(count >= 1000, || format!("{count} records"))
+    });
+    let mut lines = String::new();
+    for path in ["/metrics", "/perf_metrics"] {
+        for record in http::get(&engine.address(), path).json().as_array().unwrap() {
+            writeln!(lines, "{record}").unwrap();
+        }
+    }
+    lines
+}
+
+/// Waits until both engines of [`two_engines`], or one, have been replayed to the end.
+pub(crate) fn replayed(daemon: Daemon) -> Daemon {
+    let done = r#"state="idle""#;
+    daemon.until(|page| {
+        let states: Vec<&(String, f64)> =
+            page.series.iter().filter(|(series, _)| series.starts_with("nv_trt_llm_engine_state{")).collect();
+        let idle = states.iter().filter(|(series, value)| series.contains(done) && *value == 1.0).count();
+        missing(!states.is_empty() && idle == states.len() / 5, || "the replay goes on".to_owned())
+    });
+    daemon
+}
+
+/// Two engines after their work; the second has names that need escaping and a label of its own that sorts after `le`.
+pub(crate) fn two_engines(more: &[&str]) -> Daemon {
+    let (folder, cpp, pytorch) = recordings();
+    let file = tempfile::Builder::new().suffix(".yaml").tempfile_in(folder).unwrap();
+    let config = format!(
+        "engines:\n- source: 'replay:{}?speed=max'\n- source: 'replay:{}?speed=max'\n  model: 'odd \"name\" \\ é {{a=1}}, # b'\n  \
+         version: '2,\"3\"'\n  labels: {{zone: 'eu \"1\"'}}\n",
+        cpp.display(),
+        pytorch.display()
+    );
+    std::fs::write(file.path(), config).unwrap();
+    let path = file.path().to_str().unwrap().to_owned();
+    replayed(Daemon::start(&[&["--config.file", &path], more].concat()))
+}
+
+/// With the stand-in's GPUs beside.
+pub(crate) fn two_engines_and_two_gpus() -> (Daemon, Standin) {
+    let gpus = Standin::new("gpus=2\ngpu.0.utilization_percent=57\ngpu.1.energy_mj=123456789");
+    let daemon = two_engines(&["--gpu", "required", "--gpu.library", gpus.library().to_str().unwrap()]);
+    daemon.until(|page| {
+        let up = page.series.iter().filter(|(series, value)| series.starts_with("nv_gpu_up") && *value == 1.0).count();
+        missing(up == 2, || format!("{up} GPUs"))
+    });
+    (daemon, gpus)
+}
+
+/// Runs a tool on a page; its exit code and what it said.
+pub(crate) fn judge(command: &mut Command, page: &[u8]) -> (Option<i32>, String, String) {
+    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut stdin = child.stdin.take().unwrap();
+    let page = page.to_owned();
+    let writer = std::thread::spawn(move || stdin.write_all(&page));
+    let output = child.wait_with_output().unwrap();
+    let _ = writer.join();
+    let text = |bytes| String::from_utf8(bytes).unwrap();
+    (output.status.code(), text(output.stdout), text(output.stderr))
+}

@@ -1,0 +1,120 @@
+//! `executor:DIR`: an engine in the daemon's own process, driven by requests of its own.
+#![cfg(feature = "executor")]
+// A test stops at its first surprise.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stderr)]
+
+mod e2e;
+
+use std::path::{Path, PathBuf};
+
+use e2e::daemon::{Daemon, run};
+use e2e::missing;
+use e2e::page::Page;
+
+/// An engine directory of the simulated TensorRT-LLM, without requests of its own.
+fn engine(folder: &Path) -> PathBuf {
+    let engine = folder.join("engine");
+    std::fs::create_dir_all(&engine).unwrap();
+    std::fs::write(engine.join("simulated.engine"), "sim:?rate=0&iter_base_ms=1&gen_request_us=10\n").unwrap();
+    engine
+}
+
+fn hosted(engine: &Path, query: &str) -> Daemon {
+    Daemon::start(&["--source", &format!("executor:{}?{query}", engine.display()), "--model", "hosted"])
+}
+
+fn until_completed(daemon: &Daemon, requests: u64) -> Page {
+    daemon.until(|page| {
+        let completed = page.count("nv_trt_llm_requests_completed_total", &["model=hosted"]);
+        missing(completed >= requests, || format!("{completed} of {requests} requests completed"))
+    });
+    daemon.until_state(&[], "idle")
+}
+
+#[test]
+fn a_synthetic_load_is_on_the_page_with_the_requests_own_times() {
+    let folder = tempfile::tempdir().unwrap();
+    let daemon = hosted(
+        &engine(folder.path()),
+        "max_batch_size=4&max_num_tokens=1024&load=synthetic&requests=60&in_flight=6&prompt_tokens=200&output_tokens=11",
+    );
+    let page = until_completed(&daemon, 60);
+    let count = |name: &str| page.count(name, &["model=hosted"]);
+    assert_eq!((count("nv_trt_llm_requests_started_total"), count("nv_trt_llm_requests_completed_total")), (60, 60));
+    assert_eq!((count("nv_llm_input_token_len_sum"), count("nv_llm_output_token_len_sum")), (60 * 200, 60 * 11));
+    assert_eq!(count("nv_trt_llm_generation_tokens_total"), 60 * 10);
+    assert_eq!(count("nv_trt_llm_iterations_lost_total"), 0);
+    assert_eq!(page.get("nv_trt_llm_request_metrics", &["request_type=max"]), 4.0);
+    assert_eq!(page.get("nv_trt_llm_engine_info", &["source=executor", "simulated=true"]), 1.0);
+    // Each request is timed once, by its own times.
+    assert_eq!(page.get("nv_trt_llm_request_latency_info", &["from=perf_metrics"]), 1.0);
+    let timed = ["time_to_first_token", "time_per_output_token", "e2e_request_latency"];
+    for name in timed {
+        let observed = count(&format!("nv_trt_llm_{name}_seconds_count"));
+        assert!(observed == 60 || name == "time_per_output_token" && observed <= 60, "{name}: {observed}");
+    }
+}
+
+#[test]
+fn recorded_requests_are_sent_as_recorded() {
+    let folder = tempfile::tempdir().unwrap();
+    let trace = folder.path().join("trace.jsonl");
+    let lines: Vec<String> = (0..40)
+        .map(|n| {
+            let (at, output) = (5_000 + n * 5, 2 + n % 3);
+            format!(r#"{{"timestamp": {at}, "input_length": 1024, "output_length": {output}, "hash_ids": [1, {n}]}}"#)
+        })
+        .chain(["{\"prompt\": \"text\", \"output_tokens\": 1}".to_owned()])
+        .collect();
+    std::fs::write(&trace, lines.join("\n")).unwrap();
+    let daemon = hosted(&engine(folder.path()), &format!("load={}", trace.display()));
+    let page = until_completed(&daemon, 40);
+    let output: u64 = (0..40).map(|n| 2 + n % 3).sum();
+    assert_eq!(page.count("nv_trt_llm_requests_completed_total", &[]), 40);
+    assert_eq!(page.count("nv_llm_input_token_len_sum", &[]), 40 * 1024);
+    assert_eq!(page.count("nv_llm_output_token_len_sum", &[]), output);
+    // The first half of every prompt is the same block.
+    assert!(page.count("nv_trt_llm_kv_cache_blocks_reused_total", &[]) > 100);
+    assert_eq!(daemon.logged(&["level=warn", "recorded request cannot be read", "line 41"]), 1);
+    assert_eq!(daemon.logged(&["all been sent", "sent=40", "unreadable=1"]), 1);
+}
+
+#[test]
+fn requests_without_times_are_sent_a_few_at_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let data = folder.path().join("dataset.json");
+    std::fs::write(&data, "{\"task_id\": 0, \"input_ids\": [5, 6, 7], \"output_tokens\": 4}\n".repeat(300)).unwrap();
+    let daemon = hosted(&engine(folder.path()), &format!("load={}&in_flight=3", data.display()));
+    let page = until_completed(&daemon, 300);
+    assert_eq!(page.count("nv_trt_llm_requests_completed_total", &[]), 300);
+    let (all, at_most_3) = (
+        page.count("nv_trt_llm_iteration_scheduled_requests_count", &[]),
+        page.count("nv_trt_llm_iteration_scheduled_requests_bucket", &["le=4"]),
+    );
+    assert_eq!(all, at_most_3);
+}
+
+#[test]
+fn the_engine_ends_with_the_daemon() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut daemon = hosted(&engine(folder.path()), "load=synthetic");
+    daemon.until_state(&[], "busy");
+    assert_eq!(daemon.terminate().code(), Some(0));
+    assert_eq!(daemon.logged(&["does not end"]), 0);
+}
+
+#[test]
+fn what_cannot_be_hosted_is_said_with_the_remedy() {
+    let folder = tempfile::tempdir().unwrap();
+    let engine = engine(folder.path());
+    for (source, code, says) in [
+        (format!("executor:{}", folder.path().display()), 2, "TENSORRT_LLM_ROOT"),
+        (format!("executor:{}?load=/missing.jsonl", engine.display()), 2, "load=/missing.jsonl"),
+        (format!("executor:{}?max_batch=3", engine.display()), 2, "max_batch"),
+    ] {
+        let output = run(&["--source", &source]);
+        let told = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(code), "{told}");
+        assert!(told.contains(says) && told.lines().count() == 1, "{told}");
+    }
+}

@@ -1,0 +1,141 @@
+//! A second fold, in Python and from the rules alone (tests/reference), judges the page of the real daemon value for value:
+//! lost records, restarts, idle times with their flush, attention-DP rows, request rows and requests' own times.
+//! `TRTLLM_TEST_RECORDS=1000000 cargo test --test reference` is the full size.
+// A test stops at its first surprise.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stderr)]
+
+mod e2e;
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use e2e::daemon::Daemon;
+use e2e::missing;
+use e2e::page::{Page, name_of};
+
+fn records() -> u64 {
+    std::env::var("TRTLLM_TEST_RECORDS").map_or(20_000, |text| text.parse().expect("TRTLLM_TEST_RECORDS is a number"))
+}
+
+fn python(script: &str) -> Command {
+    let mut command = Command::new(e2e::program("python3"));
+    command.arg(e2e::root().join("tests/reference").join(script)).stdin(Stdio::null());
+    command
+}
+
+/// Series without model and version, as the reference spells them.
+fn expected(file: &Path) -> BTreeMap<String, f64> {
+    let output = python("fold.py").arg(file).stderr(Stdio::inherit()).output().unwrap();
+    assert!(output.status.success(), "fold.py ended with {}", output.status);
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+fn shown(page: &Page) -> BTreeMap<String, f64> {
+    let spelled = |series: &str| {
+        let (name, labels) = series.split_once('{').unwrap_or((series, "}"));
+        let ours = ["model=\"tensorrt_llm\"", "version=\"1\""];
+        let labels: Vec<&str> = labels
+            .trim_end_matches('}')
+            .split(',')
+            .filter(|label| !label.is_empty() && !ours.contains(label))
+            .collect();
+        if labels.is_empty() { name.to_owned() } else { format!("{name}{{{}}}", labels.join(",")) }
+    };
+    page.series.iter().map(|(series, value)| (spelled(series), *value)).collect()
+}
+
+/// Sums of floats differ in their last digits by the order of addition.
+fn same(a: f64, b: f64) -> bool {
+    a == b || (a - b).abs() <= 1e-9 * a.abs().max(b.abs())
+}
+
+/// The page of a file is that of the reference; gives the page.
+fn judge(seed: u64, arguments: &[&str]) -> Page {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("said.ndjson");
+    let mut generate = python("generate.py");
+    generate.args(["--records", &records().to_string(), "--seed", &seed.to_string()]).args(arguments);
+    let status = generate.stdout(std::fs::File::create(&file).unwrap()).status().unwrap();
+    assert!(status.success(), "generate.py ended with {status}");
+    let source = format!("replay:{}?speed=max", file.display());
+    let daemon = Daemon::start(&["--source", &source, "--stale-after", "24h", "--poll.interval", "1ms"]);
+    let expected = expected(&file);
+    // Requests known by their rows alone wait a few seconds for exact times. The daemon may take its time for a large file.
+    let whole = |page: &Page| {
+        let told = ["nv_trt_llm_iterations_total", "nv_trt_llm_request_kv_cache_blocks_count"].map(|name| {
+            let (now, then) = (page.find(name, &[]).unwrap_or(0.0), expected[name]);
+            missing(now >= then, || format!("{name} is {now} of {then}"))
+        });
+        told.into_iter().collect::<Result<(), String>>()
+    };
+    let mut progress = (-1.0, std::time::Instant::now());
+    while let Err(missing) = whole(&daemon.page()) {
+        let iterations = daemon.page().find("nv_trt_llm_iterations_total", &[]).unwrap_or(0.0);
+        if iterations > progress.0 {
+            progress = (iterations, std::time::Instant::now());
+        }
+        assert!(progress.1.elapsed() < e2e::PATIENCE, "{missing}");
+        std::thread::sleep(std::time::Duration::from_millis(100));
+    }
+    let page = daemon.until_state(&[], "idle");
+    let shown = shown(&page);
+    let wrong: Vec<String> = expected
+        .iter()
+        .filter(|(series, value)| !shown.get(*series).is_some_and(|shown| same(*shown, **value)))
+        .map(|(series, value)| format!("{series}: {:?}, the reference says {value}", shown.get(series)))
+        .collect();
+    assert!(wrong.is_empty(), "{} of {} differ:\n{}", wrong.len(), expected.len(), wrong.join("\n"));
+    // Nothing is counted that the reference does not know of.
+    let counted = |series: &str| {
+        let name = name_of(series);
+        name.ends_with("_total") || ["_bucket", "_sum", "_count"].iter().any(|end| name.ends_with(end))
+    };
+    let more: Vec<&String> = shown
+        .keys()
+        .filter(|series| series.starts_with("nv_") && counted(series) && !expected.contains_key(*series))
+        .collect();
+    assert!(more.is_empty(), "not in the reference: {more:?}");
+    let count = |name: &str| page.count(name, &[]);
+    eprintln!(
+        "{} series agree after {} iterations ({} lost, {} restarts) and {} requests",
+        expected.len(),
+        count("nv_trt_llm_iterations_total"),
+        count("nv_trt_llm_iterations_lost_total"),
+        count("nv_trt_llm_engine_restarts_total"),
+        count("nv_trt_llm_requests_completed_total"),
+    );
+    for name in ["nv_trt_llm_iterations_lost_total", "nv_trt_llm_engine_restarts_total"] {
+        assert!(count(name) > 0, "the file is too easy: no {name}");
+    }
+    page
+}
+
+#[test]
+fn request_rows_and_all_counts_are_those_of_the_reference() {
+    let page = judge(1, &[]);
+    assert!(page.count("nv_trt_llm_e2e_request_latency_seconds_count", &[]) > 100);
+    assert!(page.count("nv_trt_llm_spec_decode_draft_tokens_total", &[]) > 0, "no attention-DP rows in the file");
+}
+
+#[test]
+fn requests_with_their_own_times_are_those_of_the_reference_and_counted_once() {
+    let page = judge(2, &["--entries"]);
+    let entries = page.count("nv_trt_llm_request_iterations_count", &[]);
+    assert_eq!(page.count("nv_trt_llm_time_to_first_token_seconds_count", &[]), entries);
+}
+
+#[test]
+fn the_reference_would_see_a_difference() {
+    // One record left out of what it judges must show.
+    let folder = tempfile::tempdir().unwrap();
+    let [whole, less] = ["whole", "less"].map(|name| folder.path().join(name));
+    let output = python("generate.py").args(["--records", "2000"]).stderr(Stdio::null()).output().unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    std::fs::write(&whole, &text).unwrap();
+    let lines: Vec<&str> = text.lines().collect();
+    std::fs::write(&less, [&lines[..1000], &lines[1001..]].concat().join("\n")).unwrap();
+    let (whole, less) = (expected(&whole), expected(&less));
+    let differ = whole.iter().filter(|(series, value)| less.get(*series) != Some(value)).count();
+    assert!(differ > 3, "{differ} series differ");
+}

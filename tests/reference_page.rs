@@ -1,0 +1,240 @@
+//! deploy/METRICS.md: what `catalog` prints, and true of a page. `UPDATE_GOLDEN=1 cargo test --test reference_page` writes
+//! the file anew.
+// A test stops at its first surprise.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stderr)]
+
+mod e2e;
+
+use std::collections::BTreeSet;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use e2e::daemon::Daemon;
+use e2e::missing;
+use e2e::page::{Page, name_of};
+use serde_json::{Value, json};
+use trtllm_exporter::engine::Engine;
+use trtllm_exporter::metrics::catalog::equivalents::EQUIVALENTS;
+use trtllm_exporter::metrics::catalog::{CATALOG, Group};
+use trtllm_exporter::metrics::compat::CompatSets;
+use trtllm_exporter::metrics::exporter::PageCounts;
+use trtllm_exporter::metrics::page;
+use trtllm_exporter::metrics::whole::{PageBuilder, Selection};
+use trtllm_exporter::model::{IterationStats, KvCacheEvent, PerfMetricsEntry, RequestStats};
+use trtllm_exporter::state::{EngineName, EngineSnapshot, State};
+use trtllm_exporter::tools::catalog::{SERIES, Series};
+
+/// What the binary prints: more than a pipe holds, so it is read while it runs.
+fn catalog() -> String {
+    let output = Command::new(env!("CARGO_BIN_EXE_trtllm-exporter")).arg("catalog").output().unwrap();
+    assert!(output.status.success());
+    String::from_utf8(output.stdout).unwrap()
+}
+
+#[test]
+fn the_reference_is_what_the_catalog_prints() {
+    let printed = catalog();
+    let path = e2e::root().join("deploy/METRICS.md");
+    if std::env::var_os("UPDATE_GOLDEN").is_some() {
+        std::fs::write(&path, &printed).unwrap();
+    }
+    let kept = std::fs::read_to_string(&path).unwrap();
+    let differing = printed.lines().zip(kept.lines()).find(|(printed, kept)| printed != kept);
+    assert!(printed == kept, "deploy/METRICS.md is not what catalog prints (printed, kept): {differing:?}");
+    for metric in CATALOG {
+        assert!(kept.contains(&format!("| `{}` |", metric.name)), "{} is not in it", metric.name);
+    }
+    let readme = std::fs::read_to_string(e2e::root().join("README.md")).unwrap();
+    assert!(readme.contains("(deploy/METRICS.md)"), "the README does not link it");
+}
+
+fn payload(fixture: &str) -> Value {
+    let text = std::fs::read_to_string(e2e::root().join("tests/fixtures").join(fixture)).unwrap();
+    serde_json::from_str::<Value>(&text).unwrap()["payload"].clone()
+}
+
+/// Two iterations that say everything: the newest record with what only the C++ Executor has, rows and own times.
+fn everything() -> Vec<Value> {
+    let mut record = payload("metrics_record_SHAPE_2026H2.json")[0].clone();
+    let executor = payload("metrics_trt_v1.0.0rc4.json")[0].clone();
+    for key in executor.as_object().unwrap().keys().filter(|key| key.starts_with("max")) {
+        record[key] = executor[key].clone();
+    }
+    record["maxNumTokensTunerRecommended"] = json!(4096);
+    record["crossKvCacheStats"] = record["kvCacheStats"].clone();
+    record["inflightBatchingStats"]["avgNumDecodedTokensPerIter"] = json!(1.25);
+    record["staticBatchingStats"] = json!({"numScheduledRequests": 4, "numContextRequests": 1, "numCtxTokens": 40,
+        "numGenTokens": 3, "emptyGenSlots": 1});
+    record["specDecodingStats"] = json!({"numDraftTokens": 20, "numAcceptedTokens": 12, "numRequestsWithDraftTokens": 3,
+        "acceptanceLength": 2.5, "iterLatencyMS": 1.5, "draftOverhead": 0.25});
+    for (key, value) in [("iterSuspendedRequests", 1), ("iterResumedRequests", 1), ("iterDiskPrefetchBlocks", 4)] {
+        record[key] = json!(value);
+    }
+    record["iterCachedTokensByLevel"] = json!([12, 8, 1, 1]);
+    let mut next = record.clone();
+    for (key, value) in [("iter", 43), ("statsSequence", 42)] {
+        next[key] = json!(value);
+    }
+    for count in ["allocTotalBlocks", "allocNewBlocks", "reusedBlocks", "missedBlocks"] {
+        next["kvCacheStats"][count] = json!(next["kvCacheStats"][count].as_i64().unwrap() + 10);
+    }
+    let mut entry = payload("perf_metrics_SHAPE.json")[1].clone();
+    entry["finish_reason"] = json!("cancelled");
+    entry["perf_metrics"]["timing_metrics"]["server_arrival_time"] = json!(1000.29);
+    entry["perf_metrics"]["timing_metrics"]["server_first_token_time"] = json!(1000.41);
+    vec![record, next, entry]
+}
+
+#[test]
+fn every_name_of_ours_in_the_table_of_equivalents_is_on_a_page() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("said.ndjson");
+    let lines: Vec<String> = everything().iter().map(Value::to_string).collect();
+    std::fs::write(&file, lines.join("\n")).unwrap();
+    let source = format!("replay:{}?speed=max", file.display());
+    let daemon =
+        Daemon::start(&["--source", &source, "--metrics.compat", "trtllm,triton-core,spec", "--stale-after", "1h"]);
+    let page = daemon.until_state(&[], "idle");
+    let names: BTreeSet<&str> = page.series.iter().map(|(series, _)| name_of(series)).collect();
+    assert!(EQUIVALENTS.len() > 20);
+    for same in EQUIVALENTS {
+        for (id, value) in same.ours {
+            let metric = id.metric();
+            let shown = ["", "_bucket"].iter().any(|end| names.contains(format!("{}{end}", metric.name).as_str()));
+            assert!(shown, "{}: {} is not on the page", same.concept, metric.name);
+            if let Some(value) = value {
+                let variant = metric.variant.unwrap();
+                assert!(variant.values.contains(value), "{} has no {value}", metric.name);
+                page.get(metric.name, &[&format!("{}={value}", variant.label)]);
+            }
+        }
+        // What others call it is what the name set of theirs is called here, too.
+        for name in [same.trtllm_serve, same.triton].into_iter().flat_map(|names| names.split(", ")) {
+            let family = name.split('{').next().unwrap();
+            if CATALOG.iter().any(|metric| metric.name == family) {
+                let shown = ["", "_bucket"].iter().any(|end| names.contains(format!("{family}{end}").as_str()));
+                assert!(shown, "{}: {family} is not on the page", same.concept);
+            }
+        }
+    }
+}
+
+fn engine() -> (Engine, Instant) {
+    let start = Instant::now();
+    (Engine::new(start, Duration::from_secs(15)), start)
+}
+
+/// The series of an engine's own groups, as they are spelled.
+fn series(engine: &Engine, now: Instant) -> BTreeSet<String> {
+    let name = EngineName {
+        model: "m".to_owned(),
+        version: "1".to_owned(),
+        labels: Vec::new(),
+        source: "replay",
+        implicit: false,
+    };
+    let state = State::new(vec![name]);
+    let snapshot = EngineSnapshot {
+        state: engine.health.state(now),
+        latest: engine.latest().copied(),
+        totals: engine.totals,
+        requests: engine.requests.totals,
+        stages: engine.stages(),
+        ..EngineSnapshot::starting()
+    };
+    state.publish_engine(0, snapshot);
+    let selection = Selection::of(&[Group::Triton, Group::Engine]);
+    let page = PageBuilder::new(&state, CompatSets::default()).page(&state, &PageCounts::new(), selection);
+    let mut text = String::new();
+    trtllm_exporter::exposition::text::render(&page, &mut text);
+    assert!(page.samples().iter().any(|sample| matches!(sample.value, page::Value::Histogram(_))));
+    Page::parse(&text).series.into_iter().map(|(series, _)| series).collect()
+}
+
+fn absorb(engine: &mut Engine, said: &Value, now: Instant) {
+    if said.get("perf_metrics").is_some() {
+        engine.absorb_perf_metrics(&serde_json::from_value::<PerfMetricsEntry>(said.clone()).unwrap(), now);
+    } else {
+        let record: IterationStats = serde_json::from_value(said.clone()).unwrap();
+        engine.absorb(&record, now, 1_753_462_475_000_000);
+    }
+}
+
+#[test]
+fn an_engine_has_as_many_series_as_the_reference_says() {
+    let (mut most, now) = engine();
+    for said in everything() {
+        absorb(&mut most, &said, now);
+    }
+    let events = r#"[{"data":{"type":"created","num_blocks_per_cache_level":[9]}}]"#;
+    for event in serde_json::from_str::<Vec<KvCacheEvent>>(events).unwrap() {
+        most.absorb_kv_event(&event);
+    }
+    let (mut serve, now) = engine();
+    let mut record = payload("metrics_record_SHAPE_2026H2.json")[0].clone();
+    record["requestStats"] = Value::Null;
+    absorb(&mut serve, &record, now);
+    absorb(&mut serve, &payload("perf_metrics_SHAPE.json")[0], now);
+    let (mut executor, now) = engine();
+    let mut record = payload("metrics_trt_v1.0.0rc4.json")[0].clone();
+    record["requestStats"] = payload("metrics_record_SHAPE_2026H2.json")[0]["requestStats"].clone();
+    absorb(&mut executor, &record, now);
+    let later = now + Duration::from_secs(60);
+    executor.settle(later);
+    let counted = Series {
+        most: series(&most, now).len(),
+        serve: series(&serve, now).len(),
+        executor: series(&executor, now).len(),
+    };
+    assert_eq!(counted, SERIES, "state these in src/tools/catalog.rs");
+}
+
+#[test]
+fn a_million_requests_make_no_series() {
+    let (mut engine, now) = engine();
+    for said in everything() {
+        absorb(&mut engine, &said, now);
+    }
+    let before = series(&engine, now);
+    let rows = |id: u64, stage: &str| json!([{"id": id, "stage": stage, "numGeneratedTokens": 3, "scheduled": true}]);
+    let mut record: IterationStats = serde_json::from_value(everything()[1].clone()).unwrap();
+    let mut entry: PerfMetricsEntry = serde_json::from_value(everything()[2].clone()).unwrap();
+    let mut begun = serde_json::from_value::<Vec<RequestStats>>(rows(0, "CONTEXT_IN_PROGRESS")).unwrap();
+    begun.extend(serde_json::from_value::<Vec<_>>(rows(0, "GENERATION_COMPLETE")).unwrap());
+    for request in 0..1_000_000_u64 {
+        record.iter = Some(44 + request);
+        record.stats_sequence = Some(43 + request);
+        begun[0].id = Some(request + 1);
+        begun[1].id = Some(request);
+        record.request_stats = Some(std::mem::take(&mut begun));
+        engine.absorb(&record, now, 1_753_462_475_000_000);
+        begun = record.request_stats.take().unwrap();
+        entry.prompt_tokens = Some(request % 100_000);
+        engine.absorb_perf_metrics(&entry, now);
+    }
+    assert_eq!(engine.requests.totals.times.e2e_latency.count(), 1_000_001);
+    assert_eq!(series(&engine, now), before);
+}
+
+#[test]
+fn every_set_of_names_says_who_reads_it_and_none_is_on_by_default() {
+    let reference = catalog();
+    for set in ["trtllm", "triton-core", "dcgm", "spec"] {
+        assert!(reference.contains(&format!("\n| `{set}` | ")), "{set} is not described");
+    }
+    let daemon = Daemon::start(&["--source", "replay:tests/fixtures/session.ndjson?speed=max", "--stale-after", "1h"]);
+    daemon.until_state(&[], "idle");
+    assert!(daemon.text("/metrics?collect[]=compat").is_empty());
+    // All of them at once: no series twice.
+    let daemon = Daemon::start(&[
+        "--source",
+        "replay:tests/fixtures/session.ndjson?speed=max",
+        "--stale-after",
+        "1h",
+        "--metrics.compat",
+        "trtllm,triton-core,dcgm,spec",
+    ]);
+    let page = daemon.until(|page| missing(page.state(&[]) == "idle", || "not idle".to_owned()));
+    let distinct: BTreeSet<&String> = page.series.iter().map(|(series, _)| series).collect();
+    assert_eq!(distinct.len(), page.series.len());
+}

@@ -1,0 +1,309 @@
+//! TLS with real Prometheus servers, and with peers that stop in the middle of it: the right ones are scraped without a gap,
+//! the wrong ones are refused and counted, the slow ones end by their deadlines.
+// A test stops at its first surprise.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stderr)]
+
+mod e2e;
+
+use std::fs;
+use std::io::{ErrorKind, Read, Write};
+use std::net::TcpStream;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use e2e::daemon::Daemon;
+use e2e::page::Page;
+use e2e::pki::{Authority, Pki, TLS, local, users};
+use e2e::prometheus::{Prometheus, prometheus_2, prometheus_3};
+use e2e::{PATIENCE, missing, until};
+use rcgen::SanType;
+use tokio_rustls::rustls::crypto::ring;
+use tokio_rustls::rustls::pki_types::pem::PemObject as _;
+use tokio_rustls::rustls::pki_types::{CertificateDer, ServerName};
+use tokio_rustls::rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
+
+const MTLS: &str = "  client_auth_type: RequireAndVerifyClientCert\n  client_ca_file: ca.pem\n";
+const SERVERS: [fn() -> PathBuf; 2] = [prometheus_2, prometheus_3];
+
+type TlsPeer = StreamOwned<ClientConnection, TcpStream>;
+
+/// A connection that has shaken hands, to speak `protocol` on.
+fn shaken(pki: &Pki, daemon: &Daemon, protocol: &str) -> std::io::Result<TlsPeer> {
+    let mut roots = RootCertStore::empty();
+    let pem = fs::read(pki.path("ca.pem")).unwrap();
+    roots.add(CertificateDer::from_pem_slice(&pem).unwrap()).unwrap();
+    let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()));
+    let config = config.with_safe_default_protocol_versions().unwrap();
+    let mut config = config.with_root_certificates(roots).with_no_client_auth();
+    config.alpn_protocols = vec![protocol.as_bytes().to_vec()];
+    let name = ServerName::IpAddress(std::net::IpAddr::from([127, 0, 0, 1]).into());
+    let connection = ClientConnection::new(Arc::new(config), name).unwrap();
+    let stream = TcpStream::connect(&daemon.address)?;
+    stream.set_read_timeout(Some(PATIENCE))?;
+    let mut peer = StreamOwned::new(connection, stream);
+    peer.conn.complete_io(&mut peer.sock)?;
+    Ok(peer)
+}
+
+/// The page, scraped over a connection of its own.
+fn scraped(pki: &Pki, daemon: &Daemon) -> Page {
+    let mut peer = shaken(pki, daemon, "http/1.1").unwrap();
+    peer.write_all(b"GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").unwrap();
+    let mut answer = String::new();
+    peer.read_to_string(&mut answer).unwrap();
+    assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+    Page::parse(answer.split_once("\r\n\r\n").unwrap().1)
+}
+
+fn refused(page: &Page, reason: &str) -> u64 {
+    page.count("trtllm_exporter_http_refused_total", &[&format!("reason={reason}")])
+}
+
+/// Waits until so many have met their deadline: a page says what was counted when it was rendered.
+fn until_too_slow(pki: &Pki, daemon: &Daemon, wanted: u64) {
+    until(|| {
+        let timeout = refused(&scraped(pki, daemon), "timeout");
+        missing(timeout >= wanted, || format!("{timeout} of {wanted} met their deadline"))
+    });
+}
+
+/// Whether the peer has closed; whatever it said before is read and dropped.
+fn closed(stream: &mut TcpStream) -> bool {
+    stream.set_nonblocking(true).unwrap();
+    let mut bytes = [0; 4096];
+    loop {
+        match stream.read(&mut bytes) {
+            Ok(0) => return true,
+            Ok(_) => {}
+            Err(error) => return error.kind() != ErrorKind::WouldBlock,
+        }
+    }
+}
+
+/// A job over TLS with these settings.
+fn job(name: &str, daemon: &Daemon, settings: &str) -> String {
+    format!("- {{job_name: {name}, static_configs: [{{targets: ['{}']}}], {settings}}}\n", daemon.address)
+}
+
+fn config(jobs: &[String]) -> String {
+    format!("global: {{scrape_interval: 250ms, scrape_timeout: 250ms}}\nscrape_configs:\n{}", jobs.concat())
+}
+
+#[test]
+fn a_real_prometheus_with_certificate_and_password_is_let_in_and_others_are_refused_and_counted() {
+    for server in SERVERS {
+        let pki = Pki::new();
+        let folder = pki.folder.path();
+        let name = || SanType::DnsName("prometheus.example".try_into().unwrap());
+        pki.ca.sign(folder, "client", name(), 2099);
+        pki.ca.sign(folder, "expired", name(), 2021);
+        Authority::new(folder, "another-ca").sign(folder, "stranger", name(), 2099);
+        let daemon = pki.serve(&format!("{TLS}{MTLS}{}", users()));
+        let secure = |name: &str, password: &str, client: &str| {
+            let shown = match client {
+                "" => String::new(),
+                client => {
+                    let path = |end: &str| pki.path(&format!("{client}.{end}"));
+                    format!(", cert_file: '{}', key_file: '{}'", path("pem"), path("key"))
+                }
+            };
+            let ca = pki.path("ca.pem");
+            let login = format!("basic_auth: {{username: ann, password: '{password}'}}");
+            job(name, &daemon, &format!("scheme: https, {login}, tls_config: {{ca_file: '{ca}'{shown}}}"))
+        };
+        let prometheus = Prometheus::start(
+            &server(),
+            &config(&[
+                secure("right", "open sesame", "client"),
+                secure("password", "wrong", "client"),
+                secure("certificate", "open sesame", ""),
+                secure("stranger", "open sesame", "stranger"),
+                secure("expired", "open sesame", "expired"),
+                job("plain", &daemon, "scheme: http"),
+            ]),
+        );
+        for (name, health, error) in [
+            ("right", "up", ""),
+            ("password", "down", "401"),
+            ("certificate", "down", "certificate required"),
+            ("stranger", "down", "tls: "),
+            ("expired", "down", "expired certificate"),
+            ("plain", "down", "400"),
+        ] {
+            until(|| {
+                let (now, why) = prometheus.target(name)?;
+                missing(now == health && why.contains(error), || format!("{name}: {now} {why}"))
+            });
+        }
+        // Each was refused at least once, and the one that is let in has what was counted.
+        let count = |reason: &str| format!("trtllm_exporter_http_refused_total{{job=\"right\",reason=\"{reason}\"}}");
+        until(|| {
+            let (handshakes, passwords) =
+                (prometheus.value(&count("tls_handshake"), None), prometheus.value(&count("unauthorized"), None));
+            let counted = handshakes.is_some_and(|count| count >= 4.0) && passwords.is_some_and(|count| count >= 1.0);
+            missing(counted, || format!("{handshakes:?} handshakes and {passwords:?} passwords refused"))
+        });
+    }
+}
+
+#[test]
+fn an_expired_certificate_of_ours_is_refused_by_prometheus_and_counted_here() {
+    let pki = Pki::new();
+    pki.ca.sign(pki.folder.path(), "server", local(), 2021);
+    let daemon = pki.serve(TLS);
+    let tls = format!("scheme: https, tls_config: {{ca_file: '{}'", pki.path("ca.pem"));
+    let jobs = [
+        job("strict", &daemon, &format!("{tls}}}")),
+        job("lenient", &daemon, &format!("{tls}, insecure_skip_verify: true}}")),
+    ];
+    let prometheus = Prometheus::start(&prometheus_2(), &config(&jobs));
+    until(|| {
+        let (health, why) = prometheus.target("strict")?;
+        missing(health == "down" && why.contains("expired"), || format!("{health} {why}"))
+    });
+    until(|| {
+        let count =
+            prometheus.value("trtllm_exporter_http_refused_total{job=\"lenient\",reason=\"tls_handshake\"}", None);
+        missing(count.is_some_and(|count| count >= 1.0), || format!("{count:?} handshakes refused"))
+    });
+}
+
+#[test]
+fn a_certificate_is_rotated_without_a_lost_scrape() {
+    for server in SERVERS {
+        let pki = Pki::new();
+        let daemon = pki.serve(TLS);
+        let new = Authority::new(pki.folder.path(), "new-ca");
+        let both = ["ca.pem", "new-ca.pem"].map(|name| fs::read_to_string(pki.path(name)).unwrap()).concat();
+        pki.write("both.pem", &both);
+        let trusting = |name: &str, ca: &str| {
+            job(name, &daemon, &format!("scheme: https, tls_config: {{ca_file: '{}'}}", pki.path(ca)))
+        };
+        let prometheus = Prometheus::start(&server(), &config(&[trusting("kept", "both.pem")]));
+        prometheus.until_value("up{job=\"kept\"}", 1.0);
+        new.sign(pki.folder.path(), "server", local(), 2099);
+        until(|| {
+            missing(shaken(&pki, &daemon, "http/1.1").is_err(), || "the old certificate is still shown".to_owned())
+        });
+        let jobs = [trusting("kept", "both.pem"), trusting("new", "new-ca.pem"), trusting("old", "ca.pem")];
+        prometheus.reload(&config(&jobs));
+        prometheus.until_value("up{job=\"new\"}", 1.0);
+        prometheus.until_value("up{job=\"old\"}", 0.0);
+        let scrapes = |job: &str| prometheus.value(&format!("count_over_time(up{{job=\"{job}\"}}[5m])"), None);
+        for job in ["kept", "new"] {
+            until(|| missing(scrapes(job) >= Some(10.0), || format!("{:?} scrapes", scrapes(job))));
+            let worst = prometheus.value(&format!("min_over_time(up{{job=\"{job}\"}}[5m])"), None);
+            assert_eq!(worst, Some(1.0), "{job} lost a scrape");
+        }
+    }
+}
+
+#[test]
+fn a_thousand_peers_that_stop_in_their_hello_end_by_their_deadline_and_nobody_else_notices() {
+    let pki = Pki::new();
+    let daemon = pki.serve(TLS);
+    for _ in 0..5 {
+        scraped(&pki, &daemon);
+    }
+    let before = daemon.peak_memory();
+    let mut slow: Vec<TcpStream> = (0..1000)
+        .map(|_| {
+            let mut stream = TcpStream::connect(&daemon.address).unwrap();
+            // A hello of 16 KiB begins. One cut off already to make room cannot be written to.
+            let _ = stream.write_all(&[22, 3, 1, 0x40, 0, 1, 0, 0x3f, 0xfc, 3, 3]);
+            stream
+        })
+        .collect();
+    until(|| {
+        for stream in &mut slow {
+            let _ = stream.write_all(&[0]);
+        }
+        scraped(&pki, &daemon);
+        slow.retain_mut(|stream| !closed(stream));
+        missing(slow.is_empty(), || format!("{} are still connected", slow.len()))
+    });
+    until(|| {
+        let page = scraped(&pki, &daemon);
+        let (timeout, overloaded) = (refused(&page, "timeout"), refused(&page, "overloaded"));
+        let counted = timeout >= 200 && timeout + overloaded >= 1000;
+        missing(counted, || format!("{timeout} were too slow, {overloaded} made room"))
+    });
+    let grown = daemon.peak_memory() - before;
+    assert!(grown < 20 << 20, "memory grew by {grown} bytes");
+}
+
+#[test]
+fn slow_askers_behind_a_finished_handshake_end_by_their_deadline() {
+    let pki = Pki::new();
+    let daemon = pki.serve(TLS);
+    let mut slow: Vec<TlsPeer> = (0..50)
+        .map(|_| {
+            let mut peer = shaken(&pki, &daemon, "http/1.1").unwrap();
+            peer.write_all(b"GET /metrics HTTP/1.1\r\nX-Slow: ").unwrap();
+            peer
+        })
+        .collect();
+    until(|| {
+        for peer in &mut slow {
+            let _ = peer.write_all(b"a");
+        }
+        scraped(&pki, &daemon);
+        slow.retain_mut(|peer| !closed(&mut peer.sock));
+        missing(slow.is_empty(), || format!("{} are still connected", slow.len()))
+    });
+    until_too_slow(&pki, &daemon, 50);
+}
+
+/// An HTTP/2 frame.
+fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
+    let length = u32::try_from(payload.len()).unwrap().to_be_bytes();
+    [&length[1..], &[kind, flags], &stream.to_be_bytes(), payload].concat()
+}
+
+/// Asks over HTTP/2 for pages that it leaves no room for: its window is of `window` bytes.
+fn stalled(pki: &Pki, daemon: &Daemon, window: u32, requests: u32) -> TlsPeer {
+    let mut peer = shaken(pki, daemon, "h2").unwrap();
+    assert_eq!(peer.conn.alpn_protocol(), Some(&b"h2"[..]));
+    let text = |text: &str| [&[u8::try_from(text.len()).unwrap()], text.as_bytes()].concat();
+    // GET, https, /metrics, an authority, and a header by its own name.
+    let head = [
+        &[0x82, 0x87, 0x04][..],
+        &text("/metrics"),
+        &[0x01],
+        &text("x"),
+        &[0x00],
+        &text("x-prometheus-scrape-timeout-seconds"),
+        &text("1"),
+    ]
+    .concat();
+    let mut bytes = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec();
+    // SETTINGS_INITIAL_WINDOW_SIZE
+    bytes.extend(frame(4, 0, 0, &[&[0, 4][..], &window.to_be_bytes()].concat()));
+    for request in 0..requests {
+        // HEADERS, with END_STREAM and END_HEADERS.
+        bytes.extend(frame(1, 5, 2 * request + 1, &head));
+    }
+    peer.write_all(&bytes).unwrap();
+    peer.flush().unwrap();
+    peer
+}
+
+#[test]
+fn http_2_readers_that_give_no_window_end_by_their_deadline_and_nobody_else_notices() {
+    let pki = Pki::new();
+    let daemon = pki.serve(TLS);
+    for _ in 0..5 {
+        scraped(&pki, &daemon);
+    }
+    let before = daemon.peak_memory();
+    // None at all, or one that is full in the middle of a page; as many pages at once as one connection may ask for.
+    let mut peers: Vec<TlsPeer> = (0..9).map(|at| stalled(&pki, &daemon, [0, 20_000][at % 2], 4)).collect();
+    until(|| {
+        scraped(&pki, &daemon);
+        peers.retain_mut(|peer| !closed(&mut peer.sock));
+        missing(peers.is_empty(), || format!("{} are still connected", peers.len()))
+    });
+    until_too_slow(&pki, &daemon, 9);
+    let grown = daemon.peak_memory() - before;
+    assert!(grown < 20 << 20, "memory grew by {grown} bytes");
+}
