@@ -20,7 +20,7 @@ use trtllm_exporter::metrics::catalog::{CATALOG, Kind, Metric};
 
 /// promtool finds nothing wrong but the names that Triton gave: exit code 3, and one complaint for each.
 fn only_inherited_names_are_complained_of(promtool: &Path) {
-    let (with_gpus, _gpus) = two_engines_and_two_gpus();
+    let (with_gpus, _gpus) = two_engines_and_two_gpus(&[]);
     let without = two_engines(&[]);
     for (daemon, inherited) in [
         (&with_gpus, vec!["nv_energy_consumption", "nv_trt_llm_disaggregated_serving_metrics"]),
@@ -191,12 +191,7 @@ fn readings(daemon: &Daemon, path: &str, row: &Row) -> Vec<Reading> {
 
 /// Two engines, two GPUs and every other exporter's name set.
 fn everything() -> (Daemon, Standin) {
-    let gpus = Standin::new("gpus=2\ngpu.0.utilization_percent=57\ngpu.1.energy_mj=123456789");
-    let sets = ["--metrics.compat", "trtllm,triton-core,dcgm,spec", "--gpu.library", gpus.library().to_str().unwrap()]
-        .map(str::to_owned);
-    let daemon = two_engines(&sets.each_ref().map(String::as_str));
-    daemon.until(|page| missing(page.families.iter().any(|(name, _)| name == "nv_gpu_up"), || "no GPU".to_owned()));
-    (daemon, gpus)
+    two_engines_and_two_gpus(&["--metrics.compat", "trtllm,triton-core,dcgm,spec"])
 }
 
 #[test]
@@ -254,7 +249,7 @@ fn every_reader_of_every_format_reads_the_same_series_and_values() {
 
 #[test]
 fn the_whole_page_has_the_same_families_in_every_format() {
-    let (daemon, _gpus) = two_engines_and_two_gpus();
+    let (daemon, _gpus) = two_engines_and_two_gpus(&[]);
     let mut first = BTreeSet::new();
     for row in &ROWS {
         // The exporter's own numbers move: the packed bodies may differ.

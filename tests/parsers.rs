@@ -37,7 +37,7 @@ fn label_names(series: &str) -> Vec<&str> {
 
 #[test]
 fn labels_are_alphabetical_with_le_last_and_numbers_are_plain() {
-    let (daemon, _gpus) = two_engines_and_two_gpus();
+    let (daemon, _gpus) = two_engines_and_two_gpus(&[]);
     let openmetrics = ask("GET", &daemon.address, "/metrics", OPENMETRICS, b"").unwrap();
     assert!(openmetrics.text().ends_with("\n# EOF\n"));
     let legacy = ["nv_trt_llm_disaggregated_serving_metrics", "nv_energy_consumption"];
@@ -168,7 +168,7 @@ fn families(page: &Page) -> BTreeSet<&'static str> {
 
 #[test]
 fn collect_gives_the_groups_asked_for_and_nothing_else() {
-    let (daemon, _gpus) = two_engines_and_two_gpus();
+    let (daemon, _gpus) = two_engines_and_two_gpus(&[]);
     let whole = families(&daemon.page());
     // A name set on request may spell other labels under an older family's name: the family is the older one's.
     let group_of = |name: &str| CATALOG.iter().find(|metric| metric.name == name).map(|metric| metric.group);

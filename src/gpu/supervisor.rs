@@ -22,6 +22,8 @@ use crate::model::gpu::{GpuInventory, GpuState};
 
 /// Workers poll at the same time: a first change waits this long for the others, so that one inventory has them all.
 const SETTLE: Duration = Duration::from_millis(20);
+/// Nothing is kept from the page for longer, however long the interval.
+const UNSEEN: Duration = Duration::from_millis(500);
 const SHORTEST_INTERVAL: Duration = Duration::from_millis(10);
 /// How soon it is noticed that a session has been closed.
 const CLOSING_STEP: Duration = Duration::from_millis(5);
@@ -414,7 +416,7 @@ impl Supervisor {
     /// Something may have changed: look soon, but at most twice an interval.
     fn change(&mut self) {
         let settle = SETTLE.min(self.config.interval / 4);
-        let earliest = self.published_at + self.config.interval / 2;
+        let earliest = self.published_at + (self.config.interval / 2).min(UNSEEN);
         self.due.get_or_insert(earliest.max(Instant::now() + settle));
     }
 

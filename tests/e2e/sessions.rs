@@ -76,9 +76,12 @@ pub(crate) fn two_engines(more: &[&str]) -> Daemon {
 }
 
 /// With the stand-in's GPUs beside.
-pub(crate) fn two_engines_and_two_gpus() -> (Daemon, Standin) {
+pub(crate) fn two_engines_and_two_gpus(more: &[&str]) -> (Daemon, Standin) {
     let gpus = Standin::new("gpus=2\ngpu.0.utilization_percent=57\ngpu.1.energy_mj=123456789");
-    let daemon = two_engines(&["--gpu", "required", "--gpu.library", gpus.library().to_str().unwrap()]);
+    let library = gpus.library();
+    // Read once: what a GPU counts would move between two pages.
+    let of_gpus = ["--gpu", "required", "--gpu.library", library.to_str().unwrap(), "--gpu.interval", "1h"];
+    let daemon = two_engines(&[&of_gpus, more].concat());
     daemon.until(|page| {
         let up = page.series.iter().filter(|(series, value)| series.starts_with("nv_gpu_up") && *value == 1.0).count();
         missing(up == 2, || format!("{up} GPUs"))
