@@ -80,6 +80,24 @@ fn recorded_requests_are_sent_as_recorded() {
 }
 
 #[test]
+fn kv_cache_events_add_up_to_what_the_cache_holds() {
+    let folder = tempfile::tempdir().unwrap();
+    let daemon = hosted(
+        &engine(folder.path()),
+        "event_buffer_max_size=100000&max_tokens=6400&load=synthetic&requests=50&in_flight=2&prompt_tokens=320&output_tokens=3",
+    );
+    let page = until_completed(&daemon, 50);
+    let count = |name: &str, labels: &[&str]| page.count(&format!("nv_trt_llm_kv_cache_{name}_total"), labels);
+    let (stored, removed) = (count("blocks_stored", &["tier=gpu"]), count("blocks_removed", &["tier=gpu"]));
+    // Each prompt is unlike the others: ten blocks each are stored, more than the cache has, so that most have been removed.
+    assert_eq!(stored, 50 * 10);
+    let capacity = page.get("nv_trt_llm_kv_cache_block_metrics", &["kv_cache_block_type=max"]) as u64;
+    assert!(removed >= stored - capacity && removed < stored, "{stored} stored, {removed} removed, {capacity} fit");
+    assert_eq!(count("events", &["event=created"]), 1);
+    assert_eq!(count("events_lost", &[]), 0);
+}
+
+#[test]
 fn requests_without_times_are_sent_a_few_at_once() {
     let folder = tempfile::tempdir().unwrap();
     let data = folder.path().join("dataset.json");

@@ -77,6 +77,11 @@ std::uint64_t ExecutorHandle::enqueue(rust::Slice<std::int32_t const> prompt, st
     return mHosted->load().enqueue(prompt.data(), prompt.size(), outputTokens);
 }
 
+std::size_t ExecutorHandle::drainKvEvents(rust::Slice<KvEventRow> rows)
+{
+    return mHosted->drainKvEvents(rows.data(), rows.size());
+}
+
 std::size_t ExecutorHandle::drainPerfMetrics(rust::Slice<PerfRow> rows)
 {
     return mHosted->load().drain(rows.data(), rows.size());

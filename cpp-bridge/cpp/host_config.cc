@@ -55,6 +55,7 @@ TRTLLM_BRIDGE_SETTER(setMaxQueueSize);
 TRTLLM_BRIDGE_SETTER(setEnableBlockReuse);
 TRTLLM_BRIDGE_SETTER(setFreeGpuMemoryFraction);
 TRTLLM_BRIDGE_SETTER(setMaxTokens);
+TRTLLM_BRIDGE_SETTER(setEventBufferMaxSize);
 TRTLLM_BRIDGE_SETTER(setSpawnProcesses);
 
 bool has(HostConfig const& config, HostSet option)
@@ -135,7 +136,8 @@ struct Models<Type, std::void_t<decltype(Type::kENCODER_ONLY), decltype(Type::kE
 template <class Config>
 void setCache(Config& executor, HostConfig const& config)
 {
-    if (!has(config, HostSet::BlockReuse) && !has(config, HostSet::GpuFraction) && !has(config, HostSet::KvMaxTokens))
+    if (!has(config, HostSet::BlockReuse) && !has(config, HostSet::GpuFraction) && !has(config, HostSet::KvMaxTokens)
+        && !has(config, HostSet::EventBuffer))
     {
         return;
     }
@@ -151,6 +153,11 @@ void setCache(Config& executor, HostConfig const& config)
     if (has(config, HostSet::KvMaxTokens))
     {
         Set_setMaxTokens::call(cache, config.kv_max_tokens, "max_tokens");
+    }
+    if (has(config, HostSet::EventBuffer))
+    {
+        Set_setEventBufferMaxSize::call(
+            cache, static_cast<std::size_t>(config.event_buffer_max_size), "event_buffer_max_size");
     }
     executor.setKvCacheConfig(cache);
 }

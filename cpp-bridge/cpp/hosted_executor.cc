@@ -2,6 +2,7 @@
 
 #include "hosted_executor.h"
 
+#include "kv_events.h"
 #include "rows.h"
 
 #if defined(TRTLLM_BRIDGE_SIMULATED)
@@ -152,6 +153,30 @@ std::size_t HostedExecutor::drainRequests(RequestRow* rows, std::size_t count)
         throw;
     }
     return handOverRequests(rows, count, left);
+}
+
+std::size_t HostedExecutor::drainKvEvents(KvEventRow* rows, std::size_t count)
+{
+    if (mKvEvents.size() < count)
+    {
+        try
+        {
+            takeKvEvents(mExecutor, mKvEvents);
+        }
+        catch (...)
+        {
+            if (mKvEvents.empty())
+            {
+                throw;
+            }
+        }
+    }
+    std::size_t written = 0;
+    for (; written < count && !mKvEvents.empty(); mKvEvents.pop_front())
+    {
+        rows[written++] = mKvEvents.front();
+    }
+    return written;
 }
 
 void HostedExecutor::shutdown()

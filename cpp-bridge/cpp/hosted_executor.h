@@ -28,6 +28,7 @@ public:
     [[nodiscard]] bool canEnqueueRequests() const;
     [[nodiscard]] std::size_t drainIterations(IterationRow* rows, std::size_t count);
     [[nodiscard]] std::size_t drainRequests(RequestRow* rows, std::size_t count);
+    [[nodiscard]] std::size_t drainKvEvents(KvEventRow* rows, std::size_t count);
     /// Ends the load, then the Executor.
     void shutdown();
     [[nodiscard]] Truth truth() const;
@@ -46,6 +47,7 @@ private:
     std::deque<tensorrt_llm::executor::RequestStatsPerIteration> mRequests;
     std::size_t mNextRequests{0};
     std::size_t mNextRow{0};
+    std::deque<KvEventRow> mKvEvents;
     Load mLoad; ///< last: its thread calls the Executor
 };
 

@@ -1,7 +1,7 @@
 //! An Executor in this process, as its statistics' reader sees it. Knows nothing about metrics.
 
 use crate::error::BridgeError;
-use crate::ffi::{self, IterationRow, RequestRow, Truth};
+use crate::ffi::{self, IterationRow, KvEventRow, RequestRow, Truth};
 use crate::host::{Crossing, HostOptions};
 use cxx::UniquePtr;
 use std::fmt;
@@ -86,6 +86,16 @@ impl Executor {
     /// As [`drain_iterations`](Self::drain_iterations).
     pub fn drain_requests(&mut self, out: &mut [RequestRow]) -> Result<usize, BridgeError> {
         self.handle.pin_mut().drain_requests(out).map_err(|error| BridgeError::from_what(error.what()))
+    }
+
+    /// Takes the events of the KV cache since the last call, oldest first, a row for each block, into `out`, as
+    /// [`drain_iterations`](Self::drain_iterations) does with records. None where this release has no events, or the
+    /// engine was opened without [`event_buffer_max_size`](HostOptions::event_buffer_max_size).
+    ///
+    /// # Errors
+    /// As [`drain_iterations`](Self::drain_iterations).
+    pub fn drain_kv_events(&mut self, out: &mut [KvEventRow]) -> Result<usize, BridgeError> {
+        self.handle.pin_mut().drain_kv_events(out).map_err(|error| BridgeError::from_what(error.what()))
     }
 
     /// Ends the engine. Records that were not drained before are lost, except those already kept for the next drain.

@@ -212,6 +212,39 @@ mod bridge {
         Iterations = 0x100,
     }
 
+    /// What an event of the KV cache says.
+    #[repr(u8)]
+    #[derive(Debug)]
+    enum KvEventKind {
+        Unknown,
+        /// The engine has started; a row for each cache level, its number of blocks.
+        Created,
+        /// Blocks that requests can find from now on.
+        Stored,
+        /// Blocks that are not found any more.
+        Removed,
+        /// A block whose level or priority changed.
+        Updated,
+    }
+
+    /// One block of an event; rows of one event stand together and have its number.
+    #[derive(Clone, Copy, Debug)]
+    struct KvEventRow {
+        /// From 0; what is skipped was lost.
+        event_id: u64,
+        kind: KvEventKind,
+        /// The event is about no block at all.
+        empty: bool,
+        has_rank: bool,
+        /// Of attention-DP.
+        rank: i32,
+        has_level: bool,
+        /// 0 is the GPU.
+        level: i32,
+        /// The block's hash; of `Created`, how many blocks the level has.
+        value: u64,
+    }
+
     /// The parts of a host's configuration that are numbers; `set` tells which were given.
     #[derive(Clone, Copy, Debug, Default)]
     struct HostConfig {
@@ -231,6 +264,7 @@ mod bridge {
         orchestrator_mode: bool,
         is_orchestrator: bool,
         spawn_processes: bool,
+        event_buffer_max_size: i32,
     }
 
     #[repr(u64)]
@@ -246,6 +280,7 @@ mod bridge {
         CommMode = 0x100,
         IsOrchestrator = 0x200,
         SpawnProcesses = 0x400,
+        EventBuffer = 0x800,
     }
 
     /// A load in numbers; 0 requests are without end.
@@ -344,6 +379,8 @@ mod bridge {
         #[rust_name = "enqueue_synthetic"]
         fn enqueueSynthetic(self: Pin<&mut ExecutorHandle>, prompt_tokens: i32, output_tokens: i32) -> Result<u64>;
         fn enqueue(self: Pin<&mut ExecutorHandle>, prompt: &[i32], output_tokens: i32) -> Result<u64>;
+        #[rust_name = "drain_kv_events"]
+        fn drainKvEvents(self: Pin<&mut ExecutorHandle>, rows: &mut [KvEventRow]) -> Result<usize>;
         #[rust_name = "drain_perf_metrics"]
         fn drainPerfMetrics(self: Pin<&mut ExecutorHandle>, rows: &mut [PerfRow]) -> Result<usize>;
     }
@@ -353,7 +390,7 @@ pub(crate) use bridge::{
     ExecutorHandle, HostConfig, HostSet, IterationPresent, LoadConfig, PerfPresent, RequestPresent, Stage,
     is_simulated, library_version, open_executor,
 };
-pub use bridge::{IterationRow, LoadProgress, PerfRow, RequestRow, Truth};
+pub use bridge::{IterationRow, KvEventKind, KvEventRow, LoadProgress, PerfRow, RequestRow, Truth};
 
 // SAFETY: the handle owns all it points to. The Executor's methods may be called from any thread (TensorRT-LLM guards
 // its rings by mutexes and its own execution thread shares nothing else with callers), the handle's buffers are only

@@ -51,6 +51,8 @@ pub struct HostOptions {
     pub free_gpu_memory_fraction: Option<f32>,
     /// Tokens in the KV cache; the smaller of this and the fraction holds; from 0.11 on.
     pub max_tokens: Option<u32>,
+    /// Events of the KV cache kept between two drains, without which it tells none; from 1.0 on.
+    pub event_buffer_max_size: Option<u32>,
     pub comm_mode: Option<CommMode>,
     /// MPI ranks of the engine's processes, the leader first; empty = all.
     pub participant_ids: Vec<u32>,
@@ -94,6 +96,12 @@ impl HostOptions {
             (self.max_num_tokens, "max_num_tokens", &mut config.max_num_tokens, HostSet::MaxNumTokens),
             (self.max_queue_size, "max_queue_size", &mut config.max_queue_size, HostSet::MaxQueueSize),
             (self.max_tokens, "max_tokens", &mut config.kv_max_tokens, HostSet::KvMaxTokens),
+            (
+                self.event_buffer_max_size,
+                "event_buffer_max_size",
+                &mut config.event_buffer_max_size,
+                HostSet::EventBuffer,
+            ),
         ] {
             if let Some(value) = value {
                 config.set |= bit.repr;

@@ -13,7 +13,7 @@ mod rows;
 
 pub use error::BridgeError;
 pub use executor::{Executor, ExecutorOptions};
-pub use ffi::{IterationRow, LoadProgress, PerfRow, RequestRow, Truth};
+pub use ffi::{IterationRow, KvEventKind, KvEventRow, LoadProgress, PerfRow, RequestRow, Truth};
 pub use host::{BatchingType, CommMode, HostOptions, ModelType};
 pub use load::Load;
 pub use rows::{FinishReason, RequestStage, iteration_present, perf_present, request_present};

@@ -1,6 +1,6 @@
 //! What the rows' bit masks and codes mean.
 
-use crate::ffi::{IterationRow, PerfRow, RequestRow, Stage};
+use crate::ffi::{IterationRow, KvEventKind, KvEventRow, PerfRow, RequestRow, Stage};
 
 /// Bits of [`IterationRow::present`]: which optional members a record carries. A bit is also unset where the
 /// TensorRT-LLM that was compiled against does not have the member yet.
@@ -111,6 +111,22 @@ impl IterationRow {
     /// Whether all of these bits of [`iteration_present`] are set.
     pub fn has(&self, bits: u64) -> bool {
         self.present & bits == bits
+    }
+}
+
+/// A row to be filled.
+impl Default for KvEventRow {
+    fn default() -> Self {
+        KvEventRow {
+            event_id: 0,
+            kind: KvEventKind::Unknown,
+            empty: false,
+            has_rank: false,
+            rank: 0,
+            has_level: false,
+            level: 0,
+            value: 0,
+        }
     }
 }
 

@@ -142,3 +142,53 @@ fn an_engine_can_be_dropped_in_the_middle_of_its_work() {
 fn without_time(rows: Vec<IterationRow>) -> Vec<IterationRow> {
     rows.into_iter().map(|row| IterationRow { timestamp_local_us: 0, ..row }).collect()
 }
+
+#[cfg(sim_since = "1.1")]
+mod kv_events {
+    use super::*;
+    use trtllm_bridge::{HostOptions, KvEventKind, KvEventRow};
+
+    fn told(event_buffer_max_size: Option<u32>) -> Vec<KvEventRow> {
+        let options = HostOptions { statistics: KEEP_ALL, event_buffer_max_size, ..HostOptions::default() };
+        let mut engine = Executor::host("sim:?speed=max&requests=50&rate=50&kv_blocks=200", &options).unwrap();
+        engines::wait_until(&engine, |truth| truth.idle && truth.requests_completed == 50);
+        let mut rows = [KvEventRow::default(); 7];
+        let mut all = Vec::new();
+        loop {
+            let count = engine.drain_kv_events(&mut rows).unwrap();
+            all.extend_from_slice(&rows[..count]);
+            if count < rows.len() {
+                engine.shutdown().unwrap();
+                assert_eq!(engine.drain_kv_events(&mut rows), Err(BridgeError::ShutDown));
+                return all;
+            }
+        }
+    }
+
+    #[test]
+    fn every_event_comes_once_in_order_however_small_the_slice() {
+        let all = told(Some(1_000_000));
+        assert_eq!((all[0].event_id, all[0].kind, all[0].value), (0, KvEventKind::Created, 200));
+        assert!(all.windows(2).all(|two| two[1].event_id - two[0].event_id <= 1));
+        let mut stored = std::collections::HashSet::new();
+        for row in &all {
+            match row.kind {
+                KvEventKind::Stored => assert!(stored.insert(row.value), "a block is stored twice"),
+                KvEventKind::Removed => assert!(stored.remove(&row.value), "a block that is not there is removed"),
+                _ => {}
+            }
+        }
+        assert!(!stored.is_empty() && stored.len() <= 200);
+    }
+
+    #[test]
+    fn a_full_buffer_loses_the_oldest_and_the_numbers_tell() {
+        let all = told(Some(3));
+        assert!(all[0].event_id > 0 && all.last().unwrap().event_id - all[0].event_id == 2);
+    }
+
+    #[test]
+    fn without_a_buffer_nothing_is_told() {
+        assert!(told(None).is_empty());
+    }
+}

@@ -40,6 +40,7 @@ pub(super) fn hosting(engine: &str, options: &mut Options) -> Result<Hosting, St
         enable_block_reuse: truth(options, "enable_block_reuse")?,
         free_gpu_memory_fraction: fraction(options)?,
         max_tokens: whole(options, "max_tokens")?,
+        event_buffer_max_size: whole(options, "event_buffer_max_size")?,
         comm_mode: word(options, "comm_mode", &modes)?,
         participant_ids: numbers(options, "participant_ids")?,
         device_ids: numbers(options, "device_ids")?,
@@ -136,7 +137,7 @@ mod tests {
         let hosting = read(
             "executor:/e?model_type=encoder_decoder&batching_type=static&max_batch_size=1&max_num_tokens=2&\
              max_queue_size=3&enable_chunked_context=true&enable_block_reuse=false&free_gpu_memory_fraction=0.5&\
-             max_tokens=4&comm_mode=orchestrator&participant_ids=1,2&device_ids=3&is_orchestrator=true&\
+             max_tokens=4&event_buffer_max_size=6&comm_mode=orchestrator&participant_ids=1,2&device_ids=3&is_orchestrator=true&\
              worker_executable=/bin/w&spawn_processes=false&iter_stats_max_iterations=5&request_stats_max_iterations=0",
         );
         let expected = HostOptions {
@@ -150,6 +151,7 @@ mod tests {
             enable_block_reuse: Some(false),
             free_gpu_memory_fraction: Some(0.5),
             max_tokens: Some(4),
+            event_buffer_max_size: Some(6),
             comm_mode: Some(CommMode::Orchestrator),
             participant_ids: vec![1, 2],
             device_ids: vec![3],

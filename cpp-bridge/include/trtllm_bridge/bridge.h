@@ -37,6 +37,7 @@ namespace trtllm_bridge
 
 struct HostConfig;
 struct IterationRow;
+struct KvEventRow;
 struct LoadConfig;
 struct LoadProgress;
 struct PerfRow;
@@ -58,6 +59,7 @@ public:
     /// How many rows were written, oldest first. Records that did not fit are kept for the next call.
     [[nodiscard]] std::size_t drainIterations(rust::Slice<IterationRow> rows);
     [[nodiscard]] std::size_t drainRequests(rust::Slice<RequestRow> rows);
+    [[nodiscard]] std::size_t drainKvEvents(rust::Slice<KvEventRow> rows);
     void shutdown();
     /// Throws unless the Executor is simulated.
     [[nodiscard]] Truth truth() const;

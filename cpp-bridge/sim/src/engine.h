@@ -43,6 +43,7 @@ struct Settings
     std::optional<std::int32_t> maxQueueSize;
     std::size_t iterationRing;
     std::size_t requestRing;
+    std::size_t eventBuffer; ///< KV cache events kept; 0 = none are told
 };
 
 [[nodiscard]] Settings settle(Options const& options, executor::ExecutorConfig const& config);
@@ -66,6 +67,10 @@ public:
     [[nodiscard]] std::deque<executor::IterationStats> drainIterations();
     [[nodiscard]] std::deque<executor::RequestStatsPerIteration> drainRequests();
     [[nodiscard]] Truth truth() const;
+#if TRTLLM_SIM_SINCE(1, 1)
+    /// Null without an event buffer.
+    [[nodiscard]] std::shared_ptr<CacheEvents> cacheEvents() const;
+#endif
 
 private:
     using Request = std::unique_ptr<LiveRequest>;
@@ -149,6 +154,9 @@ private:
     StatsRing<executor::IterationStats> mIterations;
     StatsRing<executor::RequestStatsPerIteration> mRequests;
     Mailbox mMailbox;
+#if TRTLLM_SIM_SINCE(1, 1)
+    std::shared_ptr<CacheEvents> mCacheEvents;
+#endif
     std::thread mThread; ///< last: everything above exists before it runs
 };
 

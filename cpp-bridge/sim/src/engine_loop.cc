@@ -29,6 +29,10 @@ Engine::Engine(Settings const& settings)
     , mNextLoadId(kFirstLoadId)
     , mIterations(settings.iterationRing)
     , mRequests(settings.requestRing)
+#if TRTLLM_SIM_SINCE(1, 1)
+    , mCacheEvents(
+          settings.eventBuffer > 0 ? std::make_shared<CacheEvents>(settings.eventBuffer, settings.kvBlocks) : nullptr)
+#endif
     , mThread([this] { run(); })
 {
 }
@@ -67,6 +71,13 @@ std::deque<executor::RequestStatsPerIteration> Engine::drainRequests()
     return mRequests.drain();
 }
 
+#if TRTLLM_SIM_SINCE(1, 1)
+std::shared_ptr<CacheEvents> Engine::cacheEvents() const
+{
+    return mCacheEvents;
+}
+#endif
+
 Truth Engine::truth() const
 {
     std::lock_guard const lock(mMutex);
@@ -75,6 +86,9 @@ Truth Engine::truth() const
 
 void Engine::run()
 {
+#if TRTLLM_SIM_SINCE(1, 1)
+    mCache.tell(mCacheEvents);
+#endif
     auto passStart = mClock.now();
     while (true)
     {

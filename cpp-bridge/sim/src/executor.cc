@@ -199,6 +199,33 @@ bool Executor::isParticipant() const
 }
 #endif
 
+#if TRTLLM_SIM_SINCE(1, 1)
+KVCacheEvent::KVCacheEvent(
+    IdType eventId, KVCacheEventData data, SizeType32 windowSize, std::optional<SizeType32> attentionDpRank)
+    : eventId(eventId)
+    , data(std::move(data))
+    , windowSize(windowSize)
+    , attentionDpRank(attentionDpRank)
+{
+}
+
+KVCacheEventManager::KVCacheEventManager(std::shared_ptr<sim::CacheEvents> events)
+    : mEvents(std::move(events))
+{
+}
+
+std::deque<KVCacheEvent> KVCacheEventManager::getLatestEvents(std::optional<std::chrono::milliseconds> /*timeout*/)
+{
+    return mEvents->take();
+}
+
+std::optional<std::shared_ptr<KVCacheEventManager>> Executor::getKVCacheEventManager() const
+{
+    auto events = mImpl->engineFor("getKVCacheEventManager").cacheEvents();
+    return events ? std::optional(std::make_shared<KVCacheEventManager>(std::move(events))) : std::nullopt;
+}
+#endif
+
 } // namespace tensorrt_llm::executor
 
 namespace tensorrt_llm::sim

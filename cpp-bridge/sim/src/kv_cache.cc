@@ -5,6 +5,7 @@
 #include "tensorrt_llm/common/assert.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace tensorrt_llm::sim
 {
@@ -19,6 +20,13 @@ KvCache::KvCache(std::int32_t blocks, std::int32_t tokensPerBlock, bool reuse)
         mBlocks[static_cast<std::size_t>(id)].place = mFree.insert(mFree.end(), id);
     }
 }
+
+#if TRTLLM_SIM_SINCE(1, 1)
+void KvCache::tell(std::shared_ptr<CacheEvents> events)
+{
+    mEvents = std::move(events);
+}
+#endif
 
 std::int32_t KvCache::freeBlocks() const
 {
@@ -88,6 +96,7 @@ void KvCache::beginContext(LiveRequest& request)
 void KvCache::publishContext(LiveRequest const& request)
 {
     auto const count = mReuse ? std::min(request.blockKeys.size(), request.blocks.size()) : 0;
+    std::vector<std::uint64_t> stored;
     for (std::size_t i = 0; i < count; ++i)
     {
         auto const id = request.blocks[i];
@@ -95,8 +104,15 @@ void KvCache::publishContext(LiveRequest const& request)
         if (mByKey.emplace(request.blockKeys[i], id).second)
         {
             mBlocks[static_cast<std::size_t>(id)].key = request.blockKeys[i];
+            stored.push_back(request.blockKeys[i]);
         }
     }
+#if TRTLLM_SIM_SINCE(1, 1)
+    if (mEvents && !stored.empty())
+    {
+        mEvents->stored(stored);
+    }
+#endif
 }
 
 void KvCache::extend(LiveRequest& request, std::int32_t tokens)
@@ -134,6 +150,12 @@ BlockId KvCache::takeFree()
     if (block.key != 0)
     {
         mByKey.erase(block.key);
+#if TRTLLM_SIM_SINCE(1, 1)
+        if (mEvents)
+        {
+            mEvents->removed(block.key);
+        }
+#endif
         block.key = 0;
     }
     use(id);

@@ -3,12 +3,14 @@
 // The paged KV cache: a pool of blocks, shared by reference between requests with equal beginnings. A block that
 // nobody uses keeps its content until the pool needs it; it counts as free.
 
+#include "cache_events.h"
 #include "live_request.h"
 
 #include "tensorrt_llm/executor/types.h"
 
 #include <cstdint>
 #include <list>
+#include <memory>
 #include <unordered_map>
 #include <vector>
 
@@ -20,6 +22,10 @@ class KvCache
 public:
     KvCache(std::int32_t blocks, std::int32_t tokensPerBlock, bool reuse);
 
+#if TRTLLM_SIM_SINCE(1, 1)
+    /// Tells from here on what becomes of blocks.
+    void tell(std::shared_ptr<CacheEvents> events);
+#endif
     [[nodiscard]] std::int32_t freeBlocks() const;
     [[nodiscard]] std::int32_t blocksFor(std::int32_t tokens) const;
     /// Free blocks that a start of this request's context phase would take.
@@ -56,6 +62,9 @@ private:
     std::uint64_t mAllocNew{0};
     std::uint64_t mReused{0};
     std::uint64_t mMissed{0};
+#if TRTLLM_SIM_SINCE(1, 1)
+    std::shared_ptr<CacheEvents> mEvents;
+#endif
 };
 
 } // namespace tensorrt_llm::sim

@@ -49,6 +49,7 @@ Settings settle(Options const& options, executor::ExecutorConfig const& config)
 
     settings.maxQueueSize = config.getMaxQueueSize();
     settings.iterationRing = static_cast<std::size_t>(config.getIterStatsMaxIterations());
+    settings.eventBuffer = cache.getEventBufferMaxSize();
     settings.requestRing = static_cast<std::size_t>(config.getRequestStatsMaxIterations());
     if (options.requestStats && settings.requestRing == 0)
     {

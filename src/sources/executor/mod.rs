@@ -10,7 +10,7 @@ use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
 use tokio::sync::oneshot;
-use trtllm_bridge::{BridgeError, Executor, IterationRow, PerfRow, RequestRow};
+use trtllm_bridge::{BridgeError, Executor, IterationRow, KvEventRow, PerfRow, RequestRow};
 
 use crate::model::RequestStatsPerIteration;
 use crate::state::EngineAbout;
@@ -156,6 +156,7 @@ struct Rows {
     iterations: Vec<IterationRow>,
     requests: Vec<RequestRow>,
     perf: Vec<PerfRow>,
+    kv_events: Vec<KvEventRow>,
 }
 
 impl Default for Rows {
@@ -164,6 +165,7 @@ impl Default for Rows {
             iterations: vec![IterationRow::default(); ROWS],
             requests: vec![RequestRow::default(); ROWS],
             perf: vec![PerfRow::default(); ROWS],
+            kv_events: vec![KvEventRow::default(); ROWS],
         }
     }
 }
@@ -204,6 +206,16 @@ fn drain(executor: &mut Executor, buffers: &mut Rows) -> Drained {
             break;
         }
     }
+    let mut of_events = Vec::new();
+    loop {
+        let count = executor.drain_kv_events(&mut buffers.kv_events).map_err(failed)?;
+        of_events.extend_from_slice(&buffers.kv_events[..count]);
+        if count < buffers.kv_events.len() {
+            break;
+        }
+    }
+    let events = of_events.chunk_by(|row, next| row.event_id == next.event_id && row.rank == next.rank);
+    items.extend(events.map(|rows| Item::KvEvent(Box::new(rows::kv_event(rows)))));
     Ok(items)
 }
 

@@ -1,15 +1,17 @@
 //! The bridge's rows as the model's records, field by field; absent stays absent.
 
 use trtllm_bridge::{
-    IterationRow, PerfRow, RequestRow, iteration_present as it, perf_present as pf, request_present as rq,
+    IterationRow, KvEventKind, KvEventRow, PerfRow, RequestRow, iteration_present as it, perf_present as pf,
+    request_present as rq,
 };
 
 use crate::model::iteration::{InflightBatchingStats, KvCacheStats, SpecDecodingStats, StaticBatchingStats};
+use crate::model::kv_event::{BlockHash, KvCacheEventData, KvCacheEventKind, LevelChange, StoredBlock};
 use crate::model::perf_metrics::{
     FinishReason, RequestKvCacheMetrics, RequestPerfMetrics, SpeculativeDecodingMetrics, TimingMetrics,
 };
 use crate::model::request::{DisServingRequestStats, RequestStage, RequestStats};
-use crate::model::{IterationStats, PerfMetricsEntry, RecordTime};
+use crate::model::{IterationStats, KvCacheEvent, PerfMetricsEntry, RecordTime};
 
 pub(super) fn record(row: &IterationRow) -> IterationStats {
     let time = |micros| RecordTime { micros, zoned: false };
@@ -185,5 +187,39 @@ fn perf_metrics(row: &PerfRow) -> RequestPerfMetrics {
             total_draft_tokens: Some(row.total_draft_tokens.into()),
         }),
         ..RequestPerfMetrics::default()
+    }
+}
+
+/// All rows of one event.
+pub(super) fn kv_event(rows: &[KvEventRow]) -> KvCacheEvent {
+    let first = rows[0];
+    let of_blocks = || rows.iter().filter(|row| !row.empty);
+    let level = |row: &KvEventRow| row.has_level.then(|| u64::try_from(row.level).ok()).flatten();
+    let mut data = KvCacheEventData::default();
+    match first.kind {
+        KvEventKind::Created => {
+            data.kind = KvCacheEventKind::Created;
+            data.num_blocks_per_cache_level = of_blocks().map(|row| row.value.cast_signed()).collect();
+        }
+        KvEventKind::Stored => {
+            data.kind = KvCacheEventKind::Stored;
+            let stored = |row: &KvEventRow| StoredBlock { block_hash: BlockHash(row.value), cache_level: level(row) };
+            data.blocks = of_blocks().map(stored).collect();
+        }
+        KvEventKind::Removed => {
+            data.kind = KvCacheEventKind::Removed;
+            data.block_hashes = of_blocks().map(|row| BlockHash(row.value)).collect();
+        }
+        KvEventKind::Updated => {
+            data.kind = KvCacheEventKind::Updated;
+            data.block_hash = Some(BlockHash(first.value));
+            data.cache_level = first.has_level.then(|| LevelChange { new_value: level(&first) });
+        }
+        _ => {}
+    }
+    KvCacheEvent {
+        event_id: Some(first.event_id),
+        attention_dp_rank: first.has_rank.then_some(first.rank.into()),
+        data,
     }
 }

@@ -56,8 +56,8 @@ macro_rules! engine {
         from "iterCachedTokensByLevel, levels named by kvCacheLevelTiers where it is sent";
     KvEvents = "nv_trt_llm_kv_cache_events_total" Counter Engine ENGINE
         ["event": "created" | "stored" | "removed" | "updated" | "other"]
-        "Events of the KV cache (kv_cache_events=true)."
-        from "/kv_cache_events: data.type";
+        "Events of the KV cache (kv_cache_events=true, or event_buffer_max_size of a hosted engine)."
+        from "/kv_cache_events, getKVCacheEventManager: data.type";
     KvEventsLost = "nv_trt_llm_kv_cache_events_lost_total" Counter Engine ENGINE
         "Events of the KV cache that never arrived here, from gaps in their numbers."
         from "/kv_cache_events: event_id";

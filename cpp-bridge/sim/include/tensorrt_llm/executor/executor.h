@@ -12,11 +12,13 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <variant>
 #include <vector>
 
 namespace tensorrt_llm::sim
 {
 struct Access;
+class CacheEvents;
 } // namespace tensorrt_llm::sim
 
 namespace tensorrt_llm::executor
@@ -294,6 +296,72 @@ private:
     std::optional<SizeType32> mMaxQueueSize;
 };
 
+#if TRTLLM_SIM_SINCE(1, 1)
+struct KVCacheCreatedData
+{
+    std::vector<SizeType32> numBlocksPerCacheLevel;
+};
+
+/// Upstream's has the block's tokens too.
+struct KVCacheStoredBlockData
+{
+    IdType blockHash;
+    SizeType32 cacheLevel;
+    SizeType32 priority;
+};
+
+struct KVCacheStoredData
+{
+    std::optional<IdType> parentHash;
+    std::vector<KVCacheStoredBlockData> blocks;
+};
+
+struct KVCacheRemovedData
+{
+    std::vector<IdType> blockHashes;
+};
+
+template <class Value>
+struct KVCacheEventDiff
+{
+    Value oldValue;
+    Value newValue;
+};
+
+struct KVCacheUpdatedData
+{
+    IdType blockHash;
+    std::optional<KVCacheEventDiff<SizeType32>> cacheLevel;
+    std::optional<KVCacheEventDiff<SizeType32>> priority;
+};
+
+using KVCacheEventData = std::variant<KVCacheCreatedData, KVCacheStoredData, KVCacheRemovedData, KVCacheUpdatedData>;
+
+struct KVCacheEvent
+{
+    KVCacheEvent(IdType eventId, KVCacheEventData data, SizeType32 windowSize,
+        std::optional<SizeType32> attentionDpRank = std::nullopt);
+
+    IdType eventId;
+    KVCacheEventData data;
+    SizeType32 windowSize;
+    std::optional<SizeType32> attentionDpRank;
+};
+
+/// Of an Executor whose KvCacheConfig has an event buffer.
+class KVCacheEventManager
+{
+public:
+    explicit KVCacheEventManager(std::shared_ptr<sim::CacheEvents> events);
+
+    /// Drains. The simulated one never waits.
+    std::deque<KVCacheEvent> getLatestEvents(std::optional<std::chrono::milliseconds> timeout = std::nullopt);
+
+private:
+    std::shared_ptr<sim::CacheEvents> mEvents;
+};
+#endif
+
 /// One model instance: takes requests, batches them in flight and keeps statistics in bounded rings.
 /// Every method may be called from any thread. After shutdown() all throw but canEnqueueRequests() and isParticipant().
 class Executor
@@ -334,6 +402,9 @@ public:
     [[nodiscard]] bool canEnqueueRequests() const;
 #if TRTLLM_SIM_SINCE(0, 15)
     [[nodiscard]] bool isParticipant() const;
+#endif
+#if TRTLLM_SIM_SINCE(1, 1)
+    [[nodiscard]] std::optional<std::shared_ptr<KVCacheEventManager>> getKVCacheEventManager() const;
 #endif
 
 private:
