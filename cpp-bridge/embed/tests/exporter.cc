@@ -126,9 +126,10 @@ void thePageCountsEveryIterationAndEveryFinishedRequest()
     }
     CHECK(until([&] { return contains(page(exporter), series("nv_trt_llm_iterations_total", 750)); }));
     CHECK(until([&] { return contains(page(exporter), series("nv_trt_llm_time_to_first_token_seconds_count", 5)); }));
+    // The last completion is told by the record after its iteration.
+    CHECK(until([&] { return contains(page(exporter), series("nv_trt_llm_requests_completed_total", 5)); }));
     auto const text = page(exporter);
     auto const truth = tensorrt_llm::sim::truth(*executor);
-    CHECK(contains(text, series("nv_trt_llm_requests_completed_total", 5)));
     CHECK(contains(text, "\nnv_trt_llm_requests_finished_total{model=\"tensorrt_llm\",reason=\"length\",version=\"1\"} 5\n"));
     CHECK(contains(text, series("nv_trt_llm_generation_tokens_total", truth.generationTokens)));
     CHECK(contains(text, series("nv_trt_llm_iterations_lost_total", 0)));

@@ -286,8 +286,11 @@ private:
         mBytes.resize(at + 1 + sizeof(sizes) + sizeof(slots.present) + sizeof(slots.values) + sizes[1]);
         auto const put = [&](void const* from, std::size_t size)
         {
-            std::memcpy(mBytes.data() + at, from, size);
-            at += size;
+            if (size > 0) // of an empty text there is no address
+            {
+                std::memcpy(mBytes.data() + at, from, size);
+                at += size;
+            }
         };
         put(&kind, 1);
         put(sizes, sizeof(sizes));
