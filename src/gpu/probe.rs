@@ -95,7 +95,6 @@ impl<'m> Probe<'m> {
             return None;
         }
         if self.lacking.calls.contains(call) {
-            self.answered += 1;
             return None;
         }
         self.watch.set(Some(call));
@@ -167,12 +166,13 @@ impl<'m> Probe<'m> {
     }
 
     /// What the GPU's answers make of it. One that answers no call at all is as good as lost, whatever it says; after
-    /// a cgroup lost its devices (`systemctl daemon-reload`), every call says "unknown".
+    /// a cgroup lost its devices (`systemctl daemon-reload`), every call says "unknown". What is known to be lacking was
+    /// not asked and so is no answer.
     pub(super) fn state(&self) -> Result<GpuState, NvmlState> {
         match self.fault {
             Some(Reach::Session(state)) => Err(state),
             Some(Reach::Gpu(state)) => Ok(state),
-            _ if self.answered > 0 => Ok(GpuState::Ok),
+            _ if self.answered > 0 || self.failures.is_empty() => Ok(GpuState::Ok),
             _ if self.failures.iter().all(|(_, word)| *word == "no_permission") => Ok(GpuState::NoPermission),
             _ => Ok(GpuState::Lost),
         }
@@ -212,6 +212,19 @@ mod tests {
             assert_eq!(probe.state(), Ok(GpuState::Ok));
             assert_eq!(probe.ask("power_usage", || Ok(1)), None);
             lacking.expire(Duration::ZERO);
+        }
+    }
+
+    #[test]
+    fn what_a_gpu_lacks_does_not_answer_for_a_gpu_that_forbids_the_rest() {
+        let (watch, mut lacking) = (Watch::default(), Lacking::default());
+        Probe::new(&watch, &mut lacking).ask("fan", || Err::<u32, _>(NvmlError::NotSupported));
+        for (error, state) in [(NvmlError::NoPermission, GpuState::NoPermission), (NvmlError::Unknown, GpuState::Lost)]
+        {
+            let mut probe = Probe::new(&watch, &mut lacking);
+            assert_eq!(probe.ask("fan", || Ok(1)), None);
+            probe.ask("temperature", || Err::<u32, _>(error));
+            assert_eq!(probe.state(), Ok(state));
         }
     }
 
