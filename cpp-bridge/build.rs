@@ -61,7 +61,29 @@ fn compile_simulated() -> Result<(), String> {
     // After the bridge, because linkers resolve archives in order.
     println!("cargo::rustc-link-lib=static=tensorrt_llm_simulated");
     println!("cargo::rustc-link-lib=pthread");
+    prefer_static_cxx_runtime(&bridge);
     Ok(())
+}
+
+/// Lets `-lstdc++` find the archive first, where the compiler has one: the shared library is a tenth of the exporter's
+/// memory and of its start. Only with the simulated SDK, since a real one brings the shared library along, and two of them
+/// in one process would each have their own locales and exceptions; and not under a sanitizer, which watches the shared one.
+fn prefer_static_cxx_runtime(build: &cc::Build) {
+    const ARCHIVE: &str = "libstdc++.a";
+    let Ok(compiler) = build.try_get_compiler() else { return };
+    let sanitized = compiler.args().iter().any(|flag| flag.to_string_lossy().starts_with("-fsanitize"));
+    let asked = compiler.to_command().arg(format!("-print-file-name={ARCHIVE}")).output();
+    let (Ok(answer), Some(out), false) = (asked, env::var_os("OUT_DIR"), sanitized) else { return };
+    let archive = PathBuf::from(String::from_utf8_lossy(&answer.stdout).trim());
+    // A compiler that has none answers the bare name.
+    if !archive.is_absolute() || !archive.is_file() {
+        return;
+    }
+    let folder = Path::new(&out).join("static-cxx-runtime");
+    let copied = std::fs::create_dir_all(&folder).and_then(|()| std::fs::copy(archive, folder.join(ARCHIVE)));
+    if copied.is_ok() {
+        println!("cargo::rustc-link-search=native={}", folder.display());
+    }
 }
 
 fn simulated_release() -> Result<u32, String> {

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clap::Parser as _;
+use tokio::sync::mpsc;
 use trtllm_exporter::cli::{Cli, Command, DEFAULT_SOCKET};
 use trtllm_exporter::config::{ConfigError, EngineConfig, SourceSpec};
 use trtllm_exporter::gpu::{self, GpuConfig, GpuError, GpuMode};
@@ -20,7 +21,7 @@ use trtllm_exporter::poll::{Driver, Schedule};
 #[cfg(feature = "executor")]
 use trtllm_exporter::sources::executor::{ExecutorThread, hosting::Hosting};
 use trtllm_exporter::sources::{OpenError, Source, replay::Replay, socket::Ingest, trtllm_serve::TrtllmServe};
-use trtllm_exporter::state::{EngineAbout, EngineName, State};
+use trtllm_exporter::state::{EngineName, State};
 use trtllm_exporter::{cli, log, shutdown, tools};
 
 /// Why the daemon did not start.
@@ -53,6 +54,9 @@ impl StartError {
         }
     }
 }
+
+/// How long the first answer waits for the sources' first polls: not for an engine that hangs.
+const FIRST_POLLS: Duration = Duration::from_millis(50);
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
@@ -98,33 +102,42 @@ async fn run(cli: &Cli, engines: Option<Vec<EngineConfig>>, terms: Live) -> Resu
     let (trigger, stop) = shutdown::channel();
 
     let schedule = Schedule { interval: cli.poll_interval, timeout: cli.poll_timeout, stale_after: cli.stale_after };
+    let (first, mut first_polls) = mpsc::channel(1);
     for (index, (name, source)) in sources.into_iter().enumerate() {
-        let driver = Driver::new(index, name.model, EngineAbout::default(), schedule, Arc::clone(&state));
-        tokio::spawn(driver.run(source, stop.clone()));
+        let driver = Driver::new(index, name.model, schedule, Arc::clone(&state));
+        tokio::spawn(driver.run(source, stop.clone(), first.clone()));
     }
+    drop(first);
     tokio::spawn(Arc::clone(&state).keep_fresh(stop.clone()));
 
+    let counts = Arc::new(PageCounts::new());
+    let pages = router::router(Arc::clone(&state), &cli.telemetry_path, cli.compat_sets(), Arc::clone(&counts));
     let addresses: Vec<String> =
         listeners.iter().filter_map(Listener::address).map(|address| address.to_string()).collect();
+    let health_addresses: Vec<_> = health.iter().filter_map(Listener::address).collect();
+    let tls = terms.tls();
+    let gates = vec![
+        (listeners, Gate::new(pages, terms, Arc::clone(&counts), cli.max_requests)),
+        // Whoever asks for health has no password, and no certificate.
+        (health, Gate::new(router::health(state), Live::open_to_all(), counts, 0)),
+    ];
+    let server = tokio::spawn(async move {
+        // Peers can connect already. Engines at hand answer within a millisecond, and a first scrape without them would
+        // be taken for engines that have nothing to say.
+        let _ = tokio::time::timeout(FIRST_POLLS, first_polls.recv()).await;
+        serve::serve(gates, stop).await;
+    });
     if let Some(path) = &cli.port_file {
         write_whole(path, &addresses).map_err(|cause| StartError::PortFile { path: path.clone(), cause })?;
     }
     // Only now: one that could not start says why and nothing else.
     tracing::info!(version = env!("CARGO_PKG_VERSION"), "trtllm-exporter starts");
     for address in &addresses {
-        tracing::info!(%address, path = cli.telemetry_path, tls = terms.tls(), "serving");
+        tracing::info!(%address, path = cli.telemetry_path, tls, "serving");
     }
-    for address in health.iter().filter_map(Listener::address) {
+    for address in health_addresses {
         tracing::info!(%address, "serving health");
     }
-    let counts = Arc::new(PageCounts::new());
-    let pages = router::router(Arc::clone(&state), &cli.telemetry_path, cli.compat_sets(), Arc::clone(&counts));
-    let gates = vec![
-        (listeners, Gate::new(pages, terms, Arc::clone(&counts), cli.max_requests)),
-        // Whoever asks for health has no password, and no certificate.
-        (health, Gate::new(router::health(state), Live::open_to_all(), counts, 0)),
-    ];
-    let server = tokio::spawn(serve::serve(gates, stop));
     // Without a service manager this does nothing.
     let status = format!("serving on {}", addresses.join(", "));
     let _ = sd_notify::notify(&[sd_notify::NotifyState::Ready, sd_notify::NotifyState::Status(&status)]);

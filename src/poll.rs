@@ -1,15 +1,17 @@
 //! Who runs when: one driver per engine polls its source at a fixed rate, folds what came and publishes. The one place
 //! that times, counts and logs a source, so that logs and metrics cannot disagree.
 
+use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use tokio::sync::mpsc;
 use tokio::time::MissedTickBehavior;
 
 use crate::engine::{Engine, EngineState};
 use crate::shutdown::Shutdown;
 use crate::sources::{Answer, Batch, Item, RejectReason, Source, SourceError};
-use crate::state::{EngineAbout, EngineSnapshot, SourceStatus, State};
+use crate::state::{EngineAbout, SourceStatus, State};
 
 /// How an engine is polled.
 #[derive(Debug, Clone, Copy)]
@@ -21,6 +23,9 @@ pub struct Schedule {
 
 /// How often an engine's state is looked at while a poll is under way: a hung source must not keep old numbers alive.
 const HEALTH_INTERVAL: Duration = Duration::from_millis(100);
+
+/// Held by each driver until its first poll is over.
+pub type FirstPoll = mpsc::Sender<Infallible>;
 
 /// The driver of the `index`-th engine of `state`.
 #[derive(Debug)]
@@ -39,9 +44,8 @@ pub struct Driver {
 }
 
 impl Driver {
-    /// `about`: what is known of the engine before it says anything.
     #[must_use]
-    pub fn new(index: usize, model: String, about: EngineAbout, schedule: Schedule, state: Arc<State>) -> Self {
+    pub fn new(index: usize, model: String, schedule: Schedule, state: Arc<State>) -> Self {
         Self {
             index,
             model,
@@ -49,25 +53,23 @@ impl Driver {
             state,
             engine: Box::new(Engine::new(Instant::now(), schedule.stale_after)),
             source: SourceStatus::new(),
-            about,
+            about: EngineAbout::default(),
             published: EngineState::Starting,
             failing: None,
             rejecting: false,
         }
     }
 
-    /// Polls until told to stop.
-    pub async fn run(mut self, mut source: Source, mut shutdown: Shutdown) {
-        // A fixed rate, not a pause after each poll: the engine's ring fills by the clock.
-        let mut ticks = tokio::time::interval(self.schedule.interval);
+    /// Polls until told to stop. `first` is dropped once the first poll is folded, whatever came of it.
+    pub async fn run(mut self, mut source: Source, mut shutdown: Shutdown, first: FirstPoll) {
+        let mut first = Some(first);
+        // A fixed rate, not a pause after each poll: the engine's ring fills by the clock. Not a tick at once: timers count
+        // whole milliseconds, and the first poll need not wait for one.
+        let interval = self.schedule.interval;
+        let mut ticks = tokio::time::interval_at(tokio::time::Instant::now() + interval, interval);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
         let mut batch = Batch::default();
-        self.publish();
         loop {
-            tokio::select! {
-                _ = ticks.tick() => {}
-                () = shutdown.wait() => return,
-            }
             let begun = Instant::now();
             let result = tokio::select! {
                 result = self.poll(&mut source, &mut batch) => result,
@@ -78,6 +80,11 @@ impl Driver {
             }
             self.fold(&mut batch, begun, result);
             self.publish();
+            drop(first.take());
+            tokio::select! {
+                _ = ticks.tick() => {}
+                () = shutdown.wait() => return,
+            }
         }
     }
 
@@ -201,18 +208,15 @@ impl Driver {
             }
             self.published = state;
         }
-        self.state.publish_engine(
-            self.index,
-            EngineSnapshot {
-                state,
-                latest: self.engine.latest().copied(),
-                totals: self.engine.totals,
-                requests: self.engine.requests.totals,
-                stages: self.engine.stages(),
-                source: self.source.clone(),
-                about: self.about.clone(),
-            },
-        );
+        self.state.update_engine(self.index, |snapshot| {
+            snapshot.state = state;
+            snapshot.latest = self.engine.latest().copied();
+            snapshot.totals = self.engine.totals;
+            snapshot.requests = self.engine.requests.totals;
+            snapshot.stages = self.engine.stages();
+            snapshot.source.clone_from(&self.source);
+            snapshot.about.clone_from(&self.about);
+        });
     }
 }
 

@@ -141,6 +141,8 @@ pub struct State {
 struct Slot {
     name: EngineName,
     snapshot: ArcSwap<EngineSnapshot>,
+    /// The snapshot before this one, to be written anew: no reader ever waits for it.
+    before: Mutex<Option<Arc<EngineSnapshot>>>,
     /// The last records as they came, oldest first. No scrape looks at it.
     recent: Mutex<VecDeque<Arc<IterationStats>>>,
 }
@@ -148,8 +150,12 @@ struct Slot {
 impl State {
     #[must_use]
     pub fn new(engines: Vec<EngineName>) -> Self {
-        let slot =
-            |name| Slot { name, snapshot: ArcSwap::from_pointee(EngineSnapshot::starting()), recent: Mutex::default() };
+        let slot = |name| Slot {
+            name,
+            snapshot: ArcSwap::from_pointee(EngineSnapshot::starting()),
+            before: Mutex::default(),
+            recent: Mutex::default(),
+        };
         Self {
             engines: engines.into_iter().map(slot).collect(),
             gpus: ArcSwap::from_pointee(GpuInventory::default()),
@@ -164,10 +170,22 @@ impl State {
     }
 
     pub fn publish_engine(&self, index: usize, snapshot: EngineSnapshot) {
-        if let Some(slot) = self.engines.get(index) {
-            slot.snapshot.store(Arc::new(snapshot));
-            self.generation.fetch_add(1, Ordering::Release);
+        self.update_engine(index, |engine| *engine = snapshot);
+    }
+
+    /// Lets `write` set everything of an engine, in place: a snapshot is some 60 KB, and on the stack of each thread that
+    /// passes it on those would stay for ever.
+    pub fn update_engine(&self, index: usize, write: impl FnOnce(&mut EngineSnapshot)) {
+        let Some(slot) = self.engines.get(index) else { return };
+        let mut before = slot.before.lock().unwrap_or_else(PoisonError::into_inner);
+        // A slow reader may hold it still; then it is its reader's, to the end.
+        let spare = before.take().filter(|spare| Arc::strong_count(spare) == 1);
+        let mut next = spare.unwrap_or_else(|| Arc::new(EngineSnapshot::starting()));
+        if let Some(snapshot) = Arc::get_mut(&mut next) {
+            write(snapshot);
         }
+        *before = Some(slot.snapshot.swap(next));
+        self.generation.fetch_add(1, Ordering::Release);
     }
 
     /// Keeps the last of these records, without what has no bound: their requests' rows.

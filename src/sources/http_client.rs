@@ -11,6 +11,11 @@ use tokio::task::JoinHandle;
 
 use super::SourceError;
 
+/// Left to itself, hyper reads ahead by half a megabyte for every connection.
+const READ_BUFFER: usize = 64 << 10;
+/// Room that is kept from one answer to the next: more than a poll of a busy engine brings.
+const KEPT_BODY: usize = 256 << 10;
+
 /// An `http://HOST:PORT[/BASE]` target.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HttpTarget {
@@ -73,7 +78,7 @@ impl HttpClient {
 
     async fn ask(&mut self, method: Method, path: &str, limit: usize) -> Result<Answer<'_>, SourceError> {
         self.body.clear();
-        self.body.shrink_to(1 << 20);
+        self.body.shrink_to(KEPT_BODY);
         // Taken, not borrowed: only a finished answer puts the connection back.
         let kept = self.connection.take().filter(|connection| connection.sender.is_ready());
         let reused = kept.is_some();
@@ -134,8 +139,11 @@ impl HttpClient {
         let failed = |cause| SourceError::Connect { target: format!("http://{}", self.target.authority), cause };
         let stream = TcpStream::connect(&self.target.authority).await.map_err(failed)?;
         stream.set_nodelay(true).map_err(failed)?;
-        let (sender, connection) =
-            http1::handshake(TokioIo::new(stream)).await.map_err(|cause| failed(std::io::Error::other(cause)))?;
+        let (sender, connection) = http1::Builder::new()
+            .max_buf_size(READ_BUFFER)
+            .handshake(TokioIo::new(stream))
+            .await
+            .map_err(|cause| failed(std::io::Error::other(cause)))?;
         let driver = tokio::spawn(async move {
             // Its error reaches us through the request.
             let _ = connection.await;

@@ -86,18 +86,15 @@ impl Fold {
 
     fn publish(&mut self) {
         self.published = self.engine.health.state(Instant::now());
-        self.state.publish_engine(
-            0,
-            EngineSnapshot {
-                state: self.published,
-                latest: self.engine.latest().copied(),
-                totals: self.engine.totals,
-                requests: self.engine.requests.totals,
-                stages: self.engine.stages(),
-                source: self.source.clone(),
-                about: self.about.clone(),
-            },
-        );
+        self.state.update_engine(0, |snapshot| {
+            snapshot.state = self.published;
+            snapshot.latest = self.engine.latest().copied();
+            snapshot.totals = self.engine.totals;
+            snapshot.requests = self.engine.requests.totals;
+            snapshot.stages = self.engine.stages();
+            snapshot.source.clone_from(&self.source);
+            snapshot.about.clone_from(&self.about);
+        });
     }
 }
 
