@@ -13,7 +13,8 @@ use std::time::Duration;
 use standin::Standin;
 use trtllm_exporter::gpu::{GpuConfig, GpuTiming};
 use trtllm_exporter::model::gpu::{
-    GpuActivity, GpuHealth, GpuMemory, GpuReadings, NvLink, NvmlState, ProcessMemory, THROTTLE_POLICIES,
+    EccLocation, GpuActivity, GpuHealth, GpuInventory, GpuMemory, GpuProcess, GpuReadings, NvLink, NvmlState,
+    THROTTLE_POLICIES,
 };
 use watch::{Watch, all_ok, config, gpu, readings, watch};
 
@@ -97,6 +98,12 @@ fn health_of_busy() -> GpuHealth {
         pcie_link_width: [Some(8), Some(16)],
         pcie_replays: Some(94),
         ecc_errors: [Some(3), Some(4), Some(5_000_000_000), Some(6)],
+        ecc_locations: vec![
+            EccLocation { location: "dram", errors: [Some(200), Some(201), Some(210), Some(211)] },
+            EccLocation { location: "sram", errors: [Some(700), Some(701), Some(710), None] },
+            EccLocation { location: "cbu", errors: [None, Some(601), None, None] },
+        ],
+        ecc_sram_threshold_exceeded: Some(true),
         retired_pages: [Some(29), Some(30)],
         retired_pages_pending: Some(true),
         remapped_rows: [Some(142), Some(143)],
@@ -110,9 +117,9 @@ fn health_of_busy() -> GpuHealth {
             NvLink { link: 2, up: true, errors: [Some(480), None, Some(340), Some(410)] },
         ],
         processes: Some(2),
-        process_memory: vec![
-            ProcessMemory { pid: 4_000_000_001, name: None, bytes: Some(1_048_576) },
-            ProcessMemory { pid: 4_000_000_002, name: None, bytes: None },
+        process_list: vec![
+            GpuProcess { pid: 4_000_000_001, name: None, bytes: Some(1_048_576), sm_ratio: None },
+            GpuProcess { pid: 4_000_000_002, name: None, bytes: None, sm_ratio: None },
         ],
     }
 }
@@ -124,15 +131,35 @@ fn processes_are_listed_only_when_asked_for_and_named() {
     let mut quiet = watch(&standin);
     let inventory = quiet.until("a GPU", |inventory| all_ok(inventory, 1));
     let health = readings(&inventory, 0).health;
-    assert_eq!((health.processes, health.process_memory), (Some(1), vec![]));
+    assert_eq!((health.processes, health.process_list), (Some(1), vec![]));
     quiet.stop();
     let mut asked = Watch::start(GpuConfig { per_process: true, ..config(&standin) });
     let inventory = asked.until("a GPU", |inventory| all_ok(inventory, 1));
-    let process = readings(&inventory, 0).health.process_memory.remove(0);
+    let process = readings(&inventory, 0).health.process_list.remove(0);
     assert_eq!((process.pid, process.bytes), (own, Some(4096)));
     // The kernel cuts a command's name to 15 bytes.
     assert!(process.name.is_some_and(|name| name.starts_with("gpu_readings")));
     asked.stop();
+}
+
+#[test]
+fn a_process_has_its_share_of_the_time_since_the_last_look() {
+    const TWO: &str = "gpu.0.processes=4000000001:1,4000000002:1";
+    let standin = Standin::new(&format!("{TWO}\ngpu.0.process_utilization=4000000001:100:5000000"));
+    let mut watch = Watch::start(GpuConfig { per_process: true, ..config(&standin) });
+    let shares = |inventory: &GpuInventory| -> Vec<Option<f64>> {
+        let Some(gpu) = gpu(inventory, 0) else { return Vec::new() };
+        gpu.readings.health.process_list.iter().map(|process| process.sm_ratio).collect()
+    };
+    let inventory = watch.until("the processes", |inventory| shares(inventory).len() == 2);
+    assert_eq!(shares(&inventory), [None, None], "what the driver kept from before is of nobody knows when");
+    let samples = "4000000001:100:5000000,4000000001:20:6000000,4000000001:30:7000000,4000000009:50:6000000";
+    standin.set(&format!("{TWO}\ngpu.0.process_utilization={samples}"));
+    watch.until("a share", |inventory| shares(inventory) == [Some(0.25), None]);
+    // Nothing has run since, which is no error.
+    let inventory = watch.until("none", |inventory| shares(inventory) == [None, None]);
+    assert_eq!(inventory.read_errors, []);
+    watch.stop();
 }
 
 #[test]

@@ -74,6 +74,7 @@ impl Truth {
             say(format!("power_mw={}", self.power_mw(index)));
             say(format!("memory_used_bytes={}", self.used_bytes(index)));
             say(format!("field.3={}", self.ecc(index)));
+            say(format!("ecc.7.0.1={}", self.ecc(index)));
             say(format!("energy_mj={}", self.step * 1000));
             say(format!("gpm.2={}", self.sm_percent(index)));
             match fate {
@@ -157,6 +158,9 @@ impl Judge {
         check("power", readings.power_usage_watts, &|truth| truth.power_mw(index) as f64 / 1000.0);
         check("memory", readings.memory.used_bytes.map(|b| b as f64), &|truth| truth.used_bytes(index) as f64);
         check("ecc", readings.health.ecc_errors[0].map(|count| count as f64), &|truth| truth.ecc(index) as f64);
+        for part in readings.health.ecc_locations.iter().filter(|part| part.location == "sram") {
+            check("ecc of sram", part.errors[1].map(|count| count as f64), &|truth| truth.ecc(index) as f64);
+        }
         check("sm", readings.activity.ratio[1], &|truth| truth.sm_percent(index) as f64 / 100.0);
         for instance in &readings.mig {
             check("mig memory", instance.memory.used_bytes.map(|b| b as f64), &|truth| truth.used_bytes(index) as f64);

@@ -153,6 +153,7 @@ mod tests {
         GpuSnapshot {
             identity: GpuIdentity { uuid: uuid.to_owned(), minor: Some(minor), ..GpuIdentity::default() },
             state: GpuState::Ok,
+            last_poll: None,
             readings: GpuReadings { mig, ..GpuReadings::default() },
             xids: Vec::new(),
             last_xid: None,

@@ -63,7 +63,7 @@ pub(super) fn listen(
     }
 }
 
-fn now_us() -> i64 {
+pub(super) fn now_us() -> i64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     i64::try_from(since.as_micros()).unwrap_or(i64::MAX)
 }

@@ -1,23 +1,19 @@
 //! What is asked of a GPU more seldom, since it changes rarely or costs more: limits, PCIe link, ECC and what became of
-//! bad memory, NVLink by link, processes.
-
-use std::fs;
+//! bad memory, NVLink by link.
 
 use nvml_wrapper::Device;
-use nvml_wrapper::enum_wrappers::device::TemperatureThreshold;
-use nvml_wrapper::enums::device::UsedGpuMemory;
+use nvml_wrapper::enum_wrappers::device::{EccCounter, MemoryError, MemoryLocation, TemperatureThreshold};
 use nvml_wrapper::error::NvmlError;
 
-use super::fields;
 use super::probe::Probe;
+use super::processes::ProcessQuestions;
 use super::readings::{CLOCKS, from_mega, from_milli};
-use crate::model::gpu::{GpuHealth, NvLink, ProcessMemory};
+use super::{fields, raw};
+use crate::model::gpu::{EccLocation, GpuHealth, NvLink};
 
 /// More than any GPU has; a bound where the driver does not say how many.
 const MOST_LINKS: u32 = 36;
 const MOST_FANS: u32 = 16;
-/// Series of one GPU are bounded, whoever runs there.
-const MOST_PROCESSES: usize = 64;
 
 const THRESHOLDS: [(TemperatureThreshold, &str); 4] = [
     (TemperatureThreshold::Shutdown, "temperature_threshold_shutdown"),
@@ -26,25 +22,20 @@ const THRESHOLDS: [(TemperatureThreshold, &str); 4] = [
     (TemperatureThreshold::GpuMax, "temperature_threshold_gpu_max"),
 ];
 
-/// Which questions about processes are safe and wanted.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct ProcessQuestions {
-    count: bool,
-    list: bool,
-}
-
-impl ProcessQuestions {
-    /// Early 535 drivers write past the caller's buffer (nvml-wrapper #48, go-nvml #75): nothing is asked of them.
-    pub(super) fn new(driver_version: Option<&str>, per_process: bool) -> Self {
-        let mut parts = driver_version.unwrap_or("").split('.').map(|part| part.parse().unwrap_or(0));
-        let version = (parts.next().unwrap_or(0_u32), parts.next().unwrap_or(0_u32));
-        let safe = !((535, 0)..(535, 98)).contains(&version);
-        Self { count: safe, list: safe && per_process }
-    }
-}
+/// Where ECC errors are counted apart, with the words that the calls for corrected and uncorrected ones are counted under.
+const LOCATIONS: [(MemoryLocation, &str, [&str; 2]); 8] = [
+    (MemoryLocation::Device, "dram", ["ecc_corrected_dram", "ecc_uncorrected_dram"]),
+    (MemoryLocation::SRAM, "sram", ["ecc_corrected_sram", "ecc_uncorrected_sram"]),
+    (MemoryLocation::L1Cache, "l1_cache", ["ecc_corrected_l1", "ecc_uncorrected_l1"]),
+    (MemoryLocation::L2Cache, "l2_cache", ["ecc_corrected_l2", "ecc_uncorrected_l2"]),
+    (MemoryLocation::RegisterFile, "register_file", ["ecc_corrected_register", "ecc_uncorrected_register"]),
+    (MemoryLocation::Texture, "texture_memory", ["ecc_corrected_texture", "ecc_uncorrected_texture"]),
+    (MemoryLocation::Shared, "texture_shared", ["ecc_corrected_shared", "ecc_uncorrected_shared"]),
+    (MemoryLocation::Cbu, "cbu", ["ecc_corrected_cbu", "ecc_uncorrected_cbu"]),
+];
 
 /// One slow poll.
-pub(super) fn read(device: &Device<'_>, processes: &ProcessQuestions, probe: &mut Probe<'_>) -> GpuHealth {
+pub(super) fn read(device: &Device<'_>, processes: &mut ProcessQuestions, probe: &mut Probe<'_>) -> GpuHealth {
     let bar1 = probe.ask("bar1_memory_info", || device.bar1_memory_info());
     let constraints = probe.ask("power_limit_constraints", || device.power_management_limit_constraints());
     let enforced = probe.ask("enforced_power_limit", || device.enforced_power_limit());
@@ -61,11 +52,6 @@ pub(super) fn read(device: &Device<'_>, processes: &ProcessQuestions, probe: &mu
     let lists = fields::ECC_ERRORS.into_iter().chain(fields::RETIRED_PAGES).chain(fields::REMAPPED_ROWS);
     let values = probe.fields(device, single.into_iter().chain(lists));
     let flag = |field| values.get(field).map(|value| value != 0);
-    let count = if processes.count {
-        probe.ask("running_compute_processes_count", || device.running_compute_processes_count()).map(u64::from)
-    } else {
-        None
-    };
     GpuHealth {
         bar1_bytes: [bar1.as_ref().map(|bar1| bar1.total), bar1.as_ref().map(|bar1| bar1.used)],
         power_limits_watts: limits.map(|limit| limit.map(from_milli)),
@@ -83,6 +69,8 @@ pub(super) fn read(device: &Device<'_>, processes: &ProcessQuestions, probe: &mu
         ],
         pcie_replays: values.get(fields::PCIE_REPLAYS),
         ecc_errors: values.all(fields::ECC_ERRORS),
+        ecc_locations: ecc_locations(device, probe),
+        ecc_sram_threshold_exceeded: probe.ask("sram_ecc_error_status", || raw::sram_ecc_threshold_exceeded(device)),
         retired_pages: values.all(fields::RETIRED_PAGES),
         retired_pages_pending: flag(fields::RETIRED_PENDING),
         remapped_rows: values.all(fields::REMAPPED_ROWS),
@@ -90,9 +78,27 @@ pub(super) fn read(device: &Device<'_>, processes: &ProcessQuestions, probe: &mu
         remapped_rows_failure: flag(fields::REMAPPED_FAILURE),
         recovery_action: values.get(fields::RECOVERY_ACTION),
         nvlinks: nvlinks(device, probe),
-        processes: count,
-        process_memory: if processes.list { process_memory(device, probe) } else { Vec::new() },
+        processes: processes.count(device, probe),
+        process_list: processes.list(device, probe),
     }
+}
+
+/// Those of the parts that this GPU counts apart.
+fn ecc_locations(device: &Device<'_>, probe: &mut Probe<'_>) -> Vec<EccLocation> {
+    const COUNTERS: [EccCounter; 2] = [EccCounter::Volatile, EccCounter::Aggregate];
+    let mut count = |error: MemoryError, counter: EccCounter, location: &MemoryLocation, call| {
+        probe.ask(call, || device.memory_error_counter(error, counter, *location))
+    };
+    let locations = LOCATIONS.iter().map(|(location, name, [corrected, uncorrected])| {
+        let [volatile, aggregate] = COUNTERS.map(|counter| {
+            [
+                count(MemoryError::Corrected, counter, location, corrected),
+                count(MemoryError::Uncorrected, counter, location, uncorrected),
+            ]
+        });
+        EccLocation { location: name, errors: [volatile[0], volatile[1], aggregate[0], aggregate[1]] }
+    });
+    locations.filter(|location| location.errors.iter().any(Option::is_some)).collect()
 }
 
 /// The intended speed of each fan. Boards without any answer "not supported".
@@ -127,38 +133,4 @@ fn nvlinks(device: &Device<'_>, probe: &mut Probe<'_>) -> Vec<NvLink> {
         });
     }
     links
-}
-
-fn process_memory(device: &Device<'_>, probe: &mut Probe<'_>) -> Vec<ProcessMemory> {
-    let mut processes =
-        probe.ask("running_compute_processes", || device.running_compute_processes()).unwrap_or_default();
-    processes.sort_by_key(|process| process.pid);
-    // With MIG a process is listed once for each instance that it uses.
-    processes.dedup_by_key(|process| process.pid);
-    processes.truncate(MOST_PROCESSES);
-    processes
-        .into_iter()
-        .map(|process| ProcessMemory {
-            pid: process.pid,
-            name: fs::read_to_string(format!("/proc/{}/comm", process.pid)).ok().map(|name| name.trim_end().to_owned()),
-            bytes: match process.used_gpu_memory {
-                UsedGpuMemory::Used(bytes) => Some(bytes),
-                UsedGpuMemory::Unavailable => None,
-            },
-        })
-        .collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_driver_whose_process_list_is_unsafe_is_not_asked_for_it() {
-        for (version, safe) in [("535.54.03", false), ("535.86.10", false), ("535.104.05", true), ("580.159", true)] {
-            let questions = ProcessQuestions::new(Some(version), true);
-            assert_eq!((questions.count, questions.list), (safe, safe), "{version}");
-        }
-        assert!(!ProcessQuestions::new(Some("580.1"), false).list, "not unless it is wanted");
-    }
 }

@@ -11,7 +11,9 @@ use super::probe::Failure;
 use super::readings::Reading;
 use super::visible::Visible;
 use super::worker::{Outcome, Report};
-use crate::model::gpu::{GpuIdentity, GpuInventory, GpuReadings, GpuSnapshot, GpuState, LastXid, NvmlState, ReadError};
+use crate::model::gpu::{
+    GpuIdentity, GpuInventory, GpuReadings, GpuSnapshot, GpuState, LastPoll, LastXid, NvmlState, ReadError,
+};
 
 /// Everything known. GPUs are never forgotten: one that vanished stays listed as lost.
 #[derive(Debug)]
@@ -43,6 +45,8 @@ struct Gpu {
     state: Option<GpuState>,
     gauges: GpuReadings,
     energy: Energy,
+    /// The last that answered.
+    last_poll: Option<LastPoll>,
     /// Calls that failed in the last poll, to tell a change.
     failing: Vec<Failure>,
     xids: BTreeMap<u64, u64>,
@@ -186,10 +190,10 @@ impl Ledger {
             // It is there but does not say who it is: nothing can be told of it.
             Outcome::Unidentified(GpuState::Ok) => self.judge(index, GpuState::Lost, call),
             Outcome::Unidentified(state) => self.judge(index, state, call),
-            Outcome::Polled(state, reading) => {
+            Outcome::Polled(state, reading, poll) => {
                 self.judge(index, state, call);
                 if let Some(gpu) = self.by_index.get(&index).and_then(|uuid| self.gpus.get_mut(uuid)) {
-                    gpu.absorb(*reading, failures);
+                    gpu.absorb(*reading, poll, failures);
                 }
             }
             Outcome::SessionOver(state) => {
@@ -309,6 +313,7 @@ impl Gpu {
             state: None,
             gauges: GpuReadings::default(),
             energy: Energy::default(),
+            last_poll: None,
             failing: Vec::new(),
             xids: BTreeMap::new(),
             last_xid: None,
@@ -331,7 +336,7 @@ impl Gpu {
         }
     }
 
-    fn absorb(&mut self, reading: Reading, failures: Vec<Failure>) {
+    fn absorb(&mut self, reading: Reading, poll: LastPoll, failures: Vec<Failure>) {
         if let Some(energy) = reading.energy_mj {
             self.energy.absorb(energy);
         }
@@ -339,6 +344,7 @@ impl Gpu {
             return;
         }
         self.gauges = reading.gauges;
+        self.last_poll = Some(poll);
         let uuid = &self.identity.uuid;
         for (call, error) in failures.iter().filter(|failure| !self.failing.contains(failure)) {
             tracing::warn!(gpu_uuid = %uuid, call, error, "an NVML reading fails");
@@ -352,8 +358,8 @@ impl Gpu {
     fn snapshot(&self, state: GpuState) -> GpuSnapshot {
         let readings = GpuReadings { energy_joules: self.energy.joules(), ..self.gauges.clone() };
         let xids = self.xids.iter().map(|(code, count)| (*code, *count)).collect();
-        let (identity, last_xid, hears_xids) = (self.identity.clone(), self.last_xid, self.hears_xids);
-        GpuSnapshot { identity, state, readings, xids, last_xid, hears_xids }
+        let Self { last_poll, last_xid, hears_xids, .. } = *self;
+        GpuSnapshot { identity: self.identity.clone(), state, readings, last_poll, xids, last_xid, hears_xids }
     }
 }
 

@@ -1,9 +1,13 @@
 //! The ledger by its reports: no NVML.
 
+use std::time::Duration;
+
 use super::*;
 
 const A: &str = "GPU-a";
 const B: &str = "GPU-b";
+
+const POLL: LastPoll = LastPoll { at_us: 7, took: Duration::from_millis(2) };
 
 fn ledger(gpus: u32) -> Ledger {
     ledger_wanting(gpus, &[])
@@ -28,11 +32,11 @@ fn identified(index: u32, uuid: &str) -> Outcome {
 
 fn polled(power: f64, energy_mj: u64) -> Outcome {
     let gauges = GpuReadings { power_usage_watts: Some(power), ..GpuReadings::default() };
-    Outcome::Polled(GpuState::Ok, Box::new(Reading { gauges, energy_mj: Some(energy_mj) }))
+    Outcome::Polled(GpuState::Ok, Box::new(Reading { gauges, energy_mj: Some(energy_mj) }), POLL)
 }
 
 fn lost() -> Outcome {
-    Outcome::Polled(GpuState::Lost, Box::default())
+    Outcome::Polled(GpuState::Lost, Box::default(), POLL)
 }
 
 fn gpu(ledger: &Ledger, uuid: &str) -> GpuSnapshot {

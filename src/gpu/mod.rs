@@ -16,6 +16,7 @@ mod mig;
 mod nvml;
 mod pods;
 mod probe;
+mod processes;
 mod raw;
 mod readings;
 mod supervisor;

@@ -10,7 +10,8 @@ use std::mem;
 use nvml_wrapper::error::{NvmlError, nvml_sym, nvml_try};
 use nvml_wrapper::{Device, EventSet};
 use nvml_wrapper_sys::bindings::{
-    nvmlDevice_t, nvmlEventTypeXidCriticalError, nvmlFieldValue_t, nvmlMemory_t, nvmlReturn_t,
+    nvmlDevice_t, nvmlEccSramErrorStatus_v1_t, nvmlEventTypeXidCriticalError, nvmlFieldValue_t, nvmlMemory_t,
+    nvmlReturn_t,
 };
 
 use crate::model::gpu::GpuMemory;
@@ -125,6 +126,18 @@ pub(super) fn jpeg_utilization(device: &Device<'_>) -> Result<u32, NvmlError> {
 /// Percent, of the optical flow engine.
 pub(super) fn ofa_utilization(device: &Device<'_>) -> Result<u32, NvmlError> {
     utilization_of(device, *nvml_sym(device.nvml().lib().nvmlDeviceGetOfaUtilization.as_ref())?)
+}
+
+/// Whether a GPU's uncorrected SRAM errors have reached NVIDIA's bound for replacing it. Drivers since 535.
+pub(super) fn sram_ecc_threshold_exceeded(device: &Device<'_>) -> Result<bool, NvmlError> {
+    let call = nvml_sym(device.nvml().lib().nvmlDeviceGetSramEccErrorStatus.as_ref())?;
+    // SAFETY: plain integers, for which all zeros are a value.
+    let mut status: nvmlEccSramErrorStatus_v1_t = unsafe { mem::zeroed() };
+    // NVML's own way of saying which form of a struct this is: its size and a number.
+    status.version = (mem::size_of::<nvmlEccSramErrorStatus_v1_t>() as u32) | 1 << 24;
+    // SAFETY: see the module; `status` is one struct of the version that it says it is.
+    nvml_try(unsafe { call(device.handle(), &raw mut status) })?;
+    Ok(status.bThresholdExceeded != 0)
 }
 
 /// Adds a GPU's Xid errors to the set. The wrapper's own call frees the set, with all other GPUs in it, on any error.

@@ -10,8 +10,9 @@ use nvml_wrapper::enums::device::DeviceArchitecture;
 
 use super::fields::{self, Field};
 use super::gpm::Gpm;
-use super::health::{self, ProcessQuestions};
+use super::health;
 use super::probe::Probe;
+use super::processes::ProcessQuestions;
 use super::{mig, raw};
 use crate::model::gpu::{GpuHealth, GpuIdentity, GpuReadings};
 
@@ -115,7 +116,7 @@ pub(super) fn read<'nvml>(device: &Device<'nvml>, rounds: &mut Rounds<'nvml>, pr
     rounds.gpm.settle();
     if rounds.slow_due <= Instant::now() && !probe.faulted() {
         rounds.slow_due = Instant::now() + rounds.slow;
-        rounds.health = health::read(device, &rounds.processes, probe);
+        rounds.health = health::read(device, &mut rounds.processes, probe);
     }
     let gauges = GpuReadings {
         utilization_ratio: utilization.as_ref().map(|rates| from_percent(rates.gpu)),

@@ -279,7 +279,7 @@ impl Supervisor {
                     self.change();
                 }
                 Some(Event::Report(report)) if report.session == self.session => {
-                    if matches!(report.outcome, Outcome::Polled(GpuState::Ok, _)) {
+                    if matches!(report.outcome, Outcome::Polled(GpuState::Ok, ..)) {
                         self.retry = self.config.timing.retry_first;
                     }
                     self.ledger.absorb(report);

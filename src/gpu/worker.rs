@@ -12,11 +12,12 @@ use std::time::{Duration, Instant};
 
 use nvml_wrapper::{Device, Nvml};
 
+use super::events::now_us;
 use super::probe::{Failure, Lacking, Probe, Watch};
 use super::readings::{self, Reading, Rounds};
 use super::supervisor::Event;
 use super::visible::Visible;
-use crate::model::gpu::{GpuIdentity, GpuState, NvmlState};
+use crate::model::gpu::{GpuIdentity, GpuState, LastPoll, NvmlState};
 
 /// Touched pages count, so this bounds what eight workers may cost.
 const STACK: usize = 256 << 10;
@@ -46,7 +47,7 @@ pub(super) enum Outcome {
     /// The GPU did not say who it is.
     Unidentified(GpuState),
     /// One poll; the state says whether anything can be made of the readings.
-    Polled(GpuState, Box<Reading>),
+    Polled(GpuState, Box<Reading>, LastPoll),
     /// NVML must be initialised again; the worker has ended.
     SessionOver(NvmlState),
 }
@@ -130,14 +131,17 @@ impl Worker {
             let (state, faulted) = (probe.state(), probe.faulted());
             // A call hung midway: what was read before it is of then. Asked again at once, but once: a driver that is
             // always this slow has readings too.
-            let slow = begun.elapsed() >= self.pace.fresh;
+            let took = begun.elapsed();
+            let slow = took >= self.pace.fresh;
             if slow && !slow_before && state == Ok(GpuState::Ok) {
                 slow_before = true;
                 rounds.ask_all();
                 continue;
             }
             slow_before = slow;
-            let outcome = state.map_or_else(Outcome::SessionOver, |state| Outcome::Polled(state, Box::new(reading)));
+            let poll = LastPoll { at_us: now_us(), took };
+            let outcome =
+                state.map_or_else(Outcome::SessionOver, |state| Outcome::Polled(state, Box::new(reading), poll));
             if !self.report(outcome, probe.failures) || state.is_err() {
                 return false;
             }

@@ -198,6 +198,7 @@ mod tests {
         let gpu = GpuSnapshot {
             identity: GpuIdentity { uuid: "GPU-a".to_owned(), ..GpuIdentity::default() },
             state: GpuState::Ok,
+            last_poll: None,
             readings: GpuReadings { memory, power_usage_watts: Some(70.0), mig, ..GpuReadings::default() },
             xids: Vec::new(),
             last_xid: None,

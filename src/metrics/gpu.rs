@@ -76,6 +76,8 @@ fn one_gpu(gpu: &GpuSnapshot, inventory: &GpuInventory, page: &mut Page, cache: 
     let mut series = Series::new(page, cache, &base);
     series.put(Id::GpuUp, Some(gpu.state == GpuState::Ok));
     series.each(Id::GpuState, GPU_STATES.map(|(_, state)| Some(state == gpu.state)));
+    series.put(Id::GpuLastPoll, gpu.last_poll.map(|poll| poll.at_us as f64 / 1e6));
+    series.put(Id::GpuPollDuration, gpu.last_poll.map(|poll| poll.took.as_secs_f64()));
     about(gpu, inventory, &mut series);
     load(&gpu.readings, &mut series);
     power_and_clocks(&gpu.readings, &mut series);

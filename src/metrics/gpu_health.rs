@@ -37,6 +37,13 @@ pub(super) fn health_page(health: &GpuHealth, series: &mut Series<'_>) {
     for ((error, persistence), count) in ECC.into_iter().zip(health.ecc_errors) {
         series.with(Id::GpuEcc, &[("error", error), ("persistence", persistence)], count);
     }
+    for part in &health.ecc_locations {
+        for ((error, persistence), count) in ECC.into_iter().zip(part.errors) {
+            let labels = [("error", error), ("location", part.location), ("persistence", persistence)];
+            series.with(Id::GpuEccLocations, &labels, count);
+        }
+    }
+    series.put(Id::GpuEccSram, health.ecc_sram_threshold_exceeded);
     series.each(Id::GpuRetiredPages, health.retired_pages);
     series.put(Id::GpuRetiredPending, health.retired_pages_pending);
     series.each(Id::GpuRemappedRows, health.remapped_rows);
@@ -44,8 +51,9 @@ pub(super) fn health_page(health: &GpuHealth, series: &mut Series<'_>) {
     series.put(Id::GpuRemappedFailure, health.remapped_rows_failure);
     series.put(Id::GpuRecoveryAction, health.recovery_action);
     series.put(Id::GpuProcesses, health.processes);
-    for process in &health.process_memory {
-        let name = process.name.as_deref().unwrap_or("");
-        series.with(Id::GpuProcessMemory, &[("name", name), ("pid", &process.pid.to_string())], process.bytes);
+    for process in &health.process_list {
+        let (name, pid) = (process.name.as_deref().unwrap_or(""), process.pid.to_string());
+        series.with(Id::GpuProcessMemory, &[("name", name), ("pid", &pid)], process.bytes);
+        series.with(Id::GpuProcessSm, &[("name", name), ("pid", &pid)], process.sm_ratio);
     }
 }

@@ -90,7 +90,8 @@ MORE = [
     "gpu.1.slowdown_celsius=91", "gpu.1.clock_sm_mhz=1900", "gpu.1.max_clock_memory_mhz=2620", "gpu.1.throttle_reasons=68",
     "gpu.1.performance_state=2", "gpu.1.decoder_percent=12", "gpu.1.jpeg_percent=13", "gpu.1.fans=40,105",
     "gpu.1.pcie_gen=4", "gpu.1.pcie_width_max=8", "gpu.1.nvlinks=3", "gpu.1.nvlink_down=1",
-    "gpu.1.processes=4242:1048576,4243:none", "gpu.1.field.82=71", "gpu.1.field.5=5000000000",
+    "gpu.1.processes=4242:1048576,4243:none", "gpu.1.process_utilization=4242:40:1000,4242:60:2000",
+    "gpu.1.ecc.7.1.1=711", "gpu.1.sram_threshold_exceeded=1", "gpu.1.field.82=71", "gpu.1.field.5=5000000000",
     "gpu.1.field.138/all=1380", "gpu.1.field.161/2=1612", "gpu.1.field.94=none", "gpu.1.gpm.2=82.5", "gpu.1.gpm.20=200",
 ]
 state(*LINES, *MORE)
@@ -114,6 +115,17 @@ equal("nvlinks", [nvml.nvmlDeviceGetNvLinkState(gpu, link) for link in range(3)]
 fails("a link too many", nvml.NVML_ERROR_INVALID_ARGUMENT, lambda: nvml.nvmlDeviceGetNvLinkState(gpu, 3))
 processes = [(process.pid, process.usedGpuMemory) for process in nvml.nvmlDeviceGetComputeRunningProcesses(gpu)]
 equal("processes", processes, [(4242, 1048576), (4243, None)])
+samples = [(sample.pid, sample.smUtil, sample.timeStamp) for sample in nvml.nvmlDeviceGetProcessUtilization(gpu, 1000)]
+equal("process utilisation since a time", samples, [(4242, 60, 2000)])
+fails("process utilisation since the last", nvml.NVML_ERROR_NOT_FOUND, lambda: nvml.nvmlDeviceGetProcessUtilization(gpu, 2000))
+uncorrected = nvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED, nvml.NVML_AGGREGATE_ECC
+equal("ecc of sram", nvml.nvmlDeviceGetMemoryErrorCounter(gpu, *uncorrected, nvml.NVML_MEMORY_LOCATION_SRAM), 711)
+fails("ecc of a part", nvml.NVML_ERROR_NOT_SUPPORTED,
+      lambda: nvml.nvmlDeviceGetMemoryErrorCounter(gpu, *uncorrected, nvml.NVML_MEMORY_LOCATION_L1_CACHE))
+status = nvml.c_nvmlEccSramErrorStatus_v1_t()
+# It hands on what it is given, so the pointer is the caller's to make.
+nvml.nvmlDeviceGetSramEccErrorStatus(gpu, nvml.byref(status))
+equal("sram threshold", status.bThresholdExceeded, 1)
 fields = nvml.nvmlDeviceGetFieldValues(gpu, [82, 5, (138, 0xFFFFFFFF), (161, 2), 94])
 equal("field return codes", [field.nvmlReturn for field in fields], [0, 0, 0, 0, nvml.NVML_ERROR_NOT_SUPPORTED])
 equal("a short field", (fields[0].valueType, fields[0].value.uiVal), (nvml.NVML_VALUE_TYPE_UNSIGNED_INT, 71))

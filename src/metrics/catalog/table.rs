@@ -15,6 +15,7 @@ const BENCH_INFO: &[&str] = &["bench_model", "bench_timestamp", "gpu_name", "mod
 const GPU_INFO: &[&str] =
     &["architecture", "driver_version", "gpu_uuid", "index", "minor", "name", "pci_bus_id", "serial", "vbios_version"];
 const GPU_ECC: &[&str] = &["error", "gpu_uuid", "persistence"];
+const GPU_ECC_LOCATION: &[&str] = &["error", "gpu_uuid", "location", "persistence"];
 const GPU_FAN: &[&str] = &["fan", "gpu_uuid"];
 const GPU_LINK: &[&str] = &["gpu_uuid", "link"];
 const GPU_XID: &[&str] = &["gpu_uuid", "xid"];

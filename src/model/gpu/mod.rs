@@ -2,8 +2,11 @@
 
 mod readings;
 
+use std::time::Duration;
+
 pub use readings::{
-    ACTIVITIES, GpuActivity, GpuHealth, GpuMemory, GpuReadings, MigInstance, NvLink, ProcessMemory, THROTTLE_POLICIES,
+    ACTIVITIES, EccLocation, GpuActivity, GpuHealth, GpuMemory, GpuProcess, GpuReadings, MigInstance, NvLink,
+    THROTTLE_POLICIES,
 };
 
 /// What never changes while the driver is loaded. Source: NVML, read once per initialisation.
@@ -48,11 +51,22 @@ pub struct GpuSnapshot {
     pub state: GpuState,
     /// Empty (all `None`, except the energy counted here) while the state is not [`GpuState::Ok`].
     pub readings: GpuReadings,
+    /// The last poll that answered, whatever became of the GPU since.
+    pub last_poll: Option<LastPoll>,
     /// Xid errors since this exporter started, by code, in order of code. They outlast every state.
     pub xids: Vec<(u64, u64)>,
     pub last_xid: Option<LastXid>,
     /// Whether the driver would tell us of one.
     pub hears_xids: bool,
+}
+
+/// One look at a GPU.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LastPoll {
+    /// Microseconds since 1970 UTC, when it ended.
+    pub at_us: i64,
+    /// How long all its calls took.
+    pub took: Duration,
 }
 
 /// The latest error that the driver reported of a GPU.

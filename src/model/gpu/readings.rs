@@ -105,6 +105,10 @@ pub struct GpuHealth {
     pub pcie_replays: Option<u64>,
     /// corrected and uncorrected since the driver was loaded (volatile), then both over the GPU's life (aggregate).
     pub ecc_errors: [Option<u64>; 4],
+    /// The same by part of the GPU, of those that this GPU counts apart.
+    pub ecc_locations: Vec<EccLocation>,
+    /// Whether uncorrected errors in SRAM have reached what NVIDIA replaces a GPU for.
+    pub ecc_sram_threshold_exceeded: Option<bool>,
     /// multiple_single_bit, double_bit.
     pub retired_pages: [Option<u64>; 2],
     pub retired_pages_pending: Option<bool>,
@@ -118,7 +122,16 @@ pub struct GpuHealth {
     /// Processes with a compute context.
     pub processes: Option<u64>,
     /// With `--gpu.processes`.
-    pub process_memory: Vec<ProcessMemory>,
+    pub process_list: Vec<GpuProcess>,
+}
+
+/// ECC errors of one part of a GPU.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct EccLocation {
+    /// e.g. `dram`, `sram`.
+    pub location: &'static str,
+    /// As [`GpuHealth::ecc_errors`].
+    pub errors: [Option<u64>; 4],
 }
 
 /// One NVLink.
@@ -131,12 +144,14 @@ pub struct NvLink {
 }
 
 /// One process on one GPU.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ProcessMemory {
+#[derive(Debug, Clone, PartialEq)]
+pub struct GpuProcess {
     /// As NVML says it: the host's, unless the driver knows of PID namespaces.
     pub pid: u32,
     /// The command's name, absent where `/proc` does not show the process.
     pub name: Option<String>,
     /// Absent where the driver does not say.
     pub bytes: Option<u64>,
+    /// Share of time in which the process had a kernel running, 0..1, since the slow poll before. Absent where it had none.
+    pub sm_ratio: Option<f64>,
 }

@@ -46,6 +46,9 @@ pub(crate) const CALLS: &[&str] = &[
     "pcie_link",
     "nvlink_state",
     "processes",
+    "process_utilization",
+    "ecc_counter",
+    "sram_ecc_status",
     "gpm",
     "events",
     "mig_device",
@@ -94,11 +97,18 @@ pub(crate) const NUMBERS: &[(&str, u64)] = &[
     // Hopper.
     ("architecture", 9),
     ("nvlinks", 18),
+    ("sram_threshold_exceeded", 0),
     ("gpm_supported", 1),
 ];
 
 /// GPM metrics of Hopper that a client may ask for.
 pub(crate) const GPM: &[u32] = &[1, 2, 3, 5, 6, 7, 9, 10, 11, 12, 13, 20, 21, 60, 61];
+
+/// What a Hopper counts ECC errors of apart, by NVML's numbers: device memory and SRAM; each corrected and not, since the
+/// driver was loaded and over the GPU's life.
+pub(crate) fn ecc() -> BTreeMap<(u32, u32, u32), u64> {
+    [2, 7].into_iter().flat_map(|location| (0..4).map(move |kind| ((location, kind / 2, kind % 2), 0))).collect()
+}
 
 /// NVML's `NVML_VALUE_TYPE_*` of a field.
 pub(crate) fn value_type(id: u32) -> u32 {

@@ -59,6 +59,10 @@ pub(crate) struct Gpu {
     pub(crate) instances: BTreeMap<u32, MigDevice>,
     /// `processes=pid:bytes,…`, with `none` for bytes that the driver does not tell.
     pub(crate) processes: Vec<(u32, Option<u64>)>,
+    /// `process_utilization=pid:SM percent:microseconds,…`: the driver's samples, with the time of each.
+    pub(crate) process_utilization: Vec<(u32, u32, u64)>,
+    /// `ecc.<location>.<counter>.<error>=`: by NVML's numbers; what is not there is not supported.
+    pub(crate) ecc: BTreeMap<(u32, u32, u32), u64>,
     /// `xids=79,48`: those so far; one more at the end is an event.
     pub(crate) xids: Vec<u64>,
     /// `fans=40,45`: percent.
@@ -154,6 +158,8 @@ impl Gpu {
             gpm: defaults::GPM.iter().map(|id| (*id, 0.0)).collect(),
             instances: BTreeMap::new(),
             processes: Vec::new(),
+            process_utilization: Vec::new(),
+            ecc: defaults::ecc(),
             xids: Vec::new(),
             fans: Vec::new(),
             nvlink_down: Vec::new(),
@@ -177,6 +183,17 @@ impl Gpu {
                     .map(|pair| {
                         let (pid, bytes) = pair.split_once(':').ok_or("expected pid:bytes,…")?;
                         Ok((number(pid)?, if bytes == "none" { None } else { Some(number(bytes)?) }))
+                    })
+                    .collect::<Result<_, String>>()?;
+            }
+            "process_utilization" => {
+                self.process_utilization = list(value)
+                    .map(|sample| {
+                        let parts: Vec<&str> = sample.split(':').collect();
+                        let [pid, percent, at_us] = parts[..] else {
+                            return Err("expected pid:percent:us,…".to_owned());
+                        };
+                        Ok((number(pid)?, number(percent)?, number(at_us)?))
                     })
                     .collect::<Result<_, String>>()?;
             }
@@ -221,6 +238,17 @@ impl Gpu {
                 Some(code) => drop(self.fields.insert(key, Err(number(code)?))),
                 None if value == "none" => drop(self.fields.remove(&key)),
                 None => drop(self.fields.insert(key, Ok(number(value)?))),
+            }
+        } else if let Some(which) = key.strip_prefix("ecc.") {
+            let parts: Vec<&str> = which.split('.').collect();
+            let [location, counter, error] = parts[..] else {
+                return Err("expected ecc.<location>.<counter>.<error>".to_owned());
+            };
+            let key = (number(location)?, number(counter)?, number(error)?);
+            if value == "none" {
+                self.ecc.remove(&key);
+            } else {
+                self.ecc.insert(key, number(value)?);
             }
         } else if let Some(id) = key.strip_prefix("gpm.") {
             let id = number(id)?;

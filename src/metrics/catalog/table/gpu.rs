@@ -28,6 +28,12 @@ macro_rules! gpu {
     GpuState = "nv_gpu_state" Gauge Gpu GPU ["state": "ok" | "lost" | "stalled" | "reset_required" | "no_permission"]
         "How the GPU answers: 1 for the state it is in."
         from "the GPU's worker";
+    GpuLastPoll = "nv_gpu_last_poll_timestamp_seconds" Gauge Gpu GPU unit "seconds"
+        "When the GPU last answered a poll, in seconds since 1970."
+        from "the GPU's worker";
+    GpuPollDuration = "nv_gpu_poll_duration_seconds" Gauge Gpu GPU unit "seconds"
+        "Time in seconds that the calls of the last poll that answered took."
+        from "the GPU's worker";
     GpuInfo = "nv_gpu_info" Gauge Gpu GPU_INFO
         "Which GPU this is."
         from "nvmlDeviceGetName, Index, PciInfo_v3, MinorNumber, Serial, VbiosVersion, Architecture";
@@ -43,6 +49,9 @@ macro_rules! gpu {
     GpuProcessMemory = "nv_gpu_process_memory_bytes" Gauge Gpu GPU_PROCESS unit "bytes"
         "GPU memory of a process in bytes."
         from "nvmlDeviceGetComputeRunningProcesses_v3, with --gpu.processes; at most 64 a GPU";
+    GpuProcessSm = "nv_gpu_process_sm_utilization_ratio" Gauge Gpu GPU_PROCESS unit "ratio"
+        "Share (0-1) of time in which a process had a kernel running on the GPU; absent if it had none."
+        from "the mean of nvmlDeviceGetProcessUtilization's samples since the slow poll before, with --gpu.processes; not with MIG";
     // Load.
     GpuMemoryController = "nv_gpu_memory_controller_utilization_ratio" Gauge Gpu GPU unit "ratio"
         "Share (0-1) of time in which GPU memory was read or written."
@@ -201,6 +210,12 @@ macro_rules! gpu {
     GpuEcc = "nv_gpu_ecc_errors_total" Counter Gpu GPU_ECC
         "ECC errors of GPU memory, corrected or not, since the driver was loaded (volatile) and over the GPU's life (aggregate)."
         from "NVML fields 3 to 6";
+    GpuEccLocations = "nv_gpu_ecc_location_errors_total" Counter Gpu GPU_ECC_LOCATION
+        "ECC errors by part of the GPU, corrected or not, since the driver was loaded (volatile) and over the GPU's life (aggregate)."
+        from "nvmlDeviceGetMemoryErrorCounter, of the parts that the GPU counts apart";
+    GpuEccSram = "nv_gpu_ecc_sram_threshold_exceeded" Gauge Gpu GPU
+        "Whether uncorrected SRAM errors have reached NVIDIA's bound for replacing the GPU."
+        from "nvmlDeviceGetSramEccErrorStatus, drivers since 535";
     GpuRetiredPages = "nv_gpu_retired_pages" Gauge Gpu GPU ["cause": "multiple_single_bit" | "double_bit"]
         "Pages of GPU memory taken out of use, before Ampere."
         from "NVML fields 29 and 30";

@@ -161,6 +161,7 @@ macro_rules! answers {
 mod events;
 mod fields;
 mod gpm;
+mod health;
 mod instances;
 mod more;
 
@@ -347,6 +348,7 @@ fn signatures_match_the_bindings(lib: &mut NvmlLib) {
     events::signatures_match_the_bindings(lib);
     fields::signatures_match_the_bindings(lib);
     gpm::signatures_match_the_bindings(lib);
+    health::signatures_match_the_bindings(lib);
     instances::signatures_match_the_bindings(lib);
     more::signatures_match_the_bindings(lib);
 }
