@@ -8,7 +8,7 @@ use crate::rows::{Kind, Row};
 use exporter::engine::{Engine, EngineState};
 use exporter::model::RequestStatsPerIteration;
 use exporter::sources::{ErrorKind, RejectReason};
-use exporter::state::{EngineAbout, EngineSnapshot, SourceStatus, State};
+use exporter::state::{EngineAbout, SourceStatus, State};
 
 /// The one engine of an embedded exporter.
 #[derive(Debug)]
