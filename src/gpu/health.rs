@@ -22,16 +22,23 @@ const THRESHOLDS: [(TemperatureThreshold, &str); 4] = [
     (TemperatureThreshold::GpuMax, "temperature_threshold_gpu_max"),
 ];
 
-/// Where ECC errors are counted apart, with the words that the calls for corrected and uncorrected ones are counted under.
-const LOCATIONS: [(MemoryLocation, &str, [&str; 2]); 8] = [
-    (MemoryLocation::Device, "dram", ["ecc_corrected_dram", "ecc_uncorrected_dram"]),
-    (MemoryLocation::SRAM, "sram", ["ecc_corrected_sram", "ecc_uncorrected_sram"]),
-    (MemoryLocation::L1Cache, "l1_cache", ["ecc_corrected_l1", "ecc_uncorrected_l1"]),
-    (MemoryLocation::L2Cache, "l2_cache", ["ecc_corrected_l2", "ecc_uncorrected_l2"]),
-    (MemoryLocation::RegisterFile, "register_file", ["ecc_corrected_register", "ecc_uncorrected_register"]),
-    (MemoryLocation::Texture, "texture_memory", ["ecc_corrected_texture", "ecc_uncorrected_texture"]),
-    (MemoryLocation::Shared, "texture_shared", ["ecc_corrected_shared", "ecc_uncorrected_shared"]),
-    (MemoryLocation::Cbu, "cbu", ["ecc_corrected_cbu", "ecc_uncorrected_cbu"]),
+/// Where ECC errors are counted apart.
+const LOCATIONS: [(MemoryLocation, &str); 8] = [
+    (MemoryLocation::Device, "dram"),
+    (MemoryLocation::SRAM, "sram"),
+    (MemoryLocation::L1Cache, "l1_cache"),
+    (MemoryLocation::L2Cache, "l2_cache"),
+    (MemoryLocation::RegisterFile, "register_file"),
+    (MemoryLocation::Texture, "texture_memory"),
+    (MemoryLocation::Shared, "texture_shared"),
+    (MemoryLocation::Cbu, "cbu"),
+];
+/// In the order of the model's counts.
+const ECC: [(MemoryError, EccCounter); 4] = [
+    (MemoryError::Corrected, EccCounter::Volatile),
+    (MemoryError::Uncorrected, EccCounter::Volatile),
+    (MemoryError::Corrected, EccCounter::Aggregate),
+    (MemoryError::Uncorrected, EccCounter::Aggregate),
 ];
 
 /// One slow poll.
@@ -85,20 +92,15 @@ pub(super) fn read(device: &Device<'_>, processes: &mut ProcessQuestions, probe:
 
 /// Those of the parts that this GPU counts apart.
 fn ecc_locations(device: &Device<'_>, probe: &mut Probe<'_>) -> Vec<EccLocation> {
-    const COUNTERS: [EccCounter; 2] = [EccCounter::Volatile, EccCounter::Aggregate];
-    let mut count = |error: MemoryError, counter: EccCounter, location: &MemoryLocation, call| {
-        probe.ask(call, || device.memory_error_counter(error, counter, *location))
-    };
-    let locations = LOCATIONS.iter().map(|(location, name, [corrected, uncorrected])| {
-        let [volatile, aggregate] = COUNTERS.map(|counter| {
-            [
-                count(MemoryError::Corrected, counter, location, corrected),
-                count(MemoryError::Uncorrected, counter, location, uncorrected),
-            ]
+    let mut kinds = 0_u32..;
+    let locations = LOCATIONS.map(|(part, location)| {
+        let errors = ECC.map(|(error, counter)| {
+            let count = || device.memory_error_counter(error, counter, part);
+            probe.ask_of("memory_error_counter", kinds.next()?, count)
         });
-        EccLocation { location: name, errors: [volatile[0], volatile[1], aggregate[0], aggregate[1]] }
+        EccLocation { location, errors }
     });
-    locations.filter(|location| location.errors.iter().any(Option::is_some)).collect()
+    locations.into_iter().filter(|part| part.errors.iter().any(Option::is_some)).collect()
 }
 
 /// The intended speed of each fan. Boards without any answer "not supported".

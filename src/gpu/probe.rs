@@ -34,7 +34,7 @@ impl Watch {
 /// What a GPU does not have: asked once, then left out. Not for ever, since a driver may only not have it yet.
 #[derive(Debug, Default)]
 pub(super) struct Lacking {
-    calls: HashSet<&'static str>,
+    calls: HashSet<(&'static str, u32)>,
     fields: HashSet<(u32, u32)>,
     since: Option<Instant>,
 }
@@ -91,10 +91,17 @@ impl<'m> Probe<'m> {
     /// The answer, or `None`: unsupported, failed (kept as a failure), or not asked after a fault. What is unsupported is
     /// remembered by `call`, so each thing that may be has a word of its own.
     pub(super) fn ask<T>(&mut self, call: &'static str, body: impl FnOnce() -> Result<T, NvmlError>) -> Option<T> {
-        if self.fault.is_some() {
-            return None;
-        }
-        if self.lacking.calls.contains(call) {
+        self.ask_of(call, 0, body)
+    }
+
+    /// As [`Probe::ask`] for a call of which each kind may be lacking alone.
+    pub(super) fn ask_of<T>(
+        &mut self,
+        call: &'static str,
+        kind: u32,
+        body: impl FnOnce() -> Result<T, NvmlError>,
+    ) -> Option<T> {
+        if self.fault.is_some() || self.lacking.calls.contains(&(call, kind)) {
             return None;
         }
         self.watch.set(Some(call));
@@ -107,7 +114,7 @@ impl<'m> Probe<'m> {
             }
             Err(error) => {
                 if !self.note(call, &error) {
-                    self.lacking.now().calls.insert(call);
+                    self.lacking.now().calls.insert((call, kind));
                 }
                 None
             }
