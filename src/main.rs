@@ -22,7 +22,7 @@ use trtllm_exporter::poll::{Driver, Schedule};
 use trtllm_exporter::sources::executor::{ExecutorThread, hosting::Hosting};
 use trtllm_exporter::sources::{OpenError, Source, replay::Replay, socket::Ingest, trtllm_serve::TrtllmServe};
 use trtllm_exporter::state::{EngineName, State};
-use trtllm_exporter::{cli, log, shutdown, tools};
+use trtllm_exporter::{cli, heap, log, shutdown, tools};
 
 /// Why the daemon did not start.
 #[derive(Debug, thiserror::Error)]
@@ -59,6 +59,8 @@ impl StartError {
 const FIRST_POLLS: Duration = Duration::from_millis(50);
 
 fn main() -> ExitCode {
+    // Before there is a thread.
+    heap::share();
     let cli = Cli::parse();
     let result = match &cli.command {
         Some(Command::CheckConfig { file }) => tools::check_config::run(file).map_err(StartError::from),

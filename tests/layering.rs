@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 const MAY_KNOW: &[(&str, &[&str])] = &[
     ("model", &[]),
     ("shutdown", &[]),
+    ("heap", &[]),
     ("engine", &["model"]),
     ("gpu", &["model"]),
     ("state", &["model", "engine", "shutdown"]),
@@ -78,11 +79,12 @@ fn foreign_crates_with_a_border_are_each_in_their_place() {
 }
 
 #[test]
-fn unsafe_code_of_this_crate_stands_in_one_place() {
+fn unsafe_code_of_this_crate_stands_in_two_places() {
     for file in files(Path::new("src")) {
         let text = std::fs::read_to_string(&file).unwrap();
         let lifted = text.contains("allow(unsafe_code)") || text.contains("expect(unsafe_code)");
-        assert_eq!(lifted, file == Path::new("src/gpu/raw.rs"), "{}", file.display());
+        let may = ["src/gpu/raw.rs", "src/heap.rs"].iter().any(|place| file == Path::new(place));
+        assert_eq!(lifted, may, "{}", file.display());
     }
 }
 

@@ -1,5 +1,5 @@
 //! The few NVML calls that nvml-wrapper 0.13 lacks or makes unfit for us, through its own table of symbols: a symbol that
-//! this driver does not have is an error, never a crash. The only unsafe code of this crate.
+//! this driver does not have is an error, never a crash. All unsafe code of this crate but one call in `heap`.
 //! What every block relies on: [`Device`] borrows its [`Nvml`](nvml_wrapper::Nvml), so the library stays loaded and
 //! initialised and the handle is one it gave out, for as long as the call runs.
 #![allow(unsafe_code)] // calls through C function pointers; each block says why it may
