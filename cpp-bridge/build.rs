@@ -65,22 +65,27 @@ fn compile_simulated() -> Result<(), String> {
     Ok(())
 }
 
-/// Lets `-lstdc++` find the archive first, where the compiler has one: the shared library is a tenth of the exporter's
-/// memory and of its start. Only with the simulated SDK, since a real one brings the shared library along, and two of them
-/// in one process would each have their own locales and exceptions; and not under a sanitizer, which watches the shared one.
+/// Lets `-lstdc++` and `-lgcc_s` find archives first, where the compiler has them: the shared libraries are a tenth of the
+/// exporter's memory and of its start, and small images lack them. Only with the simulated SDK, since a real one brings
+/// the shared libraries along, and two of a kind in one process would not know of each other's exceptions; and not under
+/// a sanitizer, which watches the shared ones.
 fn prefer_static_cxx_runtime(build: &cc::Build) {
-    const ARCHIVE: &str = "libstdc++.a";
-    let Ok(compiler) = build.try_get_compiler() else { return };
-    let sanitized = compiler.args().iter().any(|flag| flag.to_string_lossy().starts_with("-fsanitize"));
-    let asked = compiler.to_command().arg(format!("-print-file-name={ARCHIVE}")).output();
-    let (Ok(answer), Some(out), false) = (asked, env::var_os("OUT_DIR"), sanitized) else { return };
-    let archive = PathBuf::from(String::from_utf8_lossy(&answer.stdout).trim());
-    // A compiler that has none answers the bare name.
-    if !archive.is_absolute() || !archive.is_file() {
+    const ARCHIVES: [(&str, &str); 2] = [("libstdc++.a", "libstdc++.a"), ("libgcc_eh.a", "libgcc_s.a")];
+    let (Ok(compiler), Some(out)) = (build.try_get_compiler(), env::var_os("OUT_DIR")) else { return };
+    if compiler.args().iter().any(|flag| flag.to_string_lossy().starts_with("-fsanitize")) {
         return;
     }
     let folder = Path::new(&out).join("static-cxx-runtime");
-    let copied = std::fs::create_dir_all(&folder).and_then(|()| std::fs::copy(archive, folder.join(ARCHIVE)));
+    let found = ARCHIVES.map(|(name, wanted_as)| {
+        let answer = compiler.to_command().arg(format!("-print-file-name={name}")).output().ok()?;
+        let archive = PathBuf::from(String::from_utf8_lossy(&answer.stdout).trim());
+        // A compiler that has none answers the bare name.
+        (archive.is_absolute() && archive.is_file()).then_some((archive, wanted_as))
+    });
+    let [Some(library), Some(unwinder)] = found else { return };
+    let copied = std::fs::create_dir_all(&folder).and_then(|()| {
+        [library, unwinder].into_iter().try_for_each(|(from, to)| std::fs::copy(from, folder.join(to)).map(drop))
+    });
     if copied.is_ok() {
         println!("cargo::rustc-link-search=native={}", folder.display());
     }

@@ -106,8 +106,9 @@ async fn run(cli: &Cli, engines: Option<Vec<EngineConfig>>, terms: Live) -> Resu
     let schedule = Schedule { interval: cli.poll_interval, timeout: cli.poll_timeout, stale_after: cli.stale_after };
     let (first, mut first_polls) = mpsc::channel(1);
     for (index, (name, source)) in sources.into_iter().enumerate() {
-        let driver = Driver::new(index, name.model, schedule, Arc::clone(&state));
-        tokio::spawn(driver.run(source, stop.clone(), first.clone()));
+        let (state, stop, first) = (Arc::clone(&state), stop.clone(), first.clone());
+        // Made where it runs: while the first poll is made, so is the page.
+        tokio::spawn(async move { Driver::new(index, name.model, schedule, state).run(source, stop, first).await });
     }
     drop(first);
     tokio::spawn(Arc::clone(&state).keep_fresh(stop.clone()));

@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
-use std::time::Duration;
+use std::sync::{Mutex, OnceLock, PoisonError};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use procfs::WithCurrentSystemInfo as _;
+use procfs::{Current as _, WithCurrentSystemInfo as _};
 
 use crate::engine::histogram::{Bound, Histogram, bounds};
 
@@ -35,6 +35,8 @@ pub struct PageCounts {
     scrapes: AtomicU64,
     refused: [AtomicU64; 5],
     answering: Mutex<Histogram>,
+    /// Seconds since 1970.
+    process_start: OnceLock<Option<f64>>,
 }
 
 impl PageCounts {
@@ -44,6 +46,7 @@ impl PageCounts {
             scrapes: AtomicU64::new(0),
             refused: [const { AtomicU64::new(0) }; 5],
             answering: Mutex::new(Histogram::new(SCRAPE_SECONDS)),
+            process_start: OnceLock::new(),
         }
     }
 
@@ -81,11 +84,11 @@ pub fn exporter_page(counts: &PageCounts) -> Page {
         page.push(Id::HttpRefused, &Arc::new(Labels::new([("reason", *reason)])), count.load(Ordering::Relaxed));
     }
     page.push(Id::ScrapeDuration, &none, &*counts.answering.lock().unwrap_or_else(PoisonError::into_inner));
-    process(&mut page, &none);
+    process(&mut page, &none, counts);
     page
 }
 
-fn process(page: &mut Page, none: &Arc<Labels>) {
+fn process(page: &mut Page, none: &Arc<Labels>, counts: &PageCounts) {
     let Ok(process) = procfs::process::Process::myself() else { return };
     if let Ok(stat) = process.stat() {
         let ticks = procfs::ticks_per_second() as f64;
@@ -93,8 +96,9 @@ fn process(page: &mut Page, none: &Arc<Labels>) {
         page.push(Id::ProcessVirtualMemory, none, stat.vsize);
         page.push(Id::ProcessResidentMemory, none, stat.rss_bytes().get());
         page.push(Id::ProcessThreads, none, stat.num_threads);
-        if let Ok(booted) = procfs::boot_time_secs() {
-            page.push(Id::ProcessStartTime, none, booted as f64 + stat.starttime as f64 / ticks);
+        let start = counts.process_start.get_or_init(|| process_start(stat.starttime as f64 / ticks));
+        if let Some(start) = *start {
+            page.push(Id::ProcessStartTime, none, start);
         }
     }
     if let Ok(open) = process.fd_count() {
@@ -104,5 +108,37 @@ fn process(page: &mut Page, none: &Arc<Labels>) {
         && let procfs::process::LimitValue::Value(most) = limits.max_open_files.soft_limit
     {
         page.push(Id::ProcessMaxFds, none, most);
+    }
+}
+
+/// From the seconds after boot at which the process began. Not by `/proc/stat`, which is long where there are many cores, and
+/// tells the time of boot in whole seconds.
+fn process_start(after_boot: f64) -> Option<f64> {
+    let uptime = procfs::Uptime::current().ok()?.uptime;
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).ok()?.as_secs_f64();
+    // A hundredth of a second is all that is known.
+    Some(((now - uptime + after_boot) * 100.0).round() / 100.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::page::Value;
+    use super::*;
+
+    #[test]
+    fn the_process_has_begun_and_says_the_same_of_it_ever_after() {
+        let counts = PageCounts::new();
+        let start = || {
+            let page = exporter_page(&counts);
+            page.samples()
+                .iter()
+                .find(|sample| sample.metric == Id::ProcessStartTime)
+                .map(|sample| sample.value.clone())
+        };
+        let Some(Value::Float(first)) = start() else { panic!("no start time") };
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs_f64();
+        assert!(first < now + 0.1 && first > now - 3600.0, "{first} at {now}");
+        std::thread::sleep(Duration::from_millis(30));
+        assert_eq!(start(), Some(Value::Float(first)));
     }
 }

@@ -30,23 +30,17 @@ impl Eq for Labels {}
 impl Labels {
     /// Names are valid and distinct; values may be any text.
     #[must_use]
-    pub fn new<K: Into<String>, V: Into<String>>(pairs: impl IntoIterator<Item = (K, V)>) -> Self {
-        let mut pairs: Vec<(String, String)> =
-            pairs.into_iter().map(|(name, value)| (name.into(), value.into())).collect();
-        pairs.sort();
-        let mut text = String::new();
+    pub fn new<K: AsRef<str>, V: AsRef<str>>(pairs: impl IntoIterator<Item = (K, V)>) -> Self {
+        let mut pairs: Vec<(K, V)> = pairs.into_iter().collect();
+        pairs.sort_by(|(a, _), (b, _)| a.as_ref().cmp(b.as_ref()));
+        let length = |(name, value): &(K, V)| name.as_ref().len() + value.as_ref().len() + r#",="""#.len();
+        // Exact unless something is escaped.
+        let mut text = String::with_capacity(pairs.iter().map(length).sum::<usize>() + 2);
         for (name, value) in &pairs {
             text.push(if text.is_empty() { '{' } else { ',' });
-            text.push_str(name);
+            text.push_str(name.as_ref());
             text.push_str("=\"");
-            for character in value.chars() {
-                match character {
-                    '\\' => text.push_str("\\\\"),
-                    '"' => text.push_str("\\\""),
-                    '\n' => text.push_str("\\n"),
-                    other => text.push(other),
-                }
-            }
+            escape(value.as_ref(), &mut text);
             text.push('"');
         }
         text.push_str(if text.is_empty() { " " } else { "} " });
@@ -55,7 +49,7 @@ impl Labels {
 
     #[must_use]
     pub fn with(&self, name: &str, value: &str) -> Self {
-        Self::new(self.pairs().iter().cloned().chain([(name.to_owned(), value.to_owned())]))
+        Self::new(self.read().chain([(name, Cow::Borrowed(value))]))
     }
 
     #[must_use]
@@ -105,6 +99,21 @@ impl Labels {
     }
 }
 
+fn escape(value: &str, text: &mut String) {
+    if !value.contains(['\\', '"', '\n']) {
+        text.push_str(value);
+        return;
+    }
+    for character in value.chars() {
+        match character {
+            '\\' => text.push_str("\\\\"),
+            '"' => text.push_str("\\\""),
+            '\n' => text.push_str("\\n"),
+            other => text.push(other),
+        }
+    }
+}
+
 fn unescape(value: &str) -> String {
     let mut text = String::with_capacity(value.len());
     let mut characters = value.chars();
@@ -123,7 +132,7 @@ fn unescape(value: &str) -> String {
 
 impl Default for Labels {
     fn default() -> Self {
-        Self::new::<String, String>([])
+        Self::new::<&str, &str>([])
     }
 }
 
