@@ -159,8 +159,8 @@ fn page(said: &Said) -> BTreeMap<&'static str, String> {
     let snapshot = EngineSnapshot {
         state: engine.health.state(start),
         latest: engine.latest().copied(),
-        totals: engine.totals,
-        requests: engine.requests.totals,
+        totals: engine.totals.clone(),
+        requests: engine.requests.totals.clone(),
         stages: engine.stages(),
         ..EngineSnapshot::starting()
     };

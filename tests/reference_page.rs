@@ -137,8 +137,8 @@ fn series(engine: &Engine, now: Instant) -> BTreeSet<String> {
     let snapshot = EngineSnapshot {
         state: engine.health.state(now),
         latest: engine.latest().copied(),
-        totals: engine.totals,
-        requests: engine.requests.totals,
+        totals: engine.totals.clone(),
+        requests: engine.requests.totals.clone(),
         stages: engine.stages(),
         ..EngineSnapshot::starting()
     };

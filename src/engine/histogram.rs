@@ -1,4 +1,5 @@
-//! A histogram with fixed bounds and native buckets beside them, folded in place: no allocation, no atomics.
+//! A histogram with fixed bounds and native buckets beside them, folded in place: no allocation but at its first value, no
+//! atomics.
 
 use super::native::NativeBuckets;
 
@@ -76,7 +77,7 @@ pub struct Exemplar {
 }
 
 /// Counts per bucket (not cumulative), their sum and number.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Histogram {
     bounds: &'static [Bound],
     counts: [u64; MAX_BOUNDS + 1],
@@ -84,7 +85,7 @@ pub struct Histogram {
     count: u64,
     native: NativeBuckets,
     /// The last request of each bucket, where requests are known.
-    exemplars: [Option<Exemplar>; MAX_BOUNDS + 1],
+    exemplars: Option<Box<[Option<Exemplar>; MAX_BOUNDS + 1]>>,
 }
 
 impl Histogram {
@@ -92,14 +93,7 @@ impl Histogram {
     #[must_use]
     pub const fn new(bounds: &'static [Bound]) -> Self {
         assert!(bounds.len() <= MAX_BOUNDS, "a histogram has at most MAX_BOUNDS bounds");
-        Self {
-            bounds,
-            counts: [0; MAX_BOUNDS + 1],
-            sum: 0.0,
-            count: 0,
-            native: NativeBuckets::new(),
-            exemplars: [None; MAX_BOUNDS + 1],
-        }
+        Self { bounds, counts: [0; MAX_BOUNDS + 1], sum: 0.0, count: 0, native: NativeBuckets::new(), exemplars: None }
     }
 
     pub fn observe(&mut self, value: f64) {
@@ -115,7 +109,8 @@ impl Histogram {
     /// The value of one request, which becomes its bucket's example if its number is known.
     pub fn observe_request(&mut self, value: f64, request: Option<u64>) {
         if let (Some(bucket), Some(request)) = (self.add(value, 1), request) {
-            self.exemplars[bucket] = Some(Exemplar { request, value });
+            let exemplars = self.exemplars.get_or_insert_with(|| Box::new([None; MAX_BOUNDS + 1]));
+            exemplars[bucket] = Some(Exemplar { request, value });
         }
     }
 
@@ -154,7 +149,7 @@ impl Histogram {
 
     /// An example of each bucket that has one, the infinite bucket last.
     pub fn exemplars(&self) -> impl Iterator<Item = Option<Exemplar>> + '_ {
-        self.exemplars[..=self.bounds.len()].iter().copied()
+        (0..=self.bounds.len()).map(|bucket| self.exemplars.as_ref().and_then(|exemplars| exemplars[bucket]))
     }
 
     /// The same observations, in buckets nobody had to choose.

@@ -1,5 +1,6 @@
 //! Buckets of a Prometheus native histogram: each wider than the one before by a constant factor, so that no bounds are
-//! chosen beforehand. Folded in place and of one size for ever: what does not fit makes all buckets twice as wide.
+//! chosen beforehand. Of one size for ever, once there is anything to count: what does not fit makes all buckets twice as
+//! wide.
 
 /// Buckets at once. With the finest ones that is twenty powers of two, from a microsecond to a second.
 const SLOTS: usize = 160;
@@ -9,14 +10,15 @@ const FINEST: i32 = 3;
 pub const ZERO_THRESHOLD: f64 = f64::from_bits((1023 - 128) << 52);
 
 /// Counts by bucket; all values are finite and not negative.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct NativeBuckets {
     zero: u64,
     /// How often the buckets have become twice as wide.
     widened: i32,
     /// Bucket number of the first slot.
     first: i32,
-    slots: [u64; SLOTS],
+    /// Most histograms of an engine never see a value, and these are most of a histogram.
+    slots: Option<Box<[u64; SLOTS]>>,
 }
 
 /// A run of neighbouring buckets, as Prometheus's protobuf has it.
@@ -30,7 +32,7 @@ pub struct Span {
 impl NativeBuckets {
     #[must_use]
     pub const fn new() -> Self {
-        Self { zero: 0, widened: 0, first: 0, slots: [0; SLOTS] }
+        Self { zero: 0, widened: 0, first: 0, slots: None }
     }
 
     /// A value `times` times.
@@ -45,7 +47,8 @@ impl NativeBuckets {
             self.make_room(finest);
             bucket = wider(finest, self.widened);
         }
-        if let Some(slot) = self.slots.get_mut((bucket - self.first) as usize) {
+        let slots = self.slots.get_or_insert_with(blank);
+        if let Some(slot) = slots.get_mut((bucket - self.first) as usize) {
             *slot = slot.saturating_add(times);
         }
     }
@@ -67,7 +70,7 @@ impl NativeBuckets {
     pub fn runs(&self) -> (Vec<Span>, Vec<i64>) {
         let (mut spans, mut deltas) = (Vec::<Span>::new(), Vec::new());
         let (mut before, mut next) = (0_u64, 0);
-        let used = self.slots.iter().zip(self.first..).filter(|(count, _)| **count > 0);
+        let used = self.counts().iter().zip(self.first..).filter(|(count, _)| **count > 0);
         for (&count, bucket) in used {
             match spans.last_mut() {
                 // A gap of one or two costs less as empty buckets than as a run of its own.
@@ -86,14 +89,18 @@ impl NativeBuckets {
         (spans, deltas)
     }
 
+    fn counts(&self) -> &[u64] {
+        self.slots.as_deref().map_or(&[], |slots| slots)
+    }
+
     /// Moves the slots, and if need be makes the buckets wider, so that `finest` has one too.
     #[cold]
     fn make_room(&mut self, finest: i32) {
         loop {
             let bucket = wider(finest, self.widened);
             let used = |slot: Option<usize>| slot.map_or(bucket, |slot| self.first + slot as i32);
-            let low = bucket.min(used(self.slots.iter().position(|count| *count > 0)));
-            let high = bucket.max(used(self.slots.iter().rposition(|count| *count > 0)));
+            let low = bucket.min(used(self.counts().iter().position(|count| *count > 0)));
+            let high = bucket.max(used(self.counts().iter().rposition(|count| *count > 0)));
             if high - low < SLOTS as i32 {
                 let first = low + (high - low) / 2 - (SLOTS as i32 / 2 - 1);
                 self.move_to(first, |bucket| bucket);
@@ -105,14 +112,18 @@ impl NativeBuckets {
     }
 
     fn move_to(&mut self, first: i32, number: impl Fn(i32) -> i32) {
-        let mut slots = [0_u64; SLOTS];
-        for (count, bucket) in self.slots.iter().zip(self.first..).filter(|(count, _)| **count > 0) {
+        let mut slots = blank();
+        for (count, bucket) in self.counts().iter().zip(self.first..).filter(|(count, _)| **count > 0) {
             if let Some(slot) = slots.get_mut((number(bucket) - first) as usize) {
                 *slot = slot.saturating_add(*count);
             }
         }
-        (self.first, self.slots) = (first, slots);
+        (self.first, self.slots) = (first, Some(slots));
     }
+}
+
+fn blank() -> Box<[u64; SLOTS]> {
+    Box::new([0; SLOTS])
 }
 
 impl Default for NativeBuckets {

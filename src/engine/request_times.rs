@@ -6,7 +6,7 @@ use super::histogram::{
 };
 
 /// The histograms of requests.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct RequestTimes {
     /// Seconds.
     pub time_to_first_token: Histogram,

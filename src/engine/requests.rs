@@ -12,7 +12,7 @@ use super::lifecycle::Life;
 use super::request_times::{Blocks, RequestTimes, Times};
 
 /// Plain numbers with one owner, as [`super::Totals`].
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct RequestTotals {
     /// Tokens.
     pub input_token_len: Histogram,

@@ -270,7 +270,7 @@ fn static_batching_counts_its_own_tokens() {
         ..StaticBatchingStats::default()
     };
     let record = IterationStats { static_batching_stats: Some(fixed), inflight_batching_stats: None, ..working(1) };
-    let totals = *Bench::new().absorb(&record);
+    let totals = Bench::new().absorb(&record).clone();
     assert_eq!((totals.context_tokens, totals.generation_tokens), (40, 3));
     assert_eq!(totals.iteration_scheduled_requests.sum(), 4.0);
 }

@@ -9,7 +9,7 @@ use super::kv_events::KvEventTotals;
 use super::pools::PoolTotals;
 
 /// Plain numbers with one owner: folding a record touches no atomics and allocates nothing.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Totals {
     pub iterations: u64,
     pub iterations_lost: u64,

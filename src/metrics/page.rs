@@ -172,7 +172,7 @@ impl From<bool> for Value {
 
 impl From<&Histogram> for Value {
     fn from(value: &Histogram) -> Self {
-        Self::Histogram(Box::new(*value))
+        Self::Histogram(Box::new(value.clone()))
     }
 }
 

@@ -296,8 +296,8 @@ fn page(engine: &Engine) -> Page {
     let snapshot = EngineSnapshot {
         state: engine.health.state(Instant::now()),
         latest: engine.latest().copied(),
-        totals: engine.totals,
-        requests: engine.requests.totals,
+        totals: engine.totals.clone(),
+        requests: engine.requests.totals.clone(),
         about: EngineAbout::default(),
         ..EngineSnapshot::starting()
     };

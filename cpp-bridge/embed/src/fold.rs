@@ -89,8 +89,8 @@ impl Fold {
         self.state.update_engine(0, |snapshot| {
             snapshot.state = self.published;
             snapshot.latest = self.engine.latest().copied();
-            snapshot.totals = self.engine.totals;
-            snapshot.requests = self.engine.requests.totals;
+            snapshot.totals.clone_from(&self.engine.totals);
+            snapshot.requests.clone_from(&self.engine.requests.totals);
             snapshot.stages = self.engine.stages();
             snapshot.source.clone_from(&self.source);
             snapshot.about.clone_from(&self.about);
