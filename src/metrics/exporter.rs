@@ -37,6 +37,7 @@ pub struct PageCounts {
     answering: Mutex<Histogram>,
     /// Seconds since 1970.
     process_start: OnceLock<Option<f64>>,
+    most_descriptors: OnceLock<Option<u64>>,
 }
 
 impl PageCounts {
@@ -47,6 +48,7 @@ impl PageCounts {
             refused: [const { AtomicU64::new(0) }; 5],
             answering: Mutex::new(Histogram::new(SCRAPE_SECONDS)),
             process_start: OnceLock::new(),
+            most_descriptors: OnceLock::new(),
         }
     }
 
@@ -104,9 +106,11 @@ fn process(page: &mut Page, none: &Arc<Labels>, counts: &PageCounts) {
     if let Ok(open) = process.fd_count() {
         page.push(Id::ProcessOpenFds, none, open as u64);
     }
-    if let Ok(limits) = process.limits()
-        && let procfs::process::LimitValue::Value(most) = limits.max_open_files.soft_limit
-    {
+    let most = counts.most_descriptors.get_or_init(|| match process.limits().ok()?.max_open_files.soft_limit {
+        procfs::process::LimitValue::Value(most) => Some(most),
+        procfs::process::LimitValue::Unlimited => None,
+    });
+    if let Some(most) = *most {
         page.push(Id::ProcessMaxFds, none, most);
     }
 }

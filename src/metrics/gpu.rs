@@ -6,7 +6,7 @@ use crate::model::gpu::{GpuInventory, GpuMemory, GpuReadings, GpuSnapshot, GpuSt
 
 use super::catalog::Id;
 use super::gpu_health::health_page;
-use super::label_cache::LabelCache;
+use super::label_cache::{LabelCache, Shelf};
 use super::page::{Labels, Page, Value};
 
 /// The GPUs and NVML itself, in NVML's order.
@@ -34,20 +34,17 @@ pub fn gpu_page(inventory: &GpuInventory, cache: &mut LabelCache) -> Page {
 /// One GPU's samples as they are made: absent readings leave no trace.
 pub(super) struct Series<'p> {
     page: &'p mut Page,
-    cache: &'p mut LabelCache,
-    base: &'p [(&'p str, &'p str)],
-    shared: Arc<Labels>,
+    labels: &'p mut Shelf,
 }
 
 impl<'p> Series<'p> {
-    pub(super) fn new(page: &'p mut Page, cache: &'p mut LabelCache, base: &'p [(&'p str, &'p str)]) -> Self {
-        let shared = cache.labels(base, &[]);
-        Self { page, cache, base, shared }
+    pub(super) fn new(page: &'p mut Page, cache: &'p mut LabelCache, base: &[(&str, &str)]) -> Self {
+        Self { page, labels: cache.shelf(base) }
     }
 
     pub(super) fn put(&mut self, id: Id, value: Option<impl Into<Value>>) {
         if let Some(value) = value {
-            self.page.push(id, &self.shared, value);
+            self.page.push(id, self.labels.base(), value);
         }
     }
 
@@ -62,7 +59,7 @@ impl<'p> Series<'p> {
     /// With more labels.
     pub(super) fn with(&mut self, id: Id, more: &[(&str, &str)], value: Option<impl Into<Value>>) {
         if let Some(value) = value {
-            let labels = self.cache.labels(self.base, more);
+            let labels = self.labels.labels(more);
             self.page.push(id, &labels, value);
         }
     }

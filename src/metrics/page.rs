@@ -53,17 +53,13 @@ impl Labels {
     }
 
     #[must_use]
-    pub fn pairs(&self) -> &[(String, String)] {
-        self.pairs.get_or_init(|| self.read().map(|(name, value)| (name.to_owned(), value.into_owned())).collect())
+    pub(super) fn with_all(&self, more: &[(&str, &str)]) -> Self {
+        Self::new(self.read().chain(more.iter().map(|(name, value)| (*name, Cow::Borrowed(*value)))))
     }
 
-    /// Whether these are exactly those labels, in any order; names of them are distinct.
-    pub(super) fn are(&self, pairs: &[&[(&str, &str)]]) -> bool {
-        let count: usize = pairs.iter().map(|part| part.len()).sum();
-        let known = |(name, value): (&str, Cow<'_, str>)| {
-            pairs.iter().flat_map(|part| part.iter()).any(|pair| *pair == (name, value.as_ref()))
-        };
-        self.read().count() == count && self.read().all(known)
+    #[must_use]
+    pub fn pairs(&self) -> &[(String, String)] {
+        self.pairs.get_or_init(|| self.read().map(|(name, value)| (name.to_owned(), value.into_owned())).collect())
     }
 
     /// Names and values, read back from the text.
@@ -261,10 +257,6 @@ mod tests {
         assert_eq!(pairs, given);
         assert_eq!(labels.with("e", "1").pairs().len(), 5);
         assert_eq!(Labels::default().pairs(), []);
-        assert!(labels.are(&[&given[2..], &given[..2]]));
-        assert!(!labels.are(&[&given[..3]]));
-        assert!(!labels.are(&[&given[..3], &[("d", "e")]]));
-        assert!(Labels::default().are(&[]));
     }
 
     #[test]
