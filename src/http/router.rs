@@ -6,8 +6,8 @@ use std::time::Instant;
 
 use axum::Router;
 use axum::body::Body;
-use axum::extract::State as Shared;
-use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, Uri, header};
+use axum::extract::{Request, State as Shared};
+use axum::http::{HeaderValue, Method, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodFilter, on};
 
@@ -63,9 +63,9 @@ pub fn health(state: Arc<State>) -> Router {
         .route("/readyz", on(read, async move || ready(&state)))
 }
 
-async fn metrics(method: Method, Shared(site): Shared<Arc<Site>>, uri: Uri, headers: HeaderMap) -> Response {
-    match selection(uri.query().unwrap_or_default()) {
-        Ok(selection) => site.answer(selection, &method, &headers),
+async fn metrics(Shared(site): Shared<Arc<Site>>, request: Request) -> Response {
+    match selection(request.uri().query().unwrap_or_default()) {
+        Ok(selection) => site.answer(selection, &request),
         Err(unknown) => {
             let known: Vec<&str> = Group::ALL.iter().map(|group| group.name()).collect();
             let text = format!("unknown group {unknown:?} in collect[]; the groups are {}\n", known.join(", "));
@@ -74,8 +74,8 @@ async fn metrics(method: Method, Shared(site): Shared<Arc<Site>>, uri: Uri, head
     }
 }
 
-async fn gateway(method: Method, Shared(site): Shared<Arc<Site>>, headers: HeaderMap) -> Response {
-    site.answer(Selection::Gateway, &method, &headers)
+async fn gateway(Shared(site): Shared<Arc<Site>>, request: Request) -> Response {
+    site.answer(Selection::Gateway, &request)
 }
 
 /// 200 once every source has been polled successfully once: never un-ready because of an engine, or the sidecar of a
@@ -110,29 +110,32 @@ fn selection(query: &str) -> Result<Selection, String> {
 }
 
 impl Site {
-    fn answer(&self, selection: Selection, method: &Method, headers: &HeaderMap) -> Response {
-        let text_of = |name| headers.get(name).and_then(|value| value.to_str().ok());
+    fn answer(&self, selection: Selection, request: &Request) -> Response {
+        let text_of = |name| request.headers().get(name).and_then(|value| value.to_str().ok());
         let offer = negotiate::format(text_of(header::ACCEPT));
         let encoding = negotiate::encoding(text_of(header::ACCEPT_ENCODING));
         let form = Form { selection, format: offer.format, encoding };
         let begun = Instant::now();
         let body = self.cache.get(form, self.state.generation(), || self.render(selection, offer.format));
         self.counts.scraped(begun.elapsed());
-        let mut response = Response::builder()
-            .header(header::CONTENT_TYPE, HeaderValue::from_static(offer.content_type))
-            .header(header::CONTENT_LENGTH, body.len())
-            .header(header::VARY, HeaderValue::from_static("Accept, Accept-Encoding"));
+        let length = body.len();
+        // HEAD is answered with the headers of GET, its length included, and no body.
+        let mut response =
+            Response::new(if request.method() == Method::HEAD { Body::empty() } else { Body::from(body) });
+        let headers = response.headers_mut();
+        headers.reserve(4);
+        headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(offer.content_type));
+        headers.insert(header::CONTENT_LENGTH, length.into());
+        headers.insert(header::VARY, HeaderValue::from_static("Accept, Accept-Encoding"));
         let packed = match encoding {
             Encoding::Identity => None,
             Encoding::Gzip => Some("gzip"),
             Encoding::Zstd => Some("zstd"),
         };
         if let Some(packed) = packed {
-            response = response.header(header::CONTENT_ENCODING, HeaderValue::from_static(packed));
+            headers.insert(header::CONTENT_ENCODING, HeaderValue::from_static(packed));
         }
-        // HEAD is answered with the headers of GET, its length included, and no body.
-        let body = if method == Method::HEAD { Body::empty() } else { Body::from(body) };
-        response.body(body).unwrap_or_else(|_| StatusCode::INTERNAL_SERVER_ERROR.into_response())
+        response
     }
 
     fn render(&self, selection: Selection, format: Format) -> Vec<u8> {
