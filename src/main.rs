@@ -56,7 +56,7 @@ impl StartError {
 }
 
 /// How long the first answer waits for the sources' first polls: not for an engine that hangs.
-const FIRST_POLLS: Duration = Duration::from_millis(50);
+const FIRST_POLLS: Duration = Duration::from_millis(200);
 
 fn main() -> ExitCode {
     // Before there is a thread.
@@ -125,7 +125,7 @@ async fn run(cli: &Cli, engines: Option<Vec<EngineConfig>>, terms: Live) -> Resu
         (health, Gate::new(router::health(state), Live::open_to_all(), counts, 0)),
     ];
     let server = tokio::spawn(async move {
-        // Peers can connect already. Engines at hand answer within a millisecond, and a first scrape without them would
+        // Peers can connect already. Engines at hand answer within milliseconds, and a first scrape without them would
         // be taken for engines that have nothing to say.
         let _ = tokio::time::timeout(FIRST_POLLS, first_polls.recv()).await;
         serve::serve(gates, stop).await;

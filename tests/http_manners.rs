@@ -5,11 +5,12 @@
 mod e2e;
 
 use std::fs;
-use std::io::{ErrorKind, Read, Write};
+use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::process::{Command, Stdio};
+use std::time::Duration;
 
 use e2e::daemon::{self, Daemon};
 use e2e::page::Page;
@@ -226,6 +227,62 @@ fn a_unix_socket_is_an_address_like_any_other() {
     Command::new("kill").arg(child.id().to_string()).status().unwrap();
     assert!(child.wait().unwrap().success());
     assert!(!path.exists(), "the socket is left behind");
+}
+
+/// A trtllm-serve that takes its time: where it is. It answers until the test ends.
+fn slow_engine(takes: Duration) -> String {
+    let fixture = fs::read_to_string("tests/fixtures/metrics_record_SHAPE_2026H2.json").unwrap();
+    let records = serde_json::from_str::<serde_json::Value>(&fixture).unwrap()["payload"].to_string();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    std::thread::spawn(move || {
+        while let Ok((stream, _)) = listener.accept() {
+            let records = records.clone();
+            std::thread::spawn(move || {
+                let mut lines = BufReader::new(stream.try_clone().unwrap()).lines();
+                while let Some(Ok(request)) = lines.next() {
+                    while lines.next().is_some_and(|header| header.is_ok_and(|header| !header.is_empty())) {}
+                    let (status, body) = match request.contains(" /metrics ") {
+                        true => ("200 OK", records.as_str()),
+                        false => ("404 Not Found", ""),
+                    };
+                    std::thread::sleep(takes);
+                    // In one piece: the kernel would wait before it sends a second one.
+                    let answer = format!("HTTP/1.1 {status}\r\nContent-Length: {}\r\n\r\n{body}", body.len());
+                    let _ = (&stream).write_all(answer.as_bytes());
+                }
+            });
+        }
+    });
+    format!("trtllm-serve:http://{address}")
+}
+
+#[test]
+fn who_asks_before_anybody_else_gets_what_the_engine_said_first() {
+    let folder = tempfile::tempdir().unwrap();
+    let first_answer = |start: u32, takes| {
+        let path = folder.path().join(format!("{start}.sock"));
+        let address = format!("--web.listen-address=unix:{}", path.display());
+        let asking = std::thread::spawn(move || {
+            let begun = std::time::Instant::now();
+            loop {
+                match ask_unix(&path, "/metrics") {
+                    Ok(answer) => return answer,
+                    Err(error) => assert!(begun.elapsed() < PATIENCE, "{error}"),
+                }
+                std::thread::yield_now();
+            }
+        });
+        let _daemon = Daemon::start(&["--source", &slow_engine(takes), &address]);
+        asking.join().unwrap()
+    };
+    let told = |answer: &String| answer.contains("\nnv_trt_llm_request_metrics{");
+    let quick: Vec<String> = (0..5).map(|start| first_answer(start, Duration::from_millis(4))).collect();
+    // A machine may be too busy for one of them.
+    assert!(quick.iter().filter(|answer| told(answer)).count() >= 3, "{}", quick[0]);
+    // An engine that hangs keeps nobody waiting for long.
+    let hung = first_answer(5, PATIENCE * 2);
+    assert!(!told(&hung) && hung.contains("nv_trt_llm_engine_state{"), "{hung}");
 }
 
 #[test]
