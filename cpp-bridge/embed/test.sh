@@ -224,6 +224,97 @@ same_page() { # what crosses as numbers in process says what crosses as JSON say
     return $result
 }
 
+over() { # over NUMBER METRIC [ADDRESS]
+    local value
+    value=$(metric "$2" "${3:-}")
+    [ "${value:-0}" -gt "$1" ]
+}
+
+attached() { # attached PROGRAM: both ways at once, read while it runs
+    start_sidecar "$socket" || return 1
+    LISTEN=127.0.0.1:0 SOCKET=$socket MODEL=llama "$work/examples/$1" "sim:?rate=0&iter_base_ms=5" 4 20 10 >"$work/host" 2>"$work/told" &
+    local host=$! address seen= result
+    while kill -0 $host 2>/dev/null; do
+        address=$(grep -oP 'serving http://\K[^/]+' "$work/told")
+        [ -n "$address" ] && page "$address" | grep -q '^nv_trt_llm_iterations_total{model="llama",version="1"} [1-9]' &&
+            over 10 nv_trt_llm_time_to_first_token_seconds_count "$address" && over 100 nv_trt_llm_iterations_total && seen=yes && break
+        sleep 0.05
+    done
+    wait $host && [ -n "$seen" ]
+    result=$?
+    stop_sidecar
+    cat "$work/told"
+    # What the new one did not get it knows of, from the first record that it saw.
+    # A busy machine may add that the new one catches up slowly.
+    [ "$(grep -vc "is not read fast enough" "$work/told")" = 3 ] && grep -q "Connection refused" "$work/told" &&
+        grep -q "records were lost meanwhile" "$work/told" && [ $((total + lost)) -gt 30000 ]
+}
+
+full_socket() { # a sidecar that is stopped does not read
+    start_sidecar "$socket" || return 1
+    kill -STOP "$sidecar"
+    preloaded plain "$work/plain/host" polling 100000 50000 >"$work/host" 2>"$work/told"
+    local result=$?
+    kill -CONT "$sidecar"
+    stop_sidecar
+    cat "$work/told"
+    [ $result = 0 ] && grep -q "seen=100250 " "$work/host" && [ "$(grep -c "is not read fast enough" "$work/told")" = 1 ]
+}
+
+published() {
+    start_sidecar "$socket" || return 1
+    SOCKET=$socket "$work/examples/published" "sim:?rate=0&iter_base_ms=5" 3 20 10 | tee "$work/host" &&
+        until_metric nv_trt_llm_time_to_first_token_seconds_count "$(grep -oP 'finished=\K\d+' "$work/host")" &&
+        until_metric nv_trt_llm_iterations_lost_total 0 &&
+        [ "$(metric nv_trt_llm_requests_completed_total)" -ge "$(grep -oP 'finished=\K\d+' "$work/host")" ]
+    local result=$?
+    stop_sidecar
+    return $result
+}
+
+untouched() {
+    start_sidecar "$socket" || return 1
+    TRTLLM_EXPORTER_SOCKET=$socket LD_PRELOAD=$work/examples/libtrtllm_exporter_preload.so \
+        "$work/examples/untouched" "sim:?rate=0&iter_base_ms=5" 3 20 10 | tee "$work/host" &&
+        until_metric nv_trt_llm_iterations_lost_total 0 &&
+        [ "$(metric nv_trt_llm_requests_completed_total)" -ge "$(grep -oP 'finished=\K\d+' "$work/host")" ]
+    local result=$?
+    stop_sidecar
+    return $result
+}
+
+# Not the sum of single-precision numbers: JSON has their shortest decimals, the page in process their exact values.
+engine_lines() {
+    page "$1" | grep -E '^nv_(trt_)?llm_' | grep -v -e nv_trt_llm_engine_info -e request_decoded_tokens_per_iteration_sum | sort
+}
+
+until_idle() {
+    for _ in $(seq 200); do
+        page "$1" | grep -q '^nv_trt_llm_engine_state{.*state="idle".*} 1' && return 0
+        sleep 0.05
+    done
+    return 1
+}
+
+same_page() { # what crosses as numbers in process says what crosses as JSON says: each field at its place
+    start_sidecar "$socket" || return 1
+    : >"$work/host"
+    "$work/plain/exporter" "$socket" >>"$work/host" 2>"$work/told" &
+    local host=$! address iterations result
+    for _ in $(seq 400); do
+        read -r address iterations <"$work/host" && break
+        sleep 0.05
+    done
+    until_metric nv_trt_llm_iterations_total "$iterations" && until_metric nv_trt_llm_e2e_request_latency_seconds_count 5 &&
+        until_idle "$address" && until_idle "" && engine_lines "$address" >"$work/inside" && engine_lines "" >"$work/beside" &&
+        [ "$(wc -l <"$work/inside")" -gt 300 ] && diff "$work/inside" "$work/beside"
+    result=$?
+    kill "$host"
+    wait "$host" 2>/dev/null
+    stop_sidecar
+    return $result
+}
+
 attached() { # attached PROGRAM: both ways at once, read while it runs
     start_sidecar "$socket" || return 1
     LISTEN=127.0.0.1:0 SOCKET=$socket MODEL=llama "$work/examples/$1" "sim:?rate=0&iter_base_ms=5" 4 20 10 >"$work/host" 2>"$work/told" &
