@@ -14,7 +14,7 @@ use crate::state::{Code, Gpu, State};
 const UNINITIALIZED: Code = 1;
 const INVALID_ARGUMENT: Code = 2;
 /// How soon a call that hangs notices that the file has let it go.
-const HANG_STEP: Duration = Duration::from_millis(40);
+const HANG_STEP: Duration = Duration::from_millis(100);
 
 /// Tells one version of the file from the next: device, inode, size, modification time.
 type Stamp = (u64, u64, u64, i64, i64);

@@ -17,7 +17,7 @@ use crate::state::Code;
 
 const TIMEOUT: Code = 10;
 /// NVML sleeps in the kernel; this looks at a file, which is to cost little.
-const STEP: Duration = Duration::from_millis(25);
+const STEP: Duration = Duration::from_millis(100);
 
 /// By number, which is the handle: how many errors of each GPU have been told.
 static SETS: Mutex<BTreeMap<usize, BTreeMap<usize, usize>>> = Mutex::new(BTreeMap::new());
