@@ -63,7 +63,8 @@ fn names_are_kept(binary: &Path) {
     for name in ["nv_trt_llm_disaggregated_serving_metrics", ENERGY] {
         assert!(shown.contains(name) && !shown.contains(format!("{name}_total").as_str()), "{name}");
     }
-    assert_eq!(prometheus.value("count(nv_trt_llm_disaggregated_serving_metrics)", None), Some(2.0));
+    // A scrape that came too late on a busy machine leaves nothing behind until the next one.
+    prometheus.until_value("count(nv_trt_llm_disaggregated_serving_metrics)", 2.0);
     // To PromQL a legacy counter is a counter, whatever its type is called.
     prometheus.until_value(ENERGY, 0.0);
     gpu.set("gpu.0.energy_mj=1005000");
