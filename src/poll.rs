@@ -208,15 +208,7 @@ impl Driver {
             }
             self.published = state;
         }
-        self.state.update_engine(self.index, |snapshot| {
-            snapshot.state = state;
-            snapshot.latest = self.engine.latest().copied();
-            snapshot.totals.clone_from(&self.engine.totals);
-            snapshot.requests.clone_from(&self.engine.requests.totals);
-            snapshot.stages = self.engine.stages();
-            snapshot.source.clone_from(&self.source);
-            snapshot.about.clone_from(&self.about);
-        });
+        self.state.update_engine(self.index, |snapshot| snapshot.write(state, &self.engine, &self.source, &self.about));
     }
 }
 

@@ -10,7 +10,7 @@ use arc_swap::ArcSwap;
 use crate::engine::histogram::{Histogram, POLL_SECONDS};
 use crate::engine::lifecycle::Stages;
 use crate::engine::requests::RequestTotals;
-use crate::engine::{EngineState, Latest, Totals};
+use crate::engine::{Engine, EngineState, Latest, Totals};
 use crate::model::gpu::GpuInventory;
 use crate::model::{BenchReport, IterationStats};
 use crate::shutdown::Shutdown;
@@ -54,6 +54,17 @@ impl EngineSnapshot {
             source: SourceStatus::new(),
             about: EngineAbout::default(),
         }
+    }
+
+    /// Everything anew, in place.
+    pub fn write(&mut self, state: EngineState, engine: &Engine, source: &SourceStatus, about: &EngineAbout) {
+        self.state = state;
+        self.latest = engine.latest().copied();
+        self.totals.clone_from(&engine.totals);
+        self.requests.clone_from(&engine.requests.totals);
+        self.stages = engine.stages();
+        self.source.clone_from(source);
+        self.about.clone_from(about);
     }
 }
 

@@ -70,7 +70,8 @@ impl ProcessQuestions {
             Err(NvmlError::NotFound) => Ok(Vec::new()),
             samples => samples,
         });
-        let samples = samples.unwrap_or_default();
+        // A look that failed was none.
+        let Some(samples) = samples else { return BTreeMap::new() };
         // What the driver had kept from before the first look is of nobody knows when.
         let first = self.seen_us.is_none();
         self.seen_us = samples.iter().map(|sample| sample.timestamp).max().or(self.seen_us).or(Some(0));

@@ -86,15 +86,7 @@ impl Fold {
 
     fn publish(&mut self) {
         self.published = self.engine.health.state(Instant::now());
-        self.state.update_engine(0, |snapshot| {
-            snapshot.state = self.published;
-            snapshot.latest = self.engine.latest().copied();
-            snapshot.totals.clone_from(&self.engine.totals);
-            snapshot.requests.clone_from(&self.engine.requests.totals);
-            snapshot.stages = self.engine.stages();
-            snapshot.source.clone_from(&self.source);
-            snapshot.about.clone_from(&self.about);
-        });
+        self.state.update_engine(0, |snapshot| snapshot.write(self.published, &self.engine, &self.source, &self.about));
     }
 }
 
