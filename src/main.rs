@@ -114,7 +114,7 @@ async fn run(cli: &Cli, engines: Option<Vec<EngineConfig>>, terms: Live) -> Resu
     tokio::spawn(Arc::clone(&state).keep_fresh(stop.clone()));
 
     let counts = Arc::new(PageCounts::new());
-    let pages = router::router(Arc::clone(&state), &cli.telemetry_path, cli.compat_sets(), Arc::clone(&counts));
+    let pages = router::all(Arc::clone(&state), &cli.telemetry_path, cli.compat_sets(), Arc::clone(&counts));
     let addresses: Vec<String> =
         listeners.iter().filter_map(Listener::address).map(|address| address.to_string()).collect();
     let health_addresses: Vec<_> = health.iter().filter_map(Listener::address).collect();

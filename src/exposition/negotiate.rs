@@ -29,6 +29,9 @@ pub struct Offer {
 /// `Content-Type` of text 0.0.4.
 pub const TEXT: &str = "text/plain; version=0.0.4; charset=utf-8";
 
+const OPENMETRICS: &str = "application/openmetrics-text";
+const PROTOBUF: &str = "application/vnd.google.protobuf";
+
 const DEFAULT: Offer = Offer { format: Format::Text, content_type: TEXT };
 
 /// How a reader wants names that need quotes. None of ours does, so each is met; it is echoed so that the reader knows.
@@ -74,7 +77,7 @@ fn offer(range: &str) -> Option<(Offer, f64)> {
     let (mut version, mut proto, mut encoding) = (None, None, None);
     for (name, value) in parameters.split(';').filter_map(|parameter| parameter.split_once('=')) {
         let value = value.trim().trim_matches('"');
-        match name.trim().to_ascii_lowercase().as_str() {
+        match known(name, &["q", "version", "proto", "encoding", "escaping"]) {
             "q" => q = value.parse().unwrap_or(0.0),
             "version" => version = Some(value),
             "proto" => proto = Some(value),
@@ -91,13 +94,11 @@ fn offer(range: &str) -> Option<(Offer, f64)> {
             _ => {}
         }
     }
-    let (format, content_type) = match media_type.trim().to_ascii_lowercase().as_str() {
-        "application/openmetrics-text" if matches!(version, None | Some("1.0.0")) => {
+    let (format, content_type) = match known(media_type, &[OPENMETRICS, PROTOBUF, "text/plain", "*/*", "text/*"]) {
+        OPENMETRICS if matches!(version, None | Some("1.0.0")) => {
             (Format::OpenMetrics, announced!("application/openmetrics-text; version=1.0.0; charset=utf-8", escaping))
         }
-        "application/vnd.google.protobuf"
-            if proto == Some("io.prometheus.client.MetricFamily") && encoding == Some("delimited") =>
-        {
+        PROTOBUF if proto == Some("io.prometheus.client.MetricFamily") && encoding == Some("delimited") => {
             let content_type = announced!(
                 "application/vnd.google.protobuf; proto=io.prometheus.client.MetricFamily; encoding=delimited",
                 escaping
@@ -114,6 +115,11 @@ fn offer(range: &str) -> Option<(Offer, f64)> {
     Some((Offer { format, content_type }, q))
 }
 
+/// The one of `names` that `found` is, in whatever case; empty if it is none.
+fn known<'a>(found: &str, names: &[&'a str]) -> &'a str {
+    names.iter().find(|name| name.eq_ignore_ascii_case(found.trim())).copied().unwrap_or_default()
+}
+
 /// The encoding with the highest `q`; between equals zstd, which costs both sides least, and plain text last. `*` means
 /// gzip, which everybody has.
 #[must_use]
@@ -122,7 +128,7 @@ pub fn encoding(accept_encoding: Option<&str>) -> Encoding {
     for coding in accept_encoding.unwrap_or_default().split(',') {
         let (name, parameters) = coding.split_once(';').unwrap_or((coding, ""));
         let q: f64 = parameters.split_once('=').map_or(1.0, |(_, q)| q.trim().parse().unwrap_or(0.0));
-        match name.trim().to_ascii_lowercase().as_str() {
+        match known(name, &["gzip", "x-gzip", "zstd", "identity", "*"]) {
             "gzip" | "x-gzip" => gzip = Some(q),
             "zstd" => zstd = Some(q),
             "identity" => identity = Some(q),
@@ -145,8 +151,8 @@ mod tests {
 
     const PROMETHEUS_2: &str = "application/openmetrics-text;version=1.0.0,application/openmetrics-text;version=0.0.1;q=0.75,text/plain;version=0.0.4;q=0.5,*/*;q=0.1";
     const PROMETHEUS_3: &str = "application/openmetrics-text;version=1.0.0;escaping=allow-utf-8;q=0.6,application/openmetrics-text;version=0.0.1;q=0.5,text/plain;version=1.0.0;escaping=allow-utf-8;q=0.4,text/plain;version=0.0.4;q=0.3,*/*;q=0.2";
-    const OPENMETRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
-    const PROTOBUF: &str =
+    const AS_OPENMETRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+    const AS_PROTOBUF: &str =
         "application/vnd.google.protobuf; proto=io.prometheus.client.MetricFamily; encoding=delimited";
 
     #[test]
@@ -157,10 +163,10 @@ mod tests {
         );
         let native_3 = "application/vnd.google.protobuf;proto=io.prometheus.client.MetricFamily;encoding=delimited;escaping=allow-utf-8;q=0.7,application/openmetrics-text;version=1.0.0;escaping=allow-utf-8;q=0.6,*/*;q=0.2";
         for (accept, format, content_type) in [
-            (PROMETHEUS_2, Format::OpenMetrics, OPENMETRICS.to_owned()),
-            (PROMETHEUS_3, Format::OpenMetrics, format!("{OPENMETRICS}; escaping=allow-utf-8")),
-            (native_2.as_str(), Format::Protobuf, PROTOBUF.to_owned()),
-            (native_3, Format::Protobuf, format!("{PROTOBUF}; escaping=allow-utf-8")),
+            (PROMETHEUS_2, Format::OpenMetrics, AS_OPENMETRICS.to_owned()),
+            (PROMETHEUS_3, Format::OpenMetrics, format!("{AS_OPENMETRICS}; escaping=allow-utf-8")),
+            (native_2.as_str(), Format::Protobuf, AS_PROTOBUF.to_owned()),
+            (native_3, Format::Protobuf, format!("{AS_PROTOBUF}; escaping=allow-utf-8")),
         ] {
             let offer = super::format(Some(accept));
             assert_eq!((offer.format, offer.content_type), (format, content_type.as_str()), "{accept}");

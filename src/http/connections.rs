@@ -2,8 +2,9 @@
 //! whoever is past its time, and newcomers find room at the cost of whoever has waited longest without need.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::task::Waker;
 use std::time::Duration;
 
 use tokio::sync::OwnedSemaphorePermit;
@@ -36,6 +37,11 @@ enum Phase {
 #[derive(Debug)]
 pub(super) struct Connection {
     task: OnceLock<AbortHandle>,
+    http2: AtomicBool,
+    /// What is under way is the last.
+    ending: AtomicBool,
+    /// An HTTP/1.1 answer was handed over, and has not been seen to have left.
+    leaving: AtomicBool,
     activity: Mutex<Activity>,
 }
 
@@ -51,7 +57,8 @@ struct Activity {
     answers: u64,
     /// Leave to be answered, held until the answer has left.
     permit: Option<OwnedSemaphorePermit>,
-    http2: bool,
+    /// Wakes the connection's task.
+    waker: Option<Waker>,
 }
 
 impl Activity {
@@ -80,9 +87,15 @@ impl Connection {
             open: Vec::new(),
             answers: 0,
             permit: None,
-            http2: false,
+            waker: None,
         };
-        Arc::new(Self { task: OnceLock::new(), activity: Mutex::new(activity) })
+        Arc::new(Self {
+            task: OnceLock::new(),
+            http2: AtomicBool::new(false),
+            ending: AtomicBool::new(false),
+            leaving: AtomicBool::new(false),
+            activity: Mutex::new(activity),
+        })
     }
 
     fn activity(&self) -> std::sync::MutexGuard<'_, Activity> {
@@ -94,31 +107,51 @@ impl Connection {
         let _ = self.task.set(task);
     }
 
-    /// The handshake is over; the first request has its own time.
-    pub(super) fn speaks(&self, http2: bool) {
+    /// The handshake is over; the first request has its own time. `waker` is that of the task that speaks.
+    pub(super) fn speaks(&self, http2: bool, waker: Waker) {
+        self.http2.store(http2, Ordering::Relaxed);
         let mut activity = self.activity();
-        activity.http2 = http2;
+        activity.waker = Some(waker);
         activity.enter(Phase::Asking, HEAD);
     }
 
     pub(super) fn speaks_http2(&self) -> bool {
-        self.activity().http2
+        self.http2.load(Ordering::Relaxed)
     }
 
     /// Something was read. With HTTP/2 it need not be a request.
     pub(super) fn heard(&self) {
         let mut activity = self.activity();
-        if activity.phase == Phase::Idle && !activity.http2 {
+        if activity.phase == Phase::Idle && !self.speaks_http2() {
             activity.enter(Phase::Asking, HEAD);
         }
     }
 
-    /// Everything written has left.
+    /// Everything written has left. Called often, and seldom with anything to do.
     pub(super) fn flushed(&self) {
+        // Set and looked at by the one task that speaks.
+        if !self.leaving.load(Ordering::Relaxed) {
+            return;
+        }
         let mut activity = self.activity();
         if activity.phase == Phase::Answering && activity.open.is_empty() {
+            self.leaving.store(false, Ordering::Relaxed);
             activity.permit = None;
             activity.enter(Phase::Idle, IDLE);
+        }
+    }
+
+    /// Whether it is to end with what is under way.
+    pub(super) fn is_ending(&self) -> bool {
+        self.ending.load(Ordering::Relaxed)
+    }
+
+    fn end(&self) {
+        let activity = self.activity();
+        // Under the lock: one that begins to speak after this is not woken, and sees it.
+        self.ending.store(true, Ordering::Relaxed);
+        if let Some(waker) = &activity.waker {
+            waker.wake_by_ref();
         }
     }
 
@@ -164,9 +197,10 @@ impl Drop for Answer {
     fn drop(&mut self) {
         let mut activity = self.connection.activity();
         activity.open.retain(|(number, ..)| *number != self.number);
-        if !activity.http2 {
+        if !self.connection.speaks_http2() {
             // Given back by `flushed`; until then the answer's time runs on.
             activity.permit = self.permit.take();
+            self.connection.leaving.store(true, Ordering::Relaxed);
         } else if activity.open.is_empty() {
             activity.enter(Phase::Idle, IDLE);
         } else {
@@ -180,6 +214,7 @@ impl Drop for Answer {
 pub(super) struct Connections {
     all: Mutex<HashMap<u64, Arc<Connection>>>,
     next: AtomicU64,
+    ending: AtomicBool,
 }
 
 /// A connection's place among the others.
@@ -222,8 +257,18 @@ impl Connections {
             }
         }
         let number = self.next.fetch_add(1, Ordering::Relaxed);
+        if self.ending.load(Ordering::Relaxed) {
+            newcomer.end();
+        }
         all.insert(number, Arc::clone(newcomer));
         Some(Place { connections: Arc::clone(self), number })
+    }
+
+    /// Everybody is answered what they have asked, and nothing more.
+    pub(super) fn end(&self) {
+        let all = self.all();
+        self.ending.store(true, Ordering::Relaxed);
+        all.values().for_each(|connection| connection.end());
     }
 
     /// Cuts off the answer that has been under way longest, if any takes suspiciously long.

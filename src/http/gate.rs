@@ -1,4 +1,4 @@
-//! What stands between a connection and the router, in the toolkit's order: the configuration as it is now, rate limit,
+//! What stands between a connection and the routes, in the toolkit's order: the configuration as it is now, rate limit,
 //! headers, password; then room for one more request. Knows no path but those of health.
 
 use std::pin::Pin;
@@ -6,14 +6,11 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
-use axum::Router;
 use axum::body::Body;
-use axum::http::{HeaderMap, Request, Response, StatusCode, header};
-use axum::response::IntoResponse as _;
+use axum::http::{HeaderMap, HeaderValue, Request, Response, StatusCode, header};
 use bytes::Bytes;
-use hyper::body::{Body as _, Frame, SizeHint};
+use hyper::body::{Frame, SizeHint};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-use tower::ServiceExt as _;
 
 use crate::metrics::exporter::{PageCounts, Refusal};
 
@@ -21,6 +18,7 @@ use super::auth::{Doorkeeper, Verdict};
 use super::connections::{ANSWER, Answer, Connection, Connections};
 use super::rate_limit::Bucket;
 use super::reload::Live;
+use super::router::{Reply, Routes};
 
 /// A request body nobody reads may be announced up to this length.
 const MAX_BODY: u64 = 64 << 10;
@@ -37,7 +35,7 @@ pub struct Gate {
     pub(super) live: Live,
     pub(super) counts: Arc<PageCounts>,
     pub(super) connections: Arc<Connections>,
-    router: Router,
+    routes: Routes,
     door: Doorkeeper,
     bucket: Bucket,
     /// As many requests for a page are answered at once; `None` is no limit.
@@ -47,13 +45,13 @@ pub struct Gate {
 impl Gate {
     /// `max_requests` 0 is no limit.
     #[must_use]
-    pub fn new(router: Router, live: Live, counts: Arc<PageCounts>, max_requests: usize) -> Arc<Self> {
+    pub fn new(routes: Routes, live: Live, counts: Arc<PageCounts>, max_requests: usize) -> Arc<Self> {
         let room = (max_requests > 0).then(|| Arc::new(Semaphore::new(max_requests.min(Semaphore::MAX_PERMITS))));
         Arc::new(Self {
             live,
             counts,
             connections: Arc::default(),
-            router,
+            routes,
             door: Doorkeeper::new(),
             bucket: Bucket::default(),
             room,
@@ -66,12 +64,21 @@ impl Gate {
         B: hyper::body::Body<Data = Bytes, Error: Into<axum::BoxError>> + Send + 'static,
     {
         let mut answer = Answer::begin(connection, time_for(request.headers()));
-        let response = self.respond(&mut answer, request.map(Body::new)).await;
+        let response = self.respond(&mut answer, request).await;
         let pieces = connection.speaks_http2();
-        response.map(|body| Guarded { body, pieces, rest: Bytes::new(), _answer: answer })
+        response.map(|body| {
+            let (body, rest) = match body {
+                Reply::Whole(bytes) => (None, bytes),
+                Reply::Stream(body) => (Some(body), Bytes::new()),
+            };
+            Guarded { body, pieces, rest, _answer: answer }
+        })
     }
 
-    async fn respond(&self, answer: &mut Answer, request: Request<Body>) -> Response<Body> {
+    async fn respond<B>(&self, answer: &mut Answer, request: Request<B>) -> Response<Reply>
+    where
+        B: hyper::body::Body<Data = Bytes, Error: Into<axum::BoxError>> + Send + 'static,
+    {
         let Ok(settings) = self.live.settings().await else { return plain(StatusCode::INTERNAL_SERVER_ERROR) };
         if settings.rate.is_some_and(|rate| !self.bucket.allows(rate, Instant::now())) {
             return self.refuse(StatusCode::TOO_MANY_REQUESTS, Refusal::RateLimited);
@@ -83,19 +90,17 @@ impl Gate {
         response
     }
 
-    async fn admitted(
-        &self,
-        answer: &mut Answer,
-        users: &super::auth::Users,
-        request: Request<Body>,
-    ) -> Response<Body> {
+    async fn admitted<B>(&self, answer: &mut Answer, users: &super::auth::Users, request: Request<B>) -> Response<Reply>
+    where
+        B: hyper::body::Body<Data = Bytes, Error: Into<axum::BoxError>> + Send + 'static,
+    {
         if !users.is_empty() {
             match self.door.judge(users, request.headers().get(header::AUTHORIZATION)).await {
                 Verdict::Welcome => {}
                 Verdict::Busy => return self.refuse(StatusCode::SERVICE_UNAVAILABLE, Refusal::Overloaded),
                 Verdict::Unauthorized => {
                     let mut response = self.refuse(StatusCode::UNAUTHORIZED, Refusal::Unauthorized);
-                    let challenge = axum::http::HeaderValue::from_static("Basic");
+                    let challenge = HeaderValue::from_static("Basic");
                     response.headers_mut().insert(header::WWW_AUTHENTICATE, challenge);
                     return response;
                 }
@@ -112,9 +117,7 @@ impl Gate {
                 None => return self.refuse(StatusCode::SERVICE_UNAVAILABLE, Refusal::Overloaded),
             }
         }
-        match self.router.clone().oneshot(request).await {
-            Ok(response) => response,
-        }
+        self.routes.answer(request).await
     }
 
     /// Leave to be answered, taken if need be from a reader that does not read.
@@ -126,7 +129,7 @@ impl Gate {
         tokio::time::timeout(wait, Arc::clone(room).acquire_owned()).await.ok()?.ok()
     }
 
-    fn refuse(&self, status: StatusCode, reason: Refusal) -> Response<Body> {
+    fn refuse(&self, status: StatusCode, reason: Refusal) -> Response<Reply> {
         self.counts.refused(reason);
         plain(status)
     }
@@ -139,15 +142,22 @@ fn time_for(headers: &HeaderMap) -> Duration {
     given.map_or(ANSWER, |given| given.clamp(Duration::from_secs(1), ANSWER))
 }
 
-fn plain(status: StatusCode) -> Response<Body> {
-    (status, format!("{}\n", status.canonical_reason().unwrap_or_default())).into_response()
+fn plain(status: StatusCode) -> Response<Reply> {
+    let text = format!("{}\n", status.canonical_reason().unwrap_or_default());
+    let mut response = Response::new(Reply::Whole(text.into()));
+    *response.status_mut() = status;
+    let content_type = HeaderValue::from_static("text/plain; charset=utf-8");
+    response.headers_mut().insert(header::CONTENT_TYPE, content_type);
+    response
 }
 
 /// An answer's body, at whose end the answer ends.
 #[derive(Debug)]
 pub(super) struct Guarded {
-    body: Body,
+    /// What is to be asked for more.
+    body: Option<Body>,
     pieces: bool,
+    /// What is there.
     rest: Bytes,
     _answer: Answer,
 }
@@ -162,28 +172,29 @@ impl hyper::body::Body for Guarded {
     ) -> Poll<Option<Result<Frame<Self::Data>, Self::Error>>> {
         let this = self.get_mut();
         if this.rest.is_empty() {
-            let frame = std::task::ready!(Pin::new(&mut this.body).poll_frame(context));
-            let data = match frame.map(|frame| frame.map(Frame::into_data)) {
-                Some(Ok(Ok(data))) => data,
+            let Some(body) = &mut this.body else { return Poll::Ready(None) };
+            let frame = std::task::ready!(Pin::new(body).poll_frame(context));
+            match frame.map(|frame| frame.map(Frame::into_data)) {
+                Some(Ok(Ok(data))) => this.rest = data,
                 Some(Ok(Err(trailers))) => return Poll::Ready(Some(Ok(trailers))),
                 Some(Err(error)) => return Poll::Ready(Some(Err(error))),
                 None => return Poll::Ready(None),
-            };
-            if !this.pieces || data.len() <= PIECE {
-                return Poll::Ready(Some(Ok(Frame::data(data))));
             }
-            this.rest = data;
         }
-        let piece = this.rest.split_to(this.rest.len().min(PIECE));
+        if !this.pieces || this.rest.len() <= PIECE {
+            return Poll::Ready(Some(Ok(Frame::data(std::mem::take(&mut this.rest)))));
+        }
+        let piece = this.rest.split_to(PIECE);
         Poll::Ready(Some(Ok(Frame::data(Bytes::copy_from_slice(&piece)))))
     }
 
     fn is_end_stream(&self) -> bool {
-        self.rest.is_empty() && self.body.is_end_stream()
+        self.rest.is_empty() && self.body.as_ref().is_none_or(Body::is_end_stream)
     }
 
     fn size_hint(&self) -> SizeHint {
-        match self.body.size_hint().exact() {
+        let body = self.body.as_ref().map_or(Some(0), |body| body.size_hint().exact());
+        match body {
             Some(length) => SizeHint::with_exact(length + self.rest.len() as u64),
             None => SizeHint::new(),
         }

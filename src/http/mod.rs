@@ -10,6 +10,7 @@ mod connections;
 pub mod gate;
 pub mod landing;
 pub mod listen;
+mod pages;
 pub mod rate_limit;
 pub mod reload;
 pub mod router;

@@ -19,15 +19,17 @@ const DRAIN: Duration = Duration::from_secs(5);
 /// Serves each gate on its listeners until told to stop, then finishes what is under way.
 pub async fn serve(gates: Vec<(Vec<Listener>, Arc<Gate>)>, shutdown: Shutdown) {
     // Dropped, and so ended, when this returns.
-    let (mut servers, mut clocks) = (JoinSet::new(), JoinSet::new());
+    let (mut servers, mut clocks, mut ending) = (JoinSet::new(), JoinSet::new(), Vec::new());
     for (listeners, gate) in gates {
         for listener in listeners {
             servers.spawn(accept(listener, Arc::clone(&gate), shutdown.clone()));
         }
+        ending.push(Arc::clone(&gate));
         clocks.spawn(async move { gate.connections.keep_time(&gate.counts).await });
     }
     let mut stop = shutdown;
     stop.wait().await;
+    ending.iter().for_each(|gate: &Arc<Gate>| gate.connections.end());
     let drained = tokio::time::timeout(DRAIN, async { while servers.join_next().await.is_some() {} }).await;
     if drained.is_err() {
         tracing::warn!(after = ?DRAIN, "some connections were still open and are closed now");
@@ -37,7 +39,7 @@ pub async fn serve(gates: Vec<(Vec<Listener>, Arc<Gate>)>, shutdown: Shutdown) {
 /// Takes connections until told to stop, then waits for those it has.
 async fn accept(listener: Listener, gate: Arc<Gate>, shutdown: Shutdown) {
     let mut peers = JoinSet::new();
-    let mut stop = shutdown.clone();
+    let mut stop = shutdown;
     let mut failing = false;
     loop {
         let accepted = tokio::select! {
@@ -51,7 +53,7 @@ async fn accept(listener: Listener, gate: Arc<Gate>, shutdown: Shutdown) {
                 let connection = Connection::new();
                 // Without a place the stream is closed.
                 if let Some(place) = gate.connections.admit(&connection, &gate.counts) {
-                    let talk = speak(stream, Arc::clone(&gate), Arc::clone(&connection), place, shutdown.clone());
+                    let talk = speak(stream, Arc::clone(&gate), Arc::clone(&connection), place);
                     connection.run_by(peers.spawn(talk));
                 }
             }

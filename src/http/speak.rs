@@ -2,9 +2,11 @@
 //! limits are kept by `connections`, from what it tells them.
 
 use std::convert::Infallible;
+use std::future::poll_fn;
 use std::io;
 use std::pin::pin;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
 use hyper::service::service_fn;
@@ -15,7 +17,6 @@ use tokio_rustls::server::TlsStream;
 use tokio_rustls::{LazyConfigAcceptor, rustls};
 
 use crate::metrics::exporter::Refusal;
-use crate::shutdown::Shutdown;
 
 use super::connections::{Connection, Place};
 use super::gate::Gate;
@@ -36,41 +37,33 @@ const NOT_TLS: &[u8] =
     Client sent an HTTP request to an HTTPS server.\n";
 
 /// Serves one peer, which has its place until then, to its end.
-pub(super) async fn speak(
-    stream: Stream,
-    gate: Arc<Gate>,
-    connection: Arc<Connection>,
-    _place: Place,
-    shutdown: Shutdown,
-) {
+pub(super) async fn speak(stream: Stream, gate: Arc<Gate>, connection: Arc<Connection>, _place: Place) {
     match stream {
         Stream::Tcp(stream) if gate.live.tls() => {
             let mut first = [0];
             match stream.peek(&mut first).await {
                 // A look whether anybody listens.
                 Ok(0) | Err(_) => {}
-                Ok(_) if first[0] == HANDSHAKE => secure(stream, gate, connection, shutdown).await,
+                Ok(_) if first[0] == HANDSHAKE => secure(stream, gate, connection).await,
                 Ok(_) => {
                     gate.counts.refused(Refusal::TlsHandshake);
                     say_that_this_is_tls(stream).await;
                 }
             }
         }
-        Stream::Unix(stream) if gate.live.tls() => secure(stream, gate, connection, shutdown).await,
-        Stream::Tcp(stream) => http1(stream, gate, connection, shutdown).await,
-        Stream::Unix(stream) => http1(stream, gate, connection, shutdown).await,
+        Stream::Unix(stream) if gate.live.tls() => secure(stream, gate, connection).await,
+        Stream::Tcp(stream) => http1(stream, gate, connection).await,
+        Stream::Unix(stream) => http1(stream, gate, connection).await,
     }
 }
 
-async fn secure<S>(stream: S, gate: Arc<Gate>, connection: Arc<Connection>, shutdown: Shutdown)
+async fn secure<S>(stream: S, gate: Arc<Gate>, connection: Arc<Connection>)
 where
     S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
 {
     match shake_hands(stream, &gate).await {
-        Ok(stream) if stream.get_ref().1.alpn_protocol() == Some(b"h2") => {
-            http2(stream, gate, connection, shutdown).await
-        }
-        Ok(stream) => http1(stream, gate, connection, shutdown).await,
+        Ok(stream) if stream.get_ref().1.alpn_protocol() == Some(b"h2") => http2(stream, gate, connection).await,
+        Ok(stream) => http1(stream, gate, connection).await,
         Err(error) => {
             gate.counts.refused(Refusal::TlsHandshake);
             // A peer's doing, as often as it likes: the count is for every day.
@@ -96,42 +89,47 @@ async fn say_that_this_is_tls(mut stream: TcpStream) {
     let _ = tokio::time::timeout(Duration::from_secs(1), rest).await;
 }
 
-/// Runs a connection to its end; told to stop, it finishes what is under way.
+/// Runs a connection to its end; told to stop, it finishes what is under way. How a peer ends is its own affair.
+/// The flag is looked at where a channel would be polled, which costs a lock that all connections share.
 macro_rules! run {
-    ($connection:expr, $shutdown:expr) => {{
-        let mut running = pin!($connection);
-        let mut shutdown = $shutdown;
-        tokio::select! {
-            // How a peer ends is its own affair.
-            _ = running.as_mut() => {}
-            () = shutdown.wait() => {
+    ($running:expr, $connection:expr) => {{
+        let (mut running, mut told) = (pin!($running), false);
+        let _ = poll_fn(|context| {
+            if !told && $connection.is_ending() {
+                told = true;
                 running.as_mut().graceful_shutdown();
-                let _ = running.await;
             }
-        }
+            running.as_mut().poll(context)
+        })
+        .await;
     }};
 }
 
-async fn http1<S>(stream: S, gate: Arc<Gate>, connection: Arc<Connection>, shutdown: Shutdown)
+async fn own_waker() -> std::task::Waker {
+    poll_fn(|context| Poll::Ready(context.waker().clone())).await
+}
+
+async fn http1<S>(stream: S, gate: Arc<Gate>, connection: Arc<Connection>)
 where
     S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
 {
-    connection.speaks(false);
+    connection.speaks(false, own_waker().await);
     let watched = TokioIo::new(Watched { stream, connection: Arc::clone(&connection) });
     let service = service_fn(async |request| Ok::<_, Infallible>(gate.answer(&connection, request).await));
     let mut builder = hyper::server::conn::http1::Builder::new();
     builder.timer(TokioTimer::new()).header_read_timeout(None).max_header_size(MAX_HEAD).max_buf_size(MAX_BUFFER);
-    run!(builder.serve_connection(watched, service), shutdown);
+    run!(builder.serve_connection(watched, service), connection);
 }
 
-async fn http2<S>(stream: S, gate: Arc<Gate>, connection: Arc<Connection>, shutdown: Shutdown)
+async fn http2<S>(stream: S, gate: Arc<Gate>, connection: Arc<Connection>)
 where
     S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
 {
-    connection.speaks(true);
+    connection.speaks(true, own_waker().await);
     let watched = TokioIo::new(Watched { stream, connection: Arc::clone(&connection) });
+    let asking = Arc::clone(&connection);
     let service = service_fn(move |request| {
-        let (gate, connection) = (Arc::clone(&gate), Arc::clone(&connection));
+        let (gate, connection) = (Arc::clone(&gate), Arc::clone(&asking));
         async move { Ok::<_, Infallible>(gate.answer(&connection, request).await) }
     });
     let mut builder = hyper::server::conn::http2::Builder::new(TokioExecutor::new());
@@ -140,5 +138,5 @@ where
         .max_concurrent_streams(MAX_STREAMS)
         .max_header_list_size(MAX_HEAD as u32)
         .max_send_buf_size(MAX_BUFFER);
-    run!(builder.serve_connection(watched, service), shutdown);
+    run!(builder.serve_connection(watched, service), connection);
 }

@@ -79,7 +79,7 @@ impl Server {
         let ticking = Arc::clone(&fold);
         let serving = async move {
             let counts = Arc::new(PageCounts::new());
-            let pages = router::router(Arc::clone(&state), &path, CompatSets::default(), Arc::clone(&counts));
+            let pages = router::all(Arc::clone(&state), &path, CompatSets::default(), Arc::clone(&counts));
             let gates = vec![(listeners, Gate::new(pages, Live::open_to_all(), counts, 0))];
             tokio::spawn(state.keep_fresh(stop.clone()));
             tokio::spawn(tick(ticking, stop.clone()));

@@ -1,0 +1,143 @@
+//! The page and the gateway's: asked for all the time, so they are answered before axum's routes are tried.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Instant;
+
+use bytes::Bytes;
+use http::{HeaderValue, Method, Request, Response, StatusCode, header};
+
+use crate::exposition::cache::{Cache, Form};
+use crate::exposition::negotiate::{self, Encoding, Format};
+use crate::exposition::{openmetrics, protobuf, text};
+use crate::metrics::catalog::Group;
+use crate::metrics::compat::CompatSets;
+use crate::metrics::exporter::PageCounts;
+use crate::metrics::whole::{PageBuilder, Selection};
+use crate::state::State;
+
+/// What stands under the telemetry path.
+#[derive(Debug)]
+pub(super) struct Pages {
+    state: Arc<State>,
+    builder: PageBuilder,
+    counts: Arc<PageCounts>,
+    cache: Cache<Selection>,
+    telemetry_path: String,
+    /// Bytes of the last page, and some.
+    page_length: AtomicUsize,
+}
+
+impl Pages {
+    pub(super) fn new(state: Arc<State>, telemetry_path: &str, compat: CompatSets, counts: Arc<PageCounts>) -> Self {
+        Self {
+            builder: PageBuilder::new(&state, compat),
+            state,
+            counts,
+            cache: Cache::new(),
+            telemetry_path: telemetry_path.to_owned(),
+            page_length: AtomicUsize::new(64 << 10),
+        }
+    }
+
+    /// The answer to a request for a page; `None` to one for anything else.
+    pub(super) fn answer<B>(&self, request: &Request<B>) -> Option<Response<Bytes>> {
+        let gateway = match request.uri().path().strip_prefix(self.telemetry_path.as_str())? {
+            "" => false,
+            "/gateway" => true,
+            _ => return None,
+        };
+        if !matches!(*request.method(), Method::GET | Method::HEAD) {
+            let mut response = refusal(StatusCode::METHOD_NOT_ALLOWED, Bytes::new());
+            response.headers_mut().insert(header::ALLOW, HeaderValue::from_static("GET,HEAD"));
+            return Some(response);
+        }
+        let selection = match gateway {
+            true => Ok(Selection::Gateway),
+            false => selection(request.uri().query().unwrap_or_default()),
+        };
+        Some(match selection {
+            Ok(selection) => self.page(selection, request),
+            Err(unknown) => {
+                let known: Vec<&str> = Group::ALL.iter().map(|group| group.name()).collect();
+                let text = format!("unknown group {unknown:?} in collect[]; the groups are {}\n", known.join(", "));
+                refusal(StatusCode::BAD_REQUEST, text.into())
+            }
+        })
+    }
+
+    fn page<B>(&self, selection: Selection, request: &Request<B>) -> Response<Bytes> {
+        let text_of = |name| request.headers().get(name).and_then(|value| value.to_str().ok());
+        let offer = negotiate::format(text_of(header::ACCEPT));
+        let encoding = negotiate::encoding(text_of(header::ACCEPT_ENCODING));
+        let form = Form { selection, format: offer.format, encoding };
+        let begun = Instant::now();
+        let body = self.cache.get(form, self.state.generation(), || self.render(selection, offer.format));
+        self.counts.scraped(begun.elapsed());
+        // HEAD is answered with the headers of GET, its length included, and no body.
+        let length = (request.method() == Method::HEAD).then_some(body.len());
+        let mut response = Response::new(if length.is_some() { Bytes::new() } else { body });
+        let headers = response.headers_mut();
+        headers.reserve(4);
+        headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(offer.content_type));
+        headers.insert(header::VARY, HeaderValue::from_static("Accept, Accept-Encoding"));
+        if let Some(length) = length {
+            headers.insert(header::CONTENT_LENGTH, length.into());
+        }
+        let packed = match encoding {
+            Encoding::Identity => None,
+            Encoding::Gzip => Some("gzip"),
+            Encoding::Zstd => Some("zstd"),
+        };
+        if let Some(packed) = packed {
+            headers.insert(header::CONTENT_ENCODING, HeaderValue::from_static(packed));
+        }
+        response
+    }
+
+    fn render(&self, selection: Selection, format: Format) -> Vec<u8> {
+        let page = self.builder.page(&self.state, &self.counts, selection);
+        // As long as the last page was: a body is kept while it is new, and what it does not fill with it.
+        let whole = selection != Selection::Gateway;
+        let room = if whole { self.page_length.load(Ordering::Relaxed) } else { 1 << 10 };
+        let mut out = String::with_capacity(room);
+        let out = match format {
+            Format::Text => {
+                text::render(&page, &mut out);
+                out.into_bytes()
+            }
+            Format::OpenMetrics => {
+                openmetrics::render(&page, &mut out);
+                out.into_bytes()
+            }
+            Format::Protobuf => {
+                let mut out = out.into_bytes();
+                if protobuf::render(&page, &mut out).is_err() {
+                    tracing::error!("the page could not be written as protobuf");
+                }
+                out
+            }
+        };
+        if whole {
+            // A number grows by a digit now and then.
+            self.page_length.store(out.len() + out.len() / 64, Ordering::Relaxed);
+        }
+        out
+    }
+}
+
+/// The groups of every `collect[]`, or the one that is none.
+fn selection(query: &str) -> Result<Selection, String> {
+    let mut groups = Vec::new();
+    for (_, value) in form_urlencoded::parse(query.as_bytes()).filter(|(key, _)| key == "collect[]") {
+        groups.push(Group::from_name(&value).ok_or(value)?);
+    }
+    Ok(Selection::of(&groups))
+}
+
+fn refusal(status: StatusCode, text: Bytes) -> Response<Bytes> {
+    let mut response = Response::new(text);
+    *response.status_mut() = status;
+    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
+    response
+}
