@@ -146,6 +146,8 @@ pub struct State {
     engines: Vec<Slot>,
     gpus: ArcSwap<GpuInventory>,
     generation: AtomicU64,
+    engine_changes: AtomicU64,
+    gpu_changes: AtomicU64,
 }
 
 #[derive(Debug)]
@@ -171,6 +173,8 @@ impl State {
             engines: engines.into_iter().map(slot).collect(),
             gpus: ArcSwap::from_pointee(GpuInventory::default()),
             generation: AtomicU64::new(1),
+            engine_changes: AtomicU64::new(0),
+            gpu_changes: AtomicU64::new(0),
         }
     }
 
@@ -178,6 +182,18 @@ impl State {
     #[must_use]
     pub fn generation(&self) -> u64 {
         self.generation.load(Ordering::Acquire)
+    }
+
+    /// Grows with every change of an engine. Whoever reads this and then the engines has nothing older.
+    #[must_use]
+    pub fn engine_changes(&self) -> u64 {
+        self.engine_changes.load(Ordering::Acquire)
+    }
+
+    /// As [`State::engine_changes`], of the GPUs.
+    #[must_use]
+    pub fn gpu_changes(&self) -> u64 {
+        self.gpu_changes.load(Ordering::Acquire)
     }
 
     pub fn publish_engine(&self, index: usize, snapshot: EngineSnapshot) {
@@ -196,6 +212,7 @@ impl State {
             write(snapshot);
         }
         *before = Some(slot.snapshot.swap(next));
+        self.engine_changes.fetch_add(1, Ordering::Release);
         self.generation.fetch_add(1, Ordering::Release);
     }
 
@@ -230,6 +247,7 @@ impl State {
 
     pub fn publish_gpus(&self, inventory: GpuInventory) {
         self.gpus.store(Arc::new(inventory));
+        self.gpu_changes.fetch_add(1, Ordering::Release);
         self.generation.fetch_add(1, Ordering::Release);
     }
 

@@ -3,5 +3,6 @@
 pub mod cache;
 pub mod negotiate;
 pub mod openmetrics;
+pub mod pack;
 pub mod protobuf;
 pub mod text;

@@ -8,8 +8,17 @@ use crate::metrics::page::{Page, Sample, Value, write_float};
 /// The label of an exemplar; with a number of at most 20 digits far below the 128 characters that are allowed.
 pub(super) const EXEMPLAR_LABEL: &str = "request_id";
 
-/// Appends the page to `out`.
+/// What the last family is followed by.
+pub const END: &str = "# EOF\n";
+
+/// Appends the page to `out`, to its end.
 pub fn render(page: &Page, out: &mut String) {
+    families(page, out);
+    out.push_str(END);
+}
+
+/// Appends the page to `out`, but for its end.
+pub fn families(page: &Page, out: &mut String) {
     let mut digits = itoa::Buffer::new();
     for (metric, samples) in page.families() {
         header(metric, out);
@@ -29,7 +38,6 @@ pub fn render(page: &Page, out: &mut String) {
             out.push('\n');
         }
     }
-    out.push_str("# EOF\n");
 }
 
 /// A counter's family is called without `_total`. A legacy counter is `unknown`, the one type that strict parsers let keep

@@ -1,7 +1,6 @@
 //! The page and the gateway's: asked for all the time, so they are answered before axum's routes are tried.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
 use bytes::Bytes;
@@ -9,11 +8,12 @@ use http::{HeaderValue, Method, Request, Response, StatusCode, header};
 
 use crate::exposition::cache::{Cache, Form};
 use crate::exposition::negotiate::{self, Encoding, Format};
-use crate::exposition::{openmetrics, protobuf, text};
+use crate::exposition::{openmetrics, pack, protobuf, text};
 use crate::metrics::catalog::Group;
 use crate::metrics::compat::CompatSets;
 use crate::metrics::exporter::PageCounts;
-use crate::metrics::whole::{PageBuilder, Selection};
+use crate::metrics::page::Page;
+use crate::metrics::whole::{PageBuilder, Section, Selection};
 use crate::state::State;
 
 /// What stands under the telemetry path.
@@ -24,8 +24,6 @@ pub(super) struct Pages {
     counts: Arc<PageCounts>,
     cache: Cache<Selection>,
     telemetry_path: String,
-    /// Bytes of the last page, and some.
-    page_length: AtomicUsize,
 }
 
 impl Pages {
@@ -36,7 +34,6 @@ impl Pages {
             counts,
             cache: Cache::new(),
             telemetry_path: telemetry_path.to_owned(),
-            page_length: AtomicUsize::new(64 << 10),
         }
     }
 
@@ -72,7 +69,7 @@ impl Pages {
         let encoding = negotiate::encoding(text_of(header::ACCEPT_ENCODING));
         let form = Form { selection, format: offer.format, encoding };
         let begun = Instant::now();
-        let body = self.cache.get(form, self.state.generation(), || self.render(selection, offer.format));
+        let body = self.cache.get(form, self.state.generation(), || self.sections(selection, offer.format));
         self.counts.scraped(begun.elapsed());
         // HEAD is answered with the headers of GET, its length included, and no body.
         let length = (request.method() == Method::HEAD).then_some(body.len());
@@ -95,35 +92,42 @@ impl Pages {
         response
     }
 
-    fn render(&self, selection: Selection, format: Format) -> Vec<u8> {
-        let page = self.builder.page(&self.state, &self.counts, selection);
-        // As long as the last page was: a body is kept while it is new, and what it does not fill with it.
-        let whole = selection != Selection::Gateway;
-        let room = if whole { self.page_length.load(Ordering::Relaxed) } else { 1 << 10 };
-        let mut out = String::with_capacity(room);
-        let out = match format {
-            Format::Text => {
-                text::render(&page, &mut out);
-                out.into_bytes()
-            }
-            Format::OpenMetrics => {
-                openmetrics::render(&page, &mut out);
-                out.into_bytes()
-            }
-            Format::Protobuf => {
-                let mut out = out.into_bytes();
-                if protobuf::render(&page, &mut out).is_err() {
-                    tracing::error!("the page could not be written as protobuf");
+    /// What the page is made of in `format`.
+    fn sections(&self, selection: Selection, format: Format) -> Vec<pack::Section<impl FnOnce(&mut Vec<u8>)>> {
+        let part = |section, version| pack::Section {
+            version,
+            write: move |out: &mut Vec<u8>| match section {
+                Some(section) => {
+                    let page = self.builder.section(section, &self.state, &self.counts, selection);
+                    write(&page, format, out);
                 }
-                out
-            }
+                None => out.extend_from_slice(openmetrics::END.as_bytes()),
+            },
         };
-        if whole {
-            // A number grows by a digit now and then.
-            self.page_length.store(out.len() + out.len() / 64, Ordering::Relaxed);
-        }
-        out
+        // Versions are read before what they are versions of.
+        let engines = part(Some(Section::Engines), Some(self.state.engine_changes()));
+        let gpus = part(Some(Section::Gpus), Some(self.state.gpu_changes()));
+        let exporter = part(Some(Section::Exporter), None);
+        let end = (format == Format::OpenMetrics).then(|| part(None, None));
+        [engines, gpus, exporter].into_iter().chain(end).collect()
     }
+}
+
+/// Appends the page, but for what ends it.
+fn write(page: &Page, format: Format, out: &mut Vec<u8>) {
+    if format == Format::Protobuf {
+        if protobuf::render(page, out).is_err() {
+            tracing::error!("the page could not be written as protobuf");
+        }
+        return;
+    }
+    // What is there already is text.
+    let mut text = String::from_utf8(std::mem::take(out)).unwrap_or_default();
+    match format {
+        Format::OpenMetrics => openmetrics::families(page, &mut text),
+        Format::Text | Format::Protobuf => text::render(page, &mut text),
+    }
+    *out = text.into_bytes();
 }
 
 /// The groups of every `collect[]`, or the one that is none.

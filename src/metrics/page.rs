@@ -212,9 +212,9 @@ impl Page {
         Page { samples }
     }
 
-    /// Only the families of these groups.
-    pub fn retain_groups(&mut self, groups: &[Group]) {
-        self.samples.retain(|sample| groups.contains(&sample.metric.metric().group));
+    /// Only the families of groups that are kept.
+    pub fn retain(&mut self, kept: impl Fn(Group) -> bool) {
+        self.samples.retain(|sample| kept(sample.metric.metric().group));
     }
 
     /// Family by family. Neighbours in the catalog of one name are one family: a second header would be malformed.

@@ -32,6 +32,19 @@ pub enum Selection {
     Gateway,
 }
 
+/// A part of the page that changes by itself, in page order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Section {
+    Engines,
+    Gpus,
+    /// Differs each time it is made.
+    Exporter,
+}
+
+impl Section {
+    pub const ALL: [Self; 3] = [Self::Engines, Self::Gpus, Self::Exporter];
+}
+
 impl Selection {
     /// These groups; all of them if there are none.
     #[must_use]
@@ -61,9 +74,27 @@ impl PageBuilder {
         Self { series, compat, host: host.trim().to_owned(), gpu_labels: Mutex::default() }
     }
 
-    /// The page of `state` as it is now.
+    /// The page of `state` as it is now: all sections, one after the other.
     #[must_use]
     pub fn page(&self, state: &State, counts: &PageCounts, selection: Selection) -> Page {
+        Page::join(Section::ALL.map(|section| self.section(section, state, counts, selection)))
+    }
+
+    /// What `section` has of the page of `state` as it is now. Their families stand in the order of the sections.
+    #[must_use]
+    pub fn section(&self, section: Section, state: &State, counts: &PageCounts, selection: Selection) -> Page {
+        let mut page = match section {
+            Section::Engines => return self.engines(state, selection),
+            Section::Gpus if selection.contains(Group::Gpu) || selection.contains(Group::Compat) => self.gpus(state),
+            // It reads /proc.
+            Section::Exporter if selection.contains(Group::Exporter) => exporter_page(counts),
+            Section::Gpus | Section::Exporter => return Page::default(),
+        };
+        page.retain(|group| selection.contains(group));
+        page
+    }
+
+    fn engines(&self, state: &State, selection: Selection) -> Page {
         let engines = self
             .series
             .iter()
@@ -72,19 +103,17 @@ impl PageBuilder {
         if selection == Selection::Gateway {
             return Page::join(engines.map(|(series, snapshot)| series.gateway_page(&snapshot)));
         }
-        let mut parts: Vec<Page> = engines.map(|(series, snapshot)| series.page(&snapshot, self.compat)).collect();
-        let gpus = state.gpus();
-        parts.push(gpu_page(&gpus, &mut self.gpu_labels.lock().unwrap_or_else(PoisonError::into_inner)));
-        if self.compat.dcgm {
-            parts.push(dcgm_page(&gpus, &self.host));
-        }
-        // The one part that costs something before it is left out: it reads /proc.
-        if selection.contains(Group::Exporter) {
-            parts.push(exporter_page(counts));
-        }
-        let mut page = Page::join(parts);
-        let groups: Vec<Group> = Group::ALL.into_iter().filter(|group| selection.contains(*group)).collect();
-        page.retain_groups(&groups);
+        let mut page = Page::join(engines.map(|(series, snapshot)| series.page(&snapshot, self.compat)));
+        page.retain(|group| selection.contains(group));
         page
+    }
+
+    fn gpus(&self, state: &State) -> Page {
+        let gpus = state.gpus();
+        let page = gpu_page(&gpus, &mut self.gpu_labels.lock().unwrap_or_else(PoisonError::into_inner));
+        match self.compat.dcgm {
+            true => Page::join([page, dcgm_page(&gpus, &self.host)]),
+            false => Page::join([page]),
+        }
     }
 }

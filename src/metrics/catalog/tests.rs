@@ -53,6 +53,21 @@ fn no_family_outside_the_dcgm_set_has_a_label_called_gpu() {
     }
 }
 
+/// The page is written section by section (`metrics::whole`): engines, GPUs, exporter.
+#[test]
+fn families_of_one_section_stand_together_and_in_the_order_of_sections() {
+    let section = |metric: &Metric| match metric.group {
+        Group::Compat if metric.name.starts_with("DCGM_FI_") => 1,
+        Group::Triton | Group::Engine | Group::Compat => 0,
+        Group::Gpu => 1,
+        Group::Exporter => 2,
+    };
+    for (one, next) in CATALOG.iter().zip(&CATALOG[1..]) {
+        assert!(section(one) <= section(next), "{} before {}", one.name, next.name);
+        assert!(one.name != next.name || section(one) == section(next), "{} is in two sections", one.name);
+    }
+}
+
 #[test]
 fn an_id_is_its_families_place() {
     assert_eq!(Id::RequestMetrics.metric().name, "nv_trt_llm_request_metrics");
