@@ -60,7 +60,7 @@ const FIRST_POLLS: Duration = Duration::from_millis(200);
 
 fn main() -> ExitCode {
     // Before there is a thread.
-    heap::share();
+    heap::set_up();
     let cli = Cli::parse();
     let result = match &cli.command {
         Some(Command::CheckConfig { file }) => tools::check_config::run(file).map_err(StartError::from),

@@ -7,6 +7,7 @@ use std::os::unix::fs::{FileTypeExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
+use tokio_util::either::Either;
 
 /// Where to listen.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -41,12 +42,8 @@ pub enum Listener {
     Unix(UnixListener, Option<PathBuf>),
 }
 
-/// A peer's stream.
-#[derive(Debug)]
-pub(super) enum Stream {
-    Tcp(TcpStream),
-    Unix(UnixStream),
-}
+/// A peer's stream. One type, so that what speaks over it is compiled once.
+pub(super) type Stream = Either<TcpStream, UnixStream>;
 
 /// Binds every address, given by `flag`.
 ///
@@ -106,9 +103,9 @@ impl Listener {
                 let (stream, _) = listener.accept().await?;
                 // An answer is written at once; its last packet must not wait for an acknowledgement.
                 let _ = stream.set_nodelay(true);
-                Ok(Stream::Tcp(stream))
+                Ok(Either::Left(stream))
             }
-            Self::Unix(listener, _) => Ok(Stream::Unix(listener.accept().await?.0)),
+            Self::Unix(listener, _) => Ok(Either::Right(listener.accept().await?.0)),
         }
     }
 }

@@ -11,10 +11,11 @@ use std::time::Duration;
 
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
-use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio_rustls::server::TlsStream;
 use tokio_rustls::{LazyConfigAcceptor, rustls};
+use tokio_util::either::Either;
 
 use crate::metrics::exporter::Refusal;
 
@@ -38,32 +39,27 @@ const NOT_TLS: &[u8] =
 
 /// Serves one peer, which has its place until then, to its end.
 pub(super) async fn speak(stream: Stream, gate: Arc<Gate>, connection: Arc<Connection>, _place: Place) {
-    match stream {
-        Stream::Tcp(stream) if gate.live.tls() => {
+    let stream = match stream {
+        Either::Left(stream) if gate.live.tls() => {
             let mut first = [0];
             match stream.peek(&mut first).await {
                 // A look whether anybody listens.
-                Ok(0) | Err(_) => {}
-                Ok(_) if first[0] == HANDSHAKE => secure(stream, gate, connection).await,
+                Ok(0) | Err(_) => return,
+                Ok(_) if first[0] == HANDSHAKE => Either::Left(stream),
                 Ok(_) => {
                     gate.counts.refused(Refusal::TlsHandshake);
-                    say_that_this_is_tls(stream).await;
+                    return say_that_this_is_tls(stream).await;
                 }
             }
         }
-        Stream::Unix(stream) if gate.live.tls() => secure(stream, gate, connection).await,
-        Stream::Tcp(stream) => http1(stream, gate, connection).await,
-        Stream::Unix(stream) => http1(stream, gate, connection).await,
+        stream => stream,
+    };
+    if !gate.live.tls() {
+        return http1(Either::Left(stream), gate, connection).await;
     }
-}
-
-async fn secure<S>(stream: S, gate: Arc<Gate>, connection: Arc<Connection>)
-where
-    S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
-{
     match shake_hands(stream, &gate).await {
         Ok(stream) if stream.get_ref().1.alpn_protocol() == Some(b"h2") => http2(stream, gate, connection).await,
-        Ok(stream) => http1(stream, gate, connection).await,
+        Ok(stream) => http1(Either::Right(stream), gate, connection).await,
         Err(error) => {
             gate.counts.refused(Refusal::TlsHandshake);
             // A peer's doing, as often as it likes: the count is for every day.
@@ -73,11 +69,11 @@ where
 }
 
 /// By the configuration as it is when the client says hello.
-async fn shake_hands<S: AsyncRead + AsyncWrite + Unpin>(stream: S, gate: &Gate) -> io::Result<TlsStream<S>> {
+async fn shake_hands(stream: Stream, gate: &Gate) -> io::Result<Box<TlsStream<Stream>>> {
     let hello = LazyConfigAcceptor::new(rustls::server::Acceptor::default(), stream).await?;
     let terms = gate.live.settings().await.ok().and_then(|settings| settings.tls.clone());
     let terms = terms.ok_or_else(|| io::Error::other("the web configuration cannot be used"))?;
-    hello.into_stream(terms).await
+    Ok(Box::new(hello.into_stream(terms).await?))
 }
 
 async fn say_that_this_is_tls(mut stream: TcpStream) {
@@ -109,10 +105,7 @@ async fn own_waker() -> std::task::Waker {
     poll_fn(|context| Poll::Ready(context.waker().clone())).await
 }
 
-async fn http1<S>(stream: S, gate: Arc<Gate>, connection: Arc<Connection>)
-where
-    S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
-{
+async fn http1(stream: Either<Stream, Box<TlsStream<Stream>>>, gate: Arc<Gate>, connection: Arc<Connection>) {
     connection.speaks(false, own_waker().await);
     let watched = TokioIo::new(Watched { stream, connection: Arc::clone(&connection) });
     let service = service_fn(async |request| Ok::<_, Infallible>(gate.answer(&connection, request).await));
@@ -121,10 +114,7 @@ where
     run!(builder.serve_connection(watched, service), connection);
 }
 
-async fn http2<S>(stream: S, gate: Arc<Gate>, connection: Arc<Connection>)
-where
-    S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
-{
+async fn http2(stream: Box<TlsStream<Stream>>, gate: Arc<Gate>, connection: Arc<Connection>) {
     connection.speaks(true, own_waker().await);
     let watched = TokioIo::new(Watched { stream, connection: Arc::clone(&connection) });
     let asking = Arc::clone(&connection);

@@ -6,6 +6,8 @@
 # Prints the median over rounds of exporter ÷ constant: throughput (at least 0.9 is meant), p50 and p99 latency (at most 1.25)
 # and CPU time a request, which on a busy machine says more than they do; the exporter's holds its polling and rendering.
 # Ratios only: absolute figures do not carry from machine to machine. The servers have one core, everybody else another.
+# The constant server is started anew for each round: where its one body comes to lie in memory is worth 10 % either way for
+# as long as it lives, while the exporter's moves with every change of data.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 rounds=${1:-5} seconds=${2:-2}
@@ -19,7 +21,7 @@ target=${CARGO_TARGET_DIR:-target}/release
 
 work=$(mktemp -d)
 children=()
-cleanup() { kill "${children[@]}" 2>/dev/null || true; wait 2>/dev/null || true; rm -rf "$work"; }
+cleanup() { kill "${children[@]}" $constant 2>/dev/null || true; wait 2>/dev/null || true; rm -rf "$work"; }
 trap cleanup EXIT
 
 cp "$target/libnvml_standin.so" "$work/libnvidia-ml.so.1"
@@ -45,12 +47,15 @@ until get "$ours" | grep -q '^nv_gpu_up{.* 1$' && get "$ours" | grep -q 'state="
 get "$ours" >"$work/plain"
 get "$ours" Accept-Encoding=gzip >"$work/gzip"
 
-# A port that was free a moment ago.
-floor=127.0.0.1:$(python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])')
-taskset -c $servers "$target/examples/constant" "$floor" "$work/plain" 'text/plain; version=0.0.4; charset=utf-8' "$work/gzip" &
-constant=$!
-children+=("$constant")
-until get "http://$floor/metrics" >/dev/null 2>&1; do sleep 0.05; done
+constant=
+start_constant() {
+  [ -z "$constant" ] || { kill "$constant"; wait "$constant" 2>/dev/null || true; }
+  # A port that was free a moment ago.
+  floor=127.0.0.1:$(python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])')
+  taskset -c $servers "$target/examples/constant" "$floor" "$work/plain" 'text/plain; version=0.0.4; charset=utf-8' "$work/gzip" &
+  constant=$!
+  until get "http://$floor/metrics" >/dev/null 2>&1; do sleep 0.05; done
+}
 
 # Machine-readable: wrk's own words round too much.
 cat >"$work/report.lua" <<'LUA'
@@ -70,6 +75,7 @@ for connections in ${CONNECTIONS:-1 16 64}; do
     for round in $(seq "$rounds"); do
       sides=(ours floor)
       [ $((round % 2)) = 1 ] || sides=(floor ours)
+      start_constant
       for side in "${sides[@]}"; do
         url=$ours pid=$exporter
         [ "$side" = ours ] || url=http://$floor/metrics pid=$constant
