@@ -149,7 +149,7 @@ fn head_is_answered_like_get_without_the_body() {
             assert_eq!(head.status, 200);
             assert_eq!(head.body, b"", "{path}");
             let but_date = |answer: &http::Answer| {
-                answer.headers.iter().filter(|(name, _)| name != "date").cloned().collect::<Vec<_>>()
+                answer.headers.iter().filter(|(name, _)| name != "date").cloned().collect::<BTreeSet<_>>()
             };
             assert_eq!(but_date(&head), but_date(&get), "{path}");
             assert_eq!(head.header("content-length"), Some(get.body.len().to_string().as_str()), "{path}");
@@ -164,6 +164,22 @@ fn families(page: &Page) -> BTreeSet<&'static str> {
         metric.unwrap_or_else(|| panic!("{name} is not in the catalog")).name
     };
     page.families.iter().map(catalog).collect()
+}
+
+/// Sections are written one after the other, and some of them are older than others.
+#[test]
+fn families_stand_in_the_catalogs_order_in_every_format_and_at_every_scrape() {
+    let (daemon, _gpus) = two_engines_and_two_gpus(&["--metrics.compat", "trtllm,triton-core,dcgm,spec"]);
+    let place = |name: &str| CATALOG.iter().position(|metric| metric.name == name).unwrap();
+    for _ in 0..3 {
+        for headers in [&[][..], &[("Accept-Encoding", "gzip")]] {
+            let answer = ask("GET", &daemon.address, "/metrics", headers, b"").unwrap();
+            let page = Page::parse(&String::from_utf8(answer.unpacked()).unwrap());
+            let places: Vec<usize> = page.families.iter().map(|(name, _)| place(name)).collect();
+            assert!(places.len() > 200 && places.is_sorted(), "{:?}", page.families);
+        }
+        std::thread::sleep(std::time::Duration::from_millis(300));
+    }
 }
 
 #[test]

@@ -56,6 +56,14 @@ impl EngineSeries {
         &self.base
     }
 
+    /// What the exporter says of the engine's source, in any order.
+    #[must_use]
+    pub fn source_page(&self, snapshot: &EngineSnapshot) -> Page {
+        let mut page = Writer { series: self, page: Page::default() };
+        page.source(snapshot);
+        page.page
+    }
+
     /// Samples of one engine, in any order: [`Page::join`] sorts them.
     #[must_use]
     pub fn page(&self, snapshot: &EngineSnapshot, compat: CompatSets) -> Page {
@@ -73,7 +81,6 @@ impl EngineSeries {
         page.totals(snapshot);
         page.requests(snapshot);
         page.state(snapshot);
-        page.source(snapshot);
         if let Some(report) = &snapshot.source.bench_report {
             page.bench_report(report);
         }

@@ -9,7 +9,7 @@ use super::gpu_health::health_page;
 use super::label_cache::{LabelCache, Shelf};
 use super::page::{Labels, Page, Value};
 
-/// The GPUs and NVML itself, in NVML's order.
+/// The GPUs, in NVML's order, and the driver.
 #[must_use]
 pub fn gpu_page(inventory: &GpuInventory, cache: &mut LabelCache) -> Page {
     let mut page = Page::with_capacity(cache.expected());
@@ -27,7 +27,15 @@ pub fn gpu_page(inventory: &GpuInventory, cache: &mut LabelCache) -> Page {
         ]);
         page.push(Id::GpuPodInfo, &Arc::new(labels), 1_u64);
     }
-    nvml(inventory, &mut page, cache);
+    if inventory.nvml == NvmlState::Up {
+        let text = |value: &Option<String>| value.clone().unwrap_or_default();
+        let versions = [
+            ("cuda_version", text(&inventory.cuda_version)),
+            ("driver_version", text(&inventory.driver_version)),
+            ("nvml_version", text(&inventory.nvml_version)),
+        ];
+        page.push(Id::GpuDriverInfo, &Arc::new(Labels::new(versions)), 1_u64);
+    }
     page
 }
 
@@ -180,19 +188,14 @@ fn mig_instance(instance: &MigInstance, gpu_uuid: &str, page: &mut Page, cache: 
     }
 }
 
-fn nvml(inventory: &GpuInventory, page: &mut Page, cache: &mut LabelCache) {
-    let mut series = Series::new(page, cache, &[]);
+/// What the exporter says of NVML.
+#[must_use]
+pub fn nvml_page(inventory: &GpuInventory, cache: &mut LabelCache) -> Page {
+    let mut page = Page::default();
+    cache.begin();
+    let mut series = Series::new(&mut page, cache, &[]);
     series.put(Id::NvmlUp, Some(inventory.nvml == NvmlState::Up));
     series.each(Id::NvmlState, NVML_STATES.map(|(_, state)| Some(state == inventory.nvml)));
-    if inventory.nvml == NvmlState::Up {
-        let text = |value: &Option<String>| value.clone().unwrap_or_default();
-        let versions = [
-            ("cuda_version", text(&inventory.cuda_version)),
-            ("driver_version", text(&inventory.driver_version)),
-            ("nvml_version", text(&inventory.nvml_version)),
-        ];
-        series.with(Id::GpuDriverInfo, &versions.each_ref().map(|(name, value)| (*name, value.as_str())), Some(1_u64));
-    }
     if inventory.nvml != NvmlState::Off {
         series.put(Id::NvmlInitErrors, Some(inventory.init_errors));
         let seen = inventory.gpus.iter().filter(|gpu| gpu.state != GpuState::Lost).count();
@@ -202,6 +205,7 @@ fn nvml(inventory: &GpuInventory, page: &mut Page, cache: &mut LabelCache) {
     for error in &inventory.read_errors {
         series.with(Id::NvmlReadErrors, &[("call", error.call), ("error", error.error)], Some(error.count));
     }
+    page
 }
 
 const GPU_STATES: [(&str, GpuState); 5] = [

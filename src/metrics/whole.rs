@@ -2,14 +2,14 @@
 
 use std::sync::{Mutex, PoisonError};
 
-use crate::state::{EngineName, State};
+use crate::state::{EngineName, EngineSnapshot, State};
 
 use super::catalog::Group;
 use super::compat::CompatSets;
 use super::dcgm::dcgm_page;
 use super::engine::EngineSeries;
 use super::exporter::{PageCounts, exporter_page};
-use super::gpu::gpu_page;
+use super::gpu::{gpu_page, nvml_page};
 use super::label_cache::LabelCache;
 use super::page::Page;
 
@@ -20,6 +20,7 @@ pub struct PageBuilder {
     compat: CompatSets,
     host: String,
     gpu_labels: Mutex<LabelCache>,
+    nvml_labels: Mutex<LabelCache>,
 }
 
 /// Which families a page has. A small set, so that rendered pages can be kept by it.
@@ -71,7 +72,13 @@ impl PageBuilder {
         let unique = |name: &EngineName| names.iter().filter(|other| other.model == name.model).count() == 1;
         let series = names.iter().map(|name| EngineSeries::new(name, unique(name))).collect();
         let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
-        Self { series, compat, host: host.trim().to_owned(), gpu_labels: Mutex::default() }
+        Self {
+            series,
+            compat,
+            host: host.trim().to_owned(),
+            gpu_labels: Mutex::default(),
+            nvml_labels: Mutex::default(),
+        }
     }
 
     /// The page of `state` as it is now: all sections, one after the other.
@@ -84,28 +91,30 @@ impl PageBuilder {
     #[must_use]
     pub fn section(&self, section: Section, state: &State, counts: &PageCounts, selection: Selection) -> Page {
         let mut page = match section {
-            Section::Engines => return self.engines(state, selection),
+            Section::Engines if selection == Selection::Gateway => {
+                return self.of_engines(state, |series, snapshot| series.gateway_page(snapshot));
+            }
+            Section::Engines => self.of_engines(state, |series, snapshot| series.page(snapshot, self.compat)),
             Section::Gpus if selection.contains(Group::Gpu) || selection.contains(Group::Compat) => self.gpus(state),
             // It reads /proc.
-            Section::Exporter if selection.contains(Group::Exporter) => exporter_page(counts),
+            Section::Exporter if selection.contains(Group::Exporter) => Page::join([
+                self.of_engines(state, EngineSeries::source_page),
+                nvml_page(&state.gpus(), &mut self.nvml_labels.lock().unwrap_or_else(PoisonError::into_inner)),
+                exporter_page(counts),
+            ]),
             Section::Gpus | Section::Exporter => return Page::default(),
         };
         page.retain(|group| selection.contains(group));
         page
     }
 
-    fn engines(&self, state: &State, selection: Selection) -> Page {
+    fn of_engines(&self, state: &State, page: impl Fn(&EngineSeries, &EngineSnapshot) -> Page) -> Page {
         let engines = self
             .series
             .iter()
             .zip(state.all_engines())
             .filter_map(|(series, (name, snapshot))| State::on_page(name, &snapshot).then_some((series, snapshot)));
-        if selection == Selection::Gateway {
-            return Page::join(engines.map(|(series, snapshot)| series.gateway_page(&snapshot)));
-        }
-        let mut page = Page::join(engines.map(|(series, snapshot)| series.page(&snapshot, self.compat)));
-        page.retain(|group| selection.contains(group));
-        page
+        Page::join(engines.map(|(series, snapshot)| page(series, &snapshot)))
     }
 
     fn gpus(&self, state: &State) -> Page {
