@@ -6,8 +6,7 @@
 # Prints the median over rounds of exporter ÷ constant: throughput (at least 0.9 is meant), p50 and p99 latency (at most 1.25)
 # and CPU time a request, which on a busy machine says more than they do; the exporter's holds its polling and rendering.
 # Ratios only: absolute figures do not carry from machine to machine. The servers have one core, everybody else another.
-# The constant server is started anew for each round: where its one body comes to lie in memory is worth 10 % either way for
-# as long as it lives, while the exporter's moves with every change of data.
+# The constant server is started anew for each round: ratios of whole runs against one start of it differed by a quarter.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 rounds=${1:-5} seconds=${2:-2}
