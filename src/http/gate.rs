@@ -16,6 +16,7 @@ use crate::metrics::exporter::{PageCounts, Refusal};
 
 use super::auth::{Doorkeeper, Verdict};
 use super::connections::{ANSWER, Answer, Connection, Connections};
+use super::pages::refusal;
 use super::rate_limit::Bucket;
 use super::reload::Live;
 use super::router::{Reply, Routes};
@@ -144,11 +145,7 @@ fn time_for(headers: &HeaderMap) -> Duration {
 
 fn plain(status: StatusCode) -> Response<Reply> {
     let text = format!("{}\n", status.canonical_reason().unwrap_or_default());
-    let mut response = Response::new(Reply::Whole(text.into()));
-    *response.status_mut() = status;
-    let content_type = HeaderValue::from_static("text/plain; charset=utf-8");
-    response.headers_mut().insert(header::CONTENT_TYPE, content_type);
-    response
+    refusal(status, text.into()).map(Reply::Whole)
 }
 
 /// An answer's body, at whose end the answer ends.

@@ -139,7 +139,8 @@ fn selection(query: &str) -> Result<Selection, String> {
     Ok(Selection::of(&groups))
 }
 
-fn refusal(status: StatusCode, text: Bytes) -> Response<Bytes> {
+/// An answer that is no page: `text` says why.
+pub(super) fn refusal(status: StatusCode, text: Bytes) -> Response<Bytes> {
     let mut response = Response::new(text);
     *response.status_mut() = status;
     response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
