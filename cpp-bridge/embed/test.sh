@@ -88,6 +88,12 @@ same() { # same MODE…: the host prints the same with the preload as without
         cmp "$work/without" "$work/with"
 }
 
+forked_early() { # children of a host whose first Executors are just being made: a lock that they inherit stays locked
+    for _ in $(seq 40); do
+        preloaded plain "$work/plain/host" forks || return 1
+    done
+}
+
 exactly_once() { # exactly_once ITERATIONS RATE MODE COMMAND…
     local count=$1 rate=$2 mode=$3
     shift 3
@@ -259,6 +265,7 @@ for mode in late errors moved churn leaking "polling 100000"; do
     # shellcheck disable=SC2086
     check "preload: a host sees no difference ($mode)" same $mode
 done
+check "preload: forked while the first Executors are made, 40 times" forked_early
 patience=$((iterations / rate * 2 + 120)) check "preload: $iterations iterations of a polling host are each counted once" exactly_once "$iterations" "$rate" polling "$work/plain/host"
 check "preload: a host that never polls is polled" exactly_once 20000 0 silent "$work/plain/host"
 check "preload: TensorRT-LLM behind dlopen(RTLD_LOCAL), as in Triton" plugin

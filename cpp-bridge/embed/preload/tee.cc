@@ -24,7 +24,11 @@ Real<Iterations(void*)> realIterations(TRTLLM_EXECUTOR("23getLatestIterationStat
 Real<Requests(void*)> realRequests(TRTLLM_EXECUTOR("21getLatestRequestStatsEv"));
 Real<bool(void const*)> realCanEnqueue("_ZNK12tensorrt_llm8executor8Executor18canEnqueueRequestsEv");
 
+// No local variables that are made with their first use, and one handler of exit for parent and child: a child that was
+// forked just then would wait for ever for its parent's guard, or for the C library's list of handlers.
 std::atomic<Tee*> gTee{nullptr};
+std::atomic<bool> gSwitchedOff{false};
+std::atomic<bool> gAtExit{false};
 
 std::string variable(char const* name, char const* otherwise)
 {
@@ -45,16 +49,9 @@ std::vector<std::string> split(std::string const& list)
     return items;
 }
 
-bool switchedOff()
+std::string sockets()
 {
-    static bool const off = variable("TRTLLM_EXPORTER_SOCKET", "/run/trtllm-exporter/ingest.sock").empty();
-    return off;
-}
-
-bool wantsRequests()
-{
-    static bool const wanted = variable("TRTLLM_EXPORTER_REQUEST_STATS", "1") != "0";
-    return wanted;
+    return variable("TRTLLM_EXPORTER_SOCKET", "/run/trtllm-exporter/ingest.sock");
 }
 
 void* implementationOf(void const* executor)
@@ -131,7 +128,7 @@ void Engine::publish(Requests const& fresh) noexcept
 {
     for (auto const& record : fresh)
     {
-        if (outlet != nullptr && wantsRequests())
+        if (outlet != nullptr && outlet->requests)
         {
             outlet->publish(record);
         }
@@ -173,13 +170,15 @@ double Engine::drain() noexcept
 Tee::Tee()
     : mGeneration(trtllm_exporter::detail::Forks::generation())
 {
-    auto const paths = split(variable("TRTLLM_EXPORTER_SOCKET", "/run/trtllm-exporter/ingest.sock"));
+    auto const paths = split(sockets());
+    auto const requests = variable("TRTLLM_EXPORTER_REQUEST_STATS", "1") != "0";
     auto const models = split(variable("TRTLLM_EXPORTER_MODEL", "tensorrt_llm"));
     for (std::size_t i = 0; i < paths.size(); ++i)
     {
         auto outlet = std::make_unique<Outlet>();
         outlet->path = paths[i];
         outlet->model = models[std::min(i, models.size() - 1)];
+        outlet->requests = requests;
         mOutlets.push_back(std::move(outlet));
     }
 }
@@ -193,15 +192,19 @@ Tee* Tee::current() noexcept
     }
     try
     {
-        if (switchedOff())
+        if (gSwitchedOff.load(std::memory_order_relaxed) || sockets().empty())
         {
+            gSwitchedOff.store(true, std::memory_order_relaxed);
             return nullptr;
         }
         // Never freed: other threads of the host may be in a hook until the very end. A parent's is left alone.
         auto fresh = std::make_unique<Tee>();
         if (gTee.compare_exchange_strong(tee, fresh.get()))
         {
-            std::atexit(&atExit);
+            if (!gAtExit.exchange(true))
+            {
+                std::atexit(&atExit);
+            }
             return fresh.release();
         }
         return tee;

@@ -29,6 +29,7 @@ struct Outlet
 {
     std::string path;
     std::string model;
+    bool requests{true}; // are published as well
     std::atomic<trtllm_exporter::Publisher*> publisher{nullptr}; // never freed
     bool taken{false};
 

@@ -179,7 +179,7 @@ void moved()
 }
 
 /// Executors that come and go under load, with threads that ask and children that are forked meanwhile.
-void churn()
+void churn(int forks, std::chrono::milliseconds rest)
 {
     std::atomic<bool> stopped{false};
     std::vector<std::thread> threads;
@@ -205,7 +205,7 @@ void churn()
                 }
             });
     }
-    for (int fork = 0; fork < 20; ++fork)
+    for (int fork = 0; fork < forks; ++fork)
     {
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
         break; // their allocators do not survive the fork of a process with threads
@@ -225,7 +225,7 @@ void churn()
         int status = -1;
         CHECK(::waitpid(child, &status, 0) == child && status == 0);
     }
-    std::this_thread::sleep_for(2s);
+    std::this_thread::sleep_for(rest);
     stopped = true;
     for (auto& thread : threads)
     {
@@ -251,8 +251,8 @@ extern "C" __attribute__((visibility("default"))) int runHost(int count, char** 
     auto const number = count > 2 ? std::strtoull(arguments[2], nullptr, 10) : 10000;
     auto const rate = count > 3 ? std::strtod(arguments[3], nullptr) : 1e9;
     std::map<std::string, std::function<void()>> const modes{{"polling", [&] { polling(number, rate); }},
-        {"silent", [&] { silent(number); }}, {"late", late}, {"errors", errors}, {"moved", moved}, {"churn", churn},
-        {"leaking", leaking}};
+        {"silent", [&] { silent(number); }}, {"late", late}, {"errors", errors}, {"moved", moved},
+        {"churn", [] { churn(20, 2s); }}, {"forks", [] { churn(3, 0s); }}, {"leaking", leaking}};
     auto const found = modes.find(mode);
     CHECK(found != modes.end());
     found->second();

@@ -5,9 +5,32 @@
 #include <algorithm>
 #include <array>
 #include <cstdio>
+#include <mutex>
+
+#include <pthread.h>
 
 namespace tensorrt_llm::sim
 {
+
+namespace
+{
+
+/// glibc does not give a fork's child its time zone's lock back: a child forked while an engine writes a timestamp
+/// would wait for it for ever. So no engine writes one during a fork.
+std::mutex gZone;
+
+[[maybe_unused]] int const gZoneOverForks
+    = ::pthread_atfork([] { gZone.lock(); }, [] { gZone.unlock(); }, [] { gZone.unlock(); });
+
+std::tm localTime(std::time_t second)
+{
+    std::tm fields{};
+    std::lock_guard const lock(gZone);
+    ::localtime_r(&second, &fields);
+    return fields;
+}
+
+} // namespace
 
 using Milliseconds = std::chrono::duration<double, std::milli>;
 
@@ -55,8 +78,7 @@ std::string WallTimestamp::now()
     auto const second = static_cast<std::time_t>(sinceEpoch / 1000000);
     if (second != mSecond)
     {
-        std::tm fields{};
-        ::localtime_r(&second, &fields);
+        auto const fields = localTime(second);
         std::array<char, 32> text{};
         mText.assign(text.data(), std::strftime(text.data(), text.size(), "%m-%d-%Y %H:%M:%S", &fields));
         mSecond = second;

@@ -428,8 +428,7 @@ public:
     /// Changes in the child of every fork.
     static unsigned generation() noexcept
     {
-        static int const registered = ::pthread_atfork(nullptr, nullptr, &inChild);
-        static_cast<void>(registered);
+        static_cast<void>(sRegistered);
         return sGeneration.load(std::memory_order_relaxed);
     }
 
@@ -475,6 +474,9 @@ private:
 
     static inline std::atomic<unsigned> sGeneration{0};
     static inline std::atomic<int> sDescriptors[64]{};
+    // When the program or library is loaded, not with the first use: the guard of a local variable that another thread
+    // is just making would never open in a child.
+    static inline int const sRegistered = ::pthread_atfork(nullptr, nullptr, &inChild);
 };
 
 /// Starts `run(context)` on a thread that takes none of the host's signals.
