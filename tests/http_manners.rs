@@ -10,6 +10,7 @@ use std::net::{TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use e2e::daemon::{self, Daemon};
@@ -109,21 +110,87 @@ fn readers_that_stop_in_the_middle_end_by_their_deadline_and_nobody_else_notices
     assert!(grown < 20 << 20, "memory grew by {grown} bytes");
 }
 
+/// Says so when it goes out of scope, also by a failed check.
+struct Ending<'a>(&'a AtomicBool);
+
+impl Drop for Ending<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
 #[test]
-fn one_request_too_many_is_told_so_and_readers_that_stopped_make_room() {
-    let daemon = start(&["--web.max-requests", "2"]);
-    let readers = [stalled(&daemon, ""), stalled(&daemon, "")];
-    let ask = || http::ask("GET", &daemon.address, "/metrics", &[], b"").unwrap().status;
-    until(|| missing(ask() == 503, || "there is room still".to_owned()));
-    assert_eq!(daemon.get("/healthz").status, 200, "health is asked most when there is no room");
-    until(|| {
-        let answer = daemon.get("/metrics");
-        missing(answer.status == 200, || "no room is made".to_owned())?;
-        let page = Page::parse(answer.text());
-        let counted = refused(&page, "timeout") >= 1 && refused(&page, "overloaded") >= 1;
-        missing(counted, || "not counted".to_owned())
+fn one_request_too_many_is_told_so_and_health_is_always_said() {
+    let daemon = start(&["--web.max-requests", "1"]);
+    let (ended, told) = (AtomicBool::new(false), AtomicUsize::new(0));
+    std::thread::scope(|scope| {
+        let _ending = Ending(&ended);
+        // Together more than can be answered while one of them waits.
+        for _ in 0..200 {
+            scope.spawn(|| {
+                while !ended.load(Ordering::Relaxed) {
+                    let answer = http::ask("GET", &daemon.address, "/api/v1/engines", &[], b"");
+                    let refused = answer.is_ok_and(|answer| answer.status == 503);
+                    told.fetch_add(usize::from(refused), Ordering::Relaxed);
+                }
+            });
+        }
+        until(|| missing(told.load(Ordering::Relaxed) > 0, || "there is room for all".to_owned()));
+        assert_eq!(daemon.get("/healthz").status, 200, "health is asked most when there is no room");
     });
-    drop(readers);
+    daemon.until(|page| missing(refused(page, "overloaded") >= 1, || "not counted".to_owned()));
+}
+
+#[test]
+fn readers_that_stopped_make_room_however_often_they_come_back() {
+    let daemon = start(&["--web.max-requests", "10"]);
+    let ended = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let _ending = Ending(&ended);
+        scope.spawn(|| {
+            let mut readers: Vec<TcpStream> = (0..15).map(|_| stalled(&daemon, "")).collect();
+            while !ended.load(Ordering::Relaxed) {
+                for reader in &mut readers {
+                    // Looked at without reading: one that was cut off comes again.
+                    if reader.write(b"G").is_err_and(|error| error.kind() != ErrorKind::WouldBlock) {
+                        *reader = stalled(&daemon, "");
+                    }
+                }
+                std::thread::sleep(Duration::from_millis(5));
+            }
+        });
+        daemon.until(|page| missing(refused(page, "timeout") >= 1, || "nobody is cut off".to_owned()));
+        let asked = 40;
+        let answered = (0..asked).filter(|_| daemon.get("/metrics").status == 200).count();
+        assert!(answered * 4 >= asked * 3, "{answered} of {asked} were answered");
+    });
+}
+
+#[test]
+fn the_beginning_of_a_request_behind_another_has_its_deadline_too() {
+    let daemon = start(&[]);
+    let mut peer = connect(&daemon);
+    peer.write_all(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\nGET /he").unwrap();
+    until(|| missing(closed(&mut peer), || "it is still connected".to_owned()));
+    assert!(refused(&daemon.page(), "timeout") >= 1);
+}
+
+#[test]
+fn what_is_not_http_1_1_is_told_so_and_counted() {
+    let daemon = start(&[]);
+    for hosts in ["", "Host: a\r\nHost: b\r\n"] {
+        let mut peer = connect(&daemon);
+        peer.write_all(format!("GET /healthz HTTP/1.1\r\n{hosts}Connection: close\r\n\r\n").as_bytes()).unwrap();
+        let mut answer = String::new();
+        peer.read_to_string(&mut answer).unwrap();
+        assert!(answer.starts_with("HTTP/1.1 400 "), "{hosts:?}: {answer}");
+    }
+    let mut peer = connect(&daemon);
+    peer.write_all(b"good morning\r\n\r\n").unwrap();
+    let mut answer = String::new();
+    peer.read_to_string(&mut answer).unwrap();
+    assert!(answer.starts_with("HTTP/1.1 400 "), "{answer}");
+    daemon.until(|page| missing(refused(page, "bad_request") == 3, || "not counted".to_owned()));
 }
 
 #[test]

@@ -261,14 +261,14 @@ fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
 }
 
 /// Asks over HTTP/2 for pages that it leaves no room for: its window is of `window` bytes.
-fn stalled(pki: &Pki, daemon: &Daemon, window: u32, requests: u32) -> TlsPeer {
+fn stalled(pki: &Pki, daemon: &Daemon, path: &str, window: u32, requests: u32) -> TlsPeer {
     let mut peer = shaken(pki, daemon, "h2").unwrap();
     assert_eq!(peer.conn.alpn_protocol(), Some(&b"h2"[..]));
     let text = |text: &str| [&[u8::try_from(text.len()).unwrap()], text.as_bytes()].concat();
-    // GET, https, /metrics, an authority, and a header by its own name.
+    // GET, https, the path, an authority, and a header by its own name.
     let head = [
         &[0x82, 0x87, 0x04][..],
-        &text("/metrics"),
+        &text(path),
         &[0x01],
         &text("x"),
         &[0x00],
@@ -296,8 +296,15 @@ fn http_2_readers_that_give_no_window_end_by_their_deadline_and_nobody_else_noti
         scraped(&pki, &daemon);
     }
     let before = daemon.peak_memory();
-    // None at all, or one that is full in the middle of a page; as many pages at once as one connection may ask for.
-    let mut peers: Vec<TlsPeer> = (0..9).map(|at| stalled(&pki, &daemon, [0, 20_000][at % 2], 4)).collect();
+    // None at all, one that is full in the middle of a page, or one of a byte for a page that is a single piece; as many
+    // pages at once as one connection may ask for.
+    let windows = [("/metrics", 0), ("/metrics", 20_000), ("/metrics/gateway", 1)];
+    let mut peers: Vec<TlsPeer> = (0..9)
+        .map(|at| {
+            let (path, window) = windows[at % 3];
+            stalled(&pki, &daemon, path, window, 4)
+        })
+        .collect();
     until(|| {
         scraped(&pki, &daemon);
         peers.retain_mut(|peer| !closed(&mut peer.sock));
@@ -306,4 +313,22 @@ fn http_2_readers_that_give_no_window_end_by_their_deadline_and_nobody_else_noti
     until_too_slow(&pki, &daemon, 9);
     let grown = daemon.peak_memory() - before;
     assert!(grown < 20 << 20, "memory grew by {grown} bytes");
+}
+
+#[test]
+fn who_asks_nothing_does_not_keep_it_from_stopping() {
+    let pki = Pki::new();
+    let mut daemon = pki.serve(TLS);
+    let silent = TcpStream::connect(&daemon.address).unwrap();
+    let mut hello = TcpStream::connect(&daemon.address).unwrap();
+    // The first bytes of a handshake.
+    hello.write_all(&[22, 3, 1, 2, 0, 1]).unwrap();
+    let mut asking = shaken(&pki, &daemon, "http/1.1").unwrap();
+    asking.write_all(b"GET /met").unwrap();
+    asking.flush().unwrap();
+    let idle = shaken(&pki, &daemon, "h2").unwrap();
+    scraped(&pki, &daemon);
+    assert_eq!(daemon.terminate().code(), Some(0));
+    assert_eq!(daemon.logged(&["connections were still open"]), 0);
+    drop((silent, hello, asking, idle));
 }

@@ -32,8 +32,6 @@ pub const TEXT: &str = "text/plain; version=0.0.4; charset=utf-8";
 const OPENMETRICS: &str = "application/openmetrics-text";
 const PROTOBUF: &str = "application/vnd.google.protobuf";
 
-const DEFAULT: Offer = Offer { format: Format::Text, content_type: TEXT };
-
 /// How a reader wants names that need quotes. None of ours does, so each is met; it is echoed so that the reader knows.
 #[derive(Debug, Clone, Copy)]
 enum Escaping {
@@ -56,22 +54,36 @@ macro_rules! announced {
     };
 }
 
+const DEFAULT: Offer = Offer { format: Format::Text, content_type: TEXT };
+const OTHER_THAN_TEXT: Offer = Offer {
+    format: Format::OpenMetrics,
+    content_type: announced!("application/openmetrics-text; version=1.0.0; charset=utf-8", Escaping::Unasked),
+};
+
 /// The format with the highest `q` that we have; the earlier one in the header between equals. Text 0.0.4 without
 /// `Accept`, for `*/*`, and for anything we do not have: the gateway's picker and AIPerf parse nothing else.
 #[must_use]
 pub fn format(accept: Option<&str>) -> Offer {
-    let mut best = (DEFAULT, 0.0);
-    for range in accept.unwrap_or_default().split(',') {
-        if let Some((offer, q)) = offer(range)
-            && q > best.1
-        {
+    let (mut best, mut no_text) = ((DEFAULT, 0.0), false);
+    for Range { offer, q, any } in accept.unwrap_or_default().split(',').filter_map(range) {
+        // What is refused by its own name is not meant by a wildcard.
+        no_text |= !any && q == 0.0 && offer == DEFAULT;
+        if q > best.1 {
             best = (offer, q);
         }
     }
-    best.0
+    if no_text && best.0 == DEFAULT { OTHER_THAN_TEXT } else { best.0 }
 }
 
-fn offer(range: &str) -> Option<(Offer, f64)> {
+/// One of the header's media ranges that we can meet.
+struct Range {
+    offer: Offer,
+    q: f64,
+    /// With a wildcard.
+    any: bool,
+}
+
+fn range(range: &str) -> Option<Range> {
     let (media_type, parameters) = range.split_once(';').unwrap_or((range, ""));
     let (mut q, mut escaping) = (1.0, Escaping::Unasked);
     let (mut version, mut proto, mut encoding) = (None, None, None);
@@ -112,7 +124,7 @@ fn offer(range: &str) -> Option<(Offer, f64)> {
         "*/*" | "text/*" => (Format::Text, TEXT),
         _ => return None,
     };
-    Some((Offer { format, content_type }, q))
+    Some(Range { offer: Offer { format, content_type }, q, any: media_type.contains('*') })
 }
 
 /// The one of `names` that `found` is, in whatever case; empty if it is none.
@@ -121,7 +133,7 @@ fn known<'a>(found: &str, names: &[&'a str]) -> &'a str {
 }
 
 /// The encoding with the highest `q`; between equals zstd, which costs both sides least, and plain text last. `*` means
-/// gzip, which everybody has.
+/// gzip, which everybody has, or what else is not named where gzip is.
 #[must_use]
 pub fn encoding(accept_encoding: Option<&str>) -> Encoding {
     let (mut gzip, mut zstd, mut identity, mut any) = (None, None, None, None);
@@ -137,6 +149,7 @@ pub fn encoding(accept_encoding: Option<&str>) -> Encoding {
         }
     }
     let mut best = (Encoding::Identity, identity.unwrap_or(0.0));
+    let zstd = zstd.or(any.filter(|_| gzip.is_some()));
     for (encoding, q) in [(Encoding::Gzip, gzip.or(any)), (Encoding::Zstd, zstd)] {
         if let Some(q) = q.filter(|q| *q > 0.0 && *q >= best.1) {
             best = (encoding, q);
@@ -199,6 +212,9 @@ mod tests {
         assert_eq!(format("application/openmetrics-text;q=0.1, text/plain;q=0.9"), Format::Text);
         assert_eq!(format("application/openmetrics-text;q=0, */*;q=0.1"), Format::Text);
         assert_eq!(format("application/openmetrics-text; version=0.0.1"), Format::Text);
+        assert_eq!(format("text/plain;q=0, */*"), Format::OpenMetrics);
+        assert_eq!(format("text/plain;version=0.0.4;q=0, */*;q=0.5"), Format::OpenMetrics);
+        assert_eq!(format("text/plain;version=1.0.0;q=0, */*;q=0.5"), Format::Text);
     }
 
     #[test]
@@ -216,7 +232,10 @@ mod tests {
         for (accept, wanted) in [
             (Some("gzip, deflate"), Encoding::Gzip),
             (Some("deflate, *;q=0.5"), Encoding::Gzip),
-            (Some("gzip;q=0, *"), Encoding::Identity),
+            (Some("gzip;q=0, *"), Encoding::Zstd),
+            (Some("identity;q=0, gzip;q=0, *"), Encoding::Zstd),
+            (Some("gzip, *;q=0"), Encoding::Gzip),
+            (Some("gzip;q=0, zstd;q=0, *"), Encoding::Identity),
             (Some("identity"), Encoding::Identity),
             (None, Encoding::Identity),
             (Some("gzip, deflate, br, zstd"), Encoding::Zstd),

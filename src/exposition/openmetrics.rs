@@ -1,7 +1,9 @@
 //! OpenMetrics text 1.0.0, with exemplars. Ours because prometheus-client writes no exemplar that it has not observed itself,
 //! and appends a point to each help text.
 
-use crate::engine::histogram::{Exemplar, Histogram};
+use std::fmt::Write as _;
+
+use crate::engine::histogram::{Bound, Exemplar, Histogram};
 use crate::metrics::catalog::{Kind, Metric};
 use crate::metrics::page::{Page, Sample, Value, write_float};
 
@@ -64,10 +66,7 @@ fn write_histogram(name: &str, sample: &Sample, histogram: &Histogram, digits: &
     let mut examples = histogram.exemplars();
     for (bound, count) in histogram.cumulative() {
         begin_bucket(name, sample, out);
-        out.push_str(bound.text);
-        if !bound.text.contains('.') {
-            out.push_str(".0");
-        }
+        write_bound(bound, out);
         end_bucket(count, examples.next().flatten(), digits, out);
     }
     begin_bucket(name, sample, out);
@@ -83,6 +82,29 @@ fn write_histogram(name: &str, sample: &Sample, histogram: &Histogram, digits: &
             out.push_str(digits.format(histogram.count()));
         }
         out.push('\n');
+    }
+}
+
+/// As the specification spells bounds: as Go does, or a reader that takes protobuf from us, and spells them itself, would
+/// have another series for each bucket.
+fn write_bound(bound: Bound, out: &mut String) {
+    if (1e-4..1e6).contains(&bound.value) {
+        out.push_str(bound.text);
+        if !bound.text.contains('.') {
+            out.push_str(".0");
+        }
+        return;
+    }
+    let begin = out.len();
+    // A String has room for it.
+    let _ = write!(out, "{:e}", bound.value);
+    let Some(exponent) = out[begin..].find('e').map(|at| begin + at + 1) else { return };
+    let negative = out[exponent..].starts_with('-');
+    if !negative {
+        out.insert(exponent, '+');
+    }
+    if out.len() == exponent + 2 {
+        out.insert(exponent + 1, '0');
     }
 }
 
@@ -153,6 +175,18 @@ mod tests {
         assert!(text.contains("process_cpu_seconds_total{"), "{text}");
         let text = rendered(Id::GpuPowerUsage, 2.0);
         assert!(!text.contains("# UNIT") && text.contains("} 2.0\n"), "{text}");
+    }
+
+    #[test]
+    fn bounds_are_spelled_as_go_spells_them() {
+        let spelled = |value| {
+            let mut out = String::from("e");
+            write_bound(Bound { value, text: if value == 0.0001 { "0.0001" } else { "500000" } }, &mut out);
+            out.split_off(1)
+        };
+        let bounds = [1e-5, 2.5e-5, 1e-4, 5e5, 1e6, 1048576.0, 17179869184.0, 1e100];
+        let wanted = ["1e-05", "2.5e-05", "0.0001", "500000.0", "1e+06", "1.048576e+06", "1.7179869184e+10", "1e+100"];
+        assert_eq!(bounds.map(spelled), wanted);
     }
 
     #[test]

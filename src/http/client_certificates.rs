@@ -13,38 +13,53 @@ use tokio_rustls::rustls::{
     CertificateError, DigitallySignedStruct, DistinguishedName, Error, RootCertStore, SignatureScheme,
 };
 use x509_parser::extensions::GeneralName;
-use x509_parser::prelude::{FromDer as _, X509Certificate};
+use x509_parser::prelude::{ASN1Time, FromDer as _, X509Certificate};
 
 use super::tls::certificates;
-use super::web_config::{ClientAuth, TlsConfig, Wrong};
+use super::web_config::{ClientAuth, Pem, TlsConfig, Wrong};
 
 /// The verifier that `tls` asks for; its type is not [`ClientAuth::None`].
 ///
 /// # Errors
 /// When the CA cannot be read.
 pub(super) fn verifier(tls: &TlsConfig, provider: &Arc<CryptoProvider>) -> Result<Arc<dyn ClientCertVerifier>, Wrong> {
-    let key = "tls_server_config.client_ca_file";
+    let given = tls.client_ca.as_ref().map(|pem| certificates(pem, CA)).transpose()?.unwrap_or_default();
     let chain = match &tls.client_ca {
-        Some(pem) if tls.client_auth.verifies() => {
-            let mut roots = RootCertStore::empty();
-            for certificate in certificates(pem, key)? {
-                roots.add(certificate).map_err(|error| {
-                    Wrong::new(key, format!("{pem:?} holds a certificate that cannot be used: {error}; replace it"))
-                })?;
-            }
-            let builder = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), Arc::clone(provider));
-            Some(builder.build().map_err(|error| Wrong::new(key, format!("{pem:?}: {error}; replace it")))?)
-        }
+        Some(pem) if tls.client_auth.verifies() => Some(chain(pem, &given, provider)?),
         _ => None,
     };
     let mandatory = matches!(tls.client_auth, ClientAuth::RequireAny | ClientAuth::RequireAndVerify);
     let allowed_sans = tls.allowed_sans.clone();
-    Ok(Arc::new(Verifier { chain, mandatory, allowed_sans, provider: Arc::clone(provider) }))
+    Ok(Arc::new(Verifier { chain, given, mandatory, allowed_sans, provider: Arc::clone(provider) }))
 }
+
+/// To any of the certificates `given` by `pem`. One that cannot be used, as Go's readers do, is left out of several.
+fn chain(
+    pem: &Pem,
+    given: &[CertificateDer<'static>],
+    provider: &Arc<CryptoProvider>,
+) -> Result<Arc<dyn ClientCertVerifier>, Wrong> {
+    let (mut roots, mut unusable) = (RootCertStore::empty(), None);
+    for certificate in given {
+        if let Err(error) = roots.add(certificate.clone()) {
+            tracing::warn!(%error, file = ?pem, "a certificate of client_ca_file cannot be used and is left out");
+            unusable = Some(error);
+        }
+    }
+    if let Some(error) = unusable.filter(|_| roots.is_empty()) {
+        return Err(Wrong::new(CA, format!("{pem:?} holds a certificate that cannot be used: {error}; replace it")));
+    }
+    let builder = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), Arc::clone(provider));
+    Ok(builder.build().map_err(|error| Wrong::new(CA, format!("{pem:?}: {error}; replace it")))?)
+}
+
+const CA: &str = "tls_server_config.client_ca_file";
 
 #[derive(Debug)]
 struct Verifier {
     chain: Option<Arc<dyn ClientCertVerifier>>,
+    /// The certificates of `client_ca`.
+    given: Vec<CertificateDer<'static>>,
     mandatory: bool,
     /// Exactly one of these must be in the certificate; any will do where this is not set.
     allowed_sans: Option<Vec<String>>,
@@ -66,7 +81,10 @@ impl ClientCertVerifier for Verifier {
         intermediates: &[CertificateDer<'_>],
         now: UnixTime,
     ) -> Result<ClientCertVerified, Error> {
-        if let Some(chain) = &self.chain {
+        // A client may be named itself instead of who signed it, which the chain's rules do not know.
+        if let Some(chain) = &self.chain
+            && !(self.given.iter().any(|given| given == certificate) && is_valid_client(certificate, now))
+        {
             chain.verify_client_cert(certificate, intermediates, now)?;
         }
         if let Some(allowed) = &self.allowed_sans {
@@ -99,6 +117,15 @@ impl ClientCertVerifier for Verifier {
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
         self.provider.signature_verification_algorithms.supported_schemes()
     }
+}
+
+/// Whether a certificate is in its time, and not for other purposes alone.
+fn is_valid_client(certificate: &[u8], now: UnixTime) -> bool {
+    let Ok((_, certificate)) = X509Certificate::from_der(certificate) else { return false };
+    let now = i64::try_from(now.as_secs()).ok().and_then(|now| ASN1Time::from_timestamp(now).ok());
+    let in_time = now.is_some_and(|now| certificate.validity().is_valid_at(now));
+    let purposes = certificate.extended_key_usage();
+    in_time && purposes.is_ok_and(|found| found.is_none_or(|found| found.value.any || found.value.client_auth))
 }
 
 /// The DNS, e-mail, URI and IP names of a certificate; `None` if it is none.

@@ -21,8 +21,12 @@ const HEAD: Duration = Duration::from_secs(10);
 pub(super) const ANSWER: Duration = Duration::from_secs(30);
 /// Between requests. Longer than the five minutes after which Prometheus lets go by itself.
 const IDLE: Duration = Duration::from_secs(330);
-/// An answer under way for longer may be cut off for the sake of others.
+/// An answer under way for longer may be cut off for the sake of others,
 const STALLED: Duration = Duration::from_secs(2);
+/// and sooner if its reader has taken nothing for this long.
+const TAKES_NOTHING: Duration = Duration::from_millis(250);
+/// Told to stop, who asks nothing is waited for this long.
+const FAREWELL: Duration = Duration::from_secs(1);
 const SWEEP: Duration = Duration::from_millis(500);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -40,8 +44,10 @@ pub(super) struct Connection {
     http2: AtomicBool,
     /// What is under way is the last.
     ending: AtomicBool,
-    /// An HTTP/1.1 answer was handed over, and has not been seen to have left.
+    /// An answer was handed over, and has not been seen to have left.
     leaving: AtomicBool,
+    /// The last write found no room.
+    blocked: AtomicBool,
     activity: Mutex<Activity>,
 }
 
@@ -52,13 +58,36 @@ struct Activity {
     until: Instant,
     /// Some request was answered.
     served: bool,
-    /// Number, begin and limit of the answers not handed over yet; more than one only with HTTP/2.
-    open: Vec<(u64, Instant, Instant)>,
+    /// What was read last is not the end of a request.
+    in_the_middle: bool,
+    /// The answers that have not left; more than one only with HTTP/2.
+    open: Vec<Open>,
     answers: u64,
-    /// Leave to be answered, held until the answer has left.
-    permit: Option<OwnedSemaphorePermit>,
+    /// When a reader last took a piece, or began to take nothing.
+    moved: Instant,
     /// Wakes the connection's task.
     waker: Option<Waker>,
+}
+
+/// An answer that has not left.
+#[derive(Debug)]
+struct Open {
+    number: u64,
+    since: Instant,
+    until: Instant,
+    /// All of it was handed over.
+    leaving: bool,
+    /// Leave to be answered, held until the answer has left.
+    permit: Option<OwnedSemaphorePermit>,
+}
+
+/// What may be done about whoever has leave and does not read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Stalled {
+    Nobody,
+    /// Somebody takes nothing, but not for long.
+    Perhaps,
+    Cut,
 }
 
 impl Activity {
@@ -69,10 +98,29 @@ impl Activity {
 
     /// The oldest open answer sets the time: one that goes on must not hide another that is stuck.
     fn oldest_counts(&mut self) {
-        if let Some((_, since, _)) = self.open.first() {
-            (self.phase, self.since) = (Phase::Answering, *since);
-            self.until = self.open.iter().map(|(_, _, until)| *until).min().unwrap_or(self.until);
+        if let Some(first) = self.open.first() {
+            (self.phase, self.since) = (Phase::Answering, first.since);
+            self.until = self.open.iter().map(|open| open.until).min().unwrap_or(self.until);
         }
+    }
+
+    /// Some answer has left or was given up.
+    fn let_go(&mut self) {
+        if !self.open.is_empty() {
+            return self.oldest_counts();
+        }
+        match self.in_the_middle {
+            // Behind the request that was answered another has begun.
+            true => self.enter(Phase::Asking, HEAD),
+            false => self.enter(Phase::Idle, IDLE),
+        }
+    }
+
+    /// Since when an answer with leave has not moved, and whether that is long enough.
+    fn stalled(&self, may_block: bool) -> Option<(Instant, bool)> {
+        let permitted = self.open.iter().find(|open| open.permit.is_some())?;
+        let long = permitted.since.elapsed() > STALLED || may_block && self.moved.elapsed() > TAKES_NOTHING;
+        (long || may_block).then_some((permitted.since.min(self.moved), long))
     }
 }
 
@@ -84,9 +132,10 @@ impl Connection {
             since: now,
             until: now + HEAD,
             served: false,
+            in_the_middle: false,
             open: Vec::new(),
             answers: 0,
-            permit: None,
+            moved: now,
             waker: None,
         };
         Arc::new(Self {
@@ -94,6 +143,7 @@ impl Connection {
             http2: AtomicBool::new(false),
             ending: AtomicBool::new(false),
             leaving: AtomicBool::new(false),
+            blocked: AtomicBool::new(false),
             activity: Mutex::new(activity),
         })
     }
@@ -119,26 +169,36 @@ impl Connection {
         self.http2.load(Ordering::Relaxed)
     }
 
-    /// Something was read. With HTTP/2 it need not be a request.
-    pub(super) fn heard(&self) {
+    /// Something was read, to the end of a request or not. With HTTP/2 it need not be one.
+    pub(super) fn heard(&self, to_the_end: bool) {
+        if self.speaks_http2() {
+            return;
+        }
         let mut activity = self.activity();
-        if activity.phase == Phase::Idle && !self.speaks_http2() {
+        activity.in_the_middle = !to_the_end;
+        if activity.phase == Phase::Idle {
             activity.enter(Phase::Asking, HEAD);
+        }
+    }
+
+    /// Something was to be written; whether there was room.
+    pub(super) fn wrote(&self, blocked: bool) {
+        // Written by the one task that speaks.
+        if self.blocked.load(Ordering::Relaxed) != blocked {
+            self.blocked.store(blocked, Ordering::Relaxed);
+            self.activity().moved = Instant::now();
         }
     }
 
     /// Everything written has left. Called often, and seldom with anything to do.
     pub(super) fn flushed(&self) {
-        // Set and looked at by the one task that speaks.
-        if !self.leaving.load(Ordering::Relaxed) {
+        if !self.leaving.load(Ordering::Acquire) {
             return;
         }
         let mut activity = self.activity();
-        if activity.phase == Phase::Answering && activity.open.is_empty() {
-            self.leaving.store(false, Ordering::Relaxed);
-            activity.permit = None;
-            activity.enter(Phase::Idle, IDLE);
-        }
+        self.leaving.store(false, Ordering::Relaxed);
+        activity.open.retain(|open| !open.leaving);
+        activity.let_go();
     }
 
     /// Whether it is to end with what is under way.
@@ -150,24 +210,32 @@ impl Connection {
         let activity = self.activity();
         // Under the lock: one that begins to speak after this is not woken, and sees it.
         self.ending.store(true, Ordering::Relaxed);
-        if let Some(waker) = &activity.waker {
-            waker.wake_by_ref();
+        match &activity.waker {
+            Some(waker) => waker.wake_by_ref(),
+            // Nothing was asked yet.
+            None => self.abort(),
         }
     }
 
+    /// Ends it in the middle; leave to be answered is there for others at once.
     fn cut(&self) {
+        self.activity().open.clear();
+        self.abort();
+    }
+
+    fn abort(&self) {
         if let Some(task) = self.task.get() {
             task.abort();
         }
     }
 }
 
-/// An answer on its way; its end is when this is dropped, which happens once its last byte is in the connection's buffer.
+/// An answer on its way. Its body holds it, and is dropped when all of it was handed over or it was given up.
 #[derive(Debug)]
 pub(super) struct Answer {
     connection: Arc<Connection>,
     number: u64,
-    permit: Option<OwnedSemaphorePermit>,
+    permitted: bool,
 }
 
 impl Answer {
@@ -176,35 +244,50 @@ impl Answer {
         let (now, number) = (Instant::now(), activity.answers);
         activity.answers += 1;
         activity.served = true;
-        activity.open.push((number, now, now + limit));
-        activity.oldest_counts();
         // A pipelined request goes on with the leave of the one before.
-        let permit = activity.permit.take();
+        let before = (!connection.speaks_http2()).then(|| activity.open.pop()).flatten();
+        let permit = before.and_then(|before| before.permit);
+        let permitted = permit.is_some();
+        activity.open.push(Open { number, since: now, until: now + limit, leaving: false, permit });
+        activity.oldest_counts();
         drop(activity);
-        Self { connection: Arc::clone(connection), number, permit }
+        Self { connection: Arc::clone(connection), number, permitted }
     }
 
     pub(super) const fn is_permitted(&self) -> bool {
-        self.permit.is_some()
+        self.permitted
     }
 
     pub(super) fn permit(&mut self, permit: OwnedSemaphorePermit) {
-        self.permit = Some(permit);
+        let mut activity = self.connection.activity();
+        activity.moved = Instant::now();
+        // One that was cut off meanwhile has no need of it.
+        if let Some(open) = activity.open.iter_mut().find(|open| open.number == self.number) {
+            open.permit = Some(permit);
+            self.permitted = true;
+        }
+    }
+
+    /// A piece is about to be handed over.
+    pub(super) fn moves(&self) {
+        self.connection.activity().moved = Instant::now();
     }
 }
 
 impl Drop for Answer {
+    /// Its last byte is in the connection's buffer (with HTTP/2 there is room for it, too), or it was given up.
     fn drop(&mut self) {
         let mut activity = self.connection.activity();
-        activity.open.retain(|(number, ..)| *number != self.number);
-        if !self.connection.speaks_http2() {
-            // Given back by `flushed`; until then the answer's time runs on.
-            activity.permit = self.permit.take();
-            self.connection.leaving.store(true, Ordering::Relaxed);
-        } else if activity.open.is_empty() {
-            activity.enter(Phase::Idle, IDLE);
-        } else {
-            activity.oldest_counts();
+        activity.moved = Instant::now();
+        if let Some(open) = activity.open.iter_mut().find(|open| open.number == self.number) {
+            open.leaving = true;
+        }
+        self.connection.leaving.store(true, Ordering::Release);
+        // An HTTP/2 stream has a task of its own, and what it has sent may have left before it comes to this.
+        if self.connection.speaks_http2()
+            && let Some(waker) = &activity.waker
+        {
+            waker.wake_by_ref();
         }
     }
 }
@@ -214,7 +297,7 @@ impl Drop for Answer {
 pub(super) struct Connections {
     all: Mutex<HashMap<u64, Arc<Connection>>>,
     next: AtomicU64,
-    ending: AtomicBool,
+    ended: OnceLock<Instant>,
 }
 
 /// A connection's place among the others.
@@ -257,7 +340,7 @@ impl Connections {
             }
         }
         let number = self.next.fetch_add(1, Ordering::Relaxed);
-        if self.ending.load(Ordering::Relaxed) {
+        if self.ended.get().is_some() {
             newcomer.end();
         }
         all.insert(number, Arc::clone(newcomer));
@@ -267,22 +350,29 @@ impl Connections {
     /// Everybody is answered what they have asked, and nothing more.
     pub(super) fn end(&self) {
         let all = self.all();
-        self.ending.store(true, Ordering::Relaxed);
+        let _ = self.ended.set(Instant::now());
         all.values().for_each(|connection| connection.end());
     }
 
-    /// Cuts off the answer that has been under way longest, if any takes suspiciously long.
-    pub(super) fn cut_stalled(&self, counts: &PageCounts) -> bool {
+    /// Cuts off whoever has had leave for longest and does not read.
+    pub(super) fn cut_stalled(&self, counts: &PageCounts) -> Stalled {
         let all = self.all();
-        let stalled = all.values().filter_map(|connection| {
-            let activity = connection.activity();
-            let stalled = activity.phase == Phase::Answering && activity.since.elapsed() > STALLED;
-            stalled.then(|| (activity.since, Arc::clone(connection)))
-        });
-        let Some((_, longest)) = stalled.min_by_key(|(since, _)| *since) else { return false };
-        longest.cut();
-        counts.refused(Refusal::Timeout);
-        true
+        let (mut longest, mut found) = (None, Stalled::Nobody);
+        for connection in all.values() {
+            // Only of HTTP/2 it is not known whether it is the reader who holds up an answer.
+            let may_block = connection.speaks_http2() || connection.blocked.load(Ordering::Relaxed);
+            let Some((since, long)) = connection.activity().stalled(may_block) else { continue };
+            found = Stalled::Perhaps;
+            if long && longest.is_none_or(|(longest, _)| since < longest) {
+                longest = Some((since, connection));
+            }
+        }
+        if let Some((_, connection)) = longest {
+            connection.cut();
+            counts.refused(Refusal::Timeout);
+            return Stalled::Cut;
+        }
+        found
     }
 
     /// Cuts off whoever is past its time, for ever.
@@ -290,12 +380,14 @@ impl Connections {
         let mut ticks = tokio::time::interval(SWEEP);
         loop {
             let now = ticks.tick().await;
+            let farewell = self.ended.get().is_some_and(|ended| now.duration_since(*ended) > FAREWELL);
             for connection in self.all().values() {
                 let mut activity = connection.activity();
-                if activity.until > now {
+                let over = farewell && activity.phase != Phase::Answering;
+                if activity.until > now && !over {
                     continue;
                 }
-                if activity.phase != Phase::Idle {
+                if activity.phase != Phase::Idle && !over {
                     counts.refused(Refusal::Timeout);
                 }
                 // Counted once, even if its end takes until the next sweep.

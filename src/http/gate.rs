@@ -1,13 +1,13 @@
 //! What stands between a connection and the routes, in the toolkit's order: the configuration as it is now, rate limit,
 //! headers, password; then room for one more request. Knows no path but those of health.
 
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use axum::body::Body;
-use axum::http::{HeaderMap, HeaderValue, Request, Response, StatusCode, header};
+use axum::http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Version, header};
 use bytes::Bytes;
 use hyper::body::{Frame, SizeHint};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -15,7 +15,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use crate::metrics::exporter::{PageCounts, Refusal};
 
 use super::auth::{Doorkeeper, Verdict};
-use super::connections::{ANSWER, Answer, Connection, Connections};
+use super::connections::{ANSWER, Answer, Connection, Connections, Stalled};
 use super::pages::refusal;
 use super::rate_limit::Bucket;
 use super::reload::Live;
@@ -23,7 +23,7 @@ use super::router::{Reply, Routes};
 
 /// A request body nobody reads may be announced up to this length.
 const MAX_BODY: u64 = 64 << 10;
-/// How long a stalled reader that was cut off may take to make room.
+/// How long room is sought where somebody who has it takes nothing.
 const MAKE_ROOM: Duration = Duration::from_secs(1);
 /// A peer that has read all of its answer may ask again before this side has noticed that it left.
 const NOTICE: Duration = Duration::from_millis(50);
@@ -65,14 +65,20 @@ impl Gate {
         B: hyper::body::Body<Data = Bytes, Error: Into<axum::BoxError>> + Send + 'static,
     {
         let mut answer = Answer::begin(connection, time_for(request.headers()));
-        let response = self.respond(&mut answer, request).await;
+        let head = request.method() == Method::HEAD;
+        let mut response = self.respond(&mut answer, request).await;
+        // HEAD is answered with the headers of GET, its length included, and no body.
+        if head && let Reply::Whole(bytes) = response.body_mut() {
+            let length = std::mem::take(bytes).len();
+            response.headers_mut().insert(header::CONTENT_LENGTH, length.into());
+        }
         let pieces = connection.speaks_http2();
         response.map(|body| {
             let (body, rest) = match body {
                 Reply::Whole(bytes) => (None, bytes),
                 Reply::Stream(body) => (Some(body), Bytes::new()),
             };
-            Guarded { body, pieces, rest, _answer: answer }
+            Guarded { body, pieces, rest, answer }
         })
     }
 
@@ -80,7 +86,13 @@ impl Gate {
     where
         B: hyper::body::Body<Data = Bytes, Error: Into<axum::BoxError>> + Send + 'static,
     {
-        let Ok(settings) = self.live.settings().await else { return plain(StatusCode::INTERNAL_SERVER_ERROR) };
+        let Ok(settings) = self.live.settings().await else {
+            return self.refuse(StatusCode::INTERNAL_SERVER_ERROR, Refusal::WebConfig);
+        };
+        // As every other server has it: what stands between could understand such a request otherwise than we do.
+        if request.version() == Version::HTTP_11 && request.headers().get_all(header::HOST).iter().count() != 1 {
+            return self.refuse(StatusCode::BAD_REQUEST, Refusal::BadRequest);
+        }
         if settings.rate.is_some_and(|rate| !self.bucket.allows(rate, Instant::now())) {
             return self.refuse(StatusCode::TOO_MANY_REQUESTS, Refusal::RateLimited);
         }
@@ -108,7 +120,7 @@ impl Gate {
             }
         }
         if request.body().size_hint().exact().is_some_and(|length| length > MAX_BODY) {
-            return plain(StatusCode::PAYLOAD_TOO_LARGE);
+            return self.refuse(StatusCode::PAYLOAD_TOO_LARGE, Refusal::BadRequest);
         }
         // Health is asked most when there is no room.
         let health = matches!(request.uri().path(), "/healthz" | "/readyz");
@@ -126,8 +138,17 @@ impl Gate {
         if let Ok(permit) = Arc::clone(room).try_acquire_owned() {
             return Some(permit);
         }
-        let wait = if self.connections.cut_stalled(&self.counts) { MAKE_ROOM } else { NOTICE };
-        tokio::time::timeout(wait, Arc::clone(room).acquire_owned()).await.ok()?.ok()
+        let mut turn = pin!(Arc::clone(room).acquire_owned());
+        let begun = Instant::now();
+        loop {
+            let stalled = self.connections.cut_stalled(&self.counts);
+            if let Ok(permit) = tokio::time::timeout(NOTICE, &mut turn).await {
+                return permit.ok();
+            }
+            if stalled == Stalled::Nobody || begun.elapsed() > MAKE_ROOM {
+                return None;
+            }
+        }
     }
 
     fn refuse(&self, status: StatusCode, reason: Refusal) -> Response<Reply> {
@@ -148,7 +169,7 @@ fn plain(status: StatusCode) -> Response<Reply> {
     refusal(status, text.into()).map(Reply::Whole)
 }
 
-/// An answer's body, at whose end the answer ends.
+/// An answer's body.
 #[derive(Debug)]
 pub(super) struct Guarded {
     /// What is to be asked for more.
@@ -156,7 +177,7 @@ pub(super) struct Guarded {
     pieces: bool,
     /// What is there.
     rest: Bytes,
-    _answer: Answer,
+    answer: Answer,
 }
 
 impl hyper::body::Body for Guarded {
@@ -178,10 +199,13 @@ impl hyper::body::Body for Guarded {
                 None => return Poll::Ready(None),
             }
         }
-        if !this.pieces || this.rest.len() <= PIECE {
+        if !this.pieces {
             return Poll::Ready(Some(Ok(Frame::data(std::mem::take(&mut this.rest)))));
         }
-        let piece = this.rest.split_to(PIECE);
+        // The last byte goes alone: the answer ends when there is room for it, and by then all others have left.
+        let length = this.rest.len().saturating_sub(1).clamp(1, PIECE);
+        let piece = this.rest.split_to(length);
+        this.answer.moves();
         Poll::Ready(Some(Ok(Frame::data(Bytes::copy_from_slice(&piece)))))
     }
 

@@ -1,10 +1,11 @@
 //! The page and the gateway's: asked for all the time, so they are answered before axum's routes are tried.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Instant;
 
 use bytes::Bytes;
-use http::{HeaderValue, Method, Request, Response, StatusCode, header};
+use http::{HeaderName, HeaderValue, Method, Request, Response, StatusCode, header};
 
 use crate::exposition::cache::{Cache, Form};
 use crate::exposition::negotiate::{self, Encoding, Format};
@@ -64,23 +65,18 @@ impl Pages {
     }
 
     fn page<B>(&self, selection: Selection, request: &Request<B>) -> Response<Bytes> {
-        let text_of = |name| request.headers().get(name).and_then(|value| value.to_str().ok());
-        let offer = negotiate::format(text_of(header::ACCEPT));
-        let encoding = negotiate::encoding(text_of(header::ACCEPT_ENCODING));
+        let (accept, accept_encoding) = (list(request, header::ACCEPT), list(request, header::ACCEPT_ENCODING));
+        let offer = negotiate::format(accept.as_deref());
+        let encoding = negotiate::encoding(accept_encoding.as_deref());
         let form = Form { selection, format: offer.format, encoding };
         let begun = Instant::now();
         let body = self.cache.get(form, self.state.generation(), || self.sections(selection, offer.format));
         self.counts.scraped(begun.elapsed());
-        // HEAD is answered with the headers of GET, its length included, and no body.
-        let length = (request.method() == Method::HEAD).then_some(body.len());
-        let mut response = Response::new(if length.is_some() { Bytes::new() } else { body });
+        let mut response = Response::new(body);
         let headers = response.headers_mut();
         headers.reserve(4);
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(offer.content_type));
         headers.insert(header::VARY, HeaderValue::from_static("Accept, Accept-Encoding"));
-        if let Some(length) = length {
-            headers.insert(header::CONTENT_LENGTH, length.into());
-        }
         let packed = match encoding {
             Encoding::Identity => None,
             Encoding::Gzip => Some("gzip"),
@@ -128,6 +124,13 @@ fn write(page: &Page, format: Format, out: &mut Vec<u8>) {
         Format::Text | Format::Protobuf => text::render(page, &mut text),
     }
     *out = text.into_bytes();
+}
+
+/// A header that is a list, which may stand in several lines.
+fn list<B>(request: &Request<B>, name: HeaderName) -> Option<Cow<'_, str>> {
+    let mut lines = request.headers().get_all(name).iter().filter_map(|value| value.to_str().ok());
+    let first = Cow::Borrowed(lines.next()?);
+    Some(lines.fold(first, |list, line| format!("{list},{line}").into()))
 }
 
 /// The groups of every `collect[]`, or the one that is none.

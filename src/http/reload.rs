@@ -34,7 +34,8 @@ pub struct Settings {
 }
 
 /// The configuration cannot be used now; the log says why.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("the web configuration cannot be used")]
 pub struct Broken;
 
 /// The settings of one file, or those of none.
@@ -152,13 +153,10 @@ impl Watch {
                 self.stamps = stamps(loaded.files);
                 (Ok(Arc::new(loaded.settings)), loaded.complaint)
             }
-            Err(error) => {
-                let files = self.stamps.iter().map(|(path, _)| path.clone()).collect();
-                self.stamps = stamps(files);
-                (Err(Broken), Some(error.to_string()))
-            }
+            Err(error) => (Err(Broken), Some(error.to_string())),
         };
-        self.settled = settled(&self.stamps, begun);
+        // What is broken may name files that are not watched, so it is read again until it is not.
+        self.settled = found.is_ok() && settled(&self.stamps, begun);
         self.complain(complaint, found.is_ok());
         Some(found)
     }

@@ -22,12 +22,15 @@ use crate::metrics::exporter::Refusal;
 use super::connections::{Connection, Place};
 use super::gate::Gate;
 use super::listen::Stream;
+use super::reload::Broken;
 use super::watched::Watched;
 
 /// A request's head, bytes.
 const MAX_HEAD: usize = 16 << 10;
 /// What is read and not parsed, or handed over and not sent, bytes.
 const MAX_BUFFER: usize = 64 << 10;
+/// The next piece of an HTTP/2 answer is asked for when less than this many bytes wait to be sent.
+const NEXT_PIECE: usize = 1;
 /// Requests of one HTTP/2 connection at once. A scraper has one; a tenth of `--web.max-requests` is for a peer that stalls.
 const MAX_STREAMS: u32 = 4;
 /// The first byte of TLS.
@@ -61,7 +64,8 @@ pub(super) async fn speak(stream: Stream, gate: Arc<Gate>, connection: Arc<Conne
         Ok(stream) if stream.get_ref().1.alpn_protocol() == Some(b"h2") => http2(stream, gate, connection).await,
         Ok(stream) => http1(Either::Right(stream), gate, connection).await,
         Err(error) => {
-            gate.counts.refused(Refusal::TlsHandshake);
+            let broken = error.get_ref().is_some_and(|cause| cause.is::<Broken>());
+            gate.counts.refused(if broken { Refusal::WebConfig } else { Refusal::TlsHandshake });
             // A peer's doing, as often as it likes: the count is for every day.
             tracing::debug!(%error, "TLS handshake failed");
         }
@@ -71,8 +75,8 @@ pub(super) async fn speak(stream: Stream, gate: Arc<Gate>, connection: Arc<Conne
 /// By the configuration as it is when the client says hello.
 async fn shake_hands(stream: Stream, gate: &Gate) -> io::Result<Box<TlsStream<Stream>>> {
     let hello = LazyConfigAcceptor::new(rustls::server::Acceptor::default(), stream).await?;
-    let terms = gate.live.settings().await.ok().and_then(|settings| settings.tls.clone());
-    let terms = terms.ok_or_else(|| io::Error::other("the web configuration cannot be used"))?;
+    let settings = gate.live.settings().await.map_err(io::Error::other)?;
+    let terms = settings.tls.clone().ok_or_else(|| io::Error::other(Broken))?;
     Ok(Box::new(hello.into_stream(terms).await?))
 }
 
@@ -88,9 +92,9 @@ async fn say_that_this_is_tls(mut stream: TcpStream) {
 /// Runs a connection to its end; told to stop, it finishes what is under way. How a peer ends is its own affair.
 /// The flag is looked at where a channel would be polled, which costs a lock that all connections share.
 macro_rules! run {
-    ($running:expr, $connection:expr) => {{
+    ($running:expr, $connection:expr, $gate:expr) => {{
         let (mut running, mut told) = (pin!($running), false);
-        let _ = poll_fn(|context| {
+        let ended: hyper::Result<()> = poll_fn(|context| {
             if !told && $connection.is_ending() {
                 told = true;
                 running.as_mut().graceful_shutdown();
@@ -98,6 +102,9 @@ macro_rules! run {
             running.as_mut().poll(context)
         })
         .await;
+        if ended.is_err_and(|error| error.is_parse()) {
+            $gate.counts.refused(Refusal::BadRequest);
+        }
     }};
 }
 
@@ -107,19 +114,19 @@ async fn own_waker() -> std::task::Waker {
 
 async fn http1(stream: Either<Stream, Box<TlsStream<Stream>>>, gate: Arc<Gate>, connection: Arc<Connection>) {
     connection.speaks(false, own_waker().await);
-    let watched = TokioIo::new(Watched { stream, connection: Arc::clone(&connection) });
+    let watched = TokioIo::new(Watched::new(stream, Arc::clone(&connection)));
     let service = service_fn(async |request| Ok::<_, Infallible>(gate.answer(&connection, request).await));
     let mut builder = hyper::server::conn::http1::Builder::new();
     builder.timer(TokioTimer::new()).header_read_timeout(None).max_header_size(MAX_HEAD).max_buf_size(MAX_BUFFER);
-    run!(builder.serve_connection(watched, service), connection);
+    run!(builder.serve_connection(watched, service), connection, gate);
 }
 
 async fn http2(stream: Box<TlsStream<Stream>>, gate: Arc<Gate>, connection: Arc<Connection>) {
     connection.speaks(true, own_waker().await);
-    let watched = TokioIo::new(Watched { stream, connection: Arc::clone(&connection) });
-    let asking = Arc::clone(&connection);
+    let watched = TokioIo::new(Watched::new(stream, Arc::clone(&connection)));
+    let asking = (Arc::clone(&gate), Arc::clone(&connection));
     let service = service_fn(move |request| {
-        let (gate, connection) = (Arc::clone(&gate), Arc::clone(&asking));
+        let (gate, connection) = asking.clone();
         async move { Ok::<_, Infallible>(gate.answer(&connection, request).await) }
     });
     let mut builder = hyper::server::conn::http2::Builder::new(TokioExecutor::new());
@@ -127,6 +134,6 @@ async fn http2(stream: Box<TlsStream<Stream>>, gate: Arc<Gate>, connection: Arc<
         .timer(TokioTimer::new())
         .max_concurrent_streams(MAX_STREAMS)
         .max_header_list_size(MAX_HEAD as u32)
-        .max_send_buf_size(MAX_BUFFER);
-    run!(builder.serve_connection(watched, service), connection);
+        .max_send_buf_size(NEXT_PIECE);
+    run!(builder.serve_connection(watched, service), connection, gate);
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use tokio_rustls::rustls;
 use tokio_rustls::rustls::crypto::{CryptoProvider, SupportedKxGroup, ring};
-use tokio_rustls::rustls::pki_types::pem::PemObject as _;
+use tokio_rustls::rustls::pki_types::pem::{self, PemObject as _};
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tokio_rustls::rustls::server::{NoServerSessionStorage, ServerConfig};
 use tokio_rustls::rustls::sign::{CertifiedKey, SingleCertAndKey};
@@ -27,6 +27,9 @@ const NEVER_OFFERED: [&str; 8] = [
     "TLS_ECDHE_RSA_WITH_AES_256_CBC_SHA",
 ];
 
+/// What rustls takes, where Go takes older and rarer kinds too.
+const USABLE: &str = "X.509 version 3 and a key that is RSA of at least 2048 bits, P-256, P-384 or Ed25519";
+
 /// The server's certificate and key.
 pub(super) type Identity = Arc<CertifiedKey>;
 
@@ -38,13 +41,17 @@ pub(super) fn identity(tls: &TlsConfig) -> Result<Identity, Wrong> {
     let chain = certificates(&tls.cert, "tls_server_config.cert_file")?;
     let key_name = "tls_server_config.key_file";
     let key = PrivateKeyDer::from_pem_slice(&read(&tls.key, key_name)?).map_err(|error| {
-        Wrong::new(key_name, format!("{:?} holds no private key in PEM: {error}; were the files swapped?", tls.key))
+        let why = format!("{:?} holds no private key in PEM ({}); were the files swapped?", tls.key, what(&error));
+        Wrong::new(key_name, why)
     })?;
     let identity = CertifiedKey::from_der(chain, key, &ring::default_provider()).map_err(|error| match error {
         rustls::Error::InconsistentKeys(_) => {
             Wrong::new(key_name, format!("{:?} is not the key of {:?}; name the pair", tls.key, tls.cert))
         }
-        other => Wrong::new("tls_server_config.cert_file", format!("{:?} cannot be used: {other}; renew it", tls.cert)),
+        other => {
+            let why = format!("{:?} and its key cannot be used: {other}; make one with {USABLE}", tls.cert);
+            Wrong::new("tls_server_config.cert_file", why)
+        }
     })?;
     Ok(Arc::new(identity))
 }
@@ -86,11 +93,24 @@ pub(super) fn terms(tls: &TlsConfig, http2: bool, identity: Identity) -> Result<
 pub(super) fn certificates(pem: &Pem, key: &str) -> Result<Vec<CertificateDer<'static>>, Wrong> {
     let text = read(pem, key)?;
     let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&text).collect();
-    let found = found.map_err(|error| Wrong::new(key, format!("{pem:?} is no PEM: {error}; write it anew")))?;
+    let found =
+        found.map_err(|error| Wrong::new(key, format!("{pem:?} is no PEM ({}); write it anew", what(&error))))?;
     if found.is_empty() {
         return Err(Wrong::new(key, format!("{pem:?} holds no certificate in PEM; were the files swapped?")));
     }
     Ok(found)
+}
+
+/// What is wrong with a PEM, without a byte of it: it may be a private key, and an error is logged.
+fn what(error: &pem::Error) -> &'static str {
+    match error {
+        pem::Error::MissingSectionEnd { .. } => "a section has no end; are the line breaks still there?",
+        pem::Error::IllegalSectionStart { .. } => "the first line of a section is malformed",
+        pem::Error::Base64Decode(_) => "a section is not Base64",
+        pem::Error::SectionTooLarge => "a section is too long",
+        pem::Error::NoItemsFound => "there is none",
+        _ => "it cannot be read",
+    }
 }
 
 fn read(pem: &Pem, key: &str) -> Result<Vec<u8>, Wrong> {

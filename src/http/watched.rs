@@ -1,4 +1,5 @@
-//! A stream that tells its connection when something was read and when everything written has left.
+//! A stream that tells its connection when something was read, when there is no room to write, and when everything
+//! written has left.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
@@ -11,8 +12,19 @@ use super::connections::Connection;
 
 #[derive(Debug)]
 pub(super) struct Watched<S> {
-    pub(super) stream: S,
-    pub(super) connection: Arc<Connection>,
+    stream: S,
+    connection: Arc<Connection>,
+    /// The last bytes read.
+    tail: [u8; HEAD_END.len()],
+}
+
+/// What a request without a body ends with.
+const HEAD_END: [u8; 4] = *b"\r\n\r\n";
+
+impl<S> Watched<S> {
+    pub(super) const fn new(stream: S, connection: Arc<Connection>) -> Self {
+        Self { stream, connection, tail: [0; HEAD_END.len()] }
+    }
 }
 
 impl<S: AsyncRead + Unpin> AsyncRead for Watched<S> {
@@ -20,8 +32,12 @@ impl<S: AsyncRead + Unpin> AsyncRead for Watched<S> {
         let this = self.get_mut();
         let before = into.filled().len();
         let read = Pin::new(&mut this.stream).poll_read(context, into);
-        if into.filled().len() > before {
-            this.connection.heard();
+        let fresh = &into.filled()[before..];
+        if !fresh.is_empty() {
+            let last = &fresh[fresh.len().saturating_sub(HEAD_END.len())..];
+            this.tail.rotate_left(last.len());
+            this.tail[HEAD_END.len() - last.len()..].copy_from_slice(last);
+            this.connection.heard(this.tail == HEAD_END);
         }
         read
     }
@@ -29,7 +45,10 @@ impl<S: AsyncRead + Unpin> AsyncRead for Watched<S> {
 
 impl<S: AsyncWrite + Unpin> AsyncWrite for Watched<S> {
     fn poll_write(self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.get_mut().stream).poll_write(context, bytes)
+        let this = self.get_mut();
+        let written = Pin::new(&mut this.stream).poll_write(context, bytes);
+        this.connection.wrote(written.is_pending());
+        written
     }
 
     fn poll_write_vectored(
@@ -37,7 +56,10 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Watched<S> {
         context: &mut Context<'_>,
         slices: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.get_mut().stream).poll_write_vectored(context, slices)
+        let this = self.get_mut();
+        let written = Pin::new(&mut this.stream).poll_write_vectored(context, slices);
+        this.connection.wrote(written.is_pending());
+        written
     }
 
     fn is_write_vectored(&self) -> bool {

@@ -126,57 +126,45 @@ struct File {
     rate_limit: Option<FileRate>,
 }
 
+/// What stands there without a value is as if it did not stand there.
 #[derive(Deserialize)]
-#[serde(deny_unknown_fields, default)]
+#[serde(deny_unknown_fields)]
 struct FileTls {
-    cert: String,
-    key: String,
-    client_ca: String,
-    cert_file: String,
-    key_file: String,
-    client_auth_type: String,
-    client_ca_file: String,
+    cert: Option<String>,
+    key: Option<String>,
+    client_ca: Option<String>,
+    cert_file: Option<String>,
+    key_file: Option<String>,
+    client_auth_type: Option<String>,
+    client_ca_file: Option<String>,
     client_allowed_sans: Option<Vec<String>>,
-    cipher_suites: Vec<String>,
-    curve_preferences: Vec<String>,
-    min_version: String,
-    max_version: String,
-    prefer_server_cipher_suites: bool,
-}
-
-impl Default for FileTls {
-    fn default() -> Self {
-        let unset = String::new;
-        Self {
-            cert: unset(),
-            key: unset(),
-            client_ca: unset(),
-            cert_file: unset(),
-            key_file: unset(),
-            client_auth_type: unset(),
-            client_ca_file: unset(),
-            client_allowed_sans: None,
-            cipher_suites: Vec::new(),
-            curve_preferences: Vec::new(),
-            min_version: "TLS12".to_owned(),
-            max_version: "TLS13".to_owned(),
-            prefer_server_cipher_suites: true,
-        }
-    }
+    cipher_suites: Option<Vec<String>>,
+    curve_preferences: Option<Vec<String>>,
+    min_version: Option<String>,
+    max_version: Option<String>,
+    prefer_server_cipher_suites: Option<bool>,
 }
 
 #[derive(Deserialize, Default)]
 #[serde(deny_unknown_fields)]
 struct FileHttp {
     http2: Option<bool>,
-    headers: Option<BTreeMap<String, String>>,
+    headers: Option<BTreeMap<String, Option<String>>>,
 }
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct FileRate {
-    interval: Option<String>,
+    interval: Option<Interval>,
     burst: Option<u32>,
+}
+
+/// As Go's YAML reader takes a duration.
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Interval {
+    Nanoseconds(i64),
+    Text(String),
 }
 
 impl WebConfig {
@@ -232,13 +220,17 @@ impl From<Wrong> for ParseError {
 impl FileTls {
     fn checked(self, folder: &Path) -> Result<Option<TlsConfig>, Wrong> {
         let key = |name: &str| format!("tls_server_config.{name}");
-        let (tls12, tls13) = versions(&self.min_version, &self.max_version)?;
-        let client_auth = ClientAuth::parse(&self.client_auth_type)?;
-        let cert = pem(folder, "cert", self.cert, self.cert_file)?;
-        let private = pem(folder, "key", self.key, self.key_file)?;
-        let client_ca = pem(folder, "client_ca", self.client_ca, self.client_ca_file)?;
-        let any = cert.is_some() || private.is_some() || client_ca.is_some() || !self.client_auth_type.is_empty();
-        if !any && self.client_allowed_sans.is_none() {
+        let versions =
+            versions(self.min_version.as_deref().unwrap_or("TLS12"), self.max_version.as_deref().unwrap_or("TLS13"));
+        let (tls12, tls13) = versions?;
+        let client_auth_type = self.client_auth_type.unwrap_or_default();
+        let client_auth = ClientAuth::parse(&client_auth_type)?;
+        let cert = pem(folder, "cert", self.cert, self.cert_file);
+        let private = pem(folder, "key", self.key, self.key_file);
+        let client_ca = pem(folder, "client_ca", self.client_ca, self.client_ca_file);
+        let sans = self.client_allowed_sans.as_ref().is_some_and(|names| !names.is_empty());
+        let any = cert.is_some() || private.is_some() || client_ca.is_some() || !client_auth_type.is_empty();
+        if !any && !sans {
             return Ok(None);
         }
         let missing = |what: &str| Wrong::new(key(&format!("{what}_file")), format!("is missing; give it or {what}"));
@@ -251,12 +243,11 @@ impl FileTls {
         }
         if client_ca.is_none() && client_auth.verifies() {
             let why = format!(
-                "is missing, but client_auth_type is {}: name the CA that signs the clients' certificates",
-                self.client_auth_type
+                "is missing, but client_auth_type is {client_auth_type}: name the CA that signs the clients' certificates"
             );
             return Err(Wrong::new(key("client_ca_file"), why));
         }
-        if self.client_allowed_sans.is_some() && client_auth == ClientAuth::None {
+        if sans && client_auth == ClientAuth::None {
             let why = "is given, but no client is asked for a certificate; set client_auth_type or remove it";
             return Err(Wrong::new(key("client_allowed_sans"), why));
         }
@@ -268,24 +259,21 @@ impl FileTls {
             allowed_sans: self.client_allowed_sans,
             tls12,
             tls13,
-            cipher_suites: self.cipher_suites,
-            prefer_server_order: self.prefer_server_cipher_suites,
-            curves: self.curve_preferences,
+            cipher_suites: self.cipher_suites.unwrap_or_default(),
+            prefer_server_order: self.prefer_server_cipher_suites.unwrap_or(true),
+            curves: self.curve_preferences.unwrap_or_default(),
         }))
     }
 }
 
-fn pem(folder: &Path, name: &str, inline: String, file: String) -> Result<Option<Pem>, Wrong> {
-    match (inline.is_empty(), file.is_empty()) {
-        (true, true) => Ok(None),
-        (false, true) => Ok(Some(Pem::Inline(inline))),
-        // `join` leaves an absolute path as it is.
-        (true, false) => Ok(Some(Pem::File(folder.join(file)))),
-        (false, false) => {
-            let why = format!("stands beside {name}_file; keep one of them");
-            Err(Wrong::new(format!("tls_server_config.{name}"), why))
-        }
+/// A file goes before what stands in the configuration itself, as in the toolkit.
+fn pem(folder: &Path, name: &str, inline: Option<String>, file: Option<String>) -> Option<Pem> {
+    let (inline, file) = (inline.filter(|text| !text.is_empty()), file.filter(|path| !path.is_empty()));
+    if inline.is_some() && file.is_some() {
+        tracing::warn!("tls_server_config.{name} stands beside {name}_file, which is what counts; remove one of them");
     }
+    // `join` leaves an absolute path as it is.
+    file.map(|path| Pem::File(folder.join(path))).or(inline.map(Pem::Inline))
 }
 
 /// Whether TLS 1.2 and 1.3 are spoken. Nothing older is: a lower bound below 1.2 is one at 1.2.
@@ -321,8 +309,9 @@ const HEADERS: [(&str, &[&str]); 5] = [
     ("Content-Security-Policy", &[]),
 ];
 
-fn headers(given: BTreeMap<String, String>) -> Result<Vec<(HeaderName, HeaderValue)>, Wrong> {
+fn headers(given: BTreeMap<String, Option<String>>) -> Result<Vec<(HeaderName, HeaderValue)>, Wrong> {
     let checked = given.into_iter().map(|(name, value)| {
+        let value = value.unwrap_or_default();
         let wrong = |why: String| Wrong::new(format!("http_server_config.headers.{name}"), why);
         let Some((_, values)) = HEADERS.iter().find(|(known, _)| *known == name) else {
             let known: Vec<&str> = HEADERS.iter().map(|(known, _)| *known).collect();
@@ -331,8 +320,9 @@ fn headers(given: BTreeMap<String, String>) -> Result<Vec<(HeaderName, HeaderVal
         if !values.is_empty() && !values.contains(&value.as_str()) {
             return Err(wrong(format!("{value:?} is not possible; write {}", values.join(" or "))));
         }
-        let text = |_| wrong("is no header value; remove line breaks and control characters".to_owned());
-        let value = HeaderValue::from_str(&value).map_err(text)?;
+        let text = |_| wrong("is no header value; remove control characters".to_owned());
+        // A block of YAML ends its lines with breaks, which are blanks in a header.
+        let value = HeaderValue::from_str(value.replace(['\r', '\n'], " ").trim()).map_err(text)?;
         let name = HeaderName::from_bytes(name.as_bytes()).map_err(|error| wrong(error.to_string()))?;
         Ok((name, value))
     });
@@ -340,14 +330,14 @@ fn headers(given: BTreeMap<String, String>) -> Result<Vec<(HeaderName, HeaderVal
 }
 
 impl FileRate {
-    /// No interval, or 0, is no limit.
+    /// No interval, or 0 or less, is no limit.
     fn checked(self) -> Result<Option<Rate>, Wrong> {
-        let text = self.interval.unwrap_or_default();
-        let interval = if text.is_empty() || text == "0" {
-            Duration::ZERO
-        } else {
-            let why = |error| format!("{text:?} is no duration ({error}); write 100ms, 1s or 1m");
-            humantime::parse_duration(&text).map_err(|error| Wrong::new("rate_limit.interval", why(error)))?
+        let interval = match self.interval {
+            None => Duration::ZERO,
+            Some(Interval::Nanoseconds(nanoseconds)) => Duration::from_nanos(nanoseconds.try_into().unwrap_or(0)),
+            Some(Interval::Text(text)) => duration(&text).ok_or_else(|| {
+                Wrong::new("rate_limit.interval", format!("{text:?} is no duration; write 100ms, 1s or 1m30s"))
+            })?,
         };
         match (interval.is_zero(), self.burst.unwrap_or_default()) {
             (true, _) => Ok(None),
@@ -357,5 +347,71 @@ impl FileRate {
             }
             (false, burst) => Ok(Some(Rate { interval, burst })),
         }
+    }
+}
+
+/// As Go spells durations: numbers with units, one after the other. What is negative is nothing. Not by `humantime`, which
+/// has days and years, and months where Go knows none.
+fn duration(text: &str) -> Option<Duration> {
+    let negative = text.starts_with('-');
+    let mut rest = text.strip_prefix(['-', '+']).unwrap_or(text);
+    if rest == "0" {
+        return Some(Duration::ZERO);
+    }
+    if rest.is_empty() {
+        return None;
+    }
+    let mut seconds = 0.0;
+    while !rest.is_empty() {
+        let (number, more) = rest.split_at(rest.find(|sign: char| !sign.is_ascii_digit() && sign != '.')?);
+        let (unit, more) =
+            more.split_at(more.find(|sign: char| sign.is_ascii_digit() || sign == '.').unwrap_or(more.len()));
+        let each = match unit {
+            "ns" => 1e-9,
+            "us" | "µs" | "μs" => 1e-6,
+            "ms" => 1e-3,
+            "s" => 1.0,
+            "m" => 60.0,
+            "h" => 3600.0,
+            _ => return None,
+        };
+        seconds += number.parse::<f64>().ok()? * each;
+        rest = more;
+    }
+    if negative { Some(Duration::ZERO) } else { Duration::try_from_secs_f64(seconds).ok() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations_are_go_s() {
+        for (text, wanted) in [
+            ("100ms", Some(0.1)),
+            ("1m30s", Some(90.0)),
+            (".5s", Some(0.5)),
+            ("1.5h", Some(5400.0)),
+            ("250µs", Some(250e-6)),
+            ("+2s", Some(2.0)),
+            ("0", Some(0.0)),
+            ("-1s", Some(0.0)),
+        ] {
+            assert_eq!(duration(text).map(|found| found.as_secs_f64()), wanted, "{text}");
+        }
+        for none in ["", "-", "1", "1d", "1y", "1M", "1min", "1 s", "s", "1s2", "..s", "1e3s", " 1s"] {
+            assert_eq!(duration(none), None, "{none}");
+        }
+    }
+
+    #[test]
+    fn a_key_without_a_value_is_not_there() {
+        let text = "tls_server_config:\n  cert_file: a\n  key_file: b\n  client_auth_type:\n  client_ca_file:\n  cert:\n  \
+                    min_version:\n  max_version:\n  cipher_suites:\n  curve_preferences:\n  client_ca:\n  \
+                    prefer_server_cipher_suites:\nhttp_server_config:\n  headers:\n    X-XSS-Protection:\n";
+        let config = WebConfig::parse(text, Path::new("/etc")).unwrap();
+        let tls = config.tls.unwrap();
+        assert!(tls.tls12 && tls.tls13 && tls.prefer_server_order && tls.client_auth == ClientAuth::None);
+        assert_eq!(config.headers[0].1, "");
     }
 }

@@ -45,16 +45,19 @@ pub fn trtllm_page(labels: Labels, snapshot: &EngineSnapshot, latest: Option<&La
     };
     let int = |value: Option<i64>| value.map(Value::from);
     let float = |value: Option<f64>| value.map(Value::from);
-    if let Some(latest) = latest {
-        put(Id::TrtllmNumRequestsRunning, int(latest.active));
-        put(Id::TrtllmNumRequestsWaiting, int(latest.queued));
+    if let Some(latest) = &snapshot.latest {
+        // Limits stay where load leaves.
         put(Id::TrtllmMaxNumActiveRequests, int(latest.max_active));
-        put(Id::TrtllmGpuMemoryUsage, int(latest.gpu_memory));
-        put(Id::TrtllmCpuMemoryUsage, int(latest.cpu_memory));
-        put(Id::TrtllmPinnedMemoryUsage, int(latest.pinned_memory));
         put(Id::TrtllmMaxBatchSizeStatic, int(latest.batch_size_limits.fixed));
         put(Id::TrtllmMaxBatchSizeRuntime, int(latest.batch_size_limits.runtime));
         put(Id::TrtllmMaxNumTokensRuntime, int(latest.token_limits.runtime));
+    }
+    if let Some(latest) = latest {
+        put(Id::TrtllmNumRequestsRunning, int(latest.active));
+        put(Id::TrtllmNumRequestsWaiting, int(latest.queued));
+        put(Id::TrtllmGpuMemoryUsage, int(latest.gpu_memory));
+        put(Id::TrtllmCpuMemoryUsage, int(latest.cpu_memory));
+        put(Id::TrtllmPinnedMemoryUsage, int(latest.pinned_memory));
         put(Id::TrtllmIterationLatency, float(latest.iter_latency_ms.map(|ms| ms / 1000.0)));
         if let Some(inflight) = &latest.inflight {
             put(Id::TrtllmNumContextRequests, int(inflight.num_context_requests));

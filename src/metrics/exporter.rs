@@ -18,7 +18,7 @@ static SCRAPE_SECONDS: &[Bound] = bounds![0.00001, 0.000025, 0.00005, 0.0001, 0.
 /// Why a request or a connection was refused. Order is the catalog's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Refusal {
-    /// No TLS, no certificate that is accepted, or a web configuration that cannot be used now.
+    /// No TLS, or no certificate that is accepted.
     TlsHandshake,
     /// No user and password that are accepted.
     Unauthorized,
@@ -27,13 +27,19 @@ pub enum Refusal {
     Overloaded,
     /// A peer that was too slow in asking or in reading.
     Timeout,
+    /// Not HTTP, or beyond its bounds.
+    BadRequest,
+    /// The web configuration cannot be used now.
+    WebConfig,
 }
+
+const REFUSALS: usize = Refusal::WebConfig as usize + 1;
 
 /// What the HTTP side counts of itself.
 #[derive(Debug)]
 pub struct PageCounts {
     scrapes: AtomicU64,
-    refused: [AtomicU64; 5],
+    refused: [AtomicU64; REFUSALS],
     answering: Mutex<Histogram>,
     /// Seconds since 1970.
     process_start: OnceLock<Option<f64>>,
@@ -45,7 +51,7 @@ impl PageCounts {
     pub const fn new() -> Self {
         Self {
             scrapes: AtomicU64::new(0),
-            refused: [const { AtomicU64::new(0) }; 5],
+            refused: [const { AtomicU64::new(0) }; REFUSALS],
             answering: Mutex::new(Histogram::new(SCRAPE_SECONDS)),
             process_start: OnceLock::new(),
             most_descriptors: OnceLock::new(),

@@ -18,7 +18,13 @@ pub(crate) struct Pki {
 
 impl Authority {
     pub(crate) fn new(folder: &Path, name: &str) -> Self {
+        Self::until(folder, name, 2099)
+    }
+
+    /// Good until the end of that year.
+    pub(crate) fn until(folder: &Path, name: &str, year: i32) -> Self {
         let mut params = CertificateParams::new(Vec::new()).unwrap();
+        params.not_after = date_time_ymd(year, 12, 31);
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         params.distinguished_name.push(DnType::CommonName, name);
         let key = KeyPair::generate().unwrap();

@@ -52,7 +52,7 @@ macro_rules! exporter {
         "Answered requests for the metrics page, as of its last rendering."
         from "the HTTP server";
     HttpRefused = "trtllm_exporter_http_refused_total" Counter Exporter NONE
-        ["reason": "tls_handshake" | "unauthorized" | "rate_limited" | "overloaded" | "timeout"]
+        ["reason": "tls_handshake" | "unauthorized" | "rate_limited" | "overloaded" | "timeout" | "bad_request" | "web_config"]
         "Requests and connections that were not served, by reason."
         from "the HTTP server";
     ScrapeDuration = "trtllm_exporter_scrape_duration_seconds" Histogram Exporter NONE unit "seconds"
