@@ -19,8 +19,8 @@ pub struct Cli {
     #[command(subcommand)]
     pub command: Option<Command>,
 
-    /// Where engine statistics come from: sim:[?rate=…&seed=…], executor:DIR, trtllm-serve:http://HOST:PORT,
-    /// socket:PATH, replay:FILE.
+    /// Where engine statistics come from: sim:[?rate=…&in_flight=…&seed=…], executor:DIR,
+    /// trtllm-serve:http://HOST:PORT, socket:PATH, replay:FILE.
     /// May be repeated. Without it and --config.file: GPU metrics, and the ingest socket at its default path
     #[arg(long, value_name = "URL", env = "TRTLLM_EXPORTER_SOURCE")]
     pub source: Vec<String>,

@@ -61,6 +61,18 @@ fn the_same_seed_gives_the_same_totals_in_another_process() {
 }
 
 #[test]
+fn a_rate_above_what_the_engine_can_serve_fills_its_queue_and_no_more() {
+    let daemon = Daemon::start(&["--source", "sim:?speed=20&rate=1000&in_flight=80"]);
+    let page = daemon.until(|page| {
+        let completed = page.count("nv_trt_llm_requests_completed_total", &[]);
+        missing(completed >= 200, || format!("{completed} of 200 requests completed"))
+    });
+    let active = page.get("nv_trt_llm_request_metrics", &["request_type=active"]);
+    // A full batch, and what its queue has room for.
+    assert_eq!((active, page.get("nv_trt_llm_queued_requests", &[])), (64.0, 16.0));
+}
+
+#[test]
 fn it_is_called_simulated_wherever_a_user_meets_it() {
     let daemon = Daemon::start(&["--source", "sim:"]);
     daemon.until_state(&[], "busy");

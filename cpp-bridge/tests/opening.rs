@@ -54,6 +54,7 @@ fn a_value_out_of_range_is_named_with_the_range() {
         ("trace=", "a file name"),
         ("requests=1.5", "an unsigned integer"),
         ("iterations=", "an unsigned integer"),
+        ("in_flight=0", "1 to 1000000 requests"),
         ("prompt_mean=0", "1 to 1000000 tokens"),
         ("output_mean=0", "1 to 1000000 tokens"),
         ("prefix_share=1.01", "0 to 1"),

@@ -6,10 +6,11 @@
 
 mod engines;
 
-use engines::{KEEP_ALL, all_iterations, finished, trace, wait_until};
+use engines::{KEEP_ALL, KEEP_ALL_REQUESTS, all_iterations, all_requests, finished, trace, wait_until};
+use std::collections::HashMap;
 use std::process::Command;
 use std::time::{SystemTime, UNIX_EPOCH};
-use trtllm_bridge::{Executor, IterationRow, iteration_present as bit};
+use trtllm_bridge::{Executor, IterationRow, RequestStage, iteration_present as bit};
 
 fn without_time(rows: Vec<IterationRow>) -> Vec<IterationRow> {
     rows.into_iter().map(|row| IterationRow { timestamp_local_us: 0, ..row }).collect()
@@ -104,6 +105,46 @@ fn an_overloaded_engine_shows_a_queue() {
     let rows = all_iterations(&mut finished(200, "rate=200&max_batch_size=8", &KEEP_ALL));
     assert!(rows.iter().any(|row| row.num_queued_requests > 50));
     assert!(rows.iter().any(|row| row.new_active_requests_queue_latency_ms > 1000.0));
+}
+
+#[test]
+fn a_load_beyond_what_the_engine_can_serve_waits_outside_it() {
+    let loads = [("", 64 + 256), ("max_batch_size=8", 8 + 256), ("in_flight=20", 20), ("in_flight=1", 1)];
+    for (options, most) in loads {
+        let overload = format!("rate=5000&output_mean=5&{options}");
+        let mut engine = finished(1000, &overload, &KEEP_ALL_REQUESTS);
+        // None of it is lost: the engine serves the whole load, in its own time.
+        assert_eq!(engine.truth().unwrap().requests_arrived, 1000);
+        let rows = all_requests(&mut engine);
+        let waiting = rows.iter().filter(|row| row.request_stage() != Some(RequestStage::GenerationComplete));
+        let mut in_flight = HashMap::new();
+        waiting.for_each(|row| *in_flight.entry(row.iter).or_insert(0) += 1);
+        assert_eq!(in_flight.values().max(), Some(&most), "{options}");
+        if cfg!(sim_since = "0.11") {
+            let told =
+                all_iterations(&mut engine).iter().map(|row| row.num_active_requests + row.num_queued_requests).max();
+            assert_eq!(told, Some(most), "{options}");
+        }
+    }
+}
+
+#[test]
+fn how_much_of_a_load_waits_outside_changes_nothing_but_the_queue() {
+    let without_queue = |in_flight: u32| {
+        let overload = format!("rate=60&in_flight={in_flight}");
+        let rows = without_time(all_iterations(&mut finished(400, &overload, &KEEP_ALL)));
+        let without = |row| IterationRow { num_queued_requests: 0, new_active_requests_queue_latency_ms: 0.0, ..row };
+        rows.into_iter().map(without).collect::<Vec<_>>()
+    };
+    assert_eq!(without_queue(100), without_queue(1_000_000));
+}
+
+#[cfg(sim_since = "0.13")]
+#[test]
+fn what_waits_outside_the_engine_does_not_wait_in_its_queue() {
+    let rows = all_iterations(&mut finished(200, "rate=5000&max_batch_size=8&in_flight=8", &KEEP_ALL));
+    // The load is ahead of the engine from the second pass on; a place that is free is one in the batch.
+    assert!(rows.iter().skip(2).all(|row| row.new_active_requests_queue_latency_ms == 0.0));
 }
 
 #[cfg(sim_since = "1.0")]

@@ -41,6 +41,7 @@ struct Settings
     std::int32_t maxSequence; ///< longest prompt and output together, in tokens
     std::int32_t maxPrompt;
     std::optional<std::int32_t> maxQueueSize;
+    std::size_t inFlight; ///< of the load: see Options
     std::size_t iterationRing;
     std::size_t requestRing;
     std::size_t eventBuffer; ///< KV cache events kept; 0 = none are told
@@ -126,6 +127,7 @@ private:
     Scheduler mScheduler;
     ActiveRequests mActive;
     std::deque<Request> mQueue;
+    bool mLoadWaits{false}; ///< a request of the load was due and found too many in flight
     std::vector<Request> mFinished; ///< not yet reported by request statistics
     Batch mBatch;                   ///< launched, not yet finished
     double mBatchMs{0.0};

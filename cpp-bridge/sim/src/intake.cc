@@ -61,11 +61,20 @@ void Engine::cancel(executor::IdType id)
 void Engine::takeArrivals()
 {
     std::uint64_t count = 0;
-    for (; mArrivals.next() && mArrivals.next()->timeMs <= mClock.now(); mArrivals.pop())
+    auto const now = mClock.now();
+    auto const due = [this, now] { return mArrivals.next() && mArrivals.next()->timeMs <= now; };
+    // A load that is more than the engine can serve would let its queue grow for ever, and with it every record of its
+    // requests. As load generators do, it sends no more than so many at once. What waits outside has not arrived: its
+    // time in the queue begins when it is let in.
+    auto const letIn = mLoadWaits ? now : 0.0;
+    for (; due() && mActive.size() + mQueue.size() < mSettings.inFlight; mArrivals.pop())
     {
-        mQueue.push_back(fromArrival(*mArrivals.next()));
+        auto arrival = *mArrivals.next();
+        arrival.timeMs = std::max(arrival.timeMs, letIn);
+        mQueue.push_back(fromArrival(arrival));
         ++count;
     }
+    mLoadWaits = due();
     std::lock_guard const lock(mMutex);
     mTruth.requestsArrived += count;
     mQueued = mQueue.size();

@@ -96,6 +96,7 @@ constexpr Key kKeys[] = {
     {"trace", "a file name", readTrace},
     {"requests", "an unsigned integer", [](Options& o, Text v) { return number(v, o.requests, U64{0}, kMost); }},
     {"iterations", "an unsigned integer", [](Options& o, Text v) { return number(v, o.iterations, U64{0}, kMost); }},
+    {"in_flight", "1 to 1000000 requests", [](Options& o, Text v) { return number(v, o.inFlight, 1, 1000000); }},
     {"prompt_mean", "1 to 1000000 tokens", [](Options& o, Text v) { return number(v, o.promptMean, 1, 1000000); }},
     {"output_mean", "1 to 1000000 tokens", [](Options& o, Text v) { return number(v, o.outputMean, 1, 1000000); }},
     {"prefix_share", "0 to 1", [](Options& o, Text v) { return number(v, o.prefixShare, 0.0, 1.0); }},

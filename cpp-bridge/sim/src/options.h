@@ -28,6 +28,7 @@ struct Options
     std::string trace;          ///< a file of arrivals instead of the random load
     std::optional<std::uint64_t> requests;   ///< the load ends after this many
     std::optional<std::uint64_t> iterations; ///< the engine hangs after this many
+    std::optional<std::int32_t> inFlight;    ///< requests in the engine, beyond which the load's next one waits outside
     std::int32_t promptMean = 600;
     std::int32_t outputMean = 120;
     double prefixShare = 0.6;   ///< fraction of requests that begin with one of a few shared prefixes

@@ -14,6 +14,8 @@ constexpr std::int32_t kDefaultNumTokens = 2048;
 /// Of the GPU's free memory, for the cache: kv_blocks is what it holds.
 constexpr float kDefaultFraction = 0.9F;
 constexpr std::size_t kDefaultRing = 1000;
+/// Beyond a full batch: a queue that is long enough to be seen, and short enough for each record to name all of it.
+constexpr std::size_t kDefaultWaiting = 256;
 
 } // namespace
 
@@ -47,6 +49,8 @@ Settings settle(Options const& options, executor::ExecutorConfig const& config)
     settings.maxPrompt
         = std::min(settings.maxSequence - 1, limits.chunkedContext ? settings.maxSequence : limits.tokens);
 
+    settings.inFlight = options.inFlight ? static_cast<std::size_t>(*options.inFlight)
+                                         : static_cast<std::size_t>(limits.batchSize) + kDefaultWaiting;
     settings.maxQueueSize = config.getMaxQueueSize();
     settings.iterationRing = static_cast<std::size_t>(config.getIterStatsMaxIterations());
     settings.eventBuffer = cache.getEventBufferMaxSize();
