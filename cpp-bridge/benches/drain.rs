@@ -79,7 +79,7 @@ mod measure {
         }
     }
 
-    /// Nanoseconds a record, of the draining calls alone and of all. The last call, which gives nothing, frees what the
+    /// Nanoseconds a record, of the draining calls alone and of all. The last call that gives any frees what the
     /// engine handed over.
     fn drain_and_fold(engine: &str, rows: &mut [IterationRow], fold: &mut Fold) -> (f64, f64) {
         let keep_all = ExecutorOptions { iter_stats_max_iterations: 1_000_000, request_stats_max_iterations: 0 };

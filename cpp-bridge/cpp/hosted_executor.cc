@@ -78,8 +78,9 @@ bool HostedExecutor::canEnqueueRequests() const
     return mExecutor.canEnqueueRequests();
 }
 
-std::size_t HostedExecutor::handOverIterations(IterationRow* rows, std::size_t count, std::size_t written)
+std::size_t HostedExecutor::handOverIterations(IterationRow* rows, std::size_t count)
 {
+    std::size_t written = 0;
     for (; written < count && mNextIteration < mIterations.size(); ++mNextIteration)
     {
         prefetch(mIterations, mNextIteration);
@@ -88,11 +89,13 @@ std::size_t HostedExecutor::handOverIterations(IterationRow* rows, std::size_t c
     return written;
 }
 
-std::size_t HostedExecutor::handOverRequests(RequestRow* rows, std::size_t count, std::size_t written)
+std::size_t HostedExecutor::handOverRequests(RequestRow* rows, std::size_t count)
 {
-    for (; mNextRequests < mRequests.size(); ++mNextRequests, mNextRow = 0)
+    std::size_t written = 0;
+    // What is handed over is freed at once: of a long queue each record has a row for every request.
+    for (; !mRequests.empty(); mRequests.pop_front(), mNextRow = 0)
     {
-        auto const& record = mRequests[mNextRequests];
+        auto const& record = mRequests.front();
         for (; mNextRow < record.requestStats.size(); ++mNextRow)
         {
             if (written == count)
@@ -107,52 +110,31 @@ std::size_t HostedExecutor::handOverRequests(RequestRow* rows, std::size_t count
 
 std::size_t HostedExecutor::drainIterations(IterationRow* rows, std::size_t count)
 {
-    auto const left = handOverIterations(rows, count, 0);
-    if (left == count)
-    {
-        return left;
-    }
-    mNextIteration = 0;
-    mIterations.clear();
-    try
+    // Not in the middle of a drain: it would have no end where the engine writes faster than its reader takes.
+    if (!mIterationsLeft)
     {
         mIterations = mExecutor.getLatestIterationStats();
+        mNextIteration = 0;
     }
-    catch (...)
+    auto const written = handOverIterations(rows, count);
+    mIterationsLeft = written == count;
+    if (!mIterationsLeft)
     {
-        // Rows already written are not lost for a failure that the next call meets again.
-        if (left > 0)
-        {
-            return left;
-        }
-        throw;
+        mIterations.clear();
     }
-    return handOverIterations(rows, count, left);
+    return written;
 }
 
 std::size_t HostedExecutor::drainRequests(RequestRow* rows, std::size_t count)
 {
-    auto const left = handOverRequests(rows, count, 0);
-    if (left == count)
-    {
-        return left;
-    }
-    mNextRequests = 0;
-    mNextRow = 0;
-    mRequests.clear();
-    try
+    if (!mRequestsLeft)
     {
         mRequests = mExecutor.getLatestRequestStats();
+        mNextRow = 0;
     }
-    catch (...)
-    {
-        if (left > 0)
-        {
-            return left;
-        }
-        throw;
-    }
-    return handOverRequests(rows, count, left);
+    auto const written = handOverRequests(rows, count);
+    mRequestsLeft = written == count;
+    return written;
 }
 
 std::size_t HostedExecutor::drainKvEvents(KvEventRow* rows, std::size_t count)

@@ -26,6 +26,8 @@ public:
     HostedExecutor& operator=(HostedExecutor const&) = delete;
 
     [[nodiscard]] bool canEnqueueRequests() const;
+    /// How many rows were written. As many as there was room for: more may be left, and the next call goes on with
+    /// them; fewer: a drain ends here, with what the Executor had when it began.
     [[nodiscard]] std::size_t drainIterations(IterationRow* rows, std::size_t count);
     [[nodiscard]] std::size_t drainRequests(RequestRow* rows, std::size_t count);
     [[nodiscard]] std::size_t drainKvEvents(KvEventRow* rows, std::size_t count);
@@ -37,16 +39,18 @@ public:
     [[nodiscard]] Load const& load() const;
 
 private:
-    [[nodiscard]] std::size_t handOverIterations(IterationRow* rows, std::size_t count, std::size_t written);
-    [[nodiscard]] std::size_t handOverRequests(RequestRow* rows, std::size_t count, std::size_t written);
+    [[nodiscard]] std::size_t handOverIterations(IterationRow* rows, std::size_t count);
+    [[nodiscard]] std::size_t handOverRequests(RequestRow* rows, std::size_t count);
 
     tensorrt_llm::executor::Executor mExecutor;
-    // Everything from the given index on was drained and not handed over.
+    // Everything from the given index, or the first record's given row, on was drained and not handed over; `…Left`
+    // while a drain goes on.
     std::deque<tensorrt_llm::executor::IterationStats> mIterations;
     std::size_t mNextIteration{0};
+    bool mIterationsLeft{false};
     std::deque<tensorrt_llm::executor::RequestStatsPerIteration> mRequests;
-    std::size_t mNextRequests{0};
     std::size_t mNextRow{0};
+    bool mRequestsLeft{false};
     std::deque<KvEventRow> mKvEvents;
     Load mLoad; ///< last: its thread calls the Executor
 };

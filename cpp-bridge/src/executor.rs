@@ -70,8 +70,9 @@ impl Executor {
         ffi::library_version()
     }
 
-    /// Takes the records since the last call, oldest first, into `out`; returns how many were written. What does not
-    /// fit is handed out by the next call, so a return of `out.len()` means: call again. Never blocks.
+    /// Takes the records since the last drain, oldest first, into `out`; returns how many were written. What does not
+    /// fit is handed out by the next call, so a return of `out.len()` means: call again. Any other ends the drain: it
+    /// gave what there was when it began, however fast the engine writes meanwhile. Never blocks.
     ///
     /// # Errors
     /// [`BridgeError::ShutDown`], [`BridgeError::NotLeader`] or [`BridgeError::Failed`]; nothing was written then.
@@ -79,7 +80,7 @@ impl Executor {
         self.handle.pin_mut().drain_iterations(out).map_err(|error| BridgeError::from_what(error.what()))
     }
 
-    /// Takes the request rows since the last call, oldest iteration first, into `out`, as
+    /// Takes the request rows since the last drain, oldest iteration first, into `out`, as
     /// [`drain_iterations`](Self::drain_iterations) does with records.
     ///
     /// # Errors

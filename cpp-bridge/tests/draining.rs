@@ -6,8 +6,8 @@
 
 mod engines;
 
-use engines::{KEEP_ALL, all_iterations, finished, wait_until};
-use trtllm_bridge::{BridgeError, Executor, ExecutorOptions, IterationRow};
+use engines::{KEEP_ALL, KEEP_ALL_REQUESTS, all_iterations, all_requests, finished, wait_until};
+use trtllm_bridge::{BridgeError, Executor, ExecutorOptions, IterationRow, RequestRow};
 
 #[test]
 fn draining_empties_the_ring() {
@@ -30,6 +30,25 @@ fn records_that_do_not_fit_the_slice_are_kept_for_the_next_call() {
         }
     }
     assert_eq!(without_time(pieces), without_time(whole));
+}
+
+#[test]
+fn a_drain_ends_with_what_there_was_when_it_began_however_fast_the_engine_writes() {
+    let mut engine = Executor::open("sim:?speed=max&rate=0", &KEEP_ALL_REQUESTS).unwrap();
+    let serve = |engine: &mut Executor, so_far: u64| {
+        engine.enqueue_synthetic(50, 20).unwrap();
+        wait_until(engine, |truth| truth.idle && truth.requests_completed == so_far)
+    };
+    let before = serve(&mut engine, 1);
+    assert_eq!(engine.drain_requests(&mut [RequestRow::default()]), Ok(1));
+    assert_eq!(engine.drain_iterations(&mut [IterationRow::default()]), Ok(1));
+    let after = serve(&mut engine, 2);
+    // One row a record: there is one request at a time.
+    assert_eq!(all_requests(&mut engine).len() as u64, before.request_records_pushed - 1);
+    assert_eq!(all_iterations(&mut engine).len() as u64, before.records_pushed - 1);
+    let more = after.request_records_pushed - before.request_records_pushed;
+    assert!((more - 1..=more).contains(&(all_requests(&mut engine).len() as u64)));
+    assert_eq!(all_iterations(&mut engine).len() as u64, after.records_pushed - before.records_pushed);
 }
 
 #[test]

@@ -178,14 +178,23 @@ fn drain(executor: &mut Executor, buffers: &mut Rows) -> Drained {
         return Err(SourceError::Engine { cause });
     }
     // Request rows first: the engine runs on meanwhile, and rows must find the record of their iteration already here.
+    // Of each kind a poll takes what there is when it asks: the bridge ends a drain there.
     let mut of_requests = Vec::new();
+    let mut iteration: Vec<RequestRow> = Vec::new();
     loop {
         let count = executor.drain_requests(&mut buffers.requests).map_err(failed)?;
-        of_requests.extend_from_slice(&buffers.requests[..count]);
+        for row in &buffers.requests[..count] {
+            if iteration.last().is_some_and(|last| !same_iteration(last, row)) {
+                of_requests.extend(of_iteration(&iteration));
+                iteration.clear();
+            }
+            iteration.push(*row);
+        }
         if count < buffers.requests.len() {
             break;
         }
     }
+    of_requests.extend(of_iteration(&iteration));
     let mut items = Vec::new();
     loop {
         let count = executor.drain_iterations(&mut buffers.iterations).map_err(failed)?;
@@ -194,10 +203,7 @@ fn drain(executor: &mut Executor, buffers: &mut Rows) -> Drained {
             break;
         }
     }
-    items.extend(of_requests.chunk_by(same_iteration).map(|chunk| {
-        let request_stats = Some(chunk.iter().map(rows::request).collect());
-        Item::Requests(RequestStatsPerIteration { iter: Some(chunk[0].iter), request_stats })
-    }));
+    items.append(&mut of_requests);
     loop {
         let count = executor.drain_perf_metrics(&mut buffers.perf).map_err(failed)?;
         let entries = buffers.perf[..count].iter().map(rows::finished);
@@ -217,6 +223,13 @@ fn drain(executor: &mut Executor, buffers: &mut Rows) -> Drained {
     let events = of_events.chunk_by(|row, next| row.event_id == next.event_id && row.rank == next.rank);
     items.extend(events.map(|rows| Item::KvEvent(Box::new(rows::kv_event(rows)))));
     Ok(items)
+}
+
+/// All rows of one iteration.
+fn of_iteration(of: &[RequestRow]) -> Option<Item> {
+    let iter = of.first()?.iter;
+    let request_stats = Some(of.iter().map(rows::request).collect());
+    Some(Item::Requests(RequestStatsPerIteration { iter: Some(iter), request_stats }))
 }
 
 /// The idle flush and the iteration after it have one number. Within an iteration completed requests come last, so that one
