@@ -130,6 +130,12 @@ async fn run(cli: &Cli, engines: Option<Vec<EngineConfig>>, terms: Live) -> Resu
         let _ = tokio::time::timeout(FIRST_POLLS, first_polls.recv()).await;
         serve::serve(gates, stop).await;
     });
+    // Before anybody is told that it runs: without a handler either signal would end it.
+    let hold_gpus = shutdown::gpu_signals(|hold| match (&gpus, hold) {
+        (Some(gpus), true) => gpus.resume(),
+        (Some(gpus), false) => gpus.release(),
+        (None, _) => {}
+    })?;
     if let Some(path) = &cli.port_file {
         write_whole(path, &addresses).map_err(|cause| StartError::PortFile { path: path.clone(), cause })?;
     }
@@ -145,11 +151,6 @@ async fn run(cli: &Cli, engines: Option<Vec<EngineConfig>>, terms: Live) -> Resu
     let status = format!("serving on {}", addresses.join(", "));
     let _ = sd_notify::notify(&[sd_notify::NotifyState::Ready, sd_notify::NotifyState::Status(&status)]);
 
-    let hold_gpus = shutdown::gpu_signals(|hold| match (&gpus, hold) {
-        (Some(gpus), true) => gpus.resume(),
-        (Some(gpus), false) => gpus.release(),
-        (None, _) => {}
-    })?;
     let signal = tokio::select! {
         signal = stop_signal => signal,
         never = hold_gpus => match never {},
