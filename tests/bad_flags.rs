@@ -61,7 +61,7 @@ flags! {
     a_replay_of_a_bad_speed_is_named: 2 ["--source", "replay:x?speed=-1"] => ["--source", "speed", "above 0"];
     a_replay_of_a_bad_rate_is_named: 2 ["--source", "replay:x?rate=fast"] => ["--source", "rate", "above 0"];
     a_replay_with_rate_and_speed_is_named: 2 ["--source", "replay:x?rate=1&speed=2"] => ["--source", "rate", "speed"];
-    a_replay_of_a_missing_file_cannot_start: 1 ["--source", "replay:/nowhere/records.json"] => ["--source replay", "/nowhere/records.json"];
+    a_replay_of_a_missing_file_cannot_start: 1 ["--source", "replay:/nowhere/records.json", "--web.listen-address", "127.0.0.1:0"] => ["--source replay", "/nowhere/records.json"];
     an_ingest_socket_in_a_missing_folder_cannot_start: 1 ["--source", "socket:/nowhere/x.sock", "--web.listen-address", "127.0.0.1:0"] => ["--source socket:PATH", "/nowhere/x.sock"];
     a_bad_poll_interval_is_named: 2 ["--poll.interval", "soon"] => ["--poll.interval", "soon", "100ms"];
     a_poll_interval_without_a_unit_is_named: 2 ["--poll.interval", "100"] => ["--poll.interval", "100ms"];
@@ -92,9 +92,9 @@ flags! {
 
 #[cfg(feature = "executor")]
 flags! {
-    text_between_sim_and_its_options_is_named: 2 ["--source", "sim:fast"] => ["--source", "sim:", "fast"];
-    an_unknown_option_of_the_simulated_engine_is_named: 2 ["--source", "sim:?sped=2"] => ["--source", "sped"];
-    a_bad_option_of_the_simulated_engine_is_named: 2 ["--source", "sim:?rate=-1"] => ["--source", "rate"];
+    text_between_sim_and_its_options_is_named: 2 ["--source", "sim:fast", "--web.listen-address", "127.0.0.1:0"] => ["--source", "sim:", "fast"];
+    an_unknown_option_of_the_simulated_engine_is_named: 2 ["--source", "sim:?sped=2", "--web.listen-address", "127.0.0.1:0"] => ["--source", "sped"];
+    a_bad_option_of_the_simulated_engine_is_named: 2 ["--source", "sim:?rate=-1", "--web.listen-address", "127.0.0.1:0"] => ["--source", "rate"];
 }
 
 /// One test per bad key: the file, what the message must say beside its path.

@@ -40,7 +40,8 @@ fn a_report_with_something_else_than_numbers_ends_the_start() {
     let file = folder.path().join("report.json");
     let text = std::fs::read_to_string(REPORT).unwrap().replace("28390.4265", "\"fast\"");
     std::fs::write(&file, text).unwrap();
-    let output = daemon::run(&["--source", &format!("replay:{}", file.display()), "--gpu", "off"]);
+    let source = format!("replay:{}", file.display());
+    let output = daemon::run(&["--source", &source, "--gpu", "off", "--web.listen-address", "127.0.0.1:0"]);
     let said = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(1), "{said}");
     assert!(said.contains("--source replay") && said.contains("report.json") && said.contains("fast"), "{said}");

@@ -11,7 +11,7 @@ use std::process::Command;
 
 use e2e::daemon::Daemon;
 use e2e::http::ask;
-use e2e::prometheus::{Prometheus, prometheus_2, prometheus_3};
+use e2e::prometheus::{Prometheus, now, prometheus_2, prometheus_3};
 use e2e::sessions::{STILL, judge, two_engines, two_engines_and_two_gpus};
 use e2e::standin::Standin;
 use e2e::{expfmt, missing, until};
@@ -327,10 +327,13 @@ fn stored_is_what_the_page_says(scrape: &Scrape) {
     );
     let prometheus = Prometheus::with(&(scrape.server)(), &config, scrape.flags);
     prometheus.until_up();
-    let stored = until(|| {
-        let stored = prometheus.api("query", &[("query", "{job=\"page\"}")])["result"].clone();
+    // A scrape that comes too late on a busy machine leaves nothing behind until the next one: all is read as of one time.
+    let (stored, stored_at) = until(|| {
+        let at = now();
+        let query = [("query", "{job=\"page\"}"), ("time", &at.to_string())];
+        let stored = prometheus.api("query", &query)["result"].clone();
         missing(stored.as_array().is_some_and(|stored| stored.len() > 100), || "nothing is stored yet".to_owned())?;
-        Ok(stored)
+        Ok((stored, at))
     });
     let (mut samples, mut native) = (BTreeMap::new(), BTreeMap::new());
     for series in stored.as_array().unwrap() {
@@ -373,8 +376,10 @@ fn stored_is_what_the_page_says(scrape: &Scrape) {
     }
     if scrape.native {
         // Both kinds of buckets say the same of the same observations.
-        let median =
-            |histogram: &str| prometheus.value(&format!("max(histogram_quantile(0.5, {histogram}))"), None).unwrap();
+        let median = |histogram: &str| {
+            let query = format!("max(histogram_quantile(0.5, {histogram}))");
+            prometheus.value(&query, Some(stored_at)).unwrap()
+        };
         let fine = median("nv_trt_llm_iteration_latency_seconds");
         assert!((0.0005..0.5).contains(&fine), "a median of {fine} s");
         if scrape.classic {

@@ -11,7 +11,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use standin::Standin;
 use trtllm_exporter::model::gpu::{GpuInventory, GpuMemory, GpuReadings, GpuState, MigInstance, NvmlState};
-use watch::{all_ok, gpu, is, readings, watch};
+use watch::{all_ok, gpu, is, readings, watch, watch_hang};
 
 fn xids(inventory: &GpuInventory, index: u32) -> Vec<(u64, u64)> {
     gpu(inventory, index).map(|gpu| gpu.xids.clone()).unwrap_or_default()
@@ -42,7 +42,7 @@ fn xids_are_counted_by_code_and_gpu_from_now_on() {
 #[test]
 fn an_xid_of_a_gpu_that_hangs_is_heard() {
     let standin = Standin::new("gpus=2");
-    let mut watch = watch(&standin);
+    let mut watch = watch_hang(&standin);
     watch.until("two GPUs", |inventory| inventory.gpus.iter().filter(|gpu| gpu.hears_xids).count() == 2);
     standin.set("gpus=2\ngpu.0.hang_ms=600000\ngpu.0.xids=119");
     watch.until("GPU 0 stalls and says why", |inventory| {
@@ -82,12 +82,12 @@ fn a_gpu_without_events_has_none_and_no_zero() {
 #[test]
 fn a_poll_that_hung_midway_does_not_tell_what_it_read_before() {
     let standin = Standin::new("gpu.0.memory_used_bytes=1000");
-    let mut watch = watch(&standin);
+    let mut watch = watch_hang(&standin);
     watch.until("a GPU", |inventory| all_ok(inventory, 1));
     // Memory is asked before power, which hangs.
     standin.set("gpu.0.memory_used_bytes=1000\ngpu.0.hang_ms=600000");
     watch.until("it stalls", |inventory| is(inventory, 0, GpuState::Stalled));
-    let before = watch.all().len();
+    let before = watch.published();
     standin.set("gpu.0.memory_used_bytes=2000");
     let used = |inventory: &GpuInventory| readings(inventory, 0).memory.used_bytes;
     watch.until("the memory of now", |inventory| used(inventory) == Some(2000));
@@ -241,7 +241,7 @@ fn a_stopped_watch_ends_while_released() {
 #[test]
 fn a_driver_that_a_hung_call_holds_is_not_called_released() {
     let standin = Standin::new("gpus=2");
-    let mut watch = watch(&standin);
+    let mut watch = watch_hang(&standin);
     watch.until("two GPUs", |inventory| all_ok(inventory, 2));
     standin.set("gpus=2\ngpu.0.hang_ms=600000");
     watch.until("GPU 0 stalls", |inventory| is(inventory, 0, GpuState::Stalled));

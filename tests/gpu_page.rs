@@ -7,6 +7,7 @@ mod e2e;
 
 use std::collections::BTreeSet;
 use std::process::Command;
+use std::time::{Duration, Instant};
 
 use e2e::daemon::Daemon;
 use e2e::missing;
@@ -106,6 +107,15 @@ fn a_gpu_that_answers_everything_has_every_family_of_the_catalog() {
 
 #[test]
 fn signals_let_the_driver_go_and_take_it_again() {
+    assert!(
+        (0..5).any(|_| the_driver_is_let_go_taken_again_and_let_go_at_the_end()),
+        "NVML was never shut down in time"
+    );
+}
+
+/// False if the end took the second that it has, after which NVML is left behind: on a machine that stood still this may be
+/// so once.
+fn the_driver_is_let_go_taken_again_and_let_go_at_the_end() -> bool {
     let standin = Standin::new(&state());
     let mut daemon = daemon(&standin);
     daemon.signal("USR1");
@@ -120,6 +130,13 @@ fn signals_let_the_driver_go_and_take_it_again() {
     daemon.until(|page| {
         missing(page.find("nv_gpu_power_usage", &["gpu_uuid=GPU-b"]).is_some(), || "no power".to_owned())
     });
+    let begun = Instant::now();
     assert!(daemon.terminate().success());
-    assert_eq!(standin.log(), ["init", "shutdown", "init", "shutdown"]);
+    let (log, whole) = (standin.log(), ["init", "shutdown", "init", "shutdown"]);
+    if log == whole {
+        return true;
+    }
+    assert_eq!(log, whole[..3]);
+    assert!(begun.elapsed() >= Duration::from_secs(1), "it did not wait for NVML: {}", daemon.stderr());
+    false
 }

@@ -153,9 +153,10 @@ fn a_process_has_its_share_of_the_time_since_the_last_look() {
     };
     let inventory = watch.until("the processes", |inventory| shares(inventory).len() == 2);
     assert_eq!(shares(&inventory), [None, None], "what the driver kept from before is of nobody knows when");
+    let already = watch.published();
     let samples = "4000000001:100:5000000,4000000001:20:6000000,4000000001:30:7000000,4000000009:50:6000000";
     standin.set(&format!("{TWO}\ngpu.0.process_utilization={samples}"));
-    watch.until("a share", |inventory| shares(inventory) == [Some(0.25), None]);
+    watch.until_since(already, "a share", |inventory| shares(inventory) == [Some(0.25), None]);
     // Nothing has run since, which is no error.
     let inventory = watch.until("none", |inventory| shares(inventory) == [None, None]);
     assert_eq!(inventory.read_errors, []);

@@ -55,7 +55,7 @@ class Fold:
     """What a careful client makes of the records, from TensorRT-LLM's documented quirks alone."""
 
     def __init__(self):
-        self.last, self.completed_counted = None, None
+        self.last, self.completed_counted = 0, None  # an engine's first iteration is 1: what was lost before it was met counts
         self.total = dict.fromkeys("records iterations completed_requests started_requests context_tokens generation_tokens".split(), 0)
         self.lost, self.flushes, self.bad, self.first = 0, 0, [], None
 
@@ -70,10 +70,9 @@ class Fold:
             self.flushes += 1
             self.completed_counted = number
             return
-        if self.last is not None and number <= self.last:
+        if number <= self.last:
             self.bad.append(f"iter {number} after {self.last}")
-        if self.last is not None:
-            self.lost += number - self.last - 1
+        self.lost += number - self.last - 1
         self.last = number
         total["iterations"] += 1
         total["started_requests"] += record["numNewActiveRequests"]
@@ -85,7 +84,7 @@ class Fold:
 
 
 def every_record_counted(backend, rate, seconds):
-    with Running("--backend", backend, "--rate", rate, "--idle-every", rate // 2, "--idle-for", 0.2) as server:
+    with Running("--backend", backend, "--rate", rate, "--ring", 100000, "--idle-every", rate // 2, "--idle-for", 0.2) as server:
         fold, until = Fold(), time.monotonic() + seconds
         while time.monotonic() < until:
             for record in server.json("/metrics"):
@@ -183,7 +182,7 @@ def broken_answers():
 
 
 def cpu_at_1000():
-    with Running("--rate", 1000, "--backend", "tensorrt") as server:
+    with Running("--rate", 1000, "--ring", 100000, "--backend", "tensorrt") as server:
         connection, until, start = http.client.HTTPConnection("127.0.0.1", server.port), time.monotonic() + 5, None
         while time.monotonic() < until:
             if start is None:

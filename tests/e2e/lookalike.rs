@@ -4,8 +4,19 @@ use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
 
 use serde_json::Value;
+use tokio::net::TcpSocket;
 
 use super::http;
+
+/// A port that nobody else is given while its holder lives, for an engine that is killed and comes back: bound, not
+/// listened at.
+pub(crate) fn reserved_port() -> (TcpSocket, u16) {
+    let holder = TcpSocket::new_v4().expect("a socket");
+    holder.set_reuseaddr(true).expect("SO_REUSEADDR");
+    holder.bind(([127, 0, 0, 1], 0).into()).expect("a free port");
+    let port = holder.local_addr().expect("its address").port();
+    (holder, port)
+}
 
 /// A running look-alike.
 #[derive(Debug)]
@@ -19,7 +30,7 @@ impl Lookalike {
         Self::start_on(0, arguments)
     }
 
-    /// On a given port, e.g. that of one that was killed.
+    /// On a given port, see [`reserved_port`].
     pub(crate) fn start_on(port: u16, arguments: &[&str]) -> Self {
         let program = super::root().join("examples/trtllm_serve_lookalike.py");
         let mut command = Command::new(super::program("python3"));

@@ -82,9 +82,12 @@ pub(crate) fn two_engines_and_two_gpus(more: &[&str]) -> (Daemon, Standin) {
     // Read once: what a GPU counts would move between two pages.
     let of_gpus = ["--gpu", "required", "--gpu.library", library.to_str().unwrap(), "--gpu.interval", "1h"];
     let daemon = two_engines(&[&of_gpus, more].concat());
+    let dcgm = more.iter().any(|argument| argument.contains("dcgm"));
     daemon.until(|page| {
         let up = page.series.iter().filter(|(series, value)| series.starts_with("nv_gpu_up") && *value == 1.0).count();
-        missing(up == 2, || format!("{up} GPUs"))
+        // On the page from when the driver would tell of one, which is a moment after a GPU is up.
+        let heard = page.series.iter().filter(|(series, _)| series.starts_with("DCGM_FI_DEV_XID_ERRORS{")).count();
+        missing(up == 2 && (heard == 2 || !dcgm), || format!("{up} GPUs, {heard} of them heard"))
     });
     (daemon, gpus)
 }

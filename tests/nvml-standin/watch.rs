@@ -11,8 +11,10 @@ use crate::standin::Standin;
 
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 pub(crate) const INTERVAL: Duration = Duration::from_millis(20);
-/// Longer than any pause of a busy build machine.
-pub(crate) const CALL_DEADLINE: Duration = Duration::from_millis(1500);
+/// Longer than any pause of a busy build machine: where nothing hangs, no call is late.
+const CALL_DEADLINE: Duration = Duration::from_secs(10);
+/// Still longer than a pause, where a call hangs and a test waits for that to be seen.
+const HANG_DEADLINE: Duration = Duration::from_secs(4);
 pub(crate) const UUID_0: &str = "GPU-00000000-0000-4000-8000-000000000000";
 pub(crate) const UUID_1: &str = "GPU-00000000-0000-4000-8000-000000000001";
 
@@ -38,12 +40,30 @@ impl Watch {
 
     /// The first inventory from now on that is as asked.
     pub(crate) fn until(&self, what: &str, asked: impl Fn(&GpuInventory) -> bool) -> GpuInventory {
+        self.until_since(self.published().saturating_sub(1), what, asked)
+    }
+
+    /// Of all that were published after the first `already`: what was true for one interval is not missed.
+    pub(crate) fn until_since(
+        &self,
+        already: usize,
+        what: &str,
+        asked: impl Fn(&GpuInventory) -> bool,
+    ) -> GpuInventory {
+        let mut at = already;
+        let unmet = |all: &mut Vec<(Instant, GpuInventory)>| {
+            at += all[at..].iter().take_while(|(_, next)| !asked(next)).count();
+            at == all.len()
+        };
         let guard = self.published.0.lock().unwrap();
-        let unmet = |all: &mut Vec<(Instant, GpuInventory)>| !all.last().is_some_and(|(_, last)| asked(last));
-        let (guard, timeout) = self.published.1.wait_timeout_while(guard, PATIENCE, unmet).unwrap();
-        let last = guard.last().map(|(_, last)| last.clone());
-        assert!(!timeout.timed_out(), "never: {what}; last: {last:#?}");
-        last.unwrap()
+        let (all, _) = self.published.1.wait_timeout_while(guard, PATIENCE, unmet).unwrap();
+        assert!(at < all.len(), "never: {what}; last: {:#?}", all.last());
+        all[at].1.clone()
+    }
+
+    /// How many inventories there have been.
+    pub(crate) fn published(&self) -> usize {
+        self.published.0.lock().unwrap().len()
     }
 
     pub(crate) fn all(&self) -> Vec<(Instant, GpuInventory)> {
@@ -73,8 +93,19 @@ pub(crate) fn config(standin: &Standin) -> GpuConfig {
     }
 }
 
+/// For a call that hangs.
+pub(crate) fn hang_config(standin: &Standin) -> GpuConfig {
+    let config = config(standin);
+    let timing = GpuTiming { call_deadline: HANG_DEADLINE, init_deadline: HANG_DEADLINE, ..config.timing };
+    GpuConfig { timing, ..config }
+}
+
 pub(crate) fn watch(standin: &Standin) -> Watch {
     Watch::start(config(standin))
+}
+
+pub(crate) fn watch_hang(standin: &Standin) -> Watch {
+    Watch::start(hang_config(standin))
 }
 
 /// The GPU at an index, if it is listed.
