@@ -50,7 +50,7 @@ fn chain(
         return Err(Wrong::new(CA, format!("{pem:?} holds a certificate that cannot be used: {error}; replace it")));
     }
     let builder = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), Arc::clone(provider));
-    Ok(builder.build().map_err(|error| Wrong::new(CA, format!("{pem:?}: {error}; replace it")))?)
+    builder.build().map_err(|error| Wrong::new(CA, format!("{pem:?}: {error}; replace it")))
 }
 
 const CA: &str = "tls_server_config.client_ca_file";
