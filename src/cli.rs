@@ -4,6 +4,7 @@ use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::PathBuf;
 use std::time::Duration;
 
+use clap::builder::{OsStringValueParser, TypedValueParser as _};
 use clap::{Parser, Subcommand, ValueEnum};
 
 use crate::config::{self, ConfigError, EngineConfig};
@@ -57,7 +58,13 @@ pub struct Cli {
     pub telemetry_path: String,
 
     /// YAML file with TLS, client certificates, passwords and limits, in the form of Prometheus's exporter-toolkit
-    #[arg(long = "web.config.file", value_name = "PATH", env = "TRTLLM_EXPORTER_WEB_CONFIG_FILE")]
+    // Charts leave it empty where there is none.
+    #[arg(
+        long = "web.config.file",
+        value_name = "PATH",
+        env = "TRTLLM_EXPORTER_WEB_CONFIG_FILE",
+        value_parser = OsStringValueParser::new().map(PathBuf::from)
+    )]
     pub web_config_file: Option<PathBuf>,
 
     /// Serve on the sockets that a systemd .socket unit hands over, instead of on addresses
@@ -220,7 +227,8 @@ impl Cli {
     /// # Errors
     /// When one is no address or its host is unknown.
     pub fn health_addresses(&self) -> Result<Vec<ListenAt>, ConfigError> {
-        self.health_address.iter().map(|text| ListenAt::parse("--web.health-address", text)).collect()
+        let given = self.health_address.iter().filter(|text| !text.is_empty());
+        given.map(|text| ListenAt::parse("--web.health-address", text)).collect()
     }
 
     /// What no single flag can check.

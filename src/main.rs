@@ -85,7 +85,8 @@ fn main() -> ExitCode {
 fn start(cli: &Cli) -> Result<(), StartError> {
     cli.check()?;
     let engines = cli.engines()?;
-    let terms = cli.web_config_file.as_deref().map_or_else(|| Ok(Live::open_to_all()), Live::read)?;
+    let config_file = cli.web_config_file.as_deref().filter(|path| !path.as_os_str().is_empty());
+    let terms = config_file.map_or_else(|| Ok(Live::open_to_all()), Live::read)?;
     log::init(cli.log_level, cli.log_format);
     // Two threads: one may be parsing a large answer while the other serves a scrape.
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;

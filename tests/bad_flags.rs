@@ -79,6 +79,8 @@ flags! {
     a_listen_address_of_a_bad_port_is_named: 2 ["--web.listen-address", "127.0.0.1:80800"] => ["--web.listen-address", "80800", "HOST:PORT"];
     a_telemetry_path_without_a_slash_is_named: 2 ["--web.telemetry-path", "metrics"] => ["--web.telemetry-path", "begin with /"];
     a_telemetry_path_that_is_taken_is_named: 2 ["--web.telemetry-path", "/healthz"] => ["--web.telemetry-path", "/healthz"];
+    a_telemetry_path_that_needs_escapes_is_named: 2 ["--web.telemetry-path", "/é"] => ["--web.telemetry-path", "no escapes"];
+    empty_web_flags_are_as_if_not_given: 2 ["--web.config.file=", "--web.health-address=", "--web.telemetry-path", "metrics"] => ["--web.telemetry-path", "begin with /"];
     a_missing_config_file_is_named: 2 ["--config.file", "/nowhere/engines.yaml"] => ["--config.file", "/nowhere/engines.yaml"];
     a_config_file_beside_a_source_is_refused: 2 ["--config.file", "x", "--source", "socket:x"] => ["--config.file", "--source"];
     two_engines_of_one_name_are_refused: 2 ["--source", "socket:a", "--source", "socket:b"] => ["--source", "--model", "tensorrt_llm"];
