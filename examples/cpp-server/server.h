@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
@@ -72,19 +73,23 @@ inline void enqueue(tle::Executor& executor, int outputTokens)
     static_cast<void>(executor.enqueueRequest(request));
 }
 
-/// Serves for a while; `onResponse` sees every response, as a server's own code does. How many requests were finished.
+inline std::atomic<bool> terminated{false};
+
+/// Serves for a while, or until SIGTERM; `onResponse` sees every response, as a server's own code does. How many
+/// requests were finished.
 template <class OnResponse>
 std::size_t serve(tle::Executor& executor, Settings const& settings, OnResponse const& onResponse)
 {
     using Clock = std::chrono::steady_clock;
     auto const end = Clock::now() + std::chrono::duration<double>(settings.seconds);
+    std::signal(SIGTERM, [](int) { terminated = true; });
     std::atomic<bool> closed{false};
     std::thread clients(
         [&]
         {
             auto const between = std::chrono::duration<double>(1.0 / settings.requestsPerSecond);
-            for (auto next = std::chrono::time_point<Clock, std::chrono::duration<double>>(Clock::now()); next < end;
-                 next += between)
+            for (auto next = std::chrono::time_point<Clock, std::chrono::duration<double>>(Clock::now());
+                 next < end && !terminated; next += between)
             {
                 std::this_thread::sleep_until(next);
                 enqueue(executor, settings.outputTokens);

@@ -18,9 +18,9 @@
         }                                                                                                              \
     } while (false)
 
-/// Waits for what another thread or process is to do.
+/// Waits for what another thread or process is to do. Patient: a shared machine may stall any of them for seconds.
 template <class Condition>
-bool until(Condition const& condition, std::chrono::milliseconds patience = std::chrono::seconds(20))
+bool until(Condition const& condition, std::chrono::milliseconds patience = std::chrono::seconds(60))
 {
     auto const deadline = std::chrono::steady_clock::now() + patience;
     while (!condition())
@@ -32,6 +32,28 @@ bool until(Condition const& condition, std::chrono::milliseconds patience = std:
         std::this_thread::sleep_for(std::chrono::milliseconds(2));
     }
     return true;
+}
+
+/// Of what has a bound in time: a machine that stalls spoils a try, a defect spoils every one.
+template <class Attempt>
+bool onceInFive(Attempt const& attempt)
+{
+    for (int tries = 0; tries < 5; ++tries)
+    {
+        if (attempt())
+        {
+            return true;
+        }
+    }
+    return false;
+}
+
+template <class Call>
+std::chrono::nanoseconds took(Call const& call)
+{
+    auto const begun = std::chrono::steady_clock::now();
+    call();
+    return std::chrono::steady_clock::now() - begun;
 }
 
 inline bool contains(std::string const& text, std::string const& part)

@@ -1,5 +1,6 @@
 // A server that knows nothing of the exporter, in the ways that servers use an Executor. What it prints must be the
-// same with the preload and without it; the script compares.
+// same with the preload and without it; the script compares. With $HOST_TOLD it also says how far it is, polls until
+// there is a file $HOST_TOLD.rest, and ends once there is $HOST_TOLD.end.
 
 #include "check.h"
 
@@ -65,6 +66,13 @@ void printTruth(tle::Executor const& executor, std::size_t seen)
         static_cast<unsigned long>(truth.requestsCompleted), static_cast<unsigned long>(truth.generationTokens));
 }
 
+char const* const kTold = std::getenv("HOST_TOLD");
+
+bool toldTo(std::string const& what)
+{
+    return kTold != nullptr && ::access((kTold + what).c_str(), F_OK) == 0;
+}
+
 /// Polls after every request and asserts that nothing is missing, doubled or out of order.
 void polling(std::uint64_t iterations, double perSecond)
 {
@@ -72,9 +80,12 @@ void polling(std::uint64_t iterations, double perSecond)
     constexpr int kEach = 400;
     std::size_t seen = 0;
     std::uint64_t next = 0;
-    auto const begun = std::chrono::steady_clock::now();
-    for (std::uint64_t done = 0; done < iterations; done += kEach)
+    auto const each
+        = std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::duration<double>(kEach / perSecond));
+    for (std::uint64_t done = 0; done < iterations && !toldTo(".rest"); done += kEach)
     {
+        // Not from when the first began: what a stall has cost is not made up in a burst that no sender keeps up with.
+        auto const begun = std::chrono::steady_clock::now();
         work(executor, kEach);
         for (auto const& record : executor.getLatestIterationStats())
         {
@@ -84,9 +95,12 @@ void polling(std::uint64_t iterations, double perSecond)
             CHECK(record.iter == next);
             next += flush ? 0 : 1;
         }
-        std::this_thread::sleep_until(
-            begun + std::chrono::duration_cast<std::chrono::nanoseconds>(
-                        std::chrono::duration<double>(static_cast<double>(done + kEach) / perSecond)));
+        if (kTold != nullptr)
+        {
+            std::printf("at=%lu\n", static_cast<unsigned long>(next));
+            std::fflush(stdout);
+        }
+        std::this_thread::sleep_until(begun + each);
     }
     CHECK(next == tensorrt_llm::sim::truth(executor).iterations);
     CHECK(tensorrt_llm::sim::truth(executor).recordsLost == 0);
@@ -98,8 +112,9 @@ void silent(std::uint64_t iterations)
     auto executor = engineOf("rate=0&speed=max");
     for (std::uint64_t done = 0; done < iterations; done += 100)
     {
-        work(executor, 100);
+        // Before, not after: the last records are left to the Executor's end.
         std::this_thread::sleep_for(10ms);
+        work(executor, 100);
     }
     printTruth(executor, 0);
 }
@@ -213,7 +228,7 @@ void churn(int forks, std::chrono::milliseconds rest)
         auto const child = ::fork();
         if (child == 0)
         {
-            ::alarm(20);
+            ::alarm(60);
             {
                 auto executor = engineOf("rate=0&speed=max");
                 work(executor, 30);
@@ -256,6 +271,11 @@ extern "C" __attribute__((visibility("default"))) int runHost(int count, char** 
     auto const found = modes.find(mode);
     CHECK(found != modes.end());
     found->second();
+    std::fflush(stdout);
+    while (kTold != nullptr && !toldTo(".end"))
+    {
+        std::this_thread::sleep_for(5ms);
+    }
     return 0;
 }
 

@@ -28,7 +28,7 @@ public:
         ::unlink(mPath.c_str());
         mListening = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
         CHECK(::bind(mListening, reinterpret_cast<sockaddr*>(&address), sizeof(address)) == 0);
-        CHECK(::listen(mListening, 8) == 0);
+        CHECK(::listen(mListening, 64) == 0);
         mThread = std::thread([this] { run(); });
     }
 

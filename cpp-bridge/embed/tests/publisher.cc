@@ -40,6 +40,14 @@ struct Told
         return options;
     }
 
+    /// For a test of what arrives, not of how long an end may take.
+    PublisherOptions patient() const
+    {
+        auto patient = options(4 << 20);
+        patient.farewell = 60s;
+        return patient;
+    }
+
     std::string all() const
     {
         std::lock_guard const lock(*mutex);
@@ -66,7 +74,7 @@ void aRecordIsWrittenAsTensorRtLlmWritesIt()
 {
     Listener listener(kPath);
     {
-        Publisher publisher(kPath, "a \"model\"", "7");
+        Publisher publisher(kPath, "a \"model\"", "7", Told().patient());
         CHECK(publisher.publish(recordOf(41)));
     }
     CHECK(until([&] { return listener.ended == 1; }));
@@ -95,11 +103,11 @@ void requestRowsOfAnIterationAreOneLine()
     overflowing.requestStats.resize(60000);
     overflowing.requestStats.back().stage = tle::RequestStage::kGENERATION_COMPLETE;
     {
-        Publisher publisher(kPath);
+        Publisher publisher(kPath, "m", "1", Told().patient());
         CHECK(publisher.publish(record));
         CHECK(publisher.publish(tle::RequestStatsPerIteration{}));
         CHECK(publisher.publish(overflowing));
-        CHECK(publisher.flush(5s));
+        CHECK(publisher.flush(60s));
     }
     CHECK(until([&] { return listener.ended == 1; }));
     auto const text = listener.text();
@@ -125,7 +133,7 @@ void onlyFinishedResponsesWithPerfMetricsAreSent()
     metrics.timingMetrics.arrivalTime = tle::RequestPerfMetrics::TimePoint(1234567890123456789ns);
     metrics.firstIter = 5;
     {
-        Publisher publisher(kPath);
+        Publisher publisher(kPath, "m", "1", Told().patient());
         publisher.publish(tle::Response(1, std::string("it failed")));
         publisher.publish(tle::Response(2, result));
         result.requestPerfMetrics = metrics;
@@ -165,7 +173,7 @@ void everyRecordArrivesOnceFromManyThreads()
     {
         thread.join();
     }
-    CHECK(publisher.flush(20s) && publisher.dropped() == 0);
+    CHECK(publisher.flush(60s) && publisher.dropped() == 0);
     CHECK(until([&] { return count(listener.text(), "\n") == kThreads * kEach + 1; }));
     auto const text = listener.text();
     for (auto const iter : {0UL, 4999UL, 5000UL, 19999UL})
@@ -182,13 +190,14 @@ void withoutAnExporterTheOldestAreLostAndItIsSaidOnce()
     {
         publisher.publish(recordOf(i));
     }
-    std::this_thread::sleep_for(400ms);
     auto const dropped = publisher.dropped();
     CHECK(dropped > 800 && dropped < 1000 && !publisher.connected());
+    CHECK(until([&] { return count(told.all(), "\n") == 1; }));
+    std::this_thread::sleep_for(400ms); // in which it is tried again
     CHECK(count(told.all(), "\n") == 1 && contains(told.all(), kPath + ": No such file or directory; is trtllm-exp"));
 
     Listener listener(kPath);
-    CHECK(publisher.flush(5s));
+    CHECK(publisher.flush(60s));
     CHECK(until([&] { return contains(listener.text(), "\"iter\":999,"); }));
     auto const text = listener.text();
     CHECK(count(text, "\n") == 1000 - dropped + 1 && text.find("{\"hello\"") == 0);
@@ -203,19 +212,22 @@ void anExporterThatDoesNotReadCostsOnlyRecords()
     Listener listener(kPath);
     listener.reading = false;
     Publisher publisher(kPath, "m", "1", told.options(256 << 10));
-    auto slowest = 0ns;
-    for (std::uint64_t i = 0; i < 20000; ++i)
-    {
-        auto const begun = std::chrono::steady_clock::now();
-        publisher.publish(recordOf(i));
-        slowest = std::max<std::chrono::nanoseconds>(slowest, std::chrono::steady_clock::now() - begun);
-    }
-    // A shared machine may take the thread off its core; a full socket would hold it for good.
-    CHECK(slowest < 1s && publisher.dropped() > 10000);
+    std::uint64_t published = 0;
+    CHECK(onceInFive(
+        [&]
+        {
+            auto slowest = 0ns;
+            for (int i = 0; i < 20000; ++i, ++published)
+            {
+                slowest = std::max(slowest, took([&] { publisher.publish(recordOf(published)); }));
+            }
+            return slowest < 1s;
+        }));
+    CHECK(publisher.dropped() > published - 10000);
     CHECK(until([&] { return contains(told.all(), "is not read fast enough"); }));
     listener.reading = true;
-    CHECK(until([&] { return contains(listener.text(), "\"iter\":19999,"); }));
-    CHECK(count(listener.text(), "\n") == 20000 - publisher.dropped() + 1);
+    CHECK(until([&] { return contains(listener.text(), "\"iter\":" + std::to_string(published - 1) + ","); }));
+    CHECK(count(listener.text(), "\n") == published - publisher.dropped() + 1);
     CHECK(until([&] { return contains(told.all(), "records were lost meanwhile"); }));
     CHECK(count(told.all(), "\n") <= 3); // publishing, not read, publishing again
 }
@@ -279,7 +291,7 @@ void aLineEndOrAnOversizedLineDoesNotBreakTheStream()
         auto const child = ::fork();
         if (child == 0)
         {
-            ::alarm(10);
+            ::alarm(60);
             auto const silent = !publisher->publish(recordOf(1)) && !publisher->publishLine("{}")
                 && !publisher->flush(1ms) && !publisher->connected() && publisher->dropped() == 0;
             publisher.reset();
@@ -309,24 +321,21 @@ void aLineEndOrAnOversizedLineDoesNotBreakTheStream()
 
 void endingIsQuickWhateverTheExporterDoes()
 {
-    auto const begun = std::chrono::steady_clock::now();
-    for (int i = 0; i < 20; ++i)
+    auto const end = [](int times, std::uint64_t records)
     {
-        Publisher publisher(kPath, "m", "1", Told().options());
-        publisher.publish(recordOf(1));
-    }
-    CHECK(std::chrono::steady_clock::now() - begun < 5s);
+        for (int i = 0; i < times; ++i)
+        {
+            Publisher publisher(kPath, "m", "1", Told().options());
+            for (std::uint64_t n = 0; n < records; ++n)
+            {
+                publisher.publish(recordOf(n));
+            }
+        }
+    };
+    CHECK(onceInFive([&] { return took([&] { end(20, 1); }) < 5s; }));
     Listener listener(kPath);
     listener.reading = false;
-    for (int i = 0; i < 3; ++i)
-    {
-        Publisher publisher(kPath, "m", "1", Told().options());
-        for (std::uint64_t n = 0; n < 1000; ++n)
-        {
-            publisher.publish(recordOf(n));
-        }
-    }
-    CHECK(std::chrono::steady_clock::now() - begun < 10s);
+    CHECK(onceInFive([&] { return took([&] { end(3, 1000); }) < 5s; }));
 }
 
 } // namespace
@@ -342,7 +351,7 @@ int main()
     anExporterThatComesAndGoesIsFoundAgainEvenByAnIdleEngine();
     aPathThatCannotBeIsSaidOnce();
     aLineEndOrAnOversizedLineDoesNotBreakTheStream();
-#if !defined(__SANITIZE_ADDRESS__) // whose allocator may be locked in the child of a process with threads
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__) // as in host.cc
     aForkedChildPublishesOnlyThroughItsOwn();
 #endif
     endingIsQuickWhateverTheExporterDoes();
