@@ -542,8 +542,7 @@ public:
                 dropped.fetch_add(lost, std::memory_order_relaxed);
                 mLosing = true;
             }
-            auto const half = mRing.size() / 2;
-            wake = before == 0 || (before < half && mRing.used() >= half);
+            wake = before == 0 || (before < enough() && mRing.used() >= enough());
         }
         if (wake)
         {
@@ -579,6 +578,12 @@ private:
         kFailing,
         kLosing,
     };
+
+    /// So many bytes are sent without waiting for more, however many wait behind them.
+    [[nodiscard]] std::size_t enough() const noexcept
+    {
+        return std::min(kChunk, mRing.size() / 2);
+    }
 
     void run() noexcept
     {
@@ -625,7 +630,7 @@ private:
                 auto const called = mWake.wait_for(
                     lock, std::chrono::seconds(1), [this] { return mStopped || mRing.used() > 0; });
                 mWake.wait_for(lock, called ? mOptions.linger : std::chrono::milliseconds(0),
-                    [this] { return mStopped || mFlushes > 0 || mRing.used() >= mRing.size() / 2; });
+                    [this] { return mStopped || mFlushes > 0 || mRing.used() >= enough(); });
                 mRing.take(mOut, kChunk);
                 if (mOut.empty() && mStopped)
                 {
