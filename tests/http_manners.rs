@@ -237,6 +237,20 @@ fn a_page_is_read_and_nothing_else_can_be_done_to_it() {
 }
 
 #[test]
+fn a_list_may_stand_in_several_lines() {
+    let daemon = start(&[]);
+    let lines = [
+        ("Accept", "text/plain;q=0.3"),
+        ("Accept", "application/openmetrics-text;version=1.0.0;q=0.9"),
+        ("Accept-Encoding", "br"),
+        ("Accept-Encoding", "gzip"),
+    ];
+    let answer = http::ask("GET", &daemon.address, "/metrics", &lines, b"").unwrap();
+    assert!(answer.header("content-type").unwrap_or_default().starts_with("application/openmetrics-text;"));
+    assert_eq!(answer.header("content-encoding"), Some("gzip"));
+}
+
+#[test]
 fn a_connection_is_kept_for_the_next_request() {
     let daemon = start(&[]);
     let mut stream = connect(&daemon);

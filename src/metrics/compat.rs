@@ -183,3 +183,35 @@ pub fn triton_core_page(
     }
     page
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::latest::Limits;
+
+    #[test]
+    fn of_a_stale_engine_the_load_leaves_and_the_limits_stay() {
+        let limits = Limits { fixed: Some(64), runtime: Some(48), ..Limits::default() };
+        let latest = Latest {
+            active: Some(3),
+            max_active: Some(64),
+            batch_size_limits: limits,
+            token_limits: limits,
+            ..Latest::default()
+        };
+        let snapshot = EngineSnapshot { latest: Some(latest), ..EngineSnapshot::starting() };
+        let shown = |latest| {
+            let page = trtllm_page(Labels::default(), &snapshot, latest);
+            let has = |id| page.samples().iter().any(|sample| sample.metric == id);
+            [
+                has(Id::TrtllmNumRequestsRunning),
+                has(Id::TrtllmMaxNumActiveRequests),
+                has(Id::TrtllmMaxBatchSizeStatic),
+                has(Id::TrtllmMaxBatchSizeRuntime),
+                has(Id::TrtllmMaxNumTokensRuntime),
+            ]
+        };
+        assert_eq!(shown(Some(&latest)), [true; 5]);
+        assert_eq!(shown(None), [false, true, true, true, true]);
+    }
+}
