@@ -56,14 +56,13 @@ impl Users {
         Ok(Self { hashes, dearest })
     }
 
-    /// Whether `hash` is that of `password`. No takes as long whoever the user is: each round up to the dearest's doubles
-    /// what was spent before.
+    /// Whether `hash` is that of `password`. No takes as long whoever the user is.
     fn verify(password: &[u8], hash: &str, dearest: u32) -> bool {
         if bcrypt::verify(password, hash).unwrap_or(false) {
             return true;
         }
         let cost = bcrypt::HashParts::from_str(hash).map_or(dearest, |parts| parts.get_cost());
-        for cost in cost..dearest {
+        for cost in more_rounds(cost, dearest) {
             let _ = bcrypt::verify(password, &decoy(cost));
         }
         false
@@ -73,6 +72,11 @@ impl Users {
     pub fn is_empty(&self) -> bool {
         self.hashes.is_empty()
     }
+}
+
+/// The costs of what makes a hash of `cost` as dear as the dearest: each doubles what was spent before.
+const fn more_rounds(cost: u32, dearest: u32) -> std::ops::Range<u32> {
+    cost..dearest
 }
 
 fn decoy(cost: u32) -> String {
@@ -266,8 +270,12 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_user_costs_as_much_as_the_dearest_known_one() {
+    fn a_wrong_password_costs_what_the_dearest_user_s_does() {
         assert_eq!(users("a").dearest, 4);
-        assert_eq!(bcrypt::HashParts::from_str(&decoy(12)).unwrap().get_cost(), 12);
+        for cost in 4..=12 {
+            let spent = |cost: u32| 1_u64 << cost;
+            assert_eq!(spent(cost) + more_rounds(cost, 12).map(spent).sum::<u64>(), spent(12), "{cost}");
+            assert_eq!(bcrypt::HashParts::from_str(&decoy(cost)).unwrap().get_cost(), cost);
+        }
     }
 }
