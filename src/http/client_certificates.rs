@@ -33,7 +33,8 @@ pub(super) fn verifier(tls: &TlsConfig, provider: &Arc<CryptoProvider>) -> Resul
     Ok(Arc::new(Verifier { chain, given, mandatory, allowed_sans, provider: Arc::clone(provider) }))
 }
 
-/// To any of the certificates `given` by `pem`. One that cannot be used, as Go's readers do, is left out of several.
+/// To any of the certificates `given` by `pem`. Of several, one that cannot be used is left out, as Go's readers do; said
+/// for those who look, because files are read again and again while they change.
 fn chain(
     pem: &Pem,
     given: &[CertificateDer<'static>],
@@ -42,7 +43,7 @@ fn chain(
     let (mut roots, mut unusable) = (RootCertStore::empty(), None);
     for certificate in given {
         if let Err(error) = roots.add(certificate.clone()) {
-            tracing::warn!(%error, file = ?pem, "a certificate of client_ca_file cannot be used and is left out");
+            tracing::debug!(%error, file = ?pem, "a certificate of client_ca_file cannot be used and is left out");
             unusable = Some(error);
         }
     }

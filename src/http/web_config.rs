@@ -161,7 +161,7 @@ struct FileRate {
 
 /// As Go's YAML reader takes a duration.
 #[derive(Deserialize)]
-#[serde(untagged)]
+#[serde(untagged, expecting = "no duration; write 100ms, 1s or 1m30s")]
 enum Interval {
     Nanoseconds(i64),
     Text(String),
@@ -270,7 +270,7 @@ impl FileTls {
 fn pem(folder: &Path, name: &str, inline: Option<String>, file: Option<String>) -> Option<Pem> {
     let (inline, file) = (inline.filter(|text| !text.is_empty()), file.filter(|path| !path.is_empty()));
     if inline.is_some() && file.is_some() {
-        tracing::warn!("tls_server_config.{name} stands beside {name}_file, which is what counts; remove one of them");
+        tracing::debug!("tls_server_config.{name} stands beside {name}_file, which is what counts; remove one of them");
     }
     // `join` leaves an absolute path as it is.
     file.map(|path| Pem::File(folder.join(path))).or(inline.map(Pem::Inline))
@@ -401,6 +401,14 @@ mod tests {
         }
         for none in ["", "-", "1", "1d", "1y", "1M", "1min", "1 s", "s", "1s2", "..s", "1e3s", " 1s"] {
             assert_eq!(duration(none), None, "{none}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_duration_at_all_is_told_what_is_one() {
+        for text in ["5.5", "true", "[1s]"] {
+            let error = WebConfig::parse(&format!("rate_limit:\n  interval: {text}\n"), Path::new("")).unwrap_err();
+            assert!(format!("{error:?}").contains("write 100ms"), "{text}: {error:?}");
         }
     }
 
