@@ -12,7 +12,7 @@
 //! 8. [`poll`]: who runs when; the one place that times, counts and logs a source.
 //! 9. [`http`]: serves bytes; knows no engine and no GPU.
 //!
-//! `unsafe` stands in `gpu/raw.rs` and, for one call, in [`heap`] (`tests/layering.rs`).
+//! `unsafe` stands in `gpu/raw.rs` and, for one call, in [`process`] (`tests/layering.rs`).
 #![deny(unsafe_code)]
 
 pub mod cli;
@@ -20,13 +20,15 @@ pub mod config;
 pub mod engine;
 pub mod exposition;
 pub mod gpu;
-pub mod heap;
 pub mod http;
 pub mod log;
 pub mod metrics;
 pub mod model;
 pub mod poll;
+pub mod process;
 pub mod shutdown;
 pub mod sources;
 pub mod state;
 pub mod tools;
+pub mod views;
+pub mod web;

@@ -11,18 +11,18 @@ use tokio::sync::mpsc;
 use trtllm_exporter::cli::{Cli, Command, DEFAULT_SOCKET};
 use trtllm_exporter::config::{ConfigError, EngineConfig, SourceSpec};
 use trtllm_exporter::gpu::{self, GpuConfig, GpuError, GpuMode};
-use trtllm_exporter::http::gate::Gate;
+use trtllm_exporter::http::layers::Gate;
 use trtllm_exporter::http::listen::{self, Address, Listener};
-use trtllm_exporter::http::reload::Live;
-use trtllm_exporter::http::web_config::WebConfigError;
-use trtllm_exporter::http::{router, serve};
+use trtllm_exporter::http::{router, server as serve};
 use trtllm_exporter::metrics::exporter::PageCounts;
 use trtllm_exporter::poll::{Driver, Schedule};
 #[cfg(feature = "executor")]
 use trtllm_exporter::sources::executor::{ExecutorThread, hosting::Hosting};
 use trtllm_exporter::sources::{OpenError, Source, replay::Replay, socket::Ingest, trtllm_serve::TrtllmServe};
 use trtllm_exporter::state::{EngineName, State};
-use trtllm_exporter::{cli, heap, log, shutdown, tools};
+use trtllm_exporter::web::config::WebConfigError;
+use trtllm_exporter::web::reload::Live;
+use trtllm_exporter::{cli, log, process, shutdown, tools};
 
 /// Why the daemon did not start.
 #[derive(Debug, thiserror::Error)]
@@ -60,7 +60,7 @@ const FIRST_POLLS: Duration = Duration::from_millis(200);
 
 fn main() -> ExitCode {
     // Before there is a thread.
-    heap::set_up();
+    process::set_up();
     let cli = Cli::parse();
     let result = match &cli.command {
         Some(Command::CheckConfig { file }) => tools::check_config::run(file).map_err(StartError::from),

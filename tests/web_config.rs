@@ -90,7 +90,7 @@ fn every_file_is_judged_as_promtool_judges_it() {
             let newer = NEWER.contains(&name.as_str()) && !knows_all;
             assert!(judged_good == good || stricter || newer, "{name}: {}", String::from_utf8_lossy(&judged.stderr));
         }
-        let ours = trtllm_exporter::http::reload::Live::read(Path::new(&path));
+        let ours = trtllm_exporter::web::reload::Live::read(Path::new(&path));
         assert_eq!(ours.is_ok(), good, "{name}: {:?}", ours.err().map(|error| error.to_string()));
     }
 }

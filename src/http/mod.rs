@@ -1,21 +1,14 @@
 //! Serves bytes: which page, which format, which status, to whom. Knows no engine and no GPU.
 //!
-//! From a peer inwards: [`listen`], [`serve`], `speak` (TLS, HTTP) watched by `connections`, [`gate`] (rate, password, room),
-//! [`router`]. [`web_config`] says on what terms, [`reload`] what they are now.
+//! From a peer inwards: [`listen`], [`server`], `speak` (TLS, HTTP) watched by `connections`, [`layers`] (rate, password, room),
+//! [`router`]. `web` says on what terms.
 
 pub mod api;
-pub mod auth;
-mod client_certificates;
 mod connections;
-pub mod gate;
-pub mod landing;
+mod handlers;
+pub mod layers;
 pub mod listen;
-mod pages;
-pub mod rate_limit;
-pub mod reload;
 pub mod router;
-pub mod serve;
+pub mod server;
 mod speak;
-mod tls;
 mod watched;
-pub mod web_config;

@@ -14,8 +14,9 @@ use crate::metrics::compat::CompatSets;
 use crate::metrics::exporter::PageCounts;
 use crate::state::State;
 
-use super::pages::Pages;
-use super::{api, landing};
+use super::api;
+use super::handlers::Pages;
+use crate::views::page as landing;
 
 /// All that is served on one set of listeners.
 #[derive(Debug)]

@@ -20,10 +20,10 @@ use tokio_util::either::Either;
 use crate::metrics::exporter::Refusal;
 
 use super::connections::{Connection, Place};
-use super::gate::Gate;
+use super::layers::Gate;
 use super::listen::Stream;
-use super::reload::Broken;
 use super::watched::Watched;
+use crate::web::reload::Broken;
 
 /// A request's head, bytes.
 const MAX_HEAD: usize = 16 << 10;

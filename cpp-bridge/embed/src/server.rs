@@ -6,14 +6,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use exporter::http::gate::Gate;
+use exporter::http::layers::Gate;
 use exporter::http::listen::{self, Address, Listener};
-use exporter::http::reload::Live;
-use exporter::http::{router, serve};
+use exporter::http::{router, server as serve};
 use exporter::metrics::compat::CompatSets;
 use exporter::metrics::exporter::PageCounts;
 use exporter::shutdown::{self, Shutdown, Trigger};
 use exporter::state::{EngineAbout, EngineName, State};
+use exporter::web::reload::Live;
 
 use crate::fold::Fold;
 

@@ -12,10 +12,10 @@ use tokio::sync::Mutex;
 use tokio::time::Instant;
 use tokio_rustls::rustls::server::ServerConfig;
 
-use super::auth::Users;
+use super::basic_auth::Users;
+use super::config::{ParseError, Pem, WebConfig, WebConfigError, Wrong};
 use super::rate_limit::Rate;
 use super::tls::{self, Identity};
-use super::web_config::{ParseError, Pem, WebConfig, WebConfigError, Wrong};
 
 /// Files are looked at again after this time, when somebody asks.
 const LOOK_AGAIN: Duration = Duration::from_millis(100);

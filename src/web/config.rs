@@ -9,7 +9,7 @@ use std::time::Duration;
 use http::{HeaderName, HeaderValue};
 use serde::Deserialize;
 
-use super::auth::Users;
+use super::basic_auth::Users;
 use super::rate_limit::Rate;
 
 /// A web configuration that cannot be used; the text names the key and the remedy.
@@ -35,7 +35,7 @@ pub struct Wrong {
 }
 
 impl Wrong {
-    pub(super) fn new(key: impl Into<String>, why: impl Into<String>) -> Self {
+    pub(crate) fn new(key: impl Into<String>, why: impl Into<String>) -> Self {
         Self { key: key.into(), why: why.into() }
     }
 }
@@ -112,7 +112,7 @@ impl ClientAuth {
         })
     }
 
-    pub(super) const fn verifies(self) -> bool {
+    pub(crate) const fn verifies(self) -> bool {
         matches!(self, Self::VerifyIfGiven | Self::RequireAndVerify)
     }
 }

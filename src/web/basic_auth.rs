@@ -13,7 +13,7 @@ use http::HeaderValue;
 use ring::digest;
 use tokio::sync::Semaphore;
 
-use super::web_config::Wrong;
+use super::config::Wrong;
 
 /// Answers kept, right ones and wrong ones apart: guessing must not push out who is known.
 const KEPT: usize = 100;

@@ -14,12 +14,12 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::metrics::exporter::{PageCounts, Refusal};
 
-use super::auth::{Doorkeeper, Verdict};
 use super::connections::{ANSWER, Answer, Connection, Connections, Stalled};
-use super::pages::refusal;
-use super::rate_limit::Bucket;
-use super::reload::Live;
+use super::handlers::refusal;
 use super::router::{Reply, Routes};
+use crate::web::basic_auth::{Doorkeeper, Verdict};
+use crate::web::rate_limit::Bucket;
+use crate::web::reload::Live;
 
 /// A request body nobody reads may be announced up to this length.
 const MAX_BODY: u64 = 64 << 10;
@@ -103,7 +103,12 @@ impl Gate {
         response
     }
 
-    async fn admitted<B>(&self, answer: &mut Answer, users: &super::auth::Users, request: Request<B>) -> Response<Reply>
+    async fn admitted<B>(
+        &self,
+        answer: &mut Answer,
+        users: &crate::web::basic_auth::Users,
+        request: Request<B>,
+    ) -> Response<Reply>
     where
         B: hyper::body::Body<Data = Bytes, Error: Into<axum::BoxError>> + Send + 'static,
     {

@@ -9,7 +9,7 @@ use tokio::task::JoinSet;
 use crate::shutdown::Shutdown;
 
 use super::connections::Connection;
-use super::gate::Gate;
+use super::layers::Gate;
 use super::listen::Listener;
 use super::speak::speak;
 

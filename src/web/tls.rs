@@ -13,7 +13,7 @@ use tokio_rustls::rustls::version::{TLS12, TLS13};
 use tokio_rustls::rustls::{SupportedCipherSuite, SupportedProtocolVersion};
 
 use super::client_certificates::verifier;
-use super::web_config::{ClientAuth, Pem, TlsConfig, Wrong};
+use super::config::{ClientAuth, Pem, TlsConfig, Wrong};
 
 /// Go's cipher suites that rustls does not have: CBC, or without forward secrecy.
 const NEVER_OFFERED: [&str; 8] = [
@@ -31,13 +31,13 @@ const NEVER_OFFERED: [&str; 8] = [
 const USABLE: &str = "X.509 version 3 and a key that is RSA of at least 2048 bits, P-256, P-384 or Ed25519";
 
 /// The server's certificate and key.
-pub(super) type Identity = Arc<CertifiedKey>;
+pub(crate) type Identity = Arc<CertifiedKey>;
 
 /// Reads the certificate and its key.
 ///
 /// # Errors
 /// When one cannot be read, or they do not belong together.
-pub(super) fn identity(tls: &TlsConfig) -> Result<Identity, Wrong> {
+pub(crate) fn identity(tls: &TlsConfig) -> Result<Identity, Wrong> {
     let chain = certificates(&tls.cert, "tls_server_config.cert_file")?;
     let key_name = "tls_server_config.key_file";
     let key = PrivateKeyDer::from_pem_slice(&read(&tls.key, key_name)?).map_err(|error| {
@@ -60,7 +60,7 @@ pub(super) fn identity(tls: &TlsConfig) -> Result<Identity, Wrong> {
 ///
 /// # Errors
 /// When the client CA cannot be read, or nothing would be left to offer.
-pub(super) fn terms(tls: &TlsConfig, http2: bool, identity: Identity) -> Result<ServerConfig, Wrong> {
+pub(crate) fn terms(tls: &TlsConfig, http2: bool, identity: Identity) -> Result<ServerConfig, Wrong> {
     let default = ring::default_provider();
     let provider = Arc::new(CryptoProvider {
         cipher_suites: cipher_suites(tls, &default.cipher_suites)?,
@@ -90,7 +90,7 @@ pub(super) fn terms(tls: &TlsConfig, http2: bool, identity: Identity) -> Result<
 }
 
 /// At least one certificate.
-pub(super) fn certificates(pem: &Pem, key: &str) -> Result<Vec<CertificateDer<'static>>, Wrong> {
+pub(crate) fn certificates(pem: &Pem, key: &str) -> Result<Vec<CertificateDer<'static>>, Wrong> {
     let text = read(pem, key)?;
     let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&text).collect();
     let found =

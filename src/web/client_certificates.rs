@@ -15,14 +15,14 @@ use tokio_rustls::rustls::{
 use x509_parser::extensions::GeneralName;
 use x509_parser::prelude::{ASN1Time, FromDer as _, X509Certificate};
 
+use super::config::{ClientAuth, Pem, TlsConfig, Wrong};
 use super::tls::certificates;
-use super::web_config::{ClientAuth, Pem, TlsConfig, Wrong};
 
 /// The verifier that `tls` asks for; its type is not [`ClientAuth::None`].
 ///
 /// # Errors
 /// When the CA cannot be read.
-pub(super) fn verifier(tls: &TlsConfig, provider: &Arc<CryptoProvider>) -> Result<Arc<dyn ClientCertVerifier>, Wrong> {
+pub(crate) fn verifier(tls: &TlsConfig, provider: &Arc<CryptoProvider>) -> Result<Arc<dyn ClientCertVerifier>, Wrong> {
     let given = tls.client_ca.as_ref().map(|pem| certificates(pem, CA)).transpose()?.unwrap_or_default();
     let chain = match &tls.client_ca {
         Some(pem) if tls.client_auth.verifies() => Some(chain(pem, &given, provider)?),

@@ -1,0 +1,3 @@
+//! What people and scripts read instead of metrics.
+
+pub mod page;
