@@ -1,4 +1,4 @@
-//! What the daemon is to do, as meant: flags and file already checked against each other. No I/O but reading the file.
+//! The engines to watch, from flags or a file, parsed and checked. The only I/O is reading the file.
 
 #[cfg(feature = "executor")]
 mod hosted;
@@ -17,12 +17,16 @@ use crate::sources::replay::Pace;
 use crate::sources::trtllm_serve::Extras;
 use crate::state::EngineName;
 
-/// Where an engine's statistics come from: `--source`.
+/// Labels of an engine without configured ones.
+pub const DEFAULT_MODEL: &str = "tensorrt_llm";
+pub const DEFAULT_VERSION: &str = "1";
+
+/// A parsed `--source`.
 #[derive(Debug, Clone, PartialEq)]
 pub enum SourceSpec {
-    /// `sim:…`, as the Executor takes it for an engine directory.
+    /// `sim:…`, which the simulated SDK takes as an engine directory.
     Simulated(String),
-    /// An engine to construct in this process.
+    /// An engine that runs in this process.
     #[cfg(feature = "executor")]
     Executor(Box<Hosting>),
     TrtllmServe {
@@ -36,17 +40,17 @@ pub enum SourceSpec {
     },
 }
 
-/// One engine of the page.
+/// One engine on the page.
 #[derive(Debug, Clone, PartialEq)]
 pub struct EngineConfig {
     pub name: EngineName,
     pub source: SourceSpec,
 }
 
-/// What is wrong and what to do about it; the text names the flag or key.
+/// An invalid configuration; the text names the flag or key and the remedy.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum ConfigError {
-    #[error("{at}: {url:?} is no source: {why}")]
+    #[error("{at} {url:?}: {why}")]
     Source { at: String, url: String, why: String },
     #[error("{at}: cannot read {path}: {cause}")]
     Unreadable { at: String, path: PathBuf, cause: String },
@@ -54,21 +58,19 @@ pub enum ConfigError {
     File { path: PathBuf, cause: String },
     #[error("{at}: label {name:?} {why}")]
     Label { at: String, name: String, why: &'static str },
-    #[error("{at}: {key} must not be empty; leave it out for the default")]
+    #[error("{at}: {key} must not be empty; remove it to use the default")]
     Empty { at: String, key: &'static str },
     #[error(
-        "{at}: a second engine with model {model:?} and version {version:?}: its series could not be told apart; \
-         give each engine its own model or version ({remedy})"
+        "{at}: duplicate engine with model {model:?} and version {version:?}; give each engine its own model or version ({remedy})"
     )]
     Duplicate { at: String, model: String, version: String, remedy: &'static str },
-    #[error("{at}: {path} is already the ingest socket of another engine; give each engine its own path")]
+    #[error("{at}: {path} is already the ingest socket of another engine; use another path for each engine")]
     SharedSocket { at: String, path: PathBuf },
     #[error("{flag} {value}: {why}")]
     Flag { flag: &'static str, value: String, why: String },
 }
 
-const SOURCES: &str =
-    "expected sim:[?key=value&…], executor:DIR, trtllm-serve:http://HOST:PORT, socket:PATH or replay:FILE";
+const SOURCES: &str = "use sim:[?key=value&…], executor:DIR, trtllm-serve:http://HOST:PORT, socket:PATH or replay:FILE";
 
 impl SourceSpec {
     /// The kind of source, as the label `source` shows it.
@@ -89,13 +91,13 @@ impl FromStr for SourceSpec {
     type Err = String;
 
     fn from_str(url: &str) -> Result<Self, String> {
-        let (scheme, rest) = url.split_once(':').ok_or(SOURCES)?;
+        let (scheme, rest) = url.split_once(':').ok_or_else(|| format!("no scheme; {SOURCES}"))?;
         let (body, query) = rest.split_once('?').unwrap_or((rest, ""));
         let mut options = Options::parse(query);
         let spec = match scheme {
-            // Its options are the simulated SDK's own; it names the bad ones itself.
+            // The simulated SDK checks its options itself.
             "sim" if body.is_empty() => return Ok(Self::Simulated(url.to_owned())),
-            "sim" => return Err(format!("nothing may stand between sim: and ?, found {body:?}")),
+            "sim" => return Err(format!("unexpected {body:?} after sim:; use sim: or sim:?key=value&…")),
             "trtllm-serve" => Self::TrtllmServe {
                 target: http_target(body)?,
                 extras: Extras {
@@ -103,11 +105,13 @@ impl FromStr for SourceSpec {
                     kv_cache_events: options.boolean("kv_cache_events", false)?,
                 },
             },
-            "socket" | "replay" if body.is_empty() => return Err(format!("{scheme}: needs a path")),
+            "socket" | "replay" if body.is_empty() => return Err(format!("{scheme}: has no path; use {scheme}:PATH")),
             "socket" => Self::Socket(PathBuf::from(body)),
             "replay" => {
                 let pace = match (options.positive("rate")?, options.take("speed").as_deref()) {
-                    (Some(_), Some(_)) => return Err("rate and speed exclude each other".to_owned()),
+                    (Some(_), Some(_)) => {
+                        return Err("rate and speed cannot be combined; remove one of them".to_owned());
+                    }
                     (Some(rate), None) => Pace::Rate(rate),
                     (None, None | Some("recorded")) => Pace::Recorded(1.0),
                     (None, Some("max")) => Pace::Unlimited,
@@ -119,8 +123,8 @@ impl FromStr for SourceSpec {
             "executor" => Self::Executor(Box::new(hosted::hosting(body, &mut options)?)),
             #[cfg(not(feature = "executor"))]
             "executor" => return Err("this build has no Executor; build it with the feature \"executor\"".to_owned()),
-            "triton" => return Err(format!("{scheme}: is not part of this version; {SOURCES}")),
-            _ => return Err(SOURCES.to_owned()),
+            "triton" => return Err(format!("a Triton server's page is not a source; {SOURCES}")),
+            _ => return Err(format!("unknown scheme; {SOURCES}")),
         };
         options.finish()?;
         Ok(spec)
@@ -144,7 +148,7 @@ impl Options {
             None => Ok(default),
             Some("true") => Ok(true),
             Some("false") => Ok(false),
-            Some(other) => Err(format!("{key} is true or false, not {other:?}")),
+            Some(other) => Err(format!("{key} must be true or false, not {other:?}")),
         }
     }
 
@@ -165,7 +169,7 @@ fn positive(key: &str, value: &str) -> Result<f64, String> {
         .parse()
         .ok()
         .filter(|number: &f64| number.is_finite() && *number > 0.0)
-        .ok_or(format!("{key} is a number above 0, not {value:?}"))
+        .ok_or(format!("{key} must be a number above 0, not {value:?}"))
 }
 
 fn http_target(url: &str) -> Result<HttpTarget, String> {
@@ -173,12 +177,12 @@ fn http_target(url: &str) -> Result<HttpTarget, String> {
     let uri: http::Uri = url.parse().map_err(|error| format!("{error}; {FORM}"))?;
     match uri.scheme_str() {
         Some("http") => {}
-        Some("https") => return Err("https is not part of this version; reach the engine over http".to_owned()),
+        Some("https") => return Err("https is not supported; use http".to_owned()),
         _ => return Err(FORM.to_owned()),
     }
     let authority = uri.authority().ok_or(FORM)?;
     if authority.as_str().contains('@') {
-        return Err("user and password in the URL are not supported".to_owned());
+        return Err("a user and password in the URL are not supported; remove them".to_owned());
     }
     let port = authority.port_u16().unwrap_or(80);
     Ok(HttpTarget {
@@ -207,7 +211,7 @@ struct FileEngine {
 /// Reads `--config.file`.
 ///
 /// # Errors
-/// When it cannot be read, is no YAML of this shape, or describes engines that cannot be.
+/// When the file cannot be read, is malformed, or an engine in it is invalid.
 pub fn read_file(path: &Path) -> Result<Vec<EngineConfig>, ConfigError> {
     let text = std::fs::read_to_string(path).map_err(|error| ConfigError::Unreadable {
         at: "--config.file".to_owned(),
@@ -216,11 +220,11 @@ pub fn read_file(path: &Path) -> Result<Vec<EngineConfig>, ConfigError> {
     })?;
     let file: File = serde_saphyr::from_str(&text).map_err(|error| ConfigError::File {
         path: path.to_owned(),
-        // The parser draws the place over several lines; an error is one.
+        // The parser's message spans several lines; ours is one line.
         cause: error.without_snippet().to_string().lines().collect::<Vec<_>>().join(" "),
     })?;
     if file.engines.is_empty() {
-        let cause = "engines names no engine; leave --config.file out to serve GPUs alone".to_owned();
+        let cause = "engines is empty; remove --config.file to serve GPU metrics only".to_owned();
         return Err(ConfigError::File { path: path.to_owned(), cause });
     }
     let engines = file.engines.into_iter().enumerate().map(|(index, engine)| {
@@ -232,11 +236,11 @@ pub fn read_file(path: &Path) -> Result<Vec<EngineConfig>, ConfigError> {
     Ok(engines)
 }
 
-/// The engines of `--source`, named by `--model` and `--model-version`: the first by the first, and so on; a single name
-/// stands for all.
+/// The engines of `--source`, with the labels of `--model` and `--model-version`: one value for all engines, or one per engine
+/// in the same order.
 ///
 /// # Errors
-/// When a source is none, or two engines could not be told apart.
+/// When a source is invalid or two engines have the same labels.
 pub fn from_flags(
     sources: &[String],
     models: &[String],
@@ -247,7 +251,11 @@ pub fn from_flags(
             return Err(ConfigError::Flag {
                 flag,
                 value: names.join(", "),
-                why: format!("{} names for {} --source; give one for all or one for each", names.len(), sources.len()),
+                why: format!(
+                    "{} values for {} --source flags; use one for all or one per --source",
+                    names.len(),
+                    sources.len()
+                ),
             });
         }
     }
@@ -256,7 +264,7 @@ pub fn from_flags(
         engine_config("--source", source, named(models, index), named(versions, index), Default::default())
     });
     let engines = engines.collect::<Result<Vec<_>, _>>()?;
-    check_distinct(&engines, |_| "--source".to_owned(), "a --model for each --source, or --config.file")?;
+    check_distinct(&engines, |_| "--source".to_owned(), "one --model per --source, or --config.file")?;
     Ok(engines)
 }
 
@@ -278,8 +286,8 @@ fn engine_config(
         check_label(at, name)?;
     }
     let name = EngineName {
-        model: or_default(model, "model", "tensorrt_llm")?,
-        version: or_default(version, "version", "1")?,
+        model: or_default(model, "model", DEFAULT_MODEL)?,
+        version: or_default(version, "version", DEFAULT_VERSION)?,
         labels: labels.into_iter().collect(),
         source: spec.kind(),
         implicit: false,
@@ -288,13 +296,13 @@ fn engine_config(
 }
 
 fn check_label(at: &str, name: &str) -> Result<(), ConfigError> {
-    let refuse = |why| Err(ConfigError::Label { at: at.to_owned(), name: name.to_owned(), why });
+    let invalid = |why| Err(ConfigError::Label { at: at.to_owned(), name: name.to_owned(), why });
     let valid =
         |(index, byte): (usize, u8)| byte == b'_' || byte.is_ascii_alphabetic() || (index > 0 && byte.is_ascii_digit());
     if name.is_empty() || !name.bytes().enumerate().all(valid) {
-        return refuse("is no Prometheus label name; use letters, digits and _");
+        return invalid("is not a valid label name; use letters, digits and _");
     }
-    // An engine's labels never stand on a GPU's series: pod and namespace are an engine's to have.
+    // Labels of GPU series are free: an engine may have the labels pod and namespace.
     let of_gpus = |metric: &&Metric| metric.labels.contains(&"gpu_uuid") || metric.labels.contains(&"UUID");
     let ours = CATALOG
         .iter()
@@ -306,7 +314,7 @@ fn check_label(at: &str, name: &str) -> Result<(), ConfigError> {
         || name.starts_with("__")
         || ours
     {
-        return refuse("is used by the page itself; choose another name");
+        return invalid("is reserved; choose another name");
     }
     Ok(())
 }
@@ -337,7 +345,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_kind_of_source_is_read() {
+    fn every_kind_of_source_is_parsed() {
         let read = |url: &str| url.parse::<SourceSpec>().unwrap();
         assert_eq!(read("sim:?rate=20"), SourceSpec::Simulated("sim:?rate=20".to_owned()));
         let target =
@@ -358,7 +366,7 @@ mod tests {
     }
 
     #[test]
-    fn a_label_of_the_page_cannot_be_a_static_label() {
+    fn a_reserved_label_cannot_be_a_static_label() {
         for name in ["model", "le", "request_type", "gpu_uuid", "gpu", "__x", "a-b", "1a", ""] {
             assert!(check_label("x", name).is_err(), "{name}");
         }

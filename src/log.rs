@@ -1,4 +1,4 @@
-//! Logging: structured fields on stderr, logfmt or JSON.
+//! Structured logs on stderr, as logfmt or JSON.
 
 use tracing_subscriber::filter::LevelFilter;
 use tracing_subscriber::layer::SubscriberExt as _;
@@ -6,7 +6,7 @@ use tracing_subscriber::util::SubscriberInitExt as _;
 
 use crate::cli::LogFormat;
 
-/// Installs the subscriber. A second call does nothing.
+/// Installs the subscriber; a second call does nothing.
 pub fn init(level: tracing::Level, format: LogFormat) {
     let registry = tracing_subscriber::registry().with(LevelFilter::from_level(level));
     let installed = match format {
@@ -19,6 +19,6 @@ pub fn init(level: tracing::Level, format: LogFormat) {
             registry.with(layer.with_writer(std::io::stderr)).try_init()
         }
     };
-    // Only tests call twice.
+    // Only tests call this twice.
     let _ = installed;
 }

@@ -1,4 +1,4 @@
-//! `executor:DIR?…`: keys and values are TensorRT-LLM's own names of what they set; one left out keeps its default.
+//! `executor:DIR?…`. Keys and values have TensorRT-LLM's own names; a missing key keeps TensorRT-LLM's default.
 
 use std::path::PathBuf;
 
@@ -8,10 +8,10 @@ use crate::sources::executor::hosting::{Hosting, LoadPlan, Recorded, STATISTICS}
 
 use super::{Options, positive};
 
-/// What `executor:` describes; keys that are left over are the caller's to refuse.
+/// Parses `executor:`. The caller refuses the keys that are left in `options`.
 pub(super) fn hosting(engine: &str, options: &mut Options) -> Result<Hosting, String> {
     if engine.is_empty() {
-        return Err("executor: needs the engine's directory".to_owned());
+        return Err("executor: has no engine directory; use executor:DIR".to_owned());
     }
     let statistics = ExecutorOptions {
         iter_stats_max_iterations: whole(options, "iter_stats_max_iterations")?
@@ -20,7 +20,7 @@ pub(super) fn hosting(engine: &str, options: &mut Options) -> Result<Hosting, St
             .unwrap_or(STATISTICS.request_stats_max_iterations),
     };
     if statistics.iter_stats_max_iterations == 0 {
-        return Err("iter_stats_max_iterations=0 turns off the statistics that the page is made of".to_owned());
+        return Err("iter_stats_max_iterations=0 turns off all statistics; use at least 1".to_owned());
     }
     let models = [
         ("decoder_only", ModelType::DecoderOnly),
@@ -55,11 +55,11 @@ fn load(options: &mut Options) -> Result<Option<LoadPlan>, String> {
     let Some(load) = options.take("load") else { return Ok(None) };
     let in_flight = whole(options, "in_flight")?;
     if in_flight == Some(0) {
-        return Err("in_flight=0 sends no request; leave load out for an engine without one".to_owned());
+        return Err("in_flight=0 sends no request; remove load for an engine without requests".to_owned());
     }
     if load != "synthetic" {
         if load.is_empty() {
-            return Err("load is synthetic or the path of a file of recorded requests".to_owned());
+            return Err("load must be synthetic or the path of a file with recorded requests".to_owned());
         }
         let speed = match options.take("speed").as_deref() {
             None => Some(1.0),
@@ -87,13 +87,13 @@ fn load(options: &mut Options) -> Result<Option<LoadPlan>, String> {
 }
 
 fn whole(options: &mut Options, key: &str) -> Result<Option<u32>, String> {
-    let number = |text: String| text.parse().map_err(|_| format!("{key} is a whole number, not {text:?}"));
+    let number = |text: String| text.parse().map_err(|_| format!("{key} must be a whole number, not {text:?}"));
     options.take(key).map(number).transpose()
 }
 
 fn numbers(options: &mut Options, key: &str) -> Result<Vec<u32>, String> {
     let Some(text) = options.take(key) else { return Ok(Vec::new()) };
-    let number = |part: &str| part.parse().map_err(|_| format!("{key} is a list such as 0,1, not {text:?}"));
+    let number = |part: &str| part.parse().map_err(|_| format!("{key} must be a list such as 0,1, not {text:?}"));
     text.split(',').map(number).collect()
 }
 
@@ -105,14 +105,14 @@ fn fraction(options: &mut Options) -> Result<Option<f32>, String> {
     const KEY: &str = "free_gpu_memory_fraction";
     let Some(text) = options.take(KEY) else { return Ok(None) };
     let value = text.parse().ok().filter(|value: &f32| *value > 0.0 && *value < 1.0);
-    value.map(Some).ok_or(format!("{KEY} is above 0 and below 1, not {text:?}"))
+    value.map(Some).ok_or(format!("{KEY} must be above 0 and below 1, not {text:?}"))
 }
 
 fn word<T: Copy>(options: &mut Options, key: &str, words: &[(&str, T)]) -> Result<Option<T>, String> {
     let Some(text) = options.take(key) else { return Ok(None) };
     let found = words.iter().find(|(word, _)| *word == text);
     let names = || words.iter().map(|(word, _)| *word).collect::<Vec<_>>().join(" or ");
-    found.map(|(_, value)| Some(*value)).ok_or_else(|| format!("{key} is {}, not {text:?}", names()))
+    found.map(|(_, value)| Some(*value)).ok_or_else(|| format!("{key} must be {}, not {text:?}", names()))
 }
 
 #[cfg(test)]
@@ -128,12 +128,12 @@ mod tests {
     }
 
     #[test]
-    fn what_is_left_out_keeps_the_engines_default() {
+    fn a_missing_key_keeps_the_engines_default() {
         assert_eq!(read("executor:/engines/a").unwrap(), Hosting::plain("/engines/a".to_owned()));
     }
 
     #[test]
-    fn every_key_reaches_its_option() {
+    fn every_key_sets_its_option() {
         let hosting = read(
             "executor:/e?model_type=encoder_decoder&batching_type=static&max_batch_size=1&max_num_tokens=2&\
              max_queue_size=3&enable_chunked_context=true&enable_block_reuse=false&free_gpu_memory_fraction=0.5&\
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn a_load_is_made_up_or_recorded() {
+    fn a_load_is_synthetic_or_recorded() {
         let load = |query: &str| read(&format!("executor:/e?{query}")).unwrap().load.unwrap();
         let plain =
             Load { in_flight: 8, prompt_tokens: 512, shared_prefix_tokens: 0, output_tokens: 128, requests: None };
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_names_its_key() {
+    fn an_error_names_the_invalid_key() {
         for (query, key) in [
             ("max_batch_size=many", "max_batch_size"),
             ("model_type=gpt", "decoder_only"),

@@ -1,4 +1,4 @@
-//! `check-config FILE`: what the daemon would make of it.
+//! `check-config FILE`: checks a configuration file as the daemon does.
 
 use std::path::Path;
 
@@ -7,7 +7,7 @@ use crate::config::{ConfigError, read_file};
 /// Prints one line per engine.
 ///
 /// # Errors
-/// What is wrong with the file.
+/// When the file is invalid.
 pub fn run(path: &Path) -> Result<(), ConfigError> {
     let engines = read_file(path)?;
     for engine in &engines {

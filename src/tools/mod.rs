@@ -1,4 +1,4 @@
-//! Subcommands that print and end. The only place that writes to stdout.
+//! Subcommands that print something and end. Nothing else writes to stdout.
 #![allow(clippy::print_stdout)]
 
 pub mod catalog;
