@@ -1,6 +1,5 @@
-//! The command line, as typed. Each flag has its twin in the environment, `TRTLLM_EXPORTER_<FLAG>`.
+//! The command line as typed. Each flag can also be set by the environment variable `TRTLLM_EXPORTER_<FLAG>`.
 
-use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -8,9 +7,11 @@ use clap::builder::{OsStringValueParser, TypedValueParser as _};
 use clap::{Parser, Subcommand, ValueEnum};
 
 use crate::config::{self, ConfigError, EngineConfig};
+use crate::http::listen::Address;
+use crate::http::router::TelemetryPath;
 use crate::metrics::compat::CompatSets;
 
-/// Where publishers find the exporter unless told otherwise.
+/// The default ingest socket.
 pub const DEFAULT_SOCKET: &str = "/run/trtllm-exporter/ingest.sock";
 
 /// Prometheus exporter for NVIDIA TensorRT-LLM engines and their GPUs.
@@ -20,25 +21,25 @@ pub struct Cli {
     #[command(subcommand)]
     pub command: Option<Command>,
 
-    /// Where engine statistics come from: sim:[?rate=…&in_flight=…&seed=…], executor:DIR,
-    /// trtllm-serve:http://HOST:PORT, socket:PATH, replay:FILE.
-    /// May be repeated. Without it and --config.file: GPU metrics, and the ingest socket at its default path
+    /// Source of engine statistics (repeatable): sim:[?rate=…&in_flight=…&seed=…], executor:DIR,
+    /// trtllm-serve:http://HOST:PORT, socket:PATH or replay:FILE.
+    /// Without --source and --config.file: GPU metrics and the default ingest socket
     #[arg(long, value_name = "URL", env = "TRTLLM_EXPORTER_SOURCE")]
     pub source: Vec<String>,
 
-    /// Label `model` of the engine of --source; one for all sources or one for each [default: tensorrt_llm]
+    /// Label `model`: one for all --source flags, or one per --source [default: tensorrt_llm]
     #[arg(long, value_name = "NAME", env = "TRTLLM_EXPORTER_MODEL")]
     pub model: Vec<String>,
 
-    /// Label `version` of the engine of --source; one for all sources or one for each [default: 1]
+    /// Label `version`: one for all --source flags, or one per --source [default: 1]
     #[arg(long = "model-version", value_name = "V", env = "TRTLLM_EXPORTER_MODEL_VERSION")]
     pub model_version: Vec<String>,
 
-    /// YAML file with several engines, each with source, model, version and labels
+    /// YAML file that lists engines with source, model, version and labels
     #[arg(long = "config.file", value_name = "PATH", env = "TRTLLM_EXPORTER_CONFIG_FILE", conflicts_with = "source")]
     pub config_file: Option<PathBuf>,
 
-    /// Where to serve: HOST:PORT, :PORT or unix:PATH; may be repeated. Port 0 is any free port
+    /// Listen address (repeatable): HOST:PORT, :PORT or unix:PATH. Port 0 means any free port
     #[arg(
         long = "web.listen-address",
         value_name = "ADDR",
@@ -46,7 +47,7 @@ pub struct Cli {
         value_delimiter = ',',
         default_value = "0.0.0.0:8002"
     )]
-    pub listen_address: Vec<String>,
+    pub listen_address: Vec<Address>,
 
     /// Path of the metrics page
     #[arg(
@@ -55,10 +56,10 @@ pub struct Cli {
         env = "TRTLLM_EXPORTER_WEB_TELEMETRY_PATH",
         default_value = "/metrics"
     )]
-    pub telemetry_path: String,
+    pub telemetry_path: TelemetryPath,
 
-    /// YAML file with TLS, client certificates, passwords and limits, in the form of Prometheus's exporter-toolkit
-    // Charts leave it empty where there is none.
+    /// Web configuration file of Prometheus's exporter-toolkit: TLS, client certificates, passwords, rate limit
+    // Empty means none: Helm charts pass an empty value.
     #[arg(
         long = "web.config.file",
         value_name = "PATH",
@@ -67,15 +68,15 @@ pub struct Cli {
     )]
     pub web_config_file: Option<PathBuf>,
 
-    /// Serve on the sockets that a systemd .socket unit hands over, instead of on addresses
+    /// Listen on the sockets of a systemd .socket unit instead of --web.listen-address
     #[arg(long = "web.systemd-socket", env = "TRTLLM_EXPORTER_WEB_SYSTEMD_SOCKET")]
     pub systemd_socket: bool,
 
-    /// Requests for a page answered at once; more get 503. 0 is no limit
+    /// Maximum number of concurrent requests; further ones get 503. 0 means no limit
     #[arg(long = "web.max-requests", value_name = "N", env = "TRTLLM_EXPORTER_WEB_MAX_REQUESTS", default_value = "40")]
     pub max_requests: usize,
 
-    /// Where to serve /healthz and /readyz alone, to everybody whatever --web.config.file says; may be repeated
+    /// Listen address for /healthz and /readyz only, without TLS and passwords (repeatable)
     #[arg(
         long = "web.health-address",
         value_name = "ADDR",
@@ -84,23 +85,23 @@ pub struct Cli {
     )]
     pub health_address: Vec<String>,
 
-    /// File to write the bound address to, one per line
+    /// File for the bound addresses, one per line
     #[arg(long = "web.port-file", value_name = "PATH", env = "TRTLLM_EXPORTER_WEB_PORT_FILE")]
     pub port_file: Option<PathBuf>,
 
-    /// Time between polls of a source
+    /// Interval between polls of a source
     #[arg(long = "poll.interval", value_name = "D", env = "TRTLLM_EXPORTER_POLL_INTERVAL", default_value = "100ms", value_parser = duration, allow_hyphen_values = true)]
     pub poll_interval: Duration,
 
-    /// Time a source has to answer a poll
+    /// Timeout of a poll
     #[arg(long = "poll.timeout", value_name = "D", env = "TRTLLM_EXPORTER_POLL_TIMEOUT", default_value = "5s", value_parser = duration, allow_hyphen_values = true)]
     pub poll_timeout: Duration,
 
-    /// After this long without news the engine's load gauges leave the page
+    /// Time without news after which an engine is stale and its load gauges are withdrawn
     #[arg(long = "stale-after", value_name = "D", env = "TRTLLM_EXPORTER_STALE_AFTER", default_value = "15s", value_parser = duration, allow_hyphen_values = true)]
     pub stale_after: Duration,
 
-    /// GPU metrics: off, auto (an absent driver is not an error) or required
+    /// GPU metrics: off, auto (a missing driver is not an error) or required
     #[arg(long, value_name = "MODE", env = "TRTLLM_EXPORTER_GPU", default_value = "auto")]
     pub gpu: GpuMode,
 
@@ -108,19 +109,19 @@ pub struct Cli {
     #[arg(long = "gpu.library", value_name = "PATH", env = "TRTLLM_EXPORTER_GPU_LIBRARY")]
     pub gpu_library: Option<PathBuf>,
 
-    /// Time between polls of a GPU, at least 100ms
+    /// Interval between polls of a GPU, at least 100ms
     #[arg(long = "gpu.interval", value_name = "D", env = "TRTLLM_EXPORTER_GPU_INTERVAL", default_value = "1s", value_parser = duration, allow_hyphen_values = true)]
     pub gpu_interval: Duration,
 
-    /// Show only these GPUs; may be repeated. Without it CUDA_VISIBLE_DEVICES or NVIDIA_VISIBLE_DEVICES decides
+    /// Export only these GPUs (repeatable). Default: those of CUDA_VISIBLE_DEVICES or NVIDIA_VISIBLE_DEVICES
     #[arg(long = "gpu.uuid", value_name = "UUID", env = "TRTLLM_EXPORTER_GPU_UUID", value_delimiter = ',')]
     pub gpu_uuid: Vec<String>,
 
-    /// Show the GPU memory of each process, which costs the driver milliseconds a GPU
+    /// Export GPU memory and utilization per process; costs the driver some milliseconds per GPU and poll
     #[arg(long = "gpu.processes", env = "TRTLLM_EXPORTER_GPU_PROCESSES")]
     pub gpu_processes: bool,
 
-    /// The kubelet's PodResources socket, which says which container has which GPU; empty not to ask. It need not exist
+    /// Socket of the kubelet's PodResources API, for the containers of each GPU. It may be missing; empty disables it
     #[arg(
         long = "gpu.pod-resources",
         value_name = "PATH",
@@ -129,36 +130,29 @@ pub struct Cli {
     )]
     pub gpu_pod_resources: std::ffi::OsString,
 
-    /// Other exporters' names beside ours: trtllm (trtllm-serve), triton-core (nv_inference_*), dcgm (DCGM_FI_*), spec
+    /// Additional metric names of other exporters: trtllm (trtllm-serve), triton-core (nv_inference_*), dcgm (DCGM_FI_*), spec
     #[arg(long = "metrics.compat", value_name = "LIST", env = "TRTLLM_EXPORTER_METRICS_COMPAT", value_delimiter = ',')]
     pub compat: Vec<CompatSet>,
 
-    /// error, warn, info, debug or trace
+    /// Log level: error, warn, info, debug or trace
     #[arg(long = "log.level", value_name = "LEVEL", env = "TRTLLM_EXPORTER_LOG_LEVEL", default_value = "info")]
     pub log_level: tracing::Level,
 
-    /// logfmt or json
+    /// Log format: logfmt or json
     #[arg(long = "log.format", value_name = "FORMAT", env = "TRTLLM_EXPORTER_LOG_FORMAT", default_value = "logfmt")]
     pub log_format: LogFormat,
 }
 
-/// What to do instead of serving.
+/// A command to run instead of the exporter.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Check a --config.file and say what it means
+    /// Check a --config.file and print its engines
     CheckConfig { file: PathBuf },
-    /// List every metric: name, type, unit, labels, help, origin
+    /// Print all metrics with type, unit, labels, help and origin
     Catalog {
         #[arg(long, value_name = "FORMAT", default_value = "markdown")]
         format: CatalogFormat,
     },
-}
-
-/// A place to listen.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum ListenAt {
-    Tcp(SocketAddr),
-    Unix(PathBuf),
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -190,10 +184,10 @@ pub enum CatalogFormat {
 }
 
 impl Cli {
-    /// The engines asked for, checked; `None` when neither a source nor a file is given.
+    /// The configured engines; `None` if neither --source nor --config.file is given.
     ///
     /// # Errors
-    /// When a source or the file is wrong.
+    /// When a source or the file is invalid.
     pub fn engines(&self) -> Result<Option<Vec<EngineConfig>>, ConfigError> {
         match &self.config_file {
             Some(path) => config::read_file(path).map(Some),
@@ -202,39 +196,33 @@ impl Cli {
         }
     }
 
-    /// The name sets asked for.
+    /// The selected name sets.
     #[must_use]
     pub fn compat_sets(&self) -> CompatSets {
-        let asked = |set| self.compat.contains(&set);
+        let selected = |set| self.compat.contains(&set);
         CompatSets {
-            trtllm: asked(CompatSet::Trtllm),
-            triton_core: asked(CompatSet::TritonCore),
-            dcgm: asked(CompatSet::Dcgm),
-            spec: asked(CompatSet::Spec),
+            trtllm: selected(CompatSet::Trtllm),
+            triton_core: selected(CompatSet::TritonCore),
+            dcgm: selected(CompatSet::Dcgm),
+            spec: selected(CompatSet::Spec),
         }
     }
 
-    /// Where to serve. `:PORT` is every IPv4 interface.
+    /// The addresses of --web.health-address.
     ///
     /// # Errors
-    /// When one is no address or its host is unknown.
-    pub fn addresses(&self) -> Result<Vec<ListenAt>, ConfigError> {
-        self.listen_address.iter().map(|text| ListenAt::parse("--web.listen-address", text)).collect()
-    }
-
-    /// Where to serve health alone.
-    ///
-    /// # Errors
-    /// When one is no address or its host is unknown.
-    pub fn health_addresses(&self) -> Result<Vec<ListenAt>, ConfigError> {
+    /// When one is invalid.
+    pub fn health_addresses(&self) -> Result<Vec<Address>, ConfigError> {
+        // Helm charts pass an empty value.
         let given = self.health_address.iter().filter(|text| !text.is_empty());
-        given.map(|text| ListenAt::parse("--web.health-address", text)).collect()
+        let invalid = |text: &str, why| ConfigError::Flag { flag: "--web.health-address", value: text.to_owned(), why };
+        given.map(|text| text.parse().map_err(|why| invalid(text, why))).collect()
     }
 
-    /// What no single flag can check.
+    /// Checks limits and combinations of flags.
     ///
     /// # Errors
-    /// Naming the flag and its bound.
+    /// When a flag is out of range.
     pub fn check(&self) -> Result<(), ConfigError> {
         let bounds = [
             ("--poll.interval", self.poll_interval, Duration::from_millis(1), Duration::from_secs(3600)),
@@ -252,31 +240,7 @@ impl Cli {
             let why = format!("must be longer than --poll.interval ({:?})", self.poll_interval);
             return Err(ConfigError::Flag { flag: "--stale-after", value: format!("{:?}", self.stale_after), why });
         }
-        let path = &self.telemetry_path;
-        let taken = ["/", "/healthz", "/readyz"].contains(&path.as_str()) || path.starts_with("/api/");
-        // As a request spells it: what would have to be escaped there would never be found.
-        let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"/-._~!$&'()+,;=:@".contains(&byte);
-        if !path.starts_with('/') || path.ends_with('/') || !path.bytes().all(plain) || taken {
-            let why = "must begin with /, not be /, /healthz, /readyz or below /api/, and need no escapes".to_owned();
-            return Err(ConfigError::Flag { flag: "--web.telemetry-path", value: path.clone(), why });
-        }
         Ok(())
-    }
-}
-
-impl ListenAt {
-    fn parse(flag: &'static str, text: &str) -> Result<Self, ConfigError> {
-        let refuse = |why: String| ConfigError::Flag {
-            flag,
-            value: text.to_owned(),
-            why: format!("{why}; expected HOST:PORT, [IPV6]:PORT, :PORT or unix:PATH"),
-        };
-        if let Some(path) = text.strip_prefix("unix:") {
-            return if path.is_empty() { Err(refuse("no path".to_owned())) } else { Ok(Self::Unix(path.into())) };
-        }
-        let full = if text.starts_with(':') { format!("0.0.0.0{text}") } else { text.to_owned() };
-        let mut found = full.to_socket_addrs().map_err(|error| refuse(error.to_string()))?;
-        found.next().map(Self::Tcp).ok_or_else(|| refuse("the host has no address".to_owned()))
     }
 }
 

@@ -1,18 +1,21 @@
 //! Prometheus exporter for NVIDIA TensorRT-LLM engines and the GPUs they run on.
 //!
-//! Data flows one way, in this order; a module imports only from above itself (`tests/layering.rs` holds it to that):
+//! Data flows one way, in this order. A module imports only from those above it (`tests/layering.rs` checks that):
 //!
 //! 1. [`model`]: the vocabulary, plain data.
-//! 2. [`engine`]: folds records into totals that never fall; pure, one owner, time is an argument.
-//! 3. [`gpu`]: owns NVML on threads of its own.
-//! 4. [`state`]: an immutable snapshot per engine and of all GPUs; readers never wait.
-//! 5. [`metrics`]: snapshots to one ordered page, by one catalog.
-//! 6. [`exposition`]: a page to bytes.
-//! 7. [`sources`]: fetch and parse, nothing else. They never see `gpu` and `http`, nor these them.
-//! 8. [`poll`]: who runs when; the one place that times, counts and logs a source.
-//! 9. [`http`]: serves bytes; knows no engine and no GPU.
+//! 2. [`engine`]: folds records into totals that never fall. Pure: one owner, time is an argument.
+//! 3. [`gpu`]: owns NVML, on threads of its own.
+//! 4. [`state`]: an immutable snapshot per engine and of all GPUs. Readers never wait.
+//! 5. [`metrics`]: turns snapshots into one ordered page, by one catalog.
+//! 6. [`exposition`]: turns a page into bytes.
+//! 7. [`sources`]: fetch and parse, nothing else.
+//! 8. [`poll`]: polls each source on its schedule.
+//! 9. [`views`]: the page for people and the JSON API.
+//! 10. [`web`]: the web configuration: TLS and access rules.
+//! 11. [`http`]: the server, its routes and handlers.
+//! 12. [`start`]: wires everything, for `main`.
 //!
-//! `unsafe` stands in `gpu/raw.rs` and, for one call, in [`process`] (`tests/layering.rs`).
+//! `unsafe` code is in `gpu/raw.rs` and in [`process`] only.
 #![deny(unsafe_code)]
 
 pub mod cli;
@@ -28,7 +31,9 @@ pub mod poll;
 pub mod process;
 pub mod shutdown;
 pub mod sources;
+pub mod start;
 pub mod state;
 pub mod tools;
+pub mod unix_socket;
 pub mod views;
 pub mod web;

@@ -1,13 +1,21 @@
-//! Two decisions about the heap, for the daemon alone and never in a host's process.
-#![allow(unsafe_code)] // one call of the C library, which says why it may
+//! Two calls of the C library for the daemon's own process. The embedded library never makes them: there the process is the
+//! host's.
+#![allow(unsafe_code)] // two calls, each with its reason
 
-/// As many heaps as threads serve scrapes: left to itself, glibc gives each thread its own, and what a dozen threads that
-/// hardly allocate keep of theirs is a tenth of the daemon's memory. And what is as long as a page or an engine's answer is
-/// given back once it is freed: left to itself, glibc keeps room for the longest there ever was, in each heap.
-pub fn set_up() {
+/// Tunes glibc's allocator, before any thread starts. Two arenas: the two threads that serve scrapes need them, and arenas
+/// of other threads cost a tenth of the daemon's memory. Allocations as long as a page or an engine's answer are returned to
+/// the system once freed; by default glibc keeps room for the longest one ever in each arena.
+pub fn tune_allocator() {
     #[cfg(all(target_os = "linux", target_env = "gnu"))]
     for (option, value) in [(libc::M_ARENA_MAX, 2), (libc::M_MMAP_THRESHOLD, 128 << 10)] {
-        // SAFETY: two numbers by value; it may be called at any time, and an answer of 0 (unknown option) changes nothing.
+        // SAFETY: passes two numbers by value; may be called at any time; an unknown option changes nothing.
         let _ = unsafe { libc::mallopt(option, value) };
     }
+}
+
+/// Ends the process without running exit handlers: destructors of an engine's library must not run while another thread is
+/// still in that library's constructors.
+pub fn exit_immediately(code: u8) -> ! {
+    // SAFETY: takes a number by value and does not return.
+    unsafe { libc::_exit(code.into()) }
 }

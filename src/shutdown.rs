@@ -1,12 +1,13 @@
-//! Signals: one to stop, heard by every task, and two for the GPU driver.
+//! Signals: shutdown for all tasks, and release and resume for the GPU driver.
 
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
 
-/// Keeps the daemon running until it is dropped or triggered.
+/// Starts the shutdown when triggered or dropped.
 #[derive(Debug)]
 pub struct Trigger(watch::Sender<bool>);
 
-/// Resolves when it is time to stop.
+/// Resolves when the shutdown starts.
 #[derive(Debug, Clone)]
 pub struct Shutdown(watch::Receiver<bool>);
 
@@ -24,18 +25,17 @@ impl Trigger {
 
 impl Shutdown {
     pub async fn wait(&mut self) {
-        // A dropped trigger means the same as a pulled one.
+        // An error means that the trigger was dropped.
         let _ = self.0.wait_for(|stop| *stop).await;
     }
 }
 
-/// Resolves on SIGTERM (systemd, Kubernetes) or SIGINT (a terminal), with the signal's name. As PID 1 of a container a
-/// process without a handler would ignore both.
+/// Resolves with the name of the signal on SIGTERM (systemd, Kubernetes) or SIGINT (a terminal). PID 1 of a container would
+/// ignore both without a handler.
 ///
 /// # Errors
 /// When the handlers cannot be installed.
 pub fn signals() -> std::io::Result<impl Future<Output = &'static str>> {
-    use tokio::signal::unix::{SignalKind, signal};
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
     Ok(async move {
@@ -46,21 +46,33 @@ pub fn signals() -> std::io::Result<impl Future<Output = &'static str>> {
     })
 }
 
-/// Tells `hold` false on SIGUSR1 (let go of the GPU driver) and true on SIGUSR2 (take it again). Never ends. Without a
-/// handler either would end the process.
-///
-/// # Errors
-/// When the handlers cannot be installed.
-pub fn gpu_signals(hold: impl Fn(bool)) -> std::io::Result<impl Future<Output = std::convert::Infallible>> {
-    use tokio::signal::unix::{SignalKind, signal};
-    let mut release = signal(SignalKind::user_defined1())?;
-    let mut resume = signal(SignalKind::user_defined2())?;
-    Ok(async move {
-        loop {
-            tokio::select! {
-                _ = release.recv() => hold(false),
-                _ = resume.recv() => hold(true),
-            }
+/// SIGUSR1 (release the GPU driver) and SIGUSR2 (use it again). Without a handler either signal would end the process.
+#[derive(Debug)]
+pub struct GpuSignals {
+    release: Signal,
+    resume: Signal,
+}
+
+/// What a GPU signal asks for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum GpuRequest {
+    Release,
+    Resume,
+}
+
+impl GpuSignals {
+    /// # Errors
+    /// When the handlers cannot be installed.
+    pub fn new() -> std::io::Result<Self> {
+        let (release, resume) = (signal(SignalKind::user_defined1())?, signal(SignalKind::user_defined2())?);
+        Ok(Self { release, resume })
+    }
+
+    /// The next signal.
+    pub async fn next(&mut self) -> GpuRequest {
+        tokio::select! {
+            _ = self.release.recv() => GpuRequest::Release,
+            _ = self.resume.recv() => GpuRequest::Resume,
         }
-    })
+    }
 }

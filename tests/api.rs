@@ -143,7 +143,7 @@ fn an_engine_is_found_by_its_model_and_if_need_be_its_version() {
         ("", 400, "engine", "llama:1, llama:2"),
         ("engine=llama", 400, "engine", "llama:1, llama:2"),
         ("engine=gpt", 404, "engine", "engine=gpt is unknown; the engines are llama:1, llama:2"),
-        ("engine=llama:1&last=0", 400, "last", "last=0 is no number from 1 to 128"),
+        ("engine=llama:1&last=0", 400, "last", "last=0 is not a number from 1 to 128"),
         ("engine=llama:1&last=129", 400, "last", "last=129"),
         ("last=ten&engine=llama:1", 400, "last", "last=ten"),
         ("last=-1", 400, "last", "last=-1"),

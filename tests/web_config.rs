@@ -90,7 +90,7 @@ fn every_file_is_judged_as_promtool_judges_it() {
             let newer = NEWER.contains(&name.as_str()) && !knows_all;
             assert!(judged_good == good || stricter || newer, "{name}: {}", String::from_utf8_lossy(&judged.stderr));
         }
-        let ours = trtllm_exporter::web::reload::Live::read(Path::new(&path));
+        let ours = trtllm_exporter::web::ReloadingConfig::read(Path::new(&path));
         assert_eq!(ours.is_ok(), good, "{name}: {:?}", ours.err().map(|error| error.to_string()));
     }
 }
@@ -182,24 +182,16 @@ fn requests_over_the_rate_are_told_so() {
 }
 
 #[test]
-fn both_versions_of_tls_and_of_http_are_spoken_unless_the_file_says_otherwise() {
+fn both_versions_of_tls_are_enabled_by_default_and_http2_is_accepted_and_ignored() {
     let pki = Pki::new();
     let ca = pki.path("ca.pem");
     let daemon = pki.serve(TLS);
     for tls in [&["--tlsv1.2", "--tls-max", "1.2"], &["--tlsv1.3", "--tls-max", "1.3"]] {
         assert_eq!(status(&daemon, &ca, tls), Ok(200), "{tls:?}");
     }
-    let target = format!("https://{}/metrics", daemon.address);
-    let (_, answer) = curl(&["--cacert", &ca, "--http2", "--include", &target]).unwrap();
-    assert!(answer.starts_with("HTTP/2 200"), "{answer}");
-    let whole = |version: &str| {
-        let page = curl(&["--cacert", &ca, version, &target]).unwrap().1;
-        Page::parse(&page).series.len()
-    };
-    assert_eq!(whole("--http2"), whole("--http1.1"), "the page comes in pieces, and none is missing");
     drop(daemon);
 
-    let daemon = pki.serve(&format!("{TLS}  min_version: TLS13\nhttp_server_config:\n  http2: false\n"));
+    let daemon = pki.serve(&format!("{TLS}  min_version: TLS13\nhttp_server_config:\n  http2: true\n"));
     assert_eq!(status(&daemon, &ca, &["--tlsv1.3"]), Ok(200));
     assert!(status(&daemon, &ca, &["--tlsv1.2", "--tls-max", "1.2"]).is_err());
     let (_, answer) =
@@ -330,7 +322,7 @@ fn a_new_certificate_is_taken_up_without_a_failed_request() {
         new.sign(pki.folder.path(), "server", local(), 2099);
         let new_key = fs::read(pki.path("server.key")).unwrap();
         fs::write(pki.path("server.key"), key).unwrap();
-        until(|| missing(daemon.logged(&["the one before goes on"]) > 0, || "not noticed".to_owned()));
+        until(|| missing(daemon.logged(&["keeping the previous one"]) > 0, || "not noticed".to_owned()));
         more();
         fs::write(pki.path("server.key"), new_key).unwrap();
         let only_new = pki.path("new-ca.pem");
@@ -339,7 +331,7 @@ fn a_new_certificate_is_taken_up_without_a_failed_request() {
         ended.store(true, Ordering::Relaxed);
     });
     assert!(status(&daemon, &pki.path("ca.pem"), &[]).is_err(), "the old certificate is still served");
-    assert_eq!(daemon.logged(&["can be used again"]), 1);
+    assert_eq!(daemon.logged(&["is valid again"]), 1);
 }
 
 #[test]
@@ -357,8 +349,8 @@ fn a_file_broken_while_running_refuses_everybody_until_it_is_mended() {
         pki.write("web.yml", &good);
         until(|| missing(now() == 200, || format!("{broken:?} is not mended")));
     }
-    assert_eq!(daemon.logged(&["level=error", "every request is refused"]), 4);
-    assert_eq!(daemon.logged(&["can be used again"]), 4);
+    assert_eq!(daemon.logged(&["level=error", "refusing all requests"]), 4);
+    assert_eq!(daemon.logged(&["is valid again"]), 4);
     assert!(refused(&curl(&["--user", "ann:open sesame", &page]).unwrap().1, "web_config") >= 8);
     // A changed password holds from then on, and only that.
     pki.write("web.yml", &format!("basic_auth_users:\n  ann: {}\n", bcrypt::hash("changed", 4).unwrap()));
@@ -382,12 +374,12 @@ fn a_file_that_is_named_before_it_exists_is_taken_up_when_it_does() {
 }
 
 #[test]
-fn head_has_no_body_over_http2_either() {
+fn head_has_no_body_over_tls_either() {
     let pki = Pki::new();
     let daemon = pki.serve(&format!("{TLS}{}", users()));
     let ask = |path: &str, user: &[&str]| {
         let target = format!("https://{}{path}", daemon.address);
-        let arguments = ["--cacert", &pki.path("ca.pem"), "--http2", "--head", &target];
+        let arguments = ["--cacert", &pki.path("ca.pem"), "--head", &target];
         curl(&[&arguments, user].concat())
             .map(|(status, head)| (status, head.to_lowercase().contains("content-length: ")))
     };

@@ -1,89 +1,110 @@
-//! The page and the gateway's: asked for all the time, so they are answered before axum's routes are tried.
+//! One handler per path. Handlers read the state and never wait for an engine or a GPU.
 
 use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Instant;
 
-use bytes::Bytes;
-use http::{HeaderName, HeaderValue, Method, Request, Response, StatusCode, header};
+use axum::extract::{RawQuery, Request, State as Shared};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
+use axum::response::{Html, IntoResponse, Response};
 
 use crate::exposition::cache::{Cache, Form};
 use crate::exposition::negotiate::{self, Encoding, Format};
 use crate::exposition::{openmetrics, pack, protobuf, text};
 use crate::metrics::catalog::Group;
 use crate::metrics::compat::CompatSets;
-use crate::metrics::exporter::PageCounts;
+use crate::metrics::own::HttpMetrics;
 use crate::metrics::page::Page;
 use crate::metrics::whole::{PageBuilder, Section, Selection};
 use crate::state::State;
+use crate::views;
 
-/// What stands under the telemetry path.
+/// Renders pages of metrics and caches them.
 #[derive(Debug)]
 pub(super) struct Pages {
     state: Arc<State>,
     builder: PageBuilder,
-    counts: Arc<PageCounts>,
+    metrics: Arc<HttpMetrics>,
     cache: Cache<Selection>,
-    telemetry_path: String,
+}
+
+/// The metrics page, or the groups that `collect[]` names.
+pub(super) async fn metrics(Shared(pages): Shared<Arc<Pages>>, request: Request) -> Response {
+    match selection(request.uri().query().unwrap_or_default()) {
+        Ok(selection) => pages.respond(selection, request.headers()),
+        Err(unknown) => {
+            let known: Vec<&str> = Group::ALL.iter().map(|group| group.name()).collect();
+            let text = format!("unknown group {unknown:?} in collect[]; the groups are {}\n", known.join(", "));
+            (StatusCode::BAD_REQUEST, text).into_response()
+        }
+    }
+}
+
+/// What the Kubernetes gateway reads.
+pub(super) async fn gateway(Shared(pages): Shared<Arc<Pages>>, request: Request) -> Response {
+    pages.respond(Selection::Gateway, request.headers())
+}
+
+/// 200 once every source was polled successfully once, and from then on: an engine's trouble must not take the pod of its
+/// sidecar out of service.
+pub(super) async fn ready(Shared(state): Shared<Arc<State>>) -> Response {
+    let missing: String = state
+        .engines()
+        .filter(|(_, snapshot)| !snapshot.source.ready)
+        .map(|(name, snapshot)| {
+            let why = snapshot.source.last_error.as_deref().unwrap_or("not polled yet");
+            format!("{} {} ({}): {why}\n", name.model, name.version, name.source)
+        })
+        .collect();
+    match missing.is_empty() {
+        true => "ready\n".into_response(),
+        false => (StatusCode::SERVICE_UNAVAILABLE, missing).into_response(),
+    }
+}
+
+/// The page for people.
+pub(super) fn landing(Shared(state): Shared<Arc<State>>, telemetry_path: &str) -> Html<String> {
+    Html(views::page::page(&state, telemetry_path))
+}
+
+pub(super) async fn engines(Shared(state): Shared<Arc<State>>) -> Response {
+    json(StatusCode::OK, &views::api::engines(&state))
+}
+
+pub(super) async fn iterations(Shared(state): Shared<Arc<State>>, RawQuery(query): RawQuery) -> Response {
+    match views::api::iterations(&state, query.as_deref().unwrap_or_default()) {
+        Ok(records) => json(StatusCode::OK, &records),
+        Err(error) if error.not_found => json(StatusCode::NOT_FOUND, &error.to_json()),
+        Err(error) => json(StatusCode::BAD_REQUEST, &error.to_json()),
+    }
+}
+
+fn json(status: StatusCode, value: &serde_json::Value) -> Response {
+    let headers = [(header::CONTENT_TYPE, "application/json"), (header::CACHE_CONTROL, "no-store")];
+    (status, headers, format!("{value}\n")).into_response()
 }
 
 impl Pages {
-    pub(super) fn new(state: Arc<State>, telemetry_path: &str, compat: CompatSets, counts: Arc<PageCounts>) -> Self {
-        Self {
-            builder: PageBuilder::new(&state, compat),
-            state,
-            counts,
-            cache: Cache::new(),
-            telemetry_path: telemetry_path.to_owned(),
-        }
+    pub(super) fn new(state: Arc<State>, compat: CompatSets, metrics: Arc<HttpMetrics>) -> Self {
+        Self { builder: PageBuilder::new(&state, compat), state, metrics, cache: Cache::new() }
     }
 
-    /// The answer to a request for a page; `None` to one for anything else.
-    pub(super) fn answer<B>(&self, request: &Request<B>) -> Option<Response<Bytes>> {
-        let gateway = match request.uri().path().strip_prefix(self.telemetry_path.as_str())? {
-            "" => false,
-            "/gateway" => true,
-            _ => return None,
-        };
-        if !matches!(*request.method(), Method::GET | Method::HEAD) {
-            let mut response = refusal(StatusCode::METHOD_NOT_ALLOWED, Bytes::new());
-            response.headers_mut().insert(header::ALLOW, HeaderValue::from_static("GET,HEAD"));
-            return Some(response);
-        }
-        let selection = match gateway {
-            true => Ok(Selection::Gateway),
-            false => selection(request.uri().query().unwrap_or_default()),
-        };
-        Some(match selection {
-            Ok(selection) => self.page(selection, request),
-            Err(unknown) => {
-                let known: Vec<&str> = Group::ALL.iter().map(|group| group.name()).collect();
-                let text = format!("unknown group {unknown:?} in collect[]; the groups are {}\n", known.join(", "));
-                refusal(StatusCode::BAD_REQUEST, text.into())
-            }
-        })
-    }
-
-    fn page<B>(&self, selection: Selection, request: &Request<B>) -> Response<Bytes> {
-        let (accept, accept_encoding) = (list(request, header::ACCEPT), list(request, header::ACCEPT_ENCODING));
-        let offer = negotiate::format(accept.as_deref());
-        let encoding = negotiate::encoding(accept_encoding.as_deref());
+    fn respond(&self, selection: Selection, request: &HeaderMap) -> Response {
+        let offer = negotiate::format(list(request, header::ACCEPT).as_deref());
+        let encoding = negotiate::encoding(list(request, header::ACCEPT_ENCODING).as_deref());
         let form = Form { selection, format: offer.format, encoding };
-        let begun = Instant::now();
+        let started = Instant::now();
         let body = self.cache.get(form, self.state.generation(), || self.sections(selection, offer.format));
-        self.counts.scraped(begun.elapsed());
-        let mut response = Response::new(body);
+        self.metrics.scraped(started.elapsed());
+        let mut response = Response::new(body.into());
         let headers = response.headers_mut();
         headers.reserve(4);
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(offer.content_type));
         headers.insert(header::VARY, HeaderValue::from_static("Accept, Accept-Encoding"));
-        let packed = match encoding {
-            Encoding::Identity => None,
-            Encoding::Gzip => Some("gzip"),
-            Encoding::Zstd => Some("zstd"),
-        };
-        if let Some(packed) = packed {
-            headers.insert(header::CONTENT_ENCODING, HeaderValue::from_static(packed));
+        match encoding {
+            Encoding::Identity => {}
+            Encoding::Gzip => _ = headers.insert(header::CONTENT_ENCODING, HeaderValue::from_static("gzip")),
+            Encoding::Zstd => _ = headers.insert(header::CONTENT_ENCODING, HeaderValue::from_static("zstd")),
         }
         response
     }
@@ -94,7 +115,7 @@ impl Pages {
             version,
             write: move |out: &mut Vec<u8>| match section {
                 Some(section) => {
-                    let page = self.builder.section(section, &self.state, &self.counts, selection);
+                    let page = self.builder.section(section, &self.state, &self.metrics, selection);
                     write(&page, format, out);
                 }
                 None => out.extend_from_slice(openmetrics::END.as_bytes()),
@@ -126,26 +147,18 @@ fn write(page: &Page, format: Format, out: &mut Vec<u8>) {
     *out = text.into_bytes();
 }
 
-/// A header that is a list, which may stand in several lines.
-fn list<B>(request: &Request<B>, name: HeaderName) -> Option<Cow<'_, str>> {
-    let mut lines = request.headers().get_all(name).iter().filter_map(|value| value.to_str().ok());
+/// The value of a list header, whose elements may be spread over several header lines.
+fn list(headers: &HeaderMap, name: HeaderName) -> Option<Cow<'_, str>> {
+    let mut lines = headers.get_all(name).iter().filter_map(|value| value.to_str().ok());
     let first = Cow::Borrowed(lines.next()?);
     Some(lines.fold(first, |list, line| format!("{list},{line}").into()))
 }
 
-/// The groups of every `collect[]`, or the one that is none.
+/// The groups of all `collect[]` parameters, or the first unknown one.
 fn selection(query: &str) -> Result<Selection, String> {
     let mut groups = Vec::new();
     for (_, value) in form_urlencoded::parse(query.as_bytes()).filter(|(key, _)| key == "collect[]") {
         groups.push(Group::from_name(&value).ok_or(value)?);
     }
     Ok(Selection::of(&groups))
-}
-
-/// An answer that is no page: `text` says why.
-pub(super) fn refusal(status: StatusCode, text: Bytes) -> Response<Bytes> {
-    let mut response = Response::new(text);
-    *response.status_mut() = status;
-    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
-    response
 }

@@ -1,18 +1,20 @@
-//! Listeners: TCP, Unix sockets, or those a service manager hands over. Bound before anything runs.
+//! Listeners: TCP addresses, Unix sockets, and sockets that systemd hands over.
 
 use std::fmt;
 use std::io;
-use std::net::SocketAddr;
-use std::os::unix::fs::{FileTypeExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
+use std::str::FromStr;
 
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use tokio_util::either::Either;
 
+use crate::unix_socket;
+
 /// Where to listen.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Address {
-    Tcp(SocketAddr),
+    /// `HOST:PORT`; the host may be a name.
+    Tcp(String),
     Unix(PathBuf),
 }
 
@@ -25,36 +27,56 @@ impl fmt::Display for Address {
     }
 }
 
-/// An address that cannot be served.
+impl FromStr for Address {
+    type Err = String;
+
+    /// `:PORT` means all IPv4 interfaces.
+    fn from_str(text: &str) -> Result<Self, String> {
+        let invalid = |why: &str| Err(format!("{why}; expected HOST:PORT, [IPV6]:PORT, :PORT or unix:PATH"));
+        if let Some(path) = text.strip_prefix("unix:") {
+            return if path.is_empty() { invalid("the path is missing") } else { Ok(Self::Unix(path.into())) };
+        }
+        match text.rsplit_once(':') {
+            None => invalid("the port is missing"),
+            Some((_, port)) if port.parse::<u16>().is_err() => invalid("the port is not a number from 0 to 65535"),
+            Some(("", port)) => Ok(Self::Tcp(format!("0.0.0.0:{port}"))),
+            Some(_) => Ok(Self::Tcp(text.to_owned())),
+        }
+    }
+}
+
+/// Why a server cannot listen.
 #[derive(Debug, thiserror::Error)]
 pub enum BindError {
     #[error("cannot listen on {address}: {cause}; choose another address with {flag}")]
     Address { address: Address, cause: io::Error, flag: &'static str },
-    #[error("--web.systemd-socket: {0}; start by a systemd .socket unit, or leave the flag out")]
-    Handed(String),
+    #[error("--web.systemd-socket: {0}; start the exporter by a systemd .socket unit or remove the flag")]
+    Systemd(String),
 }
 
 /// A bound listener.
 #[derive(Debug)]
 pub enum Listener {
     Tcp(TcpListener),
-    /// With the path to remove at the end, where it was made here.
+    /// With the path to remove at the end, unless systemd owns it.
     Unix(UnixListener, Option<PathBuf>),
 }
 
-/// A peer's stream. One type, so that what speaks over it is compiled once.
+/// A peer's stream. One type for both, so that the code above is compiled once.
 pub(super) type Stream = Either<TcpStream, UnixStream>;
 
-/// Binds every address, given by `flag`.
+/// Binds every address; `flag` is where they were given.
 ///
 /// # Errors
-/// With the first address that cannot be bound.
+/// When an address cannot be bound.
 pub async fn bind(addresses: &[Address], flag: &'static str) -> Result<Vec<Listener>, BindError> {
     let mut listeners = Vec::new();
     for address in addresses {
         let bound = match address {
             Address::Tcp(address) => TcpListener::bind(address).await.map(Listener::Tcp),
-            Address::Unix(path) => bind_unix(path),
+            Address::Unix(path) => {
+                unix_socket::bind(path).await.map(|listener| Listener::Unix(listener, Some(path.clone())))
+            }
         };
         listeners.push(bound.map_err(|cause| BindError::Address { address: address.clone(), cause, flag })?);
     }
@@ -64,33 +86,33 @@ pub async fn bind(addresses: &[Address], flag: &'static str) -> Result<Vec<Liste
 /// The sockets of a systemd `.socket` unit.
 ///
 /// # Errors
-/// When there are none, or one is neither a TCP nor a Unix listener.
-pub fn handed_over() -> Result<Vec<Listener>, BindError> {
+/// When there is none, or one is neither a TCP nor a Unix listener.
+pub fn from_systemd() -> Result<Vec<Listener>, BindError> {
     let mut handed = listenfd::ListenFd::from_env();
     let count = handed.len();
     if count == 0 {
-        return Err(BindError::Handed("no socket was handed over".to_owned()));
+        return Err(BindError::Systemd("systemd passed no socket".to_owned()));
     }
     let take = |index| {
-        let odd = |error: io::Error| BindError::Handed(format!("socket {index} cannot be served: {error}"));
+        let unusable = |error: io::Error| BindError::Systemd(format!("socket {index} is unusable: {error}"));
         if let Ok(Some(listener)) = handed.take_tcp_listener(index) {
-            listener.set_nonblocking(true).map_err(odd)?;
-            return TcpListener::from_std(listener).map(Listener::Tcp).map_err(odd);
+            listener.set_nonblocking(true).map_err(unusable)?;
+            return TcpListener::from_std(listener).map(Listener::Tcp).map_err(unusable);
         }
-        let listener = handed.take_unix_listener(index).map_err(odd)?;
-        let listener = listener.ok_or_else(|| BindError::Handed(format!("socket {index} is taken twice")))?;
-        listener.set_nonblocking(true).map_err(odd)?;
-        UnixListener::from_std(listener).map(|listener| Listener::Unix(listener, None)).map_err(odd)
+        let listener = handed.take_unix_listener(index).map_err(unusable)?;
+        let listener = listener.ok_or_else(|| BindError::Systemd(format!("socket {index} was passed twice")))?;
+        listener.set_nonblocking(true).map_err(unusable)?;
+        UnixListener::from_std(listener).map(|listener| Listener::Unix(listener, None)).map_err(unusable)
     };
     (0..count).map(take).collect()
 }
 
 impl Listener {
-    /// Where it really listens.
+    /// The bound address, with the port that was chosen for port 0.
     #[must_use]
     pub fn address(&self) -> Option<Address> {
         match self {
-            Self::Tcp(listener) => listener.local_addr().ok().map(Address::Tcp),
+            Self::Tcp(listener) => listener.local_addr().ok().map(|address| Address::Tcp(address.to_string())),
             Self::Unix(listener, _) => {
                 Some(Address::Unix(listener.local_addr().ok()?.as_pathname().map(Path::to_owned).unwrap_or_default()))
             }
@@ -101,7 +123,7 @@ impl Listener {
         match self {
             Self::Tcp(listener) => {
                 let (stream, _) = listener.accept().await?;
-                // An answer is written at once; its last packet must not wait for an acknowledgement.
+                // A response is written at once; its last packet must not wait for an acknowledgement.
                 let _ = stream.set_nodelay(true);
                 Ok(Either::Left(stream))
             }
@@ -116,23 +138,4 @@ impl Drop for Listener {
             let _ = std::fs::remove_file(path);
         }
     }
-}
-
-/// A socket left behind by a process that ended is replaced; one that is served is not.
-fn bind_unix(path: &Path) -> io::Result<Listener> {
-    match std::fs::symlink_metadata(path) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-        Err(error) => return Err(error),
-        Ok(found) if !found.file_type().is_socket() => {
-            return Err(io::Error::new(io::ErrorKind::AlreadyExists, "something other than a socket stands there"));
-        }
-        Ok(_) if std::os::unix::net::UnixStream::connect(path).is_ok() => {
-            return Err(io::Error::new(io::ErrorKind::AddrInUse, "another process listens on it"));
-        }
-        Ok(_) => std::fs::remove_file(path)?,
-    }
-    let listener = UnixListener::bind(path)?;
-    // Owner and group may ask.
-    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o660))?;
-    Ok(Listener::Unix(listener, Some(path.to_owned())))
 }

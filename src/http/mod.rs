@@ -1,14 +1,11 @@
-//! Serves bytes: which page, which format, which status, to whom. Knows no engine and no GPU.
+//! The HTTP server: listeners, connections, an axum router and its handlers. The access rules come from `web`.
 //!
-//! From a peer inwards: [`listen`], [`server`], `speak` (TLS, HTTP) watched by `connections`, [`layers`] (rate, password, room),
-//! [`router`]. `web` says on what terms.
+//! From a peer inwards: [`listen`] · [`server`] (one task per connection) · `connections` (deadlines and caps) · `layers` ·
+//! [`router`] · `handlers`.
 
-pub mod api;
 mod connections;
 mod handlers;
-pub mod layers;
+mod layers;
 pub mod listen;
 pub mod router;
 pub mod server;
-mod speak;
-mod watched;

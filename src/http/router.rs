@@ -1,86 +1,82 @@
-//! Paths and answers (contract, section 3).
+//! Every path and its handler.
 
+use std::fmt;
+use std::str::FromStr;
 use std::sync::Arc;
 
 use axum::Router;
-use axum::body::Body;
-use axum::http::{Request, Response, StatusCode, header};
-use axum::response::IntoResponse as _;
-use axum::routing::{MethodFilter, on};
-use bytes::Bytes;
-use tower::ServiceExt as _;
+use axum::routing::get;
 
 use crate::metrics::compat::CompatSets;
-use crate::metrics::exporter::PageCounts;
+use crate::metrics::own::HttpMetrics;
 use crate::state::State;
 
-use super::api;
-use super::handlers::Pages;
-use crate::views::page as landing;
+use super::handlers::{self, Pages};
+use super::layers::{limit_requests, limited};
 
-/// All that is served on one set of listeners.
-#[derive(Debug)]
-pub struct Routes {
-    pages: Option<Pages>,
-    others: Router,
+/// What the routes need to know of the command line.
+#[derive(Debug, Clone)]
+pub struct Options {
+    pub telemetry_path: TelemetryPath,
+    pub compat: CompatSets,
+    /// Requests handled at once, health excepted; 0 means no limit.
+    pub max_requests: usize,
 }
 
-/// The body of an answer.
-#[derive(Debug)]
-pub(super) enum Reply {
-    Whole(Bytes),
-    Stream(Body),
-}
+/// Path of the metrics page.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TelemetryPath(String);
 
-/// The routes over `state`.
-pub fn all(state: Arc<State>, telemetry_path: &str, compat: CompatSets, counts: Arc<PageCounts>) -> Routes {
-    let read = MethodFilter::GET.or(MethodFilter::HEAD);
-    let (of, path) = (Arc::clone(&state), telemetry_path.to_owned());
-    let landing =
-        async move || ([(header::CONTENT_TYPE, "text/html; charset=utf-8")], landing::page(&of, &path)).into_response();
-    let others = Router::new()
-        .route("/", on(read, landing))
-        .merge(api::api(Arc::clone(&state)))
-        .merge(health(Arc::clone(&state)).others);
-    Routes { pages: Some(Pages::new(state, telemetry_path, compat, counts)), others }
-}
+impl FromStr for TelemetryPath {
+    type Err = &'static str;
 
-/// The two routes that say how this process is.
-pub fn health(state: Arc<State>) -> Routes {
-    let read = MethodFilter::GET.or(MethodFilter::HEAD);
-    let others = Router::new()
-        .route("/healthz", on(read, || async { "ok\n" }))
-        .route("/readyz", on(read, async move || ready(&state)));
-    Routes { pages: None, others }
-}
-
-impl Routes {
-    pub(super) async fn answer<B>(&self, request: Request<B>) -> Response<Reply>
-    where
-        B: hyper::body::Body<Data = Bytes, Error: Into<axum::BoxError>> + Send + 'static,
-    {
-        if let Some(page) = self.pages.as_ref().and_then(|pages| pages.answer(&request)) {
-            return page.map(Reply::Whole);
+    fn from_str(path: &str) -> Result<Self, Self::Err> {
+        let taken = ["/", "/healthz", "/readyz"].contains(&path) || path.starts_with("/api/");
+        // A client would percent-encode any other character, so the route would never match.
+        let literal = |byte: u8| byte.is_ascii_alphanumeric() || b"/-._~!$&'()+,;=:@".contains(&byte);
+        if !path.starts_with('/') || path.ends_with('/') || !path.bytes().all(literal) || taken {
+            return Err(
+                "the path must begin with /, must not be /, /healthz, /readyz or below /api/, and must need no escapes",
+            );
         }
-        match self.others.clone().oneshot(request.map(Body::new)).await {
-            Ok(response) => response.map(Reply::Stream),
-        }
+        Ok(Self(path.to_owned()))
     }
 }
 
-/// 200 once every source has been polled successfully once: never un-ready because of an engine, or the sidecar of a
-/// starting engine would take its pod out of service.
-fn ready(state: &State) -> axum::response::Response {
-    let missing: Vec<String> = state
-        .engines()
-        .filter(|(_, snapshot)| !snapshot.source.ready)
-        .map(|(name, snapshot)| {
-            let why = snapshot.source.last_error.as_deref().unwrap_or("not polled yet");
-            format!("{} {} ({}): {why}\n", name.model, name.version, name.source)
-        })
-        .collect();
-    if missing.is_empty() {
-        return (StatusCode::OK, "ready\n").into_response();
+impl fmt::Display for TelemetryPath {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(out)
     }
-    (StatusCode::SERVICE_UNAVAILABLE, missing.concat()).into_response()
+}
+
+/// All routes.
+pub fn all(state: &Arc<State>, options: Options, metrics: &Arc<HttpMetrics>) -> Router {
+    let Options { telemetry_path, compat, max_requests } = options;
+    let pages = Arc::new(Pages::new(Arc::clone(state), compat, Arc::clone(metrics)));
+    let pages = Router::new()
+        // The path may have segments that begin with `:`, which axum 0.7 took for parameters.
+        .without_v07_checks()
+        .route(&telemetry_path.0, get(handlers::metrics))
+        .route(&format!("{telemetry_path}/gateway"), get(handlers::gateway))
+        .with_state(pages);
+    let views = Router::new()
+        .route("/", get(async move |state| handlers::landing(state, &telemetry_path.0)))
+        .route("/api/v1/engines", get(handlers::engines))
+        .route("/api/v1/iterations", get(handlers::iterations))
+        .with_state(Arc::clone(state));
+    let limited_routes = limit_requests(pages.merge(views), max_requests, Arc::clone(metrics));
+    // Probes must get an answer also when the server is busy.
+    limited(limited_routes.merge(health_routes(state)), Arc::clone(metrics))
+}
+
+/// Only the health routes.
+pub fn health(state: &Arc<State>, metrics: &Arc<HttpMetrics>) -> Router {
+    limited(health_routes(state), Arc::clone(metrics))
+}
+
+fn health_routes(state: &Arc<State>) -> Router {
+    Router::new()
+        .route("/healthz", get(async || "ok\n"))
+        .route("/readyz", get(handlers::ready))
+        .with_state(Arc::clone(state))
 }

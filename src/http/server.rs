@@ -1,74 +1,182 @@
-//! From listeners to connections: accept until told to stop, then drain.
+//! Serves a router on listeners: one task per connection, TLS where configured, HTTP/1.1 by hyper.
+//!
+//! HTTP/2 is not offered. hyper's HTTP/2 server takes a whole response from the router at once, whether or not the peer
+//! reads it, so nothing outside hyper can tell an unread response from an idle connection. A scraper has one request at a
+//! time and gains nothing from HTTP/2; with TLS, ALPN makes it use HTTP/1.1.
 
+use std::convert::Infallible;
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
+use axum::Router;
+use axum::body::{Body, HttpBody as _};
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use hyper::{HeaderMap, Request};
+use hyper_util::rt::TokioIo;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
 use tokio::task::JoinSet;
+use tokio_util::either::Either;
+use tower::ServiceExt as _;
 
+use crate::metrics::own::{HttpMetrics, Refusal};
 use crate::shutdown::Shutdown;
+use crate::web::Acceptor;
+use crate::web::reload::InvalidConfig;
 
-use super::connections::Connection;
-use super::layers::Gate;
-use super::listen::Listener;
-use super::speak::speak;
+use super::connections::{Connection, Connections, RESPONSE, Timed, lock};
+use super::listen::{Listener, Stream};
 
-/// Time that requests under way have to finish once the daemon is told to stop.
-const DRAIN: Duration = Duration::from_secs(5);
+/// A request's head, in bytes.
+const MAX_HEAD: usize = 16 << 10;
+/// What hyper buffers of a connection, in bytes.
+const MAX_BUFFER: usize = 64 << 10;
+/// How often connections are checked against their deadlines.
+const SWEEP: Duration = Duration::from_millis(500);
+/// The first byte of a TLS handshake.
+const TLS_HANDSHAKE: u8 = 22;
+/// What Go's server answers, so that people find the cause.
+const NOT_TLS: &[u8] =
+    b"HTTP/1.0 400 Bad Request\r\nContent-Type: text/plain; charset=utf-8\r\nConnection: close\r\n\r\n\
+    Client sent an HTTP request to an HTTPS server.\n";
 
-/// Serves each gate on its listeners until told to stop, then finishes what is under way.
-pub async fn serve(gates: Vec<(Vec<Listener>, Arc<Gate>)>, shutdown: Shutdown) {
-    // Dropped, and so ended, when this returns.
-    let (mut servers, mut clocks, mut ending) = (JoinSet::new(), JoinSet::new(), Vec::new());
-    for (listeners, gate) in gates {
+/// What to serve, and where.
+#[derive(Debug)]
+pub struct Server {
+    pub listeners: Vec<Listener>,
+    pub router: Router,
+    pub tls: Option<Acceptor>,
+    pub metrics: Arc<HttpMetrics>,
+}
+
+impl Server {
+    /// Serves until shutdown, then gives responses under way a moment to finish.
+    pub async fn run(self, mut shutdown: Shutdown) {
+        let Self { listeners, router, tls, metrics } = self;
+        let connections = Connections::new(Arc::clone(&metrics));
+        let service = Arc::new(Service { router, tls, metrics, connections });
+        let mut accepting = JoinSet::new();
         for listener in listeners {
-            servers.spawn(accept(listener, Arc::clone(&gate), shutdown.clone()));
+            accepting.spawn(accept(listener, Arc::clone(&service)));
         }
-        ending.push(Arc::clone(&gate));
-        clocks.spawn(async move { gate.connections.keep_time(&gate.counts).await });
-    }
-    let mut stop = shutdown;
-    stop.wait().await;
-    ending.iter().for_each(|gate: &Arc<Gate>| gate.connections.end());
-    let drained = tokio::time::timeout(DRAIN, async { while servers.join_next().await.is_some() {} }).await;
-    if drained.is_err() {
-        tracing::warn!(after = ?DRAIN, "some connections were still open and are closed now");
+        let mut sweep = tokio::time::interval(SWEEP);
+        loop {
+            tokio::select! {
+                _ = sweep.tick() => service.connections.sweep(),
+                () = shutdown.wait() => break,
+            }
+        }
+        accepting.shutdown().await;
+        service.connections.shut_down().await;
     }
 }
 
-/// Takes connections until told to stop, then waits for those it has.
-async fn accept(listener: Listener, gate: Arc<Gate>, shutdown: Shutdown) {
-    let mut peers = JoinSet::new();
-    let mut stop = shutdown;
+struct Service {
+    router: Router,
+    tls: Option<Acceptor>,
+    metrics: Arc<HttpMetrics>,
+    connections: Connections,
+}
+
+/// Accepts connections, for ever.
+async fn accept(listener: Listener, service: Arc<Service>) {
     let mut failing = false;
     loop {
-        let accepted = tokio::select! {
-            accepted = listener.accept() => accepted,
-            Some(_) = peers.join_next() => continue,
-            () = stop.wait() => break,
-        };
-        match accepted {
+        match listener.accept().await {
             Ok(stream) => {
                 failing = false;
-                let connection = Connection::new();
-                // Without a place the stream is closed.
-                if let Some(place) = gate.connections.admit(&connection, &gate.counts) {
-                    let talk = speak(stream, Arc::clone(&gate), Arc::clone(&connection), place);
-                    connection.run_by(peers.spawn(talk));
-                }
+                let serving = Arc::clone(&service);
+                service.connections.spawn(|connection| serving.serve(stream, connection));
             }
-            // The peer has gone before it was accepted.
+            // The peer disconnected before it was accepted.
             Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {}
             Err(error) => {
                 if !failing {
-                    tracing::warn!(%error, "no connection can be accepted now");
+                    tracing::warn!(%error, "cannot accept connections");
                 }
                 failing = true;
-                // Out of descriptors, most likely: some connection must end first.
+                // Most likely there are no file descriptors left; wait until a connection ends.
                 tokio::time::sleep(Duration::from_millis(100)).await;
             }
         }
     }
-    drop(listener);
-    while peers.join_next().await.is_some() {}
+}
+
+impl Service {
+    async fn serve(self: Arc<Self>, stream: Stream, connection: Arc<Connection>) {
+        let stream = match &self.tls {
+            None => Either::Left(stream),
+            Some(acceptor) => match self.handshake(acceptor, stream).await {
+                // Boxed: plain connections must not pay for the size of a TLS session.
+                Some(stream) => Either::Right(Box::new(stream)),
+                None => return,
+            },
+        };
+        let timed = TokioIo::new(Timed { stream, connection: Arc::clone(&connection) });
+        let service = hyper::service::service_fn(|request| self.respond(&connection, request));
+        let mut http = http1::Builder::new();
+        http.header_read_timeout(None).max_header_size(MAX_HEAD).max_buf_size(MAX_BUFFER);
+        let ended = http.serve_connection(timed, service).await;
+        if ended.is_err_and(|error| error.is_parse()) {
+            self.metrics.refused(Refusal::BadRequest);
+        }
+    }
+
+    async fn respond(
+        &self,
+        connection: &Connection,
+        request: Request<Incoming>,
+    ) -> Result<axum::response::Response, Infallible> {
+        lock(connection).request_started(time_limit(request.headers()));
+        let response = self.router.clone().oneshot(request.map(Body::new)).await?;
+        lock(connection).response_ready(response.body().size_hint().lower() as usize);
+        self.connections.limit_unread();
+        Ok(response)
+    }
+
+    async fn handshake(&self, acceptor: &Acceptor, stream: Stream) -> Option<tokio_rustls::server::TlsStream<Stream>> {
+        if let Either::Left(tcp) = &stream {
+            let mut first = [0];
+            match tcp.peek(&mut first).await {
+                // A health check that only connects.
+                Ok(0) | Err(_) => return None,
+                Ok(_) if first[0] == TLS_HANDSHAKE => {}
+                Ok(_) => {
+                    self.metrics.refused(Refusal::TlsHandshake);
+                    if let Either::Left(tcp) = stream {
+                        refuse_plain_http(tcp).await;
+                    }
+                    return None;
+                }
+            }
+        }
+        match acceptor.accept(stream).await {
+            Ok(stream) => Some(stream),
+            Err(error) => {
+                let invalid = error.get_ref().is_some_and(|cause| cause.is::<InvalidConfig>());
+                self.metrics.refused(if invalid { Refusal::WebConfig } else { Refusal::TlsHandshake });
+                // Peers can cause this at any rate, so the log must not show it by default.
+                tracing::debug!(%error, "TLS handshake failed");
+                None
+            }
+        }
+    }
+}
+
+async fn refuse_plain_http(mut stream: TcpStream) {
+    let _ = stream.write_all(NOT_TLS).await;
+    let _ = stream.shutdown().await;
+    // Closing a socket with unread input resets the connection, and the peer would lose the answer.
+    let mut ignored = [0; 1024];
+    let rest = async { while matches!(stream.read(&mut ignored).await, Ok(1..)) {} };
+    let _ = tokio::time::timeout(Duration::from_secs(1), rest).await;
+}
+
+/// A response later than the scraper's own timeout is of no use.
+fn time_limit(headers: &HeaderMap) -> Duration {
+    let given = headers.get("x-prometheus-scrape-timeout-seconds").and_then(|value| value.to_str().ok()?.parse().ok());
+    let given = given.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
+    given.map_or(RESPONSE, |given| given.clamp(Duration::from_secs(1), RESPONSE))
 }

@@ -13,3 +13,8 @@ pub mod label_cache;
 pub mod page;
 mod requests;
 pub mod whole;
+
+/// The exporter's own metrics.
+pub mod own {
+    pub use super::exporter::{PageCounts as HttpMetrics, Refusal};
+}

@@ -1,3 +1,4 @@
-//! What people and scripts read instead of metrics.
+//! What people and scripts read instead of metrics: the page at `/` and the JSON of `/api/v1`. Made from the state alone.
 
+pub mod api;
 pub mod page;

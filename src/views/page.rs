@@ -1,4 +1,4 @@
-//! `/`: one page for people, without any outside resource. A later version draws charts; this one lists and links.
+//! `/`: a page for people that lists engines and GPUs and links to the other endpoints. It loads no outside resource.
 
 use std::fmt::Write as _;
 

@@ -1,37 +1,43 @@
-//! Basic authentication against bcrypt hashes. A hash costs tens of milliseconds on purpose, so one is computed at a time,
-//! on a thread of its own, and what it said is kept: a poller asks twenty times a second with the same password.
+//! Basic authentication against bcrypt hashes. A bcrypt comparison takes tens of milliseconds by design. So one runs at a
+//! time, on a blocking thread, and the verdict is cached: a scraper sends the same password with every request.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashSet};
 use std::fmt;
 use std::str::FromStr as _;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use http::HeaderValue;
-use ring::digest;
+use ring::digest::{Context, SHA256};
 use tokio::sync::Semaphore;
 
-use super::config::Wrong;
-
-/// Answers kept, right ones and wrong ones apart: guessing must not push out who is known.
-const KEPT: usize = 100;
-/// Requests that may wait for a hash. More of them are turned away.
+/// Cached verdicts of each kind. Guesses have their own cache, so they cannot evict valid passwords.
+const CACHED: usize = 100;
+/// Requests that may wait for a comparison. Further ones are refused.
 const MAX_WAITING: usize = 32;
-/// The rest of a valid hash of no user's password, compared with where the user is unknown, so that the time does not tell.
+/// The end of a valid hash that belongs to no user. Unknown users are compared with it, so that the response time does not
+/// reveal which users exist.
 const DECOY: &str = "$QOauhQNbBCuQDKes6eFzPeMqBSjb7Mr5DUmpZ/VcEd00UAV/LDeSi";
 
 /// `basic_auth_users`: names and bcrypt hashes.
 #[derive(Default)]
 pub struct Users {
     hashes: BTreeMap<String, String>,
-    /// The highest cost of them.
-    dearest: u32,
+    /// The highest cost of all hashes.
+    max_cost: u32,
+}
+
+/// A user whose password hash is not a bcrypt hash.
+#[derive(Debug, thiserror::Error)]
+#[error("is not a bcrypt hash: {why}; create one with `htpasswd -nbBC 10 USER PASSWORD`")]
+pub struct BadHash {
+    pub user: String,
+    pub why: String,
 }
 
 impl fmt::Debug for Users {
-    /// The names only.
+    /// Shows the names only.
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         out.debug_set().entries(self.hashes.keys()).finish()
     }
@@ -39,30 +45,27 @@ impl fmt::Debug for Users {
 
 impl Users {
     /// # Errors
-    /// With the user whose hash is none.
-    pub fn new(hashes: BTreeMap<String, String>) -> Result<Self, Wrong> {
-        let mut dearest = 4;
+    /// When a hash is not a bcrypt hash.
+    pub fn new(hashes: BTreeMap<String, String>) -> Result<Self, BadHash> {
+        let mut max_cost = 4;
         for (user, hash) in &hashes {
-            let wrong = |why: String| {
-                let remedy = "make one with `htpasswd -nbBC 10 USER PASSWORD`";
-                Wrong::new(format!("basic_auth_users.{user}"), format!("is no bcrypt hash: {why}; {remedy}"))
-            };
-            let cost = bcrypt::HashParts::from_str(hash).map_err(|error| wrong(error.to_string()))?.get_cost();
+            let bad = |why: String| BadHash { user: user.clone(), why };
+            let cost = bcrypt::HashParts::from_str(hash).map_err(|error| bad(error.to_string()))?.get_cost();
             if !(4..=31).contains(&cost) {
-                return Err(wrong(format!("cost {cost} is not between 4 and 31")));
+                return Err(bad(format!("cost {cost} is not between 4 and 31")));
             }
-            dearest = dearest.max(cost);
+            max_cost = max_cost.max(cost);
         }
-        Ok(Self { hashes, dearest })
+        Ok(Self { hashes, max_cost })
     }
 
-    /// Whether `hash` is that of `password`. No takes as long whoever the user is.
-    fn verify(password: &[u8], hash: &str, dearest: u32) -> bool {
+    /// Compares `password` with `hash`. A mismatch takes equally long for every user.
+    fn verify(password: &[u8], hash: &str, max_cost: u32) -> bool {
         if bcrypt::verify(password, hash).unwrap_or(false) {
             return true;
         }
-        let cost = bcrypt::HashParts::from_str(hash).map_or(dearest, |parts| parts.get_cost());
-        for cost in more_rounds(cost, dearest) {
+        let cost = bcrypt::HashParts::from_str(hash).map_or(max_cost, |parts| parts.get_cost());
+        for cost in padding_costs(cost, max_cost) {
             let _ = bcrypt::verify(password, &decoy(cost));
         }
         false
@@ -74,134 +77,119 @@ impl Users {
     }
 }
 
-/// The costs of what makes a hash of `cost` as dear as the dearest: each doubles what was spent before.
-const fn more_rounds(cost: u32, dearest: u32) -> std::ops::Range<u32> {
-    cost..dearest
+/// The costs of further comparisons that add up to one of `max_cost`: each one doubles the work done before.
+const fn padding_costs(cost: u32, max_cost: u32) -> std::ops::Range<u32> {
+    cost..max_cost
 }
 
 fn decoy(cost: u32) -> String {
     format!("$2y${cost:02}{DECOY}")
 }
 
-/// What a request's credentials are worth.
+/// The result of checking a request's credentials.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verdict {
-    Welcome,
+    Authorized,
     Unauthorized,
-    /// Too many wait for a hash already.
+    /// Too many requests wait for a comparison already.
     Busy,
 }
 
-/// Compares passwords, and remembers.
+/// Checks passwords and caches the verdicts.
 #[derive(Debug)]
-pub struct Doorkeeper {
-    known: Mutex<Known>,
-    /// Makes a remembered password useless outside this process.
+pub struct BasicAuth {
+    cache: Mutex<Verdicts>,
+    /// Makes a cached digest useless outside this process.
     salt: [u8; 32],
-    one_at_a_time: Arc<Semaphore>,
-    waiting: AtomicUsize,
+    comparison: Arc<Semaphore>,
+    queue: Semaphore,
 }
 
-/// By a digest of user, hash and password: a changed hash is another question.
+/// Digests of user, hash and password. A changed hash gives another digest, so a reload needs no invalidation.
 #[derive(Debug, Default)]
-struct Known {
-    right: HashMap<[u8; 32], ()>,
-    wrong: HashMap<[u8; 32], ()>,
+struct Verdicts {
+    accepted: HashSet<[u8; 32]>,
+    rejected: HashSet<[u8; 32]>,
 }
 
-impl Doorkeeper {
+impl BasicAuth {
     #[must_use]
     pub fn new() -> Self {
         let mut salt = [0; 32];
-        // Without randomness the digests are still only in this process's memory.
+        // Without randomness the digests still stay in this process's memory.
         let _ = ring::rand::SecureRandom::fill(&ring::rand::SystemRandom::new(), &mut salt);
         Self {
-            known: Mutex::new(Known::default()),
+            cache: Mutex::default(),
             salt,
-            one_at_a_time: Arc::new(Semaphore::new(1)),
-            waiting: AtomicUsize::new(0),
+            comparison: Arc::new(Semaphore::new(1)),
+            queue: Semaphore::new(MAX_WAITING),
         }
     }
 
-    /// Whether `authorization` names one of `users` with the right password.
-    pub async fn judge(&self, users: &Users, authorization: Option<&HeaderValue>) -> Verdict {
+    /// Checks the `Authorization` header against `users`.
+    pub async fn check(&self, users: &Users, authorization: Option<&HeaderValue>) -> Verdict {
         let Some((user, password)) = authorization.and_then(credentials) else { return Verdict::Unauthorized };
-        let (hash, real) = match users.hashes.get(&user) {
+        let (hash, known_user) = match users.hashes.get(&user) {
             Some(hash) => (hash.clone(), true),
-            None => (decoy(users.dearest), false),
+            None => (decoy(users.max_cost), false),
         };
-        let dearest = users.dearest;
-        let question = self.question(&user, &hash, &password);
-        if let Some(verdict) = self.remembered(&question) {
+        let max_cost = users.max_cost;
+        let digest = self.digest(&user, &hash, &password);
+        if let Some(verdict) = self.cached(&digest) {
             return verdict;
         }
-        let Some(_waiting) = Waiting::enter(&self.waiting) else { return Verdict::Busy };
-        let Ok(turn) = Arc::clone(&self.one_at_a_time).acquire_owned().await else { return Verdict::Busy };
-        // Whoever waited may find that the one before asked the same.
-        if let Some(verdict) = self.remembered(&question) {
+        let Ok(_place) = self.queue.try_acquire() else { return Verdict::Busy };
+        let Ok(permit) = Arc::clone(&self.comparison).acquire_owned().await else { return Verdict::Busy };
+        // A request that waited before this one may have had the same password.
+        if let Some(verdict) = self.cached(&digest) {
             return verdict;
         }
         let compared = tokio::task::spawn_blocking(move || {
-            // The turn ends with the hash, even if the one who asked has gone meanwhile.
-            let _turn = turn;
-            Users::verify(&password, &hash, dearest)
+            // Held until the comparison ends, even if the client disconnects meanwhile.
+            let _permit = permit;
+            Users::verify(&password, &hash, max_cost)
         });
-        let right = compared.await.unwrap_or(false) && real;
-        self.remember(question, right)
+        let accepted = compared.await.unwrap_or(false) && known_user;
+        self.store(digest, accepted)
     }
 
-    fn question(&self, user: &str, hash: &str, password: &[u8]) -> [u8; 32] {
-        let mut context = digest::Context::new(&digest::SHA256);
+    fn digest(&self, user: &str, hash: &str, password: &[u8]) -> [u8; 32] {
+        let mut context = Context::new(&SHA256);
         context.update(&self.salt);
         for part in [user.as_bytes(), hash.as_bytes(), password] {
             context.update(&(part.len() as u64).to_le_bytes());
             context.update(part);
         }
-        let mut question = [0; 32];
-        question.copy_from_slice(context.finish().as_ref());
-        question
+        let mut digest = [0; 32];
+        digest.copy_from_slice(context.finish().as_ref());
+        digest
     }
 
-    fn remembered(&self, question: &[u8; 32]) -> Option<Verdict> {
-        let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        if known.right.contains_key(question) {
-            return Some(Verdict::Welcome);
+    fn cached(&self, digest: &[u8; 32]) -> Option<Verdict> {
+        let cache = self.cache.lock().unwrap_or_else(PoisonError::into_inner);
+        if cache.accepted.contains(digest) {
+            return Some(Verdict::Authorized);
         }
-        known.wrong.contains_key(question).then_some(Verdict::Unauthorized)
+        cache.rejected.contains(digest).then_some(Verdict::Unauthorized)
     }
 
-    fn remember(&self, question: [u8; 32], right: bool) -> Verdict {
-        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        let answers = if right { &mut known.right } else { &mut known.wrong };
-        // Any one makes room: the table's order is random.
-        if answers.len() >= KEPT
-            && let Some(one) = answers.keys().next().copied()
+    fn store(&self, digest: [u8; 32], accepted: bool) -> Verdict {
+        let mut cache = self.cache.lock().unwrap_or_else(PoisonError::into_inner);
+        let verdicts = if accepted { &mut cache.accepted } else { &mut cache.rejected };
+        // Evict any entry: the set's order is random.
+        if verdicts.len() >= CACHED
+            && let Some(one) = verdicts.iter().next().copied()
         {
-            answers.remove(&one);
+            verdicts.remove(&one);
         }
-        answers.insert(question, ());
-        if right { Verdict::Welcome } else { Verdict::Unauthorized }
+        verdicts.insert(digest);
+        if accepted { Verdict::Authorized } else { Verdict::Unauthorized }
     }
 }
 
-impl Default for Doorkeeper {
+impl Default for BasicAuth {
     fn default() -> Self {
         Self::new()
-    }
-}
-
-struct Waiting<'a>(&'a AtomicUsize);
-
-impl<'a> Waiting<'a> {
-    fn enter(waiting: &'a AtomicUsize) -> Option<Self> {
-        let entered = Self(waiting);
-        (waiting.fetch_add(1, Ordering::Relaxed) < MAX_WAITING).then_some(entered)
-    }
-}
-
-impl Drop for Waiting<'_> {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -231,19 +219,19 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn only_the_right_password_of_a_known_user_is_welcome() {
-        let (door, users) = (Doorkeeper::new(), users("secret:with colon"));
-        let judge = async |user: &str, password: &str| door.judge(&users, Some(&authorization(user, password))).await;
+    async fn only_the_right_password_of_a_known_user_is_authorized() {
+        let (auth, users) = (BasicAuth::new(), users("secret:with colon"));
+        let check = async |user: &str, password: &str| auth.check(&users, Some(&authorization(user, password))).await;
         for _ in 0..2 {
-            assert_eq!(judge("ann", "secret:with colon").await, Verdict::Welcome);
-            assert_eq!(judge("ann", "secret").await, Verdict::Unauthorized);
-            assert_eq!(judge("bob", "secret:with colon").await, Verdict::Unauthorized);
-            assert_eq!(judge("", "fakepassword").await, Verdict::Unauthorized, "the decoy's own password");
+            assert_eq!(check("ann", "secret:with colon").await, Verdict::Authorized);
+            assert_eq!(check("ann", "secret").await, Verdict::Unauthorized);
+            assert_eq!(check("bob", "secret:with colon").await, Verdict::Unauthorized);
+            assert_eq!(check("", "fakepassword").await, Verdict::Unauthorized, "the decoy's own password");
         }
-        assert_eq!(door.judge(&users, None).await, Verdict::Unauthorized);
+        assert_eq!(auth.check(&users, None).await, Verdict::Unauthorized);
         for junk in ["Basic", "Basic !", "Basic YQ==", "Bearer YTpi"] {
             assert_eq!(
-                door.judge(&users, Some(&HeaderValue::from_static(junk))).await,
+                auth.check(&users, Some(&HeaderValue::from_static(junk))).await,
                 Verdict::Unauthorized,
                 "{junk}"
             );
@@ -251,30 +239,30 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_changed_password_ends_the_old_one_at_once() {
-        let door = Doorkeeper::new();
+    async fn a_changed_password_invalidates_the_old_one_at_once() {
+        let auth = BasicAuth::new();
         let old = authorization("ann", "old");
-        assert_eq!(door.judge(&users("old"), Some(&old)).await, Verdict::Welcome);
-        assert_eq!(door.judge(&users("new"), Some(&old)).await, Verdict::Unauthorized);
+        assert_eq!(auth.check(&users("old"), Some(&old)).await, Verdict::Authorized);
+        assert_eq!(auth.check(&users("new"), Some(&old)).await, Verdict::Unauthorized);
     }
 
     #[tokio::test]
-    async fn guessing_neither_grows_memory_nor_pushes_out_who_is_known() {
-        let (door, users) = (Doorkeeper::new(), users("secret"));
-        door.judge(&users, Some(&authorization("ann", "secret"))).await;
-        for guess in 0..KEPT + 50 {
-            door.judge(&users, Some(&authorization("ann", &format!("{guess}")))).await;
+    async fn guessing_neither_grows_memory_nor_evicts_valid_passwords() {
+        let (auth, users) = (BasicAuth::new(), users("secret"));
+        auth.check(&users, Some(&authorization("ann", "secret"))).await;
+        for guess in 0..CACHED + 50 {
+            auth.check(&users, Some(&authorization("ann", &format!("{guess}")))).await;
         }
-        let known = door.known.lock().unwrap();
-        assert_eq!((known.right.len(), known.wrong.len()), (1, KEPT));
+        let cache = auth.cache.lock().unwrap();
+        assert_eq!((cache.accepted.len(), cache.rejected.len()), (1, CACHED));
     }
 
     #[test]
-    fn a_wrong_password_costs_what_the_dearest_user_s_does() {
-        assert_eq!(users("a").dearest, 4);
+    fn a_wrong_password_takes_equally_long_for_every_user() {
+        assert_eq!(users("a").max_cost, 4);
         for cost in 4..=12 {
             let spent = |cost: u32| 1_u64 << cost;
-            assert_eq!(spent(cost) + more_rounds(cost, 12).map(spent).sum::<u64>(), spent(12), "{cost}");
+            assert_eq!(spent(cost) + padding_costs(cost, 12).map(spent).sum::<u64>(), spent(12), "{cost}");
             assert_eq!(bcrypt::HashParts::from_str(&decoy(cost)).unwrap().get_cost(), cost);
         }
     }

@@ -1,5 +1,5 @@
-//! Which client certificates are accepted: `client_auth_type`, `client_ca` and `client_allowed_sans`. That a client holds
-//! the key of what it shows is checked always; who signed it, only where the type says so.
+//! Verifies client certificates by `client_auth_type`, `client_ca` and `client_allowed_sans`. A client must always prove that
+//! it has the certificate's key. Whether a known CA must have signed the certificate depends on the type.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -15,15 +15,19 @@ use tokio_rustls::rustls::{
 use x509_parser::extensions::GeneralName;
 use x509_parser::prelude::{ASN1Time, FromDer as _, X509Certificate};
 
-use super::config::{ClientAuth, Pem, TlsConfig, Wrong};
-use super::tls::certificates;
+use super::config::{ClientAuth, InvalidKey, Pem, TlsConfig};
+use super::pem::Files;
 
-/// The verifier that `tls` asks for; its type is not [`ClientAuth::None`].
+/// The verifier for `tls`, whose `client_auth` is not [`ClientAuth::None`].
 ///
 /// # Errors
 /// When the CA cannot be read.
-pub(crate) fn verifier(tls: &TlsConfig, provider: &Arc<CryptoProvider>) -> Result<Arc<dyn ClientCertVerifier>, Wrong> {
-    let given = tls.client_ca.as_ref().map(|pem| certificates(pem, CA)).transpose()?.unwrap_or_default();
+pub(super) fn verifier(
+    tls: &TlsConfig,
+    provider: &Arc<CryptoProvider>,
+    files: &mut Files,
+) -> Result<Arc<dyn ClientCertVerifier>, InvalidKey> {
+    let given = tls.client_ca.as_ref().map(|pem| files.certificates(pem, CA)).transpose()?.unwrap_or_default();
     let chain = match &tls.client_ca {
         Some(pem) if tls.client_auth.verifies() => Some(chain(pem, &given, provider)?),
         _ => None,
@@ -33,25 +37,25 @@ pub(crate) fn verifier(tls: &TlsConfig, provider: &Arc<CryptoProvider>) -> Resul
     Ok(Arc::new(Verifier { chain, given, mandatory, allowed_sans, provider: Arc::clone(provider) }))
 }
 
-/// To any of the certificates `given` by `pem`. Of several, one that cannot be used is left out, as Go's readers do; said
-/// for those who look, because files are read again and again while they change.
+/// Accepts chains that end at any of the certificates `given` by `pem`. If `pem` has several certificates, unusable ones are
+/// skipped, as in Go.
 fn chain(
     pem: &Pem,
     given: &[CertificateDer<'static>],
     provider: &Arc<CryptoProvider>,
-) -> Result<Arc<dyn ClientCertVerifier>, Wrong> {
+) -> Result<Arc<dyn ClientCertVerifier>, InvalidKey> {
     let (mut roots, mut unusable) = (RootCertStore::empty(), None);
     for certificate in given {
         if let Err(error) = roots.add(certificate.clone()) {
-            tracing::debug!(%error, file = ?pem, "a certificate of client_ca_file cannot be used and is left out");
+            tracing::debug!(%error, file = ?pem, "unusable certificate in client_ca_file skipped");
             unusable = Some(error);
         }
     }
     if let Some(error) = unusable.filter(|_| roots.is_empty()) {
-        return Err(Wrong::new(CA, format!("{pem:?} holds a certificate that cannot be used: {error}; replace it")));
+        return Err(InvalidKey::new(CA, format!("{pem:?} has an unusable certificate: {error}; replace it")));
     }
     let builder = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), Arc::clone(provider));
-    builder.build().map_err(|error| Wrong::new(CA, format!("{pem:?}: {error}; replace it")))
+    builder.build().map_err(|error| InvalidKey::new(CA, format!("{pem:?}: {error}; replace it")))
 }
 
 const CA: &str = "tls_server_config.client_ca_file";
@@ -62,7 +66,7 @@ struct Verifier {
     /// The certificates of `client_ca`.
     given: Vec<CertificateDer<'static>>,
     mandatory: bool,
-    /// Exactly one of these must be in the certificate; any will do where this is not set.
+    /// The certificate must have one of these names. `None` accepts any name.
     allowed_sans: Option<Vec<String>>,
     provider: Arc<CryptoProvider>,
 }
@@ -82,7 +86,7 @@ impl ClientCertVerifier for Verifier {
         intermediates: &[CertificateDer<'_>],
         now: UnixTime,
     ) -> Result<ClientCertVerified, Error> {
-        // A client may be named itself instead of who signed it, which the chain's rules do not know.
+        // As in Go, `client_ca` may list the client's own certificate instead of its CA. webpki does not support that.
         if let Some(chain) = &self.chain
             && !(self.given.iter().any(|given| given == certificate) && is_valid_client(certificate, now))
         {
@@ -120,16 +124,16 @@ impl ClientCertVerifier for Verifier {
     }
 }
 
-/// Whether a certificate is in its time, and not for other purposes alone.
+/// Whether a certificate is valid now and may be used by a client.
 fn is_valid_client(certificate: &[u8], now: UnixTime) -> bool {
     let Ok((_, certificate)) = X509Certificate::from_der(certificate) else { return false };
     let now = i64::try_from(now.as_secs()).ok().and_then(|now| ASN1Time::from_timestamp(now).ok());
-    let in_time = now.is_some_and(|now| certificate.validity().is_valid_at(now));
+    let current = now.is_some_and(|now| certificate.validity().is_valid_at(now));
     let purposes = certificate.extended_key_usage();
-    in_time && purposes.is_ok_and(|found| found.is_none_or(|found| found.value.any || found.value.client_auth))
+    current && purposes.is_ok_and(|found| found.is_none_or(|found| found.value.any || found.value.client_auth))
 }
 
-/// The DNS, e-mail, URI and IP names of a certificate; `None` if it is none.
+/// The DNS, e-mail, URI and IP names of a certificate; `None` if it cannot be parsed.
 fn names(certificate: &[u8]) -> Option<Vec<String>> {
     let (_, certificate) = X509Certificate::from_der(certificate).ok()?;
     let Some(extension) = certificate.subject_alternative_name().ok()? else { return Some(Vec::new()) };

@@ -1,5 +1,5 @@
-//! `--web.config.file`: the schema of Prometheus's exporter-toolkit, read strictly and checked as far as text goes. What
-//! the named certificates hold is for `tls` to say. An empty file is plain HTTP.
+//! The schema of `--web.config.file`, that of Prometheus's exporter-toolkit: parsed strictly and checked as far as text
+//! goes. `tls` checks the contents of certificates. An empty file means plain HTTP without access rules.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -12,47 +12,46 @@ use serde::Deserialize;
 use super::basic_auth::Users;
 use super::rate_limit::Rate;
 
-/// A web configuration that cannot be used; the text names the key and the remedy.
+/// An invalid web configuration; the text names the key and the remedy.
 #[derive(Debug, thiserror::Error)]
 pub enum WebConfigError {
-    #[error("--web.config.file {}: cannot be read: {cause}; name a file that this user may read", path.display())]
+    #[error("--web.config.file {}: cannot be read: {cause}; check the path and its permissions", path.display())]
     Unreadable { path: PathBuf, cause: std::io::Error },
     #[error(
-        "--web.config.file {}: {cause}; for each key and its values see the web configuration of Prometheus's exporter-toolkit",
+        "--web.config.file {}: {cause}; the keys are those of the exporter-toolkit's web configuration",
         path.display()
     )]
     Malformed { path: PathBuf, cause: String },
-    #[error("--web.config.file {}: {wrong}", path.display())]
-    Key { path: PathBuf, wrong: Wrong },
+    #[error("--web.config.file {}: {invalid}", path.display())]
+    Key { path: PathBuf, invalid: InvalidKey },
 }
 
-/// One key and what is wrong with its value.
+/// A key whose value is invalid, and why.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{key}: {why}")]
-pub struct Wrong {
+pub struct InvalidKey {
     pub key: String,
     pub why: String,
 }
 
-impl Wrong {
-    pub(crate) fn new(key: impl Into<String>, why: impl Into<String>) -> Self {
+impl InvalidKey {
+    pub(super) fn new(key: impl Into<String>, why: impl Into<String>) -> Self {
         Self { key: key.into(), why: why.into() }
     }
 }
 
-/// The file as meant.
+/// The parsed file.
 #[derive(Debug)]
 pub struct WebConfig {
     pub tls: Option<TlsConfig>,
-    pub http2: bool,
-    /// Set on every answer.
+    /// Set on every response.
     pub headers: Vec<(HeaderName, HeaderValue)>,
-    /// Everybody is welcome where there are none.
+    /// Without users, no password is required.
     pub users: Users,
     pub rate: Option<Rate>,
 }
 
-/// `tls_server_config` with all that TLS needs.
+/// `tls_server_config`, complete.
 #[derive(Debug)]
 pub struct TlsConfig {
     pub cert: Pem,
@@ -67,18 +66,18 @@ pub struct TlsConfig {
     pub curves: Vec<String>,
 }
 
-/// Where PEM text stands.
+/// Where PEM text is.
 pub enum Pem {
     File(PathBuf),
     Inline(String),
 }
 
 impl fmt::Debug for Pem {
-    /// Without the text, which may be a private key.
+    /// Without the text: it may be a private key.
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::File(path) => path.fmt(out),
-            Self::Inline(_) => out.write_str("inline"),
+            Self::Inline(_) => out.write_str("inline text"),
         }
     }
 }
@@ -94,25 +93,25 @@ pub enum ClientAuth {
 }
 
 impl ClientAuth {
-    fn parse(name: &str) -> Result<Self, Wrong> {
+    fn parse(name: &str) -> Result<Self, InvalidKey> {
         Ok(match name {
             "" | "NoClientCert" => Self::None,
             "RequestClientCert" => Self::Request,
-            // The second is the toolkit's older name.
+            // The second is an older name of the toolkit.
             "RequireAnyClientCert" | "RequireClientCert" => Self::RequireAny,
             "VerifyClientCertIfGiven" => Self::VerifyIfGiven,
             "RequireAndVerifyClientCert" => Self::RequireAndVerify,
             other => {
                 let why = format!(
-                    "{other:?} is none of NoClientCert, RequestClientCert, RequireAnyClientCert, VerifyClientCertIfGiven \
-                     and RequireAndVerifyClientCert"
+                    "{other:?} is unknown; use NoClientCert, RequestClientCert, RequireAnyClientCert, VerifyClientCertIfGiven \
+                     or RequireAndVerifyClientCert"
                 );
-                return Err(Wrong::new("tls_server_config.client_auth_type", why));
+                return Err(InvalidKey::new("tls_server_config.client_auth_type", why));
             }
         })
     }
 
-    pub(crate) const fn verifies(self) -> bool {
+    pub(super) const fn verifies(self) -> bool {
         matches!(self, Self::VerifyIfGiven | Self::RequireAndVerify)
     }
 }
@@ -126,7 +125,7 @@ struct File {
     rate_limit: Option<FileRate>,
 }
 
-/// What stands there without a value is as if it did not stand there.
+/// A key without a value is the same as a missing key.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct FileTls {
@@ -148,7 +147,9 @@ struct FileTls {
 #[derive(Deserialize, Default)]
 #[serde(deny_unknown_fields)]
 struct FileHttp {
-    http2: Option<bool>,
+    /// Accepted and ignored: only HTTP/1.1 is served (docs/web.md says why).
+    #[serde(rename = "http2")]
+    _http2: Option<bool>,
     headers: Option<BTreeMap<String, Option<String>>>,
 }
 
@@ -159,19 +160,19 @@ struct FileRate {
     burst: Option<u32>,
 }
 
-/// As Go's YAML reader takes a duration.
+/// A duration as Go's YAML package reads it.
 #[derive(Deserialize)]
-#[serde(untagged, expecting = "no duration; write 100ms, 1s or 1m30s")]
+#[serde(untagged, expecting = "not a duration; write 100ms, 1s or 1m30s")]
 enum Interval {
     Nanoseconds(i64),
     Text(String),
 }
 
 impl WebConfig {
-    /// The text of a file in `folder`.
+    /// Parses the text of a file in `folder`.
     ///
     /// # Errors
-    /// With the YAML parser's words, or with the key that is wrong.
+    /// The YAML parser's message, or the invalid key.
     pub fn parse(text: &str, folder: &Path) -> Result<Self, ParseError> {
         let file: Option<File> =
             serde_saphyr::from_str(text).map_err(|error| ParseError::Yaml(in_one_line(&error, text)))?;
@@ -179,22 +180,21 @@ impl WebConfig {
         let http = file.http_server_config.unwrap_or_default();
         Ok(Self {
             tls: file.tls_server_config.map_or(Ok(None), |tls| tls.checked(folder))?,
-            http2: http.http2.unwrap_or(true),
             headers: headers(http.headers.unwrap_or_default())?,
-            users: Users::new(file.basic_auth_users.unwrap_or_default())?,
+            users: Users::new(file.basic_auth_users.unwrap_or_default())
+                .map_err(|bad| InvalidKey::new(format!("basic_auth_users.{}", bad.user), bad.to_string()))?,
             rate: file.rate_limit.map_or(Ok(None), FileRate::checked)?,
         })
     }
 
-    /// Plain HTTP for everybody.
+    /// Plain HTTP without access rules.
     #[must_use]
     pub fn plain() -> Self {
-        Self { tls: None, http2: true, headers: Vec::new(), users: Users::default(), rate: None }
+        Self { tls: None, headers: Vec::new(), users: Users::default(), rate: None }
     }
 }
 
-/// The parser draws the place over several lines; an error is one, and names the key. What stands behind the key may be
-/// secret.
+/// The parser's message as one line that starts with the key. The value is left out because it may be secret.
 fn in_one_line(error: &serde_saphyr::Error, text: &str) -> String {
     let what = error.without_snippet().to_string().lines().collect::<Vec<_>>().join(" ");
     let line = error.location().and_then(|at| text.lines().nth(usize::try_from(at.line()).ok()?.checked_sub(1)?));
@@ -204,21 +204,21 @@ fn in_one_line(error: &serde_saphyr::Error, text: &str) -> String {
     }
 }
 
-/// Why a text is no web configuration.
+/// Why a text is not a valid web configuration.
 #[derive(Debug)]
 pub enum ParseError {
     Yaml(String),
-    Key(Wrong),
+    Key(InvalidKey),
 }
 
-impl From<Wrong> for ParseError {
-    fn from(wrong: Wrong) -> Self {
-        Self::Key(wrong)
+impl From<InvalidKey> for ParseError {
+    fn from(invalid: InvalidKey) -> Self {
+        Self::Key(invalid)
     }
 }
 
 impl FileTls {
-    fn checked(self, folder: &Path) -> Result<Option<TlsConfig>, Wrong> {
+    fn checked(self, folder: &Path) -> Result<Option<TlsConfig>, InvalidKey> {
         let key = |name: &str| format!("tls_server_config.{name}");
         let versions =
             versions(self.min_version.as_deref().unwrap_or("TLS12"), self.max_version.as_deref().unwrap_or("TLS13"));
@@ -233,23 +233,24 @@ impl FileTls {
         if !any && !sans {
             return Ok(None);
         }
-        let missing = |what: &str| Wrong::new(key(&format!("{what}_file")), format!("is missing; give it or {what}"));
+        let missing =
+            |what: &str| InvalidKey::new(key(&format!("{what}_file")), format!("is missing; give it or {what}"));
         let cert = cert.ok_or_else(|| missing("cert"))?;
         let private = private.ok_or_else(|| missing("key"))?;
         if client_ca.is_some() && client_auth == ClientAuth::None {
-            let why = "is given, but no client is asked for a certificate; set client_auth_type to \
-                       RequireAndVerifyClientCert or remove it";
-            return Err(Wrong::new(key("client_ca_file"), why));
+            let why =
+                "has no effect without client_auth_type; set that to RequireAndVerifyClientCert or remove this key";
+            return Err(InvalidKey::new(key("client_ca_file"), why));
         }
         if client_ca.is_none() && client_auth.verifies() {
             let why = format!(
-                "is missing, but client_auth_type is {client_auth_type}: name the CA that signs the clients' certificates"
+                "is missing, but client_auth_type is {client_auth_type}; name the CA that signs the clients' certificates"
             );
-            return Err(Wrong::new(key("client_ca_file"), why));
+            return Err(InvalidKey::new(key("client_ca_file"), why));
         }
         if sans && client_auth == ClientAuth::None {
-            let why = "is given, but no client is asked for a certificate; set client_auth_type or remove it";
-            return Err(Wrong::new(key("client_allowed_sans"), why));
+            let why = "has no effect without client_auth_type; set that or remove this key";
+            return Err(InvalidKey::new(key("client_allowed_sans"), why));
         }
         Ok(Some(TlsConfig {
             cert,
@@ -266,41 +267,43 @@ impl FileTls {
     }
 }
 
-/// A file goes before what stands in the configuration itself, as in the toolkit.
+/// A file takes precedence over inline text, as in the toolkit.
 fn pem(folder: &Path, name: &str, inline: Option<String>, file: Option<String>) -> Option<Pem> {
     let (inline, file) = (inline.filter(|text| !text.is_empty()), file.filter(|path| !path.is_empty()));
     if inline.is_some() && file.is_some() {
-        tracing::debug!("tls_server_config.{name} stands beside {name}_file, which is what counts; remove one of them");
+        tracing::debug!("tls_server_config.{name} ignored because {name}_file is set; remove one of them");
     }
-    // `join` leaves an absolute path as it is.
+    // `join` keeps an absolute path unchanged.
     file.map(|path| Pem::File(folder.join(path))).or(inline.map(Pem::Inline))
 }
 
-/// Whether TLS 1.2 and 1.3 are spoken. Nothing older is: a lower bound below 1.2 is one at 1.2.
-fn versions(min: &str, max: &str) -> Result<(bool, bool), Wrong> {
+/// Whether TLS 1.2 and TLS 1.3 are enabled. Older versions are never enabled, even if `min_version` names one.
+fn versions(min: &str, max: &str) -> Result<(bool, bool), InvalidKey> {
     let parse = |key: &str, name: &str| match name {
         "TLS10" => Ok(10),
         "TLS11" => Ok(11),
         "TLS12" => Ok(12),
         "TLS13" => Ok(13),
         other => {
-            let why = format!("{other:?} is no TLS version; write TLS12 or TLS13");
-            Err(Wrong::new(format!("tls_server_config.{key}"), why))
+            let why = format!("{other:?} is not a TLS version; use TLS12 or TLS13");
+            Err(InvalidKey::new(format!("tls_server_config.{key}"), why))
         }
     };
     let (least, most) = (parse("min_version", min)?, parse("max_version", max)?);
     if most < 12 {
-        let why = format!("{max} is broken and not spoken here; write TLS12 or TLS13");
-        return Err(Wrong::new("tls_server_config.max_version", why));
+        let why = format!("{max} is insecure and not supported; use TLS12 or TLS13");
+        return Err(InvalidKey::new("tls_server_config.max_version", why));
     }
     if least > most {
-        let why = format!("{min} is above max_version {max}: no client could connect; lower it or raise max_version");
-        return Err(Wrong::new("tls_server_config.min_version", why));
+        let why = format!(
+            "{min} is higher than max_version {max}, so no client could connect; lower it or raise max_version"
+        );
+        return Err(InvalidKey::new("tls_server_config.min_version", why));
     }
     Ok((least <= 12, most >= 13))
 }
 
-/// The only headers the toolkit lets be set, with their values where these are few.
+/// The headers that the toolkit allows, with their values where only some are valid.
 const HEADERS: [(&str, &[&str]); 5] = [
     ("Strict-Transport-Security", &[]),
     ("X-Content-Type-Options", &["nosniff"]),
@@ -309,19 +312,22 @@ const HEADERS: [(&str, &[&str]); 5] = [
     ("Content-Security-Policy", &[]),
 ];
 
-fn headers(given: BTreeMap<String, Option<String>>) -> Result<Vec<(HeaderName, HeaderValue)>, Wrong> {
+fn headers(given: BTreeMap<String, Option<String>>) -> Result<Vec<(HeaderName, HeaderValue)>, InvalidKey> {
     let checked = given.into_iter().map(|(name, value)| {
         let value = value.unwrap_or_default();
-        let wrong = |why: String| Wrong::new(format!("http_server_config.headers.{name}"), why);
+        let wrong = |why: String| InvalidKey::new(format!("http_server_config.headers.{name}"), why);
         let Some((_, values)) = HEADERS.iter().find(|(known, _)| *known == name) else {
             let known: Vec<&str> = HEADERS.iter().map(|(known, _)| *known).collect();
-            return Err(wrong(format!("cannot be set; those that can, so spelled, are {}", known.join(", "))));
+            return Err(wrong(format!(
+                "cannot be set; the supported headers, in this spelling, are {}",
+                known.join(", ")
+            )));
         };
         if !values.is_empty() && !values.contains(&value.as_str()) {
-            return Err(wrong(format!("{value:?} is not possible; write {}", values.join(" or "))));
+            return Err(wrong(format!("{value:?} is not a valid value; use {}", values.join(" or "))));
         }
-        let text = |_| wrong("is no header value; remove control characters".to_owned());
-        // A block of YAML ends its lines with breaks, which are blanks in a header.
+        let text = |_| wrong("is not a valid header value; remove control characters".to_owned());
+        // A YAML block contains line breaks; a header has spaces instead.
         let value = HeaderValue::from_str(value.replace(['\r', '\n'], " ").trim()).map_err(text)?;
         let name = HeaderName::from_bytes(name.as_bytes()).map_err(|error| wrong(error.to_string()))?;
         Ok((name, value))
@@ -330,28 +336,29 @@ fn headers(given: BTreeMap<String, Option<String>>) -> Result<Vec<(HeaderName, H
 }
 
 impl FileRate {
-    /// No interval, or 0 or less, is no limit.
-    fn checked(self) -> Result<Option<Rate>, Wrong> {
+    /// Without an interval, or with one of 0 or less, there is no limit.
+    fn checked(self) -> Result<Option<Rate>, InvalidKey> {
         let interval = match self.interval {
             None => Duration::ZERO,
             Some(Interval::Nanoseconds(nanoseconds)) => Duration::from_nanos(nanoseconds.try_into().unwrap_or(0)),
             Some(Interval::Text(text)) => duration(&text).ok_or_else(|| {
-                Wrong::new("rate_limit.interval", format!("{text:?} is no duration; write 100ms, 1s or 1m30s"))
+                InvalidKey::new("rate_limit.interval", format!("{text:?} is not a duration; write 100ms, 1s or 1m30s"))
             })?,
         };
         match (interval.is_zero(), self.burst.unwrap_or_default()) {
             (true, _) => Ok(None),
             (false, 0) => {
-                let why = "is missing or 0, which refuses every request; write at least 1, or remove rate_limit";
-                Err(Wrong::new("rate_limit.burst", why))
+                let why =
+                    "is missing or 0, which would refuse every request; set it to at least 1 or remove rate_limit";
+                Err(InvalidKey::new("rate_limit.burst", why))
             }
             (false, burst) => Ok(Some(Rate { interval, burst })),
         }
     }
 }
 
-/// As Go spells durations: numbers with units, one after the other. What is negative is nothing. Not by `humantime`, which
-/// has days and years, and months where Go knows none.
+/// A duration in Go's syntax: numbers with units in sequence. Negative durations count as zero. `humantime` is no
+/// replacement: it accepts days, months and years, which Go refuses.
 fn duration(text: &str) -> Option<Duration> {
     let negative = text.starts_with('-');
     let mut rest = text.strip_prefix(['-', '+']).unwrap_or(text);
@@ -386,7 +393,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn durations_are_go_s() {
+    fn durations_use_go_syntax() {
         for (text, wanted) in [
             ("100ms", Some(0.1)),
             ("1m30s", Some(90.0)),
@@ -405,7 +412,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_duration_at_all_is_told_what_is_one() {
+    fn an_error_about_a_duration_shows_valid_ones() {
         for text in ["5.5", "true", "[1s]"] {
             let error = WebConfig::parse(&format!("rate_limit:\n  interval: {text}\n"), Path::new("")).unwrap_err();
             assert!(format!("{error:?}").contains("write 100ms"), "{text}: {error:?}");
@@ -413,7 +420,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_without_a_value_is_not_there() {
+    fn a_key_without_a_value_is_ignored() {
         let text = "tls_server_config:\n  cert_file: a\n  key_file: b\n  client_auth_type:\n  client_ca_file:\n  cert:\n  \
                     min_version:\n  max_version:\n  cipher_suites:\n  curve_preferences:\n  client_ca:\n  \
                     prefer_server_cipher_suites:\nhttp_server_config:\n  headers:\n    X-XSS-Protection:\n";

@@ -1,4 +1,4 @@
-//! One token bucket over the whole server: `burst` requests at once, then one each `interval`.
+//! One token bucket for the whole server: `burst` requests at once, then one request per `interval`.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -10,7 +10,7 @@ pub struct Rate {
     pub burst: u32,
 }
 
-/// Full at first. The rate comes with each question, for it may change while requests are counted.
+/// A token bucket, full at first. The rate is an argument of each call because a reload may change it.
 #[derive(Debug, Default)]
 pub struct Bucket(Mutex<Option<Level>>);
 
@@ -21,7 +21,7 @@ struct Level {
 }
 
 impl Bucket {
-    /// Takes a token if one is there.
+    /// Takes a token; false if there is none.
     pub fn allows(&self, rate: Rate, now: Instant) -> bool {
         let burst = f64::from(rate.burst);
         let mut level = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -42,7 +42,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_burst_passes_and_then_one_each_interval() {
+    fn a_burst_passes_and_then_one_request_per_interval() {
         let (bucket, rate) = (Bucket::default(), Rate { interval: Duration::from_secs(1), burst: 3 });
         let begin = Instant::now();
         let passed = |after: u64, asked: usize| {
@@ -51,8 +51,8 @@ mod tests {
         assert_eq!(passed(0, 10), 3);
         assert_eq!(passed(900, 10), 0);
         assert_eq!(passed(1000, 10), 1);
-        assert_eq!(passed(2500, 10), 1, "half a token is none");
-        assert_eq!(passed(3000, 10), 1, "and is kept");
-        assert_eq!(passed(60_000, 10), 3, "no more than the burst is saved up");
+        assert_eq!(passed(2500, 10), 1, "half a token is not enough");
+        assert_eq!(passed(3000, 10), 1, "the other half is kept");
+        assert_eq!(passed(60_000, 10), 3, "the bucket holds no more than the burst");
     }
 }

@@ -1,22 +1,20 @@
-//! `tls_server_config` as rustls takes it: the server's own certificate, and on what terms it speaks. The toolkit's names
-//! for cipher suites and curves are Go's; those that rustls leaves out for their weakness are known and not offered.
+//! Translates `tls_server_config` for rustls: the server's certificate, protocol versions, cipher suites and curves. The
+//! configuration uses Go's names for suites and curves.
 
 use std::sync::Arc;
 
-use tokio_rustls::rustls;
 use tokio_rustls::rustls::crypto::{CryptoProvider, SupportedKxGroup, ring};
-use tokio_rustls::rustls::pki_types::pem::{self, PemObject as _};
-use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tokio_rustls::rustls::server::{NoServerSessionStorage, ServerConfig};
 use tokio_rustls::rustls::sign::{CertifiedKey, SingleCertAndKey};
 use tokio_rustls::rustls::version::{TLS12, TLS13};
-use tokio_rustls::rustls::{SupportedCipherSuite, SupportedProtocolVersion};
+use tokio_rustls::rustls::{self, SupportedCipherSuite, SupportedProtocolVersion};
 
 use super::client_certificates::verifier;
-use super::config::{ClientAuth, Pem, TlsConfig, Wrong};
+use super::config::{ClientAuth, InvalidKey, TlsConfig};
+use super::pem::Files;
 
-/// Go's cipher suites that rustls does not have: CBC, or without forward secrecy.
-const NEVER_OFFERED: [&str; 8] = [
+/// Cipher suites of Go that rustls does not have: CBC, or without forward secrecy. They are accepted and ignored.
+const WEAK: [&str; 8] = [
     "TLS_RSA_WITH_AES_128_CBC_SHA",
     "TLS_RSA_WITH_AES_256_CBC_SHA",
     "TLS_RSA_WITH_AES_128_GCM_SHA256",
@@ -27,107 +25,74 @@ const NEVER_OFFERED: [&str; 8] = [
     "TLS_ECDHE_RSA_WITH_AES_256_CBC_SHA",
 ];
 
-/// What rustls takes, where Go takes older and rarer kinds too.
-const USABLE: &str = "X.509 version 3 and a key that is RSA of at least 2048 bits, P-256, P-384 or Ed25519";
+/// Certificates that rustls accepts; Go accepts older and rarer kinds too.
+const SUPPORTED: &str = "X.509 version 3 and an RSA key of at least 2048 bits, or a P-256, P-384 or Ed25519 key";
 
 /// The server's certificate and key.
-pub(crate) type Identity = Arc<CertifiedKey>;
+pub(super) type Identity = Arc<CertifiedKey>;
 
 /// Reads the certificate and its key.
 ///
 /// # Errors
-/// When one cannot be read, or they do not belong together.
-pub(crate) fn identity(tls: &TlsConfig) -> Result<Identity, Wrong> {
-    let chain = certificates(&tls.cert, "tls_server_config.cert_file")?;
-    let key_name = "tls_server_config.key_file";
-    let key = PrivateKeyDer::from_pem_slice(&read(&tls.key, key_name)?).map_err(|error| {
-        let why = format!("{:?} holds no private key in PEM ({}); were the files swapped?", tls.key, what(&error));
-        Wrong::new(key_name, why)
-    })?;
-    let identity = CertifiedKey::from_der(chain, key, &ring::default_provider()).map_err(|error| match error {
+/// When one of them cannot be read, or the key belongs to another certificate.
+pub(super) fn identity(tls: &TlsConfig, files: &mut Files) -> Result<Identity, InvalidKey> {
+    let (cert_key, private_key) = ("tls_server_config.cert_file", "tls_server_config.key_file");
+    // Both are read before either is judged, so that a later change of any of them is noticed.
+    let chain = files.certificates(&tls.cert, cert_key);
+    let key = files.private_key(&tls.key, private_key);
+    let identity = CertifiedKey::from_der(chain?, key?, &ring::default_provider()).map_err(|error| match error {
         rustls::Error::InconsistentKeys(_) => {
-            Wrong::new(key_name, format!("{:?} is not the key of {:?}; name the pair", tls.key, tls.cert))
+            InvalidKey::new(private_key, format!("{:?} is not the key of {:?}; name a pair", tls.key, tls.cert))
         }
         other => {
-            let why = format!("{:?} and its key cannot be used: {other}; make one with {USABLE}", tls.cert);
-            Wrong::new("tls_server_config.cert_file", why)
+            let why = format!("{:?} and its key are not supported: {other}; use {SUPPORTED}", tls.cert);
+            InvalidKey::new(cert_key, why)
         }
     })?;
     Ok(Arc::new(identity))
 }
 
-/// On what terms connections are accepted as `identity`.
+/// rustls's configuration for this server certificate.
 ///
 /// # Errors
-/// When the client CA cannot be read, or nothing would be left to offer.
-pub(crate) fn terms(tls: &TlsConfig, http2: bool, identity: Identity) -> Result<ServerConfig, Wrong> {
+/// When the client CA cannot be read, or no cipher suite or curve would be left.
+pub(super) fn server_config(
+    tls: &TlsConfig,
+    identity: Identity,
+    files: &mut Files,
+) -> Result<ServerConfig, InvalidKey> {
     let default = ring::default_provider();
     let provider = Arc::new(CryptoProvider {
         cipher_suites: cipher_suites(tls, &default.cipher_suites)?,
         kx_groups: curves(&tls.curves, &default.kx_groups)?,
         ..default
     });
-    let spoken = [(tls.tls13, &TLS13), (tls.tls12, &TLS12)];
-    let versions: Vec<&SupportedProtocolVersion> =
-        spoken.into_iter().filter_map(|(on, version)| on.then_some(version)).collect();
-    let unusable = |error| Wrong::new("tls_server_config.cipher_suites", format!("{error}; remove it"));
+    let versions: Vec<&SupportedProtocolVersion> = [(tls.tls13, &TLS13), (tls.tls12, &TLS12)]
+        .into_iter()
+        .filter_map(|(on, version)| on.then_some(version))
+        .collect();
+    let unusable = |error| InvalidKey::new("tls_server_config.cipher_suites", format!("{error}; remove it"));
     let builder = ServerConfig::builder_with_provider(Arc::clone(&provider));
     let builder = builder.with_protocol_versions(&versions).map_err(unusable)?;
     let builder = match tls.client_auth {
         ClientAuth::None => builder.with_no_client_auth(),
-        _ => builder.with_client_cert_verifier(verifier(tls, &provider)?),
+        _ => builder.with_client_cert_verifier(verifier(tls, &provider, files)?),
     };
     let mut config = builder.with_cert_resolver(Arc::new(SingleCertAndKey::from(identity)));
-    // The names are Go's: true means that the server's order of cipher suites holds.
+    // As in Go, `true` means that the server's order of cipher suites wins.
     config.ignore_client_order = tls.prefer_server_order;
-    config.alpn_protocols = if http2 { vec![b"h2".to_vec(), b"http/1.1".to_vec()] } else { vec![b"http/1.1".to_vec()] };
+    config.alpn_protocols = vec![b"http/1.1".to_vec()];
     if tls.client_auth != ClientAuth::None {
-        // A resumed session would not show its certificate again, which may have expired meanwhile.
+        // A resumed session would not show the client's certificate again, which may have expired meanwhile.
         config.session_storage = Arc::new(NoServerSessionStorage {});
         config.send_tls13_tickets = 0;
     }
     Ok(config)
 }
 
-/// At least one certificate.
-pub(crate) fn certificates(pem: &Pem, key: &str) -> Result<Vec<CertificateDer<'static>>, Wrong> {
-    let text = read(pem, key)?;
-    let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&text).collect();
-    let found =
-        found.map_err(|error| Wrong::new(key, format!("{pem:?} is no PEM ({}); write it anew", what(&error))))?;
-    if found.is_empty() {
-        return Err(Wrong::new(key, format!("{pem:?} holds no certificate in PEM; were the files swapped?")));
-    }
-    Ok(found)
-}
-
-/// What is wrong with a PEM, without a byte of it: it may be a private key, and an error is logged.
-fn what(error: &pem::Error) -> &'static str {
-    match error {
-        pem::Error::MissingSectionEnd { .. } => "a section has no end; are the line breaks still there?",
-        pem::Error::IllegalSectionStart { .. } => "the first line of a section is malformed",
-        pem::Error::Base64Decode(_) => "a section is not Base64",
-        pem::Error::SectionTooLarge => "a section is too long",
-        pem::Error::NoItemsFound => "there is none",
-        _ => "it cannot be read",
-    }
-}
-
-fn read(pem: &Pem, key: &str) -> Result<Vec<u8>, Wrong> {
-    match pem {
-        Pem::Inline(text) => Ok(text.clone().into_bytes()),
-        Pem::File(path) => std::fs::read(path).map_err(|error| {
-            Wrong::new(
-                key,
-                format!("{} cannot be read: {error}; relative paths begin at this file's folder", path.display()),
-            )
-        }),
-    }
-}
-
-/// Those of TLS 1.3 are always offered; the list chooses among those of TLS 1.2.
-fn cipher_suites(tls: &TlsConfig, offered: &[SupportedCipherSuite]) -> Result<Vec<SupportedCipherSuite>, Wrong> {
-    let wrong = |why: String| Wrong::new("tls_server_config.cipher_suites", why);
+/// The suites of TLS 1.3 are always offered; the list selects among those of TLS 1.2.
+fn cipher_suites(tls: &TlsConfig, offered: &[SupportedCipherSuite]) -> Result<Vec<SupportedCipherSuite>, InvalidKey> {
+    let invalid = |why: String| InvalidKey::new("tls_server_config.cipher_suites", why);
     if tls.cipher_suites.is_empty() {
         return Ok(offered.to_vec());
     }
@@ -139,19 +104,19 @@ fn cipher_suites(tls: &TlsConfig, offered: &[SupportedCipherSuite]) -> Result<Ve
         if let Some(suite) = choice.iter().find(|suite| go_name(**suite) == *name) {
             chosen.push(*suite);
             of_tls12 += 1;
-        } else if NEVER_OFFERED.contains(&name.as_str()) {
-            tracing::debug!(cipher_suite = name, "not offered, for it is weak");
+        } else if WEAK.contains(&name.as_str()) {
+            tracing::debug!(cipher_suite = name, "weak cipher suite ignored");
         } else if !chosen.iter().any(|suite| go_name(*suite) == *name) {
-            return Err(wrong(format!("{name:?} is unknown; choose from {}", names())));
+            return Err(invalid(format!("{name:?} is unknown; choose from {}", names())));
         }
     }
     if tls.tls12 && !tls.tls13 && of_tls12 == 0 {
-        return Err(wrong(format!("leaves none for TLS 1.2; choose from {}, or allow TLS13", names())));
+        return Err(invalid(format!("leaves no suite for TLS 1.2; choose from {}, or allow TLS13", names())));
     }
     Ok(chosen)
 }
 
-/// rustls writes TLS 1.3 suites `TLS13_…`, Go `TLS_…`.
+/// rustls calls the suites of TLS 1.3 `TLS13_…`; Go calls them `TLS_…`.
 fn go_name(suite: SupportedCipherSuite) -> String {
     let name = suite.suite().as_str().unwrap_or_default();
     match name.strip_prefix("TLS13_") {
@@ -163,7 +128,7 @@ fn go_name(suite: SupportedCipherSuite) -> String {
 fn curves(
     names: &[String],
     offered: &[&'static dyn SupportedKxGroup],
-) -> Result<Vec<&'static dyn SupportedKxGroup>, Wrong> {
+) -> Result<Vec<&'static dyn SupportedKxGroup>, InvalidKey> {
     use rustls::NamedGroup::{X25519, secp256r1, secp384r1};
     const KEY: &str = "tls_server_config.curve_preferences";
     const KNOWN: &str = "choose from X25519, CurveP256, CurveP384";
@@ -174,16 +139,16 @@ fn curves(
             "CurveP256" => secp256r1,
             "CurveP384" => secp384r1,
             "CurveP521" => {
-                tracing::debug!(curve = name, "not offered");
+                tracing::debug!(curve = name, "unsupported curve ignored");
                 continue;
             }
-            other => return Err(Wrong::new(KEY, format!("{other:?} is unknown; {KNOWN}"))),
+            other => return Err(InvalidKey::new(KEY, format!("{other:?} is unknown; {KNOWN}"))),
         };
         chosen.extend(offered.iter().find(|curve| curve.name() == group));
     }
     match (names.is_empty(), chosen.is_empty()) {
         (true, _) => Ok(offered.to_vec()),
-        (false, true) => Err(Wrong::new(KEY, format!("CurveP521 alone cannot be served; {KNOWN}"))),
+        (false, true) => Err(InvalidKey::new(KEY, format!("CurveP521 is not supported; {KNOWN}"))),
         (false, false) => Ok(chosen),
     }
 }

@@ -1,19 +1,17 @@
 //! The page's own thread: one small runtime, bound before it starts, ended within half a second.
 
-use std::net::{SocketAddr, ToSocketAddrs as _};
 use std::os::fd::{AsRawFd as _, RawFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use exporter::http::layers::Gate;
 use exporter::http::listen::{self, Address, Listener};
-use exporter::http::{router, server as serve};
+use exporter::http::router::{self, Options, TelemetryPath};
+use exporter::http::server::Server as HttpServer;
 use exporter::metrics::compat::CompatSets;
-use exporter::metrics::exporter::PageCounts;
+use exporter::metrics::own::HttpMetrics;
 use exporter::shutdown::{self, Shutdown, Trigger};
 use exporter::state::{EngineAbout, EngineName, State};
-use exporter::web::reload::Live;
 
 use crate::fold::Fold;
 
@@ -46,21 +44,18 @@ pub(crate) struct Server {
 impl Server {
     /// Binds and starts; the message says what the host can change.
     pub(crate) fn start(wishes: Wishes) -> Result<Self, String> {
-        let unresolved = |why: String| format!("cannot serve on {:?}: {why}; expected HOST:PORT", wishes.listen);
-        let addresses: Vec<SocketAddr> =
-            wishes.listen.to_socket_addrs().map_err(|error| unresolved(error.to_string()))?.collect();
-        let address = *addresses.first().ok_or_else(|| unresolved("it is no address".to_owned()))?;
-        let path = wishes.telemetry_path;
-        if !path.starts_with('/') || path.len() < 2 || path.contains(['{', '}', '*', ':']) {
-            return Err(format!("the telemetry path {path:?} is not one; expected /metrics or another plain path"));
-        }
+        let address: Address =
+            wishes.listen.parse().map_err(|why| format!("cannot listen on {:?}: {why}", wishes.listen))?;
+        let telemetry_path: TelemetryPath = wishes
+            .telemetry_path
+            .parse()
+            .map_err(|why| format!("telemetry path {:?}: {why}", wishes.telemetry_path))?;
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()
             .map_err(|error| format!("cannot serve: {error}"))?;
-        let listeners = runtime
-            .block_on(listen::bind(&[Address::Tcp(address)], "Options::listen"))
-            .map_err(|error| error.to_string())?;
+        let listeners =
+            runtime.block_on(listen::bind(&[address], "Options::listen")).map_err(|error| error.to_string())?;
         let address = listeners.iter().find_map(Listener::address).map(|address| address.to_string());
         let listener = listeners.first().map_or(-1, descriptor);
 
@@ -78,12 +73,13 @@ impl Server {
         let (trigger, stop) = shutdown::channel();
         let ticking = Arc::clone(&fold);
         let serving = async move {
-            let counts = Arc::new(PageCounts::new());
-            let pages = router::all(Arc::clone(&state), &path, CompatSets::default(), Arc::clone(&counts));
-            let gates = vec![(listeners, Gate::new(pages, Live::open_to_all(), counts, 0))];
+            let metrics = Arc::new(HttpMetrics::new());
+            let options = Options { telemetry_path, compat: CompatSets::default(), max_requests: 0 };
+            let router = router::all(&state, options, &metrics);
+            let server = HttpServer { listeners, router, tls: None, metrics };
             tokio::spawn(state.keep_fresh(stop.clone()));
             tokio::spawn(tick(ticking, stop.clone()));
-            let server = tokio::spawn(serve::serve(gates, stop.clone()));
+            let server = tokio::spawn(server.run(stop.clone()));
             let mut stop = stop;
             stop.wait().await;
             let _ = tokio::time::timeout(DRAIN, server).await;

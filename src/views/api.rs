@@ -1,32 +1,17 @@
-//! `/api/v1`: what is known of the engines as JSON, and their last records in TensorRT-LLM's own keys. Reading drains
-//! nothing: the poller keeps a bounded number of records beside the totals. What is unknown is left out, never null.
+//! `/api/v1`: the engines as JSON, and their last records in TensorRT-LLM's own keys. Reading drains nothing: the state keeps
+//! a bounded number of records beside the totals. Unknown values are left out; they are never null.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
-use axum::Router;
-use axum::extract::State as Shared;
-use axum::http::{HeaderValue, StatusCode, Uri, header};
-use axum::response::{IntoResponse, Response};
-use axum::routing::{MethodFilter, on};
 use serde::Serialize;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::state::{EngineName, EngineSnapshot, RECENT_RECORDS, State};
 
-/// Records without a `last`.
+/// Number of records without the parameter `last`.
 const DEFAULT_LAST: usize = 10;
 
-/// The routes over `state`.
-pub fn api(state: Arc<State>) -> Router {
-    let read = MethodFilter::GET.or(MethodFilter::HEAD);
-    Router::new()
-        .route("/api/v1/engines", on(read, engines))
-        .route("/api/v1/iterations", on(read, iterations))
-        .with_state(state)
-}
-
-/// One engine. Times are seconds since 1970 UTC.
+/// One engine. Times are in seconds since 1970 UTC.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Engine<'a> {
@@ -50,13 +35,13 @@ struct LastPoll {
     succeeded: bool,
     timestamp_seconds: Option<f64>,
     last_success_timestamp_seconds: Option<f64>,
-    /// Polls so far, how many of them failed, and records that could not be read.
+    /// Polls so far, failed polls, and rejected records.
     polls: u64,
     failed: u64,
     records_rejected: u64,
 }
 
-/// As the counters on the page.
+/// The counters of the metrics page.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Totals {
@@ -118,98 +103,96 @@ impl<'a> Engine<'a> {
     }
 }
 
-async fn engines(Shared(state): Shared<Arc<State>>) -> Response {
-    let known: Vec<(&EngineName, Arc<EngineSnapshot>)> = state.engines().collect();
-    let engines = known.iter().map(|(name, snapshot)| written(&Engine::of(name, snapshot))).collect();
-    json(StatusCode::OK, &Value::Array(engines))
+/// All engines.
+#[must_use]
+pub fn engines(state: &State) -> Value {
+    state.engines().map(|(name, snapshot)| without_nulls(&Engine::of(name, &snapshot))).collect()
 }
 
-async fn iterations(Shared(state): Shared<Arc<State>>, uri: Uri) -> Response {
-    match asked(uri.query().unwrap_or_default(), &state) {
-        Ok((engine, last)) => {
-            let records = state.recent_records(engine, last);
-            json(StatusCode::OK, &Value::Array(records.iter().map(|record| written(&**record)).collect()))
-        }
-        Err(Refused { status, parameter, error }) => {
-            json(status, &serde_json::json!({"parameter": parameter, "error": error}))
-        }
+/// The last records of one engine, oldest first. `query` is the query of the request's URL.
+///
+/// # Errors
+/// When a parameter is invalid.
+pub fn iterations(state: &State, query: &str) -> Result<Value, InvalidQuery> {
+    let (engine, last) = parse_query(query, state)?;
+    Ok(state.recent_records(engine, last).iter().map(|record| without_nulls(&**record)).collect())
+}
+
+/// An invalid parameter, and why.
+#[derive(Debug)]
+pub struct InvalidQuery {
+    parameter: &'static str,
+    error: String,
+    /// The engine does not exist.
+    pub not_found: bool,
+}
+
+impl InvalidQuery {
+    #[must_use]
+    pub fn to_json(&self) -> Value {
+        json!({"parameter": self.parameter, "error": self.error})
     }
 }
 
-struct Refused {
-    status: StatusCode,
-    parameter: &'static str,
-    error: String,
-}
-
-/// Which engine, and how many records. What is not known as a parameter is somebody's own affair, as on the page.
-fn asked(query: &str, state: &State) -> Result<(usize, usize), Refused> {
+/// The index of the engine and the number of records. Unknown parameters are ignored, as on the metrics page.
+fn parse_query(query: &str, state: &State) -> Result<(usize, usize), InvalidQuery> {
+    let invalid = |parameter, error| InvalidQuery { parameter, error, not_found: false };
     let (mut engine, mut last) = (String::new(), DEFAULT_LAST);
     for (name, value) in form_urlencoded::parse(query.as_bytes()) {
         match &*name {
             "engine" => engine = value.into_owned(),
             "last" => {
-                let number = value.parse().ok().filter(|number| (1..=RECENT_RECORDS).contains(number));
-                last = number.ok_or_else(|| Refused {
-                    status: StatusCode::BAD_REQUEST,
-                    parameter: "last",
-                    error: format!("last={value} is no number from 1 to {RECENT_RECORDS}"),
-                })?;
+                let number = value.parse().ok().filter(|last| (1..=RECENT_RECORDS).contains(last));
+                let error = || format!("last={value} is not a number from 1 to {RECENT_RECORDS}");
+                last = number.ok_or_else(|| invalid("last", error()))?;
             }
             _ => {}
         }
     }
-    let all: Vec<(usize, String, String)> = state
+    let known: Vec<(usize, String, String)> = state
         .all_engines()
         .enumerate()
         .filter(|(_, (name, snapshot))| State::on_page(name, snapshot))
         .map(|(index, (name, _))| (index, name.model.clone(), format!("{}:{}", name.model, name.version)))
         .collect();
-    let meant =
-        |(_, model, whole): &&(usize, String, String)| engine.is_empty() || engine == *model || engine == *whole;
-    let found: Vec<&(usize, String, String)> = all.iter().filter(meant).collect();
-    // Whoever is called exactly so is meant, even if another's model has a version in its name.
-    let exact = found.iter().find(|(_, _, whole)| engine == *whole);
-    let names =
-        |of: &[&(usize, String, String)]| of.iter().map(|(_, _, whole)| whole.as_str()).collect::<Vec<_>>().join(", ");
-    let refuse = |status, error| Refused { status, parameter: "engine", error };
-    match (exact, found.as_slice()) {
-        (Some((index, ..)), _) | (None, [(index, ..)]) => Ok((*index, last)),
-        (None, []) => {
-            let all: Vec<_> = all.iter().collect();
-            let known = if all.is_empty() { "none yet".to_owned() } else { names(&all) };
-            Err(refuse(StatusCode::NOT_FOUND, format!("engine={engine} is unknown; the engines are {known}")))
+    let names = |of: &mut dyn Iterator<Item = &(usize, String, String)>| {
+        of.map(|(_, _, full)| full.as_str()).collect::<Vec<_>>().join(", ")
+    };
+    // A full name wins: another engine's model may contain a colon.
+    if let Some((index, ..)) = known.iter().find(|(_, _, full)| *full == engine) {
+        return Ok((*index, last));
+    }
+    let matches: Vec<&(usize, String, String)> =
+        known.iter().filter(|(_, model, _)| engine.is_empty() || *model == engine).collect();
+    match matches.as_slice() {
+        [(index, ..)] => Ok((*index, last)),
+        [] => {
+            let names = if known.is_empty() { "none yet".to_owned() } else { names(&mut known.iter()) };
+            let error = format!("engine={engine} is unknown; the engines are {names}");
+            Err(InvalidQuery { not_found: true, ..invalid("engine", error) })
         }
-        (None, several) => {
-            let error = format!("engine={engine} may be one of several; write one of {}", names(several));
-            Err(refuse(StatusCode::BAD_REQUEST, error))
+        several => {
+            let error = format!("engine={engine} is ambiguous; use one of {}", names(&mut several.iter().copied()));
+            Err(invalid("engine", error))
         }
     }
 }
 
-/// As JSON, without what is absent.
-fn written(value: &impl Serialize) -> Value {
-    // Maps have names for keys and floats come from JSON or are finite: there is nothing to fail.
+/// As JSON, without null values.
+fn without_nulls(value: &impl Serialize) -> Value {
+    // Cannot fail: map keys are strings, and floats are finite.
     let mut value = serde_json::to_value(value).unwrap_or_default();
-    leave_nulls_out(&mut value);
+    remove_nulls(&mut value);
     value
 }
 
-fn leave_nulls_out(value: &mut Value) {
+fn remove_nulls(value: &mut Value) {
     match value {
         Value::Object(fields) => {
             fields.retain(|_, field| !field.is_null());
-            fields.values_mut().for_each(leave_nulls_out);
+            fields.values_mut().for_each(remove_nulls);
         }
-        Value::Array(items) => items.iter_mut().for_each(leave_nulls_out),
+        Value::Array(items) => items.iter_mut().for_each(remove_nulls),
         _ => {}
     }
-}
-
-fn json(status: StatusCode, value: &Value) -> Response {
-    let headers = [
-        (header::CONTENT_TYPE, HeaderValue::from_static("application/json")),
-        (header::CACHE_CONTROL, HeaderValue::from_static("no-store")),
-    ];
-    (status, headers, format!("{value}\n")).into_response()
 }

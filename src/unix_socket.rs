@@ -1,0 +1,61 @@
+//! Binds Unix sockets. A socket file that a dead process left behind is replaced; anything else at the path is kept.
+
+use std::fs::Permissions;
+use std::io;
+use std::os::unix::fs::{FileTypeExt as _, PermissionsExt as _};
+use std::path::Path;
+
+use tokio::net::{UnixListener, UnixStream};
+
+/// Binds `path` for the owner and the group: a sidecar's engine runs as another user of the same group.
+///
+/// # Errors
+/// When the path cannot be bound, another process serves it, or it is not a socket.
+pub async fn bind(path: &Path) -> io::Result<UnixListener> {
+    let in_use = || Err(io::Error::new(io::ErrorKind::AddrInUse, "another process listens on it"));
+    match std::fs::symlink_metadata(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+        Err(error) => return Err(error),
+        Ok(found) if !found.file_type().is_socket() => {
+            return Err(io::Error::new(io::ErrorKind::AlreadyExists, "a file that is not a socket has this name"));
+        }
+        // tokio connects without blocking: a served socket whose backlog is full fails with EAGAIN.
+        Ok(_) => match UnixStream::connect(path).await {
+            Ok(_) => return in_use(),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return in_use(),
+            Err(_) => std::fs::remove_file(path)?,
+        },
+    }
+    let listener = UnixListener::bind(path)?;
+    std::fs::set_permissions(path, Permissions::from_mode(0o660))?;
+    Ok(listener)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_served_socket_is_kept_even_when_its_backlog_is_full() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("x.sock");
+        let _served = std::os::unix::net::UnixListener::bind(&path).unwrap();
+        // Nobody accepts, so the backlog fills up.
+        let mut waiting = Vec::new();
+        while let Ok(stream) = UnixStream::connect(&path).await {
+            waiting.push(stream);
+            assert!(waiting.len() < 100_000, "the backlog does not fill up");
+        }
+        assert_eq!(bind(&path).await.unwrap_err().kind(), io::ErrorKind::AddrInUse);
+        drop(waiting);
+        assert_eq!(bind(&path).await.unwrap_err().kind(), io::ErrorKind::AddrInUse);
+    }
+
+    #[tokio::test]
+    async fn a_socket_left_behind_is_replaced() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("x.sock");
+        drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
+        bind(&path).await.unwrap();
+    }
+}

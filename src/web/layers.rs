@@ -1,0 +1,107 @@
+//! The access rules of the web configuration as tower layers. Authorization is tower-http's layer; the others are ours,
+//! because tower-http has no rate limit and its header layer cannot follow a reload.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Instant;
+
+use axum::Router;
+use axum::body::Body;
+use axum::extract::{Request, State};
+use axum::http::{HeaderValue, StatusCode, header};
+use axum::middleware::{Next, from_fn, from_fn_with_state};
+use axum::response::{IntoResponse as _, Response};
+use tower_http::auth::{AsyncAuthorizeRequest, AsyncRequireAuthorizationLayer};
+
+use crate::metrics::own::{HttpMetrics, Refusal};
+
+use super::basic_auth::{BasicAuth, Verdict};
+use super::rate_limit::Bucket;
+use super::reload::{ReloadingConfig, Settings};
+
+/// Puts `routes` behind the rules of `config`, in the toolkit's order: rate limit, response headers, basic authentication.
+pub fn protect(routes: Router, config: Arc<ReloadingConfig>, metrics: Arc<HttpMetrics>) -> Router {
+    let authorization = Authorization { auth: Arc::default(), metrics: Arc::clone(&metrics) };
+    let rules = Arc::new(Rules { config, metrics, bucket: Bucket::default() });
+    // The layer added last sees a request first.
+    routes
+        .layer(AsyncRequireAuthorizationLayer::new(authorization))
+        .layer(from_fn(response_headers))
+        .layer(from_fn_with_state(Arc::clone(&rules), rate_limit))
+        .layer(from_fn_with_state(rules, attach_settings))
+}
+
+struct Rules {
+    config: Arc<ReloadingConfig>,
+    metrics: Arc<HttpMetrics>,
+    bucket: Bucket,
+}
+
+fn refuse(metrics: &HttpMetrics, status: StatusCode, reason: Refusal) -> Response {
+    metrics.refused(reason);
+    (status, format!("{}\n", status.canonical_reason().unwrap_or_default())).into_response()
+}
+
+/// One set of settings for all layers of a request, even if a reload happens meanwhile.
+async fn attach_settings(State(rules): State<Arc<Rules>>, mut request: Request, next: Next) -> Response {
+    let Ok(settings) = rules.config.current() else {
+        return refuse(&rules.metrics, StatusCode::INTERNAL_SERVER_ERROR, Refusal::WebConfig);
+    };
+    request.extensions_mut().insert(settings);
+    next.run(request).await
+}
+
+fn settings(request: &Request) -> Option<Arc<Settings>> {
+    request.extensions().get::<Arc<Settings>>().cloned()
+}
+
+async fn rate_limit(State(rules): State<Arc<Rules>>, request: Request, next: Next) -> Response {
+    let rate = settings(&request).and_then(|settings| settings.rate);
+    if rate.is_some_and(|rate| !rules.bucket.allows(rate, Instant::now())) {
+        return refuse(&rules.metrics, StatusCode::TOO_MANY_REQUESTS, Refusal::RateLimited);
+    }
+    next.run(request).await
+}
+
+async fn response_headers(request: Request, next: Next) -> Response {
+    let settings = settings(&request);
+    let mut response = next.run(request).await;
+    for (name, value) in settings.iter().flat_map(|settings| &settings.headers) {
+        response.headers_mut().insert(name, value.clone());
+    }
+    response
+}
+
+#[derive(Clone)]
+struct Authorization {
+    auth: Arc<BasicAuth>,
+    metrics: Arc<HttpMetrics>,
+}
+
+impl AsyncAuthorizeRequest<Body> for Authorization {
+    type RequestBody = Body;
+    type ResponseBody = Body;
+    type Future = Pin<Box<dyn Future<Output = Result<Request, Response>> + Send>>;
+
+    fn authorize(&mut self, request: Request) -> Self::Future {
+        let Self { auth, metrics } = self.clone();
+        Box::pin(async move {
+            // Without settings nothing is known about who may pass: refuse.
+            let Some(settings) = settings(&request) else {
+                return Err(refuse(&metrics, StatusCode::INTERNAL_SERVER_ERROR, Refusal::WebConfig));
+            };
+            if settings.users.is_empty() {
+                return Ok(request);
+            }
+            match auth.check(&settings.users, request.headers().get(header::AUTHORIZATION)).await {
+                Verdict::Authorized => Ok(request),
+                Verdict::Busy => Err(refuse(&metrics, StatusCode::SERVICE_UNAVAILABLE, Refusal::Overloaded)),
+                Verdict::Unauthorized => {
+                    let mut response = refuse(&metrics, StatusCode::UNAUTHORIZED, Refusal::Unauthorized);
+                    response.headers_mut().insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Basic"));
+                    Err(response)
+                }
+            }
+        })
+    }
+}
