@@ -5,14 +5,14 @@ use std::collections::HashMap;
 use std::convert::Infallible;
 use std::sync::mpsc::{Receiver, Sender, TryRecvError};
 use std::thread;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use nvml_wrapper::Nvml;
 use nvml_wrapper::enums::event::XidError;
 use nvml_wrapper::error::NvmlError;
 
+use super::event::{Event, now_us};
 use super::raw;
-use super::supervisor::Event;
 
 /// One wait: how late a new GPU is registered and how long the end of a session takes.
 const WAIT: Duration = Duration::from_millis(200);
@@ -61,9 +61,4 @@ pub(super) fn listen(
             Err(_) => thread::sleep(WAIT),
         }
     }
-}
-
-pub(super) fn now_us() -> i64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    i64::try_from(since.as_micros()).unwrap_or(i64::MAX)
 }

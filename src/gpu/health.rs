@@ -7,8 +7,8 @@ use nvml_wrapper::error::NvmlError;
 
 use super::probe::Probe;
 use super::processes::ProcessQuestions;
-use super::readings::{CLOCKS, from_mega, from_milli};
-use super::{fields, raw};
+use super::units::{ratio_from_percent, watts_from_milliwatts};
+use super::{clocks, fields, raw};
 use crate::model::gpu::{EccLocation, GpuHealth, NvLink};
 
 /// More than any GPU has; a bound where the driver does not say how many.
@@ -61,10 +61,10 @@ pub(super) fn read(device: &Device<'_>, processes: &mut ProcessQuestions, probe:
     let flag = |field| values.get(field).map(|value| value != 0);
     GpuHealth {
         bar1_bytes: [bar1.as_ref().map(|bar1| bar1.total), bar1.as_ref().map(|bar1| bar1.used)],
-        power_limits_watts: limits.map(|limit| limit.map(from_milli)),
+        power_limits_watts: limits.map(|limit| limit.map(watts_from_milliwatts)),
         temperature_limits_celsius: THRESHOLDS
             .map(|(threshold, call)| probe.ask(call, || device.temperature_threshold(threshold)).map(f64::from)),
-        clock_max_hertz: CLOCKS.map(|(clock, _, call)| probe.ask(call, || device.max_clock_info(clock)).map(from_mega)),
+        clock_max_hertz: clocks::max_hertz(device, probe),
         fan_speed_ratio: fans(device, probe),
         pcie_link_generation: [
             probe.ask("current_pcie_link_gen", || device.current_pcie_link_gen()),
@@ -106,9 +106,7 @@ fn ecc_locations(device: &Device<'_>, probe: &mut Probe<'_>) -> Vec<EccLocation>
 /// The intended speed of each fan. Boards without any answer "not supported".
 fn fans(device: &Device<'_>, probe: &mut Probe<'_>) -> Vec<Option<f64>> {
     let count = probe.ask("num_fans", || device.num_fans()).unwrap_or(0).min(MOST_FANS);
-    (0..count)
-        .map(|fan| probe.ask("fan_speed", || device.fan_speed(fan)).map(|speed| f64::from(speed) / 100.0))
-        .collect()
+    (0..count).map(|fan| probe.ask("fan_speed", || device.fan_speed(fan)).map(ratio_from_percent)).collect()
 }
 
 /// Every link that the GPU has, then the error counters of all of them in one call.

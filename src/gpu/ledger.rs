@@ -6,11 +6,11 @@ use std::fmt::Display;
 use std::sync::Arc;
 
 use super::claims::{self, Claim};
+use super::event::{Outcome, Report};
 use super::nvml::{NvmlUnavailable, Session};
 use super::probe::Failure;
 use super::readings::Reading;
 use super::visible::Visible;
-use super::worker::{Outcome, Report};
 use crate::model::gpu::{
     GpuIdentity, GpuInventory, GpuReadings, GpuSnapshot, GpuState, LastPoll, LastXid, NvmlState, ReadError,
 };

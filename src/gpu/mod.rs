@@ -6,6 +6,8 @@
 //! `supervisor` (who runs when).
 
 mod claims;
+mod clocks;
+mod event;
 mod events;
 mod fields;
 mod gpm;
@@ -20,6 +22,7 @@ mod processes;
 mod raw;
 mod readings;
 mod supervisor;
+mod units;
 mod visible;
 mod worker;
 
@@ -28,8 +31,9 @@ use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use crate::model::gpu::{GpuInventory, NvmlState};
+use event::Event;
 pub use nvml::{GpuError, NvmlUnavailable};
-use supervisor::{Event, Supervisor};
+use supervisor::Supervisor;
 
 /// `--gpu`: what an absent driver means.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

@@ -7,8 +7,8 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
 use std::time::{Duration, Instant};
 
 use super::claims::Claim;
+use super::event::Event;
 use super::kubelet::{self, KubeletError};
-use super::supervisor::Event;
 
 /// Longer without an answer, and what was known is known no more: containers come and go.
 const KEPT: Duration = Duration::from_secs(60);

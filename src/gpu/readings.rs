@@ -5,7 +5,7 @@
 use std::time::{Duration, Instant};
 
 use nvml_wrapper::Device;
-use nvml_wrapper::enum_wrappers::device::{Clock, TemperatureSensor};
+use nvml_wrapper::enum_wrappers::device::TemperatureSensor;
 use nvml_wrapper::enums::device::DeviceArchitecture;
 
 use super::fields::{self, Field};
@@ -13,7 +13,8 @@ use super::gpm::Gpm;
 use super::health;
 use super::probe::Probe;
 use super::processes::ProcessQuestions;
-use super::{mig, raw};
+use super::units::{ratio_from_percent, watts_from_milliwatts};
+use super::{clocks, mig, raw};
 use crate::model::gpu::{GpuHealth, GpuIdentity, GpuReadings};
 
 /// One poll. Energy is apart because the driver counts it from its own start, and the ledger makes it ours.
@@ -57,14 +58,6 @@ impl Rounds<'_> {
     }
 }
 
-/// The order of `clock_hertz`, with the words that its calls are counted under.
-pub(super) const CLOCKS: [(Clock, &str, &str); 4] = [
-    (Clock::Graphics, "clock_graphics", "max_clock_graphics"),
-    (Clock::SM, "clock_sm", "max_clock_sm"),
-    (Clock::Memory, "clock_memory", "max_clock_memory"),
-    (Clock::Video, "clock_video", "max_clock_video"),
-];
-
 /// Who the GPU is; `None` without a UUID, since nothing could be said of it.
 pub(super) fn identify(device: &Device<'_>, index: u32, probe: &mut Probe<'_>) -> Option<GpuIdentity> {
     let architecture = |known: DeviceArchitecture| match known {
@@ -100,11 +93,12 @@ pub(super) fn read<'nvml>(device: &Device<'nvml>, rounds: &mut Rounds<'nvml>, pr
     // NVML documents utilisation as not supported under MIG; a driver that answers 0 there must not be believed.
     let utilization = if mig { None } else { probe.ask("utilization_rates", || device.utilization_rates()) };
     let memory = probe.ask("memory_info", || raw::memory(device)).unwrap_or_default();
-    let power_usage_watts = probe.ask("power_usage", || device.power_usage()).map(from_milli);
-    let power_limit_watts = probe.ask("power_management_limit", || device.power_management_limit()).map(from_milli);
+    let power_usage_watts = probe.ask("power_usage", || device.power_usage()).map(watts_from_milliwatts);
+    let power_limit_watts =
+        probe.ask("power_management_limit", || device.power_management_limit()).map(watts_from_milliwatts);
     let energy_mj = probe.ask("total_energy_consumption", || device.total_energy_consumption());
     let temperature = probe.ask("temperature", || device.temperature(TemperatureSensor::Gpu)).map(f64::from);
-    let clock_hertz = CLOCKS.map(|(clock, call, _)| probe.ask(call, || device.clock_info(clock)).map(from_mega));
+    let clock_hertz = clocks::current_hertz(device, probe);
     let reasons = probe.ask("current_throttle_reasons", || device.current_throttle_reasons());
     let performance_state = probe.ask("performance_state", || device.performance_state()).map(|state| state.as_c());
     let engines = if mig { [None; 4] } else { engine_utilization(device, probe) };
@@ -119,8 +113,8 @@ pub(super) fn read<'nvml>(device: &Device<'nvml>, rounds: &mut Rounds<'nvml>, pr
         rounds.health = health::read(device, &mut rounds.processes, probe);
     }
     let gauges = GpuReadings {
-        utilization_ratio: utilization.as_ref().map(|rates| from_percent(rates.gpu)),
-        memory_controller_utilization_ratio: utilization.map(|rates| from_percent(rates.memory)),
+        utilization_ratio: utilization.as_ref().map(|rates| ratio_from_percent(rates.gpu)),
+        memory_controller_utilization_ratio: utilization.map(|rates| ratio_from_percent(rates.memory)),
         memory,
         power_usage_watts,
         power_instant_watts: values.get(fields::POWER_INSTANT).map(|milli| milli as f64 / 1000.0),
@@ -151,23 +145,10 @@ fn engine_utilization(device: &Device<'_>, probe: &mut Probe<'_>) -> [Option<f64
         probe.ask("jpeg_utilization", || raw::jpeg_utilization(device)),
         probe.ask("ofa_utilization", || raw::ofa_utilization(device)),
     ]
-    .map(|percent| percent.map(from_percent))
+    .map(|percent| percent.map(ratio_from_percent))
 }
 
 /// Some boards without the sensor answer 0 rather than "not supported"; no memory in use is that cold.
 fn memory_temperature(celsius: Option<u64>) -> Option<f64> {
     celsius.filter(|celsius| *celsius > 0).map(|celsius| celsius as f64)
-}
-
-pub(super) fn from_milli(value: u32) -> f64 {
-    f64::from(value) / 1000.0
-}
-
-fn from_percent(value: u32) -> f64 {
-    f64::from(value) / 100.0
-}
-
-/// Megahertz in hertz.
-pub(super) fn from_mega(value: u32) -> u64 {
-    u64::from(value) * 1_000_000
 }

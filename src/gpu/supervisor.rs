@@ -10,14 +10,14 @@ use std::sync::mpsc::{self, RecvTimeoutError, TryRecvError};
 use std::time::{Duration, Instant};
 
 use super::GpuConfig;
-use super::claims::Claim;
+use super::event::{Event, Outcome};
 use super::events;
 use super::ledger::Ledger;
 use super::nvml::{self, NvmlUnavailable, Session};
 use super::pods;
 use super::probe::Watch;
 use super::visible::Visible;
-use super::worker::{self, Outcome, Pace, Report, Worker};
+use super::worker::{self, Pace, Worker};
 use crate::model::gpu::{GpuInventory, GpuState};
 
 /// Workers poll at the same time: a first change waits this long for the others, so that one inventory has them all.
@@ -27,34 +27,6 @@ const UNSEEN: Duration = Duration::from_millis(500);
 const SHORTEST_INTERVAL: Duration = Duration::from_millis(10);
 /// How soon it is noticed that a session has been closed.
 const CLOSING_STEP: Duration = Duration::from_millis(5);
-
-/// What the supervisor hears, from everybody on one channel.
-#[derive(Debug)]
-pub(super) enum Event {
-    Opened(Result<Session, NvmlUnavailable>),
-    Report(Report),
-    /// The driver will report the errors of the GPU at an index.
-    HearsXids {
-        session: u64,
-        index: u32,
-    },
-    /// It reported one.
-    Xid {
-        session: u64,
-        index: u32,
-        code: u64,
-        at_us: i64,
-    },
-    /// Who has which GPU now, as the kubelet says it.
-    Pods(Vec<Claim>),
-    /// The kubelet did not say it, with a word for why.
-    PodsFailed(&'static str),
-    /// Let go of the driver until it shall be taken again.
-    Release,
-    Resume,
-    /// End, and wait for workers no longer than this.
-    Stop(Instant),
-}
 
 /// Breaks off whatever is going on.
 enum Broken {

@@ -12,12 +12,11 @@ use std::time::{Duration, Instant};
 
 use nvml_wrapper::{Device, Nvml};
 
-use super::events::now_us;
+use super::event::{Event, Outcome, Report, now_us};
 use super::probe::{Failure, Lacking, Probe, Watch};
-use super::readings::{self, Reading, Rounds};
-use super::supervisor::Event;
+use super::readings::{self, Rounds};
 use super::visible::Visible;
-use crate::model::gpu::{GpuIdentity, GpuState, LastPoll, NvmlState};
+use crate::model::gpu::{GpuState, LastPoll};
 
 /// Touched pages count, so this bounds what eight workers may cost.
 const STACK: usize = 256 << 10;
@@ -25,31 +24,6 @@ const STACK: usize = 256 << 10;
 /// A thread of this room, not started yet.
 pub(super) fn thread(name: &str) -> thread::Builder {
     thread::Builder::new().name(name.to_owned()).stack_size(STACK)
-}
-
-/// What a worker has to say after each attempt.
-#[derive(Debug)]
-pub(super) struct Report {
-    /// Which initialisation of NVML this belongs to.
-    pub(super) session: u64,
-    pub(super) index: u32,
-    pub(super) outcome: Outcome,
-    /// Calls that failed in this attempt, with NVML's error as a word.
-    pub(super) failures: Vec<Failure>,
-}
-
-#[derive(Debug)]
-pub(super) enum Outcome {
-    /// The GPU is not one of those to show; the worker has ended.
-    NotWanted,
-    /// The GPU said who it is; polls follow.
-    Identified(GpuIdentity),
-    /// The GPU did not say who it is.
-    Unidentified(GpuState),
-    /// One poll; the state says whether anything can be made of the readings.
-    Polled(GpuState, Box<Reading>, LastPoll),
-    /// NVML must be initialised again; the worker has ended.
-    SessionOver(NvmlState),
 }
 
 /// A worker as its thread sees it.
