@@ -187,11 +187,11 @@ fn an_absent_library_driver_or_gpu_is_an_error_naming_the_flag_in_required() {
         (absent, "--gpu.library"),
         (broken, "--gpu.library"),
         (Standin::new("init=9"), "driver is not loaded"),
-        (Standin::new("init=18"), "another version"),
+        (Standin::new("init=18"), "version differs"),
         (Standin::new("init=4"), "/dev/nvidiactl"),
         (Standin::new("init=999"), "nvidia-smi"),
-        (Standin::new("gpus=0"), "sees no GPU"),
-        (Standin::new("init_hang_ms=600000"), "did not initialise within"),
+        (Standin::new("gpus=0"), "no GPU found"),
+        (Standin::new("init_hang_ms=600000"), "did not finish within"),
     ];
     for (standin, hint) in cases {
         let config = GpuConfig { mode: GpuMode::Required, ..hang_config(&standin) };
@@ -199,7 +199,7 @@ fn an_absent_library_driver_or_gpu_is_an_error_naming_the_flag_in_required() {
         assert!(message.contains("--gpu required"), "{message}");
         assert!(message.contains("--gpu auto"), "{message}");
         assert!(message.contains(hint), "{message}");
-        assert!(message.contains("libnvidia-ml.so.1") || hint.contains("initialise"), "{message}");
+        assert!(message.contains("libnvidia-ml.so.1") || hint.contains("finish"), "{message}");
         standin.set("");
     }
 }

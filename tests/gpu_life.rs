@@ -22,7 +22,7 @@ fn xids_are_counted_by_code_and_gpu_from_now_on() {
     // One that was there before does not count.
     let standin = Standin::new("gpus=2\ngpu.0.xids=13");
     let mut watch = watch(&standin);
-    let heard = |inventory: &GpuInventory| inventory.gpus.iter().all(|gpu| gpu.hears_xids);
+    let heard = |inventory: &GpuInventory| inventory.gpus.iter().all(|gpu| gpu.reports_xids);
     watch.until("two GPUs that are listened to", |inventory| all_ok(inventory, 2) && heard(inventory));
     standin.set("gpus=2\ngpu.0.xids=13,48,63,48\ngpu.1.xids=79");
     let inventory = watch
@@ -43,7 +43,7 @@ fn xids_are_counted_by_code_and_gpu_from_now_on() {
 fn an_xid_of_a_gpu_that_hangs_is_heard() {
     let standin = Standin::new("gpus=2");
     let mut watch = watch_hang(&standin);
-    watch.until("two GPUs", |inventory| inventory.gpus.iter().filter(|gpu| gpu.hears_xids).count() == 2);
+    watch.until("two GPUs", |inventory| inventory.gpus.iter().filter(|gpu| gpu.reports_xids).count() == 2);
     standin.set("gpus=2\ngpu.0.hang_ms=600000\ngpu.0.xids=119");
     watch.until("GPU 0 stalls and says why", |inventory| {
         is(inventory, 0, GpuState::Stalled) && xids(inventory, 0) == [(119, 1)]
@@ -57,7 +57,7 @@ fn an_xid_of_a_gpu_that_hangs_is_heard() {
 fn xids_are_heard_again_after_a_driver_reload() {
     let standin = Standin::new("");
     let mut watch = watch(&standin);
-    let heard = |inventory: &GpuInventory| all_ok(inventory, 1) && inventory.gpus[0].hears_xids;
+    let heard = |inventory: &GpuInventory| all_ok(inventory, 1) && inventory.gpus[0].reports_xids;
     watch.until("a GPU", heard);
     standin.set("gpu.0.xids=31");
     watch.until("one error", |inventory| xids(inventory, 0) == [(31, 1)]);
@@ -75,7 +75,7 @@ fn a_gpu_without_events_has_none_and_no_zero() {
     let standin = Standin::new("gpu.0.not_supported=events");
     let mut watch = watch(&standin);
     let inventory = watch.until("a GPU", |inventory| all_ok(inventory, 1));
-    assert!(!inventory.gpus[0].hears_xids);
+    assert!(!inventory.gpus[0].reports_xids);
     watch.stop();
 }
 

@@ -192,7 +192,7 @@ fn what_is_not_supported_is_absent_no_error_and_asked_once() {
 #[test]
 fn what_was_not_supported_is_asked_again_after_its_time() {
     let standin = Standin::new("gpu.0.not_supported=power_usage");
-    let timing = GpuTiming { unsupported: Duration::from_millis(100), ..config(&standin).timing };
+    let timing = GpuTiming { unsupported_retry: Duration::from_millis(100), ..config(&standin).timing };
     let mut watch = Watch::start(GpuConfig { timing, ..config(&standin) });
     let inventory = watch.until("a GPU", |inventory| all_ok(inventory, 1));
     assert_eq!(readings(&inventory, 0).power_usage_watts, None);

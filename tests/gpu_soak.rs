@@ -247,10 +247,10 @@ fn nothing_is_wrong_and_nothing_grows_whatever_happens_to_gpus() {
         timing: GpuTiming {
             call_deadline: CALL_DEADLINE,
             init_deadline: CALL_DEADLINE,
-            slow: INTERVAL,
-            reprobe: Duration::from_millis(200),
-            retry_first: Duration::from_millis(50),
-            retry_max: Duration::from_millis(400),
+            slow_interval: INTERVAL,
+            reprobe_interval: Duration::from_millis(200),
+            init_retry_min: Duration::from_millis(50),
+            init_retry_max: Duration::from_millis(400),
             ..GpuTiming::default()
         },
         ..GpuConfig::default()

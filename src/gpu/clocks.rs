@@ -15,9 +15,9 @@ const CLOCKS: [(Clock, &str, &str); 4] = [
 ];
 
 pub(super) fn current_hertz(device: &Device<'_>, probe: &mut Probe<'_>) -> [Option<u64>; 4] {
-    CLOCKS.map(|(clock, call, _)| probe.ask(call, || device.clock_info(clock)).map(hertz_from_megahertz))
+    CLOCKS.map(|(clock, call, _)| probe.call(call, || device.clock_info(clock)).map(hertz_from_megahertz))
 }
 
 pub(super) fn max_hertz(device: &Device<'_>, probe: &mut Probe<'_>) -> [Option<u64>; 4] {
-    CLOCKS.map(|(clock, _, call)| probe.ask(call, || device.max_clock_info(clock)).map(hertz_from_megahertz))
+    CLOCKS.map(|(clock, _, call)| probe.call(call, || device.max_clock_info(clock)).map(hertz_from_megahertz))
 }

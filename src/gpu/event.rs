@@ -2,65 +2,66 @@
 
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
-use super::claims::Claim;
+use super::device_assignment::DeviceAssignment;
 use super::nvml::{NvmlUnavailable, Session};
 use super::probe::Failure;
 use super::readings::Reading;
 use crate::model::gpu::{GpuIdentity, GpuState, LastPoll, NvmlState};
 
-/// What the supervisor hears, from everybody on one channel.
 #[derive(Debug)]
 pub(super) enum Event {
+    /// An initialisation of NVML has ended.
     Opened(Result<Session, NvmlUnavailable>),
     Report(Report),
-    /// The driver will report the errors of the GPU at an index.
-    HearsXids {
+    /// The driver will report Xid errors of the GPU at this index.
+    XidsRegistered {
         session: u64,
         index: u32,
     },
-    /// It reported one.
+    /// The driver reported an Xid error.
     Xid {
         session: u64,
         index: u32,
         code: u64,
         at_us: i64,
     },
-    /// Who has which GPU now, as the kubelet says it.
-    Pods(Vec<Claim>),
-    /// The kubelet did not say it, with a word for why.
-    PodsFailed(&'static str),
-    /// Let go of the driver until it shall be taken again.
+    /// The kubelet's current device assignments.
+    Assignments(Vec<DeviceAssignment>),
+    /// A request to the kubelet failed, with the kind of the error.
+    AssignmentsFailed(&'static str),
+    /// Close NVML and keep it closed until `Resume`.
     Release,
     Resume,
-    /// End, and wait for workers no longer than this.
+    /// End. Wait for workers until this moment at the latest.
     Stop(Instant),
 }
 
-/// What a worker has to say after each attempt.
+/// What a worker reports after each attempt to read its GPU.
 #[derive(Debug)]
 pub(super) struct Report {
-    /// Which initialisation of NVML this belongs to.
+    /// The initialisation of NVML that this belongs to.
     pub(super) session: u64,
     pub(super) index: u32,
     pub(super) outcome: Outcome,
-    /// Calls that failed in this attempt, with NVML's error as a word.
+    /// The NVML calls that failed in this attempt.
     pub(super) failures: Vec<Failure>,
 }
 
 #[derive(Debug)]
 pub(super) enum Outcome {
-    /// The GPU is not one of those to show; the worker has ended.
-    NotWanted,
-    /// The GPU said who it is; polls follow.
+    /// The filter excludes this GPU; the worker has ended.
+    Excluded,
+    /// The GPU's identity was read; polls follow.
     Identified(GpuIdentity),
-    /// The GPU did not say who it is.
+    /// The GPU's identity could not be read.
     Unidentified(GpuState),
-    /// One poll; the state says whether anything can be made of the readings.
+    /// One poll. The readings are current only if the state is [`GpuState::Ok`].
     Polled(GpuState, Box<Reading>, LastPoll),
     /// NVML must be initialised again; the worker has ended.
-    SessionOver(NvmlState),
+    SessionLost(NvmlState),
 }
 
+/// Microseconds since 1970 UTC.
 pub(super) fn now_us() -> i64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     i64::try_from(since.as_micros()).unwrap_or(i64::MAX)

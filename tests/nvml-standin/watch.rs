@@ -82,12 +82,12 @@ pub(crate) fn config(standin: &Standin) -> GpuConfig {
         timing: GpuTiming {
             call_deadline: CALL_DEADLINE,
             init_deadline: CALL_DEADLINE,
-            slow: INTERVAL,
-            pods: INTERVAL,
-            unsupported: Duration::from_secs(600),
-            reprobe: Duration::from_millis(50),
-            retry_first: Duration::from_millis(20),
-            retry_max: Duration::from_millis(80),
+            slow_interval: INTERVAL,
+            pods_interval: INTERVAL,
+            unsupported_retry: Duration::from_secs(600),
+            reprobe_interval: Duration::from_millis(50),
+            init_retry_min: Duration::from_millis(20),
+            init_retry_max: Duration::from_millis(80),
         },
         ..GpuConfig::default()
     }
