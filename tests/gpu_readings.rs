@@ -245,3 +245,14 @@ fn a_gpu_before_hopper_has_no_activity_and_no_errors_for_it() {
     assert_eq!(inventory.read_errors, []);
     watch.stop();
 }
+
+#[test]
+fn an_architecture_that_is_newer_than_the_exporter_is_labelled_with_its_number() {
+    let standin = Standin::new("gpus=2\ngpu.1.architecture=77");
+    let mut watch = watch(&standin);
+    let inventory = watch.until("two GPUs", |inventory| all_ok(inventory, 2));
+    let architectures: Vec<_> = inventory.gpus.iter().map(|gpu| gpu.identity.architecture.as_deref()).collect();
+    assert_eq!(architectures, [Some("hopper"), Some("unknown_77")]);
+    assert_eq!(inventory.read_errors, []);
+    watch.stop();
+}

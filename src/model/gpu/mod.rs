@@ -24,7 +24,7 @@ pub struct GpuIdentity {
     pub minor: Option<u32>,
     pub serial: Option<String>,
     pub vbios: Option<String>,
-    /// e.g. `hopper`; absent if the architecture is newer than this exporter.
+    /// `kepler` to `blackwell`, or `unknown_N` with NVML's number for an architecture newer than this exporter.
     pub architecture: Option<String>,
 }
 
