@@ -165,9 +165,9 @@ mod tests {
 
     #[test]
     fn each_device_id_format_resolves_to_its_gpu_or_instance() {
-        let split =
+        let instances =
             vec![instance("MIG-a", 1, "3g.71gb"), instance("MIG-b", 5, "1g.18gb"), instance("MIG-c", 6, "1g.18gb")];
-        let gpus = [gpu("GPU-a", 4, Vec::new()), gpu("GPU-b", 7, split)];
+        let gpus = [gpu("GPU-a", 4, Vec::new()), gpu("GPU-b", 7, instances)];
         let found = |id: &str| {
             let device = DeviceId::parse(id).unwrap();
             let text = || "x".to_owned();

@@ -12,11 +12,9 @@ use super::config::GpuConfig;
 use super::event::{Event, Outcome};
 use super::gpu_filter::GpuFilter;
 use super::nvml::{self, NvmlUnavailable, Session};
-use super::probe::CurrentCall;
 use super::publisher::Publisher;
 use super::threads::{self, ThreadHandle};
 use super::tracker::GpuTracker;
-use super::worker::{Intervals, Worker};
 use super::worker_pool::WorkerPool;
 use super::{pod_poller, xid_events};
 use crate::model::gpu::{GpuInventory, GpuState};
@@ -35,7 +33,6 @@ enum Interrupt {
 
 pub(super) struct Supervisor {
     config: GpuConfig,
-    filter: Arc<GpuFilter>,
     events: mpsc::Sender<Event>,
     inbox: mpsc::Receiver<Event>,
     tracker: GpuTracker,
@@ -58,15 +55,15 @@ impl Supervisor {
     ) -> Self {
         config.interval = config.interval.max(SHORTEST_INTERVAL);
         let filter = Arc::new(GpuFilter::new(&config.uuids, |name| std::env::var(name).ok()));
-        let tracker = GpuTracker::new(Arc::clone(&filter));
+        let workers = WorkerPool::new(config.clone(), Arc::clone(&filter), events.clone());
+        let tracker = GpuTracker::new(filter);
         Self {
-            filter,
             events,
             inbox,
             publisher: Publisher::new(publish, config.interval, tracker.inventory()),
             tracker,
             session: 0,
-            workers: WorkerPool::new(config.timing.call_deadline),
+            workers,
             session_threads: Vec::new(),
             retry: config.timing.init_retry_min,
             config,
@@ -213,7 +210,9 @@ impl Supervisor {
         let mut ended = Vec::new();
         while self.tracker.session_is_useful() {
             ended.append(&mut self.workers.remove_ended(self.session));
-            self.spawn_missing_workers(session, registrations, &mut spawned);
+            for index in self.workers.spawn_missing(session, self.session, registrations, &mut spawned) {
+                self.tracker.worker_missing(index);
+            }
             match self.receive(Instant::now() + step)? {
                 // A worker sends its last report before it ends, so an empty inbox means that all reports are in.
                 None => {
@@ -252,46 +251,6 @@ impl Supervisor {
         let thread = threads::spawn("gpu-events", move |stop| xid_events::run(&nvml, number, &indexes, stop, &events))
             .inspect_err(|error| tracing::warn!(%error, "cannot start the Xid thread; Xid errors stay unknown"));
         (registrations, thread.ok())
-    }
-
-    /// Spawns one worker per index, once per session. While a worker of an earlier session hangs, its index has to wait.
-    fn spawn_missing_workers(
-        &mut self,
-        session: &Session,
-        registrations: &mpsc::Sender<u32>,
-        spawned: &mut BTreeSet<u32>,
-    ) {
-        for index in 0..session.gpus {
-            if spawned.contains(&index) || self.workers.contains(index) {
-                continue;
-            }
-            match self.workers.spawn(self.worker(session, registrations, index)) {
-                Ok(()) => drop(spawned.insert(index)),
-                Err(_) => self.tracker.worker_missing(index),
-            }
-        }
-    }
-
-    fn worker(&self, session: &Session, registrations: &mpsc::Sender<u32>, index: u32) -> Worker {
-        let GpuConfig { interval, timing, per_process, .. } = &self.config;
-        Worker {
-            nvml: Arc::clone(&session.nvml),
-            session: self.session,
-            index,
-            driver_version: session.driver_version.clone(),
-            intervals: Intervals {
-                poll: *interval,
-                slow_poll: timing.slow_interval.max(*interval),
-                reprobe: timing.reprobe_interval,
-                unsupported_retry: timing.unsupported_retry,
-                max_poll_time: (*interval).max(Duration::from_secs(1)).min(timing.call_deadline),
-            },
-            per_process: *per_process,
-            filter: Arc::clone(&self.filter),
-            current_call: CurrentCall::default(),
-            events: self.events.clone(),
-            registrations: registrations.clone(),
-        }
     }
 
     /// The next event, or `None` at `until`. Publishes what is due in the meantime.
