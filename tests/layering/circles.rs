@@ -1,7 +1,7 @@
 //! Finds circles of imports between the files of one room, a folder or file right under `src/`.
 //! A file is a node, also a parent (`x/mod.rs`, or `x.rs` beside `x/`) that defines items: a child that imports such an
 //! item imports the parent, and a parent that uses an item of its child imports the child. `mod child;` and a re-export
-//! (`pub use child::Item;`) are not imports: whoever imports the re-exported item imports the child directly. So a parent
+//! (`pub use child::Item;`) are not imports: a file that imports the re-exported item imports the child. So a parent
 //! that only declares and re-exports is never part of a circle.
 
 use std::collections::{BTreeMap, BTreeSet};
