@@ -5,7 +5,7 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 use super::device_assignment::DeviceAssignment;
 use super::nvml::{NvmlUnavailable, Session};
 use super::probe::Failure;
-use super::readings::Reading;
+use super::readings::PollResult;
 use crate::model::gpu::{GpuIdentity, GpuState, LastPoll, NvmlState};
 
 #[derive(Debug)]
@@ -56,7 +56,7 @@ pub(super) enum Outcome {
     /// The GPU's identity could not be read.
     Unidentified(GpuState),
     /// One poll. The readings are current only if the state is [`GpuState::Ok`].
-    Polled(GpuState, Box<Reading>, LastPoll),
+    Polled(GpuState, Box<PollResult>, LastPoll),
     /// NVML must be initialised again; the worker has ended.
     SessionLost(NvmlState),
 }

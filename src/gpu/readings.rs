@@ -15,9 +15,9 @@ use super::units::{ratio_from_percent, watts_from_milliwatts};
 use super::{clocks, mig, raw};
 use crate::model::gpu::{GpuHealth, GpuReadings};
 
-/// Result of one poll. Energy is separate, because the driver counts from its own start and the tracker from ours.
+/// Energy is separate, because the driver counts from its own start and the tracker from ours.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub(super) struct Reading {
+pub(super) struct PollResult {
     /// `energy_joules` is empty.
     pub(super) readings: GpuReadings,
     /// Millijoules since the driver was loaded.
@@ -60,7 +60,7 @@ impl PollState<'_> {
     }
 }
 
-pub(super) fn read<'nvml>(device: &Device<'nvml>, kept: &mut PollState<'nvml>, probe: &mut Probe<'_>) -> Reading {
+pub(super) fn read<'nvml>(device: &Device<'nvml>, kept: &mut PollState<'nvml>, probe: &mut Probe<'_>) -> PollResult {
     // A GPU without MIG returns "not supported", which differs from "disabled". If the call fails, the last mode holds.
     let failures = probe.failures.len();
     let mode = probe.call("mig_mode", || device.mig_mode()).map(|mode| mode.current != 0);
@@ -116,7 +116,7 @@ pub(super) fn read<'nvml>(device: &Device<'nvml>, kept: &mut PollState<'nvml>, p
         mig: instances,
         health: kept.health.clone(),
     };
-    Reading { readings, energy_mj }
+    PollResult { readings, energy_mj }
 }
 
 /// In the order encoder, decoder, jpeg, ofa.

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::probe::Failure;
-use super::readings::Reading;
+use super::readings::PollResult;
 use crate::model::gpu::{GpuIdentity, GpuReadings, GpuSnapshot, GpuState, LastPoll, LastXid};
 
 #[derive(Debug)]
@@ -60,14 +60,14 @@ impl TrackedGpu {
         self.reports_xids = false;
     }
 
-    pub(super) fn absorb(&mut self, reading: Reading, poll: LastPoll, failures: Vec<Failure>) {
-        if let Some(energy) = reading.energy_mj {
+    pub(super) fn absorb(&mut self, result: PollResult, poll: LastPoll, failures: Vec<Failure>) {
+        if let Some(energy) = result.energy_mj {
             self.energy.absorb(energy);
         }
         if self.state != Some(GpuState::Ok) {
             return;
         }
-        self.readings = reading.readings;
+        self.readings = result.readings;
         self.last_poll = Some(poll);
         let uuid = &self.identity.uuid;
         for (call, error) in failures.iter().filter(|failure| !self.failing.contains(failure)) {

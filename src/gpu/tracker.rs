@@ -144,10 +144,10 @@ impl GpuTracker {
             // Without a UUID the GPU cannot be shown, even if other calls succeed.
             Outcome::Unidentified(GpuState::Ok) => self.set_state(index, GpuState::Lost, call),
             Outcome::Unidentified(state) => self.set_state(index, state, call),
-            Outcome::Polled(state, reading, poll) => {
+            Outcome::Polled(state, result, poll) => {
                 self.set_state(index, state, call);
                 if let Some(gpu) = self.gpu_at(index) {
-                    gpu.absorb(*reading, poll, failures);
+                    gpu.absorb(*result, poll, failures);
                 }
             }
             Outcome::SessionLost(state) => {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::super::readings::Reading;
+use super::super::readings::PollResult;
 use super::*;
 use crate::model::gpu::{GpuReadings, LastPoll, LastXid};
 
@@ -34,7 +34,7 @@ fn identified(index: u32, uuid: &str) -> Outcome {
 
 fn polled(power: f64, energy_mj: u64) -> Outcome {
     let readings = GpuReadings { power_usage_watts: Some(power), ..GpuReadings::default() };
-    Outcome::Polled(GpuState::Ok, Box::new(Reading { readings, energy_mj: Some(energy_mj) }), POLL)
+    Outcome::Polled(GpuState::Ok, Box::new(PollResult { readings, energy_mj: Some(energy_mj) }), POLL)
 }
 
 fn lost() -> Outcome {

@@ -88,7 +88,7 @@ impl Worker {
             unsupported.expire(unsupported_retry);
             let begun = Instant::now();
             let mut probe = Probe::new(&self.current_call, &mut unsupported);
-            let reading = readings::read(device, &mut kept, &mut probe);
+            let result = readings::read(device, &mut kept, &mut probe);
             let (state, failed) = (probe.state(), probe.gpu_failed());
             let took = begun.elapsed();
             // A call hung, so what was read before it is outdated: poll again at once. But only once, because a driver
@@ -102,7 +102,7 @@ impl Worker {
             retried = too_slow;
             let poll = LastPoll { at_us: now_us(), took };
             let outcome =
-                state.map_or_else(Outcome::SessionLost, |state| Outcome::Polled(state, Box::new(reading), poll));
+                state.map_or_else(Outcome::SessionLost, |state| Outcome::Polled(state, Box::new(result), poll));
             if !self.report(outcome, probe.failures) || state.is_err() {
                 return false;
             }
