@@ -20,12 +20,12 @@ const GPUS: u32 = 8;
 const INTERVAL: Duration = Duration::from_millis(50);
 const CALL_DEADLINE: Duration = Duration::from_millis(500);
 /// Largest age of a value at the end of its poll. A poll takes time, more on a busy machine.
-const FRESH: Duration = Duration::from_secs(2);
+const MAX_VALUE_AGE: Duration = Duration::from_secs(2);
 /// Longest time until a state must follow a change of a GPU or the driver. Includes pauses of an overloaded machine that
 /// exceed the call deadline.
-const NOTICED: Duration = Duration::from_secs(8);
+const MAX_REACTION: Duration = Duration::from_secs(8);
 /// Control files older than this are dropped; no inventory is received so late.
-const REMEMBERED: Duration = Duration::from_secs(30);
+const HISTORY: Duration = Duration::from_secs(30);
 
 /// What the control file makes of one GPU.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -131,7 +131,7 @@ struct Checker {
 impl Checker {
     fn record(&mut self, content: &Content) {
         let new = Content { since_us: now_us(), written_us: i64::MAX, ..content.clone() };
-        let old = new.since_us - REMEMBERED.as_micros() as i64;
+        let old = new.since_us - HISTORY.as_micros() as i64;
         while self.contents.get(1).is_some_and(|next| next.written_us < old) {
             self.contents.pop_front();
         }
@@ -160,7 +160,7 @@ impl Checker {
 
     /// Every content from which a value of this poll may have been read.
     fn recent(&self, polled_us: i64) -> Vec<Content> {
-        let oldest = polled_us - FRESH.as_micros() as i64;
+        let oldest = polled_us - MAX_VALUE_AGE.as_micros() as i64;
         let at = self.contents.partition_point(|content| content.written_us < oldest).saturating_sub(1);
         self.contents.iter().skip(at).take_while(|content| content.since_us <= polled_us).cloned().collect()
     }
@@ -208,7 +208,7 @@ impl Checker {
         let healthy = content.driver && matches!(condition, Condition::Healthy | Condition::Mig);
         if healthy == (gpu.state == GpuState::Ok) {
             self.agreed[slot] = Some(Instant::now());
-        } else if self.agreed[slot].map_or(changed, |agreed| agreed.max(changed)).elapsed() > NOTICED {
+        } else if self.agreed[slot].map_or(changed, |agreed| agreed.max(changed)).elapsed() > MAX_REACTION {
             self.add_error(format!("GPU {slot} is {:?} too long after {condition:?}", gpu.state));
         }
     }
