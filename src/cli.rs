@@ -7,6 +7,7 @@ use clap::builder::{OsStringValueParser, TypedValueParser as _};
 use clap::{Parser, Subcommand, ValueEnum};
 
 use crate::config::{self, ConfigError, EngineConfig};
+use crate::gpu::GpuMode;
 use crate::http::listen::Address;
 use crate::http::router::TelemetryPath;
 use crate::metrics::compat::CompatSets;
@@ -153,13 +154,6 @@ pub enum Command {
         #[arg(long, value_name = "FORMAT", default_value = "markdown")]
         format: CatalogFormat,
     },
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum GpuMode {
-    Off,
-    Auto,
-    Required,
 }
 
 /// One of `--metrics.compat`.

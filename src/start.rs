@@ -11,7 +11,7 @@ use sd_notify::NotifyState;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
-use crate::cli::{self, Cli, DEFAULT_SOCKET};
+use crate::cli::{Cli, DEFAULT_SOCKET};
 use crate::config::{ConfigError, DEFAULT_MODEL, DEFAULT_VERSION, EngineConfig, SourceSpec};
 use crate::gpu::{self, GpuConfig, GpuError, GpuHandle, GpuMode};
 use crate::http::listen::{self, Listener};
@@ -254,13 +254,11 @@ async fn open(source: SourceSpec) -> Result<Source, OpenError> {
 }
 
 async fn start_gpus(cli: &Cli, state: &Arc<State>) -> Result<Option<GpuHandle>, StartError> {
-    let mode = match cli.gpu {
-        cli::GpuMode::Off => return Ok(None),
-        cli::GpuMode::Auto => GpuMode::Auto,
-        cli::GpuMode::Required => GpuMode::Required,
-    };
+    if cli.gpu == GpuMode::Off {
+        return Ok(None);
+    }
     let config = GpuConfig {
-        mode,
+        mode: cli.gpu,
         library: cli.gpu_library.clone(),
         interval: cli.gpu_interval,
         uuids: cli.gpu_uuid.clone(),

@@ -1,6 +1,6 @@
-//! The page of GPUs, byte for byte, from the real binary over the stand-in NVML: one that is busy, one with MIG, one that is
-//! lost. `UPDATE_GOLDEN=1 cargo test --test gpu_page` writes the files anew; read the difference before it is committed.
-// A test stops at its first surprise.
+//! The GPU page of the real binary with the stand-in NVML, byte for byte: a busy GPU, one with MIG, and a lost one.
+//! `UPDATE_GOLDEN=1 cargo test --test gpu_page` rewrites the golden files; review the difference before committing it.
+// A test stops at its first error.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stderr)]
 
 mod e2e;
@@ -13,7 +13,7 @@ use e2e::daemon::Daemon;
 use e2e::missing;
 use e2e::standin::Standin;
 
-/// GPU 0 is idle, 1 has a number of its own for everything, 2 is split, 3 will be lost.
+/// GPU 0 is idle, GPU 1 has a different number for every reading, GPU 2 has MIG instances, GPU 3 will be lost.
 fn state() -> String {
     let busy = include_str!("fixtures/busy_gpu.state");
     format!(
@@ -23,7 +23,7 @@ fn state() -> String {
     )
 }
 
-/// A daemon that has seen all of it.
+/// A daemon that has published all of this.
 fn daemon(standin: &Standin) -> Daemon {
     let library = standin.library();
     let daemon = Daemon::start(&[
@@ -34,13 +34,13 @@ fn daemon(standin: &Standin) -> Daemon {
         "--gpu.library",
         library.to_str().unwrap(),
     ]);
-    let active = |page: &e2e::page::Page| {
-        let whole = page.find("nv_gpu_sm_active_ratio", &["gpu_uuid=GPU-b"]).is_some();
-        let split = page.find("nv_gpu_mig_sm_active_ratio", &["mig_uuid=MIG-bbbb"]).is_some();
-        let heard = page.find("DCGM_FI_DEV_XID_ERRORS", &["UUID=GPU-b"]).is_some();
-        missing(whole && split && heard, || "no activity or no ear for errors".to_owned())
+    let complete = |page: &e2e::page::Page| {
+        let gpu = page.find("nv_gpu_sm_active_ratio", &["gpu_uuid=GPU-b"]).is_some();
+        let mig = page.find("nv_gpu_mig_sm_active_ratio", &["mig_uuid=MIG-bbbb"]).is_some();
+        let xids = page.find("DCGM_FI_DEV_XID_ERRORS", &["UUID=GPU-b"]).is_some();
+        missing(gpu && mig && xids, || "no activity or no Xid registration".to_owned())
     };
-    daemon.until(active);
+    daemon.until(complete);
     standin.set(&format!("{}gpu.1.xids=79\ngpu.3.lost=1\n", state()));
     daemon.until(|page| {
         let lost = page.find("nv_gpu_up", &["gpu_uuid=GPU-00000000-0000-4000-8000-000000000003"]) == Some(0.0);
@@ -57,13 +57,16 @@ fn same_as_golden(name: &str, page: &str) {
     }
     let golden = std::fs::read_to_string(&path).unwrap();
     let differing = page.lines().zip(golden.lines()).find(|(page, golden)| page != golden);
-    assert!(page == golden, "{name} has changed, first here (page, golden): {differing:?}; see the head of this test");
+    assert!(
+        page == golden,
+        "{name} differs from the golden page, first (page, golden): {differing:?}; see the top of this file"
+    );
 }
 
 const TIMES: [&str; 3] =
     ["nv_gpu_last_xid_timestamp_seconds{", "nv_gpu_last_poll_timestamp_seconds{", "nv_gpu_poll_duration_seconds{"];
 
-/// The page with what differs from run to run written over.
+/// The page with placeholders for what differs between runs.
 fn stable(page: &str) -> String {
     let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap();
     let mut stable = String::new();
@@ -80,7 +83,7 @@ fn stable(page: &str) -> String {
 }
 
 #[test]
-fn gpus_give_their_golden_pages() {
+fn gpu_pages_equal_the_golden_pages() {
     let standin = Standin::new(&state());
     let daemon = daemon(&standin);
     same_as_golden("gpu.txt", &stable(&daemon.text("/metrics?collect[]=gpu")));
@@ -88,7 +91,7 @@ fn gpus_give_their_golden_pages() {
 }
 
 #[test]
-fn a_gpu_that_answers_everything_has_every_family_of_the_catalog() {
+fn a_gpu_that_supports_everything_has_every_gpu_family_of_the_catalog() {
     let standin = Standin::new(&state());
     let daemon = daemon(&standin);
     let page = daemon.page();
@@ -99,23 +102,20 @@ fn a_gpu_that_answers_everything_has_every_family_of_the_catalog() {
     let names = catalog.as_array().unwrap().iter().map(|metric| metric["name"].as_str().unwrap());
     let gpus: BTreeSet<&str> =
         names.filter(|name| name.starts_with("nv_gpu_") || name.starts_with("DCGM_FI_")).collect();
-    // The stand-in's MIG instances have no more than SM activity, there is no kubelet, and a process has a share only since
-    // the slow poll before, fifteen seconds later.
+    // The stand-in's MIG instances have only SM activity. There is no kubelet. The utilisation of a process is known only
+    // after the second slow poll, fifteen seconds later.
     let absent: Vec<&str> = gpus.difference(&shown).copied().filter(|name| !name.starts_with("nv_gpu_mig_")).collect();
     assert_eq!(absent, ["nv_gpu_pod_info", "nv_gpu_process_sm_utilization_ratio"]);
 }
 
 #[test]
-fn signals_let_the_driver_go_and_take_it_again() {
-    assert!(
-        (0..5).any(|_| the_driver_is_let_go_taken_again_and_let_go_at_the_end()),
-        "NVML was never shut down in time"
-    );
+fn signals_release_the_driver_and_resume_monitoring() {
+    assert!((0..5).any(|_| release_resume_and_shut_down()), "NVML was never shut down in time");
 }
 
-/// False if the end took the second that it has, after which NVML is left behind: on a machine that stood still this may be
-/// so once.
-fn the_driver_is_let_go_taken_again_and_let_go_at_the_end() -> bool {
+/// Returns false if the shutdown took longer than its limit of one second, after which NVML is abandoned. This may happen
+/// occasionally on an overloaded machine.
+fn release_resume_and_shut_down() -> bool {
     let standin = Standin::new(&state());
     let mut daemon = daemon(&standin);
     daemon.signal("USR1");
@@ -132,11 +132,11 @@ fn the_driver_is_let_go_taken_again_and_let_go_at_the_end() -> bool {
     });
     let begun = Instant::now();
     assert!(daemon.terminate().success());
-    let (log, whole) = (standin.log(), ["init", "shutdown", "init", "shutdown"]);
-    if log == whole {
+    let (log, expected) = (standin.log(), ["init", "shutdown", "init", "shutdown"]);
+    if log == expected {
         return true;
     }
-    assert_eq!(log, whole[..3]);
-    assert!(begun.elapsed() >= Duration::from_secs(1), "it did not wait for NVML: {}", daemon.stderr());
+    assert_eq!(log, expected[..3]);
+    assert!(begun.elapsed() >= Duration::from_secs(1), "the daemon did not wait for NVML: {}", daemon.stderr());
     false
 }

@@ -1,10 +1,10 @@
-//! Which container has which GPU, from a kubelet of the test: gRPC over HTTP/2 on a Unix socket.
-#![allow(clippy::unwrap_used)] // a test may stop at the first surprise, its helpers too
+//! The GPUs of containers, read from a kubelet that the test runs: gRPC over HTTP/2 on a Unix socket.
+#![allow(clippy::unwrap_used)] // a test and its helpers stop at the first error
 
+#[path = "nvml-standin/monitor.rs"]
+mod monitor;
 #[path = "nvml-standin/harness.rs"]
 mod standin;
-#[path = "nvml-standin/watch.rs"]
-mod watch;
 
 use std::convert::Infallible;
 use std::fs;
@@ -18,15 +18,15 @@ use http_body_util::{BodyExt as _, Full};
 use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo};
+use monitor::{Monitor, UUID_0, UUID_1, all_ok, config};
 use prost::Message;
 use standin::Standin;
 use tokio::net::UnixListener;
 use tokio::sync::oneshot;
 use trtllm_exporter::gpu::GpuConfig;
 use trtllm_exporter::model::gpu::{GpuInventory, PodDevice};
-use watch::{UUID_0, UUID_1, Watch, all_ok, config};
 
-/// The kubelet's own message, with fields that the exporter does not read.
+/// The kubelet's message, including fields that the exporter ignores.
 #[derive(Clone, PartialEq, Message)]
 struct List {
     #[prost(message, repeated, tag = "1")]
@@ -88,22 +88,22 @@ fn pod(name: &str, resource: &str, ids: &[&str]) -> Pod {
     Pod { name: name.to_owned(), namespace: "prod".to_owned(), containers: vec![container] }
 }
 
-/// What it says, or the gRPC status that it says it cannot with.
-type Says = Arc<Mutex<Result<List, u32>>>;
+/// The message to send, or the gRPC status to fail with.
+type Reply = Arc<Mutex<Result<List, u32>>>;
 
-/// Serves until it is dropped; its socket goes with it.
+/// Serves until it is dropped; then removes its socket.
 struct Kubelet {
-    end: Option<oneshot::Sender<Infallible>>,
+    stop: Option<oneshot::Sender<Infallible>>,
     thread: Option<JoinHandle<()>>,
-    says: Says,
+    reply: Reply,
 }
 
 impl Kubelet {
     fn start(socket: &Path, pods: Vec<Pod>) -> Self {
-        let says: Says = Arc::new(Mutex::new(Ok(List { pods })));
-        let (end, ended) = oneshot::channel();
+        let reply: Reply = Arc::new(Mutex::new(Ok(List { pods })));
+        let (stop, stopped) = oneshot::channel();
         let (ready, is_ready) = std::sync::mpsc::channel();
-        let (path, answers) = (socket.to_owned(), Arc::clone(&says));
+        let (path, replies) = (socket.to_owned(), Arc::clone(&reply));
         let thread = thread::spawn(move || {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
             runtime.block_on(async {
@@ -112,37 +112,37 @@ impl Kubelet {
                 let serve = async {
                     loop {
                         let (stream, _) = listener.accept().await.unwrap();
-                        let answers = Arc::clone(&answers);
-                        let service = service_fn(move |request| answer(Arc::clone(&answers), request));
+                        let replies = Arc::clone(&replies);
+                        let service = service_fn(move |request| respond(Arc::clone(&replies), request));
                         let http2 = hyper::server::conn::http2::Builder::new(TokioExecutor::new());
                         tokio::spawn(http2.serve_connection(TokioIo::new(stream), service));
                     }
                 };
                 tokio::select! {
-                    _ = ended => {}
+                    _ = stopped => {}
                     () = serve => {}
                 }
             });
             fs::remove_file(&path).unwrap();
         });
         is_ready.recv().unwrap();
-        Self { end: Some(end), thread: Some(thread), says }
+        Self { stop: Some(stop), thread: Some(thread), reply }
     }
 
-    fn says(&self, pods: Result<Vec<Pod>, u32>) {
-        *self.says.lock().unwrap() = pods.map(|pods| List { pods });
+    fn set_reply(&self, pods: Result<Vec<Pod>, u32>) {
+        *self.reply.lock().unwrap() = pods.map(|pods| List { pods });
     }
 }
 
 impl Drop for Kubelet {
     fn drop(&mut self) {
-        drop(self.end.take());
+        drop(self.stop.take());
         self.thread.take().unwrap().join().unwrap();
     }
 }
 
-async fn answer(
-    says: Says,
+async fn respond(
+    reply: Reply,
     request: Request<Incoming>,
 ) -> Result<Response<http_body_util::combinators::BoxBody<Bytes, Infallible>>, Infallible> {
     assert_eq!(request.uri().path(), "/v1.PodResourcesLister/List");
@@ -150,7 +150,7 @@ async fn answer(
     assert_eq!(request.headers()["te"], "trailers");
     assert_eq!(request.into_body().collect().await.unwrap().to_bytes(), [0_u8; 5].as_slice());
     let response = Response::builder().header("content-type", "application/grpc");
-    let list = says.lock().unwrap().clone();
+    let list = reply.lock().unwrap().clone();
     Ok(match list {
         Ok(list) => {
             let message = list.encode_to_vec();
@@ -162,7 +162,7 @@ async fn answer(
             let body = Full::new(Bytes::from(frame)).with_trailers(async move { Some(Ok(trailers)) });
             response.body(body.boxed()).unwrap()
         }
-        // As Go's gRPC does it: no body, the status in the head.
+        // Go's gRPC sends an error like this: no body, the status in the headers.
         Err(status) => {
             let response = response.header("grpc-status", status).header("grpc-message", "not now");
             response.body(Full::new(Bytes::new()).boxed()).unwrap()
@@ -180,78 +180,78 @@ fn device(gpu: &str, mig: &str, pod: &str) -> PodDevice {
     }
 }
 
-fn watch_with(standin: &Standin, socket: &Path) -> Watch {
-    Watch::start(GpuConfig { pod_resources: Some(socket.to_owned()), ..config(standin) })
+fn monitor_with_kubelet(standin: &Standin, socket: &Path) -> Monitor {
+    Monitor::start(GpuConfig { pod_resources: Some(socket.to_owned()), ..config(standin) })
 }
 
 #[test]
-fn containers_are_named_with_their_whole_shared_and_split_gpus() {
+fn containers_are_listed_with_their_whole_gpus_shared_gpus_and_mig_instances() {
     let standin = Standin::new("gpus=3\ngpu.1.mig=on\ngpu.1.mig.0=MIG-a,1,0,3g.71gb,75161927680,0,40");
     let folder = tempfile::tempdir().unwrap();
     let socket = folder.path().join("kubelet.sock");
-    let mut claimed = pod("dra", "", &[]);
+    let mut dra = pod("dra", "", &[]);
     let claim = |driver: &str| Claim { driver: driver.to_owned(), pool: "n".to_owned(), device: "gpu-2".to_owned() };
     let dynamic = Dynamic { claim_name: "c".to_owned(), claims: vec![claim("gpu.nvidia.com"), claim("other.example")] };
-    claimed.containers[0].dynamic.push(dynamic);
+    dra.containers[0].dynamic.push(dynamic);
     let kubelet = Kubelet::start(
         &socket,
         vec![
             pod("slice-1", "nvidia.com/gpu.shared", &[&format!("{UUID_0}::0")]),
             pod("slice-2", "nvidia.com/gpu.shared", &[&format!("{UUID_0}::1"), &format!("{UUID_0}::2")]),
-            pod("split", "nvidia.com/mig-3g.71gb", &["MIG-a"]),
+            pod("mig", "nvidia.com/mig-3g.71gb", &["MIG-a"]),
             pod("rdma", "rdma/hca", &["hca0"]),
             pod("elsewhere", "nvidia.com/gpu", &["GPU-elsewhere"]),
-            claimed,
+            dra,
         ],
     );
-    let mut watch = watch_with(&standin, &socket);
-    let named = |inventory: &GpuInventory| all_ok(inventory, 3) && inventory.pods.len() == 4;
-    let inventory = watch.until("four devices", named);
+    let mut monitor = monitor_with_kubelet(&standin, &socket);
+    let listed = |inventory: &GpuInventory| all_ok(inventory, 3) && inventory.pods.len() == 4;
+    let inventory = monitor.until("four devices", listed);
     let third = inventory.gpus[2].identity.uuid.clone();
     let expected = [
         device(UUID_0, "", "slice-1"),
         device(UUID_0, "", "slice-2"),
-        device(UUID_1, "MIG-a", "split"),
+        device(UUID_1, "MIG-a", "mig"),
         device(&third, "", "dra"),
     ];
     assert_eq!(inventory.pods, expected);
     assert_eq!(inventory.read_errors, []);
-    watch.stop();
+    monitor.stop();
     drop(kubelet);
 }
 
 #[test]
-fn a_kubelet_that_comes_fails_and_restarts_is_followed() {
+fn a_kubelet_may_start_later_fail_and_restart() {
     let standin = Standin::new("");
     let folder = tempfile::tempdir().unwrap();
     let socket = folder.path().join("kubelet.sock");
-    let mut watch = watch_with(&standin, &socket);
-    let alone = watch.until("a GPU", |inventory| all_ok(inventory, 1));
-    assert_eq!((alone.pods, alone.read_errors), (vec![], vec![]), "no kubelet is no error");
+    let mut monitor = monitor_with_kubelet(&standin, &socket);
+    let alone = monitor.until("a GPU", |inventory| all_ok(inventory, 1));
+    assert_eq!((alone.pods, alone.read_errors), (vec![], vec![]), "a missing kubelet is not an error");
     let kubelet = Kubelet::start(&socket, vec![pod("a", "nvidia.com/gpu", &[UUID_0])]);
-    watch.until("pod a", |inventory| inventory.pods == [device(UUID_0, "", "a")]);
-    kubelet.says(Err(14));
-    let failing = watch.until("it fails", |inventory| !inventory.read_errors.is_empty());
+    monitor.until("pod a", |inventory| inventory.pods == [device(UUID_0, "", "a")]);
+    kubelet.set_reply(Err(14));
+    let failing = monitor.until("the request fails", |inventory| !inventory.read_errors.is_empty());
     assert_eq!((failing.read_errors[0].call, failing.read_errors[0].error), ("pod_resources", "status"));
-    assert_eq!(failing.pods, [device(UUID_0, "", "a")], "one failure forgets nothing");
+    assert_eq!(failing.pods, [device(UUID_0, "", "a")], "one failure keeps the last assignments");
     drop(kubelet);
-    watch.until("no kubelet, nothing known", |inventory| inventory.pods.is_empty());
+    monitor.until("no kubelet, no assignments", |inventory| inventory.pods.is_empty());
     let kubelet = Kubelet::start(&socket, vec![pod("b", "nvidia.com/gpu", &["nvidia0"])]);
-    watch.until("pod b", |inventory| inventory.pods == [device(UUID_0, "", "b")]);
-    watch.stop();
+    monitor.until("pod b", |inventory| inventory.pods == [device(UUID_0, "", "b")]);
+    monitor.stop();
     drop(kubelet);
 }
 
 #[test]
-fn a_socket_that_speaks_something_else_is_an_error_and_no_hang() {
+fn a_socket_of_another_program_is_an_error_and_does_not_hang() {
     let standin = Standin::new("");
     let folder = tempfile::tempdir().unwrap();
     let socket = folder.path().join("kubelet.sock");
     let listener = std::os::unix::net::UnixListener::bind(&socket).unwrap();
-    let deaf = thread::spawn(move || listener.accept().map(|(stream, _)| drop(stream)).unwrap());
-    let mut watch = watch_with(&standin, &socket);
-    let failing = watch.until("it fails", |inventory| !inventory.read_errors.is_empty());
+    let other_program = thread::spawn(move || listener.accept().map(|(stream, _)| drop(stream)).unwrap());
+    let mut monitor = monitor_with_kubelet(&standin, &socket);
+    let failing = monitor.until("the request fails", |inventory| !inventory.read_errors.is_empty());
     assert_eq!((failing.read_errors[0].call, failing.pods), ("pod_resources", vec![]));
-    deaf.join().unwrap();
-    watch.stop();
+    other_program.join().unwrap();
+    monitor.stop();
 }

@@ -1,31 +1,31 @@
-//! Every reading of a GPU, through a real dlopen of the stand-in NVML: what the control file says is what is known, and
-//! what a GPU does not have is asked once.
-#![allow(clippy::unwrap_used)] // a test may stop at the first surprise, its helpers too
+//! Every reading of a GPU, compared with the control file of the stand-in NVML, through a real dlopen. What a GPU does not
+//! support is read only once.
+#![allow(clippy::unwrap_used)] // a test and its helpers stop at the first error
 
+#[path = "nvml-standin/monitor.rs"]
+mod monitor;
 #[path = "nvml-standin/harness.rs"]
 mod standin;
-#[path = "nvml-standin/watch.rs"]
-mod watch;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use monitor::{Monitor, all_ok, config, gpu, monitor, readings};
 use standin::Standin;
 use trtllm_exporter::gpu::{GpuConfig, GpuTiming};
 use trtllm_exporter::model::gpu::{
     EccLocation, GpuActivity, GpuHealth, GpuInventory, GpuMemory, GpuProcess, GpuReadings, NvLink, NvmlState,
     THROTTLE_POLICIES,
 };
-use watch::{Watch, all_ok, config, gpu, readings, watch};
 
-/// GPU 1 with a number of its own for everything.
+/// GPU 1 with a different number for every reading.
 const BUSY: &str = include_str!("fixtures/busy_gpu.state");
 
 #[test]
-fn every_reading_equals_the_stand_ins_truth() {
+fn every_reading_equals_the_control_file() {
     let standin = Standin::new(&format!("gpus=2\n{BUSY}"));
-    let mut watch = Watch::start(GpuConfig { per_process: true, ..config(&standin) });
-    let inventory = watch.until("two samples of both", |inventory| {
+    let mut monitor = Monitor::start(GpuConfig { per_process: true, ..config(&standin) });
+    let inventory = monitor.until("two samples of both", |inventory| {
         all_ok(inventory, 2) && readings(inventory, 1).activity.ratio[0].is_some()
     });
     assert_eq!((inventory.nvml, inventory.expected), (NvmlState::Up, 2));
@@ -45,7 +45,7 @@ fn every_reading_equals_the_stand_ins_truth() {
     let health = std::mem::take(&mut readings.health);
     assert_eq!(readings, readings_of_busy());
     assert_eq!(health, health_of_busy());
-    watch.stop();
+    monitor.stop();
     assert_eq!(standin.log(), ["init", "shutdown"], "every sample and event set was freed");
 }
 
@@ -77,7 +77,7 @@ fn readings_of_busy() -> GpuReadings {
             ratio: [0.91, 0.825, 0.43, 0.54, 0.01, 0.55, 0.02, 0.6, 0.03, 0.04, f64::NAN]
                 .map(|ratio| Some(ratio).filter(|ratio| !ratio.is_nan())),
             pcie_bytes_per_second: [Some(200.0 * MIB), Some(210.0 * MIB)],
-            // NVML's receive has the lower id.
+            // NVML's id for receive is lower than that for transmit.
             nvlink_bytes_per_second: [Some(610.0 * MIB), Some(600.0 * MIB)],
         },
         mig_enabled: Some(false),
@@ -113,7 +113,7 @@ fn health_of_busy() -> GpuHealth {
         nvlinks: vec![
             NvLink { link: 0, up: true, errors: [Some(1610), Some(1620), Some(1630), None] },
             NvLink { link: 1, up: false, errors: [Some(0), Some(0), Some(0), None] },
-            // A driver with the older counters alone.
+            // A link with the older counters only.
             NvLink { link: 2, up: true, errors: [Some(480), None, Some(340), Some(410)] },
         ],
         processes: Some(2),
@@ -125,60 +125,60 @@ fn health_of_busy() -> GpuHealth {
 }
 
 #[test]
-fn processes_are_listed_only_when_asked_for_and_named() {
+fn processes_are_listed_with_their_names_only_if_enabled() {
     let own = std::process::id();
     let standin = Standin::new(&format!("gpu.0.processes={own}:4096"));
-    let mut quiet = watch(&standin);
-    let inventory = quiet.until("a GPU", |inventory| all_ok(inventory, 1));
+    let mut monitor = monitor(&standin);
+    let inventory = monitor.until("a GPU", |inventory| all_ok(inventory, 1));
     let health = readings(&inventory, 0).health;
     assert_eq!((health.processes, health.process_list), (Some(1), vec![]));
-    quiet.stop();
-    let mut asked = Watch::start(GpuConfig { per_process: true, ..config(&standin) });
-    let inventory = asked.until("a GPU", |inventory| all_ok(inventory, 1));
+    monitor.stop();
+    let mut monitor = Monitor::start(GpuConfig { per_process: true, ..config(&standin) });
+    let inventory = monitor.until("a GPU", |inventory| all_ok(inventory, 1));
     let process = readings(&inventory, 0).health.process_list.remove(0);
     assert_eq!((process.pid, process.bytes), (own, Some(4096)));
-    // The kernel cuts a command's name to 15 bytes.
+    // The kernel truncates a command's name to 15 bytes.
     assert!(process.name.is_some_and(|name| name.starts_with("gpu_readings")));
-    asked.stop();
+    monitor.stop();
 }
 
 #[test]
-fn a_process_has_its_share_of_the_time_since_the_last_look() {
+fn the_sm_ratio_of_a_process_covers_the_time_since_the_last_slow_poll() {
     const TWO: &str = "gpu.0.processes=4000000001:1,4000000002:1";
     let standin = Standin::new(&format!("{TWO}\ngpu.0.process_utilization=4000000001:100:5000000"));
-    let mut watch = Watch::start(GpuConfig { per_process: true, ..config(&standin) });
+    let mut monitor = Monitor::start(GpuConfig { per_process: true, ..config(&standin) });
     let shares = |inventory: &GpuInventory| -> Vec<Option<f64>> {
         let Some(gpu) = gpu(inventory, 0) else { return Vec::new() };
         gpu.readings.health.process_list.iter().map(|process| process.sm_ratio).collect()
     };
-    let inventory = watch.until("the processes", |inventory| shares(inventory).len() == 2);
-    assert_eq!(shares(&inventory), [None, None], "what the driver kept from before is of nobody knows when");
-    let already = watch.published();
+    let inventory = monitor.until("the processes", |inventory| shares(inventory).len() == 2);
+    assert_eq!(shares(&inventory), [None, None], "the first samples cover an unknown time");
+    let already = monitor.published();
     let samples = "4000000001:100:5000000,4000000001:20:6000000,4000000001:30:7000000,4000000009:50:6000000";
     standin.set(&format!("{TWO}\ngpu.0.process_utilization={samples}"));
-    watch.until_since(already, "a share", |inventory| shares(inventory) == [Some(0.25), None]);
-    // Nothing has run since, which is no error.
-    let inventory = watch.until("none", |inventory| shares(inventory) == [None, None]);
+    monitor.until_since(already, "a share", |inventory| shares(inventory) == [Some(0.25), None]);
+    // No process has run a kernel since, which is not an error.
+    let inventory = monitor.until("no share", |inventory| shares(inventory) == [None, None]);
     assert_eq!(inventory.read_errors, []);
-    watch.stop();
+    monitor.stop();
 }
 
 #[test]
-fn what_is_not_supported_is_absent_no_error_and_asked_once() {
-    const LITTLE: &str = "trace=1\ngpu.0.not_supported=all\ngpu.0.fail=temperature:0\n";
-    let standin = Standin::new(LITTLE);
-    let mut quiet = watch(&standin);
-    let inventory = quiet.until("a GPU", |inventory| all_ok(inventory, 1));
+fn an_unsupported_reading_is_absent_is_not_an_error_and_is_read_once() {
+    const TEMPERATURE_ONLY: &str = "trace=1\ngpu.0.not_supported=all\ngpu.0.fail=temperature:0\n";
+    let standin = Standin::new(TEMPERATURE_ONLY);
+    let mut monitor = monitor(&standin);
+    let inventory = monitor.until("a GPU", |inventory| all_ok(inventory, 1));
     assert_eq!(inventory.read_errors, []);
-    let mut known = GpuReadings::default();
-    known.temperature_celsius[0] = Some(30.0);
-    assert_eq!(readings(&inventory, 0), known);
+    let mut expected = GpuReadings::default();
+    expected.temperature_celsius[0] = Some(30.0);
+    assert_eq!(readings(&inventory, 0), expected);
     for celsius in 31..35 {
-        standin.set(&format!("{LITTLE}gpu.0.temperature_celsius={celsius}"));
+        standin.set(&format!("{TEMPERATURE_ONLY}gpu.0.temperature_celsius={celsius}"));
         let hot = |inventory: &_| readings(inventory, 0).temperature_celsius[0] == Some(f64::from(celsius));
-        quiet.until("another poll", hot);
+        monitor.until("another poll", hot);
     }
-    quiet.stop();
+    monitor.stop();
     let mut calls: BTreeMap<String, u32> = BTreeMap::new();
     for line in standin.log().into_iter().filter(|line| line.starts_with("call 0 ")) {
         *calls.entry(line).or_default() += 1;
@@ -190,58 +190,69 @@ fn what_is_not_supported_is_absent_no_error_and_asked_once() {
 }
 
 #[test]
-fn what_was_not_supported_is_asked_again_after_its_time() {
+fn an_unsupported_call_is_tried_again_after_the_configured_time() {
     let standin = Standin::new("gpu.0.not_supported=power_usage");
-    let timing = GpuTiming { unsupported: Duration::from_millis(100), ..config(&standin).timing };
-    let mut watch = Watch::start(GpuConfig { timing, ..config(&standin) });
-    let inventory = watch.until("a GPU", |inventory| all_ok(inventory, 1));
+    let timing = GpuTiming { unsupported_retry: Duration::from_millis(100), ..config(&standin).timing };
+    let mut monitor = Monitor::start(GpuConfig { timing, ..config(&standin) });
+    let inventory = monitor.until("a GPU", |inventory| all_ok(inventory, 1));
     assert_eq!(readings(&inventory, 0).power_usage_watts, None);
     standin.set("");
-    watch.until("power", |inventory| readings(inventory, 0).power_usage_watts == Some(75.0));
-    watch.stop();
+    monitor.until("power", |inventory| readings(inventory, 0).power_usage_watts == Some(75.0));
+    monitor.stop();
 }
 
 #[test]
-fn a_field_that_fails_leaves_the_others_and_is_counted_by_name() {
+fn a_failed_field_affects_no_other_field_and_is_counted_by_name() {
     let standin = Standin::new("gpu.0.field.82=!999\ngpu.0.field.197=77\ngpu.0.field.186=!2");
-    let mut watch = watch(&standin);
-    let inventory = watch.until("a GPU", |inventory| all_ok(inventory, 1));
+    let mut monitor = monitor(&standin);
+    let inventory = monitor.until("a GPU", |inventory| all_ok(inventory, 1));
     let now = readings(&inventory, 0);
     assert_eq!((now.temperature_celsius, now.pcie_bytes[0]), ([Some(30.0), None], Some(77)));
-    let words: Vec<_> = inventory.read_errors.iter().map(|failure| (failure.call, failure.error)).collect();
-    assert_eq!(words, [("field_memory_temp", "unknown")], "an id that the driver does not know is no error");
-    watch.stop();
+    let errors: Vec<_> = inventory.read_errors.iter().map(|failure| (failure.call, failure.error)).collect();
+    assert_eq!(errors, [("field_memory_temp", "unknown")], "an id that is unknown to the driver is not an error");
+    monitor.stop();
 }
 
 #[test]
-fn a_driver_older_than_the_second_memory_call_still_tells_the_memory() {
+fn memory_is_read_with_drivers_that_lack_the_second_version_of_the_call() {
     let standin = Standin::new("driver=470.256.02\ngpu.0.fail=memory_info:13\ngpu.0.memory_used_bytes=1000");
-    let mut watch = watch(&standin);
-    let inventory = watch.until("a GPU", |inventory| all_ok(inventory, 1));
+    let mut monitor = monitor(&standin);
+    let inventory = monitor.until("a GPU", |inventory| all_ok(inventory, 1));
     assert_eq!(inventory.read_errors, []);
     let memory = readings(&inventory, 0).memory;
     assert_eq!((memory.total_bytes, memory.reserved_bytes), (Some(150_754_820_096), None));
-    // That call counts what is reserved as used.
+    // The first version counts reserved memory as used.
     assert_eq!(memory.used_bytes, Some(1000 + 658_505_728));
-    watch.stop();
+    monitor.stop();
 }
 
 #[test]
-fn an_older_drivers_clocks_events_have_their_older_ids() {
+fn throttle_times_of_an_older_driver_are_read_by_their_older_ids() {
     let standin = Standin::new("driver=550.163.01\ngpu.0.field.251=2510\ngpu.0.field.269=9\ngpu.0.field.74=none");
-    let mut watch = watch(&standin);
-    let inventory = watch.until("a GPU", |inventory| all_ok(inventory, 1));
+    let mut monitor = monitor(&standin);
+    let inventory = monitor.until("a GPU", |inventory| all_ok(inventory, 1));
     let throttle: [Option<u64>; THROTTLE_POLICIES] = readings(&inventory, 0).throttle_ns;
     assert_eq!((throttle[0], throttle[6], throttle[7]), (None, Some(2510), None));
-    watch.stop();
+    monitor.stop();
 }
 
 #[test]
-fn a_gpu_before_hopper_has_no_activity_and_no_errors_for_it() {
+fn a_gpu_before_hopper_has_no_activity_and_no_errors() {
     let standin = Standin::new("gpu.0.gpm_supported=0\ngpu.0.architecture=7");
-    let mut watch = watch(&standin);
-    let inventory = watch.until("a GPU", |inventory| all_ok(inventory, 1));
+    let mut monitor = monitor(&standin);
+    let inventory = monitor.until("a GPU", |inventory| all_ok(inventory, 1));
     assert_eq!(readings(&inventory, 0).activity, GpuActivity::default());
     assert_eq!(inventory.read_errors, []);
-    watch.stop();
+    monitor.stop();
+}
+
+#[test]
+fn an_architecture_newer_than_the_exporter_is_labelled_with_its_number() {
+    let standin = Standin::new("gpus=2\ngpu.1.architecture=77");
+    let mut monitor = monitor(&standin);
+    let inventory = monitor.until("two GPUs", |inventory| all_ok(inventory, 2));
+    let architectures: Vec<_> = inventory.gpus.iter().map(|gpu| gpu.identity.architecture.as_deref()).collect();
+    assert_eq!(architectures, [Some("hopper"), Some("unknown_77")]);
+    assert_eq!(inventory.read_errors, []);
+    monitor.stop();
 }

@@ -1,16 +1,15 @@
-//! NVML's field values: numbers that are asked for in one call by id, and the ids we use. Names are the words that errors
-//! are counted under.
+//! The ids of NVML's field values, of which one call reads many. The name of a field is the label value under which its
+//! errors are counted.
 
-/// One number of one GPU.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Field {
     pub(super) name: &'static str,
     pub(super) id: u32,
-    /// Which link, or 0.
+    /// The number of the NVLink, [`ALL_LINKS`], or 0 for a field without a scope.
     pub(super) scope: u32,
 }
 
-/// Scope of an NVLink field: the sum of all links.
+/// The sum over all NVLinks.
 pub(super) const ALL_LINKS: u32 = u32::MAX;
 
 const fn field(name: &'static str, id: u32) -> Field {
@@ -26,7 +25,7 @@ pub(super) const NVLINK_KIB: [Field; 2] = [
     Field { name: "field_nvlink_data_tx", id: 138, scope: ALL_LINKS },
     Field { name: "field_nvlink_data_rx", id: 139, scope: ALL_LINKS },
 ];
-/// Nanoseconds; the last three have another id since driver 580.82, see [`throttle`].
+/// Nanoseconds. The last three have other ids since driver 580.82; see [`throttle`].
 const THROTTLE: [Field; 9] = [
     field("field_throttle_power", 74),
     field("field_throttle_thermal", 75),
@@ -39,7 +38,7 @@ const THROTTLE: [Field; 9] = [
     field("field_throttle_hw_power_brake", 253),
 ];
 
-/// corrected and uncorrected since the driver was loaded, then both over the GPU's life.
+/// Corrected and uncorrected since the driver was loaded, then both over the lifetime of the GPU.
 pub(super) const ECC_ERRORS: [Field; 4] = [
     field("field_ecc_sbe_volatile", 3),
     field("field_ecc_dbe_volatile", 4),
@@ -54,27 +53,28 @@ pub(super) const REMAPPED_FAILURE: Field = field("field_remapped_failure", 145);
 pub(super) const PCIE_REPLAYS: Field = field("field_pcie_replay", 94);
 pub(super) const RECOVERY_ACTION: Field = field("field_recovery_action", 230);
 
-/// Ids by link, Hopper and later: the link is the scope.
+/// Hopper and later have one id per counter, with the link as scope.
 const LINK_REPLAY: u32 = 161;
 const LINK_RECOVERY: u32 = 162;
 const LINK_CRC: u32 = 163;
-/// Ids by link, Pascal to Ampere: links 0 to 5, then 6 to 11. Order: replay, recovery, crc_flit, crc_data.
+/// Pascal to Ampere have one id per counter and link: the ids of link 0 and link 6. In the order replay, recovery,
+/// crc_flit, crc_data.
 const OLD_LINK_ERRORS: [(u32, u32); 4] = [(46, 108), (53, 114), (32, 96), (39, 102)];
 
-/// The times that clocks were held back, as this driver numbers them.
+/// The throttle times, with the ids that this driver uses.
 pub(super) fn throttle(driver_version: Option<&str>) -> [Field; 9] {
     let moved = driver_version.is_some_and(renumbers_clocks_events);
     THROTTLE.map(|field| if moved && field.id >= 251 { Field { id: field.id + 18, ..field } } else { field })
 }
 
-/// NVML broke its numbering of 251 to 273 between 12 and 13 update 1: 251 asked of a newer driver is power smoothing.
+/// NVML 13 update 1 renumbered the fields 251 to 273. On such a driver, 251 is about power smoothing.
 fn renumbers_clocks_events(driver_version: &str) -> bool {
     let mut parts = driver_version.split('.').map(|part| part.parse().unwrap_or(0));
     (parts.next().unwrap_or(0), parts.next().unwrap_or(0)) >= (580_u32, 82_u32)
 }
 
-/// The error counters of one link: replay, recovery, crc_flit, crc_data; each by its new id and, where there is one, its
-/// old. The new one has one CRC count, which is that of flits.
+/// The error counters of one link in the order replay, recovery, crc_flit, crc_data, each with its new and its old id. New
+/// GPUs have only one CRC counter, which counts flits.
 pub(super) fn link_errors(link: u32) -> [(Option<Field>, Option<Field>); 4] {
     const NAMES: [&str; 4] =
         ["field_nvlink_replay", "field_nvlink_recovery", "field_nvlink_crc", "field_nvlink_crc_data"];
@@ -96,7 +96,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_renumbered_fields_follow_the_driver() {
+    fn renumbered_fields_have_the_ids_of_the_driver() {
         let last = |version| throttle(version).map(|field| field.id)[6..].to_vec();
         for old in [None, Some("550.163.01"), Some("580.65.06")] {
             assert_eq!(last(old), [251, 252, 253], "{old:?}");
@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn a_links_counters_have_the_header_files_ids() {
+    fn link_counters_have_the_ids_of_nvml_h() {
         let old = |link| link_errors(link).map(|(_, old)| old.map(|field| field.id));
         assert_eq!(old(0), [Some(46), Some(53), Some(32), Some(39)]);
         assert_eq!(old(5), [Some(51), Some(58), Some(37), Some(44)]);

@@ -1,17 +1,17 @@
-//! What is asked of a GPU more seldom, since it changes rarely or costs more: limits, PCIe link, ECC and what became of
-//! bad memory, NVLink by link.
+//! The slow poll of a GPU, for what changes rarely or costs more: limits, PCIe link, ECC, page retirement, row remapping,
+//! NVLink by link.
 
 use nvml_wrapper::Device;
 use nvml_wrapper::enum_wrappers::device::{EccCounter, MemoryError, MemoryLocation, TemperatureThreshold};
 use nvml_wrapper::error::NvmlError;
 
 use super::probe::Probe;
-use super::processes::ProcessQuestions;
-use super::readings::{CLOCKS, from_mega, from_milli};
-use super::{fields, raw};
+use super::processes::ProcessReader;
+use super::units::{ratio_from_percent, watts_from_milliwatts};
+use super::{clocks, fields, raw};
 use crate::model::gpu::{EccLocation, GpuHealth, NvLink};
 
-/// More than any GPU has; a bound where the driver does not say how many.
+/// More than any GPU has. Bounds the loops where the driver returns no count or a wrong one.
 const MOST_LINKS: u32 = 36;
 const MOST_FANS: u32 = 16;
 
@@ -22,7 +22,7 @@ const THRESHOLDS: [(TemperatureThreshold, &str); 4] = [
     (TemperatureThreshold::GpuMax, "temperature_threshold_gpu_max"),
 ];
 
-/// Where ECC errors are counted apart.
+/// The parts of a GPU with ECC counters of their own, and their label values.
 const LOCATIONS: [(MemoryLocation, &str); 8] = [
     (MemoryLocation::Device, "dram"),
     (MemoryLocation::SRAM, "sram"),
@@ -33,7 +33,7 @@ const LOCATIONS: [(MemoryLocation, &str); 8] = [
     (MemoryLocation::Shared, "texture_shared"),
     (MemoryLocation::Cbu, "cbu"),
 ];
-/// In the order of the model's counts.
+/// In the order of [`EccLocation::errors`].
 const ECC: [(MemoryError, EccCounter); 4] = [
     (MemoryError::Corrected, EccCounter::Volatile),
     (MemoryError::Uncorrected, EccCounter::Volatile),
@@ -41,12 +41,11 @@ const ECC: [(MemoryError, EccCounter); 4] = [
     (MemoryError::Uncorrected, EccCounter::Aggregate),
 ];
 
-/// One slow poll.
-pub(super) fn read(device: &Device<'_>, processes: &mut ProcessQuestions, probe: &mut Probe<'_>) -> GpuHealth {
-    let bar1 = probe.ask("bar1_memory_info", || device.bar1_memory_info());
-    let constraints = probe.ask("power_limit_constraints", || device.power_management_limit_constraints());
-    let enforced = probe.ask("enforced_power_limit", || device.enforced_power_limit());
-    let default = probe.ask("power_limit_default", || device.power_management_limit_default());
+pub(super) fn read(device: &Device<'_>, processes: &mut ProcessReader, probe: &mut Probe<'_>) -> GpuHealth {
+    let bar1 = probe.call("bar1_memory_info", || device.bar1_memory_info());
+    let constraints = probe.call("power_limit_constraints", || device.power_management_limit_constraints());
+    let enforced = probe.call("enforced_power_limit", || device.enforced_power_limit());
+    let default = probe.call("power_limit_default", || device.power_management_limit_default());
     let limits =
         [enforced, default, constraints.as_ref().map(|limit| limit.min_limit), constraints.map(|l| l.max_limit)];
     let single = [
@@ -61,23 +60,23 @@ pub(super) fn read(device: &Device<'_>, processes: &mut ProcessQuestions, probe:
     let flag = |field| values.get(field).map(|value| value != 0);
     GpuHealth {
         bar1_bytes: [bar1.as_ref().map(|bar1| bar1.total), bar1.as_ref().map(|bar1| bar1.used)],
-        power_limits_watts: limits.map(|limit| limit.map(from_milli)),
+        power_limits_watts: limits.map(|limit| limit.map(watts_from_milliwatts)),
         temperature_limits_celsius: THRESHOLDS
-            .map(|(threshold, call)| probe.ask(call, || device.temperature_threshold(threshold)).map(f64::from)),
-        clock_max_hertz: CLOCKS.map(|(clock, _, call)| probe.ask(call, || device.max_clock_info(clock)).map(from_mega)),
+            .map(|(threshold, call)| probe.call(call, || device.temperature_threshold(threshold)).map(f64::from)),
+        clock_max_hertz: clocks::max_hertz(device, probe),
         fan_speed_ratio: fans(device, probe),
         pcie_link_generation: [
-            probe.ask("current_pcie_link_gen", || device.current_pcie_link_gen()),
-            probe.ask("max_pcie_link_gen", || device.max_pcie_link_gen()),
+            probe.call("current_pcie_link_gen", || device.current_pcie_link_gen()),
+            probe.call("max_pcie_link_gen", || device.max_pcie_link_gen()),
         ],
         pcie_link_width: [
-            probe.ask("current_pcie_link_width", || device.current_pcie_link_width()),
-            probe.ask("max_pcie_link_width", || device.max_pcie_link_width()),
+            probe.call("current_pcie_link_width", || device.current_pcie_link_width()),
+            probe.call("max_pcie_link_width", || device.max_pcie_link_width()),
         ],
         pcie_replays: values.get(fields::PCIE_REPLAYS),
         ecc_errors: values.all(fields::ECC_ERRORS),
         ecc_locations: ecc_locations(device, probe),
-        ecc_sram_threshold_exceeded: probe.ask("sram_ecc_error_status", || raw::sram_ecc_threshold_exceeded(device)),
+        ecc_sram_threshold_exceeded: probe.call("sram_ecc_error_status", || raw::sram_ecc_threshold_exceeded(device)),
         retired_pages: values.all(fields::RETIRED_PAGES),
         retired_pages_pending: flag(fields::RETIRED_PENDING),
         remapped_rows: values.all(fields::REMAPPED_ROWS),
@@ -90,33 +89,31 @@ pub(super) fn read(device: &Device<'_>, processes: &mut ProcessQuestions, probe:
     }
 }
 
-/// Those of the parts that this GPU counts apart.
+/// The parts for which this GPU has counters.
 fn ecc_locations(device: &Device<'_>, probe: &mut Probe<'_>) -> Vec<EccLocation> {
     let mut kinds = 0_u32..;
     let locations = LOCATIONS.map(|(part, location)| {
         let errors = ECC.map(|(error, counter)| {
             let count = || device.memory_error_counter(error, counter, part);
-            probe.ask_of("memory_error_counter", kinds.next()?, count)
+            probe.call_kind("memory_error_counter", kinds.next()?, count)
         });
         EccLocation { location, errors }
     });
     locations.into_iter().filter(|part| part.errors.iter().any(Option::is_some)).collect()
 }
 
-/// The intended speed of each fan. Boards without any answer "not supported".
+/// The target speed of each fan. Boards without fans return "not supported".
 fn fans(device: &Device<'_>, probe: &mut Probe<'_>) -> Vec<Option<f64>> {
-    let count = probe.ask("num_fans", || device.num_fans()).unwrap_or(0).min(MOST_FANS);
-    (0..count)
-        .map(|fan| probe.ask("fan_speed", || device.fan_speed(fan)).map(|speed| f64::from(speed) / 100.0))
-        .collect()
+    let count = probe.call("num_fans", || device.num_fans()).unwrap_or(0).min(MOST_FANS);
+    (0..count).map(|fan| probe.call("fan_speed", || device.fan_speed(fan)).map(ratio_from_percent)).collect()
 }
 
-/// Every link that the GPU has, then the error counters of all of them in one call.
+/// Reads the state of every link, then the error counters of all links with one call.
 fn nvlinks(device: &Device<'_>, probe: &mut Probe<'_>) -> Vec<NvLink> {
     let mut links = Vec::new();
     for link in 0..MOST_LINKS {
-        // One past the last is an invalid argument.
-        let state = probe.ask("nvlink_state", || match device.link_wrapper_for(link).is_active() {
+        // The number after the last link is an invalid argument.
+        let state = probe.call("nvlink_state", || match device.link_wrapper_for(link).is_active() {
             Err(NvmlError::InvalidArg) => Ok(None),
             state => state.map(Some),
         });
@@ -126,8 +123,8 @@ fn nvlinks(device: &Device<'_>, probe: &mut Probe<'_>) -> Vec<NvLink> {
         }
     }
     let counters: Vec<_> = links.iter().map(|link| fields::link_errors(link.link)).collect();
-    let asked = counters.iter().flatten().flat_map(|(new, old)| [*new, *old]).flatten();
-    let values = probe.fields(device, asked);
+    let fields = counters.iter().flatten().flat_map(|(new, old)| [*new, *old]).flatten();
+    let values = probe.fields(device, fields);
     for (link, counters) in links.iter_mut().zip(&counters) {
         link.errors = counters.map(|(new, old)| {
             let value = |field: Option<_>| field.and_then(|field| values.get(field));

@@ -1,6 +1,6 @@
-//! The kubelet's PodResources API: gRPC's `v1.PodResourcesLister/List` over its Unix socket. One call at a time on a
-//! connection of its own, since the kubelet replaces the socket when it restarts; bounded in time and size.
-//! The messages are the parts that are read of k8s.io/kubelet/pkg/apis/podresources/v1; unknown fields are skipped.
+//! The kubelet's PodResources API: the gRPC call `v1.PodResourcesLister/List` over its Unix socket, bounded in time and
+//! size. Each call opens a connection, because the kubelet replaces the socket when it restarts. The messages contain
+//! only the fields that are used of k8s.io/kubelet/pkg/apis/podresources/v1.
 
 use std::io;
 use std::path::Path;
@@ -12,38 +12,40 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use prost::Message;
 use tokio::net::UnixStream;
 
-use super::claims::{Claim, DeviceName};
+use super::device_assignment::{DeviceAssignment, DeviceId};
 
 const DEADLINE: Duration = Duration::from_secs(5);
-/// Ten times what a node of 250 pods with 16 devices each says.
-const MOST_BYTES: usize = 16 << 20;
-/// NVIDIA's driver of dynamic resource allocation.
+/// Ten times the response of a node that has 250 pods with 16 devices each.
+const MAX_BYTES: usize = 16 << 20;
+/// NVIDIA's driver for dynamic resource allocation.
 const DRA_DRIVER: &str = "gpu.nvidia.com";
 
-/// Why the kubelet told nothing. The text names the socket.
+/// Why the request failed. The text names the socket.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum KubeletError {
-    #[error("{path}: {cause}; give this process the directory of the kubelet's socket, or another --gpu.pod-resources")]
+    #[error("{path}: {cause}; mount the directory of the kubelet's socket, or change --gpu.pod-resources")]
     Connect { path: String, cause: io::Error },
-    #[error("{path}: no answer within {DEADLINE:?}")]
+    #[error("{path}: no response within {DEADLINE:?}; check the kubelet")]
     Timeout { path: String },
-    #[error("{path}: {cause}")]
+    #[error("{path}: {cause}; check that --gpu.pod-resources names the kubelet's socket")]
     Transport { path: String, cause: String },
-    #[error("{path}: the kubelet answers gRPC status {status}: {message}")]
+    #[error("{path}: gRPC status {status}: {message}; check the kubelet")]
     Status { path: String, status: String, message: String },
-    #[error("{path}: no PodResources answer: {cause}")]
-    Answer { path: String, cause: String },
+    #[error(
+        "{path}: invalid PodResources response: {cause}; check that --gpu.pod-resources names the kubelet's socket"
+    )]
+    Invalid { path: String, cause: String },
 }
 
 impl KubeletError {
-    /// A word to count by.
-    pub(super) fn word(&self) -> &'static str {
+    /// The label value under which the error is counted.
+    pub(super) fn kind(&self) -> &'static str {
         match self {
             Self::Connect { .. } => "connect",
             Self::Timeout { .. } => "timeout",
             Self::Transport { .. } => "transport",
             Self::Status { .. } => "status",
-            Self::Answer { .. } => "invalid",
+            Self::Invalid { .. } => "invalid",
         }
     }
 }
@@ -95,7 +97,7 @@ struct ClaimResource {
 }
 
 /// Every NVIDIA device of every container of this node.
-pub(super) async fn claims(socket: &Path) -> Result<Vec<Claim>, KubeletError> {
+pub(super) async fn fetch(socket: &Path) -> Result<Vec<DeviceAssignment>, KubeletError> {
     let path = socket.display().to_string();
     let listing = tokio::time::timeout(DEADLINE, list(socket, &path)).await;
     let pods = listing.unwrap_or(Err(KubeletError::Timeout { path }))?;
@@ -113,19 +115,19 @@ async fn list(socket: &Path, path: &str) -> Result<Vec<PodResources>, KubeletErr
     let request = http::Request::post("http://localhost/v1.PodResourcesLister/List")
         .header("content-type", "application/grpc")
         .header("te", "trailers")
-        // An empty request: not compressed, of no bytes.
+        // An empty message: flag "not compressed", length 0.
         .body(Full::new(Bytes::from_static(&[0; 5])))
         .map_err(|error| transport(error.to_string()))?;
     let response = sender.send_request(request).await.map_err(|error| transport(error.to_string()))?;
     let (head, body) = response.into_parts();
-    let body = Limited::new(body, MOST_BYTES).collect().await.map_err(|error| transport(error.to_string()))?;
+    let body = Limited::new(body, MAX_BYTES).collect().await.map_err(|error| transport(error.to_string()))?;
     connection.abort();
-    // Without any answer the status stands in the head.
+    // A response without a message has the status in its headers.
     let trailers = body.trailers().unwrap_or(&head.headers);
     let text = |name| trailers.get(name).and_then(|value| value.to_str().ok()).unwrap_or("").to_owned();
     match text("grpc-status").as_str() {
         "0" => {}
-        "" => return Err(transport(format!("HTTP {} and no gRPC status", head.status))),
+        "" => return Err(transport(format!("HTTP status {} without a gRPC status", head.status))),
         status => {
             return Err(KubeletError::Status {
                 path: path(),
@@ -134,29 +136,29 @@ async fn list(socket: &Path, path: &str) -> Result<Vec<PodResources>, KubeletErr
             });
         }
     }
-    from_frame(&body.to_bytes()).map_err(|cause| KubeletError::Answer { path: path(), cause })
+    from_frame(&body.to_bytes()).map_err(|cause| KubeletError::Invalid { path: path(), cause })
 }
 
-/// One gRPC message: whether it is compressed, its length, itself.
+/// Parses one gRPC message: a byte for compression, four bytes of length, the message.
 fn from_frame(frame: &[u8]) -> Result<Vec<PodResources>, String> {
-    let (head, message) = frame.split_at_checked(5).ok_or("shorter than a message's head")?;
+    let (head, message) = frame.split_at_checked(5).ok_or("shorter than the header of a gRPC message")?;
     let length = u32::from_be_bytes([head[1], head[2], head[3], head[4]]);
     if head[0] != 0 || usize::try_from(length) != Ok(message.len()) {
-        return Err("not one uncompressed message".to_owned());
+        return Err("not exactly one uncompressed gRPC message".to_owned());
     }
-    ListPodResourcesResponse::decode(message).map(|answer| answer.pod_resources).map_err(|error| error.to_string())
+    ListPodResourcesResponse::decode(message).map(|response| response.pod_resources).map_err(|error| error.to_string())
 }
 
-fn from_pods(pods: Vec<PodResources>) -> Vec<Claim> {
-    let mut claims = Vec::new();
+fn from_pods(pods: Vec<PodResources>) -> Vec<DeviceAssignment> {
+    let mut assignments = Vec::new();
     for pod in pods {
         for container in pod.containers {
-            let plugged = container.devices.iter().flat_map(|devices| &devices.device_ids);
-            let plugged = plugged.filter_map(|id| DeviceName::parse(id));
-            let dynamic = container.dynamic_resources.iter().flat_map(|resource| &resource.claim_resources);
-            let dynamic = dynamic.filter(|claim| claim.driver_name == DRA_DRIVER);
-            let dynamic = dynamic.filter_map(|claim| DeviceName::parse_dra(&claim.device_name));
-            claims.extend(plugged.chain(dynamic).map(|device| Claim {
+            let of_plugins = container.devices.iter().flat_map(|devices| &devices.device_ids);
+            let of_plugins = of_plugins.filter_map(|id| DeviceId::parse(id));
+            let of_dra = container.dynamic_resources.iter().flat_map(|resource| &resource.claim_resources);
+            let of_dra = of_dra.filter(|claim| claim.driver_name == DRA_DRIVER);
+            let of_dra = of_dra.filter_map(|claim| DeviceId::parse_dra(&claim.device_name));
+            assignments.extend(of_plugins.chain(of_dra).map(|device| DeviceAssignment {
                 namespace: pod.namespace.clone(),
                 pod: pod.name.clone(),
                 container: container.name.clone(),
@@ -164,7 +166,7 @@ fn from_pods(pods: Vec<PodResources>) -> Vec<Claim> {
             }));
         }
     }
-    claims
+    assignments
 }
 
 #[cfg(test)]
@@ -173,7 +175,7 @@ mod tests {
 
     use super::*;
 
-    /// As the kubelet would say it.
+    /// The bytes that a kubelet would send.
     fn frame(pods: Vec<PodResources>) -> Bytes {
         let message = ListPodResourcesResponse { pod_resources: pods }.encode_to_vec();
         let mut frame = BytesMut::new();
@@ -184,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn devices_of_plugins_and_of_dra_are_claims_and_others_are_not() {
+    fn nvidia_devices_of_plugins_and_of_dra_are_assignments_and_other_devices_are_not() {
         let devices = |ids: &[&str]| ContainerDevices { device_ids: ids.iter().map(|id| (*id).to_owned()).collect() };
         let dynamic = |driver: &str, device: &str| DynamicResource {
             claim_resources: vec![ClaimResource { driver_name: driver.to_owned(), device_name: device.to_owned() }],
@@ -198,16 +200,16 @@ mod tests {
                 dynamic_resources: vec![dynamic("gpu.nvidia.com", "gpu-3"), dynamic("net.example", "gpu-4")],
             }],
         };
-        let claims = from_pods(from_frame(&frame(vec![pod])).unwrap());
-        let names: Vec<DeviceName> = claims.iter().map(|claim| claim.device.clone()).collect();
-        let expected = [DeviceName::Gpu("GPU-a".to_owned()), DeviceName::Mig("MIG-b".to_owned()), DeviceName::Minor(3)];
+        let assignments = from_pods(from_frame(&frame(vec![pod])).unwrap());
+        let names: Vec<DeviceId> = assignments.iter().map(|assignment| assignment.device.clone()).collect();
+        let expected = [DeviceId::Gpu("GPU-a".to_owned()), DeviceId::Mig("MIG-b".to_owned()), DeviceId::Minor(3)];
         assert_eq!(names, expected);
-        let first = &claims[0];
+        let first = &assignments[0];
         assert_eq!((&*first.namespace, &*first.pod, &*first.container), ("prod", "llama-0", "engine"));
     }
 
     #[test]
-    fn a_frame_cut_anywhere_is_no_answer() {
+    fn a_truncated_or_compressed_frame_is_invalid() {
         let pod = PodResources { name: "a".to_owned(), ..PodResources::default() };
         let whole = frame(vec![pod]);
         assert_eq!(from_frame(&whole).unwrap().len(), 1);

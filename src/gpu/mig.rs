@@ -1,41 +1,41 @@
-//! MIG instances of one GPU. Walked anew at every poll: NVML may hand out the handle of a destroyed instance again for
-//! another one, so none is kept.
+//! MIG instances of one GPU. They are enumerated at every poll and no handle is kept, because NVML may reuse the handle of
+//! a destroyed instance for another.
 
 use nvml_wrapper::Device;
 use nvml_wrapper::error::NvmlError;
 
-use super::gpm::Gpm;
+use super::gpm::GpmSampler;
 use super::probe::Probe;
 use super::raw;
 use crate::model::gpu::MigInstance;
 
-/// More than any GPU has.
+/// More than any GPU has. Bounds the loop.
 const MOST_INSTANCES: u32 = 32;
 
-/// Every instance there is. What NVML has of one: memory and, on Hopper and later, how busy its GPU instance is.
+/// NVML offers little of an instance: its memory and, on Hopper and later, the activity of its GPU instance.
 pub(super) fn instances<'nvml>(
     device: &Device<'nvml>,
-    gpm: &mut Gpm<'nvml>,
+    gpm: &mut GpmSampler<'nvml>,
     probe: &mut Probe<'_>,
 ) -> Vec<MigInstance> {
-    // The most there can be, not how many there are.
-    let slots = probe.ask("mig_device_count", || device.mig_device_count()).unwrap_or(0).min(MOST_INSTANCES);
+    // The maximum, not the current number.
+    let slots = probe.call("mig_device_count", || device.mig_device_count()).unwrap_or(0).min(MOST_INSTANCES);
     (0..slots)
         .filter_map(|slot| {
-            let instance = probe.ask("mig_device", || match device.mig_device_by_index(slot) {
-                // An empty slot.
+            let instance = probe.call("mig_device", || match device.mig_device_by_index(slot) {
+                // The slot is empty.
                 Err(NvmlError::NotFound | NvmlError::InvalidArg) => Ok(None),
                 instance => instance.map(Some),
             });
             let instance = instance.flatten()?;
-            let uuid = probe.ask("mig_uuid", || instance.uuid())?;
-            let gpu_instance_id = probe.ask("gpu_instance_id", || raw::gpu_instance_id(&instance));
+            let uuid = probe.call("mig_uuid", || instance.uuid())?;
+            let gpu_instance_id = probe.call("gpu_instance_id", || raw::gpu_instance_id(&instance));
             Some(MigInstance {
                 uuid,
                 gpu_instance_id,
-                compute_instance_id: probe.ask("compute_instance_id", || raw::compute_instance_id(&instance)),
-                profile: probe.ask("mig_name", || instance.name()).as_deref().and_then(profile).map(str::to_owned),
-                memory: probe.ask("mig_memory_info", || raw::memory(&instance)).unwrap_or_default(),
+                compute_instance_id: probe.call("compute_instance_id", || raw::compute_instance_id(&instance)),
+                profile: probe.call("mig_name", || instance.name()).as_deref().and_then(profile).map(str::to_owned),
+                memory: probe.call("mig_memory_info", || raw::memory(&instance)).unwrap_or_default(),
                 activity: gpu_instance_id
                     .map(|gpu_instance| gpm.read(device, Some(gpu_instance), probe))
                     .unwrap_or_default(),
@@ -44,7 +44,7 @@ pub(super) fn instances<'nvml>(
         .collect()
 }
 
-/// `NVIDIA H200 MIG 1g.18gb` ends in the profile.
+/// The last part of a name like `NVIDIA H200 MIG 1g.18gb`.
 fn profile(name: &str) -> Option<&str> {
     name.split_once(" MIG ").map(|(_, profile)| profile.trim()).filter(|profile| !profile.is_empty())
 }
@@ -54,7 +54,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_profile_is_the_tail_of_the_name() {
+    fn the_profile_is_the_last_part_of_the_name() {
         assert_eq!(profile("NVIDIA H200 MIG 1g.18gb"), Some("1g.18gb"));
         assert_eq!(profile("NVIDIA A100-SXM4-40GB MIG 1c.3g.20gb"), Some("1c.3g.20gb"));
         assert_eq!(profile("NVIDIA H200"), None);

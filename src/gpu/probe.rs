@@ -1,5 +1,5 @@
-//! Asks NVML one thing after another: counts what failed, remembers what is not supported, and lets the supervisor see
-//! the call that a thread is inside of. Knows no reading.
+//! The rules of every NVML call: counts failures, skips what is not supported, and shows the supervisor which call a thread
+//! is in. Knows no reading.
 
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -9,20 +9,20 @@ use nvml_wrapper::Device;
 use nvml_wrapper::error::NvmlError;
 
 use super::fields::Field;
-use super::nvml::{Reach, meaning};
+use super::nvml::{ErrorScope, classify};
 use super::raw;
 use crate::model::gpu::{GpuState, NvmlState};
 
-/// A call that failed, with NVML's error as a word.
+/// A failed call and the kind of NVML's error.
 pub(super) type Failure = (&'static str, &'static str);
 
-/// The call a worker is inside of, for the supervisor's deadline.
+/// The NVML call that a worker is in. The supervisor compares its age with the deadline.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Watch(Arc<Mutex<Option<(&'static str, Instant)>>>);
+pub(super) struct CurrentCall(Arc<Mutex<Option<(&'static str, Instant)>>>);
 
-impl Watch {
+impl CurrentCall {
     /// The call and when it began.
-    pub(super) fn inside(&self) -> Option<(&'static str, Instant)> {
+    pub(super) fn get(&self) -> Option<(&'static str, Instant)> {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -31,40 +31,42 @@ impl Watch {
     }
 }
 
-/// What a GPU does not have: asked once, then left out. Not for ever, since a driver may only not have it yet.
+/// The calls and fields that a GPU does not support, and that are therefore skipped. They expire, because a driver may
+/// support them only later.
 #[derive(Debug, Default)]
-pub(super) struct Lacking {
+pub(super) struct Unsupported {
     calls: HashSet<(&'static str, u32)>,
     fields: HashSet<(u32, u32)>,
+    /// When the first of them was found.
     since: Option<Instant>,
 }
 
-impl Lacking {
-    /// Forgets everything that was found out longer ago than this.
+impl Unsupported {
+    /// Clears the set if its first entry is older than `after`.
     pub(super) fn expire(&mut self, after: Duration) {
         if self.since.is_some_and(|since| since.elapsed() >= after) {
             *self = Self::default();
         }
     }
 
-    /// Forgets everything: the GPU is not what it was.
-    pub(super) fn clear(&mut self) {
-        *self = Self::default();
+    fn add_call(&mut self, call: &'static str, kind: u32) {
+        self.since.get_or_insert_with(Instant::now);
+        self.calls.insert((call, kind));
     }
 
-    fn now(&mut self) -> &mut Self {
+    fn add_field(&mut self, field: Field) {
         self.since.get_or_insert_with(Instant::now);
-        self
+        self.fields.insert((field.id, field.scope));
     }
 }
 
-/// The answers to a batch of fields.
+/// The values of those fields that were read.
 #[derive(Debug, Default)]
-pub(super) struct Values(Vec<(Field, u64)>);
+pub(super) struct FieldValues(Vec<(Field, u64)>);
 
-impl Values {
+impl FieldValues {
     pub(super) fn get(&self, field: Field) -> Option<u64> {
-        self.0.iter().find(|(answered, _)| *answered == field).map(|(_, value)| *value)
+        self.0.iter().find(|(read, _)| *read == field).map(|(_, value)| *value)
     }
 
     pub(super) fn all<const N: usize>(&self, fields: [Field; N]) -> [Option<u64>; N] {
@@ -72,73 +74,74 @@ impl Values {
     }
 }
 
-/// One attempt at a GPU.
+/// One attempt to read a GPU.
 #[derive(Debug)]
 pub(super) struct Probe<'m> {
-    watch: &'m Watch,
-    lacking: &'m mut Lacking,
+    current_call: &'m CurrentCall,
+    unsupported: &'m mut Unsupported,
+    /// Calls and fields that the GPU answered, also with "not supported".
     answered: u32,
     pub(super) failures: Vec<Failure>,
-    /// The first error that reaches beyond its own call; nothing is asked after it.
-    fault: Option<Reach>,
+    /// The first error that concerns more than its own call. Every later call is skipped.
+    fatal: Option<ErrorScope>,
 }
 
 impl<'m> Probe<'m> {
-    pub(super) fn new(watch: &'m Watch, lacking: &'m mut Lacking) -> Self {
-        Self { watch, lacking, answered: 0, failures: Vec::new(), fault: None }
+    pub(super) fn new(current_call: &'m CurrentCall, unsupported: &'m mut Unsupported) -> Self {
+        Self { current_call, unsupported, answered: 0, failures: Vec::new(), fatal: None }
     }
 
-    /// The answer, or `None`: unsupported, failed (kept as a failure), or not asked after a fault. What is unsupported is
-    /// remembered by `call`, so each thing that may be has a word of its own.
-    pub(super) fn ask<T>(&mut self, call: &'static str, body: impl FnOnce() -> Result<T, NvmlError>) -> Option<T> {
-        self.ask_of(call, 0, body)
+    /// Makes one NVML call. `None` if it is unsupported, failed (recorded as a failure) or skipped after a fatal error.
+    /// An unsupported call is remembered by its name, so each optional call needs a name of its own.
+    pub(super) fn call<T>(&mut self, call: &'static str, body: impl FnOnce() -> Result<T, NvmlError>) -> Option<T> {
+        self.call_kind(call, 0, body)
     }
 
-    /// As [`Probe::ask`] for a call of which each kind may be lacking alone.
-    pub(super) fn ask_of<T>(
+    /// Like [`Probe::call`], for a call that may support some kinds of values and not others.
+    pub(super) fn call_kind<T>(
         &mut self,
         call: &'static str,
         kind: u32,
         body: impl FnOnce() -> Result<T, NvmlError>,
     ) -> Option<T> {
-        if self.fault.is_some() || self.lacking.calls.contains(&(call, kind)) {
+        if self.fatal.is_some() || self.unsupported.calls.contains(&(call, kind)) {
             return None;
         }
-        self.watch.set(Some(call));
-        let answer = body();
-        self.watch.set(None);
-        match answer {
+        self.current_call.set(Some(call));
+        let result = body();
+        self.current_call.set(None);
+        match result {
             Ok(value) => {
                 self.answered += 1;
                 Some(value)
             }
             Err(error) => {
-                if !self.note(call, &error) {
-                    self.lacking.now().calls.insert((call, kind));
+                if !self.record_failure(call, &error) {
+                    self.unsupported.add_call(call, kind);
                 }
                 None
             }
         }
     }
 
-    /// Many numbers by one call. What the driver does not know or the GPU does not have is left out from then on.
-    pub(super) fn fields(&mut self, device: &Device<'_>, wanted: impl IntoIterator<Item = Field>) -> Values {
-        let open: Vec<Field> =
-            wanted.into_iter().filter(|field| !self.lacking.fields.contains(&(field.id, field.scope))).collect();
-        let asked: Vec<(u32, u32)> = open.iter().map(|field| (field.id, field.scope)).collect();
-        let mut values = Values::default();
-        if asked.is_empty() {
+    /// Reads many fields with one call. Fields that the driver or the GPU does not support are skipped from then on.
+    pub(super) fn fields(&mut self, device: &Device<'_>, fields: impl IntoIterator<Item = Field>) -> FieldValues {
+        let fields: Vec<Field> =
+            fields.into_iter().filter(|field| !self.unsupported.fields.contains(&(field.id, field.scope))).collect();
+        let ids: Vec<(u32, u32)> = fields.iter().map(|field| (field.id, field.scope)).collect();
+        let mut values = FieldValues::default();
+        if ids.is_empty() {
             return values;
         }
-        let answers = self.ask("field_values", || raw::field_values(device, &asked)).unwrap_or_default();
-        for (field, answer) in open.into_iter().zip(answers) {
-            match answer {
+        let results = self.call("field_values", || raw::field_values(device, &ids)).unwrap_or_default();
+        for (field, result) in fields.into_iter().zip(results) {
+            match result {
                 Ok(value) => values.0.push((field, value)),
-                // An id that is newer than the driver.
-                Err(NvmlError::InvalidArg) => drop(self.lacking.now().fields.insert((field.id, field.scope))),
+                // The id is newer than the driver.
+                Err(NvmlError::InvalidArg) => self.unsupported.add_field(field),
                 Err(error) => {
-                    if !self.note(field.name, &error) {
-                        self.lacking.now().fields.insert((field.id, field.scope));
+                    if !self.record_failure(field.name, &error) {
+                        self.unsupported.add_field(field);
                     }
                 }
             }
@@ -146,41 +149,42 @@ impl<'m> Probe<'m> {
         values
     }
 
-    /// Keeps a failure. False: it is none, this is not supported.
-    fn note(&mut self, call: &'static str, error: &NvmlError) -> bool {
-        match meaning(error) {
-            (_, Reach::Unsupported) => {
+    /// Returns false if the error means "not supported", which is not a failure.
+    fn record_failure(&mut self, call: &'static str, error: &NvmlError) -> bool {
+        match classify(error) {
+            (_, ErrorScope::Unsupported) => {
                 self.answered += 1;
                 false
             }
-            (word, reach) => {
-                self.failures.push((call, word));
-                if self.fault.is_none() && reach != Reach::Call {
-                    self.fault = Some(reach);
+            (kind, scope) => {
+                self.failures.push((call, kind));
+                if self.fatal.is_none() && scope != ErrorScope::Call {
+                    self.fatal = Some(scope);
                 }
                 true
             }
         }
     }
 
-    /// The GPU is not what it was: ask for everything again.
-    pub(super) fn forget_lacking(&mut self) {
-        self.lacking.clear();
+    /// Tries every call again, because the GPU was reconfigured.
+    pub(super) fn clear_unsupported(&mut self) {
+        *self.unsupported = Unsupported::default();
     }
 
-    pub(super) fn faulted(&self) -> bool {
-        self.fault.is_some()
+    /// Whether an error concerned the whole GPU or NVML itself.
+    pub(super) fn gpu_failed(&self) -> bool {
+        self.fatal.is_some()
     }
 
-    /// What the GPU's answers make of it. One that answers no call at all is as good as lost, whatever it says; after
-    /// a cgroup lost its devices (`systemctl daemon-reload`), every call says "unknown". What is known to be lacking was
-    /// not asked and so is no answer.
+    /// The state that follows from all calls of this attempt. A GPU on which every call fails counts as lost, whatever the
+    /// error: after a cgroup lost its devices (`systemctl daemon-reload`), every call returns "unknown". Skipped
+    /// unsupported calls do not count as answered.
     pub(super) fn state(&self) -> Result<GpuState, NvmlState> {
-        match self.fault {
-            Some(Reach::Session(state)) => Err(state),
-            Some(Reach::Gpu(state)) => Ok(state),
+        match self.fatal {
+            Some(ErrorScope::Session(state)) => Err(state),
+            Some(ErrorScope::Gpu(state)) => Ok(state),
             _ if self.answered > 0 || self.failures.is_empty() => Ok(GpuState::Ok),
-            _ if self.failures.iter().all(|(_, word)| *word == "no_permission") => Ok(GpuState::NoPermission),
+            _ if self.failures.iter().all(|(_, kind)| *kind == "no_permission") => Ok(GpuState::NoPermission),
             _ => Ok(GpuState::Lost),
         }
     }
@@ -190,96 +194,95 @@ impl<'m> Probe<'m> {
 mod tests {
     use super::*;
 
-    /// A probe of a GPU of which nothing is known.
-    fn fresh(body: impl FnOnce(&mut Probe<'_>)) {
-        body(&mut Probe::new(&Watch::default(), &mut Lacking::default()));
+    fn with_new_probe(body: impl FnOnce(&mut Probe<'_>)) {
+        body(&mut Probe::new(&CurrentCall::default(), &mut Unsupported::default()));
     }
 
     #[test]
-    fn a_failed_reading_is_kept_by_call_and_word_and_the_next_is_asked() {
-        fresh(|probe| {
-            assert_eq!(probe.ask("power_usage", || Err::<u32, _>(NvmlError::Unknown)), None);
-            assert_eq!(probe.ask("temperature", || Ok(40)), Some(40));
+    fn a_failed_call_is_recorded_with_its_error_and_the_next_call_is_made() {
+        with_new_probe(|probe| {
+            assert_eq!(probe.call("power_usage", || Err::<u32, _>(NvmlError::Unknown)), None);
+            assert_eq!(probe.call("temperature", || Ok(40)), Some(40));
             assert_eq!(probe.failures, [("power_usage", "unknown")]);
             assert_eq!(probe.state(), Ok(GpuState::Ok));
         });
     }
 
     #[test]
-    fn an_unsupported_reading_is_no_failure_and_is_not_asked_again_until_it_is_forgotten() {
-        let (watch, mut lacking) = (Watch::default(), Lacking::default());
+    fn an_unsupported_call_is_not_a_failure_and_is_skipped_until_it_expires() {
+        let (current_call, mut unsupported) = (CurrentCall::default(), Unsupported::default());
         for _ in 0..2 {
-            let mut probe = Probe::new(&watch, &mut lacking);
-            let mut asked = false;
-            probe.ask("power_usage", || {
-                asked = true;
+            let mut probe = Probe::new(&current_call, &mut unsupported);
+            let mut called = false;
+            probe.call("power_usage", || {
+                called = true;
                 Err::<u32, _>(NvmlError::NotSupported)
             });
-            assert!(asked && probe.failures.is_empty());
+            assert!(called && probe.failures.is_empty());
             assert_eq!(probe.state(), Ok(GpuState::Ok));
-            assert_eq!(probe.ask("power_usage", || Ok(1)), None);
-            lacking.expire(Duration::ZERO);
+            assert_eq!(probe.call("power_usage", || Ok(1)), None);
+            unsupported.expire(Duration::ZERO);
         }
     }
 
     #[test]
-    fn what_a_gpu_lacks_does_not_answer_for_a_gpu_that_forbids_the_rest() {
-        let (watch, mut lacking) = (Watch::default(), Lacking::default());
-        Probe::new(&watch, &mut lacking).ask("fan", || Err::<u32, _>(NvmlError::NotSupported));
+    fn a_skipped_unsupported_call_does_not_make_a_failing_gpu_ok() {
+        let (current_call, mut unsupported) = (CurrentCall::default(), Unsupported::default());
+        Probe::new(&current_call, &mut unsupported).call("fan", || Err::<u32, _>(NvmlError::NotSupported));
         for (error, state) in [(NvmlError::NoPermission, GpuState::NoPermission), (NvmlError::Unknown, GpuState::Lost)]
         {
-            let mut probe = Probe::new(&watch, &mut lacking);
-            assert_eq!(probe.ask("fan", || Ok(1)), None);
-            probe.ask("temperature", || Err::<u32, _>(error));
+            let mut probe = Probe::new(&current_call, &mut unsupported);
+            assert_eq!(probe.call("fan", || Ok(1)), None);
+            probe.call("temperature", || Err::<u32, _>(error));
             assert_eq!(probe.state(), Ok(state));
         }
     }
 
     #[test]
-    fn what_is_lacking_is_kept_for_its_time() {
-        let (watch, mut lacking) = (Watch::default(), Lacking::default());
-        Probe::new(&watch, &mut lacking).ask("fan", || Err::<u32, _>(NvmlError::NotSupported));
-        lacking.expire(Duration::from_secs(3600));
-        assert_eq!(Probe::new(&watch, &mut lacking).ask("fan", || Ok(1)), None);
+    fn an_unsupported_call_does_not_expire_early() {
+        let (current_call, mut unsupported) = (CurrentCall::default(), Unsupported::default());
+        Probe::new(&current_call, &mut unsupported).call("fan", || Err::<u32, _>(NvmlError::NotSupported));
+        unsupported.expire(Duration::from_secs(3600));
+        assert_eq!(Probe::new(&current_call, &mut unsupported).call("fan", || Ok(1)), None);
     }
 
     #[test]
-    fn a_lost_gpu_is_asked_nothing_more() {
-        fresh(|probe| {
-            probe.ask("power_usage", || Err::<u32, _>(NvmlError::GpuLost));
-            assert_eq!(probe.ask("temperature", || Ok(40)), None);
+    fn no_call_is_made_after_a_gpu_is_lost() {
+        with_new_probe(|probe| {
+            probe.call("power_usage", || Err::<u32, _>(NvmlError::GpuLost));
+            assert_eq!(probe.call("temperature", || Ok(40)), None);
             assert_eq!(probe.state(), Ok(GpuState::Lost));
         });
     }
 
     #[test]
-    fn a_gpu_that_answers_no_call_is_lost_and_one_that_forbids_all_is_no_permission() {
-        fresh(|probe| {
-            probe.ask("power_usage", || Err::<u32, _>(NvmlError::Unknown));
-            probe.ask("temperature", || Err::<u32, _>(NvmlError::NoPermission));
+    fn a_gpu_is_lost_if_every_call_fails_and_has_no_permission_if_every_call_is_denied() {
+        with_new_probe(|probe| {
+            probe.call("power_usage", || Err::<u32, _>(NvmlError::Unknown));
+            probe.call("temperature", || Err::<u32, _>(NvmlError::NoPermission));
             assert_eq!(probe.state(), Ok(GpuState::Lost));
         });
-        fresh(|probe| {
-            probe.ask("temperature", || Err::<u32, _>(NvmlError::NoPermission));
+        with_new_probe(|probe| {
+            probe.call("temperature", || Err::<u32, _>(NvmlError::NoPermission));
             assert_eq!(probe.state(), Ok(GpuState::NoPermission));
         });
     }
 
     #[test]
     fn an_unloaded_driver_ends_the_session() {
-        fresh(|probe| {
-            probe.ask("temperature", || Err::<u32, _>(NvmlError::DriverNotLoaded));
+        with_new_probe(|probe| {
+            probe.call("temperature", || Err::<u32, _>(NvmlError::DriverNotLoaded));
             assert_eq!(probe.state(), Err(NvmlState::DriverNotLoaded));
         });
     }
 
     #[test]
-    fn the_watch_names_the_call_only_while_it_runs() {
-        let (watch, mut lacking) = (Watch::default(), Lacking::default());
-        Probe::new(&watch, &mut lacking).ask("power_usage", || {
-            assert_eq!(watch.inside().map(|(call, _)| call), Some("power_usage"));
+    fn the_current_call_is_set_only_while_it_runs() {
+        let (current_call, mut unsupported) = (CurrentCall::default(), Unsupported::default());
+        Probe::new(&current_call, &mut unsupported).call("power_usage", || {
+            assert_eq!(current_call.get().map(|(call, _)| call), Some("power_usage"));
             Ok(0)
         });
-        assert_eq!(watch.inside(), None);
+        assert_eq!(current_call.get(), None);
     }
 }

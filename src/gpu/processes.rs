@@ -1,4 +1,4 @@
-//! Who runs on a GPU: how many processes, and with `--gpu.processes` each one's memory and share of the SMs.
+//! Processes on a GPU: their number and, with `--gpu.processes`, the memory and SM utilisation of each.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -11,32 +11,32 @@ use nvml_wrapper::struct_wrappers::device::ProcessUtilizationSample;
 use super::probe::Probe;
 use crate::model::gpu::GpuProcess;
 
-/// Series of one GPU are bounded, whoever runs there.
+/// Bounds the number of series of one GPU.
 const MOST_PROCESSES: usize = 64;
 
-/// Which questions about processes are safe and wanted.
+/// Which of the calls are safe and enabled.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct ProcessQuestions {
+pub(super) struct ProcessReader {
     count: bool,
     list: bool,
-    /// The driver's time of the newest sample that was seen, microseconds.
-    seen_us: Option<u64>,
+    /// Timestamp of the newest utilisation sample, in microseconds by the driver's clock.
+    newest_us: Option<u64>,
 }
 
-impl ProcessQuestions {
-    /// Early 535 drivers write past the caller's buffer (nvml-wrapper #48, go-nvml #75): nothing is asked of them.
+impl ProcessReader {
+    /// Early 535 drivers write past the caller's buffer (nvml-wrapper #48, go-nvml #75), so no call is made with them.
     pub(super) fn new(driver_version: Option<&str>, per_process: bool) -> Self {
         let mut parts = driver_version.unwrap_or("").split('.').map(|part| part.parse().unwrap_or(0));
         let version = (parts.next().unwrap_or(0_u32), parts.next().unwrap_or(0_u32));
         let safe = !((535, 0)..(535, 98)).contains(&version);
-        Self { count: safe, list: safe && per_process, seen_us: None }
+        Self { count: safe, list: safe && per_process, newest_us: None }
     }
 
     pub(super) fn count(&self, device: &Device<'_>, probe: &mut Probe<'_>) -> Option<u64> {
         if !self.count {
             return None;
         }
-        probe.ask("running_compute_processes_count", || device.running_compute_processes_count()).map(u64::from)
+        probe.call("running_compute_processes_count", || device.running_compute_processes_count()).map(u64::from)
     }
 
     pub(super) fn list(&mut self, device: &Device<'_>, probe: &mut Probe<'_>) -> Vec<GpuProcess> {
@@ -44,12 +44,12 @@ impl ProcessQuestions {
             return Vec::new();
         }
         let mut processes =
-            probe.ask("running_compute_processes", || device.running_compute_processes()).unwrap_or_default();
+            probe.call("running_compute_processes", || device.running_compute_processes()).unwrap_or_default();
         processes.sort_by_key(|process| process.pid);
-        // With MIG a process is listed once for each instance that it uses.
+        // With MIG, a process is listed once per instance that it uses.
         processes.dedup_by_key(|process| process.pid);
         processes.truncate(MOST_PROCESSES);
-        let shares = self.sm_ratios(device, probe);
+        let sm_ratios = self.sm_ratios(device, probe);
         processes
             .into_iter()
             .map(|process| GpuProcess {
@@ -59,27 +59,26 @@ impl ProcessQuestions {
                     UsedGpuMemory::Used(bytes) => Some(bytes),
                     UsedGpuMemory::Unavailable => None,
                 },
-                sm_ratio: shares.get(&process.pid).copied(),
+                sm_ratio: sm_ratios.get(&process.pid).copied(),
             })
             .collect()
     }
 
     fn sm_ratios(&mut self, device: &Device<'_>, probe: &mut Probe<'_>) -> BTreeMap<u32, f64> {
-        let samples = probe.ask("process_utilization", || match device.process_utilization_stats(self.seen_us) {
-            // Nobody has run anything since.
+        let samples = probe.call("process_utilization", || match device.process_utilization_stats(self.newest_us) {
+            // No process has run a kernel since the last call.
             Err(NvmlError::NotFound) => Ok(Vec::new()),
             samples => samples,
         });
-        // A look that failed was none.
         let Some(samples) = samples else { return BTreeMap::new() };
-        // What the driver had kept from before the first look is of nobody knows when.
-        let first = self.seen_us.is_none();
-        self.seen_us = samples.iter().map(|sample| sample.timestamp).max().or(self.seen_us).or(Some(0));
+        // The samples of the first call cover an unknown time before it.
+        let first = self.newest_us.is_none();
+        self.newest_us = samples.iter().map(|sample| sample.timestamp).max().or(self.newest_us).or(Some(0));
         if first { BTreeMap::new() } else { means(&samples) }
     }
 }
 
-/// By process. A driver writes blanks into the room that it asked for and did not need.
+/// The mean by process. Skips the blank entries that a driver leaves in a buffer larger than it needs.
 fn means(samples: &[ProcessUtilizationSample]) -> BTreeMap<u32, f64> {
     let mut sums = BTreeMap::<u32, (f64, u32)>::new();
     for sample in samples.iter().filter(|sample| sample.pid != 0 && sample.sm_util <= 100) {
@@ -99,16 +98,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_driver_whose_process_list_is_unsafe_is_not_asked_for_it() {
+    fn the_process_calls_are_not_made_with_drivers_where_they_are_unsafe() {
         for (version, safe) in [("535.54.03", false), ("535.86.10", false), ("535.104.05", true), ("580.159", true)] {
-            let questions = ProcessQuestions::new(Some(version), true);
-            assert_eq!((questions.count, questions.list), (safe, safe), "{version}");
+            let reader = ProcessReader::new(Some(version), true);
+            assert_eq!((reader.count, reader.list), (safe, safe), "{version}");
         }
-        assert!(!ProcessQuestions::new(Some("580.1"), false).list, "not unless it is wanted");
+        assert!(!ProcessReader::new(Some("580.1"), false).list, "only if enabled");
     }
 
     #[test]
-    fn a_process_has_the_mean_of_its_samples() {
+    fn the_sm_ratio_of_a_process_is_the_mean_of_its_samples() {
         let sample = |pid, sm_util| ProcessUtilizationSample {
             pid,
             timestamp: 1,

@@ -1,8 +1,8 @@
-//! The few NVML calls that nvml-wrapper 0.13 lacks or makes unfit for us, through its own table of symbols: a symbol that
-//! this driver does not have is an error, never a crash. All unsafe code of this crate but one call in `heap`.
-//! What every block relies on: [`Device`] borrows its [`Nvml`](nvml_wrapper::Nvml), so the library stays loaded and
-//! initialised and the handle is one it gave out, for as long as the call runs.
-#![allow(unsafe_code)] // calls through C function pointers; each block says why it may
+//! The NVML calls that nvml-wrapper 0.13 lacks or implements in a way we cannot use. They go through its symbol table, so a
+//! symbol that the driver lacks is an error, not a crash. All unsafe code of this crate, except one call in `heap`.
+//! Every block relies on this: [`Device`] borrows its [`Nvml`](nvml_wrapper::Nvml). So while the call runs, the library is
+//! loaded and initialised, and the handle is valid.
+#![allow(unsafe_code)] // calls C function pointers; each block says why that is sound
 
 use std::ffi::c_uint;
 use std::mem;
@@ -25,29 +25,29 @@ const SIGNED_LONG_LONG: u32 = 4;
 const SIGNED_INT: u32 = 5;
 const UNSIGNED_SHORT: u32 = 6;
 
-/// Answers by position: the driver may write another field's id into the answer (580.82 renumbered some). The wrapper's own
-/// call never sends the scope, which NVLink counters need, and cuts unsigned long to 32 bits.
+/// Results in the order of `fields`, because the driver may return a field under another id (580.82 renumbered some).
+/// nvml-wrapper's own call omits the scope, which NVLink counters need, and truncates unsigned long to 32 bits.
 pub(super) fn field_values(
     device: &Device<'_>,
     fields: &[(u32, u32)],
 ) -> Result<Vec<Result<u64, NvmlError>>, NvmlError> {
     let call = nvml_sym(device.nvml().lib().nvmlDeviceGetFieldValues.as_ref())?;
-    // SAFETY: plain integers and a union of numbers, for which all zeros are a value.
+    // SAFETY: integers and a union of numbers, for which all zeros are a valid value.
     let blank: nvmlFieldValue_t = unsafe { mem::zeroed() };
-    let asked = fields.iter().map(|&(id, scope)| nvmlFieldValue_t { fieldId: id, scopeId: scope, ..blank });
-    let mut values: Vec<nvmlFieldValue_t> = asked.collect();
+    let requests = fields.iter().map(|&(id, scope)| nvmlFieldValue_t { fieldId: id, scopeId: scope, ..blank });
+    let mut values: Vec<nvmlFieldValue_t> = requests.collect();
     let count = i32::try_from(values.len()).map_err(|_| NvmlError::InvalidArg)?;
-    // SAFETY: see the module; `values` has room for `count` of them.
+    // SAFETY: see the module; `values` has `count` elements.
     nvml_try(unsafe { call(device.handle(), count, values.as_mut_ptr()) })?;
     Ok(values.iter().map(number).collect())
 }
 
-/// A count or a size; what is negative or no number is none.
+/// A count or a size. A negative value or NaN is an error.
 fn number(field: &nvmlFieldValue_t) -> Result<u64, NvmlError> {
     nvml_try(field.nvmlReturn)?;
     let signed = |value: i64| u64::try_from(value).map_err(|_| NvmlError::NoData);
     let value = &field.value;
-    // SAFETY: every field of the union is a number for which all bits are a value, and it was zeroed before the call.
+    // SAFETY: every member of the union is a number that is valid for all bits, and the union was zeroed before the call.
     unsafe {
         match field.valueType {
             DOUBLE if value.dVal >= 0.0 => Ok(value.dVal as u64),
@@ -63,8 +63,8 @@ fn number(field: &nvmlFieldValue_t) -> Result<u64, NvmlError> {
     }
 }
 
-/// The second version of the call, or the first where a driver older than 510 has no other: that one counts what the
-/// driver reserves as used.
+/// Uses the second version of the call, or the first with drivers older than 510. The first version counts reserved memory
+/// as used.
 pub(super) fn memory(device: &Device<'_>) -> Result<GpuMemory, NvmlError> {
     match device.memory_info() {
         Ok(memory) => Ok(GpuMemory {
@@ -76,7 +76,7 @@ pub(super) fn memory(device: &Device<'_>) -> Result<GpuMemory, NvmlError> {
         Err(NvmlError::FailedToLoadSymbol(_) | NvmlError::FunctionNotFound | NvmlError::UnexpectedVariant(25)) => {
             let call = nvml_sym(device.nvml().lib().nvmlDeviceGetMemoryInfo.as_ref())?;
             let mut memory = nvmlMemory_t { total: 0, free: 0, used: 0 };
-            // SAFETY: see the module; `memory` is one struct of the type this call fills.
+            // SAFETY: see the module; `memory` is one struct of the type that this call fills.
             nvml_try(unsafe { call(device.handle(), &raw mut memory) })?;
             Ok(GpuMemory {
                 total_bytes: Some(memory.total),
@@ -89,9 +89,9 @@ pub(super) fn memory(device: &Device<'_>) -> Result<GpuMemory, NvmlError> {
     }
 }
 
-/// A call that writes one number for a handle.
+/// A call that writes one number.
 type NumberOf = unsafe extern "C" fn(nvmlDevice_t, *mut c_uint) -> nvmlReturn_t;
-/// A call that writes a percentage and the microseconds it is of.
+/// A call that writes a percentage and its sampling period in microseconds.
 type UtilizationOf = unsafe extern "C" fn(nvmlDevice_t, *mut c_uint, *mut c_uint) -> nvmlReturn_t;
 
 fn number_of(device: &Device<'_>, call: NumberOf) -> Result<u32, NvmlError> {
@@ -103,52 +103,53 @@ fn number_of(device: &Device<'_>, call: NumberOf) -> Result<u32, NvmlError> {
 
 fn utilization_of(device: &Device<'_>, call: UtilizationOf) -> Result<u32, NvmlError> {
     let (mut percent, mut period_us) = (0, 0);
-    // SAFETY: see the module; both are one number each.
+    // SAFETY: see the module; each pointer is to one number.
     nvml_try(unsafe { call(device.handle(), &raw mut percent, &raw mut period_us) })?;
     Ok(percent)
 }
 
-/// Of a MIG device.
+/// The GPU instance of a MIG device.
 pub(super) fn gpu_instance_id(device: &Device<'_>) -> Result<u32, NvmlError> {
     number_of(device, *nvml_sym(device.nvml().lib().nvmlDeviceGetGpuInstanceId.as_ref())?)
 }
 
-/// Of a MIG device.
+/// The compute instance of a MIG device.
 pub(super) fn compute_instance_id(device: &Device<'_>) -> Result<u32, NvmlError> {
     number_of(device, *nvml_sym(device.nvml().lib().nvmlDeviceGetComputeInstanceId.as_ref())?)
 }
 
-/// Percent.
+/// In percent.
 pub(super) fn jpeg_utilization(device: &Device<'_>) -> Result<u32, NvmlError> {
     utilization_of(device, *nvml_sym(device.nvml().lib().nvmlDeviceGetJpgUtilization.as_ref())?)
 }
 
-/// Percent, of the optical flow engine.
+/// Utilisation of the optical flow engine in percent.
 pub(super) fn ofa_utilization(device: &Device<'_>) -> Result<u32, NvmlError> {
     utilization_of(device, *nvml_sym(device.nvml().lib().nvmlDeviceGetOfaUtilization.as_ref())?)
 }
 
-/// Whether a GPU's uncorrected SRAM errors have reached NVIDIA's bound for replacing it. Drivers since 535.
+/// Whether uncorrected SRAM errors reached NVIDIA's threshold for replacing the GPU. Needs driver 535 or later.
 pub(super) fn sram_ecc_threshold_exceeded(device: &Device<'_>) -> Result<bool, NvmlError> {
     let call = nvml_sym(device.nvml().lib().nvmlDeviceGetSramEccErrorStatus.as_ref())?;
-    // SAFETY: plain integers, for which all zeros are a value.
+    // SAFETY: integers, for which all zeros are a valid value.
     let mut status: nvmlEccSramErrorStatus_v1_t = unsafe { mem::zeroed() };
-    // NVML's own way of saying which form of a struct this is: its size and a number.
+    // NVML encodes a struct's version as its size plus a version number in the top byte.
     status.version = (mem::size_of::<nvmlEccSramErrorStatus_v1_t>() as u32) | 1 << 24;
-    // SAFETY: see the module; `status` is one struct of the version that it says it is.
+    // SAFETY: see the module; `status` is one struct of the version that it states.
     nvml_try(unsafe { call(device.handle(), &raw mut status) })?;
     Ok(status.bThresholdExceeded != 0)
 }
 
-/// Adds a GPU's Xid errors to the set. The wrapper's own call frees the set, with all other GPUs in it, on any error.
+/// Registers a GPU's Xid errors with the event set. On an error, nvml-wrapper's own call would free the set with all other
+/// GPUs in it.
 pub(super) fn register_xids(device: &Device<'_>, set: &EventSet<'_>) -> Result<(), NvmlError> {
     let call = nvml_sym(device.nvml().lib().nvmlDeviceRegisterEvents.as_ref())?;
-    // SAFETY: see the module; the set borrows the same library and is not freed before its owner is dropped.
+    // SAFETY: see the module; the set borrows the same library and is freed only when its owner is dropped.
     nvml_try(unsafe { call(device.handle(), u64::from(nvmlEventTypeXidCriticalError), set.handle()) })
 }
 
-/// Equal for two handles of the same GPU in one initialisation. Never followed.
-pub(super) fn handle_of(device: &Device<'_>) -> usize {
+/// Identifies a GPU during one session. Only for comparison; the address is never dereferenced.
+pub(super) fn handle_address(device: &Device<'_>) -> usize {
     // SAFETY: the handle is only compared.
     unsafe { device.handle() }.addr()
 }
@@ -164,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn every_type_of_value_keeps_its_whole_width() {
+    fn no_value_type_is_truncated() {
         let big = 1 << 40;
         let value = |kind, value| number(&field(kind, value)).ok();
         assert_eq!(value(UNSIGNED_LONG, nvmlValue_t { ulVal: big }), Some(big));
@@ -175,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_a_count_is_no_value() {
+    fn a_value_that_cannot_be_a_count_is_an_error() {
         let error = |kind, value| number(&field(kind, value)).unwrap_err();
         assert!(matches!(error(SIGNED_INT, nvmlValue_t { siVal: -1 }), NvmlError::NoData));
         assert!(matches!(error(DOUBLE, nvmlValue_t { dVal: f64::NAN }), NvmlError::NoData));

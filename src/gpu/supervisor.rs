@@ -1,97 +1,49 @@
-//! Who runs when: one thread that initialises NVML, keeps one worker per GPU, watches their deadlines, begins again
-//! after the driver went away, and publishes. It calls NVML only to shut it down at the very end.
-//! Invariants: an NVML that is up is initialised once, never per poll · at most one worker per GPU, also when one
-//! hangs over a driver reload · nothing here waits for a call that may hang.
+//! The thread that initialises NVML, keeps one worker per GPU, checks their deadlines, starts over after the driver was
+//! unloaded, and publishes. Its only NVML call is a last shutdown.
+//! Invariants: a working NVML is initialised once, never per poll; a GPU has at most one worker, even if one hangs while
+//! the driver is reloaded; this thread never waits for a call that may hang.
 
 use std::collections::BTreeSet;
-use std::convert::Infallible;
 use std::sync::Arc;
-use std::sync::mpsc::{self, RecvTimeoutError, TryRecvError};
+use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
-use super::GpuConfig;
-use super::claims::Claim;
-use super::events;
-use super::ledger::Ledger;
+use super::config::GpuConfig;
+use super::event::{Event, Outcome};
+use super::gpu_filter::GpuFilter;
 use super::nvml::{self, NvmlUnavailable, Session};
-use super::pods;
-use super::probe::Watch;
-use super::visible::Visible;
-use super::worker::{self, Outcome, Pace, Report, Worker};
+use super::publisher::Publisher;
+use super::threads::{self, ThreadHandle};
+use super::tracker::GpuTracker;
+use super::worker_pool::WorkerPool;
+use super::{pod_poller, xid_events};
 use crate::model::gpu::{GpuInventory, GpuState};
 
-/// Workers poll at the same time: a first change waits this long for the others, so that one inventory has them all.
-const SETTLE: Duration = Duration::from_millis(20);
-/// Nothing is kept from the page for longer, however long the interval.
-const UNSEEN: Duration = Duration::from_millis(500);
 const SHORTEST_INTERVAL: Duration = Duration::from_millis(10);
-/// How soon it is noticed that a session has been closed.
-const CLOSING_STEP: Duration = Duration::from_millis(5);
+/// Time between two checks whether a session has been closed.
+const CLOSE_CHECK: Duration = Duration::from_millis(5);
+/// For a wait that only an event ends.
+const LONG_WAIT: Duration = Duration::from_secs(3600);
 
-/// What the supervisor hears, from everybody on one channel.
-#[derive(Debug)]
-pub(super) enum Event {
-    Opened(Result<Session, NvmlUnavailable>),
-    Report(Report),
-    /// The driver will report the errors of the GPU at an index.
-    HearsXids {
-        session: u64,
-        index: u32,
-    },
-    /// It reported one.
-    Xid {
-        session: u64,
-        index: u32,
-        code: u64,
-        at_us: i64,
-    },
-    /// Who has which GPU now, as the kubelet says it.
-    Pods(Vec<Claim>),
-    /// The kubelet did not say it, with a word for why.
-    PodsFailed(&'static str),
-    /// Let go of the driver until it shall be taken again.
-    Release,
-    Resume,
-    /// End, and wait for workers no longer than this.
-    Stop(Instant),
-}
-
-/// Breaks off whatever is going on.
-enum Broken {
+/// An event that ends the current activity, whatever it is.
+enum Interrupt {
     Release,
     Stop(Instant),
 }
 
 pub(super) struct Supervisor {
     config: GpuConfig,
-    visible: Arc<Visible>,
-    publish: Box<dyn Fn(GpuInventory) + Send>,
     events: mpsc::Sender<Event>,
     inbox: mpsc::Receiver<Event>,
-    ledger: Ledger,
-    /// Tells reports of this initialisation from late ones of those before.
+    tracker: GpuTracker,
+    publisher: Publisher,
+    /// Counts initialisations, to tell a report of this session from a late one of an earlier session.
     session: u64,
-    crew: Vec<Hand>,
-    /// Each disconnects when a thread that holds a session open beside the workers has ended: the one that closes it and
-    /// the one that listens for errors.
-    closing: Vec<mpsc::Receiver<Infallible>>,
-    /// The next wait before NVML is initialised again.
+    workers: WorkerPool,
+    /// The other threads that hold a session open: those that open it, close it and wait for Xid errors.
+    session_threads: Vec<ThreadHandle>,
+    /// Delay before the next initialisation.
     retry: Duration,
-    published: GpuInventory,
-    published_at: Instant,
-    /// When to look whether there is something to publish.
-    due: Option<Instant>,
-}
-
-/// A worker as seen from here.
-struct Hand {
-    index: u32,
-    session: u64,
-    watch: Watch,
-    /// Dropped to end the worker.
-    leash: Option<mpsc::Sender<Infallible>>,
-    /// Disconnects when the worker has ended and let go of NVML.
-    ended: mpsc::Receiver<Infallible>,
 }
 
 impl Supervisor {
@@ -102,126 +54,113 @@ impl Supervisor {
         inbox: mpsc::Receiver<Event>,
     ) -> Self {
         config.interval = config.interval.max(SHORTEST_INTERVAL);
-        let visible = Arc::new(Visible::new(&config.uuids, |name| std::env::var(name).ok()));
-        let ledger = Ledger::new(Arc::clone(&visible));
+        let filter = Arc::new(GpuFilter::new(&config.uuids, |name| std::env::var(name).ok()));
+        let workers = WorkerPool::new(config.clone(), Arc::clone(&filter), events.clone());
+        let tracker = GpuTracker::new(filter);
         Self {
-            retry: config.timing.retry_first,
-            visible,
-            publish,
             events,
             inbox,
+            publisher: Publisher::new(publish, config.interval, tracker.inventory()),
+            tracker,
             session: 0,
-            crew: Vec::new(),
-            closing: Vec::new(),
-            published: ledger.inventory(),
-            published_at: Instant::now(),
-            due: None,
-            ledger,
+            workers,
+            session_threads: Vec::new(),
+            retry: config.timing.init_retry_min,
             config,
         }
     }
 
-    /// Runs until it is told to stop. `first` is a session that is open already.
+    /// Runs until [`Event::Stop`]. `first` is a session that is open already.
     pub(super) fn run(mut self, mut first: Option<Session>) {
-        let _pods = self.ask_kubelet();
+        // Stops when it is dropped at the end of this function.
+        let _pod_poller = self.start_pod_poller();
         let deadline = loop {
-            match self.cycle(first.take()) {
+            match self.run_session(first.take()) {
                 Ok(()) => {}
-                Err(Broken::Stop(deadline)) => break deadline,
-                Err(Broken::Release) => {
-                    if let Err(Broken::Stop(deadline)) = self.stay_released() {
+                Err(Interrupt::Stop(deadline)) => break deadline,
+                Err(Interrupt::Release) => {
+                    if let Err(Interrupt::Stop(deadline)) = self.wait_while_released() {
                         break deadline;
                     }
                 }
             }
         };
-        // The last worker out shuts NVML down. One that is stalled is not waited for.
-        let call_deadline = self.config.timing.call_deadline;
-        let crew = self.crew.iter().filter(|hand| hand.overdue(call_deadline).is_none()).map(|hand| &hand.ended);
-        for ended in crew.chain(&self.closing) {
-            let _ = ended.recv_timeout(deadline.saturating_duration_since(Instant::now()));
+        // The last thread of a session shuts NVML down. A worker with a hung call is not waited for.
+        for thread in self.workers.responsive().chain(&self.session_threads) {
+            thread.wait_until(deadline);
         }
     }
 
-    /// Asks who has which GPU until the sender is dropped.
-    fn ask_kubelet(&self) -> Option<mpsc::Sender<Infallible>> {
+    fn start_pod_poller(&self) -> Option<ThreadHandle> {
         let socket = self.config.pod_resources.clone()?;
-        let (leash, leashed) = mpsc::channel();
-        let (interval, reports) = (self.config.timing.pods, self.events.clone());
-        let asking = worker::thread("gpu-pods").spawn(move || pods::watch(&socket, interval, &leashed, &reports));
-        asking.map_or_else(|error| tracing::warn!(%error, "no thread to ask the kubelet who has which GPU"), drop);
-        Some(leash)
+        let (interval, events) = (self.config.timing.pods_interval, self.events.clone());
+        let thread = threads::spawn("gpu-pods", move |stop| pod_poller::run(&socket, interval, stop, &events));
+        thread
+            .inspect_err(|error| tracing::warn!(%error, "cannot start the kubelet thread; pods of GPUs stay unknown"))
+            .ok()
     }
 
-    /// Waits until the driver shall be taken again. It is said to be released only when nothing of ours holds it.
-    fn stay_released(&mut self) -> Result<(), Broken> {
-        let patience = Instant::now() + self.config.timing.call_deadline;
+    /// Waits for [`Event::Resume`]. The state becomes "released" only when no thread holds NVML any more.
+    fn wait_while_released(&mut self) -> Result<(), Interrupt> {
+        let warn_at = Instant::now() + self.config.timing.call_deadline;
         let (mut released, mut warned) = (false, false);
         loop {
-            let held = self.crew.iter().map(|hand| &hand.ended).chain(&self.closing).any(is_alive);
+            let held = self.workers.any_running() || self.session_threads.iter().any(ThreadHandle::is_running);
             if !held && !released {
                 released = true;
-                self.ledger.released();
-                self.change();
-            } else if held && !warned && Instant::now() >= patience {
+                self.tracker.released();
+                self.publisher.schedule();
+            } else if held && !warned && Instant::now() >= warn_at {
                 warned = true;
-                self.ledger.held();
-                self.change();
+                self.tracker.release_blocked();
+                self.publisher.schedule();
             }
-            let step = if released { Duration::from_secs(3600) } else { CLOSING_STEP };
-            if self.resumes(Instant::now() + step)? {
-                tracing::info!("NVML is taken again");
-                self.retry = self.config.timing.retry_first;
-                return Ok(());
+            let step = if released { LONG_WAIT } else { CLOSE_CHECK };
+            match self.receive(Instant::now() + step) {
+                Ok(Some(Event::Resume)) => break,
+                Ok(_) | Err(Interrupt::Release) => {}
+                Err(stop) => return Err(stop),
             }
         }
+        tracing::info!("GPU monitoring resumed");
+        self.retry = self.config.timing.init_retry_min;
+        Ok(())
     }
 
-    /// Hears until then whether the driver shall be taken again.
-    fn resumes(&mut self, until: Instant) -> Result<bool, Broken> {
-        match self.receive(until) {
-            Ok(Some(Event::Resume)) => Ok(true),
-            Ok(_) | Err(Broken::Release) => Ok(false),
-            Err(stop) => Err(stop),
-        }
-    }
-
-    /// One initialisation, what comes of it, and the wait before the next.
-    fn cycle(&mut self, open: Option<Session>) -> Result<(), Broken> {
+    /// Initialises NVML, monitors its GPUs until the session ends, and waits before the next initialisation.
+    fn run_session(&mut self, open: Option<Session>) -> Result<(), Interrupt> {
         match open.map_or_else(|| self.open(), |session| Ok(Some(session)))? {
-            Some(session) => self.serve(session)?,
-            None => self.change(),
+            Some(session) => self.monitor_and_close(session)?,
+            None => self.publisher.schedule(),
         }
-        let again = Instant::now() + self.retry;
-        self.retry = (self.retry * 2).min(self.config.timing.retry_max);
-        while self.receive(again)?.is_some() {}
-        // nvmlInit is counted: beside a session that is still open it would change nothing.
-        let patience = again + self.config.timing.call_deadline;
-        while self.is_open() && Instant::now() < patience {
-            self.receive(Instant::now() + CLOSING_STEP)?;
+        let next = Instant::now() + self.retry;
+        self.retry = (self.retry * 2).min(self.config.timing.init_retry_max);
+        while self.receive(next)?.is_some() {}
+        // nvmlInit is reference-counted: while the old session is open, another call would change nothing.
+        let deadline = next + self.config.timing.call_deadline;
+        while self.session_is_closing() && Instant::now() < deadline {
+            self.receive(Instant::now() + CLOSE_CHECK)?;
         }
         Ok(())
     }
 
-    /// Whether a session is still being closed. One that a stalled worker holds open is not waited for.
-    fn is_open(&self) -> bool {
-        let call_deadline = self.config.timing.call_deadline;
-        let working = |hand: &Hand| hand.overdue(call_deadline).is_none() && is_alive(&hand.ended);
-        self.crew.iter().any(working) || self.closing.iter().any(is_alive)
+    /// Whether the last session is still being closed. One that a hung worker holds open does not count.
+    fn session_is_closing(&self) -> bool {
+        self.workers.responsive().chain(&self.session_threads).any(ThreadHandle::is_running)
     }
 
-    /// Initialises NVML, however long it takes; `None` if that failed, which is in the ledger then.
-    fn open(&mut self) -> Result<Option<Session>, Broken> {
+    /// Initialises NVML, however long that takes. `None` if it failed; the tracker has the reason.
+    fn open(&mut self) -> Result<Option<Session>, Interrupt> {
         let events = self.events.clone();
-        let (alive, ended) = mpsc::channel::<Infallible>();
         let done = move |result| {
             let _ = events.send(Event::Opened(result));
-            drop(alive);
         };
-        self.closing.push(ended);
-        if let Err(reason) = nvml::open_in_background(self.config.library.clone(), done) {
-            self.ledger.unavailable(&reason);
-            return Ok(None);
+        match nvml::open_in_background(self.config.library.clone(), done) {
+            Ok(thread) => self.session_threads.push(thread),
+            Err(reason) => {
+                self.tracker.unavailable(&reason);
+                return Ok(None);
+            }
         }
         let deadline = self.config.timing.init_deadline;
         let mut until = Instant::now() + deadline;
@@ -229,216 +168,116 @@ impl Supervisor {
             match self.receive(until)? {
                 Some(Event::Opened(Ok(session))) => return Ok(Some(session)),
                 Some(Event::Opened(Err(reason))) => {
-                    self.ledger.unavailable(&reason);
+                    self.tracker.unavailable(&reason);
                     return Ok(None);
                 }
                 Some(_) => {}
-                // No second attempt beside one that hangs: it would hang too, and cost a thread each time.
+                // A second attempt beside a hung one would hang too, and cost a thread each time.
                 None => {
-                    self.ledger.unavailable(&NvmlUnavailable::Stalled(deadline));
-                    self.change();
-                    until = Instant::now() + Duration::from_secs(3600);
+                    self.tracker.unavailable(&NvmlUnavailable::Stalled(deadline));
+                    self.publisher.schedule();
+                    until = Instant::now() + LONG_WAIT;
                 }
             }
         }
     }
 
-    /// Watches the GPUs of one session until it is of no more use or the watch is broken off.
-    fn serve(&mut self, session: Session) -> Result<(), Broken> {
+    fn monitor_and_close(&mut self, session: Session) -> Result<(), Interrupt> {
         self.session += 1;
-        self.ledger.up(&session);
-        self.change();
-        let (listener, listener_leash) = self.listen(&session);
-        let result = self.watch(&session, &listener);
-        for hand in &mut self.crew {
-            hand.leash = None;
+        self.tracker.session_opened(&session);
+        self.publisher.schedule();
+        let (registrations, xid_thread) = self.start_xid_thread(&session);
+        let result = self.monitor(&session, &registrations);
+        self.workers.request_stop();
+        self.session_threads.retain(ThreadHandle::is_running);
+        if let Some(mut thread) = xid_thread {
+            thread.request_stop();
+            self.session_threads.push(thread);
         }
-        drop(listener_leash);
-        // nvmlShutdown can hang as well, so not in this thread; while a worker is left it is the one to call it.
-        let (alive, ended) = mpsc::channel();
-        let closer = worker::thread("gpu-close").spawn(move || {
-            drop(session);
-            drop(alive);
-        });
-        closer.map_or_else(|error| tracing::warn!(%error, "NVML is closed in the supervisor"), drop);
-        self.closing.retain(is_alive);
-        self.closing.push(ended);
+        // nvmlShutdown can hang too, so another thread drops the session. While a worker runs, the worker's own
+        // reference keeps NVML open, and the last worker shuts it down.
+        match threads::spawn("gpu-close", move |_| drop(session)) {
+            Ok(thread) => self.session_threads.push(thread),
+            Err(error) => tracing::warn!(%error, "cannot start a thread to close NVML; the supervisor closed it"),
+        }
         result
     }
 
-    fn watch(&mut self, session: &Session, listener: &mpsc::Sender<u32>) -> Result<(), Broken> {
+    /// Monitors the GPUs of one session until it is useless or an interrupt comes.
+    fn monitor(&mut self, session: &Session, registrations: &mpsc::Sender<u32>) -> Result<(), Interrupt> {
         let step = self.config.interval.min(self.config.timing.call_deadline);
-        let mut hired = BTreeSet::new();
-        let mut departed = Vec::new();
-        while self.ledger.session_is_useful() {
-            departed.append(&mut self.hire(session, listener, &mut hired));
+        let mut spawned = BTreeSet::new();
+        let mut ended = Vec::new();
+        while self.tracker.session_is_useful() {
+            ended.append(&mut self.workers.remove_ended(self.session));
+            for index in self.workers.spawn_missing(session, self.session, registrations, &mut spawned) {
+                self.tracker.worker_missing(index);
+            }
             match self.receive(Instant::now() + step)? {
-                // A worker's last report comes before its end, so all that it said has been heard now.
+                // A worker sends its last report before it ends, so an empty inbox means that all reports are in.
                 None => {
-                    departed.drain(..).for_each(|index| self.ledger.unattended(index));
-                    self.change();
+                    ended.drain(..).for_each(|index| self.tracker.worker_missing(index));
+                    self.publisher.schedule();
                 }
                 Some(Event::Report(report)) if report.session == self.session => {
                     if matches!(report.outcome, Outcome::Polled(GpuState::Ok, ..)) {
-                        self.retry = self.config.timing.retry_first;
+                        self.retry = self.config.timing.init_retry_min;
                     }
-                    self.ledger.absorb(report);
-                    self.change();
+                    self.tracker.absorb(report);
+                    self.publisher.schedule();
                 }
-                Some(Event::HearsXids { session, index }) if session == self.session => {
-                    self.ledger.hears_xids(index);
-                    self.change();
+                Some(Event::XidsRegistered { session, index }) if session == self.session => {
+                    self.tracker.xids_registered(index);
+                    self.publisher.schedule();
                 }
                 Some(Event::Xid { session, index, code, at_us }) if session == self.session => {
-                    self.ledger.xid(index, code, at_us);
-                    self.change();
+                    self.tracker.xid(index, code, at_us);
+                    self.publisher.schedule();
                 }
                 _ => {}
             }
-            self.check_deadlines();
+            for (index, call) in self.workers.overdue() {
+                self.tracker.stalled(index, call);
+                self.publisher.schedule();
+            }
         }
         Ok(())
     }
 
-    /// Starts to listen for errors, until the second sender is dropped. The first is told of GPUs.
-    fn listen(&mut self, session: &Session) -> (mpsc::Sender<u32>, mpsc::Sender<Infallible>) {
-        let (gpus, inbox) = mpsc::channel();
-        let (leash, leashed) = mpsc::channel();
-        let (alive, ended) = mpsc::channel();
-        let (nvml, number, reports) = (Arc::clone(&session.nvml), self.session, self.events.clone());
-        let listening = worker::thread("gpu-events").spawn(move || {
-            events::listen(&nvml, number, &inbox, &leashed, &reports);
-            drop(nvml);
-            drop(alive);
-        });
-        match listening {
-            Ok(_) => self.closing.push(ended),
-            Err(error) => tracing::warn!(%error, "no thread to listen for Xid errors"),
-        }
-        (gpus, leash)
+    /// Starts to wait for Xid errors of the GPUs whose indexes are sent on the returned channel.
+    fn start_xid_thread(&self, session: &Session) -> (mpsc::Sender<u32>, Option<ThreadHandle>) {
+        let (registrations, indexes) = mpsc::channel();
+        let (nvml, number, events) = (Arc::clone(&session.nvml), self.session, self.events.clone());
+        let thread = threads::spawn("gpu-events", move |stop| xid_events::run(&nvml, number, &indexes, stop, &events))
+            .inspect_err(|error| tracing::warn!(%error, "cannot start the Xid thread; Xid errors stay unknown"));
+        (registrations, thread.ok())
     }
 
-    fn check_deadlines(&mut self) {
-        let overdue =
-            self.crew.iter().filter_map(|hand| Some((hand.index, hand.overdue(self.config.timing.call_deadline)?)));
-        let overdue: Vec<(u32, &'static str)> = overdue.collect();
-        for (index, call) in overdue {
-            self.ledger.stalled(index, call);
-            self.change();
-        }
-    }
-
-    /// One worker for every index of this session, once. An index whose worker of an earlier session still hangs gets
-    /// its new one when that has ended. Returns the indexes whose worker of this session has ended.
-    fn hire(&mut self, session: &Session, listener: &mpsc::Sender<u32>, hired: &mut BTreeSet<u32>) -> Vec<u32> {
-        let now = self.session;
-        let mut ended = Vec::new();
-        self.crew.retain(|hand| {
-            let alive = is_alive(&hand.ended);
-            if !alive && hand.session == now {
-                ended.push(hand.index);
-            }
-            alive
-        });
-        for index in 0..session.gpus {
-            if hired.contains(&index) || self.crew.iter().any(|hand| hand.index == index) {
-                continue;
-            }
-            match self.worker(session, listener, index) {
-                Ok(hand) => {
-                    self.crew.push(hand);
-                    hired.insert(index);
-                }
-                Err(_) => self.ledger.unattended(index),
-            }
-        }
-        ended
-    }
-
-    fn worker(&self, session: &Session, listener: &mpsc::Sender<u32>, index: u32) -> std::io::Result<Hand> {
-        let (leash, leashed) = mpsc::channel();
-        let (alive, ended) = mpsc::channel();
-        let watch = Watch::default();
-        let worker = Worker {
-            nvml: Arc::clone(&session.nvml),
-            session: self.session,
-            index,
-            driver_version: session.driver_version.clone(),
-            pace: Pace {
-                interval: self.config.interval,
-                slow: self.config.timing.slow.max(self.config.interval),
-                reprobe: self.config.timing.reprobe,
-                fresh: self.config.interval.max(Duration::from_secs(1)).min(self.config.timing.call_deadline),
-                unsupported: self.config.timing.unsupported,
-            },
-            per_process: self.config.per_process,
-            visible: Arc::clone(&self.visible),
-            watch: watch.clone(),
-            reports: self.events.clone(),
-            listener: listener.clone(),
-            leash: leashed,
-        };
-        worker::thread(&format!("gpu-{index}")).spawn(move || {
-            worker.run();
-            drop(alive);
-        })?;
-        Ok(Hand { index, session: self.session, watch, leash: Some(leash), ended })
-    }
-
-    /// The next event, or `None` at `until`; publishes what is due meanwhile.
-    fn receive(&mut self, until: Instant) -> Result<Option<Event>, Broken> {
+    /// The next event, or `None` at `until`. Publishes what is due in the meantime.
+    fn receive(&mut self, until: Instant) -> Result<Option<Event>, Interrupt> {
         loop {
             let now = Instant::now();
-            if self.due.is_some_and(|due| due <= now) {
-                self.flush();
+            if self.publisher.due().is_some_and(|due| due <= now) {
+                self.publisher.publish(self.tracker.inventory());
             }
-            let wake = self.due.map_or(until, |due| due.min(until));
+            let wake = self.publisher.due().map_or(until, |due| due.min(until));
             match self.inbox.recv_timeout(wake.saturating_duration_since(now)) {
-                Ok(Event::Stop(deadline)) => return Err(Broken::Stop(deadline)),
-                Ok(Event::Release) => return Err(Broken::Release),
-                Ok(Event::Pods(claims)) => {
-                    self.ledger.pods(claims);
-                    self.change();
+                Ok(Event::Stop(deadline)) => return Err(Interrupt::Stop(deadline)),
+                Ok(Event::Release) => return Err(Interrupt::Release),
+                Ok(Event::Assignments(assignments)) => {
+                    self.tracker.assignments(assignments);
+                    self.publisher.schedule();
                 }
-                Ok(Event::PodsFailed(error)) => {
-                    self.ledger.pods_failed(error);
-                    self.change();
+                Ok(Event::AssignmentsFailed(error)) => {
+                    self.tracker.assignments_failed(error);
+                    self.publisher.schedule();
                 }
                 Ok(event) => return Ok(Some(event)),
                 Err(RecvTimeoutError::Timeout) if Instant::now() >= until => return Ok(None),
                 Err(RecvTimeoutError::Timeout) => {}
-                // Cannot be: `self.events` is a sender.
-                Err(RecvTimeoutError::Disconnected) => return Err(Broken::Stop(now)),
+                // Impossible: `self.events` is a sender of this channel.
+                Err(RecvTimeoutError::Disconnected) => return Err(Interrupt::Stop(now)),
             }
         }
-    }
-
-    /// Something may have changed: look soon, but at most twice an interval.
-    fn change(&mut self) {
-        let settle = SETTLE.min(self.config.interval / 4);
-        let earliest = self.published_at + (self.config.interval / 2).min(UNSEEN);
-        self.due.get_or_insert(earliest.max(Instant::now() + settle));
-    }
-
-    fn flush(&mut self) {
-        self.due = None;
-        let inventory = self.ledger.inventory();
-        if inventory != self.published {
-            self.published_at = Instant::now();
-            self.published.clone_from(&inventory);
-            (self.publish)(inventory);
-        }
-    }
-}
-
-/// Whether the thread that holds the other end still runs.
-fn is_alive(ended: &mpsc::Receiver<Infallible>) -> bool {
-    ended.try_recv() != Err(TryRecvError::Disconnected)
-}
-
-impl Hand {
-    /// The call that has not returned within `deadline`.
-    fn overdue(&self, deadline: Duration) -> Option<&'static str> {
-        self.watch.inside().filter(|(_, since)| since.elapsed() >= deadline).map(|(call, _)| call)
     }
 }

@@ -1,172 +1,133 @@
-//! One thread per GPU: gets its handle, polls it, reports. Decides nothing and logs nothing; it may hang inside NVML
-//! at any time, so everything that others need of it is a message or its [`Watch`].
-//! The handle is held from one (re)probe to the next, which costs no call per poll; that is sound because NVML handles
-//! of whole GPUs stay valid until shutdown (those of MIG devices do not). It is got by index, since a look-up by UUID
-//! asks every GPU in turn, so that one which hangs would hang the look-up of the others.
+//! One thread per GPU: gets the device handle, polls it, reports. Makes no decisions and does not log. It may hang in an
+//! NVML call at any time, so other threads use only its messages and its [`CurrentCall`].
+//! The handle is kept from one (re)probe to the next, which saves a call per poll. NVML keeps handles of whole GPUs
+//! valid until shutdown (unlike those of MIG devices). The handle is looked up by index: a look-up by UUID queries every
+//! GPU in turn, so one hung GPU would block the others.
 
-use std::convert::Infallible;
-use std::sync::Arc;
-use std::sync::mpsc::{self, RecvTimeoutError};
-use std::thread;
+use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
 use nvml_wrapper::{Device, Nvml};
 
-use super::events::now_us;
-use super::probe::{Failure, Lacking, Probe, Watch};
-use super::readings::{self, Reading, Rounds};
-use super::supervisor::Event;
-use super::visible::Visible;
-use crate::model::gpu::{GpuIdentity, GpuState, LastPoll, NvmlState};
+use super::event::{Event, Outcome, Report, now_us};
+use super::gpu_filter::GpuFilter;
+use super::identity;
+use super::probe::{CurrentCall, Failure, Probe, Unsupported};
+use super::readings::{self, PollState};
+use super::threads::StopSignal;
+use crate::model::gpu::{GpuState, LastPoll};
 
-/// Touched pages count, so this bounds what eight workers may cost.
-const STACK: usize = 256 << 10;
-
-/// A thread of this room, not started yet.
-pub(super) fn thread(name: &str) -> thread::Builder {
-    thread::Builder::new().name(name.to_owned()).stack_size(STACK)
-}
-
-/// What a worker has to say after each attempt.
-#[derive(Debug)]
-pub(super) struct Report {
-    /// Which initialisation of NVML this belongs to.
-    pub(super) session: u64,
-    pub(super) index: u32,
-    pub(super) outcome: Outcome,
-    /// Calls that failed in this attempt, with NVML's error as a word.
-    pub(super) failures: Vec<Failure>,
-}
-
-#[derive(Debug)]
-pub(super) enum Outcome {
-    /// The GPU is not one of those to show; the worker has ended.
-    NotWanted,
-    /// The GPU said who it is; polls follow.
-    Identified(GpuIdentity),
-    /// The GPU did not say who it is.
-    Unidentified(GpuState),
-    /// One poll; the state says whether anything can be made of the readings.
-    Polled(GpuState, Box<Reading>, LastPoll),
-    /// NVML must be initialised again; the worker has ended.
-    SessionOver(NvmlState),
-}
-
-/// A worker as its thread sees it.
 #[derive(Debug)]
 pub(super) struct Worker {
     pub(super) nvml: Arc<Nvml>,
     pub(super) session: u64,
     pub(super) index: u32,
     pub(super) driver_version: Option<String>,
-    pub(super) pace: Pace,
+    pub(super) intervals: Intervals,
     /// `--gpu.processes`
     pub(super) per_process: bool,
-    pub(super) visible: Arc<Visible>,
-    pub(super) watch: Watch,
-    pub(super) reports: mpsc::Sender<Event>,
-    /// Told of this GPU when it answers, to listen for its errors.
-    pub(super) listener: mpsc::Sender<u32>,
-    /// Disconnected when the worker shall end.
-    pub(super) leash: mpsc::Receiver<Infallible>,
+    pub(super) filter: Arc<GpuFilter>,
+    pub(super) current_call: CurrentCall,
+    pub(super) events: mpsc::Sender<Event>,
+    /// Gets this GPU's index each time its identity was read, to register its Xid errors.
+    pub(super) registrations: mpsc::Sender<u32>,
 }
 
-/// How often a worker does what.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Pace {
-    pub(super) interval: Duration,
-    pub(super) slow: Duration,
+pub(super) struct Intervals {
+    pub(super) poll: Duration,
+    pub(super) slow_poll: Duration,
     pub(super) reprobe: Duration,
-    /// A poll that takes longer than this tells of the past.
-    pub(super) fresh: Duration,
-    /// From finding out that something is not supported to asking again.
-    pub(super) unsupported: Duration,
+    pub(super) unsupported_retry: Duration,
+    /// A poll that takes longer has outdated readings.
+    pub(super) max_poll_time: Duration,
 }
 
 impl Worker {
-    /// Works until the leash is cut or the session is over.
-    pub(super) fn run(self) {
+    /// Runs until it is asked to stop or the session is over.
+    pub(super) fn run(self, stop: &StopSignal) {
         let mut next = Instant::now();
-        while self.attempt() {
-            next += self.pace.reprobe;
-            if !self.sleep_until(&mut next, self.pace.reprobe) {
+        while self.attempt(stop) {
+            next += self.intervals.reprobe;
+            if !sleep_until(&mut next, self.intervals.reprobe, stop) {
                 return;
             }
         }
     }
 
-    /// Gets a handle and polls through it until the GPU faults. False: the worker has nothing left to do.
-    fn attempt(&self) -> bool {
-        let mut lacking = Lacking::default();
-        let mut probe = Probe::new(&self.watch, &mut lacking);
-        let device = probe.ask("device_by_index", || self.nvml.device_by_index(self.index));
-        let identity = device.as_ref().and_then(|device| readings::identify(device, self.index, &mut probe));
+    /// Gets a device handle and polls it until the GPU fails. Returns whether to try again later.
+    fn attempt(&self, stop: &StopSignal) -> bool {
+        let mut unsupported = Unsupported::default();
+        let mut probe = Probe::new(&self.current_call, &mut unsupported);
+        let device = probe.call("device_by_index", || self.nvml.device_by_index(self.index));
+        let identity = device.as_ref().and_then(|device| identity::read(device, self.index, &mut probe));
         let (Some(device), Some(identity)) = (device, identity) else {
             let state = probe.state();
-            let outcome = state.map_or_else(Outcome::SessionOver, Outcome::Unidentified);
+            let outcome = state.map_or_else(Outcome::SessionLost, Outcome::Unidentified);
             return self.report(outcome, probe.failures) && state.is_ok();
         };
-        if !self.visible.shows(&identity) {
-            self.report(Outcome::NotWanted, probe.failures);
+        if !self.filter.includes(&identity) {
+            self.report(Outcome::Excluded, probe.failures);
             return false;
         }
-        let heard = self.report(Outcome::Identified(identity), probe.failures);
-        // Without a listener (no events in this driver) there are no Xid errors to tell of.
-        let _ = self.listener.send(self.index);
-        heard && self.poll(&device)
+        let reported = self.report(Outcome::Identified(identity), probe.failures);
+        // Fails if this driver has no events, so that no thread waits for Xid errors.
+        let _ = self.registrations.send(self.index);
+        reported && self.poll(&device, stop)
     }
 
-    /// True: the GPU faulted, get a new handle later. A GPU whose calls merely all fail is polled on.
-    fn poll<'nvml>(&'nvml self, device: &Device<'nvml>) -> bool {
-        let Pace { interval, unsupported, .. } = self.pace;
-        let mut rounds = Rounds::new(self.driver_version.as_deref(), self.per_process, interval, self.pace.slow);
-        let mut lacking = Lacking::default();
+    /// Polls until the GPU fails; returns true if a new handle shall be tried later. A GPU on which merely every call
+    /// fails is polled on.
+    fn poll<'nvml>(&'nvml self, device: &Device<'nvml>, stop: &StopSignal) -> bool {
+        let Intervals { poll: interval, slow_poll, unsupported_retry, max_poll_time, .. } = self.intervals;
+        let mut kept = PollState::new(self.driver_version.as_deref(), self.per_process, interval, slow_poll);
+        let mut unsupported = Unsupported::default();
         let mut next = Instant::now();
-        let mut slow_before = false;
+        let mut retried = false;
         loop {
-            lacking.expire(unsupported);
+            unsupported.expire(unsupported_retry);
             let begun = Instant::now();
-            let mut probe = Probe::new(&self.watch, &mut lacking);
-            let reading = readings::read(device, &mut rounds, &mut probe);
-            let (state, faulted) = (probe.state(), probe.faulted());
-            // A call hung midway: what was read before it is of then. Asked again at once, but once: a driver that is
-            // always this slow has readings too.
+            let mut probe = Probe::new(&self.current_call, &mut unsupported);
+            let result = readings::read(device, &mut kept, &mut probe);
+            let (state, failed) = (probe.state(), probe.gpu_failed());
             let took = begun.elapsed();
-            let slow = took >= self.pace.fresh;
-            if slow && !slow_before && state == Ok(GpuState::Ok) {
-                slow_before = true;
-                rounds.ask_all();
+            // A call hung, so what was read before it is outdated: poll again at once. But only once, because a driver
+            // may always be this slow.
+            let too_slow = took >= max_poll_time;
+            if too_slow && !retried && state == Ok(GpuState::Ok) {
+                retried = true;
+                kept.request_slow_poll();
                 continue;
             }
-            slow_before = slow;
+            retried = too_slow;
             let poll = LastPoll { at_us: now_us(), took };
             let outcome =
-                state.map_or_else(Outcome::SessionOver, |state| Outcome::Polled(state, Box::new(reading), poll));
+                state.map_or_else(Outcome::SessionLost, |state| Outcome::Polled(state, Box::new(result), poll));
             if !self.report(outcome, probe.failures) || state.is_err() {
                 return false;
             }
-            if faulted {
+            if failed {
                 return true;
             }
             next += interval;
-            if !self.sleep_until(&mut next, interval) {
+            if !sleep_until(&mut next, interval, stop) {
                 return false;
             }
         }
     }
 
-    /// False when nobody listens any more.
+    /// Returns false if the supervisor has ended.
     fn report(&self, outcome: Outcome, failures: Vec<Failure>) -> bool {
         let report = Report { session: self.session, index: self.index, outcome, failures };
-        self.reports.send(Event::Report(report)).is_ok()
+        self.events.send(Event::Report(report)).is_ok()
     }
+}
 
-    /// Sleeps to the tick; ticks missed during a slow call are skipped, not made up for. False: end.
-    fn sleep_until(&self, next: &mut Instant, step: Duration) -> bool {
-        let now = Instant::now();
-        if *next < now {
-            *next = now + step;
-        }
-        self.leash.recv_timeout(next.duration_since(now)) == Err(RecvTimeoutError::Timeout)
+/// Sleeps until the next tick. Ticks missed during a slow call are skipped. Returns false if asked to stop.
+fn sleep_until(next: &mut Instant, step: Duration, stop: &StopSignal) -> bool {
+    let now = Instant::now();
+    if *next < now {
+        *next = now + step;
     }
+    !stop.wait(next.duration_since(now))
 }

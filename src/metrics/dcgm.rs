@@ -95,7 +95,7 @@ fn device(gpu: &GpuSnapshot) -> Vec<(Id, Option<Value>)> {
         (Id::DcgmMemCopyUtil, percent(readings.memory_controller_utilization_ratio)),
         (Id::DcgmEncUtil, percent(encoder)),
         (Id::DcgmDecUtil, percent(decoder)),
-        (Id::DcgmXid, (gpu.hears_xids && gpu.state == GpuState::Ok).then(|| Value::from(xid))),
+        (Id::DcgmXid, (gpu.reports_xids && gpu.state == GpuState::Ok).then(|| Value::from(xid))),
         (Id::DcgmPowerViolation, power_violation.map(Value::from)),
         (Id::DcgmThermalViolation, thermal_violation.map(Value::from)),
         (Id::DcgmClocksEvent, readings.clocks_event_reasons.map(Value::from)),
@@ -202,7 +202,7 @@ mod tests {
             readings: GpuReadings { memory, power_usage_watts: Some(70.0), mig, ..GpuReadings::default() },
             xids: Vec::new(),
             last_xid: None,
-            hears_xids: false,
+            reports_xids: false,
         };
         GpuInventory { gpus: vec![gpu], pods, ..GpuInventory::default() }
     }
@@ -246,7 +246,7 @@ mod tests {
     fn no_xid_is_claimed_where_none_would_be_heard() {
         let mut inventory = inventory(Vec::new(), Vec::new());
         assert!(series(&inventory, Id::DcgmXid).is_empty());
-        inventory.gpus[0].hears_xids = true;
+        inventory.gpus[0].reports_xids = true;
         assert_eq!(series(&inventory, Id::DcgmXid).len(), 1);
     }
 }

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# AIPerf's own GPU collector (aiperf 0.13.0) reads the `dcgm` name set of the daemon over the stand-in NVML: it must see
-# every field it knows, in its scale.
-# Usage: tests/nvml-standin/aiperf.sh   (needs cargo, python3 and PyPI, or PYTHON with aiperf and what it imports)
+# Checks that AIPerf's GPU collector (aiperf 0.13.0) reads every field that it knows, in its unit, from the `dcgm` metrics
+# of the daemon with the stand-in NVML.
+# Usage: tests/nvml-standin/aiperf.sh   (needs cargo, and python3 with PyPI or PYTHON with aiperf and its imports)
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 
@@ -13,7 +13,7 @@ python=${PYTHON:-}
 if [ -z "$python" ]; then
     python3 -m venv "$work/venv"
     pip=("$work/venv/bin/pip" install --quiet --disable-pip-version-check)
-    # What the collector imports, not the data sets and plots that AIPerf depends on as a whole.
+    # Only the imports of the collector; AIPerf as a whole also depends on data sets and plotting.
     "${pip[@]}" --no-deps aiperf==0.13.0
     "${pip[@]}" 'prometheus_client~=0.23.1' aiohttp 'pyzmq~=26.4' aiofiles pydantic pydantic-settings orjson rich psutil \
         numpy ruamel.yaml PyYAML jinja2 cyclopts setproctitle msgspec
@@ -34,5 +34,5 @@ target/debug/trtllm-exporter --source "socket:$work/ingest.sock" --gpu.library "
     2>"$work/log" &
 daemon=$!
 for _ in $(seq 300); do [ -s "$work/port" ] && break; sleep 0.1; done
-sleep 3 # Two polls, for what is computed between them.
+sleep 3 # Two polls, because some values are computed between polls.
 "$python" tests/nvml-standin/aiperf_check.py "http://$(head -n 1 "$work/port")/metrics"

@@ -1,6 +1,6 @@
-//! The stand-in from a Rust test: `#[path = "nvml-standin/harness.rs"] mod standin;`. Builds the library once per
-//! test binary (cargo hands no cdylib's path to tests) and gives each test a copy of its own beside its own control
-//! file: one process can then hold several that do not see each other.
+//! The stand-in for Rust tests: `#[path = "nvml-standin/harness.rs"] mod standin;`. Builds the library once per test
+//! binary, because cargo does not pass the path of a cdylib to tests. Each test gets a copy of the library with a control
+//! file of its own, so one process can load several independent ones.
 #![allow(dead_code)] // each test binary that includes this uses what it needs
 
 use std::path::{Path, PathBuf};
@@ -8,27 +8,27 @@ use std::process::Command;
 use std::sync::OnceLock;
 use std::{env, fs};
 
-/// One NVML in a directory of its own.
+/// A library and its control file, in a directory of their own.
 pub(crate) struct Standin {
     dir: tempfile::TempDir,
 }
 
 impl Standin {
-    /// With a control file's first content; see the crate's `state` module for the format.
+    /// `state`: the first content of the control file; the crate's `state` module describes the format.
     pub(crate) fn new(state: &str) -> Self {
         let standin = Self::not_installed(state);
         standin.install();
         standin
     }
 
-    /// The control file, but no library yet.
+    /// Writes the control file, but not the library.
     pub(crate) fn not_installed(state: &str) -> Self {
         let standin = Self { dir: tempfile::tempdir().unwrap() };
         standin.set(state);
         standin
     }
 
-    /// Puts the library in place. A copy, not a link: the loader takes one inode for one library.
+    /// Writes the library. A copy, not a link, because the loader loads the same inode only once.
     pub(crate) fn install(&self) {
         let draft = self.dir.path().join("draft.so");
         fs::copy(built(), &draft).unwrap();
@@ -40,7 +40,7 @@ impl Standin {
         self.dir.path().join("libnvidia-ml.so.1")
     }
 
-    /// Replaces the control file in one step, so that no reader sees half of it.
+    /// Replaces the control file atomically.
     pub(crate) fn set(&self, state: &str) {
         let log = self.dir.path().join("log");
         let draft = self.dir.path().join("draft");
@@ -48,14 +48,14 @@ impl Standin {
         fs::rename(draft, self.dir.path().join("libnvidia-ml.so.1.state")).unwrap();
     }
 
-    /// `init`, `shutdown` and `hang <index> <call>`, as they came.
+    /// The lines `init`, `shutdown` and `hang <index> <call>` in order.
     pub(crate) fn log(&self) -> Vec<String> {
         let text = fs::read_to_string(self.dir.path().join("log")).unwrap_or_default();
         text.lines().map(str::to_owned).collect()
     }
 }
 
-/// The library, built into the target directory that this test runs from.
+/// Builds the library into the target directory of this test.
 fn built() -> &'static Path {
     static BUILT: OnceLock<PathBuf> = OnceLock::new();
     BUILT.get_or_init(|| {

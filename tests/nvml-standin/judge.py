@@ -1,4 +1,4 @@
-"""Reads the stand-in with nvidia-ml-py and compares with the control file, which it writes to the path given."""
+"""Reads the stand-in with nvidia-ml-py and compares the values with the control file, which it writes to the given path."""
 
 import os
 import sys
@@ -15,19 +15,19 @@ def state(*lines):
     os.rename(draft, PATH)
 
 
-def equal(what, seen, truth):
-    if seen != truth:
-        sys.exit(f"{what}: nvidia-ml-py sees {seen!r}, the control file says {truth!r}")
-    print(f"ok  {what} = {seen!r}")
+def equal(what, actual, expected):
+    if actual != expected:
+        sys.exit(f"{what}: nvidia-ml-py read {actual!r}; the control file has {expected!r}")
+    print(f"ok  {what} = {actual!r}")
 
 
 def fails(what, error, call):
     try:
-        seen = call()
+        actual = call()
     except nvml.NVMLError as raised:
         equal(what, raised.value, error)
     else:
-        sys.exit(f"{what}: no error but {seen!r}")
+        sys.exit(f"{what}: expected an error, got {actual!r}")
 
 
 BASE = ["driver=550.163.01", "nvml=12.550.163.01", "cuda=12040", "gpus=2"]
@@ -112,29 +112,29 @@ equal("fans", [nvml.nvmlDeviceGetFanSpeed_v2(gpu, fan) for fan in range(nvml.nvm
 equal("pcie generation", nvml.nvmlDeviceGetCurrPcieLinkGeneration(gpu), 4)
 equal("pcie width", nvml.nvmlDeviceGetMaxPcieLinkWidth(gpu), 8)
 equal("nvlinks", [nvml.nvmlDeviceGetNvLinkState(gpu, link) for link in range(3)], [1, 0, 1])
-fails("a link too many", nvml.NVML_ERROR_INVALID_ARGUMENT, lambda: nvml.nvmlDeviceGetNvLinkState(gpu, 3))
+fails("a link out of range", nvml.NVML_ERROR_INVALID_ARGUMENT, lambda: nvml.nvmlDeviceGetNvLinkState(gpu, 3))
 processes = [(process.pid, process.usedGpuMemory) for process in nvml.nvmlDeviceGetComputeRunningProcesses(gpu)]
 equal("processes", processes, [(4242, 1048576), (4243, None)])
 samples = [(sample.pid, sample.smUtil, sample.timeStamp) for sample in nvml.nvmlDeviceGetProcessUtilization(gpu, 1000)]
-equal("process utilisation since a time", samples, [(4242, 60, 2000)])
-fails("process utilisation since the last", nvml.NVML_ERROR_NOT_FOUND, lambda: nvml.nvmlDeviceGetProcessUtilization(gpu, 2000))
+equal("process utilisation since a timestamp", samples, [(4242, 60, 2000)])
+fails("process utilisation since the newest sample", nvml.NVML_ERROR_NOT_FOUND, lambda: nvml.nvmlDeviceGetProcessUtilization(gpu, 2000))
 uncorrected = nvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED, nvml.NVML_AGGREGATE_ECC
 equal("ecc of sram", nvml.nvmlDeviceGetMemoryErrorCounter(gpu, *uncorrected, nvml.NVML_MEMORY_LOCATION_SRAM), 711)
-fails("ecc of a part", nvml.NVML_ERROR_NOT_SUPPORTED,
+fails("unsupported ecc of a part", nvml.NVML_ERROR_NOT_SUPPORTED,
       lambda: nvml.nvmlDeviceGetMemoryErrorCounter(gpu, *uncorrected, nvml.NVML_MEMORY_LOCATION_L1_CACHE))
 status = nvml.c_nvmlEccSramErrorStatus_v1_t()
-# It hands on what it is given, so the pointer is the caller's to make.
+# The binding passes its argument on unchanged, so the caller makes the pointer.
 nvml.nvmlDeviceGetSramEccErrorStatus(gpu, nvml.byref(status))
 equal("sram threshold", status.bThresholdExceeded, 1)
 fields = nvml.nvmlDeviceGetFieldValues(gpu, [82, 5, (138, 0xFFFFFFFF), (161, 2), 94])
 equal("field return codes", [field.nvmlReturn for field in fields], [0, 0, 0, 0, nvml.NVML_ERROR_NOT_SUPPORTED])
-equal("a short field", (fields[0].valueType, fields[0].value.uiVal), (nvml.NVML_VALUE_TYPE_UNSIGNED_INT, 71))
-equal("a long field", (fields[1].valueType, fields[1].value.ullVal), (nvml.NVML_VALUE_TYPE_UNSIGNED_LONG_LONG, 5000000000))
+equal("a 32-bit field", (fields[0].valueType, fields[0].value.uiVal), (nvml.NVML_VALUE_TYPE_UNSIGNED_INT, 71))
+equal("a 64-bit field", (fields[1].valueType, fields[1].value.ullVal), (nvml.NVML_VALUE_TYPE_UNSIGNED_LONG_LONG, 5000000000))
 equal("fields with a scope", [fields[2].value.ullVal, fields[3].value.ullVal], [1380, 1612])
 
 
 def gpm(take):
-    """What NVML makes of two samples: SM utilisation in percent and PCIe sent in MiB/s."""
+    """Takes two samples. Returns SM utilisation in percent and PCIe transmit in MiB/s."""
     samples = [nvml.nvmlGpmSampleAlloc(), nvml.nvmlGpmSampleAlloc()]
     for sample in samples:
         take(sample)
@@ -161,7 +161,7 @@ equal("its GPU", nvml.nvmlDeviceGetIndex(event.device), 1)
 nvml.nvmlEventSetFree(events)
 
 state(*LINES, "gpu.1.mig=on", "gpu.1.mig.2=MIG-a,5,1,1c.2g.35gb,37580963840,2147483648,70")
-equal("most instances", nvml.nvmlDeviceGetMaxMigDeviceCount(gpu), 7)
+equal("maximum number of instances", nvml.nvmlDeviceGetMaxMigDeviceCount(gpu), 7)
 fails("an empty slot", nvml.NVML_ERROR_NOT_FOUND, lambda: nvml.nvmlDeviceGetMigDeviceHandleByIndex(gpu, 0))
 mig = nvml.nvmlDeviceGetMigDeviceHandleByIndex(gpu, 2)
 equal("instance", (nvml.nvmlDeviceGetUUID(mig), nvml.nvmlDeviceGetName(mig)), ("MIG-a", "NVIDIA H100 80GB HBM3 MIG 1c.2g.35gb"))
@@ -174,7 +174,7 @@ fails("power of an instance", nvml.NVML_ERROR_NOT_SUPPORTED, lambda: nvml.nvmlDe
 equal("instance gpm", gpm(lambda sample: nvml.nvmlGpmMigSampleGet(gpu, 5, sample))[0], (0, 70.0))
 state(*LINES)
 
-fails("an index too many", nvml.NVML_ERROR_INVALID_ARGUMENT, lambda: nvml.nvmlDeviceGetHandleByIndex(2))
+fails("an index out of range", nvml.NVML_ERROR_INVALID_ARGUMENT, lambda: nvml.nvmlDeviceGetHandleByIndex(2))
 fails("an unknown uuid", nvml.NVML_ERROR_NOT_FOUND, lambda: nvml.nvmlDeviceGetHandleByUUID("GPU-none"))
 state(*LINES, "gpu.1.not_supported=temperature", "gpu.1.fail=power_usage:999")
 fails(

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# A second opinion on the stand-in: NVIDIA's own Python bindings (nvidia-ml-py) read it through the C ABI and must see
-# what the control file says. So the stand-in and our client cannot merely agree with each other.
-# Usage: tests/nvml-standin/judge.sh   (needs cargo, python3 and PyPI, or PYTHON with pynvml installed)
+# Checks the stand-in with an independent client: NVIDIA's Python bindings (nvidia-ml-py) read it through the C ABI and must
+# return the values of the control file. So an error that the stand-in and our client share is found.
+# Usage: tests/nvml-standin/judge.sh   (needs cargo, and python3 with PyPI or PYTHON with pynvml)
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 

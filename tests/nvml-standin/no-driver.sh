@@ -1,16 +1,16 @@
 #!/usr/bin/env bash
-# Debian's real libnvidia-ml1 on a machine without a driver: the exporter must say so, serve its page, and leak nothing over
-# its retries. The package is only unpacked, from non-free by an apt configuration of its own, and nothing of it is kept.
+# Runs the exporter with Debian's libnvidia-ml1 on a machine without a driver: it must report the missing driver and serve
+# its page. The package comes from non-free through a separate apt configuration; it is only unpacked, and deleted at the end.
 # Usage: tests/nvml-standin/no-driver.sh   (needs Debian, its mirror, cargo and curl)
 set -euo pipefail
 cd "$(dirname "$0")/../.."
-[ ! -e /proc/driver/nvidia/version ] || { echo "no-driver.sh: this machine has a driver" >&2; exit 1; }
+[ ! -e /proc/driver/nvidia/version ] || { echo "no-driver.sh: this machine has an NVIDIA driver" >&2; exit 1; }
 
 work=$(mktemp -d)
 daemon=
 trap '[ -z "$daemon" ] || kill "$daemon" 2>/dev/null || true; rm -rf "$work"' EXIT
 mkdir -p "$work"/{lists/partial,archives/partial,debs,root}
-# shellcheck disable=SC2016  # apt's variable, not the shell's
+# shellcheck disable=SC2016  # a variable of apt, not of the shell
 for mirror in $(apt-get indextargets --format '$(SITE)' | awk '!seen[$0]++'); do
     . /etc/os-release
     echo "deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] $mirror $VERSION_CODENAME non-free" >"$work/sources.list"
@@ -20,7 +20,7 @@ for mirror in $(apt-get indextargets --format '$(SITE)' | awk '!seen[$0]++'); do
     apt-get "${apart[@]}" update >"$work/apt.log" 2>&1 || continue
     (cd "$work/debs" && apt-get "${apart[@]}" download libnvidia-ml1) >>"$work/apt.log" 2>&1 && break
 done
-package=$(ls "$work"/debs/*.deb 2>/dev/null) || { tail -n 3 "$work/apt.log" >&2; echo "no-driver.sh: libnvidia-ml1 cannot be had" >&2; exit 1; }
+package=$(ls "$work"/debs/*.deb 2>/dev/null) || { tail -n 3 "$work/apt.log" >&2; echo "no-driver.sh: cannot download libnvidia-ml1" >&2; exit 1; }
 dpkg --extract "$package" "$work/root"
 library=$(find "$work/root" -name 'libnvidia-ml.so.[0-9]*' -type f | head -n 1)
 

@@ -1,4 +1,4 @@
-//! One GPU as NVML last told it: plain readings in base units, absent where a call failed or is not supported.
+//! GPUs as NVML last reported them, in base units. A value is absent if its call failed or is not supported.
 
 mod readings;
 
@@ -9,38 +9,38 @@ pub use readings::{
     THROTTLE_POLICIES,
 };
 
-/// What never changes while the driver is loaded. Source: NVML, read once per initialisation.
+/// Does not change while the driver is loaded. Read from NVML once per initialisation.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct GpuIdentity {
-    /// `GPU-xxxxxxxx-xxxx-…`, the key of every GPU series.
+    /// `GPU-xxxxxxxx-xxxx-…`; identifies the GPU in every series.
     pub uuid: String,
     /// NVML index at the time of enumeration.
     pub index: u32,
-    /// Product name, absent if the driver did not say.
+    /// Product name.
     pub name: Option<String>,
     /// `00000000:1B:00.0`
     pub pci_bus_id: Option<String>,
-    /// The N of `/dev/nvidiaN`.
+    /// The minor number: N in `/dev/nvidiaN`.
     pub minor: Option<u32>,
     pub serial: Option<String>,
     pub vbios: Option<String>,
-    /// e.g. `hopper`, absent for one that is newer than this exporter.
+    /// `kepler` to `blackwell`, or `unknown_N` with NVML's number for an architecture newer than this exporter.
     pub architecture: Option<String>,
 }
 
-/// Why a GPU has, or has no, current readings.
+/// Whether a GPU has current readings, and if not, why.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum GpuState {
-    /// The last poll answered.
+    /// The last poll succeeded.
     Ok,
-    /// Cannot be read: NVML says it is lost or fell off the bus, no longer finds it, or fails every call on it; or
-    /// NVML itself is gone, which [`GpuInventory::nvml`] says then.
+    /// NVML reports the GPU as lost, no longer finds it, or fails every call on it; or NVML itself is unavailable, see
+    /// [`GpuInventory::nvml`].
     Lost,
-    /// A call has not returned within its deadline.
+    /// A call did not return within its deadline.
     Stalled,
-    /// NVML says the GPU needs a reset.
+    /// NVML reports that the GPU needs a reset.
     ResetRequired,
-    /// The process may not read this GPU.
+    /// This process has no permission to read the GPU.
     NoPermission,
 }
 
@@ -49,39 +49,39 @@ pub enum GpuState {
 pub struct GpuSnapshot {
     pub identity: GpuIdentity,
     pub state: GpuState,
-    /// Empty (all `None`, except the energy counted here) while the state is not [`GpuState::Ok`].
+    /// Empty while the state is not [`GpuState::Ok`], except for the energy.
     pub readings: GpuReadings,
-    /// The last poll that answered, whatever became of the GPU since.
+    /// The last successful poll. Kept in every state.
     pub last_poll: Option<LastPoll>,
-    /// Xid errors since this exporter started, by code, in order of code. They outlast every state.
+    /// Number of Xid errors by code since this exporter started, in order of code. Kept in every state.
     pub xids: Vec<(u64, u64)>,
     pub last_xid: Option<LastXid>,
-    /// Whether the driver would tell us of one.
-    pub hears_xids: bool,
+    /// Whether the driver reports Xid errors of this GPU.
+    pub reports_xids: bool,
 }
 
-/// One look at a GPU.
+/// A successful poll of a GPU.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LastPoll {
-    /// Microseconds since 1970 UTC, when it ended.
+    /// End of the poll in microseconds since 1970 UTC.
     pub at_us: i64,
-    /// How long all its calls took.
+    /// Duration of all its calls.
     pub took: Duration,
 }
 
-/// The latest error that the driver reported of a GPU.
+/// The latest Xid error of a GPU.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LastXid {
     pub code: u64,
-    /// Microseconds since 1970 UTC, when it was heard.
+    /// When it was received, in microseconds since 1970 UTC.
     pub at_us: i64,
 }
 
-/// One GPU or MIG instance that the kubelet has given to a container.
+/// One GPU or MIG instance that the kubelet assigned to a container.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct PodDevice {
     pub gpu_uuid: String,
-    /// Of a MIG instance, else empty.
+    /// Empty for a whole GPU.
     pub mig_uuid: String,
     pub namespace: String,
     pub pod: String,
@@ -97,45 +97,46 @@ pub enum NvmlState {
     /// Not initialised yet.
     Starting,
     Up,
-    /// No library on the search list.
+    /// No library was found.
     LibraryNotFound,
-    /// The library is there, the driver is not.
+    /// The library was found, but the driver is not loaded.
     DriverNotLoaded,
-    /// Library and driver are of different versions.
+    /// Library and driver have different versions.
     VersionMismatch,
     NoPermission,
     /// Any other NVML error.
     Failed,
-    /// Let go on request, so that the driver can be unloaded; nothing is asked until it is taken again.
+    /// Closed on request, so that the driver can be unloaded. Nothing is read until monitoring resumes.
     Released,
 }
 
-/// Everything the page says about GPUs, in NVML index order. A GPU that was seen once stays listed.
+/// All that is known of GPUs. A GPU that was seen once stays listed.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct GpuInventory {
     pub nvml: NvmlState,
     pub driver_version: Option<String>,
-    /// The library's own version.
+    /// Version of the library.
     pub nvml_version: Option<String>,
-    /// The newest CUDA that the driver runs, e.g. `13.0`.
+    /// The newest CUDA version that the driver supports, e.g. `13.0`.
     pub cuda_version: Option<String>,
+    /// In NVML index order.
     pub gpus: Vec<GpuSnapshot>,
-    /// Most GPUs seen since start (of those asked for), so that a vanished one can be noticed.
+    /// The largest number of selected GPUs since start. If fewer are listed as `Ok`, one has vanished.
     pub expected: u32,
-    /// Failed NVML calls since start, by call and error word, sorted.
+    /// Failed NVML calls since start, sorted by call and error.
     pub read_errors: Vec<ReadError>,
     /// Failed initialisations since start.
     pub init_errors: u64,
-    /// Who was given which GPU, where the kubelet's socket is there; sorted.
+    /// Containers and their GPUs, sorted. Empty without a kubelet.
     pub pods: Vec<PodDevice>,
 }
 
-/// How often one NVML call failed in one way.
+/// How often one NVML call failed with one error.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ReadError {
     /// e.g. `power_usage`
     pub call: &'static str,
-    /// e.g. `gpu_is_lost`, `not_supported` is not an error and never here.
+    /// e.g. `gpu_is_lost`. "Not supported" is not an error and does not occur.
     pub error: &'static str,
     pub count: u64,
 }

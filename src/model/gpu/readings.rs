@@ -1,30 +1,30 @@
-//! What one poll of a GPU says. Base units; `None` where a call failed or is not supported, never 0.
-//! Arrays are in the order of the catalog's label values, which stands beside each.
+//! The readings of one poll of a GPU, in base units. A reading is `None`, never 0, if its call failed or is not supported.
+//! Arrays are in the order of the catalog's label values, which each comment lists.
 
-/// Asked at every poll.
+/// Read at every poll, except `health`.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct GpuReadings {
-    /// Share of the sample period with a kernel running, 0..1. Never there with MIG.
+    /// Share of the sample period with a kernel running, 0..1. Always `None` with MIG.
     pub utilization_ratio: Option<f64>,
     /// Share of the sample period in which memory was read or written, 0..1.
     pub memory_controller_utilization_ratio: Option<f64>,
     pub memory: GpuMemory,
-    /// Watts; on most GPUs since Ampere a one-second average.
+    /// Watts. On most GPUs since Ampere an average over one second.
     pub power_usage_watts: Option<f64>,
-    /// Watts at one moment.
+    /// Watts, without averaging.
     pub power_instant_watts: Option<f64>,
-    /// Watts, the management limit.
+    /// The management limit in watts.
     pub power_limit_watts: Option<f64>,
-    /// Joules since this exporter first read this GPU: starts at 0, never falls, continues over driver reloads, and
-    /// stays at its last value while the GPU cannot be read. `None` only if it was never read.
+    /// Joules since this exporter first read this GPU. Starts at 0, never decreases, continues over driver reloads and
+    /// keeps its last value while the GPU cannot be read. `None` only before the first reading.
     pub energy_joules: Option<f64>,
     /// Degrees Celsius: gpu, memory.
     pub temperature_celsius: [Option<f64>; 2],
     /// Hertz: graphics, sm, memory, video.
     pub clock_hertz: [Option<u64>; 4],
-    /// Why clocks are below their maximum: NVML's bit mask `nvmlClocksThrottleReasons`.
+    /// Why the clocks are below their maximum: NVML's bit mask `nvmlClocksThrottleReasons`.
     pub clocks_event_reasons: Option<u64>,
-    /// Nanoseconds with clocks held back since the driver was loaded, by [`THROTTLE_POLICIES`].
+    /// Nanoseconds of throttling since the driver was loaded, by [`THROTTLE_POLICIES`].
     pub throttle_ns: [Option<u64>; THROTTLE_POLICIES],
     /// 0 (fastest) to 15.
     pub performance_state: Option<u32>,
@@ -34,12 +34,12 @@ pub struct GpuReadings {
     pub pcie_bytes: [Option<u64>; 2],
     /// Bytes over all links since the driver was loaded: transmit, receive.
     pub nvlink_bytes: [Option<u64>; 2],
-    /// Profiling without DCGM; on Hopper and later.
+    /// Needs Hopper or later.
     pub activity: GpuActivity,
     /// Whether MIG is enabled.
     pub mig_enabled: Option<bool>,
     pub mig: Vec<MigInstance>,
-    /// As of the last slow poll.
+    /// From the last slow poll.
     pub health: GpuHealth,
 }
 
@@ -47,24 +47,24 @@ pub struct GpuReadings {
 /// hw_power_brake_slowdown.
 pub const THROTTLE_POLICIES: usize = 9;
 
-/// Bytes of a GPU or a MIG instance.
+/// Memory of a GPU or a MIG instance.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct GpuMemory {
     pub total_bytes: Option<u64>,
-    /// Without what the driver reserves, where the driver tells the two apart (510 and later).
+    /// Excludes reserved memory with driver 510 and later, includes it with older ones.
     pub used_bytes: Option<u64>,
     pub free_bytes: Option<u64>,
     pub reserved_bytes: Option<u64>,
 }
 
-/// How busy the parts of a GPU or of a MIG instance were since the poll before. Source: NVML's GPM.
+/// Activity of the parts of a GPU or a MIG instance since the last poll. Source: NVML's GPM.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct GpuActivity {
-    /// Shares of time or of the possible, 0..1, by [`ACTIVITIES`].
+    /// Share of time or of the maximum, 0..1, by [`ACTIVITIES`].
     pub ratio: [Option<f64>; ACTIVITIES],
-    /// Bytes a second: transmit, receive.
+    /// Bytes per second: transmit, receive.
     pub pcie_bytes_per_second: [Option<f64>; 2],
-    /// Bytes a second: transmit, receive.
+    /// Bytes per second: transmit, receive.
     pub nvlink_bytes_per_second: [Option<f64>; 2],
 }
 
@@ -81,11 +81,11 @@ pub struct MigInstance {
     /// e.g. `1g.18gb`
     pub profile: Option<String>,
     pub memory: GpuMemory,
-    /// Of the GPU instance, which its compute instances share.
+    /// The activity of the GPU instance, which its compute instances share.
     pub activity: GpuActivity,
 }
 
-/// What changes rarely or costs more to ask.
+/// What changes rarely or costs more to read.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct GpuHealth {
     /// Bytes: total, used.
@@ -96,18 +96,18 @@ pub struct GpuHealth {
     pub temperature_limits_celsius: [Option<f64>; 4],
     /// Hertz: graphics, sm, memory, video.
     pub clock_max_hertz: [Option<u64>; 4],
-    /// 0..1 of the intended maximum; may be more than 1.
+    /// Ratio to the intended maximum; may exceed 1.
     pub fan_speed_ratio: Vec<Option<f64>>,
-    /// Generation of the link now and at most.
+    /// Current and maximum generation of the link.
     pub pcie_link_generation: [Option<u32>; 2],
-    /// Lanes now and at most.
+    /// Current and maximum number of lanes.
     pub pcie_link_width: [Option<u32>; 2],
     pub pcie_replays: Option<u64>,
-    /// corrected and uncorrected since the driver was loaded (volatile), then both over the GPU's life (aggregate).
+    /// Corrected and uncorrected since the driver was loaded (volatile), then both over the lifetime of the GPU (aggregate).
     pub ecc_errors: [Option<u64>; 4],
-    /// The same by part of the GPU, of those that this GPU counts apart.
+    /// The same by part of the GPU, for parts with counters of their own.
     pub ecc_locations: Vec<EccLocation>,
-    /// Whether uncorrected errors in SRAM have reached what NVIDIA replaces a GPU for.
+    /// Whether uncorrected SRAM errors reached NVIDIA's threshold for replacing the GPU.
     pub ecc_sram_threshold_exceeded: Option<bool>,
     /// multiple_single_bit, double_bit.
     pub retired_pages: [Option<u64>; 2],
@@ -116,12 +116,12 @@ pub struct GpuHealth {
     pub remapped_rows: [Option<u64>; 2],
     pub remapped_rows_pending: Option<bool>,
     pub remapped_rows_failure: Option<bool>,
-    /// What the driver asks for: 0 nothing, 1 reset, 2 reboot, 3 drain peer-to-peer, 4 drain and reset.
+    /// The action that the driver recommends: 0 none, 1 reset, 2 reboot, 3 drain peer-to-peer, 4 drain and reset.
     pub recovery_action: Option<u64>,
     pub nvlinks: Vec<NvLink>,
-    /// Processes with a compute context.
+    /// Number of processes with a compute context.
     pub processes: Option<u64>,
-    /// With `--gpu.processes`.
+    /// Filled only with `--gpu.processes`.
     pub process_list: Vec<GpuProcess>,
 }
 
@@ -130,7 +130,7 @@ pub struct GpuHealth {
 pub struct EccLocation {
     /// e.g. `dram`, `sram`.
     pub location: &'static str,
-    /// As [`GpuHealth::ecc_errors`].
+    /// In the order of [`GpuHealth::ecc_errors`].
     pub errors: [Option<u64>; 4],
 }
 
@@ -146,12 +146,12 @@ pub struct NvLink {
 /// One process on one GPU.
 #[derive(Debug, Clone, PartialEq)]
 pub struct GpuProcess {
-    /// As NVML says it: the host's, unless the driver knows of PID namespaces.
+    /// The PID on the host, or in this PID namespace if the driver translates PIDs.
     pub pid: u32,
-    /// The command's name, absent where `/proc` does not show the process.
+    /// Name of the command. `None` if the process is not visible in `/proc`.
     pub name: Option<String>,
-    /// Absent where the driver does not say.
+    /// `None` if the driver does not report it.
     pub bytes: Option<u64>,
-    /// Share of time in which the process had a kernel running, 0..1, since the slow poll before. Absent where it had none.
+    /// Share of time in which the process ran a kernel, 0..1, since the last slow poll. `None` if it ran none.
     pub sm_ratio: Option<f64>,
 }

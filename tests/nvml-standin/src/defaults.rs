@@ -1,10 +1,10 @@
-//! What an idle H200 answers where the control file says nothing, and the names of calls.
+//! The values of an idle H200, used where the control file sets none, and the names of calls.
 
 use std::collections::BTreeMap;
 
 use crate::state::Code;
 
-/// Calls that say who the GPU is: `all` leaves them out.
+/// The calls that identify a GPU. `all` does not include them.
 pub(crate) const IDENTITY: &[&str] = &[
     "device_by_index",
     "uuid",
@@ -17,7 +17,7 @@ pub(crate) const IDENTITY: &[&str] = &[
     "architecture",
 ];
 
-/// The calls that `fail`, `not_supported` and `hang_call` may name; `all` is every one that is no identity.
+/// The calls that `fail`, `not_supported` and `hang_call` accept. `all` means every call outside [`IDENTITY`].
 pub(crate) const CALLS: &[&str] = &[
     "all",
     "mig_mode",
@@ -55,7 +55,7 @@ pub(crate) const CALLS: &[&str] = &[
     "mig_memory_info",
 ];
 
-/// Keys of plain numbers.
+/// Keys with one number as value, and their defaults.
 pub(crate) const NUMBERS: &[(&str, u64)] = &[
     ("utilization_percent", 0),
     ("memory_utilization_percent", 0),
@@ -94,18 +94,18 @@ pub(crate) const NUMBERS: &[(&str, u64)] = &[
     ("pcie_gen_max", 5),
     ("pcie_width", 16),
     ("pcie_width_max", 16),
-    // Hopper.
+    // NVML's number for Hopper.
     ("architecture", 9),
     ("nvlinks", 18),
     ("sram_threshold_exceeded", 0),
     ("gpm_supported", 1),
 ];
 
-/// GPM metrics of Hopper that a client may ask for.
+/// Ids of the GPM metrics that Hopper supports.
 pub(crate) const GPM: &[u32] = &[1, 2, 3, 5, 6, 7, 9, 10, 11, 12, 13, 20, 21, 60, 61];
 
-/// What a Hopper counts ECC errors of apart, by NVML's numbers: device memory and SRAM; each corrected and not, since the
-/// driver was loaded and over the GPU's life.
+/// The ECC counters of a Hopper GPU, by NVML's numbers: device memory and SRAM, each corrected and uncorrected, since the
+/// driver was loaded and over the lifetime of the GPU.
 pub(crate) fn ecc() -> BTreeMap<(u32, u32, u32), u64> {
     [2, 7].into_iter().flat_map(|location| (0..4).map(move |kind| ((location, kind / 2, kind % 2), 0))).collect()
 }

@@ -1,6 +1,6 @@
-//! Where the control file is, when it is read again, and whether a client has called nvmlInit. Knows no C types.
-//! The file is `$NVML_STANDIN_STATE`, else the library's own path with `.state` appended, so that several copies of
-//! the library in one process can be told apart; without either there is one idle GPU.
+//! Finds and rereads the control file, and counts the clients that have called nvmlInit. Knows no C types.
+//! The file is `$NVML_STANDIN_STATE`, otherwise the library's path with `.state` appended, so several copies of the library
+//! in one process have different files. Without a file there is one idle GPU.
 
 use std::io::Write;
 use std::os::unix::fs::MetadataExt;
@@ -13,28 +13,28 @@ use crate::state::{Code, Gpu, State};
 
 const UNINITIALIZED: Code = 1;
 const INVALID_ARGUMENT: Code = 2;
-/// How soon a call that hangs notices that the file has let it go.
+/// Time between two checks whether a hung call shall return.
 const HANG_STEP: Duration = Duration::from_millis(100);
 
-/// Tells one version of the file from the next: device, inode, size, modification time.
+/// Identifies a version of the file: device, inode, size, modification time in seconds and nanoseconds.
 type Stamp = (u64, u64, u64, i64, i64);
 
 struct Loaded {
     stamp: Option<Stamp>,
     state: Arc<State>,
-    /// nvmlInit is counted, as in the real library.
+    /// nvmlInit is reference-counted, as in the real library.
     clients: u32,
 }
 
 static LOADED: Mutex<Option<Loaded>> = Mutex::new(None);
 
-/// The state as the file has it now. One `stat` when nothing changed. A file that cannot be read as a state is
-/// reported on stderr and answered with INVALID_ARGUMENT, so that a mistake in a test is loud.
+/// The current content of the file. Costs one `stat` if nothing changed. An invalid file is reported on stderr and makes
+/// every call fail with INVALID_ARGUMENT, so that a mistake in a test is noticed.
 pub(crate) fn current() -> Result<Arc<State>, Code> {
     with_loaded(|loaded| Ok(Arc::clone(&loaded.state)))
 }
 
-/// nvmlInit: waits, then answers what the file says.
+/// nvmlInit: hangs and fails as the file says.
 pub(crate) fn init() -> Result<(), Code> {
     hang(|state| state.init_hang_ms);
     let state = with_loaded(|loaded| {
@@ -47,7 +47,7 @@ pub(crate) fn init() -> Result<(), Code> {
         log(&state, "init");
         Ok(())
     } else {
-        forget_unless_used();
+        clear_if_unused();
         Err(state.init)
     }
 }
@@ -58,47 +58,47 @@ pub(crate) fn shutdown() -> Result<(), Code> {
         loaded.clients = loaded.clients.checked_sub(1).ok_or(UNINITIALIZED)?;
         Ok((Arc::clone(&loaded.state), loaded.clients))
     })?;
-    let kept = crate::symbols::kept_objects();
-    if kept > 0 && clients == 0 {
-        log(&state, &format!("kept {kept}"));
+    let leaked = crate::symbols::leaked_objects();
+    if leaked > 0 && clients == 0 {
+        log(&state, &format!("leaked {leaked}"));
     }
     log(&state, "shutdown");
-    forget_unless_used();
+    clear_if_unused();
     Ok(())
 }
 
-/// The state for a call that needs nvmlInit before it.
+/// The state, for a call that requires nvmlInit.
 pub(crate) fn in_session() -> Result<Arc<State>, Code> {
     let state =
         with_loaded(|loaded| if loaded.clients == 0 { Err(UNINITIALIZED) } else { Ok(Arc::clone(&loaded.state)) })?;
     if state.session == 0 { Ok(state) } else { Err(state.session) }
 }
 
-/// One GPU for `call`, after hanging and failing as the file says.
+/// The GPU for `call`, which hangs and fails as the file says.
 pub(crate) fn gpu(index: usize, call: &str) -> Result<Arc<Gpu>, Code> {
-    let asked_ms =
+    let hang_ms =
         |state: &State| state.gpus.get(index).filter(|gpu| gpu.hang_call == call).map_or(0, |gpu| gpu.hang_ms);
     let state = in_session()?;
-    if asked_ms(&state) > 0 {
+    if hang_ms(&state) > 0 {
         log(&state, &format!("hang {index} {call}"));
-        hang(asked_ms);
+        hang(hang_ms);
     }
     if state.trace {
         log(&state, &format!("call {index} {call}"));
     }
-    // Read again after a hang: what counts is the state when the call returns.
-    let state = if asked_ms(&state) > 0 { in_session()? } else { state };
+    // Reread after a hang, because the call returns the values of that moment.
+    let state = if hang_ms(&state) > 0 { in_session()? } else { state };
     let gpu = state.gpus.get(index).ok_or(INVALID_ARGUMENT)?;
-    match gpu.answer(call) {
+    match gpu.return_code(call) {
         0 => Ok(Arc::clone(gpu)),
         code => Err(code),
     }
 }
 
-/// Sleeps while the file asks for it, outside the lock: other GPUs answer meanwhile.
-fn hang(asked_ms: impl Fn(&State) -> u64) {
+/// Sleeps while the file says so. Holds no lock, so calls on other GPUs return meanwhile.
+fn hang(hang_ms: impl Fn(&State) -> u64) {
     let began = Instant::now();
-    while current().is_ok_and(|state| began.elapsed() < Duration::from_millis(asked_ms(&state))) {
+    while current().is_ok_and(|state| began.elapsed() < Duration::from_millis(hang_ms(&state))) {
         thread::sleep(HANG_STEP);
     }
 }
@@ -121,8 +121,8 @@ fn with_loaded<T>(body: impl FnOnce(&mut Loaded) -> Result<T, Code>) -> Result<T
     guard.as_mut().map_or(Err(INVALID_ARGUMENT), body)
 }
 
-/// Nobody frees a static when the library is unloaded; a test that measures memory would take that for a leak.
-fn forget_unless_used() {
+/// Frees the static state, which would look like a leak to a test that measures memory after the library was unloaded.
+fn clear_if_unused() {
     let mut guard = LOADED.lock().unwrap_or_else(PoisonError::into_inner);
     *guard = guard.take().filter(|loaded| loaded.clients > 0);
 }

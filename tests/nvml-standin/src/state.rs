@@ -1,6 +1,6 @@
-//! The control file: `key=value` lines, `#` comments. Pure: text in, [`State`] out; knows no file and no C.
-//! Every GPU has defaults, so `gpus=8` alone is a complete file. An unknown key is an error, since a misspelt one
-//! would let a test pass for the wrong reason.
+//! The format of the control file: `key=value` lines and `#` comments. Pure; knows no file and no C. Every GPU has
+//! defaults, so `gpus=8` alone is a complete file. An unknown key is an error, because a misspelt key could let a test pass
+//! for the wrong reason.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -18,30 +18,29 @@ pub(crate) const NO_PERMISSION: Code = 4;
 pub(crate) const GPU_IS_LOST: Code = 15;
 pub(crate) const RESET_REQUIRED: Code = 16;
 
-/// The whole library as the file describes it.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct State {
-    /// `driver`: the kernel driver's version.
+    /// `driver`: version of the kernel driver.
     pub(crate) driver: String,
-    /// `nvml`: the library's version.
+    /// `nvml`: version of the library.
     pub(crate) nvml: String,
     /// `cuda`: e.g. 13000 for CUDA 13.0.
     pub(crate) cuda: i32,
-    /// `init`: what nvmlInit returns.
+    /// `init`: return code of nvmlInit.
     pub(crate) init: Code,
-    /// `init_hang_ms`: how long nvmlInit takes.
+    /// `init_hang_ms`: duration of nvmlInit.
     pub(crate) init_hang_ms: u64,
-    /// `session`: what every other call returns, if not 0; an unloaded driver under a running client.
+    /// `session`: return code of every other call, if not 0. Simulates a driver that is unloaded under a running client.
     pub(crate) session: Code,
-    /// `log`: a file to which each successful init, each shutdown and each beginning hang appends a line.
+    /// `log`: a file that gets a line for each successful init, each shutdown and each hang that begins.
     pub(crate) log: Option<PathBuf>,
-    /// `trace=1`: log each call on a GPU too, as `call <index> <call>`.
+    /// `trace=1`: also log each call on a GPU as `call <index> <call>`.
     pub(crate) trace: bool,
-    /// `gpus`: how many; `gpu.<index>.<key>` describes one.
+    /// `gpus`: number of GPUs; `gpu.<index>.<key>` describes one.
     pub(crate) gpus: Vec<Arc<Gpu>>,
 }
 
-/// One GPU. The numbers are NVML's own units, as in the key's suffix; `none` makes one not supported.
+/// One GPU. Numbers are in NVML's units, which the key's suffix names; the value `none` makes a number unsupported.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Gpu {
     pub(crate) uuid: String,
@@ -49,32 +48,33 @@ pub(crate) struct Gpu {
     pub(crate) bus: u32,
     pub(crate) serial: String,
     pub(crate) vbios: String,
-    /// By the keys of [`defaults::NUMBERS`].
+    /// The keys of [`defaults::NUMBERS`].
     numbers: BTreeMap<&'static str, u64>,
-    /// `field.<id>=` and, for a link, `field.<id>/<link>=` or `field.<id>/all=`; a value of `!27` is that error.
+    /// `field.<id>=`, and with a scope `field.<id>/<link>=` or `field.<id>/all=`. The value `!27` is the return code 27.
     fields: BTreeMap<(u32, u32), Result<u64, Code>>,
-    /// `gpm.<id>=`: what NVML computes between any two samples, in NVML's unit.
+    /// `gpm.<id>=`: the metric between any two samples, in NVML's unit.
     pub(crate) gpm: BTreeMap<u32, f64>,
     /// `mig.<slot>=uuid,gpu instance,compute instance,profile,total bytes,used bytes,SM percent`
     pub(crate) instances: BTreeMap<u32, MigDevice>,
-    /// `processes=pid:bytes,…`, with `none` for bytes that the driver does not tell.
+    /// `processes=pid:bytes,…`, with `none` for unknown bytes.
     pub(crate) processes: Vec<(u32, Option<u64>)>,
-    /// `process_utilization=pid:SM percent:microseconds,…`: the driver's samples, with the time of each.
+    /// `process_utilization=pid:SM percent:microseconds,…`: utilisation samples with their timestamps.
     pub(crate) process_utilization: Vec<(u32, u32, u64)>,
-    /// `ecc.<location>.<counter>.<error>=`: by NVML's numbers; what is not there is not supported.
+    /// `ecc.<location>.<counter>.<error>=`: by NVML's numbers. Other counters are not supported.
     pub(crate) ecc: BTreeMap<(u32, u32, u32), u64>,
-    /// `xids=79,48`: those so far; one more at the end is an event.
+    /// `xids=79,48`: the errors so far. A code appended at the end is a new event.
     pub(crate) xids: Vec<u64>,
-    /// `fans=40,45`: percent.
+    /// `fans=40,45`: speeds in percent.
     pub(crate) fans: Vec<u32>,
-    /// `nvlink_down=3,4`, of as many links as `nvlinks` says.
+    /// `nvlink_down=3,4`: inactive links. The key `nvlinks` sets the number of links.
     pub(crate) nvlink_down: Vec<u32>,
-    /// `mig=on`: MIG is enabled and utilisation is not supported; `lenient`: enabled, but utilisation answers.
+    /// `mig=on`: MIG is enabled and utilisation is not supported. `mig=lenient`: MIG is enabled, but the utilisation call
+    /// succeeds.
     pub(crate) mig: Mig,
-    /// `hang_ms`: how long `hang_call` takes; a call that is under way ends when the file no longer says so.
+    /// `hang_ms`: duration of the call `hang_call`. A running call ends when the file no longer sets it.
     pub(crate) hang_ms: u64,
     pub(crate) hang_call: String,
-    /// `lost`, `reset_required`, `permission_denied`: what the handle and every reading answer, 0 for none.
+    /// `lost`, `reset_required`, `permission_denied`: return code of every call on this GPU; 0 for none.
     pub(crate) gone: Code,
     /// `fail=call:code,…` and `not_supported=call,…`.
     pub(crate) failures: BTreeMap<String, Code>,
@@ -99,7 +99,7 @@ pub(crate) enum Mig {
 }
 
 impl State {
-    /// Reads a control file's text. An error names the line.
+    /// An error names the line.
     pub(crate) fn parse(text: &str) -> Result<Self, String> {
         let mut state = Self {
             driver: "580.159.03".to_owned(),
@@ -114,7 +114,7 @@ impl State {
         };
         let lines = text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'));
         for line in lines {
-            let (key, value) = line.split_once('=').ok_or_else(|| format!("no `=` in `{line}`"))?;
+            let (key, value) = line.split_once('=').ok_or_else(|| format!("`{line}`: missing `=`"))?;
             state.set(key.trim(), value.trim()).map_err(|reason| format!("`{line}`: {reason}"))?;
         }
         Ok(state)
@@ -125,7 +125,10 @@ impl State {
             let (index, key) = rest.split_once('.').ok_or("expected gpu.<index>.<key>")?;
             let index: usize = number(index)?;
             let count = self.gpus.len();
-            let gpu = self.gpus.get_mut(index).ok_or_else(|| format!("only {count} GPUs; put `gpus=` first"))?;
+            let gpu = self
+                .gpus
+                .get_mut(index)
+                .ok_or_else(|| format!("index out of range for {count} GPUs; set `gpus=` in an earlier line"))?;
             return Arc::make_mut(gpu).set(key, value);
         }
         match key {
@@ -145,7 +148,7 @@ impl State {
 }
 
 impl Gpu {
-    /// An idle H200 at NVML index `index`.
+    /// An idle H200 at this NVML index.
     fn at(index: u32) -> Self {
         Self {
             uuid: format!("GPU-00000000-0000-4000-8000-{index:012x}"),
@@ -284,12 +287,12 @@ impl Gpu {
         Ok(())
     }
 
-    /// A number by its key, or NOT_SUPPORTED.
+    /// A number by its key, otherwise NOT_SUPPORTED.
     pub(crate) fn number(&self, key: &str) -> Result<u64, Code> {
         self.numbers.get(key).copied().ok_or(NOT_SUPPORTED)
     }
 
-    /// As most of NVML's numbers are.
+    /// A number of 32 bits, like most of NVML's.
     pub(crate) fn short(&self, key: &str) -> Result<u32, Code> {
         u32::try_from(self.number(key)?).map_err(|_| INVALID_ARGUMENT)
     }
@@ -303,8 +306,8 @@ impl Gpu {
         format!("00000000:{:02X}:00.0", self.bus)
     }
 
-    /// What `call` returns on this GPU before anything is written: 0 for success.
-    pub(crate) fn answer(&self, call: &str) -> Code {
+    /// Return code of `call` on this GPU; 0 for success.
+    pub(crate) fn return_code(&self, call: &str) -> Code {
         if self.gone != 0 {
             return self.gone;
         }
@@ -314,7 +317,7 @@ impl Gpu {
 }
 
 fn number<T: FromStr>(text: &str) -> Result<T, String> {
-    text.trim().parse().map_err(|_| format!("`{text}` is not a number that fits"))
+    text.trim().parse().map_err(|_| format!("`{text}` is not a number or out of range"))
 }
 
 fn flag(text: &str, code: Code) -> Result<Code, String> {
@@ -330,7 +333,7 @@ fn call(name: &str) -> Result<String, String> {
     if CALLS.contains(&name) || IDENTITY.contains(&name) {
         Ok(name.to_owned())
     } else {
-        Err(format!("`{name}` is none of {}, {}", IDENTITY.join(", "), CALLS.join(", ")))
+        Err(format!("unknown call `{name}`; use one of {}, {}", IDENTITY.join(", "), CALLS.join(", ")))
     }
 }
 
@@ -343,10 +346,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_empty_file_is_one_idle_gpu() {
+    fn an_empty_file_means_one_idle_gpu() {
         let state = State::parse("").unwrap();
         assert_eq!(state.gpus.len(), 1);
-        assert_eq!(state.gpus[0].answer("power_usage"), 0);
+        assert_eq!(state.gpus[0].return_code("power_usage"), 0);
         assert_eq!(state.gpus[0].pci_bus_id(), "00000000:1B:00.0");
     }
 
@@ -358,23 +361,23 @@ mod tests {
     }
 
     #[test]
-    fn a_failure_names_its_call_and_leaves_the_others() {
+    fn a_failure_affects_only_the_named_call() {
         let state = State::parse("gpu.0.not_supported=temperature, power_usage\ngpu.0.fail=memory_info:999").unwrap();
         let gpu = &state.gpus[0];
-        assert_eq!(gpu.answer("temperature"), NOT_SUPPORTED);
-        assert_eq!(gpu.answer("power_usage"), NOT_SUPPORTED);
-        assert_eq!(gpu.answer("memory_info"), 999);
-        assert_eq!(gpu.answer("utilization_rates"), 0);
+        assert_eq!(gpu.return_code("temperature"), NOT_SUPPORTED);
+        assert_eq!(gpu.return_code("power_usage"), NOT_SUPPORTED);
+        assert_eq!(gpu.return_code("memory_info"), 999);
+        assert_eq!(gpu.return_code("utilization_rates"), 0);
     }
 
     #[test]
-    fn a_lost_gpu_answers_nothing_else() {
+    fn every_call_on_a_lost_gpu_returns_gpu_is_lost() {
         let state = State::parse("gpu.0.lost=1\ngpu.0.not_supported=temperature").unwrap();
-        assert_eq!(state.gpus[0].answer("temperature"), GPU_IS_LOST);
+        assert_eq!(state.gpus[0].return_code("temperature"), GPU_IS_LOST);
     }
 
     #[test]
-    fn a_misspelt_line_is_refused_by_name() {
+    fn an_invalid_line_is_an_error_that_names_the_line() {
         for line in ["gpuz=2", "gpu.0.pwer=1", "gpu.7.lost=1", "gpu.0.lost=yes", "gpu.0.fail=pwr:3", "init"] {
             let message = State::parse(line).unwrap_err();
             assert!(message.contains(line), "{message}");

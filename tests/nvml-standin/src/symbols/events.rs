@@ -1,4 +1,4 @@
-//! Event sets: an Xid that is added to a GPU's list after its registration is an event.
+//! Event sets. An Xid error that is appended to a GPU's list after its registration is an event.
 
 use std::collections::BTreeMap;
 use std::ffi::{c_uint, c_ulonglong};
@@ -16,23 +16,23 @@ use crate::session;
 use crate::state::Code;
 
 const TIMEOUT: Code = 10;
-/// NVML sleeps in the kernel; this looks at a file, which is to cost little.
+/// Time between two reads of the control file during a wait.
 const STEP: Duration = Duration::from_millis(100);
 
-/// By number, which is the handle: how many errors of each GPU have been told.
+/// By handle: how many Xid errors of each GPU have been delivered.
 static SETS: Mutex<BTreeMap<usize, BTreeMap<usize, usize>>> = Mutex::new(BTreeMap::new());
 
 fn sets() -> MutexGuard<'static, BTreeMap<usize, BTreeMap<usize, usize>>> {
     SETS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-pub(super) fn kept() -> usize {
+pub(super) fn leaked() -> usize {
     sets().len()
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn nvmlEventSetCreate(set: *mut nvmlEventSet_t) -> nvmlReturn_t {
-    let answer = || {
+    let result = || {
         session::in_session()?;
         let mut sets = sets();
         let number = sets.last_key_value().map_or(1, |(last, _)| last + 1);
@@ -40,7 +40,7 @@ unsafe extern "C" fn nvmlEventSetCreate(set: *mut nvmlEventSet_t) -> nvmlReturn_
         // SAFETY: NVML's callers pass null or a pointer to one handle.
         unsafe { put(set, ptr::without_provenance_mut(number)) }
     };
-    code(answer())
+    code(result())
 }
 
 #[unsafe(no_mangle)]
@@ -50,25 +50,25 @@ extern "C" fn nvmlEventSetFree(set: nvmlEventSet_t) -> nvmlReturn_t {
 
 #[unsafe(no_mangle)]
 extern "C" fn nvmlDeviceRegisterEvents(device: nvmlDevice_t, types: c_ulonglong, set: nvmlEventSet_t) -> nvmlReturn_t {
-    let answer = || {
-        let told = gpu(device, "events")?.xids.len();
+    let result = || {
+        let delivered = gpu(device, "events")?.xids.len();
         if types & c_ulonglong::from(nvmlEventTypeXidCriticalError) != 0 {
-            sets().get_mut(&set.addr()).ok_or(INVALID_ARGUMENT)?.entry(index_of(device)?).or_insert(told);
+            sets().get_mut(&set.addr()).ok_or(INVALID_ARGUMENT)?.entry(index_of(device)?).or_insert(delivered);
         }
         Ok(())
     };
-    code(answer())
+    code(result())
 }
 
-/// One event that has not been told.
+/// The next event that has not been delivered.
 fn next(set: nvmlEventSet_t) -> Result<Option<nvmlEventData_t>, Code> {
     let state = session::in_session()?;
     let mut sets = sets();
-    for (index, told) in sets.get_mut(&set.addr()).ok_or(INVALID_ARGUMENT)? {
+    for (index, delivered) in sets.get_mut(&set.addr()).ok_or(INVALID_ARGUMENT)? {
         let xids = state.gpus.get(*index).map_or(&[][..], |gpu| &gpu.xids);
-        *told = (*told).min(xids.len());
-        if let Some(xid) = xids.get(*told) {
-            *told += 1;
+        *delivered = (*delivered).min(xids.len());
+        if let Some(xid) = xids.get(*delivered) {
+            *delivered += 1;
             return Ok(Some(nvmlEventData_t {
                 device: handle(*index),
                 eventType: u64::from(nvmlEventTypeXidCriticalError),
@@ -100,7 +100,7 @@ unsafe extern "C" fn nvmlEventSetWait_v2(
     code(event.and_then(|event| unsafe { put(data, event) }))
 }
 
-/// See the function of this name one module up.
+/// See the function of the same name in the parent module.
 #[allow(dead_code)]
 pub(super) fn signatures_match_the_bindings(lib: &mut NvmlLib) {
     lib.nvmlEventSetCreate = Ok(nvmlEventSetCreate);

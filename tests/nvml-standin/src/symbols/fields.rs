@@ -1,4 +1,4 @@
-//! Field values: many numbers in one call, each with a return code of its own.
+//! Field values: one call returns many numbers, each with its own return code.
 
 use std::ffi::c_int;
 
@@ -13,19 +13,19 @@ unsafe extern "C" fn nvmlDeviceGetFieldValues(
     count: c_int,
     values: *mut nvmlFieldValue_t,
 ) -> nvmlReturn_t {
-    let answer = || {
+    let result = || {
         let gpu = gpu(device, "field_values")?;
         let count = usize::try_from(count).map_err(|_| INVALID_ARGUMENT)?;
         if values.is_null() {
             return Err(INVALID_ARGUMENT);
         }
-        // SAFETY: not null, and NVML's callers pass an array of `count`.
+        // SAFETY: not null, and NVML's callers pass an array of `count` elements.
         for field in unsafe { std::slice::from_raw_parts_mut(values, count) } {
             match gpu.field(field.fieldId, field.scopeId) {
                 Ok(value) => {
                     field.nvmlReturn = SUCCESS;
                     field.valueType = value_type(field.fieldId);
-                    // Only the part that the type names is written, as NVML does.
+                    // Like NVML, write only the member that the type names.
                     match u32::try_from(value) {
                         Ok(short) if field.valueType == 1 => field.value.uiVal = short,
                         _ => field.value = nvmlValue_t { ullVal: value },
@@ -36,10 +36,10 @@ unsafe extern "C" fn nvmlDeviceGetFieldValues(
         }
         Ok(())
     };
-    code(answer())
+    code(result())
 }
 
-/// See the function of this name one module up.
+/// See the function of the same name in the parent module.
 #[allow(dead_code)]
 pub(super) fn signatures_match_the_bindings(lib: &mut NvmlLib) {
     lib.nvmlDeviceGetFieldValues = Ok(nvmlDeviceGetFieldValues);

@@ -1,4 +1,4 @@
-//! GPM samples. What NVML would compute between two of them is what the file said when the second was taken.
+//! GPM samples. The metrics between two samples are those of the control file when the second was taken.
 
 use std::collections::BTreeMap;
 use std::ffi::c_uint;
@@ -13,17 +13,17 @@ use super::{ARGUMENT_VERSION_MISMATCH, INVALID_ARGUMENT, NOT_FOUND, SUCCESS, cod
 use crate::session;
 use crate::state::{Code, Mig, NOT_SUPPORTED};
 
-/// NVML's ids of what an instance has of its own.
+/// NVML's id of the only metric that a MIG instance has here.
 const SM_UTIL: u32 = 2;
 
-/// By number, which is the handle; `None` until it was taken.
+/// By handle; `None` until the sample was taken.
 static SAMPLES: Mutex<BTreeMap<usize, Option<BTreeMap<u32, f64>>>> = Mutex::new(BTreeMap::new());
 
 fn samples() -> MutexGuard<'static, BTreeMap<usize, Option<BTreeMap<u32, f64>>>> {
     SAMPLES.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-pub(super) fn kept() -> usize {
+pub(super) fn leaked() -> usize {
     samples().len()
 }
 
@@ -34,7 +34,7 @@ fn fill(sample: nvmlGpmSample_t, values: BTreeMap<u32, f64>) -> Result<(), Code>
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn nvmlGpmSampleAlloc(sample: *mut nvmlGpmSample_t) -> nvmlReturn_t {
-    let answer = || {
+    let result = || {
         session::in_session()?;
         let mut samples = samples();
         let number = samples.last_key_value().map_or(1, |(last, _)| last + 1);
@@ -42,7 +42,7 @@ unsafe extern "C" fn nvmlGpmSampleAlloc(sample: *mut nvmlGpmSample_t) -> nvmlRet
         // SAFETY: NVML's callers pass null or a pointer to one handle.
         unsafe { put(sample, ptr::without_provenance_mut(number)) }
     };
-    code(answer())
+    code(result())
 }
 
 #[unsafe(no_mangle)]
@@ -52,29 +52,29 @@ extern "C" fn nvmlGpmSampleFree(sample: nvmlGpmSample_t) -> nvmlReturn_t {
 
 #[unsafe(no_mangle)]
 extern "C" fn nvmlGpmSampleGet(device: nvmlDevice_t, sample: nvmlGpmSample_t) -> nvmlReturn_t {
-    let answer = || {
+    let result = || {
         let gpu = gpu(device, "gpm")?;
         if gpu.mig != Mig::Off || gpu.short("gpm_supported")? == 0 {
             return Err(NOT_SUPPORTED);
         }
         fill(sample, gpu.gpm.clone())
     };
-    code(answer())
+    code(result())
 }
 
 #[unsafe(no_mangle)]
 extern "C" fn nvmlGpmMigSampleGet(device: nvmlDevice_t, instance: c_uint, sample: nvmlGpmSample_t) -> nvmlReturn_t {
-    let answer = || {
+    let result = || {
         let gpu = gpu(device, "gpm")?;
         let found = gpu.instances.values().find(|mig| mig.gpu_instance == instance).ok_or(NOT_FOUND)?;
         fill(sample, BTreeMap::from([(SM_UTIL, found.sm_percent)]))
     };
-    code(answer())
+    code(result())
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn nvmlGpmMetricsGet(request: *mut nvmlGpmMetricsGet_t) -> nvmlReturn_t {
-    let answer = || {
+    let result = || {
         session::in_session()?;
         // SAFETY: NVML's callers pass null or one struct.
         let request = unsafe { request.as_mut() }.ok_or(INVALID_ARGUMENT)?;
@@ -95,12 +95,12 @@ unsafe extern "C" fn nvmlGpmMetricsGet(request: *mut nvmlGpmMetricsGet_t) -> nvm
         }
         Ok(())
     };
-    code(answer())
+    code(result())
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn nvmlGpmQueryDeviceSupport(device: nvmlDevice_t, support: *mut nvmlGpmSupport_t) -> nvmlReturn_t {
-    let answer = || {
+    let result = || {
         let supported = gpu(device, "gpm")?.short("gpm_supported")?;
         // SAFETY: NVML's callers pass null or one struct.
         let support = unsafe { support.as_mut() }.ok_or(INVALID_ARGUMENT)?;
@@ -110,10 +110,10 @@ unsafe extern "C" fn nvmlGpmQueryDeviceSupport(device: nvmlDevice_t, support: *m
         support.isSupportedDevice = supported;
         Ok(())
     };
-    code(answer())
+    code(result())
 }
 
-/// See the function of this name one module up.
+/// See the function of the same name in the parent module.
 #[allow(dead_code)]
 pub(super) fn signatures_match_the_bindings(lib: &mut NvmlLib) {
     lib.nvmlGpmSampleAlloc = Ok(nvmlGpmSampleAlloc);

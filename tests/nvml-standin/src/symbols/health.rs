@@ -1,4 +1,4 @@
-//! Errors of a GPU's memories by part, and what its processes do.
+//! ECC errors by part of a GPU, and the utilisation of processes.
 
 use std::ffi::{c_uint, c_ulonglong};
 use std::mem;
@@ -19,9 +19,9 @@ unsafe extern "C" fn nvmlDeviceGetMemoryErrorCounter(
     location: nvmlMemoryLocation_t,
     count: *mut c_ulonglong,
 ) -> nvmlReturn_t {
-    let answer = || gpu(device, "ecc_counter")?.ecc.get(&(location, counter, error)).copied().ok_or(NOT_SUPPORTED);
+    let result = || gpu(device, "ecc_counter")?.ecc.get(&(location, counter, error)).copied().ok_or(NOT_SUPPORTED);
     // SAFETY: NVML's callers pass null or a pointer to one integer.
-    code(answer().and_then(|value| unsafe { put(count, value) }))
+    code(result().and_then(|value| unsafe { put(count, value) }))
 }
 
 #[unsafe(no_mangle)]
@@ -29,7 +29,7 @@ unsafe extern "C" fn nvmlDeviceGetSramEccErrorStatus(
     device: nvmlDevice_t,
     status: *mut nvmlEccSramErrorStatus_t,
 ) -> nvmlReturn_t {
-    let answer = || {
+    let result = || {
         let gpu = gpu(device, "sram_ecc_status")?;
         let exceeded = gpu.short("sram_threshold_exceeded")?;
         // SAFETY: NVML's callers pass null or a pointer to one such struct.
@@ -40,7 +40,7 @@ unsafe extern "C" fn nvmlDeviceGetSramEccErrorStatus(
         status.bThresholdExceeded = exceeded;
         Ok(())
     };
-    code(answer())
+    code(result())
 }
 
 #[unsafe(no_mangle)]
@@ -50,7 +50,7 @@ unsafe extern "C" fn nvmlDeviceGetProcessUtilization(
     count: *mut c_uint,
     after_us: c_ulonglong,
 ) -> nvmlReturn_t {
-    let answer = || -> Result<(), Code> {
+    let result = || -> Result<(), Code> {
         let gpu = gpu(device, "process_utilization")?;
         if gpu.mig != Mig::Off {
             return Err(NOT_SUPPORTED);
@@ -75,15 +75,15 @@ unsafe extern "C" fn nvmlDeviceGetProcessUtilization(
                 encUtil: 0,
                 decUtil: 0,
             };
-            // SAFETY: the caller's array has `room` entries, and this is one of the first `found`, which are not more.
+            // SAFETY: the caller's array has `room` elements, and `found` is not longer.
             unsafe { put(samples.add(at), sample)? };
         }
         Ok(())
     };
-    code(answer())
+    code(result())
 }
 
-/// See the function of this name one module up.
+/// See the function of the same name in the parent module.
 #[allow(dead_code)]
 pub(super) fn signatures_match_the_bindings(lib: &mut NvmlLib) {
     lib.nvmlDeviceGetMemoryErrorCounter = Ok(nvmlDeviceGetMemoryErrorCounter);

@@ -1,4 +1,4 @@
-//! MIG instances. A handle is that of the GPU with the slot in its upper bits.
+//! MIG instances. The handle of an instance is the handle of its GPU with the slot in the upper bits.
 
 use std::ffi::c_uint;
 use std::ptr;
@@ -10,10 +10,10 @@ use super::{INVALID_ARGUMENT, NOT_FOUND, SLOT, code, gpu, handle, index_of, put}
 use crate::session;
 use crate::state::{Code, Gpu, Mig, MigDevice, NOT_SUPPORTED};
 
-/// The GPU of a handle and, if it is one's, the MIG instance.
+/// The GPU of a handle, and the MIG instance if it is the handle of one.
 pub(super) fn instance(device: nvmlDevice_t, call: &str) -> Result<(Arc<Gpu>, Option<MigDevice>), Code> {
     let Some(slot) = (device.addr() >> SLOT).checked_sub(1) else { return Ok((gpu(device, call)?, None)) };
-    // An instance fails under a word of its own.
+    // The calls on an instance have names of their own.
     let call = if call.starts_with("memory_info") { "mig_memory_info" } else { "mig_device" };
     let gpu = session::gpu(index_of(device)?, call)?;
     let slot = u32::try_from(slot).map_err(|_| INVALID_ARGUMENT)?;
@@ -25,7 +25,7 @@ fn mig(device: nvmlDevice_t) -> Result<MigDevice, Code> {
     instance(device, "mig_device")?.1.ok_or(INVALID_ARGUMENT)
 }
 
-answers! {
+values! {
     nvmlDeviceGetMaxMigDeviceCount(device: nvmlDevice_t) > count: *mut c_uint = {
         if gpu(device, "mig_device")?.mig == Mig::Off { 0 } else { 7 }
     };
@@ -47,7 +47,7 @@ answers! {
     nvmlDeviceGetComputeInstanceId(device: nvmlDevice_t) > id: *mut c_uint = mig(device)?.compute_instance;
 }
 
-/// See the function of this name one module up.
+/// See the function of the same name in the parent module.
 #[allow(dead_code)]
 pub(super) fn signatures_match_the_bindings(lib: &mut NvmlLib) {
     lib.nvmlDeviceGetMaxMigDeviceCount = Ok(nvmlDeviceGetMaxMigDeviceCount);

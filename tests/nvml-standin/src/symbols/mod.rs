@@ -1,5 +1,5 @@
-//! The C ABI. Signatures are checked against nvml-wrapper-sys by the compiler (`signatures_match_the_bindings`), so a
-//! symbol here and NVIDIA's header cannot drift apart unseen. Answers come from `session`; nothing is decided here.
+//! The C ABI. The compiler checks the signatures against nvml-wrapper-sys (`signatures_match_the_bindings`), so a symbol
+//! cannot differ from NVIDIA's header unnoticed. Results come from `session`.
 #![allow(non_snake_case)] // NVML's names
 
 use std::ffi::{CStr, OsStr, c_char, c_int, c_uint, c_ulonglong, c_void};
@@ -26,7 +26,7 @@ fn code(result: Result<(), Code>) -> nvmlReturn_t {
     result.err().unwrap_or(SUCCESS)
 }
 
-/// Writes through a caller's pointer, or says INVALID_ARGUMENT for null as NVML does.
+/// Writes through a caller's pointer. Null is INVALID_ARGUMENT, as in NVML.
 ///
 /// # Safety
 /// `target` is null or valid for writing a `T`.
@@ -39,7 +39,7 @@ unsafe fn put<T>(target: *mut T, value: T) -> Result<(), Code> {
     Ok(())
 }
 
-/// Writes text with its terminating zero, or INSUFFICIENT_SIZE.
+/// Writes text with a terminating zero. Too little room is INSUFFICIENT_SIZE.
 ///
 /// # Safety
 /// `target` is null or valid for writing `room` bytes.
@@ -69,10 +69,10 @@ unsafe fn text<'a>(text: *const c_char) -> Result<&'a str, Code> {
     unsafe { CStr::from_ptr(text) }.to_str().map_err(|_| INVALID_ARGUMENT)
 }
 
-/// Where a handle holds the slot of a MIG instance + 1.
+/// The bit at which a handle holds the slot of a MIG instance + 1.
 const SLOT: u32 = 16;
 
-/// A handle is its index + 1 in the shape of a pointer, never followed.
+/// A handle is the index + 1 as a pointer that is never dereferenced.
 fn handle(index: usize) -> nvmlDevice_t {
     ptr::without_provenance_mut(index + 1)
 }
@@ -81,19 +81,19 @@ fn index_of(device: nvmlDevice_t) -> Result<usize, Code> {
     (device.addr() & ((1 << SLOT) - 1)).checked_sub(1).ok_or(INVALID_ARGUMENT)
 }
 
-/// Of a whole GPU: most calls know no MIG instance.
+/// The GPU of a call that does not support MIG instances, like most.
 fn gpu(device: nvmlDevice_t, call: &str) -> Result<Arc<Gpu>, Code> {
     let gpu = session::gpu(index_of(device)?, call)?;
     if device.addr() >> SLOT == 0 { Ok(gpu) } else { Err(NOT_SUPPORTED) }
 }
 
-/// Samples and event sets that a client has not freed.
-pub(crate) fn kept_objects() -> usize {
-    gpm::kept() + events::kept()
+/// Number of samples and event sets that the client has not freed.
+pub(crate) fn leaked_objects() -> usize {
+    gpm::leaked() + events::leaked()
 }
 
-fn found(wanted: impl Fn(&Gpu) -> bool) -> Result<nvmlDevice_t, Code> {
-    let index = session::in_session()?.gpus.iter().position(|gpu| wanted(gpu)).ok_or(NOT_FOUND)?;
+fn find(matches: impl Fn(&Gpu) -> bool) -> Result<nvmlDevice_t, Code> {
+    let index = session::in_session()?.gpus.iter().position(|gpu| matches(gpu)).ok_or(NOT_FOUND)?;
     session::gpu(index, "device_by_index").map(|_| handle(index))
 }
 
@@ -145,9 +145,8 @@ extern "C" fn nvmlErrorString(result: nvmlReturn_t) -> *const c_char {
     text.as_ptr()
 }
 
-/// Defines symbols that write one value for the caller: `name(args) -> value`, where the value may end early with a
-/// return code by `?`.
-macro_rules! answers {
+/// Defines symbols that write one value for the caller. The expression may return early with a return code.
+macro_rules! values {
     ($($name:ident($($arg:ident: $kind:ty),*) > $out:ident: *mut $result:ty = $value:expr;)*) => {$(
         #[unsafe(no_mangle)]
         unsafe extern "C" fn $name($($arg: $kind,)* $out: *mut $result) -> nvmlReturn_t {
@@ -163,9 +162,9 @@ mod fields;
 mod gpm;
 mod health;
 mod instances;
-mod more;
+mod readings;
 
-answers! {
+values! {
     nvmlSystemGetCudaDriverVersion() > version: *mut c_int = session::current()?.cuda;
     nvmlSystemGetCudaDriverVersion_v2() > version: *mut c_int = session::current()?.cuda;
     nvmlDeviceGetCount_v2() > count: *mut c_uint = c_uint::try_from(session::in_session()?.gpus.len()).unwrap_or(0);
@@ -176,12 +175,12 @@ answers! {
     nvmlDeviceGetHandleByUUID(uuid: *const c_char) > device: *mut nvmlDevice_t = {
         // SAFETY: NVML's callers pass null or a C string.
         let uuid = unsafe { text(uuid) }?;
-        found(|gpu| gpu.uuid == uuid)?
+        find(|gpu| gpu.uuid == uuid)?
     };
     nvmlDeviceGetHandleByPciBusId_v2(id: *const c_char) > device: *mut nvmlDevice_t = {
         // SAFETY: NVML's callers pass null or a C string.
         let id = unsafe { text(id) }?;
-        found(|gpu| gpu.pci_bus_id().eq_ignore_ascii_case(id))?
+        find(|gpu| gpu.pci_bus_id().eq_ignore_ascii_case(id))?
     };
     nvmlDeviceGetIndex(device: nvmlDevice_t) > index: *mut c_uint = {
         gpu(device, "index")?;
@@ -227,7 +226,7 @@ struct Memory {
     reserved: u64,
 }
 
-/// Of a GPU or a MIG instance.
+/// The memory of a GPU or a MIG instance.
 fn memory_of(device: nvmlDevice_t, call: &str) -> Result<Memory, Code> {
     let (gpu, instance) = instances::instance(device, call)?;
     Ok(match instance {
@@ -251,7 +250,7 @@ fn pci_info(gpu: &Gpu) -> Result<nvmlPciInfo_t, Code> {
         busId: [0; 32],
     };
     let id = gpu.pci_bus_id();
-    // SAFETY: both arrays are writable for the length given; the legacy form has a domain of four digits.
+    // SAFETY: both arrays are writable for their whole length. The legacy id has a domain of four digits.
     unsafe {
         put_text(pci.busId.as_mut_ptr(), pci.busId.len(), &id)?;
         put_text(pci.busIdLegacy.as_mut_ptr(), pci.busIdLegacy.len(), &id[4..])?;
@@ -300,21 +299,21 @@ unsafe extern "C" fn nvmlDeviceGetMigMode(
 #[unsafe(no_mangle)]
 unsafe extern "C" fn nvmlDeviceGetMemoryInfo_v2(device: nvmlDevice_t, memory: *mut nvmlMemory_v2_t) -> nvmlReturn_t {
     let version = (size_of::<nvmlMemory_v2_t>() | (2 << 24)) as c_uint;
-    let answer = || {
+    let result = || {
         let Memory { total, used, reserved } = memory_of(device, "memory_info")?;
         // SAFETY: NVML's callers pass null or one struct whose version is set.
-        let asked = unsafe { memory.as_ref() }.ok_or(INVALID_ARGUMENT)?.version;
-        if asked != version {
+        let requested = unsafe { memory.as_ref() }.ok_or(INVALID_ARGUMENT)?.version;
+        if requested != version {
             return Err(ARGUMENT_VERSION_MISMATCH);
         }
         let value = nvmlMemory_v2_t { version, total, reserved, free: total.saturating_sub(used + reserved), used };
         // SAFETY: as above.
         unsafe { put(memory, value) }
     };
-    code(answer())
+    code(result())
 }
 
-/// Never called: it compiles only while every symbol has the type that the bindings expect of it.
+/// Never called. It compiles only if every symbol has the type that the bindings expect.
 #[allow(dead_code)]
 fn signatures_match_the_bindings(lib: &mut NvmlLib) {
     lib.nvmlInit_v2 = Ok(nvmlInit_v2);
@@ -350,5 +349,5 @@ fn signatures_match_the_bindings(lib: &mut NvmlLib) {
     gpm::signatures_match_the_bindings(lib);
     health::signatures_match_the_bindings(lib);
     instances::signatures_match_the_bindings(lib);
-    more::signatures_match_the_bindings(lib);
+    readings::signatures_match_the_bindings(lib);
 }

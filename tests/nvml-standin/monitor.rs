@@ -1,4 +1,4 @@
-//! The watch under test: started on a stand-in, with everything that it publishes.
+//! GPU monitoring under test: starts it on a stand-in and collects every inventory that it publishes.
 #![allow(dead_code)] // each test binary that includes this uses what it needs
 
 use std::sync::{Arc, Condvar, Mutex};
@@ -11,23 +11,23 @@ use crate::standin::Standin;
 
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 pub(crate) const INTERVAL: Duration = Duration::from_millis(20);
-/// Longer than any pause of a busy build machine: where nothing hangs, no call is late.
+/// Longer than any pause of a busy build machine, so a call that does not hang is never overdue.
 const CALL_DEADLINE: Duration = Duration::from_secs(10);
-/// Still longer than a pause, where a call hangs and a test waits for that to be seen.
+/// For tests that wait until a hung call is overdue. Still longer than a pause.
 const HANG_DEADLINE: Duration = Duration::from_secs(4);
 pub(crate) const UUID_0: &str = "GPU-00000000-0000-4000-8000-000000000000";
 pub(crate) const UUID_1: &str = "GPU-00000000-0000-4000-8000-000000000001";
 
-/// A running watch and everything that it published.
-pub(crate) struct Watch {
+/// Running GPU monitoring and what it published.
+pub(crate) struct Monitor {
     pub(crate) handle: Option<GpuHandle>,
     published: Arc<Published>,
 }
 
-/// Every inventory and when it came.
+/// Every inventory with the time of its publication.
 pub(crate) type Published = (Mutex<Vec<(Instant, GpuInventory)>>, Condvar);
 
-impl Watch {
+impl Monitor {
     pub(crate) fn start(config: GpuConfig) -> Self {
         let published = Arc::new((Mutex::new(Vec::new()), Condvar::new()));
         let sink = Arc::clone(&published);
@@ -38,30 +38,31 @@ impl Watch {
         Self { handle: Some(handle.unwrap()), published }
     }
 
-    /// The first inventory from now on that is as asked.
-    pub(crate) fn until(&self, what: &str, asked: impl Fn(&GpuInventory) -> bool) -> GpuInventory {
-        self.until_since(self.published().saturating_sub(1), what, asked)
+    /// Waits for an inventory with the condition, beginning with the latest.
+    pub(crate) fn until(&self, what: &str, condition: impl Fn(&GpuInventory) -> bool) -> GpuInventory {
+        self.until_since(self.published().saturating_sub(1), what, condition)
     }
 
-    /// Of all that were published after the first `already`: what was true for one interval is not missed.
+    /// Waits for an inventory with the condition, beginning after the first `already`. So a condition that held only for
+    /// one interval is not missed.
     pub(crate) fn until_since(
         &self,
         already: usize,
         what: &str,
-        asked: impl Fn(&GpuInventory) -> bool,
+        condition: impl Fn(&GpuInventory) -> bool,
     ) -> GpuInventory {
         let mut at = already;
         let unmet = |all: &mut Vec<(Instant, GpuInventory)>| {
-            at += all[at..].iter().take_while(|(_, next)| !asked(next)).count();
+            at += all[at..].iter().take_while(|(_, next)| !condition(next)).count();
             at == all.len()
         };
         let guard = self.published.0.lock().unwrap();
         let (all, _) = self.published.1.wait_timeout_while(guard, PATIENCE, unmet).unwrap();
-        assert!(at < all.len(), "never: {what}; last: {:#?}", all.last());
+        assert!(at < all.len(), "never published: {what}; last: {:#?}", all.last());
         all[at].1.clone()
     }
 
-    /// How many inventories there have been.
+    /// The number of inventories so far.
     pub(crate) fn published(&self) -> usize {
         self.published.0.lock().unwrap().len()
     }
@@ -82,33 +83,33 @@ pub(crate) fn config(standin: &Standin) -> GpuConfig {
         timing: GpuTiming {
             call_deadline: CALL_DEADLINE,
             init_deadline: CALL_DEADLINE,
-            slow: INTERVAL,
-            pods: INTERVAL,
-            unsupported: Duration::from_secs(600),
-            reprobe: Duration::from_millis(50),
-            retry_first: Duration::from_millis(20),
-            retry_max: Duration::from_millis(80),
+            slow_interval: INTERVAL,
+            pods_interval: INTERVAL,
+            unsupported_retry: Duration::from_secs(600),
+            reprobe_interval: Duration::from_millis(50),
+            init_retry_min: Duration::from_millis(20),
+            init_retry_max: Duration::from_millis(80),
         },
         ..GpuConfig::default()
     }
 }
 
-/// For a call that hangs.
+/// For tests with a hung call.
 pub(crate) fn hang_config(standin: &Standin) -> GpuConfig {
     let config = config(standin);
     let timing = GpuTiming { call_deadline: HANG_DEADLINE, init_deadline: HANG_DEADLINE, ..config.timing };
     GpuConfig { timing, ..config }
 }
 
-pub(crate) fn watch(standin: &Standin) -> Watch {
-    Watch::start(config(standin))
+pub(crate) fn monitor(standin: &Standin) -> Monitor {
+    Monitor::start(config(standin))
 }
 
-pub(crate) fn watch_hang(standin: &Standin) -> Watch {
-    Watch::start(hang_config(standin))
+pub(crate) fn monitor_hanging(standin: &Standin) -> Monitor {
+    Monitor::start(hang_config(standin))
 }
 
-/// The GPU at an index, if it is listed.
+/// The GPU at an index, if listed.
 pub(crate) fn gpu(inventory: &GpuInventory, index: u32) -> Option<&GpuSnapshot> {
     inventory.gpus.iter().find(|gpu| gpu.identity.index == index)
 }

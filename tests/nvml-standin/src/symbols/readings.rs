@@ -1,4 +1,4 @@
-//! Readings of one GPU beyond Triton's.
+//! Readings of one GPU that Triton does not have.
 
 use std::ffi::{c_uint, c_ulonglong};
 
@@ -10,18 +10,18 @@ use nvml_wrapper_sys::bindings::{
 use super::{INSUFFICIENT_SIZE, INVALID_ARGUMENT, code, gpu, put};
 use crate::state::{Code, Gpu, Mig, NOT_SUPPORTED};
 
-/// One of four keys by an enum's value.
+/// Reads the key at the position that an enum's value gives.
 fn by_kind(gpu: &Gpu, kind: c_uint, keys: [&str; 4]) -> Result<c_uint, Code> {
     gpu.short(keys.get(kind as usize).ok_or(INVALID_ARGUMENT)?)
 }
 
-/// Percent, without MIG.
+/// Utilisation of an engine in percent. Not supported with MIG.
 fn engine(device: nvmlDevice_t, call: &str, key: &str) -> Result<c_uint, Code> {
     let gpu = gpu(device, call)?;
     if gpu.mig == Mig::Off { gpu.short(key) } else { Err(NOT_SUPPORTED) }
 }
 
-answers! {
+values! {
     nvmlDeviceGetArchitecture(device: nvmlDevice_t) > architecture: *mut nvmlDeviceArchitecture_t =
         gpu(device, "architecture")?.short("architecture")?;
     nvmlDeviceGetBAR1MemoryInfo(device: nvmlDevice_t) > memory: *mut nvmlBAR1Memory_t = {
@@ -77,7 +77,7 @@ answers! {
     };
 }
 
-/// Defines symbols that write a percentage and the time it is of.
+/// Defines symbols that write a percentage and its sampling period.
 macro_rules! engines {
     ($($name:ident = $call:literal, $key:literal;)*) => {
         $(
@@ -122,7 +122,7 @@ unsafe extern "C" fn nvmlDeviceGetComputeRunningProcesses_v3(
     count: *mut c_uint,
     infos: *mut nvmlProcessInfo_t,
 ) -> nvmlReturn_t {
-    let answer = || {
+    let result = || {
         let gpu = gpu(device, "processes")?;
         let processes = &gpu.processes;
         // SAFETY: NVML's callers pass null or a pointer to one integer.
@@ -140,15 +140,15 @@ unsafe extern "C" fn nvmlDeviceGetComputeRunningProcesses_v3(
                 gpuInstanceId: u32::MAX,
                 computeInstanceId: u32::MAX,
             };
-            // SAFETY: the caller's array has `room` entries, and this is one of the first `found`, which are not more.
+            // SAFETY: the caller's array has `room` elements, and `processes` is not longer.
             unsafe { put(infos.add(at), info)? };
         }
         Ok(())
     };
-    code(answer())
+    code(result())
 }
 
-/// See the function of this name one module up.
+/// See the function of the same name in the parent module.
 #[allow(dead_code)]
 pub(super) fn signatures_match_the_bindings(lib: &mut NvmlLib) {
     lib.nvmlDeviceGetArchitecture = Ok(nvmlDeviceGetArchitecture);

@@ -1,37 +1,38 @@
-//! Which GPU or MIG instance a device id of the kubelet means: the forms of NVIDIA's device plugin, of GKE's and of
-//! NVIDIA's DRA driver. Pure. A form says itself whose it is, so no resource name need be configured.
+//! Finds the GPU or MIG instance that a device id of the kubelet names. Knows the id formats of NVIDIA's device plugin,
+//! GKE's device plugin and NVIDIA's DRA driver. Pure. The formats differ, so no resource name needs to be configured.
 
 use crate::model::gpu::{GpuSnapshot, MigInstance, PodDevice};
 
-/// A device of one container, as the kubelet names it.
+/// A device that the kubelet assigned to a container.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Claim {
+pub(super) struct DeviceAssignment {
     pub(super) namespace: String,
     pub(super) pod: String,
     pub(super) container: String,
-    pub(super) device: DeviceName,
+    pub(super) device: DeviceId,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum DeviceName {
+pub(super) enum DeviceId {
     /// `GPU-…`
     Gpu(String),
     /// `MIG-…`
     Mig(String),
-    /// GKE's `nvidia0`, DRA's `gpu-0`: the N of `/dev/nvidiaN`.
+    /// `nvidia0` (GKE) or `gpu-0` (DRA): the number in `/dev/nvidia0`.
     Minor(u32),
-    /// GKE's `nvidia0/gi3`.
+    /// `nvidia0/gi3` (GKE): minor number and GPU instance.
     MinorInstance(u32, u32),
-    /// `MIG-GPU-…/3/0`, before driver 470: GPU instance, compute instance.
+    /// `MIG-GPU-…/3/0` (drivers before 470): GPU UUID, GPU instance and compute instance.
     OldMig(String, u32, u32),
-    /// DRA's `gpu-0-mig-1g18gb-19-0`: the profile without its dot. It does not say which of several alike.
+    /// `gpu-0-mig-1g18gb-19-0` (DRA): minor number and profile without its dot. Ambiguous if several instances have the
+    /// same profile.
     MinorProfile(u32, String),
 }
 
-impl DeviceName {
-    /// `None` for what is no NVIDIA GPU.
+impl DeviceId {
+    /// `None` if this is not the id of an NVIDIA GPU.
     pub(super) fn parse(id: &str) -> Option<Self> {
-        // Time-sliced and MPS devices: `GPU-…::2`.
+        // Time-sliced and MPS devices have a suffix: `GPU-…::2`.
         let id = id.split_once("::").map_or(id, |(device, _)| device);
         if let Some(old) = id.strip_prefix("MIG-GPU-") {
             let mut parts = old.split('/');
@@ -47,7 +48,7 @@ impl DeviceName {
         if let Some(rest) = id.strip_prefix("nvidia") {
             let mut parts = rest.split('/');
             let minor = parts.next()?.parse().ok()?;
-            // `…/vgpu1` is a share of the device before it.
+            // `…/vgpu1` is a share of the device named before it.
             return match parts.next().and_then(|part| part.strip_prefix("gi")) {
                 Some(instance) => Some(Self::MinorInstance(minor, instance.parse().ok()?)),
                 None => Some(Self::Minor(minor)),
@@ -56,7 +57,7 @@ impl DeviceName {
         Self::parse_dra(id)
     }
 
-    /// A name of NVIDIA's DRA driver.
+    /// Parses a device name of NVIDIA's DRA driver.
     pub(super) fn parse_dra(name: &str) -> Option<Self> {
         let rest = name.strip_prefix("gpu-")?;
         let Some((minor, instance)) = rest.split_once("-mig-") else { return rest.parse().ok().map(Self::Minor) };
@@ -65,16 +66,16 @@ impl DeviceName {
     }
 }
 
-/// Each claim on a GPU that is known, in a stable order and once.
-pub(super) fn resolve(claims: &[Claim], gpus: &[GpuSnapshot]) -> Vec<PodDevice> {
-    let devices = claims.iter().filter_map(|claim| {
-        let (gpu, instance) = claim.device.find(gpus)?;
+/// The assignments of known GPUs, sorted and without duplicates.
+pub(super) fn resolve(assignments: &[DeviceAssignment], gpus: &[GpuSnapshot]) -> Vec<PodDevice> {
+    let devices = assignments.iter().filter_map(|assignment| {
+        let (gpu, instance) = assignment.device.find(gpus)?;
         Some(PodDevice {
             gpu_uuid: gpu.identity.uuid.clone(),
             mig_uuid: instance.map(|instance| instance.uuid.clone()).unwrap_or_default(),
-            namespace: claim.namespace.clone(),
-            pod: claim.pod.clone(),
-            container: claim.container.clone(),
+            namespace: assignment.namespace.clone(),
+            pod: assignment.pod.clone(),
+            container: assignment.container.clone(),
         })
     });
     let mut devices: Vec<PodDevice> = devices.collect();
@@ -83,12 +84,13 @@ pub(super) fn resolve(claims: &[Claim], gpus: &[GpuSnapshot]) -> Vec<PodDevice> 
     devices
 }
 
-impl DeviceName {
+impl DeviceId {
     fn find<'g>(&self, gpus: &'g [GpuSnapshot]) -> Option<(&'g GpuSnapshot, Option<&'g MigInstance>)> {
         let by_uuid = |uuid: &str| gpus.iter().find(|gpu| gpu.identity.uuid == uuid);
         let by_minor = |minor| gpus.iter().find(|gpu| gpu.identity.minor == Some(minor));
-        let within = |gpu: &'g GpuSnapshot, wanted: &dyn Fn(&MigInstance) -> bool| {
-            let mut found = gpu.readings.mig.iter().filter(|instance| wanted(instance));
+        // `None` if several instances match: an ambiguous id must not name the wrong one.
+        let within = |gpu: &'g GpuSnapshot, matches: &dyn Fn(&MigInstance) -> bool| {
+            let mut found = gpu.readings.mig.iter().filter(|instance| matches(instance));
             let instance = found.next()?;
             found.next().is_none().then_some((gpu, Some(instance)))
         };
@@ -114,28 +116,28 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_form_of_a_device_id_is_read() {
-        let gpu = |uuid: &str| Some(DeviceName::Gpu(uuid.to_owned()));
-        let mig = |uuid: &str| Some(DeviceName::Mig(uuid.to_owned()));
-        for (id, name) in [
+    fn every_device_id_format_is_parsed() {
+        let gpu = |uuid: &str| Some(DeviceId::Gpu(uuid.to_owned()));
+        let mig = |uuid: &str| Some(DeviceId::Mig(uuid.to_owned()));
+        for (id, expected) in [
             ("GPU-8f1d", gpu("GPU-8f1d")),
             ("GPU-8f1d::3", gpu("GPU-8f1d")),
             ("MIG-4c2a", mig("MIG-4c2a")),
             ("MIG-4c2a::0", mig("MIG-4c2a")),
-            ("MIG-GPU-8f1d/5/0", Some(DeviceName::OldMig("GPU-8f1d".to_owned(), 5, 0))),
-            ("nvidia3", Some(DeviceName::Minor(3))),
-            ("nvidia3/vgpu1", Some(DeviceName::Minor(3))),
-            ("nvidia0/gi3", Some(DeviceName::MinorInstance(0, 3))),
-            ("nvidia0/gi3/vgpu1", Some(DeviceName::MinorInstance(0, 3))),
-            ("gpu-2", Some(DeviceName::Minor(2))),
-            ("gpu-2-mig-1g18gb-19-0", Some(DeviceName::MinorProfile(2, "1g18gb".to_owned()))),
+            ("MIG-GPU-8f1d/5/0", Some(DeviceId::OldMig("GPU-8f1d".to_owned(), 5, 0))),
+            ("nvidia3", Some(DeviceId::Minor(3))),
+            ("nvidia3/vgpu1", Some(DeviceId::Minor(3))),
+            ("nvidia0/gi3", Some(DeviceId::MinorInstance(0, 3))),
+            ("nvidia0/gi3/vgpu1", Some(DeviceId::MinorInstance(0, 3))),
+            ("gpu-2", Some(DeviceId::Minor(2))),
+            ("gpu-2-mig-1g18gb-19-0", Some(DeviceId::MinorProfile(2, "1g18gb".to_owned()))),
             ("gpu-2-mig-19-0-1", None),
             ("gpu-vfio-1", None),
             ("nvidia-fs", None),
             ("0000:00:1f.3", None),
             ("", None),
         ] {
-            assert_eq!(DeviceName::parse(id), name, "{id}");
+            assert_eq!(DeviceId::parse(id), expected, "{id}");
         }
     }
 
@@ -157,32 +159,32 @@ mod tests {
             readings: GpuReadings { mig, ..GpuReadings::default() },
             xids: Vec::new(),
             last_xid: None,
-            hears_xids: true,
+            reports_xids: true,
         }
     }
 
     #[test]
-    fn a_claim_is_resolved_by_what_its_form_says() {
-        let split =
+    fn each_device_id_format_resolves_to_its_gpu_or_instance() {
+        let instances =
             vec![instance("MIG-a", 1, "3g.71gb"), instance("MIG-b", 5, "1g.18gb"), instance("MIG-c", 6, "1g.18gb")];
-        let gpus = [gpu("GPU-a", 4, Vec::new()), gpu("GPU-b", 7, split)];
+        let gpus = [gpu("GPU-a", 4, Vec::new()), gpu("GPU-b", 7, instances)];
         let found = |id: &str| {
-            let device = DeviceName::parse(id).unwrap();
+            let device = DeviceId::parse(id).unwrap();
             let text = || "x".to_owned();
-            let claim = Claim { namespace: text(), pod: text(), container: text(), device };
-            let found = resolve(&[claim.clone(), claim], &gpus);
-            assert!(found.len() <= 1, "a claim stands once");
+            let assignment = DeviceAssignment { namespace: text(), pod: text(), container: text(), device };
+            let found = resolve(&[assignment.clone(), assignment], &gpus);
+            assert!(found.len() <= 1, "duplicates are removed");
             found.first().map(|device| (device.gpu_uuid.clone(), device.mig_uuid.clone()))
         };
-        let is = |gpu: &str, mig: &str| Some((gpu.to_owned(), mig.to_owned()));
-        assert_eq!(found("GPU-a::1"), is("GPU-a", ""));
-        assert_eq!(found("nvidia7"), is("GPU-b", ""));
-        assert_eq!(found("gpu-4"), is("GPU-a", ""));
-        assert_eq!(found("MIG-b"), is("GPU-b", "MIG-b"));
-        assert_eq!(found("nvidia7/gi6"), is("GPU-b", "MIG-c"));
-        assert_eq!(found("MIG-GPU-b/5/0"), is("GPU-b", "MIG-b"));
-        assert_eq!(found("gpu-7-mig-3g71gb-9-0"), is("GPU-b", "MIG-a"));
-        assert_eq!(found("gpu-7-mig-1g18gb-19-4"), None, "two are alike: neither is named");
+        let resolved = |gpu: &str, mig: &str| Some((gpu.to_owned(), mig.to_owned()));
+        assert_eq!(found("GPU-a::1"), resolved("GPU-a", ""));
+        assert_eq!(found("nvidia7"), resolved("GPU-b", ""));
+        assert_eq!(found("gpu-4"), resolved("GPU-a", ""));
+        assert_eq!(found("MIG-b"), resolved("GPU-b", "MIG-b"));
+        assert_eq!(found("nvidia7/gi6"), resolved("GPU-b", "MIG-c"));
+        assert_eq!(found("MIG-GPU-b/5/0"), resolved("GPU-b", "MIG-b"));
+        assert_eq!(found("gpu-7-mig-3g71gb-9-0"), resolved("GPU-b", "MIG-a"));
+        assert_eq!(found("gpu-7-mig-1g18gb-19-4"), None, "two instances have this profile");
         assert_eq!(found("GPU-elsewhere"), None);
     }
 }

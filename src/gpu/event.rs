@@ -1,0 +1,68 @@
+//! What the threads of this folder send to the supervisor, over one channel.
+
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
+
+use super::device_assignment::DeviceAssignment;
+use super::nvml::{NvmlUnavailable, Session};
+use super::probe::Failure;
+use super::readings::PollResult;
+use crate::model::gpu::{GpuIdentity, GpuState, LastPoll, NvmlState};
+
+#[derive(Debug)]
+pub(super) enum Event {
+    /// An initialisation of NVML has ended.
+    Opened(Result<Session, NvmlUnavailable>),
+    Report(Report),
+    /// The driver will report Xid errors of the GPU at this index.
+    XidsRegistered {
+        session: u64,
+        index: u32,
+    },
+    /// The driver reported an Xid error.
+    Xid {
+        session: u64,
+        index: u32,
+        code: u64,
+        at_us: i64,
+    },
+    /// The kubelet's current device assignments.
+    Assignments(Vec<DeviceAssignment>),
+    /// A request to the kubelet failed, with the kind of the error.
+    AssignmentsFailed(&'static str),
+    /// Close NVML and keep it closed until `Resume`.
+    Release,
+    Resume,
+    /// End. Wait for workers until this moment at the latest.
+    Stop(Instant),
+}
+
+/// What a worker reports after each attempt to read its GPU.
+#[derive(Debug)]
+pub(super) struct Report {
+    /// The initialisation of NVML that this belongs to.
+    pub(super) session: u64,
+    pub(super) index: u32,
+    pub(super) outcome: Outcome,
+    /// The NVML calls that failed in this attempt.
+    pub(super) failures: Vec<Failure>,
+}
+
+#[derive(Debug)]
+pub(super) enum Outcome {
+    /// The filter excludes this GPU; the worker has ended.
+    Excluded,
+    /// The GPU's identity was read; polls follow.
+    Identified(GpuIdentity),
+    /// The GPU's identity could not be read.
+    Unidentified(GpuState),
+    /// One poll. The readings are current only if the state is [`GpuState::Ok`].
+    Polled(GpuState, Box<PollResult>, LastPoll),
+    /// NVML must be initialised again; the worker has ended.
+    SessionLost(NvmlState),
+}
+
+/// Microseconds since 1970 UTC.
+pub(super) fn now_us() -> i64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    i64::try_from(since.as_micros()).unwrap_or(i64::MAX)
+}
