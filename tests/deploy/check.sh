@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Checks deploy/ and examples/. Prints one line per check.
+# Checks deploy/, docs/ and examples/. Prints one line per check.
 #   check.sh                     needs python3; uses promtool and systemd-analyze if they are installed
 #   check.sh --all               adds the validators from PyPI and npm, in a temporary folder
 #   check.sh --page FILE         adds: each metric of rules and dashboard is on FILE, a text page of a real exporter
@@ -66,6 +66,8 @@ no_private_names() { # paths of a build machine, and names of registries
 check "look-alike: totals equal a second implementation, broken responses, CPU" python3 tests/deploy/check_lookalike.py
 check "publisher: no exporter, a slow one, a restarted one" python3 tests/deploy/check_publisher.py
 check "no machine paths, no registry names" no_private_names
+promql=(); ! have "$promtool" || promql=(--promtool "$promtool")
+check "docs: links, metric names, queries" python3 tests/deploy/check_docs.py "${promql[@]}"
 if have "$promtool"; then
   check "alerts: rules ($("$promtool" --version 2>&1 | sed -n '1s/.*version \([0-9.]*\).*/promtool \1/p'))" alerts check rules alerts.yml
   check "alerts: unit tests" alerts test rules alerts_test.yml
