@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# Every validator of deploy/ and examples/ that can run here; one line per check.
-#   check.sh                     needs python3, and promtool and systemd-analyze where installed
-#   check.sh --all               also the validators from PyPI and npm, in a temporary folder
-#   check.sh --page FILE         also: each metric that rules and dashboard use is on this text page of a real exporter
-#   check.sh --binary PATH       also: check-config, the flags used here, the dashboard over a real Prometheus, the image (root)
-# PROMTOOL=PATH names another promtool. Exit 1 when a check failed; a check that cannot run says why and does not fail.
+# Checks deploy/, docs/ and examples/. Prints one line per check.
+#   check.sh                     needs python3; uses promtool and systemd-analyze if they are installed
+#   check.sh --all               adds the validators from PyPI and npm, in a temporary folder
+#   check.sh --page FILE         adds: each metric of rules and dashboard is on FILE, a text page of a real exporter
+#   check.sh --binary PATH       adds: check-config, the flags in deploy/, the dashboard with a real Prometheus, the image (root)
+# PROMTOOL=PATH selects another promtool. Exit code 1 if a check fails. A check that cannot run prints the reason and is skipped.
 set -uo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 repo=$(cd "$here/../.." && pwd)
@@ -12,8 +12,8 @@ promtool=${PROMTOOL:-promtool} all="" page="" binary=""
 while [ $# -gt 0 ]; do
   case $1 in
     --all) all=1 ;;
-    --page) page=$(realpath "${2:?--page wants a file}"); shift ;;
-    --binary) binary=$(realpath "${2:?--binary wants a path}"); shift ;;
+    --page) page=$(realpath "${2:?--page needs a file}"); shift ;;
+    --binary) binary=$(realpath "${2:?--binary needs a path}"); shift ;;
     *) sed -n '2,7p' "$0" >&2; exit 2 ;;
   esac
   shift
@@ -23,7 +23,7 @@ export PYTHONDONTWRITEBYTECODE=1
 work=$(mktemp -d); trap 'rm -rf "$work"' EXIT
 passed=0 failed=0
 
-check() { # NAME COMMAND...: passes when the command succeeds; its output is shown when it does not
+check() { # NAME COMMAND...: passes if the command succeeds; prints its output if it fails
   local name=$1 code; shift
   "$@" >"$work/out" 2>&1; code=$?
   case $code in
@@ -36,7 +36,7 @@ skip() { echo "skip  $1: $2"; }
 have() { command -v "$1" >/dev/null; }
 
 alerts() { (cd deploy/prometheus && "$promtool" "$@"); }
-quiet() { # COMMAND...: succeeds when the command does and says nothing
+quiet() { # COMMAND...: succeeds if the command succeeds and prints nothing
   if "$@" >"$work/quiet" 2>&1 && [ ! -s "$work/quiet" ]; then return 0; fi
   cat "$work/quiet"; return 1
 }
@@ -48,24 +48,26 @@ import re, sys
 blocks = [b for b in re.split(r"\n {6}- alertname: ", open(sys.argv[1]).read())[1:] if b.startswith(sys.argv[2]) and not b[len(sys.argv[2])].isalnum()]
 fires = sum("exp_labels" in b.split("\n  - name:")[0] for b in blocks)
 if not fires or fires == len(blocks):
-    sys.exit(f"{sys.argv[2]}: fires in {fires} of {len(blocks)} cases; both kinds are wanted")
+    sys.exit(f"{sys.argv[2]}: fires in {fires} of {len(blocks)} cases; add a case in which it fires and one in which it does not")
 PYTHON
   done < <(sed -n 's/^ *- alert: //p' "$rules")
   return $found
 }
-unit_is_silent() { # verify only prints unknown keys, with success; the binary need not be installed here
+unit_is_silent() { # verify succeeds and prints unknown keys; the binary need not be installed here
   sed 's#^ExecStart=.*#ExecStart=/bin/true#' deploy/systemd/trtllm-exporter.service >"$work/trtllm-exporter.service"
   quiet systemd-analyze verify --man=no "$work/trtllm-exporter.service"
 }
 unit_is_hardened() { systemd-analyze security --no-pager --offline=true --threshold=20 "$work/trtllm-exporter.service"; }
-no_private_names() { # paths of a machine that builds this, and names of registries
+no_private_names() { # paths of a build machine, and names of registries
   ! grep -rnE '/(root|home|work)/[a-z]|[a-z0-9-]+\.(io|com|dev)/[a-z0-9./-]+:[a-z0-9.]|localhost:5000' deploy examples \
     --include='*' --exclude-dir=__pycache__
 }
 
-check "look-alike: its truth against a second fold, broken answers, CPU" python3 tests/deploy/check_lookalike.py
+check "look-alike: totals equal a second implementation, broken responses, CPU" python3 tests/deploy/check_lookalike.py
 check "publisher: no exporter, a slow one, a restarted one" python3 tests/deploy/check_publisher.py
 check "no machine paths, no registry names" no_private_names
+promql=(); ! have "$promtool" || promql=(--promtool "$promtool")
+check "docs: links, metric names, queries" python3 tests/deploy/check_docs.py "${promql[@]}"
 if have "$promtool"; then
   check "alerts: rules ($("$promtool" --version 2>&1 | sed -n '1s/.*version \([0-9.]*\).*/promtool \1/p'))" alerts check rules alerts.yml
   check "alerts: unit tests" alerts test rules alerts_test.yml
@@ -74,30 +76,30 @@ if have "$promtool"; then
 else
   skip "alerts, scrape configuration, dashboard" "promtool is not installed (apt-get install prometheus)"
 fi
-check "alerts: each fires in one test and not in another" every_alert_is_tested
+check "alerts: each fires in one test and stays silent in another" every_alert_is_tested
 if have systemd-analyze; then
-  check "systemd: verify says nothing" unit_is_silent
+  check "systemd: verify prints no warning" unit_is_silent
   check "systemd: exposure at most 2.0" unit_is_hardened
   check "systemd: user" systemd-sysusers --dry-run "$repo/deploy/systemd/trtllm-exporter.sysusers"
 else
   skip "systemd unit" "systemd-analyze is not installed (apt-get install systemd)"
 fi
 if have shellcheck; then check "shell scripts" shellcheck deploy/image/rootfs.sh tests/deploy/*.sh; else skip "shell scripts" "shellcheck is not installed"; fi
-[ -z "$page" ] || check "names: used metrics are on the page" python3 tests/deploy/check_expressions.py names "$page" deploy/prometheus/alerts.yml deploy/grafana/trtllm-engine.json
+[ -z "$page" ] || check "names: metrics in use are on the page" python3 tests/deploy/check_expressions.py names "$page" deploy/prometheus/alerts.yml deploy/grafana/trtllm-engine.json
 
 if [ -n "$binary" ]; then
   check "examples/config.yaml by check-config" "$binary" check-config examples/config.yaml
-  arguments_are_known() { # the manifest's and the defaults' flags, as the binary itself lists them
+  arguments_are_known() { # the flags in the manifest and the defaults, compared with --help
     local flag help missing=0
     help=$("$binary" --help) || return 1
     for flag in $(grep -ohE -- '--[a-z]+(\.[a-z-]+)?[= ]' deploy/kubernetes/sidecar-trtllm-serve.yaml deploy/systemd/trtllm-exporter.default |
       tr -d '= ' | sort -u | grep -vxE -- '--(host|port|extra|help)'); do
-      grep -q -- "$flag" <<<"$help" || { echo "$flag is no flag of the binary"; missing=1; }
+      grep -q -- "$flag" <<<"$help" || { echo "$flag is not a flag of the binary"; missing=1; }
     done
     return $missing
   }
   check "flags used in deploy/ exist" arguments_are_known
-  check "dashboard: no panel stays empty (look-alike, exporter, Prometheus)" python3 tests/deploy/check_panels.py "$binary"
+  check "dashboard: no panel is empty (look-alike, exporter, Prometheus)" python3 tests/deploy/check_panels.py "$binary"
   image() { tests/deploy/run_image.sh "$binary" --web.listen-address=127.0.0.1:8002 --gpu=auto --source=sim:; }
   if [ "$(id -u)" = 0 ]; then check "image: built, run, scraped, stopped" image; else skip "image" "needs root"; fi
 fi
@@ -108,9 +110,9 @@ if [ -n "$all" ]; then
     schema() { "$tools/kubernetes-validate" --strict --no-warn "$@" deploy/kubernetes/sidecar-trtllm-serve.yaml; }
     check "kubernetes: schema of 1.29" schema -k 1.29
     check "kubernetes: schema of the newest release" schema
-    check "kubernetes: restricted, and its parts fit each other" "$tools/python" tests/deploy/check_manifests.py deploy/kubernetes/sidecar-trtllm-serve.yaml
+    check "kubernetes: Pod Security restricted, references between the documents" "$tools/python" tests/deploy/check_manifests.py deploy/kubernetes/sidecar-trtllm-serve.yaml
     check "image: hadolint" "$tools/hadolint" deploy/image/Containerfile deploy/image/Containerfile.binary
-    check "dashboard: no key that Grafana does not know" "$tools/python" tests/deploy/check_dashboard_keys.py deploy/grafana/trtllm-engine.json
+    check "dashboard: Grafana knows every key" "$tools/python" tests/deploy/check_dashboard_keys.py deploy/grafana/trtllm-engine.json
     parse() { "$tools/python" -c 'import sys, yaml; [list(yaml.safe_load_all(open(f))) for f in sys.argv[1:]]' "$@"; }
     check "yaml parses" parse examples/config.yaml deploy/*/*.y*ml
     if have npm && (cd "$work" && npm init -y && npm install @kubernetes-models/prometheus-operator) >"$work/npm" 2>&1; then
@@ -118,7 +120,7 @@ if [ -n "$all" ]; then
       monitor() { "$tools/python" tests/deploy/check_manifests.py deploy/kubernetes/sidecar-trtllm-serve.yaml --json | (cd "$work" && node check_crds.mjs); }
       check "kubernetes: PodMonitor" monitor
     else
-      skip "kubernetes: PodMonitor" "npm or its registry is not reachable"
+      skip "kubernetes: PodMonitor" "npm is not installed or its registry is not reachable"
     fi
   else
     skip "kubernetes, hadolint, dashboard keys" "no virtual environment from PyPI: $(tail -n 1 "$work/pip" 2>/dev/null)"

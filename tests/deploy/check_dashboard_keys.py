@@ -1,4 +1,4 @@
-"""Keys of the dashboard that Grafana does not know: read by Grafana's own schema library, written again, compared.
+"""Finds dashboard keys that Grafana does not know: reads the file with Grafana's schema library, writes it and compares.
 
 usage: check_dashboard_keys.py FILE       (needs grafana-foundation-sdk)
 """
@@ -10,7 +10,7 @@ from grafana_foundation_sdk.cog.plugins import register_default_plugins
 from grafana_foundation_sdk.models.dashboard import Dashboard
 from grafana_foundation_sdk.models.timeseries import FieldConfig
 
-# Grafana reads these; the schema of the library does not list them.
+# Grafana reads these keys, but the library's schema does not list them.
 KNOWN = {"skipUrlSync", "definition"}
 
 
@@ -33,7 +33,7 @@ with open(sys.argv[1]) as file:
 after = json.loads(JSONEncoder().encode(Dashboard.from_json(json.loads(json.dumps(before)))))
 findings = list(lost(before, after, "dashboard"))
 for panel in before["panels"]:
-    if panel["type"] == "timeseries":  # the library takes a panel's own options as they are
+    if panel["type"] == "timeseries":  # the library does not check the options of a panel
         custom = panel["fieldConfig"]["defaults"]["custom"]
         known = json.loads(JSONEncoder().encode(FieldConfig.from_json(json.loads(json.dumps(custom)))))
         findings += lost(custom, known, f"{panel['title']}: custom")

@@ -1,9 +1,9 @@
-"""Judges every PromQL expression of the dashboard and the rules, and the dashboard's own form.
+"""Checks every PromQL expression of the dashboard and the rules, and the structure of the dashboard.
 
-usage: check_expressions.py dashboard FILE [--promtool PATH]     form, then each expression's syntax by promtool
-       check_expressions.py names PAGE FILE...                   each metric and fixed label value is on the text page PAGE,
-                                                                 or listed in allowed_absent.txt beside this program
-Prints one line per finding; exit 1 when there is one.
+usage: check_expressions.py dashboard FILE [--promtool PATH]     the structure, and the syntax of each expression with promtool
+       check_expressions.py names PAGE FILE...                   each metric and fixed label value is on the text page PAGE
+                                                                 or in allowed_absent.txt
+Prints one line per finding. Exit code 1 if there is one.
 """
 import json
 import os
@@ -22,15 +22,15 @@ def panels_of(dashboard):
         yield from panel.get("panels", [])
 
 
-def form_of(dashboard):
-    """What Grafana would accept in silence and people would regret."""
+def structure_findings(dashboard):
+    """Mistakes that Grafana accepts without a message."""
     variables = {variable["name"] for variable in dashboard["templating"]["list"]}
     if not re.fullmatch(r"[a-zA-Z0-9_-]{1,40}", dashboard.get("uid") or ""):
-        yield "uid is missing or not of Grafana's form: links to the dashboard would change with each import"
+        yield "uid is missing or invalid: links to the dashboard would change with each import"
     if not {"datasource", "model", "version"} <= variables:
-        yield f"variables datasource, model and version are wanted; found {sorted(variables)}"
+        yield f"variables datasource, model and version are required; found {sorted(variables)}"
     if "id" in dashboard and dashboard["id"] is not None:
-        yield "id is set: an import into another Grafana may overwrite a stranger's dashboard"
+        yield "id is set: an import into another Grafana may overwrite a different dashboard"
     for variable in dashboard["templating"]["list"]:
         if variable["type"] == "query" and variable["datasource"]["uid"] != "${datasource}":
             yield f"variable {variable['name']}: the data source is not the variable"
@@ -69,16 +69,16 @@ def form_of(dashboard):
             if not target.get("legendFormat"):
                 yield f"{name}: no legend"
             if LOOKS_LIKE_RATE.search(expression) and set(re.findall(r"\[([^\]]+)\]", expression)) != {"$__rate_interval"}:
-                yield f"{name}: a rate without $__rate_interval"
+                yield f"{name}: a rate does not use $__rate_interval"
             used = set(re.findall(r"\$\{?(\w+)", expression)) - {"__rate_interval"}
             if used - variables:
                 yield f"{name}: unknown variables {sorted(used - variables)}"
             for selector in re.findall(r"\b(?:nv_trt_llm_|trtllm_exporter_(?:source|poll))\w*(?:\{([^}]*)\})?", expression):
                 if 'model=~"$model"' not in selector or 'version=~"$version"' not in selector:
-                    yield f"{name}: {{{selector}}} is not limited to the chosen model and version"
+                    yield f"{name}: {{{selector}}} does not select model and version"
             by = re.search(r"histogram_quantile\([^,]+, sum by \(([^)]*)\)", expression)
             if "histogram_quantile" in expression and not (by and "le" in by[1].replace(" ", "").split(",")):
-                yield f"{name}: a quantile that does not keep le"
+                yield f"{name}: a quantile drops the label le"
 
 
 def dashboard_expressions(dashboard):
@@ -96,18 +96,18 @@ def without_variables(expression):
     return re.sub(r"\$\{?[A-Za-z_]\w*(:\w+)?\}?", "x", expression)
 
 
-def syntax_of(expressions, promtool):
+def syntax_findings(expressions, promtool):
     rules = [{"record": f"dashboard:e{number}", "expr": without_variables(expression)} for number, expression in enumerate(expressions)]
     with tempfile.NamedTemporaryFile("w", suffix=".yml") as file:
         json.dump({"groups": [{"name": "dashboard", "rules": rules}]}, file)
         file.flush()
-        judged = subprocess.run([promtool, "check", "rules", file.name], capture_output=True, text=True)
-    if judged.returncode:
-        yield (judged.stdout + judged.stderr).strip()
+        result = subprocess.run([promtool, "check", "rules", file.name], capture_output=True, text=True)
+    if result.returncode:
+        yield (result.stdout + result.stderr).strip()
 
 
 def rule_expressions(text):
-    """`expr:` values of a rule file, folded lines joined: enough YAML for our own file, without a YAML library."""
+    """The `expr:` values of a rule file, with folded lines joined. Parses just the YAML that our file uses; needs no library."""
     lines = iter(text.splitlines() + [""])
     line = next(lines)
     while line is not None:
@@ -147,7 +147,7 @@ def absent_from(page, expressions):
         for found in re.finditer(OURS.pattern + r"(\{[^}]*\})?", labels_only):
             name = re.match(OURS, found[0])[0]
             before = labels_only[: found.start()]
-            if before.endswith(":"):  # part of a recorded series' name
+            if before.endswith(":"):  # part of the name of a recording rule
                 continue
             used.add((name, found[1] or ""))
     for name, selector in sorted(used):
@@ -170,8 +170,8 @@ def main():
         with open(arguments[0]) as file:
             dashboard = json.load(file)
         expressions = list(dashboard_expressions(dashboard))
-        findings = [*form_of(dashboard), *syntax_of(expressions, promtool)]
-        said = f"{sum(panel['type'] != 'row' for panel in panels_of(dashboard))} panels, {len(expressions)} expressions"
+        findings = [*structure_findings(dashboard), *syntax_findings(expressions, promtool)]
+        summary = f"{sum(panel['type'] != 'row' for panel in panels_of(dashboard))} panels, {len(expressions)} expressions"
     elif command == "names" and len(arguments) > 1:
         with open(arguments[0]) as file:
             page = file.read()
@@ -182,14 +182,14 @@ def main():
             if path.endswith(".json"):
                 expressions += dashboard_expressions(json.loads(text))
             else:
-                expressions += [*rule_expressions(text), *OURS.findall(text)]  # annotations name metrics too
+                expressions += [*rule_expressions(text), *OURS.findall(text)]  # annotations mention metrics too
         findings = list(dict.fromkeys(absent_from(page, expressions)))
-        said = f"{findings.pop()[1]} selectors in {len(expressions)} expressions"
+        summary = f"{findings.pop()[1]} selectors in {len(expressions)} expressions"
     else:
         sys.exit(__doc__)
     for finding in findings:
         print(finding)
-    print(said)
+    print(summary)
     sys.exit(bool(findings))
 
 

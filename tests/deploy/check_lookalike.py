@@ -1,6 +1,6 @@
-"""Judges examples/trtllm_serve_lookalike.py: a second, naive fold of what it serves must arrive at its /truth.
+"""Checks examples/trtllm_serve_lookalike.py: a second, simple fold of its records must give the totals of its /truth.
 
-usage: check_lookalike.py [--rate N] [--seconds S]     Prints one line per case; exit 1 when one fails.
+usage: check_lookalike.py [--rate N] [--seconds S]     Prints one line per case. Exit code 1 if a case fails.
 """
 import argparse
 import http.client
@@ -32,8 +32,8 @@ class Running:
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=timeout)
         try:
             connection.request("GET", path)
-            answer = connection.getresponse()
-            return answer.status, answer.read()
+            response = connection.getresponse()
+            return response.status, response.read()
         finally:
             connection.close()
 
@@ -42,20 +42,20 @@ class Running:
         assert status == 200, (status, body)
         return json.loads(body)
 
-    def control(self, **wish):
+    def control(self, **settings):
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=5)
-        connection.request("POST", "/control", json.dumps(wish))
-        answer = connection.getresponse()
-        body = answer.read()
+        connection.request("POST", "/control", json.dumps(settings))
+        response = connection.getresponse()
+        body = response.read()
         connection.close()
-        return answer.status, json.loads(body)
+        return response.status, json.loads(body)
 
 
 class Fold:
-    """What a careful client makes of the records, from TensorRT-LLM's documented quirks alone."""
+    """Totals that a careful client computes from the records, using only the documented quirks of TensorRT-LLM."""
 
     def __init__(self):
-        self.last, self.completed_counted = 0, None  # an engine's first iteration is 1: what was lost before it was met counts
+        self.last, self.completed_counted = 0, None  # the first iteration of an engine is 1, so records lost before the first poll count
         self.total = dict.fromkeys("records iterations completed_requests started_requests context_tokens generation_tokens".split(), 0)
         self.lost, self.flushes, self.bad, self.first = 0, 0, [], None
 
@@ -121,7 +121,7 @@ def small_ring_loses_the_oldest(backend):
     assert truth["records"] == truth["lost"] + truth["handed_out"]["records"] + truth["in_ring"], truth
     for key, value in fold.total.items():
         assert truth["handed_out"][key] == value, (key, value, truth)
-    return f"{fold.lost} of {truth['iterations']} lost and seen as gaps"
+    return f"{fold.lost} of {truth['iterations']} lost and visible as gaps"
 
 
 def drain_ends_with_nothing_outstanding(backend):
@@ -133,18 +133,18 @@ def drain_ends_with_nothing_outstanding(backend):
             assert time.monotonic() < until, "still busy"
             time.sleep(0.05)
         last, truth = server.json("/metrics")[-1], server.json("/truth")
-        # PyTorch counts its active requests before the iteration that completes them.
+        # PyTorch counts active requests before the iteration that completes them.
         left = last["numActiveRequests"] - (last["numCompletedRequests"] if backend == "pytorch" else 0)
         assert left == last["numQueuedRequests"] == 0, last
         assert truth["started_requests"] == truth["completed_requests"] > 0, truth
         assert server.json("/metrics") == []
         server.control(drain=False)
         time.sleep(0.1)
-        assert server.json("/metrics"), "work again after drain: false"
+        assert server.json("/metrics"), "no records after drain: false"
     return f"{truth['completed_requests']} started and completed"
 
 
-def broken_answers():
+def broken_responses():
     with Running("--rate", 200) as server:
         def mode(name):
             assert server.control(mode=name)[0] == 200
@@ -157,7 +157,7 @@ def broken_answers():
         body = server.get("/metrics")[1]
         try:
             json.loads(body)
-            raise AssertionError("truncated body is JSON")
+            raise AssertionError("the truncated body is valid JSON")
         except ValueError:
             pass
         fold = Fold()
@@ -172,7 +172,7 @@ def broken_answers():
             mode(name)
             try:
                 server.get("/metrics", timeout=1.5 if name == "hang" else 0.5)
-                raise AssertionError(f"{name} answered")
+                raise AssertionError(f"mode {name} did not time out")
             except TimeoutError:
                 pass
         mode("ok")
@@ -208,7 +208,7 @@ def main():
     parser.add_argument("--rate", type=int, default=1000)
     parser.add_argument("--seconds", type=float, default=2)
     args = parser.parse_args()
-    cases = [("broken answers", broken_answers, ()), ("cpu", cpu_at_1000, ())]
+    cases = [("broken responses", broken_responses, ()), ("cpu", cpu_at_1000, ())]
     for backend in ("pytorch", "tensorrt"):
         cases += [(f"{backend}: every record counted", every_record_counted, (backend, args.rate, args.seconds)),
                   (f"{backend}: a small ring", small_ring_loses_the_oldest, (backend,)),

@@ -1,7 +1,7 @@
-"""No panel stays empty: the look-alike, the real exporter and a real Prometheus, then each query of the dashboard.
+"""Runs each query of the dashboard against the look-alike engine, the real exporter and a real Prometheus.
 
 usage: check_panels.py EXPORTER [--prometheus PATH] [--seconds S]
-Prints the empty queries; exit 1 when one is not excused by allowed_absent.txt, 77 when Prometheus is not installed.
+Prints queries with an empty result. Exit code 1 if allowed_absent.txt does not list one, 77 if Prometheus is not installed.
 """
 import argparse
 import json
@@ -38,7 +38,7 @@ def wait_for(what, seconds, until):
         except (OSError, urllib.error.URLError):
             pass
         time.sleep(0.1)
-    sys.exit(f"{what} did not come within {seconds} s")
+    sys.exit(f"{what}: not ready within {seconds} s")
 
 
 def query(base, expression):
@@ -102,11 +102,11 @@ def main():
             firing = [a["labels"]["alertname"] for a in json.loads(read(f"{base}/api/v1/alerts"))["data"]["alerts"] if a["state"] == "firing"]
             if firing:
                 failed += 1
-                print(f"alerts of a healthy engine: {firing}")
+                print(f"alerts fire for a healthy engine: {firing}")
             if not query(base, "model:nv_trt_llm_backlog_requests:sum"):
                 failed += 1
-                print("the recorded backlog is empty")
-            print(f"{len(expressions)} queries, {failed} empty or wrong, {excuses} excused")
+                print("the recording rule of the backlog has no result")
+            print(f"{len(expressions)} queries, {failed} empty or wrong, {excuses} allowed to be empty")
             if failed:
                 log.seek(0)
                 print(log.read()[-2000:])

@@ -1,4 +1,4 @@
-"""Judges examples/python/publish.py against a socket that is absent, reads, stops reading, dies and comes back."""
+"""Checks examples/python/publish.py with a socket that is missing, reads, stops reading, closes and returns."""
 import json
 import os
 import socket
@@ -22,7 +22,7 @@ def listen(path):
 
 
 def read_lines(peer, data=b""):
-    """Whole lines until 0.2 s of silence, and the unfinished rest."""
+    """Complete lines until 0.2 s pass without data, and the incomplete rest."""
     peer.settimeout(0.2)
     try:
         while chunk := peer.recv(65536):
@@ -39,7 +39,7 @@ def main():
         path = os.path.join(folder, "ingest.sock")
         publisher = Publisher(path, "m", retry=0.05)
         assert not publisher.publish(llm.record()) and publisher.dropped == 1
-        print("ok    no exporter: dropped and counted")
+        print("ok    no exporter: the record is dropped and counted")
 
         listener = listen(path)
         time.sleep(0.06)
@@ -58,11 +58,11 @@ def main():
         assert publisher.dropped > 1000 and took < 2, (publisher.dropped, took)
         dropped = publisher.dropped
         lines, rest = read_lines(peer)
-        publisher.publish(llm.record())  # ends the line that was cut by the full socket
+        publisher.publish(llm.record())  # completes the line that did not fit into the full socket
         more, rest = read_lines(peer, rest)
         whole = len(lines) + len(more)
         assert publisher.sent == 20 + whole and not rest, (publisher.sent, whole, rest)
-        print(f"ok    a reader that stops: {dropped} of {flood} dropped in {took:.2f} s, no broken line")
+        print(f"ok    a reader that stops: {dropped} of {flood} dropped in {took:.2f} s, no incomplete line")
 
         peer.close()
         listener.close()
@@ -74,7 +74,7 @@ def main():
         peer, _ = listener.accept()
         lines, _ = read_lines(peer)
         assert "hello" in lines[0] and len(lines) == 2, lines
-        print("ok    exporter restarted: connected again, hello first")
+        print("ok    restarted exporter: connects again and sends hello first")
         peer.close()
         listener.close()
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Build deploy/image/Containerfile.binary around BINARY, run it with a read-only root, no capability and uid 65532,
-# and scrape it. No container engine: buildah, skopeo, umoci, runc (apt).   usage: run_image.sh BINARY [ARGUMENT...]
+# Builds deploy/image/Containerfile.binary with BINARY, runs it with a read-only root, no capability and uid 65532, and
+# scrapes it. Needs buildah, umoci, runc and curl (apt), but no container engine.   usage: run_image.sh BINARY [ARGUMENT...]
 set -euo pipefail
 binary=$1; shift
 repo=$(cd "$(dirname "$0")/../.." && pwd)
@@ -37,7 +37,7 @@ linux.pop("resources", None)
 config["mounts"] = [mount for mount in config["mounts"] if mount["type"] != "cgroup"]
 config["mounts"].append({"destination": "/run/trtllm-exporter", "type": "tmpfs", "source": "tmpfs",
                          "options": ["nosuid", "nodev", "mode=0770", "uid=65532", "gid=65532"]})
-linux["namespaces"] = [space for space in linux["namespaces"] if space["type"] != "network"]  # so that it can be scraped
+linux["namespaces"] = [space for space in linux["namespaces"] if space["type"] != "network"]  # the host can scrape it
 json.dump(config, open(file, "w"))
 PYTHON
 runc --root "$work/runc" run --bundle "$work/bundle" "$id" </dev/null >"$work/log" 2>&1 & runner=$!
@@ -52,7 +52,7 @@ began=$(date +%s%N)
 runc --root "$work/runc" kill "$id" TERM
 wait "$runner" && code=0 || code=$?
 took=$(( ($(date +%s%N) - began) / 1000000 ))
-[ "$code" = 0 ] || { echo "SIGTERM ended it with $code instead of 0"; cat "$work/log"; exit 1; }
+[ "$code" = 0 ] || { echo "exit code $code after SIGTERM instead of 0"; cat "$work/log"; exit 1; }
 size=$(du -sk "$work/context/rootfs" | cut -f1)
-echo "image of $((size / 1024)) MiB, built twice alike, ran read-only as 65532, $(grep -vc '^#' "$work/page") series, SIGTERM to exit ${took} ms"
+echo "image of $((size / 1024)) MiB, two identical builds, ran read-only as 65532, $(grep -vc '^#' "$work/page") series, SIGTERM to exit ${took} ms"
 [ -z "${PAGE:-}" ] || cp "$work/page" "$PAGE"

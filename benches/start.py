@@ -1,10 +1,9 @@
-"""From exec to the first complete scrape, beside the bare axum server with the same bytes, in one run and shuffled.
+"""Measures the time from exec to the first complete page, next to the constant axum server with the same bytes.
 
-    usage: tests/bench/start.py [STARTS]        (40 of each; builds what it needs)
+    usage: benches/start.py [STARTS]        (40 of each; builds both programs)
 
-A start of the exporter is complete once the page has its engine's first poll on it; the engine is a recorded one, which has
-something to say at once. Prints medians and their ratio; at most
-2 is meant. Absolute figures do not carry from machine to machine.
+The page is complete once it contains the engine's first poll. The engine is a recording, so it has records at once. The
+starts of both servers are shuffled. Prints medians and their ratio; exit code 1 if the ratio is above 2.
 """
 import os
 import pathlib
@@ -16,7 +15,7 @@ import sys
 import tempfile
 import time
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
+ROOT = pathlib.Path(__file__).resolve().parents[1]
 TARGET = pathlib.Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target")) / "release"
 REQUEST = b"GET /metrics HTTP/1.1\r\nHost: bench\r\nConnection: close\r\n\r\n"
 COMPLETE = b"nv_trt_llm_request_metrics{"
@@ -29,32 +28,32 @@ def free_port():
 
 
 def scrape(port):
-    """The body, or None while nobody listens."""
+    """The body, or None if the port refuses the connection."""
     try:
         with socket.create_connection(("127.0.0.1", port), timeout=5) as peer:
             peer.sendall(REQUEST)
-            answer = b""
+            response = b""
             while part := peer.recv(1 << 16):
-                answer += part
+                response += part
     except OSError:
         return None
-    return answer.partition(b"\r\n\r\n")[2]
+    return response.partition(b"\r\n\r\n")[2]
 
 
 def start(command, port):
-    """Seconds to the first answer, to the first complete one, and the body."""
+    """Seconds to the first response, seconds to the first complete page, and that page."""
     begun = time.perf_counter()
     process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    answered = None
+    responded = None
     try:
         while time.perf_counter() - begun < 10:
             body = scrape(port)
             if body is not None:
                 now = time.perf_counter() - begun
-                answered = answered or now
+                responded = responded or now
                 if COMPLETE in body:
-                    return answered, now, body
-        sys.exit(f"{command} has no complete page")
+                    return responded, now, body
+        sys.exit(f"start.py: no complete page within 10 s: {command}")
     finally:
         process.kill()
         process.wait()
@@ -82,10 +81,10 @@ def main():
         for side in order:
             port = free_port()
             times[side].append(start(side(port), port)[:2])
-        answer, complete = ([statistics.median(run[at] for run in times[side]) for side in (exporter, constant)] for at in (0, 1))
+        response, complete = ([statistics.median(run[at] for run in times[side]) for side in (exporter, constant)] for at in (0, 1))
         print(f"a page of {page.stat().st_size} bytes, {starts} starts of each")
-        for what, (ours, floor) in (("first answer", answer), ("first complete page", complete)):
-            print(f"{what:20} exporter {ours * 1e3:6.2f} ms  constant {floor * 1e3:6.2f} ms  {ours / floor:5.2f}x")
+        for what, (ours, constant_server) in (("first response", response), ("first complete page", complete)):
+            print(f"{what:20} exporter {ours * 1e3:6.2f} ms  constant {constant_server * 1e3:6.2f} ms  {ours / constant_server:5.2f}x")
         sys.exit(0 if complete[0] <= 2 * complete[1] else 1)
 
 

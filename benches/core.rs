@@ -1,6 +1,6 @@
-//! `cargo bench --bench core`: what a record and a page cost, as ratios to a floor measured in the same run. Absolute
-//! times do not carry from machine to machine; nothing here asserts one.
-// A benchmark prints, and stops at its first surprise.
+//! `cargo bench --bench core`: the cost of a record and of a page, as ratios to a baseline measured in the same run.
+//! Absolute times differ from machine to machine, so nothing here asserts one.
+// A benchmark prints to stdout, and may panic: nobody depends on it.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout)]
 
 use std::fmt::Write as _;
@@ -29,17 +29,17 @@ fn main() {
     });
     let mut batch = Batch::default();
     let mut engine = Engine::new(Instant::now(), Duration::from_secs(15));
-    let both = time("parse + fold, as the daemon does", RECORDS, || {
+    let both = time("parse + fold, as in the daemon", RECORDS, || {
         parse_records(&body, &mut batch).unwrap();
         fold(&mut engine, &batch);
         batch.clear();
     });
     parse_records(&body, &mut batch).unwrap();
     let folding = time("fold alone", RECORDS, || fold(&mut engine, &batch));
-    let floor = time("floor: plain accumulators", RECORDS, || accumulate(&batch));
+    let baseline = time("baseline: plain accumulators", RECORDS, || accumulate(&batch));
     ratio("parse + fold / bare parse", both, bare);
-    ratio("fold / plain accumulators", folding, floor);
-    everything();
+    ratio("fold / plain accumulators", folding, baseline);
+    full_records();
 
     let page = page(&engine);
     let samples: usize = page.samples().iter().map(series).sum();
@@ -76,10 +76,10 @@ fn main() {
     ratio("protobuf / hand-written", proto, by_hand);
 }
 
-/// Records that tell everything a record can tell, with one request's row each, and the request's own times.
-fn everything() {
+/// Records with every field that TensorRT-LLM knows, one request row each, and the request latencies.
+fn full_records() {
     let body = body(full_record());
-    println!("\n{RECORDS} records that tell everything, {} bytes of JSON each", body.len() / RECORDS);
+    println!("\n{RECORDS} records with every field, {} bytes of JSON each", body.len() / RECORDS);
     let mut batch = Batch::default();
     let mut engine = Engine::new(Instant::now(), Duration::from_secs(15));
     parse_records(&body, &mut batch).unwrap();
@@ -87,14 +87,14 @@ fn everything() {
     let mut perf = Batch::default();
     parse_perf_metrics(&entries, &mut perf).unwrap();
     let folding = time("fold alone", RECORDS, || fold(&mut engine, &batch));
-    let floor = time("floor: plain accumulators", RECORDS, || accumulate_everything(&batch));
-    ratio("fold of everything / plain accumulators", folding, floor);
-    let requests = time("a finished request's own times", perf.items.len() * RECORDS, || {
+    let baseline = time("baseline: plain accumulators", RECORDS, || accumulate_full(&batch));
+    ratio("fold of full records / plain accumulators", folding, baseline);
+    let requests = time("latencies of one finished request", perf.items.len() * RECORDS, || {
         for _ in 0..RECORDS {
             fold(&mut engine, &perf);
         }
     });
-    println!("  → a request is worth {:.1} records of everything", requests / folding);
+    println!("  → a request costs as much as {:.1} full records", requests / folding);
 }
 
 fn fixture(name: &str) -> serde_json::Value {
@@ -120,7 +120,7 @@ fn full_record() -> serde_json::Value {
     record
 }
 
-/// An array of one record, numbered on.
+/// A JSON array of copies of one record with ascending iteration numbers.
 fn body(record: serde_json::Value) -> Vec<u8> {
     let records: Vec<String> = (0..RECORDS)
         .map(|iter| {
@@ -144,7 +144,7 @@ fn fold(engine: &mut Engine, batch: &Batch) {
     black_box(&engine.totals);
 }
 
-/// What any fold must do at least: read each number of a record and add it to something.
+/// The least work of any fold: read each number of a record and add it to a total.
 fn accumulate(batch: &Batch) {
     let mut gauges = [0_i64; 30];
     let mut sums = [0_u64; 8];
@@ -190,8 +190,8 @@ fn accumulate(batch: &Batch) {
     black_box((&gauges, &sums, &buckets));
 }
 
-/// As [`accumulate`], of a record that tells everything: three times the numbers and twice the histograms.
-fn accumulate_everything(batch: &Batch) {
+/// Like [`accumulate`], for a full record: three times as many numbers.
+fn accumulate_full(batch: &Batch) {
     let mut gauges = [0_i64; 90];
     let mut sums = [0_u64; 40];
     for item in &batch.items {
@@ -283,7 +283,7 @@ fn accumulate_everything(batch: &Batch) {
     accumulate(batch);
 }
 
-/// One engine's whole page.
+/// The whole page of one engine.
 fn page(engine: &Engine) -> Page {
     let name = EngineName {
         model: "tensorrt_llm".to_owned(),
@@ -312,7 +312,7 @@ fn series(sample: &trtllm_exporter::metrics::page::Sample) -> usize {
     }
 }
 
-/// Everything before a value, and the value.
+/// One line of the page: the text before the value, and the value.
 enum Prepared {
     Text(String),
     Integer(String, u64),
@@ -353,7 +353,7 @@ fn write_prepared(lines: &[Prepared], out: &mut String) {
     }
 }
 
-/// Nanoseconds per unit: the best of many short runs, since noise only ever adds.
+/// Nanoseconds per unit. Takes the fastest of many short runs, because noise only adds time.
 fn time(what: &str, units: usize, mut run: impl FnMut()) -> f64 {
     let (mut best, begun) = (f64::INFINITY, Instant::now());
     while begun.elapsed() < Duration::from_millis(1500) {
@@ -366,6 +366,6 @@ fn time(what: &str, units: usize, mut run: impl FnMut()) -> f64 {
     per_unit
 }
 
-fn ratio(what: &str, ours: f64, floor: f64) {
-    println!("  → {what:48} {:9.2} ×", ours / floor);
+fn ratio(what: &str, ours: f64, baseline: f64) {
+    println!("  → {what:48} {:9.2} ×", ours / baseline);
 }
