@@ -64,7 +64,7 @@ pub enum ConfigError {
         "{at}: duplicate engine with model {model:?} and version {version:?}; give each engine its own model or version ({remedy})"
     )]
     Duplicate { at: String, model: String, version: String, remedy: &'static str },
-    #[error("{at}: {path} is already the ingest socket of another engine; use another path for each engine")]
+    #[error("{at}: {path} is already the ingest socket of another engine; give each engine its own path")]
     SharedSocket { at: String, path: PathBuf },
     #[error("{flag} {value}: {why}")]
     Flag { flag: &'static str, value: String, why: String },

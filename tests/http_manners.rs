@@ -397,7 +397,7 @@ fn sockets_that_a_service_manager_hands_over_are_served() {
 
     let none = daemon::run(&["--gpu", "off", "--source", SESSION, "--web.systemd-socket"]);
     assert_eq!(none.status.code(), Some(1));
-    assert!(String::from_utf8_lossy(&none.stderr).contains("--web.systemd-socket: no socket was handed over"));
+    assert!(String::from_utf8_lossy(&none.stderr).contains("--web.systemd-socket: systemd passed no socket"));
 }
 
 #[test]

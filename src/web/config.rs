@@ -238,8 +238,7 @@ impl FileTls {
         let cert = cert.ok_or_else(|| missing("cert"))?;
         let private = private.ok_or_else(|| missing("key"))?;
         if client_ca.is_some() && client_auth == ClientAuth::None {
-            let why =
-                "has no effect without client_auth_type; set that to RequireAndVerifyClientCert or remove this key";
+            let why = "has no effect alone; set client_auth_type to RequireAndVerifyClientCert or remove this key";
             return Err(InvalidKey::new(key("client_ca_file"), why));
         }
         if client_ca.is_none() && client_auth.verifies() {
@@ -249,7 +248,7 @@ impl FileTls {
             return Err(InvalidKey::new(key("client_ca_file"), why));
         }
         if sans && client_auth == ClientAuth::None {
-            let why = "has no effect without client_auth_type; set that or remove this key";
+            let why = "has no effect alone; set client_auth_type or remove this key";
             return Err(InvalidKey::new(key("client_allowed_sans"), why));
         }
         Ok(Some(TlsConfig {
