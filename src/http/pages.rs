@@ -7,9 +7,9 @@ use std::time::Instant;
 use bytes::Bytes;
 use http::{HeaderName, HeaderValue, Method, Request, Response, StatusCode, header};
 
-use crate::exposition::cache::{Cache, Form};
+use crate::exposition::cache::{self, Cache, Form};
 use crate::exposition::negotiate::{self, Encoding, Format};
-use crate::exposition::{openmetrics, pack, protobuf, text};
+use crate::exposition::{openmetrics, protobuf, text};
 use crate::metrics::catalog::Group;
 use crate::metrics::compat::CompatSets;
 use crate::metrics::exporter::PageCounts;
@@ -89,8 +89,8 @@ impl Pages {
     }
 
     /// What the page is made of in `format`.
-    fn sections(&self, selection: Selection, format: Format) -> Vec<pack::Section<impl FnOnce(&mut Vec<u8>)>> {
-        let part = |section, version| pack::Section {
+    fn sections(&self, selection: Selection, format: Format) -> Vec<cache::Section<impl FnOnce(&mut Vec<u8>)>> {
+        let part = |section, version| cache::Section {
             version,
             write: move |out: &mut Vec<u8>| match section {
                 Some(section) => {
