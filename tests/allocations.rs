@@ -7,7 +7,8 @@ use std::time::{Duration, Instant};
 
 use allocation_counter::measure;
 use trtllm_exporter::engine::Engine;
-use trtllm_exporter::exposition::{openmetrics, protobuf, text};
+use trtllm_exporter::exposition::negotiate::Format;
+use trtllm_exporter::exposition::render;
 use trtllm_exporter::metrics::compat::CompatSets;
 use trtllm_exporter::metrics::exporter::PageCounts;
 use trtllm_exporter::metrics::page::Page;
@@ -45,9 +46,9 @@ fn warm(engines: usize) -> (State, PageBuilder, PageCounts) {
 }
 
 fn text_of(page: &Page) -> String {
-    let mut out = String::new();
-    text::render(page, &mut out);
-    out
+    let mut out = Vec::new();
+    render(page, Format::Text, &mut out);
+    String::from_utf8(out).unwrap()
 }
 
 #[test]
@@ -56,10 +57,11 @@ fn text_and_openmetrics_are_written_without_an_allocation() {
     let page = builder.page(&state, &counts, Selection::All);
     // OpenMetrics says a little more than text.
     let room = text_of(&page).len() * 2;
-    let (mut plain, mut open) = (String::with_capacity(room), String::with_capacity(room));
-    assert_eq!(measure(|| text::render(&page, &mut plain)).count_total, 0);
-    assert_eq!(measure(|| openmetrics::render(&page, &mut open)).count_total, 0);
-    assert!(plain.lines().count() > 3000 && open.lines().count() > 3000, "{} lines", plain.lines().count());
+    let (mut plain, mut open) = (Vec::with_capacity(room), Vec::with_capacity(room));
+    assert_eq!(measure(|| render(&page, Format::Text, &mut plain)).count_total, 0);
+    assert_eq!(measure(|| render(&page, Format::OpenMetrics, &mut open)).count_total, 0);
+    let lines = |page: &[u8]| page.iter().filter(|byte| **byte == b'\n').count();
+    assert!(lines(&plain) > 3000 && lines(&open) > 3000, "{} lines", lines(&plain));
     assert!(plain.len() < room && open.len() < room);
 }
 
@@ -84,7 +86,7 @@ fn protobuf_allocates_for_each_sample_and_not_much_more() {
     let (state, builder, counts) = warm(1);
     let page = builder.page(&state, &counts, Selection::All);
     let mut out = Vec::with_capacity(1 << 20);
-    let made = measure(|| protobuf::render(&page, &mut out).unwrap()).count_total;
+    let made = measure(|| render(&page, Format::Protobuf, &mut out)).count_total;
     let samples = page.samples().len() as u64;
     println!("protobuf: {made} allocations for {samples} samples");
     assert!(made < samples * 40, "{made} allocations for {samples} samples");

@@ -64,6 +64,7 @@ fn foreign_crates_with_a_border_are_each_in_their_place() {
         ("nvml_wrapper", &["gpu"]),
         ("trtllm_bridge", &["sources/executor", "config/hosted.rs"]),
         ("prost", &["exposition/protobuf.rs", "gpu/kubelet.rs"]),
+        ("prometheus_client", &["exposition", "metrics"]),
         ("zstd", &["exposition/compress.rs", "exposition/cache.rs"]),
         ("axum", &["http"]),
         // One file format a place: the engines, and who may read the page.

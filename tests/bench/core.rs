@@ -8,7 +8,8 @@ use std::hint::black_box;
 use std::time::{Duration, Instant};
 
 use trtllm_exporter::engine::Engine;
-use trtllm_exporter::exposition::{openmetrics, protobuf, text};
+use trtllm_exporter::exposition::negotiate::Format;
+use trtllm_exporter::exposition::render;
 use trtllm_exporter::metrics::compat::CompatSets;
 use trtllm_exporter::metrics::exporter::PageCounts;
 use trtllm_exporter::metrics::page::{Page, Value};
@@ -53,22 +54,22 @@ fn main() {
             black_box(&out);
         }
     });
-    let mut out = String::new();
+    let mut out = Vec::new();
     let ours = time("text 0.0.4", samples, || {
         out.clear();
-        text::render(&page, &mut out);
+        render(&page, Format::Text, &mut out);
         black_box(&out);
     });
-    let mut out = String::new();
+    let mut out = Vec::new();
     let om = time("OpenMetrics 1.0.0", samples, || {
         out.clear();
-        openmetrics::render(&page, &mut out);
+        render(&page, Format::OpenMetrics, &mut out);
         black_box(&out);
     });
     let mut out = Vec::new();
     let proto = time("Prometheus protobuf, native histograms", samples, || {
         out.clear();
-        protobuf::render(&page, &mut out).unwrap();
+        render(&page, Format::Protobuf, &mut out);
         black_box(&out);
     });
     ratio("text / hand-written", ours, by_hand);
@@ -320,9 +321,10 @@ enum Prepared {
 }
 
 fn prepared(page: &Page) -> Vec<Prepared> {
-    let mut lines = String::new();
-    text::render(page, &mut lines);
-    lines
+    let mut lines = Vec::new();
+    render(page, Format::Text, &mut lines);
+    String::from_utf8(lines)
+        .unwrap()
         .lines()
         .map(|line| match line.rsplit_once(' ') {
             _ if line.starts_with('#') => Prepared::Text(format!("{line}\n")),
