@@ -117,7 +117,7 @@ impl Writer<'_> {
     /// OpenMetrics spells bounds as Go does. A server that reads protobuf from us spells them like that itself; another
     /// spelling here would be another series for each bucket.
     fn bound(&mut self, value: f64, text: Option<&str>) {
-        let plain = self.dialect == Dialect::Prometheus || (1e-4..1e6).contains(&value);
+        let plain = self.dialect == Dialect::Prometheus || value == 0.0 || (1e-4..1e6).contains(&value);
         match text {
             _ if value == f64::INFINITY => self.push(&["+Inf"]),
             Some(text) if plain => {
@@ -272,7 +272,7 @@ mod tests {
             })
         };
         for (value, wanted) in [
-            (0.0, "0e+00"),
+            (0.0, "0.0"),
             (1e-5, "1e-05"),
             (2.5e-5, "2.5e-05"),
             (1e-4, "0.0001"),
