@@ -3,6 +3,8 @@
 pub mod cache;
 mod compress;
 pub mod negotiate;
+#[cfg(test)]
+pub(crate) mod parsed;
 pub mod protobuf;
 pub mod text;
 

@@ -42,6 +42,7 @@ fn series(metric: &Metric, sample: &Sample) -> proto::Metric {
             let histogram = Some(histogram(found, metric.has_native_buckets()));
             return proto::Metric { histogram, ..series };
         }
+        Value::ClientHistogram(histogram) => return proto::Metric { histogram: Some((**histogram).clone()), ..series },
         Value::Integer(value) => *value as f64,
         Value::Count(value) => *value as f64,
         Value::Float(value) => *value,

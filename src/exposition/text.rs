@@ -80,17 +80,25 @@ impl Writer<'_> {
                 };
                 self.histogram(name, sample, buckets.map(bucket), histogram.sum(), histogram.count());
             }
-            value => {
-                self.push(&[name, sample.labels.series()]);
-                match value {
-                    Value::Integer(value) => self.integer(*value),
-                    Value::Count(value) => self.integer(*value),
-                    Value::Float(value) => self.float(*value),
-                    Value::Histogram(_) => {}
-                }
-                self.out.push(b'\n');
+            Value::ClientHistogram(histogram) => {
+                let buckets = histogram.bucket.iter().map(|bucket| Bucket {
+                    upper_bound: bucket.upper_bound,
+                    text: None,
+                    cumulative_count: bucket.cumulative_count,
+                    exemplar: None,
+                });
+                self.histogram(name, sample, buckets, histogram.sample_sum, histogram.sample_count);
             }
+            Value::Integer(value) => self.number(name, sample, |writer| writer.integer(*value)),
+            Value::Count(value) => self.number(name, sample, |writer| writer.integer(*value)),
+            Value::Float(value) => self.number(name, sample, |writer| writer.float(*value)),
         }
+    }
+
+    fn number(&mut self, name: &str, sample: &Sample, value: impl FnOnce(&mut Self)) {
+        self.push(&[name, sample.labels.series()]);
+        value(self);
+        self.out.push(b'\n');
     }
 
     fn histogram(&mut self, name: &str, sample: &Sample, buckets: impl Iterator<Item = Bucket>, sum: f64, count: u64) {
@@ -170,146 +178,4 @@ impl Writer<'_> {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::sync::Arc;
-
-    use super::*;
-    use crate::engine::histogram::{Histogram, TOKEN_LENGTH};
-    use crate::metrics::catalog::Id;
-    use crate::metrics::page::Labels;
-
-    fn text(page: &Page, dialect: Dialect) -> String {
-        let mut out = Vec::new();
-        render(page, dialect, &mut out);
-        String::from_utf8(out).unwrap()
-    }
-
-    fn openmetrics(metric: Id, value: impl Into<Value>) -> String {
-        let mut page = Page::default();
-        page.push(metric, &Arc::new(Labels::new([("model", "a\"b"), ("version", "1")])), value);
-        text(&page, Dialect::OpenMetrics)
-    }
-
-    #[test]
-    fn a_gauge_is_written_as_triton_writes_it() {
-        let mut page = Page::default();
-        let labels = Labels::new([("model", "tensorrt_llm"), ("version", "1")]);
-        page.push(Id::KvCacheBlockMetrics, &Arc::new(labels.with("kv_cache_block_type", "fraction")), 0.4875);
-        page.push(Id::KvCacheBlockMetrics, &Arc::new(labels.with("kv_cache_block_type", "max")), 6239_i64);
-        assert_eq!(
-            text(&page, Dialect::Prometheus),
-            "# HELP nv_trt_llm_kv_cache_block_metrics TRT LLM KV cache block metrics\n\
-             # TYPE nv_trt_llm_kv_cache_block_metrics gauge\n\
-             nv_trt_llm_kv_cache_block_metrics{kv_cache_block_type=\"fraction\",model=\"tensorrt_llm\",version=\"1\"} 0.4875\n\
-             nv_trt_llm_kv_cache_block_metrics{kv_cache_block_type=\"max\",model=\"tensorrt_llm\",version=\"1\"} 6239\n"
-        );
-    }
-
-    #[test]
-    fn le_comes_last_and_buckets_are_cumulative() {
-        let mut histogram = Histogram::new(TOKEN_LENGTH);
-        histogram.observe(7.0);
-        histogram.observe(5000.0);
-        let mut page = Page::default();
-        page.push(Id::InputTokenLen, &Arc::new(Labels::new([("zone", "a")])), &histogram);
-        let text = text(&page, Dialect::Prometheus);
-        let lines: Vec<&str> = text.lines().skip(2).collect();
-        assert_eq!(lines[0], "nv_llm_input_token_len_bucket{zone=\"a\",le=\"10\"} 1");
-        assert_eq!(lines[5], "nv_llm_input_token_len_bucket{zone=\"a\",le=\"+Inf\"} 2");
-        assert_eq!(lines[6], "nv_llm_input_token_len_sum{zone=\"a\"} 5007");
-        assert_eq!(lines[7], "nv_llm_input_token_len_count{zone=\"a\"} 2");
-    }
-
-    #[test]
-    fn an_empty_page_has_no_bytes() {
-        assert_eq!(text(&Page::default(), Dialect::Prometheus), "");
-        assert_eq!(text(&Page::default(), Dialect::OpenMetrics), "");
-    }
-
-    #[test]
-    fn floats_have_no_exponent_and_no_needless_point() {
-        let spelled = [0.4875, 1e-7, 1e21, 3.0, 0.1 + 0.2].map(|value| {
-            let mut out = Vec::new();
-            Writer { dialect: Dialect::Prometheus, out: &mut out, digits: itoa::Buffer::new() }.float(value);
-            String::from_utf8(out).unwrap()
-        });
-        assert_eq!(spelled, ["0.4875", "0.0000001", "1000000000000000000000", "3", "0.30000000000000004"]);
-    }
-
-    #[test]
-    fn a_legacy_counter_keeps_its_bare_name_as_unknown() {
-        let text = openmetrics(Id::EnergyConsumption, 12.5);
-        assert!(text.contains("# TYPE nv_energy_consumption unknown\n"), "{text}");
-        assert!(text.contains("nv_energy_consumption{model=\"a\\\"b\",version=\"1\"} 12.5\n"), "{text}");
-        assert!(!text.contains("_total"), "{text}");
-    }
-
-    #[test]
-    fn a_counter_has_one_total_and_no_created_series() {
-        let text = openmetrics(Id::Iterations, 7_u64);
-        assert!(text.contains("# TYPE nv_trt_llm_iterations counter\n"), "{text}");
-        assert!(text.contains("nv_trt_llm_iterations_total{model=\"a\\\"b\",version=\"1\"} 7\n"), "{text}");
-        assert!(!text.contains("_total_total") && !text.contains("_created"), "{text}");
-    }
-
-    #[test]
-    fn a_unit_is_written_once_and_only_if_the_name_ends_in_it() {
-        let text = openmetrics(Id::ProcessCpu, 1.5);
-        assert!(text.contains("# UNIT process_cpu_seconds seconds\n"), "{text}");
-        assert!(text.contains("process_cpu_seconds_total{"), "{text}");
-        let text = openmetrics(Id::GpuPowerUsage, 2.0);
-        assert!(!text.contains("# UNIT") && text.contains("} 2.0\n"), "{text}");
-    }
-
-    #[test]
-    fn openmetrics_spells_bounds_as_go_does_with_and_without_a_known_text() {
-        let spelled = |value: f64| {
-            [Some(value.to_string()), None].map(|text| {
-                let mut out = Vec::new();
-                let mut writer = Writer { dialect: Dialect::OpenMetrics, out: &mut out, digits: itoa::Buffer::new() };
-                writer.bound(value, text.as_deref());
-                String::from_utf8(out).unwrap()
-            })
-        };
-        for (value, wanted) in [
-            (0.0, "0.0"),
-            (1e-5, "1e-05"),
-            (2.5e-5, "2.5e-05"),
-            (1e-4, "0.0001"),
-            (5e5, "500000.0"),
-            (1e6, "1e+06"),
-            (1048576.0, "1.048576e+06"),
-            (17179869184.0, "1.7179869184e+10"),
-            (1e100, "1e+100"),
-            (f64::INFINITY, "+Inf"),
-        ] {
-            assert_eq!(spelled(value), [wanted, wanted]);
-        }
-    }
-
-    #[test]
-    fn an_openmetrics_bucket_has_its_last_request_as_exemplar() {
-        let mut histogram = Histogram::new(TOKEN_LENGTH);
-        histogram.observe_request(3.0, Some(u64::MAX));
-        histogram.observe_request(70.0, None);
-        histogram.observe_request(1e4, Some(5));
-        let text = openmetrics(Id::InputTokenLen, &histogram);
-        let buckets: Vec<&str> = text
-            .lines()
-            .filter_map(|line| line.strip_prefix("nv_llm_input_token_len_bucket{model=\"a\\\"b\",version=\"1\",le=\""))
-            .collect();
-        assert_eq!(
-            buckets,
-            [
-                "10.0\"} 1 # {request_id=\"18446744073709551615\"} 3.0",
-                "50.0\"} 1",
-                "100.0\"} 2",
-                "500.0\"} 2",
-                "1000.0\"} 2",
-                "+Inf\"} 3 # {request_id=\"5\"} 10000.0",
-            ]
-        );
-        assert!(text.contains("nv_llm_input_token_len_sum{model=\"a\\\"b\",version=\"1\"} 10073.0\n"), "{text}");
-        assert!(text.contains("nv_llm_input_token_len_count{model=\"a\\\"b\",version=\"1\"} 3\n"), "{text}");
-    }
-}
+mod tests;

@@ -5,11 +5,16 @@ pub mod catalog;
 pub mod compat;
 pub mod dcgm;
 pub mod engine;
-pub mod exporter;
 pub mod gpu;
 mod gpu_health;
 mod kv_cache;
 pub mod label_cache;
+pub mod own;
 pub mod page;
 mod requests;
 pub mod whole;
+
+/// The former name of [`own`].
+pub mod exporter {
+    pub use super::own::{HttpMetrics as PageCounts, Refusal};
+}

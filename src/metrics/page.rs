@@ -3,6 +3,8 @@
 use std::borrow::Cow;
 use std::sync::{Arc, OnceLock};
 
+use prometheus_client::encoding::prometheus_protobuf::prometheus_data_model as proto;
+
 use crate::engine::histogram::Histogram;
 
 use super::catalog::{Group, Id, Metric};
@@ -139,6 +141,8 @@ pub enum Value {
     /// Always finite: see [`Page::push`].
     Float(f64),
     Histogram(Box<Histogram>),
+    /// A histogram of prometheus-client: one of the exporter's own metrics.
+    ClientHistogram(Box<proto::Histogram>),
 }
 
 impl From<i64> for Value {
@@ -162,6 +166,12 @@ impl From<f64> for Value {
 impl From<bool> for Value {
     fn from(value: bool) -> Self {
         Self::Count(u64::from(value))
+    }
+}
+
+impl From<proto::Histogram> for Value {
+    fn from(value: proto::Histogram) -> Self {
+        Self::ClientHistogram(Box::new(value))
     }
 }
 

@@ -309,6 +309,7 @@ fn page(engine: &Engine) -> Page {
 fn series(sample: &trtllm_exporter::metrics::page::Sample) -> usize {
     match &sample.value {
         Value::Histogram(histogram) => histogram.cumulative().count() + 3,
+        Value::ClientHistogram(histogram) => histogram.bucket.len() + 2,
         _ => 1,
     }
 }
