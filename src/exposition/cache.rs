@@ -25,7 +25,7 @@ pub struct Form<S> {
 /// One part of a page. Parts change independently of each other.
 #[derive(Debug)]
 pub struct Section<W> {
-    /// Two sections with equal versions have equal bytes. `None`: the bytes may differ each time.
+    /// The bytes of a section change only with its version. `None`: they may differ each time.
     pub version: Option<u64>,
     /// Appends the bytes of the section.
     pub write: W,
@@ -40,8 +40,8 @@ struct Body {
 }
 
 impl Body {
-    /// Copies the sections that have not changed since `previous` and writes the others. An unchanged section of 8 GPUs
-    /// (150 KB) costs 4 µs that way.
+    /// Writes the sections that have changed since `previous` and copies the others. GPUs change less often than engines, and
+    /// copying a section of 8 GPUs (150 KB) takes 4 µs.
     fn render<W: FnOnce(&mut Vec<u8>)>(generation: u64, sections: Vec<Section<W>>, previous: Option<&Self>) -> Self {
         // A little more than last time, since values gain digits.
         let capacity = previous.map_or(0, |previous| previous.bytes.len() + previous.bytes.len() / 64);
