@@ -8,9 +8,10 @@ use std::hint::black_box;
 use std::time::{Duration, Instant};
 
 use trtllm_exporter::engine::Engine;
-use trtllm_exporter::exposition::{openmetrics, protobuf, text};
+use trtllm_exporter::exposition::negotiate::Format;
+use trtllm_exporter::exposition::render;
 use trtllm_exporter::metrics::compat::CompatSets;
-use trtllm_exporter::metrics::exporter::PageCounts;
+use trtllm_exporter::metrics::own::HttpMetrics;
 use trtllm_exporter::metrics::page::{Page, Value};
 use trtllm_exporter::metrics::whole::{PageBuilder, Selection};
 use trtllm_exporter::model::IterationStats;
@@ -53,22 +54,22 @@ fn main() {
             black_box(&out);
         }
     });
-    let mut out = String::new();
+    let mut out = Vec::new();
     let ours = time("text 0.0.4", samples, || {
         out.clear();
-        text::render(&page, &mut out);
+        render(&page, Format::Text, &mut out);
         black_box(&out);
     });
-    let mut out = String::new();
+    let mut out = Vec::new();
     let om = time("OpenMetrics 1.0.0", samples, || {
         out.clear();
-        openmetrics::render(&page, &mut out);
+        render(&page, Format::OpenMetrics, &mut out);
         black_box(&out);
     });
     let mut out = Vec::new();
     let proto = time("Prometheus protobuf, native histograms", samples, || {
         out.clear();
-        protobuf::render(&page, &mut out).unwrap();
+        render(&page, Format::Protobuf, &mut out);
         black_box(&out);
     });
     ratio("text / hand-written", ours, by_hand);
@@ -302,12 +303,13 @@ fn page(engine: &Engine) -> Page {
         ..EngineSnapshot::starting()
     };
     state.publish_engine(0, snapshot);
-    PageBuilder::new(&state, CompatSets::default()).page(&state, &PageCounts::new(), Selection::All)
+    PageBuilder::new(&state, CompatSets::default()).page(&state, &HttpMetrics::new(), Selection::All)
 }
 
 fn series(sample: &trtllm_exporter::metrics::page::Sample) -> usize {
     match &sample.value {
         Value::Histogram(histogram) => histogram.cumulative().count() + 3,
+        Value::ClientHistogram(histogram) => histogram.bucket.len() + 2,
         _ => 1,
     }
 }
@@ -320,9 +322,10 @@ enum Prepared {
 }
 
 fn prepared(page: &Page) -> Vec<Prepared> {
-    let mut lines = String::new();
-    text::render(page, &mut lines);
-    lines
+    let mut lines = Vec::new();
+    render(page, Format::Text, &mut lines);
+    String::from_utf8(lines)
+        .unwrap()
         .lines()
         .map(|line| match line.rsplit_once(' ') {
             _ if line.starts_with('#') => Prepared::Text(format!("{line}\n")),

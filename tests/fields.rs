@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use trtllm_exporter::engine::Engine;
 use trtllm_exporter::metrics::catalog::fields::{FIELDS, Field, Goes};
 use trtllm_exporter::metrics::compat::CompatSets;
-use trtllm_exporter::metrics::exporter::PageCounts;
+use trtllm_exporter::metrics::own::HttpMetrics;
 use trtllm_exporter::metrics::page::Value as Sample;
 use trtllm_exporter::metrics::whole::{PageBuilder, Selection};
 use trtllm_exporter::model::{IterationStats, PerfMetricsEntry};
@@ -165,7 +165,7 @@ fn page(said: &Said) -> BTreeMap<&'static str, String> {
         ..EngineSnapshot::starting()
     };
     state.publish_engine(0, snapshot);
-    let page = PageBuilder::new(&state, CompatSets::default()).page(&state, &PageCounts::new(), Selection::All);
+    let page = PageBuilder::new(&state, CompatSets::default()).page(&state, &HttpMetrics::new(), Selection::All);
     let mut families: BTreeMap<&'static str, String> = BTreeMap::new();
     for sample in page.samples() {
         let value = match &sample.value {

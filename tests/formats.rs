@@ -1,6 +1,6 @@
-//! Every format the page has, read by every program that reads it: promtool, the Python client's two parsers, Go's expfmt,
-//! and real Prometheus servers, whose databases must hold what the page says.
-// A test stops at its first surprise.
+//! Reads every format of the page with the programs that read it in practice: promtool, both parsers of the Python client,
+//! Go's expfmt, and Prometheus servers, whose databases must contain the same values.
+// A test fails on the first unexpected result.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stderr, clippy::print_stdout)]
 
 mod e2e;
@@ -18,8 +18,8 @@ use e2e::{expfmt, missing, until};
 use serde_json::Value;
 use trtllm_exporter::metrics::catalog::{CATALOG, Kind, Metric};
 
-/// promtool finds nothing wrong but the names that Triton gave: exit code 3, and one complaint for each.
-fn only_inherited_names_are_complained_of(promtool: &Path) {
+/// promtool reports nothing but the names that Triton chose: exit code 3 and one line for each.
+fn promtool_reports_only_inherited_names(promtool: &Path) {
     let (with_gpus, _gpus) = two_engines_and_two_gpus(&[]);
     let without = two_engines(&[]);
     for (daemon, inherited) in [
@@ -27,42 +27,42 @@ fn only_inherited_names_are_complained_of(promtool: &Path) {
         (&without, vec!["nv_trt_llm_disaggregated_serving_metrics"]),
     ] {
         let text = daemon.text("/metrics");
-        let (code, stdout, complaints) = judge(Command::new(promtool).args(["check", "metrics"]), text.as_bytes());
-        assert_eq!(code, Some(3), "{stdout}{complaints}");
+        let (code, stdout, reports) = judge(Command::new(promtool).args(["check", "metrics"]), text.as_bytes());
+        assert_eq!(code, Some(3), "{stdout}{reports}");
         let wanted: String =
             inherited.iter().map(|n| format!("{n} counter metrics should have \"_total\" suffix\n")).collect();
-        let mut lines: Vec<&str> = complaints.lines().collect();
+        let mut lines: Vec<&str> = reports.lines().collect();
         lines.sort_unstable();
         assert_eq!(lines.join("\n") + "\n", wanted, "{stdout}");
     }
 }
 
 #[test]
-fn promtool_complains_of_the_inherited_names_and_of_nothing_else() {
-    only_inherited_names_are_complained_of(&e2e::program("promtool"));
+fn promtool_2_reports_only_the_inherited_names() {
+    promtool_reports_only_inherited_names(&e2e::program("promtool"));
 }
 
 #[test]
-fn promtool_3_complains_of_the_inherited_names_and_of_nothing_else() {
+fn promtool_3_reports_only_the_inherited_names() {
     let prometheus = e2e::tool("TRTLLM_TEST_PROMETHEUS3", "prometheus3/usr/bin/prometheus");
-    only_inherited_names_are_complained_of(&prometheus.with_file_name("promtool"));
+    promtool_reports_only_inherited_names(&prometheus.with_file_name("promtool"));
 }
 
-/// Name and labels, `le` as a number's shortest form.
+/// Name and labels; `le` in the shortest form of the number.
 type Series = (String, BTreeMap<String, String>);
 
-/// A page as a reader understood it, by our own names of families.
+/// A page as a program parsed it, under the catalog's family names.
 #[derive(Debug, Default)]
-struct Reading {
+struct ParsedPage {
     kinds: BTreeMap<&'static str, String>,
     samples: BTreeMap<Series, f64>,
-    /// Families with exemplars.
+    /// The families that have exemplars.
     exemplars: BTreeSet<&'static str>,
-    /// Observations in native buckets, by the series of their count.
+    /// Number of observations in native buckets, by the `_count` series.
     native: BTreeMap<Series, f64>,
 }
 
-/// The family of a reader's name for it: some leave `_total` out, some append it.
+/// Finds the family by the name that a program printed: some remove `_total`, some append it.
 fn metric(name: &str) -> &'static Metric {
     let bare = |name: &'static str| name.strip_suffix("_total").unwrap_or(name);
     let found = CATALOG.iter().find(|metric| metric.name == name || bare(metric.name) == name);
@@ -79,49 +79,49 @@ fn labels(read: &Value) -> BTreeMap<String, String> {
     labels.map(label).collect()
 }
 
-/// From what `parse_page.py` and `expfmt` print.
-fn reading(printed: &str) -> Reading {
+/// Parses the output of `parse_page.py` and `expfmt`.
+fn parse_output(printed: &str) -> ParsedPage {
     let families: Vec<Value> = serde_json::from_str(printed).unwrap();
-    let mut reading = Reading::default();
+    let mut page = ParsedPage::default();
     for family in families {
         let metric = metric(family["name"].as_str().unwrap());
-        let twice = reading.kinds.insert(metric.name, family["type"].as_str().unwrap().to_owned());
-        assert_eq!(twice, None, "{} stands twice", metric.name);
+        let duplicate = page.kinds.insert(metric.name, family["type"].as_str().unwrap().to_owned());
+        assert_eq!(duplicate, None, "duplicate family {}", metric.name);
         for sample in family["samples"].as_array().unwrap() {
             let mut name = sample[0].as_str().unwrap();
             if metric.kind == Kind::LegacyCounter {
-                // To the Python client every counter ends in _total.
+                // The Python client appends _total to every counter.
                 name = name.strip_suffix("_total").unwrap_or(name);
             }
             let series = (name.to_owned(), labels(&sample[1]));
-            let twice = reading.samples.insert(series.clone(), sample[2].as_str().unwrap().parse().unwrap());
-            assert_eq!(twice, None, "{series:?} stands twice");
+            let duplicate = page.samples.insert(series.clone(), sample[2].as_str().unwrap().parse().unwrap());
+            assert_eq!(duplicate, None, "duplicate series {series:?}");
         }
         if family["exemplars"].as_u64().unwrap() > 0 {
-            reading.exemplars.insert(metric.name);
+            page.exemplars.insert(metric.name);
         }
         for native in family["native"].as_array().into_iter().flatten() {
             let series = (format!("{}_count", metric.name), labels(&native["labels"]));
-            reading.native.insert(series, native["count"].as_f64().unwrap());
+            page.native.insert(series, native["count"].as_f64().unwrap());
         }
     }
-    reading
+    page
 }
 
-/// A format: what asks for it, as what it is answered, and who reads it.
-struct Row {
+/// One format: how a client requests it, what the response must be, and which programs parse it.
+struct FormatCase {
     accept: &'static str,
     content_type: &'static str,
-    /// The Python client's parser of it.
+    /// The Python client's parser for the format.
     python: Option<&'static str>,
     expfmt: bool,
-    /// What a legacy counter is called.
+    /// The type of a legacy counter.
     legacy: &'static str,
     exemplars: bool,
     native: bool,
 }
 
-const TEXT: Row = Row {
+const TEXT: FormatCase = FormatCase {
     accept: "*/*",
     content_type: "text/plain; version=0.0.4; charset=utf-8",
     python: Some("text"),
@@ -130,24 +130,24 @@ const TEXT: Row = Row {
     exemplars: false,
     native: false,
 };
-const ROWS: [Row; 4] = [
+const FORMATS: [FormatCase; 4] = [
     TEXT,
-    Row {
+    FormatCase {
         accept: "text/plain;version=1.0.0;escaping=allow-utf-8",
         content_type: "text/plain; version=1.0.0; charset=utf-8; escaping=allow-utf-8",
         ..TEXT
     },
-    Row {
+    FormatCase {
         accept: "application/openmetrics-text;version=1.0.0",
         content_type: "application/openmetrics-text; version=1.0.0; charset=utf-8",
         python: Some("openmetrics"),
-        // Go's has no reader of it; Prometheus has one of its own.
+        // expfmt cannot parse OpenMetrics; Prometheus has its own parser.
         expfmt: false,
         legacy: "unknown",
         exemplars: true,
         native: false,
     },
-    Row {
+    FormatCase {
         accept: "application/vnd.google.protobuf;proto=io.prometheus.client.MetricFamily;encoding=delimited",
         content_type: "application/vnd.google.protobuf; proto=io.prometheus.client.MetricFamily; encoding=delimited",
         python: None,
@@ -158,90 +158,90 @@ const ROWS: [Row; 4] = [
     },
 ];
 
-/// What every reader of a row makes of `path`, whichever way it is packed.
-fn readings(daemon: &Daemon, path: &str, row: &Row) -> Vec<Reading> {
+/// The page at `path` as every program for this format parses it, in every content encoding.
+fn parse_with_all(daemon: &Daemon, path: &str, format: &FormatCase) -> Vec<ParsedPage> {
     let mut bodies = BTreeSet::new();
-    for packed in ["identity", "gzip", "zstd"] {
-        let headers = [("Accept", row.accept), ("Accept-Encoding", packed)];
+    for encoding in ["identity", "gzip", "zstd"] {
+        let headers = [("Accept", format.accept), ("Accept-Encoding", encoding)];
         let answer = ask("GET", &daemon.address, path, &headers, b"").unwrap();
-        assert_eq!(answer.header("content-type"), Some(row.content_type), "{packed}");
-        assert_eq!(answer.header("content-encoding"), Some(packed).filter(|packed| *packed != "identity"));
+        assert_eq!(answer.header("content-type"), Some(format.content_type), "{encoding}");
+        assert_eq!(answer.header("content-encoding"), Some(encoding).filter(|encoding| *encoding != "identity"));
         bodies.insert(answer.unpacked());
     }
-    let mut readings = Vec::new();
+    let mut pages = Vec::new();
     for body in bodies {
-        let python = row.python.map(|parser| {
+        let python = format.python.map(|parser| {
             let mut command = Command::new(e2e::python());
             command.arg(e2e::root().join("tests/e2e/parse_page.py")).arg(parser);
             command
         });
-        let go = row.expfmt.then(|| {
+        let go = format.expfmt.then(|| {
             let mut command = Command::new(expfmt());
-            command.arg(row.content_type);
+            command.arg(format.content_type);
             command
         });
         for mut reader in [python, go].into_iter().flatten() {
             let (code, stdout, stderr) = judge(&mut reader, &body);
             assert_eq!(code, Some(0), "{reader:?}: {stderr}");
-            readings.push(reading(&stdout));
+            pages.push(parse_output(&stdout));
         }
     }
-    readings
+    pages
 }
 
-/// Two engines, two GPUs and every other exporter's name set.
+/// Two engines, two GPUs and all compatibility name sets.
 fn everything() -> (Daemon, Standin) {
     two_engines_and_two_gpus(&["--metrics.compat", "trtllm,triton-core,dcgm,spec"])
 }
 
 #[test]
-fn every_reader_of_every_format_reads_the_same_series_and_values() {
+fn all_programs_read_the_same_series_and_values_from_all_formats() {
     let (daemon, _gpus) = everything();
     let still = format!("{STILL}&collect[]=gpu&collect[]=compat");
-    let mut first: Option<Reading> = None;
-    for row in &ROWS {
-        let readings = readings(&daemon, &still, row);
-        assert_eq!(readings.len(), usize::from(row.python.is_some()) + usize::from(row.expfmt), "{}", row.accept);
-        for reading in readings {
+    let mut first: Option<ParsedPage> = None;
+    for format in &FORMATS {
+        let pages = parse_with_all(&daemon, &still, format);
+        assert_eq!(pages.len(), usize::from(format.python.is_some()) + usize::from(format.expfmt), "{}", format.accept);
+        for page in pages {
             let wanted = |name: &str| match metric(name).kind {
                 Kind::Gauge => "gauge",
                 Kind::Counter => "counter",
-                Kind::LegacyCounter => row.legacy,
+                Kind::LegacyCounter => format.legacy,
                 Kind::Histogram => "histogram",
             };
-            for (name, kind) in &reading.kinds {
-                assert_eq!(kind, wanted(name), "{name} in {}", row.content_type);
+            for (name, kind) in &page.kinds {
+                assert_eq!(kind, wanted(name), "{name} in {}", format.content_type);
             }
-            assert_eq!(reading.exemplars.contains("nv_trt_llm_e2e_request_latency_seconds"), row.exemplars);
-            assert_eq!(reading.exemplars.is_empty(), !row.exemplars, "{:?}", reading.exemplars);
-            let ours: BTreeMap<Series, f64> = reading
+            assert_eq!(page.exemplars.contains("nv_trt_llm_e2e_request_latency_seconds"), format.exemplars);
+            assert_eq!(page.exemplars.is_empty(), !format.exemplars, "{:?}", page.exemplars);
+            let ours: BTreeMap<Series, f64> = page
                 .samples
                 .iter()
                 .filter(|((name, _), _)| {
                     let count = name.strip_suffix("_count").and_then(|name| CATALOG.iter().find(|m| m.name == name));
-                    row.native && count.is_some_and(Metric::has_native_buckets)
+                    format.native && count.is_some_and(Metric::has_native_buckets)
                 })
                 .map(|(series, value)| (series.clone(), *value))
                 .collect();
-            // As many observations in native buckets as in classic ones, in every histogram of ours and in no other.
-            assert_eq!(reading.native, ours, "{}", row.content_type);
+            // Our histograms, and no others, have as many observations in native buckets as in classic ones.
+            assert_eq!(page.native, ours, "{}", format.content_type);
             match &first {
-                None => first = Some(reading),
+                None => first = Some(page),
                 Some(first) => {
-                    assert!(first.samples == reading.samples, "{}", row.content_type);
-                    assert!(first.kinds.keys().eq(reading.kinds.keys()), "{}", row.content_type);
+                    assert!(first.samples == page.samples, "{}", format.content_type);
+                    assert!(first.kinds.keys().eq(page.kinds.keys()), "{}", format.content_type);
                 }
             }
         }
     }
-    let read = first.unwrap();
-    assert!(read.kinds.len() > 100 && read.samples.len() > 1000, "{} {}", read.kinds.len(), read.samples.len());
-    // The names that need escaping arrived as they were meant.
+    let page = first.unwrap();
+    assert!(page.kinds.len() > 100 && page.samples.len() > 1000, "{} {}", page.kinds.len(), page.samples.len());
+    // A label value that needs escaping arrives unchanged.
     let model =
         |((_, labels), _): (&Series, &f64)| labels.get("model").is_some_and(|m| m == r#"odd "name" \ é {a=1}, # b"#);
-    assert!(read.samples.iter().any(model));
+    assert!(page.samples.iter().any(model));
     let of = |name: &str| -> f64 {
-        read.samples.iter().filter(|((found, _), _)| found == name).map(|(_, value)| *value).sum()
+        page.samples.iter().filter(|((found, _), _)| found == name).map(|(_, value)| *value).sum()
     };
     assert!(of("nv_trt_llm_disaggregated_serving_metrics") >= 2.0 * (12.25 + 1.0));
     assert!(of("nv_trt_llm_iteration_latency_seconds_count") > 1000.0);
@@ -251,24 +251,24 @@ fn every_reader_of_every_format_reads_the_same_series_and_values() {
 fn the_whole_page_has_the_same_families_in_every_format() {
     let (daemon, _gpus) = two_engines_and_two_gpus(&[]);
     let mut first = BTreeSet::new();
-    for row in &ROWS {
-        // The exporter's own numbers move: the packed bodies may differ.
-        for reading in readings(&daemon, "/metrics", row) {
-            let names: BTreeSet<&str> = reading.kinds.keys().copied().collect();
+    for format in &FORMATS {
+        // The exporter's own values change between requests, so the bodies of two encodings may differ.
+        for page in parse_with_all(&daemon, "/metrics", format) {
+            let names: BTreeSet<&str> = page.kinds.keys().copied().collect();
             for expected in ["trtllm_exporter_build_info", "process_resident_memory_bytes", "nv_gpu_utilization"] {
                 assert!(names.contains(expected), "{expected}");
             }
             if first.is_empty() {
                 first = names;
             } else {
-                assert_eq!(first, names, "{}", row.content_type);
+                assert_eq!(first, names, "{}", format.content_type);
             }
         }
     }
 }
 
 #[test]
-fn other_name_sets_leave_tritons_families_as_they_were() {
+fn compatibility_name_sets_do_not_change_tritons_families() {
     let (daemon, _gpus) = everything();
     let series = |daemon: &Daemon| -> BTreeSet<String> {
         let page = e2e::page::Page::parse(&daemon.text("/metrics?collect[]=triton"));
@@ -281,7 +281,7 @@ fn other_name_sets_leave_tritons_families_as_they_were() {
     }
 }
 
-/// One way of scraping: the server, its flags, a job's own settings, and what its database then holds.
+/// One way to scrape: the server, its flags, the settings of the job, and what its database must then contain.
 struct Scrape {
     server: fn() -> std::path::PathBuf,
     flags: &'static [&'static str],
@@ -312,9 +312,9 @@ const PROTOBUF_3: Scrape = Scrape {
     exemplars: true,
 };
 
-fn stored_is_what_the_page_says(scrape: &Scrape) {
+fn prometheus_stores_the_page(scrape: &Scrape) {
     let daemon = two_engines(&[]);
-    let page = reading(&{
+    let page = parse_output(&{
         let mut python = Command::new(e2e::python());
         python.arg(e2e::root().join("tests/e2e/parse_page.py")).arg("text");
         judge(&mut python, daemon.text(STILL).as_bytes()).1
@@ -327,12 +327,12 @@ fn stored_is_what_the_page_says(scrape: &Scrape) {
     );
     let prometheus = Prometheus::with(&(scrape.server)(), &config, scrape.flags);
     prometheus.until_up();
-    // A scrape that comes too late on a busy machine leaves nothing behind until the next one: all is read as of one time.
+    // On a busy machine a late scrape leaves a gap until the next one, so all series are read at one point in time.
     let (stored, stored_at) = until(|| {
         let at = now();
         let query = [("query", "{job=\"page\"}"), ("time", &at.to_string())];
         let stored = prometheus.api("query", &query)["result"].clone();
-        missing(stored.as_array().is_some_and(|stored| stored.len() > 100), || "nothing is stored yet".to_owned())?;
+        missing(stored.as_array().is_some_and(|stored| stored.len() > 100), || "no series are stored yet".to_owned())?;
         Ok((stored, at))
     });
     let (mut samples, mut native) = (BTreeMap::new(), BTreeMap::new());
@@ -375,7 +375,7 @@ fn stored_is_what_the_page_says(scrape: &Scrape) {
         assert!(example["labels"]["request_id"].as_str().unwrap().parse::<u64>().is_ok(), "{example}");
     }
     if scrape.native {
-        // Both kinds of buckets say the same of the same observations.
+        // Native and classic buckets give about the same median.
         let median = |histogram: &str| {
             let query = format!("max(histogram_quantile(0.5, {histogram}))");
             prometheus.value(&query, Some(stored_at)).unwrap()
@@ -384,19 +384,22 @@ fn stored_is_what_the_page_says(scrape: &Scrape) {
         assert!((0.0005..0.5).contains(&fine), "a median of {fine} s");
         if scrape.classic {
             let coarse = median("nv_trt_llm_iteration_latency_seconds_bucket");
-            assert!((0.4..2.5).contains(&(fine / coarse)), "{fine} s, but {coarse} s by classic buckets");
+            assert!(
+                (0.4..2.5).contains(&(fine / coarse)),
+                "{fine} s from native buckets, {coarse} s from classic buckets"
+            );
         }
     }
 }
 
 #[test]
-fn prometheus_2_stores_what_the_openmetrics_page_says() {
-    stored_is_what_the_page_says(&OPENMETRICS_2);
+fn prometheus_2_stores_the_openmetrics_page() {
+    prometheus_stores_the_page(&OPENMETRICS_2);
 }
 
 #[test]
 fn prometheus_2_with_native_histograms_stores_them_instead_of_classic_ones() {
-    stored_is_what_the_page_says(&Scrape {
+    prometheus_stores_the_page(&Scrape {
         flags: NATIVE,
         legacy: "counter",
         classic: false,
@@ -407,16 +410,16 @@ fn prometheus_2_with_native_histograms_stores_them_instead_of_classic_ones() {
 
 #[test]
 fn prometheus_3_stores_native_histograms_beside_classic_ones() {
-    stored_is_what_the_page_says(&PROTOBUF_3);
+    prometheus_stores_the_page(&PROTOBUF_3);
 }
 
 #[test]
-fn prometheus_3_stores_what_every_text_format_says() {
+fn prometheus_3_stores_the_page_from_every_text_format() {
     for (job, legacy, exemplars) in [
         ("scrape_protocols: [OpenMetricsText1.0.0]", "unknown", true),
         ("scrape_protocols: [PrometheusText1.0.0]", "counter", false),
         ("scrape_protocols: [PrometheusText0.0.4]", "counter", false),
     ] {
-        stored_is_what_the_page_says(&Scrape { job, legacy, native: false, exemplars, ..PROTOBUF_3 });
+        prometheus_stores_the_page(&Scrape { job, legacy, native: false, exemplars, ..PROTOBUF_3 });
     }
 }

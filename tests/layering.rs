@@ -152,7 +152,8 @@ fn each_foreign_crate_is_used_in_one_place() {
         ("nvml_wrapper", &["gpu"]),
         ("trtllm_bridge", &["sources/executor", "config/hosted.rs"]),
         ("prost", &["exposition/protobuf.rs", "gpu/kubelet.rs"]),
-        ("zstd", &["exposition/pack.rs", "exposition/cache.rs"]),
+        ("prometheus_client", &["exposition", "metrics"]),
+        ("zstd", &["exposition/compress.rs", "exposition/cache.rs"]),
         ("axum", &["http", "web/layers.rs"]),
         // One place per file format: the configuration of engines and that of web access.
         ("serde_saphyr", &["config.rs", "web/config.rs"]),

@@ -1,6 +1,6 @@
-//! Real Prometheus servers scrape the real binary: what they store has the names and the values that the engine's own
-//! truth has.
-// A test stops at its first surprise.
+//! Prometheus servers scrape the real binary. They must store the page's names, and values that match the engine's own
+//! records.
+// A test fails on the first unexpected result.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stderr, clippy::print_stdout)]
 
 mod e2e;
@@ -25,47 +25,47 @@ fn config(daemon: &Daemon) -> String {
     )
 }
 
-/// An engine that has not begun, a daemon that has met it, with a GPU of the stand-in beside.
+/// An engine that does not iterate yet, and a daemon that has polled it and a GPU of the stand-in.
 fn engine_and_daemon(arguments: &[&str]) -> (Lookalike, Daemon, Standin) {
     let gpu = Standin::new("gpu.0.energy_mj=1000000");
     let engine = Lookalike::start_stopped(&[&["--rate", "100", "--ring", "50000"], arguments].concat());
     let library = gpu.library();
     let daemon = Daemon::start(&["--source", &engine.source(), "--gpu.library", library.to_str().unwrap()]);
     daemon.until(|page| {
-        // A GPU has its activity from the second poll on, and is all there then.
+        // The GPU's activity needs two polls; after them the GPU is complete.
         let gpu = page.find("nv_gpu_up", &[]) == Some(1.0) && page.find("nv_gpu_sm_active_ratio", &[]).is_some();
-        let met = gpu && page.get("trtllm_exporter_source_up", &[]) == 1.0;
-        missing(met, || "engine or GPU is not met".to_owned())
+        let polled = gpu && page.get("trtllm_exporter_source_up", &[]) == 1.0;
+        missing(polled, || "the engine or the GPU has not been polled".to_owned())
     });
     (engine, daemon, gpu)
 }
 
-/// What a server stores has the page's names, the legacy counters' above all.
+/// A server stores the names of the page, in particular those of the legacy counters.
 fn names_are_kept(binary: &Path) {
     const ENERGY: &str = "nv_energy_consumption";
     let (engine, daemon, gpu) = engine_and_daemon(&[]);
     engine.go_on();
-    // Some families need a record, the hit ratio a request that looked blocks up, others a request's own times.
+    // Some families appear late: the hit ratio needs a request that looked up blocks, others a completed request.
     let page = daemon.until(|page| {
         let late = ["nv_trt_llm_kv_cache_hit_ratio", "nv_trt_llm_request_iterations_count"];
-        missing(late.iter().all(|name| page.find(name, &[]).is_some()), || format!("not all of {late:?}"))
+        missing(late.iter().all(|name| page.find(name, &[]).is_some()), || format!("some of {late:?} are missing"))
     });
     let shown: BTreeSet<&str> = page.series.iter().map(|(series, _)| name_of(series)).collect();
     let prometheus = Prometheus::start(binary, &config(&daemon));
     prometheus.until_up();
     until(|| {
         let stored = prometheus.names();
-        // What a server says of a scrape itself.
+        // Series that the server adds to each scrape.
         let own = |name: &str| name == "up" || name.starts_with("scrape_");
         let stored: BTreeSet<&str> = stored.iter().map(String::as_str).filter(|name| !own(name)).collect();
-        missing(stored == shown, || format!("stored {stored:?}, shown {shown:?}"))
+        missing(stored == shown, || format!("stored {stored:?}, on the page {shown:?}"))
     });
     for name in ["nv_trt_llm_disaggregated_serving_metrics", ENERGY] {
         assert!(shown.contains(name) && !shown.contains(format!("{name}_total").as_str()), "{name}");
     }
-    // A scrape that came too late on a busy machine leaves nothing behind until the next one.
+    // On a busy machine a late scrape leaves a gap until the next one.
     prometheus.until_value("count(nv_trt_llm_disaggregated_serving_metrics)", 2.0);
-    // To PromQL a legacy counter is a counter, whatever its type is called.
+    // PromQL treats a legacy counter as a counter, whatever its type is.
     prometheus.until_value(ENERGY, 0.0);
     gpu.set("gpu.0.energy_mj=1005000");
     prometheus.until_value(ENERGY, 5.0);
@@ -83,7 +83,7 @@ fn prometheus_3_stores_every_series_under_the_name_on_the_page() {
     names_are_kept(&prometheus_3());
 }
 
-/// What a server computes from the counters is what the engine emitted.
+/// A server computes the engine's true rates from the counters.
 fn rates_are_the_engines(binary: &Path) {
     const ITERATIONS: &str = "nv_trt_llm_iterations_total";
     const COMPLETED: &str = "nv_trt_llm_requests_completed_total";
@@ -91,15 +91,15 @@ fn rates_are_the_engines(binary: &Path) {
     let prometheus = Prometheus::start(binary, &config(&daemon));
     prometheus.until_up();
     prometheus.until_value("up", 1.0);
-    // Standing still: what is stored is what was emitted.
+    // While the engine is paused, the stored values equal the emitted ones.
     let before = engine.truth();
     prometheus.until_value(ITERATIONS, before.count("iterations") as f64);
     prometheus.until_value(COMPLETED, before.count("completed_requests") as f64);
     let still = now();
-    // The first scrape in the window still to come has these values too, however late the one after it is.
+    // Waits for one more scrape, so that the window below starts with these values.
     let stored_at = || prometheus.value(&format!("timestamp({ITERATIONS})"), None);
     until(|| {
-        missing(stored_at() > Some(still), || format!("the last scrape is of {:?}, not after {still}", stored_at()))
+        missing(stored_at() > Some(still), || format!("the last scrape was at {:?}, not after {still}", stored_at()))
     });
 
     engine.go_on();
@@ -108,12 +108,15 @@ fn rates_are_the_engines(binary: &Path) {
         let iterations = engine.truth().count("iterations") - first;
         missing(iterations >= 1500, || format!("{iterations} iterations"))
     });
-    // While it works: the rate over all of these seconds is the engine's.
+    // While the engine works, the rate over these seconds is the engine's.
     let (second, ended) = (engine.truth().count("iterations"), now());
     let true_rate = (second - first) as f64 / (ended - began);
     let seconds = (ended - began).floor();
     let rate = prometheus.value(&format!("rate({ITERATIONS}[{seconds}s])"), Some(ended)).unwrap();
-    assert!((rate / true_rate - 1.0).abs() < 0.3, "a rate of {rate}, but the engine made {true_rate} a second");
+    assert!(
+        (rate / true_rate - 1.0).abs() < 0.3,
+        "Prometheus computes {rate} iterations per second, the engine made {true_rate}"
+    );
 
     let after = engine.stop();
     let emitted = after.count("iterations") - before.count("iterations");
@@ -121,12 +124,12 @@ fn rates_are_the_engines(binary: &Path) {
     prometheus.until_value(COMPLETED, after.count("completed_requests") as f64);
     let end = now();
     prometheus.until_value("nv_trt_llm_iterations_lost_total", 0.0);
-    // `increase` extends to the ends of its window, by at most a scrape each.
+    // `increase` extrapolates to both ends of its window, by at most one scrape interval each.
     let window = (end - still).ceil();
     let increase = prometheus.value(&format!("increase({ITERATIONS}[{window}s])"), Some(end)).unwrap();
     let ratio = increase / emitted as f64;
-    assert!((0.85..1.15).contains(&ratio), "an increase of {increase}, but the engine made {emitted}");
-    // A histogram's count is a counter like any other.
+    assert!((0.85..1.15).contains(&ratio), "Prometheus computes an increase of {increase}, the engine made {emitted}");
+    // The count of a histogram is a counter, too.
     let observed = "nv_trt_llm_iteration_scheduled_requests_count";
     prometheus.until_value(observed, after.count("iterations") as f64);
     let steps = "histogram_quantile(0.5, rate(nv_trt_llm_iteration_latency_seconds_bucket[1m]))";
@@ -144,8 +147,8 @@ fn rates_in_prometheus_3_are_what_the_engine_emitted() {
     rates_are_the_engines(&prometheus_3());
 }
 
-/// deploy/prometheus with nothing changed but the address and how often.
-fn deployed(binary: &Path) {
+/// Runs deploy/prometheus with another address and shorter intervals.
+fn deployed_configuration_works(binary: &Path) {
     let (engine, daemon, _gpu) = engine_and_daemon(&[]);
     engine.go_on();
     let folder = e2e::root().join("deploy/prometheus");
@@ -162,8 +165,8 @@ fn deployed(binary: &Path) {
     let prometheus = Prometheus::start(binary, &config);
     prometheus.until_up();
     prometheus.until_value("up{job=\"trtllm-exporter\"}", 1.0);
-    // Every alert has been evaluated over real series, and a healthy engine raises none of them; one that stood still
-    // between two scrapes is healthy at the next.
+    // Every alert is evaluated over real series, and a healthy engine raises none. The wait covers an engine that did not
+    // iterate between two scrapes.
     until(|| {
         let groups = prometheus.api("rules", &[])["groups"].clone();
         let rules: Vec<Value> =
@@ -178,29 +181,29 @@ fn deployed(binary: &Path) {
 
 #[test]
 fn the_scrape_configuration_in_deploy_finds_the_exporter_with_prometheus_2() {
-    deployed(&prometheus_2());
+    deployed_configuration_works(&prometheus_2());
 }
 
 #[test]
 fn the_scrape_configuration_in_deploy_finds_the_exporter_with_prometheus_3() {
-    deployed(&prometheus_3());
+    deployed_configuration_works(&prometheus_3());
 }
 
-/// Prometheus itself sees an engine leave the page: its series are stale, not frozen at their last values.
+/// The load series of an engine that disappears become stale in Prometheus; they do not keep their last values.
 #[test]
-fn the_loads_of_a_killed_engine_are_stale_in_prometheus_and_its_totals_are_not() {
+fn prometheus_marks_the_load_of_a_killed_engine_stale_and_keeps_its_counters() {
     let mut engine = Lookalike::start(&["--rate", "100"]);
     let daemon = Daemon::start(&["--source", &engine.source(), "--stale-after", "2s"]);
     let prometheus = Prometheus::start(&prometheus_2(), &config(&daemon));
     prometheus.until_up();
     until(|| {
         let waiting = prometheus.value("nv_trt_llm_request_metrics{request_type=\"waiting\"}", None);
-        missing(waiting.is_some(), || "no load".to_owned())
+        missing(waiting.is_some(), || "no load series yet".to_owned())
     });
     engine.kill();
     until(|| {
         let loads = prometheus.value("count(nv_trt_llm_request_metrics{request_type!=\"max\"})", None);
-        missing(loads.is_none(), || format!("{loads:?} loads"))
+        missing(loads.is_none(), || format!("{loads:?} load series are not stale"))
     });
     prometheus.until_value("nv_trt_llm_engine_state{state=\"unreachable\"}", 1.0);
     prometheus.until_value("trtllm_exporter_source_up", 0.0);
@@ -208,9 +211,9 @@ fn the_loads_of_a_killed_engine_are_stale_in_prometheus_and_its_totals_are_not()
     prometheus.until_value("nv_trt_llm_iterations_total", page.get("nv_trt_llm_iterations_total", &[]));
 }
 
-/// What NVIDIA's dashboard for Triton and the one that DCGM's exporter ships ask, over a busy and an idle GPU.
+/// The queries of NVIDIA's Triton dashboard and of dcgm-exporter's dashboard, with one busy and one idle GPU.
 #[test]
-fn the_queries_of_nvidias_gpu_dashboards_answer() {
+fn the_queries_of_nvidias_gpu_dashboards_return_values() {
     let gpus = Standin::new(&format!("gpus=2\n{}", include_str!("fixtures/busy_gpu.state")));
     let library = gpus.library();
     let daemon = Daemon::start(&[
@@ -221,7 +224,7 @@ fn the_queries_of_nvidias_gpu_dashboards_answer() {
     ]);
     daemon.until(|page| {
         let busy = page.find("DCGM_FI_PROF_PIPE_TENSOR_ACTIVE", &["UUID=GPU-b"]).is_some();
-        missing(busy, || "the busy GPU has no activity".to_owned())
+        missing(busy, || "the busy GPU has no activity yet".to_owned())
     });
     let prometheus = Prometheus::start(&prometheus_2(), &config(&daemon));
     prometheus.until_up();
@@ -245,7 +248,7 @@ fn the_queries_of_nvidias_gpu_dashboards_answer() {
     ] {
         prometheus.until_value(&busy(query), answer);
     }
-    // As the dashboards' variables ask for values.
+    // The query of the dashboards' variables.
     let models = prometheus.api("label/modelName/values", &[]);
     assert_eq!(models, serde_json::json!(["NVIDIA H100 80GB HBM3", "NVIDIA H200"]));
 }

@@ -14,10 +14,11 @@ use e2e::missing;
 use e2e::page::{Page, name_of};
 use serde_json::{Value, json};
 use trtllm_exporter::engine::Engine;
+use trtllm_exporter::exposition::negotiate::Format;
 use trtllm_exporter::metrics::catalog::equivalents::EQUIVALENTS;
 use trtllm_exporter::metrics::catalog::{CATALOG, Group};
 use trtllm_exporter::metrics::compat::CompatSets;
-use trtllm_exporter::metrics::exporter::PageCounts;
+use trtllm_exporter::metrics::own::HttpMetrics;
 use trtllm_exporter::metrics::page;
 use trtllm_exporter::metrics::whole::{PageBuilder, Selection};
 use trtllm_exporter::model::{IterationStats, KvCacheEvent, PerfMetricsEntry, RequestStats};
@@ -144,9 +145,10 @@ fn series(engine: &Engine, now: Instant) -> BTreeSet<String> {
     };
     state.publish_engine(0, snapshot);
     let selection = Selection::of(&[Group::Triton, Group::Engine]);
-    let page = PageBuilder::new(&state, CompatSets::default()).page(&state, &PageCounts::new(), selection);
-    let mut text = String::new();
-    trtllm_exporter::exposition::text::render(&page, &mut text);
+    let page = PageBuilder::new(&state, CompatSets::default()).page(&state, &HttpMetrics::new(), selection);
+    let mut text = Vec::new();
+    trtllm_exporter::exposition::render(&page, Format::Text, &mut text);
+    let text = String::from_utf8(text).unwrap();
     assert!(page.samples().iter().any(|sample| matches!(sample.value, page::Value::Histogram(_))));
     Page::parse(&text).series.into_iter().map(|(series, _)| series).collect()
 }

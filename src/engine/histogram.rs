@@ -20,8 +20,6 @@ macro_rules! bounds {
     };
 }
 
-pub(crate) use bounds;
-
 /// Seconds, as trtllm-serve's request histograms.
 pub static LONG_SECONDS: &[Bound] =
     bounds![0.3, 0.5, 0.8, 1, 1.5, 2, 2.5, 5, 10, 15, 20, 30, 40, 50, 60, 120, 240, 480, 960, 1920, 7680];

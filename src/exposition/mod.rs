@@ -1,8 +1,35 @@
-//! A [`crate::metrics::page::Page`] as bytes, in the formats readers ask for. Knows formats, not meanings.
+//! A [`Page`] as bytes, in the formats that readers ask for. Knows formats, not the meaning of a metric.
 
 pub mod cache;
+mod compress;
 pub mod negotiate;
-pub mod openmetrics;
-pub mod pack;
+#[cfg(test)]
+pub(crate) mod parsed;
 pub mod protobuf;
 pub mod text;
+
+use crate::metrics::page::Page;
+
+use negotiate::Format;
+use text::Dialect;
+
+/// The label of an exemplar. With a number of at most 20 digits it stays below the 128 characters that OpenMetrics allows.
+const EXEMPLAR_LABEL: &str = "request_id";
+
+/// Appends the families of the page to `out`. Parts of a page may be rendered one after the other; [`end`] comes last.
+pub fn render(page: &Page, format: Format, out: &mut Vec<u8>) {
+    match format {
+        Format::Text => text::render(page, Dialect::Prometheus, out),
+        Format::OpenMetrics => text::render(page, Dialect::OpenMetrics, out),
+        Format::Protobuf => protobuf::render(page, out),
+    }
+}
+
+/// What a complete page ends with.
+#[must_use]
+pub const fn end(format: Format) -> &'static str {
+    match format {
+        Format::OpenMetrics => text::END,
+        Format::Text | Format::Protobuf => "",
+    }
+}

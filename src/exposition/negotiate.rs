@@ -1,17 +1,17 @@
-//! Which format and encoding a reader asked for, from its headers. Pure; built from what real scrapers send.
+//! Chooses the format and the content encoding from a request's headers. Pure; tested with the headers of real scrapers.
 
-/// Ways to write the page.
+/// The formats of a page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Format {
-    /// Prometheus text. 1.0.0 differs from 0.0.4 only where names need quotes, and ours never do.
+    /// Prometheus text. 1.0.0 differs from 0.0.4 only for names that need quotes, and ours never do.
     Text,
     /// OpenMetrics text 1.0.0.
     OpenMetrics,
-    /// Prometheus protobuf, delimited.
+    /// Prometheus protobuf: delimited `MetricFamily` messages.
     Protobuf,
 }
 
-/// Content encodings.
+/// The content encodings of a page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Encoding {
     Identity,
@@ -19,7 +19,7 @@ pub enum Encoding {
     Zstd,
 }
 
-/// A format, and as what it is announced.
+/// A format and the `Content-Type` of the response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Offer {
     pub format: Format,
@@ -32,20 +32,20 @@ pub const TEXT: &str = "text/plain; version=0.0.4; charset=utf-8";
 const OPENMETRICS: &str = "application/openmetrics-text";
 const PROTOBUF: &str = "application/vnd.google.protobuf";
 
-/// How a reader wants names that need quotes. None of ours does, so each is met; it is echoed so that the reader knows.
+/// How a reader wants names escaped that need quotes. None of ours does, so every scheme is supported; the response names it.
 #[derive(Debug, Clone, Copy)]
 enum Escaping {
-    Unasked,
+    Unspecified,
     AllowUtf8,
     Underscores,
     Dots,
     Values,
 }
 
-macro_rules! announced {
+macro_rules! content_type {
     ($base:literal, $escaping:expr) => {
         match $escaping {
-            Escaping::Unasked => $base,
+            Escaping::Unspecified => $base,
             Escaping::AllowUtf8 => concat!($base, "; escaping=allow-utf-8"),
             Escaping::Underscores => concat!($base, "; escaping=underscores"),
             Escaping::Dots => concat!($base, "; escaping=dots"),
@@ -55,41 +55,40 @@ macro_rules! announced {
 }
 
 const DEFAULT: Offer = Offer { format: Format::Text, content_type: TEXT };
-const OTHER_THAN_TEXT: Offer = Offer {
+const INSTEAD_OF_TEXT: Offer = Offer {
     format: Format::OpenMetrics,
-    content_type: announced!("application/openmetrics-text; version=1.0.0; charset=utf-8", Escaping::Unasked),
+    content_type: content_type!("application/openmetrics-text; version=1.0.0; charset=utf-8", Escaping::Unspecified),
 };
 
-/// The format with the highest `q` that we have; the earlier one in the header between equals. Text 0.0.4 without
-/// `Accept`, for `*/*`, and for anything we do not have: the gateway's picker and AIPerf parse nothing else.
+/// The supported format with the highest `q`; of equal ones the first in the header. Text 0.0.4 without `Accept`, for `*/*`
+/// and for unsupported formats: the gateway's endpoint picker and AIPerf parse nothing else.
 #[must_use]
 pub fn format(accept: Option<&str>) -> Offer {
-    let (mut best, mut no_text) = ((DEFAULT, 0.0), false);
-    for Range { offer, q, any } in accept.unwrap_or_default().split(',').filter_map(range) {
-        // What is refused by its own name is not meant by a wildcard.
-        no_text |= !any && q == 0.0 && offer == DEFAULT;
+    let (mut best, mut text_refused) = ((DEFAULT, 0.0), false);
+    for Range { offer, q, wildcard } in accept.unwrap_or_default().split(',').filter_map(supported_range) {
+        // A wildcard does not include a format that is refused by name.
+        text_refused |= !wildcard && q == 0.0 && offer == DEFAULT;
         if q > best.1 {
             best = (offer, q);
         }
     }
-    if no_text && best.0 == DEFAULT { OTHER_THAN_TEXT } else { best.0 }
+    if text_refused && best.0 == DEFAULT { INSTEAD_OF_TEXT } else { best.0 }
 }
 
-/// One of the header's media ranges that we can meet.
+/// A supported media range of the header.
 struct Range {
     offer: Offer,
     q: f64,
-    /// With a wildcard.
-    any: bool,
+    wildcard: bool,
 }
 
-fn range(range: &str) -> Option<Range> {
+fn supported_range(range: &str) -> Option<Range> {
     let (media_type, parameters) = range.split_once(';').unwrap_or((range, ""));
-    let (mut q, mut escaping) = (1.0, Escaping::Unasked);
+    let (mut q, mut escaping) = (1.0, Escaping::Unspecified);
     let (mut version, mut proto, mut encoding) = (None, None, None);
     for (name, value) in parameters.split(';').filter_map(|parameter| parameter.split_once('=')) {
         let value = value.trim().trim_matches('"');
-        match known(name, &["q", "version", "proto", "encoding", "escaping"]) {
+        match one_of(name, &["q", "version", "proto", "encoding", "escaping"]) {
             "q" => q = value.parse().unwrap_or(0.0),
             "version" => version = Some(value),
             "proto" => proto = Some(value),
@@ -100,47 +99,47 @@ fn range(range: &str) -> Option<Range> {
                     "underscores" => Escaping::Underscores,
                     "dots" => Escaping::Dots,
                     "values" => Escaping::Values,
-                    _ => Escaping::Unasked,
+                    _ => Escaping::Unspecified,
                 }
             }
             _ => {}
         }
     }
-    let (format, content_type) = match known(media_type, &[OPENMETRICS, PROTOBUF, "text/plain", "*/*", "text/*"]) {
+    let (format, content_type) = match one_of(media_type, &[OPENMETRICS, PROTOBUF, "text/plain", "*/*", "text/*"]) {
         OPENMETRICS if matches!(version, None | Some("1.0.0")) => {
-            (Format::OpenMetrics, announced!("application/openmetrics-text; version=1.0.0; charset=utf-8", escaping))
+            (Format::OpenMetrics, content_type!("application/openmetrics-text; version=1.0.0; charset=utf-8", escaping))
         }
         PROTOBUF if proto == Some("io.prometheus.client.MetricFamily") && encoding == Some("delimited") => {
-            let content_type = announced!(
+            let content_type = content_type!(
                 "application/vnd.google.protobuf; proto=io.prometheus.client.MetricFamily; encoding=delimited",
                 escaping
             );
             (Format::Protobuf, content_type)
         }
         "text/plain" if version == Some("1.0.0") => {
-            (Format::Text, announced!("text/plain; version=1.0.0; charset=utf-8", escaping))
+            (Format::Text, content_type!("text/plain; version=1.0.0; charset=utf-8", escaping))
         }
         "text/plain" if matches!(version, None | Some("0.0.4")) => (Format::Text, TEXT),
         "*/*" | "text/*" => (Format::Text, TEXT),
         _ => return None,
     };
-    Some(Range { offer: Offer { format, content_type }, q, any: media_type.contains('*') })
+    Some(Range { offer: Offer { format, content_type }, q, wildcard: media_type.contains('*') })
 }
 
-/// The one of `names` that `found` is, in whatever case; empty if it is none.
-fn known<'a>(found: &str, names: &[&'a str]) -> &'a str {
+/// The element of `names` that equals `found` without regard to case; empty if there is none.
+fn one_of<'a>(found: &str, names: &[&'a str]) -> &'a str {
     names.iter().find(|name| name.eq_ignore_ascii_case(found.trim())).copied().unwrap_or_default()
 }
 
-/// The encoding with the highest `q`; between equals zstd, which costs both sides least, and plain text last. `*` means
-/// gzip, which everybody has, or what else is not named where gzip is.
+/// The encoding with the highest `q`. Of equal ones zstd, which is cheapest for both sides, then gzip, then none. `*` means
+/// gzip, which every client supports; if the header also names gzip, `*` means zstd.
 #[must_use]
 pub fn encoding(accept_encoding: Option<&str>) -> Encoding {
     let (mut gzip, mut zstd, mut identity, mut any) = (None, None, None, None);
     for coding in accept_encoding.unwrap_or_default().split(',') {
         let (name, parameters) = coding.split_once(';').unwrap_or((coding, ""));
         let q: f64 = parameters.split_once('=').map_or(1.0, |(_, q)| q.trim().parse().unwrap_or(0.0));
-        match known(name, &["gzip", "x-gzip", "zstd", "identity", "*"]) {
+        match one_of(name, &["gzip", "x-gzip", "zstd", "identity", "*"]) {
             "gzip" | "x-gzip" => gzip = Some(q),
             "zstd" => zstd = Some(q),
             "identity" => identity = Some(q),
@@ -191,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn text_1_0_0_echoes_the_escaping_and_0_0_4_has_none() {
+    fn text_1_0_0_repeats_the_escaping_scheme_and_0_0_4_has_none() {
         let content_type = |accept| format(Some(accept)).content_type;
         for scheme in ["allow-utf-8", "underscores", "dots", "values"] {
             let accept = format!("text/plain;version=1.0.0;escaping={scheme}");
@@ -207,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn q_decides_and_0_refuses() {
+    fn the_highest_q_wins_and_0_refuses() {
         let format = |accept: &str| super::format(Some(accept)).format;
         assert_eq!(format("application/openmetrics-text;q=0.1, text/plain;q=0.9"), Format::Text);
         assert_eq!(format("application/openmetrics-text;q=0, */*;q=0.1"), Format::Text);
@@ -218,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn protobuf_is_for_those_who_name_its_message_and_its_framing() {
+    fn protobuf_needs_its_message_and_its_framing_in_the_header() {
         let format = |accept: &str| super::format(Some(accept)).format;
         let named = "application/vnd.google.protobuf; proto=io.prometheus.client.MetricFamily; encoding=";
         assert_eq!(format(&format!("{named}\"delimited\"")), Format::Protobuf);
@@ -228,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn an_encoding_only_where_accepted_and_the_better_one_of_two() {
+    fn the_best_accepted_encoding_is_chosen() {
         for (accept, wanted) in [
             (Some("gzip, deflate"), Encoding::Gzip),
             (Some("deflate, *;q=0.5"), Encoding::Gzip),

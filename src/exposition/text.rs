@@ -1,113 +1,181 @@
-//! Prometheus text 0.0.4, byte for byte as Triton writes its own families: labels sorted, `le` last, integers plain.
-//! Ours because no client library writes it; one pass, one buffer, no allocation per sample.
+//! The Prometheus text format 0.0.4 and OpenMetrics 1.0.0: two dialects of one writer, without an allocation per sample.
+//!
+//! Written by hand, because Triton's readers match the bytes of 0.0.4, which prometheus-client does not write. Its
+//! OpenMetrics encoder cannot write the exemplars of another histogram type, and judges this writer in the tests.
 
-use crate::engine::histogram::Histogram;
-use crate::metrics::catalog::Metric;
-use crate::metrics::page::{Page, Sample, Value, write_float};
+use std::io::Write as _;
 
-/// Appends the page to `out`.
-pub fn render(page: &Page, out: &mut String) {
-    let mut digits = itoa::Buffer::new();
+use crate::engine::histogram::Exemplar;
+use crate::metrics::catalog::{Kind, Metric};
+use crate::metrics::page::{Page, Sample, Value};
+
+use super::EXEMPLAR_LABEL;
+
+/// The last line of an OpenMetrics page.
+pub const END: &str = "# EOF\n";
+
+/// The two formats differ in types, family names, units, exemplars and the spelling of numbers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Dialect {
+    /// 0.0.4, byte for byte as Triton writes its families: labels sorted, `le` last, whole numbers without a point.
+    Prometheus,
+    OpenMetrics,
+}
+
+/// Appends the families of the page to `out`. [`END`] is the caller's: a page may be written in several parts.
+pub fn render(page: &Page, dialect: Dialect, out: &mut Vec<u8>) {
+    let mut writer = Writer { dialect, out, digits: itoa::Buffer::new() };
     for (metric, samples) in page.families() {
-        header(metric, out);
+        writer.header(metric);
         for sample in samples {
-            if let Value::Histogram(histogram) = &sample.value {
-                write_histogram(metric.name, sample, histogram, &mut digits, out);
-                continue;
-            }
-            out.push_str(metric.name);
-            out.push_str(sample.labels.series());
-            match sample.value {
-                Value::Integer(value) => out.push_str(digits.format(value)),
-                Value::Count(value) => out.push_str(digits.format(value)),
-                Value::Float(value) => write_float(out, value),
-                Value::Histogram(_) => {}
-            }
-            out.push('\n');
+            writer.sample(metric.name, sample);
         }
     }
 }
 
-fn header(metric: &Metric, out: &mut String) {
-    // The catalog's help has neither backslash nor newline (asserted there), so there is nothing to escape.
-    for part in ["# HELP ", metric.name, " ", metric.help, "\n# TYPE ", metric.name, " ", metric.kind.name(), "\n"] {
-        out.push_str(part);
-    }
+struct Writer<'a> {
+    dialect: Dialect,
+    out: &'a mut Vec<u8>,
+    digits: itoa::Buffer,
 }
 
-fn write_histogram(name: &str, sample: &Sample, histogram: &Histogram, digits: &mut itoa::Buffer, out: &mut String) {
-    let mut bucket = |bound: &str, count: u64| {
-        out.push_str(name);
-        out.push_str("_bucket");
-        out.push_str(sample.labels.bucket());
-        out.push_str(bound);
-        out.push_str("\"} ");
-        out.push_str(digits.format(count));
-        out.push('\n');
-    };
-    for (bound, count) in histogram.cumulative() {
-        bucket(bound.text, count);
-    }
-    bucket("+Inf", histogram.count());
-    for (suffix, sum) in [("_sum", true), ("_count", false)] {
-        out.push_str(name);
-        out.push_str(suffix);
-        out.push_str(sample.labels.series());
-        if sum {
-            write_float(out, histogram.sum());
-        } else {
-            out.push_str(digits.format(histogram.count()));
+/// One bucket of a histogram, whichever type holds it.
+struct Bucket {
+    upper_bound: f64,
+    /// The bound as 0.0.4 spells it, where it is known: formatting a float costs more than copying it.
+    text: Option<&'static str>,
+    cumulative_count: u64,
+    exemplar: Option<Exemplar>,
+}
+
+impl Writer<'_> {
+    fn header(&mut self, metric: &Metric) {
+        let (name, kind) = match (self.dialect, metric.kind) {
+            (Dialect::Prometheus, kind) => (metric.name, kind.name()),
+            // OpenMetrics names a counter's family without `_total`.
+            (_, Kind::Counter) => (metric.name.strip_suffix("_total").unwrap_or(metric.name), "counter"),
+            // `unknown` is the only type whose samples may have any name.
+            (_, Kind::LegacyCounter) => (metric.name, "unknown"),
+            (_, kind) => (metric.name, kind.name()),
+        };
+        // HELP needs no escaping: a test of the catalog forbids backslashes and newlines in it.
+        self.push(&["# HELP ", name, " ", metric.help, "\n# TYPE ", name, " ", kind, "\n"]);
+        // Parsers reject the whole page if the family's name does not end in the unit.
+        let ends_in = |unit: &&str| name.strip_suffix(*unit).is_some_and(|stem| stem.ends_with('_'));
+        if let (Dialect::OpenMetrics, Some(unit)) = (self.dialect, metric.unit.filter(ends_in)) {
+            self.push(&["# UNIT ", name, " ", unit, "\n"]);
         }
-        out.push('\n');
+    }
+
+    fn sample(&mut self, name: &str, sample: &Sample) {
+        match &sample.value {
+            Value::Histogram(histogram) => {
+                let bounds = histogram.cumulative().map(|(bound, count)| (bound.value, bound.text, count));
+                let buckets = bounds.chain([(f64::INFINITY, "+Inf", histogram.count())]).zip(histogram.exemplars());
+                let bucket = |((upper_bound, text, cumulative_count), exemplar)| Bucket {
+                    upper_bound,
+                    text: Some(text),
+                    cumulative_count,
+                    exemplar,
+                };
+                self.histogram(name, sample, buckets.map(bucket), histogram.sum(), histogram.count());
+            }
+            Value::ClientHistogram(histogram) => {
+                let buckets = histogram.bucket.iter().map(|bucket| Bucket {
+                    upper_bound: bucket.upper_bound,
+                    text: None,
+                    cumulative_count: bucket.cumulative_count,
+                    exemplar: None,
+                });
+                self.histogram(name, sample, buckets, histogram.sample_sum, histogram.sample_count);
+            }
+            Value::Integer(value) => self.number(name, sample, |writer| writer.integer(*value)),
+            Value::Count(value) => self.number(name, sample, |writer| writer.integer(*value)),
+            Value::Float(value) => self.number(name, sample, |writer| writer.float(*value)),
+        }
+    }
+
+    fn number(&mut self, name: &str, sample: &Sample, value: impl FnOnce(&mut Self)) {
+        self.push(&[name, sample.labels.series()]);
+        value(self);
+        self.out.push(b'\n');
+    }
+
+    fn histogram(&mut self, name: &str, sample: &Sample, buckets: impl Iterator<Item = Bucket>, sum: f64, count: u64) {
+        for bucket in buckets {
+            self.push(&[name, "_bucket", sample.labels.bucket()]);
+            self.bound(bucket.upper_bound, bucket.text);
+            self.push(&["\"} "]);
+            self.integer(bucket.cumulative_count);
+            if let (Dialect::OpenMetrics, Some(Exemplar { request, value })) = (self.dialect, bucket.exemplar) {
+                self.push(&[" # {", EXEMPLAR_LABEL, "=\""]);
+                self.integer(request);
+                self.push(&["\"} "]);
+                self.float(value);
+            }
+            self.out.push(b'\n');
+        }
+        self.push(&[name, "_sum", sample.labels.series()]);
+        self.float(sum);
+        self.push(&["\n", name, "_count", sample.labels.series()]);
+        self.integer(count);
+        self.out.push(b'\n');
+    }
+
+    /// OpenMetrics spells bounds as Go does. A server that reads protobuf from us spells them like that itself; another
+    /// spelling here would be another series for each bucket.
+    fn bound(&mut self, value: f64, text: Option<&str>) {
+        let plain = self.dialect == Dialect::Prometheus || value == 0.0 || (1e-4..1e6).contains(&value);
+        match text {
+            _ if value == f64::INFINITY => self.push(&["+Inf"]),
+            Some(text) if plain => {
+                self.push(&[text]);
+                self.point_if_whole(value);
+            }
+            None if plain => self.float(value),
+            _ => self.exponent(value),
+        }
+    }
+
+    /// As Go's `%g`: a sign and at least two digits in the exponent.
+    fn exponent(&mut self, value: f64) {
+        let start = self.out.len();
+        // A Vec does not fail to grow; the same holds below.
+        let _ = write!(self.out, "{value:e}");
+        let Some(e) = self.out[start..].iter().position(|byte| *byte == b'e') else { return };
+        let digits = start + e + 1 + usize::from(self.out.get(start + e + 1) == Some(&b'-'));
+        if self.out.len() == digits + 1 {
+            self.out.insert(digits, b'0');
+        }
+        if digits == start + e + 1 {
+            self.out.insert(digits, b'+');
+        }
+    }
+
+    /// The shortest decimal that parses to the same value. Never an exponent: Triton's readers match `\d+(\.\d+)?`.
+    fn float(&mut self, value: f64) {
+        let _ = write!(self.out, "{value}");
+        self.point_if_whole(value);
+    }
+
+    /// OpenMetrics writes whole floats with `.0`.
+    fn point_if_whole(&mut self, value: f64) {
+        if self.dialect == Dialect::OpenMetrics && value.fract() == 0.0 {
+            self.push(&[".0"]);
+        }
+    }
+
+    fn integer(&mut self, value: impl itoa::Integer) {
+        let digits = self.digits.format(value);
+        self.out.extend_from_slice(digits.as_bytes());
+    }
+
+    fn push(&mut self, parts: &[&str]) {
+        for part in parts {
+            self.out.extend_from_slice(part.as_bytes());
+        }
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use std::sync::Arc;
-
-    use super::*;
-    use crate::engine::histogram::TOKEN_LENGTH;
-    use crate::metrics::catalog::Id;
-    use crate::metrics::page::Labels;
-
-    #[test]
-    fn a_gauge_is_written_as_triton_writes_it() {
-        let mut page = Page::default();
-        let labels = Labels::new([("model", "tensorrt_llm"), ("version", "1")]);
-        page.push(Id::KvCacheBlockMetrics, &Arc::new(labels.with("kv_cache_block_type", "fraction")), 0.4875);
-        page.push(Id::KvCacheBlockMetrics, &Arc::new(labels.with("kv_cache_block_type", "max")), 6239_i64);
-        let mut out = String::new();
-        render(&page, &mut out);
-        assert_eq!(
-            out,
-            "# HELP nv_trt_llm_kv_cache_block_metrics TRT LLM KV cache block metrics\n\
-             # TYPE nv_trt_llm_kv_cache_block_metrics gauge\n\
-             nv_trt_llm_kv_cache_block_metrics{kv_cache_block_type=\"fraction\",model=\"tensorrt_llm\",version=\"1\"} 0.4875\n\
-             nv_trt_llm_kv_cache_block_metrics{kv_cache_block_type=\"max\",model=\"tensorrt_llm\",version=\"1\"} 6239\n"
-        );
-    }
-
-    #[test]
-    fn le_comes_last_and_buckets_accumulate() {
-        let mut histogram = Histogram::new(TOKEN_LENGTH);
-        histogram.observe(7.0);
-        histogram.observe(5000.0);
-        let mut page = Page::default();
-        page.push(Id::InputTokenLen, &Arc::new(Labels::new([("zone", "a")])), &histogram);
-        let mut out = String::new();
-        render(&page, &mut out);
-        let lines: Vec<&str> = out.lines().skip(2).collect();
-        assert_eq!(lines[0], "nv_llm_input_token_len_bucket{zone=\"a\",le=\"10\"} 1");
-        assert_eq!(lines[5], "nv_llm_input_token_len_bucket{zone=\"a\",le=\"+Inf\"} 2");
-        assert_eq!(lines[6], "nv_llm_input_token_len_sum{zone=\"a\"} 5007");
-        assert_eq!(lines[7], "nv_llm_input_token_len_count{zone=\"a\"} 2");
-    }
-
-    #[test]
-    fn an_empty_page_is_no_bytes() {
-        let mut out = String::new();
-        render(&Page::default(), &mut out);
-        assert!(out.is_empty());
-    }
-}
+mod tests;

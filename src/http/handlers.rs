@@ -8,13 +8,12 @@ use axum::extract::{RawQuery, Request, State as Shared};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use axum::response::{Html, IntoResponse, Response};
 
-use crate::exposition::cache::{Cache, Form};
+use crate::exposition;
+use crate::exposition::cache::{self, Cache, Form};
 use crate::exposition::negotiate::{self, Encoding, Format};
-use crate::exposition::{openmetrics, pack, protobuf, text};
 use crate::metrics::catalog::Group;
 use crate::metrics::compat::CompatSets;
 use crate::metrics::own::HttpMetrics;
-use crate::metrics::page::Page;
 use crate::metrics::whole::{PageBuilder, Section, Selection};
 use crate::state::State;
 use crate::views;
@@ -109,42 +108,25 @@ impl Pages {
         response
     }
 
-    /// What the page is made of in `format`.
-    fn sections(&self, selection: Selection, format: Format) -> Vec<pack::Section<impl FnOnce(&mut Vec<u8>)>> {
-        let part = |section, version| pack::Section {
+    fn sections(&self, selection: Selection, format: Format) -> Vec<cache::Section<impl FnOnce(&mut Vec<u8>)>> {
+        let part = |section, version| cache::Section {
             version,
-            write: move |out: &mut Vec<u8>| match section {
-                Some(section) => {
-                    let page = self.builder.section(section, &self.state, &self.metrics, selection);
-                    write(&page, format, out);
+            write: move |out: &mut Vec<u8>| {
+                let page = self.builder.section(section, &self.state, &self.metrics, selection);
+                exposition::render(&page, format, out);
+                // The last section is rendered each time, so the end is never copied into the middle of a page.
+                if section == Section::Exporter {
+                    out.extend_from_slice(exposition::end(format).as_bytes());
                 }
-                None => out.extend_from_slice(openmetrics::END.as_bytes()),
             },
         };
-        // Versions are read before what they are versions of.
-        let engines = part(Some(Section::Engines), Some(self.state.engine_changes()));
-        let gpus = part(Some(Section::Gpus), Some(self.state.gpu_changes()));
-        let exporter = part(Some(Section::Exporter), None);
-        let end = (format == Format::OpenMetrics).then(|| part(None, None));
-        [engines, gpus, exporter].into_iter().chain(end).collect()
+        // Each version is read before the data it stands for, so a section is never older than its version.
+        vec![
+            part(Section::Engines, Some(self.state.engine_changes())),
+            part(Section::Gpus, Some(self.state.gpu_changes())),
+            part(Section::Exporter, None),
+        ]
     }
-}
-
-/// Appends the page, but for what ends it.
-fn write(page: &Page, format: Format, out: &mut Vec<u8>) {
-    if format == Format::Protobuf {
-        if protobuf::render(page, out).is_err() {
-            tracing::error!("the page could not be written as protobuf");
-        }
-        return;
-    }
-    // What is there already is text.
-    let mut text = String::from_utf8(std::mem::take(out)).unwrap_or_default();
-    match format {
-        Format::OpenMetrics => openmetrics::families(page, &mut text),
-        Format::Text | Format::Protobuf => text::render(page, &mut text),
-    }
-    *out = text.into_bytes();
 }
 
 /// The value of a list header, whose elements may be spread over several header lines.

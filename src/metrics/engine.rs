@@ -10,7 +10,7 @@ use crate::engine::{EngineState, Latest};
 use crate::model::iteration::KvCacheStats;
 use crate::state::{EngineName, EngineSnapshot};
 
-use super::catalog::{CATALOG, Group, Id};
+use super::catalog::{CATALOG, Id};
 use super::compat::{self, CompatSets};
 use super::page::{Labels, Page, Value};
 
@@ -20,6 +20,7 @@ pub struct EngineSeries {
     /// By family, then by the catalog's label value.
     labels: Vec<Vec<Arc<Labels>>>,
     base: Arc<Labels>,
+    source_labels: Arc<Labels>,
     name: EngineName,
     /// No other engine has this model's name.
     model_is_unique: bool,
@@ -31,24 +32,20 @@ impl EngineSeries {
         let ours = [("model", name.model.as_str()), ("version", name.version.as_str())];
         let extra = name.labels.iter().map(|(name, value)| (name.as_str(), value.as_str()));
         let base = Arc::new(Labels::new(ours.into_iter().chain(extra)));
-        let of_source = Arc::new(base.with("source", name.source));
+        let source_labels = Arc::new(base.with("source", name.source));
         let labels = CATALOG
             .iter()
             .map(|metric| {
-                let base = match metric.group {
-                    Group::Exporter => &of_source,
-                    _ => &base,
-                };
                 match metric.variant {
                     // Most families: one text for all of them.
-                    None => vec![Arc::clone(base)],
+                    None => vec![Arc::clone(&base)],
                     Some(variant) => {
                         variant.values.iter().map(|value| Arc::new(base.with(variant.label, value))).collect()
                     }
                 }
             })
             .collect();
-        Self { labels, base, name: name.clone(), model_is_unique }
+        Self { labels, base, source_labels, name: name.clone(), model_is_unique }
     }
 
     /// Labels of every series of the engine.
@@ -56,12 +53,9 @@ impl EngineSeries {
         &self.base
     }
 
-    /// What the exporter says of the engine's source, in any order.
-    #[must_use]
-    pub fn source_page(&self, snapshot: &EngineSnapshot) -> Page {
-        let mut page = Writer { series: self, page: Page::default() };
-        page.source(snapshot);
-        page.page
+    /// Labels of the series that describe the engine's source.
+    pub(super) fn source_labels(&self) -> &Arc<Labels> {
+        &self.source_labels
     }
 
     /// Samples of one engine, in any order: [`Page::join`] sorts them.
@@ -358,21 +352,6 @@ impl Writer<'_> {
             ),
         );
         self.page.push(Id::EngineInfo, &Arc::new(labels), 1_u64);
-    }
-
-    fn source(&mut self, snapshot: &EngineSnapshot) {
-        let source = &snapshot.source;
-        self.one(Id::SourceUp, source.up);
-        self.one(Id::Polls, source.polls);
-        for (at, errors) in source.errors.into_iter().enumerate() {
-            self.put(Id::PollErrors, at, Some(errors));
-        }
-        self.one(Id::PollDuration, &source.poll_duration);
-        self.put(Id::LastSuccess, 0, source.last_success_us.map(|micros| micros as f64 / 1e6));
-        for (at, rejected) in source.rejected.into_iter().enumerate() {
-            self.put(Id::RecordsRejected, at, Some(rejected));
-        }
-        self.put(Id::IngestConnections, 0, source.connections);
     }
 }
 

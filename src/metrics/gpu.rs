@@ -188,26 +188,6 @@ fn mig_instance(instance: &MigInstance, gpu_uuid: &str, page: &mut Page, cache: 
     }
 }
 
-/// What the exporter says of NVML.
-#[must_use]
-pub fn nvml_page(inventory: &GpuInventory, cache: &mut LabelCache) -> Page {
-    let mut page = Page::default();
-    cache.begin();
-    let mut series = Series::new(&mut page, cache, &[]);
-    series.put(Id::NvmlUp, Some(inventory.nvml == NvmlState::Up));
-    series.each(Id::NvmlState, NVML_STATES.map(|(_, state)| Some(state == inventory.nvml)));
-    if inventory.nvml != NvmlState::Off {
-        series.put(Id::NvmlInitErrors, Some(inventory.init_errors));
-        let seen = inventory.gpus.iter().filter(|gpu| gpu.state != GpuState::Lost).count();
-        series.put(Id::NvmlGpus, Some(seen as u64));
-        series.put(Id::NvmlGpusExpected, Some(u64::from(inventory.expected)));
-    }
-    for error in &inventory.read_errors {
-        series.with(Id::NvmlReadErrors, &[("call", error.call), ("error", error.error)], Some(error.count));
-    }
-    page
-}
-
 const GPU_STATES: [(&str, GpuState); 5] = [
     ("ok", GpuState::Ok),
     ("lost", GpuState::Lost),
@@ -216,7 +196,7 @@ const GPU_STATES: [(&str, GpuState); 5] = [
     ("no_permission", GpuState::NoPermission),
 ];
 
-const NVML_STATES: [(&str, NvmlState); 9] = [
+pub(super) const NVML_STATES: [(&str, NvmlState); 9] = [
     ("off", NvmlState::Off),
     ("starting", NvmlState::Starting),
     ("up", NvmlState::Up),

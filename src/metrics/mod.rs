@@ -5,16 +5,11 @@ pub mod catalog;
 pub mod compat;
 pub mod dcgm;
 pub mod engine;
-pub mod exporter;
 pub mod gpu;
 mod gpu_health;
 mod kv_cache;
 pub mod label_cache;
+pub mod own;
 pub mod page;
 mod requests;
 pub mod whole;
-
-/// The exporter's own metrics.
-pub mod own {
-    pub use super::exporter::{PageCounts as HttpMetrics, Refusal};
-}

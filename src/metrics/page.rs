@@ -1,8 +1,9 @@
 //! The page as data: samples in catalog order. What every format renders.
 
 use std::borrow::Cow;
-use std::fmt::Write as _;
 use std::sync::{Arc, OnceLock};
+
+use prometheus_client::encoding::prometheus_protobuf::prometheus_data_model as proto;
 
 use crate::engine::histogram::Histogram;
 
@@ -140,6 +141,8 @@ pub enum Value {
     /// Always finite: see [`Page::push`].
     Float(f64),
     Histogram(Box<Histogram>),
+    /// A histogram of prometheus-client: one of the exporter's own metrics.
+    ClientHistogram(Box<proto::Histogram>),
 }
 
 impl From<i64> for Value {
@@ -163,6 +166,12 @@ impl From<f64> for Value {
 impl From<bool> for Value {
     fn from(value: bool) -> Self {
         Self::Count(u64::from(value))
+    }
+}
+
+impl From<proto::Histogram> for Value {
+    fn from(value: proto::Histogram) -> Self {
+        Self::ClientHistogram(Box::new(value))
     }
 }
 
@@ -230,13 +239,6 @@ impl Page {
     }
 }
 
-/// A float as the page writes it: the shortest decimal that reads back the same, never an exponent (Triton's readers
-/// match `\d+(\.\d+)?`), whole numbers without `.0`.
-pub fn write_float(out: &mut String, value: f64) {
-    // Display of f64 is exactly that; writing to a String cannot fail.
-    let _ = write!(out, "{value}");
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -257,16 +259,6 @@ mod tests {
         assert_eq!(pairs, given);
         assert_eq!(labels.with("e", "1").pairs().len(), 5);
         assert_eq!(Labels::default().pairs(), []);
-    }
-
-    #[test]
-    fn floats_have_no_exponent_and_no_needless_point() {
-        let mut out = String::new();
-        for value in [0.4875, 1e-7, 1e21, 3.0, 0.1 + 0.2] {
-            write_float(&mut out, value);
-            out.push(' ');
-        }
-        assert_eq!(out, "0.4875 0.0000001 1000000000000000000000 3 0.30000000000000004 ");
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! The whole page from the whole state: every engine in configured order, then GPUs, then the exporter.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::state::{EngineName, EngineSnapshot, State};
 
@@ -8,9 +8,9 @@ use super::catalog::Group;
 use super::compat::CompatSets;
 use super::dcgm::dcgm_page;
 use super::engine::EngineSeries;
-use super::exporter::{PageCounts, exporter_page};
-use super::gpu::{gpu_page, nvml_page};
+use super::gpu::gpu_page;
 use super::label_cache::LabelCache;
+use super::own::{HttpMetrics, OwnMetrics, own_page};
 use super::page::Page;
 
 /// Makes pages of one daemon's state.
@@ -20,7 +20,6 @@ pub struct PageBuilder {
     compat: CompatSets,
     host: String,
     gpu_labels: Mutex<LabelCache>,
-    nvml_labels: Mutex<LabelCache>,
 }
 
 /// Which families a page has. A small set, so that rendered pages can be kept by it.
@@ -72,36 +71,26 @@ impl PageBuilder {
         let unique = |name: &EngineName| names.iter().filter(|other| other.model == name.model).count() == 1;
         let series = names.iter().map(|name| EngineSeries::new(name, unique(name))).collect();
         let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
-        Self {
-            series,
-            compat,
-            host: host.trim().to_owned(),
-            gpu_labels: Mutex::default(),
-            nvml_labels: Mutex::default(),
-        }
+        Self { series, compat, host: host.trim().to_owned(), gpu_labels: Mutex::default() }
     }
 
     /// The page of `state` as it is now: all sections, one after the other.
     #[must_use]
-    pub fn page(&self, state: &State, counts: &PageCounts, selection: Selection) -> Page {
-        Page::join(Section::ALL.map(|section| self.section(section, state, counts, selection)))
+    pub fn page(&self, state: &State, http: &HttpMetrics, selection: Selection) -> Page {
+        Page::join(Section::ALL.map(|section| self.section(section, state, http, selection)))
     }
 
     /// What `section` has of the page of `state` as it is now. Their families stand in the order of the sections.
     #[must_use]
-    pub fn section(&self, section: Section, state: &State, counts: &PageCounts, selection: Selection) -> Page {
+    pub fn section(&self, section: Section, state: &State, http: &HttpMetrics, selection: Selection) -> Page {
         let mut page = match section {
             Section::Engines if selection == Selection::Gateway => {
                 return self.of_engines(state, |series, snapshot| series.gateway_page(snapshot));
             }
             Section::Engines => self.of_engines(state, |series, snapshot| series.page(snapshot, self.compat)),
             Section::Gpus if selection.contains(Group::Gpu) || selection.contains(Group::Compat) => self.gpus(state),
-            // It reads /proc.
-            Section::Exporter if selection.contains(Group::Exporter) => Page::join([
-                self.of_engines(state, EngineSeries::source_page),
-                nvml_page(&state.gpus(), &mut self.nvml_labels.lock().unwrap_or_else(PoisonError::into_inner)),
-                exporter_page(counts),
-            ]),
+            // Reads /proc, so it is skipped if it is not selected.
+            Section::Exporter if selection.contains(Group::Exporter) => self.own(state, http),
             Section::Gpus | Section::Exporter => return Page::default(),
         };
         page.retain(|group| selection.contains(group));
@@ -109,12 +98,17 @@ impl PageBuilder {
     }
 
     fn of_engines(&self, state: &State, page: impl Fn(&EngineSeries, &EngineSnapshot) -> Page) -> Page {
-        let engines = self
-            .series
-            .iter()
-            .zip(state.all_engines())
-            .filter_map(|(series, (name, snapshot))| State::on_page(name, &snapshot).then_some((series, snapshot)));
-        Page::join(engines.map(|(series, snapshot)| page(series, &snapshot)))
+        Page::join(self.engines(state).map(|(series, snapshot)| page(series, &snapshot)))
+    }
+
+    fn engines(&self, state: &State) -> impl Iterator<Item = (&EngineSeries, Arc<EngineSnapshot>)> {
+        let engines = self.series.iter().zip(state.all_engines());
+        engines.filter_map(|(series, (name, snapshot))| State::on_page(name, &snapshot).then_some((series, snapshot)))
+    }
+
+    fn own(&self, state: &State, http: &HttpMetrics) -> Page {
+        let sources = self.engines(state).map(|(series, snapshot)| (Arc::clone(series.source_labels()), snapshot));
+        own_page(OwnMetrics { sources: sources.collect(), gpus: state.gpus(), http: http.clone() })
     }
 
     fn gpus(&self, state: &State) -> Page {

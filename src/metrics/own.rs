@@ -1,0 +1,146 @@
+//! The exporter's own metrics. The part that increments a metric holds it as a type of prometheus-client; one [`Collector`]
+//! encodes all of them, and the encoded messages become samples of the page.
+//!
+//! [`Collector`]: prometheus_client::collector::Collector
+
+mod collector;
+mod process;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use prometheus_client::encoding::prometheus_protobuf::{self, prometheus_data_model as proto};
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::histogram::{Histogram, NativeHistogramConfig};
+use prometheus_client::registry::Registry;
+
+use super::catalog::Id;
+use super::page::{Labels, Page, Value};
+
+pub(super) use collector::OwnMetrics;
+
+/// Upper bounds in seconds: most requests are answered from the cache, within microseconds.
+const SCRAPE_SECONDS: [f64; 10] = [0.00001, 0.000025, 0.00005, 0.0001, 0.00025, 0.0005, 0.001, 0.005, 0.01, 0.1];
+/// Limits the memory of a native histogram, as in the engine's histograms.
+const NATIVE_BUCKETS: usize = 160;
+
+/// Why a request or a connection was refused, in the order of the catalog.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Refusal {
+    /// The TLS handshake failed, or the client certificate was missing or invalid.
+    TlsHandshake,
+    /// The user or the password was missing or wrong.
+    Unauthorized,
+    RateLimited,
+    /// The limit of connections or of concurrent requests was reached.
+    Overloaded,
+    /// The peer sent or read too slowly.
+    Timeout,
+    /// The request was not valid HTTP or exceeded a limit.
+    BadRequest,
+    /// The web configuration is invalid.
+    WebConfig,
+}
+
+const REFUSALS: usize = Refusal::WebConfig as usize + 1;
+
+/// What the HTTP server counts. A clone shares the counters.
+#[derive(Debug, Clone)]
+pub struct HttpMetrics {
+    scrapes: Counter,
+    /// Indexed by [`Refusal`].
+    refused: [Counter; REFUSALS],
+    scrape_duration: Histogram,
+}
+
+impl HttpMetrics {
+    #[must_use]
+    pub fn new() -> Self {
+        let native = NativeHistogramConfig::default().max_buckets(NATIVE_BUCKETS);
+        Self {
+            scrapes: Counter::default(),
+            refused: std::array::from_fn(|_| Counter::default()),
+            scrape_duration: Histogram::new_classic_and_native(SCRAPE_SECONDS, native),
+        }
+    }
+
+    /// Counts one answered scrape.
+    pub fn scraped(&self, duration: Duration) {
+        self.scrapes.inc();
+        self.scrape_duration.observe(duration.as_secs_f64());
+    }
+
+    /// Counts one refused request or connection.
+    pub fn refused(&self, reason: Refusal) {
+        self.refused[reason as usize].inc();
+    }
+}
+
+impl Default for HttpMetrics {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// The families that [`OwnMetrics`] encodes, in the order of the catalog.
+const FAMILIES: [Id; 24] = [
+    Id::BuildInfo,
+    Id::SourceUp,
+    Id::Polls,
+    Id::PollErrors,
+    Id::PollDuration,
+    Id::LastSuccess,
+    Id::RecordsRejected,
+    Id::IngestConnections,
+    Id::NvmlUp,
+    Id::NvmlState,
+    Id::NvmlInitErrors,
+    Id::NvmlReadErrors,
+    Id::NvmlGpus,
+    Id::NvmlGpusExpected,
+    Id::Scrapes,
+    Id::HttpRefused,
+    Id::ScrapeDuration,
+    Id::ProcessCpu,
+    Id::ProcessOpenFds,
+    Id::ProcessMaxFds,
+    Id::ProcessVirtualMemory,
+    Id::ProcessResidentMemory,
+    Id::ProcessStartTime,
+    Id::ProcessThreads,
+];
+
+/// The exporter's own metrics as samples, in the order of the catalog.
+#[must_use]
+pub(super) fn own_page(metrics: OwnMetrics) -> Page {
+    let mut registry = Registry::default();
+    registry.register_collector(Box::new(metrics));
+    // Fails only if a collector does, and ours does not.
+    let families = prometheus_protobuf::encode(&registry).unwrap_or_default();
+    let (mut page, unlabelled) = (Page::default(), Arc::new(Labels::default()));
+    for proto::MetricFamily { name, metric: series, .. } in families {
+        let Some(id) = FAMILIES.into_iter().find(|id| id.metric().name == name) else { continue };
+        for proto::Metric { label, counter, gauge, histogram, .. } in series {
+            let labels = match label.is_empty() {
+                true => Arc::clone(&unlabelled),
+                false => Arc::new(Labels::new(label.iter().map(|pair| (&pair.name, &pair.value)))),
+            };
+            if let Some(histogram) = histogram {
+                // No other family has a start time.
+                page.push(id, &labels, proto::Histogram { start_timestamp: None, ..histogram });
+            } else if let Some(value) = counter.map(|counter| counter.value).or(gauge.map(|gauge| gauge.value)) {
+                page.push(id, &labels, number(value));
+            }
+        }
+    }
+    page
+}
+
+/// Messages hold only floats; whole numbers become integers again, so OpenMetrics writes them without a point.
+fn number(value: f64) -> Value {
+    const EXACT: f64 = (1_u64 << f64::MANTISSA_DIGITS) as f64;
+    if value.fract() == 0.0 && (0.0..EXACT).contains(&value) { Value::Count(value as u64) } else { Value::Float(value) }
+}
+
+#[cfg(test)]
+mod tests;
