@@ -233,14 +233,14 @@ killed() { # kill -9 under load, then another one comes: the host never stops, s
         eventually said "Connection refused" && eventually reached $(($(at) + 20000)) && start_sidecar "$socket" &&
         eventually known_over 30000 && # what it did not get it knows of, from the first record that it saw
         eventually over 10000 nv_trt_llm_iterations_total && until_metric nv_trt_llm_engine_restarts_total 0 && rest_host &&
-        eventually said_since "Connection refused" "records were lost meanwhile" && result=0
+        eventually said_since "Connection refused" "records were dropped before" && result=0
     end_host || result=1
     stop_sidecar
     tail -n 1 "$work/host"
     cat "$work/told"
     [ $result = 0 ] && nothing_missed && [ "$(told "Connection refused")" = 1 ] && [ "$(wc -l <"$work/told")" = \
-        $(($(told "Connection refused") + $(told "publishing to") + $(told "is not read fast enough"))) ] &&
-        [ "$(told "publishing to")" -le $((2 + $(told "is not read fast enough"))) ] # a stall may add a pair of these
+        $(($(told "Connection refused") + $(told "publishing to") + $(told "fast enough; dropping"))) ] &&
+        [ "$(told "publishing to")" -le $((2 + $(told "fast enough; dropping"))) ] # a stall may add a pair of these
 }
 
 told() { grep -c "$1" "$work/told"; } # told TEXT: how many lines
@@ -254,13 +254,13 @@ full_socket() { # a sidecar that is stopped does not read
     start_sidecar "$socket" || return 1
     kill -STOP "$sidecar"
     lasting plain "$work/plain/host" polling 1000000000 50000
-    eventually said "is not read fast enough" && eventually reached $(($(at) + 50000)) && result=0
+    eventually said "fast enough; dropping" && eventually reached $(($(at) + 50000)) && result=0
     end_host || result=1
     kill -CONT "$sidecar"
     stop_sidecar
     tail -n 1 "$work/host"
     cat "$work/told"
-    [ $result = 0 ] && nothing_missed && [ "$(told "is not read fast enough")" = 1 ]
+    [ $result = 0 ] && nothing_missed && [ "$(told "fast enough; dropping")" = 1 ]
 }
 
 completed() { # completed REQUESTS: the last is told by a record that an engine may write only after the server's end

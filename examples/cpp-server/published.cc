@@ -12,7 +12,7 @@ int main(int count, char** arguments)
     auto const settings = example::settingsOf(count, arguments);
     auto const executor = example::open(settings);
     trtllm_exporter::PublisherOptions options;
-    options.farewell = std::chrono::seconds(30); // the last records are worth a late end, if an exporter is there
+    options.flushTimeout = std::chrono::seconds(30); // the last records are worth a late end, if an exporter is there
     trtllm_exporter::Publisher publisher(example::environment("SOCKET", "/run/trtllm-exporter/ingest.sock"),
         example::environment("MODEL", "tensorrt_llm"), "1", options);
 

@@ -146,7 +146,7 @@ void aSidecarGetsTheSame()
     auto const executor = engine();
     {
         auto options = Told().options("127.0.0.1:0", kPath);
-        options.publisher.farewell = 60s;
+        options.publisher.flushTimeout = 60s;
         auto exporter = Exporter::attach(executor, options);
         for (auto const& response : work(*executor, 200))
         {
@@ -168,7 +168,7 @@ void theExecutorMayGoFirst()
     work(*executor, 100);
     CHECK(until([&] { return contains(page(exporter), series("nv_trt_llm_iterations_total", 100)); }));
     executor.reset();
-    CHECK(until([&] { return contains(told.all(), "no statistics: the executor has been destroyed"); }));
+    CHECK(until([&] { return contains(told.all(), "cannot read statistics: the executor has been destroyed"); }));
     std::this_thread::sleep_for(100ms);
     CHECK(count(told.all(), "\n") == 2); // serving, and this once
     CHECK(contains(page(exporter), series("nv_trt_llm_iterations_total", 100)));
@@ -229,7 +229,7 @@ void anExecutorThatThrowsIsToldOnceAndCounted()
     options.drainRequests = false;
     auto exporter = Exporter::attach(executor, options);
     CHECK(until([&] { return executor->calls > 5; }));
-    CHECK(count(told.all(), "no statistics: it is broken\n") == 1 && count(told.all(), "\n") == 2);
+    CHECK(count(told.all(), "cannot read statistics: it is broken\n") == 1 && count(told.all(), "\n") == 2);
     CHECK(!contains(page(exporter), "poll_errors_total{kind=\"engine\",model=\"tensorrt_llm\",source=\"embedded\",version=\"1\"} 0\n"));
     executor->fails = false;
     CHECK(until([&] { return contains(told.all(), "the executor answers again"); }));
