@@ -19,7 +19,8 @@ fn throwing(what: &str) -> Executor {
 
 #[test]
 fn an_executor_that_throws_on_every_call_gives_errors() {
-    for (throws, text) in [("standard", "sim: throws=standard"), ("foreign", "an exception that is no std::exception")]
+    for (throws, text) in
+        [("standard", "sim: throws=standard"), ("foreign", "an exception that is not a std::exception")]
     {
         let mut engine = throwing(throws);
         let failed = BridgeError::Failed { what: text.to_owned() };

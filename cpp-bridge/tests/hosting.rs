@@ -88,7 +88,7 @@ fn leader_mode_may_be_chosen_in_every_release() {
 #[test]
 fn a_number_beyond_the_engines_is_refused_by_name() {
     let beyond = HostOptions { device_ids: vec![u32::MAX], ..options() };
-    assert_eq!(cause("sim:", &beyond), "device_ids 4294967295 is above 2147483647");
+    assert_eq!(cause("sim:", &beyond), "device_ids 4294967295 is too large; the maximum is 2147483647");
 }
 
 #[cfg(sim_since = "0.11")]
@@ -191,7 +191,7 @@ fn what_the_first_release_cannot_set_is_refused_by_name() {
         ),
         (HostOptions { is_orchestrator: Some(true), ..options() }, "the orchestrator's options", "OrchestratorConfig"),
     ] {
-        let expected = format!("this release of TensorRT-LLM has no {setter}: leave out {option}");
+        let expected = format!("this release of TensorRT-LLM has no {setter}; remove {option}");
         assert_eq!(cause("sim:", &refused), expected);
     }
 }

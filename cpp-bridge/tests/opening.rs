@@ -111,5 +111,5 @@ fn an_engine_directory_needs_a_real_library() {
 #[test]
 fn a_ring_larger_than_the_engine_can_count_is_refused() {
     let options = ExecutorOptions { iter_stats_max_iterations: u32::MAX, ..KEEP_ALL };
-    assert_eq!(cause("sim:", &options), "iter_stats_max_iterations 4294967295 is above 2147483647");
+    assert_eq!(cause("sim:", &options), "iter_stats_max_iterations 4294967295 is too large; the maximum is 2147483647");
 }

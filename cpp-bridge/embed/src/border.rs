@@ -39,9 +39,11 @@ pub(crate) unsafe extern "C" fn trtllm_exporter_start(
         // SAFETY: the caller guarantees a valid or null pointer.
         let options = unsafe { options.as_ref() }.ok_or("trtllm_exporter_start: options is null; pass a struct")?;
         if options.size < size_of::<Options>() {
-            return Err("trtllm_exporter/exporter.h is older than libtrtllm_exporter; compile with the header that was \
+            return Err(
+                "trtllm_exporter/exporter.h is older than libtrtllm_exporter; compile with the header that was \
                         installed with the library"
-                .to_owned());
+                    .to_owned(),
+            );
         }
         // SAFETY: the caller guarantees that the strings are C strings or null.
         let text = |from| unsafe { text(from) };
