@@ -19,7 +19,7 @@ impl Executor {
     /// # Errors
     /// [`BridgeError::Open`] with the engine's message as the cause.
     pub fn open(engine: &str, options: &ExecutorOptions) -> Result<Executor, BridgeError> {
-        Executor::host(engine, &HostOptions { statistics: *options, ..HostOptions::default() })
+        Executor::open_with(engine, &HostOptions { statistics: *options, ..HostOptions::default() })
     }
 
     /// Like [`open`](Self::open), with all options of the Executor.
@@ -27,7 +27,7 @@ impl Executor {
     /// # Errors
     /// Like [`open`](Self::open). Also [`BridgeError::Open`] for an option that this TensorRT-LLM release does not
     /// support.
-    pub fn host(engine: &str, options: &HostOptions) -> Result<Executor, BridgeError> {
+    pub fn open_with(engine: &str, options: &HostOptions) -> Result<Executor, BridgeError> {
         if engine.starts_with("sim:") && !ffi::is_simulated() {
             let cause = "this build links a real TensorRT-LLM; build without TENSORRT_LLM_ROOT to simulate";
             return Err(BridgeError::open(engine, cause));

@@ -169,7 +169,7 @@ mod kv_events {
 
     fn told(event_buffer_max_size: Option<u32>) -> Vec<KvEventRow> {
         let options = HostOptions { statistics: KEEP_ALL, event_buffer_max_size, ..HostOptions::default() };
-        let mut engine = Executor::host("sim:?speed=max&requests=50&rate=50&kv_blocks=200", &options).unwrap();
+        let mut engine = Executor::open_with("sim:?speed=max&requests=50&rate=50&kv_blocks=200", &options).unwrap();
         engines::wait_until(&engine, |truth| truth.idle && truth.requests_completed == 50);
         let mut rows = [KvEventRow::default(); 7];
         let mut all = Vec::new();

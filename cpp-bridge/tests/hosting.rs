@@ -17,13 +17,13 @@ fn options() -> HostOptions {
 
 /// The records of fifty requests.
 fn records(options: &HostOptions) -> Vec<IterationRow> {
-    let mut engine = Executor::host("sim:?speed=max&requests=50&rate=50", options).unwrap();
+    let mut engine = Executor::open_with("sim:?speed=max&requests=50&rate=50", options).unwrap();
     wait_until(&engine, |truth| truth.idle && truth.requests_completed == 50);
     all_iterations(&mut engine)
 }
 
 fn cause(engine: &str, options: &HostOptions) -> String {
-    match Executor::host(engine, options) {
+    match Executor::open_with(engine, options) {
         Err(BridgeError::Open { cause, .. }) => cause,
         other => panic!("{options:?} gave {other:?}"),
     }
@@ -51,7 +51,7 @@ fn static_batching_is_the_hosts_to_choose() {
 fn chunked_context_splits_a_long_prompt() {
     let longest = |chunked: bool| {
         let chosen = HostOptions { enable_chunked_context: Some(chunked), ..options() };
-        let mut engine = Executor::host("sim:?speed=max&requests=20&prompt_mean=3000&rate=1", &chosen).unwrap();
+        let mut engine = Executor::open_with("sim:?speed=max&requests=20&prompt_mean=3000&rate=1", &chosen).unwrap();
         wait_until(&engine, |truth| truth.idle && truth.requests_completed == 20);
         let truth = engine.truth().unwrap();
         assert!(all_iterations(&mut engine).iter().all(|row| row.inflight_num_ctx_tokens <= 2048));
@@ -63,7 +63,7 @@ fn chunked_context_splits_a_long_prompt() {
 
 #[test]
 fn a_model_with_an_encoder_is_asked_for_as_such() {
-    let opened = |model_type| Executor::host("sim:", &HostOptions { model_type, ..options() });
+    let opened = |model_type| Executor::open_with("sim:", &HostOptions { model_type, ..options() });
     assert!(opened(ModelType::DecoderOnly).is_ok());
     for model_type in [ModelType::EncoderOnly, ModelType::EncoderDecoder] {
         assert_eq!(opened(model_type).is_ok(), cfg!(sim_since = "0.11"), "{model_type:?}");
@@ -73,8 +73,8 @@ fn a_model_with_an_encoder_is_asked_for_as_such() {
 #[test]
 fn the_first_participant_is_the_leader() {
     let among = |ids: &[u32]| HostOptions { participant_ids: ids.to_vec(), device_ids: vec![0, 1], ..options() };
-    assert!(Executor::host("sim:?rank=2", &among(&[2, 3])).unwrap().can_enqueue_requests());
-    let mut follower = Executor::host("sim:?rank=3", &among(&[2, 3])).unwrap();
+    assert!(Executor::open_with("sim:?rank=2", &among(&[2, 3])).unwrap().can_enqueue_requests());
+    let mut follower = Executor::open_with("sim:?rank=3", &among(&[2, 3])).unwrap();
     assert!(!follower.can_enqueue_requests());
     assert_eq!(follower.drain_iterations(&mut [IterationRow::default()]), Err(BridgeError::NotLeader));
 }
@@ -82,7 +82,7 @@ fn the_first_participant_is_the_leader() {
 #[test]
 fn leader_mode_may_be_chosen_in_every_release() {
     let leader = HostOptions { comm_mode: Some(CommMode::Leader), ..options() };
-    assert!(Executor::host("sim:", &leader).unwrap().can_enqueue_requests());
+    assert!(Executor::open_with("sim:", &leader).unwrap().can_enqueue_requests());
 }
 
 #[test]
@@ -131,8 +131,8 @@ mod with_setters {
             worker_executable: Some("/usr/bin/executorWorker".to_owned()),
             ..options()
         };
-        assert!(Executor::host("sim:", &process(true)).unwrap().can_enqueue_requests());
-        let mut worker = Executor::host("sim:", &process(false)).unwrap();
+        assert!(Executor::open_with("sim:", &process(true)).unwrap().can_enqueue_requests());
+        let mut worker = Executor::open_with("sim:", &process(false)).unwrap();
         assert_eq!(worker.drain_iterations(&mut [IterationRow::default()]), Err(BridgeError::NotLeader));
     }
 
@@ -150,7 +150,7 @@ mod with_setters {
 #[test]
 fn a_full_queue_refuses_requests() {
     let short = HostOptions { max_queue_size: Some(2), ..options() };
-    let mut engine = Executor::host("sim:?rate=0&iterations=0", &short).unwrap();
+    let mut engine = Executor::open_with("sim:?rate=0&iterations=0", &short).unwrap();
     for _ in 0..2 {
         engine.enqueue_synthetic(10, 10).unwrap();
     }
@@ -167,7 +167,7 @@ fn an_orchestrator_may_leave_the_workers_to_others() {
         spawn_processes: Some(false),
         ..options()
     };
-    assert!(Executor::host("sim:", &quiet).is_ok());
+    assert!(Executor::open_with("sim:", &quiet).is_ok());
 }
 
 #[cfg(not(sim_since = "0.11"))]
