@@ -1,7 +1,7 @@
-//! What a host chooses reaches the engine, and what this release cannot do is refused by name.
+//! Tests that options reach the engine, and that options which the release does not support are rejected by name.
 
 #![cfg(simulated_sdk)]
-// Clippy lets #[test] functions alone, but not what they call.
+// Clippy allows unwrap and panic in #[test] functions, but not in the functions that they call.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 mod engines;
@@ -30,7 +30,7 @@ fn cause(engine: &str, options: &HostOptions) -> String {
 }
 
 #[test]
-fn an_option_left_out_keeps_the_engines_default() {
+fn an_unset_option_keeps_the_engines_default() {
     let mut opened = Executor::open("sim:?speed=max&requests=50&rate=50", &KEEP_ALL).unwrap();
     wait_until(&opened, |truth| truth.idle && truth.requests_completed == 50);
     let without_time = |rows: Vec<IterationRow>| -> Vec<IterationRow> {
@@ -40,7 +40,7 @@ fn an_option_left_out_keeps_the_engines_default() {
 }
 
 #[test]
-fn static_batching_is_the_hosts_to_choose() {
+fn static_batching_can_be_selected() {
     let fixed = HostOptions { batching_type: Some(BatchingType::Static), ..options() };
     assert!(records(&fixed).iter().all(|row| row.has(bit::STATIC) && !row.has(bit::INFLIGHT)));
     let inflight = HostOptions { batching_type: Some(BatchingType::Inflight), ..options() };
@@ -57,12 +57,12 @@ fn chunked_context_splits_a_long_prompt() {
         assert!(all_iterations(&mut engine).iter().all(|row| row.inflight_num_ctx_tokens <= 2048));
         truth.context_tokens
     };
-    // Prompts longer than one iteration's budget are only served in chunks.
+    // Prompts above the token budget of an iteration are only served in chunks.
     assert!(longest(true) > longest(false));
 }
 
 #[test]
-fn a_model_with_an_encoder_is_asked_for_as_such() {
+fn the_model_type_reaches_the_engine() {
     let opened = |model_type| Executor::open_with("sim:", &HostOptions { model_type, ..options() });
     assert!(opened(ModelType::DecoderOnly).is_ok());
     for model_type in [ModelType::EncoderOnly, ModelType::EncoderDecoder] {
@@ -80,13 +80,13 @@ fn the_first_participant_is_the_leader() {
 }
 
 #[test]
-fn leader_mode_may_be_chosen_in_every_release() {
+fn leader_mode_can_be_selected_in_every_release() {
     let leader = HostOptions { comm_mode: Some(CommMode::Leader), ..options() };
     assert!(Executor::open_with("sim:", &leader).unwrap().can_enqueue_requests());
 }
 
 #[test]
-fn a_number_beyond_the_engines_is_refused_by_name() {
+fn a_number_that_is_too_large_is_rejected_with_its_name() {
     let beyond = HostOptions { device_ids: vec![u32::MAX], ..options() };
     assert_eq!(cause("sim:", &beyond), "device_ids 4294967295 is too large; the maximum is 2147483647");
 }
@@ -96,13 +96,13 @@ mod with_setters {
     use super::*;
 
     #[test]
-    fn limits_of_the_batch_reach_the_engine() {
+    fn batch_limits_reach_the_engine() {
         let rows = records(&HostOptions { max_batch_size: Some(3), max_num_tokens: Some(256), ..options() });
         assert!(rows.iter().all(|row| row.max_num_active_requests == 3 && row.inflight_num_ctx_tokens <= 256));
     }
 
     #[test]
-    fn the_caches_size_is_the_smaller_of_tokens_and_fraction() {
+    fn the_cache_has_the_smaller_size_of_tokens_and_fraction() {
         let blocks = |max_tokens, free_gpu_memory_fraction| {
             records(&HostOptions { max_tokens, free_gpu_memory_fraction, ..options() })[0].kv_max_num_blocks
         };
@@ -114,7 +114,7 @@ mod with_setters {
     }
 
     #[test]
-    fn block_reuse_is_the_hosts_to_choose() {
+    fn block_reuse_can_be_enabled_and_disabled() {
         let reused = |enable_block_reuse| {
             records(&HostOptions { enable_block_reuse, ..options() }).last().unwrap().kv_reused_blocks
         };
@@ -124,7 +124,7 @@ mod with_setters {
     }
 
     #[test]
-    fn an_orchestrator_keeps_the_statistics_and_its_workers_keep_none() {
+    fn an_orchestrator_has_statistics_and_its_workers_have_none() {
         let process = |is_orchestrator| HostOptions {
             comm_mode: Some(CommMode::Orchestrator),
             is_orchestrator: Some(is_orchestrator),
@@ -137,7 +137,7 @@ mod with_setters {
     }
 
     #[test]
-    fn a_value_that_the_engine_refuses_fails_the_opening_with_its_words() {
+    fn a_value_that_the_engine_rejects_fails_with_the_engines_message() {
         for fraction in [0.0, 1.0, f32::NAN] {
             let refused = HostOptions { free_gpu_memory_fraction: Some(fraction), ..options() };
             assert!(cause("sim:", &refused).contains("freeGpuMemoryFraction"));
@@ -148,7 +148,7 @@ mod with_setters {
 
 #[cfg(sim_since = "0.13")]
 #[test]
-fn a_full_queue_refuses_requests() {
+fn a_full_queue_rejects_requests() {
     let short = HostOptions { max_queue_size: Some(2), ..options() };
     let mut engine = Executor::open_with("sim:?rate=0&iterations=0", &short).unwrap();
     for _ in 0..2 {
@@ -160,7 +160,7 @@ fn a_full_queue_refuses_requests() {
 
 #[cfg(sim_since = "0.13")]
 #[test]
-fn an_orchestrator_may_leave_the_workers_to_others() {
+fn an_orchestrator_can_run_without_spawning_workers() {
     let quiet = HostOptions {
         comm_mode: Some(CommMode::Orchestrator),
         is_orchestrator: Some(true),
@@ -172,7 +172,7 @@ fn an_orchestrator_may_leave_the_workers_to_others() {
 
 #[cfg(not(sim_since = "0.11"))]
 #[test]
-fn what_the_first_release_cannot_set_is_refused_by_name() {
+fn options_that_the_first_release_does_not_support_are_rejected_by_name() {
     for (refused, option, setter) in [
         (HostOptions { enable_block_reuse: Some(true), ..options() }, "enable_block_reuse", "setEnableBlockReuse"),
         (
