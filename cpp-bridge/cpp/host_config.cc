@@ -17,8 +17,7 @@ namespace tle = tensorrt_llm::executor;
 
 [[noreturn]] void unsupported(char const* option, char const* upstream)
 {
-    throw std::invalid_argument(
-        std::string("this release of TensorRT-LLM has no ") + upstream + "; remove " + option);
+    throw std::invalid_argument(std::string("this release of TensorRT-LLM has no ") + upstream + "; remove " + option);
 }
 
 /// Defines Set_<setter>: `call(object, value, option)` calls the setter, or throws if this release does not have it.

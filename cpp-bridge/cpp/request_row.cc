@@ -60,8 +60,7 @@ Stage stageOf(Stages stage)
 }
 
 template <class Stats>
-constexpr std::uint64_t kAlwaysPresent
-    = bit(RequestPresent::Decoded, Copy_avgNumDecodedTokensPerIter::exists<Stats>)
+constexpr std::uint64_t kAlwaysPresent = bit(RequestPresent::Decoded, Copy_avgNumDecodedTokensPerIter::exists<Stats>)
     | bit(RequestPresent::KvAlloc, Copy_reusedBlocksPerRequest::exists<Stats>)
     | bit(RequestPresent::KvMissed, Copy_missedBlocksPerRequest::exists<Stats>);
 

@@ -89,7 +89,7 @@ Drained drainForHost(Real<Drained(void*)>& real, void* executor, Backlog trtllm_
     void function##kind parameters                                                                                     \
     {                                                                                                                  \
         static Real<void parameters> real(TRTLLM_EXECUTOR(#kind) mangled);                                             \
-        real.required() arguments;                                                                                         \
+        real.required() arguments;                                                                                     \
         constructed(self, config);                                                                                     \
     }
 #define TRTLLM_CONSTRUCTOR(function, mangled, parameters, arguments)                                                   \
@@ -133,7 +133,7 @@ TRTLLM_CONSTRUCTOR(trtllmPreloadViews, TRTLLM_VIEW "S7_SE_" TRTLLM_TYPE_CONFIG,
     {                                                                                                                  \
         static Real<void(void*)> real(TRTLLM_EXECUTOR(#kind "Ev"));                                                    \
         ending(self, true);                                                                                            \
-        real.required()(self);                                                                                             \
+        real.required()(self);                                                                                         \
     }
 TRTLLM_DESTRUCTOR(D1)
 TRTLLM_DESTRUCTOR(D2)

@@ -194,7 +194,8 @@ void withoutAnExporterTheOldestAreDroppedAndItIsLoggedOnce()
     CHECK(dropped > 800 && dropped < 1000 && !publisher.connected());
     CHECK(until([&] { return count(log.all(), "\n") == 1; }));
     std::this_thread::sleep_for(400ms); // enough time for retries
-    CHECK(count(log.all(), "\n") == 1 && contains(log.all(), kPath + ": No such file or directory; check that trtllm-exporter runs"));
+    CHECK(count(log.all(), "\n") == 1
+        && contains(log.all(), kPath + ": No such file or directory; check that trtllm-exporter runs"));
 
     Listener listener(kPath);
     CHECK(publisher.flush(60s));

@@ -127,7 +127,7 @@ private:
     Scheduler mScheduler;
     ActiveRequests mActive;
     std::deque<Request> mQueue;
-    bool mLoadWaits{false}; ///< a request of the load is due, but too many are in flight
+    bool mLoadWaits{false};         ///< a request of the load is due, but too many are in flight
     std::vector<Request> mFinished; ///< finished requests that the request statistics have not reported yet
     Batch mBatch;                   ///< the batch that runs now
     double mBatchMs{0.0};

@@ -39,7 +39,7 @@ struct LiveRequest
     bool scheduled{false};      ///< is part of the latest batch
     bool paused{false};         ///< has lost its blocks and waits to run again
     bool cancelled{false};
-    bool answered{false};       ///< the host got the final response
+    bool answered{false}; ///< the host got the final response
     std::optional<std::uint64_t> firstIter;
 
     std::vector<BlockId> blocks;

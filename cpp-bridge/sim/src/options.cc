@@ -180,8 +180,8 @@ void readPair(Options& options, std::string_view pair)
         {
             if (!key.read(options, value))
             {
-                TLLM_THROW("sim: invalid option " + std::string(name) + "=" + value + "; use "
-                    + std::string(key.accepts));
+                TLLM_THROW(
+                    "sim: invalid option " + std::string(name) + "=" + value + "; use " + std::string(key.accepts));
             }
             return;
         }

@@ -66,6 +66,8 @@ struct PublisherOptions
 namespace detail
 {
 
+// clang-format would indent this table like an expression.
+// clang-format off
 /// The members of TensorRT-LLM's statistics structs in all releases. A JSON object contains those that its struct has.
 #define TRTLLM_EXPORTER_MEMBERS(X)                                                                                     \
     X(timestamp) X(iter) X(iterLatencyMS) X(newActiveRequestsQueueLatencyMS) X(numNewActiveRequests)                   \
@@ -87,6 +89,7 @@ namespace detail
     X(firstScheduledTime) X(firstTokenTime) X(lastTokenTime) X(kvCacheTransferStart) X(kvCacheTransferEnd)             \
     X(numTotalAllocatedBlocks) X(numNewAllocatedBlocks) X(numReusedBlocks) X(numMissedBlocks) X(kvCacheHitRate)        \
     X(acceptanceRate) X(totalAcceptedDraftTokens) X(totalDraftTokens)
+// clang-format on
 
 // Has_<member> is true if a struct has the member. The members below the list identify the kind of a record.
 #define TRTLLM_EXPORTER_HAS(member)                                                                                    \
