@@ -167,7 +167,7 @@ mod kv_events {
     use super::*;
     use trtllm_bridge::{HostOptions, KvEventKind, KvEventRow};
 
-    fn told(event_buffer_max_size: Option<u32>) -> Vec<KvEventRow> {
+    fn events_with_buffer(event_buffer_max_size: Option<u32>) -> Vec<KvEventRow> {
         let options = HostOptions { statistics: KEEP_ALL, event_buffer_max_size, ..HostOptions::default() };
         let mut engine = Executor::open_with("sim:?speed=max&requests=50&rate=50&kv_blocks=200", &options).unwrap();
         engines::wait_until(&engine, |truth| truth.idle && truth.requests_completed == 50);
@@ -186,7 +186,7 @@ mod kv_events {
 
     #[test]
     fn events_arrive_once_and_in_order_for_any_slice_size() {
-        let all = told(Some(1_000_000));
+        let all = events_with_buffer(Some(1_000_000));
         assert_eq!((all[0].event_id, all[0].kind, all[0].value), (0, KvEventKind::Created, 200));
         assert!(all.windows(2).all(|two| two[1].event_id - two[0].event_id <= 1));
         let mut stored = std::collections::HashSet::new();
@@ -202,12 +202,12 @@ mod kv_events {
 
     #[test]
     fn a_full_buffer_drops_the_oldest_events_and_leaves_a_gap_in_their_numbers() {
-        let all = told(Some(3));
+        let all = events_with_buffer(Some(3));
         assert!(all[0].event_id > 0 && all.last().unwrap().event_id - all[0].event_id == 2);
     }
 
     #[test]
     fn without_a_buffer_there_are_no_events() {
-        assert!(told(None).is_empty());
+        assert!(events_with_buffer(None).is_empty());
     }
 }

@@ -28,8 +28,8 @@ fn an_engine_opens_without_options_and_reports_its_version() {
         let engine = Executor::open(name, &ExecutorOptions::default()).unwrap();
         assert!(engine.is_simulated() && engine.can_enqueue_requests());
         // Releases before 0.12 do not report a version.
-        let said = concat!(env!("TRTLLM_SIM_RELEASE_NAME"), ".0+simulated");
-        assert_eq!(engine.version(), if cfg!(sim_since = "0.13") { said } else { "" });
+        let version = concat!(env!("TRTLLM_SIM_RELEASE_NAME"), ".0+simulated");
+        assert_eq!(engine.version(), if cfg!(sim_since = "0.13") { version } else { "" });
     }
 }
 

@@ -121,9 +121,9 @@ fn an_excessive_load_waits_outside_the_engine() {
         waiting.for_each(|row| *in_flight.entry(row.iter).or_insert(0) += 1);
         assert_eq!(in_flight.values().max(), Some(&most), "{options}");
         if cfg!(sim_since = "0.11") {
-            let told =
+            let reported =
                 all_iterations(&mut engine).iter().map(|row| row.num_active_requests + row.num_queued_requests).max();
-            assert_eq!(told, Some(most), "{options}");
+            assert_eq!(reported, Some(most), "{options}");
         }
     }
 }

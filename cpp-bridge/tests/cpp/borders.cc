@@ -59,12 +59,12 @@ void tenDrainsRaceAShutdown()
         tle::ExecutorConfig config;
         config.setRequestStatsMaxIterations(100);
         tle::Executor executor("sim:?rate=100&speed=max", tle::ModelType::kDECODER_ONLY, config);
-        std::atomic<int> told{0};
+        std::atomic<int> rejected{0};
         std::vector<std::thread> drains;
         for (int i = 0; i < 10; ++i)
         {
             drains.emplace_back(
-                [&executor, &told, i]
+                [&executor, &rejected, i]
                 {
                     try
                     {
@@ -77,7 +77,7 @@ void tenDrainsRaceAShutdown()
                     }
                     catch (tensorrt_llm::common::TllmException const& error)
                     {
-                        told += contains(error.what(), "Shutdown called") ? 1 : 0;
+                        rejected += contains(error.what(), "Shutdown called") ? 1 : 0;
                     }
                 });
         }
@@ -86,7 +86,7 @@ void tenDrainsRaceAShutdown()
         {
             drain.join();
         }
-        CHECK(told == 10);
+        CHECK(rejected == 10);
     }
 }
 
