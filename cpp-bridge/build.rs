@@ -1,7 +1,7 @@
-//! Compiles the bridge against a TensorRT-LLM: the one under TENSORRT_LLM_ROOT (`include/`, `lib/`), or the simulated
-//! SDK of this crate.
+//! Compiles the bridge against the TensorRT-LLM under TENSORRT_LLM_ROOT (`include/`, `lib/`). Without this variable, it
+//! compiles the bridge against the simulated SDK of this crate.
 
-// Cargo listens on standard output.
+// Cargo reads build script instructions from standard output.
 #![allow(clippy::print_stdout)]
 
 #[path = "build/probe.rs"]
@@ -14,11 +14,11 @@ const ROOT: &str = "TENSORRT_LLM_ROOT";
 const BRIDGE: &str = "cpp";
 const PROBE: &str = "build/probe.cc";
 const SIMULATOR: &str = "sim/src";
-/// Which release the simulated SDK presents itself as, and the releases it knows.
+/// Selects the release that the simulated SDK imitates. The table lists the supported releases.
 const SIM_RELEASE: &str = "TRTLLM_SIM_RELEASE";
 const SIM_RELEASES: [(&str, u32); 6] =
     [("0.9", 9), ("0.11", 11), ("0.13", 13), ("0.15", 15), ("1.0", 100), ("1.1", 101)];
-/// What a translation unit that includes executor.h of a real release also needs.
+/// Variables that name the CUDA toolkit. The executor.h of a real release includes CUDA headers.
 const CUDA_HOMES: [&str; 2] = ["CUDA_HOME", "CUDA_PATH"];
 
 fn main() {
@@ -33,7 +33,7 @@ fn main() {
     }
     let root = env::var_os(ROOT).filter(|root| !root.is_empty()).map(PathBuf::from);
     if let Err(message) = root.map_or_else(compile_simulated, |root| compile_real(&root)) {
-        // Fails the build, with nothing but this line.
+        // Fails the build and prints only this line.
         println!("cargo::error={message}");
     }
 }
@@ -44,7 +44,7 @@ fn compile_simulated() -> Result<(), String> {
     for (name, _) in SIM_RELEASES.iter().filter(|(_, number)| *number <= release) {
         println!("cargo::rustc-cfg=sim_since={name:?}");
     }
-    // For the programs that the tests compile.
+    // The tests compile C++ programs and need these values.
     println!("cargo::rustc-env=TRTLLM_SIM_RELEASE_NUMBER={release}");
     println!("cargo::rustc-env=TRTLLM_SIM_RELEASE_NAME={}.{}", release / 100, release % 100);
     let include = Path::new("sim/include");
@@ -53,10 +53,10 @@ fn compile_simulated() -> Result<(), String> {
     bridge.define(SIM_RELEASE, release.to_string().as_str());
     let mut simulator = cc::Build::new();
     simulator.define(SIM_RELEASE, release.to_string().as_str()).cargo_metadata(false);
-    // Side by side: they are most of this crate's build.
+    // In parallel, because these two are most of this crate's build time.
     let compiling = std::thread::spawn(move || finish(&mut simulator, SIMULATOR, include, "tensorrt_llm_simulated"));
     let compiled = finish(&mut bridge, BRIDGE, include, "trtllm_bridge_cpp");
-    compiling.join().map_err(|_| "the thread that compiles the simulated SDK ended".to_owned())??;
+    compiling.join().map_err(|_| "the thread that compiles the simulated SDK panicked".to_owned())??;
     compiled?;
     // After the bridge, because linkers resolve archives in order.
     println!("cargo::rustc-link-lib=static=tensorrt_llm_simulated");
@@ -65,10 +65,10 @@ fn compile_simulated() -> Result<(), String> {
     Ok(())
 }
 
-/// Lets `-lstdc++` and `-lgcc_s` find archives first, where the compiler has them: the shared libraries are a tenth of the
-/// exporter's memory and of its start, and small images lack them. Only with the simulated SDK, since a real one brings
-/// the shared libraries along, and two of a kind in one process would not know of each other's exceptions; and not under
-/// a sanitizer, which watches the shared ones.
+/// Links libstdc++ and libgcc statically if the compiler has the archives. The shared libraries take a tenth of the
+/// exporter's memory and start-up time, and small images do not contain them. This applies to the simulated SDK only: a
+/// real one loads the shared libraries, and exceptions do not work across two copies in one process. Sanitizers need
+/// the shared libraries too.
 fn prefer_static_cxx_runtime(build: &cc::Build) {
     const ARCHIVES: [(&str, &str); 2] = [("libstdc++.a", "libstdc++.a"), ("libgcc_eh.a", "libgcc_s.a")];
     let (Ok(compiler), Some(out)) = (build.try_get_compiler(), env::var_os("OUT_DIR")) else { return };
@@ -76,11 +76,11 @@ fn prefer_static_cxx_runtime(build: &cc::Build) {
         return;
     }
     let folder = Path::new(&out).join("static-cxx-runtime");
-    let found = ARCHIVES.map(|(name, wanted_as)| {
-        let answer = compiler.to_command().arg(format!("-print-file-name={name}")).output().ok()?;
-        let archive = PathBuf::from(String::from_utf8_lossy(&answer.stdout).trim());
-        // A compiler that has none answers the bare name.
-        (archive.is_absolute() && archive.is_file()).then_some((archive, wanted_as))
+    let found = ARCHIVES.map(|(name, link_name)| {
+        let output = compiler.to_command().arg(format!("-print-file-name={name}")).output().ok()?;
+        let archive = PathBuf::from(String::from_utf8_lossy(&output.stdout).trim());
+        // A compiler without the archive prints the name without a path.
+        (archive.is_absolute() && archive.is_file()).then_some((archive, link_name))
     });
     let [Some(library), Some(unwinder)] = found else { return };
     let copied = std::fs::create_dir_all(&folder).and_then(|()| {
@@ -92,26 +92,26 @@ fn prefer_static_cxx_runtime(build: &cc::Build) {
 }
 
 fn simulated_release() -> Result<u32, String> {
-    let asked = env::var(SIM_RELEASE).unwrap_or_default();
+    let value = env::var(SIM_RELEASE).unwrap_or_default();
     let newest = SIM_RELEASES[SIM_RELEASES.len() - 1];
-    let found = if asked.is_empty() { Some(&newest) } else { SIM_RELEASES.iter().find(|(name, _)| *name == asked) };
+    let found = if value.is_empty() { Some(&newest) } else { SIM_RELEASES.iter().find(|(name, _)| *name == value) };
     found.map(|(_, number)| *number).ok_or_else(|| {
         let names: Vec<&str> = SIM_RELEASES.iter().map(|(name, _)| *name).collect();
-        format!("{SIM_RELEASE} is {asked}: accepted are {}", names.join(", "))
+        format!("{SIM_RELEASE}={value}: unsupported release; use one of {}", names.join(", "))
     })
 }
 
 fn compile_real(root: &Path) -> Result<(), String> {
-    // Releases before 0.11 include the half-precision headers only with this.
+    // Releases before 0.11 include the half-precision headers only if this is defined.
     let mut flags = vec!["-DENABLE_BF16".to_owned()];
     for cuda in CUDA_HOMES.iter().filter_map(env::var_os).filter(|home| !home.is_empty()) {
         flags.push(format!("-isystem{}", Path::new(&cuda).join("include").display()));
     }
     let compiler = cc::Build::new().cpp(true).cargo_metadata(false).try_get_compiler();
-    let compiler = compiler.map_err(|error| format!("no C++ compiler: {error}"))?;
+    let compiler = compiler.map_err(|error| format!("no C++ compiler found; install g++ or set CXX: {error}"))?;
     let scratch = PathBuf::from(env::var_os("OUT_DIR").ok_or("OUT_DIR is not set")?);
     let found = probe::examine(root, Path::new(PROBE), &|| compiler.to_command(), &flags, &scratch)?;
-    // A warning is the only line that cargo shows of a build that succeeds.
+    // Cargo shows only warnings when a build script succeeds.
     println!("cargo::warning={}", found.summary());
     let mut bridge = cxx_build::bridge("src/ffi.rs");
     for flag in &flags {
@@ -121,13 +121,14 @@ fn compile_real(root: &Path) -> Result<(), String> {
     println!("cargo::rustc-link-search=native={}", found.lib.display());
     println!("cargo::rustc-link-lib=dylib=tensorrt_llm");
     println!("cargo::rustc-link-lib=dylib=nvinfer_plugin_tensorrt_llm");
-    // Reaches the tests of this crate; a program that links it makes its own of what it is told here.
+    // The rpath is for the tests of this crate. Programs that link this crate set their own from `lib`.
     println!("cargo::metadata=lib={}", found.lib.display());
     println!("cargo::rustc-link-arg=-Wl,-rpath,{}", found.lib.display());
     Ok(())
 }
 
-/// One archive from every source file of a folder. The SDK is a system folder: its warnings are not ours.
+/// Compiles all source files of a folder into one archive. The SDK is a system include folder, which silences warnings
+/// of its headers.
 fn finish(build: &mut cc::Build, folder: &str, sdk: &Path, archive: &str) -> Result<(), String> {
     let entries = std::fs::read_dir(folder).map_err(|error| format!("cannot list {folder}: {error}"))?;
     let mut sources: Vec<PathBuf> = entries

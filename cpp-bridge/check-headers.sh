@@ -1,24 +1,24 @@
 #!/usr/bin/env bash
-# Type-checks the bridge (and the C++ of cpp-bridge/embed, where it is present) against the headers of a TensorRT-LLM.
-# Compiles nothing that stays, links nothing, needs no GPU.
+# Type-checks the bridge and the C++ of cpp-bridge/embed against the headers of a TensorRT-LLM release.
+# It writes no object files, links nothing and needs no GPU.
 #
 #   cpp-bridge/check-headers.sh DIR [CXXFLAGS…]
 #
-# DIR holds tensorrt_llm/executor/executor.h: "include" of an installation, "cpp/include" of a source tree.
-# Those headers include CUDA's. Either name these:
+# DIR contains tensorrt_llm/executor/executor.h. It is "include" of an installation or "cpp/include" of a source tree.
+# The headers of TensorRT-LLM include those of CUDA. Either add the CUDA headers:
 #   check-headers.sh DIR -isystem$CUDA_HOME/include
-#   (from PyPI: the include folders of nvidia-cuda-runtime-cu12, nvidia-cuda-nvcc-cu12 and nvidia-cuda-cccl-cu12)
-# or give --cuda-stubs instead of DIR's first flag: empty stand-ins of our own, enough for types.
+#   (on PyPI: the include folders of nvidia-cuda-runtime-cu12, nvidia-cuda-nvcc-cu12 and nvidia-cuda-cccl-cu12)
+# or use stubs, which are enough to check types:
 #   check-headers.sh DIR --cuda-stubs
-# 0.9 and 0.10 also need -DENABLE_BF16, which is set here for all as the build does.
-# Exit status: 0 if all sources type-check, 1 if one does not, 2 for a wrong call.
+# The script always sets -DENABLE_BF16, as the build does. 0.9 and 0.10 need it.
+# Exit status: 0 if all sources type-check, 1 if one does not, 2 for invalid arguments.
 set -euo pipefail
 usage() { sed -n '2,/^set -euo/{/^set/d;s/^# \{0,1\}//;p}' "$0" >&2; exit 2; }
 [ $# -ge 1 ] && [ "$1" != --help ] && [ "$1" != -h ] || usage
-headers=$(cd "$1" 2>/dev/null && pwd) || { echo "$1 is no directory" >&2; exit 2; }
+headers=$(cd "$1" 2>/dev/null && pwd) || { echo "check-headers.sh: $1 is not a directory; name a folder of headers" >&2; exit 2; }
 shift
 [ -f "$headers/tensorrt_llm/executor/executor.h" ] \
-    || { echo "$headers/tensorrt_llm/executor/executor.h is not there" >&2; exit 2; }
+    || { echo "check-headers.sh: $headers/tensorrt_llm/executor/executor.h does not exist; name the folder that contains tensorrt_llm/" >&2; exit 2; }
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 flags=()
@@ -45,10 +45,10 @@ struct cudaDeviceProp; struct cudaPointerAttributes;' >"$work/cuda/cuda_runtime_
 done
 
 cd "$(dirname "$0")"
-# The border's generated headers lie where the build of the bridge (simulated: it needs no TensorRT-LLM) wrote them.
+# The headers that cxx generates are in the output folder of the bridge's build. A simulated build is enough.
 out=$(unset TENSORRT_LLM_ROOT; cargo check --quiet --package trtllm-bridge --message-format=json \
     | sed -n 's/.*"reason":"build-script-executed".*trtllm-bridge.*"out_dir":"\([^"]*\)".*/\1/p' | tail -1)
-[ -d "$out/cxxbridge" ] || { echo "the bridge did not build: its generated headers are missing" >&2; exit 1; }
+[ -d "$out/cxxbridge" ] || { echo "check-headers.sh: the bridge did not build, so the headers that cxx generates are missing; see the errors above" >&2; exit 1; }
 
 sources=(cpp/*.cc "$out"/cxxbridge/sources/trtllm-bridge/src/ffi.rs.cc)
 includes=(-Iinclude -Icpp -isystem"$out/cxxbridge/include" -isystem"$out/cxxbridge/crate")
@@ -68,7 +68,7 @@ check() {
     fi
 }
 export -f check
-# Each source alone; all are tried.
+# Checks each source separately, and continues after a failure.
 printf '%s\n' "${sources[@]}" \
     | xargs -P "$(nproc)" -I{} bash -c 'check "$@"' check {} "${includes[@]}" -isystem"$headers" ${flags[@]+"${flags[@]}"} \
     || exit 1

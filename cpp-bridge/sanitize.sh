@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
-# Runs the C++ test programs under AddressSanitizer with UndefinedBehaviorSanitizer and under ThreadSanitizer, then the
-# Rust tests, and with them the border itself, under AddressSanitizer. One line a run; the report of each that fails.
+# Runs the C++ test programs with AddressSanitizer and UndefinedBehaviorSanitizer, then with ThreadSanitizer. Then runs
+# the Rust tests, which call the C++ code through cxx, with AddressSanitizer. Prints one line per run, and the output of
+# each run that fails.
 #
-#   cpp-bridge/sanitize.sh [address] [thread] [rust]      all three if none is named
+#   cpp-bridge/sanitize.sh [address] [thread] [rust]      without arguments: all three
 set -euo pipefail
 cd "$(dirname "$0")"
 [ $# -gt 0 ] || set -- address thread rust
@@ -28,19 +29,19 @@ run() {
     fi
 }
 
-# The border's generated headers, from the ordinary build.
+# Prints the output folder of the bridge's build. It contains the headers that cxx generates.
 generated() {
     cargo check --quiet --package trtllm-bridge --message-format=json \
         | sed -n 's/.*"reason":"build-script-executed".*trtllm-bridge.*"out_dir":"\([^"]*\)".*/\1/p' | tail -1
 }
 
-# cpp KIND FLAGS: objects once, then each program.
+# cpp KIND FLAGS: compiles the objects once, then links and runs each program.
 cpp() {
     local kind=$1 flags=$2 out=$base/sanitize/$1 includes program sources
     includes="-Iinclude -Icpp -Itests/cpp -Isim/include -isystem$headers/include -isystem$headers/crate"
     flags="-std=c++17 -O1 -g1 -pthread -fno-omit-frame-pointer -DTRTLLM_BRIDGE_SIMULATED -DTRTLLM_SIM_RELEASE=101 $flags"
     mkdir -p "$out"
-    # The two files that need Rust's own symbols stay out: the Rust run below has them.
+    # Excludes the two files that need symbols of the Rust library. The Rust run below covers them.
     sources=$(ls cpp/*.cc sim/src/*.cc tests/cpp/{borders,executor_api,timestamps,release_rows}.cc | grep -v -e executor_handle -e version.cc)
     run "$kind: compile" compile "$out" "$flags $includes" "$sources"
     for program in borders executor_api release_rows timestamps; do
@@ -64,8 +65,8 @@ link_and_run() {
 }
 
 rust() {
-    # The stable compiler's sanitizers are behind a switch; the C++ of the build script gets GCC's calls into the same
-    # runtime. Programs compiled by tests (cpp_programs, probing) have their own runs above.
+    # RUSTC_BOOTSTRAP enables sanitizers in the stable compiler. GCC instruments the C++ code for the same runtime. The
+    # tests cpp_programs and probing compile programs that have their own runs above.
     run "address: $1" env RUSTC_BOOTSTRAP=1 RUSTFLAGS="-Zsanitizer=address" CXXFLAGS="-fsanitize=address -O1" \
         CARGO_TARGET_DIR="$base/sanitize/rust" CARGO_PROFILE_TEST_DEBUG=1 \
         cargo test --quiet --package trtllm-bridge --target "$(rustc -vV | sed -n 's/^host: //p')" "${@:2}"
@@ -75,7 +76,7 @@ for what in "$@"; do
     case $what in
     address | thread)
         headers=$(generated)/cxxbridge
-        [ -d "$headers" ] || { echo "the bridge did not build: its generated headers are missing" >&2; exit 1; }
+        [ -d "$headers" ] || { echo "sanitize.sh: the bridge did not build, so the headers that cxx generates are missing; see the errors above" >&2; exit 1; }
         if [ "$what" = address ]; then
             cpp address "-fsanitize=address,undefined -fno-sanitize-recover=all"
         else
@@ -83,7 +84,7 @@ for what in "$@"; do
         fi
         ;;
     rust) rust "Rust tests" --lib --test borders --test draining --test hosting --test loading --test opening --test request_rows ;;
-    *) echo "unknown run $what: address, thread or rust" >&2; exit 2 ;;
+    *) echo "sanitize.sh: unknown run $what; use address, thread or rust" >&2; exit 2 ;;
     esac
 done
 echo "$passed passed, $failed failed"

@@ -1,16 +1,16 @@
 #!/usr/bin/env bash
-# Runs this crate's tests against the simulated SDK of each release, then builds it against that SDK installed like a
-# real TensorRT-LLM. Exit status 0 if all passed.
-# A target folder of its own (reused from release to release: only what depends on the release is compiled again).
+# Runs this crate's tests against the simulated SDK of each release. Then installs the simulated SDK like a real
+# TensorRT-LLM and builds the exporter against it. Exit status 0 if everything passed.
+# Uses its own target folder for all releases, so that each release compiles only what depends on it.
 #
-#   cpp-bridge/test-releases.sh [RELEASE…]      all of 0.9 0.11 0.13 0.15 1.0 1.1 if none is named
+#   cpp-bridge/test-releases.sh [RELEASE…]      without arguments: 0.9 0.11 0.13 0.15 1.0 1.1
 set -euo pipefail
 cd "$(dirname "$0")"
 base=${CARGO_TARGET_DIR:-../target}
 mkdir -p "$base"
 CARGO_TARGET_DIR=$(cd "$base" && pwd)/releases
 export CARGO_TARGET_DIR
-# No debug information: half of the time goes into it.
+# Debug information would double the build time.
 export CARGO_PROFILE_DEV_DEBUG=0 CARGO_PROFILE_TEST_DEBUG=0
 unset TENSORRT_LLM_ROOT
 
@@ -31,7 +31,7 @@ for release in "$@"; do
     fi
 done
 
-# The simulated SDK installed as a real TensorRT-LLM would be: once whole, once with an Executor in the headers only.
+# Installs the simulated SDK like a real TensorRT-LLM: "whole" is complete, "gone" has the Executor only in its headers.
 standin=$CARGO_TARGET_DIR/standin
 rm -rf "$standin"
 out=$(cargo check --quiet --package trtllm-bridge --message-format=json \
@@ -44,7 +44,8 @@ for kind in whole gone; do
     "${CXX:-c++}" -shared -o "$standin/$kind/lib/libtensorrt_llm.so" "$standin/$kind"/objects/*.o
     "${CXX:-c++}" -shared -o "$standin/$kind/lib/libnvinfer_plugin_tensorrt_llm.so" -x c++ /dev/null
 done
-# The exporter built against it finds it by itself, and gives the library's own words about a directory without an engine.
+# The exporter must find the library without LD_LIBRARY_PATH, and report the library's error for an invalid engine
+# folder.
 served() {
     local exporter=$CARGO_TARGET_DIR/debug/trtllm-exporter
     readelf -d "$exporter" >"$log" && grep -q 'NEEDED.*libtensorrt_llm.so' "$log" || return 1
@@ -52,11 +53,11 @@ served() {
 }
 begin=$SECONDS
 if TENSORRT_LLM_ROOT=$standin/whole cargo test --package trtllm-bridge --test real_library >"$log" 2>&1 \
-    && grep -q 'links and has all members known' "$log" \
+    && grep -q 'links and has all known members' "$log" \
     && TENSORRT_LLM_ROOT=$standin/whole cargo build --package trtllm-exporter >"$log" 2>&1 \
     && served \
     && ! TENSORRT_LLM_ROOT=$standin/gone cargo check --package trtllm-bridge >"$log" 2>&1 \
-    && grep -q 'its library has it no more' "$log"; then
+    && grep -q 'the library does not define it' "$log"; then
     echo "installed: ok, $((SECONDS - begin)) s"
     passed=$((passed + 1))
 else

@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
-"""A server that looks like trtllm-serve to a monitoring client, and says afterwards what was true.
+"""A simulated trtllm-serve for tests of monitoring clients. It also reports what its engine really did.
 
-It holds no model: a small continuous-batching simulation fills the same ring of iteration records that
-trtllm-serve drains through GET /metrics, with the quirks of the chosen backend. Python's standard library only.
+It loads no model. A small simulation of in-flight batching writes iteration records into a ring, and GET /metrics
+drains the ring as trtllm-serve does, with the quirks of the chosen backend. It needs only Python's standard library.
 
   trtllm_serve_lookalike.py --port 0 --rate 50                   prints: listening on 127.0.0.1:PORT
-  GET  /metrics /perf_metrics /version /health                    as trtllm-serve answers them; the first two drain
-  POST /kv_cache_events                                           drains, too; [] without --kv-events
-  GET  /truth                                                     what was really emitted (for tests; not upstream's)
-  POST /control  {"stop": true} | {"drain": true} | {"mode": M}   stop at once | finish the work, then idle | spoil /metrics
+  GET  /metrics /perf_metrics /version /health                    like trtllm-serve; the first two drain
+  POST /kv_cache_events                                           drains; [] without --kv-events
+  GET  /truth                                                     what the engine really did (trtllm-serve does not have it)
+  POST /control  {"stop": true} | {"drain": true} | {"mode": M}   stop now | finish all requests, then idle | make /metrics misbehave
 """
 import argparse
 import json
@@ -23,11 +23,11 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import accumulate
 
 MODES = ("ok", "not-json", "truncated", "huge", "hang", "500", "slow-body")
-MAX_ACTIVE, MAX_SCHEDULED, MAX_CONTEXTS = 24, 16, 2  # requests an engine holds, runs at once, starts per iteration
+MAX_ACTIVE, MAX_SCHEDULED, MAX_CONTEXTS = 24, 16, 2  # limits of active requests, of running ones, of starts per iteration
 KV_BLOCKS, TOKENS_PER_BLOCK = 2048, 32
 MEAN_DECODE_ITERATIONS = 48
 
-# Key order is the order of nlohmann::json (alphabetical), as TensorRT-LLM 1.x sends it.
+# TensorRT-LLM 1.x uses nlohmann::json, which sorts the keys alphabetically.
 RECORD = (
     '{"cpuMemUsage":%(cpu)d,"gpuMemUsage":%(gpu)d,"inflightBatchingStats":{"avgNumDecodedTokensPerIter":%%s,'
     '"microBatchId":0,"numContextRequests":%%d,"numCtxTokens":%%d,"numGenRequests":%%d,"numPausedRequests":0,'
@@ -41,7 +41,7 @@ RECORD = (
     '"staticBatchingStats":%(static)s,"timestamp":"%%s"}'
 )
 COMMON = {"blocks": KV_BLOCKS, "per_block": TOKENS_PER_BLOCK, "active": 2048}
-# The PyTorch backend never sets the limits, reports the whole device's memory, and sends zeros for static batching.
+# The PyTorch backend does not set the limits, reports the memory of the whole GPU, and sends zeros for static batching.
 PYTORCH = RECORD % {
     **COMMON, "cpu": 0, "gpu": 40560164864, "pinned": 0, "batch": 0, "tokens": 0,
     "static": '{"emptyGenSlots":0,"numContextRequests":0,"numCtxTokens":0,"numGenTokens":0,"numScheduledRequests":0}',
@@ -51,41 +51,41 @@ TENSORRT = RECORD % {
 }
 
 
-# What a record means, kept beside it for /truth; `started` of a flush record is 0 although it shows the stale number.
+# The real numbers of a record, for /truth. A flush record repeats an old number of new requests; its `started` is 0.
 Entry = namedtuple("Entry", "iter flush repeats_flush started completed context_tokens generation_tokens")
 
 
 class KvEvents:
-    """What the KV cache says of its blocks: stored by finished requests, now and then offloaded, the oldest removed."""
+    """The events of the KV cache. Finished requests store blocks, some blocks are offloaded, the oldest are removed."""
 
-    def __init__(self, on):
-        self.on, self.waiting, self.next_id, self.next_hash, self.blocks = on, [], 0, 1 << 63, {}
+    def __init__(self, enabled):
+        self.enabled, self.waiting, self.next_id, self.next_hash, self.blocks = enabled, [], 0, 1 << 63, {}
         self.truth = dict.fromkeys("events stored removed_gpu removed_host updated_host".split(), 0)
-        self.say(type="created", num_blocks_per_cache_level=[KV_BLOCKS, KV_BLOCKS // 2])
+        self.emit(type="created", num_blocks_per_cache_level=[KV_BLOCKS, KV_BLOCKS // 2])
 
-    def say(self, **data):
-        self.waiting += [{"event_id": self.next_id, "data": data, "window_size": 4096}] * self.on
-        self.next_id = self.truth["events"] = self.next_id + self.on
+    def emit(self, **data):
+        self.waiting += [{"event_id": self.next_id, "data": data, "window_size": 4096}] * self.enabled
+        self.next_id = self.truth["events"] = self.next_id + self.enabled
 
     def finish(self, count):
         new, self.next_hash = range(self.next_hash, self.next_hash + count), self.next_hash + count
-        if not (self.on and new): return
+        if not (self.enabled and new): return
         block = {"type": "stored_block", "tokens": [{"type": "unique_token", "token_id": 1}], "cache_level": 0, "priority": 35}
-        self.say(type="stored", parent_hash=None, blocks=[{**block, "block_hash": number} for number in new])
+        self.emit(type="stored", parent_hash=None, blocks=[{**block, "block_hash": number} for number in new])
         self.truth["stored"] += count
         self.blocks.update(dict.fromkeys(new, "gpu"))
         if count % 3 == 0:
-            self.say(type="updated", block_hash=new[0], cache_level={"type": "event_diff", "new_value": 1, "old_value": 0})
+            self.emit(type="updated", block_hash=new[0], cache_level={"type": "event_diff", "new_value": 1, "old_value": 0})
             self.truth["updated_host"] += 1
             self.blocks[new[0]] = "host"
-        if gone := list(self.blocks)[:-200]:
-            self.say(type="removed", block_hashes=gone)
-        for number in gone:
+        if removed := list(self.blocks)[:-200]:
+            self.emit(type="removed", block_hashes=removed)
+        for number in removed:
             self.truth["removed_" + self.blocks.pop(number)] += 1
 
 
 class Engine:
-    """The simulation. Nothing runs between calls: `advance` emits every iteration that has become due."""
+    """The simulated engine. It does nothing between calls; `advance` runs all iterations that are due."""
 
     def __init__(self, args):
         self.tensorrt = args.backend == "tensorrt"
@@ -93,7 +93,7 @@ class Engine:
         self.idle_every, self.idle_for = args.idle_every, args.idle_for
         self.random = random.Random(args.seed)
         self.lock = threading.Lock()
-        self.booked, self.unbooked = threading.Condition(self.lock), 0  # answers drained and not counted yet
+        self.counted, self.uncounted = threading.Condition(self.lock), 0  # responses that are drained but not counted yet
         self.ring = deque()
         self.ring_size = args.ring
         self.finished = deque()  # per-request entries of /perf_metrics
@@ -101,16 +101,16 @@ class Engine:
         self.due = time.monotonic()
         self.wall = time.time() - self.due
         self.stopped = self.draining = False
-        self.iter = args.first_iter  # of the next iteration
+        self.iter = args.first_iter  # the number of the next iteration
         self.next_id = 1
-        self.queued = deque()  # arrival times: still in the executor's queue
-        self.pending = deque()  # (id, arrival): active, not scheduled yet
-        self.running = 0  # requests in the generation phase
-        self.ends = {}  # iter -> requests whose last token it makes
+        self.queued = deque()  # arrival times of the requests in the executor's queue
+        self.pending = deque()  # (id, arrival) of the active requests that are not scheduled yet
+        self.running = 0  # number of requests in the generation phase
+        self.ends = {}  # iter -> requests that finish in this iteration
         self.arrivals_due = 0.0
         self.quiet_at = self.iter + self.idle_every if self.idle_every else math.inf
-        self.just_finished = self.stale_new = 0  # of the pass before
-        self.repeat_completed = None  # set between an idle flush and the record that repeats it
+        self.just_finished = self.stale_new = 0  # numbers of the previous iteration
+        self.repeat_completed = None  # set between a flush record and the record that repeats its number
         self.since_idle, self.idle_began = 0, self.due
         self.alloc_total = self.alloc_new = self.reused = self.missed = self.used = 0
         self.truth = dict.fromkeys(
@@ -118,16 +118,16 @@ class Engine:
              "generation_tokens served cut cut_iterations flush_records perf_metrics perf_metrics_lost perf_metrics_served").split(), 0)
         self.truth.update(queue_time_ms=0.0, latencies=0, latency_ms=0.0)
         totals = dict.fromkeys("records iterations completed_requests started_requests context_tokens generation_tokens".split(), 0)
-        self.handed_out, self.salvageable = totals, dict(totals)  # in whole answers | whole, in answers that broke off
+        self.handed_out, self.salvageable = totals, dict(totals)  # in complete responses | complete records of aborted responses
         self.served_flush = self.first_blocks = None
 
     def advance(self):
-        """Emit what is due by now. The caller holds the lock."""
+        """Run all iterations that are due. The caller holds the lock."""
         now = time.monotonic()
         while not self.stopped and self.due <= now:
-            self.one_pass(self.due)
+            self.run_iteration(self.due)
 
-    def one_pass(self, now):
+    def run_iteration(self, now):
         outstanding = self.running + len(self.pending) + len(self.queued)
         quiet = self.draining or self.iter >= self.quiet_at
         if quiet and not outstanding:
@@ -152,22 +152,22 @@ class Engine:
         for request in finished:
             self.finish(request, now)
 
-        if self.tensorrt:  # completions show one pass later, and the pass after an idle flush shows them again
+        if self.tensorrt:  # reports completions one iteration late, and repeats them in the iteration after a flush
             completed = self.just_finished if self.repeat_completed is None else self.repeat_completed
             counted = self.just_finished if self.repeat_completed is None else 0
             self.just_finished = len(finished)
         else:
             completed = counted = len(finished)
         repeated, self.repeat_completed = self.repeat_completed is not None, None
-        # C++ without speculation says 1.0; a quarter of the batch decoding two tokens gives the odd 1.25. PyTorch says 0.0.
+        # C++ reports 1.0 without speculative decoding, PyTorch 0.0. The 1.25 is two tokens for a quarter of the batch.
         average = (1.25 if self.iter % 16 == 0 else 1.0) if self.tensorrt else 0.0
         generated = int(generating * (average or 1.0) + 0.5)
 
         latency = self.period * 1000 * (0.85 + 0.3 * self.random.random())
         regular = True
-        if self.tensorrt and self.since_idle < 2:  # iterLatencyMS describes the pass before, which may have slept
+        if self.tensorrt and self.since_idle < 2:  # iterLatencyMS is that of the previous iteration, which may include idle time
             latency, regular = 0.0 if self.since_idle == 0 else latency + (now - self.period - self.idle_began) * 1000, False
-        elif not (self.tensorrt or outstanding) and (self.truth["iterations"] or self.iter <= 1):  # it may begin with a wait
+        elif not (self.tensorrt or outstanding) and (self.truth["iterations"] or self.iter <= 1):  # may include idle time
             latency, regular = latency + (now - self.idle_began) * 1000 * (self.since_idle == 0), False
         self.since_idle += 1
         truth = self.truth
@@ -197,7 +197,7 @@ class Engine:
             self.queued.append(now - self.period * self.random.random())
 
     def start(self, number, arrival, now):
-        """The context phase of one request; says how many tokens it computes (a prefix may be cached)."""
+        """Run the context phase of one request. Return how many tokens it computes (a prefix may be cached)."""
         rand = self.random
         context_blocks = 1 + int(rand.random() * 24)
         hits = int(rand.random() * context_blocks) if rand.random() < 0.5 else 0
@@ -223,7 +223,7 @@ class Engine:
             self.truth["perf_metrics_lost"] += 1
 
     def go_idle(self, now):
-        """Nothing outstanding: C++ pushes one more record (with the next iteration's number), then blocks."""
+        """Become idle. C++ first writes one more record, a flush record with the number of the next iteration."""
         if self.tensorrt:
             completed, self.just_finished = self.just_finished, 0
             self.repeat_completed = completed
@@ -241,7 +241,7 @@ class Engine:
               self.missed, self.reused, self.used)
         self.truth["records"] += 1
         self.ring.append((now, (*batch, self.iter, latency, *kv, *requests), entry))
-        if len(self.ring) > self.ring_size:  # as upstream: the oldest goes, and nobody is told
+        if len(self.ring) > self.ring_size:  # TensorRT-LLM drops the oldest record without notice
             lost = self.ring.popleft()
             self.truth["lost"] += 1
             self.truth["lost_iterations"] += not lost[2].flush
@@ -250,18 +250,18 @@ class Engine:
         with self.lock:
             self.advance()
             records, self.ring = self.ring, deque()
-            self.unbooked += 1
+            self.uncounted += 1
         template = TENSORRT if self.tensorrt else PYTORCH
         return records, [template % (*values, self.timestamp(now) if self.tensorrt else "") for now, values, _ in records]
 
     def count_served(self, records, whole=None):
-        """Book drained records: what a client that missed nothing of these answers must arrive at.
+        """Count drained records. A client that received all responses must have the same numbers.
 
-        `whole`: the answer broke off, and only so many records of it arrived whole."""
+        `whole`: the response was aborted after this many complete records."""
         with self.lock:
             out = self.handed_out if whole is None else self.salvageable
             for _, values, entry in list(records)[:whole]:
-                if self.first_blocks is None:  # these counts are older than any client: deltas start here
+                if self.first_blocks is None:  # clients can only see increases from the first record on
                     self.first_blocks = dict(zip(("newly_allocated", "allocated"), values[7:9]), missed=values[11], reused=values[12])
                 out["records"] += 1
                 out["iterations"] += not entry.flush
@@ -273,15 +273,15 @@ class Engine:
                 if not (entry.repeats_flush and self.served_flush == entry.iter):
                     out["completed_requests"] += entry.completed
             self.truth["served"] = self.handed_out["iterations"]
-            self.unbooked -= 1
-            self.booked.notify_all()
+            self.uncounted -= 1
+            self.counted.notify_all()
             if whole is not None:
                 self.truth["cut"] += len(records) - whole
                 self.truth["cut_iterations"] += sum(not entry.flush for _, _, entry in list(records)[whole:])
 
     def timestamp(self, now):
         seconds = now + self.wall
-        day = time.strftime("%m-%d-%Y %H:%M:%S", time.localtime(seconds))  # local time without a zone, as upstream
+        day = time.strftime("%m-%d-%Y %H:%M:%S", time.localtime(seconds))  # TensorRT-LLM writes local time without a time zone
         return "%s.%06d" % (day, seconds % 1 * 1e6)
 
     def drain_perf_metrics(self):
@@ -309,10 +309,10 @@ class Engine:
             events, self.kv_events.waiting = self.kv_events.waiting, []
         return json.dumps(events, separators=(",", ":"))
 
-    def tell_truth(self):
+    def truth_json(self):
         with self.lock:
-            # An answer on its way is neither in the ring nor handed out: a moment later it is. A slow one may take minutes.
-            self.booked.wait_for(lambda: not self.unbooked, timeout=1)
+            # Records of a response in progress are in no count yet. Wait for them, but not for a slow response.
+            self.counted.wait_for(lambda: not self.uncounted, timeout=1)
             self.advance()
             return json.dumps({
                 **self.truth, "handed_out": self.handed_out, "salvageable": self.salvageable, "in_ring": len(self.ring), "next_iter": self.iter,
@@ -345,7 +345,7 @@ class Handler(BaseHTTPRequestHandler):
 
     def answer(self, body, status=200, kind="application/json"):
         body = body.encode()
-        self.wfile.write(self.head(status, kind, len(body)) + body)  # one segment: no wait for a delayed ACK
+        self.wfile.write(self.head(status, kind, len(body)) + body)  # one write, because a second segment would wait for a delayed ACK
 
     def head(self, status, kind, length):
         reason = {200: "OK", 400: "Bad Request", 404: "Not Found", 500: "Internal Server Error"}[status]
@@ -359,7 +359,7 @@ class Handler(BaseHTTPRequestHandler):
         elif path == "/perf_metrics":
             self.answer(self.engine.drain_perf_metrics())
         elif path == "/truth":
-            self.answer(self.engine.tell_truth())
+            self.answer(self.engine.truth_json())
         elif path == "/version":
             self.answer('{"version":"1.0.0rc4"}')
         elif path == "/health":
@@ -385,7 +385,7 @@ class Handler(BaseHTTPRequestHandler):
         body = "[" + ",".join(lines) + "]"
         try:
             if mode == "slow-body":
-                sent = self.slowly(body)
+                sent = self.send_slowly(body)
                 if sent < len(body):
                     whole = sum(end <= sent for end in accumulate(len(line) + 1 for line in lines))
                     return engine.count_served(records, whole)
@@ -397,10 +397,10 @@ class Handler(BaseHTTPRequestHandler):
             engine.count_served(records, whole=0)
 
     def hang(self):
-        while Handler.mode == "hang" and not self.client_left():
+        while Handler.mode == "hang" and not self.client_disconnected():
             time.sleep(0.1)
 
-    def client_left(self):
+    def client_disconnected(self):
         self.connection.setblocking(False)
         try:
             return self.connection.recv(1, socket.MSG_PEEK) == b""
@@ -421,13 +421,13 @@ class Handler(BaseHTTPRequestHandler):
         except OSError:
             pass
 
-    def slowly(self, body):
-        """A byte a second until the mode changes, then the rest; says how many bytes went out to a client still there."""
+    def send_slowly(self, body):
+        """Send one byte per second until the mode changes, then the rest. Return how many bytes the client got."""
         body = body.encode()
         self.wfile.write(self.head(200, "application/json", len(body)))
         sent = 0
         while sent < len(body):
-            if self.client_left():  # a write would still succeed once
+            if self.client_disconnected():  # the first write after a disconnect would still succeed
                 self.close_connection = True
                 break
             end = sent + 1 if Handler.mode == "slow-body" else len(body)
@@ -441,16 +441,16 @@ class Handler(BaseHTTPRequestHandler):
         if self.path == "/kv_cache_events":
             return self.answer(self.engine.drain_kv_events())
         try:
-            wish = json.loads(body)
-            unknown = set(wish) - {"stop", "drain", "mode"}
-            mode = wish.get("mode", Handler.mode)
+            command = json.loads(body)
+            unknown = set(command) - {"stop", "drain", "mode"}
+            mode = command.get("mode", Handler.mode)
             if self.path != "/control" or unknown or mode not in MODES:
-                raise ValueError(f"POST /control takes stop, drain and mode ({', '.join(MODES)})")
+                raise ValueError(f"invalid request; use POST /control with stop, drain or mode ({', '.join(MODES)})")
         except (ValueError, TypeError) as error:
             return self.answer(json.dumps({"detail": str(error)}), 400)
         Handler.mode = mode
-        self.engine.control(wish.get("stop"), wish.get("drain"))
-        self.answer(self.engine.tell_truth())
+        self.engine.control(command.get("stop"), command.get("drain"))
+        self.answer(self.engine.truth_json())
 
 
 class Server(ThreadingHTTPServer):
@@ -458,38 +458,38 @@ class Server(ThreadingHTTPServer):
     request_queue_size = 128
 
     def handle_error(self, request, client_address):
-        if not isinstance(sys.exc_info()[1], OSError):  # a client that leaves is no error here
+        if not isinstance(sys.exc_info()[1], OSError):  # a client may disconnect at any time
             super().handle_error(request, client_address)
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--host", default="127.0.0.1")
-    parser.add_argument("--port", type=int, default=8000, help="0: any free one (default %(default)s)")
-    parser.add_argument("--rate", type=float, default=50, help="iterations a second (default %(default)s)")
-    parser.add_argument("--ring", type=int, default=1000, help="records kept; the oldest is lost in silence (default %(default)s)")
+    parser.add_argument("--port", type=int, default=8000, help="port to listen on; 0 picks a free port (default %(default)s)")
+    parser.add_argument("--rate", type=float, default=50, help="iterations per second (default %(default)s)")
+    parser.add_argument("--ring", type=int, default=1000, help="size of the ring in records; when it is full, the oldest is dropped (default %(default)s)")
     parser.add_argument("--backend", choices=("pytorch", "tensorrt"), default="pytorch")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--idle-every", type=int, default=0, metavar="N", help="go idle after about every N iterations (0: never)")
-    parser.add_argument("--idle-for", type=float, default=0.3, metavar="S", help="seconds of each idle time (default %(default)s)")
+    parser.add_argument("--idle-every", type=int, default=0, metavar="N", help="become idle about every N iterations (0: never)")
+    parser.add_argument("--idle-for", type=float, default=0.3, metavar="S", help="duration of each idle period in seconds (default %(default)s)")
     parser.add_argument("--first-iter", type=int, default=1)
-    parser.add_argument("--kv-events", action="store_true", help="blocks are told of at /kv_cache_events")
-    parser.add_argument("--drain-wait", type=float, default=0.0, metavar="S", help="seconds GET /metrics takes; releases up to 1.2 take about 2")
+    parser.add_argument("--kv-events", action="store_true", help="report the events of KV cache blocks at /kv_cache_events")
+    parser.add_argument("--drain-wait", type=float, default=0.0, metavar="S", help="duration of GET /metrics in seconds; releases up to 1.2 take about 2")
     args = parser.parse_args()
     if args.rate <= 0 or args.ring < 1:
         parser.error("--rate and --ring must be positive")
     server = Server((args.host, args.port), Handler)
     Handler.engine, Handler.drain_wait = Engine(args), args.drain_wait
     print("listening on %s:%d" % server.server_address[:2], flush=True)
-    threading.Thread(target=keep_up, args=(Handler.engine,), daemon=True).start()
+    threading.Thread(target=advance_regularly, args=(Handler.engine,), daemon=True).start()
     try:
         server.serve_forever()
     except KeyboardInterrupt:
         pass
 
 
-def keep_up(engine):
-    """Without a client the due iterations would pile up into one long pause at the next request."""
+def advance_regularly(engine):
+    """Run due iterations while there are no requests. Otherwise the next request would have to run all of them."""
     while True:
         time.sleep(0.5)
         with engine.lock:

@@ -33,7 +33,7 @@ fn served(engine: &str, options: &HostOptions, load: &Load) -> (Vec<IterationRow
 
 /// What an engine that served `load` has in its rings, and its own times of each request.
 fn served_once(engine: &str, options: &HostOptions, load: &Load) -> (Vec<IterationRow>, Vec<RequestRow>, Vec<PerfRow>) {
-    let mut executor = Executor::host(engine, options).unwrap();
+    let mut executor = Executor::open_with(engine, options).unwrap();
     executor.start_load(load).unwrap();
     let deadline = Instant::now() + Duration::from_secs(120);
     while executor.load_progress().finished < load.requests.unwrap() || !executor.truth().unwrap().idle {

@@ -1,10 +1,11 @@
-//! What a record costs: draining and folding it, beside C++ copying the same and beside Triton's way. One process, one
-//! run, the three by turns; read the ratios, because absolute times do not carry between machines.
+//! Measures the cost of draining and folding a record. Compares it with a copy of the records in C++, and with the way
+//! of Triton's backend. The three run in turns in one process. Read the ratios, because absolute times depend on the
+//! machine.
 //!
-//! The exporter's own fold lives in the crate that depends on this one; the one here has its shape and its work: 30
-//! gauges, 8 histograms, 8 counters in a plain struct.
+//! This crate cannot use the exporter's own fold, so the benchmark has a similar one: 30 gauges, 8 histograms and 8
+//! counters in a plain struct.
 
-// A program of the tools' kind: it prints, and stops where it cannot go on. The yardsticks are C functions.
+// A benchmark prints results and panics on errors. The code that it compares with consists of C functions.
 #![allow(clippy::print_stdout, clippy::unwrap_used, clippy::panic, unsafe_code)]
 
 #[cfg(not(simulated_sdk))]
@@ -29,7 +30,7 @@ mod measure {
 
     const RECORDS: u64 = 1000;
     const ROUNDS: usize = 101;
-    /// As many as the exporter drains at a time.
+    /// The exporter drains this many records per call.
     const ROWS: usize = 256;
 
     pub(crate) fn run() {
@@ -48,39 +49,41 @@ mod measure {
         black_box(&fold);
         let costs = [drains, ours, copies, tritons].map(Cost::of);
         let [drain, ours, copy, triton] = &costs;
-        println!("{ROUNDS} rounds of {RECORDS} records, nanoseconds a record:   median  quietest");
+        println!("{ROUNDS} rounds of {RECORDS} records, ns per record:          median  fastest");
         println!("  drain + fold                                     {ours}");
         println!("    of which drain                                 {drain}");
-        println!("  C++ copies its own deque                         {copy}");
-        println!("  struct, JSON text, parse, gauges: Triton's way   {triton}   (JSON by {})", yardsticks.json());
-        let ratios = |over: &Cost, under: &Cost| (over.median / under.median, over.quietest / under.quietest);
-        let (median, quietest) = ratios(ours, copy);
-        println!("drain + fold costs {median:.2} x the copy, {quietest:.2} x in the quietest rounds (target: below 3)");
-        let (median, quietest) = ratios(triton, ours);
-        println!("Triton's way costs {median:.0} x drain + fold, {quietest:.0} x (target: at least 40)");
+        println!("  copy of the deque in C++                         {copy}");
+        println!("  Triton: struct, JSON text, parse, gauges         {triton}   (JSON by {})", yardsticks.json());
+        let ratios = |over: &Cost, under: &Cost| (over.median / under.median, over.fastest / under.fastest);
+        let (median, fastest) = ratios(ours, copy);
+        println!("drain + fold takes {median:.2} times the copy, {fastest:.2} times in the fastest (target: below 3)");
+        let (median, fastest) = ratios(triton, ours);
+        println!(
+            "Triton's way takes {median:.0} times drain + fold, {fastest:.0} times in the fastest (target: at least 40)"
+        );
     }
 
-    /// Of all rounds: the middle, and the one that other programs of this machine disturbed least.
+    /// The median and the fastest of all rounds.
     struct Cost {
         median: f64,
-        quietest: f64,
+        fastest: f64,
     }
 
     impl Cost {
         fn of(mut rounds: Vec<f64>) -> Cost {
             rounds.sort_by(f64::total_cmp);
-            Cost { median: rounds[rounds.len() / 2], quietest: rounds[0] }
+            Cost { median: rounds[rounds.len() / 2], fastest: rounds[0] }
         }
     }
 
     impl fmt::Display for Cost {
         fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-            write!(f, "{:9.1} {:9.1}", self.median, self.quietest)
+            write!(f, "{:9.1} {:9.1}", self.median, self.fastest)
         }
     }
 
-    /// Nanoseconds a record, of the draining calls alone and of all. The last call that gives any frees what the
-    /// engine handed over.
+    /// Nanoseconds per record, of the draining calls alone and in total. The last draining call also frees the engine's
+    /// deque.
     fn drain_and_fold(engine: &str, rows: &mut [IterationRow], fold: &mut Fold) -> (f64, f64) {
         let keep_all = ExecutorOptions { iter_stats_max_iterations: 1_000_000, request_stats_max_iterations: 0 };
         let mut executor = Executor::open(engine, &keep_all).unwrap();
@@ -215,7 +218,7 @@ mod measure {
     const RTLD_NOW: c_int = 2;
 
     impl Yardsticks {
-        /// Compiles them as the bridge was and loads them.
+        /// Compiles the library with the bridge's flags and loads it.
         fn load() -> Yardsticks {
             let library = Path::new(env!("CARGO_TARGET_TMPDIR")).join("libyardsticks.so");
             let archive = Path::new(env!("OUT_DIR")).join("libtensorrt_llm_simulated.a");
@@ -223,20 +226,20 @@ mod measure {
                 .current_dir(env!("CARGO_MANIFEST_DIR"))
                 .args(["-std=c++17", "-O2", "-Wall", "-Wextra", "-shared", "-fPIC", "-pthread", "-Isim/include"])
                 .arg(concat!("-DTRTLLM_SIM_RELEASE=", env!("TRTLLM_SIM_RELEASE_NUMBER")))
-                // Its own copy of the simulated SDK, whatever the program has.
+                // The library has its own copy of the simulated SDK.
                 .args(["-Wl,-Bsymbolic", "-Wl,--exclude-libs,ALL", "-o"])
                 .arg(&library)
                 .arg("benches/cpp/yardsticks.cc")
                 .arg(archive)
                 .status()
                 .unwrap();
-            assert!(compiled.success(), "the yardsticks do not compile");
+            assert!(compiled.success(), "benches/cpp/yardsticks.cc does not compile");
             let name = CString::new(library.to_str().unwrap()).unwrap();
-            // SAFETY: a library of our own, compiled above; its initialisers are those of the C++ library.
+            // SAFETY: the library was compiled above. Its only initialisers are those of the C++ standard library.
             let handle = unsafe { dlopen(name.as_ptr(), RTLD_NOW) };
             assert!(!handle.is_null(), "{} cannot be loaded", library.display());
             let symbol = |name: &CStr| {
-                // SAFETY: the handle is that of a library that stays loaded.
+                // SAFETY: the handle is valid, because the library stays loaded.
                 let address = unsafe { dlsym(handle, name.as_ptr()) };
                 assert!(!address.is_null(), "{name:?} is missing");
                 address
@@ -256,14 +259,14 @@ mod measure {
         fn per_record(&self, yardstick: Yardstick, engine: &str) -> f64 {
             let engine = CString::new(engine).unwrap();
             let mut count = 0;
-            // SAFETY: both pointers are valid for the call, which keeps neither.
+            // SAFETY: both pointers are valid during the call, which does not keep them.
             let nanoseconds = unsafe { yardstick(engine.as_ptr(), RECORDS, &raw mut count) };
             assert!(count as u64 >= RECORDS);
             nanoseconds / count as f64
         }
 
         fn json(&self) -> &'static str {
-            // SAFETY: it gives a string literal of the loaded library.
+            // SAFETY: the function returns a string literal of the loaded library.
             let text = unsafe { CStr::from_ptr((self.json)()) };
             text.to_str().unwrap()
         }

@@ -1,5 +1,5 @@
-// Compiled and linked by build.rs against TENSORRT_LLM_ROOT, never run: the object file tells in text which members the
-// headers have, the link whether the Executor that they declare is in the library.
+// build.rs compiles and links this file against TENSORRT_LLM_ROOT, and never runs it. The object file contains a text
+// that lists which members the headers have. The link fails if the library does not define the Executor.
 
 #include "tensorrt_llm/executor/executor.h"
 
@@ -16,17 +16,17 @@ namespace tle = tensorrt_llm::executor;
 namespace
 {
 
-/// The name of a member, '+' or '-', the end of the line.
+/// One line of text: the name of a member, then '+' if it exists or '-' if not.
 template <std::size_t size>
-struct Told
+struct Line
 {
-    constexpr Told(char const (&name)[size], bool there)
+    constexpr Line(char const (&name)[size], bool exists)
     {
         for (std::size_t i = 0; i + 1 < size; ++i)
         {
             text[i] = name[i];
         }
-        text[size - 1] = there ? '+' : '-';
+        text[size - 1] = exists ? '+' : '-';
         text[size] = '\n';
     }
 
@@ -46,7 +46,7 @@ struct Told
     struct Has<T, std::void_t<decltype(std::declval<T const&>().member)>> : std::true_type                             \
     {                                                                                                                  \
     };                                                                                                                 \
-    extern constexpr Told<sizeof("TRTLLM_PROBE " #Type "::" #member)> told{                                            \
+    extern constexpr Line<sizeof("TRTLLM_PROBE " #Type "::" #member)> line{                                            \
         "TRTLLM_PROBE " #Type "::" #member, Has<tle::Type>::value};                                                    \
     }
 
@@ -70,7 +70,7 @@ PROBE(Result, requestPerfMetrics)
 
 int main(int count, char** values)
 {
-    // All that the bridge calls.
+    // All functions that the bridge calls.
     initTrtLlmPlugins(nullptr, "tensorrt_llm");
     tle::ExecutorConfig config;
     tle::Executor executor(std::filesystem::path(values[count - 1]), tle::ModelType::kDECODER_ONLY, config);

@@ -1,4 +1,4 @@
-// From the border's types to plain ones; the work is the hosted executor's.
+// Converts cxx types to plain C++ types and calls HostedExecutor.
 
 #include "trtllm_bridge/bridge.h"
 

@@ -1,4 +1,4 @@
-// HostConfig → tensorrt_llm::executor::ExecutorConfig, setter by setter.
+// Converts HostConfig to tensorrt_llm::executor::ExecutorConfig.
 
 #include "host_config.h"
 
@@ -15,13 +15,12 @@ namespace
 
 namespace tle = tensorrt_llm::executor;
 
-[[noreturn]] void lacks(char const* option, char const* upstream)
+[[noreturn]] void unsupported(char const* option, char const* upstream)
 {
-    throw std::invalid_argument(
-        std::string("this release of TensorRT-LLM has no ") + upstream + ": leave out " + option);
+    throw std::invalid_argument(std::string("this release of TensorRT-LLM has no ") + upstream + "; remove " + option);
 }
 
-/// Defines Set_<setter>: `call(object, value, option)` calls the setter, or throws where this release has none.
+/// Defines Set_<setter>: `call(object, value, option)` calls the setter, or throws if this release does not have it.
 #define TRTLLM_BRIDGE_SETTER(setter)                                                                                   \
     struct Set_##setter                                                                                                \
     {                                                                                                                  \
@@ -44,7 +43,7 @@ namespace tle = tensorrt_llm::executor;
             }                                                                                                          \
             else                                                                                                       \
             {                                                                                                          \
-                lacks(option, #setter);                                                                                \
+                unsupported(option, #setter);                                                                          \
             }                                                                                                          \
         }                                                                                                              \
     }
@@ -63,13 +62,13 @@ bool has(HostConfig const& config, HostSet option)
     return (config.set & static_cast<std::uint64_t>(option)) != 0;
 }
 
-/// kORCHESTRATOR and the class OrchestratorConfig came with 0.10.
+/// Release 0.10 added kORCHESTRATOR and the class OrchestratorConfig.
 template <class Mode, class = void>
 struct Orchestrator
 {
     static Mode mode()
     {
-        lacks("the orchestrator mode", "CommunicationMode::kORCHESTRATOR");
+        unsupported("the orchestrator mode", "CommunicationMode::kORCHESTRATOR");
     }
 };
 
@@ -87,7 +86,7 @@ struct Orchestration
 {
     static void set(Parallel&, HostConfig const&, Placement const&)
     {
-        lacks("the orchestrator's options", "OrchestratorConfig");
+        unsupported("the orchestrator's options", "OrchestratorConfig");
     }
 };
 
@@ -120,7 +119,7 @@ struct Models
 {
     static Type of(std::uint8_t)
     {
-        lacks("the model type", "models with an encoder");
+        unsupported("the model type", "models with an encoder");
     }
 };
 

@@ -1,6 +1,7 @@
 #pragma once
 
-// A host's options as TensorRT-LLM's configuration. Setters only: its constructors change between releases.
+// Converts options to TensorRT-LLM's ExecutorConfig. It uses only setters, because the constructors change between
+// releases.
 
 #include "trtllm-bridge/src/ffi.rs.h"
 
@@ -13,7 +14,7 @@
 namespace trtllm_bridge
 {
 
-/// Where the engine runs; empty = not given.
+/// Where the engine runs. Empty members are not set.
 struct Placement
 {
     std::vector<std::int32_t> participantIds;
@@ -21,7 +22,7 @@ struct Placement
     std::string workerExecutable;
 };
 
-/// Throws if an option was given that this release cannot set.
+/// Throws if an option is set that this release does not support.
 [[nodiscard]] tensorrt_llm::executor::ExecutorConfig executorConfig(
     HostConfig const& config, Placement const& placement);
 [[nodiscard]] tensorrt_llm::executor::ModelType modelType(HostConfig const& config);

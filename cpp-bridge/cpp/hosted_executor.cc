@@ -1,5 +1,3 @@
-// Hosting an Executor: opening it, draining it, ending it.
-
 #include "hosted_executor.h"
 
 #include "kv_events.h"
@@ -12,8 +10,8 @@
 #include <filesystem>
 #include <stdexcept>
 
-/// Of tensorrt_llm/plugins/api/tllmPlugin.h, a C function unchanged since 0.9. Declared here because that header pulls
-/// in TensorRT, which nothing else of the bridge needs.
+/// From tensorrt_llm/plugins/api/tllmPlugin.h, unchanged since 0.9. Declared here because that header includes
+/// TensorRT, which the bridge does not need otherwise.
 extern "C" bool initTrtLlmPlugins(void* logger, char const* libNamespace);
 
 namespace trtllm_bridge
@@ -24,16 +22,16 @@ namespace tle = tensorrt_llm::executor;
 namespace
 {
 
-tle::ExecutorConfig readyConfig(HostConfig const& config, Placement const& placement)
+tle::ExecutorConfig configAfterPlugins(HostConfig const& config, Placement const& placement)
 {
-    auto ready = executorConfig(config, placement);
-    // Before any Executor, as TensorRT-LLM's own Python loader does: no logger of ours.
+    auto converted = executorConfig(config, placement);
+    // The plugins must be registered before an Executor is constructed. TensorRT-LLM's Python loader does the same.
     initTrtLlmPlugins(nullptr, "tensorrt_llm");
-    return ready;
+    return converted;
 }
 
-/// Asks for the records to come. The engine's thread wrote them, so they lie in another core's cache: reading them costs
-/// 100 ns each without this and 65 with it.
+/// Prefetches the next records. The engine's thread wrote them on another core, so reading a record costs 100 ns
+/// without this and 65 ns with it.
 void prefetch(std::deque<tle::IterationStats> const& records, std::size_t next)
 {
     constexpr std::size_t kLine = 64;
@@ -45,7 +43,7 @@ void prefetch(std::deque<tle::IterationStats> const& records, std::size_t next)
         {
             __builtin_prefetch(record + offset);
         }
-        // The text lies elsewhere; by now the record that points to it has come.
+        // The timestamp's text is in other memory. The record that points to it was prefetched before.
         __builtin_prefetch(records[next + kRecords / 2].timestamp.data());
     }
 }
@@ -53,7 +51,7 @@ void prefetch(std::deque<tle::IterationStats> const& records, std::size_t next)
 } // namespace
 
 HostedExecutor::HostedExecutor(std::string const& engine, HostConfig const& config, Placement const& placement)
-    : mExecutor(std::filesystem::path(engine), modelType(config), readyConfig(config, placement))
+    : mExecutor(std::filesystem::path(engine), modelType(config), configAfterPlugins(config, placement))
     , mLoad(mExecutor)
 {
 }
@@ -68,7 +66,7 @@ HostedExecutor::~HostedExecutor()
             mExecutor.shutdown();
         }
     }
-    catch (...) // NOLINT(bugprone-empty-catch): a destructor has nobody to tell
+    catch (...) // NOLINT(bugprone-empty-catch): a destructor must not throw
     {
     }
 }
@@ -78,7 +76,7 @@ bool HostedExecutor::canEnqueueRequests() const
     return mExecutor.canEnqueueRequests();
 }
 
-std::size_t HostedExecutor::handOverIterations(IterationRow* rows, std::size_t count)
+std::size_t HostedExecutor::writeIterations(IterationRow* rows, std::size_t count)
 {
     std::size_t written = 0;
     for (; written < count && mNextIteration < mIterations.size(); ++mNextIteration)
@@ -89,10 +87,10 @@ std::size_t HostedExecutor::handOverIterations(IterationRow* rows, std::size_t c
     return written;
 }
 
-std::size_t HostedExecutor::handOverRequests(RequestRow* rows, std::size_t count)
+std::size_t HostedExecutor::writeRequests(RequestRow* rows, std::size_t count)
 {
     std::size_t written = 0;
-    // What is handed over is freed at once: of a long queue each record has a row for every request.
+    // Each record is freed as soon as it is written, because it has a row for every queued request.
     for (; !mRequests.empty(); mRequests.pop_front(), mNextRow = 0)
     {
         auto const& record = mRequests.front();
@@ -110,13 +108,14 @@ std::size_t HostedExecutor::handOverRequests(RequestRow* rows, std::size_t count
 
 std::size_t HostedExecutor::drainIterations(IterationRow* rows, std::size_t count)
 {
-    // Not in the middle of a drain: it would have no end where the engine writes faster than its reader takes.
+    // An unfinished drain does not fetch new records. Otherwise it would never end if the engine writes faster than the
+    // caller reads.
     if (!mIterationsLeft)
     {
         mIterations = mExecutor.getLatestIterationStats();
         mNextIteration = 0;
     }
-    auto const written = handOverIterations(rows, count);
+    auto const written = writeIterations(rows, count);
     mIterationsLeft = written == count;
     if (!mIterationsLeft)
     {
@@ -132,7 +131,7 @@ std::size_t HostedExecutor::drainRequests(RequestRow* rows, std::size_t count)
         mRequests = mExecutor.getLatestRequestStats();
         mNextRow = 0;
     }
-    auto const written = handOverRequests(rows, count);
+    auto const written = writeRequests(rows, count);
     mRequestsLeft = written == count;
     return written;
 }
@@ -201,7 +200,7 @@ Truth HostedExecutor::truth() const
     row.idle = truth.idle;
     return row;
 #else
-    throw std::runtime_error("a real engine does not tell what it did beside its statistics");
+    throw std::runtime_error("truth() is only available from a simulated engine");
 #endif
 }
 

@@ -1,7 +1,7 @@
 #pragma once
 
-// An Executor that this process constructed, and what was drained from it but not handed over yet. Knows Rust's row
-// structs but none of its other types.
+// An Executor that this process constructed, and the records drained from it that Rust has not read yet. Knows the row
+// structs of Rust, but no other Rust type.
 
 #include "host_config.h"
 #include "load.h"
@@ -18,20 +18,20 @@ namespace trtllm_bridge
 class HostedExecutor
 {
 public:
-    /// Loads the engine and blocks until it runs. Throws for options that this release of TensorRT-LLM lacks.
+    /// Loads the engine and blocks until it runs. Throws for options that this TensorRT-LLM release does not support.
     HostedExecutor(std::string const& engine, HostConfig const& config, Placement const& placement);
-    /// Shuts the Executor down; swallows what that throws.
+    /// Shuts the Executor down and ignores exceptions.
     ~HostedExecutor();
     HostedExecutor(HostedExecutor const&) = delete;
     HostedExecutor& operator=(HostedExecutor const&) = delete;
 
     [[nodiscard]] bool canEnqueueRequests() const;
-    /// How many rows were written. As many as there was room for: more may be left, and the next call goes on with
-    /// them; fewer: a drain ends here, with what the Executor had when it began.
+    /// Writes up to `count` rows and returns how many. If it returns `count`, the next call continues the drain. A
+    /// smaller number ends the drain. One drain returns only records that existed when it began.
     [[nodiscard]] std::size_t drainIterations(IterationRow* rows, std::size_t count);
     [[nodiscard]] std::size_t drainRequests(RequestRow* rows, std::size_t count);
     [[nodiscard]] std::size_t drainKvEvents(KvEventRow* rows, std::size_t count);
-    /// Ends the load, then the Executor.
+    /// Stops the load, then shuts the Executor down.
     void shutdown();
     [[nodiscard]] Truth truth() const;
 
@@ -39,20 +39,20 @@ public:
     [[nodiscard]] Load const& load() const;
 
 private:
-    [[nodiscard]] std::size_t handOverIterations(IterationRow* rows, std::size_t count);
-    [[nodiscard]] std::size_t handOverRequests(RequestRow* rows, std::size_t count);
+    [[nodiscard]] std::size_t writeIterations(IterationRow* rows, std::size_t count);
+    [[nodiscard]] std::size_t writeRequests(RequestRow* rows, std::size_t count);
 
     tensorrt_llm::executor::Executor mExecutor;
-    // Everything from the given index, or the first record's given row, on was drained and not handed over; `…Left`
-    // while a drain goes on.
+    // Drained records that are not written to Rust yet. mNextIteration is an index of mIterations, mNextRow an index
+    // into the rows of the first record of mRequests.
     std::deque<tensorrt_llm::executor::IterationStats> mIterations;
     std::size_t mNextIteration{0};
-    bool mIterationsLeft{false};
+    bool mIterationsLeft{false}; ///< a drain of iterations is not finished
     std::deque<tensorrt_llm::executor::RequestStatsPerIteration> mRequests;
     std::size_t mNextRow{0};
-    bool mRequestsLeft{false};
+    bool mRequestsLeft{false}; ///< a drain of requests is not finished
     std::deque<KvEventRow> mKvEvents;
-    Load mLoad; ///< last: its thread calls the Executor
+    Load mLoad; ///< the last member, so that its thread ends before mExecutor is destroyed
 };
 
 } // namespace trtllm_bridge

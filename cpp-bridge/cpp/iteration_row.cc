@@ -1,4 +1,4 @@
-// tensorrt_llm::executor::IterationStats → IterationRow, member by member.
+// Converts tensorrt_llm::executor::IterationStats to IterationRow.
 
 #include "member.h"
 #include "rows.h"
@@ -44,12 +44,12 @@ TRTLLM_BRIDGE_MEMBER(numRequestsWithDraftTokens);
 TRTLLM_BRIDGE_MEMBER(acceptanceLength);
 TRTLLM_BRIDGE_MEMBER(draftOverhead);
 
-constexpr std::uint64_t bit(IterationPresent group, bool there = true)
+constexpr std::uint64_t bit(IterationPresent group, bool exists = true)
 {
-    return there ? static_cast<std::uint64_t>(group) : 0;
+    return exists ? static_cast<std::uint64_t>(group) : 0;
 }
 
-// The two caches have the same members under two prefixes.
+// A macro, because the two caches have the same members with two prefixes.
 #define TRTLLM_BRIDGE_READ_KV(kv, row, prefix)                                                                         \
     do                                                                                                                 \
     {                                                                                                                  \
@@ -72,8 +72,8 @@ void readCaches(Stats const& stats, IterationRow& row)
         {
             using Kv = std::decay_t<decltype(kv)>;
             TRTLLM_BRIDGE_READ_KV(kv, row, kv);
-            row.present |= bit(IterationPresent::Kv) | bit(IterationPresent::KvAlloc, Copy_reusedBlocks::there<Kv>)
-                | bit(IterationPresent::KvMissed, Copy_missedBlocks::there<Kv>);
+            row.present |= bit(IterationPresent::Kv) | bit(IterationPresent::KvAlloc, Copy_reusedBlocks::exists<Kv>)
+                | bit(IterationPresent::KvMissed, Copy_missedBlocks::exists<Kv>);
         });
     Copy_crossKvCacheStats::visit(stats,
         [&row](auto const& kv)
@@ -81,8 +81,8 @@ void readCaches(Stats const& stats, IterationRow& row)
             using Kv = std::decay_t<decltype(kv)>;
             TRTLLM_BRIDGE_READ_KV(kv, row, cross_kv);
             row.present |= bit(IterationPresent::CrossKv)
-                | bit(IterationPresent::CrossKvAlloc, Copy_reusedBlocks::there<Kv>)
-                | bit(IterationPresent::CrossKvMissed, Copy_missedBlocks::there<Kv>);
+                | bit(IterationPresent::CrossKvAlloc, Copy_reusedBlocks::exists<Kv>)
+                | bit(IterationPresent::CrossKvMissed, Copy_missedBlocks::exists<Kv>);
         });
 }
 
@@ -118,8 +118,8 @@ void readBatching(Stats const& stats, IterationRow& row)
             Copy_numQueuedGenKvTokens::from(batching, row.inflight_num_queued_gen_kv_tokens);
             Copy_numPausedKvTokens::from(batching, row.inflight_num_paused_kv_tokens);
             row.present |= bit(IterationPresent::Inflight)
-                | bit(IterationPresent::InflightDecoded, Copy_avgNumDecodedTokensPerIter::there<Batching>)
-                | bit(IterationPresent::InflightKvTokens, Copy_numCtxKvTokens::there<Batching>);
+                | bit(IterationPresent::InflightDecoded, Copy_avgNumDecodedTokensPerIter::exists<Batching>)
+                | bit(IterationPresent::InflightKvTokens, Copy_numCtxKvTokens::exists<Batching>);
         });
 }
 
@@ -139,15 +139,15 @@ void readSpecDecoding(Stats const& stats, IterationRow& row)
         });
 }
 
-/// Bits that depend on the release alone.
+/// The presence bits that depend on the release only.
 template <class Stats>
-constexpr std::uint64_t kAlwaysPresent = bit(IterationPresent::IterLatency, Copy_iterLatencyMS::there<Stats>)
-    | bit(IterationPresent::QueueLatency, Copy_newActiveRequestsQueueLatencyMS::there<Stats>)
-    | bit(IterationPresent::NewActiveRequests, Copy_numNewActiveRequests::there<Stats>)
-    | bit(IterationPresent::QueuedRequests, Copy_numQueuedRequests::there<Stats>)
-    | bit(IterationPresent::CompletedRequests, Copy_numCompletedRequests::there<Stats>)
-    | bit(IterationPresent::BatchSizeLimits, Copy_maxBatchSizeRuntime::there<Stats>)
-    | bit(IterationPresent::TokenLimits, Copy_maxNumTokensRuntime::there<Stats>);
+constexpr std::uint64_t kAlwaysPresent = bit(IterationPresent::IterLatency, Copy_iterLatencyMS::exists<Stats>)
+    | bit(IterationPresent::QueueLatency, Copy_newActiveRequestsQueueLatencyMS::exists<Stats>)
+    | bit(IterationPresent::NewActiveRequests, Copy_numNewActiveRequests::exists<Stats>)
+    | bit(IterationPresent::QueuedRequests, Copy_numQueuedRequests::exists<Stats>)
+    | bit(IterationPresent::CompletedRequests, Copy_numCompletedRequests::exists<Stats>)
+    | bit(IterationPresent::BatchSizeLimits, Copy_maxBatchSizeRuntime::exists<Stats>)
+    | bit(IterationPresent::TokenLimits, Copy_maxNumTokensRuntime::exists<Stats>);
 
 template <class Stats>
 void readAny(Stats const& stats, IterationRow& row)

@@ -31,7 +31,7 @@ void readEvent(Data const& data, KvEventRow row, std::deque<KvEventRow>& rows)
         row.has_level = true;
         row.level = static_cast<std::int32_t>(value);
     };
-    if constexpr (Copy_numBlocksPerCacheLevel::there<Data>)
+    if constexpr (Copy_numBlocksPerCacheLevel::exists<Data>)
     {
         row.kind = KvEventKind::Created;
         for (std::size_t i = 0; i < data.numBlocksPerCacheLevel.size(); ++i)
@@ -41,7 +41,7 @@ void readEvent(Data const& data, KvEventRow row, std::deque<KvEventRow>& rows)
             rows.push_back(row);
         }
     }
-    else if constexpr (Copy_blocks::there<Data>)
+    else if constexpr (Copy_blocks::exists<Data>)
     {
         row.kind = KvEventKind::Stored;
         for (auto const& block : data.blocks)
@@ -51,7 +51,7 @@ void readEvent(Data const& data, KvEventRow row, std::deque<KvEventRow>& rows)
             rows.push_back(row);
         }
     }
-    else if constexpr (Copy_blockHashes::there<Data>)
+    else if constexpr (Copy_blockHashes::exists<Data>)
     {
         row.kind = KvEventKind::Removed;
         for (auto const hash : data.blockHashes)
@@ -60,7 +60,7 @@ void readEvent(Data const& data, KvEventRow row, std::deque<KvEventRow>& rows)
             rows.push_back(row);
         }
     }
-    else if constexpr (Copy_blockHash::there<Data>)
+    else if constexpr (Copy_blockHash::exists<Data>)
     {
         row.kind = KvEventKind::Updated;
         row.value = data.blockHash;
@@ -72,13 +72,13 @@ void readEvent(Data const& data, KvEventRow row, std::deque<KvEventRow>& rows)
     }
     if (rows.size() == before)
     {
-        // Its number counts even if it is about no block.
+        // An event without blocks still needs a row, because its event_id shows that no event was lost.
         row.empty = true;
         rows.push_back(row);
     }
 }
 
-/// getKVCacheEventManager came between 0.15 and 1.1.
+/// getKVCacheEventManager was added between 0.15 and 1.1.
 template <class Executor, class = void>
 struct Events
 {
@@ -95,7 +95,7 @@ struct Events<Executor, std::void_t<decltype(std::declval<Executor const&>().get
         {
             return;
         }
-        // Without a timeout it would wait for an event.
+        // Without a timeout, getLatestEvents would wait for an event.
         for (auto const& event : (*manager)->getLatestEvents(std::chrono::milliseconds(0)))
         {
             KvEventRow row{};

@@ -1,6 +1,6 @@
 #pragma once
 
-// KVCacheEvents → KvEventRows, a row for each block that an event is about.
+// Converts KVCacheEvents to KvEventRows, one row per block of an event.
 
 #include "trtllm-bridge/src/ffi.rs.h"
 
@@ -11,8 +11,8 @@
 namespace trtllm_bridge
 {
 
-/// Takes the events since the last call off the Executor, oldest first, to the end of `rows`. None where this release or
-/// this Executor has none.
+/// Appends the events since the last call to `rows`, oldest first. Appends nothing if this release has no events, or if
+/// they are disabled.
 void takeKvEvents(tensorrt_llm::executor::Executor const& executor, std::deque<KvEventRow>& rows);
 
 } // namespace trtllm_bridge

@@ -1,5 +1,3 @@
-// The thread that drives an engine of our own.
-
 #include "load.h"
 
 #include "perf_row.h"
@@ -21,16 +19,16 @@ namespace
 namespace tle = tensorrt_llm::executor;
 using Milliseconds = std::chrono::milliseconds;
 
-/// A stop waits no longer than this for the thread.
-constexpr Milliseconds kPatience{20};
-constexpr Milliseconds kAfterFailure{100};
-/// Ten minutes of a hundred requests a second.
-constexpr std::size_t kMostRows = 65536;
-/// Every vocabulary has this many tokens.
+/// How long the thread waits for responses. stop() may have to wait this long for the thread.
+constexpr Milliseconds kAwaitTimeout{20};
+constexpr Milliseconds kPauseAfterFailure{100};
+/// Enough for ten minutes of a hundred requests per second.
+constexpr std::size_t kMaxRows = 65536;
+/// Prompts use token ids below this number, because every model's vocabulary has at least this many tokens.
 constexpr std::uint64_t kTokens = 1000;
 
-/// The output of the generator splitmix64 for this state.
-std::uint64_t mixed(std::uint64_t state)
+/// The output of the splitmix64 generator for this state.
+std::uint64_t splitmix64(std::uint64_t state)
 {
     state += 0x9e3779b97f4a7c15ULL;
     state = (state ^ (state >> 30)) * 0xbf58476d1ce4e5b9ULL;
@@ -38,7 +36,7 @@ std::uint64_t mixed(std::uint64_t state)
     return state ^ (state >> 31);
 }
 
-/// Of 0.9, whose first parameter is a request's id.
+/// awaitResponses of 0.9, whose first parameter is an optional request id.
 template <class Executor, class = void>
 struct Await
 {
@@ -58,17 +56,17 @@ struct Await<Executor,
     }
 };
 
-/// Came with 1.0 or shortly before; older releases tell nothing about single requests here.
+/// returnPerfMetrics was added with 1.0 or shortly before. Older releases have no metrics of single requests.
 template <class Config, class = void>
 struct PerfMetrics
 {
-    static void ask(Config&) {}
+    static void enable(Config&) {}
 };
 
 template <class Config>
 struct PerfMetrics<Config, std::void_t<decltype(std::declval<Config&>().returnPerfMetrics)>>
 {
-    static void ask(Config& config)
+    static void enable(Config& config)
     {
         config.returnPerfMetrics = true;
     }
@@ -80,8 +78,8 @@ tle::VecTokens promptOf(std::int32_t prompt, std::int32_t sharedPrefix, std::uin
     tokens.reserve(static_cast<std::size_t>(prompt));
     for (std::int32_t i = 0; i < prompt; ++i)
     {
-        auto const state = static_cast<std::uint64_t>(i) ^ (i < sharedPrefix ? 0 : mixed(seed));
-        tokens.push_back(static_cast<tle::TokenIdType>(1 + mixed(state) % (kTokens - 1)));
+        auto const state = static_cast<std::uint64_t>(i) ^ (i < sharedPrefix ? 0 : splitmix64(seed));
+        tokens.push_back(static_cast<tle::TokenIdType>(1 + splitmix64(state) % (kTokens - 1)));
     }
     return tokens;
 }
@@ -90,8 +88,8 @@ tle::Request requestOf(tle::VecTokens prompt, std::int32_t output)
 {
     tle::OutputConfig outputs;
     outputs.excludeInputFromOutput = true;
-    PerfMetrics<tle::OutputConfig>::ask(outputs);
-    // No end token: it runs to its full length.
+    PerfMetrics<tle::OutputConfig>::enable(outputs);
+    // Without an end token the request runs to its full length.
     tle::Request request(std::move(prompt), output);
     request.setOutputConfig(outputs);
     return request;
@@ -102,7 +100,7 @@ void checkLengths(Count prompt, std::int32_t output)
 {
     if (prompt < 1 || output < 1)
     {
-        throw std::invalid_argument("a request needs a prompt and an output of at least one token");
+        throw std::invalid_argument("a request needs at least one prompt token and one output token");
     }
 }
 
@@ -118,21 +116,21 @@ Load::~Load()
     stop();
 }
 
-void Load::ensureResponsible()
+void Load::checkAcceptsRequests()
 {
     if (mExecutor.canEnqueueRequests())
     {
         return;
     }
-    // Says in upstream's words why not.
+    // This call throws TensorRT-LLM's own exception, which names the reason.
     static_cast<void>(mExecutor.getNumResponsesReady());
-    throw std::runtime_error("this executor takes no requests");
+    throw std::runtime_error("this executor does not accept requests");
 }
 
 void Load::start(LoadConfig const& config)
 {
     checkLengths(config.prompt_tokens, config.output_tokens);
-    ensureResponsible();
+    checkAcceptsRequests();
     {
         std::lock_guard const lock(mMutex);
         mConfig = config;
@@ -144,11 +142,11 @@ void Load::start(LoadConfig const& config)
 std::uint64_t Load::enqueue(std::int32_t promptTokens, std::int32_t outputTokens)
 {
     checkLengths(promptTokens, outputTokens);
-    ensureResponsible();
+    checkAcceptsRequests();
     std::uint64_t id{};
     {
         std::lock_guard const lock(mMutex);
-        id = enqueueLocked(promptOf(promptTokens, 0, ++mDrawn), outputTokens);
+        id = enqueueLocked(promptOf(promptTokens, 0, ++mPrompts), outputTokens);
     }
     ensureThread();
     return id;
@@ -157,7 +155,7 @@ std::uint64_t Load::enqueue(std::int32_t promptTokens, std::int32_t outputTokens
 std::uint64_t Load::enqueue(std::int32_t const* prompt, std::size_t count, std::int32_t outputTokens)
 {
     checkLengths(count, outputTokens);
-    ensureResponsible();
+    checkAcceptsRequests();
     std::uint64_t id{};
     {
         std::lock_guard const lock(mMutex);
@@ -176,7 +174,7 @@ void Load::ensureThread()
             return;
         }
     }
-    // It may have ended by itself.
+    // The thread ends by itself when the Executor stops accepting requests.
     if (mThread.joinable())
     {
         mThread.join();
@@ -239,7 +237,7 @@ void Load::run()
         }
         catch (...)
         {
-            pause("an exception that is no std::exception");
+            pause("an exception that is not a std::exception");
         }
         std::lock_guard const lock(mMutex);
         running = !mStopped;
@@ -248,13 +246,13 @@ void Load::run()
     mCounts.running = false;
 }
 
-void Load::pause(char const* why)
+void Load::pause(char const* error)
 {
     std::unique_lock lock(mMutex);
     ++mCounts.refused;
-    mCounts.lastError = why;
+    mCounts.lastError = error;
     mCounts.lastError.erase(std::min(mCounts.lastError.find('\n'), mCounts.lastError.size()));
-    mStopping.wait_for(lock, kAfterFailure, [this] { return mStopped; });
+    mStopping.wait_for(lock, kPauseAfterFailure, [this] { return mStopped; });
 }
 
 void Load::topUp()
@@ -262,8 +260,8 @@ void Load::topUp()
     std::lock_guard const lock(mMutex);
     while (!mStopped && mLeft > 0 && mPromptTokens.size() < mConfig.in_flight)
     {
-        static_cast<void>(
-            enqueueLocked(promptOf(mConfig.prompt_tokens, mConfig.shared_prefix_tokens, ++mDrawn), mConfig.output_tokens));
+        auto prompt = promptOf(mConfig.prompt_tokens, mConfig.shared_prefix_tokens, ++mPrompts);
+        static_cast<void>(enqueueLocked(std::move(prompt), mConfig.output_tokens));
         --mLeft;
     }
 }
@@ -271,7 +269,7 @@ void Load::topUp()
 std::uint64_t Load::enqueueLocked(tle::VecTokens prompt, std::int32_t output)
 {
     auto const length = static_cast<std::int32_t>(prompt.size());
-    // Under the lock, so that a response never meets a request that is not known yet.
+    // The caller holds the lock, so that take() cannot see the response before the request is registered.
     auto const id = mExecutor.enqueueRequest(requestOf(std::move(prompt), output));
     mPromptTokens.emplace(id, length);
     ++mCounts.enqueued;
@@ -280,7 +278,7 @@ std::uint64_t Load::enqueueLocked(tle::VecTokens prompt, std::int32_t output)
 
 void Load::collect()
 {
-    auto const responses = Await<tle::Executor>::any(mExecutor, kPatience);
+    auto const responses = Await<tle::Executor>::any(mExecutor, kAwaitTimeout);
     std::lock_guard const lock(mMutex);
     for (auto const& response : responses)
     {
@@ -307,7 +305,7 @@ void Load::take(tle::Response const& response)
         ++mCounts.failed;
         mCounts.lastError = response.getErrorMsg();
     }
-    if (mRows.size() == kMostRows)
+    if (mRows.size() == kMaxRows)
     {
         mRows.pop_front();
         ++mCounts.rowsLost;

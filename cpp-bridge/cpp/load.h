@@ -1,7 +1,8 @@
 #pragma once
 
-// Synthetic requests for an Executor of our own: one thread keeps some of them in flight, collects their responses and
-// keeps what each one cost. Never for somebody else's Executor: awaitResponses takes responses away from its host.
+// Sends synthetic requests to an Executor that this process opened. One thread keeps a number of requests in flight and
+// collects their responses and performance metrics. Never use it with another program's Executor: awaitResponses would
+// take responses from that program.
 
 #include "trtllm-bridge/src/ffi.rs.h"
 
@@ -38,17 +39,17 @@ public:
     Load(Load const&) = delete;
     Load& operator=(Load const&) = delete;
 
-    /// From now on these requests; replaces those of an earlier call. Throws where the Executor takes none.
+    /// Starts a load. It replaces an earlier load. Throws if the Executor does not accept requests.
     void start(LoadConfig const& config);
-    /// Enqueues nothing more and collects nothing more. May be called twice.
+    /// Stops enqueueing and collecting. May be called twice.
     void stop();
-    /// One request now, whatever is in flight; its id.
+    /// Enqueues one request in addition to the load, and returns its id.
     [[nodiscard]] std::uint64_t enqueue(std::int32_t promptTokens, std::int32_t outputTokens);
-    /// The same for a prompt of the caller's.
+    /// Enqueues one request with the given prompt, and returns its id.
     [[nodiscard]] std::uint64_t enqueue(std::int32_t const* prompt, std::size_t count, std::int32_t outputTokens);
 
     [[nodiscard]] Counts counts() const;
-    /// How many rows were written, in the order in which the requests ended.
+    /// Writes up to `count` rows in the order in which the requests finished, and returns how many.
     [[nodiscard]] std::size_t drain(PerfRow* rows, std::size_t count);
 
 private:
@@ -59,19 +60,19 @@ private:
     void take(tensorrt_llm::executor::Response const& response);
     void pause(char const* why);
     void ensureThread();
-    void ensureResponsible();
+    void checkAcceptsRequests();
 
     tensorrt_llm::executor::Executor& mExecutor;
-    mutable std::mutex mMutex; ///< of all below but the thread itself
+    mutable std::mutex mMutex; ///< guards all members below except mThread
     std::condition_variable mStopping;
     bool mStopped{false};
     LoadConfig mConfig{};
-    std::uint64_t mLeft{0}; ///< of mConfig, not enqueued yet
-    std::uint64_t mDrawn{0};
+    std::uint64_t mLeft{0};    ///< requests of mConfig that are not enqueued yet
+    std::uint64_t mPrompts{0}; ///< how many prompts were generated
     Counts mCounts;
-    std::unordered_map<std::uint64_t, std::int32_t> mPromptTokens; ///< of the requests in flight
+    std::unordered_map<std::uint64_t, std::int32_t> mPromptTokens; ///< prompt lengths of the requests in flight, by id
     std::deque<PerfRow> mRows;
-    std::thread mThread; ///< touched by start, stop and enqueue only, which their caller does not run side by side
+    std::thread mThread; ///< used by start, stop and enqueue only; callers never run these in parallel
 };
 
 } // namespace trtllm_bridge

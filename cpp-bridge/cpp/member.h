@@ -1,13 +1,13 @@
 #pragma once
 
-// Members come and go between releases of TensorRT-LLM. What the headers at hand lack is left out at compile time, and
-// a row's presence bits say so.
+// Releases of TensorRT-LLM add and remove members of structs. This header detects at compile time which members exist,
+// so that a missing one is skipped. The presence bits of a row then show that it is missing.
 
 #include <type_traits>
 #include <utility>
 
-/// Defines Copy_<member>: `there<From>` tells whether From has the member, `from(source, target)` copies it if so,
-/// `visit(source, read)` reads an optional one.
+/// Defines Copy_<member>: `exists<From>` is true if From has the member, `from(source, target)` copies the member if it
+/// exists, `visit(source, read)` reads an optional member.
 #define TRTLLM_BRIDGE_MEMBER(member)                                                                                   \
     struct Copy_##member                                                                                               \
     {                                                                                                                  \
@@ -20,11 +20,11 @@
         {                                                                                                              \
         };                                                                                                             \
         template <class From>                                                                                          \
-        static constexpr bool there = Has<From>::value;                                                                \
+        static constexpr bool exists = Has<From>::value;                                                               \
         template <class From, class To>                                                                                \
         static void from([[maybe_unused]] From const& source, [[maybe_unused]] To& target)                             \
         {                                                                                                              \
-            if constexpr (there<From>)                                                                                 \
+            if constexpr (exists<From>)                                                                                \
             {                                                                                                          \
                 target = static_cast<To>(source.member);                                                               \
             }                                                                                                          \
@@ -33,7 +33,7 @@
         template <class From, class Read>                                                                              \
         static bool visit([[maybe_unused]] From const& source, [[maybe_unused]] Read const& read)                      \
         {                                                                                                              \
-            if constexpr (there<From>)                                                                                 \
+            if constexpr (exists<From>)                                                                                \
             {                                                                                                          \
                 if (source.member)                                                                                     \
                 {                                                                                                      \

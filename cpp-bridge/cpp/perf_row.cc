@@ -1,4 +1,4 @@
-// tensorrt_llm::executor::Response → PerfRow, member by member.
+// Converts tensorrt_llm::executor::Response to PerfRow.
 
 #include "perf_row.h"
 
@@ -27,7 +27,7 @@ constexpr std::uint64_t bit(PerfPresent group)
     return static_cast<std::uint64_t>(group);
 }
 
-/// A time that never came is the clock's zero.
+/// Returns false for a time that did not happen. TensorRT-LLM sets it to the clock's zero.
 template <class TimePoint>
 bool readTime(TimePoint const& time, double& seconds)
 {
@@ -42,7 +42,7 @@ void readTiming(Timing const& timing, PerfRow& row)
     row.present |= readTime(timing.firstScheduledTime, row.first_scheduled_s) ? bit(PerfPresent::FirstScheduled) : 0;
     row.present |= readTime(timing.firstTokenTime, row.first_token_s) ? bit(PerfPresent::FirstToken) : 0;
     row.present |= readTime(timing.lastTokenTime, row.last_token_s) ? bit(PerfPresent::LastToken) : 0;
-    if constexpr (Copy_kvCacheTransferStart::there<Timing>)
+    if constexpr (Copy_kvCacheTransferStart::exists<Timing>)
     {
         auto const started = readTime(timing.kvCacheTransferStart, row.kv_cache_transfer_start_s);
         auto const ended = readTime(timing.kvCacheTransferEnd, row.kv_cache_transfer_end_s);
@@ -54,11 +54,11 @@ void readTiming(Timing const& timing, PerfRow& row)
 template <class Metrics>
 void readMetrics(Metrics const& metrics, PerfRow& row)
 {
-    if constexpr (Copy_timingMetrics::there<Metrics>)
+    if constexpr (Copy_timingMetrics::exists<Metrics>)
     {
         readTiming(metrics.timingMetrics, row);
     }
-    if constexpr (Copy_kvCacheMetrics::there<Metrics>)
+    if constexpr (Copy_kvCacheMetrics::exists<Metrics>)
     {
         auto const& cache = metrics.kvCacheMetrics;
         row.num_total_allocated_blocks = cache.numTotalAllocatedBlocks;
@@ -68,16 +68,16 @@ void readMetrics(Metrics const& metrics, PerfRow& row)
         row.kv_cache_hit_rate = cache.kvCacheHitRate;
         row.present |= bit(PerfPresent::Kv);
     }
-    if constexpr (Copy_speculativeDecoding::there<Metrics>)
+    if constexpr (Copy_speculativeDecoding::exists<Metrics>)
     {
         auto const& decoding = metrics.speculativeDecoding;
         row.acceptance_rate = decoding.acceptanceRate;
         row.total_accepted_draft_tokens = decoding.totalAcceptedDraftTokens;
         row.total_draft_tokens = decoding.totalDraftTokens;
-        // All zero where nothing is speculated.
+        // All members are zero if the engine does not use speculative decoding.
         row.present |= decoding.totalDraftTokens > 0 ? bit(PerfPresent::Spec) : 0;
     }
-    if constexpr (Copy_firstIter::there<Metrics>)
+    if constexpr (Copy_firstIter::exists<Metrics>)
     {
         if (metrics.firstIter && metrics.lastIter)
         {
@@ -93,7 +93,7 @@ void readResult(Result const& result, PerfRow& row)
 {
     row.output_tokens
         = result.outputTokenIds.empty() ? 0 : static_cast<std::int32_t>(result.outputTokenIds.front().size());
-    if constexpr (Copy_finishReasons::there<Result>)
+    if constexpr (Copy_finishReasons::exists<Result>)
     {
         if (!result.finishReasons.empty())
         {

@@ -1,6 +1,6 @@
 #pragma once
 
-// From a finished response to the row that crosses to Rust.
+// Converts a finished response to a PerfRow.
 
 #include "trtllm-bridge/src/ffi.rs.h"
 
@@ -9,7 +9,7 @@
 namespace trtllm_bridge
 {
 
-/// Of a final response; overwrites the whole row. The length of the prompt is not in a response and stays 0.
+/// Converts a final response. Overwrites the whole row. `prompt_tokens` is 0, because a response does not contain it.
 void readRow(tensorrt_llm::executor::Response const& response, PerfRow& row);
 
 } // namespace trtllm_bridge

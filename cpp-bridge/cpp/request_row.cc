@@ -1,4 +1,4 @@
-// tensorrt_llm::executor::RequestStats → RequestRow, member by member.
+// Converts tensorrt_llm::executor::RequestStats to RequestRow.
 
 #include "member.h"
 #include "rows.h"
@@ -18,12 +18,12 @@ TRTLLM_BRIDGE_MEMBER(disServingStats);
 TRTLLM_BRIDGE_MEMBER(kvCacheTransferMS);
 TRTLLM_BRIDGE_MEMBER(kvCacheSize);
 
-constexpr std::uint64_t bit(RequestPresent group, bool there = true)
+constexpr std::uint64_t bit(RequestPresent group, bool exists = true)
 {
-    return there ? static_cast<std::uint64_t>(group) : 0;
+    return exists ? static_cast<std::uint64_t>(group) : 0;
 }
 
-/// kENCODER_IN_PROGRESS came with 0.11 and moved the numbers of the stages after it.
+/// Release 0.11 added kENCODER_IN_PROGRESS, which renumbered the stages after it.
 template <class Stages, class = void>
 struct Encoder
 {
@@ -60,10 +60,9 @@ Stage stageOf(Stages stage)
 }
 
 template <class Stats>
-constexpr std::uint64_t kAlwaysPresent
-    = bit(RequestPresent::Decoded, Copy_avgNumDecodedTokensPerIter::there<Stats>)
-    | bit(RequestPresent::KvAlloc, Copy_reusedBlocksPerRequest::there<Stats>)
-    | bit(RequestPresent::KvMissed, Copy_missedBlocksPerRequest::there<Stats>);
+constexpr std::uint64_t kAlwaysPresent = bit(RequestPresent::Decoded, Copy_avgNumDecodedTokensPerIter::exists<Stats>)
+    | bit(RequestPresent::KvAlloc, Copy_reusedBlocksPerRequest::exists<Stats>)
+    | bit(RequestPresent::KvMissed, Copy_missedBlocksPerRequest::exists<Stats>);
 
 template <class Stats>
 void readAny(Stats const& stats, std::uint64_t iter, RequestRow& row)
@@ -90,7 +89,7 @@ void readAny(Stats const& stats, std::uint64_t iter, RequestRow& row)
             Copy_kvCacheTransferMS::from(serving, row.kv_cache_transfer_ms);
             Copy_kvCacheSize::from(serving, row.kv_cache_size);
             row.present |= bit(RequestPresent::DisServing)
-                | bit(RequestPresent::DisServingSize, Copy_kvCacheSize::there<Serving>);
+                | bit(RequestPresent::DisServingSize, Copy_kvCacheSize::exists<Serving>);
         });
 }
 

@@ -1,6 +1,6 @@
 #pragma once
 
-// From upstream's records to the rows that cross to Rust. Overwrites the whole row.
+// Converts TensorRT-LLM's records to rows. Overwrites the whole row.
 
 #include "trtllm-bridge/src/ffi.rs.h"
 

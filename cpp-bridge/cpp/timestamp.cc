@@ -7,7 +7,7 @@ namespace trtllm_bridge
 namespace
 {
 
-/// Days since 1970-01-01 in the Gregorian calendar; the year begins in March, so that leap days come last.
+/// Days since 1970-01-01 in the Gregorian calendar. Years start in March here, so that the leap day is the last day.
 constexpr std::int64_t daysSinceEpoch(std::int64_t year, std::int64_t month, std::int64_t day)
 {
     auto const y = month <= 2 ? year - 1 : year;
@@ -22,7 +22,7 @@ static_assert(daysSinceEpoch(1970, 1, 1) == 0);
 static_assert(daysSinceEpoch(2000, 3, 1) == 11017);
 static_assert(daysSinceEpoch(2024, 2, 29) == 19782);
 
-/// The number in `count` digits at `at`, or -1.
+/// The number in the `count` digits from `at` on, or -1 if one of them is not a digit.
 std::int64_t digits(std::string_view text, std::size_t at, std::size_t count)
 {
     std::int64_t value = 0;
@@ -56,7 +56,7 @@ std::optional<std::int64_t> parseTimestamp(std::string_view text)
     auto const hour = digits(text, 11, 2);
     auto const minute = digits(text, 14, 2);
     auto const second = digits(text, 17, 2);
-    // 60 is a leap second.
+    // Second 60 is a leap second.
     if (month < 1 || month > 12 || day < 1 || day > 31 || year < 1 || hour < 0 || hour > 23 || minute < 0
         || minute > 59 || second < 0 || second > 60)
     {

@@ -1,6 +1,6 @@
 #pragma once
 
-// TensorRT-LLM's timestamps, read without the C library: std::get_time costs more than all the rest of a record.
+// Parses TensorRT-LLM's timestamps. It does not use std::get_time, which costs more than the rest of a record together.
 
 #include <cstdint>
 #include <optional>
@@ -9,8 +9,8 @@
 namespace trtllm_bridge
 {
 
-/// "MM-DD-YYYY hh:mm:ss.uuuuuu" (fraction optional, up to six digits) as microseconds since 1970, the fields taken as
-/// if they were UTC: the text names no time zone. Nothing for any other text.
+/// Converts "MM-DD-YYYY hh:mm:ss.uuuuuu" to microseconds since 1970. The fraction is optional and has up to six digits.
+/// The text has no time zone and is read as UTC. Returns nullopt for any other text.
 [[nodiscard]] std::optional<std::int64_t> parseTimestamp(std::string_view text);
 
 } // namespace trtllm_bridge

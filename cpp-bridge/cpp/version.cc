@@ -1,11 +1,12 @@
-// Which TensorRT-LLM this is.
+// The version of the linked TensorRT-LLM.
 
 #include "trtllm_bridge/bridge.h"
 
 #include "tensorrt_llm/executor/executor.h"
 
-/// Chosen only where TensorRT-LLM has no version(): between two equal matches the one that is no template wins. Outside
-/// of trtllm_bridge, because two using-directives compete only if both reach the global namespace.
+/// The fallback for releases without version(). If both functions are visible, overload resolution prefers
+/// TensorRT-LLM's, because it is not a template. This namespace is outside of trtllm_bridge, because both
+/// using-directives below must import into the same enclosing namespace, the global one.
 namespace trtllm_bridge_fallback
 {
 

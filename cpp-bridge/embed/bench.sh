@@ -1,25 +1,27 @@
 #!/usr/bin/env bash
-# What the exporter costs its host: the same simulated server at 2000 iterations a second alone, publishing, preloaded,
-# embedded (its page scraped once a second) and both, in turns. Iteration rate and own CPU time side by side.
-# bench.sh [ROUNDS [SECONDS]]; needs what test.sh builds with TRTLLM_EMBED_WORK set to the same folder.
+# Measures what the exporter costs its host. Runs a simulated server at 2000 iterations per second in turns: alone,
+# publishing, with the preload, with the embedded exporter (one scrape per second), and embedded and publishing. Prints
+# the iteration rate and the CPU time of each.
+#
+#   bench.sh [ROUNDS [SECONDS]]      first run test.sh with TRTLLM_EMBED_WORK set to the same folder
 set -euo pipefail
 embed=$(cd "$(dirname "$0")" && pwd)
 root=$(cd "$embed/../.." && pwd)
-work=${TRTLLM_EMBED_WORK:?set it to the folder that test.sh built in}
+work=${TRTLLM_EMBED_WORK:?is not set; run test.sh and this script with the same folder}
 exporter=${CARGO_TARGET_DIR:-$root/target}/${TRTLLM_EMBED_PROFILE:-release}/trtllm-exporter
 rounds=${1:-5}
 seconds=${2:-8}
 . "$embed/tests/sidecar.sh"
 trap 'stop_sidecar -KILL' EXIT
 socket=$work/bench.sock
-# 2000 iterations a second by the engine's clock; requests overlap, so that it is never idle.
+# 2000 iterations per second. Requests overlap, so that the engine is never idle.
 load=("sim:?rate=0&iter_base_ms=0.5&ctx_token_us=0&gen_request_us=0&jitter=0" "$seconds" 20 400)
 
-scraped() { # as Prometheus would, but fifteen times as often
-    LISTEN=127.0.0.1:0 "$@" "$work/examples/attached" "${load[@]}" 2>"$work/told" &
+scraped() { # runs a server and scrapes it once a second, fifteen times as often as Prometheus usually does
+    LISTEN=127.0.0.1:0 "$@" "$work/examples/attached" "${load[@]}" 2>"$work/log" &
     local host=$! address=
     sleep 0.3
-    address=$(grep -oP 'serving http://\K[^/]+' "$work/told")
+    address=$(grep -oP 'serving http://\K[^/]+' "$work/log")
     while kill -0 $host 2>/dev/null; do
         page "$address" >"$work/page" || true
         sleep 1
@@ -52,11 +54,11 @@ for line in open(sys.argv[1]):
     name, values = line.split(" ", 1)
     runs.setdefault(name, []).append({k: float(v) for k, v in re.findall(r"(\w+)=([\d.]+)", values)})
 median = lambda name, key: statistics.median(run[key] for run in runs[name]) / seconds
-print(f"{'':12}{'iterations/s':>13}{'ratio':>9}{'CPU, % of a core':>18}{'more than alone':>17}{'exporter threads':>18}")
+print(f"{'':12}{'iterations/s':>13}{'ratio':>9}{'CPU, % of a core':>18}{'above alone':>17}{'exporter threads':>18}")
 for name in runs:
     more = statistics.median(a["cpu"] - b["cpu"] for a, b in zip(runs[name], runs["alone"])) / seconds
     print(f"{name:12}{median(name, 'iterations'):13.1f}{median(name, 'iterations') / median('alone', 'iterations'):9.4f}"
           f"{100 * median(name, 'cpu'):18.2f}{100 * more:+17.2f}{100 * median(name, 'exporter_cpu'):18.3f}")
 spread = [100 * run["cpu"] / seconds for run in runs["alone"]]
-print(f"noise: the server alone took {min(spread):.2f} to {max(spread):.2f} % of a core over {len(spread)} rounds of {seconds:g} s")
+print(f"noise: the server alone used {min(spread):.2f} to {max(spread):.2f} % of a core in {len(spread)} rounds of {seconds:g} s")
 PY

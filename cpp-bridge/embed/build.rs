@@ -1,6 +1,6 @@
-//! Names the shared library, so that what links it finds it by name and not by the path it was built at.
+//! Sets the soname of the shared library. Without one, programs that link it would record the path of the build folder.
 
-// Cargo listens on standard output.
+// Cargo reads build script instructions from standard output.
 #![allow(clippy::print_stdout)]
 
 fn main() {

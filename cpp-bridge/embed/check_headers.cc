@@ -1,4 +1,4 @@
-// For cpp-bridge/check-headers.sh alone: everything that a host compiles of ours, with every kind of record.
+// Compiled by cpp-bridge/check-headers.sh only. Uses the public headers with every kind of record, as a host does.
 
 #include "trtllm_exporter/exporter.h"
 #include "trtllm_exporter/publisher.h"

@@ -1,9 +1,11 @@
 #!/usr/bin/env bash
-# The publisher, the preload and the embedded exporter against the simulated SDK and the real exporter's binary.
-# Prints "N passed, N failed". TRTLLM_EMBED_ITERATIONS (1000000): of the exactly-once test, at TRTLLM_EMBED_RATE
-# (30000) a second; a sidecar that gets no core of its own cannot take many more.
-# TRTLLM_EMBED_PROFILE (release): cargo's, of the library and the exporter. TRTLLM_EMBED_SANITIZE=0 leaves the
-# sanitizers out. TRTLLM_EMBED_WORK: a folder to build in and keep.
+# Tests the publisher, the preload and the embedded exporter with the simulated SDK and the real exporter binary.
+# Prints "N passed, N failed". Variables, with their defaults:
+#   TRTLLM_EMBED_ITERATIONS (1000000)  iterations of the exactly-once test
+#   TRTLLM_EMBED_RATE (30000)          their rate per second; a sidecar that shares a core cannot read many more
+#   TRTLLM_EMBED_PROFILE (release)     cargo profile of the library and the exporter
+#   TRTLLM_EMBED_SANITIZE (1)          0 skips the sanitizers
+#   TRTLLM_EMBED_WORK                  folder for the build, which is kept (default: a temporary folder)
 set -uo pipefail
 embed=$(cd "$(dirname "$0")" && pwd)
 root=$(cd "$embed/../.." && pwd)
@@ -21,7 +23,7 @@ failed=0
 exec 3>&1
 trap 'stop_sidecar -KILL; end_host; [ -n "${TRTLLM_EMBED_WORK:-}" ] || rm -rf "$work"' EXIT
 
-check() { # check NAME FUNCTION…: runs it in this shell; its output is shown only if it fails
+check() { # check NAME FUNCTION…: runs the function in this shell, and prints its output only if it fails
     local name=$1
     shift
     if "$@" >"$work/output" 2>&1; then
@@ -34,9 +36,9 @@ check() { # check NAME FUNCTION…: runs it in this shell; its output is shown o
     fi
 }
 
-# tried COMMAND…: at most four times while it returns 2: all is accounted for, but a stall of this machine has cost
-# what nobody promised to save.
-tried() {
+# retried COMMAND…: runs the command up to four times while it returns 2. Exit status 2 means that records were dropped
+# and correctly counted, because this machine stalled.
+retried() {
     local result
     for _ in 1 2 3 4; do
         "$@"
@@ -50,8 +52,8 @@ tried() {
 flags=(-std=c++17 -O2 -g -Wall -Wextra -Wpedantic -Werror -pthread)
 sim=(-isystem "$embed/../sim/include")
 
-# built FOLDER FLAG…: the SDK, the tests and the preload with these flags.
-built() {
+# build FOLDER FLAG…: builds the SDK, the tests and the preload with these flags.
+build() {
     local out=$work/$1
     shift
     mkdir -p "$out"
@@ -74,7 +76,7 @@ examples() {
         cmake --build "$work/examples" -j2
 }
 
-by_pkg_config() { # the embedded tests, linked as a host without CMake would
+by_pkg_config() { # builds and runs the tests of exporter.h, with the flags of pkg-config
     local folder=$work/$1
     shift
     export PKG_CONFIG_PATH=$work/prefix/lib/pkgconfig
@@ -84,12 +86,12 @@ by_pkg_config() { # the embedded tests, linked as a host without CMake would
         -Wl,-rpath,"$folder:$work/prefix/lib" && timeout 300 "$folder/exporter"
 }
 
-only_its_own_names() { # a host has its own Rust, its own libstdc++, its own everything
+no_foreign_symbols() { # a host may have its own Rust and its own libstdc++, so the library must not export theirs
     ! nm -D --defined-only "$work/prefix/lib/libtrtllm_exporter.so" | awk '{ print $3 }' | grep -v '^trtllm_exporter_' &&
         ! nm -D --defined-only "$work/plain/preload.so" | awk '{ print $3 }' | grep -v '^_ZN12tensorrt_llm8executor8Executor'
 }
 
-# preloaded FOLDER COMMAND…: with the preload of that folder, publishing to $socket.
+# preloaded FOLDER COMMAND…: runs the command with the preload library of that folder, which publishes to $socket.
 preloaded() {
     local folder=$1
     shift
@@ -98,18 +100,19 @@ preloaded() {
 }
 
 host=
-# lasting FOLDER COMMAND…: preloaded, beside this shell, until end_host; its output is in $work/host and $work/told.
-lasting() {
+# start_host FOLDER COMMAND…: runs a host with the preload in the background until end_host. Writes its standard output
+# to $work/host and its log to $work/log.
+start_host() {
     rm -f "$work/host.rest" "$work/host.end"
     : >"$work/host"
-    : >"$work/told" # not what the last one said
-    HOST_TOLD=$work/host preloaded "$@" >"$work/host" 2>"$work/told" &
+    : >"$work/log" # clears the log of the previous host
+    HOST_CONTROL=$work/host preloaded "$@" >"$work/host" 2>"$work/log" &
     host=$!
 }
 
-rest_host() { : >"$work/host.rest"; } # it does no more, but what waits is still sent
+rest_host() { : >"$work/host.rest"; } # stops the host's requests; buffered records are still sent
 
-end_host() { # its exit status
+end_host() { # ends the host and returns its exit status
     [ -n "$host" ] || return 0
     rest_host
     : >"$work/host.end"
@@ -119,9 +122,9 @@ end_host() { # its exit status
     return $result
 }
 
-lives() { kill -0 "$host" 2>/dev/null; }
+host_runs() { kill -0 "$host" 2>/dev/null; }
 
-at() { grep -oP '^at=\K\d+' "$work/host" | tail -n 1; } # the iteration that it reached
+at() { grep -oP '^at=\K\d+' "$work/host" | tail -n 1; } # prints the current iteration of the host
 
 reached() { # reached ITERATION
     local at
@@ -129,38 +132,39 @@ reached() { # reached ITERATION
     [ "${at:-0}" -ge "$1" ]
 }
 
-said() { grep -q "$1" "$work/told"; } # said TEXT
+logged() { grep -q "$1" "$work/log"; } # logged TEXT
 
-same() { # same MODE…: the host prints the same with the preload as without
-    "$work/plain/host" "$@" >"$work/without" && preloaded plain "$work/plain/host" "$@" >"$work/with" 2>"$work/told" &&
+same() { # same MODE…: the host must print the same with and without the preload
+    "$work/plain/host" "$@" >"$work/without" && preloaded plain "$work/plain/host" "$@" >"$work/with" 2>"$work/log" &&
         cmp "$work/without" "$work/with"
 }
 
-forked_early() { # children of a host whose first Executors are just being made: a lock that they inherit stays locked
+forked_early() { # forks while the host constructs its first Executors, because a child inherits locks in their current state
     for _ in $(seq 40); do
         preloaded plain "$work/plain/host" forks || return 1
     done
 }
 
-known() { # iterations that were counted or are known to be lost
+accounted() { # prints how many iterations the exporter counted as received or as lost
     local total lost
     total=$(metric nv_trt_llm_iterations_total) lost=$(metric nv_trt_llm_iterations_lost_total)
     echo $((total + lost))
 }
 
-known_are() { [ "$(known)" = "$1" ]; }
+accounted_is() { [ "$(accounted)" = "$1" ]; }
 
-known_over() { [ "$(known)" -gt "$1" ]; }
+accounted_over() { [ "$(accounted)" -gt "$1" ]; }
 
-summed_up() { grep -q '^seen=' "$work/host" || ! lives; }
+host_finished() { grep -q '^seen=' "$work/host" || ! host_runs; }
 
-# exactly_once ITERATIONS RATE MODE COMMAND…: 2 if the only fault is that a buffer overflowed and the exporter says so.
+# exactly_once ITERATIONS RATE MODE COMMAND…: returns 2 if records were dropped, but the exporter counted all of them as
+# lost.
 exactly_once() {
     local count=$1 rate=$2 mode=$3 result=1
     shift 3
     start_sidecar "$socket" || return 1
-    lasting plain "$@" "$mode" "$count" "$rate"
-    if eventually summed_up && eventually known_are "$count"; then
+    start_host plain "$@" "$mode" "$count" "$rate"
+    if eventually host_finished && eventually accounted_is "$count"; then
         if ! metric_is nv_trt_llm_iterations_lost_total 0; then
             result=2
         elif until_metric nv_trt_llm_engine_restarts_total 0 &&
@@ -170,18 +174,18 @@ exactly_once() {
         fi
     fi
     end_host || result=1
-    # Nor does its end count anything again.
+    # The end of the host must not count anything twice.
     [ $result != 0 ] || until_metric nv_trt_llm_iterations_total "$count" || result=1
-    echo "$(known) known of $count, $(metric nv_trt_llm_iterations_lost_total) lost"
+    echo "$(accounted) of $count accounted for, $(metric nv_trt_llm_iterations_lost_total) lost"
     stop_sidecar
     tail -n 1 "$work/host"
-    cat "$work/told"
+    cat "$work/log"
     return $result
 }
 
 plugin() { HOST_PLUGIN=$work/plain/plugin.so exactly_once 5000 0 silent "$work/plain/loader"; }
 
-farewell() { # a quarter of a second, which a stall may outlast
+flushed_at_exit() { # the preload flushes for a quarter of a second, so a stall of this machine may cost records
     start_sidecar "$socket" || return 1
     preloaded plain "$work/plain/host" silent 1000 >"$work/host"
     local result=$?
@@ -190,31 +194,31 @@ farewell() { # a quarter of a second, which a stall may outlast
     return $result
 }
 
-not_a_host() { # a child of the host that has nothing to do with TensorRT-LLM
+not_a_host() { # programs that do not use TensorRT-LLM
     [ "$(preloaded plain bash -c 'echo "$(date +%Y)" | tr -d "\n" | wc -c')" = 4 ]
 }
 
-says_once() { # says_once TEXT FILE: one line, of this text
+logs_once() { # logs_once TEXT FILE: the file must have one line of the exporter, with this text
     [ "$(grep -c trtllm_exporter: "$2")" = 1 ] && grep -q "$1" "$2" || { cat "$2"; return 1; }
 }
 
-fails_once() { # fails_once TEXT COMMAND…: that cannot publish, and says so once, however often it tries
+fails_once() { # fails_once TEXT COMMAND…: the host cannot publish, and must log the error once, not at every retry
     local text=$1
     shift
-    lasting plain "$@" silent 1000
-    eventually said trtllm_exporter:
+    start_host plain "$@" silent 1000
+    eventually logged trtllm_exporter:
     sleep 0.5
-    end_host && says_once "$text" "$work/told"
+    end_host && logs_once "$text" "$work/log"
 }
 
 wrong_path() { socket=/nonexistent/folder/x.sock fails_once "No such file or directory" "$work/plain/host"; }
 
-read_only_directory() { # no sidecar can make its socket there; neither can anybody, root included
+read_only_directory() { # not even root can create a socket there
     local socket=/sys/kernel/trtllm.sock
     ! start_sidecar "$socket" && fails_once "No such file or directory" "$work/plain/host"
 }
 
-no_permission() { # as another user, if we may become one
+no_permission() { # runs the host as another user; skipped if this user cannot switch users
     [ "$(id -u)" = 0 ] && command -v setpriv >/dev/null || return 0
     start_sidecar "$socket" || return 1
     chmod 600 "$socket"
@@ -225,45 +229,45 @@ no_permission() { # as another user, if we may become one
     return $result
 }
 
-killed() { # kill -9 under load, then another one comes: the host never stops, says it once each way, and is found again
+killed() { # kill -9 of the sidecar under load, then a new one: the host continues, logs each change once, and reconnects
     local result=1
     start_sidecar "$socket" || return 1
-    lasting plain "$work/plain/host" polling 1000000000 12500
-    eventually said "publishing to" && eventually reached 20000 && stop_sidecar -KILL &&
-        eventually said "Connection refused" && eventually reached $(($(at) + 20000)) && start_sidecar "$socket" &&
-        eventually known_over 30000 && # what it did not get it knows of, from the first record that it saw
+    start_host plain "$work/plain/host" polling 1000000000 12500
+    eventually logged "publishing to" && eventually reached 20000 && stop_sidecar -KILL &&
+        eventually logged "Connection refused" && eventually reached $(($(at) + 20000)) && start_sidecar "$socket" &&
+        eventually accounted_over 30000 && # the new sidecar counts dropped records as lost from its first record on
         eventually over 10000 nv_trt_llm_iterations_total && until_metric nv_trt_llm_engine_restarts_total 0 && rest_host &&
-        eventually said_since "Connection refused" "records were lost meanwhile" && result=0
+        eventually logged_since "Connection refused" "records were dropped before" && result=0
     end_host || result=1
     stop_sidecar
     tail -n 1 "$work/host"
-    cat "$work/told"
-    [ $result = 0 ] && nothing_missed && [ "$(told "Connection refused")" = 1 ] && [ "$(wc -l <"$work/told")" = \
-        $(($(told "Connection refused") + $(told "publishing to") + $(told "is not read fast enough"))) ] &&
-        [ "$(told "publishing to")" -le $((2 + $(told "is not read fast enough"))) ] # a stall may add a pair of these
+    cat "$work/log"
+    [ $result = 0 ] && nothing_missed && [ "$(lines "Connection refused")" = 1 ] && [ "$(wc -l <"$work/log")" = \
+        $(($(lines "Connection refused") + $(lines "publishing to") + $(lines "fast enough; dropping"))) ] &&
+        [ "$(lines "publishing to")" -le $((2 + $(lines "fast enough; dropping"))) ] # a stall may add one of each
 }
 
-told() { grep -c "$1" "$work/told"; } # told TEXT: how many lines
+lines() { grep -c "$1" "$work/log"; } # lines TEXT: prints how many log lines have this text
 
-said_since() { sed -n "/$1/,\$p" "$work/told" | grep -q "$2"; } # said_since BEFORE TEXT
+logged_since() { sed -n "/$1/,\$p" "$work/log" | grep -q "$2"; } # logged_since BEFORE TEXT
 
-nothing_missed() { grep -qP '^seen=(\d+) pushed=\1 ' "$work/host"; } # by the host
+nothing_missed() { grep -qP '^seen=(\d+) pushed=\1 ' "$work/host"; } # the host got all its records
 
-full_socket() { # a sidecar that is stopped does not read
+full_socket() { # a stopped process does not read its socket
     local result=1
     start_sidecar "$socket" || return 1
     kill -STOP "$sidecar"
-    lasting plain "$work/plain/host" polling 1000000000 50000
-    eventually said "is not read fast enough" && eventually reached $(($(at) + 50000)) && result=0
+    start_host plain "$work/plain/host" polling 1000000000 50000
+    eventually logged "fast enough; dropping" && eventually reached $(($(at) + 50000)) && result=0
     end_host || result=1
     kill -CONT "$sidecar"
     stop_sidecar
     tail -n 1 "$work/host"
-    cat "$work/told"
-    [ $result = 0 ] && nothing_missed && [ "$(told "is not read fast enough")" = 1 ]
+    cat "$work/log"
+    [ $result = 0 ] && nothing_missed && [ "$(lines "fast enough; dropping")" = 1 ]
 }
 
-completed() { # completed REQUESTS: the last is told by a record that an engine may write only after the server's end
+completed() { # completed REQUESTS: returns 2 if the record of the last request is missing; the server may have ended before it
     patience=10 eventually over $(($1 - 1)) nv_trt_llm_requests_completed_total || return 2
 }
 
@@ -291,19 +295,19 @@ untouched() {
     return $result
 }
 
-# Not the sum of single-precision numbers: JSON has their shortest decimals, the page in process their exact values.
+# Excludes the sum of single-precision numbers, because JSON rounds them and the embedded exporter does not.
 engine_lines() {
     page "$1" | grep -E '^nv_(trt_)?llm_' | grep -v -e nv_trt_llm_engine_info -e request_decoded_tokens_per_iteration_sum | sort
 }
 
 idle() { page "$1" | grep -q '^nv_trt_llm_engine_state{.*state="idle".*} 1'; }
 
-same_page() { # what crosses as numbers in process says what crosses as JSON says: each field at its place
+same_page() { # the embedded exporter's page, made of rows of numbers, must equal the sidecar's page, made of JSON
     start_sidecar "$socket" || return 1
     : >"$work/host"
-    "$work/plain/exporter" "$socket" >>"$work/host" 2>"$work/told" &
+    "$work/plain/exporter" "$socket" >>"$work/host" 2>"$work/log" &
     local host=$! address iterations result
-    eventually introduced
+    eventually address_printed
     until_metric nv_trt_llm_iterations_total "$iterations" && until_metric nv_trt_llm_e2e_request_latency_seconds_count 5 &&
         eventually idle "$address" && eventually idle "" && engine_lines "$address" >"$work/inside" && engine_lines "" >"$work/beside" &&
         [ "$(wc -l <"$work/inside")" -gt 300 ] && diff "$work/inside" "$work/beside"
@@ -314,66 +318,66 @@ same_page() { # what crosses as numbers in process says what crosses as JSON say
     return $result
 }
 
-introduced() { read -r address iterations <"$work/host"; }
+address_printed() { read -r address iterations <"$work/host"; }
 
-over() { # over NUMBER METRIC [ADDRESS]
+over() { # over NUMBER METRIC [ADDRESS]: the metric must be larger than the number
     local value
     value=$(metric "$2" "${3:-}")
     [ "${value:-0}" -gt "$1" ]
 }
 
-attached() { # attached PROGRAM: both ways at once, read while it runs
+attached() { # attached PROGRAM: serves its own page and publishes to the sidecar at the same time
     start_sidecar "$socket" || return 1
-    : >"$work/told"
-    LISTEN=127.0.0.1:0 SOCKET=$socket MODEL=llama "$work/examples/$1" "sim:?rate=0&iter_base_ms=5" 600 20 10 >"$work/host" 2>"$work/told" &
+    : >"$work/log"
+    LISTEN=127.0.0.1:0 SOCKET=$socket MODEL=llama "$work/examples/$1" "sim:?rate=0&iter_base_ms=5" 600 20 10 >"$work/host" 2>"$work/log" &
     local host=$! result=1
-    eventually seen_both_ways && kill -0 $host && result=0
+    eventually on_both_pages && kill -0 $host && result=0
     kill $host
     wait $host || result=1
     stop_sidecar
-    cat "$work/told"
+    cat "$work/log"
     return $result
 }
 
-seen_both_ways() {
+on_both_pages() {
     local address
-    address=$(grep -oP 'serving http://\K[^/]+' "$work/told") &&
+    address=$(grep -oP 'serving http://\K[^/]+' "$work/log") &&
         page "$address" | grep -q '^nv_trt_llm_iterations_total{model="llama",version="1"} [1-9]' &&
         over 10 nv_trt_llm_time_to_first_token_seconds_count "$address" && over 100 nv_trt_llm_iterations_total
 }
 
 socket=$work/i.sock
-check "library: cargo builds it, install.sh installs it" library
-check "programs: warnings are errors" built plain
+check "library: cargo builds it and install.sh installs it" library
+check "programs: the tests and the preload compile without warnings" build plain
 check "examples: CMake finds the package" examples
-check "names: nothing but our own is exported" only_its_own_names
-check "publisher: its promises" timeout 300 "$work/plain/publisher"
-check "exporter: its promises, found by pkg-config" by_pkg_config plain
-check "exporter: the page in process is the sidecar's" same_page
+check "symbols: the libraries export only their own symbols" no_foreign_symbols
+check "publisher: tests of publisher.h" timeout 300 "$work/plain/publisher"
+check "exporter: tests of exporter.h, built with pkg-config" by_pkg_config plain
+check "exporter: the embedded page equals the sidecar's page" same_page
 for mode in late errors moved churn leaking "polling 100000"; do
     # shellcheck disable=SC2086
-    check "preload: a host sees no difference ($mode)" same $mode
+    check "preload: a host gets the same results with the preload ($mode)" same $mode
 done
-check "preload: forked while the first Executors are made, 40 times" forked_early
-patience=$((iterations / rate * 2 + 120)) check "preload: $iterations iterations of a polling host are each counted once" tried exactly_once "$iterations" "$rate" polling "$work/plain/host"
-check "preload: a host that never polls is polled" tried exactly_once 20000 0 silent "$work/plain/host"
-check "preload: TensorRT-LLM behind dlopen(RTLD_LOCAL), as in Triton" tried plugin
-check "preload: what waits when a host ends is sent" tried farewell
-check "preload: other programs are left alone" not_a_host
-check "a wrong path: said once" wrong_path
-check "a read-only directory: said once" read_only_directory
-check "no permission: said once" no_permission
-check "kill -9 of the sidecar, and its return" killed
-check "a full socket" full_socket
-check "examples: published" tried published
-check "examples: untouched, preloaded" tried untouched
+check "preload: a fork during the construction of the first Executors does not deadlock, 40 times" forked_early
+patience=$((iterations / rate * 2 + 120)) check "preload: $iterations iterations of a polling host are each counted once" retried exactly_once "$iterations" "$rate" polling "$work/plain/host"
+check "preload: a host that never polls is polled" retried exactly_once 20000 0 silent "$work/plain/host"
+check "preload: TensorRT-LLM loaded with dlopen(RTLD_LOCAL), as in Triton" retried plugin
+check "preload: buffered records are sent when the host ends" retried flushed_at_exit
+check "preload: other programs work as before" not_a_host
+check "preload: a wrong socket path is logged once" wrong_path
+check "preload: a read-only directory is logged once" read_only_directory
+check "preload: a missing permission is logged once" no_permission
+check "preload: the host survives kill -9 of the sidecar and reconnects" killed
+check "preload: a full socket does not block the host" full_socket
+check "examples: published" retried published
+check "examples: untouched, with the preload" retried untouched
 check "examples: attached" attached attached
 check "examples: attached, static library" attached attached_static
 if [ "${TRTLLM_EMBED_SANITIZE:-1}" != 0 ]; then
     export ASAN_OPTIONS=detect_leaks=0 TSAN_OPTIONS=die_after_fork=0:exitcode=66:suppressions=$embed/tests/tsan.supp
     for sanitizer in address,undefined thread; do
         folder=${sanitizer%,*}
-        check "$sanitizer: built" built "$folder" -fsanitize=$sanitizer -fno-sanitize-recover=all -Wno-tsan
+        check "$sanitizer: build" build "$folder" -fsanitize=$sanitizer -fno-sanitize-recover=all -Wno-tsan
         check "$sanitizer: publisher" timeout 300 "$work/$folder/publisher"
         for mode in churn late moved errors "polling 20000"; do
             # shellcheck disable=SC2086

@@ -1,31 +1,31 @@
-//! Why the bridge failed, by what the operator can do about it. Upstream has one exception type for everything, so the
-//! cases are told apart by their text.
+//! The errors of the bridge, one variant per remedy. TensorRT-LLM throws one exception type for everything, so the text
+//! of the exception selects the variant.
 
 /// A failure of an Executor.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum BridgeError {
-    /// The engine could not be opened: its name, its files or an option is wrong.
+    /// The engine could not be opened, because its name, its files or an option is invalid.
     #[error("cannot open engine {engine}: {cause}")]
     Open { engine: String, cause: String },
-    /// This process holds another rank of the engine; statistics are kept by the leader (or orchestrator) only.
-    #[error("this rank keeps no statistics: poll the rank that is the engine's leader or orchestrator")]
+    /// This process is a worker rank of the engine. Only the leader (or the orchestrator) has statistics.
+    #[error("this rank has no statistics; poll the engine's leader or orchestrator")]
     NotLeader,
-    /// The Executor was shut down; it will not answer again.
+    /// The Executor was shut down and cannot be used again.
     #[error("the executor was shut down")]
     ShutDown,
-    /// Anything else the Executor reports.
+    /// Any other exception of the Executor.
     #[error("the executor failed: {what}")]
     Failed { what: String },
 }
 
 impl BridgeError {
     pub(crate) fn open(engine: &str, cause: &str) -> Self {
-        BridgeError::Open { engine: engine.to_owned(), cause: plain(cause).to_owned() }
+        BridgeError::Open { engine: engine.to_owned(), cause: message(cause).to_owned() }
     }
 
-    /// Sorts the text of an exception thrown by an open Executor.
+    /// Selects the variant for the text of an exception that an open Executor threw.
     pub(crate) fn from_what(what: &str) -> Self {
-        let what = plain(what);
+        let what = message(what);
         if what.contains("Shutdown called") {
             BridgeError::ShutDown
         } else if what.contains("communication mode, only") {
@@ -36,9 +36,9 @@ impl BridgeError {
     }
 }
 
-/// The message inside an upstream exception text: its first line (the stack follows) without the log prefix in front
-/// and the source position behind.
-fn plain(what: &str) -> &str {
+/// The message inside the text of a TensorRT-LLM exception: the first line without log prefix and source position. The
+/// call stack starts on the second line.
+fn message(what: &str) -> &str {
     let line = what.lines().next().unwrap_or_default().trim();
     let line = line.strip_prefix("[TensorRT-LLM][ERROR] ").unwrap_or(line);
     let line = line.strip_prefix("Assertion failed: ").unwrap_or(line);
@@ -62,14 +62,14 @@ mod tests {
     const STACK: &str = "\n1       0x7f tensorrt_llm::common::throwRuntimeError(char const*, int) + 68\n2       main";
 
     #[test]
-    fn an_assertion_after_shutdown_is_told_from_other_failures() {
+    fn an_assertion_after_shutdown_becomes_shut_down() {
         let what =
             format!("[TensorRT-LLM][ERROR] Assertion failed: Shutdown called (/src/executorImpl.cpp:873){STACK}");
         assert_eq!(BridgeError::from_what(&what), BridgeError::ShutDown);
     }
 
     #[test]
-    fn a_rank_that_is_not_asked_is_told_from_other_failures() {
+    fn an_exception_of_a_worker_rank_becomes_not_leader() {
         for mode in ["LEADER communication mode, only leader", "ORCHESTRATOR communication mode, only orchestrator"] {
             let what = format!("With {mode} rank is expected to call getLatestIterationStats (/a.cpp:1){STACK}");
             assert_eq!(BridgeError::from_what(&what), BridgeError::NotLeader);
@@ -77,20 +77,20 @@ mod tests {
     }
 
     #[test]
-    fn the_stack_and_the_source_position_stay_out_of_messages() {
+    fn a_message_contains_neither_stack_nor_source_position() {
         let what = format!("CUDA runtime error in op: out of memory (/src/buffers.h:62){STACK}");
         let error = BridgeError::from_what(&what);
         assert_eq!(error.to_string(), "the executor failed: CUDA runtime error in op: out of memory");
     }
 
     #[test]
-    fn parentheses_that_are_no_source_position_stay() {
+    fn parentheses_without_a_source_position_are_kept() {
         let error = BridgeError::from_what("MPI failed (rank 3)");
         assert_eq!(error.to_string(), "the executor failed: MPI failed (rank 3)");
     }
 
     #[test]
-    fn an_empty_text_is_still_an_error() {
+    fn an_empty_exception_text_is_an_error() {
         assert_eq!(BridgeError::from_what(""), BridgeError::Failed { what: String::new() });
     }
 }

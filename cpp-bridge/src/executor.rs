@@ -1,113 +1,97 @@
-//! An Executor in this process, as its statistics' reader sees it. Knows nothing about metrics.
+//! Opens an Executor in this process and drains its statistics. Knows nothing about metrics.
 
 use crate::error::BridgeError;
 use crate::ffi::{self, IterationRow, KvEventRow, RequestRow, Truth};
-use crate::host::{Crossing, HostOptions};
+use crate::options::{ExecutorOptions, FfiOptions, HostOptions};
 use cxx::UniquePtr;
 use std::fmt;
 
-/// How many iterations the engine's rings keep between two drains. A full ring silently loses its oldest.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ExecutorOptions {
-    /// 0 turns iteration statistics off.
-    pub iter_stats_max_iterations: u32,
-    /// 0 turns request statistics off; they cost the engine time for every active and queued request.
-    pub request_stats_max_iterations: u32,
-}
-
-/// TensorRT-LLM's own defaults: 1000 iterations, no request statistics.
-impl Default for ExecutorOptions {
-    fn default() -> Self {
-        ExecutorOptions { iter_stats_max_iterations: 1000, request_stats_max_iterations: 0 }
-    }
-}
-
-/// One open engine. Its statistics are drained: each record is handed out once, so it has one reader.
-/// Dropping it shuts the engine down.
+/// One open engine. It returns each record once, so it must have only one reader. Dropping it shuts the engine down.
 pub struct Executor {
     pub(crate) handle: UniquePtr<ffi::ExecutorHandle>,
 }
 
 impl Executor {
-    /// Loads an engine and starts it; blocks until it is ready.
+    /// Loads and starts an engine. Blocks until the engine is ready.
     ///
-    /// `engine` is a directory or, where the library is the simulated one, `sim:?key=value&…`.
+    /// `engine` is a directory. With the simulated library it may also be `sim:?key=value&…`.
     ///
     /// # Errors
-    /// [`BridgeError::Open`] with the cause in the engine's words.
+    /// [`BridgeError::Open`] with the engine's message as the cause.
     pub fn open(engine: &str, options: &ExecutorOptions) -> Result<Executor, BridgeError> {
-        Executor::host(engine, &HostOptions { statistics: *options, ..HostOptions::default() })
+        Executor::open_with(engine, &HostOptions { statistics: *options, ..HostOptions::default() })
     }
 
-    /// As [`open`](Self::open), with all that a host may choose.
+    /// Like [`open`](Self::open), with all options of the Executor.
     ///
     /// # Errors
-    /// As [`open`](Self::open); also for an option that this release of TensorRT-LLM cannot set.
-    pub fn host(engine: &str, options: &HostOptions) -> Result<Executor, BridgeError> {
+    /// Like [`open`](Self::open). Also [`BridgeError::Open`] for an option that this TensorRT-LLM release does not
+    /// support.
+    pub fn open_with(engine: &str, options: &HostOptions) -> Result<Executor, BridgeError> {
         if engine.starts_with("sim:") && !ffi::is_simulated() {
-            let cause = "this build is linked with a real TensorRT-LLM; build without TENSORRT_LLM_ROOT to simulate";
+            let cause = "this build links a real TensorRT-LLM; build without TENSORRT_LLM_ROOT to simulate";
             return Err(BridgeError::open(engine, cause));
         }
-        let Crossing { config, participant_ids, device_ids } = options.crossing(engine)?;
+        let FfiOptions { config, participant_ids, device_ids } = options.to_ffi(engine)?;
         let worker = options.worker_executable.as_deref().unwrap_or_default();
         let handle = ffi::open_executor(engine, &config, &participant_ids, &device_ids, worker)
             .map_err(|error| BridgeError::open(engine, error.what()))?;
         Ok(Executor { handle })
     }
 
-    /// Whether this process is the engine's leader (or orchestrator) and the engine runs: whether draining can work.
+    /// True if the engine runs and this process is its leader (or orchestrator). Draining fails otherwise.
     pub fn can_enqueue_requests(&self) -> bool {
         self.handle.can_enqueue_requests().unwrap_or(false)
     }
 
-    /// Whether the engine is the simulated one.
+    /// True if the engine is simulated.
     pub fn is_simulated(&self) -> bool {
         ffi::is_simulated()
     }
 
-    /// The version of the TensorRT-LLM library; empty where it does not say.
+    /// The version of the TensorRT-LLM library. Empty for releases that do not report one.
     pub fn version(&self) -> String {
         ffi::library_version()
     }
 
-    /// Takes the records since the last drain, oldest first, into `out`; returns how many were written. What does not
-    /// fit is handed out by the next call, so a return of `out.len()` means: call again. Any other ends the drain: it
-    /// gave what there was when it began, however fast the engine writes meanwhile. Never blocks.
+    /// Writes the records since the last drain into `out`, oldest first, and returns how many it wrote. If it returns
+    /// `out.len()`, there may be more: call it again. A smaller number ends the drain. One drain returns only records
+    /// that existed when it began, so it ends even if the engine writes faster than the caller reads. Never blocks.
     ///
     /// # Errors
-    /// [`BridgeError::ShutDown`], [`BridgeError::NotLeader`] or [`BridgeError::Failed`]; nothing was written then.
+    /// [`BridgeError::ShutDown`], [`BridgeError::NotLeader`] or [`BridgeError::Failed`]. Nothing is written then.
     pub fn drain_iterations(&mut self, out: &mut [IterationRow]) -> Result<usize, BridgeError> {
         self.handle.pin_mut().drain_iterations(out).map_err(|error| BridgeError::from_what(error.what()))
     }
 
-    /// Takes the request rows since the last drain, oldest iteration first, into `out`, as
-    /// [`drain_iterations`](Self::drain_iterations) does with records.
+    /// Writes the request rows since the last drain into `out`, oldest iteration first. Works like
+    /// [`drain_iterations`](Self::drain_iterations).
     ///
     /// # Errors
-    /// As [`drain_iterations`](Self::drain_iterations).
+    /// Like [`drain_iterations`](Self::drain_iterations).
     pub fn drain_requests(&mut self, out: &mut [RequestRow]) -> Result<usize, BridgeError> {
         self.handle.pin_mut().drain_requests(out).map_err(|error| BridgeError::from_what(error.what()))
     }
 
-    /// Takes the events of the KV cache since the last call, oldest first, a row for each block, into `out`, as
-    /// [`drain_iterations`](Self::drain_iterations) does with records. None where this release has no events, or the
-    /// engine was opened without [`event_buffer_max_size`](HostOptions::event_buffer_max_size).
+    /// Writes the KV cache events since the last call into `out`, oldest first, one row per block. Works like
+    /// [`drain_iterations`](Self::drain_iterations). Writes nothing if this release has no events, or if the engine was
+    /// opened without [`event_buffer_max_size`](HostOptions::event_buffer_max_size).
     ///
     /// # Errors
-    /// As [`drain_iterations`](Self::drain_iterations).
+    /// Like [`drain_iterations`](Self::drain_iterations).
     pub fn drain_kv_events(&mut self, out: &mut [KvEventRow]) -> Result<usize, BridgeError> {
         self.handle.pin_mut().drain_kv_events(out).map_err(|error| BridgeError::from_what(error.what()))
     }
 
-    /// Ends the engine. Records that were not drained before are lost, except those already kept for the next drain.
+    /// Shuts the engine down. Undrained records are lost, except those that an unfinished drain still holds.
     ///
     /// # Errors
-    /// [`BridgeError::ShutDown`] if it was ended before, [`BridgeError::Failed`] for all else.
+    /// [`BridgeError::ShutDown`] if the engine was shut down before, otherwise [`BridgeError::Failed`].
     pub fn shutdown(&mut self) -> Result<(), BridgeError> {
         self.handle.pin_mut().shutdown().map_err(|error| BridgeError::from_what(error.what()))
     }
 
-    /// What a simulated engine really did, for comparison with what was drained; None for a real one.
+    /// What a simulated engine really did, to compare with the drained records. None for a real engine.
     pub fn truth(&self) -> Option<Truth> {
         self.handle.truth().ok()
     }
@@ -124,7 +108,7 @@ mod tests {
     use crate::ffi::{self, HostConfig};
 
     #[test]
-    fn a_negative_ring_is_refused_by_the_engine_and_not_by_the_process() {
+    fn the_engine_rejects_a_negative_ring_size_without_ending_the_process() {
         for (iterations, requests) in [(-1, 0), (1000, -1)] {
             let config = HostConfig {
                 iter_stats_max_iterations: iterations,

@@ -1,26 +1,26 @@
-//! The cxx border: shared plain structs and the C++ functions. Private to this crate; `executor.rs` makes it safe to use
-//! by plain Rust types.
+//! The cxx interface: plain structs that Rust and C++ share, and the C++ functions. Private to this crate;
+//! `executor.rs` wraps it in plain Rust types.
 
-// What cxx generates is the border itself; this file holds no hand-written unsafe code but one argued impl.
+// cxx generates unsafe code. The only hand-written unsafe code here is one impl, with its reason.
 #![allow(unsafe_code)]
 // cxx makes every item of the bridge `pub`; the module is private.
 #![allow(unreachable_pub)]
 
 #[cxx::bridge(namespace = "trtllm_bridge")]
 mod bridge {
-    /// One record of the engine (upstream: `IterationStats`), flat: no pointer, no allocation.
-    /// Members that `present` does not name are 0 and mean nothing; see [`crate::iteration_present`].
+    /// One record of the engine (TensorRT-LLM's `IterationStats`) as a flat struct without pointers or allocations.
+    /// A member whose bit in `present` is 0 has no meaning; see [`crate::iteration_present`].
     #[derive(Clone, Copy, Debug, Default, PartialEq)]
     pub struct IterationRow {
-        /// Which optional members this record carries.
+        /// Which optional members this record has.
         pub present: u64,
-        /// Wall-clock fields of the record's time stamp read as if they were UTC, microseconds since 1970: the engine
-        /// writes local time without a zone.
+        /// The record's timestamp in microseconds since 1970, parsed as if it were UTC. The engine writes local time
+        /// without a time zone.
         pub timestamp_local_us: i64,
         pub iter: u64,
-        /// Milliseconds, of the pass before; 0.0 after idle.
+        /// Duration of the previous iteration in milliseconds. 0.0 after an idle period.
         pub iter_latency_ms: f64,
-        /// Milliseconds, summed over the requests this iteration activated.
+        /// Queue time in milliseconds, summed over the requests that this iteration activated.
         pub new_active_requests_queue_latency_ms: f64,
         pub num_new_active_requests: i32,
         pub num_active_requests: i32,
@@ -33,7 +33,7 @@ mod bridge {
         pub max_num_tokens_static: i32,
         pub max_num_tokens_tuner_recommended: i32,
         pub max_num_tokens_runtime: i32,
-        /// Bytes, as are the two after it.
+        /// The three memory usages are in bytes.
         pub gpu_mem_usage: u64,
         pub cpu_mem_usage: u64,
         pub pinned_mem_usage: u64,
@@ -42,12 +42,12 @@ mod bridge {
         pub kv_free_num_blocks: i32,
         pub kv_used_num_blocks: i32,
         pub kv_tokens_per_block: i32,
-        /// Since the cache was created, as are the three after it; may wrap.
+        /// The next four count since the cache was created, and may wrap.
         pub kv_alloc_total_blocks: i32,
         pub kv_alloc_new_blocks: i32,
         pub kv_reused_blocks: i32,
         pub kv_missed_blocks: i32,
-        /// 0..1, since the cache was created.
+        /// 0 to 1, since the cache was created.
         pub kv_cache_hit_rate: f32,
 
         pub cross_kv_max_num_blocks: i32,
@@ -72,7 +72,7 @@ mod bridge {
         pub inflight_num_paused_requests: i32,
         pub inflight_num_ctx_tokens: i32,
         pub inflight_micro_batch_id: i32,
-        /// Tokens per iteration and generating request, averaged over each request's life.
+        /// Average number of tokens per iteration and request in the generation phase, over the life of each request.
         pub inflight_avg_num_decoded_tokens_per_iter: f32,
         pub inflight_num_ctx_kv_tokens: i64,
         pub inflight_num_gen_kv_tokens: i64,
@@ -85,16 +85,16 @@ mod bridge {
         pub spec_num_draft_tokens: i64,
         pub spec_num_accepted_tokens: i64,
         pub spec_num_requests_with_draft_tokens: i64,
-        /// Tokens per generation step.
+        /// Average number of tokens per generation step.
         pub spec_acceptance_length: f64,
-        /// Milliseconds of the draft phase only.
+        /// Duration of the draft phase in milliseconds.
         pub spec_iter_latency_ms: f64,
-        /// Draft time as a part of the iteration's, 0..1.
+        /// Fraction of the iteration's time that the draft phase took, 0 to 1.
         pub spec_draft_overhead: f64,
     }
 
-    /// Bits of `IterationRow::present`. A group's bit may be missing because the record lacks it or because the
-    /// TensorRT-LLM that was compiled against does.
+    /// Bits of `IterationRow::present`. A bit is 0 if the record does not have the members of the group, or if the
+    /// TensorRT-LLM release that this crate was compiled against does not have them.
     #[repr(u64)]
     enum IterationPresent {
         Timestamp = 0x1,
@@ -118,15 +118,16 @@ mod bridge {
         Spec = 0x40000,
     }
 
-    /// One request in one iteration (upstream: `RequestStats`). Members that `present` does not name are 0 and mean
-    /// nothing; see [`crate::request_present`]. Counts are over the request's life.
+    /// One request in one iteration (TensorRT-LLM's `RequestStats`). A member whose bit in `present` is 0 has no
+    /// meaning; see [`crate::request_present`]. Counts start with the request.
     #[derive(Clone, Copy, Debug, Default, PartialEq)]
     pub struct RequestRow {
         pub present: u64,
-        /// The iteration that reported it.
+        /// The iteration that reported this row.
         pub iter: u64,
         pub id: u64,
-        /// See [`RequestRow::request_stage`]: numbers of our own, as upstream's shifted between releases.
+        /// See [`RequestRow::request_stage`]. TensorRT-LLM renumbered its stages between releases, so these are our own
+        /// numbers.
         pub stage: u8,
         pub scheduled: bool,
         pub paused: bool,
@@ -137,11 +138,11 @@ mod bridge {
         pub alloc_new_blocks: i32,
         pub reused_blocks: i32,
         pub missed_blocks: i32,
-        /// 0..1
+        /// 0 to 1.
         pub kv_cache_hit_rate: f32,
-        /// Milliseconds.
+        /// Duration of the KV cache transfer in milliseconds.
         pub kv_cache_transfer_ms: f64,
-        /// Bytes.
+        /// Size of the transferred KV cache in bytes.
         pub kv_cache_size: u64,
     }
 
@@ -154,7 +155,7 @@ mod bridge {
         DisServingSize = 0x10,
     }
 
-    /// `RequestRow::stage`.
+    /// Values of `RequestRow::stage`.
     #[repr(u8)]
     enum Stage {
         Unknown = 0,
@@ -165,17 +166,17 @@ mod bridge {
         GenerationComplete = 5,
     }
 
-    /// One finished request of a load (upstream: `RequestPerfMetrics` and its `Result`). Members that `present` does
-    /// not name are 0 and mean nothing; see [`crate::perf_present`]. Times are seconds of this machine's steady clock.
+    /// One finished request of a load (TensorRT-LLM's `Result` and its `RequestPerfMetrics`). A member whose bit in
+    /// `present` is 0 has no meaning; see [`crate::perf_present`]. Times are in seconds of this machine's steady clock.
     #[derive(Clone, Copy, Debug, Default, PartialEq)]
     pub struct PerfRow {
         pub present: u64,
         pub id: u64,
         pub prompt_tokens: i32,
         pub output_tokens: i32,
-        /// See [`PerfRow::reason`]: upstream's numbers.
+        /// TensorRT-LLM's number of the reason; see [`PerfRow::reason`].
         pub finish_reason: u8,
-        /// The engine answered with an error instead of a result.
+        /// True if the engine returned an error instead of a result.
         pub failed: bool,
         pub arrival_s: f64,
         pub first_scheduled_s: f64,
@@ -183,15 +184,15 @@ mod bridge {
         pub last_token_s: f64,
         pub kv_cache_transfer_start_s: f64,
         pub kv_cache_transfer_end_s: f64,
-        /// Bytes.
+        /// Size of the transferred KV cache in bytes.
         pub kv_cache_size: u64,
         pub num_total_allocated_blocks: i32,
         pub num_new_allocated_blocks: i32,
         pub num_reused_blocks: i32,
         pub num_missed_blocks: i32,
-        /// 0..1
+        /// 0 to 1.
         pub kv_cache_hit_rate: f32,
-        /// 0..1
+        /// 0 to 1.
         pub acceptance_rate: f32,
         pub total_accepted_draft_tokens: i32,
         pub total_draft_tokens: i32,
@@ -212,46 +213,46 @@ mod bridge {
         Iterations = 0x100,
     }
 
-    /// What an event of the KV cache says.
+    /// The kind of a KV cache event.
     #[repr(u8)]
     #[derive(Debug)]
     enum KvEventKind {
         Unknown,
-        /// The engine has started; a row for each cache level, its number of blocks.
+        /// The engine created the cache. One row per cache level, with its number of blocks.
         Created,
-        /// Blocks that requests can find from now on.
+        /// Blocks were stored in the cache. Requests can reuse them.
         Stored,
-        /// Blocks that are not found any more.
+        /// Blocks were removed from the cache.
         Removed,
-        /// A block whose level or priority changed.
+        /// The level or priority of a block changed.
         Updated,
     }
 
-    /// One block of an event; rows of one event stand together and have its number.
+    /// One block of an event. The rows of an event follow each other and have the same `event_id`.
     #[derive(Clone, Copy, Debug)]
     struct KvEventRow {
-        /// From 0; what is skipped was lost.
+        /// Starts at 0. A gap means that events were lost.
         event_id: u64,
         kind: KvEventKind,
-        /// The event is about no block at all.
+        /// True if the event has no block. Its single row only carries the `event_id`.
         empty: bool,
         has_rank: bool,
-        /// Of attention-DP.
+        /// The attention-DP rank.
         rank: i32,
         has_level: bool,
-        /// 0 is the GPU.
+        /// The cache level. 0 is GPU memory.
         level: i32,
-        /// The block's hash; of `Created`, how many blocks the level has.
+        /// The block's hash. For `Created`, the number of blocks of the level.
         value: u64,
     }
 
-    /// The parts of a host's configuration that are numbers; `set` tells which were given.
+    /// The numeric options of an Executor. The bits of `set` (see `HostSet`) say which options were given.
     #[derive(Clone, Copy, Debug, Default)]
     struct HostConfig {
         set: u64,
         iter_stats_max_iterations: i32,
         request_stats_max_iterations: i32,
-        /// 0 decoder only, 1 encoder only, 2 encoder and decoder.
+        /// 0: decoder only, 1: encoder only, 2: encoder and decoder.
         model_type: u8,
         static_batching: bool,
         max_batch_size: i32,
@@ -283,7 +284,7 @@ mod bridge {
         EventBuffer = 0x800,
     }
 
-    /// A load in numbers; 0 requests are without end.
+    /// A load. If `requests` is 0, it does not end.
     #[derive(Clone, Copy, Debug, Default)]
     struct LoadConfig {
         in_flight: u32,
@@ -293,53 +294,53 @@ mod bridge {
         requests: u64,
     }
 
-    /// How far the synthetic requests of an engine are.
+    /// The progress of the synthetic requests of an engine.
     #[derive(Clone, Debug, Default, PartialEq, Eq)]
     pub struct LoadProgress {
-        /// Accepted by the engine.
+        /// Requests that the engine accepted.
         pub enqueued: u64,
-        /// Answered, with a result or an error.
+        /// Requests that ended with a result or an error.
         pub finished: u64,
-        /// Of these, answered with an error.
+        /// Requests that ended with an error.
         pub failed: u64,
-        /// Times the engine refused a request or a call of the driver failed; each was tried again.
+        /// How often the engine rejected a request, or another call of the load's thread failed. Each is retried.
         pub refused: u64,
-        /// Rows dropped because nobody drained them.
+        /// Rows of finished requests that were dropped because they were not drained.
         pub rows_lost: u64,
-        /// Keeps requests in flight still.
+        /// True while the load's thread runs.
         pub running: bool,
-        /// Why the last request failed or was refused; empty if none was.
+        /// The last error of a request or call. Empty if there was none.
         pub last_error: String,
     }
 
-    /// What really happened in a simulated engine since it was opened, whatever was drained. For tests and benchmarks.
+    /// What a simulated engine did since it was opened, independent of the drained records. For tests and benchmarks.
     #[derive(Clone, Copy, Debug, Default, PartialEq)]
     pub struct Truth {
-        /// Batches launched.
+        /// Number of batches that the engine ran.
         pub iterations: u64,
-        /// Records written because the engine ran out of requests; they share their `iter` with the next record.
+        /// Records that the engine wrote when it became idle. Such a record has the same `iter` as the next one.
         pub flushes: u64,
         pub requests_arrived: u64,
         pub requests_started: u64,
         pub requests_completed: u64,
-        /// Computed, so without those found in the KV cache.
+        /// Prompt tokens that the engine computed, without tokens reused from the KV cache.
         pub context_tokens: u64,
-        /// Output tokens that ended a context phase.
+        /// Output tokens of context phases: the first token of each request.
         pub first_tokens: u64,
         /// Output tokens of generation phases.
         pub generation_tokens: u64,
         pub draft_tokens: u64,
         pub accepted_tokens: u64,
         pub pauses: u64,
-        /// Iteration records written into the ring.
+        /// Iteration records that the engine wrote into its ring.
         pub records_pushed: u64,
-        /// Of these, overwritten before anybody drained them.
+        /// Iteration records that were overwritten before they were drained.
         pub records_lost: u64,
         pub request_records_pushed: u64,
         pub request_records_lost: u64,
-        /// The engine's own clock, milliseconds.
+        /// Time of the simulated clock in milliseconds.
         pub virtual_time_ms: f64,
-        /// No request is active or queued.
+        /// True if no request is active or queued.
         pub idle: bool,
     }
 
@@ -392,8 +393,8 @@ pub(crate) use bridge::{
 };
 pub use bridge::{IterationRow, KvEventKind, KvEventRow, LoadProgress, PerfRow, RequestRow, Truth};
 
-// SAFETY: the handle owns all it points to. The Executor's methods may be called from any thread (TensorRT-LLM guards
-// its rings by mutexes and its own execution thread shares nothing else with callers), the handle's buffers are only
-// touched through `&mut`, and what the thread of a load shares with callers has a mutex of its own. It is not Sync: a
-// drain and another call must not meet.
+// SAFETY: the handle owns everything it points to. Any thread may call the Executor's methods: TensorRT-LLM guards its
+// rings with mutexes, and its execution thread shares nothing else with callers. The handle's buffers are only used
+// through `&mut`, and a mutex guards the data that the load's thread shares with callers. The handle is not Sync,
+// because a drain must not run at the same time as another call.
 unsafe impl Send for ExecutorHandle {}

@@ -1,19 +1,19 @@
 //! Drains the statistics of a TensorRT-LLM C++ Executor into plain structs in the caller's slice.
 //!
-//! The Executor is either a real one (built with `TENSORRT_LLM_ROOT`) or the simulated SDK under `sim/`, which has the
-//! same class behind the same headers. This crate hands records over as the engine wrote them, quirks included;
-//! correcting, counting and naming them is not its business. It is the only crate with C++.
+//! The Executor is a real one (built with `TENSORRT_LLM_ROOT`) or that of the simulated SDK under `sim/`, which has the
+//! same class and headers. This crate returns records unchanged, including the engine's quirks. It does not correct,
+//! count or name them. It is the only crate with C++.
 
 mod error;
 mod executor;
 mod ffi;
-mod host;
 mod load;
+mod options;
 mod rows;
 
 pub use error::BridgeError;
-pub use executor::{Executor, ExecutorOptions};
+pub use executor::Executor;
 pub use ffi::{IterationRow, KvEventKind, KvEventRow, LoadProgress, PerfRow, RequestRow, Truth};
-pub use host::{BatchingType, CommMode, HostOptions, ModelType};
 pub use load::Load;
+pub use options::{BatchingType, CommMode, ExecutorOptions, HostOptions, ModelType};
 pub use rows::{FinishReason, RequestStage, iteration_present, perf_present, request_present};

@@ -1,87 +1,89 @@
-//! Synthetic requests for an engine of our own: to try it, burn it in or measure it. The requests run inside the bridge,
-//! on a thread of their own.
+//! Sends synthetic requests to an engine that this process opened, to try, stress or measure it. A thread inside the
+//! bridge sends the requests.
 
 use crate::error::BridgeError;
 use crate::executor::Executor;
 use crate::ffi::{LoadConfig, LoadProgress, PerfRow};
 
-/// Requests of one size, so many of them at any time.
+/// A constant number of synthetic requests in flight, all of the same size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Load {
-    /// Requests kept in flight.
+    /// Number of requests in flight.
     pub in_flight: u32,
-    /// Tokens of each prompt.
+    /// Number of tokens in each prompt.
     pub prompt_tokens: u32,
-    /// Of these, the first that are the same in all prompts; the rest differs.
+    /// Number of tokens at the start of the prompt that are the same in all prompts. The others differ.
     pub shared_prefix_tokens: u32,
-    /// Tokens that each request generates.
+    /// Number of tokens that each request generates.
     pub output_tokens: u32,
-    /// After so many the load ends; None = it does not.
+    /// The load ends after this many requests. None: it does not end.
     pub requests: Option<u64>,
 }
 
 impl Executor {
-    /// Keeps requests in flight from now on, in place of those of an earlier call.
+    /// Starts a load. It replaces the load of an earlier call.
     ///
     /// # Errors
-    /// [`BridgeError::ShutDown`] or [`BridgeError::NotLeader`] where the engine takes none,
-    /// [`BridgeError::Failed`] for lengths that no request can have.
+    /// [`BridgeError::ShutDown`] or [`BridgeError::NotLeader`] if the engine does not accept requests.
+    /// [`BridgeError::Failed`] for an invalid number of tokens.
     pub fn start_load(&mut self, load: &Load) -> Result<(), BridgeError> {
         let config = LoadConfig {
             in_flight: load.in_flight,
             prompt_tokens: tokens("prompt_tokens", load.prompt_tokens)?,
             shared_prefix_tokens: tokens("shared_prefix_tokens", load.shared_prefix_tokens)?,
             output_tokens: tokens("output_tokens", load.output_tokens)?,
-            // 0 crosses as without end, so a load of no requests is one that keeps none in flight.
+            // For C++, 0 means that the load does not end. A load of 0 requests has none in flight instead.
             requests: load.requests.unwrap_or(0),
         };
         let config = if load.requests == Some(0) { LoadConfig { in_flight: 0, ..config } } else { config };
         self.handle.pin_mut().start_load(&config).map_err(|error| BridgeError::from_what(error.what()))
     }
 
-    /// Enqueues and collects nothing more; what is in flight ends unseen. No error where there is no load.
+    /// Stops the load. Results of requests that are still in flight are discarded. Does nothing if there is no load.
     ///
     /// # Errors
-    /// [`BridgeError::Failed`] if the thread cannot be joined.
+    /// [`BridgeError::Failed`] if the load's thread cannot be joined.
     pub fn stop_load(&mut self) -> Result<(), BridgeError> {
         self.handle.pin_mut().stop_load().map_err(|error| BridgeError::from_what(error.what()))
     }
 
-    /// Enqueues one request now, for loads that are recorded or paced by the caller; gives its id. Its row comes by
-    /// [`drain_perf_metrics`](Self::drain_perf_metrics).
+    /// Enqueues one request and returns its id. For callers that time the requests themselves.
+    /// [`drain_perf_metrics`](Self::drain_perf_metrics) returns the row of the finished request.
     ///
     /// # Errors
-    /// As [`start_load`](Self::start_load), or the engine's refusal.
+    /// Like [`start_load`](Self::start_load). Also [`BridgeError::Failed`] if the engine rejects the request.
     pub fn enqueue_synthetic(&mut self, prompt_tokens: u32, output_tokens: u32) -> Result<u64, BridgeError> {
         let prompt = tokens("prompt_tokens", prompt_tokens)?;
         let output = tokens("output_tokens", output_tokens)?;
         self.handle.pin_mut().enqueue_synthetic(prompt, output).map_err(|error| BridgeError::from_what(error.what()))
     }
 
-    /// As [`enqueue_synthetic`](Self::enqueue_synthetic), with these tokens as the prompt.
+    /// Like [`enqueue_synthetic`](Self::enqueue_synthetic), with the given prompt.
     ///
     /// # Errors
-    /// As [`start_load`](Self::start_load), or the engine's refusal.
+    /// Like [`enqueue_synthetic`](Self::enqueue_synthetic).
     pub fn enqueue(&mut self, prompt: &[i32], output_tokens: u32) -> Result<u64, BridgeError> {
         let output = tokens("output_tokens", output_tokens)?;
         self.handle.pin_mut().enqueue(prompt, output).map_err(|error| BridgeError::from_what(error.what()))
     }
 
-    /// Takes the rows of finished requests since the last call, in the order they ended, into `out`; gives how many
-    /// were written. What does not fit is handed out by the next call. Works after a shutdown. Never blocks.
+    /// Writes the rows of requests that finished since the last call into `out`, in the order in which they finished,
+    /// and returns how many it wrote. The next call writes the rows that did not fit. Works after a shutdown. Never
+    /// blocks.
     ///
     /// # Errors
-    /// [`BridgeError::Failed`]; nothing was written then.
+    /// [`BridgeError::Failed`]. Nothing is written then.
     pub fn drain_perf_metrics(&mut self, out: &mut [PerfRow]) -> Result<usize, BridgeError> {
         self.handle.pin_mut().drain_perf_metrics(out).map_err(|error| BridgeError::from_what(error.what()))
     }
 
-    /// How far the synthetic requests are.
+    /// The progress of the synthetic requests.
     pub fn load_progress(&self) -> LoadProgress {
         self.handle.load_progress().unwrap_or_default()
     }
 }
 
 fn tokens(name: &str, count: u32) -> Result<i32, BridgeError> {
-    i32::try_from(count).map_err(|_| BridgeError::Failed { what: format!("{name} {count} is above {}", i32::MAX) })
+    i32::try_from(count)
+        .map_err(|_| BridgeError::Failed { what: format!("{name} {count} is too large; the maximum is {}", i32::MAX) })
 }

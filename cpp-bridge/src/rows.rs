@@ -1,13 +1,13 @@
-//! What the rows' bit masks and codes mean.
+//! The meaning of the bit masks and codes in the rows.
 
 use crate::ffi::{IterationRow, KvEventKind, KvEventRow, PerfRow, RequestRow, Stage};
 
-/// Bits of [`IterationRow::present`]: which optional members a record carries. A bit is also unset where the
-/// TensorRT-LLM that was compiled against does not have the member yet.
+/// Bits of [`IterationRow::present`]: which optional members a record has. A bit is also 0 if the TensorRT-LLM release
+/// that this crate was compiled against does not have the member.
 pub mod iteration_present {
     use crate::ffi::IterationPresent as Bit;
 
-    /// `timestamp_local_us`: the record had a time stamp that could be read.
+    /// `timestamp_local_us`: the record had a valid timestamp.
     pub const TIMESTAMP: u64 = Bit::Timestamp.repr;
     /// `iter_latency_ms`
     pub const ITER_LATENCY: u64 = Bit::IterLatency.repr;
@@ -29,11 +29,11 @@ pub mod iteration_present {
     pub const KV_ALLOC: u64 = Bit::KvAlloc.repr;
     /// `kv_missed_blocks`, `kv_cache_hit_rate`
     pub const KV_MISSED: u64 = Bit::KvMissed.repr;
-    /// As [`KV`], of the cross-attention cache.
+    /// Like [`KV`], for the cross-attention cache.
     pub const CROSS_KV: u64 = Bit::CrossKv.repr;
-    /// As [`KV_ALLOC`], of the cross-attention cache.
+    /// Like [`KV_ALLOC`], for the cross-attention cache.
     pub const CROSS_KV_ALLOC: u64 = Bit::CrossKvAlloc.repr;
-    /// As [`KV_MISSED`], of the cross-attention cache.
+    /// Like [`KV_MISSED`], for the cross-attention cache.
     pub const CROSS_KV_MISSED: u64 = Bit::CrossKvMissed.repr;
     /// `static_*`
     pub const STATIC: u64 = Bit::Static.repr;
@@ -47,7 +47,7 @@ pub mod iteration_present {
     pub const SPEC: u64 = Bit::Spec.repr;
 }
 
-/// Bits of [`RequestRow::present`], as [`iteration_present`] for records.
+/// Bits of [`RequestRow::present`]. See [`iteration_present`].
 pub mod request_present {
     use crate::ffi::RequestPresent as Bit;
 
@@ -63,7 +63,7 @@ pub mod request_present {
     pub const DIS_SERVING_SIZE: u64 = Bit::DisServingSize.repr;
 }
 
-/// Bits of [`PerfRow::present`], as [`iteration_present`] for records.
+/// Bits of [`PerfRow::present`]. See [`iteration_present`].
 pub mod perf_present {
     use crate::ffi::PerfPresent as Bit;
 
@@ -97,7 +97,7 @@ pub enum FinishReason {
     Cancelled,
 }
 
-/// Where a request is on its way.
+/// The stage of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum RequestStage {
     Queued,
@@ -108,13 +108,13 @@ pub enum RequestStage {
 }
 
 impl IterationRow {
-    /// Whether all of these bits of [`iteration_present`] are set.
+    /// True if all of these bits of [`iteration_present`] are set.
     pub fn has(&self, bits: u64) -> bool {
         self.present & bits == bits
     }
 }
 
-/// A row to be filled.
+/// An empty row for [`drain_kv_events`](crate::Executor::drain_kv_events) to fill.
 impl Default for KvEventRow {
     fn default() -> Self {
         KvEventRow {
@@ -131,12 +131,12 @@ impl Default for KvEventRow {
 }
 
 impl RequestRow {
-    /// Whether all of these bits of [`request_present`] are set.
+    /// True if all of these bits of [`request_present`] are set.
     pub fn has(&self, bits: u64) -> bool {
         self.present & bits == bits
     }
 
-    /// The stage that `stage` stands for; None for one that a newer engine may have.
+    /// Converts `stage`. None for a stage that a newer release added.
     pub fn request_stage(&self) -> Option<RequestStage> {
         match (Stage { repr: self.stage }) {
             Stage::Queued => Some(RequestStage::Queued),
@@ -150,12 +150,12 @@ impl RequestRow {
 }
 
 impl PerfRow {
-    /// Whether all of these bits of [`perf_present`] are set.
+    /// True if all of these bits of [`perf_present`] are set.
     pub fn has(&self, bits: u64) -> bool {
         self.present & bits == bits
     }
 
-    /// The reason that `finish_reason` stands for; None where the engine gave none or one of a newer release.
+    /// Converts `finish_reason`. None if the engine gave no reason, or one that a newer release added.
     pub fn reason(&self) -> Option<FinishReason> {
         match self.finish_reason {
             1 => Some(FinishReason::EndId),

@@ -1,7 +1,7 @@
-//! Whatever the engine does, it reaches Rust as a value: never as a crash.
+//! Tests that failures of the engine become errors in Rust, and never crash the process.
 
 #![cfg(simulated_sdk)]
-// Clippy lets #[test] functions alone, but not what they call.
+// Clippy allows unwrap and panic in #[test] functions, but not in the functions that they call.
 #![allow(clippy::unwrap_used)]
 
 mod engines;
@@ -12,14 +12,15 @@ use trtllm_bridge::{BridgeError, Executor, ExecutorOptions, IterationRow, Load, 
 
 const LOAD: Load = Load { in_flight: 4, prompt_tokens: 50, shared_prefix_tokens: 0, output_tokens: 5, requests: None };
 
-/// Every call into the engine throws.
+/// An engine in which every call throws.
 fn throwing(what: &str) -> Executor {
     Executor::open(&format!("sim:?throws={what}&rate=50&speed=max"), &KEEP_ALL).unwrap()
 }
 
 #[test]
-fn an_executor_that_throws_on_every_call_gives_errors() {
-    for (throws, text) in [("standard", "sim: throws=standard"), ("foreign", "an exception that is no std::exception")]
+fn an_executor_that_throws_on_every_call_returns_errors() {
+    for (throws, text) in
+        [("standard", "sim: throws=standard"), ("foreign", "an exception that is not a std::exception")]
     {
         let mut engine = throwing(throws);
         let failed = BridgeError::Failed { what: text.to_owned() };
@@ -38,7 +39,7 @@ fn an_executor_that_throws_on_every_call_gives_errors() {
 }
 
 #[test]
-fn a_batch_larger_than_the_ring_is_its_newest_records() {
+fn a_ring_that_overflows_keeps_the_newest_records() {
     let small = ExecutorOptions { iter_stats_max_iterations: 8, request_stats_max_iterations: 8 };
     let mut engine = finished(300, "rate=100", &small);
     let truth = engine.truth().unwrap();
@@ -57,7 +58,7 @@ fn an_executor_shut_down_with_a_full_ring_frees_it() {
 }
 
 #[test]
-fn an_executor_may_be_destroyed_after_its_shutdown_and_without_one() {
+fn an_executor_can_be_dropped_with_and_without_a_shutdown() {
     for shut_down in [true, false] {
         let mut engine = Executor::open("sim:?rate=100&speed=max", &KEEP_ALL).unwrap();
         engine.start_load(&LOAD).unwrap();
@@ -70,7 +71,7 @@ fn an_executor_may_be_destroyed_after_its_shutdown_and_without_one() {
 }
 
 #[test]
-fn an_executor_is_used_and_destroyed_on_another_thread_than_it_was_opened_on() {
+fn an_executor_can_move_to_another_thread() {
     let mut engine = finished(20, "", &KEEP_ALL);
     std::thread::spawn(move || assert!(engine.drain_iterations(&mut [IterationRow::default(); 9]).unwrap() > 0))
         .join()
@@ -78,7 +79,7 @@ fn an_executor_is_used_and_destroyed_on_another_thread_than_it_was_opened_on() {
 }
 
 #[test]
-fn ten_drains_that_race_a_shutdown_get_records_or_are_told() {
+fn a_drain_that_races_a_shutdown_gets_records_or_an_error() {
     for _ in 0..20 {
         let engine = Executor::open("sim:?rate=100&speed=max", &KEEP_ALL).unwrap();
         wait_until(&engine, |truth| truth.iterations > 0);

@@ -1,13 +1,13 @@
-//! C++ programs of tests/cpp, compiled here and run: what a Rust test cannot see.
+//! Compiles and runs the C++ programs of tests/cpp, which test what Rust cannot call.
 
 #![cfg(simulated_sdk)]
-// Clippy lets #[test] functions alone, but not what they call.
+// Clippy allows unwrap and panic in #[test] functions, but not in the functions that they call.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Compiles tests/cpp/`name`.cc with these sources and folders of headers, and runs it.
+/// Compiles tests/cpp/`name`.cc with these sources and include folders, and runs it.
 fn run(name: &str, sources: &[&str], headers: &[&str], archives: &[PathBuf]) {
     let release = env!("TRTLLM_SIM_RELEASE_NUMBER");
     let out = Path::new(env!("OUT_DIR"));
@@ -38,24 +38,24 @@ fn the_simulated_executor_serves_a_cpp_host() {
 }
 
 #[test]
-fn timestamps_are_read_as_the_c_library_reads_them_and_nothing_else_is() {
+fn timestamps_parse_like_the_c_library_and_other_texts_are_rejected() {
     run("timestamps", &["cpp/timestamp.cc"], &["cpp"], &[]);
 }
 
 #[test]
-fn the_oldest_headers_compile_and_leave_out_what_they_lack() {
+fn the_oldest_headers_compile_and_their_missing_members_are_absent() {
     let sources = ["cpp/iteration_row.cc", "cpp/request_row.cc", "cpp/timestamp.cc"];
     run("oldest_release", &sources, &["cpp", "include", "tests/cpp/oldest"], &[]);
 }
 
 #[test]
-fn newer_headers_compile_and_give_what_they_add() {
+fn newer_headers_compile_and_their_members_are_read() {
     let sources = ["cpp/iteration_row.cc", "cpp/request_row.cc", "cpp/timestamp.cc"];
     run("newest_release", &sources, &["cpp", "include", "tests/cpp/newest"], &[]);
 }
 
 #[test]
-fn a_release_gives_the_members_it_has_and_no_others() {
+fn rows_have_exactly_the_members_of_their_release() {
     let archive = Path::new(env!("OUT_DIR")).join("libtensorrt_llm_simulated.a");
     let sources = ["cpp/iteration_row.cc", "cpp/request_row.cc", "cpp/perf_row.cc", "cpp/timestamp.cc"];
     run("release_rows", &sources, &["cpp", "include", "sim/include"], &[archive]);

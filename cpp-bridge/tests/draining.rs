@@ -1,7 +1,7 @@
-//! What a reader of the rings can rely on, and what not.
+//! Tests draining the statistics rings.
 
 #![cfg(simulated_sdk)]
-// Clippy lets #[test] functions alone, but not what they call.
+// Clippy allows unwrap and panic in #[test] functions, but not in the functions that they call.
 #![allow(clippy::unwrap_used)]
 
 mod engines;
@@ -33,7 +33,7 @@ fn records_that_do_not_fit_the_slice_are_kept_for_the_next_call() {
 }
 
 #[test]
-fn a_drain_ends_with_what_there_was_when_it_began_however_fast_the_engine_writes() {
+fn a_drain_ends_even_if_the_engine_writes_faster_than_it_reads() {
     let mut engine = Executor::open("sim:?speed=max&rate=0", &KEEP_ALL_REQUESTS).unwrap();
     let serve = |engine: &mut Executor, so_far: u64| {
         engine.enqueue_synthetic(50, 20).unwrap();
@@ -43,7 +43,7 @@ fn a_drain_ends_with_what_there_was_when_it_began_however_fast_the_engine_writes
     assert_eq!(engine.drain_requests(&mut [RequestRow::default()]), Ok(1));
     assert_eq!(engine.drain_iterations(&mut [IterationRow::default()]), Ok(1));
     let after = serve(&mut engine, 2);
-    // One row a record: there is one request at a time.
+    // There is one request at a time, so each record has one row.
     assert_eq!(all_requests(&mut engine).len() as u64, before.request_records_pushed - 1);
     assert_eq!(all_iterations(&mut engine).len() as u64, before.records_pushed - 1);
     let more = after.request_records_pushed - before.request_records_pushed;
@@ -52,7 +52,7 @@ fn a_drain_ends_with_what_there_was_when_it_began_however_fast_the_engine_writes
 }
 
 #[test]
-fn an_empty_slice_takes_nothing_and_loses_nothing() {
+fn an_empty_slice_neither_takes_nor_loses_records() {
     let mut engine = finished(20, "", &KEEP_ALL);
     assert_eq!(engine.drain_iterations(&mut []), Ok(0));
     let records = engine.truth().unwrap().records_pushed;
@@ -60,7 +60,7 @@ fn an_empty_slice_takes_nothing_and_loses_nothing() {
 }
 
 #[test]
-fn a_row_overwrites_all_that_the_slice_held_before() {
+fn a_row_overwrites_the_previous_content_of_the_slice() {
     let dirty = IterationRow { spec_num_draft_tokens: 7, cross_kv_max_num_blocks: 7, ..Default::default() };
     let mut rows = [dirty; 4];
     let mut engine = finished(20, "", &KEEP_ALL);
@@ -69,7 +69,7 @@ fn a_row_overwrites_all_that_the_slice_held_before() {
 }
 
 #[test]
-fn a_full_ring_loses_its_oldest_records_and_only_the_truth_says_how_many() {
+fn a_full_ring_drops_its_oldest_records_and_only_truth_counts_them() {
     let small = ExecutorOptions { iter_stats_max_iterations: 10, ..KEEP_ALL };
     let mut engine = finished(50, "", &small);
     let truth = engine.truth().unwrap();
@@ -80,7 +80,7 @@ fn a_full_ring_loses_its_oldest_records_and_only_the_truth_says_how_many() {
 }
 
 #[test]
-fn a_ring_of_zero_keeps_no_statistics() {
+fn a_ring_of_size_zero_disables_statistics() {
     let off = ExecutorOptions { iter_stats_max_iterations: 0, request_stats_max_iterations: 0 };
     let mut engine = finished(20, "", &off);
     assert_eq!(all_iterations(&mut engine), []);
@@ -88,7 +88,7 @@ fn a_ring_of_zero_keeps_no_statistics() {
 }
 
 #[test]
-fn draining_after_shutdown_is_an_error_that_says_so() {
+fn draining_after_a_shutdown_returns_shut_down() {
     let mut engine = finished(20, "", &KEEP_ALL);
     assert!(engine.can_enqueue_requests());
     engine.shutdown().unwrap();
@@ -110,7 +110,7 @@ fn records_kept_for_a_small_slice_survive_the_shutdown() {
 }
 
 #[test]
-fn a_rank_that_is_no_leader_keeps_no_statistics_and_says_so() {
+fn draining_a_worker_rank_returns_not_leader() {
     for place in ["rank=1", "rank=3&comm_mode=orchestrator"] {
         let mut engine = Executor::open(&format!("sim:?{place}"), &KEEP_ALL).unwrap();
         assert!(!engine.can_enqueue_requests());
@@ -120,14 +120,14 @@ fn a_rank_that_is_no_leader_keeps_no_statistics_and_says_so() {
 }
 
 #[test]
-fn two_threads_drain_two_engines_side_by_side() {
+fn two_threads_drain_two_engines_in_parallel() {
     let drain = |seed: u64| {
         let mut engine = Executor::open(&format!("sim:?speed=max&iterations=5000&seed={seed}"), &KEEP_ALL).unwrap();
         std::thread::spawn(move || {
             let mut rows = Vec::new();
             let mut done = false;
             while !done {
-                // Asked before the drain, so that the last drain meets a finished engine.
+                // Checked before the drain, so that the last drain happens after the engine finished.
                 done = wait_until(&engine, |truth| truth.iterations > 0).iterations == 5000;
                 rows.extend(all_iterations(&mut engine).into_iter().filter(|row| row.num_active_requests > 0));
             }
@@ -142,7 +142,7 @@ fn two_threads_drain_two_engines_side_by_side() {
 }
 
 #[test]
-fn an_engine_that_hangs_with_requests_on_board_writes_nothing_more() {
+fn an_engine_that_hangs_with_active_requests_writes_no_more_records() {
     let mut engine = Executor::open("sim:?speed=max&iterations=50&rate=200", &KEEP_ALL).unwrap();
     wait_until(&engine, |truth| truth.iterations == 50);
     let rows = all_iterations(&mut engine);
@@ -152,7 +152,7 @@ fn an_engine_that_hangs_with_requests_on_board_writes_nothing_more() {
 }
 
 #[test]
-fn an_engine_can_be_dropped_in_the_middle_of_its_work() {
+fn an_engine_can_be_dropped_while_it_runs() {
     for speed in ["max", "1"] {
         drop(Executor::open(&format!("sim:?rate=100&speed={speed}"), &KEEP_ALL).unwrap());
     }
@@ -167,9 +167,9 @@ mod kv_events {
     use super::*;
     use trtllm_bridge::{HostOptions, KvEventKind, KvEventRow};
 
-    fn told(event_buffer_max_size: Option<u32>) -> Vec<KvEventRow> {
+    fn events_with_buffer(event_buffer_max_size: Option<u32>) -> Vec<KvEventRow> {
         let options = HostOptions { statistics: KEEP_ALL, event_buffer_max_size, ..HostOptions::default() };
-        let mut engine = Executor::host("sim:?speed=max&requests=50&rate=50&kv_blocks=200", &options).unwrap();
+        let mut engine = Executor::open_with("sim:?speed=max&requests=50&rate=50&kv_blocks=200", &options).unwrap();
         engines::wait_until(&engine, |truth| truth.idle && truth.requests_completed == 50);
         let mut rows = [KvEventRow::default(); 7];
         let mut all = Vec::new();
@@ -185,8 +185,8 @@ mod kv_events {
     }
 
     #[test]
-    fn every_event_comes_once_in_order_however_small_the_slice() {
-        let all = told(Some(1_000_000));
+    fn events_arrive_once_and_in_order_for_any_slice_size() {
+        let all = events_with_buffer(Some(1_000_000));
         assert_eq!((all[0].event_id, all[0].kind, all[0].value), (0, KvEventKind::Created, 200));
         assert!(all.windows(2).all(|two| two[1].event_id - two[0].event_id <= 1));
         let mut stored = std::collections::HashSet::new();
@@ -201,13 +201,13 @@ mod kv_events {
     }
 
     #[test]
-    fn a_full_buffer_loses_the_oldest_and_the_numbers_tell() {
-        let all = told(Some(3));
+    fn a_full_buffer_drops_the_oldest_events_and_leaves_a_gap_in_their_numbers() {
+        let all = events_with_buffer(Some(3));
         assert!(all[0].event_id > 0 && all.last().unwrap().event_id - all[0].event_id == 2);
     }
 
     #[test]
-    fn without_a_buffer_nothing_is_told() {
-        assert!(told(None).is_empty());
+    fn without_a_buffer_there_are_no_events() {
+        assert!(events_with_buffer(None).is_empty());
     }
 }

@@ -1,7 +1,8 @@
-//! What TensorRT-LLM's records say that is not so: the simulated engine says it too, so that readers learn to correct it.
+//! Tests that the simulated engine reproduces the wrong values in TensorRT-LLM's records, which the exporter must
+//! correct.
 
 #![cfg(simulated_sdk)]
-// Clippy lets #[test] functions alone, but not what they call.
+// Clippy allows unwrap and panic in #[test] functions, but not in the functions that they call.
 #![allow(clippy::unwrap_used)]
 
 mod engines;
@@ -22,7 +23,7 @@ fn position_of_flush(rows: &[IterationRow]) -> usize {
 }
 
 #[test]
-fn running_out_of_requests_writes_one_more_record_without_any() {
+fn an_engine_that_becomes_idle_writes_a_record_without_requests() {
     let rows = with_idle_period("flush.trace");
     let flush = rows[position_of_flush(&rows)];
     assert_eq!((flush.inflight_num_scheduled_requests, flush.num_active_requests), (0, 0));
@@ -45,7 +46,7 @@ fn the_record_after_a_flush_repeats_its_iteration_and_its_completions() {
 #[cfg(sim_since = "0.15")]
 #[test]
 fn the_flush_record_keeps_the_new_requests_of_the_record_before() {
-    // One output token: the request starts, and ends, in one iteration.
+    // With one output token, the request starts and ends in the same iteration.
     let file = trace("stale.trace", &[(1.0, 100, 1)]);
     let rows = all_iterations(&mut finished(1, &format!("trace={file}"), &KEEP_ALL));
     assert_eq!(rows.len(), 2);
@@ -55,7 +56,7 @@ fn the_flush_record_keeps_the_new_requests_of_the_record_before() {
 
 #[cfg(sim_since = "0.11")]
 #[test]
-fn latency_is_zero_in_the_first_record_after_idle_and_contains_the_wait_in_the_second() {
+fn latency_is_zero_in_the_first_record_after_idle_and_includes_the_wait_in_the_second() {
     let rows = with_idle_period("latency.trace");
     let first = position_of_flush(&rows) + 1;
     assert_eq!(rows[first].iter_latency_ms, 0.0);
@@ -65,7 +66,7 @@ fn latency_is_zero_in_the_first_record_after_idle_and_contains_the_wait_in_the_s
 
 #[cfg(sim_since = "0.11")]
 #[test]
-fn latency_is_that_of_the_batch_before() {
+fn latency_is_that_of_the_previous_batch() {
     let file = trace("before.trace", &[(0.0, 2000, 5)]);
     let rows = all_iterations(&mut finished(1, &format!("trace={file}&jitter=0&ctx_token_us=1000"), &KEEP_ALL));
     assert_eq!((rows[0].inflight_num_ctx_tokens, rows[0].iter_latency_ms), (2000, 0.0));
@@ -74,7 +75,7 @@ fn latency_is_that_of_the_batch_before() {
 }
 
 #[test]
-fn an_idle_engine_writes_nothing() {
+fn an_idle_engine_writes_no_records() {
     let mut engine = finished(5, "", &KEEP_ALL);
     let before = engine.truth().unwrap().records_pushed;
     assert_eq!(all_iterations(&mut engine).len() as u64, before);
@@ -83,7 +84,7 @@ fn an_idle_engine_writes_nothing() {
 
 #[cfg(sim_since = "1.0")]
 #[test]
-fn cache_counts_grow_from_the_start_of_the_engine_and_never_return() {
+fn cache_counts_are_totals_since_the_start_of_the_engine() {
     let rows = all_iterations(&mut finished(200, "", &KEEP_ALL));
     let counts = |row: &IterationRow| {
         [row.kv_alloc_total_blocks, row.kv_alloc_new_blocks, row.kv_reused_blocks, row.kv_missed_blocks]

@@ -1,7 +1,7 @@
-//! What a host chooses reaches the engine, and what this release cannot do is refused by name.
+//! Tests that options reach the engine, and that options which the release does not support are rejected by name.
 
 #![cfg(simulated_sdk)]
-// Clippy lets #[test] functions alone, but not what they call.
+// Clippy allows unwrap and panic in #[test] functions, but not in the functions that they call.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 mod engines;
@@ -17,20 +17,20 @@ fn options() -> HostOptions {
 
 /// The records of fifty requests.
 fn records(options: &HostOptions) -> Vec<IterationRow> {
-    let mut engine = Executor::host("sim:?speed=max&requests=50&rate=50", options).unwrap();
+    let mut engine = Executor::open_with("sim:?speed=max&requests=50&rate=50", options).unwrap();
     wait_until(&engine, |truth| truth.idle && truth.requests_completed == 50);
     all_iterations(&mut engine)
 }
 
 fn cause(engine: &str, options: &HostOptions) -> String {
-    match Executor::host(engine, options) {
+    match Executor::open_with(engine, options) {
         Err(BridgeError::Open { cause, .. }) => cause,
         other => panic!("{options:?} gave {other:?}"),
     }
 }
 
 #[test]
-fn an_option_left_out_keeps_the_engines_default() {
+fn an_unset_option_keeps_the_engines_default() {
     let mut opened = Executor::open("sim:?speed=max&requests=50&rate=50", &KEEP_ALL).unwrap();
     wait_until(&opened, |truth| truth.idle && truth.requests_completed == 50);
     let without_time = |rows: Vec<IterationRow>| -> Vec<IterationRow> {
@@ -40,7 +40,7 @@ fn an_option_left_out_keeps_the_engines_default() {
 }
 
 #[test]
-fn static_batching_is_the_hosts_to_choose() {
+fn static_batching_can_be_selected() {
     let fixed = HostOptions { batching_type: Some(BatchingType::Static), ..options() };
     assert!(records(&fixed).iter().all(|row| row.has(bit::STATIC) && !row.has(bit::INFLIGHT)));
     let inflight = HostOptions { batching_type: Some(BatchingType::Inflight), ..options() };
@@ -51,19 +51,19 @@ fn static_batching_is_the_hosts_to_choose() {
 fn chunked_context_splits_a_long_prompt() {
     let longest = |chunked: bool| {
         let chosen = HostOptions { enable_chunked_context: Some(chunked), ..options() };
-        let mut engine = Executor::host("sim:?speed=max&requests=20&prompt_mean=3000&rate=1", &chosen).unwrap();
+        let mut engine = Executor::open_with("sim:?speed=max&requests=20&prompt_mean=3000&rate=1", &chosen).unwrap();
         wait_until(&engine, |truth| truth.idle && truth.requests_completed == 20);
         let truth = engine.truth().unwrap();
         assert!(all_iterations(&mut engine).iter().all(|row| row.inflight_num_ctx_tokens <= 2048));
         truth.context_tokens
     };
-    // Prompts longer than one iteration's budget are only served in chunks.
+    // Prompts above the token budget of an iteration are only served in chunks.
     assert!(longest(true) > longest(false));
 }
 
 #[test]
-fn a_model_with_an_encoder_is_asked_for_as_such() {
-    let opened = |model_type| Executor::host("sim:", &HostOptions { model_type, ..options() });
+fn the_model_type_reaches_the_engine() {
+    let opened = |model_type| Executor::open_with("sim:", &HostOptions { model_type, ..options() });
     assert!(opened(ModelType::DecoderOnly).is_ok());
     for model_type in [ModelType::EncoderOnly, ModelType::EncoderDecoder] {
         assert_eq!(opened(model_type).is_ok(), cfg!(sim_since = "0.11"), "{model_type:?}");
@@ -73,22 +73,22 @@ fn a_model_with_an_encoder_is_asked_for_as_such() {
 #[test]
 fn the_first_participant_is_the_leader() {
     let among = |ids: &[u32]| HostOptions { participant_ids: ids.to_vec(), device_ids: vec![0, 1], ..options() };
-    assert!(Executor::host("sim:?rank=2", &among(&[2, 3])).unwrap().can_enqueue_requests());
-    let mut follower = Executor::host("sim:?rank=3", &among(&[2, 3])).unwrap();
+    assert!(Executor::open_with("sim:?rank=2", &among(&[2, 3])).unwrap().can_enqueue_requests());
+    let mut follower = Executor::open_with("sim:?rank=3", &among(&[2, 3])).unwrap();
     assert!(!follower.can_enqueue_requests());
     assert_eq!(follower.drain_iterations(&mut [IterationRow::default()]), Err(BridgeError::NotLeader));
 }
 
 #[test]
-fn leader_mode_may_be_chosen_in_every_release() {
+fn leader_mode_can_be_selected_in_every_release() {
     let leader = HostOptions { comm_mode: Some(CommMode::Leader), ..options() };
-    assert!(Executor::host("sim:", &leader).unwrap().can_enqueue_requests());
+    assert!(Executor::open_with("sim:", &leader).unwrap().can_enqueue_requests());
 }
 
 #[test]
-fn a_number_beyond_the_engines_is_refused_by_name() {
+fn a_number_that_is_too_large_is_rejected_with_its_name() {
     let beyond = HostOptions { device_ids: vec![u32::MAX], ..options() };
-    assert_eq!(cause("sim:", &beyond), "device_ids 4294967295 is above 2147483647");
+    assert_eq!(cause("sim:", &beyond), "device_ids 4294967295 is too large; the maximum is 2147483647");
 }
 
 #[cfg(sim_since = "0.11")]
@@ -96,13 +96,13 @@ mod with_setters {
     use super::*;
 
     #[test]
-    fn limits_of_the_batch_reach_the_engine() {
+    fn batch_limits_reach_the_engine() {
         let rows = records(&HostOptions { max_batch_size: Some(3), max_num_tokens: Some(256), ..options() });
         assert!(rows.iter().all(|row| row.max_num_active_requests == 3 && row.inflight_num_ctx_tokens <= 256));
     }
 
     #[test]
-    fn the_caches_size_is_the_smaller_of_tokens_and_fraction() {
+    fn the_cache_has_the_smaller_size_of_tokens_and_fraction() {
         let blocks = |max_tokens, free_gpu_memory_fraction| {
             records(&HostOptions { max_tokens, free_gpu_memory_fraction, ..options() })[0].kv_max_num_blocks
         };
@@ -114,7 +114,7 @@ mod with_setters {
     }
 
     #[test]
-    fn block_reuse_is_the_hosts_to_choose() {
+    fn block_reuse_can_be_enabled_and_disabled() {
         let reused = |enable_block_reuse| {
             records(&HostOptions { enable_block_reuse, ..options() }).last().unwrap().kv_reused_blocks
         };
@@ -124,20 +124,20 @@ mod with_setters {
     }
 
     #[test]
-    fn an_orchestrator_keeps_the_statistics_and_its_workers_keep_none() {
+    fn an_orchestrator_has_statistics_and_its_workers_have_none() {
         let process = |is_orchestrator| HostOptions {
             comm_mode: Some(CommMode::Orchestrator),
             is_orchestrator: Some(is_orchestrator),
             worker_executable: Some("/usr/bin/executorWorker".to_owned()),
             ..options()
         };
-        assert!(Executor::host("sim:", &process(true)).unwrap().can_enqueue_requests());
-        let mut worker = Executor::host("sim:", &process(false)).unwrap();
+        assert!(Executor::open_with("sim:", &process(true)).unwrap().can_enqueue_requests());
+        let mut worker = Executor::open_with("sim:", &process(false)).unwrap();
         assert_eq!(worker.drain_iterations(&mut [IterationRow::default()]), Err(BridgeError::NotLeader));
     }
 
     #[test]
-    fn a_value_that_the_engine_refuses_fails_the_opening_with_its_words() {
+    fn a_value_that_the_engine_rejects_fails_with_the_engines_message() {
         for fraction in [0.0, 1.0, f32::NAN] {
             let refused = HostOptions { free_gpu_memory_fraction: Some(fraction), ..options() };
             assert!(cause("sim:", &refused).contains("freeGpuMemoryFraction"));
@@ -148,9 +148,9 @@ mod with_setters {
 
 #[cfg(sim_since = "0.13")]
 #[test]
-fn a_full_queue_refuses_requests() {
+fn a_full_queue_rejects_requests() {
     let short = HostOptions { max_queue_size: Some(2), ..options() };
-    let mut engine = Executor::host("sim:?rate=0&iterations=0", &short).unwrap();
+    let mut engine = Executor::open_with("sim:?rate=0&iterations=0", &short).unwrap();
     for _ in 0..2 {
         engine.enqueue_synthetic(10, 10).unwrap();
     }
@@ -160,19 +160,19 @@ fn a_full_queue_refuses_requests() {
 
 #[cfg(sim_since = "0.13")]
 #[test]
-fn an_orchestrator_may_leave_the_workers_to_others() {
+fn an_orchestrator_can_run_without_spawning_workers() {
     let quiet = HostOptions {
         comm_mode: Some(CommMode::Orchestrator),
         is_orchestrator: Some(true),
         spawn_processes: Some(false),
         ..options()
     };
-    assert!(Executor::host("sim:", &quiet).is_ok());
+    assert!(Executor::open_with("sim:", &quiet).is_ok());
 }
 
 #[cfg(not(sim_since = "0.11"))]
 #[test]
-fn what_the_first_release_cannot_set_is_refused_by_name() {
+fn options_that_the_first_release_does_not_support_are_rejected_by_name() {
     for (refused, option, setter) in [
         (HostOptions { enable_block_reuse: Some(true), ..options() }, "enable_block_reuse", "setEnableBlockReuse"),
         (
@@ -191,7 +191,7 @@ fn what_the_first_release_cannot_set_is_refused_by_name() {
         ),
         (HostOptions { is_orchestrator: Some(true), ..options() }, "the orchestrator's options", "OrchestratorConfig"),
     ] {
-        let expected = format!("this release of TensorRT-LLM has no {setter}: leave out {option}");
+        let expected = format!("this release of TensorRT-LLM has no {setter}; remove {option}");
         assert_eq!(cause("sim:", &refused), expected);
     }
 }

@@ -1,24 +1,24 @@
-//! A load of our own on an engine of our own.
+//! Tests synthetic load on an engine.
 
 #![cfg(simulated_sdk)]
-// Clippy lets #[test] functions alone, but not what they call.
+// Clippy allows unwrap and panic in #[test] functions, but not in the functions that they call.
 #![allow(clippy::unwrap_used)]
 
 mod engines;
 
-use engines::{KEEP_ALL, finished, patience, wait_until};
+use engines::{KEEP_ALL, finished, poll_until, wait_until};
 use trtllm_bridge::{BridgeError, Executor, Load, LoadProgress, PerfRow};
 
 const LOAD: Load =
     Load { in_flight: 4, prompt_tokens: 100, shared_prefix_tokens: 0, output_tokens: 7, requests: Some(40) };
 
-/// An engine without a load of its own.
+/// A simulated engine without its own load.
 fn silent(more: &str) -> Executor {
     Executor::open(&format!("sim:?rate=0&speed=max&{more}"), &KEEP_ALL).unwrap()
 }
 
 fn wait_for(engine: &Executor, reached: impl Fn(&LoadProgress) -> bool) -> LoadProgress {
-    patience(|| engine.load_progress(), reached)
+    poll_until(|| engine.load_progress(), reached)
 }
 
 fn rows(engine: &mut Executor) -> Vec<PerfRow> {
@@ -29,7 +29,7 @@ fn rows(engine: &mut Executor) -> Vec<PerfRow> {
 }
 
 #[test]
-fn a_load_runs_its_requests_and_ends() {
+fn a_load_sends_its_requests_and_ends() {
     let mut engine = silent("");
     engine.start_load(&LOAD).unwrap();
     let progress = wait_for(&engine, |progress| progress.finished == 40);
@@ -44,7 +44,7 @@ fn a_load_runs_its_requests_and_ends() {
 }
 
 #[test]
-fn no_more_requests_are_in_flight_than_asked_for() {
+fn a_load_never_exceeds_its_requests_in_flight() {
     let mut engine = silent("iterations=0");
     engine.start_load(&LOAD).unwrap();
     wait_for(&engine, |progress| progress.enqueued == 4);
@@ -53,20 +53,20 @@ fn no_more_requests_are_in_flight_than_asked_for() {
 }
 
 #[test]
-fn a_load_without_end_is_stopped() {
+fn an_endless_load_can_be_stopped() {
     let mut engine = silent("");
     engine.start_load(&Load { requests: None, ..LOAD }).unwrap();
     wait_for(&engine, |progress| progress.finished > 100);
     engine.stop_load().unwrap();
     let stopped = engine.load_progress();
     assert!(!stopped.running);
-    // Enqueued before the stop, finished unseen: the engine has them still.
+    // The engine still finishes the requests that were enqueued before the stop.
     wait_until(&engine, |truth| truth.requests_completed == stopped.enqueued);
     assert_eq!(engine.load_progress(), stopped);
 }
 
 #[test]
-fn a_load_is_replaced_and_started_again() {
+fn a_load_can_be_replaced_and_restarted() {
     let mut engine = silent("");
     for total in [40, 80] {
         engine.start_load(&LOAD).unwrap();
@@ -81,7 +81,7 @@ fn a_load_is_replaced_and_started_again() {
 }
 
 #[test]
-fn a_single_request_is_answered_under_its_id() {
+fn the_row_of_a_single_request_has_its_id() {
     let mut engine = silent("");
     let ids: Vec<u64> = (1..=3).map(|output| engine.enqueue_synthetic(50, output).unwrap()).collect();
     wait_for(&engine, |progress| progress.finished == 3);
@@ -94,7 +94,7 @@ fn a_single_request_is_answered_under_its_id() {
 }
 
 #[test]
-fn equal_prompts_are_served_from_the_cache() {
+fn equal_prompts_reuse_cache_blocks() {
     let mut engine = silent("");
     let prompt: Vec<i32> = (1..=320).collect();
     for count in 1..=2 {
@@ -124,7 +124,7 @@ fn rows_that_do_not_fit_the_slice_are_kept_and_survive_the_shutdown() {
 }
 
 #[test]
-fn a_request_that_the_engine_answers_with_an_error_is_a_failed_row() {
+fn a_request_that_ends_with_an_error_becomes_a_failed_row() {
     let mut engine = silent("kv_blocks=4");
     engine.start_load(&Load { prompt_tokens: 1000, requests: Some(5), ..LOAD }).unwrap();
     let progress = wait_for(&engine, |progress| progress.finished == 5);
@@ -135,14 +135,14 @@ fn a_request_that_the_engine_answers_with_an_error_is_a_failed_row() {
 }
 
 #[test]
-fn a_rank_that_is_no_leader_takes_no_load() {
+fn a_worker_rank_rejects_a_load() {
     let mut follower = silent("rank=1");
     assert_eq!(follower.start_load(&LOAD), Err(BridgeError::NotLeader));
     assert_eq!(follower.enqueue_synthetic(1, 1), Err(BridgeError::NotLeader));
 }
 
 #[test]
-fn a_request_without_tokens_is_refused() {
+fn a_request_without_tokens_is_rejected() {
     let mut engine = silent("");
     for (prompt_tokens, output_tokens) in [(0, 1), (1, 0), (u32::MAX, 1)] {
         let refused = engine.start_load(&Load { prompt_tokens, output_tokens, ..LOAD });
@@ -151,7 +151,7 @@ fn a_request_without_tokens_is_refused() {
 }
 
 #[test]
-fn an_engine_is_dropped_in_the_middle_of_a_load() {
+fn an_engine_can_be_dropped_during_a_load() {
     for more in ["", "iterations=3"] {
         let mut engine = silent(more);
         engine.start_load(&Load { requests: None, ..LOAD }).unwrap();
@@ -160,7 +160,7 @@ fn an_engine_is_dropped_in_the_middle_of_a_load() {
 }
 
 #[test]
-fn a_load_runs_beside_the_drains() {
+fn a_load_can_run_during_drains() {
     let mut engine = silent("");
     engine.start_load(&Load { requests: Some(500), ..LOAD }).unwrap();
     let mut started = 0;
@@ -175,7 +175,7 @@ fn a_load_runs_beside_the_drains() {
 }
 
 #[test]
-fn an_engine_of_a_load_of_its_own_takes_another() {
+fn a_simulated_engine_with_its_own_load_accepts_another_load() {
     let mut engine = finished(20, "", &KEEP_ALL);
     engine.start_load(&LOAD).unwrap();
     wait_for(&engine, |progress| progress.finished == 40);
@@ -190,7 +190,7 @@ mod with_perf_metrics {
     const TIMES: u64 = bit::ARRIVAL | bit::FIRST_SCHEDULED | bit::FIRST_TOKEN | bit::LAST_TOKEN;
 
     #[test]
-    fn a_row_tells_when_a_request_came_ran_and_ended() {
+    fn a_row_has_the_times_of_its_request() {
         let mut engine = silent("iter_base_ms=10&ctx_token_us=0&gen_request_us=0&jitter=0");
         engine.start_load(&Load { in_flight: 1, ..LOAD }).unwrap();
         wait_for(&engine, |progress| progress.finished == 40);
@@ -206,7 +206,7 @@ mod with_perf_metrics {
     }
 
     #[test]
-    fn a_shared_prefix_is_found_in_the_cache_and_the_rest_of_a_prompt_is_not() {
+    fn only_the_shared_prefix_of_a_prompt_is_reused() {
         let reused = |shared_prefix_tokens| {
             let mut engine = silent("");
             engine.start_load(&Load { in_flight: 1, shared_prefix_tokens, ..LOAD }).unwrap();
@@ -217,7 +217,7 @@ mod with_perf_metrics {
     }
 
     #[test]
-    fn speculation_and_cache_transfers_are_told_where_there_are_any() {
+    fn rows_have_speculation_and_cache_transfers_if_there_are_any() {
         let mut engine = silent("spec_draft_len=4&spec_acceptance=1&disagg=1");
         engine.start_load(&LOAD).unwrap();
         wait_for(&engine, |progress| progress.finished == 40);
@@ -231,7 +231,7 @@ mod with_perf_metrics {
 
 #[cfg(not(sim_since = "1.0"))]
 #[test]
-fn a_release_without_perf_metrics_leaves_the_times_out() {
+fn rows_of_a_release_without_perf_metrics_have_no_times() {
     let mut engine = silent("");
     engine.start_load(&LOAD).unwrap();
     wait_for(&engine, |progress| progress.finished == 40);

@@ -1,7 +1,7 @@
-//! Opening an engine: what is accepted, and what a wrong option is told.
+//! Tests opening an engine: the valid options, and the errors for invalid ones.
 
 #![cfg(simulated_sdk)]
-// Clippy lets #[test] functions alone, but not what they call.
+// Clippy allows unwrap and panic in #[test] functions, but not in the functions that they call.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 mod engines;
@@ -23,26 +23,26 @@ fn the_defaults_of_the_options_are_tensorrt_llms() {
 }
 
 #[test]
-fn an_engine_opens_with_no_option_at_all_and_says_what_it_is() {
+fn an_engine_opens_without_options_and_reports_its_version() {
     for name in ["sim:", "sim:?", "sim:?&"] {
         let engine = Executor::open(name, &ExecutorOptions::default()).unwrap();
         assert!(engine.is_simulated() && engine.can_enqueue_requests());
-        // Releases before 0.12 do not say.
-        let said = concat!(env!("TRTLLM_SIM_RELEASE_NAME"), ".0+simulated");
-        assert_eq!(engine.version(), if cfg!(sim_since = "0.13") { said } else { "" });
+        // Releases before 0.12 do not report a version.
+        let version = concat!(env!("TRTLLM_SIM_RELEASE_NAME"), ".0+simulated");
+        assert_eq!(engine.version(), if cfg!(sim_since = "0.13") { version } else { "" });
     }
 }
 
 #[test]
-fn an_unknown_option_is_named_beside_the_known_ones() {
+fn an_unknown_option_is_rejected_with_a_list_of_the_valid_ones() {
     let cause = cause("sim:?rate=5&sped=2", &KEEP_ALL);
-    assert!(cause.starts_with("sim: unknown option sped=2: accepted are rate, "), "{cause}");
+    assert!(cause.starts_with("sim: unknown option sped=2; use one of rate, "), "{cause}");
     assert!(cause.contains("speed"));
     assert!(!cause.contains('\n') && !cause.contains(".cc"), "{cause}");
 }
 
 #[test]
-fn a_value_out_of_range_is_named_with_the_range() {
+fn an_invalid_value_is_rejected_with_the_valid_range() {
     for (option, accepted) in [
         ("rate=fast", "0 to 100000 requests per second"),
         ("rate=nan", "0 to 100000 requests per second"),
@@ -78,21 +78,21 @@ fn a_value_out_of_range_is_named_with_the_range() {
         ("request_stats=2", "0 or 1"),
     ] {
         let cause = cause(&format!("sim:?{option}"), &KEEP_ALL);
-        assert_eq!(cause, format!("sim: option {option} is not accepted: expected {accepted}"));
+        assert_eq!(cause, format!("sim: invalid option {option}; use {accepted}"));
     }
 }
 
 #[test]
-fn a_trace_that_cannot_be_read_is_named() {
+fn an_unreadable_trace_is_rejected_with_its_name() {
     let cause = cause("sim:?trace=/nowhere/arrivals", &KEEP_ALL);
-    assert_eq!(cause, "sim: option trace=/nowhere/arrivals cannot be read");
+    assert_eq!(cause, "sim: cannot read trace=/nowhere/arrivals; name a readable file");
 }
 
 #[test]
-fn a_bad_line_of_a_trace_is_named_by_its_number() {
+fn an_invalid_line_of_a_trace_is_rejected_with_its_number() {
     let file = engines::trace("bad.trace", &[(0.0, 10, 10), (1.0, 0, 10)]);
     let cause = cause(&format!("sim:?trace={file}"), &KEEP_ALL);
-    assert!(cause.contains(": line 2 is not accepted"), "{cause}");
+    assert!(cause.contains(": line 2 is invalid"), "{cause}");
 }
 
 #[test]
@@ -103,13 +103,13 @@ fn a_file_name_may_be_percent_encoded() {
 }
 
 #[test]
-fn an_engine_directory_needs_a_real_library() {
+fn an_engine_directory_is_rejected_by_the_simulated_library() {
     let cause = cause("/models/llama", &KEEP_ALL);
     assert!(cause.contains("/models/llama") && cause.contains("TENSORRT_LLM_ROOT"), "{cause}");
 }
 
 #[test]
-fn a_ring_larger_than_the_engine_can_count_is_refused() {
+fn a_ring_size_above_the_engines_maximum_is_rejected() {
     let options = ExecutorOptions { iter_stats_max_iterations: u32::MAX, ..KEEP_ALL };
-    assert_eq!(cause("sim:", &options), "iter_stats_max_iterations 4294967295 is above 2147483647");
+    assert_eq!(cause("sim:", &options), "iter_stats_max_iterations 4294967295 is too large; the maximum is 2147483647");
 }

@@ -1,7 +1,7 @@
-//! What the builder of this crate is told about an installation of TensorRT-LLM: here the simulated one, installed.
+//! Tests the messages of the build script about an installation of TensorRT-LLM. The tests install the simulated one.
 
 #![cfg(simulated_sdk)]
-// Clippy lets #[test] functions alone, but not what they call.
+// Clippy allows unwrap and panic in #[test] functions, but not in the functions that they call.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 #[path = "../build/probe.rs"]
@@ -22,7 +22,7 @@ fn succeed(command: &mut Command) {
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
 }
 
-/// An installation whose library has these of the simulated SDK's objects.
+/// An installation whose library contains the objects of the simulated SDK for which `keep` returns true.
 fn installed(name: &str, keep: impl Fn(&str) -> bool) -> PathBuf {
     let root = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
     let _ = std::fs::remove_dir_all(&root);
@@ -47,7 +47,7 @@ fn examined(root: &Path) -> Result<probe::Installation, String> {
 }
 
 #[test]
-fn an_installation_that_links_is_described_with_what_it_lacks() {
+fn the_summary_names_the_release_and_the_missing_members() {
     let root = installed("whole", |_| true);
     let found = examined(&root).unwrap();
     let release = env!("TRTLLM_SIM_RELEASE_NAME");
@@ -64,35 +64,35 @@ fn an_installation_that_links_is_described_with_what_it_lacks() {
 }
 
 #[test]
-fn headers_whose_executor_is_not_in_the_library_are_refused_with_what_to_do() {
+fn a_library_without_the_executor_is_rejected_with_a_remedy() {
     let root = installed("gone", |object| !object.ends_with("-executor.o"));
     let message = examined(&root).unwrap_err();
-    assert!(message.contains("the C++ Executor, but its library has it no more"), "{message}");
+    assert!(message.contains("the C++ Executor, but the library does not define it"), "{message}");
     assert!(message.contains("tensorrt_llm::executor::Executor::") && message.contains("1.2 or older"), "{message}");
     assert!(message.contains(&root.display().to_string()) && !message.contains('\n'), "{message}");
 }
 
 #[test]
-fn a_library_of_another_release_is_told_from_one_without_executor() {
+fn a_library_of_another_release_is_distinguished_from_one_without_executor() {
     let root = installed("other", |object| !object.ends_with("-executor_config.o"));
     let message = examined(&root).unwrap_err();
     assert!(message.contains("headers and library belong to different releases"), "{message}");
 }
 
 #[test]
-fn what_is_not_there_is_named() {
+fn a_missing_file_is_named() {
     let root = installed("parts", |_| true);
     std::fs::remove_file(root.join("lib/libnvinfer_plugin_tensorrt_llm.so")).unwrap();
-    assert!(examined(&root).unwrap_err().contains("without libnvinfer_plugin_tensorrt_llm.so in"));
+    assert!(examined(&root).unwrap_err().contains("missing libnvinfer_plugin_tensorrt_llm.so in"));
     std::fs::remove_file(root.join("lib/libtensorrt_llm.so")).unwrap();
-    assert!(examined(&root).unwrap_err().contains("without libtensorrt_llm.so in any of lib, lib64, libs"));
+    assert!(examined(&root).unwrap_err().contains("missing libtensorrt_llm.so in lib, lib64, libs"));
     std::fs::remove_file(root.join("include")).unwrap();
     let message = examined(&root).unwrap_err();
-    assert!(message.contains("executor.h is not there") && message.contains("0.9 to 1.2"), "{message}");
+    assert!(message.contains("executor.h does not exist") && message.contains("0.9 to 1.2"), "{message}");
 }
 
 #[test]
-fn headers_that_do_not_compile_are_told_with_the_first_error() {
+fn headers_that_do_not_compile_are_rejected_with_the_first_compiler_error() {
     let root = installed("broken", |_| true);
     std::fs::remove_file(root.join("include")).unwrap();
     std::fs::create_dir_all(root.join("include/tensorrt_llm/executor")).unwrap();

@@ -1,4 +1,4 @@
-//! Request statistics: who is reported when.
+//! Tests which requests the request statistics report, and when.
 
 #![cfg(simulated_sdk)]
 
@@ -11,7 +11,7 @@ use trtllm_bridge::request_present as bit;
 use trtllm_bridge::{ExecutorOptions, RequestRow, RequestStage};
 
 #[test]
-fn every_request_is_reported_complete_exactly_once_and_never_again() {
+fn every_request_is_reported_complete_exactly_once() {
     let rows = all_requests(&mut finished(200, "rate=4", &KEEP_ALL_REQUESTS));
     let mut complete: HashMap<u64, bool> = HashMap::new();
     for row in &rows {
@@ -25,7 +25,7 @@ fn every_request_is_reported_complete_exactly_once_and_never_again() {
 
 #[cfg(sim_since = "0.11")]
 #[test]
-fn each_iteration_reports_all_its_active_and_queued_requests() {
+fn each_iteration_reports_all_active_and_queued_requests() {
     let mut engine = finished(100, "rate=100&max_batch_size=8", &KEEP_ALL_REQUESTS);
     let records = all_iterations(&mut engine);
     let mut reported: HashMap<u64, (i32, i32)> = HashMap::new();
@@ -43,7 +43,7 @@ fn each_iteration_reports_all_its_active_and_queued_requests() {
 }
 
 #[test]
-fn a_request_moves_from_queue_over_context_to_generation() {
+fn a_request_goes_through_the_queue_context_and_generation_stages() {
     let rows = all_requests(&mut finished(100, "rate=100&max_batch_size=8", &KEEP_ALL_REQUESTS));
     let mut last: HashMap<u64, RequestRow> = HashMap::new();
     for row in rows {
@@ -55,7 +55,7 @@ fn a_request_moves_from_queue_over_context_to_generation() {
 
 #[cfg(sim_since = "1.1")]
 #[test]
-fn a_completed_request_carries_what_it_cost() {
+fn the_row_of_a_completed_request_has_its_costs() {
     let rows = all_requests(&mut finished(100, "", &KEEP_ALL_REQUESTS));
     for row in rows.iter().filter(|row| row.request_stage() == Some(RequestStage::GenerationComplete)) {
         assert!(row.has(bit::DECODED | bit::KV_ALLOC | bit::KV_MISSED));
@@ -68,7 +68,7 @@ fn a_completed_request_carries_what_it_cost() {
 
 #[cfg(sim_since = "0.15")]
 #[test]
-fn block_counts_of_completed_requests_add_up_to_the_engines() {
+fn block_counts_of_completed_requests_sum_to_the_engines_counts() {
     let mut engine = finished(100, "kv_blocks=150&policy=max_utilization", &KEEP_ALL_REQUESTS);
     let last = *all_iterations(&mut engine).last().unwrap();
     let rows = all_requests(&mut engine);
@@ -97,7 +97,7 @@ fn disaggregated_serving_reports_the_transfer_of_the_cache() {
 }
 
 #[test]
-fn request_statistics_are_off_unless_asked_for() {
+fn request_statistics_are_disabled_by_default() {
     let mut engine = finished(20, "", &KEEP_ALL);
     assert_eq!(all_requests(&mut engine), []);
     let mut engine = finished(5, "request_stats=1", &KEEP_ALL);
@@ -121,7 +121,7 @@ fn rows_that_do_not_fit_the_slice_are_kept_for_the_next_call() {
 }
 
 #[test]
-fn a_full_ring_loses_whole_iterations_of_rows() {
+fn a_full_ring_drops_the_rows_of_whole_iterations() {
     let small = ExecutorOptions { request_stats_max_iterations: 5, ..KEEP_ALL };
     let mut engine = finished(50, "", &small);
     let truth = engine.truth().unwrap();

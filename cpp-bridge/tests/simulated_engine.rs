@@ -1,7 +1,7 @@
-//! The simulated engine behaves like an engine: it repeats itself for a seed and its records add up.
+//! Tests the simulated engine: the same seed gives the same records, and the records are consistent.
 
 #![cfg(simulated_sdk)]
-// Clippy lets #[test] functions alone, but not what they call.
+// Clippy allows unwrap and panic in #[test] functions, but not in the functions that they call.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 mod engines;
@@ -21,7 +21,7 @@ fn sum(rows: &[IterationRow], value: impl Fn(&IterationRow) -> i32) -> u64 {
 }
 
 #[test]
-fn the_same_seed_gives_the_same_records_and_another_seed_others() {
+fn the_same_seed_gives_the_same_records_and_another_seed_does_not() {
     let run = |seed: u32| {
         let options = format!("seed={seed}&spec_draft_len=3&policy=max_utilization&kv_blocks=200");
         without_time(all_iterations(&mut finished(100, &options, &KEEP_ALL)))
@@ -31,7 +31,7 @@ fn the_same_seed_gives_the_same_records_and_another_seed_others() {
 }
 
 #[test]
-fn the_records_do_not_depend_on_how_fast_the_engine_runs() {
+fn the_records_do_not_depend_on_the_speed() {
     let run = |speed: &str| {
         let engine = Executor::open(&format!("sim:?requests=20&speed={speed}"), &KEEP_ALL);
         let mut engine = engine.unwrap();
@@ -42,7 +42,7 @@ fn the_records_do_not_depend_on_how_fast_the_engine_runs() {
 }
 
 #[test]
-fn sums_over_the_records_are_what_the_engine_did_once_repetitions_are_left_out() {
+fn sums_over_the_records_equal_the_truth_without_repetitions() {
     for options in ["", "kv_blocks=150&policy=max_utilization", "max_num_tokens=256", "rate=2", "max_batch_size=3"] {
         let mut engine = finished(200, options, &KEEP_ALL);
         let truth = engine.truth().unwrap();
@@ -89,7 +89,7 @@ fn limits_and_the_cache_are_never_exceeded() {
 }
 
 #[test]
-fn a_small_cache_pauses_requests_when_it_may_and_makes_them_wait_when_it_may_not() {
+fn a_small_cache_pauses_requests_or_makes_them_wait_depending_on_the_policy() {
     let crowded = "rate=50&kv_blocks=60";
     let pausing = finished(100, &format!("{crowded}&policy=max_utilization"), &KEEP_ALL);
     assert!(pausing.truth().unwrap().pauses > 0);
@@ -101,19 +101,19 @@ fn a_small_cache_pauses_requests_when_it_may_and_makes_them_wait_when_it_may_not
 
 #[cfg(sim_since = "0.13")]
 #[test]
-fn an_overloaded_engine_shows_a_queue() {
+fn an_overloaded_engine_has_a_queue() {
     let rows = all_iterations(&mut finished(200, "rate=200&max_batch_size=8", &KEEP_ALL));
     assert!(rows.iter().any(|row| row.num_queued_requests > 50));
     assert!(rows.iter().any(|row| row.new_active_requests_queue_latency_ms > 1000.0));
 }
 
 #[test]
-fn a_load_beyond_what_the_engine_can_serve_waits_outside_it() {
+fn an_excessive_load_waits_outside_the_engine() {
     let loads = [("", 64 + 256), ("max_batch_size=8", 8 + 256), ("in_flight=20", 20), ("in_flight=1", 1)];
     for (options, most) in loads {
         let overload = format!("rate=5000&output_mean=5&{options}");
         let mut engine = finished(1000, &overload, &KEEP_ALL_REQUESTS);
-        // None of it is lost: the engine serves the whole load, in its own time.
+        // No request is lost: the engine serves the whole load, only later.
         assert_eq!(engine.truth().unwrap().requests_arrived, 1000);
         let rows = all_requests(&mut engine);
         let waiting = rows.iter().filter(|row| row.request_stage() != Some(RequestStage::GenerationComplete));
@@ -121,15 +121,15 @@ fn a_load_beyond_what_the_engine_can_serve_waits_outside_it() {
         waiting.for_each(|row| *in_flight.entry(row.iter).or_insert(0) += 1);
         assert_eq!(in_flight.values().max(), Some(&most), "{options}");
         if cfg!(sim_since = "0.11") {
-            let told =
+            let reported =
                 all_iterations(&mut engine).iter().map(|row| row.num_active_requests + row.num_queued_requests).max();
-            assert_eq!(told, Some(most), "{options}");
+            assert_eq!(reported, Some(most), "{options}");
         }
     }
 }
 
 #[test]
-fn how_much_of_a_load_waits_outside_changes_nothing_but_the_queue() {
+fn the_limit_in_flight_changes_only_the_queue() {
     let without_queue = |in_flight: u32| {
         let overload = format!("rate=60&in_flight={in_flight}");
         let rows = without_time(all_iterations(&mut finished(400, &overload, &KEEP_ALL)));
@@ -141,15 +141,16 @@ fn how_much_of_a_load_waits_outside_changes_nothing_but_the_queue() {
 
 #[cfg(sim_since = "0.13")]
 #[test]
-fn what_waits_outside_the_engine_does_not_wait_in_its_queue() {
+fn queue_time_does_not_include_the_wait_outside_the_engine() {
     let rows = all_iterations(&mut finished(200, "rate=5000&max_batch_size=8&in_flight=8", &KEEP_ALL));
-    // The load is ahead of the engine from the second pass on; a place that is free is one in the batch.
+    // From the second iteration on, more requests wait outside than fit in, so an admitted request joins the batch at
+    // once.
     assert!(rows.iter().skip(2).all(|row| row.new_active_requests_queue_latency_ms == 0.0));
 }
 
 #[cfg(sim_since = "1.0")]
 #[test]
-fn speculative_decoding_has_statistics_only_where_it_is_on() {
+fn speculative_decoding_has_statistics_only_if_it_is_enabled() {
     let off = all_iterations(&mut finished(20, "", &KEEP_ALL));
     assert!(off.iter().all(|row| !row.has(bit::SPEC)));
     let mut engine = finished(50, "spec_draft_len=4&spec_acceptance=0.8", &KEEP_ALL);
@@ -162,7 +163,7 @@ fn speculative_decoding_has_statistics_only_where_it_is_on() {
 }
 
 #[test]
-fn a_batch_is_described_by_in_flight_or_by_static_statistics() {
+fn a_record_has_either_in_flight_or_static_statistics() {
     let inflight = all_iterations(&mut finished(20, "", &KEEP_ALL));
     assert!(inflight.iter().all(|row| row.has(bit::INFLIGHT) && !row.has(bit::STATIC)));
     let mut engine = finished(50, "batching=static&rate=50", &KEEP_ALL);
@@ -184,7 +185,7 @@ fn a_trace_is_replayed_request_by_request() {
 
 #[cfg(sim_since = "1.0")]
 #[test]
-fn the_default_engine_is_lively() {
+fn the_default_engine_has_varied_load() {
     let rows = all_iterations(&mut finished(500, "", &KEEP_ALL));
     let last = rows.last().unwrap();
     assert!((0.1..0.7).contains(&last.kv_cache_hit_rate), "{}", last.kv_cache_hit_rate);
@@ -194,7 +195,7 @@ fn the_default_engine_is_lively() {
 
 #[cfg(sim_since = "1.0")]
 #[test]
-fn every_record_of_this_release_carries_all_that_it_can() {
+fn every_record_has_all_members_of_this_release() {
     let expected = bit::TIMESTAMP
         | bit::ITER_LATENCY
         | bit::QUEUE_LATENCY
@@ -213,7 +214,7 @@ fn every_record_of_this_release_carries_all_that_it_can() {
 }
 
 #[test]
-fn timestamps_are_the_local_wall_clock() {
+fn timestamps_are_in_local_time() {
     let offset_s = {
         let zone = String::from_utf8(Command::new("date").arg("+%z").output().unwrap().stdout).unwrap();
         let number: i64 = zone.trim().parse().unwrap();
@@ -227,10 +228,9 @@ fn timestamps_are_the_local_wall_clock() {
 }
 
 #[test]
-fn timestamps_are_local_also_where_local_is_not_utc() {
+fn timestamps_are_in_local_time_in_a_zone_other_than_utc() {
     let here = std::env::current_exe().unwrap();
-    let run =
-        Command::new(here).env("TZ", "XST-5:30").args(["--exact", "timestamps_are_the_local_wall_clock"]).output();
+    let run = Command::new(here).env("TZ", "XST-5:30").args(["--exact", "timestamps_are_in_local_time"]).output();
     let run = run.unwrap();
     assert!(run.status.success(), "{}", String::from_utf8_lossy(&run.stdout));
 }

@@ -1,4 +1,4 @@
-// A server with the exporter inside: it serves the page itself at $LISTEN, publishes to a sidecar at $SOCKET, or both.
+// A server with the embedded exporter. It serves the page at $LISTEN, publishes to a sidecar at $SOCKET, or does both.
 
 #include "server.h"
 
@@ -18,5 +18,6 @@ int main(int count, char** arguments)
     auto const finished
         = example::serve(*executor, settings, [&](auto const& response) { exporter.observe(response); });
     example::report(*executor, finished);
-    exporter.stop(); // before the Executor goes: its last records are fetched, and it ends on this thread
+    // Fetches the last records. After this, the Executor is destroyed on this thread.
+    exporter.stop();
 }

@@ -1,5 +1,5 @@
-// A server that fetches its own statistics, as many do for their logs, and gives the exporter a copy. One header, no
-// library to link.
+// A server that reads its own statistics, for example for its logs, and publishes a copy to the exporter. It needs one
+// header and links no library.
 
 #include "server.h"
 
@@ -12,7 +12,7 @@ int main(int count, char** arguments)
     auto const settings = example::settingsOf(count, arguments);
     auto const executor = example::open(settings);
     trtllm_exporter::PublisherOptions options;
-    options.farewell = std::chrono::seconds(30); // the last records are worth a late end, if an exporter is there
+    options.flushTimeout = std::chrono::seconds(30); // do not lose the last records, even if the exporter is slow
     trtllm_exporter::Publisher publisher(example::environment("SOCKET", "/run/trtllm-exporter/ingest.sock"),
         example::environment("MODEL", "tensorrt_llm"), "1", options);
 

@@ -1,7 +1,7 @@
 #pragma once
 
-// A small server around an Executor: clients enqueue, one loop hands out the responses. The clients are made up and
-// so is the engine; the rest is as in a real one.
+// A small server with an Executor. Client threads enqueue requests, and one loop awaits the responses. The clients and
+// the engine are simulated; the rest is like a real server.
 
 #include "tensorrt_llm/executor/executor.h"
 
@@ -32,7 +32,7 @@ namespace tle = tensorrt_llm::executor;
 
 struct Settings
 {
-    /// An engine directory, or a description of a simulated one.
+    /// An engine directory, or sim: with options for a simulated engine.
     std::string engine = "sim:?rate=0&iter_base_ms=10";
     double seconds = 10.0;
     double requestsPerSecond = 20.0;
@@ -50,10 +50,10 @@ inline Settings settingsOf(int count, char** arguments)
     return settings;
 }
 
-inline std::string environment(char const* name, char const* otherwise)
+inline std::string environment(char const* name, char const* fallback)
 {
     auto const* const value = std::getenv(name);
-    return value == nullptr ? otherwise : value;
+    return value == nullptr ? fallback : value;
 }
 
 inline std::shared_ptr<tle::Executor> open(Settings const& settings)
@@ -67,7 +67,7 @@ inline void enqueue(tle::Executor& executor, int outputTokens)
     tle::VecTokens prompt(64);
     std::iota(prompt.begin(), prompt.end(), 1);
     tle::OutputConfig output;
-    output.returnPerfMetrics = true; // else a response does not say when its request was scheduled and answered
+    output.returnPerfMetrics = true; // adds the request's times to the response
     tle::Request request(prompt, outputTokens);
     request.setOutputConfig(output);
     static_cast<void>(executor.enqueueRequest(request));
@@ -75,8 +75,8 @@ inline void enqueue(tle::Executor& executor, int outputTokens)
 
 inline std::atomic<bool> terminated{false};
 
-/// Serves for a while, or until SIGTERM; `onResponse` sees every response, as a server's own code does. How many
-/// requests were finished.
+/// Serves for `settings.seconds`, or until SIGTERM. Calls `onResponse` with every response. Returns the number of
+/// finished requests.
 template <class OnResponse>
 std::size_t serve(tle::Executor& executor, Settings const& settings, OnResponse const& onResponse)
 {
@@ -109,8 +109,8 @@ std::size_t serve(tle::Executor& executor, Settings const& settings, OnResponse 
     return finished;
 }
 
-/// What this process has cost so far, and what of it the threads did whose names tell that they are the exporter's
-/// ("trtllm-…") or fetch statistics for it ("stats").
+/// Prints the CPU time of this process, and the CPU time of the exporter's threads. These are the threads whose names
+/// start with "trtllm-", and the thread "stats", which reads statistics for the exporter.
 inline void report([[maybe_unused]] tle::Executor const& executor, std::size_t finished)
 {
     rusage usage{};

@@ -1,4 +1,4 @@
-// A server that knows nothing of the exporter and never reads its Executor's statistics. Preloaded, it has metrics:
+// A server without any exporter code, which never reads its Executor's statistics. The preload library adds metrics:
 //
 //     LD_PRELOAD=libtrtllm_exporter_preload.so TRTLLM_EXPORTER_SOCKET=/run/trtllm-exporter/ingest.sock ./untouched
 

@@ -6,10 +6,10 @@
     publisher = Publisher("/run/trtllm-exporter/ingest.sock", model="llama-3-8b")
     asyncio.create_task(forward(llm, publisher))
 
-The server never waits for the exporter: a record that cannot be written at once is dropped and counted, and a
-connection that broke is tried again once a second. Statistics drain: let nothing else read llm.get_stats().
+The server never waits for the exporter. A record that cannot be written immediately is dropped and counted. The
+publisher reconnects once a second. llm.get_stats() returns each record once, so nothing else may call it.
 
-    publish.py --demo [--socket PATH] [--model NAME]        made-up records, to try it without TensorRT-LLM
+    publish.py --demo [--socket PATH] [--model NAME]        publishes simulated records, without TensorRT-LLM
 """
 import argparse
 import asyncio
@@ -28,11 +28,11 @@ class Publisher:
         self._socket, self._unsent, self._retry_at = None, b"", 0.0
 
     def publish(self, record):
-        """Write one record, or drop it. True if it is on its way."""
+        """Write one record, or drop it. Return False if it was dropped."""
         if not self._connected() or not self._flush():
             self.dropped += 1
             return False
-        line = record if isinstance(record, str) else json.dumps(record, separators=(",", ":"))  # str: releases before 1.0
+        line = record if isinstance(record, str) else json.dumps(record, separators=(",", ":"))  # releases before 1.0 return str
         self._unsent = line.encode() + b"\n"
         if not self._flush() and self._socket is None:
             self.dropped += 1
@@ -52,12 +52,12 @@ class Publisher:
             try:
                 self._socket.connect(self.path)
                 self._unsent = json.dumps(self.hello).encode() + b"\n"
-            except OSError:  # no exporter there, or its backlog is full
+            except OSError:  # the exporter does not run, or its accept queue is full
                 self.close()
         return self._socket is not None
 
     def _flush(self):
-        """Send what is left of the line begun. False: the exporter does not read fast enough, or has gone."""
+        """Send the rest of the current line. Return False if the exporter does not read fast enough or disconnected."""
         try:
             while self._unsent:
                 self._unsent = self._unsent[self._socket.send(self._unsent, socket.MSG_NOSIGNAL):]
@@ -70,15 +70,15 @@ class Publisher:
 
 
 async def forward(llm, publisher, timeout=2):
-    """Publish every statistic of `llm` until cancelled. `get_stats_async` ends when nothing came for `timeout` seconds."""
+    """Publish all statistics of `llm` until cancelled. `get_stats_async` returns after `timeout` seconds without a record."""
     while True:
         async for stat in llm.get_stats_async(timeout):
             publisher.publish(stat)
-        await asyncio.sleep(0.1)  # with statistics switched off it ends at once
+        await asyncio.sleep(0.1)  # get_stats_async returns immediately if statistics are disabled
 
 
 class DemoLLM:
-    """Stands in for tensorrt_llm.LLM: fifty iterations a second of a busy engine, made up."""
+    """Replaces tensorrt_llm.LLM. It simulates a busy engine with fifty iterations per second."""
 
     def __init__(self):
         self.iter, self.active, self.reused, self.missed = 0, 0, 0, 0

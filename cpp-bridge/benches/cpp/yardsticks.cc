@@ -1,6 +1,6 @@
-// What draining is compared with, over the records of an engine of its own: C++ copying the deque that it was given, and
-// the way of Triton's reporter (record → JSON text → parsed again → gauges by name under a lock). Loaded by the
-// benchmark as a library, so that all is measured in one process and one run.
+// What the benchmark compares draining with: a copy of the deque in C++, and the way of Triton's reporter (record →
+// JSON text → parsed → gauges by name with a lock). Both use the records of their own engine. The benchmark loads this
+// file as a library, so that everything is measured in one process.
 
 #include "tensorrt_llm/executor/executor.h"
 #include "tensorrt_llm/sim/truth.h"
@@ -30,7 +30,7 @@ namespace
 using Clock = std::chrono::steady_clock;
 using Records = std::deque<tle::IterationStats>;
 
-/// Keeps a result from being optimised away.
+/// Prevents the compiler from removing the computation of a result.
 volatile double sink;
 
 double nanosecondsSince(Clock::time_point start)
@@ -45,7 +45,7 @@ std::unique_ptr<tle::Executor> open(char const* engine)
     return std::make_unique<tle::Executor>(engine, tle::ModelType::kDECODER_ONLY, config);
 }
 
-/// Of an engine that hangs after so many iterations.
+/// All records of an engine that stops after this many iterations.
 Records recordsOf(tle::Executor& executor, std::uint64_t iterations)
 {
     while (tensorrt_llm::sim::truth(executor).iterations < iterations)
@@ -55,7 +55,7 @@ Records recordsOf(tle::Executor& executor, std::uint64_t iterations)
     return executor.getLatestIterationStats();
 }
 
-/// With the keys of Triton's backend.
+/// Converts a record to JSON with the keys of Triton's backend.
 std::string jsonOf(tle::IterationStats const& stats)
 {
     std::string json = "{";
@@ -108,7 +108,7 @@ double microseconds(std::string const& text)
     return static_cast<double>(std::mktime(&fields)) * 1e6 + fraction * 1e6;
 }
 
-/// Gauges by label, as a metrics library keeps them.
+/// Gauges by label, as in a metrics library.
 class Gauges
 {
 public:
@@ -146,7 +146,7 @@ void report(std::string const& json, Gauges& gauges)
     }
 }
 #else
-/// One flat object of numbers and strings without escapes: all there is in jsonOf.
+/// Parses one flat object of numbers and strings without escapes, which is what jsonOf writes.
 void report(std::string const& json, Gauges& gauges)
 {
     std::size_t at = 1;
@@ -174,7 +174,7 @@ void report(std::string const& json, Gauges& gauges)
 
 } // namespace
 
-/// Nanoseconds for copying all records of such an engine, and freeing the copy; `count` gets how many they are.
+/// Returns the nanoseconds to copy all records and free the copy. Sets `count` to the number of records.
 extern "C" double yardstick_copy(char const* engine, std::uint64_t iterations, std::size_t* count)
 {
     auto const executor = open(engine);
@@ -188,7 +188,7 @@ extern "C" double yardstick_copy(char const* engine, std::uint64_t iterations, s
     return nanosecondsSince(start);
 }
 
-/// Nanoseconds for the drain of all records of such an engine and reporting them as Triton does.
+/// Returns the nanoseconds to drain all records and report them as Triton does.
 extern "C" double yardstick_triton(char const* engine, std::uint64_t iterations, std::size_t* count)
 {
     auto const executor = open(engine);
@@ -216,6 +216,6 @@ extern "C" char const* yardstick_json()
 #if defined(YARDSTICK_RAPIDJSON)
     return "rapidjson";
 #else
-    return "a flat parser of this benchmark's own";
+    return "the benchmark's own flat parser";
 #endif
 }

@@ -1,12 +1,13 @@
 #!/usr/bin/env bash
-# install.sh PREFIX [TARGET_DIR]: headers, libraries, pkg-config file and CMake package under PREFIX, relocatable.
-# After `cargo build --release -p trtllm-embed`; TARGET_DIR is cargo's (default: CARGO_TARGET_DIR or target).
+# install.sh PREFIX [TARGET_DIR]: installs headers, libraries, the pkg-config file and the CMake package under PREFIX.
+# The result is relocatable. Run `cargo build --release -p trtllm-embed` first. TARGET_DIR is cargo's target directory
+# (default: CARGO_TARGET_DIR or target).
 set -euo pipefail
 embed=$(cd "$(dirname "$0")/.." && pwd)
 prefix=${1:?usage: install.sh PREFIX [TARGET_DIR]}
 built=${2:-${CARGO_TARGET_DIR:-$embed/../../target}}/${PROFILE:-release}
 [ -f "$built/libtrtllm_exporter.so" ] || {
-    echo "install.sh: no $built/libtrtllm_exporter.so; run cargo build --release -p trtllm-embed first" >&2
+    echo "install.sh: $built/libtrtllm_exporter.so does not exist; run cargo build --release -p trtllm-embed first" >&2
     exit 1
 }
 mkdir -p "$prefix"/{include/trtllm_exporter/detail,lib/pkgconfig,lib/cmake/trtllm_exporter}

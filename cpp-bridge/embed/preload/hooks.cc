@@ -1,7 +1,7 @@
-// The names that libtensorrt_llm.so's callers find here first. Each is a plain function with the object as its first
-// argument, which is how the Itanium C++ ABI (x86-64 and aarch64 Linux) passes `this`; references, and classes passed
-// by value, are pointers. So nothing here depends on how a release spells its declarations, except on the layout of
-// the records: build the preload once for each release, against that release's headers.
+// The hooks: functions with the mangled names of TensorRT-LLM's Executor, which the dynamic linker finds before those
+// of libtensorrt_llm.so. The Itanium C++ ABI (x86-64 and aarch64 Linux) passes `this` as the first argument, and
+// references and classes by value as pointers, so plain functions can replace methods. The hooks depend only on the
+// layout of the records: build the preload once per release, against the headers of that release.
 
 #include "symbols.h"
 #include "tee.h"
@@ -26,7 +26,7 @@ static_assert(std::is_same_v<decltype(&tle::Executor::getLatestRequestStats), Re
 static_assert(std::is_same_v<decltype(&tle::Executor::shutdown), void (tle::Executor::*)()>);
 static_assert(std::is_same_v<decltype(&tle::Executor::canEnqueueRequests), bool (tle::Executor::*)() const>);
 
-/// Stands for any argument that travels in a general register or, past those, in one slot of the stack.
+/// Any argument that the ABI passes in one general-purpose register or one stack slot.
 using Word = void*;
 
 constexpr char const* kIterRing = "_ZNK12tensorrt_llm8executor14ExecutorConfig25getIterStatsMaxIterationsEv";
@@ -61,35 +61,35 @@ void ending(void const* executor, bool destroyed) noexcept
     }
 }
 
-/// `kept`: which of an engine's two kinds.
-template <class Drained, class Kept>
-Drained teed(Real<Drained(void*)>& real, void* executor, Kept trtllm_preload::Engine::*kept)
+/// Drains the Executor for the host: publishes the new records and returns them after the backlog.
+template <class Drained, class Backlog>
+Drained drainForHost(Real<Drained(void*)>& real, void* executor, Backlog trtllm_preload::Engine::*backlog)
 {
     auto* const tee = Tee::current();
     auto const engine = tee == nullptr ? nullptr : tee->called(executor);
     if (engine == nullptr)
     {
-        return real.must()(executor);
+        return real.required()(executor);
     }
     std::lock_guard const lock(engine->mutex);
     engine->hostDrains = true;
-    // What it throws is the host's to catch.
-    auto fresh = real.must()(executor);
+    // Exceptions of the real function go to the host.
+    auto fresh = real.required()(executor);
     engine->publish(fresh);
-    return ((*engine).*kept).handOver(std::move(fresh));
+    return ((*engine).*backlog).takeWith(std::move(fresh));
 }
 
 } // namespace
 
 #define TRTLLM_EXPORT extern "C" __attribute__((visibility("default")))
 
-/// Both kinds of one constructor: for a whole object and for a base. `config` is the last of the named arguments.
+/// The two symbols of one constructor, C1 (complete object) and C2 (base object). `parameters` must include `config`.
 #define TRTLLM_CONSTRUCTOR_KIND(function, kind, mangled, parameters, arguments)                                        \
     TRTLLM_EXPORT void function##kind parameters __asm__(TRTLLM_EXECUTOR(#kind) mangled);                              \
     void function##kind parameters                                                                                     \
     {                                                                                                                  \
         static Real<void parameters> real(TRTLLM_EXECUTOR(#kind) mangled);                                             \
-        real.must() arguments;                                                                                         \
+        real.required() arguments;                                                                                     \
         constructed(self, config);                                                                                     \
     }
 #define TRTLLM_CONSTRUCTOR(function, mangled, parameters, arguments)                                                   \
@@ -107,7 +107,7 @@ TRTLLM_CONSTRUCTOR(trtllmPreloadModel, "ESt10shared_ptrINS0_5ModelEERKNS0_14Exec
     (void* self, Word model, Word config), (self, model, config))
 TRTLLM_CONSTRUCTOR(trtllmPreloadModels, "ESt10shared_ptrINS0_5ModelEES4_RKNS0_14ExecutorConfigE", //
     (void* self, Word encoder, Word decoder, Word config), (self, encoder, decoder, config))
-// Engines in memory: as a vector to 0.13, as a view from 0.14, with managed weights from then on.
+// Constructors for engines in memory: from vectors up to 0.13, from views (with optional managed weights) since 0.14.
 TRTLLM_CONSTRUCTOR(trtllmPreloadVector,
     "ERKSt6vectorIhSaIhEERKNSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEEE" TRTLLM_TYPE_CONFIG,
     (void* self, Word engine, Word json, Word type, Word config), (self, engine, json, type, config))
@@ -126,14 +126,14 @@ TRTLLM_CONSTRUCTOR(trtllmPreloadViews, TRTLLM_VIEW "S7_SE_" TRTLLM_TYPE_CONFIG,
     (void* self, Word encoder, Word encoderJson, Word decoder, Word decoderJson, Word type, Word config),
     (self, encoder, encoderJson, decoder, decoderJson, type, config))
 
-/// Both destructors, before which the Executor is let go.
+/// The two destructor symbols. The Executor is drained and forgotten before the real destructor runs.
 #define TRTLLM_DESTRUCTOR(kind)                                                                                        \
     TRTLLM_EXPORT void trtllmPreload##kind(void* self) __asm__(TRTLLM_EXECUTOR(#kind "Ev"));                           \
     void trtllmPreload##kind(void* self)                                                                               \
     {                                                                                                                  \
         static Real<void(void*)> real(TRTLLM_EXECUTOR(#kind "Ev"));                                                    \
         ending(self, true);                                                                                            \
-        real.must()(self);                                                                                             \
+        real.required()(self);                                                                                         \
     }
 TRTLLM_DESTRUCTOR(D1)
 TRTLLM_DESTRUCTOR(D2)
@@ -146,30 +146,30 @@ TRTLLM_DESTRUCTOR(D2)
     }                                                                                                                  \
     result function parameters
 
-/// Assigning to an Executor ends the one it was.
+/// A move assignment destroys the Executor that the target held.
 TRTLLM_HOOK(void*, trtllmPreloadAssign, TRTLLM_EXECUTOR("aSEOS1_"), (void* self, void* other))
 {
     if (self != other)
     {
         ending(self, true);
     }
-    return trtllmPreloadAssignReal.must()(self, other);
+    return trtllmPreloadAssignReal.required()(self, other);
 }
 
 TRTLLM_HOOK(void, trtllmPreloadShutdown, TRTLLM_EXECUTOR("8shutdownEv"), (void* self))
 {
     ending(self, false);
-    trtllmPreloadShutdownReal.must()(self);
+    trtllmPreloadShutdownReal.required()(self);
 }
 
 TRTLLM_HOOK(std::uint64_t, trtllmPreloadEnqueue, TRTLLM_EXECUTOR("14enqueueRequestERKNS0_7RequestE"),
     (void* self, Word request))
 {
     called(self);
-    return trtllmPreloadEnqueueReal.must()(self, request);
+    return trtllmPreloadEnqueueReal.required()(self, request);
 }
 
-// Returning a class by value is part of the name's ABI, not of the linkage.
+// extern "C" only sets the symbol name here; the hooks return classes by value with the C++ ABI.
 #pragma GCC diagnostic push
 #if defined(__clang__)
 #pragma GCC diagnostic ignored "-Wreturn-type-c-linkage"
@@ -179,17 +179,17 @@ TRTLLM_HOOK(std::vector<std::uint64_t>, trtllmPreloadEnqueueMany,
     TRTLLM_EXECUTOR("15enqueueRequestsERKSt6vectorINS0_7RequestESaIS3_EE"), (void* self, Word requests))
 {
     called(self);
-    return trtllmPreloadEnqueueManyReal.must()(self, requests);
+    return trtllmPreloadEnqueueManyReal.required()(self, requests);
 }
 
 TRTLLM_HOOK(Iterations, trtllmPreloadIterations, TRTLLM_EXECUTOR("23getLatestIterationStatsEv"), (void* self))
 {
-    return teed(trtllmPreloadIterationsReal, self, &trtllm_preload::Engine::iterations);
+    return drainForHost(trtllmPreloadIterationsReal, self, &trtllm_preload::Engine::iterations);
 }
 
 TRTLLM_HOOK(Requests, trtllmPreloadRequests, TRTLLM_EXECUTOR("21getLatestRequestStatsEv"), (void* self))
 {
-    return teed(trtllmPreloadRequestsReal, self, &trtllm_preload::Engine::requests);
+    return drainForHost(trtllmPreloadRequestsReal, self, &trtllm_preload::Engine::requests);
 }
 
 #pragma GCC diagnostic pop

@@ -14,7 +14,8 @@ namespace trtllm_preload
 namespace
 {
 
-void const* homeOf(void const* address)
+/// The load address of the library that contains `address`.
+void const* libraryOf(void const* address)
 {
     Dl_info where{};
     return ::dladdr(address, &where) != 0 ? where.dli_fbase : nullptr;
@@ -39,29 +40,29 @@ void* findNext(char const* symbol) noexcept
     }
     try
     {
-        auto const* const here = homeOf(reinterpret_cast<void const*>(&findNext));
+        auto const* const here = libraryOf(reinterpret_cast<void const*>(&findNext));
         std::vector<std::string> names;
         ::dl_iterate_phdr(&collect, &names);
         for (auto const& name : names)
         {
-            // Never closed: what was found must stay where it is, even if the host closes its own handle.
+            // Never closed: the function must stay loaded even if the host closes its own handle.
             auto* const handle = ::dlopen(name.c_str(), RTLD_LAZY | RTLD_NOLOAD);
             auto* const found = handle == nullptr ? nullptr : ::dlsym(handle, symbol);
-            if (found != nullptr && homeOf(found) != here)
+            if (found != nullptr && libraryOf(found) != here)
             {
                 return found;
             }
         }
     }
-    catch (...) // NOLINT(bugprone-empty-catch): out of memory; the caller says that it was not found
+    catch (...) // NOLINT(bugprone-empty-catch): out of memory; the caller reports that the symbol was not found
     {
     }
     return nullptr;
 }
 
-void endMissing(char const* symbol) noexcept
+void abortMissing(char const* symbol) noexcept
 {
-    // As the dynamic linker would have, without us.
+    // Without the preload, the dynamic linker would have failed with the same message.
     std::fprintf(stderr, "libtrtllm_exporter_preload.so: symbol lookup error: undefined symbol: %s\n", symbol);
     std::abort();
 }

@@ -1,7 +1,7 @@
 #pragma once
 
-// The functions that the preload stands in front of, by their names in libtensorrt_llm.so. These are the same in every
-// release from 0.9 to 1.2 (GCC's C++11 ABI); what a release lacks is never called.
+// Looks up the functions of libtensorrt_llm.so that the preload library interposes. Their mangled names are the same in
+// all releases from 0.9 to 1.2 (GCC's C++11 ABI). A host never calls a function that its release lacks.
 
 #include <atomic>
 
@@ -10,11 +10,14 @@
 namespace trtllm_preload
 {
 
-/// The next definition of `symbol` after this library's, also where TensorRT-LLM was opened with RTLD_LOCAL, as
-/// Triton does, so that RTLD_NEXT does not see it. nullptr: there is none.
+/// Finds the definition of `symbol` in another library. RTLD_NEXT misses libraries opened with RTLD_LOCAL, which is how
+/// Triton opens TensorRT-LLM, so this searches those too. Returns nullptr if there is no definition.
 [[nodiscard]] void* findNext(char const* symbol) noexcept;
 
-/// A function of the real library, looked up once.
+/// Ends the process with the dynamic linker's message for an undefined symbol.
+[[noreturn]] void abortMissing(char const* symbol) noexcept;
+
+/// A function of the real library. It is looked up once.
 template <class Function>
 class Real
 {
@@ -24,7 +27,7 @@ public:
     {
     }
 
-    /// nullptr: this release has none.
+    /// Returns nullptr if this release does not have the function.
     [[nodiscard]] Function* get() noexcept
     {
         auto* found = mFound.load(std::memory_order_acquire);
@@ -36,29 +39,19 @@ public:
         return reinterpret_cast<Function*>(found);
     }
 
-    /// For calls that came in through the name, so that somebody has it.
-    [[nodiscard]] Function& must() noexcept
+    /// For hooks. The host called this symbol, so the real library must define it; ends the process if not.
+    [[nodiscard]] Function& required() noexcept
     {
         if (auto* const found = get())
         {
             return *found;
         }
-        missing(mSymbol);
+        abortMissing(mSymbol);
     }
 
 private:
-    [[noreturn]] static void missing(char const* symbol) noexcept;
-
     char const* const mSymbol;
     std::atomic<void*> mFound{nullptr};
 };
-
-[[noreturn]] void endMissing(char const* symbol) noexcept;
-
-template <class Function>
-void Real<Function>::missing(char const* symbol) noexcept
-{
-    endMissing(symbol);
-}
 
 } // namespace trtllm_preload

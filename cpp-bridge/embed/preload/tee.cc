@@ -13,27 +13,29 @@ namespace trtllm_preload
 namespace
 {
 
-static_assert(sizeof(tle::Executor) == sizeof(void*), "an Executor that is more than its std::unique_ptr<Impl>");
+static_assert(sizeof(tle::Executor) == sizeof(void*), "Executor must hold nothing but its std::unique_ptr<Impl>");
 
-/// At rest ten wake-ups a second; never so rare that a ring fills by more than a quarter, if that can be helped.
-constexpr double kMostPauseMs = 100.0;
-constexpr double kLeastPauseMs = 1.0;
-constexpr std::chrono::milliseconds kFarewell{250};
+/// An idle engine costs ten wake-ups a second. Busy engines are polled before a quarter of their ring is full, as long
+/// as the minimum pause allows it.
+constexpr double kMaxPauseMs = 100.0;
+constexpr double kMinPauseMs = 1.0;
+constexpr std::chrono::milliseconds kFlushTimeout{250};
 
 Real<Iterations(void*)> realIterations(TRTLLM_EXECUTOR("23getLatestIterationStatsEv"));
 Real<Requests(void*)> realRequests(TRTLLM_EXECUTOR("21getLatestRequestStatsEv"));
 Real<bool(void const*)> realCanEnqueue("_ZNK12tensorrt_llm8executor8Executor18canEnqueueRequestsEv");
 
-// No local variables that are made with their first use, and one handler of exit for parent and child: a child that was
-// forked just then would wait for ever for its parent's guard, or for the C library's list of handlers.
+// These are globals, not static local variables, and atexit() is called once for parent and child. Otherwise a child
+// forked at the wrong moment would wait forever for a lock of its parent: the guard of the variable, or the lock of the
+// C library's list of exit handlers.
 std::atomic<Tee*> gTee{nullptr};
-std::atomic<bool> gSwitchedOff{false};
+std::atomic<bool> gDisabled{false};
 std::atomic<bool> gAtExit{false};
 
-std::string variable(char const* name, char const* otherwise)
+std::string variable(char const* name, char const* fallback)
 {
     auto const* const value = std::getenv(name);
-    return value == nullptr ? otherwise : value;
+    return value == nullptr ? fallback : value;
 }
 
 /// "a,b" → {a, b}
@@ -61,30 +63,31 @@ void* implementationOf(void const* executor)
 
 std::size_t capacity(std::int32_t configured)
 {
-    return configured < 0 ? Kept<tle::IterationStats>::kUnbounded : static_cast<std::size_t>(configured);
+    return configured < 0 ? Backlog<tle::IterationStats>::kUnbounded : static_cast<std::size_t>(configured);
 }
 
 } // namespace
 
 template <class Record>
-void Outlet::publish(Record const& record) noexcept
+void Destination::publish(Record const& record) noexcept
 {
-    auto* open = publisher.load(std::memory_order_acquire);
-    if (open == nullptr)
+    auto* current = publisher.load(std::memory_order_acquire);
+    if (current == nullptr)
     {
-        open = new (std::nothrow) trtllm_exporter::Publisher(path, model);
-        publisher.store(open, std::memory_order_release);
+        current = new (std::nothrow) trtllm_exporter::Publisher(path, model);
+        publisher.store(current, std::memory_order_release);
     }
-    if (open != nullptr)
+    if (current != nullptr)
     {
-        open->publish(record);
+        current->publish(record);
     }
 }
 
 template <class Record>
-void Kept<Record>::keep(std::deque<Record>&& fresh)
+void Backlog<Record>::append(std::deque<Record>&& fresh)
 {
-    // The exporter has them already. Without memory to keep them the host loses some, and nothing else goes wrong.
+    // These records are published already. If there is no memory here, the host loses records but the exporter does
+    // not.
     if (records.empty())
     {
         records.swap(fresh);
@@ -100,26 +103,26 @@ void Kept<Record>::keep(std::deque<Record>&& fresh)
 }
 
 template <class Record>
-std::deque<Record> Kept<Record>::handOver(std::deque<Record>&& fresh)
+std::deque<Record> Backlog<Record>::takeWith(std::deque<Record>&& fresh)
 {
     if (records.empty())
     {
         return std::move(fresh);
     }
-    keep(std::move(fresh));
+    append(std::move(fresh));
     return std::exchange(records, {});
 }
 
-template struct Kept<tle::IterationStats>;
-template struct Kept<tle::RequestStatsPerIteration>;
+template struct Backlog<tle::IterationStats>;
+template struct Backlog<tle::RequestStatsPerIteration>;
 
 void Engine::publish(Iterations const& fresh) noexcept
 {
     for (auto const& record : fresh)
     {
-        if (outlet != nullptr)
+        if (destination != nullptr)
         {
-            outlet->publish(record);
+            destination->publish(record);
         }
     }
 }
@@ -128,21 +131,22 @@ void Engine::publish(Requests const& fresh) noexcept
 {
     for (auto const& record : fresh)
     {
-        if (outlet != nullptr && outlet->requests)
+        if (destination != nullptr && destination->publishRequests)
         {
-            outlet->publish(record);
+            destination->publish(record);
         }
     }
 }
 
 double Engine::drain() noexcept
 {
-    auto* const mayAsk = realCanEnqueue.get();
+    auto* const canEnqueue = realCanEnqueue.get();
     auto* const drainIterations = realIterations.get();
     auto* const drainRequests = realRequests.get();
-    // The real functions look at nothing of an Executor but its pointer, so this stands in for wherever it is now.
+    // The real functions read only the pointer inside the Executor, so a copy of the pointer works as an Executor. The
+    // host may have moved the original.
     void* executor = implementation;
-    if (implementation == nullptr || mayAsk == nullptr || drainIterations == nullptr || !mayAsk(&executor))
+    if (implementation == nullptr || canEnqueue == nullptr || drainIterations == nullptr || !canEnqueue(&executor))
     {
         return 0.0;
     }
@@ -152,16 +156,16 @@ double Engine::drain() noexcept
         auto fresh = drainIterations(&executor);
         publish(fresh);
         full = static_cast<double>(fresh.size()) / static_cast<double>(std::max<std::size_t>(iterations.capacity, 1));
-        iterations.keep(std::move(fresh));
+        iterations.append(std::move(fresh));
         if (drainRequests != nullptr && requests.capacity > 0)
         {
             auto rows = drainRequests(&executor);
             publish(rows);
             full = std::max(full, static_cast<double>(rows.size()) / static_cast<double>(requests.capacity));
-            requests.keep(std::move(rows));
+            requests.append(std::move(rows));
         }
     }
-    catch (...) // NOLINT(bugprone-empty-catch): it shut down just now; the host meets that itself when it asks
+    catch (...) // NOLINT(bugprone-empty-catch): the Executor shut down meanwhile; the host's own calls report it
     {
     }
     return full;
@@ -175,11 +179,11 @@ Tee::Tee()
     auto const models = split(variable("TRTLLM_EXPORTER_MODEL", "tensorrt_llm"));
     for (std::size_t i = 0; i < paths.size(); ++i)
     {
-        auto outlet = std::make_unique<Outlet>();
-        outlet->path = paths[i];
-        outlet->model = models[std::min(i, models.size() - 1)];
-        outlet->requests = requests;
-        mOutlets.push_back(std::move(outlet));
+        auto destination = std::make_unique<Destination>();
+        destination->path = paths[i];
+        destination->model = models[std::min(i, models.size() - 1)];
+        destination->publishRequests = requests;
+        mDestinations.push_back(std::move(destination));
     }
 }
 
@@ -192,12 +196,13 @@ Tee* Tee::current() noexcept
     }
     try
     {
-        if (gSwitchedOff.load(std::memory_order_relaxed) || sockets().empty())
+        if (gDisabled.load(std::memory_order_relaxed) || sockets().empty())
         {
-            gSwitchedOff.store(true, std::memory_order_relaxed);
+            gDisabled.store(true, std::memory_order_relaxed);
             return nullptr;
         }
-        // Never freed: other threads of the host may be in a hook until the very end. A parent's is left alone.
+        // Never freed, because other threads of the host may run a hook until the process ends. After a fork, the child
+        // does not free the parent's Tee either.
         auto fresh = std::make_unique<Tee>();
         if (gTee.compare_exchange_strong(tee, fresh.get()))
         {
@@ -219,11 +224,11 @@ void Tee::constructed(void const* executor, std::int32_t iterations, std::int32_
 {
     try
     {
-        // One with this address can only have ended behind our back.
+        // An Executor with the same address must have been destroyed without a hooked call.
         forget(implementationOf(executor));
         track(implementationOf(executor), capacity(iterations), capacity(requests));
     }
-    catch (...) // NOLINT(bugprone-empty-catch): out of memory; the host has its Executor, unobserved
+    catch (...) // NOLINT(bugprone-empty-catch): out of memory; the host's Executor works but is not published
     {
     }
 }
@@ -247,12 +252,12 @@ std::shared_ptr<Engine> Tee::called(void const* executor) noexcept
                 }
             }
         }
-        // An Executor that came through a fork may hold a locked mutex: its owner may try, our poller must not.
+        // The child of a fork may have copied an Executor with a locked mutex. The polling thread must not call it.
         if (mGeneration != 0)
         {
             return nullptr;
         }
-        // Upstream's default, where the constructor is not one of those we know.
+        // The constructor was not hooked, so the ring sizes are unknown. These are TensorRT-LLM's defaults.
         return track(implementation, 1000, 1000);
     }
     catch (...)
@@ -278,7 +283,7 @@ std::shared_ptr<Engine> Tee::track(void* implementation, std::size_t iterations,
             return known;
         }
     }
-    give(*engine);
+    assignDestination(*engine);
     mEngines.push_back(engine);
     start();
     return engine;
@@ -291,31 +296,31 @@ void Tee::forget(void* implementation)
         [implementation](auto const& known) { return known->implementation == implementation; });
     if (found != mEngines.end())
     {
-        if ((*found)->outlet != nullptr)
+        if ((*found)->destination != nullptr)
         {
-            (*found)->outlet->taken = false;
+            (*found)->destination->inUse = false;
         }
         mEngines.erase(found);
     }
 }
 
-void Tee::give(Engine& engine)
+void Tee::assignDestination(Engine& engine)
 {
-    for (auto const& outlet : mOutlets)
+    for (auto const& destination : mDestinations)
     {
-        if (!outlet->taken)
+        if (!destination->inUse)
         {
-            outlet->taken = true;
-            engine.outlet = outlet.get();
+            destination->inUse = true;
+            engine.destination = destination.get();
             return;
         }
     }
-    if (std::exchange(mToldTooMany, true))
+    if (std::exchange(mLoggedTooMany, true))
     {
         return;
     }
-    trtllm_exporter::logToStderr("one Executor more than sockets in TRTLLM_EXPORTER_SOCKET: it is not published; name "
-                                 "one socket for each, separated by commas");
+    trtllm_exporter::logToStderr("an Executor is not published: there are more Executors than sockets in "
+                                 "TRTLLM_EXPORTER_SOCKET; list one socket per Executor, separated by commas");
 }
 
 void Tee::ending(void const* executor, bool destroyed) noexcept
@@ -341,10 +346,10 @@ void Tee::ending(void const* executor, bool destroyed) noexcept
     if (destroyed)
     {
         engine->implementation = nullptr;
-        std::lock_guard const outlets(mMutex);
-        if (engine->outlet != nullptr)
+        std::lock_guard const listLock(mMutex);
+        if (engine->destination != nullptr)
         {
-            engine->outlet->taken = false;
+            engine->destination->inUse = false;
         }
     }
 }
@@ -367,7 +372,7 @@ void Tee::start()
 
 void Tee::poll()
 {
-    auto pauseMs = kMostPauseMs / 4;
+    auto pauseMs = kMaxPauseMs / 4;
     while (true)
     {
         {
@@ -380,8 +385,8 @@ void Tee::poll()
         }
         double fullest = 0.0;
         tick(fullest);
-        // Twice too often costs little; a quarter full leaves a factor of four for a burst.
-        pauseMs = std::clamp(fullest > 0.25 ? pauseMs / 2 : pauseMs * 1.25, kLeastPauseMs, kMostPauseMs);
+        // Polling twice too often costs little. A ring that is a quarter full still has room for a burst.
+        pauseMs = std::clamp(fullest > 0.25 ? pauseMs / 2 : pauseMs * 1.25, kMinPauseMs, kMaxPauseMs);
     }
 }
 
@@ -416,19 +421,19 @@ void Tee::stop()
     timespec until{};
     ::clock_gettime(CLOCK_REALTIME, &until);
     until.tv_sec += 1;
-    // A poll that hangs in an engine must not hang the host's exit.
+    // If a poll hangs in the engine, the host must still exit.
     if (::pthread_timedjoin_np(mThread, nullptr, &until) != 0)
     {
         return;
     }
     double ignored = 0.0;
     tick(ignored);
-    for (auto const& outlet : mOutlets)
+    for (auto const& destination : mDestinations)
     {
-        auto* const publisher = outlet->publisher.load(std::memory_order_acquire);
+        auto* const publisher = destination->publisher.load(std::memory_order_acquire);
         if (publisher != nullptr && publisher->connected())
         {
-            publisher->flush(kFarewell);
+            publisher->flush(kFlushTimeout);
         }
     }
 }

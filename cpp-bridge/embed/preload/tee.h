@@ -1,8 +1,9 @@
 #pragma once
 
-// Every Executor of this process and a copy of its statistics on their way to the exporter. What the host asks for it
-// gets as if nobody else had asked; what it never asks for is drained here and kept for it, as the Executor's own ring
-// would have kept it: as many records as the host configured, the oldest lost.
+// Copies the statistics of every Executor in this process to the exporter, like tee(1). The host still gets every
+// record it asks for. If the host does not drain an Executor, a polling thread drains it and keeps the records for the
+// host in a backlog. The backlog has the size that the host configured for the Executor's own ring, and drops the
+// oldest records.
 
 #include "trtllm_exporter/publisher.h"
 
@@ -24,36 +25,37 @@ namespace tle = tensorrt_llm::executor;
 using Iterations = std::deque<tle::IterationStats>;
 using Requests = std::deque<tle::RequestStatsPerIteration>;
 
-/// Where one Executor's records go. A socket of the exporter is one engine, so two at a time never share one.
-struct Outlet
+/// The exporter's socket for one Executor. The exporter shows each socket as one engine, so two Executors that run at
+/// the same time never share one.
+struct Destination
 {
     std::string path;
     std::string model;
-    bool requests{true}; // are published as well
+    bool publishRequests{true};
     std::atomic<trtllm_exporter::Publisher*> publisher{nullptr}; // never freed
-    bool taken{false};
+    bool inUse{false};
 
-    /// Connects with the first record only: a worker rank has none, and its pid would look like a restart.
+    /// Connects at the first record. A worker rank has no records; if it connected, its pid would look like a restart.
     template <class Record>
     void publish(Record const& record) noexcept;
 };
 
-/// One kind of record of one Executor.
+/// Records of one kind that were drained from one Executor and that the host has not read yet.
 template <class Record>
-struct Kept
+struct Backlog
 {
     static constexpr std::size_t kUnbounded = static_cast<std::size_t>(-1);
 
     std::deque<Record> records;
     std::size_t capacity{kUnbounded};
 
-    /// Takes what the Executor just gave up; the oldest leave, as they would have left its ring.
-    void keep(std::deque<Record>&& fresh);
-    /// What the host gets: everything kept and `fresh`, oldest first.
-    [[nodiscard]] std::deque<Record> handOver(std::deque<Record>&& fresh);
+    /// Appends records that were just drained. Drops the oldest if there are more than `capacity`.
+    void append(std::deque<Record>&& fresh);
+    /// Returns the backlog followed by `fresh`, and empties the backlog.
+    [[nodiscard]] std::deque<Record> takeWith(std::deque<Record>&& fresh);
 };
 
-/// An Executor from its construction (or from when it was first seen) to its end.
+/// An Executor, from its construction (or its first hooked call) to its destruction.
 struct Engine
 {
     explicit Engine(void* implementation)
@@ -61,34 +63,36 @@ struct Engine
     {
     }
 
-    /// Held for every drain, so that the order of records is that of the Executor's ring, and while the Executor ends.
+    /// Held during every drain, so that records keep their order, and while the Executor is destroyed.
     std::mutex mutex;
-    /// Executor is one std::unique_ptr<Impl>: the same while the Executor is moved about. nullptr once it has ended.
+    /// The pointer inside the Executor, which is one std::unique_ptr<Impl>. It identifies the Executor, because a move
+    /// of the Executor does not change it. nullptr after destruction.
     void* implementation;
-    Kept<tle::IterationStats> iterations;
-    Kept<tle::RequestStatsPerIteration> requests;
-    Outlet* outlet{nullptr};
-    /// The host drained since the poller last looked: it is left to the host.
+    Backlog<tle::IterationStats> iterations;
+    Backlog<tle::RequestStatsPerIteration> requests;
+    Destination* destination{nullptr};
+    /// The host drained this Executor since the last poll. The polling thread then skips it.
     std::atomic<bool> hostDrains{false};
 
     void publish(Iterations const& fresh) noexcept;
     void publish(Requests const& fresh) noexcept;
-    /// Drains for ourselves. How full the ring was, 0..1. The mutex is held.
+    /// Drains the Executor into the backlog. Returns how full its ring was, 0 to 1. The caller holds `mutex`.
     double drain() noexcept;
 };
 
-/// All of them, in this process: a fork's child starts with none.
+/// All Executors of this process. The child of a fork() starts with an empty Tee.
 class Tee
 {
 public:
-    /// nullptr: switched off, or out of memory.
+    /// Returns nullptr if the preload is disabled, or if there is no memory.
     static Tee* current() noexcept;
 
-    /// A constructor returned. Sizes of the rings as the host configured them; negative is unbounded.
+    /// Call it after a constructor. `iterations` and `requests` are the configured ring sizes; negative means
+    /// unbounded.
     void constructed(void const* executor, std::int32_t iterations, std::int32_t requests) noexcept;
-    /// The Executor was called. Makes it known where its constructor is one that we do not know.
+    /// Call it in every hooked method. Registers the Executor if it was created by a constructor that is not hooked.
     std::shared_ptr<Engine> called(void const* executor) noexcept;
-    /// Before it ends or shuts down: what it still holds.
+    /// Call it before a shutdown or destruction. Drains the records that the Executor still holds.
     void ending(void const* executor, bool destroyed) noexcept;
 
     Tee();
@@ -96,7 +100,7 @@ public:
 private:
     std::shared_ptr<Engine> track(void* implementation, std::size_t iterations, std::size_t requests);
     void forget(void* implementation);
-    void give(Engine& engine);
+    void assignDestination(Engine& engine);
     void start();
     void poll();
     void tick(double& fullest);
@@ -106,12 +110,12 @@ private:
     unsigned const mGeneration;
     std::mutex mMutex;
     std::condition_variable mWake;
-    std::vector<std::shared_ptr<Engine>> mEngines; // under the mutex
-    std::vector<std::unique_ptr<Outlet>> mOutlets;
+    std::vector<std::shared_ptr<Engine>> mEngines; // guarded by mMutex
+    std::vector<std::unique_ptr<Destination>> mDestinations;
     pthread_t mThread{};
-    bool mRunning{false}; // under the mutex
-    bool mStopped{false}; // under the mutex
-    bool mToldTooMany{false}; // under the mutex
+    bool mRunning{false};       // guarded by mMutex
+    bool mStopped{false};       // guarded by mMutex
+    bool mLoggedTooMany{false}; // guarded by mMutex
 };
 
 } // namespace trtllm_preload

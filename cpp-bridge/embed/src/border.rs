@@ -1,6 +1,7 @@
-//! The C functions of `trtllm_exporter/exporter.h`. Null where a pointer is expected is an answer, not a crash; a panic
-//! ends here, because unwinding into C++ would end the host.
+//! The C functions that `trtllm_exporter/exporter.h` calls. They accept null pointers, and they catch every panic,
+//! because a panic that unwinds into C++ would end the host's process.
 
+// A C interface needs raw pointers. This is the only module of the crate with unsafe code.
 #![allow(unsafe_code)]
 
 use std::ffi::{CStr, c_char, c_int};
@@ -9,7 +10,7 @@ use std::time::Duration;
 
 use crate::server::{Server, Wishes};
 
-/// `trtllm_exporter_options` of the header. New members go to the end; `size` tells which the host knows.
+/// `trtllm_exporter_options` of the header. New members go to the end; `size` says which members the host's header has.
 #[repr(C)]
 #[derive(Debug)]
 pub(crate) struct Options {
@@ -22,10 +23,12 @@ pub(crate) struct Options {
     stale_after_ms: u64,
 }
 
-/// Starts serving. Null: `error` says why, cut to `error_size` with its end marked.
+/// Starts the server. Returns null on failure and writes the reason to `error`, as a C string of at most `error_size`
+/// bytes.
 ///
 /// # Safety
-/// `options` points to an [`Options`] whose strings are C strings or null; `error` to `error_size` writable bytes.
+/// `options` is null or points to an [`Options`] whose strings are C strings or null. `error` is null or points to
+/// `error_size` writable bytes.
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn trtllm_exporter_start(
     options: *const Options,
@@ -33,15 +36,19 @@ pub(crate) unsafe extern "C" fn trtllm_exporter_start(
     error_size: usize,
 ) -> *mut Server {
     let started = catch_unwind(|| {
-        // SAFETY: the caller's promise; null is looked for.
-        let options = unsafe { options.as_ref() }.ok_or("no options")?;
+        // SAFETY: the caller guarantees a valid or null pointer.
+        let options = unsafe { options.as_ref() }.ok_or("trtllm_exporter_start: options is null; pass a struct")?;
         if options.size < size_of::<Options>() {
-            return Err("the header is older than this library; use the one installed with it".to_owned());
+            return Err(
+                "trtllm_exporter/exporter.h is older than libtrtllm_exporter; compile with the header that was \
+                        installed with the library"
+                    .to_owned(),
+            );
         }
-        // SAFETY: the caller's promise about the strings.
+        // SAFETY: the caller guarantees that the strings are C strings or null.
         let text = |from| unsafe { text(from) };
         Server::start(Wishes {
-            listen: text(options.listen).ok_or("no address to listen on")?,
+            listen: text(options.listen).ok_or("listen is null; set it to HOST:PORT")?,
             telemetry_path: text(options.telemetry_path).unwrap_or_else(|| "/metrics".to_owned()),
             model: text(options.model).unwrap_or_else(|| "tensorrt_llm".to_owned()),
             version: text(options.version).unwrap_or_else(|| "1".to_owned()),
@@ -49,21 +56,22 @@ pub(crate) unsafe extern "C" fn trtllm_exporter_start(
             stale_after: Duration::from_millis(options.stale_after_ms),
         })
     });
-    match started.unwrap_or_else(|_| Err("the exporter failed while it started".to_owned())) {
+    match started.unwrap_or_else(|_| Err("the exporter panicked at start; please report this as a bug".to_owned())) {
         Ok(server) => Box::into_raw(Box::new(server)),
-        Err(why) => {
-            // SAFETY: the caller's promise about the buffer.
-            unsafe { write_text(&why, error, error_size) };
+        Err(message) => {
+            // SAFETY: the caller guarantees `error_size` writable bytes.
+            unsafe { write_text(&message, error, error_size) };
             std::ptr::null_mut()
         }
     }
 }
 
-/// One poll: its records as rows of numbers, how long it took, and why it failed or null.
+/// Takes the result of one poll: its records as rows of numbers, its duration, and its error message (null on success).
+/// Any thread may call it.
 ///
 /// # Safety
-/// `server` is of [`trtllm_exporter_start`] and not stopped; `records` points to `size` readable bytes; `failure` is a C
-/// string or null. May be called from any thread.
+/// `server` was returned by [`trtllm_exporter_start`] and is not stopped, or is null. `records` points to `size`
+/// readable bytes, or is null. `failure` is a C string or null.
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn trtllm_exporter_absorb(
     server: *mut Server,
@@ -73,60 +81,61 @@ pub(crate) unsafe extern "C" fn trtllm_exporter_absorb(
     failure: *const c_char,
 ) {
     let _ = catch_unwind(AssertUnwindSafe(|| {
-        // SAFETY: the caller's promise; null is looked for.
+        // SAFETY: the caller guarantees a running server or null.
         let Some(server) = (unsafe { server.as_ref() }) else { return };
         let records = if records.is_null() || size == 0 {
             &[]
         } else {
-            // SAFETY: the caller's promise.
+            // SAFETY: the caller guarantees `size` readable bytes.
             unsafe { std::slice::from_raw_parts(records, size) }
         };
-        // SAFETY: the caller's promise about the string.
+        // SAFETY: the caller guarantees a C string or null.
         let failure = unsafe { text(failure) };
         server.fold().absorb(records, Duration::from_micros(took_us), failure);
     }));
 }
 
-/// The address that was bound, `HOST:PORT`.
+/// Writes the address that the server listens on, `HOST:PORT`, to `address`.
 ///
 /// # Safety
-/// `server` as for [`trtllm_exporter_absorb`]; `address` points to `size` writable bytes.
+/// `server` as for [`trtllm_exporter_absorb`]. `address` is null or points to `size` writable bytes.
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn trtllm_exporter_address(server: *const Server, address: *mut c_char, size: usize) {
-    // SAFETY: the caller's promise; null is looked for.
+    // SAFETY: the caller guarantees a running server or null.
     let text = unsafe { server.as_ref() }.map_or("", |server| server.address.as_str());
-    // SAFETY: the caller's promise about the buffer.
+    // SAFETY: the caller guarantees `size` writable bytes.
     unsafe { write_text(text, address, size) };
 }
 
-/// The descriptor of the listener, which the child of a fork must close, so that the port is the parent's alone; or -1.
+/// Returns the file descriptor of the listening socket, or -1. The child of a fork must close it, because otherwise the
+/// port stays in use after the parent stops.
 ///
 /// # Safety
 /// `server` as for [`trtllm_exporter_absorb`].
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn trtllm_exporter_listener(server: *const Server) -> c_int {
-    // SAFETY: the caller's promise; null is looked for.
+    // SAFETY: the caller guarantees a running server or null.
     unsafe { server.as_ref() }.map_or(-1, |server| server.listener)
 }
 
-/// Ends the server's thread and frees it.
+/// Stops the server's thread and frees the server.
 ///
 /// # Safety
-/// `server` as for [`trtllm_exporter_absorb`], or null; not used afterwards.
+/// `server` as for [`trtllm_exporter_absorb`]. The caller does not use it afterwards.
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn trtllm_exporter_stop(server: *mut Server) {
     if !server.is_null() {
         let _ = catch_unwind(AssertUnwindSafe(|| {
-            // SAFETY: made by Box::into_raw in start, and given back once.
+            // SAFETY: `start` created it with Box::into_raw, and the caller stops it only once.
             unsafe { Box::from_raw(server) }.stop();
         }));
     }
 }
 
 /// # Safety
-/// A C string or null.
+/// `from` is a C string or null.
 unsafe fn text(from: *const c_char) -> Option<String> {
-    // SAFETY: the caller's promise.
+    // SAFETY: not null, so the caller guarantees a C string.
     (!from.is_null()).then(|| unsafe { CStr::from_ptr(from) }.to_string_lossy().into_owned())
 }
 
@@ -137,7 +146,7 @@ unsafe fn write_text(text: &str, to: *mut c_char, size: usize) {
         return;
     }
     let bytes = &text.as_bytes()[..text.len().min(size - 1)];
-    // SAFETY: at most `size` bytes with the end mark, by the caller's promise.
+    // SAFETY: writes at most `size` bytes, including the final zero.
     unsafe {
         std::ptr::copy_nonoverlapping(bytes.as_ptr(), to.cast::<u8>(), bytes.len());
         to.add(bytes.len()).write(0);

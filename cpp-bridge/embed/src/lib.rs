@@ -1,13 +1,8 @@
-//! The exporter's page inside somebody else's C++ server, behind the C functions that `trtllm_exporter/exporter.h` calls.
-//!
-//! The header polls the Executor, because only code compiled against the host's TensorRT-LLM can, and hands over each
-//! poll's records as rows of numbers, of which places alone are agreed on: a host's header and its library may be of
-//! different versions. Here they are folded and served.
-//!
-//! 1. `rows`: what the header wrote, as the model's records.
-//! 2. `fold`: one engine's records to snapshots.
-//! 3. `server`: the thread that serves them.
-//! 4. `border`: C functions; the only unsafe code. Nothing panics across it.
+//! Serves the exporter's page inside a C++ server. The header `trtllm_exporter/exporter.h` polls the Executor, because
+//! only code compiled against the host's TensorRT-LLM can do that, and passes the records as rows of numbers. Header
+//! and library may have different versions, so they agree on slot numbers only. `rows` decodes the rows, `fold` turns
+//! them into snapshots, `server` serves the snapshots on a thread, and `border` holds the C functions and all unsafe
+//! code.
 
 mod border;
 mod fold;

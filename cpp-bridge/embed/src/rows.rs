@@ -1,5 +1,5 @@
-//! Rows of numbers as `detail/rows.h` writes them, read as the model's records. A number's place is the contract between
-//! the two: a place that an older header lacks is absent, one that a newer header adds is not read.
+//! Decodes the rows that `detail/rows.h` writes into the model's records. Header and library agree on slot numbers: a
+//! slot that an older header does not write is absent, and a slot that a newer header adds is ignored.
 
 use exporter::model::iteration::{InflightBatchingStats, KvCacheStats, SpecDecodingStats, StaticBatchingStats};
 use exporter::model::perf_metrics::{
@@ -9,15 +9,15 @@ use exporter::model::request::{DisServingRequestStats, RequestStage, RequestStat
 use exporter::model::timestamp::parse_timestamp;
 use exporter::model::{IterationStats, PerfMetricsEntry};
 
-/// What a row is of.
+/// The kind of a row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     Iteration,
-    /// The requests of an iteration follow, a row each.
+    /// The start of one iteration's requests. A `Request` row follows for each of them.
     Requests,
     Request,
     Finished,
-    /// Of a newer header.
+    /// A kind that a newer header added.
     Unknown,
 }
 
@@ -32,7 +32,7 @@ pub(crate) struct Row<'a> {
 }
 
 impl<'a> Row<'a> {
-    /// Takes the next one off `rows`; None at the end, or where a row is not whole.
+    /// Reads the first row and removes it from `rows`. None at the end, or if the row is truncated.
     pub(crate) fn next(rows: &mut &'a [u8]) -> Option<Self> {
         let (kind, rest) = rows.split_first()?;
         let (count, rest) = rest.split_first_chunk()?;
@@ -52,31 +52,31 @@ impl<'a> Row<'a> {
         Some(Self { kind, count, present, values, text })
     }
 
-    fn bits(&self, place: usize) -> Option<[u8; 8]> {
+    fn bits(&self, slot: usize) -> Option<[u8; 8]> {
         let words = self.present.as_chunks::<8>().0;
-        let there = place < self.count && u64::from_ne_bytes(*words.get(place / 64)?) >> (place % 64) & 1 == 1;
-        there.then(|| self.values.as_chunks::<8>().0.get(place).copied())?
+        let present = slot < self.count && u64::from_ne_bytes(*words.get(slot / 64)?) >> (slot % 64) & 1 == 1;
+        present.then(|| self.values.as_chunks::<8>().0.get(slot).copied())?
     }
 
-    fn int(&self, place: usize) -> Option<i64> {
-        self.bits(place).map(i64::from_ne_bytes)
+    fn int(&self, slot: usize) -> Option<i64> {
+        self.bits(slot).map(i64::from_ne_bytes)
     }
 
-    pub(crate) fn count(&self, place: usize) -> Option<u64> {
-        self.bits(place).map(u64::from_ne_bytes)
+    pub(crate) fn count(&self, slot: usize) -> Option<u64> {
+        self.bits(slot).map(u64::from_ne_bytes)
     }
 
-    fn float(&self, place: usize) -> Option<f64> {
-        self.bits(place).map(f64::from_ne_bytes)
+    fn float(&self, slot: usize) -> Option<f64> {
+        self.bits(slot).map(f64::from_ne_bytes)
     }
 
-    fn flag(&self, place: usize) -> Option<bool> {
-        self.int(place).map(|value| value != 0)
+    fn flag(&self, slot: usize) -> Option<bool> {
+        self.int(slot).map(|value| value != 0)
     }
 
-    /// Whether any of these is there: a struct of which nothing is there is not.
-    fn any(&self, mut places: std::ops::Range<usize>) -> bool {
-        places.any(|place| self.bits(place).is_some())
+    /// True if any of these slots is present. A nested struct without a present slot is absent.
+    fn any(&self, mut slots: std::ops::Range<usize>) -> bool {
+        slots.any(|slot| self.bits(slot).is_some())
     }
 
     pub(crate) fn iteration(&self) -> IterationStats {

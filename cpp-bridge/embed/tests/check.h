@@ -1,6 +1,6 @@
 #pragma once
 
-// Just enough to write tests as functions: the first failed check ends the program with its line.
+// A minimal test framework. The first failed check prints its line and ends the program.
 
 #include <chrono>
 #include <cstdio>
@@ -18,11 +18,12 @@
         }                                                                                                              \
     } while (false)
 
-/// Waits for what another thread or process is to do. Patient: a shared machine may stall any of them for seconds.
+/// Waits until another thread or process makes the condition true. The timeout is long, because a shared machine may
+/// stall for seconds.
 template <class Condition>
-bool until(Condition const& condition, std::chrono::milliseconds patience = std::chrono::seconds(60))
+bool until(Condition const& condition, std::chrono::milliseconds timeout = std::chrono::seconds(60))
 {
-    auto const deadline = std::chrono::steady_clock::now() + patience;
+    auto const deadline = std::chrono::steady_clock::now() + timeout;
     while (!condition())
     {
         if (std::chrono::steady_clock::now() > deadline)
@@ -34,7 +35,7 @@ bool until(Condition const& condition, std::chrono::milliseconds patience = std:
     return true;
 }
 
-/// Of what has a bound in time: a machine that stalls spoils a try, a defect spoils every one.
+/// For attempts with a time limit. A stall of the machine fails some attempts, a defect fails all of them.
 template <class Attempt>
 bool onceInFive(Attempt const& attempt)
 {

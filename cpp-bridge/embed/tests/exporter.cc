@@ -1,4 +1,4 @@
-// The embedded exporter as a host uses it. Each test is a promise of exporter.h.
+// Tests exporter.h as a host uses it.
 
 #include "check.h"
 #include "listener.h"
@@ -24,7 +24,7 @@ namespace
 
 std::string const kPath = "/tmp/trtllm-exporter-test-" + std::to_string(::getpid()) + ".sock";
 
-struct Told
+struct CapturedLog
 {
     std::shared_ptr<std::mutex> mutex = std::make_shared<std::mutex>();
     std::shared_ptr<std::string> text = std::make_shared<std::string>();
@@ -112,13 +112,13 @@ std::string series(std::string const& name, std::uint64_t value)
     return "\n" + name + "{model=\"tensorrt_llm\",version=\"1\"} " + std::to_string(value) + "\n";
 }
 
-void thePageCountsEveryIterationAndEveryFinishedRequest()
+void pageCountsEveryIterationAndEveryFinishedRequest()
 {
     auto const executor = engine();
-    auto exporter = Exporter::attach(executor, Told().options("127.0.0.1:0"));
+    auto exporter = Exporter::attach(executor, CapturedLog().options("127.0.0.1:0"));
     for (int request = 0; request < 5; ++request)
     {
-        // Together less than the ring of 1000 holds, however slow the machine.
+        // All requests together fit into the ring of 1000 records, so a slow machine loses none.
         for (auto const& response : work(*executor, 150))
         {
             exporter.observe(response);
@@ -126,7 +126,7 @@ void thePageCountsEveryIterationAndEveryFinishedRequest()
     }
     CHECK(until([&] { return contains(page(exporter), series("nv_trt_llm_iterations_total", 750)); }));
     CHECK(until([&] { return contains(page(exporter), series("nv_trt_llm_time_to_first_token_seconds_count", 5)); }));
-    // The last completion is told by the record after its iteration.
+    // The record after the last iteration reports the last completion.
     CHECK(until([&] { return contains(page(exporter), series("nv_trt_llm_requests_completed_total", 5)); }));
     auto const text = page(exporter);
     auto const truth = tensorrt_llm::sim::truth(*executor);
@@ -140,61 +140,61 @@ void thePageCountsEveryIterationAndEveryFinishedRequest()
     CHECK(get(address, "/metrics").empty() && exporter.address().empty());
 }
 
-void aSidecarGetsTheSame()
+void sidecarGetsTheSameRecords()
 {
     Listener listener(kPath);
     auto const executor = engine();
     {
-        auto options = Told().options("127.0.0.1:0", kPath);
-        options.publisher.farewell = 60s;
+        auto options = CapturedLog().options("127.0.0.1:0", kPath);
+        options.publisher.flushTimeout = 60s;
         auto exporter = Exporter::attach(executor, options);
         for (auto const& response : work(*executor, 200))
         {
             exporter.observe(response);
         }
         CHECK(until([&] { return contains(page(exporter), series("nv_trt_llm_iterations_total", 200)); }));
-        // Its last record, of idling, may come after the response; the end fetches it.
+        // The engine may write its last record, the flush, after the response. The destructor fetches it.
         CHECK(until([&] { return tensorrt_llm::sim::truth(*executor).flushes == 1; }));
     }
     CHECK(until([&] { return listener.ended == 1; }));
     CHECK(count(listener.text(), "\"iterLatencyMS\":") == 201 && count(listener.text(), "perfMetrics") == 1);
 }
 
-void theExecutorMayGoFirst()
+void executorMayBeDestroyedBeforeTheExporter()
 {
-    Told const told;
+    CapturedLog const log;
     auto executor = engine();
-    auto exporter = Exporter::attach(executor, told.options("127.0.0.1:0"));
+    auto exporter = Exporter::attach(executor, log.options("127.0.0.1:0"));
     work(*executor, 100);
     CHECK(until([&] { return contains(page(exporter), series("nv_trt_llm_iterations_total", 100)); }));
     executor.reset();
-    CHECK(until([&] { return contains(told.all(), "no statistics: the executor has been destroyed"); }));
+    CHECK(until([&] { return contains(log.all(), "cannot read statistics: the executor has been destroyed"); }));
     std::this_thread::sleep_for(100ms);
-    CHECK(count(told.all(), "\n") == 2); // serving, and this once
+    CHECK(count(log.all(), "\n") == 2); // "serving" and this line
     CHECK(contains(page(exporter), series("nv_trt_llm_iterations_total", 100)));
 }
 
-void orBeShutDownOrTheExporterMayGoFirst()
+void executorMayBeShutDownAndExporterMayBeDestroyedFirst()
 {
-    Told const told;
+    CapturedLog const log;
     auto executor = engine();
     {
-        auto exporter = Exporter::attach(executor, told.options("127.0.0.1:0"));
+        auto exporter = Exporter::attach(executor, log.options("127.0.0.1:0"));
         work(*executor, 10);
         auto moved = std::move(exporter);
         exporter = std::move(moved);
         executor->shutdown();
-        // Where it comes between the poller's question and its fetching, the Executor's own words.
-        CHECK(until([&] { return contains(told.all(), "shut down") || contains(told.all(), "Shutdown called"); }));
+        // If the shutdown happens between canEnqueueRequests() and the drain, the log has the Executor's own message.
+        CHECK(until([&] { return contains(log.all(), "shut down") || contains(log.all(), "Shutdown called"); }));
     }
     CHECK(!executor->canEnqueueRequests());
     executor = engine();
-    auto exporter = Exporter::attach(executor, told.options("127.0.0.1:0"));
+    auto exporter = Exporter::attach(executor, log.options("127.0.0.1:0"));
     exporter = Exporter();
     CHECK(work(*executor, 10).size() == 1 && executor->getLatestIterationStats().size() >= 10);
 }
 
-/// Any class will do that has an Executor's four functions.
+/// attach() accepts any class with the methods of an Executor that it calls.
 struct Failing
 {
     std::atomic<int> calls{0};
@@ -221,49 +221,49 @@ struct Failing
     }
 };
 
-void anExecutorThatThrowsIsToldOnceAndCounted()
+void throwingExecutorIsLoggedOnceAndCounted()
 {
-    Told const told;
+    CapturedLog const log;
     auto const executor = std::make_shared<Failing>();
-    auto options = told.options("127.0.0.1:0");
+    auto options = log.options("127.0.0.1:0");
     options.drainRequests = false;
     auto exporter = Exporter::attach(executor, options);
     CHECK(until([&] { return executor->calls > 5; }));
-    CHECK(count(told.all(), "no statistics: it is broken\n") == 1 && count(told.all(), "\n") == 2);
+    CHECK(count(log.all(), "cannot read statistics: it is broken\n") == 1 && count(log.all(), "\n") == 2);
     CHECK(!contains(page(exporter), "poll_errors_total{kind=\"engine\",model=\"tensorrt_llm\",source=\"embedded\",version=\"1\"} 0\n"));
     executor->fails = false;
-    CHECK(until([&] { return contains(told.all(), "the executor answers again"); }));
+    CHECK(until([&] { return contains(log.all(), "the executor answers again"); }));
     exporter.stop();
-    // What is no std::exception must not end the host either.
-    auto other = Exporter::attach(executor, told.options("127.0.0.1:0"));
+    // An exception that is not a std::exception must not end the host either.
+    auto other = Exporter::attach(executor, log.options("127.0.0.1:0"));
     CHECK(until([&, seen = executor->calls.load()] { return executor->calls > seen + 5; }));
 }
 
-void aPortThatIsTakenIsToldAndTheRestWorks()
+void portInUseIsLoggedAndPublishingStillWorks()
 {
-    Told const told;
+    CapturedLog const log;
     Listener listener(kPath);
     auto const executor = engine();
-    auto first = Exporter::attach(executor, Told().options("127.0.0.1:0"));
+    auto first = Exporter::attach(executor, CapturedLog().options("127.0.0.1:0"));
     auto const other = engine();
-    auto second = Exporter::attach(other, told.options(first.address(), kPath));
-    CHECK(contains(told.all(), "cannot listen on " + first.address()) && second.address().empty());
+    auto second = Exporter::attach(other, log.options(first.address(), kPath));
+    CHECK(contains(log.all(), "cannot listen on " + first.address()) && second.address().empty());
     work(*other, 20);
     CHECK(until([&] { return count(listener.text(), "\"iterLatencyMS\":") == 21; }));
     for (auto const* listen : {"nonsense", "127.0.0.1:99999", ":", "[::1"})
     {
-        auto wrong = Exporter::attach(executor, told.options(listen));
+        auto wrong = Exporter::attach(executor, log.options(listen));
         CHECK(wrong.address().empty());
     }
 }
 
-void stoppingIsQuickEvenWithAnOpenConnection()
+void stopIsFastWithAnOpenConnection()
 {
     auto const executor = engine();
     CHECK(onceInFive(
         [&]
         {
-            auto exporter = Exporter::attach(executor, Told().options("127.0.0.1:0"));
+            auto exporter = Exporter::attach(executor, CapturedLog().options("127.0.0.1:0"));
             auto const idle = connectTo(exporter.address());
             CHECK(::send(idle, "GET /metr", 9, MSG_NOSIGNAL) == 9);
             auto const stopping = took([&] { exporter.stop(); });
@@ -272,10 +272,10 @@ void stoppingIsQuickEvenWithAnOpenConnection()
         }));
 }
 
-[[maybe_unused]] void aForkedChildIsSilentAndKeepsNoPort()
+[[maybe_unused]] void forkedChildDoesNothingAndClosesThePort()
 {
     auto const executor = engine();
-    auto exporter = std::make_unique<Exporter>(Exporter::attach(executor, Told().options("127.0.0.1:0")));
+    auto exporter = std::make_unique<Exporter>(Exporter::attach(executor, CapturedLog().options("127.0.0.1:0")));
     auto const address = exporter->address();
     for (int fork = 0; fork < 10; ++fork)
     {
@@ -289,7 +289,7 @@ void stoppingIsQuickEvenWithAnOpenConnection()
             exporter->stop();
             exporter.reset();
             auto const own = engine();
-            auto mine = Exporter::attach(own, Told().options("127.0.0.1:0"));
+            auto mine = Exporter::attach(own, CapturedLog().options("127.0.0.1:0"));
             work(*own, 30);
             auto const served = until([&] { return contains(page(mine), series("nv_trt_llm_iterations_total", 30)); });
             std::_Exit(silent && served ? 0 : 1);
@@ -305,26 +305,26 @@ void stoppingIsQuickEvenWithAnOpenConnection()
         CHECK(::write(running[1], "x", 1) == 1);
         ::pause();
     }
-    // A child closes the port as it begins to run, which on a busy machine may be later than fork returns here.
+    // The child closes the port when it starts to run. On a busy machine that may be after fork() returns here.
     char begun = 0;
     CHECK(::read(running[0], &begun, 1) == 1);
     CHECK(contains(get(address, "/metrics"), " 200 "));
     exporter.reset();
-    // The child lives, the port is free.
-    auto const again = Exporter::attach(executor, Told().options(address));
+    // The child still runs, but the port must be free.
+    auto const again = Exporter::attach(executor, CapturedLog().options(address));
     CHECK(again.address() == address);
     ::kill(child, SIGKILL);
     ::waitpid(child, nullptr, 0);
 }
 
-/// Serves and publishes the same at once, until killed: every kind of record, with all that it can have.
+/// Serves and publishes the same records until killed: every kind of record, with all its members.
 [[noreturn]] void serveBoth(std::string const& socket)
 {
     tle::ExecutorConfig config;
     config.setRequestStatsMaxIterations(1000);
     auto const executor = std::make_shared<tle::Executor>(
         "sim:?rate=0&speed=max&spec_draft_len=3&disagg=1", tle::ModelType::kDECODER_ONLY, config);
-    auto exporter = Exporter::attach(executor, Told().options("127.0.0.1:0", socket));
+    auto exporter = Exporter::attach(executor, CapturedLog().options("127.0.0.1:0", socket));
     for (int request = 0; request < 5; ++request)
     {
         for (auto const& response : work(*executor, 150))
@@ -350,14 +350,14 @@ int main(int count, char** arguments)
     {
         serveBoth(arguments[1]);
     }
-    thePageCountsEveryIterationAndEveryFinishedRequest();
-    aSidecarGetsTheSame();
-    theExecutorMayGoFirst();
-    orBeShutDownOrTheExporterMayGoFirst();
-    anExecutorThatThrowsIsToldOnceAndCounted();
-    aPortThatIsTakenIsToldAndTheRestWorks();
-    stoppingIsQuickEvenWithAnOpenConnection();
+    pageCountsEveryIterationAndEveryFinishedRequest();
+    sidecarGetsTheSameRecords();
+    executorMayBeDestroyedBeforeTheExporter();
+    executorMayBeShutDownAndExporterMayBeDestroyedFirst();
+    throwingExecutorIsLoggedOnceAndCounted();
+    portInUseIsLoggedAndPublishingStillWorks();
+    stopIsFastWithAnOpenConnection();
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
-    aForkedChildIsSilentAndKeepsNoPort();
+    forkedChildDoesNothingAndClosesThePort();
 #endif
 }

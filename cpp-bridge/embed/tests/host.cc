@@ -1,6 +1,6 @@
-// A server that knows nothing of the exporter, in the ways that servers use an Executor. What it prints must be the
-// same with the preload and without it; the script compares. With $HOST_TOLD it also says how far it is, polls until
-// there is a file $HOST_TOLD.rest, and ends once there is $HOST_TOLD.end.
+// A server without any exporter code. Each mode uses an Executor in another way. The output must be the same with and
+// without the preload; test.sh compares it. If $HOST_CONTROL is set, the server also prints its progress, polls until
+// the file $HOST_CONTROL.rest exists, and ends when $HOST_CONTROL.end exists.
 
 #include "check.h"
 
@@ -34,7 +34,8 @@ tle::Executor engineOf(std::string const& options, int ring = 1000, int requestR
     return tle::Executor("sim:?" + options, tle::ModelType::kDECODER_ONLY, config);
 }
 
-/// One request of so many iterations, to its end. The last record, of idling, is written after the response.
+/// Runs one request of `iterations` iterations. Also waits for the flush record, which the engine writes after the
+/// response.
 void work(tle::Executor& executor, int iterations)
 {
     tle::VecTokens tokens(8);
@@ -66,14 +67,15 @@ void printTruth(tle::Executor const& executor, std::size_t seen)
         static_cast<unsigned long>(truth.requestsCompleted), static_cast<unsigned long>(truth.generationTokens));
 }
 
-char const* const kTold = std::getenv("HOST_TOLD");
+char const* const kControl = std::getenv("HOST_CONTROL");
 
-bool toldTo(std::string const& what)
+/// True if the script created this control file.
+bool requested(std::string const& suffix)
 {
-    return kTold != nullptr && ::access((kTold + what).c_str(), F_OK) == 0;
+    return kControl != nullptr && ::access((kControl + suffix).c_str(), F_OK) == 0;
 }
 
-/// Polls after every request and asserts that nothing is missing, doubled or out of order.
+/// Polls after every request and checks that no record is missing, duplicate or out of order.
 void polling(std::uint64_t iterations, double perSecond)
 {
     auto executor = engineOf("rate=0&speed=max");
@@ -82,20 +84,21 @@ void polling(std::uint64_t iterations, double perSecond)
     std::uint64_t next = 0;
     auto const each
         = std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::duration<double>(kEach / perSecond));
-    for (std::uint64_t done = 0; done < iterations && !toldTo(".rest"); done += kEach)
+    for (std::uint64_t done = 0; done < iterations && !requested(".rest"); done += kEach)
     {
-        // Not from when the first began: what a stall has cost is not made up in a burst that no sender keeps up with.
+        // The pause starts with this request, not with the first one. Otherwise, a burst would follow each stall of the
+        // machine, and the sender could not keep up.
         auto const begun = std::chrono::steady_clock::now();
         work(executor, kEach);
         for (auto const& record : executor.getLatestIterationStats())
         {
             ++seen;
-            // The flush carries the number of the iteration to come.
+            // A flush record has the number of the next iteration.
             auto const flush = record.numActiveRequests == 0;
             CHECK(record.iter == next);
             next += flush ? 0 : 1;
         }
-        if (kTold != nullptr)
+        if (kControl != nullptr)
         {
             std::printf("at=%lu\n", static_cast<unsigned long>(next));
             std::fflush(stdout);
@@ -112,14 +115,14 @@ void silent(std::uint64_t iterations)
     auto executor = engineOf("rate=0&speed=max");
     for (std::uint64_t done = 0; done < iterations; done += 100)
     {
-        // Before, not after: the last records are left to the Executor's end.
+        // Sleeps before the request, so that the last records are still in the Executor when it is destroyed.
         std::this_thread::sleep_for(10ms);
         work(executor, 100);
     }
     printTruth(executor, 0);
 }
 
-/// Asks rarely: what the preload drained meanwhile must come as the ring would have kept it.
+/// Polls rarely. The records that the preload drained meanwhile must be those that the ring would have kept.
 void late()
 {
     for (auto const ring : {10, 250, 1000})
@@ -193,7 +196,7 @@ void moved()
     print(second.getLatestIterationStats());
 }
 
-/// Executors that come and go under load, with threads that ask and children that are forked meanwhile.
+/// Constructs and destroys Executors under load, while threads poll them and children are forked.
 void churn(int forks, std::chrono::milliseconds rest)
 {
     std::atomic<bool> stopped{false};
@@ -223,7 +226,7 @@ void churn(int forks, std::chrono::milliseconds rest)
     for (int fork = 0; fork < forks; ++fork)
     {
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-        break; // their allocators do not survive the fork of a process with threads
+        break; // the sanitizers' allocators do not support a fork of a process with threads
 #endif
         auto const child = ::fork();
         if (child == 0)
@@ -249,7 +252,7 @@ void churn(int forks, std::chrono::milliseconds rest)
     std::printf("done\n");
 }
 
-/// Ends without destroying its Executor, as servers do.
+/// Exits without destroying its Executor, as many servers do.
 void leaking()
 {
     auto* const executor = new tle::Executor(engineOf("rate=0&speed=max"));
@@ -272,7 +275,7 @@ extern "C" __attribute__((visibility("default"))) int runHost(int count, char** 
     CHECK(found != modes.end());
     found->second();
     std::fflush(stdout);
-    while (kTold != nullptr && !toldTo(".end"))
+    while (kControl != nullptr && !requested(".end"))
     {
         std::this_thread::sleep_for(5ms);
     }

@@ -1,7 +1,7 @@
 #pragma once
 
-// The exporter's end of the ingest socket, as far as a test needs it: accepts one publisher at a time, keeps what it
-// says, and can stop reading or go away.
+// A test replacement for the exporter's ingest socket. It accepts one publisher at a time and stores the text that it
+// receives. Tests can make it stop reading, or destroy it.
 
 #include "check.h"
 

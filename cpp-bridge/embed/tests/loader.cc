@@ -1,4 +1,4 @@
-// As Triton: the part that links TensorRT-LLM is a plugin, opened with RTLD_LOCAL.
+// Opens a plugin that links TensorRT-LLM with RTLD_LOCAL, as Triton does.
 
 #include <cstdio>
 #include <cstdlib>

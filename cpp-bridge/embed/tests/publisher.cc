@@ -1,4 +1,4 @@
-// The publisher against a listener of our own. Each test is a promise of publisher.h.
+// Tests publisher.h with a test listener instead of the exporter.
 
 #include "check.h"
 #include "listener.h"
@@ -22,7 +22,7 @@ namespace
 
 std::string const kPath = "/tmp/trtllm-publisher-test-" + std::to_string(::getpid()) + ".sock";
 
-struct Told
+struct CapturedLog
 {
     std::shared_ptr<std::mutex> mutex = std::make_shared<std::mutex>();
     std::shared_ptr<std::string> text = std::make_shared<std::string>();
@@ -40,11 +40,11 @@ struct Told
         return options;
     }
 
-    /// For a test of what arrives, not of how long an end may take.
+    /// For tests of the data, not of the duration of the destructor.
     PublisherOptions patient() const
     {
         auto patient = options(4 << 20);
-        patient.farewell = 60s;
+        patient.flushTimeout = 60s;
         return patient;
     }
 
@@ -70,11 +70,11 @@ tle::IterationStats recordOf(std::uint64_t iter)
     return record;
 }
 
-void aRecordIsWrittenAsTensorRtLlmWritesIt()
+void recordHasTheJsonOfTensorRtLlm()
 {
     Listener listener(kPath);
     {
-        Publisher publisher(kPath, "a \"model\"", "7", Told().patient());
+        Publisher publisher(kPath, "a \"model\"", "7", CapturedLog().patient());
         CHECK(publisher.publish(recordOf(41)));
     }
     CHECK(until([&] { return listener.ended == 1; }));
@@ -83,7 +83,7 @@ void aRecordIsWrittenAsTensorRtLlmWritesIt()
     CHECK(contains(text, "\n{\"timestamp\":\"07-25-2025 16:54:34.140189\",\"iter\":41,\"iterLatencyMS\":12.625,"));
     CHECK(contains(text, ",\"kvCacheStats\":{\"maxNumBlocks\":512,"));
     CHECK(contains(text, "\"inflightBatchingStats\":{\"numScheduledRequests\":-1,"));
-    // Absent optionals and numbers that JSON has no word for are left out.
+    // Absent optionals, and numbers such as NaN that JSON cannot represent, are left out.
     CHECK(!contains(text, "staticBatchingStats") && !contains(text, "cacheHitRate") && !contains(text, "null"));
     CHECK(text.back() == '\n' && count(text, "\n") == 2);
 }
@@ -103,7 +103,7 @@ void requestRowsOfAnIterationAreOneLine()
     overflowing.requestStats.resize(60000);
     overflowing.requestStats.back().stage = tle::RequestStage::kGENERATION_COMPLETE;
     {
-        Publisher publisher(kPath, "m", "1", Told().patient());
+        Publisher publisher(kPath, "m", "1", CapturedLog().patient());
         CHECK(publisher.publish(record));
         CHECK(publisher.publish(tle::RequestStatsPerIteration{}));
         CHECK(publisher.publish(overflowing));
@@ -116,7 +116,7 @@ void requestRowsOfAnIterationAreOneLine()
     CHECK(contains(first, "},{\"id\":0,\"stage\":\"QUEUED\"},{"));
     CHECK(contains(first, "ENCODER_IN_PROGRESS") && contains(first, "GENERATION_COMPLETE"));
     CHECK(contains(first, "\"disServingStats\":{\"kvCacheTransferMS\":1.5,\"kvCacheSize\":77}"));
-    // The exporter refuses more than a MiB; ends of requests still come.
+    // The exporter rejects lines above 1 MiB. The ends of requests must still be sent.
     std::size_t longest = 0;
     for (std::size_t at = 0, end = 0; (end = text.find('\n', at)) != std::string::npos; at = end + 1)
     {
@@ -133,7 +133,7 @@ void onlyFinishedResponsesWithPerfMetricsAreSent()
     metrics.timingMetrics.arrivalTime = tle::RequestPerfMetrics::TimePoint(1234567890123456789ns);
     metrics.firstIter = 5;
     {
-        Publisher publisher(kPath, "m", "1", Told().patient());
+        Publisher publisher(kPath, "m", "1", CapturedLog().patient());
         publisher.publish(tle::Response(1, std::string("it failed")));
         publisher.publish(tle::Response(2, result));
         result.requestPerfMetrics = metrics;
@@ -151,12 +151,12 @@ void onlyFinishedResponsesWithPerfMetricsAreSent()
         && count(text, "\"requestId\":") == 1);
 }
 
-void everyRecordArrivesOnceFromManyThreads()
+void recordsOfManyThreadsArriveOnce()
 {
     Listener listener(kPath);
     constexpr std::size_t kThreads = 4;
     constexpr std::size_t kEach = 5000;
-    Publisher publisher(kPath, "m", "1", Told().options(std::size_t{64} << 20));
+    Publisher publisher(kPath, "m", "1", CapturedLog().options(std::size_t{64} << 20));
     std::vector<std::thread> threads;
     for (std::size_t thread = 0; thread < kThreads; ++thread)
     {
@@ -182,19 +182,20 @@ void everyRecordArrivesOnceFromManyThreads()
     }
 }
 
-void withoutAnExporterTheOldestAreLostAndItIsSaidOnce()
+void withoutAnExporterTheOldestAreDroppedAndItIsLoggedOnce()
 {
-    Told const told;
-    Publisher publisher(kPath, "m", "1", told.options(64 << 10));
+    CapturedLog const log;
+    Publisher publisher(kPath, "m", "1", log.options(64 << 10));
     for (std::uint64_t i = 0; i < 1000; ++i)
     {
         publisher.publish(recordOf(i));
     }
     auto const dropped = publisher.dropped();
     CHECK(dropped > 800 && dropped < 1000 && !publisher.connected());
-    CHECK(until([&] { return count(told.all(), "\n") == 1; }));
-    std::this_thread::sleep_for(400ms); // in which it is tried again
-    CHECK(count(told.all(), "\n") == 1 && contains(told.all(), kPath + ": No such file or directory; is trtllm-exp"));
+    CHECK(until([&] { return count(log.all(), "\n") == 1; }));
+    std::this_thread::sleep_for(400ms); // enough time for retries
+    CHECK(count(log.all(), "\n") == 1
+        && contains(log.all(), kPath + ": No such file or directory; check that trtllm-exporter runs"));
 
     Listener listener(kPath);
     CHECK(publisher.flush(60s));
@@ -202,16 +203,16 @@ void withoutAnExporterTheOldestAreLostAndItIsSaidOnce()
     auto const text = listener.text();
     CHECK(count(text, "\n") == 1000 - dropped + 1 && text.find("{\"hello\"") == 0);
     CHECK(contains(text, "\n{\"timestamp\":\"07-25-2025 16:54:34.140189\",\"iter\":" + std::to_string(dropped) + ","));
-    CHECK(until([&] { return count(told.all(), "\n") == 2; }));
-    CHECK(contains(told.all(), std::to_string(dropped) + " records were lost meanwhile"));
+    CHECK(until([&] { return count(log.all(), "\n") == 2; }));
+    CHECK(contains(log.all(), std::to_string(dropped) + " records were dropped before"));
 }
 
-void anExporterThatDoesNotReadCostsOnlyRecords()
+void exporterThatDoesNotReadNeverBlocksTheHost()
 {
-    Told const told;
+    CapturedLog const log;
     Listener listener(kPath);
     listener.reading = false;
-    Publisher publisher(kPath, "m", "1", told.options(256 << 10));
+    Publisher publisher(kPath, "m", "1", log.options(256 << 10));
     std::uint64_t published = 0;
     CHECK(onceInFive(
         [&]
@@ -224,19 +225,19 @@ void anExporterThatDoesNotReadCostsOnlyRecords()
             return slowest < 1s;
         }));
     CHECK(publisher.dropped() > published - 10000);
-    CHECK(until([&] { return contains(told.all(), "is not read fast enough"); }));
+    CHECK(until([&] { return contains(log.all(), "fast enough; dropping"); }));
     listener.reading = true;
     CHECK(until([&] { return contains(listener.text(), "\"iter\":" + std::to_string(published - 1) + ","); }));
     CHECK(count(listener.text(), "\n") == published - publisher.dropped() + 1);
-    CHECK(until([&] { return contains(told.all(), "records were lost meanwhile"); }));
-    CHECK(count(told.all(), "\n") <= 3); // publishing, not read, publishing again
+    CHECK(until([&] { return contains(log.all(), "records were dropped before"); }));
+    CHECK(count(log.all(), "\n") <= 3); // publishing, dropping, publishing again
 }
 
-void anExporterThatComesAndGoesIsFoundAgainEvenByAnIdleEngine()
+void idleEngineReconnectsAfterAnExporterRestart()
 {
-    Told const told;
+    CapturedLog const log;
     auto first = std::make_unique<Listener>(kPath);
-    Publisher publisher(kPath, "m", "1", told.options());
+    Publisher publisher(kPath, "m", "1", log.options());
     publisher.publish(recordOf(1));
     CHECK(until([&] { return contains(first->text(), "\"iter\":1,"); }));
     first.reset();
@@ -248,35 +249,35 @@ void anExporterThatComesAndGoesIsFoundAgainEvenByAnIdleEngine()
     CHECK(!contains(second.text(), "\"iter\":1,"));
 }
 
-void aPathThatCannotBeIsSaidOnce()
+void invalidPathIsLoggedOnce()
 {
     for (auto const& path : {std::string("/proc/no/such.sock"), std::string(200, 'x'), std::string("/dev/null")})
     {
-        Told const told;
-        Publisher publisher(path, "m", "1", told.options());
+        CapturedLog const log;
+        Publisher publisher(path, "m", "1", log.options());
         publisher.publish(recordOf(1));
-        CHECK(until([&] { return contains(told.all(), "cannot publish to " + path); }));
+        CHECK(until([&] { return contains(log.all(), "cannot publish to " + path); }));
         std::this_thread::sleep_for(200ms);
-        CHECK(count(told.all(), "\n") == 1);
+        CHECK(count(log.all(), "\n") == 1);
     }
 }
 
-void aLineEndOrAnOversizedLineDoesNotBreakTheStream()
+void newlineOrOversizedLineDoesNotBreakTheStream()
 {
     Listener listener(kPath);
-    Publisher publisher(kPath, "m", "1", Told().options(8192));
+    Publisher publisher(kPath, "m", "1", CapturedLog().options(8192));
     CHECK(!publisher.publishLine("{}\n{}"));
     publisher.publishLine(std::string(10000, ' '));
     publisher.publishLine("{\"iter\":3}");
     CHECK(until([&] { return contains(listener.text(), "\n{\"iter\":3}\n"); }) && publisher.dropped() == 1);
 }
 
-[[maybe_unused]] void aForkedChildPublishesOnlyThroughItsOwn()
+[[maybe_unused]] void forkedChildNeedsItsOwnPublisher()
 {
     Listener listener(kPath);
-    auto publisher = std::make_unique<Publisher>(kPath, "m", "1", Told().options());
+    auto publisher = std::make_unique<Publisher>(kPath, "m", "1", CapturedLog().options());
     CHECK(until([&] { return publisher->connected(); }));
-    // Another thread holds the mutex at some of these forks.
+    // Another thread holds the mutex during some of these forks.
     std::atomic<bool> stopped{false};
     std::thread busy(
         [&]
@@ -299,15 +300,15 @@ void aLineEndOrAnOversizedLineDoesNotBreakTheStream()
             Listener there(own);
             Publisher mine(own);
             mine.publish(recordOf(7));
-            auto const heard = until([&] { return contains(there.text(), "\"iter\":7,"); });
-            std::_Exit(silent && heard ? 0 : 1);
+            auto const received = until([&] { return contains(there.text(), "\"iter\":7,"); });
+            std::_Exit(silent && received ? 0 : 1);
         }
         int status = -1;
         CHECK(::waitpid(child, &status, 0) == child && status == 0);
     }
     stopped = true;
     busy.join();
-    // A child that lives on holds no connection open.
+    // A child that keeps running must not keep the connection open.
     auto const child = ::fork();
     if (child == 0)
     {
@@ -319,13 +320,13 @@ void aLineEndOrAnOversizedLineDoesNotBreakTheStream()
     ::waitpid(child, nullptr, 0);
 }
 
-void endingIsQuickWhateverTheExporterDoes()
+void destructionIsFastWhateverTheExporterDoes()
 {
     auto const end = [](int times, std::uint64_t records)
     {
         for (int i = 0; i < times; ++i)
         {
-            Publisher publisher(kPath, "m", "1", Told().options());
+            Publisher publisher(kPath, "m", "1", CapturedLog().options());
             for (std::uint64_t n = 0; n < records; ++n)
             {
                 publisher.publish(recordOf(n));
@@ -342,17 +343,17 @@ void endingIsQuickWhateverTheExporterDoes()
 
 int main()
 {
-    aRecordIsWrittenAsTensorRtLlmWritesIt();
+    recordHasTheJsonOfTensorRtLlm();
     requestRowsOfAnIterationAreOneLine();
     onlyFinishedResponsesWithPerfMetricsAreSent();
-    everyRecordArrivesOnceFromManyThreads();
-    withoutAnExporterTheOldestAreLostAndItIsSaidOnce();
-    anExporterThatDoesNotReadCostsOnlyRecords();
-    anExporterThatComesAndGoesIsFoundAgainEvenByAnIdleEngine();
-    aPathThatCannotBeIsSaidOnce();
-    aLineEndOrAnOversizedLineDoesNotBreakTheStream();
+    recordsOfManyThreadsArriveOnce();
+    withoutAnExporterTheOldestAreDroppedAndItIsLoggedOnce();
+    exporterThatDoesNotReadNeverBlocksTheHost();
+    idleEngineReconnectsAfterAnExporterRestart();
+    invalidPathIsLoggedOnce();
+    newlineOrOversizedLineDoesNotBreakTheStream();
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__) // as in host.cc
-    aForkedChildPublishesOnlyThroughItsOwn();
+    forkedChildNeedsItsOwnPublisher();
 #endif
-    endingIsQuickWhateverTheExporterDoes();
+    destructionIsFastWhateverTheExporterDoes();
 }

@@ -1,6 +1,6 @@
 #pragma once
 
-// The border to Rust. Names no tensorrt_llm type: those change between releases, this does not.
+// The C++ interface that Rust calls through cxx. It names no tensorrt_llm type, because those change between releases.
 
 #include "rust/cxx.h"
 
@@ -12,7 +12,7 @@
 namespace rust::behavior
 {
 
-/// cxx's own version lets through what is no std::exception, and that would end the process.
+/// Replaces cxx's own version, which catches only std::exception. Any other exception would end the process.
 template <typename Try, typename Fail>
 void trycatch(Try&& call, Fail&& fail) noexcept
 {
@@ -26,7 +26,7 @@ void trycatch(Try&& call, Fail&& fail) noexcept
     }
     catch (...)
     {
-        fail("an exception that is no std::exception");
+        fail("an exception that is not a std::exception");
     }
 }
 
@@ -45,8 +45,8 @@ struct RequestRow;
 struct Truth;
 class HostedExecutor;
 
-/// One hosted Executor and what was drained from it but not handed over yet.
-/// Every call that can fail throws; cxx turns that into Err. None is noexcept.
+/// One Executor, and the records drained from it that Rust has not read yet.
+/// Every call that can fail throws. cxx turns the exception into an Err, so no function here may be noexcept.
 class ExecutorHandle
 {
 public:
@@ -56,7 +56,7 @@ public:
     ExecutorHandle& operator=(ExecutorHandle const&) = delete;
 
     [[nodiscard]] bool canEnqueueRequests() const;
-    /// How many rows were written, oldest first. Records that did not fit are kept for the next call.
+    /// Writes rows, oldest first, and returns how many. The next call writes the records that did not fit.
     [[nodiscard]] std::size_t drainIterations(rust::Slice<IterationRow> rows);
     [[nodiscard]] std::size_t drainRequests(rust::Slice<RequestRow> rows);
     [[nodiscard]] std::size_t drainKvEvents(rust::Slice<KvEventRow> rows);
@@ -75,14 +75,15 @@ private:
     std::unique_ptr<HostedExecutor> mHosted;
 };
 
-/// Empty lists and an empty name stand for values not given.
+/// Loads an engine and blocks until it runs. An empty list or `workerExecutable` means that the option is not set.
 [[nodiscard]] std::unique_ptr<ExecutorHandle> openExecutor(rust::Str engine, HostConfig const& config,
     rust::Slice<std::int32_t const> participantIds, rust::Slice<std::int32_t const> deviceIds,
     rust::Str workerExecutable);
 
-/// Of the linked TensorRT-LLM; empty where it does not say.
+/// The version of the linked TensorRT-LLM. Empty for releases that do not report one.
 [[nodiscard]] rust::String libraryVersion();
 
+/// True if this build links the simulated TensorRT-LLM.
 [[nodiscard]] bool isSimulated();
 
 } // namespace trtllm_bridge

@@ -17,17 +17,17 @@ namespace
 constexpr double kPromptSigma = 0.7;
 constexpr double kOutputSigma = 0.6;
 constexpr std::uint32_t kPrefixGroups = 4;
-/// No drawn length is longer than this many means: one request must not fill the whole cache.
+/// Limits random lengths to this multiple of the mean, so that one request cannot fill the whole cache.
 constexpr std::int32_t kLongest = 6;
 
-/// A line: seconds, prompt tokens, output tokens and, if the prompt begins with a shared prefix, the prefix's number.
-/// Fields are separated by blanks or commas; '#' begins a comment.
+/// Reads a trace. A line has seconds, prompt tokens, output tokens and, if the prompt starts with a shared prefix, the
+/// number of the prefix. Blanks or commas separate the fields, and '#' starts a comment.
 std::vector<Arrival> readTrace(std::string const& file)
 {
     std::ifstream input(file);
     if (!input)
     {
-        TLLM_THROW("sim: option trace=" + file + " cannot be read");
+        TLLM_THROW("sim: cannot read trace=" + file + "; name a readable file");
     }
     std::vector<Arrival> trace;
     std::string line;
@@ -49,7 +49,7 @@ std::vector<Arrival> readTrace(std::string const& file)
             || arrival.outputTokens < 1)
         {
             TLLM_THROW("sim: option trace=" + file + ": line " + std::to_string(number)
-                + " is not accepted: expected seconds, prompt tokens, output tokens");
+                + " is invalid; write seconds, prompt tokens, output tokens");
         }
         arrival.timeMs = seconds * 1e3;
         trace.push_back(arrival);
@@ -102,7 +102,8 @@ Arrival Arrivals::draw()
 {
     auto const peak = mOptions.rate * (1.0 + mOptions.wave);
     double rate = 0.0;
-    // Thinning: candidates at the highest rate, kept in proportion to the rate at their time.
+    // Thinning: draws candidates at the highest rate, and accepts each with the ratio of its current rate to the
+    // highest.
     do
     {
         mTimeMs += mRandom.exponential(1e3 / peak);

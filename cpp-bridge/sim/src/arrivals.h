@@ -1,6 +1,6 @@
 #pragma once
 
-// When requests come and how long they are: random by a seed, or read from a file. Knows nothing about batching.
+// Generates arrival times and lengths of requests, from a random seed or from a file. Knows nothing about batching.
 
 #include "options.h"
 #include "random.h"
@@ -17,16 +17,16 @@ struct Arrival
     double timeMs;
     std::int32_t promptTokens;
     std::int32_t outputTokens;
-    std::uint32_t prefixGroup; ///< 0 = the prompt shares nothing
+    std::uint32_t prefixGroup; ///< 0: the prompt has no shared prefix
 };
 
 class Arrivals
 {
 public:
-    /// Lengths are clamped: prompts to `maxPrompt`, prompt and output together to `maxSequence` tokens.
+    /// Limits prompts to `maxPrompt` tokens, and prompt and output together to `maxSequence` tokens.
     Arrivals(Options const& options, std::int32_t maxSequence, std::int32_t maxPrompt);
 
-    /// The next request to come, if the load has not ended.
+    /// The next request. Empty if the load has ended.
     [[nodiscard]] std::optional<Arrival> const& next() const;
     void pop();
 

@@ -1,6 +1,6 @@
 #pragma once
 
-// What the KV cache tells of its blocks, numbered from 0; a full buffer loses its oldest, which leaves a gap.
+// The events of the KV cache, numbered from 0. A full buffer drops the oldest event, which leaves a gap in the numbers.
 
 #include "tensorrt_llm/executor/executor.h"
 
@@ -19,14 +19,14 @@ namespace tensorrt_llm::sim
 class CacheEvents
 {
 public:
-    /// The engine has started, with so many blocks on the GPU and none elsewhere.
+    /// The engine started with this many blocks in GPU memory and none elsewhere.
     CacheEvents(std::size_t capacity, std::int32_t blocks)
         : mCapacity(capacity)
     {
         push(executor::KVCacheCreatedData{{blocks, 0}});
     }
 
-    /// Blocks that requests can find from now on, each the continuation of the one before.
+    /// Blocks were stored, and requests can reuse them. Each block continues the previous one.
     void stored(std::vector<std::uint64_t> const& keys)
     {
         executor::KVCacheStoredData data;

@@ -15,8 +15,8 @@ namespace tensorrt_llm::sim
 namespace
 {
 
-/// glibc does not give a fork's child its time zone's lock back: a child forked while an engine writes a timestamp
-/// would wait for it for ever. So no engine writes one during a fork.
+/// glibc does not release its time zone lock in the child of a fork. If an engine formatted a timestamp during a fork,
+/// the child would wait for the lock forever. So forks and timestamps exclude each other.
 std::mutex gZone;
 
 [[maybe_unused]] int const gZoneOverForks

@@ -1,7 +1,7 @@
 #pragma once
 
-// The engine's own time and how it maps to the wall. With a speed, engine time passes in proportion to real time;
-// without one it jumps from event to event.
+// The simulated time of the engine. With a speed, it passes in proportion to real time. Without a speed, it jumps from
+// event to event.
 
 #include <chrono>
 #include <ctime>
@@ -15,19 +15,19 @@ class Clock
 public:
     using Steady = std::chrono::steady_clock;
 
-    /// `speed` = engine seconds per second; 0 = no pacing.
+    /// `speed`: simulated seconds per real second; 0: no pacing.
     explicit Clock(double speed);
 
     [[nodiscard]] bool paced() const;
-    /// Engine time now, in milliseconds since construction.
+    /// Simulated time in milliseconds since construction.
     [[nodiscard]] double now() const;
-    /// Engine time that has come according to the wall; `now()` when not paced.
+    /// Simulated time that corresponds to the real time. Without pacing, the same as `now()`.
     [[nodiscard]] double wallNow() const;
-    /// Never backwards.
+    /// Sets the time. Ignores times in the past.
     void moveTo(double timeMs);
-    /// When a paced engine reaches this time.
+    /// The real time at which a paced engine reaches this simulated time.
     [[nodiscard]] Steady::time_point wallOf(double timeMs) const;
-    /// Engine time as the steady clock's readings in RequestPerfMetrics: differences are engine time.
+    /// Simulated time as a time point of the steady clock, for RequestPerfMetrics.
     [[nodiscard]] Steady::time_point stamp(double timeMs) const;
 
 private:
@@ -36,7 +36,7 @@ private:
     double mNow{0.0};
 };
 
-/// The wall clock as TensorRT-LLM writes it: local time, "%m-%d-%Y %H:%M:%S.uuuuuu".
+/// Formats the real time as TensorRT-LLM does: local time, "%m-%d-%Y %H:%M:%S.uuuuuu".
 class WallTimestamp
 {
 public:
@@ -44,7 +44,7 @@ public:
 
 private:
     std::time_t mSecond{-1};
-    std::string mText; ///< of mSecond, up to the point
+    std::string mText; ///< the text of mSecond, without the fraction
 };
 
 } // namespace tensorrt_llm::sim

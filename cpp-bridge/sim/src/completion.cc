@@ -1,4 +1,4 @@
-// What a finished batch means for its requests: progress, tokens, responses, the end.
+// Updates the requests of a finished batch: their progress, tokens, responses and end.
 
 #include "engine.h"
 
@@ -41,7 +41,7 @@ void Engine::applyContext(Batch::Chunk const& chunk)
     }
     mCache.publishContext(request);
     request.inGeneration = true;
-    // The end of the context phase gives a token, also when a paused request runs it again.
+    // The context phase produces one token, also when a paused request repeats it.
     ++request.generated;
     ++request.decodeSteps;
     request.lastTokenMs = mClock.now();

@@ -1,4 +1,4 @@
-// The configuration classes: what a host sets before it constructs an Executor, checked where it is set.
+// The configuration classes. Each setter validates its value.
 
 #include "tensorrt_llm/common/assert.h"
 #include "tensorrt_llm/executor/executor.h"

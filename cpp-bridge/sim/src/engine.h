@@ -1,7 +1,7 @@
 #pragma once
 
-// The simulated engine: one thread that takes requests in, runs batches in its own time and writes statistics.
-// Knows nothing about ranks, roles and shutdown rules: those belong to the Executor.
+// The simulated engine: one thread that accepts requests, runs batches in simulated time and writes statistics. Knows
+// nothing about ranks, roles and shutdown rules, which belong to the Executor.
 
 #include "arrivals.h"
 #include "clock.h"
@@ -27,10 +27,10 @@
 namespace tensorrt_llm::sim
 {
 
-/// Keys and values of one token in all layers.
+/// Size of the keys and values of one token in all layers.
 constexpr std::size_t kBytesPerToken = 131072;
 
-/// Options and the host's configuration, settled: the option wins where both speak.
+/// The effective settings. The options of the simulation override the host's configuration.
 struct Settings
 {
     Options options;
@@ -38,16 +38,16 @@ struct Settings
     std::int32_t kvBlocks;
     bool blockReuse;
     bool staticBatching;
-    std::int32_t maxSequence; ///< longest prompt and output together, in tokens
+    std::int32_t maxSequence; ///< maximum of prompt and output together, in tokens
     std::int32_t maxPrompt;
     std::optional<std::int32_t> maxQueueSize;
-    std::size_t inFlight; ///< of the load: see Options
+    std::size_t inFlight; ///< see Options::inFlight
     std::size_t iterationRing;
     std::size_t requestRing;
-    std::size_t eventBuffer; ///< KV cache events kept; 0 = none are told
+    std::size_t eventBuffer; ///< size of the KV cache event buffer; 0: no events
 };
 
-[[nodiscard]] Settings settle(Options const& options, executor::ExecutorConfig const& config);
+[[nodiscard]] Settings effectiveSettings(Options const& options, executor::ExecutorConfig const& config);
 
 class Engine
 {
@@ -57,10 +57,10 @@ public:
     Engine(Engine const&) = delete;
     Engine& operator=(Engine const&) = delete;
 
-    /// Ends the thread. Requests that did not finish never will. May be called twice.
+    /// Ends the thread. Unfinished requests never finish. May be called twice.
     void stop();
 
-    /// Throws if the queue is full or the request cannot fit the cache.
+    /// Throws if the queue is full, or if the request does not fit into the cache.
     executor::IdType enqueue(executor::Request const& request);
     void cancel(executor::IdType id);
 
@@ -69,14 +69,14 @@ public:
     [[nodiscard]] std::deque<executor::RequestStatsPerIteration> drainRequests();
     [[nodiscard]] Truth truth() const;
 #if TRTLLM_SIM_SINCE(1, 1)
-    /// Null without an event buffer.
+    /// Null if there is no event buffer.
     [[nodiscard]] std::shared_ptr<CacheEvents> cacheEvents() const;
 #endif
 
 private:
     using Request = std::unique_ptr<LiveRequest>;
 
-    /// What a record says about one pass of the loop besides the batch.
+    /// The values of a record that do not come from the batch.
     struct Pass
     {
         double iterLatencyMs{0.0};
@@ -96,14 +96,14 @@ private:
     [[nodiscard]] double durationOf(Batch const& batch);
     [[nodiscard]] double draftMs(Batch const& batch) const;
 
-    // intake.cc: from the load and the host into the queue, from the queue into the active requests.
+    // intake.cc: moves requests from the load and the host to the queue, and from the queue to the active requests.
     void takeArrivals();
     void takeInbox();
     void activate();
     [[nodiscard]] Request fromArrival(Arrival const& arrival);
     [[nodiscard]] Request fromHost(executor::IdType id, executor::Request const& request, double arrivalMs);
 
-    // completion.cc: what a finished batch means for its requests.
+    // completion.cc: updates the requests of a finished batch.
     void applyContext(Batch::Chunk const& chunk);
     void applyStep(Batch::Step const& step);
     void respond(LiveRequest& request, std::int32_t newTokens, bool final);
@@ -112,7 +112,7 @@ private:
     [[nodiscard]] executor::RequestPerfMetrics perfMetrics(LiveRequest const& request) const;
 #endif
 
-    // records.cc: what the statistics say.
+    // records.cc: writes the statistics.
     void record(Batch const& batch, bool flush);
     [[nodiscard]] executor::IterationStats iterationStats(Batch const& batch);
     [[nodiscard]] executor::RequestStatsPerIteration requestStats();
@@ -122,22 +122,22 @@ private:
     Clock mClock;
     WallTimestamp mTimestamp;
     Arrivals mArrivals;
-    Random mRandom; ///< of the engine; the load has its own, so that one does not shift the other
+    Random mRandom; ///< the load has its own generator, so that neither changes the other
     KvCache mCache;
     Scheduler mScheduler;
     ActiveRequests mActive;
     std::deque<Request> mQueue;
-    bool mLoadWaits{false}; ///< a request of the load was due and found too many in flight
-    std::vector<Request> mFinished; ///< not yet reported by request statistics
-    Batch mBatch;                   ///< launched, not yet finished
+    bool mLoadWaits{false};         ///< a request of the load is due, but too many are in flight
+    std::vector<Request> mFinished; ///< finished requests that the request statistics have not reported yet
+    Batch mBatch;                   ///< the batch that runs now
     double mBatchMs{0.0};
-    std::size_t mStaticSlots{0}; ///< requests a static batch began with
+    std::size_t mStaticSlots{0}; ///< number of requests at the start of the static batch
     std::uint64_t mIter{0};
     executor::IdType mNextLoadId;
     Pass mPass;
-    std::int32_t mUncounted{0}; ///< completions that no record has told yet
+    std::int32_t mUncounted{0}; ///< completions that no record has reported yet
 
-    // Shared with the host's threads.
+    // The members below are shared with the host's threads.
     struct Incoming
     {
         executor::IdType id;
@@ -159,7 +159,7 @@ private:
 #if TRTLLM_SIM_SINCE(1, 1)
     std::shared_ptr<CacheEvents> mCacheEvents;
 #endif
-    std::thread mThread; ///< last: everything above exists before it runs
+    std::thread mThread; ///< the last member, so that all others are constructed before the thread runs
 };
 
 } // namespace tensorrt_llm::sim

@@ -1,6 +1,6 @@
-// The execution thread. Its order of events is upstream's, because readers of the statistics depend on it:
-// finish the launched batch, write a flush record if nothing is left, wait for work, take it in, launch, write a record.
-// The batch of a record has only been launched, so its latency is that of the batch before.
+// The execution thread. It does everything in the same order as TensorRT-LLM, because the records depend on the order:
+// finish the running batch, write a flush record if there are no requests left, wait for requests, start a batch, write
+// a record. The record's own batch has only started, so the record has the latency of the previous batch.
 
 #include "engine.h"
 
@@ -13,7 +13,7 @@ namespace tensorrt_llm::sim
 namespace
 {
 
-/// Producing one draft token costs this much of a target iteration.
+/// Cost of one draft token, as a fraction of an iteration of the target model.
 constexpr double kDraftShare = 0.06;
 constexpr executor::IdType kFirstLoadId = executor::IdType{1} << 32;
 
@@ -87,7 +87,7 @@ Truth Engine::truth() const
 void Engine::run()
 {
 #if TRTLLM_SIM_SINCE(1, 1)
-    mCache.tell(mCacheEvents);
+    mCache.reportTo(mCacheEvents);
 #endif
     auto passStart = mClock.now();
     while (true)
@@ -108,12 +108,12 @@ void Engine::run()
         }
         if (hadWork && mActive.empty())
         {
-            // The pass that runs out of requests: its counts are written now and, after the wait, once more.
+            // There are no requests left. The counts are written now, and again after the wait.
             mPass.iterLatencyMs = 0.0;
             mPass.queueLatencyMs = 0.0;
             record(Batch{}, true);
         }
-        // Before the wait: it becomes part of the latency that the second record after it tells.
+        // Taken before the wait, so the latency in the second record after the wait includes the wait.
         passStart = mClock.now();
         if (mActive.empty() && !waitForWork())
         {
@@ -218,7 +218,7 @@ void Engine::launch()
     mBatch = mScheduler.schedule(mActive, mCache);
     for (auto& step : mBatch.generation)
     {
-        // A draft is kept up to the first token that the model would not have chosen.
+        // Draft tokens are accepted up to the first one that the model would not have chosen.
         while (step.tokens <= step.draft && mRandom.uniform() < mSettings.options.specAcceptance)
         {
             ++step.tokens;

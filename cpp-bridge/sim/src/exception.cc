@@ -1,4 +1,4 @@
-// TllmException: the message, where it was thrown, and the stack below it, as hosts see it in logs.
+// TllmException: a message with its source position and the call stack, in TensorRT-LLM's format.
 
 #include "tensorrt_llm/common/tllmException.h"
 

@@ -1,4 +1,4 @@
-// The Executor itself: roles, shutdown and who may call what. The work is the engine's.
+// The Executor: checks roles and shutdown, then calls the engine.
 
 #include "engine.h"
 
@@ -42,10 +42,10 @@ public:
         TLLM_CHECK_WITH_INFO(!participants.empty(), "the list of participants is empty");
         auto const first = mOrchestrated ? 0 : participants.front();
         mResponsible = options.rank == first && (!mOrchestrated || orchestrator);
-        mEngine = std::make_unique<sim::Engine>(sim::settle(options, config));
+        mEngine = std::make_unique<sim::Engine>(sim::effectiveSettings(options, config));
     }
 
-    /// The engine, if this rank may be asked and has not been shut down.
+    /// Returns the engine. Throws if this is a worker rank, or after a shutdown.
     [[nodiscard]] sim::Engine& engineFor(char const* method) const
     {
         throwIfAsked();

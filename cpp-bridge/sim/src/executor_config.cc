@@ -1,4 +1,4 @@
-// ExecutorConfig: the settings of one Executor, checked where they are set.
+// ExecutorConfig. Each setter validates its value.
 
 #include "tensorrt_llm/common/assert.h"
 #include "tensorrt_llm/executor/executor.h"

@@ -1,4 +1,4 @@
-// How requests reach the engine: from the load and the host into the queue, from the queue into the active requests.
+// Moves requests from the load and the host to the queue, and from the queue to the active requests.
 
 #include "engine.h"
 
@@ -13,11 +13,11 @@ namespace tensorrt_llm::sim
 namespace
 {
 
-/// Transfer of a prompt's KV cache between servers, per token.
+/// Time to transfer the KV cache of one prompt token between servers.
 constexpr double kTransferMsPerToken = 0.002;
 constexpr std::uint64_t kSharedPrefix = 0x5ed0000000000000ULL;
 
-/// The key of a block from the key of the one before and its own content.
+/// Computes the key of a block from the key of the previous block and its own content.
 std::uint64_t chained(std::uint64_t before, std::uint64_t content)
 {
     auto const key = mix(before ^ mix(content));
@@ -34,7 +34,7 @@ executor::IdType Engine::enqueue(executor::Request const& request)
     if (auto const limit = mSettings.maxQueueSize)
     {
         TLLM_CHECK_WITH_INFO(mQueued + mInbox.size() < static_cast<std::size_t>(*limit),
-            "the queue already holds its maximum of " + std::to_string(*limit) + " requests");
+            "the queue is full; it already has its maximum of " + std::to_string(*limit) + " requests");
     }
     if (tokens > mSettings.maxPrompt || tokens + request.getMaxTokens() > mSettings.maxSequence)
     {
@@ -63,14 +63,14 @@ void Engine::takeArrivals()
     std::uint64_t count = 0;
     auto const now = mClock.now();
     auto const due = [this, now] { return mArrivals.next() && mArrivals.next()->timeMs <= now; };
-    // A load that is more than the engine can serve would let its queue grow for ever, and with it every record of its
-    // requests. As load generators do, it sends no more than so many at once. What waits outside has not arrived: its
-    // time in the queue begins when it is let in.
-    auto const letIn = mLoadWaits ? now : 0.0;
+    // Limits the number of requests in flight, as load generators do. Otherwise, if the load exceeds what the engine
+    // can serve, the queue and the request records would grow forever. Excess requests wait outside the engine. They
+    // arrive when there is room, and their queue time starts then.
+    auto const admittedAt = mLoadWaits ? now : 0.0;
     for (; due() && mActive.size() + mQueue.size() < mSettings.inFlight; mArrivals.pop())
     {
         auto arrival = *mArrivals.next();
-        arrival.timeMs = std::max(arrival.timeMs, letIn);
+        arrival.timeMs = std::max(arrival.timeMs, admittedAt);
         mQueue.push_back(fromArrival(arrival));
         ++count;
     }
@@ -106,7 +106,7 @@ void Engine::takeInbox()
         }
         else if (auto const active = std::find_if(mActive.begin(), mActive.end(), isIt); active != mActive.end())
         {
-            // It leaves with the batch it is part of.
+            // The request ends together with its current batch.
             (*active)->cancelled = true;
         }
     }
@@ -116,7 +116,7 @@ void Engine::activate()
 {
     mPass.newActive = 0;
     mPass.queueLatencyMs = 0.0;
-    // A static batch is not joined by others until all of it has ended.
+    // No request joins a static batch before all of its requests have ended.
     auto const closed = mSettings.staticBatching && !mActive.empty();
     auto const places = closed ? 0 : static_cast<std::size_t>(mSettings.limits.batchSize);
     while (!mQueue.empty() && mActive.size() < places)

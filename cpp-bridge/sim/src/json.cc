@@ -1,4 +1,4 @@
-// JsonSerialization: records as JSON objects whose keys are the members' names; an absent optional is null.
+// JsonSerialization: converts records to JSON objects with the members' names as keys. An absent optional becomes null.
 
 #include "tensorrt_llm/executor/executor.h"
 
@@ -52,7 +52,7 @@ private:
         mText += value ? "true" : "false";
     }
 
-    /// Names and time stamps only: nothing that would need escaping.
+    /// For names and timestamps only, because it escapes nothing.
     void append(std::string const& value)
     {
         mText += '"' + value + '"';
@@ -147,7 +147,7 @@ std::string nameOf(RequestStage stage)
     case RequestStage::kCONTEXT_IN_PROGRESS: return "CONTEXT_IN_PROGRESS";
     case RequestStage::kGENERATION_IN_PROGRESS: return "GENERATION_IN_PROGRESS";
     case RequestStage::kGENERATION_COMPLETE: return "GENERATION_COMPLETE";
-    // As upstream: the encoder stage has no name and falls back to the first.
+    // As in TensorRT-LLM, the encoder stage has no name and gets that of the first stage.
 #if TRTLLM_SIM_SINCE(0, 11)
     case RequestStage::kENCODER_IN_PROGRESS:
 #endif
@@ -156,14 +156,14 @@ std::string nameOf(RequestStage stage)
     return "QUEUED";
 }
 
-/// Chooses the overload above; a template argument cannot name a set of overloads.
+/// Wraps the overloads above, because a template argument cannot name a set of overloads.
 constexpr auto kToJson = [](auto const& stats) { return toJson(stats); };
 
 } // namespace
 
 std::string JsonSerialization::toJsonStr(IterationStats const& stats)
 {
-    // crossKvCacheStats is not written: upstream's list of members forgets it.
+    // crossKvCacheStats is missing here, because TensorRT-LLM does not write it either.
     return Object()
         .add("timestamp", stats.timestamp)
         .add("iter", stats.iter)

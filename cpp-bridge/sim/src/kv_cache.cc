@@ -22,7 +22,7 @@ KvCache::KvCache(std::int32_t blocks, std::int32_t tokensPerBlock, bool reuse)
 }
 
 #if TRTLLM_SIM_SINCE(1, 1)
-void KvCache::tell(std::shared_ptr<CacheEvents> events)
+void KvCache::reportTo(std::shared_ptr<CacheEvents> events)
 {
     mEvents = std::move(events);
 }
@@ -44,7 +44,7 @@ std::size_t KvCache::matchingBlocks(LiveRequest const& request) const
     {
         return 0;
     }
-    // At least one token is always computed: the one whose logits give the next.
+    // At least one token is always computed, because its logits give the next token.
     auto const usable = static_cast<std::size_t>((request.contextTarget - 1) / mTokensPerBlock);
     auto const limit = std::min(usable, request.blockKeys.size());
     std::size_t count = 0;
@@ -100,7 +100,7 @@ void KvCache::publishContext(LiveRequest const& request)
     for (std::size_t i = 0; i < count; ++i)
     {
         auto const id = request.blocks[i];
-        // Two requests may have computed the same block side by side; the first one's is kept.
+        // If two requests computed the same block in parallel, the cache keeps the first one.
         if (mByKey.emplace(request.blockKeys[i], id).second)
         {
             mBlocks[static_cast<std::size_t>(id)].key = request.blockKeys[i];
@@ -130,7 +130,7 @@ void KvCache::extend(LiveRequest& request, std::int32_t tokens)
 
 void KvCache::release(LiveRequest& request)
 {
-    // Last block first: a chain is evicted from its end, its beginning stays useful longest.
+    // Frees the last block first. Eviction then starts at the end of a prompt, because its start is reused most often.
     for (auto id = request.blocks.rbegin(); id != request.blocks.rend(); ++id)
     {
         auto& block = mBlocks[static_cast<std::size_t>(*id)];
@@ -179,7 +179,7 @@ executor::KvCacheStats KvCache::stats() const
     stats.usedNumBlocks = stats.maxNumBlocks - stats.freeNumBlocks;
     stats.tokensPerBlock = mTokensPerBlock;
 #if TRTLLM_SIM_SINCE(0, 11)
-    // As upstream: 64-bit totals narrowed to 32 bits, so they wrap in a long-lived engine.
+    // As in TensorRT-LLM, 64-bit totals are narrowed to 32 bits, so they wrap when the engine runs long enough.
     stats.allocTotalBlocks = static_cast<std::int32_t>(mAllocTotal);
     stats.allocNewBlocks = static_cast<std::int32_t>(mAllocNew);
     stats.reusedBlocks = static_cast<std::int32_t>(mReused);

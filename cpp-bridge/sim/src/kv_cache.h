@@ -1,7 +1,7 @@
 #pragma once
 
-// The paged KV cache: a pool of blocks, shared by reference between requests with equal beginnings. A block that
-// nobody uses keeps its content until the pool needs it; it counts as free.
+// The paged KV cache: a pool of blocks. Requests with the same prefix share blocks. An unused block counts as free, but
+// keeps its content until the pool needs the block.
 
 #include "cache_events.h"
 #include "live_request.h"
@@ -23,19 +23,19 @@ public:
     KvCache(std::int32_t blocks, std::int32_t tokensPerBlock, bool reuse);
 
 #if TRTLLM_SIM_SINCE(1, 1)
-    /// Tells from here on what becomes of blocks.
-    void tell(std::shared_ptr<CacheEvents> events);
+    /// Reports all further changes of blocks to `events`.
+    void reportTo(std::shared_ptr<CacheEvents> events);
 #endif
     [[nodiscard]] std::int32_t freeBlocks() const;
     [[nodiscard]] std::int32_t blocksFor(std::int32_t tokens) const;
-    /// Free blocks that a start of this request's context phase would take.
+    /// Number of free blocks that the context phase of this request would need.
     [[nodiscard]] std::int32_t costOfContext(LiveRequest const& request) const;
 
-    /// Gives the request all blocks of its context; what the cache already holds counts as done.
+    /// Allocates all blocks for the request's context. Reused blocks count as computed.
     void beginContext(LiveRequest& request);
-    /// From here on others can reuse the blocks of its prompt.
+    /// Lets other requests reuse the blocks of this request's prompt.
     void publishContext(LiveRequest const& request);
-    /// Extends the request's blocks to hold this many tokens.
+    /// Allocates blocks until the request has room for this many tokens.
     void extend(LiveRequest& request, std::int32_t tokens);
     void release(LiveRequest& request);
 
@@ -44,9 +44,9 @@ public:
 private:
     struct Block
     {
-        std::uint64_t key{0}; ///< 0 = content that nobody else can use
+        std::uint64_t key{0}; ///< 0: other requests cannot reuse the content
         std::int32_t users{0};
-        std::list<BlockId>::iterator place; ///< in mFree, while nobody uses it
+        std::list<BlockId>::iterator place; ///< the position in mFree while the block is unused
     };
 
     [[nodiscard]] std::size_t matchingBlocks(LiveRequest const& request) const;
@@ -56,7 +56,7 @@ private:
     std::int32_t mTokensPerBlock;
     bool mReuse;
     std::vector<Block> mBlocks;
-    std::list<BlockId> mFree; ///< front = to be overwritten first
+    std::list<BlockId> mFree; ///< the first one is overwritten first
     std::unordered_map<std::uint64_t, BlockId> mByKey;
     std::uint64_t mAllocTotal{0};
     std::uint64_t mAllocNew{0};

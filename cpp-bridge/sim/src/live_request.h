@@ -1,6 +1,6 @@
 #pragma once
 
-// One request on its way through the engine: what it asked for, how far it is and what it cost.
+// A request inside the engine: its parameters, its progress and its cost.
 
 #include "tensorrt_llm/executor/executor.h"
 
@@ -16,30 +16,30 @@ using BlockId = std::int32_t;
 struct LiveRequest
 {
     executor::IdType id{};
-    std::optional<executor::Request> external; ///< what a host enqueued; the load generator's own have none
+    std::optional<executor::Request> external; ///< the host's request; empty for requests of the load generator
 
     std::int32_t promptTokens{};
-    std::int32_t outputTokens{}; ///< it ends after this many
+    std::int32_t outputTokens{}; ///< the request ends after this many tokens
     executor::FinishReason endsWith{executor::FinishReason::kLENGTH};
-    /// Identity of each full prompt block: equal keys hold equal tokens after equal predecessors.
+    /// A key for each full block of the prompt. Blocks have equal keys if they and all blocks before them are equal.
     std::vector<std::uint64_t> blockKeys;
 
-    // Virtual time, in milliseconds.
+    // Simulated times in milliseconds.
     double arrivalMs{};
     double firstScheduledMs{-1.0};
     double firstTokenMs{-1.0};
     double lastTokenMs{-1.0};
-    double transferMs{}; ///< disaggregated serving: how long its KV cache took to arrive
+    double transferMs{}; ///< disaggregated serving: duration of the KV cache transfer
 
     bool inGeneration{false};
-    std::int32_t contextTarget{}; ///< tokens its context phase must cover: the prompt, after a pause also the output
+    std::int32_t contextTarget{}; ///< tokens to compute: the prompt and, after a pause, the output so far
     std::int32_t contextDone{};
     std::int32_t generated{};
-    std::int32_t decodeSteps{}; ///< iterations that produced its tokens
-    bool scheduled{false};      ///< is part of the batch launched last
-    bool paused{false};         ///< lost its blocks and waits to run again
+    std::int32_t decodeSteps{}; ///< number of iterations in the generation phase
+    bool scheduled{false};      ///< is part of the latest batch
+    bool paused{false};         ///< has lost its blocks and waits to run again
     bool cancelled{false};
-    bool answered{false};       ///< the host has its final response
+    bool answered{false}; ///< the host got the final response
     std::optional<std::uint64_t> firstIter;
 
     std::vector<BlockId> blocks;

@@ -1,4 +1,4 @@
-// Blocking hand-over of responses from the engine's thread to the host's.
+// Passes responses from the engine's thread to the host's threads, which block until there are some.
 
 #include "mailbox.h"
 

@@ -1,6 +1,6 @@
 #pragma once
 
-// Where finished responses wait for the host. Knows only ids.
+// A queue of responses for the host. Knows request ids only.
 
 #include "tensorrt_llm/executor/executor.h"
 
@@ -21,10 +21,10 @@ public:
     using Timeout = std::optional<std::chrono::milliseconds>;
 
     void put(executor::Response response);
-    /// Wakes every waiting host; from here on nobody waits.
+    /// Wakes all waiting threads. Later calls do not wait.
     void close();
 
-    /// All responses there are, after waiting for at least one; of one request if `id` is given.
+    /// Waits for at least one response, then returns all. With an `id`, only those of this request.
     [[nodiscard]] std::vector<executor::Response> take(std::optional<executor::IdType> id, Timeout const& timeout);
     [[nodiscard]] std::size_t ready(std::optional<executor::IdType> id) const;
 

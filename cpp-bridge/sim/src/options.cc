@@ -1,4 +1,4 @@
-// Parsing "sim:?key=value&…". One table names every key, what it accepts and where it goes.
+// Parses "sim:?key=value&…". One table lists every key, its valid values and its member of Options.
 
 #include "options.h"
 
@@ -25,7 +25,7 @@ bool number(std::string const& text, Number& to, Number least, Number most)
     Number value{};
     auto const* const end = text.data() + text.size();
     auto const [stop, error] = std::from_chars(text.data(), end, value);
-    // Written so that NaN is refused.
+    // Written so that NaN is rejected.
     if (error != std::errc{} || stop != end || !(value >= least && value <= most))
     {
         return false;
@@ -150,7 +150,7 @@ int hexDigit(char c)
     return lower >= 'a' && lower <= 'f' ? lower - 'a' + 10 : -1;
 }
 
-/// %XX as in a URL, so that a trace file's name may contain '&'.
+/// Decodes %XX as in a URL, so that the name of a trace file may contain '&'.
 std::string unescaped(std::string_view text)
 {
     std::string plain;
@@ -180,16 +180,16 @@ void readPair(Options& options, std::string_view pair)
         {
             if (!key.read(options, value))
             {
-                TLLM_THROW("sim: option " + std::string(name) + "=" + value + " is not accepted: expected "
-                    + std::string(key.accepts));
+                TLLM_THROW(
+                    "sim: invalid option " + std::string(name) + "=" + value + "; use " + std::string(key.accepts));
             }
             return;
         }
     }
-    TLLM_THROW("sim: unknown option " + std::string(pair) + ": accepted are " + keyNames());
+    TLLM_THROW("sim: unknown option " + std::string(pair) + "; use one of " + keyNames());
 }
 
-/// What a directory simulates, as its file says.
+/// Reads the options in the file simulated.engine of an engine directory.
 std::string described(std::string const& directory)
 {
     std::ifstream file(directory + "/simulated.engine");
@@ -197,8 +197,8 @@ std::string described(std::string const& directory)
     if (!std::getline(file, line) || line.substr(0, 4) != "sim:")
     {
         TLLM_THROW("the simulated TensorRT-LLM cannot load the engine directory " + directory
-            + ": name the engine sim:?rate=8, write such a line to its simulated.engine, or build with TENSORRT_LLM_ROOT"
-              " set to a real one");
+            + "; use sim:?rate=8 as the engine, write such a line to its file simulated.engine, or build with"
+              " TENSORRT_LLM_ROOT set to a real TensorRT-LLM");
     }
     return line;
 }

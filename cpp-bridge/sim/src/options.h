@@ -1,6 +1,6 @@
 #pragma once
 
-// The options of a simulated engine: the text behind "sim:" as meant. Knows nothing about engines.
+// The options of a simulated engine, parsed from the text after "sim:". Knows nothing about engines.
 
 #include "tensorrt_llm/executor/types.h"
 
@@ -15,26 +15,26 @@ enum class Throws
 {
     kNever,
     kStandard, ///< TllmException
-    kForeign,  ///< something that is no std::exception
+    kForeign,  ///< an exception that is not a std::exception
 };
 
 struct Options
 {
     // The load.
-    double rate = 8.0;          ///< requests per second of the engine's own clock, on average
-    double wave = 0.6;          ///< how much the rate swings around its mean, 0..1
-    double wavePeriodS = 60.0;  ///< length of one swing
+    double rate = 8.0;         ///< average number of requests per simulated second
+    double wave = 0.6;         ///< amplitude of the rate's swing around its mean, 0 to 1
+    double wavePeriodS = 60.0; ///< period of the swing
     std::uint64_t seed = 1;
-    std::string trace;          ///< a file of arrivals instead of the random load
+    std::string trace;                       ///< path of a file with arrivals, instead of the random load
     std::optional<std::uint64_t> requests;   ///< the load ends after this many
     std::optional<std::uint64_t> iterations; ///< the engine hangs after this many
-    std::optional<std::int32_t> inFlight;    ///< requests in the engine, beyond which the load's next one waits outside
+    std::optional<std::int32_t> inFlight;    ///< maximum of the load's requests in the engine; others wait outside
     std::int32_t promptMean = 600;
     std::int32_t outputMean = 120;
-    double prefixShare = 0.6;   ///< fraction of requests that begin with one of a few shared prefixes
+    double prefixShare = 0.6; ///< fraction of requests that start with a shared prefix
     std::int32_t prefixTokens = 384;
     // The machine.
-    double speed = 1.0;         ///< engine seconds per second; 0 = as fast as it can
+    double speed = 1.0; ///< simulated seconds per real second; 0: as fast as possible
     std::optional<std::int32_t> maxBatchSize;
     std::optional<std::int32_t> maxNumTokens;
     std::int32_t kvBlocks = 512;
@@ -44,18 +44,19 @@ struct Options
     double iterBaseMs = 8.0;
     double ctxTokenUs = 12.0;
     double genRequestUs = 60.0;
-    double jitter = 0.05;       ///< standard deviation of an iteration's time, relative
+    double jitter = 0.05; ///< relative standard deviation of an iteration's duration
     std::int32_t specDraftLen = 0;
     double specAcceptance = 0.7;
-    bool disagg = false;        ///< requests report a transfer of their KV cache
-    // Its place and its statistics.
+    bool disagg = false; ///< requests report a KV cache transfer
+    // The rank and the statistics.
     std::int32_t rank = 0;
-    std::optional<bool> orchestrated; ///< as if the host had chosen orchestrator mode, or leader mode
-    Throws throws = Throws::kNever; ///< for tests of readers: what every call into the Executor throws
-    bool requestStats = false;  ///< request statistics even if the host's configuration leaves them off
+    std::optional<bool> orchestrated; ///< overrides the host's mode: orchestrator (true) or leader (false)
+    Throws throws = Throws::kNever;   ///< which exception every call of the Executor throws, for tests
+    bool requestStats = false;        ///< enables request statistics even if the host's configuration does not
 };
 
-/// Reads "sim:", "sim:?key=value&key=value". Throws TllmException naming the key, the value and what is accepted.
+/// Parses "sim:" and "sim:?key=value&key=value". Throws a TllmException that names the key, the value and the valid
+/// values.
 [[nodiscard]] Options parseOptions(std::string const& enginePath);
 
 } // namespace tensorrt_llm::sim

@@ -1,6 +1,6 @@
 #pragma once
 
-// Random numbers that are the same on every machine: the standard distributions are not.
+// Random numbers that are the same on every machine. The distributions of the standard library are not.
 
 #include <cmath>
 #include <cstdint>
@@ -8,7 +8,7 @@
 namespace tensorrt_llm::sim
 {
 
-/// One step of SplitMix64: also the hash of block keys.
+/// One step of SplitMix64. Also used as the hash of block keys.
 inline std::uint64_t mix(std::uint64_t x)
 {
     x += 0x9e3779b97f4a7c15ULL;
@@ -30,7 +30,7 @@ public:
         return mix(mState++);
     }
 
-    /// In [0, 1).
+    /// A number in [0, 1).
     double uniform()
     {
         return static_cast<double>(bits() >> 11) * 0x1.0p-53;
@@ -47,7 +47,7 @@ public:
         return radius * std::cos(6.283185307179586 * uniform());
     }
 
-    /// Log-normal with this mean: many short, a few long.
+    /// A log-normal number with this mean: many small ones, a few large ones.
     double skewed(double mean, double sigma)
     {
         return mean * std::exp(sigma * normal() - 0.5 * sigma * sigma);

@@ -1,4 +1,4 @@
-// What the statistics say about a pass of the loop. Strange values here are upstream's own; see engine_loop.cc.
+// Writes the statistics of one iteration. It reproduces the quirks of TensorRT-LLM; see engine_loop.cc.
 
 #include "engine.h"
 
@@ -11,7 +11,7 @@ namespace
 
 using executor::SizeType32;
 
-/// Buffers beside the KV cache, as TensorRT-LLM's own memory counters would report them.
+/// Memory of buffers other than the KV cache, as TensorRT-LLM's memory counters report it.
 constexpr std::size_t kGpuBuffers = std::size_t{3} << 29;
 constexpr std::size_t kCpuBuffers = 68172;
 constexpr std::size_t kPinnedBuffers = std::size_t{1} << 29;
@@ -106,7 +106,7 @@ void Engine::record(Batch const& batch, bool flush)
     }
     auto const tokens = count(batch);
     std::lock_guard const lock(mMutex);
-    // Counted with the first record that tells them: the one after a flush repeats the flush's.
+    // Counted with the first record that reports them. The record after a flush record repeats its completions.
     mTruth.requestsCompleted += static_cast<std::uint64_t>(std::exchange(mUncounted, 0));
     mTruth.flushes += flush ? 1 : 0;
     mTruth.iterations += flush ? 0 : 1;

@@ -1,4 +1,4 @@
-// Request, Response and their configuration: plain carriers between a host and the engine.
+// Request, Response and their configuration: plain values that a host and the engine exchange.
 
 #include "tensorrt_llm/common/assert.h"
 #include "tensorrt_llm/executor/executor.h"
@@ -171,13 +171,13 @@ bool Response::hasError() const
 
 std::string const& Response::getErrorMsg() const
 {
-    TLLM_CHECK_WITH_INFO(hasError(), "the response carries no error");
+    TLLM_CHECK_WITH_INFO(hasError(), "the response has no error");
     return mErrorMsg;
 }
 
 Result const& Response::getResult() const
 {
-    TLLM_CHECK_WITH_INFO(!hasError(), "the response carries an error: " + mErrorMsg);
+    TLLM_CHECK_WITH_INFO(!hasError(), "the response has an error: " + mErrorMsg);
     return *mResult;
 }
 

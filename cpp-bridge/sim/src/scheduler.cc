@@ -1,4 +1,4 @@
-// Capacity first (which requests have blocks), then the micro batch (which of them fit the token budget).
+// First selects requests that have KV cache blocks, then those that fit into the token budget of the micro batch.
 
 #include "scheduler.h"
 
@@ -15,7 +15,7 @@ void pause(LiveRequest& request, KvCache& cache)
     request.paused = true;
     request.inGeneration = false;
     request.contextDone = 0;
-    // What it generated so far becomes part of the context to compute again.
+    // The tokens generated so far become part of the context, which must be computed again.
     request.contextTarget = request.promptTokens + request.generated;
 }
 
@@ -109,7 +109,7 @@ std::vector<LiveRequest*> Scheduler::fitByPausing(
         }
         pause(**victim, cache);
         ++paused;
-        // Costs depend on what others share: count again from the oldest.
+        // The cost depends on the blocks that other requests share, so count again from the oldest request.
         fitting.clear();
         budget = cache.freeBlocks();
         i = static_cast<std::size_t>(-1);
@@ -130,7 +130,7 @@ Batch Scheduler::schedule(ActiveRequests& active, KvCache& cache) const
 
     auto tokens = mLimits.tokens;
     auto slots = mLimits.batchSize;
-    // Requests in their generation phase go first: they hold blocks and somebody reads along.
+    // Requests in the generation phase have priority: they hold blocks, and users wait for their next tokens.
     for (auto* const request : fitting)
     {
         if (request->inGeneration && slots > 0)
@@ -169,7 +169,7 @@ Batch Scheduler::schedule(ActiveRequests& active, KvCache& cache) const
         auto chunk = request->contextTarget - request->contextDone;
         if (chunk > tokens && mLimits.chunkedContext)
         {
-            // All chunks but the last end on a block boundary, unless the budget is smaller than a block.
+            // All chunks except the last end on a block boundary, unless the budget is smaller than a block.
             chunk = tokens >= mLimits.tokensPerBlock ? tokens - tokens % mLimits.tokensPerBlock : tokens;
         }
         batch.context.push_back({request, chunk});

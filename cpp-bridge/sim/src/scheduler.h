@@ -1,6 +1,6 @@
 #pragma once
 
-// Which requests run in the next iteration, and with how many tokens. Knows neither time nor statistics records.
+// Selects the requests of the next iteration and their numbers of tokens. Knows neither time nor statistics records.
 
 #include "kv_cache.h"
 #include "live_request.h"
@@ -59,7 +59,7 @@ class Scheduler
 public:
     explicit Scheduler(Limits const& limits);
 
-    /// Chooses the batch, gives it its blocks and pauses what has to make room. Steps still carry no result.
+    /// Selects the batch, allocates its blocks and pauses requests that must make room. The steps have no results yet.
     [[nodiscard]] Batch schedule(ActiveRequests& active, KvCache& cache) const;
 
 private:

@@ -1,4 +1,5 @@
-// Settling what an engine is: upstream's defaults, the host's configuration, the options; in that order.
+// Computes the effective settings. Options of the simulation override the host's configuration, which overrides
+// TensorRT-LLM's defaults.
 
 #include "engine.h"
 
@@ -11,15 +12,15 @@ namespace
 
 constexpr std::int32_t kDefaultBatchSize = 64;
 constexpr std::int32_t kDefaultNumTokens = 2048;
-/// Of the GPU's free memory, for the cache: kv_blocks is what it holds.
+/// The default fraction of free GPU memory for the KV cache. With this fraction, the cache has kv_blocks blocks.
 constexpr float kDefaultFraction = 0.9F;
 constexpr std::size_t kDefaultRing = 1000;
-/// Beyond a full batch: a queue that is long enough to be seen, and short enough for each record to name all of it.
+/// How many requests may queue in addition to a full batch: enough to see a queue, and few enough for request records.
 constexpr std::size_t kDefaultWaiting = 256;
 
 } // namespace
 
-Settings settle(Options const& options, executor::ExecutorConfig const& config)
+Settings effectiveSettings(Options const& options, executor::ExecutorConfig const& config)
 {
     Settings settings{};
     settings.options = options;

@@ -1,7 +1,7 @@
 #pragma once
 
-// A bounded ring of records: a full one silently loses its oldest, a reader takes all. As upstream, it tells nobody
-// how many it lost; only the simulator's truth does.
+// A bounded ring of records. A full ring silently drops the oldest record, and a reader takes all records. As in
+// TensorRT-LLM, readers cannot see how many records were dropped; only the simulator's truth() reports it.
 
 #include <cstddef>
 #include <cstdint>
@@ -22,7 +22,7 @@ public:
         std::uint64_t lost;
     };
 
-    /// A capacity of 0 keeps nothing.
+    /// A ring with capacity 0 keeps no records.
     explicit StatsRing(std::size_t capacity)
         : mCapacity(capacity)
     {

@@ -1,4 +1,5 @@
-// The C++ side of the border under threads and failures: for the sanitizers, and for what &mut keeps Rust from doing.
+// Tests the C++ side of the bridge with threads and failures. sanitize.sh runs it with the sanitizers. It also makes
+// concurrent calls that Rust's &mut does not allow.
 
 #include "check.h"
 #include "hosted_executor.h"
@@ -58,12 +59,12 @@ void tenDrainsRaceAShutdown()
         tle::ExecutorConfig config;
         config.setRequestStatsMaxIterations(100);
         tle::Executor executor("sim:?rate=100&speed=max", tle::ModelType::kDECODER_ONLY, config);
-        std::atomic<int> told{0};
+        std::atomic<int> rejected{0};
         std::vector<std::thread> drains;
         for (int i = 0; i < 10; ++i)
         {
             drains.emplace_back(
-                [&executor, &told, i]
+                [&executor, &rejected, i]
                 {
                     try
                     {
@@ -76,7 +77,7 @@ void tenDrainsRaceAShutdown()
                     }
                     catch (tensorrt_llm::common::TllmException const& error)
                     {
-                        told += contains(error.what(), "Shutdown called") ? 1 : 0;
+                        rejected += contains(error.what(), "Shutdown called") ? 1 : 0;
                     }
                 });
         }
@@ -85,11 +86,11 @@ void tenDrainsRaceAShutdown()
         {
             drain.join();
         }
-        CHECK(told == 10);
+        CHECK(rejected == 10);
     }
 }
 
-void aLoadRunsBesideDrainsOnAnotherThread()
+void loadRunsDuringDrainsOnAnotherThread()
 {
     auto const executor = hosted("rate=20");
     executor->load().start(endless());
@@ -113,7 +114,7 @@ void aLoadRunsBesideDrainsOnAnotherThread()
     CHECK(rows >= 300 && executor->load().counts().failed == 0);
 }
 
-void aBatchLargerThanTheRingIsItsNewestRecords()
+void overflowingRingKeepsTheNewestRecords()
 {
     auto const executor = hosted("rate=100&requests=200", 8);
     waitUntil([&] { return executor->truth().requests_completed == 200; });
@@ -122,7 +123,7 @@ void aBatchLargerThanTheRingIsItsNewestRecords()
     CHECK(rows[7].iter == executor->truth().iterations);
 }
 
-void anExecutorIsDestroyedInTheMiddleOfEverything()
+void executorCanBeDestroyedWhileItRuns()
 {
     for (char const* more : {"rate=100", "rate=0&iterations=2", "rate=100&spec_draft_len=3&disagg=1"})
     {
@@ -143,7 +144,7 @@ void anExecutorIsDestroyedInTheMiddleOfEverything()
     }
 }
 
-void anExecutorThatThrowsOnEveryCallIsDestroyedLikeAnyOther()
+void executorThatAlwaysThrowsCanBeDestroyed()
 {
     for (char const* more : {"throws=standard", "throws=foreign"})
     {
@@ -172,7 +173,7 @@ void anExecutorThatThrowsOnEveryCallIsDestroyedLikeAnyOther()
     }
 }
 
-void anEngineThatCannotBeOpenedLeavesNothingBehind()
+void failedConstructionLeaksNothing()
 {
     CHECK(contains(thrownBy([] { hosted("rate=fast"); }), "rate=fast"));
     CHECK(contains(thrownBy([] { hosted("", -1); }), "MaxIterations >= 0"));
@@ -183,9 +184,9 @@ void anEngineThatCannotBeOpenedLeavesNothingBehind()
 int main()
 {
     tenDrainsRaceAShutdown();
-    aLoadRunsBesideDrainsOnAnotherThread();
-    aBatchLargerThanTheRingIsItsNewestRecords();
-    anExecutorIsDestroyedInTheMiddleOfEverything();
-    anExecutorThatThrowsOnEveryCallIsDestroyedLikeAnyOther();
-    anEngineThatCannotBeOpenedLeavesNothingBehind();
+    loadRunsDuringDrainsOnAnotherThread();
+    overflowingRingKeepsTheNewestRecords();
+    executorCanBeDestroyedWhileItRuns();
+    executorThatAlwaysThrowsCanBeDestroyed();
+    failedConstructionLeaksNothing();
 }

@@ -1,4 +1,4 @@
-// The simulated Executor as a C++ host uses it.
+// Tests the simulated Executor as a C++ host uses it.
 
 #include "check.h"
 
@@ -38,7 +38,7 @@ tle::Executor silentEngine(tle::ExecutorConfig const& config = tle::ExecutorConf
     return tle::Executor(std::string("sim:?rate=0&speed=max") + more, tle::ModelType::kDECODER_ONLY, config);
 }
 
-void aRequestIsAnsweredWithItsTokensAndItsTimes()
+void responseHasTokensAndTimes()
 {
     auto executor = silentEngine();
     auto const id = executor.enqueueRequest(requestOf(100, 7));
@@ -59,7 +59,7 @@ void aRequestIsAnsweredWithItsTokensAndItsTimes()
 #endif
 }
 
-void aStreamHasOneResponsePerToken()
+void streamHasOneResponsePerToken()
 {
     auto executor = silentEngine();
     auto const id = executor.enqueueRequest(requestOf(10, 5, true));
@@ -77,7 +77,7 @@ void aStreamHasOneResponsePerToken()
 }
 
 #if TRTLLM_SIM_RELEASE >= 100
-void anEqualPromptFindsItsBlocks()
+void equalPromptReusesBlocks()
 {
     auto executor = silentEngine();
     for (int reused : {0, 3})
@@ -89,16 +89,16 @@ void anEqualPromptFindsItsBlocks()
 }
 #endif
 
-void aRequestThatCannotFitIsAnsweredWithAnError()
+void requestThatDoesNotFitGetsAnError()
 {
     auto executor = silentEngine(tle::ExecutorConfig(), "&kv_blocks=4");
     auto const id = executor.enqueueRequest(requestOf(100, 100));
     auto const responses = executor.awaitResponses(id, kPatience);
     CHECK(responses.at(0).hasError() && contains(responses[0].getErrorMsg(), "100 tokens"));
-    CHECK(contains(thrownBy([&] { static_cast<void>(responses[0].getResult()); }), "carries an error"));
+    CHECK(contains(thrownBy([&] { static_cast<void>(responses[0].getResult()); }), "has an error"));
 }
 
-void aCancelledRequestEnds()
+void cancelledRequestEnds()
 {
     tle::Executor executor("sim:?rate=0&iter_base_ms=5", tle::ModelType::kDECODER_ONLY, tle::ExecutorConfig());
     auto const id = executor.enqueueRequest(requestOf(100, 10000));
@@ -110,7 +110,7 @@ void aCancelledRequestEnds()
 #endif
 }
 
-void hostRequestsJoinTheLoadAndTheStatistics()
+void hostRequestsAreInTheStatistics()
 {
     auto executor = silentEngine();
     auto const ids = executor.enqueueRequests({requestOf(50, 3), requestOf(60, 3)});
@@ -129,16 +129,16 @@ void hostRequestsJoinTheLoadAndTheStatistics()
     int started = 0;
     for (auto const& record : executor.getLatestIterationStats())
     {
-        // Short prompts: each is computed in one iteration.
+        // The prompts are short, so each is computed in one iteration.
         started += record.inflightBatchingStats->numContextRequests;
     }
     CHECK(started == 2);
 }
 
-void shutdownWakesTheHostAndRefusesCalls()
+void shutdownWakesTheHostAndRejectsCalls()
 {
     auto executor = silentEngine();
-    // Whichever comes first, the wait ends: by the wake-up or by the exception of a late call.
+    // The wait must end: the shutdown wakes a waiting thread, and a call after the shutdown throws.
     std::thread waiting([&] { thrownBy([&] { CHECK(executor.awaitResponses().empty()); }); });
     executor.shutdown();
     waiting.join();
@@ -147,7 +147,7 @@ void shutdownWakesTheHostAndRefusesCalls()
     CHECK(contains(thrownBy([&] { static_cast<void>(executor.enqueueRequest(requestOf(1, 1))); }), "Shutdown called"));
 }
 
-void rolesDecideWhoMayAsk()
+void onlyTheLeaderOrOrchestratorHasStatistics()
 {
     auto follower = silentEngine(tle::ExecutorConfig(), "&rank=1");
     CHECK(contains(thrownBy([&] { follower.getLatestRequestStats(); }),
@@ -169,7 +169,7 @@ void rolesDecideWhoMayAsk()
 #endif
 }
 
-void settersRefuseWhatTheEngineCannotDo()
+void settersRejectInvalidValues()
 {
     tle::ExecutorConfig config;
     CHECK(config.getIterStatsMaxIterations() == 1000 && config.getRequestStatsMaxIterations() == 0);
@@ -187,7 +187,7 @@ void settersRefuseWhatTheEngineCannotDo()
 }
 
 #if TRTLLM_SIM_RELEASE >= 13
-void aFullQueueRefusesRequests()
+void fullQueueRejectsRequests()
 {
     tle::ExecutorConfig config;
     config.setMaxQueueSize(2);
@@ -197,7 +197,7 @@ void aFullQueueRefusesRequests()
 }
 #endif
 
-void recordsBecomeJsonWithTheirMembersNames()
+void recordsBecomeJsonWithTheirMembersAsKeys()
 {
     tle::IterationStats stats{};
     stats.timestamp = "07-25-2025 16:54:34.140189";
@@ -227,19 +227,19 @@ void recordsBecomeJsonWithTheirMembersNames()
 int main()
 {
     CHECK(initTrtLlmPlugins());
-    aRequestIsAnsweredWithItsTokensAndItsTimes();
-    aStreamHasOneResponsePerToken();
+    responseHasTokensAndTimes();
+    streamHasOneResponsePerToken();
 #if TRTLLM_SIM_RELEASE >= 100
-    anEqualPromptFindsItsBlocks();
+    equalPromptReusesBlocks();
 #endif
-    aRequestThatCannotFitIsAnsweredWithAnError();
-    aCancelledRequestEnds();
-    hostRequestsJoinTheLoadAndTheStatistics();
-    shutdownWakesTheHostAndRefusesCalls();
-    rolesDecideWhoMayAsk();
-    settersRefuseWhatTheEngineCannotDo();
+    requestThatDoesNotFitGetsAnError();
+    cancelledRequestEnds();
+    hostRequestsAreInTheStatistics();
+    shutdownWakesTheHostAndRejectsCalls();
+    onlyTheLeaderOrOrchestratorHasStatistics();
+    settersRejectInvalidValues();
 #if TRTLLM_SIM_RELEASE >= 13
-    aFullQueueRefusesRequests();
+    fullQueueRejectsRequests();
 #endif
-    recordsBecomeJsonWithTheirMembersNames();
+    recordsBecomeJsonWithTheirMembersAsKeys();
 }

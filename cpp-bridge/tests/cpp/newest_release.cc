@@ -1,4 +1,4 @@
-// Rows made from headers with more members, in another order, and without some.
+// Tests rows that are compiled against headers with new members, another order of members, and some members missing.
 
 #include "check.h"
 #include "rows.h"
@@ -29,7 +29,7 @@ int main()
     stats.inflightBatchingStats->numPausedKvTokens = 11;
     IterationRow row{};
     readRow(stats, row);
-    // An empty time stamp, as the PyTorch backend sends it, is an absent one.
+    // The PyTorch backend sends empty timestamps, which count as absent.
     CHECK(!has(row, IterationPresent::Timestamp));
     CHECK(has(row, IterationPresent::IterLatency) && row.iter_latency_ms == 12.5);
     CHECK(has(row, IterationPresent::KvMissed) && row.kv_missed_blocks == 3 && row.kv_cache_hit_rate == 0.25F);

@@ -1,4 +1,4 @@
-// Rows made from the headers of the first release with an Executor.
+// Tests rows that are compiled against the headers of the first release with an Executor.
 
 #include "check.h"
 #include "rows.h"
@@ -28,6 +28,6 @@ int main()
     RequestRow requestRow{};
     readRow(request, 5, requestRow);
     CHECK(requestRow.present == 0 && requestRow.iter == 5);
-    // The number of this stage differs between releases; ours does not.
+    // TensorRT-LLM's number of this stage differs between releases. The number in the row does not.
     CHECK(requestRow.stage == static_cast<std::uint8_t>(Stage::ContextInProgress));
 }

@@ -1,4 +1,4 @@
-// Which members each release's records have: the matrix of upstream's history, told a second time and by hand.
+// Tests which members the rows of each release have. The table is written by hand, independent of the bridge's code.
 
 #include "check.h"
 #include "perf_row.h"
@@ -70,7 +70,7 @@ void requests()
     auto const expected = from(11, Bit::Decoded) | from(14, Bit::DisServing) | from(15, Bit::KvAlloc)
         | from(101, Bit::KvMissed) | from(101, Bit::DisServingSize);
     CHECK(row.present == expected);
-    // Upstream's number of this stage differs between releases; ours does not.
+    // TensorRT-LLM's number of this stage differs between releases. The number in the row does not.
     CHECK(row.id == 6 && row.iter == 5 && row.stage == static_cast<std::uint8_t>(Stage::GenerationComplete));
     CHECK(row.kv_cache_transfer_ms == (since(14) ? 1.5 : 0.0));
 }

@@ -1,4 +1,4 @@
-// Reading TensorRT-LLM's time stamps.
+// Tests parsing TensorRT-LLM's timestamps.
 
 #include "check.h"
 #include "timestamp.h"
@@ -10,7 +10,7 @@ using trtllm_bridge::parseTimestamp;
 namespace
 {
 
-/// The same by the C library.
+/// Parses the same text with the C library.
 std::int64_t slowly(char const* text)
 {
     std::tm fields{};
@@ -33,7 +33,7 @@ int main()
     std::string const whole = "07-25-2025 16:54:34.140189";
     for (std::size_t size = 0; size < whole.size(); ++size)
     {
-        // Cut anywhere it is refused, save where only digits of the fraction are missing.
+        // A truncated timestamp is rejected, unless only digits of the fraction are missing.
         CHECK(parseTimestamp(whole.substr(0, size)).has_value() == (size == 19 || size > 20));
     }
     for (auto const* text : {"", "2025-07-25T16:54:34.140189", "13-25-2025 16:54:34", "00-25-2025 16:54:34",

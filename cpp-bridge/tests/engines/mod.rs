@@ -1,12 +1,12 @@
-//! Simulated engines brought to a defined state.
+//! Creates simulated engines in a defined state.
 
-// Each test program uses a part of this; clippy knows #[test] functions only.
+// Each test program uses only a part of this module. Clippy allows unwrap and panic in #[test] functions only.
 #![allow(dead_code, clippy::unwrap_used)]
 
 use std::time::{Duration, Instant};
 use trtllm_bridge::{Executor, ExecutorOptions, IterationRow, RequestRow, Truth};
 
-/// Rings large enough to lose nothing in a test.
+/// Rings that are large enough for all records of a test.
 pub(crate) const KEEP_ALL: ExecutorOptions =
     ExecutorOptions { iter_stats_max_iterations: 1_000_000, request_stats_max_iterations: 0 };
 pub(crate) const KEEP_ALL_REQUESTS: ExecutorOptions =
@@ -14,7 +14,7 @@ pub(crate) const KEEP_ALL_REQUESTS: ExecutorOptions =
 
 const DEADLINE: Duration = Duration::from_secs(60);
 
-/// An engine that runs as fast as it can until `requests` requests are done, and then waits.
+/// An engine that has finished `requests` requests at full speed and is idle.
 pub(crate) fn finished(requests: u64, more: &str, options: &ExecutorOptions) -> Executor {
     let engine = Executor::open(&format!("sim:?speed=max&requests={requests}&{more}"), options).unwrap();
     wait_until(&engine, |truth| truth.idle && truth.requests_completed == requests);
@@ -22,18 +22,18 @@ pub(crate) fn finished(requests: u64, more: &str, options: &ExecutorOptions) -> 
 }
 
 pub(crate) fn wait_until(engine: &Executor, reached: impl Fn(&Truth) -> bool) -> Truth {
-    patience(|| engine.truth().unwrap(), reached)
+    poll_until(|| engine.truth().unwrap(), reached)
 }
 
-/// Looks until what is seen is what is waited for.
-pub(crate) fn patience<Seen: std::fmt::Debug>(look: impl Fn() -> Seen, reached: impl Fn(&Seen) -> bool) -> Seen {
+/// Calls `look` until `reached` returns true for the result, and returns the result.
+pub(crate) fn poll_until<Seen: std::fmt::Debug>(look: impl Fn() -> Seen, reached: impl Fn(&Seen) -> bool) -> Seen {
     let start = Instant::now();
     loop {
         let seen = look();
         if reached(&seen) {
             return seen;
         }
-        assert!(start.elapsed() < DEADLINE, "the engine got no further than {seen:?}");
+        assert!(start.elapsed() < DEADLINE, "the engine stopped making progress at {seen:?}");
         std::thread::sleep(Duration::from_millis(1));
     }
 }
@@ -62,7 +62,7 @@ pub(crate) fn all_requests(engine: &mut Executor) -> Vec<RequestRow> {
     }
 }
 
-/// A trace of arrivals as a file that the simulator reads: (seconds, prompt tokens, output tokens).
+/// Writes a trace file for the simulator. An arrival is (seconds, prompt tokens, output tokens).
 pub(crate) fn trace(name: &str, arrivals: &[(f64, u32, u32)]) -> String {
     let path = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
     let lines: Vec<String> = arrivals.iter().map(|(at, prompt, output)| format!("{at} {prompt} {output}")).collect();

@@ -115,7 +115,7 @@ impl Drop for ExecutorThread {
 }
 
 fn open(hosting: &Hosting) -> Result<Executor, BridgeError> {
-    let mut executor = Executor::host(&hosting.engine, &hosting.options)?;
+    let mut executor = Executor::open_with(&hosting.engine, &hosting.options)?;
     if let Some(LoadPlan::Synthetic(load)) = &hosting.load {
         match executor.start_load(load) {
             // A worker of a larger engine: its leader takes the requests.

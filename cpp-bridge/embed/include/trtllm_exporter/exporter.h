@@ -1,16 +1,18 @@
 #pragma once
 
-// The exporter inside your C++ server: serves the Prometheus page from your process, publishes to a sidecar, or both.
+// The exporter inside your C++ server. It serves the Prometheus page from your process, publishes to a sidecar
+// exporter, or both.
 //
 //     trtllm_exporter::Options options;
 //     options.listen = "0.0.0.0:8002";
 //     auto exporter = trtllm_exporter::Exporter::attach(executor, options);
 //     for (auto const& response : executor->awaitResponses()) { exporter.observe(response); ... }
 //
-// Link libtrtllm_exporter (`pkg-config --libs trtllm_exporter`, or CMake's trtllm_exporter::trtllm_exporter). The
-// Executor's statistics drain: from attach() on, let nothing else read them. Nothing here throws into your server or
-// waits for a peer. To destroy the Executor on a thread of your choice, stop() first: the exporter holds it only while
-// it asks, but might then hold it last.
+// Link libtrtllm_exporter (`pkg-config --libs trtllm_exporter`, or CMake's trtllm_exporter::trtllm_exporter).
+// The Executor returns each statistics record once, so nothing else may read statistics after attach().
+// Nothing here throws into your server or blocks on a peer.
+// The polling thread holds a shared_ptr to the Executor during each poll. If you release yours meanwhile, that thread
+// destroys the Executor. Call stop() first to destroy it on a thread of your choice.
 
 #include "trtllm_exporter/detail/rows.h"
 #include "trtllm_exporter/publisher.h"
@@ -21,7 +23,7 @@
 
 extern "C"
 {
-    // Of libtrtllm_exporter; used by this header alone.
+    // The C interface of libtrtllm_exporter. Only this header calls it.
     struct trtllm_exporter_server;
     struct trtllm_exporter_options
     {
@@ -48,30 +50,33 @@ struct Options
 {
     std::string model = "tensorrt_llm";
     std::string version = "1";
-    /// HOST:PORT of the page; port 0 is any free one. Empty: no page.
+    /// HOST:PORT to serve the page on. Port 0 picks a free port. Empty: no page.
     std::string listen;
     std::string telemetryPath = "/metrics";
-    /// Path of a sidecar's ingest socket. Empty: not published. With neither, the sidecar's default path.
+    /// Path of the sidecar's ingest socket. Empty: do not publish. If `listen` is empty too, the sidecar's default
+    /// path, /run/trtllm-exporter/ingest.sock.
     std::string socket;
+    /// The longest time between two polls of the Executor.
     std::chrono::milliseconds interval{100};
-    /// After this long without news the page's load gauges leave it.
+    /// The page drops its load gauges when the Executor has not answered for this long.
     std::chrono::milliseconds staleAfter{15000};
-    /// Off where the Executor's request statistics are yours. They exist only if you configured them.
+    /// Set it to false if your server reads the Executor's request statistics itself. The Executor keeps request
+    /// statistics only if its configuration enables them.
     bool drainRequests = true;
-    /// Of TensorRT-LLM, for the page's `engine_info`.
+    /// The version of TensorRT-LLM, for the page's `engine_info`.
     std::string engineVersion;
-    /// The publisher's buffer, and where this library tells a change of state.
+    /// The publisher's buffer and timeouts. Its log callback serves the whole library.
     PublisherOptions publisher;
 };
 
 namespace detail
 {
 
-/// Where records go, and the thread that fetches them.
+/// The thread that polls the Executor, and the destinations of its records.
 class Attachment
 {
 public:
-    /// Fetches what the Executor has; why it could not, or nothing.
+    /// Fetches the Executor's records. Returns an error message, empty on success.
     using Drain = std::function<std::string(Attachment&)>;
 
     Attachment(Drain drain, Options options)
@@ -123,7 +128,7 @@ public:
         mPublisher.reset();
     }
 
-    /// One record of the Executor, from the thread above.
+    /// Takes one record of the Executor. Only the polling thread calls this.
     template <class Record>
     void take(Record const& record)
     {
@@ -145,7 +150,7 @@ public:
         }
     }
 
-    /// A finished request, from any thread of the host.
+    /// Takes a response of the Executor, from any thread of the host.
     template <class Response>
     void observe(Response const& response)
     {
@@ -165,7 +170,7 @@ public:
                 if (mServer != nullptr)
                 {
                     std::lock_guard const lock(mMutex);
-                    if (mFinished.bytes().size() < kMostFinished)
+                    if (mFinished.bytes().size() < kMaxFinishedBytes)
                     {
                         mFinished.finished(response.getRequestId(), result);
                         return;
@@ -194,9 +199,9 @@ public:
     std::atomic<std::uint64_t> lost{0};
 
 private:
-    /// Some 4000 finished requests between two polls.
-    static constexpr std::size_t kMostFinished = std::size_t{2} << 20;
-    /// Upstream's default ring; when a quarter of it was full, polls come twice as often.
+    /// Enough for about 12,000 finished requests between two polls.
+    static constexpr std::size_t kMaxFinishedBytes = std::size_t{2} << 20;
+    /// TensorRT-LLM's default ring size. A poll that finds a quarter of it full halves the interval.
     static constexpr std::size_t kRing = 1000;
 
     void serve()
@@ -210,7 +215,7 @@ private:
         options.engine_version = mOptions.engineVersion.c_str();
         options.stale_after_ms = static_cast<std::uint64_t>(mOptions.staleAfter.count());
         char text[512] = "";
-        // Its thread takes none of the host's signals either.
+        // The server's thread must not handle the host's signals.
         sigset_t all;
         sigset_t before;
         ::sigfillset(&all);
@@ -219,13 +224,13 @@ private:
         ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
         if (mServer == nullptr)
         {
-            tell(text);
+            log(text);
             return;
         }
         Forks::opened(trtllm_exporter_listener(mServer));
         trtllm_exporter_address(mServer, text, sizeof(text));
         mAddress = text;
-        tell("serving http://" + mAddress + mOptions.telemetryPath);
+        log("serving http://" + mAddress + mOptions.telemetryPath);
     }
 
     void run() noexcept
@@ -239,12 +244,12 @@ private:
                     std::unique_lock lock(mMutex);
                     stopped = mWake.wait_for(lock, pause, [this] { return mStopped; });
                 }
-                // Also when it is time to stop: what the Executor still has.
+                // The last poll fetches what the Executor still holds when stop() is called.
                 poll(stopped);
                 pause = std::clamp(mDrained > kRing / 4 ? pause / 2 : pause * 5 / 4, std::chrono::milliseconds(1),
                     std::max(mOptions.interval, std::chrono::milliseconds(1)));
             }
-            catch (...) // NOLINT(bugprone-empty-catch): out of memory; the next poll may find some
+            catch (...) // NOLINT(bugprone-empty-catch): out of memory; the next poll tries again
             {
             }
         }
@@ -270,17 +275,17 @@ private:
         }
         if (std::exchange(mFailing, !failure.empty()) == failure.empty() && !last)
         {
-            tell(failure.empty() ? "the executor answers again" : "no statistics: " + failure);
+            log(failure.empty() ? "the executor answers again" : "cannot read statistics: " + failure);
         }
     }
 
-    void tell(std::string_view text) noexcept
+    void log(std::string_view text) noexcept
     {
         try
         {
             mOptions.publisher.log(text);
         }
-        catch (...) // NOLINT(bugprone-empty-catch): the host's callback, or none; nobody else is to be told
+        catch (...) // NOLINT(bugprone-empty-catch): the callback is empty or threw; there is no other place to log
         {
         }
     }
@@ -294,14 +299,14 @@ private:
     bool mStarted{false};
     std::mutex mMutex;
     std::condition_variable mWake;
-    bool mStopped{false};   // under the mutex
-    Rows mFinished;         // under the mutex
-    Rows mRows;             // of the thread
-    std::size_t mDrained{0}; // of the thread
-    bool mFailing{false};   // of the thread
+    bool mStopped{false};    // guarded by mMutex
+    Rows mFinished;          // guarded by mMutex
+    Rows mRows;              // used by mThread only
+    std::size_t mDrained{0}; // used by mThread only
+    bool mFailing{false};    // used by mThread only
 };
 
-/// The first line; TensorRT-LLM's exceptions carry their stack after it.
+/// The first line of an exception's text. TensorRT-LLM appends the call stack.
 inline std::string firstLine(char const* what)
 {
     std::string_view const text(what);
@@ -310,14 +315,15 @@ inline std::string firstLine(char const* what)
 
 } // namespace detail
 
-/// An Executor's statistics on their way to Prometheus. Every method may be called from any thread but stop(), the
-/// destructor and moves. In the child of a fork() it does nothing.
+/// Exports the statistics of one Executor. Any thread may call observe(), address() and dropped(); stop(), moves and
+/// the destructor must not run at the same time as another call. In the child of a fork() every method does nothing.
 class Exporter
 {
 public:
     Exporter() = default;
 
-    /// Starts at once. What cannot be done (a port that is taken) is told through the log, the rest is done.
+    /// Starts exporting immediately. If one part fails, for example because the port is in use, it logs the error and
+    /// starts the other parts.
     template <class Executor>
     [[nodiscard]] static Exporter attach(std::shared_ptr<Executor> const& executor, Options options = {}) noexcept
     {
@@ -334,7 +340,7 @@ public:
             }
             exporter.mAttachment = attachment.release();
         }
-        catch (...) // NOLINT(bugprone-empty-catch): without memory for it the server runs unobserved
+        catch (...) // NOLINT(bugprone-empty-catch): out of memory; the server runs without the exporter
         {
         }
         return exporter;
@@ -362,8 +368,8 @@ public:
         return *this;
     }
 
-    /// A Response or Result you took from the Executor; finished ones with RequestPerfMetrics (set
-    /// OutputConfig::returnPerfMetrics) give exact request times.
+    /// Takes a Response of the Executor. Finished responses with RequestPerfMetrics (set
+    /// OutputConfig::returnPerfMetrics) give exact request times; all others are ignored.
     template <class Response>
     void observe(Response const& response) noexcept
     {
@@ -380,7 +386,7 @@ public:
         }
     }
 
-    /// Fetches a last time, ends the page and the connection. Takes at most a second.
+    /// Polls a last time, then stops the page and the publisher. Takes at most a second, unless the Executor blocks.
     void stop() noexcept
     {
         if (alive())
@@ -388,17 +394,17 @@ public:
             mAttachment->stop();
             delete mAttachment;
         }
-        // What a fork copied is left as it is: its threads are not here, its locks may be held.
+        // A fork copies no threads and may copy locked mutexes, so the child must not touch or free the copy.
         mAttachment = nullptr;
     }
 
-    /// Where the page is, HOST:PORT; empty if there is none.
+    /// HOST:PORT of the page. Empty if there is none.
     [[nodiscard]] std::string address() const
     {
         return alive() ? mAttachment->address() : std::string();
     }
 
-    /// Records lost on the way to the sidecar or between polls.
+    /// Number of records dropped because the sidecar did not read them, or because a buffer was full.
     [[nodiscard]] std::uint64_t dropped() const noexcept
     {
         return alive() ? mAttachment->dropped() : 0;
@@ -420,10 +426,10 @@ private:
             {
                 return "the executor has been destroyed";
             }
-            // Asked first: workers and stopped executors are a state, not an exception with a stack at every poll.
+            // Checked first, because the calls below throw an exception with a call stack where this is false.
             if (!executor->canEnqueueRequests())
             {
-                return "the executor has been shut down, or this process is not its leader";
+                return "the executor has been shut down, or this process is not the leader; attach in the leader";
             }
             for (auto const& record : executor->getLatestIterationStats())
             {
@@ -444,7 +450,7 @@ private:
         }
         catch (...)
         {
-            return "the executor threw what is no std::exception";
+            return "the executor threw an exception that is not a std::exception";
         }
     }
 

@@ -1,14 +1,15 @@
 #pragma once
 
-// Publishes TensorRT-LLM's statistics to trtllm-exporter's ingest socket, from inside your server.
+// Publishes TensorRT-LLM's statistics from inside your server to trtllm-exporter's ingest socket.
 //
 //     trtllm_exporter::Publisher publisher("/run/trtllm-exporter/ingest.sock", "llama-3-8b");
 //     for (auto const& record : executor.getLatestIterationStats()) { publisher.publish(record); }
 //     publisher.publish(response); // finished requests with OutputConfig::returnPerfMetrics
 //
-// One header, C++17 (GCC 11 or later), POSIX, no other dependency. It includes no header of TensorRT-LLM and asks at
-// compile time which members your release's structs have. Nothing here throws, blocks on the exporter or raises
-// SIGPIPE: records wait in a bounded buffer, of which the oldest are lost and counted.
+// One header, C++17 (GCC 11 or later), POSIX, no other dependency. It includes no header of TensorRT-LLM and detects at
+// compile time which members your release's structs have. Nothing here throws, raises SIGPIPE or blocks on the
+// exporter, except flush() and the destructor, which wait up to a timeout. Records wait in a bounded buffer; when it is
+// full, the oldest are dropped and counted.
 
 #include <algorithm>
 #include <atomic>
@@ -40,10 +41,10 @@
 namespace trtllm_exporter
 {
 
-/// One line about a change of state: connected, not connected and why, records being lost.
+/// Receives one log line per change of state: connected, not connected and why, dropping records.
 using Log = std::function<void(std::string_view)>;
 
-/// To standard error, in one write.
+/// Logs to standard error, with one write() call per line.
 inline void logToStderr(std::string_view text)
 {
     auto const line = "trtllm_exporter: " + std::string(text) + "\n";
@@ -52,19 +53,22 @@ inline void logToStderr(std::string_view text)
 
 struct PublisherOptions
 {
-    /// What may wait while the exporter does not read, bytes. A record is about 900.
+    /// Size of the buffer for records that the exporter has not read yet, in bytes. A record takes about 900 bytes.
     std::size_t bufferBytes = std::size_t{4} << 20;
-    /// How long a record may wait for others to travel with. Each wake-up of the sender costs your server some 20 µs.
+    /// How long to wait for more records before a send. Each wake-up of the sender thread costs about 20 µs of CPU
+    /// time.
     std::chrono::milliseconds linger{50};
-    /// How long the destructor may take to deliver what waits.
-    std::chrono::milliseconds farewell{200};
+    /// How long the destructor may block to send buffered records.
+    std::chrono::milliseconds flushTimeout{200};
     Log log = logToStderr;
 };
 
 namespace detail
 {
 
-/// Every member of upstream's statistics, of every release. A struct's JSON object has those that it has.
+// clang-format would indent this table like an expression.
+// clang-format off
+/// The members of TensorRT-LLM's statistics structs in all releases. A JSON object contains those that its struct has.
 #define TRTLLM_EXPORTER_MEMBERS(X)                                                                                     \
     X(timestamp) X(iter) X(iterLatencyMS) X(newActiveRequestsQueueLatencyMS) X(numNewActiveRequests)                   \
     X(numActiveRequests) X(numQueuedRequests) X(numCompletedRequests) X(maxNumActiveRequests) X(maxBatchSizeStatic)    \
@@ -85,8 +89,9 @@ namespace detail
     X(firstScheduledTime) X(firstTokenTime) X(lastTokenTime) X(kvCacheTransferStart) X(kvCacheTransferEnd)             \
     X(numTotalAllocatedBlocks) X(numNewAllocatedBlocks) X(numReusedBlocks) X(numMissedBlocks) X(kvCacheHitRate)        \
     X(acceptanceRate) X(totalAcceptedDraftTokens) X(totalDraftTokens)
+// clang-format on
 
-// Also what tells the kinds of records apart.
+// Has_<member> is true if a struct has the member. The members below the list identify the kind of a record.
 #define TRTLLM_EXPORTER_HAS(member)                                                                                    \
     template <class T, class = void>                                                                                   \
     struct Has_##member : std::false_type                                                                              \
@@ -121,7 +126,8 @@ struct IsTime<std::chrono::time_point<Clock, Duration>> : std::true_type
 {
 };
 
-/// kENCODER_IN_PROGRESS came with 0.11 and moved the numbers of those after it; the last two reasons after 0.15.
+/// Release 0.11 added kENCODER_IN_PROGRESS, which renumbered the enumerators after it. Releases after 0.15 added
+/// kTIMED_OUT and kCANCELLED. So enumerators are compared by name, and a missing one never matches.
 #define TRTLLM_EXPORTER_NAMED(enumerator, name)                                                                        \
     template <class E, class = void>                                                                                   \
     struct Is_##enumerator                                                                                             \
@@ -138,7 +144,7 @@ TRTLLM_EXPORTER_NAMED(kENCODER_IN_PROGRESS, "ENCODER_IN_PROGRESS")
 TRTLLM_EXPORTER_NAMED(kCONTEXT_IN_PROGRESS, "CONTEXT_IN_PROGRESS")
 TRTLLM_EXPORTER_NAMED(kGENERATION_IN_PROGRESS, "GENERATION_IN_PROGRESS")
 TRTLLM_EXPORTER_NAMED(kGENERATION_COMPLETE, "GENERATION_COMPLETE")
-// As TensorRT-LLM's Python side calls them.
+// The same texts as in TensorRT-LLM's Python API.
 TRTLLM_EXPORTER_NAMED(kEND_ID, "stop")
 TRTLLM_EXPORTER_NAMED(kSTOP_WORDS, "stop")
 TRTLLM_EXPORTER_NAMED(kLENGTH, "length")
@@ -154,7 +160,7 @@ char const* nameOf(E value)
     return name;
 }
 
-/// Why a request ended; null where the release or the engine does not say.
+/// Why a request ended. Null if the release or the engine does not report it.
 template <class Result>
 char const* finishReason([[maybe_unused]] Result const& result)
 {
@@ -170,7 +176,7 @@ char const* finishReason([[maybe_unused]] Result const& result)
     }
 }
 
-/// JSON text, growing. Keys and numbers dominate, so room is asked for once for both.
+/// Builds JSON text. A key and its number share one capacity check, because most of the text is keys and numbers.
 class Json
 {
 public:
@@ -191,7 +197,7 @@ public:
         mAt += text.size();
     }
 
-    /// A string's characters with what JSON wants escaped.
+    /// Appends the characters of a string, escaped for JSON.
     void escaped(std::string_view text)
     {
         for (auto const c : text)
@@ -201,7 +207,7 @@ public:
             {
                 *mAt++ = '\\';
             }
-            // Control characters are no part of any name.
+            // No name contains control characters, so a space can replace them.
             *mAt++ = static_cast<unsigned char>(c) < 0x20 ? ' ' : c;
         }
     }
@@ -222,7 +228,7 @@ public:
         {
             *mAt++ = '{';
         }
-        mBegin[start] = '{'; // the first field's comma
+        mBegin[start] = '{'; // replaces the comma of the first field
         *mAt++ = '}';
     }
 
@@ -234,7 +240,7 @@ private:
     {
         if constexpr (IsOptional<Value>::value)
         {
-            // What is absent is left out, which reads as null does.
+            // An absent value is left out. The exporter reads that like null.
             if (value)
             {
                 field(key, *value);
@@ -253,7 +259,7 @@ private:
         }
     }
 
-    /// False: there is nothing to say.
+    /// Returns false if the value has no JSON form. The caller then removes the key.
     template <class Value>
     bool value(Value const& value)
     {
@@ -283,7 +289,7 @@ private:
         }
         else if constexpr (IsTime<Value>::value)
         {
-            // A clock's zero is upstream's "never". Nanoseconds in decimal, because a double would round them.
+            // TensorRT-LLM sets times that did not happen to the clock's zero. A double would round the nanoseconds.
             auto const since = std::chrono::duration_cast<std::chrono::nanoseconds>(value.time_since_epoch()).count();
             if (since <= 0)
             {
@@ -339,7 +345,7 @@ private:
     std::size_t mSize{sizeof(mInline)};
 };
 
-/// Whole lines in a fixed number of bytes; the oldest make room. Memory is touched only as far as it is needed.
+/// A ring buffer of whole lines. When it is full, it drops the oldest lines. It touches only as many pages as it needs.
 class LineRing
 {
 public:
@@ -359,7 +365,7 @@ public:
         return mSize;
     }
 
-    /// How many lines were lost: older ones, or this one if it does not fit at all.
+    /// Returns how many lines were dropped: older ones, or this one if it is longer than the buffer.
     std::size_t push(std::string_view line)
     {
         if (line.size() >= mSize)
@@ -380,10 +386,10 @@ public:
         return lost;
     }
 
-    /// Whole lines of at most `most` bytes together, or one longer line.
-    void take(std::string& to, std::size_t most)
+    /// Moves whole lines to the end of `to`: at most `maxBytes` bytes, or one longer line.
+    void take(std::string& to, std::size_t maxBytes)
     {
-        auto length = std::min(most, mUsed);
+        auto length = std::min(maxBytes, mUsed);
         while (length > 0 && mBytes[(mHead + length - 1) % mSize] != '\n')
         {
             --length;
@@ -410,7 +416,7 @@ private:
     void drop(std::size_t bytes)
     {
         mUsed -= bytes;
-        // An empty ring starts over, so that a reader that keeps up costs few pages.
+        // An empty ring restarts at 0, so it touches few pages if the exporter reads fast enough.
         mHead = mUsed == 0 ? 0 : (mHead + bytes) % mSize;
     }
 
@@ -420,12 +426,13 @@ private:
     std::size_t mUsed{0};
 };
 
-/// fork() copies no thread and may copy a locked mutex. What was made before a fork is left alone in the child: never
-/// locked, never joined, never freed. Its sockets are closed there, or the exporter would see a publisher that is gone.
+/// Detects forks. fork() copies no threads and may copy a locked mutex, so the child never locks, joins or frees an
+/// object that the parent created. The child closes the copied sockets; otherwise the exporter would not notice when
+/// the parent disconnects.
 class Forks
 {
 public:
-    /// Changes in the child of every fork.
+    /// A number that changes in the child of every fork.
     static unsigned generation() noexcept
     {
         static_cast<void>(sRegistered);
@@ -474,12 +481,12 @@ private:
 
     static inline std::atomic<unsigned> sGeneration{0};
     static inline std::atomic<int> sDescriptors[64]{};
-    // When the program or library is loaded, not with the first use: the guard of a local variable that another thread
-    // is just making would never open in a child.
+    // Registered when the program or library is loaded. A static local variable would deadlock in a child if another
+    // thread was initializing it during the fork.
     static inline int const sRegistered = ::pthread_atfork(nullptr, nullptr, &inChild);
 };
 
-/// Starts `run(context)` on a thread that takes none of the host's signals.
+/// Starts `run(context)` on a new thread that blocks all signals, so that it never runs the host's signal handlers.
 inline bool startThread(pthread_t& thread, char const* name, void* (*run)(void*), void* context) noexcept
 {
     sigset_t all;
@@ -495,7 +502,7 @@ inline bool startThread(pthread_t& thread, char const* name, void* (*run)(void*)
     return failed == 0;
 }
 
-/// The buffer and the thread that empties it into the socket.
+/// The buffer, and the thread that sends it to the socket.
 class Sender
 {
 public:
@@ -519,13 +526,13 @@ public:
             this);
     }
 
-    /// Delivers what waits as far as that is possible within the farewell, then ends the thread.
+    /// Sends buffered records for at most flushTimeout, then ends the thread.
     void stop() noexcept
     {
         {
             std::lock_guard const lock(mMutex);
             mStopped = true;
-            mDeadline = Clock::now() + mOptions.farewell;
+            mDeadline = Clock::now() + mOptions.flushTimeout;
         }
         mWake.notify_all();
         ::pthread_join(mThread, nullptr);
@@ -540,9 +547,9 @@ public:
             if (auto const lost = mRing.push(line); lost > 0)
             {
                 dropped.fetch_add(lost, std::memory_order_relaxed);
-                mLosing = true;
+                mDropping = true;
             }
-            wake = before == 0 || (before < enough() && mRing.used() >= enough());
+            wake = before == 0 || (before < sendThreshold() && mRing.used() >= sendThreshold());
         }
         if (wake)
         {
@@ -550,14 +557,14 @@ public:
         }
     }
 
-    /// Waits until everything pushed so far is with the exporter.
-    bool flush(std::chrono::milliseconds patience)
+    /// Waits until all lines pushed so far are in the exporter's socket. Returns false after `timeout`.
+    bool flush(std::chrono::milliseconds timeout)
     {
         std::unique_lock lock(mMutex);
         ++mFlushes;
         mWake.notify_one();
         auto const done = mFlushed.wait_for(
-            lock, patience, [this] { return mRing.used() == 0 && mOut.empty() && connected.load(); });
+            lock, timeout, [this] { return mRing.used() == 0 && mOut.empty() && connected.load(); });
         --mFlushes;
         return done;
     }
@@ -571,16 +578,17 @@ private:
     static constexpr std::chrono::milliseconds kFirstRetry{50};
     static constexpr std::chrono::milliseconds kLastRetry{1000};
 
-    enum class Told
+    /// The state that was logged last.
+    enum class State
     {
-        kNothing,
+        kStarting,
         kPublishing,
         kFailing,
-        kLosing,
+        kDropping,
     };
 
-    /// So many bytes are sent without waiting for more, however many wait behind them.
-    [[nodiscard]] std::size_t enough() const noexcept
+    /// With this many bytes in the buffer, the thread sends without lingering.
+    [[nodiscard]] std::size_t sendThreshold() const noexcept
     {
         return std::min(kChunk, mRing.size() / 2);
     }
@@ -595,8 +603,7 @@ private:
         }
         catch (...)
         {
-            // Out of memory. Records are dropped from here on.
-            tell(Told::kFailing, "publishing has ended: out of memory");
+            log(State::kFailing, "publishing stopped: out of memory; all further records are dropped");
         }
         connected = false;
         if (mSocket >= 0)
@@ -605,13 +612,13 @@ private:
         }
     }
 
-    /// False: it is time to end.
+    /// Returns false when the thread must end.
     bool step()
     {
         if (mSocket < 0 && !connect())
         {
             std::unique_lock lock(mMutex);
-            // Nobody is there to say farewell to.
+            // Without a connection stop() ends the thread immediately, because buffered records cannot be sent.
             mWake.wait_for(lock, mRetry, [this] { return mStopped; });
             mRetry = std::min(mRetry * 2, kLastRetry);
             return !mStopped;
@@ -626,11 +633,11 @@ private:
                 {
                     mFlushed.notify_all();
                 }
-                // Once a second it is seen whether the exporter is still there: an idle engine has nothing to send.
-                auto const called = mWake.wait_for(
+                // An idle engine has nothing to send, so the thread wakes once a second to check the connection.
+                auto const woken = mWake.wait_for(
                     lock, std::chrono::seconds(1), [this] { return mStopped || mRing.used() > 0; });
-                mWake.wait_for(lock, called ? mOptions.linger : std::chrono::milliseconds(0),
-                    [this] { return mStopped || mFlushes > 0 || mRing.used() >= enough(); });
+                mWake.wait_for(lock, woken ? mOptions.linger : std::chrono::milliseconds(0),
+                    [this] { return mStopped || mFlushes > 0 || mRing.used() >= sendThreshold(); });
                 mRing.take(mOut, kChunk);
                 if (mOut.empty() && mStopped)
                 {
@@ -671,7 +678,7 @@ private:
         mRetry = kFirstRetry;
         mConnectedAt = Clock::now();
         std::lock_guard const lock(mMutex);
-        // A line that the last connection took only half of is sent again whole, after the greeting.
+        // If the last connection broke in the middle of a line, the whole line is sent again after the hello line.
         auto const begun = mSent == 0 ? std::string::npos : mOut.rfind('\n', mSent - 1);
         mOut.erase(0, begun == std::string::npos ? 0 : begun + 1);
         mOut.insert(0, mHello);
@@ -682,11 +689,10 @@ private:
 
     bool failed(int error)
     {
-        auto const why = std::generic_category().message(error);
-        tell(Told::kFailing,
-            "cannot publish to " + mPath + ": " + why
-                + "; is trtllm-exporter running with --source socket:" + mPath + "? It is tried again; "
-                + std::to_string(mRing.size() >> 10) + " KiB of records wait meanwhile, then the oldest are lost");
+        log(State::kFailing,
+            "cannot publish to " + mPath + ": " + std::generic_category().message(error)
+                + "; check that trtllm-exporter runs with --source socket:" + mPath + "; retrying, and buffering "
+                + std::to_string(mRing.size() >> 10) + " KiB of records before the oldest are dropped");
         return false;
     }
 
@@ -707,7 +713,7 @@ private:
                 return;
             }
         }
-        // Full, or nothing to send: has the exporter gone? It never speaks, so anything to read is its end.
+        // The socket is full, or there is nothing to send: check whether the exporter closed the connection.
         pollfd peer{mSocket, static_cast<short>(mSent < mOut.size() ? POLLOUT | POLLRDHUP : POLLRDHUP), 0};
         auto const ready = ::poll(&peer, 1, mSent < mOut.size() ? 50 : 0);
         if (ready > 0 && (peer.revents & (POLLRDHUP | POLLHUP | POLLERR)) != 0)
@@ -715,11 +721,12 @@ private:
             disconnect();
             return;
         }
-        // A fresh connection first takes what has waited, as fast as it can.
-        if (mLosing.load(std::memory_order_relaxed) && mSent < mOut.size()
+        // A new connection gets a second to send the backlog before this counts as a slow exporter.
+        if (mDropping.load(std::memory_order_relaxed) && mSent < mOut.size()
             && Clock::now() - mConnectedAt > std::chrono::seconds(1))
         {
-            tell(Told::kLosing, mPath + " is not read fast enough: the oldest records are being lost");
+            log(State::kDropping,
+                "the exporter does not read " + mPath + " fast enough; dropping the oldest records");
         }
     }
 
@@ -732,15 +739,15 @@ private:
         }
         if (waiting < mRing.size() / 4)
         {
-            mLosing = false;
-            auto const lost = dropped.load(std::memory_order_relaxed);
-            auto const more = lost - mLostTold;
-            if (mTold != Told::kPublishing)
+            mDropping = false;
+            auto const total = dropped.load(std::memory_order_relaxed);
+            auto const fresh = total - mLoggedDropped;
+            if (mState != State::kPublishing)
             {
-                tell(Told::kPublishing,
+                log(State::kPublishing,
                     "publishing to " + mPath
-                        + (more > 0 ? "; " + std::to_string(more) + " records were lost meanwhile" : ""));
-                mLostTold = lost;
+                        + (fresh > 0 ? "; " + std::to_string(fresh) + " records were dropped before" : ""));
+                mLoggedDropped = total;
             }
         }
     }
@@ -752,10 +759,10 @@ private:
         mSocket = -1;
     }
 
-    /// Once per change of state.
-    void tell(Told now, std::string const& text) noexcept
+    /// Logs `text` if the state changed.
+    void log(State now, std::string const& text) noexcept
     {
-        if (std::exchange(mTold, now) == now)
+        if (std::exchange(mState, now) == now)
         {
             return;
         }
@@ -763,7 +770,7 @@ private:
         {
             mOptions.log(text);
         }
-        catch (...) // NOLINT(bugprone-empty-catch): the host's callback, or none; nobody else is to be told
+        catch (...) // NOLINT(bugprone-empty-catch): the callback is empty or threw; there is no other place to log
         {
         }
     }
@@ -775,28 +782,29 @@ private:
     std::mutex mMutex;
     std::condition_variable mWake;
     std::condition_variable mFlushed;
-    LineRing mRing;           // under the mutex
-    bool mStopped{false};     // under the mutex
-    int mFlushes{0};          // under the mutex
+    LineRing mRing;       // guarded by mMutex
+    bool mStopped{false}; // guarded by mMutex
+    int mFlushes{0};      // guarded by mMutex
     Clock::time_point mDeadline;
     Clock::time_point mConnectedAt;
-    std::atomic<bool> mLosing{false};
-    std::string mOut;         // what the socket is to take next; emptied and filled under the mutex
-    std::size_t mSent{0};     // of that
+    std::atomic<bool> mDropping{false};
+    std::string mOut;     // the chunk being sent; emptied and filled under mMutex
+    std::size_t mSent{0}; // how many bytes of mOut are sent
     int mSocket{-1};
     std::chrono::milliseconds mRetry{kFirstRetry};
-    Told mTold{Told::kNothing};
-    std::uint64_t mLostTold{0};
+    State mState{State::kStarting};
+    std::uint64_t mLoggedDropped{0};
 };
 
 } // namespace detail
 
-/// Publishes to one exporter. Every method may be called from any thread; in the child of a fork() they do nothing, and
-/// a Publisher made there works.
+/// Publishes to one exporter. Any thread may call any method. In the child of a fork() a Publisher of the parent does
+/// nothing, and a new Publisher works.
 class Publisher
 {
 public:
-    /// `path`: of the exporter's `--source socket:PATH`. It may appear, vanish and come back at any time.
+    /// `path` is the PATH of the exporter's `--source socket:PATH`. The exporter may start, stop and restart at any
+    /// time.
     explicit Publisher(std::string const& path, std::string const& model = "tensorrt_llm",
         std::string const& version = "1", PublisherOptions options = {}) noexcept
     {
@@ -807,7 +815,7 @@ public:
             hello.escaped(model);
             hello.raw("\",\"version\":\"");
             hello.escaped(version);
-            // A different pid tells the exporter that the engine has started anew.
+            // A different pid tells the exporter that the engine restarted.
             hello.raw("\",\"pid\":" + std::to_string(::getpid()) + "}}\n");
             auto sender = std::make_unique<detail::Sender>(path, std::string(hello.text()), std::move(options));
             if (sender->start())
@@ -815,7 +823,7 @@ public:
                 mSender = sender.release();
             }
         }
-        catch (...) // NOLINT(bugprone-empty-catch): without memory for it there is no publisher, and all is dropped
+        catch (...) // NOLINT(bugprone-empty-catch): out of memory; the server runs without a publisher
         {
         }
     }
@@ -832,8 +840,9 @@ public:
     Publisher(Publisher const&) = delete;
     Publisher& operator=(Publisher const&) = delete;
 
-    /// An IterationStats, a RequestStatsPerIteration, a RequestPerfMetrics, or a Response or Result, of which only
-    /// finished ones with RequestPerfMetrics are sent. False: this one is certainly lost.
+    /// Publishes an IterationStats, a RequestStatsPerIteration, a RequestPerfMetrics, a Response or a Result. A
+    /// Response or Result is sent only if it is final and has RequestPerfMetrics. Returns false if the record was
+    /// dropped. A record that was accepted may still be dropped later; see dropped().
     template <class Record>
     bool publish(Record const& record) noexcept
     {
@@ -848,7 +857,7 @@ public:
         }
     }
 
-    /// One JSON object of the ingest socket's format, without a line end.
+    /// Publishes one JSON object in the format of the ingest socket. `line` must not contain a newline.
     bool publishLine(std::string_view line) noexcept
     {
         try
@@ -866,12 +875,12 @@ public:
         }
     }
 
-    /// Waits until everything published so far is with the exporter. False: it is not, after `patience`.
-    bool flush(std::chrono::milliseconds patience) noexcept
+    /// Waits until all records published so far are sent. Returns false if they are not sent after `timeout`.
+    bool flush(std::chrono::milliseconds timeout) noexcept
     {
         try
         {
-            return alive() && mSender->flush(patience);
+            return alive() && mSender->flush(timeout);
         }
         catch (...)
         {
@@ -879,7 +888,8 @@ public:
         }
     }
 
-    /// Records lost because the exporter was not there or did not read. It sees them as gaps in `iter`.
+    /// Number of records dropped because the exporter was not running or did not read fast enough. The exporter detects
+    /// dropped records by gaps in `iter`.
     [[nodiscard]] std::uint64_t dropped() const noexcept
     {
         return alive() ? mSender->dropped.load(std::memory_order_relaxed) : 0;
@@ -891,7 +901,7 @@ public:
     }
 
 private:
-    /// The exporter takes a MiB a line; the row of an active request is some 300 bytes.
+    /// The exporter accepts lines of up to 1 MiB. The row of an active request takes about 300 bytes.
     static constexpr std::size_t kLine = std::size_t{1000} << 10;
 
     [[nodiscard]] bool alive() const noexcept
@@ -926,14 +936,14 @@ private:
         else
         {
             static_assert(detail::Has_iter<Record>::value && detail::Has_numActiveRequests<Record>::value,
-                "not a record of TensorRT-LLM's statistics");
+                "publish() takes IterationStats, RequestStatsPerIteration, RequestPerfMetrics, Response or Result");
             line.object(record);
             mSender->push(line.text());
         }
         return true;
     }
 
-    /// All rows in one line, because they are one iteration. A queued request's row says nothing else, so it is short.
+    /// Writes the rows of one iteration in one line. A queued request has no other values, so its row is short.
     template <class Record>
     void writeRows(Record const& record, detail::Json& line)
     {
@@ -944,7 +954,8 @@ private:
             using Stage = std::decay_t<decltype(row.stage)>;
             if (line.text().size() >= kLine)
             {
-                // What a line cannot hold is left out, except how a request ended: that is told only once.
+                // The line is full, so further rows are left out. The end of a request is reported only once, so those
+                // rows go into another line.
                 if (row.stage != Stage::kGENERATION_COMPLETE)
                 {
                     continue;

@@ -1,6 +1,6 @@
-# trtllm_exporter::trtllm_exporter  the shared library and exporter.h
-# trtllm_exporter::static           the same, linked in
-# trtllm_exporter::publisher        publisher.h alone, no library
+# trtllm_exporter::trtllm_exporter  exporter.h with the shared library
+# trtllm_exporter::static           exporter.h with the static library
+# trtllm_exporter::publisher        publisher.h, which needs no library
 get_filename_component(_trtllm_exporter_prefix "${CMAKE_CURRENT_LIST_DIR}/../../.." ABSOLUTE)
 include(CMakeFindDependencyMacro)
 find_dependency(Threads)

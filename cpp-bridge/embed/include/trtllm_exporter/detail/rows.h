@@ -1,7 +1,8 @@
 #pragma once
 
-// Records as rows of numbers: what exporter.h hands to the library. A number's place in its row is the contract between
-// the two (src/rows.rs of the library has the same places); new ones go to the end, so that either may be the older.
+// Encodes records as rows of numbers, which exporter.h passes to the library. Header and library may come from
+// different versions, so a slot number never changes its meaning, and new numbers go to the end of a row.
+// embed/src/rows.rs decodes the same slots.
 
 #include "trtllm_exporter/publisher.h"
 
@@ -12,7 +13,7 @@
 namespace trtllm_exporter::detail
 {
 
-/// Which of these enumerators it is, or -1.
+/// The position of `value` in the list of enumerators, or -1.
 template <template <class, class> class... Named, class E>
 std::int64_t indexOf(E value)
 {
@@ -21,7 +22,7 @@ std::int64_t indexOf(E value)
     return found;
 }
 
-/// Up to so many numbers, each there or not.
+/// `count` numbers, each present or absent.
 template <std::size_t count>
 class Slots
 {
@@ -64,21 +65,21 @@ public:
     std::array<std::uint64_t, count> values{};
 };
 
-// Into `slot` what `from` has of this name; nothing where its release has no such member.
+// Writes the member of `from` into `slot`. Writes nothing if this release's struct has no such member.
 #define TRTLLM_EXPORTER_PUT(slots, slot, from, member)                                                                 \
     if constexpr (Has_##member<std::decay_t<decltype(from)>>::value)                                                   \
     {                                                                                                                  \
         (slots).put(slot, (from).member);                                                                              \
     }
-// For the struct of this name, if it is there.
+// Calls `action` with the nested struct, if this release has it and it holds a value.
 #define TRTLLM_EXPORTER_WITH(from, member, action)                                                                     \
     if constexpr (Has_##member<std::decay_t<decltype(from)>>::value)                                                   \
     {                                                                                                                  \
         with((from).member, action);                                                                                   \
     }
 
-/// Rows one after the other. Each: a letter for its kind, in two bytes each how many numbers and how long its text, a bit
-/// for each number that is there, the numbers, the text; in the machine's byte order.
+/// A buffer of rows. Each row holds, in the machine's byte order: one letter for its kind, the number of slots and the
+/// length of the text (two bytes each), one bit per slot that says whether it is present, the slots, and the text.
 class Rows
 {
 public:
@@ -97,7 +98,7 @@ public:
         mBytes.insert(mBytes.end(), other.mBytes.begin(), other.mBytes.end());
     }
 
-    /// An IterationStats.
+    /// Appends an IterationStats.
     template <class Record>
     void record(Record const& record)
     {
@@ -127,7 +128,7 @@ public:
         row('i', slots, record.timestamp);
     }
 
-    /// A RequestStatsPerIteration: a row for the iteration, one for each of its requests.
+    /// Appends a RequestStatsPerIteration: one row for the iteration, then one for each request.
     template <class Record>
     void requests(Record const& record)
     {
@@ -158,7 +159,7 @@ public:
         }
     }
 
-    /// A finished request's result, which has RequestPerfMetrics.
+    /// Appends the result of a finished request. The result must hold RequestPerfMetrics.
     template <class Result>
     void finished(std::uint64_t request, Result const& result)
     {
@@ -286,7 +287,7 @@ private:
         mBytes.resize(at + 1 + sizeof(sizes) + sizeof(slots.present) + sizeof(slots.values) + sizes[1]);
         auto const put = [&](void const* from, std::size_t size)
         {
-            if (size > 0) // of an empty text there is no address
+            if (size > 0) // an empty text may have a null address, which memcpy does not allow
             {
                 std::memcpy(mBytes.data() + at, from, size);
                 at += size;

@@ -1,6 +1,6 @@
 #pragma once
 
-// Simulated SDK: TensorRT-LLM's runtime checks.
+// Simulated SDK: the runtime checks of TensorRT-LLM.
 
 #include "tensorrt_llm/common/tllmException.h"
 

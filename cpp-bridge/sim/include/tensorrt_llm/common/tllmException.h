@@ -9,8 +9,8 @@
 namespace tensorrt_llm::common
 {
 
-/// What every failing TensorRT-LLM call throws. `what()` is the message, the source position and, on further
-/// lines, the stack.
+/// The exception that failing TensorRT-LLM calls throw. `what()` has the message and the source position in the first
+/// line, and the call stack in further lines.
 class TllmException : public std::runtime_error
 {
 public:

@@ -1,7 +1,8 @@
 #pragma once
 
-// Simulated SDK: the Executor API of one release (sim/release.h), as far as a host and a statistics reader use it.
-// The "engine directory" is a description of the load and the machine: "sim:?rate=20&seed=1" (sim/src/options.h).
+// Simulated SDK: the part of the Executor API that hosts and statistics readers use, for one release (sim/release.h).
+// Instead of an engine directory it takes options for the load and the machine: "sim:?rate=20&seed=1"
+// (sim/src/options.h).
 
 #include "tensorrt_llm/executor/types.h"
 
@@ -302,7 +303,7 @@ struct KVCacheCreatedData
     std::vector<SizeType32> numBlocksPerCacheLevel;
 };
 
-/// Upstream's has the block's tokens too.
+/// TensorRT-LLM's struct also has the tokens of the block.
 struct KVCacheStoredBlockData
 {
     IdType blockHash;
@@ -348,13 +349,13 @@ struct KVCacheEvent
     std::optional<SizeType32> attentionDpRank;
 };
 
-/// Of an Executor whose KvCacheConfig has an event buffer.
+/// Exists if the Executor's KvCacheConfig has an event buffer.
 class KVCacheEventManager
 {
 public:
     explicit KVCacheEventManager(std::shared_ptr<sim::CacheEvents> events);
 
-    /// Drains. The simulated one never waits.
+    /// Returns each event once. The simulated one never waits.
     std::deque<KVCacheEvent> getLatestEvents(std::optional<std::chrono::milliseconds> timeout = std::nullopt);
 
 private:
@@ -362,8 +363,8 @@ private:
 };
 #endif
 
-/// One model instance: takes requests, batches them in flight and keeps statistics in bounded rings.
-/// Every method may be called from any thread. After shutdown() all throw but canEnqueueRequests() and isParticipant().
+/// One model instance. It accepts requests, batches them in flight and writes statistics into bounded rings. Any thread
+/// may call any method. After shutdown() all methods throw, except canEnqueueRequests() and isParticipant().
 class Executor
 {
 public:
@@ -395,7 +396,7 @@ public:
     void cancelRequest(IdType requestId);
     void shutdown();
 
-    /// The records since the last call, oldest first; each call empties the ring.
+    /// Returns the records since the last call, oldest first, and empties the ring.
     std::deque<IterationStats> getLatestIterationStats();
     std::deque<RequestStatsPerIteration> getLatestRequestStats();
 

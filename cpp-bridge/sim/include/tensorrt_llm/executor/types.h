@@ -1,7 +1,7 @@
 #pragma once
 
 // Simulated SDK: the value types of the Executor API, with the members of one release (sim/release.h).
-// As upstream, members carry no initialisers: value-initialise what you create.
+// As in TensorRT-LLM, members have no default initialisers, so value-initialise these structs.
 
 #include "tensorrt_llm/sim/release.h"
 
@@ -70,8 +70,8 @@ enum class CommunicationMode
 #endif
 };
 
-/// State of the paged KV cache. Block counts of the primary pool are current; allocated, reused and missed blocks
-/// count up from the creation of the cache.
+/// State of the paged KV cache. Max, free and used blocks are current values of the primary pool. Allocated, reused and
+/// missed blocks are totals since the creation of the cache.
 struct KvCacheStats
 {
     SizeType32 maxNumBlocks;

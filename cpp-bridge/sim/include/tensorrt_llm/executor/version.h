@@ -5,7 +5,7 @@
 namespace tensorrt_llm::executor
 {
 
-/// The release whose members this simulated SDK offers, marked as a build of its own.
+/// The release that this simulated SDK imitates, with a suffix that marks it as simulated.
 #if TRTLLM_SIM_SINCE(1, 1)
 static char const* const kTensorRtLlmVersion = "1.1.0+simulated";
 #elif TRTLLM_SIM_SINCE(1, 0)

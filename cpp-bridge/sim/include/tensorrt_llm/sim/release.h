@@ -1,7 +1,7 @@
 #pragma once
 
-// Which TensorRT-LLM the simulated SDK presents itself as: 100 × major + minor. It then has that release's members and
-// no others. Where no public header tells in which release a member came, the later one is taken.
+// The release that the simulated SDK imitates, as 100 × major + minor. The SDK has exactly the members of that release.
+// If public headers do not show in which release a member was added, the SDK uses the later release.
 
 #if !defined(TRTLLM_SIM_RELEASE)
 #define TRTLLM_SIM_RELEASE 101

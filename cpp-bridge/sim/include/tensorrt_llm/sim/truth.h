@@ -1,6 +1,6 @@
 #pragma once
 
-// What really happened in a simulated engine, whatever its rings still hold. For tests and benchmarks.
+// What a simulated engine did, independent of the records in its rings. For tests and benchmarks.
 
 #include <cstdint>
 
@@ -12,26 +12,26 @@ class Executor;
 namespace tensorrt_llm::sim
 {
 
-/// Totals since construction. One snapshot is consistent: it is taken between two records.
+/// Totals since construction. A snapshot is consistent, because it is taken between two records.
 struct Truth
 {
-    std::uint64_t iterations;       ///< batches launched
-    std::uint64_t flushes;          ///< records written because the engine ran out of requests
-    std::uint64_t requestsArrived;  ///< requests that reached the engine's queue
-    std::uint64_t requestsStarted;  ///< requests that became active
-    std::uint64_t requestsCompleted; ///< requests that ended, cancelled ones included
-    std::uint64_t contextTokens;    ///< prompt tokens computed, so without those found in the KV cache
-    std::uint64_t firstTokens;      ///< output tokens that ended a context phase
-    std::uint64_t generationTokens; ///< output tokens of generation phases
-    std::uint64_t draftTokens;      ///< tokens proposed by speculative decoding
-    std::uint64_t acceptedTokens;   ///< proposed tokens that were kept
-    std::uint64_t pauses;           ///< times a request lost its KV cache blocks to an older one
-    std::uint64_t recordsPushed;    ///< iteration records written into the ring
-    std::uint64_t recordsLost;      ///< of these, overwritten before anybody drained them
+    std::uint64_t iterations;        ///< batches that the engine ran
+    std::uint64_t flushes;           ///< flush records, which the engine writes when it becomes idle
+    std::uint64_t requestsArrived;   ///< requests that reached the engine's queue
+    std::uint64_t requestsStarted;   ///< requests that became active
+    std::uint64_t requestsCompleted; ///< requests that ended, including cancelled ones
+    std::uint64_t contextTokens;     ///< prompt tokens computed, without tokens reused from the KV cache
+    std::uint64_t firstTokens;       ///< output tokens of context phases
+    std::uint64_t generationTokens;  ///< output tokens of generation phases
+    std::uint64_t draftTokens;       ///< tokens proposed by speculative decoding
+    std::uint64_t acceptedTokens;    ///< proposed tokens that were accepted
+    std::uint64_t pauses;            ///< how often a request was paused because an older one needed its KV cache blocks
+    std::uint64_t recordsPushed;     ///< iteration records written into the ring
+    std::uint64_t recordsLost;       ///< iteration records that were overwritten before they were drained
     std::uint64_t requestRecordsPushed;
     std::uint64_t requestRecordsLost;
-    double virtualTimeMs; ///< the engine's own clock
-    bool idle;            ///< no request is active or queued
+    double virtualTimeMs; ///< time of the simulated clock
+    bool idle;            ///< true if no request is active or queued
 };
 
 [[nodiscard]] Truth truth(executor::Executor const& executor);

@@ -1,6 +1,6 @@
 #pragma once
 
-// The members of the 1.3 line: those of the simulated SDK and seven more, here in another order.
+// The members of the 1.3 releases: those of the simulated SDK and seven more, in another order.
 
 #include <cstddef>
 #include <cstdint>
@@ -43,7 +43,7 @@ struct InflightBatchingStats
     SizeType32 numPausedKvTokens;
 };
 
-/// Static batching went away: the bridge must not insist.
+/// These releases have no static batching, so the bridge must compile without it.
 struct IterationStats
 {
     std::uint64_t iter;

@@ -1,83 +1,100 @@
-//! What a host may choose when it constructs an Executor, and how the choice crosses the border. Every option left out
-//! keeps TensorRT-LLM's own default, which differs between releases.
+//! The options of an Executor, and their conversion for cxx. An option that is not set keeps TensorRT-LLM's own
+//! default, which differs between releases.
 
 use crate::error::BridgeError;
-use crate::executor::ExecutorOptions;
 use crate::ffi::{HostConfig, HostSet};
 
-/// What kind of model the engine directory holds.
+/// How many iterations the engine's statistics rings hold between two drains. A full ring silently drops the oldest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ExecutorOptions {
+    /// 0 disables iteration statistics.
+    pub iter_stats_max_iterations: u32,
+    /// 0 disables request statistics. They cost the engine time for every active and queued request.
+    pub request_stats_max_iterations: u32,
+}
+
+/// TensorRT-LLM's own defaults: 1000 iterations, no request statistics.
+impl Default for ExecutorOptions {
+    fn default() -> Self {
+        ExecutorOptions { iter_stats_max_iterations: 1000, request_stats_max_iterations: 0 }
+    }
+}
+
+/// The kind of model in the engine directory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum ModelType {
     #[default]
     DecoderOnly,
-    /// From 0.11 on.
+    /// Since 0.11.
     EncoderOnly,
-    /// From 0.11 on.
+    /// Since 0.11.
     EncoderDecoder,
 }
 
-/// How requests form a batch.
+/// How the engine forms batches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum BatchingType {
     Static,
     Inflight,
 }
 
-/// Who of an engine's processes takes requests and keeps statistics.
+/// Which of the engine's processes accepts requests and has statistics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum CommMode {
     /// The first participant.
     Leader,
-    /// A process beside the workers, which it may spawn. From 0.10 on.
+    /// A separate process, which may start the workers. Since 0.10.
     Orchestrator,
 }
 
-/// How to construct an Executor. A release that lacks an option's setter refuses the option by name.
+/// All options of an Executor. If a TensorRT-LLM release does not support an option, opening fails and names the
+/// option.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct HostOptions {
     pub statistics: ExecutorOptions,
     pub model_type: ModelType,
     pub batching_type: Option<BatchingType>,
-    /// Requests; from 0.11 on.
+    /// Maximum number of requests in a batch. Since 0.11.
     pub max_batch_size: Option<u32>,
-    /// Tokens of one iteration; from 0.11 on.
+    /// Maximum number of tokens in an iteration. Since 0.11.
     pub max_num_tokens: Option<u32>,
-    /// Requests waiting in the engine, beyond which it refuses more; from 0.12 on.
+    /// Maximum number of queued requests. The engine rejects more. Since 0.12.
     pub max_queue_size: Option<u32>,
     pub enable_chunked_context: Option<bool>,
-    /// KV cache blocks serve later requests with an equal prefix; from 0.11 on.
+    /// Reuse KV cache blocks for later requests with the same prefix. Since 0.11.
     pub enable_block_reuse: Option<bool>,
-    /// Of the GPU memory that is free after loading, the part for the KV cache: above 0, below 1; from 0.11 on.
+    /// Fraction of the GPU memory free after loading that the KV cache gets, above 0 and below 1. Since 0.11.
     pub free_gpu_memory_fraction: Option<f32>,
-    /// Tokens in the KV cache; the smaller of this and the fraction holds; from 0.11 on.
+    /// Maximum number of tokens in the KV cache. The smaller of this and the fraction applies. Since 0.11.
     pub max_tokens: Option<u32>,
-    /// Events of the KV cache kept between two drains, without which it tells none; from 1.0 on.
+    /// Number of KV cache events to keep between two drains. The engine reports no events if not set. Since 1.0.
     pub event_buffer_max_size: Option<u32>,
     pub comm_mode: Option<CommMode>,
-    /// MPI ranks of the engine's processes, the leader first; empty = all.
+    /// MPI ranks of the engine's processes, the leader first. Empty: all ranks.
     pub participant_ids: Vec<u32>,
-    /// GPUs by CUDA's index; empty = TensorRT-LLM chooses.
+    /// CUDA indices of the GPUs. Empty: TensorRT-LLM chooses.
     pub device_ids: Vec<u32>,
-    /// Orchestrator mode: whether this process is the orchestrator.
+    /// Orchestrator mode: true if this process is the orchestrator.
     pub is_orchestrator: Option<bool>,
-    /// Orchestrator mode: the program that a spawned worker runs.
+    /// Orchestrator mode: path of the program that the workers run.
     pub worker_executable: Option<String>,
-    /// Orchestrator mode: whether the orchestrator starts the workers; from 0.13 on.
+    /// Orchestrator mode: true if the orchestrator starts the workers. Since 0.13.
     pub spawn_processes: Option<bool>,
 }
 
-/// The same, as it crosses.
-pub(crate) struct Crossing {
+/// [`HostOptions`] in the types that cxx can pass.
+pub(crate) struct FfiOptions {
     pub(crate) config: HostConfig,
     pub(crate) participant_ids: Vec<i32>,
     pub(crate) device_ids: Vec<i32>,
 }
 
 impl HostOptions {
-    pub(crate) fn crossing(&self, engine: &str) -> Result<Crossing, BridgeError> {
+    pub(crate) fn to_ffi(&self, engine: &str) -> Result<FfiOptions, BridgeError> {
         let number = |name: &str, value: u32| {
-            i32::try_from(value)
-                .map_err(|_| BridgeError::open(engine, &format!("{name} {value} is above {}", i32::MAX)))
+            i32::try_from(value).map_err(|_| {
+                BridgeError::open(engine, &format!("{name} {value} is too large; the maximum is {}", i32::MAX))
+            })
         };
         let ids = |name: &str, values: &[u32]| values.iter().map(|id| number(name, *id)).collect::<Result<Vec<_>, _>>();
         let stats = &self.statistics;
@@ -127,7 +144,7 @@ impl HostOptions {
             config.set |= HostSet::CommMode.repr;
             config.orchestrator_mode = mode == CommMode::Orchestrator;
         }
-        Ok(Crossing {
+        Ok(FfiOptions {
             config,
             participant_ids: ids("participant_ids", &self.participant_ids)?,
             device_ids: ids("device_ids", &self.device_ids)?,
