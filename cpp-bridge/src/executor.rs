@@ -22,6 +22,14 @@ impl Default for ExecutorOptions {
     }
 }
 
+/// Ends the process at once, without running exit handlers or the destructors of C++ globals. For a process in which an
+/// engine is still being constructed, or does not stop: its threads would use these globals while they are destroyed.
+pub fn exit_now(code: u8) -> ! {
+    ffi::exit_now(i32::from(code));
+    // Not reached; cxx has no type for a function that does not return.
+    std::process::abort()
+}
+
 /// One open engine. Its statistics are drained: each record is handed out once, so it has one reader.
 /// Dropping it shuts the engine down.
 pub struct Executor {

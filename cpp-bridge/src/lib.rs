@@ -12,7 +12,7 @@ mod load;
 mod rows;
 
 pub use error::BridgeError;
-pub use executor::{Executor, ExecutorOptions};
+pub use executor::{Executor, ExecutorOptions, exit_now};
 pub use ffi::{IterationRow, KvEventKind, KvEventRow, LoadProgress, PerfRow, RequestRow, Truth};
 pub use host::{BatchingType, CommMode, HostOptions, ModelType};
 pub use load::Load;

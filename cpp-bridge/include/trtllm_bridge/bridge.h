@@ -85,4 +85,7 @@ private:
 
 [[nodiscard]] bool isSimulated();
 
+/// Ends the process without running exit handlers or the destructors of globals.
+[[noreturn]] void exitNow(std::int32_t code);
+
 } // namespace trtllm_bridge

@@ -34,6 +34,7 @@ struct Options
     double prefixShare = 0.6;   ///< fraction of requests that begin with one of a few shared prefixes
     std::int32_t prefixTokens = 384;
     // The machine.
+    double loadSeconds = 0.0;   ///< real seconds that constructing the engine takes
     double speed = 1.0;         ///< engine seconds per second; 0 = as fast as it can
     std::optional<std::int32_t> maxBatchSize;
     std::optional<std::int32_t> maxNumTokens;
