@@ -12,7 +12,7 @@ use crate::engine::lifecycle::Stages;
 use crate::engine::requests::RequestTotals;
 use crate::engine::{Engine, EngineState, Latest, Totals};
 use crate::model::gpu::GpuInventory;
-use crate::model::{BenchReport, IterationStats};
+use crate::model::{BenchReport, EngineAbout, ErrorCounts, ErrorKind, IterationStats, RejectCounts, RejectReason};
 use crate::shutdown::Shutdown;
 
 /// By what an engine's series are told apart.
@@ -68,17 +68,6 @@ impl EngineSnapshot {
     }
 }
 
-/// What a source says of its engine besides numbers.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct EngineAbout {
-    /// Which backend runs the model, e.g. `tensorrt` or `pytorch`.
-    pub backend: Option<String>,
-    /// Version of the engine's software.
-    pub version: Option<String>,
-    /// The engine is our simulation.
-    pub simulated: bool,
-}
-
 /// How polling goes; kept by the poll driver.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SourceStatus {
@@ -87,10 +76,8 @@ pub struct SourceStatus {
     /// Any poll ever succeeded.
     pub ready: bool,
     pub polls: u64,
-    /// By [`crate::sources::ErrorKind`].
-    pub errors: [u64; ERROR_KINDS],
-    /// By [`crate::sources::RejectReason`].
-    pub rejected: [u64; REJECT_REASONS],
+    pub errors: ErrorCounts,
+    pub rejected: RejectCounts,
     /// Seconds.
     pub poll_duration: Histogram,
     /// When a poll last ended, whichever way; microseconds since 1970 UTC.
@@ -105,11 +92,6 @@ pub struct SourceStatus {
     pub bench_report: Option<Arc<BenchReport>>,
 }
 
-/// Number of [`crate::sources::ErrorKind`]s.
-pub const ERROR_KINDS: usize = 8;
-/// Number of [`crate::sources::RejectReason`]s.
-pub const REJECT_REASONS: usize = 4;
-
 impl SourceStatus {
     #[must_use]
     pub const fn new() -> Self {
@@ -117,8 +99,8 @@ impl SourceStatus {
             up: false,
             ready: false,
             polls: 0,
-            errors: [0; ERROR_KINDS],
-            rejected: [0; REJECT_REASONS],
+            errors: [0; ErrorKind::ALL.len()],
+            rejected: [0; RejectReason::ALL.len()],
             poll_duration: Histogram::new(POLL_SECONDS),
             last_poll_us: None,
             last_success_us: None,
