@@ -9,8 +9,9 @@
 //! 5. [`metrics`]: snapshots to one ordered page, by one catalog.
 //! 6. [`exposition`]: a page to bytes.
 //! 7. [`sources`]: fetch and parse, nothing else. They never see `gpu` and `http`, nor these them.
-//! 8. [`poll`]: who runs when; the one place that times, counts and logs a source.
-//! 9. [`http`]: serves bytes; knows no engine and no GPU.
+//! 8. [`intake`]: folds the polls of one source and publishes the result; the one place that counts and logs a source.
+//! 9. [`poll`]: opens and polls each source on its schedule.
+//! 10. [`http`]: serves bytes; knows no engine and no GPU.
 //!
 //! `unsafe` stands in `gpu/raw.rs` and, for one call, in [`heap`] (`tests/layering.rs`).
 #![deny(unsafe_code)]
@@ -22,6 +23,7 @@ pub mod exposition;
 pub mod gpu;
 pub mod heap;
 pub mod http;
+pub mod intake;
 pub mod log;
 pub mod metrics;
 pub mod model;

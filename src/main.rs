@@ -2,12 +2,14 @@
 #![forbid(unsafe_code)]
 
 use std::path::{Path, PathBuf};
+use std::pin::Pin;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
 use clap::Parser as _;
 use tokio::sync::mpsc;
+use tokio::task::JoinSet;
 use trtllm_exporter::cli::{Cli, Command, DEFAULT_SOCKET};
 use trtllm_exporter::config::{ConfigError, EngineConfig, SourceSpec};
 use trtllm_exporter::gpu::{self, GpuConfig, GpuError, GpuMode};
@@ -17,9 +19,9 @@ use trtllm_exporter::http::reload::Live;
 use trtllm_exporter::http::web_config::WebConfigError;
 use trtllm_exporter::http::{router, serve};
 use trtllm_exporter::metrics::exporter::PageCounts;
-use trtllm_exporter::poll::{Driver, Schedule};
+use trtllm_exporter::poll::{Driver, DriverEvent, Schedule};
 #[cfg(feature = "executor")]
-use trtllm_exporter::sources::executor::{ExecutorThread, hosting::Hosting};
+use trtllm_exporter::sources::executor::{self, ExecutorThread, hosting::Hosting};
 use trtllm_exporter::sources::{OpenError, Source, replay::Replay, socket::Ingest, trtllm_serve::TrtllmServe};
 use trtllm_exporter::state::{EngineName, State};
 use trtllm_exporter::{cli, heap, log, shutdown, tools};
@@ -44,13 +46,11 @@ enum StartError {
 }
 
 impl StartError {
-    fn exit_code(&self) -> ExitCode {
+    fn exit_code(&self) -> u8 {
         match self {
             // The simulated engine refuses nothing but its options.
-            Self::Config(_) | Self::WebConfig(_) | Self::Source(OpenError::Engine { .. } | OpenError::Load { .. }) => {
-                ExitCode::from(2)
-            }
-            _ => ExitCode::from(1),
+            Self::Config(_) | Self::WebConfig(_) | Self::Source(OpenError::Engine { .. } | OpenError::Load { .. }) => 2,
+            _ => 1,
         }
     }
 }
@@ -70,8 +70,8 @@ fn main() -> ExitCode {
         }
         None => start(&cli),
     };
-    match result {
-        Ok(()) => ExitCode::SUCCESS,
+    let code = match result {
+        Ok(()) => 0,
         Err(error) => {
             #[allow(clippy::print_stderr)] // Before logging is set up, and the one message a caller reads.
             {
@@ -79,8 +79,16 @@ fn main() -> ExitCode {
             }
             error.exit_code()
         }
+    };
+    #[cfg(feature = "executor")]
+    if executor::is_any_running() {
+        executor::exit_now(code);
     }
+    ExitCode::from(code)
 }
+
+/// Opens a source in its driver's task.
+type Opening = Pin<Box<dyn Future<Output = Result<Source, OpenError>> + Send>>;
 
 fn start(cli: &Cli) -> Result<(), StartError> {
     cli.check()?;
@@ -98,20 +106,24 @@ fn start(cli: &Cli) -> Result<(), StartError> {
 async fn run(cli: &Cli, engines: Option<Vec<EngineConfig>>, terms: Live) -> Result<(), StartError> {
     let stop_signal = shutdown::signals()?;
     let (listeners, health) = listeners(cli).await?;
-    let sources = open(engines)?;
+    let sources = match engines {
+        Some(engines) => engines.into_iter().map(|engine| (engine.name, open_source(engine.source))).collect(),
+        None => default_engine().await,
+    };
     let names: Vec<EngineName> = sources.iter().map(|(name, _)| name.clone()).collect();
     let state = Arc::new(State::new(names));
     let gpus = start_gpus(cli, &state)?;
     let (trigger, stop) = shutdown::channel();
 
     let schedule = Schedule { interval: cli.poll_interval, timeout: cli.poll_timeout, stale_after: cli.stale_after };
-    let (first, mut first_polls) = mpsc::channel(1);
+    let (events, mut driver_events) = mpsc::unbounded_channel();
+    let mut first_polls = sources.len();
+    let mut drivers = JoinSet::new();
     for (index, (name, source)) in sources.into_iter().enumerate() {
-        let (state, stop, first) = (Arc::clone(&state), stop.clone(), first.clone());
-        // Made where it runs: while the first poll is made, so is the page.
-        tokio::spawn(async move { Driver::new(index, name.model, schedule, state).run(source, stop, first).await });
+        let (state, stop, events) = (Arc::clone(&state), stop.clone(), events.clone());
+        // Created in its task: the page is built while the first poll runs.
+        drivers.spawn(async move { Driver::new(index, name.model, schedule, state, events).run(source, stop).await });
     }
-    drop(first);
     tokio::spawn(Arc::clone(&state).keep_fresh(stop.clone()));
 
     let counts = Arc::new(PageCounts::new());
@@ -125,12 +137,17 @@ async fn run(cli: &Cli, engines: Option<Vec<EngineConfig>>, terms: Live) -> Resu
         // Whoever asks for health has no password, and no certificate.
         (health, Gate::new(router::health(state), Live::open_to_all(), counts, 0)),
     ];
-    let server = tokio::spawn(async move {
-        // Peers can connect already. Engines at hand answer within milliseconds, and a first scrape without them would
-        // be taken for engines that have nothing to say.
-        let _ = tokio::time::timeout(FIRST_POLLS, first_polls.recv()).await;
-        serve::serve(gates, stop).await;
-    });
+    // Peers can connect already. Local engines answer within milliseconds, and a first scrape without their numbers would
+    // look like engines without statistics. A source that fails at once ends the start-up.
+    let deadline = tokio::time::Instant::now() + FIRST_POLLS;
+    while first_polls > 0 {
+        match tokio::time::timeout_at(deadline, driver_events.recv()).await {
+            Ok(Some(DriverEvent::FirstPoll)) => first_polls -= 1,
+            Ok(Some(DriverEvent::Failed(error))) => return Err(error.into()),
+            Ok(None) | Err(_) => break,
+        }
+    }
+    let server = tokio::spawn(serve::serve(gates, stop));
     // Before anybody is told that it runs: without a handler either signal would end it.
     let hold_gpus = shutdown::gpu_signals(|hold| match (&gpus, hold) {
         (Some(gpus), true) => gpus.resume(),
@@ -152,19 +169,33 @@ async fn run(cli: &Cli, engines: Option<Vec<EngineConfig>>, terms: Live) -> Resu
     let status = format!("serving on {}", addresses.join(", "));
     let _ = sd_notify::notify(&[sd_notify::NotifyState::Ready, sd_notify::NotifyState::Status(&status)]);
 
-    let signal = tokio::select! {
-        signal = stop_signal => signal,
+    let failure = async {
+        loop {
+            match driver_events.recv().await {
+                Some(DriverEvent::Failed(error)) => return error,
+                Some(DriverEvent::FirstPoll) => {}
+                None => std::future::pending().await,
+            }
+        }
+    };
+    let result = tokio::select! {
+        signal = stop_signal => {
+            tracing::info!(signal, "stopping");
+            Ok(())
+        }
+        error = failure => Err(error.into()),
         never = hold_gpus => match never {},
     };
-    tracing::info!(signal, "stopping");
     let _ = sd_notify::notify(&[sd_notify::NotifyState::Stopping]);
     trigger.stop();
     let _ = server.await;
+    // An engine of this process gets a few seconds to stop.
+    while drivers.join_next().await.is_some() {}
     if let Some(gpus) = gpus {
         // NVML must be let go within a second, or a driver update waits for us.
         gpus.stop(Duration::from_secs(1));
     }
-    Ok(())
+    result
 }
 
 /// Those for everything, and those for health alone.
@@ -182,21 +213,15 @@ async fn listeners(cli: &Cli) -> Result<(Vec<Listener>, Vec<Listener>), StartErr
     Ok((listeners, listen::bind(&health, "--web.health-address").await?))
 }
 
-fn open(engines: Option<Vec<EngineConfig>>) -> Result<Vec<(EngineName, Source)>, StartError> {
-    let Some(engines) = engines else { return Ok(default_engine()) };
-    let opened = engines.into_iter().map(|engine| Ok((engine.name, open_source(engine.source)?)));
-    opened.collect()
-}
-
 /// Nothing configured: an engine may still join through the socket. That it cannot be bound is no reason to withhold the
 /// GPUs.
-fn default_engine() -> Vec<(EngineName, Source)> {
+async fn default_engine() -> Vec<(EngineName, Opening)> {
     let path = Path::new(DEFAULT_SOCKET);
     match path.parent().map_or(Ok(()), std::fs::create_dir_all) {
         Err(error) => {
             tracing::warn!(%error, path = %path.display(), "no ingest socket; name one with --source socket:PATH")
         }
-        Ok(()) => match Ingest::bind(path) {
+        Ok(()) => match Ingest::bind(path).await {
             Err(error) => tracing::warn!(%error, "no ingest socket"),
             Ok(socket) => {
                 tracing::info!(path = %path.display(), "no --source: waiting for an engine on the ingest socket");
@@ -207,27 +232,29 @@ fn default_engine() -> Vec<(EngineName, Source)> {
                     source: "socket",
                     implicit: true,
                 };
-                return vec![(name, Source::Socket(socket))];
+                return vec![(name, Box::pin(async { Ok(Source::Socket(socket)) }))];
             }
         },
     }
     Vec::new()
 }
 
-fn open_source(spec: SourceSpec) -> Result<Source, OpenError> {
-    Ok(match spec {
-        SourceSpec::TrtllmServe { target, extras } => Source::TrtllmServe(TrtllmServe::new(target, extras)),
-        SourceSpec::Socket(path) => Source::Socket(Ingest::bind(&path)?),
-        SourceSpec::Replay { path, pace } => Source::Replay(Replay::open(&path, pace)?),
-        #[cfg(feature = "executor")]
-        SourceSpec::Simulated(engine) => Source::Executor(ExecutorThread::start(Hosting::plain(engine))?),
-        #[cfg(feature = "executor")]
-        SourceSpec::Executor(hosting) => Source::Executor(ExecutorThread::start(*hosting)?),
-        #[cfg(not(feature = "executor"))]
-        SourceSpec::Simulated(engine) => {
-            let cause = "this build has no Executor; build it with the feature \"executor\"".to_owned();
-            return Err(OpenError::Engine { engine, cause });
-        }
+fn open_source(spec: SourceSpec) -> Opening {
+    Box::pin(async move {
+        Ok(match spec {
+            SourceSpec::TrtllmServe { target, extras } => Source::TrtllmServe(TrtllmServe::new(target, extras)),
+            SourceSpec::Socket(path) => Source::Socket(Ingest::bind(&path).await?),
+            SourceSpec::Replay { path, pace } => Source::Replay(Replay::open(path, pace).await?),
+            #[cfg(feature = "executor")]
+            SourceSpec::Simulated(engine) => Source::Executor(ExecutorThread::start(Hosting::plain(engine))?),
+            #[cfg(feature = "executor")]
+            SourceSpec::Executor(hosting) => Source::Executor(ExecutorThread::start(*hosting)?),
+            #[cfg(not(feature = "executor"))]
+            SourceSpec::Simulated(engine) => {
+                let cause = "this build has no Executor; build it with the feature \"executor\"".to_owned();
+                return Err(OpenError::Engine { engine, cause });
+            }
+        })
     })
 }
 

@@ -89,11 +89,11 @@ fn a_spoilt_answer(mode: &str, kind: &str, more: &[&str]) {
     assert_eq!(iterations(&page, A) + lost, truth.count("iterations"), "{truth:?}");
 
     let log = daemon.stderr();
-    assert_eq!(daemon.logged(&["source fails", "model=a", &format!("kind={kind} ")]), 1, "{log}");
+    assert_eq!(daemon.logged(&["source failed", "model=a", &format!("kind={kind} ")]), 1, "{log}");
     // One more change is possible: a hung answer ends as broken off once the engine is well.
-    let fails = daemon.logged(&["source fails"]);
+    let fails = daemon.logged(&["source failed"]);
     assert!(fails == 1 || (mode == "hang" && fails == 2), "{log}");
-    assert_eq!(daemon.logged(&["source answers again", "model=a"]), 1, "{log}");
+    assert_eq!(daemon.logged(&["source recovered", "model=a"]), 1, "{log}");
     assert_eq!(daemon.logged(&["model=b"]), 0, "{log}");
     for other in ["connect", "timeout", "http_status", "not_json", "truncated", "too_large", "io", "engine"] {
         assert_eq!(errors(&page, "model=b", other), 0);
@@ -192,7 +192,7 @@ fn an_engine_that_is_not_there_is_counted_as_connect_and_said_once() {
         missing(count >= 3, || format!("{count} errors of kind connect"))
     });
     daemon.until(|later| missing(iterations(later, B) > iterations(&page, B), || "b stands still".to_owned()));
-    assert_eq!(daemon.logged(&["source fails", "model=a", "kind=connect "]), 1, "{}", daemon.stderr());
+    assert_eq!(daemon.logged(&["source failed", "model=a", "kind=connect "]), 1, "{}", daemon.stderr());
     drop(b);
 }
 
@@ -251,7 +251,7 @@ fn a_bad_line(bad: &[u8], times: u64, reason: &str) {
         daemon.until(|page| missing(iterations(page, A) == 1 + round, || "the connection did not stay".to_owned()));
         // A poll of good records alone ends the state.
         daemon.poll(A, 2);
-        let said = daemon.logged(&["records skipped", "model=a", &format!("reason={reason} ")]);
+        let said = daemon.logged(&["invalid records skipped", "model=a", &format!("reason={reason} ")]);
         assert_eq!(said as u64, round, "{}", daemon.stderr());
     }
     let page = daemon.page();
@@ -262,7 +262,7 @@ fn a_bad_line(bad: &[u8], times: u64, reason: &str) {
     assert_eq!(page.get("trtllm_exporter_ingest_connections", A), 1.0);
     assert_eq!(page.get("trtllm_exporter_source_up", A), 1.0);
     daemon.until(|page| missing(iterations(page, B) > iterations(&before, B), || "b stands still".to_owned()));
-    assert_eq!(daemon.logged(&["source fails"]), 0, "{}", daemon.stderr());
+    assert_eq!(daemon.logged(&["source failed"]), 0, "{}", daemon.stderr());
     let peak = daemon.peak_memory();
     assert!(peak < MOST_MEMORY, "{peak} bytes");
 }
@@ -309,7 +309,7 @@ fn a_last_line_that_ends_in_a_record_is_counted_and_what_came_before_is_not_lost
     drop(publisher);
     let page = daemon.until(|page| missing(rejected(page, "truncated") == 1, || "not counted".to_owned()));
     assert_eq!(iterations(&page, A), 10);
-    assert_eq!(daemon.logged(&["records skipped", "reason=truncated "]), 1, "{}", daemon.stderr());
+    assert_eq!(daemon.logged(&["invalid records skipped", "reason=truncated "]), 1, "{}", daemon.stderr());
     // The next publisher goes on where the first broke off; a whole last line needs no end.
     let mut publisher = Publisher::connect(&path);
     publisher.record(11);
@@ -364,7 +364,7 @@ fn a_flood_of_garbage_is_counted_line_by_line_and_said_once() {
         missing(count == LINES, || format!("{count} lines"))
     });
     drop(flood.join().unwrap());
-    assert_eq!(daemon.logged(&["records skipped"]), 1, "{}", daemon.stderr());
+    assert_eq!(daemon.logged(&["invalid records skipped"]), 1, "{}", daemon.stderr());
     let peak = daemon.peak_memory();
     assert!(peak < MOST_MEMORY, "{peak} bytes");
 }

@@ -117,12 +117,36 @@ fn requests_without_times_are_sent_a_few_at_once() {
 }
 
 #[test]
+fn a_model_that_loads_for_an_hour_blocks_neither_the_page_nor_the_shutdown() {
+    let mut daemon = Daemon::start(&["--source", "sim:?load_seconds=3600", "--model", "slow"]);
+    assert_eq!(daemon.get("/healthz").status, 200);
+    let ready = daemon.get("/readyz");
+    assert!(ready.status == 503 && ready.text().contains("still loading its model"), "{}", ready.text());
+    let page = daemon.until_state(&["model=slow"], "starting");
+    assert_eq!(page.get("trtllm_exporter_source_up", &["model=slow"]), 0.0);
+    assert_eq!(page.count("trtllm_exporter_poll_errors_total", &["model=slow", "kind=timeout"]), 0);
+    // The constructor cannot be interrupted: the test would wait for an hour if the daemon did.
+    assert_eq!(daemon.terminate().code(), Some(0));
+    assert_eq!(daemon.logged(&["level=warn", "engine is still loading; abandoning it"]), 1);
+}
+
+#[test]
+fn a_model_that_has_loaded_is_polled_without_an_error_before() {
+    let daemon = Daemon::start(&["--source", "sim:?load_seconds=2", "--poll.timeout", "100ms", "--stale-after", "1s"]);
+    daemon.until_state(&[], "starting");
+    let page = daemon.until_state(&[], "busy");
+    assert_eq!(page.get("trtllm_exporter_source_up", &[]), 1.0);
+    assert_eq!(page.count("trtllm_exporter_poll_errors_total", &["kind=timeout"]), 0);
+    assert_eq!(daemon.logged(&["level=warn"]), 0, "an engine that loads longer than --stale-after is not stale");
+}
+
+#[test]
 fn the_engine_ends_with_the_daemon() {
     let folder = tempfile::tempdir().unwrap();
     let mut daemon = hosted(&engine(folder.path()), "load=synthetic");
     daemon.until_state(&[], "busy");
     assert_eq!(daemon.terminate().code(), Some(0));
-    assert_eq!(daemon.logged(&["does not end"]), 0);
+    assert_eq!(daemon.logged(&["abandoning it"]), 0);
 }
 
 #[test]

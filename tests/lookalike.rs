@@ -209,7 +209,7 @@ fn a_killed_engine_leaves_the_page_and_a_new_one_goes_on_where_it_was() {
     assert_eq!(page.count("nv_trt_llm_iterations_lost_total", &[]), 0);
     assert_eq!(page.count("nv_trt_llm_iterations_total", &[]), counted + truth.count("iterations"));
     assert_eq!(page.count("nv_trt_llm_requests_completed_total", &[]), completed + truth.count("completed_requests"));
-    assert_eq!(daemon.logged(&["engine is back"]), 1, "{}", daemon.stderr());
+    assert_eq!(daemon.logged(&["engine recovered"]), 1, "{}", daemon.stderr());
 }
 
 /// Load gauges that must read 0 when nothing is to be done.

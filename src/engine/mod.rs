@@ -148,9 +148,9 @@ impl Engine {
         }
     }
 
-    /// The process behind the source, by any number that changes when it is another one. A change is a restart, even if
-    /// `iter` happens to go on upwards.
-    pub fn process(&mut self, process: u64) {
+    /// The process that sends the records, as a number that differs between processes. A new process is a restart of the
+    /// engine, even if `iter` keeps growing.
+    pub fn set_process(&mut self, process: u64) {
         if self.process.replace(process).is_some_and(|before| before != process) && self.epoch.begun() {
             self.restart();
         }

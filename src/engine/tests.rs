@@ -186,11 +186,11 @@ fn iter_going_backwards_is_a_restart_and_totals_go_on() {
 #[test]
 fn another_process_behind_the_source_is_a_restart_even_if_iter_goes_on() {
     let mut bench = Bench::new();
-    bench.engine.process(4711);
+    bench.engine.set_process(4711);
     bench.absorb(&with_kv(working(5), 10, 0));
-    bench.engine.process(4711);
+    bench.engine.set_process(4711);
     assert_eq!(bench.engine.totals.engine_restarts, 0);
-    bench.engine.process(4712);
+    bench.engine.set_process(4712);
     let totals = bench.absorb(&with_kv(working(9), 3, 0));
     assert_eq!((totals.engine_restarts, totals.iterations_lost, totals.kv_cache_blocks_reused), (1, 0, 3));
 }

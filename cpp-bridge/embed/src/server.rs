@@ -1,4 +1,5 @@
-//! The page's own thread: one small runtime, bound before it starts, ended within half a second.
+//! The thread that serves the page: a current-thread runtime. Its listener is bound before it starts, and it stops within
+//! half a second.
 
 use std::net::{SocketAddr, ToSocketAddrs as _};
 use std::os::fd::{AsRawFd as _, RawFd};
@@ -12,15 +13,16 @@ use exporter::http::reload::Live;
 use exporter::http::{router, serve};
 use exporter::metrics::compat::CompatSets;
 use exporter::metrics::exporter::PageCounts;
+use exporter::model::EngineAbout;
 use exporter::shutdown::{self, Shutdown, Trigger};
-use exporter::state::{EngineAbout, EngineName, State};
+use exporter::state::{EngineName, State};
 
 use crate::fold::Fold;
 
-/// How often the engine's state is looked at between polls.
-const HEALTH: Duration = Duration::from_millis(100);
-/// What requests under way may take of the host's shutdown.
-const DRAIN: Duration = Duration::from_millis(500);
+/// How often the state of the engine is checked between polls.
+const HEALTH_INTERVAL: Duration = Duration::from_millis(100);
+/// How long open requests may delay the host's shutdown.
+const DRAIN_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// What the host asked for.
 #[derive(Debug)]
@@ -33,7 +35,7 @@ pub(crate) struct Wishes {
     pub(crate) stale_after: Duration,
 }
 
-/// A page that is being served.
+/// The running server.
 #[derive(Debug)]
 pub(crate) struct Server {
     fold: Arc<Mutex<Fold>>,
@@ -44,15 +46,15 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    /// Binds and starts; the message says what the host can change.
+    /// Binds the address and starts the thread. The error names the option to change.
     pub(crate) fn start(wishes: Wishes) -> Result<Self, String> {
-        let unresolved = |why: String| format!("cannot serve on {:?}: {why}; expected HOST:PORT", wishes.listen);
+        let unresolved = |cause: String| format!("cannot listen on {:?}: {cause}; expected HOST:PORT", wishes.listen);
         let addresses: Vec<SocketAddr> =
             wishes.listen.to_socket_addrs().map_err(|error| unresolved(error.to_string()))?.collect();
-        let address = *addresses.first().ok_or_else(|| unresolved("it is no address".to_owned()))?;
+        let address = *addresses.first().ok_or_else(|| unresolved("it has no address".to_owned()))?;
         let path = wishes.telemetry_path;
         if !path.starts_with('/') || path.len() < 2 || path.contains(['{', '}', '*', ':']) {
-            return Err(format!("the telemetry path {path:?} is not one; expected /metrics or another plain path"));
+            return Err(format!("invalid telemetry path {path:?}; use /metrics or another plain path"));
         }
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
@@ -73,20 +75,20 @@ impl Server {
         };
         let about =
             EngineAbout { backend: Some("tensorrt".to_owned()), version: wishes.engine_version, simulated: false };
-        let state = Arc::new(State::new(vec![name]));
-        let fold = Arc::new(Mutex::new(Fold::new(Arc::clone(&state), wishes.stale_after, about)));
+        let state = Arc::new(State::new(vec![name.clone()]));
+        let fold = Arc::new(Mutex::new(Fold::new(name.model.clone(), Arc::clone(&state), wishes.stale_after, about)));
         let (trigger, stop) = shutdown::channel();
-        let ticking = Arc::clone(&fold);
+        let checked = Arc::clone(&fold);
         let serving = async move {
             let counts = Arc::new(PageCounts::new());
             let pages = router::all(Arc::clone(&state), &path, CompatSets::default(), Arc::clone(&counts));
             let gates = vec![(listeners, Gate::new(pages, Live::open_to_all(), counts, 0))];
             tokio::spawn(state.keep_fresh(stop.clone()));
-            tokio::spawn(tick(ticking, stop.clone()));
+            tokio::spawn(check_health(checked, stop.clone()));
             let server = tokio::spawn(serve::serve(gates, stop.clone()));
             let mut stop = stop;
             stop.wait().await;
-            let _ = tokio::time::timeout(DRAIN, server).await;
+            let _ = tokio::time::timeout(DRAIN_TIMEOUT, server).await;
         };
         let thread = std::thread::Builder::new()
             .name("trtllm-exporter".to_owned())
@@ -99,7 +101,7 @@ impl Server {
     }
 
     pub(crate) fn fold(&self) -> MutexGuard<'_, Fold> {
-        // A panic under the lock has been caught at the border; plain numbers are still numbers.
+        // The C functions catch a panic under the lock. The numbers stay valid, so the poison is ignored.
         self.fold.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -111,11 +113,11 @@ impl Server {
     }
 }
 
-async fn tick(fold: Arc<Mutex<Fold>>, mut stop: Shutdown) {
-    let mut ticks = tokio::time::interval(HEALTH);
+async fn check_health(fold: Arc<Mutex<Fold>>, mut stop: Shutdown) {
+    let mut ticks = tokio::time::interval(HEALTH_INTERVAL);
     loop {
         tokio::select! {
-            _ = ticks.tick() => fold.lock().unwrap_or_else(PoisonError::into_inner).tick(),
+            _ = ticks.tick() => fold.lock().unwrap_or_else(PoisonError::into_inner).check_health(),
             () = stop.wait() => return,
         }
     }
