@@ -112,7 +112,6 @@ async fn run(cli: &Cli, engines: Option<Vec<EngineConfig>>, terms: Live) -> Resu
     };
     let names: Vec<EngineName> = sources.iter().map(|(name, _)| name.clone()).collect();
     let state = Arc::new(State::new(names));
-    let gpus = start_gpus(cli, &state)?;
     let (trigger, stop) = shutdown::channel();
 
     let schedule = Schedule { interval: cli.poll_interval, timeout: cli.poll_timeout, stale_after: cli.stale_after };
@@ -124,6 +123,17 @@ async fn run(cli: &Cli, engines: Option<Vec<EngineConfig>>, terms: Live) -> Resu
         // Created in its task: the page is built while the first poll runs.
         drivers.spawn(async move { Driver::new(index, name.model, schedule, state, events).run(source, stop).await });
     }
+    // Peers can connect already. Local engines answer within milliseconds, and a first scrape without their numbers would
+    // look like engines without statistics. A source that fails at once ends the start-up.
+    let deadline = tokio::time::Instant::now() + FIRST_POLLS;
+    while first_polls > 0 {
+        match tokio::time::timeout_at(deadline, driver_events.recv()).await {
+            Ok(Some(DriverEvent::FirstPoll)) => first_polls -= 1,
+            Ok(Some(DriverEvent::Failed(error))) => return Err(error.into()),
+            Ok(None) | Err(_) => break,
+        }
+    }
+    let gpus = start_gpus(cli, &state)?;
     tokio::spawn(Arc::clone(&state).keep_fresh(stop.clone()));
 
     let counts = Arc::new(PageCounts::new());
@@ -137,16 +147,6 @@ async fn run(cli: &Cli, engines: Option<Vec<EngineConfig>>, terms: Live) -> Resu
         // Whoever asks for health has no password, and no certificate.
         (health, Gate::new(router::health(state), Live::open_to_all(), counts, 0)),
     ];
-    // Peers can connect already. Local engines answer within milliseconds, and a first scrape without their numbers would
-    // look like engines without statistics. A source that fails at once ends the start-up.
-    let deadline = tokio::time::Instant::now() + FIRST_POLLS;
-    while first_polls > 0 {
-        match tokio::time::timeout_at(deadline, driver_events.recv()).await {
-            Ok(Some(DriverEvent::FirstPoll)) => first_polls -= 1,
-            Ok(Some(DriverEvent::Failed(error))) => return Err(error.into()),
-            Ok(None) | Err(_) => break,
-        }
-    }
     let server = tokio::spawn(serve::serve(gates, stop));
     // Before anybody is told that it runs: without a handler either signal would end it.
     let hold_gpus = shutdown::gpu_signals(|hold| match (&gpus, hold) {

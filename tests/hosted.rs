@@ -79,8 +79,8 @@ fn recorded_requests_are_sent_as_recorded() {
     assert_eq!(page.count("nv_llm_output_token_len_sum", &[]), output);
     // The first half of every prompt is the same block.
     assert!(page.count("nv_trt_llm_kv_cache_blocks_reused_total", &[]) > 100);
-    assert_eq!(daemon.logged(&["level=warn", "recorded request cannot be read", "line 41"]), 1);
-    assert_eq!(daemon.logged(&["all been sent", "sent=40", "unreadable=1"]), 1);
+    assert_eq!(daemon.logged(&["level=warn", "a recorded request is invalid", "line 41"]), 1);
+    assert_eq!(daemon.logged(&["all recorded requests were sent", "sent=40", "unreadable=1"]), 1);
 }
 
 #[test]

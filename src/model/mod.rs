@@ -1,4 +1,4 @@
-//! The vocabulary: what an engine and a GPU say, as plain data. No I/O, no async, no metric names.
+//! The vocabulary: the data of engines and GPUs as plain structs. No I/O, no async, no metric names.
 
 pub mod bench_report;
 pub mod gpu;
