@@ -1,4 +1,4 @@
-//! One driver per engine: opens its source, polls it at a fixed rate and ends it. Counting and logging is the intake's.
+//! One driver per engine: opens its source, polls it at a fixed rate and closes it. The intake counts and logs the result.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

@@ -53,7 +53,7 @@ fn working(iter: u64) -> IterationStats {
     }
 }
 
-/// The C++ executor's record of having become idle: the number of the next iteration, stale counts.
+/// The idle flush of the C++ executor: the number of the next iteration, and old counts.
 fn flush(next_iter: u64, completed: i64) -> IterationStats {
     IterationStats {
         iter: Some(next_iter),
@@ -334,7 +334,7 @@ fn extreme_numbers_never_lower_or_overflow_a_total() {
     assert_eq!((totals.requests_completed, totals.iteration_latency.count()), (0, 1));
 }
 
-/// As the PyTorch backend writes it: active requests counted before the iteration, no timestamp.
+/// A record of the PyTorch backend: active requests are counted before the iteration, and there is no timestamp.
 fn pytorch(iter: u64, active: i64, started: i64, completed: i64) -> IterationStats {
     IterationStats {
         num_active_requests: Some(active),
@@ -368,14 +368,14 @@ fn the_extra_pass_of_the_overlap_scheduler_after_a_stop_word_is_not_work() {
 fn pytorch_latencies_with_the_wait_for_work_are_not_observed() {
     let mut bench = Bench::new();
     let slow = |record: IterationStats| IterationStats { iter_latency_ms: Some(67_526.0), ..record };
-    // Its first iteration waited for the first request.
+    // The first iteration waited for the first request.
     bench.all(&[slow(pytorch(1, 1, 1, 0)), pytorch(2, 1, 0, 0), pytorch(3, 1, 0, 1)]);
     assert_eq!(bench.engine.totals.iteration_latency.count(), 2);
-    // Idle, then the overlap scheduler's extra pass and the first one of the next request.
+    // Idle, then the extra pass of the overlap scheduler and the first pass of the next request.
     bench.all(&[slow(pytorch(4, 1, 0, 0)), slow(pytorch(5, 1, 1, 0)), pytorch(6, 1, 0, 0)]);
     let latency = &bench.engine.totals.iteration_latency;
     assert_eq!((latency.count(), latency.sum()), (3, 0.03));
-    // Met running, an engine's latency is taken at its word.
+    // The latency of an engine that was already running is used as reported.
     let mut bench = Bench::new();
     assert_eq!(bench.absorb(&pytorch(100, 5, 0, 1)).iteration_latency.count(), 1);
 }
