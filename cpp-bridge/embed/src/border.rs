@@ -7,7 +7,7 @@ use std::ffi::{CStr, c_char, c_int};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
-use crate::server::{Server, Wishes};
+use crate::server::{Server, ServerOptions};
 
 /// `trtllm_exporter_options` of the header. New members go to the end; `size` tells which the host knows.
 #[repr(C)]
@@ -40,7 +40,7 @@ pub(crate) unsafe extern "C" fn trtllm_exporter_start(
         }
         // SAFETY: the caller's promise about the strings.
         let text = |from| unsafe { text(from) };
-        Server::start(Wishes {
+        Server::start(ServerOptions {
             listen: text(options.listen).ok_or("no address to listen on")?,
             telemetry_path: text(options.telemetry_path).unwrap_or_else(|| "/metrics".to_owned()),
             model: text(options.model).unwrap_or_else(|| "tensorrt_llm".to_owned()),

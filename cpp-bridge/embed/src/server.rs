@@ -24,9 +24,9 @@ const HEALTH_INTERVAL: Duration = Duration::from_millis(100);
 /// How long open requests may delay the host's shutdown.
 const DRAIN_TIMEOUT: Duration = Duration::from_millis(500);
 
-/// What the host asked for.
+/// The options of the host.
 #[derive(Debug)]
-pub(crate) struct Wishes {
+pub(crate) struct ServerOptions {
     pub(crate) listen: String,
     pub(crate) telemetry_path: String,
     pub(crate) model: String,
@@ -47,12 +47,12 @@ pub(crate) struct Server {
 
 impl Server {
     /// Binds the address and starts the thread. The error names the option to change.
-    pub(crate) fn start(wishes: Wishes) -> Result<Self, String> {
-        let unresolved = |cause: String| format!("cannot listen on {:?}: {cause}; expected HOST:PORT", wishes.listen);
+    pub(crate) fn start(options: ServerOptions) -> Result<Self, String> {
+        let unresolved = |cause: String| format!("cannot listen on {:?}: {cause}; expected HOST:PORT", options.listen);
         let addresses: Vec<SocketAddr> =
-            wishes.listen.to_socket_addrs().map_err(|error| unresolved(error.to_string()))?.collect();
+            options.listen.to_socket_addrs().map_err(|error| unresolved(error.to_string()))?.collect();
         let address = *addresses.first().ok_or_else(|| unresolved("it has no address".to_owned()))?;
-        let path = wishes.telemetry_path;
+        let path = options.telemetry_path;
         if !path.starts_with('/') || path.len() < 2 || path.contains(['{', '}', '*', ':']) {
             return Err(format!("invalid telemetry path {path:?}; use /metrics or another plain path"));
         }
@@ -67,16 +67,16 @@ impl Server {
         let listener = listeners.first().map_or(-1, descriptor);
 
         let name = EngineName {
-            model: wishes.model,
-            version: wishes.version,
+            model: options.model,
+            version: options.version,
             labels: Vec::new(),
             source: "embedded",
             implicit: false,
         };
         let about =
-            EngineAbout { backend: Some("tensorrt".to_owned()), version: wishes.engine_version, simulated: false };
+            EngineAbout { backend: Some("tensorrt".to_owned()), version: options.engine_version, simulated: false };
         let state = Arc::new(State::new(vec![name.clone()]));
-        let fold = Arc::new(Mutex::new(Fold::new(name.model.clone(), Arc::clone(&state), wishes.stale_after, about)));
+        let fold = Arc::new(Mutex::new(Fold::new(name.model.clone(), Arc::clone(&state), options.stale_after, about)));
         let (trigger, stop) = shutdown::channel();
         let checked = Arc::clone(&fold);
         let serving = async move {
