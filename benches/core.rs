@@ -14,10 +14,11 @@ use trtllm_exporter::metrics::compat::CompatSets;
 use trtllm_exporter::metrics::own::HttpMetrics;
 use trtllm_exporter::metrics::page::{Page, Value};
 use trtllm_exporter::metrics::whole::{PageBuilder, Selection};
+use trtllm_exporter::model::EngineAbout;
 use trtllm_exporter::model::IterationStats;
 use trtllm_exporter::sources::trtllm_json::{parse_perf_metrics, parse_records};
 use trtllm_exporter::sources::{Batch, Item};
-use trtllm_exporter::state::{EngineAbout, EngineName, EngineSnapshot, State};
+use trtllm_exporter::state::{EngineName, EngineSnapshot, State};
 
 const RECORDS: usize = 1000;
 

@@ -9,11 +9,12 @@
 //! 5. [`metrics`]: turns snapshots into one ordered page, by one catalog.
 //! 6. [`exposition`]: turns a page into bytes.
 //! 7. [`sources`]: fetch and parse, nothing else.
-//! 8. [`poll`]: polls each source on its schedule.
-//! 9. [`views`]: the page for people and the JSON API.
-//! 10. [`web`]: the web configuration: TLS and access rules.
-//! 11. [`http`]: the server, its routes and handlers.
-//! 12. [`start`]: wires everything, for `main`.
+//! 8. [`intake`]: folds the polls of one source and publishes the result. The one place that counts and logs a source.
+//! 9. [`poll`]: opens and polls each source on its schedule.
+//! 10. [`views`]: the page for people and the JSON API.
+//! 11. [`web`]: the web configuration: TLS and access rules.
+//! 12. [`http`]: the server, its routes and handlers.
+//! 13. [`start`]: wires everything, for `main`.
 //!
 //! `unsafe` code is in `gpu/raw.rs` and in [`process`] only.
 #![deny(unsafe_code)]
@@ -24,6 +25,7 @@ pub mod engine;
 pub mod exposition;
 pub mod gpu;
 pub mod http;
+pub mod intake;
 pub mod log;
 pub mod metrics;
 pub mod model;

@@ -19,14 +19,20 @@ fn main() -> ExitCode {
         }
         None => start::run(&cli),
     };
-    match result {
-        Ok(()) => ExitCode::SUCCESS,
+    let code = match result {
+        Ok(()) => 0,
         Err(error) => {
             #[allow(clippy::print_stderr)] // The one message for the caller; logging may not be set up yet.
             {
                 eprintln!("trtllm-exporter: {error}");
             }
-            ExitCode::from(error.exit_code())
+            error.exit_code()
         }
+    };
+    // An engine that still loads its model cannot be stopped. Exit handlers would destroy the library that it runs in.
+    #[cfg(feature = "executor")]
+    if trtllm_exporter::sources::executor::is_any_running() {
+        trtllm_exporter::sources::executor::exit_now(code);
     }
+    ExitCode::from(code)
 }

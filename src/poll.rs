@@ -1,17 +1,15 @@
-//! Who runs when: one driver per engine polls its source at a fixed rate, folds what came and publishes. The one place
-//! that times, counts and logs a source, so that logs and metrics cannot disagree.
+//! One driver per engine: opens its source, polls it at a fixed rate and closes it. The intake counts and logs the result.
 
-use std::convert::Infallible;
 use std::sync::Arc;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use tokio::sync::mpsc;
 use tokio::time::MissedTickBehavior;
 
-use crate::engine::{Engine, EngineState};
+use crate::intake::{Intake, Moment};
 use crate::shutdown::Shutdown;
-use crate::sources::{Answer, Batch, Item, RejectReason, Source, SourceError};
-use crate::state::{EngineAbout, SourceStatus, State};
+use crate::sources::{Batch, OpenError, Presence, Source, SourceError};
+use crate::state::State;
 
 /// How an engine is polled.
 #[derive(Debug, Clone, Copy)]
@@ -21,199 +19,195 @@ pub struct Schedule {
     pub stale_after: Duration,
 }
 
-/// How often an engine's state is looked at while a poll is under way: a hung source must not keep old numbers alive.
+/// How often the state of an engine is checked during a poll: a source that hangs must not keep old numbers on the page.
 const HEALTH_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Held by each driver until its first poll is over.
-pub type FirstPoll = mpsc::Sender<Infallible>;
+/// Shown by `/readyz`.
+const LOADING: &str = "the engine is still loading its model";
 
-/// The driver of the `index`-th engine of `state`.
+/// What a driver reports to the start-up code, at most one of each.
+#[derive(Debug)]
+pub enum DriverEvent {
+    /// The first poll has ended, with whatever result. Not sent while an engine still loads its model.
+    FirstPoll,
+    /// The source cannot be opened, and the driver has ended.
+    Failed(OpenError),
+}
+
+pub type DriverEvents = mpsc::UnboundedSender<DriverEvent>;
+
+/// The driver of one engine.
 #[derive(Debug)]
 pub struct Driver {
-    index: usize,
-    model: String,
     schedule: Schedule,
-    state: Arc<State>,
-    /// Boxed, for it is tens of kilobytes: the driver is moved about before it runs.
-    engine: Box<Engine>,
-    source: SourceStatus,
-    about: EngineAbout,
-    published: EngineState,
-    failing: Option<&'static str>,
-    rejecting: bool,
+    intake: Intake,
+    events: DriverEvents,
 }
 
 impl Driver {
+    /// The driver of the `index`-th engine of `state`.
     #[must_use]
-    pub fn new(index: usize, model: String, schedule: Schedule, state: Arc<State>) -> Self {
-        Self {
-            index,
-            model,
-            schedule,
-            state,
-            engine: Box::new(Engine::new(Instant::now(), schedule.stale_after)),
-            source: SourceStatus::new(),
-            about: EngineAbout::default(),
-            published: EngineState::Starting,
-            failing: None,
-            rejecting: false,
+    pub fn new(index: usize, model: String, schedule: Schedule, state: Arc<State>, events: DriverEvents) -> Self {
+        let intake = Intake::new(index, model, state, schedule.stale_after, Instant::now());
+        Self { schedule, intake, events }
+    }
+
+    /// Opens the source and polls it until shutdown or until the source fails for good. `open` may take as long as it
+    /// needs: the engine is `starting` meanwhile, and a shutdown drops the future.
+    pub async fn run(mut self, open: impl Future<Output = Result<Source, OpenError>>, mut shutdown: Shutdown) {
+        let opened = tokio::select! {
+            opened = self.open(open) => opened,
+            () = shutdown.wait() => return,
+        };
+        let result = match opened {
+            Ok(mut source) => {
+                let result = self.poll_until(&mut source, &mut shutdown).await;
+                source.close().await;
+                result
+            }
+            Err(error) => Err(error),
+        };
+        if let Err(error) = result {
+            // The receiver is gone only when the daemon stops anyway.
+            let _ = self.events.send(DriverEvent::Failed(error));
         }
     }
 
-    /// Polls until told to stop. `first` is dropped once the first poll is folded, whatever came of it.
-    pub async fn run(mut self, mut source: Source, mut shutdown: Shutdown, first: FirstPoll) {
-        let mut first = Some(first);
-        // A fixed rate, not a pause after each poll: the engine's ring fills by the clock. Not a tick at once: timers count
-        // whole milliseconds, and the first poll need not wait for one.
+    async fn open(&mut self, open: impl Future<Output = Result<Source, OpenError>>) -> Result<Source, OpenError> {
+        let mut health = tokio::time::interval(HEALTH_INTERVAL);
+        tokio::pin!(open);
+        loop {
+            tokio::select! {
+                opened = &mut open => return opened,
+                _ = health.tick() => self.intake.still_starting("the source is still being opened", Instant::now()),
+            }
+        }
+    }
+
+    async fn poll_until(&mut self, source: &mut Source, shutdown: &mut Shutdown) -> Result<(), OpenError> {
+        // A fixed rate, not a pause after each poll: the engine's ring fills by the clock. The first poll does not wait
+        // for a tick, because timers have a resolution of one millisecond.
         let interval = self.schedule.interval;
         let mut ticks = tokio::time::interval_at(tokio::time::Instant::now() + interval, interval);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
         let mut batch = Batch::default();
+        let mut first_poll = true;
         loop {
             let begun = Instant::now();
             let result = tokio::select! {
-                result = self.poll(&mut source, &mut batch) => result,
-                () = shutdown.wait() => return,
+                result = self.poll(source, &mut batch) => result,
+                () = shutdown.wait() => return Ok(()),
             };
-            if result.is_err() {
-                source.salvage(&mut batch);
-            }
-            self.fold(&mut batch, begun, result);
-            self.publish();
-            drop(first.take());
-            tokio::select! {
-                _ = ticks.tick() => {}
-                () = shutdown.wait() => return,
-            }
-        }
-    }
-
-    /// One poll under its deadline; the engine's state is kept true meanwhile.
-    async fn poll(&mut self, source: &mut Source, batch: &mut Batch) -> Result<Answer, SourceError> {
-        let target = source.target().to_owned();
-        let timeout = self.schedule.timeout;
-        let mut health = tokio::time::interval(HEALTH_INTERVAL);
-        let poll = tokio::time::timeout(timeout, source.poll(batch));
-        tokio::pin!(poll);
-        loop {
-            tokio::select! {
-                result = &mut poll => {
-                    return result.unwrap_or(Err(SourceError::Timeout { target, after: timeout }));
-                }
-                _ = health.tick() => {
-                    if self.engine.health.state(Instant::now()) != self.published {
-                        self.publish();
+            let at = Moment::now();
+            match result {
+                Ok(Presence::Loading) => self.intake.still_starting(LOADING, at.instant),
+                // Not logged here: it ends the daemon, which prints it.
+                Err(SourceError::Open(error)) => return Err(error),
+                result => {
+                    if result.is_err() {
+                        source.take_partial(&mut batch);
+                    }
+                    let duration = at.instant.duration_since(begun);
+                    self.intake.end_poll(&mut batch, duration, result.as_ref().copied(), at);
+                    if std::mem::take(&mut first_poll) {
+                        let _ = self.events.send(DriverEvent::FirstPoll);
                     }
                 }
             }
-        }
-    }
-
-    /// Takes what came into the totals, whether or not the poll succeeded in the end.
-    fn fold(&mut self, batch: &mut Batch, begun: Instant, result: Result<Answer, SourceError>) {
-        let now = Instant::now();
-        let wall_us = wall_us();
-        let items = batch.items.len();
-        let mut records = Vec::new();
-        for item in batch.items.drain(..) {
-            match item {
-                Item::Record(record) => {
-                    self.engine.absorb(&record, now, wall_us);
-                    records.push(record);
-                }
-                Item::Requests(rows) => self.engine.absorb_requests(&rows, now),
-                Item::PerfMetrics(entry) => self.engine.absorb_perf_metrics(&entry, now),
-                Item::KvEvent(event) => self.engine.absorb_kv_event(&event),
-                Item::BenchReport(report) => self.source.bench_report = Some(report),
-                Item::Process(process) => self.engine.process(process),
+            tokio::select! {
+                _ = ticks.tick() => {}
+                () = shutdown.wait() => return Ok(()),
             }
         }
-        self.state.keep_records(self.index, records);
-        self.engine.settle(now);
-        if batch.ended {
-            self.engine.finish();
-        }
-        if let Some(about) = batch.about.take() {
-            self.about = about;
-        }
-        self.source.connections = batch.connections;
-        self.source.polls += 1;
-        self.source.last_poll_us = Some(wall_us);
-        self.source.poll_duration.observe(now.duration_since(begun).as_secs_f64());
-        self.source.up = matches!(result, Ok(Answer::Present));
-        self.source.ready |= result.is_ok();
-        if self.source.up {
-            self.source.last_success_us = Some(wall_us);
-        }
-        // A socket that no publisher has come to yet is waiting, not unreachable.
-        if self.source.up || (result.is_ok() && self.source.last_success_us.is_none()) {
-            self.engine.health.answered(now);
-        }
-        self.note_failure(result.err());
-        self.note_rejections(&batch.rejected, items);
-        batch.clear();
     }
 
-    /// Counts every failure, logs each change.
-    fn note_failure(&mut self, error: Option<SourceError>) {
-        let kind = error.as_ref().map(SourceError::kind);
-        if let Some(kind) = kind {
-            self.source.errors[kind as usize] += 1;
-        }
-        let name = kind.map(|kind| kind.name());
-        if name != self.failing {
-            match &error {
-                Some(error) => tracing::warn!(model = self.model, kind = name, %error, "source fails"),
-                None => tracing::info!(model = self.model, "source answers again"),
-            }
-            self.failing = name;
-        }
-        self.source.last_error = error.map(|error| error.to_string());
-    }
-
-    fn note_rejections(&mut self, rejected: &[u64], records: usize) {
-        let mut any = false;
-        for (reason, (count, more)) in RejectReason::ALL.into_iter().zip(self.source.rejected.iter_mut().zip(rejected))
-        {
-            *count += more;
-            if *more > 0 {
-                any = true;
-                if !self.rejecting {
-                    tracing::warn!(
-                        model = self.model,
-                        reason = reason.name(),
-                        count = more,
-                        "records skipped: they are not what TensorRT-LLM writes; the rest of the source is read on"
-                    );
+    /// One poll under its deadline. The state of the engine is kept up to date meanwhile.
+    async fn poll(&mut self, source: &mut Source, batch: &mut Batch) -> Result<Presence, SourceError> {
+        let (target, timeout) = (source.target().to_owned(), self.schedule.timeout);
+        let was_loading = source.is_loading();
+        let mut health = tokio::time::interval(HEALTH_INTERVAL);
+        let result = {
+            let poll = tokio::time::timeout(timeout, source.poll(batch));
+            tokio::pin!(poll);
+            loop {
+                tokio::select! {
+                    result = &mut poll => break result,
+                    _ = health.tick() => {
+                        if was_loading {
+                            self.intake.still_starting(LOADING, Instant::now());
+                        }
+                        self.intake.check_health(Instant::now());
+                    }
                 }
             }
+        };
+        match result {
+            Ok(result) => result,
+            Err(_) if source.is_loading() => Ok(Presence::Loading),
+            Err(_) => Err(SourceError::Timeout { target, after: timeout }),
         }
-        // Good records without bad ones end the state; silence does not.
-        if any || records > 0 {
-            self.rejecting = any;
-        }
-    }
-
-    fn publish(&mut self) {
-        let state = self.engine.health.state(Instant::now());
-        if state != self.published {
-            if state.is_stale() {
-                tracing::warn!(
-                    model = self.model,
-                    state = state.name(),
-                    "engine is stale: its load gauges leave the page until it is heard again"
-                );
-            } else if self.published.is_stale() {
-                tracing::info!(model = self.model, state = state.name(), "engine is back");
-            }
-            self.published = state;
-        }
-        self.state.update_engine(self.index, |snapshot| snapshot.write(state, &self.engine, &self.source, &self.about));
     }
 }
 
-/// Microseconds since 1970 UTC.
-fn wall_us() -> i64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    i64::try_from(since.as_micros()).unwrap_or(i64::MAX)
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::EngineState;
+    use crate::shutdown;
+    use crate::state::EngineName;
+
+    const SCHEDULE: Schedule = Schedule {
+        interval: Duration::from_millis(10),
+        timeout: Duration::from_millis(10),
+        stale_after: Duration::from_millis(100),
+    };
+
+    fn one_engine() -> Arc<State> {
+        let name = EngineName {
+            model: "m".to_owned(),
+            version: "1".to_owned(),
+            labels: Vec::new(),
+            source: "test",
+            implicit: false,
+        };
+        Arc::new(State::new(vec![name]))
+    }
+
+    fn driver(state: &Arc<State>) -> (Driver, mpsc::UnboundedReceiver<DriverEvent>) {
+        let (events, received) = mpsc::unbounded_channel();
+        (Driver::new(0, "m".to_owned(), SCHEDULE, Arc::clone(state), events), received)
+    }
+
+    #[tokio::test]
+    async fn an_engine_is_starting_while_its_source_is_opened_and_a_shutdown_ends_that() {
+        let state = one_engine();
+        let (driver, mut events) = driver(&state);
+        let (trigger, shutdown) = shutdown::channel();
+        let running = tokio::spawn(driver.run(std::future::pending(), shutdown));
+        // Several checks of the health, and longer than the engine may take to become stale.
+        while state.engines().next().unwrap().1.source.last_error.is_none() {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        tokio::time::sleep(3 * SCHEDULE.stale_after).await;
+        let snapshot = state.engines().next().unwrap().1;
+        assert_eq!((snapshot.state, snapshot.source.ready), (EngineState::Starting, false));
+        trigger.stop();
+        running.await.unwrap();
+        assert!(events.recv().await.is_none(), "neither a first poll nor a failure");
+    }
+
+    #[tokio::test]
+    async fn a_source_that_cannot_be_opened_is_reported_once_and_ends_its_driver() {
+        let state = one_engine();
+        let (driver, mut events) = driver(&state);
+        let (_trigger, shutdown) = shutdown::channel();
+        let failing = async {
+            tokio::task::yield_now().await;
+            Err(OpenError::Engine { engine: "e".to_owned(), cause: "out of memory".to_owned() })
+        };
+        driver.run(failing, shutdown).await;
+        let Some(DriverEvent::Failed(error)) = events.recv().await else { panic!("no failure") };
+        assert!(error.to_string().contains("out of memory"));
+        assert!(events.recv().await.is_none());
+    }
 }

@@ -1,7 +1,6 @@
 //! Starts the daemon's parts, waits for a signal and stops them. Nothing here blocks the runtime: while a name is looked up
 //! or an engine loads its model, health is served and SIGTERM ends the process.
 
-use std::convert::Infallible;
 use std::path::{Path, PathBuf};
 use std::pin::pin;
 use std::sync::Arc;
@@ -19,7 +18,7 @@ use crate::http::router::{self, Options};
 use crate::http::server::Server;
 use crate::log;
 use crate::metrics::own::HttpMetrics;
-use crate::poll::{Driver, FirstPoll, Schedule};
+use crate::poll::{Driver, DriverEvent, Schedule};
 use crate::shutdown::{self, GpuRequest, GpuSignals, Shutdown};
 #[cfg(feature = "executor")]
 use crate::sources::executor::{ExecutorThread, hosting::Hosting};
@@ -89,36 +88,42 @@ async fn serve(cli: &Cli, engines: Option<Vec<EngineConfig>>, web: Web) -> Resul
     let mut signal = pin!(shutdown::signals()?);
     let mut gpu_signals = GpuSignals::new()?;
     let (trigger, stop) = shutdown::channel();
-    let Daemon { mut servers, gpus } = tokio::select! {
+    let mut daemon = tokio::select! {
         daemon = start(cli, engines, web, stop) => daemon?,
         signal = &mut signal => {
             tracing::info!(signal, "stopped during start-up");
             return Ok(());
         }
     };
-    let signal = loop {
+    let result = loop {
         tokio::select! {
-            signal = &mut signal => break signal,
-            request = gpu_signals.next() => match (&gpus, request) {
+            signal = &mut signal => {
+                tracing::info!(signal, "stopping");
+                break Ok(());
+            }
+            error = daemon.drivers.failure() => break Err(error.into()),
+            request = gpu_signals.next() => match (&daemon.gpus, request) {
                 (Some(gpus), GpuRequest::Release) => gpus.release(),
                 (Some(gpus), GpuRequest::Resume) => gpus.resume(),
                 (None, _) => {}
             }
         }
     };
-    tracing::info!(signal, "stopping");
     let _ = sd_notify::notify(&[NotifyState::Stopping]);
     trigger.stop();
-    while servers.join_next().await.is_some() {}
-    if let Some(gpus) = gpus {
+    while daemon.servers.join_next().await.is_some() {}
+    // An engine in this process gets a few seconds to stop.
+    while daemon.drivers.tasks.join_next().await.is_some() {}
+    if let Some(gpus) = daemon.gpus {
         gpus.stop(GPU_STOP);
     }
-    Ok(())
+    result
 }
 
-/// What must be stopped in order; pollers end by themselves.
+/// What is stopped at the end, in this order.
 struct Daemon {
     servers: JoinSet<()>,
+    drivers: Drivers,
     gpus: Option<GpuHandle>,
 }
 
@@ -138,21 +143,15 @@ async fn start(cli: &Cli, engines: Option<Vec<EngineConfig>>, web: Web, stop: Sh
 
     let engines = engines.unwrap_or_else(|| vec![default_engine()]);
     let state = Arc::new(State::new(engines.iter().map(|engine| engine.name.clone()).collect()));
-    let (first, first_polls) = mpsc::channel(1);
-    let (pages, tls) = pages(cli, &state, web, listeners);
-    let health = Server {
-        listeners: health_listeners,
-        router: router::health(&state, &pages.metrics),
-        tls: None,
-        metrics: Arc::clone(&pages.metrics),
-    };
-    let mut servers = JoinSet::new();
-    servers.spawn(health.run(stop.clone()));
-    servers.spawn(serve_after_first_polls(pages, first_polls, stop.clone()));
+    let mut drivers = Drivers::start(cli, engines, &state, &stop);
     tokio::spawn(Arc::clone(&state).keep_fresh(stop.clone()));
-
+    let (pages, tls) = pages(cli, &state, web, listeners);
+    let (router, metrics) = (router::health(&state, &pages.metrics), Arc::clone(&pages.metrics));
+    let mut servers = JoinSet::new();
+    servers.spawn(Server { listeners: health_listeners, router, tls: None, metrics }.run(stop.clone()));
+    drivers.first_polls().await?;
+    servers.spawn(pages.run(stop));
     let gpus = start_gpus(cli, &state).await?;
-    start_engines(cli, engines, &state, &stop, first).await?;
 
     tracing::info!(version = env!("CARGO_PKG_VERSION"), "trtllm-exporter started");
     for address in &addresses {
@@ -164,7 +163,7 @@ async fn start(cli: &Cli, engines: Option<Vec<EngineConfig>>, web: Web, stop: Sh
     // Without systemd this does nothing.
     let status = format!("listening on {}", addresses.join(", "));
     let _ = sd_notify::notify(&[NotifyState::Ready, NotifyState::Status(&status)]);
-    Ok(Daemon { servers, gpus })
+    Ok(Daemon { servers, drivers, gpus })
 }
 
 /// The server of all pages, and whether it uses TLS.
@@ -186,36 +185,59 @@ fn pages(cli: &Cli, state: &Arc<State>, web: Web, listeners: Vec<Listener>) -> (
     (Server { listeners, router, tls, metrics }, uses_tls)
 }
 
-async fn serve_after_first_polls(pages: Server, mut first_polls: mpsc::Receiver<Infallible>, stop: Shutdown) {
-    // Receives nothing: the channel closes when all engines have been polled once.
-    let _ = tokio::time::timeout(FIRST_POLLS, first_polls.recv()).await;
-    pages.run(stop).await;
+/// The poll drivers of all engines.
+struct Drivers {
+    tasks: JoinSet<()>,
+    events: mpsc::UnboundedReceiver<DriverEvent>,
 }
 
-/// Opens the sources and starts a poll driver for each.
-async fn start_engines(
-    cli: &Cli,
-    engines: Vec<EngineConfig>,
-    state: &Arc<State>,
-    stop: &Shutdown,
-    first: FirstPoll,
-) -> Result<(), StartError> {
-    let schedule = Schedule { interval: cli.poll_interval, timeout: cli.poll_timeout, stale_after: cli.stale_after };
-    for (index, EngineConfig { name, source }) in engines.into_iter().enumerate() {
-        let source = match open(source).await {
-            Ok(source) => source,
-            // Nobody asked for the default socket; GPU metrics work without it.
-            Err(error) if name.implicit => {
-                tracing::warn!(%error, "no default ingest socket");
-                continue;
-            }
-            Err(error) => return Err(error.into()),
-        };
-        let (state, stop, first) = (Arc::clone(state), stop.clone(), first.clone());
-        // The driver is constructed in its own task, in parallel with the first page.
-        tokio::spawn(async move { Driver::new(index, name.model, schedule, state).run(source, stop, first).await });
+impl Drivers {
+    /// Starts a driver per engine, which opens the source in its own task.
+    fn start(cli: &Cli, engines: Vec<EngineConfig>, state: &Arc<State>, stop: &Shutdown) -> Self {
+        let schedule =
+            Schedule { interval: cli.poll_interval, timeout: cli.poll_timeout, stale_after: cli.stale_after };
+        let (sender, events) = mpsc::unbounded_channel();
+        let mut tasks = JoinSet::new();
+        for (index, EngineConfig { name, source }) in engines.into_iter().enumerate() {
+            let (state, stop, sender) = (Arc::clone(state), stop.clone(), sender.clone());
+            tasks.spawn(async move {
+                let driver = Driver::new(index, name.model, schedule, state, sender);
+                if !name.implicit {
+                    return driver.run(open(source), stop).await;
+                }
+                // Nobody asked for the default socket; GPU metrics work without it.
+                match open(source).await {
+                    Ok(source) => driver.run(std::future::ready(Ok(source)), stop).await,
+                    Err(error) => tracing::warn!(%error, "no default ingest socket"),
+                }
+            });
+        }
+        Self { tasks, events }
     }
-    Ok(())
+
+    /// Waits for the first polls, but not for an engine that hangs. A source that fails at once ends the start-up.
+    async fn first_polls(&mut self) -> Result<(), OpenError> {
+        let deadline = tokio::time::Instant::now() + FIRST_POLLS;
+        for _ in 0..self.tasks.len() {
+            match tokio::time::timeout_at(deadline, self.events.recv()).await {
+                Ok(Some(DriverEvent::FirstPoll)) => {}
+                Ok(Some(DriverEvent::Failed(error))) => return Err(error),
+                Ok(None) | Err(_) => break,
+            }
+        }
+        Ok(())
+    }
+
+    /// Resolves when a source cannot be opened after all.
+    async fn failure(&mut self) -> OpenError {
+        loop {
+            match self.events.recv().await {
+                Some(DriverEvent::Failed(error)) => return error,
+                Some(DriverEvent::FirstPoll) => {}
+                None => std::future::pending().await,
+            }
+        }
+    }
 }
 
 /// Without a configured source, an engine can still publish to the default ingest socket.
@@ -239,8 +261,8 @@ fn default_engine() -> EngineConfig {
 async fn open(source: SourceSpec) -> Result<Source, OpenError> {
     Ok(match source {
         SourceSpec::TrtllmServe { target, extras } => Source::TrtllmServe(TrtllmServe::new(target, extras)),
-        SourceSpec::Socket(path) => Source::Socket(Ingest::bind(&path)?),
-        SourceSpec::Replay { path, pace } => Source::Replay(Replay::open(&path, pace)?),
+        SourceSpec::Socket(path) => Source::Socket(Ingest::bind(&path).await?),
+        SourceSpec::Replay { path, pace } => Source::Replay(Replay::open(path, pace).await?),
         #[cfg(feature = "executor")]
         SourceSpec::Simulated(engine) => Source::Executor(ExecutorThread::start(Hosting::plain(engine))?),
         #[cfg(feature = "executor")]

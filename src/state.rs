@@ -1,4 +1,4 @@
-//! What is known now: an immutable snapshot per engine and one of all GPUs. Writers replace, readers never wait.
+//! The published data: an immutable snapshot per engine and one of all GPUs. Writers replace snapshots; readers never wait.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,19 +12,19 @@ use crate::engine::lifecycle::Stages;
 use crate::engine::requests::RequestTotals;
 use crate::engine::{Engine, EngineState, Latest, Totals};
 use crate::model::gpu::GpuInventory;
-use crate::model::{BenchReport, IterationStats};
+use crate::model::{BenchReport, EngineAbout, ErrorCounts, ErrorKind, IterationStats, RejectCounts, RejectReason};
 use crate::shutdown::Shutdown;
 
-/// By what an engine's series are told apart.
+/// The identity of an engine: the labels of its series.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EngineName {
     pub model: String,
     pub version: String,
-    /// Static labels from the configuration, names valid and distinct from ours.
+    /// Static labels from the configuration. Their names are valid and differ from the exporter's own.
     pub labels: Vec<(String, String)>,
     /// The kind of source, e.g. `trtllm-serve`; never a URL.
     pub source: &'static str,
-    /// Nobody asked for it (the default ingest socket): it is not on the page until it is heard.
+    /// The engine was not configured (the default ingest socket). It is hidden until a publisher has connected.
     pub implicit: bool,
 }
 
@@ -35,14 +35,14 @@ pub struct EngineSnapshot {
     pub latest: Option<Latest>,
     pub totals: Totals,
     pub requests: RequestTotals,
-    /// Requests by stage, where the engine reports its requests.
+    /// Requests by stage, if the engine reports its requests.
     pub stages: Option<Stages>,
     pub source: SourceStatus,
     pub about: EngineAbout,
 }
 
 impl EngineSnapshot {
-    /// An engine of which nothing is known yet.
+    /// The snapshot before the first poll.
     #[must_use]
     pub fn starting() -> Self {
         Self {
@@ -56,7 +56,7 @@ impl EngineSnapshot {
         }
     }
 
-    /// Everything anew, in place.
+    /// Replaces all values in place.
     pub fn write(&mut self, state: EngineState, engine: &Engine, source: &SourceStatus, about: &EngineAbout) {
         self.state = state;
         self.latest = engine.latest().copied();
@@ -68,47 +68,29 @@ impl EngineSnapshot {
     }
 }
 
-/// What a source says of its engine besides numbers.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct EngineAbout {
-    /// Which backend runs the model, e.g. `tensorrt` or `pytorch`.
-    pub backend: Option<String>,
-    /// Version of the engine's software.
-    pub version: Option<String>,
-    /// The engine is our simulation.
-    pub simulated: bool,
-}
-
-/// How polling goes; kept by the poll driver.
+/// The status of an engine's source, kept by its intake.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SourceStatus {
     /// The last poll succeeded.
     pub up: bool,
-    /// Any poll ever succeeded.
+    /// At least one poll has succeeded.
     pub ready: bool,
     pub polls: u64,
-    /// By [`crate::sources::ErrorKind`].
-    pub errors: [u64; ERROR_KINDS],
-    /// By [`crate::sources::RejectReason`].
-    pub rejected: [u64; REJECT_REASONS],
+    pub errors: ErrorCounts,
+    pub rejected: RejectCounts,
     /// Seconds.
     pub poll_duration: Histogram,
-    /// When a poll last ended, whichever way; microseconds since 1970 UTC.
+    /// End of the last poll, successful or not, in microseconds since 1970 UTC.
     pub last_poll_us: Option<i64>,
-    /// Microseconds since 1970 UTC.
+    /// End of the last successful poll, in microseconds since 1970 UTC.
     pub last_success_us: Option<i64>,
-    /// Publishers connected, for sources that listen.
+    /// Connected publishers, for sources that listen.
     pub connections: Option<u64>,
-    /// Why the last poll failed, for `/readyz`.
+    /// Why the source is not ready, or why the last poll failed. For `/readyz`.
     pub last_error: Option<String>,
-    /// The benchmark that the source replays instead of an engine.
+    /// The benchmark report, if the source replays one instead of an engine's records.
     pub bench_report: Option<Arc<BenchReport>>,
 }
-
-/// Number of [`crate::sources::ErrorKind`]s.
-pub const ERROR_KINDS: usize = 8;
-/// Number of [`crate::sources::RejectReason`]s.
-pub const REJECT_REASONS: usize = 4;
 
 impl SourceStatus {
     #[must_use]
@@ -117,8 +99,8 @@ impl SourceStatus {
             up: false,
             ready: false,
             polls: 0,
-            errors: [0; ERROR_KINDS],
-            rejected: [0; REJECT_REASONS],
+            errors: [0; ErrorKind::ALL.len()],
+            rejected: [0; RejectReason::ALL.len()],
             poll_duration: Histogram::new(POLL_SECONDS),
             last_poll_us: None,
             last_success_us: None,
@@ -135,9 +117,9 @@ impl Default for SourceStatus {
     }
 }
 
-/// Records kept of each engine to look at: some 150 KB.
+/// Records kept per engine for the API, about 150 KB.
 pub const RECENT_RECORDS: usize = 128;
-/// KV cache windows a kept record may have; engines have one or two.
+/// KV cache windows of a kept record. Engines have one or two; more would take too much memory.
 const KEPT_WINDOWS: usize = 16;
 
 /// All engines, in configured order, and all GPUs.
@@ -154,9 +136,9 @@ pub struct State {
 struct Slot {
     name: EngineName,
     snapshot: ArcSwap<EngineSnapshot>,
-    /// The snapshot before this one, to be written anew: no reader ever waits for it.
-    before: Mutex<Option<Arc<EngineSnapshot>>>,
-    /// The last records as they came, oldest first. No scrape looks at it.
+    /// The previous snapshot. Its memory is reused for the next one. Only writers lock it.
+    previous: Mutex<Option<Arc<EngineSnapshot>>>,
+    /// The last records as received, oldest first. Scrapes do not read them.
     recent: Mutex<VecDeque<Arc<IterationStats>>>,
 }
 
@@ -166,7 +148,7 @@ impl State {
         let slot = |name| Slot {
             name,
             snapshot: ArcSwap::from_pointee(EngineSnapshot::starting()),
-            before: Mutex::default(),
+            previous: Mutex::default(),
             recent: Mutex::default(),
         };
         Self {
@@ -178,19 +160,19 @@ impl State {
         }
     }
 
-    /// Grows with every change: two equal generations have equal data.
+    /// Grows with every change. Two equal generations have equal data.
     #[must_use]
     pub fn generation(&self) -> u64 {
         self.generation.load(Ordering::Acquire)
     }
 
-    /// Grows with every change of an engine. Whoever reads this and then the engines has nothing older.
+    /// Grows with every change of an engine. Engines that are read after this number are at least as new.
     #[must_use]
     pub fn engine_changes(&self) -> u64 {
         self.engine_changes.load(Ordering::Acquire)
     }
 
-    /// As [`State::engine_changes`], of the GPUs.
+    /// Like [`State::engine_changes`], for the GPUs.
     #[must_use]
     pub fn gpu_changes(&self) -> u64 {
         self.gpu_changes.load(Ordering::Acquire)
@@ -200,23 +182,23 @@ impl State {
         self.update_engine(index, |engine| *engine = snapshot);
     }
 
-    /// Lets `write` set everything of an engine, in place: a snapshot is some 60 KB, and on the stack of each thread that
-    /// passes it on those would stay for ever.
+    /// Lets `write` set all values of an engine's next snapshot in place. A snapshot is about 60 KB, and passing it by value
+    /// would use that much of the stack of each thread.
     pub fn update_engine(&self, index: usize, write: impl FnOnce(&mut EngineSnapshot)) {
         let Some(slot) = self.engines.get(index) else { return };
-        let mut before = slot.before.lock().unwrap_or_else(PoisonError::into_inner);
-        // A slow reader may hold it still; then it is its reader's, to the end.
-        let spare = before.take().filter(|spare| Arc::strong_count(spare) == 1);
+        let mut previous = slot.previous.lock().unwrap_or_else(PoisonError::into_inner);
+        // A slow reader may still hold it. Then it cannot be reused.
+        let spare = previous.take().filter(|spare| Arc::strong_count(spare) == 1);
         let mut next = spare.unwrap_or_else(|| Arc::new(EngineSnapshot::starting()));
         if let Some(snapshot) = Arc::get_mut(&mut next) {
             write(snapshot);
         }
-        *before = Some(slot.snapshot.swap(next));
+        *previous = Some(slot.snapshot.swap(next));
         self.engine_changes.fetch_add(1, Ordering::Release);
         self.generation.fetch_add(1, Ordering::Release);
     }
 
-    /// Keeps the last of these records, without what has no bound: their requests' rows.
+    /// Keeps the last of these records for the API, without their request rows, whose number is unbounded.
     pub fn keep_records(&self, index: usize, records: Vec<Box<IterationStats>>) {
         let Some(slot) = self.engines.get(index) else { return };
         let old = records.len().saturating_sub(RECENT_RECORDS);
@@ -251,7 +233,7 @@ impl State {
         self.generation.fetch_add(1, Ordering::Release);
     }
 
-    /// Lets the page be rendered anew once a second even where nothing is polled, for what the process says of itself.
+    /// Invalidates cached pages once a second, even if nothing is polled: the metrics of the process change too.
     pub async fn keep_fresh(self: Arc<Self>, mut shutdown: Shutdown) {
         let mut ticks = tokio::time::interval(Duration::from_secs(1));
         loop {
@@ -262,17 +244,17 @@ impl State {
         }
     }
 
-    /// Every engine, those not on the page among them.
+    /// All engines, including those that are not on the page.
     pub fn all_engines(&self) -> impl Iterator<Item = (&EngineName, Arc<EngineSnapshot>)> {
         self.engines.iter().map(|slot| (&slot.name, slot.snapshot.load_full()))
     }
 
-    /// The engines to speak of.
+    /// The engines on the page.
     pub fn engines(&self) -> impl Iterator<Item = (&EngineName, Arc<EngineSnapshot>)> {
         self.all_engines().filter(|(name, snapshot)| Self::on_page(name, snapshot))
     }
 
-    /// An engine that nobody asked for is there once it has been heard.
+    /// An engine that was not configured is on the page once its source has succeeded.
     #[must_use]
     pub fn on_page(name: &EngineName, snapshot: &EngineSnapshot) -> bool {
         !name.implicit || snapshot.source.last_success_us.is_some()

@@ -12,7 +12,6 @@ use tokio::net::{UnixListener, UnixStream};
 /// # Errors
 /// When the path cannot be bound, another process serves it, or it is not a socket.
 pub async fn bind(path: &Path) -> io::Result<UnixListener> {
-    let in_use = || Err(io::Error::new(io::ErrorKind::AddrInUse, "another process listens on it"));
     match std::fs::symlink_metadata(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {}
         Err(error) => return Err(error),
@@ -20,10 +19,12 @@ pub async fn bind(path: &Path) -> io::Result<UnixListener> {
             return Err(io::Error::new(io::ErrorKind::AlreadyExists, "a file that is not a socket has this name"));
         }
         // tokio connects without blocking: a served socket whose backlog is full fails with EAGAIN.
-        Ok(_) => match UnixStream::connect(path).await {
-            Ok(_) => return in_use(),
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return in_use(),
-            Err(_) => std::fs::remove_file(path)?,
+        Ok(_) => match UnixStream::connect(path).await.map_err(|error| (error.kind(), error)) {
+            Err((io::ErrorKind::ConnectionRefused, _)) => std::fs::remove_file(path)?,
+            Ok(_) | Err((io::ErrorKind::WouldBlock, _)) => {
+                return Err(io::Error::new(io::ErrorKind::AddrInUse, "another process listens on it"));
+            }
+            Err((_, error)) => return Err(error),
         },
     }
     let listener = UnixListener::bind(path)?;

@@ -1,5 +1,5 @@
-//! The JSON API of the real binary: what it says is what the page says, and reading it takes nothing from anybody.
-// A test stops at its first surprise.
+//! The JSON API of the real binary. It has the values of the page, and reading it consumes nothing.
+// A test fails by a panic.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stderr)]
 
 mod e2e;
@@ -19,7 +19,7 @@ fn replayed(arguments: &[&str]) -> Daemon {
     daemon
 }
 
-/// Two engines of one model, as two versions.
+/// Two engines with the same model and different versions.
 fn two_versions() -> (Daemon, tempfile::TempDir) {
     let folder = tempfile::tempdir().unwrap();
     let session = e2e::root().join("tests/fixtures/session.ndjson");
@@ -42,7 +42,7 @@ fn get(daemon: &Daemon, path: &str, status: u16) -> Value {
 }
 
 #[test]
-fn an_engine_is_told_as_the_page_tells_it() {
+fn an_engine_has_the_values_of_the_page() {
     let daemon = replayed(&["--model", "llama"]);
     let engines = get(&daemon, "/api/v1/engines", 200);
     let page = daemon.page();
@@ -73,12 +73,12 @@ fn an_engine_is_told_as_the_page_tells_it() {
     let poll = &engine["lastPoll"];
     assert_eq!(poll["succeeded"], true);
     assert!(poll["timestampSeconds"].as_f64() >= poll["lastSuccessTimestampSeconds"].as_f64());
-    // What is not known is not there.
+    // Unknown values are absent.
     assert!(!engine.to_string().contains("null"), "{engine}");
 }
 
 #[test]
-fn the_last_records_come_as_tensorrt_llm_wrote_them_and_stay() {
+fn the_last_records_are_as_tensorrt_llm_wrote_them_and_are_not_consumed() {
     let daemon = replayed(&[]);
     let session = fs::read_to_string("tests/fixtures/session.ndjson").unwrap();
     let written: Vec<Value> = session
@@ -107,7 +107,7 @@ fn the_last_records_come_as_tensorrt_llm_wrote_them_and_stay() {
         }
         assert!(read.get("iter").is_some() && read.get("requestStats").is_none());
     }
-    // The last N are the newest, oldest first; asking again finds them again, and no total has moved.
+    // The newest N records, oldest first. A second request returns the same ones, and no total changes.
     for last in 1..=3 {
         for _ in 0..2 {
             let some = get(&daemon, &format!("/api/v1/iterations?engine=tensorrt_llm&last={last}"), 200);
@@ -118,7 +118,7 @@ fn the_last_records_come_as_tensorrt_llm_wrote_them_and_stay() {
 }
 
 #[test]
-fn no_more_records_are_kept_than_there_is_room_for() {
+fn the_number_of_kept_records_is_bounded() {
     let record = |iter: u64| format!("{{\"iter\":{iter},\"numActiveRequests\":1,\"iterLatencyMS\":1.5}}\n");
     let file = tempfile::NamedTempFile::new().unwrap();
     fs::write(file.path(), (1..=1000).map(record).collect::<String>()).unwrap();
@@ -134,7 +134,7 @@ fn no_more_records_are_kept_than_there_is_room_for() {
 }
 
 #[test]
-fn an_engine_is_found_by_its_model_and_if_need_be_its_version() {
+fn an_engine_is_selected_by_model_or_by_model_and_version() {
     let (daemon, _folder) = two_versions();
     for engine in ["llama:1", "llama%3A2"] {
         assert!(!get(&daemon, &format!("/api/v1/iterations?engine={engine}"), 200).as_array().unwrap().is_empty());
@@ -156,7 +156,7 @@ fn an_engine_is_found_by_its_model_and_if_need_be_its_version() {
 }
 
 #[test]
-fn nothing_can_be_written_through_the_api() {
+fn the_api_is_read_only() {
     let daemon = replayed(&[]);
     for path in ["/api/v1/engines", "/api/v1/iterations"] {
         assert_eq!(ask("POST", &daemon.address, path, &[], b"x").unwrap().status, 405, "{path}");

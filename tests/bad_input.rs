@@ -1,5 +1,5 @@
-//! What a broken engine, publisher or peer can do: it is counted under its name, said once, and touches nothing else.
-// A test stops at its first surprise.
+//! A broken engine, publisher or peer: the failure is counted by kind, logged once, and affects nothing else.
+// A test fails by a panic.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stderr, clippy::print_stdout)]
 
 mod e2e;
@@ -14,7 +14,7 @@ use e2e::lookalike::Lookalike;
 use e2e::page::Page;
 use e2e::{PATIENCE, missing, until};
 
-/// Whatever is thrown at it, the daemon stays below this. Its own cap of an answer is half of it.
+/// Upper limit of the daemon's memory in every test. Its limit for one answer is half of this.
 const MOST_MEMORY: u64 = 64 << 20;
 
 const A: &[&str] = &["model=a"];
@@ -32,9 +32,9 @@ fn rejected(page: &Page, reason: &str) -> u64 {
     page.count("trtllm_exporter_records_rejected_total", &["model=a", &format!("reason={reason}")])
 }
 
-/// Two engines behind one daemon, both at work.
+/// Two busy engines behind one daemon.
 fn two_engines(more: &[&str]) -> (Lookalike, Lookalike, Daemon) {
-    // Fast, so that each poll finds records to spoil.
+    // Fast, so that each poll has records.
     let a = Lookalike::start_stopped(&["--rate", "200", "--ring", "50000"]);
     let b = Lookalike::start(&["--rate", "20", "--seed", "2"]);
     let (source_a, source_b) = (a.source(), b.source());
@@ -48,9 +48,9 @@ fn two_engines(more: &[&str]) -> (Lookalike, Lookalike, Daemon) {
     (a, b, daemon)
 }
 
-/// Engine a answers in `mode` for some polls, then well again. Each failure is counted as `kind`, said once, and what
-/// came whole is counted; engine b does not notice.
-fn a_spoilt_answer(mode: &str, kind: &str, more: &[&str]) {
+/// Engine a answers in `mode` for some polls and then correctly. Each failure is counted as `kind` and logged once, complete
+/// records are counted, and engine b is not affected.
+fn broken_answer(mode: &str, kind: &str, more: &[&str]) {
     let (a, _b, daemon) = two_engines(more);
     let before = daemon.page();
     a.mode(mode);
@@ -77,7 +77,7 @@ fn a_spoilt_answer(mode: &str, kind: &str, more: &[&str]) {
     a.stop();
     until(|| missing(a.truth().count("in_ring") == 0, || "records are left".to_owned()));
     let page = daemon.poll(A, 2);
-    // Asked only now: an answer is booked after it has been sent.
+    // Read only now: the look-alike counts an answer after it has sent it.
     let truth = a.truth();
 
     let both = |count: &str| truth.count(&format!("handed_out/{count}")) + truth.count(&format!("salvageable/{count}"));
@@ -89,11 +89,11 @@ fn a_spoilt_answer(mode: &str, kind: &str, more: &[&str]) {
     assert_eq!(iterations(&page, A) + lost, truth.count("iterations"), "{truth:?}");
 
     let log = daemon.stderr();
-    assert_eq!(daemon.logged(&["source fails", "model=a", &format!("kind={kind} ")]), 1, "{log}");
-    // One more change is possible: a hung answer ends as broken off once the engine is well.
-    let fails = daemon.logged(&["source fails"]);
+    assert_eq!(daemon.logged(&["source failed", "model=a", &format!("kind={kind} ")]), 1, "{log}");
+    // A second failure is possible: a hanging answer is cut when the engine recovers.
+    let fails = daemon.logged(&["source failed"]);
     assert!(fails == 1 || (mode == "hang" && fails == 2), "{log}");
-    assert_eq!(daemon.logged(&["source answers again", "model=a"]), 1, "{log}");
+    assert_eq!(daemon.logged(&["source recovered", "model=a"]), 1, "{log}");
     assert_eq!(daemon.logged(&["model=b"]), 0, "{log}");
     for other in ["connect", "timeout", "http_status", "not_json", "truncated", "too_large", "io", "engine"] {
         assert_eq!(errors(&page, "model=b", other), 0);
@@ -104,42 +104,42 @@ fn a_spoilt_answer(mode: &str, kind: &str, more: &[&str]) {
     assert!(peak < MOST_MEMORY, "{peak} bytes");
 }
 
-/// Long enough that only a hang reaches it.
+/// Long enough that only a hang exceeds it.
 const PATIENT: &[&str] = &["--poll.timeout", "60s"];
 
 #[test]
-fn an_answer_that_is_not_json_is_counted_and_said_once() {
-    a_spoilt_answer("not-json", "not_json", PATIENT);
+fn an_answer_that_is_not_json_is_counted_and_logged_once() {
+    broken_answer("not-json", "not_json", PATIENT);
 }
 
 #[test]
-fn an_array_that_ends_in_a_record_is_counted_and_its_whole_records_are_not_lost() {
-    a_spoilt_answer("truncated", "truncated", PATIENT);
+fn an_array_that_ends_in_a_record_is_counted_and_its_complete_records_are_kept() {
+    broken_answer("truncated", "truncated", PATIENT);
 }
 
 #[test]
-fn an_answer_of_100_mib_is_counted_and_not_kept() {
-    a_spoilt_answer("huge", "too_large", PATIENT);
+fn an_answer_of_100_mib_is_counted_and_not_stored() {
+    broken_answer("huge", "too_large", PATIENT);
 }
 
 #[test]
-fn a_status_of_500_is_counted_and_said_once() {
-    a_spoilt_answer("500", "http_status", PATIENT);
+fn a_status_of_500_is_counted_and_logged_once() {
+    broken_answer("500", "http_status", PATIENT);
 }
 
 #[test]
-fn an_engine_that_hangs_is_counted_as_a_timeout_and_delays_nobody() {
-    a_spoilt_answer("hang", "timeout", &["--poll.timeout", "4500ms"]);
+fn an_engine_that_hangs_is_a_timeout_and_delays_no_other() {
+    broken_answer("hang", "timeout", &["--poll.timeout", "4500ms"]);
 }
 
 #[test]
-fn an_answer_of_a_byte_a_second_is_counted_as_a_timeout_and_delays_nobody() {
-    a_spoilt_answer("slow-body", "timeout", &["--poll.timeout", "4500ms"]);
+fn an_answer_of_a_byte_per_second_is_a_timeout_and_delays_no_other() {
+    broken_answer("slow-body", "timeout", &["--poll.timeout", "4500ms"]);
 }
 
-/// A server that drains three records into one answer and stops in the middle of the third: it hangs there, or hangs up.
-/// Everything else it does not know.
-fn an_answer_that_breaks_off(hangs: bool, kind: &str) {
+/// A server that sends two records and half of a third one, and then hangs or closes the connection. It has no other
+/// endpoints.
+fn truncated_answer(hangs: bool, kind: &str) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let source = format!("trtllm-serve:http://{}", listener.local_addr().unwrap());
     let third = record(3);
@@ -162,29 +162,29 @@ fn an_answer_that_breaks_off(hangs: bool, kind: &str) {
             }
         }
     });
-    // Only a hang reaches it: a later poll that did would be counted as another.
+    // Only the hang exceeds it. A later poll that did would be counted too.
     let timeout = if hangs { "10s" } else { "60s" };
     let daemon = Daemon::start(&["--source", &source, "--poll.timeout", timeout, "--model", "a"]);
     let page = daemon.until(|page| {
         missing(errors(page, "model=a", "http_status") >= 1, || "the first answer has no end".to_owned())
     });
     assert_eq!(errors(&page, "model=a", kind), 1, "{}", daemon.stderr());
-    assert_eq!(iterations(&page, A), 2, "the records that had come whole");
+    assert_eq!(iterations(&page, A), 2, "the complete records");
     assert_eq!(page.count("nv_trt_llm_requests_completed_total", A), 2);
 }
 
 #[test]
-fn whole_records_of_an_answer_that_hangs_are_not_lost() {
-    an_answer_that_breaks_off(true, "timeout");
+fn complete_records_of_an_answer_that_hangs_are_kept() {
+    truncated_answer(true, "timeout");
 }
 
 #[test]
-fn whole_records_of_an_answer_that_breaks_off_are_not_lost() {
-    an_answer_that_breaks_off(false, "io");
+fn complete_records_of_a_truncated_answer_are_kept() {
+    truncated_answer(false, "io");
 }
 
 #[test]
-fn an_engine_that_is_not_there_is_counted_as_connect_and_said_once() {
+fn an_unreachable_engine_is_a_connect_error_and_logged_once() {
     let (mut a, b, daemon) = two_engines(&[]);
     a.kill();
     let page = daemon.until(|page| {
@@ -192,11 +192,11 @@ fn an_engine_that_is_not_there_is_counted_as_connect_and_said_once() {
         missing(count >= 3, || format!("{count} errors of kind connect"))
     });
     daemon.until(|later| missing(iterations(later, B) > iterations(&page, B), || "b stands still".to_owned()));
-    assert_eq!(daemon.logged(&["source fails", "model=a", "kind=connect "]), 1, "{}", daemon.stderr());
+    assert_eq!(daemon.logged(&["source failed", "model=a", "kind=connect "]), 1, "{}", daemon.stderr());
     drop(b);
 }
 
-/// A daemon that listens for engine a, and polls b.
+/// A daemon that listens for engine a and polls engine b.
 fn ingest() -> (Daemon, std::path::PathBuf, Lookalike, tempfile::TempDir) {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("ingest.sock");
@@ -230,9 +230,9 @@ fn record(iter: u64) -> String {
     )
 }
 
-/// Between two good records comes `bad`, `times` over: it is skipped, counted, said once; the connection stays and b does
-/// not notice. Then once more, which is another change of state.
-fn a_bad_line(bad: &[u8], times: u64, reason: &str) {
+/// Sends `bad` `times` times between two valid records. It is skipped, counted and logged once, the connection stays open,
+/// and engine b is not affected. A second round is logged again.
+fn bad_line(bad: &[u8], times: u64, reason: &str) {
     let (daemon, path, _b, _folder) = ingest();
     let mut publisher = Publisher::connect(&path);
     publisher.record(1);
@@ -249,10 +249,10 @@ fn a_bad_line(bad: &[u8], times: u64, reason: &str) {
         daemon.poll(A, 2);
         publisher.record(1 + round);
         daemon.until(|page| missing(iterations(page, A) == 1 + round, || "the connection did not stay".to_owned()));
-        // A poll of good records alone ends the state.
+        // A poll with only valid records ends the series.
         daemon.poll(A, 2);
-        let said = daemon.logged(&["records skipped", "model=a", &format!("reason={reason} ")]);
-        assert_eq!(said as u64, round, "{}", daemon.stderr());
+        let logged = daemon.logged(&["invalid records skipped", "model=a", &format!("reason={reason} ")]);
+        assert_eq!(logged as u64, round, "{}", daemon.stderr());
     }
     let page = daemon.page();
     for other in ["not_json", "not_a_record", "too_long", "truncated"] {
@@ -262,44 +262,44 @@ fn a_bad_line(bad: &[u8], times: u64, reason: &str) {
     assert_eq!(page.get("trtllm_exporter_ingest_connections", A), 1.0);
     assert_eq!(page.get("trtllm_exporter_source_up", A), 1.0);
     daemon.until(|page| missing(iterations(page, B) > iterations(&before, B), || "b stands still".to_owned()));
-    assert_eq!(daemon.logged(&["source fails"]), 0, "{}", daemon.stderr());
+    assert_eq!(daemon.logged(&["source failed"]), 0, "{}", daemon.stderr());
     let peak = daemon.peak_memory();
     assert!(peak < MOST_MEMORY, "{peak} bytes");
 }
 
 #[test]
 fn a_line_of_2_mib_is_skipped_and_counted() {
-    a_bad_line(&vec![b'x'; 2 << 20], 5, "too_long");
+    bad_line(&vec![b'x'; 2 << 20], 5, "too_long");
 }
 
 #[test]
 fn a_record_of_2_mib_is_skipped_and_counted() {
     let long = record(7).replacen('{', &format!(r#"{{"unknown":"{}","#, "y".repeat(2 << 20)), 1);
-    a_bad_line(long.as_bytes(), 5, "too_long");
+    bad_line(long.as_bytes(), 5, "too_long");
 }
 
 #[test]
 fn garbage_is_skipped_and_counted() {
-    a_bad_line(b"\x00\xff\xfe no json at all }{", 1000, "not_json");
+    bad_line(b"\x00\xff\xfe no json at all }{", 1000, "not_json");
 }
 
 #[test]
 fn a_record_of_wrong_types_is_skipped_and_counted() {
-    a_bad_line(br#"{"iter":"seven","numActiveRequests":[1]}"#, 300, "not_a_record");
+    bad_line(br#"{"iter":"seven","numActiveRequests":[1]}"#, 300, "not_a_record");
 }
 
 #[test]
-fn json_that_is_no_record_is_skipped_and_counted() {
-    a_bad_line(br#"{"message":"hello, world"}"#, 300, "not_a_record");
+fn json_that_is_not_a_record_is_skipped_and_counted() {
+    bad_line(br#"{"message":"hello, world"}"#, 300, "not_a_record");
 }
 
 #[test]
 fn half_a_record_on_a_line_is_skipped_and_counted() {
-    a_bad_line(&record(7).as_bytes()[..100], 300, "truncated");
+    bad_line(&record(7).as_bytes()[..100], 300, "truncated");
 }
 
 #[test]
-fn a_last_line_that_ends_in_a_record_is_counted_and_what_came_before_is_not_lost() {
+fn a_truncated_last_line_is_counted_and_earlier_lines_are_kept() {
     let (daemon, path, _b, _folder) = ingest();
     let mut publisher = Publisher::connect(&path);
     for iter in 1..=10 {
@@ -309,8 +309,8 @@ fn a_last_line_that_ends_in_a_record_is_counted_and_what_came_before_is_not_lost
     drop(publisher);
     let page = daemon.until(|page| missing(rejected(page, "truncated") == 1, || "not counted".to_owned()));
     assert_eq!(iterations(&page, A), 10);
-    assert_eq!(daemon.logged(&["records skipped", "reason=truncated "]), 1, "{}", daemon.stderr());
-    // The next publisher goes on where the first broke off; a whole last line needs no end.
+    assert_eq!(daemon.logged(&["invalid records skipped", "reason=truncated "]), 1, "{}", daemon.stderr());
+    // The next publisher continues after the last complete record. A complete last line needs no line feed.
     let mut publisher = Publisher::connect(&path);
     publisher.record(11);
     publisher.send(record(12));
@@ -349,7 +349,7 @@ fn a_publisher_that_floods_is_slowed_down_and_loses_nothing() {
 }
 
 #[test]
-fn a_flood_of_garbage_is_counted_line_by_line_and_said_once() {
+fn a_flood_of_garbage_is_counted_by_line_and_logged_once() {
     const LINES: u64 = 200_000;
     let (daemon, path, _b, _folder) = ingest();
     let flood = std::thread::spawn(move || {
@@ -364,27 +364,27 @@ fn a_flood_of_garbage_is_counted_line_by_line_and_said_once() {
         missing(count == LINES, || format!("{count} lines"))
     });
     drop(flood.join().unwrap());
-    assert_eq!(daemon.logged(&["records skipped"]), 1, "{}", daemon.stderr());
+    assert_eq!(daemon.logged(&["invalid records skipped"]), 1, "{}", daemon.stderr());
     let peak = daemon.peak_memory();
     assert!(peak < MOST_MEMORY, "{peak} bytes");
 }
 
 #[test]
-fn a_hundred_connections_are_all_heard_and_cost_no_memory() {
+fn a_hundred_connections_are_all_served_in_bounded_memory() {
     let (daemon, path, _b, _folder) = ingest();
-    // Without a number a record is an iteration of its own, whoever sends it first.
+    // A record without a number is always a new iteration, so the order of the publishers does not matter.
     let line = "{\"numActiveRequests\":1,\"numCompletedRequests\":1}\n";
     let crowd: Vec<Publisher> = (0..100)
         .map(|_| {
             let mut publisher = Publisher::connect(&path);
             publisher.send(line);
-            // A line begun and not ended holds a buffer.
+            // An incomplete line occupies a buffer.
             publisher.send(vec![b' '; 32 << 10]);
             publisher
         })
         .collect();
     let connections = |page: &Page| page.get("trtllm_exporter_ingest_connections", A);
-    // As many as are served at once; the others wait.
+    // The maximum number of publishers. The others wait.
     let page = daemon.until(|page| {
         let met = connections(page) == 64.0 && iterations(page, A) == 64;
         missing(met, || format!("{} connections, {} records", connections(page), iterations(page, A)))
@@ -420,7 +420,7 @@ fn a_scraper_that_never_finishes_its_request_delays_no_other() {
 fn sigterm_ends_with_0_while_a_poll_hangs() {
     let (a, _b, mut daemon) = two_engines(&["--poll.timeout", "10m"]);
     a.mode("hang");
-    // Both engines' records end when the poll of a hangs; b shows that time passes.
+    // The poll of engine a hangs. Engine b shows that time passes.
     let page = daemon.page();
     daemon.until(|later| {
         let polls = |page: &Page, engine| page.count("trtllm_exporter_polls_total", engine);
@@ -442,13 +442,13 @@ fn sigterm_ends_with_0_while_a_scrape_hangs() {
 }
 
 #[test]
-fn sigint_ends_with_0_and_a_request_under_way_is_answered() {
+fn sigint_ends_with_0_and_an_open_request_is_answered() {
     let engine = Lookalike::start(&[]);
     let mut daemon = Daemon::start(&["--source", &engine.source()]);
     let mut stream = TcpStream::connect(&daemon.address).unwrap();
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
     stream.write_all(b"GET /healthz HTTP/1.1\r\nHost: x\r\n").unwrap();
-    // The connection is the server's once another one made later has been answered.
+    // The server has accepted the connection once a later one has been answered.
     daemon.text("/healthz");
     daemon.signal("INT");
     until(|| missing(daemon.logged(&["stopping", "SIGINT"]) == 1, || daemon.stderr()));

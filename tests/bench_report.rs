@@ -1,5 +1,5 @@
-//! `replay:` of a trtllm-bench report: the benchmark's numbers stand beside a live engine's, in base units.
-// A test stops at its first surprise.
+//! `replay:` of a trtllm-bench report: the numbers of the benchmark are on the page in base units, beside a live engine's.
+// A test fails by a panic.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stderr)]
 
 mod e2e;
@@ -10,7 +10,7 @@ use e2e::missing;
 const REPORT: &str = "tests/fixtures/trtllm_bench_report.json";
 
 #[test]
-fn a_reports_numbers_are_on_the_page_beside_a_live_engine() {
+fn the_numbers_of_a_report_are_on_the_page_beside_a_live_engine() {
     let report = format!("replay:{REPORT}");
     let live = "replay:tests/fixtures/session.ndjson?speed=max";
     let daemon = Daemon::start(&["--source", live, "--source", &report, "--model", "live", "--model", "bench"]);
@@ -29,20 +29,23 @@ fn a_reports_numbers_are_on_the_page_beside_a_live_engine() {
     assert_eq!((bench("config", "setting=tp_size"), bench("config", "setting=kv_memory_ratio")), (2.0, 0.9));
     let info = ["bench_model=llama-2-70b", "gpu_name=NVIDIA H100", "scheduler_policy=GUARANTEED_NO_EVICT"];
     assert_eq!(page.get("nv_trt_llm_bench_info", &info), 1.0);
-    // What the report does not have is absent.
+    // A value that the report lacks is absent.
     assert_eq!(page.find("nv_trt_llm_bench_e2e_request_latency_seconds", &["statistic=p99"]), None);
     assert_eq!(page.find("nv_trt_llm_bench_duration_seconds", &["model=live"]), None);
 }
 
 #[test]
-fn a_report_with_something_else_than_numbers_ends_the_start() {
+fn a_report_with_an_invalid_number_ends_the_daemon() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("report.json");
     let text = std::fs::read_to_string(REPORT).unwrap().replace("28390.4265", "\"fast\"");
     std::fs::write(&file, text).unwrap();
     let source = format!("replay:{}", file.display());
     let output = daemon::run(&["--source", &source, "--gpu", "off", "--web.listen-address", "127.0.0.1:0"]);
-    let said = String::from_utf8(output.stderr).unwrap();
-    assert_eq!(output.status.code(), Some(1), "{said}");
-    assert!(said.contains("--source replay") && said.contains("report.json") && said.contains("fast"), "{said}");
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{stderr}");
+    assert!(
+        stderr.contains("--source replay") && stderr.contains("report.json") && stderr.contains("fast"),
+        "{stderr}"
+    );
 }

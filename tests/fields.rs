@@ -1,6 +1,6 @@
-//! Every field of the engine's statistics reaches the page where the catalog says it does, or the catalog says why not.
-//! The fields are read from the model's source, so that one more of them fails here until it has its place.
-// A test stops at its first surprise.
+//! Every field of the engine's statistics changes the families that the catalog names for it, or the catalog gives a reason.
+//! The fields are read from the source of the model, so a new field fails this test until the catalog has it.
+// A test fails by a panic.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -16,7 +16,7 @@ use trtllm_exporter::metrics::whole::{PageBuilder, Selection};
 use trtllm_exporter::model::{IterationStats, PerfMetricsEntry};
 use trtllm_exporter::state::{EngineName, EngineSnapshot, State};
 
-/// (struct, key as TensorRT-LLM writes it) of every field in the model's source.
+/// Struct and TensorRT-LLM key of every field in the source of the model.
 fn model_fields() -> BTreeSet<(String, String)> {
     let mut found = BTreeSet::new();
     for file in ["iteration", "request", "perf_metrics"] {
@@ -46,10 +46,10 @@ fn camel(name: &str) -> String {
 }
 
 #[test]
-fn every_field_of_the_model_has_its_place_in_the_catalog_and_nothing_else_has() {
+fn the_catalog_lists_exactly_the_fields_of_the_model() {
     let listed: BTreeSet<(String, String)> =
         FIELDS.iter().map(|field| (field.of.to_owned(), field.name.to_owned())).collect();
-    assert_eq!(listed.len(), FIELDS.len(), "a field stands twice");
+    assert_eq!(listed.len(), FIELDS.len(), "a field is duplicate");
     let model = model_fields();
     let missing: Vec<_> = model.difference(&listed).collect();
     assert!(missing.is_empty(), "not in src/metrics/catalog/fields.rs: {missing:?}");
@@ -59,7 +59,7 @@ fn every_field_of_the_model_has_its_place_in_the_catalog_and_nothing_else_has() 
 }
 
 #[test]
-fn what_is_not_exported_says_why() {
+fn a_field_that_is_not_exported_has_a_reason() {
     for Field { of, name, goes } in FIELDS {
         match goes {
             Goes::To(families) => assert!(!families.is_empty(), "{of}.{name}"),
@@ -68,7 +68,7 @@ fn what_is_not_exported_says_why() {
     }
 }
 
-/// A record in which every field has a value, and no two the same one.
+/// A record with a different value in every field.
 fn full_record() -> Value {
     let kv = |base: i64| {
         json!({"maxNumBlocks": base + 900, "freeNumBlocks": base + 400, "usedNumBlocks": base + 300, "tokensPerBlock": 32,
@@ -129,22 +129,22 @@ fn full_entry() -> Value {
                 "acceptanceRate": 0.5, "totalAcceptedDraftTokens": 10, "totalDraftTokens": 20}}})
 }
 
-/// Everything an engine said, from which a page is made.
+/// All messages of an engine.
 #[derive(Clone)]
-struct Said {
+struct Messages {
     records: Vec<Value>,
     entries: Vec<Value>,
 }
 
-/// Each family's samples, as text.
-fn page(said: &Said) -> BTreeMap<&'static str, String> {
+/// The samples of each family, as text.
+fn page(messages: &Messages) -> BTreeMap<&'static str, String> {
     let start = Instant::now();
     let mut engine = Engine::new(start, Duration::from_secs(15));
-    for record in &said.records {
+    for record in &messages.records {
         let record: IterationStats = serde_json::from_value(record.clone()).unwrap();
         engine.absorb(&record, start, 1_753_462_475_000_000);
     }
-    for entry in &said.entries {
+    for entry in &messages.entries {
         engine.absorb_perf_metrics(&serde_json::from_value::<PerfMetricsEntry>(entry.clone()).unwrap(), start);
     }
     engine.settle(start + Duration::from_secs(60));
@@ -180,7 +180,7 @@ fn page(said: &Said) -> BTreeMap<&'static str, String> {
     families
 }
 
-/// A value like this one, and not the same.
+/// A different value of the same kind.
 fn another(value: &Value) -> Value {
     match value {
         Value::Number(number) => match number.as_i64() {
@@ -200,12 +200,12 @@ fn another(value: &Value) -> Value {
     }
 }
 
-/// Changes the field at `pointer` of the last record or entry; every family the catalog names for it must change.
-fn must_change(field: &Field, said: &Said, change: impl FnOnce(&mut Said)) {
+/// Applies `change` to a field. Every family that the catalog names for it must change.
+fn must_change(field: &Field, messages: &Messages, change: impl FnOnce(&mut Messages)) {
     let Goes::To(ids) = field.goes else { return };
-    let mut changed = said.clone();
+    let mut changed = messages.clone();
     change(&mut changed);
-    let (before, after) = (page(said), page(&changed));
+    let (before, after) = (page(messages), page(&changed));
     for id in ids {
         let name = id.metric().name;
         assert!(
@@ -229,8 +229,8 @@ fn fields_of(of: &str) -> impl Iterator<Item = &'static Field> + use<'_> {
     found
 }
 
-/// Cumulative counts need a record before; losses and restarts a number to come after.
-fn two_records() -> Said {
+/// Two records, because cumulative counts, losses and restarts are differences.
+fn two_records() -> Messages {
     let mut first = full_record();
     first["iter"] = json!(6);
     first["statsSequence"] = json!(40);
@@ -240,17 +240,17 @@ fn two_records() -> Said {
         }
     }
     first["kvCacheIterationStats"] = Value::Null;
-    Said { records: vec![first, full_record()], entries: Vec::new() }
+    Messages { records: vec![first, full_record()], entries: Vec::new() }
 }
 
 #[test]
 fn every_field_of_a_record_changes_the_families_named_for_it() {
-    let said = two_records();
+    let messages = two_records();
     for field in fields_of("IterationStats") {
         match field.name {
-            // Each of its families by its own way, below.
+            // Tested below.
             "iter" | "staticBatchingStats" | "requestStats" | "iterLatencyMS" | "attentionDpRank" => {}
-            name => must_change(field, &said, |said| swap(&mut said.records[1], &format!("/{name}"))),
+            name => must_change(field, &messages, |messages| swap(&mut messages.records[1], &format!("/{name}"))),
         }
     }
     for (of, at) in [
@@ -260,56 +260,58 @@ fn every_field_of_a_record_changes_the_families_named_for_it() {
         ("KvCacheIterationStats", "/kvCacheIterationStats/32768"),
     ] {
         for field in fields_of(of) {
-            must_change(field, &said, |said| swap(&mut said.records[1], &format!("{at}/{}", field.name)));
+            must_change(field, &messages, |messages| swap(&mut messages.records[1], &format!("{at}/{}", field.name)));
         }
     }
 }
 
 #[test]
-fn a_records_number_latency_and_ranks_change_the_families_named_for_them() {
-    let said = two_records();
+fn the_number_latency_and_rank_of_a_record_change_the_families_named_for_them() {
+    let messages = two_records();
     let field = |name: &str| fields_of("IterationStats").find(|field| field.name == name).unwrap();
     let one = |name: &str, family: usize| {
         let Goes::To(ids) = field(name).goes else { panic!("{name}") };
         Field { goes: Goes::To(&ids[family..=family]), ..*field(name) }
     };
-    must_change(&one("iter", 0), &said, |said| said.records[1]["iter"] = json!(9));
-    must_change(&one("iter", 1), &said, |said| said.records[1]["iter"] = json!(6));
-    must_change(&one("iter", 2), &said, |said| {
-        said.records[1]["iter"] = json!(9);
-        said.records[1]["statsSequence"] = Value::Null;
+    must_change(&one("iter", 0), &messages, |messages| messages.records[1]["iter"] = json!(9));
+    must_change(&one("iter", 1), &messages, |messages| messages.records[1]["iter"] = json!(6));
+    must_change(&one("iter", 2), &messages, |messages| {
+        messages.records[1]["iter"] = json!(9);
+        messages.records[1]["statsSequence"] = Value::Null;
     });
-    must_change(&one("iter", 3), &said, |said| said.records[1]["iter"] = json!(2));
-    // Under the overlap scheduler the host's step is the latency.
-    let mut apart = said.clone();
+    must_change(&one("iter", 3), &messages, |messages| messages.records[1]["iter"] = json!(2));
+    // Under the overlap scheduler the host step is the latency.
+    let mut apart = messages.clone();
     apart.records[1]["schedulerMode"] = json!("non_overlap");
-    must_change(field("iterLatencyMS"), &apart, |said| swap(&mut said.records[1], "/iterLatencyMS"));
-    must_change(field("attentionDpRank"), &said, |said| {
-        let mut sibling = said.records[1].clone();
+    must_change(field("iterLatencyMS"), &apart, |messages| swap(&mut messages.records[1], "/iterLatencyMS"));
+    must_change(field("attentionDpRank"), &messages, |messages| {
+        let mut sibling = messages.records[1].clone();
         sibling["attentionDpRank"] = json!(1);
-        said.records.push(sibling);
+        messages.records.push(sibling);
     });
 }
 
 #[test]
 fn every_field_of_static_batching_and_cross_attention_changes_the_families_named_for_it() {
-    let mut said = two_records();
-    for record in &mut said.records {
+    let mut messages = two_records();
+    for record in &mut messages.records {
         record["inflightBatchingStats"] = Value::Null;
         record["staticBatchingStats"] = json!({
             "numScheduledRequests": 4, "numContextRequests": 1, "numCtxTokens": 40, "numGenTokens": 3, "emptyGenSlots": 2});
     }
     let whole = fields_of("IterationStats").find(|field| field.name == "staticBatchingStats").unwrap();
-    must_change(whole, &said, |said| said.records[1]["staticBatchingStats"] = Value::Null);
+    must_change(whole, &messages, |messages| messages.records[1]["staticBatchingStats"] = Value::Null);
     for field in fields_of("StaticBatchingStats") {
-        must_change(field, &said, |said| swap(&mut said.records[1], &format!("/staticBatchingStats/{}", field.name)));
+        must_change(field, &messages, |messages| {
+            swap(&mut messages.records[1], &format!("/staticBatchingStats/{}", field.name))
+        });
     }
-    // The cross attention's cache has families of its own.
+    // The cache of the cross attention has its own families.
     for field in fields_of("KvCacheStats") {
         let pointer = format!("/crossKvCacheStats/{}", field.name);
-        let mut changed = said.clone();
+        let mut changed = messages.clone();
         swap(&mut changed.records[1], &pointer);
-        let (before, after) = (page(&said), page(&changed));
+        let (before, after) = (page(&messages), page(&changed));
         let differ = ["nv_trt_llm_cross_kv_cache_block_metrics", "nv_trt_llm_cross_kv_cache_blocks_total"]
             .into_iter()
             .any(|name| before.get(name) != after.get(name));
@@ -317,8 +319,8 @@ fn every_field_of_static_batching_and_cross_attention_changes_the_families_named
     }
 }
 
-/// A request that arrives, runs and ends, as rows of its iterations.
-fn a_life() -> Said {
+/// The rows of a request that arrives, runs and ends.
+fn complete_request() -> Messages {
     let record = |iter: u64, row: Option<Value>| {
         let mut record = full_record();
         for key in ["attentionDpRank", "schedulerMode", "statsSequence", "statsDroppedFrames"] {
@@ -334,7 +336,7 @@ fn a_life() -> Said {
     waiting["numGeneratedTokens"] = json!(0);
     let mut running = full_row("GENERATION_IN_PROGRESS");
     running["numGeneratedTokens"] = json!(1);
-    Said {
+    Messages {
         records: vec![
             record(1, None),
             record(2, Some(waiting)),
@@ -356,7 +358,7 @@ fn a_life() -> Said {
 
 #[test]
 fn every_field_of_a_request_row_changes_the_families_named_for_it() {
-    let said = a_life();
+    let messages = complete_request();
     for field in fields_of("RequestStats") {
         let (record, pointer) = match field.name {
             "stage" => (5, "/requestStats/0/stage".to_owned()),
@@ -364,22 +366,22 @@ fn every_field_of_a_request_row_changes_the_families_named_for_it() {
             "paused" => (3, "/requestStats/0/paused".to_owned()),
             name => (4, format!("/requestStats/0/{name}")),
         };
-        must_change(field, &said, |said| swap(&mut said.records[record], &pointer));
+        must_change(field, &messages, |messages| swap(&mut messages.records[record], &pointer));
     }
     for field in fields_of("DisServingRequestStats") {
         let pointer = format!("/requestStats/0/disServingStats/{}", field.name);
-        must_change(field, &said, |said| {
-            let value = said.records[4].pointer_mut(&pointer).unwrap();
+        must_change(field, &messages, |messages| {
+            let value = messages.records[4].pointer_mut(&pointer).unwrap();
             *value = json!(value.as_f64().unwrap() as u64 * 1000);
         });
     }
     let rows = fields_of("RequestStatsPerIteration").find(|field| field.name == "requestStats").unwrap();
-    must_change(rows, &said, |said| said.records[5]["requestStats"] = json!([]));
+    must_change(rows, &messages, |messages| messages.records[5]["requestStats"] = json!([]));
 }
 
 #[test]
-fn every_field_of_a_finished_requests_own_metrics_changes_the_families_named_for_it() {
-    let said = Said { records: Vec::new(), entries: vec![full_entry()] };
+fn every_field_of_request_perf_metrics_changes_the_families_named_for_it() {
+    let messages = Messages { records: Vec::new(), entries: vec![full_entry()] };
     for (of, at) in [
         ("PerfMetricsEntry", ""),
         ("RequestPerfMetrics", "/perfMetrics"),
@@ -388,22 +390,22 @@ fn every_field_of_a_finished_requests_own_metrics_changes_the_families_named_for
         ("SpeculativeDecodingMetrics", "/perfMetrics/speculativeDecoding"),
     ] {
         for field in fields_of(of) {
-            let mut said = said.clone();
+            let mut messages = messages.clone();
             match field.name {
-                // A disaggregated request is one by its transfer, too.
+                // A transfer alone also marks a disaggregated request.
                 "ctxRequestId" => {
-                    said.entries[0]["perfMetrics"]["timingMetrics"]["kvCacheTransferStart"] = Value::Null;
-                    must_change(field, &said, |said| said.entries[0]["ctxRequestId"] = Value::Null);
+                    messages.entries[0]["perfMetrics"]["timingMetrics"]["kvCacheTransferStart"] = Value::Null;
+                    must_change(field, &messages, |messages| messages.entries[0]["ctxRequestId"] = Value::Null);
                     continue;
                 }
                 "acceptanceRate" => {
-                    let spec = &mut said.entries[0]["perfMetrics"]["speculativeDecoding"];
+                    let spec = &mut messages.entries[0]["perfMetrics"]["speculativeDecoding"];
                     spec["totalDraftTokens"] = Value::Null;
                     spec["totalAcceptedDraftTokens"] = Value::Null;
                 }
                 _ => {}
             }
-            must_change(field, &said, |said| swap(&mut said.entries[0], &format!("{at}/{}", field.name)));
+            must_change(field, &messages, |messages| swap(&mut messages.entries[0], &format!("{at}/{}", field.name)));
         }
     }
 }

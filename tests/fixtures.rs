@@ -4,12 +4,13 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use serde_json::Value;
+use trtllm_exporter::model::RejectReason;
 use trtllm_exporter::model::iteration::{KvCacheIterationStats, SchedulerMode};
 use trtllm_exporter::model::perf_metrics::FinishReason;
 use trtllm_exporter::model::request::RequestStage;
 use trtllm_exporter::model::{IterationStats, PerfMetricsEntry, RecordTime};
 use trtllm_exporter::sources::trtllm_json::{Hello, Line, ParseError, parse_line, parse_perf_metrics, parse_records};
-use trtllm_exporter::sources::{Batch, Item, RejectReason};
+use trtllm_exporter::sources::{Batch, Item};
 
 const RECORD_FILES: [&str; 4] = [
     "metrics_pytorch_docs_0.20.json",

@@ -1,6 +1,6 @@
-//! `executor:DIR`: an engine in the daemon's own process, driven by requests of its own.
+//! `executor:DIR`: an engine in the process of the daemon, with generated requests.
 #![cfg(feature = "executor")]
-// A test stops at its first surprise.
+// A test fails by a panic.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stderr)]
 
 mod e2e;
@@ -32,7 +32,7 @@ fn until_completed(daemon: &Daemon, requests: u64) -> Page {
 }
 
 #[test]
-fn a_synthetic_load_is_on_the_page_with_the_requests_own_times() {
+fn a_synthetic_load_is_on_the_page_with_exact_times() {
     let folder = tempfile::tempdir().unwrap();
     let daemon = hosted(
         &engine(folder.path()),
@@ -46,7 +46,7 @@ fn a_synthetic_load_is_on_the_page_with_the_requests_own_times() {
     assert_eq!(count("nv_trt_llm_iterations_lost_total"), 0);
     assert_eq!(page.get("nv_trt_llm_request_metrics", &["request_type=max"]), 4.0);
     assert_eq!(page.get("nv_trt_llm_engine_info", &["source=executor", "simulated=true"]), 1.0);
-    // Each request is timed once, by its own times.
+    // Each request is observed once, with its exact times.
     assert_eq!(page.get("nv_trt_llm_request_latency_info", &["from=perf_metrics"]), 1.0);
     let timed = ["time_to_first_token", "time_per_output_token", "e2e_request_latency"];
     for name in timed {
@@ -79,8 +79,8 @@ fn recorded_requests_are_sent_as_recorded() {
     assert_eq!(page.count("nv_llm_output_token_len_sum", &[]), output);
     // The first half of every prompt is the same block.
     assert!(page.count("nv_trt_llm_kv_cache_blocks_reused_total", &[]) > 100);
-    assert_eq!(daemon.logged(&["level=warn", "recorded request cannot be read", "line 41"]), 1);
-    assert_eq!(daemon.logged(&["all been sent", "sent=40", "unreadable=1"]), 1);
+    assert_eq!(daemon.logged(&["level=warn", "a recorded request is invalid", "line 41"]), 1);
+    assert_eq!(daemon.logged(&["all recorded requests were sent", "sent=40", "unreadable=1"]), 1);
 }
 
 #[test]
@@ -93,7 +93,7 @@ fn kv_cache_events_add_up_to_what_the_cache_holds() {
     let page = until_completed(&daemon, 50);
     let count = |name: &str, labels: &[&str]| page.count(&format!("nv_trt_llm_kv_cache_{name}_total"), labels);
     let (stored, removed) = (count("blocks_stored", &["tier=gpu"]), count("blocks_removed", &["tier=gpu"]));
-    // Each prompt is unlike the others: ten blocks each are stored, more than the cache has, so that most have been removed.
+    // All prompts differ. They store ten blocks each, more than the cache holds, so most blocks have been removed.
     assert_eq!(stored, 50 * 10);
     let capacity = page.get("nv_trt_llm_kv_cache_block_metrics", &["kv_cache_block_type=max"]) as u64;
     assert!(removed >= stored - capacity && removed < stored, "{stored} stored, {removed} removed, {capacity} fit");
@@ -102,7 +102,7 @@ fn kv_cache_events_add_up_to_what_the_cache_holds() {
 }
 
 #[test]
-fn requests_without_times_are_sent_a_few_at_once() {
+fn requests_without_times_are_sent_with_a_limit_in_flight() {
     let folder = tempfile::tempdir().unwrap();
     let data = folder.path().join("dataset.json");
     std::fs::write(&data, "{\"task_id\": 0, \"input_ids\": [5, 6, 7], \"output_tokens\": 4}\n".repeat(300)).unwrap();
@@ -117,26 +117,50 @@ fn requests_without_times_are_sent_a_few_at_once() {
 }
 
 #[test]
+fn a_model_that_loads_for_an_hour_blocks_neither_the_page_nor_the_shutdown() {
+    let mut daemon = Daemon::start(&["--source", "sim:?load_seconds=3600", "--model", "slow"]);
+    assert_eq!(daemon.get("/healthz").status, 200);
+    let ready = daemon.get("/readyz");
+    assert!(ready.status == 503 && ready.text().contains("still loading its model"), "{}", ready.text());
+    let page = daemon.until_state(&["model=slow"], "starting");
+    assert_eq!(page.get("trtllm_exporter_source_up", &["model=slow"]), 0.0);
+    assert_eq!(page.count("trtllm_exporter_poll_errors_total", &["model=slow", "kind=timeout"]), 0);
+    // The constructor cannot be interrupted: the test would wait for an hour if the daemon did.
+    assert_eq!(daemon.terminate().code(), Some(0));
+    assert_eq!(daemon.logged(&["level=warn", "engine is still loading; abandoning it"]), 1);
+}
+
+#[test]
+fn a_model_that_has_loaded_is_polled_without_an_error_before() {
+    let daemon = Daemon::start(&["--source", "sim:?load_seconds=2", "--poll.timeout", "100ms", "--stale-after", "1s"]);
+    daemon.until_state(&[], "starting");
+    let page = daemon.until_state(&[], "busy");
+    assert_eq!(page.get("trtllm_exporter_source_up", &[]), 1.0);
+    assert_eq!(page.count("trtllm_exporter_poll_errors_total", &["kind=timeout"]), 0);
+    assert_eq!(daemon.logged(&["level=warn"]), 0, "an engine that loads longer than --stale-after is not stale");
+}
+
+#[test]
 fn the_engine_ends_with_the_daemon() {
     let folder = tempfile::tempdir().unwrap();
     let mut daemon = hosted(&engine(folder.path()), "load=synthetic");
     daemon.until_state(&[], "busy");
     assert_eq!(daemon.terminate().code(), Some(0));
-    assert_eq!(daemon.logged(&["does not end"]), 0);
+    assert_eq!(daemon.logged(&["abandoning it"]), 0);
 }
 
 #[test]
-fn what_cannot_be_hosted_is_said_with_the_remedy() {
+fn an_engine_that_cannot_be_hosted_ends_the_start_with_one_message() {
     let folder = tempfile::tempdir().unwrap();
     let engine = engine(folder.path());
-    for (source, code, says) in [
+    for (source, code, expected) in [
         (format!("executor:{}", folder.path().display()), 2, "TENSORRT_LLM_ROOT"),
         (format!("executor:{}?load=/missing.jsonl", engine.display()), 2, "load=/missing.jsonl"),
         (format!("executor:{}?max_batch=3", engine.display()), 2, "max_batch"),
     ] {
         let output = run(&["--source", &source, "--web.listen-address", "127.0.0.1:0"]);
-        let told = String::from_utf8_lossy(&output.stderr);
-        assert_eq!(output.status.code(), Some(code), "{told}");
-        assert!(told.contains(says) && told.lines().count() == 1, "{told}");
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(code), "{stderr}");
+        assert!(stderr.contains(expected) && stderr.lines().count() == 1, "{stderr}");
     }
 }

@@ -1,6 +1,6 @@
-//! KV cache events of a trtllm-serve look-alike: blocks stored, removed and updated are counted by tier, where that is asked
-//! for; a server that has none loses nothing else.
-// A test stops at its first surprise.
+//! KV cache events of a trtllm-serve look-alike. If they are enabled, blocks stored, removed and updated are counted by
+//! tier. A server without the endpoint loses nothing else.
+// A test fails by a panic.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stderr)]
 
 mod e2e;
@@ -10,7 +10,7 @@ use e2e::lookalike::Lookalike;
 use e2e::{missing, until};
 
 #[test]
-fn blocks_are_counted_by_the_tier_they_are_in() {
+fn blocks_are_counted_by_tier() {
     let engine = Lookalike::start(&["--rate", "500", "--ring", "50000", "--kv-events"]);
     let source = format!("{}?kv_cache_events=true", engine.source());
     let daemon = Daemon::start(&["--source", &source]);
@@ -45,7 +45,7 @@ fn blocks_are_counted_by_the_tier_they_are_in() {
 }
 
 #[test]
-fn events_are_left_alone_unless_asked_for() {
+fn events_are_not_read_unless_enabled() {
     let engine = Lookalike::start(&["--rate", "500", "--kv-events"]);
     let daemon = Daemon::start(&["--source", &engine.source()]);
     let page = daemon.until(|page| {

@@ -18,11 +18,12 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("state", &["model", "engine", "shutdown"]),
     ("metrics", &["model", "engine", "state"]),
     ("exposition", &["engine", "metrics"]),
-    ("sources", &["model", "state"]),
-    ("poll", &["engine", "sources", "state", "shutdown"]),
+    ("unix_socket", &[]),
+    ("sources", &["model", "unix_socket"]),
+    ("intake", &["model", "engine", "sources", "state"]),
+    ("poll", &["intake", "sources", "state", "shutdown"]),
     ("views", &["state"]),
     ("web", &["metrics"]),
-    ("unix_socket", &[]),
     ("http", &["exposition", "metrics", "state", "shutdown", "unix_socket", "views", "web"]),
     ("config", &["metrics", "sources", "state"]),
     ("log", &["cli"]),
@@ -70,16 +71,6 @@ const KNOWN: &[&[&str]] = &[
     &["config.rs", "config/hosted.rs"],
     &["metrics/compat.rs", "metrics/engine.rs"],
     &["metrics/gpu.rs", "metrics/gpu_health.rs"],
-    // The items that every source returns are defined beside the enum that dispatches to the sources.
-    &[
-        "sources/executor/mod.rs",
-        "sources/http_client.rs",
-        "sources/mod.rs",
-        "sources/replay.rs",
-        "sources/socket.rs",
-        "sources/trtllm_json.rs",
-        "sources/trtllm_serve.rs",
-    ],
 ];
 
 #[test]

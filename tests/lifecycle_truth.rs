@@ -1,7 +1,7 @@
-//! Latencies read from request rows, against the simulated engine's own times of the same requests: no bucket is off by
-//! more than one iteration.
+//! Compares latencies that are derived from request rows with the exact times of the simulated engine. They may differ by
+//! at most one iteration.
 #![cfg(feature = "executor")]
-// A test stops at its first surprise.
+// A test fails by a panic.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout)]
 
 use std::time::{Duration, Instant};
@@ -20,7 +20,7 @@ use trtllm_exporter::model::{IterationStats, RecordTime, RequestStatsPerIteratio
 const KEEP_ALL: ExecutorOptions =
     ExecutorOptions { iter_stats_max_iterations: 1_000_000, request_stats_max_iterations: 1_000_000 };
 
-/// As [`served_once`], by an engine that was never idle in between: how long a pass before an idle time took, no record says.
+/// Like [`served_once`], with an engine that was never idle: no record has the duration of a pass before an idle time.
 fn served(engine: &str, options: &HostOptions, load: &Load) -> (Vec<IterationRow>, Vec<RequestRow>, Vec<PerfRow>) {
     for _ in 0..50 {
         let (iterations, requests, perf) = served_once(engine, options, load);
@@ -31,7 +31,7 @@ fn served(engine: &str, options: &HostOptions, load: &Load) -> (Vec<IterationRow
     panic!("the engine is idle again and again: the load comes too slowly");
 }
 
-/// What an engine that served `load` has in its rings, and its own times of each request.
+/// The rows of an engine that served `load`, and its exact times of each request.
 fn served_once(engine: &str, options: &HostOptions, load: &Load) -> (Vec<IterationRow>, Vec<RequestRow>, Vec<PerfRow>) {
     let mut executor = Executor::open_with(engine, options).unwrap();
     executor.start_load(load).unwrap();
@@ -42,7 +42,7 @@ fn served_once(engine: &str, options: &HostOptions, load: &Load) -> (Vec<Iterati
     }
     let mut iterations = all(|rows| executor.drain_iterations(rows).unwrap());
     let mut requests = all(|rows| executor.drain_requests(rows).unwrap());
-    // The engine counts from 0; one is left free for the record before its first.
+    // The engine counts from 0. Number 0 is left free for a record before the first one.
     iterations.iter_mut().for_each(|row| row.iter += 1);
     requests.iter_mut().for_each(|row| row.iter += 1);
     let perf = all(|rows| executor.drain_perf_metrics(rows).unwrap());
@@ -64,8 +64,8 @@ fn is_flush(row: &IterationRow) -> bool {
     row.num_active_requests == 0 && row.iter_latency_ms == 0.0
 }
 
-/// A record as the exporter's own source makes it. The engine runs as fast as it can, so its wall clock is not the one its
-/// requests are timed by: `end_us` is the sum of its latencies, each of which a record tells of the pass before.
+/// Converts a row like the exporter's own source. The engine runs as fast as it can, so its wall clock does not measure its
+/// requests. `end_us` is the sum of its latencies. Each record has the latency of the previous pass.
 fn record(row: &IterationRow, end_us: i64) -> IterationStats {
     IterationStats {
         timestamp: Some(RecordTime { micros: end_us, zoned: true }),
@@ -103,12 +103,12 @@ fn fold(iterations: &[IterationRow], requests: &[RequestRow]) -> (Engine, f64) {
     let now = Instant::now();
     let mut engine = Engine::new(now, Duration::from_secs(3600));
     let (mut end_ms, mut longest_ms, mut rows) = (0.0, 0.0_f64, requests);
-    // The exporter was there before the first request.
+    // The exporter was started before the first request.
     let before = IterationRow { iter: iterations[0].iter - 1, ..IterationRow::default() };
     engine.absorb(&record(&before, 0), now, 0);
     engine.absorb_requests(&RequestStatsPerIteration { iter: Some(before.iter), request_stats: Some(Vec::new()) }, now);
     for (at, row) in iterations.iter().enumerate() {
-        // The next record tells how long this pass took.
+        // The next record has the duration of this pass.
         let own = iterations.get(at + 1).map_or(0.0, |next| next.iter_latency_ms);
         if !is_flush(row) {
             end_ms += own;
@@ -117,7 +117,7 @@ fn fold(iterations: &[IterationRow], requests: &[RequestRow]) -> (Engine, f64) {
         engine.absorb(&record(row, (end_ms * 1000.0) as i64), now, 0);
         let of_this: usize = rows.iter().take_while(|request| request.iter == row.iter).count();
         let (mine, rest) = rows.split_at(of_this);
-        // The flush has the number of the iteration after it; there is none after this load.
+        // The flush has the number of the next iteration. There is none after this load.
         rows = rest;
         let request_stats = Some(mine.iter().map(request).collect());
         engine.absorb_requests(&RequestStatsPerIteration { iter: Some(row.iter), request_stats }, now);
@@ -127,7 +127,7 @@ fn fold(iterations: &[IterationRow], requests: &[RequestRow]) -> (Engine, f64) {
     (engine, longest_ms / 1000.0)
 }
 
-/// Each bucket's count lies between those of the true times, one iteration shorter and one longer.
+/// The count of each bucket is between the counts of the exact times with one iteration less and one more.
 fn within_one_iteration(name: &str, shown: &Histogram, truth: &[f64], iteration: f64) {
     assert_eq!(shown.count() as usize, truth.len(), "{name}");
     let at_most = |limit: f64| truth.iter().filter(|seconds| **seconds <= limit).count() as u64;

@@ -1,6 +1,6 @@
-//! The main job on a live engine: every iteration of a trtllm-serve look-alike is counted once, what is idle reads 0, what
-//! does not answer leaves the page. The look-alike's own truth is the judge.
-// A test stops at its first surprise.
+//! The main job with a live engine: every iteration of a trtllm-serve look-alike is counted once, the load of an idle engine
+//! is 0, and the load of a stale engine is withdrawn. The expected numbers come from the look-alike.
+// A test fails by a panic.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stderr, clippy::print_stdout)]
 
 mod e2e;
@@ -12,7 +12,7 @@ use e2e::lookalike::{Lookalike, Truth, reserved_port};
 use e2e::page::{Page, name_of};
 use e2e::{missing, until};
 
-/// Loads of an engine: what a router or an alert would steer by.
+/// Load gauges of an engine, for routers and alerts.
 const LOADS: &[&str] = &[
     "nv_trt_llm_request_metrics",
     "nv_trt_llm_runtime_memory_metrics",
@@ -27,18 +27,18 @@ const LOADS: &[&str] = &[
     "nv_trt_llm_decoded_tokens_per_iteration",
 ];
 
-/// The load series on a page. The most that may be active is a limit: it is no load.
+/// The load series on a page. The maximum of active requests is a limit, not a load.
 fn loads(page: &Page) -> Vec<&str> {
     let load = |series: &str| LOADS.contains(&name_of(series)) && !series.contains("request_type=\"max\"");
     page.series.iter().map(|(series, _)| series.as_str()).filter(|series| load(series)).collect()
 }
 
-/// How long the engine works in the test that is to last a minute.
+/// Duration of the test that lasts a minute at full size.
 fn seconds() -> u64 {
     std::env::var("TRTLLM_TEST_SECONDS").map_or(60, |text| text.parse().expect("TRTLLM_TEST_SECONDS is a number"))
 }
 
-/// Waits until everything that a stopped engine had to say has been read; the page then.
+/// Waits until all records of a stopped engine have been read. Returns the page.
 fn read_to_the_end(engine: &Lookalike, daemon: &Daemon) -> (Page, Truth) {
     until(|| {
         let truth = engine.truth();
@@ -48,7 +48,7 @@ fn read_to_the_end(engine: &Lookalike, daemon: &Daemon) -> (Page, Truth) {
         missing(waiting == 0, || format!("{waiting} records wait to be read"))
     });
     let page = daemon.poll(&[], 2);
-    // Asked only now: an answer is booked after it has been sent.
+    // Read only now: the look-alike counts an answer after it has sent it.
     (page, engine.truth())
 }
 
@@ -70,10 +70,10 @@ fn counts_equal_the_truth(page: &Page, truth: &Truth) {
         [("iteration_latency_seconds_sum", "latency_ms"), ("new_request_queue_time_seconds_sum", "queue_time_ms")]
     {
         let (shown, meant) = (page.get(&format!("nv_trt_llm_{sum}"), &[]), truth.number(milliseconds) / 1000.0);
-        // The records carry six digits of a millisecond.
+        // The records have six digits of a millisecond.
         assert!((shown - meant).abs() <= 1e-6 * meant, "{sum}: {shown} is not {meant}");
     }
-    // An engine's cumulative counts are met running: their first values are no increase.
+    // The engine was running before: the first values of its cumulative counts are not an increase.
     for kind in ["allocated", "newly_allocated", "reused", "missed"] {
         let increase =
             truth.count(&format!("kv_cache_blocks/{kind}")) - truth.count(&format!("kv_cache_blocks_first/{kind}"));
@@ -81,9 +81,9 @@ fn counts_equal_the_truth(page: &Page, truth: &Truth) {
     }
 }
 
-/// A thousand iterations a second with pauses, scraped as Prometheus would.
+/// A thousand iterations per second with pauses, and scrapes like Prometheus's.
 fn every_iteration_is_counted(backend: &str, duration: Duration) -> Truth {
-    // Twenty times what a poll finds: the test is of counting, not of how busy this machine is.
+    // Twenty times the records of one poll: a busy machine must not fail a test of counting.
     let arguments =
         ["--rate", "1000", "--ring", "5000", "--idle-every", "400", "--idle-for", "0.1", "--backend", backend];
     let engine = Lookalike::start_stopped(&arguments);
@@ -101,7 +101,7 @@ fn every_iteration_is_counted(backend: &str, duration: Duration) -> Truth {
     }
     engine.stop();
     let (page, truth) = read_to_the_end(&engine, &daemon);
-    assert_eq!(truth.count("lost"), 0, "the look-alike's ring ran over: this machine stood still for seconds");
+    assert_eq!(truth.count("lost"), 0, "the look-alike's ring overflowed: this machine paused for seconds");
     assert_eq!(page.count("nv_trt_llm_iterations_lost_total", &[]), 0);
     assert_eq!(page.count("nv_trt_llm_engine_restarts_total", &[]), 0);
     counts_equal_the_truth(&page, &truth);
@@ -111,9 +111,9 @@ fn every_iteration_is_counted(backend: &str, duration: Duration) -> Truth {
 }
 
 #[test]
-fn a_thousand_iterations_a_second_for_a_minute_are_counted_exactly_with_flush_duplicates_between() {
+fn a_thousand_iterations_a_second_with_flush_duplicates_are_counted_exactly() {
     let truth = every_iteration_is_counted("tensorrt", Duration::from_secs(seconds()));
-    assert!(truth.count("flush_records") > 0, "no flush duplicates came");
+    assert!(truth.count("flush_records") > 0, "there were no flush duplicates");
 }
 
 #[test]
@@ -121,13 +121,13 @@ fn a_thousand_iterations_a_second_of_the_pytorch_backend_are_counted_exactly() {
     every_iteration_is_counted("pytorch", Duration::from_secs(seconds() / 3));
 }
 
-/// What the exporter counted and what it knows it lost make up what was emitted.
-fn what_a_small_ring_drops_is_counted_as_lost(backend: &str) {
+/// The counted and the lost iterations add up to the emitted ones.
+fn iterations_dropped_by_a_small_ring_are_lost(backend: &str) {
     let arguments =
         ["--rate", "1000", "--ring", "20", "--idle-every", "300", "--idle-for", "0.1", "--backend", backend];
     let engine = Lookalike::start_stopped(&arguments);
     let before = engine.truth();
-    // What was lost before the exporter came is not its to know.
+    // The exporter cannot count iterations that were lost before it started.
     let unseen = before.count("lost_iterations");
     let daemon = Daemon::start(&["--source", &engine.source()]);
     daemon.until(|page| missing(page.get("trtllm_exporter_source_up", &[]) == 1.0, || "not up".to_owned()));
@@ -146,17 +146,17 @@ fn what_a_small_ring_drops_is_counted_as_lost(backend: &str) {
 }
 
 #[test]
-fn what_a_ring_too_small_for_the_poll_interval_drops_is_counted_as_lost() {
-    what_a_small_ring_drops_is_counted_as_lost("pytorch");
+fn iterations_dropped_between_two_polls_are_counted_as_lost() {
+    iterations_dropped_by_a_small_ring_are_lost("pytorch");
 }
 
 #[test]
-fn losses_are_counted_over_flush_records_too() {
-    what_a_small_ring_drops_is_counted_as_lost("tensorrt");
+fn losses_are_counted_across_flush_records() {
+    iterations_dropped_by_a_small_ring_are_lost("tensorrt");
 }
 
 #[test]
-fn a_killed_engine_leaves_the_page_and_a_new_one_goes_on_where_it_was() {
+fn the_load_of_a_killed_engine_is_withdrawn_and_totals_continue_with_a_new_one() {
     let arguments = ["--rate", "200", "--ring", "20000"];
     let (_reserved, port) = reserved_port();
     let mut engine = Lookalike::start_on(port, &arguments);
@@ -170,7 +170,7 @@ fn a_killed_engine_leaves_the_page_and_a_new_one_goes_on_where_it_was() {
 
     engine.kill();
     let mut last = working;
-    // Either page is asked between two readings of the other, so that one cannot be ahead of the other unseen.
+    // Each page is read between two reads of the other one, so that a difference in time cannot be missed.
     loop {
         let gateway_before = Page::parse(&daemon.text("/metrics/gateway")).series.len();
         let page = daemon.page();
@@ -209,10 +209,10 @@ fn a_killed_engine_leaves_the_page_and_a_new_one_goes_on_where_it_was() {
     assert_eq!(page.count("nv_trt_llm_iterations_lost_total", &[]), 0);
     assert_eq!(page.count("nv_trt_llm_iterations_total", &[]), counted + truth.count("iterations"));
     assert_eq!(page.count("nv_trt_llm_requests_completed_total", &[]), completed + truth.count("completed_requests"));
-    assert_eq!(daemon.logged(&["engine is back"]), 1, "{}", daemon.stderr());
+    assert_eq!(daemon.logged(&["engine recovered"]), 1, "{}", daemon.stderr());
 }
 
-/// Load gauges that must read 0 when nothing is to be done.
+/// Load gauges that must be 0 without work.
 const NO_LOAD: [(&str, &str); 9] = [
     ("nv_trt_llm_request_metrics", "request_type=active"),
     ("nv_trt_llm_request_metrics", "request_type=scheduled"),
@@ -225,7 +225,7 @@ const NO_LOAD: [(&str, &str); 9] = [
     ("nv_trt_llm_batch_occupancy_ratio", "version=1"),
 ];
 
-fn an_idle_engine_reads_0_and_stays(backend: &str) {
+fn idle_load_is_0_and_stays(backend: &str) {
     let engine = Lookalike::start(&["--rate", "200", "--ring", "20000", "--backend", backend]);
     // Longer than any pause of a busy build machine.
     let daemon = Daemon::start(&["--source", &engine.source(), "--stale-after", "10s"]);
@@ -236,7 +236,7 @@ fn an_idle_engine_reads_0_and_stays(backend: &str) {
         missing(idle, || format!("{}, {:?}", page.state(&[]), engine.truth()))
     });
     let answered = |page: &Page| page.get("trtllm_exporter_last_success_timestamp_seconds", &[]);
-    // Longer than the window in which it would have become stale.
+    // Longer than --stale-after.
     daemon.until(|page| {
         assert_eq!(page.state(&[]), "idle");
         assert_eq!(page.get("trtllm_exporter_source_up", &[]), 1.0);
@@ -254,13 +254,13 @@ fn an_idle_engine_reads_0_and_stays(backend: &str) {
 }
 
 #[test]
-fn an_idle_pytorch_engine_reads_0_and_is_not_stale() {
-    an_idle_engine_reads_0_and_stays("pytorch");
+fn the_load_of_an_idle_pytorch_engine_is_0_and_it_is_not_stale() {
+    idle_load_is_0_and_stays("pytorch");
 }
 
 #[test]
-fn an_idle_cpp_engine_reads_0_and_is_not_stale() {
-    an_idle_engine_reads_0_and_stays("tensorrt");
+fn the_load_of_an_idle_cpp_engine_is_0_and_it_is_not_stale() {
+    idle_load_is_0_and_stays("tensorrt");
 }
 
 #[test]
@@ -268,7 +268,7 @@ fn outstanding_work_without_records_is_stalled() {
     let engine = Lookalike::start(&["--rate", "200"]);
     let daemon = Daemon::start(&["--source", &engine.source(), "--stale-after", "1s"]);
     daemon.until_state(&[], "busy");
-    // Rarely does an iteration end with nothing left to do; then the engine is idle and another is waited for.
+    // In rare cases an iteration leaves no work. The engine is then idle, and the test waits for the next one.
     until(|| {
         let truth = engine.stop();
         let outstanding = truth.count("active_requests") + truth.count("queued_requests");

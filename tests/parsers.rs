@@ -1,6 +1,6 @@
-//! The page's bytes as scripts match them, and what a reader may ask for: groups, the gateway's page, formats, compression.
-//! What other programs' parsers make of it is in `formats`.
-// A test stops at its first surprise.
+//! The bytes of the page that scripts match, and the options of a request: groups, the gateway's page, formats, compression.
+//! `formats` tests the page with the parsers of other programs.
+// A test fails by a panic.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stderr, clippy::print_stdout)]
 
 mod e2e;
@@ -17,7 +17,7 @@ const OPENMETRICS: &[(&str, &str)] = &[("Accept", "application/openmetrics-text;
 const PROTOBUF: &[(&str, &str)] =
     &[("Accept", "application/vnd.google.protobuf;proto=io.prometheus.client.MetricFamily;encoding=delimited")];
 
-/// The names of a raw series' labels, in order.
+/// The label names of a raw series, in order.
 fn label_names(series: &str) -> Vec<&str> {
     let Some((_, mut rest)) = series.split_once('{') else { return Vec::new() };
     let mut names = Vec::new();
@@ -36,7 +36,7 @@ fn label_names(series: &str) -> Vec<&str> {
 }
 
 #[test]
-fn labels_are_alphabetical_with_le_last_and_numbers_are_plain() {
+fn labels_are_sorted_with_le_last_and_numbers_have_no_exponent() {
     let (daemon, _gpus) = two_engines_and_two_gpus(&[]);
     let openmetrics = ask("GET", &daemon.address, "/metrics", OPENMETRICS, b"").unwrap();
     assert!(openmetrics.text().ends_with("\n# EOF\n"));
@@ -46,7 +46,7 @@ fn labels_are_alphabetical_with_le_last_and_numbers_are_plain() {
         let page = Page::parse(text);
         let mut seen = BTreeSet::new();
         for (series, value) in &page.series {
-            assert!(seen.insert(series), "{series} stands twice");
+            assert!(seen.insert(series), "{series} is duplicate");
             assert!(value.is_finite(), "{series} is {value}");
             let mut names = label_names(series);
             assert_eq!(names.contains(&"le"), name_of(series).ends_with("_bucket"), "{series}");
@@ -63,9 +63,9 @@ fn labels_are_alphabetical_with_le_last_and_numbers_are_plain() {
             assert!(!page.series.iter().any(|(series, _)| name_of(series) == twin), "{twin}");
         }
         let families: BTreeSet<&String> = page.families.iter().map(|(name, _)| name).collect();
-        assert_eq!(families.len(), page.families.len(), "a family stands twice");
+        assert_eq!(families.len(), page.families.len(), "a family is duplicate");
     }
-    // Triton's readers match digits with at most one point: no exponent, no sign.
+    // Readers of Triton's page match digits with at most one point, without exponent or sign.
     for line in daemon.text("/metrics").lines().filter(|line| !line.starts_with('#')) {
         let value = line.rsplit(' ').next().unwrap();
         assert!(value.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.'), "{line}");
@@ -73,7 +73,7 @@ fn labels_are_alphabetical_with_le_last_and_numbers_are_plain() {
 }
 
 #[test]
-fn scripts_that_match_tritons_bytes_find_their_lines() {
+fn scripts_that_match_tritons_lines_find_them() {
     let text = two_engines(&[]).text("/metrics");
     for (start, digits) in [
         (r#"nv_trt_llm_request_metrics{model="tensorrt_llm",request_type="active",version="1"} "#, true),
@@ -104,7 +104,7 @@ fn scripts_that_match_tritons_bytes_find_their_lines() {
 }
 
 #[test]
-fn the_gateways_page_is_five_series_of_each_engine_the_first_engine_first() {
+fn the_gateway_page_has_five_series_per_engine_in_configured_order() {
     let daemon = two_engines(&[]);
     let text = daemon.text("/metrics/gateway");
     let page = Page::parse(&text);
@@ -132,7 +132,7 @@ fn the_gateways_page_is_five_series_of_each_engine_the_first_engine_first() {
     assert_eq!(page.families, [(requests.to_owned(), "gauge".to_owned()), (blocks.to_owned(), "gauge".to_owned())]);
     let fraction = page.get(blocks, &["kv_cache_block_type=fraction", "model=tensorrt_llm"]);
     assert!((0.0..=1.0).contains(&fraction));
-    // The same values as on the whole page.
+    // The values are those of the full page.
     let whole: BTreeMap<String, f64> = daemon.page().series.into_iter().collect();
     for (series, value) in &page.series {
         assert_eq!(whole.get(series), Some(value), "{series}");
@@ -140,7 +140,7 @@ fn the_gateways_page_is_five_series_of_each_engine_the_first_engine_first() {
 }
 
 #[test]
-fn head_is_answered_like_get_without_the_body() {
+fn head_returns_the_headers_of_get_without_a_body() {
     let daemon = two_engines(&[]);
     for headers in [&[][..], OPENMETRICS, PROTOBUF, &[("Accept-Encoding", "gzip")]] {
         for path in [STILL, "/metrics/gateway", "/healthz", "/readyz"] {
@@ -157,7 +157,7 @@ fn head_is_answered_like_get_without_the_body() {
     }
 }
 
-/// The catalog's families on a page, by group.
+/// The families of the catalog on a page.
 fn families(page: &Page) -> BTreeSet<&'static str> {
     let catalog = |(name, _): &(String, String)| {
         let metric = CATALOG.iter().find(|metric| metric.name == name);
@@ -166,9 +166,9 @@ fn families(page: &Page) -> BTreeSet<&'static str> {
     page.families.iter().map(catalog).collect()
 }
 
-/// Sections are written one after the other, and some of them are older than others.
+/// The sections of a page come from different caches.
 #[test]
-fn families_stand_in_the_catalogs_order_in_every_format_and_at_every_scrape() {
+fn families_are_in_catalog_order_in_every_format_and_scrape() {
     let (daemon, _gpus) = two_engines_and_two_gpus(&["--metrics.compat", "trtllm,triton-core,dcgm,spec"]);
     let place = |name: &str| CATALOG.iter().position(|metric| metric.name == name).unwrap();
     for _ in 0..3 {
@@ -183,10 +183,10 @@ fn families_stand_in_the_catalogs_order_in_every_format_and_at_every_scrape() {
 }
 
 #[test]
-fn collect_gives_the_groups_asked_for_and_nothing_else() {
+fn collect_returns_only_the_requested_groups() {
     let (daemon, _gpus) = two_engines_and_two_gpus(&[]);
     let whole = families(&daemon.page());
-    // A name set on request may spell other labels under an older family's name: the family is the older one's.
+    // A compatibility set may use the name of an existing family with other labels. The existing family owns the name.
     let group_of = |name: &str| CATALOG.iter().find(|metric| metric.name == name).map(|metric| metric.group);
     let of = |groups: &[Group]| {
         let wanted = |name: &&&str| group_of(name).is_some_and(|group| groups.contains(&group));
@@ -197,18 +197,18 @@ fn collect_gives_the_groups_asked_for_and_nothing_else() {
         assert_eq!(families(&page), of(&[group]), "{}", group.name());
         assert_eq!(page.series.is_empty(), group == Group::Compat);
     }
-    // What a browser or Prometheus makes of the brackets.
+    // Browsers and Prometheus escape the brackets.
     let page = Page::parse(&daemon.text("/metrics?collect%5B%5D=gpu&collect%5B%5D=triton&collect[]=gpu"));
     assert_eq!(families(&page), of(&[Group::Gpu, Group::Triton]));
     let all: Vec<String> = Group::ALL.iter().map(|group| format!("collect[]={}", group.name())).collect();
     assert_eq!(families(&Page::parse(&daemon.text(&format!("/metrics?{}", all.join("&"))))), whole);
-    // Other parameters are a scraper's own affair.
+    // Other parameters are ignored.
     assert_eq!(families(&Page::parse(&daemon.text("/metrics?target=x"))), whole);
     assert_eq!(families(&Page::parse(&daemon.text("/metrics?collect[]=compat"))), BTreeSet::new());
 }
 
 #[test]
-fn an_unknown_group_is_400_with_the_list() {
+fn an_unknown_group_is_400_and_lists_the_valid_ones() {
     let daemon = two_engines(&[]);
     for query in ["collect[]=tritn", "collect[]=", "collect[]=triton&collect[]=x", "collect%5B%5D=Triton"] {
         let answer = daemon.get(&format!("/metrics?{query}"));
@@ -220,7 +220,7 @@ fn an_unknown_group_is_400_with_the_list() {
 }
 
 #[test]
-fn text_is_the_default_and_openmetrics_is_for_those_who_ask() {
+fn text_is_the_default_and_openmetrics_is_returned_on_request() {
     let daemon = two_engines(&[]);
     let text = "text/plain; version=0.0.4; charset=utf-8";
     let openmetrics = "application/openmetrics-text; version=1.0.0; charset=utf-8";
@@ -261,7 +261,7 @@ fn text_is_the_default_and_openmetrics_is_for_those_who_ask() {
 }
 
 #[test]
-fn a_packed_body_is_the_plain_body_packed() {
+fn a_compressed_body_decompresses_to_the_plain_body() {
     let daemon = two_engines(&[]);
     for path in [STILL, "/metrics/gateway"] {
         for (accept, encoding) in [
@@ -282,7 +282,7 @@ fn a_packed_body_is_the_plain_body_packed() {
 }
 
 #[test]
-fn two_daemons_that_replay_one_file_serve_the_same_bytes_and_so_does_one_twice() {
+fn two_daemons_that_replay_one_file_and_two_scrapes_of_one_serve_the_same_bytes() {
     let (_, cpp, _) = recordings();
     let source = format!("replay:{}?speed=max", cpp.display());
     let [first, second] = [(); 2].map(|()| replayed(Daemon::start(&["--source", &source])));
@@ -293,7 +293,7 @@ fn two_daemons_that_replay_one_file_serve_the_same_bytes_and_so_does_one_twice()
             let once = body(&first);
             assert!(once.len() > 100);
             assert!(once == body(&second), "{path} {headers:?}: two daemons differ");
-            // Not from a cache: what was known then has been published anew since.
+            // Not from a cache: the engine has been published again since.
             first.poll(&[], 3);
             assert!(once == body(&first), "{path} {headers:?}: two scrapes differ");
         }

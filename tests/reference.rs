@@ -1,7 +1,7 @@
-//! A second fold, in Python and from the rules alone (tests/reference), judges the page of the real daemon value for value:
-//! lost records, restarts, idle times with their flush, attention-DP rows, request rows and requests' own times.
+//! A second implementation of the fold in Python (tests/reference) is compared with the page of the real daemon, value by
+//! value: lost records, restarts, idle times with their flush, attention-DP rows, request rows and RequestPerfMetrics.
 //! `TRTLLM_TEST_RECORDS=1000000 cargo test --test reference` is the full size.
-// A test stops at its first surprise.
+// A test fails by a panic.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stderr)]
 
 mod e2e;
@@ -24,7 +24,7 @@ fn python(script: &str) -> Command {
     command
 }
 
-/// Series without model and version, as the reference spells them.
+/// Series without model and version, in the format of the reference.
 fn expected(file: &Path) -> BTreeMap<String, f64> {
     let output = python("fold.py").arg(file).stderr(Stdio::inherit()).output().unwrap();
     assert!(output.status.success(), "fold.py ended with {}", output.status);
@@ -45,15 +45,15 @@ fn shown(page: &Page) -> BTreeMap<String, f64> {
     page.series.iter().map(|(series, value)| (spelled(series), *value)).collect()
 }
 
-/// Sums of floats differ in their last digits by the order of addition.
+/// The order of addition changes the last digits of a sum of floats.
 fn same(a: f64, b: f64) -> bool {
     a == b || (a - b).abs() <= 1e-9 * a.abs().max(b.abs())
 }
 
-/// The page of a file is that of the reference; gives the page.
-fn judge(seed: u64, arguments: &[&str]) -> Page {
+/// Asserts that the page of a replayed file equals the reference. Returns the page.
+fn compare(seed: u64, arguments: &[&str]) -> Page {
     let folder = tempfile::tempdir().unwrap();
-    let file = folder.path().join("said.ndjson");
+    let file = folder.path().join("records.ndjson");
     let mut generate = python("generate.py");
     generate.args(["--records", &records().to_string(), "--seed", &seed.to_string()]).args(arguments);
     let status = generate.stdout(std::fs::File::create(&file).unwrap()).status().unwrap();
@@ -61,13 +61,13 @@ fn judge(seed: u64, arguments: &[&str]) -> Page {
     let source = format!("replay:{}?speed=max", file.display());
     let daemon = Daemon::start(&["--source", &source, "--stale-after", "24h", "--poll.interval", "1ms"]);
     let expected = expected(&file);
-    // Requests known by their rows alone wait a few seconds for exact times. The daemon may take its time for a large file.
+    // Requests without exact times are observed after a few seconds. A large file takes longer.
     let whole = |page: &Page| {
-        let told = ["nv_trt_llm_iterations_total", "nv_trt_llm_request_kv_cache_blocks_count"].map(|name| {
+        let counted = ["nv_trt_llm_iterations_total", "nv_trt_llm_request_kv_cache_blocks_count"].map(|name| {
             let (now, then) = (page.find(name, &[]).unwrap_or(0.0), expected[name]);
             missing(now >= then, || format!("{name} is {now} of {then}"))
         });
-        told.into_iter().collect::<Result<(), String>>()
+        counted.into_iter().collect::<Result<(), String>>()
     };
     let mut progress = (-1.0, std::time::Instant::now());
     while let Err(missing) = whole(&daemon.page()) {
@@ -86,7 +86,7 @@ fn judge(seed: u64, arguments: &[&str]) -> Page {
         .map(|(series, value)| format!("{series}: {:?}, the reference says {value}", shown.get(series)))
         .collect();
     assert!(wrong.is_empty(), "{} of {} differ:\n{}", wrong.len(), expected.len(), wrong.join("\n"));
-    // Nothing is counted that the reference does not know of.
+    // The page has no series that the reference lacks.
     let counted = |series: &str| {
         let name = name_of(series);
         name.ends_with("_total") || ["_bucket", "_sum", "_count"].iter().any(|end| name.ends_with(end))
@@ -112,22 +112,22 @@ fn judge(seed: u64, arguments: &[&str]) -> Page {
 }
 
 #[test]
-fn request_rows_and_all_counts_are_those_of_the_reference() {
-    let page = judge(1, &[]);
+fn request_rows_and_all_counts_equal_the_reference() {
+    let page = compare(1, &[]);
     assert!(page.count("nv_trt_llm_e2e_request_latency_seconds_count", &[]) > 100);
     assert!(page.count("nv_trt_llm_spec_decode_draft_tokens_total", &[]) > 0, "no attention-DP rows in the file");
 }
 
 #[test]
-fn requests_with_their_own_times_are_those_of_the_reference_and_counted_once() {
-    let page = judge(2, &["--entries"]);
+fn requests_with_exact_times_equal_the_reference_and_count_once() {
+    let page = compare(2, &["--entries"]);
     let entries = page.count("nv_trt_llm_request_iterations_count", &[]);
     assert_eq!(page.count("nv_trt_llm_time_to_first_token_seconds_count", &[]), entries);
 }
 
 #[test]
-fn the_reference_would_see_a_difference() {
-    // One record left out of what it judges must show.
+fn the_reference_detects_a_missing_record() {
+    // Without one record the pages must differ.
     let folder = tempfile::tempdir().unwrap();
     let [whole, less] = ["whole", "less"].map(|name| folder.path().join(name));
     let output = python("generate.py").args(["--records", "2000"]).stderr(Stdio::null()).output().unwrap();

@@ -1,6 +1,6 @@
-//! deploy/METRICS.md: what `catalog` prints, and true of a page. `UPDATE_GOLDEN=1 cargo test --test reference_page` writes
-//! the file anew.
-// A test stops at its first surprise.
+//! deploy/METRICS.md is the output of `catalog` and matches a real page. `UPDATE_GOLDEN=1 cargo test --test reference_page`
+//! rewrites the file.
+// A test fails by a panic.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stderr)]
 
 mod e2e;
@@ -25,7 +25,7 @@ use trtllm_exporter::model::{IterationStats, KvCacheEvent, PerfMetricsEntry, Req
 use trtllm_exporter::state::{EngineName, EngineSnapshot, State};
 use trtllm_exporter::tools::catalog::{SERIES, Series};
 
-/// What the binary prints: more than a pipe holds, so it is read while it runs.
+/// The output of the binary. It is read while the binary runs, because it is larger than a pipe.
 fn catalog() -> String {
     let output = Command::new(env!("CARGO_BIN_EXE_trtllm-exporter")).arg("catalog").output().unwrap();
     assert!(output.status.success());
@@ -33,7 +33,7 @@ fn catalog() -> String {
 }
 
 #[test]
-fn the_reference_is_what_the_catalog_prints() {
+fn the_reference_page_is_the_output_of_the_catalog_command() {
     let printed = catalog();
     let path = e2e::root().join("deploy/METRICS.md");
     if std::env::var_os("UPDATE_GOLDEN").is_some() {
@@ -54,8 +54,8 @@ fn payload(fixture: &str) -> Value {
     serde_json::from_str::<Value>(&text).unwrap()["payload"].clone()
 }
 
-/// Two iterations that say everything: the newest record with what only the C++ Executor has, rows and own times.
-fn everything() -> Vec<Value> {
+/// Two iterations with every field: records of both backends, request rows and RequestPerfMetrics.
+fn all_fields() -> Vec<Value> {
     let mut record = payload("metrics_record_SHAPE_2026H2.json")[0].clone();
     let executor = payload("metrics_trt_v1.0.0rc4.json")[0].clone();
     for key in executor.as_object().unwrap().keys().filter(|key| key.starts_with("max")) {
@@ -87,10 +87,10 @@ fn everything() -> Vec<Value> {
 }
 
 #[test]
-fn every_name_of_ours_in_the_table_of_equivalents_is_on_a_page() {
+fn every_name_in_the_table_of_equivalents_is_on_a_page() {
     let folder = tempfile::tempdir().unwrap();
-    let file = folder.path().join("said.ndjson");
-    let lines: Vec<String> = everything().iter().map(Value::to_string).collect();
+    let file = folder.path().join("records.ndjson");
+    let lines: Vec<String> = all_fields().iter().map(Value::to_string).collect();
     std::fs::write(&file, lines.join("\n")).unwrap();
     let source = format!("replay:{}?speed=max", file.display());
     let daemon =
@@ -109,7 +109,7 @@ fn every_name_of_ours_in_the_table_of_equivalents_is_on_a_page() {
                 page.get(metric.name, &[&format!("{}={value}", variant.label)]);
             }
         }
-        // What others call it is what the name set of theirs is called here, too.
+        // The name in the table is also in the compatibility set of that program.
         for name in [same.trtllm_serve, same.triton].into_iter().flat_map(|names| names.split(", ")) {
             let family = name.split('{').next().unwrap();
             if CATALOG.iter().any(|metric| metric.name == family) {
@@ -125,7 +125,7 @@ fn engine() -> (Engine, Instant) {
     (Engine::new(start, Duration::from_secs(15)), start)
 }
 
-/// The series of an engine's own groups, as they are spelled.
+/// The series of the engine groups, as written on the page.
 fn series(engine: &Engine, now: Instant) -> BTreeSet<String> {
     let name = EngineName {
         model: "m".to_owned(),
@@ -153,20 +153,20 @@ fn series(engine: &Engine, now: Instant) -> BTreeSet<String> {
     Page::parse(&text).series.into_iter().map(|(series, _)| series).collect()
 }
 
-fn absorb(engine: &mut Engine, said: &Value, now: Instant) {
-    if said.get("perf_metrics").is_some() {
-        engine.absorb_perf_metrics(&serde_json::from_value::<PerfMetricsEntry>(said.clone()).unwrap(), now);
+fn absorb(engine: &mut Engine, message: &Value, now: Instant) {
+    if message.get("perf_metrics").is_some() {
+        engine.absorb_perf_metrics(&serde_json::from_value::<PerfMetricsEntry>(message.clone()).unwrap(), now);
     } else {
-        let record: IterationStats = serde_json::from_value(said.clone()).unwrap();
+        let record: IterationStats = serde_json::from_value(message.clone()).unwrap();
         engine.absorb(&record, now, 1_753_462_475_000_000);
     }
 }
 
 #[test]
-fn an_engine_has_as_many_series_as_the_reference_says() {
+fn an_engine_has_the_number_of_series_in_the_reference_page() {
     let (mut most, now) = engine();
-    for said in everything() {
-        absorb(&mut most, &said, now);
+    for message in all_fields() {
+        absorb(&mut most, &message, now);
     }
     let events = r#"[{"data":{"type":"created","num_blocks_per_cache_level":[9]}}]"#;
     for event in serde_json::from_str::<Vec<KvCacheEvent>>(events).unwrap() {
@@ -192,15 +192,15 @@ fn an_engine_has_as_many_series_as_the_reference_says() {
 }
 
 #[test]
-fn a_million_requests_make_no_series() {
+fn a_million_requests_create_no_series() {
     let (mut engine, now) = engine();
-    for said in everything() {
-        absorb(&mut engine, &said, now);
+    for message in all_fields() {
+        absorb(&mut engine, &message, now);
     }
     let before = series(&engine, now);
     let rows = |id: u64, stage: &str| json!([{"id": id, "stage": stage, "numGeneratedTokens": 3, "scheduled": true}]);
-    let mut record: IterationStats = serde_json::from_value(everything()[1].clone()).unwrap();
-    let mut entry: PerfMetricsEntry = serde_json::from_value(everything()[2].clone()).unwrap();
+    let mut record: IterationStats = serde_json::from_value(all_fields()[1].clone()).unwrap();
+    let mut entry: PerfMetricsEntry = serde_json::from_value(all_fields()[2].clone()).unwrap();
     let mut begun = serde_json::from_value::<Vec<RequestStats>>(rows(0, "CONTEXT_IN_PROGRESS")).unwrap();
     begun.extend(serde_json::from_value::<Vec<_>>(rows(0, "GENERATION_COMPLETE")).unwrap());
     for request in 0..1_000_000_u64 {
@@ -219,7 +219,7 @@ fn a_million_requests_make_no_series() {
 }
 
 #[test]
-fn every_set_of_names_says_who_reads_it_and_none_is_on_by_default() {
+fn every_compatibility_set_names_its_readers_and_is_off_by_default() {
     let reference = catalog();
     for set in ["trtllm", "triton-core", "dcgm", "spec"] {
         assert!(reference.contains(&format!("\n| `{set}` | ")), "{set} is not described");
@@ -227,7 +227,7 @@ fn every_set_of_names_says_who_reads_it_and_none_is_on_by_default() {
     let daemon = Daemon::start(&["--source", "replay:tests/fixtures/session.ndjson?speed=max", "--stale-after", "1h"]);
     daemon.until_state(&[], "idle");
     assert!(daemon.text("/metrics?collect[]=compat").is_empty());
-    // All of them at once: no series twice.
+    // All sets together have no duplicate series.
     let daemon = Daemon::start(&[
         "--source",
         "replay:tests/fixtures/session.ndjson?speed=max",

@@ -6,6 +6,14 @@ use crate::options::{ExecutorOptions, FfiOptions, HostOptions};
 use cxx::UniquePtr;
 use std::fmt;
 
+/// Ends the process at once, without exit handlers and without the destructors of C++ globals. For a process in which an
+/// engine is still being constructed or does not stop: its threads would use these globals while they are destroyed.
+pub fn exit_now(code: u8) -> ! {
+    ffi::exit_now(i32::from(code));
+    // Not reached; cxx has no type for a function that does not return.
+    std::process::abort()
+}
+
 /// One open engine. It returns each record once, so it must have only one reader. Dropping it shuts the engine down.
 pub struct Executor {
     pub(crate) handle: UniquePtr<ffi::ExecutorHandle>,

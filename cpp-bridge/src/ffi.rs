@@ -361,6 +361,8 @@ mod bridge {
         fn libraryVersion() -> String;
         #[rust_name = "is_simulated"]
         fn isSimulated() -> bool;
+        #[rust_name = "exit_now"]
+        fn exitNow(code: i32);
 
         #[rust_name = "can_enqueue_requests"]
         fn canEnqueueRequests(self: &ExecutorHandle) -> Result<bool>;
@@ -388,7 +390,7 @@ mod bridge {
 }
 
 pub(crate) use bridge::{
-    ExecutorHandle, HostConfig, HostSet, IterationPresent, LoadConfig, PerfPresent, RequestPresent, Stage,
+    ExecutorHandle, HostConfig, HostSet, IterationPresent, LoadConfig, PerfPresent, RequestPresent, Stage, exit_now,
     is_simulated, library_version, open_executor,
 };
 pub use bridge::{IterationRow, KvEventKind, KvEventRow, LoadProgress, PerfRow, RequestRow, Truth};

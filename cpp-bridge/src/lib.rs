@@ -12,7 +12,7 @@ mod options;
 mod rows;
 
 pub use error::BridgeError;
-pub use executor::Executor;
+pub use executor::{Executor, exit_now};
 pub use ffi::{IterationRow, KvEventKind, KvEventRow, LoadProgress, PerfRow, RequestRow, Truth};
 pub use load::Load;
 pub use options::{BatchingType, CommMode, ExecutorOptions, HostOptions, ModelType};

@@ -1,36 +1,36 @@
-//! When iterations began and ended, on the engine's own clock: what request times are measured by.
+//! Start and end of each iteration on the engine's own clock. Request times are derived from them.
 
 use std::collections::VecDeque;
 
 use crate::model::IterationStats;
 
-/// Iterations whose request rows may still come: more than any ring of request statistics holds by default.
+/// Iterations kept for request rows that arrive later: more than the ring of request statistics holds by default.
 const KEPT: usize = 4096;
 
-/// One iteration's time, microseconds on one clock.
+/// The time of one iteration, in microseconds on one clock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Span {
     pub iter: Option<u64>,
     pub start_us: i64,
     pub end_us: i64,
-    /// The idle flush: it has the number of the iteration after it.
+    /// The idle flush. It has the number of the iteration after it.
     pub flush: bool,
-    /// The iteration before it was seen too: what is new in this one began in it.
+    /// The previous iteration was read too, so new requests of this one began in it.
     pub continuous: bool,
 }
 
-/// The recent iterations in order.
+/// The recent iterations, oldest first.
 #[derive(Debug, Default)]
 pub struct IterationClock {
     spans: VecDeque<Span>,
     last: Option<Span>,
-    /// Microseconds, of the last iteration with a latency of its own.
+    /// Microseconds: the latency of the last iteration whose latency is known.
     typical_us: i64,
 }
 
 impl IterationClock {
-    /// Adds a record. `time_us` is its time (or of receipt), `latency_seconds` its latency where that is one iteration's,
-    /// `after_gap` whether records before it were lost.
+    /// Adds a record. `time_us` is its time, or the time of its receipt. `latency_seconds` is absent if it is not the latency
+    /// of one iteration. `after_gap`: records before this one were lost.
     pub fn record(
         &mut self,
         record: &IterationStats,
@@ -43,7 +43,7 @@ impl IterationClock {
             self.typical_us = (seconds * 1e6) as i64;
         }
         let end_us = match (record.timestamp, self.last) {
-            // Receipts come in batches: between them the engine's own latencies are the better clock.
+            // Records are received in batches. Within a batch, the engine's own latencies are the better clock.
             (None, Some(last)) => {
                 let stepped = last.end_us.saturating_add(self.typical_us);
                 if (time_us - 1_000_000..=time_us).contains(&stepped) { stepped } else { time_us.max(last.end_us) }
@@ -52,7 +52,7 @@ impl IterationClock {
         };
         let continuous = self.last.is_some() && !after_gap;
         let start_us = match self.last {
-            // After idle the time since the last record is the wait for work, not the iteration.
+            // After idle, the time since the last record is the wait for work, not the iteration.
             Some(last) if continuous && !last.flush => last.end_us,
             Some(last) => end_us.saturating_sub(self.typical_us).max(last.end_us),
             None => end_us.saturating_sub(self.typical_us),
@@ -66,8 +66,8 @@ impl IterationClock {
         span
     }
 
-    /// The span of request rows that came by themselves: the first of that number not used yet. Rows of requests that are
-    /// all complete may be the flush's; others cannot.
+    /// The span for request rows that came without a record: the first unused one with that number. Only rows of requests
+    /// that are all complete can belong to a flush.
     pub fn take(&mut self, iter: Option<u64>, all_complete: bool) -> Option<Span> {
         let at = self.spans.iter().position(|span| span.iter == iter && (all_complete || !span.flush))?;
         self.spans.drain(..at);

@@ -1,17 +1,17 @@
-//! Whether an engine's numbers speak of the present. Time is an argument; the rules are the contract's section 5.
+//! Decides whether the numbers of an engine are current. Time is an argument.
 
 use std::time::{Duration, Instant};
 
-/// What the engine is doing, as far as its source tells.
+/// The state of an engine, from what its source reports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum EngineState {
     /// No record yet.
     Starting,
-    /// Work is outstanding and records come.
+    /// Work is outstanding and records arrive.
     Busy,
-    /// The last record left nothing outstanding and the source still answers.
+    /// The last record left no work, and the source still answers.
     Idle,
-    /// Work is outstanding and no record has come for `--stale-after`.
+    /// Work is outstanding and no record has arrived for `--stale-after`.
     Stalled,
     /// The source has not answered for `--stale-after`.
     Unreachable,
@@ -31,7 +31,7 @@ impl EngineState {
         }
     }
 
-    /// Whether load gauges must leave the page.
+    /// Whether the load gauges must be withdrawn.
     #[must_use]
     pub const fn is_stale(self) -> bool {
         matches!(self, Self::Stalled | Self::Unreachable)
@@ -42,8 +42,8 @@ impl EngineState {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outstanding {
     No,
-    /// The record shows work that, by all that started and completed, has ended. While records come the record is
-    /// believed; once they stop for [`DOUBT`], the count is.
+    /// The record shows work, but the count of started and completed requests shows none. The record is right while records
+    /// arrive. After [`DOUBT`] without one, the count is right.
     Doubtful,
     Yes,
 }
@@ -51,7 +51,7 @@ pub enum Outstanding {
 /// Longer than any healthy iteration, short against a scrape interval.
 pub const DOUBT: Duration = Duration::from_secs(2);
 
-/// When the engine was last heard of.
+/// When the source last answered, and the last record.
 #[derive(Debug, Clone, Copy)]
 pub struct Health {
     stale_after: Duration,
@@ -72,13 +72,13 @@ impl Health {
         self.last_answer = now;
     }
 
-    /// A record came and left work outstanding or not.
+    /// A record arrived.
     pub fn record(&mut self, now: Instant, outstanding: Outstanding) {
         self.last_record = Some(now);
         self.outstanding = outstanding;
     }
 
-    /// Nothing is outstanding any more, whatever the last record said.
+    /// No work is outstanding any more, even if the last record left some.
     pub fn finish(&mut self) {
         self.outstanding = Outstanding::No;
     }

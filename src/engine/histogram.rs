@@ -1,36 +1,36 @@
-//! A histogram with fixed bounds and native buckets beside them, folded in place: no allocation but at its first value, no
-//! atomics.
+//! A histogram with fixed bounds, and native buckets beside them. It is updated in place, without atomics, and allocates
+//! only at its first value.
 
 use super::native::NativeBuckets;
 
-/// Most bounds of any histogram on the page; one more bucket holds what is above them.
+/// The largest number of bounds of any histogram. One more bucket holds the values above them.
 const MAX_BOUNDS: usize = 23;
 
-/// Upper bound of a bucket, and how a page spells it: whole numbers without a point, never an exponent.
+/// Upper bound of a bucket, and its text on the page: integers without a point, never an exponent.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Bound {
     pub value: f64,
     pub text: &'static str,
 }
 
-/// Bounds from literals as they are to be spelled.
+/// Bounds from literals, in the spelling of the page.
 macro_rules! bounds {
     ($($bound:literal),* $(,)?) => {
         &[$($crate::engine::histogram::Bound { value: $bound as f64, text: stringify!($bound) }),*]
     };
 }
 
-/// Seconds, as trtllm-serve's request histograms.
+/// Seconds, with the bounds of trtllm-serve's request histograms.
 pub static LONG_SECONDS: &[Bound] =
     bounds![0.3, 0.5, 0.8, 1, 1.5, 2, 2.5, 5, 10, 15, 20, 30, 40, 50, 60, 120, 240, 480, 960, 1920, 7680];
-/// Seconds, as `trtllm_time_to_first_token_seconds`.
+/// Seconds, with the bounds of `trtllm_time_to_first_token_seconds`.
 pub static FIRST_TOKEN_SECONDS: &[Bound] = bounds![
     0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 7.5, 10, 20, 40, 80, 160, 640, 2560
 ];
-/// Seconds, as `trtllm_time_per_output_token_seconds`.
+/// Seconds, with the bounds of `trtllm_time_per_output_token_seconds`.
 pub static PER_TOKEN_SECONDS: &[Bound] =
     bounds![0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1, 2.5, 5, 7.5, 10, 20, 40, 80];
-/// Seconds, as `trtllm_request_prefill_time_seconds`.
+/// Seconds, with the bounds of `trtllm_request_prefill_time_seconds`.
 pub static SHORT_SECONDS: &[Bound] =
     bounds![0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20, 40, 80, 160, 640, 2560];
 /// Seconds of one iteration: dense where engines run (2–50 ms), wide enough for a long context.
@@ -39,9 +39,9 @@ pub static ITERATION_SECONDS: &[Bound] = bounds![
 ];
 /// Requests in a batch.
 pub static BATCH_REQUESTS: &[Bound] = bounds![1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096];
-/// Tokens in a batch, as `trtllm_prefill_batch_tokens`.
+/// Tokens in a batch, with the bounds of `trtllm_prefill_batch_tokens`.
 pub static BATCH_TOKENS: &[Bound] = bounds![64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384, 32768];
-/// Tokens of a request, as Triton's `nv_llm_*_token_len`.
+/// Tokens of a request, with the bounds of Triton's `nv_llm_*_token_len`.
 pub static TOKEN_LENGTH: &[Bound] = bounds![10, 50, 100, 500, 1000];
 /// Iterations of a request.
 pub static REQUEST_ITERATIONS: &[Bound] =
@@ -66,7 +66,7 @@ pub static TRANSFER_BYTES: &[Bound] = &[
 /// Seconds of one poll.
 pub static POLL_SECONDS: &[Bound] = bounds![0.0001, 0.0005, 0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1, 2.5, 5];
 
-/// One observation that a bucket is an example of. Without a time: a page says the same whenever it is rendered.
+/// One observation of a bucket, for OpenMetrics. Without a time, so that a page does not depend on when it is rendered.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Exemplar {
     /// The engine's number of the request.
@@ -82,12 +82,12 @@ pub struct Histogram {
     sum: f64,
     count: u64,
     native: NativeBuckets,
-    /// The last request of each bucket, where requests are known.
+    /// The last request of each bucket, if requests have numbers.
     exemplars: Option<Box<[Option<Exemplar>; MAX_BOUNDS + 1]>>,
 }
 
 impl Histogram {
-    /// `bounds` ascend and number at most 23.
+    /// `bounds` ascend. There are at most 23.
     #[must_use]
     pub const fn new(bounds: &'static [Bound]) -> Self {
         assert!(bounds.len() <= MAX_BOUNDS, "a histogram has at most MAX_BOUNDS bounds");
@@ -98,13 +98,13 @@ impl Histogram {
         self.observe_times(value, 1);
     }
 
-    /// The same value `times` times. What is negative or would make the sum infinite or NaN is not observed: a sum must
-    /// neither fall nor be lost for ever.
+    /// Observes the same value `times` times. Ignores a negative value and one that would make the sum infinite or NaN,
+    /// because the sum must never fall or become useless.
     pub fn observe_times(&mut self, value: f64, times: u64) {
         self.add(value, times);
     }
 
-    /// The value of one request, which becomes its bucket's example if its number is known.
+    /// Observes the value of one request. It becomes the exemplar of its bucket if the request has a number.
     pub fn observe_request(&mut self, value: f64, request: Option<u64>) {
         if let (Some(bucket), Some(request)) = (self.add(value, 1), request) {
             let exemplars = self.exemplars.get_or_insert_with(|| Box::new([None; MAX_BOUNDS + 1]));
@@ -112,13 +112,13 @@ impl Histogram {
         }
     }
 
-    /// Into which bucket it went.
+    /// The index of the bucket, or None if the value was ignored.
     fn add(&mut self, value: f64, times: u64) -> Option<usize> {
         let sum = self.sum + value * times as f64;
         if times == 0 || value < 0.0 || !sum.is_finite() {
             return None;
         }
-        // Below ~24 bounds a straight walk beats a binary search: the branches of one engine repeat.
+        // With fewer than about 24 bounds a linear search is faster than a binary one: its branches are predicted well.
         let bucket = self.bounds.iter().position(|bound| value <= bound.value).unwrap_or(self.bounds.len());
         self.counts[bucket] = self.counts[bucket].saturating_add(times);
         self.sum = sum;
@@ -137,7 +137,7 @@ impl Histogram {
         self.sum
     }
 
-    /// Upper bound and cumulative count of each bucket but the infinite one, which is [`Histogram::count`].
+    /// Upper bound and cumulative count of each bucket. The infinite bucket is left out; its count is [`Histogram::count`].
     pub fn cumulative(&self) -> impl Iterator<Item = (Bound, u64)> + '_ {
         self.bounds.iter().zip(&self.counts).scan(0_u64, |total, (bound, count)| {
             *total = total.saturating_add(*count);
@@ -145,12 +145,12 @@ impl Histogram {
         })
     }
 
-    /// An example of each bucket that has one, the infinite bucket last.
+    /// The exemplar of each bucket, the infinite bucket last.
     pub fn exemplars(&self) -> impl Iterator<Item = Option<Exemplar>> + '_ {
         (0..=self.bounds.len()).map(|bucket| self.exemplars.as_ref().and_then(|exemplars| exemplars[bucket]))
     }
 
-    /// The same observations, in buckets nobody had to choose.
+    /// The same observations in the buckets of a native histogram.
     #[must_use]
     pub const fn native(&self) -> &NativeBuckets {
         &self.native
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bucket_s_example_is_its_last_request_and_needs_one() {
+    fn the_exemplar_of_a_bucket_is_its_last_request_with_a_number() {
         let mut histogram = Histogram::new(TOKEN_LENGTH);
         for (value, request) in [(7.0, Some(1)), (8.0, Some(2)), (9.0, None), (5000.0, Some(3)), (-1.0, Some(4))] {
             histogram.observe_request(value, request);
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bound_is_spelled_as_the_page_writes_numbers() {
+    fn the_text_of_a_bound_is_its_value_in_the_spelling_of_the_page() {
         for bounds in [LONG_SECONDS, FIRST_TOKEN_SECONDS, PER_TOKEN_SECONDS, SHORT_SECONDS, ITERATION_SECONDS] {
             for bound in bounds {
                 assert_eq!(bound.value.to_string(), bound.text);
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_number_is_not_observed() {
+    fn negative_infinite_and_nan_values_are_ignored() {
         let mut histogram = Histogram::new(RATIO);
         histogram.observe(f64::NAN);
         histogram.observe(f64::INFINITY);

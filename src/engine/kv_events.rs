@@ -1,5 +1,5 @@
-//! KV cache events added up: blocks that can be found, by the tier they are in. Bounded: beyond [`MAX_BLOCKS`] blocks
-//! followed, where a removed one was is not known.
+//! Totals of KV cache events, by the tier of the blocks. Memory is bounded: the tier of at most [`MAX_BLOCKS`] blocks is
+//! remembered, and a removed block that was not remembered has no known tier.
 
 use std::collections::HashMap;
 
@@ -7,9 +7,9 @@ use crate::model::kv_event::{BlockHash, KvCacheEvent, KvCacheEventKind};
 
 use super::pools::{TIERS, tier_of_level};
 
-/// Blocks whose tier is remembered: 1 MiB of them.
+/// Blocks whose tier is remembered, in about 1 MiB.
 const MAX_BLOCKS: usize = 1 << 16;
-/// Attention-DP ranks that are told apart.
+/// Attention-DP ranks with counts of their own.
 const MAX_RANKS: usize = 64;
 /// The tier of a block that was never seen stored.
 const UNKNOWN: u8 = 3;
@@ -17,19 +17,19 @@ const UNKNOWN: u8 = 3;
 /// Blocks by [`TIERS`].
 pub type ByTier = [u64; TIERS.len()];
 
-/// Plain numbers with one owner, as [`super::Totals`].
+/// Plain numbers with one owner, like [`super::Totals`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct KvEventTotals {
     /// created, stored, removed, updated, other.
     pub events: [u64; 5],
-    /// Events whose number was skipped.
+    /// Events that are missing in the sequence of numbers.
     pub lost: u64,
     pub stored: ByTier,
-    /// By the tier the block was in.
+    /// By the tier that the block was in.
     pub removed: ByTier,
-    /// By the tier the block is in now.
+    /// By the new tier of the block.
     pub updated: ByTier,
-    /// Blocks there are, by tier, as the last `created` said.
+    /// Number of blocks by tier, from the last `created` event.
     pub capacity: Option<[i64; TIERS.len()]>,
 }
 
@@ -43,9 +43,9 @@ pub struct KvEvents {
 }
 
 impl KvEvents {
-    /// One event.
+    /// Folds one event.
     pub fn absorb(&mut self, event: &KvCacheEvent) {
-        // Ranks beyond the bound share a place: their events are counted, their gaps and blocks may not be told apart.
+        // Ranks above the limit share an entry: their events are counted, but gaps and tiers may be wrong.
         let rank = event.attention_dp_rank.and_then(|rank| u8::try_from(rank).ok()).unwrap_or(0) % MAX_RANKS as u8;
         let totals = self.totals.get_or_insert_default();
         let data = &event.data;
@@ -103,7 +103,7 @@ impl KvEvents {
 mod tests {
     use super::*;
 
-    /// As `KVCacheEventSerializer` writes them.
+    /// Events in the format of `KVCacheEventSerializer`.
     fn events(json: &str) -> KvEvents {
         let mut fold = KvEvents::default();
         for event in serde_json::from_str::<Vec<KvCacheEvent>>(json).unwrap() {
@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn blocks_are_counted_by_the_tier_they_are_in() {
+    fn blocks_are_counted_by_tier() {
         let fold = events(
             r#"[{"event_id":0,"window_size":256,"data":{"type":"created","num_blocks_per_cache_level":[100,50]}},
                 {"event_id":1,"data":{"type":"stored","parent_hash":null,"blocks":[
@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn a_new_cache_begins_its_numbers_anew_and_ranks_count_apart() {
+    fn a_new_cache_restarts_its_event_numbers_and_each_rank_has_its_own() {
         let fold = events(
             r#"[{"event_id":7,"data":{"type":"removed","block_hashes":[]}},
                 {"event_id":0,"data":{"type":"created","num_blocks_per_cache_level":[9]}},
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_is_bounded_whatever_is_stored() {
+    fn memory_is_bounded_for_any_number_of_blocks() {
         let mut fold = KvEvents::default();
         let mut event = KvCacheEvent::default();
         event.data.kind = KvCacheEventKind::Stored;

@@ -1,4 +1,4 @@
-//! The present of an engine, from its last record: what gauges read. Corrected, but nothing derived and nothing named.
+//! The values of the last record, for gauges. Quirks are corrected; nothing is derived.
 
 use crate::model::IterationStats;
 use crate::model::iteration::{
@@ -14,7 +14,7 @@ pub struct Latest {
     pub iter: Option<u64>,
     /// Microseconds since 1970 UTC: the record's own time, or the time it was received.
     pub time_us: i64,
-    /// Milliseconds, as the record says it: corrected only in the histogram.
+    /// Milliseconds, as in the record. Only the histogram leaves out the wait for work.
     pub iter_latency_ms: Option<f64>,
     pub active: Option<i64>,
     pub max_active: Option<i64>,
@@ -31,13 +31,13 @@ pub struct Latest {
     pub spec_decoding: Option<SpecDecodingStats>,
     pub pools: Option<Pools>,
     pub scheduler_mode: Option<SchedulerMode>,
-    /// Attention-DP ranks whose rows of this iteration have come so far.
+    /// Attention-DP ranks whose rows of this iteration have been read.
     pub ranks_seen: Option<u64>,
-    /// Attention-DP ranks there are: those of the last iteration whose rows have all come.
+    /// Number of attention-DP ranks, from the last iteration whose rows are complete.
     pub attention_dp_ranks: Option<u64>,
 }
 
-/// A limit as built, as the tuner recommends it and as it is in force.
+/// A limit: as built into the engine, as recommended by the tuner, as used at runtime.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Limits {
     pub fixed: Option<i64>,
@@ -46,8 +46,8 @@ pub struct Limits {
 }
 
 impl Latest {
-    /// What `record` says now, in place of what was said before: a copy of the whole would cost more than all the rest of a
-    /// record. `wall_us`: when it was received, microseconds since 1970 UTC.
+    /// Replaces all values by those of `record`, in place: a copy of the struct would cost more than the rest of the fold.
+    /// `wall_us` is the time of receipt in microseconds since 1970 UTC.
     pub fn update(&mut self, record: &IterationStats, wall_us: i64) {
         self.iter = record.iter;
         self.time_us = utc_micros(record.timestamp, wall_us);
@@ -71,18 +71,18 @@ impl Latest {
         self.kv = record.kv_cache_stats;
         self.cross_kv = record.cross_kv_cache_stats;
         self.inflight = record.inflight_batching_stats;
-        // The PyTorch backend sends an object of zeros where there is no static batching.
+        // The PyTorch backend sends an object of zeros if there is no static batching.
         self.static_batching = record.static_batching_stats.filter(|stats| !stats.is_all_zero());
         self.spec_decoding = record.spec_decoding_stats;
         self.pools = Pools::of(record);
         self.scheduler_mode = record.scheduler_mode;
-        // Rows of further ranks follow: until they are here, there are as many as there were before.
+        // The rows of other ranks follow. Until then, use the number of ranks of the last iteration.
         self.attention_dp_ranks = record.attention_dp_rank.map(|_| self.ranks_seen.unwrap_or(1));
         self.ranks_seen = record.attention_dp_rank.map(|_| 1);
     }
 
-    /// A further attention-DP rank's row of the same iteration: the batch is the sum over ranks; requests, memory and KV
-    /// cache are rank 0's, copied into every row, and stay as they are.
+    /// Adds the row of another attention-DP rank for the same iteration. The batch is the sum over ranks. Each row repeats the
+    /// requests, memory and KV cache of rank 0, so these stay.
     pub fn add_sibling(&mut self, record: &IterationStats) {
         self.ranks_seen = self.ranks_seen.map(|ranks| ranks + 1);
         self.attention_dp_ranks = self.attention_dp_ranks.max(self.ranks_seen);
@@ -111,19 +111,19 @@ impl Latest {
             .or_else(|| self.static_batching.and_then(|stats| stats.num_context_requests))
     }
 
-    /// Whether requests wait in the executor's queue or are active; where the engine does not tell its active requests,
-    /// what it scheduled stands for them. On the PyTorch backend see [`super::epoch::Epoch::after_last`].
+    /// Whether requests are active or queued. If the record has no active requests, the scheduled ones are used. For the
+    /// PyTorch backend see [`super::epoch::Epoch::outstanding`].
     #[must_use]
-    pub fn outstanding(&self) -> bool {
+    pub fn has_work(&self) -> bool {
         self.active.or_else(|| self.scheduled()).unwrap_or(0) > 0 || self.queued.unwrap_or(0) > 0
     }
 
-    /// The load read as none, everything else as it was: what an idle engine's page shows.
+    /// The same values with a load of zero, for the page of an idle engine.
     #[must_use]
     pub fn idle(mut self) -> Self {
-        let none = |value: &mut Option<i64>| *value = value.map(|_| 0);
-        none(&mut self.active);
-        none(&mut self.queued);
+        let clear = |value: &mut Option<i64>| *value = value.map(|_| 0);
+        clear(&mut self.active);
+        clear(&mut self.queued);
         if let Some(stats) = &mut self.inflight {
             for value in [
                 &mut stats.num_scheduled_requests,
@@ -139,21 +139,21 @@ impl Latest {
                 &mut stats.num_queued_gen_kv_tokens,
                 &mut stats.num_paused_kv_tokens,
             ] {
-                none(value);
+                clear(value);
             }
         }
         if let Some(stats) = &mut self.static_batching {
-            none(&mut stats.num_scheduled_requests);
-            none(&mut stats.num_context_requests);
-            none(&mut stats.num_ctx_tokens);
-            none(&mut stats.num_gen_tokens);
-            none(&mut stats.empty_gen_slots);
+            clear(&mut stats.num_scheduled_requests);
+            clear(&mut stats.num_context_requests);
+            clear(&mut stats.num_ctx_tokens);
+            clear(&mut stats.num_gen_tokens);
+            clear(&mut stats.empty_gen_slots);
         }
         self
     }
 }
 
-/// The PyTorch backend never sets its batch limits and sends 0: no limit is 0.
+/// The PyTorch backend never sets its batch limits and sends 0, which is not a valid limit.
 fn limit(value: Option<i64>) -> Option<i64> {
     value.filter(|value| *value > 0)
 }
@@ -164,8 +164,8 @@ fn add(total: &mut Option<i64>, more: Option<i64>) {
     }
 }
 
-/// A local time's zone is the quarter of an hour nearest to its distance from now: every zone's offset is a multiple of
-/// one, and a record that is polled is seconds old. Daylight saving needs no rule that way (upstream: TRI-978).
+/// The offset of a local time is its difference to the present, rounded to a quarter of an hour: every time zone's offset is
+/// a multiple of that, and a polled record is only seconds old. Daylight saving needs no rule (upstream: TRI-978).
 fn utc_micros(time: Option<RecordTime>, wall_us: i64) -> i64 {
     const QUARTER: i64 = 900_000_000;
     const WIDEST: i64 = 15 * 3_600_000_000;
@@ -174,7 +174,7 @@ fn utc_micros(time: Option<RecordTime>, wall_us: i64) -> i64 {
         Some(RecordTime { micros, zoned: true }) => micros,
         Some(RecordTime { micros, zoned: false }) => {
             let offset = (micros - wall_us + QUARTER / 2).div_euclid(QUARTER) * QUARTER;
-            // Farther than any zone reaches is not a zone but an old record (a replay): as written, then.
+            // A difference larger than any time zone's offset is from an old record (a replay). Its time is used as written.
             if offset.abs() > WIDEST { micros } else { micros - offset }
         }
     }
@@ -185,7 +185,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_local_time_is_brought_to_utc_by_the_nearest_quarter_hour() {
+    fn a_local_time_is_converted_to_utc_by_the_nearest_quarter_of_an_hour() {
         let wall = 1_753_462_475_000_000;
         for hours_in_quarters in [-48, -14, 0, 1, 22, 23, 56] {
             let local = RecordTime { micros: wall - 860_000 + hours_in_quarters * 900_000_000, zoned: false };
@@ -194,13 +194,13 @@ mod tests {
     }
 
     #[test]
-    fn an_old_records_local_time_stays_as_written() {
+    fn the_local_time_of_an_old_record_is_used_as_written() {
         let local = RecordTime { micros: 1_000_000_000, zoned: false };
         assert_eq!(utc_micros(Some(local), 1_753_462_475_000_000), 1_000_000_000);
     }
 
     #[test]
-    fn a_zoned_time_is_taken_at_its_word_and_a_missing_one_is_the_receipt() {
+    fn a_time_with_a_zone_is_exact_and_a_missing_time_is_the_time_of_receipt() {
         assert_eq!(utc_micros(Some(RecordTime { micros: 5, zoned: true }), 900_000_000), 5);
         assert_eq!(utc_micros(None, 7), 7);
     }

@@ -1,6 +1,6 @@
-//! A request's life from its row at each iteration: queued, context, generation, complete. Gives at iteration resolution
-//! what RequestPerfMetrics give exactly. Bounded whatever the engine says: a life whose start or rows were missed yields no
-//! latency rather than a wrong one.
+//! Derives the times of a request from its rows at each iteration: queued, context, generation, complete. They are exact
+//! to one iteration; RequestPerfMetrics are exact. A request whose start or rows were missed has no times, not wrong ones.
+//! Memory is bounded.
 
 use std::collections::HashMap;
 
@@ -8,14 +8,14 @@ use crate::model::request::{RequestStage, RequestStats};
 
 use super::clock::Span;
 
-/// Lives followed at once. Beyond it new requests are counted but not timed.
-const MAX_LIVE: usize = 32_768;
-/// A request that no row names for this many iterations has gone unseen.
+/// Requests followed at once. More requests are counted, but have no times.
+const MAX_FOLLOWED: usize = 32_768;
+/// Iterations after which a request without rows is forgotten: its end was missed.
 const FORGET_AFTER: u64 = 64;
 
-/// One request's times, microseconds on one clock.
+/// The times of one complete request, in microseconds on one clock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Life {
+pub struct Lifecycle {
     pub id: u64,
     pub arrived_us: i64,
     pub scheduled_us: Option<i64>,
@@ -33,49 +33,50 @@ pub struct Stages {
     pub generation: u64,
 }
 
-/// The requests of one engine's epoch.
+/// The unfinished requests of one epoch of an engine.
 #[derive(Debug, Default)]
 pub struct Lifecycles {
-    live: HashMap<u64, Live>,
-    /// Iterations with rows so far.
-    rounds: u64,
+    followed: HashMap<u64, Followed>,
+    /// Number of iterations with rows.
+    iterations: u64,
     pub stages: Option<Stages>,
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Live {
-    /// `None`: it was already under way when first seen.
+struct Followed {
+    /// `None` if the request had started before its first row was read.
     arrived_us: Option<i64>,
     scheduled_us: Option<i64>,
     first_token_us: Option<i64>,
     paused: bool,
     tokens: i64,
-    round: u64,
+    /// Value of `Lifecycles::iterations` at its last row.
+    last_seen: u64,
 }
 
-impl Live {
-    /// A request's tokens never grow fewer: one that has fewer is another, under the same id, whose forerunner's end was
-    /// missed.
-    fn is_of(&self, tokens: i64) -> bool {
+impl Followed {
+    /// Whether a row with this many tokens can belong to the request. With fewer tokens it belongs to a new request with the
+    /// same id, and the end of this one was missed.
+    fn matches(&self, tokens: i64) -> bool {
         tokens >= self.tokens
     }
 }
 
-/// What one iteration's rows add.
+/// The changes that the rows of one iteration show.
 #[derive(Debug, Default)]
-pub struct Round {
-    /// In the order of their rows.
-    pub completed: Vec<Life>,
+pub struct Changes {
+    /// In the order of the rows.
+    pub completed: Vec<Lifecycle>,
     pub pauses: u64,
 }
 
 impl Lifecycles {
-    /// All rows of one iteration.
-    pub fn absorb(&mut self, rows: &[RequestStats], span: Span) -> Round {
-        self.rounds += 1;
-        // Requests met in the first rows may have begun long before.
-        let fresh = span.continuous && self.rounds > 1;
-        let mut round = Round::default();
+    /// Folds all rows of one iteration.
+    pub fn absorb(&mut self, rows: &[RequestStats], span: Span) -> Changes {
+        self.iterations += 1;
+        // A request in the first rows may have started long before.
+        let fresh = span.continuous && self.iterations > 1;
+        let mut changes = Changes::default();
         let mut stages = Stages::default();
         for row in rows {
             match row.stage {
@@ -86,79 +87,79 @@ impl Lifecycles {
                 Some(RequestStage::Complete | RequestStage::Unknown) | None => {}
             }
             if let Some(id) = row.id {
-                self.row(id, row, span, fresh, &mut round);
+                self.row(id, row, span, fresh, &mut changes);
             }
         }
         self.stages = Some(stages);
-        if self.rounds.is_multiple_of(FORGET_AFTER) {
-            let oldest = self.rounds.saturating_sub(FORGET_AFTER);
-            self.live.retain(|_, life| life.round >= oldest);
+        if self.iterations.is_multiple_of(FORGET_AFTER) {
+            let oldest = self.iterations.saturating_sub(FORGET_AFTER);
+            self.followed.retain(|_, request| request.last_seen >= oldest);
         }
-        round
+        changes
     }
 
-    fn row(&mut self, id: u64, row: &RequestStats, span: Span, fresh: bool, round: &mut Round) {
+    fn row(&mut self, id: u64, row: &RequestStats, span: Span, fresh: bool, changes: &mut Changes) {
         let tokens = row.num_generated_tokens.unwrap_or(0);
         if row.stage == Some(RequestStage::Complete) {
-            let Some(life) = self.live.remove(&id) else { return };
-            let Some(arrived_us) = life.arrived_us.filter(|_| life.is_of(tokens)) else { return };
-            // What it went through meanwhile was in the rows that are lost.
-            if !fresh && (life.scheduled_us.is_none() || life.first_token_us.is_none()) {
+            let Some(request) = self.followed.remove(&id) else { return };
+            let Some(arrived_us) = request.arrived_us.filter(|_| request.matches(tokens)) else { return };
+            // The lost rows contained the missing times.
+            if !fresh && (request.scheduled_us.is_none() || request.first_token_us.is_none()) {
                 return;
             }
-            // The executor reports completion in the pass after it.
+            // The executor reports a completion one pass late.
             let ended_us = span.start_us;
-            let first_token_us = life.first_token_us.or((tokens > 0).then_some(ended_us));
-            round.completed.push(Life {
+            let first_token_us = request.first_token_us.or((tokens > 0).then_some(ended_us));
+            changes.completed.push(Lifecycle {
                 id,
                 arrived_us,
-                scheduled_us: life.scheduled_us,
+                scheduled_us: request.scheduled_us,
                 first_token_us,
                 ended_us,
                 tokens,
             });
             return;
         }
-        if self.live.len() >= MAX_LIVE && !self.live.contains_key(&id) {
+        if self.followed.len() >= MAX_FOLLOWED && !self.followed.contains_key(&id) {
             return;
         }
-        let begun = Live {
+        let new = Followed {
             arrived_us: fresh.then_some(span.start_us),
             scheduled_us: None,
             first_token_us: None,
             paused: false,
             tokens: 0,
-            round: 0,
+            last_seen: 0,
         };
-        let life = self.live.entry(id).or_insert(begun);
-        if !life.is_of(tokens) {
-            *life = begun;
+        let request = self.followed.entry(id).or_insert(new);
+        if !request.matches(tokens) {
+            *request = new;
         }
-        life.round = self.rounds;
-        life.tokens = tokens;
-        let scheduled = row.scheduled == Some(true) && life.scheduled_us.is_none();
-        let first_token = tokens > 0 && life.first_token_us.is_none();
+        request.last_seen = self.iterations;
+        request.tokens = tokens;
+        let scheduled = row.scheduled == Some(true) && request.scheduled_us.is_none();
+        let first_token = tokens > 0 && request.first_token_us.is_none();
         if !fresh && (scheduled || first_token) {
-            // When it happened was in the rows that are lost.
-            life.arrived_us = None;
+            // It happened in one of the lost iterations; its time is unknown.
+            request.arrived_us = None;
         }
         if scheduled {
-            life.scheduled_us = Some(span.start_us);
+            request.scheduled_us = Some(span.start_us);
         }
         if first_token {
-            life.first_token_us = Some(span.end_us);
+            request.first_token_us = Some(span.end_us);
         }
         let paused = row.paused == Some(true);
-        if paused && !life.paused {
-            round.pauses += 1;
+        if paused && !request.paused {
+            changes.pauses += 1;
         }
-        life.paused = paused;
+        request.paused = paused;
     }
 
-    /// Requests being followed.
+    /// Number of requests that are followed.
     #[must_use]
-    pub fn live(&self) -> usize {
-        self.live.len()
+    pub fn followed(&self) -> usize {
+        self.followed.len()
     }
 }
 
@@ -189,17 +190,17 @@ mod tests {
     }
 
     #[test]
-    fn a_life_is_timed_from_its_rows() {
-        let mut lives = Lifecycles::default();
-        lives.absorb(&[], span(0));
-        lives.absorb(&[row(7, RequestStage::Queued, 0)], span(1));
-        lives.absorb(&[row(7, RequestStage::Context, 0)], span(2));
-        lives.absorb(&[row(7, RequestStage::Generation, 1)], span(3));
-        lives.absorb(&[row(7, RequestStage::Generation, 2)], span(4));
-        let round = lives.absorb(&[row(7, RequestStage::Complete, 3)], span(6));
+    fn the_times_of_a_request_are_derived_from_its_rows() {
+        let mut lifecycles = Lifecycles::default();
+        lifecycles.absorb(&[], span(0));
+        lifecycles.absorb(&[row(7, RequestStage::Queued, 0)], span(1));
+        lifecycles.absorb(&[row(7, RequestStage::Context, 0)], span(2));
+        lifecycles.absorb(&[row(7, RequestStage::Generation, 1)], span(3));
+        lifecycles.absorb(&[row(7, RequestStage::Generation, 2)], span(4));
+        let changes = lifecycles.absorb(&[row(7, RequestStage::Complete, 3)], span(6));
         assert_eq!(
-            round.completed,
-            [Life {
+            changes.completed,
+            [Lifecycle {
                 id: 7,
                 arrived_us: 10 * MS,
                 scheduled_us: Some(20 * MS),
@@ -208,68 +209,75 @@ mod tests {
                 tokens: 3,
             }]
         );
-        assert_eq!(lives.live(), 0);
+        assert_eq!(lifecycles.followed(), 0);
     }
 
     #[test]
-    fn a_request_met_under_way_or_after_a_loss_yields_no_latency() {
-        let mut lives = Lifecycles::default();
-        lives.absorb(&[row(1, RequestStage::Generation, 40)], span(0));
-        lives.absorb(&[row(2, RequestStage::Generation, 9)], Span { continuous: false, ..span(5) });
-        let round = lives.absorb(&[row(1, RequestStage::Complete, 50), row(2, RequestStage::Complete, 12)], span(6));
-        assert!(round.completed.is_empty());
-        assert!(lives.absorb(&[row(3, RequestStage::Complete, 1)], span(7)).completed.is_empty(), "never seen alive");
+    fn a_request_first_seen_after_its_start_or_after_a_loss_has_no_times() {
+        let mut lifecycles = Lifecycles::default();
+        lifecycles.absorb(&[row(1, RequestStage::Generation, 40)], span(0));
+        lifecycles.absorb(&[row(2, RequestStage::Generation, 9)], Span { continuous: false, ..span(5) });
+        let changes =
+            lifecycles.absorb(&[row(1, RequestStage::Complete, 50), row(2, RequestStage::Complete, 12)], span(6));
+        assert!(changes.completed.is_empty());
+        assert!(
+            lifecycles.absorb(&[row(3, RequestStage::Complete, 1)], span(7)).completed.is_empty(),
+            "never seen alive"
+        );
     }
 
     #[test]
-    fn a_pause_counts_once_until_it_ends() {
-        let mut lives = Lifecycles::default();
+    fn a_pause_is_counted_once() {
+        let mut lifecycles = Lifecycles::default();
         let paused = |on| [RequestStats { paused: Some(on), ..row(1, RequestStage::Generation, 2) }];
-        let pauses: u64 = [true, true, false, true].map(|on| lives.absorb(&paused(on), span(1)).pauses).iter().sum();
+        let pauses: u64 =
+            [true, true, false, true].map(|on| lifecycles.absorb(&paused(on), span(1)).pauses).iter().sum();
         assert_eq!(pauses, 2);
     }
 
     #[test]
-    fn memory_is_bounded_and_what_is_never_named_again_is_forgotten() {
-        let mut lives = Lifecycles::default();
-        let rows: Vec<RequestStats> = (0..2 * MAX_LIVE as u64).map(|id| row(id, RequestStage::Generation, 1)).collect();
-        lives.absorb(&rows, span(0));
-        assert_eq!(lives.live(), MAX_LIVE);
+    fn memory_is_bounded_and_a_request_without_rows_is_forgotten() {
+        let mut lifecycles = Lifecycles::default();
+        let rows: Vec<RequestStats> =
+            (0..2 * MAX_FOLLOWED as u64).map(|id| row(id, RequestStage::Generation, 1)).collect();
+        lifecycles.absorb(&rows, span(0));
+        assert_eq!(lifecycles.followed(), MAX_FOLLOWED);
         for iteration in 1..=2 * FORGET_AFTER as i64 {
-            lives.absorb(&[], span(iteration));
+            lifecycles.absorb(&[], span(iteration));
         }
-        assert_eq!(lives.live(), 0);
+        assert_eq!(lifecycles.followed(), 0);
     }
 
     #[test]
-    fn what_a_request_went_through_in_lost_iterations_has_no_time() {
-        let mut lives = Lifecycles::default();
-        lives.absorb(&[], span(0));
-        lives.absorb(&[row(1, RequestStage::Queued, 0), row(2, RequestStage::Generation, 1)], span(1));
+    fn a_request_that_changed_in_lost_iterations_has_no_times() {
+        let mut lifecycles = Lifecycles::default();
+        lifecycles.absorb(&[], span(0));
+        lifecycles.absorb(&[row(1, RequestStage::Queued, 0), row(2, RequestStage::Generation, 1)], span(1));
         let rows = [row(1, RequestStage::Generation, 30), row(2, RequestStage::Generation, 40)];
-        lives.absorb(&rows, Span { continuous: false, ..span(50) });
-        let round = lives.absorb(&[row(1, RequestStage::Complete, 31), row(2, RequestStage::Complete, 41)], span(51));
-        assert_eq!(round.completed.iter().map(|life| life.id).collect::<Vec<_>>(), [2]);
+        lifecycles.absorb(&rows, Span { continuous: false, ..span(50) });
+        let changes =
+            lifecycles.absorb(&[row(1, RequestStage::Complete, 31), row(2, RequestStage::Complete, 41)], span(51));
+        assert_eq!(changes.completed.iter().map(|lifecycle| lifecycle.id).collect::<Vec<_>>(), [2]);
     }
 
     #[test]
-    fn fewer_tokens_than_before_are_another_request_of_the_same_id() {
-        let mut lives = Lifecycles::default();
-        lives.absorb(&[], span(0));
-        lives.absorb(&[row(7, RequestStage::Generation, 9)], span(1));
-        lives.absorb(&[row(7, RequestStage::Context, 0)], span(5));
-        let round = lives.absorb(&[row(7, RequestStage::Complete, 2)], span(7));
-        assert_eq!(round.completed[0].arrived_us, 50 * MS);
+    fn a_row_with_fewer_tokens_belongs_to_a_new_request_with_the_same_id() {
+        let mut lifecycles = Lifecycles::default();
+        lifecycles.absorb(&[], span(0));
+        lifecycles.absorb(&[row(7, RequestStage::Generation, 9)], span(1));
+        lifecycles.absorb(&[row(7, RequestStage::Context, 0)], span(5));
+        let changes = lifecycles.absorb(&[row(7, RequestStage::Complete, 2)], span(7));
+        assert_eq!(changes.completed[0].arrived_us, 50 * MS);
     }
 
     #[test]
-    fn an_id_used_again_is_another_request() {
-        let mut lives = Lifecycles::default();
-        lives.absorb(&[], span(0));
+    fn a_reused_id_belongs_to_a_new_request() {
+        let mut lifecycles = Lifecycles::default();
+        lifecycles.absorb(&[], span(0));
         for base in [1, 11] {
-            lives.absorb(&[row(7, RequestStage::Context, 0)], span(base));
-            let round = lives.absorb(&[row(7, RequestStage::Complete, 1)], span(base + 2));
-            assert_eq!(round.completed[0].arrived_us, base * 10 * MS);
+            lifecycles.absorb(&[row(7, RequestStage::Context, 0)], span(base));
+            let changes = lifecycles.absorb(&[row(7, RequestStage::Complete, 1)], span(base + 2));
+            assert_eq!(changes.completed[0].arrived_us, base * 10 * MS);
         }
     }
 }

@@ -1,5 +1,5 @@
-//! One engine: records in, monotonic totals and a state out. Pure: no I/O, no async, no locks, time is an argument.
-//! The one owner of an engine's numbers; it knows neither where records come from nor how they are shown.
+//! Folds the records of one engine into totals that never fall and a state. Pure: no I/O, no async, no locks, and time is
+//! an argument. It knows neither where records come from nor how they are shown.
 
 pub mod clock;
 pub mod cumulative;
@@ -25,7 +25,7 @@ pub use latest::Latest;
 pub use totals::Totals;
 
 use clock::{IterationClock, Span};
-use epoch::{Epoch, Standing};
+use epoch::{Epoch, RecordKind};
 use kv_events::KvEvents;
 use lifecycle::{Lifecycles, Stages};
 use requests::RequestFold;
@@ -39,7 +39,7 @@ pub struct Engine {
     latest: Option<Latest>,
     epoch: Epoch,
     clock: IterationClock,
-    lives: Lifecycles,
+    lifecycles: Lifecycles,
     kv_events: KvEvents,
     process: Option<u64>,
 }
@@ -54,38 +54,38 @@ impl Engine {
             latest: None,
             epoch: Epoch::first(),
             clock: IterationClock::default(),
-            lives: Lifecycles::default(),
+            lifecycles: Lifecycles::default(),
             kv_events: KvEvents::default(),
             process: None,
         }
     }
 
-    /// The last record, as far as it speaks of the present.
+    /// The values of the last record.
     #[must_use]
     pub fn latest(&self) -> Option<&Latest> {
         self.latest.as_ref()
     }
 
-    /// One record. `wall_us` is the time it was received, microseconds since 1970 UTC: it stands in for a timestamp that
-    /// the engine did not send and tells the time zone of one that is local.
+    /// Folds one record. `wall_us` is the time of receipt in microseconds since 1970 UTC. It replaces a missing timestamp,
+    /// and gives the time zone of a local one.
     pub fn absorb(&mut self, record: &IterationStats, now: Instant, wall_us: i64) {
-        let mut standing = self.epoch.place(record);
-        if standing == Standing::Restart {
+        let mut kind = self.epoch.classify(record);
+        if kind == RecordKind::Restart {
             self.restart();
-            standing = self.epoch.place(record);
+            kind = self.epoch.classify(record);
         }
-        if standing == Standing::SiblingRank {
+        if kind == RecordKind::SiblingRank {
             self.totals.absorb_sibling(record);
             if let Some(latest) = &mut self.latest {
                 latest.add_sibling(record);
             }
         } else {
             let lost_before = self.epoch.lost();
-            let counted = self.epoch.count(record, standing);
+            let counted = self.epoch.count(record, kind);
             self.totals.absorb(record, &counted);
             let latest = self.latest.get_or_insert_default();
             latest.update(record, wall_us);
-            let (flush, gap) = (standing == Standing::Flush, self.epoch.lost() > lost_before);
+            let (flush, gap) = (kind == RecordKind::Flush, self.epoch.lost() > lost_before);
             let span = self.clock.record(record, latest.time_us, counted.latency_seconds, flush, gap);
             if let Some(rows) = &record.request_stats {
                 self.absorb_rows(rows, Some(span), now);
@@ -97,16 +97,16 @@ impl Engine {
 
     fn outstanding(&self) -> Outstanding {
         let Some(latest) = &self.latest else { return Outstanding::No };
-        if !latest.outstanding() {
+        if !latest.has_work() {
             return Outstanding::No;
         }
-        match self.epoch.after_last() {
-            Some(after) if latest.queued.unwrap_or(0) == 0 => after,
+        match self.epoch.outstanding() {
+            Some(outstanding) if latest.queued.unwrap_or(0) == 0 => outstanding,
             _ => Outstanding::Yes,
         }
     }
 
-    /// Request rows that came without a record, of an iteration whose record came before.
+    /// Folds request rows that came without a record. The record of their iteration came before.
     pub fn absorb_requests(&mut self, rows: &RequestStatsPerIteration, now: Instant) {
         let Some(requests) = &rows.request_stats else { return };
         let all_complete = requests.iter().all(|row| row.stage == Some(RequestStage::Complete));
@@ -114,49 +114,49 @@ impl Engine {
         self.absorb_rows(requests, span, now);
     }
 
-    /// A finished request's own times.
+    /// Folds the times that the engine measured for a finished request.
     pub fn absorb_perf_metrics(&mut self, entry: &PerfMetricsEntry, now: Instant) {
         self.requests.absorb_perf_metrics(entry, now);
     }
 
-    /// One event of the KV cache.
+    /// Folds one event of the KV cache.
     pub fn absorb_kv_event(&mut self, event: &KvCacheEvent) {
         self.kv_events.absorb(event);
         self.totals.kv_events = self.kv_events.totals;
     }
 
-    /// Requests by stage, where the engine reports its requests.
+    /// Requests by stage, if the engine reports its requests.
     #[must_use]
     pub fn stages(&self) -> Option<Stages> {
-        self.lives.stages
+        self.lifecycles.stages
     }
 
-    /// Lets what waits for a better source go on without it; to be called now and then.
+    /// Counts requests that have waited long enough for more exact times. Call it after each poll.
     pub fn settle(&mut self, now: Instant) {
         self.requests.settle(now);
     }
 
-    /// Rows whose iteration is unknown have no time: they are counted, not timed.
+    /// Rows of an unknown iteration are counted, but have no times.
     fn absorb_rows(&mut self, rows: &[RequestStats], span: Option<Span>, now: Instant) {
-        let round = span.map(|span| self.lives.absorb(rows, span)).unwrap_or_default();
-        self.totals.request_pauses = self.totals.request_pauses.saturating_add(round.pauses);
-        let mut lives = round.completed.iter().peekable();
+        let changes = span.map(|span| self.lifecycles.absorb(rows, span)).unwrap_or_default();
+        self.totals.request_pauses = self.totals.request_pauses.saturating_add(changes.pauses);
+        let mut lifecycles = changes.completed.iter().peekable();
         for row in rows {
             let complete = row.stage == Some(RequestStage::Complete);
-            let life = if complete { lives.next_if(|life| Some(life.id) == row.id) } else { None };
-            self.requests.absorb_row(row, life, now);
+            let lifecycle = if complete { lifecycles.next_if(|lifecycle| Some(lifecycle.id) == row.id) } else { None };
+            self.requests.absorb_row(row, lifecycle, now);
         }
     }
 
-    /// The process behind the source, by any number that changes when it is another one. A change is a restart, even if
-    /// `iter` happens to go on upwards.
-    pub fn process(&mut self, process: u64) {
-        if self.process.replace(process).is_some_and(|before| before != process) && self.epoch.begun() {
+    /// The process that sends the records, as a number that differs between processes. A new process is a restart of the
+    /// engine, even if `iter` keeps growing.
+    pub fn set_process(&mut self, process: u64) {
+        if self.process.replace(process).is_some_and(|before| before != process) && self.epoch.has_records() {
             self.restart();
         }
     }
 
-    /// Nothing will come any more (a replay's end): what the last record left outstanding is over, not stalled.
+    /// The source has ended (a replay): work that the last record left is over, not stalled.
     pub fn finish(&mut self) {
         self.health.finish();
     }
@@ -165,7 +165,7 @@ impl Engine {
         self.totals.engine_restarts += 1;
         self.epoch = self.epoch.next();
         self.clock = IterationClock::default();
-        self.lives = Lifecycles::default();
+        self.lifecycles = Lifecycles::default();
     }
 }
 

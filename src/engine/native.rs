@@ -1,30 +1,30 @@
-//! Buckets of a Prometheus native histogram: each wider than the one before by a constant factor, so that no bounds are
-//! chosen beforehand. Of one size for ever, once there is anything to count: what does not fit makes all buckets twice as
-//! wide.
+//! Buckets of a Prometheus native histogram. Each is wider than the one before by a constant factor, so no bounds need to
+//! be chosen. The memory is allocated at the first value and never grows: a value outside of all buckets makes them twice
+//! as wide.
 
-/// Buckets at once. With the finest ones that is twenty powers of two, from a microsecond to a second.
+/// Number of buckets. At the finest resolution they cover twenty powers of two, e.g. a microsecond to a second.
 const SLOTS: usize = 160;
 /// The finest resolution: 2³ buckets for each power of two, 9 % wide.
 const FINEST: i32 = 3;
-/// What is not above this is counted as zero: Prometheus's own default.
+/// A value up to this one is counted as zero. Prometheus's own default.
 pub const ZERO_THRESHOLD: f64 = f64::from_bits((1023 - 128) << 52);
 
-/// Counts by bucket; all values are finite and not negative.
+/// Counts by bucket. All values are finite and not negative.
 #[derive(Debug, Clone, PartialEq)]
 pub struct NativeBuckets {
     zero: u64,
-    /// How often the buckets have become twice as wide.
+    /// How often the buckets have been made twice as wide.
     widened: i32,
     /// Bucket number of the first slot.
     first: i32,
-    /// Most histograms of an engine never see a value, and these are most of a histogram.
+    /// None until the first value: most histograms of an engine never get one, and the slots are most of the memory.
     slots: Option<Box<[u64; SLOTS]>>,
 }
 
-/// A run of neighbouring buckets, as Prometheus's protobuf has it.
+/// A run of adjacent buckets, as in Prometheus's protobuf format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Span {
-    /// Buckets left out since the end of the run before; for the first run, the number of its first bucket.
+    /// Empty buckets between the previous run and this one. For the first run, the number of its first bucket.
     pub offset: i32,
     pub length: u32,
 }
@@ -35,7 +35,7 @@ impl NativeBuckets {
         Self { zero: 0, widened: 0, first: 0, slots: None }
     }
 
-    /// A value `times` times.
+    /// Observes a value `times` times.
     pub fn observe(&mut self, value: f64, times: u64) {
         if value <= ZERO_THRESHOLD {
             self.zero = self.zero.saturating_add(times);
@@ -47,25 +47,25 @@ impl NativeBuckets {
             self.make_room(finest);
             bucket = wider(finest, self.widened);
         }
-        let slots = self.slots.get_or_insert_with(blank);
+        let slots = self.slots.get_or_insert_with(zeroed);
         if let Some(slot) = slots.get_mut((bucket - self.first) as usize) {
             *slot = slot.saturating_add(times);
         }
     }
 
-    /// Prometheus's schema: bounds are the powers of 2^(2^-schema).
+    /// Prometheus's schema: the bounds are the powers of 2^(2^-schema).
     #[must_use]
     pub const fn schema(&self) -> i32 {
         FINEST - self.widened
     }
 
-    /// Values of at most [`ZERO_THRESHOLD`].
+    /// Number of values up to [`ZERO_THRESHOLD`].
     #[must_use]
     pub const fn zero(&self) -> u64 {
         self.zero
     }
 
-    /// The runs of buckets in use, and of each bucket in them the difference to the one before.
+    /// The runs of used buckets, and for each of their buckets the difference of its count to the previous one.
     #[must_use]
     pub fn runs(&self) -> (Vec<Span>, Vec<i64>) {
         let (mut spans, mut deltas) = (Vec::<Span>::new(), Vec::new());
@@ -73,7 +73,7 @@ impl NativeBuckets {
         let used = self.counts().iter().zip(self.first..).filter(|(count, _)| **count > 0);
         for (&count, bucket) in used {
             match spans.last_mut() {
-                // A gap of one or two costs less as empty buckets than as a run of its own.
+                // One or two empty buckets take less space than a new run.
                 Some(span) if bucket - next <= 2 => {
                     for _ in next..bucket {
                         deltas.push(difference(0, before));
@@ -93,14 +93,14 @@ impl NativeBuckets {
         self.slots.as_deref().map_or(&[], |slots| slots)
     }
 
-    /// Moves the slots, and if need be makes the buckets wider, so that `finest` has one too.
+    /// Moves the slots, and makes the buckets wider if necessary, so that `finest` has a slot.
     #[cold]
     fn make_room(&mut self, finest: i32) {
         loop {
             let bucket = wider(finest, self.widened);
-            let used = |slot: Option<usize>| slot.map_or(bucket, |slot| self.first + slot as i32);
-            let low = bucket.min(used(self.counts().iter().position(|count| *count > 0)));
-            let high = bucket.max(used(self.counts().iter().rposition(|count| *count > 0)));
+            let number = |slot: Option<usize>| slot.map_or(bucket, |slot| self.first + slot as i32);
+            let low = bucket.min(number(self.counts().iter().position(|count| *count > 0)));
+            let high = bucket.max(number(self.counts().iter().rposition(|count| *count > 0)));
             if high - low < SLOTS as i32 {
                 let first = low + (high - low) / 2 - (SLOTS as i32 / 2 - 1);
                 self.move_to(first, |bucket| bucket);
@@ -112,7 +112,7 @@ impl NativeBuckets {
     }
 
     fn move_to(&mut self, first: i32, number: impl Fn(i32) -> i32) {
-        let mut slots = blank();
+        let mut slots = zeroed();
         for (count, bucket) in self.counts().iter().zip(self.first..).filter(|(count, _)| **count > 0) {
             if let Some(slot) = slots.get_mut((number(bucket) - first) as usize) {
                 *slot = slot.saturating_add(*count);
@@ -122,7 +122,7 @@ impl NativeBuckets {
     }
 }
 
-fn blank() -> Box<[u64; SLOTS]> {
+fn zeroed() -> Box<[u64; SLOTS]> {
     Box::new([0; SLOTS])
 }
 
@@ -133,7 +133,7 @@ impl Default for NativeBuckets {
 }
 
 /// Upper bounds of the finest buckets between 1 and 2: 2^(1/8), 2^(2/8) and so on.
-const BETWEEN: [f64; 7] = [
+const BOUNDS: [f64; 7] = [
     1.0905077326652577,
     1.189207115002721,
     1.2968395546510096,
@@ -143,17 +143,17 @@ const BETWEEN: [f64; 7] = [
     1.8340080864093424,
 ];
 
-/// The bucket whose bounds 2^((n-1)/8) < `value` ≤ 2^(n/8) hold a normal positive value.
+/// The number n of the finest bucket with 2^((n-1)/8) < `value` ≤ 2^(n/8), for a normal positive value.
 fn finest_bucket(value: f64) -> i32 {
     let bits = value.to_bits();
     let exponent = (bits >> 52) as i32 - 1023;
     let fraction = f64::from_bits(bits & ((1 << 52) - 1) | 1023 << 52);
-    // Without a branch: the eight comparisons cost less than one that is guessed wrong.
-    let above = BETWEEN.iter().map(|bound| i32::from(fraction > *bound)).sum::<i32>() + i32::from(fraction > 1.0);
+    // Without branches: eight comparisons cost less than one mispredicted branch.
+    let above = BOUNDS.iter().map(|bound| i32::from(fraction > *bound)).sum::<i32>() + i32::from(fraction > 1.0);
     exponent * 8 + above
 }
 
-/// The bucket that holds bucket `number` once the buckets are `times` times twice as wide: upper bounds stay bounds.
+/// The bucket that contains bucket `number` after the width has been doubled `times` times.
 const fn wider(number: i32, times: i32) -> i32 {
     (number + ((1 << times) - 1)) >> times
 }
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn a_value_is_in_the_bucket_whose_bounds_hold_it() {
+    fn a_value_is_counted_in_the_bucket_that_contains_it() {
         let mut value = 1e-30;
         while value < 1e30 {
             let bucket = f64::from(finest_bucket(value));
@@ -195,16 +195,16 @@ mod tests {
             value *= 1.0371;
         }
         // A bound belongs to the bucket below it.
-        for (value, bucket) in [(1.0, 0), (2.0, 8), (0.5, -8), (BETWEEN[3], 4), (1.0_f64.next_up(), 1)] {
+        for (value, bucket) in [(1.0, 0), (2.0, 8), (0.5, -8), (BOUNDS[3], 4), (1.0_f64.next_up(), 1)] {
             assert_eq!(finest_bucket(value), bucket, "{value}");
         }
-        for (at, bound) in BETWEEN.iter().enumerate() {
+        for (at, bound) in BOUNDS.iter().enumerate() {
             assert!((bound - 2_f64.powf((at + 1) as f64 / 8.0)).abs() < 1e-15);
         }
     }
 
     #[test]
-    fn runs_say_what_was_observed() {
+    fn the_runs_contain_every_observation() {
         let mut buckets = NativeBuckets::new();
         for (value, times) in [(0.0, 2), (1.0, 5), (1.05, 1), (1.4, 7), (64.0, 3)] {
             buckets.observe(value, times);
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_makes_buckets_wider_and_nothing_is_lost() {
+    fn a_value_outside_of_the_buckets_widens_them_without_a_loss() {
         let mut buckets = NativeBuckets::new();
         let values = [1e-6, 3e-5, 0.002, 0.002, 0.7, 1.0, 40.0, 1e4, 1e12, 1e-35, 1e300, f64::MAX];
         for (seen, value) in values.iter().enumerate() {
@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn the_same_values_in_another_order_are_the_same_buckets() {
+    fn the_order_of_the_values_does_not_matter() {
         let values: Vec<f64> = (0..400).map(|n| 1e-4 * 1.05_f64.powi(n)).collect();
         let fold = |values: &mut dyn Iterator<Item = &f64>| {
             let mut buckets = NativeBuckets::new();

@@ -1,4 +1,4 @@
-//! Histograms of request times and of what a request used, from whichever source knows them.
+//! Histograms of the times and the resources of requests.
 
 use super::histogram::{
     BATCH_REQUESTS, DECODED_TOKENS, FIRST_TOKEN_SECONDS, Histogram, LONG_SECONDS, PER_TOKEN_SECONDS, RATIO,
@@ -10,7 +10,7 @@ use super::histogram::{
 pub struct RequestTimes {
     /// Seconds.
     pub time_to_first_token: Histogram,
-    /// From the HTTP server's arrival to its first token.
+    /// From the request's arrival at the HTTP server to the first token.
     pub server_time_to_first_token: Histogram,
     pub time_per_output_token: Histogram,
     pub e2e_latency: Histogram,
@@ -23,9 +23,9 @@ pub struct RequestTimes {
     pub kv_cache_transfer_bytes: Histogram,
     /// 0..1.
     pub kv_cache_hit_ratio: Histogram,
-    /// Blocks allocated to a request over its life.
+    /// Blocks allocated to a request over its lifetime.
     pub kv_cache_blocks: Histogram,
-    /// Of these, not reused.
+    /// Newly allocated blocks among them.
     pub kv_cache_new_blocks: Histogram,
     /// Iterations from a request's first to its last.
     pub iterations: Histogram,
@@ -35,10 +35,10 @@ pub struct RequestTimes {
     pub spec_decode_acceptance_ratio: Histogram,
 }
 
-/// One request, seconds on any one clock.
+/// The times of one request, in seconds on one clock.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Times {
-    /// The engine's number of it.
+    /// The engine's number of the request.
     pub request: Option<u64>,
     pub arrived: Option<f64>,
     pub scheduled: Option<f64>,
@@ -70,7 +70,7 @@ impl RequestTimes {
         }
     }
 
-    /// As upstream: a time counts where both its ends are known and it is longer than 0, the queue time also where it is 0.
+    /// Like upstream, observes a duration if its start and end are known and it is above 0. A queue time may be 0.
     pub fn observe(&mut self, times: &Times) {
         let between = |from: Option<f64>, to: Option<f64>| Some(to? - from?);
         let positive = |histogram: &mut Histogram, seconds: Option<f64>| {
@@ -92,7 +92,7 @@ impl RequestTimes {
         }
     }
 
-    /// The KV cache transfer of one request, seconds and bytes.
+    /// Observes the KV cache transfer of one request, in seconds and bytes.
     pub fn observe_transfer(&mut self, seconds: Option<f64>, bytes: Option<u64>, request: Option<u64>) {
         if let Some(seconds) = seconds.filter(|seconds| *seconds > 0.0) {
             self.kv_cache_transfer.observe_request(seconds, request);
@@ -102,7 +102,7 @@ impl RequestTimes {
         }
     }
 
-    /// The KV cache blocks of one request. One that looked none up has no hit ratio.
+    /// Observes the KV cache blocks of one request. A request without look-ups has no hit ratio.
     pub fn observe_blocks(&mut self, blocks: &Blocks) {
         let (reused, missed) = (blocks.reused.unwrap_or(0), blocks.missed.unwrap_or(0));
         if reused >= 0 && missed >= 0 && (reused > 0 || missed > 0) {
@@ -118,7 +118,7 @@ impl RequestTimes {
     }
 }
 
-/// KV cache blocks of one request over its life.
+/// KV cache blocks of one request over its lifetime.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Blocks {
     pub total: Option<i64>,

@@ -1,5 +1,5 @@
-//! What finished requests add up to: exact times from RequestPerfMetrics, else times read from their rows; lengths and KV
-//! transfers from the one row with which the executor reports a request complete.
+//! Totals of finished requests. Times come from RequestPerfMetrics, or else from the rows of each request; lengths and KV
+//! cache transfers come from the row that reports a request complete.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -8,24 +8,24 @@ use crate::model::perf_metrics::{FinishReason, PerfMetricsEntry, RequestPerfMetr
 use crate::model::request::{RequestStage, RequestStats};
 
 use super::histogram::{Histogram, TOKEN_LENGTH};
-use super::lifecycle::Life;
+use super::lifecycle::Lifecycle;
 use super::request_times::{Blocks, RequestTimes, Times};
 
-/// Plain numbers with one owner, as [`super::Totals`].
+/// Plain numbers with one owner, like [`super::Totals`].
 #[derive(Debug, Clone, PartialEq)]
 pub struct RequestTotals {
     /// Tokens.
     pub input_token_len: Histogram,
     /// Tokens.
     pub output_token_len: Histogram,
-    /// Milliseconds, over all requests whose KV cache came from another instance.
+    /// Milliseconds, summed over all requests whose KV cache came from another instance.
     pub kv_cache_transfer_ms: f64,
     pub disaggregated_requests: u64,
     pub times: RequestTimes,
     pub source: LatencySource,
-    /// By [`FinishReason::ALL`]; absent where no publisher says why requests end.
+    /// By [`FinishReason::ALL`]. Absent if no publisher reports why requests end.
     pub finished: Option<[u64; FinishReason::ALL.len()]>,
-    /// Draft tokens of finished requests: proposed, accepted. Absent where none used speculation.
+    /// Draft tokens of finished requests: proposed, accepted. Absent without speculative decoding.
     pub draft_tokens: Option<(u64, u64)>,
 }
 
@@ -33,15 +33,15 @@ pub struct RequestTotals {
 #[derive(Debug, Default)]
 pub struct RequestFold {
     pub totals: RequestTotals,
-    /// Requests that ended just now, by their rows.
-    waiting: VecDeque<(Instant, Ended)>,
-    /// Whether rows tell lengths and transfers, or the entries that have them must.
+    /// Requests that were reported complete by rows, while exact times may still arrive.
+    complete: VecDeque<(Instant, CompleteRow)>,
+    /// Whether rows report lengths and transfers. If not, they are taken from RequestPerfMetrics.
     rows: Rows,
-    /// What entries told of those while that is not known.
-    untold: VecDeque<(Instant, Told)>,
+    /// Lengths and transfers from RequestPerfMetrics while `rows` is unknown.
+    pending_usage: VecDeque<(Instant, Usage)>,
 }
 
-/// Whether the engine's rows say how requests ended.
+/// Whether the engine sends rows of complete requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 enum Rows {
     #[default]
@@ -50,19 +50,19 @@ enum Rows {
     Present,
 }
 
-/// What both a row and an entry tell of a request that has ended; it is counted once.
+/// Lengths and transfer of one complete request. A row and a RequestPerfMetrics entry both have them; they count once.
 #[derive(Debug, Clone, Copy)]
-struct Told {
+struct Usage {
     input_tokens: Option<i64>,
     output_tokens: Option<i64>,
-    /// Outer: the request's KV cache came from another instance. Milliseconds.
+    /// Milliseconds, if known. The outer option is set if the request's KV cache came from another instance.
     transfer: Option<Option<f64>>,
 }
 
-/// What rows told of a request that has ended.
+/// Times and blocks of one complete request, from its rows.
 #[derive(Debug, Clone, Copy)]
-struct Ended {
-    /// Absent where its start or some of its rows were missed.
+struct CompleteRow {
+    /// Absent if its start or some of its rows were missed.
     times: Option<Times>,
     blocks: Blocks,
     transfer_seconds: Option<f64>,
@@ -84,7 +84,7 @@ impl RequestTotals {
         }
     }
 
-    /// A prompt of no tokens is one that was cancelled before it was read.
+    /// A prompt without tokens belongs to a request that was cancelled before its prompt was read.
     fn observe_lengths(&mut self, input: Option<i64>, output: Option<i64>) {
         if let Some(tokens @ 1..) = input {
             self.input_token_len.observe(tokens as f64);
@@ -94,31 +94,31 @@ impl RequestTotals {
         }
     }
 
-    fn tell(&mut self, told: &Told) {
-        self.observe_lengths(told.input_tokens, told.output_tokens);
-        if let Some(milliseconds) = told.transfer {
-            self.disaggregated(milliseconds);
+    fn observe_usage(&mut self, usage: &Usage) {
+        self.observe_lengths(usage.input_tokens, usage.output_tokens);
+        if let Some(milliseconds) = usage.transfer {
+            self.count_disaggregated(milliseconds);
         }
     }
 
-    fn disaggregated(&mut self, transfer_ms: Option<f64>) {
+    fn count_disaggregated(&mut self, transfer_ms: Option<f64>) {
         self.disaggregated_requests += 1;
         self.kv_cache_transfer_ms += transfer_ms.filter(|ms| ms.is_finite() && *ms > 0.0).unwrap_or(0.0);
     }
 }
 
 impl RequestFold {
-    /// One request's row, with its life where that is known. Only the complete one is final, and the executor sends it
-    /// exactly once. Times and blocks wait a little before they are observed, in case the engine also sends exact ones:
-    /// no request may be in the histograms twice.
-    pub fn absorb_row(&mut self, row: &RequestStats, life: Option<&Life>, now: Instant) {
+    /// Folds one row of a request, with the request's lifecycle if it is known. Only the row of a complete request counts; the
+    /// executor sends it once. Times and blocks are observed with a delay, because the engine may also send exact ones and no
+    /// request may be in the histograms twice.
+    pub fn absorb_row(&mut self, row: &RequestStats, lifecycle: Option<&Lifecycle>, now: Instant) {
         if row.stage != Some(RequestStage::Complete) {
             return;
         }
         self.rows = Rows::Present;
-        self.untold.clear();
-        self.totals.tell(&Told {
-            // The prefill position of a complete request is its prompt's length.
+        self.pending_usage.clear();
+        self.totals.observe_usage(&Usage {
+            // The prefill position of a complete request is the length of its prompt.
             input_tokens: row.context_prefill_position,
             output_tokens: row.num_generated_tokens,
             transfer: row.dis_serving_stats.map(|transfer| transfer.kv_cache_transfer_ms),
@@ -130,8 +130,8 @@ impl RequestFold {
             return;
         }
         let transfer = row.dis_serving_stats.unwrap_or_default();
-        let ended = Ended {
-            times: life.map(Times::of),
+        let complete = CompleteRow {
+            times: lifecycle.map(Times::of),
             blocks: Blocks {
                 total: row.alloc_total_blocks_per_request,
                 new: row.alloc_new_blocks_per_request,
@@ -142,31 +142,31 @@ impl RequestFold {
             transfer_seconds: transfer.kv_cache_transfer_ms.map(|ms| ms / 1000.0),
             transfer_bytes: transfer.kv_cache_size.and_then(|bytes| u64::try_from(bytes).ok()),
         };
-        // So many at once come from a file read at full speed; the oldest have waited for longer than their share.
-        if self.waiting.len() >= MAX_WAITING
-            && let Some((_, oldest)) = self.waiting.pop_front()
+        // Only a file that is replayed at full speed fills the queue.
+        if self.complete.len() >= MAX_PENDING
+            && let Some((_, oldest)) = self.complete.pop_front()
         {
             self.observe(&oldest);
         }
-        self.waiting.push_back((now, ended));
+        self.complete.push_back((now, complete));
     }
 
-    /// One finished request's own times.
+    /// Folds the RequestPerfMetrics of one finished request.
     pub fn absorb_perf_metrics(&mut self, entry: &PerfMetricsEntry, now: Instant) {
         if let Some(reason) = entry.finish_reason {
             self.totals.finished.get_or_insert_default()[reason as usize] += 1;
         }
         let Some(metrics) = &entry.perf_metrics else { return };
         if self.totals.source != LatencySource::PerfMetrics {
-            // From here on exact times feed the histograms. Lives that wait are of requests whose entries are coming.
+            // From now on only exact times are observed. The entries of the queued requests are still to come.
             self.totals.source = LatencySource::PerfMetrics;
-            self.waiting.clear();
+            self.complete.clear();
         }
         let tokens = |tokens: Option<u64>| tokens.and_then(|tokens| i64::try_from(tokens).ok());
         let timing = metrics.timing_metrics.unwrap_or_default();
         let transfer = timing.kv_cache_transfer_start.zip(timing.kv_cache_transfer_end).map(|(from, to)| to - from);
-        self.tell(
-            &Told {
+        self.absorb_usage(
+            &Usage {
                 input_tokens: tokens(entry.prompt_tokens),
                 output_tokens: tokens(entry.output_tokens),
                 transfer: (entry.ctx_request_id || transfer.is_some())
@@ -193,20 +193,20 @@ impl RequestFold {
         {
             times.iterations.observe_request((last - first) as f64 + 1.0, entry.request_id);
         }
-        self.used(metrics, entry.request_id);
+        self.observe_resources(metrics, entry.request_id);
     }
 
-    /// An entry may come before its request's row: the first ones wait for it.
-    fn tell(&mut self, told: &Told, now: Instant) {
+    /// An entry may arrive before the row of its request. Until the first row, entries are queued.
+    fn absorb_usage(&mut self, usage: &Usage, now: Instant) {
         match self.rows {
             Rows::Present => {}
-            Rows::Unknown if self.untold.len() < MAX_WAITING => self.untold.push_back((now, *told)),
-            Rows::Unknown | Rows::Absent => self.totals.tell(told),
+            Rows::Unknown if self.pending_usage.len() < MAX_PENDING => self.pending_usage.push_back((now, *usage)),
+            Rows::Unknown | Rows::Absent => self.totals.observe_usage(usage),
         }
     }
 
     /// Blocks and draft tokens of one finished request.
-    fn used(&mut self, metrics: &RequestPerfMetrics, request: Option<u64>) {
+    fn observe_resources(&mut self, metrics: &RequestPerfMetrics, request: Option<u64>) {
         if let Some(kv) = &metrics.kv_cache_metrics {
             self.totals.times.observe_blocks(&Blocks {
                 total: kv.num_total_allocated_blocks,
@@ -231,56 +231,60 @@ impl RequestFold {
         }
     }
 
-    /// Observes what has waited long enough.
+    /// Observes the requests that have been queued for [`EXACT_TIMES_WITHIN`].
     pub fn settle(&mut self, now: Instant) {
-        if self.untold.front().is_some_and(|(since, _)| now.saturating_duration_since(*since) >= PATIENCE) {
+        if self
+            .pending_usage
+            .front()
+            .is_some_and(|(since, _)| now.saturating_duration_since(*since) >= EXACT_TIMES_WITHIN)
+        {
             self.rows = Rows::Absent;
-            for (_, told) in self.untold.drain(..) {
-                self.totals.tell(&told);
+            for (_, usage) in self.pending_usage.drain(..) {
+                self.totals.observe_usage(&usage);
             }
         }
-        while let Some((since, ended)) = self.waiting.front().copied() {
-            if now.saturating_duration_since(since) < PATIENCE {
+        while let Some((since, complete)) = self.complete.front().copied() {
+            if now.saturating_duration_since(since) < EXACT_TIMES_WITHIN {
                 return;
             }
-            self.waiting.pop_front();
-            self.observe(&ended);
+            self.complete.pop_front();
+            self.observe(&complete);
         }
     }
 
-    fn observe(&mut self, ended: &Ended) {
+    fn observe(&mut self, complete: &CompleteRow) {
         self.totals.source = LatencySource::RequestStats;
-        if let Some(times) = &ended.times {
+        if let Some(times) = &complete.times {
             self.totals.times.observe(times);
         }
-        self.totals.times.observe_blocks(&ended.blocks);
-        self.totals.times.observe_transfer(ended.transfer_seconds, ended.transfer_bytes, ended.blocks.request);
+        self.totals.times.observe_blocks(&complete.blocks);
+        self.totals.times.observe_transfer(complete.transfer_seconds, complete.transfer_bytes, complete.blocks.request);
     }
 }
 
 impl Times {
-    fn of(life: &Life) -> Self {
+    fn of(lifecycle: &Lifecycle) -> Self {
         let seconds = |micros: i64| micros as f64 / 1e6;
         Self {
-            request: Some(life.id),
-            arrived: Some(seconds(life.arrived_us)),
-            scheduled: life.scheduled_us.map(seconds),
-            first_token: life.first_token_us.map(seconds),
-            ended: Some(seconds(life.ended_us)),
-            tokens: Some(life.tokens),
+            request: Some(lifecycle.id),
+            arrived: Some(seconds(lifecycle.arrived_us)),
+            scheduled: lifecycle.scheduled_us.map(seconds),
+            first_token: lifecycle.first_token_us.map(seconds),
+            ended: Some(seconds(lifecycle.ended_us)),
+            tokens: Some(lifecycle.tokens),
         }
     }
 }
 
-/// What feeds the request latency histograms.
+/// The source of the request latency histograms.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum LatencySource {
-    /// Nothing yet.
+    /// No request has been observed.
     #[default]
     None,
-    /// Stage changes between iterations: right to one iteration.
+    /// Changes of stage between iterations: exact to one iteration.
     RequestStats,
-    /// The requests' own times: exact.
+    /// The exact times of RequestPerfMetrics.
     PerfMetrics,
 }
 
@@ -297,10 +301,10 @@ impl LatencySource {
     }
 }
 
-/// Exact times come within a poll or two of the request's end.
-const PATIENCE: Duration = Duration::from_secs(5);
-/// Requests that may wait: minutes of a busy engine.
-const MAX_WAITING: usize = 16_384;
+/// Exact times arrive within a poll or two after the end of the request.
+const EXACT_TIMES_WITHIN: Duration = Duration::from_secs(5);
+/// Length of the queues: minutes of a busy engine.
+const MAX_PENDING: usize = 16_384;
 
 impl Default for RequestTotals {
     fn default() -> Self {
@@ -338,7 +342,7 @@ mod tests {
     }
 
     #[test]
-    fn an_entry_and_the_row_that_comes_after_it_are_one_request() {
+    fn an_entry_and_a_later_row_of_the_same_request_count_once() {
         let (mut fold, now) = (RequestFold::default(), Instant::now());
         for _ in 0..3 {
             fold.absorb_perf_metrics(&entry(), now);
@@ -348,19 +352,19 @@ mod tests {
         }
         fold.absorb_perf_metrics(&entry(), now);
         fold.absorb_row(&row(), None, now);
-        fold.settle(now + PATIENCE);
+        fold.settle(now + EXACT_TIMES_WITHIN);
         assert_eq!(counted(&fold), (4, 4, 4));
     }
 
     #[test]
-    fn without_rows_entries_tell_how_requests_ended() {
+    fn without_rows_lengths_and_transfers_come_from_entries() {
         let (mut fold, now) = (RequestFold::default(), Instant::now());
         fold.absorb_perf_metrics(&entry(), now);
         fold.settle(now);
         assert_eq!(counted(&fold), (0, 0, 0));
-        fold.settle(now + PATIENCE);
+        fold.settle(now + EXACT_TIMES_WITHIN);
         assert_eq!(counted(&fold), (1, 1, 1));
-        fold.absorb_perf_metrics(&entry(), now + PATIENCE);
+        fold.absorb_perf_metrics(&entry(), now + EXACT_TIMES_WITHIN);
         assert_eq!(counted(&fold), (2, 2, 2));
     }
 }

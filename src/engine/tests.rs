@@ -53,7 +53,7 @@ fn working(iter: u64) -> IterationStats {
     }
 }
 
-/// The C++ executor's record of having become idle: the number of the next iteration, stale counts.
+/// The idle flush of the C++ executor: the number of the next iteration, and old counts.
 fn flush(next_iter: u64, completed: i64) -> IterationStats {
     IterationStats {
         iter: Some(next_iter),
@@ -80,7 +80,7 @@ fn with_kv(mut record: IterationStats, reused: i64, missed: i64) -> IterationSta
 }
 
 #[test]
-fn the_flush_record_is_no_iteration_and_the_one_that_repeats_its_number_is_one() {
+fn the_idle_flush_is_not_an_iteration_and_the_next_record_with_its_number_is_one() {
     let mut bench = Bench::new();
     assert_eq!(bench.all(&[working(1), working(2), flush(3, 2)]).iterations, 2);
     assert_eq!(bench.absorb(&working(3)).iterations, 3);
@@ -88,7 +88,7 @@ fn the_flush_record_is_no_iteration_and_the_one_that_repeats_its_number_is_one()
 }
 
 #[test]
-fn a_completed_count_repeated_after_the_flush_counts_once() {
+fn completed_requests_that_are_repeated_after_the_flush_count_once() {
     let mut bench = Bench::new();
     bench.all(&[working(1), flush(2, 2)]);
     let repeated = IterationStats { num_completed_requests: Some(2), ..working(2) };
@@ -98,7 +98,7 @@ fn a_completed_count_repeated_after_the_flush_counts_once() {
 }
 
 #[test]
-fn a_completed_count_whose_flush_was_lost_still_counts_once() {
+fn completed_requests_count_once_if_the_flush_was_lost() {
     let mut bench = Bench::new();
     bench.absorb(&working(1));
     let repeated = IterationStats { num_completed_requests: Some(2), ..working(2) };
@@ -106,14 +106,14 @@ fn a_completed_count_whose_flush_was_lost_still_counts_once() {
 }
 
 #[test]
-fn the_flush_records_stale_new_requests_and_queue_time_are_not_counted() {
+fn old_new_requests_and_queue_time_in_the_flush_are_not_counted() {
     let mut bench = Bench::new();
     let totals = bench.all(&[working(1), flush(2, 1), flush(2, 1)]);
     assert_eq!((totals.requests_started, totals.new_request_queue_time.count()), (1, 1));
 }
 
 #[test]
-fn a_latency_of_zero_and_the_one_that_contains_the_wait_are_not_observed() {
+fn a_latency_of_zero_or_with_the_wait_for_work_is_not_observed() {
     let mut bench = Bench::new();
     let after_idle = IterationStats { iter_latency_ms: Some(0.0), ..working(3) };
     let waited = IterationStats { iter_latency_ms: Some(90_000.0), ..working(4) };
@@ -124,7 +124,7 @@ fn a_latency_of_zero_and_the_one_that_contains_the_wait_are_not_observed() {
 }
 
 #[test]
-fn the_wait_is_not_observed_even_if_the_flush_was_lost() {
+fn the_wait_for_work_is_not_observed_if_the_flush_was_lost() {
     let mut bench = Bench::new();
     let after_idle = IterationStats { iter_latency_ms: Some(0.0), ..working(3) };
     let waited = IterationStats { iter_latency_ms: Some(90_000.0), ..working(4) };
@@ -151,12 +151,12 @@ fn a_gap_in_the_numbers_is_counted_as_lost() {
 }
 
 #[test]
-fn what_an_engine_met_running_did_before_is_not_lost() {
+fn iterations_before_the_first_record_are_not_lost() {
     assert_eq!(Bench::new().all(&[working(1_000_000)]).iterations_lost, 0);
 }
 
 #[test]
-fn the_engines_own_count_of_dropped_frames_and_the_gap_it_leaves_count_once() {
+fn dropped_frames_and_the_gap_that_they_leave_count_once() {
     let mut bench = Bench::new();
     let frame = |iter, sequence, dropped| IterationStats {
         stats_sequence: Some(sequence),
@@ -168,14 +168,14 @@ fn the_engines_own_count_of_dropped_frames_and_the_gap_it_leaves_count_once() {
 }
 
 #[test]
-fn numbers_the_engine_skips_without_dropping_a_frame_are_not_lost() {
+fn skipped_iteration_numbers_without_a_dropped_frame_are_not_lost() {
     let mut bench = Bench::new();
     let frame = |iter, sequence| IterationStats { stats_sequence: Some(sequence), ..working(iter) };
     assert_eq!(bench.all(&[frame(1, 10), frame(9, 11)]).iterations_lost, 0);
 }
 
 #[test]
-fn iter_going_backwards_is_a_restart_and_totals_go_on() {
+fn a_lower_iteration_number_is_a_restart_and_totals_keep_growing() {
     let mut bench = Bench::new();
     let totals = bench.all(&[with_kv(working(100), 50, 50), with_kv(working(104), 60, 50), with_kv(working(1), 4, 6)]);
     assert_eq!((totals.engine_restarts, totals.iterations, totals.iterations_lost), (1, 3, 3));
@@ -184,19 +184,19 @@ fn iter_going_backwards_is_a_restart_and_totals_go_on() {
 }
 
 #[test]
-fn another_process_behind_the_source_is_a_restart_even_if_iter_goes_on() {
+fn a_new_process_is_a_restart_even_if_iteration_numbers_keep_growing() {
     let mut bench = Bench::new();
-    bench.engine.process(4711);
+    bench.engine.set_process(4711);
     bench.absorb(&with_kv(working(5), 10, 0));
-    bench.engine.process(4711);
+    bench.engine.set_process(4711);
     assert_eq!(bench.engine.totals.engine_restarts, 0);
-    bench.engine.process(4712);
+    bench.engine.set_process(4712);
     let totals = bench.absorb(&with_kv(working(9), 3, 0));
     assert_eq!((totals.engine_restarts, totals.iterations_lost, totals.kv_cache_blocks_reused), (1, 0, 3));
 }
 
 #[test]
-fn cumulative_kv_counts_become_increases_from_when_the_engine_was_met() {
+fn cumulative_kv_counts_become_increases_since_the_first_record() {
     let mut bench = Bench::new();
     let totals =
         bench.all(&[with_kv(working(7), 500, 400), with_kv(working(8), 510, 402), with_kv(flush(9, 1), 511, 402)]);
@@ -204,7 +204,7 @@ fn cumulative_kv_counts_become_increases_from_when_the_engine_was_met() {
 }
 
 #[test]
-fn rows_of_further_attention_dp_ranks_add_their_batch_and_nothing_else() {
+fn rows_of_other_attention_dp_ranks_add_only_their_batch() {
     let mut bench = Bench::new();
     let row = |iter, rank| IterationStats {
         attention_dp_rank: Some(rank),
@@ -225,7 +225,7 @@ fn rows_of_further_attention_dp_ranks_add_their_batch_and_nothing_else() {
 }
 
 #[test]
-fn an_average_of_zero_decoded_tokens_means_one_each() {
+fn an_average_of_zero_decoded_tokens_is_taken_as_one() {
     let mut bench = Bench::new();
     let mut record = working(1);
     let stats = record.inflight_batching_stats.as_mut().unwrap();
@@ -240,7 +240,7 @@ fn an_average_of_zero_decoded_tokens_means_one_each() {
 }
 
 #[test]
-fn all_zero_static_batching_and_zero_limits_of_the_pytorch_backend_are_absent() {
+fn zero_static_batching_and_zero_limits_of_the_pytorch_backend_are_absent() {
     let zero = StaticBatchingStats {
         num_scheduled_requests: Some(0),
         num_context_requests: Some(0),
@@ -276,7 +276,7 @@ fn static_batching_counts_its_own_tokens() {
 }
 
 #[test]
-fn after_the_flush_the_engine_is_idle_and_after_work_it_is_busy() {
+fn an_engine_is_idle_after_the_flush_and_busy_after_new_work() {
     let mut bench = Bench::new();
     let now = bench.now;
     bench.absorb(&working(1));
@@ -289,7 +289,7 @@ fn after_the_flush_the_engine_is_idle_and_after_work_it_is_busy() {
 }
 
 #[test]
-fn the_end_of_a_replay_is_idle_whatever_its_last_record_left() {
+fn an_engine_is_idle_at_the_end_of_a_replay() {
     let mut bench = Bench::new();
     bench.absorb(&working(1));
     bench.engine.finish();
@@ -313,7 +313,7 @@ fn only_complete_requests_have_a_length() {
 }
 
 #[test]
-fn a_record_of_nothing_but_a_number_is_an_iteration_and_leaves_the_rest_absent() {
+fn a_record_with_only_a_number_is_an_iteration_without_other_values() {
     let mut bench = Bench::new();
     let totals = bench.absorb(&IterationStats { iter: Some(1), ..IterationStats::default() });
     assert_eq!((totals.iterations, totals.requests_completed), (1, 0));
@@ -322,7 +322,7 @@ fn a_record_of_nothing_but_a_number_is_an_iteration_and_leaves_the_rest_absent()
 }
 
 #[test]
-fn hostile_numbers_never_lower_a_total_and_never_overflow() {
+fn extreme_numbers_never_lower_or_overflow_a_total() {
     let mut bench = Bench::new();
     let mut record = working(u64::MAX);
     record.num_completed_requests = Some(i64::MIN);
@@ -334,7 +334,7 @@ fn hostile_numbers_never_lower_a_total_and_never_overflow() {
     assert_eq!((totals.requests_completed, totals.iteration_latency.count()), (0, 1));
 }
 
-/// As the PyTorch backend writes it: active requests counted before the iteration, no timestamp.
+/// A record of the PyTorch backend: active requests are counted before the iteration, and there is no timestamp.
 fn pytorch(iter: u64, active: i64, started: i64, completed: i64) -> IterationStats {
     IterationStats {
         num_active_requests: Some(active),
@@ -346,7 +346,7 @@ fn pytorch(iter: u64, active: i64, started: i64, completed: i64) -> IterationSta
 }
 
 #[test]
-fn a_pytorch_engine_whose_last_request_completed_is_idle_though_its_record_counts_it_active() {
+fn a_pytorch_engine_is_idle_after_its_last_request_although_its_record_counts_it_as_active() {
     let mut bench = Bench::new();
     bench.all(&[pytorch(1, 1, 1, 0), pytorch(2, 1, 0, 0)]);
     assert_eq!(bench.engine.health.state(bench.now), EngineState::Busy);
@@ -355,7 +355,7 @@ fn a_pytorch_engine_whose_last_request_completed_is_idle_though_its_record_count
 }
 
 #[test]
-fn the_overlap_schedulers_extra_pass_after_a_stop_word_does_not_look_like_work() {
+fn the_extra_pass_of_the_overlap_scheduler_after_a_stop_word_is_not_work() {
     let mut bench = Bench::new();
     bench.all(&[pytorch(1, 2, 2, 0), pytorch(2, 2, 0, 1), pytorch(3, 2, 0, 1), pytorch(4, 1, 0, 0)]);
     assert_eq!(bench.engine.health.state(bench.now), EngineState::Busy, "records still come");
@@ -365,23 +365,23 @@ fn the_overlap_schedulers_extra_pass_after_a_stop_word_does_not_look_like_work()
 }
 
 #[test]
-fn a_pytorch_engines_latencies_that_contain_the_wait_for_work_are_not_observed() {
+fn pytorch_latencies_with_the_wait_for_work_are_not_observed() {
     let mut bench = Bench::new();
     let slow = |record: IterationStats| IterationStats { iter_latency_ms: Some(67_526.0), ..record };
-    // Its first iteration waited for the first request.
+    // The first iteration waited for the first request.
     bench.all(&[slow(pytorch(1, 1, 1, 0)), pytorch(2, 1, 0, 0), pytorch(3, 1, 0, 1)]);
     assert_eq!(bench.engine.totals.iteration_latency.count(), 2);
-    // Idle, then the overlap scheduler's extra pass and the first one of the next request.
+    // Idle, then the extra pass of the overlap scheduler and the first pass of the next request.
     bench.all(&[slow(pytorch(4, 1, 0, 0)), slow(pytorch(5, 1, 1, 0)), pytorch(6, 1, 0, 0)]);
     let latency = &bench.engine.totals.iteration_latency;
     assert_eq!((latency.count(), latency.sum()), (3, 0.03));
-    // Met running, an engine's latency is taken at its word.
+    // The latency of an engine that was already running is used as reported.
     let mut bench = Bench::new();
     assert_eq!(bench.absorb(&pytorch(100, 5, 0, 1)).iteration_latency.count(), 1);
 }
 
 #[test]
-fn a_pytorch_engine_met_running_or_after_a_loss_is_taken_at_its_word() {
+fn the_active_requests_of_a_pytorch_engine_come_from_its_record_at_first_and_after_a_loss() {
     let mut bench = Bench::new();
     bench.absorb(&pytorch(100, 5, 0, 1));
     assert_eq!(bench.engine.health.state(bench.now), EngineState::Busy);

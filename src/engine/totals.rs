@@ -1,4 +1,4 @@
-//! What all iterations of an engine add up to, over restarts: counters and histograms that never fall.
+//! Totals of all iterations of an engine, over restarts: counters and histograms that never fall.
 
 use crate::model::IterationStats;
 use crate::model::iteration::InflightBatchingStats;
@@ -8,7 +8,7 @@ use super::histogram::{BATCH_REQUESTS, BATCH_TOKENS, Histogram, ITERATION_SECOND
 use super::kv_events::KvEventTotals;
 use super::pools::PoolTotals;
 
-/// Plain numbers with one owner: folding a record touches no atomics and allocates nothing.
+/// Plain numbers with one owner. Folding a record uses no atomics and allocates nothing.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Totals {
     pub iterations: u64,
@@ -16,9 +16,9 @@ pub struct Totals {
     pub engine_restarts: u64,
     pub requests_started: u64,
     pub requests_completed: u64,
-    /// Computed in context phases, so without cache hits.
+    /// Tokens computed in context phases, so without cache hits.
     pub context_tokens: u64,
-    /// Decoded in generation phases: a request's first token, which its context phase yields, is not among them.
+    /// Tokens decoded in generation phases. The first token of a request comes from its context phase and is not included.
     pub generation_tokens: u64,
     pub kv_cache_blocks_allocated: u64,
     pub kv_cache_blocks_newly_allocated: u64,
@@ -30,24 +30,24 @@ pub struct Totals {
     pub spec_decode_drafted_requests: u64,
     /// Seconds spent drafting.
     pub spec_decode_draft_seconds: f64,
-    /// Of the cross attention's cache, where the model has one.
+    /// The KV cache of the cross attention, if the model has one.
     pub cross_kv_cache_blocks: Option<KvIncrease>,
     pub pools: PoolTotals,
-    /// Absent where the engine sends no events.
+    /// Absent if the engine sends no events.
     pub kv_events: Option<KvEventTotals>,
-    /// Times a request was paused, where the engine reports its requests.
+    /// Number of times that a request was paused, if the engine reports its requests.
     pub request_pauses: u64,
-    /// Seconds, one observation an iteration whose latency is its own (see `epoch`).
+    /// Seconds. One observation per iteration whose latency contains no wait for work (see `epoch`).
     pub iteration_latency: Histogram,
-    /// Requests, one observation an iteration.
+    /// Requests. One observation per iteration.
     pub iteration_scheduled_requests: Histogram,
-    /// Tokens, one observation an iteration with a context phase.
+    /// Tokens. One observation per iteration with a context phase.
     pub iteration_context_tokens: Histogram,
-    /// Seconds, the mean of the requests an iteration activated, once per request.
+    /// Seconds. The mean over the requests that an iteration activated, observed once per request.
     pub new_request_queue_time: Histogram,
-    /// Seconds of one pass of the host's loop (PyTorch backend, as the next two).
+    /// Seconds of one pass of the host's loop. PyTorch backend only, like the next two.
     pub host_step: Histogram,
-    /// Seconds of the device step before.
+    /// Seconds of the previous device step.
     pub device_step: Histogram,
     /// Seconds of the forward pass on the GPU.
     pub gpu_forward: Histogram,
@@ -86,7 +86,7 @@ impl Totals {
         }
     }
 
-    /// Adds what `counted` admits of the record.
+    /// Adds the record, as far as `counted` allows.
     pub fn absorb(&mut self, record: &IterationStats, counted: &Counted) {
         add(&mut self.requests_completed, counted.completed);
         add(&mut self.kv_cache_blocks_allocated, counted.kv.allocated);
@@ -133,7 +133,7 @@ impl Totals {
             (&mut self.device_step, record.prev_device_step_time_ms),
             (&mut self.gpu_forward, record.gpu_forward_time_ms),
         ] {
-            // 0 is what a step that was not measured says.
+            // 0 means that the step was not measured.
             if let Some(ms) = ms.filter(|ms| *ms > 0.0) {
                 histogram.observe(ms / 1000.0);
             }
@@ -141,7 +141,7 @@ impl Totals {
         self.pools.absorb(record);
     }
 
-    /// A further attention-DP rank's row: only what that rank scheduled is its own, the rest is rank 0's again.
+    /// Adds the row of another attention-DP rank. Only its scheduled tokens are its own; the other values repeat rank 0.
     pub fn absorb_sibling(&mut self, record: &IterationStats) {
         let batch = Batch::of(record);
         add(&mut self.context_tokens, batch.context_tokens);
@@ -155,7 +155,7 @@ impl Default for Totals {
     }
 }
 
-/// The iteration's batch, whichever way of batching formed it.
+/// The batch of an iteration, for in-flight and static batching.
 struct Batch {
     scheduled: Option<u64>,
     context_tokens: u64,
@@ -180,15 +180,15 @@ impl Batch {
     }
 }
 
-/// Requests × their mean, which is a whole number but for the float it travels in. A mean of 0 is the PyTorch backend not
-/// filling the field (upstream issue 6364): a generation request yields at least one token an iteration.
+/// Requests times the mean number of tokens; the rounding removes the error of the float. The PyTorch backend may leave the
+/// mean at 0 (upstream issue 6364). It is then taken as 1, because a generation request decodes at least one token.
 fn decoded_tokens(inflight: &InflightBatchingStats) -> u64 {
     let requests = unsigned(inflight.num_gen_requests) as f64;
     let mean = inflight.avg_num_decoded_tokens_per_iter.filter(|mean| *mean > 0.0).unwrap_or(1.0);
     (requests * mean).round() as u64
 }
 
-/// Saturating: a publisher's absurd number must not wrap a total back to 0.
+/// Saturating: an absurd number from a publisher must not wrap a total to 0.
 fn add(total: &mut u64, more: u64) {
     *total = total.saturating_add(more);
 }

@@ -1,4 +1,4 @@
-//! A trtllm-bench `report.json`: the outcome of one benchmark, in the structure of the founding specification.
+//! The `report.json` of trtllm-bench: the result of one benchmark.
 
 use serde::Deserialize;
 
@@ -73,6 +73,6 @@ pub struct BenchConfiguration {
     pub max_batch_size: Option<f64>,
     pub max_num_tokens: Option<f64>,
     pub scheduler_policy: Option<String>,
-    /// 0..1, whatever its name says.
+    /// A fraction 0..1, despite its name.
     pub kv_memory_percentage: Option<f64>,
 }

@@ -1,6 +1,5 @@
-//! One iteration as the engine reports it, every field as TensorRT-LLM names it and absent where it was not sent.
-//! Keys are read in camelCase (TensorRT-LLM's JSON) and snake_case (its Python attributes). Meaning is corrected later,
-//! in `engine`: this file knows no quirks.
+//! One iteration as the engine reports it. Fields have TensorRT-LLM's names, and are absent if they were not sent. Keys may
+//! be camelCase (TensorRT-LLM's JSON) or snake_case (its Python attributes). `engine` corrects quirks later.
 
 use std::collections::BTreeMap;
 
@@ -13,12 +12,12 @@ use super::timestamp::{RecordTime, timestamp};
 #[derive(Debug, Clone, Default, PartialEq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct IterationStats {
-    /// End of the iteration; absent where the PyTorch backend sends `""`.
+    /// End of the iteration. Absent if the PyTorch backend sends `""`.
     #[serde(deserialize_with = "timestamp")]
     pub timestamp: Option<RecordTime>,
     /// Iteration number, counted by the engine from its start.
     pub iter: Option<u64>,
-    /// Milliseconds. On the C++ executor it describes the previous pass of its loop.
+    /// Milliseconds. The C++ executor reports the previous pass of its loop.
     #[serde(rename = "iterLatencyMS", alias = "iter_latency_ms")]
     pub iter_latency_ms: Option<f64>,
     /// Milliseconds, *sum* over the requests that became active in this iteration.
@@ -60,7 +59,7 @@ pub struct IterationStats {
     pub pinned_mem_usage: Option<i64>,
     #[serde(alias = "kv_cache_stats")]
     pub kv_cache_stats: Option<KvCacheStats>,
-    /// Encoder-decoder models; the C++ JSON serialiser leaves it out.
+    /// Encoder-decoder models only. The C++ JSON serializer does not write it.
     #[serde(alias = "cross_kv_cache_stats")]
     pub cross_kv_cache_stats: Option<KvCacheStats>,
     #[serde(alias = "static_batching_stats")]
@@ -77,7 +76,7 @@ pub struct IterationStats {
     #[serde(alias = "attention_dp_rank")]
     pub attention_dp_rank: Option<i64>,
     pub rank: Option<i64>,
-    /// Milliseconds of one pass of the host loop; under the overlap scheduler the honest latency.
+    /// Milliseconds of one pass of the host loop. Under the overlap scheduler this is the latency of an iteration.
     #[serde(rename = "hostStepTimeMS", alias = "host_step_time_ms")]
     pub host_step_time_ms: Option<f64>,
     /// Milliseconds.
@@ -88,7 +87,7 @@ pub struct IterationStats {
     pub gpu_forward_time_ms: Option<f64>,
     #[serde(alias = "scheduler_mode")]
     pub scheduler_mode: Option<SchedulerMode>,
-    /// Number of the statistics frame: a gap is a loss.
+    /// Number of the statistics frame. A gap is a loss.
     #[serde(alias = "stats_sequence")]
     pub stats_sequence: Option<u64>,
     /// Frames the engine itself dropped.
@@ -97,7 +96,7 @@ pub struct IterationStats {
     /// By attention window size.
     #[serde(alias = "kv_cache_iteration_stats")]
     pub kv_cache_iteration_stats: Option<BTreeMap<String, KvCacheIterationStats>>,
-    /// Requests whose KV cache was taken from them in this iteration (second KV cache manager only, as the next four).
+    /// Requests whose KV cache was evicted in this iteration. Second KV cache manager only, like the next four.
     #[serde(alias = "iter_suspended_requests")]
     pub iter_suspended_requests: Option<i64>,
     #[serde(alias = "iter_resumed_requests")]
@@ -107,12 +106,12 @@ pub struct IterationStats {
     /// Prompt tokens found in the KV cache in this iteration, by level: GPU first.
     #[serde(alias = "iter_cached_tokens_by_level")]
     pub iter_cached_tokens_by_level: Option<Vec<i64>>,
-    /// What each level is, e.g. `gpu`, `host`, `disk`.
+    /// The name of each level, e.g. `gpu`, `host`, `disk`.
     #[serde(alias = "kv_cache_level_tiers")]
     pub kv_cache_level_tiers: Option<Vec<String>>,
 }
 
-/// Which of TensorRT-LLM's engines wrote a record.
+/// The backend of TensorRT-LLM that wrote a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Backend {
     /// The C++ Executor.
@@ -121,8 +120,8 @@ pub enum Backend {
 }
 
 impl IterationStats {
-    /// Told by what only one of them writes: PyTorch sends static batching as zeros (C++: null), newer releases a
-    /// scheduler mode and a rank, older ones no timestamp.
+    /// Detected from values that only one backend writes: PyTorch sends static batching as zeros (C++: null), newer releases
+    /// a scheduler mode and a rank, older ones no timestamp.
     #[must_use]
     pub fn backend(&self) -> Backend {
         let pytorch = self.attention_dp_rank.is_some()
@@ -133,13 +132,13 @@ impl IterationStats {
     }
 }
 
-/// Blocks of one KV cache. Capacity is instantaneous; `alloc*`, `reused` and `missed` are cumulative since the cache was made.
+/// Blocks of one KV cache. `alloc*`, `reused` and `missed` are cumulative since the cache was created.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct KvCacheStats {
     #[serde(alias = "max_num_blocks")]
     pub max_num_blocks: Option<i64>,
-    /// Includes blocks held only for reuse.
+    /// Includes blocks that are kept only for reuse.
     #[serde(alias = "free_num_blocks")]
     pub free_num_blocks: Option<i64>,
     #[serde(alias = "used_num_blocks")]
@@ -159,7 +158,7 @@ pub struct KvCacheStats {
     pub cache_hit_rate: Option<f64>,
 }
 
-/// In-flight batching; context and generation phase are what others call prefill and decode.
+/// In-flight batching. Others call the context and generation phases prefill and decode.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct InflightBatchingStats {
@@ -176,7 +175,7 @@ pub struct InflightBatchingStats {
     pub num_ctx_tokens: Option<i64>,
     #[serde(alias = "micro_batch_id")]
     pub micro_batch_id: Option<i64>,
-    /// Tokens per generation request; 0 in parts of the PyTorch history.
+    /// Tokens per generation request. Some releases of the PyTorch backend send 0.
     #[serde(alias = "avg_num_decoded_tokens_per_iter")]
     pub avg_num_decoded_tokens_per_iter: Option<f64>,
     #[serde(alias = "num_ctx_kv_tokens")]
@@ -195,7 +194,7 @@ pub struct InflightBatchingStats {
     pub num_paused_kv_tokens: Option<i64>,
 }
 
-/// Static batching; PyTorch sends an object of zeros instead of nothing.
+/// Static batching. PyTorch sends an object of zeros if there is none.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct StaticBatchingStats {
@@ -207,13 +206,13 @@ pub struct StaticBatchingStats {
     pub num_ctx_tokens: Option<i64>,
     #[serde(alias = "num_gen_tokens")]
     pub num_gen_tokens: Option<i64>,
-    /// Generation slots the padded batch left unused.
+    /// Unused generation slots of the padded batch.
     #[serde(alias = "empty_gen_slots")]
     pub empty_gen_slots: Option<i64>,
 }
 
 impl StaticBatchingStats {
-    /// Whether the object stands for nothing.
+    /// Whether there is no static batching.
     #[must_use]
     pub fn is_all_zero(&self) -> bool {
         *self
@@ -227,7 +226,7 @@ impl StaticBatchingStats {
     }
 }
 
-/// Speculative decoding, sums over the generation requests of this iteration.
+/// Speculative decoding: sums over the generation requests of this iteration.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct SpecDecodingStats {
@@ -237,7 +236,7 @@ pub struct SpecDecodingStats {
     pub num_accepted_tokens: Option<i64>,
     #[serde(alias = "num_requests_with_draft_tokens")]
     pub num_requests_with_draft_tokens: Option<i64>,
-    /// Tokens per step, the accepted ones plus one.
+    /// Tokens per step: the accepted ones plus one.
     #[serde(alias = "acceptance_length")]
     pub acceptance_length: Option<f64>,
     /// Milliseconds spent drafting.
@@ -248,7 +247,7 @@ pub struct SpecDecodingStats {
     pub draft_overhead: Option<f64>,
 }
 
-/// KV cache pools of one attention window; `iter*` belong to this iteration alone.
+/// KV cache pools of one attention window. `iter*` are the values of this iteration only.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct KvCacheIterationStats {

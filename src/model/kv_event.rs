@@ -1,4 +1,4 @@
-//! KV cache events: what the engine says of single blocks. Tokens and priorities are not read: neither is counted.
+//! KV cache events: changes of single blocks. Tokens and priorities are not read, because no metric uses them.
 
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 
@@ -9,41 +9,41 @@ use serde::de::{Deserializer, Visitor};
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
 pub struct KvCacheEvent {
-    /// Counted by the engine from 0: a gap is a loss.
+    /// Counted by the engine from 0. A gap is a loss.
     pub event_id: Option<u64>,
     /// Each attention-DP rank counts its own events.
     pub attention_dp_rank: Option<i64>,
     pub data: KvCacheEventData,
 }
 
-/// The members of all kinds of events in one: reading a tagged union would copy each block's tokens first.
+/// The members of all kinds of events in one struct: parsing a tagged union would first copy the tokens of each block.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
 pub struct KvCacheEventData {
     #[serde(rename = "type")]
     pub kind: KvCacheEventKind,
-    /// Of `created`: blocks by cache level.
+    /// For `created`: blocks by cache level.
     pub num_blocks_per_cache_level: Vec<i64>,
-    /// Of `stored`.
+    /// For `stored`.
     pub blocks: Vec<StoredBlock>,
-    /// Of `removed`.
+    /// For `removed`.
     pub block_hashes: Vec<BlockHash>,
-    /// Of `updated`.
+    /// For `updated`.
     pub block_hash: Option<BlockHash>,
-    /// Of `updated`: absent where the block stays where it is.
+    /// For `updated`. Absent if the block stays in its level.
     pub cache_level: Option<LevelChange>,
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum KvCacheEventKind {
-    /// A new, empty cache: the engine has started.
+    /// A new, empty cache. The engine has started.
     Created,
-    /// Blocks that can be found from now on.
+    /// Blocks that can be reused from now on.
     Stored,
-    /// Blocks that cannot be found any more.
+    /// Blocks that can no longer be reused.
     Removed,
-    /// A block that changed its level or its priority.
+    /// A block with a new level or priority.
     Updated,
     #[default]
     #[serde(other)]
@@ -64,7 +64,7 @@ pub struct LevelChange {
     pub new_value: Option<u64>,
 }
 
-/// By what an engine calls a block: a number, in the second KV cache manager maybe a text, of which a number is made.
+/// The engine's name of a block: a number, or a hash of the text that the second KV cache manager may send.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub struct BlockHash(pub u64);
 

@@ -1,4 +1,4 @@
-//! The vocabulary: what an engine and a GPU say, as plain data. No I/O, no async, no metric names.
+//! The vocabulary: the data of engines and GPUs as plain structs. No I/O, no async, no metric names.
 
 pub mod bench_report;
 pub mod gpu;
@@ -6,6 +6,7 @@ pub mod iteration;
 pub mod kv_event;
 pub mod perf_metrics;
 pub mod request;
+pub mod source;
 pub mod timestamp;
 
 pub use bench_report::BenchReport;
@@ -13,4 +14,5 @@ pub use iteration::IterationStats;
 pub use kv_event::KvCacheEvent;
 pub use perf_metrics::PerfMetricsEntry;
 pub use request::{RequestStats, RequestStatsPerIteration};
+pub use source::{EngineAbout, ErrorCounts, ErrorKind, RejectCounts, RejectReason};
 pub use timestamp::RecordTime;

@@ -1,5 +1,5 @@
-//! RequestPerfMetrics: when a finished request arrived, was scheduled and produced its tokens. Exact, once per request.
-//! Times are seconds on a clock of the engine's own (steady clock) or, in older documents, ISO 8601: only differences count.
+//! RequestPerfMetrics: the exact times of a finished request, sent once. Times are seconds on the engine's steady clock, or
+//! ISO 8601 in older documents, so only differences are meaningful.
 
 use serde::Deserialize;
 use serde::de::{Deserializer, Error, Visitor};
@@ -10,7 +10,7 @@ use super::timestamp::parse_timestamp;
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PerfMetricsEntry {
-    /// The engine's number of the request; a name that a host gave it instead is not read.
+    /// The engine's number of the request. A name that the host gave it is not read.
     #[serde(alias = "request_id", deserialize_with = "number")]
     pub request_id: Option<u64>,
     /// Set on the generation side of a disaggregated pair.
@@ -18,18 +18,18 @@ pub struct PerfMetricsEntry {
     pub ctx_request_id: bool,
     #[serde(alias = "perf_metrics")]
     pub perf_metrics: Option<RequestPerfMetrics>,
-    /// Why it ended, where the publisher knows the response.
+    /// Why the request ended, if the publisher knows the response.
     #[serde(alias = "finish_reason")]
     pub finish_reason: Option<FinishReason>,
-    /// Tokens of the prompt, where the publisher knows the request.
+    /// Tokens of the prompt, if the publisher knows the request.
     #[serde(alias = "prompt_tokens")]
     pub prompt_tokens: Option<u64>,
-    /// Tokens of the answer, where the publisher knows the response.
+    /// Tokens of the response, if the publisher knows it.
     #[serde(alias = "output_tokens")]
     pub output_tokens: Option<u64>,
 }
 
-/// Why a request ended, in trtllm-serve's words; the Executor's own (`kEND_ID`, …) are read too.
+/// Why a request ended, in trtllm-serve's terms. The Executor's own (`kEND_ID`, …) are read too.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FinishReason {
@@ -82,7 +82,7 @@ pub struct RequestPerfMetrics {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct TimingMetrics {
-    /// When the HTTP server had the request, before the executor.
+    /// When the HTTP server received the request.
     #[serde(alias = "server_arrival_time", deserialize_with = "seconds")]
     pub server_arrival_time: Option<f64>,
     /// When the HTTP server sent the first token.
@@ -105,7 +105,7 @@ pub struct TimingMetrics {
     pub kv_cache_size: Option<u64>,
 }
 
-/// KV cache blocks of one request over its life.
+/// KV cache blocks of one request over its lifetime.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct RequestKvCacheMetrics {
@@ -122,7 +122,7 @@ pub struct RequestKvCacheMetrics {
     pub kv_cache_hit_rate: Option<f64>,
 }
 
-/// Speculative decoding of one request over its life.
+/// Speculative decoding of one request over its lifetime.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct SpeculativeDecodingMetrics {
@@ -134,7 +134,7 @@ pub struct SpeculativeDecodingMetrics {
     pub total_draft_tokens: Option<i64>,
 }
 
-/// A number of seconds, or an ISO 8601 string; null is absent.
+/// A number of seconds, or an ISO 8601 string. Null is absent.
 fn seconds<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<f64>, D::Error> {
     struct Seconds;
     impl<'de> Visitor<'de> for Seconds {
@@ -170,12 +170,12 @@ fn seconds<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<f64>, D:
     deserializer.deserialize_any(Seconds)
 }
 
-/// Whether a key came with anything but null: the id itself is never a label.
+/// Whether the value is not null. The id itself is never a label.
 fn presence<'de, D: Deserializer<'de>>(deserializer: D) -> Result<bool, D::Error> {
     Ok(Option::<serde::de::IgnoredAny>::deserialize(deserializer)?.is_some())
 }
 
-/// A whole number; anything else is absent.
+/// An integer. Any other value is absent.
 fn number<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u64>, D::Error> {
     #[derive(Deserialize)]
     #[serde(untagged)]

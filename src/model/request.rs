@@ -1,4 +1,4 @@
-//! Requests as the engine reports them, iteration by iteration. Values are cumulative over a request's life.
+//! Requests as the engine reports them at each iteration. Values are cumulative over the lifetime of a request.
 
 use serde::Deserialize;
 
@@ -32,7 +32,7 @@ pub struct RequestStats {
     pub kv_cache_hit_rate_per_request: Option<f64>,
 }
 
-/// The KV cache transfer of a request served by two instances.
+/// The KV cache transfer of a request that two instances serve.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct DisServingRequestStats {
@@ -44,7 +44,7 @@ pub struct DisServingRequestStats {
     pub kv_cache_size: Option<i64>,
 }
 
-/// All requests the engine knew at one iteration.
+/// All requests of the engine at one iteration.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct RequestStatsPerIteration {
@@ -53,7 +53,7 @@ pub struct RequestStatsPerIteration {
     pub request_stats: Option<Vec<RequestStats>>,
 }
 
-/// Where a request stands. The names without `_IN_PROGRESS` are those of older documents.
+/// The stage of a request. Names without `_IN_PROGRESS` are from older documents.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 pub enum RequestStage {
     #[serde(rename = "QUEUED")]

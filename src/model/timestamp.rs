@@ -1,4 +1,4 @@
-//! The `timestamp` of a record: a wall clock whose zone the engine often does not say.
+//! The `timestamp` of a record: a wall clock time, often without a time zone.
 
 use serde::de::{Deserializer, Visitor};
 use serde::ser::{Serialize, Serializer};
@@ -6,14 +6,14 @@ use serde::ser::{Serialize, Serializer};
 /// A record's wall-clock time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RecordTime {
-    /// Microseconds since 1970-01-01, the fields read as if they were UTC.
+    /// Microseconds since 1970-01-01, with the fields read as if they were UTC.
     pub micros: i64,
-    /// Whether the text said which zone it is in. TensorRT-LLM's own format (`%m-%d-%Y %H:%M:%S.%f`) does not.
+    /// Whether the text has a time zone. TensorRT-LLM's own format (`%m-%d-%Y %H:%M:%S.%f`) has none.
     pub zoned: bool,
 }
 
-/// Reads `07-25-2025 16:54:34.140189` (local, zone unknown) and `2025-10-04T12:34:56.789Z` (ISO 8601; offset honoured).
-/// Anything else, the PyTorch backend's `""` above all, is no time.
+/// Parses `07-25-2025 16:54:34.140189` (local time) and `2025-10-04T12:34:56.789Z` (ISO 8601, with its offset). Any other
+/// text is None, e.g. the `""` of the PyTorch backend.
 #[must_use]
 pub fn parse_timestamp(text: &str) -> Option<RecordTime> {
     let bytes = text.as_bytes();
@@ -30,7 +30,7 @@ pub fn parse_timestamp(text: &str) -> Option<RecordTime> {
     let mut fraction = 0;
     if let [b'.' | b',', tail @ ..] = rest {
         let len = tail.iter().take_while(|byte| byte.is_ascii_digit()).count();
-        // Nanoseconds are cut, not rounded, to the microseconds the page speaks.
+        // Truncated to microseconds, not rounded.
         for position in 0..6 {
             fraction = fraction * 10 + tail[..len].get(position).map_or(0, |byte| i64::from(byte - b'0'));
         }
@@ -58,7 +58,7 @@ fn digits(bytes: &[u8], at: usize, len: usize) -> Option<i64> {
         .try_fold(0, |value, byte| byte.is_ascii_digit().then(|| value * 10 + i64::from(byte - b'0')))
 }
 
-/// Proleptic Gregorian calendar: years are counted from March, so that the leap day is the last of its year.
+/// Proleptic Gregorian calendar. Years begin in March, so that the leap day is the last day of its year.
 fn days_since_1970(year: i64, month: i64, day: i64) -> i64 {
     let year = if month <= 2 { year - 1 } else { year };
     let day_of_year = (153 * ((month + 9) % 12) + 2) / 5 + day - 1;
@@ -77,7 +77,7 @@ fn date(days_since_1970: i64) -> (i64, i64, i64) {
     (era * 400 + year + i64::from(month <= 2), month, day)
 }
 
-/// As TensorRT-LLM writes it, or as ISO 8601 where the zone is known.
+/// Writes TensorRT-LLM's format, or ISO 8601 if the time zone is known.
 impl Serialize for RecordTime {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let (days, micros) = (self.micros.div_euclid(86_400_000_000), self.micros.rem_euclid(86_400_000_000));
@@ -91,7 +91,7 @@ impl Serialize for RecordTime {
     }
 }
 
-/// serde: a string that is no time, a number or null is absent, not an error: the record's counts are worth more.
+/// serde: an invalid time, a number or null is absent instead of an error, so that the rest of the record is kept.
 pub(super) fn timestamp<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<RecordTime>, D::Error> {
     struct Time;
     impl<'de> Visitor<'de> for Time {
@@ -129,7 +129,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_executors_local_time_has_no_zone() {
+    fn the_local_time_of_the_executor_has_no_zone() {
         let time = parse_timestamp("07-25-2025 16:54:34.140189").unwrap();
         assert_eq!(time, RecordTime { micros: 1_753_462_474_140_189, zoned: false });
     }
@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn leap_days_and_the_epoch_are_on_their_days() {
+    fn leap_days_and_the_epoch_are_converted_correctly() {
         assert_eq!(parse_timestamp("01-01-1970 00:00:00.000000").unwrap().micros, 0);
         assert_eq!(parse_timestamp("02-29-2024 00:00:00").unwrap().micros, 1_709_164_800_000_000);
         assert_eq!(parse_timestamp("03-01-2100 00:00:00").unwrap().micros, 4_107_542_400_000_000);
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_time_is_absent() {
+    fn an_invalid_time_is_absent() {
         for text in ["", "now", "13-40-2025 00:00:00", "2025-10-04", "07-25-2025 16:54:3x", "é7-25-2025 16:54:34"] {
             assert_eq!(parse_timestamp(text), None, "{text:?}");
         }

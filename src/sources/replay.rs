@@ -1,26 +1,26 @@
-//! Records from a file: NDJSON or one JSON array, at the speed they were recorded or a given one; then idle. A
-//! trtllm-bench report is read whole, at once.
+//! Records from a file, NDJSON or one JSON array, at the recorded speed or a given one. After the last record the engine
+//! is idle. A trtllm-bench report is read in one poll.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::model::IterationStats;
+use crate::model::{IterationStats, RejectReason};
 
 use super::trtllm_json::{Line, parse_bench_report, parse_line, parse_records};
-use super::{Answer, Batch, Item, OpenError, RejectReason, SourceError};
+use super::{Batch, Item, OpenError, Presence, SourceError};
 
-/// Most records a poll hands over, so that a file read at full speed cannot fill the memory.
+/// Most records of one poll: a file that is read at full speed must not fill the memory.
 const MAX_PER_POLL: usize = 4096;
-/// A report is a page of JSON; the first bytes of records are as many as the reader takes at once.
+/// A report is shorter than this. A file of records fills the reader's whole buffer at the first read.
 const MAX_REPORT: usize = 8 << 10;
 
-/// How fast records come.
+/// Speed of a replay.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Pace {
-    /// By the records' own times, this many times as fast.
+    /// This many times as fast as recorded, by the timestamps of the records.
     Recorded(f64),
     /// Records per second.
     Rate(f64),
@@ -35,10 +35,10 @@ pub struct Replay {
     pace: Pace,
     input: Input,
     started: Option<Instant>,
-    /// Read, and not due yet.
+    /// An item that was read before its time.
     next: Option<Item>,
-    handed_over: u64,
-    /// Recorded time of the last record, seconds since the first.
+    delivered: u64,
+    /// Recorded time of the last record, in seconds since the first.
     clock: f64,
     first_timestamp_us: Option<i64>,
 }
@@ -52,25 +52,34 @@ enum Input {
 
 impl Replay {
     /// # Errors
-    /// When the file cannot be read, is an array that is no array of records, or a report with something else than numbers.
-    pub fn open(path: &Path, pace: Pace) -> Result<Self, OpenError> {
+    /// If the file cannot be read, is an array of other values than records, or a report with values that are not numbers.
+    pub async fn open(path: PathBuf, pace: Pace) -> Result<Self, OpenError> {
+        // Opening a named pipe waits for its writer.
+        let opening = path.clone();
+        match tokio::task::spawn_blocking(move || Self::read_start(&opening, pace)).await {
+            Ok(opened) => opened,
+            Err(error) => Err(OpenError::Replay { path, cause: error.into() }),
+        }
+    }
+
+    fn read_start(path: &Path, pace: Pace) -> Result<Self, OpenError> {
         let failed = |cause| OpenError::Replay { path: path.to_owned(), cause };
         let mut reader = BufReader::new(File::open(path).map_err(failed)?);
         let start = reader.fill_buf().map_err(failed)?;
         let report = start.len() < MAX_REPORT && memchr::memmem::find(start, b"\"latency_stats\"").is_some();
         let array = start.iter().find(|byte| !byte.is_ascii_whitespace()) == Some(&b'[');
-        let unreadable = |error| failed(std::io::Error::new(std::io::ErrorKind::InvalidData, format!("{error:?}")));
+        let invalid = |error| failed(std::io::Error::new(std::io::ErrorKind::InvalidData, error));
         let input = if report {
             let mut text = String::new();
             reader.read_to_string(&mut text).map_err(failed)?;
-            let report = parse_bench_report(&text).map_err(unreadable)?;
+            let report = parse_bench_report(&text).map_err(invalid)?;
             Input::Records(
                 report.map(|report| Item::BenchReport(Arc::new(report))).into_iter().collect::<Vec<_>>().into_iter(),
             )
         } else if array {
             let (mut text, mut batch) = (Vec::new(), Batch::default());
             reader.read_to_end(&mut text).map_err(failed)?;
-            parse_records(&text, &mut batch).map_err(unreadable)?;
+            parse_records(&text, &mut batch).map_err(invalid)?;
             Input::Records(batch.items.into_iter())
         } else {
             Input::Lines(reader)
@@ -81,7 +90,7 @@ impl Replay {
             input,
             started: None,
             next: None,
-            handed_over: 0,
+            delivered: 0,
             clock: 0.0,
             first_timestamp_us: None,
         })
@@ -92,7 +101,7 @@ impl Replay {
         &self.target
     }
 
-    pub(super) fn poll(&mut self, batch: &mut Batch) -> Result<Answer, SourceError> {
+    pub(super) fn poll(&mut self, batch: &mut Batch) -> Result<Presence, SourceError> {
         let elapsed = self.started.get_or_insert_with(Instant::now).elapsed();
         for _ in 0..MAX_PER_POLL {
             let item = match self.next.take() {
@@ -112,10 +121,10 @@ impl Replay {
                 self.next = Some(item);
                 break;
             }
-            self.handed_over += 1;
+            self.delivered += 1;
             batch.items.push(item);
         }
-        Ok(Answer::Present)
+        Ok(Presence::Present)
     }
 
     fn read(&mut self, batch: &mut Batch) -> Result<Option<Item>, SourceError> {
@@ -148,7 +157,7 @@ impl Replay {
         }
     }
 
-    /// Moves the recorded clock to this item.
+    /// Moves the recorded clock to the time of this item.
     fn advance(&mut self, item: &Item) {
         let Item::Record(record) = item else { return };
         self.clock = match recorded_us(record) {
@@ -163,7 +172,7 @@ impl Replay {
     fn due(&self) -> Duration {
         let seconds = match self.pace {
             Pace::Unlimited => 0.0,
-            Pace::Rate(rate) => self.handed_over as f64 / rate,
+            Pace::Rate(rate) => self.delivered as f64 / rate,
             Pace::Recorded(speed) => self.clock / speed,
         };
         Duration::try_from_secs_f64(seconds).unwrap_or(Duration::ZERO)

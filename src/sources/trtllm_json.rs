@@ -1,57 +1,60 @@
-//! TensorRT-LLM's JSON, bytes to records. Pure functions: no I/O, no meaning.
+//! Parses TensorRT-LLM's JSON into records. Pure functions without I/O; they do not interpret values.
 
 use serde::de::{DeserializeSeed, Deserializer, SeqAccess, Visitor};
 use serde_json::error::Category;
 use serde_json::value::RawValue;
 
-use crate::model::{BenchReport, IterationStats, KvCacheEvent, PerfMetricsEntry, RequestStatsPerIteration};
+use crate::model::{
+    BenchReport, IterationStats, KvCacheEvent, PerfMetricsEntry, RejectReason, RequestStatsPerIteration,
+};
 
-use super::{Batch, Item, RejectReason};
+use super::{Batch, Item};
 
-/// serde_json quotes what it found, which may be long or not for a log.
+/// Shortened, because serde_json quotes the value that it found, and that may be long.
 fn short(error: &serde_json::Error) -> String {
     let text = error.to_string();
     text.char_indices().nth(120).map_or(text.clone(), |(end, _)| format!("{}…", &text[..end]))
 }
 
-/// Why an answer could not be read to its end.
-#[derive(Debug, PartialEq, Eq)]
+/// Why a response could not be parsed to its end.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ParseError {
-    /// Not JSON, or JSON of another shape.
+    /// Not JSON, or JSON with another structure.
+    #[error("{0}")]
     NotJson(String),
-    /// The text ends inside a record.
+    #[error("the text ends inside a record")]
     Truncated,
 }
 
-/// Reads trtllm-serve's `GET /metrics`: an array of records. Complete records before an error stay in the batch; a record
-/// of the wrong shape is counted and skipped.
+/// Parses trtllm-serve's `GET /metrics`, an array of records. Complete records before an error stay in the batch. A record
+/// with another structure is counted and skipped.
 ///
 /// # Errors
-/// When the text is not an array of JSON, or ends inside it.
+/// If the text is not a JSON array, or ends inside it.
 pub fn parse_records(bytes: &[u8], batch: &mut Batch) -> Result<(), ParseError> {
     parse_array::<IterationStats>(bytes, batch, |record| Item::Record(Box::new(record)))
 }
 
-/// Reads trtllm-serve's `GET /perf_metrics`: an array of finished requests. As [`parse_records`].
+/// Parses trtllm-serve's `GET /perf_metrics`, an array of finished requests, like [`parse_records`].
 ///
 /// # Errors
-/// As [`parse_records`].
+/// Like [`parse_records`].
 pub fn parse_perf_metrics(bytes: &[u8], batch: &mut Batch) -> Result<(), ParseError> {
     parse_array::<PerfMetricsEntry>(bytes, batch, |entry| Item::PerfMetrics(Box::new(entry)))
 }
 
-/// Reads trtllm-serve's `POST /kv_cache_events`: an array of events. As [`parse_records`].
+/// Parses trtllm-serve's `POST /kv_cache_events`, an array of events, like [`parse_records`].
 ///
 /// # Errors
-/// As [`parse_records`].
+/// Like [`parse_records`].
 pub fn parse_kv_cache_events(bytes: &[u8], batch: &mut Batch) -> Result<(), ParseError> {
     parse_array::<KvCacheEvent>(bytes, batch, |event| Item::KvEvent(Box::new(event)))
 }
 
-/// Reads a trtllm-bench report; `None` where the text is something else.
+/// Parses a trtllm-bench report. `None` if the text is something else.
 ///
 /// # Errors
-/// When it is a report and a number of it is none.
+/// If a value of the report is not a number.
 pub fn parse_bench_report(text: &str) -> Result<Option<BenchReport>, ParseError> {
     if !text.contains("\"performance\"") || !text.contains("\"latency_stats\"") {
         return Ok(None);
@@ -68,7 +71,7 @@ where
 {
     // Checking UTF-8 once lets serde_json borrow strings instead of checking each.
     let text = std::str::from_utf8(bytes).or_else(|error| {
-        // A body cut inside a character is cut, not foreign: read what stands before it.
+        // A body that was cut inside a character is truncated, not invalid: parse the text before the cut.
         if error.error_len().is_none() { std::str::from_utf8(&bytes[..error.valid_up_to()]) } else { Err(error) }
     });
     let text = text.map_err(|error| ParseError::NotJson(error.to_string()))?;
@@ -80,7 +83,7 @@ where
     match error.classify() {
         Category::Eof => Err(ParseError::Truncated),
         Category::Data => {
-            // Some record has another shape. Once more, record by record, so that only that one is lost.
+            // Some record has another structure. Parse again, record by record, so that only that one is lost.
             batch.items.truncate(before);
             let (items, rejected) = (&mut batch.items, &mut batch.rejected);
             read_array(text, |raw: Box<RawValue>| match serde_json::from_str::<T>(raw.get()) {
@@ -96,7 +99,7 @@ where
     }
 }
 
-/// Hands each element of an array over as soon as it is complete, so that a later error takes none of them back.
+/// Calls `each` for an element as soon as it is complete, so that a later error does not discard it.
 fn read_array<T>(text: &str, each: impl FnMut(T)) -> Result<(), serde_json::Error>
 where
     T: for<'de> serde::Deserialize<'de>,
@@ -125,7 +128,7 @@ where
     deserializer.end()
 }
 
-/// What a publisher says of itself in its first line.
+/// The optional first line of a publisher.
 #[derive(Debug, Clone, PartialEq, Eq, Default, serde::Deserialize)]
 #[serde(default)]
 pub struct Hello {
@@ -134,26 +137,26 @@ pub struct Hello {
     pub pid: Option<u64>,
 }
 
-/// One line of NDJSON (contract, section 6).
+/// One line of NDJSON.
 #[derive(Debug, PartialEq)]
 pub enum Line {
     Hello(Hello),
     Item(Item),
 }
 
-/// Reads one line without its end. The keys tell what it is; a line with none we know is no record.
+/// Parses one line, without its line feed. The keys decide what it is.
 ///
 /// # Errors
-/// The reason under which the line is to be counted.
+/// The reason to count. A line without a known key is [`RejectReason::NotARecord`].
 pub fn parse_line(line: &[u8]) -> Result<Line, RejectReason> {
     let text = std::str::from_utf8(line).map_err(|_| RejectReason::NotJson)?;
     let has = |key: &str| memchr::memmem::find(line, key.as_bytes()).is_some();
     if has("\"hello\"") {
         #[derive(serde::Deserialize)]
-        struct Greeting {
+        struct HelloLine {
             hello: Option<Hello>,
         }
-        if let Some(hello) = read::<Greeting>(text)?.hello {
+        if let Some(hello) = read::<HelloLine>(text)?.hello {
             return Ok(Line::Hello(hello));
         }
     }

@@ -1,23 +1,23 @@
-//! trtllm-serve over HTTP: `/metrics` (JSON, drained by reading), `/perf_metrics`, `/kv_cache_events`, `/version`. The only
-//! reader of them: two would each see half.
+//! trtllm-serve over HTTP: `/metrics` (JSON), `/perf_metrics`, `/kv_cache_events` and `/version`. A read drains the
+//! statistics from the server, so the exporter must be the only reader: two readers would get half of them each.
 
 use std::time::{Duration, Instant};
 
 use super::http_client::{HttpClient, HttpTarget};
 use super::trtllm_json::{ParseError, parse_kv_cache_events, parse_perf_metrics, parse_records};
-use super::{Answer, Batch, Item, SourceError};
+use super::{Batch, Item, Presence, SourceError};
+use crate::model::EngineAbout;
 use crate::model::iteration::Backend;
-use crate::state::EngineAbout;
 
-/// A full ring of 1000 records with their requests is a few MiB; what is far beyond is not statistics.
+/// Longest response, in bytes. A full ring of 1000 records with their requests is a few MiB.
 const MAX_BODY: usize = 32 << 20;
-/// Finished requests and events wait in deques of their own; once a second is often enough and spares the server nine
-/// requests.
+/// The server keeps finished requests and events until they are read. Reading once a second instead of ten times saves the
+/// server work.
 const EXTRAS_INTERVAL: Duration = Duration::from_secs(1);
 
-/// For `/perf_metrics` and `/version`.
+/// Timeout of `/perf_metrics` and `/version`.
 const EXTRAS_TIMEOUT: Duration = Duration::from_secs(1);
-/// Releases up to 1.2 answer two seconds after the last event; whoever leaves before has drained them for nothing.
+/// Releases up to 1.2 answer two seconds after the last event. A shorter timeout would drain events and lose them.
 const KV_EVENTS_TIMEOUT: Duration = Duration::from_millis(2500);
 
 /// One trtllm-serve.
@@ -25,49 +25,49 @@ const KV_EVENTS_TIMEOUT: Duration = Duration::from_millis(2500);
 pub struct TrtllmServe {
     client: HttpClient,
     target: String,
-    perf_metrics: Extra,
-    kv_cache_events: Extra,
+    perf_metrics: Endpoint,
+    kv_cache_events: Endpoint,
     about: EngineAbout,
-    version_asked: bool,
-    /// A `/metrics` answer is on its way: what came of it is not parsed yet.
-    reading: bool,
+    version_requested: bool,
+    /// The body of `/metrics` is being received and is not parsed yet.
+    receiving: bool,
 }
 
-/// What to drain besides `/metrics`.
+/// The endpoints to drain besides `/metrics`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Extras {
     /// `/perf_metrics`
     pub perf_metrics: bool,
-    /// `/kv_cache_events`, with `kv_cache_config.event_buffer_max_size` set.
+    /// `/kv_cache_events`; needs `kv_cache_config.event_buffer_max_size` on the server.
     pub kv_cache_events: bool,
 }
 
-/// Whether an endpoint is worth asking.
+/// When to read an optional endpoint.
 #[derive(Debug)]
-enum Extra {
+enum Endpoint {
     Off,
-    /// Not before this moment.
+    /// At this moment or later.
     Due(Instant),
-    /// The server has none, or fails on it (upstream issue 9678); asked again once the server has been away.
-    Refused,
+    /// The server lacks the endpoint, or fails on it (upstream issue 9678). Retried after `/metrics` has failed, because
+    /// the server may have been replaced.
+    Unavailable,
 }
 
-impl Extra {
-    fn new(wanted: bool) -> Self {
-        if wanted { Self::Due(Instant::now()) } else { Self::Off }
+impl Endpoint {
+    fn new(enabled: bool) -> Self {
+        if enabled { Self::Due(Instant::now()) } else { Self::Off }
     }
 
     fn is_due(&self) -> bool {
         matches!(self, Self::Due(due) if Instant::now() >= *due)
     }
 
-    fn answered(&mut self, well: bool) {
-        *self = if well { Self::Due(Instant::now() + EXTRAS_INTERVAL) } else { Self::Refused };
+    fn set_result(&mut self, success: bool) {
+        *self = if success { Self::Due(Instant::now() + EXTRAS_INTERVAL) } else { Self::Unavailable };
     }
 
-    /// What answers after a failure may be another server.
-    fn ask_again(&mut self) {
-        if matches!(self, Self::Refused) {
+    fn retry(&mut self) {
+        if matches!(self, Self::Unavailable) {
             *self = Self::Due(Instant::now());
         }
     }
@@ -79,11 +79,11 @@ impl TrtllmServe {
         Self {
             target: format!("http://{}{}", target.authority, target.base),
             client: HttpClient::new(target),
-            perf_metrics: Extra::new(extras.perf_metrics),
-            kv_cache_events: Extra::new(extras.kv_cache_events),
+            perf_metrics: Endpoint::new(extras.perf_metrics),
+            kv_cache_events: Endpoint::new(extras.kv_cache_events),
             about: EngineAbout::default(),
-            version_asked: false,
-            reading: false,
+            version_requested: false,
+            receiving: false,
         }
     }
 
@@ -92,49 +92,49 @@ impl TrtllmServe {
         &self.target
     }
 
-    pub(super) async fn poll(&mut self, batch: &mut Batch) -> Result<Answer, SourceError> {
+    pub(super) async fn poll(&mut self, batch: &mut Batch) -> Result<Presence, SourceError> {
         if let Err(error) = self.records(batch).await {
-            self.ask_again();
+            self.retry_endpoints();
             return Err(error);
         }
-        self.tell_backend(batch);
-        // None may fail or delay what the records said.
+        self.detect_backend(batch);
+        // The optional endpoints must not fail the poll or delay the records for long.
         if tokio::time::timeout(EXTRAS_TIMEOUT, self.requests(batch)).await.is_err() {
-            self.perf_metrics.answered(false);
+            self.perf_metrics.set_result(false);
         }
         if tokio::time::timeout(KV_EVENTS_TIMEOUT, self.kv_events(batch)).await.is_err() {
-            self.kv_cache_events.answered(false);
+            self.kv_cache_events.set_result(false);
         }
         let _ = tokio::time::timeout(EXTRAS_TIMEOUT, self.version(batch)).await;
-        Ok(Answer::Present)
+        Ok(Presence::Present)
     }
 
-    /// After a poll that failed or was dropped: the complete records of an answer that broke off. Reading drained them
-    /// from the server, so they are nowhere else any more.
-    pub(super) fn salvage(&mut self, batch: &mut Batch) {
-        if std::mem::take(&mut self.reading) {
-            // That it is incomplete is known and counted already.
+    /// Adds the complete records of a response that was cut by an error or a timeout. The read has drained them from the
+    /// server, so they would be lost.
+    pub(super) fn take_partial(&mut self, batch: &mut Batch) {
+        if std::mem::take(&mut self.receiving) {
+            // The poll's own error is counted already.
             let _ = parse_records(self.client.partial_body(), batch);
         }
-        self.ask_again();
+        self.retry_endpoints();
     }
 
-    fn ask_again(&mut self) {
-        self.version_asked = false;
-        self.perf_metrics.ask_again();
-        self.kv_cache_events.ask_again();
+    fn retry_endpoints(&mut self) {
+        self.version_requested = false;
+        self.perf_metrics.retry();
+        self.kv_cache_events.retry();
     }
 
     async fn records(&mut self, batch: &mut Batch) -> Result<(), SourceError> {
         let target = format!("{}/metrics", self.target);
-        self.reading = true;
-        let answer = self.client.get("/metrics", MAX_BODY).await?;
-        self.reading = false;
-        if answer.status != 200 {
-            return Err(SourceError::HttpStatus { target, status: answer.status });
+        self.receiving = true;
+        let response = self.client.get("/metrics", MAX_BODY).await?;
+        self.receiving = false;
+        if response.status != 200 {
+            return Err(SourceError::HttpStatus { target, status: response.status });
         }
-        let parsed = parse_records(answer.body, batch);
-        if answer.too_large {
+        let parsed = parse_records(response.body, batch);
+        if response.too_large {
             return Err(SourceError::TooLarge { target, limit: MAX_BODY });
         }
         parsed.map_err(|error| match error {
@@ -143,7 +143,7 @@ impl TrtllmServe {
         })
     }
 
-    fn tell_backend(&mut self, batch: &mut Batch) {
+    fn detect_backend(&mut self, batch: &mut Batch) {
         let Some(record) = batch.items.iter().rev().find_map(|item| match item {
             Item::Record(record) => Some(record),
             _ => None,
@@ -160,20 +160,20 @@ impl TrtllmServe {
         }
     }
 
-    /// Never fails the poll: most servers run without it.
+    /// Never fails the poll: most servers run without this endpoint.
     async fn requests(&mut self, batch: &mut Batch) {
         if self.perf_metrics.is_due() {
-            let answer = self.client.get("/perf_metrics", MAX_BODY).await;
-            let well = answer.is_ok_and(|a| a.status == 200 && parse_perf_metrics(a.body, batch).is_ok());
-            self.perf_metrics.answered(well);
+            let response = self.client.get("/perf_metrics", MAX_BODY).await;
+            let success = response.is_ok_and(|r| r.status == 200 && parse_perf_metrics(r.body, batch).is_ok());
+            self.perf_metrics.set_result(success);
         }
     }
 
     async fn kv_events(&mut self, batch: &mut Batch) {
         if self.kv_cache_events.is_due() {
-            let answer = self.client.post("/kv_cache_events", MAX_BODY).await;
-            let well = answer.is_ok_and(|a| a.status == 200 && parse_kv_cache_events(a.body, batch).is_ok());
-            self.kv_cache_events.answered(well);
+            let response = self.client.post("/kv_cache_events", MAX_BODY).await;
+            let success = response.is_ok_and(|r| r.status == 200 && parse_kv_cache_events(r.body, batch).is_ok());
+            self.kv_cache_events.set_result(success);
         }
     }
 
@@ -182,12 +182,12 @@ impl TrtllmServe {
         struct Version {
             version: String,
         }
-        if std::mem::replace(&mut self.version_asked, true) {
+        if std::mem::replace(&mut self.version_requested, true) {
             return;
         }
-        let Ok(answer) = self.client.get("/version", 1 << 16).await else { return };
-        let Ok(Version { version }) = serde_json::from_slice(answer.body) else { return };
-        if answer.status == 200 && self.about.version.as_ref() != Some(&version) {
+        let Ok(response) = self.client.get("/version", 1 << 16).await else { return };
+        let Ok(Version { version }) = serde_json::from_slice(response.body) else { return };
+        if response.status == 200 && self.about.version.as_ref() != Some(&version) {
             self.about.version = Some(version);
             batch.about = Some(self.about.clone());
         }

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""What a page must show after an engine said what stands in a file, worked out a second time and in another language.
+"""Computes the page that a file of records must produce: a second implementation of the fold, in another language.
 
   fold.py FILE        prints a JSON object: series without model and version -> value
 
-Written from the rules of the metric reference, not from the exporter's code: slow, and as plain as they can be said.
-Counters and histograms are complete; of the gauges those that an engine at rest shows. Python's standard library only.
+Written from the rules of the metric reference, not from the code of the exporter. Simple and slow. It has all counters and
+histograms, and the gauges of an idle engine. Uses only Python's standard library.
 """
 import json
 import sys
@@ -35,7 +35,7 @@ BOUNDS = {
     "nv_trt_llm_kv_cache_transfer_bytes": " ".join(str(1 << n) for n in range(16, 35, 2)),
     "nv_trt_llm_request_kv_cache_hit_ratio": TENTHS,
 }
-# There from their first observation on.
+# Present from their first observation.
 LATER = {
     "nv_trt_llm_host_step_seconds": ITERATION,
     "nv_trt_llm_device_step_seconds": ITERATION,
@@ -59,14 +59,14 @@ class Fold:
         self.transfers, self.transfer_ms = 0, 0.0
         self.events = {}
         self.exact = self.rows_seen = False
-        self.untold = []  # what entries know of lengths and transfers, until it is clear whether rows tell it
+        self.untold = []  # lengths and transfers of entries, until it is known whether rows have them
         self.process = None
-        self.last = self.last_end = None  # the last record, and when it was
+        self.last = self.last_end = None  # the last record and its time
         self.begin(met_running=True)
 
     def begin(self, met_running):
-        """A life of the engine. What one met running counted before is not ours to report."""
-        self.seen = None  # every iteration up to this one is seen or lost
+        """Begins an epoch of the engine. Counts of an engine that was already running are a baseline."""
+        self.seen = None  # every iteration up to this one is counted or lost
         self.rank = None
         self.completed_of = (None, 0)
         self.waited_through = None  # iterations up to this one may contain the wait for work
@@ -75,7 +75,7 @@ class Fold:
         start = None if met_running else 0
         self.cumulative = dict.fromkeys(("allocTotalBlocks", "allocNewBlocks", "reusedBlocks", "missedBlocks",
                                          "statsDroppedFrames"), start)
-        self.end = None  # of the last iteration, microseconds
+        self.end = None  # end of the last iteration, microseconds
         self.last_was_flush = False
         self.typical = 0
         self.lives, self.rounds = {}, 0
@@ -107,7 +107,7 @@ class Fold:
         self.begin(met_running=False)
 
     def record(self, r):
-        """The rules for one record. A flush stands for no iteration; it has the number of the one to come."""
+        """Folds one record. A flush is not an iteration. It has the number of the next one."""
         n = r["iter"]
         batch = r.get("inflightBatchingStats")
         flush = (r["numActiveRequests"] == 0 and r["iterLatencyMS"] == 0.0
@@ -115,7 +115,7 @@ class Fold:
         if self.seen is not None and n < self.seen:
             self.restart()
         if self.seen == n and not flush and r.get("attentionDpRank") not in (None, self.rank):
-            # A further rank's row of the same iteration: only its batch is its own.
+            # The row of another rank for the same iteration. Only its batch is its own.
             self.tokens(r)
             return
         gap = self.losses(r, n - 1 if flush else n)
@@ -148,7 +148,7 @@ class Fold:
         return lost > before
 
     def increase(self, name, value):
-        """Of a count that the engine keeps itself: one that falls has started anew."""
+        """The increase of a cumulative count of the engine. A lower count has restarted from 0."""
         if value is None:
             return 0
         last, self.cumulative[name] = self.cumulative[name], value
@@ -160,7 +160,7 @@ class Fold:
             self.count(f"kv_cache_blocks_{name}", self.increase(key, r["kvCacheStats"][key]))
 
     def latency(self, r, n, flush):
-        """Seconds, where they are one iteration's: neither the 0 after idle nor the one with the wait for work in it."""
+        """Seconds. None for the 0 after idle and for a latency that contains the wait for work."""
         if flush:
             self.waited_through = n + 1
             return None
@@ -180,7 +180,7 @@ class Fold:
             batch = r["staticBatchingStats"]
             generated = batch["numGenTokens"]
         else:
-            # A mean of 0 is a field not filled.
+            # A mean of 0 means that the field is not set.
             generated = round(batch["numGenRequests"] * (batch["avgNumDecodedTokensPerIter"] or 1))
         self.count("context_tokens", batch["numCtxTokens"])
         self.count("generation_tokens", generated)
@@ -215,7 +215,8 @@ class Fold:
             self.add_event('nv_trt_llm_kv_cache_window_bytes_total{event="onboarded"}', window["iterOnboardBytes"])
 
     def time(self, r, latency, flush, gap):
-        """Start and end of the iteration. It starts where the one before ended; after idle or a loss, its length before."""
+        """Start and end of the iteration. It starts at the end of the previous one, or after idle or a loss at its end less
+        its latency."""
         if latency is not None:
             self.typical = int(latency * 1e6)
         stamp = datetime.fromisoformat(r["timestamp"].replace("Z", "+00:00"))
@@ -232,9 +233,9 @@ class Fold:
         return start, end, continuous
 
     def rows(self, rows, start, end, continuous):
-        """A request arrives with its first row, is scheduled with the first that says so, has its first token at the end
-        of the iteration that shows one, and ended before the pass that reports it complete. None of it is known of what
-        happened in lost iterations, nor of requests met under way."""
+        """A request arrives with its first row, is scheduled with the first row that says so, has its first token at the end
+        of the iteration that shows one, and ends before the pass that reports it complete. Times in lost iterations, and of
+        requests that started before the first record, are unknown."""
         self.rounds += 1
         known = continuous and self.rounds > 1
         for row in rows:
@@ -256,7 +257,7 @@ class Fold:
             if row["paused"] and not life["paused"]:
                 self.count("request_pauses", 1)
             life["paused"] = row["paused"]
-        if self.rounds % 64 == 0:  # what no row names any more has gone unseen
+        if self.rounds % 64 == 0:  # the end of a request without rows was missed
             self.lives = {number: life for number, life in self.lives.items() if life["round"] >= self.rounds - 64}
 
     def complete(self, row, life, start, known):
@@ -295,7 +296,7 @@ class Fold:
             if (between(a, b) or 0) > 0:
                 self.observe(f"{name}_seconds", b - a)
         waited, decode = between(arrived, scheduled), between(first, ended)
-        if waited is not None and waited >= 0:  # here 0 is a time, too
+        if waited is not None and waited >= 0:  # a queue time may be 0
             self.observe("request_queue_time_seconds", waited)
         if tokens is not None and tokens >= 2 and (decode or 0) > 0:
             self.observe("time_per_output_token_seconds", decode / (tokens - 1))
@@ -313,7 +314,7 @@ class Fold:
             self.observe("kv_cache_transfer_bytes", size)
 
     def entry(self, line):
-        """A finished request's own times are exact: from the first of them on nothing else feeds the latencies."""
+        """The times of a finished request are exact. After the first entry, latencies come from entries only."""
         if not self.exact:
             assert not self.rows_seen, "the test's entries begin before its rows"
         self.exact = True
@@ -359,7 +360,7 @@ class Fold:
         return {**series, **self.gauges()}
 
     def gauges(self):
-        """An engine that has nothing more to say is idle: loads read 0, the rest stays as it was."""
+        """The engine is idle at the end of the file: its loads are 0, and other values stay."""
         r, kv = self.last, self.last["kvCacheStats"]
         blocks = 'nv_trt_llm_kv_cache_block_metrics{kv_cache_block_type="%s"}'
         requests = 'nv_trt_llm_request_metrics{request_type="%s"}'

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Writes what a made-up engine would have said, as NDJSON, with all that makes it hard to count.
+"""Writes the records of an invented engine as NDJSON, with everything that makes them hard to count.
 
   generate.py --records N [--entries] [--seed S] > FILE
 
-Several lives of an engine one after another: the C++ Executor with request rows, with static batching, and the PyTorch
-engine with attention-DP ranks. Idle times with their flush record and the record that repeats it, lost records, restarts
-with and without another process, cumulative counts that start anew. With --entries finished requests say their own times
-too. Python's standard library only.
+Several runs of an engine: the C++ Executor with request rows and with static batching, and the PyTorch engine with
+attention-DP ranks. There are idle times with their flush record and the record that repeats it, lost records, restarts with
+and without a new process, and cumulative counts that restart. With --entries finished requests also have exact times. Uses
+only Python's standard library.
 """
 import argparse
 import json
@@ -15,7 +15,7 @@ import sys
 from datetime import datetime, timedelta, timezone
 
 START = datetime(2025, 7, 25, 12, 0, 0, tzinfo=timezone.utc)
-EPOCH = 5000  # iterations of one life of the engine, about
+EPOCH = 5000  # approximate iterations between two restarts
 MAX_ACTIVE = 12
 
 
@@ -36,7 +36,7 @@ class Life:
         self.queue, self.active, self.ended = [], [], []
         self.alloc_total = self.alloc_new = self.reused = self.missed = 0
         self.stale_new = 0
-        self.repeat = None  # completed requests that the next record says again
+        self.repeat = None  # completed requests that the next record repeats
         self.since_idle, self.idle_us = 0, 0
         self.last_ms = 0.0
         self.sequence, self.dropped = rand.randrange(100), 0
@@ -123,7 +123,7 @@ class Life:
                                  generating, 0.0, paused)
             lines = self.ranks(record, drafted, accepted, drafting, generating)
         else:
-            # Completions show one pass later; after an idle time the record repeats what the flush has said.
+            # Completions are reported one pass late. After an idle time the record repeats those of the flush.
             completed = len(self.ended) if self.repeat is None else self.repeat
             self.repeat = None
             record = self.record(self.told_ms(ms), len(self.active) + len(finished), completed, new, waited, contexts,
@@ -142,13 +142,13 @@ class Life:
         return entries + lines
 
     def told_ms(self, ms):
-        """iterLatencyMS describes the pass before, and that one may have slept."""
+        """iterLatencyMS is the latency of the previous pass, which may contain the wait for work."""
         if self.since_idle == 0:
             return 0.0
         return self.last_ms + (self.idle_us / 1000 if self.since_idle == 1 else 0.0)
 
     def flush(self):
-        """The record of having become idle: the next iteration's number, stale new requests, no latency."""
+        """The idle flush: the number of the next iteration, old new requests, no latency."""
         completed = len(self.ended)
         record = self.record(0.0, 0, completed, self.stale_new, 0.0, 0, 0, 0, 1.0, 0)
         record["requestStats"] = [self.row(request, complete=True) for request in self.ended]
@@ -178,7 +178,7 @@ class Life:
         return record
 
     def ranks(self, record, drafted, accepted, drafting, generating):
-        """One row a rank: requests and KV cache in the first, copied into or zeroed in the others."""
+        """One row per rank. Requests and KV cache of the first rank are copied to the others, or 0 there."""
         rand = self.rand
         record.update(schedulerMode="overlap", statsSequence=self.sequence, statsDroppedFrames=self.dropped, attentionDpRank=0,
                       hostStepTimeMS=round(3 + rand.random(), 6), prevDeviceStepTimeMS=round(2 + rand.random(), 6),
@@ -249,7 +249,7 @@ def main():
     kinds, lives = ("executor", "pytorch", "executor", "static"), 0
     pid, records, first_iter = 4711, 0, 60
     write({"hello": {"model": "any", "version": "1", "pid": pid}})
-    if args.entries:  # so that exact times are known to come before the first row
+    if args.entries:  # an entry first, so that exact times are used from the start
         write({"perf_metrics": {"timing_metrics": {}}})
     epoch = max(200, min(EPOCH, args.records // 8))
     while records < args.records:
@@ -267,12 +267,12 @@ def main():
                 if lose:
                     lose -= 1
                     if life.kind == "pytorch" and rand.random() < 0.5 and line["attentionDpRank"] == 0:
-                        life.dropped += 1  # the engine may know itself what it dropped
+                        life.dropped += 1  # the engine may count the dropped records itself
                     continue
                 write(line)
                 records += 1
-        clock.us += rand.randrange(2_000_000, 60_000_000)  # the engine is gone
-        if rand.random() < 0.3:  # another process, whose numbers happen to go on
+        clock.us += rand.randrange(2_000_000, 60_000_000)  # the engine restarts
+        if rand.random() < 0.3:  # a new process whose numbers happen to continue
             pid += 1
             write({"hello": {"pid": pid}})
             first_iter = life.iter + 1000

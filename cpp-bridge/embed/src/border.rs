@@ -8,7 +8,7 @@ use std::ffi::{CStr, c_char, c_int};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
-use crate::server::{Server, Wishes};
+use crate::server::{Server, ServerOptions};
 
 /// `trtllm_exporter_options` of the header. New members go to the end; `size` says which members the host's header has.
 #[repr(C)]
@@ -47,7 +47,7 @@ pub(crate) unsafe extern "C" fn trtllm_exporter_start(
         }
         // SAFETY: the caller guarantees that the strings are C strings or null.
         let text = |from| unsafe { text(from) };
-        Server::start(Wishes {
+        Server::start(ServerOptions {
             listen: text(options.listen).ok_or("listen is null; set it to HOST:PORT")?,
             telemetry_path: text(options.telemetry_path).unwrap_or_else(|| "/metrics".to_owned()),
             model: text(options.model).unwrap_or_else(|| "tensorrt_llm".to_owned()),

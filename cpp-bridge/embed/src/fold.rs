@@ -1,97 +1,69 @@
-//! One poll's records into the engine's totals, and these to the state that the page is made of. What `poll::Driver` does
-//! for a source it asks; this one is told.
+//! Turns the rows of one poll into the model's records and passes them to the intake of the one engine.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use crate::rows::{Kind, Row};
-use exporter::engine::{Engine, EngineState};
-use exporter::model::RequestStatsPerIteration;
-use exporter::sources::{ErrorKind, RejectReason};
-use exporter::state::{EngineAbout, SourceStatus, State};
+use exporter::intake::{Intake, Moment};
+use exporter::model::{EngineAbout, RejectReason, RequestStatsPerIteration};
+use exporter::sources::{Batch, Item, Presence, SourceError};
+use exporter::state::State;
 
 /// The one engine of an embedded exporter.
 #[derive(Debug)]
 pub(crate) struct Fold {
-    engine: Engine,
-    source: SourceStatus,
-    about: EngineAbout,
-    published: EngineState,
-    state: Arc<State>,
+    intake: Intake,
+    batch: Batch,
 }
 
 impl Fold {
-    pub(crate) fn new(state: Arc<State>, stale_after: Duration, about: EngineAbout) -> Self {
-        let engine = Engine::new(Instant::now(), stale_after);
-        let source = SourceStatus { ready: true, ..SourceStatus::new() };
-        let mut fold = Self { engine, source, about, published: EngineState::Starting, state };
-        fold.publish();
-        fold
+    pub(crate) fn new(model: String, state: Arc<State>, stale_after: Duration, about: EngineAbout) -> Self {
+        let now = Instant::now();
+        let mut intake = Intake::new(0, model, state, stale_after, now);
+        intake.publish_running(about, now);
+        Self { intake, batch: Batch::default() }
     }
 
-    /// One poll: the records it brought, how long it took, and why it failed if it did.
-    pub(crate) fn absorb(&mut self, mut records: &[u8], took: Duration, failure: Option<String>) {
-        let now = Instant::now();
-        let wall_us = wall_us();
-        let mut rows = None;
-        while let Some(row) = Row::next(&mut records) {
+    /// Folds one poll: its rows, its duration, and the reason if it failed.
+    pub(crate) fn absorb(&mut self, mut rows: &[u8], duration: Duration, failure: Option<String>) {
+        let at = Moment::now();
+        let mut requests = None;
+        while let Some(row) = Row::next(&mut rows) {
             match row.kind {
                 Kind::Iteration => {
-                    self.absorb_requests(rows.take(), now);
-                    self.engine.absorb(&row.iteration(), now, wall_us);
+                    self.absorb_requests(requests.take(), at);
+                    self.intake.absorb_record(&row.iteration(), at);
                 }
                 Kind::Requests => {
-                    self.absorb_requests(rows.take(), now);
-                    rows = Some(RequestStatsPerIteration { iter: row.count(0), request_stats: Some(Vec::new()) });
+                    self.absorb_requests(requests.take(), at);
+                    requests = Some(RequestStatsPerIteration { iter: row.count(0), request_stats: Some(Vec::new()) });
                 }
                 Kind::Request => {
-                    if let Some(requests) = rows.as_mut().and_then(|rows| rows.request_stats.as_mut()) {
+                    if let Some(requests) = requests.as_mut().and_then(|requests| requests.request_stats.as_mut()) {
                         requests.push(row.request());
                     }
                 }
-                Kind::Finished => self.engine.absorb_perf_metrics(&row.finished(), now),
+                Kind::Finished => self.intake.absorb(Item::PerfMetrics(Box::new(row.finished())), at),
                 Kind::Unknown => {}
             }
         }
-        self.absorb_requests(rows, now);
-        if !records.is_empty() {
-            self.source.rejected[RejectReason::Truncated as usize] += 1;
+        self.absorb_requests(requests, at);
+        if !rows.is_empty() {
+            self.batch.reject(RejectReason::Truncated);
         }
-        self.engine.settle(now);
-        self.source.polls += 1;
-        self.source.poll_duration.observe(took.as_secs_f64());
-        self.source.up = failure.is_none();
-        if failure.is_none() {
-            self.engine.health.answered(now);
-            self.source.last_success_us = Some(wall_us);
-        } else {
-            self.source.errors[ErrorKind::Engine as usize] += 1;
-        }
-        self.source.last_error = failure;
-        self.publish();
+        let failure = failure.map(|cause| SourceError::Engine { cause });
+        let result = failure.as_ref().map_or(Ok(Presence::Present), Err);
+        self.intake.end_poll(&mut self.batch, duration, result, at);
     }
 
-    fn absorb_requests(&mut self, rows: Option<RequestStatsPerIteration>, now: Instant) {
-        if let Some(rows) = rows {
-            self.engine.absorb_requests(&rows, now);
+    fn absorb_requests(&mut self, requests: Option<RequestStatsPerIteration>, at: Moment) {
+        if let Some(requests) = requests {
+            self.intake.absorb(Item::Requests(requests), at);
         }
     }
 
-    /// Time passes also while no poll returns: an engine that hangs must not keep its old numbers on the page.
-    pub(crate) fn tick(&mut self) {
-        if self.engine.health.state(Instant::now()) != self.published {
-            self.publish();
-        }
+    /// Called between polls: an engine that hangs must not keep its old numbers on the page.
+    pub(crate) fn check_health(&mut self) {
+        self.intake.check_health(Instant::now());
     }
-
-    fn publish(&mut self) {
-        self.published = self.engine.health.state(Instant::now());
-        self.state.update_engine(0, |snapshot| snapshot.write(self.published, &self.engine, &self.source, &self.about));
-    }
-}
-
-/// Microseconds since 1970 UTC.
-fn wall_us() -> i64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    i64::try_from(since.as_micros()).unwrap_or(i64::MAX)
 }

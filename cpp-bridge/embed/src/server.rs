@@ -1,4 +1,5 @@
-//! The page's own thread: one small runtime, bound before it starts, ended within half a second.
+//! The thread that serves the page: a current-thread runtime. Its listener is bound before it starts, and it stops within
+//! half a second.
 
 use std::os::fd::{AsRawFd as _, RawFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -10,19 +11,20 @@ use exporter::http::router::{self, Options, TelemetryPath};
 use exporter::http::server::Server as HttpServer;
 use exporter::metrics::compat::CompatSets;
 use exporter::metrics::own::HttpMetrics;
+use exporter::model::EngineAbout;
 use exporter::shutdown::{self, Shutdown, Trigger};
-use exporter::state::{EngineAbout, EngineName, State};
+use exporter::state::{EngineName, State};
 
 use crate::fold::Fold;
 
-/// How often the engine's state is looked at between polls.
-const HEALTH: Duration = Duration::from_millis(100);
-/// What requests under way may take of the host's shutdown.
-const DRAIN: Duration = Duration::from_millis(500);
+/// How often the state of the engine is checked between polls.
+const HEALTH_INTERVAL: Duration = Duration::from_millis(100);
+/// How long open requests may delay the host's shutdown.
+const DRAIN_TIMEOUT: Duration = Duration::from_millis(500);
 
-/// What the host asked for.
+/// The options of the host.
 #[derive(Debug)]
-pub(crate) struct Wishes {
+pub(crate) struct ServerOptions {
     pub(crate) listen: String,
     pub(crate) telemetry_path: String,
     pub(crate) model: String,
@@ -31,7 +33,7 @@ pub(crate) struct Wishes {
     pub(crate) stale_after: Duration,
 }
 
-/// A page that is being served.
+/// The running server.
 #[derive(Debug)]
 pub(crate) struct Server {
     fold: Arc<Mutex<Fold>>,
@@ -42,14 +44,14 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    /// Binds and starts; the message says what the host can change.
-    pub(crate) fn start(wishes: Wishes) -> Result<Self, String> {
+    /// Binds the address and starts the thread. The error names the option to change.
+    pub(crate) fn start(options: ServerOptions) -> Result<Self, String> {
         let address: Address =
-            wishes.listen.parse().map_err(|why| format!("cannot listen on {:?}: {why}", wishes.listen))?;
-        let telemetry_path: TelemetryPath = wishes
+            options.listen.parse().map_err(|why| format!("cannot listen on {:?}: {why}", options.listen))?;
+        let telemetry_path: TelemetryPath = options
             .telemetry_path
             .parse()
-            .map_err(|why| format!("telemetry path {:?}: {why}", wishes.telemetry_path))?;
+            .map_err(|why| format!("telemetry path {:?}: {why}", options.telemetry_path))?;
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()
@@ -60,29 +62,29 @@ impl Server {
         let listener = listeners.first().map_or(-1, descriptor);
 
         let name = EngineName {
-            model: wishes.model,
-            version: wishes.version,
+            model: options.model,
+            version: options.version,
             labels: Vec::new(),
             source: "embedded",
             implicit: false,
         };
         let about =
-            EngineAbout { backend: Some("tensorrt".to_owned()), version: wishes.engine_version, simulated: false };
-        let state = Arc::new(State::new(vec![name]));
-        let fold = Arc::new(Mutex::new(Fold::new(Arc::clone(&state), wishes.stale_after, about)));
+            EngineAbout { backend: Some("tensorrt".to_owned()), version: options.engine_version, simulated: false };
+        let state = Arc::new(State::new(vec![name.clone()]));
+        let fold = Arc::new(Mutex::new(Fold::new(name.model.clone(), Arc::clone(&state), options.stale_after, about)));
         let (trigger, stop) = shutdown::channel();
-        let ticking = Arc::clone(&fold);
+        let checked = Arc::clone(&fold);
         let serving = async move {
             let metrics = Arc::new(HttpMetrics::new());
             let options = Options { telemetry_path, compat: CompatSets::default(), max_requests: 0 };
             let router = router::all(&state, options, &metrics);
             let server = HttpServer { listeners, router, tls: None, metrics };
             tokio::spawn(state.keep_fresh(stop.clone()));
-            tokio::spawn(tick(ticking, stop.clone()));
+            tokio::spawn(check_health(checked, stop.clone()));
             let server = tokio::spawn(server.run(stop.clone()));
             let mut stop = stop;
             stop.wait().await;
-            let _ = tokio::time::timeout(DRAIN, server).await;
+            let _ = tokio::time::timeout(DRAIN_TIMEOUT, server).await;
         };
         let thread = std::thread::Builder::new()
             .name("trtllm-exporter".to_owned())
@@ -95,7 +97,7 @@ impl Server {
     }
 
     pub(crate) fn fold(&self) -> MutexGuard<'_, Fold> {
-        // A panic under the lock has been caught at the border; plain numbers are still numbers.
+        // The C functions catch a panic under the lock. The numbers stay valid, so the poison is ignored.
         self.fold.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -107,11 +109,11 @@ impl Server {
     }
 }
 
-async fn tick(fold: Arc<Mutex<Fold>>, mut stop: Shutdown) {
-    let mut ticks = tokio::time::interval(HEALTH);
+async fn check_health(fold: Arc<Mutex<Fold>>, mut stop: Shutdown) {
+    let mut ticks = tokio::time::interval(HEALTH_INTERVAL);
     loop {
         tokio::select! {
-            _ = ticks.tick() => fold.lock().unwrap_or_else(PoisonError::into_inner).tick(),
+            _ = ticks.tick() => fold.lock().unwrap_or_else(PoisonError::into_inner).check_health(),
             () = stop.wait() => return,
         }
     }

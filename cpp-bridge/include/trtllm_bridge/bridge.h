@@ -86,4 +86,7 @@ private:
 /// True if this build links the simulated TensorRT-LLM.
 [[nodiscard]] bool isSimulated();
 
+/// Ends the process without running exit handlers or the destructors of globals.
+[[noreturn]] void exitNow(std::int32_t code);
+
 } // namespace trtllm_bridge

@@ -7,8 +7,10 @@
 #include "tensorrt_llm/executor/version.h"
 
 #include <atomic>
+#include <chrono>
 #include <memory>
 #include <string>
+#include <thread>
 #include <utility>
 
 namespace tensorrt_llm::executor
@@ -42,7 +44,10 @@ public:
         TLLM_CHECK_WITH_INFO(!participants.empty(), "the list of participants is empty");
         auto const first = mOrchestrated ? 0 : participants.front();
         mResponsible = options.rank == first && (!mOrchestrated || orchestrator);
-        mEngine = std::make_unique<sim::Engine>(sim::effectiveSettings(options, config));
+        auto const settings = sim::effectiveSettings(options, config);
+        // A real engine reads its weights here too: in the constructor, after its options are checked.
+        std::this_thread::sleep_for(std::chrono::duration<double>(options.loadSeconds));
+        mEngine = std::make_unique<sim::Engine>(settings);
     }
 
     /// Returns the engine. Throws if this is a worker rank, or after a shutdown.

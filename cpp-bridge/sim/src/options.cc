@@ -101,6 +101,7 @@ constexpr Key kKeys[] = {
     {"output_mean", "1 to 1000000 tokens", [](Options& o, Text v) { return number(v, o.outputMean, 1, 1000000); }},
     {"prefix_share", "0 to 1", [](Options& o, Text v) { return number(v, o.prefixShare, 0.0, 1.0); }},
     {"prefix_tokens", "0 to 1000000 tokens", [](Options& o, Text v) { return number(v, o.prefixTokens, 0, 1000000); }},
+    {"load_seconds", "0 to 86400", [](Options& o, Text v) { return number(v, o.loadSeconds, 0.0, 86400.0); }},
     {"max_batch_size", "1 to 65536", [](Options& o, Text v) { return number(v, o.maxBatchSize, 1, 65536); }},
     {"max_num_tokens", "1 to 1000000", [](Options& o, Text v) { return number(v, o.maxNumTokens, 1, 1000000); }},
     {"kv_blocks", "2 to 10000000", [](Options& o, Text v) { return number(v, o.kvBlocks, 2, 10000000); }},

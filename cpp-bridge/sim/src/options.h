@@ -34,6 +34,7 @@ struct Options
     double prefixShare = 0.6; ///< fraction of requests that start with a shared prefix
     std::int32_t prefixTokens = 384;
     // The machine.
+    double loadSeconds = 0.0; ///< real seconds that the engine's constructor takes
     double speed = 1.0; ///< simulated seconds per real second; 0: as fast as possible
     std::optional<std::int32_t> maxBatchSize;
     std::optional<std::int32_t> maxNumTokens;

@@ -1,4 +1,4 @@
-//! Sends recorded requests when their time has come. Runs on the executor's thread, between polls.
+//! Sends recorded requests at their times. Runs on the thread of the executor, between polls.
 
 use std::time::{Duration, Instant};
 
@@ -7,21 +7,21 @@ use trtllm_bridge::{BridgeError, Executor};
 use super::hosting::Recorded;
 use super::recording::{Recording, Request};
 
-/// How often an engine that has all it may have is looked at again.
-const LOOK: Duration = Duration::from_millis(2);
-/// Requests sent before polls have their turn.
-const AT_ONCE: usize = 256;
-/// In flight where the file has no times and nobody said how many.
+/// How often to check an engine that has the maximum number of requests in flight.
+const CHECK_INTERVAL: Duration = Duration::from_millis(2);
+/// Requests sent in a row, so that polls are not delayed.
+const MAX_AT_ONCE: usize = 256;
+/// Requests in flight if the file has no times and the configuration sets no limit.
 const UNTIMED_IN_FLIGHT: u64 = 8;
 
-/// A recording being played to an engine.
+/// Sends a recording to an engine.
 #[derive(Debug)]
 pub(super) struct Feed {
     plan: Recorded,
     recording: Recording,
     next: Option<Request>,
     started: Option<Instant>,
-    /// Of the first request that has a time, so that a trace cut from a longer one starts at once.
+    /// The time of the first request with one. It is sent at once, so a part of a longer trace has no wait at its start.
     first_at: Option<f64>,
     sent: u64,
     refused: u64,
@@ -36,12 +36,12 @@ impl Feed {
         Ok(feed)
     }
 
-    /// Sends what is due; when to come again, or None at the end.
+    /// Sends all requests that are due. Returns the time until the next call, or None at the end of the recording.
     pub(super) fn run(&mut self, executor: &mut Executor, now: Instant) -> Option<Duration> {
-        for _ in 0..AT_ONCE {
+        for _ in 0..MAX_AT_ONCE {
             let Some(at) = self.upcoming().map(|request| request.at) else {
                 let Self { sent, refused, unreadable, .. } = self;
-                tracing::info!(sent, refused, unreadable, "the recorded requests have all been sent");
+                tracing::info!(sent, refused, unreadable, "all recorded requests were sent");
                 return None;
             };
             let timed = at.is_some() && self.plan.speed.is_some();
@@ -52,20 +52,20 @@ impl Feed {
             if let Some(limit) = limit {
                 let progress = executor.load_progress();
                 if progress.enqueued.saturating_sub(progress.finished) >= limit {
-                    return Some(LOOK);
+                    return Some(CHECK_INTERVAL);
                 }
             }
             let Some(request) = self.next.take() else { continue };
             match executor.enqueue(&request.prompt, request.output_tokens) {
                 Ok(_) => self.sent += 1,
                 Err(error @ (BridgeError::ShutDown | BridgeError::NotLeader)) => {
-                    tracing::warn!(%error, "the recorded requests end here");
+                    tracing::warn!(%error, "the engine accepts no more requests; the recording ends");
                     return None;
                 }
                 Err(error) => {
                     self.refused += 1;
                     if self.refused == 1 {
-                        tracing::warn!(%error, "the engine refused a recorded request; it is left out, as are more");
+                        tracing::warn!(%error, "the engine refused a recorded request; this and further ones are skipped");
                     }
                 }
             }
@@ -77,11 +77,11 @@ impl Feed {
         while self.next.is_none() {
             match self.recording.next()? {
                 Ok(request) => self.next = Some(request),
-                Err(why) => {
+                Err(error) => {
                     self.unreadable += 1;
                     if self.unreadable == 1 {
                         let path = self.plan.path.display();
-                        tracing::warn!(%path, why, "a recorded request cannot be read; it is left out, as are more");
+                        tracing::warn!(%path, error, "a recorded request is invalid; this and further ones are skipped");
                     }
                 }
             }

@@ -1,14 +1,14 @@
-//! What a hosted engine is to be, as `--source executor:DIR?…` says it.
+//! The configuration of a hosted engine, from `--source executor:DIR?…`.
 
 use std::path::PathBuf;
 
 use trtllm_bridge::{ExecutorOptions, HostOptions, Load};
 
-/// Rings of 1000 iterations hold ten seconds of a fast engine, against a poll ten times a second.
+/// Rings of 1000 iterations hold ten seconds of a fast engine. It is polled ten times a second.
 pub const STATISTICS: ExecutorOptions =
     ExecutorOptions { iter_stats_max_iterations: 1000, request_stats_max_iterations: 1000 };
 
-/// An engine to construct in this process, and the requests to drive it with.
+/// An engine to construct in this process, and the requests to send to it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Hosting {
     /// The engine's directory, or `sim:…`.
@@ -20,7 +20,7 @@ pub struct Hosting {
 /// `load=…`.
 #[derive(Debug, Clone, PartialEq)]
 pub enum LoadPlan {
-    /// Requests of one size, so many of them at any time.
+    /// Requests of one size, with a constant number in flight.
     Synthetic(Load),
     /// Requests from a file.
     Recorded(Recorded),
@@ -30,14 +30,14 @@ pub enum LoadPlan {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Recorded {
     pub path: PathBuf,
-    /// Requests in flight beyond which the next one waits; None = any number, where the file has times.
+    /// Maximum number of requests in flight. None: unlimited, if the file has times.
     pub in_flight: Option<u32>,
-    /// This many times as fast as recorded; None = without regard to the times.
+    /// This many times as fast as recorded. None: ignore the recorded times.
     pub speed: Option<f64>,
 }
 
 impl Hosting {
-    /// An engine with everything left at its default.
+    /// An engine with default options.
     #[must_use]
     pub fn plain(engine: String) -> Self {
         Self { engine, options: HostOptions { statistics: STATISTICS, ..HostOptions::default() }, load: None }

@@ -1,29 +1,41 @@
-//! An Executor in this process, behind the bridge. It has a thread of its own: a call into an engine that hangs hangs
-//! there, and polls of it time out like any other.
+//! An Executor in this process, behind the bridge. It is constructed, polled and dropped on a thread of its own: a model
+//! may take half an hour to load, and a call that hangs must not block anything else. Polls of it time out like others.
 
 mod feed;
 pub mod hosting;
 mod recording;
 mod rows;
 
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
 use tokio::sync::oneshot;
 use trtllm_bridge::{BridgeError, Executor, IterationRow, KvEventRow, PerfRow, RequestRow};
 
-use crate::model::RequestStatsPerIteration;
-use crate::state::EngineAbout;
+use crate::model::{EngineAbout, RequestStatsPerIteration};
 
 use feed::Feed;
 use hosting::{Hosting, LoadPlan};
 
-use super::{Answer, Batch, Item, OpenError, SourceError};
+use super::{Batch, Item, OpenError, Presence, SourceError};
+
+pub use trtllm_bridge::exit_now;
 
 /// Rows drained at a time.
 const ROWS: usize = 256;
-/// What an engine may take to end when the daemon stops.
-const FAREWELL: Duration = Duration::from_secs(5);
+/// How long the engine may take to stop.
+const STOP_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Threads of [`ExecutorThread`]s that have not ended.
+static RUNNING: AtomicUsize = AtomicUsize::new(0);
+
+/// Whether an engine of this process is still loading or has not stopped. The process must then end by [`exit_now`]: a
+/// normal exit would run the destructors of C++ globals that the engine's threads still use.
+#[must_use]
+pub fn is_any_running() -> bool {
+    RUNNING.load(Ordering::Acquire) > 0
+}
 
 type Drained = Result<Vec<Item>, SourceError>;
 
@@ -31,52 +43,47 @@ type Drained = Result<Vec<Item>, SourceError>;
 #[derive(Debug)]
 pub struct ExecutorThread {
     target: String,
-    about: Option<EngineAbout>,
-    /// None only while it is dropped.
-    orders: Option<mpsc::Sender<oneshot::Sender<Drained>>>,
-    /// An order not answered yet: a poll that timed out left it, the next one takes it up.
+    /// The result of the construction; None once it has been received.
+    loading: Option<oneshot::Receiver<Result<EngineAbout, OpenError>>>,
+    /// Asks the thread to drain the engine.
+    polls: mpsc::Sender<oneshot::Sender<Drained>>,
+    /// The answer to a poll that timed out. The next poll waits for it instead of asking again.
     pending: Option<oneshot::Receiver<Drained>>,
-    ended: mpsc::Receiver<()>,
+    /// Resolves when the thread has ended.
+    ended: oneshot::Receiver<()>,
 }
 
 impl ExecutorThread {
-    /// Constructs the engine, starts its load and waits until it runs.
+    /// Starts the thread, which constructs the engine and starts its load. Returns at once: polls wait for the engine.
     ///
     /// # Errors
-    /// With the engine's own words when it cannot be opened, or the file of its load cannot be.
+    /// If no thread can be started.
     pub fn start(hosting: Hosting) -> Result<Self, OpenError> {
-        let engine = hosting.engine.clone();
-        let failed = |cause: String| OpenError::Engine { engine: engine.clone(), cause };
-        let feed = match &hosting.load {
-            Some(LoadPlan::Recorded(plan)) => {
-                Some(Feed::open(plan.clone()).map_err(|cause| OpenError::Load { path: plan.path.clone(), cause })?)
-            }
-            _ => None,
-        };
-        let (orders, inbox) = mpsc::channel();
-        let (opened, outcome) = mpsc::sync_channel(1);
-        let (ending, ended) = mpsc::channel::<()>();
-        let serve = move || {
-            match open(&hosting) {
-                Ok(executor) => {
-                    let _ = opened.send(Ok((executor.version(), executor.is_simulated())));
+        let target = hosting.engine.clone();
+        let (polls, inbox) = mpsc::channel();
+        let (loaded, loading) = oneshot::channel();
+        let (ending, ended) = oneshot::channel();
+        let guard = RunningGuard::new();
+        let thread = move || {
+            match construct(&hosting) {
+                Ok((executor, feed)) => {
+                    let version = Some(executor.version()).filter(|version| !version.is_empty());
+                    let simulated = executor.is_simulated();
+                    let _ = loaded.send(Ok(EngineAbout { backend: Some("tensorrt".to_owned()), version, simulated }));
                     serve(executor, feed, &inbox);
                 }
                 Err(error) => {
-                    let _ = opened.send(Err(error));
+                    let _ = loaded.send(Err(error));
                 }
             }
-            drop(ending);
+            drop(guard);
+            let _ = ending.send(());
         };
-        std::thread::Builder::new().name("executor".to_owned()).spawn(serve).map_err(|e| failed(e.to_string()))?;
-        let opened = outcome.recv().map_err(|_| failed("its thread ended".to_owned()))?;
-        let (version, simulated) = opened.map_err(|error| match error {
-            BridgeError::Open { cause, .. } => failed(cause),
-            other => failed(other.to_string()),
-        })?;
-        let version = Some(version).filter(|version| !version.is_empty());
-        let about = EngineAbout { backend: Some("tensorrt".to_owned()), version, simulated };
-        Ok(Self { target: engine, about: Some(about), orders: Some(orders), pending: None, ended })
+        std::thread::Builder::new()
+            .name("executor".to_owned())
+            .spawn(thread)
+            .map_err(|error| OpenError::Engine { engine: target.clone(), cause: error.to_string() })?;
+        Ok(Self { target, loading: Some(loading), polls, pending: None, ended })
     }
 
     #[must_use]
@@ -84,43 +91,92 @@ impl ExecutorThread {
         &self.target
     }
 
-    pub(super) async fn poll(&mut self, batch: &mut Batch) -> Result<Answer, SourceError> {
-        let gone = || SourceError::Engine { cause: "its thread ended".to_owned() };
-        if self.pending.is_none() {
-            let (reply, pending) = oneshot::channel();
-            self.orders.as_ref().ok_or_else(gone)?.send(reply).map_err(|_| gone())?;
-            self.pending = Some(pending);
+    /// Whether the engine is not constructed yet.
+    #[must_use]
+    pub const fn is_loading(&self) -> bool {
+        self.loading.is_some()
+    }
+
+    pub(super) async fn poll(&mut self, batch: &mut Batch) -> Result<Presence, SourceError> {
+        let thread_ended = || SourceError::Engine { cause: "the thread of the engine ended".to_owned() };
+        if let Some(loading) = &mut self.loading {
+            let loaded = loading.await;
+            self.loading = None;
+            let about = loaded.map_err(|_| thread_ended())??;
+            if about.simulated {
+                tracing::info!(engine = self.target, "this engine is simulated; its numbers describe no real model");
+            }
+            batch.about = Some(about);
         }
-        if let Some(pending) = &mut self.pending {
-            let drained = pending.await;
-            self.pending = None;
-            batch.items.extend(drained.map_err(|_| gone())??);
+        let pending = match &mut self.pending {
+            Some(pending) => pending,
+            None => {
+                let (reply, pending) = oneshot::channel();
+                self.polls.send(reply).map_err(|_| thread_ended())?;
+                self.pending.insert(pending)
+            }
+        };
+        let drained = pending.await;
+        self.pending = None;
+        batch.items.extend(drained.map_err(|_| thread_ended())??);
+        Ok(Presence::Present)
+    }
+
+    /// Stops the engine, so that it does not work any more when the process ends. A constructor cannot be interrupted:
+    /// an engine that is still loading is abandoned at once.
+    pub(super) async fn stop(self) {
+        let Self { target, loading, polls, ended, .. } = self;
+        drop(polls);
+        if loading.is_some_and(|mut loading| matches!(loading.try_recv(), Err(oneshot::error::TryRecvError::Empty))) {
+            tracing::warn!(engine = target, "engine is still loading; abandoning it");
+        } else if tokio::time::timeout(STOP_TIMEOUT, ended).await.is_err() {
+            tracing::warn!(engine = target, "engine did not stop within {STOP_TIMEOUT:?}; abandoning it");
         }
-        batch.about = self.about.take();
-        if batch.about.as_ref().is_some_and(|about| about.simulated) {
-            tracing::info!(engine = self.target, "this engine is simulated: its numbers describe no real model");
-        }
-        Ok(Answer::Present)
     }
 }
 
-/// An engine that this process made must not be in the middle of its work when the process ends.
-impl Drop for ExecutorThread {
-    fn drop(&mut self) {
-        self.orders = None;
-        if self.ended.recv_timeout(FAREWELL) == Err(RecvTimeoutError::Timeout) {
-            tracing::warn!(engine = self.target, "this engine does not end; it is left behind");
-        }
+/// Counts a thread in [`RUNNING`] until it ends, also by a panic.
+#[derive(Debug)]
+struct RunningGuard;
+
+impl RunningGuard {
+    fn new() -> Self {
+        RUNNING.fetch_add(1, Ordering::AcqRel);
+        Self
     }
+}
+
+impl Drop for RunningGuard {
+    fn drop(&mut self) {
+        RUNNING.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+/// Opens the file of recorded requests, if any, and the engine.
+fn construct(hosting: &Hosting) -> Result<(Executor, Option<Feed>), OpenError> {
+    let feed = match &hosting.load {
+        Some(LoadPlan::Recorded(plan)) => {
+            Some(Feed::open(plan.clone()).map_err(|cause| OpenError::Load { path: plan.path.clone(), cause })?)
+        }
+        _ => None,
+    };
+    let executor = open(hosting).map_err(|error| {
+        let cause = match error {
+            BridgeError::Open { cause, .. } => cause,
+            other => other.to_string(),
+        };
+        OpenError::Engine { engine: hosting.engine.clone(), cause }
+    })?;
+    Ok((executor, feed))
 }
 
 fn open(hosting: &Hosting) -> Result<Executor, BridgeError> {
     let mut executor = Executor::open_with(&hosting.engine, &hosting.options)?;
     if let Some(LoadPlan::Synthetic(load)) = &hosting.load {
         match executor.start_load(load) {
-            // A worker of a larger engine: its leader takes the requests.
+            // A worker of a larger engine: only the leader accepts requests.
             Err(BridgeError::NotLeader) => {
-                tracing::info!("this rank takes no requests; its load is left to the leader")
+                tracing::info!("this rank accepts no requests; the leader generates the load")
             }
             other => other?,
         }
@@ -128,19 +184,19 @@ fn open(hosting: &Hosting) -> Result<Executor, BridgeError> {
     Ok(executor)
 }
 
-/// Answers orders until nobody can give any more.
+/// Drains the engine for each poll until the [`ExecutorThread`] is dropped. Sends recorded requests between polls.
 fn serve(mut executor: Executor, mut feed: Option<Feed>, inbox: &mpsc::Receiver<oneshot::Sender<Drained>>) {
     let mut rows = Rows::default();
     loop {
         let wait = feed.as_mut().and_then(|feed| feed.run(&mut executor, Instant::now()));
-        let order = match wait {
+        let poll = match wait {
             Some(wait) => inbox.recv_timeout(wait),
             None => {
                 feed = None;
                 inbox.recv().map_err(|_| RecvTimeoutError::Disconnected)
             }
         };
-        match order {
+        match poll {
             Ok(reply) => {
                 let _ = reply.send(drain(&mut executor, &mut rows));
             }
@@ -170,22 +226,22 @@ impl Default for Rows {
     }
 }
 
-/// Everything the engine has, oldest first. Asked first whether it may be: workers and stopped engines are a state.
+/// Everything the engine has, oldest first. Workers and stopped engines have no statistics, so that is checked first.
 fn drain(executor: &mut Executor, buffers: &mut Rows) -> Drained {
     let failed = |error: BridgeError| SourceError::Engine { cause: error.to_string() };
     if !executor.can_enqueue_requests() {
-        let cause = "it has been shut down, or this process is not its leader".to_owned();
+        let cause = "the engine was shut down, or this process is not its leader".to_owned();
         return Err(SourceError::Engine { cause });
     }
-    // Request rows first: the engine runs on meanwhile, and rows must find the record of their iteration already here.
-    // Of each kind a poll takes what there is when it asks: the bridge ends a drain there.
-    let mut of_requests = Vec::new();
+    // Request rows are drained first and delivered after the records: the engine keeps running meanwhile, and the record
+    // of an iteration must come before its request rows. A drain ends at what the engine had when it began.
+    let mut requests = Vec::new();
     let mut iteration: Vec<RequestRow> = Vec::new();
     loop {
         let count = executor.drain_requests(&mut buffers.requests).map_err(failed)?;
         for row in &buffers.requests[..count] {
             if iteration.last().is_some_and(|last| !same_iteration(last, row)) {
-                of_requests.extend(of_iteration(&iteration));
+                requests.extend(iteration_item(&iteration));
                 iteration.clear();
             }
             iteration.push(*row);
@@ -194,7 +250,7 @@ fn drain(executor: &mut Executor, buffers: &mut Rows) -> Drained {
             break;
         }
     }
-    of_requests.extend(of_iteration(&iteration));
+    requests.extend(iteration_item(&iteration));
     let mut items = Vec::new();
     loop {
         let count = executor.drain_iterations(&mut buffers.iterations).map_err(failed)?;
@@ -203,7 +259,7 @@ fn drain(executor: &mut Executor, buffers: &mut Rows) -> Drained {
             break;
         }
     }
-    items.append(&mut of_requests);
+    items.append(&mut requests);
     loop {
         let count = executor.drain_perf_metrics(&mut buffers.perf).map_err(failed)?;
         let entries = buffers.perf[..count].iter().map(rows::finished);
@@ -212,28 +268,28 @@ fn drain(executor: &mut Executor, buffers: &mut Rows) -> Drained {
             break;
         }
     }
-    let mut of_events = Vec::new();
+    let mut event_rows = Vec::new();
     loop {
         let count = executor.drain_kv_events(&mut buffers.kv_events).map_err(failed)?;
-        of_events.extend_from_slice(&buffers.kv_events[..count]);
+        event_rows.extend_from_slice(&buffers.kv_events[..count]);
         if count < buffers.kv_events.len() {
             break;
         }
     }
-    let events = of_events.chunk_by(|row, next| row.event_id == next.event_id && row.rank == next.rank);
+    let events = event_rows.chunk_by(|row, next| row.event_id == next.event_id && row.rank == next.rank);
     items.extend(events.map(|rows| Item::KvEvent(Box::new(rows::kv_event(rows)))));
     Ok(items)
 }
 
-/// All rows of one iteration.
-fn of_iteration(of: &[RequestRow]) -> Option<Item> {
-    let iter = of.first()?.iter;
-    let request_stats = Some(of.iter().map(rows::request).collect());
+/// All request rows of one iteration.
+fn iteration_item(rows: &[RequestRow]) -> Option<Item> {
+    let iter = rows.first()?.iter;
+    let request_stats = Some(rows.iter().map(rows::request).collect());
     Some(Item::Requests(RequestStatsPerIteration { iter: Some(iter), request_stats }))
 }
 
-/// The idle flush and the iteration after it have one number. Within an iteration completed requests come last, so that one
-/// that is not, after one that is, begins another.
+/// The idle flush and the iteration after it have the same number. Within an iteration completed requests come last, so a
+/// row that is not complete, after one that is, begins the next iteration.
 fn same_iteration(row: &RequestRow, next: &RequestRow) -> bool {
     let complete = |row: &RequestRow| row.request_stage() == Some(trtllm_bridge::RequestStage::GenerationComplete);
     row.iter == next.iter && (complete(next) || !complete(row))

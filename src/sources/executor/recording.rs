@@ -1,4 +1,4 @@
-//! Recorded requests: a file of one JSON object a line, as request traces and benchmark data sets have it.
+//! Recorded requests: a file with one JSON object per line, in the format of request traces or benchmark data sets.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
@@ -6,14 +6,14 @@ use std::path::Path;
 
 use serde::Deserialize;
 
-/// A prompt of a million tokens, written out.
+/// Longest line, in bytes: a prompt of about a million tokens.
 const MAX_LINE: u64 = 16 << 20;
-/// Tokens that one of `hash_ids` stands for, as in the traces that have them.
+/// Tokens per element of `hash_ids`, as in published traces.
 const BLOCK: usize = 512;
-/// Every vocabulary has this many tokens.
+/// Generated token ids are below this number. Every vocabulary is larger.
 const TOKENS: u64 = 1000;
 
-/// One line. Of the prompt it has the tokens or their number.
+/// One line. It has the tokens of the prompt or their number.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct Line {
@@ -21,7 +21,7 @@ struct Line {
     timestamp: Option<f64>,
     input_ids: Option<Vec<i32>>,
     input_length: Option<u32>,
-    /// Blocks of the prompt; equal numbers are equal blocks.
+    /// Blocks of the prompt. Equal numbers are equal blocks.
     hash_ids: Vec<u64>,
     #[serde(alias = "output_tokens")]
     output_length: Option<u32>,
@@ -31,7 +31,7 @@ struct Line {
 /// One request of a recording.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Request {
-    /// Seconds since the recording began, where it says.
+    /// Seconds since the recording began, if the line has a timestamp.
     pub(super) at: Option<f64>,
     pub(super) prompt: Vec<i32>,
     pub(super) output_tokens: u32,
@@ -49,14 +49,14 @@ impl Recording {
         Ok(Self { lines: BufReader::new(File::open(path)?), line: 0 })
     }
 
-    /// The next request; Err for a line that is none, with its number and why; None at the end.
+    /// The next request. Err for an invalid line, with its number and the reason. None at the end of the file.
     pub(super) fn next(&mut self) -> Option<Result<Request, String>> {
         loop {
             let mut text = Vec::new();
             self.line += 1;
             match self.lines.by_ref().take(MAX_LINE).read_until(b'\n', &mut text) {
                 Err(error) => {
-                    tracing::warn!(%error, line = self.line, "the recorded requests cannot be read any further");
+                    tracing::warn!(%error, line = self.line, "reading the recorded requests failed; no more will be sent");
                     return None;
                 }
                 Ok(0) => return None,
@@ -67,7 +67,7 @@ impl Recording {
                 let skipped = self.lines.skip_until(b'\n');
                 return Some(skipped.map_err(|e| e.to_string()).and(Err(format!("line {} is too long", self.line))));
             }
-            return Some(request(&text, self.line).map_err(|why| format!("line {}: {why}", self.line)));
+            return Some(request(&text, self.line).map_err(|reason| format!("line {}: {reason}", self.line)));
         }
     }
 }
@@ -75,14 +75,14 @@ impl Recording {
 fn request(text: &[u8], number: u64) -> Result<Request, String> {
     let line: Line = serde_json::from_slice(text).map_err(|error| error.to_string())?;
     let output_tokens = line.output_length.filter(|count| *count > 0);
-    let output_tokens = output_tokens.ok_or("output_length (or output_tokens) must be there and above 0")?;
+    let output_tokens = output_tokens.ok_or("output_length (or output_tokens) is missing or not above 0")?;
     let prompt = match (line.input_ids, line.input_length) {
         (Some(tokens), _) => tokens,
-        (None, Some(length)) => made_up(length as usize, &line.hash_ids, number),
+        (None, Some(length)) => synthetic_prompt(length as usize, &line.hash_ids, number),
         (None, None) if line.prompt.is_some() => {
-            return Err("a prompt as text needs a tokenizer; give its tokens as input_ids".to_owned());
+            return Err("a text prompt is not supported; give its tokens as input_ids".to_owned());
         }
-        (None, None) => return Err("input_length or input_ids must be there".to_owned()),
+        (None, None) => return Err("input_length and input_ids are both missing".to_owned()),
     };
     if prompt.is_empty() {
         return Err("the prompt is empty".to_owned());
@@ -91,13 +91,13 @@ fn request(text: &[u8], number: u64) -> Result<Request, String> {
     Ok(Request { at, prompt, output_tokens })
 }
 
-/// A prompt of this length. Blocks with equal hashes are equal, so that the engine's cache meets them again; what has no
-/// hash is unlike every other.
-fn made_up(length: usize, hashes: &[u64], number: u64) -> Vec<i32> {
-    let own = mixed(!number);
+/// A prompt of this length. Blocks with equal hashes are equal, so the engine's cache can reuse them. Blocks without a hash
+/// differ from all others.
+fn synthetic_prompt(length: usize, hashes: &[u64], number: u64) -> Vec<i32> {
+    let unique = mixed(!number);
     (0..length)
         .map(|at| {
-            let block = hashes.get(at / BLOCK).map_or(own, |hash| mixed(*hash));
+            let block = hashes.get(at / BLOCK).map_or(unique, |hash| mixed(*hash));
             let drawn = mixed(block ^ (at % BLOCK) as u64 ^ ((at / BLOCK) as u64) << 32);
             1 + (drawn % (TOKENS - 1)) as i32
         })
@@ -137,30 +137,30 @@ mod tests {
     }
 
     #[test]
-    fn a_line_that_is_no_request_is_named_and_the_next_one_read() {
+    fn an_invalid_line_is_reported_by_its_number_and_the_next_one_is_read() {
         let read = read(
             "{\"input_length\": 3}\n{\"prompt\": \"hello\", \"output_tokens\": 3}\n{\"output_length\": 1}\n\
              {\"input_length\": 0, \"output_length\": 1}\nnonsense\n{\"input_length\": 3, \"output_length\": 1}\n",
         );
-        let wrong: Vec<&str> = read[..5].iter().map(|line| line.as_ref().unwrap_err().as_str()).collect();
-        assert!(wrong[0].starts_with("line 1: output_length") && wrong[1].contains("input_ids"), "{wrong:?}");
-        assert!(wrong[2].contains("input_length") && wrong[3].contains("empty") && wrong[4].starts_with("line 5"));
+        let errors: Vec<&str> = read[..5].iter().map(|line| line.as_ref().unwrap_err().as_str()).collect();
+        assert!(errors[0].starts_with("line 1: output_length") && errors[1].contains("input_ids"), "{errors:?}");
+        assert!(errors[2].contains("input_length") && errors[3].contains("empty") && errors[4].starts_with("line 5"));
         assert!(read[5].is_ok() && read.len() == 6);
     }
 
     #[test]
-    fn a_line_without_end_is_skipped_whole() {
+    fn a_line_that_is_too_long_is_skipped() {
         let long = format!("{{\"input_ids\": [{}1]}}\n", "1,".repeat(9 << 20));
         let read = read(&format!("{long}{{\"input_length\": 3, \"output_length\": 1}}\n"));
         assert!(read.len() == 2 && read[0].as_ref().unwrap_err().contains("line 1 is too long") && read[1].is_ok());
     }
 
     #[test]
-    fn equal_blocks_are_equal_tokens_and_others_are_not() {
-        let [one, two] = [made_up(1024, &[7, 8], 1), made_up(1024, &[7, 9], 2)];
+    fn only_blocks_with_equal_hashes_have_equal_tokens() {
+        let [one, two] = [synthetic_prompt(1024, &[7, 8], 1), synthetic_prompt(1024, &[7, 9], 2)];
         assert_eq!(one[..512], two[..512]);
         assert_ne!(one[512..], two[512..]);
-        assert_ne!(made_up(100, &[], 1), made_up(100, &[], 2));
+        assert_ne!(synthetic_prompt(100, &[], 1), synthetic_prompt(100, &[], 2));
         assert!(one.iter().all(|token| (1..1000).contains(token)));
     }
 }

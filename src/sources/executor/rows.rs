@@ -1,4 +1,4 @@
-//! The bridge's rows as the model's records, field by field; absent stays absent.
+//! Converts the rows of the bridge into the model's records, field by field. An absent value stays absent.
 
 use trtllm_bridge::{
     IterationRow, KvEventKind, KvEventRow, PerfRow, RequestRow, iteration_present as it, perf_present as pf,
@@ -132,7 +132,7 @@ pub(super) fn request(row: &RequestRow) -> RequestStats {
     }
 }
 
-/// A finished request: why it ended, how long it was, and its own times where this release tells them.
+/// A finished request: its finish reason, its lengths, and its times if this release of TensorRT-LLM has them.
 pub(super) fn finished(row: &PerfRow) -> PerfMetricsEntry {
     let tokens = |count: i32| u64::try_from(count).ok().filter(|_| !row.failed);
     PerfMetricsEntry {
@@ -190,7 +190,7 @@ fn perf_metrics(row: &PerfRow) -> RequestPerfMetrics {
     }
 }
 
-/// All rows of one event.
+/// One event from all of its rows.
 pub(super) fn kv_event(rows: &[KvEventRow]) -> KvCacheEvent {
     let first = rows[0];
     let of_blocks = || rows.iter().filter(|row| !row.empty);

@@ -1,0 +1,221 @@
+//! The way of one engine's statistics into the exporter: folds the items of each poll, keeps the status of the source,
+//! publishes both. The poll driver and the embedded library share it. It is the one place that counts and logs a
+//! source, so logs and metrics cannot disagree. Time is an argument.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use crate::engine::{Engine, EngineState};
+use crate::model::{EngineAbout, ErrorKind, IterationStats, RejectCounts, RejectReason};
+use crate::sources::{Batch, Item, Presence, SourceError};
+use crate::state::{SourceStatus, State};
+
+/// One moment on both clocks.
+#[derive(Debug, Clone, Copy)]
+pub struct Moment {
+    pub instant: Instant,
+    /// Microseconds since 1970 UTC.
+    pub unix_us: i64,
+}
+
+impl Moment {
+    #[must_use]
+    pub fn now() -> Self {
+        let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        Self { instant: Instant::now(), unix_us: i64::try_from(since_1970.as_micros()).unwrap_or(i64::MAX) }
+    }
+}
+
+/// The engine at `index` of `state`.
+#[derive(Debug)]
+pub struct Intake {
+    index: usize,
+    /// For log lines.
+    model: String,
+    state: Arc<State>,
+    /// Boxed because it is tens of kilobytes, and the intake is moved into its task.
+    engine: Box<Engine>,
+    source: SourceStatus,
+    about: EngineAbout,
+    published: EngineState,
+    failing: Option<ErrorKind>,
+    rejecting: bool,
+    /// Items were absorbed since the last poll ended.
+    has_items: bool,
+}
+
+impl Intake {
+    #[must_use]
+    pub fn new(index: usize, model: String, state: Arc<State>, stale_after: Duration, now: Instant) -> Self {
+        Self {
+            index,
+            model,
+            state,
+            engine: Box::new(Engine::new(now, stale_after)),
+            source: SourceStatus::new(),
+            about: EngineAbout::default(),
+            published: EngineState::Starting,
+            failing: None,
+            rejecting: false,
+            has_items: false,
+        }
+    }
+
+    /// Publishes an engine that ran before the exporter started: the source is ready before its first poll.
+    pub fn publish_running(&mut self, about: EngineAbout, now: Instant) {
+        self.about = about;
+        self.source.ready = true;
+        self.publish(now);
+    }
+
+    /// Folds one item.
+    pub fn absorb(&mut self, item: Item, at: Moment) {
+        match item {
+            Item::Record(record) => self.absorb_record(&record, at),
+            Item::Requests(rows) => self.engine.absorb_requests(&rows, at.instant),
+            Item::PerfMetrics(entry) => self.engine.absorb_perf_metrics(&entry, at.instant),
+            Item::KvEvent(event) => self.engine.absorb_kv_event(&event),
+            Item::BenchReport(report) => self.source.bench_report = Some(report),
+            Item::Process(process) => self.engine.set_process(process),
+        }
+        self.has_items = true;
+    }
+
+    /// Folds one record. The embedded library calls it directly, because an [`Item`] needs an allocation per record.
+    pub fn absorb_record(&mut self, record: &IterationStats, at: Moment) {
+        self.engine.absorb(record, at.instant, at.unix_us);
+        self.has_items = true;
+    }
+
+    /// Ends a poll that began `duration` ago: folds the batch, counts and logs the outcome, publishes. The API shows the
+    /// records of the batch.
+    pub fn end_poll(
+        &mut self,
+        batch: &mut Batch,
+        duration: Duration,
+        result: Result<Presence, &SourceError>,
+        at: Moment,
+    ) {
+        let mut records = Vec::new();
+        for item in batch.items.drain(..) {
+            match item {
+                Item::Record(record) => {
+                    self.absorb_record(&record, at);
+                    records.push(record);
+                }
+                item => self.absorb(item, at),
+            }
+        }
+        self.state.keep_records(self.index, records);
+        self.engine.settle(at.instant);
+        if batch.ended {
+            self.engine.finish();
+        }
+        if let Some(about) = batch.about.take() {
+            self.about = about;
+        }
+        self.source.connections = batch.connections;
+        self.source.polls += 1;
+        self.source.last_poll_us = Some(at.unix_us);
+        self.source.poll_duration.observe(duration.as_secs_f64());
+        self.source.up = matches!(result, Ok(Presence::Present));
+        self.source.ready |= result.is_ok();
+        if self.source.up {
+            self.source.last_success_us = Some(at.unix_us);
+        }
+        // A socket without a publisher yet is waiting, not unreachable.
+        if self.source.up || (result.is_ok() && self.source.last_success_us.is_none()) {
+            self.engine.health.answered(at.instant);
+        }
+        self.note_failure(result.err());
+        self.note_rejections(&batch.rejected);
+        batch.clear();
+        self.publish(at.instant);
+    }
+
+    /// Keeps the engine `starting` while its source is opened or its model is loaded, however long that takes. `/readyz`
+    /// shows the reason.
+    pub fn still_starting(&mut self, reason: &str, now: Instant) {
+        self.engine.health.answered(now);
+        if self.source.last_error.as_deref() != Some(reason) {
+            self.source.last_error = Some(reason.to_owned());
+            self.publish(now);
+        }
+    }
+
+    /// Publishes if the state of the engine has changed: a source that hangs must not keep old numbers on the page.
+    pub fn check_health(&mut self, now: Instant) {
+        if self.engine.health.state(now) != self.published {
+            self.publish(now);
+        }
+    }
+
+    /// Counts every failure, logs each change.
+    fn note_failure(&mut self, error: Option<&SourceError>) {
+        let kind = error.map(SourceError::kind);
+        if let Some(kind) = kind {
+            self.source.errors[kind as usize] += 1;
+        }
+        if kind != self.failing {
+            match (error, kind) {
+                (Some(error), Some(kind)) => {
+                    tracing::warn!(model = self.model, kind = kind.name(), %error, "source failed");
+                }
+                _ => tracing::info!(model = self.model, "source recovered"),
+            }
+            self.failing = kind;
+        }
+        self.source.last_error = error.map(ToString::to_string);
+    }
+
+    /// Counts every rejected record, logs the first of a series.
+    fn note_rejections(&mut self, rejected: &RejectCounts) {
+        for ((reason, total), count) in RejectReason::ALL.iter().zip(&mut self.source.rejected).zip(rejected) {
+            *total += count;
+            if *count > 0 && !self.rejecting {
+                tracing::warn!(
+                    model = self.model,
+                    reason = reason.name(),
+                    count,
+                    "invalid records skipped; reading continues"
+                );
+            }
+        }
+        let any = rejected.iter().any(|count| *count > 0);
+        // Valid items without invalid ones end the series. A poll without items does not.
+        if any || self.has_items {
+            self.rejecting = any;
+        }
+        self.has_items = false;
+    }
+
+    fn publish(&mut self, now: Instant) {
+        let state = self.engine.health.state(now);
+        if state != self.published {
+            if state.is_stale() {
+                tracing::warn!(
+                    model = self.model,
+                    state = state.name(),
+                    "engine is stale; its load gauges are withdrawn"
+                );
+            } else if self.published.is_stale() {
+                tracing::info!(model = self.model, state = state.name(), "engine recovered");
+            }
+            self.published = state;
+        }
+        self.state.update_engine(self.index, |snapshot| snapshot.write(state, &self.engine, &self.source, &self.about));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::metrics::catalog::Id;
+
+    #[test]
+    fn error_kinds_and_reject_reasons_are_the_label_values_of_the_catalog() {
+        let values = |id: Id| id.metric().variant.unwrap().values;
+        assert_eq!(values(Id::PollErrors), ErrorKind::ALL.map(ErrorKind::name));
+        assert_eq!(values(Id::RecordsRejected), RejectReason::ALL.map(RejectReason::name));
+    }
+}

@@ -1,0 +1,58 @@
+//! Why a source cannot be opened, and why a poll failed. No text contains a secret or a body.
+
+use std::path::PathBuf;
+
+use crate::model::ErrorKind;
+
+/// A poll that failed. The text names the target.
+#[derive(Debug, thiserror::Error)]
+pub enum SourceError {
+    #[error("cannot connect to {target}: {cause}; check that the engine runs and that --source names its address")]
+    Connect { target: String, cause: std::io::Error },
+    #[error("{target} did not answer within {after:?} (--poll.timeout)")]
+    Timeout { target: String, after: std::time::Duration },
+    #[error("{target} answered with status {status}; check that --source names the port of trtllm-serve")]
+    HttpStatus { target: String, status: u16 },
+    #[error("{target} did not send a JSON array of statistics: {cause}")]
+    NotJson { target: String, cause: String },
+    #[error("{target} ended its answer in the middle of a record")]
+    Truncated { target: String },
+    #[error("{target} sent more than {limit} bytes in one answer")]
+    TooLarge { target: String, limit: usize },
+    #[error("reading from {target} failed: {cause}")]
+    Io { target: String, cause: String },
+    #[error("cannot read the engine's statistics: {cause}")]
+    Engine { cause: String },
+    /// The source can never work. Polling it again is useless.
+    #[error(transparent)]
+    Open(#[from] OpenError),
+}
+
+impl SourceError {
+    #[must_use]
+    pub const fn kind(&self) -> ErrorKind {
+        match self {
+            Self::Connect { .. } => ErrorKind::Connect,
+            Self::Timeout { .. } => ErrorKind::Timeout,
+            Self::HttpStatus { .. } => ErrorKind::HttpStatus,
+            Self::NotJson { .. } => ErrorKind::NotJson,
+            Self::Truncated { .. } => ErrorKind::Truncated,
+            Self::TooLarge { .. } => ErrorKind::TooLarge,
+            Self::Io { .. } => ErrorKind::Io,
+            Self::Engine { .. } | Self::Open(_) => ErrorKind::Engine,
+        }
+    }
+}
+
+/// A source that cannot be opened. It ends the daemon.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    #[error("cannot listen on the ingest socket {path}: {cause}; choose another path with --source socket:PATH")]
+    Socket { path: PathBuf, cause: std::io::Error },
+    #[error("cannot read {path} for --source replay: {cause}")]
+    Replay { path: PathBuf, cause: std::io::Error },
+    #[error("cannot read the requests of load={path}: {cause}")]
+    Load { path: PathBuf, cause: std::io::Error },
+    #[error("cannot start the engine {engine} of --source: {cause}")]
+    Engine { engine: String, cause: String },
+}
