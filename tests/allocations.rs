@@ -11,7 +11,7 @@ use trtllm_exporter::exposition::{openmetrics, protobuf, text};
 use trtllm_exporter::metrics::compat::CompatSets;
 use trtllm_exporter::metrics::exporter::PageCounts;
 use trtllm_exporter::metrics::page::Page;
-use trtllm_exporter::metrics::whole::{PageBuilder, Selection};
+use trtllm_exporter::metrics::page_builder::{PageBuilder, Selection};
 use trtllm_exporter::model::IterationStats;
 use trtllm_exporter::state::{EngineName, State};
 

@@ -12,7 +12,7 @@ use trtllm_exporter::metrics::catalog::fields::{FIELDS, Field, Goes};
 use trtllm_exporter::metrics::compat::CompatSets;
 use trtllm_exporter::metrics::exporter::PageCounts;
 use trtllm_exporter::metrics::page::Value as Sample;
-use trtllm_exporter::metrics::whole::{PageBuilder, Selection};
+use trtllm_exporter::metrics::page_builder::{PageBuilder, Selection};
 use trtllm_exporter::model::{IterationStats, PerfMetricsEntry};
 use trtllm_exporter::state::{EngineName, EngineSnapshot, State};
 

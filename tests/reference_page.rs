@@ -19,7 +19,7 @@ use trtllm_exporter::metrics::catalog::{CATALOG, Group};
 use trtllm_exporter::metrics::compat::CompatSets;
 use trtllm_exporter::metrics::exporter::PageCounts;
 use trtllm_exporter::metrics::page;
-use trtllm_exporter::metrics::whole::{PageBuilder, Selection};
+use trtllm_exporter::metrics::page_builder::{PageBuilder, Selection};
 use trtllm_exporter::model::{IterationStats, KvCacheEvent, PerfMetricsEntry, RequestStats};
 use trtllm_exporter::state::{EngineName, EngineSnapshot, State};
 use trtllm_exporter::tools::catalog::{SERIES, Series};

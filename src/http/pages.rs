@@ -14,7 +14,7 @@ use crate::metrics::catalog::Group;
 use crate::metrics::compat::CompatSets;
 use crate::metrics::exporter::PageCounts;
 use crate::metrics::page::Page;
-use crate::metrics::whole::{PageBuilder, Section, Selection};
+use crate::metrics::page_builder::{PageBuilder, Section, Selection};
 use crate::state::State;
 
 /// What stands under the telemetry path.

@@ -1,15 +1,15 @@
-//! What a GPU says more seldom of itself, as samples: limits, links, errors, processes.
+//! The slowly changing readings of a GPU as samples: limits, links, errors, processes.
 
 use crate::model::gpu::GpuHealth;
 
 use super::catalog::Id;
-use super::gpu::Series;
+use super::writer::GpuWriter;
 
 /// The labels of [`GpuHealth::ecc_errors`].
 const ECC: [(&str, &str); 4] =
     [("corrected", "volatile"), ("uncorrected", "volatile"), ("corrected", "aggregate"), ("uncorrected", "aggregate")];
 
-pub(super) fn health_page(health: &GpuHealth, series: &mut Series<'_>) {
+pub(super) fn health_page(health: &GpuHealth, series: &mut GpuWriter<'_>) {
     let [total, used] = health.bar1_bytes;
     series.put(Id::GpuBar1Total, total);
     series.put(Id::GpuBar1Used, used);

@@ -1,4 +1,4 @@
-//! The whole page from the whole state: every engine in configured order, then GPUs, then the exporter.
+//! Builds the page from the state: engines in configured order, then GPUs, then the exporter.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -10,10 +10,10 @@ use super::dcgm::dcgm_page;
 use super::engine::EngineSeries;
 use super::exporter::{PageCounts, exporter_page};
 use super::gpu::{gpu_page, nvml_page};
-use super::label_cache::LabelCache;
 use super::page::Page;
+use super::series_labels::LabelCache;
 
-/// Makes pages of one daemon's state.
+/// Makes pages of one state. Keeps labels between pages.
 #[derive(Debug)]
 pub struct PageBuilder {
     series: Vec<EngineSeries>,
@@ -23,22 +23,22 @@ pub struct PageBuilder {
     nvml_labels: Mutex<LabelCache>,
 }
 
-/// Which families a page has. A small set, so that rendered pages can be kept by it.
+/// The families of a page. It has few values, so that rendered pages can be cached by it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Selection {
     All,
-    /// A bit per [`Group::ALL`].
+    /// One bit for each of [`Group::ALL`].
     Groups(u8),
     /// The five series of the Kubernetes gateway's picker.
     Gateway,
 }
 
-/// A part of the page that changes by itself, in page order.
+/// A part of the page that changes independently of the others, in page order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Section {
     Engines,
     Gpus,
-    /// Differs each time it is made.
+    /// Different at every scrape.
     Exporter,
 }
 
@@ -47,7 +47,7 @@ impl Section {
 }
 
 impl Selection {
-    /// These groups; all of them if there are none.
+    /// These groups; an empty list means all.
     #[must_use]
     pub fn of(groups: &[Group]) -> Self {
         if groups.is_empty() {
@@ -81,24 +81,24 @@ impl PageBuilder {
         }
     }
 
-    /// The page of `state` as it is now: all sections, one after the other.
+    /// The page of the current `state`, with all sections.
     #[must_use]
     pub fn page(&self, state: &State, counts: &PageCounts, selection: Selection) -> Page {
         Page::join(Section::ALL.map(|section| self.section(section, state, counts, selection)))
     }
 
-    /// What `section` has of the page of `state` as it is now. Their families stand in the order of the sections.
+    /// One section of the page of the current `state`. Sections are in catalog order.
     #[must_use]
     pub fn section(&self, section: Section, state: &State, counts: &PageCounts, selection: Selection) -> Page {
         let mut page = match section {
             Section::Engines if selection == Selection::Gateway => {
-                return self.of_engines(state, |series, snapshot| series.gateway_page(snapshot));
+                return self.join_engines(state, |series, snapshot| series.gateway_page(snapshot));
             }
-            Section::Engines => self.of_engines(state, |series, snapshot| series.page(snapshot, self.compat)),
+            Section::Engines => self.join_engines(state, |series, snapshot| series.page(snapshot, self.compat)),
             Section::Gpus if selection.contains(Group::Gpu) || selection.contains(Group::Compat) => self.gpus(state),
-            // It reads /proc.
+            // Only on demand, because it reads /proc.
             Section::Exporter if selection.contains(Group::Exporter) => Page::join([
-                self.of_engines(state, EngineSeries::source_page),
+                self.join_engines(state, EngineSeries::source_page),
                 nvml_page(&state.gpus(), &mut self.nvml_labels.lock().unwrap_or_else(PoisonError::into_inner)),
                 exporter_page(counts),
             ]),
@@ -108,7 +108,7 @@ impl PageBuilder {
         page
     }
 
-    fn of_engines(&self, state: &State, page: impl Fn(&EngineSeries, &EngineSnapshot) -> Page) -> Page {
+    fn join_engines(&self, state: &State, page: impl Fn(&EngineSeries, &EngineSnapshot) -> Page) -> Page {
         let engines = self
             .series
             .iter()
