@@ -1,5 +1,5 @@
-//! deploy/METRICS.md: what `catalog` prints, and true of a page. `UPDATE_GOLDEN=1 cargo test --test reference_page` writes
-//! the file anew.
+//! docs/METRICS.md equals the output of `catalog` and is true of a page. `UPDATE_GOLDEN=1 cargo test --test reference_page`
+//! rewrites the file.
 // A test stops at its first surprise.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stderr)]
 
@@ -32,20 +32,23 @@ fn catalog() -> String {
 }
 
 #[test]
-fn the_reference_is_what_the_catalog_prints() {
+fn the_reference_equals_the_output_of_the_subcommand_catalog() {
     let printed = catalog();
-    let path = e2e::root().join("deploy/METRICS.md");
+    let path = e2e::root().join("docs/METRICS.md");
     if std::env::var_os("UPDATE_GOLDEN").is_some() {
         std::fs::write(&path, &printed).unwrap();
     }
     let kept = std::fs::read_to_string(&path).unwrap();
     let differing = printed.lines().zip(kept.lines()).find(|(printed, kept)| printed != kept);
-    assert!(printed == kept, "deploy/METRICS.md is not what catalog prints (printed, kept): {differing:?}");
+    assert!(
+        printed == kept,
+        "docs/METRICS.md differs from the output of `trtllm-exporter catalog` (printed, file): {differing:?}"
+    );
     for metric in CATALOG {
         assert!(kept.contains(&format!("| `{}` |", metric.name)), "{} is not in it", metric.name);
     }
     let readme = std::fs::read_to_string(e2e::root().join("README.md")).unwrap();
-    assert!(readme.contains("(deploy/METRICS.md)"), "the README does not link it");
+    assert!(readme.contains("(docs/METRICS.md)"), "README.md does not link docs/METRICS.md");
 }
 
 fn payload(fixture: &str) -> Value {

@@ -33,7 +33,7 @@ families! {
         .origin("dcgm: nv_gpu_power_limit");
     DcgmEnergy = DCGM.legacy_counter("DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION")
         .help("Total energy consumption since boot (in mJ).")
-        .origin("dcgm: nv_energy_consumption × 1000, so since this exporter's start");
+        .origin("dcgm: nv_energy_consumption × 1000, so counted from this exporter's start");
     DcgmPcieReplay = DCGM.legacy_counter("DCGM_FI_DEV_PCIE_REPLAY_COUNTER")
         .help("Total number of PCIe retries.")
         .origin("dcgm: nv_gpu_pcie_replays_total");
@@ -51,7 +51,7 @@ families! {
         .origin("dcgm: nv_gpu_decoder_utilization_ratio × 100");
     DcgmXid = DCGM.gauge("DCGM_FI_DEV_XID_ERRORS")
         .help("Value of the last XID error encountered.")
-        .origin("dcgm: nv_gpu_last_xid; 0 while none has been heard");
+        .origin("dcgm: nv_gpu_last_xid; 0 until the first error");
     DcgmPowerViolation = DCGM.legacy_counter("DCGM_FI_DEV_POWER_VIOLATION")
         .help("Throttling duration due to power constraints (in ns).")
         .origin("dcgm: nv_gpu_throttle_seconds_total of power × 1000000000");
@@ -101,7 +101,7 @@ families! {
         .help("Total number of retired pages due to double-bit errors.")
         .origin("dcgm: nv_gpu_retired_pages of double_bit");
     DcgmRetiredPending = DCGM.gauge("DCGM_FI_DEV_RETIRED_PENDING")
-        .help("Whether pages are pending retirement.")
+        .help("1 if pages are pending retirement.")
         .origin("dcgm: nv_gpu_retired_pages_pending");
     DcgmUncRemapped = DCGM.legacy_counter("DCGM_FI_DEV_UNCORRECTABLE_REMAPPED_ROWS")
         .help("Number of remapped rows for uncorrectable errors.")
@@ -110,7 +110,7 @@ families! {
         .help("Number of remapped rows for correctable errors.")
         .origin("dcgm: nv_gpu_remapped_rows of correctable");
     DcgmRemapFailure = DCGM.gauge("DCGM_FI_DEV_ROW_REMAP_FAILURE")
-        .help("Whether remapping of rows has failed.")
+        .help("1 if remapping of rows has failed.")
         .origin("dcgm: nv_gpu_remapped_rows_failure");
     DcgmNvlinkReplay = DCGM.legacy_counter("DCGM_FI_DEV_NVLINK_REPLAY_ERROR_COUNT_TOTAL")
         .help("Total number of NVLink replay errors.")
@@ -137,7 +137,7 @@ families! {
         .help("Ratio of time at least one warp was assigned to an SM.")
         .origin("dcgm: nv_gpu_sm_active_ratio; of each MIG instance where there are any");
     DcgmProfSmOccupancy = DCGM.gauge("DCGM_FI_PROF_SM_OCCUPANCY")
-        .help("Ratio of resident warps to the most an SM can hold.")
+        .help("Ratio of resident warps to the maximum an SM can hold.")
         .origin("dcgm: nv_gpu_sm_occupancy_ratio; of each MIG instance where there are any");
     DcgmProfTensor = DCGM.gauge("DCGM_FI_PROF_PIPE_TENSOR_ACTIVE")
         .help("Ratio of time the tensor pipe was active.")
@@ -155,15 +155,15 @@ families! {
         .help("Ratio of time the FP16 pipe was active.")
         .origin("dcgm: nv_gpu_fp16_active_ratio; of each MIG instance where there are any");
     DcgmProfPcieTx = DCGM.gauge("DCGM_FI_PROF_PCIE_TX_BYTES")
-        .help("Rate of data transmitted over PCIe (in bytes a second).")
+        .help("Rate of data transmitted over PCIe (in bytes per second).")
         .origin("dcgm: nv_gpu_pcie_transmit_bytes_per_second");
     DcgmProfPcieRx = DCGM.gauge("DCGM_FI_PROF_PCIE_RX_BYTES")
-        .help("Rate of data received over PCIe (in bytes a second).")
+        .help("Rate of data received over PCIe (in bytes per second).")
         .origin("dcgm: nv_gpu_pcie_receive_bytes_per_second");
     DcgmProfNvlinkTx = DCGM.gauge("DCGM_FI_PROF_NVLINK_TX_BYTES")
-        .help("Rate of data transmitted over NVLink (in bytes a second).")
+        .help("Rate of data transmitted over NVLink (in bytes per second).")
         .origin("dcgm: nv_gpu_nvlink_transmit_bytes_per_second");
     DcgmProfNvlinkRx = DCGM.gauge("DCGM_FI_PROF_NVLINK_RX_BYTES")
-        .help("Rate of data received over NVLink (in bytes a second).")
+        .help("Rate of data received over NVLink (in bytes per second).")
         .origin("dcgm: nv_gpu_nvlink_receive_bytes_per_second");
 }

@@ -9,10 +9,10 @@ families! {
     first: super::gpu::END;
 
     MigInfo = MIG.gauge("nv_gpu_mig_info").labels(&["compute_instance_id", "gpu_instance_id", "gpu_uuid", "mig_profile", "mig_uuid"])
-        .help("Which MIG instance this is.")
+        .help("MIG instance description in labels (profile, instance ids); always 1.")
         .origin("nvmlDeviceGetMigDeviceHandleByIndex, GpuInstanceId, ComputeInstanceId, Name");
     MigMemoryTotal = MIG.gauge("nv_gpu_mig_memory_total_bytes").unit("bytes")
-        .help("Memory of the MIG instance in bytes.")
+        .help("Total memory of the MIG instance in bytes.")
         .origin("nvmlDeviceGetMemoryInfo_v2");
     MigMemoryUsed = MIG.gauge("nv_gpu_mig_memory_used_bytes").unit("bytes")
         .help("Used memory of the MIG instance in bytes.")
@@ -21,36 +21,36 @@ families! {
         .help("Free memory of the MIG instance in bytes.")
         .origin("nvmlDeviceGetMemoryInfo_v2");
     MigGpmGraphics = MIG.gauge("nv_gpu_mig_graphics_active_ratio").unit("ratio").experimental()
-        .help("Share (0-1) of time in which, in the MIG instance, any engine was computing or drawing.")
+        .help("Share (0-1) of time in which any graphics or compute engine of the MIG instance was active.")
         .origin("GPM GRAPHICS_UTIL of the GPU instance, Hopper and later");
     MigGpmSm = MIG.gauge("nv_gpu_mig_sm_active_ratio").unit("ratio").experimental()
-        .help("Share (0-1) of time in which, in the MIG instance, a warp was assigned to an SM, averaged over SMs.")
+        .help("Share (0-1) of time in which an SM of the MIG instance had a warp assigned, averaged over its SMs.")
         .origin("GPM SM_UTIL of the GPU instance, Hopper and later");
     MigGpmSmOccupancy = MIG.gauge("nv_gpu_mig_sm_occupancy_ratio").unit("ratio").experimental()
-        .help("Share (0-1) of the warps an SM of the MIG instance can hold that were resident, averaged over its SMs.")
+        .help("Resident warps as a share (0-1) of the maximum an SM of the MIG instance can hold, averaged over its SMs.")
         .origin("GPM SM_OCCUPANCY of the GPU instance, Hopper and later");
     MigGpmTensor = MIG.gauge("nv_gpu_mig_tensor_active_ratio").unit("ratio").experimental()
-        .help("Share (0-1) of time in which, in the MIG instance, any tensor pipe was active.")
+        .help("Share (0-1) of time in which any tensor pipe of the MIG instance was active.")
         .origin("GPM ANY_TENSOR_UTIL of the GPU instance, Hopper and later");
     MigGpmTensorDfma = MIG.gauge("nv_gpu_mig_tensor_dfma_active_ratio").unit("ratio").experimental()
-        .help("Share (0-1) of time in which, in the MIG instance, the tensor pipe did FP64.")
+        .help("Share (0-1) of time in which the tensor pipe of the MIG instance executed FP64 operations.")
         .origin("GPM DFMA_TENSOR_UTIL of the GPU instance, Hopper and later");
     MigGpmTensorHmma = MIG.gauge("nv_gpu_mig_tensor_hmma_active_ratio").unit("ratio").experimental()
-        .help("Share (0-1) of time in which, in the MIG instance, the tensor pipe did FP16 or BF16.")
+        .help("Share (0-1) of time in which the tensor pipe of the MIG instance executed FP16 or BF16 operations.")
         .origin("GPM HMMA_TENSOR_UTIL of the GPU instance, Hopper and later");
     MigGpmTensorImma = MIG.gauge("nv_gpu_mig_tensor_imma_active_ratio").unit("ratio").experimental()
-        .help("Share (0-1) of time in which, in the MIG instance, the tensor pipe did integers.")
+        .help("Share (0-1) of time in which the tensor pipe of the MIG instance executed integer operations.")
         .origin("GPM IMMA_TENSOR_UTIL of the GPU instance, Hopper and later");
     MigGpmDram = MIG.gauge("nv_gpu_mig_dram_active_ratio").unit("ratio").experimental()
-        .help("Share (0-1) of time in which, in the MIG instance, GPU memory was transferring, of what it could.")
+        .help("Share (0-1) of the memory bandwidth of the MIG instance in use.")
         .origin("GPM DRAM_BW_UTIL of the GPU instance, Hopper and later");
     MigGpmFp64 = MIG.gauge("nv_gpu_mig_fp64_active_ratio").unit("ratio").experimental()
-        .help("Share (0-1) of time in which, in the MIG instance, the FP64 pipe was active.")
+        .help("Share (0-1) of time in which the FP64 pipe of the MIG instance was active.")
         .origin("GPM FP64_UTIL of the GPU instance, Hopper and later");
     MigGpmFp32 = MIG.gauge("nv_gpu_mig_fp32_active_ratio").unit("ratio").experimental()
-        .help("Share (0-1) of time in which, in the MIG instance, the FP32 pipe was active.")
+        .help("Share (0-1) of time in which the FP32 pipe of the MIG instance was active.")
         .origin("GPM FP32_UTIL of the GPU instance, Hopper and later");
     MigGpmFp16 = MIG.gauge("nv_gpu_mig_fp16_active_ratio").unit("ratio").experimental()
-        .help("Share (0-1) of time in which, in the MIG instance, the FP16 pipe was active.")
+        .help("Share (0-1) of time in which the FP16 pipe of the MIG instance was active.")
         .origin("GPM FP16_UTIL of the GPU instance, Hopper and later");
 }

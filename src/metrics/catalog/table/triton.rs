@@ -10,6 +10,7 @@ use super::super::metric::{Area, Group, Metric, Stability};
 const TRITON: Area = Area::new(Group::Triton, Stability::Inherited, &["model", "version"]);
 const SPEC: Area = Area::new(Group::Compat, Stability::Stable, &["model", "version"]);
 
+// The numbers of the families below that have several series, by label value.
 named_numbers! {
     pub struct RequestCounts: i64 { active = "active", max = "max", scheduled = "scheduled", context = "context", waiting = "waiting" }
 }
@@ -85,19 +86,19 @@ families! {
         .origin("staticBatchingStats: numCtxTokens, numGenTokens, emptyGenSlots; only with static batching");
     GeneralMetrics = TRITON.gauge("nv_trt_llm_general_metrics").by("general_type", LastIteration::NAMES)
         .help("General TRT LLM metrics")
-        .origin("timestamp in microseconds since 1970 UTC (of receipt where the engine sends none), iter");
+        .origin("timestamp in microseconds since 1970 UTC (time of receipt if the engine sends none), iter");
     DisaggregatedServingMetrics = TRITON.legacy_counter("nv_trt_llm_disaggregated_serving_metrics")
         .by("disaggregated_serving_type", DisaggregatedServing::NAMES)
         .help("TRT LLM disaggregated serving metrics")
-        .origin("disServingStats.kvCacheTransferMS of completed requests, and their number; without request statistics from RequestPerfMetrics");
+        .origin("disServingStats.kvCacheTransferMS and number of completed requests; from RequestPerfMetrics where there are no request statistics");
     SpecDisaggregatedServingMetrics = SPEC.legacy_counter("nv_trt_llm_disaggregated_serving_metrics")
         .by("disaggregated_serving_type", &["kv_cache_transfer_time"])
         .help("TRT LLM disaggregated serving metrics")
         .origin("spec: as kv_cache_transfer_ms");
     InputTokenLen = TRITON.histogram("nv_llm_input_token_len").by("response_metric_type", &["total_input_tokens"])
         .help("TRT LLM response metrics")
-        .origin("contextPrefillPosition of completed requests; without request statistics promptTokens beside RequestPerfMetrics");
+        .origin("contextPrefillPosition of completed requests; promptTokens sent with RequestPerfMetrics where there are no request statistics");
     OutputTokenLen = TRITON.histogram("nv_llm_output_token_len").by("response_metric_type", &["total_output_tokens"])
         .help("TRT LLM response metrics")
-        .origin("numGeneratedTokens of completed requests; without request statistics outputTokens beside RequestPerfMetrics");
+        .origin("numGeneratedTokens of completed requests; outputTokens sent with RequestPerfMetrics where there are no request statistics");
 }
