@@ -1,6 +1,6 @@
-//! Every field of the engine's statistics reaches the page where the catalog says it does, or the catalog says why not.
-//! The fields are read from the model's source, so that one more of them fails here until it has its place.
-// A test stops at its first surprise.
+//! Every field of the engine's statistics reaches the page as the catalog says, or the catalog gives a reason why not. The test
+//! reads the fields from the model's source, so a new field fails it until the catalog lists the field.
+// A failed assumption fails the test.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -46,20 +46,20 @@ fn camel(name: &str) -> String {
 }
 
 #[test]
-fn every_field_of_the_model_has_its_place_in_the_catalog_and_nothing_else_has() {
+fn the_catalog_lists_exactly_the_fields_of_the_model() {
     let listed: BTreeSet<(String, String)> =
         FIELDS.iter().map(|field| (field.structure.to_owned(), field.name.to_owned())).collect();
-    assert_eq!(listed.len(), FIELDS.len(), "a field stands twice");
+    assert_eq!(listed.len(), FIELDS.len(), "a field is listed twice");
     let model = model_fields();
     let missing: Vec<_> = model.difference(&listed).collect();
     assert!(missing.is_empty(), "not in src/metrics/catalog/fields.rs: {missing:?}");
     let unknown: Vec<_> = listed.difference(&model).collect();
     assert!(unknown.is_empty(), "not in the model: {unknown:?}");
-    assert!(model.len() > 120, "the model's source is not read: {} fields", model.len());
+    assert!(model.len() > 120, "the test no longer finds the model's fields: only {}", model.len());
 }
 
 #[test]
-fn what_is_not_exported_says_why() {
+fn a_field_that_is_not_exported_has_a_reason() {
     for Field { structure, name, destination } in FIELDS {
         match destination {
             Destination::Families(families) => assert!(!families.is_empty(), "{structure}.{name}"),
@@ -68,7 +68,7 @@ fn what_is_not_exported_says_why() {
     }
 }
 
-/// A record in which every field has a value, and no two the same one.
+/// A record in which every field has a value and all values differ.
 fn full_record() -> Value {
     let kv = |base: i64| {
         json!({"maxNumBlocks": base + 900, "freeNumBlocks": base + 400, "usedNumBlocks": base + 300, "tokensPerBlock": 32,
@@ -129,7 +129,7 @@ fn full_entry() -> Value {
                 "acceptanceRate": 0.5, "totalAcceptedDraftTokens": 10, "totalDraftTokens": 20}}})
 }
 
-/// Everything an engine said, from which a page is made.
+/// Everything that an engine sent.
 #[derive(Clone)]
 struct Said {
     records: Vec<Value>,
@@ -180,7 +180,7 @@ fn page(said: &Said) -> BTreeMap<&'static str, String> {
     families
 }
 
-/// A value like this one, and not the same.
+/// A different value of the same type.
 fn another(value: &Value) -> Value {
     match value {
         Value::Number(number) => match number.as_i64() {
@@ -304,7 +304,7 @@ fn every_field_of_static_batching_and_cross_attention_changes_the_families_named
     for field in fields_of("StaticBatchingStats") {
         must_change(field, &said, |said| swap(&mut said.records[1], &format!("/staticBatchingStats/{}", field.name)));
     }
-    // The cross attention's cache has families of its own.
+    // The cache of cross attention has its own families.
     for field in fields_of("KvCacheStats") {
         let pointer = format!("/crossKvCacheStats/{}", field.name);
         let mut changed = said.clone();
@@ -317,7 +317,7 @@ fn every_field_of_static_batching_and_cross_attention_changes_the_families_named
     }
 }
 
-/// A request that arrives, runs and ends, as rows of its iterations.
+/// The rows of a request that arrives, runs and ends.
 fn a_life() -> Said {
     let record = |iter: u64, row: Option<Value>| {
         let mut record = full_record();
@@ -390,7 +390,7 @@ fn every_field_of_a_finished_requests_own_metrics_changes_the_families_named_for
         for field in fields_of(of) {
             let mut said = said.clone();
             match field.name {
-                // A disaggregated request is one by its transfer, too.
+                // A transfer also marks a request as disaggregated.
                 "ctxRequestId" => {
                     said.entries[0]["perfMetrics"]["timingMetrics"]["kvCacheTransferStart"] = Value::Null;
                     must_change(field, &said, |said| said.entries[0]["ctxRequestId"] = Value::Null);

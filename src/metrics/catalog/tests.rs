@@ -74,3 +74,24 @@ fn an_id_is_the_index_of_its_family() {
     assert_eq!(Id::GpuUp.metric().name, "nv_gpu_up");
     assert_eq!(Id::ProcessThreads.index(), CATALOG.len() - 1);
 }
+
+#[test]
+fn families_of_other_projects_are_inherited_and_ours_have_a_level_of_their_own() {
+    for metric in CATALOG {
+        let theirs = ["DCGM_FI_", "nv_inference_", "process_"].iter().any(|prefix| metric.name.starts_with(prefix))
+            || metric.name.starts_with("trtllm_") && metric.group == Group::Compat
+            || metric.group == Group::Triton
+            || metric.group == Group::Gpu && !metric.help.ends_with('.');
+        assert_eq!(metric.stability == Stability::Inherited, theirs, "{}", metric.name);
+    }
+}
+
+#[test]
+fn our_help_is_one_noun_phrase_with_a_period() {
+    for metric in
+        CATALOG.iter().filter(|metric| metric.stability != Stability::Inherited && metric.group != Group::Compat)
+    {
+        assert!(metric.help.ends_with('.') && !metric.help.trim_end_matches('.').contains(". "), "{}", metric.name);
+        assert!(!metric.help.starts_with("Whether") && !metric.help.starts_with("When"), "{}", metric.name);
+    }
+}
