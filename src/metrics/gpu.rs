@@ -51,7 +51,7 @@ fn one_gpu(gpu: &GpuSnapshot, inventory: &GpuInventory, page: &mut Page, cache: 
     }
     let mut series = GpuWriter::new(page, cache.of(&[("gpu_uuid", &gpu.identity.uuid)], OF_GPUS));
     series.put(Id::GpuUp, Some(gpu.state == GpuState::Ok));
-    series.each(Id::GpuState, GPU_STATES.map(|(_, state)| Some(state == gpu.state)));
+    series.in_order(Id::GpuState, GPU_STATES.map(|(_, state)| Some(state == gpu.state)));
     series.put(Id::GpuLastPoll, gpu.last_poll.map(|poll| poll.at_us as f64 / 1e6));
     series.put(Id::GpuPollDuration, gpu.last_poll.map(|poll| poll.took.as_secs_f64()));
     about(gpu, inventory, &mut series);
@@ -131,12 +131,12 @@ fn power_and_clocks(readings: &GpuReadings, series: &mut GpuWriter<'_>) {
     series.put(Id::GpuPowerLimit, readings.power_limit_watts);
     series.put(Id::GpuPowerInstant, readings.power_instant_watts);
     series.put(Id::EnergyConsumption, readings.energy_joules);
-    series.each(Id::GpuTemperature, readings.temperature_celsius);
-    series.each(Id::GpuClock, readings.clock_hertz);
+    series.in_order(Id::GpuTemperature, readings.temperature_celsius);
+    series.in_order(Id::GpuClock, readings.clock_hertz);
     // Bit n of NVML's mask is the catalog's reason n.
     let reasons = readings.clocks_event_reasons;
-    series.each(Id::GpuClocksEvent, (0..64).map(|bit| reasons.map(|mask| mask >> bit & 1 == 1)));
-    series.each(Id::GpuThrottle, readings.throttle_ns.map(|ns| ns.map(|ns| ns as f64 / 1e9)));
+    series.in_order(Id::GpuClocksEvent, (0..64).map(|bit| reasons.map(|mask| mask >> bit & 1 == 1)));
+    series.in_order(Id::GpuThrottle, readings.throttle_ns.map(|ns| ns.map(|ns| ns as f64 / 1e9)));
     series.put(Id::GpuPerformanceState, readings.performance_state.map(u64::from));
 }
 
@@ -163,7 +163,7 @@ pub fn nvml_page(inventory: &GpuInventory, cache: &mut LabelCache) -> Page {
     cache.begin();
     let mut series = GpuWriter::new(&mut page, cache.of(&[], OF_EXPORTER));
     series.put(Id::NvmlUp, Some(inventory.nvml == NvmlState::Up));
-    series.each(Id::NvmlState, NVML_STATES.map(|(_, state)| Some(state == inventory.nvml)));
+    series.in_order(Id::NvmlState, NVML_STATES.map(|(_, state)| Some(state == inventory.nvml)));
     if inventory.nvml != NvmlState::Off {
         series.put(Id::NvmlInitErrors, Some(inventory.init_errors));
         let seen = inventory.gpus.iter().filter(|gpu| gpu.state != GpuState::Lost).count();

@@ -64,7 +64,7 @@ impl<'p> GpuWriter<'p> {
     }
 
     /// One value for each of the family's label values, in the catalog's order.
-    pub(super) fn each<V: Into<Value>>(&mut self, family: Id, values: impl IntoIterator<Item = Option<V>>) {
+    pub(super) fn in_order<V: Into<Value>>(&mut self, family: Id, values: impl IntoIterator<Item = Option<V>>) {
         self.page.push_each(family, self.labels.of(family), values);
     }
 

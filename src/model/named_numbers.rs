@@ -1,7 +1,7 @@
 //! Structs of optional numbers whose fields each have a name. The page shows the names as values of one label, so field,
 //! name and number belong together by construction and no code depends on a position.
 
-/// Made by [`named_numbers!`]. An absent number is one that the source did not send.
+/// Made by `named_numbers!`. An absent number is one that the source did not send.
 pub trait NamedNumbers {
     type Number;
 

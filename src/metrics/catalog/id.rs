@@ -34,6 +34,7 @@ macro_rules! families {
         pub(in crate::metrics::catalog) const END: usize = FIRST + FAMILIES.len();
 
         /// Position within this table.
+        #[allow(clippy::enum_variant_names, reason = "the variants are named as the ids of one area")]
         enum Position { $($id),* }
 
         #[allow(non_upper_case_globals, reason = "Id::Name reads like the variant of an enum, and is used like one")]
