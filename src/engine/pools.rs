@@ -116,9 +116,11 @@ impl Lookups {
 impl PoolTotals {
     /// Adds one iteration's own counts.
     pub fn absorb(&mut self, record: &IterationStats) {
-        for window in record.kv_cache_iteration_stats.iter().flat_map(|windows| windows.values()) {
-            add_all(&mut self.blocks, blocks(window));
-            add_all(&mut self.bytes, bytes(window));
+        if let Some(windows) = &record.kv_cache_iteration_stats {
+            for window in windows.values() {
+                add_all(&mut self.blocks, blocks(window));
+                add_all(&mut self.bytes, bytes(window));
+            }
         }
         add(&mut self.suspended_requests, count(record.iter_suspended_requests));
         add(&mut self.resumed_requests, count(record.iter_resumed_requests));
@@ -188,9 +190,7 @@ fn count(number: Option<i64>) -> Option<u64> {
 }
 
 fn add_all<N: NamedNumbers<Number: SaturatingAdd>>(total: &mut N, more: N) {
-    for (total, more) in total.numbers_mut().zip(more.numbers()) {
-        add(total, more);
-    }
+    total.add_each(more, add);
 }
 
 /// A total is present from the first number on, even if that is 0.

@@ -11,8 +11,8 @@ pub trait NamedNumbers {
     /// In the order of [`NamedNumbers::NAMES`].
     fn numbers(self) -> impl Iterator<Item = Option<Self::Number>>;
 
-    /// In the order of [`NamedNumbers::NAMES`].
-    fn numbers_mut(&mut self) -> impl Iterator<Item = &mut Option<Self::Number>>;
+    /// Calls `add` with each number and the number of the same name in `more`.
+    fn add_each(&mut self, more: Self, add: impl Fn(&mut Option<Self::Number>, Option<Self::Number>));
 }
 
 /// `named_numbers! { pub struct Memory: u64 { total = "total", used = "used" } }` makes a struct with the fields `total` and
@@ -37,8 +37,8 @@ macro_rules! named_numbers {
                 [$(self.$field),*].into_iter()
             }
 
-            fn numbers_mut(&mut self) -> impl Iterator<Item = &mut Option<$number>> {
-                [$(&mut self.$field),*].into_iter()
+            fn add_each(&mut self, more: Self, add: impl Fn(&mut Option<$number>, Option<$number>)) {
+                $(add(&mut self.$field, more.$field);)*
             }
         }
     };
