@@ -13,7 +13,7 @@ use trtllm_exporter::exposition::render;
 use trtllm_exporter::metrics::compat::CompatSets;
 use trtllm_exporter::metrics::own::HttpMetrics;
 use trtllm_exporter::metrics::page::{Page, Value};
-use trtllm_exporter::metrics::whole::{PageBuilder, Selection};
+use trtllm_exporter::metrics::page_builder::{PageBuilder, Selection};
 use trtllm_exporter::model::EngineAbout;
 use trtllm_exporter::model::IterationStats;
 use trtllm_exporter::sources::trtllm_json::{parse_perf_metrics, parse_records};

@@ -12,7 +12,7 @@ use trtllm_exporter::metrics::catalog::Group;
 use trtllm_exporter::metrics::compat::CompatSets;
 use trtllm_exporter::metrics::own::HttpMetrics;
 use trtllm_exporter::metrics::page::Page;
-use trtllm_exporter::metrics::whole::{PageBuilder, Selection};
+use trtllm_exporter::metrics::page_builder::{PageBuilder, Selection};
 use trtllm_exporter::model::IterationStats;
 use trtllm_exporter::state::{EngineName, State};
 

@@ -8,11 +8,11 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use trtllm_exporter::engine::Engine;
-use trtllm_exporter::metrics::catalog::fields::{FIELDS, Field, Goes};
+use trtllm_exporter::metrics::catalog::fields::{Destination, FIELDS, Field};
 use trtllm_exporter::metrics::compat::CompatSets;
 use trtllm_exporter::metrics::own::HttpMetrics;
 use trtllm_exporter::metrics::page::Value as Sample;
-use trtllm_exporter::metrics::whole::{PageBuilder, Selection};
+use trtllm_exporter::metrics::page_builder::{PageBuilder, Selection};
 use trtllm_exporter::model::{IterationStats, PerfMetricsEntry};
 use trtllm_exporter::state::{EngineName, EngineSnapshot, State};
 
@@ -48,22 +48,22 @@ fn camel(name: &str) -> String {
 #[test]
 fn the_catalog_lists_exactly_the_fields_of_the_model() {
     let listed: BTreeSet<(String, String)> =
-        FIELDS.iter().map(|field| (field.of.to_owned(), field.name.to_owned())).collect();
-    assert_eq!(listed.len(), FIELDS.len(), "a field is duplicate");
+        FIELDS.iter().map(|field| (field.structure.to_owned(), field.name.to_owned())).collect();
+    assert_eq!(listed.len(), FIELDS.len(), "a field is listed twice");
     let model = model_fields();
     let missing: Vec<_> = model.difference(&listed).collect();
     assert!(missing.is_empty(), "not in src/metrics/catalog/fields.rs: {missing:?}");
     let unknown: Vec<_> = listed.difference(&model).collect();
     assert!(unknown.is_empty(), "not in the model: {unknown:?}");
-    assert!(model.len() > 120, "the model's source is not read: {} fields", model.len());
+    assert!(model.len() > 120, "the test no longer finds the model's fields: only {}", model.len());
 }
 
 #[test]
 fn a_field_that_is_not_exported_has_a_reason() {
-    for Field { of, name, goes } in FIELDS {
-        match goes {
-            Goes::To(families) => assert!(!families.is_empty(), "{of}.{name}"),
-            Goes::Nowhere(why) => assert!(why.split(' ').count() > 3, "{of}.{name}: {why}"),
+    for Field { structure, name, destination } in FIELDS {
+        match destination {
+            Destination::Families(families) => assert!(!families.is_empty(), "{structure}.{name}"),
+            Destination::None(why) => assert!(why.split(' ').count() > 3, "{structure}.{name}: {why}"),
         }
     }
 }
@@ -76,7 +76,7 @@ fn full_record() -> Value {
             "missedBlocks": base + 20, "cacheHitRate": 0.6})
     };
     let mut window = serde_json::Map::new();
-    for (at, field) in FIELDS.iter().filter(|field| field.of == "KvCacheIterationStats").enumerate() {
+    for (at, field) in FIELDS.iter().filter(|field| field.structure == "KvCacheIterationStats").enumerate() {
         window
             .insert(field.name.to_owned(), if field.name == "iterCacheHitRate" { json!(0.5) } else { json!(10 + at) });
     }
@@ -202,7 +202,7 @@ fn another(value: &Value) -> Value {
 
 /// Applies `change` to a field. Every family that the catalog names for it must change.
 fn must_change(field: &Field, messages: &Messages, change: impl FnOnce(&mut Messages)) {
-    let Goes::To(ids) = field.goes else { return };
+    let Destination::Families(ids) = field.destination else { return };
     let mut changed = messages.clone();
     change(&mut changed);
     let (before, after) = (page(messages), page(&changed));
@@ -211,10 +211,10 @@ fn must_change(field: &Field, messages: &Messages, change: impl FnOnce(&mut Mess
         assert!(
             before.contains_key(name) || after.contains_key(name),
             "{}.{}: {name} is not there",
-            field.of,
+            field.structure,
             field.name
         );
-        assert_ne!(before.get(name), after.get(name), "{}.{} does not change {name}", field.of, field.name);
+        assert_ne!(before.get(name), after.get(name), "{}.{} does not change {name}", field.structure, field.name);
     }
 }
 
@@ -224,7 +224,7 @@ fn swap(at: &mut Value, pointer: &str) {
 }
 
 fn fields_of(of: &str) -> impl Iterator<Item = &'static Field> + use<'_> {
-    let mut found = FIELDS.iter().filter(move |field| field.of == of).peekable();
+    let mut found = FIELDS.iter().filter(move |field| field.structure == of).peekable();
     assert!(found.peek().is_some(), "{of}");
     found
 }
@@ -270,8 +270,8 @@ fn the_number_latency_and_rank_of_a_record_change_the_families_named_for_them() 
     let messages = two_records();
     let field = |name: &str| fields_of("IterationStats").find(|field| field.name == name).unwrap();
     let one = |name: &str, family: usize| {
-        let Goes::To(ids) = field(name).goes else { panic!("{name}") };
-        Field { goes: Goes::To(&ids[family..=family]), ..*field(name) }
+        let Destination::Families(ids) = field(name).destination else { panic!("{name}") };
+        Field { destination: Destination::Families(&ids[family..=family]), ..*field(name) }
     };
     must_change(&one("iter", 0), &messages, |messages| messages.records[1]["iter"] = json!(9));
     must_change(&one("iter", 1), &messages, |messages| messages.records[1]["iter"] = json!(6));
@@ -315,7 +315,7 @@ fn every_field_of_static_batching_and_cross_attention_changes_the_families_named
         let differ = ["nv_trt_llm_cross_kv_cache_block_metrics", "nv_trt_llm_cross_kv_cache_blocks_total"]
             .into_iter()
             .any(|name| before.get(name) != after.get(name));
-        assert_eq!(differ, matches!(field.goes, Goes::To(_)), "{pointer}");
+        assert_eq!(differ, matches!(field.destination, Destination::Families(_)), "{pointer}");
     }
 }
 

@@ -228,7 +228,7 @@ fn a_line_is_what_its_keys_say() {
     assert!(matches!(item(r#"{"iter":1,"requestStats":[{"id":1}]}"#), Item::Requests(_)));
     let entry = fixture("perf_metrics_SHAPE.json")[0].to_string();
     assert!(matches!(item(&entry), Item::PerfMetrics(_)));
-    // As the founding specification shows it: not wrapped, with times of the clock on the wall.
+    // As the original metrics specification shows it: not wrapped, with wall-clock times.
     let seed = r#"{"request_id":"req-1","timing_metrics":{"arrival_time":"2025-10-04T12:34:56.000Z",
         "first_token_time":"2025-10-04T12:34:56.200Z","ttft_ms":200},"first_iter":1200}"#;
     let Item::PerfMetrics(entry) = item(&seed.replace('\n', "")) else { panic!("{seed}") };

@@ -1,6 +1,6 @@
-//! The page of a recorded session, byte for byte, from the real binary. `UPDATE_GOLDEN=1 cargo test --test golden` writes
-//! the files anew: metric names and their text are the interface, so read the difference before it is committed.
-// A test stops at its first surprise.
+//! The page of a recorded session from the real binary, compared byte for byte. `UPDATE_GOLDEN=1 cargo test --test golden`
+//! rewrites the files. Names and text of metrics are the public interface, so review the difference before you commit it.
+// A failed assumption fails the test.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stderr)]
 
 mod e2e;
@@ -9,7 +9,7 @@ use e2e::daemon::Daemon;
 
 const SESSION: &str = "replay:tests/fixtures/session.ndjson?speed=max";
 
-/// A daemon that has read the whole session.
+/// A daemon after it has read the whole session.
 fn replayed() -> Daemon {
     let daemon = Daemon::start(&["--source", SESSION, "--model", "llama \"3\"", "--stale-after", "1h"]);
     daemon.until_state(&[], "idle");
@@ -23,11 +23,14 @@ fn same_as_golden(name: &str, page: &str) {
     }
     let golden = std::fs::read_to_string(&path).unwrap();
     let differing = page.lines().zip(golden.lines()).find(|(page, golden)| page != golden);
-    assert!(page == golden, "{name} has changed, first here (page, golden): {differing:?}; see the head of this test");
+    assert!(
+        page == golden,
+        "{name} has changed; first difference (page, golden): {differing:?}; to accept it, see the top of this file"
+    );
 }
 
 #[test]
-fn a_session_gives_its_golden_pages() {
+fn the_pages_of_a_session_equal_the_golden_files() {
     let daemon = replayed();
     let engine = "/metrics?collect[]=triton&collect[]=engine";
     same_as_golden("session.txt", &daemon.text(engine));
@@ -40,7 +43,7 @@ fn a_session_gives_its_golden_pages() {
 }
 
 #[test]
-fn the_triton_group_is_exactly_the_families_of_triton() {
+fn the_group_triton_has_exactly_tritons_families() {
     let daemon = replayed();
     let page = e2e::page::Page::parse(&daemon.text("/metrics?collect[]=triton"));
     let families: Vec<&str> = page.families.iter().map(|(name, _)| name.as_str()).collect();
@@ -60,8 +63,8 @@ fn the_triton_group_is_exactly_the_families_of_triton() {
 }
 
 #[test]
-fn every_series_of_tritons_own_example_is_spelled_the_same() {
-    // The example's labels of model and version are the defaults, and v1 metrics need static batching.
+fn every_series_of_tritons_documentation_is_on_the_page() {
+    // The example has the default model and version. Its v1 metrics need static batching, which the session does not have.
     let daemon = Daemon::start(&["--source", SESSION, "--stale-after", "1h"]);
     daemon.until_state(&[], "idle");
     let page = daemon.text("/metrics?collect[]=triton");

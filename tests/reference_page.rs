@@ -1,4 +1,4 @@
-//! deploy/METRICS.md is the output of `catalog` and matches a real page. `UPDATE_GOLDEN=1 cargo test --test reference_page`
+//! docs/METRICS.md is the output of `catalog` and matches a real page. `UPDATE_GOLDEN=1 cargo test --test reference_page`
 //! rewrites the file.
 // A test fails by a panic.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stderr)]
@@ -20,7 +20,7 @@ use trtllm_exporter::metrics::catalog::{CATALOG, Group};
 use trtllm_exporter::metrics::compat::CompatSets;
 use trtllm_exporter::metrics::own::HttpMetrics;
 use trtllm_exporter::metrics::page;
-use trtllm_exporter::metrics::whole::{PageBuilder, Selection};
+use trtllm_exporter::metrics::page_builder::{PageBuilder, Selection};
 use trtllm_exporter::model::{IterationStats, KvCacheEvent, PerfMetricsEntry, RequestStats};
 use trtllm_exporter::state::{EngineName, EngineSnapshot, State};
 use trtllm_exporter::tools::catalog::{SERIES, Series};
@@ -35,18 +35,21 @@ fn catalog() -> String {
 #[test]
 fn the_reference_page_is_the_output_of_the_catalog_command() {
     let printed = catalog();
-    let path = e2e::root().join("deploy/METRICS.md");
+    let path = e2e::root().join("docs/METRICS.md");
     if std::env::var_os("UPDATE_GOLDEN").is_some() {
         std::fs::write(&path, &printed).unwrap();
     }
     let kept = std::fs::read_to_string(&path).unwrap();
     let differing = printed.lines().zip(kept.lines()).find(|(printed, kept)| printed != kept);
-    assert!(printed == kept, "deploy/METRICS.md is not what catalog prints (printed, kept): {differing:?}");
+    assert!(
+        printed == kept,
+        "docs/METRICS.md differs from the output of `trtllm-exporter catalog` (printed, file): {differing:?}"
+    );
     for metric in CATALOG {
         assert!(kept.contains(&format!("| `{}` |", metric.name)), "{} is not in it", metric.name);
     }
     let readme = std::fs::read_to_string(e2e::root().join("README.md")).unwrap();
-    assert!(readme.contains("(deploy/METRICS.md)"), "the README does not link it");
+    assert!(readme.contains("(docs/METRICS.md)"), "README.md does not link docs/METRICS.md");
 }
 
 fn payload(fixture: &str) -> Value {

@@ -104,6 +104,12 @@ impl Latest {
             .or_else(|| self.static_batching.and_then(|stats| stats.num_scheduled_requests))
     }
 
+    /// Active requests that the last iteration did not schedule; requests in the executor's own queue are not included.
+    #[must_use]
+    pub fn waiting(&self) -> Option<i64> {
+        self.active.zip(self.scheduled()).map(|(active, scheduled)| active.saturating_sub(scheduled).max(0))
+    }
+
     #[must_use]
     pub fn context_requests(&self) -> Option<i64> {
         self.inflight
@@ -183,6 +189,15 @@ fn utc_micros(time: Option<RecordTime>, wall_us: i64) -> i64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn waiting_requests_are_never_negative_and_absent_without_both_counts() {
+        let inflight = InflightBatchingStats { num_scheduled_requests: Some(3), ..InflightBatchingStats::default() };
+        let mut latest = Latest { active: Some(1), ..Latest::default() };
+        assert_eq!(latest.waiting(), None);
+        latest.inflight = Some(inflight);
+        assert_eq!(latest.waiting(), Some(0));
+    }
 
     #[test]
     fn a_local_time_is_converted_to_utc_by_the_nearest_quarter_of_an_hour() {

@@ -1,11 +1,52 @@
-//! What one iteration did to the KV cache's pools (`kvCacheIterationStats` and its neighbours): summed over attention
-//! windows, as trtllm-serve's own collector does, so that no window size becomes a label.
+//! What one iteration did to the KV cache's pools (`kvCacheIterationStats` and related fields), summed over attention windows
+//! as trtllm-serve's collector does, so that no window size becomes a label.
 
 use crate::model::IterationStats;
 use crate::model::iteration::KvCacheIterationStats;
+use crate::model::named_numbers::{NamedNumbers, named_numbers};
 
-/// Blocks of one pool by state, in the order of the catalog: max, free, used, evictable and the peaks of the last three.
-pub type PoolBlocks = [Option<i64>; 7];
+named_numbers! {
+    /// Blocks of one pool, by state. A peak is the highest value since the previous record.
+    #[derive(Copy, Eq)]
+    pub struct PoolBlocks: i64 {
+        max = "max",
+        free = "free",
+        used = "used",
+        evictable = "evictable",
+        peak_free = "peak_free",
+        peak_used = "peak_used",
+        peak_evictable = "peak_evictable",
+    }
+}
+
+named_numbers! {
+    /// Blocks, by what iterations did with them.
+    #[derive(Copy, Eq)]
+    pub struct BlockEvents: u64 {
+        allocated = "allocated",
+        newly_allocated = "newly_allocated",
+        reused = "reused",
+        full_reused = "full_reused",
+        partial_reused = "partial_reused",
+        missed = "missed",
+        generation_allocated = "generation_allocated",
+        onboarded = "onboarded",
+        offloaded = "offloaded",
+        copied = "copied",
+        host_dropped = "host_dropped",
+    }
+}
+
+named_numbers! {
+    /// Bytes that iterations moved or dropped.
+    #[derive(Copy, Eq)]
+    pub struct ByteEvents: u64 {
+        onboarded = "onboarded",
+        offloaded = "offloaded",
+        copied = "copied",
+        host_dropped = "host_dropped",
+    }
+}
 
 /// The pools after one iteration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -14,17 +55,22 @@ pub struct Pools {
     pub primary: PoolBlocks,
     /// On the host.
     pub secondary: PoolBlocks,
-    /// Blocks found, and looked up and not found, in this iteration.
-    pub looked_up: Option<(i64, i64)>,
+    /// Absent where the record has no lookups.
+    pub lookups: Option<Lookups>,
 }
 
-/// Totals over iterations; absent where the engine never said.
+/// Blocks that one iteration looked up in the cache.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Lookups {
+    pub reused: i64,
+    pub missed: i64,
+}
+
+/// Totals over iterations; absent until the engine sends a first value, even 0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct PoolTotals {
-    /// Blocks by event, in the order of the catalog.
-    pub blocks: [Option<u64>; 11],
-    /// Bytes by event, in the order of the catalog.
-    pub bytes: [Option<u64>; 4],
+    pub blocks: BlockEvents,
+    pub bytes: ByteEvents,
     pub suspended_requests: Option<u64>,
     pub resumed_requests: Option<u64>,
     pub disk_prefetched_blocks: Option<u64>,
@@ -32,134 +78,141 @@ pub struct PoolTotals {
     pub cached_tokens: [Option<u64>; TIERS.len()],
 }
 
-/// Where blocks are: the engine's cache levels, as it names them.
+/// Where blocks are: the engine's cache levels, by the engine's names.
 pub const TIERS: [&str; 4] = ["gpu", "host", "disk", "other"];
 
-/// The tier of a level that has no name of its own.
+/// The tier of a level that has no name.
 #[must_use]
 pub fn tier_of_level(level: u64) -> usize {
     usize::try_from(level).map_or(TIERS.len() - 1, |level| level.min(TIERS.len() - 1))
 }
 
 impl Pools {
-    /// `None` where the record says nothing of its pools.
+    /// `None` where the record has no pool statistics.
     #[must_use]
     pub fn of(record: &IterationStats) -> Option<Self> {
         let windows = record.kv_cache_iteration_stats.as_ref()?;
         let mut pools = Self::default();
         for window in windows.values() {
-            for (total, blocks) in pools.primary.iter_mut().zip(primary(window)) {
-                add_signed(total, blocks);
-            }
-            for (total, blocks) in pools.secondary.iter_mut().zip(secondary(window)) {
-                add_signed(total, blocks);
-            }
+            add_all(&mut pools.primary, primary(window));
+            add_all(&mut pools.secondary, secondary(window));
             if let (Some(reused), Some(missed)) = (window.iter_reused_blocks, window.iter_missed_blocks) {
-                let (all_reused, all_missed) = pools.looked_up.unwrap_or_default();
-                pools.looked_up = Some((all_reused.saturating_add(reused), all_missed.saturating_add(missed)));
+                let lookups = pools.lookups.get_or_insert_default();
+                lookups.reused = lookups.reused.saturating_add(reused);
+                lookups.missed = lookups.missed.saturating_add(missed);
             }
         }
         Some(pools)
     }
 }
 
-impl PoolTotals {
+impl Lookups {
     #[must_use]
-    pub const fn new() -> Self {
-        Self {
-            blocks: [None; 11],
-            bytes: [None; 4],
-            suspended_requests: None,
-            resumed_requests: None,
-            disk_prefetched_blocks: None,
-            cached_tokens: [None; TIERS.len()],
-        }
+    pub fn total(self) -> i64 {
+        self.reused.saturating_add(self.missed)
     }
+}
 
-    /// Adds what the record says of its own iteration.
+impl PoolTotals {
+    /// Adds one iteration's own counts.
     pub fn absorb(&mut self, record: &IterationStats) {
         if let Some(windows) = &record.kv_cache_iteration_stats {
             for window in windows.values() {
-                for (total, blocks) in self.blocks.iter_mut().zip(blocks(window)) {
-                    add(total, blocks);
-                }
-                for (total, bytes) in self.bytes.iter_mut().zip(bytes(window)) {
-                    add(total, bytes);
-                }
+                add_all(&mut self.blocks, blocks(window));
+                add_all(&mut self.bytes, bytes(window));
             }
         }
-        add(&mut self.suspended_requests, record.iter_suspended_requests);
-        add(&mut self.resumed_requests, record.iter_resumed_requests);
-        add(&mut self.disk_prefetched_blocks, record.iter_disk_prefetch_blocks);
+        add(&mut self.suspended_requests, count(record.iter_suspended_requests));
+        add(&mut self.resumed_requests, count(record.iter_resumed_requests));
+        add(&mut self.disk_prefetched_blocks, count(record.iter_disk_prefetch_blocks));
         let Some(levels) = &record.iter_cached_tokens_by_level else { return };
         for (level, tokens) in levels.iter().enumerate() {
             let name = record.kv_cache_level_tiers.as_ref().and_then(|tiers| tiers.get(level));
             let named = name.and_then(|name| TIERS.iter().position(|tier| tier.eq_ignore_ascii_case(name)));
             let tier = named.unwrap_or(if name.is_some() { TIERS.len() - 1 } else { tier_of_level(level as u64) });
-            add(&mut self.cached_tokens[tier], Some(*tokens));
+            add(&mut self.cached_tokens[tier], count(Some(*tokens)));
         }
     }
 }
 
 fn primary(window: &KvCacheIterationStats) -> PoolBlocks {
-    [
-        window.primary_max_num_blocks,
-        window.primary_free_num_blocks,
-        window.primary_used_num_blocks,
-        window.primary_evictable_num_blocks,
-        window.primary_peak_free_num_blocks,
-        window.primary_peak_used_num_blocks,
-        window.primary_peak_evictable_num_blocks,
-    ]
-}
-
-fn secondary(window: &KvCacheIterationStats) -> PoolBlocks {
-    [
-        window.secondary_max_num_blocks,
-        window.secondary_free_num_blocks,
-        window.secondary_used_num_blocks,
-        window.secondary_evictable_num_blocks,
-        window.secondary_peak_free_num_blocks,
-        window.secondary_peak_used_num_blocks,
-        window.secondary_peak_evictable_num_blocks,
-    ]
-}
-
-fn blocks(window: &KvCacheIterationStats) -> [Option<i64>; 11] {
-    [
-        window.iter_alloc_total_blocks,
-        window.iter_alloc_new_blocks,
-        window.iter_reused_blocks,
-        window.iter_full_reused_blocks,
-        window.iter_partial_reused_blocks,
-        window.iter_missed_blocks,
-        window.iter_gen_alloc_blocks,
-        window.iter_onboard_blocks,
-        window.iter_offload_blocks,
-        window.iter_intra_device_copy_blocks,
-        window.iter_host_dropped_blocks,
-    ]
-}
-
-fn bytes(window: &KvCacheIterationStats) -> [Option<i64>; 4] {
-    [
-        window.iter_onboard_bytes,
-        window.iter_offload_bytes,
-        window.iter_intra_device_copy_bytes,
-        window.iter_host_dropped_bytes,
-    ]
-}
-
-fn add_signed(total: &mut Option<i64>, more: Option<i64>) {
-    if let Some(more) = more {
-        *total = Some(total.unwrap_or(0).saturating_add(more));
+    PoolBlocks {
+        max: window.primary_max_num_blocks,
+        free: window.primary_free_num_blocks,
+        used: window.primary_used_num_blocks,
+        evictable: window.primary_evictable_num_blocks,
+        peak_free: window.primary_peak_free_num_blocks,
+        peak_used: window.primary_peak_used_num_blocks,
+        peak_evictable: window.primary_peak_evictable_num_blocks,
     }
 }
 
-/// A total is there from the first time the engine says anything of it, be it 0.
-fn add(total: &mut Option<u64>, more: Option<i64>) {
+fn secondary(window: &KvCacheIterationStats) -> PoolBlocks {
+    PoolBlocks {
+        max: window.secondary_max_num_blocks,
+        free: window.secondary_free_num_blocks,
+        used: window.secondary_used_num_blocks,
+        evictable: window.secondary_evictable_num_blocks,
+        peak_free: window.secondary_peak_free_num_blocks,
+        peak_used: window.secondary_peak_used_num_blocks,
+        peak_evictable: window.secondary_peak_evictable_num_blocks,
+    }
+}
+
+fn blocks(window: &KvCacheIterationStats) -> BlockEvents {
+    BlockEvents {
+        allocated: count(window.iter_alloc_total_blocks),
+        newly_allocated: count(window.iter_alloc_new_blocks),
+        reused: count(window.iter_reused_blocks),
+        full_reused: count(window.iter_full_reused_blocks),
+        partial_reused: count(window.iter_partial_reused_blocks),
+        missed: count(window.iter_missed_blocks),
+        generation_allocated: count(window.iter_gen_alloc_blocks),
+        onboarded: count(window.iter_onboard_blocks),
+        offloaded: count(window.iter_offload_blocks),
+        copied: count(window.iter_intra_device_copy_blocks),
+        host_dropped: count(window.iter_host_dropped_blocks),
+    }
+}
+
+fn bytes(window: &KvCacheIterationStats) -> ByteEvents {
+    ByteEvents {
+        onboarded: count(window.iter_onboard_bytes),
+        offloaded: count(window.iter_offload_bytes),
+        copied: count(window.iter_intra_device_copy_bytes),
+        host_dropped: count(window.iter_host_dropped_bytes),
+    }
+}
+
+/// A total never falls, so a negative number counts as 0.
+fn count(number: Option<i64>) -> Option<u64> {
+    number.map(|number| u64::try_from(number).unwrap_or(0))
+}
+
+fn add_all<N: NamedNumbers<Number: SaturatingAdd>>(total: &mut N, more: N) {
+    total.add_each(more, add);
+}
+
+/// A total is present from the first number on, even if that is 0.
+fn add<N: SaturatingAdd>(total: &mut Option<N>, more: Option<N>) {
     if let Some(more) = more {
-        *total = Some(total.unwrap_or(0).saturating_add(u64::try_from(more).unwrap_or(0)));
+        *total = Some(total.map_or(more, |total| total.plus(more)));
+    }
+}
+
+trait SaturatingAdd: Copy {
+    fn plus(self, more: Self) -> Self;
+}
+
+impl SaturatingAdd for i64 {
+    fn plus(self, more: Self) -> Self {
+        self.saturating_add(more)
+    }
+}
+
+impl SaturatingAdd for u64 {
+    fn plus(self, more: Self) -> Self {
+        self.saturating_add(more)
     }
 }
 
@@ -168,7 +221,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn windows_add_up_and_what_none_of_them_says_is_absent() {
+    fn windows_are_summed_and_a_number_that_no_window_sends_is_absent() {
         let window = |used, reused| KvCacheIterationStats {
             primary_used_num_blocks: Some(used),
             iter_reused_blocks: Some(reused),
@@ -179,17 +232,18 @@ mod tests {
         let record =
             IterationStats { kv_cache_iteration_stats: Some(windows.into_iter().collect()), ..Default::default() };
         let pools = Pools::of(&record).unwrap();
-        assert_eq!((pools.primary[2], pools.secondary[2], pools.looked_up), (Some(7), None, Some((7, 2))));
-        let mut totals = PoolTotals::new();
+        assert_eq!((pools.primary.used, pools.secondary.used), (Some(7), None));
+        assert_eq!(pools.lookups, Some(Lookups { reused: 7, missed: 2 }));
+        let mut totals = PoolTotals::default();
         totals.absorb(&record);
         totals.absorb(&record);
-        assert_eq!((totals.blocks[2], totals.blocks[5], totals.blocks[0]), (Some(14), Some(4), None));
-        assert_eq!(totals.bytes, [None; 4]);
+        assert_eq!((totals.blocks.reused, totals.blocks.missed, totals.blocks.allocated), (Some(14), Some(4), None));
+        assert_eq!(totals.bytes, ByteEvents::default());
     }
 
     #[test]
-    fn cached_tokens_go_to_the_tier_their_level_is_called() {
-        let mut totals = PoolTotals::new();
+    fn cached_tokens_are_counted_in_the_tier_that_names_their_level() {
+        let mut totals = PoolTotals::default();
         let record = |tiers: Option<&[&str]>| IterationStats {
             iter_cached_tokens_by_level: Some(vec![12, 8, 1, 1]),
             kv_cache_level_tiers: tiers.map(|tiers| tiers.iter().map(|&tier| tier.to_owned()).collect()),

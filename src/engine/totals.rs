@@ -55,7 +55,7 @@ pub struct Totals {
 
 impl Totals {
     #[must_use]
-    pub const fn new() -> Self {
+    pub fn new() -> Self {
         Self {
             iterations: 0,
             iterations_lost: 0,
@@ -73,7 +73,7 @@ impl Totals {
             spec_decode_drafted_requests: 0,
             spec_decode_draft_seconds: 0.0,
             cross_kv_cache_blocks: None,
-            pools: PoolTotals::new(),
+            pools: PoolTotals::default(),
             kv_events: None,
             request_pauses: 0,
             iteration_latency: Histogram::new(ITERATION_SECONDS),

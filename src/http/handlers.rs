@@ -14,7 +14,7 @@ use crate::exposition::negotiate::{self, Encoding, Format};
 use crate::metrics::catalog::Group;
 use crate::metrics::compat::CompatSets;
 use crate::metrics::own::HttpMetrics;
-use crate::metrics::whole::{PageBuilder, Section, Selection};
+use crate::metrics::page_builder::{PageBuilder, Section, Selection};
 use crate::state::State;
 use crate::views;
 

@@ -1,4 +1,4 @@
-//! A benchmark's numbers beside the live ones, in base units.
+//! The numbers of a benchmark report, in base units.
 
 use std::sync::Arc;
 
@@ -6,48 +6,55 @@ use crate::model::BenchReport;
 use crate::model::bench_report::Distribution;
 
 use super::catalog::Id;
-use super::engine::Writer;
+use super::catalog::table::benchmark::{BenchSettings, Statistics};
+use super::page::Labels;
+use super::writer::Writer;
 
 impl Writer<'_> {
     pub(super) fn bench_report(&mut self, report: &BenchReport) {
         let BenchReport { metadata, performance, latency_stats, input_output_stats, configuration } = report;
-        self.put(Id::BenchTokenRate, 0, performance.token_throughput_per_sec);
-        self.put(Id::BenchRequestRate, 0, performance.request_throughput_per_sec);
-        self.put(Id::BenchDuration, 0, performance.total_latency_ms.map(|ms| ms / 1000.0));
-        for (metric, distribution, unit) in [
+        self.put(Id::BenchTokenRate, performance.token_throughput_per_sec);
+        self.put(Id::BenchRequestRate, performance.request_throughput_per_sec);
+        self.put(Id::BenchDuration, performance.total_latency_ms.map(|ms| ms / 1000.0));
+        for (family, distribution, unit) in [
             (Id::BenchTimeToFirstToken, latency_stats.ttft_ms, 1000.0),
             (Id::BenchTimePerOutputToken, latency_stats.tbt_ms, 1000.0),
             (Id::BenchE2eLatency, latency_stats.e2e_ms, 1000.0),
             (Id::BenchInputTokens, input_output_stats.input_tokens, 1.0),
             (Id::BenchOutputTokens, input_output_stats.output_tokens, 1.0),
         ] {
-            let Distribution { p50, p90, p95, p99, min, max, avg } = distribution;
-            for (at, value) in [p50, p90, p95, p99, min, max, avg].into_iter().enumerate() {
-                self.put(metric, at, value.map(|value| value / unit));
-            }
+            self.each(family, statistics(distribution, unit));
         }
-        for (at, value) in [
-            metadata.num_gpus,
-            configuration.tp_size,
-            configuration.pp_size,
-            configuration.max_batch_size,
-            configuration.max_num_tokens,
-            configuration.kv_memory_percentage,
-        ]
-        .into_iter()
-        .enumerate()
-        {
-            self.put(Id::BenchConfig, at, value);
-        }
+        let settings = BenchSettings {
+            gpus: metadata.num_gpus,
+            tensor_parallel: configuration.tp_size,
+            pipeline_parallel: configuration.pp_size,
+            max_batch_size: configuration.max_batch_size,
+            max_tokens: configuration.max_num_tokens,
+            kv_memory: configuration.kv_memory_percentage,
+        };
+        self.each(Id::BenchConfig, settings);
         let labels = [
             ("bench_model", &metadata.model),
             ("bench_timestamp", &metadata.timestamp),
             ("gpu_name", &metadata.gpu),
             ("scheduler_policy", &configuration.scheduler_policy),
         ];
-        let labels = labels.iter().fold(self.series.base().clone(), |base, (name, value)| {
-            base.with(name, value.as_deref().unwrap_or("unknown"))
-        });
-        self.page.push(Id::BenchInfo, &Arc::new(labels), 1_u64);
+        let labels = labels.map(|(name, value)| (name, value.clone().unwrap_or_else(|| "unknown".to_owned())));
+        self.page.push(Id::BenchInfo, &Arc::new(Labels::extend(self.labels.base(), labels)), 1_u64);
+    }
+}
+
+fn statistics(distribution: Distribution, unit: f64) -> Statistics {
+    let Distribution { p50, p90, p95, p99, min, max, avg } = distribution;
+    let base = |value: Option<f64>| value.map(|value| value / unit);
+    Statistics {
+        p50: base(p50),
+        p90: base(p90),
+        p95: base(p95),
+        p99: base(p99),
+        min: base(min),
+        max: base(max),
+        avg: base(avg),
     }
 }

@@ -1,7 +1,5 @@
-//! Other exporters' names for the same engine and GPUs, each value by the meaning its own exporter gives it: what
-//! trtllm-serve calls running is not what Triton calls scheduled. None is on unless asked for.
-
-use std::sync::Arc;
+//! Other exporters' names for the same engine. Each value has the meaning that its own exporter gives it: what trtllm-serve
+//! calls running is not what Triton calls scheduled. All sets are off by default.
 
 use crate::engine::requests::LatencySource;
 use crate::engine::{Latest, Totals};
@@ -9,8 +7,13 @@ use crate::model::perf_metrics::FinishReason;
 use crate::state::{EngineName, EngineSnapshot};
 
 use super::catalog::Id;
-use super::engine::{fraction, ratio, waiting};
+use super::catalog::table::OF_TRTLLM;
+use super::catalog::table::triton::SpecKvCacheBlocks;
+use super::catalog::table::triton_core::FailedRequests;
 use super::page::{Labels, Page, Value};
+use super::series_labels::SeriesLabels;
+use super::value::ratio;
+use super::writer::Writer;
 
 /// `--metrics.compat`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -21,69 +24,36 @@ pub struct CompatSets {
     pub triton_core: bool,
     /// dcgm-exporter's `DCGM_FI_*`.
     pub dcgm: bool,
-    /// The founding specification's label values.
+    /// The label values of the original metrics specification.
     pub spec: bool,
 }
 
-/// Labels `model_name` and `engine_type`; `version` too where the model alone does not tell the engines apart.
+/// Labels `model_name` and `engine_type`, and `version` if several engines have the same model name.
 #[must_use]
-pub fn trtllm_labels(name: &EngineName, backend: Option<&str>, model_is_unique: bool) -> Labels {
+pub(super) fn trtllm_labels(name: &EngineName, backend: Option<&str>, model_is_unique: bool) -> SeriesLabels {
     let version = (!model_is_unique).then_some(("version", name.version.as_str()));
     let ours = [("engine_type", backend.unwrap_or("unknown")), ("model_name", name.model.as_str())];
     let extra = name.labels.iter().map(|(name, value)| (name.as_str(), value.as_str()));
-    Labels::new(ours.into_iter().chain(version).chain(extra))
+    SeriesLabels::new(Labels::new(ours.into_iter().chain(version).chain(extra)), OF_TRTLLM)
 }
 
-/// trtllm-serve's families. `latest` is what gauges may read: absent where the engine is stale.
+/// trtllm-serve's families. `load`: what load gauges may read.
 #[must_use]
-pub fn trtllm_page(labels: Labels, snapshot: &EngineSnapshot, latest: Option<&Latest>) -> Page {
-    let (mut page, labels) = (Page::default(), Arc::new(labels));
-    let mut put = |id: Id, value: Option<Value>| {
-        if let Some(value) = value {
-            page.push(id, &labels, value);
-        }
-    };
-    let int = |value: Option<i64>| value.map(Value::from);
-    let float = |value: Option<f64>| value.map(Value::from);
+pub(super) fn trtllm_page(labels: &SeriesLabels, snapshot: &EngineSnapshot, load: Option<&Latest>) -> Page {
+    let mut page = Writer::new(labels);
     if let Some(latest) = &snapshot.latest {
-        // Limits stay where load leaves.
-        put(Id::TrtllmMaxNumActiveRequests, int(latest.max_active));
-        put(Id::TrtllmMaxBatchSizeStatic, int(latest.batch_size_limits.fixed));
-        put(Id::TrtllmMaxBatchSizeRuntime, int(latest.batch_size_limits.runtime));
-        put(Id::TrtllmMaxNumTokensRuntime, int(latest.token_limits.runtime));
+        // A stale engine keeps its limits.
+        page.put(Id::TrtllmMaxNumActiveRequests, latest.max_active);
+        page.put(Id::TrtllmMaxBatchSizeStatic, latest.batch_size_limits.fixed);
+        page.put(Id::TrtllmMaxBatchSizeRuntime, latest.batch_size_limits.runtime);
+        page.put(Id::TrtllmMaxNumTokensRuntime, latest.token_limits.runtime);
     }
-    if let Some(latest) = latest {
-        put(Id::TrtllmNumRequestsRunning, int(latest.active));
-        put(Id::TrtllmNumRequestsWaiting, int(latest.queued));
-        put(Id::TrtllmGpuMemoryUsage, int(latest.gpu_memory));
-        put(Id::TrtllmCpuMemoryUsage, int(latest.cpu_memory));
-        put(Id::TrtllmPinnedMemoryUsage, int(latest.pinned_memory));
-        put(Id::TrtllmIterationLatency, float(latest.iter_latency_ms.map(|ms| ms / 1000.0)));
-        if let Some(inflight) = &latest.inflight {
-            put(Id::TrtllmNumContextRequests, int(inflight.num_context_requests));
-            put(Id::TrtllmNumGenerationRequests, int(inflight.num_gen_requests));
-            put(Id::TrtllmNumPausedRequests, int(inflight.num_paused_requests));
-            put(Id::TrtllmNumScheduledRequests, int(inflight.num_scheduled_requests));
-            put(Id::TrtllmTotalContextTokens, int(inflight.num_ctx_tokens));
-            put(Id::TrtllmAvgDecodedTokensPerIter, float(inflight.avg_num_decoded_tokens_per_iter));
-            put(Id::TrtllmPrefillBatchOccupancy, float(ratio(inflight.num_context_requests, latest.max_active)));
-        }
-        if let Some(kv) = &latest.kv {
-            put(Id::TrtllmKvCacheUtilization, float(fraction(kv)));
-            put(Id::TrtllmKvCacheHitRate, float(kv.cache_hit_rate));
-            put(Id::TrtllmKvCacheMaxBlocks, int(kv.max_num_blocks));
-            put(Id::TrtllmKvCacheFreeBlocks, int(kv.free_num_blocks));
-            put(Id::TrtllmKvCacheUsedBlocks, int(kv.used_num_blocks));
-            put(Id::TrtllmKvCacheTokensPerBlock, int(kv.tokens_per_block));
-        }
-        if let Some(spec) = &latest.spec_decoding {
-            put(Id::TrtllmSpecAcceptanceLength, float(spec.acceptance_length));
-            put(Id::TrtllmSpecDraftOverhead, float(spec.draft_overhead));
-        }
+    if let Some(latest) = load {
+        trtllm_load(latest, &mut page);
     }
     let (totals, requests) = (&snapshot.totals, &snapshot.requests);
-    trtllm_pools(totals, latest, &mut put);
-    for (id, count) in [
+    trtllm_pools(totals, &mut page);
+    for (family, count) in [
         (Id::TrtllmNumRequestsCompleted, totals.requests_completed),
         (Id::TrtllmKvCacheReusedBlocks, totals.kv_cache_blocks_reused),
         (Id::TrtllmKvCacheMissedBlocks, totals.kv_cache_blocks_missed),
@@ -92,10 +62,10 @@ pub fn trtllm_page(labels: Labels, snapshot: &EngineSnapshot, latest: Option<&La
         (Id::TrtllmPromptTokens, requests.input_token_len.sum() as u64),
         (Id::TrtllmGenerationTokens, requests.output_token_len.sum() as u64),
     ] {
-        put(id, Some(Value::from(count)));
+        page.one(family, count);
     }
     let times = &requests.times;
-    for (id, histogram) in [
+    for (family, histogram) in [
         (Id::TrtllmTimeToFirstToken, &times.time_to_first_token),
         (Id::TrtllmTimePerOutputToken, &times.time_per_output_token),
         (Id::TrtllmE2eLatency, &times.e2e_latency),
@@ -105,83 +75,114 @@ pub fn trtllm_page(labels: Labels, snapshot: &EngineSnapshot, latest: Option<&La
         (Id::TrtllmRequestInferenceTime, &times.inference_time),
         (Id::TrtllmPrefillBatchTokens, &totals.iteration_context_tokens),
     ] {
-        put(id, Some(Value::from(histogram)));
+        page.one(family, histogram);
     }
-    // Upstream knows four reasons.
-    let reasons = Id::TrtllmRequestSuccess.metric().variant.map_or(&[][..], |variant| variant.values);
-    for (reason, count) in reasons.iter().zip(requests.finished.into_iter().flatten()) {
-        page.push(Id::TrtllmRequestSuccess, &Arc::new(labels.with("finished_reason", reason)), count);
-    }
-    page
+    // trtllm-serve has the first four of our reasons.
+    page.in_order(Id::TrtllmRequestSuccess, requests.finished.into_iter().flatten().map(Some));
+    page.page
 }
 
-/// Of the KV cache's pools, as trtllm-serve's collector sums them over windows.
-fn trtllm_pools(totals: &Totals, latest: Option<&Latest>, put: &mut impl FnMut(Id, Option<Value>)) {
-    if let Some(pools) = latest.and_then(|latest| latest.pools) {
-        let [max, _, used, ..] = pools.secondary;
-        put(Id::TrtllmKvHostUtilization, ratio(used, max).map(Value::from));
-        let looked_up = pools.looked_up.map(|(reused, missed)| (reused, reused.saturating_add(missed))).unzip();
-        put(Id::TrtllmKvIterReuseRate, ratio(looked_up.0, looked_up.1).map(Value::from));
+fn trtllm_load(latest: &Latest, page: &mut Writer<'_>) {
+    page.put(Id::TrtllmNumRequestsRunning, latest.active);
+    page.put(Id::TrtllmNumRequestsWaiting, latest.queued);
+    page.put(Id::TrtllmGpuMemoryUsage, latest.gpu_memory);
+    page.put(Id::TrtllmCpuMemoryUsage, latest.cpu_memory);
+    page.put(Id::TrtllmPinnedMemoryUsage, latest.pinned_memory);
+    page.put(Id::TrtllmIterationLatency, latest.iter_latency_ms.map(|ms| ms / 1000.0));
+    if let Some(inflight) = &latest.inflight {
+        page.put(Id::TrtllmNumContextRequests, inflight.num_context_requests);
+        page.put(Id::TrtllmNumGenerationRequests, inflight.num_gen_requests);
+        page.put(Id::TrtllmNumPausedRequests, inflight.num_paused_requests);
+        page.put(Id::TrtllmNumScheduledRequests, inflight.num_scheduled_requests);
+        page.put(Id::TrtllmTotalContextTokens, inflight.num_ctx_tokens);
+        page.put(Id::TrtllmAvgDecodedTokensPerIter, inflight.avg_num_decoded_tokens_per_iter);
+        page.put(Id::TrtllmPrefillBatchOccupancy, ratio(inflight.num_context_requests, latest.max_active));
     }
-    let [_, _, reused, full, partial, missed, generation, ..] = totals.pools.blocks;
-    let [onboarded, offloaded, copied, _] = totals.pools.bytes;
-    for (id, count) in [
-        (Id::TrtllmKvIterReused, reused),
-        (Id::TrtllmKvIterFullReused, full),
-        (Id::TrtllmKvIterPartialReused, partial),
-        (Id::TrtllmKvIterMissed, missed),
-        (Id::TrtllmKvGenAlloc, generation),
-        (Id::TrtllmKvOnboardBytes, onboarded),
-        (Id::TrtllmKvOffloadBytes, offloaded),
-        (Id::TrtllmKvCopyBytes, copied),
+    if let Some(kv) = &latest.kv {
+        page.put(Id::TrtllmKvCacheUtilization, kv.used_fraction());
+        page.put(Id::TrtllmKvCacheHitRate, kv.cache_hit_rate);
+        page.put(Id::TrtllmKvCacheMaxBlocks, kv.max_num_blocks);
+        page.put(Id::TrtllmKvCacheFreeBlocks, kv.free_num_blocks);
+        page.put(Id::TrtllmKvCacheUsedBlocks, kv.used_num_blocks);
+        page.put(Id::TrtllmKvCacheTokensPerBlock, kv.tokens_per_block);
+    }
+    if let Some(spec) = &latest.spec_decoding {
+        page.put(Id::TrtllmSpecAcceptanceLength, spec.acceptance_length);
+        page.put(Id::TrtllmSpecDraftOverhead, spec.draft_overhead);
+    }
+    if let Some(pools) = latest.pools {
+        page.put(Id::TrtllmKvHostUtilization, ratio(pools.secondary.used, pools.secondary.max));
+        let lookups = pools.lookups;
+        let (reused, total) = (lookups.map(|lookups| lookups.reused), lookups.map(|lookups| lookups.total()));
+        page.put(Id::TrtllmKvIterReuseRate, ratio(reused, total));
+    }
+}
+
+/// The KV cache's pools, summed over windows as trtllm-serve's collector does.
+fn trtllm_pools(totals: &Totals, page: &mut Writer<'_>) {
+    let (blocks, bytes) = (&totals.pools.blocks, &totals.pools.bytes);
+    for (family, count) in [
+        (Id::TrtllmKvIterReused, blocks.reused),
+        (Id::TrtllmKvIterFullReused, blocks.full_reused),
+        (Id::TrtllmKvIterPartialReused, blocks.partial_reused),
+        (Id::TrtllmKvIterMissed, blocks.missed),
+        (Id::TrtllmKvGenAlloc, blocks.generation_allocated),
+        (Id::TrtllmKvOnboardBytes, bytes.onboarded),
+        (Id::TrtllmKvOffloadBytes, bytes.offloaded),
+        (Id::TrtllmKvCopyBytes, bytes.copied),
     ] {
-        put(id, count.map(Value::from));
+        page.put(family, count);
     }
 }
 
-/// Triton's request counters. `labels`: model, version and the engine's own.
+/// Triton's request counters.
 #[must_use]
-pub fn triton_core_page(
-    labels: &Arc<Labels>,
-    failures: &[Arc<Labels>],
-    snapshot: &EngineSnapshot,
-    latest: Option<&Latest>,
-) -> Page {
-    let mut page = Page::default();
+pub(super) fn triton_core_page(labels: &SeriesLabels, snapshot: &EngineSnapshot, load: Option<&Latest>) -> Page {
+    let mut page = Writer::new(labels);
     let (totals, times) = (&snapshot.totals, &snapshot.requests.times);
-    let micros = |seconds: f64| (seconds * 1e6).round() as u64;
-    for (id, count) in [
-        (Id::InferenceRequestSuccess, totals.requests_completed),
-        (Id::InferenceCount, totals.requests_completed),
-        (Id::InferenceExecCount, totals.iterations),
-    ] {
-        page.push(id, labels, count);
-    }
-    // Requests whose times nobody tells have no duration; one of no requests is 0.
-    let timed = snapshot.requests.source != LatencySource::None || totals.requests_completed == 0;
-    for (id, count) in [
-        (Id::InferenceRequestDuration, micros(times.e2e_latency.sum())),
-        (Id::InferenceQueueDuration, micros(times.queue_time.sum())),
-        // Queue and inference are the whole of an executor's request, as Triton's four parts are of its own.
-        (Id::InferenceComputeInput, 0),
-        (Id::InferenceComputeInfer, micros(times.inference_time.sum())),
-        (Id::InferenceComputeOutput, 0),
-    ] {
-        if timed {
-            page.push(id, labels, count);
-        }
+    page.one(Id::InferenceRequestSuccess, totals.requests_completed);
+    page.one(Id::InferenceCount, totals.requests_completed);
+    page.one(Id::InferenceExecCount, totals.iterations);
+    // The durations are unknown once a request without known times has completed.
+    if snapshot.requests.source != LatencySource::None || totals.requests_completed == 0 {
+        let micros = |seconds: f64| (seconds * 1e6).round() as u64;
+        page.one(Id::InferenceRequestDuration, micros(times.e2e_latency.sum()));
+        page.one(Id::InferenceQueueDuration, micros(times.queue_time.sum()));
+        // Triton splits a request in four parts; an executor's request has only queue and inference.
+        page.one(Id::InferenceComputeInput, 0_u64);
+        page.one(Id::InferenceComputeInfer, micros(times.inference_time.sum()));
+        page.one(Id::InferenceComputeOutput, 0_u64);
     }
     let finished = snapshot.requests.finished.unwrap_or_default();
-    let (cancelled, timed_out) = (FinishReason::Cancelled as usize, FinishReason::Timeout as usize);
-    for (labels, count) in failures.iter().zip([0, finished[cancelled], finished[timed_out], 0]) {
-        page.push(Id::InferenceRequestFailure, labels, count);
+    let failed = FailedRequests {
+        backend: Some(0),
+        canceled: Some(finished[FinishReason::Cancelled as usize]),
+        other: Some(finished[FinishReason::Timeout as usize]),
+        rejected: Some(0),
+    };
+    page.each(Id::InferenceRequestFailure, failed);
+    let pending = |latest: &Latest| latest.queued.map(|queued| queued.saturating_add(latest.waiting().unwrap_or(0)));
+    page.put(Id::InferencePending, load.and_then(pending));
+    page.page
+}
+
+/// The original metrics specification's label values.
+#[must_use]
+pub(super) fn spec_page(labels: &SeriesLabels, snapshot: &EngineSnapshot, load: Option<&Latest>) -> Page {
+    let mut page = Writer::new(labels);
+    if let Some(kv) = load.and_then(|latest| latest.kv) {
+        let number = |number: Option<i64>| number.map(Value::from);
+        let blocks = SpecKvCacheBlocks {
+            tokens_per_block: number(kv.tokens_per_block),
+            used: number(kv.used_num_blocks),
+            free: number(kv.free_num_blocks),
+            max: number(kv.max_num_blocks),
+            fraction: kv.used_fraction().map(Value::from),
+        };
+        page.each(Id::SpecKvCacheBlockMetrics, blocks);
     }
-    if let Some(latest) = latest
-        && let Some(pending) = latest.queued.map(|queued| queued.saturating_add(waiting(latest).unwrap_or(0)))
-    {
-        page.push(Id::InferencePending, labels, pending);
-    }
-    page
+    page.one(Id::SpecDisaggregatedServingMetrics, snapshot.requests.kv_cache_transfer_ms);
+    page.page
 }
 
 #[cfg(test)]
@@ -190,7 +191,7 @@ mod tests {
     use crate::engine::latest::Limits;
 
     #[test]
-    fn of_a_stale_engine_the_load_leaves_and_the_limits_stay() {
+    fn a_stale_engine_keeps_its_limits_and_loses_its_load() {
         let limits = Limits { fixed: Some(64), runtime: Some(48), ..Limits::default() };
         let latest = Latest {
             active: Some(3),
@@ -201,7 +202,7 @@ mod tests {
         };
         let snapshot = EngineSnapshot { latest: Some(latest), ..EngineSnapshot::starting() };
         let shown = |latest| {
-            let page = trtllm_page(Labels::default(), &snapshot, latest);
+            let page = trtllm_page(&SeriesLabels::new(Labels::default(), OF_TRTLLM), &snapshot, latest);
             let has = |id| page.samples().iter().any(|sample| sample.metric == id);
             [
                 has(Id::TrtllmNumRequestsRunning),

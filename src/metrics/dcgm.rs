@@ -1,5 +1,5 @@
-//! dcgm-exporter's names for the same GPUs: its units, its labels, and both spellings of the host's name, since its
-//! releases differ and readers insist on one.
+//! dcgm-exporter's names for the same GPUs, with its units and labels. The host's name has both spellings, because
+//! dcgm-exporter's releases differ and each reader needs one of them.
 
 use std::sync::Arc;
 
@@ -8,24 +8,24 @@ use crate::model::gpu::{GpuActivity, GpuInventory, GpuMemory, GpuReadings, GpuSn
 use super::catalog::Id;
 use super::page::{Labels, Page, Value};
 
-/// Every sample of a GPU has all labels: AIPerf takes a GPU's name from whichever comes first.
+/// Every sample of a GPU has all labels, because AIPerf takes a GPU's name from the first sample.
 #[must_use]
 pub fn dcgm_page(inventory: &GpuInventory, host: &str) -> Page {
     let mut page = Page::default();
     for gpu in &inventory.gpus {
-        let labels = labels(gpu, inventory, host);
+        let labels = Arc::new(labels(gpu, inventory, host));
         let instances = &gpu.readings.mig;
-        let shared = Arc::new(with_pod(&labels, inventory, &gpu.identity.uuid, ""));
+        let shared = with_pod(&labels, inventory, &gpu.identity.uuid, "");
         push(&mut page, &shared, device(gpu));
         push(&mut page, &shared, health(&gpu.readings));
-        // As there: what an instance has of its own is the instances', so that a sum counts it once.
+        // As in dcgm-exporter: MIG instances have their own memory and activity, and a sum must count them once.
         if instances.is_empty() {
             push(&mut page, &shared, memory(&gpu.readings.memory));
             push(&mut page, &shared, activity(&gpu.readings.activity));
         }
         for instance in instances {
-            let labels = with_pod(&instance_labels(&labels, instance), inventory, &gpu.identity.uuid, &instance.uuid);
-            let shared = Arc::new(labels);
+            let labels = Arc::new(instance_labels(&labels, instance));
+            let shared = with_pod(&labels, inventory, &gpu.identity.uuid, &instance.uuid);
             push(&mut page, &shared, memory(&instance.memory));
             push(&mut page, &shared, activity(&instance.activity));
         }
@@ -57,21 +57,21 @@ fn labels(gpu: &GpuSnapshot, inventory: &GpuInventory, host: &str) -> Labels {
     ])
 }
 
-fn instance_labels(labels: &Labels, instance: &MigInstance) -> Labels {
+fn instance_labels(labels: &Arc<Labels>, instance: &MigInstance) -> Labels {
     let id = instance.gpu_instance_id.map(|id| id.to_string()).unwrap_or_default();
-    labels.with("GPU_I_ID", &id).with("GPU_I_PROFILE", instance.profile.as_deref().unwrap_or(""))
+    Labels::extend(labels, [("GPU_I_ID", id), ("GPU_I_PROFILE", instance.profile.clone().unwrap_or_default())])
 }
 
-/// Whose it is. Where several share it no one's: a sample each would count it twice, and `nv_gpu_pod_info` names them.
-fn with_pod(labels: &Labels, inventory: &GpuInventory, gpu_uuid: &str, mig_uuid: &str) -> Labels {
+/// Adds the labels of the pod that uses the device. A device shared by several pods gets none: one sample for each pod would
+/// count the device several times, and `nv_gpu_pod_info` lists the pods.
+fn with_pod(labels: &Arc<Labels>, inventory: &GpuInventory, gpu_uuid: &str, mig_uuid: &str) -> Arc<Labels> {
     let mut owners = inventory.pods.iter().filter(|pod| pod.gpu_uuid == gpu_uuid && pod.mig_uuid == mig_uuid);
     match (owners.next(), owners.next()) {
         (Some(owner), None) => {
             let pod = [("container", &owner.container), ("namespace", &owner.namespace), ("pod", &owner.pod)];
-            let pod = pod.map(|(name, value)| (name.to_owned(), value.clone()));
-            Labels::new(labels.pairs().iter().cloned().chain(pod))
+            Arc::new(Labels::extend(labels, pod.map(|(name, value)| (name, value.clone()))))
         }
-        _ => labels.clone(),
+        _ => Arc::clone(labels),
     }
 }
 
@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn a_gpu_has_the_labels_of_its_pod_and_a_shared_one_of_none() {
+    fn a_gpu_has_the_labels_of_its_pod_unless_pods_share_it() {
         let one = inventory(Vec::new(), vec![pod("GPU-a", "", "engine-0"), pod("GPU-b", "", "other")]);
         let owned = series(&one, Id::DcgmPowerUsage);
         assert!(owned[0].contains("namespace=\"prod\"") && owned[0].contains("pod=\"engine-0\""), "{owned:?}");
@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn a_split_gpu_has_its_memory_once_by_instance_and_its_power_as_a_whole() {
+    fn a_gpu_with_mig_has_memory_by_instance_and_power_as_a_whole() {
         let instance = MigInstance {
             uuid: "MIG-a".to_owned(),
             gpu_instance_id: Some(5),
@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn no_xid_is_claimed_where_none_would_be_heard() {
+    fn the_xid_family_is_absent_if_xid_errors_cannot_be_received() {
         let mut inventory = inventory(Vec::new(), Vec::new());
         assert!(series(&inventory, Id::DcgmXid).is_empty());
         inventory.gpus[0].reports_xids = true;

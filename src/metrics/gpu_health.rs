@@ -1,21 +1,21 @@
-//! What a GPU says more seldom of itself, as samples: limits, links, errors, processes.
+//! The slowly changing readings of a GPU as samples: limits, links, errors, processes.
 
 use crate::model::gpu::GpuHealth;
 
 use super::catalog::Id;
-use super::gpu::Series;
+use super::writer::GpuWriter;
 
 /// The labels of [`GpuHealth::ecc_errors`].
 const ECC: [(&str, &str); 4] =
     [("corrected", "volatile"), ("uncorrected", "volatile"), ("corrected", "aggregate"), ("uncorrected", "aggregate")];
 
-pub(super) fn health_page(health: &GpuHealth, series: &mut Series<'_>) {
+pub(super) fn health_page(health: &GpuHealth, series: &mut GpuWriter<'_>) {
     let [total, used] = health.bar1_bytes;
     series.put(Id::GpuBar1Total, total);
     series.put(Id::GpuBar1Used, used);
-    series.each(Id::GpuPowerLimits, health.power_limits_watts);
-    series.each(Id::GpuTemperatureLimit, health.temperature_limits_celsius);
-    series.each(Id::GpuClockMax, health.clock_max_hertz);
+    series.in_order(Id::GpuPowerLimits, health.power_limits_watts);
+    series.in_order(Id::GpuTemperatureLimit, health.temperature_limits_celsius);
+    series.in_order(Id::GpuClockMax, health.clock_max_hertz);
     for (fan, speed) in health.fan_speed_ratio.iter().enumerate() {
         series.with(Id::GpuFanSpeed, &[("fan", &fan.to_string())], *speed);
     }
@@ -44,9 +44,9 @@ pub(super) fn health_page(health: &GpuHealth, series: &mut Series<'_>) {
         }
     }
     series.put(Id::GpuEccSram, health.ecc_sram_threshold_exceeded);
-    series.each(Id::GpuRetiredPages, health.retired_pages);
+    series.in_order(Id::GpuRetiredPages, health.retired_pages);
     series.put(Id::GpuRetiredPending, health.retired_pages_pending);
-    series.each(Id::GpuRemappedRows, health.remapped_rows);
+    series.in_order(Id::GpuRemappedRows, health.remapped_rows);
     series.put(Id::GpuRemappedPending, health.remapped_rows_pending);
     series.put(Id::GpuRemappedFailure, health.remapped_rows_failure);
     series.put(Id::GpuRecoveryAction, health.recovery_action);

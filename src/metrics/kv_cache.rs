@@ -1,86 +1,75 @@
-//! What iterations and events tell of the KV cache beyond its one pool: pools, tiers, cross attention. All of it is absent
-//! where the engine does not tell.
+//! Statistics of the KV cache beyond its single pool: pools, tiers, cross attention, events. All of it is absent if the
+//! engine does not send it.
 
 use crate::engine::{Latest, Totals};
 
 use super::catalog::Id;
-use super::engine::{Writer, ratio};
+use super::catalog::table::engine_counters::CrossBlockEvents;
+use super::value::ratio;
+use super::writer::Writer;
 
 impl Writer<'_> {
     /// The pools after the last iteration.
     pub(super) fn pools(&mut self, latest: &Latest) {
-        let Some(pools) = &latest.pools else { return };
-        for (metric, blocks) in [(Id::PrimaryPoolBlocks, pools.primary), (Id::SecondaryPoolBlocks, pools.secondary)] {
-            for (at, blocks) in blocks.into_iter().enumerate() {
-                self.put(metric, at, blocks);
-            }
-        }
-        if let Some((reused, missed)) = pools.looked_up {
-            self.put(Id::KvIterationHitRatio, 0, ratio(Some(reused), Some(reused.saturating_add(missed))));
+        let Some(pools) = latest.pools else { return };
+        self.each(Id::PrimaryPoolBlocks, pools.primary);
+        self.each(Id::SecondaryPoolBlocks, pools.secondary);
+        if let Some(lookups) = pools.lookups {
+            self.put(Id::KvIterationHitRatio, ratio(Some(lookups.reused), Some(lookups.total())));
         }
     }
 
-    /// What all iterations and events add up to.
+    /// Totals over all iterations and events.
     pub(super) fn kv_cache_totals(&mut self, totals: &Totals) {
         if totals.kv_cache_blocks_allocated > 0 {
             let reused = totals.kv_cache_blocks_reused as f64;
             self.one(Id::KvReuseEfficiency, reused / totals.kv_cache_blocks_allocated as f64);
         }
         if let Some(cross) = &totals.cross_kv_cache_blocks {
-            let counts = [cross.allocated, cross.newly_allocated, cross.reused, cross.missed];
-            for (at, count) in counts.into_iter().enumerate() {
-                self.put(Id::CrossKvBlocks, at, Some(count));
-            }
+            let events = CrossBlockEvents {
+                allocated: Some(cross.allocated),
+                newly_allocated: Some(cross.newly_allocated),
+                reused: Some(cross.reused),
+                missed: Some(cross.missed),
+            };
+            self.each(Id::CrossKvBlocks, events);
         }
         let pools = &totals.pools;
-        for (at, blocks) in pools.blocks.into_iter().enumerate() {
-            self.put(Id::WindowBlocks, at, blocks);
-        }
-        for (at, bytes) in pools.bytes.into_iter().enumerate() {
-            self.put(Id::WindowBytes, at, bytes);
-        }
-        for (at, tokens) in pools.cached_tokens.into_iter().enumerate() {
-            self.put(Id::CachedTokens, at, tokens);
-        }
-        self.put(Id::DiskPrefetchedBlocks, 0, pools.disk_prefetched_blocks);
-        self.put(Id::RequestSuspensions, 0, pools.suspended_requests);
-        self.put(Id::RequestResumptions, 0, pools.resumed_requests);
+        self.each(Id::WindowBlocks, pools.blocks);
+        self.each(Id::WindowBytes, pools.bytes);
+        self.in_order(Id::CachedTokens, pools.cached_tokens);
+        self.put(Id::DiskPrefetchedBlocks, pools.disk_prefetched_blocks);
+        self.put(Id::RequestSuspensions, pools.suspended_requests);
+        self.put(Id::RequestResumptions, pools.resumed_requests);
         let Some(events) = &totals.kv_events else { return };
-        for (at, count) in events.events.into_iter().enumerate() {
-            self.put(Id::KvEvents, at, Some(count));
-        }
+        self.in_order(Id::KvEvents, events.events.map(Some));
         self.one(Id::KvEventsLost, events.lost);
-        for (metric, by_tier) in [
-            (Id::KvBlocksStored, events.stored),
-            (Id::KvBlocksRemoved, events.removed),
-            (Id::KvBlocksUpdated, events.updated),
-        ] {
-            for (at, blocks) in by_tier.into_iter().enumerate() {
-                self.put(metric, at, Some(blocks));
-            }
-        }
-        for (at, blocks) in events.capacity.into_iter().flatten().enumerate() {
-            self.put(Id::KvTierBlocks, at, Some(blocks));
-        }
+        self.in_order(Id::KvBlocksStored, events.stored.map(Some));
+        self.in_order(Id::KvBlocksRemoved, events.removed.map(Some));
+        self.in_order(Id::KvBlocksUpdated, events.updated.map(Some));
+        self.in_order(Id::KvTierBlocks, events.capacity.into_iter().flatten().map(Some));
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use crate::engine::kv_events::KvEventTotals;
+    use crate::model::kv_event::KvCacheEventKind;
+
     use super::*;
-    use crate::engine::pools::TIERS;
 
     #[test]
-    fn events_pools_and_tiers_stand_in_the_catalogs_order() {
-        let values = |id: Id| id.metric().variant.unwrap().values;
-        for id in [Id::CachedTokens, Id::KvBlocksStored, Id::KvBlocksRemoved, Id::KvBlocksUpdated, Id::KvTierBlocks] {
-            assert_eq!(values(id), TIERS);
+    fn event_kinds_are_in_the_catalogs_order() {
+        let values = Id::KvEvents.metric().variant.unwrap().values;
+        assert_eq!(values.len(), KvEventTotals::default().events.len());
+        for (kind, name) in [
+            (KvCacheEventKind::Created, "created"),
+            (KvCacheEventKind::Stored, "stored"),
+            (KvCacheEventKind::Removed, "removed"),
+            (KvCacheEventKind::Updated, "updated"),
+            (KvCacheEventKind::Unknown, "other"),
+        ] {
+            assert_eq!(values[kind as usize], name);
         }
-        assert_eq!(values(Id::PrimaryPoolBlocks), values(Id::SecondaryPoolBlocks));
-        let totals = Totals::new();
-        assert_eq!(values(Id::WindowBlocks).len(), totals.pools.blocks.len());
-        assert_eq!(values(Id::WindowBytes).len(), totals.pools.bytes.len());
-        assert_eq!(values(Id::WindowBlocks)[7..], ["onboarded", "offloaded", "copied", "host_dropped"]);
-        assert_eq!(values(Id::WindowBlocks)[7..], *values(Id::WindowBytes));
     }
 }

@@ -1,4 +1,4 @@
-//! Snapshots in, one ordered [`page::Page`] out, by the [`catalog`]. Knows no format and no HTTP.
+//! Turns snapshots into one ordered [`page::Page`] according to the [`catalog`]. Knows no format and no HTTP.
 
 mod bench_report;
 pub mod catalog;
@@ -8,8 +8,13 @@ pub mod engine;
 pub mod gpu;
 mod gpu_health;
 mod kv_cache;
-pub mod label_cache;
+mod labels;
+mod load;
 pub mod own;
 pub mod page;
+pub mod page_builder;
 mod requests;
-pub mod whole;
+pub mod series_labels;
+mod totals;
+mod value;
+mod writer;

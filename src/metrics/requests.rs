@@ -1,16 +1,22 @@
-//! Finished requests as samples: how long they took, how long they were, what they used and why they ended.
+//! Finished requests as samples: latencies, lengths, resource use and finish reasons.
 
 use crate::state::EngineSnapshot;
 
 use super::catalog::Id;
-use super::engine::Writer;
+use super::catalog::table::engine_counters::DraftTokens;
+use super::catalog::table::triton::DisaggregatedServing;
+use super::value::Value;
+use super::writer::Writer;
 
 impl Writer<'_> {
     pub(super) fn requests(&mut self, snapshot: &EngineSnapshot) {
         let requests = &snapshot.requests;
-        self.put(Id::DisaggregatedServingMetrics, 0, Some(requests.kv_cache_transfer_ms));
-        self.put(Id::DisaggregatedServingMetrics, 1, Some(requests.disaggregated_requests));
-        for (metric, histogram) in [
+        let disaggregated = DisaggregatedServing {
+            kv_cache_transfer_ms: Some(Value::from(requests.kv_cache_transfer_ms)),
+            requests: Some(Value::from(requests.disaggregated_requests)),
+        };
+        self.each(Id::DisaggregatedServingMetrics, disaggregated);
+        for (family, histogram) in [
             (Id::InputTokenLen, &requests.input_token_len),
             (Id::OutputTokenLen, &requests.output_token_len),
             (Id::TimeToFirstToken, &requests.times.time_to_first_token),
@@ -24,9 +30,9 @@ impl Writer<'_> {
             (Id::KvCacheTransferBytes, &requests.times.kv_cache_transfer_bytes),
             (Id::RequestKvHitRatio, &requests.times.kv_cache_hit_ratio),
         ] {
-            self.one(metric, histogram);
+            self.one(family, histogram);
         }
-        for (metric, histogram) in [
+        for (family, histogram) in [
             (Id::ServerTimeToFirstToken, &requests.times.server_time_to_first_token),
             (Id::RequestKvBlocks, &requests.times.kv_cache_blocks),
             (Id::RequestKvNewBlocks, &requests.times.kv_cache_new_blocks),
@@ -34,14 +40,12 @@ impl Writer<'_> {
             (Id::RequestDecodedTokens, &requests.times.decoded_tokens_per_iteration),
             (Id::RequestSpecAcceptance, &requests.times.spec_decode_acceptance_ratio),
         ] {
-            self.told(metric, histogram);
+            self.observed(family, histogram);
         }
-        for (at, count) in requests.finished.into_iter().flatten().enumerate() {
-            self.put(Id::RequestsFinished, at, Some(count));
-        }
+        self.in_order(Id::RequestsFinished, requests.finished.into_iter().flatten().map(Some));
         if let Some((proposed, accepted)) = requests.draft_tokens {
-            self.put(Id::RequestDraftTokens, 0, Some(proposed));
-            self.put(Id::RequestDraftTokens, 1, Some(accepted));
+            let tokens = DraftTokens { proposed: Some(proposed), accepted: Some(accepted) };
+            self.each(Id::RequestDraftTokens, tokens);
         }
     }
 }

@@ -158,6 +158,15 @@ pub struct KvCacheStats {
     pub cache_hit_rate: Option<f64>,
 }
 
+impl KvCacheStats {
+    /// Used share of the blocks, 0..1; 0 for a cache without blocks, because a router must never read NaN.
+    #[must_use]
+    pub fn used_fraction(&self) -> Option<f64> {
+        let (used, max) = self.used_num_blocks.zip(self.max_num_blocks)?;
+        Some(if max > 0 { (used as f64 / max as f64).clamp(0.0, 1.0) } else { 0.0 })
+    }
+}
+
 /// In-flight batching. Others call the context and generation phases prefill and decode.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]

@@ -4,6 +4,7 @@ pub mod bench_report;
 pub mod gpu;
 pub mod iteration;
 pub mod kv_event;
+pub mod named_numbers;
 pub mod perf_metrics;
 pub mod request;
 pub mod source;

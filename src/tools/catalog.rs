@@ -1,21 +1,24 @@
-//! `catalog`: every metric, from the table the page is made of. The markdown is `deploy/METRICS.md`.
+//! The subcommand `catalog`: the reference of every metric, made from the same table as the page. Its markdown is
+//! `docs/METRICS.md`.
 
 use std::fmt::Write as _;
 
 use crate::cli::CatalogFormat;
 use crate::metrics::catalog::equivalents::EQUIVALENTS;
-use crate::metrics::catalog::fields::{FIELDS, Goes, NOT_READ};
-use crate::metrics::catalog::{CATALOG, Group, Kind, Metric};
+use crate::metrics::catalog::fields::{Destination, FIELDS, NOT_READ};
+use crate::metrics::catalog::{CATALOG, Group, Kind, Metric, Stability};
 
-/// Series of an engine that tells everything there is to tell, and of one as trtllm-serve and the C++ Executor are today.
 /// Measured by a test.
 pub const SERIES: Series = Series { most: 630, serve: 535, executor: 409 };
 
-/// Numbers of series per engine, without name sets on request.
+/// Numbers of series per engine, without the name sets on request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Series {
+    /// An engine that sends every field.
     pub most: usize,
+    /// Today's trtllm-serve.
     pub serve: usize,
+    /// Today's C++ Executor.
     pub executor: usize,
 }
 
@@ -23,46 +26,66 @@ pub struct Series {
 const SETS: [(&str, &str, &str); 4] = [
     (
         "trtllm",
-        "trtllm-serve's own families, by its meaning: running is active, waiting is the executor's queue",
+        "trtllm-serve's own families with its meanings: running means active, waiting means in the executor's queue",
         "llm-d's router (engine `trtllm-serve`), AIBrix (by `model_name`), Dynamo (prefix `trtllm_`), AIPerf",
     ),
     (
         "triton-core",
-        "Triton's request counters, durations from requests' own times, absent without those",
+        "Triton's request counters; the durations come from request times and are absent without them",
         "NVIDIA's autoscaling guide (recording rules, HPA) and its Grafana dashboard, KEDA and EKS samples, vLLM's semantic router",
     ),
     (
         "dcgm",
-        "dcgm-exporter's families, with its labels and units",
+        "dcgm-exporter's families with its labels and units",
         "AIPerf (GPU telemetry), llm-d's `dcgm-extractor`, NVIDIA's Grafana dashboards",
     ),
     (
         "spec",
-        "the founding specification's label values beside Triton's in the same families",
-        "dashboards built on `used_blocks`, `max_blocks`, `cache_block_fraction`",
+        "the label values of the original metrics specification, in the same families as Triton's",
+        "dashboards that use `used_blocks`, `max_blocks`, `cache_block_fraction`",
     ),
 ];
 
-/// What the fold makes of the engine's quirks; tests/reference/fold.py is the same in another language.
+/// How the engine's quirks are corrected; tests/reference/fold.py is an independent implementation of these rules.
 const RULES: &str = "
-## How it is counted
+## Counting rules
 
-- An iteration is counted once, by `iter`. A record with nothing active, nothing scheduled and latency 0 is the C++ executor's idle flush: it stands for no
-  iteration and has the number of the one to come, which repeats its `numCompletedRequests`; completed requests are counted once per number. The flush's
-  `numNewActiveRequests` is stale and not counted.
-- Lost iterations are the gaps in `iter` (or in `statsSequence`, where that is sent), or what `statsDroppedFrames` grew by if that is more.
-- `iter` going backwards, or another process behind the source, is a restart: numbers and cumulative counts begin anew, totals go on.
-- Cumulative counts (KV blocks) add what they grew by. The first value of an engine met running is a baseline; one that falls has begun anew.
-- Further rows of one `iter` with another `attentionDpRank` add their tokens and nothing else.
-- Iteration latencies leave out 0, the record after it, and on PyTorch each record before which nothing was active or queued (and the first of all): they
-  contain the wait for work.
-- Request times are the requests' own (RequestPerfMetrics) from the first of them on. Where none come within five seconds of a request's end they are read from
-  its rows: it arrives at the start of the iteration that first shows it, is scheduled at the start of the first that says so, has its first token at the
-  end of the first that shows one, and has ended at the start of the one that reports it complete. An iteration starts where the one before ended. A
-  request that was under way when it was first seen, or that moved on in lost iterations, has no times. Its blocks and tokens are counted all the same.
-- Lengths and KV cache transfers of requests are the rows'; where none come, those that stand beside the requests' own times.
-- A time of 0 is not observed, except the queue's.
+- Each iteration is counted once, by its `iter`.
+- The C++ Executor sends an idle flush record: nothing active, nothing scheduled, latency 0. It is not an iteration. It has the `iter` of the next iteration,
+  and both records contain the same `numCompletedRequests`, so completed requests are counted once per `iter`. Its `numNewActiveRequests` is stale and is
+  ignored.
+- Lost iterations are gaps in `iter`, or in `statsSequence` where the engine sends it. If `statsDroppedFrames` grew by more, that number counts.
+- The engine has restarted if `iter` goes backwards or a new process is behind the source. Totals continue; the engine's own counts start from 0.
+- Cumulative counts (KV blocks) are added by their increase. The first value of a running engine is the baseline. A value that falls means that the count
+  restarted from 0.
+- Further rows of the same `iter` with another `attentionDpRank` add only their tokens.
+- Some iteration latencies contain the wait for work and are not observed: 0, the record after a latency of 0, and on PyTorch every record before which
+  nothing was active or queued, including the first one.
+- Request times come from RequestPerfMetrics as soon as the engine has sent any. If none arrive within five seconds after a request has ended, its times are
+  derived from its rows in RequestStats:
+  - arrival: the start of the first iteration that contains the request;
+  - scheduling: the start of the first iteration that reports the request as scheduled;
+  - first token: the end of the first iteration that reports a token;
+  - end: the start of the iteration that reports the request as complete.
+
+  An iteration starts when the previous one ends. A request that was already running when it was first seen, or that changed its stage in a lost iteration,
+  has no times; its blocks and tokens are still counted.
+- Lengths and KV cache transfers of requests come from RequestStats. Without RequestStats they come from the fields sent with RequestPerfMetrics.
+- A time of 0 is not observed, except a queue time of 0.
 ";
+
+/// What each level promises, in the order of the reference.
+const STABILITY: [(Stability, &str); 3] = [
+    (
+        Stability::Inherited,
+        "another project (Triton, trtllm-serve, dcgm-exporter, Prometheus) defined the family; it follows that project",
+    ),
+    (
+        Stability::Stable,
+        "name, type, labels and meaning change only with a breaking release, which the changelog announces",
+    ),
+    (Stability::Experimental, "may change or disappear with any release"),
+];
 
 /// Prints the catalog.
 pub fn run(format: CatalogFormat) {
@@ -76,18 +99,23 @@ pub fn run(format: CatalogFormat) {
 #[must_use]
 pub fn markdown() -> String {
     let mut out = String::from(
-        "# Metrics\n\nWritten by `trtllm-exporter catalog`. What an engine does not tell is absent, never 0; \
-         families that only some engines feed appear with their first value.\n",
+        "# Metrics\n\nGenerated by `trtllm-exporter catalog`. A value that the engine does not send is absent, never 0. \
+         A family that only some engines feed appears with its first value.\n",
     );
+    table(&mut out, &["stability", "meaning"]);
+    for (stability, meaning) in STABILITY {
+        row(&mut out, &[stability.name(), meaning]);
+    }
     for group in Group::ALL {
         let _ = write!(out, "\n## `collect[]={}`\n", group.name());
         if group == Group::Compat {
             sets(&mut out);
         }
-        table(&mut out, &["name", "type", "labels", "meaning", "from"]);
+        table(&mut out, &["name", "type", "stability", "labels", "meaning", "from"]);
         for metric in CATALOG.iter().filter(|metric| metric.group == group) {
             let labels = labels(metric);
-            row(&mut out, &[&format!("`{}`", metric.name), kind(metric), &labels, metric.help, metric.origin]);
+            let (name, stability) = (format!("`{}`", metric.name), metric.stability.name());
+            row(&mut out, &[&name, kind(metric), stability, &labels, metric.help, metric.origin]);
         }
     }
     out.push_str(RULES);
@@ -98,8 +126,8 @@ pub fn markdown() -> String {
 }
 
 fn sets(out: &mut String) {
-    out.push_str("\nOther exporters' names, each set on request by `--metrics.compat` and computed as its own exporter means it.\n");
-    table(out, &["set", "what it is", "who reads it"]);
+    out.push_str("\nOther exporters' names. Each set is enabled with `--metrics.compat` and has the meanings of its own exporter.\n");
+    table(out, &["set", "content", "readers"]);
     for (set, what, readers) in SETS {
         row(out, &[&format!("`{set}`"), what, readers]);
     }
@@ -109,16 +137,16 @@ fn series(out: &mut String) {
     let Series { most, serve, executor } = SERIES;
     let _ = write!(
         out,
-        "\n## Series\n\nOne engine has {executor} series as the C++ Executor with request statistics, {serve} as trtllm-serve (PyTorch) with \
-         `/perf_metrics`, and {most} if it tells everything there is to tell (groups `triton` and `engine`). The number is the \
-         engine's, not its load's: requests, prompts, ids and peers make no series. Each label's values are those above; \
-         what an engine says beyond them is `other`.\n"
+        "\n## Number of series\n\nOne engine has {executor} series if it is a C++ Executor with request statistics, {serve} if it is \
+         trtllm-serve (PyTorch) with `/perf_metrics`, and {most} if it sends every field (groups `triton` and `engine`). The \
+         number does not depend on the load: requests, prompts, ids and peers create no series. A label has only the values \
+         listed above; an unknown value from an engine becomes `other`.\n"
     );
 }
 
 fn equivalents(out: &mut String) {
-    out.push_str("\n## Who calls it what\n\nA `{label=value}` here means that series of the family.\n");
-    table(out, &["concept", "vLLM", "SGLang", "trtllm-serve", "Triton", "Dynamo", "here"]);
+    out.push_str("\n## Names in other engines\n\n`{label=value}` selects one series of the family.\n");
+    table(out, &["concept", "vLLM", "SGLang", "trtllm-serve", "Triton", "Dynamo", "this exporter"]);
     for same in EQUIVALENTS {
         let ours: Vec<String> = same
             .ours
@@ -141,18 +169,18 @@ fn equivalents(out: &mut String) {
 
 fn fields(out: &mut String) {
     out.push_str(
-        "\n## Where each field goes\n\nKeys as TensorRT-LLM writes them in JSON; snake_case is read as well.\n",
+        "\n## Fields of TensorRT-LLM and their families\n\nKeys as in TensorRT-LLM's JSON; snake_case is also accepted.\n",
     );
     table(out, &["field", "families"]);
     for field in FIELDS {
-        let families = match field.goes {
-            Goes::To(ids) => {
+        let families = match field.destination {
+            Destination::Families(ids) => {
                 let names: Vec<String> = ids.iter().map(|id| format!("`{}`", id.metric().name)).collect();
                 names.join(", ")
             }
-            Goes::Nowhere(why) => format!("not exported: {why}"),
+            Destination::None(why) => format!("not exported: {why}"),
         };
-        row(out, &[&format!("{}.`{}`", field.of, field.name), &families]);
+        row(out, &[&format!("{}.`{}`", field.structure, field.name), &families]);
     }
     for (key, why) in NOT_READ {
         row(out, &[&format!("`{key}`"), &format!("not read: {why}")]);
@@ -168,7 +196,7 @@ fn row(out: &mut String, cells: &[&str]) {
     let _ = writeln!(out, "| {} |", cells.join(" | "));
 }
 
-/// An array of objects.
+/// The same as an array of objects.
 #[must_use]
 pub fn json() -> String {
     let families: Vec<serde_json::Value> = CATALOG
@@ -183,6 +211,7 @@ pub fn json() -> String {
                 "group": metric.group.name(),
                 "help": metric.help,
                 "origin": metric.origin,
+                "stability": metric.stability.name(),
                 "legacy_name": metric.kind == Kind::LegacyCounter,
             })
         })

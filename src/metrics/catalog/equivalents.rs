@@ -1,8 +1,8 @@
-//! What people coming from other engines and exporters look for, and under which name they find it here.
+//! The names that other engines and exporters use for the same concepts, for users who migrate from them.
 
-use super::Id;
+use super::id::Id;
 
-/// One concept in everybody's words; `–` where somebody has none.
+/// One concept with its name in each project; `–` if a project has none.
 #[derive(Debug, Clone, Copy)]
 pub struct Equivalent {
     pub concept: &'static str,
@@ -11,7 +11,7 @@ pub struct Equivalent {
     pub trtllm_serve: &'static str,
     pub triton: &'static str,
     pub dynamo: &'static str,
-    /// Families of this page, each with the value of its variant that is meant, where it is one.
+    /// Families of this exporter. A label value selects one series of the family.
     pub ours: &'static [(Id, Option<&'static str>)],
 }
 
@@ -40,7 +40,7 @@ equivalents! {
         => TimeToFirstToken, ServerTimeToFirstToken;
     "time per output token": "vllm:request_time_per_output_token_seconds", "–", "trtllm_time_per_output_token_seconds", "–", "–"
         => TimePerOutputToken;
-    "time between tokens, over all requests": "vllm:inter_token_latency_seconds", "sglang:inter_token_latency_seconds", "–", "–",
+    "time between tokens (all requests)": "vllm:inter_token_latency_seconds", "sglang:inter_token_latency_seconds", "–", "–",
         "dynamo_frontend_inter_token_latency_seconds"
         => IterationLatency, DecodedTokensPerIteration;
     "end-to-end latency": "vllm:e2e_request_latency_seconds", "sglang:e2e_request_latency_seconds",
@@ -84,7 +84,7 @@ equivalents! {
     "preemptions": "vllm:num_preemptions_total", "sglang:num_retracted_reqs", "trtllm_num_paused_requests",
         "nv_trt_llm_inflight_batcher_metrics{inflight_batcher_specific_metric=paused_requests}", "–"
         => RequestPauses, InflightBatcherMetrics = "paused_requests";
-    "speculation": "vllm:spec_decode_num_accepted_tokens_total", "sglang:spec_accept_rate, sglang:spec_accept_length",
+    "speculative decoding": "vllm:spec_decode_num_accepted_tokens_total", "sglang:spec_accept_rate, sglang:spec_accept_length",
         "trtllm_spec_decode_num_accepted_tokens_total", "–", "–"
         => SpecDraftTokens, SpecAcceptedTokens, SpecAcceptanceLength, RequestSpecAcceptance;
     "finished requests": "vllm:request_success_total", "sglang:num_requests_total", "trtllm_request_success_total",

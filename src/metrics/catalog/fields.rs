@@ -1,33 +1,36 @@
-//! Where each field of the engine's statistics goes: the families it feeds, or why it feeds none. A test compares the
-//! table with the model's structs, and each claim with a page.
+//! Every field of the engine's statistics: the families that it feeds, or why it feeds none. A test compares this table with the
+//! model's structs, and each claim with a page.
 
-use super::Id;
+use super::id::Id;
 
-/// One field, by the key under which TensorRT-LLM writes it.
+/// One field, by the key that TensorRT-LLM writes.
 #[derive(Debug, Clone, Copy)]
 pub struct Field {
-    /// The struct, as TensorRT-LLM calls it.
-    pub of: &'static str,
+    /// The struct, by TensorRT-LLM's name.
+    pub structure: &'static str,
     pub name: &'static str,
-    pub goes: Goes,
+    pub destination: Destination,
 }
 
 #[derive(Debug, Clone, Copy)]
-pub enum Goes {
-    /// Not only these, but these above all.
-    To(&'static [Id]),
-    /// Deliberately not exported, and why.
-    Nowhere(&'static str),
+pub enum Destination {
+    /// The most important families; others may depend on the field, too.
+    Families(&'static [Id]),
+    /// Deliberately not exported; the reason.
+    None(&'static str),
 }
 
 macro_rules! fields {
-    ($($of:ident { $($name:ident $goes:tt)* })*) => {
+    ($($structure:ident { $($name:ident $destination:tt)* })*) => {
         /// Every field of every struct that is read.
-        pub static FIELDS: &[Field] =
-            &[$($(Field { of: stringify!($of), name: stringify!($name), goes: fields!(@goes $goes) }),*),*];
+        pub static FIELDS: &[Field] = &[$($(Field {
+            structure: stringify!($structure),
+            name: stringify!($name),
+            destination: fields!(@destination $destination),
+        }),*),*];
     };
-    (@goes [$($id:ident)*]) => { Goes::To(&[$(Id::$id),*]) };
-    (@goes $why:literal) => { Goes::Nowhere($why) };
+    (@destination [$($id:ident)*]) => { Destination::Families(&[$(Id::$id),*]) };
+    (@destination $why:literal) => { Destination::None($why) };
 }
 
 fields! {
@@ -57,7 +60,7 @@ fields! {
         specDecodingStats [SpecAcceptanceLength]
         requestStats [RequestsByStage]
         attentionDpRank [AttentionDpRanks]
-        rank "the process that wrote the record, which is always the engine's leader"
+        rank "the rank that wrote the record; it is always the engine's leader"
         hostStepTimeMS [HostStep IterationLatency]
         prevDeviceStepTimeMS [DeviceStep]
         gpuForwardTimeMS [GpuForward]
@@ -80,7 +83,7 @@ fields! {
         allocNewBlocks [KvBlocksNewlyAllocated]
         reusedBlocks [KvCacheBlockMetrics KvBlocksReused KvCacheHitRatio KvReuseEfficiency]
         missedBlocks [KvBlocksMissed KvCacheHitRatio]
-        cacheHitRate "since the engine's start, on older PyTorch releases with its warm-up; nv_trt_llm_kv_cache_hit_ratio is computed from the blocks instead (the set trtllm has it as it is)"
+        cacheHitRate "counted since the engine's start, in older PyTorch releases including warm-up; nv_trt_llm_kv_cache_hit_ratio is computed from the blocks instead (the name set trtllm exports the field unchanged)"
     }
     InflightBatchingStats {
         numScheduledRequests [RequestMetrics IterationScheduledRequests]
@@ -134,7 +137,7 @@ fields! {
         iterFullReusedBlocks [WindowBlocks]
         iterPartialReusedBlocks [WindowBlocks]
         iterMissedBlocks [WindowBlocks KvIterationHitRatio]
-        iterCacheHitRate "of one window; nv_trt_llm_kv_cache_iteration_hit_ratio is over all windows, from the blocks"
+        iterCacheHitRate "covers one window; nv_trt_llm_kv_cache_iteration_hit_ratio covers all windows and is computed from the blocks"
         iterGenAllocBlocks [WindowBlocks]
         iterOnboardBlocks [WindowBlocks]
         iterOnboardBytes [WindowBytes]
@@ -146,7 +149,7 @@ fields! {
         iterHostDroppedBytes [WindowBytes]
     }
     RequestStats {
-        id "a series per request would be without bound; it finds a request's rows in following iterations"
+        id "one series per request would be unbounded; the exporter uses it to match a request's rows of different iterations"
         stage [RequestsByStage]
         contextPrefillPosition [InputTokenLen]
         numGeneratedTokens [OutputTokenLen TimePerOutputToken]
@@ -158,18 +161,18 @@ fields! {
         allocNewBlocksPerRequest [RequestKvNewBlocks]
         reusedBlocksPerRequest [RequestKvHitRatio]
         missedBlocksPerRequest [RequestKvHitRatio]
-        kvCacheHitRatePerRequest "nv_trt_llm_request_kv_cache_hit_ratio is computed from the blocks: a request that looked none up has no ratio, and upstream says 0"
+        kvCacheHitRatePerRequest "nv_trt_llm_request_kv_cache_hit_ratio is computed from the blocks, because upstream sends 0 for a request without lookups, which has no ratio"
     }
     DisServingRequestStats {
         kvCacheTransferMS [DisaggregatedServingMetrics KvCacheTransferTime]
         kvCacheSize [KvCacheTransferBytes]
     }
     RequestStatsPerIteration {
-        iter "it finds the iteration's record, whose time is the rows' time"
+        iter "the exporter uses it to find the iteration's record, whose time applies to the rows"
         requestStats [RequestsByStage]
     }
     PerfMetricsEntry {
-        requestId "a series per request would be without bound; it is the exemplar of its buckets"
+        requestId "one series per request would be unbounded; it becomes the exemplar of the request's histogram buckets"
         ctxRequestId [DisaggregatedServingMetrics]
         perfMetrics [TimeToFirstToken]
         finishReason [RequestsFinished]
@@ -179,7 +182,7 @@ fields! {
     RequestPerfMetrics {
         firstIter [RequestIterations]
         lastIter [RequestIterations]
-        iter "of a finished request it is lastIter"
+        iter "equals lastIter for a finished request"
         timingMetrics [TimeToFirstToken]
         kvCacheMetrics [RequestKvHitRatio]
         speculativeDecoding [RequestSpecAcceptance]
@@ -200,7 +203,7 @@ fields! {
         numNewAllocatedBlocks [RequestKvNewBlocks]
         numReusedBlocks [RequestKvHitRatio]
         numMissedBlocks [RequestKvHitRatio]
-        kvCacheHitRate "computed from the blocks, for the reason of kvCacheHitRatePerRequest"
+        kvCacheHitRate "computed from the blocks, as for kvCacheHitRatePerRequest"
     }
     SpeculativeDecodingMetrics {
         acceptanceRate [RequestSpecAcceptance]
@@ -209,17 +212,17 @@ fields! {
     }
 }
 
-/// Keys of newer releases that are not read at all.
+/// Keys of newer releases that the exporter does not read, with the reason.
 pub static NOT_READ: &[(&str, &str)] = &[
     (
         "kvCacheIterationStatsByPoolGroup",
-        "the same counts by pool group of the second KV cache manager; a label's values would be the engine's to choose",
+        "the same counts by pool group of the second KV cache manager; the engine would choose the label values, so the series would be unbounded",
     ),
-    ("kvCacheIterationStatsByColdPoolGroup", "as above, of pools on host and disk"),
-    ("kvCacheIterationStatsByLifecycle", "as above, by life cycle of a layer's blocks"),
-    ("peftCacheIterationStats", "of LoRA adapters; proposed upstream, not released"),
+    ("kvCacheIterationStatsByColdPoolGroup", "as above, for pools on host and disk"),
+    ("kvCacheIterationStatsByLifecycle", "as above, by lifecycle of a layer's blocks"),
+    ("peftCacheIterationStats", "LoRA adapter statistics; proposed upstream, not released"),
     (
         "time_breakdown_metrics",
-        "a server's own stages, in /perf_metrics of some releases; upstream gives them no fixed meaning",
+        "server stages in /perf_metrics of some releases; upstream does not define their meaning",
     ),
 ];

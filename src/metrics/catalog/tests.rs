@@ -3,11 +3,11 @@ use std::collections::HashSet;
 use super::*;
 
 #[test]
-fn names_are_distinct_and_say_what_the_family_is() {
+fn names_are_distinct_and_well_formed() {
     let mut names = HashSet::new();
     for metric in CATALOG {
         let shared = metric.name.starts_with("nv_trt_llm_") && metric.group == Group::Compat;
-        assert!(names.insert(metric.name) || shared, "{} stands twice", metric.name);
+        assert!(names.insert(metric.name) || shared, "{} is in the catalog twice", metric.name);
         if metric.name.starts_with("DCGM_FI_") {
             continue;
         }
@@ -18,7 +18,7 @@ fn names_are_distinct_and_say_what_the_family_is() {
 }
 
 #[test]
-fn a_unit_is_the_end_of_its_name() {
+fn a_name_ends_in_its_unit() {
     for metric in CATALOG {
         let name = metric.name.strip_suffix("_total").unwrap_or(metric.name);
         if let Some(unit) = metric.unit {
@@ -28,7 +28,7 @@ fn a_unit_is_the_end_of_its_name() {
 }
 
 #[test]
-fn help_needs_no_escaping_and_says_something() {
+fn every_family_has_a_help_text_that_needs_no_escaping_and_an_origin() {
     for metric in CATALOG {
         assert!(!metric.help.contains(['\\', '\n', '"']) && metric.help.len() > 10, "{}", metric.name);
         assert!(!metric.origin.is_empty(), "{}", metric.name);
@@ -36,7 +36,7 @@ fn help_needs_no_escaping_and_says_something() {
 }
 
 #[test]
-fn only_the_inherited_counters_lack_total() {
+fn only_inherited_counters_lack_total() {
     let legacy: Vec<&str> = CATALOG
         .iter()
         .filter(|metric| metric.kind == Kind::LegacyCounter && metric.group != Group::Compat)
@@ -53,9 +53,9 @@ fn no_family_outside_the_dcgm_set_has_a_label_called_gpu() {
     }
 }
 
-/// The page is written section by section (`metrics::whole`): engines, GPUs, exporter.
+/// The page is written section by section (`metrics::page_builder`): engines, GPUs, exporter.
 #[test]
-fn families_of_one_section_stand_together_and_in_the_order_of_sections() {
+fn the_families_of_a_section_are_contiguous_and_sections_are_in_page_order() {
     let section = |metric: &Metric| match metric.group {
         Group::Compat if metric.name.starts_with("DCGM_FI_") => 1,
         Group::Triton | Group::Engine | Group::Compat => 0,
@@ -69,7 +69,29 @@ fn families_of_one_section_stand_together_and_in_the_order_of_sections() {
 }
 
 #[test]
-fn an_id_is_its_families_place() {
+fn an_id_is_the_index_of_its_family() {
     assert_eq!(Id::RequestMetrics.metric().name, "nv_trt_llm_request_metrics");
-    assert_eq!(Id::ProcessThreads as usize, CATALOG.len() - 1);
+    assert_eq!(Id::GpuUp.metric().name, "nv_gpu_up");
+    assert_eq!(Id::ProcessThreads.index(), CATALOG.len() - 1);
+}
+
+#[test]
+fn families_of_other_projects_are_inherited_and_ours_have_a_level_of_their_own() {
+    for metric in CATALOG {
+        let theirs = ["DCGM_FI_", "nv_inference_", "process_"].iter().any(|prefix| metric.name.starts_with(prefix))
+            || metric.name.starts_with("trtllm_") && metric.group == Group::Compat
+            || metric.group == Group::Triton
+            || metric.group == Group::Gpu && !metric.help.ends_with('.');
+        assert_eq!(metric.stability == Stability::Inherited, theirs, "{}", metric.name);
+    }
+}
+
+#[test]
+fn our_help_is_one_noun_phrase_with_a_period() {
+    for metric in
+        CATALOG.iter().filter(|metric| metric.stability != Stability::Inherited && metric.group != Group::Compat)
+    {
+        assert!(metric.help.ends_with('.') && !metric.help.trim_end_matches('.').contains(". "), "{}", metric.name);
+        assert!(!metric.help.starts_with("Whether") && !metric.help.starts_with("When"), "{}", metric.name);
+    }
 }

@@ -1,83 +1,95 @@
 //! The exporter itself and its process.
 
-macro_rules! exporter {
-    ($($before:tt)*) => { catalog! { $($before)*
-    // The exporter itself.
-    BuildInfo = "trtllm_exporter_build_info" Gauge Exporter BUILD
-        "Version of this exporter and the compiler it was built with."
-        from "the build";
-    SourceUp = "trtllm_exporter_source_up" Gauge Exporter SOURCE
-        "Whether the last poll of the engine's source succeeded."
-        from "the poll driver";
-    Polls = "trtllm_exporter_polls_total" Counter Exporter SOURCE
-        "Polls of the engine's source."
-        from "the poll driver";
-    PollErrors = "trtllm_exporter_poll_errors_total" Counter Exporter SOURCE
-        ["kind": "connect" | "timeout" | "http_status" | "not_json" | "truncated" | "too_large" | "io" | "engine"]
-        "Polls of the engine's source that failed, by kind."
-        from "the poll driver";
-    PollDuration = "trtllm_exporter_poll_duration_seconds" Histogram Exporter SOURCE unit "seconds"
-        "Time of one poll of the engine's source in seconds."
-        from "the poll driver";
-    LastSuccess = "trtllm_exporter_last_success_timestamp_seconds" Gauge Exporter SOURCE unit "seconds"
-        "When a poll of the engine's source last succeeded, in seconds since 1970 UTC."
-        from "the poll driver";
-    RecordsRejected = "trtllm_exporter_records_rejected_total" Counter Exporter SOURCE
-        ["reason": "not_json" | "not_a_record" | "too_long" | "truncated"]
-        "Records of the engine's source that could not be read and were skipped, by reason."
-        from "the source's parser";
-    IngestConnections = "trtllm_exporter_ingest_connections" Gauge Exporter SOURCE
-        "Publishers connected to the ingest socket."
-        from "the socket";
-    NvmlUp = "trtllm_exporter_nvml_up" Gauge Exporter NONE
-        "Whether the NVIDIA Management Library is loaded and initialised."
-        from "nvmlInit_v2";
-    NvmlState = "trtllm_exporter_nvml_state" Gauge Exporter NONE
-        ["state": "off" | "starting" | "up" | "library_not_found" | "driver_not_loaded" | "version_mismatch" | "no_permission" | "failed" | "released"]
-        "State of the NVIDIA Management Library: 1 for the state it is in."
-        from "nvmlInit_v2";
-    NvmlInitErrors = "trtllm_exporter_nvml_init_errors_total" Counter Exporter NONE
-        "Failed initialisations of the NVIDIA Management Library."
-        from "nvmlInit_v2";
-    NvmlReadErrors = "trtllm_exporter_nvml_read_errors_total" Counter Exporter CALL
-        "NVML calls that failed, by call and error; a reading the GPU does not support is not an error."
-        from "the GPU workers";
-    NvmlGpus = "trtllm_exporter_nvml_gpus" Gauge Exporter NONE
-        "GPUs seen now."
-        from "nvmlDeviceGetCount_v2, less those --gpu.uuid leaves out";
-    NvmlGpusExpected = "trtllm_exporter_nvml_gpus_expected" Gauge Exporter NONE
-        "Most GPUs seen since the exporter started: more than the GPUs seen now means that one has vanished."
-        from "nvmlDeviceGetCount_v2";
-    Scrapes = "trtllm_exporter_scrapes_total" Counter Exporter NONE
-        "Answered requests for the metrics page, as of its last rendering."
-        from "the HTTP server";
-    HttpRefused = "trtllm_exporter_http_refused_total" Counter Exporter NONE
-        ["reason": "tls_handshake" | "unauthorized" | "rate_limited" | "overloaded" | "timeout" | "bad_request" | "web_config"]
-        "Requests and connections that were not served, by reason."
-        from "the HTTP server";
-    ScrapeDuration = "trtllm_exporter_scrape_duration_seconds" Histogram Exporter NONE unit "seconds"
-        "Time to answer a request for the metrics page in seconds; the first one after a change of data renders it."
-        from "the HTTP server";
-    ProcessCpu = "process_cpu_seconds_total" Counter Exporter NONE unit "seconds"
-        "Total user and system CPU time spent in seconds."
-        from "/proc/self/stat";
-    ProcessOpenFds = "process_open_fds" Gauge Exporter NONE
-        "Number of open file descriptors."
-        from "/proc/self/fd";
-    ProcessMaxFds = "process_max_fds" Gauge Exporter NONE
-        "Maximum number of open file descriptors."
-        from "/proc/self/limits";
-    ProcessVirtualMemory = "process_virtual_memory_bytes" Gauge Exporter NONE unit "bytes"
-        "Virtual memory size in bytes."
-        from "/proc/self/stat";
-    ProcessResidentMemory = "process_resident_memory_bytes" Gauge Exporter NONE unit "bytes"
-        "Resident memory size in bytes."
-        from "/proc/self/stat";
-    ProcessStartTime = "process_start_time_seconds" Gauge Exporter NONE unit "seconds"
-        "Start time of the process since unix epoch in seconds."
-        from "/proc/self/stat";
-    ProcessThreads = "process_threads" Gauge Exporter NONE
-        "Number of OS threads in the process."
-        from "/proc/self/stat";
-    } };
+use super::super::id::{Id, families};
+use super::super::metric::{Area, Group, Metric, Stability};
+
+const EXPORTER: Area = Area::new(Group::Exporter, Stability::Stable, &[]);
+const SOURCE: Area = Area::new(Group::Exporter, Stability::Stable, &["model", "source", "version"]);
+const PROCESS: Area = Area::new(Group::Exporter, Stability::Inherited, &[]);
+
+families! {
+    first: super::mig::END;
+
+    BuildInfo = EXPORTER.gauge("trtllm_exporter_build_info").labels(&["rustversion", "version"])
+        .help("Exporter version and compiler version in labels; always 1.")
+        .origin("the build");
+    SourceUp = SOURCE.gauge("trtllm_exporter_source_up")
+        .help("1 if the last poll of the engine's source succeeded.")
+        .origin("the poll driver");
+    Polls = SOURCE.counter("trtllm_exporter_polls_total")
+        .help("Polls of the engine's source.")
+        .origin("the poll driver");
+    PollErrors = SOURCE.counter("trtllm_exporter_poll_errors_total")
+        .by("kind", &["connect", "timeout", "http_status", "not_json", "truncated", "too_large", "io", "engine"])
+        .help("Failed polls of the engine's source, by kind.")
+        .origin("the poll driver");
+    PollDuration = SOURCE.histogram("trtllm_exporter_poll_duration_seconds").unit("seconds")
+        .help("Duration of one poll of the engine's source in seconds.")
+        .origin("the poll driver");
+    LastSuccess = SOURCE.gauge("trtllm_exporter_last_success_timestamp_seconds").unit("seconds")
+        .help("Last successful poll of the engine's source as a Unix timestamp in seconds.")
+        .origin("the poll driver");
+    RecordsRejected = SOURCE.counter("trtllm_exporter_records_rejected_total")
+        .by("reason", &["not_json", "not_a_record", "too_long", "truncated"])
+        .help("Rejected records of the engine's source, by reason.")
+        .origin("the source's parser");
+    IngestConnections = SOURCE.gauge("trtllm_exporter_ingest_connections")
+        .help("Publishers connected to the ingest socket.")
+        .origin("the ingest socket");
+
+    // NVML.
+    NvmlUp = EXPORTER.gauge("trtllm_exporter_nvml_up")
+        .help("1 if the NVIDIA Management Library is loaded and initialised.")
+        .origin("nvmlInit_v2");
+    NvmlState = EXPORTER.gauge("trtllm_exporter_nvml_state")
+        .by("state", &["off", "starting", "up", "library_not_found", "driver_not_loaded", "version_mismatch", "no_permission", "failed", "released"])
+        .help("1 for the current state of the NVIDIA Management Library.")
+        .origin("nvmlInit_v2");
+    NvmlInitErrors = EXPORTER.counter("trtllm_exporter_nvml_init_errors_total")
+        .help("Failed initialisations of the NVIDIA Management Library.")
+        .origin("nvmlInit_v2");
+    NvmlReadErrors = EXPORTER.counter("trtllm_exporter_nvml_read_errors_total").labels(&["call", "error"]).experimental()
+        .help("Failed NVML calls, by call and error; unsupported readings are not errors.")
+        .origin("the GPU workers");
+    NvmlGpus = EXPORTER.gauge("trtllm_exporter_nvml_gpus").experimental()
+        .help("GPUs currently visible.")
+        .origin("nvmlDeviceGetCount_v2, without GPUs that --gpu.uuid leaves out");
+    NvmlGpusExpected = EXPORTER.gauge("trtllm_exporter_nvml_gpus_expected").experimental()
+        .help("Highest number of GPUs visible since the exporter started; more than the current number means a missing GPU.")
+        .origin("nvmlDeviceGetCount_v2");
+
+    // HTTP.
+    Scrapes = EXPORTER.counter("trtllm_exporter_scrapes_total")
+        .help("Scrapes of the metrics page, as of its last rendering.")
+        .origin("the HTTP server");
+    HttpRefused = EXPORTER.counter("trtllm_exporter_http_refused_total").experimental()
+        .by("reason", &["tls_handshake", "unauthorized", "rate_limited", "overloaded", "timeout", "bad_request", "web_config"])
+        .help("Refused HTTP requests and connections, by reason.")
+        .origin("the HTTP server");
+    ScrapeDuration = EXPORTER.histogram("trtllm_exporter_scrape_duration_seconds").unit("seconds")
+        .help("Duration of answering one scrape in seconds; the first scrape after new data renders the page.")
+        .origin("the HTTP server");
+
+    // The process; the names and HELP texts are those of Prometheus' own client libraries.
+    ProcessCpu = PROCESS.counter("process_cpu_seconds_total").unit("seconds")
+        .help("Total user and system CPU time spent in seconds.")
+        .origin("/proc/self/stat");
+    ProcessOpenFds = PROCESS.gauge("process_open_fds")
+        .help("Number of open file descriptors.")
+        .origin("/proc/self/fd");
+    ProcessMaxFds = PROCESS.gauge("process_max_fds")
+        .help("Maximum number of open file descriptors.")
+        .origin("/proc/self/limits");
+    ProcessVirtualMemory = PROCESS.gauge("process_virtual_memory_bytes").unit("bytes")
+        .help("Virtual memory size in bytes.")
+        .origin("/proc/self/stat");
+    ProcessResidentMemory = PROCESS.gauge("process_resident_memory_bytes").unit("bytes")
+        .help("Resident memory size in bytes.")
+        .origin("/proc/self/stat");
+    ProcessStartTime = PROCESS.gauge("process_start_time_seconds").unit("seconds")
+        .help("Start time of the process since unix epoch in seconds.")
+        .origin("/proc/self/stat");
+    ProcessThreads = PROCESS.gauge("process_threads")
+        .help("Number of OS threads in the process.")
+        .origin("/proc/self/stat");
 }

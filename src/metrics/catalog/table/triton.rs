@@ -1,50 +1,104 @@
-//! Triton's families: names, labels and help byte for byte; and `spec`'s spellings, which share two of them.
+//! Triton's families: names, labels and HELP are byte for byte Triton's. Public dashboards sum whole families, so no label
+//! value may be added.
 
-macro_rules! triton {
-    ($($before:tt)*) => { engine! { $($before)*
-    // Triton's: names, labels and help byte for byte; no label value beyond these, public dashboards sum whole families.
-    RequestMetrics = "nv_trt_llm_request_metrics" Gauge Triton ENGINE
-        ["request_type": "active" | "max" | "scheduled" | "context" | "waiting"]
-        "TRT LLM request metrics"
-        from "numActiveRequests, maxNumActiveRequests, numScheduledRequests, numContextRequests; waiting = max(0, active − scheduled)";
-    RuntimeMemoryMetrics = "nv_trt_llm_runtime_memory_metrics" Gauge Triton ENGINE
-        ["memory_type": "cpu" | "gpu" | "pinned"]
-        "TRT LLM runtime memory metrics"
-        from "cpuMemUsage, gpuMemUsage, pinnedMemUsage, in bytes";
-    KvCacheBlockMetrics = "nv_trt_llm_kv_cache_block_metrics" Gauge Triton ENGINE
-        ["kv_cache_block_type": "max" | "free" | "used" | "tokens_per" | "reused" | "fraction"]
-        "TRT LLM KV cache block metrics"
-        from "kvCacheStats: maxNumBlocks, freeNumBlocks, usedNumBlocks, tokensPerBlock, reusedBlocks (cumulative); fraction = used / max, 0 where max is 0";
-    // spec: the founding specification's spellings of the same values, on request; `collect[]=triton` leaves them out.
-    SpecKvCacheBlockMetrics = "nv_trt_llm_kv_cache_block_metrics" Gauge Compat ENGINE
-        ["kv_cache_block_type": "tokens_per_block" | "used_blocks" | "free_blocks" | "max_blocks" | "cache_block_fraction"]
-        "TRT LLM KV cache block metrics"
-        from "spec: as tokens_per, used, free, max, fraction";
-    InflightBatcherMetrics = "nv_trt_llm_inflight_batcher_metrics" Gauge Triton ENGINE
-        ["inflight_batcher_specific_metric": "total_context_tokens" | "generation_requests" | "micro_batch_id" | "paused_requests"]
-        "TRT LLM inflight_batcher-specific metrics"
-        from "inflightBatchingStats: numCtxTokens, numGenRequests, microBatchId, numPausedRequests";
-    V1Metrics = "nv_trt_llm_v1_metrics" Gauge Triton ENGINE
-        ["v1_specific_metric": "total_context_tokens" | "total_generation_tokens" | "empty_generation_slots"]
-        "TRT LLM v1-specific metrics"
-        from "staticBatchingStats: numCtxTokens, numGenTokens, emptyGenSlots; only with static batching";
-    GeneralMetrics = "nv_trt_llm_general_metrics" Gauge Triton ENGINE
-        ["general_type": "timestamp" | "iteration_counter"]
-        "General TRT LLM metrics"
-        from "timestamp in microseconds since 1970 UTC (of receipt where the engine sends none), iter";
-    DisaggregatedServingMetrics = "nv_trt_llm_disaggregated_serving_metrics" LegacyCounter Triton ENGINE
-        ["disaggregated_serving_type": "kv_cache_transfer_ms" | "request_count"]
-        "TRT LLM disaggregated serving metrics"
-        from "disServingStats.kvCacheTransferMS of completed requests, and their number; without request statistics from RequestPerfMetrics";
-    SpecDisaggregatedServingMetrics = "nv_trt_llm_disaggregated_serving_metrics" LegacyCounter Compat ENGINE
-        ["disaggregated_serving_type": "kv_cache_transfer_time"]
-        "TRT LLM disaggregated serving metrics"
-        from "spec: as kv_cache_transfer_ms";
-    InputTokenLen = "nv_llm_input_token_len" Histogram Triton ENGINE ["response_metric_type": "total_input_tokens"]
-        "TRT LLM response metrics"
-        from "contextPrefillPosition of completed requests; without request statistics promptTokens beside RequestPerfMetrics";
-    OutputTokenLen = "nv_llm_output_token_len" Histogram Triton ENGINE ["response_metric_type": "total_output_tokens"]
-        "TRT LLM response metrics"
-        from "numGeneratedTokens of completed requests; without request statistics outputTokens beside RequestPerfMetrics";
-    } };
+use crate::metrics::value::Value;
+use crate::model::named_numbers::{NamedNumbers, named_numbers};
+
+use super::super::id::{Id, families};
+use super::super::metric::{Area, Group, Metric, Stability};
+
+const TRITON: Area = Area::new(Group::Triton, Stability::Inherited, &["model", "version"]);
+const SPEC: Area = Area::new(Group::Compat, Stability::Stable, &["model", "version"]);
+
+// The numbers of the families below that have several series, by label value.
+named_numbers! {
+    pub struct RequestCounts: i64 { active = "active", max = "max", scheduled = "scheduled", context = "context", waiting = "waiting" }
+}
+named_numbers! {
+    pub struct MemoryBytes: i64 { cpu = "cpu", gpu = "gpu", pinned = "pinned" }
+}
+named_numbers! {
+    pub struct KvCacheBlocks: Value {
+        max = "max",
+        free = "free",
+        used = "used",
+        tokens_per_block = "tokens_per",
+        reused = "reused",
+        fraction = "fraction",
+    }
+}
+named_numbers! {
+    pub struct SpecKvCacheBlocks: Value {
+        tokens_per_block = "tokens_per_block",
+        used = "used_blocks",
+        free = "free_blocks",
+        max = "max_blocks",
+        fraction = "cache_block_fraction",
+    }
+}
+named_numbers! {
+    pub struct InflightBatch: i64 {
+        context_tokens = "total_context_tokens",
+        generation_requests = "generation_requests",
+        micro_batch_id = "micro_batch_id",
+        paused_requests = "paused_requests",
+    }
+}
+named_numbers! {
+    pub struct StaticBatch: i64 {
+        context_tokens = "total_context_tokens",
+        generation_tokens = "total_generation_tokens",
+        empty_generation_slots = "empty_generation_slots",
+    }
+}
+named_numbers! {
+    pub struct LastIteration: Value { timestamp = "timestamp", iteration = "iteration_counter" }
+}
+named_numbers! {
+    pub struct DisaggregatedServing: Value { kv_cache_transfer_ms = "kv_cache_transfer_ms", requests = "request_count" }
+}
+
+families! {
+    first: 0;
+
+    RequestMetrics = TRITON.gauge("nv_trt_llm_request_metrics").by("request_type", RequestCounts::NAMES)
+        .help("TRT LLM request metrics")
+        .origin("numActiveRequests, maxNumActiveRequests, numScheduledRequests, numContextRequests; waiting = max(0, active − scheduled)");
+    RuntimeMemoryMetrics = TRITON.gauge("nv_trt_llm_runtime_memory_metrics").by("memory_type", MemoryBytes::NAMES)
+        .help("TRT LLM runtime memory metrics")
+        .origin("cpuMemUsage, gpuMemUsage, pinnedMemUsage, in bytes");
+    KvCacheBlockMetrics = TRITON.gauge("nv_trt_llm_kv_cache_block_metrics")
+        .by("kv_cache_block_type", KvCacheBlocks::NAMES)
+        .help("TRT LLM KV cache block metrics")
+        .origin("kvCacheStats: maxNumBlocks, freeNumBlocks, usedNumBlocks, tokensPerBlock, reusedBlocks (cumulative); fraction = used / max, 0 where max is 0");
+
+    // The original metrics specification's spellings of the same values (`--metrics.compat spec`).
+    SpecKvCacheBlockMetrics = SPEC.gauge("nv_trt_llm_kv_cache_block_metrics")
+        .by("kv_cache_block_type", SpecKvCacheBlocks::NAMES)
+        .help("TRT LLM KV cache block metrics")
+        .origin("spec: as tokens_per, used, free, max, fraction");
+    InflightBatcherMetrics = TRITON.gauge("nv_trt_llm_inflight_batcher_metrics")
+        .by("inflight_batcher_specific_metric", InflightBatch::NAMES)
+        .help("TRT LLM inflight_batcher-specific metrics")
+        .origin("inflightBatchingStats: numCtxTokens, numGenRequests, microBatchId, numPausedRequests");
+    V1Metrics = TRITON.gauge("nv_trt_llm_v1_metrics").by("v1_specific_metric", StaticBatch::NAMES)
+        .help("TRT LLM v1-specific metrics")
+        .origin("staticBatchingStats: numCtxTokens, numGenTokens, emptyGenSlots; only with static batching");
+    GeneralMetrics = TRITON.gauge("nv_trt_llm_general_metrics").by("general_type", LastIteration::NAMES)
+        .help("General TRT LLM metrics")
+        .origin("timestamp in microseconds since 1970 UTC (time of receipt if the engine sends none), iter");
+    DisaggregatedServingMetrics = TRITON.legacy_counter("nv_trt_llm_disaggregated_serving_metrics")
+        .by("disaggregated_serving_type", DisaggregatedServing::NAMES)
+        .help("TRT LLM disaggregated serving metrics")
+        .origin("disServingStats.kvCacheTransferMS and number of completed requests; from RequestPerfMetrics where there are no request statistics");
+    SpecDisaggregatedServingMetrics = SPEC.legacy_counter("nv_trt_llm_disaggregated_serving_metrics")
+        .by("disaggregated_serving_type", &["kv_cache_transfer_time"])
+        .help("TRT LLM disaggregated serving metrics")
+        .origin("spec: as kv_cache_transfer_ms");
+    InputTokenLen = TRITON.histogram("nv_llm_input_token_len").by("response_metric_type", &["total_input_tokens"])
+        .help("TRT LLM response metrics")
+        .origin("contextPrefillPosition of completed requests; promptTokens sent with RequestPerfMetrics where there are no request statistics");
+    OutputTokenLen = TRITON.histogram("nv_llm_output_token_len").by("response_metric_type", &["total_output_tokens"])
+        .help("TRT LLM response metrics")
+        .origin("numGeneratedTokens of completed requests; outputTokens sent with RequestPerfMetrics where there are no request statistics");
 }

@@ -1,4 +1,4 @@
-//! The whole page from the whole state: every engine in configured order, then GPUs, then the exporter.
+//! Builds the page from the state: engines in configured order, then GPUs, then the exporter.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -9,11 +9,11 @@ use super::compat::CompatSets;
 use super::dcgm::dcgm_page;
 use super::engine::EngineSeries;
 use super::gpu::gpu_page;
-use super::label_cache::LabelCache;
 use super::own::{HttpMetrics, OwnMetrics, own_page};
 use super::page::Page;
+use super::series_labels::LabelCache;
 
-/// Makes pages of one daemon's state.
+/// Makes pages of one state. Keeps labels between pages.
 #[derive(Debug)]
 pub struct PageBuilder {
     series: Vec<EngineSeries>,
@@ -22,22 +22,22 @@ pub struct PageBuilder {
     gpu_labels: Mutex<LabelCache>,
 }
 
-/// Which families a page has. A small set, so that rendered pages can be kept by it.
+/// The families of a page. It has few values, so that rendered pages can be cached by it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Selection {
     All,
-    /// A bit per [`Group::ALL`].
+    /// One bit for each of [`Group::ALL`].
     Groups(u8),
     /// The five series of the Kubernetes gateway's picker.
     Gateway,
 }
 
-/// A part of the page that changes by itself, in page order.
+/// A part of the page that changes independently of the others, in page order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Section {
     Engines,
     Gpus,
-    /// Differs each time it is made.
+    /// Different at every scrape.
     Exporter,
 }
 
@@ -46,7 +46,7 @@ impl Section {
 }
 
 impl Selection {
-    /// These groups; all of them if there are none.
+    /// These groups; an empty list means all.
     #[must_use]
     pub fn of(groups: &[Group]) -> Self {
         if groups.is_empty() {
@@ -74,20 +74,20 @@ impl PageBuilder {
         Self { series, compat, host: host.trim().to_owned(), gpu_labels: Mutex::default() }
     }
 
-    /// The page of `state` as it is now: all sections, one after the other.
+    /// The page of the current `state`, with all sections.
     #[must_use]
     pub fn page(&self, state: &State, http: &HttpMetrics, selection: Selection) -> Page {
         Page::join(Section::ALL.map(|section| self.section(section, state, http, selection)))
     }
 
-    /// What `section` has of the page of `state` as it is now. Their families stand in the order of the sections.
+    /// One section of the page of the current `state`. Sections are in catalog order.
     #[must_use]
     pub fn section(&self, section: Section, state: &State, http: &HttpMetrics, selection: Selection) -> Page {
         let mut page = match section {
             Section::Engines if selection == Selection::Gateway => {
-                return self.of_engines(state, |series, snapshot| series.gateway_page(snapshot));
+                return self.join_engines(state, |series, snapshot| series.gateway_page(snapshot));
             }
-            Section::Engines => self.of_engines(state, |series, snapshot| series.page(snapshot, self.compat)),
+            Section::Engines => self.join_engines(state, |series, snapshot| series.page(snapshot, self.compat)),
             Section::Gpus if selection.contains(Group::Gpu) || selection.contains(Group::Compat) => self.gpus(state),
             // Reads /proc, so it is skipped if it is not selected.
             Section::Exporter if selection.contains(Group::Exporter) => self.own(state, http),
@@ -97,7 +97,7 @@ impl PageBuilder {
         page
     }
 
-    fn of_engines(&self, state: &State, page: impl Fn(&EngineSeries, &EngineSnapshot) -> Page) -> Page {
+    fn join_engines(&self, state: &State, page: impl Fn(&EngineSeries, &EngineSnapshot) -> Page) -> Page {
         Page::join(self.engines(state).map(|(series, snapshot)| page(series, &snapshot)))
     }
 

@@ -1,0 +1,47 @@
+//! The identifier of a family, and the macro with which each table defines its families.
+
+/// A family of the catalog: its index in [`super::CATALOG`], and so its place on the page.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Id(pub(super) u16);
+
+impl Id {
+    /// Index in [`super::CATALOG`].
+    #[must_use]
+    pub const fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+/// Defines the families of one table, in page order:
+///
+/// ```text
+/// families! {
+///     first: super::engine_counters::END;      // the table before this one on the page
+///
+///     HostStep = ENGINE.histogram("nv_trt_llm_host_step_seconds").unit("seconds")
+///         .help("Duration of one host loop step in seconds.")
+///         .origin("hostStepTimeMS");
+/// }
+/// ```
+///
+/// The right side is an ordinary [`super::Metric`]. The left side becomes the constant `Id::HostStep`, numbered from `first`.
+macro_rules! families {
+    (first: $first:expr; $($id:ident = $metric:expr;)*) => {
+        pub(in crate::metrics::catalog) const FAMILIES: &[Metric] = &[$($metric),*];
+        /// Index of this table's first family in the catalog.
+        pub(in crate::metrics::catalog) const FIRST: usize = $first;
+        /// Index after this table's last family.
+        pub(in crate::metrics::catalog) const END: usize = FIRST + FAMILIES.len();
+
+        /// Position within this table.
+        #[allow(clippy::enum_variant_names, reason = "the variants are named as the ids of one area")]
+        enum Position { $($id),* }
+
+        #[allow(non_upper_case_globals, reason = "Id::Name reads like the variant of an enum, and is used like one")]
+        impl Id {
+            $(pub const $id: Self = Self(FIRST as u16 + Position::$id as u16);)*
+        }
+    };
+}
+
+pub(super) use families;

@@ -1,0 +1,184 @@
+//! What the catalog says about one family, and the constructors that the tables use.
+
+/// How a metric behaves, and under which type each format announces it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    Gauge,
+    /// The name ends in `_total`.
+    Counter,
+    /// A counter that Triton named without `_total`. It keeps its bare name in every format: text `counter`, OpenMetrics
+    /// `unknown` (the only type that allows a counter such a name), protobuf COUNTER.
+    LegacyCounter,
+    Histogram,
+}
+
+impl Kind {
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Gauge => "gauge",
+            Self::Counter | Self::LegacyCounter => "counter",
+            Self::Histogram => "histogram",
+        }
+    }
+}
+
+/// The unit of selection for `collect[]`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Group {
+    /// Triton's names, byte for byte.
+    Triton,
+    /// Our own engine families.
+    Engine,
+    Gpu,
+    /// The exporter itself.
+    Exporter,
+    /// Other exporters' name sets, on request.
+    Compat,
+}
+
+impl Group {
+    pub const ALL: [Self; 5] = [Self::Triton, Self::Engine, Self::Compat, Self::Gpu, Self::Exporter];
+
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Triton => "triton",
+            Self::Engine => "engine",
+            Self::Compat => "compat",
+            Self::Gpu => "gpu",
+            Self::Exporter => "exporter",
+        }
+    }
+
+    #[must_use]
+    pub fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|group| group.name() == name)
+    }
+}
+
+/// How much a dashboard can rely on a family.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stability {
+    /// Another project defined name and meaning; the family follows that project.
+    Inherited,
+    /// Name, type, labels and meaning change only with a breaking release.
+    Stable,
+    /// May change or disappear with any release.
+    Experimental,
+}
+
+impl Stability {
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Inherited => "inherited",
+            Self::Stable => "stable",
+            Self::Experimental => "experimental",
+        }
+    }
+}
+
+/// The label that distinguishes a family's series of one engine or GPU, with all its values.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Variant {
+    pub label: &'static str,
+    pub values: &'static [&'static str],
+}
+
+/// One family.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Metric {
+    pub name: &'static str,
+    pub kind: Kind,
+    pub group: Group,
+    pub stability: Stability,
+    /// Base unit, if the name ends in it.
+    pub unit: Option<&'static str>,
+    /// Labels of every series of the family, sorted; the variant's label is not repeated here.
+    pub labels: &'static [&'static str],
+    pub variant: Option<Variant>,
+    pub help: &'static str,
+    /// Where the value comes from, in the source's own names.
+    pub origin: &'static str,
+}
+
+impl Metric {
+    /// Whether formats with native histograms show native buckets beside the classic ones. Ours do; families that follow
+    /// another exporter look like that exporter's.
+    #[must_use]
+    pub fn has_native_buckets(&self) -> bool {
+        self.kind == Kind::Histogram && matches!(self.group, Group::Engine | Group::Exporter)
+    }
+
+    /// In place of the area's labels.
+    pub(super) const fn labels(mut self, labels: &'static [&'static str]) -> Self {
+        self.labels = labels;
+        self
+    }
+
+    pub(super) const fn unit(mut self, unit: &'static str) -> Self {
+        self.unit = Some(unit);
+        self
+    }
+
+    pub(super) const fn by(mut self, label: &'static str, values: &'static [&'static str]) -> Self {
+        self.variant = Some(Variant { label, values });
+        self
+    }
+
+    pub(super) const fn stable(mut self) -> Self {
+        self.stability = Stability::Stable;
+        self
+    }
+
+    pub(super) const fn experimental(mut self) -> Self {
+        self.stability = Stability::Experimental;
+        self
+    }
+
+    pub(super) const fn help(mut self, help: &'static str) -> Self {
+        self.help = help;
+        self
+    }
+
+    pub(super) const fn origin(mut self, origin: &'static str) -> Self {
+        self.origin = origin;
+        self
+    }
+}
+
+/// What families of one area have in common; an entry of a table starts from it.
+#[derive(Clone, Copy)]
+pub(super) struct Area {
+    group: Group,
+    stability: Stability,
+    labels: &'static [&'static str],
+}
+
+impl Area {
+    pub(super) const fn new(group: Group, stability: Stability, labels: &'static [&'static str]) -> Self {
+        Self { group, stability, labels }
+    }
+
+    pub(super) const fn gauge(self, name: &'static str) -> Metric {
+        self.family(Kind::Gauge, name)
+    }
+
+    pub(super) const fn counter(self, name: &'static str) -> Metric {
+        self.family(Kind::Counter, name)
+    }
+
+    pub(super) const fn legacy_counter(self, name: &'static str) -> Metric {
+        self.family(Kind::LegacyCounter, name)
+    }
+
+    pub(super) const fn histogram(self, name: &'static str) -> Metric {
+        self.family(Kind::Histogram, name)
+    }
+
+    const fn family(self, kind: Kind, name: &'static str) -> Metric {
+        let Self { group, stability, labels } = self;
+        Metric { name, kind, group, stability, unit: None, labels, variant: None, help: "", origin: "" }
+    }
+}

@@ -1,0 +1,119 @@
+//! Our counters of an engine.
+
+use crate::engine::pools::{BlockEvents, ByteEvents, TIERS};
+use crate::model::named_numbers::{NamedNumbers, named_numbers};
+
+use super::super::id::{Id, families};
+use super::super::metric::{Area, Group, Metric, Stability};
+
+const ENGINE: Area = Area::new(Group::Engine, Stability::Experimental, &["model", "version"]);
+
+// The numbers of the families below that have several series, by label value.
+named_numbers! {
+    pub struct CrossBlockEvents: u64 {
+        allocated = "allocated",
+        newly_allocated = "newly_allocated",
+        reused = "reused",
+        missed = "missed",
+    }
+}
+named_numbers! {
+    pub struct DraftTokens: u64 { proposed = "proposed", accepted = "accepted" }
+}
+
+families! {
+    first: super::triton::END;
+
+    Iterations = ENGINE.counter("nv_trt_llm_iterations_total").stable()
+        .help("Iterations reported by the engine, each counted once.")
+        .origin("one per distinct iter; the idle flush record and further attention-DP rows are not iterations");
+    IterationsLost = ENGINE.counter("nv_trt_llm_iterations_lost_total").stable()
+        .help("Iterations whose record was lost, from gaps in the engine's numbering.")
+        .origin("gaps in iter or statsSequence, or statsDroppedFrames where that is larger");
+    EngineRestarts = ENGINE.counter("nv_trt_llm_engine_restarts_total").stable()
+        .help("Engine restarts seen by this exporter.")
+        .origin("iter going backwards, or a new process behind the source");
+    RequestsStarted = ENGINE.counter("nv_trt_llm_requests_started_total").stable()
+        .help("Requests that became active.")
+        .origin("numNewActiveRequests; the idle flush record is left out because its value is stale");
+    RequestsCompleted = ENGINE.counter("nv_trt_llm_requests_completed_total").stable()
+        .help("Requests completed by the engine, each counted once.")
+        .origin("numCompletedRequests, once per iter");
+    ContextTokens = ENGINE.counter("nv_trt_llm_context_tokens_total").stable()
+        .help("Tokens computed in context phases (prefill), excluding tokens found in the KV cache.")
+        .origin("numCtxTokens");
+    GenerationTokens = ENGINE.counter("nv_trt_llm_generation_tokens_total").stable()
+        .help("Tokens decoded in generation phases, excluding each request's first token.")
+        .origin("numGenRequests × avgNumDecodedTokensPerIter (1 where that is 0), or numGenTokens with static batching; a request's first token comes from its context phase");
+    KvBlocksAllocated = ENGINE.counter("nv_trt_llm_kv_cache_blocks_allocated_total").stable()
+        .help("KV cache blocks allocated, both new and reused.")
+        .origin("increases of kvCacheStats.allocTotalBlocks");
+    KvBlocksNewlyAllocated = ENGINE.counter("nv_trt_llm_kv_cache_blocks_newly_allocated_total").stable()
+        .help("KV cache blocks newly allocated, excluding reused blocks.")
+        .origin("increases of kvCacheStats.allocNewBlocks");
+    KvBlocksReused = ENGINE.counter("nv_trt_llm_kv_cache_blocks_reused_total").stable()
+        .help("KV cache blocks found in the cache (hits).")
+        .origin("increases of kvCacheStats.reusedBlocks");
+    KvBlocksMissed = ENGINE.counter("nv_trt_llm_kv_cache_blocks_missed_total").stable()
+        .help("KV cache blocks not found in the cache (misses).")
+        .origin("increases of kvCacheStats.missedBlocks");
+    CrossKvBlocks = ENGINE.counter("nv_trt_llm_cross_kv_cache_blocks_total").by("event", CrossBlockEvents::NAMES)
+        .help("KV cache blocks of cross attention (encoder-decoder models), by event.")
+        .origin("increases of crossKvCacheStats: allocTotalBlocks, allocNewBlocks, reusedBlocks, missedBlocks");
+    WindowBlocks = ENGINE.counter("nv_trt_llm_kv_cache_window_blocks_total").by("event", BlockEvents::NAMES)
+        .help("KV cache blocks by event, summed over all attention windows; copied means within the GPU.")
+        .origin("kvCacheIterationStats, summed over windows: iterAllocTotalBlocks, iterAllocNewBlocks, iterReusedBlocks, iterFullReusedBlocks, iterPartialReusedBlocks, iterMissedBlocks, iterGenAllocBlocks, iterOnboardBlocks, iterOffloadBlocks, iterIntraDeviceCopyBlocks, iterHostDroppedBlocks");
+    WindowBytes = ENGINE.counter("nv_trt_llm_kv_cache_window_bytes_total").unit("bytes").by("event", ByteEvents::NAMES)
+        .help("KV cache bytes moved or dropped by iterations, by event, summed over all attention windows.")
+        .origin("kvCacheIterationStats, summed over windows: iterOnboardBytes, iterOffloadBytes, iterIntraDeviceCopyBytes, iterHostDroppedBytes");
+    DiskPrefetchedBlocks = ENGINE.counter("nv_trt_llm_kv_cache_disk_prefetched_blocks_total")
+        .help("KV cache blocks prefetched from disk.")
+        .origin("iterDiskPrefetchBlocks");
+    CachedTokens = ENGINE.counter("nv_trt_llm_cached_tokens_total").by("tier", &TIERS)
+        .help("Prompt tokens found in the KV cache, by tier.")
+        .origin("iterCachedTokensByLevel; kvCacheLevelTiers names the levels where it is sent");
+    KvEvents = ENGINE.counter("nv_trt_llm_kv_cache_events_total")
+        .by("event", &["created", "stored", "removed", "updated", "other"])
+        .help("KV cache events, by type.")
+        .origin("/kv_cache_events, getKVCacheEventManager: data.type; needs kv_cache_events=true, or event_buffer_max_size for a hosted engine");
+    KvEventsLost = ENGINE.counter("nv_trt_llm_kv_cache_events_lost_total")
+        .help("KV cache events lost, from gaps in the event numbers.")
+        .origin("/kv_cache_events: event_id");
+    KvBlocksStored = ENGINE.counter("nv_trt_llm_kv_cache_blocks_stored_total").by("tier", &TIERS)
+        .help("KV cache blocks stored for reuse, by tier.")
+        .origin("/kv_cache_events: blocks of stored events, by cache_level");
+    KvBlocksRemoved = ENGINE.counter("nv_trt_llm_kv_cache_blocks_removed_total").by("tier", &TIERS)
+        .help("KV cache blocks removed from reuse, by their last tier; other if the exporter did not see them stored.")
+        .origin("/kv_cache_events: block_hashes of removed events");
+    KvBlocksUpdated = ENGINE.counter("nv_trt_llm_kv_cache_blocks_updated_total").by("tier", &TIERS)
+        .help("KV cache blocks whose tier or priority changed, by their current tier.")
+        .origin("/kv_cache_events: updated events, cache_level");
+    SpecDraftTokens = ENGINE.counter("nv_trt_llm_spec_decode_draft_tokens_total").stable()
+        .help("Draft tokens proposed by speculative decoding.")
+        .origin("specDecodingStats.numDraftTokens");
+    SpecAcceptedTokens = ENGINE.counter("nv_trt_llm_spec_decode_accepted_tokens_total").stable()
+        .help("Draft tokens accepted by the model.")
+        .origin("specDecodingStats.numAcceptedTokens");
+    SpecDraftedRequests = ENGINE.counter("nv_trt_llm_spec_decode_drafted_requests_total")
+        .help("Generation requests with draft tokens, summed over iterations.")
+        .origin("specDecodingStats.numRequestsWithDraftTokens; accepted tokens divided by this is the gain of one step");
+    SpecDraftTime = ENGINE.counter("nv_trt_llm_spec_decode_draft_seconds_total").unit("seconds")
+        .help("Time spent drafting in seconds.")
+        .origin("specDecodingStats.iterLatencyMS, set only where the draft model runs separately");
+    RequestDraftTokens = ENGINE.counter("nv_trt_llm_request_draft_tokens_total").by("outcome", DraftTokens::NAMES)
+        .help("Draft tokens of finished requests, by outcome; proposed includes accepted.")
+        .origin("RequestPerfMetrics totalDraftTokens, totalAcceptedDraftTokens");
+    RequestsFinished = ENGINE.counter("nv_trt_llm_requests_finished_total").stable()
+        .by("reason", &["stop", "length", "timeout", "cancelled", "other"])
+        .help("Finished requests, by finish reason.")
+        .origin("finishReason sent with RequestPerfMetrics (END_ID and STOP_WORDS become stop); absent where no publisher sends it");
+    RequestSuspensions = ENGINE.counter("nv_trt_llm_request_suspensions_total")
+        .help("Request suspensions, in which a request loses its KV cache to other requests.")
+        .origin("iterSuspendedRequests");
+    RequestResumptions = ENGINE.counter("nv_trt_llm_request_resumptions_total")
+        .help("Resumptions of suspended requests.")
+        .origin("iterResumedRequests");
+    RequestPauses = ENGINE.counter("nv_trt_llm_request_pauses_total").stable()
+        .help("Request pauses for lack of resources.")
+        .origin("RequestStats.paused becoming true; counted only where the engine reports its requests");
+}

@@ -1,0 +1,129 @@
+//! Our gauges of an engine.
+
+use crate::engine::pools::{PoolBlocks, TIERS};
+use crate::model::named_numbers::{NamedNumbers, named_numbers};
+
+use super::super::id::{Id, families};
+use super::super::metric::{Area, Group, Metric, Stability};
+use super::triton::KvCacheBlocks;
+
+const ENGINE: Area = Area::new(Group::Engine, Stability::Experimental, &["model", "version"]);
+
+// The numbers of the families below that have several series, by label value.
+named_numbers! {
+    pub struct QueuedByPhase: i64 { context = "context", generation = "generation" }
+}
+named_numbers! {
+    pub struct KvTokensByPhase: i64 {
+        context = "context",
+        generation = "generation",
+        paused = "paused",
+        queued_generation = "queued_generation",
+    }
+}
+named_numbers! {
+    pub struct RequestsByStage: u64 { queued = "queued", encoder = "encoder", context = "context", generation = "generation" }
+}
+named_numbers! {
+    pub struct LimitKinds: i64 { as_built = "static", tuner = "tuner", runtime = "runtime" }
+}
+
+families! {
+    first: super::engine_histograms::END;
+
+    QueuedRequests = ENGINE.gauge("nv_trt_llm_queued_requests").unit("requests").stable()
+        .help("Requests in the executor's queue, not yet active (Triton's waiting does not include them).")
+        .origin("numQueuedRequests");
+    QueuedRequestsByPhase = ENGINE.gauge("nv_trt_llm_queued_requests_by_phase").by("phase", QueuedByPhase::NAMES)
+        .help("Queued requests, by the phase they wait for.")
+        .origin("inflightBatchingStats: numQueuedContextRequests, numQueuedGenRequests (their context phase ran on another instance)");
+    QueuedContextTokens = ENGINE.gauge("nv_trt_llm_queued_context_tokens").unit("tokens")
+        .help("Prompt tokens of queued requests.")
+        .origin("inflightBatchingStats: numQueuedCtxTokens");
+    RequestKvTokens = ENGINE.gauge("nv_trt_llm_request_kv_tokens").unit("tokens").by("phase", KvTokensByPhase::NAMES)
+        .help("KV cache tokens held by requests, by phase.")
+        .origin("inflightBatchingStats: numCtxKvTokens, numGenKvTokens, numPausedKvTokens, numQueuedGenKvTokens");
+    RequestsByStage = ENGINE.gauge("nv_trt_llm_requests_by_stage").stable().by("stage", RequestsByStage::NAMES)
+        .help("Requests, by stage.")
+        .origin("RequestStats.stage in the last iteration; absent where the engine does not report its requests");
+    RequestLatencyInfo = ENGINE.gauge("nv_trt_llm_request_latency_info")
+        .by("from", &["none", "request_stats", "perf_metrics"])
+        .help("1 for the source of the request latency histograms: perf_metrics is exact, request_stats is accurate to one iteration.")
+        .origin("the kind of request statistics that the source sends");
+    BatchSizeLimit = ENGINE.gauge("nv_trt_llm_batch_size_limit").stable().by("limit", LimitKinds::NAMES)
+        .help("Maximum number of requests in a batch: as built (static), recommended (tuner) and in force (runtime).")
+        .origin("maxBatchSizeStatic, maxBatchSizeTunerRecommended, maxBatchSizeRuntime; absent where 0");
+    TokenLimit = ENGINE.gauge("nv_trt_llm_token_limit").stable().by("limit", LimitKinds::NAMES)
+        .help("Maximum number of tokens in a batch: as built (static), recommended (tuner) and in force (runtime).")
+        .origin("maxNumTokensStatic, maxNumTokensTunerRecommended, maxNumTokensRuntime; absent where 0");
+    KvCacheHitRatio = ENGINE.gauge("nv_trt_llm_kv_cache_hit_ratio").unit("ratio").stable()
+        .help("Share (0-1) of looked-up KV cache blocks found in the cache, since this exporter first saw the engine.")
+        .origin("increases of reusedBlocks / (reusedBlocks + missedBlocks); for recent values use rate() of the block counters");
+    KvReuseEfficiency = ENGINE.gauge("nv_trt_llm_kv_cache_reuse_efficiency_ratio").unit("ratio")
+        .help("Share (0-1) of allocated KV cache blocks that were reused, since this exporter first saw the engine.")
+        .origin("increases of reusedBlocks / allocTotalBlocks");
+    KvIterationHitRatio = ENGINE.gauge("nv_trt_llm_kv_cache_iteration_hit_ratio").unit("ratio")
+        .help("Share (0-1) of the KV cache blocks looked up in the last iteration that were found.")
+        .origin("kvCacheIterationStats: iterReusedBlocks / (iterReusedBlocks + iterMissedBlocks) over all windows");
+    PrimaryPoolBlocks = ENGINE.gauge("nv_trt_llm_kv_cache_primary_pool_blocks").unit("blocks")
+        .by("state", PoolBlocks::NAMES)
+        .help("KV cache blocks on the GPU, by state, summed over all attention windows; peaks are since the previous record.")
+        .origin("kvCacheIterationStats: primaryMaxNumBlocks, primaryFreeNumBlocks, primaryUsedNumBlocks, primaryEvictableNumBlocks, primaryPeakFreeNumBlocks, primaryPeakUsedNumBlocks, primaryPeakEvictableNumBlocks");
+    SecondaryPoolBlocks = ENGINE.gauge("nv_trt_llm_kv_cache_secondary_pool_blocks").unit("blocks")
+        .by("state", PoolBlocks::NAMES)
+        .help("KV cache blocks on the host, by state, summed over all attention windows; peaks are since the previous record.")
+        .origin("kvCacheIterationStats: secondaryMaxNumBlocks, secondaryFreeNumBlocks, secondaryUsedNumBlocks, secondaryEvictableNumBlocks, secondaryPeakFreeNumBlocks, secondaryPeakUsedNumBlocks, secondaryPeakEvictableNumBlocks");
+    KvTierBlocks = ENGINE.gauge("nv_trt_llm_kv_cache_tier_blocks").unit("blocks").by("tier", &TIERS)
+        .help("KV cache capacity in blocks, by tier.")
+        .origin("/kv_cache_events: num_blocks_per_cache_level of the last created event");
+    KvCacheAvailableTokens = ENGINE.gauge("nv_trt_llm_kv_cache_available_tokens").unit("tokens").stable()
+        .help("Free KV cache capacity in tokens.")
+        .origin("freeNumBlocks × tokensPerBlock");
+    KvCachePressureRatio = ENGINE.gauge("nv_trt_llm_kv_cache_pressure_ratio").unit("ratio").stable()
+        .help("Share (0-1) of KV cache blocks that are not free.")
+        .origin("1 − freeNumBlocks / maxNumBlocks");
+    BatchOccupancyRatio = ENGINE.gauge("nv_trt_llm_batch_occupancy_ratio").unit("ratio").stable()
+        .help("Requests in context and generation phase as a share (0-1) of the maximum number of active requests.")
+        .origin("(numContextRequests + numGenRequests) / maxNumActiveRequests");
+    BatchEfficiencyRatio = ENGINE.gauge("nv_trt_llm_batch_efficiency_ratio").unit("ratio")
+        .help("Active requests as a share of the batch size in force; above 1, some requests wait.")
+        .origin("numActiveRequests / maxBatchSizeRuntime");
+    ContextRequestRatio = ENGINE.gauge("nv_trt_llm_context_request_ratio").unit("ratio").stable()
+        .help("Share (0-1) of the batch's requests that are in context phase.")
+        .origin("numContextRequests / (numContextRequests + numGenRequests)");
+    StaticBatchEfficiencyRatio = ENGINE.gauge("nv_trt_llm_static_batch_efficiency_ratio").unit("ratio").stable()
+        .help("Share (0-1) of a static batch's generation slots in use.")
+        .origin("1 − emptyGenSlots / (numGenTokens + emptyGenSlots)");
+    DecodedTokensPerIteration = ENGINE.gauge("nv_trt_llm_decoded_tokens_per_iteration").stable()
+        .help("Mean number of tokens decoded per generation request and iteration.")
+        .origin("avgNumDecodedTokensPerIter; absent where 0");
+    SpecAcceptanceLength = ENGINE.gauge("nv_trt_llm_spec_decode_acceptance_length").stable()
+        .help("Mean number of tokens per decoding step with speculative decoding in the last iteration.")
+        .origin("specDecodingStats.acceptanceLength");
+    SpecAcceptanceRatio = ENGINE.gauge("nv_trt_llm_spec_decode_acceptance_ratio").unit("ratio").stable()
+        .help("Share (0-1) of the last iteration's draft tokens accepted by the model.")
+        .origin("numAcceptedTokens / numDraftTokens");
+    SpecDraftOverheadRatio = ENGINE.gauge("nv_trt_llm_spec_decode_draft_overhead_ratio").unit("ratio").stable()
+        .help("Share (0-1) of the iteration's time spent drafting.")
+        .origin("specDecodingStats.draftOverhead");
+    CrossKvCacheBlockMetrics = ENGINE.gauge("nv_trt_llm_cross_kv_cache_block_metrics").stable()
+        .by("kv_cache_block_type", KvCacheBlocks::NAMES)
+        .help("KV cache blocks of cross attention (encoder-decoder models), by type.")
+        .origin("crossKvCacheStats, as nv_trt_llm_kv_cache_block_metrics");
+    AttentionDpRanks = ENGINE.gauge("nv_trt_llm_attention_dp_ranks")
+        .help("Attention data parallel ranks that share the requests of one iteration.")
+        .origin("rows of one iter by attentionDpRank");
+    SchedulerInfo = ENGINE.gauge("nv_trt_llm_scheduler_info").by("mode", &["overlap", "non_overlap", "other"])
+        .help("1 for the scheduler mode of the PyTorch engine.")
+        .origin("schedulerMode");
+    LastIterationTimestamp = ENGINE.gauge("nv_trt_llm_last_iteration_timestamp_seconds").unit("seconds").stable()
+        .help("End of the last iteration as a Unix timestamp in seconds.")
+        .origin("timestamp, or the time of receipt if the engine sends none");
+    EngineState = ENGINE.gauge("nv_trt_llm_engine_state").stable()
+        .by("state", &["starting", "busy", "idle", "stalled", "unreachable"])
+        .help("1 for the current state of the engine.")
+        .origin("polls, records and --stale-after");
+    EngineInfo = ENGINE.gauge("nv_trt_llm_engine_info").labels(&["backend", "engine_version", "model", "simulated", "source", "version"]).stable()
+        .help("Engine description in labels (source, backend, version, whether it is simulated); always 1.")
+        .origin("the source");
+}

@@ -1,0 +1,83 @@
+//! Our histograms of an engine.
+
+use super::super::id::{Id, families};
+use super::super::metric::{Area, Group, Metric, Stability};
+
+const ENGINE: Area = Area::new(Group::Engine, Stability::Experimental, &["model", "version"]);
+
+families! {
+    first: super::engine_counters::END;
+
+    IterationLatency = ENGINE.histogram("nv_trt_llm_iteration_latency_seconds").unit("seconds").stable()
+        .help("Duration of one iteration in seconds, without iterations whose reported time includes waiting for requests.")
+        .origin("iterLatencyMS, or hostStepTimeMS with the overlap scheduler; iterations after an idle period are left out");
+    IterationScheduledRequests = ENGINE.histogram("nv_trt_llm_iteration_scheduled_requests").unit("requests").stable()
+        .help("Requests scheduled in one iteration.")
+        .origin("numScheduledRequests; with attention data parallelism, of the rank whose row comes first");
+    IterationContextTokens = ENGINE.histogram("nv_trt_llm_iteration_context_tokens").unit("tokens").stable()
+        .help("Tokens computed in context phases in one iteration, without iterations that had none.")
+        .origin("numCtxTokens");
+    NewRequestQueueTime = ENGINE.histogram("nv_trt_llm_new_request_queue_time_seconds").unit("seconds").stable()
+        .help("Queue time of newly activated requests in seconds: the mean of each iteration, observed once per request.")
+        .origin("newActiveRequestsQueueLatencyMS / numNewActiveRequests");
+    HostStep = ENGINE.histogram("nv_trt_llm_host_step_seconds").unit("seconds")
+        .help("Duration of one host loop step in seconds.")
+        .origin("hostStepTimeMS");
+    DeviceStep = ENGINE.histogram("nv_trt_llm_device_step_seconds").unit("seconds")
+        .help("Duration of the previous device step in seconds; shorter than the host step means that the GPU waits.")
+        .origin("prevDeviceStepTimeMS");
+    GpuForward = ENGINE.histogram("nv_trt_llm_gpu_forward_seconds").unit("seconds")
+        .help("Duration of the forward pass on the GPU in seconds.")
+        .origin("gpuForwardTimeMS");
+
+    // Over requests: exact from RequestPerfMetrics, otherwise from RequestStats with a resolution of one iteration
+    // (nv_trt_llm_request_latency_info says which).
+    TimeToFirstToken = ENGINE.histogram("nv_trt_llm_time_to_first_token_seconds").unit("seconds").stable()
+        .help("Time from a request's arrival to its first token in seconds.")
+        .origin("RequestPerfMetrics firstTokenTime − arrivalTime; else stage changes in RequestStats");
+    ServerTimeToFirstToken = ENGINE.histogram("nv_trt_llm_server_time_to_first_token_seconds").unit("seconds")
+        .help("Time from a request's arrival at the HTTP server to its first token sent, in seconds.")
+        .origin("RequestPerfMetrics server_first_token_time − server_arrival_time");
+    TimePerOutputToken = ENGINE.histogram("nv_trt_llm_time_per_output_token_seconds").unit("seconds").stable()
+        .help("Time per output token after the first in seconds.")
+        .origin("(last − first token) / (tokens − 1), where the number of tokens is known: outputTokens, else numGeneratedTokens");
+    E2eLatency = ENGINE.histogram("nv_trt_llm_e2e_request_latency_seconds").unit("seconds").stable()
+        .help("Time from a request's arrival to its last token in seconds.")
+        .origin("RequestPerfMetrics lastTokenTime − arrivalTime; else stage changes in RequestStats");
+    RequestQueueTime = ENGINE.histogram("nv_trt_llm_request_queue_time_seconds").unit("seconds").stable()
+        .help("Time from a request's arrival to its first scheduling in seconds.")
+        .origin("RequestPerfMetrics firstScheduledTime − arrivalTime; else stage changes in RequestStats");
+    RequestPrefillTime = ENGINE.histogram("nv_trt_llm_request_prefill_time_seconds").unit("seconds").stable()
+        .help("Time from a request's first scheduling to its first token in seconds.")
+        .origin("RequestPerfMetrics firstTokenTime − firstScheduledTime; else stage changes in RequestStats");
+    RequestDecodeTime = ENGINE.histogram("nv_trt_llm_request_decode_time_seconds").unit("seconds").stable()
+        .help("Time from a request's first token to its last in seconds.")
+        .origin("RequestPerfMetrics lastTokenTime − firstTokenTime; else stage changes in RequestStats");
+    RequestInferenceTime = ENGINE.histogram("nv_trt_llm_request_inference_time_seconds").unit("seconds").stable()
+        .help("Time from a request's first scheduling to its last token in seconds.")
+        .origin("RequestPerfMetrics lastTokenTime − firstScheduledTime; else stage changes in RequestStats");
+    KvCacheTransferTime = ENGINE.histogram("nv_trt_llm_kv_cache_transfer_seconds").unit("seconds").stable()
+        .help("Duration of a request's KV cache transfer between instances in seconds.")
+        .origin("RequestPerfMetrics kvCacheTransferEnd − kvCacheTransferStart; else disServingStats.kvCacheTransferMS");
+    KvCacheTransferBytes = ENGINE.histogram("nv_trt_llm_kv_cache_transfer_bytes").unit("bytes").stable()
+        .help("Size of a request's KV cache transfer in bytes.")
+        .origin("RequestPerfMetrics kvCacheSize; else disServingStats.kvCacheSize");
+    RequestKvHitRatio = ENGINE.histogram("nv_trt_llm_request_kv_cache_hit_ratio").unit("ratio").stable()
+        .help("Share (0-1) of a request's KV cache blocks found in the cache.")
+        .origin("RequestPerfMetrics numReusedBlocks / (numReusedBlocks + numMissedBlocks); else reusedBlocksPerRequest, missedBlocksPerRequest");
+    RequestKvBlocks = ENGINE.histogram("nv_trt_llm_request_kv_cache_blocks").unit("blocks")
+        .help("KV cache blocks allocated to one request.")
+        .origin("RequestPerfMetrics numTotalAllocatedBlocks; else allocTotalBlocksPerRequest");
+    RequestKvNewBlocks = ENGINE.histogram("nv_trt_llm_request_kv_cache_new_blocks").unit("blocks")
+        .help("KV cache blocks newly allocated to one request, excluding reused blocks.")
+        .origin("RequestPerfMetrics numNewAllocatedBlocks; else allocNewBlocksPerRequest");
+    RequestIterations = ENGINE.histogram("nv_trt_llm_request_iterations").unit("iterations")
+        .help("Iterations of one request, from its first to its last.")
+        .origin("RequestPerfMetrics lastIter − firstIter + 1");
+    RequestDecodedTokens = ENGINE.histogram("nv_trt_llm_request_decoded_tokens_per_iteration")
+        .help("Mean number of tokens that one request decoded per iteration.")
+        .origin("RequestStats.avgNumDecodedTokensPerIter of completed requests");
+    RequestSpecAcceptance = ENGINE.histogram("nv_trt_llm_request_spec_decode_acceptance_ratio").unit("ratio")
+        .help("Share (0-1) of a request's draft tokens accepted by the model.")
+        .origin("RequestPerfMetrics totalAcceptedDraftTokens / totalDraftTokens, or acceptanceRate where these are not sent");
+}

@@ -1,0 +1,78 @@
+//! The tables, joined in page order. A new metric is a new entry in the table of its area, where it shall stand on the page.
+
+pub mod benchmark;
+mod dcgm;
+pub mod engine_counters;
+pub mod engine_gauges;
+mod engine_histograms;
+mod exporter;
+mod gpu;
+mod mig;
+pub mod triton;
+pub mod triton_core;
+mod trtllm;
+
+use std::fmt;
+use std::ops::Range;
+
+use super::id::Id;
+use super::metric::Metric;
+
+static TABLE: [Metric; exporter::END] = join([
+    (triton::FIRST, triton::FAMILIES),
+    (engine_counters::FIRST, engine_counters::FAMILIES),
+    (engine_histograms::FIRST, engine_histograms::FAMILIES),
+    (engine_gauges::FIRST, engine_gauges::FAMILIES),
+    (benchmark::FIRST, benchmark::FAMILIES),
+    (trtllm::FIRST, trtllm::FAMILIES),
+    (triton_core::FIRST, triton_core::FAMILIES),
+    (dcgm::FIRST, dcgm::FAMILIES),
+    (gpu::FIRST, gpu::FAMILIES),
+    (mig::FIRST, mig::FAMILIES),
+    (exporter::FIRST, exporter::FAMILIES),
+]);
+
+/// All families in page order.
+pub static CATALOG: &[Metric] = &TABLE;
+
+/// Indices of the families of an engine.
+pub const OF_ENGINES: Range<usize> = triton::FIRST..triton_core::END;
+/// Indices of trtllm-serve's families.
+pub const OF_TRTLLM: Range<usize> = trtllm::FIRST..trtllm::END;
+/// Indices of the families of a GPU, without dcgm-exporter's.
+pub const OF_GPUS: Range<usize> = gpu::FIRST..gpu::END;
+/// Indices of the families of a MIG instance.
+pub const OF_MIG_INSTANCES: Range<usize> = mig::FIRST..mig::END;
+/// Indices of the families of the exporter itself.
+pub const OF_EXPORTER: Range<usize> = exporter::FIRST..exporter::END;
+
+/// Fails to compile unless each table starts where the one before it ends.
+const fn join<const TABLES: usize>(tables: [(usize, &[Metric]); TABLES]) -> [Metric; exporter::END] {
+    let mut joined = [triton::FAMILIES[0]; exporter::END];
+    let (mut table, mut at) = (0, 0);
+    while table < TABLES {
+        let (first, families) = tables[table];
+        assert!(first == at, "a table's `first` is not the end of the table before it");
+        let mut family = 0;
+        while family < families.len() {
+            joined[at] = families[family];
+            (at, family) = (at + 1, family + 1);
+        }
+        table += 1;
+    }
+    assert!(at == exporter::END, "a table is missing");
+    joined
+}
+
+impl Id {
+    #[must_use]
+    pub fn metric(self) -> &'static Metric {
+        &TABLE[self.index()]
+    }
+}
+
+impl fmt::Debug for Id {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(self.metric().name)
+    }
+}

@@ -1,0 +1,49 @@
+//! Triton's request counters (`--metrics.compat triton-core`), so that autoscaling rules written for them work.
+
+use crate::model::named_numbers::{NamedNumbers, named_numbers};
+
+use super::super::id::{Id, families};
+use super::super::metric::{Area, Group, Metric, Stability};
+
+const TRITON_CORE: Area = Area::new(Group::Compat, Stability::Inherited, &["model", "version"]);
+
+// The numbers of the families below that have several series, by label value.
+named_numbers! {
+    pub struct FailedRequests: u64 { backend = "BACKEND", canceled = "CANCELED", other = "OTHER", rejected = "REJECTED" }
+}
+
+families! {
+    first: super::trtllm::END;
+
+    InferenceRequestSuccess = TRITON_CORE.legacy_counter("nv_inference_request_success")
+        .help("Number of successful inference requests, all batch sizes")
+        .origin("triton-core: completed requests");
+    InferenceRequestFailure = TRITON_CORE.legacy_counter("nv_inference_request_failure")
+        .by("reason", FailedRequests::NAMES)
+        .help("Number of failed inference requests, all batch sizes")
+        .origin("triton-core: requests with a known finishReason: cancelled becomes CANCELED, timeout becomes OTHER; the engine reports no other failures");
+    InferenceCount = TRITON_CORE.legacy_counter("nv_inference_count")
+        .help("Number of inferences performed (does not include cached requests)")
+        .origin("triton-core: completed requests");
+    InferenceExecCount = TRITON_CORE.legacy_counter("nv_inference_exec_count")
+        .help("Number of model executions performed (does not include cached requests)")
+        .origin("triton-core: iterations");
+    InferenceRequestDuration = TRITON_CORE.legacy_counter("nv_inference_request_duration_us")
+        .help("Cumulative inference request duration in microseconds (includes cached requests)")
+        .origin("triton-core: sum of end-to-end request latencies");
+    InferenceQueueDuration = TRITON_CORE.legacy_counter("nv_inference_queue_duration_us")
+        .help("Cumulative inference queuing duration in microseconds (includes cached requests)")
+        .origin("triton-core: sum of request queue times; durations are absent where request times are unknown");
+    InferenceComputeInput = TRITON_CORE.legacy_counter("nv_inference_compute_input_duration_us")
+        .help("Cumulative compute input duration in microseconds (does not include cached requests)")
+        .origin("triton-core: always 0, because a request leaves the executor's queue when its inference starts");
+    InferenceComputeInfer = TRITON_CORE.legacy_counter("nv_inference_compute_infer_duration_us")
+        .help("Cumulative compute inference duration in microseconds (does not include cached requests)")
+        .origin("triton-core: sum of request inference times");
+    InferenceComputeOutput = TRITON_CORE.legacy_counter("nv_inference_compute_output_duration_us")
+        .help("Cumulative inference compute output duration in microseconds (does not include cached requests)")
+        .origin("triton-core: always 0, because queue and inference time make up the whole request");
+    InferencePending = TRITON_CORE.gauge("nv_inference_pending_request_count")
+        .help("Instantaneous number of pending requests awaiting execution per-model.")
+        .origin("triton-core: numQueuedRequests + max(0, active − scheduled)");
+}

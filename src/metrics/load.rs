@@ -1,0 +1,180 @@
+//! The load and the limits of an engine: gauges read from its last record.
+
+use crate::engine::latest::Limits;
+use crate::engine::lifecycle::Stages;
+use crate::engine::{EngineState, Latest};
+use crate::model::iteration::{InflightBatchingStats, KvCacheStats};
+use crate::state::EngineSnapshot;
+
+use super::catalog::Id;
+use super::catalog::table::engine_gauges::{KvTokensByPhase, LimitKinds, QueuedByPhase, RequestsByStage};
+use super::catalog::table::triton::{
+    InflightBatch, KvCacheBlocks, LastIteration, MemoryBytes, RequestCounts, StaticBatch,
+};
+use super::value::{Value, ratio};
+use super::writer::Writer;
+
+impl Writer<'_> {
+    /// The load under Triton's names.
+    pub(super) fn triton_load(&mut self, latest: &Latest) {
+        let requests = RequestCounts {
+            active: latest.active,
+            max: latest.max_active,
+            scheduled: latest.scheduled(),
+            context: latest.context_requests(),
+            waiting: latest.waiting(),
+        };
+        self.each(Id::RequestMetrics, requests);
+        let memory = MemoryBytes { cpu: latest.cpu_memory, gpu: latest.gpu_memory, pinned: latest.pinned_memory };
+        self.each(Id::RuntimeMemoryMetrics, memory);
+        if let Some(kv) = &latest.kv {
+            self.each(Id::KvCacheBlockMetrics, kv_cache_blocks(kv));
+        }
+        if let Some(inflight) = &latest.inflight {
+            let batch = InflightBatch {
+                context_tokens: inflight.num_ctx_tokens,
+                generation_requests: inflight.num_gen_requests,
+                micro_batch_id: inflight.micro_batch_id,
+                paused_requests: inflight.num_paused_requests,
+            };
+            self.each(Id::InflightBatcherMetrics, batch);
+        }
+        if let Some(fixed) = &latest.static_batching {
+            let batch = StaticBatch {
+                context_tokens: fixed.num_ctx_tokens,
+                generation_tokens: fixed.num_gen_tokens,
+                empty_generation_slots: fixed.empty_gen_slots,
+            };
+            self.each(Id::V1Metrics, batch);
+        }
+    }
+
+    /// The load under our own names.
+    pub(super) fn load(&mut self, latest: &Latest) {
+        self.put(Id::QueuedRequests, latest.queued);
+        if let Some(kv) = &latest.kv {
+            let available = kv.free_num_blocks.zip(kv.tokens_per_block);
+            self.put(Id::KvCacheAvailableTokens, available.map(|(free, tokens)| free.saturating_mul(tokens)));
+            let not_free = kv.max_num_blocks.zip(kv.free_num_blocks).map(|(max, free)| max.saturating_sub(free));
+            self.put(Id::KvCachePressureRatio, ratio(not_free, kv.max_num_blocks));
+        }
+        if let Some(kv) = &latest.cross_kv {
+            self.each(Id::CrossKvCacheBlockMetrics, kv_cache_blocks(kv));
+        }
+        if let Some(inflight) = &latest.inflight {
+            self.inflight(inflight, latest.max_active);
+        }
+        self.put(Id::BatchEfficiencyRatio, ratio(latest.active, latest.batch_size_limits.runtime));
+        self.pools(latest);
+        if let Some(fixed) = &latest.static_batching {
+            let slots = fixed.num_gen_tokens.zip(fixed.empty_gen_slots).map(|(used, empty)| used.saturating_add(empty));
+            self.put(Id::StaticBatchEfficiencyRatio, ratio(fixed.num_gen_tokens, slots));
+        }
+        if let Some(spec) = &latest.spec_decoding {
+            self.put(Id::SpecAcceptanceLength, spec.acceptance_length);
+            self.put(Id::SpecAcceptanceRatio, ratio(spec.num_accepted_tokens, spec.num_draft_tokens));
+            self.put(Id::SpecDraftOverheadRatio, spec.draft_overhead);
+        }
+    }
+
+    fn inflight(&mut self, inflight: &InflightBatchingStats, max_active: Option<i64>) {
+        let (context, generation) = (inflight.num_context_requests, inflight.num_gen_requests);
+        let in_batch = context.zip(generation).map(|(context, generation)| context.saturating_add(generation));
+        self.put(Id::BatchOccupancyRatio, ratio(in_batch, max_active));
+        self.put(Id::ContextRequestRatio, ratio(context, in_batch));
+        let decoded = inflight.avg_num_decoded_tokens_per_iter.filter(|mean| *mean > 0.0);
+        self.put(Id::DecodedTokensPerIteration, decoded.map(shortest_f32));
+        let queued = QueuedByPhase {
+            context: inflight.num_queued_context_requests,
+            generation: inflight.num_queued_gen_requests,
+        };
+        self.each(Id::QueuedRequestsByPhase, queued);
+        self.put(Id::QueuedContextTokens, inflight.num_queued_ctx_tokens);
+        let held = KvTokensByPhase {
+            context: inflight.num_ctx_kv_tokens,
+            generation: inflight.num_gen_kv_tokens,
+            paused: inflight.num_paused_kv_tokens,
+            queued_generation: inflight.num_queued_gen_kv_tokens,
+        };
+        self.each(Id::RequestKvTokens, held);
+    }
+
+    pub(super) fn stages(&mut self, snapshot: &EngineSnapshot) {
+        let Some(stages) = snapshot.stages else { return };
+        let Stages { queued, encoder, context, generation } =
+            if snapshot.state == EngineState::Idle { Stages::default() } else { stages };
+        let stages = RequestsByStage {
+            queued: Some(queued),
+            encoder: Some(encoder),
+            context: Some(context),
+            generation: Some(generation),
+        };
+        self.each(Id::RequestsByStage, stages);
+    }
+
+    /// What remains true of an engine that does not answer.
+    pub(super) fn limits(&mut self, latest: &Latest, stale: bool) {
+        if stale {
+            self.each(Id::RequestMetrics, RequestCounts { max: latest.max_active, ..RequestCounts::default() });
+        }
+        self.each(Id::BatchSizeLimit, limit_kinds(latest.batch_size_limits));
+        self.each(Id::TokenLimit, limit_kinds(latest.token_limits));
+        self.put(Id::AttentionDpRanks, latest.attention_dp_ranks);
+        if let Some(current) = latest.scheduler_mode {
+            let modes = 0..self.labels.of(Id::SchedulerInfo).len();
+            self.in_order(Id::SchedulerInfo, modes.map(|mode| (mode == current as usize).then_some(1_u64)));
+        }
+        let last =
+            LastIteration { timestamp: Some(Value::from(latest.time_us)), iteration: latest.iter.map(Value::from) };
+        self.each(Id::GeneralMetrics, last);
+        self.one(Id::LastIterationTimestamp, latest.time_us as f64 / 1e6);
+    }
+
+    /// The five series that the Kubernetes gateway's picker reads. They must disappear together: a remaining one would
+    /// refresh the picker's view of the pod and keep the others' last values alive.
+    pub(super) fn gateway(&mut self, latest: &Latest) {
+        let requests =
+            RequestCounts { scheduled: latest.scheduled(), waiting: latest.waiting(), ..RequestCounts::default() };
+        self.each(Id::RequestMetrics, requests);
+        if let Some(kv) = &latest.kv {
+            let blocks = KvCacheBlocks { free: None, used: None, reused: None, ..kv_cache_blocks(kv) };
+            self.each(Id::KvCacheBlockMetrics, blocks);
+        }
+    }
+}
+
+fn kv_cache_blocks(kv: &KvCacheStats) -> KvCacheBlocks {
+    let number = |number: Option<i64>| number.map(Value::from);
+    KvCacheBlocks {
+        max: number(kv.max_num_blocks),
+        free: number(kv.free_num_blocks),
+        used: number(kv.used_num_blocks),
+        tokens_per_block: number(kv.tokens_per_block),
+        reused: number(kv.reused_blocks),
+        fraction: kv.used_fraction().map(Value::from),
+    }
+}
+
+fn limit_kinds(Limits { fixed, tuner, runtime }: Limits) -> LimitKinds {
+    LimitKinds { as_built: fixed, tuner, runtime }
+}
+
+/// The engine sends a 32-bit float as a 64-bit one: 1.2000000476837158 means 1.2.
+fn shortest_f32(value: f64) -> f64 {
+    let narrow = value as f32;
+    if f64::from(narrow) == value { narrow.to_string().parse().unwrap_or(value) } else { value }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::model::iteration::SchedulerMode;
+
+    use super::*;
+
+    #[test]
+    fn scheduler_modes_are_in_the_catalogs_order() {
+        let values = Id::SchedulerInfo.metric().variant.unwrap().values;
+        assert_eq!(values[SchedulerMode::Overlap as usize], "overlap");
+        assert_eq!(values[SchedulerMode::NonOverlap as usize], "non_overlap");
+    }
+}

@@ -1,0 +1,73 @@
+//! The value of one sample.
+
+use prometheus_client::encoding::prometheus_protobuf::prometheus_data_model as proto;
+
+use crate::engine::histogram::Histogram;
+
+/// Integers stay integers up to the rendered text, because Triton's readers match digits.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Value {
+    Integer(i64),
+    Count(u64),
+    /// Always finite: see [`super::page::Page::push`].
+    Float(f64),
+    Histogram(Box<Histogram>),
+    /// A histogram of prometheus-client: one of the exporter's own metrics.
+    ClientHistogram(Box<proto::Histogram>),
+}
+
+impl From<i64> for Value {
+    fn from(value: i64) -> Self {
+        Self::Integer(value)
+    }
+}
+
+impl From<u64> for Value {
+    fn from(value: u64) -> Self {
+        Self::Count(value)
+    }
+}
+
+impl From<f64> for Value {
+    fn from(value: f64) -> Self {
+        Self::Float(value)
+    }
+}
+
+impl From<bool> for Value {
+    fn from(value: bool) -> Self {
+        Self::Count(u64::from(value))
+    }
+}
+
+impl From<&Histogram> for Value {
+    fn from(value: &Histogram) -> Self {
+        Self::Histogram(Box::new(value.clone()))
+    }
+}
+
+impl From<proto::Histogram> for Value {
+    fn from(value: proto::Histogram) -> Self {
+        Self::ClientHistogram(Box::new(value))
+    }
+}
+
+/// Absent if there is nothing to divide by.
+pub(super) fn ratio(part: Option<i64>, whole: Option<i64>) -> Option<f64> {
+    let (part, whole) = part.zip(whole)?;
+    (whole > 0).then(|| part as f64 / whole as f64)
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::model::iteration::KvCacheStats;
+
+    use super::*;
+
+    #[test]
+    fn a_ratio_of_nothing_is_absent_and_an_empty_kv_cache_is_used_to_0() {
+        assert_eq!((ratio(Some(1), Some(0)), ratio(Some(1), Some(4))), (None, Some(0.25)));
+        let kv = KvCacheStats { max_num_blocks: Some(0), used_num_blocks: Some(0), ..KvCacheStats::default() };
+        assert_eq!(kv.used_fraction(), Some(0.0));
+    }
+}
