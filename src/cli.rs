@@ -8,8 +8,8 @@ use clap::{Parser, Subcommand, ValueEnum};
 
 use crate::config::{self, ConfigError, EngineConfig};
 use crate::gpu::GpuMode;
-use crate::http::listen::Address;
 use crate::http::router::TelemetryPath;
+use crate::listen::Address;
 use crate::metrics::compat::CompatSets;
 
 /// The default ingest socket.

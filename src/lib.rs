@@ -26,6 +26,7 @@ pub mod exposition;
 pub mod gpu;
 pub mod http;
 pub mod intake;
+pub mod listen;
 pub mod log;
 pub mod metrics;
 pub mod model;

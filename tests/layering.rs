@@ -24,12 +24,16 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("poll", &["intake", "sources", "state", "shutdown"]),
     ("views", &["state"]),
     ("web", &["metrics"]),
-    ("http", &["exposition", "metrics", "state", "shutdown", "unix_socket", "views", "web"]),
+    ("listen", &["unix_socket"]),
+    ("http", &["exposition", "listen", "metrics", "state", "shutdown", "views", "web"]),
     ("config", &["metrics", "sources", "state"]),
     ("log", &["cli"]),
-    ("cli", &["config", "gpu", "http", "metrics"]),
+    ("cli", &["config", "gpu", "http", "listen", "metrics"]),
     ("tools", &["cli", "config", "metrics"]),
-    ("start", &["cli", "config", "gpu", "http", "log", "metrics", "poll", "shutdown", "sources", "state", "web"]),
+    (
+        "start",
+        &["cli", "config", "gpu", "http", "listen", "log", "metrics", "poll", "shutdown", "sources", "state", "web"],
+    ),
 ];
 
 #[test]

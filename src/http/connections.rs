@@ -19,15 +19,13 @@ use crate::metrics::own::{HttpMetrics, Refusal};
 const MAX_CONNECTIONS: usize = 256;
 /// All responses that are not sent yet, in bytes.
 const MAX_UNREAD: usize = 16 << 20;
-/// For a TLS handshake, and for a request's head from its first byte.
-const HEAD: Duration = Duration::from_secs(10);
-/// Without any byte written.
-const WRITE_PROGRESS: Duration = Duration::from_secs(10);
+/// For a TLS handshake, for a request's head from its first byte, and without any byte written.
+const STALL: Duration = Duration::from_secs(10);
 /// For a whole response. A scraper that announces a shorter timeout gets that.
 pub(super) const RESPONSE: Duration = Duration::from_secs(30);
 /// Between requests. Longer than the five minutes after which Prometheus closes an idle connection itself.
 const IDLE: Duration = Duration::from_secs(330);
-/// For responses under way at shutdown.
+/// For requests under way at shutdown.
 const SHUTDOWN: Duration = Duration::from_secs(1);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -40,10 +38,9 @@ enum Phase {
     Idle,
 }
 
-/// What a connection is doing, and for how long.
+/// What a connection is doing, and since when.
 pub(super) struct Progress {
     phase: Phase,
-    /// When the current head, response or pause began.
     since: Instant,
     deadline: Instant,
     /// Since when the peer accepts no bytes.
@@ -65,16 +62,12 @@ pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 impl Progress {
     fn new(all_unread: Arc<AtomicUsize>) -> Self {
         let (phase, since) = (Phase::Head, Instant::now());
-        Self { phase, since, deadline: since + HEAD, blocked_since: None, tail: [0; 4], unread: 0, all_unread }
+        Self { phase, since, deadline: since + STALL, blocked_since: None, tail: [0; 4], unread: 0, all_unread }
     }
 
     fn enter(&mut self, phase: Phase, limit: Duration) {
         let now = Instant::now();
         (self.phase, self.since, self.deadline) = (phase, now, now + limit);
-    }
-
-    fn overdue(&self, now: Instant) -> bool {
-        now > self.deadline || self.blocked_since.is_some_and(|since| now > since + WRITE_PROGRESS)
     }
 
     /// Since when only the peer can make progress.
@@ -102,7 +95,7 @@ impl Progress {
         self.tail.rotate_left(last.len());
         self.tail[4 - last.len()..].copy_from_slice(last);
         if self.phase == Phase::Idle {
-            self.enter(Phase::Head, HEAD);
+            self.enter(Phase::Head, STALL);
         }
     }
 
@@ -123,7 +116,7 @@ impl Progress {
         if self.phase == Phase::Sending {
             self.bytes_written(usize::MAX);
             // Other bytes than the end of a request: the next request has begun already.
-            let (phase, limit) = if self.tail == *b"\r\n\r\n" { (Phase::Idle, IDLE) } else { (Phase::Head, HEAD) };
+            let (phase, limit) = if self.tail == *b"\r\n\r\n" { (Phase::Idle, IDLE) } else { (Phase::Head, STALL) };
             self.enter(phase, limit);
         }
     }
@@ -141,16 +134,6 @@ pub(super) struct Timed<S> {
     pub(super) connection: Arc<Connection>,
 }
 
-impl<S> Timed<S> {
-    fn report(&self, written: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
-        match &written {
-            Poll::Pending => lock(&self.connection).blocked(),
-            Poll::Ready(bytes) => lock(&self.connection).bytes_written(*bytes.as_ref().unwrap_or(&0)),
-        }
-        written
-    }
-}
-
 impl<S: AsyncRead + Unpin> AsyncRead for Timed<S> {
     fn poll_read(mut self: Pin<&mut Self>, context: &mut Context<'_>, into: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let before = into.filled().len();
@@ -163,9 +146,8 @@ impl<S: AsyncRead + Unpin> AsyncRead for Timed<S> {
 }
 
 impl<S: AsyncWrite + Unpin> AsyncWrite for Timed<S> {
-    fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        let written = Pin::new(&mut self.stream).poll_write(context, bytes);
-        self.report(written)
+    fn poll_write(self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        self.poll_write_vectored(context, &[IoSlice::new(bytes)])
     }
 
     fn poll_write_vectored(
@@ -174,7 +156,11 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Timed<S> {
         slices: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         let written = Pin::new(&mut self.stream).poll_write_vectored(context, slices);
-        self.report(written)
+        match &written {
+            Poll::Pending => lock(&self.connection).blocked(),
+            Poll::Ready(bytes) => lock(&self.connection).bytes_written(*bytes.as_ref().unwrap_or(&0)),
+        }
+        written
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -243,25 +229,25 @@ impl Connections {
     /// Aborts connections that are past a deadline.
     pub(super) fn sweep(&self) {
         let now = Instant::now();
-        self.table().retain(|(connection, task)| {
-            let progress = lock(connection);
-            if !progress.overdue(now) {
-                return true;
+        for (connection, task) in self.table().iter() {
+            let mut progress = lock(connection);
+            if now > progress.deadline || progress.blocked_since.is_some_and(|since| now > since + STALL) {
+                task.abort();
+                if progress.phase != Phase::Idle {
+                    self.metrics.refused(Refusal::Timeout);
+                }
+                // Counted once, even if the task ends after the next sweep.
+                (progress.phase, progress.blocked_since) = (Phase::Idle, None);
             }
-            if progress.phase != Phase::Idle {
-                self.metrics.refused(Refusal::Timeout);
-            }
-            task.abort();
-            false
-        });
+        }
     }
 
-    /// Ends all connections. Those with a response under way get a moment to send it.
+    /// Ends all connections. Requests under way get a moment to finish.
     pub(super) async fn shut_down(&self) {
         let deadline = Instant::now() + SHUTDOWN;
         while !self.table().is_empty() {
             for (connection, task) in self.table().iter() {
-                if Instant::now() > deadline || matches!(lock(connection).phase, Phase::Head | Phase::Idle) {
+                if Instant::now() > deadline || lock(connection).phase == Phase::Idle {
                     task.abort();
                 }
             }

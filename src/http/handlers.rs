@@ -44,20 +44,11 @@ pub(super) async fn gateway(Shared(pages): Shared<Arc<Pages>>, request: Request)
     pages.respond(Selection::Gateway, request.headers())
 }
 
-/// 200 once every source was polled successfully once, and from then on: an engine's trouble must not take the pod of its
-/// sidecar out of service.
+/// 200 once every source was polled successfully once.
 pub(super) async fn ready(Shared(state): Shared<Arc<State>>) -> Response {
-    let missing: String = state
-        .engines()
-        .filter(|(_, snapshot)| !snapshot.source.ready)
-        .map(|(name, snapshot)| {
-            let why = snapshot.source.last_error.as_deref().unwrap_or("not polled yet");
-            format!("{} {} ({}): {why}\n", name.model, name.version, name.source)
-        })
-        .collect();
-    match missing.is_empty() {
-        true => "ready\n".into_response(),
-        false => (StatusCode::SERVICE_UNAVAILABLE, missing).into_response(),
+    match views::api::not_ready(&state) {
+        None => "ready\n".into_response(),
+        Some(missing) => (StatusCode::SERVICE_UNAVAILABLE, missing).into_response(),
     }
 }
 

@@ -1,11 +1,10 @@
-//! The HTTP server: listeners, connections, an axum router and its handlers. The access rules come from `web`.
+//! The HTTP server: connections, an axum router and its handlers. The access rules come from `web`.
 //!
-//! From a peer inwards: [`listen`] · [`server`] (one task per connection) · `connections` (deadlines and caps) · `layers` ·
+//! In the order a request takes: [`server`] (one task per connection) · `connections` (deadlines and caps) · `layers` ·
 //! [`router`] · `handlers`.
 
 mod connections;
 mod handlers;
 mod layers;
-pub mod listen;
 pub mod router;
 pub mod server;

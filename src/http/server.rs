@@ -21,13 +21,13 @@ use tokio::task::JoinSet;
 use tokio_util::either::Either;
 use tower::ServiceExt as _;
 
+use crate::listen::{Listener, Stream};
 use crate::metrics::own::{HttpMetrics, Refusal};
 use crate::shutdown::Shutdown;
 use crate::web::Acceptor;
 use crate::web::reload::InvalidConfig;
 
 use super::connections::{Connection, Connections, RESPONSE, Timed, lock};
-use super::listen::{Listener, Stream};
 
 /// A request's head, in bytes.
 const MAX_HEAD: usize = 16 << 10;

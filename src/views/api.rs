@@ -1,4 +1,4 @@
-//! `/api/v1`: the engines as JSON, and their last records in TensorRT-LLM's own keys. Reading drains nothing: the state keeps
+//! `/readyz` and `/api/v1`: the engines as JSON, and their last records in TensorRT-LLM's own keys. Reading drains nothing: the state keeps
 //! a bounded number of records beside the totals. Unknown values are left out; they are never null.
 
 use std::collections::BTreeMap;
@@ -107,6 +107,17 @@ impl<'a> Engine<'a> {
 #[must_use]
 pub fn engines(state: &State) -> Value {
     state.engines().map(|(name, snapshot)| without_nulls(&Engine::of(name, &snapshot))).collect()
+}
+
+/// The sources that were never polled successfully, one line each; `None` if there is none. Later trouble of an engine does
+/// not count: it must not take the pod of its sidecar out of service.
+#[must_use]
+pub fn not_ready(state: &State) -> Option<String> {
+    let missing = state.engines().filter(|(_, snapshot)| !snapshot.source.ready).map(|(name, snapshot)| {
+        let why = snapshot.source.last_error.as_deref().unwrap_or("not polled yet");
+        format!("{} {} ({}): {why}\n", name.model, name.version, name.source)
+    });
+    Some(missing.collect::<String>()).filter(|missing| !missing.is_empty())
 }
 
 /// The last records of one engine, oldest first. `query` is the query of the request's URL.

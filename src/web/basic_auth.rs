@@ -112,20 +112,17 @@ struct Verdicts {
     rejected: HashSet<[u8; 32]>,
 }
 
-impl BasicAuth {
-    #[must_use]
-    pub fn new() -> Self {
+impl Default for BasicAuth {
+    fn default() -> Self {
         let mut salt = [0; 32];
         // Without randomness the digests still stay in this process's memory.
         let _ = ring::rand::SecureRandom::fill(&ring::rand::SystemRandom::new(), &mut salt);
-        Self {
-            cache: Mutex::default(),
-            salt,
-            comparison: Arc::new(Semaphore::new(1)),
-            queue: Semaphore::new(MAX_WAITING),
-        }
+        let (comparison, queue) = (Arc::new(Semaphore::new(1)), Semaphore::new(MAX_WAITING));
+        Self { cache: Mutex::default(), salt, comparison, queue }
     }
+}
 
+impl BasicAuth {
     /// Checks the `Authorization` header against `users`.
     pub async fn check(&self, users: &Users, authorization: Option<&HeaderValue>) -> Verdict {
         let Some((user, password)) = authorization.and_then(credentials) else { return Verdict::Unauthorized };
@@ -187,12 +184,6 @@ impl BasicAuth {
     }
 }
 
-impl Default for BasicAuth {
-    fn default() -> Self {
-        Self::new()
-    }
-}
-
 fn credentials(authorization: &HeaderValue) -> Option<(String, Vec<u8>)> {
     let (scheme, encoded) = authorization.as_bytes().split_at_checked(6)?;
     if !scheme.eq_ignore_ascii_case(b"Basic ") {
@@ -220,7 +211,7 @@ mod tests {
 
     #[tokio::test]
     async fn only_the_right_password_of_a_known_user_is_authorized() {
-        let (auth, users) = (BasicAuth::new(), users("secret:with colon"));
+        let (auth, users) = (BasicAuth::default(), users("secret:with colon"));
         let check = async |user: &str, password: &str| auth.check(&users, Some(&authorization(user, password))).await;
         for _ in 0..2 {
             assert_eq!(check("ann", "secret:with colon").await, Verdict::Authorized);
@@ -240,7 +231,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_changed_password_invalidates_the_old_one_at_once() {
-        let auth = BasicAuth::new();
+        let auth = BasicAuth::default();
         let old = authorization("ann", "old");
         assert_eq!(auth.check(&users("old"), Some(&old)).await, Verdict::Authorized);
         assert_eq!(auth.check(&users("new"), Some(&old)).await, Verdict::Unauthorized);
@@ -248,7 +239,7 @@ mod tests {
 
     #[tokio::test]
     async fn guessing_neither_grows_memory_nor_evicts_valid_passwords() {
-        let (auth, users) = (BasicAuth::new(), users("secret"));
+        let (auth, users) = (BasicAuth::default(), users("secret"));
         auth.check(&users, Some(&authorization("ann", "secret"))).await;
         for guess in 0..CACHED + 50 {
             auth.check(&users, Some(&authorization("ann", &format!("{guess}")))).await;

@@ -12,18 +12,22 @@ use serde::Deserialize;
 use super::basic_auth::Users;
 use super::rate_limit::Rate;
 
-/// An invalid web configuration; the text names the key and the remedy.
+/// A web configuration that cannot be used; the text names the key and the remedy.
 #[derive(Debug, thiserror::Error)]
-pub enum WebConfigError {
-    #[error("--web.config.file {}: cannot be read: {cause}; check the path and its permissions", path.display())]
-    Unreadable { path: PathBuf, cause: std::io::Error },
-    #[error(
-        "--web.config.file {}: {cause}; the keys are those of the exporter-toolkit's web configuration",
-        path.display()
-    )]
-    Malformed { path: PathBuf, cause: String },
-    #[error("--web.config.file {}: {invalid}", path.display())]
-    Key { path: PathBuf, invalid: InvalidKey },
+#[error("--web.config.file {}: {problem}", path.display())]
+pub struct WebConfigError {
+    pub path: PathBuf,
+    pub problem: Problem,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum Problem {
+    #[error("cannot be read: {0}; check the path and its permissions")]
+    Unreadable(#[from] std::io::Error),
+    #[error("{0}; the keys are those of the exporter-toolkit's web configuration")]
+    Malformed(String),
+    #[error(transparent)]
+    Key(#[from] InvalidKey),
 }
 
 /// A key whose value is invalid, and why.
@@ -116,7 +120,7 @@ impl ClientAuth {
     }
 }
 
-#[derive(Deserialize)]
+#[derive(Deserialize, Default)]
 #[serde(deny_unknown_fields)]
 struct File {
     tls_server_config: Option<FileTls>,
@@ -144,7 +148,7 @@ struct FileTls {
     prefer_server_cipher_suites: Option<bool>,
 }
 
-#[derive(Deserialize, Default)]
+#[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct FileHttp {
     /// Accepted and ignored: only HTTP/1.1 is served (docs/web.md says why).
@@ -172,25 +176,19 @@ impl WebConfig {
     /// Parses the text of a file in `folder`.
     ///
     /// # Errors
-    /// The YAML parser's message, or the invalid key.
-    pub fn parse(text: &str, folder: &Path) -> Result<Self, ParseError> {
+    /// When the text is malformed or a value is invalid.
+    pub fn parse(text: &str, folder: &Path) -> Result<Self, Problem> {
         let file: Option<File> =
-            serde_saphyr::from_str(text).map_err(|error| ParseError::Yaml(in_one_line(&error, text)))?;
-        let Some(file) = file else { return Ok(Self::plain()) };
-        let http = file.http_server_config.unwrap_or_default();
+            serde_saphyr::from_str(text).map_err(|error| Problem::Malformed(in_one_line(&error, text)))?;
+        let File { tls_server_config: tls, http_server_config: http, basic_auth_users: users, rate_limit: rate } =
+            file.unwrap_or_default();
         Ok(Self {
-            tls: file.tls_server_config.map_or(Ok(None), |tls| tls.checked(folder))?,
-            headers: headers(http.headers.unwrap_or_default())?,
-            users: Users::new(file.basic_auth_users.unwrap_or_default())
+            tls: tls.map_or(Ok(None), |tls| tls.checked(folder))?,
+            headers: headers(http.and_then(|http| http.headers).unwrap_or_default())?,
+            users: Users::new(users.unwrap_or_default())
                 .map_err(|bad| InvalidKey::new(format!("basic_auth_users.{}", bad.user), bad.to_string()))?,
-            rate: file.rate_limit.map_or(Ok(None), FileRate::checked)?,
+            rate: rate.map_or(Ok(None), FileRate::checked)?,
         })
-    }
-
-    /// Plain HTTP without access rules.
-    #[must_use]
-    pub fn plain() -> Self {
-        Self { tls: None, headers: Vec::new(), users: Users::default(), rate: None }
     }
 }
 
@@ -204,25 +202,11 @@ fn in_one_line(error: &serde_saphyr::Error, text: &str) -> String {
     }
 }
 
-/// Why a text is not a valid web configuration.
-#[derive(Debug)]
-pub enum ParseError {
-    Yaml(String),
-    Key(InvalidKey),
-}
-
-impl From<InvalidKey> for ParseError {
-    fn from(invalid: InvalidKey) -> Self {
-        Self::Key(invalid)
-    }
-}
-
 impl FileTls {
     fn checked(self, folder: &Path) -> Result<Option<TlsConfig>, InvalidKey> {
-        let key = |name: &str| format!("tls_server_config.{name}");
-        let versions =
-            versions(self.min_version.as_deref().unwrap_or("TLS12"), self.max_version.as_deref().unwrap_or("TLS13"));
-        let (tls12, tls13) = versions?;
+        let invalid = |name: &str, why: &str| InvalidKey::new(format!("tls_server_config.{name}"), why);
+        let (min, max) = (self.min_version.as_deref(), self.max_version.as_deref());
+        let (tls12, tls13) = versions(min.unwrap_or("TLS12"), max.unwrap_or("TLS13"))?;
         let client_auth_type = self.client_auth_type.unwrap_or_default();
         let client_auth = ClientAuth::parse(&client_auth_type)?;
         let cert = pem(folder, "cert", self.cert, self.cert_file);
@@ -233,23 +217,19 @@ impl FileTls {
         if !any && !sans {
             return Ok(None);
         }
-        let missing =
-            |what: &str| InvalidKey::new(key(&format!("{what}_file")), format!("is missing; give it or {what}"));
-        let cert = cert.ok_or_else(|| missing("cert"))?;
-        let private = private.ok_or_else(|| missing("key"))?;
+        let cert = cert.ok_or_else(|| invalid("cert_file", "is missing; give it or cert"))?;
+        let private = private.ok_or_else(|| invalid("key_file", "is missing; give it or key"))?;
         if client_ca.is_some() && client_auth == ClientAuth::None {
             let why = "has no effect alone; set client_auth_type to RequireAndVerifyClientCert or remove this key";
-            return Err(InvalidKey::new(key("client_ca_file"), why));
+            return Err(invalid("client_ca_file", why));
         }
         if client_ca.is_none() && client_auth.verifies() {
-            let why = format!(
-                "is missing, but client_auth_type is {client_auth_type}; name the CA that signs the clients' certificates"
-            );
-            return Err(InvalidKey::new(key("client_ca_file"), why));
+            let why = format!("is missing, but client_auth_type is {client_auth_type}; name the CA of the clients");
+            return Err(invalid("client_ca_file", &why));
         }
         if sans && client_auth == ClientAuth::None {
             let why = "has no effect alone; set client_auth_type or remove this key";
-            return Err(InvalidKey::new(key("client_allowed_sans"), why));
+            return Err(invalid("client_allowed_sans", why));
         }
         Ok(Some(TlsConfig {
             cert,
@@ -278,18 +258,13 @@ fn pem(folder: &Path, name: &str, inline: Option<String>, file: Option<String>) 
 
 /// Whether TLS 1.2 and TLS 1.3 are enabled. Older versions are never enabled, even if `min_version` names one.
 fn versions(min: &str, max: &str) -> Result<(bool, bool), InvalidKey> {
-    let parse = |key: &str, name: &str| match name {
-        "TLS10" => Ok(10),
-        "TLS11" => Ok(11),
-        "TLS12" => Ok(12),
-        "TLS13" => Ok(13),
-        other => {
-            let why = format!("{other:?} is not a TLS version; use TLS12 or TLS13");
-            Err(InvalidKey::new(format!("tls_server_config.{key}"), why))
-        }
+    let parse = |key: &str, name: &str| {
+        let why = || format!("{name:?} is not a TLS version; use TLS12 or TLS13");
+        let found = ["TLS10", "TLS11", "TLS12", "TLS13"].iter().position(|known| *known == name);
+        found.ok_or_else(|| InvalidKey::new(format!("tls_server_config.{key}"), why()))
     };
     let (least, most) = (parse("min_version", min)?, parse("max_version", max)?);
-    if most < 12 {
+    if most < 2 {
         let why = format!("{max} is insecure and not supported; use TLS12 or TLS13");
         return Err(InvalidKey::new("tls_server_config.max_version", why));
     }
@@ -299,7 +274,7 @@ fn versions(min: &str, max: &str) -> Result<(bool, bool), InvalidKey> {
         );
         return Err(InvalidKey::new("tls_server_config.min_version", why));
     }
-    Ok((least <= 12, most >= 13))
+    Ok((least <= 2, most == 3))
 }
 
 /// The headers that the toolkit allows, with their values where only some are valid.

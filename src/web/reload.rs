@@ -11,7 +11,7 @@ use tokio::time::MissedTickBehavior;
 use tokio_rustls::rustls::server::ServerConfig;
 
 use super::basic_auth::Users;
-use super::config::{InvalidKey, ParseError, WebConfig, WebConfigError};
+use super::config::{InvalidKey, Problem, WebConfig, WebConfigError};
 use super::pem::Files;
 use super::rate_limit::Rate;
 use super::tls::{self, Identity};
@@ -55,8 +55,8 @@ pub struct Watch {
     files: Files,
     identity: Option<Identity>,
     has_users: bool,
-    /// The problem that was logged last.
-    problem: Option<String>,
+    /// The problem that was logged last: the error, and what it means.
+    problem: Option<(String, &'static str)>,
 }
 
 impl ReloadingConfig {
@@ -66,7 +66,8 @@ impl ReloadingConfig {
     /// When the file is unreadable or invalid; the error names the key.
     pub fn read(path: &Path) -> Result<(Arc<Self>, Watch), WebConfigError> {
         let mut files = Files::default();
-        let Loaded { settings, identity, .. } = load(path, None, &mut files)?;
+        let loaded = load(path, None, &mut files).map_err(|problem| WebConfigError { path: path.to_owned(), problem });
+        let Loaded { settings, identity, .. } = loaded?;
         let watch = Watch { files, identity, has_users: !settings.users.is_empty(), problem: None };
         let tls = settings.tls.is_some();
         let current = ArcSwap::from_pointee(Ok(Arc::new(settings)));
@@ -109,64 +110,47 @@ impl ReloadingConfig {
             return;
         }
         watch.files = Files::default();
-        match load(&self.path, watch.identity.as_ref(), &mut watch.files).and_then(|new| self.check_switch(new, watch))
-        {
+        let loaded = load(&self.path, watch.identity.as_ref(), &mut watch.files);
+        let problem = match loaded.and_then(|new| self.check_switch(new, watch)) {
             Ok(Loaded { settings, identity, warning }) => {
                 watch.identity = identity;
                 watch.has_users = !settings.users.is_empty();
                 self.current.store(Arc::new(Ok(Arc::new(settings))));
-                watch.log_change(warning.map(|warning| warning.to_string()), |error| {
-                    tracing::warn!(error, "new certificate is invalid; keeping the previous one");
-                });
+                warning.map(|warning| (warning.to_string(), "new certificate is invalid; keeping the previous one"))
             }
-            Err(error) => {
+            Err(problem) => {
                 self.current.store(Arc::new(Err(InvalidConfig)));
-                watch.log_change(Some(error.to_string()), |error| {
-                    tracing::error!(error, "web configuration is invalid; refusing all requests");
-                });
+                Some((problem.to_string(), "web configuration is invalid; refusing all requests"))
             }
+        };
+        if problem != watch.problem {
+            match &problem {
+                Some((error, what)) if self.current().is_ok() => tracing::warn!(error, "{what}"),
+                Some((error, what)) => tracing::error!(error, "{what}"),
+                None => tracing::info!("web configuration is valid again"),
+            }
+            watch.problem = problem;
         }
     }
 
     /// A half-written file must not remove protection.
-    fn check_switch(&self, new: Loaded, watch: &Watch) -> Result<Loaded, WebConfigError> {
-        let refuse = |key, why| WebConfigError::Key { path: self.path.clone(), invalid: InvalidKey::new(key, why) };
-        if new.settings.tls.is_some() != self.tls {
-            let why = "TLS cannot be enabled or disabled at run time; restart the exporter or revert the change";
-            return Err(refuse("tls_server_config", why));
-        }
-        if watch.has_users && new.settings.users.is_empty() {
-            let why = "the last user cannot be removed at run time; restart the exporter or revert the change";
-            return Err(refuse("basic_auth_users", why));
-        }
-        Ok(new)
-    }
-}
-
-impl Watch {
-    fn log_change(&mut self, problem: Option<String>, log: impl FnOnce(&str)) {
-        if problem == self.problem {
-            return;
-        }
-        match &problem {
-            Some(problem) => log(problem),
-            None => tracing::info!("web configuration is valid again"),
-        }
-        self.problem = problem;
+    fn check_switch(&self, new: Loaded, watch: &Watch) -> Result<Loaded, Problem> {
+        let (key, what) = if new.settings.tls.is_some() != self.tls {
+            ("tls_server_config", "TLS cannot be enabled or disabled")
+        } else if watch.has_users && new.settings.users.is_empty() {
+            ("basic_auth_users", "the last user cannot be removed")
+        } else {
+            return Ok(new);
+        };
+        Err(InvalidKey::new(key, format!("{what} at run time; restart the exporter or revert the change")).into())
     }
 }
 
 /// Reads everything. If only the server's own certificate is unusable, `previous` stays in use: the two files of a pair are
 /// replaced one after the other.
-fn load(path: &Path, previous: Option<&Identity>, files: &mut Files) -> Result<Loaded, WebConfigError> {
-    let unreadable = |cause| WebConfigError::Unreadable { path: path.to_owned(), cause };
-    let invalid = |invalid| WebConfigError::Key { path: path.to_owned(), invalid };
-    let text = files.read(path).map_err(unreadable)?;
-    let text = String::from_utf8(text).map_err(|error| unreadable(std::io::Error::other(error)))?;
-    let config = WebConfig::parse(&text, path.parent().unwrap_or(Path::new(""))).map_err(|error| match error {
-        ParseError::Yaml(cause) => WebConfigError::Malformed { path: path.to_owned(), cause },
-        ParseError::Key(key) => invalid(key),
-    })?;
+fn load(path: &Path, previous: Option<&Identity>, files: &mut Files) -> Result<Loaded, Problem> {
+    let text = String::from_utf8(files.read(path)?).map_err(std::io::Error::other)?;
+    let config = WebConfig::parse(&text, path.parent().unwrap_or(Path::new("")))?;
     let (mut server, mut identity, mut warning) = (None, None, None);
     if let Some(tls) = &config.tls {
         let usable = match (tls::identity(tls, files), previous) {
@@ -174,9 +158,9 @@ fn load(path: &Path, previous: Option<&Identity>, files: &mut Files) -> Result<L
                 warning = Some(error);
                 Arc::clone(previous)
             }
-            (found, _) => found.map_err(invalid)?,
+            (found, _) => found?,
         };
-        server = Some(Arc::new(tls::server_config(tls, Arc::clone(&usable), files).map_err(invalid)?));
+        server = Some(Arc::new(tls::server_config(tls, Arc::clone(&usable), files)?));
         identity = Some(usable);
     }
     let settings = Settings { tls: server, headers: config.headers, users: config.users, rate: config.rate };

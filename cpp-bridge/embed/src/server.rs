@@ -6,9 +6,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use exporter::http::listen::{self, Address, Listener};
 use exporter::http::router::{self, Options, TelemetryPath};
 use exporter::http::server::Server as HttpServer;
+use exporter::listen::{self, Address, Listener};
 use exporter::metrics::compat::CompatSets;
 use exporter::metrics::own::HttpMetrics;
 use exporter::model::EngineAbout;

@@ -62,8 +62,8 @@ pub enum Listener {
     Unix(UnixListener, Option<PathBuf>),
 }
 
-/// A peer's stream. One type for both, so that the code above is compiled once.
-pub(super) type Stream = Either<TcpStream, UnixStream>;
+/// A connection. One type for both, so that the server is compiled once.
+pub(crate) type Stream = Either<TcpStream, UnixStream>;
 
 /// Binds every address; `flag` is where they were given.
 ///
@@ -119,7 +119,7 @@ impl Listener {
         }
     }
 
-    pub(super) async fn accept(&self) -> io::Result<Stream> {
+    pub(crate) async fn accept(&self) -> io::Result<Stream> {
         match self {
             Self::Tcp(listener) => {
                 let (stream, _) = listener.accept().await?;
