@@ -1,7 +1,7 @@
 //! The baseline of `load.sh` and `start.py`: a minimal axum server that always answers `/metrics` with the bytes of a file.
 //!   constant ADDRESS FILE CONTENT-TYPE [GZIP-FILE]
 //! A request that accepts gzip gets the gzip file.
-// A benchmark may panic: nobody depends on it.
+// A benchmark may panic, because no service depends on it.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use axum::Router;

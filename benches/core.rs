@@ -1,6 +1,6 @@
 //! `cargo bench --bench core`: the cost of a record and of a page, as ratios to a baseline measured in the same run.
 //! Absolute times differ from machine to machine, so nothing here asserts one.
-// A benchmark prints to stdout, and may panic: nobody depends on it.
+// A benchmark prints to stdout, and may panic, because no service depends on it.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout)]
 
 use std::fmt::Write as _;

@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use std::fs;
 
 use e2e::daemon::Daemon;
-use e2e::http::ask;
+use e2e::http::request;
 use serde_json::{Value, json};
 
 const SESSION: &str = "replay:tests/fixtures/session.ndjson?speed=max";
@@ -125,7 +125,7 @@ fn the_number_of_kept_records_is_bounded() {
     let daemon = Daemon::start(&["--source", &format!("replay:{}?speed=max", file.path().display())]);
     daemon.until(|page| {
         let seen = page.count("nv_trt_llm_iterations_total", &[]);
-        e2e::missing(seen == 1000, || format!("{seen} iterations"))
+        e2e::ensure(seen == 1000, || format!("{seen} iterations"))
     });
     let kept = get(&daemon, "/api/v1/iterations?last=128", 200);
     let iters: Vec<u64> = kept.as_array().unwrap().iter().map(|record| record["iter"].as_u64().unwrap()).collect();
@@ -159,8 +159,8 @@ fn an_engine_is_selected_by_model_or_by_model_and_version() {
 fn the_api_is_read_only() {
     let daemon = replayed(&[]);
     for path in ["/api/v1/engines", "/api/v1/iterations"] {
-        assert_eq!(ask("POST", &daemon.address, path, &[], b"x").unwrap().status, 405, "{path}");
-        let [head, get] = ["HEAD", "GET"].map(|method| ask(method, &daemon.address, path, &[], b"").unwrap());
+        assert_eq!(request("POST", &daemon.address, path, &[], b"x").unwrap().status, 405, "{path}");
+        let [head, get] = ["HEAD", "GET"].map(|method| request(method, &daemon.address, path, &[], b"").unwrap());
         assert_eq!((head.status, head.body.len()), (200, 0));
         assert_eq!(head.header("content-type"), get.header("content-type"));
     }

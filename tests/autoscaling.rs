@@ -1,6 +1,6 @@
-//! NVIDIA's published autoscaling rules and dashboard queries, in a real Prometheus, over a running daemon with
-//! `--metrics.compat triton-core,dcgm`: each has an answer, and the right one.
-// A test stops at its first surprise.
+//! NVIDIA's published autoscaling rules and dashboard queries return the right values in a real Prometheus that scrapes a
+//! daemon with `--metrics.compat triton-core,dcgm`.
+// A test fails on the first unexpected result.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stderr)]
 
 mod e2e;
@@ -11,7 +11,7 @@ use e2e::daemon::Daemon;
 use e2e::lookalike::Lookalike;
 use e2e::prometheus::{Prometheus, prometheus_2, prometheus_3};
 use e2e::standin::Standin;
-use e2e::{missing, until};
+use e2e::{ensure, until};
 
 /// The rules of the guide (triton-inference-server/tutorials, TensorRT-LLM_Autoscaling_and_Load_Balancing), word for word.
 const RULES: &str = "groups:
@@ -28,18 +28,18 @@ const RULES: &str = "groups:
     expr: rate(nv_inference_request_duration_us[1m])/clamp_min(rate(nv_inference_request_success[1m]),1)
 ";
 
-/// Near enough for a rate whose ends Prometheus guesses.
-fn about(value: f64, wanted: f64) -> bool {
+/// Within 15 %, because Prometheus extrapolates a rate to both ends of its window.
+fn is_about(value: f64, wanted: f64) -> bool {
     (value - wanted).abs() <= 0.15 * wanted.abs()
 }
 
 #[test]
-fn the_rules_and_queries_of_nvidias_guide_have_right_answers_in_prometheus_2() {
+fn the_rules_and_queries_of_nvidias_guide_return_the_right_values_in_prometheus_2() {
     rules_and_queries(&prometheus_2());
 }
 
 #[test]
-fn the_rules_and_queries_of_nvidias_guide_have_right_answers_in_prometheus_3() {
+fn the_rules_and_queries_of_nvidias_guide_return_the_right_values_in_prometheus_3() {
     rules_and_queries(&prometheus_3());
 }
 
@@ -57,7 +57,7 @@ fn rules_and_queries(binary: &Path) {
         library.to_str().unwrap(),
         "--metrics.compat",
         "triton-core,dcgm",
-        // The engine stands still with work outstanding while its loads are looked at.
+        // The engine is paused with work outstanding while the test reads its load gauges.
         "--stale-after",
         "1h",
     ]);
@@ -71,26 +71,26 @@ fn rules_and_queries(binary: &Path) {
         daemon.address
     );
     let prometheus = Prometheus::start(binary, &config);
-    // The window of a minute begins with the counters at 0, so its increases are the page's values.
+    // The window of one minute starts with counters of 0, so their increases equal the values on the page.
     prometheus.until_value("nv_inference_request_success", 0.0);
-    engine.go_on();
+    engine.resume();
     until(|| {
         let completed = engine.truth().count("completed_requests");
-        missing(completed >= 400, || format!("{completed} requests"))
+        ensure(completed >= 400, || format!("{completed} requests"))
     });
     let truth = engine.stop();
-    until(|| missing(engine.truth().count("in_ring") == 0, || "records wait to be read".to_owned()));
+    until(|| ensure(engine.truth().count("in_ring") == 0, || "the exporter has not read all records".to_owned()));
     daemon.poll(&[], 2);
     let page = daemon.until(|page| {
-        let told = page.count("nv_trt_llm_e2e_request_latency_seconds_count", &[]);
-        missing(told == truth.count("perf_metrics"), || format!("{told} requests' own times"))
+        let latencies = page.count("nv_trt_llm_e2e_request_latency_seconds_count", &[]);
+        ensure(latencies == truth.count("perf_metrics"), || format!("{latencies} request latencies"))
     });
     let total = |name: &str| page.get(&format!("nv_inference_{name}"), &[]);
     let (queue, infer, request) =
         (total("queue_duration_us"), total("compute_infer_duration_us"), total("request_duration_us"));
     let success = total("request_success");
     assert!(queue > 0.0 && infer > 0.0 && success >= 400.0);
-    // A request is its queue and its inference: Triton's other two parts are nothing.
+    // A request consists of queue time and inference. Triton's other two parts, input and output, are 0.
     assert!((queue + infer - request).abs() <= 3.0, "{queue} + {infer} is not {request}");
     assert!((request - 1e6 * page.get("nv_trt_llm_e2e_request_latency_seconds_sum", &[])).abs() <= 1.0);
     prometheus.until_value("nv_inference_request_success", success);
@@ -99,7 +99,7 @@ fn rules_and_queries(binary: &Path) {
     let recorded = |name: &str, wanted: f64| {
         until(|| {
             let value = prometheus.value(&format!("triton:{name}"), None);
-            missing(value.is_some_and(|value| (value / wanted - 1.0).abs() < 1e-6), || {
+            ensure(value.is_some_and(|value| (value / wanted - 1.0).abs() < 1e-6), || {
                 format!("triton:{name} is {value:?}, not {wanted}")
             })
         });
@@ -109,11 +109,12 @@ fn rules_and_queries(binary: &Path) {
     recorded("queue_duration:average", queue / success);
     recorded("request_duration:average", request / success);
 
-    // The dashboard's panels. A scrape that came too late on a busy machine leaves nothing behind until the next one.
-    let answer = |query: &str| until(|| prometheus.value(query, None).ok_or_else(|| format!("{query} has no answer")));
-    assert!((answer("max by(job)(triton:queue_compute:ratio)") / (queue / infer) - 1.0).abs() < 1e-6);
-    let per_minute = 60.0 * answer("sum by(job)(rate(nv_inference_request_success[1m]))");
-    assert!(about(per_minute, success), "{per_minute} requests a minute, {success} were completed");
+    // The dashboard's panels. On a busy machine a late scrape leaves a gap until the next one.
+    let value =
+        |query: &str| until(|| prometheus.value(query, None).ok_or_else(|| format!("{query} returns no value")));
+    assert!((value("max by(job)(triton:queue_compute:ratio)") / (queue / infer) - 1.0).abs() < 1e-6);
+    let per_minute = 60.0 * value("sum by(job)(rate(nv_inference_request_success[1m]))");
+    assert!(is_about(per_minute, success), "{per_minute} requests a minute, {success} were completed");
     prometheus.until_value("sum by(job)(rate(nv_inference_request_failure[1m]))", 0.0);
     for part in ["compute_input", "compute_output"] {
         let query = format!(
@@ -127,9 +128,9 @@ fn rules_and_queries(binary: &Path) {
     prometheus.until_value("sum by(job)(nv_trt_llm_inflight_batcher_metrics)", inflight);
     prometheus.until_value("count(nv_trt_llm_inflight_batcher_metrics)", 4.0);
     prometheus.until_value("count(nv_trt_llm_request_metrics)", 5.0);
-    assert!(answer("avg by(job)(rate(nv_trt_llm_general_metrics[1m]))") > 0.0);
-    assert!(answer("sum by(job)(rate(nv_trt_llm_request_metrics[1m]))") >= 0.0);
-    // The GPU's.
+    assert!(value("avg by(job)(rate(nv_trt_llm_general_metrics[1m]))") > 0.0);
+    assert!(value("sum by(job)(rate(nv_trt_llm_request_metrics[1m]))") >= 0.0);
+    // The panels of the GPU.
     let by = "by (Hostname, modelName, gpu)";
     prometheus.until_value(&format!("avg {by} (DCGM_FI_DEV_GPU_UTIL)"), 37.0);
     prometheus.until_value(&format!("avg {by} (DCGM_FI_DEV_GPU_TEMP)"), 61.0);

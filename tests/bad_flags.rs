@@ -1,6 +1,6 @@
-//! A daemon that cannot do what it is told does not start: the exit code, and one message that names the flag or key and
-//! the remedy.
-// A test stops at its first surprise.
+//! With an invalid flag or key the daemon does not start: it exits with a code and one message that names the flag or key
+//! and the remedy.
+// A test fails on the first unexpected result.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stderr, clippy::print_stdout)]
 
 mod e2e;
@@ -11,18 +11,18 @@ use std::time::Instant;
 
 use e2e::daemon::run;
 
-/// The daemon does not start: this exit code, and a message on stderr with all these words; nothing on stdout.
+/// Checks that the daemon does not start: this exit code, one message on stderr with all these words, nothing on stdout.
 fn refused(code: i32, arguments: &[&str], words: &[&str]) {
-    let begun = Instant::now();
+    let started = Instant::now();
     let output = run(arguments);
     let message = String::from_utf8(output.stderr).unwrap();
-    assert_eq!(output.status.code(), Some(code), "{arguments:?} after {:?}: {message}", begun.elapsed());
+    assert_eq!(output.status.code(), Some(code), "{arguments:?} after {:?}: {message}", started.elapsed());
     assert!(output.stdout.is_empty());
     for word in words {
-        assert!(message.contains(word), "{arguments:?} does not say {word:?}: {message}");
+        assert!(message.contains(word), "{arguments:?}: the message does not contain {word:?}: {message}");
     }
-    let said = message.matches("trtllm-exporter: ").count() + message.matches("error: ").count();
-    assert_eq!(said, 1, "not one message: {message}");
+    let messages = message.matches("trtllm-exporter: ").count() + message.matches("error: ").count();
+    assert_eq!(messages, 1, "expected one message: {message}");
 }
 
 /// As [`refused`], with a configuration file. The message names the file too.
@@ -36,7 +36,7 @@ fn refused_file(text: &str, words: &[&str]) {
     refused(2, &["check-config", path], &words);
 }
 
-/// One test per bad flag: its exit code, the arguments, what the message must say.
+/// One test per invalid flag: exit code, arguments, and words that the message must contain.
 macro_rules! flags {
     ($($name:ident: $code:literal $arguments:expr => $words:expr;)*) => {
         $(#[test]
@@ -50,7 +50,7 @@ flags! {
     an_unknown_flag_is_named: 2 ["--sauce", "sim:"] => ["--sauce", "--help"];
     an_unknown_command_is_named: 2 ["serve"] => ["serve", "--help"];
     a_source_without_a_scheme_is_named: 2 ["--source", "localhost"] => ["--source", "localhost", "trtllm-serve:http://HOST:PORT"];
-    a_source_of_an_unknown_scheme_is_named: 2 ["--source", "http://h:1"] => ["--source", "http://h:1", "trtllm-serve:http://HOST:PORT"];
+    a_source_with_an_unknown_scheme_is_named: 2 ["--source", "http://h:1"] => ["--source", "http://h:1", "trtllm-serve:http://HOST:PORT"];
     a_source_over_https_is_named: 2 ["--source", "trtllm-serve:https://h:1"] => ["--source", "https", "http"];
     a_source_without_a_host_is_named: 2 ["--source", "trtllm-serve:"] => ["--source", "trtllm-serve:http://HOST:PORT"];
     a_password_in_a_source_is_refused: 2 ["--source", "trtllm-serve:http://u:p@h:1"] => ["--source", "password"];
@@ -58,11 +58,11 @@ flags! {
     a_bad_option_of_a_source_is_named: 2 ["--source", "trtllm-serve:http://h:1?perf_metrics=yes"] => ["--source", "perf_metrics", "true or false"];
     an_ingest_socket_without_a_path_is_named: 2 ["--source", "socket:"] => ["--source", "socket", "path"];
     a_replay_without_a_file_is_named: 2 ["--source", "replay:"] => ["--source", "replay", "path"];
-    a_replay_of_a_bad_speed_is_named: 2 ["--source", "replay:x?speed=-1"] => ["--source", "speed", "above 0"];
-    a_replay_of_a_bad_rate_is_named: 2 ["--source", "replay:x?rate=fast"] => ["--source", "rate", "above 0"];
+    a_replay_with_a_bad_speed_is_named: 2 ["--source", "replay:x?speed=-1"] => ["--source", "speed", "above 0"];
+    a_replay_with_a_bad_rate_is_named: 2 ["--source", "replay:x?rate=fast"] => ["--source", "rate", "above 0"];
     a_replay_with_rate_and_speed_is_named: 2 ["--source", "replay:x?rate=1&speed=2"] => ["--source", "rate", "speed"];
-    a_replay_of_a_missing_file_cannot_start: 1 ["--source", "replay:/nowhere/records.json", "--web.listen-address", "127.0.0.1:0"] => ["--source replay", "/nowhere/records.json"];
-    an_ingest_socket_in_a_missing_folder_cannot_start: 1 ["--source", "socket:/nowhere/x.sock", "--web.listen-address", "127.0.0.1:0"] => ["--source socket:PATH", "/nowhere/x.sock"];
+    a_replay_of_a_missing_file_is_fatal: 1 ["--source", "replay:/nowhere/records.json", "--web.listen-address", "127.0.0.1:0"] => ["--source replay", "/nowhere/records.json"];
+    an_ingest_socket_in_a_missing_folder_is_fatal: 1 ["--source", "socket:/nowhere/x.sock", "--web.listen-address", "127.0.0.1:0"] => ["--source socket:PATH", "/nowhere/x.sock"];
     a_bad_poll_interval_is_named: 2 ["--poll.interval", "soon"] => ["--poll.interval", "soon", "100ms"];
     a_poll_interval_without_a_unit_is_named: 2 ["--poll.interval", "100"] => ["--poll.interval", "100ms"];
     a_poll_interval_of_0_is_named: 2 ["--poll.interval", "0s"] => ["--poll.interval", "between"];
@@ -76,20 +76,20 @@ flags! {
     a_bad_log_level_is_named: 2 ["--log.level", "loud"] => ["--log.level", "loud"];
     a_bad_log_format_is_named: 2 ["--log.format", "xml"] => ["--log.format", "xml", "logfmt", "json"];
     a_listen_address_without_a_port_is_named: 2 ["--web.listen-address", "localhost"] => ["--web.listen-address", "HOST:PORT"];
-    a_listen_address_of_a_bad_port_is_named: 2 ["--web.listen-address", "127.0.0.1:80800"] => ["--web.listen-address", "80800", "HOST:PORT"];
+    a_listen_address_with_a_bad_port_is_named: 2 ["--web.listen-address", "127.0.0.1:80800"] => ["--web.listen-address", "80800", "HOST:PORT"];
     a_telemetry_path_without_a_slash_is_named: 2 ["--web.telemetry-path", "metrics"] => ["--web.telemetry-path", "begin with /"];
-    a_telemetry_path_that_is_taken_is_named: 2 ["--web.telemetry-path", "/healthz"] => ["--web.telemetry-path", "/healthz"];
+    a_telemetry_path_that_another_page_uses_is_named: 2 ["--web.telemetry-path", "/healthz"] => ["--web.telemetry-path", "/healthz"];
     a_telemetry_path_that_needs_escapes_is_named: 2 ["--web.telemetry-path", "/é"] => ["--web.telemetry-path", "no escapes"];
-    empty_web_flags_are_as_if_not_given: 2 ["--web.config.file=", "--web.health-address=", "--web.telemetry-path", "metrics"] => ["--web.telemetry-path", "begin with /"];
+    empty_web_flags_count_as_not_given: 2 ["--web.config.file=", "--web.health-address=", "--web.telemetry-path", "metrics"] => ["--web.telemetry-path", "begin with /"];
     a_missing_config_file_is_named: 2 ["--config.file", "/nowhere/engines.yaml"] => ["--config.file", "/nowhere/engines.yaml"];
     a_config_file_beside_a_source_is_refused: 2 ["--config.file", "x", "--source", "socket:x"] => ["--config.file", "--source"];
-    two_engines_of_one_name_are_refused: 2 ["--source", "socket:a", "--source", "socket:b"] => ["--source", "--model", "tensorrt_llm"];
+    two_engines_with_one_name_are_refused: 2 ["--source", "socket:a", "--source", "socket:b"] => ["--source", "--model", "tensorrt_llm"];
     two_engines_on_one_socket_are_refused: 2 ["--source", "socket:a", "--source", "socket:a", "--model", "x", "--model", "y"] => ["--source", "socket", "own path"];
     a_wrong_number_of_models_is_named: 2 ["--source", "socket:a", "--model", "x", "--model", "y"] => ["--model", "--source"];
     a_wrong_number_of_versions_is_named: 2 ["--source", "socket:a", "--model-version", "1", "--model-version", "2"] => ["--model-version", "--source"];
     an_empty_model_is_named: 2 ["--source", "socket:a", "--model", ""] => ["--source", "model", "empty"];
-    a_required_gpu_without_a_library_cannot_start: 1 ["--gpu", "required", "--gpu.library", "/nowhere/libnvidia-ml.so.1", "--web.listen-address", "127.0.0.1:0"] => ["--gpu required", "/nowhere/libnvidia-ml.so.1", "--gpu auto"];
-    a_port_file_that_cannot_be_written_cannot_start: 1 ["--web.port-file", "/nowhere/port", "--web.listen-address", "127.0.0.1:0", "--gpu", "off"] => ["--web.port-file", "/nowhere/port"];
+    a_required_gpu_without_a_library_is_fatal: 1 ["--gpu", "required", "--gpu.library", "/nowhere/libnvidia-ml.so.1", "--web.listen-address", "127.0.0.1:0"] => ["--gpu required", "/nowhere/libnvidia-ml.so.1", "--gpu auto"];
+    a_port_file_that_cannot_be_written_is_fatal: 1 ["--web.port-file", "/nowhere/port", "--web.listen-address", "127.0.0.1:0", "--gpu", "off"] => ["--web.port-file", "/nowhere/port"];
 }
 
 #[cfg(feature = "executor")]
@@ -99,7 +99,7 @@ flags! {
     a_bad_option_of_the_simulated_engine_is_named: 2 ["--source", "sim:?rate=-1", "--web.listen-address", "127.0.0.1:0"] => ["--source", "rate"];
 }
 
-/// One test per bad key: the file, what the message must say beside its path.
+/// One test per invalid key: the file, and words that the message must contain besides the file's path.
 macro_rules! keys {
     ($($name:ident: $text:expr => $words:expr;)*) => {
         $(#[test]
@@ -110,7 +110,7 @@ macro_rules! keys {
 }
 
 keys! {
-    a_config_that_is_no_yaml_is_refused: "engines: [" => ["--config.file"];
+    a_config_that_is_not_yaml_is_refused: "engines: [" => ["--config.file"];
     an_empty_config_is_refused: "" => ["--config.file", "end of input"];
     an_unknown_key_of_the_config_is_named: "engines: []\nengnies: []\n" => ["--config.file", "engnies"];
     an_unknown_key_of_an_engine_is_named: "engines:\n- source: socket:a\n  modle: x\n" => ["--config.file", "modle", "model"];
@@ -118,21 +118,21 @@ keys! {
     a_key_of_the_wrong_type_is_named: "engines:\n- source: [a]\n" => ["--config.file", "line 2"];
     a_bad_source_in_the_config_is_named: "engines:\n- source: socket:a\n- source: nowhere\n  model: y\n" => ["engines[1]", "nowhere", "trtllm-serve:http://HOST:PORT"];
     an_empty_version_in_the_config_is_named: "engines:\n- source: socket:a\n  version: ''\n" => ["engines[0]", "version", "empty"];
-    two_engines_of_one_name_in_the_config_are_refused: "engines:\n- source: socket:a\n- source: socket:b\n" => ["engines[1]", "model", "version"];
+    two_engines_with_one_name_in_the_config_are_refused: "engines:\n- source: socket:a\n- source: socket:b\n" => ["engines[1]", "model", "version"];
     two_engines_on_one_socket_in_the_config_are_refused: "engines:\n- source: socket:a\n- source: socket:a\n  model: y\n" => ["engines[1]", "own path"];
-    a_label_that_is_no_label_name_is_named: "engines:\n- source: socket:a\n  labels: {a-b: x}\n" => ["engines[0]", "a-b", "letters"];
-    a_label_of_the_page_itself_is_named: "engines:\n- source: socket:a\n  labels: {request_type: x}\n" => ["engines[0]", "request_type", "another"];
+    an_invalid_label_name_is_named: "engines:\n- source: socket:a\n  labels: {a-b: x}\n" => ["engines[0]", "a-b", "letters"];
+    a_label_that_the_exporter_uses_itself_is_named: "engines:\n- source: socket:a\n  labels: {request_type: x}\n" => ["engines[0]", "request_type", "another"];
 }
 
 #[test]
-fn a_port_in_use_cannot_start() {
+fn a_port_in_use_is_fatal() {
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap().to_string();
     refused(1, &["--web.listen-address", &address, "--gpu", "off"], &["--web.listen-address", &address]);
 }
 
 #[test]
-fn an_ingest_socket_in_use_cannot_start() {
+fn an_ingest_socket_in_use_is_fatal() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("x.sock");
     let _taken = UnixListener::bind(&path).unwrap();
@@ -142,7 +142,7 @@ fn an_ingest_socket_in_use_cannot_start() {
 }
 
 #[test]
-fn a_file_in_the_place_of_the_ingest_socket_is_not_replaced() {
+fn a_regular_file_at_the_path_of_the_ingest_socket_is_kept() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("precious");
     std::fs::write(&path, "data").unwrap();

@@ -12,7 +12,7 @@ use std::path::Path;
 use e2e::daemon::Daemon;
 use e2e::lookalike::Lookalike;
 use e2e::page::Page;
-use e2e::{PATIENCE, missing, until};
+use e2e::{TIMEOUT, ensure, until};
 
 /// Upper limit of the daemon's memory in every test. Its limit for one answer is half of this.
 const MOST_MEMORY: u64 = 64 << 20;
@@ -40,10 +40,10 @@ fn two_engines(more: &[&str]) -> (Lookalike, Lookalike, Daemon) {
     let (source_a, source_b) = (a.source(), b.source());
     let arguments = ["--source", &source_a, "--source", &source_b, "--model", "a", "--model", "b"];
     let daemon = Daemon::start(&[&arguments, more].concat());
-    daemon.until(|page| missing(page.get("trtllm_exporter_source_up", A) == 1.0, || "a is not up".to_owned()));
-    a.go_on();
+    daemon.until(|page| ensure(page.get("trtllm_exporter_source_up", A) == 1.0, || "a is not up".to_owned()));
+    a.resume();
     daemon.until(|page| {
-        missing(iterations(page, A) > 0 && iterations(page, B) > 0, || "the engines do not work".to_owned())
+        ensure(iterations(page, A) > 0 && iterations(page, B) > 0, || "the engines do not work".to_owned())
     });
     (a, b, daemon)
 }
@@ -57,13 +57,13 @@ fn broken_answer(mode: &str, kind: &str, more: &[&str]) {
     let broken = daemon.until(|page| {
         page.never_below(&before);
         let count = errors(page, "model=a", kind);
-        missing(count >= 2, || format!("{count} errors of kind {kind}"))
+        ensure(count >= 2, || format!("{count} errors of kind {kind}"))
     });
     assert_eq!(broken.get("trtllm_exporter_source_up", A), 0.0);
     let meanwhile = daemon.until(|page| {
         assert_eq!(page.get("trtllm_exporter_source_up", B), 1.0);
         let more = iterations(page, B) - iterations(&broken, B);
-        missing(more >= 5, || format!("{more} iterations of b meanwhile"))
+        ensure(more >= 5, || format!("{more} iterations of b meanwhile"))
     });
     assert_eq!(meanwhile.state(B), "busy");
     assert_eq!(daemon.get("/readyz").status, 200);
@@ -71,11 +71,11 @@ fn broken_answer(mode: &str, kind: &str, more: &[&str]) {
     a.mode("ok");
     let back = daemon.until(|page| {
         let up = page.get("trtllm_exporter_source_up", A) == 1.0 && iterations(page, A) > iterations(&meanwhile, A);
-        missing(up, || "a does not come back".to_owned())
+        ensure(up, || "a does not come back".to_owned())
     });
     back.never_below(&meanwhile);
     a.stop();
-    until(|| missing(a.truth().count("in_ring") == 0, || "records are left".to_owned()));
+    until(|| ensure(a.truth().count("in_ring") == 0, || "records are left".to_owned()));
     let page = daemon.poll(A, 2);
     // Read only now: the look-alike counts an answer after it has sent it.
     let truth = a.truth();
@@ -165,9 +165,8 @@ fn truncated_answer(hangs: bool, kind: &str) {
     // Only the hang exceeds it. A later poll that did would be counted too.
     let timeout = if hangs { "10s" } else { "60s" };
     let daemon = Daemon::start(&["--source", &source, "--poll.timeout", timeout, "--model", "a"]);
-    let page = daemon.until(|page| {
-        missing(errors(page, "model=a", "http_status") >= 1, || "the first answer has no end".to_owned())
-    });
+    let page = daemon
+        .until(|page| ensure(errors(page, "model=a", "http_status") >= 1, || "the first answer has no end".to_owned()));
     assert_eq!(errors(&page, "model=a", kind), 1, "{}", daemon.stderr());
     assert_eq!(iterations(&page, A), 2, "the complete records");
     assert_eq!(page.count("nv_trt_llm_requests_completed_total", A), 2);
@@ -189,9 +188,9 @@ fn an_unreachable_engine_is_a_connect_error_and_logged_once() {
     a.kill();
     let page = daemon.until(|page| {
         let count = errors(page, "model=a", "connect");
-        missing(count >= 3, || format!("{count} errors of kind connect"))
+        ensure(count >= 3, || format!("{count} errors of kind connect"))
     });
-    daemon.until(|later| missing(iterations(later, B) > iterations(&page, B), || "b stands still".to_owned()));
+    daemon.until(|later| ensure(iterations(later, B) > iterations(&page, B), || "b stands still".to_owned()));
     assert_eq!(daemon.logged(&["source failed", "model=a", "kind=connect "]), 1, "{}", daemon.stderr());
     drop(b);
 }
@@ -203,7 +202,7 @@ fn ingest() -> (Daemon, std::path::PathBuf, Lookalike, tempfile::TempDir) {
     let b = Lookalike::start(&["--rate", "20"]);
     let (socket, source) = (format!("socket:{}", path.display()), b.source());
     let daemon = Daemon::start(&["--source", &socket, "--source", &source, "--model", "a", "--model", "b"]);
-    daemon.until(|page| missing(iterations(page, B) > 0, || "b does not work".to_owned()));
+    daemon.until(|page| ensure(iterations(page, B) > 0, || "b does not work".to_owned()));
     (daemon, path, b, folder)
 }
 
@@ -236,7 +235,7 @@ fn bad_line(bad: &[u8], times: u64, reason: &str) {
     let (daemon, path, _b, _folder) = ingest();
     let mut publisher = Publisher::connect(&path);
     publisher.record(1);
-    let before = daemon.until(|page| missing(iterations(page, A) == 1, || "no record".to_owned()));
+    let before = daemon.until(|page| ensure(iterations(page, A) == 1, || "no record".to_owned()));
     for round in 1..=2 {
         for _ in 0..times {
             publisher.send(bad);
@@ -244,11 +243,11 @@ fn bad_line(bad: &[u8], times: u64, reason: &str) {
         }
         daemon.until(|page| {
             let count = rejected(page, reason);
-            missing(count == round * times, || format!("{count} lines rejected as {reason}"))
+            ensure(count == round * times, || format!("{count} lines rejected as {reason}"))
         });
         daemon.poll(A, 2);
         publisher.record(1 + round);
-        daemon.until(|page| missing(iterations(page, A) == 1 + round, || "the connection did not stay".to_owned()));
+        daemon.until(|page| ensure(iterations(page, A) == 1 + round, || "the connection did not stay".to_owned()));
         // A poll with only valid records ends the series.
         daemon.poll(A, 2);
         let logged = daemon.logged(&["invalid records skipped", "model=a", &format!("reason={reason} ")]);
@@ -261,7 +260,7 @@ fn bad_line(bad: &[u8], times: u64, reason: &str) {
     assert_eq!(page.count("nv_trt_llm_iterations_lost_total", A), 0);
     assert_eq!(page.get("trtllm_exporter_ingest_connections", A), 1.0);
     assert_eq!(page.get("trtllm_exporter_source_up", A), 1.0);
-    daemon.until(|page| missing(iterations(page, B) > iterations(&before, B), || "b stands still".to_owned()));
+    daemon.until(|page| ensure(iterations(page, B) > iterations(&before, B), || "b stands still".to_owned()));
     assert_eq!(daemon.logged(&["source failed"]), 0, "{}", daemon.stderr());
     let peak = daemon.peak_memory();
     assert!(peak < MOST_MEMORY, "{peak} bytes");
@@ -307,7 +306,7 @@ fn a_truncated_last_line_is_counted_and_earlier_lines_are_kept() {
     }
     publisher.send(&record(11).as_bytes()[..100]);
     drop(publisher);
-    let page = daemon.until(|page| missing(rejected(page, "truncated") == 1, || "not counted".to_owned()));
+    let page = daemon.until(|page| ensure(rejected(page, "truncated") == 1, || "not counted".to_owned()));
     assert_eq!(iterations(&page, A), 10);
     assert_eq!(daemon.logged(&["invalid records skipped", "reason=truncated "]), 1, "{}", daemon.stderr());
     // The next publisher continues after the last complete record. A complete last line needs no line feed.
@@ -315,7 +314,8 @@ fn a_truncated_last_line_is_counted_and_earlier_lines_are_kept() {
     publisher.record(11);
     publisher.send(record(12));
     drop(publisher);
-    let page = daemon.until(|page| missing(iterations(page, A) == 12, || "the next publisher is not heard".to_owned()));
+    let page = daemon
+        .until(|page| ensure(iterations(page, A) == 12, || "the records of the next publisher are missing".to_owned()));
     assert_eq!(page.count("nv_trt_llm_iterations_lost_total", A), 0);
     assert_eq!(rejected(&page, "truncated"), 1);
 }
@@ -337,12 +337,12 @@ fn a_publisher_that_floods_is_slowed_down_and_loses_nothing() {
     let page = daemon.until(|page| {
         assert_eq!(page.get("trtllm_exporter_source_up", B), 1.0);
         let counted = iterations(page, A);
-        missing(counted == RECORDS, || format!("{counted} iterations"))
+        ensure(counted == RECORDS, || format!("{counted} iterations"))
     });
     flood.join().unwrap();
     assert_eq!(page.count("nv_trt_llm_requests_completed_total", A), RECORDS);
     assert_eq!(page.count("nv_trt_llm_iterations_lost_total", A), 0);
-    daemon.until(|page| missing(iterations(page, B) > iterations(&before, B), || "b stands still".to_owned()));
+    daemon.until(|page| ensure(iterations(page, B) > iterations(&before, B), || "b stands still".to_owned()));
     let peak = daemon.peak_memory();
     println!("flood: at most {} MiB resident", peak >> 20);
     assert!(peak < MOST_MEMORY, "{peak} bytes");
@@ -361,7 +361,7 @@ fn a_flood_of_garbage_is_counted_by_line_and_logged_once() {
     });
     daemon.until(|page| {
         let count = rejected(page, "not_json");
-        missing(count == LINES, || format!("{count} lines"))
+        ensure(count == LINES, || format!("{count} lines"))
     });
     drop(flood.join().unwrap());
     assert_eq!(daemon.logged(&["invalid records skipped"]), 1, "{}", daemon.stderr());
@@ -387,13 +387,13 @@ fn a_hundred_connections_are_all_served_in_bounded_memory() {
     // The maximum number of publishers. The others wait.
     let page = daemon.until(|page| {
         let met = connections(page) == 64.0 && iterations(page, A) == 64;
-        missing(met, || format!("{} connections, {} records", connections(page), iterations(page, A)))
+        ensure(met, || format!("{} connections, {} records", connections(page), iterations(page, A)))
     });
-    daemon.until(|later| missing(iterations(later, B) > iterations(&page, B), || "b stands still".to_owned()));
+    daemon.until(|later| ensure(iterations(later, B) > iterations(&page, B), || "b stands still".to_owned()));
     drop(crowd);
     let page = daemon.until(|page| {
         let met = iterations(page, A) == 100 && connections(page) == 0.0;
-        missing(met, || format!("{} connections, {} records", connections(page), iterations(page, A)))
+        ensure(met, || format!("{} connections, {} records", connections(page), iterations(page, A)))
     });
     assert_eq!(page.count("nv_trt_llm_requests_completed_total", A), 100);
     let peak = daemon.peak_memory();
@@ -412,7 +412,7 @@ fn a_scraper_that_never_finishes_its_request_delays_no_other() {
         })
         .collect();
     let before = daemon.page();
-    daemon.until(|page| missing(iterations(page, B) > iterations(&before, B) + 20, || "b stands still".to_owned()));
+    daemon.until(|page| ensure(iterations(page, B) > iterations(&before, B) + 20, || "b stands still".to_owned()));
     drop(hung);
 }
 
@@ -425,7 +425,7 @@ fn sigterm_ends_with_0_while_a_poll_hangs() {
     daemon.until(|later| {
         let polls = |page: &Page, engine| page.count("trtllm_exporter_polls_total", engine);
         let hangs = polls(later, B) >= polls(&page, B) + 5;
-        missing(hangs, || "b is not polled".to_owned())
+        ensure(hangs, || "b is not polled".to_owned())
     });
     assert_eq!(daemon.terminate().code(), Some(0), "{}", daemon.stderr());
     assert_eq!(daemon.logged(&["stopping", "SIGTERM"]), 1, "{}", daemon.stderr());
@@ -446,12 +446,12 @@ fn sigint_ends_with_0_and_an_open_request_is_answered() {
     let engine = Lookalike::start(&[]);
     let mut daemon = Daemon::start(&["--source", &engine.source()]);
     let mut stream = TcpStream::connect(&daemon.address).unwrap();
-    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    stream.set_read_timeout(Some(TIMEOUT)).unwrap();
     stream.write_all(b"GET /healthz HTTP/1.1\r\nHost: x\r\n").unwrap();
     // The server has accepted the connection once a later one has been answered.
     daemon.text("/healthz");
     daemon.signal("INT");
-    until(|| missing(daemon.logged(&["stopping", "SIGINT"]) == 1, || daemon.stderr()));
+    until(|| ensure(daemon.logged(&["stopping", "SIGINT"]) == 1, || daemon.stderr()));
     let finished = stream.write_all(b"\r\n");
     let mut answer = String::new();
     let read = finished.and_then(|()| stream.read_to_string(&mut answer));

@@ -5,7 +5,7 @@
 mod e2e;
 
 use e2e::daemon::{self, Daemon};
-use e2e::missing;
+use e2e::ensure;
 
 const REPORT: &str = "tests/fixtures/trtllm_bench_report.json";
 
@@ -14,9 +14,8 @@ fn the_numbers_of_a_report_are_on_the_page_beside_a_live_engine() {
     let report = format!("replay:{REPORT}");
     let live = "replay:tests/fixtures/session.ndjson?speed=max";
     let daemon = Daemon::start(&["--source", live, "--source", &report, "--model", "live", "--model", "bench"]);
-    let page = daemon.until(|page| {
-        missing(page.find("nv_trt_llm_bench_duration_seconds", &[]).is_some(), || "no report".to_owned())
-    });
+    let page = daemon
+        .until(|page| ensure(page.find("nv_trt_llm_bench_duration_seconds", &[]).is_some(), || "no report".to_owned()));
     let bench = |name: &str, label: &str| page.get(&format!("nv_trt_llm_bench_{name}"), &["model=bench", label]);
     let one = |name: &str| bench(name, "version=1");
     assert_eq!(one("output_tokens_per_second"), 28390.4265);

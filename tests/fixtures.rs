@@ -1,6 +1,6 @@
-//! Every payload in `tests/fixtures`, read by the parsers: whole, cut at every byte, and with keys in snake_case.
-//! Each file says where it is from and whether it is real, partial or only a shape.
-// A test stops at its first surprise.
+//! The parsers read every payload in `tests/fixtures`: complete, truncated at every byte, and with keys in snake_case.
+//! Each file names its source and says whether it is real, partial or only a shape.
+// A test fails on the first unexpected result.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use serde_json::Value;
@@ -22,7 +22,7 @@ const RECORD_FILES: [&str; 4] = [
 fn fixture(name: &str) -> Value {
     let text = std::fs::read_to_string(format!("tests/fixtures/{name}")).unwrap();
     let file: Value = serde_json::from_str(&text).unwrap();
-    assert!(file["_source"].as_str().is_some_and(|source| !source.is_empty()), "{name} does not say where it is from");
+    assert!(file["_source"].as_str().is_some_and(|source| !source.is_empty()), "{name} does not name its source");
     assert!(file["_kind"].is_string(), "{name} does not say whether it is real");
     file["payload"].clone()
 }
@@ -48,7 +48,7 @@ fn one(name: &str) -> IterationStats {
 }
 
 #[test]
-fn the_real_tensorrt_record_is_read_whole() {
+fn every_field_of_the_real_tensorrt_record_is_read() {
     let record = one("metrics_trt_v1.0.0rc4.json");
     assert_eq!(record.timestamp, Some(RecordTime { micros: 1_753_462_474_140_189, zoned: false }));
     assert_eq!((record.iter, record.iter_latency_ms), (Some(60), Some(13.021_209)));
@@ -64,7 +64,7 @@ fn the_real_tensorrt_record_is_read_whole() {
 }
 
 #[test]
-fn the_documented_pytorch_record_leaves_what_it_lacks_absent() {
+fn fields_that_the_documented_pytorch_record_lacks_are_absent() {
     let record = one("metrics_pytorch_docs_0.20.json");
     assert_eq!((record.iter, record.gpu_mem_usage), (Some(1), Some(56_401_920_000)));
     assert_eq!((record.num_active_requests, record.kv_cache_stats), (None, None));
@@ -93,7 +93,7 @@ fn the_newest_record_is_read_with_its_requests_and_pools() {
 
 #[test]
 fn every_key_of_every_record_is_known_to_the_model() {
-    // Renamed one at a time to nonsense, each key must change what is read: none is silently ignored.
+    // Removing any one key must change the parsed record: no key is silently ignored.
     for name in RECORD_FILES {
         let payload = fixture(name);
         let read = records(&payload.to_string());
@@ -102,7 +102,7 @@ fn every_key_of_every_record_is_known_to_the_model() {
             let (parent, key) = pointer.rsplit_once('/').unwrap();
             let object = changed.pointer_mut(parent).unwrap().as_object_mut().unwrap();
             let value = object.remove(key).unwrap();
-            // Null and "" say nothing, so leaving them out changes nothing.
+            // Null and "" mean absent, so removing them changes nothing.
             if !value.is_null() && value != "" {
                 assert_ne!(records(&changed.to_string()), read, "{name}{pointer} is ignored");
             }
@@ -110,7 +110,7 @@ fn every_key_of_every_record_is_known_to_the_model() {
     }
 }
 
-/// JSON pointers of every value that is no object or array.
+/// JSON pointers of every value that is neither an object nor an array.
 fn leaves(value: &Value, at: &str) -> Vec<String> {
     match value {
         Value::Object(map) => map.iter().flat_map(|(key, value)| leaves(value, &format!("{at}/{key}"))).collect(),
@@ -151,21 +151,21 @@ fn snake(key: &str) -> String {
 }
 
 #[test]
-fn a_body_cut_at_any_byte_keeps_its_complete_records() {
+fn a_body_truncated_at_any_byte_keeps_its_complete_records() {
     let record = fixture("metrics_trt_v1.0.0rc4.json")[0].to_string();
     let body = format!("[{record},{record},{record}]");
     for end in 0..body.len() {
         let mut batch = Batch::default();
         let result = parse_records(&body.as_bytes()[..end], &mut batch);
-        assert_eq!(result, Err(ParseError::Truncated), "cut at {end}");
-        // A record is complete with its own last brace.
+        assert_eq!(result, Err(ParseError::Truncated), "truncated at {end}");
+        // A record is complete once its closing brace is read.
         let complete = (1..=3).filter(|n| end > n * (record.len() + 1) - 1).count();
-        assert_eq!(batch.items.len(), complete, "cut at {end}");
+        assert_eq!(batch.items.len(), complete, "truncated at {end}");
     }
 }
 
 #[test]
-fn nulls_everywhere_are_absent_everywhere() {
+fn null_fields_are_absent() {
     let mut payload = fixture("metrics_record_SHAPE_2026H2.json");
     for value in payload[0].as_object_mut().unwrap().values_mut() {
         *value = Value::Null;
@@ -174,13 +174,13 @@ fn nulls_everywhere_are_absent_everywhere() {
 }
 
 #[test]
-fn an_empty_array_is_an_answer() {
+fn an_empty_array_is_valid() {
     assert!(records("[]").is_empty());
     assert!(records(" [ ] \n").is_empty());
 }
 
 #[test]
-fn what_is_no_array_of_records_is_said_to_be_none() {
+fn a_body_that_is_not_an_array_of_records_is_an_error() {
     for text in ["", "<html>", "{\"detail\":\"Not Found\"}", "[1,", "[{}] trailing", "\u{1}", "\"[]\"", "null"] {
         let result = parse_records(text.as_bytes(), &mut Batch::default());
         assert!(result.is_err(), "{text:?}");
@@ -189,7 +189,7 @@ fn what_is_no_array_of_records_is_said_to_be_none() {
 }
 
 #[test]
-fn a_record_of_another_shape_is_counted_and_the_others_are_kept() {
+fn an_invalid_record_is_counted_and_the_others_are_kept() {
     let mut batch = Batch::default();
     parse_records(br#"[{"iter":1},{"iter":"two"},7,{"iter":3}]"#, &mut batch).unwrap();
     assert_eq!(batch.rejected[RejectReason::NotARecord as usize], 2);
@@ -197,7 +197,7 @@ fn a_record_of_another_shape_is_counted_and_the_others_are_kept() {
 }
 
 #[test]
-fn perf_metrics_are_read_and_disaggregation_is_seen() {
+fn perf_metrics_are_read_with_the_fields_of_disaggregated_serving() {
     let mut batch = Batch::default();
     parse_perf_metrics(fixture("perf_metrics_SHAPE.json").to_string().as_bytes(), &mut batch).unwrap();
     let entries: Vec<PerfMetricsEntry> = batch
@@ -216,7 +216,7 @@ fn perf_metrics_are_read_and_disaggregation_is_seen() {
 }
 
 #[test]
-fn a_line_is_what_its_keys_say() {
+fn the_keys_of_a_line_decide_its_kind() {
     let hello = parse_line(br#"{"hello":{"model":"m","version":"2","pid":7,"more":1}}"#);
     assert_eq!(hello, Ok(Line::Hello(Hello { model: Some("m".into()), version: Some("2".into()), pid: Some(7) })));
     let item = |line: &str| match parse_line(line.as_bytes()) {
@@ -228,27 +228,27 @@ fn a_line_is_what_its_keys_say() {
     assert!(matches!(item(r#"{"iter":1,"requestStats":[{"id":1}]}"#), Item::Requests(_)));
     let entry = fixture("perf_metrics_SHAPE.json")[0].to_string();
     assert!(matches!(item(&entry), Item::PerfMetrics(_)));
-    // As the original metrics specification shows it: not wrapped, with wall-clock times.
-    let seed = r#"{"request_id":"req-1","timing_metrics":{"arrival_time":"2025-10-04T12:34:56.000Z",
+    // The form in the original metrics specification: not wrapped, with wall-clock times.
+    let specified = r#"{"request_id":"req-1","timing_metrics":{"arrival_time":"2025-10-04T12:34:56.000Z",
         "first_token_time":"2025-10-04T12:34:56.200Z","ttft_ms":200},"first_iter":1200}"#;
-    let Item::PerfMetrics(entry) = item(&seed.replace('\n', "")) else { panic!("{seed}") };
+    let Item::PerfMetrics(entry) = item(&specified.replace('\n', "")) else { panic!("{specified}") };
     let times = entry.perf_metrics.unwrap().timing_metrics.unwrap();
     assert!((times.first_token_time.unwrap() - times.arrival_time.unwrap() - 0.2).abs() < 1e-6);
 }
 
 #[test]
-fn a_finish_reason_is_read_in_the_words_of_the_executor_and_of_trtllm_serve() {
-    for (told, reason) in [
+fn finish_reasons_of_the_executor_and_of_trtllm_serve_are_read() {
+    for (text, reason) in [
         ("stop", FinishReason::Stop),
         ("END_ID", FinishReason::Stop),
         ("stop_words", FinishReason::Stop),
         ("LENGTH", FinishReason::Length),
         ("timed_out", FinishReason::Timeout),
         ("cancelled", FinishReason::Cancelled),
-        ("eaten by a bear", FinishReason::Other),
+        ("an unknown reason", FinishReason::Other),
     ] {
         for key in ["finish_reason", "finishReason"] {
-            let line = format!(r#"{{"perf_metrics":{{}},"{key}":"{told}","promptTokens":5,"output_tokens":7}}"#);
+            let line = format!(r#"{{"perf_metrics":{{}},"{key}":"{text}","promptTokens":5,"output_tokens":7}}"#);
             let Ok(Line::Item(Item::PerfMetrics(entry))) = parse_line(line.as_bytes()) else { panic!("{line}") };
             assert_eq!(entry.finish_reason, Some(reason), "{line}");
             assert_eq!((entry.prompt_tokens, entry.output_tokens), (Some(5), Some(7)));
@@ -257,7 +257,7 @@ fn a_finish_reason_is_read_in_the_words_of_the_executor_and_of_trtllm_serve() {
 }
 
 #[test]
-fn a_bad_line_has_its_reason() {
+fn an_invalid_line_is_rejected_with_its_reason() {
     for (line, reason) in [
         ("", RejectReason::Truncated),
         ("nonsense", RejectReason::NotJson),

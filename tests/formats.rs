@@ -10,11 +10,11 @@ use std::path::Path;
 use std::process::Command;
 
 use e2e::daemon::Daemon;
-use e2e::http::ask;
+use e2e::http::request;
 use e2e::prometheus::{Prometheus, now, prometheus_2, prometheus_3};
-use e2e::sessions::{STILL, judge, two_engines, two_engines_and_two_gpus};
+use e2e::sessions::{DETERMINISTIC, run_on_page, two_engines, two_engines_and_two_gpus};
 use e2e::standin::Standin;
-use e2e::{expfmt, missing, until};
+use e2e::{ensure, expfmt, until};
 use serde_json::Value;
 use trtllm_exporter::metrics::catalog::{CATALOG, Kind, Metric};
 
@@ -27,7 +27,7 @@ fn promtool_reports_only_inherited_names(promtool: &Path) {
         (&without, vec!["nv_trt_llm_disaggregated_serving_metrics"]),
     ] {
         let text = daemon.text("/metrics");
-        let (code, stdout, reports) = judge(Command::new(promtool).args(["check", "metrics"]), text.as_bytes());
+        let (code, stdout, reports) = run_on_page(Command::new(promtool).args(["check", "metrics"]), text.as_bytes());
         assert_eq!(code, Some(3), "{stdout}{reports}");
         let wanted: String =
             inherited.iter().map(|n| format!("{n} counter metrics should have \"_total\" suffix\n")).collect();
@@ -163,10 +163,10 @@ fn parse_with_all(daemon: &Daemon, path: &str, format: &FormatCase) -> Vec<Parse
     let mut bodies = BTreeSet::new();
     for encoding in ["identity", "gzip", "zstd"] {
         let headers = [("Accept", format.accept), ("Accept-Encoding", encoding)];
-        let answer = ask("GET", &daemon.address, path, &headers, b"").unwrap();
+        let answer = request("GET", &daemon.address, path, &headers, b"").unwrap();
         assert_eq!(answer.header("content-type"), Some(format.content_type), "{encoding}");
         assert_eq!(answer.header("content-encoding"), Some(encoding).filter(|encoding| *encoding != "identity"));
-        bodies.insert(answer.unpacked());
+        bodies.insert(answer.decompressed());
     }
     let mut pages = Vec::new();
     for body in bodies {
@@ -181,7 +181,7 @@ fn parse_with_all(daemon: &Daemon, path: &str, format: &FormatCase) -> Vec<Parse
             command
         });
         for mut reader in [python, go].into_iter().flatten() {
-            let (code, stdout, stderr) = judge(&mut reader, &body);
+            let (code, stdout, stderr) = run_on_page(&mut reader, &body);
             assert_eq!(code, Some(0), "{reader:?}: {stderr}");
             pages.push(parse_output(&stdout));
         }
@@ -197,7 +197,7 @@ fn everything() -> (Daemon, Standin) {
 #[test]
 fn all_programs_read_the_same_series_and_values_from_all_formats() {
     let (daemon, _gpus) = everything();
-    let still = format!("{STILL}&collect[]=gpu&collect[]=compat");
+    let still = format!("{DETERMINISTIC}&collect[]=gpu&collect[]=compat");
     let mut first: Option<ParsedPage> = None;
     for format in &FORMATS {
         let pages = parse_with_all(&daemon, &still, format);
@@ -317,7 +317,7 @@ fn prometheus_stores_the_page(scrape: &Scrape) {
     let page = parse_output(&{
         let mut python = Command::new(e2e::python());
         python.arg(e2e::root().join("tests/e2e/parse_page.py")).arg("text");
-        judge(&mut python, daemon.text(STILL).as_bytes()).1
+        run_on_page(&mut python, daemon.text(DETERMINISTIC).as_bytes()).1
     });
     let more = if scrape.job.is_empty() { String::new() } else { format!(", {}", scrape.job) };
     let config = format!(
@@ -332,7 +332,7 @@ fn prometheus_stores_the_page(scrape: &Scrape) {
         let at = now();
         let query = [("query", "{job=\"page\"}"), ("time", &at.to_string())];
         let stored = prometheus.api("query", &query)["result"].clone();
-        missing(stored.as_array().is_some_and(|stored| stored.len() > 100), || "no series are stored yet".to_owned())?;
+        ensure(stored.as_array().is_some_and(|stored| stored.len() > 100), || "no series are stored yet".to_owned())?;
         Ok((stored, at))
     });
     let (mut samples, mut native) = (BTreeMap::new(), BTreeMap::new());

@@ -38,7 +38,7 @@ fn the_pages_of_a_session_equal_the_golden_files() {
     let accept = [("Accept", "application/openmetrics-text;version=1.0.0")];
     same_as_golden(
         "session.openmetrics.txt",
-        e2e::http::ask("GET", &daemon.address, engine, &accept, b"").unwrap().text(),
+        e2e::http::request("GET", &daemon.address, engine, &accept, b"").unwrap().text(),
     );
 }
 

@@ -10,7 +10,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use e2e::daemon::Daemon;
-use e2e::missing;
+use e2e::ensure;
 use e2e::standin::Standin;
 
 /// GPU 0 is idle, GPU 1 has a different number for every reading, GPU 2 has MIG instances, GPU 3 will be lost.
@@ -38,14 +38,14 @@ fn daemon(standin: &Standin) -> Daemon {
         let gpu = page.find("nv_gpu_sm_active_ratio", &["gpu_uuid=GPU-b"]).is_some();
         let mig = page.find("nv_gpu_mig_sm_active_ratio", &["mig_uuid=MIG-bbbb"]).is_some();
         let xids = page.find("DCGM_FI_DEV_XID_ERRORS", &["UUID=GPU-b"]).is_some();
-        missing(gpu && mig && xids, || "no activity or no Xid registration".to_owned())
+        ensure(gpu && mig && xids, || "no activity or no Xid registration".to_owned())
     };
     daemon.until(complete);
     standin.set(&format!("{}gpu.1.xids=79\ngpu.3.lost=1\n", state()));
     daemon.until(|page| {
         let lost = page.find("nv_gpu_up", &["gpu_uuid=GPU-00000000-0000-4000-8000-000000000003"]) == Some(0.0);
         let xid = page.find("nv_gpu_last_xid", &["gpu_uuid=GPU-b"]) == Some(79.0);
-        missing(lost && xid, || "no lost GPU or no Xid".to_owned())
+        ensure(lost && xid, || "no lost GPU or no Xid".to_owned())
     });
     daemon
 }
@@ -121,15 +121,14 @@ fn release_resume_and_shut_down() -> bool {
     daemon.signal("USR1");
     let released = daemon.until(|page| {
         let state = page.find("trtllm_exporter_nvml_state", &["state=released"]);
-        missing(state == Some(1.0), || "not released".to_owned())
+        ensure(state == Some(1.0), || "not released".to_owned())
     });
     assert_eq!(standin.log(), ["init", "shutdown"]);
     assert_eq!(released.find("nv_gpu_power_usage", &["gpu_uuid=GPU-b"]), None);
     assert!(released.find("nv_energy_consumption", &["gpu_uuid=GPU-b"]).is_some());
     daemon.signal("USR2");
-    daemon.until(|page| {
-        missing(page.find("nv_gpu_power_usage", &["gpu_uuid=GPU-b"]).is_some(), || "no power".to_owned())
-    });
+    daemon
+        .until(|page| ensure(page.find("nv_gpu_power_usage", &["gpu_uuid=GPU-b"]).is_some(), || "no power".to_owned()));
     let begun = Instant::now();
     assert!(daemon.terminate().success());
     let (log, expected) = (standin.log(), ["init", "shutdown", "init", "shutdown"]);

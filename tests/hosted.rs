@@ -8,7 +8,7 @@ mod e2e;
 use std::path::{Path, PathBuf};
 
 use e2e::daemon::{Daemon, run};
-use e2e::missing;
+use e2e::ensure;
 use e2e::page::Page;
 
 /// An engine directory of the simulated TensorRT-LLM, without requests of its own.
@@ -26,7 +26,7 @@ fn hosted(engine: &Path, query: &str) -> Daemon {
 fn until_completed(daemon: &Daemon, requests: u64) -> Page {
     daemon.until(|page| {
         let completed = page.count("nv_trt_llm_requests_completed_total", &["model=hosted"]);
-        missing(completed >= requests, || format!("{completed} of {requests} requests completed"))
+        ensure(completed >= requests, || format!("{completed} of {requests} requests completed"))
     });
     daemon.until_state(&[], "idle")
 }
@@ -54,7 +54,7 @@ fn a_synthetic_load_is_on_the_page_with_exact_times() {
             let observed = page.count(&format!("nv_trt_llm_{name}_seconds_count"), &["model=hosted"]);
             assert!(observed <= 60, "{name}: {observed}");
             let all = observed == 60 || name == "time_per_output_token";
-            missing(all, || format!("{name}: {observed} of 60 requests"))
+            ensure(all, || format!("{name}: {observed} of 60 requests"))
         });
     }
 }

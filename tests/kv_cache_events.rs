@@ -7,7 +7,7 @@ mod e2e;
 
 use e2e::daemon::Daemon;
 use e2e::lookalike::Lookalike;
-use e2e::{missing, until};
+use e2e::{ensure, until};
 
 #[test]
 fn blocks_are_counted_by_tier() {
@@ -17,19 +17,19 @@ fn blocks_are_counted_by_tier() {
     until(|| {
         let truth = engine.truth();
         let enough = truth.count("kv_events/removed_host") > 10 && truth.count("kv_events/removed_gpu") > 10;
-        missing(enough, || "too few blocks were removed".to_owned())
+        ensure(enough, || "too few blocks were removed".to_owned())
     });
     engine.stop();
     let truth = until(|| {
         let truth = engine.truth();
-        missing(truth.count("kv_events/waiting") == 0, || "events wait".to_owned()).map(|()| truth)
+        ensure(truth.count("kv_events/waiting") == 0, || "events wait".to_owned()).map(|()| truth)
     });
     let page = daemon.until(|page| {
         let events: f64 = ["created", "stored", "removed", "updated", "other"]
             .iter()
             .map(|event| page.find("nv_trt_llm_kv_cache_events_total", &[&format!("event={event}")]).unwrap_or(0.0))
             .sum();
-        missing(events as u64 == truth.count("kv_events/events"), || format!("{events} events"))
+        ensure(events as u64 == truth.count("kv_events/events"), || format!("{events} events"))
     });
     let blocks = |what: &str, tier: &str| {
         page.count(&format!("nv_trt_llm_kv_cache_blocks_{what}_total"), &[&format!("tier={tier}")])
@@ -50,7 +50,7 @@ fn events_are_not_read_unless_enabled() {
     let daemon = Daemon::start(&["--source", &engine.source()]);
     let page = daemon.until(|page| {
         let completed = page.count("nv_trt_llm_requests_completed_total", &[]);
-        missing(completed > 5, || format!("{completed} requests"))
+        ensure(completed > 5, || format!("{completed} requests"))
     });
     assert_eq!(page.find("nv_trt_llm_kv_cache_events_lost_total", &[]), None);
     let truth = engine.truth();

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use e2e::daemon::Daemon;
 use e2e::lookalike::{Lookalike, Truth, reserved_port};
 use e2e::page::{Page, name_of};
-use e2e::{missing, until};
+use e2e::{ensure, until};
 
 /// Load gauges of an engine, for routers and alerts.
 const LOADS: &[&str] = &[
@@ -45,7 +45,7 @@ fn read_to_the_end(engine: &Lookalike, daemon: &Daemon) -> (Page, Truth) {
         let waiting = truth.count("in_ring") + truth.count("perf_metrics")
             - truth.count("perf_metrics_lost")
             - truth.count("perf_metrics_served");
-        missing(waiting == 0, || format!("{waiting} records wait to be read"))
+        ensure(waiting == 0, || format!("{waiting} records wait to be read"))
     });
     let page = daemon.poll(&[], 2);
     // Read only now: the look-alike counts an answer after it has sent it.
@@ -88,8 +88,8 @@ fn every_iteration_is_counted(backend: &str, duration: Duration) -> Truth {
         ["--rate", "1000", "--ring", "5000", "--idle-every", "400", "--idle-for", "0.1", "--backend", backend];
     let engine = Lookalike::start_stopped(&arguments);
     let daemon = Daemon::start(&["--source", &engine.source()]);
-    daemon.until(|page| missing(page.get("trtllm_exporter_source_up", &[]) == 1.0, || "not up".to_owned()));
-    engine.go_on();
+    daemon.until(|page| ensure(page.get("trtllm_exporter_source_up", &[]) == 1.0, || "not up".to_owned()));
+    engine.resume();
 
     let end = Instant::now() + duration;
     let mut last = daemon.page();
@@ -130,11 +130,11 @@ fn iterations_dropped_by_a_small_ring_are_lost(backend: &str) {
     // The exporter cannot count iterations that were lost before it started.
     let unseen = before.count("lost_iterations");
     let daemon = Daemon::start(&["--source", &engine.source()]);
-    daemon.until(|page| missing(page.get("trtllm_exporter_source_up", &[]) == 1.0, || "not up".to_owned()));
-    engine.go_on();
+    daemon.until(|page| ensure(page.get("trtllm_exporter_source_up", &[]) == 1.0, || "not up".to_owned()));
+    engine.resume();
     daemon.until(|page| {
         let counted = page.count("nv_trt_llm_iterations_total", &[]);
-        missing(counted >= 500, || format!("{counted} iterations"))
+        ensure(counted >= 500, || format!("{counted} iterations"))
     });
     engine.stop();
     let (page, truth) = read_to_the_end(&engine, &daemon);
@@ -163,7 +163,7 @@ fn the_load_of_a_killed_engine_is_withdrawn_and_totals_continue_with_a_new_one()
     let daemon = Daemon::start(&["--source", &engine.source(), "--stale-after", "10s", "--poll.interval", "50ms"]);
     let working = daemon.until(|page| {
         let counted = page.count("nv_trt_llm_iterations_total", &[]);
-        missing(counted >= 600 && page.state(&[]) == "busy", || format!("{counted} iterations"))
+        ensure(counted >= 600 && page.state(&[]) == "busy", || format!("{counted} iterations"))
     });
     assert_eq!(loads(&working).len(), 4 + 3 + 6 + 4 + 5);
     assert_eq!(Page::parse(&daemon.text("/metrics/gateway")).series.len(), 5);
@@ -198,7 +198,7 @@ fn the_load_of_a_killed_engine_is_withdrawn_and_totals_continue_with_a_new_one()
         page.never_below(&last);
         last = page.clone();
         let counted_since = page.count("nv_trt_llm_iterations_total", &[]) - counted;
-        missing(counted_since >= 100 && page.state(&[]) == "busy", || format!("{counted_since} iterations since"))
+        ensure(counted_since >= 100 && page.state(&[]) == "busy", || format!("{counted_since} iterations since"))
     });
     assert_eq!(back.get("trtllm_exporter_source_up", &[]), 1.0);
     assert_eq!(Page::parse(&daemon.text("/metrics/gateway")).series.len(), 5);
@@ -233,7 +233,7 @@ fn idle_load_is_0_and_stays(backend: &str) {
     engine.control(r#"{"drain":true}"#);
     let since = daemon.until(|page| {
         let idle = engine.truth().is("idle") && page.state(&[]) == "idle";
-        missing(idle, || format!("{}, {:?}", page.state(&[]), engine.truth()))
+        ensure(idle, || format!("{}, {:?}", page.state(&[]), engine.truth()))
     });
     let answered = |page: &Page| page.get("trtllm_exporter_last_success_timestamp_seconds", &[]);
     // Longer than --stale-after.
@@ -243,7 +243,7 @@ fn idle_load_is_0_and_stays(backend: &str) {
         for (name, label) in NO_LOAD {
             assert_eq!(page.get(name, &[label]), 0.0, "{name} {label}");
         }
-        missing(answered(page) >= answered(&since) + 12.0, || "not polled for twelve seconds".to_owned())
+        ensure(answered(page) >= answered(&since) + 12.0, || "not polled for twelve seconds".to_owned())
     });
     let gateway = Page::parse(&daemon.text("/metrics/gateway"));
     assert_eq!(gateway.series.len(), 5);
@@ -273,16 +273,16 @@ fn outstanding_work_without_records_is_stalled() {
         let truth = engine.stop();
         let outstanding = truth.count("active_requests") + truth.count("queued_requests");
         if outstanding == 0 {
-            engine.go_on();
+            engine.resume();
         }
-        missing(outstanding > 0, || "no work outstanding".to_owned())
+        ensure(outstanding > 0, || "no work outstanding".to_owned())
     });
     let page = daemon.until_state(&[], "stalled");
     assert_eq!(loads(&page), [] as [&str; 0]);
     assert_eq!(Page::parse(&daemon.text("/metrics/gateway")).series.len(), 0);
     assert_eq!(page.get("trtllm_exporter_source_up", &[]), 1.0, "its source answers");
     assert!(page.find("nv_trt_llm_request_metrics", &["request_type=max"]).is_some(), "a limit stays");
-    engine.go_on();
+    engine.resume();
     let page = daemon.until_state(&[], "busy");
     assert_eq!(page.count("nv_trt_llm_engine_restarts_total", &[]), 0);
     assert!(!loads(&page).is_empty());

@@ -8,9 +8,9 @@ mod e2e;
 use std::collections::{BTreeMap, BTreeSet};
 
 use e2e::daemon::Daemon;
-use e2e::http::{self, ask};
+use e2e::http::{self, request};
 use e2e::page::{Page, name_of};
-use e2e::sessions::{STILL, recordings, replayed, two_engines, two_engines_and_two_gpus};
+use e2e::sessions::{DETERMINISTIC, recordings, replayed, two_engines, two_engines_and_two_gpus};
 use trtllm_exporter::metrics::catalog::{CATALOG, Group};
 
 const OPENMETRICS: &[(&str, &str)] = &[("Accept", "application/openmetrics-text; version=1.0.0")];
@@ -38,7 +38,7 @@ fn label_names(series: &str) -> Vec<&str> {
 #[test]
 fn labels_are_sorted_with_le_last_and_numbers_have_no_exponent() {
     let (daemon, _gpus) = two_engines_and_two_gpus(&[]);
-    let openmetrics = ask("GET", &daemon.address, "/metrics", OPENMETRICS, b"").unwrap();
+    let openmetrics = request("GET", &daemon.address, "/metrics", OPENMETRICS, b"").unwrap();
     assert!(openmetrics.text().ends_with("\n# EOF\n"));
     let legacy = ["nv_trt_llm_disaggregated_serving_metrics", "nv_energy_consumption"];
     for text in [&daemon.text("/metrics"), openmetrics.text()] {
@@ -143,12 +143,12 @@ fn the_gateway_page_has_five_series_per_engine_in_configured_order() {
 fn head_returns_the_headers_of_get_without_a_body() {
     let daemon = two_engines(&[]);
     for headers in [&[][..], OPENMETRICS, PROTOBUF, &[("Accept-Encoding", "gzip")]] {
-        for path in [STILL, "/metrics/gateway", "/healthz", "/readyz"] {
-            let get = ask("GET", &daemon.address, path, headers, b"").unwrap();
-            let head = ask("HEAD", &daemon.address, path, headers, b"").unwrap();
+        for path in [DETERMINISTIC, "/metrics/gateway", "/healthz", "/readyz"] {
+            let get = request("GET", &daemon.address, path, headers, b"").unwrap();
+            let head = request("HEAD", &daemon.address, path, headers, b"").unwrap();
             assert_eq!(head.status, 200);
             assert_eq!(head.body, b"", "{path}");
-            let but_date = |answer: &http::Answer| {
+            let but_date = |answer: &http::Response| {
                 answer.headers.iter().filter(|(name, _)| name != "date").cloned().collect::<BTreeSet<_>>()
             };
             assert_eq!(but_date(&head), but_date(&get), "{path}");
@@ -173,8 +173,8 @@ fn families_are_in_catalog_order_in_every_format_and_scrape() {
     let place = |name: &str| CATALOG.iter().position(|metric| metric.name == name).unwrap();
     for _ in 0..3 {
         for headers in [&[][..], &[("Accept-Encoding", "gzip")]] {
-            let answer = ask("GET", &daemon.address, "/metrics", headers, b"").unwrap();
-            let page = Page::parse(&String::from_utf8(answer.unpacked()).unwrap());
+            let answer = request("GET", &daemon.address, "/metrics", headers, b"").unwrap();
+            let page = Page::parse(&String::from_utf8(answer.decompressed()).unwrap());
             let places: Vec<usize> = page.families.iter().map(|(name, _)| place(name)).collect();
             assert!(places.len() > 200 && places.is_sorted(), "{:?}", page.families);
         }
@@ -245,8 +245,8 @@ fn text_is_the_default_and_openmetrics_is_returned_on_request() {
         ),
     ] {
         let headers: Vec<(&str, &str)> = accept.iter().map(|accept| ("Accept", *accept)).collect();
-        for path in ["/metrics", "/metrics/gateway", STILL] {
-            let answer = ask("GET", &daemon.address, path, &headers, b"").unwrap();
+        for path in ["/metrics", "/metrics/gateway", DETERMINISTIC] {
+            let answer = request("GET", &daemon.address, path, &headers, b"").unwrap();
             assert_eq!(answer.header("content-type"), Some(wanted), "{path} {accept:?}");
             assert_eq!(answer.text().ends_with("# EOF\n"), wanted != text, "{path} {accept:?}");
             assert_eq!(answer.header("content-encoding"), None);
@@ -257,13 +257,13 @@ fn text_is_the_default_and_openmetrics_is_returned_on_request() {
     }
     assert_eq!(daemon.get("/").header("content-type"), Some("text/html; charset=utf-8"));
     assert_eq!(daemon.get("/nowhere").status, 404);
-    assert_eq!(ask("POST", &daemon.address, "/metrics", &[], b"x").unwrap().status, 405);
+    assert_eq!(request("POST", &daemon.address, "/metrics", &[], b"x").unwrap().status, 405);
 }
 
 #[test]
 fn a_compressed_body_decompresses_to_the_plain_body() {
     let daemon = two_engines(&[]);
-    for path in [STILL, "/metrics/gateway"] {
+    for path in [DETERMINISTIC, "/metrics/gateway"] {
         for (accept, encoding) in [
             ("gzip", "gzip"),
             ("gzip, deflate", "gzip"),
@@ -271,12 +271,12 @@ fn a_compressed_body_decompresses_to_the_plain_body() {
             ("gzip, deflate, br, zstd", "zstd"),
             ("zstd", "zstd"),
         ] {
-            let packed = ask("GET", &daemon.address, path, &[("Accept-Encoding", accept)], b"").unwrap();
+            let packed = request("GET", &daemon.address, path, &[("Accept-Encoding", accept)], b"").unwrap();
             assert_eq!(packed.header("content-encoding"), Some(encoding), "{accept}");
             assert_eq!(packed.header("content-length"), Some(packed.body.len().to_string().as_str()));
             assert!(packed.header("vary").unwrap().contains("Accept-Encoding"));
             assert!(packed.body.len() < daemon.text(path).len());
-            assert_eq!(packed.unpacked(), daemon.text(path).as_bytes());
+            assert_eq!(packed.decompressed(), daemon.text(path).as_bytes());
         }
     }
 }
@@ -286,10 +286,10 @@ fn two_daemons_that_replay_one_file_and_two_scrapes_of_one_serve_the_same_bytes(
     let (_, cpp, _) = recordings();
     let source = format!("replay:{}?speed=max", cpp.display());
     let [first, second] = [(); 2].map(|()| replayed(Daemon::start(&["--source", &source])));
-    for path in [STILL, "/metrics?collect[]=triton", "/metrics/gateway"] {
+    for path in [DETERMINISTIC, "/metrics?collect[]=triton", "/metrics/gateway"] {
         for headers in [&[][..], OPENMETRICS, PROTOBUF, &[("Accept-Encoding", "gzip")], &[("Accept-Encoding", "zstd")]]
         {
-            let body = |daemon: &Daemon| ask("GET", &daemon.address, path, headers, b"").unwrap().body;
+            let body = |daemon: &Daemon| request("GET", &daemon.address, path, headers, b"").unwrap().body;
             let once = body(&first);
             assert!(once.len() > 100);
             assert!(once == body(&second), "{path} {headers:?}: two daemons differ");
@@ -298,6 +298,6 @@ fn two_daemons_that_replay_one_file_and_two_scrapes_of_one_serve_the_same_bytes(
             assert!(once == body(&first), "{path} {headers:?}: two scrapes differ");
         }
     }
-    let page = Page::parse(&first.text(STILL));
+    let page = Page::parse(&first.text(DETERMINISTIC));
     assert!(page.count("nv_trt_llm_iterations_total", &[]) >= 999, "the replay is not empty");
 }

@@ -14,7 +14,7 @@ use e2e::lookalike::Lookalike;
 use e2e::page::{Page, name_of};
 use e2e::prometheus::{Prometheus, now, prometheus_2, prometheus_3};
 use e2e::standin::Standin;
-use e2e::{missing, until};
+use e2e::{ensure, until};
 use serde_json::Value;
 
 fn config(daemon: &Daemon) -> String {
@@ -35,7 +35,7 @@ fn engine_and_daemon(arguments: &[&str]) -> (Lookalike, Daemon, Standin) {
         // The GPU's activity needs two polls; after them the GPU is complete.
         let gpu = page.find("nv_gpu_up", &[]) == Some(1.0) && page.find("nv_gpu_sm_active_ratio", &[]).is_some();
         let polled = gpu && page.get("trtllm_exporter_source_up", &[]) == 1.0;
-        missing(polled, || "the engine or the GPU has not been polled".to_owned())
+        ensure(polled, || "the engine or the GPU has not been polled".to_owned())
     });
     (engine, daemon, gpu)
 }
@@ -44,11 +44,11 @@ fn engine_and_daemon(arguments: &[&str]) -> (Lookalike, Daemon, Standin) {
 fn names_are_kept(binary: &Path) {
     const ENERGY: &str = "nv_energy_consumption";
     let (engine, daemon, gpu) = engine_and_daemon(&[]);
-    engine.go_on();
+    engine.resume();
     // Some families appear late: the hit ratio needs a request that looked up blocks, others a completed request.
     let page = daemon.until(|page| {
         let late = ["nv_trt_llm_kv_cache_hit_ratio", "nv_trt_llm_request_iterations_count"];
-        missing(late.iter().all(|name| page.find(name, &[]).is_some()), || format!("some of {late:?} are missing"))
+        ensure(late.iter().all(|name| page.find(name, &[]).is_some()), || format!("some of {late:?} are missing"))
     });
     let shown: BTreeSet<&str> = page.series.iter().map(|(series, _)| name_of(series)).collect();
     let prometheus = Prometheus::start(binary, &config(&daemon));
@@ -58,7 +58,7 @@ fn names_are_kept(binary: &Path) {
         // Series that the server adds to each scrape.
         let own = |name: &str| name == "up" || name.starts_with("scrape_");
         let stored: BTreeSet<&str> = stored.iter().map(String::as_str).filter(|name| !own(name)).collect();
-        missing(stored == shown, || format!("stored {stored:?}, on the page {shown:?}"))
+        ensure(stored == shown, || format!("stored {stored:?}, on the page {shown:?}"))
     });
     for name in ["nv_trt_llm_disaggregated_serving_metrics", ENERGY] {
         assert!(shown.contains(name) && !shown.contains(format!("{name}_total").as_str()), "{name}");
@@ -99,14 +99,14 @@ fn rates_are_the_engines(binary: &Path) {
     // Waits for one more scrape, so that the window below starts with these values.
     let stored_at = || prometheus.value(&format!("timestamp({ITERATIONS})"), None);
     until(|| {
-        missing(stored_at() > Some(still), || format!("the last scrape was at {:?}, not after {still}", stored_at()))
+        ensure(stored_at() > Some(still), || format!("the last scrape was at {:?}, not after {still}", stored_at()))
     });
 
-    engine.go_on();
+    engine.resume();
     let (first, began) = (engine.truth().count("iterations"), now());
     until(|| {
         let iterations = engine.truth().count("iterations") - first;
-        missing(iterations >= 1500, || format!("{iterations} iterations"))
+        ensure(iterations >= 1500, || format!("{iterations} iterations"))
     });
     // While the engine works, the rate over these seconds is the engine's.
     let (second, ended) = (engine.truth().count("iterations"), now());
@@ -150,7 +150,7 @@ fn rates_in_prometheus_3_are_what_the_engine_emitted() {
 /// Runs deploy/prometheus with another address and shorter intervals.
 fn deployed_configuration_works(binary: &Path) {
     let (engine, daemon, _gpu) = engine_and_daemon(&[]);
-    engine.go_on();
+    engine.resume();
     let folder = e2e::root().join("deploy/prometheus");
     let mut config = fs::read_to_string(folder.join("scrape.yaml")).unwrap();
     for (from, to) in [
@@ -171,11 +171,11 @@ fn deployed_configuration_works(binary: &Path) {
         let groups = prometheus.api("rules", &[])["groups"].clone();
         let rules: Vec<Value> =
             groups.as_array().unwrap().iter().flat_map(|group| group["rules"].as_array().unwrap().clone()).collect();
-        missing(!rules.is_empty() && rules.iter().all(|rule| rule["health"] == "ok"), || format!("{rules:?}"))
+        ensure(!rules.is_empty() && rules.iter().all(|rule| rule["health"] == "ok"), || format!("{rules:?}"))
     });
     until(|| {
         let firing = prometheus.value("count(ALERTS{alertstate=\"firing\"})", None);
-        missing(firing.is_none(), || prometheus.api("alerts", &[]).to_string())
+        ensure(firing.is_none(), || prometheus.api("alerts", &[]).to_string())
     });
 }
 
@@ -198,12 +198,12 @@ fn prometheus_marks_the_load_of_a_killed_engine_stale_and_keeps_its_counters() {
     prometheus.until_up();
     until(|| {
         let waiting = prometheus.value("nv_trt_llm_request_metrics{request_type=\"waiting\"}", None);
-        missing(waiting.is_some(), || "no load series yet".to_owned())
+        ensure(waiting.is_some(), || "no load series yet".to_owned())
     });
     engine.kill();
     until(|| {
         let loads = prometheus.value("count(nv_trt_llm_request_metrics{request_type!=\"max\"})", None);
-        missing(loads.is_none(), || format!("{loads:?} load series are not stale"))
+        ensure(loads.is_none(), || format!("{loads:?} load series are not stale"))
     });
     prometheus.until_value("nv_trt_llm_engine_state{state=\"unreachable\"}", 1.0);
     prometheus.until_value("trtllm_exporter_source_up", 0.0);
@@ -224,7 +224,7 @@ fn the_queries_of_nvidias_gpu_dashboards_return_values() {
     ]);
     daemon.until(|page| {
         let busy = page.find("DCGM_FI_PROF_PIPE_TENSOR_ACTIVE", &["UUID=GPU-b"]).is_some();
-        missing(busy, || "the busy GPU has no activity yet".to_owned())
+        ensure(busy, || "the busy GPU has no activity yet".to_owned())
     });
     let prometheus = Prometheus::start(&prometheus_2(), &config(&daemon));
     prometheus.until_up();

@@ -11,7 +11,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use e2e::daemon::Daemon;
-use e2e::missing;
+use e2e::ensure;
 use e2e::page::{Page, name_of};
 
 fn records() -> u64 {
@@ -65,7 +65,7 @@ fn compare(seed: u64, arguments: &[&str]) -> Page {
     let whole = |page: &Page| {
         let counted = ["nv_trt_llm_iterations_total", "nv_trt_llm_request_kv_cache_blocks_count"].map(|name| {
             let (now, then) = (page.find(name, &[]).unwrap_or(0.0), expected[name]);
-            missing(now >= then, || format!("{name} is {now} of {then}"))
+            ensure(now >= then, || format!("{name} is {now} of {then}"))
         });
         counted.into_iter().collect::<Result<(), String>>()
     };
@@ -75,7 +75,7 @@ fn compare(seed: u64, arguments: &[&str]) -> Page {
         if iterations > progress.0 {
             progress = (iterations, std::time::Instant::now());
         }
-        assert!(progress.1.elapsed() < e2e::PATIENCE, "{missing}");
+        assert!(progress.1.elapsed() < e2e::TIMEOUT, "{missing}");
         std::thread::sleep(std::time::Duration::from_millis(100));
     }
     let page = daemon.until_state(&[], "idle");

@@ -10,7 +10,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use e2e::daemon::Daemon;
-use e2e::missing;
+use e2e::ensure;
 use e2e::page::{Page, name_of};
 use serde_json::{Value, json};
 use trtllm_exporter::engine::Engine;
@@ -239,7 +239,7 @@ fn every_compatibility_set_names_its_readers_and_is_off_by_default() {
         "--metrics.compat",
         "trtllm,triton-core,dcgm,spec",
     ]);
-    let page = daemon.until(|page| missing(page.state(&[]) == "idle", || "not idle".to_owned()));
+    let page = daemon.until(|page| ensure(page.state(&[]) == "idle", || "not idle".to_owned()));
     let distinct: BTreeSet<&String> = page.series.iter().map(|(series, _)| series).collect();
     assert_eq!(distinct.len(), page.series.len());
 }

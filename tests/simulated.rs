@@ -6,7 +6,7 @@
 mod e2e;
 
 use e2e::daemon::Daemon;
-use e2e::missing;
+use e2e::ensure;
 use e2e::page::Page;
 
 /// Twenty times real speed, and a load that ends in fewer iterations than the ring of the engine holds, so that a late poll
@@ -18,7 +18,7 @@ fn finished() -> (Daemon, Page) {
     let daemon = Daemon::start(&["--source", FINITE, "--model", "demo"]);
     let page = daemon.until(|page| {
         let completed = page.count("nv_trt_llm_requests_completed_total", &[]);
-        missing(completed >= 100, || format!("{completed} of 100 requests completed"))
+        ensure(completed >= 100, || format!("{completed} of 100 requests completed"))
     });
     drop(page);
     daemon.until_state(&[], "idle");
@@ -42,7 +42,7 @@ fn every_request_of_a_finite_load_is_started_and_completed_once() {
     // Requests are observed after a few seconds, because the engine could also send exact times.
     let page = daemon.until(|page| {
         let timed = page.count("nv_trt_llm_e2e_request_latency_seconds_count", &[]);
-        missing(timed >= 99, || format!("{timed} requests timed"))
+        ensure(timed >= 99, || format!("{timed} requests timed"))
     });
     // No request takes ten seconds on the engine's clock. Idle time between requests must not count.
     let slow = page.count("nv_trt_llm_e2e_request_latency_seconds_count", &[])
@@ -71,7 +71,7 @@ fn a_rate_above_the_engines_capacity_fills_its_queue_and_no_memory() {
     let daemon = Daemon::start(&["--source", "sim:?speed=20&rate=1000&in_flight=80"]);
     let page = daemon.until(|page| {
         let completed = page.count("nv_trt_llm_requests_completed_total", &[]);
-        missing(completed >= 200, || format!("{completed} of 200 requests completed"))
+        ensure(completed >= 200, || format!("{completed} of 200 requests completed"))
     });
     let active = page.get("nv_trt_llm_request_metrics", &["request_type=active"]);
     // A full batch and a full queue.

@@ -1,6 +1,6 @@
-//! TLS with real Prometheus servers, and with peers that stop in the middle of it: the right ones are scraped without a gap,
-//! the wrong ones are refused and counted, the slow ones end by their deadlines.
-// A test stops at its first surprise.
+//! TLS with real Prometheus servers and with peers that stall: authorized servers scrape without a gap, others are refused
+//! and counted, and stalled peers are closed by their deadlines.
+// A test fails on the first unexpected result.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stderr)]
 
 mod e2e;
@@ -15,7 +15,7 @@ use e2e::daemon::Daemon;
 use e2e::page::Page;
 use e2e::pki::{Authority, Pki, TLS, local, users};
 use e2e::prometheus::{Prometheus, prometheus_2, prometheus_3};
-use e2e::{PATIENCE, missing, until};
+use e2e::{TIMEOUT, ensure, until};
 use rcgen::SanType;
 use tokio_rustls::rustls::crypto::ring;
 use tokio_rustls::rustls::pki_types::pem::PemObject as _;
@@ -27,8 +27,8 @@ const SERVERS: [fn() -> PathBuf; 2] = [prometheus_2, prometheus_3];
 
 type TlsPeer = StreamOwned<ClientConnection, TcpStream>;
 
-/// A connection that has shaken hands, to speak `protocol` on.
-fn shaken(pki: &Pki, daemon: &Daemon, protocol: &str) -> std::io::Result<TlsPeer> {
+/// A TLS connection after its handshake. The client offers only `protocol` by ALPN.
+fn connect_tls(pki: &Pki, daemon: &Daemon, protocol: &str) -> std::io::Result<TlsPeer> {
     let mut roots = RootCertStore::empty();
     let pem = fs::read(pki.path("ca.pem")).unwrap();
     roots.add(CertificateDer::from_pem_slice(&pem).unwrap()).unwrap();
@@ -39,35 +39,35 @@ fn shaken(pki: &Pki, daemon: &Daemon, protocol: &str) -> std::io::Result<TlsPeer
     let name = ServerName::IpAddress(std::net::IpAddr::from([127, 0, 0, 1]).into());
     let connection = ClientConnection::new(Arc::new(config), name).unwrap();
     let stream = TcpStream::connect(&daemon.address)?;
-    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.set_read_timeout(Some(TIMEOUT))?;
     let mut peer = StreamOwned::new(connection, stream);
     peer.conn.complete_io(&mut peer.sock)?;
     Ok(peer)
 }
 
-/// The page, scraped over a connection of its own.
-fn scraped(pki: &Pki, daemon: &Daemon) -> Page {
-    let mut peer = shaken(pki, daemon, "http/1.1").unwrap();
+/// Scrapes the page over a new connection.
+fn scrape(pki: &Pki, daemon: &Daemon) -> Page {
+    let mut peer = connect_tls(pki, daemon, "http/1.1").unwrap();
     peer.write_all(b"GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").unwrap();
-    let mut answer = String::new();
-    peer.read_to_string(&mut answer).unwrap();
-    assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
-    Page::parse(answer.split_once("\r\n\r\n").unwrap().1)
+    let mut response = String::new();
+    peer.read_to_string(&mut response).unwrap();
+    assert!(response.starts_with("HTTP/1.1 200"), "{response}");
+    Page::parse(response.split_once("\r\n\r\n").unwrap().1)
 }
 
 fn refused(page: &Page, reason: &str) -> u64 {
     page.count("trtllm_exporter_http_refused_total", &[&format!("reason={reason}")])
 }
 
-/// Waits until so many have met their deadline: a page says what was counted when it was rendered.
-fn until_too_slow(pki: &Pki, daemon: &Daemon, wanted: u64) {
+/// Waits until at least `wanted` connections have been closed by their deadline.
+fn until_timeouts(pki: &Pki, daemon: &Daemon, wanted: u64) {
     until(|| {
-        let timeout = refused(&scraped(pki, daemon), "timeout");
-        missing(timeout >= wanted, || format!("{timeout} of {wanted} met their deadline"))
+        let timeout = refused(&scrape(pki, daemon), "timeout");
+        ensure(timeout >= wanted, || format!("{timeout} of {wanted} were closed by their deadline"))
     });
 }
 
-/// Whether the peer has closed; whatever it said before is read and dropped.
+/// Whether the daemon has closed the connection. Reads and discards what it sent before.
 fn closed(stream: &mut TcpStream) -> bool {
     stream.set_nonblocking(true).unwrap();
     let mut bytes = [0; 4096];
@@ -80,7 +80,7 @@ fn closed(stream: &mut TcpStream) -> bool {
     }
 }
 
-/// A job over TLS with these settings.
+/// A scrape job with these settings.
 fn job(name: &str, daemon: &Daemon, settings: &str) -> String {
     format!("- {{job_name: {name}, static_configs: [{{targets: ['{}']}}], {settings}}}\n", daemon.address)
 }
@@ -90,7 +90,7 @@ fn config(jobs: &[String]) -> String {
 }
 
 #[test]
-fn a_real_prometheus_with_certificate_and_password_is_let_in_and_others_are_refused_and_counted() {
+fn prometheus_with_certificate_and_password_is_accepted_and_others_are_refused_and_counted() {
     for server in SERVERS {
         let pki = Pki::new();
         let folder = pki.folder.path();
@@ -100,7 +100,7 @@ fn a_real_prometheus_with_certificate_and_password_is_let_in_and_others_are_refu
         Authority::new(folder, "another-ca").sign(folder, "stranger", name(), 2099);
         let daemon = pki.serve(&format!("{TLS}{MTLS}{}", users()));
         let secure = |name: &str, password: &str, client: &str| {
-            let shown = match client {
+            let certificate = match client {
                 "" => String::new(),
                 client => {
                     let path = |end: &str| pki.path(&format!("{client}.{end}"));
@@ -108,13 +108,13 @@ fn a_real_prometheus_with_certificate_and_password_is_let_in_and_others_are_refu
                 }
             };
             let ca = pki.path("ca.pem");
-            let login = format!("basic_auth: {{username: ann, password: '{password}'}}");
-            job(name, &daemon, &format!("scheme: https, {login}, tls_config: {{ca_file: '{ca}'{shown}}}"))
+            let password = format!("basic_auth: {{username: ann, password: '{password}'}}");
+            job(name, &daemon, &format!("scheme: https, {password}, tls_config: {{ca_file: '{ca}'{certificate}}}"))
         };
         let prometheus = Prometheus::start(
             &server(),
             &config(&[
-                secure("right", "open sesame", "client"),
+                secure("authorized", "open sesame", "client"),
                 secure("password", "wrong", "client"),
                 secure("certificate", "open sesame", ""),
                 secure("stranger", "open sesame", "stranger"),
@@ -123,7 +123,7 @@ fn a_real_prometheus_with_certificate_and_password_is_let_in_and_others_are_refu
             ]),
         );
         for (name, health, error) in [
-            ("right", "up", ""),
+            ("authorized", "up", ""),
             ("password", "down", "401"),
             ("certificate", "down", "certificate required"),
             ("stranger", "down", "tls: "),
@@ -131,23 +131,24 @@ fn a_real_prometheus_with_certificate_and_password_is_let_in_and_others_are_refu
             ("plain", "down", "400"),
         ] {
             until(|| {
-                let (now, why) = prometheus.target(name)?;
-                missing(now == health && why.contains(error), || format!("{name}: {now} {why}"))
+                let (actual, reason) = prometheus.target(name)?;
+                ensure(actual == health && reason.contains(error), || format!("{name}: {actual} {reason}"))
             });
         }
-        // Each was refused at least once, and the one that is let in has what was counted.
-        let count = |reason: &str| format!("trtllm_exporter_http_refused_total{{job=\"right\",reason=\"{reason}\"}}");
+        // Each of the others was refused at least once. The authorized job has stored the counts.
+        let count =
+            |reason: &str| format!("trtllm_exporter_http_refused_total{{job=\"authorized\",reason=\"{reason}\"}}");
         until(|| {
             let (handshakes, passwords) =
                 (prometheus.value(&count("tls_handshake"), None), prometheus.value(&count("unauthorized"), None));
             let counted = handshakes.is_some_and(|count| count >= 4.0) && passwords.is_some_and(|count| count >= 1.0);
-            missing(counted, || format!("{handshakes:?} handshakes and {passwords:?} passwords refused"))
+            ensure(counted, || format!("{handshakes:?} handshakes and {passwords:?} passwords refused"))
         });
     }
 }
 
 #[test]
-fn an_expired_certificate_of_ours_is_refused_by_prometheus_and_counted_here() {
+fn prometheus_refuses_our_expired_certificate_and_we_count_the_failed_handshake() {
     let pki = Pki::new();
     pki.ca.sign(pki.folder.path(), "server", local(), 2021);
     let daemon = pki.serve(TLS);
@@ -158,13 +159,13 @@ fn an_expired_certificate_of_ours_is_refused_by_prometheus_and_counted_here() {
     ];
     let prometheus = Prometheus::start(&prometheus_2(), &config(&jobs));
     until(|| {
-        let (health, why) = prometheus.target("strict")?;
-        missing(health == "down" && why.contains("expired"), || format!("{health} {why}"))
+        let (health, reason) = prometheus.target("strict")?;
+        ensure(health == "down" && reason.contains("expired"), || format!("{health} {reason}"))
     });
     until(|| {
         let count =
             prometheus.value("trtllm_exporter_http_refused_total{job=\"lenient\",reason=\"tls_handshake\"}", None);
-        missing(count.is_some_and(|count| count >= 1.0), || format!("{count:?} handshakes refused"))
+        ensure(count.is_some_and(|count| count >= 1.0), || format!("{count:?} handshakes refused"))
     });
 }
 
@@ -183,7 +184,7 @@ fn a_certificate_is_rotated_without_a_lost_scrape() {
         prometheus.until_value("up{job=\"kept\"}", 1.0);
         new.sign(pki.folder.path(), "server", local(), 2099);
         until(|| {
-            missing(shaken(&pki, &daemon, "http/1.1").is_err(), || "the old certificate is still shown".to_owned())
+            ensure(connect_tls(&pki, &daemon, "http/1.1").is_err(), || "the old certificate is still served".to_owned())
         });
         let jobs = [trusting("kept", "both.pem"), trusting("new", "new-ca.pem"), trusting("old", "ca.pem")];
         prometheus.reload(&config(&jobs));
@@ -191,8 +192,8 @@ fn a_certificate_is_rotated_without_a_lost_scrape() {
         prometheus.until_value("up{job=\"old\"}", 0.0);
         let scrapes = |job: &str| prometheus.value(&format!("sum_over_time(up{{job=\"{job}\"}}[5m])"), None);
         for job in ["kept", "new"] {
-            until(|| missing(scrapes(job) >= Some(10.0), || format!("{:?} scrapes", scrapes(job))));
-            // A refusal takes milliseconds. One that took its 250 ms ran into a machine that stood still.
+            until(|| ensure(scrapes(job) >= Some(10.0), || format!("{:?} scrapes", scrapes(job))));
+            // A refusal takes milliseconds. A scrape that failed after 250 ms timed out on a busy machine.
             let refused = format!("up{{job=\"{job}\"}} == 0 and scrape_duration_seconds{{job=\"{job}\"}} < 0.2");
             let refusals = prometheus.value(&format!("count_over_time(({refused})[5m:50ms])"), None);
             assert_eq!(refusals, None, "{job} lost a scrape");
@@ -201,17 +202,18 @@ fn a_certificate_is_rotated_without_a_lost_scrape() {
 }
 
 #[test]
-fn a_thousand_peers_that_stop_in_their_hello_end_by_their_deadline_and_nobody_else_notices() {
+fn a_thousand_stalled_handshakes_are_closed_by_their_deadline_and_other_scrapes_succeed() {
     let pki = Pki::new();
     let daemon = pki.serve(TLS);
     for _ in 0..5 {
-        scraped(&pki, &daemon);
+        scrape(&pki, &daemon);
     }
     let before = daemon.peak_memory();
     let mut slow: Vec<TcpStream> = (0..1000)
         .map(|_| {
             let mut stream = TcpStream::connect(&daemon.address).unwrap();
-            // A hello of 16 KiB begins. One cut off already to make room cannot be written to.
+            // The start of a ClientHello of 16 KiB. The write fails if the daemon has already closed this connection to make
+            // room for another.
             let _ = stream.write_all(&[22, 3, 1, 0x40, 0, 1, 0, 0x3f, 0xfc, 3, 3]);
             stream
         })
@@ -220,27 +222,27 @@ fn a_thousand_peers_that_stop_in_their_hello_end_by_their_deadline_and_nobody_el
         for stream in &mut slow {
             let _ = stream.write_all(&[0]);
         }
-        scraped(&pki, &daemon);
+        scrape(&pki, &daemon);
         slow.retain_mut(|stream| !closed(stream));
-        missing(slow.is_empty(), || format!("{} are still connected", slow.len()))
+        ensure(slow.is_empty(), || format!("{} are still connected", slow.len()))
     });
     until(|| {
-        let page = scraped(&pki, &daemon);
+        let page = scrape(&pki, &daemon);
         let (timeout, overloaded) = (refused(&page, "timeout"), refused(&page, "overloaded"));
         let counted = timeout >= 200 && timeout + overloaded >= 1000;
-        missing(counted, || format!("{timeout} were too slow, {overloaded} made room"))
+        ensure(counted, || format!("{timeout} were closed by their deadline, {overloaded} to make room"))
     });
     let grown = daemon.peak_memory() - before;
     assert!(grown < 20 << 20, "memory grew by {grown} bytes");
 }
 
 #[test]
-fn slow_askers_behind_a_finished_handshake_end_by_their_deadline() {
+fn slow_requests_after_a_finished_handshake_are_closed_by_their_deadline() {
     let pki = Pki::new();
     let daemon = pki.serve(TLS);
     let mut slow: Vec<TlsPeer> = (0..50)
         .map(|_| {
-            let mut peer = shaken(&pki, &daemon, "http/1.1").unwrap();
+            let mut peer = connect_tls(&pki, &daemon, "http/1.1").unwrap();
             peer.write_all(b"GET /metrics HTTP/1.1\r\nX-Slow: ").unwrap();
             peer
         })
@@ -249,38 +251,38 @@ fn slow_askers_behind_a_finished_handshake_end_by_their_deadline() {
         for peer in &mut slow {
             let _ = peer.write_all(b"a");
         }
-        scraped(&pki, &daemon);
+        scrape(&pki, &daemon);
         slow.retain_mut(|peer| !closed(&mut peer.sock));
-        missing(slow.is_empty(), || format!("{} are still connected", slow.len()))
+        ensure(slow.is_empty(), || format!("{} are still connected", slow.len()))
     });
-    until_too_slow(&pki, &daemon, 50);
+    until_timeouts(&pki, &daemon, 50);
 }
 
-/// Asks over TLS for page after page and reads none.
+/// A TLS connection that requests many pages and reads no response.
 fn stalled(pki: &Pki, daemon: &Daemon) -> TlsPeer {
-    let mut peer = shaken(pki, daemon, "http/1.1").unwrap();
+    let mut peer = connect_tls(pki, daemon, "http/1.1").unwrap();
     let request = "GET /metrics HTTP/1.1\r\nHost: x\r\nX-Prometheus-Scrape-Timeout-Seconds: 1\r\n\r\n";
     peer.sock.set_nonblocking(true).unwrap();
-    // As much as the daemon takes: it stops reading once its responses are not read.
+    // Writes as much as the daemon accepts: it stops reading requests while its responses are not read.
     let _ = peer.write_all(request.repeat(2000).as_bytes());
     let _ = peer.flush();
     peer
 }
 
 #[test]
-fn tls_readers_that_stop_reading_are_cut_at_their_deadline_and_no_other_scrape_fails() {
+fn tls_readers_that_stall_are_closed_by_their_deadline_and_other_scrapes_succeed() {
     let pki = Pki::new();
     let daemon = pki.serve(TLS);
     for _ in 0..5 {
-        scraped(&pki, &daemon);
+        scrape(&pki, &daemon);
     }
     let before = daemon.peak_memory();
     let mut peers: Vec<TlsPeer> = (0..9).map(|_| stalled(&pki, &daemon)).collect();
-    until_too_slow(&pki, &daemon, 9);
+    until_timeouts(&pki, &daemon, 9);
     until(|| {
-        scraped(&pki, &daemon);
+        scrape(&pki, &daemon);
         peers.retain_mut(|peer| !closed(&mut peer.sock));
-        missing(peers.is_empty(), || format!("{} are still connected", peers.len()))
+        ensure(peers.is_empty(), || format!("{} are still connected", peers.len()))
     });
     let grown = daemon.peak_memory() - before;
     assert!(grown < 20 << 20, "memory grew by {grown} bytes");
@@ -290,25 +292,25 @@ fn tls_readers_that_stop_reading_are_cut_at_their_deadline_and_no_other_scrape_f
 fn http_2_is_not_negotiated() {
     let pki = Pki::new();
     let daemon = pki.serve(TLS);
-    assert!(shaken(&pki, &daemon, "h2").is_err(), "a client without HTTP/1.1 finds no common protocol");
-    let peer = shaken(&pki, &daemon, "http/1.1").unwrap();
+    assert!(connect_tls(&pki, &daemon, "h2").is_err(), "a client that offers only h2 must fail the handshake");
+    let peer = connect_tls(&pki, &daemon, "http/1.1").unwrap();
     assert_eq!(peer.conn.alpn_protocol(), Some(&b"http/1.1"[..]));
 }
 
 #[test]
-fn who_asks_nothing_does_not_keep_it_from_stopping() {
+fn idle_and_stalled_tls_connections_do_not_delay_shutdown() {
     let pki = Pki::new();
     let mut daemon = pki.serve(TLS);
     let silent = TcpStream::connect(&daemon.address).unwrap();
     let mut hello = TcpStream::connect(&daemon.address).unwrap();
     // The first bytes of a handshake.
     hello.write_all(&[22, 3, 1, 2, 0, 1]).unwrap();
-    let mut asking = shaken(&pki, &daemon, "http/1.1").unwrap();
-    asking.write_all(b"GET /met").unwrap();
-    asking.flush().unwrap();
-    let idle = shaken(&pki, &daemon, "http/1.1").unwrap();
-    scraped(&pki, &daemon);
+    let mut incomplete = connect_tls(&pki, &daemon, "http/1.1").unwrap();
+    incomplete.write_all(b"GET /met").unwrap();
+    incomplete.flush().unwrap();
+    let idle = connect_tls(&pki, &daemon, "http/1.1").unwrap();
+    scrape(&pki, &daemon);
     assert_eq!(daemon.terminate().code(), Some(0));
     assert_eq!(daemon.logged(&["connections were still open"]), 0);
-    drop((silent, hello, asking, idle));
+    drop((silent, hello, incomplete, idle));
 }

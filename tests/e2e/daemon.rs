@@ -1,13 +1,13 @@
-//! The real binary on a free port of its own, killed when the test ends.
+//! Runs the real binary on a free port and kills it when the test ends.
 
 use std::fs;
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::time::Instant;
 
-use super::http::{self, Answer};
+use super::http::{self, Response};
 use super::page::Page;
-use super::{PATIENCE, until};
+use super::{TIMEOUT, until};
 
 /// A running daemon.
 #[derive(Debug)]
@@ -39,15 +39,15 @@ impl Daemon {
         Self { child, address: address.trim().to_owned(), folder }
     }
 
-    pub(crate) fn get(&self, target: &str) -> Answer {
+    pub(crate) fn get(&self, target: &str) -> Response {
         http::get(&self.address, target)
     }
 
-    /// The text of a page that must be there.
+    /// The body of a response with status 200.
     pub(crate) fn text(&self, target: &str) -> String {
-        let answer = self.get(target);
-        assert_eq!(answer.status, 200, "{target}: {}", answer.text());
-        answer.text().to_owned()
+        let response = self.get(target);
+        assert_eq!(response.status, 200, "{target}: {}", response.text());
+        response.text().to_owned()
     }
 
     /// `/metrics`
@@ -55,38 +55,36 @@ impl Daemon {
         Page::parse(&self.text("/metrics"))
     }
 
-    /// Scrapes until the page is as asked; `asked` says what is missing.
-    pub(crate) fn until(&self, mut asked: impl FnMut(&Page) -> Result<(), String>) -> Page {
+    /// Scrapes until `check` accepts the page. Its error says what is still wrong.
+    pub(crate) fn until(&self, mut check: impl FnMut(&Page) -> Result<(), String>) -> Page {
         until(|| {
             let page = self.page();
-            asked(&page).map(|()| page).map_err(|missing| format!("{missing}; stderr:\n{}", self.stderr()))
+            check(&page).map(|()| page).map_err(|error| format!("{error}; stderr:\n{}", self.stderr()))
         })
     }
 
-    /// Waits until the first engine of `labels` is in `state`.
+    /// Waits until the engine with these labels is in `state`.
     pub(crate) fn until_state(&self, labels: &[&str], state: &str) -> Page {
-        self.until(|page| {
-            super::missing(page.state(labels) == state, || format!("not {state}: {}", page.state(labels)))
-        })
+        self.until(|page| super::ensure(page.state(labels) == state, || format!("not {state}: {}", page.state(labels))))
     }
 
-    /// Waits for `more` further polls: whatever the source had said before has then been counted.
+    /// Waits for `more` further polls. Everything that the source had before is counted then.
     pub(crate) fn poll(&self, labels: &[&str], more: u64) -> Page {
         let polls = |page: &Page| page.count("trtllm_exporter_polls_total", labels);
         let before = polls(&self.page());
-        self.until(|page| super::missing(polls(page) >= before + more, || "no polls".to_owned()))
+        self.until(|page| super::ensure(polls(page) >= before + more, || "no polls".to_owned()))
     }
 
     pub(crate) fn stderr(&self) -> String {
         fs::read_to_string(self.folder.path().join("stderr")).expect("the log file")
     }
 
-    /// Lines of the log in which all of these words stand.
+    /// The number of log lines that contain all of these words.
     pub(crate) fn logged(&self, words: &[&str]) -> usize {
         self.stderr().lines().filter(|line| words.iter().all(|word| line.contains(word))).count()
     }
 
-    /// The most memory that was ever resident, bytes.
+    /// The peak resident memory in bytes.
     pub(crate) fn peak_memory(&self) -> u64 {
         let status = fs::read_to_string(format!("/proc/{}/status", self.child.id())).expect("a running daemon");
         let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).expect("VmHWM");
@@ -94,14 +92,14 @@ impl Daemon {
         kib << 10
     }
 
-    /// SIGTERM, then its end.
+    /// Sends SIGTERM and waits for the exit status.
     pub(crate) fn terminate(&mut self) -> ExitStatus {
         self.signal("TERM");
         self.wait()
     }
 
     pub(crate) fn signal(&self, name: &str) {
-        // The shell's own: not every Debian has a program of this name.
+        // The shell's built-in: a minimal Debian has no `kill` program.
         let kill = Command::new("sh").args(["-c", "kill -s $0 $1", name, &self.child.id().to_string()]).status();
         assert!(kill.expect("sh").success());
     }
@@ -110,11 +108,12 @@ impl Daemon {
         let log = self.folder.path().join("stderr");
         until(|| {
             let ended = self.child.try_wait().expect("a child");
-            ended.ok_or_else(|| format!("it runs: {}", fs::read_to_string(&log).unwrap_or_default()))
+            ended
+                .ok_or_else(|| format!("the daemon is still running: {}", fs::read_to_string(&log).unwrap_or_default()))
         })
     }
 
-    /// A path in the daemon's own folder, gone with it.
+    /// A path in the daemon's temporary folder.
     pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.folder.path().join(name)
     }
@@ -130,7 +129,7 @@ impl Drop for Daemon {
     }
 }
 
-/// Runs the binary to its end, which must come by itself.
+/// Runs the binary and waits until it exits by itself.
 pub(crate) fn run(arguments: &[&str]) -> Output {
     let mut child = command()
         .args(arguments)
@@ -139,18 +138,18 @@ pub(crate) fn run(arguments: &[&str]) -> Output {
         .stderr(Stdio::piped())
         .spawn()
         .expect("the binary");
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     while child.try_wait().expect("a child").is_none() {
         if Instant::now() > deadline {
             let _ = child.kill();
-            panic!("{arguments:?} runs on");
+            panic!("{arguments:?} did not exit");
         }
         std::thread::sleep(std::time::Duration::from_millis(5));
     }
     child.wait_with_output().expect("its output")
 }
 
-/// The binary in an environment that sets none of its flags.
+/// The binary without the environment variables that set its flags.
 fn command() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_trtllm-exporter"));
     for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("TRTLLM_EXPORTER_")) {

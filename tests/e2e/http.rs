@@ -1,20 +1,20 @@
-//! One request over one connection, read to its end: enough to see every byte of an answer.
+//! A minimal HTTP client: one request per connection, so that a test sees every byte of the response.
 
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
 
-use super::PATIENCE;
+use super::TIMEOUT;
 
-/// An answer, its body as sent but for chunks.
+/// A response. The body is as sent, without chunk headers.
 #[derive(Debug, Clone)]
-pub(crate) struct Answer {
+pub(crate) struct Response {
     pub(crate) status: u16,
     /// Names in lower case.
     pub(crate) headers: Vec<(String, String)>,
     pub(crate) body: Vec<u8>,
 }
 
-impl Answer {
+impl Response {
     pub(crate) fn header(&self, name: &str) -> Option<&str> {
         self.headers.iter().find(|(key, _)| key == name).map(|(_, value)| value.as_str())
     }
@@ -23,8 +23,8 @@ impl Answer {
         std::str::from_utf8(&self.body).expect("a body in UTF-8")
     }
 
-    /// The body as it was before it was packed for the way.
-    pub(crate) fn unpacked(&self) -> Vec<u8> {
+    /// The body without its content encoding.
+    pub(crate) fn decompressed(&self) -> Vec<u8> {
         match self.header("content-encoding") {
             None => self.body.clone(),
             Some("gzip") => {
@@ -33,7 +33,7 @@ impl Answer {
                 plain
             }
             Some("zstd") => zstd::stream::decode_all(&self.body[..]).expect("zstd"),
-            Some(other) => panic!("an encoding {other}"),
+            Some(other) => panic!("unknown content encoding {other}"),
         }
     }
 
@@ -42,16 +42,16 @@ impl Answer {
     }
 }
 
-/// Asks `address` (`HOST:PORT`).
-pub(crate) fn ask(
+/// Sends a request to `address` (`HOST:PORT`) and reads the response to its end.
+pub(crate) fn request(
     method: &str,
     address: &str,
     target: &str,
     headers: &[(&str, &str)],
     body: &[u8],
-) -> io::Result<Answer> {
+) -> io::Result<Response> {
     let mut stream = TcpStream::connect(address)?;
-    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.set_read_timeout(Some(TIMEOUT))?;
     let mut request = format!("{method} {target} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n");
     for (name, value) in headers {
         request += &format!("{name}: {value}\r\n");
@@ -60,19 +60,20 @@ pub(crate) fn ask(
         request += &format!("Content-Length: {}\r\n", body.len());
     }
     request += "\r\n";
-    // One write: a peer that answers before it has read the body may close in between.
+    // One write: a server that responds before it has read the body may close between two writes.
     stream.write_all(&[request.as_bytes(), body].concat())?;
     let mut bytes = Vec::new();
     stream.read_to_end(&mut bytes)?;
-    read_answer(&bytes).ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, format!("{target}: no HTTP answer")))
+    parse_response(&bytes)
+        .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, format!("{target}: not an HTTP response")))
 }
 
-/// `GET`, which must be answered.
-pub(crate) fn get(address: &str, target: &str) -> Answer {
-    ask("GET", address, target, &[], b"").unwrap_or_else(|error| panic!("GET {address}{target}: {error}"))
+/// `GET`. Panics if there is no response.
+pub(crate) fn get(address: &str, target: &str) -> Response {
+    request("GET", address, target, &[], b"").unwrap_or_else(|error| panic!("GET {address}{target}: {error}"))
 }
 
-fn read_answer(bytes: &[u8]) -> Option<Answer> {
+fn parse_response(bytes: &[u8]) -> Option<Response> {
     let end = bytes.windows(4).position(|four| four == b"\r\n\r\n")?;
     let head = std::str::from_utf8(&bytes[..end]).ok()?;
     let mut lines = head.split("\r\n");
@@ -83,11 +84,11 @@ fn read_answer(bytes: &[u8]) -> Option<Answer> {
         .collect();
     let body = &bytes[end + 4..];
     let chunked = headers.iter().any(|(name, value)| name == "transfer-encoding" && value == "chunked");
-    let body = if chunked { unchunked(body)? } else { body.to_vec() };
-    Some(Answer { status, headers, body })
+    let body = if chunked { dechunk(body)? } else { body.to_vec() };
+    Some(Response { status, headers, body })
 }
 
-fn unchunked(mut bytes: &[u8]) -> Option<Vec<u8>> {
+fn dechunk(mut bytes: &[u8]) -> Option<Vec<u8>> {
     let mut whole = Vec::new();
     loop {
         let end = bytes.windows(2).position(|two| two == b"\r\n")?;

@@ -1,4 +1,4 @@
-//! `examples/trtllm_serve_lookalike.py`: an engine that says afterwards what it really emitted.
+//! `examples/trtllm_serve_lookalike.py`: an imitation of trtllm-serve that reports what it really emitted.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
@@ -8,8 +8,8 @@ use tokio::net::TcpSocket;
 
 use super::http;
 
-/// A port that nobody else is given while its holder lives, for an engine that is killed and comes back: bound, not
-/// listened at.
+/// Reserves a port for an engine that is killed and restarted. The returned socket is bound but does not listen, so the
+/// system gives the port to nobody else.
 pub(crate) fn reserved_port() -> (TcpSocket, u16) {
     let holder = TcpSocket::new_v4().expect("a socket");
     holder.set_reuseaddr(true).expect("SO_REUSEADDR");
@@ -30,7 +30,7 @@ impl Lookalike {
         Self::start_on(0, arguments)
     }
 
-    /// On a given port, see [`reserved_port`].
+    /// Starts on a given port, see [`reserved_port`].
     pub(crate) fn start_on(port: u16, arguments: &[&str]) -> Self {
         let program = super::root().join("examples/trtllm_serve_lookalike.py");
         let mut command = Command::new(super::program("python3"));
@@ -42,7 +42,7 @@ impl Lookalike {
         Self { child, port: port.unwrap_or_else(|| panic!("the look-alike did not start: {line:?}")) }
     }
 
-    /// Stopped at once, so that an exporter can meet it before its records are many.
+    /// Starts and stops iterating at once, so that an exporter can connect while there are few records.
     pub(crate) fn start_stopped(arguments: &[&str]) -> Self {
         let engine = Self::start(arguments);
         engine.control(r#"{"stop":true}"#);
@@ -57,7 +57,7 @@ impl Lookalike {
         format!("127.0.0.1:{}", self.port)
     }
 
-    /// For `--source`.
+    /// The value of `--source`.
     pub(crate) fn source(&self) -> String {
         format!("trtllm-serve:http://{}", self.address())
     }
@@ -66,18 +66,18 @@ impl Lookalike {
         Truth(http::get(&self.address(), "/truth").json())
     }
 
-    /// `POST /control`; the truth after it.
-    pub(crate) fn control(&self, wish: &str) -> Truth {
-        let answer = http::ask("POST", &self.address(), "/control", &[], wish.as_bytes()).expect("an answer");
-        assert_eq!(answer.status, 200, "{wish}: {}", answer.text());
-        Truth(answer.json())
+    /// `POST /control`. Returns the truth after it.
+    pub(crate) fn control(&self, command: &str) -> Truth {
+        let response = http::request("POST", &self.address(), "/control", &[], command.as_bytes()).expect("a response");
+        assert_eq!(response.status, 200, "{command}: {}", response.text());
+        Truth(response.json())
     }
 
     pub(crate) fn stop(&self) -> Truth {
         self.control(r#"{"stop":true}"#)
     }
 
-    pub(crate) fn go_on(&self) {
+    pub(crate) fn resume(&self) {
         self.control(r#"{"stop":false}"#);
     }
 
@@ -85,7 +85,7 @@ impl Lookalike {
         self.control(&format!(r#"{{"mode":"{mode}"}}"#));
     }
 
-    /// kill -9
+    /// Sends SIGKILL.
     pub(crate) fn kill(&mut self) {
         self.child.kill().expect("a running look-alike");
         self.child.wait().expect("its end");
@@ -99,18 +99,18 @@ impl Drop for Lookalike {
     }
 }
 
-/// What `/truth` says.
+/// The JSON of `/truth`: what the engine emitted.
 #[derive(Debug, Clone)]
 pub(crate) struct Truth(pub(crate) Value);
 
 impl Truth {
-    /// A count by its key, `/` between levels.
+    /// The count under a key; `/` separates levels.
     pub(crate) fn count(&self, key: &str) -> u64 {
-        self.at(key).as_u64().unwrap_or_else(|| panic!("{key} is no count: {}", self.0))
+        self.at(key).as_u64().unwrap_or_else(|| panic!("{key} is not a count: {}", self.0))
     }
 
     pub(crate) fn number(&self, key: &str) -> f64 {
-        self.at(key).as_f64().unwrap_or_else(|| panic!("{key} is no number: {}", self.0))
+        self.at(key).as_f64().unwrap_or_else(|| panic!("{key} is not a number: {}", self.0))
     }
 
     pub(crate) fn is(&self, key: &str) -> bool {

@@ -18,30 +18,30 @@ use std::sync::OnceLock;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Longer than any pause of a busy build machine.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
+/// The deadline of every wait. No busy build machine pauses that long.
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(120);
 
-/// Asks until the answer is one; its `Err` says what is still missing.
-pub(crate) fn until<T>(mut asked: impl FnMut() -> Result<T, String>) -> T {
-    let deadline = Instant::now() + PATIENCE;
+/// Repeats `attempt` until it returns `Ok`. After [`TIMEOUT`], panics with its last error.
+pub(crate) fn until<T>(mut attempt: impl FnMut() -> Result<T, String>) -> T {
+    let deadline = Instant::now() + TIMEOUT;
     loop {
-        match asked() {
-            Ok(answer) => return answer,
-            Err(missing) => assert!(Instant::now() < deadline, "after {PATIENCE:?} still: {missing}"),
+        match attempt() {
+            Ok(value) => return value,
+            Err(error) => assert!(Instant::now() < deadline, "after {TIMEOUT:?} still: {error}"),
         }
         thread::sleep(Duration::from_millis(20));
     }
 }
 
-/// Something to wait for in words.
-pub(crate) fn missing(met: bool, what: impl FnOnce() -> String) -> Result<(), String> {
-    if met { Ok(()) } else { Err(what()) }
+/// `Err` with the message if the condition is false.
+pub(crate) fn ensure(condition: bool, message: impl FnOnce() -> String) -> Result<(), String> {
+    if condition { Ok(()) } else { Err(message()) }
 }
 
-/// A tool that `tests/run` names in the environment, or has put under `target/tools` before.
+/// A tool that `tests/run` names in the environment or has installed under `target/tools`.
 pub(crate) fn tool(variable: &str, installed: &str) -> PathBuf {
     let path = std::env::var_os(variable).map_or_else(|| root().join("target/tools").join(installed), PathBuf::from);
-    assert!(path.is_file(), "{} is not there ({variable}): run tests/run, it installs it", path.display());
+    assert!(path.is_file(), "{} ({variable}) does not exist; run tests/run to install it", path.display());
     path
 }
 
@@ -49,7 +49,7 @@ pub(crate) fn tool(variable: &str, installed: &str) -> PathBuf {
 pub(crate) fn program(name: &str) -> PathBuf {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let found = std::env::split_paths(&path).map(|folder| folder.join(name)).find(|file| file.is_file());
-    found.unwrap_or_else(|| panic!("{name} is not installed: run tests/run, it installs it"))
+    found.unwrap_or_else(|| panic!("{name} is not installed; run tests/run to install it"))
 }
 
 /// A Python with prometheus_client.
@@ -57,7 +57,7 @@ pub(crate) fn python() -> PathBuf {
     tool("TRTLLM_TEST_PYTHON", "venv/bin/python")
 }
 
-/// Go's reader of pages, `tests/expfmt`, built once.
+/// `tests/expfmt`, which reads pages with Prometheus's Go library. Built once.
 pub(crate) fn expfmt() -> &'static Path {
     static BUILT: OnceLock<PathBuf> = OnceLock::new();
     BUILT.get_or_init(|| {

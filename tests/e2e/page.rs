@@ -1,4 +1,4 @@
-//! A text page as a reader sees it: series as they are spelled, in order, with their values.
+//! A parsed text page: series as spelled, in page order, with their values.
 
 use std::collections::BTreeSet;
 
@@ -20,9 +20,9 @@ impl Page {
                 let (name, kind) = family.split_once(' ').expect("a type");
                 page.families.push((name.to_owned(), kind.to_owned()));
             } else if !line.starts_with('#') {
-                // What stands behind is an exemplar.
+                // An exemplar follows " # ".
                 let line = line.split(" # {").next().unwrap_or(line);
-                let (series, value) = line.rsplit_once(' ').unwrap_or_else(|| panic!("no sample: {line:?}"));
+                let (series, value) = line.rsplit_once(' ').unwrap_or_else(|| panic!("not a sample: {line:?}"));
                 let value = value.parse().unwrap_or_else(|error| panic!("{error}: {line:?}"));
                 page.series.push((series.to_owned(), value));
             }
@@ -30,7 +30,7 @@ impl Page {
         page
     }
 
-    /// The one series with this name and, among others, these labels (`label=value`), if it is there.
+    /// The value of the only series with this name and these labels (`label=value`). It may have further labels.
     pub(crate) fn find(&self, name: &str, labels: &[&str]) -> Option<f64> {
         let mut found = self.series.iter().filter(|(series, _)| is(series, name, labels)).map(|(_, value)| *value);
         let first = found.next()?;
@@ -38,12 +38,12 @@ impl Page {
         Some(first)
     }
 
-    /// As [`Page::find`]; it must be there.
+    /// As [`Page::find`]. Panics if the series is not on the page.
     pub(crate) fn get(&self, name: &str, labels: &[&str]) -> f64 {
         self.find(name, labels).unwrap_or_else(|| panic!("{name} {labels:?} is not on the page"))
     }
 
-    /// A count, which must be whole.
+    /// As [`Page::get`]. Panics if the value is not a whole number.
     pub(crate) fn count(&self, name: &str, labels: &[&str]) -> u64 {
         let value = self.get(name, labels);
         assert!(value >= 0.0 && value.fract() == 0.0, "{name} {labels:?} is {value}");
@@ -63,7 +63,7 @@ impl Page {
         on[0].to_owned()
     }
 
-    /// Every series of counters and histograms: what must never fall.
+    /// Every series of counters and histograms: the values that must never decrease.
     pub(crate) fn totals(&self) -> Vec<(&str, f64)> {
         let counted: BTreeSet<&str> = self
             .families
@@ -83,12 +83,12 @@ impl Page {
             .collect()
     }
 
-    /// Fails if any total of `before` is lower here, or gone.
+    /// Panics if a total of `before` is lower or missing here.
     pub(crate) fn never_below(&self, before: &Self) {
         let now: std::collections::BTreeMap<&str, f64> = self.totals().into_iter().collect();
         for (series, old) in before.totals() {
             let new = now.get(series).unwrap_or_else(|| panic!("{series} has left the page"));
-            assert!(*new >= old, "{series} fell from {old} to {new}");
+            assert!(*new >= old, "{series} decreased from {old} to {new}");
         }
     }
 }

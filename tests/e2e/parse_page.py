@@ -1,7 +1,7 @@
-"""prometheus_client's parsers as judges of a page on stdin.   usage: parse_page.py text|openmetrics
+"""Parses a page on stdin with a parser of prometheus_client.   usage: parse_page.py text|openmetrics
 
-Prints a JSON array of families: name, type, unit, samples as [name, labels, value as text], and how many samples have an exemplar.
-Fails where the parser does, and on a value that is not finite.
+Prints a JSON array of families: name, type, unit, samples as [name, labels, value as text], and the number of exemplars.
+Fails if the parser fails, or if a value is not finite.
 """
 import json
 import math
@@ -19,7 +19,7 @@ for family in {"text": text, "openmetrics": openmetrics}[sys.argv[1]](sys.stdin.
         if sample.exemplar is not None:
             exemplars += 1
             if list(sample.exemplar.labels) != ["request_id"] or sample.exemplar.timestamp is not None:
-                sys.exit(f"{sample} has another exemplar than a request's")
+                sys.exit(f"{sample} has an exemplar that is not a request id")
         if not math.isfinite(sample.value):
             sys.exit(f"{sample} is not finite")
         samples.append([sample.name, sample.labels, repr(float(sample.value))])

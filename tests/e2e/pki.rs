@@ -1,4 +1,4 @@
-//! Certificates made for a test, and daemons that show them.
+//! Certificates created for a test, and daemons that use them.
 
 use std::fs;
 use std::path::Path;
@@ -7,10 +7,10 @@ use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair, 
 
 use super::daemon::Daemon;
 
-/// A CA.
+/// A certificate authority.
 pub(crate) struct Authority(Issuer<'static, KeyPair>);
 
-/// A folder with certificates: `ca.pem` and `ca.key`, and those it signed.
+/// A folder with `ca.pem`, `ca.key` and the certificates that this CA signed.
 pub(crate) struct Pki {
     pub(crate) folder: tempfile::TempDir,
     pub(crate) ca: Authority,
@@ -21,7 +21,7 @@ impl Authority {
         Self::until(folder, name, 2099)
     }
 
-    /// Good until the end of that year.
+    /// A self-signed certificate, valid until the end of `year`.
     pub(crate) fn until(folder: &Path, name: &str, year: i32) -> Self {
         let mut params = CertificateParams::new(Vec::new()).unwrap();
         params.not_after = date_time_ymd(year, 12, 31);
@@ -34,7 +34,7 @@ impl Authority {
         Self(Issuer::new(params, key))
     }
 
-    /// Writes NAME.pem and NAME.key, in this order, as two files are replaced by hand.
+    /// Writes NAME.pem, then NAME.key, as an operator replaces two files by hand.
     pub(crate) fn sign(&self, folder: &Path, name: &str, san: SanType, until_year: i32) {
         let mut params = CertificateParams::new(Vec::new()).unwrap();
         params.subject_alt_names = vec![san];
@@ -48,7 +48,7 @@ impl Authority {
 }
 
 impl Pki {
-    /// With a server's certificate for 127.0.0.1.
+    /// Creates the CA and a server certificate for 127.0.0.1.
     pub(crate) fn new() -> Self {
         let folder = tempfile::tempdir().unwrap();
         let ca = Authority::new(folder.path(), "ca");
@@ -65,7 +65,7 @@ impl Pki {
         self.path(name)
     }
 
-    /// A daemon with this web configuration.
+    /// Starts a daemon with this web configuration.
     pub(crate) fn serve(&self, config: &str) -> Daemon {
         Daemon::start(&[
             "--source",
@@ -82,7 +82,7 @@ pub(crate) fn local() -> SanType {
 
 pub(crate) const TLS: &str = "tls_server_config:\n  cert_file: server.pem\n  key_file: server.key\n";
 
-/// ann's password is `open sesame`. The cheapest hash: these tests are about everything but its cost.
+/// One user: `ann` with the password `open sesame`. The lowest bcrypt cost keeps the tests fast.
 pub(crate) fn users() -> String {
     format!("basic_auth_users:\n  ann: {}\n", bcrypt::hash("open sesame", 4).unwrap())
 }

@@ -1,4 +1,4 @@
-//! A real Prometheus server, 2 or 3, with a database of its own on a free port.
+//! Runs a real Prometheus server, version 2 or 3, on a free port.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -8,9 +8,9 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde_json::Value;
 
-use super::{http, missing, until};
+use super::{ensure, http, until};
 
-/// A server with a database of its own, on a free port.
+/// A running server with its own database.
 pub(crate) struct Prometheus {
     child: Child,
     address: String,
@@ -23,7 +23,7 @@ impl Prometheus {
         Self::with(binary, config, &[])
     }
 
-    /// With further flags.
+    /// Starts with further flags.
     pub(crate) fn with(binary: &Path, config: &str, flags: &[&str]) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let [file, log, data] = ["prometheus.yml", "log", "data"].map(|name| folder.path().join(name));
@@ -46,13 +46,13 @@ impl Prometheus {
         });
         let prometheus = Self { child, address, log, folder };
         until(|| {
-            let answer = http::ask("GET", &prometheus.address, "/-/ready", &[], b"").map_err(|e| e.to_string())?;
-            missing(answer.status == 200, || answer.text().to_owned())
+            let answer = http::request("GET", &prometheus.address, "/-/ready", &[], b"").map_err(|e| e.to_string())?;
+            ensure(answer.status == 200, || answer.text().to_owned())
         });
         prometheus
     }
 
-    /// Goes on with another configuration.
+    /// Replaces the configuration and sends SIGHUP.
     pub(crate) fn reload(&self, config: &str) {
         fs::write(self.folder.path().join("prometheus.yml"), config).unwrap();
         let kill = Command::new("sh").args(["-c", "kill -s HUP $0", &self.child.id().to_string()]).status();
@@ -66,7 +66,7 @@ impl Prometheus {
         answer.json()["data"].clone()
     }
 
-    /// (health, last error) of the one target of `job`.
+    /// Health and last error of the only target of `job`.
     pub(crate) fn target(&self, job: &str) -> Result<(String, String), String> {
         let targets = self.targets();
         let of_job = |target: &&Value| target["labels"]["job"] == job;
@@ -75,7 +75,7 @@ impl Prometheus {
         Ok((text("health"), text("lastError")))
     }
 
-    /// An instant query of one value, if there is any.
+    /// The value of an instant query. None if the result is empty; panics if it has several series.
     pub(crate) fn value(&self, query: &str, time: Option<f64>) -> Option<f64> {
         let time = time.unwrap_or_else(now).to_string();
         let result = self.api("query", &[("query", query), ("time", &time)])["result"].clone();
@@ -88,7 +88,7 @@ impl Prometheus {
     pub(crate) fn until_value(&self, query: &str, wanted: f64) {
         until(|| {
             let value = self.value(query, None);
-            missing(value == Some(wanted), || format!("{query} is {value:?}, not {wanted}; {}", self.targets()))
+            ensure(value == Some(wanted), || format!("{query} is {value:?}, not {wanted}; {}", self.targets()))
         });
     }
 
@@ -96,13 +96,13 @@ impl Prometheus {
         self.api("targets", &[("state", "active")])["activeTargets"].clone()
     }
 
-    /// Every target is scraped without complaint.
+    /// Waits until every target is scraped without an error.
     pub(crate) fn until_up(&self) {
         until(|| {
             let targets = self.targets();
             let up = |target: &Value| target["health"] == "up" && target["lastError"] == "";
             let targets = targets.as_array().unwrap();
-            missing(!targets.is_empty() && targets.iter().all(up), || format!("{targets:?}"))
+            ensure(!targets.is_empty() && targets.iter().all(up), || format!("{targets:?}"))
         });
     }
 
@@ -118,7 +118,10 @@ impl Drop for Prometheus {
         let _ = self.child.wait();
         if std::thread::panicking() {
             let log = fs::read_to_string(&self.log).unwrap_or_default();
-            eprintln!("--- Prometheus's last words\n{}---", log.lines().rev().take(20).collect::<Vec<_>>().join("\n"));
+            eprintln!(
+                "--- last lines of Prometheus's log\n{}---",
+                log.lines().rev().take(20).collect::<Vec<_>>().join("\n")
+            );
         }
     }
 }
@@ -127,12 +130,12 @@ pub(crate) fn now() -> f64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs_f64()
 }
 
-/// Debian's.
+/// Prometheus 2, from Debian stable.
 pub(crate) fn prometheus_2() -> PathBuf {
     super::program("prometheus")
 }
 
-/// A newer Debian's.
+/// Prometheus 3, from Debian unstable.
 pub(crate) fn prometheus_3() -> PathBuf {
     super::tool("TRTLLM_TEST_PROMETHEUS3", "prometheus3/usr/bin/prometheus")
 }

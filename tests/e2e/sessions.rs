@@ -1,4 +1,4 @@
-//! Daemons that have read recorded sessions: what they show stands still, so that readers can be held beside each other.
+//! Daemons that have replayed recorded sessions. Their pages do not change any more, so a test can compare several readers.
 
 use std::fmt::Write as _;
 use std::io::Write as _;
@@ -10,17 +10,17 @@ use super::daemon::Daemon;
 use super::http;
 use super::lookalike::Lookalike;
 use super::standin::Standin;
-use super::{missing, until};
+use super::{ensure, until};
 
-/// What a finished replay always says in the same bytes: the exporter's own numbers move.
-pub(crate) const STILL: &str = "/metrics?collect[]=triton&collect[]=engine";
+/// The groups whose bytes do not change after a replay. The exporter's own metrics change with each scrape.
+pub(crate) const DETERMINISTIC: &str = "/metrics?collect[]=triton&collect[]=engine";
 
-/// Beside the look-alike's records: what it does not send. The first is a request from another instance.
+/// Records that the look-alike does not send. The first has a request that another instance prefilled.
 const FURTHER: &str = r#"{"iter":999999,"requestStats":[{"id":1,"stage":"GENERATION_COMPLETE","contextPrefillPosition":120,"numGeneratedTokens":40,"scheduled":true,"paused":false,"disServingStats":{"kvCacheTransferMS":12.25,"kvCacheSize":1048576}}]}
 {"perf_metrics":{"timing_metrics":{"arrival_time":10.0,"first_scheduled_time":10.25,"first_token_time":10.5,"last_token_time":12.0,"kv_cache_size":1048576,"kv_cache_transfer_start":10.0,"kv_cache_transfer_end":10.125},"kv_cache_metrics":{"num_reused_blocks":1,"num_missed_blocks":3}}}
 "#;
 
-/// A thousand records of each backend, as the look-alike served them, as NDJSON: of the C++ executor and of PyTorch.
+/// Two NDJSON files, for the C++ executor and for PyTorch, each with 1000 records that the look-alike served.
 pub(crate) fn recordings() -> &'static (tempfile::TempDir, PathBuf, PathBuf) {
     static MADE: OnceLock<(tempfile::TempDir, PathBuf, PathBuf)> = OnceLock::new();
     MADE.get_or_init(|| {
@@ -37,7 +37,7 @@ fn record(backend: &str) -> String {
     let engine = Lookalike::start(&["--rate", "1000", "--ring", "100000", "--backend", backend]);
     until(|| {
         let count = engine.truth().count("records");
-        missing(count >= 1000, || format!("{count} records"))
+        ensure(count >= 1000, || format!("{count} records"))
     });
     let mut lines = String::new();
     for path in ["/metrics", "/perf_metrics"] {
@@ -48,19 +48,19 @@ fn record(backend: &str) -> String {
     lines
 }
 
-/// Waits until both engines of [`two_engines`], or one, have been replayed to the end.
+/// Waits until all engines have been replayed to the end.
 pub(crate) fn replayed(daemon: Daemon) -> Daemon {
     let done = r#"state="idle""#;
     daemon.until(|page| {
         let states: Vec<&(String, f64)> =
             page.series.iter().filter(|(series, _)| series.starts_with("nv_trt_llm_engine_state{")).collect();
         let idle = states.iter().filter(|(series, value)| series.contains(done) && *value == 1.0).count();
-        missing(!states.is_empty() && idle == states.len() / 5, || "the replay goes on".to_owned())
+        ensure(!states.is_empty() && idle == states.len() / 5, || "the replay is still running".to_owned())
     });
     daemon
 }
 
-/// Two engines after their work; the second has names that need escaping and a label of its own that sorts after `le`.
+/// Two engines after their replay. The second has names that need escaping and an extra label that sorts after `le`.
 pub(crate) fn two_engines(more: &[&str]) -> Daemon {
     let (folder, cpp, pytorch) = recordings();
     let file = tempfile::Builder::new().suffix(".yaml").tempfile_in(folder).unwrap();
@@ -75,25 +75,25 @@ pub(crate) fn two_engines(more: &[&str]) -> Daemon {
     replayed(Daemon::start(&[&["--config.file", &path], more].concat()))
 }
 
-/// With the stand-in's GPUs beside.
+/// As [`two_engines`], with two simulated GPUs.
 pub(crate) fn two_engines_and_two_gpus(more: &[&str]) -> (Daemon, Standin) {
     let gpus = Standin::new("gpus=2\ngpu.0.utilization_percent=57\ngpu.1.energy_mj=123456789");
     let library = gpus.library();
-    // Read once: what a GPU counts would move between two pages.
+    // Polled once: the counters of a GPU would change between two pages.
     let of_gpus = ["--gpu", "required", "--gpu.library", library.to_str().unwrap(), "--gpu.interval", "1h"];
     let daemon = two_engines(&[&of_gpus, more].concat());
     let dcgm = more.iter().any(|argument| argument.contains("dcgm"));
     daemon.until(|page| {
         let up = page.series.iter().filter(|(series, value)| series.starts_with("nv_gpu_up") && *value == 1.0).count();
-        // On the page from when the driver would tell of one, which is a moment after a GPU is up.
-        let heard = page.series.iter().filter(|(series, _)| series.starts_with("DCGM_FI_DEV_XID_ERRORS{")).count();
-        missing(up == 2 && (heard == 2 || !dcgm), || format!("{up} GPUs, {heard} of them heard"))
+        // The Xid series appears a moment after the GPU is up, when the exporter has subscribed to its events.
+        let xid_series = page.series.iter().filter(|(series, _)| series.starts_with("DCGM_FI_DEV_XID_ERRORS{")).count();
+        ensure(up == 2 && (xid_series == 2 || !dcgm), || format!("{up} GPUs are up, {xid_series} have an Xid series"))
     });
     (daemon, gpus)
 }
 
-/// Runs a tool on a page; its exit code and what it said.
-pub(crate) fn judge(command: &mut Command, page: &[u8]) -> (Option<i32>, String, String) {
+/// Runs a tool with the page on stdin. Returns its exit code, stdout and stderr.
+pub(crate) fn run_on_page(command: &mut Command, page: &[u8]) -> (Option<i32>, String, String) {
     let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let mut stdin = child.stdin.take().unwrap();
     let page = page.to_owned();

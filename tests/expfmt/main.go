@@ -1,9 +1,10 @@
-// expfmt reads a page on stdin as Go's readers do: the Kubernetes gateway's picker, Prometheus's own tools.
+// expfmt reads a page on stdin with Prometheus's Go library, as the Kubernetes gateway's endpoint picker and promtool do.
 //
 //	usage: expfmt CONTENT-TYPE
 //
-// Prints a JSON array of families: name, type, and samples as a reader stores them: [name, labels, value], histograms
-// spread to _bucket, _sum and _count, values as text for the sake of their last digit; native says which series have native buckets, with their schema and count.
+// It prints a JSON array of families with name, type and samples. A sample is [name, labels, value], as a reader stores it:
+// histograms become _bucket, _sum and _count. Values are text, so that no digit is lost. "native" lists the series that have
+// native buckets, with their schema and count.
 package main
 
 import (
@@ -42,12 +43,12 @@ func main() {
 		fail("usage: expfmt CONTENT-TYPE")
 	}
 	format := expfmt.ResponseFormat(http.Header{"Content-Type": {os.Args[1]}})
-	// Any text goes to the one text parser, as with the picker: ResponseFormat knows of no version but 0.0.4.
+	// Every text format goes to the text parser, as in the picker. ResponseFormat only knows version 0.0.4.
 	text := strings.HasPrefix(os.Args[1], "text/plain;")
 	if format.FormatType() == expfmt.TypeUnknown && !text {
-		fail("expfmt does not know this Content-Type: " + os.Args[1])
+		fail("expfmt: unknown Content-Type " + os.Args[1])
 	}
-	// As the gateway's picker: names of the old character set only.
+	// The gateway's picker accepts only names of the old character set.
 	model.NameValidationScheme = model.LegacyValidation
 	families := []family{}
 	if text {
@@ -57,7 +58,7 @@ func main() {
 			fail(err.Error())
 		}
 		for _, one := range read {
-			families = append(families, spread(one))
+			families = append(families, flatten(one))
 		}
 	} else {
 		decoder := expfmt.NewDecoder(bufio.NewReader(os.Stdin), format)
@@ -68,7 +69,7 @@ func main() {
 			} else if err != nil {
 				fail(err.Error())
 			}
-			families = append(families, spread(&one))
+			families = append(families, flatten(&one))
 		}
 	}
 	if err := json.NewEncoder(os.Stdout).Encode(families); err != nil {
@@ -76,7 +77,7 @@ func main() {
 	}
 }
 
-func spread(read *dto.MetricFamily) family {
+func flatten(read *dto.MetricFamily) family {
 	out := family{Name: read.GetName(), Type: strings.ToLower(read.GetType().String()), Unit: read.GetUnit()}
 	out.Samples, out.Native = [][3]any{}, []native{}
 	for _, metric := range read.GetMetric() {
@@ -119,7 +120,7 @@ func spread(read *dto.MetricFamily) family {
 	return out
 }
 
-// counted adds up the native buckets, as whoever stores them does.
+// counted adds up the native buckets, as a reader that stores them does.
 func counted(histogram *dto.Histogram) uint64 {
 	count, current, at := int64(histogram.GetZeroCount()), int64(0), 0
 	for _, span := range histogram.GetPositiveSpan() {
@@ -135,7 +136,7 @@ func counted(histogram *dto.Histogram) uint64 {
 	return uint64(count)
 }
 
-func fail(why string) {
-	fmt.Fprintln(os.Stderr, why)
+func fail(message string) {
+	fmt.Fprintln(os.Stderr, message)
 	os.Exit(1)
 }

@@ -14,11 +14,11 @@ mkdir -p "$work"/{lists/partial,archives/partial,debs,root}
 for mirror in $(apt-get indextargets --format '$(SITE)' | awk '!seen[$0]++'); do
     . /etc/os-release
     echo "deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] $mirror $VERSION_CODENAME non-free" >"$work/sources.list"
-    apart=(-q -o "Dir::Etc::SourceList=$work/sources.list" -o Dir::Etc::SourceParts=/dev/null
+    options=(-q -o "Dir::Etc::SourceList=$work/sources.list" -o Dir::Etc::SourceParts=/dev/null
         -o "Dir::State::Lists=$work/lists" -o "Dir::Cache::Archives=$work/archives"
         -o Dir::Cache::pkgcache= -o Dir::Cache::srcpkgcache= -o APT::Sandbox::User=)
-    apt-get "${apart[@]}" update >"$work/apt.log" 2>&1 || continue
-    (cd "$work/debs" && apt-get "${apart[@]}" download libnvidia-ml1) >>"$work/apt.log" 2>&1 && break
+    apt-get "${options[@]}" update >"$work/apt.log" 2>&1 || continue
+    (cd "$work/debs" && apt-get "${options[@]}" download libnvidia-ml1) >>"$work/apt.log" 2>&1 && break
 done
 package=$(ls "$work"/debs/*.deb 2>/dev/null) || { tail -n 3 "$work/apt.log" >&2; echo "no-driver.sh: cannot download libnvidia-ml1" >&2; exit 1; }
 dpkg --extract "$package" "$work/root"

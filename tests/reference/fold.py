@@ -59,7 +59,7 @@ class Fold:
         self.transfers, self.transfer_ms = 0, 0.0
         self.events = {}
         self.exact = self.rows_seen = False
-        self.untold = []  # lengths and transfers of entries, until it is known whether rows have them
+        self.undecided = []  # lengths and transfers of entries, until it is known whether rows have them
         self.process = None
         self.last = self.last_end = None  # the last record and its time
         self.begin(met_running=True)
@@ -261,7 +261,7 @@ class Fold:
             self.lives = {number: life for number, life in self.lives.items() if life["round"] >= self.rounds - 64}
 
     def complete(self, row, life, start, known):
-        self.rows_seen, self.untold = True, []
+        self.rows_seen, self.undecided = True, []
         self.lengths(row["contextPrefillPosition"], row["numGeneratedTokens"])
         transfer = row["disServingStats"]
         if transfer:
@@ -326,7 +326,7 @@ class Fold:
         t = metrics["timing_metrics"]
         moved = t["kv_cache_transfer_end"] - t["kv_cache_transfer_start"] if "kv_cache_transfer_start" in t else None
         if not self.rows_seen:
-            self.untold.append((line.get("prompt_tokens"), line.get("output_tokens"), moved))
+            self.undecided.append((line.get("prompt_tokens"), line.get("output_tokens"), moved))
         self.times(t.get("arrival_time"), t.get("first_scheduled_time"), t.get("first_token_time"), t.get("last_token_time"),
                    line.get("output_tokens"))
         if moved is not None:
@@ -345,7 +345,7 @@ class Fold:
             self.add_event('nv_trt_llm_request_draft_tokens_total{outcome="accepted"}', accepted)
 
     def page(self):
-        for prompt, output, moved in self.untold:
+        for prompt, output, moved in self.undecided:
             self.lengths(prompt, output)
             if moved is not None:
                 self.transfers += 1

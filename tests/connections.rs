@@ -1,5 +1,5 @@
-//! How the real binary treats peers that are slow, greedy or many: they end by their deadlines, and nobody else notices.
-// A test stops at its first surprise.
+//! Connections of the real binary: slow, greedy and many peers are closed by their deadlines, and other scrapes succeed.
+// A test fails on the first unexpected result.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stderr)]
 
 mod e2e;
@@ -15,10 +15,10 @@ use std::time::Duration;
 
 use e2e::daemon::{self, Daemon};
 use e2e::page::Page;
-use e2e::{PATIENCE, http, missing, until};
+use e2e::{TIMEOUT, ensure, http, until};
 
 const SESSION: &str = "replay:tests/fixtures/session.ndjson?speed=max";
-/// More answers than any socket buffer holds.
+/// More responses than any socket buffer holds.
 const PIPELINED: usize = 2000;
 
 fn start(arguments: &[&str]) -> Daemon {
@@ -33,11 +33,11 @@ fn refused(page: &Page, reason: &str) -> u64 {
 
 fn connect(daemon: &Daemon) -> TcpStream {
     let stream = TcpStream::connect(&daemon.address).unwrap();
-    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    stream.set_read_timeout(Some(TIMEOUT)).unwrap();
     stream
 }
 
-/// Whether the peer has closed; whatever it said before is read and dropped.
+/// Whether the daemon has closed the connection. Reads and discards what it sent before.
 fn closed(stream: &mut TcpStream) -> bool {
     stream.set_nonblocking(true).unwrap();
     let mut bytes = [0; 4096];
@@ -50,108 +50,110 @@ fn closed(stream: &mut TcpStream) -> bool {
     }
 }
 
-/// A connection that asks for page after page and reads none.
+/// A connection that requests many pages and reads no response.
 fn stalled(daemon: &Daemon, header: &str) -> TcpStream {
     let mut stream = connect(daemon);
     let request = format!("GET /metrics HTTP/1.1\r\nHost: x\r\n{header}\r\n").repeat(PIPELINED);
     stream.set_nonblocking(true).unwrap();
-    // As much as is taken: the daemon stops reading once its answers are not read.
+    // Writes as much as the daemon accepts: it stops reading requests while its responses are not read.
     let _ = stream.write(request.as_bytes());
     stream
 }
 
 #[test]
-fn a_thousand_slow_askers_end_by_their_deadline_and_nobody_else_notices() {
+fn a_thousand_slow_requests_are_closed_by_their_deadline_and_other_scrapes_succeed() {
     let daemon = start(&[]);
     for _ in 0..20 {
         daemon.page();
     }
     let before = daemon.peak_memory();
-    let mut askers: Vec<TcpStream> = (0..1000)
+    let mut clients: Vec<TcpStream> = (0..1000)
         .map(|_| {
             let mut stream = connect(&daemon);
-            // One cut off already to make room for others cannot be written to.
+            // The write fails if the daemon has already closed this connection to make room for another.
             let _ = stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: x\r\nX-Slow: ");
             stream
         })
         .collect();
     until(|| {
-        // They go on, a byte at a time, and so do the others.
-        for asker in &mut askers {
-            let _ = asker.write_all(b"a");
+        // The slow clients send one byte at a time. Meanwhile a scrape must succeed.
+        for client in &mut clients {
+            let _ = client.write_all(b"a");
         }
         daemon.page();
-        askers.retain_mut(|asker| !closed(asker));
-        missing(askers.is_empty(), || format!("{} slow askers are still connected", askers.len()))
+        clients.retain_mut(|client| !closed(client));
+        ensure(clients.is_empty(), || format!("{} slow clients are still connected", clients.len()))
     });
     let page = daemon.until(|page| {
         let (overloaded, timeout) = (refused(page, "overloaded"), refused(page, "timeout"));
-        missing(overloaded + timeout >= 1000, || format!("{overloaded} made room and {timeout} were too slow"))
+        ensure(overloaded + timeout >= 1000, || {
+            format!("{overloaded} were closed to make room, {timeout} by their deadline")
+        })
     });
     let timeout = refused(&page, "timeout");
-    assert!(timeout >= 200, "only {timeout} met their deadline");
+    assert!(timeout >= 200, "only {timeout} were closed by their deadline");
     let grown = daemon.peak_memory() - before;
     assert!(grown < 20 << 20, "memory grew by {grown} bytes");
 }
 
 #[test]
-fn readers_that_stop_in_the_middle_end_by_their_deadline_and_nobody_else_notices() {
+fn readers_that_stall_are_closed_by_their_deadline_and_other_scrapes_succeed() {
     let daemon = start(&[]);
     daemon.page();
     let before = daemon.peak_memory();
     let readers: Vec<TcpStream> =
         (0..30).map(|_| stalled(&daemon, "X-Prometheus-Scrape-Timeout-Seconds: 1.5\r\n")).collect();
     daemon.until(|page| {
-        let cut = refused(page, "timeout");
-        missing(cut == 30, || format!("{cut} of 30 are cut off"))
+        let closed = refused(page, "timeout");
+        ensure(closed == 30, || format!("{closed} of 30 are closed"))
     });
     drop(readers);
     let grown = daemon.peak_memory() - before;
     assert!(grown < 20 << 20, "memory grew by {grown} bytes");
 }
 
-/// Says so when it goes out of scope, also by a failed check.
-struct Ending<'a>(&'a AtomicBool);
+/// Sets the flag when it goes out of scope, also after a failed assertion. The threads of a test stop then.
+struct SetOnDrop<'a>(&'a AtomicBool);
 
-impl Drop for Ending<'_> {
+impl Drop for SetOnDrop<'_> {
     fn drop(&mut self) {
         self.0.store(true, Ordering::Relaxed);
     }
 }
 
 #[test]
-fn one_request_too_many_is_told_so_and_health_is_always_said() {
+fn a_request_above_the_limit_gets_503_and_health_is_still_served() {
     let daemon = start(&["--web.max-requests", "1"]);
-    let (ended, told) = (AtomicBool::new(false), AtomicUsize::new(0));
+    let (ended, refusals) = (AtomicBool::new(false), AtomicUsize::new(0));
     std::thread::scope(|scope| {
-        let _ending = Ending(&ended);
-        // Together more than can be answered while one of them waits.
+        let _ended = SetOnDrop(&ended);
+        // So many clients that some request arrives while another one is being handled.
         for _ in 0..200 {
             scope.spawn(|| {
                 while !ended.load(Ordering::Relaxed) {
-                    let answer = http::ask("GET", &daemon.address, "/api/v1/engines", &[], b"");
-                    let refused = answer.is_ok_and(|answer| answer.status == 503);
-                    told.fetch_add(usize::from(refused), Ordering::Relaxed);
+                    let response = http::request("GET", &daemon.address, "/api/v1/engines", &[], b"");
+                    let refused = response.is_ok_and(|response| response.status == 503);
+                    refusals.fetch_add(usize::from(refused), Ordering::Relaxed);
                 }
             });
         }
-        until(|| missing(told.load(Ordering::Relaxed) > 0, || "there is room for all".to_owned()));
-        assert_eq!(daemon.get("/healthz").status, 200, "health is asked most when there is no room");
+        until(|| ensure(refusals.load(Ordering::Relaxed) > 0, || "no request was refused".to_owned()));
+        assert_eq!(daemon.get("/healthz").status, 200, "an overloaded exporter must still answer its health check");
     });
-    daemon.until(|page| missing(refused(page, "overloaded") >= 1, || "not counted".to_owned()));
+    daemon.until(|page| ensure(refused(page, "overloaded") >= 1, || "not counted".to_owned()));
 }
 
 #[test]
-fn readers_that_stopped_make_room_however_often_they_come_back() {
+fn stalled_readers_that_reconnect_do_not_block_other_scrapes() {
     let daemon = start(&["--web.max-requests", "10"]);
     let ended = AtomicBool::new(false);
     std::thread::scope(|scope| {
-        let _ending = Ending(&ended);
+        let _ended = SetOnDrop(&ended);
         scope.spawn(|| {
             let mut readers: Vec<TcpStream> = (0..15).map(|_| stalled(&daemon, "")).collect();
             while !ended.load(Ordering::Relaxed) {
                 for reader in &mut readers {
-                    // Looked at without reading: one that was cut off comes again.
+                    // A failed write means that the daemon has closed the connection: the reader reconnects.
                     if reader.write(b"G").is_err_and(|error| error.kind() != ErrorKind::WouldBlock) {
                         *reader = stalled(&daemon, "");
                     }
@@ -159,42 +161,42 @@ fn readers_that_stopped_make_room_however_often_they_come_back() {
                 std::thread::sleep(Duration::from_millis(5));
             }
         });
-        daemon.until(|page| missing(refused(page, "timeout") >= 1, || "nobody is cut off".to_owned()));
-        let asked = 40;
-        let answered = (0..asked).filter(|_| daemon.get("/metrics").status == 200).count();
-        assert!(answered * 4 >= asked * 3, "{answered} of {asked} were answered");
+        daemon.until(|page| ensure(refused(page, "timeout") >= 1, || "no reader was closed".to_owned()));
+        let scrapes = 40;
+        let succeeded = (0..scrapes).filter(|_| daemon.get("/metrics").status == 200).count();
+        assert!(succeeded * 4 >= scrapes * 3, "{succeeded} of {scrapes} scrapes succeeded");
     });
 }
 
 #[test]
-fn the_beginning_of_a_request_behind_another_has_its_deadline_too() {
+fn an_incomplete_request_after_a_complete_one_has_a_deadline_too() {
     let daemon = start(&[]);
     let mut peer = connect(&daemon);
     peer.write_all(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\nGET /he").unwrap();
-    until(|| missing(closed(&mut peer), || "it is still connected".to_owned()));
+    until(|| ensure(closed(&mut peer), || "the peer is still connected".to_owned()));
     assert!(refused(&daemon.page(), "timeout") >= 1);
 }
 
 #[test]
-fn what_is_not_http_1_1_is_told_so_and_counted() {
+fn an_invalid_request_gets_400_and_is_counted() {
     let daemon = start(&[]);
     for hosts in ["", "Host: a\r\nHost: b\r\n"] {
         let mut peer = connect(&daemon);
         peer.write_all(format!("GET /healthz HTTP/1.1\r\n{hosts}Connection: close\r\n\r\n").as_bytes()).unwrap();
-        let mut answer = String::new();
-        peer.read_to_string(&mut answer).unwrap();
-        assert!(answer.starts_with("HTTP/1.1 400 "), "{hosts:?}: {answer}");
+        let mut response = String::new();
+        peer.read_to_string(&mut response).unwrap();
+        assert!(response.starts_with("HTTP/1.1 400 "), "{hosts:?}: {response}");
     }
     let mut peer = connect(&daemon);
     peer.write_all(b"good morning\r\n\r\n").unwrap();
-    let mut answer = String::new();
-    peer.read_to_string(&mut answer).unwrap();
-    assert!(answer.starts_with("HTTP/1.1 400 "), "{answer}");
-    daemon.until(|page| missing(refused(page, "bad_request") == 3, || "not counted".to_owned()));
+    let mut response = String::new();
+    peer.read_to_string(&mut response).unwrap();
+    assert!(response.starts_with("HTTP/1.1 400 "), "{response}");
+    daemon.until(|page| ensure(refused(page, "bad_request") == 3, || "not counted".to_owned()));
 }
 
 #[test]
-fn no_limit_of_requests_is_no_limit() {
+fn a_request_limit_of_0_means_no_limit() {
     let daemon = start(&["--web.max-requests", "0"]);
     let readers: Vec<TcpStream> = (0..60).map(|_| stalled(&daemon, "")).collect();
     assert_eq!(refused(&daemon.page(), "overloaded"), 0);
@@ -202,42 +204,43 @@ fn no_limit_of_requests_is_no_limit() {
 }
 
 #[test]
-fn a_head_or_a_body_beyond_its_bound_is_refused() {
+fn a_head_or_body_above_its_size_limit_is_refused() {
     let daemon = start(&[]);
     let long = "x".repeat(20 << 10);
-    let ask = |method: &str, headers: &[(&str, &str)], body: &[u8]| {
-        http::ask(method, &daemon.address, "/metrics", headers, body).unwrap().status
+    let status = |method: &str, headers: &[(&str, &str)], body: &[u8]| {
+        http::request(method, &daemon.address, "/metrics", headers, body).unwrap().status
     };
-    assert_eq!(ask("GET", &[("X-Long", &long)], b""), 431);
+    assert_eq!(status("GET", &[("X-Long", &long)], b""), 431);
     let many: Vec<(String, &str)> = (0..200).map(|number| (format!("X-{number}"), "x")).collect();
     let many: Vec<(&str, &str)> = many.iter().map(|(name, value)| (name.as_str(), *value)).collect();
-    assert_eq!(ask("GET", &many, b""), 431);
-    assert_eq!(ask("GET", &[("Content-Length", "1000000000")], b""), 413);
-    assert_eq!(ask("GET", &[], b"a small body that nobody reads"), 200);
+    assert_eq!(status("GET", &many, b""), 431);
+    assert_eq!(status("GET", &[("Content-Length", "1000000000")], b""), 413);
+    assert_eq!(status("GET", &[], b"a small body that is ignored"), 200);
     daemon.page();
 }
 
 #[test]
-fn a_page_is_read_and_nothing_else_can_be_done_to_it() {
+fn pages_allow_get_and_head_only() {
     let daemon = start(&[]);
     for method in ["POST", "PUT", "DELETE", "OPTIONS"] {
-        let answer = http::ask(method, &daemon.address, "/metrics", &[], b"").unwrap();
-        assert_eq!((answer.status, answer.header("allow")), (405, Some("GET,HEAD")), "{method}");
+        let response = http::request(method, &daemon.address, "/metrics", &[], b"").unwrap();
+        assert_eq!((response.status, response.header("allow")), (405, Some("GET,HEAD")), "{method}");
     }
     for target in ["/metrics", "/metrics/gateway", "/", "/healthz", "/readyz"] {
-        let [head, get] = ["HEAD", "GET"].map(|method| http::ask(method, &daemon.address, target, &[], b"").unwrap());
+        let [head, get] =
+            ["HEAD", "GET"].map(|method| http::request(method, &daemon.address, target, &[], b"").unwrap());
         assert_eq!((head.status, head.body.as_slice()), (200, &b""[..]), "{target}");
-        let kept = |answer: &http::Answer| {
-            let kept = answer.headers.iter().filter(|(name, _)| name != "date" && name != "content-length");
-            kept.cloned().collect::<Vec<_>>()
+        let headers = |response: &http::Response| {
+            let compared = response.headers.iter().filter(|(name, _)| name != "date" && name != "content-length");
+            compared.cloned().collect::<Vec<_>>()
         };
-        assert_eq!(kept(&head), kept(&get), "{target}");
+        assert_eq!(headers(&head), headers(&get), "{target}");
         assert!(head.header("content-length").is_some_and(|length| length != "0"), "{target}");
     }
 }
 
 #[test]
-fn a_list_may_stand_in_several_lines() {
+fn a_list_header_may_span_several_lines() {
     let daemon = start(&[]);
     let lines = [
         ("Accept", "text/plain;q=0.3"),
@@ -245,73 +248,76 @@ fn a_list_may_stand_in_several_lines() {
         ("Accept-Encoding", "br"),
         ("Accept-Encoding", "gzip"),
     ];
-    let answer = http::ask("GET", &daemon.address, "/metrics", &lines, b"").unwrap();
-    assert!(answer.header("content-type").unwrap_or_default().starts_with("application/openmetrics-text;"));
-    assert_eq!(answer.header("content-encoding"), Some("gzip"));
+    let response = http::request("GET", &daemon.address, "/metrics", &lines, b"").unwrap();
+    assert!(response.header("content-type").unwrap_or_default().starts_with("application/openmetrics-text;"));
+    assert_eq!(response.header("content-encoding"), Some("gzip"));
 }
 
 #[test]
-fn a_connection_is_kept_for_the_next_request() {
+fn a_connection_serves_several_requests() {
     let daemon = start(&[]);
     let mut stream = connect(&daemon);
     for _ in 0..3 {
         stream.write_all(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n").unwrap();
-        let mut answer = Vec::new();
-        while !answer.ends_with(b"\r\n\r\nok\n") {
+        let mut response = Vec::new();
+        while !response.ends_with(b"\r\n\r\nok\n") {
             let mut byte = [0];
             stream.read_exact(&mut byte).unwrap();
-            answer.push(byte[0]);
+            response.push(byte[0]);
         }
     }
 }
 
 #[test]
-fn neither_idle_nor_slow_peers_keep_it_from_stopping() {
+fn idle_and_slow_connections_do_not_delay_shutdown() {
     let mut daemon = start(&[]);
     let idle = connect(&daemon);
-    let mut asking = connect(&daemon);
-    asking.write_all(b"GET /met").unwrap();
-    let reading = stalled(&daemon, "");
+    let mut incomplete = connect(&daemon);
+    incomplete.write_all(b"GET /met").unwrap();
+    let reader = stalled(&daemon, "");
     daemon.page();
     assert_eq!(daemon.terminate().code(), Some(0));
-    drop((idle, asking, reading));
+    drop((idle, incomplete, reader));
 }
 
-/// `GET` over a Unix socket.
-fn ask_unix(path: &std::path::Path, target: &str) -> std::io::Result<String> {
+/// Sends `GET` over a Unix socket.
+fn get_unix(path: &std::path::Path, target: &str) -> std::io::Result<String> {
     let mut stream = UnixStream::connect(path)?;
-    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.set_read_timeout(Some(TIMEOUT))?;
     write!(stream, "GET {target} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")?;
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer)?;
-    Ok(answer)
+    let mut response = String::new();
+    stream.read_to_string(&mut response)?;
+    Ok(response)
 }
 
 #[test]
-fn a_unix_socket_is_an_address_like_any_other() {
+fn a_unix_socket_is_a_valid_listen_address() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("web.sock");
-    // One that a process left behind.
+    // A stale socket of a process that has ended.
     drop(UnixListener::bind(&path).unwrap());
     let address = format!("unix:{}", path.display());
     let mut command = Command::new(env!("CARGO_BIN_EXE_trtllm-exporter"));
     command.args(["--gpu", "off", "--source", SESSION, "--web.listen-address", &address]);
     let mut child = command.stderr(Stdio::null()).spawn().unwrap();
     until(|| {
-        let answer = ask_unix(&path, "/metrics").map_err(|error| error.to_string())?;
-        missing(answer.starts_with("HTTP/1.1 200") && answer.contains("nv_trt_llm_iterations_total"), || answer)
+        let response = get_unix(&path, "/metrics").map_err(|error| error.to_string())?;
+        ensure(response.starts_with("HTTP/1.1 200") && response.contains("nv_trt_llm_iterations_total"), || response)
     });
     let second = daemon::run(&["--gpu", "off", "--source", SESSION, "--web.listen-address", &address]);
-    let said = String::from_utf8(second.stderr).unwrap();
-    assert_eq!(second.status.code(), Some(1), "{said}");
-    assert!(said.contains("another process listens on it; choose another address with --web.listen-address"), "{said}");
+    let stderr = String::from_utf8(second.stderr).unwrap();
+    assert_eq!(second.status.code(), Some(1), "{stderr}");
+    assert!(
+        stderr.contains("another process listens on it; choose another address with --web.listen-address"),
+        "{stderr}"
+    );
     Command::new("kill").arg(child.id().to_string()).status().unwrap();
     assert!(child.wait().unwrap().success());
-    assert!(!path.exists(), "the socket is left behind");
+    assert!(!path.exists(), "the socket was not removed");
 }
 
-/// A trtllm-serve that takes its time: where it is. It answers until the test ends.
-fn slow_engine(takes: Duration) -> String {
+/// Starts a trtllm-serve that waits `delay` before each response. Returns its `--source` URL. It runs until the test ends.
+fn slow_engine(delay: Duration) -> String {
     let fixture = fs::read_to_string("tests/fixtures/metrics_record_SHAPE_2026H2.json").unwrap();
     let records = serde_json::from_str::<serde_json::Value>(&fixture).unwrap()["payload"].to_string();
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -327,10 +333,10 @@ fn slow_engine(takes: Duration) -> String {
                         true => ("200 OK", records.as_str()),
                         false => ("404 Not Found", ""),
                     };
-                    std::thread::sleep(takes);
-                    // In one piece: the kernel would wait before it sends a second one.
-                    let answer = format!("HTTP/1.1 {status}\r\nContent-Length: {}\r\n\r\n{body}", body.len());
-                    let _ = (&stream).write_all(answer.as_bytes());
+                    std::thread::sleep(delay);
+                    // One write: Nagle's algorithm would delay a second one.
+                    let response = format!("HTTP/1.1 {status}\r\nContent-Length: {}\r\n\r\n{body}", body.len());
+                    let _ = (&stream).write_all(response.as_bytes());
                 }
             });
         }
@@ -339,35 +345,35 @@ fn slow_engine(takes: Duration) -> String {
 }
 
 #[test]
-fn who_asks_before_anybody_else_gets_what_the_engine_said_first() {
+fn the_first_scrape_waits_for_the_initial_poll_of_a_fast_engine_only() {
     let folder = tempfile::tempdir().unwrap();
-    let first_answer = |start: u32, takes| {
+    let first_page = |start: u32, delay| {
         let path = folder.path().join(format!("{start}.sock"));
         let address = format!("--web.listen-address=unix:{}", path.display());
-        let asking = std::thread::spawn(move || {
-            let begun = std::time::Instant::now();
+        let scrape = std::thread::spawn(move || {
+            let started = std::time::Instant::now();
             loop {
-                match ask_unix(&path, "/metrics") {
-                    Ok(answer) => return answer,
-                    Err(error) => assert!(begun.elapsed() < PATIENCE, "{error}"),
+                match get_unix(&path, "/metrics") {
+                    Ok(response) => return response,
+                    Err(error) => assert!(started.elapsed() < TIMEOUT, "{error}"),
                 }
                 std::thread::yield_now();
             }
         });
-        let _daemon = Daemon::start(&["--source", &slow_engine(takes), &address]);
-        asking.join().unwrap()
+        let _daemon = Daemon::start(&["--source", &slow_engine(delay), &address]);
+        scrape.join().unwrap()
     };
-    let told = |answer: &String| answer.contains("\nnv_trt_llm_request_metrics{");
-    let quick: Vec<String> = (0..5).map(|start| first_answer(start, Duration::from_millis(4))).collect();
-    // A machine may be too busy for one of them.
-    assert!(quick.iter().filter(|answer| told(answer)).count() >= 3, "{}", quick[0]);
-    // An engine that hangs keeps nobody waiting for long.
-    let hung = first_answer(5, PATIENCE * 2);
-    assert!(!told(&hung) && hung.contains("nv_trt_llm_engine_state{"), "{hung}");
+    let has_load = |page: &String| page.contains("\nnv_trt_llm_request_metrics{");
+    let fast: Vec<String> = (0..5).map(|start| first_page(start, Duration::from_millis(4))).collect();
+    // On a busy machine some starts may take too long.
+    assert!(fast.iter().filter(|page| has_load(page)).count() >= 3, "{}", fast[0]);
+    // An engine that hangs does not delay the first scrape for long.
+    let hung = first_page(5, TIMEOUT * 2);
+    assert!(!has_load(&hung) && hung.contains("nv_trt_llm_engine_state{"), "{hung}");
 }
 
 #[test]
-fn something_else_at_a_socket_s_path_is_left_alone() {
+fn a_regular_file_at_the_path_of_the_socket_is_kept() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("notes.txt");
     fs::write(&path, "mine").unwrap();
@@ -378,10 +384,10 @@ fn something_else_at_a_socket_s_path_is_left_alone() {
 }
 
 #[test]
-fn sockets_that_a_service_manager_hands_over_are_served() {
+fn sockets_passed_by_systemd_are_served() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();
-    // As systemd hands it over: descriptor 3, and its number under this process's id.
+    // As systemd passes it: descriptor 3, LISTEN_FDS=1 and LISTEN_PID.
     let mut child = Command::new("sh")
         .args(["-c", "exec 3<&0; LISTEN_PID=$$ LISTEN_FDS=1 exec \"$0\" \"$@\""])
         .arg(env!("CARGO_BIN_EXE_trtllm-exporter"))
@@ -390,22 +396,22 @@ fn sockets_that_a_service_manager_hands_over_are_served() {
         .stderr(Stdio::null())
         .spawn()
         .unwrap();
-    // Connected before anybody accepts: nothing is lost over a restart.
+    // The connection is queued before the daemon accepts, so a restart loses no request.
     assert_eq!(http::get(&address, "/healthz").status, 200);
     Command::new("kill").arg(child.id().to_string()).status().unwrap();
     assert!(child.wait().unwrap().success());
 
-    let none = daemon::run(&["--gpu", "off", "--source", SESSION, "--web.systemd-socket"]);
-    assert_eq!(none.status.code(), Some(1));
-    assert!(String::from_utf8_lossy(&none.stderr).contains("--web.systemd-socket: systemd passed no socket"));
+    let without_socket = daemon::run(&["--gpu", "off", "--source", SESSION, "--web.systemd-socket"]);
+    assert_eq!(without_socket.status.code(), Some(1));
+    assert!(String::from_utf8_lossy(&without_socket.stderr).contains("--web.systemd-socket: systemd passed no socket"));
 }
 
 #[test]
-fn a_peer_of_http_1_0_is_answered_and_left() {
+fn an_http_1_0_client_gets_a_response_and_the_connection_closes() {
     let daemon = start(&[]);
     let mut stream = connect(&daemon);
     stream.write_all(b"GET /healthz HTTP/1.0\r\n\r\n").unwrap();
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).unwrap();
-    assert!(answer.starts_with("HTTP/1.0 200 OK") && answer.ends_with("\r\n\r\nok\n"), "{answer}");
+    let mut response = String::new();
+    stream.read_to_string(&mut response).unwrap();
+    assert!(response.starts_with("HTTP/1.0 200 OK") && response.ends_with("\r\n\r\nok\n"), "{response}");
 }
