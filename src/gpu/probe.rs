@@ -13,8 +13,14 @@ use super::nvml::{ErrorScope, classify};
 use super::raw;
 use crate::model::gpu::{GpuState, NvmlState};
 
-/// A failed call and the kind of NVML's error.
-pub(super) type Failure = (&'static str, &'static str);
+/// A failed NVML call. The page shows both names as label values.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Failure {
+    /// e.g. `power_usage`
+    pub(super) call: &'static str,
+    /// e.g. `gpu_is_lost`
+    pub(super) error: &'static str,
+}
 
 /// The NVML call that a worker is in. The supervisor compares its age with the deadline.
 #[derive(Debug, Clone, Default)]
@@ -156,8 +162,8 @@ impl<'m> Probe<'m> {
                 self.answered += 1;
                 false
             }
-            (kind, scope) => {
-                self.failures.push((call, kind));
+            (error, scope) => {
+                self.failures.push(Failure { call, error });
                 if self.fatal.is_none() && scope != ErrorScope::Call {
                     self.fatal = Some(scope);
                 }
@@ -184,7 +190,7 @@ impl<'m> Probe<'m> {
             Some(ErrorScope::Session(state)) => Err(state),
             Some(ErrorScope::Gpu(state)) => Ok(state),
             _ if self.answered > 0 || self.failures.is_empty() => Ok(GpuState::Ok),
-            _ if self.failures.iter().all(|(_, kind)| *kind == "no_permission") => Ok(GpuState::NoPermission),
+            _ if self.failures.iter().all(|failure| failure.error == "no_permission") => Ok(GpuState::NoPermission),
             _ => Ok(GpuState::Lost),
         }
     }
@@ -203,7 +209,7 @@ mod tests {
         with_new_probe(|probe| {
             assert_eq!(probe.call("power_usage", || Err::<u32, _>(NvmlError::Unknown)), None);
             assert_eq!(probe.call("temperature", || Ok(40)), Some(40));
-            assert_eq!(probe.failures, [("power_usage", "unknown")]);
+            assert_eq!(probe.failures, [Failure { call: "power_usage", error: "unknown" }]);
             assert_eq!(probe.state(), Ok(GpuState::Ok));
         });
     }
