@@ -5,8 +5,9 @@ mod readings;
 use std::time::Duration;
 
 pub use readings::{
-    ACTIVITIES, EccLocation, GpuActivity, GpuHealth, GpuMemory, GpuProcess, GpuReadings, MigInstance, NvLink,
-    THROTTLE_POLICIES,
+    Clocks, EccErrors, EccLocation, EngineUtilization, GpuActivity, GpuHealth, GpuMemory, GpuProcess, GpuReadings,
+    LinkTraffic, MigInstance, NvLink, NvLinkErrors, PowerLimits, RemappedRows, RetiredPages, TemperatureLimits,
+    Temperatures, ThrottleTimes,
 };
 
 /// Does not change while the driver is loaded. Read from NVML once per initialisation.
