@@ -1,6 +1,7 @@
 //! Our counters of an engine.
 
-use crate::engine::pools::{BlockEvents, ByteEvents, TIERS};
+use crate::engine::kv_events::KvEventCounts;
+use crate::engine::pools::{BlockEvents, ByteEvents, TierNumbers};
 use crate::model::named_numbers::{NamedNumbers, named_numbers};
 
 use super::super::id::{Id, families};
@@ -69,23 +70,22 @@ families! {
     DiskPrefetchedBlocks = ENGINE.counter("nv_trt_llm_kv_cache_disk_prefetched_blocks_total")
         .help("KV cache blocks prefetched from disk.")
         .origin("iterDiskPrefetchBlocks");
-    CachedTokens = ENGINE.counter("nv_trt_llm_cached_tokens_total").by("tier", &TIERS)
+    CachedTokens = ENGINE.counter("nv_trt_llm_cached_tokens_total").by("tier", TierNumbers::NAMES)
         .help("Prompt tokens found in the KV cache, by tier.")
         .origin("iterCachedTokensByLevel; kvCacheLevelTiers names the levels where it is sent");
-    KvEvents = ENGINE.counter("nv_trt_llm_kv_cache_events_total")
-        .by("event", &["created", "stored", "removed", "updated", "other"])
+    KvEvents = ENGINE.counter("nv_trt_llm_kv_cache_events_total").by("event", KvEventCounts::NAMES)
         .help("KV cache events, by type.")
         .origin("/kv_cache_events, getKVCacheEventManager: data.type; needs kv_cache_events=true, or event_buffer_max_size for a hosted engine");
     KvEventsLost = ENGINE.counter("nv_trt_llm_kv_cache_events_lost_total")
         .help("KV cache events lost, from gaps in the event numbers.")
         .origin("/kv_cache_events: event_id");
-    KvBlocksStored = ENGINE.counter("nv_trt_llm_kv_cache_blocks_stored_total").by("tier", &TIERS)
+    KvBlocksStored = ENGINE.counter("nv_trt_llm_kv_cache_blocks_stored_total").by("tier", TierNumbers::NAMES)
         .help("KV cache blocks stored for reuse, by tier.")
         .origin("/kv_cache_events: blocks of stored events, by cache_level");
-    KvBlocksRemoved = ENGINE.counter("nv_trt_llm_kv_cache_blocks_removed_total").by("tier", &TIERS)
+    KvBlocksRemoved = ENGINE.counter("nv_trt_llm_kv_cache_blocks_removed_total").by("tier", TierNumbers::NAMES)
         .help("KV cache blocks removed from reuse, by their last tier; other if the exporter did not see them stored.")
         .origin("/kv_cache_events: block_hashes of removed events");
-    KvBlocksUpdated = ENGINE.counter("nv_trt_llm_kv_cache_blocks_updated_total").by("tier", &TIERS)
+    KvBlocksUpdated = ENGINE.counter("nv_trt_llm_kv_cache_blocks_updated_total").by("tier", TierNumbers::NAMES)
         .help("KV cache blocks whose tier or priority changed, by their current tier.")
         .origin("/kv_cache_events: updated events, cache_level");
     SpecDraftTokens = ENGINE.counter("nv_trt_llm_spec_decode_draft_tokens_total").stable()
