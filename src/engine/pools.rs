@@ -66,7 +66,7 @@ pub struct Lookups {
     pub missed: i64,
 }
 
-/// Totals over iterations; absent until the engine sends a first value, even 0.
+/// Totals over iterations. A total is absent until the engine sends its first value; 0 is a value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct PoolTotals {
     pub blocks: BlockEvents,
@@ -230,7 +230,7 @@ fn add_all<N: NamedNumbers<Number: SaturatingAdd>>(total: &mut N, more: N) {
     total.add_each(more, add);
 }
 
-/// A total is present from the first number on, even if that is 0.
+/// The total becomes present with the first number, even if that is 0.
 fn add<N: SaturatingAdd>(total: &mut Option<N>, more: Option<N>) {
     if let Some(more) = more {
         *total = Some(total.map_or(more, |total| total.plus(more)));

@@ -11,6 +11,7 @@ use nvml_wrapper::{Device, GpmSample};
 use super::probe::Probe;
 use crate::model::gpu::{GpuActivity, LinkTraffic};
 
+/// What one call reads. [`between`] finds each result by its id.
 const METRICS: [GpmMetricId; 15] = [
     GpmMetricId::GraphicsUtil,
     GpmMetricId::SmUtil,

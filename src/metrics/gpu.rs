@@ -1,4 +1,4 @@
-//! GPUs as samples. A reading that failed is absent; counters of this exporter remain.
+//! Turns GPUs into samples. A failed reading is absent; the exporter's own counters of a GPU stay.
 
 use crate::model::gpu::{
     GpuActivity, GpuInventory, GpuMemory, GpuReadings, GpuSnapshot, GpuState, MigInstance, NvmlState,

@@ -1,4 +1,4 @@
-//! The slowly changing readings of a GPU as samples: limits, links, errors, processes.
+//! Turns the slowly changing readings of a GPU into samples: limits, links, errors, processes.
 
 use crate::model::gpu::{EccErrors, GpuHealth, NvLinkErrors};
 use crate::model::named_numbers::NamedNumbers as _;

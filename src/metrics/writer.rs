@@ -22,7 +22,7 @@ impl<'a> Writer<'a> {
         self.page.push(family, &self.labels.of(family)[0], value);
     }
 
-    /// As [`Writer::one`]; no value, no sample.
+    /// Like [`Writer::one`]; an absent value has no sample.
     pub(super) fn put(&mut self, family: Id, value: Option<impl Into<Value>>) {
         if let Some(value) = value {
             self.one(family, value);
@@ -68,7 +68,7 @@ impl<'p> GpuWriter<'p> {
         self.each_as(family, numbers, |number| number);
     }
 
-    /// As [`GpuWriter::each`], for numbers in another unit than the family's.
+    /// Like [`GpuWriter::each`], for numbers in another unit than the family's.
     pub(super) fn each_as<N: NamedNumbers, V: Into<Value>>(
         &mut self,
         family: Id,

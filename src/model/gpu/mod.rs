@@ -89,7 +89,7 @@ pub struct PodDevice {
     pub container: String,
 }
 
-/// Whether NVML itself is there.
+/// The state of NVML itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum NvmlState {
     /// `--gpu off`
@@ -111,7 +111,7 @@ pub enum NvmlState {
     Released,
 }
 
-/// All that is known of GPUs. A GPU that was seen once stays listed.
+/// Everything known about the GPUs. A GPU that was seen once stays listed.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct GpuInventory {
     pub nvml: NvmlState,

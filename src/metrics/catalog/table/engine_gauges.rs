@@ -109,7 +109,7 @@ families! {
     CrossKvCacheBlockMetrics = ENGINE.gauge("nv_trt_llm_cross_kv_cache_block_metrics").stable()
         .by("kv_cache_block_type", KvCacheBlocks::NAMES)
         .help("KV cache blocks of cross attention (encoder-decoder models), by type.")
-        .origin("crossKvCacheStats, as nv_trt_llm_kv_cache_block_metrics");
+        .origin("crossKvCacheStats, with the same fields as nv_trt_llm_kv_cache_block_metrics");
     AttentionDpRanks = ENGINE.gauge("nv_trt_llm_attention_dp_ranks")
         .help("Attention data parallel ranks that share the requests of one iteration.")
         .origin("rows of one iter by attentionDpRank");

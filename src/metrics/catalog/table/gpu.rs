@@ -1,5 +1,5 @@
-//! GPU telemetry: Triton's six families with its HELP, then ours. A counter that says "since the driver was loaded" restarts
-//! with the driver, which Prometheus handles as a counter reset.
+//! GPU telemetry: Triton's six families with its HELP, then ours. A counter "since the driver was loaded" restarts at 0 with
+//! the driver. Prometheus handles that as a counter reset.
 
 use crate::model::gpu::{
     Clocks, NvLinkErrors, PowerLimits, RemappedRows, RetiredPages, TemperatureLimits, Temperatures, ThrottleTimes,
@@ -239,13 +239,13 @@ families! {
         .help("Retired pages of GPU memory, by cause (GPUs before Ampere).")
         .origin("NVML fields 29 and 30");
     GpuRetiredPending = GPU.gauge("nv_gpu_retired_pages_pending")
-        .help("1 if page retirements are pending a GPU reset.")
+        .help("1 if pages will be retired at the next GPU reset.")
         .origin("NVML field 31");
     GpuRemappedRows = GPU.gauge("nv_gpu_remapped_rows").by("cause", RemappedRows::NAMES)
         .help("Remapped rows of GPU memory, by cause (Ampere and later).")
         .origin("NVML fields 142 and 143");
     GpuRemappedPending = GPU.gauge("nv_gpu_remapped_rows_pending")
-        .help("1 if row remappings are pending a GPU reset.")
+        .help("1 if rows will be remapped at the next GPU reset.")
         .origin("NVML field 144");
     GpuRemappedFailure = GPU.gauge("nv_gpu_remapped_rows_failure")
         .help("1 if a row remapping has failed and the GPU must be replaced.")
