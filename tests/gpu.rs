@@ -254,12 +254,12 @@ fn a_failed_reading_is_absent_and_counted_and_can_return() {
     let mut monitor = monitor(&standin);
     let inventory = monitor.until("a GPU", |inventory| all_ok(inventory, 1));
     let now = readings(&inventory, 0);
-    assert_eq!((now.temperature_celsius[0], now.memory), (None, GpuMemory::default()));
+    assert_eq!((now.temperature_celsius.gpu, now.memory), (None, GpuMemory::default()));
     assert_eq!(now.power_usage_watts, Some(75.0));
     let errors: Vec<_> = inventory.read_errors.iter().map(|ReadError { call, error, .. }| (*call, *error)).collect();
     assert_eq!(errors, [("memory_info", "not_ready"), ("temperature", "unknown")]);
     standin.set("");
-    monitor.until("temperature", |inventory| readings(inventory, 0).temperature_celsius[0] == Some(30.0));
+    monitor.until("temperature", |inventory| readings(inventory, 0).temperature_celsius.gpu == Some(30.0));
     monitor.stop();
 }
 

@@ -106,7 +106,7 @@ fn instance(inventory: &GpuInventory, uuid: &str) -> Option<MigInstance> {
 }
 
 fn sm(inventory: &GpuInventory, uuid: &str) -> Option<f64> {
-    instance(inventory, uuid)?.activity.ratio[1]
+    instance(inventory, uuid)?.activity.sm
 }
 
 #[test]
@@ -138,11 +138,11 @@ fn mig_instances_are_listed_with_their_memory_and_activity() {
 fn mig_reconfiguration_is_followed_while_running() {
     let standin = Standin::new("gpu.0.utilization_percent=44");
     let mut monitor = monitor(&standin);
-    monitor.until("MIG off", |inventory| readings(inventory, 0).activity.ratio[1].is_some());
+    monitor.until("MIG off", |inventory| readings(inventory, 0).activity.sm.is_some());
     standin.set(&format!("gpu.0.utilization_percent=44\n{MIG}"));
     let with_mig = monitor.until("MIG on", |inventory| readings(inventory, 0).mig.len() == 3);
     assert_eq!(readings(&with_mig, 0).utilization_ratio, None);
-    assert_eq!(readings(&with_mig, 0).activity.ratio[1], None);
+    assert_eq!(readings(&with_mig, 0).activity.sm, None);
     // Another instance gets the same slot, handle and GPU instance number.
     standin.set(&MIG.replace("MIG-a,1,0,3g.71gb", "MIG-z,1,0,3g.71gb").replace(",40\n", ",90\n"));
     let other = monitor.until("another instance", |inventory| instance(inventory, "MIG-z").is_some());
@@ -151,7 +151,7 @@ fn mig_reconfiguration_is_followed_while_running() {
     standin.set("gpu.0.utilization_percent=45");
     let without_mig = monitor.until("MIG off again", |inventory| {
         let now = readings(inventory, 0);
-        now.mig_enabled == Some(false) && now.utilization_ratio == Some(0.45) && now.activity.ratio[1].is_some()
+        now.mig_enabled == Some(false) && now.utilization_ratio == Some(0.45) && now.activity.sm.is_some()
     });
     assert_eq!(readings(&without_mig, 0).mig, []);
     monitor.stop();

@@ -14,8 +14,9 @@ use monitor::{Monitor, all_ok, config, gpu, monitor, readings};
 use standin::Standin;
 use trtllm_exporter::gpu::{GpuConfig, GpuTiming};
 use trtllm_exporter::model::gpu::{
-    EccLocation, GpuActivity, GpuHealth, GpuInventory, GpuMemory, GpuProcess, GpuReadings, NvLink, NvmlState,
-    THROTTLE_POLICIES,
+    Clocks, EccErrors, EccLocation, EngineUtilization, GpuActivity, GpuHealth, GpuInventory, GpuMemory, GpuProcess,
+    GpuReadings, LinkTraffic, NvLink, NvLinkErrors, NvmlState, PowerLimits, RemappedRows, RetiredPages,
+    TemperatureLimits, Temperatures, ThrottleTimes,
 };
 
 /// GPU 1 with a different number for every reading.
@@ -26,7 +27,7 @@ fn every_reading_equals_the_control_file() {
     let standin = Standin::new(&format!("gpus=2\n{BUSY}"));
     let mut monitor = Monitor::start(GpuConfig { per_process: true, ..config(&standin) });
     let inventory = monitor.until("two samples of both", |inventory| {
-        all_ok(inventory, 2) && readings(inventory, 1).activity.ratio[0].is_some()
+        all_ok(inventory, 2) && readings(inventory, 1).activity.graphics.is_some()
     });
     assert_eq!((inventory.nvml, inventory.expected), (NvmlState::Up, 2));
     assert_eq!(inventory.driver_version.as_deref(), Some("580.159.03"));
@@ -65,20 +66,39 @@ fn readings_of_busy() -> GpuReadings {
         power_instant_watts: Some(433.0),
         power_limit_watts: Some(650.0),
         energy_joules: Some(0.0),
-        temperature_celsius: [Some(61.0), Some(71.0)],
-        clock_hertz: [mhz(1905), mhz(1900), mhz(2619), mhz(1545)],
+        temperature_celsius: Temperatures { gpu: Some(61.0), memory: Some(71.0) },
+        clock_hertz: Clocks { graphics: mhz(1905), sm: mhz(1900), memory: mhz(2619), video: mhz(1545) },
         clocks_event_reasons: Some(68),
-        throttle_ns: [740, 750, 760, 770, 780, 790, 2690, 2700, 2710].map(Some),
+        throttle_ns: ThrottleTimes {
+            power: Some(740),
+            thermal: Some(750),
+            sync_boost: Some(760),
+            board_limit: Some(770),
+            low_utilization: Some(780),
+            reliability: Some(790),
+            sw_thermal_slowdown: Some(2690),
+            hw_thermal_slowdown: Some(2700),
+            hw_power_brake_slowdown: Some(2710),
+        },
         performance_state: Some(2),
-        engine_utilization_ratio: [None, Some(0.12), Some(0.13), Some(0.14)],
-        pcie_bytes: [Some(1970), Some(1980)],
-        nvlink_bytes: [Some(1380 * 1024), Some(1390 * 1024)],
+        engine_utilization: EngineUtilization { encoder: None, decoder: Some(0.12), jpeg: Some(0.13), ofa: Some(0.14) },
+        pcie_bytes: LinkTraffic { transmit: Some(1970), receive: Some(1980) },
+        nvlink_bytes: LinkTraffic { transmit: Some(1380 * 1024), receive: Some(1390 * 1024) },
         activity: GpuActivity {
-            ratio: [0.91, 0.825, 0.43, 0.54, 0.01, 0.55, 0.02, 0.6, 0.03, 0.04, f64::NAN]
-                .map(|ratio| Some(ratio).filter(|ratio| !ratio.is_nan())),
-            pcie_bytes_per_second: [Some(200.0 * MIB), Some(210.0 * MIB)],
+            graphics: Some(0.91),
+            sm: Some(0.825),
+            sm_occupancy: Some(0.43),
+            tensor: Some(0.54),
+            tensor_dfma: Some(0.01),
+            tensor_hmma: Some(0.55),
+            tensor_imma: Some(0.02),
+            dram: Some(0.6),
+            fp64: Some(0.03),
+            fp32: Some(0.04),
+            fp16: None,
+            pcie_bytes_per_second: LinkTraffic { transmit: Some(200.0 * MIB), receive: Some(210.0 * MIB) },
             // NVML's id for receive is lower than that for transmit.
-            nvlink_bytes_per_second: [Some(610.0 * MIB), Some(600.0 * MIB)],
+            nvlink_bytes_per_second: LinkTraffic { transmit: Some(610.0 * MIB), receive: Some(600.0 * MIB) },
         },
         mig_enabled: Some(false),
         mig: Vec::new(),
@@ -89,32 +109,45 @@ fn readings_of_busy() -> GpuReadings {
 fn health_of_busy() -> GpuHealth {
     let mhz = |mhz: u64| Some(mhz * 1_000_000);
     GpuHealth {
-        bar1_bytes: [Some(137_438_953_472), Some(2_097_152)],
-        power_limits_watts: [640.0, 700.0, 210.0, 710.0].map(Some),
-        temperature_limits_celsius: [94.0, 91.0, 93.0, 86.0].map(Some),
-        clock_max_hertz: [mhz(1980), mhz(1981), mhz(2620), mhz(1546)],
+        bar1_total_bytes: Some(137_438_953_472),
+        bar1_used_bytes: Some(2_097_152),
+        power_limits_watts: PowerLimits {
+            enforced: Some(640.0),
+            default: Some(700.0),
+            min: Some(210.0),
+            max: Some(710.0),
+        },
+        temperature_limits_celsius: TemperatureLimits {
+            shutdown: Some(94.0),
+            slowdown: Some(91.0),
+            memory_max: Some(93.0),
+            gpu_max: Some(86.0),
+        },
+        clock_max_hertz: Clocks { graphics: mhz(1980), sm: mhz(1981), memory: mhz(2620), video: mhz(1546) },
         fan_speed_ratio: vec![Some(0.4), Some(1.05)],
-        pcie_link_generation: [Some(4), Some(5)],
-        pcie_link_width: [Some(8), Some(16)],
+        pcie_link_generation: Some(4),
+        pcie_link_generation_max: Some(5),
+        pcie_link_width: Some(8),
+        pcie_link_width_max: Some(16),
         pcie_replays: Some(94),
-        ecc_errors: [Some(3), Some(4), Some(5_000_000_000), Some(6)],
+        ecc_errors: ecc([Some(3), Some(4)], [Some(5_000_000_000), Some(6)]),
         ecc_locations: vec![
-            EccLocation { location: "dram", errors: [Some(200), Some(201), Some(210), Some(211)] },
-            EccLocation { location: "sram", errors: [Some(700), Some(701), Some(710), None] },
-            EccLocation { location: "cbu", errors: [None, Some(601), None, None] },
+            EccLocation { location: "dram", errors: ecc([Some(200), Some(201)], [Some(210), Some(211)]) },
+            EccLocation { location: "sram", errors: ecc([Some(700), Some(701)], [Some(710), None]) },
+            EccLocation { location: "cbu", errors: ecc([None, Some(601)], [None, None]) },
         ],
         ecc_sram_threshold_exceeded: Some(true),
-        retired_pages: [Some(29), Some(30)],
+        retired_pages: RetiredPages { multiple_single_bit: Some(29), double_bit: Some(30) },
         retired_pages_pending: Some(true),
-        remapped_rows: [Some(142), Some(143)],
+        remapped_rows: RemappedRows { correctable: Some(142), uncorrectable: Some(143) },
         remapped_rows_pending: Some(true),
         remapped_rows_failure: Some(false),
         recovery_action: Some(2),
         nvlinks: vec![
-            NvLink { link: 0, up: true, errors: [Some(1610), Some(1620), Some(1630), None] },
-            NvLink { link: 1, up: false, errors: [Some(0), Some(0), Some(0), None] },
+            NvLink { link: 0, up: true, errors: nvlink(Some(1610), Some(1620), Some(1630), None) },
+            NvLink { link: 1, up: false, errors: nvlink(Some(0), Some(0), Some(0), None) },
             // A link with the older counters only.
-            NvLink { link: 2, up: true, errors: [Some(480), None, Some(340), Some(410)] },
+            NvLink { link: 2, up: true, errors: nvlink(Some(480), None, Some(340), Some(410)) },
         ],
         processes: Some(2),
         process_list: vec![
@@ -122,6 +155,20 @@ fn health_of_busy() -> GpuHealth {
             GpuProcess { pid: 4_000_000_002, name: None, bytes: None, sm_ratio: None },
         ],
     }
+}
+
+/// Each pair: corrected, uncorrected.
+fn ecc(volatile: [Option<u64>; 2], aggregate: [Option<u64>; 2]) -> EccErrors {
+    EccErrors {
+        corrected_volatile: volatile[0],
+        uncorrected_volatile: volatile[1],
+        corrected_aggregate: aggregate[0],
+        uncorrected_aggregate: aggregate[1],
+    }
+}
+
+fn nvlink(replay: Option<u64>, recovery: Option<u64>, crc_flit: Option<u64>, crc_data: Option<u64>) -> NvLinkErrors {
+    NvLinkErrors { replay, recovery, crc_flit, crc_data }
 }
 
 #[test]
@@ -171,11 +218,11 @@ fn an_unsupported_reading_is_absent_is_not_an_error_and_is_read_once() {
     let inventory = monitor.until("a GPU", |inventory| all_ok(inventory, 1));
     assert_eq!(inventory.read_errors, []);
     let mut expected = GpuReadings::default();
-    expected.temperature_celsius[0] = Some(30.0);
+    expected.temperature_celsius.gpu = Some(30.0);
     assert_eq!(readings(&inventory, 0), expected);
     for celsius in 31..35 {
         standin.set(&format!("{TEMPERATURE_ONLY}gpu.0.temperature_celsius={celsius}"));
-        let hot = |inventory: &_| readings(inventory, 0).temperature_celsius[0] == Some(f64::from(celsius));
+        let hot = |inventory: &_| readings(inventory, 0).temperature_celsius.gpu == Some(f64::from(celsius));
         monitor.until("another poll", hot);
     }
     monitor.stop();
@@ -207,7 +254,8 @@ fn a_failed_field_affects_no_other_field_and_is_counted_by_name() {
     let mut monitor = monitor(&standin);
     let inventory = monitor.until("a GPU", |inventory| all_ok(inventory, 1));
     let now = readings(&inventory, 0);
-    assert_eq!((now.temperature_celsius, now.pcie_bytes[0]), ([Some(30.0), None], Some(77)));
+    let temperatures = Temperatures { gpu: Some(30.0), memory: None };
+    assert_eq!((now.temperature_celsius, now.pcie_bytes.transmit), (temperatures, Some(77)));
     let errors: Vec<_> = inventory.read_errors.iter().map(|failure| (failure.call, failure.error)).collect();
     assert_eq!(errors, [("field_memory_temp", "unknown")], "an id that is unknown to the driver is not an error");
     monitor.stop();
@@ -231,8 +279,9 @@ fn throttle_times_of_an_older_driver_are_read_by_their_older_ids() {
     let standin = Standin::new("driver=550.163.01\ngpu.0.field.251=2510\ngpu.0.field.269=9\ngpu.0.field.74=none");
     let mut monitor = monitor(&standin);
     let inventory = monitor.until("a GPU", |inventory| all_ok(inventory, 1));
-    let throttle: [Option<u64>; THROTTLE_POLICIES] = readings(&inventory, 0).throttle_ns;
-    assert_eq!((throttle[0], throttle[6], throttle[7]), (None, Some(2510), None));
+    let throttle = readings(&inventory, 0).throttle_ns;
+    let expected = (None, Some(2510), None);
+    assert_eq!((throttle.power, throttle.sw_thermal_slowdown, throttle.hw_thermal_slowdown), expected);
     monitor.stop();
 }
 

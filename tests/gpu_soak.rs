@@ -181,11 +181,15 @@ impl Checker {
         };
         check("power", readings.power_usage_watts, &|content| content.power_mw(index) as f64 / 1000.0);
         check("memory", readings.memory.used_bytes.map(|b| b as f64), &|content| content.used_bytes(index) as f64);
-        check("ecc", readings.health.ecc_errors[0].map(|count| count as f64), &|content| content.ecc(index) as f64);
+        check("ecc", readings.health.ecc_errors.corrected_volatile.map(|count| count as f64), &|content| {
+            content.ecc(index) as f64
+        });
         for part in readings.health.ecc_locations.iter().filter(|part| part.location == "sram") {
-            check("ecc of sram", part.errors[1].map(|count| count as f64), &|content| content.ecc(index) as f64);
+            check("ecc of sram", part.errors.uncorrected_volatile.map(|count| count as f64), &|content| {
+                content.ecc(index) as f64
+            });
         }
-        check("sm", readings.activity.ratio[1], &|content| content.sm_percent(index) as f64 / 100.0);
+        check("sm", readings.activity.sm, &|content| content.sm_percent(index) as f64 / 100.0);
         for instance in &readings.mig {
             check("mig memory", instance.memory.used_bytes.map(|b| b as f64), &|content| {
                 content.used_bytes(index) as f64

@@ -4,7 +4,8 @@ use std::collections::VecDeque;
 
 use crate::model::IterationStats;
 
-/// Iterations kept for request rows that arrive later: more than the ring of request statistics holds by default.
+/// Number of iterations kept for request rows that arrive later. The engine's ring of request statistics holds fewer by
+/// default.
 const KEPT: usize = 4096;
 
 /// The time of one iteration, in microseconds on one clock.
@@ -13,9 +14,10 @@ pub struct Span {
     pub iter: Option<u64>,
     pub start_us: i64,
     pub end_us: i64,
-    /// The idle flush. It has the number of the iteration after it.
+    /// Whether this is the idle flush, which has the number of the iteration after it.
     pub flush: bool,
-    /// The previous iteration was read too, so new requests of this one began in it.
+    /// Whether the record of the previous iteration was read. Only then is a request that is first seen in this iteration
+    /// new.
     pub continuous: bool,
 }
 
@@ -52,7 +54,7 @@ impl IterationClock {
         };
         let continuous = self.last.is_some() && !after_gap;
         let start_us = match self.last {
-            // After idle, the time since the last record is the wait for work, not the iteration.
+            // After an idle period, the time since the last record includes the wait for work.
             Some(last) if continuous && !last.flush => last.end_us,
             Some(last) => end_us.saturating_sub(self.typical_us).max(last.end_us),
             None => end_us.saturating_sub(self.typical_us),

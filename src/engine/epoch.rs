@@ -52,8 +52,7 @@ pub struct Epoch {
     pub lost_before: u64,
     /// Every iteration up to this number is counted, or counted as lost.
     through: Option<u64>,
-    /// Iteration of the last record, and how many of its completed requests are counted.
-    completed: (Option<u64>, i64),
+    completed: CompletedRequests,
     last_rank: Option<i64>,
     /// Latencies up to this iteration may contain the wait for work.
     waited_through: Option<u64>,
@@ -69,12 +68,19 @@ pub struct Epoch {
     queued: bool,
 }
 
+/// How many completed requests of the last record's iteration are counted.
+#[derive(Debug, Clone, Copy)]
+struct CompletedRequests {
+    iter: Option<u64>,
+    counted: i64,
+}
+
 /// Requests of a PyTorch engine that are still active after a record, computed in two ways.
 #[derive(Debug, Clone, Copy)]
 struct InFlight {
-    /// Active less completed, both from the record.
+    /// Active minus completed, both from the record.
     by_record: i64,
-    /// Started less completed, summed since nothing was active.
+    /// Started minus completed, summed since the last moment without active requests.
     by_count: i64,
 }
 
@@ -85,7 +91,7 @@ impl Epoch {
         Self {
             lost_before: 0,
             through: None,
-            completed: (None, 0),
+            completed: CompletedRequests { iter: None, counted: 0 },
             last_rank: None,
             waited_through: None,
             sequence: None,
@@ -143,7 +149,7 @@ impl Epoch {
         }
     }
 
-    /// Takes the record into the epoch. Returns the part that is added to the totals.
+    /// Adds the record to the epoch. Returns the part that is added to the totals.
     pub fn count(&mut self, record: &IterationStats, kind: RecordKind) -> Counted {
         let iteration = !matches!(kind, RecordKind::Repeated | RecordKind::Flush);
         let lost_before = self.lost();
@@ -200,8 +206,8 @@ impl Epoch {
         self.in_flight = Some(InFlight { by_record, by_count: by_count.max(0) });
     }
 
-    /// Updates `through` and the loss counts. The flush has the number of the *next* iteration: all iterations before that
-    /// one are then accounted for, and the next record, with the same number, is still new.
+    /// Updates `through` and the loss counts. The flush has the number of the *next* iteration. So it accounts for all
+    /// iterations before that one, and the next record is new although it has the same number.
     fn account(&mut self, record: &IterationStats, kind: RecordKind) {
         let Some(iter) = record.iter else { return };
         let reached = if kind == RecordKind::Flush { iter.saturating_sub(1) } else { iter };
@@ -226,14 +232,15 @@ impl Epoch {
     /// The executor repeats the completed requests of the flush in the next record, which has the same number.
     fn completed(&mut self, record: &IterationStats) -> u64 {
         let Some(completed) = record.num_completed_requests else { return 0 };
-        let counted = if record.iter.is_some() && self.completed.0 == record.iter { self.completed.1 } else { 0 };
-        self.completed = (record.iter, completed.max(counted));
+        let repeated = record.iter.is_some() && self.completed.iter == record.iter;
+        let counted = if repeated { self.completed.counted } else { 0 };
+        self.completed = CompletedRequests { iter: record.iter, counted: completed.max(counted) };
         u64::try_from(completed.saturating_sub(counted)).unwrap_or(0)
     }
 
-    /// Whether a PyTorch engine was idle before this record. A pass of its loop begins with the wait for work, and under the
-    /// overlap scheduler the previous pass ends after that wait: the latencies of both contain it (upstream:
-    /// `_executor_loop`, `_executor_loop_overlap`). The first iteration waited for the first request.
+    /// Whether a PyTorch engine was idle before this record. A pass of its loop starts by waiting for work, so its latency
+    /// contains the wait. Under the overlap scheduler the previous pass ends after that wait, so its latency contains the
+    /// wait, too (upstream: `_executor_loop`, `_executor_loop_overlap`). The first iteration waited for the first request.
     fn was_idle_before(&self, record: &IterationStats) -> bool {
         record.backend() == Backend::PyTorch
             && match self.in_flight {

@@ -31,7 +31,7 @@ impl EngineState {
         }
     }
 
-    /// Whether the load gauges must be withdrawn.
+    /// Whether the load gauges must be left out.
     #[must_use]
     pub const fn is_stale(self) -> bool {
         matches!(self, Self::Stalled | Self::Unreachable)
@@ -48,7 +48,7 @@ pub enum Outstanding {
     Yes,
 }
 
-/// Longer than any healthy iteration, short against a scrape interval.
+/// Longer than any healthy iteration, shorter than a usual scrape interval.
 pub const DOUBT: Duration = Duration::from_secs(2);
 
 /// When the source last answered, and the last record.

@@ -4,33 +4,68 @@
 use std::collections::HashMap;
 
 use crate::model::kv_event::{BlockHash, KvCacheEvent, KvCacheEventKind};
+use crate::model::named_numbers::{NamedNumbers, named_numbers};
 
-use super::pools::{TIERS, tier_of_level};
+use super::pools::{Tier, TierNumbers};
 
 /// Blocks whose tier is remembered, in about 1 MiB.
 const MAX_BLOCKS: usize = 1 << 16;
 /// Attention-DP ranks with counts of their own.
 const MAX_RANKS: usize = 64;
-/// The tier of a block that was never seen stored.
-const UNKNOWN: u8 = 3;
 
-/// Blocks by [`TIERS`].
-pub type ByTier = [u64; TIERS.len()];
+named_numbers! {
+    /// Events by kind.
+    #[derive(Copy, Eq)]
+    pub struct KvEventCounts: u64 {
+        created = "created",
+        stored = "stored",
+        removed = "removed",
+        updated = "updated",
+        other = "other",
+    }
+}
 
 /// Plain numbers with one owner, like [`super::Totals`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct KvEventTotals {
-    /// created, stored, removed, updated, other.
-    pub events: [u64; 5],
+    pub events: KvEventCounts,
     /// Events that are missing in the sequence of numbers.
     pub lost: u64,
-    pub stored: ByTier,
-    /// By the tier that the block was in.
-    pub removed: ByTier,
-    /// By the new tier of the block.
-    pub updated: ByTier,
-    /// Number of blocks by tier, from the last `created` event.
-    pub capacity: Option<[i64; TIERS.len()]>,
+    /// Blocks by their tier.
+    pub stored: TierNumbers,
+    /// Blocks by their last tier; [`Tier::Other`] if it is unknown.
+    pub removed: TierNumbers,
+    /// Blocks by their current tier; [`Tier::Other`] if it is unknown.
+    pub updated: TierNumbers,
+    /// Number of blocks by tier, from the last `created` event. Absent before the first.
+    pub capacity: TierNumbers,
+}
+
+impl Default for KvEventTotals {
+    fn default() -> Self {
+        let zeros = TierNumbers::zeros();
+        Self {
+            events: KvEventCounts::zeros(),
+            lost: 0,
+            stored: zeros,
+            removed: zeros,
+            updated: zeros,
+            capacity: TierNumbers::default(),
+        }
+    }
+}
+
+impl KvEventCounts {
+    fn add(&mut self, kind: KvCacheEventKind) {
+        let count = match kind {
+            KvCacheEventKind::Created => &mut self.created,
+            KvCacheEventKind::Stored => &mut self.stored,
+            KvCacheEventKind::Removed => &mut self.removed,
+            KvCacheEventKind::Updated => &mut self.updated,
+            KvCacheEventKind::Unknown => &mut self.other,
+        };
+        *count = Some(count.unwrap_or(0).saturating_add(1));
+    }
 }
 
 /// The fold of one engine's events.
@@ -38,7 +73,9 @@ pub struct KvEventTotals {
 pub struct KvEvents {
     /// `None` until the engine sent any.
     pub totals: Option<KvEventTotals>,
-    tiers: HashMap<(u8, BlockHash), u8>,
+    /// By rank and block.
+    tiers: HashMap<(u8, BlockHash), Tier>,
+    /// The number of the last event, by rank.
     last: HashMap<u8, u64>,
 }
 
@@ -49,7 +86,7 @@ impl KvEvents {
         let rank = event.attention_dp_rank.and_then(|rank| u8::try_from(rank).ok()).unwrap_or(0) % MAX_RANKS as u8;
         let totals = self.totals.get_or_insert_default();
         let data = &event.data;
-        totals.events[data.kind as usize] += 1;
+        totals.events.add(data.kind);
         if data.kind == KvCacheEventKind::Created {
             self.tiers.retain(|(of, _), _| *of != rank);
             self.last.remove(&rank);
@@ -61,38 +98,37 @@ impl KvEvents {
         }
         match data.kind {
             KvCacheEventKind::Created => {
-                let mut capacity = [0_i64; TIERS.len()];
+                totals.capacity = TierNumbers::zeros();
                 for (level, blocks) in data.num_blocks_per_cache_level.iter().enumerate() {
-                    capacity[tier_of_level(level as u64)] += (*blocks).max(0);
+                    totals.capacity.add(Tier::of_level(level as u64), u64::try_from(*blocks).unwrap_or(0));
                 }
-                totals.capacity = Some(capacity);
             }
             KvCacheEventKind::Stored => {
                 for block in &data.blocks {
-                    let tier = tier_of_level(block.cache_level.unwrap_or(0));
-                    totals.stored[tier] += 1;
+                    let tier = Tier::of_level(block.cache_level.unwrap_or(0));
+                    totals.stored.add(tier, 1);
                     if self.tiers.len() < MAX_BLOCKS {
-                        self.tiers.insert((rank, block.block_hash), tier as u8);
+                        self.tiers.insert((rank, block.block_hash), tier);
                     }
                 }
             }
             KvCacheEventKind::Removed => {
                 for hash in &data.block_hashes {
-                    totals.removed[usize::from(self.tiers.remove(&(rank, *hash)).unwrap_or(UNKNOWN))] += 1;
+                    let tier = self.tiers.remove(&(rank, *hash));
+                    totals.removed.add(tier.unwrap_or(Tier::Other), 1);
                 }
             }
             KvCacheEventKind::Updated => {
                 let known = data.block_hash.and_then(|hash| self.tiers.get_mut(&(rank, hash)));
-                let moved =
-                    data.cache_level.and_then(|change| change.new_value).map(|level| tier_of_level(level) as u8);
+                let moved = data.cache_level.and_then(|change| change.new_value).map(Tier::of_level);
                 let tier = match (known, moved) {
                     (Some(known), Some(moved)) => {
                         *known = moved;
                         moved
                     }
-                    (known, moved) => moved.or(known.copied()).unwrap_or(UNKNOWN),
+                    (known, moved) => moved.or(known.copied()).unwrap_or(Tier::Other),
                 };
-                totals.updated[usize::from(tier)] += 1;
+                totals.updated.add(tier, 1);
             }
             KvCacheEventKind::Unknown => {}
         }
@@ -125,9 +161,17 @@ mod tests {
                 {"event_id":6,"data":{"type":"rewritten"}}]"#,
         );
         let totals = fold.totals.unwrap();
-        assert_eq!((totals.events, totals.lost), ([1, 1, 1, 1, 1], 2));
-        assert_eq!((totals.stored, totals.updated), ([2, 0, 0, 0], [0, 1, 0, 0]));
-        assert_eq!((totals.removed, totals.capacity), ([1, 1, 0, 1], Some([100, 50, 0, 0])));
+        let tiers = |gpu, host, disk, other| TierNumbers {
+            gpu: Some(gpu),
+            host: Some(host),
+            disk: Some(disk),
+            other: Some(other),
+        };
+        let once = Some(1);
+        let events = KvEventCounts { created: once, stored: once, removed: once, updated: once, other: once };
+        assert_eq!((totals.events, totals.lost), (events, 2));
+        assert_eq!((totals.stored, totals.updated), (tiers(2, 0, 0, 0), tiers(0, 1, 0, 0)));
+        assert_eq!((totals.removed, totals.capacity), (tiers(1, 1, 0, 1), tiers(100, 50, 0, 0)));
         assert!(fold.tiers.is_empty());
     }
 
@@ -153,6 +197,6 @@ mod tests {
                 vec![crate::model::kv_event::StoredBlock { block_hash: BlockHash(hash), cache_level: None }];
             fold.absorb(&event);
         }
-        assert_eq!((fold.tiers.len(), fold.totals.unwrap().stored[0]), (MAX_BLOCKS, 2 * MAX_BLOCKS as u64));
+        assert_eq!((fold.tiers.len(), fold.totals.unwrap().stored.gpu), (MAX_BLOCKS, Some(2 * MAX_BLOCKS as u64)));
     }
 }

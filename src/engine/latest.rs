@@ -14,7 +14,7 @@ pub struct Latest {
     pub iter: Option<u64>,
     /// Microseconds since 1970 UTC: the record's own time, or the time it was received.
     pub time_us: i64,
-    /// Milliseconds, as in the record. Only the histogram leaves out the wait for work.
+    /// Milliseconds, as in the record. May include the wait for work, which the histogram leaves out.
     pub iter_latency_ms: Option<f64>,
     pub active: Option<i64>,
     pub max_active: Option<i64>,

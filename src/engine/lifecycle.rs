@@ -1,6 +1,6 @@
-//! Derives the times of a request from its rows at each iteration: queued, context, generation, complete. They are exact
-//! to one iteration; RequestPerfMetrics are exact. A request whose start or rows were missed has no times, not wrong ones.
-//! Memory is bounded.
+//! Derives the times of a request from its rows at each iteration: queued, context, generation, complete. Their resolution
+//! is one iteration; only RequestPerfMetrics has exact times. A request has no times if its start or some of its rows were
+//! missed. Memory is bounded.
 
 use std::collections::HashMap;
 
@@ -74,7 +74,7 @@ impl Lifecycles {
     /// Folds all rows of one iteration.
     pub fn absorb(&mut self, rows: &[RequestStats], span: Span) -> Changes {
         self.iterations += 1;
-        // A request in the first rows may have started long before.
+        // A request in the first rows may have started long before them.
         let fresh = span.continuous && self.iterations > 1;
         let mut changes = Changes::default();
         let mut stages = Stages::default();
@@ -103,7 +103,7 @@ impl Lifecycles {
         if row.stage == Some(RequestStage::Complete) {
             let Some(request) = self.followed.remove(&id) else { return };
             let Some(arrived_us) = request.arrived_us.filter(|_| request.matches(tokens)) else { return };
-            // The lost rows contained the missing times.
+            // The missing times were in rows that were lost.
             if !fresh && (request.scheduled_us.is_none() || request.first_token_us.is_none()) {
                 return;
             }

@@ -156,7 +156,7 @@ impl Engine {
         }
     }
 
-    /// The source has ended (a replay): work that the last record left is over, not stalled.
+    /// The source has ended (a replay). Work that the last record left does not make the engine stalled.
     pub fn finish(&mut self) {
         self.health.finish();
     }

@@ -66,7 +66,7 @@ pub struct Lookups {
     pub missed: i64,
 }
 
-/// Totals over iterations; absent until the engine sends a first value, even 0.
+/// Totals over iterations. A total is absent until the engine sends its first value; 0 is a value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct PoolTotals {
     pub blocks: BlockEvents,
@@ -74,17 +74,55 @@ pub struct PoolTotals {
     pub suspended_requests: Option<u64>,
     pub resumed_requests: Option<u64>,
     pub disk_prefetched_blocks: Option<u64>,
-    /// Prompt tokens found in the cache, by [`TIERS`].
-    pub cached_tokens: [Option<u64>; TIERS.len()],
+    /// Prompt tokens found in the cache.
+    pub cached_tokens: TierNumbers,
 }
 
-/// Where blocks are: the engine's cache levels, by the engine's names.
-pub const TIERS: [&str; 4] = ["gpu", "host", "disk", "other"];
+named_numbers! {
+    /// Blocks or tokens by [`Tier`].
+    #[derive(Copy, Eq)]
+    pub struct TierNumbers: u64 { gpu = "gpu", host = "host", disk = "disk", other = "other" }
+}
 
-/// The tier of a level that has no name.
-#[must_use]
-pub fn tier_of_level(level: u64) -> usize {
-    usize::try_from(level).map_or(TIERS.len() - 1, |level| level.min(TIERS.len() - 1))
+/// Where blocks are. The engine numbers its cache levels from 0; newer releases also name them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Tier {
+    Gpu,
+    Host,
+    Disk,
+    /// A tier that is unknown, or that this exporter does not know.
+    Other,
+}
+
+impl Tier {
+    /// The tier of a level that has no name.
+    #[must_use]
+    pub fn of_level(level: u64) -> Self {
+        match level {
+            0 => Self::Gpu,
+            1 => Self::Host,
+            2 => Self::Disk,
+            _ => Self::Other,
+        }
+    }
+
+    fn from_name(name: &str) -> Self {
+        let tiers = [("gpu", Self::Gpu), ("host", Self::Host), ("disk", Self::Disk)];
+        let found = tiers.into_iter().find(|(own, _)| own.eq_ignore_ascii_case(name));
+        found.map_or(Self::Other, |(_, tier)| tier)
+    }
+}
+
+impl TierNumbers {
+    pub fn add(&mut self, tier: Tier, number: u64) {
+        let total = match tier {
+            Tier::Gpu => &mut self.gpu,
+            Tier::Host => &mut self.host,
+            Tier::Disk => &mut self.disk,
+            Tier::Other => &mut self.other,
+        };
+        add(total, Some(number));
+    }
 }
 
 impl Pools {
@@ -128,9 +166,8 @@ impl PoolTotals {
         let Some(levels) = &record.iter_cached_tokens_by_level else { return };
         for (level, tokens) in levels.iter().enumerate() {
             let name = record.kv_cache_level_tiers.as_ref().and_then(|tiers| tiers.get(level));
-            let named = name.and_then(|name| TIERS.iter().position(|tier| tier.eq_ignore_ascii_case(name)));
-            let tier = named.unwrap_or(if name.is_some() { TIERS.len() - 1 } else { tier_of_level(level as u64) });
-            add(&mut self.cached_tokens[tier], count(Some(*tokens)));
+            let tier = name.map_or_else(|| Tier::of_level(level as u64), |name| Tier::from_name(name));
+            self.cached_tokens.add(tier, u64::try_from(*tokens).unwrap_or(0));
         }
     }
 }
@@ -193,7 +230,7 @@ fn add_all<N: NamedNumbers<Number: SaturatingAdd>>(total: &mut N, more: N) {
     total.add_each(more, add);
 }
 
-/// A total is present from the first number on, even if that is 0.
+/// The total becomes present with the first number, even if that is 0.
 fn add<N: SaturatingAdd>(total: &mut Option<N>, more: Option<N>) {
     if let Some(more) = more {
         *total = Some(total.map_or(more, |total| total.plus(more)));
@@ -250,8 +287,9 @@ mod tests {
             ..IterationStats::default()
         };
         totals.absorb(&record(None));
-        assert_eq!(totals.cached_tokens, [Some(12), Some(8), Some(1), Some(1)]);
+        let tokens = |gpu, host, disk, other| TierNumbers { gpu, host, disk, other };
+        assert_eq!(totals.cached_tokens, tokens(Some(12), Some(8), Some(1), Some(1)));
         totals.absorb(&record(Some(&["GPU", "disk", "tape", "host"])));
-        assert_eq!(totals.cached_tokens, [Some(24), Some(9), Some(9), Some(2)]);
+        assert_eq!(totals.cached_tokens, tokens(Some(24), Some(9), Some(9), Some(2)));
     }
 }

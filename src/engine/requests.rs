@@ -4,6 +4,7 @@
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
+use crate::model::named_numbers::{NamedNumbers, named_numbers};
 use crate::model::perf_metrics::{FinishReason, PerfMetricsEntry, RequestPerfMetrics};
 use crate::model::request::{RequestStage, RequestStats};
 
@@ -25,8 +26,14 @@ pub struct RequestTotals {
     pub source: LatencySource,
     /// By [`FinishReason::ALL`]. Absent if no publisher reports why requests end.
     pub finished: Option<[u64; FinishReason::ALL.len()]>,
-    /// Draft tokens of finished requests: proposed, accepted. Absent without speculative decoding.
-    pub draft_tokens: Option<(u64, u64)>,
+    /// Absent without speculative decoding.
+    pub draft_tokens: DraftTokens,
+}
+
+named_numbers! {
+    /// Draft tokens of finished requests. The proposed ones include the accepted ones.
+    #[derive(Copy, Eq)]
+    pub struct DraftTokens: u64 { proposed = "proposed", accepted = "accepted" }
 }
 
 /// The fold of finished requests.
@@ -55,7 +62,7 @@ enum Rows {
 struct Usage {
     input_tokens: Option<i64>,
     output_tokens: Option<i64>,
-    /// Milliseconds, if known. The outer option is set if the request's KV cache came from another instance.
+    /// `Some` if the request's KV cache came from another instance; inside, the milliseconds if they are known.
     transfer: Option<Option<f64>>,
 }
 
@@ -80,7 +87,7 @@ impl RequestTotals {
             times: RequestTimes::new(),
             source: LatencySource::None,
             finished: None,
-            draft_tokens: None,
+            draft_tokens: DraftTokens { proposed: None, accepted: None },
         }
     }
 
@@ -219,11 +226,9 @@ impl RequestFold {
         let Some(spec) = &metrics.speculative_decoding else { return };
         let (drafted, accepted) = (spec.total_draft_tokens, spec.total_accepted_draft_tokens);
         if let (Some(drafted @ 1..), Some(accepted @ 0..)) = (drafted, accepted) {
-            let (all_drafted, all_accepted) = self.totals.draft_tokens.unwrap_or_default();
-            self.totals.draft_tokens = Some((
-                all_drafted.saturating_add(drafted.unsigned_abs()),
-                all_accepted.saturating_add(accepted.unsigned_abs()),
-            ));
+            let total = &mut self.totals.draft_tokens;
+            total.proposed = Some(total.proposed.unwrap_or(0).saturating_add(drafted.unsigned_abs()));
+            total.accepted = Some(total.accepted.unwrap_or(0).saturating_add(accepted.unsigned_abs()));
             let ratio = accepted as f64 / drafted as f64;
             self.totals.times.spec_decode_acceptance_ratio.observe_request(ratio, request);
         } else if let Some(ratio) = spec.acceptance_rate {

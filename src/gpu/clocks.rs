@@ -5,19 +5,24 @@ use nvml_wrapper::enum_wrappers::device::Clock;
 
 use super::probe::Probe;
 use super::units::hertz_from_megahertz;
+use crate::model::gpu::Clocks;
 
-/// In the order of `clock_hertz` and `clock_max_hertz`: the clock and the call names under which errors are counted.
-const CLOCKS: [(Clock, &str, &str); 4] = [
-    (Clock::Graphics, "clock_graphics", "max_clock_graphics"),
-    (Clock::SM, "clock_sm", "max_clock_sm"),
-    (Clock::Memory, "clock_memory", "max_clock_memory"),
-    (Clock::Video, "clock_video", "max_clock_video"),
-];
-
-pub(super) fn current_hertz(device: &Device<'_>, probe: &mut Probe<'_>) -> [Option<u64>; 4] {
-    CLOCKS.map(|(clock, call, _)| probe.call(call, || device.clock_info(clock)).map(hertz_from_megahertz))
+pub(super) fn current_hertz(device: &Device<'_>, probe: &mut Probe<'_>) -> Clocks {
+    let mut hertz = |call, clock| probe.call(call, || device.clock_info(clock)).map(hertz_from_megahertz);
+    Clocks {
+        graphics: hertz("clock_graphics", Clock::Graphics),
+        sm: hertz("clock_sm", Clock::SM),
+        memory: hertz("clock_memory", Clock::Memory),
+        video: hertz("clock_video", Clock::Video),
+    }
 }
 
-pub(super) fn max_hertz(device: &Device<'_>, probe: &mut Probe<'_>) -> [Option<u64>; 4] {
-    CLOCKS.map(|(clock, _, call)| probe.call(call, || device.max_clock_info(clock)).map(hertz_from_megahertz))
+pub(super) fn max_hertz(device: &Device<'_>, probe: &mut Probe<'_>) -> Clocks {
+    let mut hertz = |call, clock| probe.call(call, || device.max_clock_info(clock)).map(hertz_from_megahertz);
+    Clocks {
+        graphics: hertz("max_clock_graphics", Clock::Graphics),
+        sm: hertz("max_clock_sm", Clock::SM),
+        memory: hertz("max_clock_memory", Clock::Memory),
+        video: hertz("max_clock_video", Clock::Video),
+    }
 }

@@ -1,5 +1,7 @@
-//! The ids of NVML's field values, of which one call reads many. The name of a field is the label value under which its
-//! errors are counted.
+//! NVML's field values, of which one call reads many: the ids of the fields, and which of them each driver and GPU has. The
+//! name of a field is the label value under which its errors are counted.
+
+use crate::model::gpu::{EccErrors, LinkTraffic, NvLinkErrors, RemappedRows, RetiredPages, ThrottleTimes};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Field {
@@ -9,8 +11,11 @@ pub(super) struct Field {
     pub(super) scope: u32,
 }
 
+/// The value of a field, if it was read. See [`Probe::fields`](super::probe::Probe::fields).
+pub(super) type ReadField<'r> = &'r mut dyn FnMut(Field) -> Option<u64>;
+
 /// The sum over all NVLinks.
-pub(super) const ALL_LINKS: u32 = u32::MAX;
+const ALL_LINKS: u32 = u32::MAX;
 
 const fn field(name: &'static str, id: u32) -> Field {
     Field { name, id, scope: 0 }
@@ -19,76 +24,87 @@ const fn field(name: &'static str, id: u32) -> Field {
 pub(super) const MEMORY_TEMPERATURE: Field = field("field_memory_temp", 82);
 /// Milliwatts.
 pub(super) const POWER_INSTANT: Field = field("field_power_instant", 186);
-pub(super) const PCIE_BYTES: [Field; 2] = [field("field_pcie_tx_bytes", 197), field("field_pcie_rx_bytes", 198)];
-/// KiB of payload.
-pub(super) const NVLINK_KIB: [Field; 2] = [
-    Field { name: "field_nvlink_data_tx", id: 138, scope: ALL_LINKS },
-    Field { name: "field_nvlink_data_rx", id: 139, scope: ALL_LINKS },
-];
-/// Nanoseconds. The last three have other ids since driver 580.82; see [`throttle`].
-const THROTTLE: [Field; 9] = [
-    field("field_throttle_power", 74),
-    field("field_throttle_thermal", 75),
-    field("field_throttle_sync_boost", 76),
-    field("field_throttle_board_limit", 77),
-    field("field_throttle_low_utilization", 78),
-    field("field_throttle_reliability", 79),
-    field("field_throttle_sw_thermal", 251),
-    field("field_throttle_hw_thermal", 252),
-    field("field_throttle_hw_power_brake", 253),
-];
-
-/// Corrected and uncorrected since the driver was loaded, then both over the lifetime of the GPU.
-pub(super) const ECC_ERRORS: [Field; 4] = [
-    field("field_ecc_sbe_volatile", 3),
-    field("field_ecc_dbe_volatile", 4),
-    field("field_ecc_sbe_aggregate", 5),
-    field("field_ecc_dbe_aggregate", 6),
-];
-pub(super) const RETIRED_PAGES: [Field; 2] = [field("field_retired_sbe", 29), field("field_retired_dbe", 30)];
 pub(super) const RETIRED_PENDING: Field = field("field_retired_pending", 31);
-pub(super) const REMAPPED_ROWS: [Field; 2] = [field("field_remapped_cor", 142), field("field_remapped_unc", 143)];
 pub(super) const REMAPPED_PENDING: Field = field("field_remapped_pending", 144);
 pub(super) const REMAPPED_FAILURE: Field = field("field_remapped_failure", 145);
 pub(super) const PCIE_REPLAYS: Field = field("field_pcie_replay", 94);
 pub(super) const RECOVERY_ACTION: Field = field("field_recovery_action", 230);
 
-/// Hopper and later have one id per counter, with the link as scope.
-const LINK_REPLAY: u32 = 161;
-const LINK_RECOVERY: u32 = 162;
-const LINK_CRC: u32 = 163;
-/// Pascal to Ampere have one id per counter and link: the ids of link 0 and link 6. In the order replay, recovery,
-/// crc_flit, crc_data.
-const OLD_LINK_ERRORS: [(u32, u32); 4] = [(46, 108), (53, 114), (32, 96), (39, 102)];
-
-/// The throttle times, with the ids that this driver uses.
-pub(super) fn throttle(driver_version: Option<&str>) -> [Field; 9] {
-    let moved = driver_version.is_some_and(renumbers_clocks_events);
-    THROTTLE.map(|field| if moved && field.id >= 251 { Field { id: field.id + 18, ..field } } else { field })
+pub(super) fn pcie_bytes(read: ReadField<'_>) -> LinkTraffic<u64> {
+    LinkTraffic { transmit: read(field("field_pcie_tx_bytes", 197)), receive: read(field("field_pcie_rx_bytes", 198)) }
 }
 
-/// NVML 13 update 1 renumbered the fields 251 to 273. On such a driver, 251 is about power smoothing.
-fn renumbers_clocks_events(driver_version: &str) -> bool {
+/// Payload. NVML counts it in KiB.
+pub(super) fn nvlink_bytes(read: ReadField<'_>) -> LinkTraffic<u64> {
+    let mut bytes = |name, id| read(Field { name, id, scope: ALL_LINKS }).map(|kib| kib.saturating_mul(1024));
+    LinkTraffic { transmit: bytes("field_nvlink_data_tx", 138), receive: bytes("field_nvlink_data_rx", 139) }
+}
+
+/// `renumbered`: see [`renumbers_clocks_events`].
+pub(super) fn throttle_ns(renumbered: bool, read: ReadField<'_>) -> ThrottleTimes {
+    let slowdown = if renumbered { 269 } else { 251 };
+    ThrottleTimes {
+        power: read(field("field_throttle_power", 74)),
+        thermal: read(field("field_throttle_thermal", 75)),
+        sync_boost: read(field("field_throttle_sync_boost", 76)),
+        board_limit: read(field("field_throttle_board_limit", 77)),
+        low_utilization: read(field("field_throttle_low_utilization", 78)),
+        reliability: read(field("field_throttle_reliability", 79)),
+        sw_thermal_slowdown: read(field("field_throttle_sw_thermal", slowdown)),
+        hw_thermal_slowdown: read(field("field_throttle_hw_thermal", slowdown + 1)),
+        hw_power_brake_slowdown: read(field("field_throttle_hw_power_brake", slowdown + 2)),
+    }
+}
+
+/// NVML 13 update 1 (driver 580.82) renumbered the fields 251 to 273. On such a driver, 251 is about power smoothing.
+pub(super) fn renumbers_clocks_events(driver_version: &str) -> bool {
     let mut parts = driver_version.split('.').map(|part| part.parse().unwrap_or(0));
     (parts.next().unwrap_or(0), parts.next().unwrap_or(0)) >= (580_u32, 82_u32)
 }
 
-/// The error counters of one link in the order replay, recovery, crc_flit, crc_data, each with its new and its old id. New
-/// GPUs have only one CRC counter, which counts flits.
-pub(super) fn link_errors(link: u32) -> [(Option<Field>, Option<Field>); 4] {
-    const NAMES: [&str; 4] =
-        ["field_nvlink_replay", "field_nvlink_recovery", "field_nvlink_crc", "field_nvlink_crc_data"];
-    let new = [Some(LINK_REPLAY), Some(LINK_RECOVERY), Some(LINK_CRC), None];
-    std::array::from_fn(|kind| {
-        let (first, seventh) = OLD_LINK_ERRORS[kind];
-        let old = match link {
-            0..6 => Some(first + link),
-            6..12 => Some(seventh + link - 6),
-            _ => None,
-        };
-        let name = NAMES[kind];
-        (new[kind].map(|id| Field { name, id, scope: link }), old.map(|id| Field { name, id, scope: 0 }))
-    })
+/// NVML counts corrected errors as single-bit errors and uncorrected ones as double-bit errors.
+pub(super) fn ecc_errors(read: ReadField<'_>) -> EccErrors {
+    EccErrors {
+        corrected_volatile: read(field("field_ecc_sbe_volatile", 3)),
+        uncorrected_volatile: read(field("field_ecc_dbe_volatile", 4)),
+        corrected_aggregate: read(field("field_ecc_sbe_aggregate", 5)),
+        uncorrected_aggregate: read(field("field_ecc_dbe_aggregate", 6)),
+    }
+}
+
+pub(super) fn retired_pages(read: ReadField<'_>) -> RetiredPages {
+    RetiredPages {
+        multiple_single_bit: read(field("field_retired_sbe", 29)),
+        double_bit: read(field("field_retired_dbe", 30)),
+    }
+}
+
+pub(super) fn remapped_rows(read: ReadField<'_>) -> RemappedRows {
+    RemappedRows {
+        correctable: read(field("field_remapped_cor", 142)),
+        uncorrectable: read(field("field_remapped_unc", 143)),
+    }
+}
+
+/// Hopper and later have one id per counter, with the link as scope; their only CRC counter counts flits. Pascal to Ampere
+/// have one id per counter and link.
+pub(super) fn link_errors(link: u32, read: ReadField<'_>) -> NvLinkErrors {
+    let mut by_scope = |name, id| read(Field { name, id, scope: link });
+    let replay = by_scope("field_nvlink_replay", 161);
+    let recovery = by_scope("field_nvlink_recovery", 162);
+    let crc_flit = by_scope("field_nvlink_crc", 163);
+    // The ids of links 0 to 5 are consecutive, and so are those of links 6 to 11.
+    let mut by_id = |name, link_0, link_6| match link {
+        0..6 => read(field(name, link_0 + link)),
+        6..12 => read(field(name, link_6 + link - 6)),
+        _ => None,
+    };
+    NvLinkErrors {
+        replay: replay.or_else(|| by_id("field_nvlink_replay", 46, 108)),
+        recovery: recovery.or_else(|| by_id("field_nvlink_recovery", 53, 114)),
+        crc_flit: crc_flit.or_else(|| by_id("field_nvlink_crc", 32, 96)),
+        crc_data: by_id("field_nvlink_crc_data", 39, 102),
+    }
 }
 
 #[cfg(test)]
@@ -97,23 +113,44 @@ mod tests {
 
     #[test]
     fn renumbered_fields_have_the_ids_of_the_driver() {
-        let last = |version| throttle(version).map(|field| field.id)[6..].to_vec();
-        for old in [None, Some("550.163.01"), Some("580.65.06")] {
-            assert_eq!(last(old), [251, 252, 253], "{old:?}");
+        let ids = |version| throttle_ns(renumbers_clocks_events(version), &mut |field| Some(u64::from(field.id)));
+        let last = |version| {
+            let ids = ids(version);
+            [ids.sw_thermal_slowdown, ids.hw_thermal_slowdown, ids.hw_power_brake_slowdown]
+        };
+        for old in ["550.163.01", "580.65.06"] {
+            assert_eq!(last(old), [251, 252, 253].map(Some), "{old}");
         }
         for new in ["580.82", "580.159.03", "610.1"] {
-            assert_eq!(last(Some(new)), [269, 270, 271], "{new}");
+            assert_eq!(last(new), [269, 270, 271].map(Some), "{new}");
         }
-        assert_eq!(throttle(Some("610.1"))[0].id, 74);
+        assert_eq!(ids("610.1").power, Some(74));
     }
 
     #[test]
     fn link_counters_have_the_ids_of_nvml_h() {
-        let old = |link| link_errors(link).map(|(_, old)| old.map(|field| field.id));
-        assert_eq!(old(0), [Some(46), Some(53), Some(32), Some(39)]);
-        assert_eq!(old(5), [Some(51), Some(58), Some(37), Some(44)]);
-        assert_eq!(old(11), [Some(113), Some(119), Some(101), Some(107)]);
-        assert_eq!(old(12), [None; 4]);
-        assert_eq!(link_errors(17)[0].0.map(|field| (field.id, field.scope)), Some((161, 17)));
+        let asked = |link| {
+            let mut asked = Vec::new();
+            link_errors(link, &mut |field| {
+                asked.push((field.id, field.scope));
+                None
+            });
+            let old = asked.split_off(3);
+            assert_eq!(asked, [(161, link), (162, link), (163, link)]);
+            assert!(old.iter().all(|(_, scope)| *scope == 0));
+            old.into_iter().map(|(id, _)| id).collect::<Vec<_>>()
+        };
+        assert_eq!(asked(0), [46, 53, 32, 39]);
+        assert_eq!(asked(5), [51, 58, 37, 44]);
+        assert_eq!(asked(11), [113, 119, 101, 107]);
+        assert!(asked(12).is_empty() && asked(17).is_empty());
+    }
+
+    #[test]
+    fn a_counter_with_a_scope_is_preferred_to_one_without() {
+        let errors = link_errors(7, &mut |field| Some(u64::from(field.id)));
+        let expected =
+            NvLinkErrors { replay: Some(161), recovery: Some(162), crc_flit: Some(163), crc_data: Some(103) };
+        assert_eq!(errors, expected);
     }
 }

@@ -9,10 +9,10 @@ use nvml_wrapper::gpm::gpm_metrics_get;
 use nvml_wrapper::{Device, GpmSample};
 
 use super::probe::Probe;
-use crate::model::gpu::{ACTIVITIES, GpuActivity};
+use crate::model::gpu::{GpuActivity, LinkTraffic};
 
-/// Percentages, in the order of [`GpuActivity::ratio`].
-const RATIOS: [GpmMetricId; ACTIVITIES] = [
+/// What one call reads. [`between`] finds each result by its id.
+const METRICS: [GpmMetricId; 15] = [
     GpmMetricId::GraphicsUtil,
     GpmMetricId::SmUtil,
     GpmMetricId::SmOccupancy,
@@ -24,9 +24,6 @@ const RATIOS: [GpmMetricId; ACTIVITIES] = [
     GpmMetricId::Fp64Util,
     GpmMetricId::Fp32Util,
     GpmMetricId::Fp16Util,
-];
-/// MiB per second, as nvml.h says (nvml-wrapper says bytes, which is wrong): PCIe, then NVLink; transmit, then receive.
-const RATES: [GpmMetricId; 4] = [
     GpmMetricId::PcieTxPerSec,
     GpmMetricId::PcieRxPerSec,
     GpmMetricId::NvlinkTotalTxPerSec,
@@ -79,7 +76,7 @@ impl<'nvml> GpmSampler<'nvml> {
         probe: &mut Probe<'_>,
     ) -> GpuActivity {
         if let Some(last) = self.last.get(&gpu_instance).filter(|last| last.fresh) {
-            return last.activity.clone();
+            return last.activity;
         }
         // nvml-wrapper 0.13 frees a sample in its Drop and panics without this symbol, so no sample is taken then.
         let usable = device.nvml().lib().nvmlGpmSampleFree.is_ok();
@@ -100,7 +97,7 @@ impl<'nvml> GpmSampler<'nvml> {
         let at = Instant::now();
         let before = self.last.remove(&gpu_instance).filter(|last| at.duration_since(last.at) <= self.max_age);
         let activity = before.map(|before| between(device, &before.sample, &sample, probe)).unwrap_or_default();
-        self.last.insert(gpu_instance, LastSample { at, sample, fresh: true, activity: activity.clone() });
+        self.last.insert(gpu_instance, LastSample { at, sample, fresh: true, activity });
         activity
     }
 }
@@ -111,17 +108,36 @@ fn between<'nvml>(
     now: &GpmSample<'nvml>,
     probe: &mut Probe<'_>,
 ) -> GpuActivity {
-    let ids: Vec<GpmMetricId> = RATIOS.into_iter().chain(RATES).collect();
-    let Some(metrics) = probe.call("gpm_metrics", || gpm_metrics_get(device.nvml(), before, now, &ids)) else {
+    let Some(results) = probe.call("gpm_metrics", || gpm_metrics_get(device.nvml(), before, now, &METRICS)) else {
         return GpuActivity::default();
     };
-    let values: Vec<Option<f64>> = metrics.into_iter().map(|metric| metric.ok().map(|metric| metric.value)).collect();
-    let value = |at: usize| values.get(at).copied().flatten();
-    let rate = |at: usize| value(ACTIVITIES + at).filter(|mib| mib.is_finite() && *mib >= 0.0).map(|mib| mib * MIB);
+    let value = |metric| {
+        let (_, result) = METRICS.iter().zip(&results).find(|(id, _)| **id == metric)?;
+        result.as_ref().ok().map(|result| result.value)
+    };
+    let ratio = |metric| value(metric).and_then(from_percent);
+    // nvml.h says MiB per second; nvml-wrapper says bytes, which is wrong.
+    let rate = |metric| value(metric).filter(|mib| mib.is_finite() && *mib >= 0.0).map(|mib| mib * MIB);
     GpuActivity {
-        ratio: std::array::from_fn(|at| value(at).and_then(from_percent)),
-        pcie_bytes_per_second: [rate(0), rate(1)],
-        nvlink_bytes_per_second: [rate(2), rate(3)],
+        graphics: ratio(GpmMetricId::GraphicsUtil),
+        sm: ratio(GpmMetricId::SmUtil),
+        sm_occupancy: ratio(GpmMetricId::SmOccupancy),
+        tensor: ratio(GpmMetricId::AnyTensorUtil),
+        tensor_dfma: ratio(GpmMetricId::DfmaTensorUtil),
+        tensor_hmma: ratio(GpmMetricId::HmmaTensorUtil),
+        tensor_imma: ratio(GpmMetricId::ImmaTensorUtil),
+        dram: ratio(GpmMetricId::DramBwUtil),
+        fp64: ratio(GpmMetricId::Fp64Util),
+        fp32: ratio(GpmMetricId::Fp32Util),
+        fp16: ratio(GpmMetricId::Fp16Util),
+        pcie_bytes_per_second: LinkTraffic {
+            transmit: rate(GpmMetricId::PcieTxPerSec),
+            receive: rate(GpmMetricId::PcieRxPerSec),
+        },
+        nvlink_bytes_per_second: LinkTraffic {
+            transmit: rate(GpmMetricId::NvlinkTotalTxPerSec),
+            receive: rate(GpmMetricId::NvlinkTotalRxPerSec),
+        },
     }
 }
 

@@ -8,13 +8,19 @@ use std::time::{Duration, Instant};
 use nvml_wrapper::Device;
 use nvml_wrapper::error::NvmlError;
 
-use super::fields::Field;
+use super::fields::{Field, ReadField};
 use super::nvml::{ErrorScope, classify};
 use super::raw;
 use crate::model::gpu::{GpuState, NvmlState};
 
-/// A failed call and the kind of NVML's error.
-pub(super) type Failure = (&'static str, &'static str);
+/// A failed NVML call. The page shows both names as label values.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Failure {
+    /// e.g. `power_usage`
+    pub(super) call: &'static str,
+    /// e.g. `gpu_is_lost`
+    pub(super) error: &'static str,
+}
 
 /// The NVML call that a worker is in. The supervisor compares its age with the deadline.
 #[derive(Debug, Clone, Default)]
@@ -57,20 +63,6 @@ impl Unsupported {
     fn add_field(&mut self, field: Field) {
         self.since.get_or_insert_with(Instant::now);
         self.fields.insert((field.id, field.scope));
-    }
-}
-
-/// The values of those fields that were read.
-#[derive(Debug, Default)]
-pub(super) struct FieldValues(Vec<(Field, u64)>);
-
-impl FieldValues {
-    pub(super) fn get(&self, field: Field) -> Option<u64> {
-        self.0.iter().find(|(read, _)| *read == field).map(|(_, value)| *value)
-    }
-
-    pub(super) fn all<const N: usize>(&self, fields: [Field; N]) -> [Option<u64>; N] {
-        fields.map(|field| self.get(field))
     }
 }
 
@@ -124,19 +116,31 @@ impl<'m> Probe<'m> {
         }
     }
 
-    /// Reads many fields with one call. Fields that the driver or the GPU does not support are skipped from then on.
-    pub(super) fn fields(&mut self, device: &Device<'_>, fields: impl IntoIterator<Item = Field>) -> FieldValues {
-        let fields: Vec<Field> =
-            fields.into_iter().filter(|field| !self.unsupported.fields.contains(&(field.id, field.scope))).collect();
+    /// Reads all fields that `from_fields` asks for, with one call. `from_fields` runs twice: before the call, to collect
+    /// the fields, and after it, to use their values. So each field is named in one place only.
+    pub(super) fn fields<T>(&mut self, device: &Device<'_>, from_fields: impl Fn(ReadField<'_>) -> T) -> T {
+        let mut fields = Vec::new();
+        from_fields(&mut |field| {
+            fields.push(field);
+            None
+        });
+        let values = self.read_fields(device, fields);
+        from_fields(&mut |field| values.iter().find(|(read, _)| *read == field).map(|(_, value)| *value))
+    }
+
+    /// The values of those fields that could be read. Fields that the driver or the GPU does not support are skipped from
+    /// then on.
+    fn read_fields(&mut self, device: &Device<'_>, mut fields: Vec<Field>) -> Vec<(Field, u64)> {
+        fields.retain(|field| !self.unsupported.fields.contains(&(field.id, field.scope)));
         let ids: Vec<(u32, u32)> = fields.iter().map(|field| (field.id, field.scope)).collect();
-        let mut values = FieldValues::default();
+        let mut values = Vec::new();
         if ids.is_empty() {
             return values;
         }
         let results = self.call("field_values", || raw::field_values(device, &ids)).unwrap_or_default();
         for (field, result) in fields.into_iter().zip(results) {
             match result {
-                Ok(value) => values.0.push((field, value)),
+                Ok(value) => values.push((field, value)),
                 // The id is newer than the driver.
                 Err(NvmlError::InvalidArg) => self.unsupported.add_field(field),
                 Err(error) => {
@@ -156,8 +160,8 @@ impl<'m> Probe<'m> {
                 self.answered += 1;
                 false
             }
-            (kind, scope) => {
-                self.failures.push((call, kind));
+            (error, scope) => {
+                self.failures.push(Failure { call, error });
                 if self.fatal.is_none() && scope != ErrorScope::Call {
                     self.fatal = Some(scope);
                 }
@@ -184,7 +188,7 @@ impl<'m> Probe<'m> {
             Some(ErrorScope::Session(state)) => Err(state),
             Some(ErrorScope::Gpu(state)) => Ok(state),
             _ if self.answered > 0 || self.failures.is_empty() => Ok(GpuState::Ok),
-            _ if self.failures.iter().all(|(_, kind)| *kind == "no_permission") => Ok(GpuState::NoPermission),
+            _ if self.failures.iter().all(|failure| failure.error == "no_permission") => Ok(GpuState::NoPermission),
             _ => Ok(GpuState::Lost),
         }
     }
@@ -203,7 +207,7 @@ mod tests {
         with_new_probe(|probe| {
             assert_eq!(probe.call("power_usage", || Err::<u32, _>(NvmlError::Unknown)), None);
             assert_eq!(probe.call("temperature", || Ok(40)), Some(40));
-            assert_eq!(probe.failures, [("power_usage", "unknown")]);
+            assert_eq!(probe.failures, [Failure { call: "power_usage", error: "unknown" }]);
             assert_eq!(probe.state(), Ok(GpuState::Ok));
         });
     }

@@ -6,14 +6,14 @@ use std::time::{Duration, Instant};
 use nvml_wrapper::Device;
 use nvml_wrapper::enum_wrappers::device::TemperatureSensor;
 
-use super::fields::{self, Field};
+use super::fields;
 use super::gpm::GpmSampler;
 use super::health;
 use super::probe::Probe;
 use super::processes::ProcessReader;
 use super::units::{ratio_from_percent, watts_from_milliwatts};
 use super::{clocks, mig, raw};
-use crate::model::gpu::{GpuHealth, GpuReadings};
+use crate::model::gpu::{EngineUtilization, GpuHealth, GpuReadings, Temperatures};
 
 /// Energy is separate, because the driver counts from its own start and the tracker from ours.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -27,7 +27,8 @@ pub(super) struct PollResult {
 /// What is kept between two polls of one device handle.
 #[derive(Debug)]
 pub(super) struct PollState<'nvml> {
-    throttle: [Field; 9],
+    /// See [`fields::renumbers_clocks_events`].
+    clocks_events_renumbered: bool,
     processes: ProcessReader,
     slow_interval: Duration,
     slow_due: Instant,
@@ -44,7 +45,7 @@ impl PollState<'_> {
         slow_interval: Duration,
     ) -> Self {
         Self {
-            throttle: fields::throttle(driver_version),
+            clocks_events_renumbered: driver_version.is_some_and(fields::renumbers_clocks_events),
             processes: ProcessReader::new(driver_version, per_process),
             slow_interval,
             slow_due: Instant::now(),
@@ -83,10 +84,18 @@ pub(super) fn read<'nvml>(device: &Device<'nvml>, kept: &mut PollState<'nvml>, p
     let clock_hertz = clocks::current_hertz(device, probe);
     let reasons = probe.call("current_throttle_reasons", || device.current_throttle_reasons());
     let performance_state = probe.call("performance_state", || device.performance_state()).map(|state| state.as_c());
-    let engines = if mig { [None; 4] } else { engine_utilization(device, probe) };
-    let single = [fields::MEMORY_TEMPERATURE, fields::POWER_INSTANT];
-    let counts = kept.throttle.into_iter().chain(fields::PCIE_BYTES).chain(fields::NVLINK_KIB);
-    let values = probe.fields(device, single.into_iter().chain(counts));
+    let engine_utilization = if mig { EngineUtilization::default() } else { engine_utilization(device, probe) };
+    let from_fields = probe.fields(device, |read| GpuReadings {
+        power_instant_watts: read(fields::POWER_INSTANT).map(|milliwatts| milliwatts as f64 / 1000.0),
+        temperature_celsius: Temperatures {
+            gpu: temperature,
+            memory: memory_temperature(read(fields::MEMORY_TEMPERATURE)),
+        },
+        throttle_ns: fields::throttle_ns(kept.clocks_events_renumbered, read),
+        pcie_bytes: fields::pcie_bytes(read),
+        nvlink_bytes: fields::nvlink_bytes(read),
+        ..GpuReadings::default()
+    });
     let activity = kept.gpm.read(device, None, probe);
     let instances = if mig { mig::instances(device, &mut kept.gpm, probe) } else { Vec::new() };
     kept.gpm.end_poll();
@@ -99,35 +108,30 @@ pub(super) fn read<'nvml>(device: &Device<'nvml>, kept: &mut PollState<'nvml>, p
         memory_controller_utilization_ratio: utilization.map(|rates| ratio_from_percent(rates.memory)),
         memory,
         power_usage_watts,
-        power_instant_watts: values.get(fields::POWER_INSTANT).map(|milli| milli as f64 / 1000.0),
         power_limit_watts,
-        energy_joules: None,
-        temperature_celsius: [temperature, memory_temperature(values.get(fields::MEMORY_TEMPERATURE))],
         clock_hertz,
         clocks_event_reasons: reasons.map(|reasons| reasons.bits()),
-        throttle_ns: values.all(kept.throttle),
         // 32 is NVML's "unknown".
         performance_state: performance_state.filter(|state| *state <= 15),
-        engine_utilization_ratio: engines,
-        pcie_bytes: values.all(fields::PCIE_BYTES),
-        nvlink_bytes: values.all(fields::NVLINK_KIB).map(|kib| kib.map(|kib| kib.saturating_mul(1024))),
+        engine_utilization,
         activity,
         mig_enabled,
         mig: instances,
         health: kept.health.clone(),
+        ..from_fields
     };
     PollResult { readings, energy_mj }
 }
 
-/// In the order encoder, decoder, jpeg, ofa.
-fn engine_utilization(device: &Device<'_>, probe: &mut Probe<'_>) -> [Option<f64>; 4] {
-    [
-        probe.call("encoder_utilization", || device.encoder_utilization()).map(|engine| engine.utilization),
-        probe.call("decoder_utilization", || device.decoder_utilization()).map(|engine| engine.utilization),
-        probe.call("jpeg_utilization", || raw::jpeg_utilization(device)),
-        probe.call("ofa_utilization", || raw::ofa_utilization(device)),
-    ]
-    .map(|percent| percent.map(ratio_from_percent))
+fn engine_utilization(device: &Device<'_>, probe: &mut Probe<'_>) -> EngineUtilization {
+    let encoder = probe.call("encoder_utilization", || device.encoder_utilization()).map(|engine| engine.utilization);
+    let decoder = probe.call("decoder_utilization", || device.decoder_utilization()).map(|engine| engine.utilization);
+    EngineUtilization {
+        encoder: encoder.map(ratio_from_percent),
+        decoder: decoder.map(ratio_from_percent),
+        jpeg: probe.call("jpeg_utilization", || raw::jpeg_utilization(device)).map(ratio_from_percent),
+        ofa: probe.call("ofa_utilization", || raw::ofa_utilization(device)).map(ratio_from_percent),
+    }
 }
 
 /// Some boards without the sensor return 0 instead of "not supported". Memory in use is never that cold.

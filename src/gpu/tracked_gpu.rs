@@ -70,11 +70,11 @@ impl TrackedGpu {
         self.readings = result.readings;
         self.last_poll = Some(poll);
         let uuid = &self.identity.uuid;
-        for (call, error) in failures.iter().filter(|failure| !self.failing.contains(failure)) {
+        for Failure { call, error } in failures.iter().filter(|failure| !self.failing.contains(failure)) {
             tracing::warn!(gpu_uuid = %uuid, call, error, "NVML call failed");
         }
-        for (call, _) in self.failing.iter().filter(|(call, _)| failures.iter().all(|(failed, _)| failed != call)) {
-            tracing::info!(gpu_uuid = %uuid, call, "NVML call succeeds again");
+        for before in self.failing.iter().filter(|before| failures.iter().all(|failure| failure.call != before.call)) {
+            tracing::info!(gpu_uuid = %uuid, call = before.call, "NVML call succeeds again");
         }
         self.failing = failures;
     }

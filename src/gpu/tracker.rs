@@ -32,7 +32,7 @@ pub(super) struct GpuTracker {
     /// Number of indexes in this session.
     enumerated: u32,
     expected: u32,
-    read_errors: BTreeMap<(&'static str, &'static str), u64>,
+    read_errors: BTreeMap<Failure, u64>,
     init_errors: u64,
     assignments: Vec<DeviceAssignment>,
 }
@@ -134,7 +134,7 @@ impl GpuTracker {
             *self.read_errors.entry(*failure).or_default() += 1;
         }
         // The failure that decided the state is the last one, because every later call was skipped.
-        let call = failures.last().map(|(call, _)| *call);
+        let call = failures.last().map(|failure| failure.call);
         match outcome {
             Outcome::Excluded => {
                 self.states.insert(index, None);
@@ -151,7 +151,7 @@ impl GpuTracker {
                 }
             }
             Outcome::SessionLost(state) => {
-                let reason = failures.last().map_or("", |(_, error)| *error);
+                let reason = failures.last().map_or("", |failure| failure.error);
                 self.nvml_lost(state, &reason);
             }
         }
@@ -188,14 +188,17 @@ impl GpuTracker {
     }
 
     pub(super) fn assignments_failed(&mut self, error: &'static str) {
-        *self.read_errors.entry(("pod_resources", error)).or_default() += 1;
+        *self.read_errors.entry(Failure { call: "pod_resources", error }).or_default() += 1;
     }
 
     /// A complete copy, in NVML index order.
     pub(super) fn inventory(&self) -> GpuInventory {
         let mut gpus: Vec<GpuSnapshot> = self.gpus.values().filter_map(TrackedGpu::snapshot).collect();
         gpus.sort_by_key(|gpu| gpu.identity.index);
-        let read_errors = self.read_errors.iter();
+        let read_error = |(failure, count): (&Failure, &u64)| {
+            let Failure { call, error } = *failure;
+            ReadError { call, error, count: *count }
+        };
         GpuInventory {
             nvml: self.nvml,
             driver_version: self.driver_version.clone(),
@@ -204,7 +207,7 @@ impl GpuTracker {
             pods: device_assignment::resolve(&self.assignments, &gpus),
             gpus,
             expected: self.expected,
-            read_errors: read_errors.map(|((call, error), count)| ReadError { call, error, count: *count }).collect(),
+            read_errors: self.read_errors.iter().map(read_error).collect(),
             init_errors: self.init_errors,
         }
     }
@@ -214,7 +217,7 @@ impl GpuTracker {
     }
 
     fn identify(&mut self, identity: GpuIdentity, failures: &[Failure]) {
-        for (call, error) in failures {
+        for Failure { call, error } in failures {
             tracing::warn!(gpu_uuid = %identity.uuid, call, error, "some GPU identity fields are unavailable");
         }
         let uuid = identity.uuid.clone();

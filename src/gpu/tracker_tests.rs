@@ -25,7 +25,8 @@ fn tracker_selecting(gpus: u32, uuids: &[&str]) -> GpuTracker {
 }
 
 fn report(tracker: &mut GpuTracker, index: u32, outcome: Outcome, failures: &[(&'static str, &'static str)]) {
-    tracker.absorb(Report { session: 1, index, outcome, failures: failures.to_vec() });
+    let failures = failures.iter().map(|&(call, error)| Failure { call, error }).collect();
+    tracker.absorb(Report { session: 1, index, outcome, failures });
 }
 
 fn identified(index: u32, uuid: &str) -> Outcome {

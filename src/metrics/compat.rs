@@ -37,12 +37,12 @@ pub(super) fn trtllm_labels(name: &EngineName, backend: Option<&str>, model_is_u
     SeriesLabels::new(Labels::new(ours.into_iter().chain(version).chain(extra)), OF_TRTLLM)
 }
 
-/// trtllm-serve's families. `load`: what load gauges may read.
+/// trtllm-serve's families. `load`: the values for load gauges; absent for a stale engine.
 #[must_use]
 pub(super) fn trtllm_page(labels: &SeriesLabels, snapshot: &EngineSnapshot, load: Option<&Latest>) -> Page {
     let mut page = Writer::new(labels);
     if let Some(latest) = &snapshot.latest {
-        // A stale engine keeps its limits.
+        // The limits of a stale engine are still valid.
         page.put(Id::TrtllmMaxNumActiveRequests, latest.max_active);
         page.put(Id::TrtllmMaxBatchSizeStatic, latest.batch_size_limits.fixed);
         page.put(Id::TrtllmMaxBatchSizeRuntime, latest.batch_size_limits.runtime);

@@ -3,7 +3,9 @@
 
 use std::sync::Arc;
 
-use crate::model::gpu::{GpuActivity, GpuInventory, GpuMemory, GpuReadings, GpuSnapshot, GpuState, MigInstance};
+use crate::model::gpu::{
+    GpuActivity, GpuInventory, GpuMemory, GpuReadings, GpuSnapshot, GpuState, MigInstance, NvLinkErrors,
+};
 
 use super::catalog::Id;
 use super::page::{Labels, Page, Value};
@@ -77,27 +79,23 @@ fn with_pod(labels: &Arc<Labels>, inventory: &GpuInventory, gpu_uuid: &str, mig_
 
 fn device(gpu: &GpuSnapshot) -> Vec<(Id, Option<Value>)> {
     let readings = &gpu.readings;
-    let [temperature, memory_temperature] = readings.temperature_celsius;
-    let [_, sm_clock, memory_clock, _] = readings.clock_hertz;
-    let [encoder, decoder, ..] = readings.engine_utilization_ratio;
-    let [power_violation, thermal_violation, ..] = readings.throttle_ns;
     let mhz = |hertz: Option<u64>| hertz.map(|hertz| Value::from(hertz / 1_000_000));
     let xid = gpu.last_xid.map_or(0, |last| last.code);
     vec![
-        (Id::DcgmSmClock, mhz(sm_clock)),
-        (Id::DcgmMemClock, mhz(memory_clock)),
-        (Id::DcgmMemoryTemp, memory_temperature.map(Value::from)),
-        (Id::DcgmGpuTemp, temperature.map(Value::from)),
+        (Id::DcgmSmClock, mhz(readings.clock_hertz.sm)),
+        (Id::DcgmMemClock, mhz(readings.clock_hertz.memory)),
+        (Id::DcgmMemoryTemp, readings.temperature_celsius.memory.map(Value::from)),
+        (Id::DcgmGpuTemp, readings.temperature_celsius.gpu.map(Value::from)),
         (Id::DcgmPowerUsage, readings.power_usage_watts.map(Value::from)),
         (Id::DcgmPowerLimit, readings.power_limit_watts.map(Value::from)),
         (Id::DcgmEnergy, readings.energy_joules.map(|joules| Value::from((joules * 1000.0).round() as u64))),
         (Id::DcgmGpuUtil, percent(readings.utilization_ratio)),
         (Id::DcgmMemCopyUtil, percent(readings.memory_controller_utilization_ratio)),
-        (Id::DcgmEncUtil, percent(encoder)),
-        (Id::DcgmDecUtil, percent(decoder)),
+        (Id::DcgmEncUtil, percent(readings.engine_utilization.encoder)),
+        (Id::DcgmDecUtil, percent(readings.engine_utilization.decoder)),
         (Id::DcgmXid, (gpu.reports_xids && gpu.state == GpuState::Ok).then(|| Value::from(xid))),
-        (Id::DcgmPowerViolation, power_violation.map(Value::from)),
-        (Id::DcgmThermalViolation, thermal_violation.map(Value::from)),
+        (Id::DcgmPowerViolation, readings.throttle_ns.power.map(Value::from)),
+        (Id::DcgmThermalViolation, readings.throttle_ns.thermal.map(Value::from)),
         (Id::DcgmClocksEvent, readings.clocks_event_reasons.map(Value::from)),
         (Id::DcgmPstate, readings.performance_state.map(|state| Value::from(u64::from(state)))),
     ]
@@ -105,36 +103,33 @@ fn device(gpu: &GpuSnapshot) -> Vec<(Id, Option<Value>)> {
 
 fn health(readings: &GpuReadings) -> Vec<(Id, Option<Value>)> {
     let health = &readings.health;
-    let [sbe_volatile, dbe_volatile, sbe_aggregate, dbe_aggregate] = health.ecc_errors;
-    let [retired_sbe, retired_dbe] = health.retired_pages;
-    let [correctable, uncorrectable] = health.remapped_rows;
     let count = |value: Option<u64>| value.map(Value::from);
     let number = |value: Option<u32>| value.map(|value| Value::from(u64::from(value)));
     let flag = |value: Option<bool>| value.map(Value::from);
-    let links = |kind: usize| {
-        let counted: Vec<u64> = health.nvlinks.iter().filter_map(|link| link.errors[kind]).collect();
+    let links = |errors: fn(&NvLinkErrors) -> Option<u64>| {
+        let counted: Vec<u64> = health.nvlinks.iter().filter_map(|link| errors(&link.errors)).collect();
         (!counted.is_empty()).then(|| Value::from(counted.iter().fold(0_u64, |sum, count| sum.saturating_add(*count))))
     };
     vec![
         (Id::DcgmPcieReplay, count(health.pcie_replays)),
         (Id::DcgmFanSpeed, percent(health.fan_speed_ratio.first().copied().flatten())),
-        (Id::DcgmBar1Used, mib(health.bar1_bytes[1])),
-        (Id::DcgmEccSbeVol, count(sbe_volatile)),
-        (Id::DcgmEccDbeVol, count(dbe_volatile)),
-        (Id::DcgmEccSbeAgg, count(sbe_aggregate)),
-        (Id::DcgmEccDbeAgg, count(dbe_aggregate)),
-        (Id::DcgmRetiredSbe, count(retired_sbe)),
-        (Id::DcgmRetiredDbe, count(retired_dbe)),
+        (Id::DcgmBar1Used, mib(health.bar1_used_bytes)),
+        (Id::DcgmEccSbeVol, count(health.ecc_errors.corrected_volatile)),
+        (Id::DcgmEccDbeVol, count(health.ecc_errors.uncorrected_volatile)),
+        (Id::DcgmEccSbeAgg, count(health.ecc_errors.corrected_aggregate)),
+        (Id::DcgmEccDbeAgg, count(health.ecc_errors.uncorrected_aggregate)),
+        (Id::DcgmRetiredSbe, count(health.retired_pages.multiple_single_bit)),
+        (Id::DcgmRetiredDbe, count(health.retired_pages.double_bit)),
         (Id::DcgmRetiredPending, flag(health.retired_pages_pending)),
-        (Id::DcgmUncRemapped, count(uncorrectable)),
-        (Id::DcgmCorRemapped, count(correctable)),
+        (Id::DcgmUncRemapped, count(health.remapped_rows.uncorrectable)),
+        (Id::DcgmCorRemapped, count(health.remapped_rows.correctable)),
         (Id::DcgmRemapFailure, flag(health.remapped_rows_failure)),
-        (Id::DcgmNvlinkReplay, links(0)),
-        (Id::DcgmNvlinkRecovery, links(1)),
-        (Id::DcgmNvlinkCrcFlit, links(2)),
-        (Id::DcgmNvlinkCrcData, links(3)),
-        (Id::DcgmPcieGen, number(health.pcie_link_generation[0])),
-        (Id::DcgmPcieWidth, number(health.pcie_link_width[0])),
+        (Id::DcgmNvlinkReplay, links(|errors| errors.replay)),
+        (Id::DcgmNvlinkRecovery, links(|errors| errors.recovery)),
+        (Id::DcgmNvlinkCrcFlit, links(|errors| errors.crc_flit)),
+        (Id::DcgmNvlinkCrcData, links(|errors| errors.crc_data)),
+        (Id::DcgmPcieGen, number(health.pcie_link_generation)),
+        (Id::DcgmPcieWidth, number(health.pcie_link_width)),
     ]
 }
 
@@ -148,23 +143,20 @@ fn memory(memory: &GpuMemory) -> [(Id, Option<Value>); 4] {
 }
 
 fn activity(activity: &GpuActivity) -> Vec<(Id, Option<Value>)> {
-    let [graphics, sm, occupancy, tensor, _, _, _, dram, fp64, fp32, fp16] = activity.ratio;
-    let ([pcie_tx, pcie_rx], [nvlink_tx, nvlink_rx]) =
-        (activity.pcie_bytes_per_second, activity.nvlink_bytes_per_second);
     let rate = |rate: Option<f64>| rate.map(|rate| Value::from(rate.round() as u64));
     vec![
-        (Id::DcgmProfGrEngine, graphics.map(Value::from)),
-        (Id::DcgmProfSm, sm.map(Value::from)),
-        (Id::DcgmProfSmOccupancy, occupancy.map(Value::from)),
-        (Id::DcgmProfTensor, tensor.map(Value::from)),
-        (Id::DcgmProfDram, dram.map(Value::from)),
-        (Id::DcgmProfFp64, fp64.map(Value::from)),
-        (Id::DcgmProfFp32, fp32.map(Value::from)),
-        (Id::DcgmProfFp16, fp16.map(Value::from)),
-        (Id::DcgmProfPcieTx, rate(pcie_tx)),
-        (Id::DcgmProfPcieRx, rate(pcie_rx)),
-        (Id::DcgmProfNvlinkTx, rate(nvlink_tx)),
-        (Id::DcgmProfNvlinkRx, rate(nvlink_rx)),
+        (Id::DcgmProfGrEngine, activity.graphics.map(Value::from)),
+        (Id::DcgmProfSm, activity.sm.map(Value::from)),
+        (Id::DcgmProfSmOccupancy, activity.sm_occupancy.map(Value::from)),
+        (Id::DcgmProfTensor, activity.tensor.map(Value::from)),
+        (Id::DcgmProfDram, activity.dram.map(Value::from)),
+        (Id::DcgmProfFp64, activity.fp64.map(Value::from)),
+        (Id::DcgmProfFp32, activity.fp32.map(Value::from)),
+        (Id::DcgmProfFp16, activity.fp16.map(Value::from)),
+        (Id::DcgmProfPcieTx, rate(activity.pcie_bytes_per_second.transmit)),
+        (Id::DcgmProfPcieRx, rate(activity.pcie_bytes_per_second.receive)),
+        (Id::DcgmProfNvlinkTx, rate(activity.nvlink_bytes_per_second.transmit)),
+        (Id::DcgmProfNvlinkRx, rate(activity.nvlink_bytes_per_second.receive)),
     ]
 }
 

@@ -1,5 +1,5 @@
-//! One engine's snapshot as samples. A stale engine has no load, an idle engine's load is 0, and what the engine did not send
-//! is absent.
+//! Turns one engine's snapshot into samples. A stale engine has no load gauges, the load of an idle engine is 0, and a value
+//! that the engine did not send is absent.
 
 use std::sync::Arc;
 

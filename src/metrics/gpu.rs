@@ -1,6 +1,8 @@
-//! GPUs as samples. A reading that failed is absent; counters of this exporter remain.
+//! Turns GPUs into samples. A failed reading is absent; the exporter's own counters of a GPU stay.
 
-use crate::model::gpu::{GpuInventory, GpuMemory, GpuReadings, GpuSnapshot, GpuState, MigInstance, NvmlState};
+use crate::model::gpu::{
+    GpuActivity, GpuInventory, GpuMemory, GpuReadings, GpuSnapshot, GpuState, MigInstance, NvmlState,
+};
 
 use super::catalog::Id;
 use super::catalog::table::{OF_GPUS, OF_MIG_INSTANCES};
@@ -81,20 +83,22 @@ fn about(gpu: &GpuSnapshot, inventory: &GpuInventory, series: &mut GpuWriter<'_>
     series.with(Id::GpuInfo, &about, Some(1_u64));
 }
 
-/// The families of GPM's ratios in the model's order, of a GPU and of a MIG instance.
-const ACTIVITIES: [(Id, Id); crate::model::gpu::ACTIVITIES] = [
-    (Id::GpuGpmGraphics, Id::MigGpmGraphics),
-    (Id::GpuGpmSm, Id::MigGpmSm),
-    (Id::GpuGpmSmOccupancy, Id::MigGpmSmOccupancy),
-    (Id::GpuGpmTensor, Id::MigGpmTensor),
-    (Id::GpuGpmTensorDfma, Id::MigGpmTensorDfma),
-    (Id::GpuGpmTensorHmma, Id::MigGpmTensorHmma),
-    (Id::GpuGpmTensorImma, Id::MigGpmTensorImma),
-    (Id::GpuGpmDram, Id::MigGpmDram),
-    (Id::GpuGpmFp64, Id::MigGpmFp64),
-    (Id::GpuGpmFp32, Id::MigGpmFp32),
-    (Id::GpuGpmFp16, Id::MigGpmFp16),
-];
+/// Each of GPM's ratios with its family for a GPU and its family for a MIG instance.
+fn activity_ratios(activity: &GpuActivity) -> [(Id, Id, Option<f64>); 11] {
+    [
+        (Id::GpuGpmGraphics, Id::MigGpmGraphics, activity.graphics),
+        (Id::GpuGpmSm, Id::MigGpmSm, activity.sm),
+        (Id::GpuGpmSmOccupancy, Id::MigGpmSmOccupancy, activity.sm_occupancy),
+        (Id::GpuGpmTensor, Id::MigGpmTensor, activity.tensor),
+        (Id::GpuGpmTensorDfma, Id::MigGpmTensorDfma, activity.tensor_dfma),
+        (Id::GpuGpmTensorHmma, Id::MigGpmTensorHmma, activity.tensor_hmma),
+        (Id::GpuGpmTensorImma, Id::MigGpmTensorImma, activity.tensor_imma),
+        (Id::GpuGpmDram, Id::MigGpmDram, activity.dram),
+        (Id::GpuGpmFp64, Id::MigGpmFp64, activity.fp64),
+        (Id::GpuGpmFp32, Id::MigGpmFp32, activity.fp32),
+        (Id::GpuGpmFp16, Id::MigGpmFp16, activity.fp16),
+    ]
+}
 
 fn load(readings: &GpuReadings, series: &mut GpuWriter<'_>) {
     series.put(Id::GpuUtilization, readings.utilization_ratio);
@@ -104,25 +108,21 @@ fn load(readings: &GpuReadings, series: &mut GpuWriter<'_>) {
     series.put(Id::GpuMemoryFree, free_bytes);
     series.put(Id::GpuMemoryReserved, reserved_bytes);
     series.put(Id::GpuMemoryController, readings.memory_controller_utilization_ratio);
-    let engines = [Id::GpuEncoderUtilization, Id::GpuDecoderUtilization, Id::GpuJpegUtilization, Id::GpuOfaUtilization];
-    for (id, ratio) in engines.into_iter().zip(readings.engine_utilization_ratio) {
-        series.put(id, ratio);
+    series.put(Id::GpuEncoderUtilization, readings.engine_utilization.encoder);
+    series.put(Id::GpuDecoderUtilization, readings.engine_utilization.decoder);
+    series.put(Id::GpuJpegUtilization, readings.engine_utilization.jpeg);
+    series.put(Id::GpuOfaUtilization, readings.engine_utilization.ofa);
+    for (family, _, ratio) in activity_ratios(&readings.activity) {
+        series.put(family, ratio);
     }
-    for ((id, _), ratio) in ACTIVITIES.into_iter().zip(readings.activity.ratio) {
-        series.put(id, ratio);
-    }
-    let [transmit, receive] = readings.activity.pcie_bytes_per_second;
-    series.put(Id::GpuGpmPcieTransmit, transmit);
-    series.put(Id::GpuGpmPcieReceive, receive);
-    let [transmit, receive] = readings.activity.nvlink_bytes_per_second;
-    series.put(Id::GpuGpmNvlinkTransmit, transmit);
-    series.put(Id::GpuGpmNvlinkReceive, receive);
-    let [transmit, receive] = readings.pcie_bytes;
-    series.put(Id::GpuPcieTransmit, transmit);
-    series.put(Id::GpuPcieReceive, receive);
-    let [transmit, receive] = readings.nvlink_bytes;
-    series.put(Id::GpuNvlinkTransmit, transmit);
-    series.put(Id::GpuNvlinkReceive, receive);
+    series.put(Id::GpuGpmPcieTransmit, readings.activity.pcie_bytes_per_second.transmit);
+    series.put(Id::GpuGpmPcieReceive, readings.activity.pcie_bytes_per_second.receive);
+    series.put(Id::GpuGpmNvlinkTransmit, readings.activity.nvlink_bytes_per_second.transmit);
+    series.put(Id::GpuGpmNvlinkReceive, readings.activity.nvlink_bytes_per_second.receive);
+    series.put(Id::GpuPcieTransmit, readings.pcie_bytes.transmit);
+    series.put(Id::GpuPcieReceive, readings.pcie_bytes.receive);
+    series.put(Id::GpuNvlinkTransmit, readings.nvlink_bytes.transmit);
+    series.put(Id::GpuNvlinkReceive, readings.nvlink_bytes.receive);
     series.put(Id::GpuMigEnabled, readings.mig_enabled);
 }
 
@@ -131,12 +131,12 @@ fn power_and_clocks(readings: &GpuReadings, series: &mut GpuWriter<'_>) {
     series.put(Id::GpuPowerLimit, readings.power_limit_watts);
     series.put(Id::GpuPowerInstant, readings.power_instant_watts);
     series.put(Id::EnergyConsumption, readings.energy_joules);
-    series.in_order(Id::GpuTemperature, readings.temperature_celsius);
-    series.in_order(Id::GpuClock, readings.clock_hertz);
+    series.each(Id::GpuTemperature, readings.temperature_celsius);
+    series.each(Id::GpuClock, readings.clock_hertz);
     // Bit n of NVML's mask is the catalog's reason n.
     let reasons = readings.clocks_event_reasons;
     series.in_order(Id::GpuClocksEvent, (0..64).map(|bit| reasons.map(|mask| mask >> bit & 1 == 1)));
-    series.in_order(Id::GpuThrottle, readings.throttle_ns.map(|ns| ns.map(|ns| ns as f64 / 1e9)));
+    series.each_as(Id::GpuThrottle, readings.throttle_ns, |ns| ns as f64 / 1e9);
     series.put(Id::GpuPerformanceState, readings.performance_state.map(u64::from));
 }
 
@@ -151,8 +151,8 @@ fn mig_instance(instance: &MigInstance, gpu_uuid: &str, page: &mut Page, cache: 
     series.put(Id::MigMemoryTotal, instance.memory.total_bytes);
     series.put(Id::MigMemoryUsed, instance.memory.used_bytes);
     series.put(Id::MigMemoryFree, instance.memory.free_bytes);
-    for ((_, id), ratio) in ACTIVITIES.into_iter().zip(instance.activity.ratio) {
-        series.put(id, ratio);
+    for (_, family, ratio) in activity_ratios(&instance.activity) {
+        series.put(family, ratio);
     }
 }
 
@@ -180,6 +180,10 @@ pub(super) const NVML_STATES: [(&str, NvmlState); 9] = [
 mod tests {
     use super::super::page::Value;
     use super::*;
+    use crate::model::gpu::{
+        Clocks, NvLinkErrors, PowerLimits, RemappedRows, RetiredPages, TemperatureLimits, Temperatures, ThrottleTimes,
+    };
+    use crate::model::named_numbers::NamedNumbers as _;
 
     #[test]
     fn states_are_in_the_catalogs_order() {
@@ -189,21 +193,20 @@ mod tests {
     }
 
     #[test]
-    fn an_array_of_readings_has_one_element_for_each_label_value() {
-        let length = |id: Id| id.metric().variant.unwrap().values.len();
-        let readings = GpuReadings::default();
-        for (id, model) in [
-            (Id::GpuTemperature, readings.temperature_celsius.len()),
-            (Id::GpuClock, readings.clock_hertz.len()),
-            (Id::GpuThrottle, readings.throttle_ns.len()),
-            (Id::GpuClockMax, readings.health.clock_max_hertz.len()),
-            (Id::GpuPowerLimits, readings.health.power_limits_watts.len()),
-            (Id::GpuTemperatureLimit, readings.health.temperature_limits_celsius.len()),
-            (Id::GpuRetiredPages, readings.health.retired_pages.len()),
-            (Id::GpuRemappedRows, readings.health.remapped_rows.len()),
-            (Id::GpuNvlinkErrors, crate::model::gpu::NvLink::default().errors.len()),
+    fn the_names_of_readings_are_the_catalogs_label_values() {
+        let values = |id: Id| id.metric().variant.unwrap().values;
+        for (id, names) in [
+            (Id::GpuTemperature, Temperatures::NAMES),
+            (Id::GpuClock, Clocks::NAMES),
+            (Id::GpuThrottle, ThrottleTimes::NAMES),
+            (Id::GpuClockMax, Clocks::NAMES),
+            (Id::GpuPowerLimits, PowerLimits::NAMES),
+            (Id::GpuTemperatureLimit, TemperatureLimits::NAMES),
+            (Id::GpuRetiredPages, RetiredPages::NAMES),
+            (Id::GpuRemappedRows, RemappedRows::NAMES),
+            (Id::GpuNvlinkErrors, NvLinkErrors::NAMES),
         ] {
-            assert_eq!(length(id), model, "{}", id.metric().name);
+            assert_eq!(values(id), names, "{}", id.metric().name);
         }
     }
 

@@ -37,39 +37,16 @@ impl Writer<'_> {
         let pools = &totals.pools;
         self.each(Id::WindowBlocks, pools.blocks);
         self.each(Id::WindowBytes, pools.bytes);
-        self.in_order(Id::CachedTokens, pools.cached_tokens);
+        self.each(Id::CachedTokens, pools.cached_tokens);
         self.put(Id::DiskPrefetchedBlocks, pools.disk_prefetched_blocks);
         self.put(Id::RequestSuspensions, pools.suspended_requests);
         self.put(Id::RequestResumptions, pools.resumed_requests);
         let Some(events) = &totals.kv_events else { return };
-        self.in_order(Id::KvEvents, events.events.map(Some));
+        self.each(Id::KvEvents, events.events);
         self.one(Id::KvEventsLost, events.lost);
-        self.in_order(Id::KvBlocksStored, events.stored.map(Some));
-        self.in_order(Id::KvBlocksRemoved, events.removed.map(Some));
-        self.in_order(Id::KvBlocksUpdated, events.updated.map(Some));
-        self.in_order(Id::KvTierBlocks, events.capacity.into_iter().flatten().map(Some));
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use crate::engine::kv_events::KvEventTotals;
-    use crate::model::kv_event::KvCacheEventKind;
-
-    use super::*;
-
-    #[test]
-    fn event_kinds_are_in_the_catalogs_order() {
-        let values = Id::KvEvents.metric().variant.unwrap().values;
-        assert_eq!(values.len(), KvEventTotals::default().events.len());
-        for (kind, name) in [
-            (KvCacheEventKind::Created, "created"),
-            (KvCacheEventKind::Stored, "stored"),
-            (KvCacheEventKind::Removed, "removed"),
-            (KvCacheEventKind::Updated, "updated"),
-            (KvCacheEventKind::Unknown, "other"),
-        ] {
-            assert_eq!(values[kind as usize], name);
-        }
+        self.each(Id::KvBlocksStored, events.stored);
+        self.each(Id::KvBlocksRemoved, events.removed);
+        self.each(Id::KvBlocksUpdated, events.updated);
+        self.each(Id::KvTierBlocks, events.capacity);
     }
 }

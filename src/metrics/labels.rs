@@ -5,8 +5,8 @@ use std::sync::{Arc, OnceLock};
 
 type Pair = (Cow<'static, str>, Cow<'static, str>);
 
-/// Labels sorted by name. A page has thousands, so labels share the pairs of their base, and what only some formats and
-/// some series need is made on first use.
+/// Labels sorted by name. A page has thousands of them, so they share the pairs of their base, and texts that only some
+/// formats or series need are made on first use.
 #[derive(Debug, Clone)]
 pub struct Labels {
     series: Box<str>,

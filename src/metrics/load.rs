@@ -112,7 +112,7 @@ impl Writer<'_> {
         self.each(Id::RequestsByStage, stages);
     }
 
-    /// What remains true of an engine that does not answer.
+    /// Values that stay valid while an engine does not answer.
     pub(super) fn limits(&mut self, latest: &Latest, stale: bool) {
         if stale {
             self.each(Id::RequestMetrics, RequestCounts { max: latest.max_active, ..RequestCounts::default() });
@@ -130,8 +130,8 @@ impl Writer<'_> {
         self.one(Id::LastIterationTimestamp, latest.time_us as f64 / 1e6);
     }
 
-    /// The five series that the Kubernetes gateway's picker reads. They must disappear together: a remaining one would
-    /// refresh the picker's view of the pod and keep the others' last values alive.
+    /// The five series that the Kubernetes gateway's picker reads. They must disappear together: if one remained, the picker
+    /// would treat the pod as fresh and keep using the last values of the others.
     pub(super) fn gateway(&mut self, latest: &Latest) {
         let requests =
             RequestCounts { scheduled: latest.scheduled(), waiting: latest.waiting(), ..RequestCounts::default() };

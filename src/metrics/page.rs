@@ -27,7 +27,7 @@ impl Page {
         Self { samples: Vec::with_capacity(samples) }
     }
 
-    /// Drops values that are not finite: with NaN or Inf, routers prefer the broken pod.
+    /// Drops a value that is not finite, because routers would prefer a pod with NaN or Inf.
     pub fn push(&mut self, metric: Id, labels: &Arc<Labels>, value: impl Into<Value>) {
         let value = value.into();
         if matches!(value, Value::Float(value) if !value.is_finite()) {
@@ -65,7 +65,7 @@ impl Page {
         self.samples.retain(|sample| kept(sample.metric.metric().group));
     }
 
-    /// Family by family. Neighbours in the catalog with the same name are one family, because a second header is malformed.
+    /// Family by family. Neighbours in the catalog with the same name are one family, because a page must not have two headers for one name.
     pub fn families(&self) -> impl Iterator<Item = (&'static Metric, &[Sample])> {
         self.samples
             .chunk_by(|a, b| a.metric == b.metric || a.metric.metric().name == b.metric.metric().name)

@@ -1,9 +1,8 @@
-//! Finished requests as samples: latencies, lengths, resource use and finish reasons.
+//! Turns finished requests into samples: latencies, lengths, resource use and finish reasons.
 
 use crate::state::EngineSnapshot;
 
 use super::catalog::Id;
-use super::catalog::table::engine_counters::DraftTokens;
 use super::catalog::table::triton::DisaggregatedServing;
 use super::value::Value;
 use super::writer::Writer;
@@ -43,9 +42,6 @@ impl Writer<'_> {
             self.observed(family, histogram);
         }
         self.in_order(Id::RequestsFinished, requests.finished.into_iter().flatten().map(Some));
-        if let Some((proposed, accepted)) = requests.draft_tokens {
-            let tokens = DraftTokens { proposed: Some(proposed), accepted: Some(accepted) };
-            self.each(Id::RequestDraftTokens, tokens);
-        }
+        self.each(Id::RequestDraftTokens, requests.draft_tokens);
     }
 }

@@ -52,7 +52,7 @@ impl From<proto::Histogram> for Value {
     }
 }
 
-/// Absent if there is nothing to divide by.
+/// `None` if a number is absent or the whole is not positive.
 pub(super) fn ratio(part: Option<i64>, whole: Option<i64>) -> Option<f64> {
     let (part, whole) = part.zip(whole)?;
     (whole > 0).then(|| part as f64 / whole as f64)

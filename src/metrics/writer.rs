@@ -22,7 +22,7 @@ impl<'a> Writer<'a> {
         self.page.push(family, &self.labels.of(family)[0], value);
     }
 
-    /// As [`Writer::one`]; no value, no sample.
+    /// Like [`Writer::one`]; an absent value has no sample.
     pub(super) fn put(&mut self, family: Id, value: Option<impl Into<Value>>) {
         if let Some(value) = value {
             self.one(family, value);
@@ -63,7 +63,23 @@ impl<'p> GpuWriter<'p> {
         }
     }
 
-    /// One value for each of the family's label values, in the catalog's order.
+    /// One sample for each number that is present.
+    pub(super) fn each<N: NamedNumbers<Number: Into<Value>>>(&mut self, family: Id, numbers: N) {
+        self.each_as(family, numbers, |number| number);
+    }
+
+    /// Like [`GpuWriter::each`], for numbers in another unit than the family's.
+    pub(super) fn each_as<N: NamedNumbers, V: Into<Value>>(
+        &mut self,
+        family: Id,
+        numbers: N,
+        convert: impl Fn(N::Number) -> V,
+    ) {
+        debug_assert_eq!(family.metric().variant.map(|variant| variant.values), Some(N::NAMES), "{family:?}");
+        self.in_order(family, numbers.numbers().map(|number| number.map(&convert)));
+    }
+
+    /// One sample for each value that is present; the values are in the order of the catalog's label values.
     pub(super) fn in_order<V: Into<Value>>(&mut self, family: Id, values: impl IntoIterator<Item = Option<V>>) {
         self.page.push_each(family, self.labels.of(family), values);
     }

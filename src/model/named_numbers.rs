@@ -2,7 +2,7 @@
 //! name and number belong together by construction and no code depends on a position.
 
 /// Made by `named_numbers!`. An absent number is one that the source did not send.
-pub trait NamedNumbers {
+pub trait NamedNumbers: Default {
     type Number;
 
     /// In the order of the fields.
@@ -13,6 +13,16 @@ pub trait NamedNumbers {
 
     /// Calls `add` with each number and the number of the same name in `more`.
     fn add_each(&mut self, more: Self, add: impl Fn(&mut Option<Self::Number>, Option<Self::Number>));
+
+    /// Every number present and 0.
+    fn zeros() -> Self
+    where
+        Self::Number: Default,
+    {
+        let mut zeros = Self::default();
+        zeros.add_each(Self::default(), |number, _| *number = Some(Self::Number::default()));
+        zeros
+    }
 }
 
 /// `named_numbers! { pub struct Memory: u64 { total = "total", used = "used" } }` makes a struct with the fields `total` and

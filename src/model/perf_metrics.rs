@@ -29,7 +29,7 @@ pub struct PerfMetricsEntry {
     pub output_tokens: Option<u64>,
 }
 
-/// Why a request ended, in trtllm-serve's terms. The Executor's own (`kEND_ID`, …) are read too.
+/// Why a request ended, in trtllm-serve's terms. The Executor's names (`END_ID`, …) are accepted, too.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FinishReason {

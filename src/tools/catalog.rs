@@ -59,8 +59,8 @@ const RULES: &str = "
 - Cumulative counts (KV blocks) are added by their increase. The first value of a running engine is the baseline. A value that falls means that the count
   restarted from 0.
 - Further rows of the same `iter` with another `attentionDpRank` add only their tokens.
-- Some iteration latencies contain the wait for work and are not observed: 0, the record after a latency of 0, and on PyTorch every record before which
-  nothing was active or queued, including the first one.
+- Some iteration latencies contain the wait for work and are not observed: a latency of 0, the latency of the record after it, and on PyTorch the latency of
+  every record before which no request was active or queued. The first record is one of these.
 - Request times come from RequestPerfMetrics as soon as the engine has sent any. If none arrive within five seconds after a request has ended, its times are
   derived from its rows in RequestStats:
   - arrival: the start of the first iteration that contains the request;

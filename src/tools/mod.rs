@@ -1,5 +1,5 @@
-//! Subcommands that print something and end. Nothing else writes to stdout.
-#![allow(clippy::print_stdout)]
+//! Subcommands that print to stdout and exit. No other code writes to stdout.
+#![allow(clippy::print_stdout)] // their output is their purpose
 
 pub mod catalog;
 pub mod check_config;

@@ -5,8 +5,9 @@ mod readings;
 use std::time::Duration;
 
 pub use readings::{
-    ACTIVITIES, EccLocation, GpuActivity, GpuHealth, GpuMemory, GpuProcess, GpuReadings, MigInstance, NvLink,
-    THROTTLE_POLICIES,
+    Clocks, EccErrors, EccLocation, EngineUtilization, GpuActivity, GpuHealth, GpuMemory, GpuProcess, GpuReadings,
+    LinkTraffic, MigInstance, NvLink, NvLinkErrors, PowerLimits, RemappedRows, RetiredPages, TemperatureLimits,
+    Temperatures, ThrottleTimes,
 };
 
 /// Does not change while the driver is loaded. Read from NVML once per initialisation.
@@ -88,7 +89,7 @@ pub struct PodDevice {
     pub container: String,
 }
 
-/// Whether NVML itself is there.
+/// The state of NVML itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum NvmlState {
     /// `--gpu off`
@@ -110,7 +111,7 @@ pub enum NvmlState {
     Released,
 }
 
-/// All that is known of GPUs. A GPU that was seen once stays listed.
+/// Everything known about the GPUs. A GPU that was seen once stays listed.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct GpuInventory {
     pub nvml: NvmlState,

@@ -1,5 +1,6 @@
 //! The readings of one poll of a GPU, in base units. A reading is `None`, never 0, if its call failed or is not supported.
-//! Arrays are in the order of the catalog's label values, which each comment lists.
+
+use crate::model::named_numbers::{NamedNumbers, named_numbers};
 
 /// Read at every poll, except `health`.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -18,22 +19,19 @@ pub struct GpuReadings {
     /// Joules since this exporter first read this GPU. Starts at 0, never decreases, continues over driver reloads and
     /// keeps its last value while the GPU cannot be read. `None` only before the first reading.
     pub energy_joules: Option<f64>,
-    /// Degrees Celsius: gpu, memory.
-    pub temperature_celsius: [Option<f64>; 2],
-    /// Hertz: graphics, sm, memory, video.
-    pub clock_hertz: [Option<u64>; 4],
+    pub temperature_celsius: Temperatures,
+    pub clock_hertz: Clocks,
     /// Why the clocks are below their maximum: NVML's bit mask `nvmlClocksThrottleReasons`.
     pub clocks_event_reasons: Option<u64>,
-    /// Nanoseconds of throttling since the driver was loaded, by [`THROTTLE_POLICIES`].
-    pub throttle_ns: [Option<u64>; THROTTLE_POLICIES],
+    /// Nanoseconds of throttling since the driver was loaded.
+    pub throttle_ns: ThrottleTimes,
     /// 0 (fastest) to 15.
     pub performance_state: Option<u32>,
-    /// 0..1: encoder, decoder, jpeg, ofa.
-    pub engine_utilization_ratio: [Option<f64>; 4],
-    /// Bytes since the driver was loaded: transmit, receive.
-    pub pcie_bytes: [Option<u64>; 2],
-    /// Bytes over all links since the driver was loaded: transmit, receive.
-    pub nvlink_bytes: [Option<u64>; 2],
+    pub engine_utilization: EngineUtilization,
+    /// Bytes since the driver was loaded.
+    pub pcie_bytes: LinkTraffic<u64>,
+    /// Bytes over all links since the driver was loaded.
+    pub nvlink_bytes: LinkTraffic<u64>,
     /// Needs Hopper or later.
     pub activity: GpuActivity,
     /// Whether MIG is enabled.
@@ -43,9 +41,50 @@ pub struct GpuReadings {
     pub health: GpuHealth,
 }
 
-/// power, thermal, sync_boost, board_limit, low_utilization, reliability, sw_thermal_slowdown, hw_thermal_slowdown,
-/// hw_power_brake_slowdown.
-pub const THROTTLE_POLICIES: usize = 9;
+named_numbers! {
+    /// Degrees Celsius by sensor.
+    #[derive(Copy)]
+    pub struct Temperatures: f64 { gpu = "gpu", memory = "memory" }
+}
+
+named_numbers! {
+    /// Hertz by clock.
+    #[derive(Copy, Eq)]
+    pub struct Clocks: u64 { graphics = "graphics", sm = "sm", memory = "memory", video = "video" }
+}
+
+named_numbers! {
+    /// Time by the policy that limited the clocks.
+    #[derive(Copy, Eq)]
+    pub struct ThrottleTimes: u64 {
+        power = "power",
+        thermal = "thermal",
+        sync_boost = "sync_boost",
+        board_limit = "board_limit",
+        low_utilization = "low_utilization",
+        reliability = "reliability",
+        sw_thermal_slowdown = "sw_thermal_slowdown",
+        hw_thermal_slowdown = "hw_thermal_slowdown",
+        hw_power_brake_slowdown = "hw_power_brake_slowdown",
+    }
+}
+
+/// Share of the sample period in which each media engine was busy, 0..1.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct EngineUtilization {
+    pub encoder: Option<f64>,
+    pub decoder: Option<f64>,
+    pub jpeg: Option<f64>,
+    /// Optical flow.
+    pub ofa: Option<f64>,
+}
+
+/// Bytes or bytes per second in each direction, seen from the GPU.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct LinkTraffic<N> {
+    pub transmit: Option<N>,
+    pub receive: Option<N>,
+}
 
 /// Memory of a GPU or a MIG instance.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -57,19 +96,24 @@ pub struct GpuMemory {
     pub reserved_bytes: Option<u64>,
 }
 
-/// Activity of the parts of a GPU or a MIG instance since the last poll. Source: NVML's GPM.
-#[derive(Debug, Clone, PartialEq, Default)]
+/// Activity of the parts of a GPU or a MIG instance since the last poll, as a share of time or of the maximum, 0..1. Source:
+/// NVML's GPM.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct GpuActivity {
-    /// Share of time or of the maximum, 0..1, by [`ACTIVITIES`].
-    pub ratio: [Option<f64>; ACTIVITIES],
-    /// Bytes per second: transmit, receive.
-    pub pcie_bytes_per_second: [Option<f64>; 2],
-    /// Bytes per second: transmit, receive.
-    pub nvlink_bytes_per_second: [Option<f64>; 2],
+    pub graphics: Option<f64>,
+    pub sm: Option<f64>,
+    pub sm_occupancy: Option<f64>,
+    pub tensor: Option<f64>,
+    pub tensor_dfma: Option<f64>,
+    pub tensor_hmma: Option<f64>,
+    pub tensor_imma: Option<f64>,
+    pub dram: Option<f64>,
+    pub fp64: Option<f64>,
+    pub fp32: Option<f64>,
+    pub fp16: Option<f64>,
+    pub pcie_bytes_per_second: LinkTraffic<f64>,
+    pub nvlink_bytes_per_second: LinkTraffic<f64>,
 }
-
-/// graphics, sm, sm_occupancy, tensor, tensor_dfma, tensor_hmma, tensor_imma, dram, fp64, fp32, fp16.
-pub const ACTIVITIES: usize = 11;
 
 /// One MIG compute instance.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -85,35 +129,30 @@ pub struct MigInstance {
     pub activity: GpuActivity,
 }
 
-/// What changes rarely or costs more to read.
+/// Readings that change rarely or cost more to read.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct GpuHealth {
-    /// Bytes: total, used.
-    pub bar1_bytes: [Option<u64>; 2],
-    /// Watts: enforced, default, min, max.
-    pub power_limits_watts: [Option<f64>; 4],
-    /// Degrees Celsius: shutdown, slowdown, memory_max, gpu_max.
-    pub temperature_limits_celsius: [Option<f64>; 4],
-    /// Hertz: graphics, sm, memory, video.
-    pub clock_max_hertz: [Option<u64>; 4],
-    /// Ratio to the intended maximum; may exceed 1.
+    pub bar1_total_bytes: Option<u64>,
+    pub bar1_used_bytes: Option<u64>,
+    pub power_limits_watts: PowerLimits,
+    pub temperature_limits_celsius: TemperatureLimits,
+    pub clock_max_hertz: Clocks,
+    /// Ratio to the intended maximum, by fan; may exceed 1.
     pub fan_speed_ratio: Vec<Option<f64>>,
-    /// Current and maximum generation of the link.
-    pub pcie_link_generation: [Option<u32>; 2],
-    /// Current and maximum number of lanes.
-    pub pcie_link_width: [Option<u32>; 2],
+    pub pcie_link_generation: Option<u32>,
+    pub pcie_link_generation_max: Option<u32>,
+    /// Number of lanes.
+    pub pcie_link_width: Option<u32>,
+    pub pcie_link_width_max: Option<u32>,
     pub pcie_replays: Option<u64>,
-    /// Corrected and uncorrected since the driver was loaded (volatile), then both over the lifetime of the GPU (aggregate).
-    pub ecc_errors: [Option<u64>; 4],
+    pub ecc_errors: EccErrors,
     /// The same by part of the GPU, for parts with counters of their own.
     pub ecc_locations: Vec<EccLocation>,
     /// Whether uncorrected SRAM errors reached NVIDIA's threshold for replacing the GPU.
     pub ecc_sram_threshold_exceeded: Option<bool>,
-    /// multiple_single_bit, double_bit.
-    pub retired_pages: [Option<u64>; 2],
+    pub retired_pages: RetiredPages,
     pub retired_pages_pending: Option<bool>,
-    /// correctable, uncorrectable.
-    pub remapped_rows: [Option<u64>; 2],
+    pub remapped_rows: RemappedRows,
     pub remapped_rows_pending: Option<bool>,
     pub remapped_rows_failure: Option<bool>,
     /// The action that the driver recommends: 0 none, 1 reset, 2 reboot, 3 drain peer-to-peer, 4 drain and reset.
@@ -125,13 +164,50 @@ pub struct GpuHealth {
     pub process_list: Vec<GpuProcess>,
 }
 
+named_numbers! {
+    /// Watts by kind of limit.
+    #[derive(Copy)]
+    pub struct PowerLimits: f64 { enforced = "enforced", default = "default", min = "min", max = "max" }
+}
+
+named_numbers! {
+    /// Degrees Celsius by threshold.
+    #[derive(Copy)]
+    pub struct TemperatureLimits: f64 {
+        shutdown = "shutdown",
+        slowdown = "slowdown",
+        memory_max = "memory_max",
+        gpu_max = "gpu_max",
+    }
+}
+
+named_numbers! {
+    /// Retired memory pages by cause.
+    #[derive(Copy, Eq)]
+    pub struct RetiredPages: u64 { multiple_single_bit = "multiple_single_bit", double_bit = "double_bit" }
+}
+
+named_numbers! {
+    /// Remapped memory rows by cause.
+    #[derive(Copy, Eq)]
+    pub struct RemappedRows: u64 { correctable = "correctable", uncorrectable = "uncorrectable" }
+}
+
+/// ECC errors since the driver was loaded (volatile) and over the lifetime of the GPU (aggregate).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct EccErrors {
+    pub corrected_volatile: Option<u64>,
+    pub uncorrected_volatile: Option<u64>,
+    pub corrected_aggregate: Option<u64>,
+    pub uncorrected_aggregate: Option<u64>,
+}
+
 /// ECC errors of one part of a GPU.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct EccLocation {
     /// e.g. `dram`, `sram`.
     pub location: &'static str,
-    /// In the order of [`GpuHealth::ecc_errors`].
-    pub errors: [Option<u64>; 4],
+    pub errors: EccErrors,
 }
 
 /// One NVLink.
@@ -139,8 +215,13 @@ pub struct EccLocation {
 pub struct NvLink {
     pub link: u32,
     pub up: bool,
-    /// replay, recovery, crc_flit, crc_data.
-    pub errors: [Option<u64>; 4],
+    pub errors: NvLinkErrors,
+}
+
+named_numbers! {
+    /// Errors of one NVLink by kind.
+    #[derive(Copy, Eq)]
+    pub struct NvLinkErrors: u64 { replay = "replay", recovery = "recovery", crc_flit = "crc_flit", crc_data = "crc_data" }
 }
 
 /// One process on one GPU.

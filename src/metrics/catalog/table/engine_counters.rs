@@ -1,6 +1,8 @@
 //! Our counters of an engine.
 
-use crate::engine::pools::{BlockEvents, ByteEvents, TIERS};
+use crate::engine::kv_events::KvEventCounts;
+use crate::engine::pools::{BlockEvents, ByteEvents, TierNumbers};
+use crate::engine::requests::DraftTokens;
 use crate::model::named_numbers::{NamedNumbers, named_numbers};
 
 use super::super::id::{Id, families};
@@ -17,9 +19,6 @@ named_numbers! {
         missed = "missed",
     }
 }
-named_numbers! {
-    pub struct DraftTokens: u64 { proposed = "proposed", accepted = "accepted" }
-}
 
 families! {
     first: super::triton::END;
@@ -28,7 +27,7 @@ families! {
         .help("Iterations reported by the engine, each counted once.")
         .origin("one per distinct iter; the idle flush record and further attention-DP rows are not iterations");
     IterationsLost = ENGINE.counter("nv_trt_llm_iterations_lost_total").stable()
-        .help("Iterations whose record was lost, from gaps in the engine's numbering.")
+        .help("Iterations whose record was lost, counted by gaps in the engine's numbering.")
         .origin("gaps in iter or statsSequence, or statsDroppedFrames where that is larger");
     EngineRestarts = ENGINE.counter("nv_trt_llm_engine_restarts_total").stable()
         .help("Engine restarts seen by this exporter.")
@@ -69,23 +68,22 @@ families! {
     DiskPrefetchedBlocks = ENGINE.counter("nv_trt_llm_kv_cache_disk_prefetched_blocks_total")
         .help("KV cache blocks prefetched from disk.")
         .origin("iterDiskPrefetchBlocks");
-    CachedTokens = ENGINE.counter("nv_trt_llm_cached_tokens_total").by("tier", &TIERS)
+    CachedTokens = ENGINE.counter("nv_trt_llm_cached_tokens_total").by("tier", TierNumbers::NAMES)
         .help("Prompt tokens found in the KV cache, by tier.")
         .origin("iterCachedTokensByLevel; kvCacheLevelTiers names the levels where it is sent");
-    KvEvents = ENGINE.counter("nv_trt_llm_kv_cache_events_total")
-        .by("event", &["created", "stored", "removed", "updated", "other"])
+    KvEvents = ENGINE.counter("nv_trt_llm_kv_cache_events_total").by("event", KvEventCounts::NAMES)
         .help("KV cache events, by type.")
         .origin("/kv_cache_events, getKVCacheEventManager: data.type; needs kv_cache_events=true, or event_buffer_max_size for a hosted engine");
     KvEventsLost = ENGINE.counter("nv_trt_llm_kv_cache_events_lost_total")
-        .help("KV cache events lost, from gaps in the event numbers.")
+        .help("KV cache events lost, counted by gaps in the event numbers.")
         .origin("/kv_cache_events: event_id");
-    KvBlocksStored = ENGINE.counter("nv_trt_llm_kv_cache_blocks_stored_total").by("tier", &TIERS)
+    KvBlocksStored = ENGINE.counter("nv_trt_llm_kv_cache_blocks_stored_total").by("tier", TierNumbers::NAMES)
         .help("KV cache blocks stored for reuse, by tier.")
         .origin("/kv_cache_events: blocks of stored events, by cache_level");
-    KvBlocksRemoved = ENGINE.counter("nv_trt_llm_kv_cache_blocks_removed_total").by("tier", &TIERS)
+    KvBlocksRemoved = ENGINE.counter("nv_trt_llm_kv_cache_blocks_removed_total").by("tier", TierNumbers::NAMES)
         .help("KV cache blocks removed from reuse, by their last tier; other if the exporter did not see them stored.")
         .origin("/kv_cache_events: block_hashes of removed events");
-    KvBlocksUpdated = ENGINE.counter("nv_trt_llm_kv_cache_blocks_updated_total").by("tier", &TIERS)
+    KvBlocksUpdated = ENGINE.counter("nv_trt_llm_kv_cache_blocks_updated_total").by("tier", TierNumbers::NAMES)
         .help("KV cache blocks whose tier or priority changed, by their current tier.")
         .origin("/kv_cache_events: updated events, cache_level");
     SpecDraftTokens = ENGINE.counter("nv_trt_llm_spec_decode_draft_tokens_total").stable()
@@ -96,7 +94,7 @@ families! {
         .origin("specDecodingStats.numAcceptedTokens");
     SpecDraftedRequests = ENGINE.counter("nv_trt_llm_spec_decode_drafted_requests_total")
         .help("Generation requests with draft tokens, summed over iterations.")
-        .origin("specDecodingStats.numRequestsWithDraftTokens; accepted tokens divided by this is the gain of one step");
+        .origin("specDecodingStats.numRequestsWithDraftTokens; divide the accepted tokens by this number to get the gain of one step");
     SpecDraftTime = ENGINE.counter("nv_trt_llm_spec_decode_draft_seconds_total").unit("seconds")
         .help("Time spent drafting in seconds.")
         .origin("specDecodingStats.iterLatencyMS, set only where the draft model runs separately");

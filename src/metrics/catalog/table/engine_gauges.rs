@@ -1,6 +1,6 @@
 //! Our gauges of an engine.
 
-use crate::engine::pools::{PoolBlocks, TIERS};
+use crate::engine::pools::{PoolBlocks, TierNumbers};
 use crate::model::named_numbers::{NamedNumbers, named_numbers};
 
 use super::super::id::{Id, families};
@@ -73,7 +73,7 @@ families! {
         .by("state", PoolBlocks::NAMES)
         .help("KV cache blocks on the host, by state, summed over all attention windows; peaks are since the previous record.")
         .origin("kvCacheIterationStats: secondaryMaxNumBlocks, secondaryFreeNumBlocks, secondaryUsedNumBlocks, secondaryEvictableNumBlocks, secondaryPeakFreeNumBlocks, secondaryPeakUsedNumBlocks, secondaryPeakEvictableNumBlocks");
-    KvTierBlocks = ENGINE.gauge("nv_trt_llm_kv_cache_tier_blocks").unit("blocks").by("tier", &TIERS)
+    KvTierBlocks = ENGINE.gauge("nv_trt_llm_kv_cache_tier_blocks").unit("blocks").by("tier", TierNumbers::NAMES)
         .help("KV cache capacity in blocks, by tier.")
         .origin("/kv_cache_events: num_blocks_per_cache_level of the last created event");
     KvCacheAvailableTokens = ENGINE.gauge("nv_trt_llm_kv_cache_available_tokens").unit("tokens").stable()
@@ -109,7 +109,7 @@ families! {
     CrossKvCacheBlockMetrics = ENGINE.gauge("nv_trt_llm_cross_kv_cache_block_metrics").stable()
         .by("kv_cache_block_type", KvCacheBlocks::NAMES)
         .help("KV cache blocks of cross attention (encoder-decoder models), by type.")
-        .origin("crossKvCacheStats, as nv_trt_llm_kv_cache_block_metrics");
+        .origin("crossKvCacheStats, with the same fields as nv_trt_llm_kv_cache_block_metrics");
     AttentionDpRanks = ENGINE.gauge("nv_trt_llm_attention_dp_ranks")
         .help("Attention data parallel ranks that share the requests of one iteration.")
         .origin("rows of one iter by attentionDpRank");

@@ -13,9 +13,9 @@ families! {
         .origin("iterLatencyMS, or hostStepTimeMS with the overlap scheduler; iterations after an idle period are left out");
     IterationScheduledRequests = ENGINE.histogram("nv_trt_llm_iteration_scheduled_requests").unit("requests").stable()
         .help("Requests scheduled in one iteration.")
-        .origin("numScheduledRequests; with attention data parallelism, of the rank whose row comes first");
+        .origin("numScheduledRequests; with attention data parallelism, only that of the first rank");
     IterationContextTokens = ENGINE.histogram("nv_trt_llm_iteration_context_tokens").unit("tokens").stable()
-        .help("Tokens computed in context phases in one iteration, without iterations that had none.")
+        .help("Tokens computed in context phases in one iteration; iterations without such tokens are left out.")
         .origin("numCtxTokens");
     NewRequestQueueTime = ENGINE.histogram("nv_trt_llm_new_request_queue_time_seconds").unit("seconds").stable()
         .help("Queue time of newly activated requests in seconds: the mean of each iteration, observed once per request.")

@@ -1,5 +1,10 @@
-//! GPU telemetry: Triton's six families with its HELP, then ours. A counter that says "since the driver was loaded" restarts
-//! with the driver, which Prometheus handles as a counter reset.
+//! GPU telemetry: Triton's six families with its HELP, then ours. A counter "since the driver was loaded" restarts at 0 with
+//! the driver. Prometheus handles that as a counter reset.
+
+use crate::model::gpu::{
+    Clocks, NvLinkErrors, PowerLimits, RemappedRows, RetiredPages, TemperatureLimits, Temperatures, ThrottleTimes,
+};
+use crate::model::named_numbers::NamedNumbers as _;
 
 use super::super::id::{Id, families};
 use super::super::metric::{Area, Group, Metric, Stability};
@@ -44,7 +49,7 @@ families! {
         .origin("the GPU's worker");
     GpuInfo = GPU.gauge("nv_gpu_info").labels(&["architecture", "driver_version", "gpu_uuid", "index", "minor", "name", "pci_bus_id", "serial", "vbios_version"])
         .help("GPU description in labels (name, architecture, addresses, serial number, versions); always 1.")
-        .origin("nvmlDeviceGetName, Index, PciInfo_v3, MinorNumber, Serial, VbiosVersion, Architecture");
+        .origin("nvmlDeviceGetName, Index, PciInfo_v3, MinorNumber, Serial, VbiosVersion, Architecture; architecture is `unknown_N` for an NVML number newer than this exporter");
     GpuDriverInfo = GPU.gauge("nv_gpu_driver_info").labels(&["cuda_version", "driver_version", "nvml_version"])
         .help("Versions of the NVIDIA driver, of NVML and of the newest supported CUDA in labels; always 1.")
         .origin("nvmlSystemGetDriverVersion, nvmlSystemGetNVMLVersion, nvmlSystemGetCudaDriverVersion_v2");
@@ -144,20 +149,20 @@ families! {
         .help("Instantaneous GPU power in watts; nv_gpu_power_usage is an average on most GPUs.")
         .origin("NVML field 186");
     GpuPowerLimits = GPU.gauge("nv_gpu_power_limit_watts").unit("watts")
-        .by("kind", &["enforced", "default", "min", "max"])
+        .by("kind", PowerLimits::NAMES)
         .help("Power limits in watts: enforced (the lowest of all limits), default, and the range that can be set (min, max).")
         .origin("nvmlDeviceGetEnforcedPowerLimit, PowerManagementDefaultLimit, PowerManagementLimitConstraints");
-    GpuTemperature = GPU.gauge("nv_gpu_temperature_celsius").unit("celsius").by("sensor", &["gpu", "memory"])
+    GpuTemperature = GPU.gauge("nv_gpu_temperature_celsius").unit("celsius").by("sensor", Temperatures::NAMES)
         .help("Temperature in degrees Celsius.")
         .origin("nvmlDeviceGetTemperature, NVML field 82 (0 means no sensor)");
     GpuTemperatureLimit = GPU.gauge("nv_gpu_temperature_limit_celsius").unit("celsius")
-        .by("threshold", &["shutdown", "slowdown", "memory_max", "gpu_max"])
+        .by("threshold", TemperatureLimits::NAMES)
         .help("Temperature thresholds in degrees Celsius: shutdown, slowdown, and maximum operating temperature of memory and GPU.")
         .origin("nvmlDeviceGetTemperatureThreshold");
-    GpuClock = GPU.gauge("nv_gpu_clock_hertz").unit("hertz").by("type", &["graphics", "sm", "memory", "video"])
+    GpuClock = GPU.gauge("nv_gpu_clock_hertz").unit("hertz").by("type", Clocks::NAMES)
         .help("Clock frequency in hertz.")
         .origin("nvmlDeviceGetClockInfo");
-    GpuClockMax = GPU.gauge("nv_gpu_clock_max_hertz").unit("hertz").by("type", &["graphics", "sm", "memory", "video"])
+    GpuClockMax = GPU.gauge("nv_gpu_clock_max_hertz").unit("hertz").by("type", Clocks::NAMES)
         .help("Maximum clock frequency in hertz.")
         .origin("nvmlDeviceGetMaxClockInfo");
     GpuClocksEvent = GPU.gauge("nv_gpu_clocks_event_active")
@@ -165,7 +170,7 @@ families! {
         .help("1 if this reason is limiting the clocks.")
         .origin("nvmlDeviceGetCurrentClocksThrottleReasons");
     GpuThrottle = GPU.counter("nv_gpu_throttle_seconds_total").unit("seconds")
-        .by("policy", &["power", "thermal", "sync_boost", "board_limit", "low_utilization", "reliability", "sw_thermal_slowdown", "hw_thermal_slowdown", "hw_power_brake_slowdown"])
+        .by("policy", ThrottleTimes::NAMES)
         .help("Time in seconds for which this policy limited the clocks since the driver was loaded.")
         .origin("NVML fields 74 to 79 and 251 to 253 (269 to 271 since driver 580.82)");
     GpuPerformanceState = GPU.gauge("nv_gpu_performance_state")
@@ -201,7 +206,7 @@ families! {
         .help("1 if the NVLink is active.")
         .origin("nvmlDeviceGetNvLinkState");
     GpuNvlinkErrors = GPU.counter("nv_gpu_nvlink_errors_total").labels(&["gpu_uuid", "link"])
-        .by("kind", &["replay", "recovery", "crc_flit", "crc_data"])
+        .by("kind", NvLinkErrors::NAMES)
         .help("NVLink errors since the driver was loaded, by kind.")
         .origin("NVML fields 161 to 163 by link (crc is crc_flit), before Hopper 32 to 58 and 96 to 119");
     GpuNvlinkTransmit = GPU.counter("nv_gpu_nvlink_transmit_bytes_total").unit("bytes")
@@ -230,17 +235,17 @@ families! {
     GpuEccSram = GPU.gauge("nv_gpu_ecc_sram_threshold_exceeded").experimental()
         .help("1 if uncorrected SRAM errors have reached NVIDIA's threshold for replacing the GPU.")
         .origin("nvmlDeviceGetSramEccErrorStatus, drivers since 535");
-    GpuRetiredPages = GPU.gauge("nv_gpu_retired_pages").by("cause", &["multiple_single_bit", "double_bit"])
+    GpuRetiredPages = GPU.gauge("nv_gpu_retired_pages").by("cause", RetiredPages::NAMES)
         .help("Retired pages of GPU memory, by cause (GPUs before Ampere).")
         .origin("NVML fields 29 and 30");
     GpuRetiredPending = GPU.gauge("nv_gpu_retired_pages_pending")
-        .help("1 if page retirements are pending a GPU reset.")
+        .help("1 if pages will be retired at the next GPU reset.")
         .origin("NVML field 31");
-    GpuRemappedRows = GPU.gauge("nv_gpu_remapped_rows").by("cause", &["correctable", "uncorrectable"])
+    GpuRemappedRows = GPU.gauge("nv_gpu_remapped_rows").by("cause", RemappedRows::NAMES)
         .help("Remapped rows of GPU memory, by cause (Ampere and later).")
         .origin("NVML fields 142 and 143");
     GpuRemappedPending = GPU.gauge("nv_gpu_remapped_rows_pending")
-        .help("1 if row remappings are pending a GPU reset.")
+        .help("1 if rows will be remapped at the next GPU reset.")
         .origin("NVML field 144");
     GpuRemappedFailure = GPU.gauge("nv_gpu_remapped_rows_failure")
         .help("1 if a row remapping has failed and the GPU must be replaced.")

@@ -1,4 +1,5 @@
-//! The tables, joined in page order. A new metric is a new entry in the table of its area, where it shall stand on the page.
+//! The tables, joined in page order. To add a metric, add an entry to the table of its area; the order of the entries is
+//! their order on the page.
 
 pub mod benchmark;
 mod dcgm;

@@ -76,7 +76,7 @@ families! {
     SpecKvCacheBlockMetrics = SPEC.gauge("nv_trt_llm_kv_cache_block_metrics")
         .by("kv_cache_block_type", SpecKvCacheBlocks::NAMES)
         .help("TRT LLM KV cache block metrics")
-        .origin("spec: as tokens_per, used, free, max, fraction");
+        .origin("spec: the values of tokens_per, used, free, max and fraction");
     InflightBatcherMetrics = TRITON.gauge("nv_trt_llm_inflight_batcher_metrics")
         .by("inflight_batcher_specific_metric", InflightBatch::NAMES)
         .help("TRT LLM inflight_batcher-specific metrics")
@@ -94,7 +94,7 @@ families! {
     SpecDisaggregatedServingMetrics = SPEC.legacy_counter("nv_trt_llm_disaggregated_serving_metrics")
         .by("disaggregated_serving_type", &["kv_cache_transfer_time"])
         .help("TRT LLM disaggregated serving metrics")
-        .origin("spec: as kv_cache_transfer_ms");
+        .origin("spec: the value of kv_cache_transfer_ms");
     InputTokenLen = TRITON.histogram("nv_llm_input_token_len").by("response_metric_type", &["total_input_tokens"])
         .help("TRT LLM response metrics")
         .origin("contextPrefillPosition of completed requests; promptTokens sent with RequestPerfMetrics where there are no request statistics");

@@ -160,6 +160,6 @@ families! {
         .help("Time from a request's first scheduling to its last token in seconds.")
         .origin("trtllm: as nv_trt_llm_request_inference_time_seconds");
     TrtllmPrefillBatchTokens = TRTLLM.histogram("trtllm_prefill_batch_tokens").unit("tokens")
-        .help("Context tokens of one iteration, without iterations that had none.")
+        .help("Context tokens of one iteration; iterations without such tokens are left out.")
         .origin("trtllm: numCtxTokens");
 }
