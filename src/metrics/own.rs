@@ -4,6 +4,7 @@
 //! [`Collector`]: prometheus_client::collector::Collector
 
 mod collector;
+mod families;
 mod process;
 
 use std::sync::Arc;

@@ -4,14 +4,13 @@ use std::fmt;
 use std::sync::Arc;
 
 use prometheus_client::collector::Collector;
-use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric, MetricEncoder};
-use prometheus_client::metrics::MetricType;
+use prometheus_client::encoding::DescriptorEncoder;
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
-use prometheus_client::registry::Unit;
 
+use super::families::{Families, by_variant};
 use super::{HttpMetrics, process};
-use crate::metrics::catalog::{Id, Kind};
+use crate::metrics::catalog::Id;
 use crate::metrics::gpu::NVML_STATES;
 use crate::metrics::page::Labels;
 use crate::model::gpu::{GpuInventory, GpuState, NvmlState};
@@ -28,7 +27,7 @@ pub(in crate::metrics) struct OwnMetrics {
 
 impl Collector for OwnMetrics {
     fn encode(&self, encoder: DescriptorEncoder<'_>) -> fmt::Result {
-        let mut families = Families(encoder);
+        let mut families = Families::new(encoder);
         let build = [
             ("rustversion", option_env!("TRTLLM_EXPORTER_RUSTC").unwrap_or("unknown")),
             ("version", env!("CARGO_PKG_VERSION")),
@@ -95,58 +94,4 @@ impl OwnMetrics {
         }
         Ok(())
     }
-}
-
-/// Writes families with the name, type, unit and HELP of the catalog.
-pub(super) struct Families<'a>(DescriptorEncoder<'a>);
-
-impl Families<'_> {
-    /// A family of one series without labels.
-    pub(super) fn single(&mut self, id: Id, metric: &impl EncodeMetric) -> fmt::Result {
-        metric.encode(self.start(id)?)
-    }
-
-    /// A family of any number of series; without any it is left out.
-    pub(super) fn series<L: EncodeLabelSet, M: EncodeMetric>(
-        &mut self,
-        id: Id,
-        series: impl IntoIterator<Item = (L, M)>,
-    ) -> fmt::Result {
-        let mut series = series.into_iter().peekable();
-        if series.peek().is_none() {
-            return Ok(());
-        }
-        let mut family = self.start(id)?;
-        series.try_for_each(|(labels, metric)| metric.encode(family.encode_family(&labels)?))
-    }
-
-    /// The encoder appends the unit and a counter's `_total`, so both are removed from the catalog's name.
-    fn start(&mut self, id: Id) -> Result<MetricEncoder<'_>, fmt::Error> {
-        static SECONDS: Unit = Unit::Seconds;
-        static BYTES: Unit = Unit::Bytes;
-        let metric = id.metric();
-        let (name, kind) = match metric.kind {
-            Kind::Gauge => (metric.name, MetricType::Gauge),
-            Kind::Counter => (metric.name.strip_suffix("_total").unwrap_or(metric.name), MetricType::Counter),
-            Kind::LegacyCounter => (metric.name, MetricType::Unknown),
-            Kind::Histogram => (metric.name, MetricType::Histogram),
-        };
-        let (name, unit) = match (name.strip_suffix("_seconds"), name.strip_suffix("_bytes")) {
-            (Some(stem), _) => (stem, Some(&SECONDS)),
-            (_, Some(stem)) => (stem, Some(&BYTES)),
-            _ => (name, None),
-        };
-        self.0.encode_descriptor(name, metric.help, unit, kind)
-    }
-}
-
-/// Pairs each value with the family's own label: the catalog lists its values in the same order.
-fn by_variant<V>(
-    id: Id,
-    values: impl IntoIterator<Item = V>,
-) -> impl Iterator<Item = ((&'static str, &'static str), V)> {
-    let variant = id.metric().variant;
-    let labels =
-        variant.into_iter().flat_map(|variant| variant.values.iter().map(move |value| (variant.label, *value)));
-    labels.zip(values)
 }
