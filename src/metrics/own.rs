@@ -124,7 +124,7 @@ pub(super) fn own_page(metrics: OwnMetrics) -> Page {
         for proto::Metric { label, counter, gauge, histogram, .. } in series {
             let labels = match label.is_empty() {
                 true => Arc::clone(&unlabelled),
-                false => Arc::new(Labels::new(label.iter().map(|pair| (&pair.name, &pair.value)))),
+                false => Arc::new(Labels::extend(&unlabelled, label.into_iter().map(|pair| (pair.name, pair.value)))),
             };
             if let Some(histogram) = histogram {
                 // No other family has a start time.
