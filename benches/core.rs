@@ -13,7 +13,7 @@ use trtllm_exporter::exposition::render;
 use trtllm_exporter::metrics::compat::CompatSets;
 use trtllm_exporter::metrics::own::HttpMetrics;
 use trtllm_exporter::metrics::page::{Page, Value};
-use trtllm_exporter::metrics::page_builder::{PageBuilder, Selection};
+use trtllm_exporter::metrics::page_builder::{PageBuilder, Section, Selection};
 use trtllm_exporter::model::EngineAbout;
 use trtllm_exporter::model::IterationStats;
 use trtllm_exporter::sources::trtllm_json::{parse_perf_metrics, parse_records};
@@ -43,6 +43,7 @@ fn main() {
     ratio("fold / plain accumulators", folding, baseline);
     full_records();
 
+    own_metrics(&engine);
     let page = page(&engine);
     let samples: usize = page.samples().iter().map(series).sum();
     println!("\na page of {samples} series");
@@ -287,24 +288,43 @@ fn accumulate_full(batch: &Batch) {
 
 /// The whole page of one engine.
 fn page(engine: &Engine) -> Page {
-    let name = EngineName {
+    let state = state(engine, 1);
+    PageBuilder::new(&state, CompatSets::default()).page(&state, &HttpMetrics::new(), Selection::All)
+}
+
+/// The exporter's own part of the page, which is built again for every generation.
+fn own_metrics(engine: &Engine) {
+    println!("\nthe exporter's own metrics");
+    for engines in [1, 8] {
+        let (state, http) = (state(engine, engines), HttpMetrics::new());
+        let builder = PageBuilder::new(&state, CompatSets::default());
+        let own = || builder.section(Section::Exporter, &state, &http, Selection::All);
+        let series = own().samples().iter().map(series).sum();
+        time(&format!("own metrics with {engines} sources"), series, || drop(black_box(own())));
+    }
+}
+
+fn state(engine: &Engine, engines: usize) -> State {
+    let name = |index| EngineName {
         model: "tensorrt_llm".to_owned(),
-        version: "1".to_owned(),
+        version: format!("{index}"),
         labels: Vec::new(),
         source: "trtllm-serve",
         implicit: false,
     };
-    let state = State::new(vec![name]);
-    let snapshot = EngineSnapshot {
-        state: engine.health.state(Instant::now()),
-        latest: engine.latest().copied(),
-        totals: engine.totals.clone(),
-        requests: engine.requests.totals.clone(),
-        about: EngineAbout::default(),
-        ..EngineSnapshot::starting()
-    };
-    state.publish_engine(0, snapshot);
-    PageBuilder::new(&state, CompatSets::default()).page(&state, &HttpMetrics::new(), Selection::All)
+    let state = State::new((1..=engines).map(name).collect());
+    for index in 0..engines {
+        let snapshot = EngineSnapshot {
+            state: engine.health.state(Instant::now()),
+            latest: engine.latest().copied(),
+            totals: engine.totals.clone(),
+            requests: engine.requests.totals.clone(),
+            about: EngineAbout::default(),
+            ..EngineSnapshot::starting()
+        };
+        state.publish_engine(index, snapshot);
+    }
+    state
 }
 
 fn series(sample: &trtllm_exporter::metrics::page::Sample) -> usize {

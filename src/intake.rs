@@ -52,7 +52,7 @@ impl Intake {
             model,
             state,
             engine: Box::new(Engine::new(now, stale_after)),
-            source: SourceStatus::new(),
+            source: SourceStatus::default(),
             about: EngineAbout::default(),
             published: EngineState::Starting,
             failing: None,
@@ -115,9 +115,9 @@ impl Intake {
             self.about = about;
         }
         self.source.connections = batch.connections;
-        self.source.polls += 1;
+        self.source.metrics.polls.inc();
         self.source.last_poll_us = Some(at.unix_us);
-        self.source.poll_duration.observe(duration.as_secs_f64());
+        self.source.metrics.poll_duration.observe(duration.as_secs_f64());
         self.source.up = matches!(result, Ok(Presence::Present));
         self.source.ready |= result.is_ok();
         if self.source.up {
@@ -154,7 +154,7 @@ impl Intake {
     fn note_failure(&mut self, error: Option<&SourceError>) {
         let kind = error.map(SourceError::kind);
         if let Some(kind) = kind {
-            self.source.errors[kind as usize] += 1;
+            self.source.metrics.errors[kind as usize].inc();
         }
         if kind != self.failing {
             match (error, kind) {
@@ -170,8 +170,8 @@ impl Intake {
 
     /// Counts every rejected record, logs the first of a series.
     fn note_rejections(&mut self, rejected: &RejectCounts) {
-        for ((reason, total), count) in RejectReason::ALL.iter().zip(&mut self.source.rejected).zip(rejected) {
-            *total += count;
+        for ((reason, total), count) in RejectReason::ALL.iter().zip(&self.source.metrics.rejected).zip(rejected) {
+            total.inc_by(*count);
             if *count > 0 && !self.rejecting {
                 tracing::warn!(
                     model = self.model,
@@ -211,6 +211,33 @@ impl Intake {
 mod tests {
     use super::*;
     use crate::metrics::catalog::Id;
+    use crate::state::EngineName;
+
+    #[test]
+    fn every_snapshot_shows_the_counters_of_its_intake() {
+        let name = EngineName {
+            model: "m".to_owned(),
+            version: "1".to_owned(),
+            labels: Vec::new(),
+            source: "test",
+            implicit: false,
+        };
+        let (state, at) = (Arc::new(State::new(vec![name])), Moment::now());
+        let mut intake = Intake::new(0, "m".to_owned(), Arc::clone(&state), Duration::from_secs(15), at.instant);
+        let mut batch = Batch::default();
+        intake.end_poll(&mut batch, Duration::ZERO, Ok(Presence::Present), at);
+        let snapshot = || state.engines().next().unwrap().1;
+        let older = snapshot();
+        batch.reject(RejectReason::TooLong);
+        let error = SourceError::Engine { cause: "stopped".to_owned() };
+        intake.end_poll(&mut batch, Duration::ZERO, Err(&error), at);
+        for snapshot in [older, snapshot()] {
+            let metrics = &snapshot.source.metrics;
+            assert_eq!(metrics.polls.get(), 2);
+            assert_eq!(metrics.errors.each_ref().map(|count| count.get()), [0, 0, 0, 0, 0, 0, 0, 1]);
+            assert_eq!(metrics.rejected.each_ref().map(|count| count.get()), [0, 0, 1, 0]);
+        }
+    }
 
     #[test]
     fn error_kinds_and_reject_reasons_are_the_label_values_of_the_catalog() {

@@ -1,5 +1,7 @@
 //! The published data: an immutable snapshot per engine and one of all GPUs. Writers replace snapshots; readers never wait.
 
+mod source;
+
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -7,13 +9,14 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 
-use crate::engine::histogram::{Histogram, POLL_SECONDS};
 use crate::engine::lifecycle::Stages;
 use crate::engine::requests::RequestTotals;
 use crate::engine::{Engine, EngineState, Latest, Totals};
 use crate::model::gpu::GpuInventory;
-use crate::model::{BenchReport, EngineAbout, ErrorCounts, ErrorKind, IterationStats, RejectCounts, RejectReason};
+use crate::model::{EngineAbout, IterationStats};
 use crate::shutdown::Shutdown;
+
+pub use source::{SourceMetrics, SourceStatus};
 
 /// The identity of an engine: the labels of its series.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -29,7 +32,7 @@ pub struct EngineName {
 }
 
 /// One engine at one moment.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone)]
 pub struct EngineSnapshot {
     pub state: EngineState,
     pub latest: Option<Latest>,
@@ -51,7 +54,7 @@ impl EngineSnapshot {
             totals: Totals::new(),
             requests: RequestTotals::new(),
             stages: None,
-            source: SourceStatus::new(),
+            source: SourceStatus::default(),
             about: EngineAbout::default(),
         }
     }
@@ -65,55 +68,6 @@ impl EngineSnapshot {
         self.stages = engine.stages();
         self.source.clone_from(source);
         self.about.clone_from(about);
-    }
-}
-
-/// The status of an engine's source, kept by its intake.
-#[derive(Debug, Clone, PartialEq)]
-pub struct SourceStatus {
-    /// The last poll succeeded.
-    pub up: bool,
-    /// At least one poll has succeeded.
-    pub ready: bool,
-    pub polls: u64,
-    pub errors: ErrorCounts,
-    pub rejected: RejectCounts,
-    /// Seconds.
-    pub poll_duration: Histogram,
-    /// End of the last poll, successful or not, in microseconds since 1970 UTC.
-    pub last_poll_us: Option<i64>,
-    /// End of the last successful poll, in microseconds since 1970 UTC.
-    pub last_success_us: Option<i64>,
-    /// Connected publishers, for sources that listen.
-    pub connections: Option<u64>,
-    /// Why the source is not ready, or why the last poll failed. For `/readyz`.
-    pub last_error: Option<String>,
-    /// The benchmark report, if the source replays one instead of an engine's records.
-    pub bench_report: Option<Arc<BenchReport>>,
-}
-
-impl SourceStatus {
-    #[must_use]
-    pub const fn new() -> Self {
-        Self {
-            up: false,
-            ready: false,
-            polls: 0,
-            errors: [0; ErrorKind::ALL.len()],
-            rejected: [0; RejectReason::ALL.len()],
-            poll_duration: Histogram::new(POLL_SECONDS),
-            last_poll_us: None,
-            last_success_us: None,
-            connections: None,
-            last_error: None,
-            bench_report: None,
-        }
-    }
-}
-
-impl Default for SourceStatus {
-    fn default() -> Self {
-        Self::new()
     }
 }
 

@@ -63,8 +63,6 @@ pub static TRANSFER_BYTES: &[Bound] = &[
     Bound { value: 4294967296.0, text: "4294967296" },
     Bound { value: 17179869184.0, text: "17179869184" },
 ];
-/// Seconds of one poll.
-pub static POLL_SECONDS: &[Bound] = bounds![0.0001, 0.0005, 0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1, 2.5, 5];
 
 /// One observation of a bucket, for OpenMetrics. Without a time, so that a page does not depend on when it is rendered.
 #[derive(Debug, Clone, Copy, PartialEq)]

@@ -3,7 +3,7 @@
 //! as wide.
 
 /// Number of buckets. At the finest resolution they cover twenty powers of two, e.g. a microsecond to a second.
-const SLOTS: usize = 160;
+pub const SLOTS: usize = 160;
 /// The finest resolution: 2³ buckets for each power of two, 9 % wide.
 const FINEST: i32 = 3;
 /// A value up to this one is counted as zero. Prometheus's own default.

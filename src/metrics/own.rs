@@ -4,6 +4,7 @@
 //! [`Collector`]: prometheus_client::collector::Collector
 
 mod collector;
+mod families;
 mod process;
 
 use std::sync::Arc;
@@ -14,6 +15,8 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::histogram::{Histogram, NativeHistogramConfig};
 use prometheus_client::registry::Registry;
 
+use crate::engine::native;
+
 use super::catalog::Id;
 use super::page::{Labels, Page, Value};
 
@@ -21,8 +24,6 @@ pub(super) use collector::OwnMetrics;
 
 /// Upper bounds in seconds: most requests are answered from the cache, within microseconds.
 const SCRAPE_SECONDS: [f64; 10] = [0.00001, 0.000025, 0.00005, 0.0001, 0.00025, 0.0005, 0.001, 0.005, 0.01, 0.1];
-/// Limits the memory of a native histogram, as in the engine's histograms.
-const NATIVE_BUCKETS: usize = 160;
 
 /// Why a request or a connection was refused, in the order of the catalog.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -56,7 +57,7 @@ pub struct HttpMetrics {
 impl HttpMetrics {
     #[must_use]
     pub fn new() -> Self {
-        let native = NativeHistogramConfig::default().max_buckets(NATIVE_BUCKETS);
+        let native = NativeHistogramConfig::default().max_buckets(native::SLOTS);
         Self {
             scrapes: Counter::default(),
             refused: std::array::from_fn(|_| Counter::default()),
@@ -123,7 +124,7 @@ pub(super) fn own_page(metrics: OwnMetrics) -> Page {
         for proto::Metric { label, counter, gauge, histogram, .. } in series {
             let labels = match label.is_empty() {
                 true => Arc::clone(&unlabelled),
-                false => Arc::new(Labels::new(label.iter().map(|pair| (&pair.name, &pair.value)))),
+                false => Arc::new(Labels::extend(&unlabelled, label.into_iter().map(|pair| (pair.name, pair.value)))),
             };
             if let Some(histogram) = histogram {
                 // No other family has a start time.

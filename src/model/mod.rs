@@ -15,5 +15,5 @@ pub use iteration::IterationStats;
 pub use kv_event::KvCacheEvent;
 pub use perf_metrics::PerfMetricsEntry;
 pub use request::{RequestStats, RequestStatsPerIteration};
-pub use source::{EngineAbout, ErrorCounts, ErrorKind, RejectCounts, RejectReason};
+pub use source::{EngineAbout, ErrorKind, RejectCounts, RejectReason};
 pub use timestamp::RecordTime;

@@ -63,9 +63,6 @@ impl RejectReason {
     }
 }
 
-/// One count per [`ErrorKind`], in its order.
-pub type ErrorCounts = [u64; ErrorKind::ALL.len()];
-
 /// One count per [`RejectReason`], in its order.
 pub type RejectCounts = [u64; RejectReason::ALL.len()];
 

@@ -78,9 +78,9 @@ impl<'a> Engine<'a> {
                 succeeded: source.up,
                 timestamp_seconds: source.last_poll_us.map(seconds),
                 last_success_timestamp_seconds: source.last_success_us.map(seconds),
-                polls: source.polls,
-                failed: source.errors.iter().sum(),
-                records_rejected: source.rejected.iter().sum(),
+                polls: source.metrics.polls.get(),
+                failed: source.metrics.errors.iter().map(|count| count.get()).sum(),
+                records_rejected: source.metrics.rejected.iter().map(|count| count.get()).sum(),
             },
             last_record_timestamp_seconds: snapshot.latest.as_ref().map(|latest| seconds(latest.time_us)),
             totals: Totals {

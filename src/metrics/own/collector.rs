@@ -4,18 +4,13 @@ use std::fmt;
 use std::sync::Arc;
 
 use prometheus_client::collector::Collector;
-use prometheus_client::encoding::{
-    DescriptorEncoder, EncodeLabelSet, EncodeMetric, MetricEncoder, NativeHistogram, NativeHistogramBuckets, NoLabelSet,
-};
-use prometheus_client::metrics::MetricType;
+use prometheus_client::encoding::DescriptorEncoder;
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
-use prometheus_client::registry::Unit;
 
+use super::families::{Families, by_variant};
 use super::{HttpMetrics, process};
-use crate::engine::histogram::Histogram;
-use crate::engine::native::ZERO_THRESHOLD;
-use crate::metrics::catalog::{Id, Kind};
+use crate::metrics::catalog::Id;
 use crate::metrics::gpu::NVML_STATES;
 use crate::metrics::page::Labels;
 use crate::model::gpu::{GpuInventory, GpuState, NvmlState};
@@ -32,7 +27,7 @@ pub(in crate::metrics) struct OwnMetrics {
 
 impl Collector for OwnMetrics {
     fn encode(&self, encoder: DescriptorEncoder<'_>) -> fmt::Result {
-        let mut families = Families(encoder);
+        let mut families = Families::new(encoder);
         let build = [
             ("rustversion", option_env!("TRTLLM_EXPORTER_RUSTC").unwrap_or("unknown")),
             ("version", env!("CARGO_PKG_VERSION")),
@@ -55,13 +50,13 @@ impl OwnMetrics {
             sources().filter_map(move |(labels, source)| Some((labels, ConstGauge::new(value(source)?))))
         };
         families.series(Id::SourceUp, gauge(|source| Some(source.up.into())))?;
-        families.series(Id::Polls, sources().map(|(labels, source)| (labels, ConstCounter::new(source.polls))))?;
+        families.series(Id::Polls, sources().map(|(labels, source)| (labels, source.metrics.polls.clone())))?;
         let errors = sources().flat_map(|(labels, source)| {
-            let by_kind = by_variant(Id::PollErrors, source.errors);
-            by_kind.map(move |(kind, count)| ((labels, [kind]), ConstCounter::new(count)))
+            let by_kind = by_variant(Id::PollErrors, source.metrics.errors.iter().cloned());
+            by_kind.map(move |(kind, count)| ((labels, [kind]), count))
         });
         families.series(Id::PollErrors, errors)?;
-        let durations = sources().map(|(labels, source)| (labels, Folded(&source.poll_duration)));
+        let durations = sources().map(|(labels, source)| (labels, source.metrics.poll_duration.clone()));
         families.series(Id::PollDuration, durations)?;
         let last_success = sources().filter_map(|(labels, source)| {
             let seconds = source.last_success_us? as f64 / 1e6;
@@ -69,13 +64,15 @@ impl OwnMetrics {
         });
         families.series(Id::LastSuccess, last_success)?;
         let rejected = sources().flat_map(|(labels, source)| {
-            let by_reason = by_variant(Id::RecordsRejected, source.rejected);
-            by_reason.map(move |(reason, count)| ((labels, [reason]), ConstCounter::new(count)))
+            let by_reason = by_variant(Id::RecordsRejected, source.metrics.rejected.iter().cloned());
+            by_reason.map(move |(reason, count)| ((labels, [reason]), count))
         });
         families.series(Id::RecordsRejected, rejected)?;
         families.series(Id::IngestConnections, gauge(|source| source.connections))
     }
 
+    /// The GPU supervisor alone counts NVML's errors, and any pair of call and error can appear. Its inventory therefore
+    /// has plain counts instead of a fixed set of counters.
     fn nvml(&self, families: &mut Families<'_>) -> fmt::Result {
         let gpus = &*self.gpus;
         families.single(Id::NvmlUp, &ConstGauge::new(u64::from(gpus.nvml == NvmlState::Up)))?;
@@ -96,93 +93,5 @@ impl OwnMetrics {
             families.single(Id::NvmlGpusExpected, &ConstGauge::new(u64::from(gpus.expected)))?;
         }
         Ok(())
-    }
-}
-
-/// Writes families with the name, type, unit and HELP of the catalog.
-pub(super) struct Families<'a>(DescriptorEncoder<'a>);
-
-impl Families<'_> {
-    /// A family of one series without labels.
-    pub(super) fn single(&mut self, id: Id, metric: &impl EncodeMetric) -> fmt::Result {
-        metric.encode(self.start(id)?)
-    }
-
-    /// A family of any number of series; without any it is left out.
-    pub(super) fn series<L: EncodeLabelSet, M: EncodeMetric>(
-        &mut self,
-        id: Id,
-        series: impl IntoIterator<Item = (L, M)>,
-    ) -> fmt::Result {
-        let mut series = series.into_iter().peekable();
-        if series.peek().is_none() {
-            return Ok(());
-        }
-        let mut family = self.start(id)?;
-        series.try_for_each(|(labels, metric)| metric.encode(family.encode_family(&labels)?))
-    }
-
-    /// The encoder appends the unit and a counter's `_total`, so both are removed from the catalog's name.
-    fn start(&mut self, id: Id) -> Result<MetricEncoder<'_>, fmt::Error> {
-        static SECONDS: Unit = Unit::Seconds;
-        static BYTES: Unit = Unit::Bytes;
-        let metric = id.metric();
-        let (name, kind) = match metric.kind {
-            Kind::Gauge => (metric.name, MetricType::Gauge),
-            Kind::Counter => (metric.name.strip_suffix("_total").unwrap_or(metric.name), MetricType::Counter),
-            Kind::LegacyCounter => (metric.name, MetricType::Unknown),
-            Kind::Histogram => (metric.name, MetricType::Histogram),
-        };
-        let (name, unit) = match (name.strip_suffix("_seconds"), name.strip_suffix("_bytes")) {
-            (Some(stem), _) => (stem, Some(&SECONDS)),
-            (_, Some(stem)) => (stem, Some(&BYTES)),
-            _ => (name, None),
-        };
-        self.0.encode_descriptor(name, metric.help, unit, kind)
-    }
-}
-
-/// Pairs each value with the family's own label: the catalog lists its values in the same order.
-fn by_variant<V>(
-    id: Id,
-    values: impl IntoIterator<Item = V>,
-) -> impl Iterator<Item = ((&'static str, &'static str), V)> {
-    let variant = id.metric().variant;
-    let labels =
-        variant.into_iter().flat_map(|variant| variant.values.iter().map(move |value| (variant.label, *value)));
-    labels.zip(values)
-}
-
-/// A histogram that a poll driver has folded, encoded like one of prometheus-client.
-struct Folded<'a>(&'a Histogram);
-
-impl EncodeMetric for Folded<'_> {
-    fn encode(&self, mut encoder: MetricEncoder<'_>) -> fmt::Result {
-        let Self(histogram) = self;
-        let cumulative = histogram.cumulative().map(|(bound, count)| (bound.value, count));
-        let mut below = 0;
-        let count_in_bucket = |(bound, cumulative): (f64, u64)| {
-            let count = cumulative.saturating_sub(below);
-            below = cumulative;
-            (bound, count)
-        };
-        let buckets: Vec<_> = cumulative.chain([(f64::INFINITY, histogram.count())]).map(count_in_bucket).collect();
-        let native = histogram.native();
-        let (spans, deltas) = native.runs();
-        let spans: Vec<_> = spans.into_iter().map(|span| (span.offset, span.length)).collect();
-        let native = NativeHistogram {
-            schema: native.schema(),
-            zero_threshold: ZERO_THRESHOLD,
-            zero_count: native.zero(),
-            negative: NativeHistogramBuckets { spans: &[], deltas: &[] },
-            positive: NativeHistogramBuckets { spans: &spans, deltas: &deltas },
-            created: None,
-        };
-        let (sum, count) = (histogram.sum(), histogram.count());
-        encoder.encode_histogram_with_native::<NoLabelSet>(sum, count, &buckets, None, native)
-    }
-
-    fn metric_type(&self) -> MetricType {
-        MetricType::Histogram
     }
 }

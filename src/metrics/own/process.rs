@@ -9,7 +9,7 @@ use procfs::{Current as _, WithCurrentSystemInfo as _};
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 
-use super::collector::Families;
+use super::families::Families;
 use crate::metrics::catalog::Id;
 
 pub(super) fn encode(families: &mut Families<'_>) -> fmt::Result {

@@ -3,11 +3,15 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use prometheus_client::encoding::text::encode_registry;
 
 use super::*;
+use crate::engine::native::NativeBuckets;
 use crate::exposition::negotiate::Format;
 use crate::exposition::parsed::parse;
 use crate::metrics::catalog::{CATALOG, Group};
 use crate::model::gpu::{GpuInventory, NvmlState, ReadError};
 use crate::state::EngineSnapshot;
+
+/// Durations of polls in seconds.
+const POLLS: [f64; 2] = [0.012, 7.5];
 
 /// The metrics of an exporter with two sources and a working NVML, after some scrapes and errors.
 fn metrics() -> OwnMetrics {
@@ -19,11 +23,10 @@ fn metrics() -> OwnMetrics {
     let source = |model: &str, polls| {
         let mut engine = EngineSnapshot::starting();
         engine.source.up = true;
-        engine.source.polls = polls;
-        engine.source.errors[1] = 3;
-        engine.source.rejected[2] = 4;
-        engine.source.poll_duration.observe(0.012);
-        engine.source.poll_duration.observe(7.5);
+        engine.source.metrics.polls.inc_by(polls);
+        engine.source.metrics.errors[1].inc_by(3);
+        engine.source.metrics.rejected[2].inc_by(4);
+        POLLS.iter().for_each(|seconds| engine.source.metrics.poll_duration.observe(*seconds));
         engine.source.last_success_us = Some(1_753_462_475_123_456);
         engine.source.connections = Some(2);
         (Arc::new(Labels::new([("model", model), ("source", "socket"), ("version", "1")])), Arc::new(engine))
@@ -86,17 +89,17 @@ fn our_openmetrics_page_means_the_same_as_prometheus_clients() {
 }
 
 #[test]
-fn a_source_keeps_its_native_buckets() {
-    let metrics = metrics();
-    let folded = metrics.sources[0].1.source.poll_duration.clone();
-    let Some(Value::ClientHistogram(shown)) = value(&own_page(metrics), Id::PollDuration) else {
+fn a_source_has_the_native_buckets_of_an_engine() {
+    let mut folded = NativeBuckets::new();
+    POLLS.iter().for_each(|seconds| folded.observe(*seconds, 1));
+    let Some(Value::ClientHistogram(shown)) = value(&own_page(metrics()), Id::PollDuration) else {
         panic!("no poll duration");
     };
-    let (spans, deltas) = folded.native().runs();
+    let (spans, deltas) = folded.runs();
     assert_eq!(shown.positive_delta, deltas);
     let shown_spans: Vec<(i32, u32)> = shown.positive_span.iter().map(|span| (span.offset, span.length)).collect();
     assert_eq!(shown_spans, spans.iter().map(|span| (span.offset, span.length)).collect::<Vec<_>>());
-    assert_eq!((shown.schema, shown.sample_count, shown.sample_sum), (folded.native().schema(), 2, 7.512));
+    assert_eq!((shown.schema, shown.sample_count, shown.sample_sum), (folded.schema(), 2, 7.512));
 }
 
 #[test]
