@@ -22,7 +22,7 @@ pub struct Cli {
     #[command(subcommand)]
     pub command: Option<Command>,
 
-    /// Source of engine statistics (repeatable): sim:[?rate=…&in_flight=…&seed=…], executor:DIR,
+    /// Source of engine statistics (repeatable): sim:[?rate=…&in_flight=…&speed=…&seed=…], executor:DIR,
     /// trtllm-serve:http://HOST:PORT, socket:PATH or replay:FILE.
     /// Without --source and --config.file: GPU metrics and the default ingest socket
     #[arg(long, value_name = "URL", env = "TRTLLM_EXPORTER_SOURCE")]

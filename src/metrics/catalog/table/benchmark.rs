@@ -26,32 +26,25 @@ families! {
     first: super::engine_gauges::END;
 
     BenchTokenRate = ENGINE.gauge("nv_trt_llm_bench_output_tokens_per_second")
-        .help("Output tokens per second in the benchmark.")
-        .origin("report.json: performance.token_throughput_per_sec");
+        .help("Output tokens per second in the benchmark.").origin("report.json: performance.token_throughput_per_sec");
     BenchRequestRate = ENGINE.gauge("nv_trt_llm_bench_requests_per_second")
-        .help("Requests per second in the benchmark.")
-        .origin("report.json: performance.request_throughput_per_sec");
+        .help("Requests per second in the benchmark.").origin("report.json: performance.request_throughput_per_sec");
     BenchDuration = ENGINE.gauge("nv_trt_llm_bench_duration_seconds").unit("seconds")
-        .help("Duration of the benchmark in seconds.")
-        .origin("report.json: performance.total_latency_ms");
+        .help("Duration of the benchmark in seconds.").origin("report.json: performance.total_latency_ms");
     BenchTimeToFirstToken = ENGINE.gauge("nv_trt_llm_bench_time_to_first_token_seconds").unit("seconds")
         .by("statistic", Statistics::NAMES)
-        .help("Time to first token in the benchmark in seconds.")
-        .origin("report.json: latency_stats.ttft_ms");
+        .help("Time to first token in the benchmark in seconds.").origin("report.json: latency_stats.ttft_ms");
     BenchTimePerOutputToken = ENGINE.gauge("nv_trt_llm_bench_time_per_output_token_seconds").unit("seconds")
         .by("statistic", Statistics::NAMES)
         .help("Time per output token after the first in the benchmark in seconds.")
         .origin("report.json: latency_stats.tbt_ms");
     BenchE2eLatency = ENGINE.gauge("nv_trt_llm_bench_e2e_request_latency_seconds").unit("seconds")
         .by("statistic", Statistics::NAMES)
-        .help("End-to-end request latency in the benchmark in seconds.")
-        .origin("report.json: latency_stats.e2e_ms");
+        .help("End-to-end request latency in the benchmark in seconds.").origin("report.json: latency_stats.e2e_ms");
     BenchInputTokens = ENGINE.gauge("nv_trt_llm_bench_input_tokens").unit("tokens").by("statistic", Statistics::NAMES)
-        .help("Prompt tokens per request in the benchmark.")
-        .origin("report.json: input_output_stats.input_tokens");
+        .help("Prompt tokens per request in the benchmark.").origin("report.json: input_output_stats.input_tokens");
     BenchOutputTokens = ENGINE.gauge("nv_trt_llm_bench_output_tokens").unit("tokens").by("statistic", Statistics::NAMES)
-        .help("Generated tokens per request in the benchmark.")
-        .origin("report.json: input_output_stats.output_tokens");
+        .help("Generated tokens per request in the benchmark.").origin("report.json: input_output_stats.output_tokens");
     BenchConfig = ENGINE.gauge("nv_trt_llm_bench_config").by("setting", BenchSettings::NAMES)
         .help("Configuration of the benchmark, by setting.")
         .origin("report.json: metadata.num_gpus; configuration: tp_size, pp_size, max_batch_size, max_num_tokens, kv_memory_percentage");

@@ -36,8 +36,7 @@ families! {
         .help("Requests that became active.")
         .origin("numNewActiveRequests; the idle flush record is left out because its value is stale");
     RequestsCompleted = ENGINE.counter("nv_trt_llm_requests_completed_total").stable()
-        .help("Requests completed by the engine, each counted once.")
-        .origin("numCompletedRequests, once per iter");
+        .help("Requests completed by the engine, each counted once.").origin("numCompletedRequests, once per iter");
     ContextTokens = ENGINE.counter("nv_trt_llm_context_tokens_total").stable()
         .help("Tokens computed in context phases (prefill), excluding tokens found in the KV cache.")
         .origin("numCtxTokens");
@@ -45,17 +44,14 @@ families! {
         .help("Tokens decoded in generation phases, excluding each request's first token.")
         .origin("numGenRequests × avgNumDecodedTokensPerIter (1 where that is 0), or numGenTokens with static batching; a request's first token comes from its context phase");
     KvBlocksAllocated = ENGINE.counter("nv_trt_llm_kv_cache_blocks_allocated_total").stable()
-        .help("KV cache blocks allocated, both new and reused.")
-        .origin("increases of kvCacheStats.allocTotalBlocks");
+        .help("KV cache blocks allocated, both new and reused.").origin("increases of kvCacheStats.allocTotalBlocks");
     KvBlocksNewlyAllocated = ENGINE.counter("nv_trt_llm_kv_cache_blocks_newly_allocated_total").stable()
         .help("KV cache blocks newly allocated, excluding reused blocks.")
         .origin("increases of kvCacheStats.allocNewBlocks");
     KvBlocksReused = ENGINE.counter("nv_trt_llm_kv_cache_blocks_reused_total").stable()
-        .help("KV cache blocks found in the cache (hits).")
-        .origin("increases of kvCacheStats.reusedBlocks");
+        .help("KV cache blocks found in the cache (hits).").origin("increases of kvCacheStats.reusedBlocks");
     KvBlocksMissed = ENGINE.counter("nv_trt_llm_kv_cache_blocks_missed_total").stable()
-        .help("KV cache blocks not found in the cache (misses).")
-        .origin("increases of kvCacheStats.missedBlocks");
+        .help("KV cache blocks not found in the cache (misses).").origin("increases of kvCacheStats.missedBlocks");
     CrossKvBlocks = ENGINE.counter("nv_trt_llm_cross_kv_cache_blocks_total").by("event", CrossBlockEvents::NAMES)
         .help("KV cache blocks of cross attention (encoder-decoder models), by event.")
         .origin("increases of crossKvCacheStats: allocTotalBlocks, allocNewBlocks, reusedBlocks, missedBlocks");
@@ -66,8 +62,7 @@ families! {
         .help("KV cache bytes moved or dropped by iterations, by event, summed over all attention windows.")
         .origin("kvCacheIterationStats, summed over windows: iterOnboardBytes, iterOffloadBytes, iterIntraDeviceCopyBytes, iterHostDroppedBytes");
     DiskPrefetchedBlocks = ENGINE.counter("nv_trt_llm_kv_cache_disk_prefetched_blocks_total")
-        .help("KV cache blocks prefetched from disk.")
-        .origin("iterDiskPrefetchBlocks");
+        .help("KV cache blocks prefetched from disk.").origin("iterDiskPrefetchBlocks");
     CachedTokens = ENGINE.counter("nv_trt_llm_cached_tokens_total").by("tier", TierNumbers::NAMES)
         .help("Prompt tokens found in the KV cache, by tier.")
         .origin("iterCachedTokensByLevel; kvCacheLevelTiers names the levels where it is sent");
@@ -75,8 +70,7 @@ families! {
         .help("KV cache events, by type.")
         .origin("/kv_cache_events, getKVCacheEventManager: data.type; needs kv_cache_events=true, or event_buffer_max_size for a hosted engine");
     KvEventsLost = ENGINE.counter("nv_trt_llm_kv_cache_events_lost_total")
-        .help("KV cache events lost, counted by gaps in the event numbers.")
-        .origin("/kv_cache_events: event_id");
+        .help("KV cache events lost, counted by gaps in the event numbers.").origin("/kv_cache_events: event_id");
     KvBlocksStored = ENGINE.counter("nv_trt_llm_kv_cache_blocks_stored_total").by("tier", TierNumbers::NAMES)
         .help("KV cache blocks stored for reuse, by tier.")
         .origin("/kv_cache_events: blocks of stored events, by cache_level");
@@ -87,11 +81,9 @@ families! {
         .help("KV cache blocks whose tier or priority changed, by their current tier.")
         .origin("/kv_cache_events: updated events, cache_level");
     SpecDraftTokens = ENGINE.counter("nv_trt_llm_spec_decode_draft_tokens_total").stable()
-        .help("Draft tokens proposed by speculative decoding.")
-        .origin("specDecodingStats.numDraftTokens");
+        .help("Draft tokens proposed by speculative decoding.").origin("specDecodingStats.numDraftTokens");
     SpecAcceptedTokens = ENGINE.counter("nv_trt_llm_spec_decode_accepted_tokens_total").stable()
-        .help("Draft tokens accepted by the model.")
-        .origin("specDecodingStats.numAcceptedTokens");
+        .help("Draft tokens accepted by the model.").origin("specDecodingStats.numAcceptedTokens");
     SpecDraftedRequests = ENGINE.counter("nv_trt_llm_spec_decode_drafted_requests_total")
         .help("Generation requests with draft tokens, summed over iterations.")
         .origin("specDecodingStats.numRequestsWithDraftTokens; divide the accepted tokens by this number to get the gain of one step");
@@ -109,8 +101,7 @@ families! {
         .help("Request suspensions, in which a request loses its KV cache to other requests.")
         .origin("iterSuspendedRequests");
     RequestResumptions = ENGINE.counter("nv_trt_llm_request_resumptions_total")
-        .help("Resumptions of suspended requests.")
-        .origin("iterResumedRequests");
+        .help("Resumptions of suspended requests.").origin("iterResumedRequests");
     RequestPauses = ENGINE.counter("nv_trt_llm_request_pauses_total").stable()
         .help("Request pauses for lack of resources.")
         .origin("RequestStats.paused becoming true; counted only where the engine reports its requests");

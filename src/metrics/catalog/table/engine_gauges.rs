@@ -38,8 +38,7 @@ families! {
         .help("Queued requests, by the phase they wait for.")
         .origin("inflightBatchingStats: numQueuedContextRequests, numQueuedGenRequests (their context phase ran on another instance)");
     QueuedContextTokens = ENGINE.gauge("nv_trt_llm_queued_context_tokens").unit("tokens")
-        .help("Prompt tokens of queued requests.")
-        .origin("inflightBatchingStats: numQueuedCtxTokens");
+        .help("Prompt tokens of queued requests.").origin("inflightBatchingStats: numQueuedCtxTokens");
     RequestKvTokens = ENGINE.gauge("nv_trt_llm_request_kv_tokens").unit("tokens").by("phase", KvTokensByPhase::NAMES)
         .help("KV cache tokens held by requests, by phase.")
         .origin("inflightBatchingStats: numCtxKvTokens, numGenKvTokens, numPausedKvTokens, numQueuedGenKvTokens");
@@ -77,11 +76,9 @@ families! {
         .help("KV cache capacity in blocks, by tier.")
         .origin("/kv_cache_events: num_blocks_per_cache_level of the last created event");
     KvCacheAvailableTokens = ENGINE.gauge("nv_trt_llm_kv_cache_available_tokens").unit("tokens").stable()
-        .help("Free KV cache capacity in tokens.")
-        .origin("freeNumBlocks × tokensPerBlock");
+        .help("Free KV cache capacity in tokens.").origin("freeNumBlocks × tokensPerBlock");
     KvCachePressureRatio = ENGINE.gauge("nv_trt_llm_kv_cache_pressure_ratio").unit("ratio").stable()
-        .help("Share (0-1) of KV cache blocks that are not free.")
-        .origin("1 − freeNumBlocks / maxNumBlocks");
+        .help("Share (0-1) of KV cache blocks that are not free.").origin("1 − freeNumBlocks / maxNumBlocks");
     BatchOccupancyRatio = ENGINE.gauge("nv_trt_llm_batch_occupancy_ratio").unit("ratio").stable()
         .help("Requests in context and generation phase as a share (0-1) of the maximum number of active requests.")
         .origin("(numContextRequests + numGenRequests) / maxNumActiveRequests");
@@ -104,8 +101,7 @@ families! {
         .help("Share (0-1) of the last iteration's draft tokens accepted by the model.")
         .origin("numAcceptedTokens / numDraftTokens");
     SpecDraftOverheadRatio = ENGINE.gauge("nv_trt_llm_spec_decode_draft_overhead_ratio").unit("ratio").stable()
-        .help("Share (0-1) of the iteration's time spent drafting.")
-        .origin("specDecodingStats.draftOverhead");
+        .help("Share (0-1) of the iteration's time spent drafting.").origin("specDecodingStats.draftOverhead");
     CrossKvCacheBlockMetrics = ENGINE.gauge("nv_trt_llm_cross_kv_cache_block_metrics").stable()
         .by("kv_cache_block_type", KvCacheBlocks::NAMES)
         .help("KV cache blocks of cross attention (encoder-decoder models), by type.")
@@ -114,15 +110,13 @@ families! {
         .help("Attention data parallel ranks that share the requests of one iteration.")
         .origin("rows of one iter by attentionDpRank");
     SchedulerInfo = ENGINE.gauge("nv_trt_llm_scheduler_info").by("mode", &["overlap", "non_overlap", "other"])
-        .help("1 for the scheduler mode of the PyTorch engine.")
-        .origin("schedulerMode");
+        .help("1 for the scheduler mode of the PyTorch engine.").origin("schedulerMode");
     LastIterationTimestamp = ENGINE.gauge("nv_trt_llm_last_iteration_timestamp_seconds").unit("seconds").stable()
         .help("End of the last iteration as a Unix timestamp in seconds.")
         .origin("timestamp, or the time of receipt if the engine sends none");
     EngineState = ENGINE.gauge("nv_trt_llm_engine_state").stable()
         .by("state", &["starting", "busy", "idle", "stalled", "unreachable"])
-        .help("1 for the current state of the engine.")
-        .origin("polls, records and --stale-after");
+        .help("1 for the current state of the engine.").origin("polls, records and --stale-after");
     EngineInfo = ENGINE.gauge("nv_trt_llm_engine_info").labels(&["backend", "engine_version", "model", "simulated", "source", "version"]).stable()
         .help("Engine description in labels (source, backend, version, whether it is simulated); always 1.")
         .origin("the source");

@@ -21,14 +21,12 @@ families! {
         .help("Queue time of newly activated requests in seconds: the mean of each iteration, observed once per request.")
         .origin("newActiveRequestsQueueLatencyMS / numNewActiveRequests");
     HostStep = ENGINE.histogram("nv_trt_llm_host_step_seconds").unit("seconds")
-        .help("Duration of one host loop step in seconds.")
-        .origin("hostStepTimeMS");
+        .help("Duration of one host loop step in seconds.").origin("hostStepTimeMS");
     DeviceStep = ENGINE.histogram("nv_trt_llm_device_step_seconds").unit("seconds")
         .help("Duration of the previous device step in seconds; shorter than the host step means that the GPU waits.")
         .origin("prevDeviceStepTimeMS");
     GpuForward = ENGINE.histogram("nv_trt_llm_gpu_forward_seconds").unit("seconds")
-        .help("Duration of the forward pass on the GPU in seconds.")
-        .origin("gpuForwardTimeMS");
+        .help("Duration of the forward pass on the GPU in seconds.").origin("gpuForwardTimeMS");
 
     // Over requests: exact from RequestPerfMetrics, otherwise from RequestStats with a resolution of one iteration
     // (nv_trt_llm_request_latency_info says which).

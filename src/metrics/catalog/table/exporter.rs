@@ -11,85 +11,63 @@ families! {
     first: super::mig::END;
 
     BuildInfo = EXPORTER.gauge("trtllm_exporter_build_info").labels(&["rustversion", "version"])
-        .help("Exporter version and compiler version in labels; always 1.")
-        .origin("the build");
+        .help("Exporter version and compiler version in labels; always 1.").origin("the build");
     SourceUp = SOURCE.gauge("trtllm_exporter_source_up")
-        .help("1 if the last poll of the engine's source succeeded.")
-        .origin("the poll driver");
+        .help("1 if the last poll of the engine's source succeeded.").origin("the poll driver");
     Polls = SOURCE.counter("trtllm_exporter_polls_total")
-        .help("Polls of the engine's source.")
-        .origin("the poll driver");
+        .help("Polls of the engine's source.").origin("the poll driver");
     PollErrors = SOURCE.counter("trtllm_exporter_poll_errors_total")
         .by("kind", &["connect", "timeout", "http_status", "not_json", "truncated", "too_large", "io", "engine"])
-        .help("Failed polls of the engine's source, by kind.")
-        .origin("the poll driver");
+        .help("Failed polls of the engine's source, by kind.").origin("the poll driver");
     PollDuration = SOURCE.histogram("trtllm_exporter_poll_duration_seconds").unit("seconds")
-        .help("Duration of one poll of the engine's source in seconds.")
-        .origin("the poll driver");
+        .help("Duration of one poll of the engine's source in seconds.").origin("the poll driver");
     LastSuccess = SOURCE.gauge("trtllm_exporter_last_success_timestamp_seconds").unit("seconds")
-        .help("Last successful poll of the engine's source as a Unix timestamp in seconds.")
-        .origin("the poll driver");
+        .help("Last successful poll of the engine's source as a Unix timestamp in seconds.").origin("the poll driver");
     RecordsRejected = SOURCE.counter("trtllm_exporter_records_rejected_total")
         .by("reason", &["not_json", "not_a_record", "too_long", "truncated"])
-        .help("Rejected records of the engine's source, by reason.")
-        .origin("the source's parser");
+        .help("Rejected records of the engine's source, by reason.").origin("the source's parser");
     IngestConnections = SOURCE.gauge("trtllm_exporter_ingest_connections")
-        .help("Publishers connected to the ingest socket.")
-        .origin("the ingest socket");
+        .help("Publishers connected to the ingest socket.").origin("the ingest socket");
 
     // NVML.
     NvmlUp = EXPORTER.gauge("trtllm_exporter_nvml_up")
-        .help("1 if the NVIDIA Management Library is loaded and initialised.")
-        .origin("nvmlInit_v2");
+        .help("1 if the NVIDIA Management Library is loaded and initialised.").origin("nvmlInit_v2");
     NvmlState = EXPORTER.gauge("trtllm_exporter_nvml_state")
         .by("state", &["off", "starting", "up", "library_not_found", "driver_not_loaded", "version_mismatch", "no_permission", "failed", "released"])
-        .help("1 for the current state of the NVIDIA Management Library.")
-        .origin("nvmlInit_v2");
+        .help("1 for the current state of the NVIDIA Management Library.").origin("nvmlInit_v2");
     NvmlInitErrors = EXPORTER.counter("trtllm_exporter_nvml_init_errors_total")
-        .help("Failed initialisations of the NVIDIA Management Library.")
-        .origin("nvmlInit_v2");
+        .help("Failed initialisations of the NVIDIA Management Library.").origin("nvmlInit_v2");
     NvmlReadErrors = EXPORTER.counter("trtllm_exporter_nvml_read_errors_total").labels(&["call", "error"]).experimental()
-        .help("Failed NVML calls, by call and error; unsupported readings are not errors.")
-        .origin("the GPU workers");
+        .help("Failed NVML calls, by call and error; unsupported readings are not errors.").origin("the GPU workers");
     NvmlGpus = EXPORTER.gauge("trtllm_exporter_nvml_gpus").experimental()
-        .help("GPUs currently visible.")
-        .origin("nvmlDeviceGetCount_v2, without GPUs that --gpu.uuid leaves out");
+        .help("GPUs currently visible.").origin("nvmlDeviceGetCount_v2, without GPUs that --gpu.uuid leaves out");
     NvmlGpusExpected = EXPORTER.gauge("trtllm_exporter_nvml_gpus_expected").experimental()
         .help("Highest number of GPUs visible since the exporter started; more than the current number means a missing GPU.")
         .origin("nvmlDeviceGetCount_v2");
 
     // HTTP.
     Scrapes = EXPORTER.counter("trtllm_exporter_scrapes_total")
-        .help("Scrapes of the metrics page, as of its last rendering.")
-        .origin("the HTTP server");
+        .help("Scrapes of the metrics page, as of its last rendering.").origin("the HTTP server");
     HttpRefused = EXPORTER.counter("trtllm_exporter_http_refused_total").experimental()
         .by("reason", &["tls_handshake", "unauthorized", "rate_limited", "overloaded", "timeout", "bad_request", "web_config"])
-        .help("Refused HTTP requests and connections, by reason.")
-        .origin("the HTTP server");
+        .help("Refused HTTP requests and connections, by reason.").origin("the HTTP server");
     ScrapeDuration = EXPORTER.histogram("trtllm_exporter_scrape_duration_seconds").unit("seconds")
         .help("Duration of answering one scrape in seconds; the first scrape after new data renders the page.")
         .origin("the HTTP server");
 
     // The process; the names and HELP texts are those of Prometheus' own client libraries.
     ProcessCpu = PROCESS.counter("process_cpu_seconds_total").unit("seconds")
-        .help("Total user and system CPU time spent in seconds.")
-        .origin("/proc/self/stat");
+        .help("Total user and system CPU time spent in seconds.").origin("/proc/self/stat");
     ProcessOpenFds = PROCESS.gauge("process_open_fds")
-        .help("Number of open file descriptors.")
-        .origin("/proc/self/fd");
+        .help("Number of open file descriptors.").origin("/proc/self/fd");
     ProcessMaxFds = PROCESS.gauge("process_max_fds")
-        .help("Maximum number of open file descriptors.")
-        .origin("/proc/self/limits");
+        .help("Maximum number of open file descriptors.").origin("/proc/self/limits");
     ProcessVirtualMemory = PROCESS.gauge("process_virtual_memory_bytes").unit("bytes")
-        .help("Virtual memory size in bytes.")
-        .origin("/proc/self/stat");
+        .help("Virtual memory size in bytes.").origin("/proc/self/stat");
     ProcessResidentMemory = PROCESS.gauge("process_resident_memory_bytes").unit("bytes")
-        .help("Resident memory size in bytes.")
-        .origin("/proc/self/stat");
+        .help("Resident memory size in bytes.").origin("/proc/self/stat");
     ProcessStartTime = PROCESS.gauge("process_start_time_seconds").unit("seconds")
-        .help("Start time of the process since unix epoch in seconds.")
-        .origin("/proc/self/stat");
+        .help("Start time of the process since unix epoch in seconds.").origin("/proc/self/stat");
     ProcessThreads = PROCESS.gauge("process_threads")
-        .help("Number of OS threads in the process.")
-        .origin("/proc/self/stat");
+        .help("Number of OS threads in the process.").origin("/proc/self/stat");
 }

@@ -16,11 +16,9 @@ families! {
     first: super::dcgm::END;
 
     GpuUtilization = TRITON.gauge("nv_gpu_utilization")
-        .help("GPU utilization rate [0.0 - 1.0)")
-        .origin("nvmlDeviceGetUtilizationRates; absent with MIG");
+        .help("GPU utilization rate [0.0 - 1.0)").origin("nvmlDeviceGetUtilizationRates; absent with MIG");
     GpuMemoryTotal = TRITON.gauge("nv_gpu_memory_total_bytes").unit("bytes")
-        .help("GPU total memory, in bytes")
-        .origin("nvmlDeviceGetMemoryInfo_v2");
+        .help("GPU total memory, in bytes").origin("nvmlDeviceGetMemoryInfo_v2");
     GpuMemoryUsed = TRITON.gauge("nv_gpu_memory_used_bytes").unit("bytes")
         .help("GPU used memory, in bytes")
         .origin("nvmlDeviceGetMemoryInfo_v2, without reserved memory; drivers before 510 include it");
@@ -28,25 +26,20 @@ families! {
         .help("GPU power usage in watts")
         .origin("nvmlDeviceGetPowerUsage, a one-second average on most GPUs since Ampere");
     GpuPowerLimit = TRITON.gauge("nv_gpu_power_limit")
-        .help("GPU power management limit in watts")
-        .origin("nvmlDeviceGetPowerManagementLimit");
+        .help("GPU power management limit in watts").origin("nvmlDeviceGetPowerManagementLimit");
     EnergyConsumption = TRITON.legacy_counter("nv_energy_consumption")
         .help("GPU energy consumption in joules since the Triton Server started")
         .origin("increases of nvmlDeviceGetTotalEnergyConsumption since this exporter started; continues over driver reloads");
 
     // State and inventory.
     GpuUp = GPU.gauge("nv_gpu_up")
-        .help("1 if the last poll of the GPU succeeded.")
-        .origin("the GPU's worker");
+        .help("1 if the last poll of the GPU succeeded.").origin("the GPU's worker");
     GpuState = GPU.gauge("nv_gpu_state").by("state", &["ok", "lost", "stalled", "reset_required", "no_permission"])
-        .help("1 for the current state of the GPU.")
-        .origin("the GPU's worker");
+        .help("1 for the current state of the GPU.").origin("the GPU's worker");
     GpuLastPoll = GPU.gauge("nv_gpu_last_poll_timestamp_seconds").unit("seconds")
-        .help("Last successful poll of the GPU as a Unix timestamp in seconds.")
-        .origin("the GPU's worker");
+        .help("Last successful poll of the GPU as a Unix timestamp in seconds.").origin("the GPU's worker");
     GpuPollDuration = GPU.gauge("nv_gpu_poll_duration_seconds").unit("seconds")
-        .help("Duration of the last successful GPU poll in seconds.")
-        .origin("the GPU's worker");
+        .help("Duration of the last successful GPU poll in seconds.").origin("the GPU's worker");
     GpuInfo = GPU.gauge("nv_gpu_info").labels(&["architecture", "driver_version", "gpu_uuid", "index", "minor", "name", "pci_bus_id", "serial", "vbios_version"])
         .help("GPU description in labels (name, architecture, addresses, serial number, versions); always 1.")
         .origin("nvmlDeviceGetName, Index, PciInfo_v3, MinorNumber, Serial, VbiosVersion, Architecture; architecture is `unknown_N` for an NVML number newer than this exporter");
@@ -71,34 +64,26 @@ families! {
         .help("Share (0-1) of time in which GPU memory was read or written.")
         .origin("nvmlDeviceGetUtilizationRates; absent with MIG");
     GpuEncoderUtilization = GPU.gauge("nv_gpu_encoder_utilization_ratio").unit("ratio")
-        .help("Share (0-1) of time in which the video encoder was busy.")
-        .origin("nvmlDeviceGetEncoderUtilization");
+        .help("Share (0-1) of time in which the video encoder was busy.").origin("nvmlDeviceGetEncoderUtilization");
     GpuDecoderUtilization = GPU.gauge("nv_gpu_decoder_utilization_ratio").unit("ratio")
-        .help("Share (0-1) of time in which the video decoder was busy.")
-        .origin("nvmlDeviceGetDecoderUtilization");
+        .help("Share (0-1) of time in which the video decoder was busy.").origin("nvmlDeviceGetDecoderUtilization");
     GpuJpegUtilization = GPU.gauge("nv_gpu_jpeg_utilization_ratio").unit("ratio")
-        .help("Share (0-1) of time in which the JPEG engine was busy.")
-        .origin("nvmlDeviceGetJpgUtilization");
+        .help("Share (0-1) of time in which the JPEG engine was busy.").origin("nvmlDeviceGetJpgUtilization");
     GpuOfaUtilization = GPU.gauge("nv_gpu_ofa_utilization_ratio").unit("ratio")
-        .help("Share (0-1) of time in which the optical flow engine was busy.")
-        .origin("nvmlDeviceGetOfaUtilization");
+        .help("Share (0-1) of time in which the optical flow engine was busy.").origin("nvmlDeviceGetOfaUtilization");
 
     // Load from NVML's GPU performance monitoring (GPM, Hopper and later), over the time since the previous poll.
     GpuGpmGraphics = GPU.gauge("nv_gpu_graphics_active_ratio").unit("ratio")
-        .help("Share (0-1) of time in which any graphics or compute engine was active.")
-        .origin("GPM GRAPHICS_UTIL");
+        .help("Share (0-1) of time in which any graphics or compute engine was active.").origin("GPM GRAPHICS_UTIL");
     GpuGpmSm = GPU.gauge("nv_gpu_sm_active_ratio").unit("ratio")
-        .help("Share (0-1) of time in which an SM had a warp assigned, averaged over SMs.")
-        .origin("GPM SM_UTIL");
+        .help("Share (0-1) of time in which an SM had a warp assigned, averaged over SMs.").origin("GPM SM_UTIL");
     GpuGpmSmOccupancy = GPU.gauge("nv_gpu_sm_occupancy_ratio").unit("ratio")
         .help("Resident warps as a share (0-1) of the maximum an SM can hold, averaged over SMs.")
         .origin("GPM SM_OCCUPANCY");
     GpuGpmTensor = GPU.gauge("nv_gpu_tensor_active_ratio").unit("ratio")
-        .help("Share (0-1) of time in which any tensor pipe was active.")
-        .origin("GPM ANY_TENSOR_UTIL");
+        .help("Share (0-1) of time in which any tensor pipe was active.").origin("GPM ANY_TENSOR_UTIL");
     GpuGpmTensorDfma = GPU.gauge("nv_gpu_tensor_dfma_active_ratio").unit("ratio")
-        .help("Share (0-1) of time in which the tensor pipe executed FP64 operations.")
-        .origin("GPM DFMA_TENSOR_UTIL");
+        .help("Share (0-1) of time in which the tensor pipe executed FP64 operations.").origin("GPM DFMA_TENSOR_UTIL");
     GpuGpmTensorHmma = GPU.gauge("nv_gpu_tensor_hmma_active_ratio").unit("ratio")
         .help("Share (0-1) of time in which the tensor pipe executed FP16 or BF16 operations.")
         .origin("GPM HMMA_TENSOR_UTIL");
@@ -106,23 +91,18 @@ families! {
         .help("Share (0-1) of time in which the tensor pipe executed integer operations.")
         .origin("GPM IMMA_TENSOR_UTIL");
     GpuGpmDram = GPU.gauge("nv_gpu_dram_active_ratio").unit("ratio")
-        .help("Share (0-1) of the GPU memory bandwidth in use.")
-        .origin("GPM DRAM_BW_UTIL");
+        .help("Share (0-1) of the GPU memory bandwidth in use.").origin("GPM DRAM_BW_UTIL");
     GpuGpmFp64 = GPU.gauge("nv_gpu_fp64_active_ratio").unit("ratio")
-        .help("Share (0-1) of time in which the FP64 pipe was active.")
-        .origin("GPM FP64_UTIL");
+        .help("Share (0-1) of time in which the FP64 pipe was active.").origin("GPM FP64_UTIL");
     GpuGpmFp32 = GPU.gauge("nv_gpu_fp32_active_ratio").unit("ratio")
-        .help("Share (0-1) of time in which the FP32 pipe was active.")
-        .origin("GPM FP32_UTIL");
+        .help("Share (0-1) of time in which the FP32 pipe was active.").origin("GPM FP32_UTIL");
     GpuGpmFp16 = GPU.gauge("nv_gpu_fp16_active_ratio").unit("ratio")
-        .help("Share (0-1) of time in which the FP16 pipe was active.")
-        .origin("GPM FP16_UTIL");
+        .help("Share (0-1) of time in which the FP16 pipe was active.").origin("GPM FP16_UTIL");
     GpuGpmPcieTransmit = GPU.gauge("nv_gpu_pcie_transmit_bytes_per_second")
         .help("PCIe transmit rate since the previous poll in bytes per second.")
         .origin("GPM PCIE_TX_PER_SEC × 1048576");
     GpuGpmPcieReceive = GPU.gauge("nv_gpu_pcie_receive_bytes_per_second")
-        .help("PCIe receive rate since the previous poll in bytes per second.")
-        .origin("GPM PCIE_RX_PER_SEC × 1048576");
+        .help("PCIe receive rate since the previous poll in bytes per second.").origin("GPM PCIE_RX_PER_SEC × 1048576");
     GpuGpmNvlinkTransmit = GPU.gauge("nv_gpu_nvlink_transmit_bytes_per_second")
         .help("NVLink transmit rate since the previous poll in bytes per second.")
         .origin("GPM NVLINK_TOTAL_TX_PER_SEC × 1048576");
@@ -132,17 +112,14 @@ families! {
 
     // Memory.
     GpuMemoryFree = GPU.gauge("nv_gpu_memory_free_bytes").unit("bytes")
-        .help("Free GPU memory in bytes, neither used nor reserved.")
-        .origin("nvmlDeviceGetMemoryInfo_v2");
+        .help("Free GPU memory in bytes, neither used nor reserved.").origin("nvmlDeviceGetMemoryInfo_v2");
     GpuMemoryReserved = GPU.gauge("nv_gpu_memory_reserved_bytes").unit("bytes")
-        .help("GPU memory reserved by driver and firmware in bytes.")
-        .origin("nvmlDeviceGetMemoryInfo_v2");
+        .help("GPU memory reserved by driver and firmware in bytes.").origin("nvmlDeviceGetMemoryInfo_v2");
     GpuBar1Total = GPU.gauge("nv_gpu_bar1_memory_total_bytes").unit("bytes")
         .help("Size of the BAR1 window, through which the host maps GPU memory, in bytes.")
         .origin("nvmlDeviceGetBAR1MemoryInfo");
     GpuBar1Used = GPU.gauge("nv_gpu_bar1_memory_used_bytes").unit("bytes")
-        .help("Used part of the BAR1 window in bytes.")
-        .origin("nvmlDeviceGetBAR1MemoryInfo");
+        .help("Used part of the BAR1 window in bytes.").origin("nvmlDeviceGetBAR1MemoryInfo");
 
     // Power, temperature, clocks.
     GpuPowerInstant = GPU.gauge("nv_gpu_power_instant_watts").unit("watts")
@@ -153,29 +130,24 @@ families! {
         .help("Power limits in watts: enforced (the lowest of all limits), default, and the range that can be set (min, max).")
         .origin("nvmlDeviceGetEnforcedPowerLimit, PowerManagementDefaultLimit, PowerManagementLimitConstraints");
     GpuTemperature = GPU.gauge("nv_gpu_temperature_celsius").unit("celsius").by("sensor", Temperatures::NAMES)
-        .help("Temperature in degrees Celsius.")
-        .origin("nvmlDeviceGetTemperature, NVML field 82 (0 means no sensor)");
+        .help("Temperature in degrees Celsius.").origin("nvmlDeviceGetTemperature, NVML field 82 (0 means no sensor)");
     GpuTemperatureLimit = GPU.gauge("nv_gpu_temperature_limit_celsius").unit("celsius")
         .by("threshold", TemperatureLimits::NAMES)
         .help("Temperature thresholds in degrees Celsius: shutdown, slowdown, and maximum operating temperature of memory and GPU.")
         .origin("nvmlDeviceGetTemperatureThreshold");
     GpuClock = GPU.gauge("nv_gpu_clock_hertz").unit("hertz").by("type", Clocks::NAMES)
-        .help("Clock frequency in hertz.")
-        .origin("nvmlDeviceGetClockInfo");
+        .help("Clock frequency in hertz.").origin("nvmlDeviceGetClockInfo");
     GpuClockMax = GPU.gauge("nv_gpu_clock_max_hertz").unit("hertz").by("type", Clocks::NAMES)
-        .help("Maximum clock frequency in hertz.")
-        .origin("nvmlDeviceGetMaxClockInfo");
+        .help("Maximum clock frequency in hertz.").origin("nvmlDeviceGetMaxClockInfo");
     GpuClocksEvent = GPU.gauge("nv_gpu_clocks_event_active")
         .by("reason", &["gpu_idle", "applications_clocks_setting", "sw_power_cap", "hw_slowdown", "sync_boost", "sw_thermal_slowdown", "hw_thermal_slowdown", "hw_power_brake_slowdown", "display_clock_setting"])
-        .help("1 if this reason is limiting the clocks.")
-        .origin("nvmlDeviceGetCurrentClocksThrottleReasons");
+        .help("1 if this reason is limiting the clocks.").origin("nvmlDeviceGetCurrentClocksThrottleReasons");
     GpuThrottle = GPU.counter("nv_gpu_throttle_seconds_total").unit("seconds")
         .by("policy", ThrottleTimes::NAMES)
         .help("Time in seconds for which this policy limited the clocks since the driver was loaded.")
         .origin("NVML fields 74 to 79 and 251 to 253 (269 to 271 since driver 580.82)");
     GpuPerformanceState = GPU.gauge("nv_gpu_performance_state")
-        .help("Performance state from 0 (fastest) to 15 (slowest).")
-        .origin("nvmlDeviceGetPerformanceState");
+        .help("Performance state from 0 (fastest) to 15 (slowest).").origin("nvmlDeviceGetPerformanceState");
     GpuFanSpeed = GPU.gauge("nv_gpu_fan_speed_ratio").labels(&["fan", "gpu_uuid"]).unit("ratio")
         .help("Intended fan speed as a share (0-1) of its maximum; it can exceed 1.")
         .origin("nvmlDeviceGetFanSpeed_v2");
@@ -188,23 +160,18 @@ families! {
         .help("Highest generation of the PCIe link that both GPU and system support.")
         .origin("nvmlDeviceGetMaxPcieLinkGeneration");
     GpuPcieWidth = GPU.gauge("nv_gpu_pcie_link_width")
-        .help("Current width of the PCIe link in lanes.")
-        .origin("nvmlDeviceGetCurrPcieLinkWidth");
+        .help("Current width of the PCIe link in lanes.").origin("nvmlDeviceGetCurrPcieLinkWidth");
     GpuPcieWidthMax = GPU.gauge("nv_gpu_pcie_link_width_max")
         .help("Maximum width of the PCIe link in lanes that both GPU and system support.")
         .origin("nvmlDeviceGetMaxPcieLinkWidth");
     GpuPcieReplays = GPU.counter("nv_gpu_pcie_replays_total")
-        .help("PCIe replays since the driver was loaded.")
-        .origin("NVML field 94");
+        .help("PCIe replays since the driver was loaded.").origin("NVML field 94");
     GpuPcieTransmit = GPU.counter("nv_gpu_pcie_transmit_bytes_total").unit("bytes")
-        .help("PCIe bytes transmitted since the driver was loaded.")
-        .origin("NVML field 197");
+        .help("PCIe bytes transmitted since the driver was loaded.").origin("NVML field 197");
     GpuPcieReceive = GPU.counter("nv_gpu_pcie_receive_bytes_total").unit("bytes")
-        .help("PCIe bytes received since the driver was loaded.")
-        .origin("NVML field 198");
+        .help("PCIe bytes received since the driver was loaded.").origin("NVML field 198");
     GpuNvlinkUp = GPU.gauge("nv_gpu_nvlink_up").labels(&["gpu_uuid", "link"])
-        .help("1 if the NVLink is active.")
-        .origin("nvmlDeviceGetNvLinkState");
+        .help("1 if the NVLink is active.").origin("nvmlDeviceGetNvLinkState");
     GpuNvlinkErrors = GPU.counter("nv_gpu_nvlink_errors_total").labels(&["gpu_uuid", "link"])
         .by("kind", NvLinkErrors::NAMES)
         .help("NVLink errors since the driver was loaded, by kind.")
@@ -221,11 +188,9 @@ families! {
         .help("Xid errors of the GPU since this exporter started, by code; absent before a code's first error.")
         .origin("nvmlEventSetWait_v2");
     GpuLastXid = GPU.gauge("nv_gpu_last_xid")
-        .help("Code of the last Xid error since this exporter started.")
-        .origin("nvmlEventSetWait_v2");
+        .help("Code of the last Xid error since this exporter started.").origin("nvmlEventSetWait_v2");
     GpuLastXidTime = GPU.gauge("nv_gpu_last_xid_timestamp_seconds").unit("seconds")
-        .help("Last Xid error as a Unix timestamp in seconds.")
-        .origin("nvmlEventSetWait_v2");
+        .help("Last Xid error as a Unix timestamp in seconds.").origin("nvmlEventSetWait_v2");
     GpuEcc = GPU.counter("nv_gpu_ecc_errors_total").labels(&["error", "gpu_uuid", "persistence"])
         .help("ECC errors of GPU memory since the driver was loaded (volatile) and over the GPU's lifetime (aggregate).")
         .origin("NVML fields 3 to 6");
@@ -236,26 +201,20 @@ families! {
         .help("1 if uncorrected SRAM errors have reached NVIDIA's threshold for replacing the GPU.")
         .origin("nvmlDeviceGetSramEccErrorStatus, drivers since 535");
     GpuRetiredPages = GPU.gauge("nv_gpu_retired_pages").by("cause", RetiredPages::NAMES)
-        .help("Retired pages of GPU memory, by cause (GPUs before Ampere).")
-        .origin("NVML fields 29 and 30");
+        .help("Retired pages of GPU memory, by cause (GPUs before Ampere).").origin("NVML fields 29 and 30");
     GpuRetiredPending = GPU.gauge("nv_gpu_retired_pages_pending")
-        .help("1 if pages will be retired at the next GPU reset.")
-        .origin("NVML field 31");
+        .help("1 if pages will be retired at the next GPU reset.").origin("NVML field 31");
     GpuRemappedRows = GPU.gauge("nv_gpu_remapped_rows").by("cause", RemappedRows::NAMES)
-        .help("Remapped rows of GPU memory, by cause (Ampere and later).")
-        .origin("NVML fields 142 and 143");
+        .help("Remapped rows of GPU memory, by cause (Ampere and later).").origin("NVML fields 142 and 143");
     GpuRemappedPending = GPU.gauge("nv_gpu_remapped_rows_pending")
-        .help("1 if rows will be remapped at the next GPU reset.")
-        .origin("NVML field 144");
+        .help("1 if rows will be remapped at the next GPU reset.").origin("NVML field 144");
     GpuRemappedFailure = GPU.gauge("nv_gpu_remapped_rows_failure")
-        .help("1 if a row remapping has failed and the GPU must be replaced.")
-        .origin("NVML field 145");
+        .help("1 if a row remapping has failed and the GPU must be replaced.").origin("NVML field 145");
     GpuRecoveryAction = GPU.gauge("nv_gpu_recovery_action")
         .help("Recovery action requested by the driver: 0 none, 1 reset, 2 reboot, 3 drain peer-to-peer, 4 drain and reset.")
         .origin("NVML field 230");
 
     // MIG.
     GpuMigEnabled = GPU.gauge("nv_gpu_mig_enabled")
-        .help("1 if MIG is enabled.")
-        .origin("nvmlDeviceGetMigMode");
+        .help("1 if MIG is enabled.").origin("nvmlDeviceGetMigMode");
 }

@@ -12,14 +12,11 @@ families! {
         .help("MIG instance description in labels (profile, instance ids); always 1.")
         .origin("nvmlDeviceGetMigDeviceHandleByIndex, GpuInstanceId, ComputeInstanceId, Name");
     MigMemoryTotal = MIG.gauge("nv_gpu_mig_memory_total_bytes").unit("bytes")
-        .help("Total memory of the MIG instance in bytes.")
-        .origin("nvmlDeviceGetMemoryInfo_v2");
+        .help("Total memory of the MIG instance in bytes.").origin("nvmlDeviceGetMemoryInfo_v2");
     MigMemoryUsed = MIG.gauge("nv_gpu_mig_memory_used_bytes").unit("bytes")
-        .help("Used memory of the MIG instance in bytes.")
-        .origin("nvmlDeviceGetMemoryInfo_v2");
+        .help("Used memory of the MIG instance in bytes.").origin("nvmlDeviceGetMemoryInfo_v2");
     MigMemoryFree = MIG.gauge("nv_gpu_mig_memory_free_bytes").unit("bytes")
-        .help("Free memory of the MIG instance in bytes.")
-        .origin("nvmlDeviceGetMemoryInfo_v2");
+        .help("Free memory of the MIG instance in bytes.").origin("nvmlDeviceGetMemoryInfo_v2");
     MigGpmGraphics = MIG.gauge("nv_gpu_mig_graphics_active_ratio").unit("ratio").experimental()
         .help("Share (0-1) of time in which any graphics or compute engine of the MIG instance was active.")
         .origin("GPM GRAPHICS_UTIL of the GPU instance, Hopper and later");

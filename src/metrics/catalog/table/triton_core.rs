@@ -16,8 +16,7 @@ families! {
     first: super::trtllm::END;
 
     InferenceRequestSuccess = TRITON_CORE.legacy_counter("nv_inference_request_success")
-        .help("Number of successful inference requests, all batch sizes")
-        .origin("triton-core: completed requests");
+        .help("Number of successful inference requests, all batch sizes").origin("triton-core: completed requests");
     InferenceRequestFailure = TRITON_CORE.legacy_counter("nv_inference_request_failure")
         .by("reason", FailedRequests::NAMES)
         .help("Number of failed inference requests, all batch sizes")

@@ -9,29 +9,21 @@ families! {
     first: super::benchmark::END;
 
     TrtllmNumRequestsRunning = TRTLLM.gauge("trtllm_num_requests_running")
-        .help("Active requests.")
-        .origin("trtllm: numActiveRequests");
+        .help("Active requests.").origin("trtllm: numActiveRequests");
     TrtllmNumRequestsWaiting = TRTLLM.gauge("trtllm_num_requests_waiting")
-        .help("Requests in the executor's queue.")
-        .origin("trtllm: numQueuedRequests");
+        .help("Requests in the executor's queue.").origin("trtllm: numQueuedRequests");
     TrtllmMaxNumActiveRequests = TRTLLM.gauge("trtllm_max_num_active_requests")
-        .help("Maximum number of active requests.")
-        .origin("trtllm: maxNumActiveRequests");
+        .help("Maximum number of active requests.").origin("trtllm: maxNumActiveRequests");
     TrtllmNumContextRequests = TRTLLM.gauge("trtllm_num_context_requests")
-        .help("Requests in context phase.")
-        .origin("trtllm: numContextRequests");
+        .help("Requests in context phase.").origin("trtllm: numContextRequests");
     TrtllmNumGenerationRequests = TRTLLM.gauge("trtllm_num_generation_requests")
-        .help("Requests in generation phase.")
-        .origin("trtllm: numGenRequests");
+        .help("Requests in generation phase.").origin("trtllm: numGenRequests");
     TrtllmNumPausedRequests = TRTLLM.gauge("trtllm_num_paused_requests")
-        .help("Paused requests.")
-        .origin("trtllm: numPausedRequests");
+        .help("Paused requests.").origin("trtllm: numPausedRequests");
     TrtllmNumScheduledRequests = TRTLLM.gauge("trtllm_num_scheduled_requests")
-        .help("Requests scheduled in the last iteration.")
-        .origin("trtllm: numScheduledRequests");
+        .help("Requests scheduled in the last iteration.").origin("trtllm: numScheduledRequests");
     TrtllmTotalContextTokens = TRTLLM.gauge("trtllm_total_context_tokens")
-        .help("Context tokens of the last iteration.")
-        .origin("trtllm: numCtxTokens");
+        .help("Context tokens of the last iteration.").origin("trtllm: numCtxTokens");
     TrtllmAvgDecodedTokensPerIter = TRTLLM.gauge("trtllm_avg_decoded_tokens_per_iter")
         .help("Mean number of tokens decoded per generation request and iteration.")
         .origin("trtllm: avgNumDecodedTokensPerIter");
@@ -39,69 +31,50 @@ families! {
         .help("Requests in context phase as a share (0-1) of the maximum number of active requests.")
         .origin("trtllm: numContextRequests / maxNumActiveRequests");
     TrtllmKvCacheUtilization = TRTLLM.gauge("trtllm_kv_cache_utilization")
-        .help("Share (0-1) of KV cache blocks in use.")
-        .origin("trtllm: usedNumBlocks / maxNumBlocks");
+        .help("Share (0-1) of KV cache blocks in use.").origin("trtllm: usedNumBlocks / maxNumBlocks");
     TrtllmKvCacheHitRate = TRTLLM.gauge("trtllm_kv_cache_hit_rate")
         .help("Share (0-1) of KV cache blocks found in the cache, since the engine started.")
         .origin("trtllm: cacheHitRate");
     TrtllmKvCacheMaxBlocks = TRTLLM.gauge("trtllm_kv_cache_max_blocks")
-        .help("KV cache capacity in blocks.")
-        .origin("trtllm: maxNumBlocks");
+        .help("KV cache capacity in blocks.").origin("trtllm: maxNumBlocks");
     TrtllmKvCacheFreeBlocks = TRTLLM.gauge("trtllm_kv_cache_free_blocks")
-        .help("Free KV cache blocks.")
-        .origin("trtllm: freeNumBlocks");
+        .help("Free KV cache blocks.").origin("trtllm: freeNumBlocks");
     TrtllmKvCacheUsedBlocks = TRTLLM.gauge("trtllm_kv_cache_used_blocks")
-        .help("Used KV cache blocks.")
-        .origin("trtllm: usedNumBlocks");
+        .help("Used KV cache blocks.").origin("trtllm: usedNumBlocks");
     TrtllmKvCacheTokensPerBlock = TRTLLM.gauge("trtllm_kv_cache_tokens_per_block")
-        .help("Tokens per KV cache block.")
-        .origin("trtllm: tokensPerBlock");
+        .help("Tokens per KV cache block.").origin("trtllm: tokensPerBlock");
     TrtllmGpuMemoryUsage = TRTLLM.gauge("trtllm_gpu_memory_usage_bytes")
-        .help("GPU memory in use in bytes.")
-        .origin("trtllm: gpuMemUsage");
+        .help("GPU memory in use in bytes.").origin("trtllm: gpuMemUsage");
     TrtllmCpuMemoryUsage = TRTLLM.gauge("trtllm_cpu_memory_usage_bytes")
-        .help("CPU memory in use in bytes.")
-        .origin("trtllm: cpuMemUsage");
+        .help("CPU memory in use in bytes.").origin("trtllm: cpuMemUsage");
     TrtllmPinnedMemoryUsage = TRTLLM.gauge("trtllm_pinned_memory_usage_bytes")
-        .help("Pinned memory in use in bytes.")
-        .origin("trtllm: pinnedMemUsage");
+        .help("Pinned memory in use in bytes.").origin("trtllm: pinnedMemUsage");
     TrtllmMaxBatchSizeStatic = TRTLLM.gauge("trtllm_max_batch_size_static")
-        .help("Batch size limit of the engine as built.")
-        .origin("trtllm: maxBatchSizeStatic");
+        .help("Batch size limit of the engine as built.").origin("trtllm: maxBatchSizeStatic");
     TrtllmMaxBatchSizeRuntime = TRTLLM.gauge("trtllm_max_batch_size_runtime")
-        .help("Batch size limit in force.")
-        .origin("trtllm: maxBatchSizeRuntime");
+        .help("Batch size limit in force.").origin("trtllm: maxBatchSizeRuntime");
     TrtllmMaxNumTokensRuntime = TRTLLM.gauge("trtllm_max_num_tokens_runtime")
-        .help("Limit in force for tokens in a batch.")
-        .origin("trtllm: maxNumTokensRuntime");
+        .help("Limit in force for tokens in a batch.").origin("trtllm: maxNumTokensRuntime");
     TrtllmIterationLatency = TRTLLM.gauge("trtllm_iteration_latency_seconds")
         .help("Duration of the last iteration in seconds.")
         .origin("trtllm: iterLatencyMS of the last record, as reported");
     TrtllmSpecAcceptanceLength = TRTLLM.gauge("trtllm_spec_decode_acceptance_length")
-        .help("Mean number of tokens per decoding step with speculative decoding.")
-        .origin("trtllm: acceptanceLength");
+        .help("Mean number of tokens per decoding step with speculative decoding.").origin("trtllm: acceptanceLength");
     TrtllmSpecDraftOverhead = TRTLLM.gauge("trtllm_spec_decode_draft_overhead")
-        .help("Share (0-1) of the iteration's time spent drafting.")
-        .origin("trtllm: draftOverhead");
+        .help("Share (0-1) of the iteration's time spent drafting.").origin("trtllm: draftOverhead");
     TrtllmNumRequestsCompleted = TRTLLM.counter("trtllm_num_requests_completed_total")
-        .help("Completed requests.")
-        .origin("trtllm: numCompletedRequests");
+        .help("Completed requests.").origin("trtllm: numCompletedRequests");
     TrtllmKvCacheReusedBlocks = TRTLLM.counter("trtllm_kv_cache_reused_blocks_total")
-        .help("KV cache blocks found in the cache.")
-        .origin("trtllm: increases of reusedBlocks");
+        .help("KV cache blocks found in the cache.").origin("trtllm: increases of reusedBlocks");
     TrtllmKvCacheMissedBlocks = TRTLLM.counter("trtllm_kv_cache_missed_blocks_total")
-        .help("KV cache blocks not found in the cache.")
-        .origin("trtllm: increases of missedBlocks");
+        .help("KV cache blocks not found in the cache.").origin("trtllm: increases of missedBlocks");
     TrtllmSpecDraftTokens = TRTLLM.counter("trtllm_spec_decode_num_draft_tokens_total")
-        .help("Draft tokens.")
-        .origin("trtllm: numDraftTokens");
+        .help("Draft tokens.").origin("trtllm: numDraftTokens");
     TrtllmSpecAcceptedTokens = TRTLLM.counter("trtllm_spec_decode_num_accepted_tokens_total")
-        .help("Accepted draft tokens.")
-        .origin("trtllm: numAcceptedTokens");
+        .help("Accepted draft tokens.").origin("trtllm: numAcceptedTokens");
     TrtllmRequestSuccess = TRTLLM.counter("trtllm_request_success_total")
         .by("finished_reason", &["stop", "length", "timeout", "cancelled"])
-        .help("Finished requests, by finish reason.")
-        .origin("trtllm: finishReason sent with RequestPerfMetrics");
+        .help("Finished requests, by finish reason.").origin("trtllm: finishReason sent with RequestPerfMetrics");
     TrtllmKvHostUtilization = TRTLLM.gauge("trtllm_kv_cache_host_utilization")
         .help("Share (0-1) of KV cache blocks on the host in use.")
         .origin("trtllm: secondaryUsedNumBlocks / secondaryMaxNumBlocks over all windows");
@@ -109,38 +82,27 @@ families! {
         .help("Share (0-1) of the KV cache blocks looked up in the last iteration that were found.")
         .origin("trtllm: iterReusedBlocks / (iterReusedBlocks + iterMissedBlocks), absent where both are 0");
     TrtllmKvIterReused = TRTLLM.counter("trtllm_kv_cache_iter_reused_blocks_total")
-        .help("KV cache blocks reused.")
-        .origin("trtllm: iterReusedBlocks");
+        .help("KV cache blocks reused.").origin("trtllm: iterReusedBlocks");
     TrtllmKvIterFullReused = TRTLLM.counter("trtllm_kv_cache_iter_full_reused_blocks_total")
-        .help("KV cache blocks fully reused.")
-        .origin("trtllm: iterFullReusedBlocks");
+        .help("KV cache blocks fully reused.").origin("trtllm: iterFullReusedBlocks");
     TrtllmKvIterPartialReused = TRTLLM.counter("trtllm_kv_cache_iter_partial_reused_blocks_total")
-        .help("KV cache blocks partially reused.")
-        .origin("trtllm: iterPartialReusedBlocks");
+        .help("KV cache blocks partially reused.").origin("trtllm: iterPartialReusedBlocks");
     TrtllmKvIterMissed = TRTLLM.counter("trtllm_kv_cache_iter_missed_blocks_total")
-        .help("KV cache blocks not found in the cache.")
-        .origin("trtllm: iterMissedBlocks");
+        .help("KV cache blocks not found in the cache.").origin("trtllm: iterMissedBlocks");
     TrtllmKvGenAlloc = TRTLLM.counter("trtllm_kv_cache_gen_alloc_blocks_total")
-        .help("KV cache blocks allocated in generation phases.")
-        .origin("trtllm: iterGenAllocBlocks");
+        .help("KV cache blocks allocated in generation phases.").origin("trtllm: iterGenAllocBlocks");
     TrtllmKvOnboardBytes = TRTLLM.counter("trtllm_kv_cache_onboard_bytes_total")
-        .help("KV cache bytes copied from host to GPU.")
-        .origin("trtllm: iterOnboardBytes");
+        .help("KV cache bytes copied from host to GPU.").origin("trtllm: iterOnboardBytes");
     TrtllmKvOffloadBytes = TRTLLM.counter("trtllm_kv_cache_offload_bytes_total")
-        .help("KV cache bytes copied from GPU to host.")
-        .origin("trtllm: iterOffloadBytes");
+        .help("KV cache bytes copied from GPU to host.").origin("trtllm: iterOffloadBytes");
     TrtllmKvCopyBytes = TRTLLM.counter("trtllm_kv_cache_intra_device_copy_bytes_total")
-        .help("KV cache bytes copied within the GPU.")
-        .origin("trtllm: iterIntraDeviceCopyBytes");
+        .help("KV cache bytes copied within the GPU.").origin("trtllm: iterIntraDeviceCopyBytes");
     TrtllmPromptTokens = TRTLLM.counter("trtllm_prompt_tokens_total")
-        .help("Prompt tokens of finished requests.")
-        .origin("trtllm: sum of nv_llm_input_token_len");
+        .help("Prompt tokens of finished requests.").origin("trtllm: sum of nv_llm_input_token_len");
     TrtllmGenerationTokens = TRTLLM.counter("trtllm_generation_tokens_total")
-        .help("Generated tokens of finished requests.")
-        .origin("trtllm: sum of nv_llm_output_token_len");
+        .help("Generated tokens of finished requests.").origin("trtllm: sum of nv_llm_output_token_len");
     TrtllmTimeToFirstToken = TRTLLM.histogram("trtllm_time_to_first_token_seconds").unit("seconds")
-        .help("Time to the first token in seconds.")
-        .origin("trtllm: as nv_trt_llm_time_to_first_token_seconds");
+        .help("Time to the first token in seconds.").origin("trtllm: as nv_trt_llm_time_to_first_token_seconds");
     TrtllmTimePerOutputToken = TRTLLM.histogram("trtllm_time_per_output_token_seconds").unit("seconds")
         .help("Time per output token after the first in seconds.")
         .origin("trtllm: as nv_trt_llm_time_per_output_token_seconds");
