@@ -135,7 +135,7 @@ impl Driver {
         match self.watch(starting, tokio::time::timeout(timeout, source.poll(batch))).await {
             Ok(result) => result,
             Err(_) if source.is_loading() => Ok(Presence::Loading),
-            Err(_) => Err(SourceError::Timeout { target: source.target().to_owned(), after: timeout }),
+            Err(_) => Err(SourceError::Timeout { target: source.target(), after: timeout }),
         }
     }
 }
