@@ -1,5 +1,6 @@
 //! One driver per engine: opens its source, polls it at a fixed rate and closes it. The intake counts and logs the result.
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -56,7 +57,7 @@ impl Driver {
     /// needs: the engine is `starting` meanwhile, and a shutdown drops the future.
     pub async fn run(mut self, open: impl Future<Output = Result<Source, OpenError>>, mut shutdown: Shutdown) {
         let opened = tokio::select! {
-            opened = self.open(open) => opened,
+            opened = self.watch(Some("the source is still being opened"), open) => opened,
             () = shutdown.wait() => return,
         };
         let result = match opened {
@@ -73,13 +74,19 @@ impl Driver {
         }
     }
 
-    async fn open(&mut self, open: impl Future<Output = Result<Source, OpenError>>) -> Result<Source, OpenError> {
+    /// Keeps the state of the engine up to date during `work`. `starting` is the reason why it has no statistics yet.
+    async fn watch<T>(&mut self, starting: Option<&str>, work: impl Future<Output = T>) -> T {
         let mut health = tokio::time::interval(HEALTH_INTERVAL);
-        tokio::pin!(open);
+        let mut work = pin!(work);
         loop {
             tokio::select! {
-                opened = &mut open => return opened,
-                _ = health.tick() => self.intake.still_starting("the source is still being opened", Instant::now()),
+                result = &mut work => return result,
+                _ = health.tick() => {
+                    if let Some(reason) = starting {
+                        self.intake.still_starting(reason, Instant::now());
+                    }
+                    self.intake.check_health(Instant::now());
+                }
             }
         }
     }
@@ -121,30 +128,14 @@ impl Driver {
         }
     }
 
-    /// One poll under its deadline. The state of the engine is kept up to date meanwhile.
+    /// One poll under its deadline.
     async fn poll(&mut self, source: &mut Source, batch: &mut Batch) -> Result<Presence, SourceError> {
-        let (target, timeout) = (source.target().to_owned(), self.schedule.timeout);
-        let was_loading = source.is_loading();
-        let mut health = tokio::time::interval(HEALTH_INTERVAL);
-        let result = {
-            let poll = tokio::time::timeout(timeout, source.poll(batch));
-            tokio::pin!(poll);
-            loop {
-                tokio::select! {
-                    result = &mut poll => break result,
-                    _ = health.tick() => {
-                        if was_loading {
-                            self.intake.still_starting(LOADING, Instant::now());
-                        }
-                        self.intake.check_health(Instant::now());
-                    }
-                }
-            }
-        };
-        match result {
+        let timeout = self.schedule.timeout;
+        let starting = source.is_loading().then_some(LOADING);
+        match self.watch(starting, tokio::time::timeout(timeout, source.poll(batch))).await {
             Ok(result) => result,
             Err(_) if source.is_loading() => Ok(Presence::Loading),
-            Err(_) => Err(SourceError::Timeout { target, after: timeout }),
+            Err(_) => Err(SourceError::Timeout { target: source.target(), after: timeout }),
         }
     }
 }

@@ -6,7 +6,7 @@ use trtllm_bridge::{BatchingType, CommMode, ExecutorOptions, HostOptions, Load, 
 
 use crate::sources::executor::hosting::{Hosting, LoadPlan, Recorded, STATISTICS};
 
-use super::{Options, positive};
+use super::options::Options;
 
 /// Parses `executor:`. The caller refuses the keys that are left in `options`.
 pub(super) fn hosting(engine: &str, options: &mut Options) -> Result<Hosting, String> {
@@ -22,6 +22,7 @@ pub(super) fn hosting(engine: &str, options: &mut Options) -> Result<Hosting, St
     if statistics.iter_stats_max_iterations == 0 {
         return Err("iter_stats_max_iterations=0 turns off all statistics; use at least 1".to_owned());
     }
+    let fraction = |text: &str| text.parse().ok().filter(|value: &f32| *value > 0.0 && *value < 1.0);
     let models = [
         ("decoder_only", ModelType::DecoderOnly),
         ("encoder_only", ModelType::EncoderOnly),
@@ -36,17 +37,17 @@ pub(super) fn hosting(engine: &str, options: &mut Options) -> Result<Hosting, St
         max_batch_size: whole(options, "max_batch_size")?,
         max_num_tokens: whole(options, "max_num_tokens")?,
         max_queue_size: whole(options, "max_queue_size")?,
-        enable_chunked_context: truth(options, "enable_chunked_context")?,
-        enable_block_reuse: truth(options, "enable_block_reuse")?,
-        free_gpu_memory_fraction: fraction(options)?,
+        enable_chunked_context: options.boolean("enable_chunked_context")?,
+        enable_block_reuse: options.boolean("enable_block_reuse")?,
+        free_gpu_memory_fraction: options.read("free_gpu_memory_fraction", "above 0 and below 1", fraction)?,
         max_tokens: whole(options, "max_tokens")?,
         event_buffer_max_size: whole(options, "event_buffer_max_size")?,
         comm_mode: word(options, "comm_mode", &modes)?,
         participant_ids: numbers(options, "participant_ids")?,
         device_ids: numbers(options, "device_ids")?,
-        is_orchestrator: truth(options, "is_orchestrator")?,
+        is_orchestrator: options.boolean("is_orchestrator")?,
         worker_executable: options.take("worker_executable"),
-        spawn_processes: truth(options, "spawn_processes")?,
+        spawn_processes: options.boolean("spawn_processes")?,
     };
     Ok(Hosting { engine: engine.to_owned(), options: host, load: load(options)? })
 }
@@ -61,22 +62,16 @@ fn load(options: &mut Options) -> Result<Option<LoadPlan>, String> {
         if load.is_empty() {
             return Err("load must be synthetic or the path of a file with recorded requests".to_owned());
         }
-        let speed = match options.take("speed").as_deref() {
-            None => Some(1.0),
-            Some("max") => None,
-            Some(times) => Some(positive("speed", times)?),
-        };
+        let speed = options.speed()?.unwrap_or(1.0);
         return Ok(Some(LoadPlan::Recorded(Recorded { path: PathBuf::from(load), in_flight, speed })));
     }
-    let tokens = |options: &mut Options, key, default| match whole(options, key)? {
-        Some(0) => Err(format!("{key} must be above 0")),
-        given => Ok(given.unwrap_or(default)),
-    };
+    let above_zero = |text: &str| text.parse().ok().filter(|count| *count > 0);
+    let tokens = |options: &mut Options, key| options.read(key, "a whole number above 0", above_zero);
     let plan = Load {
         in_flight: in_flight.unwrap_or(8),
-        prompt_tokens: tokens(options, "prompt_tokens", 512)?,
+        prompt_tokens: tokens(options, "prompt_tokens")?.unwrap_or(512),
         shared_prefix_tokens: whole(options, "shared_prefix_tokens")?.unwrap_or(0),
-        output_tokens: tokens(options, "output_tokens", 128)?,
+        output_tokens: tokens(options, "output_tokens")?.unwrap_or(128),
         requests: whole(options, "requests")?.map(u64::from),
     };
     if plan.shared_prefix_tokens > plan.prompt_tokens {
@@ -87,37 +82,22 @@ fn load(options: &mut Options) -> Result<Option<LoadPlan>, String> {
 }
 
 fn whole(options: &mut Options, key: &str) -> Result<Option<u32>, String> {
-    let number = |text: String| text.parse().map_err(|_| format!("{key} must be a whole number, not {text:?}"));
-    options.take(key).map(number).transpose()
+    options.read(key, "a whole number", |text| text.parse().ok())
 }
 
 fn numbers(options: &mut Options, key: &str) -> Result<Vec<u32>, String> {
-    let Some(text) = options.take(key) else { return Ok(Vec::new()) };
-    let number = |part: &str| part.parse().map_err(|_| format!("{key} must be a list such as 0,1, not {text:?}"));
-    text.split(',').map(number).collect()
-}
-
-fn truth(options: &mut Options, key: &str) -> Result<Option<bool>, String> {
-    word(options, key, &[("true", true), ("false", false)])
-}
-
-fn fraction(options: &mut Options) -> Result<Option<f32>, String> {
-    const KEY: &str = "free_gpu_memory_fraction";
-    let Some(text) = options.take(KEY) else { return Ok(None) };
-    let value = text.parse().ok().filter(|value: &f32| *value > 0.0 && *value < 1.0);
-    value.map(Some).ok_or(format!("{KEY} must be above 0 and below 1, not {text:?}"))
+    let list = |text: &str| text.split(',').map(|number| number.parse().ok()).collect();
+    Ok(options.read(key, "a list such as 0,1", list)?.unwrap_or_default())
 }
 
 fn word<T: Copy>(options: &mut Options, key: &str, words: &[(&str, T)]) -> Result<Option<T>, String> {
-    let Some(text) = options.take(key) else { return Ok(None) };
-    let found = words.iter().find(|(word, _)| *word == text);
-    let names = || words.iter().map(|(word, _)| *word).collect::<Vec<_>>().join(" or ");
-    found.map(|(_, value)| Some(*value)).ok_or_else(|| format!("{key} must be {}, not {text:?}", names()))
+    let expected = words.iter().map(|(word, _)| *word).collect::<Vec<_>>().join(" or ");
+    options.read(key, &expected, |text| words.iter().find(|(word, _)| *word == text).map(|(_, value)| *value))
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::SourceSpec;
+    use super::super::source::SourceSpec;
     use super::*;
 
     fn read(url: &str) -> Result<Hosting, String> {
@@ -175,8 +155,8 @@ mod tests {
             LoadPlan::Synthetic(small)
         );
         let recorded = |in_flight, speed| LoadPlan::Recorded(Recorded { path: "/t.jsonl".into(), in_flight, speed });
-        assert_eq!(load("load=/t.jsonl"), recorded(None, Some(1.0)));
-        assert_eq!(load("load=/t.jsonl&speed=max&in_flight=4"), recorded(Some(4), None));
+        assert_eq!(load("load=/t.jsonl"), recorded(None, 1.0));
+        assert_eq!(load("load=/t.jsonl&speed=max&in_flight=4"), recorded(Some(4), f64::INFINITY));
     }
 
     #[test]

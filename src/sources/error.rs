@@ -8,7 +8,7 @@ use crate::model::ErrorKind;
 #[derive(Debug, thiserror::Error)]
 pub enum SourceError {
     #[error("cannot connect to {target}: {cause}; check that the engine runs and that --source names its address")]
-    Connect { target: String, cause: std::io::Error },
+    Connect { target: String, cause: String },
     #[error("{target} did not answer within {after:?} (--poll.timeout)")]
     Timeout { target: String, after: std::time::Duration },
     #[error("{target} answered with status {status}; check that --source names the port of trtllm-serve")]

@@ -1,161 +1,185 @@
 //! One keep-alive HTTP/1.1 connection to one engine. Every response is limited in size. The caller sets the deadlines: a
 //! request that is dropped before its end closes its connection, and the next one opens another.
 
+use std::error::Error;
+
 use bytes::Bytes;
-use http::Method;
+use http::header::{ACCEPT, HOST, USER_AGENT};
+use http::{Method, Request, StatusCode, Uri};
 use http_body_util::{BodyExt, Empty};
-use hyper::client::conn::http1;
-use hyper_util::rt::TokioIo;
-use tokio::net::TcpStream;
-use tokio::task::JoinHandle;
+use hyper::client::conn::http1::{self, SendRequest};
+use hyper_util::client::legacy::connect::HttpConnector;
+use tokio::task::JoinSet;
+use tower::ServiceExt as _;
 
 use super::SourceError;
-use super::name_lookup::NameLookup;
+use super::name_lookup::{Resolver, look_up, resolver};
 
-/// hyper's own default is a read buffer of half a megabyte per connection.
-const READ_BUFFER: usize = 64 << 10;
+/// Longest response, in bytes. A full ring of 1000 records with their requests is a few MiB.
+const MAX_BODY: usize = 32 << 20;
 /// Buffer kept from one response to the next: enough for a poll of a busy engine.
 const KEPT_BODY: usize = 256 << 10;
+/// hyper's own default is a read buffer of half a megabyte per connection.
+const READ_BUFFER: usize = 64 << 10;
 
-/// An `http://HOST:PORT[/BASE]` target.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct HttpTarget {
-    /// `HOST:PORT`
-    pub authority: String,
-    /// Path in front of the endpoint's own path, without a trailing slash.
-    pub base: String,
-}
-
-/// A client of one target.
+/// A client of one target. hyper-util's pool is not used: if a request follows another one directly, it opens a second
+/// connection, because the first one is not back in the pool yet.
 #[derive(Debug)]
-pub struct HttpClient {
-    target: HttpTarget,
-    name_lookup: NameLookup,
+pub(super) struct HttpClient {
+    /// `http://HOST:PORT[/BASE]`
+    pub(super) target: String,
+    connector: HttpConnector<Resolver>,
     connection: Option<Connection>,
     body: Vec<u8>,
 }
 
-#[derive(Debug)]
-struct Connection {
-    sender: http1::SendRequest<Empty<Bytes>>,
-    driver: JoinHandle<()>,
-}
-
-impl Drop for Connection {
-    fn drop(&mut self) {
-        // A peer that never finishes its response must not keep a task and a descriptor.
-        self.driver.abort();
-    }
-}
-
-/// Status and body. The body is complete unless `too_large`.
-#[derive(Debug)]
-pub struct Response<'a> {
-    pub status: u16,
-    pub body: &'a [u8],
-    pub too_large: bool,
-}
+/// With the task that drives it. Dropping the set aborts the task: a peer that never finishes its response must not keep it.
+type Connection = (SendRequest<Empty<Bytes>>, JoinSet<hyper::Result<()>>);
 
 impl HttpClient {
-    #[must_use]
-    pub const fn new(target: HttpTarget) -> Self {
-        Self { target, name_lookup: NameLookup::new(), connection: None, body: Vec::new() }
+    pub(super) fn new(target: String) -> Self {
+        Self::with_resolver(target, resolver(look_up))
     }
 
-    /// `GET path`. Reads at most `limit` bytes of the body.
+    fn with_resolver(target: String, resolver: Resolver) -> Self {
+        let mut connector = HttpConnector::new_with_resolver(resolver);
+        connector.set_nodelay(true);
+        Self { target, connector, connection: None, body: Vec::new() }
+    }
+
+    /// The body of a complete response with status 200.
     ///
     /// # Errors
-    /// If the target cannot be reached or closes the connection early. An error status is a response, not an error.
-    pub async fn get(&mut self, path: &str, limit: usize) -> Result<Response<'_>, SourceError> {
-        self.send(Method::GET, path, limit).await
-    }
-
-    /// `POST path` without a body. Otherwise like [`HttpClient::get`].
-    ///
-    /// # Errors
-    /// Like [`HttpClient::get`].
-    pub async fn post(&mut self, path: &str, limit: usize) -> Result<Response<'_>, SourceError> {
-        self.send(Method::POST, path, limit).await
-    }
-
-    async fn send(&mut self, method: Method, path: &str, limit: usize) -> Result<Response<'_>, SourceError> {
+    /// If the target cannot be reached, closes the connection early, or sends another status or too many bytes.
+    pub(super) async fn read(&mut self, method: Method, path: &str) -> Result<&[u8], SourceError> {
         self.body.clear();
         self.body.shrink_to(KEPT_BODY);
+        let url = format!("{}{path}", self.target);
+        let failed = |error: &(dyn Error + 'static)| SourceError::Io { target: url.clone(), cause: root_cause(error) };
+        let uri: Uri = url.parse().map_err(|error: http::uri::InvalidUri| failed(&error))?;
+        let request = Request::builder()
+            .method(method)
+            .uri(uri.path())
+            .header(HOST, uri.authority().map_or("", |authority| authority.as_str()))
+            .header(ACCEPT, "application/json")
+            .header(USER_AGENT, concat!("trtllm-exporter/", env!("CARGO_PKG_VERSION")))
+            .body(Empty::new())
+            .map_err(|error| failed(&error))?;
         // Taken, not borrowed: only a request that completes puts the connection back.
-        let kept = self.connection.take().filter(|connection| connection.sender.is_ready());
+        let kept = self.connection.take().filter(|(sender, _)| sender.is_ready());
         let reused = kept.is_some();
         let mut connection = match kept {
-            Some(connection) => connection,
-            None => self.connect().await?,
+            Some(kept) => kept,
+            None => self.connect(&uri).await?,
         };
-        let sent = connection.sender.send_request(self.request(&method, path)?).await;
-        let response = match sent {
-            // The server closed the idle connection before the request reached it.
-            Err(error) if reused && (error.is_canceled() || error.is_incomplete_message()) => {
-                connection = self.connect().await?;
-                connection
-                    .sender
-                    .send_request(self.request(&method, path)?)
-                    .await
-                    .map_err(|error| failed(&self.target, path, &error))?
-            }
-            sent => sent.map_err(|error| failed(&self.target, path, &error))?,
-        };
-        let status = response.status().as_u16();
+        let mut sent = connection.0.send_request(request.clone()).await;
+        // The server closed the idle connection before the request reached it.
+        if reused && sent.as_ref().is_err_and(|error| error.is_canceled() || error.is_incomplete_message()) {
+            connection = self.connect(&uri).await?;
+            sent = connection.0.send_request(request).await;
+        }
+        let response = sent.map_err(|error| failed(&error))?;
+        let status = response.status();
         let mut body = response.into_body();
-        let mut too_large = false;
         while let Some(frame) = body.frame().await {
-            if let Ok(data) = frame.map_err(|error| failed(&self.target, path, &error))?.into_data() {
-                let room = limit - self.body.len();
-                self.body.extend_from_slice(&data[..data.len().min(room)]);
-                if data.len() > room {
-                    too_large = true;
-                    break;
-                }
+            let data = frame.map_err(|error| failed(&error))?.into_data().unwrap_or_default();
+            let room = MAX_BODY - self.body.len();
+            self.body.extend_from_slice(&data[..data.len().min(room)]);
+            if data.len() > room {
+                return Err(SourceError::TooLarge { target: url, limit: MAX_BODY });
             }
         }
-        if !too_large && connection.sender.ready().await.is_ok() {
+        if connection.0.ready().await.is_ok() {
             self.connection = Some(connection);
         }
-        Ok(Response { status, body: &self.body, too_large })
+        if status != StatusCode::OK {
+            self.body.clear();
+            return Err(SourceError::HttpStatus { target: url, status: status.as_u16() });
+        }
+        Ok(&self.body)
     }
 
-    /// The part of the last body that had arrived when its request failed or was dropped.
-    #[must_use]
-    pub fn partial_body(&self) -> &[u8] {
+    /// What has arrived of the last body, also if its request failed or was dropped.
+    pub(super) fn received(&self) -> &[u8] {
         &self.body
     }
 
-    fn request(&self, method: &Method, path: &str) -> Result<http::Request<Empty<Bytes>>, SourceError> {
-        http::Request::builder()
-            .method(method)
-            .uri(format!("{}{path}", self.target.base))
-            .header(http::header::HOST, &self.target.authority)
-            .header(http::header::ACCEPT, "application/json")
-            .header(http::header::USER_AGENT, concat!("trtllm-exporter/", env!("CARGO_PKG_VERSION")))
-            .body(Empty::new())
-            .map_err(|error| failed(&self.target, path, &error))
-    }
-
-    async fn connect(&mut self) -> Result<Connection, SourceError> {
-        let authority = &self.target.authority;
-        let unreachable = |cause| SourceError::Connect { target: format!("http://{authority}"), cause };
-        let addresses = self.name_lookup.addresses(authority).await.map_err(unreachable)?;
-        let stream = TcpStream::connect(&*addresses).await.map_err(unreachable)?;
-        stream.set_nodelay(true).map_err(unreachable)?;
-        let (sender, connection) = http1::Builder::new()
-            .max_buf_size(READ_BUFFER)
-            .handshake(TokioIo::new(stream))
-            .await
-            .map_err(|cause| unreachable(std::io::Error::other(cause)))?;
-        let driver = tokio::spawn(async move {
-            // The request returns its error.
-            let _ = connection.await;
-        });
-        Ok(Connection { sender, driver })
+    async fn connect(&self, uri: &Uri) -> Result<Connection, SourceError> {
+        let failed = |error: &(dyn Error + 'static)| SourceError::Connect {
+            target: self.target.clone(),
+            cause: root_cause(error),
+        };
+        let stream = self.connector.clone().oneshot(uri.clone()).await.map_err(|error| failed(&error))?;
+        let handshake = http1::Builder::new().max_buf_size(READ_BUFFER).handshake(stream).await;
+        let (sender, connection) = handshake.map_err(|error| failed(&error))?;
+        let mut driver = JoinSet::new();
+        driver.spawn(connection);
+        Ok((sender, driver))
     }
 }
 
-fn failed(target: &HttpTarget, path: &str, cause: &dyn std::error::Error) -> SourceError {
-    SourceError::Io { target: format!("http://{}{}{path}", target.authority, target.base), cause: cause.to_string() }
+/// The last cause says what happened. The outer errors only name a stage, such as "tcp connect error".
+fn root_cause(error: &(dyn Error + 'static)) -> String {
+    std::iter::successors(Some(error), |&error| error.source()).last().unwrap_or(error).to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    use tokio::net::TcpListener;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn an_ip_address_needs_no_look_up() {
+        for (host, expected) in [("engine", true), ("127.0.0.1", false), ("[::1]", false)] {
+            let resolver = resolver(|_| Err(io::Error::other("a name was looked up")));
+            let mut client = HttpClient::with_resolver(format!("http://{host}:1"), resolver);
+            let error = client.read(Method::GET, "/metrics").await.unwrap_err();
+            assert!(matches!(error, SourceError::Connect { .. }));
+            assert_eq!(error.to_string().contains("a name was looked up"), expected, "{error}");
+        }
+    }
+
+    /// Serves `connections` connections, each with `requests` requests, and then closes it.
+    async fn server(connections: usize, requests: usize) -> (String, tokio::task::JoinHandle<()>) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let target = format!("http://{}", listener.local_addr().unwrap());
+        let serving = async move {
+            for _ in 0..connections {
+                let (mut stream, _) = listener.accept().await.unwrap();
+                for _ in 0..requests {
+                    let mut head = Vec::new();
+                    while !head.ends_with(b"\r\n\r\n") {
+                        head.push(stream.read_u8().await.unwrap());
+                    }
+                    stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n[]").await.unwrap();
+                }
+            }
+        };
+        (target, tokio::spawn(serving))
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn requests_in_a_row_share_one_connection() {
+        let (target, serving) = server(1, 100).await;
+        let mut client = HttpClient::new(target);
+        for _ in 0..100 {
+            // A second connection would never be accepted.
+            assert_eq!(client.read(Method::GET, "/metrics").await.unwrap(), b"[]");
+        }
+        serving.await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn a_connection_that_the_server_closed_is_replaced() {
+        let (target, serving) = server(3, 1).await;
+        let mut client = HttpClient::new(target);
+        for _ in 0..3 {
+            assert_eq!(client.read(Method::GET, "/metrics").await.unwrap(), b"[]");
+        }
+        serving.await.unwrap();
+    }
 }

@@ -3,7 +3,7 @@
 
 pub mod batch;
 pub mod error;
-pub mod http_client;
+mod http_client;
 mod name_lookup;
 pub mod replay;
 pub mod socket;
@@ -51,31 +51,30 @@ impl Source {
     /// Whether the source is an engine of this process that still loads its model.
     #[must_use]
     pub fn is_loading(&self) -> bool {
-        match self {
-            #[cfg(feature = "executor")]
-            Self::Executor(source) => source.is_loading(),
-            _ => false,
+        #[cfg(feature = "executor")]
+        if let Self::Executor(source) = self {
+            return source.loading.is_some();
         }
+        false
     }
 
     /// Stops the source. An engine of this process gets a few seconds to finish its current work.
     pub async fn close(self) {
-        match self {
-            #[cfg(feature = "executor")]
-            Self::Executor(source) => source.stop().await,
-            _ => {}
+        #[cfg(feature = "executor")]
+        if let Self::Executor(source) = self {
+            source.stop().await;
         }
     }
 
     /// What the poll reads, for messages.
     #[must_use]
-    pub fn target(&self) -> &str {
+    pub fn target(&self) -> String {
         match self {
-            Self::TrtllmServe(source) => source.target(),
-            Self::Socket(source) => source.target(),
-            Self::Replay(source) => source.target(),
+            Self::TrtllmServe(source) => source.client.target.clone(),
+            Self::Socket(source) => format!("socket:{}", source.path.display()),
+            Self::Replay(source) => source.target.clone(),
             #[cfg(feature = "executor")]
-            Self::Executor(source) => source.target(),
+            Self::Executor(source) => source.target.clone(),
         }
     }
 }

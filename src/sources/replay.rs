@@ -2,14 +2,15 @@
 //! is idle. A trtllm-bench report is read in one poll.
 
 use std::fs::File;
-use std::io::{BufRead, BufReader, Read};
+use std::io::{BufRead, BufReader, Read, Split};
+use std::iter::Fuse;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::model::{IterationStats, RejectReason};
+use crate::model::RejectReason;
 
-use super::trtllm_json::{Line, parse_bench_report, parse_line, parse_records};
+use super::trtllm_json::{Hello, Line, parse_bench_report, parse_line, parse_records};
 use super::{Batch, Item, OpenError, Presence, SourceError};
 
 /// Most records of one poll: a file that is read at full speed must not fill the memory.
@@ -20,18 +21,16 @@ const MAX_REPORT: usize = 8 << 10;
 /// Speed of a replay.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Pace {
-    /// This many times as fast as recorded, by the timestamps of the records.
+    /// This many times as fast as recorded, by the timestamps of the records. Infinite: as fast as they can be read.
     Recorded(f64),
     /// Records per second.
     Rate(f64),
-    /// As fast as they can be read.
-    Unlimited,
 }
 
 /// A file being replayed.
 #[derive(Debug)]
 pub struct Replay {
-    target: String,
+    pub(super) target: String,
     pace: Pace,
     input: Input,
     started: Option<Instant>,
@@ -45,9 +44,8 @@ pub struct Replay {
 
 #[derive(Debug)]
 enum Input {
-    Lines(BufReader<File>),
+    Lines(Fuse<Split<BufReader<File>>>),
     Records(std::vec::IntoIter<Item>),
-    End,
 }
 
 impl Replay {
@@ -56,10 +54,8 @@ impl Replay {
     pub async fn open(path: PathBuf, pace: Pace) -> Result<Self, OpenError> {
         // Opening a named pipe waits for its writer.
         let opening = path.clone();
-        match tokio::task::spawn_blocking(move || Self::read_start(&opening, pace)).await {
-            Ok(opened) => opened,
-            Err(error) => Err(OpenError::Replay { path, cause: error.into() }),
-        }
+        let opened = tokio::task::spawn_blocking(move || Self::read_start(&opening, pace)).await;
+        opened.unwrap_or_else(|error| Err(OpenError::Replay { path, cause: error.into() }))
     }
 
     fn read_start(path: &Path, pace: Pace) -> Result<Self, OpenError> {
@@ -72,17 +68,15 @@ impl Replay {
         let input = if report {
             let mut text = String::new();
             reader.read_to_string(&mut text).map_err(failed)?;
-            let report = parse_bench_report(&text).map_err(invalid)?;
-            Input::Records(
-                report.map(|report| Item::BenchReport(Arc::new(report))).into_iter().collect::<Vec<_>>().into_iter(),
-            )
+            let report = parse_bench_report(&text).map_err(invalid)?.map(|report| Item::BenchReport(Arc::new(report)));
+            Input::Records(Vec::from_iter(report).into_iter())
         } else if array {
             let (mut text, mut batch) = (Vec::new(), Batch::default());
             reader.read_to_end(&mut text).map_err(failed)?;
             parse_records(&text, &mut batch).map_err(invalid)?;
             Input::Records(batch.items.into_iter())
         } else {
-            Input::Lines(reader)
+            Input::Lines(reader.split(b'\n').fuse())
         };
         Ok(Self {
             target: format!("replay:{}", path.display()),
@@ -96,31 +90,18 @@ impl Replay {
         })
     }
 
-    #[must_use]
-    pub fn target(&self) -> &str {
-        &self.target
-    }
-
     pub(super) fn poll(&mut self, batch: &mut Batch) -> Result<Presence, SourceError> {
         let elapsed = self.started.get_or_insert_with(Instant::now).elapsed();
         for _ in 0..MAX_PER_POLL {
-            let item = match self.next.take() {
-                Some(item) => item,
-                None => match self.read(batch)? {
-                    Some(item) => {
-                        self.advance(&item);
-                        item
-                    }
-                    None => {
-                        batch.ended = true;
-                        break;
-                    }
-                },
-            };
-            if self.due() > elapsed {
-                self.next = Some(item);
-                break;
+            if self.next.is_none() {
+                self.next = self.read(batch)?;
+                self.advance();
             }
+            let due = self.due();
+            let Some(item) = self.next.take_if(|_| due <= elapsed) else {
+                batch.ended = self.next.is_none();
+                break;
+            };
             self.delivered += 1;
             batch.items.push(item);
         }
@@ -128,39 +109,29 @@ impl Replay {
     }
 
     fn read(&mut self, batch: &mut Batch) -> Result<Option<Item>, SourceError> {
-        loop {
-            match &mut self.input {
-                Input::End => return Ok(None),
-                Input::Records(records) => return Ok(records.next()),
-                Input::Lines(reader) => {
-                    let mut line = Vec::new();
-                    let read = reader.read_until(b'\n', &mut line);
-                    let length = read
-                        .map_err(|cause| SourceError::Io { target: self.target.clone(), cause: cause.to_string() })?;
-                    if length == 0 {
-                        self.input = Input::End;
-                        continue;
-                    }
-                    match parse_line(&line) {
-                        Ok(Line::Item(item)) => return Ok(Some(item)),
-                        Ok(Line::Hello(hello)) => {
-                            if let Some(pid) = hello.pid {
-                                return Ok(Some(Item::Process(pid)));
-                            }
-                        }
-                        Err(_) if line.iter().all(u8::is_ascii_whitespace) => {}
-                        Err(RejectReason::Truncated) => batch.reject(RejectReason::NotJson),
-                        Err(reason) => batch.reject(reason),
-                    }
-                }
+        let lines = match &mut self.input {
+            Input::Records(records) => return Ok(records.next()),
+            Input::Lines(lines) => lines,
+        };
+        for line in lines {
+            let line =
+                line.map_err(|cause| SourceError::Io { target: self.target.clone(), cause: cause.to_string() })?;
+            match parse_line(&line) {
+                Ok(Line::Item(item)) => return Ok(Some(item)),
+                Ok(Line::Hello(Hello { pid: Some(pid), .. })) => return Ok(Some(Item::Process(pid))),
+                Ok(Line::Hello(_)) => {}
+                Err(_) if line.iter().all(u8::is_ascii_whitespace) => {}
+                Err(RejectReason::Truncated) => batch.reject(RejectReason::NotJson),
+                Err(reason) => batch.reject(reason),
             }
         }
+        Ok(None)
     }
 
-    /// Moves the recorded clock to the time of this item.
-    fn advance(&mut self, item: &Item) {
-        let Item::Record(record) = item else { return };
-        self.clock = match recorded_us(record) {
+    /// Moves the recorded clock to the time of the next item.
+    fn advance(&mut self) {
+        let Some(Item::Record(record)) = &self.next else { return };
+        self.clock = match record.timestamp.map(|time| time.micros) {
             Some(micros) => {
                 let first = *self.first_timestamp_us.get_or_insert(micros);
                 ((micros - first) as f64 / 1e6).max(self.clock)
@@ -171,14 +142,9 @@ impl Replay {
 
     fn due(&self) -> Duration {
         let seconds = match self.pace {
-            Pace::Unlimited => 0.0,
             Pace::Rate(rate) => self.delivered as f64 / rate,
             Pace::Recorded(speed) => self.clock / speed,
         };
         Duration::try_from_secs_f64(seconds).unwrap_or(Duration::ZERO)
     }
-}
-
-fn recorded_us(record: &IterationStats) -> Option<i64> {
-    record.timestamp.map(|time| time.micros)
 }

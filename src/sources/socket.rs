@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use tokio::io::{AsyncBufReadExt, BufReader};
+use tokio::io::{AsyncBufReadExt, AsyncReadExt as _, BufReader};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio::task::JoinSet;
@@ -30,8 +30,7 @@ const LINE_TIMEOUT: Duration = Duration::from_secs(30);
 /// A bound socket and its publishers.
 #[derive(Debug)]
 pub struct Ingest {
-    path: PathBuf,
-    target: String,
+    pub(super) path: PathBuf,
     queue: mpsc::UnboundedReceiver<QueuedLine>,
     publishers: Arc<AtomicU64>,
     accepting: tokio::task::JoinHandle<()>,
@@ -55,13 +54,7 @@ impl Ingest {
         let (lines, queue) = mpsc::unbounded_channel();
         let publishers = Arc::new(AtomicU64::new(0));
         let accepting = tokio::spawn(accept(listener, lines, Arc::clone(&publishers)));
-        let target = format!("socket:{}", path.display());
-        Ok(Self { path: path.to_owned(), target, queue, publishers, accepting })
-    }
-
-    #[must_use]
-    pub fn target(&self) -> &str {
-        &self.target
+        Ok(Self { path: path.to_owned(), queue, publishers, accepting })
     }
 
     pub(super) fn poll(&mut self, batch: &mut Batch) -> Presence {
@@ -88,7 +81,7 @@ impl Drop for Ingest {
     }
 }
 
-/// Connects without blocking: a blocking connection to a socket with a full backlog would wait for ever.
+/// Accepts publishers, up to the limit.
 async fn accept(listener: UnixListener, lines: mpsc::UnboundedSender<QueuedLine>, publishers: Arc<AtomicU64>) {
     let budget = Arc::new(Semaphore::new(MAX_QUEUED_KIB as usize));
     let mut connections = JoinSet::new();
@@ -102,7 +95,9 @@ async fn accept(listener: UnixListener, lines: mpsc::UnboundedSender<QueuedLine>
                 let (lines, budget, publishers) = (lines.clone(), Arc::clone(&budget), Arc::clone(&publishers));
                 connections.spawn(async move {
                     publishers.fetch_add(1, Ordering::Relaxed);
-                    receive(stream, &lines, &budget).await;
+                    if let Err(error) = receive(stream, &lines, &budget).await {
+                        tracing::debug!(%error, "publisher disconnected");
+                    }
                     publishers.fetch_sub(1, Ordering::Relaxed);
                 });
             }
@@ -116,89 +111,53 @@ async fn accept(listener: UnixListener, lines: mpsc::UnboundedSender<QueuedLine>
 }
 
 /// Reads from one publisher until it disconnects. An invalid line is counted and skipped.
-async fn receive(stream: UnixStream, lines: &mpsc::UnboundedSender<QueuedLine>, budget: &Arc<Semaphore>) {
-    let mut reader = BufReader::new(stream);
-    let mut line = Vec::new();
-    loop {
+async fn receive(
+    stream: UnixStream,
+    lines: &mpsc::UnboundedSender<QueuedLine>,
+    budget: &Arc<Semaphore>,
+) -> io::Result<()> {
+    let (mut reader, mut line) = (BufReader::new(stream), Vec::new());
+    // Between two lines, a publisher may be idle for as long as it likes.
+    while !reader.fill_buf().await?.is_empty() {
         line.clear();
         line.shrink_to(1 << 16);
-        let end = match read_line(&mut reader, &mut line).await {
-            Ok(end) => end,
-            Err(error) => {
-                tracing::debug!(%error, "publisher disconnected");
-                return;
-            }
+        let parsed = match tokio::time::timeout(LINE_TIMEOUT, read_line(&mut reader, &mut line)).await?? {
+            false => Some(Err(RejectReason::TooLong)),
+            true if line.iter().all(u8::is_ascii_whitespace) => None,
+            true => parse_line(&line).map(item).transpose(),
         };
-        let parsed = match end {
-            End::Line if line.iter().all(u8::is_ascii_whitespace) => continue,
-            End::Line => parse_line(&line),
-            End::TooLong => Err(RejectReason::TooLong),
-            End::Stream if line.iter().all(u8::is_ascii_whitespace) => return,
-            // The last line needs no line feed, but it must be complete.
-            End::Stream => parse_line(&line),
-        };
-        let parsed = match parsed {
-            Ok(Line::Item(item)) => Ok(item),
-            Ok(Line::Hello(hello)) => match process_of(&hello) {
-                Some(process) => Ok(process),
-                None => continue,
-            },
-            Err(reason) => Err(reason),
-        };
+        let Some(parsed) = parsed else { continue };
         let kib = u32::try_from(line.len() >> 10).unwrap_or(MAX_QUEUED_KIB) + 1;
-        let Ok(permit) = Arc::clone(budget).acquire_many_owned(kib).await else { return };
+        let Ok(permit) = Arc::clone(budget).acquire_many_owned(kib).await else { break };
         if lines.send(QueuedLine { parsed, _permit: permit }).is_err() {
-            return;
-        }
-        if end == End::Stream {
-            return;
+            break;
         }
     }
+    Ok(())
 }
 
 /// Logs the names that a publisher sends. They become no labels: a publisher must not be able to create series.
-fn process_of(hello: &Hello) -> Option<Item> {
-    tracing::info!(model = hello.model, version = hello.version, pid = hello.pid, "publisher connected");
-    hello.pid.map(Item::Process)
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum End {
-    /// A line, without its line feed.
-    Line,
-    /// A line above the limit. It was skipped to its end.
-    TooLong,
-    /// The publisher disconnected. The buffer holds the bytes after the last line feed.
-    Stream,
-}
-
-/// An idle publisher may wait as long as it likes between two lines. Within a line it has [`LINE_TIMEOUT`].
-async fn read_line(reader: &mut BufReader<UnixStream>, line: &mut Vec<u8>) -> io::Result<End> {
-    if reader.fill_buf().await?.is_empty() {
-        return Ok(End::Stream);
+fn item(line: Line) -> Option<Item> {
+    match line {
+        Line::Item(item) => Some(item),
+        Line::Hello(Hello { model, version, pid }) => {
+            tracing::info!(model, version, pid, "publisher connected");
+            pid.map(Item::Process)
+        }
     }
-    tokio::time::timeout(LINE_TIMEOUT, read_rest(reader, line)).await.map_err(|_| io::ErrorKind::TimedOut)?
 }
 
-async fn read_rest(reader: &mut BufReader<UnixStream>, line: &mut Vec<u8>) -> io::Result<End> {
-    let mut too_long = false;
+/// Reads a line without its line feed. The last line of a stream needs none. Returns false for a line above the limit,
+/// which is skipped to its end.
+async fn read_line(reader: &mut BufReader<UnixStream>, line: &mut Vec<u8>) -> io::Result<bool> {
+    let mut fits = true;
     loop {
-        let chunk = reader.fill_buf().await?;
-        if chunk.is_empty() {
-            return Ok(if too_long { End::TooLong } else { End::Stream });
+        // One byte more than the longest line is its line feed.
+        (&mut *reader).take(MAX_LINE as u64 + 1).read_until(b'\n', line).await?;
+        if line.pop_if(|last| *last == b'\n').is_some() || line.len() <= MAX_LINE {
+            return Ok(fits);
         }
-        let end = memchr::memchr(b'\n', chunk);
-        let taken = end.unwrap_or(chunk.len());
-        if line.len() + taken > MAX_LINE {
-            too_long = true;
-            line.clear();
-        }
-        if !too_long {
-            line.extend_from_slice(&chunk[..taken]);
-        }
-        reader.consume(taken + usize::from(end.is_some()));
-        if end.is_some() {
-            return Ok(if too_long { End::TooLong } else { End::Line });
-        }
+        fits = false;
+        line.clear();
     }
 }

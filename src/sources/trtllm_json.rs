@@ -1,6 +1,6 @@
 //! Parses TensorRT-LLM's JSON into records. Pure functions without I/O; they do not interpret values.
 
-use serde::de::{DeserializeSeed, Deserializer, SeqAccess, Visitor};
+use serde::de::{Deserializer as _, SeqAccess, Visitor};
 use serde_json::error::Category;
 use serde_json::value::RawValue;
 
@@ -10,12 +10,6 @@ use crate::model::{
 
 use super::{Batch, Item};
 
-/// Shortened, because serde_json quotes the value that it found, and that may be long.
-fn short(error: &serde_json::Error) -> String {
-    let text = error.to_string();
-    text.char_indices().nth(120).map_or(text.clone(), |(end, _)| format!("{}…", &text[..end]))
-}
-
 /// Why a response could not be parsed to its end.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ParseError {
@@ -24,6 +18,20 @@ pub enum ParseError {
     NotJson(String),
     #[error("the text ends inside a record")]
     Truncated,
+}
+
+impl From<serde_json::Error> for ParseError {
+    fn from(error: serde_json::Error) -> Self {
+        if error.is_eof() {
+            return Self::Truncated;
+        }
+        // serde_json quotes the value that it found, and that may be long.
+        let mut text = error.to_string();
+        if let Some((end, _)) = text.char_indices().nth(120) {
+            text.replace_range(end.., "…");
+        }
+        Self::NotJson(text)
+    }
 }
 
 /// Parses trtllm-serve's `GET /metrics`, an array of records. Complete records before an error stay in the batch. A record
@@ -59,10 +67,7 @@ pub fn parse_bench_report(text: &str) -> Result<Option<BenchReport>, ParseError>
     if !text.contains("\"performance\"") || !text.contains("\"latency_stats\"") {
         return Ok(None);
     }
-    serde_json::from_str(text).map(Some).map_err(|error| match error.classify() {
-        Category::Eof => ParseError::Truncated,
-        _ => ParseError::NotJson(short(&error)),
-    })
+    Ok(serde_json::from_str(text)?)
 }
 
 fn parse_array<T>(bytes: &[u8], batch: &mut Batch, item: fn(T) -> Item) -> Result<(), ParseError>
@@ -76,26 +81,18 @@ where
     });
     let text = text.map_err(|error| ParseError::NotJson(error.to_string()))?;
     let before = batch.items.len();
-    let error = match read_array(text, |record: T| batch.items.push(item(record))) {
-        Ok(()) => return Ok(()),
-        Err(error) => error,
-    };
-    match error.classify() {
-        Category::Eof => Err(ParseError::Truncated),
-        Category::Data => {
+    match read_array(text, |record: T| batch.items.push(item(record))) {
+        Err(error) if error.is_data() => {
             // Some record has another structure. Parse again, record by record, so that only that one is lost.
             batch.items.truncate(before);
             let (items, rejected) = (&mut batch.items, &mut batch.rejected);
             read_array(text, |raw: Box<RawValue>| match serde_json::from_str::<T>(raw.get()) {
                 Ok(record) => items.push(item(record)),
                 Err(_) => rejected[RejectReason::NotARecord as usize] += 1,
-            })
-            .map_err(|error| match error.classify() {
-                Category::Eof => ParseError::Truncated,
-                _ => ParseError::NotJson(short(&error)),
-            })
+            })?;
+            Ok(())
         }
-        Category::Syntax | Category::Io => Err(ParseError::NotJson(short(&error))),
+        result => Ok(result?),
     }
 }
 
@@ -105,12 +102,6 @@ where
     T: for<'de> serde::Deserialize<'de>,
 {
     struct Elements<T, F>(F, std::marker::PhantomData<T>);
-    impl<'de, T: serde::Deserialize<'de>, F: FnMut(T)> DeserializeSeed<'de> for Elements<T, F> {
-        type Value = ();
-        fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
-            deserializer.deserialize_seq(self)
-        }
-    }
     impl<'de, T: serde::Deserialize<'de>, F: FnMut(T)> Visitor<'de> for Elements<T, F> {
         type Value = ();
         fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -124,7 +115,7 @@ where
         }
     }
     let mut deserializer = serde_json::Deserializer::from_str(text);
-    Elements(each, std::marker::PhantomData).deserialize(&mut deserializer)?;
+    deserializer.deserialize_seq(Elements(each, std::marker::PhantomData))?;
     deserializer.end()
 }
 

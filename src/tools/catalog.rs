@@ -1,12 +1,11 @@
 //! The subcommand `catalog`: the reference of every metric, made from the same table as the page. Its markdown is
-//! `docs/METRICS.md`.
-
-use std::fmt::Write as _;
+//! `docs/METRICS.md`; `metrics.md` beside this file is its template. `tests/reference/fold.py` is an independent
+//! implementation of the counting rules.
 
 use crate::cli::CatalogFormat;
-use crate::metrics::catalog::equivalents::EQUIVALENTS;
+use crate::metrics::catalog::equivalents::{EQUIVALENTS, Equivalent};
 use crate::metrics::catalog::fields::{Destination, FIELDS, NOT_READ};
-use crate::metrics::catalog::{CATALOG, Group, Kind, Metric, Stability};
+use crate::metrics::catalog::{CATALOG, Group, Kind, Metric};
 
 /// Measured by a test.
 pub const SERIES: Series = Series { most: 630, serve: 535, executor: 409 };
@@ -22,71 +21,6 @@ pub struct Series {
     pub executor: usize,
 }
 
-/// `--metrics.compat`: name, what it is, who reads it.
-const SETS: [(&str, &str, &str); 4] = [
-    (
-        "trtllm",
-        "trtllm-serve's own families with its meanings: running means active, waiting means in the executor's queue",
-        "llm-d's router (engine `trtllm-serve`), AIBrix (by `model_name`), Dynamo (prefix `trtllm_`), AIPerf",
-    ),
-    (
-        "triton-core",
-        "Triton's request counters; the durations come from request times and are absent without them",
-        "NVIDIA's autoscaling guide (recording rules, HPA) and its Grafana dashboard, KEDA and EKS samples, vLLM's semantic router",
-    ),
-    (
-        "dcgm",
-        "dcgm-exporter's families with its labels and units",
-        "AIPerf (GPU telemetry), llm-d's `dcgm-extractor`, NVIDIA's Grafana dashboards",
-    ),
-    (
-        "spec",
-        "the label values of the original metrics specification, in the same families as Triton's",
-        "dashboards that use `used_blocks`, `max_blocks`, `cache_block_fraction`",
-    ),
-];
-
-/// How the engine's quirks are corrected; tests/reference/fold.py is an independent implementation of these rules.
-const RULES: &str = "
-## Counting rules
-
-- Each iteration is counted once, by its `iter`.
-- The C++ Executor sends an idle flush record: nothing active, nothing scheduled, latency 0. It is not an iteration. It has the `iter` of the next iteration,
-  and both records contain the same `numCompletedRequests`, so completed requests are counted once per `iter`. Its `numNewActiveRequests` is stale and is
-  ignored.
-- Lost iterations are gaps in `iter`, or in `statsSequence` where the engine sends it. If `statsDroppedFrames` grew by more, that number counts.
-- The engine has restarted if `iter` goes backwards or a new process is behind the source. Totals continue; the engine's own counts start from 0.
-- Cumulative counts (KV blocks) are added by their increase. The first value of a running engine is the baseline. A value that falls means that the count
-  restarted from 0.
-- Further rows of the same `iter` with another `attentionDpRank` add only their tokens.
-- Some iteration latencies contain the wait for work and are not observed: a latency of 0, the latency of the record after it, and on PyTorch the latency of
-  every record before which no request was active or queued. The first record is one of these.
-- Request times come from RequestPerfMetrics as soon as the engine has sent any. If none arrive within five seconds after a request has ended, its times are
-  derived from its rows in RequestStats:
-  - arrival: the start of the first iteration that contains the request;
-  - scheduling: the start of the first iteration that reports the request as scheduled;
-  - first token: the end of the first iteration that reports a token;
-  - end: the start of the iteration that reports the request as complete.
-
-  An iteration starts when the previous one ends. A request that was already running when it was first seen, or that changed its stage in a lost iteration,
-  has no times; its blocks and tokens are still counted.
-- Lengths and KV cache transfers of requests come from RequestStats. Without RequestStats they come from the fields sent with RequestPerfMetrics.
-- A time of 0 is not observed, except a queue time of 0.
-";
-
-/// What each level promises, in the order of the reference.
-const STABILITY: [(Stability, &str); 3] = [
-    (
-        Stability::Inherited,
-        "another project (Triton, trtllm-serve, dcgm-exporter, Prometheus) defined the family; it follows that project",
-    ),
-    (
-        Stability::Stable,
-        "name, type, labels and meaning change only with a breaking release, which the changelog announces",
-    ),
-    (Stability::Experimental, "may change or disappear with any release"),
-];
-
 /// Prints the catalog.
 pub fn run(format: CatalogFormat) {
     match format {
@@ -98,102 +32,69 @@ pub fn run(format: CatalogFormat) {
 /// The metric reference.
 #[must_use]
 pub fn markdown() -> String {
-    let mut out = String::from(
-        "# Metrics\n\nGenerated by `trtllm-exporter catalog`. A value that the engine does not send is absent, never 0. \
-         A family that only some engines feed appears with its first value.\n",
-    );
-    table(&mut out, &["stability", "meaning"]);
-    for (stability, meaning) in STABILITY {
-        row(&mut out, &[stability.name(), meaning]);
-    }
+    let mut page = include_str!("metrics.md").to_owned();
+    let mut fill = |name: &str, text: &str| page = page.replace(&format!("{{{{{name}}}}}"), text);
     for group in Group::ALL {
-        let _ = write!(out, "\n## `collect[]={}`\n", group.name());
-        if group == Group::Compat {
-            sets(&mut out);
-        }
-        table(&mut out, &["name", "type", "stability", "labels", "meaning", "from"]);
-        for metric in CATALOG.iter().filter(|metric| metric.group == group) {
-            let labels = labels(metric);
-            let (name, stability) = (format!("`{}`", metric.name), metric.stability.name());
-            row(&mut out, &[&name, kind(metric), stability, &labels, metric.help, metric.origin]);
-        }
+        fill(group.name(), &rows(CATALOG.iter().filter(|metric| metric.group == group).map(family)));
     }
-    out.push_str(RULES);
-    series(&mut out);
-    equivalents(&mut out);
-    fields(&mut out);
-    out
+    fill("series.most", &SERIES.most.to_string());
+    fill("series.serve", &SERIES.serve.to_string());
+    fill("series.executor", &SERIES.executor.to_string());
+    fill("equivalents", &rows(EQUIVALENTS.iter().map(equivalent)));
+    fill("fields", &rows(fields()));
+    page
 }
 
-fn sets(out: &mut String) {
-    out.push_str("\nOther exporters' names. Each set is enabled with `--metrics.compat` and has the meanings of its own exporter.\n");
-    table(out, &["set", "content", "readers"]);
-    for (set, what, readers) in SETS {
-        row(out, &[&format!("`{set}`"), what, readers]);
+fn family(metric: &Metric) -> Vec<String> {
+    let kind = match metric.kind {
+        Kind::LegacyCounter => "counter (Triton's name, without `_total`)",
+        kind => kind.name(),
+    };
+    let mut labels: Vec<String> = metric.labels.iter().map(code).collect();
+    if let Some(variant) = metric.variant {
+        labels.push(format!("`{}`: {}", variant.label, variant.values.join(", ")));
     }
+    let (stability, labels) = (metric.stability.name(), labels.join(", "));
+    [&code(metric.name), kind, stability, &labels, metric.help, metric.origin].map(str::to_owned).to_vec()
 }
 
-fn series(out: &mut String) {
-    let Series { most, serve, executor } = SERIES;
-    let _ = write!(
-        out,
-        "\n## Number of series\n\nOne engine has {executor} series if it is a C++ Executor with request statistics, {serve} if it is \
-         trtllm-serve (PyTorch) with `/perf_metrics`, and {most} if it sends every field (groups `triton` and `engine`). The \
-         number does not depend on the load: requests, prompts, ids and peers create no series. A label has only the values \
-         listed above; an unknown value from an engine becomes `other`.\n"
-    );
+fn equivalent(same: &Equivalent) -> Vec<String> {
+    let ours = same.ours.iter().map(|(id, value)| {
+        let metric = id.metric();
+        let label = metric.variant.zip(*value).map(|(variant, value)| format!("{{{}={value}}}", variant.label));
+        format!("`{}{}`", metric.name, label.unwrap_or_default())
+    });
+    let others = [same.vllm, same.sglang, same.trtllm_serve, same.triton, same.dynamo]
+        .map(|names| join(names.split(", ").map(|name| if name == "–" { name.to_owned() } else { code(name) })));
+    [&[same.concept.to_owned()], &others[..], &[join(ours)]].concat()
 }
 
-fn equivalents(out: &mut String) {
-    out.push_str("\n## Names in other engines\n\n`{label=value}` selects one series of the family.\n");
-    table(out, &["concept", "vLLM", "SGLang", "trtllm-serve", "Triton", "Dynamo", "this exporter"]);
-    for same in EQUIVALENTS {
-        let ours: Vec<String> = same
-            .ours
-            .iter()
-            .map(|(id, value)| {
-                let metric = id.metric();
-                let label = metric.variant.zip(*value).map(|(variant, value)| format!("{{{}={value}}}", variant.label));
-                format!("`{}{}`", metric.name, label.unwrap_or_default())
-            })
-            .collect();
-        let code = |names: &str| {
-            let names: Vec<String> = names.split(", ").map(|name| format!("`{name}`")).collect();
-            names.join(", ").replace("`–`", "–")
-        };
-        let others = [same.vllm, same.sglang, same.trtllm_serve, same.triton, same.dynamo].map(code);
-        let [vllm, sglang, serve, triton, dynamo] = &others;
-        row(out, &[same.concept, vllm, sglang, serve, triton, dynamo, &ours.join(", ")]);
-    }
-}
-
-fn fields(out: &mut String) {
-    out.push_str(
-        "\n## Fields of TensorRT-LLM and their families\n\nKeys as in TensorRT-LLM's JSON; snake_case is also accepted.\n",
-    );
-    table(out, &["field", "families"]);
-    for field in FIELDS {
+fn fields() -> impl Iterator<Item = Vec<String>> {
+    let read = FIELDS.iter().map(|field| {
         let families = match field.destination {
-            Destination::Families(ids) => {
-                let names: Vec<String> = ids.iter().map(|id| format!("`{}`", id.metric().name)).collect();
-                names.join(", ")
-            }
+            Destination::Families(ids) => join(ids.iter().map(|id| code(id.metric().name))),
             Destination::None(why) => format!("not exported: {why}"),
         };
-        row(out, &[&format!("{}.`{}`", field.structure, field.name), &families]);
-    }
-    for (key, why) in NOT_READ {
-        row(out, &[&format!("`{key}`"), &format!("not read: {why}")]);
-    }
+        vec![format!("{}.`{}`", field.structure, field.name), families]
+    });
+    read.chain(NOT_READ.iter().map(|(key, why)| vec![code(key), format!("not read: {why}")]))
 }
 
-fn table(out: &mut String, columns: &[&str]) {
-    let _ = writeln!(out, "\n| {} |\n|{}", columns.join(" | "), " --- |".repeat(columns.len()));
+/// The rows of a table.
+fn rows(rows: impl Iterator<Item = Vec<String>>) -> String {
+    let row = |cells: Vec<String>| {
+        let cells: Vec<String> = cells.iter().map(|text| text.replace('|', "\\|")).collect();
+        format!("| {} |", cells.join(" | "))
+    };
+    rows.map(row).collect::<Vec<_>>().join("\n")
 }
 
-fn row(out: &mut String, cells: &[&str]) {
-    let cells: Vec<String> = cells.iter().map(|text| text.replace('|', "\\|")).collect();
-    let _ = writeln!(out, "| {} |", cells.join(" | "));
+fn code(name: impl std::fmt::Display) -> String {
+    format!("`{name}`")
+}
+
+fn join(texts: impl Iterator<Item = String>) -> String {
+    texts.collect::<Vec<_>>().join(", ")
 }
 
 /// The same as an array of objects.
@@ -217,19 +118,4 @@ pub fn json() -> String {
         })
         .collect();
     serde_json::Value::Array(families).to_string()
-}
-
-fn kind(metric: &Metric) -> &'static str {
-    match metric.kind {
-        Kind::LegacyCounter => "counter (Triton's name, without `_total`)",
-        kind => kind.name(),
-    }
-}
-
-fn labels(metric: &Metric) -> String {
-    let mut labels: Vec<String> = metric.labels.iter().map(|label| format!("`{label}`")).collect();
-    if let Some(variant) = metric.variant {
-        labels.push(format!("`{}`: {}", variant.label, variant.values.join(", ")));
-    }
-    labels.join(", ")
 }

@@ -44,7 +44,7 @@ impl Feed {
                 tracing::info!(sent, refused, unreadable, "all recorded requests were sent");
                 return None;
             };
-            let timed = at.is_some() && self.plan.speed.is_some();
+            let timed = at.is_some() && self.plan.speed.is_finite();
             if let Some(wait) = self.wait(at, now) {
                 return Some(wait);
             }
@@ -89,11 +89,10 @@ impl Feed {
         self.next.as_ref()
     }
 
+    /// The time until a request recorded at `at` is due. None: now.
     fn wait(&mut self, at: Option<f64>, now: Instant) -> Option<Duration> {
-        let (at, speed) = (at?, self.plan.speed?);
-        let first = *self.first_at.get_or_insert(at);
-        let due = *self.started.get_or_insert(now) + Duration::try_from_secs_f64((at - first) / speed).ok()?;
-        let wait = due.saturating_duration_since(now);
-        (!wait.is_zero()).then_some(wait)
+        let after = at? - *self.first_at.get_or_insert(at?);
+        let due = *self.started.get_or_insert(now) + Duration::try_from_secs_f64(after / self.plan.speed).ok()?;
+        due.checked_duration_since(now).filter(|wait| !wait.is_zero())
     }
 }

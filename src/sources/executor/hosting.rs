@@ -32,8 +32,8 @@ pub struct Recorded {
     pub path: PathBuf,
     /// Maximum number of requests in flight. None: unlimited, if the file has times.
     pub in_flight: Option<u32>,
-    /// This many times as fast as recorded. None: ignore the recorded times.
-    pub speed: Option<f64>,
+    /// This many times as fast as recorded. Infinite: the recorded times are ignored.
+    pub speed: f64,
 }
 
 impl Hosting {

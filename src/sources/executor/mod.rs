@@ -6,12 +6,12 @@ pub mod hosting;
 mod recording;
 mod rows;
 
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{self, RecvTimeoutError};
+use std::sync::{Arc, LazyLock};
 use std::time::{Duration, Instant};
 
 use tokio::sync::oneshot;
-use trtllm_bridge::{BridgeError, Executor, IterationRow, KvEventRow, PerfRow, RequestRow};
+use trtllm_bridge::{BridgeError, Executor, RequestRow};
 
 use crate::model::{EngineAbout, RequestStatsPerIteration};
 
@@ -23,18 +23,18 @@ use super::{Batch, Item, OpenError, Presence, SourceError};
 pub use trtllm_bridge::exit_now;
 
 /// Rows drained at a time.
-const ROWS: usize = 256;
+const ROWS: usize = 128;
 /// How long the engine may take to stop.
 const STOP_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Threads of [`ExecutorThread`]s that have not ended.
-static RUNNING: AtomicUsize = AtomicUsize::new(0);
+/// Each thread of an [`ExecutorThread`] holds a clone until it ends.
+static RUNNING: LazyLock<Arc<()>> = LazyLock::new(Arc::default);
 
 /// Whether an engine of this process is still loading or has not stopped. The process must then end by [`exit_now`]: a
 /// normal exit would run the destructors of C++ globals that the engine's threads still use.
 #[must_use]
 pub fn is_any_running() -> bool {
-    RUNNING.load(Ordering::Acquire) > 0
+    Arc::strong_count(&RUNNING) > 1
 }
 
 type Drained = Result<Vec<Item>, SourceError>;
@@ -42,14 +42,14 @@ type Drained = Result<Vec<Item>, SourceError>;
 /// The thread that owns an Executor.
 #[derive(Debug)]
 pub struct ExecutorThread {
-    target: String,
+    pub(super) target: String,
     /// The result of the construction; None once it has been received.
-    loading: Option<oneshot::Receiver<Result<EngineAbout, OpenError>>>,
+    pub(super) loading: Option<oneshot::Receiver<Result<EngineAbout, OpenError>>>,
     /// Asks the thread to drain the engine.
     polls: mpsc::Sender<oneshot::Sender<Drained>>,
     /// The answer to a poll that timed out. The next poll waits for it instead of asking again.
     pending: Option<oneshot::Receiver<Drained>>,
-    /// Resolves when the thread has ended.
+    /// Resolves to an error when the thread has ended: nothing is sent.
     ended: oneshot::Receiver<()>,
 }
 
@@ -63,8 +63,10 @@ impl ExecutorThread {
         let (polls, inbox) = mpsc::channel();
         let (loaded, loading) = oneshot::channel();
         let (ending, ended) = oneshot::channel();
-        let guard = RunningGuard::new();
+        let running = Arc::clone(&RUNNING);
         let thread = move || {
+            // Owned by the thread, so both are dropped when it ends, also by a panic.
+            let _guards: (Arc<()>, oneshot::Sender<()>) = (running, ending);
             match construct(&hosting) {
                 Ok((executor, feed)) => {
                     let version = Some(executor.version()).filter(|version| !version.is_empty());
@@ -72,29 +74,14 @@ impl ExecutorThread {
                     let _ = loaded.send(Ok(EngineAbout { backend: Some("tensorrt".to_owned()), version, simulated }));
                     serve(executor, feed, &inbox);
                 }
-                Err(error) => {
-                    let _ = loaded.send(Err(error));
-                }
+                Err(error) => drop(loaded.send(Err(error))),
             }
-            drop(guard);
-            let _ = ending.send(());
         };
         std::thread::Builder::new()
             .name("executor".to_owned())
             .spawn(thread)
             .map_err(|error| OpenError::Engine { engine: target.clone(), cause: error.to_string() })?;
         Ok(Self { target, loading: Some(loading), polls, pending: None, ended })
-    }
-
-    #[must_use]
-    pub fn target(&self) -> &str {
-        &self.target
-    }
-
-    /// Whether the engine is not constructed yet.
-    #[must_use]
-    pub const fn is_loading(&self) -> bool {
-        self.loading.is_some()
     }
 
     pub(super) async fn poll(&mut self, batch: &mut Batch) -> Result<Presence, SourceError> {
@@ -135,58 +122,37 @@ impl ExecutorThread {
     }
 }
 
-/// Counts a thread in [`RUNNING`] until it ends, also by a panic.
-#[derive(Debug)]
-struct RunningGuard;
-
-impl RunningGuard {
-    fn new() -> Self {
-        RUNNING.fetch_add(1, Ordering::AcqRel);
-        Self
-    }
-}
-
-impl Drop for RunningGuard {
-    fn drop(&mut self) {
-        RUNNING.fetch_sub(1, Ordering::AcqRel);
-    }
-}
-
 /// Opens the file of recorded requests, if any, and the engine.
-fn construct(hosting: &Hosting) -> Result<(Executor, Option<Feed>), OpenError> {
-    let feed = match &hosting.load {
+fn construct(Hosting { engine, options, load }: &Hosting) -> Result<(Executor, Option<Feed>), OpenError> {
+    let feed = match load {
         Some(LoadPlan::Recorded(plan)) => {
-            Some(Feed::open(plan.clone()).map_err(|cause| OpenError::Load { path: plan.path.clone(), cause })?)
+            let opened = Feed::open(plan.clone());
+            Some(opened.map_err(|cause| OpenError::Load { path: plan.path.clone(), cause })?)
         }
         _ => None,
     };
-    let executor = open(hosting).map_err(|error| {
+    let failed = |error| {
         let cause = match error {
             BridgeError::Open { cause, .. } => cause,
             other => other.to_string(),
         };
-        OpenError::Engine { engine: hosting.engine.clone(), cause }
-    })?;
-    Ok((executor, feed))
-}
-
-fn open(hosting: &Hosting) -> Result<Executor, BridgeError> {
-    let mut executor = Executor::open_with(&hosting.engine, &hosting.options)?;
-    if let Some(LoadPlan::Synthetic(load)) = &hosting.load {
+        OpenError::Engine { engine: engine.clone(), cause }
+    };
+    let mut executor = Executor::open_with(engine, options).map_err(failed)?;
+    if let Some(LoadPlan::Synthetic(load)) = load {
         match executor.start_load(load) {
             // A worker of a larger engine: only the leader accepts requests.
             Err(BridgeError::NotLeader) => {
                 tracing::info!("this rank accepts no requests; the leader generates the load")
             }
-            other => other?,
+            started => started.map_err(failed)?,
         }
     }
-    Ok(executor)
+    Ok((executor, feed))
 }
 
 /// Drains the engine for each poll until the [`ExecutorThread`] is dropped. Sends recorded requests between polls.
 fn serve(mut executor: Executor, mut feed: Option<Feed>, inbox: &mpsc::Receiver<oneshot::Sender<Drained>>) {
-    let mut rows = Rows::default();
     loop {
         let wait = feed.as_mut().and_then(|feed| feed.run(&mut executor, Instant::now()));
         let poll = match wait {
@@ -198,7 +164,7 @@ fn serve(mut executor: Executor, mut feed: Option<Feed>, inbox: &mpsc::Receiver<
         };
         match poll {
             Ok(reply) => {
-                let _ = reply.send(drain(&mut executor, &mut rows));
+                let _ = reply.send(drain(&mut executor));
             }
             Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => return,
@@ -206,86 +172,44 @@ fn serve(mut executor: Executor, mut feed: Option<Feed>, inbox: &mpsc::Receiver<
     }
 }
 
-/// Buffers kept between drains.
-#[derive(Debug)]
-struct Rows {
-    iterations: Vec<IterationRow>,
-    requests: Vec<RequestRow>,
-    perf: Vec<PerfRow>,
-    kv_events: Vec<KvEventRow>,
-}
-
-impl Default for Rows {
-    fn default() -> Self {
-        Self {
-            iterations: vec![IterationRow::default(); ROWS],
-            requests: vec![RequestRow::default(); ROWS],
-            perf: vec![PerfRow::default(); ROWS],
-            kv_events: vec![KvEventRow::default(); ROWS],
-        }
-    }
-}
-
 /// Everything the engine has, oldest first. Workers and stopped engines have no statistics, so that is checked first.
-fn drain(executor: &mut Executor, buffers: &mut Rows) -> Drained {
-    let failed = |error: BridgeError| SourceError::Engine { cause: error.to_string() };
+fn drain(executor: &mut Executor) -> Drained {
     if !executor.can_enqueue_requests() {
         let cause = "the engine was shut down, or this process is not its leader".to_owned();
         return Err(SourceError::Engine { cause });
     }
     // Request rows are drained first and delivered after the records: the engine keeps running meanwhile, and the record
     // of an iteration must come before its request rows. A drain ends at what the engine had when it began.
-    let mut requests = Vec::new();
-    let mut iteration: Vec<RequestRow> = Vec::new();
-    loop {
-        let count = executor.drain_requests(&mut buffers.requests).map_err(failed)?;
-        for row in &buffers.requests[..count] {
-            if iteration.last().is_some_and(|last| !same_iteration(last, row)) {
-                requests.extend(iteration_item(&iteration));
-                iteration.clear();
-            }
-            iteration.push(*row);
-        }
-        if count < buffers.requests.len() {
-            break;
-        }
-    }
-    requests.extend(iteration_item(&iteration));
-    let mut items = Vec::new();
-    loop {
-        let count = executor.drain_iterations(&mut buffers.iterations).map_err(failed)?;
-        items.extend(buffers.iterations[..count].iter().map(|row| Item::Record(Box::new(rows::record(row)))));
-        if count < buffers.iterations.len() {
-            break;
-        }
-    }
-    items.append(&mut requests);
-    loop {
-        let count = executor.drain_perf_metrics(&mut buffers.perf).map_err(failed)?;
-        let entries = buffers.perf[..count].iter().map(rows::finished);
-        items.extend(entries.map(|entry| Item::PerfMetrics(Box::new(entry))));
-        if count < buffers.perf.len() {
-            break;
-        }
-    }
-    let mut event_rows = Vec::new();
-    loop {
-        let count = executor.drain_kv_events(&mut buffers.kv_events).map_err(failed)?;
-        event_rows.extend_from_slice(&buffers.kv_events[..count]);
-        if count < buffers.kv_events.len() {
-            break;
-        }
-    }
-    let events = event_rows.chunk_by(|row, next| row.event_id == next.event_id && row.rank == next.rank);
+    let requests = all(|rows| executor.drain_requests(rows))?;
+    let iterations = all(|rows| executor.drain_iterations(rows))?;
+    let finished = all(|rows| executor.drain_perf_metrics(rows))?;
+    let events = all(|rows| executor.drain_kv_events(rows))?;
+    let mut items = Vec::with_capacity(iterations.len());
+    items.extend(iterations.iter().map(|row| Item::Record(Box::new(rows::record(row)))));
+    items.extend(requests.chunk_by(same_iteration).map(|rows| {
+        let request_stats = Some(rows.iter().map(rows::request).collect());
+        Item::Requests(RequestStatsPerIteration { iter: Some(rows[0].iter), request_stats })
+    }));
+    items.extend(finished.iter().map(|row| Item::PerfMetrics(Box::new(rows::finished(row)))));
+    let events = events.chunk_by(|row, next| row.event_id == next.event_id && row.rank == next.rank);
     items.extend(events.map(|rows| Item::KvEvent(Box::new(rows::kv_event(rows)))));
     Ok(items)
 }
 
-/// All request rows of one iteration.
-fn iteration_item(rows: &[RequestRow]) -> Option<Item> {
-    let iter = rows.first()?.iter;
-    let request_stats = Some(rows.iter().map(rows::request).collect());
-    Some(Item::Requests(RequestStatsPerIteration { iter: Some(iter), request_stats }))
+/// Calls `drain` until it returns fewer rows than fit.
+fn all<R: Clone + Default>(
+    mut drain: impl FnMut(&mut [R]) -> Result<usize, BridgeError>,
+) -> Result<Vec<R>, SourceError> {
+    let mut rows = Vec::new();
+    loop {
+        let begin = rows.len();
+        rows.resize(begin + ROWS, R::default());
+        let count = drain(&mut rows[begin..]).map_err(|error| SourceError::Engine { cause: error.to_string() })?;
+        rows.truncate(begin + count);
+        if count < ROWS {
+            return Ok(rows);
+        }
+    }
 }
 
 /// The idle flush and the iteration after it have the same number. Within an iteration completed requests come last, so a

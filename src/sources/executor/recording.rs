@@ -1,6 +1,7 @@
 //! Recorded requests: a file with one JSON object per line, in the format of request traces or benchmark data sets.
 
 use std::fs::File;
+use std::hash::{BuildHasher as _, BuildHasherDefault, DefaultHasher};
 use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
 
@@ -94,22 +95,12 @@ fn request(text: &[u8], number: u64) -> Result<Request, String> {
 /// A prompt of this length. Blocks with equal hashes are equal, so the engine's cache can reuse them. Blocks without a hash
 /// differ from all others.
 fn synthetic_prompt(length: usize, hashes: &[u64], number: u64) -> Vec<i32> {
-    let unique = mixed(!number);
-    (0..length)
-        .map(|at| {
-            let block = hashes.get(at / BLOCK).map_or(unique, |hash| mixed(*hash));
-            let drawn = mixed(block ^ (at % BLOCK) as u64 ^ ((at / BLOCK) as u64) << 32);
-            1 + (drawn % (TOKENS - 1)) as i32
-        })
-        .collect()
-}
-
-/// The output of the generator splitmix64 for this state.
-const fn mixed(state: u64) -> u64 {
-    let state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    let state = (state ^ (state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    let state = (state ^ (state >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    state ^ (state >> 31)
+    let random = BuildHasherDefault::<DefaultHasher>::new();
+    let token = |at: usize| {
+        let block = hashes.get(at / BLOCK).ok_or(number);
+        1 + (random.hash_one((block, at)) % (TOKENS - 1)) as i32
+    };
+    (0..length).map(token).collect()
 }
 
 #[cfg(test)]

@@ -147,16 +147,14 @@ pub(super) fn finished(row: &PerfRow) -> PerfMetricsEntry {
 
 fn finish_reason(row: &PerfRow) -> Option<FinishReason> {
     use trtllm_bridge::FinishReason as Upstream;
-    if row.failed {
-        return Some(FinishReason::Other);
-    }
-    row.has(pf::FINISH_REASON).then(|| match row.reason() {
+    let known = match row.reason() {
         Some(Upstream::EndId | Upstream::StopWords) => FinishReason::Stop,
         Some(Upstream::Length) => FinishReason::Length,
         Some(Upstream::TimedOut) => FinishReason::Timeout,
         Some(Upstream::Cancelled) => FinishReason::Cancelled,
         None => FinishReason::Other,
-    })
+    };
+    if row.failed { Some(FinishReason::Other) } else { row.has(pf::FINISH_REASON).then_some(known) }
 }
 
 fn perf_metrics(row: &PerfRow) -> RequestPerfMetrics {

@@ -1,0 +1,56 @@
+//! The options of a source, `KEY=VALUE&…`. An error names the key, the expected value and the given one.
+
+/// The options that were not read yet.
+pub(super) struct Options(Vec<(String, String)>);
+
+impl Options {
+    pub(super) fn parse(query: &str) -> Self {
+        Self(form_urlencoded::parse(query.as_bytes()).into_owned().collect())
+    }
+
+    /// Removes an option and returns its value.
+    pub(super) fn take(&mut self, key: &str) -> Option<String> {
+        let at = self.0.iter().position(|(name, _)| name == key)?;
+        Some(self.0.remove(at).1)
+    }
+
+    /// Removes an option and parses its value. `parse` returns None for anything but an `expected` value.
+    pub(super) fn read<T>(
+        &mut self,
+        key: &str,
+        expected: &str,
+        parse: impl FnOnce(&str) -> Option<T>,
+    ) -> Result<Option<T>, String> {
+        let Some(text) = self.take(key) else { return Ok(None) };
+        parse(&text).map(Some).ok_or_else(|| format!("{key} must be {expected}, not {text:?}"))
+    }
+
+    pub(super) fn boolean(&mut self, key: &str) -> Result<Option<bool>, String> {
+        self.read(key, "true or false", |text| text.parse().ok())
+    }
+
+    pub(super) fn above_zero(&mut self, key: &str) -> Result<Option<f64>, String> {
+        self.read(key, "a number above 0", above_zero)
+    }
+
+    /// How many times as fast as recorded; `max` is infinite.
+    pub(super) fn speed(&mut self) -> Result<Option<f64>, String> {
+        self.read("speed", "recorded, max or a number above 0", |text| match text {
+            "recorded" => Some(1.0),
+            "max" => Some(f64::INFINITY),
+            times => above_zero(times),
+        })
+    }
+
+    /// Refuses the options that were not read.
+    pub(super) fn finish(self) -> Result<(), String> {
+        match self.0.first() {
+            Some((name, _)) => Err(format!("unknown option {name:?}")),
+            None => Ok(()),
+        }
+    }
+}
+
+fn above_zero(text: &str) -> Option<f64> {
+    text.parse().ok().filter(|number: &f64| number.is_finite() && *number > 0.0)
+}
