@@ -7,6 +7,8 @@ use crate::metrics::catalog::equivalents::{EQUIVALENTS, Equivalent};
 use crate::metrics::catalog::fields::{Destination, FIELDS, NOT_READ};
 use crate::metrics::catalog::{CATALOG, Group, Kind, Metric};
 
+use super::print;
+
 /// Measured by a test.
 pub const SERIES: Series = Series { most: 630, serve: 535, executor: 409 };
 
@@ -24,8 +26,8 @@ pub struct Series {
 /// Prints the catalog.
 pub fn run(format: CatalogFormat) {
     match format {
-        CatalogFormat::Markdown => print!("{}", markdown()),
-        CatalogFormat::Json => println!("{}", json()),
+        CatalogFormat::Markdown => print(&markdown()),
+        CatalogFormat::Json => print(&(json() + "\n")),
     }
 }
 

@@ -4,6 +4,8 @@ use std::path::Path;
 
 use crate::config::{ConfigError, read_file};
 
+use super::print;
+
 /// Prints one line per engine.
 ///
 /// # Errors
@@ -13,8 +15,8 @@ pub fn run(path: &Path) -> Result<(), ConfigError> {
     for engine in &engines {
         let name = &engine.name;
         let labels: String = name.labels.iter().map(|(name, value)| format!(" {name}={value:?}")).collect();
-        println!("{} {:?} version {:?}{labels}", name.source, name.model, name.version);
+        print(&format!("{} {:?} version {:?}{labels}\n", name.source, name.model, name.version));
     }
-    println!("{}: ok, {} engine(s)", path.display(), engines.len());
+    print(&format!("{}: ok, {} engine(s)\n", path.display(), engines.len()));
     Ok(())
 }
