@@ -4,18 +4,19 @@
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
+use parking_lot::{Mutex, MutexGuard};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
 use crate::metrics::own::{HttpMetrics, Refusal};
 
-/// Enough for many scrapers, and far below the usual limit of 1024 file descriptors.
+/// Far below the usual limit of 1024 file descriptors.
 const MAX_CONNECTIONS: usize = 256;
 /// All responses that are not sent yet, in bytes.
 const MAX_UNREAD: usize = 16 << 20;
@@ -25,20 +26,16 @@ const STALL: Duration = Duration::from_secs(10);
 pub(super) const RESPONSE: Duration = Duration::from_secs(30);
 /// Between requests. Longer than the five minutes after which Prometheus closes an idle connection itself.
 const IDLE: Duration = Duration::from_secs(330);
-/// For requests under way at shutdown.
-const SHUTDOWN: Duration = Duration::from_secs(1);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Phase {
-    /// In a handshake or in a request's head.
     Head,
-    /// A handler is running.
     Handling,
     Sending,
     Idle,
 }
 
-/// What a connection is doing, and since when.
+/// What a connection is doing, since when, and until when it may. A handshake counts as a head.
 pub(super) struct Progress {
     phase: Phase,
     since: Instant,
@@ -51,13 +48,7 @@ pub(super) struct Progress {
     all_unread: Arc<AtomicUsize>,
 }
 
-/// One connection.
 pub(super) type Connection = Mutex<Progress>;
-
-/// A panic leaves plain numbers behind, so a poisoned lock is still usable.
-pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
 
 impl Progress {
     fn new(all_unread: Arc<AtomicUsize>) -> Self {
@@ -68,11 +59,6 @@ impl Progress {
     fn enter(&mut self, phase: Phase, limit: Duration) {
         let now = Instant::now();
         (self.phase, self.since, self.deadline) = (phase, now, now + limit);
-    }
-
-    /// Since when only the peer can make progress.
-    fn waiting(&self) -> Option<Instant> {
-        if matches!(self.phase, Phase::Head | Phase::Idle) { Some(self.since) } else { self.blocked_since }
     }
 
     /// A request's head is complete; its response has `limit`. Pipelined requests share the deadline of the first.
@@ -106,13 +92,8 @@ impl Progress {
         self.all_unread.fetch_sub(bytes, Relaxed);
     }
 
-    fn blocked(&mut self) {
-        self.blocked_since.get_or_insert_with(Instant::now);
-    }
-
     /// Everything that hyper had to write has been written.
     fn flushed(&mut self) {
-        self.blocked_since = None;
         if self.phase == Phase::Sending {
             self.bytes_written(usize::MAX);
             // Other bytes than the end of a request: the next request has begun already.
@@ -139,7 +120,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Timed<S> {
         let before = into.filled().len();
         ready!(Pin::new(&mut self.stream).poll_read(context, into))?;
         if into.filled().len() > before {
-            lock(&self.connection).bytes_read(&into.filled()[before..]);
+            self.connection.lock().bytes_read(&into.filled()[before..]);
         }
         Poll::Ready(Ok(()))
     }
@@ -157,8 +138,8 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Timed<S> {
     ) -> Poll<io::Result<usize>> {
         let written = Pin::new(&mut self.stream).poll_write_vectored(context, slices);
         match &written {
-            Poll::Pending => lock(&self.connection).blocked(),
-            Poll::Ready(bytes) => lock(&self.connection).bytes_written(*bytes.as_ref().unwrap_or(&0)),
+            Poll::Pending => _ = self.connection.lock().blocked_since.get_or_insert_with(Instant::now),
+            Poll::Ready(bytes) => self.connection.lock().bytes_written(*bytes.as_ref().unwrap_or(&0)),
         }
         written
     }
@@ -171,8 +152,8 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Timed<S> {
         let flushed = Pin::new(&mut self.stream).poll_flush(context);
         match &flushed {
             // TLS accepts bytes before the socket does.
-            Poll::Pending => lock(&self.connection).blocked(),
-            Poll::Ready(_) => lock(&self.connection).flushed(),
+            Poll::Pending => _ = self.connection.lock().blocked_since.get_or_insert_with(Instant::now),
+            Poll::Ready(_) => self.connection.lock().flushed(),
         }
         flushed
     }
@@ -184,7 +165,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Timed<S> {
 
 type Table = Vec<(Arc<Connection>, AbortHandle)>;
 
-/// All connections of one server, with their tasks.
+/// All connections of one server.
 pub(super) struct Connections {
     table: Mutex<Table>,
     all_unread: Arc<AtomicUsize>,
@@ -198,7 +179,7 @@ impl Connections {
 
     /// The table without ended connections.
     fn table(&self) -> MutexGuard<'_, Table> {
-        let mut table = lock(&self.table);
+        let mut table = self.table.lock();
         table.retain(|(_, task)| !task.is_finished());
         table
     }
@@ -209,7 +190,11 @@ impl Connections {
         let mut table = self.table();
         if table.len() >= MAX_CONNECTIONS {
             self.metrics.refused(Refusal::Overloaded);
-            if !abort_first(&mut table, Progress::waiting) {
+            let waiting = |progress: &Progress| match progress.phase {
+                Phase::Head | Phase::Idle => Some(progress.since),
+                Phase::Handling | Phase::Sending => progress.blocked_since,
+            };
+            if !abort_first(&mut table, waiting) {
                 return;
             }
         }
@@ -230,7 +215,7 @@ impl Connections {
     pub(super) fn sweep(&self) {
         let now = Instant::now();
         for (connection, task) in self.table().iter() {
-            let mut progress = lock(connection);
+            let mut progress = connection.lock();
             if now > progress.deadline || progress.blocked_since.is_some_and(|since| now > since + STALL) {
                 task.abort();
                 if progress.phase != Phase::Idle {
@@ -244,10 +229,10 @@ impl Connections {
 
     /// Ends all connections. Requests under way get a moment to finish.
     pub(super) async fn shut_down(&self) {
-        let deadline = Instant::now() + SHUTDOWN;
+        let deadline = Instant::now() + Duration::from_secs(1);
         while !self.table().is_empty() {
             for (connection, task) in self.table().iter() {
-                if Instant::now() > deadline || lock(connection).phase == Phase::Idle {
+                if Instant::now() > deadline || connection.lock().phase == Phase::Idle {
                     task.abort();
                 }
             }
@@ -258,7 +243,7 @@ impl Connections {
 
 /// Aborts the connection that is first in the order of `since`; false if none has a value.
 fn abort_first(table: &mut Table, since: impl Fn(&Progress) -> Option<Instant>) -> bool {
-    let found = table.iter().enumerate().filter_map(|(at, (connection, _))| Some((since(&lock(connection))?, at)));
+    let found = table.iter().enumerate().filter_map(|(at, (connection, _))| Some((since(&connection.lock())?, at)));
     let Some((_, at)) = found.min() else { return false };
     table.swap_remove(at).1.abort();
     true

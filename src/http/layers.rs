@@ -30,19 +30,17 @@ pub(super) fn limit_requests(routes: Router, limit: usize, metrics: Arc<HttpMetr
     if limit == 0 {
         return routes;
     }
-    let limit = RequestLimit { permits: Semaphore::new(limit.min(Semaphore::MAX_PERMITS)), metrics };
-    routes.layer(from_fn_with_state(Arc::new(limit), request_limit))
+    let permits = Semaphore::new(limit.min(Semaphore::MAX_PERMITS));
+    routes.layer(from_fn_with_state(Arc::new((permits, metrics)), request_limit))
 }
 
-struct RequestLimit {
-    permits: Semaphore,
-    metrics: Arc<HttpMetrics>,
-}
+type RequestLimit = Arc<(Semaphore, Arc<HttpMetrics>)>;
 
-async fn request_limit(State(limit): State<Arc<RequestLimit>>, request: Request, next: Next) -> Response {
+async fn request_limit(State(limit): State<RequestLimit>, request: Request, next: Next) -> Response {
+    let (permits, metrics) = &*limit;
     // Released when the response is ready; unread responses have a limit of their own.
-    let Ok(_permit) = limit.permits.try_acquire() else {
-        limit.metrics.refused(Refusal::Overloaded);
+    let Ok(_permit) = permits.try_acquire() else {
+        metrics.refused(Refusal::Overloaded);
         return (StatusCode::SERVICE_UNAVAILABLE, "too many concurrent requests\n").into_response();
     };
     next.run(request).await

@@ -27,7 +27,7 @@ use crate::shutdown::Shutdown;
 use crate::web::Acceptor;
 use crate::web::reload::InvalidConfig;
 
-use super::connections::{Connection, Connections, RESPONSE, Timed, lock};
+use super::connections::{Connection, Connections, RESPONSE, Timed};
 
 /// A request's head, in bytes.
 const MAX_HEAD: usize = 16 << 10;
@@ -129,9 +129,9 @@ impl Service {
         connection: &Connection,
         request: Request<Incoming>,
     ) -> Result<axum::response::Response, Infallible> {
-        lock(connection).request_started(time_limit(request.headers()));
+        connection.lock().request_started(time_limit(request.headers()));
         let response = self.router.clone().oneshot(request.map(Body::new)).await?;
-        lock(connection).response_ready(response.body().size_hint().lower() as usize);
+        connection.lock().response_ready(response.body().size_hint().lower() as usize);
         self.connections.limit_unread();
         Ok(response)
     }

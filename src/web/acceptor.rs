@@ -15,7 +15,6 @@ pub struct Acceptor(Arc<ReloadingConfig>);
 
 impl Acceptor {
     /// `None` if the configuration has no `tls_server_config`.
-    #[must_use]
     pub fn new(config: &Arc<ReloadingConfig>) -> Option<Self> {
         config.has_tls().then(|| Self(Arc::clone(config)))
     }

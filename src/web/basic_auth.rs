@@ -4,11 +4,12 @@
 use std::collections::{BTreeMap, HashSet};
 use std::fmt;
 use std::str::FromStr as _;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use http::HeaderValue;
+use parking_lot::Mutex;
 use ring::digest::{Context, SHA256};
 use tokio::sync::Semaphore;
 
@@ -71,7 +72,6 @@ impl Users {
         false
     }
 
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.hashes.is_empty()
     }
@@ -163,7 +163,7 @@ impl BasicAuth {
     }
 
     fn cached(&self, digest: &[u8; 32]) -> Option<Verdict> {
-        let cache = self.cache.lock().unwrap_or_else(PoisonError::into_inner);
+        let cache = self.cache.lock();
         if cache.accepted.contains(digest) {
             return Some(Verdict::Authorized);
         }
@@ -171,7 +171,7 @@ impl BasicAuth {
     }
 
     fn store(&self, digest: [u8; 32], accepted: bool) -> Verdict {
-        let mut cache = self.cache.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut cache = self.cache.lock();
         let verdicts = if accepted { &mut cache.accepted } else { &mut cache.rejected };
         // Evict any entry: the set's order is random.
         if verdicts.len() >= CACHED
@@ -244,7 +244,7 @@ mod tests {
         for guess in 0..CACHED + 50 {
             auth.check(&users, Some(&authorization("ann", &format!("{guess}")))).await;
         }
-        let cache = auth.cache.lock().unwrap();
+        let cache = auth.cache.lock();
         assert_eq!((cache.accepted.len(), cache.rejected.len()), (1, CACHED));
     }
 

@@ -21,11 +21,10 @@ use super::reload::{ReloadingConfig, Settings};
 
 /// Puts `routes` behind the rules of `config`, in the toolkit's order: rate limit, response headers, basic authentication.
 pub fn protect(routes: Router, config: Arc<ReloadingConfig>, metrics: Arc<HttpMetrics>) -> Router {
-    let authorization = Authorization { auth: Arc::default(), metrics: Arc::clone(&metrics) };
-    let rules = Arc::new(Rules { config, metrics, bucket: Bucket::default() });
+    let rules = Arc::new(Rules { config, metrics, bucket: Bucket::default(), auth: BasicAuth::default() });
     // The layer added last sees a request first.
     routes
-        .layer(AsyncRequireAuthorizationLayer::new(authorization))
+        .layer(AsyncRequireAuthorizationLayer::new(Authorization(Arc::clone(&rules))))
         .layer(from_fn(response_headers))
         .layer(from_fn_with_state(Arc::clone(&rules), rate_limit))
         .layer(from_fn_with_state(rules, attach_settings))
@@ -35,6 +34,7 @@ struct Rules {
     config: Arc<ReloadingConfig>,
     metrics: Arc<HttpMetrics>,
     bucket: Bucket,
+    auth: BasicAuth,
 }
 
 fn refuse(metrics: &HttpMetrics, status: StatusCode, reason: Refusal) -> Response {
@@ -73,10 +73,7 @@ async fn response_headers(request: Request, next: Next) -> Response {
 }
 
 #[derive(Clone)]
-struct Authorization {
-    auth: Arc<BasicAuth>,
-    metrics: Arc<HttpMetrics>,
-}
+struct Authorization(Arc<Rules>);
 
 impl AsyncAuthorizeRequest<Body> for Authorization {
     type RequestBody = Body;
@@ -84,20 +81,20 @@ impl AsyncAuthorizeRequest<Body> for Authorization {
     type Future = Pin<Box<dyn Future<Output = Result<Request, Response>> + Send>>;
 
     fn authorize(&mut self, request: Request) -> Self::Future {
-        let Self { auth, metrics } = self.clone();
+        let rules = Arc::clone(&self.0);
         Box::pin(async move {
             // Without settings nothing is known about who may pass: refuse.
             let Some(settings) = settings(&request) else {
-                return Err(refuse(&metrics, StatusCode::INTERNAL_SERVER_ERROR, Refusal::WebConfig));
+                return Err(refuse(&rules.metrics, StatusCode::INTERNAL_SERVER_ERROR, Refusal::WebConfig));
             };
             if settings.users.is_empty() {
                 return Ok(request);
             }
-            match auth.check(&settings.users, request.headers().get(header::AUTHORIZATION)).await {
+            match rules.auth.check(&settings.users, request.headers().get(header::AUTHORIZATION)).await {
                 Verdict::Authorized => Ok(request),
-                Verdict::Busy => Err(refuse(&metrics, StatusCode::SERVICE_UNAVAILABLE, Refusal::Overloaded)),
+                Verdict::Busy => Err(refuse(&rules.metrics, StatusCode::SERVICE_UNAVAILABLE, Refusal::Overloaded)),
                 Verdict::Unauthorized => {
-                    let mut response = refuse(&metrics, StatusCode::UNAUTHORIZED, Refusal::Unauthorized);
+                    let mut response = refuse(&rules.metrics, StatusCode::UNAUTHORIZED, Refusal::Unauthorized);
                     response.headers_mut().insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Basic"));
                     Err(response)
                 }

@@ -30,9 +30,8 @@ impl Files {
         match pem {
             Pem::Inline(text) => Ok(text.clone().into_bytes()),
             Pem::File(path) => self.read(path).map_err(|error| {
-                let why = "cannot be read";
                 let hint = "relative paths start at the folder of the web configuration";
-                InvalidKey::new(key, format!("{} {why}: {error}; {hint}", path.display()))
+                InvalidKey::new(key, format!("{} cannot be read: {error}; {hint}", path.display()))
             }),
         }
     }

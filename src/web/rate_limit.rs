@@ -1,7 +1,8 @@
 //! One token bucket for the whole server: `burst` requests at once, then one request per `interval`.
 
-use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
 
 /// `rate_limit`: both above 0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -12,27 +13,18 @@ pub struct Rate {
 
 /// A token bucket, full at first. The rate is an argument of each call because a reload may change it.
 #[derive(Debug, Default)]
-pub struct Bucket(Mutex<Option<Level>>);
-
-#[derive(Debug)]
-struct Level {
-    tokens: f64,
-    at: Instant,
-}
+pub struct Bucket(Mutex<Option<(f64, Instant)>>);
 
 impl Bucket {
     /// Takes a token; false if there is none.
     pub fn allows(&self, rate: Rate, now: Instant) -> bool {
         let burst = f64::from(rate.burst);
-        let mut level = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let level = level.get_or_insert(Level { tokens: burst, at: now });
-        let gained = now.saturating_duration_since(level.at).as_secs_f64() / rate.interval.as_secs_f64();
-        level.tokens = (level.tokens + gained).min(burst);
-        level.at = now;
-        let allowed = level.tokens >= 1.0;
-        if allowed {
-            level.tokens -= 1.0;
-        }
+        let mut level = self.0.lock();
+        let (tokens, at) = level.unwrap_or((burst, now));
+        let gained = now.saturating_duration_since(at).as_secs_f64() / rate.interval.as_secs_f64();
+        let tokens = (tokens + gained).min(burst);
+        let allowed = tokens >= 1.0;
+        *level = Some((if allowed { tokens - 1.0 } else { tokens }, now));
         allowed
     }
 }

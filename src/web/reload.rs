@@ -75,7 +75,6 @@ impl ReloadingConfig {
     }
 
     /// Whether connections use TLS.
-    #[must_use]
     pub const fn has_tls(&self) -> bool {
         self.tls
     }

@@ -104,9 +104,7 @@ fn cipher_suites(tls: &TlsConfig, offered: &[SupportedCipherSuite]) -> Result<Ve
         if let Some(suite) = choice.iter().find(|suite| go_name(**suite) == *name) {
             chosen.push(*suite);
             of_tls12 += 1;
-        } else if WEAK.contains(&name.as_str()) {
-            tracing::debug!(cipher_suite = name, "weak cipher suite ignored");
-        } else if !chosen.iter().any(|suite| go_name(*suite) == *name) {
+        } else if !WEAK.contains(&name.as_str()) && !chosen.iter().any(|suite| go_name(*suite) == *name) {
             return Err(invalid(format!("{name:?} is unknown; choose from {}", names())));
         }
     }
@@ -138,10 +136,7 @@ fn curves(
             "X25519" => X25519,
             "CurveP256" => secp256r1,
             "CurveP384" => secp384r1,
-            "CurveP521" => {
-                tracing::debug!(curve = name, "unsupported curve ignored");
-                continue;
-            }
+            "CurveP521" => continue,
             other => return Err(InvalidKey::new(KEY, format!("{other:?} is unknown; {KNOWN}"))),
         };
         chosen.extend(offered.iter().find(|curve| curve.name() == group));
