@@ -1,4 +1,4 @@
-//! Totals of KV cache events, by the tier of the blocks. Memory is bounded: the tier of at most [`MAX_BLOCKS`] blocks is
+//! Totals of KV cache events, by the tier of the blocks. Memory is bounded: the tier of at most `MAX_BLOCKS` blocks is
 //! remembered, and a removed block that was not remembered has no known tier.
 
 use std::collections::HashMap;

@@ -236,7 +236,7 @@ impl RequestFold {
         }
     }
 
-    /// Observes the requests that have been queued for [`EXACT_TIMES_WITHIN`].
+    /// Observes the requests that have been queued for `EXACT_TIMES_WITHIN`.
     pub fn settle(&mut self, now: Instant) {
         if self
             .pending_usage
