@@ -248,3 +248,112 @@ fn abort_first(table: &mut Table, since: impl Fn(&Progress) -> Option<Instant>) 
     table.swap_remove(at).1.abort();
     true
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Connections whose tasks never end by themselves, in the order of their start.
+    async fn table(size: usize) -> (Connections, Vec<Arc<Connection>>) {
+        let connections = Connections::new(Arc::default());
+        let mut all = Vec::new();
+        for _ in 0..size {
+            connections.spawn(|connection| {
+                all.push(connection);
+                std::future::pending()
+            });
+            // Each starts later than the one before.
+            tokio::time::advance(Duration::from_millis(1)).await;
+        }
+        (connections, all)
+    }
+
+    /// Indexes of the connections that still run.
+    async fn running(connections: &Connections, all: &[Arc<Connection>]) -> Vec<usize> {
+        tokio::task::yield_now().await;
+        let table = connections.table();
+        let runs = |connection: &&Arc<Connection>| table.iter().any(|(other, _)| Arc::ptr_eq(other, connection));
+        all.iter().enumerate().filter(|(_, connection)| runs(connection)).map(|(index, _)| index).collect()
+    }
+
+    fn unread(connection: &Connection, bytes: usize) {
+        let mut progress = connection.lock();
+        progress.request_started(RESPONSE);
+        progress.response_ready(bytes);
+        progress.blocked_since = Some(Instant::now());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn beyond_the_cap_the_oldest_unread_response_is_cut() {
+        let (connections, all) = table(4).await;
+        for (connection, bytes) in [(&all[2], MAX_UNREAD / 2), (&all[1], MAX_UNREAD / 2)] {
+            unread(connection, bytes);
+            tokio::time::advance(Duration::from_millis(1)).await;
+        }
+        connections.limit_unread();
+        assert_eq!(running(&connections, &all).await, [0, 1, 2, 3], "exactly the cap is allowed");
+        unread(&all[3], 1);
+        connections.limit_unread();
+        assert_eq!(running(&connections, &all).await, [0, 1, 3]);
+        // Read bytes and ended connections no longer count.
+        drop((connections, all));
+        let (connections, all) = table(1).await;
+        unread(&all[0], 100);
+        all[0].lock().bytes_written(30);
+        assert_eq!(connections.all_unread.load(Relaxed), 70);
+        all[0].lock().flushed();
+        assert_eq!(connections.all_unread.load(Relaxed), 0);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn at_the_cap_the_connection_that_waits_longest_makes_room() {
+        let (connections, all) = table(MAX_CONNECTIONS).await;
+        // The first is busy, the second is idle since later than the third has been silent.
+        all[0].lock().request_started(RESPONSE);
+        all[1].lock().enter(Phase::Idle, IDLE);
+        let accepted = |connections: &Connections| {
+            let mut accepted = false;
+            connections.spawn(|_| {
+                accepted = true;
+                std::future::pending()
+            });
+            accepted
+        };
+        assert!(accepted(&connections));
+        let left = running(&connections, &all).await;
+        assert_eq!(left[..3], [0, 1, 3]);
+        // Nobody waits for a peer: the new connection is dropped.
+        for (connection, _) in connections.table().iter() {
+            connection.lock().request_started(RESPONSE);
+        }
+        assert!(!accepted(&connections));
+        assert_eq!(connections.table().len(), MAX_CONNECTIONS);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn each_phase_has_its_deadline() {
+        let (connections, all) = table(5).await;
+        let [_head, response, blocked, idle, late] = &all[..] else { panic!("five connections") };
+        response.lock().request_started(Duration::from_secs(20));
+        response.lock().response_ready(1);
+        unread(blocked, 1);
+        for (connection, sent) in [(idle, &b"GET / HTTP/1.1\r\n\r\n"[..]), (late, b"GET / HTTP/1.1\r\n\r\nGET")] {
+            let mut progress = connection.lock();
+            // A terminator may be split between two reads.
+            sent.chunks(3).for_each(|bytes| progress.bytes_read(bytes));
+            progress.request_started(RESPONSE);
+            progress.response_ready(1);
+            progress.flushed();
+        }
+        let mut ended = [0; 5];
+        for seconds in 1..400 {
+            tokio::time::advance(Duration::from_secs(1)).await;
+            connections.sweep();
+            let left = running(&connections, &all).await;
+            for (index, ended) in ended.iter_mut().enumerate().filter(|(_, ended)| **ended == 0) {
+                *ended = if left.contains(&index) { 0 } else { seconds };
+            }
+        }
+        assert_eq!(ended, [10, 21, 11, 331, 11]);
+    }
+}
