@@ -59,11 +59,11 @@ impl Writer<'_> {
             (_, kind) => (metric.name, kind.name()),
         };
         // HELP needs no escaping: a test of the catalog forbids backslashes and newlines in it.
-        self.push(&["# HELP ", name, " ", metric.help, "\n# TYPE ", name, " ", kind, "\n"]);
+        self.push(["# HELP ", name, " ", metric.help, "\n# TYPE ", name, " ", kind, "\n"]);
         // Parsers reject the whole page if the family's name does not end in the unit.
         let ends_in = |unit: &&str| name.strip_suffix(*unit).is_some_and(|stem| stem.ends_with('_'));
         if let (Dialect::OpenMetrics, Some(unit)) = (self.dialect, metric.unit.filter(ends_in)) {
-            self.push(&["# UNIT ", name, " ", unit, "\n"]);
+            self.push(["# UNIT ", name, " ", unit, "\n"]);
         }
     }
 
@@ -96,28 +96,28 @@ impl Writer<'_> {
     }
 
     fn number(&mut self, name: &str, sample: &Sample, value: impl FnOnce(&mut Self)) {
-        self.push(&[name, sample.labels.series()]);
+        self.push([name, sample.labels.series()]);
         value(self);
         self.out.push(b'\n');
     }
 
     fn histogram(&mut self, name: &str, sample: &Sample, buckets: impl Iterator<Item = Bucket>, sum: f64, count: u64) {
         for bucket in buckets {
-            self.push(&[name, "_bucket", sample.labels.bucket()]);
+            self.push([name, "_bucket", sample.labels.bucket()]);
             self.bound(bucket.upper_bound, bucket.text);
-            self.push(&["\"} "]);
+            self.push(["\"} "]);
             self.integer(bucket.cumulative_count);
             if let (Dialect::OpenMetrics, Some(Exemplar { request, value })) = (self.dialect, bucket.exemplar) {
-                self.push(&[" # {", EXEMPLAR_LABEL, "=\""]);
+                self.push([" # {", EXEMPLAR_LABEL, "=\""]);
                 self.integer(request);
-                self.push(&["\"} "]);
+                self.push(["\"} "]);
                 self.float(value);
             }
             self.out.push(b'\n');
         }
-        self.push(&[name, "_sum", sample.labels.series()]);
+        self.push([name, "_sum", sample.labels.series()]);
         self.float(sum);
-        self.push(&["\n", name, "_count", sample.labels.series()]);
+        self.push(["\n", name, "_count", sample.labels.series()]);
         self.integer(count);
         self.out.push(b'\n');
     }
@@ -127,9 +127,9 @@ impl Writer<'_> {
     fn bound(&mut self, value: f64, text: Option<&str>) {
         let plain = self.dialect == Dialect::Prometheus || value == 0.0 || (1e-4..1e6).contains(&value);
         match text {
-            _ if value == f64::INFINITY => self.push(&["+Inf"]),
+            _ if value == f64::INFINITY => self.push(["+Inf"]),
             Some(text) if plain => {
-                self.push(&[text]);
+                self.push([text]);
                 self.point_if_whole(value);
             }
             None if plain => self.float(value),
@@ -161,7 +161,7 @@ impl Writer<'_> {
     /// OpenMetrics writes whole floats with `.0`.
     fn point_if_whole(&mut self, value: f64) {
         if self.dialect == Dialect::OpenMetrics && value.fract() == 0.0 {
-            self.push(&[".0"]);
+            self.push([".0"]);
         }
     }
 
@@ -170,7 +170,7 @@ impl Writer<'_> {
         self.out.extend_from_slice(digits.as_bytes());
     }
 
-    fn push(&mut self, parts: &[&str]) {
+    fn push<const N: usize>(&mut self, parts: [&str; N]) {
         for part in parts {
             self.out.extend_from_slice(part.as_bytes());
         }
