@@ -137,9 +137,6 @@ async fn start(cli: &Cli, engines: Option<Vec<EngineConfig>>, web: Web, stop: Sh
         of.iter().filter_map(Listener::address).map(|address| address.to_string()).collect()
     };
     let (addresses, health_addresses) = (addresses(&listeners), addresses(&health_listeners));
-    if let Some(path) = &cli.port_file {
-        write_atomically(path, &addresses).map_err(|cause| StartError::PortFile { path: path.clone(), cause })?;
-    }
 
     let engines = engines.unwrap_or_else(|| vec![default_engine()]);
     let state = Arc::new(State::new(engines.iter().map(|engine| engine.name.clone()).collect()));
@@ -153,6 +150,10 @@ async fn start(cli: &Cli, engines: Option<Vec<EngineConfig>>, web: Web, stop: Sh
     servers.spawn(pages.run(stop));
     let gpus = start_gpus(cli, &state).await?;
 
+    // A script waits for this file: it must not appear before a start-up that fails.
+    if let Some(path) = &cli.port_file {
+        write_atomically(path, &addresses).map_err(|cause| StartError::PortFile { path: path.clone(), cause })?;
+    }
     tracing::info!(version = env!("CARGO_PKG_VERSION"), "trtllm-exporter started");
     for address in &addresses {
         tracing::info!(%address, path = %cli.telemetry_path, tls, "listening");

@@ -153,6 +153,15 @@ fn a_regular_file_at_the_path_of_the_ingest_socket_is_kept() {
 }
 
 #[test]
+fn a_start_that_fails_writes_no_port_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let port = folder.path().join("port");
+    let listen = ["--web.listen-address", "127.0.0.1:0", "--gpu", "off", "--web.port-file", port.to_str().unwrap()];
+    refused(1, &[&["--source", "socket:/nowhere/x.sock"], &listen[..]].concat(), &["/nowhere/x.sock"]);
+    assert!(!port.exists(), "a script that waits for the file would take the exporter for started");
+}
+
+#[test]
 fn a_bad_flag_in_the_environment_is_named_too() {
     let output = std::process::Command::new(env!("CARGO_BIN_EXE_trtllm-exporter"))
         .env("TRTLLM_EXPORTER_STALE_AFTER", "later")
