@@ -69,7 +69,6 @@ impl Progress {
         }
     }
 
-    /// The handler returned a response of `bytes`.
     pub(super) fn response_ready(&mut self, bytes: usize) {
         self.phase = Phase::Sending;
         self.unread += bytes;
