@@ -139,8 +139,8 @@ fn fold(engine: &mut Engine, batch: &Batch) {
     let now = Instant::now();
     for item in &batch.items {
         match item {
-            Item::Record(record) => engine.absorb(record, now, 1_753_462_474_140_189),
-            Item::PerfMetrics(entry) => engine.absorb_perf_metrics(entry, now),
+            Item::Record(record) => engine.absorb(record, now, 1_753_462_474_140_189).unwrap(),
+            Item::PerfMetrics(entry) => engine.absorb_perf_metrics(entry, now).unwrap(),
             _ => {}
         }
     }

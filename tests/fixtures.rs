@@ -30,7 +30,7 @@ fn fixture(name: &str) -> Value {
 fn records(text: &str) -> Vec<IterationStats> {
     let mut batch = Batch::default();
     parse_records(text.as_bytes(), &mut batch).unwrap();
-    assert_eq!(batch.rejected, [0; 4]);
+    assert_eq!(batch.rejected, [0; 5]);
     batch
         .items
         .into_iter()

@@ -158,10 +158,10 @@ fn series(engine: &Engine, now: Instant) -> BTreeSet<String> {
 
 fn absorb(engine: &mut Engine, message: &Value, now: Instant) {
     if message.get("perf_metrics").is_some() {
-        engine.absorb_perf_metrics(&serde_json::from_value::<PerfMetricsEntry>(message.clone()).unwrap(), now);
+        engine.absorb_perf_metrics(&serde_json::from_value::<PerfMetricsEntry>(message.clone()).unwrap(), now).unwrap();
     } else {
         let record: IterationStats = serde_json::from_value(message.clone()).unwrap();
-        engine.absorb(&record, now, 1_753_462_475_000_000);
+        engine.absorb(&record, now, 1_753_462_475_000_000).unwrap();
     }
 }
 
@@ -173,7 +173,7 @@ fn an_engine_has_the_number_of_series_in_the_reference_page() {
     }
     let events = r#"[{"data":{"type":"created","num_blocks_per_cache_level":[9]}}]"#;
     for event in serde_json::from_str::<Vec<KvCacheEvent>>(events).unwrap() {
-        most.absorb_kv_event(&event);
+        most.absorb_kv_event(&event).unwrap();
     }
     let (mut serve, now) = engine();
     let mut record = payload("metrics_record_SHAPE_2026H2.json")[0].clone();
@@ -212,10 +212,10 @@ fn a_million_requests_create_no_series() {
         begun[0].id = Some(request + 1);
         begun[1].id = Some(request);
         record.request_stats = Some(std::mem::take(&mut begun));
-        engine.absorb(&record, now, 1_753_462_475_000_000);
+        engine.absorb(&record, now, 1_753_462_475_000_000).unwrap();
         begun = record.request_stats.take().unwrap();
         entry.prompt_tokens = Some(request % 100_000);
-        engine.absorb_perf_metrics(&entry, now);
+        engine.absorb_perf_metrics(&entry, now).unwrap();
     }
     assert_eq!(engine.requests.totals.times.e2e_latency.count(), 1_000_001);
     assert_eq!(series(&engine, now), before);

@@ -144,6 +144,19 @@ impl Pools {
     }
 }
 
+impl Pools {
+    /// Adds the pools of another rank.
+    pub fn add(&mut self, more: Self) {
+        add_all(&mut self.primary, more.primary);
+        add_all(&mut self.secondary, more.secondary);
+        if let Some(more) = more.lookups {
+            let lookups = self.lookups.get_or_insert_default();
+            lookups.reused = lookups.reused.saturating_add(more.reused);
+            lookups.missed = lookups.missed.saturating_add(more.missed);
+        }
+    }
+}
+
 impl Lookups {
     #[must_use]
     pub fn total(self) -> i64 {

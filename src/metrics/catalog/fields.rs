@@ -36,7 +36,7 @@ macro_rules! fields {
 fields! {
     IterationStats {
         timestamp [GeneralMetrics LastIterationTimestamp]
-        iter [GeneralMetrics Iterations IterationsLost EngineRestarts]
+        iter [GeneralMetrics Iterations IterationsLost EngineRestarts IterationsUnreported]
         iterLatencyMS [IterationLatency]
         newActiveRequestsQueueLatencyMS [NewRequestQueueTime]
         numNewActiveRequests [RequestsStarted NewRequestQueueTime]
@@ -60,7 +60,7 @@ fields! {
         specDecodingStats [SpecAcceptanceLength]
         requestStats [RequestsByStage]
         attentionDpRank [AttentionDpRanks]
-        rank "the rank that wrote the record; it is always the engine's leader"
+        rank [AttentionDpRanks RequestMetrics]
         hostStepTimeMS [HostStep IterationLatency]
         prevDeviceStepTimeMS [DeviceStep]
         gpuForwardTimeMS [GpuForward]

@@ -28,7 +28,10 @@ families! {
         .origin("one per distinct iter; the idle flush record and further attention-DP rows are not iterations");
     IterationsLost = ENGINE.counter("nv_trt_llm_iterations_lost_total").stable()
         .help("Iterations whose record was lost, counted by gaps in the engine's numbering.")
-        .origin("gaps in iter or statsSequence, or statsDroppedFrames where that is larger");
+        .origin("gaps in statsSequence, or statsDroppedFrames where that is larger; without statsSequence, gaps in iter of the C++ Executor, and of the PyTorch engine if the answer or the one before it had 1000 records (a full ring)");
+    IterationsUnreported = ENGINE.counter("nv_trt_llm_iterations_unreported_total")
+        .help("Iterations without a record that are not known to be lost: sampled statistics, or loop passes without a batch.")
+        .origin("gaps in iter that iterations_lost_total does not count");
     EngineRestarts = ENGINE.counter("nv_trt_llm_engine_restarts_total").stable()
         .help("Engine restarts seen by this exporter.")
         .origin("iter going backwards, or a new process behind the source");
@@ -39,10 +42,10 @@ families! {
         .help("Requests completed by the engine, each counted once.").origin("numCompletedRequests, once per iter");
     ContextTokens = ENGINE.counter("nv_trt_llm_context_tokens_total").stable()
         .help("Tokens computed in context phases (prefill), excluding tokens found in the KV cache.")
-        .origin("numCtxTokens");
+        .origin("numCtxTokens; absent if statistics_interval_iterations is above 1");
     GenerationTokens = ENGINE.counter("nv_trt_llm_generation_tokens_total").stable()
         .help("Tokens decoded in generation phases, excluding each request's first token.")
-        .origin("numGenRequests × avgNumDecodedTokensPerIter (1 where that is 0), or numGenTokens with static batching; a request's first token comes from its context phase");
+        .origin("numGenRequests × avgNumDecodedTokensPerIter; where that is 0, numGenRequests + specDecodingStats.numAcceptedTokens; numGenTokens with static batching; a request's first token comes from its context phase; absent if statistics_interval_iterations is above 1");
     KvBlocksAllocated = ENGINE.counter("nv_trt_llm_kv_cache_blocks_allocated_total").stable()
         .help("KV cache blocks allocated, both new and reused.").origin("increases of kvCacheStats.allocTotalBlocks");
     KvBlocksNewlyAllocated = ENGINE.counter("nv_trt_llm_kv_cache_blocks_newly_allocated_total").stable()
@@ -81,7 +84,7 @@ families! {
         .help("KV cache blocks whose tier or priority changed, by their current tier.")
         .origin("/kv_cache_events: updated events, cache_level");
     SpecDraftTokens = ENGINE.counter("nv_trt_llm_spec_decode_draft_tokens_total").stable()
-        .help("Draft tokens proposed by speculative decoding.").origin("specDecodingStats.numDraftTokens");
+        .help("Draft tokens proposed by speculative decoding.").origin("specDecodingStats.numDraftTokens; absent, like the other speculative decoding counters, if statistics_interval_iterations is above 1");
     SpecAcceptedTokens = ENGINE.counter("nv_trt_llm_spec_decode_accepted_tokens_total").stable()
         .help("Draft tokens accepted by the model.").origin("specDecodingStats.numAcceptedTokens");
     SpecDraftedRequests = ENGINE.counter("nv_trt_llm_spec_decode_drafted_requests_total")

@@ -81,7 +81,7 @@ families! {
         .help("Share (0-1) of KV cache blocks that are not free.").origin("1 − freeNumBlocks / maxNumBlocks");
     BatchOccupancyRatio = ENGINE.gauge("nv_trt_llm_batch_occupancy_ratio").unit("ratio").stable()
         .help("Requests in context and generation phase as a share (0-1) of the maximum number of active requests.")
-        .origin("(numContextRequests + numGenRequests) / maxNumActiveRequests");
+        .origin("(numContextRequests + numGenRequests) / maxNumActiveRequests, each of all attention-DP ranks");
     BatchEfficiencyRatio = ENGINE.gauge("nv_trt_llm_batch_efficiency_ratio").unit("ratio")
         .help("Active requests as a share of the batch size in force; above 1, some requests wait.")
         .origin("numActiveRequests / maxBatchSizeRuntime");
@@ -108,7 +108,10 @@ families! {
         .origin("crossKvCacheStats, with the same fields as nv_trt_llm_kv_cache_block_metrics");
     AttentionDpRanks = ENGINE.gauge("nv_trt_llm_attention_dp_ranks")
         .help("Attention data parallel ranks that share the requests of one iteration.")
-        .origin("rows of one iter by attentionDpRank");
+        .origin("rows of one iter by rank or attentionDpRank");
+    StatisticsInterval = ENGINE.gauge("nv_trt_llm_statistics_interval_iterations").unit("iterations")
+        .help("Iterations per statistics record; above 1, the engine samples its statistics.")
+        .origin("greatest common divisor of iter in records with active requests, from the third on; PyTorch engine only (iter_perf_stats_interval)");
     SchedulerInfo = ENGINE.gauge("nv_trt_llm_scheduler_info").by("mode", &["overlap", "non_overlap", "other"])
         .help("1 for the scheduler mode of the PyTorch engine.").origin("schedulerMode");
     LastIterationTimestamp = ENGINE.gauge("nv_trt_llm_last_iteration_timestamp_seconds").unit("seconds").stable()
