@@ -29,7 +29,7 @@ pub struct Latest {
     pub inflight: Option<InflightBatchingStats>,
     pub static_batching: Option<StaticBatchingStats>,
     pub spec_decoding: Option<SpecDecodingStats>,
-    pub pools: Option<Pools>,
+    pub pools: Pools,
     pub scheduler_mode: Option<SchedulerMode>,
     /// Attention-DP ranks whose rows of this iteration have been read.
     pub ranks_seen: Option<u64>,
@@ -74,7 +74,7 @@ impl Latest {
         // The PyTorch backend sends an object of zeros if there is no static batching.
         self.static_batching = record.static_batching_stats.filter(|stats| !stats.is_all_zero());
         self.spec_decoding = record.spec_decoding_stats;
-        self.pools = Pools::of(record);
+        self.pools.update(record);
         self.scheduler_mode = record.scheduler_mode;
         // The rows of other ranks follow. Until then, use the number of ranks of the last iteration.
         self.attention_dp_ranks = record.attention_dp_rank.map(|_| self.ranks_seen.unwrap_or(1));

@@ -1,6 +1,7 @@
 //! Folds the records of one engine into totals that never fall and a state. Pure: no I/O, no async, no locks, and time is
 //! an argument. It knows neither where records come from nor how they are shown.
 
+pub mod cache_tiers;
 pub mod clock;
 pub mod cumulative;
 pub mod epoch;
@@ -28,6 +29,7 @@ use clock::{IterationClock, Span};
 use epoch::{Epoch, RecordKind};
 use kv_events::KvEvents;
 use lifecycle::{Lifecycles, Stages};
+use pools::Pools;
 use requests::RequestFold;
 
 /// The fold of one engine.
@@ -166,6 +168,9 @@ impl Engine {
         self.epoch = self.epoch.next();
         self.clock = IterationClock::default();
         self.lifecycles = Lifecycles::default();
+        if let Some(latest) = &mut self.latest {
+            latest.pools = Pools::default();
+        }
     }
 }
 

@@ -110,12 +110,8 @@ fn trtllm_load(latest: &Latest, page: &mut Writer<'_>) {
         page.put(Id::TrtllmSpecAcceptanceLength, spec.acceptance_length);
         page.put(Id::TrtllmSpecDraftOverhead, spec.draft_overhead);
     }
-    if let Some(pools) = latest.pools {
-        page.put(Id::TrtllmKvHostUtilization, ratio(pools.secondary.used, pools.secondary.max));
-        let lookups = pools.lookups;
-        let (reused, total) = (lookups.map(|lookups| lookups.reused), lookups.map(|lookups| lookups.total()));
-        page.put(Id::TrtllmKvIterReuseRate, ratio(reused, total));
-    }
+    page.put(Id::TrtllmKvHostUtilization, latest.pools.last_host_utilization);
+    page.put(Id::TrtllmKvIterReuseRate, latest.pools.last_hit_ratio);
 }
 
 /// The KV cache's pools, summed over windows as trtllm-serve's collector does.
