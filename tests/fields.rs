@@ -254,6 +254,7 @@ fn every_field_of_a_record_changes_the_families_named_for_it() {
         match field.name {
             // Tested below.
             "iter" | "staticBatchingStats" | "requestStats" | "iterLatencyMS" | "attentionDpRank" | "rank" => {}
+            name if name.starts_with("kvCacheIterationStatsBy") => {}
             name => must_change(field, &messages, |messages| swap(&mut messages.records[1], &format!("/{name}"))),
         }
     }
@@ -331,6 +332,38 @@ fn every_field_of_static_batching_and_cross_attention_changes_the_families_named
             .into_iter()
             .any(|name| before.get(name) != after.get(name));
         assert_eq!(differ, matches!(field.destination, Destination::Families(_)), "{pointer}");
+    }
+}
+
+#[test]
+fn every_field_of_the_views_of_kv_cache_manager_v2_changes_the_families_named_for_it() {
+    let mut messages = two_records();
+    for record in &mut messages.records {
+        let pools = &full_record()["kvCacheIterationStats"]["32768"];
+        record["kvCacheIterationStatsByPoolGroup"] = json!({"0": pools, "1": pools});
+        record["kvCacheIterationStatsByColdPoolGroup"] = json!({"0": pools});
+        record["kvCacheIterationStatsByLifecycle"] = json!({
+            "0": {"kind": "attention", "iterReusedBlocks": 5, "iterFullReusedBlocks": 4, "iterPartialReusedBlocks": 1,
+                "iterMissedBlocks": 2, "iterFullReusedBlocksByLevel": [4, 0], "iterPartialReusedBlocksByLevel": [0, 1]},
+            "1": {"kind": "ssm", "snapshotStats": {"iterSnapshotLookups": 9, "iterSnapshotMisses": 2, "iterReusedTokens": 70,
+                "iterUnreusedTokens": 30, "iterAlignedSnapshotHits": 4, "iterUnalignedSnapshotHits": 3}}});
+    }
+    for field in fields_of("IterationStats").filter(|field| field.name.starts_with("kvCacheIterationStatsBy")) {
+        must_change(field, &messages, |messages| messages.records[1][field.name] = Value::Null);
+    }
+    for field in fields_of("KvCacheLifecycleStats") {
+        must_change(field, &messages, |messages| {
+            let lifecycles = &mut messages.records[1]["kvCacheIterationStatsByLifecycle"];
+            match field.name {
+                "kind" => lifecycles["0"]["kind"] = json!("ssm"),
+                "snapshotStats" => swap(lifecycles, "/1/snapshotStats"),
+                name => swap(lifecycles, &format!("/0/{name}")),
+            }
+        });
+    }
+    for field in fields_of("SsmSnapshotStats") {
+        let pointer = format!("/kvCacheIterationStatsByLifecycle/1/snapshotStats/{}", field.name);
+        must_change(field, &messages, |messages| swap(&mut messages.records[1], &pointer));
     }
 }
 

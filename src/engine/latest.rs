@@ -29,7 +29,7 @@ pub struct Latest {
     pub inflight: Option<InflightBatchingStats>,
     pub static_batching: Option<StaticBatchingStats>,
     pub spec_decoding: Option<SpecDecodingStats>,
-    pub pools: Option<Pools>,
+    pub pools: Pools,
     pub scheduler_mode: Option<SchedulerMode>,
     /// Attention-DP ranks whose rows of this iteration have been read.
     pub ranks_seen: Option<u64>,
@@ -76,7 +76,7 @@ impl Latest {
         // The PyTorch backend sends an object of zeros if there is no static batching.
         self.static_batching = record.static_batching_stats.filter(|stats| !stats.is_all_zero());
         self.spec_decoding = record.spec_decoding_stats;
-        self.pools = Pools::of(record);
+        self.pools.update(record);
         self.scheduler_mode = record.scheduler_mode;
         self.own_ranks = record.rank.is_some();
         self.ranks_before = self.ranks_seen;
@@ -115,9 +115,7 @@ impl Latest {
             add(&mut total.used_num_blocks, rank.used_num_blocks);
             add(&mut total.reused_blocks, rank.reused_blocks);
         }
-        if let (Some(total), Some(rank)) = (&mut self.pools, Pools::of(record)) {
-            total.add(rank);
-        }
+        self.pools.add(record);
     }
 
     /// Number of attention-DP ranks. While the rows of an iteration are incomplete, that of the iteration before.

@@ -2,6 +2,7 @@
 //! an argument. It knows neither where records come from nor how they are shown.
 
 pub mod batch;
+pub mod cache_tiers;
 pub mod clock;
 pub mod cumulative;
 pub mod epoch;
@@ -35,6 +36,7 @@ use clock::{IterationClock, Span};
 use epoch::{Counted, Epoch, RecordKind};
 use kv_events::KvEvents;
 use lifecycle::{Lifecycles, Stages};
+use pools::Pools;
 use ranks::OpenIteration;
 use requests::RequestFold;
 
@@ -267,6 +269,9 @@ impl Engine {
         self.epoch = self.epoch.next();
         self.clock = IterationClock::default();
         self.lifecycles = Lifecycles::default();
+        if let Some(latest) = &mut self.latest {
+            latest.pools = Pools::default();
+        }
     }
 }
 

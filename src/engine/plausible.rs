@@ -1,8 +1,9 @@
 //! Finds values that no engine can have, e.g. from a publisher with a bug. Such a record is rejected as a whole: a sum cannot be
 //! corrected later, and one absurd number would spoil a counter for ever.
 
-use crate::model::iteration::{KvCacheIterationStats, KvCacheStats};
+use crate::model::iteration::{KvCacheIterationStats, KvCacheLifecycleStats, KvCacheStats};
 use crate::model::kv_event::{KvCacheEvent, KvCacheEventKind};
+use crate::model::rows::Rows;
 use crate::model::{IterationStats, PerfMetricsEntry, RequestStats};
 
 /// Iterations and frames: 30 years at 1000 per second.
@@ -26,6 +27,11 @@ pub fn check_record(record: &IterationStats) -> Result<(), Implausible> {
     let inflight = record.inflight_batching_stats.unwrap_or_default();
     let fixed = record.static_batching_stats.unwrap_or_default();
     let spec = record.spec_decoding_stats.unwrap_or_default();
+    let views = [
+        &record.kv_cache_iteration_stats,
+        &record.kv_cache_iteration_stats_by_pool_group,
+        &record.kv_cache_iteration_stats_by_cold_pool_group,
+    ];
     let plausible = numbers([record.iter, record.stats_sequence, record.stats_dropped_frames])
         && within(
             COUNT,
@@ -80,7 +86,8 @@ pub fn check_record(record: &IterationStats) -> Result<(), Implausible> {
         ])
         && record.kv_cache_stats.as_ref().is_none_or(kv_cache)
         && record.cross_kv_cache_stats.as_ref().is_none_or(kv_cache)
-        && record.kv_cache_iteration_stats.iter().flat_map(|windows| windows.values()).all(window)
+        && views.into_iter().flatten().flat_map(Rows::values).all(pools)
+        && record.kv_cache_iteration_stats_by_lifecycle.iter().flat_map(Rows::values).all(lifecycle)
         && record.iter_cached_tokens_by_level.iter().flatten().all(|tokens| (0..=COUNT).contains(tokens))
         && record.request_stats.as_deref().is_none_or(|rows| check_rows(rows).is_ok());
     if plausible { Ok(()) } else { Err(Implausible) }
@@ -156,39 +163,60 @@ fn kv_cache(stats: &KvCacheStats) -> bool {
         && cumulative.into_iter().flatten().all(|count| CUMULATIVE.contains(&count))
 }
 
-fn window(window: &KvCacheIterationStats) -> bool {
+fn pools(row: &KvCacheIterationStats) -> bool {
     within(
         COUNT,
         [
-            window.primary_max_num_blocks,
-            window.primary_free_num_blocks,
-            window.primary_used_num_blocks,
-            window.primary_evictable_num_blocks,
-            window.secondary_max_num_blocks,
-            window.secondary_free_num_blocks,
-            window.secondary_used_num_blocks,
-            window.secondary_evictable_num_blocks,
-            window.iter_alloc_total_blocks,
-            window.iter_alloc_new_blocks,
-            window.iter_reused_blocks,
-            window.iter_full_reused_blocks,
-            window.iter_partial_reused_blocks,
-            window.iter_missed_blocks,
-            window.iter_gen_alloc_blocks,
-            window.iter_onboard_blocks,
-            window.iter_offload_blocks,
-            window.iter_intra_device_copy_blocks,
-            window.iter_host_dropped_blocks,
+            row.primary_max_num_blocks,
+            row.primary_free_num_blocks,
+            row.primary_used_num_blocks,
+            row.primary_evictable_num_blocks,
+            row.primary_peak_free_num_blocks,
+            row.primary_peak_used_num_blocks,
+            row.primary_peak_evictable_num_blocks,
+            row.secondary_max_num_blocks,
+            row.secondary_free_num_blocks,
+            row.secondary_used_num_blocks,
+            row.secondary_evictable_num_blocks,
+            row.secondary_peak_free_num_blocks,
+            row.secondary_peak_used_num_blocks,
+            row.secondary_peak_evictable_num_blocks,
+            row.iter_alloc_total_blocks,
+            row.iter_alloc_new_blocks,
+            row.iter_reused_blocks,
+            row.iter_full_reused_blocks,
+            row.iter_partial_reused_blocks,
+            row.iter_missed_blocks,
+            row.iter_gen_alloc_blocks,
+            row.iter_onboard_blocks,
+            row.iter_offload_blocks,
+            row.iter_intra_device_copy_blocks,
+            row.iter_host_dropped_blocks,
         ],
     ) && within(
         BYTES,
-        [
-            window.iter_onboard_bytes,
-            window.iter_offload_bytes,
-            window.iter_intra_device_copy_bytes,
-            window.iter_host_dropped_bytes,
-        ],
+        [row.iter_onboard_bytes, row.iter_offload_bytes, row.iter_intra_device_copy_bytes, row.iter_host_dropped_bytes],
     )
+}
+
+fn lifecycle(row: &KvCacheLifecycleStats) -> bool {
+    let levels = [&row.iter_full_reused_blocks_by_level, &row.iter_partial_reused_blocks_by_level];
+    let snapshots = row.snapshot_stats.unwrap_or_default();
+    within(
+        COUNT,
+        [
+            row.iter_reused_blocks,
+            row.iter_full_reused_blocks,
+            row.iter_partial_reused_blocks,
+            row.iter_missed_blocks,
+            snapshots.iter_snapshot_lookups,
+            snapshots.iter_snapshot_misses,
+            snapshots.iter_aligned_snapshot_hits,
+            snapshots.iter_unaligned_snapshot_hits,
+            snapshots.iter_reused_tokens,
+            snapshots.iter_unreused_tokens,
+        ],
+    ) && levels.into_iter().flatten().flatten().all(|blocks| (0..=COUNT).contains(blocks))
 }
 
 /// Without branches: a record has dozens of numbers, and almost all of them are valid.

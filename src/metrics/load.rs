@@ -53,7 +53,9 @@ impl Writer<'_> {
     pub(super) fn load(&mut self, latest: &Latest) {
         self.put(Id::QueuedRequests, latest.queued);
         if let Some(kv) = &latest.kv {
-            let available = kv.free_num_blocks.zip(kv.tokens_per_block);
+            // Blocks of several pool groups have different sizes, and a token may need one of each group.
+            let one_pool = latest.pools.groups.is_none_or(|groups| groups <= 1);
+            let available = kv.free_num_blocks.zip(kv.tokens_per_block).filter(|_| one_pool);
             self.put(Id::KvCacheAvailableTokens, available.map(|(free, tokens)| free.saturating_mul(tokens)));
             let not_free = kv.max_num_blocks.zip(kv.free_num_blocks).map(|(max, free)| max.saturating_sub(free));
             self.put(Id::KvCachePressureRatio, ratio(not_free, kv.max_num_blocks));

@@ -1,7 +1,8 @@
 //! Our counters of an engine.
 
+use crate::engine::cache_tiers::TierNumbers;
 use crate::engine::kv_events::KvEventCounts;
-use crate::engine::pools::{BlockEvents, ByteEvents, TierNumbers};
+use crate::engine::pools::{BlockEvents, ByteEvents, SnapshotHits, SnapshotTokens};
 use crate::engine::requests::DraftTokens;
 use crate::model::named_numbers::{NamedNumbers, named_numbers};
 
@@ -59,16 +60,33 @@ families! {
         .help("KV cache blocks of cross attention (encoder-decoder models), by event.")
         .origin("increases of crossKvCacheStats: allocTotalBlocks, allocNewBlocks, reusedBlocks, missedBlocks");
     WindowBlocks = ENGINE.counter("nv_trt_llm_kv_cache_window_blocks_total").by("event", BlockEvents::NAMES)
-        .help("KV cache blocks by event, summed over all attention windows; copied means within the GPU.")
-        .origin("kvCacheIterationStats, summed over windows: iterAllocTotalBlocks, iterAllocNewBlocks, iterReusedBlocks, iterFullReusedBlocks, iterPartialReusedBlocks, iterMissedBlocks, iterGenAllocBlocks, iterOnboardBlocks, iterOffloadBlocks, iterIntraDeviceCopyBlocks, iterHostDroppedBlocks");
+        .help("KV cache blocks by event, summed over all attention windows or pool groups; copied means within the GPU.")
+        .origin("iterReusedBlocks, iterFullReusedBlocks, iterPartialReusedBlocks, iterMissedBlocks of kvCacheIterationStatsByLifecycle (kind attention), else of kvCacheIterationStats; iterAllocTotalBlocks, iterAllocNewBlocks, iterGenAllocBlocks, iterOnboardBlocks, iterOffloadBlocks, iterIntraDeviceCopyBlocks, iterHostDroppedBlocks of kvCacheIterationStatsByPoolGroup, else of kvCacheIterationStats");
     WindowBytes = ENGINE.counter("nv_trt_llm_kv_cache_window_bytes_total").unit("bytes").by("event", ByteEvents::NAMES)
-        .help("KV cache bytes moved or dropped by iterations, by event, summed over all attention windows.")
-        .origin("kvCacheIterationStats, summed over windows: iterOnboardBytes, iterOffloadBytes, iterIntraDeviceCopyBytes, iterHostDroppedBytes");
+        .help("KV cache bytes moved or dropped by iterations, by event, summed over all attention windows or pool groups.")
+        .origin("iterOnboardBytes, iterOffloadBytes, iterIntraDeviceCopyBytes, iterHostDroppedBytes of kvCacheIterationStatsByPoolGroup, else of kvCacheIterationStats");
+    KvFullReusedBlocks = ENGINE.counter("nv_trt_llm_kv_cache_full_reused_blocks_total").by("tier", TierNumbers::NAMES)
+        .help("KV cache blocks reused completely, by the tier from which they were read.")
+        .origin("kvCacheIterationStatsByLifecycle (kind attention): iterFullReusedBlocksByLevel; levels of one tier are summed");
+    KvPartialReusedBlocks = ENGINE.counter("nv_trt_llm_kv_cache_partial_reused_blocks_total").by("tier", TierNumbers::NAMES)
+        .help("KV cache blocks reused in part, by the tier from which they were read.")
+        .origin("kvCacheIterationStatsByLifecycle (kind attention): iterPartialReusedBlocksByLevel; levels of one tier are summed");
+    SsmSnapshotLookups = ENGINE.counter("nv_trt_llm_ssm_snapshot_lookups_total")
+        .help("Lookups of state snapshots for prompts of state space models.")
+        .origin("kvCacheIterationStatsByLifecycle (kind ssm): snapshotStats.iterSnapshotLookups");
+    SsmSnapshotHits = ENGINE.counter("nv_trt_llm_ssm_snapshot_hits_total").by("alignment", SnapshotHits::NAMES)
+        .help("Lookups that found a state snapshot, by whether it ends with a KV cache block (aligned).")
+        .origin("snapshotStats: iterAlignedSnapshotHits, iterUnalignedSnapshotHits");
+    SsmSnapshotMisses = ENGINE.counter("nv_trt_llm_ssm_snapshot_misses_total")
+        .help("Lookups that found no state snapshot.").origin("snapshotStats.iterSnapshotMisses");
+    SsmSnapshotTokens = ENGINE.counter("nv_trt_llm_ssm_snapshot_tokens_total").by("outcome", SnapshotTokens::NAMES)
+        .help("Prompt tokens of state snapshot lookups, by whether a snapshot covered them (reused).")
+        .origin("snapshotStats: iterReusedTokens, iterUnreusedTokens");
     DiskPrefetchedBlocks = ENGINE.counter("nv_trt_llm_kv_cache_disk_prefetched_blocks_total")
-        .help("KV cache blocks prefetched from disk.").origin("iterDiskPrefetchBlocks");
+        .help("KV cache blocks prefetched from disk to host.").origin("iterDiskPrefetchBlocks");
     CachedTokens = ENGINE.counter("nv_trt_llm_cached_tokens_total").by("tier", TierNumbers::NAMES)
         .help("Prompt tokens found in the KV cache, by tier.")
-        .origin("iterCachedTokensByLevel; kvCacheLevelTiers names the levels where it is sent");
+        .origin("iterCachedTokensByLevel; kvCacheLevelTiers names the levels where it is sent, and levels of one tier are summed");
     KvEvents = ENGINE.counter("nv_trt_llm_kv_cache_events_total").by("event", KvEventCounts::NAMES)
         .help("KV cache events, by type.")
         .origin("/kv_cache_events, getKVCacheEventManager: data.type; needs kv_cache_events=true, or event_buffer_max_size for a hosted engine");
