@@ -16,7 +16,8 @@ use serde_json::{Value, json};
 use trtllm_exporter::engine::Engine;
 use trtllm_exporter::exposition::negotiate::Format;
 use trtllm_exporter::metrics::catalog::equivalents::EQUIVALENTS;
-use trtllm_exporter::metrics::catalog::{CATALOG, Group};
+use trtllm_exporter::metrics::catalog::fields::{Statistics, statistics_of};
+use trtllm_exporter::metrics::catalog::{CATALOG, Group, Metric};
 use trtllm_exporter::metrics::compat::CompatSets;
 use trtllm_exporter::metrics::own::HttpMetrics;
 use trtllm_exporter::metrics::page;
@@ -252,4 +253,27 @@ fn every_compatibility_set_names_its_readers_and_is_off_by_default() {
     let page = daemon.until(|page| ensure(page.state(&[]) == "idle", || "not idle".to_owned()));
     let distinct: BTreeSet<&String> = page.series.iter().map(|(series, _)| series).collect();
     assert_eq!(distinct.len(), page.series.len());
+}
+
+#[test]
+fn every_family_of_an_engine_says_what_it_needs() {
+    let of_engines = |metric: &&Metric| match metric.group {
+        Group::Triton | Group::Engine => true,
+        Group::Compat => !metric.name.starts_with("DCGM_"),
+        Group::Gpu | Group::Exporter => false,
+    };
+    for metric in CATALOG.iter().filter(of_engines) {
+        assert!(!statistics_of(metric).is_empty(), "{}: name its fields in its origin", metric.name);
+    }
+    let needs = |name: &str| statistics_of(CATALOG.iter().find(|metric| metric.name == name).unwrap());
+    assert_eq!(needs("nv_trt_llm_iteration_latency_seconds"), [Statistics::Iterations]);
+    assert_eq!(needs("nv_trt_llm_host_step_seconds"), [Statistics::PyTorch]);
+    assert_eq!(needs("nv_llm_output_token_len"), [Statistics::Rows, Statistics::Entries]);
+    assert_eq!(needs("nv_trt_llm_ssm_snapshot_lookups_total"), [Statistics::V2]);
+    assert_eq!(needs("trtllm_time_to_first_token_seconds"), [Statistics::Entries]);
+    // Each has a row in the table of the reference.
+    let reference = catalog();
+    for statistics in CATALOG.iter().flat_map(statistics_of) {
+        assert!(reference.contains(&format!("\n| `{}` | ", statistics.name())), "{statistics:?} is not explained");
+    }
 }

@@ -4,7 +4,7 @@
 
 use crate::cli::CatalogFormat;
 use crate::metrics::catalog::equivalents::{EQUIVALENTS, Equivalent};
-use crate::metrics::catalog::fields::{Destination, FIELDS, NOT_READ};
+use crate::metrics::catalog::fields::{Destination, FIELDS, NOT_READ, statistics_of};
 use crate::metrics::catalog::{CATALOG, Group, Kind, Metric};
 
 use super::print;
@@ -56,8 +56,12 @@ fn family(metric: &Metric) -> Vec<String> {
     if let Some(variant) = metric.variant {
         labels.push(format!("`{}`: {}", variant.label, variant.values.join(", ")));
     }
-    let (stability, labels) = (metric.stability.name(), labels.join(", "));
-    [&code(metric.name), kind, stability, &labels, metric.help, metric.origin].map(str::to_owned).to_vec()
+    let mut cells = vec![code(metric.name), kind.to_owned(), metric.stability.name().to_owned(), labels.join(", ")];
+    cells.extend([metric.help.to_owned(), metric.origin.to_owned()]);
+    if matches!(metric.group, Group::Triton | Group::Engine | Group::Compat) {
+        cells.push(join(statistics_of(metric).into_iter().map(|statistics| statistics.name().to_owned())));
+    }
+    cells
 }
 
 fn equivalent(same: &Equivalent) -> Vec<String> {

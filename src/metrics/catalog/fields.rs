@@ -2,6 +2,8 @@
 //! model's structs, and each claim with a page.
 
 use super::id::Id;
+use super::metric::{Group, Metric};
+use super::table::CATALOG;
 
 /// One field, by the key that TensorRT-LLM writes.
 #[derive(Debug, Clone, Copy)]
@@ -9,7 +11,48 @@ pub struct Field {
     /// The struct, by TensorRT-LLM's name.
     pub structure: &'static str,
     pub name: &'static str,
+    pub statistics: Statistics,
     pub destination: Destination,
+}
+
+/// Statistics that an engine sends or does not send: by its backend, its release and its options.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Statistics {
+    Any,
+    Iterations,
+    Cpp,
+    PyTorch,
+    Speculation,
+    AttentionDp,
+    CrossAttention,
+    Windows,
+    V2,
+    Rows,
+    Entries,
+    KvEvents,
+    Report,
+}
+
+impl Statistics {
+    /// As in the metrics reference, which has a table of what each needs.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Any => "any",
+            Self::Iterations => "iterations",
+            Self::Cpp => "cpp",
+            Self::PyTorch => "pytorch",
+            Self::Speculation => "speculation",
+            Self::AttentionDp => "attention_dp",
+            Self::CrossAttention => "cross_attention",
+            Self::Windows => "windows",
+            Self::V2 => "v2",
+            Self::Rows => "rows",
+            Self::Entries => "entries",
+            Self::KvEvents => "kv_events",
+            Self::Report => "report",
+        }
+    }
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -20,21 +63,74 @@ pub enum Destination {
     None(&'static str),
 }
 
+/// Families of engines that no field of these structs feeds.
+static OTHERS: &[(Statistics, &[Id])] = &[
+    (Statistics::Any, &[Id::EngineState, Id::EngineInfo]),
+    (Statistics::Rows, &[Id::RequestLatencyInfo]),
+    (Statistics::Entries, &[Id::RequestLatencyInfo]),
+    (Statistics::PyTorch, &[Id::StatisticsInterval]),
+    (Statistics::CrossAttention, &[Id::CrossKvBlocks]),
+    (
+        Statistics::KvEvents,
+        &[
+            Id::KvEvents,
+            Id::KvEventsLost,
+            Id::KvBlocksStored,
+            Id::KvBlocksRemoved,
+            Id::KvBlocksUpdated,
+            Id::KvTierBlocks,
+        ],
+    ),
+];
+
+/// The statistics of which any one feeds the family. Empty for a family that is not an engine's. A family of another exporter's
+/// name set names its fields in its origin.
+#[must_use]
+pub fn statistics_of(metric: &Metric) -> Vec<Statistics> {
+    let is = |id: &Id| id.metric().name == metric.name;
+    let mut found: Vec<Statistics> = FIELDS
+        .iter()
+        .filter(|field| match field.destination {
+            Destination::Families(ids) => ids.iter().any(is),
+            Destination::None(_) => false,
+        })
+        .map(|field| field.statistics)
+        .chain(OTHERS.iter().filter(|(_, ids)| ids.iter().any(is)).map(|(statistics, _)| *statistics))
+        .collect();
+    if metric.group == Group::Compat {
+        for word in metric.origin.split(|letter: char| !letter.is_ascii_alphanumeric() && letter != '_') {
+            found.extend(FIELDS.iter().filter(|field| field.name == word).map(|field| field.statistics));
+            let named = CATALOG.iter().find(|other| other.name == word && other.group != Group::Compat);
+            found.extend(named.into_iter().flat_map(statistics_of));
+        }
+    }
+    if metric.name.starts_with("nv_trt_llm_bench_") {
+        found.push(Statistics::Report);
+    }
+    found.sort();
+    found.dedup();
+    // What every record has is enough.
+    if found.contains(&Statistics::Iterations) { vec![Statistics::Iterations] } else { found }
+}
+
 macro_rules! fields {
-    ($($structure:ident { $($name:ident $destination:tt)* })*) => {
+    ($($structure:ident: $statistics:ident { $($(@$other:ident)? $name:ident $destination:tt)* })*) => {
         /// Every field of every struct that is read.
         pub static FIELDS: &[Field] = &[$($(Field {
             structure: stringify!($structure),
             name: stringify!($name),
+            statistics: fields!(@statistics $statistics $($other)?),
             destination: fields!(@destination $destination),
         }),*),*];
     };
+    (@statistics $all:ident) => { Statistics::$all };
+    (@statistics $all:ident $own:ident) => { Statistics::$own };
     (@destination [$($id:ident)*]) => { Destination::Families(&[$(Id::$id),*]) };
     (@destination $why:literal) => { Destination::None($why) };
 }
 
 fields! {
-    IterationStats {
+    IterationStats: Iterations {
         timestamp [GeneralMetrics LastIterationTimestamp]
         iter [GeneralMetrics Iterations IterationsLost EngineRestarts IterationsUnreported]
         iterLatencyMS [IterationLatency]
@@ -44,40 +140,40 @@ fields! {
         numQueuedRequests [QueuedRequests]
         numCompletedRequests [RequestsCompleted]
         maxNumActiveRequests [RequestMetrics BatchOccupancyRatio]
-        maxBatchSizeStatic [BatchSizeLimit]
-        maxBatchSizeTunerRecommended [BatchSizeLimit]
-        maxBatchSizeRuntime [BatchSizeLimit BatchEfficiencyRatio]
-        maxNumTokensStatic [TokenLimit]
-        maxNumTokensTunerRecommended [TokenLimit]
-        maxNumTokensRuntime [TokenLimit]
+        @Cpp maxBatchSizeStatic [BatchSizeLimit]
+        @Cpp maxBatchSizeTunerRecommended [BatchSizeLimit]
+        @Cpp maxBatchSizeRuntime [BatchSizeLimit BatchEfficiencyRatio]
+        @Cpp maxNumTokensStatic [TokenLimit]
+        @Cpp maxNumTokensTunerRecommended [TokenLimit]
+        @Cpp maxNumTokensRuntime [TokenLimit]
         gpuMemUsage [RuntimeMemoryMetrics]
         cpuMemUsage [RuntimeMemoryMetrics]
         pinnedMemUsage [RuntimeMemoryMetrics]
         kvCacheStats [KvCacheBlockMetrics]
-        crossKvCacheStats [CrossKvCacheBlockMetrics]
-        staticBatchingStats [V1Metrics]
+        @CrossAttention crossKvCacheStats [CrossKvCacheBlockMetrics]
+        @Cpp staticBatchingStats [V1Metrics]
         inflightBatchingStats [InflightBatcherMetrics]
-        specDecodingStats [SpecAcceptanceLength]
-        requestStats [RequestsByStage]
-        attentionDpRank [AttentionDpRanks]
-        rank [AttentionDpRanks RequestMetrics]
-        hostStepTimeMS [HostStep IterationLatency]
-        prevDeviceStepTimeMS [DeviceStep]
-        gpuForwardTimeMS [GpuForward]
-        schedulerMode [SchedulerInfo]
-        statsSequence [IterationsLost]
-        statsDroppedFrames [IterationsLost]
-        kvCacheIterationStats [PrimaryPoolBlocks]
-        kvCacheIterationStatsByPoolGroup [PrimaryPoolBlocks WindowBlocks WindowBytes KvCacheAvailableTokens]
-        kvCacheIterationStatsByColdPoolGroup [SecondaryPoolBlocks]
-        kvCacheIterationStatsByLifecycle [WindowBlocks KvIterationHitRatio]
-        iterSuspendedRequests [RequestSuspensions]
-        iterResumedRequests [RequestResumptions]
-        iterDiskPrefetchBlocks [DiskPrefetchedBlocks]
-        iterCachedTokensByLevel [CachedTokens]
-        kvCacheLevelTiers [CachedTokens]
+        @Speculation specDecodingStats [SpecAcceptanceLength]
+        @Rows requestStats [RequestsByStage]
+        @AttentionDp attentionDpRank [AttentionDpRanks]
+        @AttentionDp rank [AttentionDpRanks RequestMetrics]
+        @PyTorch hostStepTimeMS [HostStep IterationLatency]
+        @PyTorch prevDeviceStepTimeMS [DeviceStep]
+        @PyTorch gpuForwardTimeMS [GpuForward]
+        @PyTorch schedulerMode [SchedulerInfo]
+        @PyTorch statsSequence [IterationsLost]
+        @PyTorch statsDroppedFrames [IterationsLost]
+        @Windows kvCacheIterationStats [PrimaryPoolBlocks]
+        @V2 kvCacheIterationStatsByPoolGroup [PrimaryPoolBlocks WindowBlocks WindowBytes KvCacheAvailableTokens]
+        @V2 kvCacheIterationStatsByColdPoolGroup [SecondaryPoolBlocks]
+        @V2 kvCacheIterationStatsByLifecycle [WindowBlocks KvIterationHitRatio]
+        @V2 iterSuspendedRequests [RequestSuspensions]
+        @V2 iterResumedRequests [RequestResumptions]
+        @V2 iterDiskPrefetchBlocks [DiskPrefetchedBlocks]
+        @V2 iterCachedTokensByLevel [CachedTokens]
+        @V2 kvCacheLevelTiers [CachedTokens]
     }
-    KvCacheStats {
+    KvCacheStats: Iterations {
         maxNumBlocks [KvCacheBlockMetrics KvCachePressureRatio]
         freeNumBlocks [KvCacheBlockMetrics KvCacheAvailableTokens KvCachePressureRatio]
         usedNumBlocks [KvCacheBlockMetrics]
@@ -88,7 +184,7 @@ fields! {
         missedBlocks [KvBlocksMissed KvCacheHitRatio]
         cacheHitRate "counted since the engine's start, in older PyTorch releases including warm-up; nv_trt_llm_kv_cache_hit_ratio is computed from the blocks instead (the name set trtllm exports the field unchanged)"
     }
-    InflightBatchingStats {
+    InflightBatchingStats: Iterations {
         numScheduledRequests [RequestMetrics IterationScheduledRequests]
         numContextRequests [RequestMetrics BatchOccupancyRatio ContextRequestRatio]
         numGenRequests [InflightBatcherMetrics GenerationTokens BatchOccupancyRatio ContextRequestRatio]
@@ -96,22 +192,22 @@ fields! {
         numCtxTokens [InflightBatcherMetrics ContextTokens IterationContextTokens]
         microBatchId [InflightBatcherMetrics]
         avgNumDecodedTokensPerIter [DecodedTokensPerIteration GenerationTokens]
-        numCtxKvTokens [RequestKvTokens]
-        numGenKvTokens [RequestKvTokens]
-        numQueuedContextRequests [QueuedRequestsByPhase]
-        numQueuedCtxTokens [QueuedContextTokens]
-        numQueuedGenRequests [QueuedRequestsByPhase]
-        numQueuedGenKvTokens [RequestKvTokens]
-        numPausedKvTokens [RequestKvTokens]
+        @PyTorch numCtxKvTokens [RequestKvTokens]
+        @PyTorch numGenKvTokens [RequestKvTokens]
+        @PyTorch numQueuedContextRequests [QueuedRequestsByPhase]
+        @PyTorch numQueuedCtxTokens [QueuedContextTokens]
+        @PyTorch numQueuedGenRequests [QueuedRequestsByPhase]
+        @PyTorch numQueuedGenKvTokens [RequestKvTokens]
+        @PyTorch numPausedKvTokens [RequestKvTokens]
     }
-    StaticBatchingStats {
+    StaticBatchingStats: Cpp {
         numScheduledRequests [RequestMetrics IterationScheduledRequests]
         numContextRequests [RequestMetrics]
         numCtxTokens [V1Metrics ContextTokens]
         numGenTokens [V1Metrics GenerationTokens StaticBatchEfficiencyRatio]
         emptyGenSlots [V1Metrics StaticBatchEfficiencyRatio]
     }
-    SpecDecodingStats {
+    SpecDecodingStats: Speculation {
         numDraftTokens [SpecDraftTokens SpecAcceptanceRatio]
         numAcceptedTokens [SpecAcceptedTokens SpecAcceptanceRatio]
         numRequestsWithDraftTokens [SpecDraftedRequests]
@@ -119,7 +215,7 @@ fields! {
         iterLatencyMS [SpecDraftTime]
         draftOverhead [SpecDraftOverheadRatio]
     }
-    KvCacheIterationStats {
+    KvCacheIterationStats: Windows {
         primaryMaxNumBlocks [PrimaryPoolBlocks]
         primaryFreeNumBlocks [PrimaryPoolBlocks]
         primaryUsedNumBlocks [PrimaryPoolBlocks]
@@ -151,7 +247,7 @@ fields! {
         iterHostDroppedBlocks [WindowBlocks]
         iterHostDroppedBytes [WindowBytes]
     }
-    KvCacheLifecycleStats {
+    KvCacheLifecycleStats: V2 {
         kind [WindowBlocks]
         iterReusedBlocks [WindowBlocks KvIterationHitRatio]
         iterFullReusedBlocks [WindowBlocks]
@@ -161,7 +257,7 @@ fields! {
         iterPartialReusedBlocksByLevel [KvPartialReusedBlocks]
         snapshotStats [SsmSnapshotLookups]
     }
-    SsmSnapshotStats {
+    SsmSnapshotStats: V2 {
         iterSnapshotLookups [SsmSnapshotLookups]
         iterSnapshotMisses [SsmSnapshotMisses]
         iterReusedTokens [SsmSnapshotTokens]
@@ -169,7 +265,7 @@ fields! {
         iterAlignedSnapshotHits [SsmSnapshotHits]
         iterUnalignedSnapshotHits [SsmSnapshotHits]
     }
-    RequestStats {
+    RequestStats: Rows {
         id "one series per request would be unbounded; the exporter uses it to match a request's rows of different iterations"
         stage [RequestsByStage]
         contextPrefillPosition [InputTokenLen]
@@ -184,15 +280,15 @@ fields! {
         missedBlocksPerRequest [RequestKvHitRatio]
         kvCacheHitRatePerRequest "nv_trt_llm_request_kv_cache_hit_ratio is computed from the blocks, because upstream sends 0 for a request without lookups, which has no ratio"
     }
-    DisServingRequestStats {
+    DisServingRequestStats: Rows {
         kvCacheTransferMS [DisaggregatedServingMetrics KvCacheTransferTime]
         kvCacheSize [KvCacheTransferBytes]
     }
-    RequestStatsPerIteration {
+    RequestStatsPerIteration: Rows {
         iter "the exporter uses it to find the iteration's record, whose time applies to the rows"
         requestStats [RequestsByStage]
     }
-    PerfMetricsEntry {
+    PerfMetricsEntry: Entries {
         requestId "one series per request would be unbounded; it becomes the exemplar of the request's histogram buckets"
         ctxRequestId [DisaggregatedServingMetrics]
         perfMetrics [TimeToFirstToken]
@@ -200,7 +296,7 @@ fields! {
         promptTokens [InputTokenLen]
         outputTokens [OutputTokenLen TimePerOutputToken]
     }
-    RequestPerfMetrics {
+    RequestPerfMetrics: Entries {
         firstIter [RequestIterations]
         lastIter [RequestIterations]
         iter "equals lastIter for a finished request"
@@ -208,7 +304,7 @@ fields! {
         kvCacheMetrics [RequestKvHitRatio]
         speculativeDecoding [RequestSpecAcceptance]
     }
-    TimingMetrics {
+    TimingMetrics: Entries {
         serverArrivalTime [ServerTimeToFirstToken]
         serverFirstTokenTime [ServerTimeToFirstToken]
         arrivalTime [TimeToFirstToken E2eLatency RequestQueueTime]
@@ -219,14 +315,14 @@ fields! {
         kvCacheTransferEnd [KvCacheTransferTime]
         kvCacheSize [KvCacheTransferBytes]
     }
-    RequestKvCacheMetrics {
+    RequestKvCacheMetrics: Entries {
         numTotalAllocatedBlocks [RequestKvBlocks]
         numNewAllocatedBlocks [RequestKvNewBlocks]
         numReusedBlocks [RequestKvHitRatio]
         numMissedBlocks [RequestKvHitRatio]
         kvCacheHitRate "computed from the blocks, as for kvCacheHitRatePerRequest"
     }
-    SpeculativeDecodingMetrics {
+    SpeculativeDecodingMetrics: Entries {
         acceptanceRate [RequestSpecAcceptance]
         totalAcceptedDraftTokens [RequestDraftTokens RequestSpecAcceptance]
         totalDraftTokens [RequestDraftTokens RequestSpecAcceptance]

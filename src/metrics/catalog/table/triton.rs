@@ -74,7 +74,7 @@ families! {
     // The original metrics specification's spellings of the same values (`--metrics.compat spec`).
     SpecKvCacheBlockMetrics = SPEC.gauge("nv_trt_llm_kv_cache_block_metrics")
         .by("kv_cache_block_type", SpecKvCacheBlocks::NAMES)
-        .help("TRT LLM KV cache block metrics").origin("spec: the values of tokens_per, used, free, max and fraction");
+        .help("TRT LLM KV cache block metrics").origin("spec: the values of nv_trt_llm_kv_cache_block_metrics");
     InflightBatcherMetrics = TRITON.gauge("nv_trt_llm_inflight_batcher_metrics")
         .by("inflight_batcher_specific_metric", InflightBatch::NAMES)
         .help("TRT LLM inflight_batcher-specific metrics")
@@ -91,7 +91,7 @@ families! {
         .origin("disServingStats.kvCacheTransferMS and number of completed requests; from RequestPerfMetrics where there are no request statistics");
     SpecDisaggregatedServingMetrics = SPEC.legacy_counter("nv_trt_llm_disaggregated_serving_metrics")
         .by("disaggregated_serving_type", &["kv_cache_transfer_time"])
-        .help("TRT LLM disaggregated serving metrics").origin("spec: the value of kv_cache_transfer_ms");
+        .help("TRT LLM disaggregated serving metrics").origin("spec: kvCacheTransferMS, as nv_trt_llm_disaggregated_serving_metrics");
     InputTokenLen = TRITON.histogram("nv_llm_input_token_len").by("response_metric_type", &["total_input_tokens"])
         .help("TRT LLM response metrics")
         .origin("contextPrefillPosition of completed requests; promptTokens sent with RequestPerfMetrics where there are no request statistics");

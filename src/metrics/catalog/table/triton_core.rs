@@ -16,32 +16,32 @@ families! {
     first: super::trtllm::END;
 
     InferenceRequestSuccess = TRITON_CORE.legacy_counter("nv_inference_request_success")
-        .help("Number of successful inference requests, all batch sizes").origin("triton-core: completed requests");
+        .help("Number of successful inference requests, all batch sizes").origin("triton-core: nv_trt_llm_requests_completed_total");
     InferenceRequestFailure = TRITON_CORE.legacy_counter("nv_inference_request_failure")
         .by("reason", FailedRequests::NAMES)
         .help("Number of failed inference requests, all batch sizes")
         .origin("triton-core: requests with a known finishReason: cancelled becomes CANCELED, timeout becomes OTHER; the engine reports no other failures");
     InferenceCount = TRITON_CORE.legacy_counter("nv_inference_count")
         .help("Number of inferences performed (does not include cached requests)")
-        .origin("triton-core: completed requests");
+        .origin("triton-core: nv_trt_llm_requests_completed_total");
     InferenceExecCount = TRITON_CORE.legacy_counter("nv_inference_exec_count")
         .help("Number of model executions performed (does not include cached requests)")
-        .origin("triton-core: iterations");
+        .origin("triton-core: nv_trt_llm_iterations_total");
     InferenceRequestDuration = TRITON_CORE.legacy_counter("nv_inference_request_duration_us")
         .help("Cumulative inference request duration in microseconds (includes cached requests)")
-        .origin("triton-core: sum of end-to-end request latencies");
+        .origin("triton-core: sum of nv_trt_llm_e2e_request_latency_seconds");
     InferenceQueueDuration = TRITON_CORE.legacy_counter("nv_inference_queue_duration_us")
         .help("Cumulative inference queuing duration in microseconds (includes cached requests)")
-        .origin("triton-core: sum of request queue times; durations are absent where request times are unknown");
+        .origin("triton-core: sum of nv_trt_llm_request_queue_time_seconds; durations are absent where request times are unknown");
     InferenceComputeInput = TRITON_CORE.legacy_counter("nv_inference_compute_input_duration_us")
         .help("Cumulative compute input duration in microseconds (does not include cached requests)")
-        .origin("triton-core: always 0, because a request leaves the executor's queue when its inference starts");
+        .origin("triton-core: always 0 beside nv_trt_llm_request_queue_time_seconds, because a request leaves the executor's queue when its inference starts");
     InferenceComputeInfer = TRITON_CORE.legacy_counter("nv_inference_compute_infer_duration_us")
         .help("Cumulative compute inference duration in microseconds (does not include cached requests)")
-        .origin("triton-core: sum of request inference times");
+        .origin("triton-core: sum of nv_trt_llm_request_inference_time_seconds");
     InferenceComputeOutput = TRITON_CORE.legacy_counter("nv_inference_compute_output_duration_us")
         .help("Cumulative inference compute output duration in microseconds (does not include cached requests)")
-        .origin("triton-core: always 0, because queue and inference time make up the whole request");
+        .origin("triton-core: always 0 beside nv_trt_llm_request_inference_time_seconds, because queue and inference time make up the whole request");
     InferencePending = TRITON_CORE.gauge("nv_inference_pending_request_count")
         .help("Instantaneous number of pending requests awaiting execution per-model.")
         .origin("triton-core: numQueuedRequests + max(0, active − scheduled)");
