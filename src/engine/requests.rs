@@ -170,7 +170,7 @@ impl RequestFold {
             self.complete.clear();
         }
         let tokens = |tokens: Option<u64>| tokens.and_then(|tokens| i64::try_from(tokens).ok());
-        let timing = metrics.timing_metrics.unwrap_or_default();
+        let timing = metrics.timing_metrics.unwrap_or_default().measured();
         let transfer = timing.kv_cache_transfer_start.zip(timing.kv_cache_transfer_end).map(|(from, to)| to - from);
         self.absorb_usage(
             &Usage {
@@ -339,6 +339,38 @@ mod tests {
             dis_serving_stats: Some(Default::default()),
             ..RequestStats::default()
         }
+    }
+
+    fn from_json(json: &str) -> PerfMetricsEntry {
+        serde_json::from_str(json).unwrap()
+    }
+
+    #[test]
+    fn a_time_of_0_is_a_time_that_was_not_measured() {
+        let (mut fold, now) = (RequestFold::default(), Instant::now());
+        // An ordinary request, as trtllm-serve writes it: the times of a transfer that never happened are 0.
+        for _ in 0..10 {
+            let entry = from_json(
+                r#"{"perf_metrics": {"timing_metrics": {"arrival_time": 100000.0, "first_scheduled_time": 100000.0,
+                    "first_token_time": 100000.5, "last_token_time": 100001.5, "server_arrival_time": 0,
+                    "server_first_token_time": 100000.5, "kv_cache_transfer_start": 0.0, "kv_cache_transfer_end": 0.0}}}"#,
+            );
+            fold.absorb_perf_metrics(&entry, now);
+        }
+        // A request that was cancelled before it was scheduled.
+        let cancelled = r#"{"perf_metrics": {"timing_metrics": {"arrival_time": 100000.0, "first_scheduled_time": 0.0,
+            "first_token_time": 0.0, "last_token_time": 0.0}}}"#;
+        fold.absorb_perf_metrics(&from_json(cancelled), now);
+        let unscheduled = r#"{"perf_metrics": {"timing_metrics": {"arrival_time": 0.0, "first_scheduled_time": 0,
+            "first_token_time": 100000.5, "last_token_time": 100001.5}}}"#;
+        fold.absorb_perf_metrics(&from_json(unscheduled), now);
+        fold.settle(now + EXACT_TIMES_WITHIN);
+        let times = &fold.totals.times;
+        let shown = |histogram: &Histogram| (histogram.count(), histogram.sum());
+        assert_eq!((shown(&times.prefill_time), shown(&times.queue_time)), ((10, 5.0), (10, 0.0)));
+        assert_eq!((shown(&times.e2e_latency), shown(&times.decode_time)), ((10, 15.0), (11, 11.0)));
+        assert_eq!((shown(&times.inference_time), shown(&times.server_time_to_first_token)), ((10, 15.0), (0, 0.0)));
+        assert_eq!((fold.totals.disaggregated_requests, times.kv_cache_transfer.count()), (0, 0));
     }
 
     fn counted(fold: &RequestFold) -> (u64, u64, u64) {
