@@ -4,6 +4,7 @@
 pub mod clock;
 pub mod cumulative;
 pub mod epoch;
+pub mod finished_request;
 pub mod health;
 pub mod histogram;
 pub mod kv_events;

@@ -5,12 +5,13 @@ use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use crate::model::named_numbers::{NamedNumbers, named_numbers};
-use crate::model::perf_metrics::{FinishReason, PerfMetricsEntry, RequestPerfMetrics};
+use crate::model::perf_metrics::{FinishReason, PerfMetricsEntry, SpeculativeDecodingMetrics};
 use crate::model::request::{RequestStage, RequestStats};
 
+use super::finished_request::{FinishedRequest, finish_reason};
 use super::histogram::{Histogram, TOKEN_LENGTH};
 use super::lifecycle::Lifecycle;
-use super::request_times::{Blocks, RequestTimes, Times};
+use super::request_times::{Blocks, Latencies, RequestTimes, Times};
 
 /// Plain numbers with one owner, like [`super::Totals`].
 #[derive(Debug, Clone, PartialEq)]
@@ -69,8 +70,8 @@ struct Usage {
 /// Times and blocks of one complete request, from its rows.
 #[derive(Debug, Clone, Copy)]
 struct CompleteRow {
-    /// Absent if its start or some of its rows were missed.
-    times: Option<Times>,
+    /// Unknown if its start or some of its rows were missed.
+    latencies: Latencies,
     blocks: Blocks,
     transfer_seconds: Option<f64>,
     transfer_bytes: Option<u64>,
@@ -138,7 +139,7 @@ impl RequestFold {
         }
         let transfer = row.dis_serving_stats.unwrap_or_default();
         let complete = CompleteRow {
-            times: lifecycle.map(Times::of),
+            latencies: lifecycle.map(Lifecycle::latencies).unwrap_or_default(),
             blocks: Blocks {
                 total: row.alloc_total_blocks_per_request,
                 new: row.alloc_new_blocks_per_request,
@@ -160,47 +161,47 @@ impl RequestFold {
 
     /// Folds the RequestPerfMetrics of one finished request.
     pub fn absorb_perf_metrics(&mut self, entry: &PerfMetricsEntry, now: Instant) {
-        if let Some(reason) = entry.finish_reason {
+        if let Some(reason) = finish_reason(entry) {
             self.totals.finished.get_or_insert_default()[reason as usize] += 1;
         }
-        let Some(metrics) = &entry.perf_metrics else { return };
-        if self.totals.source != LatencySource::PerfMetrics {
+        let Some(finished) = FinishedRequest::of(entry) else { return };
+        if finished.latencies.any() && self.totals.source != LatencySource::PerfMetrics {
             // From now on only exact times are observed. The entries of the queued requests are still to come.
             self.totals.source = LatencySource::PerfMetrics;
             self.complete.clear();
         }
-        let tokens = |tokens: Option<u64>| tokens.and_then(|tokens| i64::try_from(tokens).ok());
-        let timing = metrics.timing_metrics.unwrap_or_default().measured();
-        let transfer = timing.kv_cache_transfer_start.zip(timing.kv_cache_transfer_end).map(|(from, to)| to - from);
         self.absorb_usage(
             &Usage {
-                input_tokens: tokens(entry.prompt_tokens),
-                output_tokens: tokens(entry.output_tokens),
-                transfer: (entry.ctx_request_id || transfer.is_some())
-                    .then(|| transfer.map(|seconds| seconds * 1000.0)),
+                input_tokens: finished.prompt_tokens,
+                output_tokens: finished.output_tokens,
+                transfer: finished.disaggregated.then(|| finished.transfer_seconds.map(|seconds| seconds * 1000.0)),
             },
             now,
         );
-        let times = &mut self.totals.times;
-        times.observe(&Times {
-            request: entry.request_id,
-            arrived: timing.arrival_time,
-            scheduled: timing.first_scheduled_time,
-            first_token: timing.first_token_time,
-            ended: timing.last_token_time,
-            tokens: tokens(entry.output_tokens),
-        });
-        times.observe_transfer(transfer, timing.kv_cache_size, entry.request_id);
-        let served = timing.server_arrival_time.zip(timing.server_first_token_time).map(|(from, to)| to - from);
-        if let Some(seconds) = served.filter(|seconds| *seconds > 0.0) {
-            times.server_time_to_first_token.observe_request(seconds, entry.request_id);
+        let (times, request) = (&mut self.totals.times, finished.request);
+        times.observe(&finished.latencies, request);
+        if let Some(seconds) = finished.server_time_to_first_token {
+            times.server_time_to_first_token.observe_request(seconds, request);
         }
-        if let (Some(first), Some(last)) = (metrics.first_iter, metrics.last_iter)
-            && last >= first
-        {
-            times.iterations.observe_request((last - first) as f64 + 1.0, entry.request_id);
+        if let Some(iterations) = finished.iterations {
+            times.iterations.observe_request(iterations as f64, request);
         }
-        self.observe_resources(metrics, entry.request_id);
+        // Until entries have times, the rows of requests give their transfers and blocks, too.
+        if self.totals.source == LatencySource::PerfMetrics || self.rows == Rows::Absent {
+            times.observe_transfer(finished.transfer_seconds, finished.transfer_bytes, request);
+            if let Some(kv) = &finished.kv_cache {
+                times.observe_blocks(&Blocks {
+                    total: kv.num_total_allocated_blocks,
+                    new: kv.num_new_allocated_blocks,
+                    reused: kv.num_reused_blocks,
+                    missed: kv.num_missed_blocks,
+                    request,
+                });
+            }
+        }
+        if let Some(spec) = &finished.speculative_decoding {
+            self.observe_draft_tokens(spec, request);
+        }
     }
 
     /// An entry may arrive before the row of its request. Until the first row, entries are queued.
@@ -212,18 +213,7 @@ impl RequestFold {
         }
     }
 
-    /// Blocks and draft tokens of one finished request.
-    fn observe_resources(&mut self, metrics: &RequestPerfMetrics, request: Option<u64>) {
-        if let Some(kv) = &metrics.kv_cache_metrics {
-            self.totals.times.observe_blocks(&Blocks {
-                total: kv.num_total_allocated_blocks,
-                new: kv.num_new_allocated_blocks,
-                reused: kv.num_reused_blocks,
-                missed: kv.num_missed_blocks,
-                request,
-            });
-        }
-        let Some(spec) = &metrics.speculative_decoding else { return };
+    fn observe_draft_tokens(&mut self, spec: &SpeculativeDecodingMetrics, request: Option<u64>) {
         let (drafted, accepted) = (spec.total_draft_tokens, spec.total_accepted_draft_tokens);
         if let (Some(drafted @ 1..), Some(accepted @ 0..)) = (drafted, accepted) {
             let total = &mut self.totals.draft_tokens;
@@ -259,25 +249,22 @@ impl RequestFold {
 
     fn observe(&mut self, complete: &CompleteRow) {
         self.totals.source = LatencySource::RequestStats;
-        if let Some(times) = &complete.times {
-            self.totals.times.observe(times);
-        }
+        self.totals.times.observe(&complete.latencies, complete.blocks.request);
         self.totals.times.observe_blocks(&complete.blocks);
         self.totals.times.observe_transfer(complete.transfer_seconds, complete.transfer_bytes, complete.blocks.request);
     }
 }
 
-impl Times {
-    fn of(lifecycle: &Lifecycle) -> Self {
+impl Lifecycle {
+    fn latencies(&self) -> Latencies {
         let seconds = |micros: i64| micros as f64 / 1e6;
-        Self {
-            request: Some(lifecycle.id),
-            arrived: Some(seconds(lifecycle.arrived_us)),
-            scheduled: lifecycle.scheduled_us.map(seconds),
-            first_token: lifecycle.first_token_us.map(seconds),
-            ended: Some(seconds(lifecycle.ended_us)),
-            tokens: Some(lifecycle.tokens),
-        }
+        let times = Times {
+            arrived: Some(seconds(self.arrived_us)),
+            scheduled: self.scheduled_us.map(seconds),
+            first_token: self.first_token_us.map(seconds),
+            ended: Some(seconds(self.ended_us)),
+        };
+        Latencies::of(&times, Some(self.tokens))
     }
 }
 
@@ -320,6 +307,7 @@ impl Default for RequestTotals {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::perf_metrics::RequestPerfMetrics;
 
     fn entry() -> PerfMetricsEntry {
         PerfMetricsEntry {

@@ -27,6 +27,18 @@ pub struct PerfMetricsEntry {
     /// Tokens of the response, if the publisher knows it.
     #[serde(alias = "output_tokens")]
     pub output_tokens: Option<u64>,
+    /// The context server's part, in an entry of a disaggregated server. Such an entry has no metrics of its own.
+    #[serde(alias = "ctx_perf_metrics")]
+    pub ctx_perf_metrics: Option<Box<PerfMetricsEntry>>,
+    /// The generation server's part.
+    #[serde(alias = "gen_perf_metrics")]
+    pub gen_perf_metrics: Option<Box<PerfMetricsEntry>>,
+    /// When the disaggregated server received the request.
+    #[serde(alias = "disagg_server_arrival_time", deserialize_with = "seconds")]
+    pub disagg_server_arrival_time: Option<f64>,
+    /// When the disaggregated server sent the first token.
+    #[serde(alias = "disagg_server_first_token_time", deserialize_with = "seconds")]
+    pub disagg_server_first_token_time: Option<f64>,
 }
 
 /// Why a request ended, in trtllm-serve's terms. The Executor's names (`END_ID`, …) are accepted, too.

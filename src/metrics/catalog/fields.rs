@@ -178,6 +178,10 @@ fields! {
         finishReason [RequestsFinished]
         promptTokens [InputTokenLen]
         outputTokens [OutputTokenLen TimePerOutputToken]
+        ctxPerfMetrics [TimeToFirstToken RequestQueueTime RequestPrefillTime E2eLatency RequestInferenceTime]
+        genPerfMetrics [E2eLatency RequestDecodeTime RequestInferenceTime TimePerOutputToken KvCacheTransferTime]
+        disaggServerArrivalTime [ServerTimeToFirstToken]
+        disaggServerFirstTokenTime [ServerTimeToFirstToken]
     }
     RequestPerfMetrics {
         firstIter [RequestIterations]
@@ -225,4 +229,9 @@ pub static NOT_READ: &[(&str, &str)] = &[
         "time_breakdown_metrics",
         "server stages in /perf_metrics of some releases; upstream does not define their meaning",
     ),
+    (
+        "ctx_server",
+        "the context server's address, in entries of a disaggregated server; a label for it would be unbounded",
+    ),
+    ("gen_server", "as above, of the generation server"),
 ];
