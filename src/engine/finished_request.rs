@@ -137,7 +137,7 @@ mod tests {
             };
             fold.absorb_perf_metrics(&entry, now);
         }
-        fold.settle(now + Duration::from_secs(60));
+        fold.settle(0, now + Duration::from_secs(60));
         fold.totals
     }
 
@@ -222,7 +222,7 @@ mod tests {
             fold.absorb_perf_metrics(&serde_json::from_value(entry).unwrap(), now);
         }
         assert_eq!(fold.totals.source, LatencySource::None);
-        fold.settle(now + Duration::from_secs(60));
+        fold.settle(0, now + Duration::from_secs(60));
         // The row was not dropped, and its blocks were counted once.
         assert_eq!(fold.totals.source, LatencySource::RequestStats);
         assert_eq!(shown(&fold.totals.times.kv_cache_blocks), (1, 3.0));

@@ -14,6 +14,7 @@ pub mod native;
 pub mod pools;
 pub mod request_times;
 pub mod requests;
+pub mod successes;
 pub mod totals;
 
 use std::time::{Duration, Instant};
@@ -134,7 +135,7 @@ impl Engine {
 
     /// Counts requests that have waited long enough for more exact times. Call it after each poll.
     pub fn settle(&mut self, now: Instant) {
-        self.requests.settle(now);
+        self.requests.settle(self.totals.requests_completed, now);
     }
 
     /// Rows of an unknown iteration are counted, but have no times.

@@ -5,13 +5,14 @@ use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use crate::model::named_numbers::{NamedNumbers, named_numbers};
-use crate::model::perf_metrics::{FinishReason, PerfMetricsEntry, SpeculativeDecodingMetrics};
+use crate::model::perf_metrics::{PerfMetricsEntry, SpeculativeDecodingMetrics};
 use crate::model::request::{RequestStage, RequestStats};
 
 use super::finished_request::{FinishedRequest, finish_reason};
 use super::histogram::{Histogram, TOKEN_LENGTH};
 use super::lifecycle::Lifecycle;
 use super::request_times::{Blocks, Latencies, RequestTimes, Times};
+use super::successes::{Finished, Successes};
 
 /// Plain numbers with one owner, like [`super::Totals`].
 #[derive(Debug, Clone, PartialEq)]
@@ -25,8 +26,10 @@ pub struct RequestTotals {
     pub disaggregated_requests: u64,
     pub times: RequestTimes,
     pub source: LatencySource,
-    /// By [`FinishReason::ALL`]. Absent if no publisher reports why requests end.
-    pub finished: Option<[u64; FinishReason::ALL.len()]>,
+    /// By [`crate::model::perf_metrics::FinishReason::ALL`]. Absent if no publisher reports why requests end.
+    pub finished: Option<Finished>,
+    /// Requests that ended well, or all completed ones if reasons are unknown.
+    pub succeeded: u64,
     /// Absent without speculative decoding.
     pub draft_tokens: DraftTokens,
 }
@@ -47,6 +50,7 @@ pub struct RequestFold {
     rows: Rows,
     /// Lengths and transfers from RequestPerfMetrics while `rows` is unknown.
     pending_usage: VecDeque<(Instant, Usage)>,
+    successes: Successes,
 }
 
 /// Whether the engine sends rows of complete requests.
@@ -88,6 +92,7 @@ impl RequestTotals {
             times: RequestTimes::new(),
             source: LatencySource::None,
             finished: None,
+            succeeded: 0,
             draft_tokens: DraftTokens { proposed: None, accepted: None },
         }
     }
@@ -226,8 +231,10 @@ impl RequestFold {
         }
     }
 
-    /// Observes the requests that have been queued for `EXACT_TIMES_WITHIN`.
-    pub fn settle(&mut self, now: Instant) {
+    /// Observes the requests that have been queued for `EXACT_TIMES_WITHIN`. `completed` is the total of all records.
+    pub fn settle(&mut self, completed: u64, now: Instant) {
+        self.successes.settle(completed, self.totals.finished.as_ref(), EXACT_TIMES_WITHIN, now);
+        self.totals.succeeded = self.successes.total;
         if self
             .pending_usage
             .front()
@@ -352,7 +359,7 @@ mod tests {
         let unscheduled = r#"{"perf_metrics": {"timing_metrics": {"arrival_time": 0.0, "first_scheduled_time": 0,
             "first_token_time": 100000.5, "last_token_time": 100001.5}}}"#;
         fold.absorb_perf_metrics(&from_json(unscheduled), now);
-        fold.settle(now + EXACT_TIMES_WITHIN);
+        fold.settle(0, now + EXACT_TIMES_WITHIN);
         let times = &fold.totals.times;
         let shown = |histogram: &Histogram| (histogram.count(), histogram.sum());
         assert_eq!((shown(&times.prefill_time), shown(&times.queue_time)), ((10, 5.0), (10, 0.0)));
@@ -377,7 +384,7 @@ mod tests {
         }
         fold.absorb_perf_metrics(&entry(), now);
         fold.absorb_row(&row(), None, now);
-        fold.settle(now + EXACT_TIMES_WITHIN);
+        fold.settle(0, now + EXACT_TIMES_WITHIN);
         assert_eq!(counted(&fold), (4, 4, 4));
     }
 
@@ -385,9 +392,9 @@ mod tests {
     fn without_rows_lengths_and_transfers_come_from_entries() {
         let (mut fold, now) = (RequestFold::default(), Instant::now());
         fold.absorb_perf_metrics(&entry(), now);
-        fold.settle(now);
+        fold.settle(0, now);
         assert_eq!(counted(&fold), (0, 0, 0));
-        fold.settle(now + EXACT_TIMES_WITHIN);
+        fold.settle(0, now + EXACT_TIMES_WITHIN);
         assert_eq!(counted(&fold), (1, 1, 1));
         fold.absorb_perf_metrics(&entry(), now + EXACT_TIMES_WITHIN);
         assert_eq!(counted(&fold), (2, 2, 2));

@@ -140,8 +140,8 @@ fn trtllm_pools(totals: &Totals, page: &mut Writer<'_>) {
 pub(super) fn triton_core_page(labels: &SeriesLabels, snapshot: &EngineSnapshot, load: Option<&Latest>) -> Page {
     let mut page = Writer::new(labels);
     let (totals, times) = (&snapshot.totals, &snapshot.requests.times);
-    page.one(Id::InferenceRequestSuccess, totals.requests_completed);
-    page.one(Id::InferenceCount, totals.requests_completed);
+    page.one(Id::InferenceRequestSuccess, snapshot.requests.succeeded);
+    page.one(Id::InferenceCount, snapshot.requests.succeeded);
     page.one(Id::InferenceExecCount, totals.iterations);
     // The durations are unknown once a request without known times has completed.
     if snapshot.requests.source != LatencySource::None || totals.requests_completed == 0 {
@@ -157,7 +157,7 @@ pub(super) fn triton_core_page(labels: &SeriesLabels, snapshot: &EngineSnapshot,
     let failed = FailedRequests {
         backend: Some(0),
         canceled: Some(finished[FinishReason::Cancelled as usize]),
-        other: Some(finished[FinishReason::Timeout as usize]),
+        other: Some(finished[FinishReason::Timeout as usize].saturating_add(finished[FinishReason::Other as usize])),
         rejected: Some(0),
     };
     page.each(Id::InferenceRequestFailure, failed);
@@ -187,8 +187,23 @@ pub(super) fn spec_page(labels: &SeriesLabels, snapshot: &EngineSnapshot, load: 
 
 #[cfg(test)]
 mod tests {
+    use super::super::catalog::table::OF_ENGINES;
     use super::*;
     use crate::engine::latest::Limits;
+
+    #[test]
+    fn tritons_successes_leave_out_the_requests_that_failed() {
+        let mut snapshot = EngineSnapshot::starting();
+        snapshot.totals.requests_completed = 5;
+        (snapshot.requests.succeeded, snapshot.requests.finished) = (3, Some([2, 1, 0, 2, 0]));
+        let page = triton_core_page(&SeriesLabels::new(Labels::default(), OF_ENGINES), &snapshot, None);
+        let shown =
+            |id| page.samples().iter().filter(move |sample| sample.metric == id).map(|sample| sample.value.clone());
+        for id in [Id::InferenceRequestSuccess, Id::InferenceCount] {
+            assert_eq!(shown(id).collect::<Vec<_>>(), [Value::Count(3)]);
+        }
+        assert_eq!(shown(Id::InferenceRequestFailure).collect::<Vec<_>>(), [0, 2, 0, 0].map(Value::Count));
+    }
 
     #[test]
     fn a_stale_engine_keeps_its_limits_and_loses_its_load() {
