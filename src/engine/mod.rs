@@ -141,7 +141,10 @@ impl Engine {
     /// Rows of an unknown iteration are counted, but have no times.
     fn absorb_rows(&mut self, rows: &[RequestStats], span: Option<Span>, now: Instant) {
         let changes = span.map(|span| self.lifecycles.absorb(rows, span)).unwrap_or_default();
-        self.totals.request_pauses = self.totals.request_pauses.saturating_add(changes.pauses);
+        if !rows.is_empty() {
+            let pauses = self.totals.request_pauses.get_or_insert(0);
+            *pauses = pauses.saturating_add(changes.pauses);
+        }
         let mut lifecycles = changes.completed.iter().peekable();
         for row in rows {
             let complete = row.stage == Some(RequestStage::Complete);

@@ -21,6 +21,7 @@ pub struct RequestTotals {
     pub input_token_len: Histogram,
     /// Tokens.
     pub output_token_len: Histogram,
+    pub tokens: TokenTotals,
     /// Milliseconds, summed over all requests whose KV cache came from another instance.
     pub kv_cache_transfer_ms: f64,
     pub disaggregated_requests: u64,
@@ -32,6 +33,13 @@ pub struct RequestTotals {
     pub succeeded: u64,
     /// Absent without speculative decoding.
     pub draft_tokens: DraftTokens,
+}
+
+/// Tokens of finished requests. Absent until the engine or a publisher reports how many tokens a request had.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct TokenTotals {
+    pub prompt: Option<u64>,
+    pub generation: Option<u64>,
 }
 
 named_numbers! {
@@ -87,6 +95,7 @@ impl RequestTotals {
         Self {
             input_token_len: Histogram::new(TOKEN_LENGTH),
             output_token_len: Histogram::new(TOKEN_LENGTH),
+            tokens: TokenTotals { prompt: None, generation: None },
             kv_cache_transfer_ms: 0.0,
             disaggregated_requests: 0,
             times: RequestTimes::new(),
@@ -97,8 +106,19 @@ impl RequestTotals {
         }
     }
 
+    /// Absent while no token counts are known, because no observation is possible.
+    #[must_use]
+    pub fn time_per_output_token(&self) -> Option<&Histogram> {
+        self.tokens.generation.map(|_| &self.times.time_per_output_token)
+    }
+
     /// A prompt without tokens belongs to a request that was cancelled before its prompt was read.
     fn observe_lengths(&mut self, input: Option<i64>, output: Option<i64>) {
+        for (total, tokens) in [(&mut self.tokens.prompt, input), (&mut self.tokens.generation, output)] {
+            if let Some(tokens) = tokens.and_then(|tokens| u64::try_from(tokens).ok()) {
+                *total = Some(total.unwrap_or(0).saturating_add(tokens));
+            }
+        }
         if let Some(tokens @ 1..) = input {
             self.input_token_len.observe(tokens as f64);
         }
@@ -371,6 +391,23 @@ mod tests {
     fn counted(fold: &RequestFold) -> (u64, u64, u64) {
         let totals = &fold.totals;
         (totals.input_token_len.count(), totals.output_token_len.count(), totals.disaggregated_requests)
+    }
+
+    #[test]
+    fn token_counts_are_absent_until_an_entry_or_a_row_has_some() {
+        let (mut fold, now) = (RequestFold::default(), Instant::now());
+        let settled = now + EXACT_TIMES_WITHIN;
+        // trtllm-serve's own entries have no token counts.
+        fold.absorb_perf_metrics(&PerfMetricsEntry { prompt_tokens: None, output_tokens: None, ..entry() }, now);
+        fold.settle(0, settled);
+        assert_eq!(fold.totals.tokens, TokenTotals::default());
+        // A request that was cancelled before its prompt was read has no length, but its count of 0 is known.
+        let cancelled = RequestStats { context_prefill_position: Some(0), num_generated_tokens: None, ..row() };
+        fold.absorb_row(&cancelled, None, settled);
+        assert_eq!(fold.totals.tokens, TokenTotals { prompt: Some(0), generation: None });
+        assert_eq!(fold.totals.input_token_len.count(), 0);
+        fold.absorb_row(&row(), None, settled);
+        assert_eq!(fold.totals.tokens, TokenTotals { prompt: Some(100), generation: Some(10) });
     }
 
     #[test]

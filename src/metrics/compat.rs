@@ -1,7 +1,7 @@
 //! Other exporters' names for the same engine. Each value has the meaning that its own exporter gives it: what trtllm-serve
 //! calls running is not what Triton calls scheduled. All sets are off by default.
 
-use crate::engine::requests::LatencySource;
+use crate::engine::requests::{LatencySource, RequestTotals};
 use crate::engine::{Latest, Totals};
 use crate::model::perf_metrics::FinishReason;
 use crate::state::{EngineName, EngineSnapshot};
@@ -59,15 +59,12 @@ pub(super) fn trtllm_page(labels: &SeriesLabels, snapshot: &EngineSnapshot, load
         (Id::TrtllmKvCacheMissedBlocks, totals.kv_cache_blocks_missed),
         (Id::TrtllmSpecDraftTokens, totals.spec_decode_draft_tokens),
         (Id::TrtllmSpecAcceptedTokens, totals.spec_decode_accepted_tokens),
-        (Id::TrtllmPromptTokens, requests.input_token_len.sum() as u64),
-        (Id::TrtllmGenerationTokens, requests.output_token_len.sum() as u64),
     ] {
         page.one(family, count);
     }
     let times = &requests.times;
     for (family, histogram) in [
         (Id::TrtllmTimeToFirstToken, &times.time_to_first_token),
-        (Id::TrtllmTimePerOutputToken, &times.time_per_output_token),
         (Id::TrtllmE2eLatency, &times.e2e_latency),
         (Id::TrtllmRequestQueueTime, &times.queue_time),
         (Id::TrtllmRequestPrefillTime, &times.prefill_time),
@@ -77,9 +74,17 @@ pub(super) fn trtllm_page(labels: &SeriesLabels, snapshot: &EngineSnapshot, load
     ] {
         page.one(family, histogram);
     }
+    trtllm_requests(requests, &mut page);
+    page.page
+}
+
+/// What is known only where the engine or a publisher reports how its requests ended.
+fn trtllm_requests(requests: &RequestTotals, page: &mut Writer<'_>) {
+    page.put(Id::TrtllmPromptTokens, requests.tokens.prompt);
+    page.put(Id::TrtllmGenerationTokens, requests.tokens.generation);
+    page.put(Id::TrtllmTimePerOutputToken, requests.time_per_output_token());
     // trtllm-serve has the first four of our reasons.
     page.in_order(Id::TrtllmRequestSuccess, requests.finished.into_iter().flatten().map(Some));
-    page.page
 }
 
 fn trtllm_load(latest: &Latest, page: &mut Writer<'_>) {

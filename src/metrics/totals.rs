@@ -22,10 +22,10 @@ impl Writer<'_> {
             (Id::SpecDraftTokens, totals.spec_decode_draft_tokens),
             (Id::SpecAcceptedTokens, totals.spec_decode_accepted_tokens),
             (Id::SpecDraftedRequests, totals.spec_decode_drafted_requests),
-            (Id::RequestPauses, totals.request_pauses),
         ] {
             self.one(family, count);
         }
+        self.put(Id::RequestPauses, totals.request_pauses);
         self.one(Id::SpecDraftTime, totals.spec_decode_draft_seconds);
         let looked_up = totals.kv_cache_blocks_reused.saturating_add(totals.kv_cache_blocks_missed);
         if looked_up > 0 {

@@ -104,5 +104,5 @@ families! {
         .help("Resumptions of suspended requests.").origin("iterResumedRequests");
     RequestPauses = ENGINE.counter("nv_trt_llm_request_pauses_total").stable()
         .help("Request pauses for lack of resources.")
-        .origin("RequestStats.paused becoming true; counted only where the engine reports its requests");
+        .origin("RequestStats.paused becoming true; absent until the engine reports its requests");
 }

@@ -98,9 +98,9 @@ families! {
     TrtllmKvCopyBytes = TRTLLM.counter("trtllm_kv_cache_intra_device_copy_bytes_total")
         .help("KV cache bytes copied within the GPU.").origin("trtllm: iterIntraDeviceCopyBytes");
     TrtllmPromptTokens = TRTLLM.counter("trtllm_prompt_tokens_total")
-        .help("Prompt tokens of finished requests.").origin("trtllm: sum of nv_llm_input_token_len");
+        .help("Prompt tokens of finished requests.").origin("trtllm: sum of nv_llm_input_token_len; absent until a number of tokens is known");
     TrtllmGenerationTokens = TRTLLM.counter("trtllm_generation_tokens_total")
-        .help("Generated tokens of finished requests.").origin("trtllm: sum of nv_llm_output_token_len");
+        .help("Generated tokens of finished requests.").origin("trtllm: sum of nv_llm_output_token_len; absent until a number of tokens is known");
     TrtllmTimeToFirstToken = TRTLLM.histogram("trtllm_time_to_first_token_seconds").unit("seconds")
         .help("Time to the first token in seconds.").origin("trtllm: as nv_trt_llm_time_to_first_token_seconds");
     TrtllmTimePerOutputToken = TRTLLM.histogram("trtllm_time_per_output_token_seconds").unit("seconds")
