@@ -7,6 +7,7 @@ pub mod kv_event;
 pub mod named_numbers;
 pub mod perf_metrics;
 pub mod request;
+pub mod server_metrics;
 pub mod source;
 pub mod timestamp;
 
@@ -15,5 +16,6 @@ pub use iteration::IterationStats;
 pub use kv_event::KvCacheEvent;
 pub use perf_metrics::PerfMetricsEntry;
 pub use request::{RequestStats, RequestStatsPerIteration};
+pub use server_metrics::ServerMetrics;
 pub use source::{EngineAbout, ErrorKind, RejectCounts, RejectReason};
 pub use timestamp::RecordTime;

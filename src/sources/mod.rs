@@ -5,6 +5,7 @@ pub mod batch;
 pub mod error;
 mod http_client;
 mod name_lookup;
+pub mod prometheus_text;
 pub mod replay;
 pub mod socket;
 pub mod trtllm_json;
