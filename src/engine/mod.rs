@@ -14,13 +14,16 @@ pub mod native;
 pub mod pools;
 pub mod request_times;
 pub mod requests;
+pub mod server_metrics;
 pub mod successes;
 pub mod totals;
 
 use std::time::{Duration, Instant};
 
 use crate::model::request::RequestStage;
-use crate::model::{IterationStats, KvCacheEvent, PerfMetricsEntry, RequestStats, RequestStatsPerIteration};
+use crate::model::{
+    IterationStats, KvCacheEvent, PerfMetricsEntry, RequestStats, RequestStatsPerIteration, ServerMetrics,
+};
 
 pub use health::{EngineState, Health, Outstanding};
 pub use latest::Latest;
@@ -119,6 +122,23 @@ impl Engine {
     /// Folds the times that the engine measured for a finished request.
     pub fn absorb_perf_metrics(&mut self, entry: &PerfMetricsEntry, now: Instant) {
         self.requests.absorb_perf_metrics(entry, now);
+    }
+
+    /// Folds one reading of trtllm-serve's own metrics.
+    pub fn absorb_server_metrics(&mut self, page: &ServerMetrics, now: Instant) {
+        self.requests.absorb_server_metrics(page, now);
+    }
+
+    /// Requests that trtllm-serve has finished or refused since its metrics were first read. Absent for other sources.
+    #[must_use]
+    pub fn server_finished(&self) -> Option<u64> {
+        self.requests.server.finished()
+    }
+
+    /// Requests in trtllm-serve's last batch, and when they were read. Absent for other sources.
+    #[must_use]
+    pub fn server_batch(&self) -> Option<(u64, Instant)> {
+        self.requests.server.batch()
     }
 
     /// Folds one event of the KV cache.

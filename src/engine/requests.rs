@@ -2,8 +2,10 @@
 //! cache transfers come from the row that reports a request complete.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use crate::model::ServerMetrics;
 use crate::model::named_numbers::{NamedNumbers, named_numbers};
 use crate::model::perf_metrics::{PerfMetricsEntry, SpeculativeDecodingMetrics};
 use crate::model::request::{RequestStage, RequestStats};
@@ -12,6 +14,7 @@ use super::finished_request::{FinishedRequest, finish_reason};
 use super::histogram::{Histogram, TOKEN_LENGTH};
 use super::lifecycle::Lifecycle;
 use super::request_times::{Blocks, Latencies, RequestTimes, Times};
+use super::server_metrics::{ServerFold, ServerTotals};
 use super::successes::{Finished, Successes};
 
 /// Plain numbers with one owner, like [`super::Totals`].
@@ -31,6 +34,8 @@ pub struct RequestTotals {
     pub finished: Option<Finished>,
     /// Requests that ended well, or all completed ones if reasons are unknown.
     pub succeeded: u64,
+    /// From trtllm-serve's own metrics.
+    pub server: Arc<ServerTotals>,
     /// Absent without speculative decoding.
     pub draft_tokens: DraftTokens,
 }
@@ -59,6 +64,9 @@ pub struct RequestFold {
     /// Lengths and transfers from RequestPerfMetrics while `rows` is unknown.
     pending_usage: VecDeque<(Instant, Usage)>,
     successes: Successes,
+    pub server: ServerFold,
+    /// Entries say why requests end. trtllm-serve's metrics say it, too.
+    entries_have_reasons: bool,
 }
 
 /// Whether the engine sends rows of complete requests.
@@ -91,7 +99,7 @@ struct CompleteRow {
 
 impl RequestTotals {
     #[must_use]
-    pub const fn new() -> Self {
+    pub fn new() -> Self {
         Self {
             input_token_len: Histogram::new(TOKEN_LENGTH),
             output_token_len: Histogram::new(TOKEN_LENGTH),
@@ -102,14 +110,28 @@ impl RequestTotals {
             source: LatencySource::None,
             finished: None,
             succeeded: 0,
+            server: Arc::default(),
             draft_tokens: DraftTokens { proposed: None, accepted: None },
         }
     }
 
-    /// Absent while no token counts are known, because no observation is possible.
+    /// Absent while no number of tokens is known: nothing can be observed then.
     #[must_use]
     pub fn time_per_output_token(&self) -> Option<&Histogram> {
-        self.tokens.generation.map(|_| &self.times.time_per_output_token)
+        let histogram = &self.times.time_per_output_token;
+        (histogram.count() > 0 || self.generation_tokens().is_some()).then_some(histogram)
+    }
+
+    /// Two views of the same requests, neither of which has all: the larger number is the better one.
+    #[must_use]
+    pub fn prompt_tokens(&self) -> Option<u64> {
+        self.tokens.prompt.max(self.server.prompt_tokens)
+    }
+
+    /// Like [`RequestTotals::prompt_tokens`].
+    #[must_use]
+    pub fn generation_tokens(&self) -> Option<u64> {
+        self.tokens.generation.max(self.server.generation_tokens)
     }
 
     /// A prompt without tokens belongs to a request that was cancelled before its prompt was read.
@@ -187,6 +209,7 @@ impl RequestFold {
     /// Folds the RequestPerfMetrics of one finished request.
     pub fn absorb_perf_metrics(&mut self, entry: &PerfMetricsEntry, now: Instant) {
         if let Some(reason) = finish_reason(entry) {
+            self.entries_have_reasons = true;
             self.totals.finished.get_or_insert_default()[reason as usize] += 1;
         }
         let Some(finished) = FinishedRequest::of(entry) else { return };
@@ -203,8 +226,9 @@ impl RequestFold {
             },
             now,
         );
-        let (times, request) = (&mut self.totals.times, finished.request);
-        times.observe(&finished.latencies, request);
+        let request = finished.request;
+        self.observe_latencies(finished.latencies, request);
+        let times = &mut self.totals.times;
         if let Some(seconds) = finished.server_time_to_first_token {
             times.server_time_to_first_token.observe_request(seconds, request);
         }
@@ -227,6 +251,29 @@ impl RequestFold {
         if let Some(spec) = &finished.speculative_decoding {
             self.observe_draft_tokens(spec, request);
         }
+    }
+
+    /// Folds one reading of trtllm-serve's own metrics.
+    pub fn absorb_server_metrics(&mut self, page: &ServerMetrics, now: Instant) {
+        let more = self.server.absorb(page, Arc::make_mut(&mut self.totals.server), now);
+        if !self.server.is_known() {
+            return;
+        }
+        if !self.entries_have_reasons {
+            let finished = self.totals.finished.get_or_insert_default();
+            for (total, more) in finished.iter_mut().zip(more.finished) {
+                *total = total.saturating_add(more);
+            }
+        }
+        self.totals.times.time_per_output_token.add_buckets(more.time_per_output_token, more.output_token_seconds);
+    }
+
+    /// trtllm-serve's own metrics have the time per output token of all requests. It must not be counted twice.
+    fn observe_latencies(&mut self, mut latencies: Latencies, request: Option<u64>) {
+        if self.server.is_known() {
+            latencies.time_per_output_token = None;
+        }
+        self.totals.times.observe(&latencies, request);
     }
 
     /// An entry may arrive before the row of its request. Until the first row, entries are queued.
@@ -276,7 +323,7 @@ impl RequestFold {
 
     fn observe(&mut self, complete: &CompleteRow) {
         self.totals.source = LatencySource::RequestStats;
-        self.totals.times.observe(&complete.latencies, complete.blocks.request);
+        self.observe_latencies(complete.latencies, complete.blocks.request);
         self.totals.times.observe_blocks(&complete.blocks);
         self.totals.times.observe_transfer(complete.transfer_seconds, complete.transfer_bytes, complete.blocks.request);
     }
