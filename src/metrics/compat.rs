@@ -1,9 +1,12 @@
 //! Other exporters' names for the same engine. Each value has the meaning that its own exporter gives it: what trtllm-serve
 //! calls running is not what Triton calls scheduled. All sets are off by default.
 
+use std::sync::Arc;
+
 use crate::engine::requests::{LatencySource, RequestTotals};
 use crate::engine::{Latest, Totals};
 use crate::model::perf_metrics::FinishReason;
+use crate::model::server_metrics::ConfigSection;
 use crate::state::{EngineName, EngineSnapshot};
 
 use super::catalog::Id;
@@ -80,11 +83,29 @@ pub(super) fn trtllm_page(labels: &SeriesLabels, snapshot: &EngineSnapshot, load
 
 /// What is known only where the engine or a publisher reports how its requests ended.
 fn trtllm_requests(requests: &RequestTotals, page: &mut Writer<'_>) {
-    page.put(Id::TrtllmPromptTokens, requests.tokens.prompt);
-    page.put(Id::TrtllmGenerationTokens, requests.tokens.generation);
+    page.put(Id::TrtllmPromptTokens, requests.prompt_tokens());
+    page.put(Id::TrtllmGenerationTokens, requests.generation_tokens());
     page.put(Id::TrtllmTimePerOutputToken, requests.time_per_output_token());
     // trtllm-serve has the first four of our reasons.
     page.in_order(Id::TrtllmRequestSuccess, requests.finished.into_iter().flatten().map(Some));
+    let server = &requests.server;
+    page.put(Id::TrtllmPromptCachedTokens, server.cached_tokens);
+    page.by_label(Id::TrtllmRequestError, "http_code", &server.errors);
+    page.by_label(Id::TrtllmSpecDraftedByPosition, "token_position", &server.drafted_tokens);
+    page.by_label(Id::TrtllmSpecAcceptedByPosition, "token_position", &server.accepted_tokens);
+    for (section, configuration) in &server.config {
+        let family = match section {
+            ConfigSection::Model => Id::TrtllmModelConfig,
+            ConfigSection::Parallel => Id::TrtllmParallelConfig,
+            ConfigSection::Speculative => Id::TrtllmSpeculativeConfig,
+            ConfigSection::KvCache => Id::TrtllmKvCacheConfig,
+        };
+        // The engine's own labels have precedence.
+        let own = |name: &str| page.labels.base().pairs().iter().any(|(own, _)| own == name);
+        let more = configuration.iter().filter(|(name, _)| !own(name)).cloned();
+        let labels = Labels::extend(page.labels.base(), more);
+        page.page.push(family, &Arc::new(labels), 1_u64);
+    }
 }
 
 fn trtllm_load(latest: &Latest, page: &mut Writer<'_>) {

@@ -7,6 +7,7 @@ mod http_client;
 mod name_lookup;
 pub mod prometheus_text;
 pub mod replay;
+mod server_page;
 pub mod socket;
 pub mod trtllm_json;
 pub mod trtllm_serve;
