@@ -78,6 +78,10 @@ impl Intake {
             Item::Requests(rows) => self.engine.absorb_requests(&rows, at.instant),
             Item::PerfMetrics(entry) => self.engine.absorb_perf_metrics(&entry, at.instant),
             Item::KvEvent(event) => self.engine.absorb_kv_event(&event),
+            Item::ServerMetrics(page) => {
+                self.engine.absorb_server_metrics(&page, at.instant);
+                Ok(())
+            }
             Item::BenchReport(report) => {
                 self.source.bench_report = Some(report);
                 Ok(())

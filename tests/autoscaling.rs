@@ -83,7 +83,12 @@ fn rules_and_queries(binary: &Path) {
     daemon.poll(&[], 2);
     let page = daemon.until(|page| {
         let latencies = page.count("nv_trt_llm_e2e_request_latency_seconds_count", &[]);
-        ensure(latencies == truth.count("perf_metrics"), || format!("{latencies} request latencies"))
+        // The engine gives no finish reasons, so its requests are successes after five seconds.
+        let (success, completed) =
+            (page.count("nv_inference_request_success", &[]), page.count("nv_trt_llm_requests_completed_total", &[]));
+        ensure(latencies == truth.count("perf_metrics") && success == completed, || {
+            format!("{latencies} request latencies, {success} of {completed} successes")
+        })
     });
     let total = |name: &str| page.get(&format!("nv_inference_{name}"), &[]);
     let (queue, infer, request) =

@@ -17,8 +17,9 @@ use trtllm_exporter::metrics::compat::CompatSets;
 use trtllm_exporter::metrics::own::HttpMetrics;
 use trtllm_exporter::metrics::page_builder::{PageBuilder, Selection};
 use trtllm_exporter::model::{RecordTime, RejectReason};
+use trtllm_exporter::sources::prometheus_text::parse_server_metrics;
 use trtllm_exporter::sources::trtllm_json::{parse_perf_metrics, parse_records};
-use trtllm_exporter::sources::{Batch, Presence};
+use trtllm_exporter::sources::{Batch, Item, Presence};
 use trtllm_exporter::state::{EngineName, State};
 
 /// One engine behind a server that is polled.
@@ -58,6 +59,13 @@ impl Bench {
     fn finished(&mut self, entries: &[Value]) -> &mut Self {
         let mut batch = Batch::default();
         parse_perf_metrics(serde_json::to_string(entries).unwrap().as_bytes(), &mut batch).unwrap();
+        self.end_poll(batch)
+    }
+
+    /// One answer of `/prometheus/metrics`.
+    fn server_page(&mut self, page: &str) -> &mut Self {
+        let mut batch = Batch::default();
+        batch.items.push(Item::ServerMetrics(Box::new(parse_server_metrics(page.as_bytes()).unwrap())));
         self.end_poll(batch)
     }
 
@@ -328,6 +336,17 @@ fn row_9_an_engine_is_idle_once_another_account_covers_every_started_request() {
         bench.answer(&[]);
     }
     assert_eq!(bench.state(), "idle");
+    // The server counts an error, or its batch is empty.
+    for page in ["trtllm_request_error_total{http_code=\"500\"} 1", "trtllm_scheduled_batch_size{rank=\"0\"} 0"] {
+        let mut bench = Bench::new();
+        bench.server_page("trtllm_request_error_total{http_code=\"500\"} 0").answer(&started);
+        bench.wait(Duration::from_secs(5));
+        bench.server_page(page);
+        for _ in 0..200 {
+            bench.answer(&[]);
+        }
+        assert_eq!(bench.state(), "idle", "{page}");
+    }
     // Without such an account, a hang looks the same.
     let mut bench = Bench::new();
     bench.answer(&started);

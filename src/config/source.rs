@@ -62,6 +62,7 @@ impl FromStr for SourceSpec {
                 extras: Extras {
                     perf_metrics: options.boolean("perf_metrics")?.unwrap_or(true),
                     kv_cache_events: options.boolean("kv_cache_events")?.unwrap_or(false),
+                    prometheus_metrics: options.boolean("prometheus_metrics")?.unwrap_or(true),
                 },
             },
             "socket" | "replay" if body.is_empty() => return Err(format!("{scheme}: has no path; use {scheme}:PATH")),
@@ -112,14 +113,14 @@ mod tests {
     fn every_kind_of_source_is_parsed() {
         let read = |url: &str| url.parse::<SourceSpec>().unwrap();
         assert_eq!(read("sim:?rate=20"), SourceSpec::Simulated("sim:?rate=20".to_owned()));
-        let serve = |target: &str, perf_metrics, kv_cache_events| SourceSpec::TrtllmServe {
+        let serve = |target: &str, perf_metrics, kv_cache_events, prometheus_metrics| SourceSpec::TrtllmServe {
             target: target.to_owned(),
-            extras: Extras { perf_metrics, kv_cache_events },
+            extras: Extras { perf_metrics, kv_cache_events, prometheus_metrics },
         };
-        assert_eq!(read("trtllm-serve:http://[::1]:8000/"), serve("http://[::1]:8000", true, false));
+        assert_eq!(read("trtllm-serve:http://[::1]:8000/"), serve("http://[::1]:8000", true, false, true));
         assert_eq!(
-            read("trtllm-serve:http://gpu7/a/b?perf_metrics=false&kv_cache_events=true"),
-            serve("http://gpu7:80/a/b", false, true)
+            read("trtllm-serve:http://gpu7/a/b?perf_metrics=false&kv_cache_events=true&prometheus_metrics=false"),
+            serve("http://gpu7:80/a/b", false, true, false)
         );
         assert_eq!(read("socket:/run/x.sock"), SourceSpec::Socket("/run/x.sock".into()));
         assert_eq!(read("replay:a.json"), SourceSpec::Replay { path: "a.json".into(), pace: Pace::Recorded(1.0) });

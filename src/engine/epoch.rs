@@ -237,6 +237,13 @@ impl Epoch {
         }
     }
 
+    /// Requests ended, by the counters of the server.
+    pub fn server_ended(&mut self, requests: i64) {
+        if let Some(in_flight) = &mut self.in_flight {
+            in_flight.server_ended(requests);
+        }
+    }
+
     /// Counts the unfinished requests after all rows of an iteration.
     pub fn follow_requests(&mut self, open: &OpenIteration) {
         let (Backend::PyTorch, Some(active)) = (open.backend, open.active) else {

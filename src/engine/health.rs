@@ -78,6 +78,12 @@ impl Health {
         self.outstanding = outstanding;
     }
 
+    /// Time since the last record.
+    #[must_use]
+    pub fn silent(&self, now: Instant) -> Duration {
+        self.last_record.map_or(Duration::ZERO, |last| now.saturating_duration_since(last))
+    }
+
     /// What the last record left is better known than at its arrival.
     pub fn set_outstanding(&mut self, outstanding: Outstanding) {
         self.outstanding = outstanding;
@@ -93,8 +99,10 @@ impl Health {
         if now.saturating_duration_since(self.last_answer) >= self.stale_after {
             return EngineState::Unreachable;
         }
-        let Some(last_record) = self.last_record else { return EngineState::Starting };
-        let silent = now.saturating_duration_since(last_record);
+        if self.last_record.is_none() {
+            return EngineState::Starting;
+        }
+        let silent = self.silent(now);
         match self.outstanding {
             Outstanding::No => EngineState::Idle,
             Outstanding::Doubtful if silent >= DOUBT => EngineState::Idle,

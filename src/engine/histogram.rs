@@ -102,6 +102,16 @@ impl Histogram {
         self.add(value, times);
     }
 
+    /// Adds observations whose values are unknown: the upper bound and the number of each bucket, and the sum of all values.
+    pub fn add_buckets(&mut self, buckets: impl IntoIterator<Item = (f64, u64)>, sum: f64) {
+        let above_all = self.bounds.last().map_or(0.0, |bound| 2.0 * bound.value);
+        let sum = self.sum + sum;
+        for (bound, times) in buckets {
+            self.add(if bound.is_finite() { bound } else { above_all }, times);
+        }
+        self.sum = sum;
+    }
+
     /// Observes the value of one request. It becomes the exemplar of its bucket if the request has a number.
     pub fn observe_request(&mut self, value: f64, request: Option<u64>) {
         if let (Some(bucket), Some(request)) = (self.add(value, 1), request) {
@@ -170,6 +180,16 @@ mod tests {
             [(10.0, 1), (50.0, 2), (100.0, 2), (500.0, 2), (1000.0, 2)]
         );
         assert_eq!((histogram.count(), histogram.sum()), (5, 6020.1));
+    }
+
+    #[test]
+    fn observations_of_which_only_the_bucket_is_known_keep_their_sum() {
+        let mut histogram = Histogram::new(TOKEN_LENGTH);
+        histogram.observe(7.0);
+        histogram.add_buckets([(10.0, 2), (100.0, 0), (700.0, 1), (f64::INFINITY, 1)], 5000.5);
+        let counts: Vec<u64> = histogram.cumulative().map(|(_, count)| count).collect();
+        // The bound of 700 is not ours: its observation is in the next higher bucket.
+        assert_eq!((counts, histogram.count(), histogram.sum()), (vec![3, 3, 3, 3, 4], 5, 5007.5));
     }
 
     #[test]

@@ -6,6 +6,7 @@ pub mod cache_tiers;
 pub mod clock;
 pub mod cumulative;
 pub mod epoch;
+pub mod finished_request;
 pub mod health;
 pub mod histogram;
 pub mod in_flight;
@@ -20,12 +21,16 @@ pub mod queue_time;
 pub mod ranks;
 pub mod request_times;
 pub mod requests;
+pub mod server_metrics;
+pub mod successes;
 pub mod totals;
 
 use std::time::{Duration, Instant};
 
 use crate::model::request::RequestStage;
-use crate::model::{IterationStats, KvCacheEvent, PerfMetricsEntry, RequestStats, RequestStatsPerIteration};
+use crate::model::{
+    IterationStats, KvCacheEvent, PerfMetricsEntry, RequestStats, RequestStatsPerIteration, ServerMetrics,
+};
 
 pub use health::{EngineState, Health, Outstanding};
 pub use latest::Latest;
@@ -203,6 +208,19 @@ impl Engine {
         Ok(())
     }
 
+    /// Folds one reading of trtllm-serve's own metrics.
+    pub fn absorb_server_metrics(&mut self, page: &ServerMetrics, now: Instant) {
+        let before = self.requests.server.finished();
+        self.requests.absorb_server_metrics(page);
+        let ended = before.zip(self.requests.server.finished()).map_or(0, |(before, now)| now.saturating_sub(before));
+        self.epoch.server_ended(i64::try_from(ended).unwrap_or(i64::MAX));
+        // An empty batch long after the last record: its requests have ended, however that was counted.
+        if page.scheduled_batch_size == Some(0) && self.health.silent(now) >= health::DOUBT {
+            self.epoch.server_ended(i64::MAX);
+        }
+        self.health.set_outstanding(self.outstanding());
+    }
+
     /// Folds one event of the KV cache.
     ///
     /// # Errors
@@ -223,7 +241,7 @@ impl Engine {
     /// Ends a poll: counts requests that have waited long enough for more exact times, closes an iteration whose rows are
     /// complete, and decides about a gap before the answer.
     pub fn settle(&mut self, now: Instant) {
-        self.requests.settle(now);
+        self.requests.settle(self.totals.requests_completed, now);
         self.epoch.numbering.end_answer();
         self.publish_losses();
         let ranks = self.latest.as_ref().and_then(|latest| latest.ranks_before);
@@ -241,7 +259,10 @@ impl Engine {
     /// Rows of an unknown iteration are counted, but have no times.
     fn absorb_rows(&mut self, rows: &[RequestStats], span: Option<Span>, now: Instant) {
         let changes = span.map(|span| self.lifecycles.absorb(rows, span)).unwrap_or_default();
-        self.totals.request_pauses = self.totals.request_pauses.saturating_add(changes.pauses);
+        if !rows.is_empty() {
+            let pauses = self.totals.request_pauses.get_or_insert(0);
+            *pauses = pauses.saturating_add(changes.pauses);
+        }
         let mut lifecycles = changes.completed.iter().peekable();
         for row in rows {
             let complete = row.stage == Some(RequestStage::Complete);

@@ -36,15 +36,69 @@ pub struct RequestTimes {
 }
 
 /// The times of one request, in seconds on one clock.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Times {
-    /// The engine's number of the request.
-    pub request: Option<u64>,
     pub arrived: Option<f64>,
     pub scheduled: Option<f64>,
     pub first_token: Option<f64>,
     pub ended: Option<f64>,
-    pub tokens: Option<i64>,
+}
+
+/// The latencies of one request, in seconds. Like upstream, all are above 0, and only a queue time may be 0.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct Latencies {
+    pub queue: Option<f64>,
+    pub prefill: Option<f64>,
+    pub time_to_first_token: Option<f64>,
+    pub decode: Option<f64>,
+    pub inference: Option<f64>,
+    pub e2e: Option<f64>,
+    pub time_per_output_token: Option<f64>,
+}
+
+impl Latencies {
+    #[must_use]
+    pub fn of(times: &Times, tokens: Option<i64>) -> Self {
+        let positive = |from: Option<f64>, to: Option<f64>| Some(to? - from?).filter(|seconds| *seconds > 0.0);
+        let decode = positive(times.first_token, times.ended);
+        Self {
+            queue: times.arrived.zip(times.scheduled).map(|(from, to)| to - from).filter(|seconds| *seconds >= 0.0),
+            prefill: positive(times.scheduled, times.first_token),
+            time_to_first_token: positive(times.arrived, times.first_token),
+            decode,
+            inference: positive(times.scheduled, times.ended),
+            e2e: positive(times.arrived, times.ended),
+            time_per_output_token: decode.zip(tokens.filter(|tokens| *tokens > 1)).map(per_token),
+        }
+    }
+
+    /// Of a request whose prompt one engine processed (`context`) and whose tokens another one generated (`generation`).
+    /// Latencies from the first engine to the second need one clock. A negative difference shows two clocks.
+    #[must_use]
+    pub fn of_pair(context: &Times, generation: &Times, tokens: Option<i64>) -> Self {
+        let across = Self::of(&Times { first_token: None, ended: generation.ended, ..*context }, None);
+        let (context, generation) = (Self::of(context, tokens), Self::of(generation, tokens));
+        Self {
+            queue: context.queue.or(generation.queue),
+            prefill: context.prefill.or(generation.prefill),
+            time_to_first_token: context.time_to_first_token.or(generation.time_to_first_token),
+            decode: generation.decode.or(context.decode),
+            inference: across.inference.or(generation.inference).or(context.inference),
+            e2e: across.e2e.or(generation.e2e).or(context.e2e),
+            time_per_output_token: generation.time_per_output_token.or(context.time_per_output_token),
+        }
+    }
+
+    /// Whether any latency is known.
+    #[must_use]
+    pub fn any(&self) -> bool {
+        *self != Self::default()
+    }
+}
+
+/// The first token is not part of the decode time.
+fn per_token((decode_seconds, tokens): (f64, i64)) -> f64 {
+    decode_seconds / (tokens - 1) as f64
 }
 
 impl RequestTimes {
@@ -70,25 +124,20 @@ impl RequestTimes {
         }
     }
 
-    /// Like upstream, observes a duration if its start and end are known and it is above 0. A queue time may be 0.
-    pub fn observe(&mut self, times: &Times) {
-        let between = |from: Option<f64>, to: Option<f64>| Some(to? - from?);
-        let positive = |histogram: &mut Histogram, seconds: Option<f64>| {
-            if let Some(seconds) = seconds.filter(|seconds| *seconds > 0.0) {
-                histogram.observe_request(seconds, times.request);
+    /// Observes the known latencies of one request. `request` is the engine's number of it.
+    pub fn observe(&mut self, latencies: &Latencies, request: Option<u64>) {
+        for (histogram, seconds) in [
+            (&mut self.time_to_first_token, latencies.time_to_first_token),
+            (&mut self.e2e_latency, latencies.e2e),
+            (&mut self.queue_time, latencies.queue),
+            (&mut self.prefill_time, latencies.prefill),
+            (&mut self.decode_time, latencies.decode),
+            (&mut self.inference_time, latencies.inference),
+            (&mut self.time_per_output_token, latencies.time_per_output_token),
+        ] {
+            if let Some(seconds) = seconds {
+                histogram.observe_request(seconds, request);
             }
-        };
-        positive(&mut self.time_to_first_token, between(times.arrived, times.first_token));
-        positive(&mut self.e2e_latency, between(times.arrived, times.ended));
-        positive(&mut self.prefill_time, between(times.scheduled, times.first_token));
-        positive(&mut self.decode_time, between(times.first_token, times.ended));
-        positive(&mut self.inference_time, between(times.scheduled, times.ended));
-        if let Some(tokens @ 2..) = times.tokens {
-            let per_token = between(times.first_token, times.ended).map(|seconds| seconds / (tokens - 1) as f64);
-            positive(&mut self.time_per_output_token, per_token);
-        }
-        if let Some(seconds) = between(times.arrived, times.scheduled).filter(|seconds| *seconds >= 0.0) {
-            self.queue_time.observe_request(seconds, times.request);
         }
     }
 

@@ -2,15 +2,20 @@
 //! cache transfers come from the row that reports a request complete.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use crate::model::ServerMetrics;
 use crate::model::named_numbers::{NamedNumbers, named_numbers};
-use crate::model::perf_metrics::{FinishReason, PerfMetricsEntry, RequestPerfMetrics};
+use crate::model::perf_metrics::{PerfMetricsEntry, SpeculativeDecodingMetrics};
 use crate::model::request::{RequestStage, RequestStats};
 
+use super::finished_request::{FinishedRequest, finish_reason};
 use super::histogram::{Histogram, TOKEN_LENGTH};
 use super::lifecycle::Lifecycle;
-use super::request_times::{Blocks, RequestTimes, Times};
+use super::request_times::{Blocks, Latencies, RequestTimes, Times};
+use super::server_metrics::{ServerFold, ServerTotals};
+use super::successes::{Finished, Successes};
 
 /// Plain numbers with one owner, like [`super::Totals`].
 #[derive(Debug, Clone, PartialEq)]
@@ -19,15 +24,27 @@ pub struct RequestTotals {
     pub input_token_len: Histogram,
     /// Tokens.
     pub output_token_len: Histogram,
+    pub tokens: TokenTotals,
     /// Milliseconds, summed over all requests whose KV cache came from another instance.
     pub kv_cache_transfer_ms: f64,
     pub disaggregated_requests: u64,
     pub times: RequestTimes,
     pub source: LatencySource,
-    /// By [`FinishReason::ALL`]. Absent if no publisher reports why requests end.
-    pub finished: Option<[u64; FinishReason::ALL.len()]>,
+    /// By [`crate::model::perf_metrics::FinishReason::ALL`]. Absent if no publisher reports why requests end.
+    pub finished: Option<Finished>,
+    /// Requests that ended well, or all completed ones if reasons are unknown.
+    pub succeeded: u64,
+    /// From trtllm-serve's own metrics.
+    pub server: Arc<ServerTotals>,
     /// Absent without speculative decoding.
     pub draft_tokens: DraftTokens,
+}
+
+/// Tokens of finished requests. Absent until the engine or a publisher reports how many tokens a request had.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct TokenTotals {
+    pub prompt: Option<u64>,
+    pub generation: Option<u64>,
 }
 
 named_numbers! {
@@ -46,6 +63,10 @@ pub struct RequestFold {
     rows: Rows,
     /// Lengths and transfers from RequestPerfMetrics while `rows` is unknown.
     pending_usage: VecDeque<(Instant, Usage)>,
+    successes: Successes,
+    pub server: ServerFold,
+    /// Entries say why requests end. trtllm-serve's metrics say it, too.
+    entries_have_reasons: bool,
 }
 
 /// Whether the engine sends rows of complete requests.
@@ -69,8 +90,8 @@ struct Usage {
 /// Times and blocks of one complete request, from its rows.
 #[derive(Debug, Clone, Copy)]
 struct CompleteRow {
-    /// Absent if its start or some of its rows were missed.
-    times: Option<Times>,
+    /// Unknown if its start or some of its rows were missed.
+    latencies: Latencies,
     blocks: Blocks,
     transfer_seconds: Option<f64>,
     transfer_bytes: Option<u64>,
@@ -78,21 +99,48 @@ struct CompleteRow {
 
 impl RequestTotals {
     #[must_use]
-    pub const fn new() -> Self {
+    pub fn new() -> Self {
         Self {
             input_token_len: Histogram::new(TOKEN_LENGTH),
             output_token_len: Histogram::new(TOKEN_LENGTH),
+            tokens: TokenTotals { prompt: None, generation: None },
             kv_cache_transfer_ms: 0.0,
             disaggregated_requests: 0,
             times: RequestTimes::new(),
             source: LatencySource::None,
             finished: None,
+            succeeded: 0,
+            server: Arc::default(),
             draft_tokens: DraftTokens { proposed: None, accepted: None },
         }
     }
 
+    /// Absent while no number of tokens is known: nothing can be observed then.
+    #[must_use]
+    pub fn time_per_output_token(&self) -> Option<&Histogram> {
+        let histogram = &self.times.time_per_output_token;
+        (histogram.count() > 0 || self.generation_tokens().is_some()).then_some(histogram)
+    }
+
+    /// Two views of the same requests, neither of which has all: the larger number is the better one.
+    #[must_use]
+    pub fn prompt_tokens(&self) -> Option<u64> {
+        self.tokens.prompt.max(self.server.prompt_tokens)
+    }
+
+    /// Like [`RequestTotals::prompt_tokens`].
+    #[must_use]
+    pub fn generation_tokens(&self) -> Option<u64> {
+        self.tokens.generation.max(self.server.generation_tokens)
+    }
+
     /// A prompt without tokens belongs to a request that was cancelled before its prompt was read.
     fn observe_lengths(&mut self, input: Option<i64>, output: Option<i64>) {
+        for (total, tokens) in [(&mut self.tokens.prompt, input), (&mut self.tokens.generation, output)] {
+            if let Some(tokens) = tokens.and_then(|tokens| u64::try_from(tokens).ok()) {
+                *total = Some(total.unwrap_or(0).saturating_add(tokens));
+            }
+        }
         if let Some(tokens @ 1..) = input {
             self.input_token_len.observe(tokens as f64);
         }
@@ -138,7 +186,7 @@ impl RequestFold {
         }
         let transfer = row.dis_serving_stats.unwrap_or_default();
         let complete = CompleteRow {
-            times: lifecycle.map(Times::of),
+            latencies: lifecycle.map(Lifecycle::latencies).unwrap_or_default(),
             blocks: Blocks {
                 total: row.alloc_total_blocks_per_request,
                 new: row.alloc_new_blocks_per_request,
@@ -160,47 +208,72 @@ impl RequestFold {
 
     /// Folds the RequestPerfMetrics of one finished request.
     pub fn absorb_perf_metrics(&mut self, entry: &PerfMetricsEntry, now: Instant) {
-        if let Some(reason) = entry.finish_reason {
+        if let Some(reason) = finish_reason(entry) {
+            self.entries_have_reasons = true;
             self.totals.finished.get_or_insert_default()[reason as usize] += 1;
         }
-        let Some(metrics) = &entry.perf_metrics else { return };
-        if self.totals.source != LatencySource::PerfMetrics {
+        let Some(finished) = FinishedRequest::of(entry) else { return };
+        if finished.latencies.any() && self.totals.source != LatencySource::PerfMetrics {
             // From now on only exact times are observed. The entries of the queued requests are still to come.
             self.totals.source = LatencySource::PerfMetrics;
             self.complete.clear();
         }
-        let tokens = |tokens: Option<u64>| tokens.and_then(|tokens| i64::try_from(tokens).ok());
-        let timing = metrics.timing_metrics.unwrap_or_default();
-        let transfer = timing.kv_cache_transfer_start.zip(timing.kv_cache_transfer_end).map(|(from, to)| to - from);
         self.absorb_usage(
             &Usage {
-                input_tokens: tokens(entry.prompt_tokens),
-                output_tokens: tokens(entry.output_tokens),
-                transfer: (entry.ctx_request_id || transfer.is_some())
-                    .then(|| transfer.map(|seconds| seconds * 1000.0)),
+                input_tokens: finished.prompt_tokens,
+                output_tokens: finished.output_tokens,
+                transfer: finished.disaggregated.then(|| finished.transfer_seconds.map(|seconds| seconds * 1000.0)),
             },
             now,
         );
+        let request = finished.request;
+        self.observe_latencies(finished.latencies, request);
         let times = &mut self.totals.times;
-        times.observe(&Times {
-            request: entry.request_id,
-            arrived: timing.arrival_time,
-            scheduled: timing.first_scheduled_time,
-            first_token: timing.first_token_time,
-            ended: timing.last_token_time,
-            tokens: tokens(entry.output_tokens),
-        });
-        times.observe_transfer(transfer, timing.kv_cache_size, entry.request_id);
-        let served = timing.server_arrival_time.zip(timing.server_first_token_time).map(|(from, to)| to - from);
-        if let Some(seconds) = served.filter(|seconds| *seconds > 0.0) {
-            times.server_time_to_first_token.observe_request(seconds, entry.request_id);
+        if let Some(seconds) = finished.server_time_to_first_token {
+            times.server_time_to_first_token.observe_request(seconds, request);
         }
-        if let (Some(first), Some(last)) = (metrics.first_iter, metrics.last_iter)
-            && last >= first
-        {
-            times.iterations.observe_request((last - first) as f64 + 1.0, entry.request_id);
+        if let Some(iterations) = finished.iterations {
+            times.iterations.observe_request(iterations as f64, request);
         }
-        self.observe_resources(metrics, entry.request_id);
+        // Until entries have times, the rows of requests give their transfers and blocks, too.
+        if self.totals.source == LatencySource::PerfMetrics || self.rows == Rows::Absent {
+            times.observe_transfer(finished.transfer_seconds, finished.transfer_bytes, request);
+            if let Some(kv) = &finished.kv_cache {
+                times.observe_blocks(&Blocks {
+                    total: kv.num_total_allocated_blocks,
+                    new: kv.num_new_allocated_blocks,
+                    reused: kv.num_reused_blocks,
+                    missed: kv.num_missed_blocks,
+                    request,
+                });
+            }
+        }
+        if let Some(spec) = &finished.speculative_decoding {
+            self.observe_draft_tokens(spec, request);
+        }
+    }
+
+    /// Folds one reading of trtllm-serve's own metrics.
+    pub fn absorb_server_metrics(&mut self, page: &ServerMetrics) {
+        let more = self.server.absorb(page, Arc::make_mut(&mut self.totals.server));
+        if !self.server.is_known() {
+            return;
+        }
+        if !self.entries_have_reasons {
+            let finished = self.totals.finished.get_or_insert_default();
+            for (total, more) in finished.iter_mut().zip(more.finished) {
+                *total = total.saturating_add(more);
+            }
+        }
+        self.totals.times.time_per_output_token.add_buckets(more.time_per_output_token, more.output_token_seconds);
+    }
+
+    /// trtllm-serve's own metrics have the time per output token of all requests. It must not be counted twice.
+    fn observe_latencies(&mut self, mut latencies: Latencies, request: Option<u64>) {
+        if self.server.is_known() {
+            latencies.time_per_output_token = None;
+        }
+        self.totals.times.observe(&latencies, request);
     }
 
     /// An entry may arrive before the row of its request. Until the first row, entries are queued.
@@ -212,18 +285,7 @@ impl RequestFold {
         }
     }
 
-    /// Blocks and draft tokens of one finished request.
-    fn observe_resources(&mut self, metrics: &RequestPerfMetrics, request: Option<u64>) {
-        if let Some(kv) = &metrics.kv_cache_metrics {
-            self.totals.times.observe_blocks(&Blocks {
-                total: kv.num_total_allocated_blocks,
-                new: kv.num_new_allocated_blocks,
-                reused: kv.num_reused_blocks,
-                missed: kv.num_missed_blocks,
-                request,
-            });
-        }
-        let Some(spec) = &metrics.speculative_decoding else { return };
+    fn observe_draft_tokens(&mut self, spec: &SpeculativeDecodingMetrics, request: Option<u64>) {
         let (drafted, accepted) = (spec.total_draft_tokens, spec.total_accepted_draft_tokens);
         if let (Some(drafted @ 1..), Some(accepted @ 0..)) = (drafted, accepted) {
             let total = &mut self.totals.draft_tokens;
@@ -236,8 +298,10 @@ impl RequestFold {
         }
     }
 
-    /// Observes the requests that have been queued for `EXACT_TIMES_WITHIN`.
-    pub fn settle(&mut self, now: Instant) {
+    /// Observes the requests that have been queued for `EXACT_TIMES_WITHIN`. `completed` is the total of all records.
+    pub fn settle(&mut self, completed: u64, now: Instant) {
+        self.successes.settle(completed, self.totals.finished.as_ref(), EXACT_TIMES_WITHIN, now);
+        self.totals.succeeded = self.successes.total;
         if self
             .pending_usage
             .front()
@@ -259,25 +323,22 @@ impl RequestFold {
 
     fn observe(&mut self, complete: &CompleteRow) {
         self.totals.source = LatencySource::RequestStats;
-        if let Some(times) = &complete.times {
-            self.totals.times.observe(times);
-        }
+        self.observe_latencies(complete.latencies, complete.blocks.request);
         self.totals.times.observe_blocks(&complete.blocks);
         self.totals.times.observe_transfer(complete.transfer_seconds, complete.transfer_bytes, complete.blocks.request);
     }
 }
 
-impl Times {
-    fn of(lifecycle: &Lifecycle) -> Self {
+impl Lifecycle {
+    fn latencies(&self) -> Latencies {
         let seconds = |micros: i64| micros as f64 / 1e6;
-        Self {
-            request: Some(lifecycle.id),
-            arrived: Some(seconds(lifecycle.arrived_us)),
-            scheduled: lifecycle.scheduled_us.map(seconds),
-            first_token: lifecycle.first_token_us.map(seconds),
-            ended: Some(seconds(lifecycle.ended_us)),
-            tokens: Some(lifecycle.tokens),
-        }
+        let times = Times {
+            arrived: Some(seconds(self.arrived_us)),
+            scheduled: self.scheduled_us.map(seconds),
+            first_token: self.first_token_us.map(seconds),
+            ended: Some(seconds(self.ended_us)),
+        };
+        Latencies::of(&times, Some(self.tokens))
     }
 }
 
@@ -320,6 +381,7 @@ impl Default for RequestTotals {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::perf_metrics::RequestPerfMetrics;
 
     fn entry() -> PerfMetricsEntry {
         PerfMetricsEntry {
@@ -341,9 +403,58 @@ mod tests {
         }
     }
 
+    fn from_json(json: &str) -> PerfMetricsEntry {
+        serde_json::from_str(json).unwrap()
+    }
+
+    #[test]
+    fn a_time_of_0_is_a_time_that_was_not_measured() {
+        let (mut fold, now) = (RequestFold::default(), Instant::now());
+        // An ordinary request, as trtllm-serve writes it: the times of a transfer that never happened are 0.
+        for _ in 0..10 {
+            let entry = from_json(
+                r#"{"perf_metrics": {"timing_metrics": {"arrival_time": 100000.0, "first_scheduled_time": 100000.0,
+                    "first_token_time": 100000.5, "last_token_time": 100001.5, "server_arrival_time": 0,
+                    "server_first_token_time": 100000.5, "kv_cache_transfer_start": 0.0, "kv_cache_transfer_end": 0.0}}}"#,
+            );
+            fold.absorb_perf_metrics(&entry, now);
+        }
+        // A request that was cancelled before it was scheduled.
+        let cancelled = r#"{"perf_metrics": {"timing_metrics": {"arrival_time": 100000.0, "first_scheduled_time": 0.0,
+            "first_token_time": 0.0, "last_token_time": 0.0}}}"#;
+        fold.absorb_perf_metrics(&from_json(cancelled), now);
+        let unscheduled = r#"{"perf_metrics": {"timing_metrics": {"arrival_time": 0.0, "first_scheduled_time": 0,
+            "first_token_time": 100000.5, "last_token_time": 100001.5}}}"#;
+        fold.absorb_perf_metrics(&from_json(unscheduled), now);
+        fold.settle(0, now + EXACT_TIMES_WITHIN);
+        let times = &fold.totals.times;
+        let shown = |histogram: &Histogram| (histogram.count(), histogram.sum());
+        assert_eq!((shown(&times.prefill_time), shown(&times.queue_time)), ((10, 5.0), (10, 0.0)));
+        assert_eq!((shown(&times.e2e_latency), shown(&times.decode_time)), ((10, 15.0), (11, 11.0)));
+        assert_eq!((shown(&times.inference_time), shown(&times.server_time_to_first_token)), ((10, 15.0), (0, 0.0)));
+        assert_eq!((fold.totals.disaggregated_requests, times.kv_cache_transfer.count()), (0, 0));
+    }
+
     fn counted(fold: &RequestFold) -> (u64, u64, u64) {
         let totals = &fold.totals;
         (totals.input_token_len.count(), totals.output_token_len.count(), totals.disaggregated_requests)
+    }
+
+    #[test]
+    fn token_counts_are_absent_until_an_entry_or_a_row_has_some() {
+        let (mut fold, now) = (RequestFold::default(), Instant::now());
+        let settled = now + EXACT_TIMES_WITHIN;
+        // trtllm-serve's own entries have no token counts.
+        fold.absorb_perf_metrics(&PerfMetricsEntry { prompt_tokens: None, output_tokens: None, ..entry() }, now);
+        fold.settle(0, settled);
+        assert_eq!(fold.totals.tokens, TokenTotals::default());
+        // A request that was cancelled before its prompt was read has no length, but its count of 0 is known.
+        let cancelled = RequestStats { context_prefill_position: Some(0), num_generated_tokens: None, ..row() };
+        fold.absorb_row(&cancelled, None, settled);
+        assert_eq!(fold.totals.tokens, TokenTotals { prompt: Some(0), generation: None });
+        assert_eq!(fold.totals.input_token_len.count(), 0);
+        fold.absorb_row(&row(), None, settled);
+        assert_eq!(fold.totals.tokens, TokenTotals { prompt: Some(100), generation: Some(10) });
     }
 
     #[test]
@@ -357,7 +468,7 @@ mod tests {
         }
         fold.absorb_perf_metrics(&entry(), now);
         fold.absorb_row(&row(), None, now);
-        fold.settle(now + EXACT_TIMES_WITHIN);
+        fold.settle(0, now + EXACT_TIMES_WITHIN);
         assert_eq!(counted(&fold), (4, 4, 4));
     }
 
@@ -365,9 +476,9 @@ mod tests {
     fn without_rows_lengths_and_transfers_come_from_entries() {
         let (mut fold, now) = (RequestFold::default(), Instant::now());
         fold.absorb_perf_metrics(&entry(), now);
-        fold.settle(now);
+        fold.settle(0, now);
         assert_eq!(counted(&fold), (0, 0, 0));
-        fold.settle(now + EXACT_TIMES_WITHIN);
+        fold.settle(0, now + EXACT_TIMES_WITHIN);
         assert_eq!(counted(&fold), (1, 1, 1));
         fold.absorb_perf_metrics(&entry(), now + EXACT_TIMES_WITHIN);
         assert_eq!(counted(&fold), (2, 2, 2));

@@ -40,8 +40,8 @@ pub struct Totals {
     pub pools: PoolTotals,
     /// Absent if the engine sends no events.
     pub kv_events: Option<KvEventTotals>,
-    /// Number of times that a request was paused, if the engine reports its requests.
-    pub request_pauses: u64,
+    /// Number of times that a request was paused. Absent until the engine reports its requests.
+    pub request_pauses: Option<u64>,
     /// Seconds. One observation per iteration whose latency contains no wait for work (see `epoch`).
     pub iteration_latency: Histogram,
     /// Requests. One observation per iteration.
@@ -82,7 +82,7 @@ impl Totals {
             cross_kv_cache_blocks: None,
             pools: PoolTotals::default(),
             kv_events: None,
-            request_pauses: 0,
+            request_pauses: None,
             iteration_latency: Histogram::new(ITERATION_SECONDS),
             iteration_scheduled_requests: Histogram::new(BATCH_REQUESTS),
             iteration_context_tokens: Histogram::new(BATCH_TOKENS),

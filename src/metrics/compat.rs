@@ -6,8 +6,9 @@ use std::sync::Arc;
 use crate::engine::Latest;
 use crate::engine::cache_tiers::{LevelTokens, MAX_LEVELS, Tier};
 use crate::engine::pools::PoolTotals;
-use crate::engine::requests::LatencySource;
+use crate::engine::requests::{LatencySource, RequestTotals};
 use crate::model::perf_metrics::FinishReason;
+use crate::model::server_metrics::ConfigSection;
 use crate::state::{EngineName, EngineSnapshot};
 
 use super::catalog::Id;
@@ -64,15 +65,12 @@ pub(super) fn trtllm_page(labels: &SeriesLabels, snapshot: &EngineSnapshot, load
         (Id::TrtllmKvCacheMissedBlocks, totals.kv_cache_blocks_missed),
         (Id::TrtllmSpecDraftTokens, totals.spec_decode_draft_tokens),
         (Id::TrtllmSpecAcceptedTokens, totals.spec_decode_accepted_tokens),
-        (Id::TrtllmPromptTokens, requests.input_token_len.sum() as u64),
-        (Id::TrtllmGenerationTokens, requests.output_token_len.sum() as u64),
     ] {
         page.put(family, increased(count));
     }
     let times = &requests.times;
     for (family, histogram) in [
         (Id::TrtllmTimeToFirstToken, &times.time_to_first_token),
-        (Id::TrtllmTimePerOutputToken, &times.time_per_output_token),
         (Id::TrtllmE2eLatency, &times.e2e_latency),
         (Id::TrtllmRequestQueueTime, &times.queue_time),
         (Id::TrtllmRequestPrefillTime, &times.prefill_time),
@@ -82,9 +80,35 @@ pub(super) fn trtllm_page(labels: &SeriesLabels, snapshot: &EngineSnapshot, load
     ] {
         page.observed(family, histogram);
     }
+    trtllm_requests(requests, &mut page);
+    page.page
+}
+
+/// What is known only where the engine or a publisher reports how its requests ended.
+fn trtllm_requests(requests: &RequestTotals, page: &mut Writer<'_>) {
+    page.put(Id::TrtllmPromptTokens, requests.prompt_tokens());
+    page.put(Id::TrtllmGenerationTokens, requests.generation_tokens());
+    page.put(Id::TrtllmTimePerOutputToken, requests.time_per_output_token());
     // trtllm-serve has the first four of our reasons.
     page.in_order(Id::TrtllmRequestSuccess, requests.finished.into_iter().flatten().map(increased));
-    page.page
+    let server = &requests.server;
+    page.put(Id::TrtllmPromptCachedTokens, server.cached_tokens);
+    page.by_label(Id::TrtllmRequestError, "http_code", &server.errors);
+    page.by_label(Id::TrtllmSpecDraftedByPosition, "token_position", &server.drafted_tokens);
+    page.by_label(Id::TrtllmSpecAcceptedByPosition, "token_position", &server.accepted_tokens);
+    for (section, configuration) in &server.config {
+        let family = match section {
+            ConfigSection::Model => Id::TrtllmModelConfig,
+            ConfigSection::Parallel => Id::TrtllmParallelConfig,
+            ConfigSection::Speculative => Id::TrtllmSpeculativeConfig,
+            ConfigSection::KvCache => Id::TrtllmKvCacheConfig,
+        };
+        // The engine's own labels have precedence.
+        let own = |name: &str| page.labels.base().pairs().iter().any(|(own, _)| own == name);
+        let more = configuration.iter().filter(|(name, _)| !own(name)).cloned();
+        let labels = Labels::extend(page.labels.base(), more);
+        page.page.push(family, &Arc::new(labels), 1_u64);
+    }
 }
 
 /// A counter without an increase is not on trtllm-serve's page.
@@ -106,7 +130,7 @@ fn trtllm_load(latest: &Latest, page: &mut Writer<'_>) {
         page.put(Id::TrtllmNumScheduledRequests, inflight.num_scheduled_requests);
         page.put(Id::TrtllmTotalContextTokens, inflight.num_ctx_tokens);
         page.put(Id::TrtllmAvgDecodedTokensPerIter, inflight.avg_num_decoded_tokens_per_iter);
-        page.put(Id::TrtllmPrefillBatchOccupancy, ratio(inflight.num_context_requests, latest.max_active));
+        page.put(Id::TrtllmPrefillBatchOccupancy, ratio(inflight.num_context_requests, latest.max_active_of_all()));
     }
     if let Some(kv) = &latest.kv {
         page.put(Id::TrtllmKvCacheUtilization, ratio(kv.used_num_blocks, kv.max_num_blocks));
@@ -153,8 +177,8 @@ fn trtllm_pools(pools: &PoolTotals, page: &mut Writer<'_>) {
 pub(super) fn triton_core_page(labels: &SeriesLabels, snapshot: &EngineSnapshot, load: Option<&Latest>) -> Page {
     let mut page = Writer::new(labels);
     let (totals, times) = (&snapshot.totals, &snapshot.requests.times);
-    page.one(Id::InferenceRequestSuccess, totals.requests_completed);
-    page.one(Id::InferenceCount, totals.requests_completed);
+    page.one(Id::InferenceRequestSuccess, snapshot.requests.succeeded);
+    page.one(Id::InferenceCount, snapshot.requests.succeeded);
     page.one(Id::InferenceExecCount, totals.iterations);
     // The durations are unknown once a request without known times has completed.
     if snapshot.requests.source != LatencySource::None || totals.requests_completed == 0 {
@@ -170,7 +194,7 @@ pub(super) fn triton_core_page(labels: &SeriesLabels, snapshot: &EngineSnapshot,
     let failed = FailedRequests {
         backend: Some(0),
         canceled: Some(finished[FinishReason::Cancelled as usize]),
-        other: Some(finished[FinishReason::Timeout as usize]),
+        other: Some(finished[FinishReason::Timeout as usize].saturating_add(finished[FinishReason::Other as usize])),
         rejected: Some(0),
     };
     page.each(Id::InferenceRequestFailure, failed);
@@ -200,8 +224,23 @@ pub(super) fn spec_page(labels: &SeriesLabels, snapshot: &EngineSnapshot, load: 
 
 #[cfg(test)]
 mod tests {
+    use super::super::catalog::table::OF_ENGINES;
     use super::*;
     use crate::engine::latest::Limits;
+
+    #[test]
+    fn tritons_successes_leave_out_the_requests_that_failed() {
+        let mut snapshot = EngineSnapshot::starting();
+        snapshot.totals.requests_completed = 5;
+        (snapshot.requests.succeeded, snapshot.requests.finished) = (3, Some([2, 1, 0, 2, 0]));
+        let page = triton_core_page(&SeriesLabels::new(Labels::default(), OF_ENGINES), &snapshot, None);
+        let shown =
+            |id| page.samples().iter().filter(move |sample| sample.metric == id).map(|sample| sample.value.clone());
+        for id in [Id::InferenceRequestSuccess, Id::InferenceCount] {
+            assert_eq!(shown(id).collect::<Vec<_>>(), [Value::Count(3)]);
+        }
+        assert_eq!(shown(Id::InferenceRequestFailure).collect::<Vec<_>>(), [0, 2, 0, 0].map(Value::Count));
+    }
 
     #[test]
     fn a_stale_engine_keeps_its_limits_and_loses_its_load() {

@@ -19,7 +19,6 @@ impl Writer<'_> {
             (Id::InputTokenLen, &requests.input_token_len),
             (Id::OutputTokenLen, &requests.output_token_len),
             (Id::TimeToFirstToken, &requests.times.time_to_first_token),
-            (Id::TimePerOutputToken, &requests.times.time_per_output_token),
             (Id::E2eLatency, &requests.times.e2e_latency),
             (Id::RequestQueueTime, &requests.times.queue_time),
             (Id::RequestPrefillTime, &requests.times.prefill_time),
@@ -31,6 +30,7 @@ impl Writer<'_> {
         ] {
             self.one(family, histogram);
         }
+        self.put(Id::TimePerOutputToken, requests.time_per_output_token());
         for (family, histogram) in [
             (Id::ServerTimeToFirstToken, &requests.times.server_time_to_first_token),
             (Id::RequestKvBlocks, &requests.times.kv_cache_blocks),
@@ -42,6 +42,7 @@ impl Writer<'_> {
             self.observed(family, histogram);
         }
         self.in_order(Id::RequestsFinished, requests.finished.into_iter().flatten().map(Some));
+        self.by_label(Id::RequestErrors, "http_code", &requests.server.errors);
         self.each(Id::RequestDraftTokens, requests.draft_tokens);
     }
 }

@@ -18,10 +18,10 @@ impl Writer<'_> {
             (Id::KvBlocksNewlyAllocated, totals.kv_cache_blocks_newly_allocated),
             (Id::KvBlocksReused, totals.kv_cache_blocks_reused),
             (Id::KvBlocksMissed, totals.kv_cache_blocks_missed),
-            (Id::RequestPauses, totals.request_pauses),
         ] {
             self.one(family, count);
         }
+        self.put(Id::RequestPauses, totals.request_pauses);
         self.put(Id::StatisticsInterval, totals.statistics_interval);
         if !totals.is_sampled() {
             self.batch_totals(totals);

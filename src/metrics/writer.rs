@@ -1,9 +1,12 @@
 //! Writes the samples of one engine, GPU or MIG instance. Each subject adds its part in a file of its own.
 
+use std::sync::Arc;
+
 use super::catalog::Id;
-use super::page::{Page, Value};
+use super::page::{Labels, Page, Value};
 use super::series_labels::SeriesLabels;
 use crate::engine::histogram::Histogram;
+use crate::engine::server_metrics::ByLabel;
 use crate::model::named_numbers::NamedNumbers;
 
 /// Writes the samples of one engine.
@@ -32,6 +35,14 @@ impl<'a> Writer<'a> {
     /// A histogram that only some engines feed: absent until its first observation.
     pub(super) fn observed(&mut self, family: Id, histogram: &Histogram) {
         self.put(family, (histogram.count() > 0).then_some(histogram));
+    }
+
+    /// One sample for each value of a label whose values are not in the catalog.
+    pub(super) fn by_label(&mut self, family: Id, label: &'static str, counts: &ByLabel) {
+        for (value, count) in counts {
+            let labels = Labels::extend(self.labels.base(), [(label, value.clone())]);
+            self.page.push(family, &Arc::new(labels), *count);
+        }
     }
 
     /// One sample for each number that is present.

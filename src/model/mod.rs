@@ -8,6 +8,7 @@ pub mod named_numbers;
 pub mod perf_metrics;
 pub mod request;
 pub mod rows;
+pub mod server_metrics;
 pub mod source;
 pub mod timestamp;
 
@@ -16,5 +17,6 @@ pub use iteration::IterationStats;
 pub use kv_event::KvCacheEvent;
 pub use perf_metrics::PerfMetricsEntry;
 pub use request::{RequestStats, RequestStatsPerIteration};
+pub use server_metrics::ServerMetrics;
 pub use source::{EngineAbout, ErrorKind, RejectCounts, RejectReason};
 pub use timestamp::RecordTime;

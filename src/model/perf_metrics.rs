@@ -27,10 +27,22 @@ pub struct PerfMetricsEntry {
     /// Tokens of the response, if the publisher knows it.
     #[serde(alias = "output_tokens")]
     pub output_tokens: Option<u64>,
+    /// The context server's part, in an entry of a disaggregated server. Such an entry has no metrics of its own.
+    #[serde(alias = "ctx_perf_metrics")]
+    pub ctx_perf_metrics: Option<Box<PerfMetricsEntry>>,
+    /// The generation server's part.
+    #[serde(alias = "gen_perf_metrics")]
+    pub gen_perf_metrics: Option<Box<PerfMetricsEntry>>,
+    /// When the disaggregated server received the request.
+    #[serde(alias = "disagg_server_arrival_time", deserialize_with = "seconds")]
+    pub disagg_server_arrival_time: Option<f64>,
+    /// When the disaggregated server sent the first token.
+    #[serde(alias = "disagg_server_first_token_time", deserialize_with = "seconds")]
+    pub disagg_server_first_token_time: Option<f64>,
 }
 
 /// Why a request ended, in trtllm-serve's terms. The Executor's names (`END_ID`, …) are accepted, too.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FinishReason {
     /// An end token or a stop word.
@@ -78,7 +90,8 @@ pub struct RequestPerfMetrics {
     pub speculative_decoding: Option<SpeculativeDecodingMetrics>,
 }
 
-/// Seconds on one clock.
+/// Seconds on one clock. The engine leaves a time that it did not measure at 0, so read them through
+/// [`TimingMetrics::measured`].
 #[derive(Debug, Clone, Copy, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct TimingMetrics {
@@ -103,6 +116,25 @@ pub struct TimingMetrics {
     /// Bytes.
     #[serde(alias = "kv_cache_size")]
     pub kv_cache_size: Option<u64>,
+}
+
+impl TimingMetrics {
+    /// The times that the engine measured. Like upstream's collector, takes a time that is not above 0 as absent.
+    #[must_use]
+    pub fn measured(self) -> Self {
+        let measured = |time: Option<f64>| time.filter(|seconds| *seconds > 0.0);
+        Self {
+            server_arrival_time: measured(self.server_arrival_time),
+            server_first_token_time: measured(self.server_first_token_time),
+            arrival_time: measured(self.arrival_time),
+            first_scheduled_time: measured(self.first_scheduled_time),
+            first_token_time: measured(self.first_token_time),
+            last_token_time: measured(self.last_token_time),
+            kv_cache_transfer_start: measured(self.kv_cache_transfer_start),
+            kv_cache_transfer_end: measured(self.kv_cache_transfer_end),
+            kv_cache_size: self.kv_cache_size,
+        }
+    }
 }
 
 /// KV cache blocks of one request over its lifetime.

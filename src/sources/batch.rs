@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::model::{
     BenchReport, EngineAbout, IterationStats, KvCacheEvent, PerfMetricsEntry, RejectCounts, RejectReason,
-    RequestStatsPerIteration,
+    RequestStatsPerIteration, ServerMetrics,
 };
 
 /// One message of an engine.
@@ -14,6 +14,7 @@ pub enum Item {
     Requests(RequestStatsPerIteration),
     PerfMetrics(Box<PerfMetricsEntry>),
     KvEvent(Box<KvCacheEvent>),
+    ServerMetrics(Box<ServerMetrics>),
     BenchReport(Arc<BenchReport>),
     /// The process that sends the following items, as a number that no other process has.
     Process(u64),

@@ -31,6 +31,7 @@ pub(super) struct HttpClient {
     connector: HttpConnector<Resolver>,
     connection: Option<Connection>,
     body: Vec<u8>,
+    max_body: usize,
 }
 
 /// With the task that drives it. Dropping the set aborts the task: a peer that never finishes its response must not keep it.
@@ -44,7 +45,12 @@ impl HttpClient {
     fn with_resolver(target: String, resolver: Resolver) -> Self {
         let mut connector = HttpConnector::new_with_resolver(resolver);
         connector.set_nodelay(true);
-        Self { target, connector, connection: None, body: Vec::new() }
+        Self { target, connector, connection: None, body: Vec::new(), max_body: MAX_BODY }
+    }
+
+    /// With another limit for the length of a response.
+    pub(super) fn with_max_body(self, max_body: usize) -> Self {
+        Self { max_body, ..self }
     }
 
     /// The body of a complete response with status 200.
@@ -83,10 +89,10 @@ impl HttpClient {
         let mut body = response.into_body();
         while let Some(frame) = body.frame().await {
             let data = frame.map_err(|error| failed(&error))?.into_data().unwrap_or_default();
-            let room = MAX_BODY - self.body.len();
+            let room = self.max_body - self.body.len();
             self.body.extend_from_slice(&data[..data.len().min(room)]);
             if data.len() > room {
-                return Err(SourceError::TooLarge { target: url, limit: MAX_BODY });
+                return Err(SourceError::TooLarge { target: url, limit: self.max_body });
             }
         }
         if connection.0.ready().await.is_ok() {

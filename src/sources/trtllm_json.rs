@@ -151,9 +151,11 @@ pub fn parse_line(line: &[u8]) -> Result<Line, RejectReason> {
             return Ok(Line::Hello(hello));
         }
     }
-    if has("\"perf_metrics\"") || has("\"perfMetrics\"") {
+    // An entry of a disaggregated server has two parts.
+    let two_parts = has("\"gen_perf_metrics\"") || has("\"genPerfMetrics\"");
+    if two_parts || has("\"perf_metrics\"") || has("\"perfMetrics\"") {
         let entry = read::<PerfMetricsEntry>(text)?;
-        if entry.perf_metrics.is_some() {
+        if two_parts || entry.perf_metrics.is_some() {
             return Ok(Line::Item(Item::PerfMetrics(Box::new(entry))));
         }
     }

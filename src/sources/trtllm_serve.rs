@@ -1,11 +1,13 @@
-//! trtllm-serve over HTTP: `/metrics` (JSON), `/perf_metrics`, `/kv_cache_events` and `/version`. A read drains the
-//! statistics from the server, so the exporter must be the only reader: two readers would get half of them each.
+//! trtllm-serve over HTTP: `/metrics` (JSON), `/perf_metrics`, `/kv_cache_events`, `/version` and `/prometheus/metrics`. A
+//! read drains the statistics from the server, except the last two, so the exporter must be the only reader: two readers
+//! would get half of them each.
 
 use std::time::{Duration, Instant};
 
 use http::Method;
 
 use super::http_client::HttpClient;
+use super::server_page::ServerPage;
 use super::trtllm_json::{ParseError, parse_kv_cache_events, parse_perf_metrics, parse_records};
 use super::{Batch, Item, Presence, SourceError};
 use crate::model::EngineAbout;
@@ -20,13 +22,15 @@ const EXTRAS_TIMEOUT: Duration = Duration::from_secs(1);
 /// Releases up to 1.2 answer two seconds after the last event. A shorter timeout would drain events and lose them.
 const KV_EVENTS_TIMEOUT: Duration = Duration::from_millis(2500);
 
-/// The endpoints to drain besides `/metrics`.
+/// The endpoints to read besides `/metrics`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Extras {
     /// `/perf_metrics`
     pub perf_metrics: bool,
     /// `/kv_cache_events`; needs `kv_cache_config.event_buffer_max_size` on the server.
     pub kv_cache_events: bool,
+    /// `/prometheus/metrics`, which drains nothing.
+    pub prometheus_metrics: bool,
 }
 
 /// One trtllm-serve.
@@ -34,6 +38,7 @@ pub struct Extras {
 pub struct TrtllmServe {
     pub(super) client: HttpClient,
     extras: Vec<Endpoint>,
+    page: Option<ServerPage>,
     about: EngineAbout,
     version_requested: bool,
     /// The body of `/metrics` is being received and is not parsed yet.
@@ -80,8 +85,9 @@ impl TrtllmServe {
             let (timeout, parse) = (KV_EVENTS_TIMEOUT, parse_kv_cache_events);
             extras.push(Endpoint { method: Method::POST, path: "/kv_cache_events", timeout, parse, due });
         }
+        let page = enabled.prometheus_metrics.then(|| ServerPage::new(target.clone()));
         let client = HttpClient::new(target);
-        Self { client, extras, about: EngineAbout::default(), version_requested: false, receiving: false }
+        Self { client, extras, page, about: EngineAbout::default(), version_requested: false, receiving: false }
     }
 
     pub(super) async fn poll(&mut self, batch: &mut Batch) -> Result<Presence, SourceError> {
@@ -91,6 +97,9 @@ impl TrtllmServe {
             endpoint.drain(&mut self.client, batch).await;
         }
         let _ = tokio::time::timeout(EXTRAS_TIMEOUT, self.read_version(batch)).await;
+        if let Some(page) = &mut self.page {
+            page.poll(batch);
+        }
         Ok(Presence::Present)
     }
 
@@ -104,6 +113,9 @@ impl TrtllmServe {
         self.version_requested = false;
         for endpoint in &mut self.extras {
             endpoint.due.get_or_insert_with(Instant::now);
+        }
+        if let Some(page) = &mut self.page {
+            page.missing = false;
         }
     }
 

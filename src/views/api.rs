@@ -58,7 +58,7 @@ struct Totals {
     kv_cache_blocks_missed: u64,
     spec_decode_draft_tokens: u64,
     spec_decode_accepted_tokens: u64,
-    request_pauses: u64,
+    request_pauses: Option<u64>,
 }
 
 impl<'a> Engine<'a> {

@@ -30,6 +30,7 @@ pub enum Statistics {
     Rows,
     Entries,
     KvEvents,
+    ServerPage,
     Report,
 }
 
@@ -50,6 +51,7 @@ impl Statistics {
             Self::Rows => "rows",
             Self::Entries => "entries",
             Self::KvEvents => "kv_events",
+            Self::ServerPage => "server_page",
             Self::Report => "report",
         }
     }
@@ -66,7 +68,17 @@ pub enum Destination {
 /// Families of engines that no field of these structs feeds.
 static OTHERS: &[(Statistics, &[Id])] = &[
     (Statistics::Any, &[Id::EngineState, Id::EngineInfo]),
-    (Statistics::Rows, &[Id::RequestLatencyInfo]),
+    (
+        Statistics::Rows,
+        &[
+            Id::RequestLatencyInfo,
+            Id::TimeToFirstToken,
+            Id::E2eLatency,
+            Id::RequestPrefillTime,
+            Id::RequestDecodeTime,
+            Id::RequestInferenceTime,
+        ],
+    ),
     (Statistics::Entries, &[Id::RequestLatencyInfo]),
     (Statistics::PyTorch, &[Id::StatisticsInterval]),
     (Statistics::CrossAttention, &[Id::CrossKvBlocks]),
@@ -103,6 +115,9 @@ pub fn statistics_of(metric: &Metric) -> Vec<Statistics> {
             let named = CATALOG.iter().find(|other| other.name == word && other.group != Group::Compat);
             found.extend(named.into_iter().flat_map(statistics_of));
         }
+    }
+    if metric.origin.contains("trtllm-serve's own") {
+        found.push(Statistics::ServerPage);
     }
     if metric.name.starts_with("nv_trt_llm_bench_") {
         found.push(Statistics::Report);
@@ -295,6 +310,10 @@ fields! {
         finishReason [RequestsFinished]
         promptTokens [InputTokenLen]
         outputTokens [OutputTokenLen TimePerOutputToken]
+        ctxPerfMetrics [TimeToFirstToken RequestQueueTime RequestPrefillTime E2eLatency RequestInferenceTime]
+        genPerfMetrics [E2eLatency RequestDecodeTime RequestInferenceTime TimePerOutputToken KvCacheTransferTime]
+        disaggServerArrivalTime [ServerTimeToFirstToken]
+        disaggServerFirstTokenTime [ServerTimeToFirstToken]
     }
     RequestPerfMetrics: Entries {
         firstIter [RequestIterations]
@@ -351,4 +370,9 @@ pub static NOT_READ: &[(&str, &str)] = &[
         "time_breakdown_metrics",
         "server stages in /perf_metrics of some releases; upstream does not define their meaning",
     ),
+    (
+        "ctx_server",
+        "the context server's address, in entries of a disaggregated server; a label for it would be unbounded",
+    ),
+    ("gen_server", "as above, of the generation server"),
 ];

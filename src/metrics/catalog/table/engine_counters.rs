@@ -117,7 +117,10 @@ families! {
     RequestsFinished = ENGINE.counter("nv_trt_llm_requests_finished_total").stable()
         .by("reason", &["stop", "length", "timeout", "cancelled", "other"])
         .help("Finished requests, by finish reason.")
-        .origin("finishReason sent with RequestPerfMetrics (END_ID and STOP_WORDS become stop); absent where no publisher sends it");
+        .origin("finishReason sent with RequestPerfMetrics (END_ID and STOP_WORDS become stop); if no entry has one, trtllm-serve's own trtllm_request_success_total; absent without both");
+    RequestErrors = ENGINE.counter("nv_trt_llm_request_errors_total").labels(&["http_code", "model", "version"])
+        .help("Requests that trtllm-serve refused, by HTTP status.")
+        .origin("trtllm-serve's own trtllm_request_error_total; at most 64 codes, further ones are other");
     RequestSuspensions = ENGINE.counter("nv_trt_llm_request_suspensions_total")
         .help("Request suspensions, in which a request loses its KV cache to other requests.")
         .origin("iterSuspendedRequests");
@@ -125,5 +128,5 @@ families! {
         .help("Resumptions of suspended requests.").origin("iterResumedRequests");
     RequestPauses = ENGINE.counter("nv_trt_llm_request_pauses_total").stable()
         .help("Request pauses for lack of resources.")
-        .origin("RequestStats.paused becoming true; counted only where the engine reports its requests");
+        .origin("RequestStats.paused becoming true; absent until the engine reports its requests");
 }

@@ -38,7 +38,7 @@ families! {
         .origin("RequestPerfMetrics server_first_token_time − server_arrival_time");
     TimePerOutputToken = ENGINE.histogram("nv_trt_llm_time_per_output_token_seconds").unit("seconds").stable()
         .help("Time per output token after the first in seconds.")
-        .origin("(last − first token) / (tokens − 1), where the number of tokens is known: outputTokens, else numGeneratedTokens");
+        .origin("(last − first token) / (tokens − 1), by outputTokens, else numGeneratedTokens; absent until a number of tokens is known. trtllm-serve's own trtllm_time_per_output_token_seconds replaces both: bucket by bucket, a bucket with another bound is added to the next higher one");
     E2eLatency = ENGINE.histogram("nv_trt_llm_e2e_request_latency_seconds").unit("seconds").stable()
         .help("Time from a request's arrival to its last token in seconds.")
         .origin("RequestPerfMetrics lastTokenTime − arrivalTime; else stage changes in RequestStats");

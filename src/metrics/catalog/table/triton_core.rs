@@ -16,14 +16,15 @@ families! {
     first: super::trtllm::END;
 
     InferenceRequestSuccess = TRITON_CORE.legacy_counter("nv_inference_request_success")
-        .help("Number of successful inference requests, all batch sizes").origin("triton-core: nv_trt_llm_requests_completed_total");
+        .help("Number of successful inference requests, all batch sizes")
+        .origin("triton-core: requests with finishReason stop or length; nv_trt_llm_requests_completed_total if no reason is known 5 s after the first request has completed");
     InferenceRequestFailure = TRITON_CORE.legacy_counter("nv_inference_request_failure")
         .by("reason", FailedRequests::NAMES)
         .help("Number of failed inference requests, all batch sizes")
-        .origin("triton-core: requests with a known finishReason: cancelled becomes CANCELED, timeout becomes OTHER; the engine reports no other failures");
+        .origin("triton-core: requests with a known finishReason: cancelled becomes CANCELED, timeout and an error become OTHER; 0 where reasons are unknown");
     InferenceCount = TRITON_CORE.legacy_counter("nv_inference_count")
         .help("Number of inferences performed (does not include cached requests)")
-        .origin("triton-core: nv_trt_llm_requests_completed_total");
+        .origin("triton-core: as nv_inference_request_success (nv_trt_llm_requests_finished_total), because Triton counts successful inferences");
     InferenceExecCount = TRITON_CORE.legacy_counter("nv_inference_exec_count")
         .help("Number of model executions performed (does not include cached requests)")
         .origin("triton-core: nv_trt_llm_iterations_total");

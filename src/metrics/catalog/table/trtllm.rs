@@ -74,7 +74,7 @@ families! {
         .help("Accepted draft tokens.").origin("trtllm: numAcceptedTokens");
     TrtllmRequestSuccess = TRTLLM.counter("trtllm_request_success_total")
         .by("finished_reason", &["stop", "length", "timeout", "cancelled"])
-        .help("Finished requests, by finish reason.").origin("trtllm: finishReason sent with RequestPerfMetrics");
+        .help("Finished requests, by finish reason.").origin("trtllm: as nv_trt_llm_requests_finished_total");
     TrtllmKvHostUtilization = TRTLLM.gauge("trtllm_kv_cache_host_utilization")
         .help("Share (0-1) of KV cache blocks on the host in use.")
         .origin("trtllm: secondaryUsedNumBlocks / secondaryMaxNumBlocks of kvCacheIterationStatsByColdPoolGroup (which includes disk), else of kvCacheIterationStatsByPoolGroup, else of kvCacheIterationStats; keeps its last value where the sum of the maxima is 0");
@@ -104,9 +104,32 @@ families! {
         .help("Prompt tokens found in the KV cache, by cache level.")
         .origin("trtllm: iterCachedTokensByLevel, all levels from 0; cache_level is the position in the list (other from 64 on), cache_tier is gpu, host, disk or other by kvCacheLevelTiers, empty where the engine does not send it");
     TrtllmPromptTokens = TRTLLM.counter("trtllm_prompt_tokens_total")
-        .help("Prompt tokens of finished requests.").origin("trtllm: sum of nv_llm_input_token_len");
+        .help("Prompt tokens of finished requests.").origin("trtllm: the larger of trtllm-serve's own counter and the sum of nv_llm_input_token_len; absent without both");
     TrtllmGenerationTokens = TRTLLM.counter("trtllm_generation_tokens_total")
-        .help("Generated tokens of finished requests.").origin("trtllm: sum of nv_llm_output_token_len");
+        .help("Generated tokens of finished requests.").origin("trtllm: the larger of trtllm-serve's own counter and the sum of nv_llm_output_token_len; absent without both");
+    TrtllmPromptCachedTokens = TRTLLM.counter("trtllm_prompt_cached_tokens_total")
+        .help("Prompt tokens of finished requests that were found in the KV cache.")
+        .origin("trtllm: trtllm-serve's own counter");
+    TrtllmRequestError = TRTLLM.counter("trtllm_request_error_total").labels(&["engine_type", "http_code", "model_name"])
+        .help("Refused requests, by HTTP status.").origin("trtllm: as nv_trt_llm_request_errors_total");
+    TrtllmSpecDraftedByPosition = TRTLLM.counter("trtllm_spec_decode_drafted_tokens_total")
+        .labels(&["engine_type", "model_name", "token_position"])
+        .help("Draft tokens, by position in the draft.")
+        .origin("trtllm: trtllm-serve's own counter; at most 64 positions, further ones are other");
+    TrtllmSpecAcceptedByPosition = TRTLLM.counter("trtllm_spec_decode_accepted_tokens_total")
+        .labels(&["engine_type", "model_name", "token_position"])
+        .help("Accepted draft tokens, by position in the draft.")
+        .origin("trtllm: trtllm-serve's own counter; at most 64 positions, further ones are other");
+    TrtllmModelConfig = TRTLLM.gauge("trtllm_model_config_info")
+        .help("The model's configuration as labels; always 1.")
+        .origin("trtllm: trtllm-serve's own labels, at most 32 with 64 characters each");
+    TrtllmParallelConfig = TRTLLM.gauge("trtllm_parallel_config_info")
+        .help("The parallelism's configuration as labels; always 1.").origin("trtllm: trtllm-serve's own labels, as trtllm_model_config_info");
+    TrtllmSpeculativeConfig = TRTLLM.gauge("trtllm_speculative_config_info")
+        .help("The configuration of speculative decoding as labels; always 1.")
+        .origin("trtllm: trtllm-serve's own labels, as trtllm_model_config_info");
+    TrtllmKvCacheConfig = TRTLLM.gauge("trtllm_kv_cache_config_info")
+        .help("The KV cache's configuration as labels; always 1.").origin("trtllm: trtllm-serve's own labels, as trtllm_model_config_info");
     TrtllmTimeToFirstToken = TRTLLM.histogram("trtllm_time_to_first_token_seconds").unit("seconds")
         .help("Time to the first token in seconds.").origin("trtllm: as nv_trt_llm_time_to_first_token_seconds");
     TrtllmTimePerOutputToken = TRTLLM.histogram("trtllm_time_per_output_token_seconds").unit("seconds")

@@ -1,0 +1,75 @@
+//! Reads trtllm-serve's own Prometheus page, `/prometheus/metrics`, beside the polls: the server collects it from files of all
+//! its processes, and the records must not wait for that. Reading it drains nothing.
+
+use std::time::{Duration, Instant};
+
+use http::Method;
+use tokio::task::JoinSet;
+
+use super::http_client::HttpClient;
+use super::prometheus_text::{MAX_PAGE, parse_server_metrics};
+use super::{Batch, Item, SourceError};
+use crate::model::ServerMetrics;
+
+/// From the start of one reading to the next.
+const INTERVAL: Duration = Duration::from_secs(5);
+const TIMEOUT: Duration = Duration::from_secs(4);
+
+#[derive(Debug)]
+pub(super) struct ServerPage {
+    target: String,
+    due: Instant,
+    /// The server has no such page. Read again after `/metrics` has failed, because the server may have been replaced.
+    pub(super) missing: bool,
+    /// At most one. Dropped with its connection.
+    reading: JoinSet<Reading>,
+    /// Kept between two readings.
+    client: Option<HttpClient>,
+}
+
+#[derive(Debug)]
+struct Reading {
+    client: HttpClient,
+    page: Result<ServerMetrics, Unread>,
+}
+
+/// Why there are no metrics.
+#[derive(Debug)]
+enum Unread {
+    Missing,
+    /// Worth another attempt.
+    Failed,
+}
+
+impl ServerPage {
+    pub(super) fn new(target: String) -> Self {
+        Self { target, due: Instant::now(), missing: false, reading: JoinSet::new(), client: None }
+    }
+
+    /// Takes a page that has arrived, and starts to read the next one if it is due. Does not wait.
+    pub(super) fn poll(&mut self, batch: &mut Batch) {
+        if let Some(Ok(Reading { client, page })) = self.reading.try_join_next() {
+            self.client = Some(client);
+            match page {
+                Ok(metrics) => batch.items.push(Item::ServerMetrics(Box::new(metrics))),
+                Err(unread) => self.missing = matches!(unread, Unread::Missing),
+            }
+        }
+        if self.missing || !self.reading.is_empty() || Instant::now() < self.due {
+            return;
+        }
+        self.due = Instant::now() + INTERVAL;
+        let client = self.client.take();
+        let client = client.unwrap_or_else(|| HttpClient::new(self.target.clone()).with_max_body(MAX_PAGE));
+        self.reading.spawn(read(client));
+    }
+}
+
+async fn read(mut client: HttpClient) -> Reading {
+    let page = match tokio::time::timeout(TIMEOUT, client.read(Method::GET, "/prometheus/metrics")).await {
+        Ok(Ok(body)) => parse_server_metrics(body).map_err(|_| Unread::Failed),
+        Ok(Err(SourceError::HttpStatus { status: ..500, .. })) => Err(Unread::Missing),
+        Ok(Err(_)) | Err(_) => Err(Unread::Failed),
+    };
+    Reading { client, page }
+}

@@ -1,0 +1,271 @@
+//! trtllm-serve's own Prometheus page, from a server that plays trtllm-serve: its counters are read by their increases, and
+//! whatever it answers, the records of the engine are read on time.
+// A test fails by a panic.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stderr)]
+
+mod e2e;
+
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use e2e::daemon::Daemon;
+use e2e::page::Page;
+use e2e::{ensure, until};
+
+const FIXTURE: &str = include_str!("fixtures/prometheus_trtllm_serve_SHAPE_2026H2.txt");
+
+/// What the server answers. It sends one record for each `GET /metrics`.
+#[derive(Debug, Clone)]
+struct Answers {
+    page: String,
+    page_status: u16,
+    page_after: Duration,
+    records_status: u16,
+    iter: u64,
+    /// Readings of the page that began and that ended.
+    begun: u64,
+    ended: u64,
+}
+
+#[derive(Debug, Clone)]
+struct Server {
+    answers: Arc<Mutex<Answers>>,
+    source: String,
+}
+
+impl Server {
+    fn start(page: &str) -> Self {
+        let answers = Answers {
+            page: page.to_owned(),
+            page_status: 200,
+            page_after: Duration::ZERO,
+            records_status: 200,
+            iter: 0,
+            begun: 0,
+            ended: 0,
+        };
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let source = format!("trtllm-serve:http://{}?perf_metrics=false", listener.local_addr().unwrap());
+        let server = Self { answers: Arc::new(Mutex::new(answers)), source };
+        let serving = server.clone();
+        std::thread::spawn(move || {
+            for stream in listener.incoming() {
+                let server = serving.clone();
+                std::thread::spawn(move || server.serve(stream.unwrap()));
+            }
+        });
+        server
+    }
+
+    /// Answers the requests of one connection.
+    fn serve(&self, mut stream: TcpStream) {
+        let mut head = Vec::new();
+        let mut byte = [0];
+        while stream.read_exact(&mut byte).is_ok() {
+            head.push(byte[0]);
+            if !head.ends_with(b"\r\n\r\n") {
+                continue;
+            }
+            let path = String::from_utf8(head.clone()).unwrap().split(' ').nth(1).unwrap().to_owned();
+            head.clear();
+            let (status, body) = self.answer(&path);
+            let length = body.len();
+            if write!(stream, "HTTP/1.1 {status} x\r\ncontent-length: {length}\r\n\r\n{body}").is_err() {
+                return;
+            }
+        }
+    }
+
+    fn answer(&self, path: &str) -> (u16, String) {
+        match path {
+            "/metrics" => self.change(|answers| {
+                answers.iter += 1;
+                let iter = answers.iter;
+                let record = format!(
+                    r#"[{{"iter": {iter}, "iterLatencyMS": 5.0, "numActiveRequests": 1, "numCompletedRequests": 1}}]"#
+                );
+                (answers.records_status, record)
+            }),
+            "/prometheus/metrics" => {
+                let answers = self.change(|answers| {
+                    answers.begun += 1;
+                    answers.clone()
+                });
+                std::thread::sleep(answers.page_after);
+                self.change(|now| now.ended += 1);
+                (answers.page_status, answers.page)
+            }
+            _ => (404, String::new()),
+        }
+    }
+
+    fn change<T>(&self, change: impl FnOnce(&mut Answers) -> T) -> T {
+        change(&mut self.answers.lock().unwrap())
+    }
+
+    fn reads(&self) -> u64 {
+        self.change(|answers| answers.begun)
+    }
+
+    /// Serves another page, and waits until the daemon has read it.
+    fn show(&self, daemon: &Daemon, page: String) -> Page {
+        let before = self.change(|answers| {
+            answers.page = page;
+            answers.begun
+        });
+        // The reading after next began after the change.
+        until(|| ensure(self.change(|answers| answers.ended) > before, || "the page was not read".to_owned()));
+        daemon.poll(&[], 3)
+    }
+}
+
+fn start(server: &Server) -> Daemon {
+    let daemon = Daemon::start(&["--source", &server.source, "--metrics.compat", "trtllm,triton-core"]);
+    until(|| ensure(server.change(|answers| answers.ended) > 0, || "the page was not read".to_owned()));
+    daemon.poll(&[], 3);
+    daemon
+}
+
+/// The fixture with other values: for each family and label, the value before and after.
+fn with(changes: &[(&str, &str)]) -> String {
+    let changed = changes.iter().fold(FIXTURE.to_owned(), |page, (from, to)| {
+        assert!(page.contains(from), "{from} is not in the fixture");
+        page.replace(from, to)
+    });
+    changed + "trtllm_prompt_tokens_total{pid=\"7\n\u{0}garbage{{{\n"
+}
+
+#[test]
+fn the_increases_of_its_counters_are_on_our_page() {
+    let server = Server::start(FIXTURE);
+    let daemon = start(&server);
+    let first = daemon.page();
+    assert_eq!(first.count("nv_trt_llm_requests_finished_total", &["reason=stop"]), 0);
+    assert_eq!(first.count("nv_inference_request_success", &[]), 0);
+    assert_eq!(first.count("trtllm_prompt_tokens_total", &[]), 0);
+    let info = ["model=/models/\\\"llama\\\"\\\\8b", "dtype=auto", "model_name=tensorrt_llm"];
+    assert_eq!(first.get("trtllm_model_config_info", &info), 1.0);
+    assert_eq!(first.get("trtllm_parallel_config_info", &["tensor_parallel_size=2"]), 1.0);
+    assert_eq!(first.get("trtllm_kv_cache_config_info", &["page_size=32"]), 1.0);
+    assert_eq!(first.find("trtllm_speculative_config_info", &[]), None);
+
+    let second = server.show(
+        &daemon,
+        with(&[
+            (
+                "finished_reason=\"stop\",model_name=\"llama-3-8b\"} 7",
+                "finished_reason=\"stop\",model_name=\"llama-3-8b\"} 10",
+            ),
+            (
+                "finished_reason=\"cancelled\",model_name=\"llama-3-8b\"} 1",
+                "finished_reason=\"cancelled\",model_name=\"llama-3-8b\"} 3",
+            ),
+            ("model_name=\"llama-3-8b\"} 1000", "model_name=\"llama-3-8b\"} 1400"),
+            ("model_name=\"llama-3-8b\"} 500", "model_name=\"llama-3-8b\"} 560"),
+            ("model_name=\"llama-3-8b\"} 128", "model_name=\"llama-3-8b\"} 160"),
+            ("http_code=\"400\",model_name=\"llama-3-8b\"} 2", "http_code=\"404\",model_name=\"llama-3-8b\"} 2"),
+            ("token_position=\"1\"} 8", "token_position=\"1\"} 12"),
+            ("token_position=\"1\"} 3", "token_position=\"1\"} 5"),
+            ("le=\"+Inf\",model_name=\"llama-3-8b\"} 5", "le=\"+Inf\",model_name=\"llama-3-8b\"} 7"),
+            ("model_name=\"llama-3-8b\"} 100.078", "model_name=\"llama-3-8b\"} 300.078"),
+        ]),
+    );
+    second.never_below(&first);
+    for (family, label, value) in [
+        ("nv_trt_llm_requests_finished_total", "reason=stop", 3),
+        ("nv_trt_llm_requests_finished_total", "reason=cancelled", 2),
+        ("trtllm_request_success_total", "finished_reason=stop", 3),
+        ("trtllm_request_success_total", "finished_reason=length", 0),
+        ("nv_inference_request_failure", "reason=CANCELED", 2),
+        ("nv_trt_llm_request_errors_total", "http_code=400", 0),
+        ("nv_trt_llm_request_errors_total", "http_code=404", 2),
+        ("trtllm_request_error_total", "http_code=404", 2),
+        ("trtllm_spec_decode_drafted_tokens_total", "token_position=1", 4),
+        ("trtllm_spec_decode_accepted_tokens_total", "token_position=1", 2),
+        ("trtllm_time_per_output_token_seconds_bucket", "le=80", 0),
+        ("nv_trt_llm_time_per_output_token_seconds_bucket", "le=+Inf", 2),
+    ] {
+        assert_eq!(second.count(family, &[label]), value, "{family} {label}");
+    }
+    for (family, value) in [
+        ("nv_inference_request_success", 3),
+        ("trtllm_prompt_tokens_total", 400),
+        ("trtllm_generation_tokens_total", 60),
+        ("trtllm_prompt_cached_tokens_total", 32),
+        ("nv_trt_llm_time_per_output_token_seconds_count", 2),
+        ("trtllm_time_per_output_token_seconds_sum", 200),
+    ] {
+        assert_eq!(second.count(family, &[]), value, "{family}");
+    }
+
+    // The server was replaced, and has a second process.
+    let replaced = "trtllm_request_success_total{finished_reason=\"stop\",pid=\"9\"} 5\n";
+    let third = server.show(
+        &daemon,
+        with(&[
+            (
+                "finished_reason=\"stop\",model_name=\"llama-3-8b\"} 7",
+                "finished_reason=\"stop\",model_name=\"llama-3-8b\"} 1",
+            ),
+            ("model_name=\"llama-3-8b\"} 1000", "model_name=\"llama-3-8b\"} 90"),
+        ]) + replaced,
+    );
+    third.never_below(&second);
+    assert_eq!(third.count("nv_trt_llm_requests_finished_total", &["reason=stop"]), 3 + 1 + 5);
+    assert_eq!(third.count("trtllm_prompt_tokens_total", &[]), 400 + 90);
+    assert_eq!(third.count("nv_trt_llm_iterations_lost_total", &[]), 0);
+}
+
+#[test]
+fn a_slow_page_delays_no_records() {
+    let server = Server::start(FIXTURE);
+    // Longer than its timeout, so that the first reading fails and the page is requested again.
+    server.change(|answers| answers.page_after = Duration::from_secs(6));
+    let daemon = Daemon::start(&["--source", &server.source]);
+    let read_during = |reading: u64| {
+        until(|| ensure(server.reads() == reading, || "the page was not requested".to_owned()));
+        let before = daemon.page().count("nv_trt_llm_iterations_total", &[]);
+        daemon.until(|page| {
+            let more = page.count("nv_trt_llm_iterations_total", &[]) - before;
+            ensure(more >= 10, || format!("{more} iterations"))
+        });
+        assert!(server.change(|answers| answers.ended) < reading, "the records waited for the page");
+    };
+    read_during(1);
+    server.change(|answers| answers.page_after = Duration::from_secs(3));
+    read_during(2);
+    let page = daemon.until(|page| {
+        let finished = page.find("nv_trt_llm_requests_finished_total", &["reason=stop"]);
+        ensure(finished.is_some(), || "the page was not read".to_owned())
+    });
+    assert_eq!(page.count("trtllm_exporter_poll_errors_total", &["kind=timeout"]), 0);
+    assert_eq!(page.get("trtllm_exporter_source_up", &[]), 1.0);
+}
+
+#[test]
+fn a_missing_page_is_requested_again_only_after_the_server_was_replaced() {
+    let server = Server::start(FIXTURE);
+    server.change(|answers| answers.page_status = 404);
+    let daemon = start(&server);
+    let since = Instant::now();
+    // Longer than the time between two readings.
+    daemon.until(|_| ensure(since.elapsed() > Duration::from_secs(6), || "waiting".to_owned()));
+    assert_eq!(server.reads(), 1);
+    server.change(|answers| (answers.records_status, answers.page_status) = (503, 200));
+    daemon.until(|page| ensure(page.get("trtllm_exporter_source_up", &[]) == 0.0, || "still up".to_owned()));
+    server.change(|answers| answers.records_status = 200);
+    until(|| ensure(server.reads() == 2, || "the page was not requested".to_owned()));
+}
+
+#[test]
+fn the_page_is_not_read_if_it_is_turned_off() {
+    let server = Server::start(FIXTURE);
+    let source = format!("{}&prometheus_metrics=false", server.source);
+    let daemon = Daemon::start(&["--source", &source, "--metrics.compat", "trtllm"]);
+    let page = daemon.poll(&[], 5);
+    assert_eq!(server.reads(), 0);
+    assert_eq!(page.find("trtllm_prompt_tokens_total", &[]), None);
+    assert_eq!(page.find("nv_trt_llm_time_per_output_token_seconds_count", &[]), None);
+}
