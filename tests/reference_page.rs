@@ -277,7 +277,8 @@ fn every_family_of_an_engine_says_what_it_needs() {
     assert_eq!(needs("nv_trt_llm_host_step_seconds"), [Statistics::PyTorch]);
     assert_eq!(needs("nv_llm_output_token_len"), [Statistics::Rows, Statistics::Entries]);
     assert_eq!(needs("nv_trt_llm_ssm_snapshot_lookups_total"), [Statistics::V2]);
-    assert_eq!(needs("trtllm_time_to_first_token_seconds"), [Statistics::Entries]);
+    assert_eq!(needs("trtllm_time_to_first_token_seconds"), [Statistics::Rows, Statistics::Entries]);
+    assert_eq!(needs("nv_trt_llm_server_time_to_first_token_seconds"), [Statistics::Entries]);
     // Each has a row in the table of the reference.
     let reference = catalog();
     for statistics in CATALOG.iter().flat_map(statistics_of) {
