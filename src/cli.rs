@@ -10,6 +10,7 @@ use crate::config::{self, ConfigError, EngineConfig};
 use crate::gpu::GpuMode;
 use crate::http::router::TelemetryPath;
 use crate::listen::Address;
+use crate::log::LogFormat;
 use crate::metrics::compat::CompatSets;
 
 /// The default ingest socket.
@@ -163,12 +164,6 @@ pub enum CompatSet {
     TritonCore,
     Dcgm,
     Spec,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum LogFormat {
-    Logfmt,
-    Json,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]

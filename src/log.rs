@@ -1,24 +1,161 @@
-//! Structured logs on stderr, as logfmt or JSON.
+//! Structured logs on stderr, as logfmt or JSON. Logging never blocks: a thread writes the lines, and lines that do not fit in
+//! its queue are dropped and counted. A log collector that stops reading its pipe must not stop the exporter.
 
+use std::io::{self, Write};
+use std::sync::OnceLock;
+use std::sync::mpsc;
+use std::time::Duration;
+
+use clap::ValueEnum;
+use tracing_appender::non_blocking::{ErrorCounter, NonBlocking, NonBlockingBuilder, WorkerGuard};
 use tracing_subscriber::filter::LevelFilter;
+use tracing_subscriber::fmt::MakeWriter;
 use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::util::SubscriberInitExt as _;
 
-use crate::cli::LogFormat;
+/// Lines that wait for the thread.
+const QUEUE: usize = 1024;
+/// Longer lines are cut.
+const MAX_LINE: usize = 4096;
+/// How long the end of the process waits for the last lines.
+const LAST_LINES: Duration = Duration::from_millis(100);
 
-/// Installs the subscriber; a second call does nothing.
-pub fn init(level: tracing::Level, format: LogFormat) {
+static DROPPED: OnceLock<ErrorCounter> = OnceLock::new();
+
+/// `--log.format`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum LogFormat {
+    Logfmt,
+    Json,
+}
+
+/// Writes the last lines when it is dropped.
+#[derive(Debug)]
+pub struct LogGuard(Option<WorkerGuard>);
+
+/// Installs the subscriber and logs panics. A second call changes nothing.
+#[must_use]
+pub fn init(level: tracing::Level, format: LogFormat) -> LogGuard {
+    let (queue, guard) =
+        NonBlockingBuilder::default().lossy(true).buffered_lines_limit(QUEUE).thread_name("log").finish(io::stderr());
+    let dropped = queue.error_counter();
+    let writer = Lines(queue);
     let registry = tracing_subscriber::registry().with(LevelFilter::from_level(level));
     let installed = match format {
         LogFormat::Logfmt => {
             let layer = tracing_logfmt::builder().with_target(false).with_span_name(false).layer();
-            registry.with(layer.with_writer(std::io::stderr)).try_init()
+            registry.with(layer.with_writer(writer)).try_init()
         }
         LogFormat::Json => {
             let layer = tracing_subscriber::fmt::layer().json().flatten_event(true).with_target(false);
-            registry.with(layer.with_writer(std::io::stderr)).try_init()
+            registry.with(layer.with_writer(writer)).try_init()
         }
     };
-    // Only tests call this twice.
-    let _ = installed;
+    if installed.is_ok() {
+        let _ = DROPPED.set(dropped);
+        std::panic::set_hook(Box::new(|panic| {
+            let place = panic.location().map(ToString::to_string).unwrap_or_default();
+            tracing::error!(place, message = panic.payload_as_str().unwrap_or("unknown"), "panic");
+        }));
+    }
+    LogGuard(Some(guard))
+}
+
+/// Log lines that were dropped because stderr did not take them.
+#[must_use]
+pub fn dropped_lines() -> u64 {
+    DROPPED.get().map_or(0, |dropped| dropped.dropped_lines() as u64)
+}
+
+/// Writes a message to stderr, but does not wait for a full pipe.
+pub fn last_words(message: String) {
+    within(LAST_LINES, move || {
+        let _ = writeln!(io::stderr(), "{message}");
+    });
+}
+
+impl Drop for LogGuard {
+    fn drop(&mut self) {
+        let guard = self.0.take();
+        within(LAST_LINES, move || drop(guard));
+    }
+}
+
+/// Runs `work` on a thread, and leaves it there if it takes longer than `time`.
+fn within(time: Duration, work: impl FnOnce() + Send + 'static) {
+    let (done, finished) = mpsc::channel();
+    std::thread::spawn(move || {
+        work();
+        let _ = done.send(());
+    });
+    let _ = finished.recv_timeout(time);
+}
+
+/// Cuts long lines, so that the queue is bounded in bytes.
+#[derive(Debug, Clone)]
+struct Lines(NonBlocking);
+
+impl<'a> MakeWriter<'a> for Lines {
+    type Writer = Self;
+
+    fn make_writer(&'a self) -> Self {
+        self.clone()
+    }
+}
+
+impl Write for Lines {
+    fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+        if line.len() <= MAX_LINE {
+            self.0.write_all(line)?;
+        } else {
+            const CUT: &[u8] = b"...\n";
+            self.0.write_all(&[&line[..MAX_LINE - CUT.len()], CUT].concat())?;
+        }
+        Ok(line.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.0.flush()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{Arc, Mutex};
+
+    use super::*;
+
+    /// A pipe whose reader has stopped until the lock is released.
+    #[derive(Clone, Default)]
+    struct Pipe(Arc<Mutex<Vec<u8>>>);
+
+    impl Write for Pipe {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0.lock().unwrap().extend_from_slice(bytes);
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn lines_that_a_stopped_reader_does_not_take_are_dropped_and_counted_and_long_ones_are_cut() {
+        let pipe = Pipe::default();
+        let (queue, guard) = NonBlockingBuilder::default().lossy(true).buffered_lines_limit(QUEUE).finish(pipe.clone());
+        let dropped = queue.error_counter();
+        let mut lines = Lines(queue);
+        let reader = pipe.0.lock().unwrap();
+        for _ in 0..2000 {
+            lines.write_all(&[b'x'; 2 * MAX_LINE]).unwrap();
+        }
+        // One line is with the thread.
+        assert!((2000 - QUEUE - 1..=2000 - QUEUE).contains(&dropped.dropped_lines()), "{}", dropped.dropped_lines());
+        drop(reader);
+        drop(guard);
+        let written = pipe.0.lock().unwrap();
+        assert_eq!(written.len(), (2000 - dropped.dropped_lines()) * MAX_LINE);
+        assert!(written.ends_with(b"x...\n"));
+    }
 }

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use clap::Parser as _;
 use trtllm_exporter::cli::{Cli, Command};
 use trtllm_exporter::start::{self, StartError};
-use trtllm_exporter::{process, tools};
+use trtllm_exporter::{log, process, tools};
 
 fn main() -> ExitCode {
     process::tune_allocator();
@@ -22,11 +22,9 @@ fn main() -> ExitCode {
     let code = match result {
         Ok(()) => 0,
         Err(error) => {
-            #[allow(clippy::print_stderr)] // The one message for the caller; logging may not be set up yet.
-            {
-                eprintln!("trtllm-exporter: {error}");
-            }
-            error.exit_code()
+            let code = error.exit_code();
+            log::last_words(format!("trtllm-exporter: {error}"));
+            code
         }
     };
     // An engine that still loads its model cannot be stopped. Exit handlers would destroy the library that it runs in.

@@ -75,7 +75,7 @@ pub fn run(cli: &Cli) -> Result<(), StartError> {
     let engines = cli.engines()?;
     let web_file = cli.web_config_file.as_deref().filter(|path| !path.as_os_str().is_empty());
     let web = web_file.map(ReloadingConfig::read).transpose()?;
-    log::init(cli.log_level, cli.log_format);
+    let _log = log::init(cli.log_level, cli.log_format);
     // Two threads: one may parse a large answer of an engine while the other serves a scrape.
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     let result = runtime.block_on(serve(cli, engines, web));

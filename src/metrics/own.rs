@@ -84,7 +84,7 @@ impl Default for HttpMetrics {
 }
 
 /// The families that [`OwnMetrics`] encodes, in the order of the catalog.
-const FAMILIES: [Id; 24] = [
+const FAMILIES: [Id; 25] = [
     Id::BuildInfo,
     Id::SourceUp,
     Id::Polls,
@@ -102,6 +102,7 @@ const FAMILIES: [Id; 24] = [
     Id::Scrapes,
     Id::HttpRefused,
     Id::ScrapeDuration,
+    Id::LogLinesDropped,
     Id::ProcessCpu,
     Id::ProcessOpenFds,
     Id::ProcessMaxFds,

@@ -10,6 +10,7 @@ use prometheus_client::metrics::gauge::ConstGauge;
 
 use super::families::{Families, by_variant};
 use super::{HttpMetrics, process};
+use crate::log;
 use crate::metrics::catalog::Id;
 use crate::metrics::gpu::NVML_STATES;
 use crate::metrics::page::Labels;
@@ -39,6 +40,7 @@ impl Collector for OwnMetrics {
         let refused = by_variant(Id::HttpRefused, self.http.refused.iter().cloned());
         families.series(Id::HttpRefused, refused.map(|(reason, count)| ([reason], count)))?;
         families.single(Id::ScrapeDuration, &self.http.scrape_duration)?;
+        families.single(Id::LogLinesDropped, &ConstCounter::new(log::dropped_lines()))?;
         process::encode(&mut families)
     }
 }

@@ -55,6 +55,10 @@ families! {
         .help("Duration of answering one scrape in seconds; the first scrape after new data renders the page.")
         .origin("the HTTP server");
 
+    // Logs.
+    LogLinesDropped = EXPORTER.counter("trtllm_exporter_log_lines_dropped_total").experimental()
+        .help("Log lines dropped because stderr did not take them.").origin("the log's queue of 1024 lines");
+
     // The process; the names and HELP texts are those of Prometheus' own client libraries.
     ProcessCpu = PROCESS.counter("process_cpu_seconds_total").unit("seconds")
         .help("Total user and system CPU time spent in seconds.").origin("/proc/self/stat");
