@@ -40,7 +40,7 @@ fn records(name: &str, plain: bool) -> Engine {
         black_box(records);
     });
     let mut batch = Batch::default();
-    let mut engine = Engine::new(Instant::now(), Duration::from_secs(15));
+    let mut engine = Engine::new(Duration::from_secs(15));
     let both = time("parse + fold, as in the daemon", RECORDS, || {
         parse_records(&body, &mut batch).unwrap();
         fold(&mut engine, &batch);
@@ -97,7 +97,7 @@ fn full_records() {
     let body = body(full_record());
     println!("\n{RECORDS} records with every field, {} bytes of JSON each", body.len() / RECORDS);
     let mut batch = Batch::default();
-    let mut engine = Engine::new(Instant::now(), Duration::from_secs(15));
+    let mut engine = Engine::new(Duration::from_secs(15));
     parse_records(&body, &mut batch).unwrap();
     let entries = fixture("perf_metrics_SHAPE.json").to_string().into_bytes();
     let mut perf = Batch::default();

@@ -48,12 +48,12 @@ pub struct Intake {
 
 impl Intake {
     #[must_use]
-    pub fn new(index: usize, model: String, state: Arc<State>, stale_after: Duration, now: Instant) -> Self {
+    pub fn new(index: usize, model: String, state: Arc<State>, stale_after: Duration) -> Self {
         Self {
             index,
             model,
             state,
-            engine: Box::new(Engine::new(now, stale_after)),
+            engine: Box::new(Engine::new(stale_after)),
             source: SourceStatus::default(),
             about: EngineAbout::default(),
             published: EngineState::Starting,
@@ -157,7 +157,6 @@ impl Intake {
     /// Keeps the engine `starting` while its source is opened or its model is loaded, however long that takes. `/readyz`
     /// shows the reason.
     pub fn still_starting(&mut self, reason: &str, now: Instant) {
-        self.engine.health.answered(now);
         if self.source.last_error.as_deref() != Some(reason) {
             self.source.last_error = Some(reason.to_owned());
             self.publish(now);
@@ -244,7 +243,7 @@ mod tests {
             implicit: false,
         };
         let (state, at) = (Arc::new(State::new(vec![name])), Moment::now());
-        let mut intake = Intake::new(0, "m".to_owned(), Arc::clone(&state), Duration::from_secs(15), at.instant);
+        let mut intake = Intake::new(0, "m".to_owned(), Arc::clone(&state), Duration::from_secs(15));
         let mut batch = Batch::default();
         intake.end_poll(&mut batch, Duration::ZERO, Ok(Presence::Present), at);
         let snapshot = || state.engines().next().unwrap().1;

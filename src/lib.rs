@@ -36,6 +36,7 @@ pub mod shutdown;
 pub mod sources;
 pub mod start;
 pub mod state;
+pub mod supervise;
 pub mod tools;
 pub mod unix_socket;
 pub mod views;

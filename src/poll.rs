@@ -11,6 +11,7 @@ use crate::intake::{Intake, Moment};
 use crate::shutdown::Shutdown;
 use crate::sources::{Batch, OpenError, Presence, Source, SourceError};
 use crate::state::State;
+use crate::supervise::{self, Panicked, Task};
 
 /// How an engine is polled.
 #[derive(Debug, Clone, Copy)]
@@ -49,7 +50,7 @@ impl Driver {
     /// The driver of the `index`-th engine of `state`.
     #[must_use]
     pub fn new(index: usize, model: String, schedule: Schedule, state: Arc<State>, events: DriverEvents) -> Self {
-        let intake = Intake::new(index, model, state, schedule.stale_after, Instant::now());
+        let intake = Intake::new(index, model, state, schedule.stale_after);
         Self { schedule, intake, events }
     }
 
@@ -111,11 +112,16 @@ impl Driver {
                 // Not logged here: it ends the daemon, which prints it.
                 Err(SourceError::Open(error)) => return Err(error),
                 result => {
-                    if result.is_err() {
-                        source.take_partial(&mut batch);
-                    }
                     let duration = at.instant.duration_since(begun);
-                    self.intake.end_poll(&mut batch, duration, result.as_ref().copied(), at);
+                    let folded = supervise::catch_now(Task::Fold, || {
+                        if result.is_err() {
+                            source.take_partial(&mut batch);
+                        }
+                        self.intake.end_poll(&mut batch, duration, result.as_ref().copied(), at);
+                    });
+                    if folded.is_err() {
+                        batch = Batch::default();
+                    }
                     if std::mem::take(&mut first_poll) {
                         let _ = self.events.send(DriverEvent::FirstPoll);
                     }
@@ -132,19 +138,25 @@ impl Driver {
     async fn poll(&mut self, source: &mut Source, batch: &mut Batch) -> Result<Presence, SourceError> {
         let timeout = self.schedule.timeout;
         let starting = source.is_loading().then_some(LOADING);
-        match self.watch(starting, tokio::time::timeout(timeout, source.poll(batch))).await {
-            Ok(result) => result,
-            Err(_) if source.is_loading() => Ok(Presence::Loading),
-            Err(_) => Err(SourceError::Timeout { target: source.target(), after: timeout }),
+        let polled = supervise::catch(Task::Poll, tokio::time::timeout(timeout, source.poll(batch)));
+        match self.watch(starting, polled).await {
+            Ok(Ok(result)) => result,
+            Ok(Err(_)) if source.is_loading() => Ok(Presence::Loading),
+            Ok(Err(_)) => Err(SourceError::Timeout { target: source.target(), after: timeout }),
+            Err(Panicked) => Err(SourceError::Panicked { target: source.target() }),
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicU64, Ordering};
+
     use super::*;
     use crate::engine::EngineState;
+    use crate::model::IterationStats;
     use crate::shutdown;
+    use crate::sources::Item;
     use crate::state::EngineName;
 
     const SCHEDULE: Schedule = Schedule {
@@ -200,5 +212,32 @@ mod tests {
         let Some(DriverEvent::Failed(error)) = events.recv().await else { panic!("no failure") };
         assert!(error.to_string().contains("out of memory"));
         assert!(events.recv().await.is_none());
+    }
+
+    #[tokio::test]
+    async fn a_poll_that_panics_is_counted_and_the_next_one_continues_the_totals() {
+        static POLLS: AtomicU64 = AtomicU64::new(0);
+        let source = Source::Test(|batch| {
+            let poll = POLLS.fetch_add(1, Ordering::SeqCst);
+            let record = IterationStats { iter: Some(poll + 1), ..IterationStats::default() };
+            batch.items.push(Item::Record(Box::new(record)));
+            if poll == 1 { panic!("as if the system had no more threads") } else { Ok(Presence::Present) }
+        });
+        let state = one_engine();
+        let (driver, _events) = driver(&state);
+        let (trigger, shutdown) = shutdown::channel();
+        let before = supervise::restarts();
+        let running = tokio::spawn(driver.run(std::future::ready(Ok(source)), shutdown));
+        while POLLS.load(Ordering::SeqCst) < 6 {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        trigger.stop();
+        running.await.unwrap();
+        let snapshot = state.engines().next().unwrap().1;
+        // What the poll had read before it panicked is not lost.
+        assert!(snapshot.totals.iterations >= 5, "{}", snapshot.totals.iterations);
+        assert_eq!(supervise::restarts()[Task::Poll as usize], before[Task::Poll as usize] + 1);
+        let errors: u64 = snapshot.source.metrics.errors.iter().map(|count| count.get()).sum();
+        assert_eq!(errors, 1);
     }
 }

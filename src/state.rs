@@ -5,13 +5,13 @@ mod source;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
 
 use crate::engine::lifecycle::Stages;
 use crate::engine::requests::RequestTotals;
-use crate::engine::{Engine, EngineState, Latest, Totals};
+use crate::engine::{Engine, EngineState, Health, Latest, Totals};
 use crate::model::gpu::GpuInventory;
 use crate::model::{EngineAbout, IterationStats};
 use crate::shutdown::Shutdown;
@@ -35,6 +35,8 @@ pub struct EngineName {
 #[derive(Debug, Clone)]
 pub struct EngineSnapshot {
     pub state: EngineState,
+    /// Gives the state at a later time. Absent before the first poll.
+    pub health: Option<Health>,
     pub latest: Option<Latest>,
     pub totals: Totals,
     pub requests: RequestTotals,
@@ -50,6 +52,7 @@ impl EngineSnapshot {
     pub fn starting() -> Self {
         Self {
             state: EngineState::Starting,
+            health: None,
             latest: None,
             totals: Totals::new(),
             requests: RequestTotals::new(),
@@ -62,6 +65,7 @@ impl EngineSnapshot {
     /// Replaces all values in place.
     pub fn write(&mut self, state: EngineState, engine: &Engine, source: &SourceStatus, about: &EngineAbout) {
         self.state = state;
+        self.health = Some(engine.health);
         self.latest = engine.latest().copied();
         self.totals.clone_from(&engine.totals);
         self.requests.clone_from(&engine.requests.totals);
@@ -117,6 +121,7 @@ impl State {
     /// Grows with every change. Two equal generations have equal data.
     #[must_use]
     pub fn generation(&self) -> u64 {
+        self.judge_ages(Instant::now());
         self.generation.load(Ordering::Acquire)
     }
 
@@ -150,6 +155,19 @@ impl State {
         *previous = Some(slot.snapshot.swap(next));
         self.engine_changes.fetch_add(1, Ordering::Release);
         self.generation.fetch_add(1, Ordering::Release);
+    }
+
+    /// Updates the state of each engine to `now`. Readers call this, so that a driver that has died or hangs cannot keep old
+    /// numbers on a page.
+    fn judge_ages(&self, now: Instant) {
+        for (index, slot) in self.engines.iter().enumerate() {
+            let published = slot.snapshot.load();
+            let state = published.health.map_or(published.state, |health| health.state(now));
+            if state != published.state {
+                let current = EngineSnapshot { state, ..EngineSnapshot::clone(&published) };
+                self.publish_engine(index, current);
+            }
+        }
     }
 
     /// Keeps the last of these records for the API, without the parts that are large or unbounded.
@@ -198,6 +216,7 @@ impl State {
 
     /// All engines, including those that are not on the page.
     pub fn all_engines(&self) -> impl Iterator<Item = (&EngineName, Arc<EngineSnapshot>)> {
+        self.judge_ages(Instant::now());
         self.engines.iter().map(|slot| (&slot.name, slot.snapshot.load_full()))
     }
 
@@ -228,4 +247,31 @@ fn drop_large_parts(record: &mut IterationStats) {
     record.kv_cache_iteration_stats.take_if(|windows| windows.len() > KEPT_WINDOWS);
     record.iter_cached_tokens_by_level.take_if(|levels| levels.len() > KEPT_WINDOWS);
     record.kv_cache_level_tiers.take_if(|tiers| tiers.len() > KEPT_WINDOWS || tiers.iter().any(|tier| tier.len() > 64));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reader_withdraws_the_numbers_of_a_driver_that_has_died() {
+        let name = EngineName {
+            model: "m".to_owned(),
+            version: "1".to_owned(),
+            labels: Vec::new(),
+            source: "test",
+            implicit: false,
+        };
+        let state = State::new(vec![name]);
+        let long_ago = Instant::now() - Duration::from_secs(20);
+        let mut health = Health::new(Duration::from_secs(15));
+        health.answered(long_ago);
+        health.record(long_ago, crate::engine::Outstanding::Yes);
+        let busy = EngineSnapshot { state: EngineState::Busy, health: Some(health), ..EngineSnapshot::starting() };
+        state.publish_engine(0, busy);
+        let before = state.engine_changes();
+        let _ = state.generation();
+        assert!(state.engine_changes() > before, "pages are rendered again");
+        assert_eq!(state.engines().next().unwrap().1.state, EngineState::Unreachable);
+    }
 }

@@ -27,7 +27,7 @@ fn warm(engines: usize) -> (State, PageBuilder, HttpMetrics) {
     };
     let state = State::new((0..engines).map(name).collect());
     let now = Instant::now();
-    let mut engine = Engine::new(now, Duration::from_secs(15));
+    let mut engine = Engine::new(Duration::from_secs(15));
     let records = std::fs::read_to_string("tests/fixtures/session.ndjson").unwrap();
     for record in records.lines().filter_map(|line| serde_json::from_str::<IterationStats>(line).ok()) {
         engine.absorb(&record, now, 1_753_462_475_000_000).unwrap();

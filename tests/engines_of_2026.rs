@@ -39,7 +39,7 @@ impl Bench {
             implicit: false,
         };
         let (state, now) = (Arc::new(State::new(vec![name])), Moment::now());
-        let intake = Intake::new(0, "m".to_owned(), Arc::clone(&state), Duration::from_secs(15), now.instant);
+        let intake = Intake::new(0, "m".to_owned(), Arc::clone(&state), Duration::from_secs(15));
         Self { state, intake, now }
     }
 

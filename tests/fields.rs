@@ -139,7 +139,7 @@ struct Messages {
 /// The samples of each family, as text.
 fn page(messages: &Messages) -> BTreeMap<&'static str, String> {
     let start = Instant::now();
-    let mut engine = Engine::new(start, Duration::from_secs(15));
+    let mut engine = Engine::new(Duration::from_secs(15));
     for record in &messages.records {
         let record: IterationStats = serde_json::from_value(record.clone()).unwrap();
         engine.absorb(&record, start, 1_753_462_475_000_000).unwrap();

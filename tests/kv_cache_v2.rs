@@ -32,7 +32,7 @@ fn payload(name: &str) -> Vec<Value> {
 /// The page after these records, with the name set `trtllm`.
 fn page(records: &[Value]) -> Page {
     let now = Instant::now();
-    let mut engine = Engine::new(now, Duration::from_secs(15));
+    let mut engine = Engine::new(Duration::from_secs(15));
     for record in records {
         let record: IterationStats = serde_json::from_value(record.clone()).unwrap();
         engine.absorb(&record, now, 1_753_462_475_000_000).unwrap();

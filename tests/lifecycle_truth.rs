@@ -101,7 +101,7 @@ fn request(row: &RequestRow) -> RequestStats {
 
 fn fold(iterations: &[IterationRow], requests: &[RequestRow]) -> (Engine, f64) {
     let now = Instant::now();
-    let mut engine = Engine::new(now, Duration::from_secs(3600));
+    let mut engine = Engine::new(Duration::from_secs(3600));
     let (mut end_ms, mut longest_ms, mut rows) = (0.0, 0.0_f64, requests);
     // The exporter was started before the first request.
     let before = IterationRow { iter: iterations[0].iter - 1, ..IterationRow::default() };

@@ -139,7 +139,7 @@ fn every_name_in_the_table_of_equivalents_is_on_a_page() {
 
 fn engine() -> (Engine, Instant) {
     let start = Instant::now();
-    (Engine::new(start, Duration::from_secs(15)), start)
+    (Engine::new(Duration::from_secs(15)), start)
 }
 
 /// The series of the engine groups, as written on the page.

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 /// The state of an engine, from what its source reports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum EngineState {
-    /// No record yet.
+    /// The source has not answered yet, or has sent no record yet.
     Starting,
     /// Work is outstanding and records arrive.
     Busy,
@@ -55,25 +55,26 @@ pub const DOUBT: Duration = Duration::from_secs(2);
 #[derive(Debug, Clone, Copy)]
 pub struct Health {
     stale_after: Duration,
-    last_answer: Instant,
+    last_answer: Option<Instant>,
     last_record: Option<Instant>,
     outstanding: Outstanding,
 }
 
 impl Health {
-    /// A source gets `--stale-after` from its start to answer for the first time.
+    /// An engine is starting until its source answers for the first time: a model may load for half an hour.
     #[must_use]
-    pub const fn new(now: Instant, stale_after: Duration) -> Self {
-        Self { stale_after, last_answer: now, last_record: None, outstanding: Outstanding::No }
+    pub const fn new(stale_after: Duration) -> Self {
+        Self { stale_after, last_answer: None, last_record: None, outstanding: Outstanding::No }
     }
 
     /// The source answered, with or without records.
     pub fn answered(&mut self, now: Instant) {
-        self.last_answer = now;
+        self.last_answer = Some(now);
     }
 
     /// A record arrived.
     pub fn record(&mut self, now: Instant, outstanding: Outstanding) {
+        self.last_answer.get_or_insert(now);
         self.last_record = Some(now);
         self.outstanding = outstanding;
     }
@@ -96,7 +97,8 @@ impl Health {
 
     #[must_use]
     pub fn state(&self, now: Instant) -> EngineState {
-        if now.saturating_duration_since(self.last_answer) >= self.stale_after {
+        let Some(last_answer) = self.last_answer else { return EngineState::Starting };
+        if now.saturating_duration_since(last_answer) >= self.stale_after {
             return EngineState::Unreachable;
         }
         if self.last_record.is_none() {
@@ -125,7 +127,7 @@ mod tests {
     #[test]
     fn an_idle_engine_that_answers_is_never_stale() {
         let start = Instant::now();
-        let mut health = Health::new(start, STALE);
+        let mut health = Health::new(STALE);
         health.record(start, Outstanding::No);
         health.answered(at(start, 3600));
         assert_eq!(health.state(at(start, 3601)), EngineState::Idle);
@@ -134,7 +136,7 @@ mod tests {
     #[test]
     fn outstanding_work_without_records_is_stalled_after_the_window() {
         let start = Instant::now();
-        let mut health = Health::new(start, STALE);
+        let mut health = Health::new(STALE);
         health.record(start, Outstanding::Yes);
         health.answered(at(start, 14));
         assert_eq!(health.state(at(start, 14)), EngineState::Busy);
@@ -147,7 +149,7 @@ mod tests {
     #[test]
     fn a_source_that_stops_answering_is_unreachable_even_if_it_was_idle() {
         let start = Instant::now();
-        let mut health = Health::new(start, STALE);
+        let mut health = Health::new(STALE);
         health.record(start, Outstanding::No);
         health.answered(start);
         assert_eq!(health.state(at(start, 14)), EngineState::Idle);
@@ -157,10 +159,12 @@ mod tests {
     }
 
     #[test]
-    fn a_source_that_never_answered_is_starting_then_unreachable() {
+    fn a_source_that_never_answered_is_starting_however_long_that_takes() {
         let start = Instant::now();
-        let health = Health::new(start, STALE);
-        assert_eq!(health.state(at(start, 14)), EngineState::Starting);
-        assert_eq!(health.state(at(start, 15)), EngineState::Unreachable);
+        let mut health = Health::new(STALE);
+        assert_eq!(health.state(at(start, 3600)), EngineState::Starting);
+        health.answered(at(start, 3600));
+        assert_eq!(health.state(at(start, 3600)), EngineState::Starting, "no record yet");
+        assert_eq!(health.state(at(start, 3615)), EngineState::Unreachable);
     }
 }

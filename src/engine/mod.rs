@@ -63,11 +63,11 @@ pub struct Engine {
 
 impl Engine {
     #[must_use]
-    pub fn new(now: Instant, stale_after: Duration) -> Self {
+    pub fn new(stale_after: Duration) -> Self {
         Self {
             totals: Totals::new(),
             requests: RequestFold::default(),
-            health: Health::new(now, stale_after),
+            health: Health::new(stale_after),
             latest: None,
             epoch: Epoch::first(),
             open: None,

@@ -14,7 +14,7 @@ struct Bench {
 impl Bench {
     fn new() -> Self {
         let now = Instant::now();
-        Self { engine: Engine::new(now, STALE), now }
+        Self { engine: Engine::new(STALE), now }
     }
 
     fn absorb(&mut self, record: &IterationStats) -> &Totals {

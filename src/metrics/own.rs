@@ -84,7 +84,7 @@ impl Default for HttpMetrics {
 }
 
 /// The families that [`OwnMetrics`] encodes, in the order of the catalog.
-const FAMILIES: [Id; 25] = [
+const FAMILIES: [Id; 26] = [
     Id::BuildInfo,
     Id::SourceUp,
     Id::Polls,
@@ -102,6 +102,7 @@ const FAMILIES: [Id; 25] = [
     Id::Scrapes,
     Id::HttpRefused,
     Id::ScrapeDuration,
+    Id::TaskRestarts,
     Id::LogLinesDropped,
     Id::ProcessCpu,
     Id::ProcessOpenFds,

@@ -23,6 +23,8 @@ pub enum SourceError {
     Io { target: String, cause: String },
     #[error("cannot read the engine's statistics: {cause}")]
     Engine { cause: String },
+    #[error("reading from {target} failed: a bug in the exporter; the log has its place, please report it")]
+    Panicked { target: String },
     /// The source can never work. Polling it again is useless.
     #[error(transparent)]
     Open(#[from] OpenError),
@@ -39,7 +41,7 @@ impl SourceError {
             Self::Truncated { .. } => ErrorKind::Truncated,
             Self::TooLarge { .. } => ErrorKind::TooLarge,
             Self::Io { .. } => ErrorKind::Io,
-            Self::Engine { .. } | Self::Open(_) => ErrorKind::Engine,
+            Self::Engine { .. } | Self::Panicked { .. } | Self::Open(_) => ErrorKind::Engine,
         }
     }
 }

@@ -26,6 +26,9 @@ pub enum Source {
     Replay(replay::Replay),
     #[cfg(feature = "executor")]
     Executor(executor::ExecutorThread),
+    /// For tests of the poll driver.
+    #[cfg(test)]
+    Test(fn(&mut Batch) -> Result<Presence, SourceError>),
 }
 
 impl Source {
@@ -40,6 +43,8 @@ impl Source {
             Self::Replay(source) => source.poll(batch),
             #[cfg(feature = "executor")]
             Self::Executor(source) => source.poll(batch).await,
+            #[cfg(test)]
+            Self::Test(poll) => poll(batch),
         }
     }
 
@@ -77,6 +82,8 @@ impl Source {
             Self::Replay(source) => source.target.clone(),
             #[cfg(feature = "executor")]
             Self::Executor(source) => source.target.clone(),
+            #[cfg(test)]
+            Self::Test(_) => "test".to_owned(),
         }
     }
 }

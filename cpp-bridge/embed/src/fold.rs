@@ -19,7 +19,7 @@ pub(crate) struct Fold {
 impl Fold {
     pub(crate) fn new(model: String, state: Arc<State>, stale_after: Duration, about: EngineAbout) -> Self {
         let now = Instant::now();
-        let mut intake = Intake::new(0, model, state, stale_after, now);
+        let mut intake = Intake::new(0, model, state, stale_after);
         intake.publish_running(about, now);
         Self { intake, batch: Batch::default() }
     }

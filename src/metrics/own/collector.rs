@@ -16,6 +16,7 @@ use crate::metrics::gpu::NVML_STATES;
 use crate::metrics::page::Labels;
 use crate::model::gpu::{GpuInventory, GpuState, NvmlState};
 use crate::state::{EngineSnapshot, SourceStatus};
+use crate::supervise;
 
 /// The data of all own families at one moment.
 #[derive(Debug)]
@@ -40,6 +41,8 @@ impl Collector for OwnMetrics {
         let refused = by_variant(Id::HttpRefused, self.http.refused.iter().cloned());
         families.series(Id::HttpRefused, refused.map(|(reason, count)| ([reason], count)))?;
         families.single(Id::ScrapeDuration, &self.http.scrape_duration)?;
+        let restarts = by_variant(Id::TaskRestarts, supervise::restarts().map(ConstCounter::new));
+        families.series(Id::TaskRestarts, restarts.map(|(task, count)| ([task], count)))?;
         families.single(Id::LogLinesDropped, &ConstCounter::new(log::dropped_lines()))?;
         process::encode(&mut families)
     }

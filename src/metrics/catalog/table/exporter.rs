@@ -55,7 +55,9 @@ families! {
         .help("Duration of answering one scrape in seconds; the first scrape after new data renders the page.")
         .origin("the HTTP server");
 
-    // Logs.
+    // Tasks and logs.
+    TaskRestarts = EXPORTER.counter("trtllm_exporter_task_restarts_total").experimental().by("task", &["poll", "fold"])
+        .help("Restarts of the exporter's tasks after a panic, which is a bug, by task.").origin("the tasks' supervision");
     LogLinesDropped = EXPORTER.counter("trtllm_exporter_log_lines_dropped_total").experimental()
         .help("Log lines dropped because stderr did not take them.").origin("the log's queue of 1024 lines");
 

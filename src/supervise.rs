@@ -1,0 +1,54 @@
+//! Keeps a task of ours alive: a panic ends one step of its work, is counted, and the task goes on.
+
+use std::future::poll_fn;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::pin;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::Poll;
+
+/// A supervised task. The order is that of the catalog's label values.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Task {
+    /// Polls an engine.
+    Poll,
+    /// Folds what a poll has read.
+    Fold,
+}
+
+static RESTARTS: [AtomicU64; Task::Fold as usize + 1] = [const { AtomicU64::new(0) }; 2];
+
+/// The work has panicked. The log has the message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Panicked;
+
+/// Runs `work` to its end or to its first panic, which is counted.
+///
+/// # Errors
+/// If it panics.
+pub async fn catch<T>(task: Task, work: impl Future<Output = T>) -> Result<T, Panicked> {
+    let mut work = pin!(work);
+    poll_fn(|context| match catch_now(task, || work.as_mut().poll(context)) {
+        Ok(Poll::Pending) => Poll::Pending,
+        Ok(Poll::Ready(result)) => Poll::Ready(Ok(result)),
+        Err(panicked) => Poll::Ready(Err(panicked)),
+    })
+    .await
+}
+
+/// Like [`catch`], for work that does not wait.
+///
+/// # Errors
+/// If it panics.
+pub fn catch_now<T>(task: Task, work: impl FnOnce() -> T) -> Result<T, Panicked> {
+    // What the work leaves is used again: a poll can be dropped at any point, and totals only grow.
+    catch_unwind(AssertUnwindSafe(work)).map_err(|_| {
+        RESTARTS[task as usize].fetch_add(1, Ordering::Relaxed);
+        Panicked
+    })
+}
+
+/// Restarts of each task, in the order of [`Task`].
+#[must_use]
+pub fn restarts() -> [u64; RESTARTS.len()] {
+    RESTARTS.each_ref().map(|count| count.load(Ordering::Relaxed))
+}
