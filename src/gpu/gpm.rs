@@ -61,8 +61,8 @@ impl<'nvml> GpmSampler<'nvml> {
         self.last.clear();
     }
 
-    /// Drops the samples of GPU instances that were not read in this poll: they are gone, and their numbers may be reused.
-    pub(super) fn end_poll(&mut self) {
+    /// Drops the samples of GPU instances that were not read in the last poll: they are gone, and their numbers may be reused.
+    pub(super) fn begin_poll(&mut self) {
         self.last.retain(|_, last| last.fresh);
         self.last.values_mut().for_each(|last| last.fresh = false);
     }

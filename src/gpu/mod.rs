@@ -1,16 +1,14 @@
 //! GPU telemetry through NVML. Each change is published as one complete, immutable [`GpuInventory`]; readers never
 //! call NVML. Knows no metric and no HTTP. In reading order: `config`, `supervisor`, `worker_pool` and `worker` (one
 //! thread per GPU), `tracker` (pure state), `nvml` (initialisation and errors), `probe` (the rules of every call), then
-//! what is read: `readings`, `health`, `gpm`, `mig`, `processes`, `xid_events`; and `kubelet` (GPUs of containers).
+//! what is read: `readings`, `gpm`, `mig`, `processes`, `xid_events`; and `kubelet` (GPUs of containers).
 
-mod clocks;
 mod config;
 mod device_assignment;
 mod event;
 mod fields;
 mod gpm;
 mod gpu_filter;
-mod health;
 mod identity;
 mod kubelet;
 mod mig;
@@ -25,7 +23,6 @@ mod supervisor;
 mod threads;
 mod tracked_gpu;
 mod tracker;
-mod units;
 mod worker;
 mod worker_pool;
 mod xid_events;

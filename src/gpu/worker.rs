@@ -13,7 +13,7 @@ use super::event::{Event, Outcome, Report, now_us};
 use super::gpu_filter::GpuFilter;
 use super::identity;
 use super::probe::{CurrentCall, Failure, Probe, Unsupported};
-use super::readings::{self, PollState};
+use super::readings::PollState;
 use super::threads::StopSignal;
 use crate::model::gpu::{GpuState, LastPoll};
 
@@ -88,7 +88,7 @@ impl Worker {
             unsupported.expire(unsupported_retry);
             let begun = Instant::now();
             let mut probe = Probe::new(&self.current_call, &mut unsupported);
-            let result = readings::read(device, &mut kept, &mut probe);
+            let result = kept.read(device, &mut probe);
             let (state, failed) = (probe.state(), probe.gpu_failed());
             let took = begun.elapsed();
             // A call hung, so what was read before it is outdated: poll again at once. But only once, because a driver
