@@ -9,27 +9,28 @@ use nvml_wrapper::gpm::gpm_metrics_get;
 use nvml_wrapper::{Device, GpmSample};
 
 use super::probe::Probe;
-use crate::model::gpu::{GpuActivity, LinkTraffic};
+use crate::model::gpu::GpuActivity;
 
-/// What one call reads. [`between`] finds each result by its id.
-const METRICS: [GpmMetricId; 15] = [
-    GpmMetricId::GraphicsUtil,
-    GpmMetricId::SmUtil,
-    GpmMetricId::SmOccupancy,
-    GpmMetricId::AnyTensorUtil,
-    GpmMetricId::DfmaTensorUtil,
-    GpmMetricId::HmmaTensorUtil,
-    GpmMetricId::ImmaTensorUtil,
-    GpmMetricId::DramBwUtil,
-    GpmMetricId::Fp64Util,
-    GpmMetricId::Fp32Util,
-    GpmMetricId::Fp16Util,
-    GpmMetricId::PcieTxPerSec,
-    GpmMetricId::PcieRxPerSec,
-    GpmMetricId::NvlinkTotalTxPerSec,
-    GpmMetricId::NvlinkTotalRxPerSec,
+/// A metric of GPM, the conversion of its value, and the reading that it becomes.
+type Metric = (GpmMetricId, fn(f64) -> Option<f64>, fn(&mut GpuActivity) -> &mut Option<f64>);
+
+const METRICS: [Metric; 15] = [
+    (GpmMetricId::GraphicsUtil, from_percent, |activity| &mut activity.graphics),
+    (GpmMetricId::SmUtil, from_percent, |activity| &mut activity.sm),
+    (GpmMetricId::SmOccupancy, from_percent, |activity| &mut activity.sm_occupancy),
+    (GpmMetricId::AnyTensorUtil, from_percent, |activity| &mut activity.tensor),
+    (GpmMetricId::DfmaTensorUtil, from_percent, |activity| &mut activity.tensor_dfma),
+    (GpmMetricId::HmmaTensorUtil, from_percent, |activity| &mut activity.tensor_hmma),
+    (GpmMetricId::ImmaTensorUtil, from_percent, |activity| &mut activity.tensor_imma),
+    (GpmMetricId::DramBwUtil, from_percent, |activity| &mut activity.dram),
+    (GpmMetricId::Fp64Util, from_percent, |activity| &mut activity.fp64),
+    (GpmMetricId::Fp32Util, from_percent, |activity| &mut activity.fp32),
+    (GpmMetricId::Fp16Util, from_percent, |activity| &mut activity.fp16),
+    (GpmMetricId::PcieTxPerSec, from_mib, |activity| &mut activity.pcie_bytes_per_second.transmit),
+    (GpmMetricId::PcieRxPerSec, from_mib, |activity| &mut activity.pcie_bytes_per_second.receive),
+    (GpmMetricId::NvlinkTotalTxPerSec, from_mib, |activity| &mut activity.nvlink_bytes_per_second.transmit),
+    (GpmMetricId::NvlinkTotalRxPerSec, from_mib, |activity| &mut activity.nvlink_bytes_per_second.receive),
 ];
-const MIB: f64 = 1_048_576.0;
 
 /// The last samples of a GPU and of its MIG GPU instances.
 #[derive(Debug)]
@@ -108,42 +109,23 @@ fn between<'nvml>(
     now: &GpmSample<'nvml>,
     probe: &mut Probe<'_>,
 ) -> GpuActivity {
-    let Some(results) = probe.call("gpm_metrics", || gpm_metrics_get(device.nvml(), before, now, &METRICS)) else {
-        return GpuActivity::default();
-    };
-    let value = |metric| {
-        let (_, result) = METRICS.iter().zip(&results).find(|(id, _)| **id == metric)?;
-        result.as_ref().ok().map(|result| result.value)
-    };
-    let ratio = |metric| value(metric).and_then(from_percent);
-    // nvml.h says MiB per second; nvml-wrapper says bytes, which is wrong.
-    let rate = |metric| value(metric).filter(|mib| mib.is_finite() && *mib >= 0.0).map(|mib| mib * MIB);
-    GpuActivity {
-        graphics: ratio(GpmMetricId::GraphicsUtil),
-        sm: ratio(GpmMetricId::SmUtil),
-        sm_occupancy: ratio(GpmMetricId::SmOccupancy),
-        tensor: ratio(GpmMetricId::AnyTensorUtil),
-        tensor_dfma: ratio(GpmMetricId::DfmaTensorUtil),
-        tensor_hmma: ratio(GpmMetricId::HmmaTensorUtil),
-        tensor_imma: ratio(GpmMetricId::ImmaTensorUtil),
-        dram: ratio(GpmMetricId::DramBwUtil),
-        fp64: ratio(GpmMetricId::Fp64Util),
-        fp32: ratio(GpmMetricId::Fp32Util),
-        fp16: ratio(GpmMetricId::Fp16Util),
-        pcie_bytes_per_second: LinkTraffic {
-            transmit: rate(GpmMetricId::PcieTxPerSec),
-            receive: rate(GpmMetricId::PcieRxPerSec),
-        },
-        nvlink_bytes_per_second: LinkTraffic {
-            transmit: rate(GpmMetricId::NvlinkTotalTxPerSec),
-            receive: rate(GpmMetricId::NvlinkTotalRxPerSec),
-        },
+    let ids = METRICS.map(|(id, ..)| id);
+    let results = probe.call("gpm_metrics", || gpm_metrics_get(device.nvml(), before, now, &ids)).unwrap_or_default();
+    let mut activity = GpuActivity::default();
+    for ((_, convert, reading), result) in METRICS.iter().zip(results) {
+        *reading(&mut activity) = result.ok().and_then(|result| convert(result.value));
     }
+    activity
 }
 
 /// Converts to 0..1. `None` for an impossible percentage; rounding over a short time may yield slightly more than 100.
 fn from_percent(value: f64) -> Option<f64> {
     (0.0..=101.0).contains(&value).then(|| (value / 100.0).min(1.0))
+}
+
+/// Converts to bytes. nvml.h says MiB per second; nvml-wrapper says bytes, which is wrong.
+fn from_mib(value: f64) -> Option<f64> {
+    (value.is_finite() && value >= 0.0).then_some(value * 1_048_576.0)
 }
 
 #[cfg(test)]
