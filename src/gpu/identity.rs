@@ -1,29 +1,10 @@
 //! Reads which GPU a device handle belongs to.
 
+use super::probe::Probe;
+use crate::model::gpu::GpuIdentity;
 use nvml_wrapper::Device;
 use nvml_wrapper::enums::device::DeviceArchitecture;
 use nvml_wrapper::error::NvmlError;
-use nvml_wrapper_sys::bindings::{
-    NVML_DEVICE_ARCH_ADA, NVML_DEVICE_ARCH_AMPERE, NVML_DEVICE_ARCH_BLACKWELL, NVML_DEVICE_ARCH_HOPPER,
-    NVML_DEVICE_ARCH_KEPLER, NVML_DEVICE_ARCH_MAXWELL, NVML_DEVICE_ARCH_PASCAL, NVML_DEVICE_ARCH_TURING,
-    NVML_DEVICE_ARCH_UNKNOWN, NVML_DEVICE_ARCH_VOLTA,
-};
-
-use super::probe::Probe;
-use crate::model::gpu::GpuIdentity;
-
-/// Label values are API, so they do not follow the spelling of a foreign type.
-const ARCHITECTURES: [(u32, &str); 9] = [
-    (NVML_DEVICE_ARCH_KEPLER, "kepler"),
-    (NVML_DEVICE_ARCH_MAXWELL, "maxwell"),
-    (NVML_DEVICE_ARCH_PASCAL, "pascal"),
-    (NVML_DEVICE_ARCH_VOLTA, "volta"),
-    (NVML_DEVICE_ARCH_TURING, "turing"),
-    (NVML_DEVICE_ARCH_AMPERE, "ampere"),
-    (NVML_DEVICE_ARCH_ADA, "ada"),
-    (NVML_DEVICE_ARCH_HOPPER, "hopper"),
-    (NVML_DEVICE_ARCH_BLACKWELL, "blackwell"),
-];
 
 /// `None` if the UUID cannot be read: without it no series can be labelled.
 pub(super) fn read(device: &Device<'_>, index: u32, probe: &mut Probe<'_>) -> Option<GpuIdentity> {
@@ -40,23 +21,15 @@ pub(super) fn read(device: &Device<'_>, index: u32, probe: &mut Probe<'_>) -> Op
     })
 }
 
-/// nvml-wrapper returns a number that is newer than itself as an error.
+/// `None` where NVML itself does not know the architecture. nvml-wrapper returns a number that is newer than itself as an
+/// error.
 fn architecture(result: Result<DeviceArchitecture, NvmlError>) -> Option<String> {
     match result {
-        Ok(known) => architecture_label(known.as_c()),
-        Err(NvmlError::UnexpectedVariant(number)) => architecture_label(number),
+        Ok(DeviceArchitecture::Unknown) => None,
+        Ok(known) => Some(known.to_string().to_lowercase()),
+        Err(NvmlError::UnexpectedVariant(number)) => Some(format!("unknown_{number}")),
         Err(_) => None,
     }
-}
-
-/// The value of the label `architecture` for NVML's number. `unknown_N` for a number that is missing in the table, `None`
-/// where NVML itself does not know the architecture.
-fn architecture_label(number: u32) -> Option<String> {
-    if number == NVML_DEVICE_ARCH_UNKNOWN {
-        return None;
-    }
-    let known = ARCHITECTURES.iter().find(|(known, _)| *known == number);
-    Some(known.map_or_else(|| format!("unknown_{number}"), |(_, name)| (*name).to_owned()))
 }
 
 #[cfg(test)]
