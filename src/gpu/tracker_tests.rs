@@ -19,7 +19,7 @@ fn tracker(gpus: u32) -> GpuTracker {
 fn tracker_selecting(gpus: u32, uuids: &[&str]) -> GpuTracker {
     let uuids: Vec<String> = uuids.iter().map(|uuid| (*uuid).to_owned()).collect();
     let mut tracker = GpuTracker::new(Arc::new(GpuFilter::from_flag(&uuids)));
-    tracker.nvml = NvmlState::Up;
+    tracker.inventory.nvml = NvmlState::Up;
     tracker.enumerated = gpus;
     tracker
 }
