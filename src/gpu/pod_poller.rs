@@ -18,26 +18,28 @@ pub(super) fn run(socket: &Path, interval: Duration, stop: &StopSignal, events: 
     let mut answered = Instant::now();
     let mut failing = None;
     loop {
-        let event = match socket.exists().then(|| fetch(socket)) {
-            None => Some(Event::Assignments(Vec::new())),
+        let assignments = match socket.exists().then(|| fetch(socket)) {
+            None => Some(Vec::new()),
             Some(Ok(assignments)) => {
                 if failing.take().is_some() {
                     tracing::info!(socket = %socket.display(), "kubelet request succeeds again");
                 }
                 answered = Instant::now();
-                Some(Event::Assignments(assignments))
+                Some(assignments)
             }
             Some(Err(error)) => {
                 if failing.replace(error.kind()) != Some(error.kind()) {
                     tracing::warn!(%error, "kubelet request failed; pods of GPUs are unknown or outdated");
                 }
-                if events.send(Event::AssignmentsFailed(error.kind())).is_err() {
+                if events.send(Event::Assignments(Err(error.kind()))).is_err() {
                     return;
                 }
-                (answered.elapsed() > MAX_AGE).then(|| Event::Assignments(Vec::new()))
+                (answered.elapsed() > MAX_AGE).then(Vec::new)
             }
         };
-        if event.is_some_and(|event| events.send(event).is_err()) || stop.wait(interval) {
+        if assignments.is_some_and(|assignments| events.send(Event::Assignments(Ok(assignments))).is_err())
+            || stop.wait(interval)
+        {
             return;
         }
     }

@@ -9,6 +9,7 @@ use nvml_wrapper::enum_wrappers::device::{
 };
 use nvml_wrapper::error::NvmlError;
 
+use super::config::GpuConfig;
 use super::fields::{self, field};
 use super::gpm::GpmSampler;
 use super::probe::Probe;
@@ -60,19 +61,14 @@ pub(super) struct PollState<'nvml> {
 }
 
 impl<'nvml> PollState<'nvml> {
-    pub(super) fn new(
-        driver_version: Option<&str>,
-        per_process: bool,
-        interval: Duration,
-        slow_interval: Duration,
-    ) -> Self {
+    pub(super) fn new(config: &GpuConfig, driver_version: Option<&str>) -> Self {
         Self {
             clocks_events_renumbered: driver_version.is_some_and(fields::renumbers_clocks_events),
-            processes: ProcessReader::new(driver_version, per_process),
-            slow_interval,
+            processes: ProcessReader::new(driver_version, config.per_process),
+            slow_interval: config.timing.slow_interval.max(config.interval),
             slow_due: Instant::now(),
             health: GpuHealth::default(),
-            gpm: GpmSampler::new(interval),
+            gpm: GpmSampler::new(config.interval),
             mig_enabled: None,
         }
     }

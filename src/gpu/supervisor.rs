@@ -3,7 +3,6 @@
 //! Invariants: a working NVML is initialised once, never per poll; a GPU has at most one worker, even if one hangs while
 //! the driver is reloaded; this thread never waits for a call that may hang.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::{Duration, Instant};
@@ -32,13 +31,11 @@ enum Interrupt {
 }
 
 pub(super) struct Supervisor {
-    config: GpuConfig,
+    config: Arc<GpuConfig>,
     events: mpsc::Sender<Event>,
     inbox: mpsc::Receiver<Event>,
     tracker: GpuTracker,
     publisher: Publisher,
-    /// Counts initialisations, to tell a report of this session from a late one of an earlier session.
-    session: u64,
     workers: WorkerPool,
     /// The other threads that hold a session open: those that open it, close it and wait for Xid errors.
     session_threads: Vec<ThreadHandle>,
@@ -54,15 +51,15 @@ impl Supervisor {
         inbox: mpsc::Receiver<Event>,
     ) -> Self {
         config.interval = config.interval.max(SHORTEST_INTERVAL);
+        let config = Arc::new(config);
         let filter = Arc::new(GpuFilter::new(&config.uuids, |name| std::env::var(name).ok()));
-        let workers = WorkerPool::new(config.clone(), Arc::clone(&filter), events.clone());
+        let workers = WorkerPool::new(Arc::clone(&config), Arc::clone(&filter), events.clone());
         let tracker = GpuTracker::new(filter);
         Self {
             events,
             inbox,
             publisher: Publisher::new(publish, config.interval, tracker.inventory()),
             tracker,
-            session: 0,
             workers,
             session_threads: Vec::new(),
             retry: config.timing.init_retry_min,
@@ -71,7 +68,7 @@ impl Supervisor {
     }
 
     /// Runs until [`Event::Stop`]. `first` is a session that is open already.
-    pub(super) fn run(mut self, mut first: Option<Session>) {
+    pub(super) fn run(mut self, mut first: Option<Arc<Session>>) {
         // Stops when it is dropped at the end of this function.
         let _pod_poller = self.start_pod_poller();
         let deadline = loop {
@@ -128,10 +125,9 @@ impl Supervisor {
     }
 
     /// Initialises NVML, monitors its GPUs until the session ends, and waits before the next initialisation.
-    fn run_session(&mut self, open: Option<Session>) -> Result<(), Interrupt> {
-        match open.map_or_else(|| self.open(), |session| Ok(Some(session)))? {
-            Some(session) => self.monitor_and_close(session)?,
-            None => self.publisher.schedule(),
+    fn run_session(&mut self, open: Option<Arc<Session>>) -> Result<(), Interrupt> {
+        if let Some(session) = open.map_or_else(|| self.open(), |session| Ok(Some(session)))? {
+            self.monitor_and_close(session)?;
         }
         let next = Instant::now() + self.retry;
         self.retry = (self.retry * 2).min(self.config.timing.init_retry_max);
@@ -150,7 +146,7 @@ impl Supervisor {
     }
 
     /// Initialises NVML, however long that takes. `None` if it failed; the tracker has the reason.
-    fn open(&mut self) -> Result<Option<Session>, Interrupt> {
+    fn open(&mut self) -> Result<Option<Arc<Session>>, Interrupt> {
         let events = self.events.clone();
         let done = move |result| {
             let _ = events.send(Event::Opened(result));
@@ -182,8 +178,7 @@ impl Supervisor {
         }
     }
 
-    fn monitor_and_close(&mut self, session: Session) -> Result<(), Interrupt> {
-        self.session += 1;
+    fn monitor_and_close(&mut self, session: Arc<Session>) -> Result<(), Interrupt> {
         self.tracker.session_opened(&session);
         self.publisher.schedule();
         let (registrations, xid_thread) = self.start_xid_thread(&session);
@@ -204,35 +199,27 @@ impl Supervisor {
     }
 
     /// Monitors the GPUs of one session until it is useless or an interrupt comes.
-    fn monitor(&mut self, session: &Session, registrations: &mpsc::Sender<u32>) -> Result<(), Interrupt> {
+    fn monitor(&mut self, session: &Arc<Session>, registrations: &mpsc::Sender<u32>) -> Result<(), Interrupt> {
         let step = self.config.interval.min(self.config.timing.call_deadline);
-        let mut spawned = BTreeSet::new();
-        let mut ended = Vec::new();
         while self.tracker.session_is_useful() {
-            ended.append(&mut self.workers.remove_ended(self.session));
-            for index in self.workers.spawn_missing(session, self.session, registrations, &mut spawned) {
+            for index in self.workers.spawn_missing(session) {
                 self.tracker.worker_missing(index);
             }
+            let ended = self.workers.ended(session);
             match self.receive(Instant::now() + step)? {
                 // A worker sends its last report before it ends, so an empty inbox means that all reports are in.
                 None => {
-                    ended.drain(..).for_each(|index| self.tracker.worker_missing(index));
+                    ended.into_iter().for_each(|index| self.tracker.worker_missing(index));
                     self.publisher.schedule();
                 }
-                Some(Event::Report(report)) if report.session == self.session => {
-                    if matches!(report.outcome, Outcome::Polled(GpuState::Ok, ..)) {
-                        self.retry = self.config.timing.init_retry_min;
+                Some(Event::Report(report)) if report.session == session.number => {
+                    match report.outcome {
+                        Outcome::Polled(GpuState::Ok, ..) => self.retry = self.config.timing.init_retry_min,
+                        // Fails if this driver has no events, so that no thread waits for Xid errors.
+                        Outcome::Identified(_) => drop(registrations.send(report.index)),
+                        _ => {}
                     }
                     self.tracker.absorb(report);
-                    self.publisher.schedule();
-                }
-                Some(Event::XidsRegistered { session, index }) if session == self.session => {
-                    self.tracker.xids_registered(index);
-                    self.publisher.schedule();
-                }
-                Some(Event::Xid { session, index, code, at_us }) if session == self.session => {
-                    self.tracker.xid(index, code, at_us);
-                    self.publisher.schedule();
                 }
                 _ => {}
             }
@@ -245,10 +232,10 @@ impl Supervisor {
     }
 
     /// Starts to wait for Xid errors of the GPUs whose indexes are sent on the returned channel.
-    fn start_xid_thread(&self, session: &Session) -> (mpsc::Sender<u32>, Option<ThreadHandle>) {
+    fn start_xid_thread(&self, session: &Arc<Session>) -> (mpsc::Sender<u32>, Option<ThreadHandle>) {
         let (registrations, indexes) = mpsc::channel();
-        let (nvml, number, events) = (Arc::clone(&session.nvml), self.session, self.events.clone());
-        let thread = threads::spawn("gpu-events", move |stop| xid_events::run(&nvml, number, &indexes, stop, &events))
+        let (session, events) = (Arc::clone(session), self.events.clone());
+        let thread = threads::spawn("gpu-events", move |stop| xid_events::run(&session, &indexes, stop, &events))
             .inspect_err(|error| tracing::warn!(%error, "cannot start the Xid thread; Xid errors stay unknown"));
         (registrations, thread.ok())
     }
@@ -261,17 +248,14 @@ impl Supervisor {
                 self.publisher.publish(self.tracker.inventory());
             }
             let wake = self.publisher.due().map_or(until, |due| due.min(until));
-            match self.inbox.recv_timeout(wake.saturating_duration_since(now)) {
+            let event = self.inbox.recv_timeout(wake.saturating_duration_since(now));
+            if event.is_ok() {
+                self.publisher.schedule();
+            }
+            match event {
                 Ok(Event::Stop(deadline)) => return Err(Interrupt::Stop(deadline)),
                 Ok(Event::Release) => return Err(Interrupt::Release),
-                Ok(Event::Assignments(assignments)) => {
-                    self.tracker.assignments(assignments);
-                    self.publisher.schedule();
-                }
-                Ok(Event::AssignmentsFailed(error)) => {
-                    self.tracker.assignments_failed(error);
-                    self.publisher.schedule();
-                }
+                Ok(Event::Assignments(assignments)) => self.tracker.assignments(assignments),
                 Ok(event) => return Ok(Some(event)),
                 Err(RecvTimeoutError::Timeout) if Instant::now() >= until => return Ok(None),
                 Err(RecvTimeoutError::Timeout) => {}

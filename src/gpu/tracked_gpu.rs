@@ -83,14 +83,14 @@ impl TrackedGpu {
         self.failing = failures;
     }
 
-    pub(super) fn xid(&mut self, code: u64, at_us: i64) {
+    pub(super) fn xid(&mut self, xid: LastXid) {
         let gpu = &mut self.snapshot;
-        tracing::warn!(gpu_uuid = %gpu.identity.uuid, xid = code, "GPU reported an Xid error");
-        match gpu.xids.binary_search_by_key(&code, |(code, _)| *code) {
+        tracing::warn!(gpu_uuid = %gpu.identity.uuid, xid = xid.code, "GPU reported an Xid error");
+        match gpu.xids.binary_search_by_key(&xid.code, |(code, _)| *code) {
             Ok(at) => gpu.xids[at].1 += 1,
-            Err(at) => gpu.xids.insert(at, (code, 1)),
+            Err(at) => gpu.xids.insert(at, (xid.code, 1)),
         }
-        gpu.last_xid = Some(LastXid { code, at_us });
+        gpu.last_xid = Some(xid);
     }
 
     /// `None` before the first reading. Exact to a millijoule up to 2^53 mJ: 280 years at 1 kW.

@@ -127,6 +127,16 @@ impl GpuTracker {
                     gpu.absorb(*result, poll, failures);
                 }
             }
+            Outcome::XidsRegistered => {
+                if let Some(gpu) = self.gpu_at(index) {
+                    gpu.snapshot.reports_xids = true;
+                }
+            }
+            Outcome::Xid(xid) => {
+                if let Some(gpu) = self.gpu_at(index) {
+                    gpu.xid(xid);
+                }
+            }
             Outcome::SessionLost(state) => {
                 let reason = failures.last().map_or("", |failure| failure.error);
                 self.nvml_lost(state, &reason);
@@ -146,26 +156,12 @@ impl GpuTracker {
         }
     }
 
-    /// The driver will report Xid errors of this GPU.
-    pub(super) fn xids_registered(&mut self, index: u32) {
-        if let Some(gpu) = self.gpu_at(index) {
-            gpu.snapshot.reports_xids = true;
+    /// Replaces the kubelet's device assignments, or counts an error.
+    pub(super) fn assignments(&mut self, assignments: Result<Vec<DeviceAssignment>, &'static str>) {
+        match assignments {
+            Ok(assignments) => self.assignments = assignments,
+            Err(error) => self.count(&Failure { call: "pod_resources", error }),
         }
-    }
-
-    pub(super) fn xid(&mut self, index: u32, code: u64, at_us: i64) {
-        if let Some(gpu) = self.gpu_at(index) {
-            gpu.xid(code, at_us);
-        }
-    }
-
-    /// Replaces the kubelet's device assignments.
-    pub(super) fn assignments(&mut self, assignments: Vec<DeviceAssignment>) {
-        self.assignments = assignments;
-    }
-
-    pub(super) fn assignments_failed(&mut self, error: &'static str) {
-        self.count(&Failure { call: "pod_resources", error });
     }
 
     fn count(&mut self, Failure { call, error }: &Failure) {

@@ -7,11 +7,13 @@
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
-use nvml_wrapper::{Device, Nvml};
+use nvml_wrapper::Device;
 
+use super::config::GpuConfig;
 use super::event::{Event, Outcome, Report, now_us};
 use super::gpu_filter::GpuFilter;
 use super::identity;
+use super::nvml::Session;
 use super::probe::{CurrentCall, Failure, Probe, Unsupported};
 use super::readings::PollState;
 use super::threads::StopSignal;
@@ -19,37 +21,21 @@ use crate::model::gpu::{GpuState, LastPoll};
 
 #[derive(Debug)]
 pub(super) struct Worker {
-    pub(super) nvml: Arc<Nvml>,
-    pub(super) session: u64,
+    pub(super) session: Arc<Session>,
     pub(super) index: u32,
-    pub(super) driver_version: Option<String>,
-    pub(super) intervals: Intervals,
-    /// `--gpu.processes`
-    pub(super) per_process: bool,
+    pub(super) config: Arc<GpuConfig>,
     pub(super) filter: Arc<GpuFilter>,
     pub(super) current_call: CurrentCall,
     pub(super) events: mpsc::Sender<Event>,
-    /// Gets this GPU's index each time its identity was read, to register its Xid errors.
-    pub(super) registrations: mpsc::Sender<u32>,
-}
-
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Intervals {
-    pub(super) poll: Duration,
-    pub(super) slow_poll: Duration,
-    pub(super) reprobe: Duration,
-    pub(super) unsupported_retry: Duration,
-    /// A poll that takes longer has outdated readings.
-    pub(super) max_poll_time: Duration,
 }
 
 impl Worker {
     /// Runs until it is asked to stop or the session is over.
     pub(super) fn run(self, stop: &StopSignal) {
+        let step = self.config.timing.reprobe_interval;
         let mut next = Instant::now();
         while self.attempt(stop) {
-            next += self.intervals.reprobe;
-            if !sleep_until(&mut next, self.intervals.reprobe, stop) {
+            if !sleep(&mut next, step, stop) {
                 return;
             }
         }
@@ -59,7 +45,7 @@ impl Worker {
     fn attempt(&self, stop: &StopSignal) -> bool {
         let mut unsupported = Unsupported::default();
         let mut probe = Probe::new(&self.current_call, &mut unsupported);
-        let device = probe.call("device_by_index", || self.nvml.device_by_index(self.index));
+        let device = probe.call("device_by_index", || self.session.nvml.device_by_index(self.index));
         let identity = device.as_ref().and_then(|device| identity::read(device, self.index, &mut probe));
         let (Some(device), Some(identity)) = (device, identity) else {
             let state = probe.state();
@@ -70,22 +56,20 @@ impl Worker {
             self.report(Outcome::Excluded, probe.failures);
             return false;
         }
-        let reported = self.report(Outcome::Identified(identity), probe.failures);
-        // Fails if this driver has no events, so that no thread waits for Xid errors.
-        let _ = self.registrations.send(self.index);
-        reported && self.poll(&device, stop)
+        self.report(Outcome::Identified(identity), probe.failures) && self.poll(&device, stop)
     }
 
     /// Polls until the GPU fails; returns true if a new handle shall be tried later. A GPU on which merely every call
     /// fails is polled on.
     fn poll<'nvml>(&'nvml self, device: &Device<'nvml>, stop: &StopSignal) -> bool {
-        let Intervals { poll: interval, slow_poll, unsupported_retry, max_poll_time, .. } = self.intervals;
-        let mut kept = PollState::new(self.driver_version.as_deref(), self.per_process, interval, slow_poll);
+        let GpuConfig { interval, timing, .. } = &*self.config;
+        let max_poll_time = (*interval).max(Duration::from_secs(1)).min(timing.call_deadline);
+        let mut kept = PollState::new(&self.config, self.session.driver_version.as_deref());
         let mut unsupported = Unsupported::default();
         let mut next = Instant::now();
         let mut retried = false;
         loop {
-            unsupported.expire(unsupported_retry);
+            unsupported.expire(timing.unsupported_retry);
             let begun = Instant::now();
             let mut probe = Probe::new(&self.current_call, &mut unsupported);
             let result = kept.read(device, &mut probe);
@@ -109,8 +93,7 @@ impl Worker {
             if failed {
                 return true;
             }
-            next += interval;
-            if !sleep_until(&mut next, interval, stop) {
+            if !sleep(&mut next, *interval, stop) {
                 return false;
             }
         }
@@ -118,14 +101,16 @@ impl Worker {
 
     /// Returns false if the supervisor has ended.
     fn report(&self, outcome: Outcome, failures: Vec<Failure>) -> bool {
-        let report = Report { session: self.session, index: self.index, outcome, failures };
+        let report = Report { session: self.session.number, index: self.index, outcome, failures };
         self.events.send(Event::Report(report)).is_ok()
     }
 }
 
-/// Sleeps until the next tick. Ticks missed during a slow call are skipped. Returns false if asked to stop.
-fn sleep_until(next: &mut Instant, step: Duration, stop: &StopSignal) -> bool {
+/// Sleeps until the next tick, one step after `next`. Ticks missed during a slow call are skipped. Returns false if asked
+/// to stop.
+fn sleep(next: &mut Instant, step: Duration, stop: &StopSignal) -> bool {
     let now = Instant::now();
+    *next += step;
     if *next < now {
         *next = now + step;
     }

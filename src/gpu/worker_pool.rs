@@ -1,7 +1,5 @@
 //! The worker threads: at most one per NVML index, even if one hangs while the driver is reloaded.
 
-use std::collections::BTreeSet;
-use std::io;
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
@@ -11,11 +9,11 @@ use super::gpu_filter::GpuFilter;
 use super::nvml::Session;
 use super::probe::CurrentCall;
 use super::threads::{self, ThreadHandle};
-use super::worker::{Intervals, Worker};
+use super::worker::Worker;
 
 #[derive(Debug)]
 pub(super) struct WorkerPool {
-    config: GpuConfig,
+    config: Arc<GpuConfig>,
     filter: Arc<GpuFilter>,
     events: mpsc::Sender<Event>,
     workers: Vec<WorkerHandle>,
@@ -30,66 +28,43 @@ struct WorkerHandle {
 }
 
 impl WorkerPool {
-    pub(super) fn new(config: GpuConfig, filter: Arc<GpuFilter>, events: mpsc::Sender<Event>) -> Self {
+    pub(super) fn new(config: Arc<GpuConfig>, filter: Arc<GpuFilter>, events: mpsc::Sender<Event>) -> Self {
         Self { config, filter, events, workers: Vec::new() }
     }
 
-    /// Spawns one worker per index, once per session; `spawned` keeps the indexes that have had theirs. While a worker of
-    /// an earlier session hangs, its index has to wait. Returns the indexes whose thread could not be started.
-    pub(super) fn spawn_missing(
-        &mut self,
-        session: &Session,
-        number: u64,
-        registrations: &mpsc::Sender<u32>,
-        spawned: &mut BTreeSet<u32>,
-    ) -> Vec<u32> {
+    /// Spawns one worker per index and session. While a worker of an earlier session hangs, its index has to wait. Returns
+    /// the indexes whose thread could not be started.
+    pub(super) fn spawn_missing(&mut self, session: &Arc<Session>) -> Vec<u32> {
+        self.workers.retain(|worker| worker.session == session.number || worker.thread.is_running());
         let mut failed = Vec::new();
         for index in 0..session.gpus {
-            if spawned.contains(&index) || self.workers.iter().any(|worker| worker.index == index) {
+            if self.workers.iter().any(|worker| worker.index == index) {
                 continue;
             }
-            match self.spawn(self.worker(session, number, registrations, index)) {
-                Ok(()) => drop(spawned.insert(index)),
+            let worker = Worker {
+                session: Arc::clone(session),
+                index,
+                config: Arc::clone(&self.config),
+                filter: Arc::clone(&self.filter),
+                current_call: CurrentCall::default(),
+                events: self.events.clone(),
+            };
+            let current_call = worker.current_call.clone();
+            match threads::spawn(&format!("gpu-{index}"), move |stop| worker.run(stop)) {
+                Ok(thread) => {
+                    self.workers.push(WorkerHandle { index, session: session.number, current_call, thread });
+                }
                 Err(_) => failed.push(index),
             }
         }
         failed
     }
 
-    fn worker(&self, session: &Session, number: u64, registrations: &mpsc::Sender<u32>, index: u32) -> Worker {
-        let GpuConfig { interval, timing, per_process, .. } = &self.config;
-        Worker {
-            nvml: Arc::clone(&session.nvml),
-            session: number,
-            index,
-            driver_version: session.driver_version.clone(),
-            intervals: Intervals {
-                poll: *interval,
-                slow_poll: timing.slow_interval.max(*interval),
-                reprobe: timing.reprobe_interval,
-                unsupported_retry: timing.unsupported_retry,
-                max_poll_time: (*interval).max(Duration::from_secs(1)).min(timing.call_deadline),
-            },
-            per_process: *per_process,
-            filter: Arc::clone(&self.filter),
-            current_call: CurrentCall::default(),
-            events: self.events.clone(),
-            registrations: registrations.clone(),
-        }
-    }
-
-    fn spawn(&mut self, worker: Worker) -> io::Result<()> {
-        let Worker { index, session, .. } = worker;
-        let current_call = worker.current_call.clone();
-        let thread = threads::spawn(&format!("gpu-{index}"), move |stop| worker.run(stop))?;
-        self.workers.push(WorkerHandle { index, session, current_call, thread });
-        Ok(())
-    }
-
-    /// Removes the workers that have ended. Returns the indexes of those that belonged to `session`.
-    pub(super) fn remove_ended(&mut self, session: u64) -> Vec<u32> {
-        let ended = self.workers.extract_if(.., |worker| !worker.thread.is_running());
-        ended.filter(|worker| worker.session == session).map(|worker| worker.index).collect()
+    /// The indexes of this session's workers that have ended.
+    pub(super) fn ended(&self, session: &Session) -> Vec<u32> {
+        let ended =
+            self.workers.iter().filter(|worker| !worker.thread.is_running() && worker.session == session.number);
+        ended.map(|worker| worker.index).collect()
     }
 
     /// Index and call of each worker whose NVML call exceeds the deadline.
