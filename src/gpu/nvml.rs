@@ -1,16 +1,16 @@
 //! Loads and initialises NVML, and classifies its errors. Knows no GPU, and no thread but the one that initialises.
 
-use std::collections::BTreeSet;
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsStr;
+use std::io;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
+use std::sync::{Arc, mpsc};
 use std::time::Duration;
-use std::{io, mem};
 
 use nvml_wrapper::Nvml;
 use nvml_wrapper::error::NvmlError;
 
+use super::raw;
 use super::threads::{self, ThreadHandle};
 use crate::model::gpu::{GpuState, NvmlState};
 
@@ -154,18 +154,11 @@ fn open(library: Option<PathBuf>) -> Result<Arc<Session>, NvmlUnavailable> {
 
 fn initialise(library: &OsStr, name: &str) -> Result<Arc<Session>, NvmlUnavailable> {
     let unavailable = |error| NvmlUnavailable::from_error(name, error);
-    let no_shutdown = || unavailable(NvmlError::FailedToLoadSymbol("nvmlShutdown".to_owned()));
-    if without_shutdown().contains(library) {
-        return Err(no_shutdown());
+    // nvml-wrapper 0.13 calls nvmlShutdown in its Drop and panics without the symbol.
+    if raw::lacks_shutdown(library) {
+        return Err(unavailable(NvmlError::FailedToLoadSymbol("nvmlShutdown".to_owned())));
     }
     let nvml = Nvml::builder().lib_path(library).init().map_err(unavailable)?;
-    // nvml-wrapper 0.13 calls nvmlShutdown in its Drop and panics without the symbol. So such a library is leaked once
-    // and never opened again.
-    if nvml.lib().nvmlShutdown.is_err() {
-        mem::forget(nvml);
-        without_shutdown().insert(library.to_owned());
-        return Err(no_shutdown());
-    }
     let gpus = nvml.device_count().map_err(unavailable)?;
     if gpus == 0 {
         return Err(NvmlUnavailable::NoGpu { library: name.to_owned() });
@@ -178,12 +171,6 @@ fn initialise(library: &OsStr, name: &str) -> Result<Arc<Session>, NvmlUnavailab
     let number = SESSIONS.fetch_add(1, Ordering::Relaxed);
     let library = name.to_owned();
     Ok(Arc::new(Session { number, nvml, library, driver_version, nvml_version, cuda_version, gpus }))
-}
-
-/// Paths of libraries that initialised but have no nvmlShutdown.
-fn without_shutdown() -> MutexGuard<'static, BTreeSet<OsString>> {
-    static WITHOUT_SHUTDOWN: Mutex<BTreeSet<OsString>> = Mutex::new(BTreeSet::new());
-    WITHOUT_SHUTDOWN.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// What an error of one call concerns.

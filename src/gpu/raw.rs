@@ -4,13 +4,13 @@
 //! loaded and initialised, and the handle is valid.
 #![allow(unsafe_code)] // calls C function pointers; each block says why that is sound
 
-use std::ffi::c_uint;
+use std::ffi::{OsStr, c_uint};
 use std::mem;
 
 use nvml_wrapper::error::{NvmlError, nvml_sym, nvml_try};
 use nvml_wrapper::{Device, EventSet};
 use nvml_wrapper_sys::bindings::{
-    nvmlDevice_t, nvmlEccSramErrorStatus_v1_t, nvmlEventTypeXidCriticalError, nvmlFieldValue_t, nvmlMemory_t,
+    NvmlLib, nvmlDevice_t, nvmlEccSramErrorStatus_v1_t, nvmlEventTypeXidCriticalError, nvmlFieldValue_t, nvmlMemory_t,
     nvmlReturn_t,
 };
 
@@ -24,6 +24,12 @@ const UNSIGNED_LONG_LONG: u32 = 3;
 const SIGNED_LONG_LONG: u32 = 4;
 const SIGNED_INT: u32 = 5;
 const UNSIGNED_SHORT: u32 = 6;
+
+/// Whether this file is a library without the symbol nvmlShutdown.
+pub(super) fn lacks_shutdown(library: &OsStr) -> bool {
+    // SAFETY: loading runs the library's initialisers, as nvml-wrapper's own loading of the same file does.
+    unsafe { NvmlLib::new(library) }.is_ok_and(|library| library.nvmlShutdown.is_err())
+}
 
 /// Results in the order of `fields`, because the driver may return a field under another id (580.82 renumbered some).
 /// nvml-wrapper's own call omits the scope, which NVLink counters need, and truncates unsigned long to 32 bits.
@@ -66,27 +72,18 @@ fn number(field: &nvmlFieldValue_t) -> Result<u64, NvmlError> {
 /// Uses the second version of the call, or the first with drivers older than 510. The first version counts reserved memory
 /// as used.
 pub(super) fn memory(device: &Device<'_>) -> Result<GpuMemory, NvmlError> {
-    match device.memory_info() {
-        Ok(memory) => Ok(GpuMemory {
-            total_bytes: Some(memory.total),
-            used_bytes: Some(memory.used),
-            free_bytes: Some(memory.free),
-            reserved_bytes: Some(memory.reserved),
-        }),
+    let (total, used, free, reserved) = match device.memory_info() {
+        Ok(memory) => (memory.total, memory.used, memory.free, Some(memory.reserved)),
         Err(NvmlError::FailedToLoadSymbol(_) | NvmlError::FunctionNotFound | NvmlError::UnexpectedVariant(25)) => {
             let call = nvml_sym(device.nvml().lib().nvmlDeviceGetMemoryInfo.as_ref())?;
             let mut memory = nvmlMemory_t { total: 0, free: 0, used: 0 };
             // SAFETY: see the module; `memory` is one struct of the type that this call fills.
             nvml_try(unsafe { call(device.handle(), &raw mut memory) })?;
-            Ok(GpuMemory {
-                total_bytes: Some(memory.total),
-                used_bytes: Some(memory.used),
-                free_bytes: Some(memory.free),
-                reserved_bytes: None,
-            })
+            (memory.total, memory.used, memory.free, None)
         }
-        Err(error) => Err(error),
-    }
+        Err(error) => return Err(error),
+    };
+    Ok(GpuMemory { total_bytes: Some(total), used_bytes: Some(used), free_bytes: Some(free), reserved_bytes: reserved })
 }
 
 /// A call that writes one number.
