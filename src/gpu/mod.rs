@@ -13,7 +13,6 @@ mod identity;
 mod kubelet;
 mod mig;
 mod nvml;
-mod pod_poller;
 mod probe;
 mod processes;
 mod publisher;

@@ -15,7 +15,7 @@ use super::publisher::Publisher;
 use super::threads::{self, ThreadHandle};
 use super::tracker::GpuTracker;
 use super::worker_pool::WorkerPool;
-use super::{pod_poller, xid_events};
+use super::{kubelet, xid_events};
 use crate::model::gpu::{GpuInventory, GpuState};
 
 const SHORTEST_INTERVAL: Duration = Duration::from_millis(10);
@@ -91,7 +91,7 @@ impl Supervisor {
     fn start_pod_poller(&self) -> Option<ThreadHandle> {
         let socket = self.config.pod_resources.clone()?;
         let (interval, events) = (self.config.timing.pods_interval, self.events.clone());
-        let thread = threads::spawn("gpu-pods", move |stop| pod_poller::run(&socket, interval, stop, &events));
+        let thread = threads::spawn("gpu-pods", move |stop| kubelet::poll(&socket, interval, stop, &events));
         thread
             .inspect_err(|error| tracing::warn!(%error, "cannot start the kubelet thread; pods of GPUs stay unknown"))
             .ok()
