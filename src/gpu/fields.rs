@@ -3,7 +3,7 @@
 
 use crate::model::gpu::{LinkTraffic, NvLinkErrors, ThrottleTimes};
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct Field {
     pub(super) name: &'static str,
     pub(super) id: u32,

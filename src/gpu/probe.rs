@@ -1,12 +1,13 @@
 //! The rules of every NVML call: counts failures, skips what is not supported, and shows the supervisor which call a thread
 //! is in. Knows no reading.
 
-use std::collections::HashSet;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use nvml_wrapper::Device;
 use nvml_wrapper::error::NvmlError;
+use parking_lot::Mutex;
 
 use super::fields::{Field, ReadField};
 use super::nvml::{ErrorScope, classify};
@@ -29,11 +30,11 @@ pub(super) struct CurrentCall(Arc<Mutex<Option<(&'static str, Instant)>>>);
 impl CurrentCall {
     /// The call and when it began.
     pub(super) fn get(&self) -> Option<(&'static str, Instant)> {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        *self.0.lock()
     }
 
     fn set(&self, call: Option<&'static str>) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = call.map(|call| (call, Instant::now()));
+        *self.0.lock() = call.map(|call| (call, Instant::now()));
     }
 }
 
@@ -41,8 +42,8 @@ impl CurrentCall {
 /// support them only later.
 #[derive(Debug, Default)]
 pub(super) struct Unsupported {
-    calls: HashSet<(&'static str, u32)>,
-    fields: HashSet<(u32, u32)>,
+    /// A call with the kind of value that it reads is kept like a field without a scope.
+    fields: HashSet<Field>,
     /// When the first of them was found.
     since: Option<Instant>,
 }
@@ -55,14 +56,9 @@ impl Unsupported {
         }
     }
 
-    fn add_call(&mut self, call: &'static str, kind: u32) {
+    fn add(&mut self, field: Field) {
         self.since.get_or_insert_with(Instant::now);
-        self.calls.insert((call, kind));
-    }
-
-    fn add_field(&mut self, field: Field) {
-        self.since.get_or_insert_with(Instant::now);
-        self.fields.insert((field.id, field.scope));
+        self.fields.insert(field);
     }
 }
 
@@ -96,7 +92,8 @@ impl<'m> Probe<'m> {
         kind: u32,
         body: impl FnOnce() -> Result<T, NvmlError>,
     ) -> Option<T> {
-        if self.fatal.is_some() || self.unsupported.calls.contains(&(call, kind)) {
+        let field = Field { name: call, id: kind, scope: 0 };
+        if self.fatal.is_some() || self.unsupported.fields.contains(&field) {
             return None;
         }
         self.current_call.set(Some(call));
@@ -108,9 +105,7 @@ impl<'m> Probe<'m> {
                 Some(value)
             }
             Err(error) => {
-                if !self.record_failure(call, &error) {
-                    self.unsupported.add_call(call, kind);
-                }
+                self.record_failure(field, &error);
                 None
             }
         }
@@ -124,48 +119,34 @@ impl<'m> Probe<'m> {
             fields.push(field);
             None
         });
-        let values = self.read_fields(device, fields);
-        from_fields(&mut |field| values.iter().find(|(read, _)| *read == field).map(|(_, value)| *value))
-    }
-
-    /// The values of those fields that could be read. Fields that the driver or the GPU does not support are skipped from
-    /// then on.
-    fn read_fields(&mut self, device: &Device<'_>, mut fields: Vec<Field>) -> Vec<(Field, u64)> {
-        fields.retain(|field| !self.unsupported.fields.contains(&(field.id, field.scope)));
-        let ids: Vec<(u32, u32)> = fields.iter().map(|field| (field.id, field.scope)).collect();
-        let mut values = Vec::new();
-        if ids.is_empty() {
-            return values;
-        }
-        let results = self.call("field_values", || raw::field_values(device, &ids)).unwrap_or_default();
-        for (field, result) in fields.into_iter().zip(results) {
-            match result {
-                Ok(value) => values.push((field, value)),
-                // The id is newer than the driver.
-                Err(NvmlError::InvalidArg) => self.unsupported.add_field(field),
-                Err(error) => {
-                    if !self.record_failure(field.name, &error) {
-                        self.unsupported.add_field(field);
-                    }
+        fields.retain(|field| !self.unsupported.fields.contains(field));
+        let mut values = HashMap::new();
+        if !fields.is_empty() {
+            let results = self.call("field_values", || raw::field_values(device, &fields)).unwrap_or_default();
+            for (field, result) in fields.into_iter().zip(results) {
+                match result {
+                    Ok(value) => drop(values.insert(field, value)),
+                    // The id is newer than the driver.
+                    Err(NvmlError::InvalidArg) => self.unsupported.add(field),
+                    Err(error) => self.record_failure(field, &error),
                 }
             }
         }
-        values
+        from_fields(&mut |field| values.get(&field).copied())
     }
 
-    /// Returns false if the error means "not supported", which is not a failure.
-    fn record_failure(&mut self, call: &'static str, error: &NvmlError) -> bool {
+    /// "Not supported" is not a failure: the call or field is skipped from then on.
+    fn record_failure(&mut self, field: Field, error: &NvmlError) {
         match classify(error) {
             (_, ErrorScope::Unsupported) => {
                 self.answered += 1;
-                false
+                self.unsupported.add(field);
             }
             (error, scope) => {
-                self.failures.push(Failure { call, error });
+                self.failures.push(Failure { call: field.name, error });
                 if self.fatal.is_none() && scope != ErrorScope::Call {
                     self.fatal = Some(scope);
                 }
-                true
             }
         }
     }

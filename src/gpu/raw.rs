@@ -14,6 +14,7 @@ use nvml_wrapper_sys::bindings::{
     nvmlReturn_t,
 };
 
+use super::fields::Field;
 use crate::model::gpu::GpuMemory;
 
 /// NVML's `NVML_VALUE_TYPE_*`.
@@ -33,14 +34,11 @@ pub(super) fn lacks_shutdown(library: &OsStr) -> bool {
 
 /// Results in the order of `fields`, because the driver may return a field under another id (580.82 renumbered some).
 /// nvml-wrapper's own call omits the scope, which NVLink counters need, and truncates unsigned long to 32 bits.
-pub(super) fn field_values(
-    device: &Device<'_>,
-    fields: &[(u32, u32)],
-) -> Result<Vec<Result<u64, NvmlError>>, NvmlError> {
+pub(super) fn field_values(device: &Device<'_>, fields: &[Field]) -> Result<Vec<Result<u64, NvmlError>>, NvmlError> {
     let call = nvml_sym(device.nvml().lib().nvmlDeviceGetFieldValues.as_ref())?;
     // SAFETY: integers and a union of numbers, for which all zeros are a valid value.
     let blank: nvmlFieldValue_t = unsafe { mem::zeroed() };
-    let requests = fields.iter().map(|&(id, scope)| nvmlFieldValue_t { fieldId: id, scopeId: scope, ..blank });
+    let requests = fields.iter().map(|field| nvmlFieldValue_t { fieldId: field.id, scopeId: field.scope, ..blank });
     let mut values: Vec<nvmlFieldValue_t> = requests.collect();
     let count = i32::try_from(values.len()).map_err(|_| NvmlError::InvalidArg)?;
     // SAFETY: see the module; `values` has `count` elements.
