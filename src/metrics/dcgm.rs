@@ -17,28 +17,32 @@ pub fn dcgm_page(inventory: &GpuInventory, host: &str) -> Page {
     for gpu in &inventory.gpus {
         let labels = Arc::new(labels(gpu, inventory, host));
         let instances = &gpu.readings.mig;
-        let shared = with_pod(&labels, inventory, &gpu.identity.uuid, "");
-        push(&mut page, &shared, device(gpu));
-        push(&mut page, &shared, health(&gpu.readings));
+        let mut series = Series { page: &mut page, labels: with_pod(&labels, inventory, &gpu.identity.uuid, "") };
+        device(gpu, &mut series);
+        health(&gpu.readings, &mut series);
         // As in dcgm-exporter: MIG instances have their own memory and activity, and a sum must count them once.
         if instances.is_empty() {
-            push(&mut page, &shared, memory(&gpu.readings.memory));
-            push(&mut page, &shared, activity(&gpu.readings.activity));
+            memory_and_activity(&gpu.readings.memory, &gpu.readings.activity, &mut series);
         }
         for instance in instances {
             let labels = Arc::new(instance_labels(&labels, instance));
-            let shared = with_pod(&labels, inventory, &gpu.identity.uuid, &instance.uuid);
-            push(&mut page, &shared, memory(&instance.memory));
-            push(&mut page, &shared, activity(&instance.activity));
+            let labels = with_pod(&labels, inventory, &gpu.identity.uuid, &instance.uuid);
+            memory_and_activity(&instance.memory, &instance.activity, &mut Series { page: &mut page, labels });
         }
     }
     page
 }
 
-fn push(page: &mut Page, labels: &Arc<Labels>, values: impl IntoIterator<Item = (Id, Option<Value>)>) {
-    for (id, value) in values {
+/// Writes the samples of one GPU or MIG instance. An absent reading has no sample.
+struct Series<'p> {
+    page: &'p mut Page,
+    labels: Arc<Labels>,
+}
+
+impl Series<'_> {
+    fn put(&mut self, id: Id, value: Option<impl Into<Value>>) {
         if let Some(value) = value {
-            page.push(id, labels, value);
+            self.page.push(id, &self.labels, value);
         }
     }
 }
@@ -77,95 +81,80 @@ fn with_pod(labels: &Arc<Labels>, inventory: &GpuInventory, gpu_uuid: &str, mig_
     }
 }
 
-fn device(gpu: &GpuSnapshot) -> Vec<(Id, Option<Value>)> {
+fn device(gpu: &GpuSnapshot, series: &mut Series<'_>) {
     let readings = &gpu.readings;
-    let mhz = |hertz: Option<u64>| hertz.map(|hertz| Value::from(hertz / 1_000_000));
+    let mhz = |hertz: Option<u64>| hertz.map(|hertz| hertz / 1_000_000);
     let xid = gpu.last_xid.map_or(0, |last| last.code);
-    vec![
-        (Id::DcgmSmClock, mhz(readings.clock_hertz.sm)),
-        (Id::DcgmMemClock, mhz(readings.clock_hertz.memory)),
-        (Id::DcgmMemoryTemp, readings.temperature_celsius.memory.map(Value::from)),
-        (Id::DcgmGpuTemp, readings.temperature_celsius.gpu.map(Value::from)),
-        (Id::DcgmPowerUsage, readings.power_usage_watts.map(Value::from)),
-        (Id::DcgmPowerLimit, readings.power_limit_watts.map(Value::from)),
-        (Id::DcgmEnergy, readings.energy_joules.map(|joules| Value::from((joules * 1000.0).round() as u64))),
-        (Id::DcgmGpuUtil, percent(readings.utilization_ratio)),
-        (Id::DcgmMemCopyUtil, percent(readings.memory_controller_utilization_ratio)),
-        (Id::DcgmEncUtil, percent(readings.engine_utilization.encoder)),
-        (Id::DcgmDecUtil, percent(readings.engine_utilization.decoder)),
-        (Id::DcgmXid, (gpu.reports_xids && gpu.state == GpuState::Ok).then(|| Value::from(xid))),
-        (Id::DcgmPowerViolation, readings.throttle_ns.power.map(Value::from)),
-        (Id::DcgmThermalViolation, readings.throttle_ns.thermal.map(Value::from)),
-        (Id::DcgmClocksEvent, readings.clocks_event_reasons.map(Value::from)),
-        (Id::DcgmPstate, readings.performance_state.map(|state| Value::from(u64::from(state)))),
-    ]
+    series.put(Id::DcgmSmClock, mhz(readings.clock_hertz.sm));
+    series.put(Id::DcgmMemClock, mhz(readings.clock_hertz.memory));
+    series.put(Id::DcgmMemoryTemp, readings.temperature_celsius.memory);
+    series.put(Id::DcgmGpuTemp, readings.temperature_celsius.gpu);
+    series.put(Id::DcgmPowerUsage, readings.power_usage_watts);
+    series.put(Id::DcgmPowerLimit, readings.power_limit_watts);
+    series.put(Id::DcgmEnergy, readings.energy_joules.map(|joules| (joules * 1000.0).round() as u64));
+    series.put(Id::DcgmGpuUtil, percent(readings.utilization_ratio));
+    series.put(Id::DcgmMemCopyUtil, percent(readings.memory_controller_utilization_ratio));
+    series.put(Id::DcgmEncUtil, percent(readings.engine_utilization.encoder));
+    series.put(Id::DcgmDecUtil, percent(readings.engine_utilization.decoder));
+    series.put(Id::DcgmXid, (gpu.reports_xids && gpu.state == GpuState::Ok).then_some(xid));
+    series.put(Id::DcgmPowerViolation, readings.throttle_ns.power);
+    series.put(Id::DcgmThermalViolation, readings.throttle_ns.thermal);
+    series.put(Id::DcgmClocksEvent, readings.clocks_event_reasons);
+    series.put(Id::DcgmPstate, readings.performance_state.map(u64::from));
 }
 
-fn health(readings: &GpuReadings) -> Vec<(Id, Option<Value>)> {
+fn health(readings: &GpuReadings, series: &mut Series<'_>) {
     let health = &readings.health;
-    let count = |value: Option<u64>| value.map(Value::from);
-    let number = |value: Option<u32>| value.map(|value| Value::from(u64::from(value)));
-    let flag = |value: Option<bool>| value.map(Value::from);
     let links = |errors: fn(&NvLinkErrors) -> Option<u64>| {
-        let counted: Vec<u64> = health.nvlinks.iter().filter_map(|link| errors(&link.errors)).collect();
-        (!counted.is_empty()).then(|| Value::from(counted.iter().fold(0_u64, |sum, count| sum.saturating_add(*count))))
+        health.nvlinks.iter().filter_map(|link| errors(&link.errors)).reduce(u64::saturating_add)
     };
-    vec![
-        (Id::DcgmPcieReplay, count(health.pcie_replays)),
-        (Id::DcgmFanSpeed, percent(health.fan_speed_ratio.first().copied().flatten())),
-        (Id::DcgmBar1Used, mib(health.bar1_used_bytes)),
-        (Id::DcgmEccSbeVol, count(health.ecc_errors.corrected_volatile)),
-        (Id::DcgmEccDbeVol, count(health.ecc_errors.uncorrected_volatile)),
-        (Id::DcgmEccSbeAgg, count(health.ecc_errors.corrected_aggregate)),
-        (Id::DcgmEccDbeAgg, count(health.ecc_errors.uncorrected_aggregate)),
-        (Id::DcgmRetiredSbe, count(health.retired_pages.multiple_single_bit)),
-        (Id::DcgmRetiredDbe, count(health.retired_pages.double_bit)),
-        (Id::DcgmRetiredPending, flag(health.retired_pages_pending)),
-        (Id::DcgmUncRemapped, count(health.remapped_rows.uncorrectable)),
-        (Id::DcgmCorRemapped, count(health.remapped_rows.correctable)),
-        (Id::DcgmRemapFailure, flag(health.remapped_rows_failure)),
-        (Id::DcgmNvlinkReplay, links(|errors| errors.replay)),
-        (Id::DcgmNvlinkRecovery, links(|errors| errors.recovery)),
-        (Id::DcgmNvlinkCrcFlit, links(|errors| errors.crc_flit)),
-        (Id::DcgmNvlinkCrcData, links(|errors| errors.crc_data)),
-        (Id::DcgmPcieGen, number(health.pcie_link_generation)),
-        (Id::DcgmPcieWidth, number(health.pcie_link_width)),
-    ]
+    series.put(Id::DcgmPcieReplay, health.pcie_replays);
+    series.put(Id::DcgmFanSpeed, percent(health.fan_speed_ratio.first().copied().flatten()));
+    series.put(Id::DcgmBar1Used, mib(health.bar1_used_bytes));
+    series.put(Id::DcgmEccSbeVol, health.ecc_errors.corrected_volatile);
+    series.put(Id::DcgmEccDbeVol, health.ecc_errors.uncorrected_volatile);
+    series.put(Id::DcgmEccSbeAgg, health.ecc_errors.corrected_aggregate);
+    series.put(Id::DcgmEccDbeAgg, health.ecc_errors.uncorrected_aggregate);
+    series.put(Id::DcgmRetiredSbe, health.retired_pages.multiple_single_bit);
+    series.put(Id::DcgmRetiredDbe, health.retired_pages.double_bit);
+    series.put(Id::DcgmRetiredPending, health.retired_pages_pending);
+    series.put(Id::DcgmUncRemapped, health.remapped_rows.uncorrectable);
+    series.put(Id::DcgmCorRemapped, health.remapped_rows.correctable);
+    series.put(Id::DcgmRemapFailure, health.remapped_rows_failure);
+    series.put(Id::DcgmNvlinkReplay, links(|errors| errors.replay));
+    series.put(Id::DcgmNvlinkRecovery, links(|errors| errors.recovery));
+    series.put(Id::DcgmNvlinkCrcFlit, links(|errors| errors.crc_flit));
+    series.put(Id::DcgmNvlinkCrcData, links(|errors| errors.crc_data));
+    series.put(Id::DcgmPcieGen, health.pcie_link_generation.map(u64::from));
+    series.put(Id::DcgmPcieWidth, health.pcie_link_width.map(u64::from));
 }
 
-fn memory(memory: &GpuMemory) -> [(Id, Option<Value>); 4] {
-    [
-        (Id::DcgmFbTotal, mib(memory.total_bytes)),
-        (Id::DcgmFbFree, mib(memory.free_bytes)),
-        (Id::DcgmFbUsed, mib(memory.used_bytes)),
-        (Id::DcgmFbReserved, mib(memory.reserved_bytes)),
-    ]
+fn memory_and_activity(memory: &GpuMemory, activity: &GpuActivity, series: &mut Series<'_>) {
+    let rate = |rate: Option<f64>| rate.map(|rate| rate.round() as u64);
+    series.put(Id::DcgmFbTotal, mib(memory.total_bytes));
+    series.put(Id::DcgmFbFree, mib(memory.free_bytes));
+    series.put(Id::DcgmFbUsed, mib(memory.used_bytes));
+    series.put(Id::DcgmFbReserved, mib(memory.reserved_bytes));
+    series.put(Id::DcgmProfGrEngine, activity.graphics);
+    series.put(Id::DcgmProfSm, activity.sm);
+    series.put(Id::DcgmProfSmOccupancy, activity.sm_occupancy);
+    series.put(Id::DcgmProfTensor, activity.tensor);
+    series.put(Id::DcgmProfDram, activity.dram);
+    series.put(Id::DcgmProfFp64, activity.fp64);
+    series.put(Id::DcgmProfFp32, activity.fp32);
+    series.put(Id::DcgmProfFp16, activity.fp16);
+    series.put(Id::DcgmProfPcieTx, rate(activity.pcie_bytes_per_second.transmit));
+    series.put(Id::DcgmProfPcieRx, rate(activity.pcie_bytes_per_second.receive));
+    series.put(Id::DcgmProfNvlinkTx, rate(activity.nvlink_bytes_per_second.transmit));
+    series.put(Id::DcgmProfNvlinkRx, rate(activity.nvlink_bytes_per_second.receive));
 }
 
-fn activity(activity: &GpuActivity) -> Vec<(Id, Option<Value>)> {
-    let rate = |rate: Option<f64>| rate.map(|rate| Value::from(rate.round() as u64));
-    vec![
-        (Id::DcgmProfGrEngine, activity.graphics.map(Value::from)),
-        (Id::DcgmProfSm, activity.sm.map(Value::from)),
-        (Id::DcgmProfSmOccupancy, activity.sm_occupancy.map(Value::from)),
-        (Id::DcgmProfTensor, activity.tensor.map(Value::from)),
-        (Id::DcgmProfDram, activity.dram.map(Value::from)),
-        (Id::DcgmProfFp64, activity.fp64.map(Value::from)),
-        (Id::DcgmProfFp32, activity.fp32.map(Value::from)),
-        (Id::DcgmProfFp16, activity.fp16.map(Value::from)),
-        (Id::DcgmProfPcieTx, rate(activity.pcie_bytes_per_second.transmit)),
-        (Id::DcgmProfPcieRx, rate(activity.pcie_bytes_per_second.receive)),
-        (Id::DcgmProfNvlinkTx, rate(activity.nvlink_bytes_per_second.transmit)),
-        (Id::DcgmProfNvlinkRx, rate(activity.nvlink_bytes_per_second.receive)),
-    ]
+fn percent(ratio: Option<f64>) -> Option<i64> {
+    ratio.map(|ratio| (ratio * 100.0).round() as i64)
 }
 
-fn percent(ratio: Option<f64>) -> Option<Value> {
-    ratio.map(|ratio| Value::from((ratio * 100.0).round() as i64))
-}
-
-fn mib(bytes: Option<u64>) -> Option<Value> {
-    bytes.map(|bytes| Value::from(bytes >> 20))
+fn mib(bytes: Option<u64>) -> Option<u64> {
+    bytes.map(|bytes| bytes >> 20)
 }
 
 #[cfg(test)]
