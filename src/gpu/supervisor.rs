@@ -11,10 +11,11 @@ use super::config::GpuConfig;
 use super::event::{Event, Outcome};
 use super::gpu_filter::GpuFilter;
 use super::nvml::{self, NvmlUnavailable, Session};
+use super::probe::CurrentCall;
 use super::publisher::Publisher;
 use super::threads::{self, ThreadHandle};
 use super::tracker::GpuTracker;
-use super::worker_pool::WorkerPool;
+use super::worker::{Worker, WorkerHandle};
 use super::{kubelet, xid_events};
 use crate::model::gpu::{GpuInventory, GpuState};
 
@@ -36,7 +37,9 @@ pub(super) struct Supervisor {
     inbox: mpsc::Receiver<Event>,
     tracker: GpuTracker,
     publisher: Publisher,
-    workers: WorkerPool,
+    filter: Arc<GpuFilter>,
+    /// At most one per NVML index, even if one hangs while the driver is reloaded.
+    workers: Vec<WorkerHandle>,
     /// The other threads that hold a session open: those that open it, close it and wait for Xid errors.
     session_threads: Vec<ThreadHandle>,
     /// Delay before the next initialisation.
@@ -53,14 +56,14 @@ impl Supervisor {
         config.interval = config.interval.max(SHORTEST_INTERVAL);
         let config = Arc::new(config);
         let filter = Arc::new(GpuFilter::new(&config.uuids, |name| std::env::var(name).ok()));
-        let workers = WorkerPool::new(Arc::clone(&config), Arc::clone(&filter), events.clone());
-        let tracker = GpuTracker::new(filter);
+        let tracker = GpuTracker::new(Arc::clone(&filter));
         Self {
             events,
             inbox,
             publisher: Publisher::new(publish, config.interval, tracker.inventory()),
             tracker,
-            workers,
+            filter,
+            workers: Vec::new(),
             session_threads: Vec::new(),
             retry: config.timing.init_retry_min,
             config,
@@ -83,7 +86,7 @@ impl Supervisor {
             }
         };
         // The last thread of a session shuts NVML down. A worker with a hung call is not waited for.
-        for thread in self.workers.responsive().chain(&self.session_threads) {
+        for thread in self.responsive_threads() {
             thread.wait_until(deadline);
         }
     }
@@ -102,7 +105,8 @@ impl Supervisor {
         let warn_at = Instant::now() + self.config.timing.call_deadline;
         let (mut released, mut warned) = (false, false);
         loop {
-            let held = self.workers.any_running() || self.session_threads.iter().any(ThreadHandle::is_running);
+            let workers = self.workers.iter().map(|worker| &worker.thread);
+            let held = workers.chain(&self.session_threads).any(ThreadHandle::is_running);
             if !held && !released {
                 released = true;
                 self.tracker.released();
@@ -132,17 +136,20 @@ impl Supervisor {
         let next = Instant::now() + self.retry;
         self.retry = (self.retry * 2).min(self.config.timing.init_retry_max);
         while self.receive(next)?.is_some() {}
-        // nvmlInit is reference-counted: while the old session is open, another call would change nothing.
+        // nvmlInit is reference-counted: while the old session is open, another call would change nothing. A session that a
+        // hung worker holds open is not waited for.
         let deadline = next + self.config.timing.call_deadline;
-        while self.session_is_closing() && Instant::now() < deadline {
+        while self.responsive_threads().any(ThreadHandle::is_running) && Instant::now() < deadline {
             self.receive(Instant::now() + CLOSE_CHECK)?;
         }
         Ok(())
     }
 
-    /// Whether the last session is still being closed. One that a hung worker holds open does not count.
-    fn session_is_closing(&self) -> bool {
-        self.workers.responsive().chain(&self.session_threads).any(ThreadHandle::is_running)
+    /// The threads that can be waited for: not a worker with an overdue call.
+    fn responsive_threads(&self) -> impl Iterator<Item = &ThreadHandle> {
+        let deadline = self.config.timing.call_deadline;
+        let workers = self.workers.iter().filter(move |worker| worker.overdue(deadline).is_none());
+        workers.map(|worker| &worker.thread).chain(&self.session_threads)
     }
 
     /// Initialises NVML, however long that takes. `None` if it failed; the tracker has the reason.
@@ -183,7 +190,7 @@ impl Supervisor {
         self.publisher.schedule();
         let (registrations, xid_thread) = self.start_xid_thread(&session);
         let result = self.monitor(&session, &registrations);
-        self.workers.request_stop();
+        self.workers.iter_mut().for_each(|worker| worker.thread.request_stop());
         self.session_threads.retain(ThreadHandle::is_running);
         if let Some(mut thread) = xid_thread {
             thread.request_stop();
@@ -202,10 +209,10 @@ impl Supervisor {
     fn monitor(&mut self, session: &Arc<Session>, registrations: &mpsc::Sender<u32>) -> Result<(), Interrupt> {
         let step = self.config.interval.min(self.config.timing.call_deadline);
         while self.tracker.session_is_useful() {
-            for index in self.workers.spawn_missing(session) {
-                self.tracker.worker_missing(index);
-            }
-            let ended = self.workers.ended(session);
+            self.spawn_missing_workers(session);
+            let ended =
+                self.workers.iter().filter(|worker| !worker.thread.is_running() && worker.session == session.number);
+            let ended: Vec<u32> = ended.map(|worker| worker.index).collect();
             match self.receive(Instant::now() + step)? {
                 // A worker sends its last report before it ends, so an empty inbox means that all reports are in.
                 None => {
@@ -223,12 +230,36 @@ impl Supervisor {
                 }
                 _ => {}
             }
-            for (index, call) in self.workers.overdue() {
-                self.tracker.stalled(index, call);
-                self.publisher.schedule();
+            for worker in &self.workers {
+                if let Some(call) = worker.overdue(self.config.timing.call_deadline) {
+                    self.tracker.stalled(worker.index, call);
+                    self.publisher.schedule();
+                }
             }
         }
         Ok(())
+    }
+
+    /// Spawns one worker per index and session. While a worker of an earlier session hangs, its index has to wait.
+    fn spawn_missing_workers(&mut self, session: &Arc<Session>) {
+        self.workers.retain(|worker| worker.session == session.number || worker.thread.is_running());
+        for index in 0..session.gpus {
+            if self.workers.iter().any(|worker| worker.index == index) {
+                continue;
+            }
+            let worker = Worker {
+                session: Arc::clone(session),
+                index,
+                config: Arc::clone(&self.config),
+                filter: Arc::clone(&self.filter),
+                current_call: CurrentCall::default(),
+                events: self.events.clone(),
+            };
+            match worker.spawn() {
+                Ok(worker) => self.workers.push(worker),
+                Err(_) => self.tracker.worker_missing(index),
+            }
+        }
     }
 
     /// Starts to wait for Xid errors of the GPUs whose indexes are sent on the returned channel.

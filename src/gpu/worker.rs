@@ -4,6 +4,7 @@
 //! valid until shutdown (unlike those of MIG devices). The handle is looked up by index: a look-up by UUID queries every
 //! GPU in turn, so one hung GPU would block the others.
 
+use std::io;
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
@@ -16,7 +17,7 @@ use super::identity;
 use super::nvml::Session;
 use super::probe::{CurrentCall, Failure, Probe, Unsupported};
 use super::readings::PollState;
-use super::threads::StopSignal;
+use super::threads::{self, StopSignal, ThreadHandle};
 use crate::model::gpu::{GpuState, LastPoll};
 
 #[derive(Debug)]
@@ -29,9 +30,31 @@ pub(super) struct Worker {
     pub(super) events: mpsc::Sender<Event>,
 }
 
+/// What the supervisor keeps of a worker.
+#[derive(Debug)]
+pub(super) struct WorkerHandle {
+    pub(super) index: u32,
+    pub(super) session: u64,
+    pub(super) thread: ThreadHandle,
+    current_call: CurrentCall,
+}
+
+impl WorkerHandle {
+    /// The NVML call that has not returned within `deadline`.
+    pub(super) fn overdue(&self, deadline: Duration) -> Option<&'static str> {
+        self.current_call.get().filter(|(_, since)| since.elapsed() >= deadline).map(|(call, _)| call)
+    }
+}
+
 impl Worker {
+    pub(super) fn spawn(self) -> io::Result<WorkerHandle> {
+        let (index, session, current_call) = (self.index, self.session.number, self.current_call.clone());
+        let thread = threads::spawn(&format!("gpu-{index}"), move |stop| self.run(stop))?;
+        Ok(WorkerHandle { index, session, thread, current_call })
+    }
+
     /// Runs until it is asked to stop or the session is over.
-    pub(super) fn run(self, stop: &StopSignal) {
+    fn run(self, stop: &StopSignal) {
         let step = self.config.timing.reprobe_interval;
         let mut next = Instant::now();
         while self.attempt(stop) {
