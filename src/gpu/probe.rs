@@ -1,7 +1,7 @@
 //! The rules of every NVML call: counts failures, skips what is not supported, and shows the supervisor which call a thread
 //! is in. Knows no reading.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -23,42 +23,22 @@ pub(super) struct Failure {
     pub(super) error: &'static str,
 }
 
-/// The NVML call that a worker is in. The supervisor compares its age with the deadline.
-#[derive(Debug, Clone, Default)]
-pub(super) struct CurrentCall(Arc<Mutex<Option<(&'static str, Instant)>>>);
+/// The NVML call that a worker is in and when it began. The supervisor compares its age with the deadline.
+pub(super) type CurrentCall = Arc<Mutex<Option<(&'static str, Instant)>>>;
 
-impl CurrentCall {
-    /// The call and when it began.
-    pub(super) fn get(&self) -> Option<(&'static str, Instant)> {
-        *self.0.lock()
-    }
-
-    fn set(&self, call: Option<&'static str>) {
-        *self.0.lock() = call.map(|call| (call, Instant::now()));
-    }
-}
-
-/// The calls and fields that a GPU does not support, and that are therefore skipped. They expire, because a driver may
-/// support them only later.
+/// The calls and fields that a GPU does not support, and that are therefore skipped, with the time when that was found. A
+/// call with the kind of value that it reads is kept like a field without a scope.
 #[derive(Debug, Default)]
-pub(super) struct Unsupported {
-    /// A call with the kind of value that it reads is kept like a field without a scope.
-    fields: HashSet<Field>,
-    /// When the first of them was found.
-    since: Option<Instant>,
-}
+pub(super) struct Unsupported(HashMap<Field, Instant>);
 
 impl Unsupported {
-    /// Clears the set if its first entry is older than `after`.
+    /// Drops what was found longer ago than `after`, because a driver may support it only later.
     pub(super) fn expire(&mut self, after: Duration) {
-        if self.since.is_some_and(|since| since.elapsed() >= after) {
-            *self = Self::default();
-        }
+        self.0.retain(|_, found| found.elapsed() < after);
     }
 
     fn add(&mut self, field: Field) {
-        self.since.get_or_insert_with(Instant::now);
-        self.fields.insert(field);
+        self.0.insert(field, Instant::now());
     }
 }
 
@@ -93,12 +73,12 @@ impl<'m> Probe<'m> {
         body: impl FnOnce() -> Result<T, NvmlError>,
     ) -> Option<T> {
         let field = Field { name: call, id: kind, scope: 0 };
-        if self.fatal.is_some() || self.unsupported.fields.contains(&field) {
+        if self.fatal.is_some() || self.unsupported.0.contains_key(&field) {
             return None;
         }
-        self.current_call.set(Some(call));
+        *self.current_call.lock() = Some((call, Instant::now()));
         let result = body();
-        self.current_call.set(None);
+        *self.current_call.lock() = None;
         match result {
             Ok(value) => {
                 self.answered += 1;
@@ -119,7 +99,7 @@ impl<'m> Probe<'m> {
             fields.push(field);
             None
         });
-        fields.retain(|field| !self.unsupported.fields.contains(field));
+        fields.retain(|field| !self.unsupported.0.contains_key(field));
         let mut values = HashMap::new();
         if !fields.is_empty() {
             let results = self.call("field_values", || raw::field_values(device, &fields)).unwrap_or_default();
@@ -153,7 +133,7 @@ impl<'m> Probe<'m> {
 
     /// Tries every call again, because the GPU was reconfigured.
     pub(super) fn clear_unsupported(&mut self) {
-        *self.unsupported = Unsupported::default();
+        self.unsupported.0.clear();
     }
 
     /// Whether an error concerned the whole GPU or NVML itself.
@@ -265,9 +245,9 @@ mod tests {
     fn the_current_call_is_set_only_while_it_runs() {
         let (current_call, mut unsupported) = (CurrentCall::default(), Unsupported::default());
         Probe::new(&current_call, &mut unsupported).call("power_usage", || {
-            assert_eq!(current_call.get().map(|(call, _)| call), Some("power_usage"));
+            assert_eq!(current_call.lock().map(|(call, _)| call), Some("power_usage"));
             Ok(0)
         });
-        assert_eq!(current_call.get(), None);
+        assert_eq!(*current_call.lock(), None);
     }
 }

@@ -42,7 +42,7 @@ pub(super) struct WorkerHandle {
 impl WorkerHandle {
     /// The NVML call that has not returned within `deadline`.
     pub(super) fn overdue(&self, deadline: Duration) -> Option<&'static str> {
-        self.current_call.get().filter(|(_, since)| since.elapsed() >= deadline).map(|(call, _)| call)
+        self.current_call.lock().filter(|(_, since)| since.elapsed() >= deadline).map(|(call, _)| call)
     }
 }
 
