@@ -2,6 +2,7 @@
 //! but neither DCGM nor privileges.
 
 use std::collections::HashMap;
+use std::mem;
 use std::time::{Duration, Instant};
 
 use nvml_wrapper::enums::gpm::GpmMetricId;
@@ -36,24 +37,29 @@ const METRICS: [Metric; 15] = [
 #[derive(Debug)]
 pub(super) struct GpmSampler<'nvml> {
     supported: Option<bool>,
-    /// By GPU instance; `None` is the whole GPU.
-    last: HashMap<Option<u32>, LastSample<'nvml>>,
+    /// The samples of the last poll by GPU instance; `None` is the whole GPU.
+    last: HashMap<Option<u32>, Sample<'nvml>>,
+    /// The samples of this poll.
+    current: HashMap<Option<u32>, Sample<'nvml>>,
     /// If two samples are further apart, a call hung in between and their average is outdated.
     max_age: Duration,
 }
 
 #[derive(Debug)]
-struct LastSample<'nvml> {
+struct Sample<'nvml> {
     at: Instant,
     sample: GpmSample<'nvml>,
-    /// Taken in this poll.
-    fresh: bool,
     activity: GpuActivity,
 }
 
 impl<'nvml> GpmSampler<'nvml> {
     pub(super) fn new(interval: Duration) -> Self {
-        Self { supported: None, last: HashMap::new(), max_age: interval * 5 + Duration::from_secs(5) }
+        Self {
+            supported: None,
+            last: HashMap::new(),
+            current: HashMap::new(),
+            max_age: interval * 5 + Duration::from_secs(5),
+        }
     }
 
     /// Starts over after the GPU was reconfigured.
@@ -64,8 +70,7 @@ impl<'nvml> GpmSampler<'nvml> {
 
     /// Drops the samples of GPU instances that were not read in the last poll: they are gone, and their numbers may be reused.
     pub(super) fn begin_poll(&mut self) {
-        self.last.retain(|_, last| last.fresh);
-        self.last.values_mut().for_each(|last| last.fresh = false);
+        self.last = mem::take(&mut self.current);
     }
 
     /// The activity since the last poll; empty at the first. Takes one sample per GPU instance and poll, although several
@@ -76,8 +81,8 @@ impl<'nvml> GpmSampler<'nvml> {
         gpu_instance: Option<u32>,
         probe: &mut Probe<'_>,
     ) -> GpuActivity {
-        if let Some(last) = self.last.get(&gpu_instance).filter(|last| last.fresh) {
-            return last.activity;
+        if let Some(current) = self.current.get(&gpu_instance) {
+            return current.activity;
         }
         // nvml-wrapper 0.13 frees a sample in its Drop and panics without this symbol, so no sample is taken then.
         let usable = device.nvml().lib().nvmlGpmSampleFree.is_ok();
@@ -91,14 +96,11 @@ impl<'nvml> GpmSampler<'nvml> {
             None => probe.call("gpm_sample", || device.gpm_sample()),
             Some(instance) => probe.call("gpm_mig_sample", || device.gpm_mig_sample(instance)),
         };
-        let Some(sample) = sample else {
-            self.last.remove(&gpu_instance);
-            return GpuActivity::default();
-        };
+        let Some(sample) = sample else { return GpuActivity::default() };
         let at = Instant::now();
         let before = self.last.remove(&gpu_instance).filter(|last| at.duration_since(last.at) <= self.max_age);
         let activity = before.map(|before| between(device, &before.sample, &sample, probe)).unwrap_or_default();
-        self.last.insert(gpu_instance, LastSample { at, sample, fresh: true, activity });
+        self.current.insert(gpu_instance, Sample { at, sample, activity });
         activity
     }
 }
