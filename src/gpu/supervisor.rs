@@ -75,14 +75,12 @@ impl Supervisor {
         // Stops when it is dropped at the end of this function.
         let _pod_poller = self.start_pod_poller();
         let deadline = loop {
-            match self.run_session(first.take()) {
-                Ok(()) => {}
-                Err(Interrupt::Stop(deadline)) => break deadline,
-                Err(Interrupt::Release) => {
-                    if let Err(Interrupt::Stop(deadline)) = self.wait_while_released() {
-                        break deadline;
-                    }
-                }
+            let ended = self.run_session(first.take()).or_else(|interrupt| match interrupt {
+                Interrupt::Release => self.wait_while_released(),
+                stop => Err(stop),
+            });
+            if let Err(Interrupt::Stop(deadline)) = ended {
+                break deadline;
             }
         };
         // The last thread of a session shuts NVML down. A worker with a hung call is not waited for.
@@ -155,15 +153,10 @@ impl Supervisor {
     /// Initialises NVML, however long that takes. `None` if it failed; the tracker has the reason.
     fn open(&mut self) -> Result<Option<Arc<Session>>, Interrupt> {
         let events = self.events.clone();
-        let done = move |result| {
-            let _ = events.send(Event::Opened(result));
-        };
+        let done = move |result| drop(events.send(Event::Opened(result)));
         match nvml::open_in_background(self.config.library.clone(), done) {
             Ok(thread) => self.session_threads.push(thread),
-            Err(reason) => {
-                self.tracker.unavailable(&reason);
-                return Ok(None);
-            }
+            Err(reason) => drop(self.events.send(Event::Opened(Err(reason)))),
         }
         let deadline = self.config.timing.init_deadline;
         let mut until = Instant::now() + deadline;
@@ -188,14 +181,17 @@ impl Supervisor {
     fn monitor_and_close(&mut self, session: Arc<Session>) -> Result<(), Interrupt> {
         self.tracker.session_opened(&session);
         self.publisher.schedule();
-        let (registrations, xid_thread) = self.start_xid_thread(&session);
-        let result = self.monitor(&session, &registrations);
-        self.workers.iter_mut().for_each(|worker| worker.thread.request_stop());
-        self.session_threads.retain(ThreadHandle::is_running);
-        if let Some(mut thread) = xid_thread {
-            thread.request_stop();
-            self.session_threads.push(thread);
+        // Waits for Xid errors of the GPUs whose indexes are sent to it.
+        let (registrations, indexes) = mpsc::channel();
+        let (shared, events) = (Arc::clone(&session), self.events.clone());
+        match threads::spawn("gpu-events", move |stop| xid_events::run(&shared, &indexes, stop, &events)) {
+            Ok(thread) => self.session_threads.push(thread),
+            Err(error) => tracing::warn!(%error, "cannot start the Xid thread; Xid errors stay unknown"),
         }
+        let result = self.monitor(&session, &registrations);
+        self.session_threads.retain(ThreadHandle::is_running);
+        let workers = self.workers.iter_mut().map(|worker| &mut worker.thread);
+        workers.chain(&mut self.session_threads).for_each(ThreadHandle::request_stop);
         // nvmlShutdown can hang too, so another thread drops the session. While a worker runs, the worker's own
         // reference keeps NVML open, and the last worker shuts it down.
         match threads::spawn("gpu-close", move |_| drop(session)) {
@@ -260,15 +256,6 @@ impl Supervisor {
                 Err(_) => self.tracker.worker_missing(index),
             }
         }
-    }
-
-    /// Starts to wait for Xid errors of the GPUs whose indexes are sent on the returned channel.
-    fn start_xid_thread(&self, session: &Arc<Session>) -> (mpsc::Sender<u32>, Option<ThreadHandle>) {
-        let (registrations, indexes) = mpsc::channel();
-        let (session, events) = (Arc::clone(session), self.events.clone());
-        let thread = threads::spawn("gpu-events", move |stop| xid_events::run(&session, &indexes, stop, &events))
-            .inspect_err(|error| tracing::warn!(%error, "cannot start the Xid thread; Xid errors stay unknown"));
-        (registrations, thread.ok())
     }
 
     /// The next event, or `None` at `until`. Publishes what is due in the meantime.
