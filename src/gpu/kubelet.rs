@@ -14,7 +14,7 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use prost::Message;
 use tokio::net::UnixStream;
 
-use super::device_assignment::{DeviceAssignment, DeviceId};
+use super::device_assignment::{DeviceAssignment, is_gpu};
 use super::event::Event;
 use super::threads::StopSignal;
 
@@ -181,12 +181,10 @@ fn from_pods(pods: Vec<PodResources>) -> Vec<DeviceAssignment> {
     let mut assignments = Vec::new();
     for pod in pods {
         for container in pod.containers {
-            let of_plugins = container.devices.iter().flat_map(|devices| &devices.device_ids);
-            let of_plugins = of_plugins.filter_map(|id| DeviceId::parse(id));
-            let of_dra = container.dynamic_resources.iter().flat_map(|resource| &resource.claim_resources);
-            let of_dra = of_dra.filter(|claim| claim.driver_name == DRA_DRIVER);
-            let of_dra = of_dra.filter_map(|claim| DeviceId::parse_dra(&claim.device_name));
-            assignments.extend(of_plugins.chain(of_dra).map(|device| DeviceAssignment {
+            let of_plugins = container.devices.into_iter().flat_map(|devices| devices.device_ids);
+            let of_dra = container.dynamic_resources.into_iter().flat_map(|resource| resource.claim_resources);
+            let of_dra = of_dra.filter(|claim| claim.driver_name == DRA_DRIVER).map(|claim| claim.device_name);
+            assignments.extend(of_plugins.chain(of_dra).filter(|id| is_gpu(id)).map(|device| DeviceAssignment {
                 namespace: pod.namespace.clone(),
                 pod: pod.name.clone(),
                 container: container.name.clone(),
@@ -229,9 +227,8 @@ mod tests {
             }],
         };
         let assignments = from_pods(from_frame(&frame(vec![pod])).unwrap());
-        let names: Vec<DeviceId> = assignments.iter().map(|assignment| assignment.device.clone()).collect();
-        let expected = [DeviceId::Gpu("GPU-a".to_owned()), DeviceId::Mig("MIG-b".to_owned()), DeviceId::Minor(3)];
-        assert_eq!(names, expected);
+        let names: Vec<&str> = assignments.iter().map(|assignment| &*assignment.device).collect();
+        assert_eq!(names, ["GPU-a", "MIG-b", "gpu-3"]);
         let first = &assignments[0];
         assert_eq!((&*first.namespace, &*first.pod, &*first.container), ("prod", "llama-0", "engine"));
     }
