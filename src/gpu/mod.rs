@@ -9,7 +9,6 @@ mod event;
 mod fields;
 mod gpm;
 mod gpu_filter;
-mod identity;
 mod kubelet;
 mod mig;
 mod nvml;
