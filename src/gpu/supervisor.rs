@@ -101,20 +101,19 @@ impl Supervisor {
     /// Waits for [`Event::Resume`]. The state becomes "released" only when no thread holds NVML any more.
     fn wait_while_released(&mut self) -> Result<(), Interrupt> {
         let warn_at = Instant::now() + self.config.timing.call_deadline;
-        let (mut released, mut warned) = (false, false);
+        let mut warned = false;
         loop {
             let workers = self.workers.iter().map(|worker| &worker.thread);
             let held = workers.chain(&self.session_threads).any(ThreadHandle::is_running);
-            if !held && !released {
-                released = true;
+            if !held {
                 self.tracker.released();
                 self.publisher.schedule();
-            } else if held && !warned && Instant::now() >= warn_at {
+            } else if !warned && Instant::now() >= warn_at {
                 warned = true;
                 self.tracker.release_blocked();
                 self.publisher.schedule();
             }
-            let step = if released { LONG_WAIT } else { CLOSE_CHECK };
+            let step = if held { CLOSE_CHECK } else { LONG_WAIT };
             match self.receive(Instant::now() + step) {
                 Ok(Some(Event::Resume)) => break,
                 Ok(_) | Err(Interrupt::Release) => {}
@@ -261,12 +260,9 @@ impl Supervisor {
     /// The next event, or `None` at `until`. Publishes what is due in the meantime.
     fn receive(&mut self, until: Instant) -> Result<Option<Event>, Interrupt> {
         loop {
-            let now = Instant::now();
-            if self.publisher.due().is_some_and(|due| due <= now) {
-                self.publisher.publish(self.tracker.inventory());
-            }
-            let wake = self.publisher.due().map_or(until, |due| due.min(until));
-            let event = self.inbox.recv_timeout(wake.saturating_duration_since(now));
+            let due = self.publisher.run(|| self.tracker.inventory());
+            let wake = due.map_or(until, |due| due.min(until));
+            let event = self.inbox.recv_timeout(wake.saturating_duration_since(Instant::now()));
             if event.is_ok() {
                 self.publisher.schedule();
             }
@@ -278,7 +274,7 @@ impl Supervisor {
                 Err(RecvTimeoutError::Timeout) if Instant::now() >= until => return Ok(None),
                 Err(RecvTimeoutError::Timeout) => {}
                 // Impossible: `self.events` is a sender of this channel.
-                Err(RecvTimeoutError::Disconnected) => return Err(Interrupt::Stop(now)),
+                Err(RecvTimeoutError::Disconnected) => return Err(Interrupt::Stop(until)),
             }
         }
     }

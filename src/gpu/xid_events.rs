@@ -33,7 +33,7 @@ pub(super) fn run(session: &Session, indexes: &Receiver<u32>, stop: &StopSignal,
         events.send(Event::Report(Report { session: session.number, index, outcome, failures: Vec::new() })).is_ok()
     };
     let mut registered: HashMap<usize, u32> = HashMap::new();
-    while !stop.is_set() {
+    while !stop.wait(Duration::ZERO) {
         while let Ok(index) = indexes.try_recv() {
             // A GPU without events (vGPU, WSL) is skipped. The GPU's worker reports every other error.
             if let Ok(device) = nvml.device_by_index(index)
