@@ -7,22 +7,17 @@ pub(super) struct GpuFilter {
     /// Each a UUID, a prefix of one, as CUDA allows, or in [`CUDA`] NVML's index, in PCI bus order. `None` selects every GPU.
     selectors: Option<Vec<String>>,
     /// The flag or variable that set them.
-    origin: &'static str,
+    pub(super) origin: &'static str,
 }
 
 const CUDA: &str = "CUDA_VISIBLE_DEVICES";
 const NVIDIA: &str = "NVIDIA_VISIBLE_DEVICES";
 
 impl GpuFilter {
-    /// An empty `--gpu.uuid` selects every GPU.
-    pub(super) fn from_flag(uuids: &[String]) -> Self {
-        Self { selectors: (!uuids.is_empty()).then(|| uuids.to_vec()), origin: "--gpu.uuid" }
-    }
-
     /// Uses the flag, otherwise `CUDA_VISIBLE_DEVICES`, otherwise `NVIDIA_VISIBLE_DEVICES`.
     pub(super) fn new(uuids: &[String], variable: impl Fn(&str) -> Option<String>) -> Self {
         if !uuids.is_empty() {
-            return Self::from_flag(uuids);
+            return Self { selectors: Some(uuids.to_vec()), origin: "--gpu.uuid" };
         }
         match variable(CUDA).and_then(|value| parse_cuda(&value)) {
             Some(selectors) => Self { selectors: Some(selectors), origin: CUDA },
@@ -42,10 +37,6 @@ impl GpuFilter {
     pub(super) fn unmatched(&self, seen: &[&GpuIdentity]) -> Vec<String> {
         let unmatched = |selector: &&String| !seen.iter().any(|gpu| self.matches(selector, gpu));
         self.selectors.iter().flatten().filter(unmatched).cloned().collect()
-    }
-
-    pub(super) fn origin(&self) -> &'static str {
-        self.origin
     }
 
     fn matches(&self, selector: &str, gpu: &GpuIdentity) -> bool {
@@ -131,6 +122,6 @@ mod tests {
     fn an_unmatched_selector_is_returned_as_it_was_written() {
         let filter = GpuFilter::new(&[], |name| (name == "CUDA_VISIBLE_DEVICES").then(|| "0,7,GPU-zz".to_owned()));
         assert_eq!(filter.unmatched(&[&gpu(0, "GPU-aa")]), ["7", "GPU-zz"]);
-        assert_eq!(filter.origin(), "CUDA_VISIBLE_DEVICES");
+        assert_eq!(filter.origin, "CUDA_VISIBLE_DEVICES");
     }
 }

@@ -117,7 +117,10 @@ impl<'nvml> PollState<'nvml> {
                     .map(|milliwatts| milliwatts as f64 / 1000.0),
                 temperature_celsius: Temperatures {
                     gpu: temperature,
-                    memory: memory_temperature(read(field("field_memory_temp", 82))),
+                    // Some boards without the sensor return 0, but memory in use is never that cold.
+                    memory: read(field("field_memory_temp", 82))
+                        .filter(|celsius| *celsius > 0)
+                        .map(|celsius| celsius as f64),
                 },
                 throttle_ns: fields::throttle_ns(self.clocks_events_renumbered, read),
                 pcie_bytes: fields::pcie_bytes(read),
@@ -217,11 +220,6 @@ fn engine_utilization(device: &Device<'_>, probe: &mut Probe<'_>) -> EngineUtili
         jpeg: probe.call("jpeg_utilization", || raw::jpeg_utilization(device)).map(ratio),
         ofa: probe.call("ofa_utilization", || raw::ofa_utilization(device)).map(ratio),
     }
-}
-
-/// Some boards without the sensor return 0 instead of "not supported". Memory in use is never that cold.
-fn memory_temperature(celsius: Option<u64>) -> Option<f64> {
-    celsius.filter(|celsius| *celsius > 0).map(|celsius| celsius as f64)
 }
 
 fn power_limits(device: &Device<'_>, probe: &mut Probe<'_>) -> PowerLimits {

@@ -226,7 +226,7 @@ impl GpuTracker {
         let seen: Vec<&GpuIdentity> = self.gpus.values().map(|gpu| &gpu.snapshot.identity).collect();
         for selector in self.filter.unmatched(&seen) {
             if self.logged_unmatched.insert(selector.clone()) {
-                let origin = self.filter.origin();
+                let origin = self.filter.origin;
                 tracing::warn!(gpu = %selector, origin, "selected GPU not found; compare with nvidia-smi -L");
             }
         }

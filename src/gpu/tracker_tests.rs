@@ -18,7 +18,7 @@ fn tracker(gpus: u32) -> GpuTracker {
 /// In the state after a successful initialisation.
 fn tracker_selecting(gpus: u32, uuids: &[&str]) -> GpuTracker {
     let uuids: Vec<String> = uuids.iter().map(|uuid| (*uuid).to_owned()).collect();
-    let mut tracker = GpuTracker::new(Arc::new(GpuFilter::from_flag(&uuids)));
+    let mut tracker = GpuTracker::new(Arc::new(GpuFilter::new(&uuids, |_| None)));
     tracker.inventory.nvml = NvmlState::Up;
     tracker.enumerated = gpus;
     tracker
