@@ -3,12 +3,10 @@
 
 use std::sync::Arc;
 
-use crate::model::gpu::{
-    GpuActivity, GpuInventory, GpuMemory, GpuReadings, GpuSnapshot, GpuState, MigInstance, NvLinkErrors,
-};
+use crate::model::gpu::{GpuInventory, GpuSnapshot, GpuState, MigInstance};
 
-use super::catalog::Id;
-use super::page::{Labels, Page, Value};
+use super::catalog::table::{DcgmReadings, VALUES_OF_DCGM};
+use super::page::{Labels, Page};
 
 /// Every sample of a GPU has all labels, because AIPerf takes a GPU's name from the first sample.
 #[must_use]
@@ -17,32 +15,31 @@ pub fn dcgm_page(inventory: &GpuInventory, host: &str) -> Page {
     for gpu in &inventory.gpus {
         let labels = Arc::new(labels(gpu, inventory, host));
         let instances = &gpu.readings.mig;
-        let mut series = Series { page: &mut page, labels: with_pod(&labels, inventory, &gpu.identity.uuid, "") };
-        device(gpu, &mut series);
-        health(&gpu.readings, &mut series);
+        let has_xid = gpu.reports_xids && gpu.state == GpuState::Ok;
         // As in dcgm-exporter: MIG instances have their own memory and activity, and a sum must count them once.
-        if instances.is_empty() {
-            memory_and_activity(&gpu.readings.memory, &gpu.readings.activity, &mut series);
-        }
+        let is_whole = instances.is_empty();
+        let readings = DcgmReadings {
+            gpu: Some(&gpu.readings),
+            xid: has_xid.then(|| gpu.last_xid.map_or(0, |last| last.code)),
+            memory: is_whole.then_some(&gpu.readings.memory),
+            activity: is_whole.then_some(&gpu.readings.activity),
+        };
+        push(&mut page, &with_pod(&labels, inventory, &gpu.identity.uuid, ""), &readings);
         for instance in instances {
             let labels = Arc::new(instance_labels(&labels, instance));
             let labels = with_pod(&labels, inventory, &gpu.identity.uuid, &instance.uuid);
-            memory_and_activity(&instance.memory, &instance.activity, &mut Series { page: &mut page, labels });
+            let (memory, activity) = (Some(&instance.memory), Some(&instance.activity));
+            push(&mut page, &labels, &DcgmReadings { gpu: None, xid: None, memory, activity });
         }
     }
     page
 }
 
-/// Writes the samples of one GPU or MIG instance. An absent reading has no sample.
-struct Series<'p> {
-    page: &'p mut Page,
-    labels: Arc<Labels>,
-}
-
-impl Series<'_> {
-    fn put(&mut self, id: Id, value: Option<impl Into<Value>>) {
-        if let Some(value) = value {
-            self.page.push(id, &self.labels, value);
+/// An absent reading has no sample.
+fn push(page: &mut Page, labels: &Arc<Labels>, readings: &DcgmReadings<'_>) {
+    for (family, value) in VALUES_OF_DCGM {
+        if let Some(value) = value(readings) {
+            page.push(*family, labels, value);
         }
     }
 }
@@ -81,87 +78,11 @@ fn with_pod(labels: &Arc<Labels>, inventory: &GpuInventory, gpu_uuid: &str, mig_
     }
 }
 
-fn device(gpu: &GpuSnapshot, series: &mut Series<'_>) {
-    let readings = &gpu.readings;
-    let mhz = |hertz: Option<u64>| hertz.map(|hertz| hertz / 1_000_000);
-    let xid = gpu.last_xid.map_or(0, |last| last.code);
-    series.put(Id::DcgmSmClock, mhz(readings.clock_hertz.sm));
-    series.put(Id::DcgmMemClock, mhz(readings.clock_hertz.memory));
-    series.put(Id::DcgmMemoryTemp, readings.temperature_celsius.memory);
-    series.put(Id::DcgmGpuTemp, readings.temperature_celsius.gpu);
-    series.put(Id::DcgmPowerUsage, readings.power_usage_watts);
-    series.put(Id::DcgmPowerLimit, readings.power_limit_watts);
-    series.put(Id::DcgmEnergy, readings.energy_joules.map(|joules| (joules * 1000.0).round() as u64));
-    series.put(Id::DcgmGpuUtil, percent(readings.utilization_ratio));
-    series.put(Id::DcgmMemCopyUtil, percent(readings.memory_controller_utilization_ratio));
-    series.put(Id::DcgmEncUtil, percent(readings.engine_utilization.encoder));
-    series.put(Id::DcgmDecUtil, percent(readings.engine_utilization.decoder));
-    series.put(Id::DcgmXid, (gpu.reports_xids && gpu.state == GpuState::Ok).then_some(xid));
-    series.put(Id::DcgmPowerViolation, readings.throttle_ns.power);
-    series.put(Id::DcgmThermalViolation, readings.throttle_ns.thermal);
-    series.put(Id::DcgmClocksEvent, readings.clocks_event_reasons);
-    series.put(Id::DcgmPstate, readings.performance_state.map(u64::from));
-}
-
-fn health(readings: &GpuReadings, series: &mut Series<'_>) {
-    let health = &readings.health;
-    let links = |errors: fn(&NvLinkErrors) -> Option<u64>| {
-        health.nvlinks.iter().filter_map(|link| errors(&link.errors)).reduce(u64::saturating_add)
-    };
-    series.put(Id::DcgmPcieReplay, health.pcie_replays);
-    series.put(Id::DcgmFanSpeed, percent(health.fan_speed_ratio.first().copied().flatten()));
-    series.put(Id::DcgmBar1Used, mib(health.bar1_used_bytes));
-    series.put(Id::DcgmEccSbeVol, health.ecc_errors.corrected_volatile);
-    series.put(Id::DcgmEccDbeVol, health.ecc_errors.uncorrected_volatile);
-    series.put(Id::DcgmEccSbeAgg, health.ecc_errors.corrected_aggregate);
-    series.put(Id::DcgmEccDbeAgg, health.ecc_errors.uncorrected_aggregate);
-    series.put(Id::DcgmRetiredSbe, health.retired_pages.multiple_single_bit);
-    series.put(Id::DcgmRetiredDbe, health.retired_pages.double_bit);
-    series.put(Id::DcgmRetiredPending, health.retired_pages_pending);
-    series.put(Id::DcgmUncRemapped, health.remapped_rows.uncorrectable);
-    series.put(Id::DcgmCorRemapped, health.remapped_rows.correctable);
-    series.put(Id::DcgmRemapFailure, health.remapped_rows_failure);
-    series.put(Id::DcgmNvlinkReplay, links(|errors| errors.replay));
-    series.put(Id::DcgmNvlinkRecovery, links(|errors| errors.recovery));
-    series.put(Id::DcgmNvlinkCrcFlit, links(|errors| errors.crc_flit));
-    series.put(Id::DcgmNvlinkCrcData, links(|errors| errors.crc_data));
-    series.put(Id::DcgmPcieGen, health.pcie_link_generation.map(u64::from));
-    series.put(Id::DcgmPcieWidth, health.pcie_link_width.map(u64::from));
-}
-
-fn memory_and_activity(memory: &GpuMemory, activity: &GpuActivity, series: &mut Series<'_>) {
-    let rate = |rate: Option<f64>| rate.map(|rate| rate.round() as u64);
-    series.put(Id::DcgmFbTotal, mib(memory.total_bytes));
-    series.put(Id::DcgmFbFree, mib(memory.free_bytes));
-    series.put(Id::DcgmFbUsed, mib(memory.used_bytes));
-    series.put(Id::DcgmFbReserved, mib(memory.reserved_bytes));
-    series.put(Id::DcgmProfGrEngine, activity.graphics);
-    series.put(Id::DcgmProfSm, activity.sm);
-    series.put(Id::DcgmProfSmOccupancy, activity.sm_occupancy);
-    series.put(Id::DcgmProfTensor, activity.tensor);
-    series.put(Id::DcgmProfDram, activity.dram);
-    series.put(Id::DcgmProfFp64, activity.fp64);
-    series.put(Id::DcgmProfFp32, activity.fp32);
-    series.put(Id::DcgmProfFp16, activity.fp16);
-    series.put(Id::DcgmProfPcieTx, rate(activity.pcie_bytes_per_second.transmit));
-    series.put(Id::DcgmProfPcieRx, rate(activity.pcie_bytes_per_second.receive));
-    series.put(Id::DcgmProfNvlinkTx, rate(activity.nvlink_bytes_per_second.transmit));
-    series.put(Id::DcgmProfNvlinkRx, rate(activity.nvlink_bytes_per_second.receive));
-}
-
-fn percent(ratio: Option<f64>) -> Option<i64> {
-    ratio.map(|ratio| (ratio * 100.0).round() as i64)
-}
-
-fn mib(bytes: Option<u64>) -> Option<u64> {
-    bytes.map(|bytes| bytes >> 20)
-}
-
 #[cfg(test)]
 mod tests {
-    use crate::model::gpu::{GpuIdentity, PodDevice};
-
+    use super::super::catalog::Id;
     use super::*;
+    use crate::model::gpu::{GpuIdentity, GpuMemory, GpuReadings, PodDevice};
 
     fn pod(gpu: &str, mig: &str, name: &str) -> PodDevice {
         let text = str::to_owned;
