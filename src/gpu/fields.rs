@@ -11,6 +11,13 @@ pub(super) struct Field {
     pub(super) scope: u32,
 }
 
+/// A call other than that for fields.
+impl From<&'static str> for Field {
+    fn from(name: &'static str) -> Self {
+        field(name, 0)
+    }
+}
+
 /// The value of a field, if it was read. See [`Probe::fields`](super::probe::Probe::fields).
 pub(super) type ReadField<'r> = &'r mut dyn FnMut(Field) -> Option<u64>;
 

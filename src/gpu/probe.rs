@@ -26,8 +26,7 @@ pub(super) struct Failure {
 /// The NVML call that a worker is in and when it began. The supervisor compares its age with the deadline.
 pub(super) type CurrentCall = Arc<Mutex<Option<(&'static str, Instant)>>>;
 
-/// The calls and fields that a GPU does not support, and that are therefore skipped, with the time when that was found. A
-/// call with the kind of value that it reads is kept like a field without a scope.
+/// The calls and fields that a GPU does not support, and that are therefore skipped, with the time when that was found.
 #[derive(Debug, Default)]
 pub(super) struct Unsupported(HashMap<Field, Instant>);
 
@@ -59,24 +58,15 @@ impl<'m> Probe<'m> {
         Self { current_call, unsupported, answered: 0, failures: Vec::new(), fatal: None }
     }
 
-    /// Makes one NVML call. `None` if it is unsupported, failed (recorded as a failure) or skipped after a fatal error.
-    /// An unsupported call is remembered by its name, so each optional call needs a name of its own.
-    pub(super) fn call<T>(&mut self, call: &'static str, body: impl FnOnce() -> Result<T, NvmlError>) -> Option<T> {
-        self.call_kind(call, 0, body)
-    }
-
-    /// Like [`Probe::call`], for a call that may support some kinds of values and not others.
-    pub(super) fn call_kind<T>(
-        &mut self,
-        call: &'static str,
-        kind: u32,
-        body: impl FnOnce() -> Result<T, NvmlError>,
-    ) -> Option<T> {
-        let field = Field { name: call, id: kind, scope: 0 };
+    /// Makes one NVML call. `None` if it is unsupported, failed (recorded as a failure) or skipped after a fatal error. An
+    /// unsupported call is remembered by its name, so each optional call needs a name of its own. A call that may support
+    /// some kinds of values and not others is a [`Field`] with the kind as id.
+    pub(super) fn call<T>(&mut self, call: impl Into<Field>, body: impl FnOnce() -> Result<T, NvmlError>) -> Option<T> {
+        let field = call.into();
         if self.fatal.is_some() || self.unsupported.0.contains_key(&field) {
             return None;
         }
-        *self.current_call.lock() = Some((call, Instant::now()));
+        *self.current_call.lock() = Some((field.name, Instant::now()));
         let result = body();
         *self.current_call.lock() = None;
         match result {

@@ -251,7 +251,7 @@ fn ecc_locations(device: &Device<'_>, probe: &mut Probe<'_>) -> Vec<EccLocation>
     let locations = LOCATIONS.map(|(part, location)| {
         let mut count = |error, counter| {
             let read = || device.memory_error_counter(error, counter, part);
-            probe.call_kind("memory_error_counter", combinations.next()?, read)
+            probe.call(field("memory_error_counter", combinations.next()?), read)
         };
         let errors = EccErrors {
             corrected_volatile: count(MemoryError::Corrected, EccCounter::Volatile),
