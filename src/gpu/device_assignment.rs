@@ -1,7 +1,9 @@
 //! Finds the GPU or MIG instance that a device id of the kubelet names. Knows the id formats of NVIDIA's device plugin,
 //! GKE's device plugin and NVIDIA's DRA driver. Pure. The formats differ, so no resource name needs to be configured.
 
-use crate::model::gpu::{GpuSnapshot, MigInstance, PodDevice};
+use std::collections::HashMap;
+
+use crate::model::gpu::{GpuIdentity, GpuSnapshot, PodDevice};
 
 /// A device that the kubelet assigned to a container.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -9,70 +11,26 @@ pub(super) struct DeviceAssignment {
     pub(super) namespace: String,
     pub(super) pod: String,
     pub(super) container: String,
-    pub(super) device: DeviceId,
+    /// The kubelet's id of the device.
+    pub(super) device: String,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum DeviceId {
-    /// `GPU-…`
-    Gpu(String),
-    /// `MIG-…`
-    Mig(String),
-    /// `nvidia0` (GKE) or `gpu-0` (DRA): the number in `/dev/nvidia0`.
-    Minor(u32),
-    /// `nvidia0/gi3` (GKE): minor number and GPU instance.
-    MinorInstance(u32, u32),
-    /// `MIG-GPU-…/3/0` (drivers before 470): GPU UUID, GPU instance and compute instance.
-    OldMig(String, u32, u32),
-    /// `gpu-0-mig-1g18gb-19-0` (DRA): minor number and profile without its dot. Ambiguous if several instances have the
-    /// same profile.
-    MinorProfile(u32, String),
-}
-
-impl DeviceId {
-    /// `None` if this is not the id of an NVIDIA GPU.
-    pub(super) fn parse(id: &str) -> Option<Self> {
-        // Time-sliced and MPS devices have a suffix: `GPU-…::2`.
-        let id = id.split_once("::").map_or(id, |(device, _)| device);
-        if let Some(old) = id.strip_prefix("MIG-GPU-") {
-            let mut parts = old.split('/');
-            let (uuid, instance, compute) = (parts.next()?, parts.next()?.parse().ok()?, parts.next()?.parse().ok()?);
-            return Some(Self::OldMig(format!("GPU-{uuid}"), instance, compute));
-        }
-        if id.starts_with("MIG-") {
-            return Some(Self::Mig(id.to_owned()));
-        }
-        if id.starts_with("GPU-") {
-            return Some(Self::Gpu(id.to_owned()));
-        }
-        if let Some(rest) = id.strip_prefix("nvidia") {
-            let mut parts = rest.split('/');
-            let minor = parts.next()?.parse().ok()?;
-            // `…/vgpu1` is a share of the device named before it.
-            return match parts.next().and_then(|part| part.strip_prefix("gi")) {
-                Some(instance) => Some(Self::MinorInstance(minor, instance.parse().ok()?)),
-                None => Some(Self::Minor(minor)),
-            };
-        }
-        Self::parse_dra(id)
-    }
-
-    /// Parses a device name of NVIDIA's DRA driver.
-    pub(super) fn parse_dra(name: &str) -> Option<Self> {
-        let rest = name.strip_prefix("gpu-")?;
-        let Some((minor, instance)) = rest.split_once("-mig-") else { return rest.parse().ok().map(Self::Minor) };
-        let profile = instance.split('-').next().filter(|profile| profile.contains('g'))?;
-        Some(Self::MinorProfile(minor.parse().ok()?, profile.to_owned()))
-    }
+/// Whether this may be the id of a GPU: plugins of other devices have other formats.
+pub(super) fn is_gpu(id: &str) -> bool {
+    ["GPU-", "MIG-", "nvidia", "gpu-"].iter().any(|prefix| id.starts_with(prefix))
 }
 
 /// The assignments of known GPUs, sorted and without duplicates.
 pub(super) fn resolve(assignments: &[DeviceAssignment], gpus: &[GpuSnapshot]) -> Vec<PodDevice> {
+    if assignments.is_empty() {
+        return Vec::new();
+    }
+    let uuids = uuids_by_id(gpus);
     let devices = assignments.iter().filter_map(|assignment| {
-        let (gpu, instance) = assignment.device.find(gpus)?;
+        let (gpu_uuid, mig_uuid) = (*uuids.get(without_suffix(&assignment.device))?)?;
         Some(PodDevice {
-            gpu_uuid: gpu.identity.uuid.clone(),
-            mig_uuid: instance.map(|instance| instance.uuid.clone()).unwrap_or_default(),
+            gpu_uuid: gpu_uuid.to_owned(),
+            mig_uuid: mig_uuid.to_owned(),
             namespace: assignment.namespace.clone(),
             pod: assignment.pod.clone(),
             container: assignment.container.clone(),
@@ -84,62 +42,54 @@ pub(super) fn resolve(assignments: &[DeviceAssignment], gpus: &[GpuSnapshot]) ->
     devices
 }
 
-impl DeviceId {
-    fn find<'g>(&self, gpus: &'g [GpuSnapshot]) -> Option<(&'g GpuSnapshot, Option<&'g MigInstance>)> {
-        let by_uuid = |uuid: &str| gpus.iter().find(|gpu| gpu.identity.uuid == uuid);
-        let by_minor = |minor| gpus.iter().find(|gpu| gpu.identity.minor == Some(minor));
-        // `None` if several instances match: an ambiguous id must not name the wrong one.
-        let within = |gpu: &'g GpuSnapshot, matches: &dyn Fn(&MigInstance) -> bool| {
-            let mut found = gpu.readings.mig.iter().filter(|instance| matches(instance));
-            let instance = found.next()?;
-            found.next().is_none().then_some((gpu, Some(instance)))
-        };
-        match self {
-            Self::Gpu(uuid) => by_uuid(uuid).map(|gpu| (gpu, None)),
-            Self::Mig(uuid) => gpus.iter().find_map(|gpu| within(gpu, &|instance| instance.uuid == *uuid)),
-            Self::Minor(minor) => by_minor(*minor).map(|gpu| (gpu, None)),
-            Self::MinorInstance(minor, id) => within(by_minor(*minor)?, &|mig| mig.gpu_instance_id == Some(*id)),
-            Self::OldMig(uuid, id, compute) => within(by_uuid(uuid)?, &|mig| {
-                mig.gpu_instance_id == Some(*id) && mig.compute_instance_id == Some(*compute)
-            }),
-            Self::MinorProfile(minor, profile) => within(by_minor(*minor)?, &|mig| {
-                mig.profile.as_ref().is_some_and(|own| own.replace('.', "") == *profile)
-            }),
+/// The UUIDs of GPU and MIG instance (empty for a whole GPU) by each id that they can have. `None` for an id that several
+/// instances have: an ambiguous id must not name the wrong one.
+fn uuids_by_id(gpus: &[GpuSnapshot]) -> HashMap<String, Option<(&str, &str)>> {
+    let mut found = HashMap::new();
+    for gpu in gpus {
+        let GpuIdentity { uuid, minor, .. } = &gpu.identity;
+        found.entry(uuid.clone()).or_insert(Some((&**uuid, "")));
+        if let Some(minor) = minor {
+            // GKE and DRA: the number in /dev/nvidia0.
+            found.entry(format!("nvidia{minor}")).or_insert(Some((uuid, "")));
+            found.entry(format!("gpu-{minor}")).or_insert(Some((uuid, "")));
+        }
+        for instance in &gpu.readings.mig {
+            let mut ids = vec![instance.uuid.clone()];
+            if let (Some(id), Some(compute)) = (instance.gpu_instance_id, instance.compute_instance_id) {
+                // Drivers before 470.
+                ids.push(format!("MIG-{uuid}/{id}/{compute}"));
+            }
+            if let (Some(minor), Some(id)) = (minor, instance.gpu_instance_id) {
+                // GKE.
+                ids.push(format!("nvidia{minor}/gi{id}"));
+            }
+            if let (Some(minor), Some(profile)) = (minor, &instance.profile) {
+                // DRA. Instances with the same profile share it.
+                ids.push(format!("gpu-{minor}-mig-{}", profile.replace('.', "")));
+            }
+            for id in ids {
+                found.entry(id).and_modify(|uuids| *uuids = None).or_insert(Some((uuid, &instance.uuid)));
+            }
         }
     }
+    found
+}
+
+/// The id without the number of a share (`GPU-…::2`, `nvidia0/vgpu1`) and without the placement after the profile of
+/// `gpu-0-mig-1g18gb-19-0`.
+fn without_suffix(id: &str) -> &str {
+    let id = id.split_once("::").map_or(id, |(device, _)| device);
+    let id = id.split_once("/vgpu").map_or(id, |(device, _)| device);
+    let Some((_, instance)) = id.split_once("-mig-") else { return id };
+    instance.split_once('-').map_or(id, |(_, placement)| &id[..id.len() - placement.len() - 1])
 }
 
 #[cfg(test)]
 mod tests {
-    use crate::model::gpu::{GpuIdentity, GpuReadings, GpuState};
+    use crate::model::gpu::{GpuReadings, GpuState, MigInstance};
 
     use super::*;
-
-    #[test]
-    fn every_device_id_format_is_parsed() {
-        let gpu = |uuid: &str| Some(DeviceId::Gpu(uuid.to_owned()));
-        let mig = |uuid: &str| Some(DeviceId::Mig(uuid.to_owned()));
-        for (id, expected) in [
-            ("GPU-8f1d", gpu("GPU-8f1d")),
-            ("GPU-8f1d::3", gpu("GPU-8f1d")),
-            ("MIG-4c2a", mig("MIG-4c2a")),
-            ("MIG-4c2a::0", mig("MIG-4c2a")),
-            ("MIG-GPU-8f1d/5/0", Some(DeviceId::OldMig("GPU-8f1d".to_owned(), 5, 0))),
-            ("nvidia3", Some(DeviceId::Minor(3))),
-            ("nvidia3/vgpu1", Some(DeviceId::Minor(3))),
-            ("nvidia0/gi3", Some(DeviceId::MinorInstance(0, 3))),
-            ("nvidia0/gi3/vgpu1", Some(DeviceId::MinorInstance(0, 3))),
-            ("gpu-2", Some(DeviceId::Minor(2))),
-            ("gpu-2-mig-1g18gb-19-0", Some(DeviceId::MinorProfile(2, "1g18gb".to_owned()))),
-            ("gpu-2-mig-19-0-1", None),
-            ("gpu-vfio-1", None),
-            ("nvidia-fs", None),
-            ("0000:00:1f.3", None),
-            ("", None),
-        ] {
-            assert_eq!(DeviceId::parse(id), expected, "{id}");
-        }
-    }
 
     fn instance(uuid: &str, gpu_instance: u32, profile: &str) -> MigInstance {
         MigInstance {
@@ -169,22 +119,37 @@ mod tests {
             vec![instance("MIG-a", 1, "3g.71gb"), instance("MIG-b", 5, "1g.18gb"), instance("MIG-c", 6, "1g.18gb")];
         let gpus = [gpu("GPU-a", 4, Vec::new()), gpu("GPU-b", 7, instances)];
         let found = |id: &str| {
-            let device = DeviceId::parse(id).unwrap();
             let text = || "x".to_owned();
-            let assignment = DeviceAssignment { namespace: text(), pod: text(), container: text(), device };
+            let assignment =
+                DeviceAssignment { namespace: text(), pod: text(), container: text(), device: id.to_owned() };
             let found = resolve(&[assignment.clone(), assignment], &gpus);
             assert!(found.len() <= 1, "duplicates are removed");
-            found.first().map(|device| (device.gpu_uuid.clone(), device.mig_uuid.clone()))
+            found.into_iter().next().map(|device| (device.gpu_uuid, device.mig_uuid))
         };
-        let resolved = |gpu: &str, mig: &str| Some((gpu.to_owned(), mig.to_owned()));
-        assert_eq!(found("GPU-a::1"), resolved("GPU-a", ""));
-        assert_eq!(found("nvidia7"), resolved("GPU-b", ""));
-        assert_eq!(found("gpu-4"), resolved("GPU-a", ""));
-        assert_eq!(found("MIG-b"), resolved("GPU-b", "MIG-b"));
-        assert_eq!(found("nvidia7/gi6"), resolved("GPU-b", "MIG-c"));
-        assert_eq!(found("MIG-GPU-b/5/0"), resolved("GPU-b", "MIG-b"));
-        assert_eq!(found("gpu-7-mig-3g71gb-9-0"), resolved("GPU-b", "MIG-a"));
-        assert_eq!(found("gpu-7-mig-1g18gb-19-4"), None, "two instances have this profile");
-        assert_eq!(found("GPU-elsewhere"), None);
+        for (id, expected) in [
+            ("GPU-a", Some(("GPU-a", ""))),
+            ("GPU-a::1", Some(("GPU-a", ""))),
+            ("MIG-b", Some(("GPU-b", "MIG-b"))),
+            ("MIG-b::0", Some(("GPU-b", "MIG-b"))),
+            ("MIG-GPU-b/5/0", Some(("GPU-b", "MIG-b"))),
+            ("MIG-GPU-b/5/1", None),
+            ("nvidia7", Some(("GPU-b", ""))),
+            ("nvidia7/vgpu1", Some(("GPU-b", ""))),
+            ("nvidia7/gi6", Some(("GPU-b", "MIG-c"))),
+            ("nvidia7/gi6/vgpu1", Some(("GPU-b", "MIG-c"))),
+            ("gpu-4", Some(("GPU-a", ""))),
+            ("gpu-7-mig-3g71gb-9-0", Some(("GPU-b", "MIG-a"))),
+            // Two instances have this profile.
+            ("gpu-7-mig-1g18gb-19-4", None),
+            ("gpu-7-mig-19-0-1", None),
+            ("gpu-vfio-1", None),
+            ("nvidia-fs", None),
+            ("0000:00:1f.3", None),
+            ("GPU-elsewhere", None),
+            ("", None),
+        ] {
+            let expected = expected.map(|(gpu, mig)| (gpu.to_owned(), mig.to_owned()));
+            assert_eq!(found(id), expected, "{id}");
+        }
     }
 }

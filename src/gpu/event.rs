@@ -1,34 +1,21 @@
 //! What the threads of this folder send to the supervisor, over one channel.
 
+use std::sync::Arc;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use super::device_assignment::DeviceAssignment;
 use super::nvml::{NvmlUnavailable, Session};
 use super::probe::Failure;
 use super::readings::PollResult;
-use crate::model::gpu::{GpuIdentity, GpuState, LastPoll, NvmlState};
+use crate::model::gpu::{GpuIdentity, GpuState, LastPoll, LastXid, NvmlState};
 
 #[derive(Debug)]
 pub(super) enum Event {
     /// An initialisation of NVML has ended.
-    Opened(Result<Session, NvmlUnavailable>),
+    Opened(Result<Arc<Session>, NvmlUnavailable>),
     Report(Report),
-    /// The driver will report Xid errors of the GPU at this index.
-    XidsRegistered {
-        session: u64,
-        index: u32,
-    },
-    /// The driver reported an Xid error.
-    Xid {
-        session: u64,
-        index: u32,
-        code: u64,
-        at_us: i64,
-    },
-    /// The kubelet's current device assignments.
-    Assignments(Vec<DeviceAssignment>),
-    /// A request to the kubelet failed, with the kind of the error.
-    AssignmentsFailed(&'static str),
+    /// The kubelet's current device assignments, or the kind of error with which a request to it failed.
+    Assignments(Result<Vec<DeviceAssignment>, &'static str>),
     /// Close NVML and keep it closed until `Resume`.
     Release,
     Resume,
@@ -36,7 +23,7 @@ pub(super) enum Event {
     Stop(Instant),
 }
 
-/// What a worker reports after each attempt to read its GPU.
+/// What a worker reports after each attempt to read its GPU, and the Xid thread about one GPU.
 #[derive(Debug)]
 pub(super) struct Report {
     /// The initialisation of NVML that this belongs to.
@@ -57,6 +44,10 @@ pub(super) enum Outcome {
     Unidentified(GpuState),
     /// One poll. The readings are current only if the state is [`GpuState::Ok`].
     Polled(GpuState, Box<PollResult>, LastPoll),
+    /// The driver will report Xid errors of this GPU.
+    XidsRegistered,
+    /// The driver reported an Xid error.
+    Xid(LastXid),
     /// NVML must be initialised again; the worker has ended.
     SessionLost(NvmlState),
 }

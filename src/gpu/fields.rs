@@ -1,14 +1,21 @@
 //! NVML's field values, of which one call reads many: the ids of the fields, and which of them each driver and GPU has. The
 //! name of a field is the label value under which its errors are counted.
 
-use crate::model::gpu::{EccErrors, LinkTraffic, NvLinkErrors, RemappedRows, RetiredPages, ThrottleTimes};
+use crate::model::gpu::{LinkTraffic, NvLinkErrors, ThrottleTimes};
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct Field {
     pub(super) name: &'static str,
     pub(super) id: u32,
     /// The number of the NVLink, [`ALL_LINKS`], or 0 for a field without a scope.
     pub(super) scope: u32,
+}
+
+/// A call other than that for fields.
+impl From<&'static str> for Field {
+    fn from(name: &'static str) -> Self {
+        field(name, 0)
+    }
 }
 
 /// The value of a field, if it was read. See [`Probe::fields`](super::probe::Probe::fields).
@@ -17,18 +24,9 @@ pub(super) type ReadField<'r> = &'r mut dyn FnMut(Field) -> Option<u64>;
 /// The sum over all NVLinks.
 const ALL_LINKS: u32 = u32::MAX;
 
-const fn field(name: &'static str, id: u32) -> Field {
+pub(super) const fn field(name: &'static str, id: u32) -> Field {
     Field { name, id, scope: 0 }
 }
-
-pub(super) const MEMORY_TEMPERATURE: Field = field("field_memory_temp", 82);
-/// Milliwatts.
-pub(super) const POWER_INSTANT: Field = field("field_power_instant", 186);
-pub(super) const RETIRED_PENDING: Field = field("field_retired_pending", 31);
-pub(super) const REMAPPED_PENDING: Field = field("field_remapped_pending", 144);
-pub(super) const REMAPPED_FAILURE: Field = field("field_remapped_failure", 145);
-pub(super) const PCIE_REPLAYS: Field = field("field_pcie_replay", 94);
-pub(super) const RECOVERY_ACTION: Field = field("field_recovery_action", 230);
 
 pub(super) fn pcie_bytes(read: ReadField<'_>) -> LinkTraffic<u64> {
     LinkTraffic { transmit: read(field("field_pcie_tx_bytes", 197)), receive: read(field("field_pcie_rx_bytes", 198)) }
@@ -60,30 +58,6 @@ pub(super) fn throttle_ns(renumbered: bool, read: ReadField<'_>) -> ThrottleTime
 pub(super) fn renumbers_clocks_events(driver_version: &str) -> bool {
     let mut parts = driver_version.split('.').map(|part| part.parse().unwrap_or(0));
     (parts.next().unwrap_or(0), parts.next().unwrap_or(0)) >= (580_u32, 82_u32)
-}
-
-/// NVML counts corrected errors as single-bit errors and uncorrected ones as double-bit errors.
-pub(super) fn ecc_errors(read: ReadField<'_>) -> EccErrors {
-    EccErrors {
-        corrected_volatile: read(field("field_ecc_sbe_volatile", 3)),
-        uncorrected_volatile: read(field("field_ecc_dbe_volatile", 4)),
-        corrected_aggregate: read(field("field_ecc_sbe_aggregate", 5)),
-        uncorrected_aggregate: read(field("field_ecc_dbe_aggregate", 6)),
-    }
-}
-
-pub(super) fn retired_pages(read: ReadField<'_>) -> RetiredPages {
-    RetiredPages {
-        multiple_single_bit: read(field("field_retired_sbe", 29)),
-        double_bit: read(field("field_retired_dbe", 30)),
-    }
-}
-
-pub(super) fn remapped_rows(read: ReadField<'_>) -> RemappedRows {
-    RemappedRows {
-        correctable: read(field("field_remapped_cor", 142)),
-        uncorrectable: read(field("field_remapped_unc", 143)),
-    }
 }
 
 /// Hopper and later have one id per counter, with the link as scope; their only CRC counter counts flits. Pascal to Ampere

@@ -2,6 +2,7 @@
 //! but neither DCGM nor privileges.
 
 use std::collections::HashMap;
+use std::mem;
 use std::time::{Duration, Instant};
 
 use nvml_wrapper::enums::gpm::GpmMetricId;
@@ -9,50 +10,56 @@ use nvml_wrapper::gpm::gpm_metrics_get;
 use nvml_wrapper::{Device, GpmSample};
 
 use super::probe::Probe;
-use crate::model::gpu::{GpuActivity, LinkTraffic};
+use crate::model::gpu::GpuActivity;
 
-/// What one call reads. [`between`] finds each result by its id.
-const METRICS: [GpmMetricId; 15] = [
-    GpmMetricId::GraphicsUtil,
-    GpmMetricId::SmUtil,
-    GpmMetricId::SmOccupancy,
-    GpmMetricId::AnyTensorUtil,
-    GpmMetricId::DfmaTensorUtil,
-    GpmMetricId::HmmaTensorUtil,
-    GpmMetricId::ImmaTensorUtil,
-    GpmMetricId::DramBwUtil,
-    GpmMetricId::Fp64Util,
-    GpmMetricId::Fp32Util,
-    GpmMetricId::Fp16Util,
-    GpmMetricId::PcieTxPerSec,
-    GpmMetricId::PcieRxPerSec,
-    GpmMetricId::NvlinkTotalTxPerSec,
-    GpmMetricId::NvlinkTotalRxPerSec,
+/// A metric of GPM, the conversion of its value, and the reading that it becomes.
+type Metric = (GpmMetricId, fn(f64) -> Option<f64>, fn(&mut GpuActivity) -> &mut Option<f64>);
+
+const METRICS: [Metric; 15] = [
+    (GpmMetricId::GraphicsUtil, from_percent, |activity| &mut activity.graphics),
+    (GpmMetricId::SmUtil, from_percent, |activity| &mut activity.sm),
+    (GpmMetricId::SmOccupancy, from_percent, |activity| &mut activity.sm_occupancy),
+    (GpmMetricId::AnyTensorUtil, from_percent, |activity| &mut activity.tensor),
+    (GpmMetricId::DfmaTensorUtil, from_percent, |activity| &mut activity.tensor_dfma),
+    (GpmMetricId::HmmaTensorUtil, from_percent, |activity| &mut activity.tensor_hmma),
+    (GpmMetricId::ImmaTensorUtil, from_percent, |activity| &mut activity.tensor_imma),
+    (GpmMetricId::DramBwUtil, from_percent, |activity| &mut activity.dram),
+    (GpmMetricId::Fp64Util, from_percent, |activity| &mut activity.fp64),
+    (GpmMetricId::Fp32Util, from_percent, |activity| &mut activity.fp32),
+    (GpmMetricId::Fp16Util, from_percent, |activity| &mut activity.fp16),
+    (GpmMetricId::PcieTxPerSec, from_mib, |activity| &mut activity.pcie_bytes_per_second.transmit),
+    (GpmMetricId::PcieRxPerSec, from_mib, |activity| &mut activity.pcie_bytes_per_second.receive),
+    (GpmMetricId::NvlinkTotalTxPerSec, from_mib, |activity| &mut activity.nvlink_bytes_per_second.transmit),
+    (GpmMetricId::NvlinkTotalRxPerSec, from_mib, |activity| &mut activity.nvlink_bytes_per_second.receive),
 ];
-const MIB: f64 = 1_048_576.0;
 
 /// The last samples of a GPU and of its MIG GPU instances.
 #[derive(Debug)]
 pub(super) struct GpmSampler<'nvml> {
     supported: Option<bool>,
-    /// By GPU instance; `None` is the whole GPU.
-    last: HashMap<Option<u32>, LastSample<'nvml>>,
+    /// The samples of the last poll by GPU instance; `None` is the whole GPU.
+    last: HashMap<Option<u32>, Sample<'nvml>>,
+    /// The samples of this poll.
+    current: HashMap<Option<u32>, Sample<'nvml>>,
     /// If two samples are further apart, a call hung in between and their average is outdated.
     max_age: Duration,
 }
 
 #[derive(Debug)]
-struct LastSample<'nvml> {
+struct Sample<'nvml> {
     at: Instant,
     sample: GpmSample<'nvml>,
-    /// Taken in this poll.
-    fresh: bool,
     activity: GpuActivity,
 }
 
 impl<'nvml> GpmSampler<'nvml> {
     pub(super) fn new(interval: Duration) -> Self {
-        Self { supported: None, last: HashMap::new(), max_age: interval * 5 + Duration::from_secs(5) }
+        Self {
+            supported: None,
+            last: HashMap::new(),
+            current: HashMap::new(),
+            max_age: interval * 5 + Duration::from_secs(5),
+        }
     }
 
     /// Starts over after the GPU was reconfigured.
@@ -61,10 +68,9 @@ impl<'nvml> GpmSampler<'nvml> {
         self.last.clear();
     }
 
-    /// Drops the samples of GPU instances that were not read in this poll: they are gone, and their numbers may be reused.
-    pub(super) fn end_poll(&mut self) {
-        self.last.retain(|_, last| last.fresh);
-        self.last.values_mut().for_each(|last| last.fresh = false);
+    /// Drops the samples of GPU instances that were not read in the last poll: they are gone, and their numbers may be reused.
+    pub(super) fn begin_poll(&mut self) {
+        self.last = mem::take(&mut self.current);
     }
 
     /// The activity since the last poll; empty at the first. Takes one sample per GPU instance and poll, although several
@@ -75,8 +81,8 @@ impl<'nvml> GpmSampler<'nvml> {
         gpu_instance: Option<u32>,
         probe: &mut Probe<'_>,
     ) -> GpuActivity {
-        if let Some(last) = self.last.get(&gpu_instance).filter(|last| last.fresh) {
-            return last.activity;
+        if let Some(current) = self.current.get(&gpu_instance) {
+            return current.activity;
         }
         // nvml-wrapper 0.13 frees a sample in its Drop and panics without this symbol, so no sample is taken then.
         let usable = device.nvml().lib().nvmlGpmSampleFree.is_ok();
@@ -90,14 +96,11 @@ impl<'nvml> GpmSampler<'nvml> {
             None => probe.call("gpm_sample", || device.gpm_sample()),
             Some(instance) => probe.call("gpm_mig_sample", || device.gpm_mig_sample(instance)),
         };
-        let Some(sample) = sample else {
-            self.last.remove(&gpu_instance);
-            return GpuActivity::default();
-        };
+        let Some(sample) = sample else { return GpuActivity::default() };
         let at = Instant::now();
         let before = self.last.remove(&gpu_instance).filter(|last| at.duration_since(last.at) <= self.max_age);
         let activity = before.map(|before| between(device, &before.sample, &sample, probe)).unwrap_or_default();
-        self.last.insert(gpu_instance, LastSample { at, sample, fresh: true, activity });
+        self.current.insert(gpu_instance, Sample { at, sample, activity });
         activity
     }
 }
@@ -108,42 +111,23 @@ fn between<'nvml>(
     now: &GpmSample<'nvml>,
     probe: &mut Probe<'_>,
 ) -> GpuActivity {
-    let Some(results) = probe.call("gpm_metrics", || gpm_metrics_get(device.nvml(), before, now, &METRICS)) else {
-        return GpuActivity::default();
-    };
-    let value = |metric| {
-        let (_, result) = METRICS.iter().zip(&results).find(|(id, _)| **id == metric)?;
-        result.as_ref().ok().map(|result| result.value)
-    };
-    let ratio = |metric| value(metric).and_then(from_percent);
-    // nvml.h says MiB per second; nvml-wrapper says bytes, which is wrong.
-    let rate = |metric| value(metric).filter(|mib| mib.is_finite() && *mib >= 0.0).map(|mib| mib * MIB);
-    GpuActivity {
-        graphics: ratio(GpmMetricId::GraphicsUtil),
-        sm: ratio(GpmMetricId::SmUtil),
-        sm_occupancy: ratio(GpmMetricId::SmOccupancy),
-        tensor: ratio(GpmMetricId::AnyTensorUtil),
-        tensor_dfma: ratio(GpmMetricId::DfmaTensorUtil),
-        tensor_hmma: ratio(GpmMetricId::HmmaTensorUtil),
-        tensor_imma: ratio(GpmMetricId::ImmaTensorUtil),
-        dram: ratio(GpmMetricId::DramBwUtil),
-        fp64: ratio(GpmMetricId::Fp64Util),
-        fp32: ratio(GpmMetricId::Fp32Util),
-        fp16: ratio(GpmMetricId::Fp16Util),
-        pcie_bytes_per_second: LinkTraffic {
-            transmit: rate(GpmMetricId::PcieTxPerSec),
-            receive: rate(GpmMetricId::PcieRxPerSec),
-        },
-        nvlink_bytes_per_second: LinkTraffic {
-            transmit: rate(GpmMetricId::NvlinkTotalTxPerSec),
-            receive: rate(GpmMetricId::NvlinkTotalRxPerSec),
-        },
+    let ids = METRICS.map(|(id, ..)| id);
+    let results = probe.call("gpm_metrics", || gpm_metrics_get(device.nvml(), before, now, &ids)).unwrap_or_default();
+    let mut activity = GpuActivity::default();
+    for ((_, convert, reading), result) in METRICS.iter().zip(results) {
+        *reading(&mut activity) = result.ok().and_then(|result| convert(result.value));
     }
+    activity
 }
 
 /// Converts to 0..1. `None` for an impossible percentage; rounding over a short time may yield slightly more than 100.
 fn from_percent(value: f64) -> Option<f64> {
     (0.0..=101.0).contains(&value).then(|| (value / 100.0).min(1.0))
+}
+
+/// Converts to bytes. nvml.h says MiB per second; nvml-wrapper says bytes, which is wrong.
+fn from_mib(value: f64) -> Option<f64> {
+    (value.is_finite() && value >= 0.0).then_some(value * 1_048_576.0)
 }
 
 #[cfg(test)]

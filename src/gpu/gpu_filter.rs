@@ -4,37 +4,25 @@ use crate::model::gpu::GpuIdentity;
 
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct GpuFilter {
-    /// `None` selects every GPU.
-    selectors: Option<Vec<Selector>>,
+    /// Each a UUID, a prefix of one, as CUDA allows, or in [`CUDA`] NVML's index, in PCI bus order. `None` selects every GPU.
+    selectors: Option<Vec<String>>,
     /// The flag or variable that set them.
-    origin: &'static str,
+    pub(super) origin: &'static str,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq)]
-enum Selector {
-    /// A UUID or a prefix of one, as CUDA allows.
-    Uuid(String),
-    /// NVML's index, in PCI bus order.
-    Index(u32),
-}
+const CUDA: &str = "CUDA_VISIBLE_DEVICES";
+const NVIDIA: &str = "NVIDIA_VISIBLE_DEVICES";
 
 impl GpuFilter {
-    /// An empty `--gpu.uuid` selects every GPU.
-    pub(super) fn from_flag(uuids: &[String]) -> Self {
-        let selectors = (!uuids.is_empty()).then(|| uuids.iter().cloned().map(Selector::Uuid).collect());
-        Self { selectors, origin: "--gpu.uuid" }
-    }
-
     /// Uses the flag, otherwise `CUDA_VISIBLE_DEVICES`, otherwise `NVIDIA_VISIBLE_DEVICES`.
     pub(super) fn new(uuids: &[String], variable: impl Fn(&str) -> Option<String>) -> Self {
         if !uuids.is_empty() {
-            return Self::from_flag(uuids);
+            return Self { selectors: Some(uuids.to_vec()), origin: "--gpu.uuid" };
         }
-        if let Some(selectors) = variable("CUDA_VISIBLE_DEVICES").and_then(|value| parse_cuda(&value)) {
-            return Self { selectors: Some(selectors), origin: "CUDA_VISIBLE_DEVICES" };
+        match variable(CUDA).and_then(|value| parse_cuda(&value)) {
+            Some(selectors) => Self { selectors: Some(selectors), origin: CUDA },
+            None => Self { selectors: variable(NVIDIA).and_then(|value| parse_nvidia(&value)), origin: NVIDIA },
         }
-        let selectors = variable("NVIDIA_VISIBLE_DEVICES").and_then(|value| parse_nvidia(&value));
-        Self { selectors, origin: "NVIDIA_VISIBLE_DEVICES" }
     }
 
     pub(super) fn includes_all(&self) -> bool {
@@ -42,59 +30,35 @@ impl GpuFilter {
     }
 
     pub(super) fn includes(&self, gpu: &GpuIdentity) -> bool {
-        self.selectors.as_ref().is_none_or(|selectors| selectors.iter().any(|selector| selector.matches(gpu)))
+        self.selectors.as_ref().is_none_or(|selectors| selectors.iter().any(|selector| self.matches(selector, gpu)))
     }
 
     /// The selectors that match none of these GPUs, as they were written.
     pub(super) fn unmatched(&self, seen: &[&GpuIdentity]) -> Vec<String> {
-        let unmatched = |selector: &&Selector| !seen.iter().any(|gpu| selector.matches(gpu));
-        self.selectors.iter().flatten().filter(unmatched).map(Selector::text).collect()
+        let unmatched = |selector: &&String| !seen.iter().any(|gpu| self.matches(selector, gpu));
+        self.selectors.iter().flatten().filter(unmatched).cloned().collect()
     }
 
-    pub(super) fn origin(&self) -> &'static str {
-        self.origin
-    }
-}
-
-impl Selector {
-    fn matches(&self, gpu: &GpuIdentity) -> bool {
-        match self {
-            Self::Uuid(uuid) => gpu.uuid.starts_with(uuid.as_str()),
-            Self::Index(index) => gpu.index == *index,
-        }
-    }
-
-    fn text(&self) -> String {
-        match self {
-            Self::Uuid(uuid) => uuid.clone(),
-            Self::Index(index) => index.to_string(),
-        }
+    fn matches(&self, selector: &str, gpu: &GpuIdentity) -> bool {
+        gpu.uuid.starts_with(selector) || (self.origin == CUDA && selector.parse() == Ok(gpu.index))
     }
 }
 
 /// CUDA ends the list at the first invalid entry. A list with a MIG instance does not filter, because a MIG UUID does not
 /// name its GPU.
-fn parse_cuda(value: &str) -> Option<Vec<Selector>> {
-    let mut selectors = Vec::new();
-    for entry in value.split(',').map(str::trim) {
-        if entry.starts_with("MIG-") {
-            return None;
-        }
-        match entry.parse() {
-            Ok(index) => selectors.push(Selector::Index(index)),
-            Err(_) if is_uuid(entry) => selectors.push(Selector::Uuid(entry.to_owned())),
-            Err(_) => break,
-        }
-    }
+fn parse_cuda(value: &str) -> Option<Vec<String>> {
+    let is_mig = |entry: &str| entry.starts_with("MIG-");
+    let is_valid = |entry: &&str| entry.parse::<u32>().is_ok() || is_uuid(entry) || is_mig(entry);
+    let selectors: Vec<&str> = value.split(',').map(str::trim).take_while(is_valid).collect();
     // An empty list hides every GPU from CUDA. That keeps a process off the GPUs; it does not select what to show.
-    (!selectors.is_empty()).then_some(selectors)
+    let filters = !selectors.is_empty() && !selectors.iter().any(|entry| is_mig(entry));
+    filters.then(|| selectors.into_iter().map(str::to_owned).collect())
 }
 
 /// Only UUIDs count. Indexes are those of the host, and the container runtime has applied them already.
-fn parse_nvidia(value: &str) -> Option<Vec<Selector>> {
+fn parse_nvidia(value: &str) -> Option<Vec<String>> {
     let entries: Vec<&str> = value.split(',').map(str::trim).collect();
-    let all_uuids = entries.iter().all(|entry| is_uuid(entry));
-    all_uuids.then(|| entries.into_iter().map(|entry| Selector::Uuid(entry.to_owned())).collect())
+    entries.iter().all(|entry| is_uuid(entry)).then(|| entries.into_iter().map(str::to_owned).collect())
 }
 
 fn is_uuid(entry: &str) -> bool {
@@ -158,6 +122,6 @@ mod tests {
     fn an_unmatched_selector_is_returned_as_it_was_written() {
         let filter = GpuFilter::new(&[], |name| (name == "CUDA_VISIBLE_DEVICES").then(|| "0,7,GPU-zz".to_owned()));
         assert_eq!(filter.unmatched(&[&gpu(0, "GPU-aa")]), ["7", "GPU-zz"]);
-        assert_eq!(filter.origin(), "CUDA_VISIBLE_DEVICES");
+        assert_eq!(filter.origin, "CUDA_VISIBLE_DEVICES");
     }
 }

@@ -1,10 +1,12 @@
-//! The kubelet's PodResources API: the gRPC call `v1.PodResourcesLister/List` over its Unix socket, bounded in time and
-//! size. Each call opens a connection, because the kubelet replaces the socket when it restarts. The messages contain
-//! only the fields that are used of k8s.io/kubelet/pkg/apis/podresources/v1.
+//! The thread that asks the kubelet, at an interval, which container uses which GPU: the gRPC call
+//! `v1.PodResourcesLister/List` over the kubelet's Unix socket, bounded in time and size. Each call opens a connection,
+//! because the kubelet replaces the socket when it restarts. A missing socket is not an error: most machines run no
+//! kubelet. The messages contain only the fields that are used of k8s.io/kubelet/pkg/apis/podresources/v1.
 
 use std::io;
 use std::path::Path;
-use std::time::Duration;
+use std::sync::mpsc::Sender;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use http_body_util::{BodyExt as _, Full, Limited};
@@ -12,40 +14,42 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use prost::Message;
 use tokio::net::UnixStream;
 
-use super::device_assignment::{DeviceAssignment, DeviceId};
+use super::device_assignment::{DeviceAssignment, is_gpu};
+use super::event::Event;
+use super::threads::StopSignal;
 
 const DEADLINE: Duration = Duration::from_secs(5);
+/// After this long without an answer the last assignments are dropped, because containers come and go.
+const MAX_AGE: Duration = Duration::from_secs(60);
 /// Ten times the response of a node that has 250 pods with 16 devices each.
 const MAX_BYTES: usize = 16 << 20;
 /// NVIDIA's driver for dynamic resource allocation.
 const DRA_DRIVER: &str = "gpu.nvidia.com";
 
-/// Why the request failed. The text names the socket.
+/// Why the request failed.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum KubeletError {
-    #[error("{path}: {cause}; mount the directory of the kubelet's socket, or change --gpu.pod-resources")]
-    Connect { path: String, cause: io::Error },
-    #[error("{path}: no response within {DEADLINE:?}; check the kubelet")]
-    Timeout { path: String },
-    #[error("{path}: {cause}; check that --gpu.pod-resources names the kubelet's socket")]
-    Transport { path: String, cause: String },
-    #[error("{path}: gRPC status {status}: {message}; check the kubelet")]
-    Status { path: String, status: String, message: String },
-    #[error(
-        "{path}: invalid PodResources response: {cause}; check that --gpu.pod-resources names the kubelet's socket"
-    )]
-    Invalid { path: String, cause: String },
+enum KubeletError {
+    #[error("{0}; mount the directory of the kubelet's socket, or change --gpu.pod-resources")]
+    Connect(#[from] io::Error),
+    #[error("no response within {DEADLINE:?}; check the kubelet")]
+    Timeout(#[from] tokio::time::error::Elapsed),
+    #[error("{0}; check that --gpu.pod-resources names the kubelet's socket")]
+    Transport(String),
+    #[error("gRPC status {status}: {message}; check the kubelet")]
+    Status { status: String, message: String },
+    #[error("invalid PodResources response: {0}; check that --gpu.pod-resources names the kubelet's socket")]
+    Invalid(String),
 }
 
 impl KubeletError {
     /// The label value under which the error is counted.
-    pub(super) fn kind(&self) -> &'static str {
+    fn kind(&self) -> &'static str {
         match self {
-            Self::Connect { .. } => "connect",
-            Self::Timeout { .. } => "timeout",
-            Self::Transport { .. } => "transport",
+            Self::Connect(_) => "connect",
+            Self::Timeout(_) => "timeout",
+            Self::Transport(_) => "transport",
             Self::Status { .. } => "status",
-            Self::Invalid { .. } => "invalid",
+            Self::Invalid(_) => "invalid",
         }
     }
 }
@@ -96,47 +100,71 @@ struct ClaimResource {
     device_name: String,
 }
 
-/// Every NVIDIA device of every container of this node.
-pub(super) async fn fetch(socket: &Path) -> Result<Vec<DeviceAssignment>, KubeletError> {
-    let path = socket.display().to_string();
-    let listing = tokio::time::timeout(DEADLINE, list(socket, &path)).await;
-    let pods = listing.unwrap_or(Err(KubeletError::Timeout { path }))?;
-    Ok(from_pods(pods))
+/// Polls until it is asked to stop.
+pub(super) fn poll(socket: &Path, interval: Duration, stop: &StopSignal, events: &Sender<Event>) {
+    let mut answered = Instant::now();
+    let mut failing = None;
+    loop {
+        let assignments = match socket.exists().then(|| fetch(socket)) {
+            None => Some(Vec::new()),
+            Some(Ok(assignments)) => {
+                if failing.take().is_some() {
+                    tracing::info!(socket = %socket.display(), "kubelet request succeeds again");
+                }
+                answered = Instant::now();
+                Some(assignments)
+            }
+            Some(Err(error)) => {
+                if failing.replace(error.kind()) != Some(error.kind()) {
+                    let error = format!("{}: {error}", socket.display());
+                    tracing::warn!(%error, "kubelet request failed; pods of GPUs are unknown or outdated");
+                }
+                if events.send(Event::Assignments(Err(error.kind()))).is_err() {
+                    return;
+                }
+                (answered.elapsed() > MAX_AGE).then(Vec::new)
+            }
+        };
+        let ended = assignments.is_some_and(|assignments| events.send(Event::Assignments(Ok(assignments))).is_err());
+        if ended || stop.wait(interval) {
+            return;
+        }
+    }
 }
 
-async fn list(socket: &Path, path: &str) -> Result<Vec<PodResources>, KubeletError> {
-    let path = || path.to_owned();
-    let stream = UnixStream::connect(socket).await.map_err(|cause| KubeletError::Connect { path: path(), cause })?;
-    let transport = |cause: String| KubeletError::Transport { path: path(), cause };
-    let (mut sender, connection) = hyper::client::conn::http2::handshake(TokioExecutor::new(), TokioIo::new(stream))
-        .await
-        .map_err(|error| transport(error.to_string()))?;
+/// Every NVIDIA device of every container of this node. Builds a runtime for each request: that takes a dozen microseconds
+/// every ten seconds, and holds no memory in between.
+fn fetch(socket: &Path) -> Result<Vec<DeviceAssignment>, KubeletError> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(async { tokio::time::timeout(DEADLINE, list(socket)).await? }).map(from_pods)
+}
+
+async fn list(socket: &Path) -> Result<Vec<PodResources>, KubeletError> {
+    let stream = UnixStream::connect(socket).await?;
+    let (mut sender, connection) =
+        hyper::client::conn::http2::handshake(TokioExecutor::new(), TokioIo::new(stream)).await.map_err(transport)?;
     let connection = tokio::spawn(connection);
     let request = http::Request::post("http://localhost/v1.PodResourcesLister/List")
         .header("content-type", "application/grpc")
         .header("te", "trailers")
         // An empty message: flag "not compressed", length 0.
         .body(Full::new(Bytes::from_static(&[0; 5])))
-        .map_err(|error| transport(error.to_string()))?;
-    let response = sender.send_request(request).await.map_err(|error| transport(error.to_string()))?;
-    let (head, body) = response.into_parts();
-    let body = Limited::new(body, MAX_BYTES).collect().await.map_err(|error| transport(error.to_string()))?;
+        .map_err(transport)?;
+    let (head, body) = sender.send_request(request).await.map_err(transport)?.into_parts();
+    let body = Limited::new(body, MAX_BYTES).collect().await.map_err(transport)?;
     connection.abort();
     // A response without a message has the status in its headers.
     let trailers = body.trailers().unwrap_or(&head.headers);
     let text = |name| trailers.get(name).and_then(|value| value.to_str().ok()).unwrap_or("").to_owned();
     match text("grpc-status").as_str() {
-        "0" => {}
-        "" => return Err(transport(format!("HTTP status {} without a gRPC status", head.status))),
-        status => {
-            return Err(KubeletError::Status {
-                path: path(),
-                status: status.to_owned(),
-                message: text("grpc-message"),
-            });
-        }
+        "0" => from_frame(&body.to_bytes()).map_err(KubeletError::Invalid),
+        "" => Err(transport(format!("HTTP status {} without a gRPC status", head.status))),
+        status => Err(KubeletError::Status { status: status.to_owned(), message: text("grpc-message") }),
     }
-    from_frame(&body.to_bytes()).map_err(|cause| KubeletError::Invalid { path: path(), cause })
+}
+
+fn transport(cause: impl ToString) -> KubeletError {
+    KubeletError::Transport(cause.to_string())
 }
 
 /// Parses one gRPC message: a byte for compression, four bytes of length, the message.
@@ -153,12 +181,10 @@ fn from_pods(pods: Vec<PodResources>) -> Vec<DeviceAssignment> {
     let mut assignments = Vec::new();
     for pod in pods {
         for container in pod.containers {
-            let of_plugins = container.devices.iter().flat_map(|devices| &devices.device_ids);
-            let of_plugins = of_plugins.filter_map(|id| DeviceId::parse(id));
-            let of_dra = container.dynamic_resources.iter().flat_map(|resource| &resource.claim_resources);
-            let of_dra = of_dra.filter(|claim| claim.driver_name == DRA_DRIVER);
-            let of_dra = of_dra.filter_map(|claim| DeviceId::parse_dra(&claim.device_name));
-            assignments.extend(of_plugins.chain(of_dra).map(|device| DeviceAssignment {
+            let of_plugins = container.devices.into_iter().flat_map(|devices| devices.device_ids);
+            let of_dra = container.dynamic_resources.into_iter().flat_map(|resource| resource.claim_resources);
+            let of_dra = of_dra.filter(|claim| claim.driver_name == DRA_DRIVER).map(|claim| claim.device_name);
+            assignments.extend(of_plugins.chain(of_dra).filter(|id| is_gpu(id)).map(|device| DeviceAssignment {
                 namespace: pod.namespace.clone(),
                 pod: pod.name.clone(),
                 container: container.name.clone(),
@@ -201,9 +227,8 @@ mod tests {
             }],
         };
         let assignments = from_pods(from_frame(&frame(vec![pod])).unwrap());
-        let names: Vec<DeviceId> = assignments.iter().map(|assignment| assignment.device.clone()).collect();
-        let expected = [DeviceId::Gpu("GPU-a".to_owned()), DeviceId::Mig("MIG-b".to_owned()), DeviceId::Minor(3)];
-        assert_eq!(names, expected);
+        let names: Vec<&str> = assignments.iter().map(|assignment| &*assignment.device).collect();
+        assert_eq!(names, ["GPU-a", "MIG-b", "gpu-3"]);
         let first = &assignments[0];
         assert_eq!((&*first.namespace, &*first.pod, &*first.container), ("prod", "llama-0", "engine"));
     }

@@ -1,21 +1,17 @@
 //! GPU telemetry through NVML. Each change is published as one complete, immutable [`GpuInventory`]; readers never
-//! call NVML. Knows no metric and no HTTP. In reading order: `config`, `supervisor`, `worker_pool` and `worker` (one
+//! call NVML. Knows no metric and no HTTP. In reading order: `config`, `supervisor`, `worker` (one
 //! thread per GPU), `tracker` (pure state), `nvml` (initialisation and errors), `probe` (the rules of every call), then
-//! what is read: `readings`, `health`, `gpm`, `mig`, `processes`, `xid_events`; and `kubelet` (GPUs of containers).
+//! what is read: `readings`, `gpm`, `mig`, `processes`, `xid_events`; and `kubelet` (GPUs of containers).
 
-mod clocks;
 mod config;
 mod device_assignment;
 mod event;
 mod fields;
 mod gpm;
 mod gpu_filter;
-mod health;
-mod identity;
 mod kubelet;
 mod mig;
 mod nvml;
-mod pod_poller;
 mod probe;
 mod processes;
 mod publisher;
@@ -25,9 +21,7 @@ mod supervisor;
 mod threads;
 mod tracked_gpu;
 mod tracker;
-mod units;
 mod worker;
-mod worker_pool;
 mod xid_events;
 
 use std::sync::mpsc;
@@ -47,10 +41,11 @@ use threads::ThreadHandle;
 /// In [`GpuMode::Required`] if the library, the driver or every GPU is missing now. In any mode if the supervisor's
 /// thread cannot be started.
 pub fn start(config: GpuConfig, publish: impl Fn(GpuInventory) + Send + Sync + 'static) -> Result<GpuHandle, GpuError> {
+    let (events, inbox) = mpsc::channel();
     let first = match config.mode {
         GpuMode::Off => {
             publish(GpuInventory::default());
-            return Ok(GpuHandle { running: None });
+            return Ok(GpuHandle { events, thread: None });
         }
         GpuMode::Auto => None,
         GpuMode::Required => {
@@ -59,23 +54,17 @@ pub fn start(config: GpuConfig, publish: impl Fn(GpuInventory) + Send + Sync + '
         }
     };
     publish(GpuInventory { nvml: NvmlState::Starting, ..GpuInventory::default() });
-    let (events, inbox) = mpsc::channel();
     let supervisor = Supervisor::new(config, Box::new(publish), events.clone(), inbox);
     let thread = threads::spawn("gpu-supervisor", move |_| supervisor.run(first)).map_err(GpuError::Thread)?;
-    Ok(GpuHandle { running: Some(Running { events, thread }) })
+    Ok(GpuHandle { events, thread: Some(thread) })
 }
 
 /// Running GPU monitoring. Dropping it stops monitoring without waiting.
 #[derive(Debug)]
 pub struct GpuHandle {
-    /// `None` in [`GpuMode::Off`].
-    running: Option<Running>,
-}
-
-#[derive(Debug)]
-struct Running {
     events: mpsc::Sender<Event>,
-    thread: ThreadHandle,
+    /// `None` in [`GpuMode::Off`].
+    thread: Option<ThreadHandle>,
 }
 
 impl GpuHandle {
@@ -93,19 +82,16 @@ impl GpuHandle {
     /// Stops polling and shuts NVML down. Returns after `deadline` at the latest. A worker whose call does not return
     /// is abandoned with its thread and its NVML, because a thread cannot be cancelled.
     pub fn stop(mut self, deadline: Duration) {
-        let Some(Running { events, thread }) = self.running.take() else { return };
         let until = Instant::now() + deadline;
-        let _ = events.send(Event::Stop(until));
-        if !thread.wait_until(until) {
+        self.send(Event::Stop(until));
+        if self.thread.take().is_some_and(|thread| !thread.wait_until(until)) {
             tracing::warn!(?deadline, "NVML did not shut down in time; abandoning it");
         }
     }
 
     fn send(&self, event: Event) {
-        if let Some(running) = &self.running {
-            // Fails only if the supervisor has ended.
-            let _ = running.events.send(event);
-        }
+        // Fails only if the supervisor has ended or was never started.
+        let _ = self.events.send(event);
     }
 }
 

@@ -1,15 +1,16 @@
 //! Loads and initialises NVML, and classifies its errors. Knows no GPU, and no thread but the one that initialises.
 
-use std::collections::BTreeSet;
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsStr;
+use std::io;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, mpsc};
 use std::time::Duration;
-use std::{io, mem};
 
 use nvml_wrapper::Nvml;
 use nvml_wrapper::error::NvmlError;
 
+use super::raw;
 use super::threads::{self, ThreadHandle};
 use crate::model::gpu::{GpuState, NvmlState};
 
@@ -92,10 +93,12 @@ impl NvmlUnavailable {
     }
 }
 
-/// An initialised NVML. Dropping the last reference to `nvml` shuts it down.
+/// An initialised NVML. Dropping it shuts NVML down. Too large for the stack of a small thread.
 #[derive(Debug)]
 pub(super) struct Session {
-    pub(super) nvml: Arc<Nvml>,
+    /// Differs from session to session, to tell a report of this session from a late one of an earlier session.
+    pub(super) number: u64,
+    pub(super) nvml: Nvml,
     /// The path that was opened.
     pub(super) library: String,
     pub(super) driver_version: Option<String>,
@@ -110,14 +113,14 @@ pub(super) struct Session {
 /// the result to `done` on that thread.
 pub(super) fn open_in_background(
     library: Option<PathBuf>,
-    done: impl FnOnce(Result<Session, NvmlUnavailable>) + Send + 'static,
+    done: impl FnOnce(Result<Arc<Session>, NvmlUnavailable>) + Send + 'static,
 ) -> Result<ThreadHandle, NvmlUnavailable> {
     let thread = threads::spawn_with_stack("gpu-init", INIT_STACK, move |_| done(open(library)));
     thread.map_err(NvmlUnavailable::Thread)
 }
 
 /// Initialises NVML and waits for the result, until `deadline` at the latest.
-pub(super) fn open_within(library: Option<PathBuf>, deadline: Duration) -> Result<Session, NvmlUnavailable> {
+pub(super) fn open_within(library: Option<PathBuf>, deadline: Duration) -> Result<Arc<Session>, NvmlUnavailable> {
     let (sender, result) = mpsc::channel();
     open_in_background(library, move |session| {
         // After the deadline there is no receiver; the session is dropped here, which shuts NVML down.
@@ -127,7 +130,7 @@ pub(super) fn open_within(library: Option<PathBuf>, deadline: Duration) -> Resul
 }
 
 /// Opens the first library that initialises. If none does, the error is that of a library that exists.
-fn open(library: Option<PathBuf>) -> Result<Session, NvmlUnavailable> {
+fn open(library: Option<PathBuf>) -> Result<Arc<Session>, NvmlUnavailable> {
     let candidates = library.map_or_else(|| LIBRARIES.iter().map(PathBuf::from).collect(), |path| vec![path]);
     let mut not_loaded: Vec<String> = Vec::new();
     let mut mismatch: Option<NvmlUnavailable> = None;
@@ -149,20 +152,13 @@ fn open(library: Option<PathBuf>) -> Result<Session, NvmlUnavailable> {
     Err(mismatch.unwrap_or(NvmlUnavailable::LibraryNotFound { cause }))
 }
 
-fn initialise(library: &OsStr, name: &str) -> Result<Session, NvmlUnavailable> {
+fn initialise(library: &OsStr, name: &str) -> Result<Arc<Session>, NvmlUnavailable> {
     let unavailable = |error| NvmlUnavailable::from_error(name, error);
-    let no_shutdown = || unavailable(NvmlError::FailedToLoadSymbol("nvmlShutdown".to_owned()));
-    if without_shutdown().contains(library) {
-        return Err(no_shutdown());
+    // nvml-wrapper 0.13 calls nvmlShutdown in its Drop and panics without the symbol.
+    if raw::lacks_shutdown(library) {
+        return Err(unavailable(NvmlError::FailedToLoadSymbol("nvmlShutdown".to_owned())));
     }
     let nvml = Nvml::builder().lib_path(library).init().map_err(unavailable)?;
-    // nvml-wrapper 0.13 calls nvmlShutdown in its Drop and panics without the symbol. So such a library is leaked once
-    // and never opened again.
-    if nvml.lib().nvmlShutdown.is_err() {
-        mem::forget(nvml);
-        without_shutdown().insert(library.to_owned());
-        return Err(no_shutdown());
-    }
     let gpus = nvml.device_count().map_err(unavailable)?;
     if gpus == 0 {
         return Err(NvmlUnavailable::NoGpu { library: name.to_owned() });
@@ -171,13 +167,10 @@ fn initialise(library: &OsStr, name: &str) -> Result<Session, NvmlUnavailable> {
     let nvml_version = nvml.sys_nvml_version().ok();
     // 13000 is 13.0.
     let cuda_version = nvml.sys_cuda_driver_version().ok().map(|v| format!("{}.{}", v / 1000, v % 1000 / 10));
-    Ok(Session { nvml: Arc::new(nvml), library: name.to_owned(), driver_version, nvml_version, cuda_version, gpus })
-}
-
-/// Paths of libraries that initialised but have no nvmlShutdown.
-fn without_shutdown() -> MutexGuard<'static, BTreeSet<OsString>> {
-    static WITHOUT_SHUTDOWN: Mutex<BTreeSet<OsString>> = Mutex::new(BTreeSet::new());
-    WITHOUT_SHUTDOWN.lock().unwrap_or_else(PoisonError::into_inner)
+    static SESSIONS: AtomicU64 = AtomicU64::new(0);
+    let number = SESSIONS.fetch_add(1, Ordering::Relaxed);
+    let library = name.to_owned();
+    Ok(Arc::new(Session { number, nvml, library, driver_version, nvml_version, cuda_version, gpus }))
 }
 
 /// What an error of one call concerns.

@@ -1,12 +1,13 @@
 //! The rules of every NVML call: counts failures, skips what is not supported, and shows the supervisor which call a thread
 //! is in. Knows no reading.
 
-use std::collections::HashSet;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::collections::HashMap;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use nvml_wrapper::Device;
 use nvml_wrapper::error::NvmlError;
+use parking_lot::Mutex;
 
 use super::fields::{Field, ReadField};
 use super::nvml::{ErrorScope, classify};
@@ -22,47 +23,21 @@ pub(super) struct Failure {
     pub(super) error: &'static str,
 }
 
-/// The NVML call that a worker is in. The supervisor compares its age with the deadline.
-#[derive(Debug, Clone, Default)]
-pub(super) struct CurrentCall(Arc<Mutex<Option<(&'static str, Instant)>>>);
+/// The NVML call that a worker is in and when it began. The supervisor compares its age with the deadline.
+pub(super) type CurrentCall = Arc<Mutex<Option<(&'static str, Instant)>>>;
 
-impl CurrentCall {
-    /// The call and when it began.
-    pub(super) fn get(&self) -> Option<(&'static str, Instant)> {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn set(&self, call: Option<&'static str>) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = call.map(|call| (call, Instant::now()));
-    }
-}
-
-/// The calls and fields that a GPU does not support, and that are therefore skipped. They expire, because a driver may
-/// support them only later.
+/// The calls and fields that a GPU does not support, and that are therefore skipped, with the time when that was found.
 #[derive(Debug, Default)]
-pub(super) struct Unsupported {
-    calls: HashSet<(&'static str, u32)>,
-    fields: HashSet<(u32, u32)>,
-    /// When the first of them was found.
-    since: Option<Instant>,
-}
+pub(super) struct Unsupported(HashMap<Field, Instant>);
 
 impl Unsupported {
-    /// Clears the set if its first entry is older than `after`.
+    /// Drops what was found longer ago than `after`, because a driver may support it only later.
     pub(super) fn expire(&mut self, after: Duration) {
-        if self.since.is_some_and(|since| since.elapsed() >= after) {
-            *self = Self::default();
-        }
+        self.0.retain(|_, found| found.elapsed() < after);
     }
 
-    fn add_call(&mut self, call: &'static str, kind: u32) {
-        self.since.get_or_insert_with(Instant::now);
-        self.calls.insert((call, kind));
-    }
-
-    fn add_field(&mut self, field: Field) {
-        self.since.get_or_insert_with(Instant::now);
-        self.fields.insert((field.id, field.scope));
+    fn add(&mut self, field: Field) {
+        self.0.insert(field, Instant::now());
     }
 }
 
@@ -83,34 +58,24 @@ impl<'m> Probe<'m> {
         Self { current_call, unsupported, answered: 0, failures: Vec::new(), fatal: None }
     }
 
-    /// Makes one NVML call. `None` if it is unsupported, failed (recorded as a failure) or skipped after a fatal error.
-    /// An unsupported call is remembered by its name, so each optional call needs a name of its own.
-    pub(super) fn call<T>(&mut self, call: &'static str, body: impl FnOnce() -> Result<T, NvmlError>) -> Option<T> {
-        self.call_kind(call, 0, body)
-    }
-
-    /// Like [`Probe::call`], for a call that may support some kinds of values and not others.
-    pub(super) fn call_kind<T>(
-        &mut self,
-        call: &'static str,
-        kind: u32,
-        body: impl FnOnce() -> Result<T, NvmlError>,
-    ) -> Option<T> {
-        if self.fatal.is_some() || self.unsupported.calls.contains(&(call, kind)) {
+    /// Makes one NVML call. `None` if it is unsupported, failed (recorded as a failure) or skipped after a fatal error. An
+    /// unsupported call is remembered by its name, so each optional call needs a name of its own. A call that may support
+    /// some kinds of values and not others is a [`Field`] with the kind as id.
+    pub(super) fn call<T>(&mut self, call: impl Into<Field>, body: impl FnOnce() -> Result<T, NvmlError>) -> Option<T> {
+        let field = call.into();
+        if self.fatal.is_some() || self.unsupported.0.contains_key(&field) {
             return None;
         }
-        self.current_call.set(Some(call));
+        *self.current_call.lock() = Some((field.name, Instant::now()));
         let result = body();
-        self.current_call.set(None);
+        *self.current_call.lock() = None;
         match result {
             Ok(value) => {
                 self.answered += 1;
                 Some(value)
             }
             Err(error) => {
-                if !self.record_failure(call, &error) {
-                    self.unsupported.add_call(call, kind);
-                }
+                self.record_failure(field, &error);
                 None
             }
         }
@@ -124,55 +89,41 @@ impl<'m> Probe<'m> {
             fields.push(field);
             None
         });
-        let values = self.read_fields(device, fields);
-        from_fields(&mut |field| values.iter().find(|(read, _)| *read == field).map(|(_, value)| *value))
-    }
-
-    /// The values of those fields that could be read. Fields that the driver or the GPU does not support are skipped from
-    /// then on.
-    fn read_fields(&mut self, device: &Device<'_>, mut fields: Vec<Field>) -> Vec<(Field, u64)> {
-        fields.retain(|field| !self.unsupported.fields.contains(&(field.id, field.scope)));
-        let ids: Vec<(u32, u32)> = fields.iter().map(|field| (field.id, field.scope)).collect();
-        let mut values = Vec::new();
-        if ids.is_empty() {
-            return values;
-        }
-        let results = self.call("field_values", || raw::field_values(device, &ids)).unwrap_or_default();
-        for (field, result) in fields.into_iter().zip(results) {
-            match result {
-                Ok(value) => values.push((field, value)),
-                // The id is newer than the driver.
-                Err(NvmlError::InvalidArg) => self.unsupported.add_field(field),
-                Err(error) => {
-                    if !self.record_failure(field.name, &error) {
-                        self.unsupported.add_field(field);
-                    }
+        fields.retain(|field| !self.unsupported.0.contains_key(field));
+        let mut values = HashMap::new();
+        if !fields.is_empty() {
+            let results = self.call("field_values", || raw::field_values(device, &fields)).unwrap_or_default();
+            for (field, result) in fields.into_iter().zip(results) {
+                match result {
+                    Ok(value) => drop(values.insert(field, value)),
+                    // The id is newer than the driver.
+                    Err(NvmlError::InvalidArg) => self.unsupported.add(field),
+                    Err(error) => self.record_failure(field, &error),
                 }
             }
         }
-        values
+        from_fields(&mut |field| values.get(&field).copied())
     }
 
-    /// Returns false if the error means "not supported", which is not a failure.
-    fn record_failure(&mut self, call: &'static str, error: &NvmlError) -> bool {
+    /// "Not supported" is not a failure: the call or field is skipped from then on.
+    fn record_failure(&mut self, field: Field, error: &NvmlError) {
         match classify(error) {
             (_, ErrorScope::Unsupported) => {
                 self.answered += 1;
-                false
+                self.unsupported.add(field);
             }
             (error, scope) => {
-                self.failures.push(Failure { call, error });
+                self.failures.push(Failure { call: field.name, error });
                 if self.fatal.is_none() && scope != ErrorScope::Call {
                     self.fatal = Some(scope);
                 }
-                true
             }
         }
     }
 
     /// Tries every call again, because the GPU was reconfigured.
     pub(super) fn clear_unsupported(&mut self) {
-        *self.unsupported = Unsupported::default();
+        self.unsupported.0.clear();
     }
 
     /// Whether an error concerned the whole GPU or NVML itself.
@@ -284,9 +235,9 @@ mod tests {
     fn the_current_call_is_set_only_while_it_runs() {
         let (current_call, mut unsupported) = (CurrentCall::default(), Unsupported::default());
         Probe::new(&current_call, &mut unsupported).call("power_usage", || {
-            assert_eq!(current_call.get().map(|(call, _)| call), Some("power_usage"));
+            assert_eq!(current_call.lock().map(|(call, _)| call), Some("power_usage"));
             Ok(0)
         });
-        assert_eq!(current_call.get(), None);
+        assert_eq!(*current_call.lock(), None);
     }
 }

@@ -30,18 +30,16 @@ impl Publisher {
         self.due.get_or_insert(earliest.max(Instant::now() + settle));
     }
 
-    /// When to call [`Publisher::publish`].
-    pub(super) fn due(&self) -> Option<Instant> {
-        self.due
-    }
-
-    /// Publishes the inventory if it differs from the last one.
-    pub(super) fn publish(&mut self, inventory: GpuInventory) {
-        self.due = None;
-        if inventory != self.last {
-            self.last_at = Instant::now();
-            self.last.clone_from(&inventory);
-            (self.publish)(inventory);
+    /// Publishes the inventory if that is due and it differs from the last one. Returns when the next is due.
+    pub(super) fn run(&mut self, inventory: impl FnOnce() -> GpuInventory) -> Option<Instant> {
+        if self.due.take_if(|due| *due <= Instant::now()).is_some() {
+            let inventory = inventory();
+            if inventory != self.last {
+                self.last_at = Instant::now();
+                self.last.clone_from(&inventory);
+                (self.publish)(inventory);
+            }
         }
+        self.due
     }
 }

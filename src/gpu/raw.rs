@@ -4,17 +4,28 @@
 //! loaded and initialised, and the handle is valid.
 #![allow(unsafe_code)] // calls C function pointers; each block says why that is sound
 
-use std::ffi::c_uint;
+use std::ffi::OsStr;
 use std::mem;
 
 use nvml_wrapper::error::{NvmlError, nvml_sym, nvml_try};
 use nvml_wrapper::{Device, EventSet};
 use nvml_wrapper_sys::bindings::{
-    nvmlDevice_t, nvmlEccSramErrorStatus_v1_t, nvmlEventTypeXidCriticalError, nvmlFieldValue_t, nvmlMemory_t,
-    nvmlReturn_t,
+    NvmlLib, nvmlEccSramErrorStatus_v1_t, nvmlEventTypeXidCriticalError, nvmlFieldValue_t, nvmlMemory_t,
 };
 
+use super::fields::Field;
 use crate::model::gpu::GpuMemory;
+
+/// Calls a function of NVML's symbol table with the device's handle and these arguments.
+macro_rules! call {
+    ($device:ident.$function:ident($($argument:expr),*)) => {
+        nvml_sym($device.nvml().lib().$function.as_ref()).and_then(|function| {
+            // SAFETY: see the module. Each argument is a number, an event set that borrows the same library, or a pointer to
+            // a local value of the type that the function fills, which the compiler checks.
+            nvml_try(unsafe { function($device.handle(), $($argument),*) })
+        })
+    };
+}
 
 /// NVML's `NVML_VALUE_TYPE_*`.
 const DOUBLE: u32 = 0;
@@ -25,20 +36,22 @@ const SIGNED_LONG_LONG: u32 = 4;
 const SIGNED_INT: u32 = 5;
 const UNSIGNED_SHORT: u32 = 6;
 
+/// Whether this file is a library without the symbol nvmlShutdown.
+pub(super) fn lacks_shutdown(library: &OsStr) -> bool {
+    // SAFETY: loading runs the library's initialisers, as nvml-wrapper's own loading of the same file does.
+    unsafe { NvmlLib::new(library) }.is_ok_and(|library| library.nvmlShutdown.is_err())
+}
+
 /// Results in the order of `fields`, because the driver may return a field under another id (580.82 renumbered some).
 /// nvml-wrapper's own call omits the scope, which NVLink counters need, and truncates unsigned long to 32 bits.
-pub(super) fn field_values(
-    device: &Device<'_>,
-    fields: &[(u32, u32)],
-) -> Result<Vec<Result<u64, NvmlError>>, NvmlError> {
-    let call = nvml_sym(device.nvml().lib().nvmlDeviceGetFieldValues.as_ref())?;
+pub(super) fn field_values(device: &Device<'_>, fields: &[Field]) -> Result<Vec<Result<u64, NvmlError>>, NvmlError> {
     // SAFETY: integers and a union of numbers, for which all zeros are a valid value.
     let blank: nvmlFieldValue_t = unsafe { mem::zeroed() };
-    let requests = fields.iter().map(|&(id, scope)| nvmlFieldValue_t { fieldId: id, scopeId: scope, ..blank });
+    let requests = fields.iter().map(|field| nvmlFieldValue_t { fieldId: field.id, scopeId: field.scope, ..blank });
     let mut values: Vec<nvmlFieldValue_t> = requests.collect();
     let count = i32::try_from(values.len()).map_err(|_| NvmlError::InvalidArg)?;
-    // SAFETY: see the module; `values` has `count` elements.
-    nvml_try(unsafe { call(device.handle(), count, values.as_mut_ptr()) })?;
+    // `values` has `count` elements.
+    call!(device.nvmlDeviceGetFieldValues(count, values.as_mut_ptr()))?;
     Ok(values.iter().map(number).collect())
 }
 
@@ -66,86 +79,56 @@ fn number(field: &nvmlFieldValue_t) -> Result<u64, NvmlError> {
 /// Uses the second version of the call, or the first with drivers older than 510. The first version counts reserved memory
 /// as used.
 pub(super) fn memory(device: &Device<'_>) -> Result<GpuMemory, NvmlError> {
-    match device.memory_info() {
-        Ok(memory) => Ok(GpuMemory {
-            total_bytes: Some(memory.total),
-            used_bytes: Some(memory.used),
-            free_bytes: Some(memory.free),
-            reserved_bytes: Some(memory.reserved),
-        }),
+    let (total, used, free, reserved) = match device.memory_info() {
+        Ok(memory) => (memory.total, memory.used, memory.free, Some(memory.reserved)),
         Err(NvmlError::FailedToLoadSymbol(_) | NvmlError::FunctionNotFound | NvmlError::UnexpectedVariant(25)) => {
-            let call = nvml_sym(device.nvml().lib().nvmlDeviceGetMemoryInfo.as_ref())?;
             let mut memory = nvmlMemory_t { total: 0, free: 0, used: 0 };
-            // SAFETY: see the module; `memory` is one struct of the type that this call fills.
-            nvml_try(unsafe { call(device.handle(), &raw mut memory) })?;
-            Ok(GpuMemory {
-                total_bytes: Some(memory.total),
-                used_bytes: Some(memory.used),
-                free_bytes: Some(memory.free),
-                reserved_bytes: None,
-            })
+            call!(device.nvmlDeviceGetMemoryInfo(&raw mut memory))?;
+            (memory.total, memory.used, memory.free, None)
         }
-        Err(error) => Err(error),
-    }
-}
-
-/// A call that writes one number.
-type NumberOf = unsafe extern "C" fn(nvmlDevice_t, *mut c_uint) -> nvmlReturn_t;
-/// A call that writes a percentage and its sampling period in microseconds.
-type UtilizationOf = unsafe extern "C" fn(nvmlDevice_t, *mut c_uint, *mut c_uint) -> nvmlReturn_t;
-
-fn number_of(device: &Device<'_>, call: NumberOf) -> Result<u32, NvmlError> {
-    let mut value = 0;
-    // SAFETY: see the module; `value` is one number.
-    nvml_try(unsafe { call(device.handle(), &raw mut value) })?;
-    Ok(value)
-}
-
-fn utilization_of(device: &Device<'_>, call: UtilizationOf) -> Result<u32, NvmlError> {
-    let (mut percent, mut period_us) = (0, 0);
-    // SAFETY: see the module; each pointer is to one number.
-    nvml_try(unsafe { call(device.handle(), &raw mut percent, &raw mut period_us) })?;
-    Ok(percent)
+        Err(error) => return Err(error),
+    };
+    Ok(GpuMemory { total_bytes: Some(total), used_bytes: Some(used), free_bytes: Some(free), reserved_bytes: reserved })
 }
 
 /// The GPU instance of a MIG device.
 pub(super) fn gpu_instance_id(device: &Device<'_>) -> Result<u32, NvmlError> {
-    number_of(device, *nvml_sym(device.nvml().lib().nvmlDeviceGetGpuInstanceId.as_ref())?)
+    let mut id = 0;
+    call!(device.nvmlDeviceGetGpuInstanceId(&raw mut id)).map(|()| id)
 }
 
 /// The compute instance of a MIG device.
 pub(super) fn compute_instance_id(device: &Device<'_>) -> Result<u32, NvmlError> {
-    number_of(device, *nvml_sym(device.nvml().lib().nvmlDeviceGetComputeInstanceId.as_ref())?)
+    let mut id = 0;
+    call!(device.nvmlDeviceGetComputeInstanceId(&raw mut id)).map(|()| id)
 }
 
 /// In percent.
 pub(super) fn jpeg_utilization(device: &Device<'_>) -> Result<u32, NvmlError> {
-    utilization_of(device, *nvml_sym(device.nvml().lib().nvmlDeviceGetJpgUtilization.as_ref())?)
+    let (mut percent, mut period_us) = (0, 0);
+    call!(device.nvmlDeviceGetJpgUtilization(&raw mut percent, &raw mut period_us)).map(|()| percent)
 }
 
 /// Utilisation of the optical flow engine in percent.
 pub(super) fn ofa_utilization(device: &Device<'_>) -> Result<u32, NvmlError> {
-    utilization_of(device, *nvml_sym(device.nvml().lib().nvmlDeviceGetOfaUtilization.as_ref())?)
+    let (mut percent, mut period_us) = (0, 0);
+    call!(device.nvmlDeviceGetOfaUtilization(&raw mut percent, &raw mut period_us)).map(|()| percent)
 }
 
 /// Whether uncorrected SRAM errors reached NVIDIA's threshold for replacing the GPU. Needs driver 535 or later.
 pub(super) fn sram_ecc_threshold_exceeded(device: &Device<'_>) -> Result<bool, NvmlError> {
-    let call = nvml_sym(device.nvml().lib().nvmlDeviceGetSramEccErrorStatus.as_ref())?;
     // SAFETY: integers, for which all zeros are a valid value.
     let mut status: nvmlEccSramErrorStatus_v1_t = unsafe { mem::zeroed() };
     // NVML encodes a struct's version as its size plus a version number in the top byte.
     status.version = (mem::size_of::<nvmlEccSramErrorStatus_v1_t>() as u32) | 1 << 24;
-    // SAFETY: see the module; `status` is one struct of the version that it states.
-    nvml_try(unsafe { call(device.handle(), &raw mut status) })?;
+    call!(device.nvmlDeviceGetSramEccErrorStatus(&raw mut status))?;
     Ok(status.bThresholdExceeded != 0)
 }
 
 /// Registers a GPU's Xid errors with the event set. On an error, nvml-wrapper's own call would free the set with all other
 /// GPUs in it.
 pub(super) fn register_xids(device: &Device<'_>, set: &EventSet<'_>) -> Result<(), NvmlError> {
-    let call = nvml_sym(device.nvml().lib().nvmlDeviceRegisterEvents.as_ref())?;
-    // SAFETY: see the module; the set borrows the same library and is freed only when its owner is dropped.
-    nvml_try(unsafe { call(device.handle(), u64::from(nvmlEventTypeXidCriticalError), set.handle()) })
+    call!(device.nvmlDeviceRegisterEvents(u64::from(nvmlEventTypeXidCriticalError), set.handle()))
 }
 
 /// Identifies a GPU during one session. Only for comparison; the address is never dereferenced.

@@ -3,7 +3,6 @@
 //! Invariants: a working NVML is initialised once, never per poll; a GPU has at most one worker, even if one hangs while
 //! the driver is reloaded; this thread never waits for a call that may hang.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::{Duration, Instant};
@@ -12,11 +11,12 @@ use super::config::GpuConfig;
 use super::event::{Event, Outcome};
 use super::gpu_filter::GpuFilter;
 use super::nvml::{self, NvmlUnavailable, Session};
+use super::probe::CurrentCall;
 use super::publisher::Publisher;
 use super::threads::{self, ThreadHandle};
 use super::tracker::GpuTracker;
-use super::worker_pool::WorkerPool;
-use super::{pod_poller, xid_events};
+use super::worker::{Worker, WorkerHandle};
+use super::{kubelet, xid_events};
 use crate::model::gpu::{GpuInventory, GpuState};
 
 const SHORTEST_INTERVAL: Duration = Duration::from_millis(10);
@@ -32,14 +32,14 @@ enum Interrupt {
 }
 
 pub(super) struct Supervisor {
-    config: GpuConfig,
+    config: Arc<GpuConfig>,
     events: mpsc::Sender<Event>,
     inbox: mpsc::Receiver<Event>,
     tracker: GpuTracker,
     publisher: Publisher,
-    /// Counts initialisations, to tell a report of this session from a late one of an earlier session.
-    session: u64,
-    workers: WorkerPool,
+    filter: Arc<GpuFilter>,
+    /// At most one per NVML index, even if one hangs while the driver is reloaded.
+    workers: Vec<WorkerHandle>,
     /// The other threads that hold a session open: those that open it, close it and wait for Xid errors.
     session_threads: Vec<ThreadHandle>,
     /// Delay before the next initialisation.
@@ -54,16 +54,16 @@ impl Supervisor {
         inbox: mpsc::Receiver<Event>,
     ) -> Self {
         config.interval = config.interval.max(SHORTEST_INTERVAL);
+        let config = Arc::new(config);
         let filter = Arc::new(GpuFilter::new(&config.uuids, |name| std::env::var(name).ok()));
-        let workers = WorkerPool::new(config.clone(), Arc::clone(&filter), events.clone());
-        let tracker = GpuTracker::new(filter);
+        let tracker = GpuTracker::new(Arc::clone(&filter));
         Self {
             events,
             inbox,
             publisher: Publisher::new(publish, config.interval, tracker.inventory()),
             tracker,
-            session: 0,
-            workers,
+            filter,
+            workers: Vec::new(),
             session_threads: Vec::new(),
             retry: config.timing.init_retry_min,
             config,
@@ -71,22 +71,20 @@ impl Supervisor {
     }
 
     /// Runs until [`Event::Stop`]. `first` is a session that is open already.
-    pub(super) fn run(mut self, mut first: Option<Session>) {
+    pub(super) fn run(mut self, mut first: Option<Arc<Session>>) {
         // Stops when it is dropped at the end of this function.
         let _pod_poller = self.start_pod_poller();
         let deadline = loop {
-            match self.run_session(first.take()) {
-                Ok(()) => {}
-                Err(Interrupt::Stop(deadline)) => break deadline,
-                Err(Interrupt::Release) => {
-                    if let Err(Interrupt::Stop(deadline)) = self.wait_while_released() {
-                        break deadline;
-                    }
-                }
+            let ended = self.run_session(first.take()).or_else(|interrupt| match interrupt {
+                Interrupt::Release => self.wait_while_released(),
+                stop => Err(stop),
+            });
+            if let Err(Interrupt::Stop(deadline)) = ended {
+                break deadline;
             }
         };
         // The last thread of a session shuts NVML down. A worker with a hung call is not waited for.
-        for thread in self.workers.responsive().chain(&self.session_threads) {
+        for thread in self.responsive_threads() {
             thread.wait_until(deadline);
         }
     }
@@ -94,7 +92,7 @@ impl Supervisor {
     fn start_pod_poller(&self) -> Option<ThreadHandle> {
         let socket = self.config.pod_resources.clone()?;
         let (interval, events) = (self.config.timing.pods_interval, self.events.clone());
-        let thread = threads::spawn("gpu-pods", move |stop| pod_poller::run(&socket, interval, stop, &events));
+        let thread = threads::spawn("gpu-pods", move |stop| kubelet::poll(&socket, interval, stop, &events));
         thread
             .inspect_err(|error| tracing::warn!(%error, "cannot start the kubelet thread; pods of GPUs stay unknown"))
             .ok()
@@ -103,19 +101,19 @@ impl Supervisor {
     /// Waits for [`Event::Resume`]. The state becomes "released" only when no thread holds NVML any more.
     fn wait_while_released(&mut self) -> Result<(), Interrupt> {
         let warn_at = Instant::now() + self.config.timing.call_deadline;
-        let (mut released, mut warned) = (false, false);
+        let mut warned = false;
         loop {
-            let held = self.workers.any_running() || self.session_threads.iter().any(ThreadHandle::is_running);
-            if !held && !released {
-                released = true;
+            let workers = self.workers.iter().map(|worker| &worker.thread);
+            let held = workers.chain(&self.session_threads).any(ThreadHandle::is_running);
+            if !held {
                 self.tracker.released();
                 self.publisher.schedule();
-            } else if held && !warned && Instant::now() >= warn_at {
+            } else if !warned && Instant::now() >= warn_at {
                 warned = true;
                 self.tracker.release_blocked();
                 self.publisher.schedule();
             }
-            let step = if released { LONG_WAIT } else { CLOSE_CHECK };
+            let step = if held { CLOSE_CHECK } else { LONG_WAIT };
             match self.receive(Instant::now() + step) {
                 Ok(Some(Event::Resume)) => break,
                 Ok(_) | Err(Interrupt::Release) => {}
@@ -128,39 +126,36 @@ impl Supervisor {
     }
 
     /// Initialises NVML, monitors its GPUs until the session ends, and waits before the next initialisation.
-    fn run_session(&mut self, open: Option<Session>) -> Result<(), Interrupt> {
-        match open.map_or_else(|| self.open(), |session| Ok(Some(session)))? {
-            Some(session) => self.monitor_and_close(session)?,
-            None => self.publisher.schedule(),
+    fn run_session(&mut self, open: Option<Arc<Session>>) -> Result<(), Interrupt> {
+        if let Some(session) = open.map_or_else(|| self.open(), |session| Ok(Some(session)))? {
+            self.monitor_and_close(session)?;
         }
         let next = Instant::now() + self.retry;
         self.retry = (self.retry * 2).min(self.config.timing.init_retry_max);
         while self.receive(next)?.is_some() {}
-        // nvmlInit is reference-counted: while the old session is open, another call would change nothing.
+        // nvmlInit is reference-counted: while the old session is open, another call would change nothing. A session that a
+        // hung worker holds open is not waited for.
         let deadline = next + self.config.timing.call_deadline;
-        while self.session_is_closing() && Instant::now() < deadline {
+        while self.responsive_threads().any(ThreadHandle::is_running) && Instant::now() < deadline {
             self.receive(Instant::now() + CLOSE_CHECK)?;
         }
         Ok(())
     }
 
-    /// Whether the last session is still being closed. One that a hung worker holds open does not count.
-    fn session_is_closing(&self) -> bool {
-        self.workers.responsive().chain(&self.session_threads).any(ThreadHandle::is_running)
+    /// The threads that can be waited for: not a worker with an overdue call.
+    fn responsive_threads(&self) -> impl Iterator<Item = &ThreadHandle> {
+        let deadline = self.config.timing.call_deadline;
+        let workers = self.workers.iter().filter(move |worker| worker.overdue(deadline).is_none());
+        workers.map(|worker| &worker.thread).chain(&self.session_threads)
     }
 
     /// Initialises NVML, however long that takes. `None` if it failed; the tracker has the reason.
-    fn open(&mut self) -> Result<Option<Session>, Interrupt> {
+    fn open(&mut self) -> Result<Option<Arc<Session>>, Interrupt> {
         let events = self.events.clone();
-        let done = move |result| {
-            let _ = events.send(Event::Opened(result));
-        };
+        let done = move |result| drop(events.send(Event::Opened(result)));
         match nvml::open_in_background(self.config.library.clone(), done) {
             Ok(thread) => self.session_threads.push(thread),
-            Err(reason) => {
-                self.tracker.unavailable(&reason);
-                return Ok(None);
-            }
+            Err(reason) => drop(self.events.send(Event::Opened(Err(reason)))),
         }
         let deadline = self.config.timing.init_deadline;
         let mut until = Instant::now() + deadline;
@@ -182,18 +177,20 @@ impl Supervisor {
         }
     }
 
-    fn monitor_and_close(&mut self, session: Session) -> Result<(), Interrupt> {
-        self.session += 1;
+    fn monitor_and_close(&mut self, session: Arc<Session>) -> Result<(), Interrupt> {
         self.tracker.session_opened(&session);
         self.publisher.schedule();
-        let (registrations, xid_thread) = self.start_xid_thread(&session);
-        let result = self.monitor(&session, &registrations);
-        self.workers.request_stop();
-        self.session_threads.retain(ThreadHandle::is_running);
-        if let Some(mut thread) = xid_thread {
-            thread.request_stop();
-            self.session_threads.push(thread);
+        // Waits for Xid errors of the GPUs whose indexes are sent to it.
+        let (registrations, indexes) = mpsc::channel();
+        let (shared, events) = (Arc::clone(&session), self.events.clone());
+        match threads::spawn("gpu-events", move |stop| xid_events::run(&shared, &indexes, stop, &events)) {
+            Ok(thread) => self.session_threads.push(thread),
+            Err(error) => tracing::warn!(%error, "cannot start the Xid thread; Xid errors stay unknown"),
         }
+        let result = self.monitor(&session, &registrations);
+        self.session_threads.retain(ThreadHandle::is_running);
+        let workers = self.workers.iter_mut().map(|worker| &mut worker.thread);
+        workers.chain(&mut self.session_threads).for_each(ThreadHandle::request_stop);
         // nvmlShutdown can hang too, so another thread drops the session. While a worker runs, the worker's own
         // reference keeps NVML open, and the last worker shuts it down.
         match threads::spawn("gpu-close", move |_| drop(session)) {
@@ -204,79 +201,80 @@ impl Supervisor {
     }
 
     /// Monitors the GPUs of one session until it is useless or an interrupt comes.
-    fn monitor(&mut self, session: &Session, registrations: &mpsc::Sender<u32>) -> Result<(), Interrupt> {
+    fn monitor(&mut self, session: &Arc<Session>, registrations: &mpsc::Sender<u32>) -> Result<(), Interrupt> {
         let step = self.config.interval.min(self.config.timing.call_deadline);
-        let mut spawned = BTreeSet::new();
-        let mut ended = Vec::new();
         while self.tracker.session_is_useful() {
-            ended.append(&mut self.workers.remove_ended(self.session));
-            for index in self.workers.spawn_missing(session, self.session, registrations, &mut spawned) {
-                self.tracker.worker_missing(index);
-            }
+            self.spawn_missing_workers(session);
+            let ended =
+                self.workers.iter().filter(|worker| !worker.thread.is_running() && worker.session == session.number);
+            let ended: Vec<u32> = ended.map(|worker| worker.index).collect();
             match self.receive(Instant::now() + step)? {
                 // A worker sends its last report before it ends, so an empty inbox means that all reports are in.
                 None => {
-                    ended.drain(..).for_each(|index| self.tracker.worker_missing(index));
+                    ended.into_iter().for_each(|index| self.tracker.worker_missing(index));
                     self.publisher.schedule();
                 }
-                Some(Event::Report(report)) if report.session == self.session => {
-                    if matches!(report.outcome, Outcome::Polled(GpuState::Ok, ..)) {
-                        self.retry = self.config.timing.init_retry_min;
+                Some(Event::Report(report)) if report.session == session.number => {
+                    match report.outcome {
+                        Outcome::Polled(GpuState::Ok, ..) => self.retry = self.config.timing.init_retry_min,
+                        // Fails if this driver has no events, so that no thread waits for Xid errors.
+                        Outcome::Identified(_) => drop(registrations.send(report.index)),
+                        _ => {}
                     }
                     self.tracker.absorb(report);
-                    self.publisher.schedule();
-                }
-                Some(Event::XidsRegistered { session, index }) if session == self.session => {
-                    self.tracker.xids_registered(index);
-                    self.publisher.schedule();
-                }
-                Some(Event::Xid { session, index, code, at_us }) if session == self.session => {
-                    self.tracker.xid(index, code, at_us);
-                    self.publisher.schedule();
                 }
                 _ => {}
             }
-            for (index, call) in self.workers.overdue() {
-                self.tracker.stalled(index, call);
-                self.publisher.schedule();
+            for worker in &self.workers {
+                if let Some(call) = worker.overdue(self.config.timing.call_deadline) {
+                    self.tracker.stalled(worker.index, call);
+                    self.publisher.schedule();
+                }
             }
         }
         Ok(())
     }
 
-    /// Starts to wait for Xid errors of the GPUs whose indexes are sent on the returned channel.
-    fn start_xid_thread(&self, session: &Session) -> (mpsc::Sender<u32>, Option<ThreadHandle>) {
-        let (registrations, indexes) = mpsc::channel();
-        let (nvml, number, events) = (Arc::clone(&session.nvml), self.session, self.events.clone());
-        let thread = threads::spawn("gpu-events", move |stop| xid_events::run(&nvml, number, &indexes, stop, &events))
-            .inspect_err(|error| tracing::warn!(%error, "cannot start the Xid thread; Xid errors stay unknown"));
-        (registrations, thread.ok())
+    /// Spawns one worker per index and session. While a worker of an earlier session hangs, its index has to wait.
+    fn spawn_missing_workers(&mut self, session: &Arc<Session>) {
+        self.workers.retain(|worker| worker.session == session.number || worker.thread.is_running());
+        for index in 0..session.gpus {
+            if self.workers.iter().any(|worker| worker.index == index) {
+                continue;
+            }
+            let worker = Worker {
+                session: Arc::clone(session),
+                index,
+                config: Arc::clone(&self.config),
+                filter: Arc::clone(&self.filter),
+                current_call: CurrentCall::default(),
+                events: self.events.clone(),
+            };
+            match worker.spawn() {
+                Ok(worker) => self.workers.push(worker),
+                Err(_) => self.tracker.worker_missing(index),
+            }
+        }
     }
 
     /// The next event, or `None` at `until`. Publishes what is due in the meantime.
     fn receive(&mut self, until: Instant) -> Result<Option<Event>, Interrupt> {
         loop {
-            let now = Instant::now();
-            if self.publisher.due().is_some_and(|due| due <= now) {
-                self.publisher.publish(self.tracker.inventory());
+            let due = self.publisher.run(|| self.tracker.inventory());
+            let wake = due.map_or(until, |due| due.min(until));
+            let event = self.inbox.recv_timeout(wake.saturating_duration_since(Instant::now()));
+            if event.is_ok() {
+                self.publisher.schedule();
             }
-            let wake = self.publisher.due().map_or(until, |due| due.min(until));
-            match self.inbox.recv_timeout(wake.saturating_duration_since(now)) {
+            match event {
                 Ok(Event::Stop(deadline)) => return Err(Interrupt::Stop(deadline)),
                 Ok(Event::Release) => return Err(Interrupt::Release),
-                Ok(Event::Assignments(assignments)) => {
-                    self.tracker.assignments(assignments);
-                    self.publisher.schedule();
-                }
-                Ok(Event::AssignmentsFailed(error)) => {
-                    self.tracker.assignments_failed(error);
-                    self.publisher.schedule();
-                }
+                Ok(Event::Assignments(assignments)) => self.tracker.assignments(assignments),
                 Ok(event) => return Ok(Some(event)),
                 Err(RecvTimeoutError::Timeout) if Instant::now() >= until => return Ok(None),
                 Err(RecvTimeoutError::Timeout) => {}
                 // Impossible: `self.events` is a sender of this channel.
-                Err(RecvTimeoutError::Disconnected) => return Err(Interrupt::Stop(now)),
+                Err(RecvTimeoutError::Disconnected) => return Err(Interrupt::Stop(until)),
             }
         }
     }

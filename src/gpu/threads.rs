@@ -56,10 +56,6 @@ impl ThreadHandle {
 }
 
 impl StopSignal {
-    pub(super) fn is_set(&self) -> bool {
-        self.0.try_recv() == Err(TryRecvError::Disconnected)
-    }
-
     /// Waits for `timeout`, or until the thread is asked to stop. Returns whether it is.
     pub(super) fn wait(&self, timeout: Duration) -> bool {
         self.0.recv_timeout(timeout) == Err(RecvTimeoutError::Disconnected)

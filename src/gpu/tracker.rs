@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Display;
+use std::mem;
 use std::sync::Arc;
 
 use super::device_assignment::{self, DeviceAssignment};
@@ -14,15 +15,13 @@ use super::tracked_gpu::TrackedGpu;
 use crate::model::gpu::{GpuIdentity, GpuInventory, GpuSnapshot, GpuState, NvmlState, ReadError};
 
 /// Keeps every GPU that was ever seen: one that vanished stays listed as lost.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct GpuTracker {
     filter: Arc<GpuFilter>,
     /// The selectors without a GPU that have been logged.
     logged_unmatched: BTreeSet<String>,
-    nvml: NvmlState,
-    driver_version: Option<String>,
-    nvml_version: Option<String>,
-    cuda_version: Option<String>,
+    /// Without the GPUs and pods.
+    inventory: GpuInventory,
     /// By UUID.
     gpus: BTreeMap<String, TrackedGpu>,
     /// UUID of the GPU that was last seen at an NVML index.
@@ -31,62 +30,45 @@ pub(super) struct GpuTracker {
     states: BTreeMap<u32, Option<GpuState>>,
     /// Number of indexes in this session.
     enumerated: u32,
-    expected: u32,
-    read_errors: BTreeMap<Failure, u64>,
-    init_errors: u64,
     assignments: Vec<DeviceAssignment>,
 }
 
 impl GpuTracker {
     pub(super) fn new(filter: Arc<GpuFilter>) -> Self {
-        Self {
-            filter,
-            logged_unmatched: BTreeSet::new(),
-            nvml: NvmlState::Starting,
-            driver_version: None,
-            nvml_version: None,
-            cuda_version: None,
-            gpus: BTreeMap::new(),
-            by_index: BTreeMap::new(),
-            states: BTreeMap::new(),
-            enumerated: 0,
-            expected: 0,
-            read_errors: BTreeMap::new(),
-            init_errors: 0,
-            assignments: Vec::new(),
-        }
+        let inventory = GpuInventory { nvml: NvmlState::Starting, ..GpuInventory::default() };
+        Self { filter, inventory, ..Self::default() }
     }
 
     pub(super) fn session_opened(&mut self, session: &Session) {
         let Session { library, driver_version, nvml_version, cuda_version, gpus, .. } = session;
-        if self.nvml != NvmlState::Up {
+        let inventory = &mut self.inventory;
+        if inventory.nvml != NvmlState::Up {
             tracing::info!(%library, driver_version = driver_version.as_deref(), gpus, "GPU monitoring started");
         }
-        self.nvml = NvmlState::Up;
-        self.driver_version.clone_from(driver_version);
-        self.nvml_version.clone_from(nvml_version);
-        self.cuda_version.clone_from(cuda_version);
-        self.states.clear();
-        self.enumerated = *gpus;
+        inventory.nvml = NvmlState::Up;
+        inventory.driver_version.clone_from(driver_version);
+        inventory.nvml_version.clone_from(nvml_version);
+        inventory.cuda_version.clone_from(cuda_version);
         // With a filter, a GPU counts only after its identity was read.
         if self.filter.includes_all() {
-            self.expected = self.expected.max(*gpus);
+            inventory.expected = inventory.expected.max(*gpus);
         }
+        self.states.clear();
+        self.enumerated = *gpus;
     }
 
     /// An initialisation failed.
     pub(super) fn unavailable(&mut self, reason: &NvmlUnavailable) {
-        self.init_errors += 1;
+        self.inventory.init_errors += 1;
         self.nvml_lost(reason.state(), reason);
     }
 
     /// NVML was closed on request.
     pub(super) fn released(&mut self) {
-        if self.nvml != NvmlState::Released {
+        if self.inventory.nvml != NvmlState::Released {
             tracing::info!("GPU monitoring paused; the driver can be unloaded; SIGUSR2 resumes monitoring");
         }
-        self.nvml = NvmlState::Released;
-        self.clear_readings();
+        self.close(NvmlState::Released);
     }
 
     /// NVML shall be closed, but a hung call prevents that.
@@ -94,12 +76,11 @@ impl GpuTracker {
         tracing::warn!(
             "cannot release the driver; a hung NVML call keeps it in use until the call returns or this process exits"
         );
-        self.nvml = NvmlState::Failed;
-        self.clear_readings();
+        self.close(NvmlState::Failed);
     }
 
     fn nvml_lost(&mut self, state: NvmlState, reason: &dyn Display) {
-        if self.nvml != state {
+        if self.inventory.nvml != state {
             // A machine without GPUs deserves no warning; a machine that lost them does.
             if self.gpus.is_empty() {
                 tracing::info!(?state, %reason, "GPU monitoring unavailable; retrying in the background");
@@ -107,14 +88,12 @@ impl GpuTracker {
                 tracing::warn!(?state, %reason, "GPU monitoring lost; retrying in the background");
             }
         }
-        self.nvml = state;
-        self.clear_readings();
+        self.close(state);
     }
 
-    fn clear_readings(&mut self) {
-        self.driver_version = None;
-        self.nvml_version = None;
-        self.cuda_version = None;
+    fn close(&mut self, state: NvmlState) {
+        let GpuInventory { expected, read_errors, init_errors, .. } = mem::take(&mut self.inventory);
+        self.inventory = GpuInventory { nvml: state, expected, read_errors, init_errors, ..GpuInventory::default() };
         self.gpus.values_mut().for_each(TrackedGpu::nvml_lost);
     }
 
@@ -124,15 +103,13 @@ impl GpuTracker {
         let complete = self.states.len() == self.enumerated as usize;
         let gone = |state: &GpuState| matches!(state, GpuState::Lost | GpuState::ResetRequired);
         let mut states = self.states.values().flatten().peekable();
-        self.nvml == NvmlState::Up && !(complete && states.peek().is_some() && states.all(gone))
+        self.inventory.nvml == NvmlState::Up && !(complete && states.peek().is_some() && states.all(gone))
     }
 
     /// Folds a worker's report into the state.
     pub(super) fn absorb(&mut self, report: Report) {
         let Report { index, outcome, failures, .. } = report;
-        for failure in &failures {
-            *self.read_errors.entry(*failure).or_default() += 1;
-        }
+        failures.iter().for_each(|failure| self.count(failure));
         // The failure that decided the state is the last one, because every later call was skipped.
         let call = failures.last().map(|failure| failure.call);
         match outcome {
@@ -148,6 +125,16 @@ impl GpuTracker {
                 self.set_state(index, state, call);
                 if let Some(gpu) = self.gpu_at(index) {
                     gpu.absorb(*result, poll, failures);
+                }
+            }
+            Outcome::XidsRegistered => {
+                if let Some(gpu) = self.gpu_at(index) {
+                    gpu.snapshot.reports_xids = true;
+                }
+            }
+            Outcome::Xid(xid) => {
+                if let Some(gpu) = self.gpu_at(index) {
+                    gpu.xid(xid);
                 }
             }
             Outcome::SessionLost(state) => {
@@ -169,47 +156,29 @@ impl GpuTracker {
         }
     }
 
-    /// The driver will report Xid errors of this GPU.
-    pub(super) fn xids_registered(&mut self, index: u32) {
-        if let Some(gpu) = self.gpu_at(index) {
-            gpu.reports_xids = true;
+    /// Replaces the kubelet's device assignments, or counts an error.
+    pub(super) fn assignments(&mut self, assignments: Result<Vec<DeviceAssignment>, &'static str>) {
+        match assignments {
+            Ok(assignments) => self.assignments = assignments,
+            Err(error) => self.count(&Failure { call: "pod_resources", error }),
         }
     }
 
-    pub(super) fn xid(&mut self, index: u32, code: u64, at_us: i64) {
-        if let Some(gpu) = self.gpu_at(index) {
-            gpu.xid(code, at_us);
+    fn count(&mut self, Failure { call, error }: &Failure) {
+        let errors = &mut self.inventory.read_errors;
+        match errors.binary_search_by_key(&(*call, *error), |counted| (counted.call, counted.error)) {
+            Ok(at) => errors[at].count += 1,
+            Err(at) => errors.insert(at, ReadError { call, error, count: 1 }),
         }
-    }
-
-    /// Replaces the kubelet's device assignments.
-    pub(super) fn assignments(&mut self, assignments: Vec<DeviceAssignment>) {
-        self.assignments = assignments;
-    }
-
-    pub(super) fn assignments_failed(&mut self, error: &'static str) {
-        *self.read_errors.entry(Failure { call: "pod_resources", error }).or_default() += 1;
     }
 
     /// A complete copy, in NVML index order.
     pub(super) fn inventory(&self) -> GpuInventory {
-        let mut gpus: Vec<GpuSnapshot> = self.gpus.values().filter_map(TrackedGpu::snapshot).collect();
+        let listed = self.gpus.values().filter(|gpu| gpu.is_listed);
+        let mut gpus: Vec<GpuSnapshot> = listed.map(|gpu| gpu.snapshot.clone()).collect();
         gpus.sort_by_key(|gpu| gpu.identity.index);
-        let read_error = |(failure, count): (&Failure, &u64)| {
-            let Failure { call, error } = *failure;
-            ReadError { call, error, count: *count }
-        };
-        GpuInventory {
-            nvml: self.nvml,
-            driver_version: self.driver_version.clone(),
-            nvml_version: self.nvml_version.clone(),
-            cuda_version: self.cuda_version.clone(),
-            pods: device_assignment::resolve(&self.assignments, &gpus),
-            gpus,
-            expected: self.expected,
-            read_errors: self.read_errors.iter().map(read_error).collect(),
-            init_errors: self.init_errors,
-        }
+        let pods = device_assignment::resolve(&self.assignments, &gpus);
+        GpuInventory { gpus, pods, ..self.inventory.clone() }
     }
 
     fn gpu_at(&mut self, index: u32) -> Option<&mut TrackedGpu> {
@@ -224,13 +193,14 @@ impl GpuTracker {
         // If another GPU has taken this index, the previous one is no longer visible to NVML.
         if let Some(previous) = self.by_index.insert(identity.index, uuid.clone()).filter(|previous| *previous != uuid)
             && let Some(gpu) = self.gpus.get_mut(&previous)
-            && gpu.identity.index == identity.index
+            && gpu.snapshot.identity.index == identity.index
         {
             gpu.set_state(GpuState::Lost, None);
         }
         let gpu = self.gpus.entry(uuid).or_insert_with(|| TrackedGpu::new(identity.clone()));
-        gpu.identity = identity;
-        self.expected = self.expected.max(u32::try_from(self.gpus.len()).unwrap_or(u32::MAX));
+        gpu.snapshot.identity = identity;
+        let known = u32::try_from(self.gpus.len()).unwrap_or(u32::MAX);
+        self.inventory.expected = self.inventory.expected.max(known);
     }
 
     /// `call`: the NVML call that led to the state.
@@ -253,10 +223,10 @@ impl GpuTracker {
         if self.states.len() < self.enumerated as usize {
             return;
         }
-        let seen: Vec<&GpuIdentity> = self.gpus.values().map(|gpu| &gpu.identity).collect();
+        let seen: Vec<&GpuIdentity> = self.gpus.values().map(|gpu| &gpu.snapshot.identity).collect();
         for selector in self.filter.unmatched(&seen) {
             if self.logged_unmatched.insert(selector.clone()) {
-                let origin = self.filter.origin();
+                let origin = self.filter.origin;
                 tracing::warn!(gpu = %selector, origin, "selected GPU not found; compare with nvidia-smi -L");
             }
         }

@@ -18,8 +18,8 @@ fn tracker(gpus: u32) -> GpuTracker {
 /// In the state after a successful initialisation.
 fn tracker_selecting(gpus: u32, uuids: &[&str]) -> GpuTracker {
     let uuids: Vec<String> = uuids.iter().map(|uuid| (*uuid).to_owned()).collect();
-    let mut tracker = GpuTracker::new(Arc::new(GpuFilter::from_flag(&uuids)));
-    tracker.nvml = NvmlState::Up;
+    let mut tracker = GpuTracker::new(Arc::new(GpuFilter::new(&uuids, |_| None)));
+    tracker.inventory.nvml = NvmlState::Up;
     tracker.enumerated = gpus;
     tracker
 }
@@ -179,9 +179,9 @@ fn xids_are_counted_by_code_and_kept_when_the_gpu_is_lost() {
     report(&mut tracker, 0, identified(0, A), &[]);
     report(&mut tracker, 0, polled(70.0, 0), &[]);
     for (code, at_us) in [(48, 1), (79, 2), (48, 3)] {
-        tracker.xid(0, code, at_us);
+        report(&mut tracker, 0, Outcome::Xid(LastXid { code, at_us }), &[]);
     }
-    tracker.xid(7, 13, 4);
+    report(&mut tracker, 7, Outcome::Xid(LastXid { code: 13, at_us: 4 }), &[]);
     report(&mut tracker, 0, lost(), &[]);
     assert_eq!(gpu(&tracker, A).xids, [(48, 2), (79, 1)]);
     assert_eq!(gpu(&tracker, A).last_xid, Some(LastXid { code: 48, at_us: 3 }));

@@ -3,12 +3,10 @@
 
 use std::sync::Arc;
 
-use crate::model::gpu::{
-    GpuActivity, GpuInventory, GpuMemory, GpuReadings, GpuSnapshot, GpuState, MigInstance, NvLinkErrors,
-};
+use crate::model::gpu::{GpuInventory, GpuSnapshot, GpuState, MigInstance};
 
-use super::catalog::Id;
-use super::page::{Labels, Page, Value};
+use super::catalog::table::{DcgmReadings, VALUES_OF_DCGM};
+use super::page::{Labels, Page};
 
 /// Every sample of a GPU has all labels, because AIPerf takes a GPU's name from the first sample.
 #[must_use]
@@ -17,28 +15,31 @@ pub fn dcgm_page(inventory: &GpuInventory, host: &str) -> Page {
     for gpu in &inventory.gpus {
         let labels = Arc::new(labels(gpu, inventory, host));
         let instances = &gpu.readings.mig;
-        let shared = with_pod(&labels, inventory, &gpu.identity.uuid, "");
-        push(&mut page, &shared, device(gpu));
-        push(&mut page, &shared, health(&gpu.readings));
+        let has_xid = gpu.reports_xids && gpu.state == GpuState::Ok;
         // As in dcgm-exporter: MIG instances have their own memory and activity, and a sum must count them once.
-        if instances.is_empty() {
-            push(&mut page, &shared, memory(&gpu.readings.memory));
-            push(&mut page, &shared, activity(&gpu.readings.activity));
-        }
+        let is_whole = instances.is_empty();
+        let readings = DcgmReadings {
+            gpu: Some(&gpu.readings),
+            xid: has_xid.then(|| gpu.last_xid.map_or(0, |last| last.code)),
+            memory: is_whole.then_some(&gpu.readings.memory),
+            activity: is_whole.then_some(&gpu.readings.activity),
+        };
+        push(&mut page, &with_pod(&labels, inventory, &gpu.identity.uuid, ""), &readings);
         for instance in instances {
             let labels = Arc::new(instance_labels(&labels, instance));
-            let shared = with_pod(&labels, inventory, &gpu.identity.uuid, &instance.uuid);
-            push(&mut page, &shared, memory(&instance.memory));
-            push(&mut page, &shared, activity(&instance.activity));
+            let labels = with_pod(&labels, inventory, &gpu.identity.uuid, &instance.uuid);
+            let (memory, activity) = (Some(&instance.memory), Some(&instance.activity));
+            push(&mut page, &labels, &DcgmReadings { gpu: None, xid: None, memory, activity });
         }
     }
     page
 }
 
-fn push(page: &mut Page, labels: &Arc<Labels>, values: impl IntoIterator<Item = (Id, Option<Value>)>) {
-    for (id, value) in values {
-        if let Some(value) = value {
-            page.push(id, labels, value);
+/// An absent reading has no sample.
+fn push(page: &mut Page, labels: &Arc<Labels>, readings: &DcgmReadings<'_>) {
+    for (family, value) in VALUES_OF_DCGM {
+        if let Some(value) = value(readings) {
+            page.push(*family, labels, value);
         }
     }
 }
@@ -77,102 +78,11 @@ fn with_pod(labels: &Arc<Labels>, inventory: &GpuInventory, gpu_uuid: &str, mig_
     }
 }
 
-fn device(gpu: &GpuSnapshot) -> Vec<(Id, Option<Value>)> {
-    let readings = &gpu.readings;
-    let mhz = |hertz: Option<u64>| hertz.map(|hertz| Value::from(hertz / 1_000_000));
-    let xid = gpu.last_xid.map_or(0, |last| last.code);
-    vec![
-        (Id::DcgmSmClock, mhz(readings.clock_hertz.sm)),
-        (Id::DcgmMemClock, mhz(readings.clock_hertz.memory)),
-        (Id::DcgmMemoryTemp, readings.temperature_celsius.memory.map(Value::from)),
-        (Id::DcgmGpuTemp, readings.temperature_celsius.gpu.map(Value::from)),
-        (Id::DcgmPowerUsage, readings.power_usage_watts.map(Value::from)),
-        (Id::DcgmPowerLimit, readings.power_limit_watts.map(Value::from)),
-        (Id::DcgmEnergy, readings.energy_joules.map(|joules| Value::from((joules * 1000.0).round() as u64))),
-        (Id::DcgmGpuUtil, percent(readings.utilization_ratio)),
-        (Id::DcgmMemCopyUtil, percent(readings.memory_controller_utilization_ratio)),
-        (Id::DcgmEncUtil, percent(readings.engine_utilization.encoder)),
-        (Id::DcgmDecUtil, percent(readings.engine_utilization.decoder)),
-        (Id::DcgmXid, (gpu.reports_xids && gpu.state == GpuState::Ok).then(|| Value::from(xid))),
-        (Id::DcgmPowerViolation, readings.throttle_ns.power.map(Value::from)),
-        (Id::DcgmThermalViolation, readings.throttle_ns.thermal.map(Value::from)),
-        (Id::DcgmClocksEvent, readings.clocks_event_reasons.map(Value::from)),
-        (Id::DcgmPstate, readings.performance_state.map(|state| Value::from(u64::from(state)))),
-    ]
-}
-
-fn health(readings: &GpuReadings) -> Vec<(Id, Option<Value>)> {
-    let health = &readings.health;
-    let count = |value: Option<u64>| value.map(Value::from);
-    let number = |value: Option<u32>| value.map(|value| Value::from(u64::from(value)));
-    let flag = |value: Option<bool>| value.map(Value::from);
-    let links = |errors: fn(&NvLinkErrors) -> Option<u64>| {
-        let counted: Vec<u64> = health.nvlinks.iter().filter_map(|link| errors(&link.errors)).collect();
-        (!counted.is_empty()).then(|| Value::from(counted.iter().fold(0_u64, |sum, count| sum.saturating_add(*count))))
-    };
-    vec![
-        (Id::DcgmPcieReplay, count(health.pcie_replays)),
-        (Id::DcgmFanSpeed, percent(health.fan_speed_ratio.first().copied().flatten())),
-        (Id::DcgmBar1Used, mib(health.bar1_used_bytes)),
-        (Id::DcgmEccSbeVol, count(health.ecc_errors.corrected_volatile)),
-        (Id::DcgmEccDbeVol, count(health.ecc_errors.uncorrected_volatile)),
-        (Id::DcgmEccSbeAgg, count(health.ecc_errors.corrected_aggregate)),
-        (Id::DcgmEccDbeAgg, count(health.ecc_errors.uncorrected_aggregate)),
-        (Id::DcgmRetiredSbe, count(health.retired_pages.multiple_single_bit)),
-        (Id::DcgmRetiredDbe, count(health.retired_pages.double_bit)),
-        (Id::DcgmRetiredPending, flag(health.retired_pages_pending)),
-        (Id::DcgmUncRemapped, count(health.remapped_rows.uncorrectable)),
-        (Id::DcgmCorRemapped, count(health.remapped_rows.correctable)),
-        (Id::DcgmRemapFailure, flag(health.remapped_rows_failure)),
-        (Id::DcgmNvlinkReplay, links(|errors| errors.replay)),
-        (Id::DcgmNvlinkRecovery, links(|errors| errors.recovery)),
-        (Id::DcgmNvlinkCrcFlit, links(|errors| errors.crc_flit)),
-        (Id::DcgmNvlinkCrcData, links(|errors| errors.crc_data)),
-        (Id::DcgmPcieGen, number(health.pcie_link_generation)),
-        (Id::DcgmPcieWidth, number(health.pcie_link_width)),
-    ]
-}
-
-fn memory(memory: &GpuMemory) -> [(Id, Option<Value>); 4] {
-    [
-        (Id::DcgmFbTotal, mib(memory.total_bytes)),
-        (Id::DcgmFbFree, mib(memory.free_bytes)),
-        (Id::DcgmFbUsed, mib(memory.used_bytes)),
-        (Id::DcgmFbReserved, mib(memory.reserved_bytes)),
-    ]
-}
-
-fn activity(activity: &GpuActivity) -> Vec<(Id, Option<Value>)> {
-    let rate = |rate: Option<f64>| rate.map(|rate| Value::from(rate.round() as u64));
-    vec![
-        (Id::DcgmProfGrEngine, activity.graphics.map(Value::from)),
-        (Id::DcgmProfSm, activity.sm.map(Value::from)),
-        (Id::DcgmProfSmOccupancy, activity.sm_occupancy.map(Value::from)),
-        (Id::DcgmProfTensor, activity.tensor.map(Value::from)),
-        (Id::DcgmProfDram, activity.dram.map(Value::from)),
-        (Id::DcgmProfFp64, activity.fp64.map(Value::from)),
-        (Id::DcgmProfFp32, activity.fp32.map(Value::from)),
-        (Id::DcgmProfFp16, activity.fp16.map(Value::from)),
-        (Id::DcgmProfPcieTx, rate(activity.pcie_bytes_per_second.transmit)),
-        (Id::DcgmProfPcieRx, rate(activity.pcie_bytes_per_second.receive)),
-        (Id::DcgmProfNvlinkTx, rate(activity.nvlink_bytes_per_second.transmit)),
-        (Id::DcgmProfNvlinkRx, rate(activity.nvlink_bytes_per_second.receive)),
-    ]
-}
-
-fn percent(ratio: Option<f64>) -> Option<Value> {
-    ratio.map(|ratio| Value::from((ratio * 100.0).round() as i64))
-}
-
-fn mib(bytes: Option<u64>) -> Option<Value> {
-    bytes.map(|bytes| Value::from(bytes >> 20))
-}
-
 #[cfg(test)]
 mod tests {
-    use crate::model::gpu::{GpuIdentity, PodDevice};
-
+    use super::super::catalog::Id;
     use super::*;
+    use crate::model::gpu::{GpuIdentity, GpuMemory, GpuReadings, PodDevice};
 
     fn pod(gpu: &str, mig: &str, name: &str) -> PodDevice {
         let text = str::to_owned;

@@ -1,12 +1,12 @@
 //! Turns GPUs into samples. A failed reading is absent; the exporter's own counters of a GPU stay.
 
 use crate::model::gpu::{
-    GpuActivity, GpuInventory, GpuMemory, GpuReadings, GpuSnapshot, GpuState, MigInstance, NvmlState,
+    EccErrors, GpuHealth, GpuInventory, GpuReadings, GpuSnapshot, GpuState, MigInstance, NvLinkErrors, NvmlState,
 };
+use crate::model::named_numbers::NamedNumbers as _;
 
 use super::catalog::Id;
-use super::catalog::table::{OF_GPUS, OF_MIG_INSTANCES};
-use super::gpu_health::health_page;
+use super::catalog::table::{OF_GPUS, OF_MIG_INSTANCES, VALUES_OF_GPUS, VALUES_OF_MIG_INSTANCES};
 use super::page::Page;
 use super::series_labels::LabelCache;
 use super::writer::GpuWriter;
@@ -57,9 +57,9 @@ fn one_gpu(gpu: &GpuSnapshot, inventory: &GpuInventory, page: &mut Page, cache: 
     series.put(Id::GpuLastPoll, gpu.last_poll.map(|poll| poll.at_us as f64 / 1e6));
     series.put(Id::GpuPollDuration, gpu.last_poll.map(|poll| poll.took.as_secs_f64()));
     about(gpu, inventory, &mut series);
-    load(&gpu.readings, &mut series);
+    VALUES_OF_GPUS.iter().for_each(|(family, value)| series.put(*family, value(&gpu.readings)));
     power_and_clocks(&gpu.readings, &mut series);
-    health_page(&gpu.readings.health, &mut series);
+    health(&gpu.readings.health, &mut series);
     for (code, count) in &gpu.xids {
         series.with(Id::GpuXids, &[("xid", &code.to_string())], Some(*count));
     }
@@ -83,61 +83,55 @@ fn about(gpu: &GpuSnapshot, inventory: &GpuInventory, series: &mut GpuWriter<'_>
     series.with(Id::GpuInfo, &about, Some(1_u64));
 }
 
-/// Each of GPM's ratios with its family for a GPU and its family for a MIG instance.
-fn activity_ratios(activity: &GpuActivity) -> [(Id, Id, Option<f64>); 11] {
-    [
-        (Id::GpuGpmGraphics, Id::MigGpmGraphics, activity.graphics),
-        (Id::GpuGpmSm, Id::MigGpmSm, activity.sm),
-        (Id::GpuGpmSmOccupancy, Id::MigGpmSmOccupancy, activity.sm_occupancy),
-        (Id::GpuGpmTensor, Id::MigGpmTensor, activity.tensor),
-        (Id::GpuGpmTensorDfma, Id::MigGpmTensorDfma, activity.tensor_dfma),
-        (Id::GpuGpmTensorHmma, Id::MigGpmTensorHmma, activity.tensor_hmma),
-        (Id::GpuGpmTensorImma, Id::MigGpmTensorImma, activity.tensor_imma),
-        (Id::GpuGpmDram, Id::MigGpmDram, activity.dram),
-        (Id::GpuGpmFp64, Id::MigGpmFp64, activity.fp64),
-        (Id::GpuGpmFp32, Id::MigGpmFp32, activity.fp32),
-        (Id::GpuGpmFp16, Id::MigGpmFp16, activity.fp16),
-    ]
-}
-
-fn load(readings: &GpuReadings, series: &mut GpuWriter<'_>) {
-    series.put(Id::GpuUtilization, readings.utilization_ratio);
-    let GpuMemory { total_bytes, used_bytes, free_bytes, reserved_bytes } = readings.memory;
-    series.put(Id::GpuMemoryTotal, total_bytes);
-    series.put(Id::GpuMemoryUsed, used_bytes);
-    series.put(Id::GpuMemoryFree, free_bytes);
-    series.put(Id::GpuMemoryReserved, reserved_bytes);
-    series.put(Id::GpuMemoryController, readings.memory_controller_utilization_ratio);
-    series.put(Id::GpuEncoderUtilization, readings.engine_utilization.encoder);
-    series.put(Id::GpuDecoderUtilization, readings.engine_utilization.decoder);
-    series.put(Id::GpuJpegUtilization, readings.engine_utilization.jpeg);
-    series.put(Id::GpuOfaUtilization, readings.engine_utilization.ofa);
-    for (family, _, ratio) in activity_ratios(&readings.activity) {
-        series.put(family, ratio);
-    }
-    series.put(Id::GpuGpmPcieTransmit, readings.activity.pcie_bytes_per_second.transmit);
-    series.put(Id::GpuGpmPcieReceive, readings.activity.pcie_bytes_per_second.receive);
-    series.put(Id::GpuGpmNvlinkTransmit, readings.activity.nvlink_bytes_per_second.transmit);
-    series.put(Id::GpuGpmNvlinkReceive, readings.activity.nvlink_bytes_per_second.receive);
-    series.put(Id::GpuPcieTransmit, readings.pcie_bytes.transmit);
-    series.put(Id::GpuPcieReceive, readings.pcie_bytes.receive);
-    series.put(Id::GpuNvlinkTransmit, readings.nvlink_bytes.transmit);
-    series.put(Id::GpuNvlinkReceive, readings.nvlink_bytes.receive);
-    series.put(Id::GpuMigEnabled, readings.mig_enabled);
-}
-
 fn power_and_clocks(readings: &GpuReadings, series: &mut GpuWriter<'_>) {
-    series.put(Id::GpuPowerUsage, readings.power_usage_watts);
-    series.put(Id::GpuPowerLimit, readings.power_limit_watts);
-    series.put(Id::GpuPowerInstant, readings.power_instant_watts);
-    series.put(Id::EnergyConsumption, readings.energy_joules);
     series.each(Id::GpuTemperature, readings.temperature_celsius);
     series.each(Id::GpuClock, readings.clock_hertz);
     // Bit n of NVML's mask is the catalog's reason n.
     let reasons = readings.clocks_event_reasons;
     series.in_order(Id::GpuClocksEvent, (0..64).map(|bit| reasons.map(|mask| mask >> bit & 1 == 1)));
     series.each_as(Id::GpuThrottle, readings.throttle_ns, |ns| ns as f64 / 1e9);
-    series.put(Id::GpuPerformanceState, readings.performance_state.map(u64::from));
+}
+
+fn health(health: &GpuHealth, series: &mut GpuWriter<'_>) {
+    series.each(Id::GpuPowerLimits, health.power_limits_watts);
+    series.each(Id::GpuTemperatureLimit, health.temperature_limits_celsius);
+    series.each(Id::GpuClockMax, health.clock_max_hertz);
+    for (fan, speed) in health.fan_speed_ratio.iter().enumerate() {
+        series.with(Id::GpuFanSpeed, &[("fan", &fan.to_string())], *speed);
+    }
+    for link in &health.nvlinks {
+        let number = link.link.to_string();
+        series.with(Id::GpuNvlinkUp, &[("link", &number)], Some(link.up));
+        for (kind, count) in NvLinkErrors::NAMES.iter().zip(link.errors.numbers()) {
+            series.with(Id::GpuNvlinkErrors, &[("link", &number), ("kind", kind)], count);
+        }
+    }
+    for (error, persistence, count) in ecc_counts(&health.ecc_errors) {
+        series.with(Id::GpuEcc, &[("error", error), ("persistence", persistence)], count);
+    }
+    for part in &health.ecc_locations {
+        for (error, persistence, count) in ecc_counts(&part.errors) {
+            let labels = [("error", error), ("location", part.location), ("persistence", persistence)];
+            series.with(Id::GpuEccLocations, &labels, count);
+        }
+    }
+    series.each(Id::GpuRetiredPages, health.retired_pages);
+    series.each(Id::GpuRemappedRows, health.remapped_rows);
+    for process in &health.process_list {
+        let (name, pid) = (process.name.as_deref().unwrap_or(""), process.pid.to_string());
+        series.with(Id::GpuProcessMemory, &[("name", name), ("pid", &pid)], process.bytes);
+        series.with(Id::GpuProcessSm, &[("name", name), ("pid", &pid)], process.sm_ratio);
+    }
+}
+
+/// Each count with its labels `error` and `persistence`.
+fn ecc_counts(errors: &EccErrors) -> [(&'static str, &'static str, Option<u64>); 4] {
+    [
+        ("corrected", "volatile", errors.corrected_volatile),
+        ("uncorrected", "volatile", errors.uncorrected_volatile),
+        ("corrected", "aggregate", errors.corrected_aggregate),
+        ("uncorrected", "aggregate", errors.uncorrected_aggregate),
+    ]
 }
 
 fn mig_instance(instance: &MigInstance, gpu_uuid: &str, page: &mut Page, cache: &mut LabelCache) {
@@ -148,12 +142,7 @@ fn mig_instance(instance: &MigInstance, gpu_uuid: &str, page: &mut Page, cache: 
     let about =
         [("compute_instance_id", &*compute), ("gpu_instance_id", &*gpu), ("mig_profile", text(&instance.profile))];
     series.with(Id::MigInfo, &about, Some(1_u64));
-    series.put(Id::MigMemoryTotal, instance.memory.total_bytes);
-    series.put(Id::MigMemoryUsed, instance.memory.used_bytes);
-    series.put(Id::MigMemoryFree, instance.memory.free_bytes);
-    for (_, family, ratio) in activity_ratios(&instance.activity) {
-        series.put(family, ratio);
-    }
+    VALUES_OF_MIG_INSTANCES.iter().for_each(|(family, value)| series.put(*family, value(instance)));
 }
 
 const GPU_STATES: [(&str, GpuState); 5] = [
@@ -181,9 +170,8 @@ mod tests {
     use super::super::page::Value;
     use super::*;
     use crate::model::gpu::{
-        Clocks, NvLinkErrors, PowerLimits, RemappedRows, RetiredPages, TemperatureLimits, Temperatures, ThrottleTimes,
+        Clocks, PowerLimits, RemappedRows, RetiredPages, TemperatureLimits, Temperatures, ThrottleTimes,
     };
-    use crate::model::named_numbers::NamedNumbers as _;
 
     #[test]
     fn states_are_in_the_catalogs_order() {

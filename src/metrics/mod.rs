@@ -6,7 +6,6 @@ pub mod compat;
 pub mod dcgm;
 pub mod engine;
 pub mod gpu;
-mod gpu_health;
 mod kv_cache;
 mod labels;
 mod load;

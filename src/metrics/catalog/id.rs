@@ -44,4 +44,19 @@ macro_rules! families {
     };
 }
 
-pub(super) use families;
+/// Like `families!`, but an entry may also say how the value of its only series follows from the readings `of` a GPU:
+///
+/// ```text
+///     GpuMemoryFree(|gpu| gpu.memory.free_bytes) = GPU.gauge("nv_gpu_memory_free_bytes")…
+/// ```
+macro_rules! families_with_values {
+    (first: $first:expr; of: $of:ty; $($id:ident $((|$from:ident| $value:expr))? = $metric:expr;)*) => {
+        families! { first: $first; $($id = $metric;)* }
+
+        /// The value of each family of this table that states it.
+        pub(in crate::metrics) const VALUES: &[(Id, fn(&$of) -> Option<crate::metrics::value::Value>)] =
+            &[$($((Id::$id, |$from: &$of| $value.map(crate::metrics::value::Value::from)),)?)*];
+    };
+}
+
+pub(super) use {families, families_with_values};

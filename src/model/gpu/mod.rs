@@ -4,11 +4,7 @@ mod readings;
 
 use std::time::Duration;
 
-pub use readings::{
-    Clocks, EccErrors, EccLocation, EngineUtilization, GpuActivity, GpuHealth, GpuMemory, GpuProcess, GpuReadings,
-    LinkTraffic, MigInstance, NvLink, NvLinkErrors, PowerLimits, RemappedRows, RetiredPages, TemperatureLimits,
-    Temperatures, ThrottleTimes,
-};
+pub use readings::*;
 
 /// Does not change while the driver is loaded. Read from NVML once per initialisation.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]

@@ -2,32 +2,33 @@
 //! the driver. Prometheus handles that as a counter reset.
 
 use crate::model::gpu::{
-    Clocks, NvLinkErrors, PowerLimits, RemappedRows, RetiredPages, TemperatureLimits, Temperatures, ThrottleTimes,
+    Clocks, GpuReadings, NvLinkErrors, PowerLimits, RemappedRows, RetiredPages, TemperatureLimits, Temperatures,
+    ThrottleTimes,
 };
 use crate::model::named_numbers::NamedNumbers as _;
 
-use super::super::id::{Id, families};
+use super::super::id::{Id, families, families_with_values};
 use super::super::metric::{Area, Group, Metric, Stability};
 
 const TRITON: Area = Area::new(Group::Gpu, Stability::Inherited, &["gpu_uuid"]);
 const GPU: Area = Area::new(Group::Gpu, Stability::Stable, &["gpu_uuid"]);
 
-families! {
+families_with_values! {
     first: super::dcgm::END;
+    of: GpuReadings;
 
-    GpuUtilization = TRITON.gauge("nv_gpu_utilization")
+    GpuUtilization(|gpu| gpu.utilization_ratio) = TRITON.gauge("nv_gpu_utilization")
         .help("GPU utilization rate [0.0 - 1.0)").origin("nvmlDeviceGetUtilizationRates; absent with MIG");
-    GpuMemoryTotal = TRITON.gauge("nv_gpu_memory_total_bytes").unit("bytes")
+    GpuMemoryTotal(|gpu| gpu.memory.total_bytes) = TRITON.gauge("nv_gpu_memory_total_bytes").unit("bytes")
         .help("GPU total memory, in bytes").origin("nvmlDeviceGetMemoryInfo_v2");
-    GpuMemoryUsed = TRITON.gauge("nv_gpu_memory_used_bytes").unit("bytes")
+    GpuMemoryUsed(|gpu| gpu.memory.used_bytes) = TRITON.gauge("nv_gpu_memory_used_bytes").unit("bytes")
         .help("GPU used memory, in bytes")
         .origin("nvmlDeviceGetMemoryInfo_v2, without reserved memory; drivers before 510 include it");
-    GpuPowerUsage = TRITON.gauge("nv_gpu_power_usage")
-        .help("GPU power usage in watts")
+    GpuPowerUsage(|gpu| gpu.power_usage_watts) = TRITON.gauge("nv_gpu_power_usage").help("GPU power usage in watts")
         .origin("nvmlDeviceGetPowerUsage, a one-second average on most GPUs since Ampere");
-    GpuPowerLimit = TRITON.gauge("nv_gpu_power_limit")
+    GpuPowerLimit(|gpu| gpu.power_limit_watts) = TRITON.gauge("nv_gpu_power_limit")
         .help("GPU power management limit in watts").origin("nvmlDeviceGetPowerManagementLimit");
-    EnergyConsumption = TRITON.legacy_counter("nv_energy_consumption")
+    EnergyConsumption(|gpu| gpu.energy_joules) = TRITON.legacy_counter("nv_energy_consumption")
         .help("GPU energy consumption in joules since the Triton Server started")
         .origin("increases of nvmlDeviceGetTotalEnergyConsumption since this exporter started; continues over driver reloads");
 
@@ -49,7 +50,7 @@ families! {
     GpuPodInfo = GPU.gauge("nv_gpu_pod_info").labels(&["container", "gpu_uuid", "mig_uuid", "namespace", "pod"]).experimental()
         .help("Kubernetes container that uses the GPU or MIG instance, in labels; always 1, one series per container.")
         .origin("PodResourcesLister.List of the kubelet, with --gpu.pod-resources");
-    GpuProcesses = GPU.gauge("nv_gpu_processes")
+    GpuProcesses(|gpu| gpu.health.processes) = GPU.gauge("nv_gpu_processes")
         .help("Processes with a compute context on the GPU.")
         .origin("nvmlDeviceGetComputeRunningProcesses_v3; not called on drivers 535.0 to 535.97, which crash");
     GpuProcessMemory = GPU.gauge("nv_gpu_process_memory_bytes").labels(&["gpu_uuid", "name", "pid"]).unit("bytes").experimental()
@@ -60,69 +61,76 @@ families! {
         .origin("mean of nvmlDeviceGetProcessUtilization's samples since the previous slow poll, with --gpu.processes; absent without samples and with MIG");
 
     // Load.
-    GpuMemoryController = GPU.gauge("nv_gpu_memory_controller_utilization_ratio").unit("ratio")
+    GpuMemoryController(|gpu| gpu.memory_controller_utilization_ratio) =
+        GPU.gauge("nv_gpu_memory_controller_utilization_ratio").unit("ratio")
         .help("Share (0-1) of time in which GPU memory was read or written.")
         .origin("nvmlDeviceGetUtilizationRates; absent with MIG");
-    GpuEncoderUtilization = GPU.gauge("nv_gpu_encoder_utilization_ratio").unit("ratio")
-        .help("Share (0-1) of time in which the video encoder was busy.").origin("nvmlDeviceGetEncoderUtilization");
-    GpuDecoderUtilization = GPU.gauge("nv_gpu_decoder_utilization_ratio").unit("ratio")
-        .help("Share (0-1) of time in which the video decoder was busy.").origin("nvmlDeviceGetDecoderUtilization");
-    GpuJpegUtilization = GPU.gauge("nv_gpu_jpeg_utilization_ratio").unit("ratio")
+    GpuEncoderUtilization(|gpu| gpu.engine_utilization.encoder) = GPU.gauge("nv_gpu_encoder_utilization_ratio")
+        .unit("ratio").help("Share (0-1) of time in which the video encoder was busy.")
+        .origin("nvmlDeviceGetEncoderUtilization");
+    GpuDecoderUtilization(|gpu| gpu.engine_utilization.decoder) = GPU.gauge("nv_gpu_decoder_utilization_ratio")
+        .unit("ratio").help("Share (0-1) of time in which the video decoder was busy.")
+        .origin("nvmlDeviceGetDecoderUtilization");
+    GpuJpegUtilization(|gpu| gpu.engine_utilization.jpeg) = GPU.gauge("nv_gpu_jpeg_utilization_ratio").unit("ratio")
         .help("Share (0-1) of time in which the JPEG engine was busy.").origin("nvmlDeviceGetJpgUtilization");
-    GpuOfaUtilization = GPU.gauge("nv_gpu_ofa_utilization_ratio").unit("ratio")
+    GpuOfaUtilization(|gpu| gpu.engine_utilization.ofa) = GPU.gauge("nv_gpu_ofa_utilization_ratio").unit("ratio")
         .help("Share (0-1) of time in which the optical flow engine was busy.").origin("nvmlDeviceGetOfaUtilization");
 
     // Load from NVML's GPU performance monitoring (GPM, Hopper and later), over the time since the previous poll.
-    GpuGpmGraphics = GPU.gauge("nv_gpu_graphics_active_ratio").unit("ratio")
+    GpuGpmGraphics(|gpu| gpu.activity.graphics) = GPU.gauge("nv_gpu_graphics_active_ratio").unit("ratio")
         .help("Share (0-1) of time in which any graphics or compute engine was active.").origin("GPM GRAPHICS_UTIL");
-    GpuGpmSm = GPU.gauge("nv_gpu_sm_active_ratio").unit("ratio")
+    GpuGpmSm(|gpu| gpu.activity.sm) = GPU.gauge("nv_gpu_sm_active_ratio").unit("ratio")
         .help("Share (0-1) of time in which an SM had a warp assigned, averaged over SMs.").origin("GPM SM_UTIL");
-    GpuGpmSmOccupancy = GPU.gauge("nv_gpu_sm_occupancy_ratio").unit("ratio")
+    GpuGpmSmOccupancy(|gpu| gpu.activity.sm_occupancy) = GPU.gauge("nv_gpu_sm_occupancy_ratio").unit("ratio")
         .help("Resident warps as a share (0-1) of the maximum an SM can hold, averaged over SMs.")
         .origin("GPM SM_OCCUPANCY");
-    GpuGpmTensor = GPU.gauge("nv_gpu_tensor_active_ratio").unit("ratio")
+    GpuGpmTensor(|gpu| gpu.activity.tensor) = GPU.gauge("nv_gpu_tensor_active_ratio").unit("ratio")
         .help("Share (0-1) of time in which any tensor pipe was active.").origin("GPM ANY_TENSOR_UTIL");
-    GpuGpmTensorDfma = GPU.gauge("nv_gpu_tensor_dfma_active_ratio").unit("ratio")
+    GpuGpmTensorDfma(|gpu| gpu.activity.tensor_dfma) = GPU.gauge("nv_gpu_tensor_dfma_active_ratio").unit("ratio")
         .help("Share (0-1) of time in which the tensor pipe executed FP64 operations.").origin("GPM DFMA_TENSOR_UTIL");
-    GpuGpmTensorHmma = GPU.gauge("nv_gpu_tensor_hmma_active_ratio").unit("ratio")
+    GpuGpmTensorHmma(|gpu| gpu.activity.tensor_hmma) = GPU.gauge("nv_gpu_tensor_hmma_active_ratio").unit("ratio")
         .help("Share (0-1) of time in which the tensor pipe executed FP16 or BF16 operations.")
         .origin("GPM HMMA_TENSOR_UTIL");
-    GpuGpmTensorImma = GPU.gauge("nv_gpu_tensor_imma_active_ratio").unit("ratio")
+    GpuGpmTensorImma(|gpu| gpu.activity.tensor_imma) = GPU.gauge("nv_gpu_tensor_imma_active_ratio").unit("ratio")
         .help("Share (0-1) of time in which the tensor pipe executed integer operations.")
         .origin("GPM IMMA_TENSOR_UTIL");
-    GpuGpmDram = GPU.gauge("nv_gpu_dram_active_ratio").unit("ratio")
+    GpuGpmDram(|gpu| gpu.activity.dram) = GPU.gauge("nv_gpu_dram_active_ratio").unit("ratio")
         .help("Share (0-1) of the GPU memory bandwidth in use.").origin("GPM DRAM_BW_UTIL");
-    GpuGpmFp64 = GPU.gauge("nv_gpu_fp64_active_ratio").unit("ratio")
+    GpuGpmFp64(|gpu| gpu.activity.fp64) = GPU.gauge("nv_gpu_fp64_active_ratio").unit("ratio")
         .help("Share (0-1) of time in which the FP64 pipe was active.").origin("GPM FP64_UTIL");
-    GpuGpmFp32 = GPU.gauge("nv_gpu_fp32_active_ratio").unit("ratio")
+    GpuGpmFp32(|gpu| gpu.activity.fp32) = GPU.gauge("nv_gpu_fp32_active_ratio").unit("ratio")
         .help("Share (0-1) of time in which the FP32 pipe was active.").origin("GPM FP32_UTIL");
-    GpuGpmFp16 = GPU.gauge("nv_gpu_fp16_active_ratio").unit("ratio")
+    GpuGpmFp16(|gpu| gpu.activity.fp16) = GPU.gauge("nv_gpu_fp16_active_ratio").unit("ratio")
         .help("Share (0-1) of time in which the FP16 pipe was active.").origin("GPM FP16_UTIL");
-    GpuGpmPcieTransmit = GPU.gauge("nv_gpu_pcie_transmit_bytes_per_second")
+    GpuGpmPcieTransmit(|gpu| gpu.activity.pcie_bytes_per_second.transmit) =
+        GPU.gauge("nv_gpu_pcie_transmit_bytes_per_second")
         .help("PCIe transmit rate since the previous poll in bytes per second.")
         .origin("GPM PCIE_TX_PER_SEC × 1048576");
-    GpuGpmPcieReceive = GPU.gauge("nv_gpu_pcie_receive_bytes_per_second")
+    GpuGpmPcieReceive(|gpu| gpu.activity.pcie_bytes_per_second.receive) =
+        GPU.gauge("nv_gpu_pcie_receive_bytes_per_second")
         .help("PCIe receive rate since the previous poll in bytes per second.").origin("GPM PCIE_RX_PER_SEC × 1048576");
-    GpuGpmNvlinkTransmit = GPU.gauge("nv_gpu_nvlink_transmit_bytes_per_second")
+    GpuGpmNvlinkTransmit(|gpu| gpu.activity.nvlink_bytes_per_second.transmit) =
+        GPU.gauge("nv_gpu_nvlink_transmit_bytes_per_second")
         .help("NVLink transmit rate since the previous poll in bytes per second.")
         .origin("GPM NVLINK_TOTAL_TX_PER_SEC × 1048576");
-    GpuGpmNvlinkReceive = GPU.gauge("nv_gpu_nvlink_receive_bytes_per_second")
+    GpuGpmNvlinkReceive(|gpu| gpu.activity.nvlink_bytes_per_second.receive) =
+        GPU.gauge("nv_gpu_nvlink_receive_bytes_per_second")
         .help("NVLink receive rate since the previous poll in bytes per second.")
         .origin("GPM NVLINK_TOTAL_RX_PER_SEC × 1048576");
 
     // Memory.
-    GpuMemoryFree = GPU.gauge("nv_gpu_memory_free_bytes").unit("bytes")
+    GpuMemoryFree(|gpu| gpu.memory.free_bytes) = GPU.gauge("nv_gpu_memory_free_bytes").unit("bytes")
         .help("Free GPU memory in bytes, neither used nor reserved.").origin("nvmlDeviceGetMemoryInfo_v2");
-    GpuMemoryReserved = GPU.gauge("nv_gpu_memory_reserved_bytes").unit("bytes")
+    GpuMemoryReserved(|gpu| gpu.memory.reserved_bytes) = GPU.gauge("nv_gpu_memory_reserved_bytes").unit("bytes")
         .help("GPU memory reserved by driver and firmware in bytes.").origin("nvmlDeviceGetMemoryInfo_v2");
-    GpuBar1Total = GPU.gauge("nv_gpu_bar1_memory_total_bytes").unit("bytes")
+    GpuBar1Total(|gpu| gpu.health.bar1_total_bytes) = GPU.gauge("nv_gpu_bar1_memory_total_bytes").unit("bytes")
         .help("Size of the BAR1 window, through which the host maps GPU memory, in bytes.")
         .origin("nvmlDeviceGetBAR1MemoryInfo");
-    GpuBar1Used = GPU.gauge("nv_gpu_bar1_memory_used_bytes").unit("bytes")
+    GpuBar1Used(|gpu| gpu.health.bar1_used_bytes) = GPU.gauge("nv_gpu_bar1_memory_used_bytes").unit("bytes")
         .help("Used part of the BAR1 window in bytes.").origin("nvmlDeviceGetBAR1MemoryInfo");
 
     // Power, temperature, clocks.
-    GpuPowerInstant = GPU.gauge("nv_gpu_power_instant_watts").unit("watts")
+    GpuPowerInstant(|gpu| gpu.power_instant_watts) = GPU.gauge("nv_gpu_power_instant_watts").unit("watts")
         .help("Instantaneous GPU power in watts; nv_gpu_power_usage is an average on most GPUs.")
         .origin("NVML field 186");
     GpuPowerLimits = GPU.gauge("nv_gpu_power_limit_watts").unit("watts")
@@ -146,29 +154,30 @@ families! {
         .by("policy", ThrottleTimes::NAMES)
         .help("Time in seconds for which this policy limited the clocks since the driver was loaded.")
         .origin("NVML fields 74 to 79 and 251 to 253 (269 to 271 since driver 580.82)");
-    GpuPerformanceState = GPU.gauge("nv_gpu_performance_state")
+    GpuPerformanceState(|gpu| gpu.performance_state.map(u64::from)) = GPU.gauge("nv_gpu_performance_state")
         .help("Performance state from 0 (fastest) to 15 (slowest).").origin("nvmlDeviceGetPerformanceState");
     GpuFanSpeed = GPU.gauge("nv_gpu_fan_speed_ratio").labels(&["fan", "gpu_uuid"]).unit("ratio")
         .help("Intended fan speed as a share (0-1) of its maximum; it can exceed 1.")
         .origin("nvmlDeviceGetFanSpeed_v2");
 
     // Links.
-    GpuPcieGeneration = GPU.gauge("nv_gpu_pcie_link_generation")
+    GpuPcieGeneration(|gpu| gpu.health.pcie_link_generation.map(u64::from)) = GPU.gauge("nv_gpu_pcie_link_generation")
         .help("Current generation of the PCIe link; an idle GPU lowers it.")
         .origin("nvmlDeviceGetCurrPcieLinkGeneration");
-    GpuPcieGenerationMax = GPU.gauge("nv_gpu_pcie_link_generation_max")
+    GpuPcieGenerationMax(|gpu| gpu.health.pcie_link_generation_max.map(u64::from)) =
+        GPU.gauge("nv_gpu_pcie_link_generation_max")
         .help("Highest generation of the PCIe link that both GPU and system support.")
         .origin("nvmlDeviceGetMaxPcieLinkGeneration");
-    GpuPcieWidth = GPU.gauge("nv_gpu_pcie_link_width")
+    GpuPcieWidth(|gpu| gpu.health.pcie_link_width.map(u64::from)) = GPU.gauge("nv_gpu_pcie_link_width")
         .help("Current width of the PCIe link in lanes.").origin("nvmlDeviceGetCurrPcieLinkWidth");
-    GpuPcieWidthMax = GPU.gauge("nv_gpu_pcie_link_width_max")
+    GpuPcieWidthMax(|gpu| gpu.health.pcie_link_width_max.map(u64::from)) = GPU.gauge("nv_gpu_pcie_link_width_max")
         .help("Maximum width of the PCIe link in lanes that both GPU and system support.")
         .origin("nvmlDeviceGetMaxPcieLinkWidth");
-    GpuPcieReplays = GPU.counter("nv_gpu_pcie_replays_total")
+    GpuPcieReplays(|gpu| gpu.health.pcie_replays) = GPU.counter("nv_gpu_pcie_replays_total")
         .help("PCIe replays since the driver was loaded.").origin("NVML field 94");
-    GpuPcieTransmit = GPU.counter("nv_gpu_pcie_transmit_bytes_total").unit("bytes")
+    GpuPcieTransmit(|gpu| gpu.pcie_bytes.transmit) = GPU.counter("nv_gpu_pcie_transmit_bytes_total").unit("bytes")
         .help("PCIe bytes transmitted since the driver was loaded.").origin("NVML field 197");
-    GpuPcieReceive = GPU.counter("nv_gpu_pcie_receive_bytes_total").unit("bytes")
+    GpuPcieReceive(|gpu| gpu.pcie_bytes.receive) = GPU.counter("nv_gpu_pcie_receive_bytes_total").unit("bytes")
         .help("PCIe bytes received since the driver was loaded.").origin("NVML field 198");
     GpuNvlinkUp = GPU.gauge("nv_gpu_nvlink_up").labels(&["gpu_uuid", "link"])
         .help("1 if the NVLink is active.").origin("nvmlDeviceGetNvLinkState");
@@ -176,10 +185,10 @@ families! {
         .by("kind", NvLinkErrors::NAMES)
         .help("NVLink errors since the driver was loaded, by kind.")
         .origin("NVML fields 161 to 163 by link (crc is crc_flit), before Hopper 32 to 58 and 96 to 119");
-    GpuNvlinkTransmit = GPU.counter("nv_gpu_nvlink_transmit_bytes_total").unit("bytes")
+    GpuNvlinkTransmit(|gpu| gpu.nvlink_bytes.transmit) = GPU.counter("nv_gpu_nvlink_transmit_bytes_total").unit("bytes")
         .help("NVLink payload bytes transmitted over all links since the driver was loaded.")
         .origin("NVML field 138 over all links × 1024");
-    GpuNvlinkReceive = GPU.counter("nv_gpu_nvlink_receive_bytes_total").unit("bytes")
+    GpuNvlinkReceive(|gpu| gpu.nvlink_bytes.receive) = GPU.counter("nv_gpu_nvlink_receive_bytes_total").unit("bytes")
         .help("NVLink payload bytes received over all links since the driver was loaded.")
         .origin("NVML field 139 over all links × 1024");
 
@@ -197,24 +206,24 @@ families! {
     GpuEccLocations = GPU.counter("nv_gpu_ecc_location_errors_total").labels(&["error", "gpu_uuid", "location", "persistence"]).experimental()
         .help("ECC errors by GPU location since the driver was loaded (volatile) and over the GPU's lifetime (aggregate).")
         .origin("nvmlDeviceGetMemoryErrorCounter, for the locations that the GPU counts separately");
-    GpuEccSram = GPU.gauge("nv_gpu_ecc_sram_threshold_exceeded").experimental()
-        .help("1 if uncorrected SRAM errors have reached NVIDIA's threshold for replacing the GPU.")
+    GpuEccSram(|gpu| gpu.health.ecc_sram_threshold_exceeded) = GPU.gauge("nv_gpu_ecc_sram_threshold_exceeded")
+        .experimental().help("1 if uncorrected SRAM errors have reached NVIDIA's threshold for replacing the GPU.")
         .origin("nvmlDeviceGetSramEccErrorStatus, drivers since 535");
     GpuRetiredPages = GPU.gauge("nv_gpu_retired_pages").by("cause", RetiredPages::NAMES)
         .help("Retired pages of GPU memory, by cause (GPUs before Ampere).").origin("NVML fields 29 and 30");
-    GpuRetiredPending = GPU.gauge("nv_gpu_retired_pages_pending")
+    GpuRetiredPending(|gpu| gpu.health.retired_pages_pending) = GPU.gauge("nv_gpu_retired_pages_pending")
         .help("1 if pages will be retired at the next GPU reset.").origin("NVML field 31");
     GpuRemappedRows = GPU.gauge("nv_gpu_remapped_rows").by("cause", RemappedRows::NAMES)
         .help("Remapped rows of GPU memory, by cause (Ampere and later).").origin("NVML fields 142 and 143");
-    GpuRemappedPending = GPU.gauge("nv_gpu_remapped_rows_pending")
+    GpuRemappedPending(|gpu| gpu.health.remapped_rows_pending) = GPU.gauge("nv_gpu_remapped_rows_pending")
         .help("1 if rows will be remapped at the next GPU reset.").origin("NVML field 144");
-    GpuRemappedFailure = GPU.gauge("nv_gpu_remapped_rows_failure")
+    GpuRemappedFailure(|gpu| gpu.health.remapped_rows_failure) = GPU.gauge("nv_gpu_remapped_rows_failure")
         .help("1 if a row remapping has failed and the GPU must be replaced.").origin("NVML field 145");
-    GpuRecoveryAction = GPU.gauge("nv_gpu_recovery_action")
+    GpuRecoveryAction(|gpu| gpu.health.recovery_action) = GPU.gauge("nv_gpu_recovery_action")
         .help("Recovery action requested by the driver: 0 none, 1 reset, 2 reboot, 3 drain peer-to-peer, 4 drain and reset.")
         .origin("NVML field 230");
 
     // MIG.
-    GpuMigEnabled = GPU.gauge("nv_gpu_mig_enabled")
-        .help("1 if MIG is enabled.").origin("nvmlDeviceGetMigMode");
+    GpuMigEnabled(|gpu| gpu.mig_enabled) = GPU.gauge("nv_gpu_mig_enabled").help("1 if MIG is enabled.")
+        .origin("nvmlDeviceGetMigMode");
 }

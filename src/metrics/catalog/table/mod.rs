@@ -13,6 +13,10 @@ pub mod triton;
 pub mod triton_core;
 mod trtllm;
 
+pub(in crate::metrics) use dcgm::{DcgmReadings, VALUES as VALUES_OF_DCGM};
+pub(in crate::metrics) use gpu::VALUES as VALUES_OF_GPUS;
+pub(in crate::metrics) use mig::VALUES as VALUES_OF_MIG_INSTANCES;
+
 use std::fmt;
 use std::ops::Range;
 
