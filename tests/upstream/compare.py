@@ -1,0 +1,200 @@
+#!/usr/bin/env python3
+"""Compares `--metrics.compat trtllm` with TensorRT-LLM's own collector, value for value.
+
+  TENSORRT_LLM_SOURCE=DIR compare.py [--binary PATH] [--kind KIND] [--records N] [--every N] [--seed S]
+
+DIR is a checkout of TensorRT-LLM, or a directory with collector.py, enums.py and perf_utils.py of its tensorrt_llm/metrics.
+Both read the same records. Needs the package prometheus_client, which tests/run installs in target/tools/venv. Exit code 1 if
+a value differs without a reason in ARGUED.
+"""
+import argparse
+import collections
+import importlib
+import json
+import os
+import random
+import re
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import types
+import urllib.request
+from pathlib import Path
+
+from prometheus_client import REGISTRY, CollectorRegistry, generate_latest
+from prometheus_client.parser import text_string_to_metric_families
+
+import records
+
+LABELS = {"model_name": "invented", "engine_type": "pytorch"}
+
+
+def load_upstream(source):
+    """Upstream's modules as they are, without the rest of their package, which needs a GPU."""
+    metrics = source / "tensorrt_llm/metrics"
+    sys.modules["upstream"] = types.ModuleType("upstream")
+    sys.modules["upstream"].__path__ = [str(metrics if metrics.exists() else source)]
+    return importlib.import_module("upstream.collector"), importlib.import_module("upstream.perf_utils")
+
+
+class Upstream:
+    """Upstream's collector, with a registry of its own."""
+
+    def __init__(self, modules):
+        collector, self.perf_utils = modules
+        others = set(REGISTRY._collector_to_names)
+        self.collector, self.registry = collector.MetricsCollector(LABELS), CollectorRegistry()
+        for metric in set(REGISTRY._collector_to_names) - others:
+            REGISTRY.unregister(metric)
+            self.registry.register(metric)
+
+    def log(self, iterations, requests):
+        for record in iterations:
+            self.collector.log_iteration_stats(record)
+        for request in requests:
+            timing = self.perf_utils.RequestEventTiming
+            times = {getattr(timing, name.upper()): time for name, time in request["perf_metrics"]["timing_metrics"].items()}
+            # It has no length and no reason, but without a reason the collector ignores the request.
+            times = self.perf_utils.process_req_perf_metrics(times, output_length=0)
+            self.collector.log_request_metrics_dict(times | {"finished_reason": "unknown"})
+
+    def samples(self):
+        return samples(generate_latest(self.registry).decode())
+
+
+class Exporter:
+    """The exporter, which reads a socket."""
+
+    def __init__(self, binary, directory):
+        socket_path, port_file = directory + "/socket", Path(directory, "port")
+        self.process = subprocess.Popen([
+            binary, "--source", f"socket:{socket_path}", "--web.listen-address", "127.0.0.1:0", "--web.port-file", port_file,
+            "--metrics.compat", "trtllm", "--gpu", "off", "--poll.interval", "10ms", "--log.level", "error"])
+        while not port_file.exists() and self.process.poll() is None:
+            time.sleep(0.01)
+        self.page = f"http://{port_file.read_text().strip()}/metrics?collect[]=compat&collect[]=exporter"
+        self.socket = socket.socket(socket.AF_UNIX)
+        self.socket.connect(socket_path)
+        self.ends = 0
+
+    def send(self, items):
+        self.socket.sendall("".join(json.dumps(item) + "\n" for item in items).encode())
+
+    def samples(self):
+        """The page after all that was sent. An invalid line marks the end. The exporter counts it before it publishes the
+        lines before it, so a second one follows."""
+        for _ in range(2):
+            self.socket.sendall(b"end\n")
+            self.ends += 1
+            page = ""
+            while not re.search(rf'rejected_total{{.*"not_json".*}} {self.ends}\n', page):
+                with urllib.request.urlopen(self.page) as answer:
+                    page = answer.read().decode()
+        return samples(page)
+
+
+def samples(page):
+    """(family, series) -> value. Left out: labels that all series have, and histograms without an observation."""
+    found = {}
+    for family in text_string_to_metric_families(page):
+        name = family.name + "_total" * (family.type == "counter")
+        empty = family.type == "histogram" and not any(sample.value for sample in family.samples)
+        if empty or not name.startswith("trtllm_") or name.startswith("trtllm_exporter_"):
+            continue
+        for sample in family.samples:
+            labels = {key: value for key, value in sorted(sample.labels.items()) if key not in LABELS}
+            if "le" in labels:
+                labels["le"] = float(labels["le"])  # 64 and 64.0 are the same to Prometheus 3
+            if not sample.name.endswith("_created"):
+                found[name, f"{family.type} {sample.name}{labels or ''}"] = sample.value
+    return found
+
+
+def same(a, b):
+    return a is not None and b is not None and abs(a - b) <= 1e-9 * max(abs(a), abs(b))
+
+
+# Where upstream is wrong or reports less: families, test of a point, reason. A point is a series that differs: its values, also
+# that of upstream's collector for the corrected records; the kind; the last records; and whether the engine is idle.
+ARGUED = [
+    (r"(request_success|prompt_tokens|generation_tokens|prompt_cached_tokens)_total", lambda p: p.ours is None,
+     "only the server knows it: neither /metrics nor /perf_metrics contains it"),
+    (r"max_(batch_size|num_tokens)_.*", lambda p: p.ours is None and p.theirs == 0,
+     "PyTorch never sets these limits and sends 0, which is no limit"),
+    (r"num_requests_completed_total", lambda p: same(p.ours, p.corrected or 0),
+     "the C++ executor repeats the completed requests of its idle flush in the next record; upstream counts them twice"),
+    (r"kv_cache_(reused|missed)_blocks_total", lambda p: same(p.ours or 0, p.corrected or 0),
+     "counted from the exporter's start and over restarts; upstream ignores counts below those of another engine or rank"),
+    (r"num_.*_requests|num_requests_(running|waiting)|total_context_tokens|prefill_batch_occupancy",
+     lambda p: p.ours == 0 and p.idle, "an idle engine has no load; upstream keeps the load of the last record"),
+    (r"(?!.*_blocks_total).*", lambda p: len(p.records) > 1 and same(p.ours, p.corrected),
+     "the sum over ranks, once per iteration; upstream shows the rank whose row is last, and observes each row"),
+    (r"prefill_batch_tokens", lambda p: p.records[-1].get("inflightBatchingStats") is None and same(p.ours, p.corrected),
+     "a static batch has context tokens, too; upstream reads only in-flight batches"),
+    (r".*", lambda p: p.ours is None and p.kind == "zero and absent",
+     "a value that the last record does not contain, or a share of 0, is unknown; upstream keeps an older one"),
+]
+
+
+def compare(kind, options, modules, directory, differences, reasons):
+    """Returns the number of equal, argued and all points."""
+    count = collections.Counter()
+    upstream, judge, exporter = Upstream(modules), Upstream(modules), Exporter(options.binary, directory)
+    steps = records.KINDS[kind](random.Random(f"{options.seed} {kind}"), options.records)
+    for number, step in enumerate(steps):
+        upstream.log(step.records, step.requests)
+        judge.log(step.corrected, step.requests)
+        exporter.send(step.records + step.requests)
+        if number % options.every:
+            continue
+        last = step.records[-1]
+        # PyTorch counts active requests before the batch completes some of them.
+        idle = last.get("numActiveRequests", 0) <= last.get("numCompletedRequests", 0) and not last.get("numQueuedRequests")
+        shown = [upstream.samples(), exporter.samples(), judge.samples()]
+        for family, series in sorted(shown[0].keys() | shown[1].keys()):
+            theirs, ours, corrected = (page.get((family, series)) for page in shown)
+            point = types.SimpleNamespace(
+                theirs=theirs, ours=ours, corrected=corrected, kind=kind, records=step.records, idle=idle)
+            reason = next((why for families, holds, why in ARGUED if re.fullmatch(families, family[7:]) and holds(point)), None)
+            count["all"] += 1
+            if same(theirs, ours):
+                count["equal"] += 1
+            elif reason:
+                count["argued"] += 1
+                reasons[reason].add(family)
+            else:
+                differences[kind, family].append(f"record {number}, {series}: ours {ours}, upstream {theirs}")
+    exporter.process.kill()
+    exporter.process.wait()
+    return count
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--binary", default="target/release/trtllm-exporter")
+    parser.add_argument("--kind", choices=records.KINDS, action="append", help="default: all", metavar="KIND")
+    parser.add_argument("--records", type=int, default=240, help="records of each kind")
+    parser.add_argument("--every", type=int, default=10, help="compare after every N records")
+    parser.add_argument("--seed", default="1")
+    options = parser.parse_args()
+    modules = load_upstream(Path(os.environ.get("TENSORRT_LLM_SOURCE") or parser.error("set TENSORRT_LLM_SOURCE")))
+    differences, reasons, total = collections.defaultdict(list), collections.defaultdict(set), collections.Counter()
+    line = "{:20} {:>7} {:>7} {:>7}"
+    print(line.format("kind", "equal", "argued", "all"))
+    for kind in options.kind or records.KINDS:
+        with tempfile.TemporaryDirectory() as directory:
+            count = compare(kind, options, modules, directory, differences, reasons)
+        total += count
+        print(line.format(kind, count["equal"], count["argued"], count["all"]), flush=True)
+    print(line.format("all", total["equal"], total["argued"], total["all"]))
+    for reason, families in sorted(reasons.items()):
+        print(f"argued: {reason}: {' '.join(sorted(families))}")
+    for (kind, family), points in differences.items():
+        print(f"DIFFERS {kind}: {family}: {len(points)} points; first {points[0]}")
+    return 1 if differences else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
