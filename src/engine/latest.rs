@@ -114,6 +114,12 @@ impl Latest {
             add(&mut total.free_num_blocks, rank.free_num_blocks);
             add(&mut total.used_num_blocks, rank.used_num_blocks);
             add(&mut total.reused_blocks, rank.reused_blocks);
+            add(&mut total.missed_blocks, rank.missed_blocks);
+            if let (Some(reused), Some(missed)) = (total.reused_blocks, total.missed_blocks)
+                && reused + missed > 0
+            {
+                total.cache_hit_rate = Some(reused as f64 / (reused + missed) as f64);
+            }
         }
         self.pools.add(record);
     }
