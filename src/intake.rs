@@ -255,7 +255,7 @@ mod tests {
             let metrics = &snapshot.source.metrics;
             assert_eq!(metrics.polls.get(), 2);
             assert_eq!(metrics.errors.each_ref().map(|count| count.get()), [0, 0, 0, 0, 0, 0, 0, 1]);
-            assert_eq!(metrics.rejected.each_ref().map(|count| count.get()), [0, 0, 1, 0, 0]);
+            assert_eq!(metrics.rejected.each_ref().map(|count| count.get()), [0, 0, 1, 0, 0, 0]);
         }
     }
 

@@ -34,7 +34,7 @@ fn fixture(name: &str) -> Value {
 fn records(text: &str) -> Vec<IterationStats> {
     let mut batch = Batch::default();
     parse_records(text.as_bytes(), &mut batch).unwrap();
-    assert_eq!(batch.rejected, [0; 5]);
+    assert_eq!(batch.rejected, [0; 6]);
     batch
         .items
         .into_iter()

@@ -3,6 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::bounded;
 use super::request::RequestStats;
 use super::rows::Rows;
 use super::timestamp::{RecordTime, timestamp};
@@ -69,7 +70,7 @@ pub struct IterationStats {
     #[serde(alias = "spec_decoding_stats", alias = "specdec_stats")]
     pub spec_decoding_stats: Option<SpecDecodingStats>,
     /// trtllm-serve with `enable_iter_req_stats`.
-    #[serde(alias = "request_stats", skip_serializing)]
+    #[serde(alias = "request_stats", skip_serializing, deserialize_with = "bounded::requests")]
     pub request_stats: Option<Vec<RequestStats>>,
     /// One row per attention-DP rank, all with the same `iter`.
     #[serde(alias = "attention_dp_rank")]
@@ -113,10 +114,10 @@ pub struct IterationStats {
     #[serde(alias = "iter_disk_prefetch_blocks")]
     pub iter_disk_prefetch_blocks: Option<i64>,
     /// Prompt tokens found in the KV cache in this iteration, by level: GPU first.
-    #[serde(alias = "iter_cached_tokens_by_level")]
+    #[serde(alias = "iter_cached_tokens_by_level", deserialize_with = "bounded::levels")]
     pub iter_cached_tokens_by_level: Option<Vec<i64>>,
     /// The name of each level, e.g. `gpu`, `host`, `disk`.
-    #[serde(alias = "kv_cache_level_tiers")]
+    #[serde(alias = "kv_cache_level_tiers", deserialize_with = "bounded::levels")]
     pub kv_cache_level_tiers: Option<Vec<String>>,
 }
 
@@ -346,9 +347,9 @@ pub struct KvCacheLifecycleStats {
     #[serde(alias = "iter_missed_blocks")]
     pub iter_missed_blocks: Option<i64>,
     /// By the cache level from which the blocks were read, GPU first.
-    #[serde(alias = "iter_full_reused_blocks_by_level")]
+    #[serde(deserialize_with = "bounded::levels", alias = "iter_full_reused_blocks_by_level")]
     pub iter_full_reused_blocks_by_level: Option<Vec<i64>>,
-    #[serde(alias = "iter_partial_reused_blocks_by_level")]
+    #[serde(deserialize_with = "bounded::levels", alias = "iter_partial_reused_blocks_by_level")]
     pub iter_partial_reused_blocks_by_level: Option<Vec<i64>>,
     /// State space models only.
     #[serde(alias = "snapshot_stats")]

@@ -5,6 +5,8 @@ use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use serde::Deserialize;
 use serde::de::{Deserializer, Visitor};
 
+use super::bounded;
+
 /// One event. Source: trtllm-serve `POST /kv_cache_events` (upstream: `KVCacheEventSerializer`).
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
@@ -23,10 +25,13 @@ pub struct KvCacheEventData {
     #[serde(rename = "type")]
     pub kind: KvCacheEventKind,
     /// For `created`: blocks by cache level.
+    #[serde(deserialize_with = "bounded::blocks")]
     pub num_blocks_per_cache_level: Vec<i64>,
     /// For `stored`.
+    #[serde(deserialize_with = "bounded::blocks")]
     pub blocks: Vec<StoredBlock>,
     /// For `removed`.
+    #[serde(deserialize_with = "bounded::blocks")]
     pub block_hashes: Vec<BlockHash>,
     /// For `updated`.
     pub block_hash: Option<BlockHash>,

@@ -2,6 +2,8 @@
 
 use serde::Deserialize;
 
+use super::bounded;
+
 /// One request at one iteration. Source: RequestStatsPerIteration, or `requestStats` inside a record.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
@@ -49,7 +51,7 @@ pub struct DisServingRequestStats {
 #[serde(rename_all = "camelCase", default)]
 pub struct RequestStatsPerIteration {
     pub iter: Option<u64>,
-    #[serde(alias = "request_stats")]
+    #[serde(alias = "request_stats", deserialize_with = "bounded::requests")]
     pub request_stats: Option<Vec<RequestStats>>,
 }
 

@@ -3,8 +3,11 @@
 use std::fmt;
 use std::marker::PhantomData;
 
-use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
+use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, Visitor};
 use serde::ser::{Serialize, Serializer};
+
+/// Rows of one object. An engine has a few; further ones are skipped.
+const MAX_ROWS: usize = 1024;
 
 /// Rows by id, in the engine's order. No map: a `BTreeMap` takes 5 KB for a single row of KV cache statistics, and a record has
 /// up to four such objects.
@@ -43,8 +46,12 @@ impl<'de, R: Deserialize<'de>> Deserialize<'de> for Rows<R> {
             }
             fn visit_map<A: MapAccess<'de>>(self, mut object: A) -> Result<Rows<R>, A::Error> {
                 let mut rows = Vec::new();
-                while let Some(row) = object.next_entry()? {
-                    rows.push(row);
+                while let Some(id) = object.next_key()? {
+                    if rows.len() < MAX_ROWS {
+                        rows.push((id, object.next_value()?));
+                    } else {
+                        object.next_value::<IgnoredAny>()?;
+                    }
                 }
                 Ok(Rows(rows))
             }

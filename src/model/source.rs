@@ -49,10 +49,13 @@ pub enum RejectReason {
     Truncated,
     /// A value that no engine can have.
     Implausible,
+    /// The answer has more than is read at once.
+    TooMany,
 }
 
 impl RejectReason {
-    pub const ALL: [Self; 5] = [Self::NotJson, Self::NotARecord, Self::TooLong, Self::Truncated, Self::Implausible];
+    pub const ALL: [Self; 6] =
+        [Self::NotJson, Self::NotARecord, Self::TooLong, Self::Truncated, Self::Implausible, Self::TooMany];
 
     #[must_use]
     pub const fn name(self) -> &'static str {
@@ -62,6 +65,7 @@ impl RejectReason {
             Self::TooLong => "too_long",
             Self::Truncated => "truncated",
             Self::Implausible => "implausible",
+            Self::TooMany => "too_many",
         }
     }
 }

@@ -2,8 +2,11 @@
 
 use std::sync::Arc;
 
+use crate::model::iteration::{KvCacheIterationStats, KvCacheLifecycleStats};
+use crate::model::kv_event::StoredBlock;
+use crate::model::rows::Rows;
 use crate::model::{
-    BenchReport, EngineAbout, IterationStats, KvCacheEvent, PerfMetricsEntry, RejectCounts, RejectReason,
+    BenchReport, EngineAbout, IterationStats, KvCacheEvent, PerfMetricsEntry, RejectCounts, RejectReason, RequestStats,
     RequestStatsPerIteration, ServerMetrics,
 };
 
@@ -20,10 +23,42 @@ pub enum Item {
     Process(u64),
 }
 
+impl Item {
+    /// Approximate memory. The parts whose number a peer chooses are counted.
+    fn weight(&self) -> usize {
+        let rows = |rows: &Option<Vec<RequestStats>>| rows.as_ref().map_or(0, Vec::len) * size_of::<RequestStats>();
+        size_of::<Self>()
+            + match self {
+                Self::Record(record) => {
+                    let views = [
+                        &record.kv_cache_iteration_stats,
+                        &record.kv_cache_iteration_stats_by_pool_group,
+                        &record.kv_cache_iteration_stats_by_cold_pool_group,
+                    ];
+                    let pools: usize = views.into_iter().flatten().map(Rows::len).sum();
+                    let lifecycles = record.kv_cache_iteration_stats_by_lifecycle.as_ref().map_or(0, Rows::len);
+                    size_of::<IterationStats>()
+                        + rows(&record.request_stats)
+                        + pools * size_of::<KvCacheIterationStats>()
+                        + lifecycles * size_of::<KvCacheLifecycleStats>()
+                }
+                Self::Requests(requests) => rows(&requests.request_stats),
+                Self::PerfMetrics(_) => size_of::<PerfMetricsEntry>(),
+                Self::KvEvent(event) => {
+                    let blocks = event.data.blocks.len() + event.data.block_hashes.len();
+                    size_of::<KvCacheEvent>() + blocks * size_of::<StoredBlock>()
+                }
+                Self::ServerMetrics(_) | Self::BenchReport(_) | Self::Process(_) => 0,
+            }
+    }
+}
+
 /// The items of one poll, in the order in which the engine sent them, and what else the poll found.
 #[derive(Debug, Default)]
 pub struct Batch {
     pub items: Vec<Item>,
+    /// Approximate memory of the items that were pushed.
+    weight: usize,
     pub rejected: RejectCounts,
     /// Facts about the engine, if any is new.
     pub about: Option<EngineAbout>,
@@ -34,12 +69,43 @@ pub struct Batch {
 }
 
 impl Batch {
+    /// Memory of the items of one poll. Thousands of records with request rows take a tenth of it.
+    const MAX_WEIGHT: usize = 24 << 20;
+
+    /// Adds an item, or counts it as rejected if the items before it take too much memory.
+    pub fn push(&mut self, item: Item) {
+        self.weight += item.weight();
+        if self.weight <= Self::MAX_WEIGHT {
+            self.items.push(item);
+        } else {
+            self.reject(RejectReason::TooMany);
+        }
+    }
+
     /// Empties the batch for the next poll. The memory of an unusually large poll is freed.
     pub fn clear(&mut self) {
         const KEEP: usize = 4096;
         self.items.clear();
         self.items.shrink_to(KEEP);
         *self = Self { items: std::mem::take(&mut self.items), ..Self::default() };
+    }
+
+    /// Calls `parse` again with `retry` if it asks for that, as if the first call had not happened.
+    pub fn retry<E>(
+        &mut self,
+        parse: impl FnOnce(&mut Self) -> Result<(), E>,
+        is_retried: impl FnOnce(&E) -> bool,
+        retry: impl FnOnce(&mut Self) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let (items, weight, rejected) = (self.items.len(), self.weight, self.rejected);
+        match parse(self) {
+            Err(error) if is_retried(&error) => {
+                self.items.truncate(items);
+                (self.weight, self.rejected) = (weight, rejected);
+                retry(self)
+            }
+            result => result,
+        }
     }
 
     pub fn reject(&mut self, reason: RejectReason) {

@@ -16,7 +16,7 @@ use super::SourceError;
 use super::name_lookup::{Resolver, look_up, resolver};
 
 /// Longest response, in bytes. A full ring of 1000 records with their requests is a few MiB.
-const MAX_BODY: usize = 32 << 20;
+const MAX_BODY: usize = 16 << 20;
 /// Buffer kept from one response to the next: enough for a poll of a busy engine.
 const KEPT_BODY: usize = 256 << 10;
 /// hyper's own default is a read buffer of half a megabyte per connection.

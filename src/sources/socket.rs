@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use tokio::io::{AsyncBufReadExt, AsyncReadExt as _, BufReader};
 use tokio::net::{UnixListener, UnixStream};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, SemaphorePermit, mpsc};
 use tokio::task::JoinSet;
 
 use crate::unix_socket;
@@ -24,6 +24,9 @@ const MAX_LINE: usize = 1 << 20;
 const MAX_PUBLISHERS: usize = 64;
 /// Lines that were read and not yet folded, in KiB: the memory that a flood of lines can take.
 const MAX_QUEUED_KIB: u32 = 8 << 10;
+/// Longer lines need one of the places for long lines, so that many publishers of long lines cannot fill the memory.
+const SHORT_LINE: usize = 64 << 10;
+const LONG_LINES: usize = 8;
 /// Time from the first byte of a line to its end.
 const LINE_TIMEOUT: Duration = Duration::from_secs(30);
 
@@ -62,7 +65,7 @@ impl Ingest {
         while let Ok(line) = self.queue.try_recv() {
             received = true;
             match line.parsed {
-                Ok(item) => batch.items.push(item),
+                Ok(item) => batch.push(item),
                 Err(reason) => batch.reject(reason),
             }
         }
@@ -81,9 +84,19 @@ impl Drop for Ingest {
     }
 }
 
+/// Memory that all publishers share.
+struct Limits {
+    /// KiB of lines that were read and not yet folded.
+    queued: Arc<Semaphore>,
+    long_lines: Semaphore,
+}
+
 /// Accepts publishers, up to the limit.
 async fn accept(listener: UnixListener, lines: mpsc::UnboundedSender<QueuedLine>, publishers: Arc<AtomicU64>) {
-    let budget = Arc::new(Semaphore::new(MAX_QUEUED_KIB as usize));
+    let limits = Arc::new(Limits {
+        queued: Arc::new(Semaphore::new(MAX_QUEUED_KIB as usize)),
+        long_lines: Semaphore::new(LONG_LINES),
+    });
     let mut connections = JoinSet::new();
     loop {
         while connections.len() >= MAX_PUBLISHERS {
@@ -92,10 +105,10 @@ async fn accept(listener: UnixListener, lines: mpsc::UnboundedSender<QueuedLine>
         match listener.accept().await {
             Ok((stream, _)) => {
                 while connections.try_join_next().is_some() {}
-                let (lines, budget, publishers) = (lines.clone(), Arc::clone(&budget), Arc::clone(&publishers));
+                let (lines, limits, publishers) = (lines.clone(), Arc::clone(&limits), Arc::clone(&publishers));
                 connections.spawn(async move {
                     publishers.fetch_add(1, Ordering::Relaxed);
-                    if let Err(error) = receive(stream, &lines, &budget).await {
+                    if let Err(error) = receive(stream, &lines, &limits).await {
                         tracing::debug!(%error, "publisher disconnected");
                     }
                     publishers.fetch_sub(1, Ordering::Relaxed);
@@ -111,24 +124,22 @@ async fn accept(listener: UnixListener, lines: mpsc::UnboundedSender<QueuedLine>
 }
 
 /// Reads from one publisher until it disconnects. An invalid line is counted and skipped.
-async fn receive(
-    stream: UnixStream,
-    lines: &mpsc::UnboundedSender<QueuedLine>,
-    budget: &Arc<Semaphore>,
-) -> io::Result<()> {
+async fn receive(stream: UnixStream, lines: &mpsc::UnboundedSender<QueuedLine>, limits: &Limits) -> io::Result<()> {
     let (mut reader, mut line) = (BufReader::new(stream), Vec::new());
     // Between two lines, a publisher may be idle for as long as it likes.
     while !reader.fill_buf().await?.is_empty() {
         line.clear();
         line.shrink_to(1 << 16);
-        let parsed = match tokio::time::timeout(LINE_TIMEOUT, read_line(&mut reader, &mut line)).await?? {
+        let (fits, _place) = tokio::time::timeout(LINE_TIMEOUT, read_line(&mut reader, &mut line, limits)).await??;
+        // Taken before the line is parsed, because its items may take more memory than its text.
+        let kib = u32::try_from(line.len() >> 10).unwrap_or(MAX_QUEUED_KIB) + 1;
+        let Ok(permit) = Arc::clone(&limits.queued).acquire_many_owned(kib).await else { break };
+        let parsed = match fits {
             false => Some(Err(RejectReason::TooLong)),
             true if line.iter().all(u8::is_ascii_whitespace) => None,
             true => parse_line(&line).map(item).transpose(),
         };
         let Some(parsed) = parsed else { continue };
-        let kib = u32::try_from(line.len() >> 10).unwrap_or(MAX_QUEUED_KIB) + 1;
-        let Ok(permit) = Arc::clone(budget).acquire_many_owned(kib).await else { break };
         if lines.send(QueuedLine { parsed, _permit: permit }).is_err() {
             break;
         }
@@ -147,17 +158,28 @@ fn item(line: Line) -> Option<Item> {
     }
 }
 
-/// Reads a line without its line feed. The last line of a stream needs none. Returns false for a line above the limit,
-/// which is skipped to its end.
-async fn read_line(reader: &mut BufReader<UnixStream>, line: &mut Vec<u8>) -> io::Result<bool> {
-    let mut fits = true;
+/// Reads a line without its line feed. The last line of a stream needs none. Returns whether the line is within the limit; a
+/// longer one is skipped to its end. A long line has one of the places for long lines.
+async fn read_line<'l>(
+    reader: &mut BufReader<UnixStream>,
+    line: &mut Vec<u8>,
+    limits: &'l Limits,
+) -> io::Result<(bool, Option<SemaphorePermit<'l>>)> {
+    let (mut fits, mut place) = (true, None);
     loop {
+        let limit = if place.is_some() { MAX_LINE } else { SHORT_LINE };
+        let before = line.len();
         // One byte more than the longest line is its line feed.
-        (&mut *reader).take(MAX_LINE as u64 + 1).read_until(b'\n', line).await?;
-        if line.pop_if(|last| *last == b'\n').is_some() || line.len() <= MAX_LINE {
-            return Ok(fits);
+        (&mut *reader).take((limit - before.min(limit)) as u64 + 1).read_until(b'\n', line).await?;
+        let at_the_end = line.len() == before;
+        if line.pop_if(|last| *last == b'\n').is_some() || at_the_end || line.len() <= limit {
+            return Ok((fits, place));
         }
-        fits = false;
-        line.clear();
+        if place.is_none() {
+            place = limits.long_lines.acquire().await.ok();
+        } else {
+            fits = false;
+            line.clear();
+        }
     }
 }

@@ -40,7 +40,7 @@ impl From<serde_json::Error> for ParseError {
 /// # Errors
 /// If the text is not a JSON array, or ends inside it.
 pub fn parse_records(bytes: &[u8], batch: &mut Batch) -> Result<(), ParseError> {
-    parse_array::<IterationStats>(bytes, batch, |record| Item::Record(Box::new(record)))
+    parse_array::<IterationStats>(bytes, batch, |record| is_record(&record).then(|| Item::Record(Box::new(record))))
 }
 
 /// Parses trtllm-serve's `GET /perf_metrics`, an array of finished requests, like [`parse_records`].
@@ -48,7 +48,9 @@ pub fn parse_records(bytes: &[u8], batch: &mut Batch) -> Result<(), ParseError> 
 /// # Errors
 /// Like [`parse_records`].
 pub fn parse_perf_metrics(bytes: &[u8], batch: &mut Batch) -> Result<(), ParseError> {
-    parse_array::<PerfMetricsEntry>(bytes, batch, |entry| Item::PerfMetrics(Box::new(entry)))
+    parse_array::<PerfMetricsEntry>(bytes, batch, |entry| {
+        (entry != PerfMetricsEntry::default()).then(|| Item::PerfMetrics(Box::new(entry)))
+    })
 }
 
 /// Parses trtllm-serve's `POST /kv_cache_events`, an array of events, like [`parse_records`].
@@ -56,7 +58,9 @@ pub fn parse_perf_metrics(bytes: &[u8], batch: &mut Batch) -> Result<(), ParseEr
 /// # Errors
 /// Like [`parse_records`].
 pub fn parse_kv_cache_events(bytes: &[u8], batch: &mut Batch) -> Result<(), ParseError> {
-    parse_array::<KvCacheEvent>(bytes, batch, |event| Item::KvEvent(Box::new(event)))
+    parse_array::<KvCacheEvent>(bytes, batch, |event| {
+        (event != KvCacheEvent::default()).then(|| Item::KvEvent(Box::new(event)))
+    })
 }
 
 /// Parses a trtllm-bench report. `None` if the text is something else.
@@ -70,7 +74,8 @@ pub fn parse_bench_report(text: &str) -> Result<Option<BenchReport>, ParseError>
     Ok(serde_json::from_str(text)?)
 }
 
-fn parse_array<T>(bytes: &[u8], batch: &mut Batch, item: fn(T) -> Item) -> Result<(), ParseError>
+/// `item` is `None` for an element without content.
+fn parse_array<T>(bytes: &[u8], batch: &mut Batch, item: fn(T) -> Option<Item>) -> Result<(), ParseError>
 where
     T: for<'de> serde::Deserialize<'de>,
 {
@@ -80,20 +85,15 @@ where
         if error.error_len().is_none() { std::str::from_utf8(&bytes[..error.valid_up_to()]) } else { Err(error) }
     });
     let text = text.map_err(|error| ParseError::NotJson(error.to_string()))?;
-    let before = batch.items.len();
-    match read_array(text, |record: T| batch.items.push(item(record))) {
-        Err(error) if error.is_data() => {
-            // Some record has another structure. Parse again, record by record, so that only that one is lost.
-            batch.items.truncate(before);
-            let (items, rejected) = (&mut batch.items, &mut batch.rejected);
-            read_array(text, |raw: Box<RawValue>| match serde_json::from_str::<T>(raw.get()) {
-                Ok(record) => items.push(item(record)),
-                Err(_) => rejected[RejectReason::NotARecord as usize] += 1,
-            })?;
-            Ok(())
-        }
-        result => Ok(result?),
-    }
+    let add = |batch: &mut Batch, parsed: Option<T>| match parsed.and_then(item) {
+        Some(item) => batch.push(item),
+        None => batch.reject(RejectReason::NotARecord),
+    };
+    let all = |batch: &mut Batch| read_array(text, |record: T| add(batch, Some(record)));
+    // Some record has another structure. Parse again, record by record, so that only that one is lost.
+    let each =
+        |batch: &mut Batch| read_array(text, |raw: Box<RawValue>| add(batch, serde_json::from_str(raw.get()).ok()));
+    Ok(batch.retry(all, serde_json::Error::is_data, each)?)
 }
 
 /// Calls `each` for an element as soon as it is complete, so that a later error does not discard it.
@@ -168,10 +168,15 @@ pub fn parse_line(line: &[u8]) -> Result<Line, RejectReason> {
         let rows = RequestStatsPerIteration { iter: record.iter, request_stats: record.request_stats };
         return Ok(Line::Item(Item::Requests(rows)));
     }
-    if record.iter.is_none() && record.num_active_requests.is_none() {
+    if !is_record(&record) {
         return Err(RejectReason::NotARecord);
     }
     Ok(Line::Item(Item::Record(Box::new(record))))
+}
+
+/// `{}` is not a record.
+fn is_record(record: &IterationStats) -> bool {
+    record.iter.is_some() || record.num_active_requests.is_some()
 }
 
 fn read<'de, T: serde::Deserialize<'de>>(text: &'de str) -> Result<T, RejectReason> {
