@@ -162,7 +162,9 @@ impl State {
     fn judge_ages(&self, now: Instant) {
         for (index, slot) in self.engines.iter().enumerate() {
             let published = slot.snapshot.load();
-            let state = published.health.map_or(published.state, |health| health.state(now));
+            // A poll may end while this runs.
+            let older = published.health.filter(|health| health.last_answer().is_some_and(|last| last < now));
+            let state = older.map_or(published.state, |health| health.state(now));
             if state != published.state {
                 let current = EngineSnapshot { state, ..EngineSnapshot::clone(&published) };
                 self.publish_engine(index, current);

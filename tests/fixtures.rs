@@ -9,7 +9,7 @@ use trtllm_exporter::model::RejectReason;
 use trtllm_exporter::model::iteration::{KvCacheIterationStats, SchedulerMode};
 use trtllm_exporter::model::perf_metrics::FinishReason;
 use trtllm_exporter::model::request::RequestStage;
-use trtllm_exporter::model::{IterationStats, PerfMetricsEntry, RecordTime};
+use trtllm_exporter::model::{IterationStats, PerfMetricsEntry, RecordTime, RejectReason};
 use trtllm_exporter::sources::trtllm_json::{Hello, Line, ParseError, parse_line, parse_perf_metrics, parse_records};
 use trtllm_exporter::sources::{Batch, Item};
 
@@ -182,7 +182,15 @@ fn null_fields_are_absent() {
     for value in payload[0].as_object_mut().unwrap().values_mut() {
         *value = Value::Null;
     }
-    assert_eq!(records(&payload.to_string()), [IterationStats::default()]);
+    payload[0]["iter"] = 7.into();
+    assert_eq!(records(&payload.to_string()), [IterationStats { iter: Some(7), ..IterationStats::default() }]);
+}
+
+#[test]
+fn an_element_without_content_is_not_a_record() {
+    let mut batch = Batch::default();
+    parse_records(b"[{}, null, [], {\"unknown\": 1}, {\"iter\": null}, {\"iter\": 7}]", &mut batch).unwrap();
+    assert_eq!((batch.items.len(), batch.rejected[RejectReason::NotARecord as usize]), (1, 5));
 }
 
 #[test]

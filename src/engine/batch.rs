@@ -23,13 +23,16 @@ pub fn context_tokens(record: &IterationStats) -> u64 {
 
 /// Tokens of the batch's generation phases: requests times the mean number of tokens. The rounding removes the error of the
 /// float. The PyTorch engine leaves the mean at 0 (upstream issue 6364). A generation request then decodes one token, and
-/// with speculative decoding the accepted draft tokens, too.
+/// with speculative decoding the accepted draft tokens, too. `own`: mean and accepted tokens are those of the row's rank.
 #[must_use]
-pub fn generation_tokens(record: &IterationStats) -> u64 {
+pub fn generation_tokens(record: &IterationStats, own: bool) -> u64 {
     let Some(inflight) = &record.inflight_batching_stats else {
         return unsigned(record.static_batching_stats.and_then(|fixed| fixed.num_gen_tokens));
     };
     let requests = unsigned(inflight.num_gen_requests);
+    if !own {
+        return requests;
+    }
     match inflight.avg_num_decoded_tokens_per_iter.filter(|mean| *mean > 0.0) {
         Some(mean) => (requests as f64 * mean).round() as u64,
         None => {

@@ -4,11 +4,13 @@
 use crate::model::IterationStats;
 use crate::model::iteration::{Backend, SchedulerMode};
 
-use super::cumulative::{Cumulative, KvIncrease};
+use super::counted::Counted;
+use super::cumulative::Cumulative;
 use super::health::Outstanding;
 use super::in_flight::InFlight;
 use super::numbering::{Gap, Numbering};
 use super::ranks::{OpenIteration, Ranks};
+use super::waits::Waits;
 
 /// A record in relation to the ones before it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -27,32 +29,6 @@ pub enum RecordKind {
     Restart,
 }
 
-/// The part of a record that is added to the totals.
-#[derive(Debug, Clone, Copy, PartialEq, Default)]
-pub struct Counted {
-    /// The record is a new iteration.
-    pub iteration: bool,
-    /// The batch is one that was not counted yet.
-    pub batch: bool,
-    /// The row has its own statistics of the KV cache and of speculative decoding. Other rows copy them.
-    pub own: bool,
-    pub started: u64,
-    pub completed: u64,
-    /// Seconds that the started requests have waited, all together.
-    pub waited: Option<f64>,
-    /// Seconds. Absent if the record's latency is not the latency of one iteration.
-    pub latency_seconds: Option<f64>,
-    /// The host's step contains no wait for work.
-    pub host_step: bool,
-    /// The device's step contains no wait for work.
-    pub device_step: bool,
-    pub kv: KvIncrease,
-    /// The KV cache of the cross attention, if the record has one.
-    pub cross_kv: Option<KvIncrease>,
-    /// What is missing before the record.
-    pub gap: Gap,
-}
-
 /// The time between two restarts of an engine. The first epoch begins with the first record that is read.
 #[derive(Debug)]
 pub struct Epoch {
@@ -65,9 +41,9 @@ pub struct Epoch {
     last_rank: Option<i64>,
     /// Latencies up to this iteration may contain the wait for work.
     waited_through: Option<u64>,
-    /// Records since the first one after idle. The host's step lags behind the record's latency by one pass, but not under the
-    /// overlap scheduler, whose records are one pass late. The device's step lags by one more (upstream: `profile_step`).
-    since_idle: u8,
+    waits: Waits,
+    /// The last late record: its iteration and its attention-DP rank.
+    late: Option<(u64, Option<i64>)>,
     /// Rows of other ranks copy their numbers from rank 0.
     copied_rows: bool,
     /// Absent for the C++ executor.
@@ -95,7 +71,8 @@ impl Epoch {
             completed: CompletedRequests { iter: None, counted: 0 },
             last_rank: None,
             waited_through: None,
-            since_idle: u8::MAX,
+            waits: Waits::new(),
+            late: None,
             copied_rows: false,
             in_flight: None,
             queued: false,
@@ -142,13 +119,17 @@ impl Epoch {
         };
         let counts = self.ranks.find(record);
         // The rows of ranks may come rank by rank, so a row is compared with the row before it of the same rank.
-        let last = if record.rank.is_some() { counts.and_then(|counts| counts.last_iter) } else { Some(through) };
+        let by_rank = record.rank.is_some() && self.ranks.has_ranks();
+        let last = if by_rank { counts.and_then(|counts| counts.last_iter) } else { Some(through) };
         let is_new_engine = counts.is_some_and(|counts| counts.is_from_a_new_engine(record))
             || record.rank.is_none() && self.numbering.sequence_fell(record);
+        let is_another_row =
+            |rank| record.rank.is_some() || record.attention_dp_rank.is_some_and(|own| Some(own) != rank);
         match last {
+            _ if self.late.is_some_and(|(late, rank)| late == iter && is_another_row(rank)) => RecordKind::SiblingRank,
             Some(last) if iter > last.saturating_add(1) && is_new_engine => RecordKind::Restart,
             Some(last) if iter < last => {
-                let fits = counts.is_none_or(|counts| counts.can_fill_the_gap(record));
+                let fits = counts.is_none_or(|counts| counts.can_fill_a_gap(record));
                 let late = !flush && fits && self.numbering.is_missing(iter);
                 if late { RecordKind::Late } else { RecordKind::Restart }
             }
@@ -156,9 +137,7 @@ impl Epoch {
             Some(last) if record.rank.is_some() && iter == last => RecordKind::Repeated,
             _ if record.rank.is_some() => RecordKind::SiblingRank,
             _ if flush => first,
-            _ if record.attention_dp_rank.is_some() && record.attention_dp_rank != self.last_rank => {
-                RecordKind::SiblingRank
-            }
+            _ if is_another_row(self.last_rank) => RecordKind::SiblingRank,
             _ => RecordKind::Repeated,
         }
     }
@@ -168,14 +147,20 @@ impl Epoch {
         use RecordKind::{Flush, Late, New, Restart, SiblingRank};
         let iteration = matches!(kind, New | Late | Restart);
         let copied = kind == SiblingRank && record.rank.is_none();
-        let was_idle = self.was_idle_before(record);
-        if matches!(kind, New | Restart) {
-            self.since_idle = if was_idle { 0 } else { self.since_idle.saturating_add(1) };
-        }
+        let newest = matches!(kind, New | Restart);
+        let was_idle = newest && self.was_idle_before(record);
         let gap = self.account(record, kind);
-        if matches!(kind, New | Restart) {
+        if newest {
             self.last_rank = record.attention_dp_rank;
+            if let (true, Some(iter)) = (was_idle, record.iter) {
+                self.waits.add(iter, self.numbering.interval().unwrap_or(1));
+            }
         }
+        self.late = match kind {
+            Late => record.iter.map(|iter| (iter, record.attention_dp_rank)),
+            SiblingRank => self.late,
+            _ => None,
+        };
         if copied {
             self.copied_rows = true;
             return Counted { batch: true, ..Counted::default() };
@@ -195,24 +180,24 @@ impl Epoch {
             started,
             completed,
             latency_seconds,
-            host_step: iteration && self.since_idle != u8::from(!overlap),
-            device_step: iteration && self.since_idle != 1 + u8::from(!overlap),
+            host_step: iteration && !self.waits.in_host_step(record.iter, overlap),
+            device_step: iteration && !self.waits.in_device_step(record.iter, overlap),
             gap,
             ..Counted::default()
         };
-        if let Some(counts) = counts
-            && kind != Late
-        {
-            if gap.unexplained {
-                counts.open_gap();
-            }
-            counts.last_iter = record.iter.max(counts.last_iter);
-            counted.kv = counts.kv_increase(record);
-            counted.cross_kv = counts.cross_kv_increase(record);
-            if kind != Flush {
-                // The value is for the requests of all ranks, the number of new requests for one.
-                let one_rank = !self.copied_rows && record.rank.is_none();
-                counted.waited = counts.queue_time.waited(record, started).filter(|_| one_rank);
+        if let Some(counts) = counts {
+            // The value is for the requests of all ranks, the number of new requests for one.
+            let one_rank = !self.copied_rows && record.rank.is_none();
+            if kind == Late {
+                counted.waited = counts.queue_time.waited_late(record, started).filter(|_| one_rank);
+            } else if record.iter >= counts.last_iter {
+                // The flush has the number of the next iteration.
+                counts.advance(record.iter.map(|iter| iter.saturating_sub(u64::from(kind == Flush))));
+                counted.kv = counts.kv_increase(record);
+                counted.cross_kv = counts.cross_kv_increase(record);
+                if kind != Flush {
+                    counted.waited = counts.queue_time.waited(record, started).filter(|_| one_rank);
+                }
             }
         }
         if kind == Flush {
@@ -254,6 +239,9 @@ impl Epoch {
         match &mut self.in_flight {
             Some(in_flight) => in_flight.record(active, started, completed, open.known),
             None => self.in_flight = Some(InFlight::begin(active, completed)),
+        }
+        if let Some(in_flight) = &mut self.in_flight {
+            in_flight.set_one_rank(open.copied);
         }
     }
 

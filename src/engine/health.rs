@@ -79,6 +79,11 @@ impl Health {
         self.outstanding = outstanding;
     }
 
+    #[must_use]
+    pub fn last_answer(&self) -> Option<Instant> {
+        self.last_answer
+    }
+
     /// Time since the last record.
     #[must_use]
     pub fn silent(&self, now: Instant) -> Duration {

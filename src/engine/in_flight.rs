@@ -19,6 +19,8 @@ pub struct InFlight {
     by_entries: Account,
     /// Ends from the success and error counters of the server.
     by_server: Account,
+    /// The numbers are those of rank 0. Other ranks may have requests.
+    one_rank: bool,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -49,7 +51,8 @@ impl InFlight {
     #[must_use]
     pub fn begin(active: i64, completed: i64) -> Self {
         let open = active.saturating_sub(completed).max(0);
-        Self { by_record: open, by_count: open, by_entries: Account::new(open), by_server: Account::new(open) }
+        let account = Account::new(open);
+        Self { by_record: open, by_count: open, by_entries: account, by_server: account, one_rank: false }
     }
 
     /// After a further record. `known`: no record before it is missing.
@@ -65,6 +68,10 @@ impl InFlight {
         }
     }
 
+    pub fn set_one_rank(&mut self, one_rank: bool) {
+        self.one_rank = one_rank;
+    }
+
     pub fn entries_ended(&mut self, requests: i64) {
         self.by_entries.end(requests);
     }
@@ -76,9 +83,13 @@ impl InFlight {
     /// Whether the last record leaves no request, surely or perhaps.
     #[must_use]
     pub fn outstanding(&self) -> Outstanding {
-        if self.by_record == 0 {
+        if self.by_record == 0 && !self.one_rank {
             Outstanding::No
-        } else if self.by_count == 0 || self.by_entries.is_settled() || self.by_server.is_settled() {
+        } else if self.by_record == 0
+            || self.by_count == 0
+            || self.by_entries.is_settled()
+            || self.by_server.is_settled()
+        {
             Outstanding::Doubtful
         } else {
             Outstanding::Yes

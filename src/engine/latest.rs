@@ -33,7 +33,7 @@ pub struct Latest {
     pub scheduler_mode: Option<SchedulerMode>,
     /// Attention-DP ranks whose rows of this iteration have been read.
     pub ranks_seen: Option<u64>,
-    /// Like `ranks_seen`, of the iteration before.
+    /// The highest `ranks_seen` of earlier iterations of this engine: rows may be lost.
     pub ranks_before: Option<u64>,
     /// Each row has its rank's own numbers. Otherwise the rows copy all but the batch from rank 0.
     pub own_ranks: bool,
@@ -79,7 +79,7 @@ impl Latest {
         self.pools.update(record);
         self.scheduler_mode = record.scheduler_mode;
         self.own_ranks = record.rank.is_some();
-        self.ranks_before = self.ranks_seen;
+        self.ranks_before = self.ranks_before.max(self.ranks_seen);
         self.ranks_seen = (self.own_ranks || record.attention_dp_rank.is_some()).then_some(1);
     }
 

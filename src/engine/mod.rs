@@ -4,6 +4,7 @@
 pub mod batch;
 pub mod cache_tiers;
 pub mod clock;
+pub mod counted;
 pub mod cumulative;
 pub mod epoch;
 pub mod finished_request;
@@ -24,6 +25,7 @@ pub mod requests;
 pub mod server_metrics;
 pub mod successes;
 pub mod totals;
+pub mod waits;
 
 use std::time::{Duration, Instant};
 
@@ -38,7 +40,8 @@ pub use plausible::Implausible;
 pub use totals::Totals;
 
 use clock::{IterationClock, Span};
-use epoch::{Counted, Epoch, RecordKind};
+use counted::Counted;
+use epoch::{Epoch, RecordKind};
 use kv_events::KvEvents;
 use lifecycle::{Lifecycles, Stages};
 use pools::Pools;
@@ -112,9 +115,9 @@ impl Engine {
                 self.add_row(record, &counted);
             }
             RecordKind::Late => {
-                let mut alone = OpenIteration::new(record, true);
-                alone.add(record, counted.started, counted.completed);
-                self.totals.observe_batch(alone.scheduled, alone.context_tokens);
+                self.close_iteration();
+                self.open = Some(OpenIteration::new(record, &counted, true));
+                self.add_row(record, &counted);
             }
             _ => self.absorb_newest(record, kind, &counted, now, wall_us),
         }
@@ -135,12 +138,12 @@ impl Engine {
         let latest = self.latest.get_or_insert_default();
         latest.update(record, wall_us);
         let flush = kind == RecordKind::Flush;
-        let span = self.clock.record(record, latest.time_us, counted.latency_seconds, flush, counted.gap.lost);
+        let span = self.clock.record(record, latest.time_us, counted.latency_seconds, flush, counted.gap.broken);
         if let Some(rows) = &record.request_stats {
             self.absorb_rows(rows, Some(span), now);
         }
         if kind == RecordKind::New {
-            self.open = Some(OpenIteration::new(record, !counted.gap.unexplained));
+            self.open = Some(OpenIteration::new(record, counted, false));
             self.add_row(record, counted);
         }
     }
@@ -152,7 +155,7 @@ impl Engine {
             // The row of an earlier iteration: ranks are sent one after the other.
             return;
         }
-        open.add(record, counted.started, counted.completed);
+        open.add(record, counted);
         let ranks = self.latest.as_ref().and_then(|latest| latest.ranks_before);
         if !open.has_ranks || ranks.is_some_and(|ranks| open.rows >= ranks) {
             self.close_iteration();
@@ -162,8 +165,10 @@ impl Engine {
     /// Observes the sums over the ranks of the last iteration.
     fn close_iteration(&mut self) {
         let Some(open) = self.open.take() else { return };
-        self.totals.observe_batch(open.scheduled, open.context_tokens);
-        self.epoch.follow_requests(&open);
+        self.totals.observe_iteration(&open);
+        if !open.late {
+            self.epoch.follow_requests(&open);
+        }
     }
 
     fn publish_losses(&mut self) {
@@ -292,6 +297,7 @@ impl Engine {
         self.lifecycles = Lifecycles::default();
         if let Some(latest) = &mut self.latest {
             latest.pools = Pools::default();
+            (latest.ranks_seen, latest.ranks_before) = (None, None);
         }
     }
 }

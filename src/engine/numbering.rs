@@ -39,8 +39,8 @@ pub struct Numbering {
 /// What is missing before a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Gap {
-    /// Records are lost.
-    pub lost: bool,
+    /// Records are lost or were rejected.
+    pub broken: bool,
     /// Numbers are missing that the interval of the statistics does not explain. Records may be lost.
     pub unexplained: bool,
 }
@@ -119,13 +119,14 @@ impl Numbering {
     /// Adds a record with the number `iter`. The idle flush has the number of the *next* iteration: it accounts for all
     /// iterations before that one.
     pub fn advance(&mut self, record: &IterationStats, iter: u64, flush: bool) -> Gap {
-        let reached = if flush { iter.saturating_sub(1) } else { iter };
         let rejected = std::mem::take(&mut self.rejected);
         let frames = match (self.sequence, record.stats_sequence) {
             (Some(last), Some(next)) if next > last => Some((next - last - 1).saturating_sub(rejected)),
             _ => None,
         };
         self.sequence = record.stats_sequence.max(self.sequence);
+        // Before iteration 0 there is none.
+        let Some(reached) = iter.checked_sub(u64::from(flush)) else { return Gap::default() };
         let step = self.through.map_or(0, |through| reached.saturating_sub(through));
         let skipped = if flush { step } else { step.saturating_sub(1) };
         let gap = skipped.saturating_sub(rejected);
@@ -152,7 +153,8 @@ impl Numbering {
             self.records_with_work = self.records_with_work.saturating_add(1);
         }
         let lost = frames.map_or(!pytorch && gap > 0, |frames| frames > 0);
-        Gap { lost, unexplained: lost || gap > 0 && frames.is_none() && self.interval() != Some(step) }
+        let broken = lost || rejected > 0;
+        Gap { broken, unexplained: broken || gap > 0 && frames.is_none() && self.interval() != Some(step) }
     }
 
     /// The source has delivered an answer. If the answer or the one before it filled the engine's ring, the gap between them

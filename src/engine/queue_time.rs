@@ -32,6 +32,18 @@ impl QueueTime {
         Self { last: if from_start { Some(0.0) } else { None }, shown: None, carried: 0.0 }
     }
 
+    /// Like [`QueueTime::waited`], for a record that came after a later one, whose sum already contains it.
+    #[must_use]
+    pub fn waited_late(&self, record: &IterationStats, started: u64) -> Option<f64> {
+        let value = record.new_active_requests_queue_latency_ms.filter(|value| *value >= 0.0 && started > 0)?;
+        (self.meaning(record) == Meaning::Iteration).then_some(value / 1000.0)
+    }
+
+    fn meaning(&self, record: &IterationStats) -> Meaning {
+        let pytorch = record.backend() == Backend::PyTorch;
+        self.shown.unwrap_or(if pytorch { Meaning::Sum } else { Meaning::Iteration })
+    }
+
     /// Seconds that the `started` new requests of a record have waited, all together. Absent if that is unknown.
     pub fn waited(&mut self, record: &IterationStats, started: u64) -> Option<f64> {
         let value = record.new_active_requests_queue_latency_ms.filter(|value| value.is_finite() && *value >= 0.0)?;
@@ -43,8 +55,7 @@ impl QueueTime {
                 self.shown = Some(Meaning::Sum);
             }
         }
-        let expected = if record.backend() == Backend::PyTorch { Meaning::Sum } else { Meaning::Iteration };
-        match self.shown.unwrap_or(expected) {
+        match self.meaning(record) {
             Meaning::Iteration => (started > 0).then_some(value / 1000.0),
             Meaning::Sum => {
                 self.carried += value - last?;

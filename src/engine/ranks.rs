@@ -3,28 +3,34 @@
 //! Rows with `rank` (`TLLM_METRICS_ALL_RANKS=1`) tell each rank's own numbers. Other rows (`attentionDpRank`) tell the rank's own
 //! batch and copy the rest from rank 0.
 
+use std::collections::VecDeque;
+
 use crate::model::IterationStats;
 use crate::model::iteration::Backend;
 
 use super::batch::{context_tokens, scheduled};
+use super::counted::Counted;
 use super::cumulative::{Cumulative, KvCounts, KvIncrease};
 use super::queue_time::QueueTime;
 
+/// Gaps among the last 64 numbers, in which a late record can fit.
+const MAX_GAPS: usize = 32;
 /// Ranks with counts of their own. The rows of further ranks add only their batch.
 const MAX_RANKS: usize = 64;
 
 /// What accumulates in one rank over an epoch.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug)]
 pub struct RankCounts {
     /// `None` for rows without `rank`.
     rank: Option<i64>,
     /// Its last iteration.
     pub last_iter: Option<u64>,
     kv: KvCounts,
+    kv_at_start: KvCounts,
     cross_kv: KvCounts,
     pub queue_time: QueueTime,
-    /// The counts before the last gap in the numbers.
-    kv_before_gap: KvCounts,
+    /// Recent gaps in its numbers, each with its first iteration and the counts before it.
+    gaps: VecDeque<(u64, KvCounts)>,
 }
 
 impl RankCounts {
@@ -34,9 +40,10 @@ impl RankCounts {
             rank,
             last_iter: None,
             kv: counts,
+            kv_at_start: counts,
             cross_kv: counts,
             queue_time: QueueTime::new(from_start),
-            kv_before_gap: counts,
+            gaps: VecDeque::new(),
         }
     }
 
@@ -46,15 +53,26 @@ impl RankCounts {
         record.kv_cache_stats.is_some_and(|stats| self.kv.fall(&stats))
     }
 
-    /// Whether the record can be from the last gap in the numbers, by its cumulative counts.
+    /// Whether the record can be from a gap in the numbers, by its cumulative counts.
     #[must_use]
-    pub fn can_fill_the_gap(&self, record: &IterationStats) -> bool {
-        !record.kv_cache_stats.is_some_and(|stats| self.kv_before_gap.fall(&stats))
+    pub fn can_fill_a_gap(&self, record: &IterationStats) -> bool {
+        let its_gap = self.gaps.iter().rev().find(|(first, _)| record.iter.is_some_and(|iter| iter >= *first));
+        let before = its_gap.or_else(|| self.gaps.front()).map_or(self.kv_at_start, |(_, counts)| *counts);
+        !record.kv_cache_stats.is_some_and(|stats| before.fall(&stats))
     }
 
-    /// A gap in the numbers begins after the last record.
-    pub fn open_gap(&mut self) {
-        self.kv_before_gap = self.kv;
+    /// The rank's next record is that of iteration `iter`.
+    pub fn advance(&mut self, iter: Option<u64>) {
+        let first_missing = self.last_iter.map(|last| last.saturating_add(1));
+        if let (Some(iter), Some(first)) = (iter, first_missing)
+            && iter > first
+        {
+            if self.gaps.len() == MAX_GAPS {
+                self.gaps.pop_front();
+            }
+            self.gaps.push_back((first, self.kv));
+        }
+        self.last_iter = iter.max(self.last_iter);
     }
 
     pub fn kv_increase(&mut self, record: &IterationStats) -> KvIncrease {
@@ -83,6 +101,12 @@ impl Ranks {
     /// The counts of the engine begin at 0, although its first record came only now.
     pub fn met_at_its_start(&mut self) {
         self.from_start |= self.counts.is_empty();
+    }
+
+    /// Whether rows of ranks were read, each with its own numbers.
+    #[must_use]
+    pub fn has_ranks(&self) -> bool {
+        self.counts.iter().any(|counts| counts.rank.is_some())
     }
 
     /// The counts of the rank that wrote the record, if it is known.
@@ -115,8 +139,14 @@ pub struct OpenIteration {
     pub rows: u64,
     pub scheduled: Option<u64>,
     pub context_tokens: u64,
-    /// Active requests of all ranks. Absent if the rows copy those of rank 0.
+    /// Active requests: of all ranks, or of rank 0 if the rows copy them.
     pub active: Option<i64>,
+    /// The rows copy all but the batch from rank 0.
+    pub copied: bool,
+    /// It came after a later iteration.
+    pub late: bool,
+    /// Seconds that the started requests have waited, all together.
+    pub waited: Option<f64>,
     pub started: u64,
     pub completed: u64,
     /// No record before it is missing.
@@ -126,9 +156,9 @@ pub struct OpenIteration {
 }
 
 impl OpenIteration {
-    /// An iteration without rows. The record is its first. `known`: no record before it is missing.
+    /// An iteration without rows. The record is its first.
     #[must_use]
-    pub fn new(record: &IterationStats, known: bool) -> Self {
+    pub fn new(record: &IterationStats, counted: &Counted, late: bool) -> Self {
         Self {
             iter: record.iter,
             backend: record.backend(),
@@ -139,21 +169,27 @@ impl OpenIteration {
             active: record.num_active_requests.map(|_| 0),
             started: 0,
             completed: 0,
-            known,
+            copied: false,
+            late,
+            waited: counted.waited,
+            known: !counted.gap.unexplained,
             settled: false,
         }
     }
 
-    /// Adds a row, with the requests that it adds to the totals.
-    pub fn add(&mut self, record: &IterationStats, started: u64, completed: u64) {
+    pub fn add(&mut self, record: &IterationStats, counted: &Counted) {
         self.rows += 1;
         if let Some(scheduled) = scheduled(record) {
             self.scheduled = Some(self.scheduled.unwrap_or(0).saturating_add(scheduled));
         }
         self.context_tokens = self.context_tokens.saturating_add(context_tokens(record));
-        let active = record.num_active_requests.filter(|_| self.rows == 1 || record.rank.is_some());
-        self.active = self.active.zip(active).map(|(sum, active)| sum.saturating_add(active));
-        self.started = self.started.saturating_add(started);
-        self.completed = self.completed.saturating_add(completed);
+        if self.rows == 1 || record.rank.is_some() {
+            let active = record.num_active_requests;
+            self.active = self.active.zip(active).map(|(sum, active)| sum.saturating_add(active));
+        } else {
+            self.copied = true;
+        }
+        self.started = self.started.saturating_add(counted.started);
+        self.completed = self.completed.saturating_add(counted.completed);
     }
 }

@@ -3,11 +3,12 @@
 use crate::model::IterationStats;
 
 use super::batch::{context_tokens, generation_tokens};
+use super::counted::Counted;
 use super::cumulative::KvIncrease;
-use super::epoch::Counted;
 use super::histogram::{BATCH_REQUESTS, BATCH_TOKENS, Histogram, ITERATION_SECONDS, SHORT_SECONDS};
 use super::kv_events::KvEventTotals;
 use super::pools::PoolTotals;
+use super::ranks::OpenIteration;
 
 /// Plain numbers with one owner. Folding a record uses no atomics and allocates nothing.
 #[derive(Debug, Clone, PartialEq)]
@@ -108,12 +109,9 @@ impl Totals {
             add(&mut cross.missed, more.missed);
         }
         add(&mut self.requests_started, counted.started);
-        if let (Some(seconds), 1..) = (counted.waited, counted.started) {
-            self.new_request_queue_time.observe_times(seconds / counted.started as f64, counted.started);
-        }
         if counted.batch {
             add(&mut self.context_tokens, context_tokens(record));
-            add(&mut self.generation_tokens, generation_tokens(record));
+            add(&mut self.generation_tokens, generation_tokens(record, counted.own));
         }
         if counted.own {
             self.absorb_speculation(record);
@@ -128,13 +126,17 @@ impl Totals {
         }
     }
 
-    /// Observes the batch of one iteration, summed over its ranks.
-    pub fn observe_batch(&mut self, scheduled: Option<u64>, context_tokens: u64) {
-        if let Some(scheduled) = scheduled {
+    /// Observes one iteration, summed over its ranks.
+    pub fn observe_iteration(&mut self, iteration: &OpenIteration) {
+        if let Some(scheduled) = iteration.scheduled {
             self.iteration_scheduled_requests.observe(scheduled as f64);
         }
-        if context_tokens > 0 {
-            self.iteration_context_tokens.observe(context_tokens as f64);
+        if iteration.context_tokens > 0 {
+            self.iteration_context_tokens.observe(iteration.context_tokens as f64);
+        }
+        // The time is that of all ranks, the number of new requests that of one.
+        if let (Some(seconds), 1.., 1) = (iteration.waited, iteration.started, iteration.rows) {
+            self.new_request_queue_time.observe_times(seconds / iteration.started as f64, iteration.started);
         }
     }
 

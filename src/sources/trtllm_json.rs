@@ -40,7 +40,11 @@ impl From<serde_json::Error> for ParseError {
 /// # Errors
 /// If the text is not a JSON array, or ends inside it.
 pub fn parse_records(bytes: &[u8], batch: &mut Batch) -> Result<(), ParseError> {
-    parse_array::<IterationStats>(bytes, batch, |record| is_record(&record).then(|| Item::Record(Box::new(record))))
+    parse_array::<IterationStats>(bytes, batch, |record| {
+        // The first two are in every record of an engine, and spare the comparison.
+        let known = record.iter.is_some() || record.num_active_requests.is_some();
+        (known || record != IterationStats::default()).then(|| Item::Record(Box::new(record)))
+    })
 }
 
 /// Parses trtllm-serve's `GET /perf_metrics`, an array of finished requests, like [`parse_records`].
@@ -168,15 +172,10 @@ pub fn parse_line(line: &[u8]) -> Result<Line, RejectReason> {
         let rows = RequestStatsPerIteration { iter: record.iter, request_stats: record.request_stats };
         return Ok(Line::Item(Item::Requests(rows)));
     }
-    if !is_record(&record) {
+    if record.iter.is_none() && record.num_active_requests.is_none() {
         return Err(RejectReason::NotARecord);
     }
     Ok(Line::Item(Item::Record(Box::new(record))))
-}
-
-/// `{}` is not a record.
-fn is_record(record: &IterationStats) -> bool {
-    record.iter.is_some() || record.num_active_requests.is_some()
 }
 
 fn read<'de, T: serde::Deserialize<'de>>(text: &'de str) -> Result<T, RejectReason> {
