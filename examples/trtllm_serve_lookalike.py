@@ -36,18 +36,19 @@ RECORD = (
     '"reusedBlocks":%%d,"tokensPerBlock":%(per_block)d,"usedNumBlocks":%%d},"maxBatchSizeRuntime":%(batch)d,'
     '"maxBatchSizeStatic":%(batch)d,"maxBatchSizeTunerRecommended":%(batch)d,"maxNumActiveRequests":%(active)d,'
     '"maxNumTokensRuntime":%(tokens)d,"maxNumTokensStatic":%(tokens)d,"maxNumTokensTunerRecommended":%(tokens)d,'
-    '"newActiveRequestsQueueLatencyMS":%%.6f,"numActiveRequests":%%d,"numCompletedRequests":%%d,'
+    '"newActiveRequestsQueueLatencyMS":%%.9f,"numActiveRequests":%%d,"numCompletedRequests":%%d,'
     '"numNewActiveRequests":%%d,"numQueuedRequests":%%d,"pinnedMemUsage":%(pinned)d,"specDecodingStats":null,'
-    '"staticBatchingStats":%(static)s,"timestamp":"%%s"}'
+    '"staticBatchingStats":%(static)s,"timestamp":"%%s"%(frame)s}'
 )
 COMMON = {"blocks": KV_BLOCKS, "per_block": TOKENS_PER_BLOCK, "active": 2048}
 # The PyTorch backend does not set the limits, reports the memory of the whole GPU, and sends zeros for static batching.
 PYTORCH = RECORD % {
     **COMMON, "cpu": 0, "gpu": 40560164864, "pinned": 0, "batch": 0, "tokens": 0,
+    "frame": ',"statsSequence":%d,"statsDroppedFrames":%d',
     "static": '{"emptyGenSlots":0,"numContextRequests":0,"numCtxTokens":0,"numGenTokens":0,"numScheduledRequests":0}',
 }
 TENSORRT = RECORD % {
-    **COMMON, "cpu": 68172, "gpu": 36100332423, "pinned": 2952841216, "batch": 256, "tokens": 8192, "static": "null",
+    **COMMON, "cpu": 68172, "gpu": 36100332423, "pinned": 2952841216, "batch": 256, "tokens": 8192, "static": "null", "frame": "",
 }
 
 
@@ -112,6 +113,8 @@ class Engine:
         self.just_finished = self.stale_new = 0  # numbers of the previous iteration
         self.repeat_completed = None  # set between a flush record and the record that repeats its number
         self.since_idle, self.idle_began = 0, self.due
+        self.queue_seconds = 0.0  # of all requests since the start, as PyTorch reports it
+        self.frames = 0
         self.alloc_total = self.alloc_new = self.reused = self.missed = self.used = 0
         self.truth = dict.fromkeys(
             ("iterations records lost lost_iterations completed_requests started_requests context_tokens "
@@ -180,8 +183,10 @@ class Engine:
         if regular:
             truth["latencies"] += 1
             truth["latency_ms"] += latency
+        self.queue_seconds += waited / 1000
+        reported = waited if self.tensorrt else self.queue_seconds
         self.push(now, (average, contexts, context_tokens, generating, contexts + generating), latency,
-                  (waited, active, completed, new, len(self.queued)),
+                  (reported, active, completed, new, len(self.queued)),
                   Entry(self.iter, False, repeated, new, completed, context_tokens, generated))
         self.stale_new = new
         self.iter += 1
@@ -231,6 +236,8 @@ class Engine:
             self.truth["flush_records"] += 1
             self.push(now, (1.0, 0, 0, 0, 0), 0.0, (0.0, 0, completed, self.stale_new, 0),
                       Entry(self.iter, True, False, 0, completed, 0, 0))
+        else:
+            self.iter += 1  # PyTorch counts the pass that only ends the last batch
         self.since_idle, self.idle_began = 0, now
         self.quiet_at = self.iter + self.idle_every * (0.8 + 0.4 * self.random.random()) if self.idle_every else math.inf
         self.due = math.inf if self.draining else now + self.idle_for
@@ -240,7 +247,9 @@ class Engine:
         kv = (self.alloc_new, self.alloc_total, self.reused / looked_up if looked_up else 0.0, KV_BLOCKS - self.used,
               self.missed, self.reused, self.used)
         self.truth["records"] += 1
-        self.ring.append((now, (*batch, self.iter, latency, *kv, *requests), entry))
+        self.frames += 1
+        frame = (self.frames, self.truth["lost"] + (len(self.ring) >= self.ring_size))
+        self.ring.append((now, (*batch, self.iter, latency, *kv, *requests), entry, frame))
         if len(self.ring) > self.ring_size:  # TensorRT-LLM drops the oldest record without notice
             lost = self.ring.popleft()
             self.truth["lost"] += 1
@@ -251,8 +260,9 @@ class Engine:
             self.advance()
             records, self.ring = self.ring, deque()
             self.uncounted += 1
-        template = TENSORRT if self.tensorrt else PYTORCH
-        return records, [template % (*values, self.timestamp(now) if self.tensorrt else "") for now, values, _ in records]
+        if self.tensorrt:
+            return records, [TENSORRT % (*values, self.timestamp(now)) for now, values, _, _ in records]
+        return records, [PYTORCH % (*values, "", *frame) for _, values, _, frame in records]
 
     def count_served(self, records, whole=None):
         """Count drained records. A client that received all responses must have the same numbers.
@@ -260,9 +270,10 @@ class Engine:
         `whole`: the response was aborted after this many complete records."""
         with self.lock:
             out = self.handed_out if whole is None else self.salvageable
-            for _, values, entry in list(records)[:whole]:
+            for _, values, entry, _ in list(records)[:whole]:
                 if self.first_blocks is None:  # clients can only see increases from the first record on
-                    self.first_blocks = dict(zip(("newly_allocated", "allocated"), values[7:9]), missed=values[11], reused=values[12])
+                    blocks = dict(zip(("newly_allocated", "allocated"), values[7:9]), missed=values[11], reused=values[12])
+                    self.first_blocks = blocks if entry.iter > 1 else dict.fromkeys(blocks, 0)  # the engine's first record
                 out["records"] += 1
                 out["iterations"] += not entry.flush
                 out["started_requests"] += entry.started
@@ -277,7 +288,7 @@ class Engine:
             self.counted.notify_all()
             if whole is not None:
                 self.truth["cut"] += len(records) - whole
-                self.truth["cut_iterations"] += sum(not entry.flush for _, _, entry in list(records)[whole:])
+                self.truth["cut_iterations"] += sum(not entry.flush for _, _, entry, _ in list(records)[whole:])
 
     def timestamp(self, now):
         seconds = now + self.wall

@@ -5,7 +5,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use crate::engine::{Engine, EngineState};
+use crate::engine::{Engine, EngineState, Implausible};
 use crate::model::{EngineAbout, ErrorKind, IterationStats, RejectCounts, RejectReason};
 use crate::sources::{Batch, Item, Presence, SourceError};
 use crate::state::{SourceStatus, State};
@@ -42,6 +42,8 @@ pub struct Intake {
     rejecting: bool,
     /// Items were absorbed since the last poll ended.
     has_items: bool,
+    /// Items with absurd values since the last poll ended.
+    implausible: u64,
 }
 
 impl Intake {
@@ -58,6 +60,7 @@ impl Intake {
             failing: None,
             rejecting: false,
             has_items: false,
+            implausible: 0,
         }
     }
 
@@ -70,21 +73,34 @@ impl Intake {
 
     /// Folds one item.
     pub fn absorb(&mut self, item: Item, at: Moment) {
-        match item {
-            Item::Record(record) => self.absorb_record(&record, at),
+        let absorbed = match item {
+            Item::Record(record) => return self.absorb_record(&record, at),
             Item::Requests(rows) => self.engine.absorb_requests(&rows, at.instant),
             Item::PerfMetrics(entry) => self.engine.absorb_perf_metrics(&entry, at.instant),
             Item::KvEvent(event) => self.engine.absorb_kv_event(&event),
-            Item::BenchReport(report) => self.source.bench_report = Some(report),
-            Item::Process(process) => self.engine.set_process(process),
-        }
-        self.has_items = true;
+            Item::BenchReport(report) => {
+                self.source.bench_report = Some(report);
+                Ok(())
+            }
+            Item::Process(process) => {
+                self.engine.set_process(process);
+                Ok(())
+            }
+        };
+        self.note_absorbed(absorbed);
     }
 
     /// Folds one record. The embedded library calls it directly, because an [`Item`] needs an allocation per record.
     pub fn absorb_record(&mut self, record: &IterationStats, at: Moment) {
-        self.engine.absorb(record, at.instant, at.unix_us);
-        self.has_items = true;
+        let absorbed = self.engine.absorb(record, at.instant, at.unix_us);
+        self.note_absorbed(absorbed);
+    }
+
+    fn note_absorbed(&mut self, absorbed: Result<(), Implausible>) {
+        match absorbed {
+            Ok(()) => self.has_items = true,
+            Err(Implausible) => self.implausible += 1,
+        }
     }
 
     /// Ends a poll that began `duration` ago: folds the batch, counts and logs the outcome, publishes. The API shows the
@@ -128,6 +144,7 @@ impl Intake {
             self.engine.health.answered(at.instant);
         }
         self.note_failure(result.err());
+        batch.rejected[RejectReason::Implausible as usize] += std::mem::take(&mut self.implausible);
         self.note_rejections(&batch.rejected);
         batch.clear();
         self.publish(at.instant);
@@ -235,7 +252,7 @@ mod tests {
             let metrics = &snapshot.source.metrics;
             assert_eq!(metrics.polls.get(), 2);
             assert_eq!(metrics.errors.each_ref().map(|count| count.get()), [0, 0, 0, 0, 0, 0, 0, 1]);
-            assert_eq!(metrics.rejected.each_ref().map(|count| count.get()), [0, 0, 1, 0]);
+            assert_eq!(metrics.rejected.each_ref().map(|count| count.get()), [0, 0, 1, 0, 0]);
         }
     }
 

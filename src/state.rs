@@ -73,7 +73,7 @@ impl EngineSnapshot {
 
 /// Records kept per engine for the API, about 150 KB.
 pub const RECENT_RECORDS: usize = 128;
-/// KV cache windows of a kept record. Engines have one or two; more would take too much memory.
+/// KV cache windows and levels of a kept record. Engines have one to four; more would take too much memory.
 const KEPT_WINDOWS: usize = 16;
 
 /// All engines, in configured order, and all GPUs.
@@ -152,7 +152,7 @@ impl State {
         self.generation.fetch_add(1, Ordering::Release);
     }
 
-    /// Keeps the last of these records for the API, without their request rows, whose number is unbounded.
+    /// Keeps the last of these records for the API, without the parts that are large or unbounded.
     pub fn keep_records(&self, index: usize, records: Vec<Box<IterationStats>>) {
         let Some(slot) = self.engines.get(index) else { return };
         let old = records.len().saturating_sub(RECENT_RECORDS);
@@ -160,9 +160,7 @@ impl State {
             .into_iter()
             .skip(old)
             .map(|mut record| {
-                record.request_stats = None;
-                record.kv_cache_iteration_stats =
-                    record.kv_cache_iteration_stats.take().filter(|windows| windows.len() <= KEPT_WINDOWS);
+                drop_large_parts(&mut record);
                 Arc::new(*record)
             })
             .collect();
@@ -218,4 +216,16 @@ impl State {
     pub fn gpus(&self) -> Arc<GpuInventory> {
         self.gpus.load_full()
     }
+}
+
+/// The views of KV cache manager V2 take more memory than the rest of a record. The numbers of request rows, windows and cache
+/// levels have no bound.
+fn drop_large_parts(record: &mut IterationStats) {
+    record.request_stats = None;
+    record.kv_cache_iteration_stats_by_pool_group = None;
+    record.kv_cache_iteration_stats_by_cold_pool_group = None;
+    record.kv_cache_iteration_stats_by_lifecycle = None;
+    record.kv_cache_iteration_stats.take_if(|windows| windows.len() > KEPT_WINDOWS);
+    record.iter_cached_tokens_by_level.take_if(|levels| levels.len() > KEPT_WINDOWS);
+    record.kv_cache_level_tiers.take_if(|tiers| tiers.len() > KEPT_WINDOWS || tiers.iter().any(|tier| tier.len() > 64));
 }

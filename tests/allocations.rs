@@ -30,7 +30,7 @@ fn warm(engines: usize) -> (State, PageBuilder, HttpMetrics) {
     let mut engine = Engine::new(now, Duration::from_secs(15));
     let records = std::fs::read_to_string("tests/fixtures/session.ndjson").unwrap();
     for record in records.lines().filter_map(|line| serde_json::from_str::<IterationStats>(line).ok()) {
-        engine.absorb(&record, now, 1_753_462_475_000_000);
+        engine.absorb(&record, now, 1_753_462_475_000_000).unwrap();
     }
     for index in 0..engines {
         state.update_engine(index, |snapshot| {

@@ -142,10 +142,10 @@ fn page(messages: &Messages) -> BTreeMap<&'static str, String> {
     let mut engine = Engine::new(start, Duration::from_secs(15));
     for record in &messages.records {
         let record: IterationStats = serde_json::from_value(record.clone()).unwrap();
-        engine.absorb(&record, start, 1_753_462_475_000_000);
+        engine.absorb(&record, start, 1_753_462_475_000_000).unwrap();
     }
     for entry in &messages.entries {
-        engine.absorb_perf_metrics(&serde_json::from_value::<PerfMetricsEntry>(entry.clone()).unwrap(), start);
+        engine.absorb_perf_metrics(&serde_json::from_value::<PerfMetricsEntry>(entry.clone()).unwrap(), start).unwrap();
     }
     engine.settle(start + Duration::from_secs(60));
     let name = EngineName {
@@ -240,7 +240,11 @@ fn two_records() -> Messages {
         }
     }
     first["kvCacheIterationStats"] = Value::Null;
-    Messages { records: vec![first, full_record()], entries: Vec::new() }
+    first["newActiveRequestsQueueLatencyMS"] = json!(5.0);
+    let mut records = vec![first, full_record()];
+    // The queue time is not known by rank.
+    records.iter_mut().for_each(|record| record["rank"] = Value::Null);
+    Messages { records, entries: Vec::new() }
 }
 
 #[test]
@@ -249,7 +253,8 @@ fn every_field_of_a_record_changes_the_families_named_for_it() {
     for field in fields_of("IterationStats") {
         match field.name {
             // Tested below.
-            "iter" | "staticBatchingStats" | "requestStats" | "iterLatencyMS" | "attentionDpRank" => {}
+            "iter" | "staticBatchingStats" | "requestStats" | "iterLatencyMS" | "attentionDpRank" | "rank" => {}
+            name if name.starts_with("kvCacheIterationStatsBy") => {}
             name => must_change(field, &messages, |messages| swap(&mut messages.records[1], &format!("/{name}"))),
         }
     }
@@ -275,11 +280,16 @@ fn the_number_latency_and_rank_of_a_record_change_the_families_named_for_them() 
     };
     must_change(&one("iter", 0), &messages, |messages| messages.records[1]["iter"] = json!(9));
     must_change(&one("iter", 1), &messages, |messages| messages.records[1]["iter"] = json!(6));
-    must_change(&one("iter", 2), &messages, |messages| {
-        messages.records[1]["iter"] = json!(9);
-        messages.records[1]["statsSequence"] = Value::Null;
-    });
+    // Without frames, a gap is a loss only for the C++ executor.
+    let mut executor = messages.clone();
+    for record in &mut executor.records {
+        for key in ["statsSequence", "schedulerMode", "attentionDpRank"] {
+            record[key] = Value::Null;
+        }
+    }
+    must_change(&one("iter", 2), &executor, |messages| messages.records[1]["iter"] = json!(9));
     must_change(&one("iter", 3), &messages, |messages| messages.records[1]["iter"] = json!(2));
+    must_change(&one("iter", 4), &messages, |messages| messages.records[1]["iter"] = json!(9));
     // Under the overlap scheduler the host step is the latency.
     let mut apart = messages.clone();
     apart.records[1]["schedulerMode"] = json!("non_overlap");
@@ -287,6 +297,12 @@ fn the_number_latency_and_rank_of_a_record_change_the_families_named_for_them() 
     must_change(field("attentionDpRank"), &messages, |messages| {
         let mut sibling = messages.records[1].clone();
         sibling["attentionDpRank"] = json!(1);
+        messages.records.push(sibling);
+    });
+    must_change(field("rank"), &messages, |messages| {
+        messages.records.iter_mut().for_each(|record| record["rank"] = json!(0));
+        let mut sibling = messages.records[1].clone();
+        sibling["rank"] = json!(1);
         messages.records.push(sibling);
     });
 }
@@ -316,6 +332,38 @@ fn every_field_of_static_batching_and_cross_attention_changes_the_families_named
             .into_iter()
             .any(|name| before.get(name) != after.get(name));
         assert_eq!(differ, matches!(field.destination, Destination::Families(_)), "{pointer}");
+    }
+}
+
+#[test]
+fn every_field_of_the_views_of_kv_cache_manager_v2_changes_the_families_named_for_it() {
+    let mut messages = two_records();
+    for record in &mut messages.records {
+        let pools = &full_record()["kvCacheIterationStats"]["32768"];
+        record["kvCacheIterationStatsByPoolGroup"] = json!({"0": pools, "1": pools});
+        record["kvCacheIterationStatsByColdPoolGroup"] = json!({"0": pools});
+        record["kvCacheIterationStatsByLifecycle"] = json!({
+            "0": {"kind": "attention", "iterReusedBlocks": 5, "iterFullReusedBlocks": 4, "iterPartialReusedBlocks": 1,
+                "iterMissedBlocks": 2, "iterFullReusedBlocksByLevel": [4, 0], "iterPartialReusedBlocksByLevel": [0, 1]},
+            "1": {"kind": "ssm", "snapshotStats": {"iterSnapshotLookups": 9, "iterSnapshotMisses": 2, "iterReusedTokens": 70,
+                "iterUnreusedTokens": 30, "iterAlignedSnapshotHits": 4, "iterUnalignedSnapshotHits": 3}}});
+    }
+    for field in fields_of("IterationStats").filter(|field| field.name.starts_with("kvCacheIterationStatsBy")) {
+        must_change(field, &messages, |messages| messages.records[1][field.name] = Value::Null);
+    }
+    for field in fields_of("KvCacheLifecycleStats") {
+        must_change(field, &messages, |messages| {
+            let lifecycles = &mut messages.records[1]["kvCacheIterationStatsByLifecycle"];
+            match field.name {
+                "kind" => lifecycles["0"]["kind"] = json!("ssm"),
+                "snapshotStats" => swap(lifecycles, "/1/snapshotStats"),
+                name => swap(lifecycles, &format!("/0/{name}")),
+            }
+        });
+    }
+    for field in fields_of("SsmSnapshotStats") {
+        let pointer = format!("/kvCacheIterationStatsByLifecycle/1/snapshotStats/{}", field.name);
+        must_change(field, &messages, |messages| swap(&mut messages.records[1], &pointer));
     }
 }
 

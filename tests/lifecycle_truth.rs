@@ -105,8 +105,10 @@ fn fold(iterations: &[IterationRow], requests: &[RequestRow]) -> (Engine, f64) {
     let (mut end_ms, mut longest_ms, mut rows) = (0.0, 0.0_f64, requests);
     // The exporter was started before the first request.
     let before = IterationRow { iter: iterations[0].iter - 1, ..IterationRow::default() };
-    engine.absorb(&record(&before, 0), now, 0);
-    engine.absorb_requests(&RequestStatsPerIteration { iter: Some(before.iter), request_stats: Some(Vec::new()) }, now);
+    engine.absorb(&record(&before, 0), now, 0).unwrap();
+    engine
+        .absorb_requests(&RequestStatsPerIteration { iter: Some(before.iter), request_stats: Some(Vec::new()) }, now)
+        .unwrap();
     for (at, row) in iterations.iter().enumerate() {
         // The next record has the duration of this pass.
         let own = iterations.get(at + 1).map_or(0.0, |next| next.iter_latency_ms);
@@ -114,13 +116,13 @@ fn fold(iterations: &[IterationRow], requests: &[RequestRow]) -> (Engine, f64) {
             end_ms += own;
             longest_ms = longest_ms.max(own);
         }
-        engine.absorb(&record(row, (end_ms * 1000.0) as i64), now, 0);
+        engine.absorb(&record(row, (end_ms * 1000.0) as i64), now, 0).unwrap();
         let of_this: usize = rows.iter().take_while(|request| request.iter == row.iter).count();
         let (mine, rest) = rows.split_at(of_this);
         // The flush has the number of the next iteration. There is none after this load.
         rows = rest;
         let request_stats = Some(mine.iter().map(request).collect());
-        engine.absorb_requests(&RequestStatsPerIteration { iter: Some(row.iter), request_stats }, now);
+        engine.absorb_requests(&RequestStatsPerIteration { iter: Some(row.iter), request_stats }, now).unwrap();
     }
     assert!(rows.is_empty(), "{} rows belong to no record", rows.len());
     engine.settle(now + Duration::from_secs(60));

@@ -75,6 +75,11 @@ fn all_fields() -> Vec<Value> {
         record[key] = json!(value);
     }
     record["iterCachedTokensByLevel"] = json!([12, 8, 1, 1]);
+    record["kvCacheIterationStatsByLifecycle"] = json!({
+        "0": {"iterFullReusedBlocksByLevel": [4, 3, 2, 1], "iterPartialReusedBlocksByLevel": [1, 1, 1, 1],
+            "iterReusedBlocks": 14, "iterMissedBlocks": 2, "iterFullReusedBlocks": 10, "iterPartialReusedBlocks": 4},
+        "1": {"kind": "ssm", "snapshotStats": {"iterSnapshotLookups": 9, "iterSnapshotMisses": 2, "iterReusedTokens": 70,
+            "iterUnreusedTokens": 30, "iterAlignedSnapshotHits": 4, "iterUnalignedSnapshotHits": 3}}});
     let mut next = record.clone();
     for (key, value) in [("iter", 43), ("statsSequence", 42)] {
         next[key] = json!(value);
@@ -84,6 +89,9 @@ fn all_fields() -> Vec<Value> {
     }
     let mut entry = payload("perf_metrics_SHAPE.json")[1].clone();
     entry["finish_reason"] = json!("cancelled");
+    for (key, tokens) in [("prompt_tokens", 40), ("output_tokens", 11)] {
+        entry[key] = json!(tokens);
+    }
     entry["perf_metrics"]["timing_metrics"]["server_arrival_time"] = json!(1000.29);
     entry["perf_metrics"]["timing_metrics"]["server_first_token_time"] = json!(1000.41);
     vec![record, next, entry]
@@ -158,10 +166,10 @@ fn series(engine: &Engine, now: Instant) -> BTreeSet<String> {
 
 fn absorb(engine: &mut Engine, message: &Value, now: Instant) {
     if message.get("perf_metrics").is_some() {
-        engine.absorb_perf_metrics(&serde_json::from_value::<PerfMetricsEntry>(message.clone()).unwrap(), now);
+        engine.absorb_perf_metrics(&serde_json::from_value::<PerfMetricsEntry>(message.clone()).unwrap(), now).unwrap();
     } else {
         let record: IterationStats = serde_json::from_value(message.clone()).unwrap();
-        engine.absorb(&record, now, 1_753_462_475_000_000);
+        engine.absorb(&record, now, 1_753_462_475_000_000).unwrap();
     }
 }
 
@@ -173,7 +181,7 @@ fn an_engine_has_the_number_of_series_in_the_reference_page() {
     }
     let events = r#"[{"data":{"type":"created","num_blocks_per_cache_level":[9]}}]"#;
     for event in serde_json::from_str::<Vec<KvCacheEvent>>(events).unwrap() {
-        most.absorb_kv_event(&event);
+        most.absorb_kv_event(&event).unwrap();
     }
     let (mut serve, now) = engine();
     let mut record = payload("metrics_record_SHAPE_2026H2.json")[0].clone();
@@ -212,13 +220,15 @@ fn a_million_requests_create_no_series() {
         begun[0].id = Some(request + 1);
         begun[1].id = Some(request);
         record.request_stats = Some(std::mem::take(&mut begun));
-        engine.absorb(&record, now, 1_753_462_475_000_000);
+        engine.absorb(&record, now, 1_753_462_475_000_000).unwrap();
         begun = record.request_stats.take().unwrap();
         entry.prompt_tokens = Some(request % 100_000);
-        engine.absorb_perf_metrics(&entry, now);
+        engine.absorb_perf_metrics(&entry, now).unwrap();
     }
     assert_eq!(engine.requests.totals.times.e2e_latency.count(), 1_000_001);
-    assert_eq!(series(&engine, now), before);
+    let differ: Vec<String> = series(&engine, now).symmetric_difference(&before).cloned().collect();
+    // The interval of the statistics is known from the third record on.
+    assert_eq!(differ, ["nv_trt_llm_statistics_interval_iterations{model=\"m\",version=\"1\"}"]);
 }
 
 #[test]

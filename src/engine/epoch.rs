@@ -1,13 +1,16 @@
-//! Classifies each record in the sequence of its engine: new, repeated, idle flush, row of another rank, or restart.
+//! Classifies each record in the sequence of its engine: new, repeated, idle flush, late, row of another rank, or restart.
 //! Corrects the quirks of the executor's loop, so that no other file has to know them.
 
 use crate::model::IterationStats;
-use crate::model::iteration::{Backend, KvCacheStats, SchedulerMode};
+use crate::model::iteration::{Backend, SchedulerMode};
 
-use super::cumulative::Cumulative;
+use super::cumulative::{Cumulative, KvIncrease};
 use super::health::Outstanding;
+use super::in_flight::InFlight;
+use super::numbering::{Gap, Numbering};
+use super::ranks::{OpenIteration, Ranks};
 
-/// A record in relation to the one before it.
+/// A record in relation to the ones before it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RecordKind {
     /// An iteration not seen before.
@@ -16,9 +19,11 @@ pub enum RecordKind {
     Repeated,
     /// The C++ executor writes it when it becomes idle. It is not an iteration.
     Flush,
-    /// The row of another attention-DP rank for the same iteration (upstream PR 13649).
+    /// It fills a gap that a later record has left.
+    Late,
+    /// The row of another attention-DP rank for an iteration that is counted (upstream PR 13649).
     SiblingRank,
-    /// `iter` went backwards: the engine has restarted.
+    /// The numbers or the cumulative counts went backwards: the engine has restarted.
     Restart,
 }
 
@@ -27,42 +32,45 @@ pub enum RecordKind {
 pub struct Counted {
     /// The record is a new iteration.
     pub iteration: bool,
+    /// The batch is one that was not counted yet.
+    pub batch: bool,
+    /// The row has its own statistics of the KV cache and of speculative decoding. Other rows copy them.
+    pub own: bool,
     pub started: u64,
     pub completed: u64,
+    /// Seconds that the started requests have waited, all together.
+    pub waited: Option<f64>,
     /// Seconds. Absent if the record's latency is not the latency of one iteration.
     pub latency_seconds: Option<f64>,
+    /// The host's step contains no wait for work.
+    pub host_step: bool,
+    /// The device's step contains no wait for work.
+    pub device_step: bool,
     pub kv: KvIncrease,
     /// The KV cache of the cross attention, if the record has one.
     pub cross_kv: Option<KvIncrease>,
-}
-
-/// Increase of the cumulative KV cache counts, in blocks.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct KvIncrease {
-    pub allocated: u64,
-    pub newly_allocated: u64,
-    pub reused: u64,
-    pub missed: u64,
+    /// What is missing before the record.
+    pub gap: Gap,
 }
 
 /// The time between two restarts of an engine. The first epoch begins with the first record that is read.
 #[derive(Debug)]
 pub struct Epoch {
-    /// Iterations lost in earlier epochs.
-    pub lost_before: u64,
-    /// Every iteration up to this number is counted, or counted as lost.
-    through: Option<u64>,
+    /// Iterations of earlier epochs.
+    lost_before: u64,
+    unreported_before: u64,
+    pub numbering: Numbering,
+    ranks: Ranks,
     completed: CompletedRequests,
     last_rank: Option<i64>,
     /// Latencies up to this iteration may contain the wait for work.
     waited_through: Option<u64>,
-    sequence: Option<u64>,
-    lost_by_gap: u64,
-    dropped: Cumulative,
-    lost_by_engine: u64,
-    kv: KvCounts,
-    cross_kv: KvCounts,
-    /// Requests still active after the last record. Absent for the C++ executor.
+    /// Records since the first one after idle. The host's step lags behind the record's latency by one pass, but not under the
+    /// overlap scheduler, whose records are one pass late. The device's step lags by one more (upstream: `profile_step`).
+    since_idle: u8,
+    /// Rows of other ranks copy their numbers from rank 0.
+    copied_rows: bool,
+    /// Absent for the C++ executor.
     in_flight: Option<InFlight>,
     /// Requests were queued at the last record.
     queued: bool,
@@ -75,31 +83,20 @@ struct CompletedRequests {
     counted: i64,
 }
 
-/// Requests of a PyTorch engine that are still active after a record, computed in two ways.
-#[derive(Debug, Clone, Copy)]
-struct InFlight {
-    /// Active minus completed, both from the record.
-    by_record: i64,
-    /// Started minus completed, summed since the last moment without active requests.
-    by_count: i64,
-}
-
 impl Epoch {
     /// The epoch of an engine that may have run long before.
     #[must_use]
     pub const fn first() -> Self {
         Self {
             lost_before: 0,
-            through: None,
+            unreported_before: 0,
+            numbering: Numbering::new(Cumulative::unknown()),
+            ranks: Ranks::new(false),
             completed: CompletedRequests { iter: None, counted: 0 },
             last_rank: None,
             waited_through: None,
-            sequence: None,
-            lost_by_gap: 0,
-            dropped: Cumulative::unknown(),
-            lost_by_engine: 0,
-            kv: KvCounts::all(Cumulative::unknown()),
-            cross_kv: KvCounts::all(Cumulative::unknown()),
+            since_idle: u8::MAX,
+            copied_rows: false,
             in_flight: None,
             queued: false,
         }
@@ -109,10 +106,10 @@ impl Epoch {
     #[must_use]
     pub fn next(&self) -> Self {
         Self {
-            lost_before: self.lost_before.saturating_add(self.lost()),
-            kv: KvCounts::all(Cumulative::from_zero()),
-            cross_kv: KvCounts::all(Cumulative::from_zero()),
-            dropped: Cumulative::from_zero(),
+            lost_before: self.lost(),
+            unreported_before: self.unreported(),
+            numbering: Numbering::new(Cumulative::from_zero()),
+            ranks: Ranks::new(true),
             ..Self::first()
         }
     }
@@ -120,113 +117,156 @@ impl Epoch {
     /// Whether a record with a number has been read.
     #[must_use]
     pub fn has_records(&self) -> bool {
-        self.through.is_some()
+        self.numbering.through().is_some()
     }
 
-    /// Iterations lost in this epoch. A gap in the numbers and the engine's own count of dropped frames describe the same
-    /// records, so this is the larger of the two, not their sum.
+    /// Iterations lost, in all epochs.
     #[must_use]
     pub fn lost(&self) -> u64 {
-        self.lost_by_gap.max(self.lost_by_engine)
+        self.lost_before.saturating_add(self.numbering.lost())
+    }
+
+    /// Iterations that the engine did not report, in all epochs.
+    #[must_use]
+    pub fn unreported(&self) -> u64 {
+        self.unreported_before.saturating_add(self.numbering.unreported())
     }
 
     /// The kind of the record. Changes nothing.
     #[must_use]
     pub fn classify(&self, record: &IterationStats) -> RecordKind {
-        let Some(iter) = record.iter else { return RecordKind::New };
         let flush = is_flush(record);
-        match self.through {
-            Some(through) if iter < through => RecordKind::Restart,
-            Some(through) if iter == through && !flush => {
-                if record.attention_dp_rank.is_some() && record.attention_dp_rank != self.last_rank {
-                    RecordKind::SiblingRank
-                } else {
-                    RecordKind::Repeated
-                }
+        let first = if flush { RecordKind::Flush } else { RecordKind::New };
+        let (Some(iter), Some(through)) = (record.iter, self.numbering.through()) else {
+            return if record.iter.is_some() { first } else { RecordKind::New };
+        };
+        let counts = self.ranks.find(record);
+        // The rows of ranks may come rank by rank, so a row is compared with the row before it of the same rank.
+        let last = if record.rank.is_some() { counts.and_then(|counts| counts.last_iter) } else { Some(through) };
+        let is_new_engine = counts.is_some_and(|counts| counts.is_from_a_new_engine(record))
+            || record.rank.is_none() && self.numbering.sequence_fell(record);
+        match last {
+            Some(last) if iter > last.saturating_add(1) && is_new_engine => RecordKind::Restart,
+            Some(last) if iter < last => {
+                let fits = counts.is_none_or(|counts| counts.can_fill_the_gap(record));
+                let late = !flush && fits && self.numbering.is_missing(iter);
+                if late { RecordKind::Late } else { RecordKind::Restart }
             }
-            _ if flush => RecordKind::Flush,
-            _ => RecordKind::New,
+            _ if iter > through => first,
+            Some(last) if record.rank.is_some() && iter == last => RecordKind::Repeated,
+            _ if record.rank.is_some() => RecordKind::SiblingRank,
+            _ if flush => first,
+            _ if record.attention_dp_rank.is_some() && record.attention_dp_rank != self.last_rank => {
+                RecordKind::SiblingRank
+            }
+            _ => RecordKind::Repeated,
         }
     }
 
     /// Adds the record to the epoch. Returns the part that is added to the totals.
     pub fn count(&mut self, record: &IterationStats, kind: RecordKind) -> Counted {
-        let iteration = !matches!(kind, RecordKind::Repeated | RecordKind::Flush);
-        let lost_before = self.lost();
-        self.account(record, kind);
-        if iteration {
+        use RecordKind::{Flush, Late, New, Restart, SiblingRank};
+        let iteration = matches!(kind, New | Late | Restart);
+        let copied = kind == SiblingRank && record.rank.is_none();
+        let was_idle = self.was_idle_before(record);
+        if matches!(kind, New | Restart) {
+            self.since_idle = if was_idle { 0 } else { self.since_idle.saturating_add(1) };
+        }
+        let gap = self.account(record, kind);
+        if matches!(kind, New | Restart) {
             self.last_rank = record.attention_dp_rank;
         }
-        let was_idle = self.was_idle_before(record);
-        let counted = Counted {
+        if copied {
+            self.copied_rows = true;
+            return Counted { batch: true, ..Counted::default() };
+        }
+        let own = iteration || kind == SiblingRank;
+        // The flush repeats the value of an earlier iteration.
+        let started = if own { unsigned(record.num_new_active_requests) } else { 0 };
+        let completed =
+            if kind == SiblingRank { unsigned(record.num_completed_requests) } else { self.completed(record) };
+        let latency_seconds = self.latency_seconds(record, kind, was_idle);
+        let counts = self.ranks.of(record);
+        let overlap = record.scheduler_mode == Some(SchedulerMode::Overlap);
+        let mut counted = Counted {
             iteration,
-            // The flush repeats the value of an earlier iteration.
-            started: if iteration { unsigned(record.num_new_active_requests) } else { 0 },
-            completed: self.completed(record),
-            latency_seconds: self.latency_seconds(record, kind, was_idle),
-            kv: record.kv_cache_stats.map(|stats| self.kv.increase(&stats)).unwrap_or_default(),
-            cross_kv: record.cross_kv_cache_stats.map(|stats| self.cross_kv.increase(&stats)),
+            batch: own,
+            own,
+            started,
+            completed,
+            latency_seconds,
+            host_step: iteration && self.since_idle != u8::from(!overlap),
+            device_step: iteration && self.since_idle != 1 + u8::from(!overlap),
+            gap,
+            ..Counted::default()
         };
-        self.queued = record.num_queued_requests.is_some_and(|queued| queued > 0);
-        if iteration {
-            self.follow_requests(record, &counted, self.lost() > lost_before);
+        if let Some(counts) = counts
+            && kind != Late
+        {
+            if gap.unexplained {
+                counts.open_gap();
+            }
+            counts.last_iter = record.iter.max(counts.last_iter);
+            counted.kv = counts.kv_increase(record);
+            counted.cross_kv = counts.cross_kv_increase(record);
+            if kind != Flush {
+                // The value is for the requests of all ranks, the number of new requests for one.
+                let one_rank = !self.copied_rows && record.rank.is_none();
+                counted.waited = counts.queue_time.waited(record, started).filter(|_| one_rank);
+            }
+        }
+        if kind == Flush {
+            self.in_flight = (record.backend() == Backend::PyTorch).then(|| InFlight::begin(0, 0));
+        }
+        if kind != SiblingRank && kind != Late {
+            self.queued = record.num_queued_requests.is_some_and(|queued| queued > 0);
         }
         counted
     }
 
-    /// Whether the last record left active requests. The record alone does not show it: the PyTorch backend counts active
-    /// requests before the iteration and never reports their end. With the overlap scheduler, the last record before idle
-    /// may show one active and none completed. `None` for the C++ executor, whose records are exact.
+    /// Whether the last record left active requests. `None` for the C++ executor, whose records are exact.
     #[must_use]
     pub fn outstanding(&self) -> Option<Outstanding> {
-        let in_flight = self.in_flight?;
-        Some(match (in_flight.by_record, in_flight.by_count) {
-            (0, _) => Outstanding::No,
-            (_, 0) => Outstanding::Doubtful,
-            _ => Outstanding::Yes,
-        })
+        self.in_flight.map(|in_flight| in_flight.outstanding())
     }
 
-    /// Updates `in_flight`. After a loss the count restarts from the record.
-    fn follow_requests(&mut self, record: &IterationStats, counted: &Counted, lost: bool) {
-        let several_ranks = record.attention_dp_rank.is_some_and(|rank| rank != 0);
-        let (Backend::PyTorch, Some(active), false) = (record.backend(), record.num_active_requests, several_ranks)
-        else {
+    /// Requests ended, by RequestPerfMetrics.
+    pub fn entries_ended(&mut self, requests: i64) {
+        if let Some(in_flight) = &mut self.in_flight {
+            in_flight.entries_ended(requests);
+        }
+    }
+
+    /// Counts the unfinished requests after all rows of an iteration.
+    pub fn follow_requests(&mut self, open: &OpenIteration) {
+        let (Backend::PyTorch, Some(active)) = (open.backend, open.active) else {
             self.in_flight = None;
             return;
         };
-        let (started, completed) = (signed(counted.started), signed(counted.completed));
-        let by_record = active.saturating_sub(completed).max(0);
-        let by_count = match self.in_flight {
-            Some(before) if !lost && active > started => {
-                before.by_count.saturating_add(started).saturating_sub(completed)
-            }
-            _ => by_record,
-        };
-        self.in_flight = Some(InFlight { by_record, by_count: by_count.max(0) });
+        let (started, completed) = (signed(open.started), signed(open.completed));
+        match &mut self.in_flight {
+            Some(in_flight) => in_flight.record(active, started, completed, open.known),
+            None => self.in_flight = Some(InFlight::begin(active, completed)),
+        }
     }
 
-    /// Updates `through` and the loss counts. The flush has the number of the *next* iteration. So it accounts for all
-    /// iterations before that one, and the next record is new although it has the same number.
-    fn account(&mut self, record: &IterationStats, kind: RecordKind) {
-        let Some(iter) = record.iter else { return };
-        let reached = if kind == RecordKind::Flush { iter.saturating_sub(1) } else { iter };
-        let frames = match (self.sequence, record.stats_sequence) {
-            (Some(last), Some(next)) if next > last => Some(next - last - 1),
-            _ => None,
-        };
-        self.sequence = record.stats_sequence.or(self.sequence);
-        if let Some(through) = self.through {
-            let iterations = if kind == RecordKind::Flush {
-                reached.saturating_sub(through)
-            } else {
-                iter.saturating_sub(through.saturating_add(1))
-            };
-            self.lost_by_gap = self.lost_by_gap.saturating_add(frames.unwrap_or(iterations));
+    /// Updates the numbers. Returns what is missing before the record.
+    fn account(&mut self, record: &IterationStats, kind: RecordKind) -> Gap {
+        let Some(iter) = record.iter else { return Gap::default() };
+        match kind {
+            RecordKind::Late => {
+                self.numbering.fill(iter);
+                Gap::default()
+            }
+            RecordKind::SiblingRank => Gap::default(),
+            _ => {
+                // The first record of an engine: its counts begin at 0.
+                if !self.has_records() && (iter <= 1 || record.stats_sequence.is_some_and(|sequence| sequence <= 1)) {
+                    self.ranks.met_at_its_start();
+                }
+                self.numbering.advance(record, iter, kind == RecordKind::Flush)
+            }
         }
-        self.through = Some(self.through.map_or(reached, |through| through.max(reached)));
-        let dropped = self.dropped.increase(record.stats_dropped_frames.and_then(|n| i64::try_from(n).ok()));
-        self.lost_by_engine = self.lost_by_engine.saturating_add(dropped);
     }
 
     /// The executor repeats the completed requests of the flush in the next record, which has the same number.
@@ -238,13 +278,13 @@ impl Epoch {
         u64::try_from(completed.saturating_sub(counted)).unwrap_or(0)
     }
 
-    /// Whether a PyTorch engine was idle before this record. A pass of its loop starts by waiting for work, so its latency
-    /// contains the wait. Under the overlap scheduler the previous pass ends after that wait, so its latency contains the
+    /// Whether a PyTorch engine was idle before this record. A pass of its loop starts by waiting for work, so its times
+    /// contain the wait. Under the overlap scheduler the previous pass ends after that wait, so its latency contains the
     /// wait, too (upstream: `_executor_loop`, `_executor_loop_overlap`). The first iteration waited for the first request.
     fn was_idle_before(&self, record: &IterationStats) -> bool {
         record.backend() == Backend::PyTorch
             && match self.in_flight {
-                Some(InFlight { by_record, by_count }) => !self.queued && (by_record == 0 || by_count == 0),
+                Some(in_flight) => !self.queued && in_flight.may_be_idle(),
                 None => record.iter.is_some_and(|iter| iter <= 1),
             }
     }
@@ -255,13 +295,13 @@ impl Epoch {
     fn latency_seconds(&mut self, record: &IterationStats, kind: RecordKind, was_idle: bool) -> Option<f64> {
         let overlap = record.scheduler_mode == Some(SchedulerMode::Overlap);
         let host_step = record.host_step_time_ms.filter(|_| overlap);
-        let reported = host_step.or(record.iter_latency_ms.filter(|_| !was_idle));
+        let reported = host_step.or(record.iter_latency_ms).filter(|_| !was_idle);
         match kind {
             RecordKind::Flush => {
                 self.waited_through = record.iter.map(|iter| iter.saturating_add(1));
                 return None;
             }
-            RecordKind::Repeated => return None,
+            RecordKind::Repeated | RecordKind::SiblingRank => return None,
             _ => {}
         }
         let latency = reported?;
@@ -274,34 +314,11 @@ impl Epoch {
     }
 }
 
-/// Only the idle flush of the C++ executor has nothing scheduled, nothing active and no latency.
+/// Only the idle flush of the C++ executor has nothing scheduled, nothing active and no latency, and the record that a PyTorch
+/// engine writes when it has started (upstream: `_emit_initial_stats`).
 fn is_flush(record: &IterationStats) -> bool {
     let scheduled = record.inflight_batching_stats.and_then(|stats| stats.num_scheduled_requests);
     record.num_active_requests == Some(0) && record.iter_latency_ms == Some(0.0) && scheduled.unwrap_or(0) == 0
-}
-
-/// The cumulative counts of one KV cache.
-#[derive(Debug, Clone, Copy)]
-struct KvCounts {
-    allocated: Cumulative,
-    newly_allocated: Cumulative,
-    reused: Cumulative,
-    missed: Cumulative,
-}
-
-impl KvCounts {
-    const fn all(count: Cumulative) -> Self {
-        Self { allocated: count, newly_allocated: count, reused: count, missed: count }
-    }
-
-    fn increase(&mut self, stats: &KvCacheStats) -> KvIncrease {
-        KvIncrease {
-            allocated: self.allocated.increase(stats.alloc_total_blocks),
-            newly_allocated: self.newly_allocated.increase(stats.alloc_new_blocks),
-            reused: self.reused.increase(stats.reused_blocks),
-            missed: self.missed.increase(stats.missed_blocks),
-        }
-    }
 }
 
 fn signed(value: u64) -> i64 {

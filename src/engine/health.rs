@@ -78,6 +78,11 @@ impl Health {
         self.outstanding = outstanding;
     }
 
+    /// What the last record left is better known than at its arrival.
+    pub fn set_outstanding(&mut self, outstanding: Outstanding) {
+        self.outstanding = outstanding;
+    }
+
     /// No work is outstanding any more, even if the last record left some.
     pub fn finish(&mut self) {
         self.outstanding = Outstanding::No;

@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use crate::model::kv_event::{BlockHash, KvCacheEvent, KvCacheEventKind};
 use crate::model::named_numbers::{NamedNumbers, named_numbers};
 
-use super::pools::{Tier, TierNumbers};
+use super::cache_tiers::{Tier, TierNumbers};
 
 /// Blocks whose tier is remembered, in about 1 MiB.
 const MAX_BLOCKS: usize = 1 << 16;

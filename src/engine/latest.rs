@@ -29,12 +29,14 @@ pub struct Latest {
     pub inflight: Option<InflightBatchingStats>,
     pub static_batching: Option<StaticBatchingStats>,
     pub spec_decoding: Option<SpecDecodingStats>,
-    pub pools: Option<Pools>,
+    pub pools: Pools,
     pub scheduler_mode: Option<SchedulerMode>,
     /// Attention-DP ranks whose rows of this iteration have been read.
     pub ranks_seen: Option<u64>,
-    /// Number of attention-DP ranks, from the last iteration whose rows are complete.
-    pub attention_dp_ranks: Option<u64>,
+    /// Like `ranks_seen`, of the iteration before.
+    pub ranks_before: Option<u64>,
+    /// Each row has its rank's own numbers. Otherwise the rows copy all but the batch from rank 0.
+    pub own_ranks: bool,
 }
 
 /// A limit: as built into the engine, as recommended by the tuner, as used at runtime.
@@ -74,27 +76,70 @@ impl Latest {
         // The PyTorch backend sends an object of zeros if there is no static batching.
         self.static_batching = record.static_batching_stats.filter(|stats| !stats.is_all_zero());
         self.spec_decoding = record.spec_decoding_stats;
-        self.pools = Pools::of(record);
+        self.pools.update(record);
         self.scheduler_mode = record.scheduler_mode;
-        // The rows of other ranks follow. Until then, use the number of ranks of the last iteration.
-        self.attention_dp_ranks = record.attention_dp_rank.map(|_| self.ranks_seen.unwrap_or(1));
-        self.ranks_seen = record.attention_dp_rank.map(|_| 1);
+        self.own_ranks = record.rank.is_some();
+        self.ranks_before = self.ranks_seen;
+        self.ranks_seen = (self.own_ranks || record.attention_dp_rank.is_some()).then_some(1);
     }
 
-    /// Adds the row of another attention-DP rank for the same iteration. The batch is the sum over ranks. Each row repeats the
-    /// requests, memory and KV cache of rank 0, so these stay.
+    /// Adds the row of another attention-DP rank for the same iteration. The batch is the sum over ranks, the rest only if each
+    /// row has its rank's own numbers.
     pub fn add_sibling(&mut self, record: &IterationStats) {
+        if record.iter != self.iter {
+            return;
+        }
         self.ranks_seen = self.ranks_seen.map(|ranks| ranks + 1);
-        self.attention_dp_ranks = self.attention_dp_ranks.max(self.ranks_seen);
-        let (Some(total), Some(rank)) = (&mut self.inflight, &record.inflight_batching_stats) else { return };
-        add(&mut total.num_scheduled_requests, rank.num_scheduled_requests);
-        add(&mut total.num_context_requests, rank.num_context_requests);
-        add(&mut total.num_gen_requests, rank.num_gen_requests);
-        add(&mut total.num_paused_requests, rank.num_paused_requests);
-        add(&mut total.num_ctx_tokens, rank.num_ctx_tokens);
-        add(&mut total.num_ctx_kv_tokens, rank.num_ctx_kv_tokens);
-        add(&mut total.num_gen_kv_tokens, rank.num_gen_kv_tokens);
-        add(&mut total.num_paused_kv_tokens, rank.num_paused_kv_tokens);
+        if let (Some(total), Some(rank)) = (&mut self.inflight, &record.inflight_batching_stats) {
+            add(&mut total.num_scheduled_requests, rank.num_scheduled_requests);
+            add(&mut total.num_context_requests, rank.num_context_requests);
+            add(&mut total.num_gen_requests, rank.num_gen_requests);
+            add(&mut total.num_paused_requests, rank.num_paused_requests);
+            add(&mut total.num_ctx_tokens, rank.num_ctx_tokens);
+            add(&mut total.num_ctx_kv_tokens, rank.num_ctx_kv_tokens);
+            add(&mut total.num_gen_kv_tokens, rank.num_gen_kv_tokens);
+            add(&mut total.num_paused_kv_tokens, rank.num_paused_kv_tokens);
+        }
+        if record.rank.is_none() {
+            return;
+        }
+        add(&mut self.active, record.num_active_requests);
+        add(&mut self.max_active, record.max_num_active_requests);
+        add(&mut self.queued, record.num_queued_requests);
+        add(&mut self.gpu_memory, record.gpu_mem_usage);
+        add(&mut self.cpu_memory, record.cpu_mem_usage);
+        add(&mut self.pinned_memory, record.pinned_mem_usage);
+        if let (Some(total), Some(rank)) = (&mut self.kv, &record.kv_cache_stats) {
+            add(&mut total.max_num_blocks, rank.max_num_blocks);
+            add(&mut total.free_num_blocks, rank.free_num_blocks);
+            add(&mut total.used_num_blocks, rank.used_num_blocks);
+            add(&mut total.reused_blocks, rank.reused_blocks);
+        }
+        self.pools.add(record);
+    }
+
+    /// Number of attention-DP ranks. While the rows of an iteration are incomplete, that of the iteration before.
+    #[must_use]
+    pub fn attention_dp_ranks(&self) -> Option<u64> {
+        self.ranks_seen.max(self.ranks_before.filter(|_| self.ranks_seen.is_some()))
+    }
+
+    fn copies_rank_0(&self) -> bool {
+        !self.own_ranks && self.attention_dp_ranks() > Some(1)
+    }
+
+    /// Active requests of all ranks. Absent if each row copies those of rank 0.
+    #[must_use]
+    pub fn active_of_all(&self) -> Option<i64> {
+        self.active.filter(|_| !self.copies_rank_0())
+    }
+
+    /// The limit of active requests of all ranks. Each row has the limit of one rank.
+    #[must_use]
+    pub fn max_active_of_all(&self) -> Option<i64> {
+        let ranks = if self.copies_rank_0() { self.attention_dp_ranks() } else { None };
+        let ranks = i64::try_from(ranks.unwrap_or(1)).unwrap_or(i64::MAX);
+        self.max_active.map(|max| max.saturating_mul(ranks))
     }
 
     #[must_use]
@@ -107,7 +152,14 @@ impl Latest {
     /// Active requests that the last iteration did not schedule; requests in the executor's own queue are not included.
     #[must_use]
     pub fn waiting(&self) -> Option<i64> {
-        self.active.zip(self.scheduled()).map(|(active, scheduled)| active.saturating_sub(scheduled).max(0))
+        self.active_of_all().zip(self.scheduled()).map(|(active, scheduled)| active.saturating_sub(scheduled).max(0))
+    }
+
+    /// All waiting requests: active ones that are not scheduled, and those in the executor's own queue.
+    #[must_use]
+    pub fn waiting_or_queued(&self) -> Option<i64> {
+        let (waiting, queued) = (self.waiting(), self.queued);
+        (waiting.is_some() || queued.is_some()).then(|| waiting.unwrap_or(0).saturating_add(queued.unwrap_or(0)))
     }
 
     #[must_use]
@@ -121,7 +173,7 @@ impl Latest {
     /// PyTorch backend see [`super::epoch::Epoch::outstanding`].
     #[must_use]
     pub fn has_work(&self) -> bool {
-        self.active.or_else(|| self.scheduled()).unwrap_or(0) > 0 || self.queued.unwrap_or(0) > 0
+        self.active_of_all().or_else(|| self.scheduled()).unwrap_or(0) > 0 || self.queued.unwrap_or(0) > 0
     }
 
     /// The same values with a load of zero, for the page of an idle engine.
@@ -170,18 +222,22 @@ fn add(total: &mut Option<i64>, more: Option<i64>) {
     }
 }
 
-/// The offset of a local time is its difference to the present, rounded to a quarter of an hour: every time zone's offset is
-/// a multiple of that, and a polled record is only seconds old. Daylight saving needs no rule (upstream: TRI-978).
+/// The offset of a local time is its difference to the present in quarters of an hour: every time zone's offset is a multiple
+/// of that, and a polled record is only minutes old. Daylight saving needs no rule (upstream: TRI-978). A record is never
+/// newer than its receipt; clocks may differ by a little.
 fn utc_micros(time: Option<RecordTime>, wall_us: i64) -> i64 {
     const QUARTER: i64 = 900_000_000;
     const WIDEST: i64 = 15 * 3_600_000_000;
+    const CLOCKS_DIFFER: i64 = 5_000_000;
     match time {
         None => wall_us,
         Some(RecordTime { micros, zoned: true }) => micros,
         Some(RecordTime { micros, zoned: false }) => {
-            let offset = (micros - wall_us + QUARTER / 2).div_euclid(QUARTER) * QUARTER;
+            let ahead = micros.saturating_sub(wall_us).saturating_sub(CLOCKS_DIFFER);
+            let offset = ahead.div_euclid(QUARTER).saturating_add(1).saturating_mul(QUARTER);
             // A difference larger than any time zone's offset is from an old record (a replay). Its time is used as written.
-            if offset.abs() > WIDEST { micros } else { micros - offset }
+            let utc = if offset.abs() > WIDEST { micros } else { micros - offset };
+            utc.min(wall_us)
         }
     }
 }

@@ -1,16 +1,23 @@
 //! Folds the records of one engine into totals that never fall and a state. Pure: no I/O, no async, no locks, and time is
 //! an argument. It knows neither where records come from nor how they are shown.
 
+pub mod batch;
+pub mod cache_tiers;
 pub mod clock;
 pub mod cumulative;
 pub mod epoch;
 pub mod health;
 pub mod histogram;
+pub mod in_flight;
 pub mod kv_events;
 pub mod latest;
 pub mod lifecycle;
 pub mod native;
+pub mod numbering;
+pub mod plausible;
 pub mod pools;
+pub mod queue_time;
+pub mod ranks;
 pub mod request_times;
 pub mod requests;
 pub mod totals;
@@ -22,12 +29,15 @@ use crate::model::{IterationStats, KvCacheEvent, PerfMetricsEntry, RequestStats,
 
 pub use health::{EngineState, Health, Outstanding};
 pub use latest::Latest;
+pub use plausible::Implausible;
 pub use totals::Totals;
 
 use clock::{IterationClock, Span};
-use epoch::{Epoch, RecordKind};
+use epoch::{Counted, Epoch, RecordKind};
 use kv_events::KvEvents;
 use lifecycle::{Lifecycles, Stages};
+use pools::Pools;
+use ranks::OpenIteration;
 use requests::RequestFold;
 
 /// The fold of one engine.
@@ -38,6 +48,8 @@ pub struct Engine {
     pub health: Health,
     latest: Option<Latest>,
     epoch: Epoch,
+    /// The last iteration, while rows of other ranks may follow.
+    open: Option<OpenIteration>,
     clock: IterationClock,
     lifecycles: Lifecycles,
     kv_events: KvEvents,
@@ -53,6 +65,7 @@ impl Engine {
             health: Health::new(now, stale_after),
             latest: None,
             epoch: Epoch::first(),
+            open: None,
             clock: IterationClock::default(),
             lifecycles: Lifecycles::default(),
             kv_events: KvEvents::default(),
@@ -68,31 +81,90 @@ impl Engine {
 
     /// Folds one record. `wall_us` is the time of receipt in microseconds since 1970 UTC. It replaces a missing timestamp,
     /// and gives the time zone of a local one.
-    pub fn absorb(&mut self, record: &IterationStats, now: Instant, wall_us: i64) {
+    ///
+    /// # Errors
+    /// If the record has an absurd value. It is not counted, neither as an iteration nor as lost.
+    pub fn absorb(&mut self, record: &IterationStats, now: Instant, wall_us: i64) -> Result<(), Implausible> {
+        if let Err(implausible) = plausible::check_record(record) {
+            self.epoch.numbering.reject();
+            return Err(implausible);
+        }
         let mut kind = self.epoch.classify(record);
         if kind == RecordKind::Restart {
             self.restart();
             kind = self.epoch.classify(record);
         }
-        if kind == RecordKind::SiblingRank {
-            self.totals.absorb_sibling(record);
-            if let Some(latest) = &mut self.latest {
-                latest.add_sibling(record);
-            }
-        } else {
-            let lost_before = self.epoch.lost();
-            let counted = self.epoch.count(record, kind);
-            self.totals.absorb(record, &counted);
-            let latest = self.latest.get_or_insert_default();
-            latest.update(record, wall_us);
-            let (flush, gap) = (kind == RecordKind::Flush, self.epoch.lost() > lost_before);
-            let span = self.clock.record(record, latest.time_us, counted.latency_seconds, flush, gap);
-            if let Some(rows) = &record.request_stats {
-                self.absorb_rows(rows, Some(span), now);
-            }
+        if matches!(kind, RecordKind::New | RecordKind::Flush) {
+            self.close_iteration();
         }
-        self.totals.iterations_lost = self.epoch.lost_before.saturating_add(self.epoch.lost());
+        let counted = self.epoch.count(record, kind);
+        self.totals.absorb(record, &counted);
+        match kind {
+            RecordKind::SiblingRank => {
+                if let Some(latest) = &mut self.latest {
+                    latest.add_sibling(record);
+                }
+                self.add_row(record, &counted);
+            }
+            RecordKind::Late => {
+                let mut alone = OpenIteration::new(record, true);
+                alone.add(record, counted.started, counted.completed);
+                self.totals.observe_batch(alone.scheduled, alone.context_tokens);
+            }
+            _ => self.absorb_newest(record, kind, &counted, now, wall_us),
+        }
+        self.publish_losses();
         self.health.record(now, self.outstanding());
+        Ok(())
+    }
+
+    /// The newest record, which the gauges show.
+    fn absorb_newest(
+        &mut self,
+        record: &IterationStats,
+        kind: RecordKind,
+        counted: &Counted,
+        now: Instant,
+        wall_us: i64,
+    ) {
+        let latest = self.latest.get_or_insert_default();
+        latest.update(record, wall_us);
+        let flush = kind == RecordKind::Flush;
+        let span = self.clock.record(record, latest.time_us, counted.latency_seconds, flush, counted.gap.lost);
+        if let Some(rows) = &record.request_stats {
+            self.absorb_rows(rows, Some(span), now);
+        }
+        if kind == RecordKind::New {
+            self.open = Some(OpenIteration::new(record, !counted.gap.unexplained));
+            self.add_row(record, counted);
+        }
+    }
+
+    /// Adds a row to the open iteration. Closes it with its last row.
+    fn add_row(&mut self, record: &IterationStats, counted: &Counted) {
+        let Some(open) = &mut self.open else { return };
+        if open.iter != record.iter {
+            // The row of an earlier iteration: ranks are sent one after the other.
+            return;
+        }
+        open.add(record, counted.started, counted.completed);
+        let ranks = self.latest.as_ref().and_then(|latest| latest.ranks_before);
+        if !open.has_ranks || ranks.is_some_and(|ranks| open.rows >= ranks) {
+            self.close_iteration();
+        }
+    }
+
+    /// Observes the sums over the ranks of the last iteration.
+    fn close_iteration(&mut self) {
+        let Some(open) = self.open.take() else { return };
+        self.totals.observe_batch(open.scheduled, open.context_tokens);
+        self.epoch.follow_requests(&open);
+    }
+
+    fn publish_losses(&mut self) {
+        self.totals.iterations_lost = self.epoch.lost();
+        self.totals.iterations_unreported = self.epoch.unreported();
+        self.totals.statistics_interval = self.epoch.numbering.interval();
     }
 
     fn outstanding(&self) -> Outstanding {
@@ -107,22 +179,39 @@ impl Engine {
     }
 
     /// Folds request rows that came without a record. The record of their iteration came before.
-    pub fn absorb_requests(&mut self, rows: &RequestStatsPerIteration, now: Instant) {
-        let Some(requests) = &rows.request_stats else { return };
+    ///
+    /// # Errors
+    /// If a row has an absurd value. None of them is counted.
+    pub fn absorb_requests(&mut self, rows: &RequestStatsPerIteration, now: Instant) -> Result<(), Implausible> {
+        let Some(requests) = &rows.request_stats else { return Ok(()) };
+        plausible::check_rows(requests)?;
         let all_complete = requests.iter().all(|row| row.stage == Some(RequestStage::Complete));
         let span = self.clock.take(rows.iter, all_complete);
         self.absorb_rows(requests, span, now);
+        Ok(())
     }
 
     /// Folds the times that the engine measured for a finished request.
-    pub fn absorb_perf_metrics(&mut self, entry: &PerfMetricsEntry, now: Instant) {
+    ///
+    /// # Errors
+    /// If the entry has an absurd value. It is not counted.
+    pub fn absorb_perf_metrics(&mut self, entry: &PerfMetricsEntry, now: Instant) -> Result<(), Implausible> {
+        plausible::check_entry(entry)?;
         self.requests.absorb_perf_metrics(entry, now);
+        self.epoch.entries_ended(1);
+        self.health.set_outstanding(self.outstanding());
+        Ok(())
     }
 
     /// Folds one event of the KV cache.
-    pub fn absorb_kv_event(&mut self, event: &KvCacheEvent) {
+    ///
+    /// # Errors
+    /// If the event has an absurd value. It is not counted.
+    pub fn absorb_kv_event(&mut self, event: &KvCacheEvent) -> Result<(), Implausible> {
+        plausible::check_event(event)?;
         self.kv_events.absorb(event);
         self.totals.kv_events = self.kv_events.totals;
+        Ok(())
     }
 
     /// Requests by stage, if the engine reports its requests.
@@ -131,9 +220,22 @@ impl Engine {
         self.lifecycles.stages
     }
 
-    /// Counts requests that have waited long enough for more exact times. Call it after each poll.
+    /// Ends a poll: counts requests that have waited long enough for more exact times, closes an iteration whose rows are
+    /// complete, and decides about a gap before the answer.
     pub fn settle(&mut self, now: Instant) {
         self.requests.settle(now);
+        self.epoch.numbering.end_answer();
+        self.publish_losses();
+        let ranks = self.latest.as_ref().and_then(|latest| latest.ranks_before);
+        match &mut self.open {
+            // Further rows are known to exist. They come with the next poll.
+            Some(open) if ranks.is_some() && !open.settled => open.settled = true,
+            Some(_) => {
+                self.close_iteration();
+                self.health.set_outstanding(self.outstanding());
+            }
+            None => {}
+        }
     }
 
     /// Rows of an unknown iteration are counted, but have no times.
@@ -162,10 +264,14 @@ impl Engine {
     }
 
     fn restart(&mut self) {
+        self.close_iteration();
         self.totals.engine_restarts += 1;
         self.epoch = self.epoch.next();
         self.clock = IterationClock::default();
         self.lifecycles = Lifecycles::default();
+        if let Some(latest) = &mut self.latest {
+            latest.pools = Pools::default();
+        }
     }
 }
 

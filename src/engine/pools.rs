@@ -1,9 +1,13 @@
-//! What one iteration did to the KV cache's pools (`kvCacheIterationStats` and related fields), summed over attention windows
-//! as trtllm-serve's collector does, so that no window size becomes a label.
+//! What iterations did to the KV cache's pools (`kvCacheIterationStats` and related fields), summed over windows, pool groups
+//! and life cycles, so that none of them becomes a label. KV cache manager V2 sends several views of one cache; which view has
+//! which numbers follows upstream's collector (tensorrt_llm/metrics/collector.py).
 
 use crate::model::IterationStats;
-use crate::model::iteration::KvCacheIterationStats;
+use crate::model::iteration::{KvCacheIterationStats, KvCacheLifecycleStats, LifecycleKind, SsmSnapshotStats};
 use crate::model::named_numbers::{NamedNumbers, named_numbers};
+use crate::model::rows::Rows;
+
+use super::cache_tiers::{CachedTokens, TierNumbers};
 
 named_numbers! {
     /// Blocks of one pool, by state. A peak is the highest value since the previous record.
@@ -48,26 +52,27 @@ named_numbers! {
     }
 }
 
-/// The pools after one iteration.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+/// The pools after the last record that has them. An engine may send them with every n-th record only.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Pools {
     /// On the GPU.
     pub primary: PoolBlocks,
-    /// On the host.
+    /// On host and disk.
     pub secondary: PoolBlocks,
-    /// Absent where the record has no lookups.
-    pub lookups: Option<Lookups>,
-}
-
-/// Blocks that one iteration looked up in the cache.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Lookups {
-    pub reused: i64,
-    pub missed: i64,
+    /// Number of pool groups on the GPU. KV cache manager V2 only.
+    pub groups: Option<usize>,
+    /// Blocks of the last iteration that were found and not found in the cache.
+    reused: Option<u64>,
+    missed: Option<u64>,
+    pub hit_ratio: Option<f64>,
+    /// The last hit ratio of a record with lookups, as in trtllm-serve.
+    pub last_hit_ratio: Option<f64>,
+    /// Used share of the secondary pools, 0..1, from the last record in which these have blocks, as in trtllm-serve.
+    pub last_host_utilization: Option<f64>,
 }
 
 /// Totals over iterations. A total is absent until the engine sends its first value; 0 is a value.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct PoolTotals {
     pub blocks: BlockEvents,
     pub bytes: ByteEvents,
@@ -75,149 +80,206 @@ pub struct PoolTotals {
     pub resumed_requests: Option<u64>,
     pub disk_prefetched_blocks: Option<u64>,
     /// Prompt tokens found in the cache.
-    pub cached_tokens: TierNumbers,
+    pub cached_tokens: CachedTokens,
+    /// Reused blocks by the tier from which they were read.
+    pub full_reused: TierNumbers,
+    pub partial_reused: TierNumbers,
+    pub snapshots: SnapshotTotals,
+}
+
+/// Lookups of snapshots of a state space model.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct SnapshotTotals {
+    pub lookups: Option<u64>,
+    pub hits: SnapshotHits,
+    pub misses: Option<u64>,
+    pub tokens: SnapshotTokens,
 }
 
 named_numbers! {
-    /// Blocks or tokens by [`Tier`].
+    /// Hits by whether the snapshot ends with a block.
     #[derive(Copy, Eq)]
-    pub struct TierNumbers: u64 { gpu = "gpu", host = "host", disk = "disk", other = "other" }
+    pub struct SnapshotHits: u64 { aligned = "aligned", unaligned = "unaligned" }
 }
 
-/// Where blocks are. The engine numbers its cache levels from 0; newer releases also name them.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Tier {
-    Gpu,
-    Host,
-    Disk,
-    /// A tier that is unknown, or that this exporter does not know.
-    Other,
+named_numbers! {
+    /// Prompt tokens of the lookups, by whether a snapshot covers them.
+    #[derive(Copy, Eq)]
+    pub struct SnapshotTokens: u64 { reused = "reused", unreused = "unreused" }
 }
 
-impl Tier {
-    /// The tier of a level that has no name.
-    #[must_use]
-    pub fn of_level(level: u64) -> Self {
-        match level {
-            0 => Self::Gpu,
-            1 => Self::Host,
-            2 => Self::Disk,
-            _ => Self::Other,
+/// A view without rows counts as absent.
+fn rows(view: Option<&Rows<KvCacheIterationStats>>) -> Option<&Rows<KvCacheIterationStats>> {
+    view.filter(|rows| !rows.is_empty())
+}
+
+/// The view with the pools on the GPU and with what was allocated and moved. Under V2 the windows show a pool that several of
+/// them share as 0 blocks, and lack the pools of state space models.
+fn pool_groups(record: &IterationStats) -> Option<&Rows<KvCacheIterationStats>> {
+    rows(record.kv_cache_iteration_stats_by_pool_group.as_ref())
+        .or_else(|| rows(record.kv_cache_iteration_stats.as_ref()))
+}
+
+/// The view with the pools on host and disk.
+fn cold_pool_groups(record: &IterationStats) -> Option<&Rows<KvCacheIterationStats>> {
+    rows(record.kv_cache_iteration_stats_by_cold_pool_group.as_ref()).or_else(|| pool_groups(record))
+}
+
+fn lifecycles(record: &IterationStats) -> impl Iterator<Item = &KvCacheLifecycleStats> {
+    record.kv_cache_iteration_stats_by_lifecycle.iter().flat_map(Rows::values)
+}
+
+/// The life cycles of attention layers; a state space model's have no blocks to reuse.
+fn attention(record: &IterationStats) -> impl Iterator<Item = &KvCacheLifecycleStats> {
+    lifecycles(record).filter(|row| row.kind.is_none_or(|kind| kind == LifecycleKind::Attention))
+}
+
+/// Blocks looked up in the cache, from the life cycles of attention, else from the windows.
+fn lookups(record: &IterationStats) -> BlockEvents {
+    let mut total = BlockEvents::default();
+    let mut attention = attention(record).peekable();
+    if attention.peek().is_none() {
+        for window in record.kv_cache_iteration_stats.iter().flat_map(Rows::values) {
+            add_all(&mut total, looked_up_by_window(window));
         }
     }
-
-    fn from_name(name: &str) -> Self {
-        let tiers = [("gpu", Self::Gpu), ("host", Self::Host), ("disk", Self::Disk)];
-        let found = tiers.into_iter().find(|(own, _)| own.eq_ignore_ascii_case(name));
-        found.map_or(Self::Other, |(_, tier)| tier)
-    }
-}
-
-impl TierNumbers {
-    pub fn add(&mut self, tier: Tier, number: u64) {
-        let total = match tier {
-            Tier::Gpu => &mut self.gpu,
-            Tier::Host => &mut self.host,
-            Tier::Disk => &mut self.disk,
-            Tier::Other => &mut self.other,
-        };
-        add(total, Some(number));
-    }
+    attention.for_each(|row| add_all(&mut total, looked_up_by_lifecycle(row)));
+    total
 }
 
 impl Pools {
-    /// `None` where the record has no pool statistics.
-    #[must_use]
-    pub fn of(record: &IterationStats) -> Option<Self> {
-        let windows = record.kv_cache_iteration_stats.as_ref()?;
-        let mut pools = Self::default();
-        for window in windows.values() {
-            add_all(&mut pools.primary, primary(window));
-            add_all(&mut pools.secondary, secondary(window));
-            if let (Some(reused), Some(missed)) = (window.iter_reused_blocks, window.iter_missed_blocks) {
-                let lookups = pools.lookups.get_or_insert_default();
-                lookups.reused = lookups.reused.saturating_add(reused);
-                lookups.missed = lookups.missed.saturating_add(missed);
-            }
+    /// Replaces the values by those of `record`, if it has any.
+    pub fn update(&mut self, record: &IterationStats) {
+        if cold_pool_groups(record).is_none() && lifecycles(record).next().is_none() {
+            return;
         }
-        Some(pools)
+        *self = Self {
+            groups: record.kv_cache_iteration_stats_by_pool_group.as_ref().map(Rows::len),
+            last_hit_ratio: self.last_hit_ratio,
+            last_host_utilization: self.last_host_utilization,
+            ..Self::default()
+        };
+        self.add(record);
     }
-}
 
-impl Lookups {
-    #[must_use]
-    pub fn total(self) -> i64 {
-        self.reused.saturating_add(self.missed)
+    /// Adds the pools of `record`, e.g. those of another rank.
+    pub fn add(&mut self, record: &IterationStats) {
+        for row in pool_groups(record).into_iter().flat_map(Rows::values) {
+            add_all(&mut self.primary, primary(row));
+        }
+        for row in cold_pool_groups(record).into_iter().flat_map(Rows::values) {
+            add_all(&mut self.secondary, secondary(row));
+        }
+        if let (Some(used), Some(max @ 1..)) = (self.secondary.used, self.secondary.max) {
+            self.last_host_utilization = Some(used as f64 / max as f64);
+        }
+        let lookups = lookups(record);
+        add(&mut self.reused, lookups.reused);
+        add(&mut self.missed, lookups.missed);
+        self.hit_ratio = self.reused.zip(self.missed).and_then(|(reused, missed)| {
+            let total = reused.saturating_add(missed);
+            (total > 0).then(|| reused as f64 / total as f64)
+        });
+        self.last_hit_ratio = self.hit_ratio.or(self.last_hit_ratio);
     }
 }
 
 impl PoolTotals {
-    /// Adds one iteration's own counts.
+    /// Adds what happened since the previous record.
     pub fn absorb(&mut self, record: &IterationStats) {
-        if let Some(windows) = &record.kv_cache_iteration_stats {
-            for window in windows.values() {
-                add_all(&mut self.blocks, blocks(window));
-                add_all(&mut self.bytes, bytes(window));
-            }
+        for row in pool_groups(record).into_iter().flat_map(Rows::values) {
+            add_all(&mut self.blocks, blocks(row));
+            add_all(&mut self.bytes, bytes(row));
+        }
+        add_all(&mut self.blocks, lookups(record));
+        for row in attention(record) {
+            self.full_reused.add_levels(record, row.iter_full_reused_blocks_by_level.as_ref());
+            self.partial_reused.add_levels(record, row.iter_partial_reused_blocks_by_level.as_ref());
+        }
+        for snapshots in lifecycles(record).filter_map(|row| row.snapshot_stats) {
+            self.snapshots.absorb(&snapshots);
         }
         add(&mut self.suspended_requests, count(record.iter_suspended_requests));
         add(&mut self.resumed_requests, count(record.iter_resumed_requests));
         add(&mut self.disk_prefetched_blocks, count(record.iter_disk_prefetch_blocks));
-        let Some(levels) = &record.iter_cached_tokens_by_level else { return };
-        for (level, tokens) in levels.iter().enumerate() {
-            let name = record.kv_cache_level_tiers.as_ref().and_then(|tiers| tiers.get(level));
-            let tier = name.map_or_else(|| Tier::of_level(level as u64), |name| Tier::from_name(name));
-            self.cached_tokens.add(tier, u64::try_from(*tokens).unwrap_or(0));
-        }
+        self.cached_tokens.absorb(record);
     }
 }
 
-fn primary(window: &KvCacheIterationStats) -> PoolBlocks {
+impl SnapshotTotals {
+    fn absorb(&mut self, stats: &SsmSnapshotStats) {
+        add(&mut self.lookups, count(stats.iter_snapshot_lookups));
+        add(&mut self.hits.aligned, count(stats.iter_aligned_snapshot_hits));
+        add(&mut self.hits.unaligned, count(stats.iter_unaligned_snapshot_hits));
+        add(&mut self.misses, count(stats.iter_snapshot_misses));
+        add(&mut self.tokens.reused, count(stats.iter_reused_tokens));
+        add(&mut self.tokens.unreused, count(stats.iter_unreused_tokens));
+    }
+}
+
+fn primary(row: &KvCacheIterationStats) -> PoolBlocks {
     PoolBlocks {
-        max: window.primary_max_num_blocks,
-        free: window.primary_free_num_blocks,
-        used: window.primary_used_num_blocks,
-        evictable: window.primary_evictable_num_blocks,
-        peak_free: window.primary_peak_free_num_blocks,
-        peak_used: window.primary_peak_used_num_blocks,
-        peak_evictable: window.primary_peak_evictable_num_blocks,
+        max: row.primary_max_num_blocks,
+        free: row.primary_free_num_blocks,
+        used: row.primary_used_num_blocks,
+        evictable: row.primary_evictable_num_blocks,
+        peak_free: row.primary_peak_free_num_blocks,
+        peak_used: row.primary_peak_used_num_blocks,
+        peak_evictable: row.primary_peak_evictable_num_blocks,
     }
 }
 
-fn secondary(window: &KvCacheIterationStats) -> PoolBlocks {
+fn secondary(row: &KvCacheIterationStats) -> PoolBlocks {
     PoolBlocks {
-        max: window.secondary_max_num_blocks,
-        free: window.secondary_free_num_blocks,
-        used: window.secondary_used_num_blocks,
-        evictable: window.secondary_evictable_num_blocks,
-        peak_free: window.secondary_peak_free_num_blocks,
-        peak_used: window.secondary_peak_used_num_blocks,
-        peak_evictable: window.secondary_peak_evictable_num_blocks,
+        max: row.secondary_max_num_blocks,
+        free: row.secondary_free_num_blocks,
+        used: row.secondary_used_num_blocks,
+        evictable: row.secondary_evictable_num_blocks,
+        peak_free: row.secondary_peak_free_num_blocks,
+        peak_used: row.secondary_peak_used_num_blocks,
+        peak_evictable: row.secondary_peak_evictable_num_blocks,
     }
 }
 
-fn blocks(window: &KvCacheIterationStats) -> BlockEvents {
+fn blocks(row: &KvCacheIterationStats) -> BlockEvents {
     BlockEvents {
-        allocated: count(window.iter_alloc_total_blocks),
-        newly_allocated: count(window.iter_alloc_new_blocks),
-        reused: count(window.iter_reused_blocks),
-        full_reused: count(window.iter_full_reused_blocks),
-        partial_reused: count(window.iter_partial_reused_blocks),
-        missed: count(window.iter_missed_blocks),
-        generation_allocated: count(window.iter_gen_alloc_blocks),
-        onboarded: count(window.iter_onboard_blocks),
-        offloaded: count(window.iter_offload_blocks),
-        copied: count(window.iter_intra_device_copy_blocks),
-        host_dropped: count(window.iter_host_dropped_blocks),
+        allocated: count(row.iter_alloc_total_blocks),
+        newly_allocated: count(row.iter_alloc_new_blocks),
+        generation_allocated: count(row.iter_gen_alloc_blocks),
+        onboarded: count(row.iter_onboard_blocks),
+        offloaded: count(row.iter_offload_blocks),
+        copied: count(row.iter_intra_device_copy_blocks),
+        host_dropped: count(row.iter_host_dropped_blocks),
+        ..BlockEvents::default()
     }
 }
 
-fn bytes(window: &KvCacheIterationStats) -> ByteEvents {
+fn looked_up_by_window(row: &KvCacheIterationStats) -> BlockEvents {
+    BlockEvents {
+        reused: count(row.iter_reused_blocks),
+        full_reused: count(row.iter_full_reused_blocks),
+        partial_reused: count(row.iter_partial_reused_blocks),
+        missed: count(row.iter_missed_blocks),
+        ..BlockEvents::default()
+    }
+}
+
+fn looked_up_by_lifecycle(row: &KvCacheLifecycleStats) -> BlockEvents {
+    BlockEvents {
+        reused: count(row.iter_reused_blocks),
+        full_reused: count(row.iter_full_reused_blocks),
+        partial_reused: count(row.iter_partial_reused_blocks),
+        missed: count(row.iter_missed_blocks),
+        ..BlockEvents::default()
+    }
+}
+
+fn bytes(row: &KvCacheIterationStats) -> ByteEvents {
     ByteEvents {
-        onboarded: count(window.iter_onboard_bytes),
-        offloaded: count(window.iter_offload_bytes),
-        copied: count(window.iter_intra_device_copy_bytes),
-        host_dropped: count(window.iter_host_dropped_bytes),
+        onboarded: count(row.iter_onboard_bytes),
+        offloaded: count(row.iter_offload_bytes),
+        copied: count(row.iter_intra_device_copy_bytes),
+        host_dropped: count(row.iter_host_dropped_bytes),
     }
 }
 
@@ -255,41 +317,133 @@ impl SaturatingAdd for u64 {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::{Value, json};
+
     use super::*;
+
+    fn record(json: Value) -> IterationStats {
+        serde_json::from_value(json).unwrap()
+    }
+
+    fn fold(records: &[Value]) -> (Pools, PoolTotals) {
+        let (mut pools, mut totals) = (Pools::default(), PoolTotals::default());
+        for json in records {
+            let record = record(json.clone());
+            pools.update(&record);
+            totals.absorb(&record);
+        }
+        (pools, totals)
+    }
 
     #[test]
     fn windows_are_summed_and_a_number_that_no_window_sends_is_absent() {
-        let window = |used, reused| KvCacheIterationStats {
-            primary_used_num_blocks: Some(used),
-            iter_reused_blocks: Some(reused),
-            iter_missed_blocks: Some(1),
-            ..KvCacheIterationStats::default()
-        };
-        let windows = [("4096".to_owned(), window(3, 2)), ("32768".to_owned(), window(4, 5))];
-        let record =
-            IterationStats { kv_cache_iteration_stats: Some(windows.into_iter().collect()), ..Default::default() };
-        let pools = Pools::of(&record).unwrap();
-        assert_eq!((pools.primary.used, pools.secondary.used), (Some(7), None));
-        assert_eq!(pools.lookups, Some(Lookups { reused: 7, missed: 2 }));
-        let mut totals = PoolTotals::default();
-        totals.absorb(&record);
-        totals.absorb(&record);
+        let window =
+            |used, reused| json!({"primaryUsedNumBlocks": used, "iterReusedBlocks": reused, "iterMissedBlocks": 1});
+        let json = json!({"kvCacheIterationStats": {"4096": window(3, 2), "32768": window(4, 5)}});
+        let (pools, totals) = fold(&[json.clone(), json]);
+        assert_eq!((pools.primary.used, pools.secondary.used, pools.groups), (Some(7), None, None));
+        assert_eq!(pools.hit_ratio, Some(7.0 / 9.0));
         assert_eq!((totals.blocks.reused, totals.blocks.missed, totals.blocks.allocated), (Some(14), Some(4), None));
         assert_eq!(totals.bytes, ByteEvents::default());
     }
 
     #[test]
-    fn cached_tokens_are_counted_in_the_tier_that_names_their_level() {
-        let mut totals = PoolTotals::default();
-        let record = |tiers: Option<&[&str]>| IterationStats {
-            iter_cached_tokens_by_level: Some(vec![12, 8, 1, 1]),
-            kv_cache_level_tiers: tiers.map(|tiers| tiers.iter().map(|&tier| tier.to_owned()).collect()),
-            ..IterationStats::default()
+    fn pools_shared_by_windows_count_once() {
+        let (pools, totals) = fold(&[json!({
+            "kvCacheIterationStats": {
+                "1024": {"primaryMaxNumBlocks": 0, "iterAllocTotalBlocks": 5, "iterOnboardBytes": 64},
+                "4096": {"primaryMaxNumBlocks": 0, "iterAllocTotalBlocks": 2, "iterOnboardBytes": 32}},
+            "kvCacheIterationStatsByPoolGroup": {
+                "0": {"primaryMaxNumBlocks": 100, "iterAllocTotalBlocks": 7, "iterOnboardBytes": 96},
+                "1": {"primaryMaxNumBlocks": 40, "iterAllocTotalBlocks": 3, "windowSizes": [], "slotSize": [8, 8]}},
+        })]);
+        assert_eq!((pools.primary.max, pools.groups), (Some(140), Some(2)));
+        assert_eq!((totals.blocks.allocated, totals.bytes.onboarded), (Some(10), Some(96)));
+    }
+
+    #[test]
+    fn lookups_come_from_life_cycles_of_attention_and_a_missing_kind_counts_as_attention() {
+        let (pools, totals) = fold(&[json!({
+            "kvCacheIterationStats": {"4096": {"iterReusedBlocks": 90, "iterMissedBlocks": 90}},
+            "kvCacheIterationStatsByLifecycle": {
+                "0": {"kind": "attention", "iterReusedBlocks": 3, "iterMissedBlocks": 1, "windowSize": 4096},
+                "1": {"iterReusedBlocks": 4, "iterMissedBlocks": 2, "windowSize": null},
+                "2": {"kind": "convolution", "iterReusedBlocks": 50, "iterMissedBlocks": 50}},
+        })]);
+        assert_eq!((totals.blocks.reused, totals.blocks.missed), (Some(7), Some(3)));
+        assert_eq!(pools.hit_ratio, Some(0.7));
+    }
+
+    #[test]
+    fn life_cycles_of_state_space_models_alone_leave_the_lookups_of_the_windows() {
+        let (_, totals) = fold(&[json!({
+            "kvCacheIterationStats": {"4096": {"iterReusedBlocks": 2, "iterMissedBlocks": 1}},
+            "kvCacheIterationStatsByLifecycle": {"1": {"kind": "ssm", "snapshotStats": {
+                "iterSnapshotLookups": 6, "iterSnapshotHits": 4, "iterSnapshotMisses": 2, "iterReusedTokens": 70,
+                "iterUnreusedTokens": 30, "iterAlignedSnapshotHits": 3, "iterUnalignedSnapshotHits": 1}}},
+        })]);
+        assert_eq!((totals.blocks.reused, totals.blocks.missed), (Some(2), Some(1)));
+        let hits = SnapshotHits { aligned: Some(3), unaligned: Some(1) };
+        let tokens = SnapshotTokens { reused: Some(70), unreused: Some(30) };
+        assert_eq!(totals.snapshots, SnapshotTotals { lookups: Some(6), hits, misses: Some(2), tokens });
+    }
+
+    #[test]
+    fn an_empty_view_counts_as_absent() {
+        let (pools, totals) = fold(&[json!({
+            "kvCacheIterationStats": {"4096": {"primaryMaxNumBlocks": 8, "secondaryMaxNumBlocks": 4, "secondaryUsedNumBlocks": 1,
+                "iterReusedBlocks": 1, "iterGenAllocBlocks": 2}},
+            "kvCacheIterationStatsByPoolGroup": {}, "kvCacheIterationStatsByColdPoolGroup": {},
+            "kvCacheIterationStatsByLifecycle": {},
+        })]);
+        assert_eq!((pools.primary.max, pools.secondary.max), (Some(8), Some(4)));
+        assert_eq!(pools.last_host_utilization, Some(0.25));
+        assert_eq!((totals.blocks.reused, totals.blocks.generation_allocated), (Some(1), Some(2)));
+    }
+
+    #[test]
+    fn host_blocks_come_from_the_view_of_the_cold_levels() {
+        let (pools, _) = fold(&[json!({
+            "kvCacheIterationStatsByPoolGroup": {"0": {"primaryMaxNumBlocks": 10, "secondaryMaxNumBlocks": 1}},
+            "kvCacheIterationStatsByColdPoolGroup": {
+                "0": {"secondaryMaxNumBlocks": 30, "secondaryUsedNumBlocks": 12},
+                "7": {"secondaryMaxNumBlocks": 10, "secondaryUsedNumBlocks": 8}},
+        })]);
+        assert_eq!((pools.secondary.max, pools.secondary.used, pools.primary.max), (Some(40), Some(20), Some(10)));
+        assert_eq!(pools.last_host_utilization, Some(0.5));
+    }
+
+    #[test]
+    fn trtllms_ratios_keep_their_last_value_and_ours_is_absent_without_lookups() {
+        let view = |reused: i64, missed: i64, max: i64| {
+            json!({"kvCacheIterationStats": {"4096": {"iterReusedBlocks": reused, "iterMissedBlocks": missed,
+                "secondaryMaxNumBlocks": max, "secondaryUsedNumBlocks": max / 2}}})
         };
-        totals.absorb(&record(None));
-        let tokens = |gpu, host, disk, other| TierNumbers { gpu, host, disk, other };
-        assert_eq!(totals.cached_tokens, tokens(Some(12), Some(8), Some(1), Some(1)));
-        totals.absorb(&record(Some(&["GPU", "disk", "tape", "host"])));
-        assert_eq!(totals.cached_tokens, tokens(Some(24), Some(9), Some(9), Some(2)));
+        let (pools, _) = fold(&[view(3, 1, 10), view(0, 0, 0)]);
+        assert_eq!((pools.hit_ratio, pools.last_hit_ratio), (None, Some(0.75)));
+        assert_eq!((pools.secondary.max, pools.last_host_utilization), (Some(0), Some(0.5)));
+    }
+
+    #[test]
+    fn a_record_without_views_keeps_the_pools_of_the_last_one() {
+        let sampled = json!({"kvCacheIterationStatsByPoolGroup": {"0": {"primaryMaxNumBlocks": 10}, "1": {}},
+            "kvCacheIterationStatsByLifecycle": {"0": {"iterReusedBlocks": 1, "iterMissedBlocks": 1}}});
+        let (before, _) = fold(std::slice::from_ref(&sampled));
+        let (after, totals) = fold(&[sampled, json!({"iter": 7})]);
+        assert_eq!((after, after.groups), (before, Some(2)));
+        assert_eq!(totals.blocks.reused, Some(1));
+    }
+
+    #[test]
+    fn reused_blocks_are_counted_in_the_tier_from_which_they_were_read() {
+        let (_, totals) = fold(&[json!({
+            "kvCacheLevelTiers": ["gpu", "gpu", "host", "disk"],
+            "kvCacheIterationStatsByLifecycle": {
+                "0": {"iterFullReusedBlocksByLevel": [4, 1, 0, 2], "iterPartialReusedBlocksByLevel": [0, 0, 3, 0]},
+                "1": {"iterFullReusedBlocksByLevel": [1, 0, 0, 0]},
+                "2": {"kind": "ssm", "iterFullReusedBlocksByLevel": [9, 9, 9, 9]}},
+        })]);
+        let tiers = |gpu, host, disk| TierNumbers { gpu: Some(gpu), host: Some(host), disk: Some(disk), other: None };
+        assert_eq!((totals.full_reused, totals.partial_reused), (tiers(6, 0, 2), tiers(0, 3, 0)));
     }
 }

@@ -1,9 +1,10 @@
 //! Totals of all iterations of an engine, over restarts: counters and histograms that never fall.
 
 use crate::model::IterationStats;
-use crate::model::iteration::InflightBatchingStats;
 
-use super::epoch::{Counted, KvIncrease};
+use super::batch::{context_tokens, generation_tokens};
+use super::cumulative::KvIncrease;
+use super::epoch::Counted;
 use super::histogram::{BATCH_REQUESTS, BATCH_TOKENS, Histogram, ITERATION_SECONDS, SHORT_SECONDS};
 use super::kv_events::KvEventTotals;
 use super::pools::PoolTotals;
@@ -13,6 +14,10 @@ use super::pools::PoolTotals;
 pub struct Totals {
     pub iterations: u64,
     pub iterations_lost: u64,
+    /// Iterations without a record that are not known to be lost.
+    pub iterations_unreported: u64,
+    /// Iterations per record. Known for PyTorch engines only.
+    pub statistics_interval: Option<u64>,
     pub engine_restarts: u64,
     pub requests_started: u64,
     pub requests_completed: u64,
@@ -59,6 +64,8 @@ impl Totals {
         Self {
             iterations: 0,
             iterations_lost: 0,
+            iterations_unreported: 0,
+            statistics_interval: None,
             engine_restarts: 0,
             requests_started: 0,
             requests_completed: 0,
@@ -100,37 +107,58 @@ impl Totals {
             add(&mut cross.reused, more.reused);
             add(&mut cross.missed, more.missed);
         }
-        if !counted.iteration {
-            return;
-        }
-        add(&mut self.iterations, 1);
         add(&mut self.requests_started, counted.started);
-        if let Some(seconds) = counted.latency_seconds {
-            self.iteration_latency.observe(seconds);
+        if let (Some(seconds), 1..) = (counted.waited, counted.started) {
+            self.new_request_queue_time.observe_times(seconds / counted.started as f64, counted.started);
         }
-        if let (Some(sum), 1..) = (record.new_active_requests_queue_latency_ms, counted.started) {
-            self.new_request_queue_time.observe_times(sum / 1000.0 / counted.started as f64, counted.started);
+        if counted.batch {
+            add(&mut self.context_tokens, context_tokens(record));
+            add(&mut self.generation_tokens, generation_tokens(record));
         }
-        let batch = Batch::of(record);
-        if let Some(scheduled) = batch.scheduled {
+        if counted.own {
+            self.absorb_speculation(record);
+            self.pools.absorb(record);
+        }
+        if counted.iteration {
+            add(&mut self.iterations, 1);
+            if let Some(seconds) = counted.latency_seconds {
+                self.iteration_latency.observe(seconds);
+            }
+            self.absorb_steps(record, counted);
+        }
+    }
+
+    /// Observes the batch of one iteration, summed over its ranks.
+    pub fn observe_batch(&mut self, scheduled: Option<u64>, context_tokens: u64) {
+        if let Some(scheduled) = scheduled {
             self.iteration_scheduled_requests.observe(scheduled as f64);
         }
-        if batch.context_tokens > 0 {
-            self.iteration_context_tokens.observe(batch.context_tokens as f64);
+        if context_tokens > 0 {
+            self.iteration_context_tokens.observe(context_tokens as f64);
         }
-        add(&mut self.context_tokens, batch.context_tokens);
-        add(&mut self.generation_tokens, batch.generation_tokens);
-        if let Some(spec) = &record.spec_decoding_stats {
-            add(&mut self.spec_decode_draft_tokens, unsigned(spec.num_draft_tokens));
-            add(&mut self.spec_decode_accepted_tokens, unsigned(spec.num_accepted_tokens));
-            add(&mut self.spec_decode_drafted_requests, unsigned(spec.num_requests_with_draft_tokens));
-            if let Some(ms) = spec.iter_latency_ms.filter(|ms| ms.is_finite() && *ms > 0.0) {
-                self.spec_decode_draft_seconds += ms / 1000.0;
-            }
+    }
+
+    /// Whether the engine reports only some iterations, so that what each record says of its own iteration is no total.
+    #[must_use]
+    pub fn is_sampled(&self) -> bool {
+        self.statistics_interval.is_some_and(|interval| interval > 1)
+    }
+
+    fn absorb_speculation(&mut self, record: &IterationStats) {
+        let Some(spec) = &record.spec_decoding_stats else { return };
+        add(&mut self.spec_decode_draft_tokens, unsigned(spec.num_draft_tokens));
+        add(&mut self.spec_decode_accepted_tokens, unsigned(spec.num_accepted_tokens));
+        add(&mut self.spec_decode_drafted_requests, unsigned(spec.num_requests_with_draft_tokens));
+        if let Some(ms) = spec.iter_latency_ms.filter(|ms| *ms > 0.0) {
+            self.spec_decode_draft_seconds += ms / 1000.0;
         }
+    }
+
+    fn absorb_steps(&mut self, record: &IterationStats, counted: &Counted) {
         for (histogram, ms) in [
-            (&mut self.host_step, record.host_step_time_ms),
-            (&mut self.device_step, record.prev_device_step_time_ms),
+            // The first steps after idle include the wait for work.
+            (&mut self.host_step, record.host_step_time_ms.filter(|_| counted.host_step)),
+            (&mut self.device_step, record.prev_device_step_time_ms.filter(|_| counted.device_step)),
             (&mut self.gpu_forward, record.gpu_forward_time_ms),
         ] {
             // 0 means that the step was not measured.
@@ -138,14 +166,6 @@ impl Totals {
                 histogram.observe(ms / 1000.0);
             }
         }
-        self.pools.absorb(record);
-    }
-
-    /// Adds the row of another attention-DP rank. Only its scheduled tokens are its own; the other values repeat rank 0.
-    pub fn absorb_sibling(&mut self, record: &IterationStats) {
-        let batch = Batch::of(record);
-        add(&mut self.context_tokens, batch.context_tokens);
-        add(&mut self.generation_tokens, batch.generation_tokens);
     }
 }
 
@@ -153,39 +173,6 @@ impl Default for Totals {
     fn default() -> Self {
         Self::new()
     }
-}
-
-/// The batch of an iteration, for in-flight and static batching.
-struct Batch {
-    scheduled: Option<u64>,
-    context_tokens: u64,
-    generation_tokens: u64,
-}
-
-impl Batch {
-    fn of(record: &IterationStats) -> Self {
-        match (&record.inflight_batching_stats, &record.static_batching_stats) {
-            (Some(inflight), _) => Self {
-                scheduled: inflight.num_scheduled_requests.map(|n| unsigned(Some(n))),
-                context_tokens: unsigned(inflight.num_ctx_tokens),
-                generation_tokens: decoded_tokens(inflight),
-            },
-            (None, Some(fixed)) => Self {
-                scheduled: fixed.num_scheduled_requests.map(|n| unsigned(Some(n))),
-                context_tokens: unsigned(fixed.num_ctx_tokens),
-                generation_tokens: unsigned(fixed.num_gen_tokens),
-            },
-            (None, None) => Self { scheduled: None, context_tokens: 0, generation_tokens: 0 },
-        }
-    }
-}
-
-/// Requests times the mean number of tokens; the rounding removes the error of the float. The PyTorch backend may leave the
-/// mean at 0 (upstream issue 6364). It is then taken as 1, because a generation request decodes at least one token.
-fn decoded_tokens(inflight: &InflightBatchingStats) -> u64 {
-    let requests = unsigned(inflight.num_gen_requests) as f64;
-    let mean = inflight.avg_num_decoded_tokens_per_iter.filter(|mean| *mean > 0.0).unwrap_or(1.0);
-    (requests * mean).round() as u64
 }
 
 /// Saturating: an absurd number from a publisher must not wrap a total to 0.

@@ -1,8 +1,12 @@
 //! Other exporters' names for the same engine. Each value has the meaning that its own exporter gives it: what trtllm-serve
 //! calls running is not what Triton calls scheduled. All sets are off by default.
 
+use std::sync::Arc;
+
+use crate::engine::Latest;
+use crate::engine::cache_tiers::{LevelTokens, MAX_LEVELS, Tier};
+use crate::engine::pools::PoolTotals;
 use crate::engine::requests::LatencySource;
-use crate::engine::{Latest, Totals};
 use crate::model::perf_metrics::FinishReason;
 use crate::state::{EngineName, EngineSnapshot};
 
@@ -37,7 +41,8 @@ pub(super) fn trtllm_labels(name: &EngineName, backend: Option<&str>, model_is_u
     SeriesLabels::new(Labels::new(ours.into_iter().chain(version).chain(extra)), OF_TRTLLM)
 }
 
-/// trtllm-serve's families. `load`: the values for load gauges; absent for a stale engine.
+/// trtllm-serve's families. `load`: the values for load gauges; absent for a stale engine. As on trtllm-serve's page, a
+/// counter appears with its first increase and a histogram with its first observation.
 #[must_use]
 pub(super) fn trtllm_page(labels: &SeriesLabels, snapshot: &EngineSnapshot, load: Option<&Latest>) -> Page {
     let mut page = Writer::new(labels);
@@ -52,7 +57,7 @@ pub(super) fn trtllm_page(labels: &SeriesLabels, snapshot: &EngineSnapshot, load
         trtllm_load(latest, &mut page);
     }
     let (totals, requests) = (&snapshot.totals, &snapshot.requests);
-    trtllm_pools(totals, &mut page);
+    trtllm_pools(&totals.pools, &mut page);
     for (family, count) in [
         (Id::TrtllmNumRequestsCompleted, totals.requests_completed),
         (Id::TrtllmKvCacheReusedBlocks, totals.kv_cache_blocks_reused),
@@ -62,7 +67,7 @@ pub(super) fn trtllm_page(labels: &SeriesLabels, snapshot: &EngineSnapshot, load
         (Id::TrtllmPromptTokens, requests.input_token_len.sum() as u64),
         (Id::TrtllmGenerationTokens, requests.output_token_len.sum() as u64),
     ] {
-        page.one(family, count);
+        page.put(family, increased(count));
     }
     let times = &requests.times;
     for (family, histogram) in [
@@ -75,11 +80,16 @@ pub(super) fn trtllm_page(labels: &SeriesLabels, snapshot: &EngineSnapshot, load
         (Id::TrtllmRequestInferenceTime, &times.inference_time),
         (Id::TrtllmPrefillBatchTokens, &totals.iteration_context_tokens),
     ] {
-        page.one(family, histogram);
+        page.observed(family, histogram);
     }
     // trtllm-serve has the first four of our reasons.
-    page.in_order(Id::TrtllmRequestSuccess, requests.finished.into_iter().flatten().map(Some));
+    page.in_order(Id::TrtllmRequestSuccess, requests.finished.into_iter().flatten().map(increased));
     page.page
+}
+
+/// A counter without an increase is not on trtllm-serve's page.
+fn increased(count: u64) -> Option<u64> {
+    (count > 0).then_some(count)
 }
 
 fn trtllm_load(latest: &Latest, page: &mut Writer<'_>) {
@@ -99,7 +109,7 @@ fn trtllm_load(latest: &Latest, page: &mut Writer<'_>) {
         page.put(Id::TrtllmPrefillBatchOccupancy, ratio(inflight.num_context_requests, latest.max_active));
     }
     if let Some(kv) = &latest.kv {
-        page.put(Id::TrtllmKvCacheUtilization, kv.used_fraction());
+        page.put(Id::TrtllmKvCacheUtilization, ratio(kv.used_num_blocks, kv.max_num_blocks));
         page.put(Id::TrtllmKvCacheHitRate, kv.cache_hit_rate);
         page.put(Id::TrtllmKvCacheMaxBlocks, kv.max_num_blocks);
         page.put(Id::TrtllmKvCacheFreeBlocks, kv.free_num_blocks);
@@ -110,17 +120,12 @@ fn trtllm_load(latest: &Latest, page: &mut Writer<'_>) {
         page.put(Id::TrtllmSpecAcceptanceLength, spec.acceptance_length);
         page.put(Id::TrtllmSpecDraftOverhead, spec.draft_overhead);
     }
-    if let Some(pools) = latest.pools {
-        page.put(Id::TrtllmKvHostUtilization, ratio(pools.secondary.used, pools.secondary.max));
-        let lookups = pools.lookups;
-        let (reused, total) = (lookups.map(|lookups| lookups.reused), lookups.map(|lookups| lookups.total()));
-        page.put(Id::TrtllmKvIterReuseRate, ratio(reused, total));
-    }
+    page.put(Id::TrtllmKvHostUtilization, latest.pools.last_host_utilization);
+    page.put(Id::TrtllmKvIterReuseRate, latest.pools.last_hit_ratio);
 }
 
-/// The KV cache's pools, summed over windows as trtllm-serve's collector does.
-fn trtllm_pools(totals: &Totals, page: &mut Writer<'_>) {
-    let (blocks, bytes) = (&totals.pools.blocks, &totals.pools.bytes);
+fn trtllm_pools(pools: &PoolTotals, page: &mut Writer<'_>) {
+    let (blocks, bytes) = (&pools.blocks, &pools.bytes);
     for (family, count) in [
         (Id::TrtllmKvIterReused, blocks.reused),
         (Id::TrtllmKvIterFullReused, blocks.full_reused),
@@ -130,8 +135,16 @@ fn trtllm_pools(totals: &Totals, page: &mut Writer<'_>) {
         (Id::TrtllmKvOnboardBytes, bytes.onboarded),
         (Id::TrtllmKvOffloadBytes, bytes.offloaded),
         (Id::TrtllmKvCopyBytes, bytes.copied),
+        (Id::TrtllmKvDiskPrefetchBlocks, pools.disk_prefetched_blocks),
     ] {
-        page.put(family, count);
+        page.put(family, count.and_then(increased));
+    }
+    // Unlike the others, these start at 0.
+    for (level, LevelTokens { tier, tokens }) in pools.cached_tokens.by_level.iter().enumerate() {
+        let name = if level < MAX_LEVELS { level.to_string() } else { "other".to_owned() };
+        let tier = tier.map_or("", Tier::name).to_owned();
+        let labels = Labels::extend(page.labels.base(), [("cache_level", name), ("cache_tier", tier)]);
+        page.page.push(Id::TrtllmPromptCacheHitTokens, &Arc::new(labels), *tokens);
     }
 }
 

@@ -5,18 +5,14 @@ use crate::engine::{Latest, Totals};
 
 use super::catalog::Id;
 use super::catalog::table::engine_counters::CrossBlockEvents;
-use super::value::ratio;
 use super::writer::Writer;
 
 impl Writer<'_> {
-    /// The pools after the last iteration.
+    /// The pools after the last record that has them.
     pub(super) fn pools(&mut self, latest: &Latest) {
-        let Some(pools) = latest.pools else { return };
-        self.each(Id::PrimaryPoolBlocks, pools.primary);
-        self.each(Id::SecondaryPoolBlocks, pools.secondary);
-        if let Some(lookups) = pools.lookups {
-            self.put(Id::KvIterationHitRatio, ratio(Some(lookups.reused), Some(lookups.total())));
-        }
+        self.each(Id::PrimaryPoolBlocks, latest.pools.primary);
+        self.each(Id::SecondaryPoolBlocks, latest.pools.secondary);
+        self.put(Id::KvIterationHitRatio, latest.pools.hit_ratio);
     }
 
     /// Totals over all iterations and events.
@@ -37,7 +33,13 @@ impl Writer<'_> {
         let pools = &totals.pools;
         self.each(Id::WindowBlocks, pools.blocks);
         self.each(Id::WindowBytes, pools.bytes);
-        self.each(Id::CachedTokens, pools.cached_tokens);
+        self.each(Id::CachedTokens, pools.cached_tokens.by_tier);
+        self.each(Id::KvFullReusedBlocks, pools.full_reused);
+        self.each(Id::KvPartialReusedBlocks, pools.partial_reused);
+        self.put(Id::SsmSnapshotLookups, pools.snapshots.lookups);
+        self.each(Id::SsmSnapshotHits, pools.snapshots.hits);
+        self.put(Id::SsmSnapshotMisses, pools.snapshots.misses);
+        self.each(Id::SsmSnapshotTokens, pools.snapshots.tokens);
         self.put(Id::DiskPrefetchedBlocks, pools.disk_prefetched_blocks);
         self.put(Id::RequestSuspensions, pools.suspended_requests);
         self.put(Id::RequestResumptions, pools.resumed_requests);

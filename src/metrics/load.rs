@@ -18,8 +18,8 @@ impl Writer<'_> {
     /// The load under Triton's names.
     pub(super) fn triton_load(&mut self, latest: &Latest) {
         let requests = RequestCounts {
-            active: latest.active,
-            max: latest.max_active,
+            active: latest.active_of_all(),
+            max: latest.max_active_of_all(),
             scheduled: latest.scheduled(),
             context: latest.context_requests(),
             waiting: latest.waiting(),
@@ -53,7 +53,9 @@ impl Writer<'_> {
     pub(super) fn load(&mut self, latest: &Latest) {
         self.put(Id::QueuedRequests, latest.queued);
         if let Some(kv) = &latest.kv {
-            let available = kv.free_num_blocks.zip(kv.tokens_per_block);
+            // Blocks of several pool groups have different sizes, and a token may need one of each group.
+            let one_pool = latest.pools.groups.is_none_or(|groups| groups <= 1);
+            let available = kv.free_num_blocks.zip(kv.tokens_per_block).filter(|_| one_pool);
             self.put(Id::KvCacheAvailableTokens, available.map(|(free, tokens)| free.saturating_mul(tokens)));
             let not_free = kv.max_num_blocks.zip(kv.free_num_blocks).map(|(max, free)| max.saturating_sub(free));
             self.put(Id::KvCachePressureRatio, ratio(not_free, kv.max_num_blocks));
@@ -62,9 +64,9 @@ impl Writer<'_> {
             self.each(Id::CrossKvCacheBlockMetrics, kv_cache_blocks(kv));
         }
         if let Some(inflight) = &latest.inflight {
-            self.inflight(inflight, latest.max_active);
+            self.inflight(inflight, latest.max_active_of_all());
         }
-        self.put(Id::BatchEfficiencyRatio, ratio(latest.active, latest.batch_size_limits.runtime));
+        self.put(Id::BatchEfficiencyRatio, ratio(latest.active_of_all(), latest.batch_size_limits.runtime));
         self.pools(latest);
         if let Some(fixed) = &latest.static_batching {
             let slots = fixed.num_gen_tokens.zip(fixed.empty_gen_slots).map(|(used, empty)| used.saturating_add(empty));
@@ -115,11 +117,12 @@ impl Writer<'_> {
     /// Values that stay valid while an engine does not answer.
     pub(super) fn limits(&mut self, latest: &Latest, stale: bool) {
         if stale {
-            self.each(Id::RequestMetrics, RequestCounts { max: latest.max_active, ..RequestCounts::default() });
+            let limit = RequestCounts { max: latest.max_active_of_all(), ..RequestCounts::default() };
+            self.each(Id::RequestMetrics, limit);
         }
         self.each(Id::BatchSizeLimit, limit_kinds(latest.batch_size_limits));
         self.each(Id::TokenLimit, limit_kinds(latest.token_limits));
-        self.put(Id::AttentionDpRanks, latest.attention_dp_ranks);
+        self.put(Id::AttentionDpRanks, latest.attention_dp_ranks());
         if let Some(current) = latest.scheduler_mode {
             let modes = 0..self.labels.of(Id::SchedulerInfo).len();
             self.in_order(Id::SchedulerInfo, modes.map(|mode| (mode == current as usize).then_some(1_u64)));
@@ -131,10 +134,11 @@ impl Writer<'_> {
     }
 
     /// The five series that the Kubernetes gateway's picker reads. They must disappear together: if one remained, the picker
-    /// would treat the pod as fresh and keep using the last values of the others.
+    /// would treat the pod as fresh and keep using the last values of the others. Here, `waiting` includes the executor's own
+    /// queue: the picker asks how long a new request would wait.
     pub(super) fn gateway(&mut self, latest: &Latest) {
-        let requests =
-            RequestCounts { scheduled: latest.scheduled(), waiting: latest.waiting(), ..RequestCounts::default() };
+        let (scheduled, waiting) = (latest.scheduled(), latest.waiting_or_queued());
+        let requests = RequestCounts { scheduled, waiting, ..RequestCounts::default() };
         self.each(Id::RequestMetrics, requests);
         if let Some(kv) = &latest.kv {
             let blocks = KvCacheBlocks { free: None, used: None, reused: None, ..kv_cache_blocks(kv) };

@@ -10,23 +10,22 @@ impl Writer<'_> {
         for (family, count) in [
             (Id::Iterations, totals.iterations),
             (Id::IterationsLost, totals.iterations_lost),
+            (Id::IterationsUnreported, totals.iterations_unreported),
             (Id::EngineRestarts, totals.engine_restarts),
             (Id::RequestsStarted, totals.requests_started),
             (Id::RequestsCompleted, totals.requests_completed),
-            (Id::ContextTokens, totals.context_tokens),
-            (Id::GenerationTokens, totals.generation_tokens),
             (Id::KvBlocksAllocated, totals.kv_cache_blocks_allocated),
             (Id::KvBlocksNewlyAllocated, totals.kv_cache_blocks_newly_allocated),
             (Id::KvBlocksReused, totals.kv_cache_blocks_reused),
             (Id::KvBlocksMissed, totals.kv_cache_blocks_missed),
-            (Id::SpecDraftTokens, totals.spec_decode_draft_tokens),
-            (Id::SpecAcceptedTokens, totals.spec_decode_accepted_tokens),
-            (Id::SpecDraftedRequests, totals.spec_decode_drafted_requests),
             (Id::RequestPauses, totals.request_pauses),
         ] {
             self.one(family, count);
         }
-        self.one(Id::SpecDraftTime, totals.spec_decode_draft_seconds);
+        self.put(Id::StatisticsInterval, totals.statistics_interval);
+        if !totals.is_sampled() {
+            self.batch_totals(totals);
+        }
         let looked_up = totals.kv_cache_blocks_reused.saturating_add(totals.kv_cache_blocks_missed);
         if looked_up > 0 {
             self.one(Id::KvCacheHitRatio, totals.kv_cache_blocks_reused as f64 / looked_up as f64);
@@ -47,5 +46,15 @@ impl Writer<'_> {
             self.observed(family, histogram);
         }
         self.kv_cache_totals(totals);
+    }
+
+    /// Sums over all iterations. They are absent if the engine reports only some iterations.
+    fn batch_totals(&mut self, totals: &Totals) {
+        self.one(Id::ContextTokens, totals.context_tokens);
+        self.one(Id::GenerationTokens, totals.generation_tokens);
+        self.one(Id::SpecDraftTokens, totals.spec_decode_draft_tokens);
+        self.one(Id::SpecAcceptedTokens, totals.spec_decode_accepted_tokens);
+        self.one(Id::SpecDraftedRequests, totals.spec_decode_drafted_requests);
+        self.one(Id::SpecDraftTime, totals.spec_decode_draft_seconds);
     }
 }

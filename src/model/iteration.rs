@@ -1,11 +1,10 @@
 //! One iteration as the engine reports it. Fields have TensorRT-LLM's names, and are absent if they were not sent. Keys may
 //! be camelCase (TensorRT-LLM's JSON) or snake_case (its Python attributes). `engine` corrects quirks later.
 
-use std::collections::BTreeMap;
-
 use serde::{Deserialize, Serialize};
 
 use super::request::RequestStats;
+use super::rows::Rows;
 use super::timestamp::{RecordTime, timestamp};
 
 /// One IterationStats. Source: executor, trtllm-serve `GET /metrics`, `get_stats()`, the socket.
@@ -95,8 +94,18 @@ pub struct IterationStats {
     pub stats_dropped_frames: Option<u64>,
     /// By attention window size.
     #[serde(alias = "kv_cache_iteration_stats")]
-    pub kv_cache_iteration_stats: Option<BTreeMap<String, KvCacheIterationStats>>,
-    /// Requests whose KV cache was evicted in this iteration. Second KV cache manager only, like the next four.
+    pub kv_cache_iteration_stats: Option<Rows<KvCacheIterationStats>>,
+    /// By pool group on the GPU: a pool that several windows share stands here once. KV cache manager V2 only, like all
+    /// that follow.
+    #[serde(alias = "kv_cache_iteration_stats_by_pool_group")]
+    pub kv_cache_iteration_stats_by_pool_group: Option<Rows<KvCacheIterationStats>>,
+    /// By pool group on host and disk. These groups are not those on the GPU.
+    #[serde(alias = "kv_cache_iteration_stats_by_cold_pool_group")]
+    pub kv_cache_iteration_stats_by_cold_pool_group: Option<Rows<KvCacheIterationStats>>,
+    /// By life cycle; only those that looked something up in this iteration.
+    #[serde(alias = "kv_cache_iteration_stats_by_lifecycle")]
+    pub kv_cache_iteration_stats_by_lifecycle: Option<Rows<KvCacheLifecycleStats>>,
+    /// Requests whose KV cache was evicted in this iteration.
     #[serde(alias = "iter_suspended_requests")]
     pub iter_suspended_requests: Option<i64>,
     #[serde(alias = "iter_resumed_requests")]
@@ -256,7 +265,7 @@ pub struct SpecDecodingStats {
     pub draft_overhead: Option<f64>,
 }
 
-/// KV cache pools of one attention window. `iter*` are the values of this iteration only.
+/// KV cache pools of one attention window or pool group. `iter*` are the values since the previous record only.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct KvCacheIterationStats {
@@ -320,6 +329,61 @@ pub struct KvCacheIterationStats {
     pub iter_host_dropped_blocks: Option<i64>,
     #[serde(alias = "iter_host_dropped_bytes")]
     pub iter_host_dropped_bytes: Option<i64>,
+}
+
+/// What one life cycle (layers that keep their blocks for the same time) found in the cache since the previous record.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize, Serialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct KvCacheLifecycleStats {
+    /// Attention if absent.
+    pub kind: Option<LifecycleKind>,
+    #[serde(alias = "iter_reused_blocks")]
+    pub iter_reused_blocks: Option<i64>,
+    #[serde(alias = "iter_full_reused_blocks")]
+    pub iter_full_reused_blocks: Option<i64>,
+    #[serde(alias = "iter_partial_reused_blocks")]
+    pub iter_partial_reused_blocks: Option<i64>,
+    #[serde(alias = "iter_missed_blocks")]
+    pub iter_missed_blocks: Option<i64>,
+    /// By the cache level from which the blocks were read, GPU first.
+    #[serde(alias = "iter_full_reused_blocks_by_level")]
+    pub iter_full_reused_blocks_by_level: Option<Vec<i64>>,
+    #[serde(alias = "iter_partial_reused_blocks_by_level")]
+    pub iter_partial_reused_blocks_by_level: Option<Vec<i64>>,
+    /// State space models only.
+    #[serde(alias = "snapshot_stats")]
+    pub snapshot_stats: Option<SsmSnapshotStats>,
+}
+
+/// The kind of layers that share a life cycle.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum LifecycleKind {
+    Attention,
+    /// State space model.
+    Ssm,
+    #[serde(other)]
+    Unknown,
+}
+
+/// Snapshots of the state of a state space model that requests looked up since the previous record.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Deserialize, Serialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct SsmSnapshotStats {
+    #[serde(alias = "iter_snapshot_lookups")]
+    pub iter_snapshot_lookups: Option<i64>,
+    #[serde(alias = "iter_snapshot_misses")]
+    pub iter_snapshot_misses: Option<i64>,
+    /// Prompt tokens that a snapshot covers.
+    #[serde(alias = "iter_reused_tokens")]
+    pub iter_reused_tokens: Option<i64>,
+    #[serde(alias = "iter_unreused_tokens")]
+    pub iter_unreused_tokens: Option<i64>,
+    /// Hits at the end of a block.
+    #[serde(alias = "iter_aligned_snapshot_hits")]
+    pub iter_aligned_snapshot_hits: Option<i64>,
+    #[serde(alias = "iter_unaligned_snapshot_hits")]
+    pub iter_unaligned_snapshot_hits: Option<i64>,
 }
 
 /// How the PyTorch scheduler interleaves host and device.

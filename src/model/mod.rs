@@ -7,6 +7,7 @@ pub mod kv_event;
 pub mod named_numbers;
 pub mod perf_metrics;
 pub mod request;
+pub mod rows;
 pub mod source;
 pub mod timestamp;
 

@@ -47,10 +47,12 @@ pub enum RejectReason {
     NotARecord,
     TooLong,
     Truncated,
+    /// A value that no engine can have.
+    Implausible,
 }
 
 impl RejectReason {
-    pub const ALL: [Self; 4] = [Self::NotJson, Self::NotARecord, Self::TooLong, Self::Truncated];
+    pub const ALL: [Self; 5] = [Self::NotJson, Self::NotARecord, Self::TooLong, Self::Truncated, Self::Implausible];
 
     #[must_use]
     pub const fn name(self) -> &'static str {
@@ -59,6 +61,7 @@ impl RejectReason {
             Self::NotARecord => "not_a_record",
             Self::TooLong => "too_long",
             Self::Truncated => "truncated",
+            Self::Implausible => "implausible",
         }
     }
 }

@@ -36,7 +36,7 @@ macro_rules! fields {
 fields! {
     IterationStats {
         timestamp [GeneralMetrics LastIterationTimestamp]
-        iter [GeneralMetrics Iterations IterationsLost EngineRestarts]
+        iter [GeneralMetrics Iterations IterationsLost EngineRestarts IterationsUnreported]
         iterLatencyMS [IterationLatency]
         newActiveRequestsQueueLatencyMS [NewRequestQueueTime]
         numNewActiveRequests [RequestsStarted NewRequestQueueTime]
@@ -60,7 +60,7 @@ fields! {
         specDecodingStats [SpecAcceptanceLength]
         requestStats [RequestsByStage]
         attentionDpRank [AttentionDpRanks]
-        rank "the rank that wrote the record; it is always the engine's leader"
+        rank [AttentionDpRanks RequestMetrics]
         hostStepTimeMS [HostStep IterationLatency]
         prevDeviceStepTimeMS [DeviceStep]
         gpuForwardTimeMS [GpuForward]
@@ -68,6 +68,9 @@ fields! {
         statsSequence [IterationsLost]
         statsDroppedFrames [IterationsLost]
         kvCacheIterationStats [PrimaryPoolBlocks]
+        kvCacheIterationStatsByPoolGroup [PrimaryPoolBlocks WindowBlocks WindowBytes KvCacheAvailableTokens]
+        kvCacheIterationStatsByColdPoolGroup [SecondaryPoolBlocks]
+        kvCacheIterationStatsByLifecycle [WindowBlocks KvIterationHitRatio]
         iterSuspendedRequests [RequestSuspensions]
         iterResumedRequests [RequestResumptions]
         iterDiskPrefetchBlocks [DiskPrefetchedBlocks]
@@ -148,6 +151,24 @@ fields! {
         iterHostDroppedBlocks [WindowBlocks]
         iterHostDroppedBytes [WindowBytes]
     }
+    KvCacheLifecycleStats {
+        kind [WindowBlocks]
+        iterReusedBlocks [WindowBlocks KvIterationHitRatio]
+        iterFullReusedBlocks [WindowBlocks]
+        iterPartialReusedBlocks [WindowBlocks]
+        iterMissedBlocks [WindowBlocks KvIterationHitRatio]
+        iterFullReusedBlocksByLevel [KvFullReusedBlocks]
+        iterPartialReusedBlocksByLevel [KvPartialReusedBlocks]
+        snapshotStats [SsmSnapshotLookups]
+    }
+    SsmSnapshotStats {
+        iterSnapshotLookups [SsmSnapshotLookups]
+        iterSnapshotMisses [SsmSnapshotMisses]
+        iterReusedTokens [SsmSnapshotTokens]
+        iterUnreusedTokens [SsmSnapshotTokens]
+        iterAlignedSnapshotHits [SsmSnapshotHits]
+        iterUnalignedSnapshotHits [SsmSnapshotHits]
+    }
     RequestStats {
         id "one series per request would be unbounded; the exporter uses it to match a request's rows of different iterations"
         stage [RequestsByStage]
@@ -214,12 +235,21 @@ fields! {
 
 /// Keys of newer releases that the exporter does not read, with the reason.
 pub static NOT_READ: &[(&str, &str)] = &[
+    ("poolGroupId", "identifies a row; the exporter sums over rows, because the engine would choose the label values"),
+    ("coldPoolGroupId", "as above"),
+    ("lifeCycleId", "as above"),
+    ("windowSize", "as above"),
+    ("windowSizes", "as above"),
+    ("slotSize", "bytes per block of a pool group; the pools are exported in blocks, summed over pool groups"),
     (
-        "kvCacheIterationStatsByPoolGroup",
-        "the same counts by pool group of the second KV cache manager; the engine would choose the label values, so the series would be unbounded",
+        "iterCacheHitRate of a life cycle",
+        "nv_trt_llm_kv_cache_iteration_hit_ratio covers all life cycles and is computed from the blocks",
     ),
-    ("kvCacheIterationStatsByColdPoolGroup", "as above, for pools on host and disk"),
-    ("kvCacheIterationStatsByLifecycle", "as above, by lifecycle of a layer's blocks"),
+    ("iterSnapshotHits", "the sum of iterAlignedSnapshotHits and iterUnalignedSnapshotHits"),
+    (
+        "iterSnapshotHitRate",
+        "covers one life cycle; compute it from nv_trt_llm_ssm_snapshot_hits_total and nv_trt_llm_ssm_snapshot_lookups_total",
+    ),
     ("peftCacheIterationStats", "LoRA adapter statistics; proposed upstream, not released"),
     (
         "time_breakdown_metrics",

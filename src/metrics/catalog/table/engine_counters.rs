@@ -1,7 +1,8 @@
 //! Our counters of an engine.
 
+use crate::engine::cache_tiers::TierNumbers;
 use crate::engine::kv_events::KvEventCounts;
-use crate::engine::pools::{BlockEvents, ByteEvents, TierNumbers};
+use crate::engine::pools::{BlockEvents, ByteEvents, SnapshotHits, SnapshotTokens};
 use crate::engine::requests::DraftTokens;
 use crate::model::named_numbers::{NamedNumbers, named_numbers};
 
@@ -28,7 +29,10 @@ families! {
         .origin("one per distinct iter; the idle flush record and further attention-DP rows are not iterations");
     IterationsLost = ENGINE.counter("nv_trt_llm_iterations_lost_total").stable()
         .help("Iterations whose record was lost, counted by gaps in the engine's numbering.")
-        .origin("gaps in iter or statsSequence, or statsDroppedFrames where that is larger");
+        .origin("gaps in statsSequence, or statsDroppedFrames where that is larger; without statsSequence, gaps in iter of the C++ Executor, and of the PyTorch engine if the answer or the one before it had 1000 records (a full ring)");
+    IterationsUnreported = ENGINE.counter("nv_trt_llm_iterations_unreported_total")
+        .help("Iterations without a record that are not known to be lost: sampled statistics, or loop passes without a batch.")
+        .origin("gaps in iter that iterations_lost_total does not count");
     EngineRestarts = ENGINE.counter("nv_trt_llm_engine_restarts_total").stable()
         .help("Engine restarts seen by this exporter.")
         .origin("iter going backwards, or a new process behind the source");
@@ -39,10 +43,10 @@ families! {
         .help("Requests completed by the engine, each counted once.").origin("numCompletedRequests, once per iter");
     ContextTokens = ENGINE.counter("nv_trt_llm_context_tokens_total").stable()
         .help("Tokens computed in context phases (prefill), excluding tokens found in the KV cache.")
-        .origin("numCtxTokens");
+        .origin("numCtxTokens; absent if statistics_interval_iterations is above 1");
     GenerationTokens = ENGINE.counter("nv_trt_llm_generation_tokens_total").stable()
         .help("Tokens decoded in generation phases, excluding each request's first token.")
-        .origin("numGenRequests × avgNumDecodedTokensPerIter (1 where that is 0), or numGenTokens with static batching; a request's first token comes from its context phase");
+        .origin("numGenRequests × avgNumDecodedTokensPerIter; where that is 0, numGenRequests + specDecodingStats.numAcceptedTokens; numGenTokens with static batching; a request's first token comes from its context phase; absent if statistics_interval_iterations is above 1");
     KvBlocksAllocated = ENGINE.counter("nv_trt_llm_kv_cache_blocks_allocated_total").stable()
         .help("KV cache blocks allocated, both new and reused.").origin("increases of kvCacheStats.allocTotalBlocks");
     KvBlocksNewlyAllocated = ENGINE.counter("nv_trt_llm_kv_cache_blocks_newly_allocated_total").stable()
@@ -56,16 +60,33 @@ families! {
         .help("KV cache blocks of cross attention (encoder-decoder models), by event.")
         .origin("increases of crossKvCacheStats: allocTotalBlocks, allocNewBlocks, reusedBlocks, missedBlocks");
     WindowBlocks = ENGINE.counter("nv_trt_llm_kv_cache_window_blocks_total").by("event", BlockEvents::NAMES)
-        .help("KV cache blocks by event, summed over all attention windows; copied means within the GPU.")
-        .origin("kvCacheIterationStats, summed over windows: iterAllocTotalBlocks, iterAllocNewBlocks, iterReusedBlocks, iterFullReusedBlocks, iterPartialReusedBlocks, iterMissedBlocks, iterGenAllocBlocks, iterOnboardBlocks, iterOffloadBlocks, iterIntraDeviceCopyBlocks, iterHostDroppedBlocks");
+        .help("KV cache blocks by event, summed over all attention windows or pool groups; copied means within the GPU.")
+        .origin("iterReusedBlocks, iterFullReusedBlocks, iterPartialReusedBlocks, iterMissedBlocks of kvCacheIterationStatsByLifecycle (kind attention), else of kvCacheIterationStats; iterAllocTotalBlocks, iterAllocNewBlocks, iterGenAllocBlocks, iterOnboardBlocks, iterOffloadBlocks, iterIntraDeviceCopyBlocks, iterHostDroppedBlocks of kvCacheIterationStatsByPoolGroup, else of kvCacheIterationStats");
     WindowBytes = ENGINE.counter("nv_trt_llm_kv_cache_window_bytes_total").unit("bytes").by("event", ByteEvents::NAMES)
-        .help("KV cache bytes moved or dropped by iterations, by event, summed over all attention windows.")
-        .origin("kvCacheIterationStats, summed over windows: iterOnboardBytes, iterOffloadBytes, iterIntraDeviceCopyBytes, iterHostDroppedBytes");
+        .help("KV cache bytes moved or dropped by iterations, by event, summed over all attention windows or pool groups.")
+        .origin("iterOnboardBytes, iterOffloadBytes, iterIntraDeviceCopyBytes, iterHostDroppedBytes of kvCacheIterationStatsByPoolGroup, else of kvCacheIterationStats");
+    KvFullReusedBlocks = ENGINE.counter("nv_trt_llm_kv_cache_full_reused_blocks_total").by("tier", TierNumbers::NAMES)
+        .help("KV cache blocks reused completely, by the tier from which they were read.")
+        .origin("kvCacheIterationStatsByLifecycle (kind attention): iterFullReusedBlocksByLevel; levels of one tier are summed");
+    KvPartialReusedBlocks = ENGINE.counter("nv_trt_llm_kv_cache_partial_reused_blocks_total").by("tier", TierNumbers::NAMES)
+        .help("KV cache blocks reused in part, by the tier from which they were read.")
+        .origin("kvCacheIterationStatsByLifecycle (kind attention): iterPartialReusedBlocksByLevel; levels of one tier are summed");
+    SsmSnapshotLookups = ENGINE.counter("nv_trt_llm_ssm_snapshot_lookups_total")
+        .help("Lookups of state snapshots for prompts of state space models.")
+        .origin("kvCacheIterationStatsByLifecycle (kind ssm): snapshotStats.iterSnapshotLookups");
+    SsmSnapshotHits = ENGINE.counter("nv_trt_llm_ssm_snapshot_hits_total").by("alignment", SnapshotHits::NAMES)
+        .help("Lookups that found a state snapshot, by whether it ends with a KV cache block (aligned).")
+        .origin("snapshotStats: iterAlignedSnapshotHits, iterUnalignedSnapshotHits");
+    SsmSnapshotMisses = ENGINE.counter("nv_trt_llm_ssm_snapshot_misses_total")
+        .help("Lookups that found no state snapshot.").origin("snapshotStats.iterSnapshotMisses");
+    SsmSnapshotTokens = ENGINE.counter("nv_trt_llm_ssm_snapshot_tokens_total").by("outcome", SnapshotTokens::NAMES)
+        .help("Prompt tokens of state snapshot lookups, by whether a snapshot covered them (reused).")
+        .origin("snapshotStats: iterReusedTokens, iterUnreusedTokens");
     DiskPrefetchedBlocks = ENGINE.counter("nv_trt_llm_kv_cache_disk_prefetched_blocks_total")
-        .help("KV cache blocks prefetched from disk.").origin("iterDiskPrefetchBlocks");
+        .help("KV cache blocks prefetched from disk to host.").origin("iterDiskPrefetchBlocks");
     CachedTokens = ENGINE.counter("nv_trt_llm_cached_tokens_total").by("tier", TierNumbers::NAMES)
         .help("Prompt tokens found in the KV cache, by tier.")
-        .origin("iterCachedTokensByLevel; kvCacheLevelTiers names the levels where it is sent");
+        .origin("iterCachedTokensByLevel; kvCacheLevelTiers names the levels where it is sent, and levels of one tier are summed");
     KvEvents = ENGINE.counter("nv_trt_llm_kv_cache_events_total").by("event", KvEventCounts::NAMES)
         .help("KV cache events, by type.")
         .origin("/kv_cache_events, getKVCacheEventManager: data.type; needs kv_cache_events=true, or event_buffer_max_size for a hosted engine");
@@ -81,7 +102,7 @@ families! {
         .help("KV cache blocks whose tier or priority changed, by their current tier.")
         .origin("/kv_cache_events: updated events, cache_level");
     SpecDraftTokens = ENGINE.counter("nv_trt_llm_spec_decode_draft_tokens_total").stable()
-        .help("Draft tokens proposed by speculative decoding.").origin("specDecodingStats.numDraftTokens");
+        .help("Draft tokens proposed by speculative decoding.").origin("specDecodingStats.numDraftTokens; absent, like the other speculative decoding counters, if statistics_interval_iterations is above 1");
     SpecAcceptedTokens = ENGINE.counter("nv_trt_llm_spec_decode_accepted_tokens_total").stable()
         .help("Draft tokens accepted by the model.").origin("specDecodingStats.numAcceptedTokens");
     SpecDraftedRequests = ENGINE.counter("nv_trt_llm_spec_decode_drafted_requests_total")

@@ -1,6 +1,7 @@
 //! Our gauges of an engine.
 
-use crate::engine::pools::{PoolBlocks, TierNumbers};
+use crate::engine::cache_tiers::TierNumbers;
+use crate::engine::pools::PoolBlocks;
 use crate::model::named_numbers::{NamedNumbers, named_numbers};
 
 use super::super::id::{Id, families};
@@ -63,25 +64,26 @@ families! {
         .origin("increases of reusedBlocks / allocTotalBlocks");
     KvIterationHitRatio = ENGINE.gauge("nv_trt_llm_kv_cache_iteration_hit_ratio").unit("ratio")
         .help("Share (0-1) of the KV cache blocks looked up in the last iteration that were found.")
-        .origin("kvCacheIterationStats: iterReusedBlocks / (iterReusedBlocks + iterMissedBlocks) over all windows");
+        .origin("iterReusedBlocks / (iterReusedBlocks + iterMissedBlocks) of kvCacheIterationStatsByLifecycle (kind attention), else of kvCacheIterationStats, in the last record that has them; absent where both are 0, because an iteration without lookups has no ratio");
     PrimaryPoolBlocks = ENGINE.gauge("nv_trt_llm_kv_cache_primary_pool_blocks").unit("blocks")
         .by("state", PoolBlocks::NAMES)
-        .help("KV cache blocks on the GPU, by state, summed over all attention windows; peaks are since the previous record.")
-        .origin("kvCacheIterationStats: primaryMaxNumBlocks, primaryFreeNumBlocks, primaryUsedNumBlocks, primaryEvictableNumBlocks, primaryPeakFreeNumBlocks, primaryPeakUsedNumBlocks, primaryPeakEvictableNumBlocks");
+        .help("KV cache blocks on the GPU, by state, summed over all pools; peaks are since the previous record.")
+        .origin("last kvCacheIterationStatsByPoolGroup (a pool shared by windows counts once), else kvCacheIterationStats: primaryMaxNumBlocks, primaryFreeNumBlocks, primaryUsedNumBlocks, primaryEvictableNumBlocks, primaryPeakFreeNumBlocks, primaryPeakUsedNumBlocks, primaryPeakEvictableNumBlocks");
     SecondaryPoolBlocks = ENGINE.gauge("nv_trt_llm_kv_cache_secondary_pool_blocks").unit("blocks")
         .by("state", PoolBlocks::NAMES)
-        .help("KV cache blocks on the host, by state, summed over all attention windows; peaks are since the previous record.")
-        .origin("kvCacheIterationStats: secondaryMaxNumBlocks, secondaryFreeNumBlocks, secondaryUsedNumBlocks, secondaryEvictableNumBlocks, secondaryPeakFreeNumBlocks, secondaryPeakUsedNumBlocks, secondaryPeakEvictableNumBlocks");
+        .help("KV cache blocks on host and disk, by state, summed over all pools; peaks are since the previous record.")
+        .origin("last kvCacheIterationStatsByColdPoolGroup, else kvCacheIterationStatsByPoolGroup, else kvCacheIterationStats: secondaryMaxNumBlocks, secondaryFreeNumBlocks, secondaryUsedNumBlocks, secondaryEvictableNumBlocks, secondaryPeakFreeNumBlocks, secondaryPeakUsedNumBlocks, secondaryPeakEvictableNumBlocks");
     KvTierBlocks = ENGINE.gauge("nv_trt_llm_kv_cache_tier_blocks").unit("blocks").by("tier", TierNumbers::NAMES)
         .help("KV cache capacity in blocks, by tier.")
         .origin("/kv_cache_events: num_blocks_per_cache_level of the last created event");
     KvCacheAvailableTokens = ENGINE.gauge("nv_trt_llm_kv_cache_available_tokens").unit("tokens").stable()
-        .help("Free KV cache capacity in tokens.").origin("freeNumBlocks × tokensPerBlock");
+        .help("Free KV cache capacity in tokens.")
+        .origin("freeNumBlocks × tokensPerBlock; absent where kvCacheIterationStatsByPoolGroup has several pool groups, because kvCacheStats then adds blocks of different sizes");
     KvCachePressureRatio = ENGINE.gauge("nv_trt_llm_kv_cache_pressure_ratio").unit("ratio").stable()
         .help("Share (0-1) of KV cache blocks that are not free.").origin("1 − freeNumBlocks / maxNumBlocks");
     BatchOccupancyRatio = ENGINE.gauge("nv_trt_llm_batch_occupancy_ratio").unit("ratio").stable()
         .help("Requests in context and generation phase as a share (0-1) of the maximum number of active requests.")
-        .origin("(numContextRequests + numGenRequests) / maxNumActiveRequests");
+        .origin("(numContextRequests + numGenRequests) / maxNumActiveRequests, each of all attention-DP ranks");
     BatchEfficiencyRatio = ENGINE.gauge("nv_trt_llm_batch_efficiency_ratio").unit("ratio")
         .help("Active requests as a share of the batch size in force; above 1, some requests wait.")
         .origin("numActiveRequests / maxBatchSizeRuntime");
@@ -108,7 +110,10 @@ families! {
         .origin("crossKvCacheStats, with the same fields as nv_trt_llm_kv_cache_block_metrics");
     AttentionDpRanks = ENGINE.gauge("nv_trt_llm_attention_dp_ranks")
         .help("Attention data parallel ranks that share the requests of one iteration.")
-        .origin("rows of one iter by attentionDpRank");
+        .origin("rows of one iter by rank or attentionDpRank");
+    StatisticsInterval = ENGINE.gauge("nv_trt_llm_statistics_interval_iterations").unit("iterations")
+        .help("Iterations per statistics record; above 1, the engine samples its statistics.")
+        .origin("greatest common divisor of iter in records with active requests, from the third on; PyTorch engine only (iter_perf_stats_interval)");
     SchedulerInfo = ENGINE.gauge("nv_trt_llm_scheduler_info").by("mode", &["overlap", "non_overlap", "other"])
         .help("1 for the scheduler mode of the PyTorch engine.").origin("schedulerMode");
     LastIterationTimestamp = ENGINE.gauge("nv_trt_llm_last_iteration_timestamp_seconds").unit("seconds").stable()

@@ -13,15 +13,15 @@ families! {
         .origin("iterLatencyMS, or hostStepTimeMS with the overlap scheduler; iterations after an idle period are left out");
     IterationScheduledRequests = ENGINE.histogram("nv_trt_llm_iteration_scheduled_requests").unit("requests").stable()
         .help("Requests scheduled in one iteration.")
-        .origin("numScheduledRequests; with attention data parallelism, only that of the first rank");
+        .origin("numScheduledRequests, summed over attention-DP ranks; one observation per record if statistics are sampled");
     IterationContextTokens = ENGINE.histogram("nv_trt_llm_iteration_context_tokens").unit("tokens").stable()
         .help("Tokens computed in context phases in one iteration; iterations without such tokens are left out.")
-        .origin("numCtxTokens");
+        .origin("numCtxTokens, summed over attention-DP ranks; one observation per record if statistics are sampled");
     NewRequestQueueTime = ENGINE.histogram("nv_trt_llm_new_request_queue_time_seconds").unit("seconds").stable()
         .help("Queue time of newly activated requests in seconds: the mean of each iteration, observed once per request.")
-        .origin("newActiveRequestsQueueLatencyMS / numNewActiveRequests");
+        .origin("newActiveRequestsQueueLatencyMS / numNewActiveRequests. PyTorch engine: the value is the sum of seconds since its start, so its increases count. A value that falls is never a sum, and one that stays without a new request always is");
     HostStep = ENGINE.histogram("nv_trt_llm_host_step_seconds").unit("seconds")
-        .help("Duration of one host loop step in seconds.").origin("hostStepTimeMS");
+        .help("Duration of one host loop step in seconds.").origin("hostStepTimeMS, without the first steps after idle, which contain the wait for work");
     DeviceStep = ENGINE.histogram("nv_trt_llm_device_step_seconds").unit("seconds")
         .help("Duration of the previous device step in seconds; shorter than the host step means that the GPU waits.")
         .origin("prevDeviceStepTimeMS");

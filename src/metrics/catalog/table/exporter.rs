@@ -24,8 +24,8 @@ families! {
     LastSuccess = SOURCE.gauge("trtllm_exporter_last_success_timestamp_seconds").unit("seconds")
         .help("Last successful poll of the engine's source as a Unix timestamp in seconds.").origin("the poll driver");
     RecordsRejected = SOURCE.counter("trtllm_exporter_records_rejected_total")
-        .by("reason", &["not_json", "not_a_record", "too_long", "truncated"])
-        .help("Rejected records of the engine's source, by reason.").origin("the source's parser");
+        .by("reason", &["not_json", "not_a_record", "too_long", "truncated", "implausible"])
+        .help("Rejected records of the engine's source, by reason.").origin("the source's parser; implausible: a negative number, or one above 10^12 iterations, 2^40 requests, tokens or blocks, 2^53 cumulative blocks, 2^60 bytes or 10^12 ms");
     IngestConnections = SOURCE.gauge("trtllm_exporter_ingest_connections")
         .help("Publishers connected to the ingest socket.").origin("the ingest socket");
 

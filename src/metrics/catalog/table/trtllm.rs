@@ -31,7 +31,7 @@ families! {
         .help("Requests in context phase as a share (0-1) of the maximum number of active requests.")
         .origin("trtllm: numContextRequests / maxNumActiveRequests");
     TrtllmKvCacheUtilization = TRTLLM.gauge("trtllm_kv_cache_utilization")
-        .help("Share (0-1) of KV cache blocks in use.").origin("trtllm: usedNumBlocks / maxNumBlocks");
+        .help("Share (0-1) of KV cache blocks in use.").origin("trtllm: usedNumBlocks / maxNumBlocks; absent where maxNumBlocks is 0");
     TrtllmKvCacheHitRate = TRTLLM.gauge("trtllm_kv_cache_hit_rate")
         .help("Share (0-1) of KV cache blocks found in the cache, since the engine started.")
         .origin("trtllm: cacheHitRate");
@@ -50,11 +50,11 @@ families! {
     TrtllmPinnedMemoryUsage = TRTLLM.gauge("trtllm_pinned_memory_usage_bytes")
         .help("Pinned memory in use in bytes.").origin("trtllm: pinnedMemUsage");
     TrtllmMaxBatchSizeStatic = TRTLLM.gauge("trtllm_max_batch_size_static")
-        .help("Batch size limit of the engine as built.").origin("trtllm: maxBatchSizeStatic");
+        .help("Batch size limit of the engine as built.").origin("trtllm: maxBatchSizeStatic; absent where 0, which is no limit");
     TrtllmMaxBatchSizeRuntime = TRTLLM.gauge("trtllm_max_batch_size_runtime")
-        .help("Batch size limit in force.").origin("trtllm: maxBatchSizeRuntime");
+        .help("Batch size limit in force.").origin("trtllm: maxBatchSizeRuntime; absent where 0, which is no limit");
     TrtllmMaxNumTokensRuntime = TRTLLM.gauge("trtllm_max_num_tokens_runtime")
-        .help("Limit in force for tokens in a batch.").origin("trtllm: maxNumTokensRuntime");
+        .help("Limit in force for tokens in a batch.").origin("trtllm: maxNumTokensRuntime; absent where 0, which is no limit");
     TrtllmIterationLatency = TRTLLM.gauge("trtllm_iteration_latency_seconds")
         .help("Duration of the last iteration in seconds.")
         .origin("trtllm: iterLatencyMS of the last record, as reported");
@@ -77,10 +77,10 @@ families! {
         .help("Finished requests, by finish reason.").origin("trtllm: finishReason sent with RequestPerfMetrics");
     TrtllmKvHostUtilization = TRTLLM.gauge("trtllm_kv_cache_host_utilization")
         .help("Share (0-1) of KV cache blocks on the host in use.")
-        .origin("trtllm: secondaryUsedNumBlocks / secondaryMaxNumBlocks over all windows");
+        .origin("trtllm: secondaryUsedNumBlocks / secondaryMaxNumBlocks of kvCacheIterationStatsByColdPoolGroup (which includes disk), else of kvCacheIterationStatsByPoolGroup, else of kvCacheIterationStats; keeps its last value where the sum of the maxima is 0");
     TrtllmKvIterReuseRate = TRTLLM.gauge("trtllm_kv_cache_iter_reuse_rate")
         .help("Share (0-1) of the KV cache blocks looked up in the last iteration that were found.")
-        .origin("trtllm: iterReusedBlocks / (iterReusedBlocks + iterMissedBlocks), absent where both are 0");
+        .origin("trtllm: iterReusedBlocks / (iterReusedBlocks + iterMissedBlocks) of kvCacheIterationStatsByLifecycle (kind attention), else of kvCacheIterationStats; keeps its last value where both are 0");
     TrtllmKvIterReused = TRTLLM.counter("trtllm_kv_cache_iter_reused_blocks_total")
         .help("KV cache blocks reused.").origin("trtllm: iterReusedBlocks");
     TrtllmKvIterFullReused = TRTLLM.counter("trtllm_kv_cache_iter_full_reused_blocks_total")
@@ -97,6 +97,12 @@ families! {
         .help("KV cache bytes copied from GPU to host.").origin("trtllm: iterOffloadBytes");
     TrtllmKvCopyBytes = TRTLLM.counter("trtllm_kv_cache_intra_device_copy_bytes_total")
         .help("KV cache bytes copied within the GPU.").origin("trtllm: iterIntraDeviceCopyBytes");
+    TrtllmKvDiskPrefetchBlocks = TRTLLM.counter("trtllm_kv_cache_disk_prefetch_blocks_total")
+        .help("KV cache blocks prefetched from disk to host.").origin("trtllm: iterDiskPrefetchBlocks");
+    TrtllmPromptCacheHitTokens = TRTLLM.counter("trtllm_prompt_cache_hit_tokens_total")
+        .labels(&["cache_level", "cache_tier", "engine_type", "model_name"])
+        .help("Prompt tokens found in the KV cache, by cache level.")
+        .origin("trtllm: iterCachedTokensByLevel, all levels from 0; cache_level is the position in the list (other from 64 on), cache_tier is gpu, host, disk or other by kvCacheLevelTiers, empty where the engine does not send it");
     TrtllmPromptTokens = TRTLLM.counter("trtllm_prompt_tokens_total")
         .help("Prompt tokens of finished requests.").origin("trtllm: sum of nv_llm_input_token_len");
     TrtllmGenerationTokens = TRTLLM.counter("trtllm_generation_tokens_total")

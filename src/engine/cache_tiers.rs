@@ -1,0 +1,154 @@
+//! Where blocks and cached tokens are. The engine numbers its cache levels from 0, GPU first. Newer releases name the tier of
+//! each level, and several levels may have the same tier.
+
+use crate::model::IterationStats;
+use crate::model::named_numbers::{NamedNumbers, named_numbers};
+
+/// Cache levels that are counted apart. Engines have one to four.
+pub const MAX_LEVELS: usize = 64;
+
+named_numbers! {
+    /// Blocks or tokens by [`Tier`].
+    #[derive(Copy, Eq)]
+    pub struct TierNumbers: u64 { gpu = "gpu", host = "host", disk = "disk", other = "other" }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Tier {
+    Gpu,
+    Host,
+    Disk,
+    /// A tier that is unknown, or that this exporter does not know.
+    Other,
+}
+
+/// Prompt tokens found in the cache.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct CachedTokens {
+    pub by_tier: TierNumbers,
+    /// The last element has the sum of all levels from [`MAX_LEVELS`] on.
+    pub by_level: Vec<LevelTokens>,
+}
+
+/// Prompt tokens found in one cache level.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct LevelTokens {
+    /// Absent if the engine does not name its levels.
+    pub tier: Option<Tier>,
+    pub tokens: u64,
+}
+
+impl Tier {
+    /// The tier of a level that has no name.
+    #[must_use]
+    pub fn of_level(level: u64) -> Self {
+        match level {
+            0 => Self::Gpu,
+            1 => Self::Host,
+            2 => Self::Disk,
+            _ => Self::Other,
+        }
+    }
+
+    /// The tier that the engine names for a level.
+    fn named(record: &IterationStats, level: usize) -> Option<Self> {
+        let name = record.kv_cache_level_tiers.as_ref()?.get(level)?;
+        let tiers = [Self::Gpu, Self::Host, Self::Disk];
+        Some(tiers.into_iter().find(|tier| tier.name().eq_ignore_ascii_case(name)).unwrap_or(Self::Other))
+    }
+
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        TierNumbers::NAMES[self as usize]
+    }
+}
+
+impl TierNumbers {
+    pub fn add(&mut self, tier: Tier, number: u64) {
+        let total = match tier {
+            Tier::Gpu => &mut self.gpu,
+            Tier::Host => &mut self.host,
+            Tier::Disk => &mut self.disk,
+            Tier::Other => &mut self.other,
+        };
+        *total = Some(total.unwrap_or(0).saturating_add(number));
+    }
+
+    /// Adds a record's numbers by level.
+    pub fn add_levels(&mut self, record: &IterationStats, numbers: Option<&Vec<i64>>) {
+        for (level, number) in numbers.into_iter().flatten().enumerate() {
+            let tier = Tier::named(record, level).unwrap_or_else(|| Tier::of_level(level as u64));
+            self.add(tier, unsigned(*number));
+        }
+    }
+}
+
+impl CachedTokens {
+    pub fn absorb(&mut self, record: &IterationStats) {
+        let levels = record.iter_cached_tokens_by_level.as_ref();
+        self.by_tier.add_levels(record, levels);
+        for (level, tokens) in levels.into_iter().flatten().enumerate() {
+            let at = level.min(MAX_LEVELS);
+            if at == self.by_level.len() {
+                self.by_level.push(LevelTokens::default());
+            }
+            let total = &mut self.by_level[at];
+            total.tokens = total.tokens.saturating_add(unsigned(*tokens));
+            total.tier = if at < MAX_LEVELS { Tier::named(record, level) } else { Some(Tier::Other) };
+        }
+    }
+}
+
+/// A total never falls, so a negative number counts as 0.
+fn unsigned(number: i64) -> u64 {
+    u64::try_from(number).unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn absorb(totals: &mut CachedTokens, tokens: &[i64], tiers: Option<&[&str]>) {
+        totals.absorb(&IterationStats {
+            iter_cached_tokens_by_level: Some(tokens.to_vec()),
+            kv_cache_level_tiers: tiers.map(|tiers| tiers.iter().map(|&tier| tier.to_owned()).collect()),
+            ..IterationStats::default()
+        });
+    }
+
+    #[test]
+    fn cached_tokens_are_counted_in_the_tier_that_names_their_level() {
+        let mut totals = CachedTokens::default();
+        absorb(&mut totals, &[12, 8, 1, 1], None);
+        let tokens = |gpu, host, disk, other| TierNumbers { gpu, host, disk, other };
+        assert_eq!(totals.by_tier, tokens(Some(12), Some(8), Some(1), Some(1)));
+        absorb(&mut totals, &[12, 8, 1, 1], Some(&["GPU", "disk", "tape", "host"]));
+        assert_eq!(totals.by_tier, tokens(Some(24), Some(9), Some(9), Some(2)));
+    }
+
+    #[test]
+    fn levels_of_one_tier_are_summed_in_the_tier_and_apart_by_level() {
+        let mut totals = CachedTokens::default();
+        absorb(&mut totals, &[5, 0, 2, 1], Some(&["gpu", "gpu", "host", "disk"]));
+        absorb(&mut totals, &[1, 4, 0, -9], Some(&["gpu", "gpu", "host", "disk"]));
+        assert_eq!(totals.by_tier, TierNumbers { gpu: Some(10), host: Some(2), disk: Some(1), other: None });
+        let levels: Vec<_> = totals.by_level.iter().map(|level| (level.tier.unwrap().name(), level.tokens)).collect();
+        assert_eq!(levels, [("gpu", 6), ("gpu", 4), ("host", 2), ("disk", 1)]);
+    }
+
+    #[test]
+    fn an_absurd_number_of_levels_takes_bounded_memory() {
+        let mut totals = CachedTokens::default();
+        absorb(&mut totals, &[1; 1000], None);
+        assert_eq!(totals.by_level.len(), MAX_LEVELS + 1);
+        assert_eq!(totals.by_level[MAX_LEVELS], LevelTokens { tier: Some(Tier::Other), tokens: 936 });
+    }
+
+    #[test]
+    fn no_cached_tokens_create_no_series() {
+        let mut totals = CachedTokens::default();
+        absorb(&mut totals, &[], Some(&["gpu"]));
+        totals.absorb(&IterationStats::default());
+        assert_eq!(totals, CachedTokens::default());
+    }
+}

@@ -1,0 +1,93 @@
+//! Whether an engine has unfinished requests. The C++ executor's records are exact. The PyTorch engine counts active requests
+//! before the iteration and never reports their end: its last record before idle may show one active and none completed, with
+//! the overlap scheduler, after an error, or after a request that only had a context phase.
+//!
+//! So requests are also counted. An account begins with the requests of a record, adds those that start and subtracts those
+//! that end. The accounts differ in who reports the end. An account that is empty makes the record doubtful, never certain: a
+//! server that hangs looks the same for a moment, and its `/health` alone proves nothing.
+
+use super::health::Outstanding;
+
+/// Unfinished requests of a PyTorch engine.
+#[derive(Debug, Clone, Copy)]
+pub struct InFlight {
+    /// Active minus completed, both from the last record.
+    by_record: i64,
+    /// Ends from records.
+    by_count: i64,
+    /// Ends from RequestPerfMetrics.
+    by_entries: Account,
+    /// Ends from the success and error counters of the server.
+    by_server: Account,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Account {
+    open: i64,
+    /// It has reported an end at least once.
+    used: bool,
+}
+
+impl Account {
+    const fn new(open: i64) -> Self {
+        Self { open, used: false }
+    }
+
+    /// Reports may come late, so an account that is already empty stays empty.
+    fn end(&mut self, requests: i64) {
+        self.open = self.open.saturating_sub(requests).max(0);
+        self.used |= requests > 0;
+    }
+
+    fn is_settled(self) -> bool {
+        self.used && self.open == 0
+    }
+}
+
+impl InFlight {
+    /// After a record of an engine whose earlier records are unknown.
+    #[must_use]
+    pub fn begin(active: i64, completed: i64) -> Self {
+        let open = active.saturating_sub(completed).max(0);
+        Self { by_record: open, by_count: open, by_entries: Account::new(open), by_server: Account::new(open) }
+    }
+
+    /// After a further record. `known`: no record before it is missing.
+    pub fn record(&mut self, active: i64, started: i64, completed: i64, known: bool) {
+        self.by_record = active.saturating_sub(completed).max(0);
+        self.by_count = if known && active > started {
+            self.by_count.saturating_add(started).saturating_sub(completed).max(0)
+        } else {
+            self.by_record
+        };
+        for account in [&mut self.by_entries, &mut self.by_server] {
+            account.open = if self.by_record == 0 { 0 } else { account.open.saturating_add(started) };
+        }
+    }
+
+    pub fn entries_ended(&mut self, requests: i64) {
+        self.by_entries.end(requests);
+    }
+
+    pub fn server_ended(&mut self, requests: i64) {
+        self.by_server.end(requests);
+    }
+
+    /// Whether the last record leaves no request, surely or perhaps.
+    #[must_use]
+    pub fn outstanding(&self) -> Outstanding {
+        if self.by_record == 0 {
+            Outstanding::No
+        } else if self.by_count == 0 || self.by_entries.is_settled() || self.by_server.is_settled() {
+            Outstanding::Doubtful
+        } else {
+            Outstanding::Yes
+        }
+    }
+
+    /// Whether the next record may contain a wait for work. The other accounts are late, so they cannot decide this.
+    #[must_use]
+    pub fn may_be_idle(&self) -> bool {
+        self.by_record == 0 || self.by_count == 0
+    }
+}

@@ -1,0 +1,234 @@
+//! Finds values that no engine can have, e.g. from a publisher with a bug. Such a record is rejected as a whole: a sum cannot be
+//! corrected later, and one absurd number would spoil a counter for ever.
+
+use crate::model::iteration::{KvCacheIterationStats, KvCacheLifecycleStats, KvCacheStats};
+use crate::model::kv_event::{KvCacheEvent, KvCacheEventKind};
+use crate::model::rows::Rows;
+use crate::model::{IterationStats, PerfMetricsEntry, RequestStats};
+
+/// Iterations and frames: 30 years at 1000 per second.
+const NUMBER: u64 = 1_000_000_000_000;
+/// Requests, tokens, blocks.
+const COUNT: i64 = 1 << 40;
+/// Cumulative counts. The C++ executor narrows them to 32 bits, so they can be negative.
+const CUMULATIVE: std::ops::RangeInclusive<i64> = -(1 << 31)..=1 << 53;
+/// 1 EiB.
+const BYTES: i64 = 1 << 60;
+/// Milliseconds or seconds: the seconds are 30,000 years.
+const TIME: f64 = 1e12;
+
+/// A record, row, entry or event has a value beyond the limits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Implausible;
+
+/// # Errors
+/// If the record is implausible.
+pub fn check_record(record: &IterationStats) -> Result<(), Implausible> {
+    let inflight = record.inflight_batching_stats.unwrap_or_default();
+    let fixed = record.static_batching_stats.unwrap_or_default();
+    let spec = record.spec_decoding_stats.unwrap_or_default();
+    let views = [
+        &record.kv_cache_iteration_stats,
+        &record.kv_cache_iteration_stats_by_pool_group,
+        &record.kv_cache_iteration_stats_by_cold_pool_group,
+    ];
+    let plausible = numbers([record.iter, record.stats_sequence, record.stats_dropped_frames])
+        && within(
+            COUNT,
+            [
+                record.num_new_active_requests,
+                record.num_active_requests,
+                record.num_queued_requests,
+                record.num_completed_requests,
+                record.max_num_active_requests,
+                record.max_batch_size_static,
+                record.max_batch_size_tuner_recommended,
+                record.max_batch_size_runtime,
+                record.max_num_tokens_static,
+                record.max_num_tokens_tuner_recommended,
+                record.max_num_tokens_runtime,
+                record.iter_suspended_requests,
+                record.iter_resumed_requests,
+                record.iter_disk_prefetch_blocks,
+                inflight.num_scheduled_requests,
+                inflight.num_context_requests,
+                inflight.num_gen_requests,
+                inflight.num_paused_requests,
+                inflight.num_ctx_tokens,
+                inflight.num_ctx_kv_tokens,
+                inflight.num_gen_kv_tokens,
+                inflight.num_queued_context_requests,
+                inflight.num_queued_ctx_tokens,
+                inflight.num_queued_gen_requests,
+                inflight.num_queued_gen_kv_tokens,
+                inflight.num_paused_kv_tokens,
+                fixed.num_scheduled_requests,
+                fixed.num_context_requests,
+                fixed.num_ctx_tokens,
+                fixed.num_gen_tokens,
+                fixed.empty_gen_slots,
+                spec.num_draft_tokens,
+                spec.num_accepted_tokens,
+                spec.num_requests_with_draft_tokens,
+            ],
+        )
+        && within(BYTES, [record.gpu_mem_usage, record.cpu_mem_usage, record.pinned_mem_usage])
+        && times([
+            record.iter_latency_ms,
+            record.new_active_requests_queue_latency_ms,
+            record.host_step_time_ms,
+            record.prev_device_step_time_ms,
+            record.gpu_forward_time_ms,
+            inflight.avg_num_decoded_tokens_per_iter,
+            spec.acceptance_length,
+            spec.iter_latency_ms,
+            spec.draft_overhead,
+        ])
+        && record.kv_cache_stats.as_ref().is_none_or(kv_cache)
+        && record.cross_kv_cache_stats.as_ref().is_none_or(kv_cache)
+        && views.into_iter().flatten().flat_map(Rows::values).all(pools)
+        && record.kv_cache_iteration_stats_by_lifecycle.iter().flat_map(Rows::values).all(lifecycle)
+        && record.iter_cached_tokens_by_level.iter().flatten().all(|tokens| (0..=COUNT).contains(tokens))
+        && record.request_stats.as_deref().is_none_or(|rows| check_rows(rows).is_ok());
+    if plausible { Ok(()) } else { Err(Implausible) }
+}
+
+/// # Errors
+/// If a row is implausible.
+pub fn check_rows(rows: &[RequestStats]) -> Result<(), Implausible> {
+    let row = |row: &RequestStats| {
+        let transfer = row.dis_serving_stats.unwrap_or_default();
+        within(
+            COUNT,
+            [
+                row.context_prefill_position,
+                row.num_generated_tokens,
+                row.alloc_total_blocks_per_request,
+                row.alloc_new_blocks_per_request,
+                row.reused_blocks_per_request,
+                row.missed_blocks_per_request,
+            ],
+        ) && within(BYTES, [transfer.kv_cache_size])
+            && times([row.avg_num_decoded_tokens_per_iter, transfer.kv_cache_transfer_ms])
+    };
+    if rows.iter().all(row) { Ok(()) } else { Err(Implausible) }
+}
+
+/// # Errors
+/// If the entry is implausible.
+pub fn check_entry(entry: &PerfMetricsEntry) -> Result<(), Implausible> {
+    let metrics = entry.perf_metrics.clone().unwrap_or_default();
+    let timing = metrics.timing_metrics.unwrap_or_default();
+    let kv = metrics.kv_cache_metrics.unwrap_or_default();
+    let spec = metrics.speculative_decoding.unwrap_or_default();
+    let plausible = numbers([metrics.first_iter, metrics.last_iter, entry.prompt_tokens, entry.output_tokens])
+        && times([
+            timing.server_arrival_time,
+            timing.server_first_token_time,
+            timing.arrival_time,
+            timing.first_scheduled_time,
+            timing.first_token_time,
+            timing.last_token_time,
+            timing.kv_cache_transfer_start,
+            timing.kv_cache_transfer_end,
+            spec.acceptance_rate,
+        ])
+        && timing.kv_cache_size.is_none_or(|bytes| bytes <= BYTES.unsigned_abs())
+        && within(
+            COUNT,
+            [
+                kv.num_total_allocated_blocks,
+                kv.num_new_allocated_blocks,
+                kv.num_reused_blocks,
+                kv.num_missed_blocks,
+                spec.total_accepted_draft_tokens,
+                spec.total_draft_tokens,
+            ],
+        );
+    if plausible { Ok(()) } else { Err(Implausible) }
+}
+
+/// # Errors
+/// If the event is implausible.
+pub fn check_event(event: &KvCacheEvent) -> Result<(), Implausible> {
+    let levels = &event.data.num_blocks_per_cache_level;
+    let created =
+        event.data.kind != KvCacheEventKind::Created || levels.iter().all(|blocks| (0..=COUNT).contains(blocks));
+    if created && numbers([event.event_id]) { Ok(()) } else { Err(Implausible) }
+}
+
+fn kv_cache(stats: &KvCacheStats) -> bool {
+    let cumulative = [stats.alloc_total_blocks, stats.alloc_new_blocks, stats.reused_blocks, stats.missed_blocks];
+    within(COUNT, [stats.max_num_blocks, stats.free_num_blocks, stats.used_num_blocks, stats.tokens_per_block])
+        && cumulative.into_iter().flatten().all(|count| CUMULATIVE.contains(&count))
+}
+
+fn pools(row: &KvCacheIterationStats) -> bool {
+    within(
+        COUNT,
+        [
+            row.primary_max_num_blocks,
+            row.primary_free_num_blocks,
+            row.primary_used_num_blocks,
+            row.primary_evictable_num_blocks,
+            row.primary_peak_free_num_blocks,
+            row.primary_peak_used_num_blocks,
+            row.primary_peak_evictable_num_blocks,
+            row.secondary_max_num_blocks,
+            row.secondary_free_num_blocks,
+            row.secondary_used_num_blocks,
+            row.secondary_evictable_num_blocks,
+            row.secondary_peak_free_num_blocks,
+            row.secondary_peak_used_num_blocks,
+            row.secondary_peak_evictable_num_blocks,
+            row.iter_alloc_total_blocks,
+            row.iter_alloc_new_blocks,
+            row.iter_reused_blocks,
+            row.iter_full_reused_blocks,
+            row.iter_partial_reused_blocks,
+            row.iter_missed_blocks,
+            row.iter_gen_alloc_blocks,
+            row.iter_onboard_blocks,
+            row.iter_offload_blocks,
+            row.iter_intra_device_copy_blocks,
+            row.iter_host_dropped_blocks,
+        ],
+    ) && within(
+        BYTES,
+        [row.iter_onboard_bytes, row.iter_offload_bytes, row.iter_intra_device_copy_bytes, row.iter_host_dropped_bytes],
+    )
+}
+
+fn lifecycle(row: &KvCacheLifecycleStats) -> bool {
+    let levels = [&row.iter_full_reused_blocks_by_level, &row.iter_partial_reused_blocks_by_level];
+    let snapshots = row.snapshot_stats.unwrap_or_default();
+    within(
+        COUNT,
+        [
+            row.iter_reused_blocks,
+            row.iter_full_reused_blocks,
+            row.iter_partial_reused_blocks,
+            row.iter_missed_blocks,
+            snapshots.iter_snapshot_lookups,
+            snapshots.iter_snapshot_misses,
+            snapshots.iter_aligned_snapshot_hits,
+            snapshots.iter_unaligned_snapshot_hits,
+            snapshots.iter_reused_tokens,
+            snapshots.iter_unreused_tokens,
+        ],
+    ) && levels.into_iter().flatten().flatten().all(|blocks| (0..=COUNT).contains(blocks))
+}
+
+/// Without branches: a record has dozens of numbers, and almost all of them are valid.
+fn within<const N: usize>(limit: i64, numbers: [Option<i64>; N]) -> bool {
+    numbers.iter().fold(true, |all, number| all & (0..=limit).contains(&number.unwrap_or(0)))
+}
+
+fn numbers<const N: usize>(numbers: [Option<u64>; N]) -> bool {
+    numbers.iter().all(|number| number.unwrap_or(0) <= NUMBER)
+}
+
+/// A clock that was set back may give a negative time. It is not observed, and spoils nothing.
+fn times<const N: usize>(times: [Option<f64>; N]) -> bool {
+    times.iter().all(|time| time.unwrap_or(0.0).abs() <= TIME)
+}

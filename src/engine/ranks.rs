@@ -1,0 +1,159 @@
+//! The ranks of an engine with attention data parallelism. One iteration has a row of each rank.
+//!
+//! Rows with `rank` (`TLLM_METRICS_ALL_RANKS=1`) tell each rank's own numbers. Other rows (`attentionDpRank`) tell the rank's own
+//! batch and copy the rest from rank 0.
+
+use crate::model::IterationStats;
+use crate::model::iteration::Backend;
+
+use super::batch::{context_tokens, scheduled};
+use super::cumulative::{Cumulative, KvCounts, KvIncrease};
+use super::queue_time::QueueTime;
+
+/// Ranks with counts of their own. The rows of further ranks add only their batch.
+const MAX_RANKS: usize = 64;
+
+/// What accumulates in one rank over an epoch.
+#[derive(Debug, Clone, Copy)]
+pub struct RankCounts {
+    /// `None` for rows without `rank`.
+    rank: Option<i64>,
+    /// Its last iteration.
+    pub last_iter: Option<u64>,
+    kv: KvCounts,
+    cross_kv: KvCounts,
+    pub queue_time: QueueTime,
+    /// The counts before the last gap in the numbers.
+    kv_before_gap: KvCounts,
+}
+
+impl RankCounts {
+    fn new(rank: Option<i64>, from_start: bool) -> Self {
+        let counts = KvCounts::all(if from_start { Cumulative::from_zero() } else { Cumulative::unknown() });
+        Self {
+            rank,
+            last_iter: None,
+            kv: counts,
+            cross_kv: counts,
+            queue_time: QueueTime::new(from_start),
+            kv_before_gap: counts,
+        }
+    }
+
+    /// Whether the record's cumulative counts began later than those before.
+    #[must_use]
+    pub fn is_from_a_new_engine(&self, record: &IterationStats) -> bool {
+        record.kv_cache_stats.is_some_and(|stats| self.kv.fall(&stats))
+    }
+
+    /// Whether the record can be from the last gap in the numbers, by its cumulative counts.
+    #[must_use]
+    pub fn can_fill_the_gap(&self, record: &IterationStats) -> bool {
+        !record.kv_cache_stats.is_some_and(|stats| self.kv_before_gap.fall(&stats))
+    }
+
+    /// A gap in the numbers begins after the last record.
+    pub fn open_gap(&mut self) {
+        self.kv_before_gap = self.kv;
+    }
+
+    pub fn kv_increase(&mut self, record: &IterationStats) -> KvIncrease {
+        record.kv_cache_stats.map(|stats| self.kv.increase(&stats)).unwrap_or_default()
+    }
+
+    pub fn cross_kv_increase(&mut self, record: &IterationStats) -> Option<KvIncrease> {
+        record.cross_kv_cache_stats.map(|stats| self.cross_kv.increase(&stats))
+    }
+}
+
+/// The ranks whose rows were read in one epoch.
+#[derive(Debug)]
+pub struct Ranks {
+    counts: Vec<RankCounts>,
+    from_start: bool,
+}
+
+impl Ranks {
+    /// `from_start`: the engine's first record is read, so its counts begin at 0.
+    #[must_use]
+    pub const fn new(from_start: bool) -> Self {
+        Self { counts: Vec::new(), from_start }
+    }
+
+    /// The counts of the engine begin at 0, although its first record came only now.
+    pub fn met_at_its_start(&mut self) {
+        self.from_start |= self.counts.is_empty();
+    }
+
+    /// The counts of the rank that wrote the record, if it is known.
+    #[must_use]
+    pub fn find(&self, record: &IterationStats) -> Option<&RankCounts> {
+        self.counts.iter().find(|counts| counts.rank == record.rank)
+    }
+
+    /// The counts of the rank that wrote the record. `None` beyond the limit of ranks.
+    pub fn of(&mut self, record: &IterationStats) -> Option<&mut RankCounts> {
+        let known = self.counts.iter().position(|counts| counts.rank == record.rank);
+        if known.is_none() && self.counts.len() >= MAX_RANKS {
+            return None;
+        }
+        let at = known.unwrap_or_else(|| {
+            self.counts.push(RankCounts::new(record.rank, self.from_start));
+            self.counts.len() - 1
+        });
+        self.counts.get_mut(at)
+    }
+}
+
+/// The last iteration: sums over the rows of its ranks.
+#[derive(Debug, Clone, Copy)]
+pub struct OpenIteration {
+    pub iter: Option<u64>,
+    pub backend: Backend,
+    /// Rows of other ranks may follow.
+    pub has_ranks: bool,
+    pub rows: u64,
+    pub scheduled: Option<u64>,
+    pub context_tokens: u64,
+    /// Active requests of all ranks. Absent if the rows copy those of rank 0.
+    pub active: Option<i64>,
+    pub started: u64,
+    pub completed: u64,
+    /// No record before it is missing.
+    pub known: bool,
+    /// A poll has ended since its first row.
+    pub settled: bool,
+}
+
+impl OpenIteration {
+    /// An iteration without rows. The record is its first. `known`: no record before it is missing.
+    #[must_use]
+    pub fn new(record: &IterationStats, known: bool) -> Self {
+        Self {
+            iter: record.iter,
+            backend: record.backend(),
+            has_ranks: record.rank.is_some() || record.attention_dp_rank.is_some(),
+            rows: 0,
+            scheduled: None,
+            context_tokens: 0,
+            active: record.num_active_requests.map(|_| 0),
+            started: 0,
+            completed: 0,
+            known,
+            settled: false,
+        }
+    }
+
+    /// Adds a row, with the requests that it adds to the totals.
+    pub fn add(&mut self, record: &IterationStats, started: u64, completed: u64) {
+        self.rows += 1;
+        if let Some(scheduled) = scheduled(record) {
+            self.scheduled = Some(self.scheduled.unwrap_or(0).saturating_add(scheduled));
+        }
+        self.context_tokens = self.context_tokens.saturating_add(context_tokens(record));
+        let active = record.num_active_requests.filter(|_| self.rows == 1 || record.rank.is_some());
+        self.active = self.active.zip(active).map(|(sum, active)| sum.saturating_add(active));
+        self.started = self.started.saturating_add(started);
+        self.completed = self.completed.saturating_add(completed);
+    }
+}

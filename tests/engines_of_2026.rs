@@ -1,0 +1,433 @@
+//! The numbers of the engines that people run today, each read as TensorRT-LLM's own code means them: the PyTorch engine,
+//! attention data parallelism, sampled statistics, late and absurd records.
+// A test fails by a panic.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod e2e;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use e2e::page::Page;
+use serde_json::{Value, json};
+use trtllm_exporter::exposition::negotiate::Format;
+use trtllm_exporter::exposition::render;
+use trtllm_exporter::intake::{Intake, Moment};
+use trtllm_exporter::metrics::compat::CompatSets;
+use trtllm_exporter::metrics::own::HttpMetrics;
+use trtllm_exporter::metrics::page_builder::{PageBuilder, Selection};
+use trtllm_exporter::model::{RecordTime, RejectReason};
+use trtllm_exporter::sources::trtllm_json::{parse_perf_metrics, parse_records};
+use trtllm_exporter::sources::{Batch, Presence};
+use trtllm_exporter::state::{EngineName, State};
+
+/// One engine behind a server that is polled.
+struct Bench {
+    state: Arc<State>,
+    intake: Intake,
+    now: Moment,
+}
+
+impl Bench {
+    fn new() -> Self {
+        let name = EngineName {
+            model: "m".to_owned(),
+            version: "1".to_owned(),
+            labels: Vec::new(),
+            source: "trtllm-serve",
+            implicit: false,
+        };
+        let (state, now) = (Arc::new(State::new(vec![name])), Moment::now());
+        let intake = Intake::new(0, "m".to_owned(), Arc::clone(&state), Duration::from_secs(15), now.instant);
+        Self { state, intake, now }
+    }
+
+    fn wait(&mut self, time: Duration) {
+        self.now.instant += time;
+        self.now.unix_us += i64::try_from(time.as_micros()).unwrap();
+    }
+
+    /// One answer of the server.
+    fn answer(&mut self, records: &[Value]) -> &mut Self {
+        let mut batch = Batch::default();
+        parse_records(serde_json::to_string(records).unwrap().as_bytes(), &mut batch).unwrap();
+        self.end_poll(batch)
+    }
+
+    /// One answer of `/perf_metrics`.
+    fn finished(&mut self, entries: &[Value]) -> &mut Self {
+        let mut batch = Batch::default();
+        parse_perf_metrics(serde_json::to_string(entries).unwrap().as_bytes(), &mut batch).unwrap();
+        self.end_poll(batch)
+    }
+
+    fn end_poll(&mut self, mut batch: Batch) -> &mut Self {
+        self.intake.end_poll(&mut batch, Duration::from_millis(1), Ok(Presence::Present), self.now);
+        self.wait(Duration::from_millis(100));
+        self
+    }
+
+    fn page_of(&self, selection: Selection) -> Page {
+        let builder = PageBuilder::new(&self.state, CompatSets::default());
+        let mut text = Vec::new();
+        render(&builder.page(&self.state, &HttpMetrics::new(), selection), Format::Text, &mut text);
+        Page::parse(&String::from_utf8(text).unwrap())
+    }
+
+    fn value(&self, name: &str, labels: &[&str]) -> Option<f64> {
+        self.page_of(Selection::All).find(name, labels)
+    }
+
+    fn request(&self, kind: &str) -> Option<f64> {
+        self.value("nv_trt_llm_request_metrics", &[&format!("request_type={kind}")])
+    }
+
+    fn state(&self) -> String {
+        self.page_of(Selection::All).state(&[])
+    }
+
+    /// The value of a family of ours without labels.
+    fn ours(&self, name: &str) -> Option<f64> {
+        self.value(&format!("nv_trt_llm_{name}"), &[])
+    }
+}
+
+fn with(mut record: Value, fields: Value) -> Value {
+    for (key, value) in fields.as_object().unwrap() {
+        if let (Some(old), Some(new)) = (record.get_mut(key).and_then(Value::as_object_mut), value.as_object()) {
+            old.extend(new.clone());
+        } else {
+            record[key] = value.clone();
+        }
+    }
+    record
+}
+
+/// A record of the PyTorch engine without frames: 1 active request, 10 ms.
+fn pytorch(iter: u64, fields: Value) -> Value {
+    let record = json!({
+        "timestamp": "", "iter": iter, "iterLatencyMS": 10.0, "newActiveRequestsQueueLatencyMS": 0.0,
+        "numNewActiveRequests": 0, "numActiveRequests": 1, "numQueuedRequests": 0, "numCompletedRequests": 0,
+        "maxNumActiveRequests": 16,
+        "kvCacheStats": {"maxNumBlocks": 100, "freeNumBlocks": 90, "usedNumBlocks": 10, "tokensPerBlock": 32,
+            "allocTotalBlocks": 0, "allocNewBlocks": 0, "reusedBlocks": 0, "missedBlocks": 0},
+        "staticBatchingStats": {"numScheduledRequests": 0, "numContextRequests": 0, "numCtxTokens": 0, "numGenTokens": 0,
+            "emptyGenSlots": 0},
+        "inflightBatchingStats": {"numScheduledRequests": 1, "numContextRequests": 0, "numGenRequests": 1,
+            "numPausedRequests": 0, "numCtxTokens": 0, "microBatchId": 0, "avgNumDecodedTokensPerIter": 0.0},
+        "specDecodingStats": null,
+    });
+    with(record, fields)
+}
+
+/// A record of the C++ executor.
+fn executor(iter: u64, fields: Value) -> Value {
+    let record = json!({"timestamp": "07-25-2025 16:54:34.140189", "staticBatchingStats": null});
+    with(pytorch(iter, Value::Object(serde_json::Map::new())), with(record, fields))
+}
+
+fn kv(total: i64, reused: i64) -> Value {
+    json!({"kvCacheStats": {"allocTotalBlocks": total, "allocNewBlocks": total, "reusedBlocks": reused, "missedBlocks": 0}})
+}
+
+#[test]
+fn row_1_the_queue_time_of_a_pytorch_engine_is_the_increase_of_its_sum_of_seconds() {
+    let mut bench = Bench::new();
+    for request in 1..=5_u32 {
+        let waited = 0.2 * f64::from(request);
+        bench.answer(&[pytorch(
+            request.into(),
+            json!({"numNewActiveRequests": 1, "newActiveRequestsQueueLatencyMS": waited}),
+        )]);
+    }
+    let name = "new_request_queue_time_seconds";
+    assert_eq!(bench.ours(&format!("{name}_count")), Some(5.0));
+    assert!((bench.ours(&format!("{name}_sum")).unwrap() - 1.0).abs() < 1e-9);
+    // The C++ executor sends the milliseconds of one iteration.
+    let mut bench = Bench::new();
+    bench.answer(&[executor(9, json!({"numNewActiveRequests": 2, "newActiveRequestsQueueLatencyMS": 300.0}))]);
+    assert_eq!(bench.ours(&format!("{name}_sum")), Some(0.3));
+}
+
+#[test]
+fn row_2_sampled_statistics_are_not_lost_and_their_batch_counts_are_absent() {
+    for sequence in [false, true] {
+        let mut bench = Bench::new();
+        let records: Vec<Value> = (10..20_u64)
+            .map(|n| {
+                let mut record = pytorch(
+                    10 * n,
+                    json!({"numActiveRequests": 5, "numNewActiveRequests": 3, "numCompletedRequests": 2}),
+                );
+                if sequence {
+                    record["statsSequence"] = (n - 9).into();
+                }
+                record
+            })
+            .collect();
+        bench.answer(&records[..1]);
+        assert!(bench.ours("generation_tokens_total").is_some());
+        bench.answer(&records[1..]);
+        assert_eq!(bench.ours("iterations_lost_total"), Some(0.0));
+        assert_eq!(bench.ours("iterations_unreported_total"), Some(81.0));
+        assert_eq!(bench.ours("statistics_interval_iterations"), Some(10.0));
+        assert_eq!(bench.ours("requests_started_total"), Some(30.0));
+        assert_eq!(bench.ours("requests_completed_total"), Some(20.0));
+        for absent in ["generation_tokens_total", "context_tokens_total", "spec_decode_draft_tokens_total"] {
+            assert_eq!(bench.ours(absent), None, "{absent} of one iteration in ten is no total");
+        }
+    }
+}
+
+#[test]
+fn row_2_a_gap_is_lost_only_where_that_is_certain() {
+    // The C++ executor writes one record per number.
+    let mut bench = Bench::new();
+    bench.answer(&[executor(1, json!({})), executor(5, json!({}))]);
+    assert_eq!(bench.ours("iterations_lost_total"), Some(3.0));
+    // The PyTorch engine counts passes without a batch, too.
+    let mut bench = Bench::new();
+    bench.answer(&[pytorch(101, json!({})), pytorch(103, json!({}))]).answer(&[pytorch(104, json!({}))]);
+    bench.answer(&[pytorch(107, json!({}))]);
+    assert_eq!(bench.ours("iterations_lost_total"), Some(0.0));
+    assert_eq!(bench.ours("iterations_unreported_total"), Some(3.0));
+    assert_eq!(bench.ours("statistics_interval_iterations"), Some(1.0));
+    assert_eq!(bench.ours("generation_tokens_total"), Some(4.0));
+    // An answer as long as the ring follows an overflow.
+    let full: Vec<Value> = (200..1200).map(|iter| pytorch(iter, json!({}))).collect();
+    bench.answer(&full);
+    assert_eq!(bench.ours("iterations_lost_total"), Some(92.0));
+    bench.answer(&[pytorch(1210, json!({}))]).answer(&[pytorch(1212, json!({}))]);
+    assert_eq!(bench.ours("iterations_lost_total"), Some(102.0), "the answer before was full");
+    assert_eq!(bench.ours("iterations_unreported_total"), Some(4.0));
+    // A frame that is missing in the sequence is lost whatever the numbers are.
+    let mut bench = Bench::new();
+    let frame = |iter, sequence| pytorch(iter, json!({"statsSequence": sequence}));
+    bench.answer(&[frame(10, 5), frame(20, 6), frame(40, 8)]);
+    assert_eq!(bench.ours("iterations_lost_total"), Some(1.0));
+}
+
+#[test]
+fn row_3_rows_with_a_rank_are_counted_per_rank_and_summed() {
+    for attention_dp_rank in [None, Some(0)] {
+        let row = |iter: u64, rank: u64| {
+            let mut row = pytorch(
+                iter,
+                json!({"rank": rank, "numActiveRequests": 4, "numNewActiveRequests": 1, "numCompletedRequests": 1,
+                    "inflightBatchingStats": {"numScheduledRequests": 3, "numGenRequests": 3 + rank, "numCtxTokens": 10}}),
+            );
+            let (total, reused) = if rank == 0 { (7000 + iter, 4600 + iter) } else { (50 + iter, 40 + iter) };
+            row = with(row, kv(total.cast_signed(), reused.cast_signed()));
+            if let Some(rank) = attention_dp_rank {
+                row["attentionDpRank"] = rank.into();
+            }
+            row
+        };
+        let by_iteration: Vec<Value> = (100..110).flat_map(|iter| [row(iter, 0), row(iter, 1)]).collect();
+        let by_rank: Vec<Value> = (0..2)
+            .flat_map(|rank| (100..110).map(move |iter| (iter, rank)))
+            .map(|(iter, rank)| row(iter, rank))
+            .collect();
+        for records in [by_iteration, by_rank] {
+            let mut bench = Bench::new();
+            bench.answer(&records);
+            assert_eq!(bench.ours("kv_cache_blocks_reused_total"), Some(18.0));
+            assert_eq!(bench.ours("kv_cache_blocks_allocated_total"), Some(18.0));
+            assert_eq!(bench.ours("generation_tokens_total"), Some(70.0));
+            assert_eq!(bench.ours("context_tokens_total"), Some(200.0));
+            assert_eq!(bench.ours("iterations_total"), Some(10.0));
+            assert_eq!(bench.ours("requests_completed_total"), Some(20.0));
+            assert_eq!(bench.ours("engine_restarts_total"), Some(0.0));
+        }
+        let mut bench = Bench::new();
+        bench.answer(&(100..110).flat_map(|iter| [row(iter, 0), row(iter, 1)]).collect::<Vec<_>>());
+        let kinds = ["active", "max", "scheduled", "waiting"].map(|kind| bench.request(kind).unwrap());
+        assert_eq!(kinds, [8.0, 32.0, 6.0, 2.0]);
+        let blocks = |kind| bench.value("nv_trt_llm_kv_cache_block_metrics", &[&format!("kv_cache_block_type={kind}")]);
+        assert_eq!([blocks("max"), blocks("used"), blocks("fraction")], [Some(200.0), Some(20.0), Some(0.1)]);
+        assert_eq!(bench.ours("attention_dp_ranks"), Some(2.0));
+    }
+}
+
+#[test]
+fn row_4_with_attention_data_parallelism_each_number_has_one_scope() {
+    let row = |iter: u64, rank: u64| {
+        pytorch(
+            iter,
+            json!({"attentionDpRank": rank, "numActiveRequests": 8, "numQueuedRequests": if rank == 0 { 7 } else { 0 },
+                "inflightBatchingStats": {"numScheduledRequests": 5, "numContextRequests": 2, "numGenRequests": 3,
+                    "numCtxTokens": 100}}),
+        )
+    };
+    let mut bench = Bench::new();
+    bench.answer(&(7..10).flat_map(|iter| (0..4).map(move |rank| row(iter, rank))).collect::<Vec<_>>());
+    assert_eq!((bench.request("active"), bench.request("waiting")), (None, None), "rows copy them from rank 0");
+    assert_eq!((bench.request("scheduled"), bench.request("max")), (Some(20.0), Some(64.0)));
+    assert_eq!(bench.ours("batch_occupancy_ratio"), Some(20.0 / 64.0));
+    for (name, per_iteration) in [("iteration_scheduled_requests", 20.0), ("iteration_context_tokens", 400.0)] {
+        assert_eq!(bench.ours(&format!("{name}_count")), Some(3.0), "{name}");
+        assert_eq!(bench.ours(&format!("{name}_sum")), Some(3.0 * per_iteration), "{name}");
+    }
+    let gateway = bench.page_of(Selection::Gateway);
+    assert_eq!(gateway.find("nv_trt_llm_request_metrics", &["request_type=waiting"]), Some(7.0));
+    assert_eq!(gateway.find("nv_trt_llm_request_metrics", &["request_type=scheduled"]), Some(20.0));
+    // An iteration whose rows come in two answers is one iteration.
+    bench.answer(&[row(10, 0), row(10, 1)]);
+    assert_eq!(bench.ours("iteration_scheduled_requests_count"), Some(3.0));
+    bench.answer(&[row(10, 2), row(10, 3)]);
+    assert_eq!(bench.ours("iteration_scheduled_requests_sum"), Some(80.0));
+    // A lost row does not hold the iteration back for long.
+    bench.answer(&[row(11, 0), row(11, 1)]).answer(&[]);
+    assert_eq!(bench.ours("iteration_scheduled_requests_sum"), Some(90.0));
+}
+
+#[test]
+fn row_6_no_step_contains_the_wait_for_work() {
+    for (mode, first, second) in [("overlap", 60_010.0, 10.0), ("non_overlap", 10.0, 60_010.0)] {
+        let record = |iter: u64, active: i64, new: i64, done: i64, latency: f64, step: f64| {
+            pytorch(
+                iter,
+                json!({"schedulerMode": mode, "numActiveRequests": active, "numNewActiveRequests": new,
+                    "numCompletedRequests": done, "iterLatencyMS": latency, "hostStepTimeMS": step}),
+            )
+        };
+        let mut bench = Bench::new();
+        // The engine was met while it worked.
+        bench.answer(&[record(50, 1, 0, 0, 10.0, 10.0), record(51, 1, 0, 1, 10.0, 10.0)]);
+        bench.wait(Duration::from_secs(60));
+        bench.answer(&[
+            record(53, 1, 1, 0, 60_010.0, first),
+            record(54, 1, 0, 0, 10.0, second),
+            record(55, 1, 0, 1, 10.0, 10.0),
+        ]);
+        for name in ["iteration_latency_seconds", "host_step_seconds"] {
+            let (sum, count) = (bench.ours(&format!("{name}_sum")).unwrap(), bench.ours(&format!("{name}_count")));
+            assert!((sum - 0.04).abs() < 1e-9 && count == Some(4.0), "{mode} {name}: {sum} of {count:?}");
+        }
+    }
+}
+
+#[test]
+fn row_8_accepted_draft_tokens_are_generated_tokens() {
+    let mut bench = Bench::new();
+    let spec = json!({"numDraftTokens": 30, "numAcceptedTokens": 20, "numRequestsWithDraftTokens": 10, "acceptanceLength": 3.0});
+    let fields = json!({"inflightBatchingStats": {"numGenRequests": 10}, "specDecodingStats": spec});
+    bench.answer(&(1..=100).map(|iter| pytorch(iter, fields.clone())).collect::<Vec<_>>());
+    assert_eq!(bench.ours("generation_tokens_total"), Some(3000.0));
+}
+
+#[test]
+fn row_9_an_engine_is_idle_once_another_account_covers_every_started_request() {
+    let started = [pytorch(30, json!({"numActiveRequests": 1, "numNewActiveRequests": 1}))];
+    let entry =
+        json!({"request_id": 5, "perf_metrics": {"timing_metrics": {"arrival_time": 1.0, "last_token_time": 2.0}}});
+    let mut bench = Bench::new();
+    bench.answer(&started).finished(&[entry]);
+    assert_eq!(bench.state(), "busy");
+    for _ in 0..200 {
+        bench.answer(&[]);
+    }
+    assert_eq!(bench.state(), "idle");
+    // Without such an account, a hang looks the same.
+    let mut bench = Bench::new();
+    bench.answer(&started);
+    for _ in 0..200 {
+        bench.answer(&[]);
+    }
+    assert_eq!(bench.state(), "stalled");
+}
+
+#[test]
+fn row_12_a_record_without_a_zone_is_never_from_the_future() {
+    for (age, offset_hours) in [(480, 0), (1, 0), (0, 2), (480, 2), (600, -7), (890, 5)] {
+        let mut bench = Bench::new();
+        let now = bench.now.unix_us / 1_000_000;
+        let micros = (now - age + offset_hours * 3600) * 1_000_000;
+        let text = serde_json::to_value(RecordTime { micros, zoned: false }).unwrap();
+        bench.answer(&[executor(3, json!({"timestamp": text}))]);
+        let shown = bench.ours("last_iteration_timestamp_seconds").unwrap() as i64;
+        assert_eq!(now - shown, age, "{text} with an offset of {offset_hours} h");
+    }
+}
+
+#[test]
+fn row_14_a_late_record_is_late_and_a_restart_is_a_restart() {
+    for record in [pytorch, executor] {
+        let mut bench = Bench::new();
+        let numbered =
+            |iter: u64, blocks: i64| with(record(iter, json!({"numCompletedRequests": 1})), kv(blocks, blocks));
+        bench.answer(&[numbered(100, 1000), numbered(101, 1001)]);
+        bench.answer(&[numbered(103, 1003), numbered(102, 1002), numbered(104, 1004)]);
+        assert_eq!(bench.ours("engine_restarts_total"), Some(0.0));
+        assert_eq!(bench.ours("kv_cache_blocks_reused_total"), Some(4.0));
+        assert_eq!(bench.ours("iterations_total"), Some(5.0));
+        assert_eq!(bench.ours("requests_completed_total"), Some(5.0));
+        // What was counted lost stays counted.
+        let lost = bench.ours("iterations_lost_total").unwrap() + bench.ours("iterations_unreported_total").unwrap();
+        assert_eq!(lost, 1.0);
+        // The new engine is met at a higher number, with smaller cumulative counts.
+        bench.answer(&[numbered(154, 7), numbered(155, 9)]);
+        assert_eq!(bench.ours("engine_restarts_total"), Some(1.0));
+        assert_eq!(
+            bench.ours("iterations_lost_total").unwrap() + bench.ours("iterations_unreported_total").unwrap(),
+            lost
+        );
+        assert_eq!(bench.ours("kv_cache_blocks_reused_total"), Some(13.0));
+        // Back to a number that was read already.
+        bench.answer(&[numbered(154, 3)]);
+        assert_eq!(bench.ours("engine_restarts_total"), Some(2.0));
+    }
+}
+
+#[test]
+fn row_14_the_counts_of_an_engine_met_at_its_first_record_begin_at_0() {
+    let mut bench = Bench::new();
+    bench.answer(&[with(executor(1, json!({})), kv(12, 5)), with(executor(2, json!({})), kv(13, 6))]);
+    assert_eq!(bench.ours("kv_cache_blocks_reused_total"), Some(6.0));
+    let mut bench = Bench::new();
+    bench.answer(&[with(executor(40, json!({})), kv(12, 5)), with(executor(41, json!({})), kv(13, 6))]);
+    assert_eq!(bench.ours("kv_cache_blocks_reused_total"), Some(1.0));
+}
+
+#[test]
+fn row_15_queued_requests_wait_for_the_gateway_and_not_for_triton() {
+    let mut bench = Bench::new();
+    bench.answer(&[executor(9, json!({"numQueuedRequests": 500, "numActiveRequests": 3}))]);
+    assert_eq!((bench.request("waiting"), bench.ours("queued_requests")), (Some(2.0), Some(500.0)));
+    let gateway = bench.page_of(Selection::Gateway);
+    assert_eq!(gateway.find("nv_trt_llm_request_metrics", &["request_type=waiting"]), Some(502.0));
+}
+
+#[test]
+fn row_16_a_record_with_absurd_values_is_rejected_and_disturbs_nothing() {
+    let absurd = [
+        json!({"iter": u64::MAX}),
+        json!({"iter": 2_000_000_000_000_u64}),
+        json!({"numActiveRequests": -5}),
+        json!({"numCompletedRequests": i64::MAX}),
+        json!({"kvCacheStats": {"reusedBlocks": i64::MAX}}),
+        json!({"kvCacheStats": {"usedNumBlocks": -2}}),
+        json!({"newActiveRequestsQueueLatencyMS": 1e308}),
+        json!({"inflightBatchingStats": {"numCtxTokens": i64::MAX}}),
+        json!({"gpuMemUsage": i64::MIN}),
+        json!({"statsDroppedFrames": u64::MAX}),
+        json!({"kvCacheIterationStats": {"4096": {"iterReusedBlocks": -1}}}),
+    ];
+    for fields in &absurd {
+        let (mut bench, mut undisturbed) = (Bench::new(), Bench::new());
+        let records: Vec<Value> =
+            (11..=15).map(|iter| with(executor(iter, json!({})), kv(iter.cast_signed(), 3))).collect();
+        undisturbed.answer(&records[..2]).answer(&records[3..]);
+        bench.answer(&records[..2]).answer(&[with(records[2].clone(), fields.clone())]).answer(&records[3..]);
+        let rejected = bench.value("trtllm_exporter_records_rejected_total", &["reason=implausible"]);
+        assert_eq!(rejected, Some(1.0), "{fields}");
+        assert_eq!(bench.ours("iterations_lost_total"), Some(0.0), "rejected is not lost: {fields}");
+        assert_eq!(undisturbed.ours("iterations_lost_total"), Some(1.0));
+        for family in
+            ["iterations_total", "kv_cache_blocks_reused_total", "engine_restarts_total", "generation_tokens_total"]
+        {
+            assert_eq!(bench.ours(family), undisturbed.ours(family), "{family} after {fields}");
+        }
+    }
+    assert_eq!(RejectReason::Implausible.name(), "implausible");
+}
