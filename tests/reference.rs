@@ -1,5 +1,6 @@
 //! A second implementation of the fold in Python (tests/reference) is compared with the page of the real daemon, value by
-//! value: lost records, restarts, idle times with their flush, attention-DP rows, request rows and RequestPerfMetrics.
+//! value: lost, late and absurd records, restarts, idle times, rows of several ranks, sampled statistics, both KV cache
+//! managers, request rows and RequestPerfMetrics.
 //! `TRTLLM_TEST_RECORDS=1000000 cargo test --test reference` is the full size.
 // A test fails by a panic.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stderr)]
@@ -123,6 +124,20 @@ fn requests_with_exact_times_equal_the_reference_and_count_once() {
     let page = compare(2, &["--entries"]);
     let entries = page.count("nv_trt_llm_request_iterations_count", &[]);
     assert_eq!(page.count("nv_trt_llm_time_to_first_token_seconds_count", &[]), entries);
+}
+
+#[test]
+fn an_engine_with_kv_cache_manager_v2_equals_the_reference() {
+    let page = compare(3, &["--last", "cold_tiers"]);
+    assert!(page.get("nv_trt_llm_kv_cache_secondary_pool_blocks", &["state=max"]) > 0.0);
+    assert_eq!(page.find("nv_trt_llm_kv_cache_available_tokens", &[]), None, "blocks of two pool groups differ in size");
+}
+
+#[test]
+fn sampled_statistics_equal_the_reference_and_have_no_token_counters() {
+    let page = compare(4, &["--last", "sampled"]);
+    assert_eq!(page.get("nv_trt_llm_statistics_interval_iterations", &[]), 10.0);
+    assert_eq!(page.find("nv_trt_llm_generation_tokens_total", &[]), None);
 }
 
 #[test]

@@ -66,6 +66,8 @@ SNAPSHOTS = {"iterSnapshotLookups": "lookups_total", "iterSnapshotMisses": "miss
              "iterReusedTokens": 'tokens_total{outcome="reused"}', "iterUnreusedTokens": 'tokens_total{outcome="unreused"}'}
 POOL_STATES = {"max": "Max", "free": "Free", "used": "Used", "evictable": "Evictable", "peak_free": "PeakFree",
                "peak_used": "PeakUsed", "peak_evictable": "PeakEvictable"}
+NOT_COUNTS = """id microBatchId attentionDpRank rank poolGroupId coldPoolGroupId lifeCycleId windowSize windowSizes slotSize
+ iterSnapshotHits""".split()
 LATE_WITHIN = 64  # numbers behind the newest one
 
 
@@ -75,12 +77,14 @@ def absurd(value, key=""):
         return any(absurd(inner, name) for name, inner in value.items())
     if isinstance(value, list):
         return any(absurd(inner, key) for inner in value)
-    if not isinstance(value, (int, float)) or isinstance(value, bool) or key == "id":
+    if not isinstance(value, (int, float)) or isinstance(value, bool) or key in NOT_COUNTS:
         return False
     if key == "iter" or key.endswith("MS"):
         limit = 10 ** 12
     elif key.endswith(("Bytes", "MemUsage", "kvCacheSize")):
         limit = 2 ** 60
+    elif key in CUMULATIVE:
+        limit = 2 ** 53
     else:
         limit = 2 ** 40
     return value < 0 or value > limit
@@ -153,7 +157,7 @@ class Fold:
         self.stride, self.active_records = 0, 0
         self.idle, self.account = False, None
         self.pools = {}  # the last record with pool views
-        self.waits = []  # whether this record and the two before it were the first after idle
+        self.waits = []  # numbers of the passes that may have waited for work
         self.end = None  # end of the last iteration, microseconds
         self.last_was_flush = False
         self.typical = 0
@@ -232,7 +236,7 @@ class Fold:
         return False
 
     def falls(self, r, before):
-        before, now = before.get(r.get("rank"), {}), r["kvCacheStats"]
+        before, now = before.get(r.get("rank", 0), {}), r["kvCacheStats"]
         return any(now[key] < before[key] for key in CUMULATIVE if key in before)
 
     def restarted(self, r, flush):
@@ -242,12 +246,12 @@ class Fold:
         return n - self.seen > 1 and self.falls(r, self.cumulative)
 
     def losses(self, r, flush):
-        """Counts the iterations without a record before this one. Returns whether records are missing, and whether numbers
+        """Counts the iterations without a record before this one. Returns whether records may be missing, and whether numbers
         are."""
         before = max(self.gap, self.dropped)
         n, sequence = r["iter"], r.get("statsSequence")
         through = n - 1 if flush else n
-        numbers = missing = 0
+        numbers = missing = 0  # numbers without a record, and records that may be missing
         if self.seen is not None:
             numbers = max(0, n - self.seen - 1)
             if numbers:
@@ -255,14 +259,14 @@ class Fold:
                 del self.gaps[:-LATE_WITHIN]
             unseen = max(0, numbers - self.skipped)
             if None not in (sequence, self.sequence):
-                missing = min(unseen, max(0, sequence - self.sequence - 1 - self.skipped))
+                missing = lost = min(unseen, max(0, sequence - self.sequence - 1 - self.skipped))
             else:
-                missing = 0 if is_pytorch(r) else unseen
-            self.gap += missing
-            self.count("iterations_unreported", unseen - missing)
+                missing, lost = unseen // max(self.stride, 1), 0 if is_pytorch(r) else unseen
+            self.gap += lost
+            self.count("iterations_unreported", unseen - lost)
         self.sequence = sequence if sequence is not None else self.sequence
         self.seen = through if self.seen is None else max(self.seen, through)
-        self.dropped += self.increase(None, "statsDroppedFrames", r.get("statsDroppedFrames"))
+        self.dropped += self.increase(0, "statsDroppedFrames", r.get("statsDroppedFrames"))
         skipped, self.skipped = self.skipped, 0
         lost = max(self.gap, self.dropped)
         self.counts["nv_trt_llm_iterations_lost_total"] = self.lost_before + lost
@@ -279,7 +283,7 @@ class Fold:
 
     def kv(self, r):
         for key, name in CUMULATIVE.items():
-            self.count(f"kv_cache_blocks_{name}", self.increase(r.get("rank"), key, r["kvCacheStats"][key]))
+            self.count(f"kv_cache_blocks_{name}", self.increase(r.get("rank", 0), key, r["kvCacheStats"][key]))
 
     # Iterations
 
@@ -382,19 +386,18 @@ class Fold:
         return ms / 1000
 
     def steps(self, r, late):
-        """The times of a PyTorch engine. The wait for work is in the first record after idle. The host step and the device
-        step are measured one or two passes later."""
-        overlap = r.get("schedulerMode") == "overlap"
-        if late:
-            waits = [False] * 3
-        else:
-            waits = self.waits = [self.idle, *self.waits, False, False][:3]
+        """The times of a PyTorch engine. The first pass after idle waits for work. It has the number of the first record after
+        idle, or with sampled statistics one of the numbers since the last sample. The host step is that of this pass or the
+        previous one, and the device step is one pass older."""
+        n, overlap = r["iter"], r.get("schedulerMode") == "overlap"
+        if self.idle and not late:
+            self.waits = [*self.waits[-1:], range(n - max(self.stride, 1) + 1, n + 1)]
+        host_of = n if overlap else n - 1
         ms = r.get("hostStepTimeMS", r["iterLatencyMS"]) if overlap else r["iterLatencyMS"]
-        for name, value, waited in (("iteration_latency", ms, waits[0]),
-                                    ("host_step", r.get("hostStepTimeMS"), waits[0 if overlap else 1]),
-                                    ("device_step", r.get("prevDeviceStepTimeMS"), waits[1 if overlap else 2]),
-                                    ("gpu_forward", r.get("gpuForwardTimeMS"), False)):
-            if value and not waited:
+        for name, value, of in (("iteration_latency", ms, n), ("host_step", r.get("hostStepTimeMS"), host_of),
+                                ("device_step", r.get("prevDeviceStepTimeMS"), host_of - 1),
+                                ("gpu_forward", r.get("gpuForwardTimeMS"), None)):
+            if value and not any(of in wait for wait in self.waits):
                 self.observe(f"{name}_seconds", value / 1000)
 
     def queue_time(self, r, late):

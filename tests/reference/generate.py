@@ -19,6 +19,8 @@ START = datetime(2025, 7, 25, 12, 0, 0, tzinfo=timezone.utc)
 EPOCH = 5000  # approximate iterations between two restarts
 MAX_ACTIVE = 12
 RANKS = 4
+NOT_COUNTS = """id microBatchId attentionDpRank rank poolGroupId coldPoolGroupId lifeCycleId windowSize windowSizes slotSize
+ iterSnapshotHits""".split()
 KINDS = {
     "executor": {},
     "attention_dp": {"scheduler": "overlap", "ranks": "attentionDpRank", "drafts": True, "windows": (4096, 32768)},
@@ -443,15 +445,17 @@ def absurd(rand, record):
             label = key if isinstance(key, str) else name
             if isinstance(value, (dict, list)):
                 collect(value, label)
-            elif label.endswith("MS") or type(value) is int and label != "id":
+            elif label.endswith("MS") or type(value) is int and label not in NOT_COUNTS:
                 places.append((container, key, label))
 
     collect(record)
     container, key, label = rand.choice(places)
     if label == "iter" or label.endswith("MS"):
-        container[key] = rand.choice((-1, 2 * 10 ** 12))
+        container[key] = 2 * 10 ** 12
     else:
-        container[key] = rand.choice((-1, 2 ** (61 if label.endswith(("Bytes", "MemUsage", "kvCacheSize")) else 41)))
+        cumulative = label in ("allocTotalBlocks", "allocNewBlocks", "reusedBlocks", "missedBlocks")
+        bits = 61 if label.endswith(("Bytes", "MemUsage", "kvCacheSize")) else 54 if cumulative else 41
+        container[key] = 2 ** bits if cumulative else rand.choice((-1, 2 ** bits))
     return record
 
 
