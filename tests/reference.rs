@@ -130,7 +130,11 @@ fn requests_with_exact_times_equal_the_reference_and_count_once() {
 fn an_engine_with_kv_cache_manager_v2_equals_the_reference() {
     let page = compare(3, &["--last", "cold_tiers"]);
     assert!(page.get("nv_trt_llm_kv_cache_secondary_pool_blocks", &["state=max"]) > 0.0);
-    assert_eq!(page.find("nv_trt_llm_kv_cache_available_tokens", &[]), None, "blocks of two pool groups differ in size");
+    assert_eq!(
+        page.find("nv_trt_llm_kv_cache_available_tokens", &[]),
+        None,
+        "blocks of two pool groups differ in size"
+    );
 }
 
 #[test]
@@ -149,7 +153,8 @@ fn the_reference_detects_a_missing_record() {
     let text = String::from_utf8(output.stdout).unwrap();
     std::fs::write(&whole, &text).unwrap();
     let lines: Vec<&str> = text.lines().collect();
-    std::fs::write(&less, [&lines[..1000], &lines[1001..]].concat().join("\n")).unwrap();
+    let at = lines.len() - 100; // a record of the C++ engine; a row of a rank can be empty
+    std::fs::write(&less, [&lines[..at], &lines[at + 1..]].concat().join("\n")).unwrap();
     let (whole, less) = (expected(&whole), expected(&less));
     let differ = whole.iter().filter(|(series, value)| less.get(*series) != Some(value)).count();
     assert!(differ > 3, "{differ} series differ");
