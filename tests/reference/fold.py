@@ -3,10 +3,11 @@
 
   fold.py FILE        prints a JSON object: series without model and version -> value
 
-Written from the rules of the metric reference, not from the code of the exporter. Simple and slow. It has all counters and
-histograms, and the gauges of an idle engine. Uses only Python's standard library.
+Written from the rules of the metric reference and from TensorRT-LLM's own code, not from the code of the exporter. Simple and
+slow. It has all counters and histograms, and the gauges of an idle engine. Uses only Python's standard library.
 """
 import json
+import math
 import sys
 from datetime import datetime, timezone
 
@@ -46,10 +47,85 @@ LATER = {
     "nv_trt_llm_request_decoded_tokens_per_iteration": "1 1.25 1.5 1.75 2 2.5 3 4 5 6 8",
     "nv_trt_llm_request_spec_decode_acceptance_ratio": TENTHS,
 }
-COUNTERS = """iterations iterations_lost engine_restarts requests_started requests_completed context_tokens generation_tokens
+COUNTERS = """iterations iterations_lost iterations_unreported engine_restarts requests_started requests_completed context_tokens generation_tokens
  kv_cache_blocks_allocated kv_cache_blocks_newly_allocated kv_cache_blocks_reused kv_cache_blocks_missed
  spec_decode_draft_tokens spec_decode_accepted_tokens spec_decode_drafted_requests spec_decode_draft_seconds
  request_pauses""".split()
+CUMULATIVE = {"allocTotalBlocks": "allocated", "allocNewBlocks": "newly_allocated", "reusedBlocks": "reused",
+              "missedBlocks": "missed"}
+REUSE = {"iterReusedBlocks": "reused", "iterFullReusedBlocks": "full_reused", "iterPartialReusedBlocks": "partial_reused",
+         "iterMissedBlocks": "missed"}
+STORAGE = {"iterAllocTotalBlocks": "allocated", "iterAllocNewBlocks": "newly_allocated",
+           "iterGenAllocBlocks": "generation_allocated", "iterOnboardBlocks": "onboarded", "iterOffloadBlocks": "offloaded",
+           "iterIntraDeviceCopyBlocks": "copied", "iterHostDroppedBlocks": "host_dropped"}
+MOVED_BYTES = {"iterOnboardBytes": "onboarded", "iterOffloadBytes": "offloaded", "iterIntraDeviceCopyBytes": "copied",
+               "iterHostDroppedBytes": "host_dropped"}
+SNAPSHOTS = {"iterSnapshotLookups": "lookups_total", "iterSnapshotMisses": "misses_total",
+             "iterAlignedSnapshotHits": 'hits_total{alignment="aligned"}',
+             "iterUnalignedSnapshotHits": 'hits_total{alignment="unaligned"}',
+             "iterReusedTokens": 'tokens_total{outcome="reused"}', "iterUnreusedTokens": 'tokens_total{outcome="unreused"}'}
+POOL_STATES = {"max": "Max", "free": "Free", "used": "Used", "evictable": "Evictable", "peak_free": "PeakFree",
+               "peak_used": "PeakUsed", "peak_evictable": "PeakEvictable"}
+NOT_COUNTS = """id microBatchId attentionDpRank rank poolGroupId coldPoolGroupId lifeCycleId windowSize windowSizes slotSize
+ iterSnapshotHits""".split()
+LATE_WITHIN = 64  # numbers behind the newest one
+
+
+def absurd(value, key=""):
+    """Whether a number in the record cannot be true."""
+    if isinstance(value, dict):
+        return any(absurd(inner, name) for name, inner in value.items())
+    if isinstance(value, list):
+        return any(absurd(inner, key) for inner in value)
+    if not isinstance(value, (int, float)) or isinstance(value, bool) or key in NOT_COUNTS:
+        return False
+    if key == "iter" or key.endswith("MS"):
+        limit = 10 ** 12
+    elif key.endswith(("Bytes", "MemUsage", "kvCacheSize")):
+        limit = 2 ** 60
+    elif key in CUMULATIVE:
+        limit = 2 ** 53
+    else:
+        limit = 2 ** 40
+    return value < 0 or value > limit
+
+
+def is_pytorch(r):
+    static = r.get("staticBatchingStats")
+    return (not r.get("timestamp") or r.get("schedulerMode") is not None or r.get("attentionDpRank") is not None
+            or static is not None and not any(static.values()))
+
+
+def sums(rows, names):
+    """The sum of each key over the rows that have it."""
+    told = {key: [row[key] for row in rows if row.get(key) is not None] for key in names}
+    return {key: sum(values) for key, values in told.items() if values}
+
+
+def rows_of(view):
+    return list((view or {}).values())
+
+
+def reuse_rows(r):
+    """Reuse is told by life cycle. A record without attention life cycles has it by window."""
+    rows = [row for row in rows_of(r.get("kvCacheIterationStatsByLifecycle")) if row.get("kind", "attention") == "attention"]
+    return rows or rows_of(r.get("kvCacheIterationStats"))
+
+
+def storage_rows(r):
+    """Windows can share the blocks of a pool, so a pool group counts once."""
+    return rows_of(r.get("kvCacheIterationStatsByPoolGroup")) or rows_of(r.get("kvCacheIterationStats"))
+
+
+class Iteration:
+    """The rows of one iteration that arrived so far."""
+
+    def __init__(self, number, late, missing):
+        self.number, self.late, self.missing = number, late, missing
+        self.ranks = set()
+        self.scheduled = self.context_tokens = 0
+        self.active = self.queued = self.started = self.completed = 0
+        self.queue_time = None  # (seconds of one request, requests)
 
 
 class Fold:
@@ -65,16 +141,23 @@ class Fold:
         self.begin(met_running=True)
 
     def begin(self, met_running):
-        """Begins an epoch of the engine. Counts of an engine that was already running are a baseline."""
-        self.seen = None  # every iteration up to this one is counted or lost
-        self.rank = None
+        """Begins a life of the engine. Counts of an engine that was already running are a baseline."""
+        self.seen = None  # every iteration up to this one is counted, lost or unreported
+        self.open = None  # the iteration whose rows arrive
+        self.ranks = set()
+        self.gaps = []  # (first number, last number, cumulative counts before them) without a record
+        self.skipped = 0  # absurd records since the last good one
         self.completed_of = (None, 0)
-        self.waited_through = None  # iterations up to this one may contain the wait for work
+        self.waited_through = None  # C++: iterations up to this one may contain the wait for work
         self.sequence, self.gap, self.dropped = None, 0, 0
         self.lost_before = self.counts["nv_trt_llm_iterations_lost_total"]
-        start = None if met_running else 0
-        self.cumulative = dict.fromkeys(("allocTotalBlocks", "allocNewBlocks", "reusedBlocks", "missedBlocks",
-                                         "statsDroppedFrames"), start)
+        self.from_start = not met_running
+        self.cumulative = {}  # rank -> key -> value
+        self.queue_value, self.queue_carried, self.queue_kind = None, 0.0, None
+        self.stride, self.active_records = 0, 0
+        self.idle, self.account = False, None
+        self.pools = {}  # the last record with pool views
+        self.waits = []  # numbers of the passes that may have waited for work
         self.end = None  # end of the last iteration, microseconds
         self.last_was_flush = False
         self.typical = 0
@@ -103,70 +186,198 @@ class Fold:
             self.record(line)
 
     def restart(self):
+        self.close()
         self.count("engine_restarts", 1)
         self.begin(met_running=False)
 
     def record(self, r):
         """Folds one record. A flush is not an iteration. It has the number of the next one."""
-        n = r["iter"]
+        if absurd(r):
+            self.skipped += 1
+            return
+        n, rank = r["iter"], r.get("rank", r.get("attentionDpRank"))
         batch = r.get("inflightBatchingStats")
         flush = (r["numActiveRequests"] == 0 and r["iterLatencyMS"] == 0.0
                  and (batch or {}).get("numScheduledRequests", 0) == 0)
-        if self.seen is not None and n < self.seen:
-            self.restart()
-        if self.seen == n and not flush and r.get("attentionDpRank") not in (None, self.rank):
-            # The row of another rank for the same iteration. Only its batch is its own.
-            self.tokens(r)
+        if self.open and self.open.number == n and not flush and rank not in self.open.ranks | {None}:
+            self.other_row(r, rank)
             return
-        gap = self.losses(r, n - 1 if flush else n)
+        self.close()
+        if self.is_late(r, flush):
+            self.iteration(r, Iteration(n, late=True, missing=False), rank)
+            return
+        if self.seen is not None and self.restarted(r, flush):
+            self.restart()
+        if self.seen is None:
+            first = n <= 1 or r.get("statsSequence") is not None and r["statsSequence"] <= 1
+            self.from_start = self.from_start or first
+            self.idle = n <= 1
+        missing, gap = self.losses(r, flush)
         self.kv(r)
-        already = self.completed_of[1] if self.completed_of[0] == n else 0
-        self.count("requests_completed", max(0, r["numCompletedRequests"] - already))
-        self.completed_of = (n, max(already, r["numCompletedRequests"]))
-        latency = self.latency(r, n, flush)
-        if not flush:
-            self.rank = r.get("attentionDpRank")
-            self.iteration(r, latency)
+        latency = self.flush(r) if flush else self.iteration(r, Iteration(n, late=False, missing=missing), rank)
         start, end, continuous = self.time(r, latency, flush, gap)
         if r.get("requestStats") is not None:
             self.rows(r["requestStats"], start, end, continuous)
         self.last = r
 
-    def losses(self, r, through):
+    # Numbers
+
+    def is_late(self, r, flush):
+        """A record of a number that was missing. Its KV cache counts tell it from the first record of a new engine."""
+        n = r["iter"]
+        if flush or self.seen is None or not self.seen - LATE_WITHIN < n < self.seen:
+            return False
+        for at, (first, last, before) in enumerate(self.gaps):
+            if first <= n <= last:
+                if self.falls(r, before):
+                    return False
+                self.gaps[at:at + 1] = [(first, n - 1, before), (n + 1, last, before)]
+                return True
+        return False
+
+    def falls(self, r, before):
+        before, now = before.get(r.get("rank", 0), {}), r["kvCacheStats"]
+        return any(now[key] < before[key] for key in CUMULATIVE if key in before)
+
+    def restarted(self, r, flush):
+        n, sequence = r["iter"], r.get("statsSequence")
+        if n < self.seen or None not in (sequence, self.sequence) and sequence < self.sequence:
+            return True
+        return n - self.seen > 1 and self.falls(r, self.cumulative)
+
+    def losses(self, r, flush):
+        """Counts the iterations without a record before this one. Returns whether records may be missing, and whether numbers
+        are."""
         before = max(self.gap, self.dropped)
+        n, sequence = r["iter"], r.get("statsSequence")
+        through = n - 1 if flush else n
+        numbers = missing = 0  # numbers without a record, and records that may be missing
         if self.seen is not None:
-            frames = r.get("statsSequence")
-            if frames is not None and self.sequence is not None and frames > self.sequence:
-                self.gap += frames - self.sequence - 1
+            numbers = max(0, n - self.seen - 1)
+            if numbers:
+                self.gaps.append((self.seen + 1, n - 1, {rank: dict(kv) for rank, kv in self.cumulative.items()}))
+                del self.gaps[:-LATE_WITHIN]
+            unseen = max(0, numbers - self.skipped)
+            if None not in (sequence, self.sequence):
+                missing = lost = min(unseen, max(0, sequence - self.sequence - 1 - self.skipped))
             else:
-                self.gap += max(0, through - self.seen - (0 if through < r["iter"] else 1))
-        self.sequence = r.get("statsSequence", self.sequence)
+                missing, lost = unseen // max(self.stride, 1), 0 if is_pytorch(r) else unseen
+            self.gap += lost
+            self.count("iterations_unreported", unseen - lost)
+        self.sequence = sequence if sequence is not None else self.sequence
         self.seen = through if self.seen is None else max(self.seen, through)
-        self.dropped += self.increase("statsDroppedFrames", r.get("statsDroppedFrames"))
+        self.dropped += self.increase(0, "statsDroppedFrames", r.get("statsDroppedFrames"))
+        skipped, self.skipped = self.skipped, 0
         lost = max(self.gap, self.dropped)
         self.counts["nv_trt_llm_iterations_lost_total"] = self.lost_before + lost
-        return lost > before
+        return missing + skipped > 0, numbers > 0 or lost > before
 
-    def increase(self, name, value):
+    def increase(self, rank, name, value):
         """The increase of a cumulative count of the engine. A lower count has restarted from 0."""
         if value is None:
             return 0
-        last, self.cumulative[name] = self.cumulative[name], value
+        of_rank = self.cumulative.setdefault(rank, {})
+        last = of_rank.get(name, 0 if self.from_start else None)
+        of_rank[name] = value
         return 0 if last is None else value - last if value >= last else value
 
     def kv(self, r):
-        for key, name in (("allocTotalBlocks", "allocated"), ("allocNewBlocks", "newly_allocated"),
-                          ("reusedBlocks", "reused"), ("missedBlocks", "missed")):
-            self.count(f"kv_cache_blocks_{name}", self.increase(key, r["kvCacheStats"][key]))
+        for key, name in CUMULATIVE.items():
+            self.count(f"kv_cache_blocks_{name}", self.increase(r.get("rank", 0), key, r["kvCacheStats"][key]))
 
-    def latency(self, r, n, flush):
-        """Seconds. None for the 0 after idle and for a latency that contains the wait for work."""
-        if flush:
+    # Iterations
+
+    def flush(self, r):
+        n = r["iter"]
+        self.completed(r)
+        if is_pytorch(r):  # a record at start-up
+            self.idle, self.account = True, 0
+        else:
             self.waited_through = n + 1
-            return None
+
+    def completed(self, r):
+        """A C++ engine repeats the completed requests of its flush in the next record, which has the same number."""
+        n, now = r["iter"], r["numCompletedRequests"]
+        already = self.completed_of[1] if self.completed_of[0] == n else 0
+        self.count("requests_completed", max(0, now - already))
+        self.completed_of = (n, max(already, now))
+
+    def iteration(self, r, it, rank):
+        """The first row of an iteration. Returns the latency that a C++ engine tells."""
+        self.open = it
+        it.ranks.add(rank)
+        self.ranks.add(rank)
+        self.count("iterations", 1)
+        if it.late:
+            self.count("requests_completed", r["numCompletedRequests"])
+        else:
+            self.completed(r)
+        self.started(r)
+        self.account_of(r)
+        if is_pytorch(r):
+            if r["numActiveRequests"] > 0:
+                self.stride, self.active_records = math.gcd(self.stride, r["iter"]), self.active_records + 1
+            self.steps(r, it.late)
+            latency = None
+        else:
+            latency = self.latency(r, it.number)
+            if latency is not None:
+                self.observe("iteration_latency_seconds", latency)
+        it.queue_time = self.queue_time(r, it.late)
+        self.batch(r, own=not r.get("attentionDpRank") or "rank" in r)
+        self.speculation(r)
+        self.views(r)
+        return latency
+
+    def other_row(self, r, rank):
+        """The row of another rank for the same iteration. A row with `rank` has all of that rank's own numbers. Of a row with
+        attentionDpRank alone, only the batch is its own: the rest is a copy of rank 0, or 0."""
+        self.open.ranks.add(rank)
+        self.ranks.add(rank)
+        self.skipped = 0
+        if "rank" not in r:
+            self.batch(r, own=False)
+            return
+        if not self.open.late:
+            self.kv(r)
+        self.count("requests_completed", r["numCompletedRequests"])
+        self.started(r)
+        self.account_of(r)
+        self.batch(r, own=True)
+        self.speculation(r)
+        self.views(r)
+
+    def close(self):
+        """All rows of the iteration have arrived."""
+        it, self.open = self.open, None
+        if it is None:
+            return
+        self.observe("iteration_scheduled_requests", it.scheduled)
+        if it.context_tokens:
+            self.observe("iteration_context_tokens", it.context_tokens)
+        if it.queue_time and len(self.ranks) == 1:
+            self.observe("new_request_queue_time_seconds", *it.queue_time)
+        if it.late:
+            return
+        left = it.active - it.completed
+        if self.account is None or it.missing or it.active <= it.started:
+            self.account = left
+        else:
+            self.account += it.started - it.completed
+        self.idle = (left <= 0 or self.account <= 0) and it.queued == 0
+
+    def started(self, r):
+        self.count("requests_started", r["numNewActiveRequests"])
+
+    def account_of(self, r):
+        self.open.active += r["numActiveRequests"]
+        self.open.queued += r["numQueuedRequests"]
+        self.open.started += r["numNewActiveRequests"]
+        self.open.completed += r["numCompletedRequests"]
+
+    def latency(self, r, n):
+        """Seconds, of a C++ engine. None for the 0 after idle and for a latency that contains the wait for work."""
         ms = r["iterLatencyMS"]
-        if r.get("schedulerMode") == "overlap":
-            ms = r.get("hostStepTimeMS", ms)
         if ms <= 0:
             self.waited_through = n + 1
             return None
@@ -174,49 +385,102 @@ class Fold:
             return None
         return ms / 1000
 
-    def tokens(self, r):
+    def steps(self, r, late):
+        """The times of a PyTorch engine. The first pass after idle waits for work. It has the number of the first record after
+        idle, or with sampled statistics one of the numbers since the last sample. The host step is that of this pass or the
+        previous one, and the device step is one pass older."""
+        n, overlap = r["iter"], r.get("schedulerMode") == "overlap"
+        if self.idle and not late:
+            self.waits = [*self.waits[-1:], range(n - max(self.stride, 1) + 1, n + 1)]
+        host_of = n if overlap else n - 1
+        ms = r.get("hostStepTimeMS", r["iterLatencyMS"]) if overlap else r["iterLatencyMS"]
+        for name, value, of in (("iteration_latency", ms, n), ("host_step", r.get("hostStepTimeMS"), host_of),
+                                ("device_step", r.get("prevDeviceStepTimeMS"), host_of - 1),
+                                ("gpu_forward", r.get("gpuForwardTimeMS"), None)):
+            if value and not any(of in wait for wait in self.waits):
+                self.observe(f"{name}_seconds", value / 1000)
+
+    def queue_time(self, r, late):
+        """A C++ engine tells the milliseconds that the new requests of this iteration waited. A PyTorch engine tells the
+        seconds that all requests waited since its start."""
+        value, new, last = r["newActiveRequestsQueueLatencyMS"], r["numNewActiveRequests"], self.queue_value
+        if not late:
+            if last is not None and value < last:
+                self.queue_kind = "each"
+            elif last is not None and value == last > 0 and not new:
+                self.queue_kind = "sum"
+            self.queue_value = value
+        if (self.queue_kind or ("sum" if is_pytorch(r) else "each")) == "each":
+            return (value / 1000 / new, new) if new else None
+        if late:  # the increase belongs to a record that was observed before
+            return None
+        if last is None:
+            last = 0.0 if self.from_start else value
+        self.queue_carried += value - last
+        if new and self.queue_carried > 0:
+            mean, self.queue_carried = self.queue_carried / new, 0.0
+            return mean, new
+        return None
+
+    def batch(self, r, own):
+        """Tokens and sums of one row. The mean and the accepted tokens are the row's own, or copies of rank 0."""
         batch = r.get("inflightBatchingStats")
         if batch is None:
             batch = r["staticBatchingStats"]
             generated = batch["numGenTokens"]
         else:
-            # A mean of 0 means that the field is not set.
-            generated = round(batch["numGenRequests"] * (batch["avgNumDecodedTokensPerIter"] or 1))
+            generated = batch["numGenRequests"]
+            mean = batch.get("avgNumDecodedTokensPerIter")
+            if own and mean:
+                generated = math.floor(generated * mean + 0.5)
+            elif own:
+                generated += (r.get("specDecodingStats") or {}).get("numAcceptedTokens", 0)
         self.count("context_tokens", batch["numCtxTokens"])
         self.count("generation_tokens", generated)
-        return batch
+        self.open.scheduled += batch["numScheduledRequests"]
+        self.open.context_tokens += batch["numCtxTokens"]
 
-    def iteration(self, r, latency):
-        self.count("iterations", 1)
-        new = r["numNewActiveRequests"]
-        self.count("requests_started", new)
-        if latency is not None:
-            self.observe("iteration_latency_seconds", latency)
-        if new:
-            self.observe("new_request_queue_time_seconds", r["newActiveRequestsQueueLatencyMS"] / 1000 / new, new)
-        batch = self.tokens(r)
-        self.observe("iteration_scheduled_requests", batch["numScheduledRequests"])
-        if batch["numCtxTokens"]:
-            self.observe("iteration_context_tokens", batch["numCtxTokens"])
+    def speculation(self, r):
         spec = r.get("specDecodingStats")
         if spec:
             self.count("spec_decode_draft_tokens", spec["numDraftTokens"])
             self.count("spec_decode_accepted_tokens", spec["numAcceptedTokens"])
             self.count("spec_decode_drafted_requests", spec["numRequestsWithDraftTokens"])
             self.count("spec_decode_draft_seconds", spec["iterLatencyMS"] / 1000)
-        for key, name in (("hostStepTimeMS", "host_step"), ("prevDeviceStepTimeMS", "device_step"),
-                          ("gpuForwardTimeMS", "gpu_forward")):
-            if r.get(key):
-                self.observe(f"{name}_seconds", r[key] / 1000)
+
+    def views(self, r):
+        """What the KV cache did since it was last asked. Several views tell the same events."""
         self.add_event("nv_trt_llm_request_suspensions_total", r.get("iterSuspendedRequests"))
-        for window in (r.get("kvCacheIterationStats") or {}).values():
-            self.add_event('nv_trt_llm_kv_cache_window_blocks_total{event="reused"}', window["iterReusedBlocks"])
-            self.add_event('nv_trt_llm_kv_cache_window_blocks_total{event="missed"}', window["iterMissedBlocks"])
-            self.add_event('nv_trt_llm_kv_cache_window_bytes_total{event="onboarded"}', window["iterOnboardBytes"])
+        self.add_event("nv_trt_llm_request_resumptions_total", r.get("iterResumedRequests"))
+        self.add_event("nv_trt_llm_kv_cache_disk_prefetched_blocks_total", r.get("iterDiskPrefetchBlocks"))
+        for family, names, rows in (("blocks", REUSE, reuse_rows(r)), ("blocks", STORAGE, storage_rows(r)),
+                                    ("bytes", MOVED_BYTES, storage_rows(r))):
+            for key, value in sums(rows, names).items():
+                self.add_event(f'nv_trt_llm_kv_cache_window_{family}_total{{event="{names[key]}"}}', value)
+        tiers = r.get("kvCacheLevelTiers") or []
+        self.by_tier("cached_tokens", r.get("iterCachedTokensByLevel"), tiers)
+        for row in rows_of(r.get("kvCacheIterationStatsByLifecycle")):
+            if row.get("kind", "attention") == "attention":
+                self.by_tier("kv_cache_full_reused_blocks", row.get("iterFullReusedBlocksByLevel"), tiers)
+                self.by_tier("kv_cache_partial_reused_blocks", row.get("iterPartialReusedBlocksByLevel"), tiers)
+            for key, value in (row.get("snapshotStats") or {}).items():
+                if key in SNAPSHOTS:
+                    self.add_event(f"nv_trt_llm_ssm_snapshot_{SNAPSHOTS[key]}", value)
+        if storage_rows(r):
+            self.pools = r
+
+    def by_tier(self, name, levels, tiers):
+        for tier, value in zip(tiers, levels or []):
+            self.add_event(f'nv_trt_llm_{name}_total{{tier="{tier}"}}', value)
+
+    # Requests
 
     def time(self, r, latency, flush, gap):
         """Start and end of the iteration. It starts at the end of the previous one, or after idle or a loss at its end less
         its latency."""
+        if not r.get("timestamp"):
+            self.last_end = None  # the time of receipt
+            return None, None, False
         if latency is not None:
             self.typical = int(latency * 1e6)
         stamp = datetime.fromisoformat(r["timestamp"].replace("Z", "+00:00"))
@@ -350,7 +614,14 @@ class Fold:
             if moved is not None:
                 self.transfers += 1
                 self.transfer_ms += moved * 1000
+        self.close()
         series = {**self.counts, **self.events}
+        if self.active_records >= 3:
+            series["nv_trt_llm_statistics_interval_iterations"] = self.stride
+            if self.stride > 1:  # the engine tells these numbers of a part of its iterations only
+                for name in COUNTERS:
+                    if name in ("context_tokens", "generation_tokens") or name.startswith("spec_decode"):
+                        del series[f"nv_trt_llm_{name}_total"]
         for name, bounds in {**BOUNDS, **LATER}.items():
             if name in BOUNDS or self.observed[name]:
                 histogram(series, name, bounds.split(), self.observed[name])
@@ -364,24 +635,31 @@ class Fold:
         r, kv = self.last, self.last["kvCacheStats"]
         blocks = 'nv_trt_llm_kv_cache_block_metrics{kv_cache_block_type="%s"}'
         requests = 'nv_trt_llm_request_metrics{request_type="%s"}'
+        general = 'nv_trt_llm_general_metrics{general_type="%s"}'
         total = lambda name: self.counts[f"nv_trt_llm_kv_cache_blocks_{name}_total"]
         series = {
             blocks % "max": kv["maxNumBlocks"], blocks % "used": kv["usedNumBlocks"],
             blocks % "free": kv["freeNumBlocks"], blocks % "tokens_per": kv["tokensPerBlock"],
             blocks % "reused": kv["reusedBlocks"], blocks % "fraction": kv["usedNumBlocks"] / kv["maxNumBlocks"],
             requests % "max": r["maxNumActiveRequests"], requests % "active": 0, requests % "scheduled": 0,
-            requests % "waiting": 0, requests % "context": 0,
-            'nv_trt_llm_general_metrics{general_type="iteration_counter"}': r["iter"],
-            'nv_trt_llm_general_metrics{general_type="timestamp"}': self.last_end,
+            requests % "waiting": 0, requests % "context": 0, general % "iteration_counter": r["iter"],
             "nv_trt_llm_queued_requests": 0,
-            "nv_trt_llm_kv_cache_available_tokens": kv["freeNumBlocks"] * kv["tokensPerBlock"],
             "nv_trt_llm_kv_cache_pressure_ratio": (kv["maxNumBlocks"] - kv["freeNumBlocks"]) / kv["maxNumBlocks"],
             "nv_trt_llm_kv_cache_hit_ratio": total("reused") / (total("reused") + total("missed")),
             "nv_trt_llm_kv_cache_reuse_efficiency_ratio": total("reused") / total("allocated"),
             'nv_trt_llm_request_latency_info{from="%s"}' % ("perf_metrics" if self.exact else "request_stats"): 1,
         }
+        if self.last_end is not None:
+            series[general % "timestamp"] = self.last_end
+        if len(rows_of(self.pools.get("kvCacheIterationStatsByPoolGroup"))) < 2:  # else blocks of different sizes
+            series["nv_trt_llm_kv_cache_available_tokens"] = kv["freeNumBlocks"] * kv["tokensPerBlock"]
         for key in ("gpu", "cpu", "pinned"):
             series['nv_trt_llm_runtime_memory_metrics{memory_type="%s"}' % key] = r[key + "MemUsage"]
+        cold = rows_of(self.pools.get("kvCacheIterationStatsByColdPoolGroup"))
+        for pool, rows in (("primary", storage_rows(self.pools)), ("secondary", cold or storage_rows(self.pools))):
+            states = {f"{pool}{field}NumBlocks": state for state, field in POOL_STATES.items()}
+            for key, value in sums(rows, states).items():
+                series[f'nv_trt_llm_kv_cache_{pool}_pool_blocks{{state="{states[key]}"}}'] = value
         return series
 
 

@@ -1,14 +1,15 @@
 #!/usr/bin/env python3
 """Writes the records of an invented engine as NDJSON, with everything that makes them hard to count.
 
-  generate.py --records N [--entries] [--seed S] > FILE
+  generate.py --records N [--entries] [--last KIND] [--seed S] > FILE
 
-Several runs of an engine: the C++ Executor with request rows and with static batching, and the PyTorch engine with
-attention-DP ranks. There are idle times with their flush record and the record that repeats it, lost records, restarts with
-and without a new process, and cumulative counts that restart. With --entries finished requests also have exact times. Uses
-only Python's standard library.
+Several runs of an engine: the C++ Executor with request rows and with static batching, and the PyTorch engine with all kinds of
+statistics (see KINDS). There are idle times with their wait for work, lost, late and absurd records, lost rows of a rank,
+restarts with and without a new process, and cumulative counts that restart. With --entries finished requests also have exact
+times. Uses only Python's standard library.
 """
 import argparse
+import copy
 import json
 import random
 import sys
@@ -17,6 +18,22 @@ from datetime import datetime, timedelta, timezone
 START = datetime(2025, 7, 25, 12, 0, 0, tzinfo=timezone.utc)
 EPOCH = 5000  # approximate iterations between two restarts
 MAX_ACTIVE = 12
+RANKS = 4
+NOT_COUNTS = """id microBatchId attentionDpRank rank poolGroupId coldPoolGroupId lifeCycleId windowSize windowSizes slotSize
+ iterSnapshotHits""".split()
+KINDS = {
+    "executor": {},
+    "attention_dp": {"scheduler": "overlap", "ranks": "attentionDpRank", "drafts": True, "windows": (4096, 32768)},
+    "sampled": {"scheduler": "overlap", "every": 10, "drafts": True, "v2": ("host",), "views_every": 4},
+    "static": {},
+    "overlap": {"scheduler": "overlap", "drafts": True, "overrun": True},
+    "ranks": {"scheduler": "overlap", "ranks": "rank", "drafts": True, "windows": (32768,), "overrun": True},
+    "sampled_without_sequence": {"scheduler": "non_overlap", "every": 10, "sequence": False},
+    "ssm": {"scheduler": "non_overlap", "windows": (), "v2": (), "ssm": True},
+    "cold_tiers": {"scheduler": "overlap", "windows": (1024, 4096, 131072), "v2": ("host", "disk"), "views_every": 3},
+    "old": {"sequence": False, "each": True},
+    "sequential": {"scheduler": "non_overlap", "drafts": True, "windows": (4096,)},
+}
 
 
 class Clock:
@@ -28,18 +45,15 @@ class Clock:
 
 
 class Life:
-    """One engine from its start to its end."""
+    """One engine from its start to its end. An engine that ran before the file begins has counts."""
 
-    def __init__(self, rand, clock, kind, first_iter, ids, entries):
+    def __init__(self, rand, clock, kind, first_iter, ids, entries, ran_before=False):
         self.rand, self.clock, self.kind, self.ids, self.entries = rand, clock, kind, ids, entries
-        self.iter = first_iter
-        self.queue, self.active, self.ended = [], [], []
-        self.alloc_total = self.alloc_new = self.reused = self.missed = 0
-        self.stale_new = 0
-        self.repeat = None  # completed requests that the next record repeats
-        self.since_idle, self.idle_us = 0, 0
-        self.last_ms = 0.0
-        self.sequence, self.dropped = rand.randrange(100), 0
+        self.iter = self.first_iter = first_iter
+        self.queue, self.active = [], []
+        self.alloc_total, self.alloc_new, self.reused, self.missed = (700, 600, 100, 500) if ran_before else (0, 0, 0, 0)
+        self.sequence, self.dropped = (50, 2) if ran_before else (1, 0)
+        self.seconds_waited = 12.5 if ran_before else 0.0
 
     def arrive(self):
         rand = self.rand
@@ -54,21 +68,16 @@ class Life:
                 "transfer": rand.random() * 30 if rand.random() < 0.05 else 0.0,
                 "reason": rand.choice(("stop", "stop", "length", "timeout", "cancelled"))})
 
-    def one_pass(self):
-        """The lines of one pass of the engine's loop."""
-        rand, clock = self.rand, self.clock
-        if not self.active and not self.queue:
-            lines = self.flush() if self.kind != "pytorch" else []
-            self.idle_us = rand.randrange(1_000_000, 90_000_000)
-            clock.us += self.idle_us
-            self.since_idle = 0
-            while not self.queue:
-                self.arrive()
-            return lines + self.work()
-        self.arrive()
-        return self.work()
+    def wait(self):
+        """Microseconds until the next request."""
+        us = self.rand.randrange(1_000_000, 90_000_000)
+        self.clock.us += us
+        while not self.queue:
+            self.arrive()
+        return us
 
-    def work(self):
+    def work(self, drafts=False):
+        """Runs one batch."""
         rand, clock = self.rand, self.clock
         new, waited = 0, 0.0
         while self.queue and len(self.active) < MAX_ACTIVE:
@@ -79,8 +88,7 @@ class Life:
         start = clock.us
         ms = round(4 + 20 * rand.random(), 6)
         clock.us += int(ms * 1000)
-        contexts = context_tokens = generating = generated = drafted = accepted = drafting = 0
-        paused = 0
+        contexts = context_tokens = generating = drafted = accepted = drafting = paused = 0
         finished = []
         for request in self.active:
             request["paused"] = request["tokens"] > 0 and rand.random() < 0.02
@@ -104,42 +112,82 @@ class Life:
                     request["first_us"] = clock.us
             else:
                 more = 1
-                if self.kind == "pytorch":
+                if drafts:
                     draft = rand.randrange(0, 4)
                     kept = rand.randrange(0, draft + 1)
                     drafted, accepted, drafting = drafted + draft, accepted + kept, drafting + (draft > 0)
                     more += kept
                 generating += 1
-                generated += more
                 request["tokens"] += more
             if request["tokens"] >= request["left"]:
                 request["last_us"] = clock.us
                 finished.append(request)
         for request in finished:
             self.active.remove(request)
-        entries = [self.entry(request) for request in finished] if self.entries else []
-        if self.kind == "pytorch":
-            record = self.record(ms, len(self.active) + len(finished), len(finished), new, waited, contexts, context_tokens,
-                                 generating, 0.0, paused)
-            lines = self.ranks(record, drafted, accepted, drafting, generating)
+        return {"ms": ms, "new": new, "waited": waited, "finished": finished, "contexts": contexts,
+                "context_tokens": context_tokens, "generating": generating, "paused": paused, "drafted": drafted,
+                "accepted": accepted, "drafting": drafting}
+
+    def record(self, ms, active, completed, new, waited, batch, average):
+        used = sum(request["blocks"] for request in self.active)
+        lookups = self.reused + self.missed
+        kv = {"maxNumBlocks": 4096, "freeNumBlocks": 4096 - used, "usedNumBlocks": used, "tokensPerBlock": 32,
+              "allocTotalBlocks": self.alloc_total, "allocNewBlocks": self.alloc_new, "reusedBlocks": self.reused,
+              "missedBlocks": self.missed, "cacheHitRate": self.reused / lookups if lookups else 0.0}
+        shared = {"numScheduledRequests": batch.get("contexts", 0) + batch.get("generating", 0),
+                  "numContextRequests": batch.get("contexts", 0), "numCtxTokens": batch.get("context_tokens", 0)}
+        generating = batch.get("generating", 0)
+        record = {
+            "timestamp": self.clock.text(), "iter": self.iter, "iterLatencyMS": ms,
+            "newActiveRequestsQueueLatencyMS": waited, "numNewActiveRequests": new, "numActiveRequests": active,
+            "numQueuedRequests": len(self.queue), "numCompletedRequests": completed, "maxNumActiveRequests": 64,
+            "gpuMemUsage": 36100332423, "cpuMemUsage": 68172, "pinnedMemUsage": 2952841216, "kvCacheStats": kv}
+        if self.kind == "static":
+            record["staticBatchingStats"] = {**shared, "numGenTokens": generating, "emptyGenSlots": MAX_ACTIVE - generating}
         else:
-            # Completions are reported one pass late. After an idle time the record repeats those of the flush.
-            completed = len(self.ended) if self.repeat is None else self.repeat
-            self.repeat = None
-            record = self.record(self.told_ms(ms), len(self.active) + len(finished), completed, new, waited, contexts,
-                                 context_tokens, generating, 1.0, paused)
-            record["requestStats"] = [self.row(request) for request in self.active + finished]
-            record["requestStats"] += [{"id": request["id"], "stage": "QUEUED", "contextPrefillPosition": 0,
-                                        "numGeneratedTokens": 0, "scheduled": False, "paused": False}
-                                       for request in self.queue]
-            record["requestStats"] += [self.row(request, complete=True) for request in self.ended]
-            self.ended = finished
-            lines = [record]
-        self.stale_new = new
+            record["inflightBatchingStats"] = {
+                **shared, "numGenRequests": generating, "numPausedRequests": batch.get("paused", 0), "microBatchId": 0,
+                "avgNumDecodedTokensPerIter": average}
+        return record
+
+
+class Executor(Life):
+    """The C++ engine. Completed requests and the latency are told one pass late."""
+
+    def __init__(self, *args, **options):
+        super().__init__(*args, **options)
+        self.ended = []
+        self.stale_new = 0
+        self.repeat = None  # completed requests that the next record repeats
+        self.since_idle, self.idle_us = 0, 0
+        self.last_ms = 0.0
+
+    def one_pass(self):
+        """The frames of one pass of the engine's loop: lists of lines."""
+        frames = []
+        if self.active or self.queue:
+            self.arrive()
+        else:
+            frames = self.flush()
+            self.idle_us, self.since_idle = self.wait(), 0
+        batch = self.work()
+        finished = batch["finished"]
+        if self.entries:
+            frames += [[self.entry(request)] for request in finished]
+        # After an idle time the record repeats the completed requests of the flush.
+        completed = len(self.ended) if self.repeat is None else self.repeat
+        self.repeat = None
+        record = self.record(self.told_ms(batch["ms"]), len(self.active) + len(finished), completed, batch["new"],
+                             batch["waited"], batch, 1.0)
+        record["requestStats"] = [self.row(request) for request in self.active + finished]
+        record["requestStats"] += [{"id": request["id"], "stage": "QUEUED", "contextPrefillPosition": 0,
+                                    "numGeneratedTokens": 0, "scheduled": False, "paused": False}
+                                   for request in self.queue]
+        record["requestStats"] += [self.row(request, complete=True) for request in self.ended]
+        self.ended, self.stale_new, self.last_ms = finished, batch["new"], batch["ms"]
         self.iter += 1
         self.since_idle += 1
-        self.last_ms = ms
-        return entries + lines
+        return frames + [[record]]
 
     def told_ms(self, ms):
         """iterLatencyMS is the latency of the previous pass, which may contain the wait for work."""
@@ -150,61 +198,11 @@ class Life:
     def flush(self):
         """The idle flush: the number of the next iteration, old new requests, no latency."""
         completed = len(self.ended)
-        record = self.record(0.0, 0, completed, self.stale_new, 0.0, 0, 0, 0, 1.0, 0)
+        record = self.record(0.0, 0, completed, self.stale_new, 0.0, {}, 1.0)
         record["requestStats"] = [self.row(request, complete=True) for request in self.ended]
         self.ended = []
         self.repeat = completed
-        return [record]
-
-    def record(self, ms, active, completed, new, waited, contexts, context_tokens, generating, average, paused):
-        used = sum(request["blocks"] for request in self.active)
-        lookups = self.reused + self.missed
-        kv = {"maxNumBlocks": 4096, "freeNumBlocks": 4096 - used, "usedNumBlocks": used, "tokensPerBlock": 32,
-              "allocTotalBlocks": self.alloc_total, "allocNewBlocks": self.alloc_new, "reusedBlocks": self.reused,
-              "missedBlocks": self.missed, "cacheHitRate": self.reused / lookups if lookups else 0.0}
-        batch = {"numScheduledRequests": contexts + generating, "numContextRequests": contexts,
-                 "numCtxTokens": context_tokens}
-        record = {
-            "timestamp": self.clock.text(), "iter": self.iter, "iterLatencyMS": ms,
-            "newActiveRequestsQueueLatencyMS": waited, "numNewActiveRequests": new, "numActiveRequests": active,
-            "numQueuedRequests": len(self.queue), "numCompletedRequests": completed, "maxNumActiveRequests": 64,
-            "gpuMemUsage": 36100332423, "cpuMemUsage": 68172, "pinnedMemUsage": 2952841216, "kvCacheStats": kv}
-        if self.kind == "static":
-            record["staticBatchingStats"] = {**batch, "numGenTokens": generating, "emptyGenSlots": MAX_ACTIVE - generating}
-        else:
-            record["inflightBatchingStats"] = {
-                **batch, "numGenRequests": generating, "numPausedRequests": paused, "microBatchId": 0,
-                "avgNumDecodedTokensPerIter": average}
-        return record
-
-    def ranks(self, record, drafted, accepted, drafting, generating):
-        """One row per rank. Requests and KV cache of the first rank are copied to the others, or 0 there."""
-        rand = self.rand
-        record.update(schedulerMode="overlap", statsSequence=self.sequence, statsDroppedFrames=self.dropped, attentionDpRank=0,
-                      hostStepTimeMS=round(3 + rand.random(), 6), prevDeviceStepTimeMS=round(2 + rand.random(), 6),
-                      gpuForwardTimeMS=round(1 + rand.random(), 6))
-        record["iterSuspendedRequests"] = rand.choice((0, 0, 0, 1))
-        record["specDecodingStats"] = {
-            "numDraftTokens": drafted, "numAcceptedTokens": accepted, "numRequestsWithDraftTokens": drafting,
-            "acceptanceLength": (accepted + generating) / generating if generating else 0.0, "iterLatencyMS": 0.5,
-            "draftOverhead": 0.1}
-        record["kvCacheIterationStats"] = {
-            str(size): {"primaryUsedNumBlocks": rand.randrange(100), "iterReusedBlocks": rand.randrange(5),
-                        "iterMissedBlocks": rand.randrange(5), "iterOnboardBytes": rand.choice((0, 1 << 20))}
-            for size in (4096, 32768)}
-        self.sequence += 1
-        rows = [record]
-        for rank in range(1, 4):
-            row = {key: value for key, value in record.items() if key not in (
-                "kvCacheIterationStats", "specDecodingStats", "iterSuspendedRequests")}
-            row.update(attentionDpRank=rank, numQueuedRequests=0, numCompletedRequests=0, numNewActiveRequests=0,
-                       newActiveRequestsQueueLatencyMS=0.0)
-            contexts, gens = rand.randrange(2), rand.randrange(4)
-            row["inflightBatchingStats"] = {
-                "numScheduledRequests": contexts + gens, "numContextRequests": contexts, "numGenRequests": gens,
-                "numPausedRequests": 0, "numCtxTokens": 64 * contexts, "microBatchId": 0, "avgNumDecodedTokensPerIter": 0.0}
-            rows.append(row)
-        return rows
+        return [[record]]
 
     def row(self, request, complete=False):
         stage = "GENERATION_COMPLETE" if complete else (
@@ -238,46 +236,272 @@ class Life:
                                              "acceptance_rate": 0.5}}}
 
 
+class PyTorch(Life):
+    """The PyTorch engine. With the overlap scheduler, a batch is prepared before the results of the previous one are known."""
+
+    def __init__(self, *args, **options):
+        super().__init__(*args, **options)
+        self.features = KINDS[self.kind]
+        self.overlap = self.features.get("scheduler") == "overlap"
+        self.every = self.features.get("every", 1)
+        self.passes = [0.0, 0.0]  # milliseconds of each pass, with its wait for work
+        self.overrun = 0  # finished requests that are still in the next batch
+        self.new = self.completed = 0  # of iterations without a record
+        self.others = [{"active": 0, "kv": [0, 0, 0, 0]} for _ in range(1, RANKS)]
+        self.batches = 0
+
+    def one_pass(self):
+        """The frames of one pass of the engine's loop: lists of lines."""
+        frames, idle_us = [], 0
+        if self.batches == 0 and self.first_iter == 0 and "ranks" not in self.features:
+            frames.append([self.finish(self.record(0.0, 0, 0, 0, 0.0, {}, 0.0), {})])  # tells the size of the KV cache
+        if self.active or self.overrun or self.queue:
+            self.arrive()
+        else:
+            if self.overlap and self.batches:  # a pass that only ends the last batch
+                self.iter += 1
+                self.passes.append(0.5)
+            idle_us = self.wait()
+        batch = self.work(self.features.get("drafts", False))
+        self.batches += 1
+        self.passes.append(batch["ms"] + idle_us / 1000)
+        finished = len(batch["finished"])
+        active = len(self.active) + finished + self.overrun
+        batch["generating"] += self.overrun
+        self.overrun = finished if self.features.get("overrun") else 0
+        self.new, self.completed = self.new + batch["new"], self.completed + finished
+        self.seconds_waited += batch["waited"] / 1000
+        drained = not self.active and not self.overrun and (self.new or self.completed)
+        if self.iter % self.every == 0 or drained:
+            record = self.record(self.passes[-1], active if self.iter % self.every == 0 else 0, self.completed, self.new,
+                                 batch["waited"] if self.features.get("each") else self.seconds_waited, batch,
+                                 self.rand.choice((0.0, 0.0, 1.25, 1.5)) if "v2" in self.features else 0.0)
+            self.new = self.completed = 0
+            record = self.finish(record, batch)
+            frames.append([record] + [self.other(record, rank) for rank in range(1, RANKS if "ranks" in self.features else 1)])
+        self.iter += 1
+        return frames
+
+    def finish(self, record, batch):
+        """Adds what only the PyTorch engine tells."""
+        rand, features = self.rand, self.features
+        record["timestamp"] = ""
+        record["staticBatchingStats"] = dict.fromkeys(
+            ("numScheduledRequests", "numContextRequests", "numCtxTokens", "numGenTokens", "emptyGenSlots"), 0)
+        record["specDecodingStats"] = None
+        if features.get("sequence", True):
+            record.update(statsSequence=self.sequence, statsDroppedFrames=self.dropped)
+            self.sequence += 1
+        if "scheduler" in features:
+            record.update(schedulerMode=features["scheduler"], attentionDpRank=0)
+        if "scheduler" in features and batch:
+            host = self.passes[-1 if self.overlap else -2]
+            device = self.passes[-2 if self.overlap else -3]
+            record.update(hostStepTimeMS=host, prevDeviceStepTimeMS=device, gpuForwardTimeMS=round(1 + rand.random(), 6))
+        if features.get("ranks") == "rank":
+            record["rank"] = 0
+        if features.get("drafts") and batch:
+            generating = batch["generating"]
+            record["specDecodingStats"] = {
+                "numDraftTokens": batch["drafted"], "numAcceptedTokens": batch["accepted"],
+                "numRequestsWithDraftTokens": batch["drafting"], "iterLatencyMS": 0.5, "draftOverhead": 0.1,
+                "acceptanceLength": (batch["accepted"] + generating) / generating if generating else 0.0}
+        if self.iter % features.get("views_every", 1) == 0:
+            self.views(record)
+        return record
+
+    def views(self, record):
+        """What the KV cache did. The numbers of the views differ, so that each can be told from the others."""
+        rand, features = self.rand, self.features
+        few = lambda names: {name: rand.randrange(5) for name in names}
+        pool = lambda which: {f"{which}{state}NumBlocks": rand.randrange(1, 100)
+                              for state in ("Max", "Free", "Used", "Evictable", "PeakFree", "PeakUsed", "PeakEvictable")}
+        reuse = ("iterReusedBlocks", "iterFullReusedBlocks", "iterPartialReusedBlocks", "iterMissedBlocks")
+        storage = ("iterAllocTotalBlocks", "iterAllocNewBlocks", "iterGenAllocBlocks")
+        storage += tuple(f"iter{move}{unit}" for move in ("Onboard", "Offload", "IntraDeviceCopy", "HostDropped")
+                         for unit in ("Blocks", "Bytes"))
+        v2, windows = "v2" in features, features.get("windows", ())
+        if windows or v2:
+            record["kvCacheIterationStats"] = {
+                str(size): {**pool("primary"), **({} if v2 else pool("secondary")), **few(reuse), **few(storage),
+                            "iterCacheHitRate": 0.5} for size in windows}
+        if not v2:
+            return
+        levels = ("gpu", *features["v2"])
+        by_level = lambda most: [rand.randrange(most) for _ in levels]
+        record.update(few(("iterSuspendedRequests", "iterResumedRequests", "iterDiskPrefetchBlocks")),
+                      kvCacheLevelTiers=levels, iterCachedTokensByLevel=rand.choice(([], by_level(500))))
+        groups = [list(windows[:1]), list(windows[1:])] if len(windows) > 1 else [list(windows)]
+        if features.get("ssm"):
+            groups.append([])
+        record["kvCacheIterationStatsByPoolGroup"] = {} if rand.random() < 0.1 else {
+            str(at): {"poolGroupId": at, "slotSize": [65536], "windowSizes": sizes, **pool("primary"), **few(storage)}
+            for at, sizes in enumerate(groups)}
+        if features["v2"]:
+            record["kvCacheIterationStatsByColdPoolGroup"] = {
+                "0": {"coldPoolGroupId": 0, "slotSize": [65536], "windowSizes": list(windows), **pool("secondary")}}
+        lifecycles = {}
+        for at, size in enumerate(windows):
+            if rand.random() < 0.5:  # only those with news
+                row = lifecycles[str(at)] = {"lifeCycleId": at, "poolGroupId": 0, "windowSize": size, **few(reuse)}
+                if rand.random() < 0.7:
+                    row["kind"] = "attention"
+                if rand.random() < 0.7:
+                    row.update(iterFullReusedBlocksByLevel=by_level(4), iterPartialReusedBlocksByLevel=by_level(4))
+        if features.get("ssm") and rand.random() < 0.5:
+            aligned, unaligned, misses = (rand.randrange(3) for _ in range(3))
+            lifecycles["9"] = {"lifeCycleId": 9, "poolGroupId": 1, "windowSize": None, "kind": "ssm", "snapshotStats": {
+                "iterSnapshotLookups": aligned + unaligned + misses, "iterSnapshotHits": aligned + unaligned,
+                "iterSnapshotMisses": misses, "iterSnapshotHitRate": 0.5, "iterReusedTokens": rand.randrange(500),
+                "iterUnreusedTokens": rand.randrange(500), "iterAlignedSnapshotHits": aligned,
+                "iterUnalignedSnapshotHits": unaligned}}
+        if lifecycles:
+            record["kvCacheIterationStatsByLifecycle"] = lifecycles
+
+    def other(self, first, rank):
+        """The row of another rank for the same iteration."""
+        rand, row = self.rand, copy.deepcopy(first)
+        contexts, gens = rand.randrange(2), rand.randrange(4)
+        row["inflightBatchingStats"] |= {
+            "numScheduledRequests": contexts + gens, "numContextRequests": contexts, "numGenRequests": gens,
+            "numPausedRequests": 0, "numCtxTokens": 64 * contexts}
+        if self.features["ranks"] == "attentionDpRank":
+            for name in ("kvCacheIterationStats", "iterSuspendedRequests"):
+                row.pop(name, None)
+            row.update(attentionDpRank=rank, numQueuedRequests=0, numCompletedRequests=0, numNewActiveRequests=0,
+                       newActiveRequestsQueueLatencyMS=0.0)
+            return row
+        other = self.others[rank - 1]
+        new = rand.choice((0, 0, 1)) if self.active else 0
+        active = other["active"] + new
+        completed = rand.randrange(min(active, 2) + 1) if self.active else active  # all ranks become idle together
+        other["active"] = active - completed
+        other["kv"] = [count + rand.randrange(3) for count in other["kv"]]
+        row.update(rank=rank, numActiveRequests=active, numNewActiveRequests=new, numCompletedRequests=completed,
+                   numQueuedRequests=0, newActiveRequestsQueueLatencyMS=0.0, hostStepTimeMS=5.0, gpuMemUsage=1 << 30)
+        row["kvCacheStats"].update(zip(("allocTotalBlocks", "allocNewBlocks", "reusedBlocks", "missedBlocks"), other["kv"]))
+        row["specDecodingStats"].update(numDraftTokens=2 * gens, numAcceptedTokens=gens, numRequestsWithDraftTokens=gens)
+        self.views(row)
+        return row
+
+
+class Delivery:
+    """The way of the frames to the exporter. Frames and rows are lost, late or absurd, but never the first ones of a life."""
+
+    def __init__(self, rand, life, write):
+        self.rand, self.life, self.write = rand, life, write
+        self.delivered, self.records, self.told = 0, 0, 0
+        self.lose = self.hold = self.keep = 0
+        self.held = []
+
+    def frame(self, frame):
+        rand, life = self.rand, self.life
+        if "perf_metrics" in frame[0]:
+            self.write(frame[0])
+            return
+        if self.delivered >= 3:
+            if self.lose == 0 and rand.random() < 0.002:
+                self.lose = rand.choice((1, 1, 2, 5, 30))
+            if self.lose:
+                self.lose -= 1
+                if rand.random() < 0.5:
+                    life.dropped += 1  # the engine may count the dropped records itself
+                return
+            if isinstance(life, PyTorch) and not self.held and not self.hold and rand.random() < 0.002:
+                self.hold, self.keep = (rand.choice((1, 2, 5)), rand.randrange(1, 12)) if life.every == 1 else (1, 2)
+            if self.hold:
+                self.hold -= 1
+                self.held.append(frame)
+                return
+            flush = frame[0]["numActiveRequests"] == 0 and frame[0]["iterLatencyMS"] == 0.0
+            if len(frame) == 1 and not flush and rand.random() < 0.002:
+                self.write(absurd(rand, frame[0]))
+                return
+            if len(frame) > 1 and rand.random() < 0.005:
+                frame.pop(rand.randrange(len(frame)))
+        self.deliver(frame)
+        if self.held:
+            self.keep -= 1
+            if self.keep <= 0:
+                for late in self.held:
+                    self.deliver(late)
+                self.held = []
+
+    def deliver(self, frame):
+        for line in frame:
+            self.write(line)
+            self.records += 1
+        self.delivered += 1
+        self.told = max(self.told, frame[0]["iter"])
+
+
+def absurd(rand, record):
+    """The record with a number that cannot be true."""
+    record = copy.deepcopy(record)
+    places = []
+
+    def collect(container, name=""):
+        for key, value in container.items() if isinstance(container, dict) else enumerate(container):
+            label = key if isinstance(key, str) else name
+            if isinstance(value, (dict, list)):
+                collect(value, label)
+            elif label.endswith("MS") or type(value) is int and label not in NOT_COUNTS:
+                places.append((container, key, label))
+
+    collect(record)
+    container, key, label = rand.choice(places)
+    if label == "iter" or label.endswith("MS"):
+        container[key] = 2 * 10 ** 12
+    else:
+        cumulative = label in ("allocTotalBlocks", "allocNewBlocks", "reusedBlocks", "missedBlocks")
+        bits = 61 if label.endswith(("Bytes", "MemUsage", "kvCacheSize")) else 54 if cumulative else 41
+        container[key] = 2 ** bits if cumulative else rand.choice((-1, 2 ** bits))
+    return record
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--records", type=int, required=True)
     parser.add_argument("--entries", action="store_true")
+    parser.add_argument("--last", choices=KINDS, default="executor", help="kind of the engine at the end of the file")
     parser.add_argument("--seed", type=int, default=1)
     args = parser.parse_args()
     rand, clock, ids = random.Random(args.seed), Clock(), [0]
     write = lambda line: sys.stdout.write(json.dumps(line, separators=(",", ":")) + "\n")
-    kinds, lives = ("executor", "pytorch", "executor", "static"), 0
-    pid, records, first_iter = 4711, 0, 60
+    kinds, lives = list(KINDS), 0
+    first = (args.seed - 1) % len(kinds)
+    kinds = kinds[first:] + kinds[:first]
+    pid, records, first_iter = 4711, 0, rand.choice((0, 60))
     write({"hello": {"model": "any", "version": "1", "pid": pid}})
     if args.entries:  # an entry first, so that exact times are used from the start
         write({"perf_metrics": {"timing_metrics": {}}})
-    epoch = max(200, min(EPOCH, args.records // 8))
-    while records < args.records:
-        kind = kinds[lives % len(kinds)]
+    epoch = max(200, min(EPOCH, args.records // 16))
+    last = False
+    while not last:
+        last = records >= args.records
+        kind = args.last if last else kinds[lives % len(kinds)]
+        engine = Executor if kind in ("executor", "static") else PyTorch
+        if first_iter is None:  # the new engine's numbers begin a little below the old one's
+            sampled = "every" in KINDS[kind]
+            first_iter = 5 if sampled else max(2, delivery.told - rand.randrange(1, 60))
+        life = engine(rand, clock, kind, first_iter, ids, args.entries, ran_before=lives == 0 and first_iter > 1)
+        delivery = Delivery(rand, life, write)
         lives += 1
-        life = Life(rand, clock, kind, first_iter, ids, args.entries)
-        lose = 0
-        for _ in range(int(epoch * (0.5 + rand.random()))):
-            for line in life.one_pass():
-                if "perf_metrics" in line:
-                    write(line)
-                    continue
-                if lose == 0 and rand.random() < 0.002:
-                    lose = rand.choice((1, 1, 2, 5, 30))
-                if lose:
-                    lose -= 1
-                    if life.kind == "pytorch" and rand.random() < 0.5 and line["attentionDpRank"] == 0:
-                        life.dropped += 1  # the engine may count the dropped records itself
-                    continue
-                write(line)
-                records += 1
+        for _ in range(int(epoch * (0.5 + rand.random()) * (life.every if engine is PyTorch else 1))):
+            for frame in life.one_pass():
+                delivery.frame(frame)
+        records += delivery.records
         clock.us += rand.randrange(2_000_000, 60_000_000)  # the engine restarts
-        if rand.random() < 0.3:  # a new process whose numbers happen to continue
-            pid += 1
-            write({"hello": {"pid": pid}})
+        choice = rand.random()
+        if choice < 0.3:  # a new process whose numbers happen to continue
+            if not last:
+                pid += 1
+                write({"hello": {"pid": pid}})
+            first_iter = life.iter + 1000
+        elif choice < 0.45:  # the same without a word about the process
             first_iter = life.iter + 1000
         else:
-            first_iter = rand.randrange(1, 20)
+            first_iter = rand.choice((None, 0, rand.randrange(1, 20)))
     print(f"{records} records, {ids[0]} requests", file=sys.stderr)
 
 
