@@ -5,7 +5,6 @@
 
 use serde_json::Value;
 use trtllm_exporter::metrics::catalog::fields::NOT_READ;
-use trtllm_exporter::model::RejectReason;
 use trtllm_exporter::model::iteration::{KvCacheIterationStats, SchedulerMode};
 use trtllm_exporter::model::perf_metrics::FinishReason;
 use trtllm_exporter::model::request::RequestStage;
