@@ -153,7 +153,7 @@ impl Epoch {
         if newest {
             self.last_rank = record.attention_dp_rank;
             if let (true, Some(iter)) = (was_idle, record.iter) {
-                self.waits.add(iter, self.numbering.interval().unwrap_or(1));
+                self.waits.add(iter, self.numbering.interval_so_far());
             }
         }
         self.late = match kind {
@@ -170,7 +170,7 @@ impl Epoch {
         let started = if own { unsigned(record.num_new_active_requests) } else { 0 };
         let completed =
             if kind == SiblingRank { unsigned(record.num_completed_requests) } else { self.completed(record) };
-        let latency_seconds = self.latency_seconds(record, kind, was_idle);
+        let latency_seconds = self.latency_seconds(record, kind);
         let counts = self.ranks.of(record);
         let overlap = record.scheduler_mode == Some(SchedulerMode::Overlap);
         let mut counted = Counted {
@@ -287,11 +287,13 @@ impl Epoch {
     /// The C++ executor takes its start time before it waits for work. After idle it reports 0.0, then a latency that
     /// contains the wait. Neither is the latency of an iteration. Under the overlap scheduler `iterLatencyMS` spans two
     /// passes and `hostStepTimeMS` one.
-    fn latency_seconds(&mut self, record: &IterationStats, kind: RecordKind, was_idle: bool) -> Option<f64> {
+    fn latency_seconds(&mut self, record: &IterationStats, kind: RecordKind) -> Option<f64> {
         let overlap = record.scheduler_mode == Some(SchedulerMode::Overlap);
         let host_step = record.host_step_time_ms.filter(|_| overlap);
-        let reported = host_step.or(record.iter_latency_ms).filter(|_| !was_idle);
+        let reported = host_step.or(record.iter_latency_ms).filter(|_| !self.waits.in_latency(record.iter));
         match kind {
+            // After the record of its start, a PyTorch engine has waited like after any other idle time.
+            RecordKind::Flush if record.backend() == Backend::PyTorch => return None,
             RecordKind::Flush => {
                 self.waited_through = record.iter.map(|iter| iter.saturating_add(1));
                 return None;

@@ -89,6 +89,12 @@ impl Numbering {
         (self.records_with_work >= ENOUGH_RECORDS && self.divisor > 0).then_some(self.divisor)
     }
 
+    /// Like [`Numbering::interval`], from the first record on: a multiple of the interval, or 1.
+    #[must_use]
+    pub fn interval_so_far(&self) -> u64 {
+        self.divisor.max(1)
+    }
+
     /// Whether the iteration is in a gap among the last 64 numbers.
     #[must_use]
     pub fn is_missing(&self, iter: u64) -> bool {

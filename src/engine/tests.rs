@@ -57,6 +57,7 @@ fn working(iter: u64) -> IterationStats {
 /// The idle flush of the C++ executor: the number of the next iteration, and old counts.
 fn flush(next_iter: u64, completed: i64) -> IterationStats {
     IterationStats {
+        timestamp: Some(RecordTime { micros: 0, zoned: true }),
         iter: Some(next_iter),
         iter_latency_ms: Some(0.0),
         num_active_requests: Some(0),

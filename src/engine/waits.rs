@@ -20,6 +20,12 @@ impl Waits {
         self.passes = [Some((iter.saturating_sub(interval.saturating_sub(1)), iter)), self.passes[0]];
     }
 
+    /// Whether the latency of iteration `iter` may contain a wait.
+    #[must_use]
+    pub fn in_latency(&self, iter: Option<u64>) -> bool {
+        self.contain(iter, 0)
+    }
+
     /// Whether the host's step in the record of iteration `iter` contains a wait. It is the step of the pass before, but not under
     /// the overlap scheduler, whose records are one pass late (upstream: `profile_step`).
     #[must_use]

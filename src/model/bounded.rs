@@ -28,6 +28,31 @@ pub(super) fn blocks<'de, D: Deserializer<'de>, T: Deserialize<'de>>(array: D) -
     Ok(array.deserialize_any(Bounded(MAX_BLOCKS, PhantomData))?.unwrap_or_default())
 }
 
+/// A negative number becomes the highest one, so that it is found implausible and not only malformed. Null is absent.
+pub(super) fn number<'de, D: Deserializer<'de>>(number: D) -> Result<Option<u64>, D::Error> {
+    struct Number;
+    impl<'de> Visitor<'de> for Number {
+        type Value = Option<u64>;
+
+        fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+            formatter.write_str("a number")
+        }
+
+        fn visit_u64<E>(self, number: u64) -> Result<Self::Value, E> {
+            Ok(Some(number))
+        }
+
+        fn visit_i64<E>(self, number: i64) -> Result<Self::Value, E> {
+            Ok(Some(u64::try_from(number).unwrap_or(u64::MAX)))
+        }
+
+        fn visit_unit<E>(self) -> Result<Self::Value, E> {
+            Ok(None)
+        }
+    }
+    number.deserialize_any(Number)
+}
+
 struct Bounded<T>(usize, PhantomData<T>);
 
 impl<'de, T: Deserialize<'de>> Visitor<'de> for Bounded<T> {

@@ -16,6 +16,7 @@ pub struct IterationStats {
     #[serde(deserialize_with = "timestamp")]
     pub timestamp: Option<RecordTime>,
     /// Iteration number, counted by the engine from its start.
+    #[serde(deserialize_with = "bounded::number")]
     pub iter: Option<u64>,
     /// Milliseconds. The C++ executor reports the previous pass of its loop.
     #[serde(rename = "iterLatencyMS", alias = "iter_latency_ms")]
@@ -88,10 +89,10 @@ pub struct IterationStats {
     #[serde(alias = "scheduler_mode")]
     pub scheduler_mode: Option<SchedulerMode>,
     /// Number of the statistics frame. A gap is a loss.
-    #[serde(alias = "stats_sequence")]
+    #[serde(alias = "stats_sequence", deserialize_with = "bounded::number")]
     pub stats_sequence: Option<u64>,
     /// Frames the engine itself dropped.
-    #[serde(alias = "stats_dropped_frames")]
+    #[serde(alias = "stats_dropped_frames", deserialize_with = "bounded::number")]
     pub stats_dropped_frames: Option<u64>,
     /// By attention window size.
     #[serde(alias = "kv_cache_iteration_stats")]

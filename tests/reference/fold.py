@@ -361,9 +361,9 @@ class Fold:
             return
         left = it.active - it.completed
         if self.account is None or it.missing or it.active <= it.started:
-            self.account = left
+            self.account = max(0, left)
         else:
-            self.account += it.started - it.completed
+            self.account = max(0, self.account + it.started - it.completed)
         self.idle = (left <= 0 or self.account <= 0) and it.queued == 0
 
     def started(self, r):
