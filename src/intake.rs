@@ -127,7 +127,7 @@ impl Intake {
             }
         }
         self.state.keep_records(self.index, records);
-        self.engine.settle(at.instant);
+        self.engine.settle(batch.from_ring, at.instant);
         if batch.ended {
             self.engine.finish();
         }

@@ -51,6 +51,7 @@ impl Bench {
     /// One answer of the server.
     fn answer(&mut self, records: &[Value]) -> &mut Self {
         let mut batch = Batch::default();
+        batch.from_ring = true;
         parse_records(serde_json::to_string(records).unwrap().as_bytes(), &mut batch).unwrap();
         self.end_poll(batch)
     }

@@ -147,7 +147,7 @@ fn page(messages: &Messages) -> BTreeMap<&'static str, String> {
     for entry in &messages.entries {
         engine.absorb_perf_metrics(&serde_json::from_value::<PerfMetricsEntry>(entry.clone()).unwrap(), start).unwrap();
     }
-    engine.settle(start + Duration::from_secs(60));
+    engine.settle(false, start + Duration::from_secs(60));
     let name = EngineName {
         model: "m".to_owned(),
         version: "1".to_owned(),

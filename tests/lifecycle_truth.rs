@@ -125,7 +125,7 @@ fn fold(iterations: &[IterationRow], requests: &[RequestRow]) -> (Engine, f64) {
         engine.absorb_requests(&RequestStatsPerIteration { iter: Some(row.iter), request_stats }, now).unwrap();
     }
     assert!(rows.is_empty(), "{} rows belong to no record", rows.len());
-    engine.settle(now + Duration::from_secs(60));
+    engine.settle(false, now + Duration::from_secs(60));
     (engine, longest_ms / 1000.0)
 }
 

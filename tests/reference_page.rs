@@ -201,7 +201,7 @@ fn an_engine_has_the_number_of_series_in_the_reference_page() {
     record["requestStats"] = payload("metrics_record_SHAPE_2026H2.json")[0]["requestStats"].clone();
     absorb(&mut executor, &record, now);
     let later = now + Duration::from_secs(60);
-    executor.settle(later);
+    executor.settle(false, later);
     let counted = Series {
         most: series(&most, now).len(),
         serve: series(&serve, now).len(),

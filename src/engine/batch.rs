@@ -23,14 +23,15 @@ pub fn context_tokens(record: &IterationStats) -> u64 {
 
 /// Tokens of the batch's generation phases: requests times the mean number of tokens. The rounding removes the error of the
 /// float. The PyTorch engine leaves the mean at 0 (upstream issue 6364). A generation request then decodes one token, and
-/// with speculative decoding the accepted draft tokens, too. `own`: mean and accepted tokens are those of the row's rank.
+/// with speculative decoding the accepted draft tokens, too.
 #[must_use]
-pub fn generation_tokens(record: &IterationStats, own: bool) -> u64 {
+pub fn generation_tokens(record: &IterationStats) -> u64 {
     let Some(inflight) = &record.inflight_batching_stats else {
         return unsigned(record.static_batching_stats.and_then(|fixed| fixed.num_gen_tokens));
     };
     let requests = unsigned(inflight.num_gen_requests);
-    if !own {
+    // The rows of other attention-DP ranks copy the mean and the accepted tokens from rank 0.
+    if record.rank.is_none() && record.attention_dp_rank.is_some_and(|rank| rank != 0) {
         return requests;
     }
     match inflight.avg_num_decoded_tokens_per_iter.filter(|mean| *mean > 0.0) {

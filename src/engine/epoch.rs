@@ -42,6 +42,8 @@ pub struct Epoch {
     /// Latencies up to this iteration may contain the wait for work.
     waited_through: Option<u64>,
     waits: Waits,
+    /// Rows have a `rank`. An engine does not change that while it runs.
+    by_rank: Option<bool>,
     /// The last late record: its iteration and its attention-DP rank.
     late: Option<(u64, Option<i64>)>,
     /// Rows of other ranks copy their numbers from rank 0.
@@ -72,6 +74,7 @@ impl Epoch {
             last_rank: None,
             waited_through: None,
             waits: Waits::new(),
+            by_rank: None,
             late: None,
             copied_rows: false,
             in_flight: None,
@@ -119,8 +122,10 @@ impl Epoch {
         };
         let counts = self.ranks.find(record);
         // The rows of ranks may come rank by rank, so a row is compared with the row before it of the same rank.
-        let by_rank = record.rank.is_some() && self.ranks.has_ranks();
-        let last = if by_rank { counts.and_then(|counts| counts.last_iter) } else { Some(through) };
+        let last = if record.rank.is_some() { counts.and_then(|counts| counts.last_iter) } else { Some(through) };
+        if self.by_rank.is_some_and(|by_rank| by_rank != record.rank.is_some()) {
+            return RecordKind::Restart;
+        }
         let is_new_engine = counts.is_some_and(|counts| counts.is_from_a_new_engine(record))
             || record.rank.is_none() && self.numbering.sequence_fell(record);
         let is_another_row =
@@ -152,6 +157,7 @@ impl Epoch {
         let gap = self.account(record, kind);
         if newest {
             self.last_rank = record.attention_dp_rank;
+            self.by_rank = Some(record.rank.is_some());
             if let (true, Some(iter)) = (was_idle, record.iter) {
                 self.waits.add(iter, self.numbering.interval_so_far());
             }

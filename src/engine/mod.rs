@@ -244,15 +244,14 @@ impl Engine {
     }
 
     /// Ends a poll: counts requests that have waited long enough for more exact times, closes an iteration whose rows are
-    /// complete, and decides about a gap before the answer.
-    pub fn settle(&mut self, now: Instant) {
+    /// complete, and decides about a gap before the answer. `from_ring`: the records are what the engine's ring held.
+    pub fn settle(&mut self, from_ring: bool, now: Instant) {
         self.requests.settle(self.totals.requests_completed, now);
-        self.epoch.numbering.end_answer();
+        self.epoch.numbering.end_answer(from_ring);
         self.publish_losses();
-        let ranks = self.latest.as_ref().and_then(|latest| latest.ranks_before);
         match &mut self.open {
-            // Further rows are known to exist. They come with the next poll.
-            Some(open) if ranks.is_some() && !open.settled => open.settled = true,
+            // Further rows may come with the next poll.
+            Some(open) if !open.settled => open.settled = true,
             Some(_) => {
                 self.close_iteration();
                 self.health.set_outstanding(self.outstanding());

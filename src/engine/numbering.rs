@@ -165,8 +165,8 @@ impl Numbering {
 
     /// The source has delivered an answer. If the answer or the one before it filled the engine's ring, the gap between them
     /// is a loss.
-    pub fn end_answer(&mut self) {
-        let full = self.answer >= RING;
+    pub fn end_answer(&mut self, from_ring: bool) {
+        let full = from_ring && self.answer >= RING;
         let gap = std::mem::take(&mut self.gap_before_answer);
         let total = if full || self.last_answer_was_full { &mut self.lost_by_gap } else { &mut self.unreported };
         *total = total.saturating_add(gap);

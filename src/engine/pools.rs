@@ -148,17 +148,19 @@ fn lookups(record: &IterationStats) -> BlockEvents {
 }
 
 impl Pools {
-    /// Replaces the values by those of `record`, if it has any.
+    /// Replaces the values by those of the views that `record` has.
     pub fn update(&mut self, record: &IterationStats) {
         if cold_pool_groups(record).is_none() && lifecycles(record).next().is_none() {
             return;
         }
-        *self = Self {
-            groups: record.kv_cache_iteration_stats_by_pool_group.as_ref().map(Rows::len),
-            last_hit_ratio: self.last_hit_ratio,
-            last_host_utilization: self.last_host_utilization,
-            ..Self::default()
-        };
+        if pool_groups(record).is_some() {
+            self.groups = rows(record.kv_cache_iteration_stats_by_pool_group.as_ref()).map(Rows::len);
+            self.primary = PoolBlocks::default();
+        }
+        if cold_pool_groups(record).is_some() {
+            self.secondary = PoolBlocks::default();
+        }
+        (self.reused, self.missed) = (None, None);
         self.add(record);
     }
 

@@ -103,12 +103,6 @@ impl Ranks {
         self.from_start |= self.counts.is_empty();
     }
 
-    /// Whether rows of ranks were read, each with its own numbers.
-    #[must_use]
-    pub fn has_ranks(&self) -> bool {
-        self.counts.iter().any(|counts| counts.rank.is_some())
-    }
-
     /// The counts of the rank that wrote the record, if it is known.
     #[must_use]
     pub fn find(&self, record: &IterationStats) -> Option<&RankCounts> {

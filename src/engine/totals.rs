@@ -111,7 +111,7 @@ impl Totals {
         add(&mut self.requests_started, counted.started);
         if counted.batch {
             add(&mut self.context_tokens, context_tokens(record));
-            add(&mut self.generation_tokens, generation_tokens(record, counted.own));
+            add(&mut self.generation_tokens, generation_tokens(record));
         }
         if counted.own {
             self.absorb_speculation(record);

@@ -64,6 +64,8 @@ pub struct Batch {
     pub about: Option<EngineAbout>,
     /// Connected publishers, for sources that listen.
     pub connections: Option<u64>,
+    /// The records are what an engine's ring held, so a full ring can have lost some.
+    pub from_ring: bool,
     /// The source has delivered its last item (the end of a replay).
     pub ended: bool,
 }

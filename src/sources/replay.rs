@@ -74,6 +74,10 @@ impl Replay {
             let (mut text, mut batch) = (Vec::new(), Batch::default());
             reader.read_to_end(&mut text).map_err(failed)?;
             parse_records(&text, &mut batch).map_err(invalid)?;
+            if batch.rejected[RejectReason::TooMany as usize] > 0 {
+                let cause = "the array has too many records; write one record per line".to_owned();
+                return Err(failed(std::io::Error::new(std::io::ErrorKind::InvalidData, cause)));
+            }
             Input::Records(batch.items.into_iter())
         } else {
             Input::Lines(reader.split(b'\n').fuse())

@@ -121,6 +121,7 @@ impl TrtllmServe {
 
     async fn read_records(&mut self, batch: &mut Batch) -> Result<(), SourceError> {
         self.receiving = true;
+        batch.from_ring = true;
         let body = self.client.read(Method::GET, "/metrics").await?;
         self.receiving = false;
         parse_records(body, batch).map_err(|error| {

@@ -156,7 +156,7 @@ class Fold:
         self.queue_value, self.queue_carried, self.queue_kind = None, 0.0, None
         self.stride, self.active_records = 0, 0
         self.idle, self.account = False, None
-        self.pools = {}  # the last record with pool views
+        self.pools, self.cold_pools = {}, {}  # the last records with views of pools
         self.waits = []  # numbers of the passes that may have waited for work
         self.end = None  # end of the last iteration, microseconds
         self.last_was_flush = False
@@ -468,6 +468,8 @@ class Fold:
                     self.add_event(f"nv_trt_llm_ssm_snapshot_{SNAPSHOTS[key]}", value)
         if storage_rows(r):
             self.pools = r
+        if rows_of(r.get("kvCacheIterationStatsByColdPoolGroup")) or storage_rows(r):
+            self.cold_pools = r
 
     def by_tier(self, name, levels, tiers):
         for tier, value in zip(tiers, levels or []):
@@ -655,8 +657,8 @@ class Fold:
             series["nv_trt_llm_kv_cache_available_tokens"] = kv["freeNumBlocks"] * kv["tokensPerBlock"]
         for key in ("gpu", "cpu", "pinned"):
             series['nv_trt_llm_runtime_memory_metrics{memory_type="%s"}' % key] = r[key + "MemUsage"]
-        cold = rows_of(self.pools.get("kvCacheIterationStatsByColdPoolGroup"))
-        for pool, rows in (("primary", storage_rows(self.pools)), ("secondary", cold or storage_rows(self.pools))):
+        cold = rows_of(self.cold_pools.get("kvCacheIterationStatsByColdPoolGroup")) or storage_rows(self.cold_pools)
+        for pool, rows in (("primary", storage_rows(self.pools)), ("secondary", cold)):
             states = {f"{pool}{field}NumBlocks": state for state, field in POOL_STATES.items()}
             for key, value in sums(rows, states).items():
                 series[f'nv_trt_llm_kv_cache_{pool}_pool_blocks{{state="{states[key]}"}}'] = value
