@@ -55,7 +55,9 @@ pub fn init(level: tracing::Level, format: LogFormat) -> LogGuard {
         let _ = DROPPED.set(dropped);
         std::panic::set_hook(Box::new(|panic| {
             let place = panic.location().map(ToString::to_string).unwrap_or_default();
-            tracing::error!(place, message = panic.payload_as_str().unwrap_or("unknown"), "panic");
+            let (text, owned) = (panic.payload().downcast_ref::<&str>(), panic.payload().downcast_ref::<String>());
+            let cause = text.copied().or(owned.map(String::as_str)).unwrap_or("unknown");
+            tracing::error!(place, cause, "panic");
         }));
     }
     LogGuard(Some(guard))

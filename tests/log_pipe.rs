@@ -1,6 +1,6 @@
 //! A log collector that stops reading its pipe does not stop the exporter.
 // A test fails by a panic.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stderr)]
 
 mod e2e;
 

@@ -1,6 +1,6 @@
 //! Memory is bounded whatever a peer sends: tiny elements of JSON take hundreds of times their bytes in memory.
 // A test fails by a panic.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stderr)]
 
 mod e2e;
 

@@ -73,7 +73,7 @@ impl Epoch {
             completed: CompletedRequests { iter: None, counted: 0 },
             last_rank: None,
             waited_through: None,
-            waits: Waits::new(),
+            waits: Waits::NONE,
             by_rank: None,
             late: None,
             copied_rows: false,

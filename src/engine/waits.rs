@@ -9,10 +9,7 @@ pub struct Waits {
 }
 
 impl Waits {
-    #[must_use]
-    pub const fn new() -> Self {
-        Self { passes: [None; 2] }
-    }
+    pub const NONE: Self = Self { passes: [None; 2] };
 
     /// The record of iteration `iter` is the first after idle. With an interval of the statistics above 1, the pass that waited
     /// may have no record.
