@@ -185,7 +185,8 @@ impl Intake {
             }
             self.failing = kind;
         }
-        self.source.last_error = error.map(ToString::to_string);
+        // Everybody may read it, so it has no address.
+        self.source.last_error = kind.map(|kind| format!("the last poll failed ({}); see the log", kind.name()));
     }
 
     /// Counts every rejected record, logs the first of a series.

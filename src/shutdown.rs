@@ -46,6 +46,14 @@ pub fn signals() -> std::io::Result<impl Future<Output = &'static str>> {
     })
 }
 
+/// SIGHUP, which would end the process without a handler.
+///
+/// # Errors
+/// When the handler cannot be installed.
+pub fn hangups() -> std::io::Result<Signal> {
+    signal(SignalKind::hangup())
+}
+
 /// SIGUSR1 (release the GPU driver) and SIGUSR2 (use it again). Without a handler either signal would end the process.
 #[derive(Debug)]
 pub struct GpuSignals {

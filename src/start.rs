@@ -87,6 +87,7 @@ pub fn run(cli: &Cli) -> Result<(), StartError> {
 async fn serve(cli: &Cli, engines: Option<Vec<EngineConfig>>, web: Web) -> Result<(), StartError> {
     let mut signal = pin!(shutdown::signals()?);
     let mut gpu_signals = GpuSignals::new()?;
+    let mut hangups = shutdown::hangups()?;
     let (trigger, stop) = shutdown::channel();
     let mut daemon = tokio::select! {
         daemon = start(cli, engines, web, stop) => daemon?,
@@ -101,6 +102,8 @@ async fn serve(cli: &Cli, engines: Option<Vec<EngineConfig>>, web: Web) -> Resul
                 tracing::info!(signal, "stopping");
                 break Ok(());
             }
+            // The files of the web configuration are compared four times per second anyway.
+            _ = hangups.recv() => tracing::info!("SIGHUP: web configuration files are read again when they change"),
             error = daemon.drivers.failure() => break Err(error.into()),
             request = gpu_signals.next() => match (&daemon.gpus, request) {
                 (Some(gpus), GpuRequest::Release) => gpus.release(),

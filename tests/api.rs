@@ -8,6 +8,7 @@ use std::collections::BTreeSet;
 use std::fs;
 
 use e2e::daemon::Daemon;
+use e2e::ensure;
 use e2e::http::request;
 use serde_json::{Value, json};
 
@@ -165,4 +166,21 @@ fn the_api_is_read_only() {
         assert_eq!(head.header("content-type"), get.header("content-type"));
     }
     assert_eq!(daemon.get("/api/v1/nothing").status, 404);
+}
+
+#[test]
+fn readiness_names_no_address_and_the_page_for_people_allows_no_script() {
+    // Nothing listens there.
+    let daemon = Daemon::start(&["--source", "trtllm-serve:http://127.0.0.1:1", "--model", "m"]);
+    daemon.until(|page| {
+        ensure(page.count("trtllm_exporter_poll_errors_total", &["kind=connect"]) > 0, || "no error".to_owned())
+    });
+    let ready = daemon.get("/readyz");
+    assert_eq!(
+        (ready.status, ready.text()),
+        (503, "m 1 (trtllm-serve): the last poll failed (connect); see the log\n")
+    );
+    let page = daemon.get("/");
+    assert_eq!(page.header("x-content-type-options"), Some("nosniff"));
+    assert_eq!(page.header("content-security-policy"), Some("default-src 'none'; style-src 'unsafe-inline'"));
 }

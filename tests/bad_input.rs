@@ -432,6 +432,17 @@ fn sigterm_ends_with_0_while_a_poll_hangs() {
 }
 
 #[test]
+fn sighup_does_not_end_the_process() {
+    let mut daemon = Daemon::start(&["--source", "replay:tests/fixtures/session.ndjson?speed=max"]);
+    for _ in 0..3 {
+        daemon.signal("HUP");
+    }
+    e2e::until(|| ensure(daemon.logged(&["SIGHUP"]) > 0, || "not logged".to_owned()));
+    daemon.text("/metrics");
+    assert_eq!(daemon.terminate().code(), Some(0), "{}", daemon.stderr());
+}
+
+#[test]
 fn sigterm_ends_with_0_while_a_scrape_hangs() {
     let engine = Lookalike::start(&[]);
     let mut daemon = Daemon::start(&["--source", &engine.source()]);

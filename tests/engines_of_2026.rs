@@ -77,7 +77,8 @@ impl Bench {
     }
 
     fn page_of(&self, selection: Selection) -> Page {
-        let builder = PageBuilder::new(&self.state, CompatSets::default());
+        let compat = CompatSets { trtllm: true, triton_core: true, ..CompatSets::default() };
+        let builder = PageBuilder::new(&self.state, compat);
         let mut text = Vec::new();
         render(&builder.page(&self.state, &HttpMetrics::new(), selection), Format::Text, &mut text);
         Page::parse(&String::from_utf8(text).unwrap())
@@ -291,6 +292,21 @@ fn row_4_with_attention_data_parallelism_each_number_has_one_scope() {
 }
 
 #[test]
+fn row_5_a_time_of_0_in_perf_metrics_is_absent() {
+    let entry = json!({"request_id": 1, "perf_metrics": {"timing_metrics": {
+        "arrival_time": 100_000.0, "first_scheduled_time": 0.0, "first_token_time": 100_000.5, "last_token_time": 100_001.0,
+        "kv_cache_transfer_start": 0.0, "kv_cache_transfer_end": 0.0, "kv_cache_size": 0}}});
+    let mut bench = Bench::new();
+    bench.answer(&[executor(3, json!({}))]).finished(&vec![entry; 10]);
+    bench.wait(Duration::from_secs(10));
+    bench.answer(&[]);
+    assert_eq!(bench.ours("request_prefill_time_seconds_count"), Some(0.0));
+    assert_eq!(bench.ours("e2e_request_latency_seconds_count"), Some(10.0));
+    let name = "nv_trt_llm_disaggregated_serving_metrics";
+    assert_eq!(bench.value(name, &["disaggregated_serving_type=request_count"]), Some(0.0));
+}
+
+#[test]
 fn row_6_no_step_contains_the_wait_for_work() {
     for (mode, first, second) in [("overlap", 60_010.0, 10.0), ("non_overlap", 10.0, 60_010.0)] {
         let record = |iter: u64, active: i64, new: i64, done: i64, latency: f64, step: f64| {
@@ -314,6 +330,32 @@ fn row_6_no_step_contains_the_wait_for_work() {
             assert!((sum - 0.04).abs() < 1e-9 && count == Some(4.0), "{mode} {name}: {sum} of {count:?}");
         }
     }
+}
+
+#[test]
+fn row_7_the_views_of_kv_cache_manager_v2_are_read() {
+    let records = |name: &str| -> Vec<Value> {
+        let file = std::fs::read_to_string(format!("tests/fixtures/metrics_v2_{name}.json")).unwrap();
+        let json: Value = serde_json::from_str(&file).unwrap();
+        json.get("payload").unwrap_or(&json).as_array().unwrap().clone()
+    };
+    let blocks =
+        |bench: &Bench, pool: &str| bench.value(&format!("nv_trt_llm_kv_cache_{pool}_pool_blocks"), &["state=max"]);
+    // Windows that share a pool show it as 0 blocks; the pool groups have the truth.
+    let mut bench = Bench::new();
+    let shared = records("shared_pools_host");
+    bench.answer(&shared);
+    let of = |view: &str, key: &str| -> f64 {
+        let view = shared.last().unwrap()[view].as_object().unwrap();
+        view.values().map(|row| row[key].as_f64().unwrap()).sum()
+    };
+    assert_eq!(blocks(&bench, "primary"), Some(of("kvCacheIterationStatsByPoolGroup", "primaryMaxNumBlocks")));
+    assert_eq!(blocks(&bench, "secondary"), Some(of("kvCacheIterationStatsByColdPoolGroup", "secondaryMaxNumBlocks")));
+    assert!(bench.value("trtllm_kv_cache_host_utilization", &[]).is_some());
+    // State space models have no windows.
+    let mut bench = Bench::new();
+    bench.answer(&records("ssm"));
+    assert!(blocks(&bench, "primary").unwrap() > 0.0);
 }
 
 #[test]
@@ -358,6 +400,61 @@ fn row_9_an_engine_is_idle_once_another_account_covers_every_started_request() {
 }
 
 #[test]
+fn row_10_a_success_is_counted_when_its_reason_is_known() {
+    let entry = |reason: &str| json!({"request_id": 1, "finish_reason": reason, "perf_metrics": {}});
+    let mut bench = Bench::new();
+    let mut last = 0.0;
+    bench.answer(&[executor(3, json!({"numCompletedRequests": 5}))]);
+    for reason in ["stop", "cancelled", "length", "stop", "cancelled"] {
+        bench.finished(&[entry(reason)]);
+        let success = bench.value("nv_inference_request_success", &[]).unwrap();
+        assert!(success >= last, "a counter never falls");
+        last = success;
+    }
+    bench.wait(Duration::from_secs(10));
+    bench.answer(&[]);
+    assert_eq!(bench.value("nv_inference_request_success", &[]), Some(3.0));
+    assert_eq!(bench.value("nv_inference_request_failure", &["reason=CANCELED"]), Some(2.0));
+    // Where reasons never come, every completed request counts.
+    let mut bench = Bench::new();
+    bench.answer(&[executor(3, json!({"numCompletedRequests": 5}))]);
+    bench.wait(Duration::from_secs(10));
+    bench.answer(&[]);
+    assert_eq!(bench.value("nv_inference_request_success", &[]), Some(5.0));
+}
+
+#[test]
+fn row_11_what_nobody_tells_is_absent_and_the_server_tells_what_the_json_lacks() {
+    let entry =
+        json!({"request_id": 1, "perf_metrics": {"timing_metrics": {"first_token_time": 1.0, "last_token_time": 2.0}}});
+    let paused = json!({"inflightBatchingStats": {"numPausedRequests": 3}});
+    let mut bench = Bench::new();
+    bench.answer(&[executor(3, paused)]).finished(&[entry]);
+    let told = |bench: &Bench| {
+        let page = bench.page_of(Selection::All);
+        [
+            "trtllm_prompt_tokens_total",
+            "trtllm_generation_tokens_total",
+            "trtllm_time_per_output_token_seconds_count",
+            "nv_trt_llm_request_pauses_total",
+        ]
+        .map(|name| page.find(name, &[]))
+    };
+    assert_eq!(told(&bench), [None; 4]);
+    let page = |tokens: u64| {
+        format!(
+            "trtllm_prompt_tokens_total {tokens}\ntrtllm_generation_tokens_total {tokens}\n\
+             trtllm_time_per_output_token_seconds_bucket{{le=\"0.01\"}} {tokens}\n\
+             trtllm_time_per_output_token_seconds_bucket{{le=\"+Inf\"}} {tokens}\n\
+             trtllm_time_per_output_token_seconds_sum 1.0\n"
+        )
+    };
+    // Increases since the exporter met the server; then the server restarts.
+    bench.server_page(&page(100)).server_page(&page(130)).server_page(&page(7));
+    assert_eq!(told(&bench), [Some(37.0), Some(37.0), Some(37.0), None]);
+}
+
+#[test]
 fn row_12_a_record_without_a_zone_is_never_from_the_future() {
     for (age, offset_hours) in [(480, 0), (1, 0), (0, 2), (480, 2), (600, -7), (890, 5)] {
         let mut bench = Bench::new();
@@ -368,6 +465,33 @@ fn row_12_a_record_without_a_zone_is_never_from_the_future() {
         let shown = bench.ours("last_iteration_timestamp_seconds").unwrap() as i64;
         assert_eq!(now - shown, age, "{text} with an offset of {offset_hours} h");
     }
+}
+
+#[test]
+fn row_13_an_entry_of_two_parts_is_one_request() {
+    let part = |arrival: f64, token: f64, end: f64| {
+        json!({"request_id": 1, "perf_metrics": {"timing_metrics": {"arrival_time": arrival,
+            "first_scheduled_time": arrival + 0.1, "first_token_time": token, "last_token_time": end}}})
+    };
+    let entry = json!({"ctx_server": "a", "gen_server": "b", "ctx_perf_metrics": part(10.0, 10.5, 10.5),
+        "gen_perf_metrics": part(10.6, 10.9, 12.9)});
+    let mut bench = Bench::new();
+    bench.answer(&[executor(3, json!({}))]).finished(&[entry]);
+    bench.wait(Duration::from_secs(10));
+    bench.answer(&[]);
+    for (name, seconds) in [
+        ("request_queue_time_seconds", 0.1),
+        ("request_prefill_time_seconds", 0.4),
+        ("time_to_first_token_seconds", 0.5),
+        ("request_decode_time_seconds", 2.0),
+        ("e2e_request_latency_seconds", 2.9),
+    ] {
+        assert_eq!(bench.ours(&format!("{name}_count")), Some(1.0), "{name}");
+        let sum = bench.ours(&format!("{name}_sum")).unwrap();
+        assert!((sum - seconds).abs() < 1e-9, "{name} is {sum}");
+    }
+    let name = "nv_trt_llm_disaggregated_serving_metrics";
+    assert_eq!(bench.value(name, &["disaggregated_serving_type=request_count"]), Some(1.0));
 }
 
 #[test]

@@ -53,8 +53,13 @@ pub(super) async fn ready(Shared(state): Shared<Arc<State>>) -> Response {
 }
 
 /// The page for people.
-pub(super) fn landing(Shared(state): Shared<Arc<State>>, telemetry_path: &str) -> Html<String> {
-    Html(views::page::page(&state, telemetry_path))
+pub(super) fn landing(Shared(state): Shared<Arc<State>>, telemetry_path: &str) -> Response {
+    // The page has only a style of its own. A name from a publisher must never run as a script.
+    let headers = [
+        (header::CONTENT_SECURITY_POLICY, "default-src 'none'; style-src 'unsafe-inline'"),
+        (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
+    ];
+    (headers, Html(views::page::page(&state, telemetry_path))).into_response()
 }
 
 pub(super) async fn engines(Shared(state): Shared<Arc<State>>) -> Response {

@@ -50,14 +50,15 @@ struct Totals {
     engine_restarts: u64,
     requests_started: u64,
     requests_completed: u64,
-    context_tokens: u64,
-    generation_tokens: u64,
+    /// Absent if the engine samples its statistics, like the next one and the speculative decoding counters.
+    context_tokens: Option<u64>,
+    generation_tokens: Option<u64>,
     kv_cache_blocks_allocated: u64,
     kv_cache_blocks_newly_allocated: u64,
     kv_cache_blocks_reused: u64,
     kv_cache_blocks_missed: u64,
-    spec_decode_draft_tokens: u64,
-    spec_decode_accepted_tokens: u64,
+    spec_decode_draft_tokens: Option<u64>,
+    spec_decode_accepted_tokens: Option<u64>,
     request_pauses: Option<u64>,
 }
 
@@ -65,6 +66,7 @@ impl<'a> Engine<'a> {
     fn of(name: &'a EngineName, snapshot: &'a EngineSnapshot) -> Self {
         let (source, totals) = (&snapshot.source, &snapshot.totals);
         let seconds = |micros: i64| micros as f64 / 1e6;
+        let complete = |total: u64| (!totals.is_sampled()).then_some(total);
         Self {
             model: &name.model,
             version: &name.version,
@@ -89,14 +91,14 @@ impl<'a> Engine<'a> {
                 engine_restarts: totals.engine_restarts,
                 requests_started: totals.requests_started,
                 requests_completed: totals.requests_completed,
-                context_tokens: totals.context_tokens,
-                generation_tokens: totals.generation_tokens,
+                context_tokens: complete(totals.context_tokens),
+                generation_tokens: complete(totals.generation_tokens),
                 kv_cache_blocks_allocated: totals.kv_cache_blocks_allocated,
                 kv_cache_blocks_newly_allocated: totals.kv_cache_blocks_newly_allocated,
                 kv_cache_blocks_reused: totals.kv_cache_blocks_reused,
                 kv_cache_blocks_missed: totals.kv_cache_blocks_missed,
-                spec_decode_draft_tokens: totals.spec_decode_draft_tokens,
-                spec_decode_accepted_tokens: totals.spec_decode_accepted_tokens,
+                spec_decode_draft_tokens: complete(totals.spec_decode_draft_tokens),
+                spec_decode_accepted_tokens: complete(totals.spec_decode_accepted_tokens),
                 request_pauses: totals.request_pauses,
             },
         }
