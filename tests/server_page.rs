@@ -173,11 +173,12 @@ fn the_increases_of_its_counters_are_on_our_page() {
         ]),
     );
     second.never_below(&first);
+    let length = second.find("trtllm_request_success_total", &["finished_reason=length"]);
+    assert_eq!(length, None, "as on trtllm-serve's page, a counter appears with its first increase");
     for (family, label, value) in [
         ("nv_trt_llm_requests_finished_total", "reason=stop", 3),
         ("nv_trt_llm_requests_finished_total", "reason=cancelled", 2),
         ("trtllm_request_success_total", "finished_reason=stop", 3),
-        ("trtllm_request_success_total", "finished_reason=length", 0),
         ("nv_inference_request_failure", "reason=CANCELED", 2),
         ("nv_trt_llm_request_errors_total", "http_code=400", 0),
         ("nv_trt_llm_request_errors_total", "http_code=404", 2),
