@@ -6,14 +6,12 @@ use crate::model::kv_event::{KvCacheEvent, KvCacheEventKind};
 use crate::model::rows::Rows;
 use crate::model::{IterationStats, PerfMetricsEntry, RequestStats};
 
-/// Iterations and frames: 30 years at 1000 per second.
-const NUMBER: u64 = 1_000_000_000_000;
-/// Requests, tokens, blocks.
-const COUNT: i64 = 1 << 40;
+/// Bits of requests, tokens and blocks, and of iterations: 30 years at 1000 per second.
+const COUNT: u32 = 40;
 /// Cumulative counts. The C++ executor narrows them to 32 bits, so they can be negative.
 const CUMULATIVE: std::ops::RangeInclusive<i64> = -(1 << 31)..=1 << 53;
-/// 1 EiB.
-const BYTES: i64 = 1 << 60;
+/// Bits: 1 EiB.
+const BYTES: u32 = 60;
 /// Milliseconds or seconds: the seconds are 30,000 years.
 const TIME: f64 = 1e12;
 
@@ -88,7 +86,7 @@ pub fn check_record(record: &IterationStats) -> Result<(), Implausible> {
         && record.cross_kv_cache_stats.as_ref().is_none_or(kv_cache)
         && views.into_iter().flatten().flat_map(Rows::values).all(pools)
         && record.kv_cache_iteration_stats_by_lifecycle.iter().flat_map(Rows::values).all(lifecycle)
-        && record.iter_cached_tokens_by_level.iter().flatten().all(|tokens| (0..=COUNT).contains(tokens))
+        && record.iter_cached_tokens_by_level.iter().flatten().all(|tokens| within(COUNT, [Some(*tokens)]))
         && record.request_stats.as_deref().is_none_or(|rows| check_rows(rows).is_ok());
     if plausible { Ok(()) } else { Err(Implausible) }
 }
@@ -133,7 +131,7 @@ pub fn check_entry(entry: &PerfMetricsEntry) -> Result<(), Implausible> {
             timing.kv_cache_transfer_end,
             spec.acceptance_rate,
         ])
-        && timing.kv_cache_size.is_none_or(|bytes| bytes <= BYTES.unsigned_abs())
+        && timing.kv_cache_size.is_none_or(|bytes| bytes >> BYTES == 0)
         && within(
             COUNT,
             [
@@ -153,7 +151,7 @@ pub fn check_entry(entry: &PerfMetricsEntry) -> Result<(), Implausible> {
 pub fn check_event(event: &KvCacheEvent) -> Result<(), Implausible> {
     let levels = &event.data.num_blocks_per_cache_level;
     let created =
-        event.data.kind != KvCacheEventKind::Created || levels.iter().all(|blocks| (0..=COUNT).contains(blocks));
+        event.data.kind != KvCacheEventKind::Created || levels.iter().all(|blocks| within(COUNT, [Some(*blocks)]));
     if created && numbers([event.event_id]) { Ok(()) } else { Err(Implausible) }
 }
 
@@ -216,19 +214,20 @@ fn lifecycle(row: &KvCacheLifecycleStats) -> bool {
             snapshots.iter_reused_tokens,
             snapshots.iter_unreused_tokens,
         ],
-    ) && levels.into_iter().flatten().flatten().all(|blocks| (0..=COUNT).contains(blocks))
+    ) && levels.into_iter().flatten().flatten().all(|blocks| within(COUNT, [Some(*blocks)]))
 }
 
 /// Without branches: a record has dozens of numbers, and almost all of them are valid.
-fn within<const N: usize>(limit: i64, numbers: [Option<i64>; N]) -> bool {
-    numbers.iter().fold(true, |all, number| all & (0..=limit).contains(&number.unwrap_or(0)))
+fn within<const N: usize>(bits: u32, numbers: [Option<i64>; N]) -> bool {
+    // A negative number has the highest bit.
+    numbers.iter().fold(0, |bits, number| bits | number.unwrap_or(0)).cast_unsigned() >> bits == 0
 }
 
 fn numbers<const N: usize>(numbers: [Option<u64>; N]) -> bool {
-    numbers.iter().all(|number| number.unwrap_or(0) <= NUMBER)
+    numbers.iter().fold(0, |bits, number| bits | number.unwrap_or(0)) >> COUNT == 0
 }
 
 /// A clock that was set back may give a negative time. It is not observed, and spoils nothing.
 fn times<const N: usize>(times: [Option<f64>; N]) -> bool {
-    times.iter().all(|time| time.unwrap_or(0.0).abs() <= TIME)
+    times.iter().fold(true, |all, time| all & (time.unwrap_or(0.0).abs() <= TIME))
 }
