@@ -3,7 +3,6 @@
 
 use crate::model::iteration::{KvCacheIterationStats, KvCacheLifecycleStats, KvCacheStats};
 use crate::model::kv_event::{KvCacheEvent, KvCacheEventKind};
-use crate::model::rows::Rows;
 use crate::model::{IterationStats, PerfMetricsEntry, RequestStats};
 
 /// Bits of requests, tokens and blocks, and of iterations: 30 years at 1000 per second.
@@ -84,8 +83,8 @@ pub fn check_record(record: &IterationStats) -> Result<(), Implausible> {
         ])
         && record.kv_cache_stats.as_ref().is_none_or(kv_cache)
         && record.cross_kv_cache_stats.as_ref().is_none_or(kv_cache)
-        && views.into_iter().flatten().flat_map(Rows::values).all(pools)
-        && record.kv_cache_iteration_stats_by_lifecycle.iter().flat_map(Rows::values).all(lifecycle)
+        && views.into_iter().flatten().all(|view| view.values().all(pools))
+        && record.kv_cache_iteration_stats_by_lifecycle.as_ref().is_none_or(|view| view.values().all(lifecycle))
         && record.iter_cached_tokens_by_level.iter().flatten().all(|tokens| within(COUNT, [Some(*tokens)]))
         && record.request_stats.as_deref().is_none_or(|rows| check_rows(rows).is_ok());
     if plausible { Ok(()) } else { Err(Implausible) }

@@ -41,9 +41,11 @@ impl From<serde_json::Error> for ParseError {
 /// If the text is not a JSON array, or ends inside it.
 pub fn parse_records(bytes: &[u8], batch: &mut Batch) -> Result<(), ParseError> {
     parse_array::<IterationStats>(bytes, batch, |record| {
+        // Boxed first: a record has more than a kilobyte, and each move copies it.
+        let record = Box::new(record);
         // The first two are in every record of an engine, and spare the comparison.
         let known = record.iter.is_some() || record.num_active_requests.is_some();
-        (known || record != IterationStats::default()).then(|| Item::Record(Box::new(record)))
+        (known || *record != IterationStats::default()).then_some(Item::Record(record))
     })
 }
 
@@ -89,14 +91,15 @@ where
         if error.error_len().is_none() { std::str::from_utf8(&bytes[..error.valid_up_to()]) } else { Err(error) }
     });
     let text = text.map_err(|error| ParseError::NotJson(error.to_string()))?;
-    let add = |batch: &mut Batch, parsed: Option<T>| match parsed.and_then(item) {
+    let add = |batch: &mut Batch, item: Option<Item>| match item {
         Some(item) => batch.push(item),
         None => batch.reject(RejectReason::NotARecord),
     };
-    let all = |batch: &mut Batch| read_array(text, |record: T| add(batch, Some(record)));
+    let all = |batch: &mut Batch| read_array(text, |record: T| add(batch, item(record)));
     // Some record has another structure. Parse again, record by record, so that only that one is lost.
-    let each =
-        |batch: &mut Batch| read_array(text, |raw: Box<RawValue>| add(batch, serde_json::from_str(raw.get()).ok()));
+    let each = |batch: &mut Batch| {
+        read_array(text, |raw: Box<RawValue>| add(batch, serde_json::from_str(raw.get()).ok().and_then(item)))
+    };
     Ok(batch.retry(all, serde_json::Error::is_data, each)?)
 }
 
