@@ -432,6 +432,28 @@ fn sigterm_ends_with_0_while_a_poll_hangs() {
 }
 
 #[test]
+fn a_publisher_says_hello_once_with_short_names_and_cannot_fill_the_log() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("socket");
+    let daemon = Daemon::start(&["--source", &format!("socket:{}", path.display())]);
+    let hello = |model: &str| format!("{{\"hello\":{{\"model\":\"{model}\",\"pid\":7}}}}\n");
+    // The first line of a connection is accepted, further ones and long names are not.
+    let mut stream = UnixStream::connect(&path).unwrap();
+    stream.write_all(hello("m").repeat(101).as_bytes()).unwrap();
+    let mut long = UnixStream::connect(&path).unwrap();
+    long.write_all(hello(&"x".repeat(65)).as_bytes()).unwrap();
+    for _ in 0..200 {
+        UnixStream::connect(&path).unwrap().write_all(hello("again").as_bytes()).unwrap();
+    }
+    daemon.until(|page| {
+        let rejected = page.count("trtllm_exporter_records_rejected_total", &["reason=not_a_record"]);
+        ensure(rejected == 101, || format!("{rejected} rejected"))
+    });
+    assert!((1..=10).contains(&daemon.logged(&["publisher connected"])), "{}", daemon.stderr());
+    assert_eq!(daemon.page().count("nv_trt_llm_engine_restarts_total", &[]), 0);
+}
+
+#[test]
 fn sighup_does_not_end_the_process() {
     let mut daemon = Daemon::start(&["--source", "replay:tests/fixtures/session.ndjson?speed=max"]);
     for _ in 0..3 {

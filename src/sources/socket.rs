@@ -3,9 +3,9 @@
 
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use tokio::io::{AsyncBufReadExt, AsyncReadExt as _, BufReader};
 use tokio::net::{UnixListener, UnixStream};
@@ -27,6 +27,8 @@ const MAX_QUEUED_KIB: u32 = 8 << 10;
 /// Longer lines need one of the places for long lines, so that many publishers of long lines cannot fill the memory.
 const SHORT_LINE: usize = 64 << 10;
 const LONG_LINES: usize = 8;
+/// At most one publisher is logged in this time.
+const LOG_INTERVAL: Duration = Duration::from_secs(1);
 /// Time from the first byte of a line to its end.
 const LINE_TIMEOUT: Duration = Duration::from_secs(30);
 
@@ -89,6 +91,8 @@ struct Limits {
     /// KiB of lines that were read and not yet folded.
     queued: Arc<Semaphore>,
     long_lines: Semaphore,
+    /// When a publisher was last logged, and how many were not logged since.
+    logged: Mutex<(Option<Instant>, u64)>,
 }
 
 /// Accepts publishers, up to the limit.
@@ -96,6 +100,7 @@ async fn accept(listener: UnixListener, lines: mpsc::UnboundedSender<QueuedLine>
     let limits = Arc::new(Limits {
         queued: Arc::new(Semaphore::new(MAX_QUEUED_KIB as usize)),
         long_lines: Semaphore::new(LONG_LINES),
+        logged: Mutex::default(),
     });
     let mut connections = JoinSet::new();
     loop {
@@ -125,7 +130,7 @@ async fn accept(listener: UnixListener, lines: mpsc::UnboundedSender<QueuedLine>
 
 /// Reads from one publisher until it disconnects. An invalid line is counted and skipped.
 async fn receive(stream: UnixStream, lines: &mpsc::UnboundedSender<QueuedLine>, limits: &Limits) -> io::Result<()> {
-    let (mut reader, mut line) = (BufReader::new(stream), Vec::new());
+    let (mut reader, mut line, mut first) = (BufReader::new(stream), Vec::new(), true);
     // Between two lines, a publisher may be idle for as long as it likes.
     while !reader.fill_buf().await?.is_empty() {
         line.clear();
@@ -134,12 +139,23 @@ async fn receive(stream: UnixStream, lines: &mpsc::UnboundedSender<QueuedLine>, 
         // Taken before the line is parsed, because its items may take more memory than its text.
         let kib = u32::try_from(line.len() >> 10).unwrap_or(MAX_QUEUED_KIB) + 1;
         let Ok(permit) = Arc::clone(&limits.queued).acquire_many_owned(kib).await else { break };
-        let parsed = match fits {
-            false => Some(Err(RejectReason::TooLong)),
-            true if line.iter().all(u8::is_ascii_whitespace) => None,
-            true => parse_line(&line).map(item).transpose(),
+        if fits && line.iter().all(u8::is_ascii_whitespace) {
+            continue;
+        }
+        let parsed = if fits { parse_line(&line) } else { Err(RejectReason::TooLong) };
+        let is_first = std::mem::take(&mut first);
+        let parsed = match parsed {
+            Ok(Line::Item(item)) => Ok(item),
+            Ok(Line::Hello(hello)) if is_first && hello.is_short() => {
+                limits.log_publisher(&hello);
+                match hello.pid {
+                    Some(pid) => Ok(Item::Process(pid)),
+                    None => continue,
+                }
+            }
+            Ok(Line::Hello(_)) => Err(RejectReason::NotARecord),
+            Err(reason) => Err(reason),
         };
-        let Some(parsed) = parsed else { continue };
         if lines.send(QueuedLine { parsed, _permit: permit }).is_err() {
             break;
         }
@@ -147,14 +163,19 @@ async fn receive(stream: UnixStream, lines: &mpsc::UnboundedSender<QueuedLine>, 
     Ok(())
 }
 
-/// Logs the names that a publisher sends. They become no labels: a publisher must not be able to create series.
-fn item(line: Line) -> Option<Item> {
-    match line {
-        Line::Item(item) => Some(item),
-        Line::Hello(Hello { model, version, pid }) => {
-            tracing::info!(model, version, pid, "publisher connected");
-            pid.map(Item::Process)
+impl Limits {
+    /// The names become no labels: a publisher must not be able to create series. A publisher that connects for each line must
+    /// not fill the log, so others are only counted for a second.
+    fn log_publisher(&self, Hello { model, version, pid }: &Hello) {
+        let mut logged = self.logged.lock().unwrap_or_else(PoisonError::into_inner);
+        let (last, others) = &mut *logged;
+        if last.is_some_and(|last| last.elapsed() < LOG_INTERVAL) {
+            *others += 1;
+            return;
         }
+        let others = std::mem::take(others);
+        *last = Some(Instant::now());
+        tracing::info!(model, version, pid, others, "publisher connected");
     }
 }
 

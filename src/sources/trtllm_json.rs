@@ -135,6 +135,14 @@ pub struct Hello {
     pub pid: Option<u64>,
 }
 
+impl Hello {
+    /// Whether each name has at most 64 characters.
+    #[must_use]
+    pub fn is_short(&self) -> bool {
+        [&self.model, &self.version].into_iter().flatten().all(|name| name.chars().count() <= 64)
+    }
+}
+
 /// One line of NDJSON.
 #[derive(Debug, PartialEq)]
 pub enum Line {
