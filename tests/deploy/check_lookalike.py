@@ -58,12 +58,15 @@ class Fold:
         self.last, self.completed_counted = 0, None  # the first iteration of an engine is 1, so records lost before the first poll count
         self.total = dict.fromkeys("records iterations completed_requests started_requests context_tokens generation_tokens".split(), 0)
         self.lost, self.flushes, self.bad, self.first = 0, 0, [], None
+        self.frame = 0  # the first frame of an engine is 1
 
     def absorb(self, record):
         batch, total, number = record["inflightBatchingStats"], self.total, record["iter"]
         flush = batch["numScheduledRequests"] == 0 and record["numActiveRequests"] == 0
         total["records"] += 1
-        self.first = self.first or record["kvCacheStats"]
+        # The cumulative counts of an engine that is read from its first record begin at 0.
+        at_start = record["iter"] <= 1
+        self.first = self.first or {key: 0 if at_start else value for key, value in record["kvCacheStats"].items()}
         if self.completed_counted != number:
             total["completed_requests"] += record["numCompletedRequests"]
         if flush:
@@ -72,7 +75,12 @@ class Fold:
             return
         if number <= self.last:
             self.bad.append(f"iter {number} after {self.last}")
-        self.lost += number - self.last - 1
+        # PyTorch also counts passes without a record, so only its frames show a loss.
+        if "statsSequence" in record:
+            self.lost += record["statsSequence"] - self.frame - 1
+            self.frame = record["statsSequence"]
+        else:
+            self.lost += number - self.last - 1
         self.last = number
         total["iterations"] += 1
         total["started_requests"] += record["numNewActiveRequests"]
