@@ -3,6 +3,7 @@
 
 use crate::model::iteration::{KvCacheIterationStats, KvCacheLifecycleStats, KvCacheStats};
 use crate::model::kv_event::{KvCacheEvent, KvCacheEventKind};
+use crate::model::perf_metrics::RequestPerfMetrics;
 use crate::model::{IterationStats, PerfMetricsEntry, RequestStats};
 
 /// Bits of requests, tokens and blocks, and of iterations: 30 years at 1000 per second.
@@ -114,11 +115,28 @@ pub fn check_rows(rows: &[RequestStats]) -> Result<(), Implausible> {
 /// # Errors
 /// If the entry is implausible.
 pub fn check_entry(entry: &PerfMetricsEntry) -> Result<(), Implausible> {
-    let metrics = entry.perf_metrics.clone().unwrap_or_default();
+    let parts = [&entry.ctx_perf_metrics, &entry.gen_perf_metrics];
+    let plausible = numbers([entry.prompt_tokens, entry.output_tokens])
+        && times([entry.disagg_server_arrival_time, entry.disagg_server_first_token_time])
+        && entry.perf_metrics.as_ref().is_none_or(request)
+        && parts.into_iter().flatten().all(|part| check_entry(part).is_ok());
+    if plausible { Ok(()) } else { Err(Implausible) }
+}
+
+/// # Errors
+/// If the event is implausible.
+pub fn check_event(event: &KvCacheEvent) -> Result<(), Implausible> {
+    let levels = &event.data.num_blocks_per_cache_level;
+    let created =
+        event.data.kind != KvCacheEventKind::Created || levels.iter().all(|blocks| within(COUNT, [Some(*blocks)]));
+    if created && numbers([event.event_id]) { Ok(()) } else { Err(Implausible) }
+}
+
+fn request(metrics: &RequestPerfMetrics) -> bool {
     let timing = metrics.timing_metrics.unwrap_or_default();
     let kv = metrics.kv_cache_metrics.unwrap_or_default();
     let spec = metrics.speculative_decoding.unwrap_or_default();
-    let plausible = numbers([metrics.first_iter, metrics.last_iter, entry.prompt_tokens, entry.output_tokens])
+    numbers([metrics.first_iter, metrics.last_iter])
         && times([
             timing.server_arrival_time,
             timing.server_first_token_time,
@@ -141,17 +159,7 @@ pub fn check_entry(entry: &PerfMetricsEntry) -> Result<(), Implausible> {
                 spec.total_accepted_draft_tokens,
                 spec.total_draft_tokens,
             ],
-        );
-    if plausible { Ok(()) } else { Err(Implausible) }
-}
-
-/// # Errors
-/// If the event is implausible.
-pub fn check_event(event: &KvCacheEvent) -> Result<(), Implausible> {
-    let levels = &event.data.num_blocks_per_cache_level;
-    let created =
-        event.data.kind != KvCacheEventKind::Created || levels.iter().all(|blocks| within(COUNT, [Some(*blocks)]));
-    if created && numbers([event.event_id]) { Ok(()) } else { Err(Implausible) }
+        )
 }
 
 fn kv_cache(stats: &KvCacheStats) -> bool {
@@ -229,4 +237,26 @@ fn numbers<const N: usize>(numbers: [Option<u64>; N]) -> bool {
 /// A clock that was set back may give a negative time. It is not observed, and spoils nothing.
 fn times<const N: usize>(times: [Option<f64>; N]) -> bool {
     times.iter().fold(true, |all, time| all & (time.unwrap_or(0.0).abs() <= TIME))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+
+    #[test]
+    fn an_absurd_value_anywhere_in_an_entry_rejects_it() {
+        let check = |entry: Value| check_entry(&serde_json::from_value(entry).unwrap());
+        let times = |seconds: f64| json!({"perf_metrics": {"timing_metrics": {"first_token_time": seconds}}});
+        for part in ["ctx_perf_metrics", "gen_perf_metrics"] {
+            assert_eq!(check(json!({part: times(1.5)})), Ok(()), "{part}");
+            assert_eq!(check(json!({part: times(1e308)})), Err(Implausible), "{part}");
+            assert_eq!(check(json!({part: {"output_tokens": u64::MAX}})), Err(Implausible), "{part}");
+        }
+        for time in ["disagg_server_arrival_time", "disagg_server_first_token_time"] {
+            assert_eq!(check(json!({time: 1.5})), Ok(()), "{time}");
+            assert_eq!(check(json!({time: 1e308})), Err(Implausible), "{time}");
+        }
+        assert_eq!(check(times(1e308)), Err(Implausible));
+    }
 }
