@@ -184,7 +184,7 @@ fn row_2_sampled_statistics_are_not_lost_and_their_batch_counts_are_absent() {
         assert_eq!(bench.ours("requests_started_total"), Some(30.0));
         assert_eq!(bench.ours("requests_completed_total"), Some(20.0));
         for absent in ["generation_tokens_total", "context_tokens_total", "spec_decode_draft_tokens_total"] {
-            assert_eq!(bench.ours(absent), None, "{absent} of one iteration in ten is no total");
+            assert_eq!(bench.ours(absent), None, "{absent} of one iteration in ten must not be published as a total");
         }
     }
 }

@@ -76,7 +76,7 @@ fn the_name_set_trtllm_has_the_series_of_upstreams_collector() {
         let records = payload(name);
         let ours = trtllm_series(&page(&records));
         let mut upstream = trtllm_series(&Page::parse(&read(&format!("metrics_v2_{name}.trtllm.txt"))));
-        // 0 is no limit, and the cached tokens of a request are known only to the server.
+        // Our page leaves out a limit that the engine sends as 0. Only the server knows the cached tokens of a request.
         upstream.retain(|series, value| *value != 0.0 || !series.starts_with("trtllm_max_"));
         upstream.retain(|series, _| name_of(series) != "trtllm_prompt_cached_tokens_total");
         assert!(ours.keys().eq(upstream.keys()), "{name}: {:?} and {:?}", ours.keys(), upstream.keys());

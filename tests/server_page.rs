@@ -1,5 +1,5 @@
-//! trtllm-serve's own Prometheus page, from a server that plays trtllm-serve: its counters are read by their increases, and
-//! whatever it answers, the records of the engine are read on time.
+//! The Prometheus page of trtllm-serve, from a stand-in for trtllm-serve. Its counters are read by their increases, and a bad
+//! page does not delay the records of the engine.
 // A test fails by a panic.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stderr)]
 

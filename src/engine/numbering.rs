@@ -102,7 +102,7 @@ impl Numbering {
         behind.is_some_and(|behind| (1..64).contains(&behind) && self.read >> behind & 1 == 0)
     }
 
-    /// Whether the engine has started to number its frames anew.
+    /// Whether the engine's frame numbers have restarted.
     #[must_use]
     pub fn sequence_fell(&self, record: &IterationStats) -> bool {
         self.sequence.zip(record.stats_sequence).is_some_and(|(last, next)| next < last)

@@ -140,7 +140,7 @@ impl Totals {
         }
     }
 
-    /// Whether the engine reports only some iterations, so that what each record says of its own iteration is no total.
+    /// Whether the engine reports only some iterations, so sums over its records are not totals.
     #[must_use]
     pub fn is_sampled(&self) -> bool {
         self.statistics_interval.is_some_and(|interval| interval > 1)

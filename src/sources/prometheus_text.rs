@@ -15,7 +15,7 @@ const MAX_SERIES: usize = 4096;
 const MAX_LABELS: usize = 32;
 /// Characters of a name or value.
 const MAX_TEXT: usize = 64;
-/// A larger count is not one.
+/// A larger value is not a count.
 const MAX_COUNT: f64 = (1_u64 << 62) as f64;
 
 /// The text has no valid series, so it is not a page. An empty page is one: the server has not observed anything yet.

@@ -33,7 +33,7 @@ struct Reading {
     page: Result<ServerMetrics, Unread>,
 }
 
-/// Why there are no metrics.
+/// Why a reading has no metrics.
 #[derive(Debug)]
 enum Unread {
     Missing,

@@ -107,7 +107,7 @@ def rows_of(view):
 
 
 def reuse_rows(r):
-    """Reuse is told by life cycle. A record without attention life cycles has it by window."""
+    """Reuse is reported by life cycle. A record without attention life cycles has it by window."""
     rows = [row for row in rows_of(r.get("kvCacheIterationStatsByLifecycle")) if row.get("kind", "attention") == "attention"]
     return rows or rows_of(r.get("kvCacheIterationStats"))
 

@@ -122,7 +122,7 @@ ARGUED = [
     (r"(request_success|prompt_tokens|generation_tokens|prompt_cached_tokens)_total", lambda p: p.ours is None,
      "only the server knows it: neither /metrics nor /perf_metrics contains it"),
     (r"max_(batch_size|num_tokens)_.*", lambda p: p.ours is None and p.theirs == 0,
-     "PyTorch never sets these limits and sends 0, which is no limit"),
+     "PyTorch never sets these limits and sends 0; ours are absent"),
     (r"num_requests_completed_total", lambda p: same(p.ours, p.corrected or 0),
      "the C++ executor repeats the completed requests of its idle flush in the next record; upstream counts them twice"),
     (r"kv_cache_(reused|missed)_blocks_total", lambda p: same(p.ours or 0, p.corrected or 0),

@@ -50,11 +50,11 @@ families! {
     TrtllmPinnedMemoryUsage = TRTLLM.gauge("trtllm_pinned_memory_usage_bytes")
         .help("Pinned memory in use in bytes.").origin("trtllm: pinnedMemUsage");
     TrtllmMaxBatchSizeStatic = TRTLLM.gauge("trtllm_max_batch_size_static")
-        .help("Batch size limit of the engine as built.").origin("trtllm: maxBatchSizeStatic; absent where 0, which is no limit");
+        .help("Batch size limit of the engine as built.").origin("trtllm: maxBatchSizeStatic; absent where the engine sends 0");
     TrtllmMaxBatchSizeRuntime = TRTLLM.gauge("trtllm_max_batch_size_runtime")
-        .help("Batch size limit in force.").origin("trtllm: maxBatchSizeRuntime; absent where 0, which is no limit");
+        .help("Batch size limit in force.").origin("trtllm: maxBatchSizeRuntime; absent where the engine sends 0");
     TrtllmMaxNumTokensRuntime = TRTLLM.gauge("trtllm_max_num_tokens_runtime")
-        .help("Limit in force for tokens in a batch.").origin("trtllm: maxNumTokensRuntime; absent where 0, which is no limit");
+        .help("Limit in force for tokens in a batch.").origin("trtllm: maxNumTokensRuntime; absent where the engine sends 0");
     TrtllmIterationLatency = TRTLLM.gauge("trtllm_iteration_latency_seconds")
         .help("Duration of the last iteration in seconds.")
         .origin("trtllm: iterLatencyMS of the last record, as reported");
