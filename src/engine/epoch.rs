@@ -147,12 +147,13 @@ impl Epoch {
         }
     }
 
-    /// Adds the record to the epoch. Returns the part that is added to the totals.
+    /// Adds the record to the epoch. Returns the part that is added to the totals. After a [`RecordKind::Restart`], the caller
+    /// begins a new epoch and classifies the record again.
     pub fn count(&mut self, record: &IterationStats, kind: RecordKind) -> Counted {
-        use RecordKind::{Flush, Late, New, Restart, SiblingRank};
-        let iteration = matches!(kind, New | Late | Restart);
+        use RecordKind::{Flush, Late, New, SiblingRank};
+        let iteration = matches!(kind, New | Late);
         let copied = kind == SiblingRank && record.rank.is_none();
-        let newest = matches!(kind, New | Restart);
+        let newest = kind == New;
         let was_idle = newest && self.was_idle_before(record);
         let gap = self.account(record, kind);
         if newest {
