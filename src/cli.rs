@@ -136,6 +136,15 @@ pub struct Cli {
     #[arg(long = "metrics.compat", value_name = "LIST", env = "TRTLLM_EXPORTER_METRICS_COMPAT", value_delimiter = ',')]
     pub compat: Vec<CompatSet>,
 
+    /// User id that may publish to ingest sockets (repeatable). Default: everybody who may open the socket
+    #[arg(
+        long = "ingest.allow-uid",
+        value_name = "UID",
+        env = "TRTLLM_EXPORTER_INGEST_ALLOW_UID",
+        value_delimiter = ','
+    )]
+    pub allow_uid: Vec<u32>,
+
     /// Log level: error, warn, info, debug or trace
     #[arg(long = "log.level", value_name = "LEVEL", env = "TRTLLM_EXPORTER_LOG_LEVEL", default_value = "info")]
     pub log_level: tracing::Level,

@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use serde::Deserialize;
 
 use crate::metrics::catalog::{CATALOG, Metric};
+use crate::small_file;
 use crate::state::EngineName;
 
 pub use source::SourceSpec;
@@ -61,7 +62,9 @@ struct Entry {
 /// When the file cannot be read, is malformed, or an engine in it is invalid.
 pub fn read_file(path: &Path) -> Result<Vec<EngineConfig>, ConfigError> {
     let failed = |cause| ConfigError::File { path: path.to_owned(), cause };
-    let text = std::fs::read_to_string(path).map_err(|error| failed(format!("cannot read the file: {error}")))?;
+    let unreadable = |error| failed(format!("cannot read the file: {error}"));
+    let text = String::from_utf8(small_file::read(path).map_err(unreadable)?)
+        .map_err(|error| failed(format!("the file is not UTF-8: {error}")))?;
     // The parser's message spans several lines; ours is one line.
     let one_line = |text: String| text.lines().collect::<Vec<_>>().join(" ");
     let file: File =

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use crate::engine::{Engine, EngineState, Implausible};
+use crate::log::LogLimit;
 use crate::model::{EngineAbout, ErrorKind, IterationStats, RejectCounts, RejectReason};
 use crate::sources::{Batch, Item, Presence, SourceError};
 use crate::state::{SourceStatus, State};
@@ -26,6 +27,19 @@ impl Moment {
     }
 }
 
+/// What the log says about the source and the engine. A change that its limit leaves out is logged as soon as the limit
+/// allows, unless it is over by then: so the last line of a flood is true.
+#[derive(Debug, Default)]
+struct Log {
+    failing: Option<ErrorKind>,
+    failures: LogLimit,
+    stale: bool,
+    changes: LogLimit,
+    /// Not the log's, but the series that is logged once.
+    rejecting: bool,
+    rejections: LogLimit,
+}
+
 /// The engine at `index` of `state`.
 #[derive(Debug)]
 pub struct Intake {
@@ -38,8 +52,7 @@ pub struct Intake {
     source: SourceStatus,
     about: EngineAbout,
     published: EngineState,
-    failing: Option<ErrorKind>,
-    rejecting: bool,
+    log: Log,
     /// Items were absorbed since the last poll ended.
     has_items: bool,
     /// Items with absurd values since the last poll ended.
@@ -57,8 +70,7 @@ impl Intake {
             source: SourceStatus::default(),
             about: EngineAbout::default(),
             published: EngineState::Starting,
-            failing: None,
-            rejecting: false,
+            log: Log::default(),
             has_items: false,
             implausible: 0,
         }
@@ -135,6 +147,9 @@ impl Intake {
             self.about = about;
         }
         self.source.connections = batch.connections;
+        for (total, count) in self.source.metrics.publishers_refused.iter().zip(batch.publishers_refused) {
+            total.inc_by(count);
+        }
         self.source.metrics.polls.inc();
         self.source.last_poll_us = Some(at.unix_us);
         self.source.metrics.poll_duration.observe(duration.as_secs_f64());
@@ -147,9 +162,9 @@ impl Intake {
         if self.source.up || (result.is_ok() && self.source.last_success_us.is_none()) {
             self.engine.health.answered(at.instant);
         }
-        self.note_failure(result.err());
+        self.note_failure(result.err(), at.instant);
         batch.rejected[RejectReason::Implausible as usize] += std::mem::take(&mut self.implausible);
-        self.note_rejections(&batch.rejected);
+        self.note_rejections(&batch.rejected, at.instant);
         batch.clear();
         self.publish(at.instant);
     }
@@ -171,33 +186,40 @@ impl Intake {
     }
 
     /// Counts every failure, logs each change.
-    fn note_failure(&mut self, error: Option<&SourceError>) {
+    fn note_failure(&mut self, error: Option<&SourceError>, now: Instant) {
         let kind = error.map(SourceError::kind);
         if let Some(kind) = kind {
             self.source.metrics.errors[kind as usize].inc();
         }
-        if kind != self.failing {
+        if kind != self.log.failing
+            && let Some(left_out) = self.log.failures.allow(now)
+        {
             match (error, kind) {
                 (Some(error), Some(kind)) => {
-                    tracing::warn!(model = self.model, kind = kind.name(), %error, "source failed");
+                    tracing::warn!(model = self.model, kind = kind.name(), %error, left_out, "source failed");
                 }
-                _ => tracing::info!(model = self.model, "source recovered"),
+                _ => tracing::info!(model = self.model, left_out, "source recovered"),
             }
-            self.failing = kind;
+            self.log.failing = kind;
         }
         // Everybody may read it, so it has no address.
         self.source.last_error = kind.map(|kind| format!("the last poll failed ({}); see the log", kind.name()));
     }
 
     /// Counts every rejected record, logs the first of a series.
-    fn note_rejections(&mut self, rejected: &RejectCounts) {
+    fn note_rejections(&mut self, rejected: &RejectCounts, now: Instant) {
         for ((reason, total), count) in RejectReason::ALL.iter().zip(&self.source.metrics.rejected).zip(rejected) {
             total.inc_by(*count);
-            if *count > 0 && !self.rejecting {
+            if *count > 0
+                && !self.log.rejecting
+                && let Some(left_out) = self.log.rejections.allow(now)
+            {
+                let reason = reason.name();
                 tracing::warn!(
                     model = self.model,
-                    reason = reason.name(),
+                    reason,
                     count,
+                    left_out,
                     "invalid records skipped; reading continues"
                 );
             }
@@ -205,24 +227,23 @@ impl Intake {
         let any = rejected.iter().any(|count| *count > 0);
         // Valid items without invalid ones end the series. A poll without items does not.
         if any || self.has_items {
-            self.rejecting = any;
+            self.log.rejecting = any;
         }
         self.has_items = false;
     }
 
     fn publish(&mut self, now: Instant) {
         let state = self.engine.health.state(now);
-        if state != self.published {
-            if state.is_stale() {
-                tracing::warn!(
-                    model = self.model,
-                    state = state.name(),
-                    "engine is stale; its load gauges are withdrawn"
-                );
-            } else if self.published.is_stale() {
-                tracing::info!(model = self.model, state = state.name(), "engine recovered");
+        self.published = state;
+        if state.is_stale() != self.log.stale
+            && let Some(left_out) = self.log.changes.allow(now)
+        {
+            let (model, state) = (&self.model, state.name());
+            match self.log.stale {
+                false => tracing::warn!(model, state, left_out, "engine is stale; its load gauges are withdrawn"),
+                true => tracing::info!(model, state, left_out, "engine recovered"),
             }
-            self.published = state;
+            self.log.stale = !self.log.stale;
         }
         self.state.update_engine(self.index, |snapshot| snapshot.write(state, &self.engine, &self.source, &self.about));
     }
@@ -232,6 +253,7 @@ impl Intake {
 mod tests {
     use super::*;
     use crate::metrics::catalog::Id;
+    use crate::model::PublisherRefusal;
     use crate::state::EngineName;
 
     #[test]
@@ -265,5 +287,6 @@ mod tests {
         let values = |id: Id| id.metric().variant.unwrap().values;
         assert_eq!(values(Id::PollErrors), ErrorKind::ALL.map(ErrorKind::name));
         assert_eq!(values(Id::RecordsRejected), RejectReason::ALL.map(RejectReason::name));
+        assert_eq!(values(Id::PublishersRefused), PublisherRefusal::ALL.map(PublisherRefusal::name));
     }
 }

@@ -33,6 +33,7 @@ pub mod model;
 pub mod poll;
 pub mod process;
 pub mod shutdown;
+pub mod small_file;
 pub mod sources;
 pub mod start;
 pub mod state;

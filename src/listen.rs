@@ -132,6 +132,14 @@ impl Listener {
     }
 }
 
+/// The address of a TCP connection's peer.
+pub(crate) fn peer_address(stream: &Stream) -> Option<std::net::IpAddr> {
+    match stream {
+        Either::Left(tcp) => Some(tcp.peer_addr().ok()?.ip()),
+        Either::Right(_) => None,
+    }
+}
+
 impl Drop for Listener {
     fn drop(&mut self) {
         if let Self::Unix(_, Some(path)) = self {

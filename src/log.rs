@@ -1,6 +1,8 @@
 //! Structured logs on stderr, as logfmt or JSON. Logging never blocks: a thread writes the lines, and lines that do not fit in
 //! its queue are dropped and counted. A log collector that stops reading its pipe must not stop the exporter.
 
+mod limit;
+
 use std::io::{self, Write};
 use std::sync::OnceLock;
 use std::sync::mpsc;
@@ -12,6 +14,8 @@ use tracing_subscriber::filter::LevelFilter;
 use tracing_subscriber::fmt::MakeWriter;
 use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::util::SubscriberInitExt as _;
+
+pub use limit::LogLimit;
 
 /// Lines that wait for the thread.
 const QUEUE: usize = 1024;

@@ -11,7 +11,7 @@ use crate::intake::{Intake, Moment};
 use crate::shutdown::Shutdown;
 use crate::sources::{Batch, OpenError, Presence, Source, SourceError};
 use crate::state::State;
-use crate::supervise::{self, Panicked, Task};
+use crate::supervise::{self, Heartbeat, Panicked, Task};
 
 /// How an engine is polled.
 #[derive(Debug, Clone, Copy)]
@@ -44,14 +44,22 @@ pub struct Driver {
     schedule: Schedule,
     intake: Intake,
     events: DriverEvents,
+    heartbeat: Heartbeat,
 }
 
 impl Driver {
     /// The driver of the `index`-th engine of `state`.
     #[must_use]
-    pub fn new(index: usize, model: String, schedule: Schedule, state: Arc<State>, events: DriverEvents) -> Self {
+    pub fn new(
+        index: usize,
+        model: String,
+        schedule: Schedule,
+        state: Arc<State>,
+        events: DriverEvents,
+        heartbeat: Heartbeat,
+    ) -> Self {
         let intake = Intake::new(index, model, state, schedule.stale_after);
-        Self { schedule, intake, events }
+        Self { schedule, intake, events, heartbeat }
     }
 
     /// Opens the source and polls it until shutdown or until the source fails for good. `open` may take as long as it
@@ -83,10 +91,14 @@ impl Driver {
             tokio::select! {
                 result = &mut work => return result,
                 _ = health.tick() => {
-                    if let Some(reason) = starting {
-                        self.intake.still_starting(reason, Instant::now());
-                    }
-                    self.intake.check_health(Instant::now());
+                    self.heartbeat.beat();
+                    // A panic is counted, and the next check is a new attempt.
+                    let _ = supervise::catch_now(Task::Fold, || {
+                        if let Some(reason) = starting {
+                            self.intake.still_starting(reason, Instant::now());
+                        }
+                        self.intake.check_health(Instant::now());
+                    });
                 }
             }
         }
@@ -101,6 +113,7 @@ impl Driver {
         let mut batch = Batch::default();
         let mut first_poll = true;
         loop {
+            self.heartbeat.beat();
             let begun = Instant::now();
             let result = tokio::select! {
                 result = self.poll(source, &mut batch) => result,
@@ -127,8 +140,9 @@ impl Driver {
                     }
                 }
             }
+            // The interval between polls may be long.
             tokio::select! {
-                _ = ticks.tick() => {}
+                () = self.watch(None, async { _ = ticks.tick().await; }) => {}
                 () = shutdown.wait() => return Ok(()),
             }
         }
@@ -158,6 +172,7 @@ mod tests {
     use crate::shutdown;
     use crate::sources::Item;
     use crate::state::EngineName;
+    use crate::supervise::Heartbeats;
 
     const SCHEDULE: Schedule = Schedule {
         interval: Duration::from_millis(10),
@@ -178,7 +193,17 @@ mod tests {
 
     fn driver(state: &Arc<State>) -> (Driver, mpsc::UnboundedReceiver<DriverEvent>) {
         let (events, received) = mpsc::unbounded_channel();
-        (Driver::new(0, "m".to_owned(), SCHEDULE, Arc::clone(state), events), received)
+        (
+            Driver::new(
+                0,
+                "m".to_owned(),
+                SCHEDULE,
+                Arc::clone(state),
+                events,
+                Heartbeats::default().register(String::new()),
+            ),
+            received,
+        )
     }
 
     #[tokio::test]

@@ -1,6 +1,8 @@
 //! Settings of the daemon's own process. The embedded library never changes them: there the process is the host's.
 #![allow(unsafe_code)] // one call of the C library
 
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
 /// Tunes glibc's allocator, before any thread starts. Two arenas: the two threads that serve scrapes need them, and arenas
 /// of other threads cost a tenth of the daemon's memory. Allocations as long as a page or an engine's answer are returned to
 /// the system once freed; by default glibc keeps room for the longest one ever in each arena.
@@ -10,4 +12,14 @@ pub fn tune_allocator() {
         // SAFETY: passes two numbers by value; may be called at any time; an unknown option changes nothing.
         let _ = unsafe { libc::mallopt(option, value) };
     }
+}
+
+/// Raises the limit of open file descriptors as far as the process may, and returns it. The usual limit of 1024 exists only for
+/// programs that use `select`.
+pub fn raise_descriptor_limit() -> usize {
+    let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
+    let raised = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum }).is_ok();
+    let limit = if raised { maximum } else { current };
+    // None means unlimited.
+    limit.and_then(|limit| usize::try_from(limit).ok()).unwrap_or(usize::MAX)
 }

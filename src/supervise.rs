@@ -1,21 +1,29 @@
 //! Keeps a task of ours alive: a panic ends one step of its work, is counted, and the task goes on.
 
+mod heartbeat;
+
 use std::future::poll_fn;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::Poll;
 
+pub use heartbeat::{Heartbeat, Heartbeats};
+
 /// A supervised task. The order is that of the catalog's label values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Task {
     /// Polls an engine.
     Poll,
-    /// Folds what a poll has read.
+    /// Folds what a poll has read, and publishes the state of the engine.
     Fold,
+    /// Accepts connections of publishers or of HTTP clients.
+    Accept,
 }
 
-static RESTARTS: [AtomicU64; Task::Fold as usize + 1] = [const { AtomicU64::new(0) }; 2];
+const TASKS: usize = Task::Accept as usize + 1;
+
+static RESTARTS: [AtomicU64; TASKS] = [const { AtomicU64::new(0) }; TASKS];
 
 /// The work has panicked. The log has the message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -49,6 +57,6 @@ pub fn catch_now<T>(task: Task, work: impl FnOnce() -> T) -> Result<T, Panicked>
 
 /// Restarts of each task, in the order of [`Task`].
 #[must_use]
-pub fn restarts() -> [u64; RESTARTS.len()] {
+pub fn restarts() -> [u64; TASKS] {
     RESTARTS.each_ref().map(|count| count.load(Ordering::Relaxed))
 }

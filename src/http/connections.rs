@@ -16,8 +16,6 @@ use tokio::time::Instant;
 
 use crate::metrics::own::{HttpMetrics, Refusal};
 
-/// Far below the usual limit of 1024 file descriptors.
-const MAX_CONNECTIONS: usize = 256;
 /// All responses that are not sent yet, in bytes.
 const MAX_UNREAD: usize = 16 << 20;
 /// For a TLS handshake, for a request's head from its first byte, and without any byte written.
@@ -167,13 +165,14 @@ type Table = Vec<(Arc<Connection>, AbortHandle)>;
 /// All connections of one server.
 pub(super) struct Connections {
     table: Mutex<Table>,
+    limit: usize,
     all_unread: Arc<AtomicUsize>,
     metrics: Arc<HttpMetrics>,
 }
 
 impl Connections {
-    pub(super) fn new(metrics: Arc<HttpMetrics>) -> Self {
-        Self { table: Mutex::default(), all_unread: Arc::default(), metrics }
+    pub(super) fn new(limit: usize, metrics: Arc<HttpMetrics>) -> Self {
+        Self { table: Mutex::default(), limit, all_unread: Arc::default(), metrics }
     }
 
     /// The table without ended connections.
@@ -187,7 +186,7 @@ impl Connections {
     /// room; if there is none, the new one is dropped.
     pub(super) fn spawn<F: Future<Output = ()> + Send + 'static>(&self, serve: impl FnOnce(Arc<Connection>) -> F) {
         let mut table = self.table();
-        if table.len() >= MAX_CONNECTIONS {
+        if table.len() >= self.limit {
             self.metrics.refused(Refusal::Overloaded);
             let waiting = |progress: &Progress| match progress.phase {
                 Phase::Head | Phase::Idle => Some(progress.since),
@@ -252,9 +251,11 @@ fn abort_first(table: &mut Table, since: impl Fn(&Progress) -> Option<Instant>) 
 mod tests {
     use super::*;
 
+    const LIMIT: usize = 256;
+
     /// Connections whose tasks never end by themselves, in the order of their start.
     async fn table(size: usize) -> (Connections, Vec<Arc<Connection>>) {
-        let connections = Connections::new(Arc::default());
+        let connections = Connections::new(LIMIT, Arc::default());
         let mut all = Vec::new();
         for _ in 0..size {
             connections.spawn(|connection| {
@@ -306,7 +307,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn at_the_cap_the_connection_that_waits_longest_makes_room() {
-        let (connections, all) = table(MAX_CONNECTIONS).await;
+        let (connections, all) = table(LIMIT).await;
         // The first is busy, the second is idle since later than the third has been silent.
         all[0].lock().request_started(RESPONSE);
         all[1].lock().enter(Phase::Idle, IDLE);
@@ -326,7 +327,7 @@ mod tests {
             connection.lock().request_started(RESPONSE);
         }
         assert!(!accepted(&connections));
-        assert_eq!(connections.table().len(), MAX_CONNECTIONS);
+        assert_eq!(connections.table().len(), LIMIT);
     }
 
     #[tokio::test(start_paused = true)]

@@ -16,6 +16,7 @@ use crate::metrics::compat::CompatSets;
 use crate::metrics::own::HttpMetrics;
 use crate::metrics::page_builder::{PageBuilder, Section, Selection};
 use crate::state::State;
+use crate::supervise::Heartbeats;
 use crate::views;
 
 /// Renders pages of metrics and caches them.
@@ -44,10 +45,18 @@ pub(super) async fn gateway(Shared(pages): Shared<Arc<Pages>>, request: Request)
     pages.respond(Selection::Gateway, request.headers())
 }
 
-/// 200 once every source was polled successfully once.
+/// 200 while the exporter's own tasks make progress, whatever engines and GPUs do.
+pub(super) fn healthy(heartbeats: &Heartbeats) -> Response {
+    match heartbeats.stalled() {
+        None => "ok\n".into_response(),
+        Some(task) => (StatusCode::SERVICE_UNAVAILABLE, format!("{task} makes no progress\n")).into_response(),
+    }
+}
+
+/// 200 once every source was polled successfully once. The body tells about trouble since then.
 pub(super) async fn ready(Shared(state): Shared<Arc<State>>) -> Response {
     match views::api::not_ready(&state) {
-        None => "ready\n".into_response(),
+        None => format!("ready\n{}", views::api::trouble(&state)).into_response(),
         Some(missing) => (StatusCode::SERVICE_UNAVAILABLE, missing).into_response(),
     }
 }

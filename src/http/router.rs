@@ -10,6 +10,7 @@ use axum::routing::get;
 use crate::metrics::compat::CompatSets;
 use crate::metrics::own::HttpMetrics;
 use crate::state::State;
+use crate::supervise::Heartbeats;
 
 use super::handlers::{self, Pages};
 use super::layers::{limit_requests, limited};
@@ -50,7 +51,7 @@ impl fmt::Display for TelemetryPath {
 }
 
 /// All routes.
-pub fn all(state: &Arc<State>, options: Options, metrics: &Arc<HttpMetrics>) -> Router {
+pub fn all(state: &Arc<State>, options: Options, metrics: &Arc<HttpMetrics>, heartbeats: &Arc<Heartbeats>) -> Router {
     let Options { telemetry_path, compat, max_requests } = options;
     let pages = Arc::new(Pages::new(Arc::clone(state), compat, Arc::clone(metrics)));
     let pages = Router::new()
@@ -66,17 +67,18 @@ pub fn all(state: &Arc<State>, options: Options, metrics: &Arc<HttpMetrics>) -> 
         .with_state(Arc::clone(state));
     let limited_routes = limit_requests(pages.merge(views), max_requests, Arc::clone(metrics));
     // Probes must get an answer also when the server is busy.
-    limited(limited_routes.merge(health_routes(state)), Arc::clone(metrics))
+    limited(limited_routes.merge(health_routes(state, heartbeats)), Arc::clone(metrics))
 }
 
 /// Only the health routes.
-pub fn health(state: &Arc<State>, metrics: &Arc<HttpMetrics>) -> Router {
-    limited(health_routes(state), Arc::clone(metrics))
+pub fn health(state: &Arc<State>, metrics: &Arc<HttpMetrics>, heartbeats: &Arc<Heartbeats>) -> Router {
+    limited(health_routes(state, heartbeats), Arc::clone(metrics))
 }
 
-fn health_routes(state: &Arc<State>) -> Router {
+fn health_routes(state: &Arc<State>, heartbeats: &Arc<Heartbeats>) -> Router {
+    let heartbeats = Arc::clone(heartbeats);
     Router::new()
-        .route("/healthz", get(async || "ok\n"))
+        .route("/healthz", get(async move || handlers::healthy(&heartbeats)))
         .route("/readyz", get(handlers::ready))
         .with_state(Arc::clone(state))
 }

@@ -21,13 +21,17 @@ use tokio::task::JoinSet;
 use tokio_util::either::Either;
 use tower::ServiceExt as _;
 
-use crate::listen::{Listener, Stream};
+use crate::listen::{self, Listener, Stream};
 use crate::metrics::own::{HttpMetrics, Refusal};
 use crate::shutdown::Shutdown;
-use crate::web::Acceptor;
+use crate::supervise::{self, Heartbeat, Task};
 use crate::web::reload::InvalidConfig;
+use crate::web::{Acceptor, Peer};
 
 use super::connections::{Connection, Connections, RESPONSE, Timed};
+
+/// Connections of one server, if there are enough file descriptors.
+pub const MAX_CONNECTIONS: usize = 256;
 
 /// A request's head, in bytes.
 const MAX_HEAD: usize = 16 << 10;
@@ -49,22 +53,30 @@ pub struct Server {
     pub router: Router,
     pub tls: Option<Acceptor>,
     pub metrics: Arc<HttpMetrics>,
+    pub heartbeat: Heartbeat,
+    pub max_connections: usize,
 }
 
 impl Server {
     /// Serves until shutdown, then gives responses under way a moment to finish.
     pub async fn run(self, mut shutdown: Shutdown) {
-        let Self { listeners, router, tls, metrics } = self;
-        let connections = Connections::new(Arc::clone(&metrics));
+        let Self { listeners, router, tls, metrics, heartbeat, max_connections } = self;
+        let connections = Connections::new(max_connections, Arc::clone(&metrics));
         let service = Arc::new(Service { router, tls, metrics, connections });
         let mut accepting = JoinSet::new();
         for listener in listeners {
-            accepting.spawn(accept(listener, Arc::clone(&service)));
+            let service = Arc::clone(&service);
+            accepting.spawn(async move {
+                while supervise::catch(Task::Accept, accept(&listener, &service)).await.is_err() {}
+            });
         }
         let mut sweep = tokio::time::interval(SWEEP);
         loop {
             tokio::select! {
-                _ = sweep.tick() => service.connections.sweep(),
+                _ = sweep.tick() => {
+                    heartbeat.beat();
+                    service.connections.sweep();
+                }
                 () = shutdown.wait() => break,
             }
         }
@@ -81,13 +93,13 @@ struct Service {
 }
 
 /// Accepts connections, for ever.
-async fn accept(listener: Listener, service: Arc<Service>) {
+async fn accept(listener: &Listener, service: &Arc<Service>) {
     let mut failing = false;
     loop {
         match listener.accept().await {
             Ok(stream) => {
                 failing = false;
-                let serving = Arc::clone(&service);
+                let serving = Arc::clone(service);
                 service.connections.spawn(|connection| serving.serve(stream, connection));
             }
             // The peer disconnected before it was accepted.
@@ -106,6 +118,7 @@ async fn accept(listener: Listener, service: Arc<Service>) {
 
 impl Service {
     async fn serve(self: Arc<Self>, stream: Stream, connection: Arc<Connection>) {
+        let peer = Peer::new(listen::peer_address(&stream));
         let stream = match &self.tls {
             None => Either::Left(stream),
             Some(acceptor) => match self.handshake(acceptor, stream).await {
@@ -115,7 +128,7 @@ impl Service {
             },
         };
         let timed = TokioIo::new(Timed { stream, connection: Arc::clone(&connection) });
-        let service = hyper::service::service_fn(|request| self.respond(&connection, request));
+        let service = hyper::service::service_fn(|request| self.respond(&connection, peer, request));
         let mut http = http1::Builder::new();
         http.header_read_timeout(None).max_header_size(MAX_HEAD).max_buf_size(MAX_BUFFER);
         let ended = http.serve_connection(timed, service).await;
@@ -127,9 +140,11 @@ impl Service {
     async fn respond(
         &self,
         connection: &Connection,
-        request: Request<Incoming>,
+        peer: Peer,
+        mut request: Request<Incoming>,
     ) -> Result<axum::response::Response, Infallible> {
         connection.lock().request_started(time_limit(request.headers()));
+        request.extensions_mut().insert(peer);
         let response = self.router.clone().oneshot(request.map(Body::new)).await?;
         connection.lock().response_ready(response.body().size_hint().lower() as usize);
         self.connections.limit_unread();

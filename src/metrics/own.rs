@@ -84,7 +84,7 @@ impl Default for HttpMetrics {
 }
 
 /// The families that [`OwnMetrics`] encodes, in the order of the catalog.
-const FAMILIES: [Id; 26] = [
+const FAMILIES: [Id; 27] = [
     Id::BuildInfo,
     Id::SourceUp,
     Id::Polls,
@@ -93,6 +93,7 @@ const FAMILIES: [Id; 26] = [
     Id::LastSuccess,
     Id::RecordsRejected,
     Id::IngestConnections,
+    Id::PublishersRefused,
     Id::NvmlUp,
     Id::NvmlState,
     Id::NvmlInitErrors,

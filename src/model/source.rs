@@ -73,6 +73,33 @@ impl RejectReason {
 /// One count per [`RejectReason`], in its order.
 pub type RejectCounts = [u64; RejectReason::ALL.len()];
 
+/// Why a publisher was refused or dropped. The order is that of the catalog's label values.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PublisherRefusal {
+    /// It sent no line for a while, and another publisher needed its place.
+    Silent,
+    /// All places are in use.
+    Full,
+    /// Its user may not publish.
+    Uid,
+}
+
+impl PublisherRefusal {
+    pub const ALL: [Self; 3] = [Self::Silent, Self::Full, Self::Uid];
+
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Silent => "silent",
+            Self::Full => "full",
+            Self::Uid => "uid",
+        }
+    }
+}
+
+/// One count per [`PublisherRefusal`], in its order.
+pub type RefusalCounts = [u64; PublisherRefusal::ALL.len()];
+
 /// Facts about an engine that are not numbers.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct EngineAbout {
@@ -91,6 +118,7 @@ mod tests {
     #[test]
     fn counts_are_indexed_in_the_order_of_the_variants() {
         assert!(ErrorKind::ALL.iter().enumerate().all(|(index, kind)| *kind as usize == index));
+        assert!(PublisherRefusal::ALL.iter().enumerate().all(|(index, reason)| *reason as usize == index));
         assert!(RejectReason::ALL.iter().enumerate().all(|(index, reason)| *reason as usize == index));
     }
 }

@@ -6,8 +6,8 @@ use crate::model::iteration::{KvCacheIterationStats, KvCacheLifecycleStats};
 use crate::model::kv_event::StoredBlock;
 use crate::model::rows::Rows;
 use crate::model::{
-    BenchReport, EngineAbout, IterationStats, KvCacheEvent, PerfMetricsEntry, RejectCounts, RejectReason, RequestStats,
-    RequestStatsPerIteration, ServerMetrics,
+    BenchReport, EngineAbout, IterationStats, KvCacheEvent, PerfMetricsEntry, RefusalCounts, RejectCounts,
+    RejectReason, RequestStats, RequestStatsPerIteration, ServerMetrics,
 };
 
 /// One message of an engine.
@@ -64,6 +64,8 @@ pub struct Batch {
     pub about: Option<EngineAbout>,
     /// Connected publishers, for sources that listen.
     pub connections: Option<u64>,
+    /// Publishers refused or dropped since the last poll.
+    pub publishers_refused: RefusalCounts,
     /// The records are what an engine's ring held, so a full ring can have lost some.
     pub from_ring: bool,
     /// The source has delivered its last item (the end of a replay).

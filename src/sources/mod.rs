@@ -21,7 +21,7 @@ pub use error::{OpenError, SourceError};
 /// One engine's source.
 #[derive(Debug)]
 pub enum Source {
-    TrtllmServe(trtllm_serve::TrtllmServe),
+    TrtllmServe(Box<trtllm_serve::TrtllmServe>),
     Socket(socket::Ingest),
     Replay(replay::Replay),
     #[cfg(feature = "executor")]

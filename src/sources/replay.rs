@@ -2,8 +2,7 @@
 //! is idle. A trtllm-bench report is read in one poll.
 
 use std::fs::File;
-use std::io::{BufRead, BufReader, Read, Split};
-use std::iter::Fuse;
+use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -17,6 +16,9 @@ use super::{Batch, Item, OpenError, Presence, SourceError};
 const MAX_PER_POLL: usize = 4096;
 /// A report is shorter than this. A file of records fills the reader's whole buffer at the first read.
 const MAX_REPORT: usize = 8 << 10;
+/// Longest line and longest array, in bytes: a device may have no end.
+const MAX_LINE: u64 = 16 << 20;
+const MAX_ARRAY: u64 = 256 << 20;
 
 /// Speed of a replay.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -44,7 +46,7 @@ pub struct Replay {
 
 #[derive(Debug)]
 enum Input {
-    Lines(Fuse<Split<BufReader<File>>>),
+    Lines(BufReader<File>),
     Records(std::vec::IntoIter<Item>),
 }
 
@@ -72,7 +74,7 @@ impl Replay {
             Input::Records(Vec::from_iter(report).into_iter())
         } else if array {
             let (mut text, mut batch) = (Vec::new(), Batch::default());
-            reader.read_to_end(&mut text).map_err(failed)?;
+            reader.take(MAX_ARRAY).read_to_end(&mut text).map_err(failed)?;
             parse_records(&text, &mut batch).map_err(invalid)?;
             if batch.rejected[RejectReason::TooMany as usize] > 0 {
                 let cause = "the array has too many records; write one record per line".to_owned();
@@ -80,7 +82,7 @@ impl Replay {
             }
             Input::Records(batch.items.into_iter())
         } else {
-            Input::Lines(reader.split(b'\n').fuse())
+            Input::Lines(reader)
         };
         Ok(Self {
             target: format!("replay:{}", path.display()),
@@ -117,9 +119,18 @@ impl Replay {
             Input::Records(records) => return Ok(records.next()),
             Input::Lines(lines) => lines,
         };
-        for line in lines {
-            let line =
-                line.map_err(|cause| SourceError::Io { target: self.target.clone(), cause: cause.to_string() })?;
+        let mut line = Vec::new();
+        loop {
+            line.clear();
+            let read = lines.by_ref().take(MAX_LINE).read_until(b'\n', &mut line);
+            let length =
+                read.map_err(|cause| SourceError::Io { target: self.target.clone(), cause: cause.to_string() })?;
+            if length == 0 {
+                return Ok(None);
+            }
+            if line.pop_if(|last| *last == b'\n').is_none() && length as u64 == MAX_LINE {
+                return Err(SourceError::TooLarge { target: self.target.clone(), limit: MAX_LINE as usize });
+            }
             match parse_line(&line) {
                 Ok(Line::Item(item)) => return Ok(Some(item)),
                 Ok(Line::Hello(Hello { pid: Some(pid), .. })) => return Ok(Some(Item::Process(pid))),
@@ -129,7 +140,6 @@ impl Replay {
                 Err(reason) => batch.reject(reason),
             }
         }
-        Ok(None)
     }
 
     /// Moves the recorded clock to the time of the next item.

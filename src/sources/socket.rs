@@ -1,9 +1,10 @@
 //! The ingest socket: any process connects and publishes NDJSON, one record per line. The number of publishers, the
 //! length of a line and the bytes of unread lines are limited. Data above these limits waits in the socket buffers.
 
+mod publishers;
+
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -12,23 +13,24 @@ use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, SemaphorePermit, mpsc};
 use tokio::task::JoinSet;
 
+use crate::log::LogLimit;
+use crate::supervise::{self, Task};
 use crate::unix_socket;
 
 use super::trtllm_json::{Hello, Line, parse_line};
 use super::{Batch, Item, OpenError, Presence};
 use crate::model::RejectReason;
 
+pub use publishers::Admission;
+use publishers::{Place, Publishers};
+
 /// Longest line, in bytes.
 const MAX_LINE: usize = 1 << 20;
-/// Connected publishers. One engine has fewer processes, so more than this is a mistake.
-const MAX_PUBLISHERS: usize = 64;
 /// Lines that were read and not yet folded, in KiB: the memory that a flood of lines can take.
 const MAX_QUEUED_KIB: u32 = 8 << 10;
 /// Longer lines need one of the places for long lines, so that many publishers of long lines cannot fill the memory.
 const SHORT_LINE: usize = 64 << 10;
 const LONG_LINES: usize = 8;
-/// At most one publisher is logged in this time.
-const LOG_INTERVAL: Duration = Duration::from_secs(1);
 /// Time from the first byte of a line to its end.
 const LINE_TIMEOUT: Duration = Duration::from_secs(30);
 
@@ -37,7 +39,7 @@ const LINE_TIMEOUT: Duration = Duration::from_secs(30);
 pub struct Ingest {
     pub(super) path: PathBuf,
     queue: mpsc::UnboundedReceiver<QueuedLine>,
-    publishers: Arc<AtomicU64>,
+    publishers: Arc<Publishers>,
     accepting: tokio::task::JoinHandle<()>,
 }
 
@@ -45,7 +47,7 @@ pub struct Ingest {
 struct QueuedLine {
     parsed: Result<Item, RejectReason>,
     /// Released when the line has been folded.
-    _permit: OwnedSemaphorePermit,
+    _permit: Option<OwnedSemaphorePermit>,
 }
 
 impl Ingest {
@@ -53,12 +55,15 @@ impl Ingest {
     ///
     /// # Errors
     /// If the path cannot be bound, another process listens on it, or it exists and is not a socket.
-    pub async fn bind(path: &Path) -> Result<Self, OpenError> {
+    pub async fn bind(path: &Path, admission: Admission) -> Result<Self, OpenError> {
         let listener =
             unix_socket::bind(path).await.map_err(|cause| OpenError::Socket { path: path.to_owned(), cause })?;
         let (lines, queue) = mpsc::unbounded_channel();
-        let publishers = Arc::new(AtomicU64::new(0));
-        let accepting = tokio::spawn(accept(listener, lines, Arc::clone(&publishers)));
+        let publishers = Publishers::new(admission);
+        let table = Arc::clone(&publishers);
+        let accepting = tokio::spawn(async move {
+            while supervise::catch(Task::Accept, accept(&listener, &lines, &table)).await.is_err() {}
+        });
         Ok(Self { path: path.to_owned(), queue, publishers, accepting })
     }
 
@@ -71,10 +76,11 @@ impl Ingest {
                 Err(reason) => batch.reject(reason),
             }
         }
-        let publishers = self.publishers.load(Ordering::Relaxed);
-        batch.connections = Some(publishers);
+        let connected = self.publishers.count();
+        batch.connections = Some(connected);
+        batch.publishers_refused = self.publishers.take_refused();
         // A publisher may connect for each line and disconnect at once: its lines show that it is there.
-        if received || publishers > 0 { Presence::Present } else { Presence::Disconnected }
+        if received || connected > 0 { Presence::Present } else { Presence::Disconnected }
     }
 }
 
@@ -86,56 +92,65 @@ impl Drop for Ingest {
     }
 }
 
-/// Memory that all publishers share.
+/// Memory that all publishers share, and what the log says about them.
 struct Limits {
     /// KiB of lines that were read and not yet folded.
     queued: Arc<Semaphore>,
     long_lines: Semaphore,
-    /// When a publisher was last logged, and how many were not logged since.
-    logged: Mutex<(Option<Instant>, u64)>,
+    log: Mutex<LogLimit>,
 }
 
-/// Accepts publishers, up to the limit.
-async fn accept(listener: UnixListener, lines: mpsc::UnboundedSender<QueuedLine>, publishers: Arc<AtomicU64>) {
+type Lines = mpsc::UnboundedSender<QueuedLine>;
+
+/// Accepts publishers, for ever.
+async fn accept(listener: &UnixListener, lines: &Lines, publishers: &Arc<Publishers>) {
     let limits = Arc::new(Limits {
         queued: Arc::new(Semaphore::new(MAX_QUEUED_KIB as usize)),
         long_lines: Semaphore::new(LONG_LINES),
-        logged: Mutex::default(),
+        log: Mutex::default(),
     });
-    let mut connections = JoinSet::new();
+    let (mut connections, mut failing) = (JoinSet::new(), false);
     loop {
-        while connections.len() >= MAX_PUBLISHERS {
-            connections.join_next().await;
-        }
-        match listener.accept().await {
-            Ok((stream, _)) => {
-                while connections.try_join_next().is_some() {}
-                let (lines, limits, publishers) = (lines.clone(), Arc::clone(&limits), Arc::clone(&publishers));
-                connections.spawn(async move {
-                    publishers.fetch_add(1, Ordering::Relaxed);
-                    if let Err(error) = receive(stream, &lines, &limits).await {
-                        tracing::debug!(%error, "publisher disconnected");
-                    }
-                    publishers.fetch_sub(1, Ordering::Relaxed);
-                });
-            }
+        let stream = match listener.accept().await {
+            Ok((stream, _)) => stream,
             // Most likely there are no free descriptors. An immediate retry would only use CPU time.
             Err(error) => {
-                tracing::warn!(%error, "ingest socket failed to accept a publisher; retrying in 1s");
+                if !std::mem::replace(&mut failing, true) {
+                    tracing::warn!(%error, "ingest socket cannot accept publishers; retrying");
+                }
                 tokio::time::sleep(Duration::from_secs(1)).await;
+                continue;
             }
-        }
+        };
+        failing = false;
+        while connections.try_join_next().is_some() {}
+        let uid = stream.peer_cred().ok().map(|peer| peer.uid());
+        let Some(place) = publishers.admit(uid).await else { continue };
+        let (lines, limits) = (lines.clone(), Arc::clone(&limits));
+        connections.spawn(async move {
+            if let Err(error) = receive(stream, &lines, &limits, &place).await {
+                tracing::debug!(%error, "publisher disconnected");
+            }
+        });
     }
 }
 
-/// Reads from one publisher until it disconnects. An invalid line is counted and skipped.
-async fn receive(stream: UnixStream, lines: &mpsc::UnboundedSender<QueuedLine>, limits: &Limits) -> io::Result<()> {
+/// Reads from one publisher until it disconnects or must make room. An invalid line is counted and skipped.
+async fn receive(stream: UnixStream, lines: &Lines, limits: &Limits, place: &Place) -> io::Result<()> {
     let (mut reader, mut line, mut first) = (BufReader::new(stream), Vec::new(), true);
     // Between two lines, a publisher may be idle for as long as it likes.
-    while !reader.fill_buf().await?.is_empty() {
+    while let Some(bytes) = place.unless_evicted(reader.fill_buf()).await
+        && !bytes?.is_empty()
+    {
         line.clear();
         line.shrink_to(1 << 16);
-        let (fits, _place) = tokio::time::timeout(LINE_TIMEOUT, read_line(&mut reader, &mut line, limits)).await??;
+        let reading = tokio::time::timeout(LINE_TIMEOUT, read_line(&mut reader, &mut line, limits));
+        let Some(Ok(Ok((fits, _long)))) = place.unless_evicted(reading).await else {
+            // Late, broken off, or cut to make room.
+            let _ = lines.send(QueuedLine { parsed: Err(RejectReason::Truncated), _permit: None });
+            break;
+        };
+        place.line_received();
         // Taken before the line is parsed, because its items may take more memory than its text.
         let kib = u32::try_from(line.len() >> 10).unwrap_or(MAX_QUEUED_KIB) + 1;
         let Ok(permit) = Arc::clone(&limits.queued).acquire_many_owned(kib).await else { break };
@@ -147,6 +162,7 @@ async fn receive(stream: UnixStream, lines: &mpsc::UnboundedSender<QueuedLine>, 
         let parsed = match parsed {
             Ok(Line::Item(item)) => Ok(item),
             Ok(Line::Hello(hello)) if is_first && hello.is_short() => {
+                place.hello_received();
                 limits.log_publisher(&hello);
                 match hello.pid {
                     Some(pid) => Ok(Item::Process(pid)),
@@ -156,7 +172,7 @@ async fn receive(stream: UnixStream, lines: &mpsc::UnboundedSender<QueuedLine>, 
             Ok(Line::Hello(_)) => Err(RejectReason::NotARecord),
             Err(reason) => Err(reason),
         };
-        if lines.send(QueuedLine { parsed, _permit: permit }).is_err() {
+        if lines.send(QueuedLine { parsed, _permit: Some(permit) }).is_err() {
             break;
         }
     }
@@ -165,17 +181,11 @@ async fn receive(stream: UnixStream, lines: &mpsc::UnboundedSender<QueuedLine>, 
 
 impl Limits {
     /// The names become no labels: a publisher must not be able to create series. A publisher that connects for each line must
-    /// not fill the log, so others are only counted for a second.
+    /// not fill the log.
     fn log_publisher(&self, Hello { model, version, pid }: &Hello) {
-        let mut logged = self.logged.lock().unwrap_or_else(PoisonError::into_inner);
-        let (last, others) = &mut *logged;
-        if last.is_some_and(|last| last.elapsed() < LOG_INTERVAL) {
-            *others += 1;
-            return;
+        if let Some(left_out) = self.log.lock().unwrap_or_else(PoisonError::into_inner).allow(Instant::now()) {
+            tracing::info!(model, version, pid, left_out, "publisher connected");
         }
-        let others = std::mem::take(others);
-        *last = Some(Instant::now());
-        tracing::info!(model, version, pid, others, "publisher connected");
     }
 }
 

@@ -17,6 +17,8 @@ use crate::model::iteration::Backend;
 /// server work.
 const EXTRAS_INTERVAL: Duration = Duration::from_secs(1);
 
+/// Characters kept of a version.
+const MAX_VERSION: usize = 64;
 /// Timeout of `/perf_metrics` and `/version`.
 const EXTRAS_TIMEOUT: Duration = Duration::from_secs(1);
 /// Releases up to 1.2 answer two seconds after the last event. A shorter timeout would drain events and lose them.
@@ -158,7 +160,11 @@ impl TrtllmServe {
             return;
         }
         let Ok(body) = self.client.read(Method::GET, "/version").await else { return };
-        let Ok(Version { version }) = serde_json::from_slice(body) else { return };
+        let Ok(Version { mut version }) = serde_json::from_slice(body) else { return };
+        // It becomes the value of a label.
+        if let Some((end, _)) = version.char_indices().nth(MAX_VERSION) {
+            version.truncate(end);
+        }
         if self.about.version.as_ref() != Some(&version) {
             self.about.version = Some(version);
             batch.about = Some(self.about.clone());

@@ -39,6 +39,8 @@ struct LastPoll {
     polls: u64,
     failed: u64,
     records_rejected: u64,
+    /// Why the last poll failed, or why there was none.
+    error: Option<String>,
 }
 
 /// The counters of the metrics page.
@@ -83,6 +85,7 @@ impl<'a> Engine<'a> {
                 polls: source.metrics.polls.get(),
                 failed: source.metrics.errors.iter().map(|count| count.get()).sum(),
                 records_rejected: source.metrics.rejected.iter().map(|count| count.get()).sum(),
+                error: source.last_error.clone(),
             },
             last_record_timestamp_seconds: snapshot.latest.as_ref().map(|latest| seconds(latest.time_us)),
             totals: Totals {
@@ -120,6 +123,17 @@ pub fn not_ready(state: &State) -> Option<String> {
         format!("{} {} ({}): {why}\n", name.model, name.version, name.source)
     });
     Some(missing.collect::<String>()).filter(|missing| !missing.is_empty())
+}
+
+/// What is wrong with engines whose sources have been polled successfully before, one line each.
+#[must_use]
+pub fn trouble(state: &State) -> String {
+    let failing = state.engines().filter_map(|(name, snapshot)| {
+        let stale = snapshot.state.is_stale().then(|| format!("the engine is {}", snapshot.state.name()));
+        let why = snapshot.source.last_error.clone().or(stale)?;
+        Some(format!("{} {} ({}): {why}\n", name.model, name.version, name.source))
+    });
+    failing.collect()
 }
 
 /// The last records of one engine, oldest first. `query` is the query of the request's URL.

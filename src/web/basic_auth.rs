@@ -11,12 +11,11 @@ use base64::engine::general_purpose::STANDARD;
 use http::HeaderValue;
 use parking_lot::Mutex;
 use ring::digest::{Context, SHA256};
-use tokio::sync::Semaphore;
+
+use super::turns::{Peer, Turns};
 
 /// Cached verdicts of each kind. Guesses have their own cache, so they cannot evict valid passwords.
 const CACHED: usize = 100;
-/// Requests that may wait for a comparison. Further ones are refused.
-const MAX_WAITING: usize = 32;
 /// The end of a valid hash that belongs to no user. Unknown users are compared with it, so that the response time does not
 /// reveal which users exist.
 const DECOY: &str = "$QOauhQNbBCuQDKes6eFzPeMqBSjb7Mr5DUmpZ/VcEd00UAV/LDeSi";
@@ -101,8 +100,7 @@ pub struct BasicAuth {
     cache: Mutex<Verdicts>,
     /// Makes a cached digest useless outside this process.
     salt: [u8; 32],
-    comparison: Arc<Semaphore>,
-    queue: Semaphore,
+    turns: Arc<Turns>,
 }
 
 /// Digests of user, hash and password. A changed hash gives another digest, so a reload needs no invalidation.
@@ -117,14 +115,13 @@ impl Default for BasicAuth {
         let mut salt = [0; 32];
         // Without randomness the digests still stay in this process's memory.
         let _ = ring::rand::SecureRandom::fill(&ring::rand::SystemRandom::new(), &mut salt);
-        let (comparison, queue) = (Arc::new(Semaphore::new(1)), Semaphore::new(MAX_WAITING));
-        Self { cache: Mutex::default(), salt, comparison, queue }
+        Self { cache: Mutex::default(), salt, turns: Arc::default() }
     }
 }
 
 impl BasicAuth {
-    /// Checks the `Authorization` header against `users`.
-    pub async fn check(&self, users: &Users, authorization: Option<&HeaderValue>) -> Verdict {
+    /// Checks the `Authorization` header of `peer` against `users`.
+    pub async fn check(&self, users: &Users, authorization: Option<&HeaderValue>, peer: Peer) -> Verdict {
         let Some((user, password)) = authorization.and_then(credentials) else { return Verdict::Unauthorized };
         let (hash, known_user) = match users.hashes.get(&user) {
             Some(hash) => (hash.clone(), true),
@@ -135,18 +132,18 @@ impl BasicAuth {
         if let Some(verdict) = self.cached(&digest) {
             return verdict;
         }
-        let Ok(_place) = self.queue.try_acquire() else { return Verdict::Busy };
-        let Ok(permit) = Arc::clone(&self.comparison).acquire_owned().await else { return Verdict::Busy };
+        let Some(turn) = self.turns.wait(peer).await else { return Verdict::Busy };
         // A request that waited before this one may have had the same password.
         if let Some(verdict) = self.cached(&digest) {
             return verdict;
         }
         let compared = tokio::task::spawn_blocking(move || {
             // Held until the comparison ends, even if the client disconnects meanwhile.
-            let _permit = permit;
+            let _turn = turn;
             Users::verify(&password, &hash, max_cost)
         });
         let accepted = compared.await.unwrap_or(false) && known_user;
+        self.turns.compared(peer, accepted);
         self.store(digest, accepted)
     }
 
@@ -212,17 +209,19 @@ mod tests {
     #[tokio::test]
     async fn only_the_right_password_of_a_known_user_is_authorized() {
         let (auth, users) = (BasicAuth::default(), users("secret:with colon"));
-        let check = async |user: &str, password: &str| auth.check(&users, Some(&authorization(user, password))).await;
+        let check = async |user: &str, password: &str| {
+            auth.check(&users, Some(&authorization(user, password)), Peer::default()).await
+        };
         for _ in 0..2 {
             assert_eq!(check("ann", "secret:with colon").await, Verdict::Authorized);
             assert_eq!(check("ann", "secret").await, Verdict::Unauthorized);
             assert_eq!(check("bob", "secret:with colon").await, Verdict::Unauthorized);
             assert_eq!(check("", "fakepassword").await, Verdict::Unauthorized, "the decoy's own password");
         }
-        assert_eq!(auth.check(&users, None).await, Verdict::Unauthorized);
+        assert_eq!(auth.check(&users, None, Peer::default()).await, Verdict::Unauthorized);
         for junk in ["Basic", "Basic !", "Basic YQ==", "Bearer YTpi"] {
             assert_eq!(
-                auth.check(&users, Some(&HeaderValue::from_static(junk))).await,
+                auth.check(&users, Some(&HeaderValue::from_static(junk)), Peer::default()).await,
                 Verdict::Unauthorized,
                 "{junk}"
             );
@@ -233,16 +232,16 @@ mod tests {
     async fn a_changed_password_invalidates_the_old_one_at_once() {
         let auth = BasicAuth::default();
         let old = authorization("ann", "old");
-        assert_eq!(auth.check(&users("old"), Some(&old)).await, Verdict::Authorized);
-        assert_eq!(auth.check(&users("new"), Some(&old)).await, Verdict::Unauthorized);
+        assert_eq!(auth.check(&users("old"), Some(&old), Peer::default()).await, Verdict::Authorized);
+        assert_eq!(auth.check(&users("new"), Some(&old), Peer::default()).await, Verdict::Unauthorized);
     }
 
     #[tokio::test]
     async fn guessing_neither_grows_memory_nor_evicts_valid_passwords() {
         let (auth, users) = (BasicAuth::default(), users("secret"));
-        auth.check(&users, Some(&authorization("ann", "secret"))).await;
+        auth.check(&users, Some(&authorization("ann", "secret")), Peer::default()).await;
         for guess in 0..CACHED + 50 {
-            auth.check(&users, Some(&authorization("ann", &format!("{guess}")))).await;
+            auth.check(&users, Some(&authorization("ann", &format!("{guess}"))), Peer::default()).await;
         }
         let cache = auth.cache.lock();
         assert_eq!((cache.accepted.len(), cache.rejected.len()), (1, CACHED));

@@ -90,7 +90,8 @@ impl AsyncAuthorizeRequest<Body> for Authorization {
             if settings.users.is_empty() {
                 return Ok(request);
             }
-            match rules.auth.check(&settings.users, request.headers().get(header::AUTHORIZATION)).await {
+            let peer = request.extensions().get().copied().unwrap_or_default();
+            match rules.auth.check(&settings.users, request.headers().get(header::AUTHORIZATION), peer).await {
                 Verdict::Authorized => Ok(request),
                 Verdict::Busy => Err(refuse(&rules.metrics, StatusCode::SERVICE_UNAVAILABLE, Refusal::Overloaded)),
                 Verdict::Unauthorized => {

@@ -11,7 +11,9 @@ mod pem;
 pub mod rate_limit;
 pub mod reload;
 mod tls;
+mod turns;
 
 pub use acceptor::Acceptor;
 pub use layers::protect;
 pub use reload::ReloadingConfig;
+pub use turns::Peer;

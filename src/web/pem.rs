@@ -8,6 +8,7 @@ use tokio_rustls::rustls::pki_types::pem::{self, PemObject as _};
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
 use super::config::{InvalidKey, Pem};
+use crate::small_file;
 
 /// The files a configuration was loaded from, with a digest of what was read; `None` for a file that could not be read.
 /// Digests and not contents: the daemon must not keep private keys in memory twice.
@@ -16,14 +17,14 @@ pub(super) struct Files(BTreeMap<PathBuf, Option<Vec<u8>>>);
 
 impl Files {
     pub(super) fn read(&mut self, path: &Path) -> std::io::Result<Vec<u8>> {
-        let read = std::fs::read(path);
+        let read = small_file::read(path);
         self.0.insert(path.to_owned(), read.as_ref().ok().map(|bytes| sha256(bytes)));
         read
     }
 
     /// Whether any of the files reads differently now.
     pub(super) fn changed(&self) -> bool {
-        self.0.iter().any(|(path, before)| std::fs::read(path).ok().map(|bytes| sha256(&bytes)) != *before)
+        self.0.iter().any(|(path, before)| small_file::read(path).ok().map(|bytes| sha256(&bytes)) != *before)
     }
 
     fn text(&mut self, pem: &Pem, key: &str) -> Result<Vec<u8>, InvalidKey> {

@@ -7,13 +7,14 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use exporter::http::router::{self, Options, TelemetryPath};
-use exporter::http::server::Server as HttpServer;
+use exporter::http::server::{self, Server as HttpServer};
 use exporter::listen::{self, Address, Listener};
 use exporter::metrics::compat::CompatSets;
 use exporter::metrics::own::HttpMetrics;
 use exporter::model::EngineAbout;
 use exporter::shutdown::{self, Shutdown, Trigger};
 use exporter::state::{EngineName, State};
+use exporter::supervise::Heartbeats;
 
 use crate::fold::Fold;
 
@@ -75,10 +76,14 @@ impl Server {
         let (trigger, stop) = shutdown::channel();
         let checked = Arc::clone(&fold);
         let serving = async move {
+            // Nobody judges them: the host's process is not ours to end.
+            let heartbeats = Arc::new(Heartbeats::default());
             let metrics = Arc::new(HttpMetrics::new());
             let options = Options { telemetry_path, compat: CompatSets::default(), max_requests: 0 };
-            let router = router::all(&state, options, &metrics);
-            let server = HttpServer { listeners, router, tls: None, metrics };
+            let router = router::all(&state, options, &metrics, &heartbeats);
+            let heartbeat = heartbeats.register("the HTTP server".to_owned());
+            let max_connections = server::MAX_CONNECTIONS;
+            let server = HttpServer { listeners, router, tls: None, metrics, heartbeat, max_connections };
             tokio::spawn(state.keep_fresh(stop.clone()));
             tokio::spawn(check_health(checked, stop.clone()));
             let server = tokio::spawn(server.run(stop.clone()));

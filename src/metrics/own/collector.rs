@@ -73,7 +73,14 @@ impl OwnMetrics {
             by_reason.map(move |(reason, count)| ((labels, [reason]), count))
         });
         families.series(Id::RecordsRejected, rejected)?;
-        families.series(Id::IngestConnections, gauge(|source| source.connections))
+        families.series(Id::IngestConnections, gauge(|source| source.connections))?;
+        // Only an ingest socket has publishers.
+        let listening = sources().filter(|(_, source)| source.connections.is_some());
+        let refused = listening.flat_map(|(labels, source)| {
+            let by_reason = by_variant(Id::PublishersRefused, source.metrics.publishers_refused.iter().cloned());
+            by_reason.map(move |(reason, count)| ((labels, [reason]), count))
+        });
+        families.series(Id::PublishersRefused, refused)
     }
 
     /// The GPU supervisor alone counts NVML's errors, and any pair of call and error can appear. Its inventory therefore

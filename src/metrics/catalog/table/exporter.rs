@@ -28,6 +28,10 @@ families! {
         .help("Rejected records of the engine's source, by reason.").origin("the source's parser; implausible: a negative number of requests, tokens, blocks or bytes, or a number from 2^40 iterations, requests, tokens or blocks, 2^53 cumulative blocks, 2^60 bytes or 10^12 ms; too_many: beyond 24 MiB of statistics in one answer");
     IngestConnections = SOURCE.gauge("trtllm_exporter_ingest_connections")
         .help("Publishers connected to the ingest socket.").origin("the ingest socket");
+    PublishersRefused = SOURCE.counter("trtllm_exporter_publishers_refused_total").experimental()
+        .by("reason", &["silent", "full", "uid"])
+        .help("Publishers refused by the ingest socket or dropped to make room, by reason.")
+        .origin("the ingest socket; silent: sent no line for 5 s while another publisher waited; full: all places in use for 1 s; uid: not one of --ingest.allow-uid");
 
     // NVML.
     NvmlUp = EXPORTER.gauge("trtllm_exporter_nvml_up")
@@ -56,7 +60,7 @@ families! {
         .origin("the HTTP server");
 
     // Tasks and logs.
-    TaskRestarts = EXPORTER.counter("trtllm_exporter_task_restarts_total").experimental().by("task", &["poll", "fold"])
+    TaskRestarts = EXPORTER.counter("trtllm_exporter_task_restarts_total").experimental().by("task", &["poll", "fold", "accept"])
         .help("Restarts of the exporter's tasks after a panic, which is a bug, by task.").origin("the tasks' supervision");
     LogLinesDropped = EXPORTER.counter("trtllm_exporter_log_lines_dropped_total").experimental()
         .help("Log lines dropped because stderr did not take them.").origin("the log's queue of 1024 lines");

@@ -1,34 +1,40 @@
 //! Starts the daemon's parts, waits for a signal and stops them. Nothing here blocks the runtime: while a name is looked up
 //! or an engine loads its model, health is served and SIGTERM ends the process.
 
+mod drivers;
+
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use sd_notify::NotifyState;
-use tokio::sync::mpsc;
 use tokio::task::JoinSet;
+use tokio::time::MissedTickBehavior;
 
-use crate::cli::{Cli, DEFAULT_SOCKET};
-use crate::config::{ConfigError, DEFAULT_MODEL, DEFAULT_VERSION, EngineConfig, SourceSpec};
+use crate::cli::Cli;
+use crate::config::{ConfigError, EngineConfig};
 use crate::gpu::{self, GpuConfig, GpuError, GpuHandle, GpuMode};
 use crate::http::router::{self, Options};
-use crate::http::server::Server;
+use crate::http::server::{MAX_CONNECTIONS, Server};
 use crate::listen::{self, Listener};
 use crate::log;
 use crate::metrics::own::HttpMetrics;
-use crate::poll::{Driver, DriverEvent, Schedule};
+use crate::process;
 use crate::shutdown::{self, GpuRequest, GpuSignals, Shutdown};
-#[cfg(feature = "executor")]
-use crate::sources::executor::{ExecutorThread, hosting::Hosting};
-use crate::sources::{OpenError, Source, replay::Replay, socket::Ingest, trtllm_serve::TrtllmServe};
-use crate::state::{EngineName, State};
+use crate::sources::{OpenError, socket::Admission};
+use crate::state::State;
+use crate::supervise::Heartbeats;
 use crate::web::config::WebConfigError;
 use crate::web::{self, Acceptor, ReloadingConfig, reload};
 
-/// How long the first scrape waits for the initial polls. A scrape without the engines would look like idle engines.
-const FIRST_POLLS: Duration = Duration::from_millis(200);
+use drivers::Drivers;
+
+/// Publishers of one ingest socket. One engine has fewer processes, so more than this is a mistake.
+const MAX_PUBLISHERS: usize = 64;
+/// How often the heartbeats of the tasks are checked.
+const WATCH: Duration = Duration::from_secs(1);
 /// How long NVML may take to shut down. A driver update waits for it.
 const GPU_STOP: Duration = Duration::from_secs(1);
 
@@ -141,14 +147,25 @@ async fn start(cli: &Cli, engines: Option<Vec<EngineConfig>>, web: Web, stop: Sh
     };
     let (addresses, health_addresses) = (addresses(&listeners), addresses(&health_listeners));
 
-    let engines = engines.unwrap_or_else(|| vec![default_engine()]);
-    let state = Arc::new(State::new(engines.iter().map(|engine| engine.name.clone()).collect()));
-    let mut drivers = Drivers::start(cli, engines, &state, &stop);
+    let engines = engines.unwrap_or_else(|| vec![drivers::default_engine()]);
+    let limits = Limits::new(process::raise_descriptor_limit(), engines.len());
+    let (state, heartbeats) =
+        (Arc::new(State::new(engines.iter().map(|engine| engine.name.clone()).collect())), Arc::default());
+    let admission = Admission { uids: cli.allow_uid.clone(), limit: limits.publishers };
+    let mut drivers = Drivers::start(cli, engines, &admission, &state, &heartbeats, &stop);
     tokio::spawn(Arc::clone(&state).keep_fresh(stop.clone()));
-    let (pages, tls) = pages(cli, &state, web, listeners);
-    let (router, metrics) = (router::health(&state, &pages.metrics), Arc::clone(&pages.metrics));
+    let (pages, tls) = pages(cli, &state, web, listeners, &heartbeats, limits.connections);
+    let health = Server {
+        listeners: health_listeners,
+        router: router::health(&state, &pages.metrics, &heartbeats),
+        tls: None,
+        metrics: Arc::clone(&pages.metrics),
+        heartbeat: heartbeats.register("the server of health checks".to_owned()),
+        max_connections: limits.connections,
+    };
+    tokio::spawn(watch_tasks(heartbeats, stop.clone()));
     let mut servers = JoinSet::new();
-    servers.spawn(Server { listeners: health_listeners, router, tls: None, metrics }.run(stop.clone()));
+    servers.spawn(health.run(stop.clone()));
     drivers.first_polls().await?;
     servers.spawn(pages.run(stop));
     let gpus = start_gpus(cli, &state).await?;
@@ -170,15 +187,59 @@ async fn start(cli: &Cli, engines: Option<Vec<EngineConfig>>, web: Web, stop: Sh
     Ok(Daemon { servers, drivers, gpus })
 }
 
+/// How many peers may connect. File descriptors are shared by the two servers, the ingest sockets and everything else.
+struct Limits {
+    /// Of each server.
+    connections: usize,
+    /// Of each ingest socket.
+    publishers: usize,
+}
+
+impl Limits {
+    fn new(descriptors: usize, engines: usize) -> Self {
+        let quarter = descriptors / 4;
+        Self {
+            connections: quarter.clamp(4, MAX_CONNECTIONS),
+            publishers: (quarter / engines).clamp(2, MAX_PUBLISHERS),
+        }
+    }
+}
+
+/// Tells systemd's watchdog that the process works while all of its tasks make progress. Logs a task that stalls.
+async fn watch_tasks(heartbeats: Arc<Heartbeats>, mut stop: Shutdown) {
+    let watchdog = sd_notify::watchdog_enabled();
+    let mut ticks = tokio::time::interval(watchdog.map_or(WATCH, |timeout| WATCH.min(timeout / 2)));
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        tokio::select! {
+            _ = ticks.tick() => {}
+            () = stop.wait() => return,
+        }
+        for task in heartbeats.look() {
+            tracing::error!(task, "a task makes no progress; restart the exporter and report this bug");
+        }
+        if watchdog.is_some() && heartbeats.stalled().is_none() {
+            let _ = sd_notify::notify(&[NotifyState::Watchdog]);
+        }
+    }
+}
+
 /// The server of all pages, and whether it uses TLS.
-fn pages(cli: &Cli, state: &Arc<State>, web: Web, listeners: Vec<Listener>) -> (Server, bool) {
+fn pages(
+    cli: &Cli,
+    state: &Arc<State>,
+    web: Web,
+    listeners: Vec<Listener>,
+    heartbeats: &Arc<Heartbeats>,
+    max_connections: usize,
+) -> (Server, bool) {
     let metrics = Arc::new(HttpMetrics::new());
     let options = Options {
         telemetry_path: cli.telemetry_path.clone(),
         compat: cli.compat_sets(),
         max_requests: cli.max_requests,
     };
-    let mut router = router::all(state, options, &metrics);
+    let mut router = router::all(state, options, &metrics, heartbeats);
     let mut tls = None;
     if let Some((config, watch)) = web {
         tls = Acceptor::new(&config);
@@ -186,97 +247,8 @@ fn pages(cli: &Cli, state: &Arc<State>, web: Web, listeners: Vec<Listener>) -> (
         tokio::spawn(config.watch(watch));
     }
     let uses_tls = tls.is_some();
-    (Server { listeners, router, tls, metrics }, uses_tls)
-}
-
-/// The poll drivers of all engines.
-struct Drivers {
-    tasks: JoinSet<()>,
-    events: mpsc::UnboundedReceiver<DriverEvent>,
-}
-
-impl Drivers {
-    /// Starts a driver per engine, which opens the source in its own task.
-    fn start(cli: &Cli, engines: Vec<EngineConfig>, state: &Arc<State>, stop: &Shutdown) -> Self {
-        let schedule =
-            Schedule { interval: cli.poll_interval, timeout: cli.poll_timeout, stale_after: cli.stale_after };
-        let (sender, events) = mpsc::unbounded_channel();
-        let mut tasks = JoinSet::new();
-        for (index, EngineConfig { name, source }) in engines.into_iter().enumerate() {
-            let (state, stop, sender) = (Arc::clone(state), stop.clone(), sender.clone());
-            tasks.spawn(async move {
-                let driver = Driver::new(index, name.model, schedule, state, sender);
-                if !name.implicit {
-                    return driver.run(open(source), stop).await;
-                }
-                // Nobody asked for the default socket; GPU metrics work without it.
-                match open(source).await {
-                    Ok(source) => driver.run(std::future::ready(Ok(source)), stop).await,
-                    Err(error) => tracing::warn!(%error, "no default ingest socket"),
-                }
-            });
-        }
-        Self { tasks, events }
-    }
-
-    /// Waits for the first polls, but not for an engine that hangs. A source that fails at once ends the start-up.
-    async fn first_polls(&mut self) -> Result<(), OpenError> {
-        let deadline = tokio::time::Instant::now() + FIRST_POLLS;
-        for _ in 0..self.tasks.len() {
-            match tokio::time::timeout_at(deadline, self.events.recv()).await {
-                Ok(Some(DriverEvent::FirstPoll)) => {}
-                Ok(Some(DriverEvent::Failed(error))) => return Err(error),
-                Ok(None) | Err(_) => break,
-            }
-        }
-        Ok(())
-    }
-
-    /// Resolves when a source cannot be opened after all.
-    async fn failure(&mut self) -> OpenError {
-        loop {
-            match self.events.recv().await {
-                Some(DriverEvent::Failed(error)) => return error,
-                Some(DriverEvent::FirstPoll) => {}
-                None => std::future::pending().await,
-            }
-        }
-    }
-}
-
-/// Without a configured source, an engine can still publish to the default ingest socket.
-fn default_engine() -> EngineConfig {
-    let name = EngineName {
-        model: DEFAULT_MODEL.to_owned(),
-        version: DEFAULT_VERSION.to_owned(),
-        labels: Vec::new(),
-        source: "socket",
-        implicit: true,
-    };
-    let path = Path::new(DEFAULT_SOCKET);
-    if let Some(folder) = path.parent()
-        && let Err(error) = std::fs::create_dir_all(folder)
-    {
-        tracing::debug!(%error, folder = %folder.display(), "cannot create the folder of the default ingest socket");
-    }
-    EngineConfig { name, source: SourceSpec::Socket(path.to_owned()) }
-}
-
-async fn open(source: SourceSpec) -> Result<Source, OpenError> {
-    Ok(match source {
-        SourceSpec::TrtllmServe { target, extras } => Source::TrtllmServe(TrtllmServe::new(target, extras)),
-        SourceSpec::Socket(path) => Source::Socket(Ingest::bind(&path).await?),
-        SourceSpec::Replay { path, pace } => Source::Replay(Replay::open(path, pace).await?),
-        #[cfg(feature = "executor")]
-        SourceSpec::Simulated(engine) => Source::Executor(ExecutorThread::start(Hosting::plain(engine))?),
-        #[cfg(feature = "executor")]
-        SourceSpec::Executor(hosting) => Source::Executor(ExecutorThread::start(*hosting)?),
-        #[cfg(not(feature = "executor"))]
-        SourceSpec::Simulated(engine) => {
-            let cause = "this build has no Executor; build it with the feature \"executor\"".to_owned();
-            return Err(OpenError::Engine { engine, cause });
-        }
-    })
+    let heartbeat = heartbeats.register("the server of the metrics page".to_owned());
+    (Server { listeners, router, tls, metrics, heartbeat, max_connections }, uses_tls)
 }
 
 async fn start_gpus(cli: &Cli, state: &Arc<State>) -> Result<Option<GpuHandle>, StartError> {
@@ -299,10 +271,12 @@ async fn start_gpus(cli: &Cli, state: &Arc<State>) -> Result<Option<GpuHandle>, 
     Ok(Some(started?))
 }
 
-/// A reader never sees a partial file.
+/// A reader never sees a partial file. The directory may be writable by others, so nothing that already exists is opened.
 fn write_atomically(path: &Path, lines: &[String]) -> std::io::Result<()> {
     let mut part = path.as_os_str().to_owned();
-    part.push(".part");
-    std::fs::write(&part, lines.join("\n") + "\n")?;
+    part.push(format!(".{}.part", std::process::id()));
+    // Left by a process with the same number, as in another container.
+    let _ = std::fs::remove_file(&part);
+    std::fs::File::create_new(&part)?.write_all((lines.join("\n") + "\n").as_bytes())?;
     std::fs::rename(&part, path)
 }

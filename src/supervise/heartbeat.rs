@@ -1,0 +1,118 @@
+//! Shows whether the tasks of the exporter make progress. A judge looks once per second: seconds in which the process did not
+//! run, or in which the clock was set, do not count.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// Looks of the judge without a beat between them, after which a task is stalled. No step of a task takes that long.
+const PATIENCE: u32 = 30;
+
+/// All tasks that show a heartbeat.
+#[derive(Debug, Default)]
+pub struct Heartbeats(Mutex<Vec<Watched>>);
+
+#[derive(Debug)]
+struct Watched {
+    task: String,
+    beats: Arc<Beats>,
+    /// At the last look of the judge.
+    seen: u64,
+    looks_without_beat: u32,
+}
+
+#[derive(Debug, Default)]
+struct Beats {
+    count: AtomicU64,
+    ended: AtomicBool,
+}
+
+/// Held by a task. A task that drops it has ended as intended, unless it panics.
+#[derive(Debug)]
+pub struct Heartbeat(Arc<Beats>);
+
+impl Heartbeat {
+    /// Shows progress. Called at least once per second.
+    pub fn beat(&self) {
+        self.0.count.fetch_add(1, Relaxed);
+    }
+}
+
+impl Drop for Heartbeat {
+    fn drop(&mut self) {
+        self.0.ended.store(!std::thread::panicking(), Relaxed);
+    }
+}
+
+impl Heartbeats {
+    /// The heartbeat of a new task, named for people.
+    pub fn register(&self, task: String) -> Heartbeat {
+        let beats = Arc::new(Beats::default());
+        self.watched().push(Watched { task, beats: Arc::clone(&beats), seen: 0, looks_without_beat: 0 });
+        Heartbeat(beats)
+    }
+
+    /// Looks at each task once. Returns the tasks that became stalled by this look.
+    pub fn look(&self) -> Vec<String> {
+        let mut stalled = Vec::new();
+        self.watched().retain_mut(|watched| {
+            let count = watched.beats.count.load(Relaxed);
+            if count == watched.seen {
+                watched.looks_without_beat = watched.looks_without_beat.saturating_add(1);
+            } else {
+                (watched.seen, watched.looks_without_beat) = (count, 0);
+            }
+            if watched.looks_without_beat == PATIENCE {
+                stalled.push(watched.task.clone());
+            }
+            !watched.beats.ended.load(Relaxed)
+        });
+        stalled
+    }
+
+    /// A task that makes no progress.
+    #[must_use]
+    pub fn stalled(&self) -> Option<String> {
+        let watched = self.watched();
+        watched.iter().find(|watched| watched.looks_without_beat >= PATIENCE).map(|watched| watched.task.clone())
+    }
+
+    fn watched(&self) -> MutexGuard<'_, Vec<Watched>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_task_without_a_beat_for_thirty_looks_is_stalled_until_its_next_beat() {
+        let heartbeats = Heartbeats::default();
+        let beating = heartbeats.register("a".to_owned());
+        let ended = heartbeats.register("b".to_owned());
+        drop(ended);
+        for look in 1..=40 {
+            if look <= 10 {
+                beating.beat();
+            }
+            assert_eq!(heartbeats.look(), if look == 40 { vec!["a".to_owned()] } else { Vec::new() }, "{look}");
+        }
+        assert_eq!(heartbeats.stalled().as_deref(), Some("a"));
+        beating.beat();
+        heartbeats.look();
+        assert_eq!(heartbeats.stalled(), None);
+    }
+
+    #[test]
+    fn a_task_that_panicked_is_stalled() {
+        let heartbeats = Heartbeats::default();
+        let heartbeat = heartbeats.register("a".to_owned());
+        let ended = std::thread::spawn(move || {
+            let _heartbeat = heartbeat;
+            panic!("as a bug does");
+        });
+        assert!(ended.join().is_err());
+        (0..PATIENCE).for_each(|_| _ = heartbeats.look());
+        assert_eq!(heartbeats.stalled().as_deref(), Some("a"));
+    }
+}
