@@ -20,10 +20,12 @@ pub struct Moment {
 }
 
 impl Moment {
+    /// By tokio's clock, which a simulation moves.
     #[must_use]
     pub fn now() -> Self {
         let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        Self { instant: Instant::now(), unix_us: i64::try_from(since_1970.as_micros()).unwrap_or(i64::MAX) }
+        let instant = tokio::time::Instant::now().into_std();
+        Self { instant, unix_us: i64::try_from(since_1970.as_micros()).unwrap_or(i64::MAX) }
     }
 }
 
@@ -35,7 +37,7 @@ struct Log {
     failures: LogLimit,
     stale: bool,
     changes: LogLimit,
-    /// Not the log's, but the series that is logged once.
+    /// Within a series of rejections, whose first one is logged.
     rejecting: bool,
     rejections: LogLimit,
 }
@@ -119,17 +121,10 @@ impl Intake {
         }
     }
 
-    /// Ends a poll that began `duration` ago: folds the batch, counts and logs the outcome, publishes. The API shows the
-    /// records of the batch.
-    pub fn end_poll(
-        &mut self,
-        batch: &mut Batch,
-        duration: Duration,
-        result: Result<Presence, &SourceError>,
-        at: Moment,
-    ) {
+    /// Folds the items of a poll that goes on.
+    pub fn absorb_items(&mut self, batch: &mut Batch, at: Moment) {
         let mut records = Vec::new();
-        for item in batch.items.drain(..) {
+        for item in batch.drain() {
             match item {
                 Item::Record(record) => {
                     self.absorb_record(&record, at);
@@ -139,6 +134,18 @@ impl Intake {
             }
         }
         self.state.keep_records(self.index, records);
+    }
+
+    /// Ends a poll that began `duration` ago: folds the batch, counts and logs the outcome, publishes. The API shows the
+    /// records of the batch.
+    pub fn end_poll(
+        &mut self,
+        batch: &mut Batch,
+        duration: Duration,
+        result: Result<Presence, &SourceError>,
+        at: Moment,
+    ) {
+        self.absorb_items(batch, at);
         self.engine.settle(batch.from_ring, at.instant);
         if batch.ended {
             self.engine.finish();
@@ -191,14 +198,13 @@ impl Intake {
         if let Some(kind) = kind {
             self.source.metrics.errors[kind as usize].inc();
         }
-        if kind != self.log.failing
-            && let Some(left_out) = self.log.failures.allow(now)
-        {
+        if kind != self.log.failing && self.log.failures.has_room(now) {
+            self.log.failures.allow(now);
             match (error, kind) {
                 (Some(error), Some(kind)) => {
-                    tracing::warn!(model = self.model, kind = kind.name(), %error, left_out, "source failed");
+                    tracing::warn!(model = self.model, kind = kind.name(), %error, "source failed");
                 }
-                _ => tracing::info!(model = self.model, left_out, "source recovered"),
+                _ => tracing::info!(model = self.model, "source recovered"),
             }
             self.log.failing = kind;
         }
@@ -235,13 +241,12 @@ impl Intake {
     fn publish(&mut self, now: Instant) {
         let state = self.engine.health.state(now);
         self.published = state;
-        if state.is_stale() != self.log.stale
-            && let Some(left_out) = self.log.changes.allow(now)
-        {
+        if state.is_stale() != self.log.stale && self.log.changes.has_room(now) {
+            self.log.changes.allow(now);
             let (model, state) = (&self.model, state.name());
             match self.log.stale {
-                false => tracing::warn!(model, state, left_out, "engine is stale; its load gauges are withdrawn"),
-                true => tracing::info!(model, state, left_out, "engine recovered"),
+                false => tracing::warn!(model, state, "engine is stale; its load gauges are withdrawn"),
+                true => tracing::info!(model, state, "engine recovered"),
             }
             self.log.stale = !self.log.stale;
         }

@@ -33,6 +33,8 @@ pub mod model;
 pub mod poll;
 pub mod process;
 pub mod shutdown;
+#[cfg(test)]
+mod simulation;
 pub mod small_file;
 pub mod sources;
 pub mod start;

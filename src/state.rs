@@ -121,7 +121,7 @@ impl State {
     /// Grows with every change. Two equal generations have equal data.
     #[must_use]
     pub fn generation(&self) -> u64 {
-        self.judge_ages(Instant::now());
+        self.judge_ages(tokio::time::Instant::now().into_std());
         self.generation.load(Ordering::Acquire)
     }
 
@@ -218,7 +218,7 @@ impl State {
 
     /// All engines, including those that are not on the page.
     pub fn all_engines(&self) -> impl Iterator<Item = (&EngineName, Arc<EngineSnapshot>)> {
-        self.judge_ages(Instant::now());
+        self.judge_ages(tokio::time::Instant::now().into_std());
         self.engines.iter().map(|slot| (&slot.name, slot.snapshot.load_full()))
     }
 

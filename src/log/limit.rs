@@ -18,15 +18,20 @@ pub struct LogLimit {
 }
 
 impl LogLimit {
-    /// How many lines were left out since the last one, if a line may be written now.
-    pub fn allow(&mut self, now: Instant) -> Option<u64> {
+    /// Whether a line may be written now.
+    pub fn has_room(&mut self, now: Instant) -> bool {
         while self.used > 0
             && let Some(free) = self.next_free.filter(|free| *free <= now)
         {
             self.used -= 1;
             self.next_free = Some(free + INTERVAL);
         }
-        if self.used == BURST {
+        self.used < BURST
+    }
+
+    /// How many lines were left out since the last one, if a line may be written now.
+    pub fn allow(&mut self, now: Instant) -> Option<u64> {
+        if !self.has_room(now) {
             self.left_out += 1;
             return None;
         }

@@ -66,6 +66,8 @@ pub struct Batch {
     pub connections: Option<u64>,
     /// Publishers refused or dropped since the last poll.
     pub publishers_refused: RefusalCounts,
+    /// The poll has more to read once these items have been folded.
+    pub more: bool,
     /// The records are what an engine's ring held, so a full ring can have lost some.
     pub from_ring: bool,
     /// The source has delivered its last item (the end of a replay).
@@ -74,7 +76,7 @@ pub struct Batch {
 
 impl Batch {
     /// Memory of the items of one poll. Thousands of records with request rows take a tenth of it.
-    const MAX_WEIGHT: usize = 24 << 20;
+    const MAX_WEIGHT: usize = 16 << 20;
 
     /// Adds an item, or counts it as rejected if the items before it take too much memory.
     pub fn push(&mut self, item: Item) {
@@ -92,6 +94,12 @@ impl Batch {
         self.items.clear();
         self.items.shrink_to(KEEP);
         *self = Self { items: std::mem::take(&mut self.items), ..Self::default() };
+    }
+
+    /// Takes the items to fold them, maybe before the poll ends.
+    pub fn drain(&mut self) -> impl Iterator<Item = Item> {
+        (self.weight, self.more) = (0, false);
+        self.items.drain(..)
     }
 
     /// Calls `parse` again with `retry` if it asks for that, as if the first call had not happened.

@@ -1,14 +1,18 @@
-//! One keep-alive HTTP/1.1 connection to one engine. Every response is limited in size. The caller sets the deadlines: a
-//! request that is dropped before its end closes its connection, and the next one opens another.
+//! One keep-alive HTTP/1.1 connection to one engine. Every response is limited in size, and all together: long ones take turns.
+//! The caller sets the deadlines: a request that is dropped before its end closes its connection, and the next one opens another.
 
 use std::error::Error;
+use std::pin::pin;
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::{ACCEPT, HOST, USER_AGENT};
 use http::{Method, Request, StatusCode, Uri};
 use http_body_util::{BodyExt, Empty};
+use hyper::body::Body as _;
 use hyper::client::conn::http1::{self, SendRequest};
 use hyper_util::client::legacy::connect::HttpConnector;
+use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::task::JoinSet;
 use tower::ServiceExt as _;
 
@@ -17,8 +21,12 @@ use super::name_lookup::{Resolver, look_up, resolver};
 
 /// Longest response, in bytes. A full ring of 1000 records with their requests is a few MiB.
 const MAX_BODY: usize = 16 << 20;
-/// Buffer kept from one response to the next: enough for a poll of a busy engine.
-const KEPT_BODY: usize = 256 << 10;
+/// Buffer kept from one response to the next: enough for a poll of a busy engine. A longer response needs a reservation.
+const KEPT_BODY: usize = 128 << 10;
+/// KiB of long responses that are being received or parsed, of all engines.
+static LONG_RESPONSES: Semaphore = Semaphore::const_new(MAX_BODY >> 10);
+/// A long response must arrive within this time: others wait for it.
+const LONG_RESPONSE: Duration = Duration::from_secs(2);
 /// hyper's own default is a read buffer of half a megabyte per connection.
 const READ_BUFFER: usize = 64 << 10;
 
@@ -31,6 +39,8 @@ pub(super) struct HttpClient {
     connector: HttpConnector<Resolver>,
     connection: Option<Connection>,
     body: Vec<u8>,
+    /// For a body above [`KEPT_BODY`], until it has been parsed.
+    reserved: Option<SemaphorePermit<'static>>,
     max_body: usize,
 }
 
@@ -45,7 +55,7 @@ impl HttpClient {
     fn with_resolver(target: String, resolver: Resolver) -> Self {
         let mut connector = HttpConnector::new_with_resolver(resolver);
         connector.set_nodelay(true);
-        Self { target, connector, connection: None, body: Vec::new(), max_body: MAX_BODY }
+        Self { target, connector, connection: None, body: Vec::new(), reserved: None, max_body: MAX_BODY }
     }
 
     /// With another limit for the length of a response.
@@ -58,8 +68,7 @@ impl HttpClient {
     /// # Errors
     /// If the target cannot be reached, closes the connection early, or sends another status or too many bytes.
     pub(super) async fn read(&mut self, method: Method, path: &str) -> Result<&[u8], SourceError> {
-        self.body.clear();
-        self.body.shrink_to(KEPT_BODY);
+        self.release();
         let url = format!("{}{path}", self.target);
         let failed = |error: &(dyn Error + 'static)| SourceError::Io { target: url.clone(), cause: root_cause(error) };
         let uri: Uri = url.parse().map_err(|error: http::uri::InvalidUri| failed(&error))?;
@@ -87,9 +96,25 @@ impl HttpClient {
         let response = sent.map_err(|error| failed(&error))?;
         let status = response.status();
         let mut body = response.into_body();
-        while let Some(frame) = body.frame().await {
+        let length = body.size_hint().exact().map_or(self.max_body, |length| self.max_body.min(length as usize));
+        let mut late = pin!(tokio::time::sleep(Duration::MAX));
+        loop {
+            let frame = tokio::select! {
+                frame = body.frame() => frame,
+                () = &mut late => {
+                    return Err(SourceError::Timeout { target: url, after: LONG_RESPONSE });
+                }
+            };
+            let Some(frame) = frame else { break };
             let data = frame.map_err(|error| failed(&error))?.into_data().unwrap_or_default();
             let room = self.max_body - self.body.len();
+            if self.reserved.is_none() && self.body.len() + data.len() > KEPT_BODY {
+                // The whole response at once: two that wait for each other's end would wait for ever.
+                let kib = u32::try_from(length >> 10).unwrap_or(u32::MAX) + 1;
+                self.reserved = LONG_RESPONSES.acquire_many(kib.min((MAX_BODY >> 10) as u32)).await.ok();
+                late.as_mut().reset(tokio::time::Instant::now() + LONG_RESPONSE);
+                self.body.reserve_exact(length - self.body.len());
+            }
             self.body.extend_from_slice(&data[..data.len().min(room)]);
             if data.len() > room {
                 return Err(SourceError::TooLarge { target: url, limit: self.max_body });
@@ -103,6 +128,13 @@ impl HttpClient {
             return Err(SourceError::HttpStatus { target: url, status: status.as_u16() });
         }
         Ok(&self.body)
+    }
+
+    /// Frees the last body, once it has been parsed.
+    pub(super) fn release(&mut self) {
+        self.body.clear();
+        self.body.shrink_to(KEPT_BODY);
+        self.reserved = None;
     }
 
     /// What has arrived of the last body, also if its request failed or was dropped.

@@ -18,6 +18,10 @@ pub mod executor;
 pub use batch::{Batch, Item, Presence};
 pub use error::{OpenError, SourceError};
 
+/// A poll that takes this time and then has this result.
+#[cfg(test)]
+pub type TestPoll = (std::time::Duration, Result<Presence, SourceError>);
+
 /// One engine's source.
 #[derive(Debug)]
 pub enum Source {
@@ -28,7 +32,7 @@ pub enum Source {
     Executor(executor::ExecutorThread),
     /// For tests of the poll driver.
     #[cfg(test)]
-    Test(fn(&mut Batch) -> Result<Presence, SourceError>),
+    Test(fn(&mut Batch) -> TestPoll),
 }
 
 impl Source {
@@ -44,7 +48,11 @@ impl Source {
             #[cfg(feature = "executor")]
             Self::Executor(source) => source.poll(batch).await,
             #[cfg(test)]
-            Self::Test(poll) => poll(batch),
+            Self::Test(poll) => {
+                let (delay, result) = poll(batch);
+                tokio::time::sleep(delay).await;
+                result
+            }
         }
     }
 

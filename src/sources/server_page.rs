@@ -71,5 +71,6 @@ async fn read(mut client: HttpClient) -> Reading {
         Ok(Err(SourceError::HttpStatus { status: ..500, .. })) => Err(Unread::Missing),
         Ok(Err(_)) | Err(_) => Err(Unread::Failed),
     };
+    client.release();
     Reading { client, page }
 }

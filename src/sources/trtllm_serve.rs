@@ -16,7 +16,9 @@ use crate::model::iteration::Backend;
 /// The server keeps finished requests and events until they are read. Reading once a second instead of ten times saves the
 /// server work.
 const EXTRAS_INTERVAL: Duration = Duration::from_secs(1);
-
+/// Until the next attempt if the server lacks the endpoint or fails on it (upstream issue 9678). The next attempt is earlier if
+/// `/metrics` fails, because the server may be another one then.
+const RETRY: Duration = Duration::from_secs(15);
 /// Characters kept of a version.
 const MAX_VERSION: usize = 64;
 /// Timeout of `/perf_metrics` and `/version`.
@@ -40,9 +42,12 @@ pub struct Extras {
 pub struct TrtllmServe {
     pub(super) client: HttpClient,
     extras: Vec<Endpoint>,
+    /// What the next call of `poll` reads: 0 are the records, then the extras.
+    step: usize,
     page: Option<ServerPage>,
     about: EngineAbout,
-    version_requested: bool,
+    /// None once it is known.
+    version_due: Option<Instant>,
     /// The body of `/metrics` is being received and is not parsed yet.
     receiving: bool,
 }
@@ -54,22 +59,21 @@ struct Endpoint {
     path: &'static str,
     timeout: Duration,
     parse: fn(&[u8], &mut Batch) -> Result<(), ParseError>,
-    /// When to read it. None: the server lacks the endpoint, or fails on it (upstream issue 9678). Read again after
-    /// `/metrics` has failed, because the server may have been replaced.
-    due: Option<Instant>,
+    due: Instant,
 }
 
 impl Endpoint {
     /// A failure must not fail the poll, and a slow answer must not delay the records for long.
     async fn drain(&mut self, client: &mut HttpClient, batch: &mut Batch) {
-        if self.due.is_none_or(|due| Instant::now() < due) {
+        if Instant::now() < self.due {
             return;
         }
         let read = tokio::time::timeout(self.timeout, client.read(self.method.clone(), self.path)).await;
         let complete = matches!(read, Ok(Ok(_)));
         // The read has drained the items from the server, so those of an incomplete answer are kept too.
         let parsed = (self.parse)(client.received(), batch);
-        self.due = (complete && parsed.is_ok()).then(|| Instant::now() + EXTRAS_INTERVAL);
+        client.release();
+        self.due = Instant::now() + if complete && parsed.is_ok() { EXTRAS_INTERVAL } else { RETRY };
     }
 }
 
@@ -77,7 +81,7 @@ impl TrtllmServe {
     /// Reads from `target`, an `http://HOST:PORT[/BASE]`.
     #[must_use]
     pub fn new(target: String, enabled: Extras) -> Self {
-        let due = Some(Instant::now());
+        let due = Instant::now();
         let mut extras = Vec::new();
         if enabled.perf_metrics {
             let (timeout, parse) = (EXTRAS_TIMEOUT, parse_perf_metrics);
@@ -89,14 +93,21 @@ impl TrtllmServe {
         }
         let page = enabled.prometheus_metrics.then(|| ServerPage::new(target.clone()));
         let client = HttpClient::new(target);
-        Self { client, extras, page, about: EngineAbout::default(), version_requested: false, receiving: false }
+        Self { client, extras, step: 0, page, about: EngineAbout::default(), version_due: Some(due), receiving: false }
     }
 
+    /// Reads one endpoint per call: its items are folded before the next one is read, so they take memory only for a moment.
     pub(super) async fn poll(&mut self, batch: &mut Batch) -> Result<Presence, SourceError> {
-        self.read_records(batch).await?;
-        self.detect_backend(batch);
-        for endpoint in &mut self.extras {
+        let step = std::mem::take(&mut self.step);
+        if step == 0 {
+            self.read_records(batch).await?;
+            self.detect_backend(batch);
+        } else if let Some(endpoint) = self.extras.get_mut(step - 1) {
             endpoint.drain(&mut self.client, batch).await;
+        }
+        if step < self.extras.len() {
+            (self.step, batch.more) = (step + 1, true);
+            return Ok(Presence::Present);
         }
         let _ = tokio::time::timeout(EXTRAS_TIMEOUT, self.read_version(batch)).await;
         if let Some(page) = &mut self.page {
@@ -111,10 +122,13 @@ impl TrtllmServe {
         if std::mem::take(&mut self.receiving) {
             // The poll's own error is counted already.
             let _ = parse_records(self.client.received(), batch);
+            self.client.release();
         }
-        self.version_requested = false;
+        self.step = 0;
+        let now = Instant::now();
+        self.version_due = Some(now);
         for endpoint in &mut self.extras {
-            endpoint.due.get_or_insert_with(Instant::now);
+            endpoint.due = now;
         }
         if let Some(page) = &mut self.page {
             page.missing = false;
@@ -126,7 +140,9 @@ impl TrtllmServe {
         batch.from_ring = true;
         let body = self.client.read(Method::GET, "/metrics").await?;
         self.receiving = false;
-        parse_records(body, batch).map_err(|error| {
+        let parsed = parse_records(body, batch);
+        self.client.release();
+        parsed.map_err(|error| {
             let target = format!("{}/metrics", self.client.target);
             match error {
                 ParseError::NotJson(cause) => SourceError::NotJson { target, cause },
@@ -156,11 +172,13 @@ impl TrtllmServe {
         struct Version {
             version: String,
         }
-        if std::mem::replace(&mut self.version_requested, true) {
+        if self.version_due.is_none_or(|due| Instant::now() < due) {
             return;
         }
+        self.version_due = Some(Instant::now() + RETRY);
         let Ok(body) = self.client.read(Method::GET, "/version").await else { return };
         let Ok(Version { mut version }) = serde_json::from_slice(body) else { return };
+        self.version_due = None;
         // It becomes the value of a label.
         if let Some((end, _)) = version.char_indices().nth(MAX_VERSION) {
             version.truncate(end);

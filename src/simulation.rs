@@ -1,0 +1,170 @@
+//! Engine, poll driver and readers in one deterministic loop in virtual time. A seed decides everything that happens, so a
+//! seed that fails does so again: `TRTLLM_SIMULATION_SEED=N cargo test --lib simulation`. `TRTLLM_SIMULATION_POLLS` makes the
+//! runs longer (`.ci/full simulation`).
+
+mod world;
+
+use std::cell::RefCell;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::engine::EngineState;
+use crate::metrics::compat::CompatSets;
+use crate::metrics::own::HttpMetrics;
+use crate::metrics::page_builder::{PageBuilder, Selection};
+use crate::poll::{Driver, Schedule};
+use crate::shutdown;
+use crate::sources::{Batch, Source, TestPoll};
+use crate::state::{EngineName, EngineSnapshot, State};
+use crate::supervise::Heartbeats;
+use crate::{exposition, exposition::negotiate::Format};
+
+use world::{Random, World};
+
+const SCHEDULE: Schedule = Schedule {
+    interval: Duration::from_millis(100),
+    timeout: Duration::from_secs(5),
+    stale_after: Duration::from_secs(15),
+};
+
+thread_local! {
+    static WORLD: RefCell<World> = RefCell::new(World::new(0));
+}
+
+fn world<T>(with: impl FnOnce(&mut World) -> T) -> T {
+    WORLD.with_borrow_mut(with)
+}
+
+fn now() -> Duration {
+    thread_local!(static START: tokio::time::Instant = tokio::time::Instant::now());
+    START.with(tokio::time::Instant::elapsed)
+}
+
+/// A scraper: what it sees never falls, is complete or older than the truth, and is withdrawn when it is old.
+struct Reader {
+    state: Arc<State>,
+    builder: PageBuilder,
+    before: Option<[u64; 7]>,
+    reads: u64,
+}
+
+fn totals(snapshot: &EngineSnapshot) -> [u64; 7] {
+    let totals = &snapshot.totals;
+    [
+        totals.iterations,
+        totals.iterations_lost,
+        totals.engine_restarts,
+        totals.context_tokens,
+        totals.generation_tokens,
+        totals.kv_cache_blocks_reused,
+        totals.iteration_latency.count(),
+    ]
+}
+
+impl Reader {
+    fn read(&mut self) {
+        let snapshot = self.state.engines().next().expect("one engine").1;
+        let seen = totals(&snapshot);
+        if let Some(before) = self.before {
+            assert!(seen.iter().zip(before).all(|(now, before)| *now >= before), "{before:?} fell to {seen:?}");
+        }
+        self.before = Some(seen);
+        self.reads += 1;
+        // An answer of this millisecond may not be folded yet.
+        let settled = now().saturating_sub(Duration::from_millis(2));
+        let silent = world(|world| world.answered(settled)).map(|answered| settled - answered);
+        let answers_now = world(|world| world.answered(now()) != world.answered(settled));
+        match snapshot.state {
+            EngineState::Starting => assert!(seen[0] == 0, "starting with {} iterations", seen[0]),
+            EngineState::Unreachable => {
+                let least = SCHEDULE.stale_after - Duration::from_millis(2);
+                assert!(silent.is_some_and(|silent| silent >= least), "unreachable after {silent:?}");
+            }
+            state @ (EngineState::Busy | EngineState::Idle | EngineState::Stalled) => {
+                let fresh = answers_now || silent.is_some_and(|silent| silent < SCHEDULE.stale_after);
+                assert!(fresh, "{state:?} after {silent:?}");
+            }
+        }
+        let idle = world(|world| world.shown_idle());
+        assert!(!(idle && snapshot.state == EngineState::Stalled), "an engine without requests is stalled");
+        // A page takes far longer than the rest.
+        if self.reads.is_multiple_of(64) {
+            let page = self.builder.page(&self.state, &HttpMetrics::new(), Selection::All);
+            let mut text = Vec::new();
+            exposition::render(&page, Format::Text, &mut text);
+            let text = String::from_utf8(text).expect("a page in UTF-8");
+            let iterations = format!("\nnv_trt_llm_iterations_total{{model=\"m\",version=\"1\"}} {}\n", seen[0]);
+            assert!(text.contains(&iterations), "{iterations}");
+            let load = text.contains("nv_trt_llm_request_metrics{model=\"m\",request_type=\"active\"");
+            assert_eq!(load, matches!(snapshot.state, EngineState::Busy | EngineState::Idle), "{:?}", snapshot.state);
+            assert!(!text.contains("NaN") && !text.contains("Inf\n"));
+        }
+    }
+}
+
+fn poll(batch: &mut Batch) -> TestPoll {
+    let now = now();
+    world(|world| world.poll(batch, now))
+}
+
+/// Runs one seed. Panics if a number is wrong.
+async fn run(seed: u64, polls: u64) {
+    world(|world| *world = World::new(seed));
+    let name = EngineName {
+        model: "m".to_owned(),
+        version: "1".to_owned(),
+        labels: Vec::new(),
+        source: "test",
+        implicit: false,
+    };
+    let state = Arc::new(State::new(vec![name]));
+    let (events, _received) = tokio::sync::mpsc::unbounded_channel();
+    let heartbeat = Heartbeats::default().register("the driver".to_owned());
+    let driver = Driver::new(0, "m".to_owned(), SCHEDULE, Arc::clone(&state), events, heartbeat);
+    let (trigger, shutdown) = shutdown::channel();
+    let driving = tokio::spawn(driver.run(std::future::ready(Ok(Source::Test(poll))), shutdown));
+    let builder = PageBuilder::new(&state, CompatSets::default());
+    let mut reader = Reader { state: Arc::clone(&state), builder, before: None, reads: 0 };
+    let mut random = Random(seed ^ 0x5eed);
+    while world(|world| world.polls) < polls {
+        tokio::time::sleep(Duration::from_micros(random.below(1_000_000))).await;
+        assert!(!driving.is_finished(), "the driver has ended");
+        reader.read();
+    }
+    // What is left is delivered, and an engine that works shows its load.
+    world(World::calm);
+    let drained = world(|world| world.polls) + 4;
+    while world(|world| world.polls) < drained {
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    let snapshot = state.engines().next().expect("one engine").1;
+    let truth = world(|world| world.truth);
+    assert_eq!(totals(&snapshot)[..6], truth.totals(), "iterations, lost, restarts, context, generation, reused");
+    let rejected = snapshot.source.metrics.rejected.iter().map(|count| count.get()).sum::<u64>();
+    assert_eq!(rejected, truth.rejected, "rejected");
+    assert!(matches!(snapshot.state, EngineState::Busy | EngineState::Idle), "{:?}", snapshot.state);
+    trigger.stop();
+    driving.await.expect("the driver ends");
+}
+
+fn number(variable: &str) -> Option<u64> {
+    std::env::var(variable).ok()?.parse().ok()
+}
+
+#[test]
+fn totals_are_exact_and_nothing_stale_is_shown_whatever_happens() {
+    let polls = number("TRTLLM_SIMULATION_POLLS").unwrap_or(2_000);
+    let seeds = number("TRTLLM_SIMULATION_SEED").map_or(1..=12, |seed| seed..=seed);
+    for seed in seeds {
+        // A thread each, for its own world and its own clock.
+        let simulated = std::thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
+            runtime.expect("a runtime").block_on(async {
+                run(seed, polls).await;
+                world(|world| (world.truth, now()))
+            })
+        });
+        let Ok((truth, time)) = simulated.join() else { panic!("TRTLLM_SIMULATION_SEED={seed} fails") };
+        println!("seed {seed}: {polls} polls in {} s of virtual time, {truth:?}", time.as_secs());
+    }
+}
