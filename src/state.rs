@@ -78,7 +78,7 @@ impl EngineSnapshot {
 /// Records kept per engine for the API, about 150 KB.
 pub const RECENT_RECORDS: usize = 128;
 /// KV cache windows and levels of a kept record. Engines have one to four; more would take too much memory.
-const KEPT_WINDOWS: usize = 16;
+const KEPT_WINDOWS: usize = 4;
 
 /// All engines, in configured order, and all GPUs.
 #[derive(Debug)]

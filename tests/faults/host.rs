@@ -212,3 +212,27 @@ fn the_port_file_follows_no_link_and_waits_for_no_pipe() {
         }
     }
 }
+
+#[test]
+fn systemds_watchdog_is_fed_while_the_tasks_make_progress() {
+    let folder = tempfile::tempdir().unwrap();
+    let notify = folder.path().join("notify");
+    let socket = UnixDatagram::bind(&notify).unwrap();
+    socket.set_read_timeout(Some(e2e::TIMEOUT)).unwrap();
+    let script = format!("export NOTIFY_SOCKET={} WATCHDOG_USEC=500000", notify.display());
+    let (mut daemon, _address) = start_behind(&script, &["--source", "sim:"], folder.path());
+    let received = || {
+        let mut message = [0; 256];
+        let length = socket.recv(&mut message).unwrap();
+        String::from_utf8_lossy(&message[..length]).into_owned()
+    };
+    let mut fed = 0;
+    let mut ready = false;
+    while fed < 5 || !ready {
+        let message = received();
+        ready |= message.contains("READY=1");
+        fed += usize::from(message.contains("WATCHDOG=1"));
+    }
+    daemon.kill().unwrap();
+    daemon.wait().unwrap();
+}

@@ -1,0 +1,144 @@
+#!/usr/bin/env python3
+"""CPU time of the exporter while engines send many records, through the ingest socket and over HTTP.
+
+    benches/intake.py [--records-per-second 20000] [--seconds 20] [--binary target/release/trtllm-exporter]
+
+All records are made before the measurement. Each record must be counted exactly once; otherwise the exit code is 1.
+"""
+
+import argparse
+import http.server
+import json
+import os
+import pathlib
+import re
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import urllib.request
+
+TICKS = os.sysconf("SC_CLK_TCK")
+
+
+def record(number):
+    """A record of a busy C++ executor, about 1 KB."""
+    return {
+        "timestamp": "11-22-2026 10:00:00.000000", "iter": number, "iterLatencyMS": 9.5,
+        "newActiveRequestsQueueLatencyMS": 0.5, "numNewActiveRequests": 1, "numActiveRequests": 8,
+        "numQueuedRequests": 2, "numCompletedRequests": 1, "maxNumActiveRequests": 64, "maxBatchSizeStatic": 64,
+        "maxBatchSizeTunerRecommended": 0, "maxBatchSizeRuntime": 64, "maxNumTokensStatic": 8192,
+        "maxNumTokensTunerRecommended": 0, "maxNumTokensRuntime": 8192, "gpuMemUsage": 42949672960,
+        "cpuMemUsage": 1048576, "pinnedMemUsage": 2097152,
+        "kvCacheStats": {"maxNumBlocks": 10000, "freeNumBlocks": 6000, "usedNumBlocks": 4000, "tokensPerBlock": 32,
+                         "allocTotalBlocks": 2 * number, "allocNewBlocks": 2 * number, "reusedBlocks": number,
+                         "missedBlocks": number, "cacheHitRate": 0.5},
+        "crossKvCacheStats": None, "staticBatchingStats": None,
+        "inflightBatchingStats": {"numScheduledRequests": 7, "numContextRequests": 1, "numGenRequests": 6,
+                                  "numPausedRequests": 0, "numCtxTokens": 512, "microBatchId": 0,
+                                  "avgNumDecodedTokensPerIter": 1.0},
+        "specDecodingStats": {"numDraftTokens": 0, "numAcceptedTokens": 0, "numRequestsWithDraftTokens": 0,
+                              "acceptanceLength": 0.0, "iterLatencyMS": 0.0, "draftOverhead": 0.0},
+    }
+
+
+class Daemon:
+    def __init__(self, binary, folder, source):
+        port = folder / "port"
+        port.unlink(missing_ok=True)
+        arguments = ["--source", source, "--gpu", "off", "--web.listen-address", "127.0.0.1:0", "--web.port-file", port]
+        self.process = subprocess.Popen([binary, *arguments], stderr=subprocess.DEVNULL)
+        while not port.exists():
+            time.sleep(0.01)
+        self.address = port.read_text().strip()
+
+    def page(self):
+        text = urllib.request.urlopen(f"http://{self.address}/metrics").read().decode()
+        value = lambda name: int(float(re.search(rf"^{name}(?:{{.*}})? (\S+)$", text, re.M)[1]))
+        return value("nv_trt_llm_iterations_total"), value("nv_trt_llm_iterations_lost_total")
+
+    def cpu(self):
+        fields = pathlib.Path(f"/proc/{self.process.pid}/stat").read_text().rsplit(")", 1)[1].split()
+        return (int(fields[11]) + int(fields[12])) / TICKS
+
+    def peak(self):
+        status = pathlib.Path(f"/proc/{self.process.pid}/status").read_text()
+        return int(re.search(r"VmHWM:\s+(\d+)", status)[1]) / 1000
+
+
+def through_socket(binary, folder, batches, interval):
+    path = folder / "ingest.sock"
+    daemon = Daemon(binary, folder, f"socket:{path}")
+    publisher = socket.socket(socket.AF_UNIX)
+    publisher.connect(str(path))
+    lines = [b"".join(json.dumps(record).encode() + b"\n" for record in batch) for batch in batches]
+    begun, cpu = time.monotonic(), daemon.cpu()
+    for index, batch in enumerate(lines):
+        publisher.sendall(batch)
+        time.sleep(max(0, begun + (index + 1) * interval - time.monotonic()))
+    return daemon, begun, cpu
+
+
+def over_http(binary, folder, batches, interval):
+    answers = iter([json.dumps(batch).encode() for batch in batches])
+    done = threading.Event()
+
+    class Engine(http.server.BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_GET(self):
+            answer = next(answers, None) if self.path == "/metrics" else b"[]"
+            if answer is None:
+                done.set()
+            answer = answer or b"[]"
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(answer)))
+            self.end_headers()
+            self.wfile.write(answer)
+
+        def log_message(self, *_):
+            pass
+
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Engine)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    source = f"trtllm-serve:http://127.0.0.1:{server.server_port}?prometheus_metrics=false"
+    begun = time.monotonic()
+    daemon = Daemon(binary, folder, source)
+    done.wait()
+    return daemon, begun, 0.0
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--records-per-second", type=int, default=20000)
+    parser.add_argument("--seconds", type=int, default=20)
+    parser.add_argument("--binary", default="target/release/trtllm-exporter")
+    options = parser.parse_args()
+    # One batch per poll.
+    interval = 0.1
+    size = int(options.records_per_second * interval)
+    count = int(options.seconds / interval)
+    batches = [[record(1 + batch * size + index) for index in range(size)] for batch in range(count)]
+    wrong = False
+    for way in (through_socket, over_http):
+        with tempfile.TemporaryDirectory() as folder:
+            daemon, begun, cpu = way(options.binary, pathlib.Path(folder), batches, interval)
+            expected = size * count
+            deadline = time.monotonic() + 10
+            while daemon.page()[0] < expected and time.monotonic() < deadline:
+                time.sleep(0.1)
+            seconds = time.monotonic() - begun
+            used, (counted, lost), peak = daemon.cpu() - cpu, daemon.page(), daemon.peak()
+            daemon.process.terminate()
+            daemon.process.wait()
+            wrong |= counted != expected or lost != 0
+            name = way.__name__.replace("_", " ")
+            print(f"{name}: {counted} of {expected} records, {lost} lost, {expected / seconds:.0f} per second, "
+                  f"{used / seconds:.3f} of a core, {used / expected * 1e6:.2f} us per record, at most {peak:.1f} MB")
+    return int(wrong)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
