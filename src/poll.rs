@@ -161,6 +161,7 @@ impl Driver {
                 break part;
             }
             let _ = supervise::catch_now(Task::Fold, || self.intake.absorb_items(batch, Moment::now()));
+            tokio::task::yield_now().await;
         };
         match polled {
             Ok(Ok(result)) => result,

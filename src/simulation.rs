@@ -85,7 +85,7 @@ impl Reader {
                 assert!(fresh, "{state:?} after {silent:?}");
             }
         }
-        let idle = world(|world| world.shown_idle());
+        let idle = world(|world| world.shown_idle(settled));
         assert!(!(idle && snapshot.state == EngineState::Stalled), "an engine without requests is stalled");
         // A page takes far longer than the rest.
         if self.reads.is_multiple_of(64) {

@@ -83,6 +83,8 @@ pub(super) struct World {
     pub(super) truth: Truth,
     /// When the last two successful polls ended or will end.
     answered: [Option<Duration>; 2],
+    /// When the last answer is folded.
+    folded: Duration,
     process: u64,
     iter: u64,
     reused: u64,
@@ -109,6 +111,7 @@ impl World {
             polls: 0,
             truth: Truth::default(),
             answered: [None; 2],
+            folded: Duration::ZERO,
             process: 1,
             iter: 0,
             reused: 0,
@@ -129,9 +132,9 @@ impl World {
         (self.calm, self.outage) = (true, None);
     }
 
-    /// Whether the last record that the exporter read shows an engine without requests.
-    pub(super) fn shown_idle(&self) -> bool {
-        self.last_active == Some(0)
+    /// Whether the last record that the exporter had read at `now` shows an engine without requests.
+    pub(super) fn shown_idle(&self, now: Duration) -> bool {
+        self.last_active == Some(0) && self.folded <= now
     }
 
     /// When the last successful poll ended.
@@ -161,6 +164,7 @@ impl World {
         let delay = if self.random.one_in(50) { self.random.below(2_000) } else { self.random.below(20) };
         // The answer counts from the moment at which it is complete.
         let delay = Duration::from_millis(if self.calm { 0 } else { delay });
+        self.folded = now + delay;
         let truncated = !self.calm && self.random.one_in(100) && !self.ring.is_empty();
         self.answer(batch, truncated);
         if truncated {

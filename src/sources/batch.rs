@@ -75,8 +75,17 @@ pub struct Batch {
 }
 
 impl Batch {
-    /// Memory of the items of one poll. Thousands of records with request rows take a tenth of it.
+    /// Memory of the items that wait to be folded: thousands of records with request rows.
     const MAX_WEIGHT: usize = 16 << 20;
+
+    /// Memory of the items after which they should be folded before more are parsed.
+    const ENOUGH: usize = 1 << 20;
+
+    /// Whether more items may be parsed before these are folded.
+    #[must_use]
+    pub fn has_room(&self) -> bool {
+        self.weight < Self::ENOUGH
+    }
 
     /// Adds an item, or counts it as rejected if the items before it take too much memory.
     pub fn push(&mut self, item: Item) {
@@ -100,24 +109,6 @@ impl Batch {
     pub fn drain(&mut self) -> impl Iterator<Item = Item> {
         (self.weight, self.more) = (0, false);
         self.items.drain(..)
-    }
-
-    /// Calls `parse` again with `retry` if it asks for that, as if the first call had not happened.
-    pub fn retry<E>(
-        &mut self,
-        parse: impl FnOnce(&mut Self) -> Result<(), E>,
-        is_retried: impl FnOnce(&E) -> bool,
-        retry: impl FnOnce(&mut Self) -> Result<(), E>,
-    ) -> Result<(), E> {
-        let (items, weight, rejected) = (self.items.len(), self.weight, self.rejected);
-        match parse(self) {
-            Err(error) if is_retried(&error) => {
-                self.items.truncate(items);
-                (self.weight, self.rejected) = (weight, rejected);
-                retry(self)
-            }
-            result => result,
-        }
     }
 
     pub fn reject(&mut self, reason: RejectReason) {

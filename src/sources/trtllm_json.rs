@@ -1,8 +1,7 @@
 //! Parses TensorRT-LLM's JSON into records. Pure functions without I/O; they do not interpret values.
 
-use serde::de::{Deserializer as _, SeqAccess, Visitor};
+use serde::de::IgnoredAny;
 use serde_json::error::Category;
-use serde_json::value::RawValue;
 
 use crate::model::{
     BenchReport, IterationStats, KvCacheEvent, PerfMetricsEntry, RejectReason, RequestStatsPerIteration,
@@ -34,39 +33,90 @@ impl From<serde_json::Error> for ParseError {
     }
 }
 
-/// Parses trtllm-serve's `GET /metrics`, an array of records. Complete records before an error stay in the batch. A record
-/// with another structure is counted and skipped.
-///
-/// # Errors
-/// If the text is not a JSON array, or ends inside it.
-pub fn parse_records(bytes: &[u8], batch: &mut Batch) -> Result<(), ParseError> {
-    parse_array::<IterationStats>(bytes, batch, |record| {
-        // Boxed first: a record has more than a kilobyte, and each move copies it.
-        let record = Box::new(record);
-        // The first two are in every record of an engine, and spare the comparison.
-        let known = record.iter.is_some() || record.num_active_requests.is_some();
-        (known || *record != IterationStats::default()).then_some(Item::Record(record))
-    })
+/// The statistics of an array.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Statistics {
+    /// trtllm-serve's `GET /metrics`
+    Records,
+    /// `GET /perf_metrics`: finished requests
+    PerfMetrics,
+    /// `POST /kv_cache_events`
+    KvCacheEvents,
 }
 
-/// Parses trtllm-serve's `GET /perf_metrics`, an array of finished requests, like [`parse_records`].
-///
-/// # Errors
-/// Like [`parse_records`].
-pub fn parse_perf_metrics(bytes: &[u8], batch: &mut Batch) -> Result<(), ParseError> {
-    parse_array::<PerfMetricsEntry>(bytes, batch, |entry| {
-        (entry != PerfMetricsEntry::default()).then(|| Item::PerfMetrics(Box::new(entry)))
-    })
+/// How much of an array has been parsed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Parsed {
+    bytes: usize,
+    /// The array has ended.
+    pub complete: bool,
 }
 
-/// Parses trtllm-serve's `POST /kv_cache_events`, an array of events, like [`parse_records`].
+impl Statistics {
+    /// Parses the next part of an array: as many elements as `batch` takes before it should be folded. Complete elements before
+    /// an error stay in the batch. An element with another structure is counted and skipped.
+    ///
+    /// # Errors
+    /// If the text is not a JSON array, or ends inside it.
+    pub fn parse_part(self, text: &[u8], parsed: &mut Parsed, batch: &mut Batch) -> Result<(), ParseError> {
+        self.parse_while(Batch::has_room, text, parsed, batch)
+    }
+
+    /// Parses what is left of an array. What does not fit in `batch` is counted as rejected.
+    ///
+    /// # Errors
+    /// Like [`Statistics::parse_part`].
+    pub fn parse_rest(self, text: &[u8], mut parsed: Parsed, batch: &mut Batch) -> Result<(), ParseError> {
+        self.parse_while(|_| true, text, &mut parsed, batch)
+    }
+
+    fn parse_while(
+        self,
+        go_on: fn(&Batch) -> bool,
+        text: &[u8],
+        parsed: &mut Parsed,
+        batch: &mut Batch,
+    ) -> Result<(), ParseError> {
+        match self {
+            Self::Records => parse_array::<IterationStats>(text, parsed, batch, go_on, |record| {
+                // Boxed first: a record has more than a kilobyte, and each move copies it.
+                let record = Box::new(record);
+                // The first two are in every record of an engine, and spare the comparison.
+                let known = record.iter.is_some() || record.num_active_requests.is_some();
+                (known || *record != IterationStats::default()).then_some(Item::Record(record))
+            }),
+            Self::PerfMetrics => parse_array::<PerfMetricsEntry>(text, parsed, batch, go_on, |entry| {
+                (entry != PerfMetricsEntry::default()).then(|| Item::PerfMetrics(Box::new(entry)))
+            }),
+            Self::KvCacheEvents => parse_array::<KvCacheEvent>(text, parsed, batch, go_on, |event| {
+                (event != KvCacheEvent::default()).then(|| Item::KvEvent(Box::new(event)))
+            }),
+        }
+    }
+}
+
+/// Parses a whole array of records, see [`Statistics::parse_rest`].
 ///
 /// # Errors
-/// Like [`parse_records`].
-pub fn parse_kv_cache_events(bytes: &[u8], batch: &mut Batch) -> Result<(), ParseError> {
-    parse_array::<KvCacheEvent>(bytes, batch, |event| {
-        (event != KvCacheEvent::default()).then(|| Item::KvEvent(Box::new(event)))
-    })
+/// Like [`Statistics::parse_part`].
+pub fn parse_records(text: &[u8], batch: &mut Batch) -> Result<(), ParseError> {
+    Statistics::Records.parse_rest(text, Parsed::default(), batch)
+}
+
+/// Parses a whole array of finished requests.
+///
+/// # Errors
+/// Like [`Statistics::parse_part`].
+pub fn parse_perf_metrics(text: &[u8], batch: &mut Batch) -> Result<(), ParseError> {
+    Statistics::PerfMetrics.parse_rest(text, Parsed::default(), batch)
+}
+
+/// Parses a whole array of KV cache events.
+///
+/// # Errors
+/// Like [`Statistics::parse_part`].
+pub fn parse_kv_cache_events(text: &[u8], batch: &mut Batch) -> Result<(), ParseError> {
+    Statistics::KvCacheEvents.parse_rest(text, Parsed::default(), batch)
 }
 
 /// Parses a trtllm-bench report. `None` if the text is something else.
@@ -81,49 +131,98 @@ pub fn parse_bench_report(text: &str) -> Result<Option<BenchReport>, ParseError>
 }
 
 /// `item` is `None` for an element without content.
-fn parse_array<T>(bytes: &[u8], batch: &mut Batch, item: fn(T) -> Option<Item>) -> Result<(), ParseError>
+fn parse_array<T>(
+    bytes: &[u8],
+    parsed: &mut Parsed,
+    batch: &mut Batch,
+    go_on: fn(&Batch) -> bool,
+    item: fn(T) -> Option<Item>,
+) -> Result<(), ParseError>
 where
     T: for<'de> serde::Deserialize<'de>,
 {
     // Checking UTF-8 once lets serde_json borrow strings instead of checking each.
-    let text = std::str::from_utf8(bytes).or_else(|error| {
+    let rest = &bytes[parsed.bytes..];
+    let text = std::str::from_utf8(rest).or_else(|error| {
         // A body that was cut inside a character is truncated, not invalid: parse the text before the cut.
-        if error.error_len().is_none() { std::str::from_utf8(&bytes[..error.valid_up_to()]) } else { Err(error) }
+        if error.error_len().is_none() { std::str::from_utf8(&rest[..error.valid_up_to()]) } else { Err(error) }
     });
     let text = text.map_err(|error| ParseError::NotJson(error.to_string()))?;
-    let add = |batch: &mut Batch, item: Option<Item>| match item {
-        Some(item) => batch.push(item),
-        None => batch.reject(RejectReason::NotARecord),
-    };
-    let all = |batch: &mut Batch| read_array(text, |record: T| add(batch, item(record)));
-    // Some record has another structure. Parse again, record by record, so that only that one is lost.
-    let each = |batch: &mut Batch| {
-        read_array(text, |raw: Box<RawValue>| add(batch, serde_json::from_str(raw.get()).ok().and_then(item)))
-    };
-    Ok(batch.retry(all, serde_json::Error::is_data, each)?)
-}
-
-/// Calls `each` for an element as soon as it is complete, so that a later error does not discard it.
-fn read_array<T>(text: &str, each: impl FnMut(T)) -> Result<(), serde_json::Error>
-where
-    T: for<'de> serde::Deserialize<'de>,
-{
-    struct Elements<T, F>(F, std::marker::PhantomData<T>);
-    impl<'de, T: serde::Deserialize<'de>, F: FnMut(T)> Visitor<'de> for Elements<T, F> {
-        type Value = ();
-        fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-            f.write_str("an array of statistics")
+    let mut array = Array { text, at: 0 };
+    if parsed.bytes == 0 {
+        array.expect('[')?;
+        parsed.complete = array.skip(']');
+    }
+    while !parsed.complete && go_on(batch) {
+        match array.element()?.and_then(item) {
+            Some(item) => batch.push(item),
+            None => batch.reject(RejectReason::NotARecord),
         }
-        fn visit_seq<A: SeqAccess<'de>>(mut self, mut array: A) -> Result<(), A::Error> {
-            while let Some(element) = array.next_element()? {
-                (self.0)(element);
-            }
-            Ok(())
+        if !array.skip(',') {
+            array.expect(']')?;
+            parsed.complete = true;
         }
     }
-    let mut deserializer = serde_json::Deserializer::from_str(text);
-    deserializer.deserialize_seq(Elements(each, std::marker::PhantomData))?;
-    deserializer.end()
+    parsed.bytes += array.at;
+    if parsed.complete { array.expect_end() } else { Ok(()) }
+}
+
+/// Reads the elements of an array one by one. serde_json would read all of them before the first one can be folded.
+struct Array<'t> {
+    text: &'t str,
+    /// Bytes that have been read.
+    at: usize,
+}
+
+impl<'t> Array<'t> {
+    /// The text after white space.
+    fn rest(&mut self) -> &'t str {
+        let rest = self.text[self.at..].trim_start_matches([' ', '\n', '\t', '\r']);
+        self.at = self.text.len() - rest.len();
+        rest
+    }
+
+    /// Whether the next character is `wanted`, which is skipped then.
+    fn skip(&mut self, wanted: char) -> bool {
+        let found = self.rest().starts_with(wanted);
+        self.at += if found { wanted.len_utf8() } else { 0 };
+        found
+    }
+
+    fn expect(&mut self, wanted: char) -> Result<(), ParseError> {
+        match self.rest().chars().next() {
+            _ if self.skip(wanted) => Ok(()),
+            None => Err(ParseError::Truncated),
+            Some(found) => Err(ParseError::NotJson(format!("{found:?} instead of {wanted:?}"))),
+        }
+    }
+
+    fn expect_end(&mut self) -> Result<(), ParseError> {
+        match self.rest().chars().next() {
+            None => Ok(()),
+            Some(found) => Err(ParseError::NotJson(format!("{found:?} after the array"))),
+        }
+    }
+
+    /// The next element; `None` if it has another structure.
+    fn element<T: serde::Deserialize<'t>>(&mut self) -> Result<Option<T>, ParseError> {
+        let rest = self.rest();
+        let mut typed = serde_json::Deserializer::from_str(rest).into_iter::<T>();
+        match typed.next() {
+            Some(Ok(element)) => {
+                self.at += typed.byte_offset();
+                Ok(Some(element))
+            }
+            Some(Err(error)) if error.is_data() => {
+                let mut skipped = serde_json::Deserializer::from_str(rest).into_iter::<IgnoredAny>();
+                skipped.next().ok_or(ParseError::Truncated)??;
+                self.at += skipped.byte_offset();
+                Ok(None)
+            }
+            Some(Err(error)) => Err(error.into()),
+            None => Err(ParseError::Truncated),
+        }
+    }
 }
 
 /// The optional first line of a publisher.

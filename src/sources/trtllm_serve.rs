@@ -8,7 +8,7 @@ use http::Method;
 
 use super::http_client::HttpClient;
 use super::server_page::ServerPage;
-use super::trtllm_json::{ParseError, parse_kv_cache_events, parse_perf_metrics, parse_records};
+use super::trtllm_json::{ParseError, Parsed, Statistics};
 use super::{Batch, Item, Presence, SourceError};
 use crate::model::EngineAbout;
 use crate::model::iteration::Backend;
@@ -48,33 +48,18 @@ pub struct TrtllmServe {
     about: EngineAbout,
     /// None once it is known.
     version_due: Option<Instant>,
-    /// The body of `/metrics` is being received and is not parsed yet.
-    receiving: bool,
+    /// How much of the response of this step is parsed; None before its request and after its last part.
+    unparsed: Option<Parsed>,
 }
 
-/// An endpoint that many servers lack.
+/// An endpoint that many servers lack. A failure must not fail the poll, and a slow answer must not delay the records for long.
 #[derive(Debug)]
 struct Endpoint {
     method: Method,
     path: &'static str,
     timeout: Duration,
-    parse: fn(&[u8], &mut Batch) -> Result<(), ParseError>,
+    statistics: Statistics,
     due: Instant,
-}
-
-impl Endpoint {
-    /// A failure must not fail the poll, and a slow answer must not delay the records for long.
-    async fn drain(&mut self, client: &mut HttpClient, batch: &mut Batch) {
-        if Instant::now() < self.due {
-            return;
-        }
-        let read = tokio::time::timeout(self.timeout, client.read(self.method.clone(), self.path)).await;
-        let complete = matches!(read, Ok(Ok(_)));
-        // The read has drained the items from the server, so those of an incomplete answer are kept too.
-        let parsed = (self.parse)(client.received(), batch);
-        client.release();
-        self.due = Instant::now() + if complete && parsed.is_ok() { EXTRAS_INTERVAL } else { RETRY };
-    }
 }
 
 impl TrtllmServe {
@@ -84,46 +69,100 @@ impl TrtllmServe {
         let due = Instant::now();
         let mut extras = Vec::new();
         if enabled.perf_metrics {
-            let (timeout, parse) = (EXTRAS_TIMEOUT, parse_perf_metrics);
-            extras.push(Endpoint { method: Method::GET, path: "/perf_metrics", timeout, parse, due });
+            let (timeout, statistics) = (EXTRAS_TIMEOUT, Statistics::PerfMetrics);
+            extras.push(Endpoint { method: Method::GET, path: "/perf_metrics", timeout, statistics, due });
         }
         if enabled.kv_cache_events {
-            let (timeout, parse) = (KV_EVENTS_TIMEOUT, parse_kv_cache_events);
-            extras.push(Endpoint { method: Method::POST, path: "/kv_cache_events", timeout, parse, due });
+            let (timeout, statistics) = (KV_EVENTS_TIMEOUT, Statistics::KvCacheEvents);
+            extras.push(Endpoint { method: Method::POST, path: "/kv_cache_events", timeout, statistics, due });
         }
         let page = enabled.prometheus_metrics.then(|| ServerPage::new(target.clone()));
         let client = HttpClient::new(target);
-        Self { client, extras, step: 0, page, about: EngineAbout::default(), version_due: Some(due), receiving: false }
+        Self { client, extras, step: 0, page, about: EngineAbout::default(), version_due: Some(due), unparsed: None }
     }
 
-    /// Reads one endpoint per call: its items are folded before the next one is read, so they take memory only for a moment.
+    /// Reads one endpoint per call, or parses the next part of its answer: the items of a part are folded before the next one,
+    /// so they take memory only for a moment.
     pub(super) async fn poll(&mut self, batch: &mut Batch) -> Result<Presence, SourceError> {
-        let step = std::mem::take(&mut self.step);
-        if step == 0 {
-            self.read_records(batch).await?;
-            self.detect_backend(batch);
-        } else if let Some(endpoint) = self.extras.get_mut(step - 1) {
-            endpoint.drain(&mut self.client, batch).await;
-        }
-        if step < self.extras.len() {
-            (self.step, batch.more) = (step + 1, true);
-            return Ok(Presence::Present);
-        }
-        let _ = tokio::time::timeout(EXTRAS_TIMEOUT, self.read_version(batch)).await;
-        if let Some(page) = &mut self.page {
-            page.poll(batch);
+        let done = match self.step {
+            0 => self.poll_records(batch).await?,
+            step => self.poll_extra(step - 1, batch).await,
+        };
+        self.step += usize::from(done);
+        batch.more = self.step <= self.extras.len();
+        if !batch.more {
+            self.step = 0;
+            let _ = tokio::time::timeout(EXTRAS_TIMEOUT, self.read_version(batch)).await;
+            if let Some(page) = &mut self.page {
+                page.poll(batch);
+            }
         }
         Ok(Presence::Present)
+    }
+
+    /// Reads or continues to parse `/metrics`. Returns whether all of it is parsed.
+    async fn poll_records(&mut self, batch: &mut Batch) -> Result<bool, SourceError> {
+        batch.from_ring = true;
+        let mut parsed = match self.unparsed.take() {
+            Some(parsed) => parsed,
+            None => {
+                // If the poll ends here, what has arrived is parsed later.
+                self.unparsed = Some(Parsed::default());
+                self.client.read(Method::GET, "/metrics").await?;
+                self.unparsed.take().unwrap_or_default()
+            }
+        };
+        let result = Statistics::Records.parse_part(self.client.received(), &mut parsed, batch);
+        self.detect_backend(batch);
+        if result.is_ok() && !parsed.complete {
+            self.unparsed = Some(parsed);
+            return Ok(false);
+        }
+        self.client.release();
+        let target = || format!("{}/metrics", self.client.target);
+        result.map(|()| true).map_err(|error| match error {
+            ParseError::NotJson(cause) => SourceError::NotJson { target: target(), cause },
+            ParseError::Truncated => SourceError::Truncated { target: target() },
+        })
+    }
+
+    /// Reads or continues to parse one of the other endpoints. Returns whether there is no more to parse.
+    async fn poll_extra(&mut self, index: usize, batch: &mut Batch) -> bool {
+        let Some(endpoint) = self.extras.get_mut(index) else { return true };
+        let (mut complete, mut parsed) = (true, Parsed::default());
+        if let Some(before) = self.unparsed.take() {
+            parsed = before;
+        } else {
+            if Instant::now() < endpoint.due {
+                return true;
+            }
+            self.unparsed = Some(parsed);
+            let read = self.client.read(endpoint.method.clone(), endpoint.path);
+            complete = matches!(tokio::time::timeout(endpoint.timeout, read).await, Ok(Ok(_)));
+        }
+        self.unparsed = None;
+        // The read has drained the items from the server, so those of an incomplete answer are kept too.
+        let result = endpoint.statistics.parse_part(self.client.received(), &mut parsed, batch);
+        let done = result.is_err() || parsed.complete;
+        if !done {
+            self.unparsed = Some(parsed);
+            return false;
+        }
+        self.client.release();
+        endpoint.due = Instant::now() + if complete && result.is_ok() { EXTRAS_INTERVAL } else { RETRY };
+        true
     }
 
     /// Adds the complete records of a response that was cut by an error or a timeout. The read has drained them from the
     /// server, so they would be lost.
     pub(super) fn take_partial(&mut self, batch: &mut Batch) {
-        if std::mem::take(&mut self.receiving) {
+        if let Some(parsed) = self.unparsed.take() {
+            let extra = self.step.checked_sub(1).and_then(|index| self.extras.get(index));
+            let statistics = extra.map_or(Statistics::Records, |endpoint| endpoint.statistics);
             // The poll's own error is counted already.
-            let _ = parse_records(self.client.received(), batch);
-            self.client.release();
+            let _ = statistics.parse_rest(self.client.received(), parsed, batch);
         }
+        self.client.release();
         self.step = 0;
         let now = Instant::now();
         self.version_due = Some(now);
@@ -133,22 +172,6 @@ impl TrtllmServe {
         if let Some(page) = &mut self.page {
             page.missing = false;
         }
-    }
-
-    async fn read_records(&mut self, batch: &mut Batch) -> Result<(), SourceError> {
-        self.receiving = true;
-        batch.from_ring = true;
-        let body = self.client.read(Method::GET, "/metrics").await?;
-        self.receiving = false;
-        let parsed = parse_records(body, batch);
-        self.client.release();
-        parsed.map_err(|error| {
-            let target = format!("{}/metrics", self.client.target);
-            match error {
-                ParseError::NotJson(cause) => SourceError::NotJson { target, cause },
-                ParseError::Truncated => SourceError::Truncated { target },
-            }
-        })
     }
 
     fn detect_backend(&mut self, batch: &mut Batch) {
