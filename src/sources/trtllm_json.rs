@@ -78,9 +78,8 @@ impl Statistics {
         batch: &mut Batch,
     ) -> Result<(), ParseError> {
         match self {
-            Self::Records => parse_array::<IterationStats>(text, parsed, batch, go_on, |record| {
-                // Boxed first: a record has more than a kilobyte, and each move copies it.
-                let record = Box::new(record);
+            // Boxed: a record has more than a kilobyte, and each move copies it.
+            Self::Records => parse_array::<Box<IterationStats>>(text, parsed, batch, go_on, |record| {
                 // The first two are in every record of an engine, and spare the comparison.
                 let known = record.iter.is_some() || record.num_active_requests.is_some();
                 (known || *record != IterationStats::default()).then_some(Item::Record(record))
