@@ -21,11 +21,18 @@ pub struct Span {
     pub continuous: bool,
 }
 
+/// The end of the last record's iteration.
+#[derive(Debug, Clone, Copy)]
+struct End {
+    end_us: i64,
+    flush: bool,
+}
+
 /// The recent iterations, oldest first.
 #[derive(Debug, Default)]
 pub struct IterationClock {
     spans: VecDeque<Span>,
-    last: Option<Span>,
+    last: Option<End>,
     /// Microseconds: the latency of the last iteration whose latency is known.
     typical_us: i64,
 }
@@ -40,7 +47,7 @@ impl IterationClock {
         latency_seconds: Option<f64>,
         flush: bool,
         after_gap: bool,
-    ) -> Span {
+    ) {
         if let Some(seconds) = latency_seconds {
             self.typical_us = (seconds * 1e6) as i64;
         }
@@ -59,13 +66,17 @@ impl IterationClock {
             Some(last) => end_us.saturating_sub(self.typical_us).max(last.end_us),
             None => end_us.saturating_sub(self.typical_us),
         };
-        let span = Span { iter: record.iter, start_us, end_us, flush, continuous };
-        self.last = Some(span);
+        self.last = Some(End { end_us, flush });
         if self.spans.len() == KEPT {
             self.spans.pop_front();
         }
-        self.spans.push_back(span);
-        span
+        self.spans.push_back(Span { iter: record.iter, start_us, end_us, flush, continuous });
+    }
+
+    /// The span of the last record.
+    #[must_use]
+    pub fn newest(&self) -> Option<Span> {
+        self.spans.back().copied()
     }
 
     /// The span for request rows that came without a record: the first unused one with that number. Only rows of requests

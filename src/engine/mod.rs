@@ -116,8 +116,7 @@ impl Engine {
             }
             RecordKind::Late => {
                 self.close_iteration();
-                self.open = Some(OpenIteration::new(record, &counted, true));
-                self.add_row(record, &counted);
+                self.open_iteration(OpenIteration::new(record, &counted, true));
             }
             _ => self.absorb_newest(record, kind, &counted, now, wall_us),
         }
@@ -138,36 +137,44 @@ impl Engine {
         let latest = self.latest.get_or_insert_default();
         latest.update(record, wall_us);
         let flush = kind == RecordKind::Flush;
-        let span = self.clock.record(record, latest.time_us, counted.latency_seconds, flush, counted.gap.broken);
+        self.clock.record(record, latest.time_us, counted.latency_seconds, flush, counted.gap.broken);
         if let Some(rows) = &record.request_stats {
-            self.absorb_rows(rows, Some(span), now);
+            self.absorb_rows(rows, self.clock.newest(), now);
         }
         if kind == RecordKind::New {
-            self.open = Some(OpenIteration::new(record, counted, false));
-            self.add_row(record, counted);
+            self.open_iteration(OpenIteration::new(record, counted, false));
+        }
+    }
+
+    /// Keeps an iteration for the rows of further ranks. Most engines have one rank, so its first row is also the last.
+    fn open_iteration(&mut self, iteration: OpenIteration) {
+        let ranks = self.latest.as_ref().and_then(|latest| latest.ranks_before);
+        if iteration.is_complete(ranks) {
+            self.observe_iteration(&iteration);
+        } else {
+            self.open = Some(iteration);
         }
     }
 
     /// Adds a row to the open iteration. Closes it with its last row.
     fn add_row(&mut self, record: &IterationStats, counted: &Counted) {
-        let Some(open) = &mut self.open else { return };
-        if open.iter != record.iter {
-            // The row of an earlier iteration: ranks are sent one after the other.
-            return;
-        }
+        // Ranks are sent one after the other, so this can be the row of an earlier iteration.
+        let Some(mut open) = self.open.take_if(|open| open.iter == record.iter) else { return };
         open.add(record, counted);
-        let ranks = self.latest.as_ref().and_then(|latest| latest.ranks_before);
-        if !open.has_ranks || ranks.is_some_and(|ranks| open.rows >= ranks) {
-            self.close_iteration();
+        self.open_iteration(open);
+    }
+
+    fn close_iteration(&mut self) {
+        if let Some(open) = self.open.take() {
+            self.observe_iteration(&open);
         }
     }
 
-    /// Observes the sums over the ranks of the last iteration.
-    fn close_iteration(&mut self) {
-        let Some(open) = self.open.take() else { return };
-        self.totals.observe_iteration(&open);
-        if !open.late {
-            self.epoch.follow_requests(&open);
+    /// Observes the sums over the ranks of an iteration.
+    fn observe_iteration(&mut self, iteration: &OpenIteration) {
+        self.totals.observe_iteration(iteration);
+        if !iteration.late {
+            self.epoch.follow_requests(iteration);
         }
     }
 

@@ -129,7 +129,7 @@ pub struct OpenIteration {
     pub iter: Option<u64>,
     pub backend: Backend,
     /// Rows of other ranks may follow.
-    pub has_ranks: bool,
+    has_ranks: bool,
     pub rows: u64,
     pub scheduled: Option<u64>,
     pub context_tokens: u64,
@@ -150,19 +150,19 @@ pub struct OpenIteration {
 }
 
 impl OpenIteration {
-    /// An iteration without rows. The record is its first.
+    /// An iteration with its first row.
     #[must_use]
     pub fn new(record: &IterationStats, counted: &Counted, late: bool) -> Self {
         Self {
             iter: record.iter,
             backend: record.backend(),
             has_ranks: record.rank.is_some() || record.attention_dp_rank.is_some(),
-            rows: 0,
-            scheduled: None,
-            context_tokens: 0,
-            active: record.num_active_requests.map(|_| 0),
-            started: 0,
-            completed: 0,
+            rows: 1,
+            scheduled: scheduled(record),
+            context_tokens: context_tokens(record),
+            active: record.num_active_requests,
+            started: counted.started,
+            completed: counted.completed,
             copied: false,
             late,
             waited: counted.waited,
@@ -171,13 +171,20 @@ impl OpenIteration {
         }
     }
 
+    /// Whether no further row follows. `ranks`: the ranks of earlier iterations, if they are known.
+    #[must_use]
+    pub fn is_complete(&self, ranks: Option<u64>) -> bool {
+        !self.has_ranks || ranks.is_some_and(|ranks| self.rows >= ranks)
+    }
+
+    /// Adds the row of another rank.
     pub fn add(&mut self, record: &IterationStats, counted: &Counted) {
         self.rows += 1;
         if let Some(scheduled) = scheduled(record) {
             self.scheduled = Some(self.scheduled.unwrap_or(0).saturating_add(scheduled));
         }
         self.context_tokens = self.context_tokens.saturating_add(context_tokens(record));
-        if self.rows == 1 || record.rank.is_some() {
+        if record.rank.is_some() {
             let active = record.num_active_requests;
             self.active = self.active.zip(active).map(|(sum, active)| sum.saturating_add(active));
         } else {
