@@ -85,9 +85,9 @@ impl TierNumbers {
 
 impl CachedTokens {
     pub fn absorb(&mut self, record: &IterationStats) {
-        let levels = record.iter_cached_tokens_by_level.as_ref();
-        self.by_tier.add_levels(record, levels);
-        for (level, tokens) in levels.into_iter().flatten().enumerate() {
+        let Some(levels) = &record.iter_cached_tokens_by_level else { return };
+        self.by_tier.add_levels(record, Some(levels));
+        for (level, tokens) in levels.iter().enumerate() {
             let at = level.min(MAX_LEVELS);
             if at == self.by_level.len() {
                 self.by_level.push(LevelTokens::default());

@@ -1,9 +1,13 @@
 //! Finds values that no engine can have, e.g. from a publisher with a bug. Such a record is rejected as a whole: a sum cannot be
 //! corrected later, and one absurd number would spoil a counter for ever.
 
-use crate::model::iteration::{KvCacheIterationStats, KvCacheLifecycleStats, KvCacheStats};
+use crate::model::iteration::{
+    InflightBatchingStats, KvCacheIterationStats, KvCacheLifecycleStats, KvCacheStats, SpecDecodingStats,
+    StaticBatchingStats,
+};
 use crate::model::kv_event::{KvCacheEvent, KvCacheEventKind};
 use crate::model::perf_metrics::RequestPerfMetrics;
+use crate::model::rows::Rows;
 use crate::model::{IterationStats, PerfMetricsEntry, RequestStats};
 
 /// Bits of requests, tokens and blocks, and of iterations: 30 years at 1000 per second.
@@ -22,14 +26,7 @@ pub struct Implausible;
 /// # Errors
 /// If the record is implausible.
 pub fn check_record(record: &IterationStats) -> Result<(), Implausible> {
-    let inflight = record.inflight_batching_stats.unwrap_or_default();
-    let fixed = record.static_batching_stats.unwrap_or_default();
-    let spec = record.spec_decoding_stats.unwrap_or_default();
-    let views = [
-        &record.kv_cache_iteration_stats,
-        &record.kv_cache_iteration_stats_by_pool_group,
-        &record.kv_cache_iteration_stats_by_cold_pool_group,
-    ];
+    let view = |view: &Option<Rows<_>>| view.as_ref().is_none_or(|view| view.values().all(pools));
     let plausible = numbers([record.iter, record.stats_sequence, record.stats_dropped_frames])
         && within(
             COUNT,
@@ -48,26 +45,6 @@ pub fn check_record(record: &IterationStats) -> Result<(), Implausible> {
                 record.iter_suspended_requests,
                 record.iter_resumed_requests,
                 record.iter_disk_prefetch_blocks,
-                inflight.num_scheduled_requests,
-                inflight.num_context_requests,
-                inflight.num_gen_requests,
-                inflight.num_paused_requests,
-                inflight.num_ctx_tokens,
-                inflight.num_ctx_kv_tokens,
-                inflight.num_gen_kv_tokens,
-                inflight.num_queued_context_requests,
-                inflight.num_queued_ctx_tokens,
-                inflight.num_queued_gen_requests,
-                inflight.num_queued_gen_kv_tokens,
-                inflight.num_paused_kv_tokens,
-                fixed.num_scheduled_requests,
-                fixed.num_context_requests,
-                fixed.num_ctx_tokens,
-                fixed.num_gen_tokens,
-                fixed.empty_gen_slots,
-                spec.num_draft_tokens,
-                spec.num_accepted_tokens,
-                spec.num_requests_with_draft_tokens,
             ],
         )
         && within(BYTES, [record.gpu_mem_usage, record.cpu_mem_usage, record.pinned_mem_usage])
@@ -77,16 +54,17 @@ pub fn check_record(record: &IterationStats) -> Result<(), Implausible> {
             record.host_step_time_ms,
             record.prev_device_step_time_ms,
             record.gpu_forward_time_ms,
-            inflight.avg_num_decoded_tokens_per_iter,
-            spec.acceptance_length,
-            spec.iter_latency_ms,
-            spec.draft_overhead,
         ])
+        && record.inflight_batching_stats.as_ref().is_none_or(inflight_batching)
+        && record.static_batching_stats.as_ref().is_none_or(static_batching)
+        && record.spec_decoding_stats.as_ref().is_none_or(spec_decoding)
         && record.kv_cache_stats.as_ref().is_none_or(kv_cache)
         && record.cross_kv_cache_stats.as_ref().is_none_or(kv_cache)
-        && views.into_iter().flatten().all(|view| view.values().all(pools))
+        && view(&record.kv_cache_iteration_stats)
+        && view(&record.kv_cache_iteration_stats_by_pool_group)
+        && view(&record.kv_cache_iteration_stats_by_cold_pool_group)
         && record.kv_cache_iteration_stats_by_lifecycle.as_ref().is_none_or(|view| view.values().all(lifecycle))
-        && record.iter_cached_tokens_by_level.iter().flatten().all(|tokens| within(COUNT, [Some(*tokens)]))
+        && record.iter_cached_tokens_by_level.as_ref().is_none_or(|levels| all_within(COUNT, levels))
         && record.request_stats.as_deref().is_none_or(|rows| check_rows(rows).is_ok());
     if plausible { Ok(()) } else { Err(Implausible) }
 }
@@ -127,8 +105,7 @@ pub fn check_entry(entry: &PerfMetricsEntry) -> Result<(), Implausible> {
 /// If the event is implausible.
 pub fn check_event(event: &KvCacheEvent) -> Result<(), Implausible> {
     let levels = &event.data.num_blocks_per_cache_level;
-    let created =
-        event.data.kind != KvCacheEventKind::Created || levels.iter().all(|blocks| within(COUNT, [Some(*blocks)]));
+    let created = event.data.kind != KvCacheEventKind::Created || all_within(COUNT, levels);
     if created && numbers([event.event_id]) { Ok(()) } else { Err(Implausible) }
 }
 
@@ -160,6 +137,44 @@ fn request(metrics: &RequestPerfMetrics) -> bool {
                 spec.total_draft_tokens,
             ],
         )
+}
+
+fn inflight_batching(stats: &InflightBatchingStats) -> bool {
+    within(
+        COUNT,
+        [
+            stats.num_scheduled_requests,
+            stats.num_context_requests,
+            stats.num_gen_requests,
+            stats.num_paused_requests,
+            stats.num_ctx_tokens,
+            stats.num_ctx_kv_tokens,
+            stats.num_gen_kv_tokens,
+            stats.num_queued_context_requests,
+            stats.num_queued_ctx_tokens,
+            stats.num_queued_gen_requests,
+            stats.num_queued_gen_kv_tokens,
+            stats.num_paused_kv_tokens,
+        ],
+    ) && times([stats.avg_num_decoded_tokens_per_iter])
+}
+
+fn static_batching(stats: &StaticBatchingStats) -> bool {
+    within(
+        COUNT,
+        [
+            stats.num_scheduled_requests,
+            stats.num_context_requests,
+            stats.num_ctx_tokens,
+            stats.num_gen_tokens,
+            stats.empty_gen_slots,
+        ],
+    )
+}
+
+fn spec_decoding(stats: &SpecDecodingStats) -> bool {
+    within(COUNT, [stats.num_draft_tokens, stats.num_accepted_tokens, stats.num_requests_with_draft_tokens])
+        && times([stats.acceptance_length, stats.iter_latency_ms, stats.draft_overhead])
 }
 
 fn kv_cache(stats: &KvCacheStats) -> bool {
@@ -221,13 +236,17 @@ fn lifecycle(row: &KvCacheLifecycleStats) -> bool {
             snapshots.iter_reused_tokens,
             snapshots.iter_unreused_tokens,
         ],
-    ) && levels.into_iter().flatten().flatten().all(|blocks| within(COUNT, [Some(*blocks)]))
+    ) && levels.into_iter().flatten().all(|blocks| all_within(COUNT, blocks))
 }
 
 /// Without branches: a record has dozens of numbers, and almost all of them are valid.
 fn within<const N: usize>(bits: u32, numbers: [Option<i64>; N]) -> bool {
     // A negative number has the highest bit.
     numbers.iter().fold(0, |bits, number| bits | number.unwrap_or(0)).cast_unsigned() >> bits == 0
+}
+
+fn all_within(bits: u32, numbers: &[i64]) -> bool {
+    numbers.iter().all(|number| within(bits, [Some(*number)]))
 }
 
 fn numbers<const N: usize>(numbers: [Option<u64>; N]) -> bool {

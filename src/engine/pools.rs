@@ -134,6 +134,11 @@ fn attention(record: &IterationStats) -> impl Iterator<Item = &KvCacheLifecycleS
     lifecycles(record).filter(|row| row.kind.is_none_or(|kind| kind == LifecycleKind::Attention))
 }
 
+/// Whether any view has rows. Many engines send none, or only with every n-th record.
+fn has_pools(record: &IterationStats) -> bool {
+    cold_pool_groups(record).is_some() || lifecycles(record).next().is_some()
+}
+
 /// Blocks looked up in the cache, from the life cycles of attention, else from the windows.
 fn lookups(record: &IterationStats) -> BlockEvents {
     let mut total = BlockEvents::default();
@@ -150,7 +155,7 @@ fn lookups(record: &IterationStats) -> BlockEvents {
 impl Pools {
     /// Replaces the values by those of the views that `record` has.
     pub fn update(&mut self, record: &IterationStats) {
-        if cold_pool_groups(record).is_none() && lifecycles(record).next().is_none() {
+        if !has_pools(record) {
             return;
         }
         if pool_groups(record).is_some() {
@@ -189,6 +194,16 @@ impl Pools {
 impl PoolTotals {
     /// Adds what happened since the previous record.
     pub fn absorb(&mut self, record: &IterationStats) {
+        if has_pools(record) {
+            self.absorb_pools(record);
+        }
+        add(&mut self.suspended_requests, count(record.iter_suspended_requests));
+        add(&mut self.resumed_requests, count(record.iter_resumed_requests));
+        add(&mut self.disk_prefetched_blocks, count(record.iter_disk_prefetch_blocks));
+        self.cached_tokens.absorb(record);
+    }
+
+    fn absorb_pools(&mut self, record: &IterationStats) {
         for row in pool_groups(record).into_iter().flat_map(Rows::values) {
             add_all(&mut self.blocks, blocks(row));
             add_all(&mut self.bytes, bytes(row));
@@ -201,10 +216,6 @@ impl PoolTotals {
         for snapshots in lifecycles(record).filter_map(|row| row.snapshot_stats) {
             self.snapshots.absorb(&snapshots);
         }
-        add(&mut self.suspended_requests, count(record.iter_suspended_requests));
-        add(&mut self.resumed_requests, count(record.iter_resumed_requests));
-        add(&mut self.disk_prefetched_blocks, count(record.iter_disk_prefetch_blocks));
-        self.cached_tokens.absorb(record);
     }
 }
 
