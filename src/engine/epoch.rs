@@ -120,6 +120,10 @@ impl Epoch {
         let (Some(iter), Some(through)) = (record.iter, self.numbering.through()) else {
             return if record.iter.is_some() { first } else { RecordKind::New };
         };
+        // Almost every record is the next one of an engine without rows of ranks.
+        if iter == through.saturating_add(1) && record.rank.is_none() && self.by_rank != Some(true) {
+            return first;
+        }
         let counts = self.ranks.find(record);
         // The rows of ranks may come rank by rank, so a row is compared with the row before it of the same rank.
         let last = if record.rank.is_some() { counts.and_then(|counts| counts.last_iter) } else { Some(through) };
