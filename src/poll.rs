@@ -24,6 +24,9 @@ pub struct Schedule {
 /// How often the state of an engine is checked during a poll: a source that hangs must not keep old numbers on the page.
 const HEALTH_INTERVAL: Duration = Duration::from_millis(100);
 
+/// What a poll has read is published at least this often.
+const PUBLISHED: Duration = Duration::from_secs(1);
+
 /// Shown by `/readyz`.
 const LOADING: &str = "the engine is still loading its model";
 
@@ -152,12 +155,14 @@ impl Driver {
     /// One poll under its deadline. Items of its parts are folded in between.
     async fn poll(&mut self, source: &mut Source, batch: &mut Batch) -> Result<Presence, SourceError> {
         let timeout = self.schedule.timeout;
-        let deadline = tokio::time::Instant::now() + timeout;
+        let now = tokio::time::Instant::now;
+        let (deadline, published) = (now() + timeout, now() + PUBLISHED);
         let starting = source.is_loading().then_some(LOADING);
         let polled = loop {
             let part = supervise::catch(Task::Poll, tokio::time::timeout_at(deadline, source.poll(batch)));
             let part = self.watch(starting, part).await;
-            if !(batch.more && matches!(part, Ok(Ok(Ok(_))))) {
+            // A source that always has more must not keep the page from being updated. The next poll goes on with it.
+            if !batch.more || !matches!(part, Ok(Ok(Ok(_)))) || now() >= published {
                 break part;
             }
             let _ = supervise::catch_now(Task::Fold, || self.intake.absorb_items(batch, Moment::now()));

@@ -40,6 +40,8 @@ pub struct Ingest {
     pub(super) path: PathBuf,
     queue: mpsc::UnboundedReceiver<QueuedLine>,
     publishers: Arc<Publishers>,
+    /// Lines of the poll that goes on.
+    received: bool,
     accepting: tokio::task::JoinHandle<()>,
 }
 
@@ -64,18 +66,24 @@ impl Ingest {
         let accepting = tokio::spawn(async move {
             while supervise::catch(Task::Accept, accept(&listener, &lines, &table)).await.is_err() {}
         });
-        Ok(Self { path: path.to_owned(), queue, publishers, accepting })
+        Ok(Self { path: path.to_owned(), queue, publishers, received: false, accepting })
     }
 
     pub(super) fn poll(&mut self, batch: &mut Batch) -> Presence {
-        let mut received = false;
-        while let Ok(line) = self.queue.try_recv() {
-            received = true;
+        while batch.has_room()
+            && let Ok(line) = self.queue.try_recv()
+        {
+            self.received = true;
             match line.parsed {
                 Ok(item) => batch.push(item),
                 Err(reason) => batch.reject(reason),
             }
         }
+        if !batch.has_room() {
+            batch.more = true;
+            return Presence::Present;
+        }
+        let received = std::mem::take(&mut self.received);
         let connected = self.publishers.count();
         batch.connections = Some(connected);
         batch.publishers_refused = self.publishers.take_refused();

@@ -25,7 +25,7 @@ families! {
         .help("Last successful poll of the engine's source as a Unix timestamp in seconds.").origin("the poll driver");
     RecordsRejected = SOURCE.counter("trtllm_exporter_records_rejected_total")
         .by("reason", &["not_json", "not_a_record", "too_long", "truncated", "implausible", "too_many"])
-        .help("Rejected records of the engine's source, by reason.").origin("the source's parser; implausible: a negative number of requests, tokens, blocks or bytes, or a number from 2^40 iterations, requests, tokens or blocks, 2^53 cumulative blocks, 2^60 bytes or 10^12 ms; too_many: beyond 16 MiB of statistics in one answer");
+        .help("Rejected records of the engine's source, by reason.").origin("the source's parser; implausible: a negative number of requests, tokens, blocks or bytes, or a number from 2^40 iterations, requests, tokens or blocks, 2^53 cumulative blocks, 2^60 bytes or 10^12 ms; too_many: beyond 16 MiB of statistics that wait to be folded, as in an answer that was cut");
     IngestConnections = SOURCE.gauge("trtllm_exporter_ingest_connections")
         .help("Publishers connected to the ingest socket.").origin("the ingest socket");
     PublishersRefused = SOURCE.counter("trtllm_exporter_publishers_refused_total").experimental()
