@@ -323,10 +323,14 @@ impl Epoch {
 }
 
 /// Only the idle flush of the C++ executor has nothing scheduled, nothing active and no latency, and the record that a PyTorch
-/// engine writes when it has started (upstream: `_emit_initial_stats`).
+/// engine writes when it has started (upstream: `_emit_initial_stats`). Executors before 0.11 report no latency at all.
 fn is_flush(record: &IterationStats) -> bool {
     let scheduled = record.inflight_batching_stats.and_then(|stats| stats.num_scheduled_requests);
-    record.num_active_requests == Some(0) && record.iter_latency_ms == Some(0.0) && scheduled.unwrap_or(0) == 0
+    let nothing_ran = match record.iter_latency_ms {
+        Some(latency) => latency == 0.0 && scheduled.unwrap_or(0) == 0,
+        None => scheduled == Some(0),
+    };
+    record.num_active_requests == Some(0) && nothing_ran
 }
 
 fn signed(value: u64) -> i64 {

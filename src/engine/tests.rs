@@ -90,6 +90,14 @@ fn the_idle_flush_is_not_an_iteration_and_the_next_record_with_its_number_is_one
 }
 
 #[test]
+fn the_idle_flush_of_an_executor_without_latencies_is_not_an_iteration() {
+    let oldest = |record: IterationStats| IterationStats { iter_latency_ms: None, ..record };
+    let mut bench = Bench::new();
+    assert_eq!(bench.all(&[oldest(working(1)), oldest(flush(2, 1))]).iterations, 1);
+    assert_eq!(bench.absorb(&oldest(working(2))).iterations, 2);
+}
+
+#[test]
 fn completed_requests_that_are_repeated_after_the_flush_count_once() {
     let mut bench = Bench::new();
     bench.all(&[working(1), flush(2, 2)]);
