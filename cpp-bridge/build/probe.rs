@@ -8,6 +8,8 @@ use std::process::Command;
 /// The library folders of a build, a distribution and a Python wheel.
 const LIB_FOLDERS: [&str; 3] = ["lib", "lib64", "libs"];
 const LIBRARIES: [&str; 2] = ["tensorrt_llm", "nvinfer_plugin_tensorrt_llm"];
+/// The values of `_GLIBCXX_USE_CXX11_ABI`. Many images of releases before 0.17 have the old ABI.
+const ABIS: [(u8, &str); 2] = [(0, "old"), (1, "new")];
 /// Members that a release added, oldest release first. They identify the release of the headers.
 const MARKER_MEMBERS: [(&str, &str); 5] = [
     ("0.11", "IterationStats::iterLatencyMS"),
@@ -75,24 +77,38 @@ pub(crate) fn examine(
     let described = format!("{named} (TensorRT-LLM {})", version.as_deref().unwrap_or("of unknown version"));
 
     let object = scratch.join("probe.o");
-    let mut compile = compiler();
-    compile.args(["-std=c++17", "-w", "-c", "-o"]).arg(&object).arg(source);
-    compile.arg(format!("-isystem{}", include.display())).args(flags);
-    if let Err(report) = run(&mut compile) {
+    let compile = |abi: &[String]| {
+        let mut compile = compiler();
+        compile.args(["-std=c++17", "-w", "-c", "-o"]).arg(&object).arg(source);
+        run(compile.arg(format!("-isystem{}", include.display())).args(flags).args(abi))
+    };
+    let link = || {
+        let mut link = compiler();
+        link.arg("-o").arg(scratch.join("probe")).arg(&object).arg(format!("-L{}", lib.display()));
+        link.args(LIBRARIES.map(|name| format!("-l{name}")));
+        // CUDA, TensorRT and MPI are needed only at run time and may be missing on this machine.
+        run(link.arg("-Wl,--unresolved-symbols=ignore-in-shared-libs"))
+    };
+    if let Err(report) = compile(&[]) {
         let first = report.lines().find(|line| line.contains("error:")).unwrap_or("the compiler gave no reason");
         return Err(format!(
             "{described}: the headers do not compile: {first}; set CUDA_HOME to the CUDA toolkit that TensorRT-LLM was \
              built with, or unset TENSORRT_LLM_ROOT to build with the simulated TensorRT-LLM"
         ));
     }
-
-    let mut link = compiler();
-    link.arg("-o").arg(scratch.join("probe")).arg(&object).arg(format!("-L{}", lib.display()));
-    link.args(LIBRARIES.map(|name| format!("-l{name}")));
-    // CUDA, TensorRT and MPI are needed only at run time and may be missing on this machine.
-    link.arg("-Wl,--unresolved-symbols=ignore-in-shared-libs");
-    if let Err(report) = run(&mut link) {
-        return Err(format!("{described}: {}", link_error(&report)));
+    if let Err(report) = link() {
+        // The library may use the other C++ ABI. The flag must reach the cxx crate too, which only CXXFLAGS does.
+        let other = ABIS
+            .map(|(value, name)| (format!("-D_GLIBCXX_USE_CXX11_ABI={value}"), name))
+            .into_iter()
+            .find(|(flag, _)| compile(std::slice::from_ref(flag)).and_then(|()| link()).is_ok());
+        return Err(match other {
+            Some((flag, name)) => format!(
+                "{described}: the library uses the {name} C++ ABI, and the compiler's flags select the other one; set \
+                 CXXFLAGS={flag} and build again"
+            ),
+            None => format!("{described}: {}", link_error(&report)),
+        });
     }
 
     let bytes = std::fs::read(&object).map_err(|error| format!("cannot read {}: {error}", object.display()))?;

@@ -73,6 +73,25 @@ fn a_library_without_the_executor_is_rejected_with_a_remedy() {
 }
 
 #[test]
+fn a_library_with_the_old_cxx_abi_is_rejected_with_the_flag_to_set() {
+    let root = installed("old-abi", |_| true);
+    let sdk = Path::new(env!("CARGO_MANIFEST_DIR")).join("sim");
+    // One translation unit compiles in a fraction of the time.
+    let sources = std::fs::read_dir(sdk.join("src")).unwrap().map(|entry| entry.unwrap().path());
+    let sources = sources.filter(|path| path.extension().is_some_and(|extension| extension == "cc"));
+    let all: String = sources.map(|path| std::fs::read_to_string(path).unwrap()).collect();
+    std::fs::write(root.join("sdk.cc"), all).unwrap();
+    let mut build = compiler();
+    build.args(["-std=c++17", "-w", "-D_GLIBCXX_USE_CXX11_ABI=0", "-fPIC", "-shared", "-pthread", "-o"]);
+    build.arg(root.join("lib/libtensorrt_llm.so")).arg(root.join("sdk.cc"));
+    succeed(build.args(["include", "src"].map(|folder| format!("-I{}", sdk.join(folder).display()))));
+    let message = examined(&root).unwrap_err();
+    assert!(message.contains("the old C++ ABI"), "{message}");
+    assert!(message.contains("set CXXFLAGS=-D_GLIBCXX_USE_CXX11_ABI=0"), "{message}");
+    assert!(!message.contains("1.2 or older") && !message.contains('\n'), "{message}");
+}
+
+#[test]
 fn a_library_of_another_release_is_distinguished_from_one_without_executor() {
     let root = installed("other", |object| !object.ends_with("-executor_config.o"));
     let message = examined(&root).unwrap_err();
