@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Tests the publisher, the preload and the embedded exporter with the simulated SDK and the real exporter binary.
+# test.sh [fit]: tests the publisher, the preload and the embedded exporter with the simulated SDK and the real exporter
+# binary. With "fit", only tries the preload of every release and C++ ABI with the SDK of every other one.
 # Prints "N passed, N failed". Variables, with their defaults:
 #   TRTLLM_EMBED_ITERATIONS (1000000)  iterations of the exactly-once test
 #   TRTLLM_EMBED_RATE (30000)          their rate per second; a sidecar that shares a core cannot read many more
@@ -20,6 +21,7 @@ rate=${TRTLLM_EMBED_RATE:-30000}
 passed=0
 failed=0
 . "$embed/tests/sidecar.sh"
+. "$embed/tests/fit.sh"
 exec 3>&1
 trap 'stop_sidecar -KILL; end_host; [ -n "${TRTLLM_EMBED_WORK:-}" ] || rm -rf "$work"' EXIT
 
@@ -88,14 +90,15 @@ by_pkg_config() { # builds and runs the tests of exporter.h, with the flags of p
 
 no_foreign_symbols() { # a host may have its own Rust and its own libstdc++, so the library must not export theirs
     ! nm -D --defined-only "$work/prefix/lib/libtrtllm_exporter.so" | awk '{ print $3 }' | grep -v '^trtllm_exporter_' &&
-        ! nm -D --defined-only "$work/plain/preload.so" | awk '{ print $3 }' | grep -v '^_ZN12tensorrt_llm8executor8Executor'
+        ! nm -D --defined-only "$work/plain/preload.so" | awk '{ print $3 }' | grep -v -e '^_ZN12tensorrt_llm8executor8Executor' -e '^pthread_create$'
 }
 
 # preloaded FOLDER COMMAND…: runs the command with the preload library of that folder, which publishes to $socket.
 preloaded() {
     local folder=$1
     shift
-    ASAN_OPTIONS=verify_asan_link_order=0:detect_leaks=0 TSAN_OPTIONS=die_after_fork=0:exitcode=66 \
+    # A short wait, so that each test also checks that the preload does not miss its Executor.
+    TRTLLM_EXPORTER_EXECUTOR_WAIT=1 ASAN_OPTIONS=verify_asan_link_order=0:detect_leaks=0 TSAN_OPTIONS=die_after_fork=0:exitcode=66 \
         TRTLLM_EXPORTER_SOCKET=$socket LD_PRELOAD=$work/$folder/preload.so timeout "${patience:-300}" "$@"
 }
 
@@ -347,6 +350,18 @@ on_both_pages() {
 }
 
 socket=$work/i.sock
+if [ "${1:-}" = fit ]; then
+    check "library: cargo builds it and install.sh installs it" library
+    check "fit: SDKs and preloads of all releases and both C++ ABIs" sdks {0.9,0.11,0.13,0.15,1.0,1.1}-abi{0,1}
+    for built in "${built_sdks[@]}"; do
+        for loaded in "${built_sdks[@]}"; do
+            check "fit: built for $built, loaded $loaded" fits "$built" "$loaded"
+        done
+    done
+    echo "$passed passed, $failed failed"
+    [ "$failed" = 0 ]
+    exit
+fi
 check "library: cargo builds it and install.sh installs it" library
 check "programs: the tests and the preload compile without warnings" build plain
 check "examples: CMake finds the package" examples
@@ -362,6 +377,12 @@ check "preload: a fork during the construction of the first Executors does not d
 patience=$((iterations / rate * 2 + 120)) check "preload: $iterations iterations of a polling host are each counted once" retried exactly_once "$iterations" "$rate" polling "$work/plain/host"
 check "preload: a host that never polls is polled" retried exactly_once 20000 0 silent "$work/plain/host"
 check "preload: TensorRT-LLM loaded with dlopen(RTLD_LOCAL), as in Triton" retried plugin
+check "fit: SDKs and preloads of some releases and both C++ ABIs" sdks 1.1-abi1 1.1-abi0 0.9-abi1 0.11-abi1
+check "fit: every preload with every SDK delivers exactly, or changes nothing and logs one line" matrix
+check "fit: build.sh rejects headers and flags that do not belong to the library" build_rejects
+check "fit: an Executor in a library with another name, opened with RTLD_LOCAL" foreign_name
+check "fit: an Executor linked statically into a plugin" static_plugin
+check "fit: two releases in one process keep their own functions" two_copies
 check "preload: buffered records are sent when the host ends" retried flushed_at_exit
 check "preload: other programs work as before" not_a_host
 check "preload: a wrong socket path is logged once" wrong_path

@@ -1,7 +1,5 @@
 #include "tee.h"
 
-#include "symbols.h"
-
 #include <algorithm>
 #include <cstdlib>
 #include <iterator>
@@ -20,10 +18,6 @@ static_assert(sizeof(tle::Executor) == sizeof(void*), "Executor must hold nothin
 constexpr double kMaxPauseMs = 100.0;
 constexpr double kMinPauseMs = 1.0;
 constexpr std::chrono::milliseconds kFlushTimeout{250};
-
-Real<Iterations(void*)> realIterations(TRTLLM_EXECUTOR("23getLatestIterationStatsEv"));
-Real<Requests(void*)> realRequests(TRTLLM_EXECUTOR("21getLatestRequestStatsEv"));
-Real<bool(void const*)> realCanEnqueue("_ZNK12tensorrt_llm8executor8Executor18canEnqueueRequestsEv");
 
 // These are globals, not static local variables, and atexit() is called once for parent and child. Otherwise a child
 // forked at the wrong moment would wait forever for a lock of its parent: the guard of the variable, or the lock of the
@@ -140,13 +134,14 @@ void Engine::publish(Requests const& fresh) noexcept
 
 double Engine::drain() noexcept
 {
-    auto* const canEnqueue = realCanEnqueue.get();
-    auto* const drainIterations = realIterations.get();
-    auto* const drainRequests = realRequests.get();
+    auto* const canEnqueue = sdk.get<bool(void const*)>(Function::kCanEnqueue);
+    auto* const drainIterations = sdk.get<Iterations(void*)>(Function::kIterations);
+    auto* const drainRequests = sdk.get<Requests(void*)>(Function::kRequests);
     // The real functions read only the pointer inside the Executor, so a copy of the pointer works as an Executor. The
     // host may have moved the original.
     void* executor = implementation;
-    if (implementation == nullptr || canEnqueue == nullptr || drainIterations == nullptr || !canEnqueue(&executor))
+    if (implementation == nullptr || !sdk.matches() || canEnqueue == nullptr || drainIterations == nullptr
+        || !canEnqueue(&executor))
     {
         return 0.0;
     }
@@ -154,10 +149,17 @@ double Engine::drain() noexcept
     try
     {
         auto fresh = drainIterations(&executor);
+        if (!sdk.canRead(fresh))
+        {
+            // A swap of two std::deques touches no records.
+            unreadable->swap(fresh);
+            hasUnreadable = true;
+            return 0.0;
+        }
         publish(fresh);
         full = static_cast<double>(fresh.size()) / static_cast<double>(std::max<std::size_t>(iterations.capacity, 1));
         iterations.append(std::move(fresh));
-        if (drainRequests != nullptr && requests.capacity > 0)
+        if (drainRequests != nullptr && requests.capacity > 0 && sdk.canReadRequests())
         {
             auto rows = drainRequests(&executor);
             publish(rows);
@@ -220,45 +222,39 @@ Tee* Tee::current() noexcept
     }
 }
 
-void Tee::constructed(void const* executor, std::int32_t iterations, std::int32_t requests) noexcept
+void Tee::constructed(void const* executor, Sdk& sdk, std::int32_t iterations, std::int32_t requests) noexcept
 {
     try
     {
         // An Executor with the same address must have been destroyed without a hooked call.
         forget(implementationOf(executor));
-        track(implementationOf(executor), capacity(iterations), capacity(requests));
+        track(implementationOf(executor), sdk, capacity(iterations), capacity(requests));
     }
     catch (...) // NOLINT(bugprone-empty-catch): out of memory; the host's Executor works but is not published
     {
     }
 }
 
-std::shared_ptr<Engine> Tee::called(void const* executor) noexcept
+std::shared_ptr<Engine> Tee::find(void const* executor) noexcept
 {
     auto* const implementation = implementationOf(executor);
-    if (implementation == nullptr)
+    std::lock_guard const lock(mMutex);
+    auto const found = std::find_if(mEngines.begin(), mEngines.end(),
+        [implementation](auto const& known) { return known->implementation == implementation; });
+    return found == mEngines.end() ? nullptr : *found;
+}
+
+std::shared_ptr<Engine> Tee::adopt(void const* executor, Sdk& sdk) noexcept
+{
+    // The child of a fork may have copied an Executor with a locked mutex. The polling thread must not call it.
+    if (mGeneration != 0)
     {
         return nullptr;
     }
     try
     {
-        {
-            std::lock_guard const lock(mMutex);
-            for (auto const& engine : mEngines)
-            {
-                if (engine->implementation == implementation)
-                {
-                    return engine;
-                }
-            }
-        }
-        // The child of a fork may have copied an Executor with a locked mutex. The polling thread must not call it.
-        if (mGeneration != 0)
-        {
-            return nullptr;
-        }
         // The constructor was not hooked, so the ring sizes are unknown. These are TensorRT-LLM's defaults.
-        return track(implementation, 1000, 1000);
+        return track(implementationOf(executor), sdk, 1000, 1000);
     }
     catch (...)
     {
@@ -266,26 +262,39 @@ std::shared_ptr<Engine> Tee::called(void const* executor) noexcept
     }
 }
 
-std::shared_ptr<Engine> Tee::track(void* implementation, std::size_t iterations, std::size_t requests)
+std::shared_ptr<Engine> Tee::track(void* implementation, Sdk& sdk, std::size_t iterations, std::size_t requests)
 {
-    if (implementation == nullptr)
+    if (implementation == nullptr || !sdk.matches())
     {
         return nullptr;
     }
-    auto engine = std::make_shared<Engine>(implementation);
+    auto engine = std::make_shared<Engine>(implementation, sdk);
     engine->iterations.capacity = iterations;
     engine->requests.capacity = requests;
-    std::lock_guard const lock(mMutex);
-    for (auto const& known : mEngines)
     {
-        if (known->implementation == implementation)
+        std::lock_guard const lock(mMutex);
+        for (auto const& known : mEngines)
         {
-            return known;
+            if (known->implementation == implementation)
+            {
+                return known;
+            }
         }
+        assignDestination(*engine);
+        mEngines.push_back(engine);
     }
-    assignDestination(*engine);
-    mEngines.push_back(engine);
-    start();
+    // The first drain also checks that the records are readable. A new Executor usually has none yet.
+    std::lock_guard const engineLock(engine->mutex);
+    engine->drain();
+    std::lock_guard const lock(mMutex);
+    if (sdk.matches())
+    {
+        start();
+    }
+    else if (auto* const unused = std::exchange(engine->destination, nullptr))
+    {
+        unused->inUse = false;
+    }
     return engine;
 }
 
@@ -377,8 +386,7 @@ void Tee::poll()
     {
         {
             std::unique_lock lock(mMutex);
-            if (mWake.wait_for(
-                    lock, std::chrono::duration<double, std::milli>(pauseMs), [this] { return mStopped; }))
+            if (mWake.wait_for(lock, std::chrono::duration<double, std::milli>(pauseMs), [this] { return mStopped; }))
             {
                 return;
             }

@@ -5,9 +5,9 @@
 // host in a backlog. The backlog has the size that the host configured for the Executor's own ring, and drops the
 // oldest records.
 
-#include "trtllm_exporter/publisher.h"
+#include "sdk.h"
 
-#include "tensorrt_llm/executor/executor.h"
+#include "trtllm_exporter/publisher.h"
 
 #include <atomic>
 #include <cstddef>
@@ -19,11 +19,6 @@
 
 namespace trtllm_preload
 {
-
-namespace tle = tensorrt_llm::executor;
-
-using Iterations = std::deque<tle::IterationStats>;
-using Requests = std::deque<tle::RequestStatsPerIteration>;
 
 /// The exporter's socket for one Executor. The exporter shows each socket as one engine, so two Executors that run at
 /// the same time never share one.
@@ -58,9 +53,21 @@ struct Backlog
 /// An Executor, from its construction (or its first hooked call) to its destruction.
 struct Engine
 {
-    explicit Engine(void* implementation)
+    Engine(void* implementation, Sdk& sdk)
         : implementation(implementation)
+        , sdk(sdk)
     {
+    }
+
+    Engine(Engine const&) = delete;
+    Engine& operator=(Engine const&) = delete;
+
+    ~Engine()
+    {
+        if (!hasUnreadable)
+        {
+            delete unreadable;
+        }
     }
 
     /// Held during every drain, so that records keep their order, and while the Executor is destroyed.
@@ -68,6 +75,12 @@ struct Engine
     /// The pointer inside the Executor, which is one std::unique_ptr<Impl>. It identifies the Executor, because a move
     /// of the Executor does not change it. nullptr after destruction.
     void* implementation;
+    /// The copy of TensorRT-LLM that the Executor belongs to.
+    Sdk& sdk;
+    /// Records that the preload drained and then found to be unreadable. The host gets them at its next call. If it
+    /// never calls, they are leaked, because only TensorRT-LLM can destroy them.
+    Iterations* const unreadable{new Iterations};
+    bool hasUnreadable{false};
     Backlog<tle::IterationStats> iterations;
     Backlog<tle::RequestStatsPerIteration> requests;
     Destination* destination{nullptr};
@@ -89,16 +102,18 @@ public:
 
     /// Call it after a constructor. `iterations` and `requests` are the configured ring sizes; negative means
     /// unbounded.
-    void constructed(void const* executor, std::int32_t iterations, std::int32_t requests) noexcept;
-    /// Call it in every hooked method. Registers the Executor if it was created by a constructor that is not hooked.
-    std::shared_ptr<Engine> called(void const* executor) noexcept;
+    void constructed(void const* executor, Sdk& sdk, std::int32_t iterations, std::int32_t requests) noexcept;
+    /// The Executor, or nullptr if it is not registered.
+    std::shared_ptr<Engine> find(void const* executor) noexcept;
+    /// Registers an Executor that was created by a constructor that is not hooked.
+    std::shared_ptr<Engine> adopt(void const* executor, Sdk& sdk) noexcept;
     /// Call it before a shutdown or destruction. Drains the records that the Executor still holds.
     void ending(void const* executor, bool destroyed) noexcept;
 
     Tee();
 
 private:
-    std::shared_ptr<Engine> track(void* implementation, std::size_t iterations, std::size_t requests);
+    std::shared_ptr<Engine> track(void* implementation, Sdk& sdk, std::size_t iterations, std::size_t requests);
     void forget(void* implementation);
     void assignDestination(Engine& engine);
     void start();

@@ -1,0 +1,164 @@
+#include "objects.h"
+
+#include <cstring>
+
+#include <dlfcn.h>
+#include <link.h>
+
+namespace trtllm_preload
+{
+namespace
+{
+
+// dladdr() would also find the object, but it compares the address with every symbol of the object, and
+// libtensorrt_llm.so has hundreds of thousands.
+bool contains(dl_phdr_info const& object, void const* address)
+{
+    auto const offset = reinterpret_cast<ElfW(Addr)>(address) - object.dlpi_addr;
+    for (int i = 0; i < object.dlpi_phnum; ++i)
+    {
+        auto const& segment = object.dlpi_phdr[i];
+        if (segment.p_type == PT_LOAD && offset - segment.p_vaddr < segment.p_memsz)
+        {
+            return true;
+        }
+    }
+    return false;
+}
+
+/// Calls `visit` for every object until it returns true.
+template <class Visit>
+void forEach(Visit visit)
+{
+    ::dl_iterate_phdr([](dl_phdr_info* object, std::size_t /*size*/, void* context)
+        { return (*static_cast<Visit*>(context))(*object) ? 1 : 0; },
+        &visit);
+}
+
+Object describe(dl_phdr_info const& object)
+{
+    return {object.dlpi_phdr, object.dlpi_name == nullptr ? "" : object.dlpi_name};
+}
+
+void const* idOf(void const* address)
+{
+    void const* found = nullptr;
+    forEach(
+        [&](dl_phdr_info const& object)
+        {
+            found = contains(object, address) ? object.dlpi_phdr : nullptr;
+            return found != nullptr;
+        });
+    return found;
+}
+
+/// dlsym() in a library and the libraries that it depends on.
+void* find(Object const& object, char const* symbol)
+{
+    auto* const handle = handleOf(object);
+    auto* const found = handle == nullptr ? nullptr : ::dlsym(handle, symbol);
+    if (handle != nullptr)
+    {
+        ::dlclose(handle);
+    }
+    return found;
+}
+
+} // namespace
+
+Object objectOf(void const* address)
+{
+    Object found;
+    forEach(
+        [&](dl_phdr_info const& object)
+        {
+            if (!contains(object, address))
+            {
+                return false;
+            }
+            found = describe(object);
+            return true;
+        });
+    return found;
+}
+
+std::vector<Object> allObjects()
+{
+    std::vector<Object> objects;
+    forEach(
+        [&](dl_phdr_info const& object)
+        {
+            objects.push_back(describe(object));
+            return false;
+        });
+    return objects;
+}
+
+void* handleOf(Object const& object) noexcept
+{
+    // Only paths. dlopen() would search for another name, such as linux-vdso.so.1, in the library folders.
+    if (object.path.find('/') == std::string::npos)
+    {
+        return nullptr;
+    }
+    return ::dlopen(object.path.c_str(), RTLD_LAZY | RTLD_NOLOAD);
+}
+
+void* definitionFor(void const* caller, char const* symbol)
+{
+    // First the global scope, like the dynamic linker.
+    if (auto* const found = ::dlsym(RTLD_NEXT, symbol))
+    {
+        return found;
+    }
+    auto const* const preload = idOf(reinterpret_cast<void const*>(&definitionFor));
+    // Then the caller and the libraries that it depends on. Triton opens its backends with RTLD_LOCAL.
+    auto* found = find(objectOf(caller), symbol);
+    if (found != nullptr && idOf(found) != preload)
+    {
+        return found;
+    }
+    // The caller may be a library that another library opened, or an object that the caller's own caller uses (after
+    // a tail call, the return address is that of the caller's caller).
+    for (auto const& object : allObjects())
+    {
+        found = object.id == preload ? nullptr : find(object, symbol);
+        if (found != nullptr && idOf(found) == object.id)
+        {
+            return found;
+        }
+    }
+    return nullptr;
+}
+
+LoadCounts loadCounts() noexcept
+{
+    LoadCounts counts{};
+    forEach(
+        [&](dl_phdr_info const& object)
+        {
+            counts = {object.dlpi_adds, object.dlpi_subs};
+            return true;
+        });
+    return counts;
+}
+
+bool tensorRtLlmIsLoaded() noexcept
+{
+    bool found = false;
+    auto const* const here = reinterpret_cast<void const*>(&tensorRtLlmIsLoaded);
+    forEach(
+        [&](dl_phdr_info const& object)
+        {
+            auto const* const path = object.dlpi_name == nullptr ? "" : object.dlpi_name;
+            auto const* const slash = std::strrchr(path, '/');
+            auto const* const name = slash == nullptr ? path : slash + 1;
+            // libtensorrt_llm.so, libnvinfer_plugin_tensorrt_llm.so, libtriton_tensorrtllm.so
+            found = (std::strstr(name, "tensorrt_llm") != nullptr || std::strstr(name, "tensorrtllm") != nullptr)
+                && !contains(object, here);
+            return found;
+        });
+    return found;
+}
+
+} // namespace trtllm_preload
