@@ -383,6 +383,10 @@ check "fit: build.sh rejects headers and flags that do not belong to the library
 check "fit: an Executor in a library with another name, opened with RTLD_LOCAL" foreign_name
 check "fit: an Executor linked statically into a plugin" static_plugin
 check "fit: two releases in one process keep their own functions" two_copies
+check "fit: a server without an Executor gets one line" no_executor
+check "fit: a plugin opened with RTLD_DEEPBIND gets one line" deep_binding
+check "preload: TRTLLM_EXPORTER_HELP=1 prints the environment variables" help_is_printed
+check "fit: a shell stays silent and gets no thread" shell_is_silent
 check "preload: buffered records are sent when the host ends" retried flushed_at_exit
 check "preload: other programs work as before" not_a_host
 check "preload: a wrong socket path is logged once" wrong_path

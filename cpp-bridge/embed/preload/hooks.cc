@@ -5,6 +5,7 @@
 
 #include "sdk.h"
 #include "tee.h"
+#include "watch.h"
 
 #include <cstdint>
 #include <type_traits>
@@ -32,6 +33,7 @@ static_assert(std::is_same_v<decltype(&tle::Executor::canEnqueueRequests), bool 
 /// as the dynamic linker would.
 Sdk& sdkOf(void const* caller, Function function) noexcept
 {
+    trtllm_preload::executorSeen();
     auto* const sdk = Sdk::of(caller, function);
     if (sdk == nullptr)
     {

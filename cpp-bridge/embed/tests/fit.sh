@@ -110,3 +110,30 @@ two_copies() { # two plugins contain different releases; the preload fits the fi
         retried delivered 800 "$work/plain/loader" && [ "$(grep -c '^seen=' "$work/host")" = 2 ] &&
         [ "$(lines "does not fit")" = 1 ] && logged "does not fit $work/0.9-abi1/static-plugin.so: "
 }
+
+silent_line="no Executor seen after 1 s"
+
+no_executor() { # a server that links TensorRT-LLM but creates no Executor
+    start_host plain "$work/plain/host" idle
+    eventually logged "$silent_line"
+    end_host && logs_once "$silent_line" "$work/log"
+}
+
+deep_binding() { # the plugin finds TensorRT-LLM before the preload's hooks
+    HOST_DEEPBIND=1 HOST_PLUGIN=$work/plain/plugin.so start_host plain "$work/plain/loader" silent 300
+    eventually logged "$silent_line"
+    end_host && grep -q '^seen=' "$work/host" && logs_once "$silent_line" "$work/log"
+}
+
+shell_is_silent() { # a shell gets no thread and no message
+    [ "$(preloaded plain bash -c 'sleep 1.5; echo /proc/$$/task/*' 2>&1 | wc -w)" = 1 ]
+}
+
+help_is_printed() { # the text names every variable of the environment that the sources read
+    TRTLLM_EXPORTER_HELP=1 preloaded plain true 2>"$work/log" || return 1
+    local name
+    for name in $(grep -ohP '"\KTRTLLM_EXPORTER_\w+(?=")' "$embed"/preload/*.cc | sort -u); do
+        logged "^  $name  " || { echo "$name is missing"; return 1; }
+    done
+    logged "preload.so for TensorRT-LLM 1.1.0+simulated, the new C++ ABI"
+}
