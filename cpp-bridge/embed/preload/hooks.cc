@@ -100,7 +100,7 @@ Drained drainForHost(void* executor, void const* caller, Function function, Back
     engine->hostDrains = true;
     if constexpr (std::is_same_v<Drained, Iterations>)
     {
-        if (std::exchange(engine->hasUnreadable, false))
+        if (std::exchange(engine->owesRecords, false))
         {
             return std::move(*engine->unreadable);
         }

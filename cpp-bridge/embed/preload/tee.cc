@@ -151,9 +151,10 @@ double Engine::drain() noexcept
         auto fresh = drainIterations(&executor);
         if (!sdk.canRead(fresh))
         {
-            // A swap of two std::deques touches no records.
-            unreadable->swap(fresh);
+            // Neither empty() nor the swap of two std::deques touches a record.
+            owesRecords = !fresh.empty();
             hasUnreadable = true;
+            unreadable->swap(fresh);
             return 0.0;
         }
         publish(fresh);

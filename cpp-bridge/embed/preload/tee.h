@@ -77,10 +77,11 @@ struct Engine
     void* implementation;
     /// The copy of TensorRT-LLM that the Executor belongs to.
     Sdk& sdk;
-    /// Records that the preload drained and then found to be unreadable. The host gets them at its next call. If it
-    /// never calls, they are leaked, because only TensorRT-LLM can destroy them.
+    /// What the preload drained and then found to be unreadable. Only TensorRT-LLM can destroy it.
     Iterations* const unreadable{new Iterations};
     bool hasUnreadable{false};
+    /// `unreadable` has records. The host gets them at its next call.
+    bool owesRecords{false};
     Backlog<tle::IterationStats> iterations;
     Backlog<tle::RequestStatsPerIteration> requests;
     Destination* destination{nullptr};

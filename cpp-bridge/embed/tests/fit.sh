@@ -40,7 +40,7 @@ fits() {
         folder=$built retried delivered 800 "$work/$loaded/host"
         return
     fi
-    for mode in "polling 800" "silent 300"; do
+    for mode in "polling 800" "silent 300" errors; do
         # shellcheck disable=SC2086
         "$work/$loaded/host" $mode >"$work/without" &&
             socket=/nonexistent/x.sock preloaded "$built" "$work/$loaded/host" $mode >"$work/with" 2>"$work/log" &&
