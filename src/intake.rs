@@ -263,13 +263,7 @@ mod tests {
 
     #[test]
     fn every_snapshot_shows_the_counters_of_its_intake() {
-        let name = EngineName {
-            model: "m".to_owned(),
-            version: "1".to_owned(),
-            labels: Vec::new(),
-            source: "test",
-            implicit: false,
-        };
+        let name = EngineName::of_a_test();
         let (state, at) = (Arc::new(State::new(vec![name])), Moment::now());
         let mut intake = Intake::new(0, "m".to_owned(), Arc::clone(&state), Duration::from_secs(15));
         let mut batch = Batch::default();

@@ -196,13 +196,7 @@ mod tests {
     };
 
     fn one_engine() -> Arc<State> {
-        let name = EngineName {
-            model: "m".to_owned(),
-            version: "1".to_owned(),
-            labels: Vec::new(),
-            source: "test",
-            implicit: false,
-        };
+        let name = EngineName::of_a_test();
         Arc::new(State::new(vec![name]))
     }
 

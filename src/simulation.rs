@@ -110,13 +110,7 @@ fn poll(batch: &mut Batch) -> TestPoll {
 /// Runs one seed. Panics if a number is wrong.
 async fn run(seed: u64, polls: u64) {
     world(|world| *world = World::new(seed));
-    let name = EngineName {
-        model: "m".to_owned(),
-        version: "1".to_owned(),
-        labels: Vec::new(),
-        source: "test",
-        implicit: false,
-    };
+    let name = EngineName::of_a_test();
     let state = Arc::new(State::new(vec![name]));
     let (events, _received) = tokio::sync::mpsc::unbounded_channel();
     let heartbeat = Heartbeats::default().register("the driver".to_owned());

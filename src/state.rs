@@ -31,6 +31,14 @@ pub struct EngineName {
     pub implicit: bool,
 }
 
+#[cfg(test)]
+impl EngineName {
+    /// Model `m`, version `1`.
+    pub(crate) fn of_a_test() -> Self {
+        Self { model: "m".to_owned(), version: "1".to_owned(), labels: Vec::new(), source: "test", implicit: false }
+    }
+}
+
 /// One engine at one moment.
 #[derive(Debug, Clone)]
 pub struct EngineSnapshot {
@@ -257,13 +265,7 @@ mod tests {
 
     #[test]
     fn a_reader_withdraws_the_numbers_of_a_driver_that_has_died() {
-        let name = EngineName {
-            model: "m".to_owned(),
-            version: "1".to_owned(),
-            labels: Vec::new(),
-            source: "test",
-            implicit: false,
-        };
+        let name = EngineName::of_a_test();
         let state = State::new(vec![name]);
         let long_ago = Instant::now() - Duration::from_secs(20);
         let mut health = Health::new(Duration::from_secs(15));
