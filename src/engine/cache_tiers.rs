@@ -30,12 +30,21 @@ pub struct CachedTokens {
     pub by_level: Vec<LevelTokens>,
 }
 
-/// Prompt tokens found in one cache level.
+/// Prompt tokens found in one cache level. The tier of a level changes if an engine restarts with another configuration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct LevelTokens {
-    /// Absent if the engine does not name its levels.
-    pub tier: Option<Tier>,
-    pub tokens: u64,
+    /// While the engine did not name its levels.
+    pub unnamed: Option<u64>,
+    pub by_tier: TierNumbers,
+}
+
+impl LevelTokens {
+    fn add(&mut self, tier: Option<Tier>, tokens: u64) {
+        match tier {
+            Some(tier) => self.by_tier.add(tier, tokens),
+            None => self.unnamed = Some(self.unnamed.unwrap_or(0).saturating_add(tokens)),
+        }
+    }
 }
 
 impl Tier {
@@ -92,9 +101,8 @@ impl CachedTokens {
             if at == self.by_level.len() {
                 self.by_level.push(LevelTokens::default());
             }
-            let total = &mut self.by_level[at];
-            total.tokens = total.tokens.saturating_add(unsigned(*tokens));
-            total.tier = if at < MAX_LEVELS { Tier::named(record, level) } else { Some(Tier::Other) };
+            let tier = if at < MAX_LEVELS { Tier::named(record, level) } else { Some(Tier::Other) };
+            self.by_level[at].add(tier, unsigned(*tokens));
         }
     }
 }
@@ -132,8 +140,24 @@ mod tests {
         absorb(&mut totals, &[5, 0, 2, 1], Some(&["gpu", "gpu", "host", "disk"]));
         absorb(&mut totals, &[1, 4, 0, -9], Some(&["gpu", "gpu", "host", "disk"]));
         assert_eq!(totals.by_tier, TierNumbers { gpu: Some(10), host: Some(2), disk: Some(1), other: None });
-        let levels: Vec<_> = totals.by_level.iter().map(|level| (level.tier.unwrap().name(), level.tokens)).collect();
-        assert_eq!(levels, [("gpu", 6), ("gpu", 4), ("host", 2), ("disk", 1)]);
+        let gpu = |tokens| TierNumbers { gpu: Some(tokens), ..TierNumbers::default() };
+        let host = TierNumbers { host: Some(2), ..TierNumbers::default() };
+        let disk = TierNumbers { disk: Some(1), ..TierNumbers::default() };
+        let levels: Vec<_> = totals.by_level.iter().map(|level| level.by_tier).collect();
+        assert_eq!(levels, [gpu(6), gpu(4), host, disk]);
+        assert!(totals.by_level.iter().all(|level| level.unnamed.is_none()));
+    }
+
+    /// The tokens must not move to the new tier: its counter would jump, and that of the old tier would vanish.
+    #[test]
+    fn a_level_that_changes_its_tier_keeps_the_tokens_of_the_old_tier() {
+        let mut totals = CachedTokens::default();
+        absorb(&mut totals, &[5], None);
+        absorb(&mut totals, &[4], Some(&["host"]));
+        absorb(&mut totals, &[1], Some(&["disk"]));
+        absorb(&mut totals, &[2], Some(&["host"]));
+        let by_tier = TierNumbers { host: Some(6), disk: Some(1), ..TierNumbers::default() };
+        assert_eq!(totals.by_level, [LevelTokens { unnamed: Some(5), by_tier }]);
     }
 
     #[test]
@@ -141,7 +165,8 @@ mod tests {
         let mut totals = CachedTokens::default();
         absorb(&mut totals, &[1; 1000], None);
         assert_eq!(totals.by_level.len(), MAX_LEVELS + 1);
-        assert_eq!(totals.by_level[MAX_LEVELS], LevelTokens { tier: Some(Tier::Other), tokens: 936 });
+        let other = TierNumbers { other: Some(936), ..TierNumbers::default() };
+        assert_eq!(totals.by_level[MAX_LEVELS], LevelTokens { unnamed: None, by_tier: other });
     }
 
     #[test]

@@ -4,9 +4,10 @@
 use std::sync::Arc;
 
 use crate::engine::Latest;
-use crate::engine::cache_tiers::{LevelTokens, MAX_LEVELS, Tier};
+use crate::engine::cache_tiers::{LevelTokens, MAX_LEVELS, TierNumbers};
 use crate::engine::pools::PoolTotals;
 use crate::engine::requests::{LatencySource, RequestTotals};
+use crate::model::named_numbers::NamedNumbers as _;
 use crate::model::perf_metrics::FinishReason;
 use crate::model::server_metrics::ConfigSection;
 use crate::state::{EngineName, EngineSnapshot};
@@ -164,11 +165,15 @@ fn trtllm_pools(pools: &PoolTotals, page: &mut Writer<'_>) {
         page.put(family, count.and_then(increased));
     }
     // Unlike the others, these start at 0.
-    for (level, LevelTokens { tier, tokens }) in pools.cached_tokens.by_level.iter().enumerate() {
+    for (level, LevelTokens { unnamed, by_tier }) in pools.cached_tokens.by_level.iter().enumerate() {
         let name = if level < MAX_LEVELS { level.to_string() } else { "other".to_owned() };
-        let tier = tier.map_or("", Tier::name).to_owned();
-        let labels = Labels::extend(page.labels.base(), [("cache_level", name), ("cache_tier", tier)]);
-        page.page.push(Id::TrtllmPromptCacheHitTokens, &Arc::new(labels), *tokens);
+        let tiers = TierNumbers::NAMES.iter().copied().zip(by_tier.numbers());
+        for (tier, tokens) in std::iter::once(("", *unnamed)).chain(tiers) {
+            let Some(tokens) = tokens else { continue };
+            let labels = [("cache_level", name.clone()), ("cache_tier", tier.to_owned())];
+            let labels = Labels::extend(page.labels.base(), labels);
+            page.page.push(Id::TrtllmPromptCacheHitTokens, &Arc::new(labels), tokens);
+        }
     }
 }
 
