@@ -136,7 +136,9 @@ impl<'a> Sample<'a> {
 
     /// The labels without those that every series of the server has.
     fn configuration(&self) -> Vec<(String, String)> {
-        let own = |label: &str| !matches!(label, "model_name" | "engine_type" | "pid") && label.len() <= MAX_TEXT;
+        let own = |label: &str| {
+            !matches!(label, "model_name" | "engine_type" | "pid") && label.len() <= MAX_TEXT && !is_reserved(label)
+        };
         let labels = self.labels.iter().filter(|(label, _)| own(label));
         labels.map(|(label, value)| ((*label).to_owned(), short(value))).collect()
     }
@@ -196,6 +198,11 @@ fn is_name(name: &str) -> bool {
     letters && name.bytes().next().is_some_and(|first| !first.is_ascii_digit())
 }
 
+/// Labels with a meaning in Prometheus. It rejects a whole page with a second `__name__`.
+fn is_reserved(label: &str) -> bool {
+    label.starts_with("__") || matches!(label, "le" | "quantile")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -246,6 +253,12 @@ mod tests {
             format!("trtllm_model_config_info{{a=\"{}\",{}=\"b\",c=\"é\\n\"}} 1", "é".repeat(99), "n".repeat(99));
         let cut = [("a".to_owned(), "é".repeat(64)), ("c".to_owned(), "é\n".to_owned())];
         assert_eq!(parse(&long).config[&ConfigSection::Model], cut);
+    }
+
+    #[test]
+    fn a_configuration_with_a_reserved_label_does_not_make_our_page_invalid() {
+        let config = parse(r#"trtllm_model_config_info{__name__="up",le="1",quantile="0.5",dtype="auto"} 1"#).config;
+        assert_eq!(config[&ConfigSection::Model], [("dtype".to_owned(), "auto".to_owned())]);
     }
 
     #[test]
