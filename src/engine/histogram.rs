@@ -116,7 +116,8 @@ impl Histogram {
     pub fn observe_request(&mut self, value: f64, request: Option<u64>) {
         if let (Some(bucket), Some(request)) = (self.add(value, 1), request) {
             let exemplars = self.exemplars.get_or_insert_with(|| Box::new([None; MAX_BOUNDS + 1]));
-            exemplars[bucket] = Some(Exemplar { request, value });
+            // Negative zero becomes zero, which is the same in every format.
+            exemplars[bucket] = Some(Exemplar { request, value: value + 0.0 });
         }
     }
 

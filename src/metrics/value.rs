@@ -29,8 +29,9 @@ impl From<u64> for Value {
 }
 
 impl From<f64> for Value {
+    /// Negative zero becomes zero: text would show it as `-0`, and protobuf as 0.
     fn from(value: f64) -> Self {
-        Self::Float(value)
+        Self::Float(value + 0.0)
     }
 }
 
@@ -63,6 +64,12 @@ mod tests {
     use crate::model::iteration::KvCacheStats;
 
     use super::*;
+
+    #[test]
+    fn negative_zero_has_no_sign_in_any_format() {
+        let Value::Float(value) = Value::from(-0.0) else { panic!("not a float") };
+        assert!(value.is_sign_positive());
+    }
 
     #[test]
     fn a_ratio_of_nothing_is_absent_and_an_empty_kv_cache_is_used_to_0() {
