@@ -14,9 +14,10 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use prost::Message;
 use tokio::net::UnixStream;
 
-use super::device_assignment::{DeviceAssignment, is_gpu};
+use super::device_assignment::{DeviceAssignment, is_gpu, resolve};
 use super::event::Event;
 use super::threads::StopSignal;
+use crate::model::gpu::{GpuSnapshot, PodDevice};
 
 const DEADLINE: Duration = Duration::from_secs(5);
 /// After this long without an answer the last assignments are dropped, because containers come and go.
@@ -165,6 +166,12 @@ async fn list(socket: &Path) -> Result<Vec<PodResources>, KubeletError> {
 
 fn transport(cause: impl ToString) -> KubeletError {
     KubeletError::Transport(cause.to_string())
+}
+
+/// The GPUs that a kubelet's answer assigns to containers. For the fuzz target.
+#[doc(hidden)]
+pub fn pods_of_answer(frame: &[u8], gpus: &[GpuSnapshot]) -> Result<Vec<PodDevice>, String> {
+    Ok(resolve(&from_pods(from_frame(frame)?), gpus))
 }
 
 /// Parses one gRPC message: a byte for compression, four bytes of length, the message.

@@ -30,6 +30,8 @@ use std::time::{Duration, Instant};
 use crate::model::gpu::{GpuInventory, NvmlState};
 pub use config::{GpuConfig, GpuMode, GpuTiming};
 use event::Event;
+#[doc(hidden)]
+pub use kubelet::pods_of_answer;
 pub use nvml::{GpuError, NvmlUnavailable};
 use supervisor::Supervisor;
 use threads::ThreadHandle;

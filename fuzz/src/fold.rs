@@ -1,0 +1,137 @@
+//! One engine, folded and published as in the daemon, with a time that the target sets. After each poll, no total may have
+//! fallen or vanished.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use trtllm_exporter::intake::{Intake, Moment};
+use trtllm_exporter::metrics::catalog::{Group, Id, Kind};
+use trtllm_exporter::metrics::compat::CompatSets;
+use trtllm_exporter::metrics::own::HttpMetrics;
+use trtllm_exporter::metrics::page::{Page, Sample, Value};
+use trtllm_exporter::metrics::page_builder::{PageBuilder, Selection};
+use trtllm_exporter::sources::{Batch, Presence, SourceError};
+use trtllm_exporter::state::{EngineName, State};
+
+use super::session::Poll;
+
+/// Triton's durations are withdrawn once a request without times has completed. Other totals are withdrawn if the engine
+/// reports only some iterations.
+const UNKNOWN_DURATIONS: [Id; 5] = [
+    Id::InferenceRequestDuration,
+    Id::InferenceQueueDuration,
+    Id::InferenceComputeInput,
+    Id::InferenceComputeInfer,
+    Id::InferenceComputeOutput,
+];
+
+pub struct Fold {
+    state: Arc<State>,
+    intake: Intake,
+    builder: PageBuilder,
+    batch: Batch,
+    now: Instant,
+    /// The page after the previous poll.
+    before: Page,
+    withdrawn: Vec<Sample>,
+}
+
+impl Fold {
+    pub fn new(name: EngineName) -> Self {
+        let state = Arc::new(State::new(vec![name]));
+        let all = CompatSets { trtllm: true, triton_core: true, dcgm: true, spec: true };
+        Self {
+            intake: Intake::new(0, "m".to_owned(), Arc::clone(&state), Duration::from_secs(15)),
+            builder: PageBuilder::new(&state, all),
+            state,
+            batch: Batch::default(),
+            // In the future, so that readers of the state, who look at the clock, find nothing outdated.
+            now: Instant::now() + Duration::from_secs(3600),
+            before: Page::default(),
+            withdrawn: Vec::new(),
+        }
+    }
+
+    pub fn poll(&mut self, poll: &Poll) {
+        let complete = poll.answer.parse(&mut self.batch);
+        self.end_poll(poll.gap, poll.unix_us, complete);
+    }
+
+    /// Parses by `parse`, which returns false if the poll failed, and folds.
+    pub fn poll_with(&mut self, parse: impl FnOnce(&mut Batch) -> bool) {
+        let complete = parse(&mut self.batch);
+        self.end_poll(Duration::from_millis(100), 1_753_462_474_000_000, complete);
+    }
+
+    fn end_poll(&mut self, gap: Duration, unix_us: i64, complete: bool) {
+        self.now += gap;
+        let error = SourceError::Truncated { target: String::new() };
+        let result = if complete { Ok(Presence::Present) } else { Err(&error) };
+        self.intake.end_poll(&mut self.batch, Duration::ZERO, result, Moment { instant: self.now, unix_us });
+        self.check_totals();
+    }
+
+    /// The families of the engine, in all name sets.
+    pub fn page(&self) -> Page {
+        let groups = Selection::of(&[Group::Triton, Group::Engine, Group::Compat]);
+        self.builder.page(&self.state, &HttpMetrics::new(), groups)
+    }
+
+    /// Also the exporter's own families.
+    pub fn whole_page(&self) -> Page {
+        self.builder.page(&self.state, &HttpMetrics::new(), Selection::All)
+    }
+
+    pub fn gateway_page(&self) -> Page {
+        self.builder.page(&self.state, &HttpMetrics::new(), Selection::Gateway)
+    }
+
+    /// A total may be withdrawn, and must then return with at least its old value.
+    fn check_totals(&mut self) {
+        let page = self.page();
+        let series: HashMap<_, _> =
+            page.samples().iter().map(|sample| ((sample.metric, sample.labels.series()), &sample.value)).collect();
+        let sampled = self.state.engines().any(|(_, snapshot)| snapshot.totals.is_sampled());
+        let mut withdrawn = Vec::new();
+        for before in self.before.samples().iter().chain(&self.withdrawn).filter(|sample| is_total(sample)) {
+            match series.get(&(before.metric, before.labels.series())) {
+                Some(now) => assert!(has_not_fallen(&before.value, now), "a total has fallen: {before:?} to {now:?}"),
+                None => {
+                    let id = before.metric;
+                    let allowed =
+                        if UNKNOWN_DURATIONS.contains(&id) { before.value == Value::Count(0) } else { sampled };
+                    assert!(allowed, "a total has vanished: {before:?}");
+                    withdrawn.push(before.clone());
+                }
+            }
+        }
+        self.withdrawn = withdrawn;
+        self.before = page;
+    }
+}
+
+fn is_total(sample: &Sample) -> bool {
+    sample.metric.metric().kind != Kind::Gauge
+}
+
+fn has_not_fallen(before: &Value, now: &Value) -> bool {
+    match (before, now) {
+        (Value::Count(before), Value::Count(now)) => now >= before,
+        (Value::Integer(before), Value::Integer(now)) => now >= before && *before >= 0,
+        (Value::Float(before), Value::Float(now)) => now >= before && *before >= 0.0,
+        (Value::Histogram(before), Value::Histogram(now)) => {
+            let mut buckets = before.cumulative().zip(now.cumulative());
+            buckets.all(|((_, before), (_, now))| now >= before)
+                && now.count() >= before.count()
+                && now.sum() >= before.sum()
+        }
+        _ => false,
+    }
+}
+
+/// An engine with the default labels.
+pub fn engine() -> EngineName {
+    let text = |text: &str| text.to_owned();
+    EngineName { model: text("m"), version: text("1"), labels: Vec::new(), source: "trtllm-serve", implicit: false }
+}

@@ -1,0 +1,33 @@
+//! The differential target: a session, rendered as text, OpenMetrics and protobuf, each parsed back. All agree with each
+//! other and with the page: names, types, help texts, labels, values and exemplars.
+
+use arbitrary::{Result, Unstructured};
+use trtllm_exporter::exposition::negotiate::Format;
+use trtllm_exporter::state::EngineName;
+
+use super::fold::{Fold, engine};
+use super::parsed_page;
+use super::session::polls;
+
+pub fn run(data: &[u8]) {
+    let mut data = Unstructured::new(data);
+    let Ok((name, whole)) = start(&mut data) else { return };
+    let mut fold = Fold::new(name);
+    polls(&mut data).iter().for_each(|poll| fold.poll(poll));
+    for page in [if whole { fold.whole_page() } else { fold.page() }, fold.gateway_page()] {
+        for format in [Format::Text, Format::OpenMetrics, Format::Protobuf] {
+            parsed_page::check(&page, format);
+        }
+    }
+}
+
+/// The labels of the engine, which may contain any text, and whether the page has the exporter's own families.
+fn start(data: &mut Unstructured<'_>) -> Result<(EngineName, bool)> {
+    let whole = data.ratio(1, 16)?;
+    if data.ratio(3, 4)? {
+        return Ok((engine(), whole));
+    }
+    let label = |data: &mut Unstructured<'_>| Ok::<_, arbitrary::Error>(data.arbitrary::<&str>()?.to_owned());
+    let labels = vec![("zone".to_owned(), label(data)?), ("a".to_owned(), label(data)?)];
+    Ok((EngineName { model: label(data)?, version: label(data)?, labels, ..engine() }, whole))
+}

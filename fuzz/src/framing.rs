@@ -1,0 +1,165 @@
+//! The lines of the ingest socket, through the socket itself: written in chunks of any length, they are the lines that a
+//! simple split of the same bytes gives.
+
+use std::cell::RefCell;
+use std::path::PathBuf;
+
+use arbitrary::{Result, Unstructured};
+use tokio::io::AsyncWriteExt as _;
+use tokio::net::UnixStream;
+use tokio::runtime::Runtime;
+use trtllm_exporter::model::RejectReason;
+use trtllm_exporter::sources::socket::{Admission, Ingest};
+use trtllm_exporter::sources::trtllm_json::{Hello, Line, parse_line};
+use trtllm_exporter::sources::{Batch, Item, Source};
+
+/// The limits of the socket: the longest line, and the longest one that needs no permit.
+const MAX_LINE: usize = 1 << 20;
+const SHORT_LINE: usize = 64 << 10;
+/// Pieces, long lines and writes of one stream. More would only take longer.
+const MAX_PIECES: usize = 32;
+const MAX_LONG: usize = 3;
+const MAX_WRITES: usize = 256;
+
+const LINES: [&str; 6] = [
+    r#"{"iter": 7, "numActiveRequests": 1}"#,
+    r#"{"hello": {"model": "m", "pid": 5}}"#,
+    r#"{"hello": {"model": "m"}}"#,
+    r#"{"request_id": 3, "perf_metrics": {"first_iter": 1, "timing_metrics": {"arrival_time": 1.5}}}"#,
+    r#"{"iter": 7, "requestStats": [{"id": 1}]}"#,
+    " \r",
+];
+
+/// A bound socket is kept, because binding one takes longer than the rest.
+struct Socket {
+    runtime: Runtime,
+    source: Source,
+    path: PathBuf,
+    _folder: tempfile::TempDir,
+}
+
+impl Socket {
+    fn bind() -> Self {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("s");
+        let everybody = Admission { uids: Vec::new(), limit: 1 };
+        let source = Source::Socket(runtime.block_on(Ingest::bind(&path, everybody)).unwrap());
+        Self { runtime, source, path, _folder: folder }
+    }
+}
+
+pub fn run(data: &[u8]) {
+    thread_local! {
+        static SOCKET: RefCell<Option<Socket>> = const { RefCell::new(None) };
+    }
+    let Ok((text, chunks)) = stream(&mut Unstructured::new(data)) else { return };
+    let mut wanted = Batch::default();
+    split(&text, &mut wanted);
+    SOCKET.with_borrow_mut(|socket| {
+        let Socket { runtime, source, path, .. } = socket.get_or_insert_with(Socket::bind);
+        let found = runtime.block_on(send(source, path, &text, &chunks));
+        assert_eq!(found.rejected, wanted.rejected);
+        assert_eq!(found.items, wanted.items);
+    });
+}
+
+/// The bytes that a publisher sends, and the lengths of its writes, which repeat.
+fn stream(data: &mut Unstructured<'_>) -> Result<(Vec<u8>, Vec<usize>)> {
+    let mut chunks = vec![data.int_in_range(1..=4096)?];
+    for _ in 0..data.int_in_range(0..=3)? {
+        chunks.push(data.int_in_range(1..=64)?);
+    }
+    let (mut text, mut long) = (Vec::new(), 0);
+    for _ in 0..MAX_PIECES {
+        if data.is_empty() {
+            break;
+        }
+        match data.arbitrary::<u8>()? % 8 {
+            0..=3 => text.extend_from_slice(data.choose(&LINES)?.as_bytes()),
+            4 if long < MAX_LONG => {
+                // A line about as long as a limit, counted from its first byte or from here.
+                long += 1;
+                let limit = *data.choose(&[SHORT_LINE, MAX_LINE])?;
+                let begun = text.iter().rev().take_while(|byte| **byte != b'\n').count() * data.int_in_range(0..=1)?;
+                let length = (limit + data.int_in_range(0..=4)?).saturating_sub(begun + 2);
+                text.resize(text.len() + length, *data.choose(b" x")?);
+            }
+            5 => {
+                let length = usize::from(data.arbitrary::<u8>()?).min(data.len());
+                text.extend_from_slice(data.bytes(length)?);
+            }
+            _ => text.push(b'\n'),
+        }
+    }
+    // A million writes of a byte would take seconds.
+    let least = text.len() / MAX_WRITES;
+    chunks.iter_mut().for_each(|chunk| *chunk += least);
+    Ok((text, chunks))
+}
+
+/// What the socket must deliver.
+fn split(text: &[u8], batch: &mut Batch) {
+    let mut first = true;
+    for line in text.strip_suffix(b"\n").unwrap_or(text).split(|byte| *byte == b'\n') {
+        if line.len() > MAX_LINE {
+            batch.reject(RejectReason::TooLong);
+        } else if line.iter().all(u8::is_ascii_whitespace) {
+            continue;
+        } else {
+            match parse_line(line) {
+                Ok(Line::Item(item)) => batch.push(item),
+                Ok(Line::Hello(hello)) if first && is_short(&hello) => {
+                    hello.pid.map(Item::Process).into_iter().for_each(|process| batch.push(process));
+                }
+                Ok(Line::Hello(_)) => batch.reject(RejectReason::NotARecord),
+                Err(reason) => batch.reject(reason),
+            }
+        }
+        first = false;
+    }
+}
+
+fn is_short(hello: &Hello) -> bool {
+    [&hello.model, &hello.version].into_iter().flatten().all(|name| name.chars().count() <= 64)
+}
+
+async fn send(source: &mut Source, path: &PathBuf, text: &[u8], chunks: &[usize]) -> Batch {
+    let mut batch = Batch::default();
+    let mut stream = UnixStream::connect(path).await.unwrap();
+    poll_until(source, &mut batch, 1).await;
+    let (mut rest, mut lengths) = (text, chunks.iter().cycle());
+    while !rest.is_empty() {
+        let (chunk, after) = rest.split_at(rest.len().min(*lengths.next().unwrap()));
+        // The socket's buffer may be full until the lines are polled.
+        let mut sent = 0;
+        while sent < chunk.len() {
+            match stream.try_write(&chunk[sent..]) {
+                Ok(written) => sent += written,
+                Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
+                Err(error) => panic!("{error}"),
+            }
+            // Lets the socket read this chunk before the next one is written.
+            tokio::task::yield_now().await;
+            tokio::task::yield_now().await;
+            source.poll(&mut batch).await.unwrap();
+        }
+        rest = after;
+    }
+    stream.shutdown().await.unwrap();
+    poll_until(source, &mut batch, 0).await;
+    batch
+}
+
+/// Polls until this many publishers are connected.
+async fn poll_until(source: &mut Source, batch: &mut Batch, publishers: u64) {
+    loop {
+        source.poll(batch).await.unwrap();
+        if batch.connections == Some(publishers) {
+            // Lines that came before the last poll of the number.
+            source.poll(batch).await.unwrap();
+            return;
+        }
+        tokio::task::yield_now().await;
+    }
+}

@@ -1,0 +1,31 @@
+//! The bodies of the fuzz targets. `fuzz_targets/` feeds them with libFuzzer's bytes, and `tests/fuzz_targets.rs` of the
+//! exporter with the committed corpora and with mutations of them. A finding is a panic.
+// Shared with a test, which uses neither every item nor exports any.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, unreachable_pub, dead_code)]
+
+pub mod fold;
+pub mod formats;
+pub mod framing;
+pub mod kv_events;
+pub mod negotiation;
+pub mod parsed_page;
+pub mod pod_resources;
+pub mod records;
+pub mod server_metrics;
+pub mod session;
+pub mod text_page;
+pub mod web_config;
+
+/// The name of a corpus, and what runs with each of its inputs.
+pub type Target = (&'static str, fn(&[u8]));
+
+pub const TARGETS: [Target; 8] = [
+    ("records", records::run),
+    ("framing", framing::run),
+    ("server_metrics", server_metrics::run),
+    ("kv_events", kv_events::run),
+    ("web_config", web_config::run),
+    ("negotiation", negotiation::run),
+    ("pod_resources", pod_resources::run),
+    ("formats", formats::run),
+];

@@ -1,0 +1,57 @@
+//! The kubelet's answer to `PodResourcesLister/List`: parsed, resolved to GPUs and shown on the page.
+
+use trtllm_exporter::exposition::negotiate::Format;
+use trtllm_exporter::gpu::pods_of_answer;
+use trtllm_exporter::metrics::gpu::gpu_page;
+use trtllm_exporter::metrics::page::Page;
+use trtllm_exporter::metrics::series_labels::LabelCache;
+use trtllm_exporter::model::gpu::{GpuIdentity, GpuInventory, GpuReadings, GpuSnapshot, GpuState, MigInstance};
+
+use super::parsed_page;
+
+/// The bytes are an answer as it is, and also the message of an answer.
+pub fn run(data: &[u8]) {
+    let length = u32::try_from(data.len()).unwrap().to_be_bytes();
+    check(data);
+    check(&[&[0], &length[..], data].concat());
+}
+
+fn check(answer: &[u8]) {
+    let gpus = vec![gpu("GPU-a", 0, Vec::new()), gpu("GPU-b", 1, vec![instance("MIG-c", 1), instance("MIG-d", 2)])];
+    let Ok(pods) = pods_of_answer(answer, &gpus) else { return };
+    assert!(pods.is_sorted());
+    for pod in &pods {
+        let known = |gpu: &GpuSnapshot| {
+            gpu.identity.uuid == pod.gpu_uuid
+                && (pod.mig_uuid.is_empty() || gpu.readings.mig.iter().any(|instance| instance.uuid == pod.mig_uuid))
+        };
+        assert!(gpus.iter().any(known), "{pod:?}");
+    }
+    let inventory = GpuInventory { gpus, pods, ..GpuInventory::default() };
+    let page = Page::join([gpu_page(&inventory, &mut LabelCache::default())]);
+    for format in [Format::Text, Format::OpenMetrics, Format::Protobuf] {
+        parsed_page::check(&page, format);
+    }
+}
+
+fn instance(uuid: &str, id: u32) -> MigInstance {
+    MigInstance {
+        uuid: uuid.to_owned(),
+        gpu_instance_id: Some(id),
+        compute_instance_id: Some(0),
+        profile: Some("1g.18gb".to_owned()),
+        ..MigInstance::default()
+    }
+}
+
+fn gpu(uuid: &str, minor: u32, mig: Vec<MigInstance>) -> GpuSnapshot {
+    GpuSnapshot {
+        identity: GpuIdentity { uuid: uuid.to_owned(), minor: Some(minor), ..GpuIdentity::default() },
+        state: GpuState::Ok,
+        readings: GpuReadings { mig, ..GpuReadings::default() },
+        last_poll: None,
+        xids: Vec::new(),
+        last_xid: None,
+        reports_xids: false,
+    }
+}

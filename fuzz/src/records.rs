@@ -1,0 +1,73 @@
+//! `GET /metrics` and `GET /perf_metrics` of trtllm-serve, and the lines of the socket: parsed and folded. Bytes that begin
+//! with `[` or `{` are an answer as it is; other bytes describe a session.
+
+use arbitrary::Unstructured;
+use serde::de::IgnoredAny;
+use trtllm_exporter::model::{RequestStats, RequestStatsPerIteration};
+use trtllm_exporter::sources::trtllm_json::{Line, Parsed, Statistics, parse_line, parse_perf_metrics, parse_records};
+use trtllm_exporter::sources::{Batch, Item};
+
+use super::fold::{Fold, engine};
+use super::parsed_page;
+use super::session::{Answer, polls};
+
+pub fn run(data: &[u8]) {
+    let mut fold = Fold::new(engine());
+    match data.first() {
+        Some(b'[') => {
+            check_array(data);
+            fold.poll_with(|batch| parse_records(data, batch).is_ok());
+            fold.poll_with(|batch| parse_perf_metrics(data, batch).is_ok());
+        }
+        Some(b'{') => {
+            data.split(|byte| *byte == b'\n').for_each(check_line);
+            fold.poll_with(|batch| Answer::Lines(data.to_vec()).parse(batch));
+        }
+        _ => polls(&mut Unstructured::new(data)).iter().for_each(|poll| fold.poll(poll)),
+    }
+    parsed_page::parses(&fold.page());
+}
+
+/// A record of the socket is the same record in an array.
+fn check_line(line: &[u8]) {
+    let Ok(Line::Item(record @ Item::Record(_))) = parse_line(line) else { return };
+    let mut batch = Batch::default();
+    let array = [b"[", line, b"]"].concat();
+    assert_eq!(parse_records(&array, &mut batch), Ok(()));
+    assert_eq!((batch.items, batch.rejected), (vec![record], [0; 6]));
+}
+
+/// An array gives the same records whole and in parts. Each element of an array that serde_json accepts is one item or one
+/// rejection.
+fn check_array(text: &[u8]) {
+    let mut whole = Batch::default();
+    let result = parse_records(text, &mut whole);
+    let (mut items, mut rejected, mut parsed) = (Vec::new(), 0, Parsed::default());
+    loop {
+        let mut batch = nearly_full();
+        let part = Statistics::Records.parse_part(text, &mut parsed, &mut batch);
+        items.extend(batch.items.drain(1..));
+        rejected += batch.rejected.iter().sum::<u64>();
+        if part.is_err() || parsed.complete {
+            assert_eq!(part.is_ok(), result.is_ok(), "{part:?}, {result:?}");
+            break;
+        }
+    }
+    assert_eq!((rejected, &items), (whole.rejected.iter().sum(), &whole.items));
+    // serde_json does not check the encoding of what it ignores.
+    let text = std::str::from_utf8(text).unwrap_or_default();
+    if let Ok(elements) = serde_json::from_str::<Vec<IgnoredAny>>(text) {
+        assert_eq!(result, Ok(()));
+        assert_eq!(items.len() as u64 + rejected, elements.len() as u64);
+    }
+}
+
+/// A batch that has room for one more item before it should be folded.
+fn nearly_full() -> Batch {
+    let mut batch = Batch::default();
+    let rows = (1 << 20) / size_of::<RequestStats>() - 1;
+    let request_stats = Some(vec![RequestStats::default(); rows]);
+    batch.push(Item::Requests(RequestStatsPerIteration { iter: None, request_stats }));
+    assert!(batch.has_room());
+    batch
+}

@@ -1,0 +1,24 @@
+//! `GET /prometheus/metrics` of trtllm-serve: pages, separated by form feeds, as one server sends them one after the other.
+
+use trtllm_exporter::sources::Item;
+use trtllm_exporter::sources::prometheus_text::parse_server_metrics;
+use trtllm_exporter::sources::trtllm_json::parse_records;
+
+use super::fold::{Fold, engine};
+use super::parsed_page;
+
+const MAX_PAGES: usize = 16;
+
+pub fn run(data: &[u8]) {
+    let mut fold = Fold::new(engine());
+    // The engine must have a record before it is on the page.
+    fold.poll_with(|batch| parse_records(br#"[{"iter": 1, "numActiveRequests": 1}]"#, batch).is_ok());
+    for page in data.split(|byte| *byte == b'\x0c').take(MAX_PAGES) {
+        let Ok(metrics) = parse_server_metrics(page) else { continue };
+        fold.poll_with(|batch| {
+            batch.push(Item::ServerMetrics(Box::new(metrics)));
+            true
+        });
+    }
+    parsed_page::parses(&fold.page());
+}
