@@ -1,0 +1,141 @@
+#!/usr/bin/env python3
+"""Runs the daemon under load and checks that it stays flat: python3 tests/soak/soak.py [options]
+
+Two publishers of the ingest socket and two trtllm-serve stand-ins send records and restart now and then. Twenty
+scrapers read the page in all formats. Once a second, memory, threads, descriptors and the size of the page go into a
+CSV, which plot.py draws. At the end every record must be counted, and the second half of the CSV must be flat.
+"""
+
+import argparse
+import csv
+import pathlib
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+
+sys.path.insert(0, str(pathlib.Path(__file__).parent))
+from engines import HttpEngine, SocketEngine  # noqa: E402
+from scrapers import FORMATS, Scraper, fetch  # noqa: E402
+
+COLUMNS = ["seconds", "resident_kb", "threads", "descriptors", "page_bytes", "records", "scrapes", "cpu_seconds"]
+
+
+def sample(pid, address):
+    """One row of the CSV, without the counts of this program."""
+    status = pathlib.Path(f"/proc/{pid}/status").read_text()
+    field = lambda name: int(status.split(f"{name}:")[1].split()[0])  # noqa: E731
+    descriptors = len(list(pathlib.Path(f"/proc/{pid}/fd").iterdir()))
+    times = pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
+    page = len(fetch(address, FORMATS[0])[1])
+    return field("VmRSS"), field("Threads"), descriptors, page, (int(times[11]) + int(times[12])) / 100
+
+
+def total(page, name, model):
+    """The value of the series of one engine."""
+    lines = [line for line in page.splitlines() if line.startswith(name + "{") and f'model="{model}"' in line]
+    return sum(float(line.rsplit(" ", 1)[1]) for line in lines)
+
+
+def flat(rows):
+    """What has grown from the third quarter to the last one. Memory may differ by 2 MB, a page by a few digits."""
+    quarter = len(rows) // 4
+    third, last = rows[2 * quarter : 3 * quarter], rows[3 * quarter :]
+    limits = {"resident_kb": 2048, "threads": 2, "descriptors": 8, "page_bytes": 1024}
+    mean = lambda rows, column: sum(row[COLUMNS.index(column)] for row in rows) / len(rows)  # noqa: E731
+    grown = []
+    for column, limit in limits.items():
+        before, after = mean(third, column), mean(last, column)
+        print(f"{column}: mean {before:.0f} in the third quarter, {after:.0f} in the last")
+        if after > before + limit:
+            grown.append(column)
+    return grown
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--seconds", type=float, default=600, help="duration of the load")
+    parser.add_argument("--rate", type=float, default=2000, help="records per second of each of the four engines")
+    parser.add_argument("--restart", type=float, default=20, help="seconds between two restarts of an engine")
+    parser.add_argument("--csv", default="target/soak.csv", help="result; plot.py draws it")
+    parser.add_argument("--binary", default="target/release/trtllm-exporter")
+    options = parser.parse_args()
+
+    folder = tempfile.TemporaryDirectory()
+    work = pathlib.Path(folder.name)
+    engines = [SocketEngine(f"socket-{n}", work / f"socket-{n}", options) for n in range(2)]
+    engines += [HttpEngine(f"http-{n}", options) for n in range(2)]
+    command = [options.binary, "--gpu", "off", "--web.listen-address", "127.0.0.1:0"]
+    command += ["--web.port-file", str(work / "port")]
+    for engine in engines:
+        command += ["--source", engine.source, "--model", engine.name]
+    log = open(work / "log", "w")
+    daemon = subprocess.Popen(command, stdout=log, stderr=log)
+    try:
+        while not (work / "port").exists():
+            if daemon.poll() is not None:
+                sys.exit((work / "log").read_text())
+            time.sleep(0.05)
+        address = (work / "port").read_text().strip()
+        rows, failures = run(daemon.pid, address, engines, options)
+        failures += check(address, engines)
+    finally:
+        daemon.terminate()
+        daemon.wait(30)
+    failures += [f"{column} has grown" for column in flat(rows)]
+    last = dict(zip(COLUMNS, rows[-1]))
+    print(f"{last['records']} records and {last['scrapes']} scrapes in {last['seconds']:.0f} s")
+    print(f"{last['cpu_seconds']:.1f} s CPU time, {sum(engine.restarts for engine in engines)} restarts of engines")
+    for failure in failures:
+        print(f"FAILED: {failure}", file=sys.stderr)
+    sys.exit(1 if failures else 0)
+
+
+def run(pid, address, engines, options):
+    stop = threading.Event()
+    scrapers = [Scraper(address, FORMATS[n % len(FORMATS)], stop) for n in range(20)]
+    for thread in [*engines, *scrapers]:
+        thread.start()
+    rows, begin = [], time.monotonic()
+    pathlib.Path(options.csv).parent.mkdir(parents=True, exist_ok=True)
+    with open(options.csv, "w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(COLUMNS)
+        while (seconds := time.monotonic() - begin) < options.seconds:
+            resident, threads, descriptors, page, cpu = sample(pid, address)
+            sent, scrapes = sum(engine.sent for engine in engines), sum(scraper.scrapes for scraper in scrapers)
+            rows.append([round(seconds, 1), resident, threads, descriptors, page, sent, scrapes, cpu])
+            writer.writerow(rows[-1])
+            file.flush()
+            time.sleep(max(0, begin + len(rows) - time.monotonic()))
+    for engine in engines:
+        engine.stop.set()
+    stop.set()
+    for thread in [*engines, *scrapers]:
+        thread.join(30)
+    return rows, [failure for scraper in scrapers for failure in scraper.failures[:3]]
+
+
+def check(address, engines):
+    """Every record that was sent is counted once, nothing is lost, and every restart is seen."""
+    deadline = time.monotonic() + 30
+    while True:
+        page = fetch(address, FORMATS[0])[1].decode()
+        failures = []
+        for engine in engines:
+            for name, wanted in [
+                ("nv_trt_llm_iterations_total", engine.sent),
+                ("nv_trt_llm_iterations_lost_total", 0),
+                ("nv_trt_llm_engine_restarts_total", engine.restarts),
+            ]:
+                found = total(page, name, engine.name)
+                if found != wanted:
+                    failures.append(f"{name} of {engine.name} is {found:.0f}, not {wanted}")
+        if not failures or time.monotonic() > deadline:
+            return failures
+        time.sleep(0.5)
+
+
+if __name__ == "__main__":
+    main()
