@@ -5,12 +5,12 @@ mod publishers;
 
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tokio::io::{AsyncBufReadExt, AsyncReadExt as _, BufReader};
 use tokio::net::{UnixListener, UnixStream};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, SemaphorePermit, mpsc};
+use tokio::sync::{Semaphore, SemaphorePermit, mpsc};
 use tokio::task::JoinSet;
 
 use crate::log::LogLimit;
@@ -22,15 +22,17 @@ use super::{Batch, Item, OpenError, Presence};
 use crate::model::RejectReason;
 
 pub use publishers::Admission;
-use publishers::{Place, Publishers};
+use publishers::{Place, Publisher, Publishers};
 
 /// Longest line, in bytes.
 const MAX_LINE: usize = 1 << 20;
-/// Lines that were read and not yet folded, in KiB: the memory that a flood of lines can take.
+/// KiB of lines of all sockets that were read and not yet parsed. Lines wait as text: an element of two bytes takes hundreds of
+/// bytes once it is parsed.
 const MAX_QUEUED_KIB: u32 = 8 << 10;
+static QUEUED: Semaphore = Semaphore::const_new(MAX_QUEUED_KIB as usize);
 /// Longer lines need one of the places for long lines, so that many publishers of long lines cannot fill the memory.
 const SHORT_LINE: usize = 64 << 10;
-const LONG_LINES: usize = 8;
+static LONG_LINES: Semaphore = Semaphore::const_new(8);
 /// Time from the first byte of a line to its end.
 const LINE_TIMEOUT: Duration = Duration::from_secs(30);
 
@@ -40,16 +42,20 @@ pub struct Ingest {
     pub(super) path: PathBuf,
     queue: mpsc::UnboundedReceiver<QueuedLine>,
     publishers: Arc<Publishers>,
-    /// Lines of the poll that goes on.
+    /// The poll that goes on has received lines.
     received: bool,
+    log: LogLimit,
     accepting: tokio::task::JoinHandle<()>,
 }
 
 #[derive(Debug)]
 struct QueuedLine {
-    parsed: Result<Item, RejectReason>,
-    /// Released when the line has been folded.
-    _permit: Option<OwnedSemaphorePermit>,
+    /// Without its line feed; or why it could not be read.
+    text: Result<Vec<u8>, RejectReason>,
+    is_first: bool,
+    publisher: Arc<Publisher>,
+    /// Released when the line has been parsed.
+    _permit: Option<SemaphorePermit<'static>>,
 }
 
 impl Ingest {
@@ -66,7 +72,7 @@ impl Ingest {
         let accepting = tokio::spawn(async move {
             while supervise::catch(Task::Accept, accept(&listener, &lines, &table)).await.is_err() {}
         });
-        Ok(Self { path: path.to_owned(), queue, publishers, received: false, accepting })
+        Ok(Self { path: path.to_owned(), queue, publishers, received: false, log: LogLimit::default(), accepting })
     }
 
     pub(super) fn poll(&mut self, batch: &mut Batch) -> Presence {
@@ -74,8 +80,9 @@ impl Ingest {
             && let Ok(line) = self.queue.try_recv()
         {
             self.received = true;
-            match line.parsed {
-                Ok(item) => batch.push(item),
+            match self.parse(&line) {
+                Ok(Some(item)) => batch.push(item),
+                Ok(None) => {}
                 Err(reason) => batch.reject(reason),
             }
         }
@@ -92,6 +99,27 @@ impl Ingest {
     }
 }
 
+impl Ingest {
+    fn parse(
+        &mut self,
+        QueuedLine { text, is_first, publisher, .. }: &QueuedLine,
+    ) -> Result<Option<Item>, RejectReason> {
+        match parse_line(text.as_ref().map_err(|reason| *reason)?)? {
+            Line::Item(item) => Ok(Some(item)),
+            // The names become no labels: a publisher must not be able to create series.
+            Line::Hello(hello) if *is_first && hello.is_short() => {
+                publisher.hello_received();
+                let Hello { model, version, pid } = &hello;
+                if let Some(left_out) = self.log.allow(Instant::now()) {
+                    tracing::info!(model, version, pid, left_out, "publisher connected");
+                }
+                Ok(pid.map(Item::Process))
+            }
+            Line::Hello(_) => Err(RejectReason::NotARecord),
+        }
+    }
+}
+
 impl Drop for Ingest {
     fn drop(&mut self) {
         self.accepting.abort();
@@ -100,23 +128,10 @@ impl Drop for Ingest {
     }
 }
 
-/// Memory that all publishers share, and what the log says about them.
-struct Limits {
-    /// KiB of lines that were read and not yet folded.
-    queued: Arc<Semaphore>,
-    long_lines: Semaphore,
-    log: Mutex<LogLimit>,
-}
-
 type Lines = mpsc::UnboundedSender<QueuedLine>;
 
 /// Accepts publishers, for ever.
 async fn accept(listener: &UnixListener, lines: &Lines, publishers: &Arc<Publishers>) {
-    let limits = Arc::new(Limits {
-        queued: Arc::new(Semaphore::new(MAX_QUEUED_KIB as usize)),
-        long_lines: Semaphore::new(LONG_LINES),
-        log: Mutex::default(),
-    });
     let (mut connections, mut failing) = (JoinSet::new(), false);
     loop {
         let stream = match listener.accept().await {
@@ -134,9 +149,9 @@ async fn accept(listener: &UnixListener, lines: &Lines, publishers: &Arc<Publish
         while connections.try_join_next().is_some() {}
         let uid = stream.peer_cred().ok().map(|peer| peer.uid());
         let Some(place) = publishers.admit(uid).await else { continue };
-        let (lines, limits) = (lines.clone(), Arc::clone(&limits));
+        let lines = lines.clone();
         connections.spawn(async move {
-            if let Err(error) = receive(stream, &lines, &limits, &place).await {
+            if let Err(error) = receive(stream, &lines, &place).await {
                 tracing::debug!(%error, "publisher disconnected");
             }
         });
@@ -144,66 +159,43 @@ async fn accept(listener: &UnixListener, lines: &Lines, publishers: &Arc<Publish
 }
 
 /// Reads from one publisher until it disconnects or must make room. An invalid line is counted and skipped.
-async fn receive(stream: UnixStream, lines: &Lines, limits: &Limits, place: &Place) -> io::Result<()> {
-    let (mut reader, mut line, mut first) = (BufReader::new(stream), Vec::new(), true);
+async fn receive(stream: UnixStream, lines: &Lines, place: &Place) -> io::Result<()> {
+    let (mut reader, mut first) = (BufReader::new(stream), true);
     // Between two lines, a publisher may be idle for as long as it likes.
     while let Some(bytes) = place.unless_evicted(reader.fill_buf()).await
         && !bytes?.is_empty()
     {
-        line.clear();
-        line.shrink_to(1 << 16);
-        let reading = tokio::time::timeout(LINE_TIMEOUT, read_line(&mut reader, &mut line, limits));
+        let mut line = Vec::new();
+        let reading = tokio::time::timeout(LINE_TIMEOUT, read_line(&mut reader, &mut line));
+        let publisher = Arc::clone(&place.publisher);
         let Some(Ok(Ok((fits, _long)))) = place.unless_evicted(reading).await else {
             // Late, broken off, or cut to make room.
-            let _ = lines.send(QueuedLine { parsed: Err(RejectReason::Truncated), _permit: None });
+            let text = Err(RejectReason::Truncated);
+            let _ = lines.send(QueuedLine { text, is_first: false, publisher, _permit: None });
             break;
         };
         place.line_received();
-        // Taken before the line is parsed, because its items may take more memory than its text.
         let kib = u32::try_from(line.len() >> 10).unwrap_or(MAX_QUEUED_KIB) + 1;
-        let Ok(permit) = Arc::clone(&limits.queued).acquire_many_owned(kib).await else { break };
+        let Ok(permit) = QUEUED.acquire_many(kib).await else { break };
         if fits && line.iter().all(u8::is_ascii_whitespace) {
             continue;
         }
-        let parsed = if fits { parse_line(&line) } else { Err(RejectReason::TooLong) };
+        line.shrink_to_fit();
+        let text = if fits { Ok(line) } else { Err(RejectReason::TooLong) };
         let is_first = std::mem::take(&mut first);
-        let parsed = match parsed {
-            Ok(Line::Item(item)) => Ok(item),
-            Ok(Line::Hello(hello)) if is_first && hello.is_short() => {
-                place.hello_received();
-                limits.log_publisher(&hello);
-                match hello.pid {
-                    Some(pid) => Ok(Item::Process(pid)),
-                    None => continue,
-                }
-            }
-            Ok(Line::Hello(_)) => Err(RejectReason::NotARecord),
-            Err(reason) => Err(reason),
-        };
-        if lines.send(QueuedLine { parsed, _permit: Some(permit) }).is_err() {
+        if lines.send(QueuedLine { text, is_first, publisher, _permit: Some(permit) }).is_err() {
             break;
         }
     }
     Ok(())
 }
 
-impl Limits {
-    /// The names become no labels: a publisher must not be able to create series. A publisher that connects for each line must
-    /// not fill the log.
-    fn log_publisher(&self, Hello { model, version, pid }: &Hello) {
-        if let Some(left_out) = self.log.lock().unwrap_or_else(PoisonError::into_inner).allow(Instant::now()) {
-            tracing::info!(model, version, pid, left_out, "publisher connected");
-        }
-    }
-}
-
 /// Reads a line without its line feed. The last line of a stream needs none. Returns whether the line is within the limit; a
 /// longer one is skipped to its end. A long line has one of the places for long lines.
-async fn read_line<'l>(
+async fn read_line(
     reader: &mut BufReader<UnixStream>,
     line: &mut Vec<u8>,
-    limits: &'l Limits,
-) -> io::Result<(bool, Option<SemaphorePermit<'l>>)> {
+) -> io::Result<(bool, Option<SemaphorePermit<'static>>)> {
     let (mut fits, mut place) = (true, None);
     loop {
         let limit = if place.is_some() { MAX_LINE } else { SHORT_LINE };
@@ -215,7 +207,7 @@ async fn read_line<'l>(
             return Ok((fits, place));
         }
         if place.is_none() {
-            place = limits.long_lines.acquire().await.ok();
+            place = LONG_LINES.acquire().await.ok();
         } else {
             fits = false;
             line.clear();

@@ -31,8 +31,9 @@ use crate::web::{self, Acceptor, ReloadingConfig, reload};
 
 use drivers::Drivers;
 
-/// Publishers of one ingest socket. One engine has fewer processes, so more than this is a mistake.
+/// Publishers of one ingest socket, and of all. One engine has fewer processes, so more than this is a mistake.
 const MAX_PUBLISHERS: usize = 64;
+const ALL_PUBLISHERS: usize = 256;
 /// How often the heartbeats of the tasks are checked.
 const WATCH: Duration = Duration::from_secs(1);
 /// How long NVML may take to shut down. A driver update waits for it.
@@ -200,7 +201,7 @@ impl Limits {
         let quarter = descriptors / 4;
         Self {
             connections: quarter.clamp(4, MAX_CONNECTIONS),
-            publishers: (quarter / engines).clamp(2, MAX_PUBLISHERS),
+            publishers: (quarter.min(ALL_PUBLISHERS) / engines).clamp(2, MAX_PUBLISHERS),
         }
     }
 }

@@ -36,7 +36,7 @@ pub(super) struct Publishers {
 
 /// One connected publisher.
 #[derive(Debug)]
-struct Publisher {
+pub(super) struct Publisher {
     activity: Mutex<Activity>,
     evicted: Notify,
 }
@@ -51,7 +51,7 @@ struct Activity {
 /// A publisher's place in the table, until it is dropped.
 #[derive(Debug)]
 pub(super) struct Place {
-    publisher: Arc<Publisher>,
+    pub(super) publisher: Arc<Publisher>,
     table: Arc<Publishers>,
 }
 
@@ -128,13 +128,15 @@ impl Publishers {
     }
 }
 
+impl Publisher {
+    pub(super) fn hello_received(&self) {
+        lock(&self.activity).has_said_hello = true;
+    }
+}
+
 impl Place {
     pub(super) fn line_received(&self) {
         lock(&self.publisher.activity).last_line = Instant::now();
-    }
-
-    pub(super) fn hello_received(&self) {
-        lock(&self.publisher.activity).has_said_hello = true;
     }
 
     /// The result of `work`, or `None` if the publisher must make room.
@@ -179,7 +181,7 @@ mod tests {
             tokio::time::advance(Duration::from_secs(10)).await;
         }
         // The first one has a name, the second has just sent a line.
-        places[0].hello_received();
+        places[0].publisher.hello_received();
         places[1].line_received();
         tokio::time::advance(Duration::from_secs(1)).await;
         let mut evicted = Vec::new();
