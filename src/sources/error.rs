@@ -11,6 +11,8 @@ pub enum SourceError {
     Connect { target: String, cause: String },
     #[error("{target} did not answer within {after:?} (--poll.timeout)")]
     Timeout { target: String, after: std::time::Duration },
+    #[error("{target} did not complete a long answer within {after:?}; check the network to it")]
+    Slow { target: String, after: std::time::Duration },
     #[error("{target} answered with status {status}; check that --source names the port of trtllm-serve")]
     HttpStatus { target: String, status: u16 },
     #[error("{target} did not send a JSON array of statistics: {cause}")]
@@ -35,7 +37,7 @@ impl SourceError {
     pub const fn kind(&self) -> ErrorKind {
         match self {
             Self::Connect { .. } => ErrorKind::Connect,
-            Self::Timeout { .. } => ErrorKind::Timeout,
+            Self::Timeout { .. } | Self::Slow { .. } => ErrorKind::Timeout,
             Self::HttpStatus { .. } => ErrorKind::HttpStatus,
             Self::NotJson { .. } => ErrorKind::NotJson,
             Self::Truncated { .. } => ErrorKind::Truncated,

@@ -101,9 +101,7 @@ impl HttpClient {
         loop {
             let frame = tokio::select! {
                 frame = body.frame() => frame,
-                () = &mut late => {
-                    return Err(SourceError::Timeout { target: url, after: LONG_RESPONSE });
-                }
+                () = &mut late => return Err(SourceError::Slow { target: url, after: LONG_RESPONSE }),
             };
             let Some(frame) = frame else { break };
             let data = frame.map_err(|error| failed(&error))?.into_data().unwrap_or_default();
