@@ -7,6 +7,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::Poll;
+use std::time::Duration;
 
 pub use heartbeat::{Heartbeat, Heartbeats};
 
@@ -41,6 +42,13 @@ pub async fn catch<T>(task: Task, work: impl Future<Output = T>) -> Result<T, Pa
         Err(panicked) => Poll::Ready(Err(panicked)),
     })
     .await
+}
+
+/// Starts `work` again after each panic. The pause keeps a panic that always happens from using a whole core.
+pub async fn restart_after_panic<F: Future<Output = ()>>(task: Task, mut work: impl FnMut() -> F) {
+    while catch(task, work()).await.is_err() {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+    }
 }
 
 /// Like [`catch`], for work that does not wait.

@@ -159,10 +159,10 @@ mod tests {
         let heartbeats = Heartbeats::default();
         let heartbeat = heartbeats.register("the driver of engine m 1".to_owned());
         assert_eq!(healthy(&heartbeats).status(), StatusCode::OK);
-        (0..60).for_each(|_| _ = heartbeats.look());
+        (0..60).for_each(|_| _ = heartbeats.check());
         assert_eq!(healthy(&heartbeats).status(), StatusCode::SERVICE_UNAVAILABLE);
         heartbeat.beat();
-        heartbeats.look();
+        heartbeats.check();
         assert_eq!(healthy(&heartbeats).status(), StatusCode::OK);
     }
 }

@@ -67,7 +67,7 @@ impl Server {
         for listener in listeners {
             let service = Arc::clone(&service);
             accepting.spawn(async move {
-                while supervise::catch(Task::Accept, accept(&listener, &service)).await.is_err() {}
+                supervise::restart_after_panic(Task::Accept, || accept(&listener, &service)).await;
             });
         }
         let mut sweep = tokio::time::interval(SWEEP);

@@ -70,7 +70,7 @@ impl Ingest {
         let publishers = Publishers::new(admission);
         let table = Arc::clone(&publishers);
         let accepting = tokio::spawn(async move {
-            while supervise::catch(Task::Accept, accept(&listener, &lines, &table)).await.is_err() {}
+            supervise::restart_after_panic(Task::Accept, || accept(&listener, &lines, &table)).await;
         });
         Ok(Self { path: path.to_owned(), queue, publishers, received: false, log: LogLimit::default(), accepting })
     }
@@ -97,9 +97,7 @@ impl Ingest {
         // A publisher may connect for each line and disconnect at once: its lines show that it is there.
         if received || connected > 0 { Presence::Present } else { Presence::Disconnected }
     }
-}
 
-impl Ingest {
     fn parse(
         &mut self,
         QueuedLine { text, is_first, publisher, .. }: &QueuedLine,

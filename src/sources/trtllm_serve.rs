@@ -100,7 +100,7 @@ impl TrtllmServe {
         Ok(Presence::Present)
     }
 
-    /// Reads or continues to parse `/metrics`. Returns whether all of it is parsed.
+    /// Reads or continues to parse `/metrics`. Returns true when all of it is parsed.
     async fn poll_records(&mut self, batch: &mut Batch) -> Result<bool, SourceError> {
         batch.from_ring = true;
         let mut parsed = match self.unparsed.take() {
@@ -126,7 +126,7 @@ impl TrtllmServe {
         })
     }
 
-    /// Reads or continues to parse one of the other endpoints. Returns whether there is no more to parse.
+    /// Reads or continues to parse one of the other endpoints. Returns true when nothing is left to parse.
     async fn poll_extra(&mut self, index: usize, batch: &mut Batch) -> bool {
         let Some(endpoint) = self.extras.get_mut(index) else { return true };
         let (mut complete, mut parsed) = (true, Parsed::default());

@@ -216,7 +216,7 @@ async fn watch_tasks(heartbeats: Arc<Heartbeats>, mut stop: Shutdown) {
             _ = ticks.tick() => {}
             () = stop.wait() => return,
         }
-        for task in heartbeats.look() {
+        for task in heartbeats.check() {
             tracing::error!(task, "a task makes no progress; restart the exporter and report this bug");
         }
         if watchdog.is_some() && heartbeats.stalled().is_none() {

@@ -1,10 +1,10 @@
-//! Shows whether the tasks of the exporter make progress. A judge looks once per second: seconds in which the process did not
-//! run, or in which the clock was set, do not count.
+//! Shows whether the tasks of the exporter make progress. They are checked once per second. Seconds in
+//! which the process did not run, and changes of the clock, do not count.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Looks of the judge without a beat between them, after which a task is stalled. No step of a task takes that long.
+/// Checks without a beat, after which a task is stalled. No step of a task takes that long.
 const PATIENCE: u32 = 30;
 
 /// All tasks that show a heartbeat.
@@ -15,9 +15,9 @@ pub struct Heartbeats(Mutex<Vec<Watched>>);
 struct Watched {
     task: String,
     beats: Arc<Beats>,
-    /// At the last look of the judge.
+    /// At the last check.
     seen: u64,
-    looks_without_beat: u32,
+    checks_without_beat: u32,
 }
 
 #[derive(Debug, Default)]
@@ -47,21 +47,21 @@ impl Heartbeats {
     /// The heartbeat of a new task, named for people.
     pub fn register(&self, task: String) -> Heartbeat {
         let beats = Arc::new(Beats::default());
-        self.watched().push(Watched { task, beats: Arc::clone(&beats), seen: 0, looks_without_beat: 0 });
+        self.watched().push(Watched { task, beats: Arc::clone(&beats), seen: 0, checks_without_beat: 0 });
         Heartbeat(beats)
     }
 
-    /// Looks at each task once. Returns the tasks that became stalled by this look.
-    pub fn look(&self) -> Vec<String> {
+    /// Checks each task. Returns the tasks that have just become stalled.
+    pub fn check(&self) -> Vec<String> {
         let mut stalled = Vec::new();
         self.watched().retain_mut(|watched| {
             let count = watched.beats.count.load(Relaxed);
             if count == watched.seen {
-                watched.looks_without_beat = watched.looks_without_beat.saturating_add(1);
+                watched.checks_without_beat = watched.checks_without_beat.saturating_add(1);
             } else {
-                (watched.seen, watched.looks_without_beat) = (count, 0);
+                (watched.seen, watched.checks_without_beat) = (count, 0);
             }
-            if watched.looks_without_beat == PATIENCE {
+            if watched.checks_without_beat == PATIENCE {
                 stalled.push(watched.task.clone());
             }
             !watched.beats.ended.load(Relaxed)
@@ -73,7 +73,7 @@ impl Heartbeats {
     #[must_use]
     pub fn stalled(&self) -> Option<String> {
         let watched = self.watched();
-        watched.iter().find(|watched| watched.looks_without_beat >= PATIENCE).map(|watched| watched.task.clone())
+        watched.iter().find(|watched| watched.checks_without_beat >= PATIENCE).map(|watched| watched.task.clone())
     }
 
     fn watched(&self) -> MutexGuard<'_, Vec<Watched>> {
@@ -86,20 +86,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_task_without_a_beat_for_thirty_looks_is_stalled_until_its_next_beat() {
+    fn a_task_without_a_beat_for_thirty_checks_is_stalled_until_its_next_beat() {
         let heartbeats = Heartbeats::default();
         let beating = heartbeats.register("a".to_owned());
         let ended = heartbeats.register("b".to_owned());
         drop(ended);
-        for look in 1..=40 {
-            if look <= 10 {
+        for check in 1..=40 {
+            if check <= 10 {
                 beating.beat();
             }
-            assert_eq!(heartbeats.look(), if look == 40 { vec!["a".to_owned()] } else { Vec::new() }, "{look}");
+            assert_eq!(heartbeats.check(), if check == 40 { vec!["a".to_owned()] } else { Vec::new() }, "{check}");
         }
         assert_eq!(heartbeats.stalled().as_deref(), Some("a"));
         beating.beat();
-        heartbeats.look();
+        heartbeats.check();
         assert_eq!(heartbeats.stalled(), None);
     }
 
@@ -112,7 +112,7 @@ mod tests {
             panic!("as a bug does");
         });
         assert!(ended.join().is_err());
-        (0..PATIENCE).for_each(|_| _ = heartbeats.look());
+        (0..PATIENCE).for_each(|_| _ = heartbeats.check());
         assert_eq!(heartbeats.stalled().as_deref(), Some("a"));
     }
 }

@@ -12,7 +12,7 @@ fn head(more: &str) -> Vec<u8> {
     format!("HTTP/1.1 200 OK\r\n{more}\r\n").into_bytes()
 }
 
-/// Bodies that are no array of statistics, and what is counted if `/metrics` has them.
+/// Bodies that are not an array of statistics, and what is counted if `/metrics` has them.
 fn bodies() -> Vec<(&'static str, Vec<u8>, &'static str)> {
     let deep = |open: &str, close: &str| (open.repeat(100_000) + &close.repeat(100_000)).into_bytes();
     vec![
@@ -35,7 +35,7 @@ fn bodies() -> Vec<(&'static str, Vec<u8>, &'static str)> {
         ("two arrays", b"[][]".to_vec(), "not_json 1"),
         ("an open array", b"[".to_vec(), "truncated 1"),
         ("an open text", b"[{\"iter".to_vec(), "truncated 1"),
-        ("bytes that are no UTF-8", b"[{\"\xff\xfe\":1}]".to_vec(), "not_json 1"),
+        ("bytes that are not UTF-8", b"[{\"\xff\xfe\":1}]".to_vec(), "not_json 1"),
         ("a byte order mark", b"\xef\xbb\xbf[]".to_vec(), "not_json 1"),
         ("a zero byte", b"[\0]".to_vec(), "not_json 1"),
         ("a lone surrogate", br#"[{"\ud800":1}]"#.to_vec(), "not_json 1"),
@@ -56,7 +56,7 @@ fn bodies() -> Vec<(&'static str, Vec<u8>, &'static str)> {
 }
 
 #[test]
-fn a_body_that_is_no_array_of_records_is_counted_by_kind() {
+fn a_body_that_is_not_an_array_of_records_is_counted_by_kind() {
     let scene = Scene::start(&["--poll.timeout", "60s"]);
     for (name, body, counted) in bodies() {
         scene.fault("/metrics", name, &exactly(counted, 0), |scene| scene.answer("/metrics", Answer::Body(body)));
@@ -107,7 +107,7 @@ fn a_broken_http_response_is_counted_by_kind() {
         ("no HTTP", Answer::Raw(b"SSH-2.0-OpenSSH_9.2\r\n".to_vec(), End::Close), "io 1"),
         ("TLS", Answer::Raw(b"\x15\x03\x01\x00\x02\x02\x46".to_vec(), End::Close), "io 1"),
         ("zero bytes", Answer::Raw(vec![0; 10_000], End::Close), "io 1"),
-        ("a length that is no number", raw(head("content-length: two\r\n"), array), "io 1"),
+        ("a length that is not a number", raw(head("content-length: two\r\n"), array), "io 1"),
         ("a negative length", raw(head("content-length: -1\r\n"), array), "io 1"),
         ("two different lengths", raw(head("content-length: 2\r\ncontent-length: 3\r\n"), array), "io 1"),
         ("a length beyond 64 bits", raw(head("content-length: 99999999999999999999\r\n"), array), "io 1"),
@@ -115,7 +115,7 @@ fn a_broken_http_response_is_counted_by_kind() {
         ("a shorter length than the body", raw(head("content-length: 1\r\n"), array), "truncated 1"),
         ("a body that ends with the connection", raw(head(""), array), ""),
         (
-            "a chunk whose size is no number",
+            "a chunk whose size is not a number",
             raw(head("transfer-encoding: chunked\r\n"), b"x\r\n[]\r\n0\r\n\r\n"),
             "io 1",
         ),
@@ -140,7 +140,7 @@ fn a_broken_http_response_is_counted_by_kind() {
         ("status 429", status("429 Too Many Requests"), "http_status 1"),
         ("status 500", status("500 Internal Server Error"), "http_status 1"),
         ("status 503", status("503 Service Unavailable"), "http_status 1"),
-        ("a status that is none", status("999 What"), "http_status 1"),
+        ("a status that does not exist", status("999 What"), "http_status 1"),
         ("a status of two digits", status("20 OK"), "io 1"),
     ] {
         scene.fault("http", name, &exactly(counted, 0), |scene| scene.answer("/metrics", answer));

@@ -67,7 +67,7 @@ fn requests() -> Vec<(&'static str, Vec<u8>, u16)> {
         ("a parent directory", get("/../../etc/passwd", ""), 404),
         ("an escaped parent directory", get("/%2e%2e/%2e%2e/etc/passwd", ""), 404),
         ("invalid escapes", get("/metrics?collect[]=%zz%", ""), 400),
-        ("escaped bytes that are no UTF-8", get("/metrics?collect[]=%ff%fe", ""), 400),
+        ("escaped bytes that are not UTF-8", get("/metrics?collect[]=%ff%fe", ""), 400),
         ("an unknown group", get("/metrics?collect[]=everything", ""), 400),
         ("1000 groups", get(&format!("/metrics?{}", "collect[]=engine&".repeat(800)), ""), 200),
         ("a query of nonsense", get("/metrics?&&&===&;;;", ""), 200),
@@ -80,7 +80,7 @@ fn requests() -> Vec<(&'static str, Vec<u8>, u16)> {
         ("an Accept of 10,000 types", get("/metrics", &format!("Accept: {}\r\n", "a/b,".repeat(3000))), 200),
         ("an Accept with q=NaN", get("/metrics", "Accept: text/plain;q=NaN\r\n"), 200),
         (
-            "an Accept that is no UTF-8",
+            "an Accept that is not UTF-8",
             [b"GET /metrics HTTP/1.1\r\nHost: x\r\nAccept: \xff\xfe\r\n\r\n".to_vec()].concat(),
             200,
         ),

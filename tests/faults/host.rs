@@ -1,4 +1,4 @@
-//! A host that lacks what the daemon needs, and files that are no files. The daemon either works with less, or ends with one
+//! A host that lacks what the daemon needs, and files that are devices, folders or links. The daemon either works with less, or ends with one
 //! message that names the flag and the remedy.
 
 use std::os::unix::net::{UnixDatagram, UnixListener};
@@ -43,7 +43,7 @@ fn a_start_that_cannot_succeed_ends_with_one_message_that_names_the_flag() {
         add(&format!("{flag} is a folder"), &[flag, &path("folder")], 2, flag);
         add(&format!("{flag} does not exist"), &[flag, &path("none")], 2, flag);
         add(&format!("{flag} is text"), &[flag, &path("text")], 2, flag);
-        add(&format!("{flag} is no UTF-8"), &[flag, &path("bytes")], 2, flag);
+        add(&format!("{flag} is not UTF-8"), &[flag, &path("bytes")], 2, flag);
     }
     add("--config.file is empty", &["--config.file", &path("empty")], 2, "--config.file");
     add("--config.file /dev/null", &["--config.file", "/dev/null"], 2, "--config.file");

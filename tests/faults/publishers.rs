@@ -46,7 +46,7 @@ fn lines() -> Vec<(&'static str, Vec<u8>, &'static str)> {
         ("words", text("hello world\n"), "not_json 1"),
         ("an HTTP request", text("GET / HTTP/1.1\r\nHost: x\r\n\r\n"), "not_json 2"),
         ("zero bytes", vec![0; 1000], "not_json 1"),
-        ("bytes that are no UTF-8", b"{\"iter\":1,\"\xff\":2}\n".to_vec(), "not_json 1"),
+        ("bytes that are not UTF-8", b"{\"iter\":1,\"\xff\":2}\n".to_vec(), "not_json 1"),
         ("NaN", text("{\"iter\":1,\"iterLatencyMS\":NaN}\n"), "not_json 1"),
         ("two records in a line", text("{\"iter\":1}{\"iter\":2}\n"), "not_json 1"),
         ("an object over two lines", text("{\"iter\":\n1}\n"), "not_a_record 1, truncated 1"),
