@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Type-checks the bridge and the C++ of cpp-bridge/embed against the headers of a TensorRT-LLM release.
+# Type-checks the bridge, the C++ of cpp-bridge/embed and the examples against the headers of a TensorRT-LLM release.
 # It writes no object files, links nothing and needs no GPU.
 #
 #   cpp-bridge/check-headers.sh DIR [CXXFLAGS…]
@@ -59,6 +59,7 @@ if [ -d embed ]; then
         [ -d "$folder" ] && includes+=("-I$folder")
     done
 fi
+for source in ../examples/cpp-server/*.cc; do sources+=("$source"); done
 check() {
     local source=$1
     shift

@@ -1,5 +1,6 @@
 // A server with the embedded exporter. It serves the page at $LISTEN, publishes to a sidecar at $SOCKET, or does both.
 
+#include "name.h"
 #include "server.h"
 
 #include "trtllm_exporter/exporter.h"
@@ -10,7 +11,7 @@ int main(int count, char** arguments)
     auto const executor = example::open(settings);
 
     trtllm_exporter::Options options;
-    options.model = example::environment("MODEL", "tensorrt_llm");
+    options.name = example::nameOf(settings);
     options.listen = example::environment("LISTEN", "127.0.0.1:8002");
     options.socket = example::environment("SOCKET", "");
     auto exporter = trtllm_exporter::Exporter::attach(executor, options);

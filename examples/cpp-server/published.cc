@@ -1,6 +1,7 @@
 // A server that reads its own statistics, for example for its logs, and publishes a copy to the exporter. It needs one
 // header and links no library.
 
+#include "name.h"
 #include "server.h"
 
 #include "trtllm_exporter/publisher.h"
@@ -13,8 +14,8 @@ int main(int count, char** arguments)
     auto const executor = example::open(settings);
     trtllm_exporter::PublisherOptions options;
     options.flushTimeout = std::chrono::seconds(30); // do not lose the last records, even if the exporter is slow
-    trtllm_exporter::Publisher publisher(example::environment("SOCKET", "/run/trtllm-exporter/ingest.sock"),
-        example::environment("MODEL", "tensorrt_llm"), "1", options);
+    trtllm_exporter::Publisher publisher(
+        example::environment("SOCKET", "/run/trtllm-exporter/ingest.sock"), example::nameOf(settings), options);
 
     std::atomic<bool> stopped{false};
     std::thread stats(

@@ -1,6 +1,6 @@
 #pragma once
 
-// A small server with an Executor. Client threads enqueue requests, and one loop awaits the responses. The clients and
+// A small server with an Executor, for every release since 0.9. Client threads enqueue requests, and one loop awaits the responses. The clients and
 // the engine are simulated; the rest is like a real server.
 
 #include "tensorrt_llm/executor/executor.h"
@@ -62,15 +62,41 @@ inline std::shared_ptr<tle::Executor> open(Settings const& settings)
         std::filesystem::path(settings.engine), tle::ModelType::kDECODER_ONLY, tle::ExecutorConfig());
 }
 
+/// Requests the times of a request in its response. Releases before 1.0 do not have this option.
+template <class Output>
+auto requestTimes(Output& output, int /*preferred*/) -> decltype(output.returnPerfMetrics, void())
+{
+    output.returnPerfMetrics = true;
+}
+
+template <class Output>
+void requestTimes(Output& /*output*/, long /*fallback*/)
+{
+}
+
 inline void enqueue(tle::Executor& executor, int outputTokens)
 {
     tle::VecTokens prompt(64);
     std::iota(prompt.begin(), prompt.end(), 1);
     tle::OutputConfig output;
-    output.returnPerfMetrics = true; // adds the request's times to the response
+    requestTimes(output, 0);
     tle::Request request(prompt, outputTokens);
     request.setOutputConfig(output);
     static_cast<void>(executor.enqueueRequest(request));
+}
+
+/// Release 0.9 has the timeout as its second parameter only.
+template <class Executor>
+auto awaitResponses(Executor& executor, std::chrono::milliseconds timeout, int /*preferred*/)
+    -> decltype(executor.awaitResponses(timeout))
+{
+    return executor.awaitResponses(timeout);
+}
+
+template <class Executor>
+auto awaitResponses(Executor& executor, std::chrono::milliseconds timeout, long /*fallback*/)
+{
+    return executor.awaitResponses(std::nullopt, timeout);
 }
 
 inline std::atomic<bool> terminated{false};
@@ -99,7 +125,7 @@ std::size_t serve(tle::Executor& executor, Settings const& settings, OnResponse 
     std::size_t finished = 0;
     while (!closed)
     {
-        for (auto const& response : executor.awaitResponses(std::chrono::milliseconds(50)))
+        for (auto const& response : awaitResponses(executor, std::chrono::milliseconds(50), 0))
         {
             finished += response.hasError() || response.getResult().isFinal ? 1 : 0;
             onResponse(response);
@@ -129,8 +155,8 @@ inline void report([[maybe_unused]] tle::Executor const& executor, std::size_t f
 #if defined(EXAMPLE_SIMULATED)
     std::printf("iterations=%llu ", static_cast<unsigned long long>(tensorrt_llm::sim::truth(executor).iterations));
 #endif
-    std::printf("finished=%zu cpu=%.4f exporter_cpu=%.4f\n", finished, seconds(usage.ru_utime) + seconds(usage.ru_stime),
-        exporter);
+    std::printf("finished=%zu cpu=%.4f exporter_cpu=%.4f\n", finished,
+        seconds(usage.ru_utime) + seconds(usage.ru_stime), exporter);
 }
 
 } // namespace example

@@ -1,20 +1,76 @@
 #!/usr/bin/env bash
-# install.sh PREFIX [TARGET_DIR]: installs headers, libraries, the pkg-config file and the CMake package under PREFIX.
+# install.sh PREFIX [TARGET_DIR]: installs headers, libraries, the pkg-config files and the CMake package under PREFIX.
 # The result is relocatable. Run `cargo build --release -p trtllm-embed` first. TARGET_DIR is cargo's target directory
 # (default: CARGO_TARGET_DIR or target).
+# install.sh --publisher PREFIX: installs publisher.h only, which needs no library.
 set -euo pipefail
-embed=$(cd "$(dirname "$0")/.." && pwd)
-prefix=${1:?usage: install.sh PREFIX [TARGET_DIR]}
-built=${2:-${CARGO_TARGET_DIR:-$embed/../../target}}/${PROFILE:-release}
-[ -f "$built/libtrtllm_exporter.so" ] || {
+packaging=$(cd "$(dirname "$0")" && pwd)
+embed=$(dirname "$packaging")
+root=$(cd "$embed/../.." && pwd)
+only_publisher=
+[ "${1:-}" != --publisher ] || { only_publisher=1; shift; }
+prefix=${1:?usage: install.sh PREFIX [TARGET_DIR], or install.sh --publisher PREFIX}
+built=${2:-${CARGO_TARGET_DIR:-$root/target}}/${PROFILE:-release}
+[ -n "$only_publisher" ] || [ -f "$built/libtrtllm_exporter.so" ] || {
     echo "install.sh: $built/libtrtllm_exporter.so does not exist; run cargo build --release -p trtllm-embed first" >&2
     exit 1
 }
-mkdir -p "$prefix"/{include/trtllm_exporter/detail,lib/pkgconfig,lib/cmake/trtllm_exporter}
-install -m 644 "$embed"/include/trtllm_exporter/*.h "$prefix/include/trtllm_exporter/"
-install -m 644 "$embed"/include/trtllm_exporter/detail/*.h "$prefix/include/trtllm_exporter/detail/"
+version=$(sed -n 's/^version = "\([^"]*\)"$/\1/p' "$root/Cargo.toml" | head -n 1)
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+mkdir -p "$prefix/include/trtllm_exporter"
+
+# install_text FILE TARGET: fills in the version.
+install_text() {
+    sed "s/@VERSION@/$version/g; s/\(namespace\) development/\1 v${version//[^0-9a-zA-Z]/_}/" "$1" >"$work/text"
+    install -m 644 "$work/text" "$2"
+}
+# part FILE: prints a header with the parts that it includes in their place, each once and after those that it needs.
+part() {
+    local line file
+    while IFS= read -r line; do
+        case $line in
+        '#include "trtllm_exporter/detail/'*)
+            file=${line#*\"}
+            file=${file%\"}
+            [[ $parts = *" $file "* ]] || { parts+="$file " && part "$file"; }
+            ;;
+        '#include "trtllm_exporter/'* | '#pragma once' | '// install.sh replaces the'*) ;;
+        *) printf '%s\n' "$line" ;;
+        esac
+    done <"$embed/include/$1"
+}
+parts=' '
+for header in publisher exporter; do # exporter.h needs all parts of publisher.h, so it includes that file
+    {
+        printf '#pragma once\n'
+        [ $header = publisher ] || printf '\n#include "trtllm_exporter/publisher.h"\n'
+        part "trtllm_exporter/$header.h"
+    } >"$work/$header.h"
+    install_text "$work/$header.h" "$prefix/include/trtllm_exporter/$header.h"
+    [ -z "$only_publisher" ] || exit 0
+done
+mkdir -p "$prefix"/lib/{pkgconfig,cmake/trtllm_exporter}
+for file in trtllm_exporter.pc trtllm_exporter-static.pc; do
+    install_text "$packaging/$file" "$prefix/lib/pkgconfig/$file"
+done
+for file in "$packaging"/cmake/*.cmake; do
+    install_text "$file" "$prefix/lib/cmake/trtllm_exporter/${file##*/}"
+done
+
 install -m 755 "$built/libtrtllm_exporter.so" "$prefix/lib/libtrtllm_exporter.so.0"
 ln -sf libtrtllm_exporter.so.0 "$prefix/lib/libtrtllm_exporter.so"
-install -m 644 "$built/libtrtllm_exporter.a" "$prefix/lib/"
-install -m 644 "$embed/packaging/trtllm_exporter.pc" "$prefix/lib/pkgconfig/"
-install -m 644 "$embed"/packaging/cmake/*.cmake "$prefix/lib/cmake/trtllm_exporter/"
+
+# Cargo's archive contains the whole of Rust's standard library and of zstd with global symbols, so it cannot be linked
+# beside another Rust archive or the system's zstd. One object with only the needed code and local symbols can. Groups
+# are dissolved, because a linker would discard a group that the other archive has too.
+functions=$(sed -n 's/.*extern "C" fn \(trtllm_exporter_\w*\).*/\1/p' "$embed/src/border.rs")
+# shellcheck disable=SC2046,SC2086
+"${LD:-ld}" -r --gc-sections --force-group-allocation $(printf -- '-u %s ' $functions) \
+    "$built/libtrtllm_exporter.a" -o "$work/all.o"
+# shellcheck disable=SC2046,SC2086
+"${OBJCOPY:-objcopy}" --strip-debug --strip-unneeded --remove-section=.llvmbc --remove-section=.llvmcmd \
+    $(printf -- '--keep-global-symbol=%s ' $functions) "$work/all.o" "$work/trtllm_exporter.o"
+rm -f "$work/libtrtllm_exporter.a"
+"${AR:-ar}" rcs "$work/libtrtllm_exporter.a" "$work/trtllm_exporter.o"
+install -m 644 "$work/libtrtllm_exporter.a" "$prefix/lib/"

@@ -42,30 +42,31 @@
 
 // clang-format would indent these tables like expressions.
 // clang-format off
-/// X(name, mangled, parameters, arguments): the constructors of all releases. One of the parameters is `config`.
+/// X(name, mangled, parameters, arguments, folder): the constructors of all releases. One of the parameters is `config`.
+/// `folder` is the parameter with the path of the engine's folder. An encoder-decoder model has that of the decoder.
 /// Engines in memory come from vectors up to 0.13, and from views (with optional managed weights) since 0.14.
 #define TRTLLM_CONSTRUCTORS(X)                                                                                         \
     X(Path, "E" TRTLLM_PATH TRTLLM_TYPE_CONFIG,                                                                        \
-        (void* self, Word path, Word type, Word config), (self, path, type, config))                                   \
+        (void* self, Word path, Word type, Word config), (self, path, type, config), path)                             \
     X(Paths, "E" TRTLLM_PATHS TRTLLM_TYPE_CONFIG,                                                                      \
-        (void* self, Word encoder, Word decoder, Word type, Word config), (self, encoder, decoder, type, config))      \
+        (void* self, Word encoder, Word decoder, Word type, Word config), (self, encoder, decoder, type, config), decoder)\
     X(Model, "ESt10shared_ptrINS0_5ModelEERKNS0_14ExecutorConfigE",                                                    \
-        (void* self, Word model, Word config), (self, model, config))                                                  \
+        (void* self, Word model, Word config), (self, model, config), nullptr)                                         \
     X(Models, "ESt10shared_ptrINS0_5ModelEES4_RKNS0_14ExecutorConfigE",                                                \
-        (void* self, Word encoder, Word decoder, Word config), (self, encoder, decoder, config))                       \
+        (void* self, Word encoder, Word decoder, Word config), (self, encoder, decoder, config), nullptr)              \
     X(Vector, "E" TRTLLM_VECTOR_STRING TRTLLM_TYPE_CONFIG,                                                             \
-        (void* self, Word engine, Word json, Word type, Word config), (self, engine, json, type, config))              \
+        (void* self, Word engine, Word json, Word type, Word config), (self, engine, json, type, config), nullptr)     \
     X(Vectors, "E" TRTLLM_VECTORS_STRINGS TRTLLM_TYPE_CONFIG,                                                          \
         (void* self, Word encoder, Word encoderJson, Word decoder, Word decoderJson, Word type, Word config),          \
-        (self, encoder, encoderJson, decoder, decoderJson, type, config))                                              \
+        (self, encoder, encoderJson, decoder, decoderJson, type, config), nullptr)                                     \
     X(View, "E" TRTLLM_VIEW_STRING TRTLLM_TYPE_CONFIG,                                                                 \
-        (void* self, Word engine, Word json, Word type, Word config), (self, engine, json, type, config))              \
+        (void* self, Word engine, Word json, Word type, Word config), (self, engine, json, type, config), nullptr)     \
     X(Weights, "E" TRTLLM_VIEW_STRING TRTLLM_TYPE_CONFIG TRTLLM_WEIGHTS,                                               \
         (void* self, Word engine, Word json, Word type, Word config, Word weights),                                    \
-        (self, engine, json, type, config, weights))                                                                   \
+        (self, engine, json, type, config, weights), nullptr)                                                          \
     X(Views, "E" TRTLLM_VIEWS_STRINGS TRTLLM_TYPE_CONFIG,                                                              \
         (void* self, Word encoder, Word encoderJson, Word decoder, Word decoderJson, Word type, Word config),          \
-        (self, encoder, encoderJson, decoder, decoderJson, type, config))
+        (self, encoder, encoderJson, decoder, decoderJson, type, config), nullptr)
 
 /// X(name, mangled): all other functions. Their names are the same in both ABIs and in all releases from 0.9 to 1.2.
 #define TRTLLM_FUNCTIONS(X)                                                                                            \
@@ -92,7 +93,7 @@ namespace trtllm_preload
 using Word = void*;
 
 #define TRTLLM_FUNCTION(name, mangled) k##name,
-#define TRTLLM_FUNCTION_PAIR(name, mangled, parameters, arguments) k##name##C1, k##name##C2,
+#define TRTLLM_FUNCTION_PAIR(name, mangled, parameters, arguments, folder) k##name##C1, k##name##C2,
 enum class Function : std::size_t
 {
     TRTLLM_FUNCTIONS(TRTLLM_FUNCTION) TRTLLM_CONSTRUCTORS(TRTLLM_FUNCTION_PAIR) kCount
@@ -101,7 +102,7 @@ enum class Function : std::size_t
 #undef TRTLLM_FUNCTION_PAIR
 
 #define TRTLLM_FUNCTION(name, mangled) mangled,
-#define TRTLLM_FUNCTION_PAIR(name, mangled, parameters, arguments)                                                     \
+#define TRTLLM_FUNCTION_PAIR(name, mangled, parameters, arguments, folder)                                             \
     TRTLLM_EXECUTOR("C1") mangled, TRTLLM_EXECUTOR("C2") mangled,
 inline constexpr char const* kMangled[] = {TRTLLM_FUNCTIONS(TRTLLM_FUNCTION) TRTLLM_CONSTRUCTORS(TRTLLM_FUNCTION_PAIR)};
 #undef TRTLLM_FUNCTION

@@ -16,9 +16,11 @@ Publishes the statistics of every TensorRT-LLM Executor in this process to trtll
 The server gets every record that it asks for. If the library does not fit the server's TensorRT-LLM, it logs one line
 and changes nothing.
 
-  TRTLLM_EXPORTER_SOCKET         ingest socket of the exporter; several Executors need one each, separated by commas;
-                                 empty disables the preload (default /run/trtllm-exporter/ingest.sock)
-  TRTLLM_EXPORTER_MODEL          label "model" of each socket, separated by commas (default tensorrt_llm)
+  TRTLLM_EXPORTER_SOCKET         ingest socket of the exporter; a list with commas gives each Executor of the process its
+                                 own; empty disables the preload (default /run/trtllm-exporter/ingest.sock)
+  TRTLLM_EXPORTER_MODEL          label "model" of the engine, a list with commas for several Executors (default: the
+                                 name of the engine's folder, with the lowest free version)
+  TRTLLM_EXPORTER_MODEL_VERSION  label "version" for TRTLLM_EXPORTER_MODEL, also a list (default 1)
   TRTLLM_EXPORTER_REQUEST_STATS  0 publishes no request statistics (default 1)
   TRTLLM_EXPORTER_EXECUTOR_WAIT  seconds until a process that loads TensorRT-LLM and uses no Executor logs a line;
                                  0 disables the line (default 60)

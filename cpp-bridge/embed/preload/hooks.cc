@@ -8,6 +8,7 @@
 #include "watch.h"
 
 #include <cstdint>
+#include <filesystem>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -62,7 +63,7 @@ Call callOf(void const* executor, void const* caller, Function function, bool ad
     return {sdk, tee == nullptr || !adopt || !sdk.matches() ? nullptr : tee->adopt(executor, sdk)};
 }
 
-void constructed(void const* executor, Sdk& sdk, Word config) noexcept
+void constructed(void const* executor, Sdk& sdk, Word config, Word folder) noexcept
 {
     auto* const tee = Tee::current();
     if (tee != nullptr && sdk.matches())
@@ -70,7 +71,7 @@ void constructed(void const* executor, Sdk& sdk, Word config) noexcept
         auto* const iterations = sdk.get<std::int32_t(Word)>(Function::kIterRing);
         auto* const requests = sdk.get<std::int32_t(Word)>(Function::kRequestRing);
         tee->constructed(executor, sdk, iterations == nullptr ? 1000 : iterations(config),
-            requests == nullptr ? 1000 : requests(config));
+            requests == nullptr ? 1000 : requests(config), static_cast<std::filesystem::path const*>(folder));
     }
 }
 
@@ -131,17 +132,17 @@ Drained drainForHost(void* executor, void const* caller, Function function, Back
 #define TRTLLM_CALLER __builtin_return_address(0)
 
 /// The two symbols of one constructor, C1 (complete object) and C2 (base object).
-#define TRTLLM_CONSTRUCTOR_KIND(name, kind, mangled, parameters, arguments)                                            \
+#define TRTLLM_CONSTRUCTOR_KIND(name, kind, mangled, parameters, arguments, folder)                                    \
     TRTLLM_EXPORT void trtllmPreload##name##kind parameters __asm__(TRTLLM_EXECUTOR(#kind) mangled);                   \
     void trtllmPreload##name##kind parameters                                                                          \
     {                                                                                                                  \
         auto& sdk = sdkOf(TRTLLM_CALLER, Function::k##name##kind);                                                     \
         sdk.get<void parameters>(Function::k##name##kind) arguments;                                                   \
-        constructed(self, sdk, config);                                                                                \
+        constructed(self, sdk, config, folder);                                                                        \
     }
-#define TRTLLM_CONSTRUCTOR(name, mangled, parameters, arguments)                                                       \
-    TRTLLM_CONSTRUCTOR_KIND(name, C1, mangled, parameters, arguments)                                                  \
-    TRTLLM_CONSTRUCTOR_KIND(name, C2, mangled, parameters, arguments)
+#define TRTLLM_CONSTRUCTOR(name, mangled, parameters, arguments, folder)                                               \
+    TRTLLM_CONSTRUCTOR_KIND(name, C1, mangled, parameters, arguments, folder)                                          \
+    TRTLLM_CONSTRUCTOR_KIND(name, C2, mangled, parameters, arguments, folder)
 TRTLLM_CONSTRUCTORS(TRTLLM_CONSTRUCTOR)
 
 #define TRTLLM_HOOK(result, name, parameters)                                                                          \

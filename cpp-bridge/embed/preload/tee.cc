@@ -18,6 +18,8 @@ static_assert(sizeof(tle::Executor) == sizeof(void*), "Executor must hold nothin
 constexpr double kMaxPauseMs = 100.0;
 constexpr double kMinPauseMs = 1.0;
 constexpr std::chrono::milliseconds kFlushTimeout{250};
+/// How long the connection of a destroyed Executor waits for an Executor with the same name.
+constexpr std::chrono::seconds kRetirement{10};
 
 // These are globals, not static local variables, and atexit() is called once for parent and child. Otherwise a child
 // forked at the wrong moment would wait forever for a lock of its parent: the guard of the variable, or the lock of the
@@ -32,11 +34,11 @@ std::string variable(char const* name, char const* fallback)
     return value == nullptr ? fallback : value;
 }
 
-/// "a,b" → {a, b}
+/// "a,b" → {a, b}; "" → {}
 std::vector<std::string> split(std::string const& list)
 {
     std::vector<std::string> items;
-    for (std::size_t begin = 0; begin <= list.size();)
+    for (std::size_t begin = 0; begin <= list.size() && !list.empty();)
     {
         auto const end = std::min(list.find(',', begin), list.size());
         items.push_back(list.substr(begin, end - begin));
@@ -62,132 +64,13 @@ std::size_t capacity(std::int32_t configured)
 
 } // namespace
 
-template <class Record>
-void Destination::publish(Record const& record) noexcept
-{
-    auto* current = publisher.load(std::memory_order_acquire);
-    if (current == nullptr)
-    {
-        current = new (std::nothrow) trtllm_exporter::Publisher(path, model);
-        publisher.store(current, std::memory_order_release);
-    }
-    if (current != nullptr)
-    {
-        current->publish(record);
-    }
-}
-
-template <class Record>
-void Backlog<Record>::append(std::deque<Record>&& fresh)
-{
-    // These records are published already. If there is no memory here, the host loses records but the exporter does
-    // not.
-    if (records.empty())
-    {
-        records.swap(fresh);
-    }
-    else
-    {
-        records.insert(records.end(), std::make_move_iterator(fresh.begin()), std::make_move_iterator(fresh.end()));
-    }
-    while (records.size() > capacity)
-    {
-        records.pop_front();
-    }
-}
-
-template <class Record>
-std::deque<Record> Backlog<Record>::takeWith(std::deque<Record>&& fresh)
-{
-    if (records.empty())
-    {
-        return std::move(fresh);
-    }
-    append(std::move(fresh));
-    return std::exchange(records, {});
-}
-
-template struct Backlog<tle::IterationStats>;
-template struct Backlog<tle::RequestStatsPerIteration>;
-
-void Engine::publish(Iterations const& fresh) noexcept
-{
-    for (auto const& record : fresh)
-    {
-        if (destination != nullptr)
-        {
-            destination->publish(record);
-        }
-    }
-}
-
-void Engine::publish(Requests const& fresh) noexcept
-{
-    for (auto const& record : fresh)
-    {
-        if (destination != nullptr && destination->publishRequests)
-        {
-            destination->publish(record);
-        }
-    }
-}
-
-double Engine::drain() noexcept
-{
-    auto* const canEnqueue = sdk.get<bool(void const*)>(Function::kCanEnqueue);
-    auto* const drainIterations = sdk.get<Iterations(void*)>(Function::kIterations);
-    auto* const drainRequests = sdk.get<Requests(void*)>(Function::kRequests);
-    // The real functions read only the pointer inside the Executor, so a copy of the pointer works as an Executor. The
-    // host may have moved the original.
-    void* executor = implementation;
-    if (implementation == nullptr || !sdk.matches() || canEnqueue == nullptr || drainIterations == nullptr
-        || !canEnqueue(&executor))
-    {
-        return 0.0;
-    }
-    double full = 0.0;
-    try
-    {
-        auto fresh = drainIterations(&executor);
-        if (!sdk.canRead(fresh))
-        {
-            // Neither empty() nor the swap of two std::deques touches a record.
-            owesRecords = !fresh.empty();
-            hasUnreadable = true;
-            unreadable->swap(fresh);
-            return 0.0;
-        }
-        publish(fresh);
-        full = static_cast<double>(fresh.size()) / static_cast<double>(std::max<std::size_t>(iterations.capacity, 1));
-        iterations.append(std::move(fresh));
-        if (drainRequests != nullptr && requests.capacity > 0 && sdk.canReadRequests())
-        {
-            auto rows = drainRequests(&executor);
-            publish(rows);
-            full = std::max(full, static_cast<double>(rows.size()) / static_cast<double>(requests.capacity));
-            requests.append(std::move(rows));
-        }
-    }
-    catch (...) // NOLINT(bugprone-empty-catch): the Executor shut down meanwhile; the host's own calls report it
-    {
-    }
-    return full;
-}
-
 Tee::Tee()
     : mGeneration(trtllm_exporter::detail::Forks::generation())
+    , mSockets(split(sockets()))
+    , mModels(split(variable("TRTLLM_EXPORTER_MODEL", "")))
+    , mVersions(split(variable("TRTLLM_EXPORTER_MODEL_VERSION", "1")))
+    , mRequestStats(variable("TRTLLM_EXPORTER_REQUEST_STATS", "1") != "0")
 {
-    auto const paths = split(sockets());
-    auto const requests = variable("TRTLLM_EXPORTER_REQUEST_STATS", "1") != "0";
-    auto const models = split(variable("TRTLLM_EXPORTER_MODEL", "tensorrt_llm"));
-    for (std::size_t i = 0; i < paths.size(); ++i)
-    {
-        auto destination = std::make_unique<Destination>();
-        destination->path = paths[i];
-        destination->model = models[std::min(i, models.size() - 1)];
-        destination->publishRequests = requests;
-        mDestinations.push_back(std::move(destination));
-    }
 }
 
 Tee* Tee::current() noexcept
@@ -223,13 +106,17 @@ Tee* Tee::current() noexcept
     }
 }
 
-void Tee::constructed(void const* executor, Sdk& sdk, std::int32_t iterations, std::int32_t requests) noexcept
+void Tee::constructed(void const* executor, Sdk& sdk, std::int32_t iterations, std::int32_t requests,
+    std::filesystem::path const* engine) noexcept
 {
     try
     {
         // An Executor with the same address must have been destroyed without a hooked call.
         forget(implementationOf(executor));
-        track(implementationOf(executor), sdk, capacity(iterations), capacity(requests));
+        track(implementationOf(executor), sdk, capacity(iterations), capacity(requests),
+            engine == nullptr ? trtllm_exporter::EngineName()
+                              : trtllm_exporter::EngineName::ofEngine(
+                                  std::filesystem::absolute(*engine).lexically_normal().native()));
     }
     catch (...) // NOLINT(bugprone-empty-catch): out of memory; the host's Executor works but is not published
     {
@@ -255,7 +142,7 @@ std::shared_ptr<Engine> Tee::adopt(void const* executor, Sdk& sdk) noexcept
     try
     {
         // The constructor was not hooked, so the ring sizes are unknown. These are TensorRT-LLM's defaults.
-        return track(implementationOf(executor), sdk, 1000, 1000);
+        return track(implementationOf(executor), sdk, 1000, 1000, {});
     }
     catch (...)
     {
@@ -263,7 +150,8 @@ std::shared_ptr<Engine> Tee::adopt(void const* executor, Sdk& sdk) noexcept
     }
 }
 
-std::shared_ptr<Engine> Tee::track(void* implementation, Sdk& sdk, std::size_t iterations, std::size_t requests)
+std::shared_ptr<Engine> Tee::track(void* implementation, Sdk& sdk, std::size_t iterations, std::size_t requests,
+    trtllm_exporter::EngineName const& derived)
 {
     if (implementation == nullptr || !sdk.matches())
     {
@@ -281,7 +169,7 @@ std::shared_ptr<Engine> Tee::track(void* implementation, Sdk& sdk, std::size_t i
                 return known;
             }
         }
-        assignDestination(*engine);
+        assignDestination(*engine, derived);
         mEngines.push_back(engine);
     }
     // The first drain also checks that the records are readable. A new Executor usually has none yet.
@@ -292,45 +180,90 @@ std::shared_ptr<Engine> Tee::track(void* implementation, Sdk& sdk, std::size_t i
     {
         start();
     }
-    else if (auto* const unused = std::exchange(engine->destination, nullptr))
+    else
     {
-        unused->inUse = false;
+        retire(*engine);
     }
     return engine;
 }
 
 void Tee::forget(void* implementation)
 {
-    std::lock_guard const lock(mMutex);
-    auto const found = std::find_if(mEngines.begin(), mEngines.end(),
-        [implementation](auto const& known) { return known->implementation == implementation; });
-    if (found != mEngines.end())
+    std::shared_ptr<Engine> engine;
     {
-        if ((*found)->destination != nullptr)
+        std::lock_guard const lock(mMutex);
+        auto const found = std::find_if(mEngines.begin(), mEngines.end(),
+            [implementation](auto const& known) { return known->implementation == implementation; });
+        if (found == mEngines.end())
         {
-            (*found)->destination->inUse = false;
+            return;
         }
+        engine = *found;
         mEngines.erase(found);
+    }
+    std::lock_guard const engineLock(engine->mutex); // a poll may be publishing
+    std::lock_guard const lock(mMutex);
+    engine->implementation = nullptr;
+    retire(*engine);
+}
+
+void Tee::retire(Engine& engine)
+{
+    if (engine.destination != nullptr)
+    {
+        mRetired.push_back({std::move(engine.destination), Clock::now()});
     }
 }
 
-void Tee::assignDestination(Engine& engine)
+void Tee::assignDestination(Engine& engine, trtllm_exporter::EngineName const& derived)
 {
-    for (auto const& destination : mDestinations)
+    auto const taken = [this](std::size_t number)
     {
-        if (!destination->inUse)
-        {
-            destination->inUse = true;
-            engine.destination = destination.get();
-            return;
-        }
+        return std::any_of(
+            mEngines.begin(), mEngines.end(), [number](auto const& other) { return other->number == number; });
+    };
+    while (taken(engine.number))
+    {
+        ++engine.number;
     }
-    if (std::exchange(mLoggedTooMany, true))
+    engine.publishesRequests = mRequestStats;
+    auto const of = [&engine](std::vector<std::string> const& list)
+    { return list.empty() ? std::string() : list[std::min(engine.number, list.size() - 1)]; };
+    auto const socket = of(mSockets);
+    auto name = derived;
+    if (!mModels.empty())
     {
+        name = trtllm_exporter::EngineName(of(mModels), of(mVersions));
+        // A second Executor on the same socket cannot have the same chosen name.
+        name.derived = engine.number >= std::max(mModels.size(), mSockets.size());
+    }
+    auto const same = std::find_if(mRetired.begin(), mRetired.end(),
+        [&](auto const& retired)
+        {
+            auto const& known = *retired.destination;
+            return known.socket == socket && known.name == name;
+        });
+    if (same != mRetired.end())
+    {
+        engine.destination = std::move(same->destination);
+        mRetired.erase(same);
         return;
     }
-    trtllm_exporter::logToStderr("an Executor is not published: there are more Executors than sockets in "
-                                 "TRTLLM_EXPORTER_SOCKET; list one socket per Executor, separated by commas");
+    engine.destination = std::make_unique<Destination>();
+    *engine.destination = {socket, name, std::make_unique<trtllm_exporter::Publisher>(socket, name)};
+}
+
+/// Called by the polling thread only, because closing a connection can take PublisherOptions::flushTimeout.
+void Tee::closeRetired()
+{
+    std::vector<Retired> closing;
+    {
+        std::lock_guard const lock(mMutex);
+        auto const recent = std::stable_partition(mRetired.begin(), mRetired.end(),
+            [now = Clock::now()](auto const& retired) { return now - retired.since > kRetirement; });
+        closing.assign(std::make_move_iterator(mRetired.begin()), std::make_move_iterator(recent));
+        mRetired.erase(mRetired.begin(), recent);
+    }
 }
 
 void Tee::ending(void const* executor, bool destroyed) noexcept
@@ -357,10 +290,7 @@ void Tee::ending(void const* executor, bool destroyed) noexcept
     {
         engine->implementation = nullptr;
         std::lock_guard const listLock(mMutex);
-        if (engine->destination != nullptr)
-        {
-            engine->destination->inUse = false;
-        }
+        retire(*engine);
     }
 }
 
@@ -394,6 +324,7 @@ void Tee::poll()
         }
         double fullest = 0.0;
         tick(fullest);
+        closeRetired();
         // Polling twice too often costs little. A ring that is a quarter full still has room for a burst.
         pauseMs = std::clamp(fullest > 0.25 ? pauseMs / 2 : pauseMs * 1.25, kMinPauseMs, kMaxPauseMs);
     }
@@ -437,10 +368,22 @@ void Tee::stop()
     }
     double ignored = 0.0;
     tick(ignored);
-    for (auto const& destination : mDestinations)
+    std::vector<trtllm_exporter::Publisher*> publishers; // only the polling thread frees them, and it has ended
     {
-        auto* const publisher = destination->publisher.load(std::memory_order_acquire);
-        if (publisher != nullptr && publisher->connected())
+        std::lock_guard const lock(mMutex);
+        for (auto const& engine : mEngines)
+        {
+            publishers.push_back(engine->destination == nullptr ? nullptr : engine->destination->publisher.get());
+        }
+        for (auto const& retired : mRetired)
+        {
+            publishers.push_back(retired.destination->publisher.get());
+        }
+    }
+    for (auto* const publisher : publishers)
+    {
+        // Without an exporter, the host must not wait.
+        if (publisher != nullptr && !publisher->failing())
         {
             publisher->flush(kFlushTimeout);
         }

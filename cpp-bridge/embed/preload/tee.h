@@ -12,6 +12,7 @@
 #include <atomic>
 #include <cstddef>
 #include <deque>
+#include <filesystem>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -20,19 +21,12 @@
 namespace trtllm_preload
 {
 
-/// The exporter's socket for one Executor. The exporter shows each socket as one engine, so two Executors that run at
-/// the same time never share one.
+/// A connection to the exporter, for one Executor at a time. The exporter shows it as one engine.
 struct Destination
 {
-    std::string path;
-    std::string model;
-    bool publishRequests{true};
-    std::atomic<trtllm_exporter::Publisher*> publisher{nullptr}; // never freed
-    bool inUse{false};
-
-    /// Connects at the first record. A worker rank has no records; if it connected, its pid would look like a restart.
-    template <class Record>
-    void publish(Record const& record) noexcept;
+    std::string socket;
+    trtllm_exporter::EngineName name;
+    std::unique_ptr<trtllm_exporter::Publisher> publisher;
 };
 
 /// Records of one kind that were drained from one Executor and that the host has not read yet.
@@ -84,12 +78,17 @@ struct Engine
     bool owesRecords{false};
     Backlog<tle::IterationStats> iterations;
     Backlog<tle::RequestStatsPerIteration> requests;
-    Destination* destination{nullptr};
+    /// The lowest number that no other Executor of this process has. Selects the socket and a chosen name.
+    std::size_t number{0};
+    std::unique_ptr<Destination> destination; ///< nullptr after destruction
+    bool publishesRequests{true};
     /// The host drained this Executor since the last poll. The polling thread then skips it.
     std::atomic<bool> hostDrains{false};
 
     void publish(Iterations const& fresh) noexcept;
     void publish(Requests const& fresh) noexcept;
+    template <class Records>
+    void publishAll(Records const& fresh) noexcept;
     /// Drains the Executor into the backlog. Returns how full its ring was, 0 to 1. The caller holds `mutex`.
     double drain() noexcept;
 };
@@ -102,8 +101,9 @@ public:
     static Tee* current() noexcept;
 
     /// Call it after a constructor. `iterations` and `requests` are the configured ring sizes; negative means
-    /// unbounded.
-    void constructed(void const* executor, Sdk& sdk, std::int32_t iterations, std::int32_t requests) noexcept;
+    /// unbounded. `engine` is the engine's folder, or nullptr if the engine was in memory.
+    void constructed(void const* executor, Sdk& sdk, std::int32_t iterations, std::int32_t requests,
+        std::filesystem::path const* engine) noexcept;
     /// The Executor, or nullptr if it is not registered.
     std::shared_ptr<Engine> find(void const* executor) noexcept;
     /// Registers an Executor that was created by a constructor that is not hooked.
@@ -114,9 +114,21 @@ public:
     Tee();
 
 private:
-    std::shared_ptr<Engine> track(void* implementation, Sdk& sdk, std::size_t iterations, std::size_t requests);
+    using Clock = std::chrono::steady_clock;
+
+    /// The connection of a destroyed Executor. An Executor with the same name takes it over: servers reload engines.
+    struct Retired
+    {
+        std::unique_ptr<Destination> destination;
+        Clock::time_point since;
+    };
+
+    std::shared_ptr<Engine> track(void* implementation, Sdk& sdk, std::size_t iterations, std::size_t requests,
+        trtllm_exporter::EngineName const& derived);
     void forget(void* implementation);
-    void assignDestination(Engine& engine);
+    void retire(Engine& engine);
+    void assignDestination(Engine& engine, trtllm_exporter::EngineName const& derived);
+    void closeRetired();
     void start();
     void poll();
     void tick(double& fullest);
@@ -127,11 +139,14 @@ private:
     std::mutex mMutex;
     std::condition_variable mWake;
     std::vector<std::shared_ptr<Engine>> mEngines; // guarded by mMutex
-    std::vector<std::unique_ptr<Destination>> mDestinations;
+    std::vector<Retired> mRetired;                 // guarded by mMutex
+    std::vector<std::string> const mSockets;
+    std::vector<std::string> const mModels; ///< empty if the operator chose no names
+    std::vector<std::string> const mVersions;
+    bool const mRequestStats;
     pthread_t mThread{};
-    bool mRunning{false};       // guarded by mMutex
-    bool mStopped{false};       // guarded by mMutex
-    bool mLoggedTooMany{false}; // guarded by mMutex
+    bool mRunning{false}; // guarded by mMutex
+    bool mStopped{false}; // guarded by mMutex
 };
 
 } // namespace trtllm_preload

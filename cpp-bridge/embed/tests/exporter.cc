@@ -35,6 +35,7 @@ struct CapturedLog
         options.listen = listen;
         options.socket = socket;
         options.interval = 10ms;
+        options.stopTimeout = 60s; // no test loses the last records, even on a slow machine
         options.publisher.linger = 5ms;
         options.publisher.log = [*this](std::string_view line)
         {
@@ -130,7 +131,8 @@ void pageCountsEveryIterationAndEveryFinishedRequest()
     CHECK(until([&] { return contains(page(exporter), series("nv_trt_llm_requests_completed_total", 5)); }));
     auto const text = page(exporter);
     auto const truth = tensorrt_llm::sim::truth(*executor);
-    CHECK(contains(text, "\nnv_trt_llm_requests_finished_total{model=\"tensorrt_llm\",reason=\"length\",version=\"1\"} 5\n"));
+    CHECK(contains(
+        text, "\nnv_trt_llm_requests_finished_total{model=\"tensorrt_llm\",reason=\"length\",version=\"1\"} 5\n"));
     CHECK(contains(text, series("nv_trt_llm_generation_tokens_total", truth.generationTokens)));
     CHECK(contains(text, series("nv_trt_llm_iterations_lost_total", 0)));
     CHECK(contains(text, "source=\"embedded\"") && contains(text, "kv_cache_block_type=\"max\""));
@@ -230,7 +232,8 @@ void throwingExecutorIsLoggedOnceAndCounted()
     auto exporter = Exporter::attach(executor, options);
     CHECK(until([&] { return executor->calls > 5; }));
     CHECK(count(log.all(), "cannot read statistics: it is broken\n") == 1 && count(log.all(), "\n") == 2);
-    CHECK(!contains(page(exporter), "poll_errors_total{kind=\"engine\",model=\"tensorrt_llm\",source=\"embedded\",version=\"1\"} 0\n"));
+    CHECK(!contains(page(exporter),
+        "poll_errors_total{kind=\"engine\",model=\"tensorrt_llm\",source=\"embedded\",version=\"1\"} 0\n"));
     executor->fails = false;
     CHECK(until([&] { return contains(log.all(), "the executor answers again"); }));
     exporter.stop();
@@ -271,6 +274,137 @@ void stopIsFastWithAnOpenConnection()
             return stopping < 3s;
         }));
 }
+
+/// An Executor whose statistics call returns only when the test allows it.
+class Blocking
+{
+public:
+    bool canEnqueueRequests()
+    {
+        std::lock_guard const lock(mMutex);
+        ++mChecks;
+        return !mShutDown;
+    }
+
+    std::deque<tle::IterationStats> getLatestIterationStats()
+    {
+        std::unique_lock lock(mMutex);
+        ++mCalls;
+        mChanged.wait(lock, [this] { return mReleased; });
+        return std::deque<tle::IterationStats>(3);
+    }
+
+    static std::deque<tle::RequestStatsPerIteration> getLatestRequestStats()
+    {
+        return {};
+    }
+
+    void release()
+    {
+        std::lock_guard const lock(mMutex);
+        mReleased = true;
+        mChanged.notify_all();
+    }
+
+    void shutdown()
+    {
+        std::lock_guard const lock(mMutex);
+        mShutDown = true;
+    }
+
+    int calls()
+    {
+        std::lock_guard const lock(mMutex);
+        return mCalls;
+    }
+
+    int checks()
+    {
+        std::lock_guard const lock(mMutex);
+        return mChecks;
+    }
+
+private:
+    std::mutex mMutex;
+    std::condition_variable mChanged;
+    int mCalls{0};
+    int mChecks{0};
+    bool mReleased{false};
+    bool mShutDown{false};
+};
+
+void stopLeavesABlockedCallOfASharedExecutorBehind()
+{
+    CapturedLog const log;
+    auto const executor = std::make_shared<Blocking>();
+    auto options = log.options("127.0.0.1:0");
+    options.stopTimeout = 50ms;
+    auto exporter = Exporter::attach(executor, options);
+    CHECK(until([&] { return executor->calls() == 1; }));
+    exporter.stop(); // returns although the call is still blocked
+    CHECK(executor->calls() == 1 && contains(log.all(), "does not wait for the executor's statistics any longer"));
+    CHECK(executor.use_count() == 2);
+    executor->release();
+    CHECK(until([&] { return executor.use_count() == 1; }));
+    CHECK(executor->calls() == 1); // no further call after stop()
+}
+
+void stopWaitsForARunningCallOfAReferencedExecutor()
+{
+    CapturedLog const log;
+    Blocking executor;
+    auto options = log.options("127.0.0.1:0");
+    options.stopTimeout = 50ms;
+    auto exporter = Exporter::attach(executor, options);
+    CHECK(until([&] { return executor.calls() == 1; }));
+    std::atomic<bool> stopped{false};
+    std::thread stopping(
+        [&]
+        {
+            exporter.stop();
+            stopped = true;
+        });
+    CHECK(until([&] { return contains(log.all(), "stop() waits until the executor returns its statistics"); }));
+    CHECK(!stopped);
+    executor.release();
+    stopping.join();
+    CHECK(executor.calls() == 1); // a second slow call would double the wait
+}
+
+void referencedExecutorIsNotUsedAfterItsShutdown()
+{
+    CapturedLog const log;
+    Blocking executor;
+    executor.release();
+    auto exporter = Exporter::attach(executor, log.options("127.0.0.1:0"));
+    CHECK(until([&] { return executor.calls() > 3; }));
+    executor.shutdown();
+    CHECK(until([&] { return contains(log.all(), "the executor has been shut down"); }));
+    auto const checks = executor.checks();
+    exporter.stop(); // polls a last time, but not this Executor
+    CHECK(executor.checks() == checks);
+}
+
+void executorInAUniquePointerIsServed()
+{
+    auto const executor = std::make_unique<tle::Executor>(
+        "sim:?rate=0&speed=max", tle::ModelType::kDECODER_ONLY, tle::ExecutorConfig());
+    auto exporter = Exporter::attach(*executor, CapturedLog().options("127.0.0.1:0"));
+    work(*executor, 100);
+    CHECK(until([&] { return contains(page(exporter), series("nv_trt_llm_iterations_total", 100)); }));
+}
+
+template <class Executor, class = void>
+struct CanAttach : std::false_type
+{
+};
+template <class Executor>
+struct CanAttach<Executor, std::void_t<decltype(Exporter::attach(std::declval<Executor>()))>> : std::true_type
+{
+};
+static_assert(CanAttach<tle::Executor&>::value && CanAttach<std::shared_ptr<tle::Executor>>::value);
+static_assert(!CanAttach<tle::Executor>::value, "a temporary Executor would be destroyed before the Exporter");
+static_assert(!CanAttach<std::unique_ptr<tle::Executor>&>::value);
 
 [[maybe_unused]] void forkedChildDoesNothingAndClosesThePort()
 {
@@ -357,6 +491,10 @@ int main(int count, char** arguments)
     throwingExecutorIsLoggedOnceAndCounted();
     portInUseIsLoggedAndPublishingStillWorks();
     stopIsFastWithAnOpenConnection();
+    stopLeavesABlockedCallOfASharedExecutorBehind();
+    stopWaitsForARunningCallOfAReferencedExecutor();
+    referencedExecutorIsNotUsedAfterItsShutdown();
+    executorInAUniquePointerIsServed();
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
     forkedChildDoesNothingAndClosesThePort();
 #endif

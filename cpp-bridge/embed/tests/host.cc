@@ -257,6 +257,49 @@ void churn(int forks, std::chrono::milliseconds rest)
     std::printf("done\n");
 }
 
+/// Runs the engines in these folders at the same time, then loads the first one again.
+void folders(std::vector<std::string> const& engines)
+{
+    auto const open = [](std::string const& folder)
+    { return std::make_unique<tle::Executor>(folder, tle::ModelType::kDECODER_ONLY, tle::ExecutorConfig()); };
+    std::vector<std::unique_ptr<tle::Executor>> executors;
+    for (auto const& folder : engines)
+    {
+        executors.push_back(open(folder));
+        work(*executors.back(), 30);
+    }
+    executors.front().reset();
+    executors.front() = open(engines.front());
+    work(*executors.front(), 30);
+    std::printf("done\n");
+}
+
+/// Forks while it serves. The children end in every way, and one replaces itself by another program: none may send, lose
+/// or repeat records of this process.
+void children(std::uint64_t iterations)
+{
+    auto executor = engineOf("rate=0&speed=max");
+    for (std::uint64_t done = 0; done < iterations; done += 100)
+    {
+        std::this_thread::sleep_for(10ms); // the preload must drain the ring of 1000 records in time
+        work(executor, 100);
+        auto const child = ::fork();
+        if (child == 0)
+        {
+            ::alarm(60);
+            switch (done / 100 % 3)
+            {
+            case 0: ::_exit(0);
+            case 1: ::execl("/bin/true", "true", nullptr); ::_exit(1);
+            default: std::exit(0);
+            }
+        }
+        int status = -1;
+        CHECK(::waitpid(child, &status, 0) == child && status == 0);
+    }
+    printTruth(executor, 0);
+}
+
 /// Exits without destroying its Executor, as many servers do.
 void leaking()
 {
@@ -274,8 +317,11 @@ extern "C" __attribute__((visibility("default"))) int runHost(int count, char** 
     auto const number = count > 2 ? std::strtoull(arguments[2], nullptr, 10) : 10000;
     auto const rate = count > 3 ? std::strtod(arguments[3], nullptr) : 1e9;
     std::map<std::string, std::function<void()>> const modes{{"polling", [&] { polling(number, rate); }},
-        {"silent", [&] { silent(number); }}, {"late", late}, {"errors", errors}, {"moved", moved}, {"idle", [] {}},
-        {"churn", [] { churn(20, 2s); }}, {"forks", [] { churn(3, 0s); }}, {"leaking", leaking}};
+        {"silent", [&] { silent(number); }}, {"children", [&] { children(number); }}, {"late", late},
+        {"errors", errors}, {"moved", moved}, {"idle", [] {}}, {"churn", [] { churn(20, 2s); }},
+        {"forks", [] { churn(3, 0s); }}, {"leaking", leaking}, {"folders", [&] {
+                                                                    folders({arguments + 2, arguments + count});
+                                                                }}};
     auto const found = modes.find(mode);
     CHECK(found != modes.end());
     found->second();

@@ -47,6 +47,7 @@ public:
     }
 
     std::atomic<bool> reading{true};
+    std::atomic<bool> refusing{false}; ///< closes each connection after its first bytes
     std::atomic<int> connections{0};
     std::atomic<int> ended{0};
 
@@ -61,7 +62,7 @@ private:
             }
             auto const peer = ::accept(mListening, nullptr, nullptr);
             ++connections;
-            while (!mStopped && (!reading || !readable(peer) || readSome(peer)))
+            while (!mStopped && (!reading || !readable(peer) || (readSome(peer) && !refusing)))
             {
                 if (!reading)
                 {

@@ -8,6 +8,7 @@
 #include "tensorrt_llm/executor/executor.h"
 
 #include <csignal>
+#include <filesystem>
 #include <limits>
 
 #include <sys/wait.h>
@@ -146,7 +147,7 @@ void onlyFinishedResponsesWithPerfMetricsAreSent()
     CHECK(until([&] { return listener.ended == 1; }));
     auto const text = listener.text();
     CHECK(count(text, "perfMetrics") == 2);
-    CHECK(contains(text, "\"timingMetrics\":{\"kvCacheSize\":0,\"arrivalTime\":1234567890.123456789}"));
+    CHECK(contains(text, "\"timingMetrics\":{\"arrivalTime\":1234567890.123456789,\"kvCacheSize\":0}"));
     CHECK(contains(text, "\"firstIter\":5") && count(text, "\"finishReason\":\"length\"") == 1
         && count(text, "\"requestId\":") == 1);
 }
@@ -262,6 +263,82 @@ void invalidPathIsLoggedOnce()
     }
 }
 
+void engineIsNamedAfterItsFolder()
+{
+    using trtllm_exporter::EngineName;
+    for (auto const& [path, model] : std::vector<std::pair<std::string, std::string>>{{"/models/llama/1", "llama"},
+             {"/engines/llama-3-8b/fp8/tp2pp2/4-gpu/", "llama-3-8b"}, {"/srv/llama/trt_engines/bf16/1-gpu", "llama"},
+             {"llama//engine/", "llama"}, {"./gpt2", "gpt2"}, {"7B", "7B"}, {"/1/2", "tensorrt_llm"},
+             {"", "tensorrt_llm"}, {"/", "tensorrt_llm"}, {"..", "tensorrt_llm"},
+             {"/models/" + std::string(100, 'x'), std::string(64, 'x')}})
+    {
+        auto const name = EngineName::ofEngine(path);
+        CHECK(name.model == model && name.derived);
+    }
+    CHECK(EngineName().derived && EngineName().model == "tensorrt_llm");
+    CHECK(!EngineName("llama").derived && EngineName("llama", "7").version == "7");
+}
+
+std::string helloOf(trtllm_exporter::EngineName const& name)
+{
+    Listener listener(kPath);
+    Publisher publisher(kPath, name, CapturedLog().options());
+    publisher.publish(recordOf(1));
+    CHECK(until([&] { return contains(listener.text(), "\n"); }));
+    auto const text = listener.text();
+    return text.substr(0, text.find('\n'));
+}
+
+void helloSaysWhetherTheNameIsDerived()
+{
+    using trtllm_exporter::EngineName;
+    for (auto const* name : {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID"})
+    {
+        ::unsetenv(name);
+    }
+    auto const pid = std::to_string(::getpid());
+    CHECK(helloOf(EngineName::ofEngine("/models/llama/1"))
+        == "{\"hello\":{\"model\":\"llama\",\"version\":\"1\",\"pid\":" + pid + ",\"derived\":true}}");
+    ::setenv("OMPI_COMM_WORLD_RANK", "3", 1);
+    CHECK(helloOf(EngineName("llama", "7"))
+        == "{\"hello\":{\"model\":\"llama\",\"version\":\"7\",\"pid\":" + pid + ",\"rank\":3}}");
+    ::unsetenv("OMPI_COMM_WORLD_RANK");
+}
+
+/// A worker rank has no records. Its connection would look like one more engine.
+void publisherWithoutRecordsHasNoThreadAndNoConnection()
+{
+    Listener listener(kPath);
+    auto const threads = [] { return std::distance(std::filesystem::directory_iterator("/proc/self/task"), {}); };
+    {
+        auto const before = threads();
+        Publisher publisher(kPath, "m", "1", CapturedLog().options());
+        CHECK(!publisher.connected() && threads() == before);
+    }
+    CHECK(listener.connections == 0);
+}
+
+/// The exporter closes a connection whose name is in use.
+void refusedPublisherLogsOnceAndKeepsItsRecords()
+{
+    CapturedLog const log;
+    Listener listener(kPath);
+    listener.refusing = true;
+    Publisher publisher(kPath, "m", "1", log.options());
+    publisher.publish(recordOf(0));
+    CHECK(until([&] { return listener.connections >= 4; }));
+    CHECK(count(log.all(), "closes the connection; either another process publishes with the same model and version")
+        == 1);
+    // Only the first connection may have had records: they are lost, because the refusal was not known yet.
+    CHECK(count(listener.text(), "\"iter\":") <= 1);
+    publisher.publish(recordOf(1));
+    publisher.publish(recordOf(2));
+    listener.refusing = false;
+    CHECK(until([&] { return contains(listener.text(), "\"iter\":2,"); }));
+    CHECK(count(listener.text(), "\"iter\":1,") == 1 && publisher.dropped() == 0);
+    CHECK(until([&] { return contains(log.all(), "publishing to " + kPath); }));
+}
+
 void newlineOrOversizedLineDoesNotBreakTheStream()
 {
     Listener listener(kPath);
@@ -276,6 +353,7 @@ void newlineOrOversizedLineDoesNotBreakTheStream()
 {
     Listener listener(kPath);
     auto publisher = std::make_unique<Publisher>(kPath, "m", "1", CapturedLog().options());
+    publisher->publish(recordOf(0));
     CHECK(until([&] { return publisher->connected(); }));
     // Another thread holds the mutex during some of these forks.
     std::atomic<bool> stopped{false};
@@ -352,6 +430,10 @@ int main()
     idleEngineReconnectsAfterAnExporterRestart();
     invalidPathIsLoggedOnce();
     newlineOrOversizedLineDoesNotBreakTheStream();
+    engineIsNamedAfterItsFolder();
+    helloSaysWhetherTheNameIsDerived();
+    publisherWithoutRecordsHasNoThreadAndNoConnection();
+    refusedPublisherLogsOnceAndKeepsItsRecords();
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__) // as in host.cc
     forkedChildNeedsItsOwnPublisher();
 #endif

@@ -11,309 +11,32 @@
 // Link libtrtllm_exporter (`pkg-config --libs trtllm_exporter`, or CMake's trtllm_exporter::trtllm_exporter).
 // The Executor returns each statistics record once, so nothing else may read statistics after attach().
 // Nothing here throws into your server or blocks on a peer.
-// The polling thread holds a shared_ptr to the Executor during each poll. If you release yours meanwhile, that thread
-// destroys the Executor. Call stop() first to destroy it on a thread of your choice.
+//
+// attach() takes one of two things:
+// - A std::shared_ptr to the Executor. The Executor may be destroyed at any time, and stop() has a time limit. The
+//   polling thread holds a shared_ptr during each poll. If you release yours meanwhile, that thread destroys the
+//   Executor. Call stop() first to destroy it on a thread of your choice.
+// - A reference, for servers that hold a std::unique_ptr or a member. Call stop(), or destroy the Exporter, before the
+//   Executor is destroyed: declare the Exporter after the Executor. stop() then waits for a running call of the
+//   Executor without a time limit, because that call uses the Executor. A temporary Executor does not compile. After
+//   Executor::shutdown() the Exporter does not use the Executor any more.
 
+// install.sh replaces the includes of detail/ with the files.
+#include "trtllm_exporter/detail/attachment.h"
 #include "trtllm_exporter/detail/rows.h"
 #include "trtllm_exporter/publisher.h"
 
-#include <cstddef>
 #include <cstdint>
 #include <exception>
-
-extern "C"
-{
-    // The C interface of libtrtllm_exporter. Only this header calls it.
-    struct trtllm_exporter_server;
-    struct trtllm_exporter_options
-    {
-        std::size_t size;
-        char const* listen;
-        char const* telemetry_path;
-        char const* model;
-        char const* version;
-        char const* engine_version;
-        std::uint64_t stale_after_ms;
-    };
-    trtllm_exporter_server* trtllm_exporter_start(trtllm_exporter_options const*, char* error, std::size_t size);
-    void trtllm_exporter_absorb(trtllm_exporter_server*, unsigned char const* records, std::size_t size,
-        std::uint64_t took_us, char const* failure);
-    void trtllm_exporter_address(trtllm_exporter_server const*, char* address, std::size_t size);
-    int trtllm_exporter_listener(trtllm_exporter_server const*);
-    void trtllm_exporter_stop(trtllm_exporter_server*);
-}
+#include <memory>
+#include <string>
+#include <type_traits>
+#include <utility>
 
 namespace trtllm_exporter
 {
-
-struct Options
+inline namespace development
 {
-    std::string model = "tensorrt_llm";
-    std::string version = "1";
-    /// HOST:PORT to serve the page on. Port 0 picks a free port. Empty: no page.
-    std::string listen;
-    std::string telemetryPath = "/metrics";
-    /// Path of the sidecar's ingest socket. Empty: do not publish. If `listen` is empty too, the sidecar's default
-    /// path, /run/trtllm-exporter/ingest.sock.
-    std::string socket;
-    /// The longest time between two polls of the Executor.
-    std::chrono::milliseconds interval{100};
-    /// The page drops its load gauges when the Executor has not answered for this long.
-    std::chrono::milliseconds staleAfter{15000};
-    /// Set it to false if your server reads the Executor's request statistics itself. The Executor keeps request
-    /// statistics only if its configuration enables them.
-    bool drainRequests = true;
-    /// The version of TensorRT-LLM, for the page's `engine_info`.
-    std::string engineVersion;
-    /// The publisher's buffer and timeouts. Its log callback serves the whole library.
-    PublisherOptions publisher;
-};
-
-namespace detail
-{
-
-/// The thread that polls the Executor, and the destinations of its records.
-class Attachment
-{
-public:
-    /// Fetches the Executor's records. Returns an error message, empty on success.
-    using Drain = std::function<std::string(Attachment&)>;
-
-    Attachment(Drain drain, Options options)
-        : mDrain(std::move(drain))
-        , mOptions(std::move(options))
-    {
-        if (mOptions.listen.empty() && mOptions.socket.empty())
-        {
-            mOptions.socket = "/run/trtllm-exporter/ingest.sock";
-        }
-        if (!mOptions.socket.empty())
-        {
-            mPublisher.emplace(mOptions.socket, mOptions.model, mOptions.version, mOptions.publisher);
-        }
-        if (!mOptions.listen.empty())
-        {
-            serve();
-        }
-    }
-
-    bool start() noexcept
-    {
-        return mStarted = startThread(
-            mThread, "trtllm-poll",
-            [](void* self) -> void*
-            {
-                static_cast<Attachment*>(self)->run();
-                return nullptr;
-            },
-            this);
-    }
-
-    void stop() noexcept
-    {
-        {
-            std::lock_guard const lock(mMutex);
-            mStopped = true;
-        }
-        mWake.notify_all();
-        if (mStarted)
-        {
-            ::pthread_join(mThread, nullptr);
-        }
-        if (mServer != nullptr)
-        {
-            Forks::forget(trtllm_exporter_listener(mServer));
-            trtllm_exporter_stop(mServer);
-        }
-        mPublisher.reset();
-    }
-
-    /// Takes one record of the Executor. Only the polling thread calls this.
-    template <class Record>
-    void take(Record const& record)
-    {
-        ++mDrained;
-        if (mPublisher)
-        {
-            mPublisher->publish(record);
-        }
-        if (mServer != nullptr)
-        {
-            if constexpr (Has_requestStats<Record>::value)
-            {
-                mRows.requests(record);
-            }
-            else
-            {
-                mRows.record(record);
-            }
-        }
-    }
-
-    /// Takes a response of the Executor, from any thread of the host.
-    template <class Response>
-    void observe(Response const& response)
-    {
-        if (response.hasError())
-        {
-            return;
-        }
-        auto const& result = response.getResult();
-        if constexpr (Has_requestPerfMetrics<std::decay_t<decltype(result)>>::value)
-        {
-            if (result.isFinal && result.requestPerfMetrics)
-            {
-                if (mPublisher)
-                {
-                    mPublisher->publish(response);
-                }
-                if (mServer != nullptr)
-                {
-                    std::lock_guard const lock(mMutex);
-                    if (mFinished.bytes().size() < kMaxFinishedBytes)
-                    {
-                        mFinished.finished(response.getRequestId(), result);
-                        return;
-                    }
-                    lost.fetch_add(1, std::memory_order_relaxed);
-                }
-            }
-        }
-    }
-
-    [[nodiscard]] std::uint64_t dropped() const noexcept
-    {
-        return lost.load(std::memory_order_relaxed) + (mPublisher ? mPublisher->dropped() : 0);
-    }
-
-    [[nodiscard]] std::string const& address() const noexcept
-    {
-        return mAddress;
-    }
-
-    [[nodiscard]] bool drainsRequests() const noexcept
-    {
-        return mOptions.drainRequests;
-    }
-
-    std::atomic<std::uint64_t> lost{0};
-
-private:
-    /// Enough for about 12,000 finished requests between two polls.
-    static constexpr std::size_t kMaxFinishedBytes = std::size_t{2} << 20;
-    /// TensorRT-LLM's default ring size. A poll that finds a quarter of it full halves the interval.
-    static constexpr std::size_t kRing = 1000;
-
-    void serve()
-    {
-        trtllm_exporter_options options{};
-        options.size = sizeof(options);
-        options.listen = mOptions.listen.c_str();
-        options.telemetry_path = mOptions.telemetryPath.c_str();
-        options.model = mOptions.model.c_str();
-        options.version = mOptions.version.c_str();
-        options.engine_version = mOptions.engineVersion.c_str();
-        options.stale_after_ms = static_cast<std::uint64_t>(mOptions.staleAfter.count());
-        char text[512] = "";
-        // The server's thread must not handle the host's signals.
-        sigset_t all;
-        sigset_t before;
-        ::sigfillset(&all);
-        ::pthread_sigmask(SIG_SETMASK, &all, &before);
-        mServer = trtllm_exporter_start(&options, text, sizeof(text));
-        ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
-        if (mServer == nullptr)
-        {
-            log(text);
-            return;
-        }
-        Forks::opened(trtllm_exporter_listener(mServer));
-        trtllm_exporter_address(mServer, text, sizeof(text));
-        mAddress = text;
-        log("serving http://" + mAddress + mOptions.telemetryPath);
-    }
-
-    void run() noexcept
-    {
-        auto pause = mOptions.interval;
-        for (bool stopped = false; !stopped;)
-        {
-            try
-            {
-                {
-                    std::unique_lock lock(mMutex);
-                    stopped = mWake.wait_for(lock, pause, [this] { return mStopped; });
-                }
-                // The last poll fetches what the Executor still holds when stop() is called.
-                poll(stopped);
-                pause = std::clamp(mDrained > kRing / 4 ? pause / 2 : pause * 5 / 4, std::chrono::milliseconds(1),
-                    std::max(mOptions.interval, std::chrono::milliseconds(1)));
-            }
-            catch (...) // NOLINT(bugprone-empty-catch): out of memory; the next poll tries again
-            {
-            }
-        }
-    }
-
-    void poll(bool last)
-    {
-        mDrained = 0;
-        mRows.clear();
-        auto const begun = std::chrono::steady_clock::now();
-        auto const failure = mDrain(*this);
-        if (mServer != nullptr)
-        {
-            {
-                std::lock_guard const lock(mMutex);
-                mRows.append(mFinished);
-                mFinished.clear();
-            }
-            auto const took = std::chrono::steady_clock::now() - begun;
-            trtllm_exporter_absorb(mServer, mRows.bytes().data(), mRows.bytes().size(),
-                static_cast<std::uint64_t>(std::chrono::duration_cast<std::chrono::microseconds>(took).count()),
-                failure.empty() ? nullptr : failure.c_str());
-        }
-        if (std::exchange(mFailing, !failure.empty()) == failure.empty() && !last)
-        {
-            log(failure.empty() ? "the executor answers again" : "cannot read statistics: " + failure);
-        }
-    }
-
-    void log(std::string_view text) noexcept
-    {
-        try
-        {
-            mOptions.publisher.log(text);
-        }
-        catch (...) // NOLINT(bugprone-empty-catch): the callback is empty or threw; there is no other place to log
-        {
-        }
-    }
-
-    Drain mDrain;
-    Options mOptions;
-    std::optional<Publisher> mPublisher;
-    trtllm_exporter_server* mServer{nullptr};
-    std::string mAddress;
-    pthread_t mThread{};
-    bool mStarted{false};
-    std::mutex mMutex;
-    std::condition_variable mWake;
-    bool mStopped{false};    // guarded by mMutex
-    Rows mFinished;          // guarded by mMutex
-    Rows mRows;              // used by mThread only
-    std::size_t mDrained{0}; // used by mThread only
-    bool mFailing{false};    // used by mThread only
-};
-
-/// The first line of an exception's text. TensorRT-LLM appends the call stack.
-inline std::string firstLine(char const* what)
-{
-    std::string_view const text(what);
-    return std::string(text.substr(0, text.find('\n')));
-}
-
-} // namespace detail
 
 /// Exports the statistics of one Executor. Any thread may call observe(), address() and dropped(); stop(), moves and
 /// the destructor must not run at the same time as another call. In the child of a fork() every method does nothing.
@@ -327,24 +50,35 @@ public:
     template <class Executor>
     [[nodiscard]] static Exporter attach(std::shared_ptr<Executor> const& executor, Options options = {}) noexcept
     {
-        Exporter exporter;
-        try
-        {
-            std::weak_ptr<Executor> const held(executor);
-            auto attachment = std::make_unique<detail::Attachment>(
-                [held](detail::Attachment& to) { return drain(held, to); }, std::move(options));
-            if (!attachment->start())
+        return attachTo(
+            [held = std::weak_ptr<Executor>(executor)](detail::Attachment& to)
             {
-                attachment->stop();
-                return exporter;
-            }
-            exporter.mAttachment = attachment.release();
-        }
-        catch (...) // NOLINT(bugprone-empty-catch): out of memory; the server runs without the exporter
-        {
-        }
-        return exporter;
+                auto const executor = held.lock();
+                return executor == nullptr ? "the executor has been destroyed" : poll(*executor, to);
+            },
+            std::move(options), true);
     }
+
+    /// Like above, without ownership: stop() must be called before the Executor is destroyed.
+    template <class Executor, class = std::enable_if_t<detail::IsExecutor<Executor>::value>>
+    [[nodiscard]] static Exporter attach(Executor& executor, Options options = {}) noexcept
+    {
+        return attachTo(
+            [&executor, error = std::string()](detail::Attachment& to) mutable
+            {
+                // A shut down Executor may be destroyed next.
+                if (error != kShutDown)
+                {
+                    error = poll(executor, to);
+                }
+                return error;
+            },
+            std::move(options), false);
+    }
+
+    /// A temporary Executor would be destroyed before the Exporter.
+    template <class Executor, class = std::enable_if_t<detail::IsExecutor<Executor>::value>>
+    static Exporter attach(Executor const&& executor, Options options = {}) = delete;
 
     ~Exporter()
     {
@@ -377,21 +111,23 @@ public:
         {
             try
             {
-                mAttachment->observe(response);
+                (*mAttachment)->observe(response);
             }
             catch (...)
             {
-                mAttachment->lost.fetch_add(1, std::memory_order_relaxed);
+                (*mAttachment)->lost.fetch_add(1, std::memory_order_relaxed);
             }
         }
     }
 
-    /// Polls a last time, then stops the page and the publisher. Takes at most a second, unless the Executor blocks.
+    /// Polls a last time, then stops the page and the publisher. With a shared Executor it takes at most
+    /// Options::stopTimeout (300 ms), PublisherOptions::flushTimeout (200 ms) and 500 ms for open HTTP requests. With a
+    /// reference it also waits until a running call of the Executor returns.
     void stop() noexcept
     {
         if (alive())
         {
-            mAttachment->stop();
+            (*mAttachment)->stop();
             delete mAttachment;
         }
         // A fork copies no threads and may copy locked mutexes, so the child must not touch or free the copy.
@@ -401,13 +137,13 @@ public:
     /// HOST:PORT of the page. Empty if there is none.
     [[nodiscard]] std::string address() const
     {
-        return alive() ? mAttachment->address() : std::string();
+        return alive() ? (*mAttachment)->address() : std::string();
     }
 
     /// Number of records dropped because the sidecar did not read them, or because a buffer was full.
     [[nodiscard]] std::uint64_t dropped() const noexcept
     {
-        return alive() ? mAttachment->dropped() : 0;
+        return alive() ? (*mAttachment)->dropped() : 0;
     }
 
 private:
@@ -416,31 +152,44 @@ private:
         return mAttachment != nullptr && mGeneration == detail::Forks::generation();
     }
 
+    static constexpr char const* kShutDown
+        = "the executor has been shut down, or this process is not the leader; attach in the leader";
+
+    static Exporter attachTo(detail::Attachment::Poll poll, Options options, bool shared) noexcept
+    {
+        Exporter exporter;
+        try
+        {
+            auto const attachment = std::make_shared<detail::Attachment>(std::move(poll), std::move(options), shared);
+            if (detail::Attachment::start(attachment))
+            {
+                exporter.mAttachment = new std::shared_ptr<detail::Attachment>(attachment);
+            }
+            else
+            {
+                attachment->stop();
+            }
+        }
+        catch (...) // NOLINT(bugprone-empty-catch): out of memory; the server runs without the exporter
+        {
+        }
+        return exporter;
+    }
+
     template <class Executor>
-    static std::string drain(std::weak_ptr<Executor> const& held, detail::Attachment& to)
+    static std::string poll(Executor& executor, detail::Attachment& to)
     {
         try
         {
-            auto const executor = held.lock();
-            if (executor == nullptr)
-            {
-                return "the executor has been destroyed";
-            }
             // Checked first, because the calls below throw an exception with a call stack where this is false.
-            if (!executor->canEnqueueRequests())
+            if (!executor.canEnqueueRequests())
             {
-                return "the executor has been shut down, or this process is not the leader; attach in the leader";
+                return kShutDown;
             }
-            for (auto const& record : executor->getLatestIterationStats())
-            {
-                to.take(record);
-            }
+            to.take(executor.getLatestIterationStats());
             if (to.drainsRequests())
             {
-                for (auto const& record : executor->getLatestRequestStats())
-                {
-                    to.take(record);
-                }
+                to.take(executor.getLatestRequestStats());
             }
             return "";
         }
@@ -455,7 +204,8 @@ private:
     }
 
     unsigned mGeneration{detail::Forks::generation()};
-    detail::Attachment* mAttachment{nullptr};
+    std::shared_ptr<detail::Attachment>* mAttachment{nullptr};
 };
 
+} // namespace development
 } // namespace trtllm_exporter

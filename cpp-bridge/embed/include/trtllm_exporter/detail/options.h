@@ -1,0 +1,113 @@
+#pragma once
+
+// The name of an engine, and the options of a publisher.
+
+#include <chrono>
+#include <cstddef>
+#include <functional>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include <unistd.h>
+
+namespace trtllm_exporter
+{
+// install.sh replaces this name with the version. A program can then contain two versions of this header, for example
+// in two plugins, without mixing their functions and static variables.
+inline namespace development
+{
+
+/// Receives one log line per change of state: connected, not connected and why, dropping records.
+using Log = std::function<void(std::string_view)>;
+
+/// Logs to standard error, with one write() call per line.
+inline void logToStderr(std::string_view text)
+{
+    auto const line = "trtllm_exporter: " + std::string(text) + "\n";
+    static_cast<void>(!::write(STDERR_FILENO, line.data(), line.size()));
+}
+
+/// The labels of an engine on the exporter's page.
+struct EngineName
+{
+    /// No name is chosen. The exporter uses this model name and the lowest free version.
+    EngineName() = default;
+
+    /// A chosen name. The exporter closes a second connection with the same name.
+    explicit EngineName(std::string model, std::string version = "1")
+        : model(std::move(model))
+        , version(std::move(version))
+        , derived(false)
+    {
+    }
+
+    /// The name of the engine's folder, without chosen version: "/models/llama/1" and "/models/llama/fp8/2-gpu" are
+    /// "llama". Folder names that say how an engine was built are skipped.
+    [[nodiscard]] static EngineName ofEngine(std::string_view directory)
+    {
+        EngineName name;
+        while (!directory.empty())
+        {
+            auto const end = directory.find_last_not_of('/');
+            directory = directory.substr(0, end == std::string_view::npos ? 0 : end + 1);
+            auto const slash = directory.rfind('/');
+            auto const folder = slash == std::string_view::npos ? directory : directory.substr(slash + 1);
+            if (!folder.empty() && !saysHowItWasBuilt(folder))
+            {
+                name.model = folder.substr(0, 64);
+                break;
+            }
+            directory = directory.substr(0, directory.size() - folder.size());
+        }
+        return name;
+    }
+
+    friend bool operator==(EngineName const& one, EngineName const& other)
+    {
+        return one.model == other.model && one.version == other.version && one.derived == other.derived;
+    }
+
+    std::string model = "tensorrt_llm";
+    std::string version = "1";
+    /// True if nobody chose this name. Then the exporter ignores `version`.
+    bool derived = true;
+
+private:
+    /// "1", "2-gpu", "tp2pp2", "fp8", "engines": the rest without digits and punctuation is one of these words.
+    static bool saysHowItWasBuilt(std::string_view folder)
+    {
+        std::string letters;
+        for (auto const c : folder)
+        {
+            if (std::string_view("0123456789-_.").find(c) == std::string_view::npos)
+            {
+                letters += c;
+            }
+        }
+        for (auto const* word : {"", "gpu", "gpus", "tp", "pp", "tppp", "engine", "engines", "trtengine", "trtengines",
+                 "fp", "bf", "nvfp", "int"})
+        {
+            if (letters == word)
+            {
+                return true;
+            }
+        }
+        return false;
+    }
+};
+
+struct PublisherOptions
+{
+    /// Size of the buffer for records that the exporter has not read yet, in bytes. A record takes about 900 bytes.
+    std::size_t bufferBytes = std::size_t{4} << 20;
+    /// How long to wait for more records before a send. Each wake-up of the sender thread costs about 20 µs of CPU
+    /// time.
+    std::chrono::milliseconds linger{50};
+    /// How long the destructor may block to send buffered records.
+    std::chrono::milliseconds flushTimeout{200};
+    Log log = logToStderr;
+};
+
+} // namespace development
+} // namespace trtllm_exporter

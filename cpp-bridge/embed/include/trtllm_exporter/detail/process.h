@@ -1,0 +1,112 @@
+#pragma once
+
+// Forks, threads and the rank of this process.
+
+#include <atomic>
+#include <csignal>
+#include <cstdlib>
+#include <string>
+
+#include <pthread.h>
+#include <unistd.h>
+
+namespace trtllm_exporter
+{
+inline namespace development
+{
+namespace detail
+{
+
+/// Detects forks. fork() copies no threads and may copy a locked mutex, so the child never locks, joins or frees an
+/// object that the parent created. The child closes the copied sockets; otherwise the exporter would not notice when
+/// the parent disconnects.
+class Forks
+{
+public:
+    /// A number that changes in the child of every fork.
+    static unsigned generation() noexcept
+    {
+        static_cast<void>(sRegistered);
+        return sGeneration.load(std::memory_order_relaxed);
+    }
+
+    static void opened(int descriptor) noexcept
+    {
+        for (auto& slot : sDescriptors)
+        {
+            int empty = 0;
+            if (slot.compare_exchange_strong(empty, descriptor))
+            {
+                return;
+            }
+        }
+    }
+
+    static void close(int descriptor) noexcept
+    {
+        forget(descriptor);
+        ::close(descriptor);
+    }
+
+    static void forget(int descriptor) noexcept
+    {
+        for (auto& slot : sDescriptors)
+        {
+            int mine = descriptor;
+            slot.compare_exchange_strong(mine, 0);
+        }
+    }
+
+private:
+    static void inChild()
+    {
+        sGeneration.fetch_add(1, std::memory_order_relaxed);
+        for (auto& slot : sDescriptors)
+        {
+            if (auto const descriptor = slot.exchange(0))
+            {
+                ::close(descriptor);
+            }
+        }
+    }
+
+    static inline std::atomic<unsigned> sGeneration{0};
+    static inline std::atomic<int> sDescriptors[64]{};
+    // Registered when the program or library is loaded. A static local variable would deadlock in a child if another
+    // thread was initializing it during the fork.
+    static inline int const sRegistered = ::pthread_atfork(nullptr, nullptr, &inChild);
+};
+
+/// The rank of this process as mpirun or srun set it. Empty if there is none.
+inline std::string mpiRank()
+{
+    for (auto const* name : {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID"})
+    {
+        std::string const rank = std::getenv(name) == nullptr ? "" : std::getenv(name);
+        if (!rank.empty() && rank.size() < 10 && rank.find_first_not_of("0123456789") == std::string::npos)
+        {
+            return std::to_string(std::stoul(rank));
+        }
+    }
+    return "";
+}
+
+/// Starts `run(context)` on a new thread that blocks all signals, so that it never runs the host's signal handlers.
+inline bool startThread(pthread_t& thread, char const* name, void* (*run)(void*), void* context) noexcept
+{
+    sigset_t all;
+    sigset_t before;
+    ::sigfillset(&all);
+    ::pthread_sigmask(SIG_SETMASK, &all, &before);
+    auto const failed = ::pthread_create(&thread, nullptr, run, context);
+    ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+    if (failed == 0)
+    {
+        ::pthread_setname_np(thread, name);
+    }
+    return failed == 0;
+}
+
+} // namespace detail
+} // namespace development
+} // namespace trtllm_exporter

@@ -1,0 +1,112 @@
+// Drains one Executor for the exporter and keeps its records for the host.
+
+#include "tee.h"
+
+#include <algorithm>
+#include <iterator>
+#include <utility>
+
+namespace trtllm_preload
+{
+
+template <class Record>
+void Backlog<Record>::append(std::deque<Record>&& fresh)
+{
+    // These records are published already. If there is no memory here, the host loses records but the exporter does
+    // not.
+    if (records.empty())
+    {
+        records.swap(fresh);
+    }
+    else
+    {
+        records.insert(records.end(), std::make_move_iterator(fresh.begin()), std::make_move_iterator(fresh.end()));
+    }
+    while (records.size() > capacity)
+    {
+        records.pop_front();
+    }
+}
+
+template <class Record>
+std::deque<Record> Backlog<Record>::takeWith(std::deque<Record>&& fresh)
+{
+    if (records.empty())
+    {
+        return std::move(fresh);
+    }
+    append(std::move(fresh));
+    return std::exchange(records, {});
+}
+
+template struct Backlog<tle::IterationStats>;
+template struct Backlog<tle::RequestStatsPerIteration>;
+
+template <class Records>
+void Engine::publishAll(Records const& fresh) noexcept
+{
+    for (auto const& record : fresh)
+    {
+        if (destination != nullptr)
+        {
+            destination->publisher->publish(record);
+        }
+    }
+}
+
+void Engine::publish(Iterations const& fresh) noexcept
+{
+    publishAll(fresh);
+}
+
+void Engine::publish(Requests const& fresh) noexcept
+{
+    if (publishesRequests)
+    {
+        publishAll(fresh);
+    }
+}
+
+double Engine::drain() noexcept
+{
+    auto* const canEnqueue = sdk.get<bool(void const*)>(Function::kCanEnqueue);
+    auto* const drainIterations = sdk.get<Iterations(void*)>(Function::kIterations);
+    auto* const drainRequests = sdk.get<Requests(void*)>(Function::kRequests);
+    // The real functions read only the pointer inside the Executor, so a copy of the pointer works as an Executor. The
+    // host may have moved the original.
+    void* executor = implementation;
+    if (implementation == nullptr || !sdk.matches() || canEnqueue == nullptr || drainIterations == nullptr
+        || !canEnqueue(&executor))
+    {
+        return 0.0;
+    }
+    double full = 0.0;
+    try
+    {
+        auto fresh = drainIterations(&executor);
+        if (!sdk.canRead(fresh))
+        {
+            // Neither empty() nor the swap of two std::deques touches a record.
+            owesRecords = !fresh.empty();
+            hasUnreadable = true;
+            unreadable->swap(fresh);
+            return 0.0;
+        }
+        publish(fresh);
+        full = static_cast<double>(fresh.size()) / static_cast<double>(std::max<std::size_t>(iterations.capacity, 1));
+        iterations.append(std::move(fresh));
+        if (drainRequests != nullptr && requests.capacity > 0 && sdk.canReadRequests())
+        {
+            auto rows = drainRequests(&executor);
+            publish(rows);
+            full = std::max(full, static_cast<double>(rows.size()) / static_cast<double>(requests.capacity));
+            requests.append(std::move(rows));
+        }
+    }
+    catch (...) // NOLINT(bugprone-empty-catch): the Executor shut down meanwhile; the host's own calls report it
+    {
+    }
+    return full;
+}
+
+} // namespace trtllm_preload

@@ -1,0 +1,107 @@
+# Tests the examples with the real exporter. Sourced by test.sh.
+
+published() {
+    local finished
+    start_sidecar "$socket" || return 1
+    SOCKET=$socket "$work/examples/published" "sim:?rate=0&iter_base_ms=5" 3 20 10 | tee "$work/host" &&
+        finished=$(grep -oP 'finished=\K\d+' "$work/host") &&
+        until_metric nv_trt_llm_time_to_first_token_seconds_count "$finished" &&
+        until_metric nv_trt_llm_iterations_lost_total 0 && completed "$finished"
+    local result=$?
+    stop_sidecar
+    return $result
+}
+
+untouched() {
+    local finished
+    start_sidecar "$socket" || return 1
+    TRTLLM_EXPORTER_SOCKET=$socket LD_PRELOAD=$work/examples/libtrtllm_exporter_preload.so \
+        "$work/examples/untouched" "sim:?rate=0&iter_base_ms=5" 3 20 10 | tee "$work/host" &&
+        finished=$(grep -oP 'finished=\K\d+' "$work/host") && completed "$finished" &&
+        until_metric nv_trt_llm_iterations_lost_total 0
+    local result=$?
+    stop_sidecar
+    return $result
+}
+
+# Excludes the sum of single-precision numbers, because JSON rounds them and the embedded exporter does not.
+engine_lines() {
+    page "$1" | grep -E '^nv_(trt_)?llm_' | grep -v -e nv_trt_llm_engine_info -e request_decoded_tokens_per_iteration_sum | sort
+}
+
+# on_page ADDRESS PATTERN. Not a pipe: grep ends at the first match, and a page that cannot be written to its end fails.
+on_page() { grep -q "$2" <<<"$(page "$1")"; }
+idle() { on_page "$1" '^nv_trt_llm_engine_state{.*state="idle".*} 1'; }
+
+python_package() { # pip installs it, and the exporter understands what it publishes
+    rm -rf "$work/python"
+    mkdir "$work/python"
+    cp -r "$root"/examples/python/{pyproject.toml,trtllm_exporter_publisher} "$work/python/" &&
+        python3 -m venv "$work/venv" &&
+        "$work/venv/bin/pip" install --quiet --disable-pip-version-check --retries 10 --timeout 60 "$work/python" &&
+        grep -q "^version = \"$(sed -n 's/^version = "\([^"]*\)"$/\1/p' "$root/Cargo.toml" | head -n 1)\"$" "$work/python/pyproject.toml" &&
+        start_sidecar "$socket" || return 1
+    PYTHONPATH=$root/examples/python/tests "$work/venv/bin/python" - "$socket" <<'PY' && {
+import sys
+import test_publisher
+import trtllm_exporter_publisher
+assert "site-packages" in trtllm_exporter_publisher.__file__, trtllm_exporter_publisher.__file__
+llm = test_publisher.LookAlikeLLM()
+with trtllm_exporter_publisher.publishing(llm, sys.argv[1]) as publisher:
+    for output in llm.generate([[1, 2], [3]]):
+        publisher.observe(output)
+assert publisher.sent == 10 and publisher.dropped == 0, (publisher.sent, publisher.dropped)
+PY
+        until_metric nv_trt_llm_iterations_total 8 && until_metric nv_trt_llm_time_to_first_token_seconds_count 2 &&
+            until_metric nv_llm_output_token_len_count 2 &&
+            eventually on_page "" '^nv_trt_llm_requests_finished_total{.*reason="length".*} 2$' &&
+            ! page "" | grep '^trtllm_exporter_records_rejected_total{.*} [1-9]'
+    }
+    local result=$?
+    stop_sidecar
+    return $result
+}
+
+same_page() { # the embedded exporter's page, made of rows of numbers, must equal the sidecar's page, made of JSON
+    start_sidecar "$socket" || return 1
+    : >"$work/host"
+    "$work/plain/exporter" "$socket" >>"$work/host" 2>"$work/log" &
+    local host=$! address iterations result
+    eventually address_printed
+    until_metric nv_trt_llm_iterations_total "$iterations" && until_metric nv_trt_llm_e2e_request_latency_seconds_count 5 &&
+        eventually idle "$address" && eventually idle "" && engine_lines "$address" >"$work/inside" && engine_lines "" >"$work/beside" &&
+        [ "$(wc -l <"$work/inside")" -gt 300 ] && diff "$work/inside" "$work/beside"
+    result=$?
+    kill "$host"
+    wait "$host" 2>/dev/null
+    stop_sidecar
+    return $result
+}
+
+address_printed() { read -r address iterations <"$work/host"; }
+
+over() { # over NUMBER METRIC [ADDRESS]: the metric must be larger than the number
+    local value
+    value=$(metric "$2" "${3:-}")
+    [ "${value:-0}" -gt "$1" ]
+}
+
+attached() { # attached PROGRAM: serves its own page and publishes to the sidecar at the same time
+    start_sidecar "$socket" || return 1
+    : >"$work/log"
+    LISTEN=127.0.0.1:0 SOCKET=$socket MODEL=llama "$work/examples/$1" "sim:?rate=0&iter_base_ms=5" 600 20 10 >"$work/host" 2>"$work/log" &
+    local host=$! result=1
+    eventually on_both_pages && kill -0 $host && result=0
+    kill $host
+    wait $host || result=1
+    stop_sidecar
+    cat "$work/log"
+    return $result
+}
+
+on_both_pages() {
+    local address
+    address=$(grep -oP 'serving http://\K[^/]+' "$work/log") &&
+        on_page "$address" '^nv_trt_llm_iterations_total{model="llama",version="1"} [1-9]' &&
+        over 10 nv_trt_llm_time_to_first_token_seconds_count "$address" && over 100 nv_trt_llm_iterations_total
+}

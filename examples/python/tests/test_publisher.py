@@ -1,0 +1,277 @@
+"""Tests the package with a socket and with objects that have upstream's own method names."""
+import asyncio
+import datetime
+import json
+import os
+import socket
+import sys
+import tempfile
+import threading
+import time
+import types
+import unittest
+
+sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))  # after an installed package
+sys.dont_write_bytecode = True
+from trtllm_exporter_publisher import Publisher, engine_name, publishing  # noqa: E402
+from trtllm_exporter_publisher.demo import DemoLLM  # noqa: E402
+
+
+def until(condition, seconds=60):
+    end = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > end:
+            raise AssertionError("timeout")
+        time.sleep(0.002)
+
+
+class Listener:
+    """Stores the lines of all publishers. Each `connections` entry is one connection's lines."""
+
+    def __init__(self, path, reading=True):
+        self.path, self.reading, self.connections, self.peers = path, reading, [], []
+        if os.path.exists(path):
+            os.unlink(path)
+        self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self.socket.bind(path)
+        self.socket.listen()
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def _accept(self):
+        while True:
+            try:
+                peer, _ = self.socket.accept()
+            except OSError:
+                return
+            self.peers.append(peer)
+            threading.Thread(target=self._read, args=(peer,), daemon=True).start()
+
+    def _read(self, peer):
+        lines = []
+        self.connections.append(lines)
+        while not self.reading:
+            time.sleep(0.002)
+        with peer.makefile("rb") as stream:
+            for line in stream:
+                lines.append(json.loads(line))
+
+    def records(self):
+        return [line for lines in self.connections for line in lines if "hello" not in line]
+
+    def close(self):
+        self.socket.close()
+        for peer in self.peers:
+            peer.shutdown(socket.SHUT_RDWR)
+
+
+def perf_metrics():
+    """RequestPerfMetrics as the bindings return it: times are timedelta."""
+    seconds = datetime.timedelta
+    return types.SimpleNamespace(
+        first_iter=5, last_iter=9, iter=9,
+        timing_metrics=types.SimpleNamespace(
+            arrival_time=seconds(seconds=10), first_scheduled_time=seconds(seconds=11), first_token_time=seconds(seconds=12),
+            last_token_time=seconds(seconds=13), kv_cache_transfer_start=seconds(0), kv_cache_transfer_end=seconds(0),
+            kv_cache_size=0),
+        kv_cache_metrics=types.SimpleNamespace(
+            num_total_allocated_blocks=4, num_new_allocated_blocks=3, num_reused_blocks=1, num_missed_blocks=3,
+            kv_cache_hit_rate=0.25),
+        speculative_decoding=types.SimpleNamespace(
+            acceptance_rate=0.5, total_accepted_draft_tokens=2, total_draft_tokens=4))
+
+
+class LookAlikeLLM:
+    """The methods of tensorrt_llm.LLM that a server uses."""
+
+    def __init__(self, model="meta-llama/Llama-3.1-8B", text=False):
+        self.args, self.text = types.SimpleNamespace(model=model), text
+        self._made, self._given = 0, 0
+
+    def generate(self, prompts):
+        outputs = []
+        for prompt in prompts:
+            self._made += 4
+            completion = types.SimpleNamespace(
+                index=0, token_ids=[7] * 4, finish_reason="length", request_perf_metrics=perf_metrics())
+            outputs.append(types.SimpleNamespace(
+                request_id=len(outputs) + 1, prompt_token_ids=prompt, outputs=[completion], finished=True))
+        return outputs
+
+    def get_stats(self, timeout):
+        records = [{"iter": n, "numActiveRequests": 1} for n in range(self._given, self._made)]
+        self._given = self._made
+        return [json.dumps(record) for record in records] if self.text else records
+
+    async def get_stats_async(self, timeout):
+        for record in self.get_stats(timeout):
+            yield record
+        await asyncio.sleep(0)
+
+
+class Statistics:
+    """IterationStats or RequestStatsPerIteration of tensorrt_llm.bindings.executor."""
+
+    def __init__(self, values):
+        self._values = values
+
+    def to_json_str(self):
+        return json.dumps(self._values)
+
+
+class LookAlikeExecutor:
+    """The methods of tensorrt_llm.bindings.executor.Executor that a server uses."""
+
+    def __init__(self):
+        self.shut_down, self.broken, self._responses, self._iterations = False, 0, [], []
+
+    def can_enqueue_requests(self):
+        return not self.shut_down
+
+    def enqueue_request(self, request):
+        self._iterations += range(len(self._iterations), len(self._iterations) + 3)
+        result = types.SimpleNamespace(
+            is_final=True, output_token_ids=[[1, 2, 3]], finish_reasons=[types.SimpleNamespace(name="END_ID")],
+            request_perf_metrics=perf_metrics())
+        self._responses.append(types.SimpleNamespace(request_id=8, result=result, has_error=lambda: False))
+        return 8
+
+    def await_responses(self):
+        responses, self._responses = self._responses, []
+        return responses
+
+    def get_latest_iteration_stats(self):
+        if self.broken:
+            self.broken -= 1
+            raise RuntimeError("it is broken")
+        iterations, self._iterations = self._iterations, []
+        return [Statistics({"iter": n, "numActiveRequests": 1}) for n in iterations]
+
+    def get_latest_request_stats(self):
+        return [Statistics({"iter": 0, "requestStats": [{"id": 8, "stage": "GENERATION_COMPLETE"}]})]
+
+
+class Publishing(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.path = os.path.join(folder.name, "ingest.sock")
+
+    def listen(self, **options):
+        listener = Listener(self.path, **options)
+        self.addCleanup(listener.close)
+        return listener
+
+    def test_an_llm_publishes_iterations_and_finished_requests(self):
+        for text in (False, True):
+            with self.subTest(text=text):
+                listener, llm = self.listen(), LookAlikeLLM(text=text)
+                with publishing(llm, self.path) as publisher:
+                    for output in llm.generate([[1, 2], [3]]):
+                        self.assertTrue(publisher.observe(output))
+                until(lambda: len(listener.records()) == 10)
+                hello = listener.connections[0][0]["hello"]
+                self.assertEqual(hello, {"model": "Llama-3.1-8B", "version": "1", "derived": True, "pid": os.getpid()})
+                records = listener.records()
+                self.assertEqual([record["iter"] for record in records if "iter" in record], list(range(8)))
+                entry = next(record for record in records if record.get("requestId") == 1)
+                self.assertEqual((entry["finishReason"], entry["promptTokens"], entry["outputTokens"]), ("length", 2, 4))
+                self.assertEqual(entry["perfMetrics"]["timing_metrics"]["last_token_time"], 13.0)
+                self.assertEqual(entry["perfMetrics"]["kv_cache_metrics"]["num_reused_blocks"], 1)
+                self.assertEqual(entry["perfMetrics"]["speculative_decoding"]["total_draft_tokens"], 4)
+                listener.close()
+
+    def test_an_asyncio_server_publishes_with_async_with(self):
+        listener, llm = self.listen(), LookAlikeLLM()
+
+        async def serve():
+            async with publishing(llm, self.path, "llama", "2"):
+                llm.generate([[1]])
+
+        asyncio.run(serve())
+        until(lambda: len(listener.records()) == 4)
+        self.assertEqual(listener.connections[0][0]["hello"], {"model": "llama", "version": "2", "pid": os.getpid()})
+
+    def test_an_executor_publishes_iterations_requests_and_responses(self):
+        listener, executor = self.listen(), LookAlikeExecutor()
+        with publishing(executor, self.path) as publisher:
+            executor.enqueue_request(None)
+            for response in executor.await_responses():
+                publisher.observe(response)
+        until(lambda: any("requestStats" in record for record in listener.records()))
+        records = listener.records()
+        entry = next(record for record in records if "perfMetrics" in record)
+        self.assertEqual((entry["requestId"], entry["finishReason"], entry["outputTokens"]), (8, "END_ID", 3))
+        self.assertEqual(sum("numActiveRequests" in record for record in records), 3)
+
+    def test_an_error_of_the_engine_is_logged_once_and_ends_nothing(self):
+        listener, executor = self.listen(), LookAlikeExecutor()
+        executor.broken = 3
+        with self.assertLogs("trtllm_exporter_publisher") as logs, publishing(executor, self.path):
+            executor.enqueue_request(None)
+            until(lambda: any("numActiveRequests" in record for record in listener.records()))
+        self.assertEqual(len([line for line in logs.output if "it is broken" in line]), 1)
+
+    def test_a_worker_rank_does_not_connect(self):
+        listener, executor = self.listen(), LookAlikeExecutor()
+        executor.shut_down = True
+        with publishing(executor, self.path):
+            time.sleep(0.3)
+        self.assertEqual(listener.connections, [])
+
+    def test_requests_without_result_are_ignored(self):
+        publisher = Publisher(self.path)
+        self.assertTrue(publisher.observe(types.SimpleNamespace(finished=False, outputs=[])))
+        self.assertTrue(publisher.observe(types.SimpleNamespace(has_error=lambda: True)))
+        unfinished = types.SimpleNamespace(has_error=lambda: False, result=types.SimpleNamespace(is_final=False))
+        self.assertTrue(publisher.observe(unfinished))
+        self.assertEqual(publisher.sent + publisher.dropped, 0)
+
+    def test_names_come_from_folders(self):
+        for path, name in (("/models/llama/1", "llama"), ("/engines/llama-3-8b/fp8/tp2pp2/4-gpu/", "llama-3-8b"),
+                           ("meta-llama/Llama-3.1-8B", "Llama-3.1-8B"), ("7B", "7B"), ("/1/2", "tensorrt_llm"),
+                           ("", "tensorrt_llm"), ("..", "tensorrt_llm"), ("x" * 100, "x" * 64)):
+            self.assertEqual(engine_name(path), name)
+
+    def test_without_an_exporter_a_record_is_dropped_and_counted(self):
+        publisher, llm = Publisher(self.path, "m", retry=0.01), DemoLLM()
+        self.assertFalse(publisher.publish(llm.record()))
+        self.assertEqual(publisher.dropped, 1)
+        listener = self.listen()
+        until(lambda: publisher.publish(llm.record()))
+        until(lambda: len(listener.records()) == 1)
+
+    def test_a_slow_reader_gets_whole_lines_and_the_rest_is_counted(self):
+        listener, llm, publisher = self.listen(reading=False), DemoLLM(), Publisher(self.path, "m")
+        for _ in range(5000):
+            publisher.publish(llm.record())
+        self.assertGreater(publisher.dropped, 1000)
+        sent = publisher.sent
+        listener.reading = True
+        until(lambda: publisher.publish(llm.record()) and publisher.sent > sent)  # also completes the unfinished line
+        until(lambda: len(listener.records()) == publisher.sent)
+
+    def test_a_restarted_exporter_gets_the_hello_line_again(self):
+        listener, llm, publisher = self.listen(), DemoLLM(), Publisher(self.path, "m", retry=0.01)
+        publisher.publish(llm.record())
+        until(lambda: len(listener.records()) == 1)
+        listener.close()
+        second = self.listen()
+        until(lambda: publisher.publish(llm.record()) and second.records())
+        self.assertIn("hello", second.connections[0][0])
+
+    def test_a_refused_name_is_logged_once(self):
+        listener, llm, publisher = self.listen(), DemoLLM(), Publisher(self.path, "m", retry=0.01)
+        with self.assertLogs("trtllm_exporter_publisher") as logs:
+            while len(listener.peers) < 4:
+                publisher.publish(llm.record())
+                for peer in listener.peers:
+                    try:
+                        peer.shutdown(socket.SHUT_RDWR)
+                    except OSError:
+                        pass  # closed before
+                time.sleep(0.002)
+        self.assertEqual(len(logs.output), 1)
+
+
+if __name__ == "__main__":
+    unittest.main()

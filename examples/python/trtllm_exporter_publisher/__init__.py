@@ -1,0 +1,16 @@
+"""Publishes TensorRT-LLM's statistics from a Python server to trtllm-exporter's socket. Standard library only.
+
+    from trtllm_exporter_publisher import publishing
+
+    llm = LLM(model, enable_iter_perf_stats=True)
+    with publishing(llm) as publisher:
+        for output in llm.generate(prompts, SamplingParams(return_perf_metrics=True)):
+            publisher.observe(output)
+
+In an asyncio server, use `async with publishing(llm)`. `publishing` also takes a tensorrt_llm.bindings.executor.Executor.
+The engine returns each statistics record once, so nothing else may read its statistics meanwhile.
+"""
+from .engine import publishing
+from .publisher import Publisher, engine_name
+
+__all__ = ["Publisher", "engine_name", "publishing"]

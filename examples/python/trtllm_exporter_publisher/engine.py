@@ -1,0 +1,95 @@
+"""Reads the statistics of an engine until the context ends."""
+import asyncio
+import logging
+import threading
+
+from .publisher import DEFAULT_SOCKET, Publisher, engine_name
+
+_INTERVAL = 0.1  # seconds between two drains
+_log = logging.getLogger(__name__)
+
+
+class publishing:  # noqa: N801: used like a function
+    """Context manager: publishes the statistics of `engine` and yields the Publisher.
+
+    `engine` is a tensorrt_llm.LLM or a tensorrt_llm.bindings.executor.Executor. `with` reads the statistics in a thread,
+    `async with` in a task of the running loop. Both read a last time at the end. An error of the engine is logged once,
+    and the next drain tries again.
+    """
+
+    def __init__(self, engine, path=DEFAULT_SOCKET, model=None, version="1", *, retry=1.0):
+        folder = getattr(getattr(engine, "args", None), "model", "")
+        self.publisher = Publisher(path, model, version, derived_model=engine_name(folder), retry=retry)
+        self._engine, self._failing = engine, False
+        self._ended, self._thread, self._task = threading.Event(), None, None
+
+    def __enter__(self):
+        self._thread = threading.Thread(target=self._run, name="trtllm-publish", daemon=True)
+        self._thread.start()
+        return self.publisher
+
+    def __exit__(self, *_exception):
+        self._ended.set()
+        self._thread.join()
+        self.publisher.close()
+
+    async def __aenter__(self):
+        self._task = asyncio.create_task(self._run_async())
+        return self.publisher
+
+    async def __aexit__(self, *_exception):
+        self._ended.set()
+        await self._task
+        self.publisher.close()
+
+    def _run(self):
+        last = False
+        while not last:
+            last = self._ended.wait(_INTERVAL)
+            with self._logged_once():
+                self._drain()
+
+    async def _run_async(self):
+        last = False
+        while not last:
+            await asyncio.sleep(_INTERVAL)
+            last = self._ended.is_set()
+            with self._logged_once():
+                if hasattr(self._engine, "get_stats_async"):
+                    async for record in self._engine.get_stats_async(_INTERVAL):
+                        self.publisher.publish(record)
+                        if self._ended.is_set() and not last:
+                            break  # the last drain reads the rest
+                else:
+                    self._drain()
+
+    def _drain(self):
+        if not hasattr(self._engine, "get_latest_iteration_stats"):
+            for record in self._engine.get_stats(_INTERVAL):
+                self.publisher.publish(record)
+            return
+        if not self._engine.can_enqueue_requests():
+            return  # a worker rank, or shut down
+        for record in self._engine.get_latest_iteration_stats():
+            self.publisher.publish(record)
+        for record in self._engine.get_latest_request_stats():
+            self.publisher.publish_requests(record)
+
+    def _logged_once(self):
+        return _LoggedOnce(self)
+
+
+class _LoggedOnce:
+    def __init__(self, owner):
+        self._owner = owner
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, _kind, error, _trace):
+        if error is not None and not isinstance(error, Exception):
+            return False
+        if error is not None and not self._owner._failing:
+            _log.warning("cannot read the engine's statistics: %s", error)
+        self._owner._failing = error is not None
+        return True

@@ -1,0 +1,79 @@
+"""Turns TensorRT-LLM's objects into lines for the exporter. Reads attributes only, so it works with every release."""
+import json
+
+_TIMES = ("arrival_time", "first_scheduled_time", "first_token_time", "last_token_time", "kv_cache_transfer_start",
+          "kv_cache_transfer_end")
+_CACHE = ("num_total_allocated_blocks", "num_new_allocated_blocks", "num_reused_blocks", "num_missed_blocks",
+          "kv_cache_hit_rate")
+_DRAFTS = ("acceptance_rate", "total_accepted_draft_tokens", "total_draft_tokens")
+
+
+def iteration(record):
+    """One line of JSON. Releases before 1.0 return JSON text, later ones dicts, the bindings objects."""
+    if hasattr(record, "to_json_str"):
+        record = record.to_json_str()
+    if isinstance(record, str):
+        return record if "\n" not in record else json.dumps(json.loads(record), separators=(",", ":"))
+    return json.dumps(record, separators=(",", ":"))
+
+
+request_rows = iteration  # a RequestStatsPerIteration has the same forms
+
+
+def finished_request(output):
+    """The entry for a finished request, or None."""
+    if hasattr(output, "has_error"):
+        return None if output.has_error() else _of_response(output)
+    return _of_output(output) if getattr(output, "finished", False) and output.outputs else None
+
+
+def _of_output(output):
+    """A RequestOutput of the LLM API."""
+    first = output.outputs[0]
+    return _entry(output.request_id, getattr(first, "request_perf_metrics", None), getattr(first, "finish_reason", None),
+                  prompt=getattr(output, "prompt_token_ids", None), tokens=first.token_ids)
+
+
+def _of_response(response):
+    """A Response of the bindings' Executor."""
+    result = response.result
+    if not result.is_final:
+        return None
+    reasons, beams = getattr(result, "finish_reasons", None), getattr(result, "output_token_ids", None)
+    # An enumerator of the bindings, such as FinishReason.END_ID.
+    reason = getattr(reasons[0], "name", None) if reasons else None
+    return _entry(response.request_id, getattr(result, "request_perf_metrics", None), reason,
+                  tokens=beams[0] if beams else None)
+
+
+def _entry(request_id, metrics, reason, prompt=None, tokens=None):
+    # Without return_perf_metrics, only the reason and the lengths are known.
+    entry = {"requestId": request_id, "perfMetrics": {} if metrics is None else _perf_metrics(metrics)}
+    if reason not in (None, "NOT_FINISHED"):
+        entry["finishReason"] = reason
+    if prompt:
+        entry["promptTokens"] = len(prompt)
+    if tokens is not None:
+        entry["outputTokens"] = len(tokens)
+    return entry
+
+
+def _perf_metrics(metrics):
+    values = _attributes(metrics, ("first_iter", "last_iter"))
+    timing = getattr(metrics, "timing_metrics", None)
+    if timing is not None:
+        values["timing_metrics"] = _attributes(timing, (*_TIMES, "kv_cache_size"))
+    for group, names in (("kv_cache_metrics", _CACHE), ("speculative_decoding", _DRAFTS)):
+        if getattr(metrics, group, None) is not None:
+            values[group] = _attributes(getattr(metrics, group), names)
+    return values
+
+
+def _attributes(source, names):
+    values = {}
+    for name in names:
+        value = getattr(source, name, None)
+        if value is not None:
+            # The bindings return times as timedelta.
+            values[name] = value.total_seconds() if hasattr(value, "total_seconds") else value
+    return values
