@@ -302,7 +302,7 @@ fn accumulate_full(batch: &Batch) {
 /// The whole page of one engine.
 fn page(engine: &Engine) -> Page {
     let state = state(engine, 1);
-    PageBuilder::new(&state, CompatSets::default()).page(&state, &HttpMetrics::new(), Selection::All)
+    PageBuilder::new(CompatSets::default()).page(&state, &HttpMetrics::new(), Selection::All)
 }
 
 /// The exporter's own part of the page, which is built again for every generation.
@@ -310,7 +310,7 @@ fn own_metrics(engine: &Engine) {
     println!("\nthe exporter's own metrics");
     for engines in [1, 8] {
         let (state, http) = (state(engine, engines), HttpMetrics::new());
-        let builder = PageBuilder::new(&state, CompatSets::default());
+        let builder = PageBuilder::new(CompatSets::default());
         let own = || builder.section(Section::Exporter, &state, &http, Selection::All);
         let series = own().samples().iter().map(series).sum();
         time(&format!("own metrics with {engines} sources"), series, || drop(black_box(own())));
@@ -323,7 +323,6 @@ fn state(engine: &Engine, engines: usize) -> State {
         version: format!("{index}"),
         labels: Vec::new(),
         source: "trtllm-serve",
-        implicit: false,
     };
     let state = State::new((1..=engines).map(name).collect());
     for index in 0..engines {
@@ -335,7 +334,7 @@ fn state(engine: &Engine, engines: usize) -> State {
             about: EngineAbout::default(),
             ..EngineSnapshot::starting()
         };
-        state.publish_engine(index, snapshot);
+        state.slots()[index].publish(snapshot);
     }
     state
 }

@@ -48,7 +48,8 @@ class Daemon:
     def __init__(self, binary, folder, source):
         port = folder / "port"
         port.unlink(missing_ok=True)
-        arguments = ["--source", source, "--gpu", "off", "--web.listen-address", "127.0.0.1:0", "--web.port-file", port]
+        sources = ["--source", source] if isinstance(source, str) else source
+        arguments = [*sources, "--gpu", "off", "--web.listen-address", "127.0.0.1:0", "--web.port-file", port]
         self.process = subprocess.Popen([binary, *arguments], stderr=subprocess.DEVNULL)
         while not port.exists():
             time.sleep(0.01)

@@ -350,6 +350,7 @@ class Handler(BaseHTTPRequestHandler):
     engine: Engine
     mode = "ok"
     drain_wait = 0.0
+    model = ""
 
     def log_message(self, *_):
         pass
@@ -375,6 +376,9 @@ class Handler(BaseHTTPRequestHandler):
             self.answer('{"version":"1.0.0rc4"}')
         elif path == "/health":
             self.answer("", kind="text/plain")
+        elif path == "/v1/models":
+            self.answer(json.dumps({"object": "list", "data": [
+                {"id": self.model, "object": "model", "created": 0, "owned_by": "tensorrt_llm"}]}))
         else:
             self.answer('{"detail":"Not Found"}', 404)
 
@@ -477,6 +481,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--host", default="127.0.0.1")
     parser.add_argument("--port", type=int, default=8000, help="port to listen on; 0 picks a free port (default %(default)s)")
+    parser.add_argument("--model", default="lookalike", help="name of the model at /v1/models (default %(default)s)")
     parser.add_argument("--rate", type=float, default=50, help="iterations per second (default %(default)s)")
     parser.add_argument("--ring", type=int, default=1000, help="size of the ring in records; when it is full, the oldest is dropped (default %(default)s)")
     parser.add_argument("--backend", choices=("pytorch", "tensorrt"), default="pytorch")
@@ -490,7 +495,7 @@ def main():
     if args.rate <= 0 or args.ring < 1:
         parser.error("--rate and --ring must be positive")
     server = Server((args.host, args.port), Handler)
-    Handler.engine, Handler.drain_wait = Engine(args), args.drain_wait
+    Handler.engine, Handler.drain_wait, Handler.model = Engine(args), args.drain_wait, args.model
     print("listening on %s:%d" % server.server_address[:2], flush=True)
     threading.Thread(target=advance_regularly, args=(Handler.engine,), daemon=True).start()
     try:

@@ -4,7 +4,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::builder::{OsStringValueParser, TypedValueParser as _};
-use clap::{Parser, Subcommand, ValueEnum};
+use clap::parser::ValueSource;
+use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand, ValueEnum};
 
 use crate::config::{self, ConfigError, EngineConfig};
 use crate::gpu::GpuMode;
@@ -24,12 +25,14 @@ pub struct Cli {
     pub command: Option<Command>,
 
     /// Source of engine statistics (repeatable): sim:[?rate=…&in_flight=…&speed=…&seed=…], executor:DIR,
-    /// trtllm-serve:http://HOST:PORT, socket:PATH or replay:FILE.
-    /// Without --source and --config.file: GPU metrics and the default ingest socket
+    /// trtllm-serve:http://HOST:PORT, socket:PATH, replay:FILE, or auto for each trtllm-serve of this host or pod.
+    /// Without --source and --config.file: GPU metrics and the default ingest socket.
+    /// The variable may hold several, separated by spaces or newlines
     #[arg(long, value_name = "URL", env = "TRTLLM_EXPORTER_SOURCE")]
     pub source: Vec<String>,
 
-    /// Label `model`: one for all --source flags, or one per --source [default: tensorrt_llm]
+    /// Label `model`: one for all --source flags, or one per --source [default: tensorrt_llm; on an ingest socket without
+    /// --model and --model-version, each publisher names its engine]
     #[arg(long, value_name = "NAME", env = "TRTLLM_EXPORTER_MODEL")]
     pub model: Vec<String>,
 
@@ -37,17 +40,17 @@ pub struct Cli {
     #[arg(long = "model-version", value_name = "V", env = "TRTLLM_EXPORTER_MODEL_VERSION")]
     pub model_version: Vec<String>,
 
-    /// YAML file that lists engines with source, model, version and labels
+    /// YAML file that lists engines with source, model, version and labels. SIGHUP reads it again
     #[arg(long = "config.file", value_name = "PATH", env = "TRTLLM_EXPORTER_CONFIG_FILE", conflicts_with = "source")]
     pub config_file: Option<PathBuf>,
 
-    /// Listen address (repeatable): HOST:PORT, :PORT or unix:PATH. Port 0 means any free port
+    /// Listen address (repeatable): HOST:PORT, :PORT (IPv6 and IPv4) or unix:PATH. Port 0 means any free port
     #[arg(
         long = "web.listen-address",
         value_name = "ADDR",
         env = "TRTLLM_EXPORTER_WEB_LISTEN_ADDRESS",
         value_delimiter = ',',
-        default_value = "0.0.0.0:8002"
+        default_value = ":8002"
     )]
     pub listen_address: Vec<Address>,
 
@@ -91,7 +94,7 @@ pub struct Cli {
     #[arg(long = "web.port-file", value_name = "PATH", env = "TRTLLM_EXPORTER_WEB_PORT_FILE")]
     pub port_file: Option<PathBuf>,
 
-    /// Interval between polls of a source
+    /// Interval between polls of a source. An idle engine is polled half as often if that is at most 200ms
     #[arg(long = "poll.interval", value_name = "D", env = "TRTLLM_EXPORTER_POLL_INTERVAL", default_value = "100ms", value_parser = duration, allow_hyphen_values = true)]
     pub poll_interval: Duration,
 
@@ -132,7 +135,7 @@ pub struct Cli {
     )]
     pub gpu_pod_resources: std::ffi::OsString,
 
-    /// Additional metric names of other exporters: trtllm (trtllm-serve), triton-core (nv_inference_*), dcgm (DCGM_FI_*), spec
+    /// Additional metric names of other exporters: trtllm (trtllm-serve), vllm (vllm:*), triton-core (nv_inference_*), dcgm (DCGM_FI_*), spec
     #[arg(long = "metrics.compat", value_name = "LIST", env = "TRTLLM_EXPORTER_METRICS_COMPAT", value_delimiter = ',')]
     pub compat: Vec<CompatSet>,
 
@@ -144,6 +147,10 @@ pub struct Cli {
         value_delimiter = ','
     )]
     pub allow_uid: Vec<u32>,
+
+    /// Time after which an engine is forgotten whose publishers have left an ingest socket: its series end
+    #[arg(long = "engine.forget-after", value_name = "D", env = "TRTLLM_EXPORTER_ENGINE_FORGET_AFTER", default_value = "1h", value_parser = duration, allow_hyphen_values = true)]
+    pub forget_after: Duration,
 
     /// Log level: error, warn, info, debug or trace
     #[arg(long = "log.level", value_name = "LEVEL", env = "TRTLLM_EXPORTER_LOG_LEVEL", default_value = "info")]
@@ -170,6 +177,7 @@ pub enum Command {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum CompatSet {
     Trtllm,
+    Vllm,
     TritonCore,
     Dcgm,
     Spec,
@@ -182,6 +190,26 @@ pub enum CatalogFormat {
 }
 
 impl Cli {
+    /// Reads the command line and the environment. Ends the process for `--help` and if it is invalid.
+    #[must_use]
+    pub fn read() -> Self {
+        let matches = Self::command().get_matches();
+        let mut cli = Self::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
+        // A variable can hold several values. URLs have no spaces; names may have some.
+        for (flag, values, separator) in [
+            ("source", &mut cli.source, char::is_whitespace as fn(char) -> bool),
+            ("model", &mut cli.model, |letter| letter == '\n'),
+            ("model_version", &mut cli.model_version, |letter| letter == '\n'),
+        ] {
+            if matches.value_source(flag) == Some(ValueSource::EnvVariable) {
+                let all = std::mem::take(values);
+                let all = all.iter().flat_map(|value| value.split(separator)).filter(|value| !value.trim().is_empty());
+                *values = all.map(str::to_owned).collect();
+            }
+        }
+        cli
+    }
+
     /// The configured engines; `None` if neither --source nor --config.file is given.
     ///
     /// # Errors
@@ -200,6 +228,7 @@ impl Cli {
         let selected = |set| self.compat.contains(&set);
         CompatSets {
             trtllm: selected(CompatSet::Trtllm),
+            vllm: selected(CompatSet::Vllm),
             triton_core: selected(CompatSet::TritonCore),
             dcgm: selected(CompatSet::Dcgm),
             spec: selected(CompatSet::Spec),
@@ -226,6 +255,7 @@ impl Cli {
             ("--poll.interval", self.poll_interval, Duration::from_millis(1), Duration::from_secs(3600)),
             ("--poll.timeout", self.poll_timeout, Duration::from_millis(1), Duration::from_secs(3600)),
             ("--stale-after", self.stale_after, Duration::from_millis(100), Duration::from_secs(86_400)),
+            ("--engine.forget-after", self.forget_after, Duration::from_secs(1), Duration::from_secs(30 * 86_400)),
             ("--gpu.interval", self.gpu_interval, Duration::from_millis(100), Duration::from_secs(3600)),
         ];
         for (flag, value, least, most) in bounds {

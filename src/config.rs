@@ -9,6 +9,7 @@ use std::collections::{BTreeMap, HashSet};
 use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
+use serde_saphyr::Spanned;
 
 use crate::metrics::catalog::{CATALOG, Metric};
 use crate::small_file;
@@ -20,11 +21,30 @@ pub use source::SourceSpec;
 pub const DEFAULT_MODEL: &str = "tensorrt_llm";
 pub const DEFAULT_VERSION: &str = "1";
 
-/// One engine on the page.
+/// A source and its engine.
 #[derive(Debug, Clone, PartialEq)]
 pub struct EngineConfig {
     pub name: EngineName,
     pub source: SourceSpec,
+    /// The engines have names of their own: those of publishers on an ingest socket without a configured model and version, and
+    /// those that are found. Of `name`, only the labels count.
+    pub names_its_engines: bool,
+    /// Nobody has configured it.
+    pub is_default: bool,
+}
+
+impl EngineConfig {
+    /// Any engine may publish to the socket at `path`.
+    #[must_use]
+    pub fn default_socket(path: &Path) -> Self {
+        let name = EngineName {
+            model: DEFAULT_MODEL.to_owned(),
+            version: DEFAULT_VERSION.to_owned(),
+            labels: Vec::new(),
+            source: "socket",
+        };
+        Self { name, source: SourceSpec::Socket(path.to_owned()), names_its_engines: true, is_default: true }
+    }
 }
 
 /// An invalid configuration; the text names the flag or key and the remedy.
@@ -42,7 +62,7 @@ pub enum ConfigError {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct File {
-    engines: Vec<Entry>,
+    engines: Vec<Spanned<Entry>>,
 }
 
 /// One engine as configured.
@@ -66,15 +86,23 @@ pub fn read_file(path: &Path) -> Result<Vec<EngineConfig>, ConfigError> {
     let text = String::from_utf8(small_file::read(path).map_err(unreadable)?)
         .map_err(|error| failed(format!("the file is not UTF-8: {error}")))?;
     // The parser's message spans several lines; ours is one line.
-    let one_line = |text: String| text.lines().collect::<Vec<_>>().join(" ");
+    let one_line = |text: String| {
+        let hint = if text.contains("mapping values") {
+            "; put a value that ends in a colon in quotes, as in source: \"sim:\""
+        } else {
+            ""
+        };
+        text.lines().collect::<Vec<_>>().join(" ") + hint
+    };
     let file: File =
         serde_saphyr::from_str(&text).map_err(|error| failed(one_line(error.without_snippet().to_string())))?;
     if file.engines.is_empty() {
         return Err(failed("engines is empty; remove --config.file to serve GPU metrics only".to_owned()));
     }
-    let place = |index| format!("{} engines[{index}]", path.display());
-    let entries = file.engines.into_iter().enumerate().map(|(index, entry)| (place(index), entry));
-    engines(entries, "keys model and version")
+    let place = |index, line| format!("{} line {line}, engines[{index}]", path.display());
+    let entries = file.engines.into_iter().enumerate();
+    let entries = entries.map(|(index, entry)| (place(index, entry.defined.line()), entry.value));
+    engines(entries, "keys model and version", check_simulated)
 }
 
 /// The engines of `--source`, with the labels of `--model` and `--model-version`: one value for all engines, or one per engine
@@ -99,19 +127,25 @@ pub fn from_flags(
         let (model, version) = (value(models, index), value(versions, index));
         ("--source".to_owned(), Entry { source: source.clone(), model, version, labels: BTreeMap::new() })
     });
-    engines(entries, "one --model per --source, or --config.file")
+    // A simulated engine is opened right after this anyway.
+    engines(entries, "one --model per --source, or --config.file", |_| Ok(()))
 }
 
-/// Checks each entry, named by its place, and that no two share a name or a socket.
-fn engines(entries: impl Iterator<Item = (String, Entry)>, remedy: &str) -> Result<Vec<EngineConfig>, ConfigError> {
-    let (mut names, mut sockets) = (HashSet::new(), HashSet::new());
-    let mut engines = Vec::new();
+/// Checks each entry, named by its place, and that no two share a name, a socket or a server. `check` is the last check of
+/// each source.
+fn engines(
+    entries: impl Iterator<Item = (String, Entry)>,
+    remedy: &str,
+    check: fn(&SourceSpec) -> Result<(), String>,
+) -> Result<Vec<EngineConfig>, ConfigError> {
+    let (mut names, mut sockets, mut servers) = (HashSet::new(), HashSet::new(), HashSet::new());
+    let (mut engines, mut has_auto) = (Vec::new(), false);
     for (place, entry) in entries {
         let at = format!("{place} {:?}", entry.source);
         let invalid = |why| ConfigError::Engine { at: at.clone(), why };
         let engine = engine(entry).map_err(invalid)?;
         let EngineName { model, version, .. } = &engine.name;
-        if !names.insert((model.clone(), version.clone())) {
+        if !engine.names_its_engines && !names.insert((model.clone(), version.clone())) {
             return Err(invalid(format!(
                 "duplicate engine with model {model:?} and version {version:?}; \
                  give each engine its own model or version ({remedy})"
@@ -124,9 +158,31 @@ fn engines(entries: impl Iterator<Item = (String, Entry)>, remedy: &str) -> Resu
                 "this ingest socket is used by another engine; give each engine its own path".to_owned(),
             ));
         }
+        if let SourceSpec::TrtllmServe { access, .. } = &engine.source
+            && !servers.insert(access.target.clone())
+        {
+            return Err(invalid(
+                "this server is read by another engine; two readers would take each other's records. Remove one of them"
+                    .to_owned(),
+            ));
+        }
+        if matches!(engine.source, SourceSpec::Auto { .. }) && std::mem::replace(&mut has_auto, true) {
+            return Err(invalid("auto is given twice; remove one of them".to_owned()));
+        }
+        check(&engine.source).map_err(invalid)?;
         engines.push(engine);
     }
     Ok(engines)
+}
+
+/// Checks what only starting an engine can tell: the options of a simulated one.
+#[cfg_attr(not(feature = "executor"), expect(clippy::unnecessary_wraps))]
+fn check_simulated(source: &SourceSpec) -> Result<(), String> {
+    match source {
+        #[cfg(feature = "executor")]
+        SourceSpec::Simulated(url) => hosted::check_simulated(url),
+        _ => Ok(()),
+    }
 }
 
 fn engine(Entry { source, model, version, labels }: Entry) -> Result<EngineConfig, String> {
@@ -138,14 +194,22 @@ fn engine(Entry { source, model, version, labels }: Entry) -> Result<EngineConfi
     for name in labels.keys() {
         check_label(name)?;
     }
+    let has_name = model.is_some() || version.is_some();
+    let names_its_engines = match source {
+        SourceSpec::Auto { .. } if has_name => {
+            return Err("auto finds the models and their names itself; remove model and version".to_owned());
+        }
+        SourceSpec::Auto { .. } => true,
+        SourceSpec::Socket(_) => !has_name,
+        _ => false,
+    };
     let name = EngineName {
         model: or_default(model, "model", DEFAULT_MODEL)?,
         version: or_default(version, "version", DEFAULT_VERSION)?,
         labels: labels.into_iter().collect(),
         source: source.kind(),
-        implicit: false,
     };
-    Ok(EngineConfig { name, source })
+    Ok(EngineConfig { name, source, names_its_engines, is_default: false })
 }
 
 fn check_label(name: &str) -> Result<(), String> {

@@ -9,7 +9,7 @@ use crate::engine::{Engine, EngineState, Implausible};
 use crate::log::LogLimit;
 use crate::model::{EngineAbout, ErrorKind, IterationStats, RejectCounts, RejectReason};
 use crate::sources::{Batch, Item, Presence, SourceError};
-use crate::state::{SourceStatus, State};
+use crate::state::{EngineName, EngineSlot, SourceStatus};
 
 /// One moment on both clocks.
 #[derive(Debug, Clone, Copy)]
@@ -40,15 +40,21 @@ struct Log {
     /// Within a series of rejections, whose first one is logged.
     rejecting: bool,
     rejections: LogLimit,
+    /// Totals that were logged.
+    restarts: u64,
+    lost: u64,
+    losses: LogLimit,
+    notices: LogLimit,
 }
 
-/// The engine at `index` of `state`.
+/// Shown by `/readyz` and the API.
+const MISSING_RECORDS: &str = "requests end, but no iteration statistics arrive: switch them on in the engine \
+    (enable_iter_perf_stats: true), or stop the other reader that takes them";
+
+/// The way into one engine's slot.
 #[derive(Debug)]
 pub struct Intake {
-    index: usize,
-    /// For log lines.
-    model: String,
-    state: Arc<State>,
+    slot: Arc<EngineSlot>,
     /// Boxed because it is tens of kilobytes, and the intake is moved into its task.
     engine: Box<Engine>,
     source: SourceStatus,
@@ -63,11 +69,9 @@ pub struct Intake {
 
 impl Intake {
     #[must_use]
-    pub fn new(index: usize, model: String, state: Arc<State>, stale_after: Duration) -> Self {
+    pub fn new(slot: Arc<EngineSlot>, stale_after: Duration) -> Self {
         Self {
-            index,
-            model,
-            state,
+            slot,
             engine: Box::new(Engine::new(stale_after)),
             source: SourceStatus::default(),
             about: EngineAbout::default(),
@@ -83,6 +87,11 @@ impl Intake {
         self.about = about;
         self.source.ready = true;
         self.publish(now);
+    }
+
+    #[must_use]
+    pub fn is_idle(&self) -> bool {
+        self.published == EngineState::Idle
     }
 
     /// Folds one item.
@@ -133,7 +142,7 @@ impl Intake {
                 item => self.absorb(item, at),
             }
         }
-        self.state.keep_records(self.index, records);
+        self.slot.keep_records(records);
     }
 
     /// Ends a poll that began `duration` ago: folds the batch, counts and logs the outcome, publishes. The API shows the
@@ -154,9 +163,6 @@ impl Intake {
             self.about = about;
         }
         self.source.connections = batch.connections;
-        for (total, count) in self.source.metrics.publishers_refused.iter().zip(batch.publishers_refused) {
-            total.inc_by(count);
-        }
         self.source.metrics.polls.inc();
         self.source.last_poll_us = Some(at.unix_us);
         self.source.metrics.poll_duration.observe(duration.as_secs_f64());
@@ -173,6 +179,7 @@ impl Intake {
         batch.rejected[RejectReason::Implausible as usize] += std::mem::take(&mut self.implausible);
         self.note_rejections(&batch.rejected, at.instant);
         batch.clear();
+        self.note_changes_of_the_engine(at.instant);
         self.publish(at.instant);
     }
 
@@ -200,14 +207,16 @@ impl Intake {
         }
         if kind != self.log.failing && self.log.failures.has_room(now) {
             self.log.failures.allow(now);
+            let EngineName { model, version, .. } = &self.slot.name;
             match (error, kind) {
                 (Some(error), Some(kind)) => {
-                    tracing::warn!(model = self.model, kind = kind.name(), %error, "source failed");
+                    tracing::warn!(model, version, kind = kind.name(), %error, "source failed");
                 }
-                _ => tracing::info!(model = self.model, "source recovered"),
+                _ => tracing::info!(model, version, "source recovered"),
             }
             self.log.failing = kind;
         }
+        self.source.last_failure = kind;
         // Everybody may read it, so it has no address.
         self.source.last_error = kind.map(|kind| format!("the last poll failed ({}); see the log", kind.name()));
     }
@@ -221,13 +230,8 @@ impl Intake {
                 && let Some(left_out) = self.log.rejections.allow(now)
             {
                 let reason = reason.name();
-                tracing::warn!(
-                    model = self.model,
-                    reason,
-                    count,
-                    left_out,
-                    "invalid records skipped; reading continues"
-                );
+                let EngineName { model, version, .. } = &self.slot.name;
+                tracing::warn!(model, version, reason, count, left_out, "invalid records skipped; reading continues");
             }
         }
         let any = rejected.iter().any(|count| *count > 0);
@@ -238,19 +242,51 @@ impl Intake {
         self.has_items = false;
     }
 
+    /// Logs restarts and lost records, with what to do about them.
+    fn note_changes_of_the_engine(&mut self, now: Instant) {
+        let totals = &self.engine.totals;
+        let EngineName { model, version, .. } = &self.slot.name;
+        if totals.engine_restarts != self.log.restarts && self.log.changes.has_room(now) {
+            self.log.changes.allow(now);
+            let restarts = totals.engine_restarts - self.log.restarts;
+            tracing::info!(model, version, restarts, "the engine has restarted; its totals go on");
+            self.log.restarts = totals.engine_restarts;
+        }
+        if totals.iterations_lost != self.log.lost && self.log.losses.has_room(now) {
+            self.log.losses.allow(now);
+            let lost = totals.iterations_lost - self.log.lost;
+            tracing::warn!(
+                model,
+                version,
+                lost,
+                "records were lost: another reader takes them, or the engine keeps too few (iter_stats_max_iterations) for --poll.interval"
+            );
+            self.log.lost = totals.iterations_lost;
+        }
+        let notice = self.engine.records_are_missing(now).then_some(MISSING_RECORDS);
+        if notice != self.source.notice && self.log.notices.has_room(now) {
+            self.log.notices.allow(now);
+            match notice {
+                Some(notice) => tracing::warn!(model, version, "{notice}"),
+                None => tracing::info!(model, version, "records arrive again"),
+            }
+            self.source.notice = notice;
+        }
+    }
+
     fn publish(&mut self, now: Instant) {
         let state = self.engine.health.state(now);
         self.published = state;
         if state.is_stale() != self.log.stale && self.log.changes.has_room(now) {
             self.log.changes.allow(now);
-            let (model, state) = (&self.model, state.name());
+            let (EngineName { model, version, .. }, state) = (&self.slot.name, state.name());
             match self.log.stale {
-                false => tracing::warn!(model, state, "engine is stale; its load gauges are withdrawn"),
-                true => tracing::info!(model, state, "engine recovered"),
+                false => tracing::warn!(model, version, state, "engine is stale; its load gauges are withdrawn"),
+                true => tracing::info!(model, version, state, "engine recovered"),
             }
             self.log.stale = !self.log.stale;
         }
-        self.state.update_engine(self.index, |snapshot| snapshot.write(state, &self.engine, &self.source, &self.about));
+        self.slot.update(|snapshot| snapshot.write(state, &self.engine, &self.source, &self.about));
     }
 }
 
@@ -259,13 +295,13 @@ mod tests {
     use super::*;
     use crate::metrics::catalog::Id;
     use crate::model::PublisherRefusal;
-    use crate::state::EngineName;
+    use crate::state::State;
 
     #[test]
     fn every_snapshot_shows_the_counters_of_its_intake() {
         let name = EngineName::of_a_test();
-        let (state, at) = (Arc::new(State::new(vec![name])), Moment::now());
-        let mut intake = Intake::new(0, "m".to_owned(), Arc::clone(&state), Duration::from_secs(15));
+        let (state, at) = (State::new(vec![name]), Moment::now());
+        let mut intake = Intake::new(Arc::clone(&state.slots()[0]), Duration::from_secs(15));
         let mut batch = Batch::default();
         intake.end_poll(&mut batch, Duration::ZERO, Ok(Presence::Present), at);
         let snapshot = || state.engines().next().unwrap().1;
@@ -279,6 +315,29 @@ mod tests {
             assert_eq!(metrics.errors.each_ref().map(|count| count.get()), [0, 0, 0, 0, 0, 0, 0, 1]);
             assert_eq!(metrics.rejected.each_ref().map(|count| count.get()), [0, 0, 1, 0, 0, 0]);
         }
+    }
+
+    #[test]
+    fn requests_without_records_are_told_until_records_arrive() {
+        let state = State::new(vec![EngineName::of_a_test()]);
+        let mut intake = Intake::new(Arc::clone(&state.slots()[0]), Duration::from_secs(15));
+        let start = Moment::now();
+        let mut poll = |seconds, item: Option<Item>| {
+            let at = Moment { instant: start.instant + Duration::from_secs(seconds), ..start };
+            let mut batch = Batch::default();
+            batch.items.extend(item);
+            intake.end_poll(&mut batch, Duration::ZERO, Ok(Presence::Present), at);
+            state.slots()[0].snapshot().source.notice
+        };
+        let request = || Some(Item::PerfMetrics(Box::default()));
+        for seconds in [0, 10, 20] {
+            assert_eq!(poll(seconds, request()), None);
+        }
+        assert!(poll(31, None).unwrap().contains("enable_iter_perf_stats"));
+        assert_eq!(
+            poll(32, Some(Item::Record(Box::new(IterationStats { iter: Some(1), ..Default::default() })))),
+            None
+        );
     }
 
     #[test]

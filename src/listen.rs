@@ -2,19 +2,25 @@
 
 use std::fmt;
 use std::io;
+use std::net::{Ipv4Addr, Ipv6Addr};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
-use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
+use tokio::net::{TcpListener, TcpSocket, TcpStream, UnixListener, UnixStream};
 use tokio_util::either::Either;
 
 use crate::unix_socket;
+
+/// Connections that wait to be accepted, as many as tokio asks for.
+const BACKLOG: u32 = 1024;
 
 /// Where to listen.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Address {
     /// `HOST:PORT`; the host may be a name.
     Tcp(String),
+    /// `:PORT`, on IPv6 and IPv4.
+    AnyHost(u16),
     Unix(PathBuf),
 }
 
@@ -22,6 +28,7 @@ impl fmt::Display for Address {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Tcp(address) => address.fmt(out),
+            Self::AnyHost(port) => write!(out, ":{port}"),
             Self::Unix(path) => write!(out, "unix:{}", path.display()),
         }
     }
@@ -30,17 +37,16 @@ impl fmt::Display for Address {
 impl FromStr for Address {
     type Err = String;
 
-    /// `:PORT` means all IPv4 interfaces.
     fn from_str(text: &str) -> Result<Self, String> {
         let invalid = |why: &str| Err(format!("{why}; expected HOST:PORT, [IPV6]:PORT, :PORT or unix:PATH"));
         if let Some(path) = text.strip_prefix("unix:") {
             return if path.is_empty() { invalid("the path is missing") } else { Ok(Self::Unix(path.into())) };
         }
-        match text.rsplit_once(':') {
-            None => invalid("the port is missing"),
-            Some((_, port)) if port.parse::<u16>().is_err() => invalid("the port is not a number from 0 to 65535"),
-            Some(("", port)) => Ok(Self::Tcp(format!("0.0.0.0:{port}"))),
-            Some(_) => Ok(Self::Tcp(text.to_owned())),
+        let Some((host, port)) = text.rsplit_once(':') else { return invalid("the port is missing") };
+        match port.parse() {
+            Err(_) => invalid("the port is not a number from 0 to 65535"),
+            Ok(port) if host.is_empty() => Ok(Self::AnyHost(port)),
+            Ok(_) => Ok(Self::Tcp(text.to_owned())),
         }
     }
 }
@@ -74,6 +80,13 @@ pub async fn bind(addresses: &[Address], flag: &'static str) -> Result<Vec<Liste
     for address in addresses {
         let bound = match address {
             Address::Tcp(address) => TcpListener::bind(address).await.map(Listener::Tcp),
+            Address::AnyHost(port) => match both_families(*port) {
+                // The host has no IPv6, or it is disabled.
+                Err(error) if error.kind() != io::ErrorKind::AddrInUse => {
+                    TcpListener::bind((Ipv4Addr::UNSPECIFIED, *port)).await.map(Listener::Tcp)
+                }
+                listener => listener.map(Listener::Tcp),
+            },
             Address::Unix(path) => {
                 unix_socket::bind(path).await.map(|listener| Listener::Unix(listener, Some(path.clone())))
             }
@@ -81,6 +94,15 @@ pub async fn bind(addresses: &[Address], flag: &'static str) -> Result<Vec<Liste
         listeners.push(bound.map_err(|cause| BindError::Address { address: address.clone(), cause, flag })?);
     }
     Ok(listeners)
+}
+
+/// Listens on all addresses. IPv4 clients come with addresses such as `::ffff:10.0.0.1`.
+fn both_families(port: u16) -> io::Result<TcpListener> {
+    let socket = TcpSocket::new_v6()?;
+    socket.set_reuseaddr(true)?;
+    rustix::net::sockopt::set_ipv6_v6only(&socket, false)?;
+    socket.bind((Ipv6Addr::UNSPECIFIED, port).into())?;
+    socket.listen(BACKLOG)
 }
 
 /// The sockets of a systemd `.socket` unit.
@@ -135,7 +157,7 @@ impl Listener {
 /// The address of a TCP connection's peer.
 pub(crate) fn peer_address(stream: &Stream) -> Option<std::net::IpAddr> {
     match stream {
-        Either::Left(tcp) => Some(tcp.peer_addr().ok()?.ip()),
+        Either::Left(tcp) => Some(tcp.peer_addr().ok()?.ip().to_canonical()),
         Either::Right(_) => None,
     }
 }
@@ -145,5 +167,31 @@ impl Drop for Listener {
         if let Self::Unix(_, Some(path)) = self {
             let _ = std::fs::remove_file(path);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_port_alone_takes_clients_of_both_families() {
+        let listeners = bind(&[":0".parse().unwrap()], "--flag").await.unwrap();
+        let [Listener::Tcp(listener)] = listeners.as_slice() else { panic!("one TCP listener") };
+        let address = listener.local_addr().unwrap();
+        let v4 = std::net::SocketAddr::from((Ipv4Addr::LOCALHOST, address.port()));
+        let _v4 = TcpStream::connect(v4).await.unwrap();
+        let accepted = listeners[0].accept().await.unwrap();
+        assert_eq!(peer_address(&accepted), Some(Ipv4Addr::LOCALHOST.into()), "as an IPv4 address");
+        // A machine may have no IPv6. Then the listener has an IPv4 address.
+        if address.is_ipv6() && std::net::TcpListener::bind((Ipv6Addr::LOCALHOST, 0)).is_ok() {
+            let v6 = std::net::SocketAddr::from((Ipv6Addr::LOCALHOST, address.port()));
+            let _v6 = TcpStream::connect(v6).await.unwrap();
+            let accepted = listeners[0].accept().await.unwrap();
+            assert_eq!(peer_address(&accepted), Some(Ipv6Addr::LOCALHOST.into()));
+        }
+        // The port is taken: IPv4 alone would hide that.
+        let port: Address = format!(":{}", address.port()).parse().unwrap();
+        assert!(bind(&[port], "--flag").await.is_err());
     }
 }

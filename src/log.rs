@@ -4,11 +4,12 @@
 mod limit;
 
 use std::io::{self, Write};
-use std::sync::OnceLock;
-use std::sync::mpsc;
-use std::time::Duration;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, OnceLock, mpsc};
+use std::time::{Duration, Instant};
 
 use clap::ValueEnum;
+use parking_lot::Mutex;
 use tracing_appender::non_blocking::{ErrorCounter, NonBlocking, NonBlockingBuilder, WorkerGuard};
 use tracing_subscriber::filter::LevelFilter;
 use tracing_subscriber::fmt::MakeWriter;
@@ -25,6 +26,8 @@ const MAX_LINE: usize = 4096;
 const LAST_LINES: Duration = Duration::from_millis(100);
 
 static DROPPED: OnceLock<ErrorCounter> = OnceLock::new();
+/// Lines that stderr refused: it is a file on a full disk, or a pipe without a reader.
+static REFUSED: AtomicU64 = AtomicU64::new(0);
 
 /// `--log.format`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -41,7 +44,7 @@ pub struct LogGuard(Option<WorkerGuard>);
 #[must_use]
 pub fn init(level: tracing::Level, format: LogFormat) -> LogGuard {
     let (queue, guard) =
-        NonBlockingBuilder::default().lossy(true).buffered_lines_limit(QUEUE).thread_name("log").finish(io::stderr());
+        NonBlockingBuilder::default().lossy(true).buffered_lines_limit(QUEUE).thread_name("log").finish(Stderr);
     let dropped = queue.error_counter();
     let writer = Lines(queue);
     let registry = tracing_subscriber::registry().with(LevelFilter::from_level(level));
@@ -57,11 +60,14 @@ pub fn init(level: tracing::Level, format: LogFormat) -> LogGuard {
     };
     if installed.is_ok() {
         let _ = DROPPED.set(dropped);
-        std::panic::set_hook(Box::new(|panic| {
+        let limit = Mutex::new(LogLimit::default());
+        std::panic::set_hook(Box::new(move |panic| {
+            // Without a free thread, each look-up of a name panics. try_lock: a hook must not wait.
+            let Some(left_out) = limit.try_lock().and_then(|mut limit| limit.allow(Instant::now())) else { return };
             let place = panic.location().map(ToString::to_string).unwrap_or_default();
             let (text, owned) = (panic.payload().downcast_ref::<&str>(), panic.payload().downcast_ref::<String>());
             let cause = text.copied().or(owned.map(String::as_str)).unwrap_or("unknown");
-            tracing::error!(place, cause, "panic");
+            tracing::error!(place, cause, left_out, "panic");
         }));
     }
     LogGuard(Some(guard))
@@ -70,7 +76,26 @@ pub fn init(level: tracing::Level, format: LogFormat) -> LogGuard {
 /// Log lines that were dropped because stderr did not take them.
 #[must_use]
 pub fn dropped_lines() -> u64 {
-    DROPPED.get().map_or(0, |dropped| dropped.dropped_lines() as u64)
+    DROPPED.get().map_or(0, |dropped| dropped.dropped_lines() as u64) + REFUSED.load(Relaxed)
+}
+
+/// Counts the lines that cannot be written. The thread that writes ignores the error and goes on with the next line.
+#[derive(Debug)]
+struct Stderr;
+
+impl Write for Stderr {
+    fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+        let written = io::stderr().write(line);
+        // Only an interrupted call is repeated.
+        if written.as_ref().is_err_and(|error| error.kind() != io::ErrorKind::Interrupted) {
+            REFUSED.fetch_add(1, Relaxed);
+        }
+        written
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        io::stderr().flush()
+    }
 }
 
 /// Writes a message to stderr, but does not wait for a full pipe.
@@ -87,14 +112,22 @@ impl Drop for LogGuard {
     }
 }
 
-/// Runs `work` on a thread, and leaves it there if it takes longer than `time`.
+/// Runs `work` on a thread, and leaves it there if it takes longer than `time`. If no thread can be started, it runs here.
 fn within(time: Duration, work: impl FnOnce() + Send + 'static) {
+    let work = Arc::new(Mutex::new(Some(work)));
+    let waiting = Arc::clone(&work);
     let (done, finished) = mpsc::channel();
-    std::thread::spawn(move || {
-        work();
+    let started = std::thread::Builder::new().spawn(move || {
+        let taken = waiting.lock().take();
+        taken.into_iter().for_each(|work| work());
         let _ = done.send(());
     });
-    let _ = finished.recv_timeout(time);
+    if started.is_ok() {
+        let _ = finished.recv_timeout(time);
+    } else {
+        let taken = work.lock().take();
+        taken.into_iter().for_each(|work| work());
+    }
 }
 
 /// Cuts long lines, so that the queue is bounded in bytes.

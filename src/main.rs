@@ -3,14 +3,13 @@
 
 use std::process::ExitCode;
 
-use clap::Parser as _;
 use trtllm_exporter::cli::{Cli, Command};
 use trtllm_exporter::start::{self, StartError};
 use trtllm_exporter::{log, process, tools};
 
 fn main() -> ExitCode {
     process::tune_allocator();
-    let cli = Cli::parse();
+    let cli = Cli::read();
     let result = match &cli.command {
         Some(Command::CheckConfig { file }) => tools::check_config::run(file).map_err(StartError::from),
         Some(Command::Catalog { format }) => {

@@ -10,7 +10,7 @@ use tokio::time::MissedTickBehavior;
 use crate::intake::{Intake, Moment};
 use crate::shutdown::Shutdown;
 use crate::sources::{Batch, OpenError, Presence, Source, SourceError};
-use crate::state::State;
+use crate::state::EngineSlot;
 use crate::supervise::{self, Heartbeat, Panicked, Task};
 
 /// How an engine is polled.
@@ -23,6 +23,9 @@ pub struct Schedule {
 
 /// How often the state of an engine is checked during a poll: a source that hangs must not keep old numbers on the page.
 const HEALTH_INTERVAL: Duration = Duration::from_millis(100);
+
+/// An idle engine is polled at least this often: the gateway's picker should see its next request soon.
+const IDLE_INTERVAL: Duration = Duration::from_millis(200);
 
 /// What a poll has read is published at least this often.
 const PUBLISHED: Duration = Duration::from_secs(1);
@@ -39,6 +42,14 @@ pub enum DriverEvent {
     Failed(OpenError),
 }
 
+/// Why a driver has ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum End {
+    Stopped,
+    /// The engine is gone for good, and its series end.
+    Forgotten,
+}
+
 pub type DriverEvents = mpsc::UnboundedSender<DriverEvent>;
 
 /// The driver of one engine.
@@ -51,26 +62,19 @@ pub struct Driver {
 }
 
 impl Driver {
-    /// The driver of the `index`-th engine of `state`.
+    /// The driver of the engine of `slot`.
     #[must_use]
-    pub fn new(
-        index: usize,
-        model: String,
-        schedule: Schedule,
-        state: Arc<State>,
-        events: DriverEvents,
-        heartbeat: Heartbeat,
-    ) -> Self {
-        let intake = Intake::new(index, model, state, schedule.stale_after);
+    pub fn new(slot: Arc<EngineSlot>, schedule: Schedule, events: DriverEvents, heartbeat: Heartbeat) -> Self {
+        let intake = Intake::new(slot, schedule.stale_after);
         Self { schedule, intake, events, heartbeat }
     }
 
-    /// Opens the source and polls it until shutdown or until the source fails for good. `open` may take as long as it
+    /// Opens the source and polls it until shutdown, until the source fails for good or until the engine is gone. `open` may take as long as it
     /// needs: the engine is `starting` meanwhile, and a shutdown drops the future.
-    pub async fn run(mut self, open: impl Future<Output = Result<Source, OpenError>>, mut shutdown: Shutdown) {
+    pub async fn run(mut self, open: impl Future<Output = Result<Source, OpenError>>, mut shutdown: Shutdown) -> End {
         let opened = tokio::select! {
             opened = self.watch(Some("the source is still being opened"), open) => opened,
-            () = shutdown.wait() => return,
+            () = shutdown.wait() => return End::Stopped,
         };
         let result = match opened {
             Ok(mut source) => {
@@ -80,10 +84,11 @@ impl Driver {
             }
             Err(error) => Err(error),
         };
-        if let Err(error) = result {
+        result.unwrap_or_else(|error| {
             // The receiver is gone only when the daemon stops anyway.
             let _ = self.events.send(DriverEvent::Failed(error));
-        }
+            End::Stopped
+        })
     }
 
     /// Keeps the state of the engine up to date during `work`. `starting` is the reason why it has no statistics yet.
@@ -108,7 +113,7 @@ impl Driver {
         }
     }
 
-    async fn poll_until(&mut self, source: &mut Source, shutdown: &mut Shutdown) -> Result<(), OpenError> {
+    async fn poll_until(&mut self, source: &mut Source, shutdown: &mut Shutdown) -> Result<End, OpenError> {
         // A fixed rate, not a pause after each poll: the engine's ring fills by the clock. The first poll does not wait
         // for a tick, because timers have a resolution of one millisecond.
         let interval = self.schedule.interval;
@@ -121,10 +126,11 @@ impl Driver {
             let begun = Moment::now().instant;
             let result = tokio::select! {
                 result = self.poll(source, &mut batch) => result,
-                () = shutdown.wait() => return Ok(()),
+                () = shutdown.wait() => return Ok(End::Stopped),
             };
             let at = Moment::now();
             match result {
+                Ok(Presence::Forgotten) => return Ok(End::Forgotten),
                 Ok(Presence::Loading) => self.intake.still_starting(LOADING, at.instant),
                 // Not logged here: it ends the daemon, which prints it.
                 Err(SourceError::Open(error)) => return Err(error),
@@ -144,10 +150,23 @@ impl Driver {
                     }
                 }
             }
-            // The interval between polls may be long.
+            // An idle engine is polled half as often, unless that would hide a new request for longer than a router may wait.
+            if self.intake.is_idle() && 2 * interval <= IDLE_INTERVAL {
+                tokio::select! {
+                    _ = ticks.tick() => {}
+                    () = shutdown.wait() => return Ok(End::Stopped),
+                }
+            }
+            let wait = async {
+                match interval > HEALTH_INTERVAL {
+                    true => self.watch(None, async { _ = ticks.tick().await }).await,
+                    // The next poll checks the state soon enough. A second timer would double the cost of an idle engine.
+                    false => _ = ticks.tick().await,
+                }
+            };
             tokio::select! {
-                () = self.watch(None, async { _ = ticks.tick().await; }) => {}
-                () = shutdown.wait() => return Ok(()),
+                () = wait => {}
+                () = shutdown.wait() => return Ok(End::Stopped),
             }
         }
     }
@@ -186,7 +205,7 @@ mod tests {
     use crate::model::IterationStats;
     use crate::shutdown;
     use crate::sources::Item;
-    use crate::state::EngineName;
+    use crate::state::{EngineName, State};
     use crate::supervise::Heartbeats;
 
     const SCHEDULE: Schedule = Schedule {
@@ -200,19 +219,42 @@ mod tests {
         Arc::new(State::new(vec![name]))
     }
 
+    #[tokio::test(start_paused = true)]
+    async fn an_idle_engine_is_polled_half_as_often_and_a_busy_one_at_the_full_rate() {
+        static POLLS: AtomicU64 = AtomicU64::new(0);
+        static ACTIVE: AtomicU64 = AtomicU64::new(0);
+        let source = Source::Test(|batch| {
+            let iter = POLLS.fetch_add(1, Ordering::SeqCst) + 1;
+            let active = Some(ACTIVE.load(Ordering::SeqCst) as i64);
+            let record = IterationStats { iter: Some(iter), num_active_requests: active, ..IterationStats::default() };
+            batch.items.push(Item::Record(Box::new(record)));
+            (Duration::ZERO, Ok(Presence::Present))
+        });
+        let state = one_engine();
+        let schedule = Schedule {
+            interval: Duration::from_millis(100),
+            timeout: Duration::from_secs(5),
+            stale_after: Duration::from_secs(15),
+        };
+        let (events, _received) = mpsc::unbounded_channel();
+        let heartbeat = Heartbeats::default().register(String::new());
+        let driver = Driver::new(Arc::clone(&state.slots()[0]), schedule, events, heartbeat);
+        let (_trigger, shutdown) = shutdown::channel();
+        tokio::spawn(driver.run(std::future::ready(Ok(source)), shutdown));
+        for (active, expected) in [(0, 50), (1, 100), (0, 50)] {
+            ACTIVE.store(active, Ordering::SeqCst);
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            let before = POLLS.load(Ordering::SeqCst);
+            tokio::time::sleep(Duration::from_secs(10)).await;
+            let polls = POLLS.load(Ordering::SeqCst) - before;
+            assert!(polls.abs_diff(expected) <= 1, "{polls} polls in 10 s with {active} active requests");
+        }
+    }
+
     fn driver(state: &Arc<State>) -> (Driver, mpsc::UnboundedReceiver<DriverEvent>) {
         let (events, received) = mpsc::unbounded_channel();
-        (
-            Driver::new(
-                0,
-                "m".to_owned(),
-                SCHEDULE,
-                Arc::clone(state),
-                events,
-                Heartbeats::default().register(String::new()),
-            ),
-            received,
-        )
+        let heartbeat = Heartbeats::default().register(String::new());
+        (Driver::new(Arc::clone(&state.slots()[0]), SCHEDULE, events, heartbeat), received)
     }
 
     #[tokio::test]

@@ -1,6 +1,10 @@
 //! Settings of the daemon's own process. The embedded library never changes them: there the process is the host's.
 #![allow(unsafe_code)] // one call of the C library
 
+use std::io;
+use std::thread;
+
+use parking_lot::RwLock;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 /// Tunes glibc's allocator, before any thread starts. Two arenas: the two threads that serve scrapes need them, and arenas
@@ -22,4 +26,19 @@ pub fn raise_descriptor_limit() -> usize {
     let limit = if raised { maximum } else { current };
     // None means unlimited.
     limit.and_then(|limit| usize::try_from(limit).ok()).unwrap_or(usize::MAX)
+}
+
+/// Starts this many threads at the same time and ends them.
+///
+/// # Errors
+/// If a limit of the system does not allow it. The runtime cannot report that: it panics or hangs.
+pub fn try_threads(count: usize) -> io::Result<()> {
+    let gate = RwLock::new(());
+    thread::scope(|scope| {
+        let closed = gate.write();
+        let started = (0..count)
+            .try_for_each(|_| thread::Builder::new().spawn_scoped(scope, || drop(gate.read())).map(|_running| ()));
+        drop(closed);
+        started
+    })
 }

@@ -24,6 +24,12 @@ impl Trigger {
 }
 
 impl Shutdown {
+    /// Whether the trigger has stopped or was dropped.
+    #[must_use]
+    pub fn has_begun(&self) -> bool {
+        *self.0.borrow() || self.0.has_changed().is_err()
+    }
+
     pub async fn wait(&mut self) {
         // An error means that the trigger was dropped.
         let _ = self.0.wait_for(|stop| *stop).await;

@@ -1,6 +1,6 @@
 //! Engine, poll driver and readers in one deterministic loop in virtual time. A seed decides everything that happens, so a
 //! seed that fails does so again: `TRTLLM_SIMULATION_SEED=N cargo test --lib simulation`. `TRTLLM_SIMULATION_POLLS` makes the
-//! runs longer (`.ci/full simulation`).
+//! runs longer, and `TRTLLM_SIMULATION_RECORDS` the answers (`.ci/full simulation`).
 
 mod world;
 
@@ -19,7 +19,7 @@ use crate::state::{EngineName, EngineSnapshot, State};
 use crate::supervise::Heartbeats;
 use crate::{exposition, exposition::negotiate::Format};
 
-use world::{Random, World};
+use world::{FEW, Random, World};
 
 const SCHEDULE: Schedule = Schedule {
     interval: Duration::from_millis(100),
@@ -28,7 +28,7 @@ const SCHEDULE: Schedule = Schedule {
 };
 
 thread_local! {
-    static WORLD: RefCell<World> = RefCell::new(World::new(0));
+    static WORLD: RefCell<World> = RefCell::new(World::new(0, FEW));
 }
 
 fn world<T>(with: impl FnOnce(&mut World) -> T) -> T {
@@ -108,16 +108,16 @@ fn poll(batch: &mut Batch) -> TestPoll {
 }
 
 /// Runs one seed. Panics if a number is wrong.
-async fn run(seed: u64, polls: u64) {
-    world(|world| *world = World::new(seed));
+async fn run(seed: u64, polls: u64, most: u64) {
+    world(|world| *world = World::new(seed, most));
     let name = EngineName::of_a_test();
     let state = Arc::new(State::new(vec![name]));
     let (events, _received) = tokio::sync::mpsc::unbounded_channel();
     let heartbeat = Heartbeats::default().register("the driver".to_owned());
-    let driver = Driver::new(0, "m".to_owned(), SCHEDULE, Arc::clone(&state), events, heartbeat);
+    let driver = Driver::new(Arc::clone(&state.slots()[0]), SCHEDULE, events, heartbeat);
     let (trigger, shutdown) = shutdown::channel();
     let driving = tokio::spawn(driver.run(std::future::ready(Ok(Source::Test(poll))), shutdown));
-    let builder = PageBuilder::new(&state, CompatSets::default());
+    let builder = PageBuilder::new(CompatSets::default());
     let mut reader = Reader { state: Arc::clone(&state), builder, before: None, reads: 0 };
     let mut random = Random(seed ^ 0x5eed);
     while world(|world| world.polls) < polls {
@@ -147,18 +147,24 @@ fn number(variable: &str) -> Option<u64> {
 
 #[test]
 fn totals_are_exact_and_nothing_stale_is_shown_whatever_happens() {
-    let polls = number("TRTLLM_SIMULATION_POLLS").unwrap_or(2_000);
-    let seeds = number("TRTLLM_SIMULATION_SEED").map_or(1..=12, |seed| seed..=seed);
+    let polls = number("TRTLLM_SIMULATION_POLLS").unwrap_or(8_000);
+    let most = number("TRTLLM_SIMULATION_RECORDS").unwrap_or(FEW);
+    let one_seed = number("TRTLLM_SIMULATION_SEED");
+    let seeds = one_seed.map_or(1..=12, |seed| seed..=seed);
+    let mut all = [0; 4];
     for seed in seeds {
         // A thread each, for its own world and its own clock.
         let simulated = std::thread::spawn(move || {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
             runtime.expect("a runtime").block_on(async {
-                run(seed, polls).await;
+                run(seed, polls, most).await;
                 world(|world| (world.truth, now()))
             })
         });
         let Ok((truth, time)) = simulated.join() else { panic!("TRTLLM_SIMULATION_SEED={seed} fails") };
         println!("seed {seed}: {polls} polls in {} s of virtual time, {truth:?}", time.as_secs());
+        all.iter_mut().zip(truth.events()).for_each(|(all, more)| *all += more);
     }
+    println!("records, lost, rejected, restarts: {all:?}");
+    assert!(one_seed.is_some() || all.iter().all(|&count| count > 0), "a kind of event has never happened: {all:?}");
 }

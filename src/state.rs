@@ -1,216 +1,158 @@
 //! The published data: an immutable snapshot per engine and one of all GPUs. Writers replace snapshots; readers never wait.
 
+mod engine;
+mod slot;
 mod source;
 
-use std::collections::VecDeque;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
 
-use crate::engine::lifecycle::Stages;
-use crate::engine::requests::RequestTotals;
-use crate::engine::{Engine, EngineState, Health, Latest, Totals};
+use crate::model::RefusedPublishers;
 use crate::model::gpu::GpuInventory;
-use crate::model::{EngineAbout, IterationStats};
 use crate::shutdown::Shutdown;
 
+pub use engine::{EngineName, EngineSnapshot};
+pub use slot::{EngineSlot, Place, RECENT_RECORDS};
 pub use source::{SourceMetrics, SourceStatus};
 
-/// The identity of an engine: the labels of its series.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct EngineName {
-    pub model: String,
-    pub version: String,
-    /// Static labels from the configuration. Their names are valid and differ from the exporter's own.
-    pub labels: Vec<(String, String)>,
-    /// The kind of source, e.g. `trtllm-serve`; never a URL.
-    pub source: &'static str,
-    /// The engine was not configured (the default ingest socket). It is hidden until a publisher has connected.
-    pub implicit: bool,
-}
+use slot::Changes;
 
-#[cfg(test)]
-impl EngineName {
-    /// Model `m`, version `1`.
-    pub(crate) fn of_a_test() -> Self {
-        Self { model: "m".to_owned(), version: "1".to_owned(), labels: Vec::new(), source: "test", implicit: false }
-    }
-}
-
-/// One engine at one moment.
-#[derive(Debug, Clone)]
-pub struct EngineSnapshot {
-    pub state: EngineState,
-    /// Gives the state at a later time. Absent before the first poll.
-    pub health: Option<Health>,
-    pub latest: Option<Latest>,
-    pub totals: Totals,
-    pub requests: RequestTotals,
-    /// Requests by stage, if the engine reports its requests.
-    pub stages: Option<Stages>,
-    pub source: SourceStatus,
-    pub about: EngineAbout,
-}
-
-impl EngineSnapshot {
-    /// The snapshot before the first poll.
-    #[must_use]
-    pub fn starting() -> Self {
-        Self {
-            state: EngineState::Starting,
-            health: None,
-            latest: None,
-            totals: Totals::new(),
-            requests: RequestTotals::new(),
-            stages: None,
-            source: SourceStatus::default(),
-            about: EngineAbout::default(),
-        }
-    }
-
-    /// Replaces all values in place.
-    pub fn write(&mut self, state: EngineState, engine: &Engine, source: &SourceStatus, about: &EngineAbout) {
-        self.state = state;
-        self.health = Some(engine.health);
-        self.latest = engine.latest().copied();
-        self.totals.clone_from(&engine.totals);
-        self.requests.clone_from(&engine.requests.totals);
-        self.stages = engine.stages();
-        self.source.clone_from(source);
-        self.about.clone_from(about);
-    }
-}
-
-/// Records kept per engine for the API, about 150 KB.
-pub const RECENT_RECORDS: usize = 128;
-/// KV cache windows and levels of a kept record. Engines have one to four; more would take too much memory.
-const KEPT_WINDOWS: usize = 4;
-
-/// All engines, in configured order, and all GPUs.
+/// All engines, in the order of the page, and all GPUs.
 #[derive(Debug)]
 pub struct State {
-    engines: Vec<Slot>,
+    /// Replaced as a whole when an engine joins or leaves.
+    engines: ArcSwap<Vec<Arc<EngineSlot>>>,
     gpus: ArcSwap<GpuInventory>,
-    generation: AtomicU64,
-    engine_changes: AtomicU64,
-    gpu_changes: AtomicU64,
+    changes: Arc<Changes>,
+    pub refused_publishers: RefusedPublishers,
+    pub config_reload: ConfigReload,
+    /// What the search for engines found, each with its address. For people.
+    pub discovery: ArcSwap<Vec<(String, String)>>,
 }
 
-#[derive(Debug)]
-struct Slot {
-    name: EngineName,
-    snapshot: ArcSwap<EngineSnapshot>,
-    /// The previous snapshot. Its memory is reused for the next one. Only writers lock it.
-    previous: Mutex<Option<Arc<EngineSnapshot>>>,
-    /// The last records as received, oldest first. Scrapes do not read them.
-    recent: Mutex<VecDeque<Arc<IterationStats>>>,
+/// Whether the file of --config.file was last read and applied without an error.
+#[derive(Debug, Default)]
+pub struct ConfigReload(AtomicU8);
+
+impl ConfigReload {
+    const SUCCEEDED: u8 = 1;
+    const FAILED: u8 = 2;
+
+    pub fn succeeded(&self) {
+        self.0.store(Self::SUCCEEDED, Ordering::Relaxed);
+    }
+
+    pub fn failed(&self) {
+        self.0.store(Self::FAILED, Ordering::Relaxed);
+    }
+
+    /// Absent without a file.
+    #[must_use]
+    pub fn was_successful(&self) -> Option<bool> {
+        match self.0.load(Ordering::Relaxed) {
+            Self::SUCCEEDED => Some(true),
+            Self::FAILED => Some(false),
+            _ => None,
+        }
+    }
 }
 
 impl State {
     #[must_use]
     pub fn new(engines: Vec<EngineName>) -> Self {
-        let slot = |name| Slot {
-            name,
-            snapshot: ArcSwap::from_pointee(EngineSnapshot::starting()),
-            previous: Mutex::default(),
-            recent: Mutex::default(),
-        };
-        Self {
-            engines: engines.into_iter().map(slot).collect(),
+        let state = Self {
+            engines: ArcSwap::default(),
             gpus: ArcSwap::from_pointee(GpuInventory::default()),
-            generation: AtomicU64::new(1),
-            engine_changes: AtomicU64::new(0),
-            gpu_changes: AtomicU64::new(0),
+            changes: Arc::default(),
+            refused_publishers: RefusedPublishers::default(),
+            config_reload: ConfigReload::default(),
+            discovery: ArcSwap::default(),
+        };
+        for (place, name) in engines.into_iter().enumerate() {
+            state.add(&Place::new(place), name);
         }
+        state
+    }
+
+    /// Adds an engine of the source at `place`.
+    pub fn add(&self, place: &Place, name: EngineName) -> Arc<EngineSlot> {
+        let slot = Arc::new(EngineSlot::new(place.clone(), name, Arc::clone(&self.changes)));
+        self.engines.rcu(|engines| {
+            let mut engines = Vec::clone(engines);
+            let behind = engines.partition_point(|other| other.order() <= slot.order());
+            engines.insert(behind, Arc::clone(&slot));
+            engines
+        });
+        self.changes.engine();
+        slot
+    }
+
+    /// Removes an engine: its series end.
+    pub fn remove(&self, slot: &Arc<EngineSlot>) {
+        self.engines
+            .rcu(|engines| engines.iter().filter(|other| !Arc::ptr_eq(other, slot)).cloned().collect::<Vec<_>>());
+        self.changes.engine();
+    }
+
+    /// Removes all engines of one source.
+    pub fn remove_all(&self, place: &Place) {
+        let others = |engines: &Arc<Vec<Arc<EngineSlot>>>| -> Vec<_> {
+            engines.iter().filter(|engine| !engine.place.is(place)).cloned().collect()
+        };
+        self.engines.rcu(others);
+        self.changes.engine();
+    }
+
+    /// Sorts the engines again after their places have changed.
+    pub fn sort(&self) {
+        self.engines.rcu(|engines| {
+            let mut engines = Vec::clone(engines);
+            engines.sort_by(|one, other| one.order().cmp(&other.order()));
+            engines
+        });
+        self.changes.engine();
+    }
+
+    /// The engines in the order of the page, with states as of now. The list is the same one until an engine joins or leaves.
+    #[must_use]
+    pub fn slots(&self) -> Arc<Vec<Arc<EngineSlot>>> {
+        self.judge_ages(tokio::time::Instant::now().into_std());
+        self.engines.load_full()
     }
 
     /// Grows with every change. Two equal generations have equal data.
     #[must_use]
     pub fn generation(&self) -> u64 {
         self.judge_ages(tokio::time::Instant::now().into_std());
-        self.generation.load(Ordering::Acquire)
+        self.changes.generation()
     }
 
     /// Grows with every change of an engine. Engines that are read after this number are at least as new.
     #[must_use]
     pub fn engine_changes(&self) -> u64 {
-        self.engine_changes.load(Ordering::Acquire)
+        self.changes.engines()
     }
 
     /// Like [`State::engine_changes`], for the GPUs.
     #[must_use]
     pub fn gpu_changes(&self) -> u64 {
-        self.gpu_changes.load(Ordering::Acquire)
-    }
-
-    pub fn publish_engine(&self, index: usize, snapshot: EngineSnapshot) {
-        self.update_engine(index, |engine| *engine = snapshot);
-    }
-
-    /// Lets `write` set all values of an engine's next snapshot in place. A snapshot is about 60 KB, and passing it by value
-    /// would use that much of the stack of each thread.
-    pub fn update_engine(&self, index: usize, write: impl FnOnce(&mut EngineSnapshot)) {
-        let Some(slot) = self.engines.get(index) else { return };
-        let mut previous = slot.previous.lock().unwrap_or_else(PoisonError::into_inner);
-        // A slow reader may still hold it. Then it cannot be reused.
-        let spare = previous.take().filter(|spare| Arc::strong_count(spare) == 1);
-        let mut next = spare.unwrap_or_else(|| Arc::new(EngineSnapshot::starting()));
-        if let Some(snapshot) = Arc::get_mut(&mut next) {
-            write(snapshot);
-        }
-        *previous = Some(slot.snapshot.swap(next));
-        self.engine_changes.fetch_add(1, Ordering::Release);
-        self.generation.fetch_add(1, Ordering::Release);
+        self.changes.gpus()
     }
 
     /// Updates the state of each engine to `now`. Readers call this, so that a driver that has died or hangs cannot keep old
     /// numbers on a page.
     fn judge_ages(&self, now: Instant) {
-        for (index, slot) in self.engines.iter().enumerate() {
-            let published = slot.snapshot.load();
-            // A poll may end while this runs.
-            let older = published.health.filter(|health| health.last_answer().is_some_and(|last| last < now));
-            let state = older.map_or(published.state, |health| health.state(now));
-            if state != published.state {
-                let current = EngineSnapshot { state, ..EngineSnapshot::clone(&published) };
-                self.publish_engine(index, current);
-            }
+        for slot in self.engines.load().iter() {
+            slot.judge_age(now);
         }
-    }
-
-    /// Keeps the last of these records for the API, without the parts that are large or unbounded.
-    pub fn keep_records(&self, index: usize, records: Vec<Box<IterationStats>>) {
-        let Some(slot) = self.engines.get(index) else { return };
-        let old = records.len().saturating_sub(RECENT_RECORDS);
-        let kept: Vec<Arc<IterationStats>> = records
-            .into_iter()
-            .skip(old)
-            .map(|mut record| {
-                drop_large_parts(&mut record);
-                Arc::new(*record)
-            })
-            .collect();
-        let mut recent = slot.recent.lock().unwrap_or_else(PoisonError::into_inner);
-        let room = RECENT_RECORDS.saturating_sub(kept.len());
-        let old = recent.len().saturating_sub(room);
-        recent.drain(..old);
-        recent.extend(kept);
-    }
-
-    /// The last `count` records of the engine at `index` in [`State::all_engines`], oldest first.
-    #[must_use]
-    pub fn recent_records(&self, index: usize, count: usize) -> Vec<Arc<IterationStats>> {
-        let Some(slot) = self.engines.get(index) else { return Vec::new() };
-        let recent = slot.recent.lock().unwrap_or_else(PoisonError::into_inner);
-        recent.iter().skip(recent.len().saturating_sub(count)).cloned().collect()
     }
 
     pub fn publish_gpus(&self, inventory: GpuInventory) {
         self.gpus.store(Arc::new(inventory));
-        self.gpu_changes.fetch_add(1, Ordering::Release);
-        self.generation.fetch_add(1, Ordering::Release);
+        self.changes.gpu();
     }
 
     /// Invalidates cached pages once a second, even if nothing is polled: the metrics of the process change too.
@@ -218,27 +160,16 @@ impl State {
         let mut ticks = tokio::time::interval(Duration::from_secs(1));
         loop {
             tokio::select! {
-                _ = ticks.tick() => self.generation.fetch_add(1, Ordering::Release),
+                _ = ticks.tick() => self.changes.other(),
                 () = shutdown.wait() => return,
             };
         }
     }
 
-    /// All engines, including those that are not on the page.
-    pub fn all_engines(&self) -> impl Iterator<Item = (&EngineName, Arc<EngineSnapshot>)> {
-        self.judge_ages(tokio::time::Instant::now().into_std());
-        self.engines.iter().map(|slot| (&slot.name, slot.snapshot.load_full()))
-    }
-
-    /// The engines on the page.
-    pub fn engines(&self) -> impl Iterator<Item = (&EngineName, Arc<EngineSnapshot>)> {
-        self.all_engines().filter(|(name, snapshot)| Self::on_page(name, snapshot))
-    }
-
-    /// An engine that was not configured is on the page once its source has succeeded.
-    #[must_use]
-    pub fn on_page(name: &EngineName, snapshot: &EngineSnapshot) -> bool {
-        !name.implicit || snapshot.source.last_success_us.is_some()
+    /// All engines as they are now.
+    pub fn engines(&self) -> impl Iterator<Item = (Arc<EngineSlot>, Arc<EngineSnapshot>)> + use<> {
+        let engines = self.slots();
+        (0..engines.len()).map(move |index| (Arc::clone(&engines[index]), engines[index].snapshot()))
     }
 
     #[must_use]
@@ -247,21 +178,10 @@ impl State {
     }
 }
 
-/// The views of KV cache manager V2 take more memory than the rest of a record. The numbers of request rows, windows and cache
-/// levels have no bound.
-fn drop_large_parts(record: &mut IterationStats) {
-    record.request_stats = None;
-    record.kv_cache_iteration_stats_by_pool_group = None;
-    record.kv_cache_iteration_stats_by_cold_pool_group = None;
-    record.kv_cache_iteration_stats_by_lifecycle = None;
-    record.kv_cache_iteration_stats.take_if(|windows| windows.len() > KEPT_WINDOWS);
-    record.iter_cached_tokens_by_level.take_if(|levels| levels.len() > KEPT_WINDOWS);
-    record.kv_cache_level_tiers.take_if(|tiers| tiers.len() > KEPT_WINDOWS || tiers.iter().any(|tier| tier.len() > 64));
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::engine::{EngineState, Health};
 
     #[test]
     fn a_reader_withdraws_the_numbers_of_a_driver_that_has_died() {
@@ -272,7 +192,7 @@ mod tests {
         health.answered(long_ago);
         health.record(long_ago, crate::engine::Outstanding::Yes);
         let busy = EngineSnapshot { state: EngineState::Busy, health: Some(health), ..EngineSnapshot::starting() };
-        state.publish_engine(0, busy);
+        state.slots()[0].publish(busy);
         let before = state.engine_changes();
         let _ = state.generation();
         assert!(state.engine_changes() > before, "pages are rendered again");

@@ -23,7 +23,6 @@ fn warm(engines: usize) -> (State, PageBuilder, HttpMetrics) {
         version: "1".to_owned(),
         labels: Vec::new(),
         source: "replay",
-        implicit: false,
     };
     let state = State::new((0..engines).map(name).collect());
     let now = Instant::now();
@@ -33,14 +32,14 @@ fn warm(engines: usize) -> (State, PageBuilder, HttpMetrics) {
         engine.absorb(&record, now, 1_753_462_475_000_000).unwrap();
     }
     for index in 0..engines {
-        state.update_engine(index, |snapshot| {
+        state.slots()[index].update(|snapshot| {
             snapshot.state = engine.health.state(now);
             snapshot.latest = engine.latest().copied();
             snapshot.totals.clone_from(&engine.totals);
             snapshot.requests.clone_from(&engine.requests.totals);
         });
     }
-    let (builder, http) = (PageBuilder::new(&state, CompatSets::default()), HttpMetrics::new());
+    let (builder, http) = (PageBuilder::new(CompatSets::default()), HttpMetrics::new());
     let _ = builder.page(&state, &http, Selection::All);
     (state, builder, http)
 }

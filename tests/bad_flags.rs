@@ -51,10 +51,21 @@ flags! {
     an_unknown_command_is_named: 2 ["serve"] => ["serve", "--help"];
     a_source_without_a_scheme_is_named: 2 ["--source", "localhost"] => ["--source", "localhost", "trtllm-serve:http://HOST:PORT"];
     a_source_with_an_unknown_scheme_is_named: 2 ["--source", "http://h:1"] => ["--source", "http://h:1", "trtllm-serve:http://HOST:PORT"];
-    a_source_over_https_is_named: 2 ["--source", "trtllm-serve:https://h:1"] => ["--source", "https", "http"];
+    a_source_of_an_unknown_protocol_is_named: 2 ["--source", "trtllm-serve:ftp://h:1"] => ["--source", "expected", "https"];
+    a_ca_file_without_https_is_named: 2 ["--source", "trtllm-serve:http://h:1?ca_file=/x"] => ["--source", "ca_file", "https"];
+    a_missing_ca_file_is_fatal: 1 ["--source", "trtllm-serve:https://h:1?ca_file=/nowhere/ca.pem", "--web.listen-address", "127.0.0.1:0", "--gpu", "off"] => ["/nowhere/ca.pem", "ca_file"];
     a_source_without_a_host_is_named: 2 ["--source", "trtllm-serve:"] => ["--source", "trtllm-serve:http://HOST:PORT"];
     a_password_in_a_source_is_refused: 2 ["--source", "trtllm-serve:http://u:p@h:1"] => ["--source", "password"];
+    a_model_for_auto_is_refused: 2 ["--source", "auto", "--model", "x"] => ["--source", "auto", "remove model"];
+    auto_twice_is_refused: 2 ["--source", "auto", "--source", "auto:?ports=9000"] => ["--source", "twice"];
+    a_bad_port_of_auto_is_named: 2 ["--source", "auto:?ports=8000,x"] => ["--source", "ports", "commas"];
+    text_after_auto_is_named: 2 ["--source", "auto:host"] => ["--source", "host", "ports=8000"];
     an_unknown_option_of_a_source_is_named: 2 ["--source", "trtllm-serve:http://h:1?sped=2"] => ["--source", "sped"];
+    the_options_of_a_source_are_listed: 2 ["--source", "trtllm-serve:http://h:1?sped=2"] => ["perf_metrics", "kv_cache_events", "prometheus_metrics"];
+    an_option_given_twice_is_named: 2 ["--source", "replay:x?rate=1&rate=2"] => ["--source", "rate", "twice"];
+    a_source_that_names_a_path_of_the_api_is_named: 2 ["--source", "trtllm-serve:http://h:1/v1/"] => ["--source", "/v1", "only the address"];
+    a_source_that_names_a_page_of_the_server_is_named: 2 ["--source", "trtllm-serve:http://h:1/metrics"] => ["--source", "/metrics", "only the address"];
+    one_server_for_two_engines_is_refused: 2 ["--source", "trtllm-serve:http://h:1", "--source", "trtllm-serve:http://h:1/", "--model", "a", "--model", "b"] => ["--source", "each other's records"];
     a_bad_option_of_a_source_is_named: 2 ["--source", "trtllm-serve:http://h:1?perf_metrics=yes"] => ["--source", "perf_metrics", "true or false"];
     an_ingest_socket_without_a_path_is_named: 2 ["--source", "socket:"] => ["--source", "socket", "path"];
     a_replay_without_a_file_is_named: 2 ["--source", "replay:"] => ["--source", "replay", "path"];
@@ -83,7 +94,7 @@ flags! {
     empty_web_flags_count_as_not_given: 2 ["--web.config.file=", "--web.health-address=", "--web.telemetry-path", "metrics"] => ["--web.telemetry-path", "begin with /"];
     a_missing_config_file_is_named: 2 ["--config.file", "/nowhere/engines.yaml"] => ["--config.file", "/nowhere/engines.yaml"];
     a_config_file_beside_a_source_is_refused: 2 ["--config.file", "x", "--source", "socket:x"] => ["--config.file", "--source"];
-    two_engines_with_one_name_are_refused: 2 ["--source", "socket:a", "--source", "socket:b"] => ["--source", "--model", "tensorrt_llm"];
+    two_engines_with_one_name_are_refused: 2 ["--source", "replay:a", "--source", "replay:b"] => ["--source", "--model", "tensorrt_llm"];
     two_engines_on_one_socket_are_refused: 2 ["--source", "socket:a", "--source", "socket:a", "--model", "x", "--model", "y"] => ["--source", "socket", "own path"];
     a_wrong_number_of_models_is_named: 2 ["--source", "socket:a", "--model", "x", "--model", "y"] => ["--model", "--source"];
     a_wrong_number_of_versions_is_named: 2 ["--source", "socket:a", "--model-version", "1", "--model-version", "2"] => ["--model-version", "--source"];
@@ -118,8 +129,11 @@ keys! {
     a_key_of_the_wrong_type_is_named: "engines:\n- source: [a]\n" => ["--config.file", "line 2"];
     a_bad_source_in_the_config_is_named: "engines:\n- source: socket:a\n- source: nowhere\n  model: y\n" => ["engines[1]", "nowhere", "trtllm-serve:http://HOST:PORT"];
     an_empty_version_in_the_config_is_named: "engines:\n- source: socket:a\n  version: ''\n" => ["engines[0]", "version", "empty"];
-    two_engines_with_one_name_in_the_config_are_refused: "engines:\n- source: socket:a\n- source: socket:b\n" => ["engines[1]", "model", "version"];
+    two_engines_with_one_name_in_the_config_are_refused: "engines:\n- source: replay:a\n- source: replay:b\n" => ["engines[1]", "model", "version"];
     two_engines_on_one_socket_in_the_config_are_refused: "engines:\n- source: socket:a\n- source: socket:a\n  model: y\n" => ["engines[1]", "own path"];
+    an_error_names_its_line: "# two engines\nengines:\n- source: socket:a\n- source: nothing\n" => ["line 4", "engines[1]"];
+    a_value_that_needs_quotes_is_explained: "engines:\n- source: sim:\n" => ["line 2", "quotes"];
+    one_server_in_two_entries_is_refused: "engines:\n- source: trtllm-serve:http://h:1\n- source: trtllm-serve:http://h:1/\n  model: b\n" => ["engines[1]", "each other's records"];
     an_invalid_label_name_is_named: "engines:\n- source: socket:a\n  labels: {a-b: x}\n" => ["engines[0]", "a-b", "letters"];
     a_label_that_the_exporter_uses_itself_is_named: "engines:\n- source: socket:a\n  labels: {request_type: x}\n" => ["engines[0]", "request_type", "another"];
 }
@@ -170,4 +184,28 @@ fn a_bad_flag_in_the_environment_is_named_too() {
     let message = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(2), "{message}");
     assert!(message.contains("--stale-after") && message.contains("later"), "{message}");
+}
+
+#[test]
+fn a_variable_holds_several_sources_and_models() {
+    let run = |source: &str, model: &str| {
+        let output = std::process::Command::new(env!("CARGO_BIN_EXE_trtllm-exporter"))
+            .env("TRTLLM_EXPORTER_SOURCE", source)
+            .env("TRTLLM_EXPORTER_MODEL", model)
+            .output()
+            .unwrap();
+        (output.status.code(), String::from_utf8(output.stderr).unwrap())
+    };
+    // All of them are read: the last one is invalid.
+    let (code, message) = run("replay:a  replay:b\n  nothing:c\n", "one\ntwo words\nthree");
+    assert_eq!(code, Some(2), "{message}");
+    assert!(message.contains("nothing:c") && message.contains("unknown scheme"), "{message}");
+    let (code, message) = run("replay:a replay:b", "one\ntwo\nthree");
+    assert_eq!(code, Some(2), "{message}");
+    assert!(message.contains("3 values for 2 --source"), "{message}");
+}
+
+#[cfg(feature = "executor")]
+keys! {
+    an_invalid_option_of_a_simulated_engine_in_the_config_is_named: "engines:\n- source: sim:?rate=5\n- source: sim:?bogus=1\n  model: b\n" => ["line 3", "engines[1]", "bogus", "rate"];
 }

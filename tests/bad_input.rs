@@ -370,11 +370,11 @@ fn a_flood_of_garbage_is_counted_by_line_and_logged_once() {
 }
 
 #[test]
-fn a_hundred_connections_are_all_served_in_bounded_memory() {
+fn many_connections_are_all_served_in_bounded_memory() {
     let (daemon, path, _b, _folder) = ingest();
     // A record without a number is always a new iteration, so the order of the publishers does not matter.
     let line = "{\"numActiveRequests\":1,\"numCompletedRequests\":1}\n";
-    let crowd: Vec<Publisher> = (0..100)
+    let crowd: Vec<Publisher> = (0..160)
         .map(|_| {
             let mut publisher = Publisher::connect(&path);
             publisher.send(line);
@@ -386,16 +386,16 @@ fn a_hundred_connections_are_all_served_in_bounded_memory() {
     let connections = |page: &Page| page.get("trtllm_exporter_ingest_connections", A);
     // The maximum number of publishers. The others wait.
     let page = daemon.until(|page| {
-        let met = connections(page) == 64.0 && iterations(page, A) == 64;
+        let met = connections(page) == 128.0 && iterations(page, A) == 128;
         ensure(met, || format!("{} connections, {} records", connections(page), iterations(page, A)))
     });
     daemon.until(|later| ensure(iterations(later, B) > iterations(&page, B), || "b stands still".to_owned()));
     drop(crowd);
     let page = daemon.until(|page| {
-        let met = iterations(page, A) == 100 && connections(page) == 0.0;
+        let met = iterations(page, A) == 160 && connections(page) == 0.0;
         ensure(met, || format!("{} connections, {} records", connections(page), iterations(page, A)))
     });
-    assert_eq!(page.count("nv_trt_llm_requests_completed_total", A), 100);
+    assert_eq!(page.count("nv_trt_llm_requests_completed_total", A), 160);
     let peak = daemon.peak_memory();
     println!("crowd: at most {} MiB resident", peak >> 20);
     assert!(peak < MOST_MEMORY, "{peak} bytes");
@@ -435,7 +435,7 @@ fn sigterm_ends_with_0_while_a_poll_hangs() {
 fn a_publisher_says_hello_once_with_short_names_and_cannot_fill_the_log() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("socket");
-    let daemon = Daemon::start(&["--source", &format!("socket:{}", path.display())]);
+    let daemon = Daemon::start(&["--source", &format!("socket:{}", path.display()), "--model", "m"]);
     let hello = |model: &str| format!("{{\"hello\":{{\"model\":\"{model}\",\"pid\":7}}}}\n");
     // The first line of a connection is accepted, further ones and long names are not.
     let mut stream = UnixStream::connect(&path).unwrap();

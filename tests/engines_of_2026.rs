@@ -31,15 +31,10 @@ struct Bench {
 
 impl Bench {
     fn new() -> Self {
-        let name = EngineName {
-            model: "m".to_owned(),
-            version: "1".to_owned(),
-            labels: Vec::new(),
-            source: "trtllm-serve",
-            implicit: false,
-        };
+        let name =
+            EngineName { model: "m".to_owned(), version: "1".to_owned(), labels: Vec::new(), source: "trtllm-serve" };
         let (state, now) = (Arc::new(State::new(vec![name])), Moment::now());
-        let intake = Intake::new(0, "m".to_owned(), Arc::clone(&state), Duration::from_secs(15));
+        let intake = Intake::new(Arc::clone(&state.slots()[0]), Duration::from_secs(15));
         Self { state, intake, now }
     }
 
@@ -78,7 +73,7 @@ impl Bench {
 
     fn page_of(&self, selection: Selection) -> Page {
         let compat = CompatSets { trtllm: true, triton_core: true, ..CompatSets::default() };
-        let builder = PageBuilder::new(&self.state, compat);
+        let builder = PageBuilder::new(compat);
         let mut text = Vec::new();
         render(&builder.page(&self.state, &HttpMetrics::new(), selection), Format::Text, &mut text);
         Page::parse(&String::from_utf8(text).unwrap())

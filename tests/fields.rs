@@ -148,13 +148,7 @@ fn page(messages: &Messages) -> BTreeMap<&'static str, String> {
         engine.absorb_perf_metrics(&serde_json::from_value::<PerfMetricsEntry>(entry.clone()).unwrap(), start).unwrap();
     }
     engine.settle(false, start + Duration::from_secs(60));
-    let name = EngineName {
-        model: "m".to_owned(),
-        version: "1".to_owned(),
-        labels: Vec::new(),
-        source: "replay",
-        implicit: false,
-    };
+    let name = EngineName { model: "m".to_owned(), version: "1".to_owned(), labels: Vec::new(), source: "replay" };
     let state = State::new(vec![name]);
     let snapshot = EngineSnapshot {
         state: engine.health.state(start),
@@ -164,8 +158,8 @@ fn page(messages: &Messages) -> BTreeMap<&'static str, String> {
         stages: engine.stages(),
         ..EngineSnapshot::starting()
     };
-    state.publish_engine(0, snapshot);
-    let page = PageBuilder::new(&state, CompatSets::default()).page(&state, &HttpMetrics::new(), Selection::All);
+    state.slots()[0].publish(snapshot);
+    let page = PageBuilder::new(CompatSets::default()).page(&state, &HttpMetrics::new(), Selection::All);
     let mut families: BTreeMap<&'static str, String> = BTreeMap::new();
     for sample in page.samples() {
         let value = match &sample.value {

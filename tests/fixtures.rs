@@ -237,7 +237,10 @@ fn perf_metrics_are_read_with_the_fields_of_disaggregated_serving() {
 #[test]
 fn the_keys_of_a_line_decide_its_kind() {
     let hello = parse_line(br#"{"hello":{"model":"m","version":"2","pid":7,"more":1}}"#);
-    assert_eq!(hello, Ok(Line::Hello(Hello { model: Some("m".into()), version: Some("2".into()), pid: Some(7) })));
+    assert_eq!(
+        hello,
+        Ok(Line::Hello(Hello { model: Some("m".into()), version: Some("2".into()), pid: Some(7), derived: false }))
+    );
     let item = |line: &str| match parse_line(line.as_bytes()) {
         Ok(Line::Item(item)) => item,
         other => panic!("{line}: {other:?}"),

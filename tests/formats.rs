@@ -191,7 +191,7 @@ fn parse_with_all(daemon: &Daemon, path: &str, format: &FormatCase) -> Vec<Parse
 
 /// Two engines, two GPUs and all compatibility name sets.
 fn everything() -> (Daemon, Standin) {
-    two_engines_and_two_gpus(&["--metrics.compat", "trtllm,triton-core,dcgm,spec"])
+    two_engines_and_two_gpus(&["--metrics.compat", "trtllm,vllm,triton-core,dcgm,spec"])
 }
 
 #[test]

@@ -37,13 +37,7 @@ fn page(records: &[Value]) -> Page {
         let record: IterationStats = serde_json::from_value(record.clone()).unwrap();
         engine.absorb(&record, now, 1_753_462_475_000_000).unwrap();
     }
-    let name = EngineName {
-        model: "m".to_owned(),
-        version: "1".to_owned(),
-        labels: Vec::new(),
-        source: "replay",
-        implicit: false,
-    };
+    let name = EngineName { model: "m".to_owned(), version: "1".to_owned(), labels: Vec::new(), source: "replay" };
     let state = State::new(vec![name]);
     let snapshot = EngineSnapshot {
         state: engine.health.state(now),
@@ -52,9 +46,9 @@ fn page(records: &[Value]) -> Page {
         about: EngineAbout { backend: Some("pytorch".to_owned()), ..EngineAbout::default() },
         ..EngineSnapshot::starting()
     };
-    state.publish_engine(0, snapshot);
+    state.slots()[0].publish(snapshot);
     let sets = CompatSets { trtllm: true, ..CompatSets::default() };
-    let page = PageBuilder::new(&state, sets).page(&state, &HttpMetrics::new(), Selection::All);
+    let page = PageBuilder::new(sets).page(&state, &HttpMetrics::new(), Selection::All);
     let mut text = Vec::new();
     trtllm_exporter::exposition::render(&page, Format::Text, &mut text);
     Page::parse(&String::from_utf8(text).unwrap())

@@ -104,7 +104,7 @@ fn scripts_that_match_tritons_lines_find_them() {
 }
 
 #[test]
-fn the_gateway_page_has_five_series_per_engine_in_configured_order() {
+fn the_gateway_page_has_five_series_per_engine_and_name_set_in_configured_order() {
     let daemon = two_engines(&[]);
     let text = daemon.text("/metrics/gateway");
     let page = Page::parse(&text);
@@ -128,13 +128,28 @@ fn the_gateway_page_has_five_series_per_engine_in_configured_order() {
     wanted.extend(by_type.map(|kind| odd(requests, "request_type", kind)));
     wanted.extend(by_block.map(|kind| first(blocks, "kv_cache_block_type", kind)));
     wanted.extend(by_block.map(|kind| odd(blocks, "kv_cache_block_type", kind)));
+    let of_trtllm_serve = [
+        ("num_requests_running", requests, "request_type=scheduled"),
+        ("num_requests_waiting", requests, "request_type=waiting"),
+        ("kv_cache_utilization", blocks, "kv_cache_block_type=fraction"),
+        ("kv_cache_max_blocks", blocks, "kv_cache_block_type=max"),
+        ("kv_cache_tokens_per_block", blocks, "kv_cache_block_type=tokens_per"),
+    ];
+    for (name, family, label) in of_trtllm_serve {
+        let name = format!("trtllm_{name}");
+        for model in ["tensorrt_llm", r#"odd \"name\" \\ é {a=1}, # b"#] {
+            wanted.push(series.iter().find(|s| s.starts_with(&name) && s.contains(model)).unwrap().to_string());
+            let same = page.get(family, &[label, &format!("model={model}")]);
+            assert_eq!(page.get(&name, &[&format!("model_name={model}")]), same, "{name}");
+        }
+    }
     assert_eq!(series, wanted);
-    assert_eq!(page.families, [(requests.to_owned(), "gauge".to_owned()), (blocks.to_owned(), "gauge".to_owned())]);
+    assert!(page.families.iter().all(|(_, kind)| kind == "gauge") && page.families.len() == 2 + of_trtllm_serve.len());
     let fraction = page.get(blocks, &["kv_cache_block_type=fraction", "model=tensorrt_llm"]);
     assert!((0.0..=1.0).contains(&fraction));
     // The values are those of the full page.
     let whole: BTreeMap<String, f64> = daemon.page().series.into_iter().collect();
-    for (series, value) in &page.series {
+    for (series, value) in page.series.iter().filter(|(series, _)| series.starts_with("nv_")) {
         assert_eq!(whole.get(series), Some(value), "{series}");
     }
 }
@@ -169,7 +184,7 @@ fn families(page: &Page) -> BTreeSet<&'static str> {
 /// The sections of a page come from different caches.
 #[test]
 fn families_are_in_catalog_order_in_every_format_and_scrape() {
-    let (daemon, _gpus) = two_engines_and_two_gpus(&["--metrics.compat", "trtllm,triton-core,dcgm,spec"]);
+    let (daemon, _gpus) = two_engines_and_two_gpus(&["--metrics.compat", "trtllm,vllm,triton-core,dcgm,spec"]);
     let place = |name: &str| CATALOG.iter().position(|metric| metric.name == name).unwrap();
     for _ in 0..3 {
         for headers in [&[][..], &[("Accept-Encoding", "gzip")]] {

@@ -106,8 +106,14 @@ fn every_name_in_the_table_of_equivalents_is_on_a_page() {
     let lines: Vec<String> = all_fields().iter().map(Value::to_string).collect();
     std::fs::write(&file, lines.join("\n")).unwrap();
     let source = format!("replay:{}?speed=max", file.display());
-    let daemon =
-        Daemon::start(&["--source", &source, "--metrics.compat", "trtllm,triton-core,spec", "--stale-after", "1h"]);
+    let daemon = Daemon::start(&[
+        "--source",
+        &source,
+        "--metrics.compat",
+        "trtllm,vllm,triton-core,spec",
+        "--stale-after",
+        "1h",
+    ]);
     let page = daemon.until_state(&[], "idle");
     let names: BTreeSet<&str> = page.series.iter().map(|(series, _)| name_of(series)).collect();
     assert!(EQUIVALENTS.len() > 20);
@@ -123,7 +129,7 @@ fn every_name_in_the_table_of_equivalents_is_on_a_page() {
             }
         }
         // The name in the table is also in the compatibility set of that program.
-        for name in [same.trtllm_serve, same.triton].into_iter().flat_map(|names| names.split(", ")) {
+        for name in [same.vllm, same.trtllm_serve, same.triton].into_iter().flat_map(|names| names.split(", ")) {
             let family = name.split('{').next().unwrap();
             // Only trtllm-serve's own page has it, see tests/server_page.rs.
             if family == "trtllm_request_error_total" {
@@ -144,13 +150,7 @@ fn engine() -> (Engine, Instant) {
 
 /// The series of the engine groups, as written on the page.
 fn series(engine: &Engine, now: Instant) -> BTreeSet<String> {
-    let name = EngineName {
-        model: "m".to_owned(),
-        version: "1".to_owned(),
-        labels: Vec::new(),
-        source: "replay",
-        implicit: false,
-    };
+    let name = EngineName { model: "m".to_owned(), version: "1".to_owned(), labels: Vec::new(), source: "replay" };
     let state = State::new(vec![name]);
     let snapshot = EngineSnapshot {
         state: engine.health.state(now),
@@ -160,9 +160,9 @@ fn series(engine: &Engine, now: Instant) -> BTreeSet<String> {
         stages: engine.stages(),
         ..EngineSnapshot::starting()
     };
-    state.publish_engine(0, snapshot);
+    state.slots()[0].publish(snapshot);
     let selection = Selection::of(&[Group::Triton, Group::Engine]);
-    let page = PageBuilder::new(&state, CompatSets::default()).page(&state, &HttpMetrics::new(), selection);
+    let page = PageBuilder::new(CompatSets::default()).page(&state, &HttpMetrics::new(), selection);
     let mut text = Vec::new();
     trtllm_exporter::exposition::render(&page, Format::Text, &mut text);
     let text = String::from_utf8(text).unwrap();
@@ -242,7 +242,7 @@ fn a_million_requests_create_no_series() {
 #[test]
 fn every_compatibility_set_names_its_readers_and_is_off_by_default() {
     let reference = catalog();
-    for set in ["trtllm", "triton-core", "dcgm", "spec"] {
+    for set in ["trtllm", "vllm", "triton-core", "dcgm", "spec"] {
         assert!(reference.contains(&format!("\n| `{set}` | ")), "{set} is not described");
     }
     let daemon = Daemon::start(&["--source", "replay:tests/fixtures/session.ndjson?speed=max", "--stale-after", "1h"]);
@@ -255,7 +255,7 @@ fn every_compatibility_set_names_its_readers_and_is_off_by_default() {
         "--stale-after",
         "1h",
         "--metrics.compat",
-        "trtllm,triton-core,dcgm,spec",
+        "trtllm,vllm,triton-core,dcgm,spec",
     ]);
     let page = daemon.until(|page| ensure(page.state(&[]) == "idle", || "not idle".to_owned()));
     let distinct: BTreeSet<&String> = page.series.iter().map(|(series, _)| series).collect();

@@ -40,10 +40,10 @@ pub struct Fold {
 impl Fold {
     pub fn new(name: EngineName) -> Self {
         let state = Arc::new(State::new(vec![name]));
-        let all = CompatSets { trtllm: true, triton_core: true, dcgm: true, spec: true };
+        let all = CompatSets { trtllm: true, vllm: true, triton_core: true, dcgm: true, spec: true };
         Self {
-            intake: Intake::new(0, "m".to_owned(), Arc::clone(&state), Duration::from_secs(15)),
-            builder: PageBuilder::new(&state, all),
+            intake: Intake::new(Arc::clone(&state.slots()[0]), Duration::from_secs(15)),
+            builder: PageBuilder::new(all),
             state,
             batch: Batch::default(),
             // In the future, so that readers of the state, who look at the clock, find nothing outdated.
@@ -133,5 +133,5 @@ fn has_not_fallen(before: &Value, now: &Value) -> bool {
 /// An engine with the default labels.
 pub fn engine() -> EngineName {
     let text = |text: &str| text.to_owned();
-    EngineName { model: text("m"), version: text("1"), labels: Vec::new(), source: "trtllm-serve", implicit: false }
+    EngineName { model: text("m"), version: text("1"), labels: Vec::new(), source: "trtllm-serve" }
 }

@@ -8,7 +8,7 @@ use arbitrary::{Result, Unstructured};
 use tokio::io::AsyncWriteExt as _;
 use tokio::net::UnixStream;
 use tokio::runtime::Runtime;
-use trtllm_exporter::model::RejectReason;
+use trtllm_exporter::model::{RefusedPublishers, RejectReason};
 use trtllm_exporter::sources::socket::{Admission, Ingest};
 use trtllm_exporter::sources::trtllm_json::{Hello, Line, parse_line};
 use trtllm_exporter::sources::{Batch, Item, Source};
@@ -43,7 +43,7 @@ impl Socket {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("s");
-        let everybody = Admission { uids: Vec::new(), limit: 1 };
+        let everybody = Admission { uids: Vec::new(), limit: 1, refused: RefusedPublishers::default() };
         let source = Source::Socket(runtime.block_on(Ingest::bind(&path, everybody)).unwrap());
         Self { runtime, source, path, _folder: folder }
     }

@@ -1,17 +1,21 @@
 //! The options of a source, `KEY=VALUE&…`. An error names the key, the expected value and the given one.
 
-/// The options that were not read yet.
-pub(super) struct Options(Vec<(String, String)>);
+/// The options that were not read yet, and the keys that were asked for.
+pub(super) struct Options {
+    unread: Vec<(String, String)>,
+    known: Vec<String>,
+}
 
 impl Options {
     pub(super) fn parse(query: &str) -> Self {
-        Self(form_urlencoded::parse(query.as_bytes()).into_owned().collect())
+        Self { unread: form_urlencoded::parse(query.as_bytes()).into_owned().collect(), known: Vec::new() }
     }
 
     /// Removes an option and returns its value.
     pub(super) fn take(&mut self, key: &str) -> Option<String> {
-        let at = self.0.iter().position(|(name, _)| name == key)?;
-        Some(self.0.remove(at).1)
+        self.known.push(key.to_owned());
+        let at = self.unread.iter().position(|(name, _)| name == key)?;
+        Some(self.unread.remove(at).1)
     }
 
     /// Removes an option and parses its value. `parse` returns None for anything but an `expected` value.
@@ -33,6 +37,12 @@ impl Options {
         self.read(key, "a number above 0", above_zero)
     }
 
+    /// Numbers of ports, separated by commas.
+    pub(super) fn ports(&mut self) -> Result<Option<Vec<u16>>, String> {
+        let port = |text: &str| text.parse().ok().filter(|port| *port > 0);
+        self.read("ports", "numbers of ports with commas between them", |text| text.split(',').map(port).collect())
+    }
+
     /// How many times as fast as recorded; `max` is infinite.
     pub(super) fn speed(&mut self) -> Result<Option<f64>, String> {
         self.read("speed", "recorded, max or a number above 0", |text| match text {
@@ -44,8 +54,12 @@ impl Options {
 
     /// Refuses the options that were not read.
     pub(super) fn finish(self) -> Result<(), String> {
-        match self.0.first() {
-            Some((name, _)) => Err(format!("unknown option {name:?}")),
+        match self.unread.first() {
+            Some((name, _)) if self.known.contains(name) => Err(format!("option {name:?} is given twice; remove one")),
+            Some((name, _)) if self.known.is_empty() => {
+                Err(format!("unknown option {name:?}; this source has no options"))
+            }
+            Some((name, _)) => Err(format!("unknown option {name:?}; use one of {}", self.known.join(", "))),
             None => Ok(()),
         }
     }

@@ -4,9 +4,11 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use super::options::Options;
+use crate::sources::discovery::USUAL_PORT;
 #[cfg(feature = "executor")]
 use crate::sources::executor::hosting::Hosting;
 use crate::sources::replay::Pace;
+use crate::sources::server::Access;
 use crate::sources::trtllm_serve::Extras;
 
 /// A parsed `--source`.
@@ -18,18 +20,22 @@ pub enum SourceSpec {
     #[cfg(feature = "executor")]
     Executor(Box<Hosting>),
     TrtllmServe {
-        /// `http://HOST:PORT[/BASE]`
-        target: String,
+        access: Access,
         extras: Extras,
     },
     Socket(PathBuf),
+    /// Every trtllm-serve of this host or pod, and of these ports.
+    Auto {
+        ports: Vec<u16>,
+    },
     Replay {
         path: PathBuf,
         pace: Pace,
     },
 }
 
-const SOURCES: &str = "use sim:[?key=value&…], executor:DIR, trtllm-serve:http://HOST:PORT, socket:PATH or replay:FILE";
+const SOURCES: &str =
+    "use sim:[?key=value&…], executor:DIR, trtllm-serve:http://HOST:PORT, socket:PATH, replay:FILE or auto";
 
 impl SourceSpec {
     /// The kind of source, as the label `source` shows it.
@@ -39,7 +45,7 @@ impl SourceSpec {
             Self::Simulated(_) => "sim",
             #[cfg(feature = "executor")]
             Self::Executor(_) => "executor",
-            Self::TrtllmServe { .. } => "trtllm-serve",
+            Self::TrtllmServe { .. } | Self::Auto { .. } => "trtllm-serve",
             Self::Socket(_) => "socket",
             Self::Replay { .. } => "replay",
         }
@@ -50,6 +56,7 @@ impl FromStr for SourceSpec {
     type Err = String;
 
     fn from_str(url: &str) -> Result<Self, String> {
+        let url = if url == "auto" { "auto:" } else { url };
         let (scheme, rest) = url.split_once(':').ok_or_else(|| format!("no scheme; {SOURCES}"))?;
         let (body, query) = rest.split_once('?').unwrap_or((rest, ""));
         let mut options = Options::parse(query);
@@ -58,13 +65,19 @@ impl FromStr for SourceSpec {
             "sim" if body.is_empty() => return Ok(Self::Simulated(url.to_owned())),
             "sim" => return Err(format!("unexpected {body:?} after sim:; use sim: or sim:?key=value&…")),
             "trtllm-serve" => Self::TrtllmServe {
-                target: http_target(body)?,
+                access: Access {
+                    target: http_target(body)?,
+                    ca_file: options.take("ca_file").map(PathBuf::from),
+                    bearer_token_file: options.take("bearer_token_file").map(PathBuf::from),
+                },
                 extras: Extras {
                     perf_metrics: options.boolean("perf_metrics")?.unwrap_or(true),
                     kv_cache_events: options.boolean("kv_cache_events")?.unwrap_or(false),
                     prometheus_metrics: options.boolean("prometheus_metrics")?.unwrap_or(true),
                 },
             },
+            "auto" if body.is_empty() => Self::Auto { ports: options.ports()?.unwrap_or_else(|| vec![USUAL_PORT]) },
+            "auto" => return Err(format!("unexpected {body:?} after auto:; use auto or auto:?ports=8000,8001")),
             "socket" | "replay" if body.is_empty() => return Err(format!("{scheme}: has no path; use {scheme}:PATH")),
             "socket" => Self::Socket(PathBuf::from(body)),
             "replay" => {
@@ -85,24 +98,34 @@ impl FromStr for SourceSpec {
             _ => return Err(format!("unknown scheme; {SOURCES}")),
         };
         options.finish()?;
+        if let Self::TrtllmServe { access: Access { target, ca_file: Some(_), .. }, .. } = &spec
+            && target.starts_with("http:")
+        {
+            return Err("ca_file is for https; remove it or use https".to_owned());
+        }
         Ok(spec)
     }
 }
 
 fn http_target(url: &str) -> Result<String, String> {
-    const FORM: &str = "expected trtllm-serve:http://HOST:PORT";
-    let uri: http::Uri = url.parse().map_err(|error| format!("{error}; {FORM}"))?;
-    match uri.scheme_str() {
-        Some("http") => {}
-        Some("https") => return Err("https is not supported; use http".to_owned()),
-        _ => return Err(FORM.to_owned()),
-    }
-    let authority = uri.authority().ok_or(FORM)?;
+    const FORM: &str = "trtllm-serve:http://HOST:PORT or https";
+    let uri: http::Uri = url.parse().map_err(|error| format!("{error}; expected {FORM}"))?;
+    let (scheme, default_port) = match uri.scheme_str() {
+        Some("http") => ("http", 80),
+        Some("https") => ("https", 443),
+        _ => return Err(format!("expected {FORM}")),
+    };
+    let authority = uri.authority().ok_or_else(|| format!("expected {FORM}"))?;
     if authority.as_str().contains('@') {
         return Err("a user and password in the URL are not supported; remove them".to_owned());
     }
-    let port = authority.port_u16().unwrap_or(80);
-    Ok(format!("http://{}:{port}{}", authority.host(), uri.path().trim_end_matches('/')))
+    // The paths of the server's own API. What follows it is added by the exporter.
+    let last = uri.path().trim_end_matches('/').rsplit('/').next().unwrap_or_default();
+    if ["v1", "metrics", "perf_metrics", "kv_cache_events", "health", "version", "completions"].contains(&last) {
+        return Err(format!("the URL ends in /{last}; give only the address of the server, as in {FORM}"));
+    }
+    let port = authority.port_u16().unwrap_or(default_port);
+    Ok(format!("{scheme}://{}:{port}{}", authority.host(), uri.path().trim_end_matches('/')))
 }
 
 #[cfg(test)]
@@ -114,7 +137,7 @@ mod tests {
         let read = |url: &str| url.parse::<SourceSpec>().unwrap();
         assert_eq!(read("sim:?rate=20"), SourceSpec::Simulated("sim:?rate=20".to_owned()));
         let serve = |target: &str, perf_metrics, kv_cache_events, prometheus_metrics| SourceSpec::TrtllmServe {
-            target: target.to_owned(),
+            access: Access { target: target.to_owned(), ca_file: None, bearer_token_file: None },
             extras: Extras { perf_metrics, kv_cache_events, prometheus_metrics },
         };
         assert_eq!(read("trtllm-serve:http://[::1]:8000/"), serve("http://[::1]:8000", true, false, true));
@@ -122,6 +145,16 @@ mod tests {
             read("trtllm-serve:http://gpu7/a/b?perf_metrics=false&kv_cache_events=true&prometheus_metrics=false"),
             serve("http://gpu7:80/a/b", false, true, false)
         );
+        let SourceSpec::TrtllmServe { access, .. } = read("trtllm-serve:https://h?ca_file=/a&bearer_token_file=/b")
+        else {
+            panic!("another kind");
+        };
+        let file = |path: &str| Some(PathBuf::from(path));
+        let expected =
+            Access { target: "https://h:443".to_owned(), ca_file: file("/a"), bearer_token_file: file("/b") };
+        assert_eq!(access, expected);
+        assert_eq!(read("auto"), SourceSpec::Auto { ports: vec![8000] });
+        assert_eq!(read("auto:?ports=8000,9000"), SourceSpec::Auto { ports: vec![8000, 9000] });
         assert_eq!(read("socket:/run/x.sock"), SourceSpec::Socket("/run/x.sock".into()));
         assert_eq!(read("replay:a.json"), SourceSpec::Replay { path: "a.json".into(), pace: Pace::Recorded(1.0) });
         assert_eq!(read("replay:a?rate=10"), SourceSpec::Replay { path: "a".into(), pace: Pace::Rate(10.0) });

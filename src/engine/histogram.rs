@@ -43,6 +43,11 @@ pub static BATCH_REQUESTS: &[Bound] = bounds![1, 2, 4, 8, 16, 32, 64, 128, 256, 
 pub static BATCH_TOKENS: &[Bound] = bounds![64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384, 32768];
 /// Tokens of a request, with the bounds of Triton's `nv_llm_*_token_len`.
 pub static TOKEN_LENGTH: &[Bound] = bounds![10, 50, 100, 500, 1000];
+/// Tokens of a request, with vLLM's bounds for a model of a million tokens.
+pub static LONG_TOKEN_LENGTH: &[Bound] =
+    bounds![1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10000, 20000, 50000, 100000, 200000, 500000, 1000000];
+/// No bounds: number and sum only.
+pub static NO_BOUNDS: &[Bound] = &[];
 /// Iterations of a request.
 pub static REQUEST_ITERATIONS: &[Bound] =
     bounds![1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10000, 20000, 50000];

@@ -14,8 +14,9 @@ pub mod in_flight;
 pub mod kv_events;
 pub mod latest;
 pub mod lifecycle;
+pub mod missing_records;
 pub mod native;
-pub mod numbering;
+mod numbering;
 pub mod plausible;
 pub mod pools;
 pub mod queue_time;
@@ -44,6 +45,7 @@ use counted::Counted;
 use epoch::{Epoch, RecordKind};
 use kv_events::KvEvents;
 use lifecycle::{Lifecycles, Stages};
+use missing_records::MissingRecords;
 use pools::Pools;
 use ranks::OpenIteration;
 use requests::RequestFold;
@@ -62,6 +64,7 @@ pub struct Engine {
     lifecycles: Lifecycles,
     kv_events: KvEvents,
     process: Option<u64>,
+    missing_records: MissingRecords,
 }
 
 impl Engine {
@@ -78,6 +81,7 @@ impl Engine {
             lifecycles: Lifecycles::default(),
             kv_events: KvEvents::default(),
             process: None,
+            missing_records: MissingRecords::default(),
         }
     }
 
@@ -122,6 +126,7 @@ impl Engine {
         }
         self.publish_losses();
         self.health.record(now, self.outstanding());
+        self.missing_records.record(now);
         Ok(())
     }
 
@@ -216,6 +221,7 @@ impl Engine {
         plausible::check_entry(entry)?;
         self.requests.absorb_perf_metrics(entry, now);
         self.epoch.entries_ended(1);
+        self.missing_records.requests_ended(now);
         self.health.set_outstanding(self.outstanding());
         Ok(())
     }
@@ -225,6 +231,9 @@ impl Engine {
         let before = self.requests.server.finished();
         self.requests.absorb_server_metrics(page);
         let ended = before.zip(self.requests.server.finished()).map_or(0, |(before, now)| now.saturating_sub(before));
+        if ended > 0 {
+            self.missing_records.requests_ended(now);
+        }
         self.epoch.server_ended(i64::try_from(ended).unwrap_or(i64::MAX));
         // An empty batch long after the last record: its requests have ended, however that was counted.
         if page.scheduled_batch_size == Some(0) && self.health.silent(now) >= health::DOUBT {
@@ -242,6 +251,12 @@ impl Engine {
         self.kv_events.absorb(event);
         self.totals.kv_events = self.kv_events.totals;
         Ok(())
+    }
+
+    /// Whether requests end while no records arrive.
+    #[must_use]
+    pub fn records_are_missing(&self, now: Instant) -> bool {
+        self.missing_records.are_missing(now)
     }
 
     /// Requests by stage, if the engine reports its requests.

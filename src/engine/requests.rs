@@ -11,7 +11,7 @@ use crate::model::perf_metrics::{PerfMetricsEntry, SpeculativeDecodingMetrics};
 use crate::model::request::{RequestStage, RequestStats};
 
 use super::finished_request::{FinishedRequest, finish_reason};
-use super::histogram::{Histogram, TOKEN_LENGTH};
+use super::histogram::{Histogram, LONG_TOKEN_LENGTH, TOKEN_LENGTH};
 use super::lifecycle::Lifecycle;
 use super::request_times::{Blocks, Latencies, RequestTimes, Times};
 use super::server_metrics::{ServerFold, ServerTotals};
@@ -24,6 +24,9 @@ pub struct RequestTotals {
     pub input_token_len: Histogram,
     /// Tokens.
     pub output_token_len: Histogram,
+    /// The same lengths with vLLM's bounds.
+    pub prompt_length: Histogram,
+    pub generation_length: Histogram,
     pub tokens: TokenTotals,
     /// Milliseconds, summed over all requests whose KV cache came from another instance.
     pub kv_cache_transfer_ms: f64,
@@ -103,6 +106,8 @@ impl RequestTotals {
         Self {
             input_token_len: Histogram::new(TOKEN_LENGTH),
             output_token_len: Histogram::new(TOKEN_LENGTH),
+            prompt_length: Histogram::new(LONG_TOKEN_LENGTH),
+            generation_length: Histogram::new(LONG_TOKEN_LENGTH),
             tokens: TokenTotals { prompt: None, generation: None },
             kv_cache_transfer_ms: 0.0,
             disaggregated_requests: 0,
@@ -143,9 +148,11 @@ impl RequestTotals {
         }
         if let Some(tokens @ 1..) = input {
             self.input_token_len.observe(tokens as f64);
+            self.prompt_length.observe(tokens as f64);
         }
         if let Some(tokens @ 0..) = output {
             self.output_token_len.observe(tokens as f64);
+            self.generation_length.observe(tokens as f64);
         }
     }
 

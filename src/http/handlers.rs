@@ -45,6 +45,11 @@ pub(super) async fn gateway(Shared(pages): Shared<Arc<Pages>>, request: Request)
     pages.respond(Selection::Gateway, request.headers())
 }
 
+/// The metrics page with trtllm-serve's names, whatever `--metrics.compat` says.
+pub(super) async fn trtllm_serve(Shared(pages): Shared<Arc<Pages>>, request: Request) -> Response {
+    pages.respond(Selection::TrtllmServe, request.headers())
+}
+
 /// 200 while the exporter's own tasks make progress, whatever engines and GPUs do.
 pub(super) fn healthy(heartbeats: &Heartbeats) -> Response {
     match heartbeats.stalled() {
@@ -90,7 +95,7 @@ fn json(status: StatusCode, value: &serde_json::Value) -> Response {
 
 impl Pages {
     pub(super) fn new(state: Arc<State>, compat: CompatSets, metrics: Arc<HttpMetrics>) -> Self {
-        Self { builder: PageBuilder::new(&state, compat), state, metrics, cache: Cache::new() }
+        Self { builder: PageBuilder::new(compat), state, metrics, cache: Cache::new() }
     }
 
     fn respond(&self, selection: Selection, request: &HeaderMap) -> Response {

@@ -15,6 +15,9 @@ use crate::supervise::Heartbeats;
 use super::handlers::{self, Pages};
 use super::layers::{limit_requests, limited};
 
+/// Path of trtllm-serve's own Prometheus page.
+const TRTLLM_SERVE_PATH: &str = "/prometheus/metrics";
+
 /// What the routes need to know of the command line.
 #[derive(Debug, Clone)]
 pub struct Options {
@@ -53,13 +56,18 @@ impl fmt::Display for TelemetryPath {
 /// All routes.
 pub fn all(state: &Arc<State>, options: Options, metrics: &Arc<HttpMetrics>, heartbeats: &Arc<Heartbeats>) -> Router {
     let Options { telemetry_path, compat, max_requests } = options;
-    let pages = Arc::new(Pages::new(Arc::clone(state), compat, Arc::clone(metrics)));
+    let page_state = Arc::new(Pages::new(Arc::clone(state), compat, Arc::clone(metrics)));
     let pages = Router::new()
         // The path may have segments that begin with `:`, which axum 0.7 took for parameters.
         .without_v07_checks()
         .route(&telemetry_path.0, get(handlers::metrics))
-        .route(&format!("{telemetry_path}/gateway"), get(handlers::gateway))
-        .with_state(pages);
+        .route(&format!("{telemetry_path}/gateway"), get(handlers::gateway));
+    // Where readers of trtllm-serve look, unless it is the path of the metrics page.
+    let pages = match telemetry_path.0 == TRTLLM_SERVE_PATH {
+        true => pages,
+        false => pages.route(TRTLLM_SERVE_PATH, get(handlers::trtllm_serve)),
+    };
+    let pages = pages.with_state(page_state);
     let views = Router::new()
         .route("/", get(async move |state| handlers::landing(state, &telemetry_path.0)))
         .route("/api/v1/engines", get(handlers::engines))

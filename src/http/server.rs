@@ -7,7 +7,7 @@
 use std::convert::Infallible;
 use std::io;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use axum::Router;
 use axum::body::{Body, HttpBody as _};
@@ -22,6 +22,7 @@ use tokio_util::either::Either;
 use tower::ServiceExt as _;
 
 use crate::listen::{self, Listener, Stream};
+use crate::log::LogLimit;
 use crate::metrics::own::{HttpMetrics, Refusal};
 use crate::shutdown::Shutdown;
 use crate::supervise::{self, Heartbeat, Task};
@@ -94,21 +95,20 @@ struct Service {
 
 /// Accepts connections, for ever.
 async fn accept(listener: &Listener, service: &Arc<Service>) {
-    let mut failing = false;
+    let mut log = LogLimit::default();
     loop {
         match listener.accept().await {
             Ok(stream) => {
-                failing = false;
                 let serving = Arc::clone(service);
                 service.connections.spawn(|connection| serving.serve(stream, connection));
             }
             // The peer disconnected before it was accepted.
             Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {}
             Err(error) => {
-                if !failing {
-                    tracing::warn!(%error, "cannot accept connections");
+                // With too few file descriptors, success and failure alternate.
+                if let Some(left_out) = log.allow(Instant::now()) {
+                    tracing::warn!(%error, left_out, "cannot accept connections");
                 }
-                failing = true;
                 // Most likely there are no file descriptors left; wait until a connection ends.
                 tokio::time::sleep(Duration::from_millis(100)).await;
             }

@@ -1,6 +1,8 @@
 //! Other exporters' names for the same engine. Each value has the meaning that its own exporter gives it: what trtllm-serve
 //! calls running is not what Triton calls scheduled. All sets are off by default.
 
+mod vllm;
+
 use std::sync::Arc;
 
 use crate::engine::Latest;
@@ -21,11 +23,15 @@ use super::series_labels::SeriesLabels;
 use super::value::ratio;
 use super::writer::Writer;
 
+pub(super) use vllm::{vllm_labels, vllm_page};
+
 /// `--metrics.compat`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct CompatSets {
     /// trtllm-serve's `trtllm_*`.
     pub trtllm: bool,
+    /// vLLM's `vllm:*`.
+    pub vllm: bool,
     /// Triton's `nv_inference_*`.
     pub triton_core: bool,
     /// dcgm-exporter's `DCGM_FI_*`.

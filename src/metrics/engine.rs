@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use crate::engine::requests::LatencySource;
 use crate::engine::{EngineState, Latest};
+use crate::model::ErrorKind;
 use crate::state::{EngineName, EngineSnapshot};
 
 use super::catalog::Id;
@@ -21,7 +22,7 @@ pub struct EngineSeries {
     source_labels: Arc<Labels>,
     name: EngineName,
     /// Whether no other engine has this model's name.
-    model_is_unique: bool,
+    pub(super) model_is_unique: bool,
 }
 
 impl EngineSeries {
@@ -71,6 +72,10 @@ impl EngineSeries {
             let labels = compat::trtllm_labels(&self.name, snapshot.about.backend.as_deref(), self.model_is_unique);
             parts.push(compat::trtllm_page(&labels, snapshot, load));
         }
+        if compat.vllm {
+            let labels = compat::vllm_labels(&self.name, self.model_is_unique);
+            parts.push(compat::vllm_page(&labels, snapshot, load));
+        }
         if compat.triton_core {
             parts.push(compat::triton_core_page(&self.labels, snapshot, load));
         }
@@ -80,14 +85,18 @@ impl EngineSeries {
         Page::join(parts)
     }
 
-    /// The five series of the Kubernetes gateway's picker.
+    /// What the Kubernetes gateway's picker reads. An engine that refuses connections leaves at once: waiting until it is stale
+    /// would send it requests that fail.
     #[must_use]
     pub fn gateway_page(&self, snapshot: &EngineSnapshot) -> Page {
+        let load = load(snapshot).filter(|_| snapshot.source.last_failure != Some(ErrorKind::Connect));
+        let Some(latest) = load else { return Page::default() };
         let mut page = Writer::new(&self.labels);
-        if let Some(latest) = load(snapshot) {
-            page.gateway(&latest);
-        }
-        page.page
+        page.gateway(&latest);
+        let labels = compat::trtllm_labels(&self.name, snapshot.about.backend.as_deref(), self.model_is_unique);
+        let mut trtllm = Writer::new(&labels);
+        trtllm.gateway_of_trtllm_serve(&latest);
+        Page::join([page.page, trtllm.page])
     }
 }
 

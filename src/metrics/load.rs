@@ -145,6 +145,18 @@ impl Writer<'_> {
             self.each(Id::KvCacheBlockMetrics, blocks);
         }
     }
+
+    /// The same five numbers under trtllm-serve's names. On the whole page these have trtllm-serve's meaning; here they have the
+    /// gateway's, so that a picker decides the same under both names.
+    pub(super) fn gateway_of_trtllm_serve(&mut self, latest: &Latest) {
+        self.put(Id::TrtllmNumRequestsRunning, latest.scheduled());
+        self.put(Id::TrtllmNumRequestsWaiting, latest.waiting_or_queued());
+        if let Some(kv) = &latest.kv {
+            self.put(Id::TrtllmKvCacheUtilization, kv.used_fraction());
+            self.put(Id::TrtllmKvCacheTokensPerBlock, kv.tokens_per_block);
+            self.put(Id::TrtllmKvCacheMaxBlocks, kv.max_num_blocks);
+        }
+    }
 }
 
 fn kv_cache_blocks(kv: &KvCacheStats) -> KvCacheBlocks {

@@ -84,9 +84,11 @@ impl Default for HttpMetrics {
 }
 
 /// The families that [`OwnMetrics`] encodes, in the order of the catalog.
-const FAMILIES: [Id; 27] = [
+const FAMILIES: [Id; 29] = [
     Id::BuildInfo,
+    Id::ConfigReload,
     Id::SourceUp,
+    Id::RecordsMissing,
     Id::Polls,
     Id::PollErrors,
     Id::PollDuration,

@@ -2,7 +2,9 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use crate::state::{EngineName, EngineSnapshot, State};
+use arc_swap::ArcSwap;
+
+use crate::state::{EngineSlot, EngineSnapshot, State};
 
 use super::catalog::Group;
 use super::compat::CompatSets;
@@ -16,19 +18,28 @@ use super::series_labels::LabelCache;
 /// Makes pages of one state. Keeps labels between pages.
 #[derive(Debug)]
 pub struct PageBuilder {
-    series: Vec<EngineSeries>,
+    series: ArcSwap<AllSeries>,
     compat: CompatSets,
     host: String,
     gpu_labels: Mutex<LabelCache>,
+}
+
+/// The engines of the last page, and the labels of each.
+#[derive(Debug, Default)]
+struct AllSeries {
+    engines: Arc<Vec<Arc<EngineSlot>>>,
+    of: Vec<Arc<EngineSeries>>,
 }
 
 /// The families of a page. It has few values, so that rendered pages can be cached by it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Selection {
     All,
+    /// All, and trtllm-serve's names also where `--metrics.compat` does not have them.
+    TrtllmServe,
     /// One bit for each of [`Group::ALL`].
     Groups(u8),
-    /// The five series of the Kubernetes gateway's picker.
+    /// What the Kubernetes gateway's picker reads: five series, under each of the two names that it knows.
     Gateway,
 }
 
@@ -57,7 +68,7 @@ impl Selection {
 
     fn contains(self, group: Group) -> bool {
         match self {
-            Self::All => true,
+            Self::All | Self::TrtllmServe => true,
             Self::Groups(bits) => bits & (1 << (group as u8)) != 0,
             Self::Gateway => false,
         }
@@ -66,12 +77,9 @@ impl Selection {
 
 impl PageBuilder {
     #[must_use]
-    pub fn new(state: &State, compat: CompatSets) -> Self {
-        let names: Vec<&EngineName> = state.all_engines().map(|(name, _)| name).collect();
-        let unique = |name: &EngineName| names.iter().filter(|other| other.model == name.model).count() == 1;
-        let series = names.iter().map(|name| EngineSeries::new(name, unique(name))).collect();
+    pub fn new(compat: CompatSets) -> Self {
         let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
-        Self { series, compat, host: host.trim().to_owned(), gpu_labels: Mutex::default() }
+        Self { series: ArcSwap::default(), compat, host: host.trim().to_owned(), gpu_labels: Mutex::default() }
     }
 
     /// The page of the current `state`, with all sections.
@@ -87,7 +95,11 @@ impl PageBuilder {
             Section::Engines if selection == Selection::Gateway => {
                 return self.join_engines(state, |series, snapshot| series.gateway_page(snapshot));
             }
-            Section::Engines => self.join_engines(state, |series, snapshot| series.page(snapshot, self.compat)),
+            Section::Engines => {
+                let compat =
+                    CompatSets { trtllm: self.compat.trtllm || selection == Selection::TrtllmServe, ..self.compat };
+                self.join_engines(state, |series, snapshot| series.page(snapshot, compat))
+            }
             Section::Gpus if selection.contains(Group::Gpu) || selection.contains(Group::Compat) => self.gpus(state),
             // Reads /proc, so it is skipped if it is not selected.
             Section::Exporter if selection.contains(Group::Exporter) => self.own(state, http),
@@ -98,17 +110,31 @@ impl PageBuilder {
     }
 
     fn join_engines(&self, state: &State, page: impl Fn(&EngineSeries, &EngineSnapshot) -> Page) -> Page {
-        Page::join(self.engines(state).map(|(series, snapshot)| page(series, &snapshot)))
+        let series = self.series(state);
+        Page::join(series.snapshots().map(|(series, snapshot)| page(series, &snapshot)))
     }
 
-    fn engines(&self, state: &State) -> impl Iterator<Item = (&EngineSeries, Arc<EngineSnapshot>)> {
-        let engines = self.series.iter().zip(state.all_engines());
-        engines.filter_map(|(series, (name, snapshot))| State::on_page(name, &snapshot).then_some((series, snapshot)))
+    /// The series of all engines of `state`. Their labels are made again only for engines that have joined.
+    fn series(&self, state: &State) -> Arc<AllSeries> {
+        let (engines, kept) = (state.slots(), self.series.load_full());
+        if Arc::ptr_eq(&engines, &kept.engines) {
+            return kept;
+        }
+        let series = Arc::new(AllSeries::of(engines, &kept));
+        self.series.store(Arc::clone(&series));
+        series
     }
 
     fn own(&self, state: &State, http: &HttpMetrics) -> Page {
-        let sources = self.engines(state).map(|(series, snapshot)| (Arc::clone(series.source_labels()), snapshot));
-        own_page(OwnMetrics { sources: sources.collect(), gpus: state.gpus(), http: http.clone() })
+        let series = self.series(state);
+        let sources = series.snapshots().map(|(series, snapshot)| (Arc::clone(series.source_labels()), snapshot));
+        own_page(OwnMetrics {
+            sources: sources.collect(),
+            gpus: state.gpus(),
+            http: http.clone(),
+            refused_publishers: state.refused_publishers.clone(),
+            config_reload: state.config_reload.was_successful(),
+        })
     }
 
     fn gpus(&self, state: &State) -> Page {
@@ -118,5 +144,22 @@ impl PageBuilder {
             true => Page::join([page, dcgm_page(&gpus, &self.host)]),
             false => Page::join([page]),
         }
+    }
+}
+
+impl AllSeries {
+    fn of(engines: Arc<Vec<Arc<EngineSlot>>>, kept: &Self) -> Self {
+        let of = engines.iter().map(|engine| {
+            let same_model = engines.iter().filter(|other| other.name.model == engine.name.model);
+            let model_is_unique = same_model.count() == 1;
+            let known = kept.engines.iter().position(|other| Arc::ptr_eq(other, engine));
+            let series = known.map(|index| &kept.of[index]).filter(|series| series.model_is_unique == model_is_unique);
+            series.map_or_else(|| Arc::new(EngineSeries::new(&engine.name, model_is_unique)), Arc::clone)
+        });
+        Self { of: of.collect(), engines }
+    }
+
+    fn snapshots(&self) -> impl Iterator<Item = (&EngineSeries, Arc<EngineSnapshot>)> {
+        self.of.iter().zip(self.engines.iter()).map(|(series, engine)| (&**series, engine.snapshot()))
     }
 }

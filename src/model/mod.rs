@@ -19,5 +19,5 @@ pub use kv_event::KvCacheEvent;
 pub use perf_metrics::PerfMetricsEntry;
 pub use request::{RequestStats, RequestStatsPerIteration};
 pub use server_metrics::ServerMetrics;
-pub use source::{EngineAbout, ErrorKind, PublisherRefusal, RefusalCounts, RejectCounts, RejectReason};
+pub use source::{EngineAbout, ErrorKind, PublisherRefusal, RefusedPublishers, RejectCounts, RejectReason};
 pub use timestamp::RecordTime;

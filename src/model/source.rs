@@ -1,5 +1,8 @@
 //! How a source of statistics can fail, and what it reports about its engine besides numbers.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
 /// Why a poll failed, by what an operator can do about it. The order is that of the catalog's label values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ErrorKind {
@@ -82,10 +85,14 @@ pub enum PublisherRefusal {
     Full,
     /// Its user may not publish.
     Uid,
+    /// Another publisher or a configured engine has its name.
+    Name,
+    /// There are too many engines.
+    Engines,
 }
 
 impl PublisherRefusal {
-    pub const ALL: [Self; 3] = [Self::Silent, Self::Full, Self::Uid];
+    pub const ALL: [Self; 5] = [Self::Silent, Self::Full, Self::Uid, Self::Name, Self::Engines];
 
     #[must_use]
     pub const fn name(self) -> &'static str {
@@ -93,12 +100,27 @@ impl PublisherRefusal {
             Self::Silent => "silent",
             Self::Full => "full",
             Self::Uid => "uid",
+            Self::Name => "name",
+            Self::Engines => "engines",
         }
     }
 }
 
-/// One count per [`PublisherRefusal`], in its order.
-pub type RefusalCounts = [u64; PublisherRefusal::ALL.len()];
+/// Refused publishers of all ingest sockets. A clone shares the counters.
+#[derive(Debug, Clone, Default)]
+pub struct RefusedPublishers(Arc<[AtomicU64; PublisherRefusal::ALL.len()]>);
+
+impl RefusedPublishers {
+    pub fn count(&self, reason: PublisherRefusal) {
+        self.0[reason as usize].fetch_add(1, Relaxed);
+    }
+
+    /// One count per [`PublisherRefusal`], in its order.
+    #[must_use]
+    pub fn counts(&self) -> [u64; PublisherRefusal::ALL.len()] {
+        self.0.each_ref().map(|count| count.load(Relaxed))
+    }
+}
 
 /// Facts about an engine that are not numbers.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]

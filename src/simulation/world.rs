@@ -7,8 +7,8 @@ use std::time::Duration;
 use crate::sources::trtllm_json::parse_records;
 use crate::sources::{Batch, Presence, SourceError, TestPoll};
 
-/// Records that the engine keeps.
-const RING: usize = 100;
+/// Records that the engine writes from one poll to the next, at most.
+pub(super) const FEW: u64 = 8;
 
 /// SplitMix64.
 #[derive(Debug)]
@@ -41,6 +41,11 @@ pub(super) struct Truth {
 }
 
 impl Truth {
+    /// Records read, and what has happened to others: lost, rejected and engine restarts.
+    pub(super) fn events(&self) -> [u64; 4] {
+        [self.iterations, self.lost, self.rejected, self.restarts]
+    }
+
     pub(super) fn totals(&self) -> [u64; 6] {
         [self.iterations, self.lost, self.restarts, self.context_tokens, self.generation_tokens, self.reused]
     }
@@ -79,6 +84,8 @@ enum Outage {
 pub(super) struct World {
     random: Random,
     kind: Kind,
+    /// Records from one poll to the next, at most. The engine keeps twelve times as many.
+    most: u64,
     pub(super) polls: u64,
     pub(super) truth: Truth,
     /// When the last two successful polls ended or will end.
@@ -103,11 +110,12 @@ pub(super) struct World {
 }
 
 impl World {
-    pub(super) fn new(seed: u64) -> Self {
+    pub(super) fn new(seed: u64, most: u64) -> Self {
         let mut random = Random(seed);
         Self {
             kind: [Kind::Executor, Kind::PyTorch, Kind::PyTorchWithFrames][random.below(3) as usize],
             random,
+            most,
             polls: 0,
             truth: Truth::default(),
             answered: [None; 2],
@@ -180,8 +188,9 @@ impl World {
 
     /// The engine goes on since the last poll.
     fn work(&mut self) {
-        // Only after a while: the first numbers of a new process must not look like late ones of the old process.
-        if !self.calm && self.iter > 3_000 && self.random.one_in(100) {
+        // Only after a while: the first numbers of a new process, also after an outage of 200 polls, must not look like late ones
+        // of the old process.
+        if !self.calm && self.iter > 1_000 + 250 * self.most && self.random.one_in(100) {
             self.process += 1;
             (self.iter, self.reused, self.active) = (0, 0, 1);
             self.ring.clear();
@@ -191,9 +200,9 @@ impl World {
         if self.active == 0 && !self.random.one_in(20) {
             return;
         }
-        for _ in 0..self.random.below(9) {
+        for _ in 0..self.random.below(self.most + 1) {
             self.iter += 1;
-            self.active = if self.random.one_in(40) { 0 } else { 1 + self.random.below(4) };
+            self.active = if self.random.one_in(5 * self.most) { 0 } else { 1 + self.random.below(4) };
             self.reused += self.random.below(3);
             let record = Record {
                 process: self.process,
@@ -214,7 +223,7 @@ impl World {
             if let Some(late) = self.late.take() {
                 self.ring.push_back(late);
             }
-            while self.ring.len() > RING {
+            while self.ring.len() as u64 > 12 * self.most {
                 self.ring.pop_front();
             }
             if self.active == 0 {

@@ -6,8 +6,8 @@ use crate::model::iteration::{KvCacheIterationStats, KvCacheLifecycleStats};
 use crate::model::kv_event::StoredBlock;
 use crate::model::rows::Rows;
 use crate::model::{
-    BenchReport, EngineAbout, IterationStats, KvCacheEvent, PerfMetricsEntry, RefusalCounts, RejectCounts,
-    RejectReason, RequestStats, RequestStatsPerIteration, ServerMetrics,
+    BenchReport, EngineAbout, IterationStats, KvCacheEvent, PerfMetricsEntry, RejectCounts, RejectReason, RequestStats,
+    RequestStatsPerIteration, ServerMetrics,
 };
 
 /// One message of an engine.
@@ -64,8 +64,6 @@ pub struct Batch {
     pub about: Option<EngineAbout>,
     /// Connected publishers, for sources that listen.
     pub connections: Option<u64>,
-    /// Publishers refused or dropped since the last poll.
-    pub publishers_refused: RefusalCounts,
     /// The poll has more to read once these items have been folded.
     pub more: bool,
     /// The records are what an engine's ring held, so a full ring can have lost some.
@@ -123,6 +121,8 @@ pub enum Presence {
     Present,
     /// The source listens, and no publisher is connected.
     Disconnected,
+    /// The publisher of this engine left so long ago that the engine ends.
+    Forgotten,
     /// The engine is still loading its model; it has no statistics yet.
     Loading,
 }

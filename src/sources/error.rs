@@ -13,6 +13,10 @@ pub enum SourceError {
     Timeout { target: String, after: std::time::Duration },
     #[error("{target} did not complete a long answer within {after:?}; check the network to it")]
     Slow { target: String, after: std::time::Duration },
+    #[error("{target} answered with status {status}; check that bearer_token_file in --source names a valid token")]
+    Unauthorized { target: String, status: u16 },
+    #[error("cannot read bearer_token_file {path}: {cause}")]
+    Token { path: PathBuf, cause: std::io::Error },
     #[error("{target} answered with status {status}; check that --source names the port of trtllm-serve")]
     HttpStatus { target: String, status: u16 },
     #[error("{target} did not send a JSON array of statistics: {cause}")]
@@ -38,11 +42,11 @@ impl SourceError {
         match self {
             Self::Connect { .. } => ErrorKind::Connect,
             Self::Timeout { .. } | Self::Slow { .. } => ErrorKind::Timeout,
-            Self::HttpStatus { .. } => ErrorKind::HttpStatus,
+            Self::HttpStatus { .. } | Self::Unauthorized { .. } => ErrorKind::HttpStatus,
             Self::NotJson { .. } => ErrorKind::NotJson,
             Self::Truncated { .. } => ErrorKind::Truncated,
             Self::TooLarge { .. } => ErrorKind::TooLarge,
-            Self::Io { .. } => ErrorKind::Io,
+            Self::Io { .. } | Self::Token { .. } => ErrorKind::Io,
             Self::Engine { .. } | Self::Panicked { .. } | Self::Open(_) => ErrorKind::Engine,
         }
     }
@@ -55,6 +59,8 @@ pub enum OpenError {
     Socket { path: PathBuf, cause: std::io::Error },
     #[error("cannot read {path} for --source replay: {cause}")]
     Replay { path: PathBuf, cause: std::io::Error },
+    #[error("cannot read the certificates for https from {}: {cause}; name a PEM file with ca_file in --source", file.as_ref().map_or("the system".into(), |file| file.display().to_string()))]
+    Certificates { file: Option<PathBuf>, cause: std::io::Error },
     #[error("cannot read the requests of load={path}: {cause}")]
     Load { path: PathBuf, cause: std::io::Error },
     #[error("cannot start the engine {engine} of --source: {cause}")]

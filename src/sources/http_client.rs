@@ -3,21 +3,27 @@
 
 use std::error::Error;
 use std::pin::pin;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::{ACCEPT, HOST, USER_AGENT};
+use http::header::{ACCEPT, AUTHORIZATION, HOST, USER_AGENT};
 use http::{Method, Request, StatusCode, Uri};
 use http_body_util::{BodyExt, Empty};
 use hyper::body::Body as _;
 use hyper::client::conn::http1::{self, SendRequest};
 use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::TokioIo;
 use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::task::JoinSet;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::rustls::pki_types::ServerName;
+use tokio_util::either::Either;
 use tower::ServiceExt as _;
 
 use super::SourceError;
 use super::name_lookup::{Resolver, look_up, resolver};
+use super::server::{Server, Token};
 
 /// Longest response, in bytes. A full ring of 1000 records with their requests is a few MiB.
 const MAX_BODY: usize = 16 << 20;
@@ -34,8 +40,8 @@ const READ_BUFFER: usize = 64 << 10;
 /// connection, because the first one is not back in the pool yet.
 #[derive(Debug)]
 pub(super) struct HttpClient {
-    /// `http://HOST:PORT[/BASE]`
-    pub(super) target: String,
+    pub(super) server: Server,
+    token: Token,
     connector: HttpConnector<Resolver>,
     connection: Option<Connection>,
     body: Vec<u8>,
@@ -48,14 +54,17 @@ pub(super) struct HttpClient {
 type Connection = (SendRequest<Empty<Bytes>>, JoinSet<hyper::Result<()>>);
 
 impl HttpClient {
-    pub(super) fn new(target: String) -> Self {
-        Self::with_resolver(target, resolver(look_up))
+    pub(super) fn new(server: Server) -> Self {
+        Self::with_resolver(server, resolver(look_up))
     }
 
-    fn with_resolver(target: String, resolver: Resolver) -> Self {
+    fn with_resolver(server: Server, resolver: Resolver) -> Self {
         let mut connector = HttpConnector::new_with_resolver(resolver);
         connector.set_nodelay(true);
-        Self { target, connector, connection: None, body: Vec::new(), reserved: None, max_body: MAX_BODY }
+        // TLS is added after the connection.
+        connector.enforce_http(false);
+        let token = Token::default();
+        Self { server, token, connector, connection: None, body: Vec::new(), reserved: None, max_body: MAX_BODY }
     }
 
     /// With another limit for the length of a response.
@@ -69,10 +78,14 @@ impl HttpClient {
     /// If the target cannot be reached, closes the connection early, or sends another status or too many bytes.
     pub(super) async fn read(&mut self, method: Method, path: &str) -> Result<&[u8], SourceError> {
         self.release();
-        let url = format!("{}{path}", self.target);
+        let url = format!("{}{path}", self.server.target);
         let failed = |error: &(dyn Error + 'static)| SourceError::Io { target: url.clone(), cause: root_cause(error) };
         let uri: Uri = url.parse().map_err(|error: http::uri::InvalidUri| failed(&error))?;
-        let request = Request::builder()
+        let authorization = match &self.server.token_file {
+            Some(file) => Some(self.token.header(file).await?),
+            None => None,
+        };
+        let mut request = Request::builder()
             .method(method)
             .uri(uri.path())
             .header(HOST, uri.authority().map_or("", |authority| authority.as_str()))
@@ -80,6 +93,7 @@ impl HttpClient {
             .header(USER_AGENT, concat!("trtllm-exporter/", env!("CARGO_PKG_VERSION")))
             .body(Empty::new())
             .map_err(|error| failed(&error))?;
+        request.headers_mut().extend(authorization.map(|value| (AUTHORIZATION, value)));
         // Taken, not borrowed: only a request that completes puts the connection back.
         let kept = self.connection.take().filter(|(sender, _)| sender.is_ready());
         let reused = kept.is_some();
@@ -123,6 +137,10 @@ impl HttpClient {
         }
         if status != StatusCode::OK {
             self.body.clear();
+            if matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) {
+                self.token.refused();
+                return Err(SourceError::Unauthorized { target: url, status: status.as_u16() });
+            }
             return Err(SourceError::HttpStatus { target: url, status: status.as_u16() });
         }
         Ok(&self.body)
@@ -142,10 +160,20 @@ impl HttpClient {
 
     async fn connect(&self, uri: &Uri) -> Result<Connection, SourceError> {
         let failed = |error: &(dyn Error + 'static)| SourceError::Connect {
-            target: self.target.clone(),
+            target: self.server.target.clone(),
             cause: root_cause(error),
         };
         let stream = self.connector.clone().oneshot(uri.clone()).await.map_err(|error| failed(&error))?;
+        let stream = match &self.server.tls {
+            None => Either::Left(stream.into_inner()),
+            Some(config) => {
+                let host = uri.host().unwrap_or_default().trim_matches(['[', ']']).to_owned();
+                let name = ServerName::try_from(host).map_err(|error| failed(&error))?;
+                let connecting = TlsConnector::from(Arc::clone(config)).connect(name, stream.into_inner());
+                Either::Right(connecting.await.map_err(|error| failed(&error))?)
+            }
+        };
+        let stream = TokioIo::new(stream);
         let handshake = http1::Builder::new().max_buf_size(READ_BUFFER).handshake(stream).await;
         let (sender, connection) = handshake.map_err(|error| failed(&error))?;
         let mut driver = JoinSet::new();
@@ -172,7 +200,7 @@ mod tests {
     async fn an_ip_address_needs_no_look_up() {
         for (host, expected) in [("engine", true), ("127.0.0.1", false), ("[::1]", false)] {
             let resolver = resolver(|_| Err(io::Error::other("a name was looked up")));
-            let mut client = HttpClient::with_resolver(format!("http://{host}:1"), resolver);
+            let mut client = HttpClient::with_resolver(Server::plain(format!("http://{host}:1")), resolver);
             let error = client.read(Method::GET, "/metrics").await.unwrap_err();
             assert!(matches!(error, SourceError::Connect { .. }));
             assert_eq!(error.to_string().contains("a name was looked up"), expected, "{error}");
@@ -201,7 +229,7 @@ mod tests {
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn requests_in_a_row_share_one_connection() {
         let (target, serving) = server(1, 100).await;
-        let mut client = HttpClient::new(target);
+        let mut client = HttpClient::new(Server::plain(target));
         for _ in 0..100 {
             // A second connection would never be accepted.
             assert_eq!(client.read(Method::GET, "/metrics").await.unwrap(), b"[]");
@@ -212,7 +240,7 @@ mod tests {
     #[tokio::test]
     async fn a_connection_that_the_server_closed_is_replaced() {
         let (target, serving) = server(3, 1).await;
-        let mut client = HttpClient::new(target);
+        let mut client = HttpClient::new(Server::plain(target));
         for _ in 0..3 {
             assert_eq!(client.read(Method::GET, "/metrics").await.unwrap(), b"[]");
         }

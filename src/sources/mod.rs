@@ -2,11 +2,13 @@
 //! bounded time and size. Items that were read before a failure stay in the batch and are counted.
 
 pub mod batch;
+pub mod discovery;
 pub mod error;
 mod http_client;
 mod name_lookup;
 pub mod prometheus_text;
 pub mod replay;
+pub mod server;
 mod server_page;
 pub mod socket;
 pub mod trtllm_json;
@@ -44,7 +46,8 @@ impl Source {
         match self {
             Self::TrtllmServe(source) => source.poll(batch).await,
             Self::Socket(source) => Ok(source.poll(batch)),
-            Self::Replay(source) => source.poll(batch),
+            // A read from a pipe or a network file system may hang. Other tasks move to another thread then.
+            Self::Replay(source) => tokio::task::block_in_place(|| source.poll(batch)),
             #[cfg(feature = "executor")]
             Self::Executor(source) => source.poll(batch).await,
             #[cfg(test)]
@@ -85,8 +88,8 @@ impl Source {
     #[must_use]
     pub fn target(&self) -> String {
         match self {
-            Self::TrtllmServe(source) => source.client.target.clone(),
-            Self::Socket(source) => format!("socket:{}", source.path.display()),
+            Self::TrtllmServe(source) => source.client.server.target.clone(),
+            Self::Socket(source) => source.target.clone(),
             Self::Replay(source) => source.target.clone(),
             #[cfg(feature = "executor")]
             Self::Executor(source) => source.target.clone(),

@@ -8,6 +8,7 @@ use tokio::task::JoinSet;
 
 use super::http_client::HttpClient;
 use super::prometheus_text::{MAX_PAGE, parse_server_metrics};
+use super::server::Server;
 use super::{Batch, Item, SourceError};
 use crate::model::ServerMetrics;
 
@@ -17,7 +18,7 @@ const TIMEOUT: Duration = Duration::from_secs(4);
 
 #[derive(Debug)]
 pub(super) struct ServerPage {
-    target: String,
+    server: Server,
     due: Instant,
     /// The server has no such page. Read again after `/metrics` has failed, because the server may have been replaced.
     pub(super) missing: bool,
@@ -42,8 +43,8 @@ enum Unread {
 }
 
 impl ServerPage {
-    pub(super) fn new(target: String) -> Self {
-        Self { target, due: Instant::now(), missing: false, reading: JoinSet::new(), client: None }
+    pub(super) fn new(server: Server) -> Self {
+        Self { server, due: Instant::now(), missing: false, reading: JoinSet::new(), client: None }
     }
 
     /// Takes a page that has arrived, and starts to read the next one if it is due. Does not wait.
@@ -60,7 +61,7 @@ impl ServerPage {
         }
         self.due = Instant::now() + INTERVAL;
         let client = self.client.take();
-        let client = client.unwrap_or_else(|| HttpClient::new(self.target.clone()).with_max_body(MAX_PAGE));
+        let client = client.unwrap_or_else(|| HttpClient::new(self.server.clone()).with_max_body(MAX_PAGE));
         self.reading.spawn(read(client));
     }
 }

@@ -231,6 +231,8 @@ pub struct Hello {
     pub model: Option<String>,
     pub version: Option<String>,
     pub pid: Option<u64>,
+    /// The name was not chosen by a person: it comes from the directory of an engine, for example. It needs no version.
+    pub derived: bool,
 }
 
 impl Hello {

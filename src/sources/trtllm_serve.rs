@@ -7,9 +7,10 @@ use std::time::{Duration, Instant};
 use http::Method;
 
 use super::http_client::HttpClient;
+use super::server::{Access, Server};
 use super::server_page::ServerPage;
 use super::trtllm_json::{ParseError, Parsed, Statistics};
-use super::{Batch, Item, Presence, SourceError};
+use super::{Batch, Item, OpenError, Presence, SourceError};
 use crate::model::EngineAbout;
 use crate::model::iteration::Backend;
 
@@ -35,6 +36,12 @@ pub struct Extras {
     pub kv_cache_events: bool,
     /// `/prometheus/metrics`, which drains nothing.
     pub prometheus_metrics: bool,
+}
+
+impl Default for Extras {
+    fn default() -> Self {
+        Self { perf_metrics: true, kv_cache_events: false, prometheus_metrics: true }
+    }
 }
 
 /// One trtllm-serve.
@@ -63,9 +70,10 @@ struct Endpoint {
 }
 
 impl TrtllmServe {
-    /// Reads from `target`, an `http://HOST:PORT[/BASE]`.
-    #[must_use]
-    pub fn new(target: String, enabled: Extras) -> Self {
+    /// # Errors
+    /// If the certificates for https cannot be read.
+    pub async fn open(access: Access, enabled: Extras) -> Result<Self, OpenError> {
+        let server = Server::new(access).await?;
         let due = Instant::now();
         let mut extras = Vec::new();
         if enabled.perf_metrics {
@@ -76,9 +84,10 @@ impl TrtllmServe {
             let (timeout, statistics) = (KV_EVENTS_TIMEOUT, Statistics::KvCacheEvents);
             extras.push(Endpoint { method: Method::POST, path: "/kv_cache_events", timeout, statistics, due });
         }
-        let page = enabled.prometheus_metrics.then(|| ServerPage::new(target.clone()));
-        let client = HttpClient::new(target);
-        Self { client, extras, step: 0, page, about: EngineAbout::default(), version_due: Some(due), unparsed: None }
+        let page = enabled.prometheus_metrics.then(|| ServerPage::new(server.clone()));
+        let client = HttpClient::new(server);
+        let about = EngineAbout::default();
+        Ok(Self { client, extras, step: 0, page, about, version_due: Some(due), unparsed: None })
     }
 
     /// Reads one endpoint per call, or parses the next part of its answer: the items of a part are folded before the next one,
@@ -119,7 +128,7 @@ impl TrtllmServe {
             return Ok(false);
         }
         self.client.release();
-        let target = || format!("{}/metrics", self.client.target);
+        let target = || format!("{}/metrics", self.client.server.target);
         result.map(|()| true).map_err(|error| match error {
             ParseError::NotJson(cause) => SourceError::NotJson { target: target(), cause },
             ParseError::Truncated => SourceError::Truncated { target: target() },

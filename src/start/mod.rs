@@ -1,7 +1,9 @@
 //! Starts the daemon's parts, waits for a signal and stops them. Nothing here blocks the runtime: while a name is looked up
 //! or an engine loads its model, health is served and SIGTERM ends the process.
 
+mod discovered;
 mod drivers;
+mod systemd;
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
@@ -10,11 +12,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use sd_notify::NotifyState;
-use tokio::task::JoinSet;
+use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::MissedTickBehavior;
 
 use crate::cli::Cli;
-use crate::config::{ConfigError, EngineConfig};
+use crate::config::{self, ConfigError, EngineConfig};
 use crate::gpu::{self, GpuConfig, GpuError, GpuHandle, GpuMode};
 use crate::http::router::{self, Options};
 use crate::http::server::{MAX_CONNECTIONS, Server};
@@ -23,7 +25,8 @@ use crate::log;
 use crate::metrics::own::HttpMetrics;
 use crate::process;
 use crate::shutdown::{self, GpuRequest, GpuSignals, Shutdown};
-use crate::sources::{OpenError, socket::Admission};
+use crate::sources::OpenError;
+use crate::sources::socket::{Admission, NameTaken};
 use crate::state::State;
 use crate::supervise::Heartbeats;
 use crate::web::config::WebConfigError;
@@ -31,11 +34,15 @@ use crate::web::{self, Acceptor, ReloadingConfig, reload};
 
 use drivers::Drivers;
 
-/// Publishers of one ingest socket, and of all. One engine has fewer processes, so more than this is a mistake.
-const MAX_PUBLISHERS: usize = 64;
+/// Publishers of one ingest socket, and of all: enough for 64 engines whose processes are being replaced.
+const MAX_PUBLISHERS: usize = 128;
 const ALL_PUBLISHERS: usize = 256;
+/// Threads of a start: the log's, two of the runtime, and one for a look-up of a name.
+const THREADS: usize = 4;
 /// How often the heartbeats of the tasks are checked.
 const WATCH: Duration = Duration::from_secs(1);
+/// How long the drivers may take to stop. Below the 30 s after which Kubernetes kills a process.
+const DRIVERS_STOP: Duration = Duration::from_secs(10);
 /// How long NVML may take to shut down. A driver update waits for it.
 const GPU_STOP: Duration = Duration::from_secs(1);
 
@@ -54,6 +61,10 @@ pub enum StartError {
     Gpu(#[from] GpuError),
     #[error("--web.port-file {}: {cause}; choose a path in a writable directory", path.display())]
     PortFile { path: PathBuf, cause: std::io::Error },
+    #[error(
+        "cannot start {THREADS} threads: {0}; raise the limit of processes (ulimit -u, TasksMax= of systemd, pids.max)"
+    )]
+    Threads(std::io::Error),
     #[error("system error: {0}")]
     System(#[from] std::io::Error),
 }
@@ -82,6 +93,7 @@ pub fn run(cli: &Cli) -> Result<(), StartError> {
     let engines = cli.engines()?;
     let web_file = cli.web_config_file.as_deref().filter(|path| !path.as_os_str().is_empty());
     let web = web_file.map(ReloadingConfig::read).transpose()?;
+    process::try_threads(THREADS).map_err(StartError::Threads)?;
     let _log = log::init(cli.log_level, cli.log_format);
     // Two threads: one may parse a large answer of an engine while the other serves a scrape.
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
@@ -103,14 +115,15 @@ async fn serve(cli: &Cli, engines: Option<Vec<EngineConfig>>, web: Web) -> Resul
             return Ok(());
         }
     };
+    let mut reload = Reload::default();
     let result = loop {
         tokio::select! {
             signal = &mut signal => {
                 tracing::info!(signal, "stopping");
                 break Ok(());
             }
-            // The files of the web configuration are compared four times per second anyway.
-            _ = hangups.recv() => tracing::info!("SIGHUP: web configuration files are read again when they change"),
+            _ = hangups.recv() => reload.start(cli.config_file.as_deref()),
+            engines = reload.finished() => daemon.reload(engines),
             error = daemon.drivers.failure() => break Err(error.into()),
             request = gpu_signals.next() => match (&daemon.gpus, request) {
                 (Some(gpus), GpuRequest::Release) => gpus.release(),
@@ -119,15 +132,49 @@ async fn serve(cli: &Cli, engines: Option<Vec<EngineConfig>>, web: Web) -> Resul
             }
         }
     };
-    let _ = sd_notify::notify(&[NotifyState::Stopping]);
+    systemd::notify(&[NotifyState::Stopping]);
     trigger.stop();
     while daemon.servers.join_next().await.is_some() {}
-    // An engine in this process gets a few seconds to stop.
-    while daemon.drivers.tasks.join_next().await.is_some() {}
+    // A driver that hangs must not keep the process alive.
+    if tokio::time::timeout(DRIVERS_STOP, daemon.drivers.stop()).await.is_err() {
+        tracing::warn!("an engine's driver did not stop within {DRIVERS_STOP:?}; abandoning it");
+    }
     if let Some(gpus) = daemon.gpus {
         gpus.stop(GPU_STOP);
     }
     result
+}
+
+/// A reload of the configuration that SIGHUP has asked for. The file is read by another thread, because a file system may hang.
+#[derive(Default)]
+struct Reload(Option<JoinHandle<Result<Vec<EngineConfig>, ConfigError>>>);
+
+impl Reload {
+    fn start(&mut self, file: Option<&Path>) {
+        let Some(file) = file.map(Path::to_owned) else {
+            // The files of the web configuration are compared four times per second anyway.
+            return tracing::info!("SIGHUP: there is no --config.file to read again");
+        };
+        tracing::info!(file = %file.display(), "SIGHUP: reading the configuration again");
+        self.0 = Some(tokio::task::spawn_blocking(move || config::read_file(&file)));
+    }
+
+    /// Cancel-safe.
+    async fn finished(&mut self) -> Result<Vec<EngineConfig>, ConfigError> {
+        loop {
+            match &mut self.0 {
+                None => std::future::pending().await,
+                Some(reading) => {
+                    let read = reading.await;
+                    self.0 = None;
+                    // Without a result, the task was aborted, and the process ends.
+                    if let Ok(read) = read {
+                        return read;
+                    }
+                }
+            }
+        }
+    }
 }
 
 /// What is stopped at the end, in this order.
@@ -135,6 +182,26 @@ struct Daemon {
     servers: JoinSet<()>,
     drivers: Drivers,
     gpus: Option<GpuHandle>,
+    state: Arc<State>,
+}
+
+impl Daemon {
+    /// Applies a configuration that was read again. A broken one changes nothing.
+    fn reload(&mut self, engines: Result<Vec<EngineConfig>, ConfigError>) {
+        let applied = match engines {
+            Ok(engines) => self.drivers.reload(engines).map_err(|NameTaken { model, version }| {
+                format!("an engine that publishes on a socket is called model {model:?} version {version:?} already")
+            }),
+            Err(error) => Err(error.to_string()),
+        };
+        match applied {
+            Ok(()) => self.state.config_reload.succeeded(),
+            Err(error) => {
+                self.state.config_reload.failed();
+                tracing::error!(error, "configuration not reloaded; the configuration before it is in use");
+            }
+        }
+    }
 }
 
 async fn start(cli: &Cli, engines: Option<Vec<EngineConfig>>, web: Web, stop: Shutdown) -> Result<Daemon, StartError> {
@@ -150,10 +217,13 @@ async fn start(cli: &Cli, engines: Option<Vec<EngineConfig>>, web: Web, stop: Sh
 
     let engines = engines.unwrap_or_else(|| vec![drivers::default_engine()]);
     let limits = Limits::new(process::raise_descriptor_limit(), engines.len());
-    let (state, heartbeats) =
-        (Arc::new(State::new(engines.iter().map(|engine| engine.name.clone()).collect())), Arc::default());
-    let admission = Admission { uids: cli.allow_uid.clone(), limit: limits.publishers };
-    let mut drivers = Drivers::start(cli, engines, &admission, &state, &heartbeats, &stop);
+    let (state, heartbeats) = (Arc::new(State::new(Vec::new())), Arc::default());
+    if cli.config_file.is_some() {
+        state.config_reload.succeeded();
+    }
+    let refused = state.refused_publishers.clone();
+    let admission = Admission { uids: cli.allow_uid.clone(), limit: limits.publishers, refused };
+    let mut drivers = Drivers::start(cli, engines, admission, &state, &heartbeats);
     tokio::spawn(Arc::clone(&state).keep_fresh(stop.clone()));
     let (pages, tls) = pages(cli, &state, web, listeners, &heartbeats, limits.connections);
     let health = Server {
@@ -184,8 +254,8 @@ async fn start(cli: &Cli, engines: Option<Vec<EngineConfig>>, web: Web, stop: Sh
     }
     // Without systemd this does nothing.
     let status = format!("listening on {}", addresses.join(", "));
-    let _ = sd_notify::notify(&[NotifyState::Ready, NotifyState::Status(&status)]);
-    Ok(Daemon { servers, drivers, gpus })
+    systemd::notify(&[NotifyState::Ready, NotifyState::Status(&status)]);
+    Ok(Daemon { servers, drivers, gpus, state })
 }
 
 /// How many peers may connect. File descriptors are shared by the two servers, the ingest sockets and everything else.
@@ -220,7 +290,7 @@ async fn watch_tasks(heartbeats: Arc<Heartbeats>, mut stop: Shutdown) {
             tracing::error!(task, "a task makes no progress; restart the exporter and report this bug");
         }
         if watchdog.is_some() && heartbeats.stalled().is_none() {
-            let _ = sd_notify::notify(&[NotifyState::Watchdog]);
+            systemd::notify(&[NotifyState::Watchdog]);
         }
     }
 }
@@ -278,6 +348,10 @@ fn write_atomically(path: &Path, lines: &[String]) -> std::io::Result<()> {
     part.push(format!(".{}.part", std::process::id()));
     // Left by a process with the same number, as in another container.
     let _ = std::fs::remove_file(&part);
-    std::fs::File::create_new(&part)?.write_all((lines.join("\n") + "\n").as_bytes())?;
-    std::fs::rename(&part, path)
+    let mut file = std::fs::File::create_new(&part)?;
+    let written = file.write_all((lines.join("\n") + "\n").as_bytes()).and_then(|()| std::fs::rename(&part, path));
+    if written.is_err() {
+        let _ = std::fs::remove_file(&part);
+    }
+    written
 }

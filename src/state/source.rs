@@ -7,7 +7,7 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::histogram::{Histogram, NativeHistogramConfig};
 
 use crate::engine::native;
-use crate::model::{BenchReport, ErrorKind, PublisherRefusal, RejectReason};
+use crate::model::{BenchReport, ErrorKind, RejectReason};
 
 /// Upper bounds in seconds.
 const POLL_SECONDS: [f64; 11] = [0.0001, 0.0005, 0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 2.5, 5.0];
@@ -20,8 +20,6 @@ pub struct SourceMetrics {
     pub errors: [Counter; ErrorKind::ALL.len()],
     /// Rejected records, indexed by [`RejectReason`].
     pub rejected: [Counter; RejectReason::ALL.len()],
-    /// Publishers refused or dropped, indexed by [`PublisherRefusal`].
-    pub publishers_refused: [Counter; PublisherRefusal::ALL.len()],
     /// Seconds.
     pub poll_duration: Histogram,
 }
@@ -33,7 +31,6 @@ impl Default for SourceMetrics {
             polls: Counter::default(),
             errors: array::from_fn(|_| Counter::default()),
             rejected: array::from_fn(|_| Counter::default()),
-            publishers_refused: array::from_fn(|_| Counter::default()),
             poll_duration: Histogram::new_classic_and_native(POLL_SECONDS, native),
         }
     }
@@ -56,6 +53,10 @@ pub struct SourceStatus {
     pub connections: Option<u64>,
     /// Why the source is not ready, or why the last poll failed. For `/readyz`.
     pub last_error: Option<String>,
+    /// Why the last poll failed. `None` if it succeeded.
+    pub last_failure: Option<ErrorKind>,
+    /// What is wrong with the statistics although polls succeed. For `/readyz`.
+    pub notice: Option<&'static str>,
     /// The benchmark report, if the source replays one instead of an engine's records.
     pub bench_report: Option<Arc<BenchReport>>,
 }

@@ -2,11 +2,12 @@
 //! a bounded number of records beside the totals. Unknown values are left out; they are never null.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use crate::state::{EngineName, EngineSnapshot, RECENT_RECORDS, State};
+use crate::state::{EngineName, EngineSlot, EngineSnapshot, RECENT_RECORDS, State};
 
 /// Number of records without the parameter `last`.
 const DEFAULT_LAST: usize = 10;
@@ -25,6 +26,8 @@ struct Engine<'a> {
     engine_version: Option<&'a str>,
     simulated: bool,
     last_poll: LastPoll,
+    /// What is wrong with the statistics although polls succeed.
+    notice: Option<&'static str>,
     last_record_timestamp_seconds: Option<f64>,
     totals: Totals,
 }
@@ -87,6 +90,7 @@ impl<'a> Engine<'a> {
                 records_rejected: source.metrics.rejected.iter().map(|count| count.get()).sum(),
                 error: source.last_error.clone(),
             },
+            notice: source.notice,
             last_record_timestamp_seconds: snapshot.latest.as_ref().map(|latest| seconds(latest.time_us)),
             totals: Totals {
                 iterations: totals.iterations,
@@ -111,14 +115,15 @@ impl<'a> Engine<'a> {
 /// All engines.
 #[must_use]
 pub fn engines(state: &State) -> Value {
-    state.engines().map(|(name, snapshot)| without_nulls(&Engine::of(name, &snapshot))).collect()
+    state.engines().map(|(engine, snapshot)| without_nulls(&Engine::of(&engine.name, &snapshot))).collect()
 }
 
 /// The sources that were never polled successfully, one line each; `None` if there is none. Later trouble of an engine does
 /// not count: it must not take the pod of its sidecar out of service.
 #[must_use]
 pub fn not_ready(state: &State) -> Option<String> {
-    let missing = state.engines().filter(|(_, snapshot)| !snapshot.source.ready).map(|(name, snapshot)| {
+    let missing = state.engines().filter(|(_, snapshot)| !snapshot.source.ready).map(|(engine, snapshot)| {
+        let name = &engine.name;
         let why = snapshot.source.last_error.as_deref().unwrap_or("not polled yet");
         format!("{} {} ({}): {why}\n", name.model, name.version, name.source)
     });
@@ -128,9 +133,11 @@ pub fn not_ready(state: &State) -> Option<String> {
 /// What is wrong with engines whose sources have been polled successfully before, one line each.
 #[must_use]
 pub fn trouble(state: &State) -> String {
-    let failing = state.engines().filter_map(|(name, snapshot)| {
+    let failing = state.engines().filter_map(|(engine, snapshot)| {
+        let name = &engine.name;
         let stale = snapshot.state.is_stale().then(|| format!("the engine is {}", snapshot.state.name()));
-        let why = snapshot.source.last_error.clone().or(stale)?;
+        let notice = snapshot.source.notice.map(str::to_owned);
+        let why = snapshot.source.last_error.clone().or(stale).or(notice)?;
         Some(format!("{} {} ({}): {why}\n", name.model, name.version, name.source))
     });
     failing.collect()
@@ -142,7 +149,7 @@ pub fn trouble(state: &State) -> String {
 /// When a parameter is invalid.
 pub fn iterations(state: &State, query: &str) -> Result<Value, InvalidQuery> {
     let (engine, last) = parse_query(query, state)?;
-    Ok(state.recent_records(engine, last).iter().map(|record| without_nulls(&**record)).collect())
+    Ok(engine.recent_records(last).iter().map(|record| without_nulls(&**record)).collect())
 }
 
 /// An invalid parameter, and why.
@@ -161,8 +168,8 @@ impl InvalidQuery {
     }
 }
 
-/// The index of the engine and the number of records. Unknown parameters are ignored, as on the metrics page.
-fn parse_query(query: &str, state: &State) -> Result<(usize, usize), InvalidQuery> {
+/// The engine and the number of records. Unknown parameters are ignored, as on the metrics page.
+fn parse_query(query: &str, state: &State) -> Result<(Arc<EngineSlot>, usize), InvalidQuery> {
     let invalid = |parameter, error| InvalidQuery { parameter, error, not_found: false };
     let (mut engine, mut last) = (String::new(), DEFAULT_LAST);
     for (name, value) in form_urlencoded::parse(query.as_bytes()) {
@@ -176,30 +183,25 @@ fn parse_query(query: &str, state: &State) -> Result<(usize, usize), InvalidQuer
             _ => {}
         }
     }
-    let known: Vec<(usize, String, String)> = state
-        .all_engines()
-        .enumerate()
-        .filter(|(_, (name, snapshot))| State::on_page(name, snapshot))
-        .map(|(index, (name, _))| (index, name.model.clone(), format!("{}:{}", name.model, name.version)))
-        .collect();
-    let names = |of: &mut dyn Iterator<Item = &(usize, String, String)>| {
-        of.map(|(_, _, full)| full.as_str()).collect::<Vec<_>>().join(", ")
-    };
+    let known = state.slots();
+    let full = |slot: &EngineSlot| format!("{}:{}", slot.name.model, slot.name.version);
+    let names = |of: &[&Arc<EngineSlot>]| of.iter().map(|slot| full(slot)).collect::<Vec<_>>().join(", ");
     // A full name wins: another engine's model may contain a colon.
-    if let Some((index, ..)) = known.iter().find(|(_, _, full)| *full == engine) {
-        return Ok((*index, last));
+    if let Some(slot) = known.iter().find(|slot| full(slot) == engine) {
+        return Ok((Arc::clone(slot), last));
     }
-    let matches: Vec<&(usize, String, String)> =
-        known.iter().filter(|(_, model, _)| engine.is_empty() || *model == engine).collect();
+    let matches: Vec<&Arc<EngineSlot>> =
+        known.iter().filter(|slot| engine.is_empty() || slot.name.model == engine).collect();
     match matches.as_slice() {
-        [(index, ..)] => Ok((*index, last)),
+        [slot] => Ok((Arc::clone(slot), last)),
         [] => {
-            let names = if known.is_empty() { "none yet".to_owned() } else { names(&mut known.iter()) };
+            let all: Vec<&Arc<EngineSlot>> = known.iter().collect();
+            let names = if all.is_empty() { "none yet".to_owned() } else { names(&all) };
             let error = format!("engine={engine} is unknown; the engines are {names}");
             Err(InvalidQuery { not_found: true, ..invalid("engine", error) })
         }
         several => {
-            let error = format!("engine={engine} is ambiguous; use one of {}", names(&mut several.iter().copied()));
+            let error = format!("engine={engine} is ambiguous; use one of {}", names(several));
             Err(invalid("engine", error))
         }
     }

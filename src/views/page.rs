@@ -22,7 +22,8 @@ pub fn page(state: &State, telemetry_path: &str) -> String {
     html.push_str(
         "<h2>Engines</h2><table><tr><th>Model<th>Version<th>Source<th>State<th>Iterations<th>Lost<th>Completed</tr>",
     );
-    for (name, snapshot) in state.engines() {
+    for (engine, snapshot) in state.engines() {
+        let name = &engine.name;
         let simulated = if snapshot.about.simulated { " <span class=\"simulated\">simulated</span>" } else { "" };
         let _ = write!(
             html,
@@ -35,6 +36,13 @@ pub fn page(state: &State, telemetry_path: &str) -> String {
             snapshot.totals.requests_completed,
             state = snapshot.state.name(),
         );
+    }
+    let found = state.discovery.load();
+    if !found.is_empty() {
+        html.push_str("</table><h2>Found by auto</h2><table><tr><th>Address<th>What it is</tr>");
+        for (address, what) in found.iter() {
+            let _ = write!(html, "<tr><td>{}<td>{}</tr>", escape(address), escape(what));
+        }
     }
     let gpus = state.gpus();
     html.push_str("</table><h2>GPUs</h2><table><tr><th>Index<th>Name<th>UUID<th>Utilisation<th>Memory used</tr>");

@@ -76,9 +76,16 @@ def structure_findings(dashboard):
             for selector in re.findall(r"\b(?:nv_trt_llm_|trtllm_exporter_(?:source|poll))\w*(?:\{([^}]*)\})?", expression):
                 if 'model=~"$model"' not in selector or 'version=~"$version"' not in selector:
                     yield f"{name}: {{{selector}}} does not select model and version"
-            by = re.search(r"histogram_quantile\([^,]+, sum by \(([^)]*)\)", expression)
-            if "histogram_quantile" in expression and not (by and "le" in by[1].replace(" ", "").split(",")):
-                yield f"{name}: a quantile drops the label le"
+            # Prometheus keeps classic or native histograms. A quantile must work with both.
+            quantiles = re.findall(r"histogram_quantile\(([^,]+), sum by \(([^)]*)\) \(rate\((\w+?)(_bucket)?\{", expression)
+            if len(quantiles) != expression.count("histogram_quantile"):
+                yield f"{name}: a quantile is not of the form histogram_quantile(Q, sum by (...) (rate(NAME{{...}}[...])))"
+            for _, by, family, classic in quantiles:
+                if ("le" in by.replace(" ", "").split(",")) != bool(classic):
+                    yield f"{name}: {family}: classic buckets need the label le, native ones must not have it"
+            of = [{(quantile, family) for quantile, _, family, classic in quantiles if bool(classic) == wanted} for wanted in (True, False)]
+            if of[0] != of[1]:
+                yield f"{name}: a quantile of classic buckets needs `or` with the same of the native histogram"
 
 
 def dashboard_expressions(dashboard):
@@ -151,7 +158,7 @@ def absent_from(page, expressions):
                 continue
             used.add((name, found[1] or ""))
     for name, selector in sorted(used):
-        present = samples.get(name)
+        present = samples.get(name) or samples.get(f"{name}_bucket")  # a native histogram has the bare name
         if present is None:
             if not may_be_absent(name):
                 yield f"{name}: not on the page"

@@ -16,6 +16,12 @@ cleanup() {
 }
 trap cleanup EXIT
 "$repo/deploy/image/rootfs.sh" "$binary" "$work/context/rootfs"
+# A package that differs from its entry ends the build.
+cp -r "$repo/deploy/image" "$work/changed"
+sed -i -E 's/^([a-z0-9]+ libc6 [^ ]+ )[0-9a-f]{4}/\10000/' "$work/changed/packages.lock"
+if "$work/changed/rootfs.sh" "$binary" "$work/rootfs" 2>"$work/refused" || ! grep -q SHA-256 "$work/refused"; then
+  echo "a package with another SHA-256 is accepted"; exit 1
+fi
 store=(buildah --root "$work/store" --runroot "$work/run" --storage-driver vfs)
 build() { "${store[@]}" bud -q --isolation chroot --format oci --timestamp 0 -f "$repo/deploy/image/Containerfile.binary" -t "$1" "$work/context"; }
 first=$(build one:test); second=$(build two:test)

@@ -1,6 +1,7 @@
 //! Runs the real binary on a free port and kills it when the test ends.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::time::Instant;
@@ -21,9 +22,26 @@ pub(crate) struct Daemon {
 impl Daemon {
     /// Serves on a free port; without GPUs unless the arguments name them.
     pub(crate) fn start(arguments: &[&str]) -> Self {
+        Self::start_as(command(), arguments)
+    }
+
+    /// The same behind another program, whose arguments end with the command to run. The program must replace itself by it.
+    pub(crate) fn start_behind(program: &[&str], arguments: &[&str]) -> Self {
+        Self::start_program(&[program, &[env!("CARGO_BIN_EXE_trtllm-exporter")]].concat(), arguments)
+    }
+
+    /// The same with a command of its own, which ends with a copy of the binary.
+    pub(crate) fn start_program(program: &[&str], arguments: &[&str]) -> Self {
+        let mut command = without_flags(Command::new(program[0]));
+        command.args(&program[1..]);
+        Self::start_as(command, arguments)
+    }
+
+    fn start_as(mut command: Command, arguments: &[&str]) -> Self {
         let folder = tempfile::tempdir().expect("a temporary folder");
+        // The program may start the daemon as another user.
+        fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o777)).expect("a folder of this process");
         let (port, log) = (folder.path().join("port"), folder.path().join("stderr"));
-        let mut command = command();
         if !arguments.iter().any(|argument| argument.starts_with("--gpu")) {
             command.args(["--gpu", "off"]);
         }
@@ -84,11 +102,24 @@ impl Daemon {
         self.stderr().lines().filter(|line| words.iter().all(|word| line.contains(word))).count()
     }
 
+    pub(crate) fn id(&self) -> u32 {
+        self.child.id()
+    }
+
     /// The peak resident memory in bytes.
     pub(crate) fn peak_memory(&self) -> u64 {
+        self.memory("VmHWM:")
+    }
+
+    /// The resident memory in bytes.
+    pub(crate) fn resident_memory(&self) -> u64 {
+        self.memory("VmRSS:")
+    }
+
+    fn memory(&self, field: &str) -> u64 {
         let status = fs::read_to_string(format!("/proc/{}/status", self.child.id())).expect("a running daemon");
-        let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).expect("VmHWM");
-        let kib: u64 = peak.trim().trim_end_matches(" kB").parse().expect("a number of kB");
+        let value = status.lines().find_map(|line| line.strip_prefix(field)).expect(field);
+        let kib: u64 = value.trim().trim_end_matches(" kB").parse().expect("a number of kB");
         kib << 10
     }
 
@@ -151,7 +182,10 @@ pub(crate) fn run(arguments: &[&str]) -> Output {
 
 /// The binary without the environment variables that set its flags.
 fn command() -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_trtllm-exporter"));
+    without_flags(Command::new(env!("CARGO_BIN_EXE_trtllm-exporter")))
+}
+
+fn without_flags(mut command: Command) -> Command {
     for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("TRTLLM_EXPORTER_")) {
         command.env_remove(name);
     }

@@ -176,5 +176,6 @@ fn an_engine_that_hangs_is_a_timeout_and_its_old_numbers_leave_the_page() {
     ] {
         scene.hang(name, answer);
     }
+    assert_eq!(scene.daemon.logged(&["model=victim"]), 10, "one line per change: each time it fails, and recovers");
     scene.finish();
 }

@@ -176,20 +176,6 @@ fn with_few_descriptors_fewer_peers_connect_and_scrapes_still_succeed() {
 }
 
 #[test]
-fn with_few_threads_the_daemon_goes_on_or_says_why_it_cannot_start() {
-    // The limit counts all threads of the user, so it is a fault only for users other than root; for root it has no effect.
-    let folder = tempfile::tempdir().unwrap();
-    let source = "trtllm-serve:http://engine.invalid:8000";
-    let (mut daemon, address) = start_behind("ulimit -u 1 2>/dev/null || true", &["--source", source], folder.path());
-    for path in ["/healthz", "/metrics"] {
-        assert_eq!(e2e::http::get(&address, path).status, 200, "{path}");
-    }
-    assert_eq!(e2e::http::get(&address, "/readyz").status, 503);
-    daemon.kill().unwrap();
-    daemon.wait().unwrap();
-}
-
-#[test]
 fn the_port_file_follows_no_link_and_waits_for_no_pipe() {
     let folder = tempfile::tempdir().unwrap();
     let precious = folder.path().join("precious");

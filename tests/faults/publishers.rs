@@ -16,7 +16,7 @@ impl Scene {
     }
 
     /// Sends `bytes` over a connection of its own and closes it.
-    fn publish(&self, bytes: &[u8]) {
+    pub(crate) fn publish(&self, bytes: &[u8]) {
         let mut stream = self.connect();
         // The daemon may have closed the connection already.
         let _ = stream.write_all(bytes);
@@ -135,11 +135,11 @@ fn a_hello_that_is_cut_at_any_byte_is_counted_or_empty() {
 fn silent_publishers_make_room_for_an_honest_one_and_are_counted() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("ingest.sock");
-    let daemon = Daemon::start(&["--source", &format!("socket:{}", path.display())]);
-    let silent: Vec<UnixStream> = (0..64).map(|_| UnixStream::connect(&path).unwrap()).collect();
+    let daemon = Daemon::start(&["--source", &format!("socket:{}", path.display()), "--model", "m"]);
+    let silent: Vec<UnixStream> = (0..128).map(|_| UnixStream::connect(&path).unwrap()).collect();
     daemon.until(|page| {
         let connected = page.get("trtllm_exporter_ingest_connections", &[]);
-        ensure(connected == 64.0, || format!("{connected} connections"))
+        ensure(connected == 128.0, || format!("{connected} connections"))
     });
     // A new publisher waits in the backlog or is refused, until one of the others has been silent for long enough.
     until(|| {

@@ -20,7 +20,7 @@ pub(crate) const MOST_MEMORY: u64 = 64_000_000;
 
 pub(crate) const VICTIM: &[&str] = &["model=victim"];
 pub(crate) const SOCKET: &[&str] = &["model=socket"];
-const HEALTHY: &[&str] = &["model=healthy"];
+pub(crate) const HEALTHY: &[&str] = &["model=healthy"];
 
 /// The daemon and its engines.
 #[derive(Debug)]
@@ -33,6 +33,8 @@ pub(crate) struct Scene {
     publisher: Publisher,
     _folder: tempfile::TempDir,
     descriptors: u64,
+    /// Resident before the first fault, in bytes.
+    memory: u64,
     pub(crate) table: Mutex<Vec<Row>>,
 }
 
@@ -85,20 +87,36 @@ impl Drop for Publisher {
 
 impl Scene {
     pub(crate) fn start(more: &[&str]) -> Self {
+        Self::start_behind(&["env"], more)
+    }
+
+    /// The daemon behind `program`, whose arguments end with the command to run.
+    pub(crate) fn start_behind(program: &[&str], more: &[&str]) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let socket = folder.path().join("ingest.sock");
         let (victim, healthy) = (Engine::start(), Engine::start());
         let (a, b, c) = (victim.source(), healthy.source(), format!("socket:{}", socket.display()));
         let arguments = ["--source", &a, "--source", &b, "--source", &c, "--poll.interval", "20ms"];
         let names = ["--model", "victim", "--model", "healthy", "--model", "socket"];
-        let daemon = Daemon::start(&[&arguments[..], &names, more].concat());
+        let daemon = Daemon::start_behind(program, &[&arguments[..], &names, more].concat());
         let publisher = Publisher::start(socket.clone());
         let page = daemon.until(|page| {
             let up = [VICTIM, HEALTHY, SOCKET].map(|engine| counted(page, engine));
             ensure(up.iter().all(|count| *count > 2), || format!("{up:?} iterations"))
         });
         let descriptors = page.count("process_open_fds", &[]);
-        Self { daemon, victim, healthy, socket, publisher, _folder: folder, descriptors, table: Mutex::default() }
+        let memory = daemon.resident_memory();
+        Self {
+            daemon,
+            victim,
+            healthy,
+            socket,
+            publisher,
+            _folder: folder,
+            descriptors,
+            memory,
+            table: Mutex::default(),
+        }
     }
 
     /// Runs one fault and adds it to the table. `is_over` says when the daemon has met it. `counted` is what the daemon counts
@@ -161,7 +179,7 @@ impl Scene {
     }
 
     /// The page after all that the engines sent has been counted. The engines are paused.
-    fn page_at_rest(&self) -> Page {
+    pub(crate) fn page_at_rest(&self) -> Page {
         for engine in [&self.victim, &self.healthy] {
             engine.pause(true);
         }
@@ -177,10 +195,17 @@ impl Scene {
         });
         // The healthy engine's numbers are exact at any time.
         assert_eq!(counted(&page, HEALTHY), sent[1]);
+        // Each has a driver of its own.
+        self.daemon.poll(SOCKET, 2);
         self.daemon.poll(VICTIM, 2)
     }
 
-    fn resume(&self) {
+    /// Records that the engines have sent, without those of faults.
+    pub(crate) fn sent(&self) -> u64 {
+        self.victim.handed_out() + self.healthy.handed_out() + self.publisher.sent.load(SeqCst)
+    }
+
+    pub(crate) fn resume(&self) {
         for engine in [&self.victim, &self.healthy] {
             engine.pause(false);
         }
@@ -194,7 +219,7 @@ impl Scene {
     }
 
     /// What must hold after every fault.
-    fn broken(&self, page: &Page) -> Result<(), String> {
+    pub(crate) fn broken(&self, page: &Page) -> Result<(), String> {
         for engine in [VICTIM, HEALTHY, SOCKET] {
             let up = page.get("trtllm_exporter_source_up", engine);
             ensure(up == 1.0, || format!("{engine:?} is not up"))?;
@@ -232,9 +257,12 @@ impl Scene {
             );
         }
         let lines = self.daemon.stderr().lines().count();
-        println!("{} faults, {} MB at most, {lines} log lines", table.len(), self.daemon.peak_memory() / 1_000_000);
+        let (before, after) = (self.memory / 1_000_000, self.daemon.resident_memory() / 1_000_000);
+        let most = self.daemon.peak_memory() / 1_000_000;
+        println!("{} faults; {before} MB before, {most} MB at most, {after} MB after; {lines} log lines", table.len());
         let wrong: Vec<&Row> = table.iter().filter(|row| row.wrong.is_some()).collect();
         assert!(wrong.is_empty(), "{wrong:#?}\n{}", self.daemon.stderr());
+        assert!(after <= before + 8, "{after} MB are kept, {before} MB were used before");
         // Each cause has a few lines at once and then one in ten seconds.
         assert!(lines <= 60, "{lines} log lines:\n{}", self.daemon.stderr());
     }

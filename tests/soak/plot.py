@@ -11,6 +11,7 @@ CURVES = [
     ("descriptors", "open descriptors", 1),
     ("page_bytes", "size of the text page in KB", 1024),
     ("records", "records sent, in millions", 1_000_000),
+    ("requests", "finished requests, in thousands", 1_000),
 ]
 
 
@@ -46,7 +47,7 @@ def main():
     for number, (column, title, unit) in enumerate(CURVES):
         lines += curve(rows, column, title, unit, TOP + number * (HEIGHT + 2 * TOP))
     last = rows[-1]
-    summary = f"{last['seconds']} seconds, {last['records']} records, {last['scrapes']} scrapes"
+    summary = f"{last['seconds']} seconds, {last['records']} records, {last['requests']} requests, {last['scrapes']} scrapes"
     lines.append(f'<text x="{LEFT}" y="{height - 10}">{summary}</text>')
     with open(sys.argv[2], "w") as file:
         file.write("\n".join([*lines, "</svg>"]) + "\n")

@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 """Runs the daemon under load and checks that it stays flat: python3 tests/soak/soak.py [options]
 
-Two publishers of the ingest socket and two trtllm-serve stand-ins send records and restart now and then. Twenty
-scrapers read the page in all formats. Once a second, memory, threads, descriptors and the size of the page go into a
-CSV, which plot.py draws. At the end every record must be counted, and the second half of the CSV must be flat.
+Two publishers of the ingest socket and two trtllm-serve stand-ins send records and finished requests, as entries and
+as rows, and restart now and then. Twenty scrapers read the page in all formats. Once a second, memory, threads,
+descriptors and the size of the page go into a CSV, which plot.py draws. At the end every record and every request must
+be counted, and the second half of the CSV must be flat.
 """
 
 import argparse
@@ -19,7 +20,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).parent))
 from engines import HttpEngine, SocketEngine  # noqa: E402
 from scrapers import FORMATS, Scraper, fetch  # noqa: E402
 
-COLUMNS = ["seconds", "resident_kb", "threads", "descriptors", "page_bytes", "records", "scrapes", "cpu_seconds"]
+COLUMNS = ["seconds", "resident_kb", "threads", "descriptors", "page_bytes", "records", "scrapes", "cpu_seconds", "requests"]
 
 
 def sample(pid, address):
@@ -64,7 +65,7 @@ def main():
 
     folder = tempfile.TemporaryDirectory()
     work = pathlib.Path(folder.name)
-    engines = [SocketEngine(f"socket-{n}", work / f"socket-{n}", options) for n in range(2)]
+    engines = [SocketEngine(f"socket-{n}", work / f"socket-{n}", options, n == 1) for n in range(2)]
     engines += [HttpEngine(f"http-{n}", options) for n in range(2)]
     command = [options.binary, "--gpu", "off", "--web.listen-address", "127.0.0.1:0"]
     command += ["--web.port-file", str(work / "port")]
@@ -85,7 +86,7 @@ def main():
         daemon.wait(30)
     failures += [f"{column} has grown" for column in flat(rows)]
     last = dict(zip(COLUMNS, rows[-1]))
-    print(f"{last['records']} records and {last['scrapes']} scrapes in {last['seconds']:.0f} s")
+    print(f"{last['records']} records, {last['requests']} requests and {last['scrapes']} scrapes in {last['seconds']:.0f} s")
     print(f"{last['cpu_seconds']:.1f} s CPU time, {sum(engine.restarts for engine in engines)} restarts of engines")
     for failure in failures:
         print(f"FAILED: {failure}", file=sys.stderr)
@@ -106,6 +107,7 @@ def run(pid, address, engines, options):
             resident, threads, descriptors, page, cpu = sample(pid, address)
             sent, scrapes = sum(engine.sent for engine in engines), sum(scraper.scrapes for scraper in scrapers)
             rows.append([round(seconds, 1), resident, threads, descriptors, page, sent, scrapes, cpu])
+            rows[-1].append(sum(engine.requests for engine in engines))
             writer.writerow(rows[-1])
             file.flush()
             time.sleep(max(0, begin + len(rows) - time.monotonic()))
@@ -128,6 +130,7 @@ def check(address, engines):
                 ("nv_trt_llm_iterations_total", engine.sent),
                 ("nv_trt_llm_iterations_lost_total", 0),
                 ("nv_trt_llm_engine_restarts_total", engine.restarts),
+                (engine.request_count, engine.requests),
             ]:
                 found = total(page, name, engine.name)
                 if found != wanted:

@@ -7,7 +7,7 @@ use crate::rows::{Kind, Row};
 use exporter::intake::{Intake, Moment};
 use exporter::model::{EngineAbout, RejectReason, RequestStatsPerIteration};
 use exporter::sources::{Batch, Item, Presence, SourceError};
-use exporter::state::State;
+use exporter::state::EngineSlot;
 
 /// The one engine of an embedded exporter.
 #[derive(Debug)]
@@ -17,9 +17,9 @@ pub(crate) struct Fold {
 }
 
 impl Fold {
-    pub(crate) fn new(model: String, state: Arc<State>, stale_after: Duration, about: EngineAbout) -> Self {
+    pub(crate) fn new(slot: Arc<EngineSlot>, stale_after: Duration, about: EngineAbout) -> Self {
         let now = Instant::now();
-        let mut intake = Intake::new(0, model, state, stale_after);
+        let mut intake = Intake::new(slot, stale_after);
         intake.publish_running(about, now);
         Self { intake, batch: Batch::default() }
     }

@@ -62,17 +62,12 @@ impl Server {
         let address = listeners.iter().find_map(Listener::address).map(|address| address.to_string());
         let listener = listeners.first().map_or(-1, descriptor);
 
-        let name = EngineName {
-            model: options.model,
-            version: options.version,
-            labels: Vec::new(),
-            source: "embedded",
-            implicit: false,
-        };
+        let name =
+            EngineName { model: options.model, version: options.version, labels: Vec::new(), source: "embedded" };
         let about =
             EngineAbout { backend: Some("tensorrt".to_owned()), version: options.engine_version, simulated: false };
-        let state = Arc::new(State::new(vec![name.clone()]));
-        let fold = Arc::new(Mutex::new(Fold::new(name.model.clone(), Arc::clone(&state), options.stale_after, about)));
+        let state = Arc::new(State::new(vec![name]));
+        let fold = Arc::new(Mutex::new(Fold::new(Arc::clone(&state.slots()[0]), options.stale_after, about)));
         let (trigger, stop) = shutdown::channel();
         let checked = Arc::clone(&fold);
         let serving = async move {

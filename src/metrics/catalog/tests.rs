@@ -13,7 +13,8 @@ fn names_are_distinct_and_well_formed() {
         }
         assert_eq!(metric.name.ends_with("_total"), metric.kind == Kind::Counter, "{}", metric.name);
         assert!(!metric.name.contains("uptime") && !metric.name.ends_with("_created"), "{}", metric.name);
-        assert!(metric.name.bytes().all(|b| b == b'_' || b.is_ascii_lowercase() || b.is_ascii_digit()));
+        let name = metric.name.strip_prefix("vllm:").unwrap_or(metric.name);
+        assert!(name.bytes().all(|b| b == b'_' || b.is_ascii_lowercase() || b.is_ascii_digit()));
     }
 }
 
@@ -53,6 +54,39 @@ fn no_family_outside_the_dcgm_set_has_a_label_called_gpu() {
     }
 }
 
+/// Without those that the reference page names with a reason.
+#[test]
+fn the_dcgm_set_has_what_dcgm_exporter_has_by_default() {
+    const DEVICE: [&str; 18] = [
+        "SM_CLOCK",
+        "MEM_CLOCK",
+        "MEMORY_TEMP",
+        "GPU_TEMP",
+        "POWER_USAGE",
+        "TOTAL_ENERGY_CONSUMPTION",
+        "PCIE_REPLAY_COUNTER",
+        "GPU_UTIL",
+        "MEM_COPY_UTIL",
+        "ENC_UTIL",
+        "DEC_UTIL",
+        "XID_ERRORS",
+        "FB_FREE",
+        "FB_USED",
+        "FB_RESERVED",
+        "UNCORRECTABLE_REMAPPED_ROWS",
+        "CORRECTABLE_REMAPPED_ROWS",
+        "ROW_REMAP_FAILURE",
+    ];
+    const PROFILING: [&str; 5] =
+        ["GR_ENGINE_ACTIVE", "PIPE_TENSOR_ACTIVE", "DRAM_ACTIVE", "PCIE_TX_BYTES", "PCIE_RX_BYTES"];
+    let device = DEVICE.iter().map(|name| format!("DCGM_FI_DEV_{name}"));
+    for name in device.chain(PROFILING.iter().map(|name| format!("DCGM_FI_PROF_{name}"))) {
+        let metric = CATALOG.iter().find(|metric| metric.name == name).unwrap_or_else(|| panic!("{name} is missing"));
+        // Each GPU's driver is a label of every sample, as in dcgm-exporter.
+        assert!(metric.labels.contains(&"DCGM_FI_DRIVER_VERSION"), "{name}");
+    }
+}
+
 /// The page is written section by section (`metrics::page_builder`): engines, GPUs, exporter.
 #[test]
 fn the_families_of_a_section_are_contiguous_and_sections_are_in_page_order() {
@@ -78,10 +112,11 @@ fn an_id_is_the_index_of_its_family() {
 #[test]
 fn families_of_other_projects_are_inherited_and_ours_have_a_level_of_their_own() {
     for metric in CATALOG {
-        let theirs = ["DCGM_FI_", "nv_inference_", "process_"].iter().any(|prefix| metric.name.starts_with(prefix))
-            || metric.name.starts_with("trtllm_") && metric.group == Group::Compat
-            || metric.group == Group::Triton
-            || metric.group == Group::Gpu && !metric.help.ends_with('.');
+        let theirs =
+            ["DCGM_FI_", "nv_inference_", "process_", "vllm:"].iter().any(|prefix| metric.name.starts_with(prefix))
+                || metric.name.starts_with("trtllm_") && metric.group == Group::Compat
+                || metric.group == Group::Triton
+                || metric.group == Group::Gpu && !metric.help.ends_with('.');
         assert_eq!(metric.stability == Stability::Inherited, theirs, "{}", metric.name);
     }
 }

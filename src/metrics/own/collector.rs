@@ -14,6 +14,7 @@ use crate::log;
 use crate::metrics::catalog::Id;
 use crate::metrics::gpu::NVML_STATES;
 use crate::metrics::page::Labels;
+use crate::model::RefusedPublishers;
 use crate::model::gpu::{GpuInventory, GpuState, NvmlState};
 use crate::state::{EngineSnapshot, SourceStatus};
 use crate::supervise;
@@ -25,6 +26,9 @@ pub(in crate::metrics) struct OwnMetrics {
     pub(in crate::metrics) sources: Vec<(Arc<Labels>, Arc<EngineSnapshot>)>,
     pub(in crate::metrics) gpus: Arc<GpuInventory>,
     pub(in crate::metrics) http: HttpMetrics,
+    pub(in crate::metrics) refused_publishers: RefusedPublishers,
+    /// Whether the last reload of the configuration succeeded, if there is a file.
+    pub(in crate::metrics) config_reload: Option<bool>,
 }
 
 impl Collector for OwnMetrics {
@@ -35,6 +39,8 @@ impl Collector for OwnMetrics {
             ("version", env!("CARGO_PKG_VERSION")),
         ];
         families.series(Id::BuildInfo, [(build, ConstGauge::new(1_u64))])?;
+        let reload = self.config_reload.map(|successful| ([("", ""); 0], ConstGauge::new(u64::from(successful))));
+        families.series(Id::ConfigReload, reload)?;
         self.sources(&mut families)?;
         self.nvml(&mut families)?;
         families.single(Id::Scrapes, &self.http.scrapes)?;
@@ -55,6 +61,7 @@ impl OwnMetrics {
             sources().filter_map(move |(labels, source)| Some((labels, ConstGauge::new(value(source)?))))
         };
         families.series(Id::SourceUp, gauge(|source| Some(source.up.into())))?;
+        families.series(Id::RecordsMissing, gauge(|source| Some(source.notice.is_some().into())))?;
         families.series(Id::Polls, sources().map(|(labels, source)| (labels, source.metrics.polls.clone())))?;
         let errors = sources().flat_map(|(labels, source)| {
             let by_kind = by_variant(Id::PollErrors, source.metrics.errors.iter().cloned());
@@ -74,13 +81,8 @@ impl OwnMetrics {
         });
         families.series(Id::RecordsRejected, rejected)?;
         families.series(Id::IngestConnections, gauge(|source| source.connections))?;
-        // Only an ingest socket has publishers.
-        let listening = sources().filter(|(_, source)| source.connections.is_some());
-        let refused = listening.flat_map(|(labels, source)| {
-            let by_reason = by_variant(Id::PublishersRefused, source.metrics.publishers_refused.iter().cloned());
-            by_reason.map(move |(reason, count)| ((labels, [reason]), count))
-        });
-        families.series(Id::PublishersRefused, refused)
+        let refused = by_variant(Id::PublishersRefused, self.refused_publishers.counts().map(ConstCounter::new));
+        families.series(Id::PublishersRefused, refused.map(|(reason, count)| ([reason], count)))
     }
 
     /// The GPU supervisor alone counts NVML's errors, and any pair of call and error can appear. Its inventory therefore

@@ -7,6 +7,7 @@ use crate::engine::native::NativeBuckets;
 use crate::exposition::negotiate::Format;
 use crate::exposition::parsed::parse;
 use crate::metrics::catalog::{CATALOG, Group};
+use crate::model::RefusedPublishers;
 use crate::model::gpu::{GpuInventory, NvmlState, ReadError};
 use crate::state::EngineSnapshot;
 
@@ -38,7 +39,13 @@ fn metrics() -> OwnMetrics {
         read_errors: vec![ReadError { call: "nvmlDeviceGetPowerUsage", error: "timeout", count: 5 }],
         ..GpuInventory::default()
     };
-    OwnMetrics { sources: vec![source("llama \"3\"", 10), source("qwen", 11)], gpus: Arc::new(gpus), http }
+    OwnMetrics {
+        sources: vec![source("llama \"3\"", 10), source("qwen", 11)],
+        gpus: Arc::new(gpus),
+        http,
+        refused_publishers: RefusedPublishers::default(),
+        config_reload: Some(true),
+    }
 }
 
 fn value(page: &Page, id: Id) -> Option<Value> {
@@ -72,8 +79,13 @@ fn every_encoded_family_is_in_the_catalog_with_its_type_unit_and_help() {
 fn our_openmetrics_page_means_the_same_as_prometheus_clients() {
     let metrics = metrics();
     let mut registry = Registry::default();
-    let copy =
-        OwnMetrics { sources: metrics.sources.clone(), gpus: Arc::clone(&metrics.gpus), http: metrics.http.clone() };
+    let copy = OwnMetrics {
+        sources: metrics.sources.clone(),
+        gpus: Arc::clone(&metrics.gpus),
+        http: metrics.http.clone(),
+        refused_publishers: metrics.refused_publishers.clone(),
+        config_reload: Some(true),
+    };
     registry.register_collector(Box::new(copy));
     let (mut theirs, mut ours) = (String::new(), Vec::new());
     encode_registry(&mut theirs, &registry).unwrap();

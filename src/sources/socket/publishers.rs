@@ -1,6 +1,5 @@
 //! The publishers of one ingest socket: who may connect, and who makes room when the socket is full.
 
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -8,7 +7,9 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use crate::log::LogLimit;
-use crate::model::{PublisherRefusal, RefusalCounts};
+use crate::model::{PublisherRefusal, RefusedPublishers};
+
+use super::names::Refused;
 
 /// A publisher that has sent no line for this time makes room for another one.
 const SILENT: Duration = Duration::from_secs(5);
@@ -22,6 +23,7 @@ pub struct Admission {
     pub uids: Vec<u32>,
     /// Connected publishers.
     pub limit: usize,
+    pub refused: RefusedPublishers,
 }
 
 /// The table of connected publishers.
@@ -30,8 +32,8 @@ pub(super) struct Publishers {
     admission: Admission,
     connected: Mutex<Vec<Arc<Publisher>>>,
     left: Notify,
-    refused: [AtomicU64; PublisherRefusal::ALL.len()],
-    log: Mutex<LogLimit>,
+    refusals: Mutex<LogLimit>,
+    hellos: Mutex<LogLimit>,
 }
 
 /// One connected publisher.
@@ -61,25 +63,18 @@ impl Publishers {
             admission,
             connected: Mutex::default(),
             left: Notify::new(),
-            refused: Default::default(),
-            log: Mutex::default(),
+            refusals: Mutex::default(),
+            hellos: Mutex::default(),
         })
-    }
-
-    pub(super) fn count(&self) -> u64 {
-        lock(&self.connected).len() as u64
-    }
-
-    /// The refusals since the last call.
-    pub(super) fn take_refused(&self) -> RefusalCounts {
-        self.refused.each_ref().map(|count| count.swap(0, Relaxed))
     }
 
     /// A place for a new publisher. Waits a moment for one; `None` means that the publisher is refused.
     pub(super) async fn admit(self: &Arc<Self>, uid: Option<u32>) -> Option<Place> {
         let uids = &self.admission.uids;
         if !uids.is_empty() && !uid.is_some_and(|uid| uids.contains(&uid)) {
-            self.refuse(PublisherRefusal::Uid, uid);
+            if let Some(left_out) = self.refuse(PublisherRefusal::Uid) {
+                tracing::warn!(uid, left_out, "publisher refused by --ingest.allow-uid");
+            }
             return None;
         }
         let patience = tokio::time::sleep(PATIENCE);
@@ -95,8 +90,11 @@ impl Publishers {
             }
         }
         let place = self.try_admit();
-        if place.is_none() {
-            self.refuse(PublisherRefusal::Full, uid);
+        if place.is_none()
+            && let Some(left_out) = self.refuse(PublisherRefusal::Full)
+        {
+            let limit = self.admission.limit;
+            tracing::warn!(limit, left_out, "publisher refused; all places are in use");
         }
         place
     }
@@ -108,7 +106,9 @@ impl Publishers {
             let silent = activities.filter(|(_, activity)| activity.last_line.elapsed() >= SILENT);
             let (first, _) = silent.min_by_key(|(_, activity)| *activity)?;
             connected.swap_remove(first).evicted.notify_one();
-            self.refuse(PublisherRefusal::Silent, None);
+            if let Some(left_out) = self.refuse(PublisherRefusal::Silent) {
+                tracing::warn!(limit = self.admission.limit, left_out, "silent publisher dropped to make room");
+            }
         }
         let activity = Mutex::new(Activity { has_said_hello: false, last_line: Instant::now() });
         let publisher = Arc::new(Publisher { activity, evicted: Notify::new() });
@@ -116,15 +116,10 @@ impl Publishers {
         Some(Place { publisher, table: Arc::clone(self) })
     }
 
-    fn refuse(&self, reason: PublisherRefusal, uid: Option<u32>) {
-        self.refused[reason as usize].fetch_add(1, Relaxed);
-        let Some(left_out) = lock(&self.log).allow(std::time::Instant::now()) else { return };
-        let limit = self.admission.limit;
-        match reason {
-            PublisherRefusal::Silent => tracing::warn!(limit, left_out, "silent publisher dropped to make room"),
-            PublisherRefusal::Full => tracing::warn!(limit, left_out, "publisher refused; all places are in use"),
-            PublisherRefusal::Uid => tracing::warn!(uid, left_out, "publisher refused by --ingest.allow-uid"),
-        }
+    /// Counts a refusal. Returns the number of log lines that were left out, if this one may be logged.
+    fn refuse(&self, reason: PublisherRefusal) -> Option<u64> {
+        self.admission.refused.count(reason);
+        lock(&self.refusals).allow(std::time::Instant::now())
     }
 }
 
@@ -137,6 +132,19 @@ impl Publisher {
 impl Place {
     pub(super) fn line_received(&self) {
         lock(&self.publisher.activity).last_line = Instant::now();
+    }
+
+    /// Counts and logs that this publisher cannot have the name that it said.
+    pub(super) fn refuse_name(&self, refused: &Refused) {
+        if let Some(left_out) = self.table.refuse(refused.reason()) {
+            tracing::warn!(left_out, "publisher refused: {refused}");
+        }
+    }
+
+    pub(super) fn log_hello(&self, model: Option<&str>, version: Option<&str>, pid: Option<u64>) {
+        if let Some(left_out) = lock(&self.table.hellos).allow(std::time::Instant::now()) {
+            tracing::info!(model, version, pid, left_out, "publisher connected");
+        }
     }
 
     /// The result of `work`, or `None` if the publisher must make room.
@@ -165,7 +173,11 @@ mod tests {
     use super::*;
 
     fn publishers(limit: usize, uids: &[u32]) -> Arc<Publishers> {
-        Publishers::new(Admission { uids: uids.to_vec(), limit })
+        Publishers::new(Admission { uids: uids.to_vec(), limit, refused: RefusedPublishers::default() })
+    }
+
+    fn refused(publishers: &Publishers, reason: PublisherRefusal) -> u64 {
+        publishers.admission.refused.counts()[reason as usize]
     }
 
     async fn is_evicted(place: &Place) -> bool {
@@ -195,10 +207,10 @@ mod tests {
             tokio::time::advance(SILENT).await;
         }
         assert_eq!(evicted, [2, 3, 1, 4], "the last one has a name, but each of the others was silent");
-        assert_eq!(publishers.take_refused()[PublisherRefusal::Silent as usize], 4);
-        assert_eq!(publishers.count(), 4);
+        assert_eq!(refused(&publishers, PublisherRefusal::Silent), 4);
+        assert_eq!(lock(&publishers.connected).len(), 4);
         drop(places);
-        assert_eq!(publishers.count(), 0);
+        assert_eq!(lock(&publishers.connected).len(), 0);
     }
 
     #[tokio::test(start_paused = true)]
@@ -208,8 +220,7 @@ mod tests {
         tokio::time::advance(2 * SILENT).await;
         places.iter().for_each(Place::line_received);
         assert!(publishers.admit(None).await.is_none());
-        assert_eq!(publishers.take_refused()[PublisherRefusal::Full as usize], 1);
-        assert_eq!(publishers.take_refused(), [0; 3]);
+        assert_eq!(refused(&publishers, PublisherRefusal::Full), 1);
         // A place that becomes free while a new publisher waits is taken.
         let waiting = tokio::spawn(async move { publishers.admit(None).await.is_some() });
         tokio::task::yield_now().await;
@@ -223,6 +234,6 @@ mod tests {
         for (uid, admitted) in [(Some(1000), true), (Some(0), false), (Some(1001), false), (None, false)] {
             assert_eq!(publishers.admit(uid).await.is_some(), admitted, "{uid:?}");
         }
-        assert_eq!(publishers.take_refused()[PublisherRefusal::Uid as usize], 3);
+        assert_eq!(refused(&publishers, PublisherRefusal::Uid), 3);
     }
 }

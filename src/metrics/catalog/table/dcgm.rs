@@ -61,8 +61,8 @@ families_with_values! {
     DcgmPowerLimit(|dcgm| dcgm.gpu?.power_limit_watts) = DCGM.gauge("DCGM_FI_DEV_POWER_MGMT_LIMIT")
         .help("Power management limit (in W).").origin("dcgm: nv_gpu_power_limit");
     DcgmEnergy(|dcgm| dcgm.gpu?.energy_joules.map(|joules| (joules * 1000.0).round() as u64)) =
-        DCGM.legacy_counter("DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION").help("Total energy consumption since boot (in mJ).")
-        .origin("dcgm: nv_energy_consumption × 1000, so counted from this exporter's start");
+        DCGM.legacy_counter("DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION").help("Total energy consumption since this exporter started (in mJ).")
+        .origin("dcgm: nv_energy_consumption × 1000; dcgm-exporter counts from the driver's start");
     DcgmPcieReplay(|dcgm| dcgm.gpu?.health.pcie_replays) = DCGM.legacy_counter("DCGM_FI_DEV_PCIE_REPLAY_COUNTER")
         .help("Total number of PCIe retries.").origin("dcgm: nv_gpu_pcie_replays_total");
     DcgmGpuUtil(|dcgm| percent(dcgm.gpu?.utilization_ratio)) = DCGM.gauge("DCGM_FI_DEV_GPU_UTIL")
@@ -74,8 +74,8 @@ families_with_values! {
         .help("Encoder utilization (in %).").origin("dcgm: nv_gpu_encoder_utilization_ratio × 100");
     DcgmDecUtil(|dcgm| percent(dcgm.gpu?.engine_utilization.decoder)) = DCGM.gauge("DCGM_FI_DEV_DEC_UTIL")
         .help("Decoder utilization (in %).").origin("dcgm: nv_gpu_decoder_utilization_ratio × 100");
-    DcgmXid(|dcgm| dcgm.xid) = DCGM.gauge("DCGM_FI_DEV_XID_ERRORS").help("Value of the last XID error encountered.")
-        .origin("dcgm: nv_gpu_last_xid; 0 until the first error");
+    DcgmXid(|dcgm| dcgm.xid) = DCGM.gauge("DCGM_FI_DEV_XID_ERRORS").help("Value of the last XID error since this exporter started, 0 before the first.")
+        .origin("dcgm: nv_gpu_last_xid; dcgm-exporter also shows errors from before its start");
     DcgmPowerViolation(|dcgm| dcgm.gpu?.throttle_ns.power) = DCGM.legacy_counter("DCGM_FI_DEV_POWER_VIOLATION")
         .help("Throttling duration due to power constraints (in ns).")
         .origin("dcgm: nv_gpu_throttle_seconds_total of power × 1000000000");

@@ -12,8 +12,14 @@ families! {
 
     BuildInfo = EXPORTER.gauge("trtllm_exporter_build_info").labels(&["rustversion", "version"])
         .help("Exporter version and compiler version in labels; always 1.").origin("the build");
+    ConfigReload = EXPORTER.gauge("trtllm_exporter_config_last_reload_successful").experimental()
+        .help("1 if the configuration file was last read and applied without an error; 0 if the configuration before it is in use.")
+        .origin("--config.file at start-up and at each SIGHUP");
     SourceUp = SOURCE.gauge("trtllm_exporter_source_up")
         .help("1 if the last poll of the engine's source succeeded.").origin("the poll driver");
+    RecordsMissing = SOURCE.gauge("trtllm_exporter_source_records_missing").experimental()
+        .help("1 while requests end but no iteration statistics arrive.")
+        .origin("/perf_metrics and /prometheus/metrics show requests that ended for 30 s without a record: the engine's statistics are switched off, or another reader takes them");
     Polls = SOURCE.counter("trtllm_exporter_polls_total")
         .help("Polls of the engine's source.").origin("the poll driver");
     PollErrors = SOURCE.counter("trtllm_exporter_poll_errors_total")
@@ -27,11 +33,11 @@ families! {
         .by("reason", &["not_json", "not_a_record", "too_long", "truncated", "implausible", "too_many"])
         .help("Rejected records of the engine's source, by reason.").origin("the source's parser; implausible: a negative number of requests, tokens, blocks or bytes, or a number from 2^40 iterations, requests, tokens or blocks, 2^53 cumulative blocks, 2^60 bytes or 10^12 ms; too_many: beyond 16 MiB of statistics that wait to be folded, as in an answer that was cut");
     IngestConnections = SOURCE.gauge("trtllm_exporter_ingest_connections")
-        .help("Publishers connected to the ingest socket.").origin("the ingest socket");
-    PublishersRefused = SOURCE.counter("trtllm_exporter_publishers_refused_total").experimental()
-        .by("reason", &["silent", "full", "uid"])
-        .help("Publishers refused by the ingest socket or dropped to make room, by reason.")
-        .origin("the ingest socket; silent: sent no line for 5 s while another publisher waited; full: all places in use for 1 s; uid: not one of --ingest.allow-uid");
+        .help("Publishers of the engine that are connected to an ingest socket.").origin("the ingest socket");
+    PublishersRefused = EXPORTER.counter("trtllm_exporter_publishers_refused_total").experimental()
+        .by("reason", &["silent", "full", "uid", "name", "engines"])
+        .help("Publishers refused by ingest sockets or dropped to make room, by reason.")
+        .origin("the ingest socket; silent: sent no line for 5 s while another publisher waited; full: all places in use for 1 s; uid: not one of --ingest.allow-uid; name: another publisher or a configured engine has its name; engines: there are 64 engines that publishers have named");
 
     // NVML.
     NvmlUp = EXPORTER.gauge("trtllm_exporter_nvml_up")

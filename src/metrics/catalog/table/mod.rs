@@ -12,6 +12,7 @@ mod mig;
 pub mod triton;
 pub mod triton_core;
 mod trtllm;
+mod vllm;
 
 pub(in crate::metrics) use dcgm::{DcgmReadings, VALUES as VALUES_OF_DCGM};
 pub(in crate::metrics) use gpu::VALUES as VALUES_OF_GPUS;
@@ -30,6 +31,7 @@ static TABLE: [Metric; exporter::END] = join([
     (engine_gauges::FIRST, engine_gauges::FAMILIES),
     (benchmark::FIRST, benchmark::FAMILIES),
     (trtllm::FIRST, trtllm::FAMILIES),
+    (vllm::FIRST, vllm::FAMILIES),
     (triton_core::FIRST, triton_core::FAMILIES),
     (dcgm::FIRST, dcgm::FAMILIES),
     (gpu::FIRST, gpu::FAMILIES),
@@ -44,6 +46,8 @@ pub static CATALOG: &[Metric] = &TABLE;
 pub const OF_ENGINES: Range<usize> = triton::FIRST..triton_core::END;
 /// Indices of trtllm-serve's families.
 pub const OF_TRTLLM: Range<usize> = trtllm::FIRST..trtllm::END;
+/// Indices of vLLM's families.
+pub const OF_VLLM: Range<usize> = vllm::FIRST..vllm::END;
 /// Indices of the families of a GPU, without dcgm-exporter's.
 pub const OF_GPUS: Range<usize> = gpu::FIRST..gpu::END;
 /// Indices of the families of a MIG instance.

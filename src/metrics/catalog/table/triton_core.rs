@@ -13,7 +13,7 @@ named_numbers! {
 }
 
 families! {
-    first: super::trtllm::END;
+    first: super::vllm::END;
 
     InferenceRequestSuccess = TRITON_CORE.legacy_counter("nv_inference_request_success")
         .help("Number of successful inference requests, all batch sizes")

@@ -1,0 +1,103 @@
+#!/usr/bin/env python3
+"""CPU time of the exporter while its engines are idle: 1 and 64 engines on one ingest socket, and 1 and 64 over HTTP.
+
+    benches/idle.py [--seconds 30] [--binary target/release/trtllm-exporter]
+
+Nothing is scraped during the measurement.
+"""
+
+import argparse
+import http.server
+import json
+import pathlib
+import socket
+import sys
+import tempfile
+import threading
+import time
+import urllib.request
+
+from intake import Daemon, record
+
+
+def cpu_ns(pid):
+    """Nanoseconds of all threads: the ticks of /proc/PID/stat are too coarse."""
+    tasks = pathlib.Path(f"/proc/{pid}/task").iterdir()
+    return sum(int((task / "schedstat").read_text().split()[0]) for task in tasks)
+
+
+def on_a_socket(binary, folder, count):
+    path = folder / "ingest.sock"
+    daemon = Daemon(binary, folder, f"socket:{path}")
+    publishers = []
+    for engine in range(count):
+        publisher = socket.socket(socket.AF_UNIX)
+        publisher.connect(str(path))
+        hello = {"hello": {"model": f"engine-{engine}", "pid": engine + 1}}
+        lines = [hello, record(1), dict(record(2), numActiveRequests=0, numQueuedRequests=0)]
+        publisher.sendall(b"".join(json.dumps(line).encode() + b"\n" for line in lines))
+        publishers.append(publisher)
+    return daemon, publishers
+
+
+def over_http(binary, folder, count):
+    class Engine(http.server.BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+        sent = set()
+
+        def do_GET(self):
+            answer = []
+            if self.path == "/metrics" and self.headers["Host"] not in self.sent:
+                self.sent.add(self.headers["Host"])
+                answer = [record(1), dict(record(2), numActiveRequests=0, numQueuedRequests=0)]
+            answer = json.dumps(answer).encode()
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(answer)))
+            self.end_headers()
+            self.wfile.write(answer)
+
+        def log_message(self, *_):
+            pass
+
+    servers = [http.server.ThreadingHTTPServer(("127.0.0.1", 0), Engine) for _ in range(count)]
+    for server in servers:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+    options = "?prometheus_metrics=false&perf_metrics=false"
+    entries = [f"- source: trtllm-serve:http://127.0.0.1:{server.server_port}{options}\n  model: engine-{server.server_port}\n"
+               for server in servers]
+    config = folder / "engines.yaml"
+    config.write_text("engines:\n" + "".join(entries))
+    return Daemon(binary, folder, ["--config.file", str(config)]), servers
+
+
+def engines(daemon):
+    text = urllib.request.urlopen(f"http://{daemon.address}/metrics").read().decode()
+    return sum(line.startswith("nv_trt_llm_iterations_total{") for line in text.splitlines())
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seconds", type=int, default=30)
+    parser.add_argument("--binary", default="target/release/trtllm-exporter")
+    options = parser.parse_args()
+    for way in (on_a_socket, over_http):
+        for count in (1, 64):
+            with tempfile.TemporaryDirectory() as folder:
+                daemon, kept = way(options.binary, pathlib.Path(folder), count)
+                while engines(daemon) < count:
+                    time.sleep(0.1)
+                time.sleep(2)
+                before = cpu_ns(daemon.process.pid)
+                time.sleep(options.seconds)
+                used = (cpu_ns(daemon.process.pid) - before) / 1e6 / options.seconds
+                daemon.process.terminate()
+                daemon.process.wait()
+                del kept
+                name = way.__name__.replace("_", " ")
+                print(f"{count} idle engine{'s' * (count > 1)} {name}: {used:.2f} ms CPU per second, "
+                      f"{used / count:.2f} ms per engine", flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,207 @@
+//! A bound socket: accepts publishers, reads their lines and hands them in for their engines.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::io::{AsyncBufReadExt, AsyncReadExt as _, BufReader};
+use tokio::net::{UnixListener, UnixStream};
+use tokio::sync::{Semaphore, SemaphorePermit};
+use tokio::task::JoinSet;
+
+use super::desk::{Desk, Queued};
+use super::names::{Seat, Socket};
+use super::publishers::{Admission, Place, Publishers};
+use crate::model::RejectReason;
+use crate::sources::OpenError;
+use crate::sources::trtllm_json::{Hello, Line, parse_line};
+use crate::supervise::{self, Task};
+use crate::unix_socket;
+
+/// Longest line, in bytes.
+const MAX_LINE: usize = 1 << 20;
+/// KiB of lines of all sockets that were read and not yet parsed. Lines wait as text: an element of two bytes takes hundreds of
+/// bytes once it is parsed.
+const MAX_QUEUED_KIB: u32 = 8 << 10;
+static QUEUED: Semaphore = Semaphore::const_new(MAX_QUEUED_KIB as usize);
+/// Longer lines need one of the places for long lines, so that many publishers of long lines cannot fill the memory.
+const SHORT_LINE: usize = 64 << 10;
+static LONG_LINES: Semaphore = Semaphore::const_new(8);
+/// Time from the first byte of a line to its end.
+const LINE_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// Whose statistics the publishers of a socket send.
+#[derive(Debug)]
+pub enum Naming {
+    /// All of them send those of one engine, whatever names they say.
+    OneEngine(OneEngine),
+    /// Each of them says it.
+    ByPublishers(Arc<Socket>),
+}
+
+/// The engine of a socket that has only one.
+#[derive(Debug)]
+pub struct OneEngine(pub(super) Arc<Desk>);
+
+/// A bound socket. Dropping it closes the connections and removes the socket.
+#[derive(Debug)]
+pub struct Listener {
+    path: PathBuf,
+    accepting: tokio::task::JoinHandle<()>,
+}
+
+impl Listener {
+    /// Listens on `path`. Replaces a socket that a process left behind when it ended.
+    ///
+    /// # Errors
+    /// If the path cannot be bound, another process listens on it, or it exists and is not a socket.
+    pub async fn bind(path: &Path, admission: Admission, naming: Naming) -> Result<Self, OpenError> {
+        let listener =
+            unix_socket::bind(path).await.map_err(|cause| OpenError::Socket { path: path.to_owned(), cause })?;
+        let publishers = Publishers::new(admission);
+        let naming = Arc::new(naming);
+        let accepting = tokio::spawn(async move {
+            supervise::restart_after_panic(Task::Accept, || accept(&listener, &publishers, &naming)).await;
+        });
+        Ok(Self { path: path.to_owned(), accepting })
+    }
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        self.accepting.abort();
+        // If this fails, the next start replaces the socket.
+        let _ = std::fs::remove_file(&self.path);
+    }
+}
+
+/// Accepts publishers, for ever.
+async fn accept(listener: &UnixListener, publishers: &Arc<Publishers>, naming: &Arc<Naming>) {
+    let (mut connections, mut failing) = (JoinSet::new(), false);
+    loop {
+        let stream = match listener.accept().await {
+            Ok((stream, _)) => stream,
+            // Most likely there are no free descriptors. An immediate retry would only use CPU time.
+            Err(error) => {
+                if !std::mem::replace(&mut failing, true) {
+                    tracing::warn!(%error, "ingest socket cannot accept publishers; retrying");
+                }
+                tokio::time::sleep(Duration::from_secs(1)).await;
+                continue;
+            }
+        };
+        failing = false;
+        while connections.try_join_next().is_some() {}
+        let uid = stream.peer_cred().ok().map(|peer| peer.uid());
+        let Some(place) = publishers.admit(uid).await else { continue };
+        let naming = Arc::clone(naming);
+        connections.spawn(async move {
+            if let Err(error) = receive(stream, &place, &naming).await {
+                tracing::debug!(%error, "publisher disconnected");
+            }
+        });
+    }
+}
+
+/// Reads from one publisher until it disconnects or must make room. An invalid line is counted and skipped.
+async fn receive(stream: UnixStream, place: &Place, naming: &Naming) -> io::Result<()> {
+    let mut reader = BufReader::new(stream);
+    let mut connection = Connection { place, naming, seat: None };
+    if let Naming::OneEngine(OneEngine(desk)) = naming {
+        connection.seat = Some(Seat::alone(desk));
+    }
+    let mut first = true;
+    // Between two lines, a publisher may be idle for as long as it likes.
+    while let Some(bytes) = place.unless_evicted(reader.fill_buf()).await
+        && !bytes?.is_empty()
+    {
+        let mut line = Vec::new();
+        let reading = tokio::time::timeout(LINE_TIMEOUT, read_line(&mut reader, &mut line));
+        let Some(Ok(Ok((fits, _long)))) = place.unless_evicted(reading).await else {
+            // Late, broken off, or cut to make room.
+            let text = Err(RejectReason::Truncated);
+            connection.deliver(None, Some(Queued::Line { text, _permit: None })).await;
+            break;
+        };
+        place.line_received();
+        let kib = u32::try_from(line.len() >> 10).unwrap_or(MAX_QUEUED_KIB) + 1;
+        let Ok(permit) = QUEUED.acquire_many(kib).await else { break };
+        if fits && line.iter().all(u8::is_ascii_whitespace) {
+            continue;
+        }
+        line.shrink_to_fit();
+        let hello = if std::mem::take(&mut first) && fits { read_hello(&line) } else { None };
+        let queued = match &hello {
+            Some(hello) => {
+                place.publisher.hello_received();
+                hello.pid.map(Queued::Process)
+            }
+            None => {
+                let text = if fits { Ok(line) } else { Err(RejectReason::TooLong) };
+                Some(Queued::Line { text, _permit: Some(permit) })
+            }
+        };
+        if !connection.deliver(hello.as_ref(), queued).await {
+            break;
+        }
+    }
+    Ok(())
+}
+
+/// A connected publisher and its engine. On a shared socket, the first line tells which engine that is.
+struct Connection<'a> {
+    place: &'a Place,
+    naming: &'a Naming,
+    seat: Option<Seat>,
+}
+
+impl Connection<'_> {
+    /// Returns false if the publisher is refused or its engine is gone.
+    async fn deliver(&mut self, hello: Option<&Hello>, queued: Option<Queued>) -> bool {
+        if let (None, Naming::ByPublishers(socket)) = (&self.seat, self.naming) {
+            match self.place.unless_evicted(socket.claim(hello)).await {
+                Some(Ok(seat)) => self.seat = Some(seat),
+                Some(Err(refused)) => self.place.refuse_name(&refused),
+                None => {}
+            }
+        } else if let Some(Hello { model, version, pid, .. }) = hello {
+            self.place.log_hello(model.as_deref(), version.as_deref(), *pid);
+        }
+        let Some(seat) = &self.seat else { return false };
+        queued.is_none_or(|queued| seat.desk.hand_in(queued))
+    }
+}
+
+/// The line as a hello with names that can be label values.
+fn read_hello(line: &[u8]) -> Option<Hello> {
+    match parse_line(line) {
+        Ok(Line::Hello(hello)) if hello.is_short() => Some(hello),
+        _ => None,
+    }
+}
+
+/// Reads a line without its line feed. The last line of a stream needs none. Returns whether the line is within the limit; a
+/// longer one is skipped to its end. A long line has one of the places for long lines.
+async fn read_line(
+    reader: &mut BufReader<UnixStream>,
+    line: &mut Vec<u8>,
+) -> io::Result<(bool, Option<SemaphorePermit<'static>>)> {
+    let (mut fits, mut place) = (true, None);
+    loop {
+        let limit = if place.is_some() { MAX_LINE } else { SHORT_LINE };
+        let before = line.len();
+        // One byte more than the longest line is its line feed.
+        (&mut *reader).take((limit - before.min(limit)) as u64 + 1).read_until(b'\n', line).await?;
+        let at_the_end = line.len() == before;
+        if line.pop_if(|last| *last == b'\n').is_some() || at_the_end || line.len() <= limit {
+            return Ok((fits, place));
+        }
+        if place.is_none() {
+            place = LONG_LINES.acquire().await.ok();
+        } else {
+            fits = false;
+            line.clear();
+        }
+    }
+}

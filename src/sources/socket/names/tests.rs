@@ -1,0 +1,122 @@
+use super::*;
+
+const HOUR: Duration = Duration::from_secs(3600);
+
+struct Fixture {
+    names: Arc<Names>,
+    socket: Socket,
+    joined: mpsc::UnboundedReceiver<Joined>,
+}
+
+fn fixture() -> Fixture {
+    let (sender, joined) = mpsc::unbounded_channel();
+    let names = Names::new(HOUR, sender);
+    let socket = names.socket("tensorrt_llm");
+    Fixture { names, socket, joined }
+}
+
+fn hello(model: &str, version: &str, pid: u64) -> Hello {
+    let text = |text: &str| Some(text.to_owned());
+    Hello { model: text(model), version: text(version), pid: Some(pid), derived: false }
+}
+
+fn derived(model: &str, pid: u64) -> Hello {
+    Hello { derived: true, ..hello(model, "", pid) }
+}
+
+impl Fixture {
+    fn claim(&self, hello: &Hello) -> Seat {
+        self.socket.try_claim(Some(hello)).unwrap()
+    }
+
+    fn joined(&mut self) -> Vec<String> {
+        let names = std::iter::from_fn(|| self.joined.try_recv().ok());
+        names.map(|joined| format!("{} {}", joined.model, joined.version)).collect()
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_explicit_name_belongs_to_its_connection_until_that_ends() {
+    let mut fixture = fixture();
+    let first = fixture.claim(&hello("llama", "1", 1));
+    let other = fixture.claim(&hello("llama", "2", 1));
+    assert_eq!(fixture.joined(), ["llama 1", "llama 2"]);
+    let refused = fixture.socket.claim(Some(&hello("llama", "1", 1))).await.unwrap_err();
+    assert_eq!(refused.reason(), PublisherRefusal::Name);
+    assert!(refused.to_string().contains("belongs to another publisher"), "{refused}");
+    // A process that connects again may be faster than the end of its last connection.
+    let name = hello("llama", "1", 1);
+    let (again, ()) = tokio::join!(fixture.socket.claim(Some(&name)), async {
+        tokio::time::sleep(PATIENCE / 2).await;
+        drop(first);
+    });
+    assert!(!Arc::ptr_eq(&again.unwrap().desk, &other.desk));
+    assert_eq!(fixture.joined(), [""; 0], "it goes on with the same engine");
+}
+
+#[tokio::test(start_paused = true)]
+async fn derived_names_take_the_lowest_free_version() {
+    let mut fixture = fixture();
+    let seats = [1, 2, 3].map(|pid| fixture.claim(&derived("llama", pid)));
+    assert_eq!(fixture.joined(), ["llama 1", "llama 2", "llama 3"]);
+    let [first, second, third] = seats.each_ref().map(|seat| Arc::clone(&seat.desk));
+    let at = |seat: Seat| [&first, &second, &third].iter().position(|desk| Arc::ptr_eq(desk, &seat.desk));
+    drop(seats);
+    assert_eq!(at(fixture.claim(&derived("llama", 3))), Some(2), "the same process has its old name");
+    assert_eq!(at(fixture.claim(&derived("llama", 4))), Some(0), "another one the lowest");
+    fixture.names.configure([("other".to_owned(), "1".to_owned())].into()).unwrap();
+    let _other = fixture.claim(&derived("other", 5));
+    assert_eq!(fixture.joined(), ["other 2"], "version 1 is configured");
+}
+
+#[tokio::test]
+async fn connections_without_a_hello_share_one_name() {
+    let mut fixture = fixture();
+    let one = fixture.socket.try_claim(None).unwrap();
+    let other = fixture.socket.try_claim(None).unwrap();
+    assert!(Arc::ptr_eq(&one.desk, &other.desk));
+    let nameless = Hello { model: None, ..derived("", 7) };
+    let _derived = fixture.claim(&nameless);
+    assert_eq!(fixture.joined(), ["tensorrt_llm 1", "tensorrt_llm 2"]);
+    drop(one);
+    assert_eq!(other.desk.connections(), 1);
+    assert!(fixture.socket.try_claim(Some(&hello("tensorrt_llm", "1", 8))).is_err());
+    drop(other);
+    let _taken = fixture.claim(&hello("tensorrt_llm", "1", 8));
+    let _third = fixture.socket.try_claim(None).unwrap();
+    assert_eq!(fixture.joined(), ["tensorrt_llm 3"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_engine_without_a_publisher_for_an_hour_makes_room() {
+    let mut fixture = fixture();
+    let seats: Vec<Seat> = (0..64).map(|pid| fixture.claim(&derived("llama", pid))).collect();
+    let ids: Vec<u64> = std::iter::from_fn(|| fixture.joined.try_recv().ok()).map(|joined| joined.id).collect();
+    let refused = fixture.socket.try_claim(Some(&hello("one more", "1", 1))).unwrap_err();
+    assert_eq!(refused, Refused::TooMany);
+    drop(seats);
+    let kept = fixture.claim(&derived("llama", 5));
+    tokio::time::advance(HOUR - Duration::from_secs(1)).await;
+    assert!(ids.iter().all(|id| !fixture.names.forget(*id)));
+    tokio::time::advance(Duration::from_secs(1)).await;
+    assert_eq!(ids.iter().filter(|id| fixture.names.forget(**id)).count(), 63);
+    drop(kept);
+    assert!(ids.iter().filter(|id| !fixture.names.forget(**id)).count() == 1, "gone for less than an hour");
+    let _one_more = fixture.claim(&hello("one more", "1", 1));
+}
+
+#[tokio::test]
+async fn names_of_the_configuration_and_of_other_sockets_are_taken() {
+    let fixture = fixture();
+    let configured = |model: &str| HashSet::from([(model.to_owned(), "1".to_owned())]);
+    fixture.names.configure(configured("mixtral")).unwrap();
+    let by = |socket: &Socket, model| socket.try_claim(Some(&hello(model, "1", 1))).unwrap_err().to_string();
+    assert!(by(&fixture.socket, "mixtral").contains("an engine of the configuration"));
+    let seat = fixture.claim(&hello("llama", "1", 1));
+    let other = fixture.names.socket("tensorrt_llm");
+    assert!(by(&other, "llama").contains("an engine of another socket"));
+    let taken = fixture.names.configure(configured("llama")).unwrap_err();
+    assert_eq!(taken, NameTaken { model: "llama".to_owned(), version: "1".to_owned() });
+    drop((seat, fixture.socket));
+    other.try_claim(Some(&hello("llama", "1", 1))).unwrap();
+}

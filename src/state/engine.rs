@@ -1,0 +1,71 @@
+//! What is published of one engine.
+
+use crate::engine::lifecycle::Stages;
+use crate::engine::requests::RequestTotals;
+use crate::engine::{Engine, EngineState, Health, Latest, Totals};
+use crate::model::EngineAbout;
+
+use super::source::SourceStatus;
+
+/// The identity of an engine: the labels of its series.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct EngineName {
+    pub model: String,
+    pub version: String,
+    /// Static labels from the configuration. Their names are valid and differ from the exporter's own.
+    pub labels: Vec<(String, String)>,
+    /// The kind of source, e.g. `trtllm-serve`; never a URL.
+    pub source: &'static str,
+}
+
+#[cfg(test)]
+impl EngineName {
+    /// Model `m`, version `1`.
+    pub(crate) fn of_a_test() -> Self {
+        Self { model: "m".to_owned(), version: "1".to_owned(), labels: Vec::new(), source: "test" }
+    }
+}
+
+/// One engine at one moment.
+#[derive(Debug, Clone)]
+pub struct EngineSnapshot {
+    pub state: EngineState,
+    /// Gives the state at a later time. Absent before the first poll.
+    pub health: Option<Health>,
+    pub latest: Option<Latest>,
+    pub totals: Totals,
+    pub requests: RequestTotals,
+    /// Requests by stage, if the engine reports its requests.
+    pub stages: Option<Stages>,
+    pub source: SourceStatus,
+    pub about: EngineAbout,
+}
+
+impl EngineSnapshot {
+    /// The snapshot before the first poll.
+    #[must_use]
+    pub fn starting() -> Self {
+        Self {
+            state: EngineState::Starting,
+            health: None,
+            latest: None,
+            totals: Totals::new(),
+            requests: RequestTotals::new(),
+            stages: None,
+            source: SourceStatus::default(),
+            about: EngineAbout::default(),
+        }
+    }
+
+    /// Replaces all values in place.
+    pub fn write(&mut self, state: EngineState, engine: &Engine, source: &SourceStatus, about: &EngineAbout) {
+        self.state = state;
+        self.health = Some(engine.health);
+        self.latest = engine.latest().copied();
+        self.totals.clone_from(&engine.totals);
+        self.requests.clone_from(&engine.requests.totals);
+        self.stages = engine.stages();
+        self.source.clone_from(source);
+        self.about.clone_from(about);
+    }
+}

@@ -1,0 +1,175 @@
+//! The place of one engine in the state: its last snapshot and its last records.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
+
+use arc_swap::ArcSwap;
+
+use super::engine::{EngineName, EngineSnapshot};
+use crate::model::IterationStats;
+
+/// Records kept per engine for the API, about 150 KB.
+pub const RECENT_RECORDS: usize = 128;
+/// KV cache windows and levels of a kept record. Engines have one to four; more would take too much memory.
+const KEPT_WINDOWS: usize = 4;
+
+/// Counts changes, so that readers notice them.
+#[derive(Debug, Default)]
+pub(super) struct Changes {
+    all: AtomicU64,
+    engines: AtomicU64,
+    gpus: AtomicU64,
+}
+
+/// The position of a source in the configuration. A reload may change it.
+#[derive(Debug, Clone)]
+pub struct Place(Arc<AtomicUsize>);
+
+impl Place {
+    #[must_use]
+    pub fn new(place: usize) -> Self {
+        Self(Arc::new(AtomicUsize::new(place)))
+    }
+
+    pub(super) fn is(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+
+    /// [`super::State::sort`] has to be called once all places are set.
+    pub fn set(&self, place: usize) {
+        self.0.store(place, Ordering::Relaxed);
+    }
+}
+
+/// One engine, written by its intake and read by all pages. Readers never wait.
+#[derive(Debug)]
+pub struct EngineSlot {
+    pub name: EngineName,
+    pub(super) place: Place,
+    snapshot: ArcSwap<EngineSnapshot>,
+    /// The previous snapshot. Its memory is reused for the next one. Only writers lock it.
+    previous: Mutex<Option<Arc<EngineSnapshot>>>,
+    /// The last records as received, oldest first. Scrapes do not read them.
+    recent: Mutex<VecDeque<Arc<IterationStats>>>,
+    changes: Arc<Changes>,
+}
+
+impl Changes {
+    pub(super) fn generation(&self) -> u64 {
+        self.all.load(Ordering::Acquire)
+    }
+
+    pub(super) fn engines(&self) -> u64 {
+        self.engines.load(Ordering::Acquire)
+    }
+
+    pub(super) fn gpus(&self) -> u64 {
+        self.gpus.load(Ordering::Acquire)
+    }
+
+    pub(super) fn engine(&self) {
+        self.engines.fetch_add(1, Ordering::Release);
+        self.other();
+    }
+
+    pub(super) fn gpu(&self) {
+        self.gpus.fetch_add(1, Ordering::Release);
+        self.other();
+    }
+
+    pub(super) fn other(&self) {
+        self.all.fetch_add(1, Ordering::Release);
+    }
+}
+
+impl EngineSlot {
+    pub(super) fn new(place: Place, name: EngineName, changes: Arc<Changes>) -> Self {
+        Self {
+            name,
+            place,
+            snapshot: ArcSwap::from_pointee(EngineSnapshot::starting()),
+            previous: Mutex::default(),
+            recent: Mutex::default(),
+            changes,
+        }
+    }
+
+    /// The order of the page: by place, and engines of one socket by name, with version 10 after 9.
+    pub(super) fn order(&self) -> impl Ord {
+        let EngineName { model, version, .. } = &self.name;
+        (self.place.0.load(Ordering::Relaxed), model, version.len(), version)
+    }
+
+    #[must_use]
+    pub fn snapshot(&self) -> Arc<EngineSnapshot> {
+        self.snapshot.load_full()
+    }
+
+    pub fn publish(&self, snapshot: EngineSnapshot) {
+        self.update(|engine| *engine = snapshot);
+    }
+
+    /// Lets `write` set all values of the next snapshot in place. A snapshot is about 60 KB, and passing it by value would
+    /// use that much of the stack of each thread.
+    pub fn update(&self, write: impl FnOnce(&mut EngineSnapshot)) {
+        let mut previous = self.previous.lock().unwrap_or_else(PoisonError::into_inner);
+        // A slow reader may still hold it. Then it cannot be reused.
+        let spare = previous.take().filter(|spare| Arc::strong_count(spare) == 1);
+        let mut next = spare.unwrap_or_else(|| Arc::new(EngineSnapshot::starting()));
+        if let Some(snapshot) = Arc::get_mut(&mut next) {
+            write(snapshot);
+        }
+        *previous = Some(self.snapshot.swap(next));
+        self.changes.engine();
+    }
+
+    /// Updates the state of the engine to `now`.
+    pub(super) fn judge_age(&self, now: Instant) {
+        let published = self.snapshot.load();
+        // A poll may end while this runs.
+        let older = published.health.filter(|health| health.last_answer().is_some_and(|last| last < now));
+        let state = older.map_or(published.state, |health| health.state(now));
+        if state != published.state {
+            self.publish(EngineSnapshot { state, ..EngineSnapshot::clone(&published) });
+        }
+    }
+
+    /// Keeps the last of these records for the API, without the parts that are large or unbounded.
+    pub fn keep_records(&self, records: Vec<Box<IterationStats>>) {
+        let old = records.len().saturating_sub(RECENT_RECORDS);
+        let kept: Vec<Arc<IterationStats>> = records
+            .into_iter()
+            .skip(old)
+            .map(|mut record| {
+                drop_large_parts(&mut record);
+                Arc::new(*record)
+            })
+            .collect();
+        let mut recent = self.recent.lock().unwrap_or_else(PoisonError::into_inner);
+        let room = RECENT_RECORDS.saturating_sub(kept.len());
+        let old = recent.len().saturating_sub(room);
+        recent.drain(..old);
+        recent.extend(kept);
+    }
+
+    /// The last `count` records, oldest first.
+    #[must_use]
+    pub fn recent_records(&self, count: usize) -> Vec<Arc<IterationStats>> {
+        let recent = self.recent.lock().unwrap_or_else(PoisonError::into_inner);
+        recent.iter().skip(recent.len().saturating_sub(count)).cloned().collect()
+    }
+}
+
+/// The views of KV cache manager V2 take more memory than the rest of a record. The numbers of request rows, windows and cache
+/// levels have no bound.
+fn drop_large_parts(record: &mut IterationStats) {
+    record.request_stats = None;
+    record.kv_cache_iteration_stats_by_pool_group = None;
+    record.kv_cache_iteration_stats_by_cold_pool_group = None;
+    record.kv_cache_iteration_stats_by_lifecycle = None;
+    record.kv_cache_iteration_stats.take_if(|windows| windows.len() > KEPT_WINDOWS);
+    record.iter_cached_tokens_by_level.take_if(|levels| levels.len() > KEPT_WINDOWS);
+    record.kv_cache_level_tiers.take_if(|tiers| tiers.len() > KEPT_WINDOWS || tiers.iter().any(|tier| tier.len() > 64));
+}

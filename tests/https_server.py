@@ -1,0 +1,41 @@
+"""trtllm-serve behind https and a token, on OpenSSL: CERTIFICATE KEY TOKEN_FILE. Prints its port."""
+import http.server
+import json
+import ssl
+import sys
+
+certificate, key, token_file = sys.argv[1:]
+
+
+class Handler(http.server.BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    iteration = 0
+
+    def do_GET(self):
+        with open(token_file, encoding="ascii") as file:
+            expected = f"Bearer {file.read().strip()}"
+        if self.headers.get("Authorization") != expected:
+            return self.answer(401, b"{}")
+        if self.path == "/version":
+            return self.answer(200, b'{"version": "1.2.0"}')
+        if self.path != "/metrics":
+            return self.answer(404, b"{}")
+        Handler.iteration += 1
+        return self.answer(200, json.dumps([{"iter": Handler.iteration, "numActiveRequests": 1}]).encode())
+
+    def answer(self, status, body):
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_):
+        pass
+
+
+server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+context.load_cert_chain(certificate, key)
+server.socket = context.wrap_socket(server.socket, server_side=True)
+print(server.server_address[1], flush=True)
+server.serve_forever()
