@@ -1,9 +1,11 @@
 #include "objects.h"
 
 #include <cstring>
+#include <ctime>
 
 #include <dlfcn.h>
 #include <link.h>
+#include <pthread.h>
 
 namespace trtllm_preload
 {
@@ -26,10 +28,51 @@ bool contains(dl_phdr_info const& object, void const* address)
     return false;
 }
 
+// dl_iterate_phdr() holds a lock of the dynamic linker, and fork() copies that lock as it is: if another thread is inside
+// during a fork, the child waits forever as soon as it needs the lock. So a fork waits until no thread of the preload is
+// inside. It does not wait for long, because the lock of another library's fork handler could keep that thread waiting.
+constexpr long kForkWaitNs = 100'000'000;
+pthread_mutex_t gListing = PTHREAD_MUTEX_INITIALIZER;
+thread_local bool tForking = false;
+
+void beforeFork()
+{
+    timespec until{};
+    ::clock_gettime(CLOCK_REALTIME, &until);
+    auto const ns = until.tv_nsec + kForkWaitNs;
+    until.tv_sec += ns / 1'000'000'000;
+    until.tv_nsec = ns % 1'000'000'000;
+    tForking = ::pthread_mutex_timedlock(&gListing, &until) == 0;
+}
+
+void inParent()
+{
+    if (tForking)
+    {
+        ::pthread_mutex_unlock(&gListing);
+    }
+}
+
+void inChild()
+{
+    gListing = PTHREAD_MUTEX_INITIALIZER;
+}
+
+[[maybe_unused]] int const gRegistered = ::pthread_atfork(&beforeFork, &inParent, &inChild);
+
+struct ListingLock
+{
+    ListingLock() noexcept { ::pthread_mutex_lock(&gListing); }
+    ~ListingLock() { ::pthread_mutex_unlock(&gListing); }
+    ListingLock(ListingLock const&) = delete;
+    ListingLock& operator=(ListingLock const&) = delete;
+};
+
 /// Calls `visit` for every object until it returns true.
 template <class Visit>
 void forEach(Visit visit)
 {
+    ListingLock const lock;
     ::dl_iterate_phdr([](dl_phdr_info* object, std::size_t /*size*/, void* context)
         { return (*static_cast<Visit*>(context))(*object) ? 1 : 0; },
         &visit);

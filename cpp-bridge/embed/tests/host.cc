@@ -257,6 +257,45 @@ void churn(int forks, std::chrono::milliseconds rest)
     std::printf("done\n");
 }
 
+/// Forks while other threads call constructors all the time: the preload then searches the loaded libraries. Each child
+/// must be able to use an Executor of its own.
+void forkedInConstructors()
+{
+    std::atomic<bool> stopped{false};
+    std::vector<std::thread> threads;
+    for (int thread = 0; thread < 3; ++thread)
+    {
+        threads.emplace_back(
+            [&]
+            {
+                auto executor = engineOf("rate=0&speed=max");
+                while (!stopped)
+                {
+                    tle::Executor moved(std::move(executor));
+                    executor = std::move(moved);
+                }
+            });
+    }
+    for (int fork = 0; fork < 300; ++fork)
+    {
+        auto const child = ::fork();
+        if (child == 0)
+        {
+            ::alarm(60);
+            engineOf("rate=0&speed=max").getLatestIterationStats();
+            std::_Exit(0);
+        }
+        int status = -1;
+        CHECK(::waitpid(child, &status, 0) == child && status == 0);
+    }
+    stopped = true;
+    for (auto& thread : threads)
+    {
+        thread.join();
+    }
+    std::printf("done\n");
+}
+
 /// Runs the engines in these folders at the same time, then loads the first one again.
 void folders(std::vector<std::string> const& engines)
 {
@@ -319,9 +358,8 @@ extern "C" __attribute__((visibility("default"))) int runHost(int count, char** 
     std::map<std::string, std::function<void()>> const modes{{"polling", [&] { polling(number, rate); }},
         {"silent", [&] { silent(number); }}, {"children", [&] { children(number); }}, {"late", late},
         {"errors", errors}, {"moved", moved}, {"idle", [] {}}, {"churn", [] { churn(20, 2s); }},
-        {"forks", [] { churn(3, 0s); }}, {"leaking", leaking}, {"folders", [&] {
-                                                                    folders({arguments + 2, arguments + count});
-                                                                }}};
+        {"forks", [] { churn(3, 0s); }}, {"constructors", forkedInConstructors}, {"leaking", leaking},
+        {"folders", [&] { folders({arguments + 2, arguments + count}); }}};
     auto const found = modes.find(mode);
     CHECK(found != modes.end());
     found->second();

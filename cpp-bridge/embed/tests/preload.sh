@@ -50,7 +50,7 @@ same() { # same MODE…: the host must print the same with and without the prelo
 }
 
 forked_early() { # forks while the host constructs its first Executors, because a child inherits locks in their current state
-    for _ in $(seq 40); do
+    for _ in $(seq 20); do
         preloaded plain "$work/plain/host" forks || return 1
     done
 }
