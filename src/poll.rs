@@ -69,8 +69,8 @@ impl Driver {
         Self { schedule, intake, events, heartbeat }
     }
 
-    /// Opens the source and polls it until shutdown, until the source fails for good or until the engine is gone. `open` may take as long as it
-    /// needs: the engine is `starting` meanwhile, and a shutdown drops the future.
+    /// Opens the source and polls it. Returns at shutdown, if the source fails for good, or if the engine is gone. `open` may take
+    /// as long as it needs: the engine is `starting` meanwhile, and a shutdown drops the future.
     pub async fn run(mut self, open: impl Future<Output = Result<Source, OpenError>>, mut shutdown: Shutdown) -> End {
         let opened = tokio::select! {
             opened = self.watch(Some("the source is still being opened"), open) => opened,
@@ -180,7 +180,7 @@ impl Driver {
         let polled = loop {
             let part = supervise::catch(Task::Poll, tokio::time::timeout_at(deadline, source.poll(batch)));
             let part = self.watch(starting, part).await;
-            // A source that always has more must not keep the page from being updated. The next poll goes on with it.
+            // A source that always has more must not keep the page from being updated. The next poll continues with it.
             if !batch.more || !matches!(part, Ok(Ok(Ok(_)))) || now() >= published {
                 break part;
             }

@@ -1,4 +1,4 @@
-//! Keeps a task of ours alive: a panic ends one step of its work, is counted, and the task goes on.
+//! Keeps a task of ours alive: a panic ends one step of its work, is counted, and the task continues.
 
 mod heartbeat;
 

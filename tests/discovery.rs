@@ -121,6 +121,39 @@ fn servers_on_the_given_ports_are_found_and_others_are_left_alone() {
 }
 
 #[test]
+fn an_entry_for_a_server_that_was_found_takes_it_over_with_its_name() {
+    let servers = ["found-a", "found-b"].map(|model| Lookalike::start(&["--model", model]));
+    let [first, second] = [0, 1].map(|index| servers[index].port());
+    let auto = format!("engines:\n- source: auto:?ports={first},{second}\n");
+    let entry = |port: u16| format!("- source: trtllm-serve:http://localhost:{port}\n  model: found-a\n");
+    let folder = tempfile::tempdir().unwrap();
+    let config = folder.path().join("engines.yaml");
+    std::fs::write(&config, &auto).unwrap();
+    let daemon = Daemon::start(&["--config.file", config.to_str().unwrap(), "--gpu", "off"]);
+    until_counted(&daemon, &["model=found-a"]);
+    until_counted(&daemon, &["model=found-b"]);
+    // The name of an engine that stays is taken.
+    std::fs::write(&config, auto.clone() + &entry(second)).unwrap();
+    daemon.signal("HUP");
+    let refused = ["configuration not reloaded", "found-a", "an engine that trtllm-exporter has found"];
+    until(|| ensure(daemon.logged(&refused) == 1, || daemon.stderr()));
+    until_counted(&daemon, &["model=found-b"]);
+
+    std::fs::write(&config, auto + &entry(first)).unwrap();
+    daemon.signal("HUP");
+    until(|| ensure(daemon.logged(&["configuration reloaded", "added=1"]) == 1, || daemon.stderr()));
+    let before = until_counted(&daemon, &["model=found-a"]);
+    until(|| ensure(daemon.logged(&["auto: found", "read by another source"]) == 1, || daemon.stderr()));
+    let page = daemon.until(|page| {
+        let counted = page.count("nv_trt_llm_iterations_total", &["model=found-a"]);
+        ensure(counted > before + 20, || format!("{counted}"))
+    });
+    let of_it = page.series.iter().filter(|(series, _)| series.starts_with("nv_trt_llm_iterations_total{"));
+    assert_eq!(of_it.filter(|(series, _)| series.contains("found-a")).count(), 1);
+    assert_eq!(page.count("nv_trt_llm_iterations_lost_total", &["model=found-a"]), 0, "one reader takes its records");
+}
+
+#[test]
 fn a_process_is_found_by_its_name_followed_when_it_comes_back_and_forgotten_when_it_does_not() {
     let folder = tempfile::tempdir().unwrap();
     let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();

@@ -98,7 +98,7 @@ fn engines_that_stay_the_same_keep_their_totals_and_connections() {
 }
 
 #[test]
-fn a_broken_file_changes_nothing_and_is_told() {
+fn a_broken_file_changes_nothing_and_is_logged() {
     let config = Config::new();
     config.write(&[config.socket_entry("a", "  model: stays\n")]);
     let daemon = config.serve();
@@ -115,8 +115,8 @@ fn a_broken_file_changes_nothing_and_is_told() {
         config.write(std::slice::from_ref(text));
         daemon.signal("HUP");
         until(|| {
-            let told = daemon.logged(&["configuration not reloaded", words]);
-            ensure(told == 1, || format!("{index}: {told} {}", daemon.stderr()))
+            let logged = daemon.logged(&["configuration not reloaded", words]);
+            ensure(logged == 1, || format!("{index}: {logged} {}", daemon.stderr()))
         });
         daemon.until(|page| ensure(page.count(SUCCESSFUL, &[]) == 0, || "successful".to_owned()));
         let checked = e2e::daemon::run(&["check-config", config.file.to_str().unwrap()]);

@@ -41,7 +41,7 @@ fn decoder(header: &str) -> Result<String, String> {
                     )
                 }
                 ("T", [_]) => Ok(()), // the text of a row has no slot
-                _ => return Err(format!("{MEMBERS}: {member:?} in {table} is no member")),
+                _ => return Err(format!("{MEMBERS}: {table} has no member {member:?}")),
             }
             .map_err(|error| error.to_string())?;
         }

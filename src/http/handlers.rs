@@ -58,7 +58,7 @@ pub(super) fn healthy(heartbeats: &Heartbeats) -> Response {
     }
 }
 
-/// 200 once every source was polled successfully once. The body tells about trouble since then.
+/// 200 once every source was polled successfully once. The body lists problems since then.
 pub(super) async fn ready(Shared(state): Shared<Arc<State>>) -> Response {
     match views::api::not_ready(&state) {
         None => format!("ready\n{}", views::api::trouble(&state)).into_response(),

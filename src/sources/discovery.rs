@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use http::Method;
 use serde::Deserialize;
+use tokio::task::JoinSet;
 
 use super::SourceError;
 use super::http_client::HttpClient;
@@ -49,18 +50,24 @@ pub async fn search(ports: Vec<u16>) -> Vec<Finding> {
     let processes = tokio::task::spawn_blocking(|| processes(Path::new("/proc"))).await.unwrap_or_default();
     let mut places: BTreeMap<String, bool> = ports.into_iter().map(|port| (local(port), false)).collect();
     places.extend(processes.into_iter().map(|target| (target, true)));
-    let mut findings = Vec::new();
+    let mut asked = JoinSet::new();
     for (target, has_process) in places.into_iter().take(MAX_SERVERS) {
-        let verdict = match tokio::time::timeout(TIMEOUT, ask(&target)).await {
-            Ok(Ok(verdict)) => verdict,
-            Ok(Err(SourceError::Connect { .. })) | Err(_) if !has_process => continue,
-            Ok(Err(error)) if !has_process => Verdict::Other(error.to_string()),
-            Ok(Err(error)) => Verdict::NotReady(error.to_string()),
-            Err(_) => Verdict::NotReady("it does not answer".to_owned()),
-        };
-        findings.push(Finding { target, verdict });
+        asked.spawn(async move { Some(Finding { verdict: verdict(&target, has_process).await?, target }) });
     }
+    let mut findings: Vec<Finding> = asked.join_all().await.into_iter().flatten().collect();
+    findings.sort_by(|one, other| one.target.cmp(&other.target));
     findings
+}
+
+/// `None` if nothing listens there, and nothing has to.
+async fn verdict(target: &str, has_process: bool) -> Option<Verdict> {
+    match tokio::time::timeout(TIMEOUT, ask(target)).await {
+        Ok(Ok(verdict)) => Some(verdict),
+        Ok(Err(SourceError::Connect { .. })) | Err(_) if !has_process => None,
+        Ok(Err(error)) if !has_process => Some(Verdict::Other(error.to_string())),
+        Ok(Err(error)) => Some(Verdict::NotReady(error.to_string())),
+        Err(_) => Some(Verdict::NotReady("it does not answer".to_owned())),
+    }
 }
 
 fn local(port: u16) -> String {

@@ -77,7 +77,7 @@ fn tls(ca_file: Option<&Path>) -> io::Result<ClientConfig> {
         None => _ = roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs),
     }
     if roots.is_empty() {
-        return Err(io::Error::other("there are no certificates"));
+        return Err(io::Error::other("no certificate found"));
     }
     let config =
         ClientConfig::builder_with_provider(Arc::new(default_provider())).with_safe_default_protocol_versions();
@@ -92,7 +92,7 @@ impl Token {
     /// The value of the header `Authorization`.
     ///
     /// # Errors
-    /// If the file cannot be read or is no token.
+    /// If the file cannot be read or does not contain a token.
     pub(super) async fn header(&mut self, file: &Path) -> Result<HeaderValue, SourceError> {
         if let Some((read, header)) = &self.0
             && read.elapsed() < TOKEN_AGE
@@ -116,7 +116,8 @@ impl Token {
 fn bearer(text: &[u8]) -> io::Result<HeaderValue> {
     let token = text.trim_ascii();
     let header = HeaderValue::from_bytes(&[b"Bearer ", token].concat());
-    let mut header = header.ok().filter(|_| !token.is_empty()).ok_or_else(|| io::Error::other("it is not a token"))?;
+    let mut header =
+        header.ok().filter(|_| !token.is_empty()).ok_or_else(|| io::Error::other("it does not contain a token"))?;
     // Not shown by Debug.
     header.set_sensitive(true);
     Ok(header)

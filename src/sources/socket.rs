@@ -16,7 +16,7 @@ use super::{Batch, Item, OpenError, Presence};
 use crate::model::RejectReason;
 
 pub use listener::{Listener, Naming};
-pub use names::{Joined, NameTaken, Names, Socket};
+pub use names::{Ending, Joined, NameTaken, Names, Socket};
 pub use publishers::Admission;
 
 use desk::{Desk, Queued};

@@ -17,18 +17,19 @@ const MAX_ENGINES: usize = 64;
 
 /// An engine that was found.
 pub(super) struct Discovered {
-    target: String,
+    /// `http://HOST:PORT`
+    pub(super) target: String,
     model: String,
     last_seen: Instant,
     slot: Arc<EngineSlot>,
     _stop: Trigger,
 }
 
-/// All engines of one `auto`, and what was logged about the rest.
+/// All engines of one `auto`, and what the last search has found.
 #[derive(Default)]
 pub(super) struct Engines {
     running: Vec<Discovered>,
-    told: Vec<(String, String)>,
+    findings: Vec<(String, String)>,
 }
 
 /// Searches until shutdown.
@@ -59,7 +60,7 @@ impl Engines {
         mut start: impl FnMut(&str, &str, String) -> (Arc<EngineSlot>, Trigger),
     ) {
         let now = Instant::now();
-        let mut told = Vec::new();
+        let mut described = Vec::new();
         for Finding { target, verdict } in findings {
             let what = match verdict {
                 Verdict::Engine(_) if taken.contains(&target) => "read by another source".to_owned(),
@@ -70,7 +71,7 @@ impl Engines {
                     match self.running.iter_mut().find(|engine| engine.target == target) {
                         Some(engine) => engine.last_seen = now,
                         None if is_full => {
-                            told.push((target, format!("not read: {MAX_ENGINES} engines are read already")));
+                            described.push((target, format!("not read: {MAX_ENGINES} engines are read already")));
                             continue;
                         }
                         None => {
@@ -90,17 +91,24 @@ impl Engines {
                 Verdict::NotReady(why) => format!("trtllm-serve, not ready: {why}"),
                 Verdict::Other(what) => format!("no trtllm-serve: {what}"),
             };
-            told.push((target, what));
+            described.push((target, what));
         }
-        for (address, what) in told.iter().filter(|finding| !self.told.contains(finding)) {
+        for (address, what) in described.iter().filter(|finding| !self.findings.contains(finding)) {
             tracing::info!(address, what, "auto: found");
         }
-        for (address, what) in self.told.iter().filter(|(address, _)| !told.iter().any(|(other, _)| other == address)) {
+        let is_gone = |address: &String| described.iter().all(|(other, _)| other != address);
+        for (address, what) in self.findings.iter().filter(|(address, _)| is_gone(address)) {
             tracing::info!(address, what, "auto: gone");
         }
         self.end(state, names, |engine| now.duration_since(engine.last_seen) >= forget_after);
-        state.discovery.store(Arc::new(told.clone()));
-        self.told = told;
+        state.discovery.store(Arc::new(described.clone()));
+        self.findings = described;
+    }
+
+    /// Model and version of these engines.
+    pub(super) fn names(&self, which: impl Fn(&Discovered) -> bool) -> HashSet<(String, String)> {
+        let chosen = self.running.iter().filter(|engine| which(engine));
+        chosen.map(|engine| (engine.slot.name.model.clone(), engine.slot.name.version.clone())).collect()
     }
 
     /// Ends these engines: their drivers stop and their series end.

@@ -1,7 +1,7 @@
 //! Opens the sources and runs one poll driver per engine. Engines that publishers name join while the daemon runs.
 
 use std::collections::HashSet;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,16 +14,16 @@ use crate::poll::{Driver, DriverEvent, DriverEvents, End, Schedule};
 use crate::shutdown::{self, Shutdown, Trigger};
 use crate::sources::discovery::Finding;
 #[cfg(feature = "executor")]
-use crate::sources::executor::{ExecutorThread, hosting::Hosting};
-use crate::sources::replay::Replay;
+use crate::sources::executor::hosting::Hosting;
 use crate::sources::server::Access;
-use crate::sources::socket::{Admission, Ingest, Joined, Listener, NameTaken, Names, Naming};
-use crate::sources::trtllm_serve::{Extras, TrtllmServe};
+use crate::sources::socket::{Admission, Ending, Ingest, Joined, Listener, NameTaken, Names, Naming};
+use crate::sources::trtllm_serve::Extras;
 use crate::sources::{OpenError, Source};
 use crate::state::{EngineName, EngineSlot, Place, State};
 use crate::supervise::Heartbeats;
 
-use super::discovered;
+use super::discovered::{self, Discovered};
+use super::opening::{self, Leaving};
 
 /// How long the first scrape waits for the initial polls. A scrape without the engines would look like idle engines.
 const FIRST_POLLS: Duration = Duration::from_millis(200);
@@ -67,11 +67,16 @@ struct Running {
     ended: Shutdown,
 }
 
-/// What is left of the sources that a reload has removed: a new source may need the path or the GPU of one of them.
-type Leaving = Vec<Shutdown>;
+impl Running {
+    fn is_auto(&self) -> bool {
+        matches!(self.config.source, SourceSpec::Auto { .. })
+    }
 
-/// How long a new source waits for those that a reload has removed.
-const LEAVING: Duration = Duration::from_secs(10);
+    /// Whether a configuration with these engines keeps it.
+    fn stays(&self, engines: &[EngineConfig]) -> bool {
+        !self.ended.has_begun() && engines.contains(&self.config)
+    }
+}
 
 impl Drivers {
     /// Starts a driver per engine, which opens the source in its own task.
@@ -90,8 +95,8 @@ impl Drivers {
         let (finding, found) = mpsc::unbounded_channel();
         let forget_after = cli.forget_after;
         let names = Names::new(forget_after, joining);
-        // No publisher has a name yet.
-        let _ = names.configure(configured(&engines));
+        // No other engine has a name yet.
+        let _ = names.configure(configured(&engines), &Ending::default());
         let (state, heartbeats) = (Arc::clone(state), Arc::clone(heartbeats));
         let common = Common {
             schedule,
@@ -124,9 +129,22 @@ impl Drivers {
     /// Starts, stops and keeps sources, so that those of `engines` run. Sources that stay the same keep their totals.
     ///
     /// # Errors
-    /// If an engine that publishes on a socket has the name of one of them. Then nothing is changed.
+    /// If an engine that was named while the daemon runs, and stays, has the name of one of them. Then nothing is changed.
     pub(super) fn reload(&mut self, engines: Vec<EngineConfig>) -> Result<(), NameTaken> {
-        self.common.names.configure(configured(&engines))?;
+        let read = servers(engines.iter());
+        let has_auto = self.sources.iter().any(|running| running.is_auto() && running.stays(&engines));
+        let superseded = |engine: &Discovered| !has_auto || read.contains(&engine.target);
+        let sockets = self.sources.iter().filter(|running| !running.stays(&engines));
+        let ending = Ending {
+            sockets: sockets.filter_map(|running| running.socket).collect(),
+            discovered: self.engines_found.names(superseded),
+        };
+        self.common.names.configure(configured(&engines), &ending)?;
+        self.engines_found.end(&self.common.state, &self.common.names, superseded);
+        if !has_auto {
+            self.engines_found = discovered::Engines::default();
+            self.common.state.discovery.store(Arc::default());
+        }
         let mut before = std::mem::take(&mut self.sources);
         // A source that could not be opened is tried again.
         before.retain(|running| {
@@ -147,11 +165,6 @@ impl Drivers {
             }
         }
         let leaving: Leaving = before.iter().map(|running| running.ended.clone()).collect();
-        if before.iter().any(|running| matches!(running.config.source, SourceSpec::Auto { .. })) {
-            self.engines_found.end(&self.common.state, &self.common.names, |_| true);
-            self.engines_found = discovered::Engines::default();
-            self.common.state.discovery.store(Arc::default());
-        }
         for running in &before {
             running.trigger.stop();
             self.common.state.remove_all(&running.place);
@@ -174,47 +187,68 @@ impl Drivers {
         let (trigger, stop) = shutdown::channel();
         let (alive, ended) = shutdown::channel();
         let mut running = Running { place: Place::new(place), socket: None, trigger, stop, ended, config };
-        let EngineConfig { name, source, .. } = &running.config;
-        match source {
+        let admission = self.common.admission.clone();
+        let open = match running.config.source.clone() {
             SourceSpec::Socket(path) if running.config.names_its_engines => {
                 let socket = self.common.names.socket(DEFAULT_MODEL);
                 running.socket = Some(socket.id());
-                let naming = Naming::ByPublishers(Arc::new(socket));
-                let listening = listen(path.clone(), self.common.admission.clone(), naming, leaving);
-                let is_default = running.config.is_default;
-                let mut stop = running.stop.clone();
-                self.tasks.spawn(async move {
-                    let _alive = alive;
-                    let listener = tokio::select! {
-                        listener = listening => listener,
-                        () = stop.wait() => return,
-                    };
-                    match listener {
-                        Ok(_listener) => {
-                            let _ = events.send(DriverEvent::FirstPoll);
-                            stop.wait().await;
-                        }
-                        // Nobody asked for the default socket; GPU metrics work without it.
-                        Err(error) if is_default => tracing::warn!(%error, "no default ingest socket"),
-                        Err(error) => _ = events.send(DriverEvent::Failed(error)),
-                    }
-                });
+                let listening = opening::listen(path, admission, Naming::ByPublishers(Arc::new(socket)), leaving);
+                self.accept(listening, running.stop.clone(), events, alive, running.config.is_default);
+                return self.sources.push(running);
             }
             SourceSpec::Auto { ports } => {
-                let (ports, found, stop) = (ports.clone(), self.common.found.clone(), running.stop.clone());
+                let (found, stop) = (self.common.found.clone(), running.stop.clone());
                 let _ = events.send(DriverEvent::FirstPoll);
                 self.tasks.spawn(async move {
                     let _alive = alive;
                     discovered::search(ports, found, stop).await;
                 });
+                return self.sources.push(running);
             }
-            _ => {
-                let slot = self.common.state.add(&running.place, name.clone());
-                let open = open(source.clone(), self.common.admission.clone(), leaving);
-                self.drive(slot, open, running.stop.clone(), events, Some(alive));
-            }
-        }
+            SourceSpec::Socket(path) => opening::socket(path, admission),
+            SourceSpec::TrtllmServe { access, extras } => opening::trtllm_serve(access, extras),
+            SourceSpec::Replay { path, pace } => opening::replay(path, pace),
+            #[cfg(feature = "executor")]
+            SourceSpec::Simulated(engine) => opening::executor(Hosting::plain(engine)),
+            #[cfg(feature = "executor")]
+            SourceSpec::Executor(hosting) => opening::executor(*hosting),
+            #[cfg(not(feature = "executor"))]
+            SourceSpec::Simulated(engine) => opening::no_executor(engine),
+        };
+        let slot = self.common.state.add(&running.place, running.config.name.clone());
+        let open = async move {
+            opening::left(leaving).await;
+            open.await
+        };
+        self.drive(slot, open, running.stop.clone(), events, Some(alive));
         self.sources.push(running);
+    }
+
+    /// Accepts publishers that name their engines, until it is stopped.
+    fn accept(
+        &mut self,
+        listening: impl Future<Output = Result<Listener, OpenError>> + Send + 'static,
+        mut stop: Shutdown,
+        events: DriverEvents,
+        alive: Trigger,
+        is_default: bool,
+    ) {
+        self.tasks.spawn(async move {
+            let _alive = alive;
+            let listener = tokio::select! {
+                listener = listening => listener,
+                () = stop.wait() => return,
+            };
+            match listener {
+                Ok(_listener) => {
+                    let _ = events.send(DriverEvent::FirstPoll);
+                    stop.wait().await;
+                }
+                // Nobody asked for the default socket; GPU metrics work without it.
+                Err(error) if is_default => tracing::warn!(%error, "no default ingest socket"),
+                Err(error) => _ = events.send(DriverEvent::Failed(error)),
+            }
+        });
     }
 
     /// Runs the driver of an engine until it is stopped or the engine is gone.
@@ -259,11 +293,7 @@ impl Drivers {
         // A reload may have removed it since.
         let Some(Running { config, place, .. }) = auto else { return };
         let (labels, place) = (config.name.clone(), place.clone());
-        let taken = self.sources.iter().filter_map(|running| match &running.config.source {
-            SourceSpec::TrtllmServe { access, .. } => Some(access.target.replace("//localhost:", "//127.0.0.1:")),
-            _ => None,
-        });
-        let taken = taken.map(|target| target.replace("//[::1]:", "//127.0.0.1:")).collect();
+        let taken = servers(self.sources.iter().map(|running| &running.config));
         let Common { state, names, forget_after, .. } = &self.common;
         let (state, names, forget_after) = (Arc::clone(state), Arc::clone(names), *forget_after);
         let mut engines = std::mem::take(&mut self.engines_found);
@@ -271,9 +301,8 @@ impl Drivers {
             let name = EngineName { model: model.to_owned(), version, ..labels.clone() };
             let slot = state.add(&place, name);
             let access = Access { target: target.to_owned(), ca_file: None, bearer_token_file: None };
-            let source = SourceSpec::TrtllmServe { access, extras: Extras::default() };
+            let open = opening::trtllm_serve(access, Extras::default());
             let (trigger, stop) = shutdown::channel();
-            let open = open(source, self.common.admission.clone(), Leaving::new());
             self.drive(Arc::clone(&slot), open, stop, self.common.later.clone(), None);
             (slot, trigger)
         });
@@ -324,6 +353,16 @@ impl Drivers {
     }
 }
 
+/// The servers that these engines are read from, as a search would write them.
+fn servers<'a>(engines: impl Iterator<Item = &'a EngineConfig>) -> HashSet<String> {
+    let targets = engines.filter_map(|engine| match &engine.source {
+        SourceSpec::TrtllmServe { access, .. } => Some(&access.target),
+        _ => None,
+    });
+    let local = |target: &String| target.replace("//localhost:", "//127.0.0.1:").replace("//[::1]:", "//127.0.0.1:");
+    targets.map(local).collect()
+}
+
 /// Names that no publisher can have.
 fn configured(engines: &[EngineConfig]) -> HashSet<(String, String)> {
     let named = engines.iter().filter(|engine| !engine.names_its_engines);
@@ -339,42 +378,4 @@ pub(super) fn default_engine() -> EngineConfig {
         tracing::debug!(%error, folder = %folder.display(), "cannot create the folder of the default ingest socket");
     }
     EngineConfig::default_socket(path)
-}
-
-/// Waits until removed sources have closed what they use.
-async fn left(leaving: Leaving) {
-    let all = async {
-        for mut ended in leaving {
-            ended.wait().await;
-        }
-    };
-    let _ = tokio::time::timeout(LEAVING, all).await;
-}
-
-async fn listen(path: PathBuf, admission: Admission, naming: Naming, leaving: Leaving) -> Result<Listener, OpenError> {
-    left(leaving).await;
-    Listener::bind(&path, admission, naming).await
-}
-
-async fn open(source: SourceSpec, admission: Admission, leaving: Leaving) -> Result<Source, OpenError> {
-    left(leaving).await;
-    Ok(match source {
-        SourceSpec::TrtllmServe { access, extras } => {
-            Source::TrtllmServe(Box::new(TrtllmServe::open(access, extras).await?))
-        }
-        SourceSpec::Auto { .. } => {
-            return Err(OpenError::Engine { engine: "auto".to_owned(), cause: "a search is no engine".to_owned() });
-        }
-        SourceSpec::Socket(path) => Source::Socket(Ingest::bind(&path, admission).await?),
-        SourceSpec::Replay { path, pace } => Source::Replay(Replay::open(path, pace).await?),
-        #[cfg(feature = "executor")]
-        SourceSpec::Simulated(engine) => Source::Executor(ExecutorThread::start(Hosting::plain(engine))?),
-        #[cfg(feature = "executor")]
-        SourceSpec::Executor(hosting) => Source::Executor(ExecutorThread::start(*hosting)?),
-        #[cfg(not(feature = "executor"))]
-        SourceSpec::Simulated(engine) => {
-            let cause = "this build has no Executor; build it with the feature \"executor\"".to_owned();
-            return Err(OpenError::Engine { engine, cause });
-        }
-    })
 }

@@ -3,6 +3,7 @@
 
 mod discovered;
 mod drivers;
+mod opening;
 mod systemd;
 
 use std::io::Write as _;
@@ -26,7 +27,7 @@ use crate::metrics::own::HttpMetrics;
 use crate::process;
 use crate::shutdown::{self, GpuRequest, GpuSignals, Shutdown};
 use crate::sources::OpenError;
-use crate::sources::socket::{Admission, NameTaken};
+use crate::sources::socket::Admission;
 use crate::state::State;
 use crate::supervise::Heartbeats;
 use crate::web::config::WebConfigError;
@@ -189,9 +190,7 @@ impl Daemon {
     /// Applies a configuration that was read again. A broken one changes nothing.
     fn reload(&mut self, engines: Result<Vec<EngineConfig>, ConfigError>) {
         let applied = match engines {
-            Ok(engines) => self.drivers.reload(engines).map_err(|NameTaken { model, version }| {
-                format!("an engine that publishes on a socket is called model {model:?} version {version:?} already")
-            }),
+            Ok(engines) => self.drivers.reload(engines).map_err(|error| error.to_string()),
             Err(error) => Err(error.to_string()),
         };
         match applied {

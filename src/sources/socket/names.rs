@@ -88,11 +88,28 @@ pub struct Joined {
     pub(super) queue: mpsc::UnboundedReceiver<Queued>,
 }
 
-/// An engine of the configuration has the name of an engine that publishes on a socket.
+/// An engine of the configuration has the name of an engine that was named while the daemon runs.
 #[derive(Debug, PartialEq, Eq)]
 pub struct NameTaken {
     pub model: String,
     pub version: String,
+    pub by: &'static str,
+}
+
+impl fmt::Display for NameTaken {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { model, version, by } = self;
+        write!(out, "model {model:?} version {version:?} is the name of an engine that {by}; choose another name")
+    }
+}
+
+/// Engines that a reload ends. Their names become free.
+#[derive(Debug, Default)]
+pub struct Ending {
+    /// Ids of sockets that are closed.
+    pub sockets: HashSet<u64>,
+    /// Model and version of engines that were found.
+    pub discovered: HashSet<(String, String)>,
 }
 
 /// Why a publisher cannot have its name.
@@ -155,14 +172,15 @@ impl Names {
     /// Sets the names of the engines in the configuration. Publishers cannot have them.
     ///
     /// # Errors
-    /// If an engine that publishes on a socket has one of them. Then nothing is changed.
-    pub fn configure(&self, configured: HashSet<(String, String)>) -> Result<(), NameTaken> {
+    /// If an engine that stays has one of them. Then nothing is changed.
+    pub fn configure(&self, configured: HashSet<(String, String)>, ending: &Ending) -> Result<(), NameTaken> {
         let mut table = self.table();
-        let published = table.engines.iter().map(|engine| (engine.model.clone(), engine.version.clone()));
-        if let Some((model, version)) =
-            published.chain(table.discovered.iter().cloned()).find(|name| configured.contains(name))
-        {
-            return Err(NameTaken { model, version });
+        let stay = table.engines.iter().filter(|engine| !ending.sockets.contains(&engine.socket));
+        let published = stay.map(|engine| ((engine.model.clone(), engine.version.clone()), "publishes on a socket"));
+        let found = table.discovered.difference(&ending.discovered);
+        let found = found.map(|name| (name.clone(), "trtllm-exporter has found"));
+        if let Some(((model, version), by)) = published.chain(found).find(|(name, _)| configured.contains(name)) {
+            return Err(NameTaken { model, version, by });
         }
         table.configured = configured;
         Ok(())

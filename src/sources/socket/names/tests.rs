@@ -64,7 +64,7 @@ async fn derived_names_take_the_lowest_free_version() {
     drop(seats);
     assert_eq!(at(fixture.claim(&derived("llama", 3))), Some(2), "the same process has its old name");
     assert_eq!(at(fixture.claim(&derived("llama", 4))), Some(0), "another one the lowest");
-    fixture.names.configure([("other".to_owned(), "1".to_owned())].into()).unwrap();
+    fixture.names.configure([("other".to_owned(), "1".to_owned())].into(), &Ending::default()).unwrap();
     let _other = fixture.claim(&derived("other", 5));
     assert_eq!(fixture.joined(), ["other 2"], "version 1 is configured");
 }
@@ -109,14 +109,24 @@ async fn an_engine_without_a_publisher_for_an_hour_makes_room() {
 async fn names_of_the_configuration_and_of_other_sockets_are_taken() {
     let fixture = fixture();
     let configured = |model: &str| HashSet::from([(model.to_owned(), "1".to_owned())]);
-    fixture.names.configure(configured("mixtral")).unwrap();
+    let stay = Ending::default();
+    fixture.names.configure(configured("mixtral"), &stay).unwrap();
     let by = |socket: &Socket, model| socket.try_claim(Some(&hello(model, "1", 1))).unwrap_err().to_string();
     assert!(by(&fixture.socket, "mixtral").contains("an engine of the configuration"));
     let seat = fixture.claim(&hello("llama", "1", 1));
     let other = fixture.names.socket("tensorrt_llm");
     assert!(by(&other, "llama").contains("an engine of another socket"));
-    let taken = fixture.names.configure(configured("llama")).unwrap_err();
-    assert_eq!(taken, NameTaken { model: "llama".to_owned(), version: "1".to_owned() });
+    let taken = fixture.names.configure(configured("llama"), &stay).unwrap_err();
+    assert!(taken.to_string().contains("publishes on a socket"), "{taken}");
+    let found = fixture.names.discovered("qwen");
+    let taken = fixture.names.configure(configured("qwen"), &stay).unwrap_err();
+    assert!(taken.to_string().contains("has found"), "{taken}");
+    // Engines that end with the same reload keep no name.
+    let discovered = HashSet::from([("qwen".to_owned(), found)]);
+    let ending = Ending { sockets: [fixture.socket.id()].into(), discovered };
+    fixture.names.configure(configured("qwen"), &ending).unwrap();
+    fixture.names.configure(configured("llama"), &ending).unwrap();
+    fixture.names.configure(configured("mixtral"), &stay).unwrap();
     drop((seat, fixture.socket));
     other.try_claim(Some(&hello("llama", "1", 1))).unwrap();
 }

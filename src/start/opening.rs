@@ -1,0 +1,66 @@
+//! Opens the sources of engines. Each future may take as long as it needs; its driver drops it at shutdown.
+
+use std::path::PathBuf;
+use std::pin::Pin;
+use std::time::Duration;
+
+use crate::shutdown::Shutdown;
+#[cfg(feature = "executor")]
+use crate::sources::executor::{ExecutorThread, hosting::Hosting};
+use crate::sources::replay::{Pace, Replay};
+use crate::sources::server::Access;
+use crate::sources::socket::{Admission, Ingest, Listener, Naming};
+use crate::sources::trtllm_serve::{Extras, TrtllmServe};
+use crate::sources::{OpenError, Source};
+
+/// Opens the source of one engine.
+pub(super) type Opening = Pin<Box<dyn Future<Output = Result<Source, OpenError>> + Send>>;
+
+/// What is left of the sources that a reload has removed: a new source may need the path or the GPU of one of them.
+pub(super) type Leaving = Vec<Shutdown>;
+
+/// How long a new source waits for those that a reload has removed.
+const LEAVING: Duration = Duration::from_secs(10);
+
+/// Waits until removed sources have closed what they use.
+pub(super) async fn left(leaving: Leaving) {
+    let all = async {
+        for mut ended in leaving {
+            ended.wait().await;
+        }
+    };
+    let _ = tokio::time::timeout(LEAVING, all).await;
+}
+
+pub(super) async fn listen(
+    path: PathBuf,
+    admission: Admission,
+    naming: Naming,
+    leaving: Leaving,
+) -> Result<Listener, OpenError> {
+    left(leaving).await;
+    Listener::bind(&path, admission, naming).await
+}
+
+pub(super) fn socket(path: PathBuf, admission: Admission) -> Opening {
+    Box::pin(async move { Ok(Source::Socket(Ingest::bind(&path, admission).await?)) })
+}
+
+pub(super) fn trtllm_serve(access: Access, extras: Extras) -> Opening {
+    Box::pin(async move { Ok(Source::TrtllmServe(Box::new(TrtllmServe::open(access, extras).await?))) })
+}
+
+pub(super) fn replay(path: PathBuf, pace: Pace) -> Opening {
+    Box::pin(async move { Ok(Source::Replay(Replay::open(path, pace).await?)) })
+}
+
+#[cfg(feature = "executor")]
+pub(super) fn executor(hosting: Hosting) -> Opening {
+    Box::pin(async move { Ok(Source::Executor(ExecutorThread::start(hosting)?)) })
+}
+
+#[cfg(not(feature = "executor"))]
+pub(super) fn no_executor(engine: String) -> Opening {
+    let cause = "this build has no Executor; build it with the feature \"executor\"".to_owned();
+    Box::pin(std::future::ready(Err(OpenError::Engine { engine, cause })))
+}
