@@ -100,8 +100,10 @@ fn servers_on_the_given_ports_are_found_and_others_are_left_alone() {
     }
     let page = daemon.page();
     assert!(page.series.iter().all(|(series, _)| !series.contains("ports-configured")), "two readers of one server");
-    let html = daemon.text("/");
-    assert!(html.contains("Found by auto") && html.contains("trtllm-serve with model ports-a"), "{html}");
+    let found = daemon.text("/api/v1/discovery");
+    let address = format!("http://127.0.0.1:{}", engines[0].port());
+    let expected = format!("{{\"address\":\"{address}\",\"finding\":\"trtllm-serve with model ports-a\"}}");
+    assert!(found.contains(&expected), "{found}");
     // A second search asks nothing else, and logs nothing again.
     until(|| ensure(vllm.asked.lock().unwrap().len() >= 2, || "not searched again".to_owned()));
     for other in [&vllm, &web, &silent] {

@@ -18,6 +18,7 @@ use crate::metrics::page_builder::{PageBuilder, Section, Selection};
 use crate::state::State;
 use crate::supervise::Heartbeats;
 use crate::views;
+use crate::views::page::LivePage;
 
 /// Renders pages of metrics and caches them.
 #[derive(Debug)]
@@ -67,17 +68,18 @@ pub(super) async fn ready(Shared(state): Shared<Arc<State>>) -> Response {
 }
 
 /// The page for people.
-pub(super) fn landing(Shared(state): Shared<Arc<State>>, telemetry_path: &str) -> Response {
-    // The page has only a style of its own. A name from a publisher must never run as a script.
-    let headers = [
-        (header::CONTENT_SECURITY_POLICY, "default-src 'none'; style-src 'unsafe-inline'"),
-        (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
-    ];
-    (headers, Html(views::page::page(&state, telemetry_path))).into_response()
+pub(super) fn live_page(page: &LivePage) -> Response {
+    let headers =
+        [(header::CONTENT_SECURITY_POLICY, page.policy.as_str()), (header::X_CONTENT_TYPE_OPTIONS, "nosniff")];
+    (headers, Html(page.html.clone())).into_response()
 }
 
 pub(super) async fn engines(Shared(state): Shared<Arc<State>>) -> Response {
     json(StatusCode::OK, &views::api::engines(&state))
+}
+
+pub(super) async fn discovery(Shared(state): Shared<Arc<State>>) -> Response {
+    json(StatusCode::OK, &views::api::discovery(&state))
 }
 
 pub(super) async fn iterations(Shared(state): Shared<Arc<State>>, RawQuery(query): RawQuery) -> Response {

@@ -11,6 +11,7 @@ use crate::metrics::compat::CompatSets;
 use crate::metrics::own::HttpMetrics;
 use crate::state::State;
 use crate::supervise::Heartbeats;
+use crate::views::page::LivePage;
 
 use super::handlers::{self, Pages};
 use super::layers::{limit_requests, limited};
@@ -68,10 +69,12 @@ pub fn all(state: &Arc<State>, options: Options, metrics: &Arc<HttpMetrics>, hea
         false => pages.route(TRTLLM_SERVE_PATH, get(handlers::trtllm_serve)),
     };
     let pages = pages.with_state(page_state);
+    let live_page = LivePage::new(&telemetry_path.0);
     let views = Router::new()
-        .route("/", get(async move |state| handlers::landing(state, &telemetry_path.0)))
+        .route("/", get(async move || handlers::live_page(&live_page)))
         .route("/api/v1/engines", get(handlers::engines))
         .route("/api/v1/iterations", get(handlers::iterations))
+        .route("/api/v1/discovery", get(handlers::discovery))
         .with_state(Arc::clone(state));
     let limited_routes = limit_requests(pages.merge(views), max_requests, Arc::clone(metrics));
     // Probes must get an answer also when the server is busy.

@@ -118,6 +118,12 @@ pub fn engines(state: &State) -> Value {
     state.engines().map(|(engine, snapshot)| without_nulls(&Engine::of(&engine.name, &snapshot))).collect()
 }
 
+/// What `--source auto` found at each address.
+#[must_use]
+pub fn discovery(state: &State) -> Value {
+    state.discovery.load().iter().map(|(address, finding)| json!({"address": address, "finding": finding})).collect()
+}
+
 /// The sources that were never polled successfully, one line each; `None` if there is none. Later trouble of an engine does
 /// not count: it must not take the pod of its sidecar out of service.
 #[must_use]

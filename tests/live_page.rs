@@ -1,0 +1,50 @@
+//! The page for people in a real Chromium: its numbers, its updates, and what axe-core says. The checks are in `live_page/judge.py`.
+// A test fails by a panic.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stderr, clippy::print_stdout)]
+
+mod e2e;
+
+use std::net::TcpListener;
+use std::process::Command;
+
+use e2e::standin::Standin;
+
+#[test]
+fn a_browser_shows_the_numbers_of_the_metrics_page() {
+    e2e::program("chromedriver");
+    let axe = e2e::tool("TRTLLM_TEST_AXE", "axe.min.js");
+    let busy = include_str!("fixtures/busy_gpu.state");
+    let standin = Standin::new(&format!("gpus=3\n{busy}"));
+    let folder = tempfile::tempdir().unwrap();
+    let config = folder.path().join("engines.yaml");
+    let replayed = e2e::root().join("tests/fixtures/session.ndjson");
+    let engines = format!(
+        "engines:\n\
+         - source: \"sim:?rate=20\"\n  model: live\n\
+         - source: replay:{}?speed=max\n  model: replayed\n\
+         - source: trtllm-serve:http://127.0.0.1:1\n  model: nowhere\n\
+         - source: socket:{}\n  model: '<img src=x onerror=\"window.attacked=1\">'\n",
+        replayed.display(),
+        folder.path().join("ingest.sock").display()
+    );
+    std::fs::write(&config, engines).unwrap();
+    // The address must be known before the start, because the exporter is restarted.
+    let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
+    let output = Command::new(e2e::python())
+        .arg(e2e::root().join("tests/live_page/judge.py"))
+        .args([
+            axe.as_os_str(),
+            address.as_ref(),
+            env!("CARGO_BIN_EXE_trtllm-exporter").as_ref(),
+            "--config.file".as_ref(),
+        ])
+        .arg(&config)
+        .args(["--web.listen-address", &address, "--gpu.interval", "100ms", "--gpu.library"])
+        .arg(standin.library())
+        .env("PYTHONDONTWRITEBYTECODE", "1")
+        .output()
+        .unwrap();
+    let (printed, errors) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    println!("{printed}");
+    assert!(output.status.success(), "{printed}{errors}");
+}

@@ -1,0 +1,241 @@
+"""Judges the page for people in a real Chromium, and with axe-core.
+
+usage: judge.py AXE ADDRESS COMMAND...   starts the exporter with the command, which must listen on the address
+The exporter must have the engines that tests/live_page.rs configures; the last argument must be its NVML library. Prints one line per check; stops at the first failure.
+"""
+
+import json
+import signal
+import subprocess
+import sys
+import time
+import urllib.request
+from pathlib import Path
+
+from prometheus_client.parser import text_string_to_metric_families
+from webdriver import Browser
+
+AXE, ADDRESS, *COMMAND = sys.argv[1:]
+URL = f"http://{ADDRESS}/"
+TAB = "\ue004"
+
+CARD = """
+  const card = [...document.querySelectorAll('article')].find((card) => card.querySelector('h3').textContent.includes(arguments[0]));
+  if (!card) return null;
+"""
+NUMBERS = CARD + """
+  const rows = [...card.querySelectorAll('dl > div')].filter((row) => !row.hidden);
+  return Object.fromEntries(rows.map((row) => [row.children[0].textContent, row.children[1].textContent]));
+"""
+
+
+def start():
+    exporter = subprocess.Popen(COMMAND, stderr=subprocess.DEVNULL)
+    for _ in range(600):
+        try:
+            urllib.request.urlopen(URL + "healthz", timeout=5)
+            return exporter
+        except OSError:
+            time.sleep(0.1)
+    raise AssertionError("the exporter did not start")
+
+
+def stop(exporter):
+    exporter.send_signal(signal.SIGTERM)
+    exporter.wait(30)
+
+
+def metrics():
+    text = urllib.request.urlopen(URL + "metrics", timeout=10).read().decode()
+    return {(sample.name, frozenset(sample.labels.items())): sample.value for family in text_string_to_metric_families(text) for sample in family.samples}
+
+
+def metric(name, **labels):
+    values = [value for (sample, has), value in metrics().items() if sample == name and set(labels.items()) <= has]
+    assert len(values) == 1, (name, labels, values)
+    return values[0]
+
+
+def ok(name):
+    print(f"ok {name}", flush=True)
+
+
+def number(text):
+    return float(text.replace(",", "").split()[0])
+
+
+def accessible(browser):
+    browser.run(Path(AXE).read_text())
+    found = browser.run_async("axe.run().then((results) => arguments[0](results.violations))")
+    assert found == [], json.dumps(found, indent=1)[:4000]
+
+
+def values_equal_the_metrics_page(browser):
+    # The numbers of a finished replay stay the same.
+    shown = browser.until(NUMBERS, "replayed")
+    assert number(shown["Completed requests"]) == metric("nv_trt_llm_requests_completed_total", model="replayed") > 0, shown
+    assert number(shown["Lost iterations"]) == metric("nv_trt_llm_iterations_lost_total", model="replayed") > 0, shown
+    assert number(shown["Restarts"]) == metric("nv_trt_llm_engine_restarts_total", model="replayed"), shown
+    gpu = browser.until(NUMBERS, "GPU 1")
+    labels = {"gpu_uuid": "GPU-b"}
+    assert number(gpu["Utilization"]) == round(metric("nv_gpu_utilization", **labels) * 100, 1), gpu
+    assert abs(number(gpu["Power"]) - metric("nv_gpu_power_usage", **labels)) < 1, gpu
+    assert number(gpu["Temperature"]) == metric("nv_gpu_temperature_celsius", sensor="gpu", **labels), gpu
+    assert "hw thermal slowdown" in gpu["Clocks limited by"], gpu
+    ok("numbers equal the metrics page")
+
+
+def every_series_is_read(browser):
+    """The script's parser against Prometheus's Python client."""
+    read = browser.run_async("""
+      fetch('metrics').then((response) => response.text()).then((text) => {
+        const all = [...parseMetrics(text)].flatMap(([name, list]) => list.map(({labels, value}) => [name, labels, String(value)]));
+        arguments[0]([text, all]);
+      })""")
+    text, found = read
+    expected = [(sample.name, frozenset(sample.labels.items())) for family in text_string_to_metric_families(text) for sample in family.samples]
+    values = [sample.value for family in text_string_to_metric_families(text) for sample in family.samples]
+    # The client appends _total to counters, also to Triton's.
+    bare = lambda name: name.removesuffix("_total")
+    expected = {(bare(name), labels) for name, labels in expected}
+    different = {(bare(name), frozenset(labels.items())) for name, labels, _ in found} ^ expected
+    assert not different, list(different)[:4]
+    as_float = {"Infinity": float("inf"), "-Infinity": float("-inf")}
+    assert sorted(as_float.get(value) or float(value) for _, _, value in found) == sorted(values)
+    ok(f"all {len(found)} series are read as Prometheus's Python client reads them")
+
+
+def quantiles_are_those_of_promql(browser):
+    """By hand from Prometheus's documentation of histogram_quantile()."""
+    cases = [
+        # 10 observations up to 1, 10 more up to 2: the median is the end of the first bucket.
+        (0.5, [[1, 0], [2, 0]], [[1, 10], [2, 20]], 1),
+        (0.75, [[1, 0], [2, 0]], [[1, 10], [2, 20]], 1.5),
+        # Only what was observed in between counts.
+        (0.5, [[1, 10], [2, 10]], [[1, 10], [2, 20]], 1.5),
+        # Above the last bound it is the last bound.
+        (0.99, [[1, 0], ["Infinity", 0]], [[1, 1], ["Infinity", 100]], 1),
+        (0.5, [[1, 5]], [[1, 5]], None),
+        # The exporter has restarted.
+        (0.5, [[1, 5]], [[1, 3]], None),
+    ]
+    script = "const map = (list) => new Map(list.map(([le, n]) => [Number(le), n])); return quantile(arguments[0], map(arguments[1]), map(arguments[2])) ?? null"
+    for q, before, after, expected in cases:
+        assert browser.run(script, q, before, after) == expected, (q, before, after, expected)
+    ok("quantiles are those of histogram_quantile()")
+
+
+def the_page_updates(browser):
+    completed = CARD + "return Number([...card.querySelectorAll('dl > div')].find((row) => row.textContent.startsWith('Completed')).children[1].textContent.replaceAll(',', ''))"
+    before = browser.until(completed, "live")
+    browser.until(f"return arguments[1] < (() => {{ {completed} }}).apply(null, arguments)", "live", before)
+    drawn = CARD + "return [...card.querySelectorAll('figure')].filter((figure) => !figure.hidden && figure.querySelector('polyline').getAttribute('points').split(' ').length >= 3).length"
+    browser.until(f"return (() => {{ {drawn} }}).apply(null, arguments) >= 6", "live")
+    assert browser.run("return document.querySelectorAll('.simulated:not([hidden])').length") == 1
+    ok("numbers and charts are updated")
+
+
+def reasons_are_shown(browser):
+    why = CARD + "return card.querySelector('.state').textContent + ': ' + card.querySelector('.why').textContent"
+    assert browser.run(why, "nowhere") == "starting: the last poll failed (connect); see the log", browser.run(why, "nowhere")
+    # The stand-in for NVML reads its state from a file beside it, which must be replaced as a whole.
+    state = Path(COMMAND[-1] + ".state")
+    draft = state.with_suffix(".draft")
+    draft.write_text(state.read_text() + "gpu.2.lost=1\n")
+    draft.rename(state)
+    browser.until(CARD + "return card.querySelector('.state').textContent === 'lost'", "GPU 2")
+    ok("an engine or GPU in trouble says why")
+
+
+def names_are_text(browser):
+    name = '<img src=x onerror="window.attacked=1">'
+    assert browser.until(CARD + "return card.querySelector('h3').textContent", name).startswith(name)
+    assert browser.run("return window.attacked === undefined && document.images.length === 0")
+    policy = browser.run_async("""
+      const script = document.createElement('script');
+      script.textContent = 'window.attacked = 1';
+      document.body.append(script);
+      setTimeout(() => arguments[0](window.attacked === undefined), 100)""")
+    assert policy, "the policy allows a foreign script"
+    browser.log()
+    ok("a name is never markup, and no other script runs")
+
+
+def a_keyboard_reaches_the_links(browser):
+    browser.press(TAB)
+    assert browser.run("return document.activeElement.textContent") == "Metrics"
+    ok("a keyboard reaches the links")
+
+
+def a_hidden_page_asks_nothing(browser):
+    # A headless browser shows every tab, so the script is told otherwise.
+    browser.run("Object.defineProperty(document, 'visibilityState', {get: () => 'hidden', configurable: true})")
+    time.sleep(3)  # a request that was under way
+    before = metric("trtllm_exporter_scrapes_total")
+    time.sleep(5)
+    assert metric("trtllm_exporter_scrapes_total") - before == 1, "only our own"
+    browser.run("delete document.visibilityState")
+    browser.until("return document.visibilityState === 'visible'")
+    the_page_updates(browser)
+    ok("a hidden page asks for nothing")
+
+
+def it_survives_a_restart(browser, exporter):
+    assert browser.log() == [], browser.log()
+    ok("nothing is logged in the console")
+    stop(exporter)
+    browser.until("return document.getElementById('connection').textContent.startsWith('No answer from the exporter since')")
+    exporter = start()
+    try:
+        browser.until("return document.getElementById('connection').textContent === ''")
+        the_page_updates(browser)
+        errors = [entry for entry in browser.log() if "ERR_CONNECTION_REFUSED" not in entry["message"]]
+        assert errors == [], errors
+    finally:
+        stop(exporter)
+    ok("the page survives a restart of the exporter")
+
+
+def it_is_accessible(browser, dark):
+    accessible(browser)
+    for width in (320, 390, 768, 1920):
+        browser.devtools("Emulation.setDeviceMetricsOverride", width=width, height=900, deviceScaleFactor=1, mobile=False)
+        fits = browser.run("return document.documentElement.scrollWidth <= window.innerWidth")
+        assert fits, f"{width} pixels are too narrow"
+    accessible(browser)
+    browser.run("document.body.append(document.createElement('button'))")
+    try:
+        accessible(browser)
+    except AssertionError as error:
+        assert "button-name" in str(error)
+    else:
+        raise AssertionError("axe-core misses a button without a name")
+    browser.run("document.querySelector('button').remove()")
+    ok(f"axe-core finds nothing, and the page fits every width ({'dark' if dark else 'light'})")
+
+
+exporter = start()
+try:
+    for dark in (True, False):
+        browser = Browser(dark=dark)
+        try:
+            browser.open(URL)
+            browser.until("return document.querySelectorAll('#engines article').length === 4 && document.querySelectorAll('#gpus article').length === 3")
+            if dark:
+                it_is_accessible(browser, dark)
+                continue
+            values_equal_the_metrics_page(browser)
+            every_series_is_read(browser)
+            quantiles_are_those_of_promql(browser)
+            the_page_updates(browser)
+            reasons_are_shown(browser)
+            a_keyboard_reaches_the_links(browser)
+            a_hidden_page_asks_nothing(browser)
+            it_is_accessible(browser, dark)
+            names_are_text(browser)
+            it_survives_a_restart(browser, exporter)
+        finally:
+            browser.close()
+finally:
+    if exporter.poll() is None:
+        stop(exporter)
