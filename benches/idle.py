@@ -7,17 +7,15 @@ Nothing is scraped during the measurement.
 """
 
 import argparse
-import http.server
 import json
 import pathlib
 import socket
 import sys
 import tempfile
-import threading
 import time
 import urllib.request
 
-from intake import Daemon, record
+from intake import Daemon, record, trtllm_serve
 
 
 def cpu_ns(pid):
@@ -41,27 +39,15 @@ def on_a_socket(binary, folder, count):
 
 
 def over_http(binary, folder, count):
-    class Engine(http.server.BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-        sent = set()
+    sent = set()
 
-        def do_GET(self):
-            answer = []
-            if self.path == "/metrics" and self.headers["Host"] not in self.sent:
-                self.sent.add(self.headers["Host"])
-                answer = [record(1), dict(record(2), numActiveRequests=0, numQueuedRequests=0)]
-            answer = json.dumps(answer).encode()
-            self.send_response(200)
-            self.send_header("Content-Length", str(len(answer)))
-            self.end_headers()
-            self.wfile.write(answer)
+    def answer(path, host):
+        if path != "/metrics" or host in sent:
+            return "[]"
+        sent.add(host)
+        return json.dumps([record(1), dict(record(2), numActiveRequests=0, numQueuedRequests=0)])
 
-        def log_message(self, *_):
-            pass
-
-    servers = [http.server.ThreadingHTTPServer(("127.0.0.1", 0), Engine) for _ in range(count)]
-    for server in servers:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
+    servers = [trtllm_serve(answer) for _ in range(count)]
     options = "?prometheus_metrics=false&perf_metrics=false"
     entries = [f"- source: trtllm-serve:http://127.0.0.1:{server.server_port}{options}\n  model: engine-{server.server_port}\n"
                for server in servers]

@@ -82,29 +82,38 @@ def through_socket(binary, folder, batches, interval):
     return daemon, begun, cpu
 
 
-def over_http(binary, folder, batches, interval):
-    answers = iter([json.dumps(batch).encode() for batch in batches])
-    done = threading.Event()
+def trtllm_serve(answer):
+    """A server that answers each request with the JSON text `answer(path, host)`, at a port of its own."""
 
     class Engine(http.server.BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
 
         def do_GET(self):
-            answer = next(answers, None) if self.path == "/metrics" else b"[]"
-            if answer is None:
-                done.set()
-            answer = answer or b"[]"
+            body = answer(self.path, self.headers["Host"]).encode()
             self.send_response(200)
-            self.send_header("Content-Length", str(len(answer)))
+            self.send_header("Content-Length", str(len(body)))
             self.end_headers()
-            self.wfile.write(answer)
+            self.wfile.write(body)
 
         def log_message(self, *_):
             pass
 
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Engine)
     threading.Thread(target=server.serve_forever, daemon=True).start()
-    source = f"trtllm-serve:http://127.0.0.1:{server.server_port}?prometheus_metrics=false"
+    return server
+
+
+def over_http(binary, folder, batches, interval):
+    answers = iter([json.dumps(batch) for batch in batches])
+    done = threading.Event()
+
+    def answer(path, _host):
+        batch = next(answers, None) if path == "/metrics" else "[]"
+        if batch is None:
+            done.set()
+        return batch or "[]"
+
+    source = f"trtllm-serve:http://127.0.0.1:{trtllm_serve(answer).server_port}?prometheus_metrics=false"
     begun = time.monotonic()
     daemon = Daemon(binary, folder, source)
     done.wait()
