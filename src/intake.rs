@@ -267,7 +267,7 @@ impl Intake {
         if notice != self.source.notice && self.log.notices.has_room(now) {
             self.log.notices.allow(now);
             match notice {
-                Some(notice) => tracing::warn!(model, version, "{notice}"),
+                Some(notice) => tracing::warn!(model, version, notice, "no iteration records arrive"),
                 None => tracing::info!(model, version, "records arrive again"),
             }
             self.source.notice = notice;

@@ -55,8 +55,16 @@ pub struct Watch {
     files: Files,
     identity: Option<Identity>,
     has_users: bool,
-    /// The problem that was logged last: the error, and what it means.
-    problem: Option<(String, &'static str)>,
+    /// The problem that was logged last.
+    problem: Option<(String, Severity)>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Severity {
+    /// The configuration works without the change.
+    Warning,
+    /// Every request is refused.
+    Fatal,
 }
 
 impl ReloadingConfig {
@@ -115,17 +123,21 @@ impl ReloadingConfig {
                 watch.identity = identity;
                 watch.has_users = !settings.users.is_empty();
                 self.current.store(Arc::new(Ok(Arc::new(settings))));
-                warning.map(|warning| (warning.to_string(), "new certificate is invalid; keeping the previous one"))
+                warning.map(|warning| (warning.to_string(), Severity::Warning))
             }
             Err(problem) => {
                 self.current.store(Arc::new(Err(InvalidConfig)));
-                Some((problem.to_string(), "web configuration is invalid; refusing all requests"))
+                Some((problem.to_string(), Severity::Fatal))
             }
         };
         if problem != watch.problem {
             match &problem {
-                Some((error, what)) if self.current().is_ok() => tracing::warn!(error, "{what}"),
-                Some((error, what)) => tracing::error!(error, "{what}"),
+                Some((error, Severity::Warning)) => {
+                    tracing::warn!(error, "new certificate is invalid; keeping the previous one");
+                }
+                Some((error, Severity::Fatal)) => {
+                    tracing::error!(error, "web configuration is invalid; refusing all requests");
+                }
                 None => tracing::info!("web configuration is valid again"),
             }
             watch.problem = problem;
