@@ -1,0 +1,153 @@
+{{/* Names and labels. */}}
+{{- define "trtllm-exporter.name" -}}
+{{- default .Chart.Name .Values.nameOverride | trunc 40 | trimSuffix "-" }}
+{{- end }}
+
+{{- define "trtllm-exporter.fullname" -}}
+{{- if .Values.fullnameOverride }}
+{{- .Values.fullnameOverride | trunc 40 | trimSuffix "-" }}
+{{- else }}
+{{- $name := include "trtllm-exporter.name" . }}
+{{- ternary .Release.Name (printf "%s-%s" .Release.Name $name) (contains $name .Release.Name) | trunc 40 | trimSuffix "-" }}
+{{- end }}
+{{- end }}
+
+{{- define "trtllm-exporter.labels" -}}
+app.kubernetes.io/name: {{ include "trtllm-exporter.name" . }}
+app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
+{{- end }}
+
+{{/* Labels that select the pods of one mode: dict "root" "component". */}}
+{{- define "trtllm-exporter.selector" -}}
+app.kubernetes.io/name: {{ include "trtllm-exporter.name" .root }}
+app.kubernetes.io/instance: {{ .root.Release.Name }}
+app.kubernetes.io/component: {{ .component }}
+{{- end }}
+
+{{- define "trtllm-exporter.serviceAccount" -}}
+{{- if .Values.serviceAccount.create }}
+{{- default (include "trtllm-exporter.fullname" .) .Values.serviceAccount.name }}
+{{- else }}
+{{- default "default" .Values.serviceAccount.name }}
+{{- end }}
+{{- end }}
+
+{{- define "trtllm-exporter.image" -}}
+{{ .Values.image.repository }}:{{ .Values.image.tag | default .Chart.AppVersion }}
+{{- end }}
+
+{{/* "true" if the exporter has TLS or passwords. */}}
+{{- define "trtllm-exporter.secured" -}}
+{{- if and .Values.web.tlsSecret .Values.web.configSecret }}
+{{- fail "web.tlsSecret and web.configSecret exclude each other; put the certificates into the Secret of web.configSecret" }}
+{{- end }}
+{{- if and .Values.web.clientCertificates (not .Values.web.tlsSecret) }}
+{{- fail "web.clientCertificates needs web.tlsSecret, a Secret with tls.crt, tls.key and ca.crt" }}
+{{- end }}
+{{- if or .Values.web.tlsSecret .Values.web.configSecret }}true{{ end }}
+{{- end }}
+
+{{- define "trtllm-exporter.hasOperator" -}}
+{{- $found := .Capabilities.APIVersions.Has "monitoring.coreos.com/v1" }}
+{{- if or (eq .Values.monitoring.operator "always") (and (eq .Values.monitoring.operator "auto") $found) }}true{{ end }}
+{{- end }}
+
+{{/* Arguments of all modes: dict "root" "port". */}}
+{{- define "trtllm-exporter.commonArgs" -}}
+{{- if ne (int .port) 8002 }}
+- --web.listen-address=:{{ .port }}
+{{- end }}
+{{- if include "trtllm-exporter.secured" .root }}
+- --web.config.file=/etc/trtllm-exporter/web/web.yml
+- --web.health-address=:8003
+{{- end }}
+{{- with .root.Values.metricsCompat }}
+- --metrics.compat={{ join "," . }}
+{{- end }}
+{{- if ne .root.Values.logFormat "logfmt" }}
+- --log.format={{ .root.Values.logFormat }}
+{{- end }}
+{{- end }}
+
+{{/* Ports and probes: dict "root" "port" "startup". A probe never needs a certificate or a password. */}}
+{{- define "trtllm-exporter.portsAndProbes" -}}
+{{- $secured := include "trtllm-exporter.secured" .root }}
+ports:
+  - name: metrics
+    containerPort: {{ .port }}
+  {{- if $secured }}
+  - name: health
+    containerPort: 8003
+  {{- end }}
+startupProbe:
+  httpGet:
+    path: /healthz
+    port: {{ ternary "health" "metrics" (not (empty $secured)) }}
+  periodSeconds: 1
+  failureThreshold: 30
+livenessProbe:
+  httpGet:
+    path: /healthz
+    port: {{ ternary "health" "metrics" (not (empty $secured)) }}
+  periodSeconds: 10
+  timeoutSeconds: 2
+{{- end }}
+
+{{/* What Pod Security "restricted" wants of a container. The pod sets the seccomp profile, too; a sidecar cannot rely on that. */}}
+{{- define "trtllm-exporter.containerSecurity" -}}
+allowPrivilegeEscalation: false
+readOnlyRootFilesystem: true
+capabilities:
+  drop: [ALL]
+{{- end }}
+
+{{- define "trtllm-exporter.webMount" -}}
+- name: trtllm-exporter-web
+  mountPath: /etc/trtllm-exporter/web
+  readOnly: true
+{{- end }}
+
+{{/* The web configuration: the Secret alone, or the certificates and a generated web.yml. dict "root" "ownPod" */}}
+{{- define "trtllm-exporter.webVolume" -}}
+- name: trtllm-exporter-web
+  {{- if .root.Values.web.configSecret }}
+  secret:
+    secretName: {{ .root.Values.web.configSecret }}
+    {{- if .ownPod }}
+    defaultMode: 0440
+    {{- end }}
+  {{- else }}
+  projected:
+    {{- if .ownPod }}
+    defaultMode: 0440
+    {{- end }}
+    sources:
+      - secret:
+          name: {{ .root.Values.web.tlsSecret }}
+      - configMap:
+          name: {{ include "trtllm-exporter.fullname" .root }}-web
+  {{- end }}
+{{- end }}
+
+{{/* The connection of a monitor. */}}
+{{- define "trtllm-exporter.endpoint" -}}
+port: metrics
+interval: {{ .Values.monitoring.interval }}
+scrapeTimeout: {{ .Values.monitoring.scrapeTimeout }}
+{{- if include "trtllm-exporter.secured" . }}
+scheme: https
+{{- end }}
+{{- range $key := list "tlsConfig" "basicAuth" "authorization" }}
+{{- with index $.Values.monitoring $key }}
+{{ $key }}:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end }}
+relabelings:
+  # The alerts expect this job.
+  - targetLabel: job
+    replacement: trtllm-exporter
+{{- end }}
