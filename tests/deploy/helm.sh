@@ -1,0 +1,163 @@
+# shellcheck shell=bash disable=SC2154  # the variables of kubernetes.sh
+# The checks of the Helm chart: lint, templates of each mode for three versions of Kubernetes, the schema of the values, and the
+# sidecar's patches. Sourced by kubernetes.sh.
+versions=(1.28.0 1.32.0 1.35.0)
+operator=(--api-versions monitoring.coreos.com/v1)
+engines=(--set standalone.enabled=true --set 'standalone.engines[0].source=trtllm-serve:http://llama-0.llama:8000'
+  --set 'standalone.engines[0].model=llama' --set 'standalone.engines[0].labels.team=search')
+everything=("${engines[@]}" --set networkPolicy.enabled=true --set 'metricsCompat={vllm,dcgm}' --set logFormat=json
+  --set 'monitoring.podTargetLabels={llm-d.ai/variant}' --set 'monitoring.sidecarNamespaces={default}' --set 'sidecar.extraArgs={--poll.interval=50ms}'
+  --set 'imagePullSecrets[0].name=pull' --set podLabels.team=search --set podAnnotations.note=x)
+mode() { # NAME: sets values
+  case $1 in
+    gpu-nodes) values=(--set sidecar.enabled=false) ;;
+    gpu-nodes-pods) values=(--set sidecar.enabled=false --set gpuNodes.podResources=true --set gpuNodes.privileged=true) ;;
+    sidecar) values=(--set gpuNodes.enabled=false) ;;
+    standalone) values=(--set gpuNodes.enabled=false --set sidecar.enabled=false "${engines[@]}") ;;
+    all) values=("${everything[@]}") ;;
+    all-tls) values=("${everything[@]}" --set web.tlsSecret=tls --set web.clientCertificates=true
+      --set monitoring.tlsConfig.ca.secret.name=ca --set monitoring.tlsConfig.ca.secret.key=ca.crt) ;;
+    all-web-config) values=("${everything[@]}" --set web.configSecret=web --set monitoring.basicAuth.username.name=scrape
+      --set monitoring.basicAuth.username.key=user) ;;
+  esac
+}
+modes=(gpu-nodes gpu-nodes-pods sidecar standalone all all-tls all-web-config)
+template() { # VERSION OUT ARGUMENT...
+  local version=$1 out=$2; shift 2
+  "$helm" template trtllm-exporter "$chart" --namespace monitoring --kube-version "$version" "$@" >"$out" 2>"$work/helm.err" ||
+    { grep -v 'symbolic link' "$work/helm.err"; return 1; }
+}
+
+lint() {
+  for mode in "${modes[@]}"; do
+    mode "$mode"
+    for version in "${versions[@]}"; do
+      "$helm" lint --strict --kube-version "$version" "$chart" "${values[@]}" || return 1
+    done
+  done
+}
+check "chart: helm lint ($("$helm" version --short 2>/dev/null), ${#modes[@]} modes, Kubernetes ${versions[*]})" lint
+
+render_mode() { # MODE: known fields with and without the operator, and Pod Security
+  mode "$1"
+  for version in "${versions[@]}"; do
+    template "$version" "$work/$1-$version.yaml" "${operator[@]}" "${values[@]}" || return 1
+    "$manifests" decode "$work/$1-$version.yaml" || return 1
+    template "$version" "$work/plain.yaml" "${values[@]}" || return 1
+    "$manifests" decode "$work/plain.yaml" || return 1
+    if grep -q 'monitoring.coreos.com' "$work/plain.yaml"; then echo "objects of the operator without the operator"; return 1; fi
+    if grep -q '^kind: \(Role\|ClusterRole\)' "$work/$1-$version.yaml"; then echo "the service account has rights"; return 1; fi
+    case $1 in
+      gpu-nodes-pods) refused "privileged" "$manifests" restricted "$work/$1-$version.yaml" || return 1 ;;
+      sidecar) ;;
+      *) "$manifests" restricted "$work/$1-$version.yaml" || return 1 ;;
+    esac
+  done
+}
+for name in "${modes[@]}"; do check "chart: mode $name" render_mode "$name"; done
+
+values_are_checked() { # each wrong value is refused with a message that names it
+  local wrong=0
+  no() { refused "$1" "$helm" template t "$chart" --kube-version 1.32.0 --set "$2" || wrong=1; }
+  no "additional properties 'gpuNode' not allowed" gpuNode.enabled=true
+  no "additional properties 'runtimeClass' not allowed" gpuNodes.runtimeClass=nvidia
+  no "at '/gpuNodes/enabled': got string, want boolean" gpuNodes.enabled=yes
+  no "at '/sidecar/kind': value must be one of 'auto', 'native', 'container'" sidecar.kind=both
+  no "at '/metricsCompat/0': value must be one of" 'metricsCompat={prometheus}'
+  no "at '/monitoring/interval': got number, want string" monitoring.interval=15
+  no "at '/sidecar/patches/socket/port': got string, want integer" sidecar.patches.socket.port=metrics
+  no "at '/standalone/engines/0': missing property 'source'" 'standalone.engines[0].model=llama'
+  no "at '/standalone/engines/0/source'" 'standalone.engines[0].source=http://llama:8000'
+  no "standalone.engines is empty; name at least one engine" standalone.enabled=true
+  no "web.clientCertificates needs web.tlsSecret" web.clientCertificates=true
+  no "web.tlsSecret and web.configSecret exclude each other" web.tlsSecret=a,web.configSecret=b
+  no "sidecar.patches.socket.container is missing" sidecar.patches.socket.container=
+  refused "chart requires kubeVersion" "$helm" template t "$chart" --kube-version 1.26.0 || wrong=1
+  return $wrong
+}
+check "chart: wrong values are refused with a message" values_are_checked
+
+rules_are_the_file() { "$manifests" rules "$work/all-1.32.0.yaml" deploy/prometheus/alerts.yml; }
+check "chart: the rules are those of deploy/prometheus" rules_are_the_file
+dashboards_are_the_files() {
+  local file name
+  for file in deploy/grafana/*.json; do
+    name=$(basename "$file" .json)
+    "$manifests" data "trtllm-exporter-${name#trtllm-}" "$name.json" "$work/all-1.32.0.yaml" >"$work/dashboard" || return 1
+    diff -q <(cat "$work/dashboard" && echo) "$file" || diff -q "$work/dashboard" "$file" || return 1
+  done
+}
+check "chart: the dashboards are those of deploy/grafana" dashboards_are_the_files
+
+bases_are_generated() {
+  mkdir -p "$work/bases" && HELM=$helm "$bases/generate.sh" "$work/bases" || return 1
+  diff -r "$work/bases" "$bases" --exclude kustomization.yaml --exclude generate.sh --exclude example ||
+    { echo "run $bases/generate.sh"; return 1; }
+}
+check "kustomize: the bases are those of the chart" bases_are_generated
+
+# As "kubectl patch deployment llama --patch-file" does.
+patches_fit() {
+  local version
+  for version in "${versions[@]}"; do
+    "$manifests" data trtllm-exporter-sidecar trtllm-serve.yaml "$work/sidecar-$version.yaml" >"$work/patch.yaml" || return 1
+    "$manifests" patch "$bases/example/server.yaml" "$work/patch.yaml" >"$work/patched-$version.yaml" || return 1
+    "$manifests" decode "$work/patched-$version.yaml" || return 1
+    has_args "$work/patched-$version.yaml" $'--source=auto\t--gpu=off' || return 1
+  done
+  if grep -q 'initContainers' "$work/patched-1.28.0.yaml"; then echo "1.28 has no native sidecars"; return 1; fi
+  grep -q 'restartPolicy: Always' "$work/patched-1.32.0.yaml" || { echo "1.32 has native sidecars"; return 1; }
+  # The socket is in both containers.
+  template 1.32.0 "$work/socket.yaml" --set sidecar.patches.socket.container=trtllm-serve || return 1
+  "$manifests" data trtllm-exporter-sidecar socket.yaml "$work/socket.yaml" >"$work/patch.yaml" || return 1
+  "$manifests" patch "$bases/example/server.yaml" "$work/patch.yaml" >"$work/patched-socket.yaml" || return 1
+  "$manifests" decode "$work/patched-socket.yaml" || return 1
+  [ "$(grep -c 'mountPath: /run/trtllm-exporter$' "$work/patched-socket.yaml")" = 2 ] || { echo "the socket is not in both containers"; return 1; }
+}
+check "chart: the sidecar's patches fit a Deployment" patches_fit
+
+# A chart of a user that depends on this one and includes the sidecar.
+users_chart() {
+  mkdir -p "$work/user/templates" "$work/user/charts" && cp -rL "$chart" "$work/user/charts/" || return 1
+  printf 'apiVersion: v2\nname: user\nversion: 1.0.0\n' >"$work/user/Chart.yaml"
+  cat >"$work/user/templates/server.yaml" <<'YAML'
+{{- $sidecar := include "trtllm-exporter.sidecar" (dict "root" (index .Subcharts "trtllm-exporter") "sources" (list "auto") "model" "llama" "port" 8002) | fromYaml }}
+apiVersion: apps/v1
+kind: Deployment
+metadata:
+  name: llama
+spec:
+  selector:
+    matchLabels: {app: llama}
+  template:
+    metadata:
+      labels: {app: llama, trtllm-exporter: sidecar}
+    spec:
+      initContainers: {{ toYaml $sidecar.initContainers | nindent 8 }}
+      containers:
+        - name: server
+          image: server:1
+YAML
+  "$helm" template t "$work/user" --kube-version 1.32.0 --set trtllm-exporter.gpuNodes.enabled=false >"$work/user.yaml" || return 1
+  "$manifests" decode "$work/user.yaml" || return 1
+  has_args "$work/user.yaml" $'--source=auto\t--model=llama\t--gpu=off'
+}
+check "chart: a user's chart includes the sidecar" users_chart
+
+packaged() { # a package has no links, so it works without the repository
+  "$helm" package "$chart" --destination "$work" && tar -xzOf "$work"/trtllm-exporter-*.tgz trtllm-exporter/files/alerts.yml | cmp - deploy/prometheus/alerts.yml
+}
+check "chart: helm package" packaged
+
+# The chart of the picker is in its Go module.
+pickers_chart() {
+  local module
+  module=$(cd "$here/manifests" && env -u GOFLAGS GOTOOLCHAIN=auto "$go" list -m -f '{{.Dir}}' sigs.k8s.io/gateway-api-inference-extension) || return 1
+  cp -rL "$module/config/charts" "$work/picker" && chmod -R u+w "$work/picker" || return 1
+  "$helm" dependency build "$work/picker/inferencepool" || return 1
+  "$helm" template llama "$work/picker/inferencepool" --kube-version 1.32.0 -f deploy/kubernetes/gateway/values.yaml >"$work/picker.yaml" || return 1
+  "$manifests" decode "$work/picker.yaml" || return 1
+  grep -A 1 -- '--model-server-metrics-port' "$work/picker.yaml" | grep -q '"8002"' || { echo "the picker does not use port 8002"; return 1; }
+  grep -q 'path: "/metrics/gateway"' "$work/picker.yaml" || { echo "the picker does not use /metrics/gateway"; return 1; }
+}
+check "gateway: the picker's own chart takes the values" pickers_chart
