@@ -1,0 +1,121 @@
+#!/usr/bin/env bash
+# Installs the Helm chart and the examples in a real Kubernetes API server, without nodes: the server checks every field, the
+# definitions of the operators' objects, and Pod Security. Needs Go, etcd (apt-get install etcd-server), kubectl, and target/tools/helm
+# (tests/deploy/kubernetes.sh --build-tools). Builds kube-apiserver from its Go module: ten minutes at first, then seconds.
+# usage: api_server.sh      (KUBE_APISERVER=PATH selects another one)
+set -euo pipefail
+here=$(cd "$(dirname "$0")" && pwd)
+cd "$here/../.."
+tools=$PWD/target/tools
+go=${TRTLLM_TEST_GO:-go}
+server=${KUBE_APISERVER:-$tools/kube-apiserver}
+helm=$tools/helm
+chart=deploy/helm/trtllm-exporter
+version=1.35.3
+for tool in "$go" etcd kubectl "$helm"; do command -v "$tool" >/dev/null || { echo "$tool is missing" >&2; exit 77; }; done
+if [ ! -x "$server" ]; then
+  stamp="-X k8s.io/component-base/version.gitVersion=v$version -X k8s.io/component-base/version.gitMajor=1 -X k8s.io/component-base/version.gitMinor=35"
+  (cd "$here/kube-apiserver" && env -u GOFLAGS GOTOOLCHAIN=auto "$go" build -mod=readonly -ldflags "$stamp" -o "$server" k8s.io/kubernetes/cmd/kube-apiserver)
+fi
+
+work=$(mktemp -d)
+started=()
+stop() { [ ${#started[@]} = 0 ] || kill "${started[@]}" 2>/dev/null || true; wait; rm -rf "$work"; }
+trap stop EXIT
+free_port() { python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])'; }
+etcd_port=$(free_port) peer_port=$(free_port) port=$(free_port)
+etcd --data-dir "$work/etcd" --listen-client-urls "http://127.0.0.1:$etcd_port" --advertise-client-urls "http://127.0.0.1:$etcd_port" \
+  --listen-peer-urls "http://127.0.0.1:$peer_port" >"$work/etcd.log" 2>&1 &
+started+=($!)
+openssl genrsa -out "$work/sa.key" 2048 2>/dev/null
+echo 'token,admin,admin,system:masters' >"$work/tokens.csv"
+"$server" --etcd-servers "http://127.0.0.1:$etcd_port" --bind-address 127.0.0.1 --secure-port "$port" --cert-dir "$work/certs" \
+  --service-cluster-ip-range 10.0.0.0/24 --service-account-issuer https://test --service-account-key-file "$work/sa.key" \
+  --service-account-signing-key-file "$work/sa.key" --token-auth-file "$work/tokens.csv" --authorization-mode RBAC \
+  --disable-admission-plugins ServiceAccount >"$work/server.log" 2>&1 &
+started+=($!)
+export KUBECONFIG=$work/kubeconfig
+kubectl config set-cluster test --server "https://127.0.0.1:$port" --insecure-skip-tls-verify >/dev/null
+kubectl config set-credentials admin --token token >/dev/null
+kubectl config set-context test --cluster test --user admin >/dev/null
+kubectl config use-context test >/dev/null
+for _ in $(seq 300); do kubectl get --raw /readyz >/dev/null 2>&1 && break; sleep 0.2; done
+kubectl get --raw /readyz >/dev/null || { tail -n 20 "$work/server.log"; exit 1; }
+say() { echo "ok    $*"; }
+fail() { echo "FAIL  $*"; exit 1; }
+say "API server $(kubectl version -o json | python3 -c 'import json, sys; print(json.load(sys.stdin)["serverVersion"]["gitVersion"])')"
+
+module() { "$go" mod download -json "$1" | python3 -c 'import json, sys; print(json.load(sys.stdin)["Dir"])'; }
+definitions=(
+  "$(module github.com/prometheus-operator/prometheus-operator@v0.89.0)"/example/prometheus-operator-crd/monitoring.coreos.com_{podmonitors,servicemonitors,prometheusrules}.yaml
+  "$(module github.com/kedacore/keda/v2@v2.20.1)"/config/crd/bases/keda.sh_scaledobjects.yaml
+  "$(module sigs.k8s.io/gateway-api-inference-extension@v1.5.0)"/config/crd/bases/inference.networking.k8s.io_inferencepools.yaml
+  "$(module sigs.k8s.io/gateway-api@v1.4.1)"/config/crd/standard/gateway.networking.k8s.io_httproutes.yaml
+)
+for definition in "${definitions[@]}"; do kubectl apply --server-side -f "$definition" >/dev/null; done
+kubectl wait --for condition=established --timeout 30s crd --all >/dev/null
+say "${#definitions[@]} definitions of operators"
+
+# As docs/kubernetes.md: install, patch a server, upgrade with TLS.
+kubectl create namespace monitoring >/dev/null
+kubectl label namespace monitoring pod-security.kubernetes.io/enforce=restricted pod-security.kubernetes.io/warn=restricted >/dev/null
+"$helm" install trtllm-exporter $chart --namespace monitoring --set image.repository=example/trtllm-exporter >"$work/notes" 2>"$work/warnings"
+if grep -i 'would violate' "$work/warnings"; then fail "the chart violates Pod Security restricted"; fi
+grep -q 'kubectl patch deployment' "$work/notes" || fail "the notes lack the patch"
+for object in daemonset/trtllm-exporter-gpu podmonitor/trtllm-exporter-gpu podmonitor/trtllm-exporter-sidecar prometheusrule/trtllm-exporter; do
+  kubectl --namespace monitoring get "$object" -o name >/dev/null
+done
+say "helm install: GPU nodes and sidecar"
+kubectl apply -f deploy/kubernetes/kustomize/example/server.yaml >/dev/null
+kubectl --namespace monitoring get configmap trtllm-exporter-sidecar -o jsonpath='{.data.trtllm-serve\.yaml}' >"$work/trtllm-serve.yaml"
+kubectl patch deployment llama --patch-file "$work/trtllm-serve.yaml" >/dev/null
+again=$(kubectl patch deployment llama --patch-file "$work/trtllm-serve.yaml")
+[ "$again" = "deployment.apps/llama patched (no change)" ] || fail "the same patch changes something: $again"
+patched=$(kubectl get deployment llama -o jsonpath='{.spec.template.spec.initContainers[0].name} {.spec.template.spec.initContainers[0].restartPolicy} {.spec.template.metadata.labels.trtllm-exporter}')
+[ "$patched" = "trtllm-exporter Always sidecar" ] || fail "the patched Deployment has: $patched"
+say "kubectl patch: the sidecar of trtllm-serve"
+"$helm" upgrade trtllm-exporter $chart --namespace monitoring --reuse-values --set sidecar.patches.socket.container=trtllm-serve \
+  --set sidecar.patches.socket.group=1000 --set web.tlsSecret=tls --set monitoring.tlsConfig.insecureSkipVerify=true \
+  --set standalone.enabled=true --set 'standalone.engines[0].source=trtllm-serve:http://llama-0.llama:8000' --set networkPolicy.enabled=true >/dev/null 2>"$work/warnings"
+if grep -i 'would violate' "$work/warnings"; then fail "the chart violates Pod Security restricted"; fi
+kubectl --namespace monitoring get configmap trtllm-exporter-sidecar -o jsonpath='{.data.socket\.yaml}' >"$work/socket.yaml"
+# The way back, as in the docs. Then the other patch, with another port.
+kubectl patch deployment llama --type json --patch '[{"op": "remove", "path": "/spec/template/spec/initContainers/0"}]' >/dev/null
+kubectl patch deployment llama --patch-file "$work/socket.yaml" >/dev/null
+mounts=$(kubectl get deployment llama -o jsonpath='{.spec.template.spec.containers[0].volumeMounts[*].mountPath}')
+[ "$mounts" = /run/trtllm-exporter ] || fail "the server's container has the mounts: $mounts"
+say "helm upgrade: TLS, standalone, NetworkPolicy; kubectl patch: the socket"
+
+# Pods of the templates, as a controller would create them: the namespace enforces "restricted".
+pod_of() { # KIND NAME NAMESPACE
+  kubectl --namespace "$3" get "$1" "$2" -o json | python3 -c '
+import json, sys
+template = json.load(sys.stdin)["spec"]["template"]
+template["spec"].pop("serviceAccountName", None), template["spec"].pop("serviceAccount", None)
+template["spec"].pop("runtimeClassName", None)  # there is no RuntimeClass here
+print(json.dumps({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "x", "labels": template["metadata"]["labels"]}, "spec": template["spec"]}))'
+}
+pod_of daemonset trtllm-exporter-gpu monitoring | kubectl --namespace monitoring create --dry-run=server -f - >/dev/null
+pod_of deployment trtllm-exporter monitoring | kubectl --namespace monitoring create --dry-run=server -f - >/dev/null
+say "the pods are admitted in a namespace that enforces Pod Security restricted"
+"$helm" upgrade trtllm-exporter $chart --namespace monitoring --reuse-values --set gpuNodes.podResources=true >/dev/null 2>&1
+if pod_of daemonset trtllm-exporter-gpu monitoring | kubectl --namespace monitoring create --dry-run=server -f - >"$work/refused" 2>&1; then
+  fail "a pod with a hostPath volume is admitted"
+fi
+grep -q 'violates PodSecurity "restricted' "$work/refused" || fail "$(cat "$work/refused")"
+say "the pods with podResources are refused there, as documented"
+
+kubectl delete deployment llama >/dev/null
+for file in deploy/kubernetes/*.yaml deploy/kubernetes/autoscaling/{hpa,keda}.yaml deploy/kubernetes/gateway/inferencepool.yaml; do
+  kubectl apply --validate=strict --dry-run=server -f "$file" >/dev/null || fail "$file"
+done
+kubectl apply --validate=strict --dry-run=server -f deploy/kubernetes/autoscaling/llm-d.yaml >/dev/null
+say "examples: applied with strict validation"
+for base in gpu-nodes standalone sidecar-monitor rules example; do
+  kubectl apply --validate=strict --dry-run=server --server-side --force-conflicts -k deploy/kubernetes/kustomize/$base >/dev/null || fail "$base"
+done
+say "kustomize: applied with strict validation"
+"$helm" uninstall trtllm-exporter --namespace monitoring >/dev/null
+left=$(kubectl --namespace monitoring get all,configmap,podmonitor,servicemonitor,prometheusrule,networkpolicy,serviceaccount -o name | grep -v kube-root-ca || true)
+[ -z "$left" ] || fail "left after helm uninstall: $left"
+say "helm uninstall leaves nothing"
