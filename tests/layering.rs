@@ -31,7 +31,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("config", &["metrics", "small_file", "sources", "state"]),
     ("log", &[]),
     ("cli", &["config", "gpu", "http", "listen", "log", "metrics"]),
-    ("tools", &["cli", "config", "metrics"]),
+    ("tools", &["cli", "config", "metrics", "model", "small_file", "sources"]),
     (
         "start",
         &[
@@ -164,6 +164,21 @@ fn each_foreign_crate_is_used_in_one_place() {
         for (name, places) in places {
             let allowed = places.iter().any(|place| file.starts_with(Path::new("src").join(place)));
             assert!(allowed || !text.contains(&format!("{name}::")), "{} uses {name}", file.display());
+        }
+    }
+}
+
+/// They judge what was fetched. So a test needs no process, and the same observation always has the same findings.
+#[test]
+fn the_rules_of_doctor_fetch_nothing_print_nothing_and_know_no_time() {
+    let folder = Path::new("src/tools/doctor");
+    let mut pure = files(&folder.join("rules"));
+    pure.extend(["batches.rs", "finding.rs", "judge.rs", "observation.rs"].map(|file| folder.join(file)));
+    assert!(pure.len() > 10, "{pure:?}");
+    for file in pure {
+        let text = std::fs::read_to_string(&file).unwrap();
+        for word in ["client", "watch::", "tokio", "std::fs", "std::net", "Instant", "SystemTime", "print(", "stdout"] {
+            assert!(!text.contains(word), "{} uses {word}", file.display());
         }
     }
 }

@@ -101,14 +101,15 @@ fn short(text: &str) -> String {
 }
 
 /// One line: `name{label="value",…} value [timestamp]`.
-struct Sample<'a> {
-    name: &'a str,
-    labels: Vec<(&'a str, Cow<'a, str>)>,
-    value: f64,
+pub(crate) struct Sample<'a> {
+    pub(crate) name: &'a str,
+    pub(crate) labels: Vec<(&'a str, Cow<'a, str>)>,
+    pub(crate) value: f64,
 }
 
 impl<'a> Sample<'a> {
-    fn parse(line: &'a str) -> Option<Self> {
+    /// `None` if the line is not valid.
+    pub(crate) fn parse(line: &'a str) -> Option<Self> {
         let (name, rest) = line.split_at(line.find(|c: char| c == '{' || c.is_ascii_whitespace())?);
         let (labels, rest) = match rest.strip_prefix('{') {
             Some(rest) => labels(rest)?,

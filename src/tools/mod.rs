@@ -4,6 +4,8 @@ use std::io::Write as _;
 
 pub mod catalog;
 pub mod check_config;
+pub mod doctor;
+pub mod exporters;
 
 /// Prints to stdout. A reader that stops early, such as `head`, is not an error.
 fn print(text: &str) {

@@ -1,0 +1,275 @@
+//! What the records of the window tell about batches: the time of both phases, the backlog, the KV cache, the ranks. Pure.
+
+use std::collections::BTreeSet;
+
+use crate::model::IterationStats;
+use crate::model::iteration::{Backend, SchedulerMode, StaticBatchingStats};
+
+/// Iterations with a phase, and their mean duration in seconds.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct Phase {
+    pub iterations: usize,
+    pub mean_seconds: f64,
+}
+
+/// The records of one engine, summed up. Means are over iterations.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Batches {
+    pub iterations: usize,
+    /// Iterations with requests in context phase, and those with generation only.
+    pub context: Phase,
+    pub generation: Phase,
+    /// Share of the time that the context phase adds: an iteration with both phases counts as generation up to the mean of
+    /// those with generation only.
+    pub context_share: f64,
+    /// Requests that have arrived and are not in the batch.
+    pub backlog: f64,
+    /// Share of the iterations with such requests.
+    pub backlogged: f64,
+    pub scheduled: f64,
+    pub active: f64,
+    pub batch_limit: Option<f64>,
+    pub static_limit: Option<f64>,
+    /// Share of the iterations that compute as many tokens as the limit allows, if it is known.
+    pub token_full: Option<f64>,
+    /// Used share of the KV cache: the mean and the least.
+    pub kv_used: Option<f64>,
+    pub kv_used_least: Option<f64>,
+    pub paused: f64,
+    /// Used share of the generation slots of static batches.
+    pub slots_used: Option<f64>,
+    /// Attention data parallel ranks, and the share of their time in which they wait for the fullest.
+    pub ranks: usize,
+    pub rank_wait: f64,
+    /// Frames that the engine dropped.
+    pub dropped: u64,
+}
+
+/// All rows of one iteration.
+#[derive(Default)]
+struct Iteration<'a> {
+    rows: Vec<&'a IterationStats>,
+}
+
+impl Iteration<'_> {
+    fn sum(&self, of: impl Fn(&IterationStats) -> Option<i64>) -> f64 {
+        self.rows.iter().filter_map(|row| of(row)).sum::<i64>() as f64
+    }
+
+    fn context_requests(&self) -> f64 {
+        self.sum(|row| row.inflight_batching_stats?.num_context_requests)
+            .max(self.sum(|row| static_of(row)?.num_context_requests))
+    }
+
+    fn scheduled(&self) -> f64 {
+        self.sum(|row| row.inflight_batching_stats?.num_scheduled_requests)
+            .max(self.sum(|row| static_of(row)?.num_scheduled_requests))
+    }
+
+    fn number(&self) -> Option<u64> {
+        self.rows.first()?.iter
+    }
+
+    /// Active requests after the iteration. The C++ executor counts those that completed in the one before.
+    fn left_work(&self) -> f64 {
+        let completed =
+            |row: &IterationStats| (row.backend() == Backend::PyTorch).then_some(row.num_completed_requests?);
+        self.sum(|row| row.num_active_requests) - self.sum(completed)
+    }
+
+    /// As the exporter's histogram of the latency. Milliseconds.
+    fn latency(&self) -> Option<f64> {
+        let of = |row: &&IterationStats| match row.scheduler_mode {
+            Some(SchedulerMode::Overlap) => row.host_step_time_ms.or(row.iter_latency_ms),
+            _ => row.iter_latency_ms,
+        };
+        self.rows.iter().filter_map(of).reduce(f64::max).filter(|latency| *latency > 0.0)
+    }
+
+    /// With several ranks, `active` is one rank's, so only the executor's queue is known.
+    fn backlog(&self) -> f64 {
+        let queued = self.sum(|row| row.num_queued_requests);
+        let waiting = self.sum(|row| row.num_active_requests) - self.scheduled();
+        if self.rows.len() > 1 { queued } else { queued + waiting.max(0.0) }
+    }
+
+    fn tokens(&self) -> f64 {
+        self.tokens_by_rank().iter().sum()
+    }
+
+    /// Tokens computed by each rank.
+    fn tokens_by_rank(&self) -> Vec<f64> {
+        let tokens = |row: &&IterationStats| {
+            let batch = row.inflight_batching_stats?;
+            Some((batch.num_ctx_tokens.unwrap_or(0) + batch.num_gen_requests.unwrap_or(0)) as f64)
+        };
+        self.rows.iter().filter_map(tokens).collect()
+    }
+}
+
+fn static_of(row: &IterationStats) -> Option<&StaticBatchingStats> {
+    row.static_batching_stats.as_ref().filter(|batch| !batch.is_all_zero())
+}
+
+impl Batches {
+    /// `records`: in the order of the engine.
+    #[must_use]
+    pub fn of(records: &[IterationStats]) -> Self {
+        let iterations: Vec<Iteration<'_>> = iterations(records);
+        // The idle flush of the C++ executor has no batch.
+        let busy: Vec<&Iteration<'_>> = iterations.iter().filter(|iteration| iteration.scheduled() > 0.0).collect();
+        let mut found = Self { iterations: busy.len(), ..Self::default() };
+        found.add_times(&iterations);
+        let mean = |of: &dyn Fn(&Iteration<'_>) -> f64| {
+            busy.iter().map(|iteration| of(iteration)).sum::<f64>() / busy.len().max(1) as f64
+        };
+        found.backlog = mean(&|iteration| iteration.backlog());
+        found.backlogged = mean(&|iteration| f64::from(u8::from(iteration.backlog() > 0.0)));
+        found.scheduled = mean(&|iteration| iteration.scheduled());
+        found.active = mean(&|iteration| iteration.sum(|row| row.num_active_requests));
+        found.paused = mean(&|iteration| iteration.sum(|row| row.inflight_batching_stats?.num_paused_requests));
+        let rows = || busy.iter().filter_map(|iteration| iteration.rows.first());
+        let limit = |of: fn(&IterationStats) -> Option<i64>| {
+            let last = rows().filter_map(|row| of(row)).rfind(|limit| *limit > 0);
+            last.map(|limit| limit as f64)
+        };
+        found.static_limit = limit(|row| row.max_batch_size_static);
+        found.batch_limit = limit(|row| row.max_batch_size_runtime).or(found.static_limit);
+        found.batch_limit = found.batch_limit.or(limit(|row| row.max_num_active_requests));
+        let tokens = limit(|row| row.max_num_tokens_runtime).or(limit(|row| row.max_num_tokens_static));
+        let fills = |tokens: f64| mean(&|iteration| f64::from(u8::from(iteration.tokens() >= 0.9 * tokens)));
+        found.token_full = tokens.map(fills);
+        let used: Vec<f64> = rows().filter_map(|row| row.kv_cache_stats.as_ref()?.used_fraction()).collect();
+        found.kv_used = (!used.is_empty()).then(|| used.iter().sum::<f64>() / used.len() as f64);
+        found.kv_used_least = used.iter().copied().reduce(f64::min);
+        let slots = |of: fn(&StaticBatchingStats) -> Option<i64>| -> f64 {
+            rows().filter_map(|row| of(static_of(row)?)).sum::<i64>() as f64
+        };
+        let (generated, empty) = (slots(|batch| batch.num_gen_tokens), slots(|batch| batch.empty_gen_slots));
+        found.slots_used = (generated + empty > 0.0).then(|| generated / (generated + empty));
+        found.add_ranks(&busy);
+        let dropped = |record: Option<&IterationStats>| record.and_then(|record| record.stats_dropped_frames);
+        found.dropped = dropped(records.last()).unwrap_or(0).saturating_sub(dropped(records.first()).unwrap_or(0));
+        found
+    }
+
+    fn add_times(&mut self, iterations: &[Iteration<'_>]) {
+        let (mut context, mut generation) = (Vec::new(), Vec::new());
+        let gaps = iterations.windows(2).filter_map(|two| two[1].number()?.checked_sub(two[0].number()?));
+        let usual_gap = gaps.filter(|gap| *gap > 0).min();
+        for (at, iteration) in iterations.iter().enumerate().skip(1) {
+            // The C++ executor reports the latency of an iteration in the record of the next one.
+            let is_cpp = iteration.rows.first().is_some_and(|row| row.backend() == Backend::TensorRt);
+            let from = if is_cpp { iterations.get(at + 1) } else { Some(iteration) };
+            // The first latency after idle includes the wait for work.
+            let before = &iterations[at - 1];
+            let gap = iteration.number().and_then(|number| number.checked_sub(before.number()?));
+            let was_idle = before.left_work() <= 0.0 || gap > usual_gap;
+            let Some(latency) = from.and_then(Iteration::latency).filter(|_| !was_idle) else { continue };
+            let times = if iteration.context_requests() > 0.0 { &mut context } else { &mut generation };
+            if iteration.scheduled() > 0.0 {
+                times.push(latency / 1e3);
+            }
+        }
+        let phase = |times: &[f64]| Phase {
+            iterations: times.len(),
+            mean_seconds: times.iter().sum::<f64>() / times.len().max(1) as f64,
+        };
+        (self.context, self.generation) = (phase(&context), phase(&generation));
+        let added: f64 = context.iter().map(|latency| (latency - self.generation.mean_seconds).max(0.0)).sum();
+        let all: f64 = context.iter().chain(&generation).sum();
+        self.context_share = if all > 0.0 { added / all } else { 0.0 };
+    }
+
+    fn add_ranks(&mut self, busy: &[&Iteration<'_>]) {
+        let (mut done, mut possible) = (0.0, 0.0);
+        for iteration in busy {
+            let tokens = iteration.tokens_by_rank();
+            self.ranks = self.ranks.max(tokens.len());
+            if tokens.len() > 1 {
+                done += tokens.iter().sum::<f64>();
+                possible += tokens.iter().copied().fold(0.0, f64::max) * tokens.len() as f64;
+            }
+        }
+        self.rank_wait = if possible > 0.0 { 1.0 - done / possible } else { 0.0 };
+    }
+
+    /// The batch has reached its limit.
+    #[must_use]
+    pub fn is_full(&self) -> bool {
+        self.batch_limit.is_some_and(|limit| self.scheduled >= 0.9 * limit)
+    }
+
+    /// The KV cache, and not the batch or the token limit, keeps requests waiting. The scheduler reserves blocks for the rest of
+    /// each request, so not all need be used.
+    #[must_use]
+    pub fn cache_is_the_limit(&self) -> bool {
+        let least = if self.token_full.is_some_and(|full| full < 0.5) { 0.5 } else { 0.9 };
+        let used = self.kv_used.is_some_and(|used| used >= least);
+        self.backlogged >= 0.5 && used && !self.is_full() && self.slots_used.is_none()
+    }
+}
+
+/// Rows with the same number, each rank once, are one iteration. An answer may have all rows of one rank before those of the next.
+fn iterations(records: &[IterationStats]) -> Vec<Iteration<'_>> {
+    let rank = |record: &IterationStats| record.attention_dp_rank.or(record.rank);
+    let mut rows: Vec<&IterationStats> = records.iter().collect();
+    if rows.iter().any(|row| rank(row).is_some_and(|rank| rank > 0)) {
+        rows.sort_by_key(|row| row.iter);
+    }
+    let mut found: Vec<Iteration<'_>> = Vec::new();
+    let mut ranks = BTreeSet::new();
+    for row in rows {
+        match found.last_mut() {
+            Some(last) if last.number() == row.iter && rank(row).is_some() && ranks.insert(rank(row)) => {
+                last.rows.push(row)
+            }
+            _ => {
+                ranks = BTreeSet::from([rank(row)]);
+                found.push(Iteration { rows: vec![row] });
+            }
+        }
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn records(rows: impl Iterator<Item = serde_json::Value>) -> Vec<IterationStats> {
+        rows.map(|row| serde_json::from_value(row).unwrap()).collect()
+    }
+
+    #[test]
+    fn a_latency_of_the_cpp_executor_belongs_to_the_record_before() {
+        // Every fourth iteration computes context and takes 100 ms. The record after it says so.
+        let row = |iter: u64| {
+            let (context, latency) = (u8::from(iter.is_multiple_of(4)), if iter % 4 == 1 { 100.0 } else { 10.0 });
+            json!({"iter": iter, "timestamp": "07-25-2025 16:54:34.140189", "iterLatencyMS": latency, "numActiveRequests": 4,
+                   "inflightBatchingStats": {"numScheduledRequests": 4, "numContextRequests": context, "numGenRequests": 3}})
+        };
+        let found = Batches::of(&records((0..40).map(row)));
+        assert!((found.context.mean_seconds - 0.1).abs() < 1e-9 && (found.generation.mean_seconds - 0.01).abs() < 1e-9);
+        assert!((found.context_share - 0.9 / 1.29).abs() < 0.02, "{found:?}");
+    }
+
+    #[test]
+    fn the_time_of_ranks_with_fewer_tokens_is_wait() {
+        let row = |at: u64| {
+            let (iter, rank) = (at / 2, at % 2);
+            json!({"iter": iter, "attentionDpRank": rank, "iterLatencyMS": 10.0, "numActiveRequests": 8,
+                   "inflightBatchingStats": {"numScheduledRequests": 8, "numGenRequests": if rank == 0 { 8 } else { 2 }, "numCtxTokens": 0}})
+        };
+        let found = Batches::of(&records((0..40).map(row)));
+        assert_eq!((found.iterations, found.ranks), (20, 2));
+        assert!((found.rank_wait - (1.0 - 10.0 / 16.0)).abs() < 1e-9);
+    }
+
+    #[test]
+    fn no_record_is_no_batch() {
+        assert_eq!(Batches::of(&[]), Batches::default());
+    }
+}

@@ -1,0 +1,122 @@
+//! The report as text and as JSON, and the reference of all rules.
+
+use std::fmt::Write as _;
+
+use serde_json::{Value, json};
+
+use super::finding::{Finding, Severity};
+use super::observation::{Engine, Observation};
+use super::rules;
+
+/// The worst severity of all findings.
+#[must_use]
+pub fn worst(findings: &[Finding]) -> Option<Severity> {
+    findings.iter().map(|finding| finding.rule.severity).max()
+}
+
+/// For people.
+#[must_use]
+pub fn text(observation: &Observation, findings: &[Finding]) -> String {
+    let mut out = String::new();
+    for exporter in &observation.exporters {
+        let (engines, gpus) = (exporter.engines.len(), exporter.gpus.len());
+        let seconds = exporter.window.as_secs_f64();
+        let _ = match &exporter.error {
+            None => writeln!(out, "{}: watched for {seconds:.1} s; engines: {engines}, GPUs: {gpus}", exporter.url),
+            Some(_) => writeln!(out, "{}: not read", exporter.url),
+        };
+    }
+    for finding in findings {
+        let rule = finding.rule;
+        let severity = rule.severity.name().to_uppercase();
+        let _ = write!(out, "\n{severity} {}: {} {}", rule.name, rule.check.subject(), finding.subject);
+        // With one exporter, its name says nothing.
+        if observation.exporters.len() > 1 && !finding.exporter.is_empty() && finding.exporter != finding.subject {
+            let _ = write!(out, " at {}", finding.exporter);
+        }
+        let _ = writeln!(out, "\n  {}", rule.says);
+        for fact in &finding.facts {
+            let _ = writeln!(out, "    {fact}");
+        }
+        let _ = writeln!(out, "  Rule: {}\n  Guideline: {}\n  Change: {}", rule.when, rule.guideline, rule.change);
+    }
+    let _ = writeln!(out);
+    for exporter in &observation.exporters {
+        for engine in &exporter.engines {
+            let name = engine.name();
+            if !findings.iter().any(|finding| finding.exporter == exporter.url && finding.subject == name) {
+                let _ = writeln!(out, "engine {name}: {}, nothing found", engine.state());
+            }
+        }
+    }
+    if findings.is_empty() {
+        let _ = writeln!(out, "No problem found.");
+    }
+    out
+}
+
+/// For programs.
+#[must_use]
+pub fn json(observation: &Observation, findings: &[Finding]) -> Value {
+    let exporters = observation.exporters.iter().map(|exporter| {
+        let engine = |engine: &Engine| json!({"model": engine.about.model, "version": engine.about.version, "state": engine.state()});
+        json!({
+            "url": exporter.url,
+            "windowSeconds": exporter.window.as_secs_f64(),
+            "engines": exporter.engines.iter().map(engine).collect::<Value>(),
+            "gpus": exporter.gpus.iter().map(|gpu| gpu.uuid.clone()).collect::<Value>(),
+        })
+    });
+    json!({
+        "version": env!("CARGO_PKG_VERSION"),
+        "worst": worst(findings).map_or("none", Severity::name),
+        "exporters": exporters.collect::<Value>(),
+        "sources": observation.sources.iter().map(|source| source.target.clone()).collect::<Value>(),
+        "findings": findings.iter().map(finding_json).collect::<Value>(),
+    })
+}
+
+fn finding_json(finding: &Finding) -> Value {
+    let rule = finding.rule;
+    json!({
+        "rule": rule.name,
+        "severity": rule.severity,
+        "exporter": finding.exporter,
+        "kind": rule.check.subject(),
+        "subject": finding.subject,
+        "says": rule.says,
+        "facts": finding.facts,
+        "when": rule.when,
+        "guideline": rule.guideline,
+        "change": rule.change,
+        "alerts": rule.alerts,
+    })
+}
+
+/// All rules as markdown: the second half of docs/doctor.md.
+#[must_use]
+pub fn reference() -> String {
+    let mut out = String::new();
+    for rule in rules::all() {
+        let alerts = match rule.alerts {
+            [] => String::new(),
+            alerts => format!(
+                "- **Alert:** {}\n",
+                alerts.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ")
+            ),
+        };
+        let _ = write!(
+            out,
+            "### {}\n\n{} ({}, {})\n\n- **When:** {}\n- **Guideline:** {}\n- **Change:** {}\n{alerts}\n",
+            rule.name,
+            rule.says,
+            rule.check.subject(),
+            rule.severity.name(),
+            rule.when,
+            rule.guideline,
+            rule.change
+        );
+    }
+    out.truncate(out.trim_end().len());
+    out + "\n"
+}

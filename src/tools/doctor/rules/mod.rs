@@ -1,0 +1,18 @@
+//! The table of all rules, in the order in which a report and the reference show them.
+
+mod exporter;
+mod gpu;
+mod load;
+mod memory;
+mod source;
+mod speculation;
+mod statistics;
+
+use super::finding::Rule;
+
+/// All rules.
+pub fn all() -> impl Iterator<Item = &'static Rule> {
+    [statistics::RULES, load::RULES, memory::RULES, speculation::RULES, gpu::RULES, exporter::RULES, source::RULES]
+        .into_iter()
+        .flatten()
+}

@@ -1,0 +1,244 @@
+//! Whether the numbers of an engine arrive, are complete and are current.
+
+use super::super::finding::{Check, Facts, Rule, Severity, count, seconds, share, text};
+use super::super::observation::Engine;
+
+/// Records per poll at which a ring of the default size (1000) may overflow: half of it.
+const NEAR_OVERFLOW: f64 = 500.0;
+/// As the alert TrtllmSourceDown: only a very large model still loads after this time.
+const LOADED_BY: f64 = 900.0;
+
+pub(super) const RULES: &[Rule] = &[
+    Rule {
+        name: "engine-unreachable",
+        severity: Severity::Critical,
+        check: Check::Engine(engine_unreachable),
+        says: "The engine has answered before and does not answer any more.",
+        when: "nv_trt_llm_engine_state is unreachable.",
+        guideline: "A stale number misleads: the exporter withdraws the load gauges.",
+        change: "Check that the server runs (its log, its exit code), and restart it. If it serves requests, check the address in \
+                 --source.",
+        alerts: &["TrtllmEngineUnreachable"],
+    },
+    Rule {
+        name: "engine-stalled",
+        severity: Severity::Critical,
+        check: Check::Engine(engine_stalled),
+        says: "The engine has requests and runs no iterations.",
+        when: "nv_trt_llm_engine_state is stalled: no record for --stale-after.",
+        guideline: "Absence of records while requests are active is a hung loop, or stolen statistics.",
+        change: "Take a stack dump (py-spy dump, gdb), look for Xid errors in dmesg, then restart the engine.",
+        alerts: &["TrtllmEngineStalled", "TrtllmNoIterations"],
+    },
+    Rule {
+        name: "engine-restarted",
+        severity: Severity::Warning,
+        check: Check::Engine(engine_restarted),
+        says: "The engine restarted while it was watched.",
+        when: "nv_trt_llm_engine_restarts_total grew in the window.",
+        guideline: "Its requests were lost, and its KV cache is empty again.",
+        change: "Read the engine's log: out of memory, a failed probe, an assertion.",
+        alerts: &[],
+    },
+    Rule {
+        name: "source-never-answered",
+        severity: Severity::Warning,
+        check: Check::Engine(source_never_answered),
+        says: "The source of this engine has never answered.",
+        when: "The engine is starting, its polls fail, and the exporter has run for more than 15 minutes.",
+        guideline: "Only a very large model still loads after this time.",
+        change: "Check the address in --source and the exporter's log. For a socket, check that the publisher is in its group.",
+        alerts: &["TrtllmSourceDown"],
+    },
+    Rule {
+        name: "source-failing",
+        severity: Severity::Warning,
+        check: Check::Engine(source_failing),
+        says: "Some polls of this engine fail, so its numbers have gaps.",
+        when: "At least 10 % of the polls in the window failed, and the engine has answered before.",
+        guideline: "Each poll that fails delays records, and a full ring loses them.",
+        change: "Look at trtllm_exporter_poll_errors_total by kind and at the exporter's log. With the kind timeout, raise \
+                 --poll.timeout; releases up to 1.2 answer after 2 s.",
+        alerts: &[],
+    },
+    Rule {
+        name: "statistics-off",
+        severity: Severity::Warning,
+        check: Check::Engine(statistics_off),
+        says: "Requests end, but the engine sends no iteration statistics.",
+        when: "trtllm_exporter_source_records_missing is 1, or requests finish in the window and no record has ever arrived.",
+        guideline: "The PyTorch engine records nothing unless it is told to.",
+        change: "enable_iter_perf_stats: true (C++ Executor: iterStatsMaxIterations above 0). If it is on, another program reads \
+                 /metrics of the engine: each record is given once.",
+        alerts: &["TrtllmStatisticsMissing"],
+    },
+    Rule {
+        name: "statistics-sampled",
+        severity: Severity::Info,
+        check: Check::Engine(statistics_sampled),
+        says: "The engine reports only some of its iterations.",
+        when: "nv_trt_llm_statistics_interval_iterations is above 1.",
+        guideline: "Token counters are absent then, and histograms have one observation per record.",
+        change: "iter_perf_stats_interval: 1",
+        alerts: &[],
+    },
+    Rule {
+        name: "statistics-lost",
+        severity: Severity::Warning,
+        check: Check::Engine(statistics_lost),
+        says: "The engine's ring of records overflows between polls, so rates and histograms are too low.",
+        when: "Iterations were lost in the window, and the engine dropped frames itself or runs more than 500 iterations per poll.",
+        guideline: "A ring keeps the newest iter_stats_max_iterations records (default 1000) and drops the oldest silently.",
+        change: "Raise iter_stats_max_iterations (C++ Executor: iterStatsMaxIterations), or lower --poll.interval of the exporter.",
+        alerts: &["TrtllmStatisticsLost"],
+    },
+    Rule {
+        name: "second-reader",
+        severity: Severity::Warning,
+        check: Check::Engine(second_reader),
+        says: "Another program takes records of this engine.",
+        when: "Iterations were lost in the window although the ring cannot have overflowed; or at least 20 % of the iterations of \
+               an engine that is not sampled have no record.",
+        guideline: "Reading the statistics removes them: each engine needs exactly one reader.",
+        change: "Find the other reader of GET /metrics, getLatestIterationStats() or get_stats(): another exporter, a script, a \
+                 second replica. Let it read the exporter instead.",
+        alerts: &["TrtllmStatisticsLost"],
+    },
+    Rule {
+        name: "records-rejected",
+        severity: Severity::Warning,
+        check: Check::Engine(records_rejected),
+        says: "The exporter rejects records of this engine, because they are not valid.",
+        when: "trtllm_exporter_records_rejected_total grew in the window.",
+        guideline: "A record with an impossible value is rejected as a whole.",
+        change: "Compare the publisher with docs/sources.md; for trtllm-serve, report the release with doctor --bundle.",
+        alerts: &[],
+    },
+    Rule {
+        name: "request-latencies-missing",
+        severity: Severity::Info,
+        check: Check::Engine(request_latencies_missing),
+        says: "The engine reports no times of requests, so there are no latency histograms.",
+        when: "Requests complete, and nv_trt_llm_request_latency_info says none.",
+        guideline: "RequestPerfMetrics have the exact times of each request.",
+        change: "return_perf_metrics: true with perf_metrics_max_requests above 0 (C++ Executor: OutputConfig.returnPerfMetrics, or \
+                 requestStatsMaxIterations above 0).",
+        alerts: &[],
+    },
+];
+
+fn state_is(engine: &Engine, state: &str) -> Facts {
+    (engine.state() == state).then(|| {
+        let mut facts = vec![text("state", state)];
+        facts.extend(engine.about.last_poll.error.as_deref().map(|error| text("last poll", error)));
+        let iterations = engine.page.now("nv_trt_llm_iterations_total", &[]);
+        facts.extend(iterations.map(|iterations| count("iterations so far", iterations)));
+        facts
+    })
+}
+
+fn engine_unreachable(engine: &Engine) -> Facts {
+    state_is(engine, "unreachable")
+}
+
+fn engine_stalled(engine: &Engine) -> Facts {
+    state_is(engine, "stalled")
+}
+
+fn engine_restarted(engine: &Engine) -> Facts {
+    let restarts = engine.page.grew("nv_trt_llm_engine_restarts_total", &[]);
+    (restarts > 0.0).then(|| vec![count("restarts", restarts)])
+}
+
+fn source_never_answered(engine: &Engine) -> Facts {
+    let uptime = engine.uptime.filter(|uptime| *uptime > LOADED_BY)?;
+    let failing = engine.page.now("trtllm_exporter_source_up", &[]) == Some(0.0);
+    (engine.state() == "starting" && failing && errors(engine) > 0.0).then(|| {
+        let mut facts = vec![seconds("time since the exporter started", uptime), count("failed polls", errors(engine))];
+        facts.extend(engine.about.last_poll.error.as_deref().map(|error| text("last poll", error)));
+        facts
+    })
+}
+
+fn errors(engine: &Engine) -> f64 {
+    engine.page.grew("trtllm_exporter_poll_errors_total", &[])
+}
+
+fn source_failing(engine: &Engine) -> Facts {
+    let polls = engine.page.grew("trtllm_exporter_polls_total", &[]);
+    let applies = matches!(engine.state(), "busy" | "idle") && errors(engine) >= 1.0 && errors(engine) >= 0.1 * polls;
+    applies.then(|| vec![count("failed polls", errors(engine)), count("polls", polls)])
+}
+
+fn statistics_off(engine: &Engine) -> Facts {
+    let page = &engine.page;
+    let missing = page.now("trtllm_exporter_source_records_missing", &[]) == Some(1.0);
+    let finished = page
+        .grew("nv_trt_llm_requests_finished_total", &[])
+        .max(page.grew("nv_trt_llm_e2e_request_latency_seconds_count", &[]));
+    let never = page.now("nv_trt_llm_iterations_total", &[]).unwrap_or(0.0) == 0.0 && finished > 0.0;
+    (missing || never).then(|| {
+        vec![
+            count("requests finished in the window", finished),
+            count("iterations in the window", page.grew("nv_trt_llm_iterations_total", &[])),
+        ]
+    })
+}
+
+fn statistics_sampled(engine: &Engine) -> Facts {
+    (engine.sampling() > 1.0).then(|| vec![count("iterations per record", engine.sampling())])
+}
+
+fn lost(engine: &Engine) -> f64 {
+    engine.page.grew("nv_trt_llm_iterations_lost_total", &[])
+}
+
+/// Iterations per poll of the source, with those that were lost.
+fn iterations_per_poll(engine: &Engine) -> f64 {
+    let iterations = engine.page.grew("nv_trt_llm_iterations_total", &[]) + lost(engine);
+    iterations / engine.page.grew("trtllm_exporter_polls_total", &[]).max(1.0)
+}
+
+fn overflows(engine: &Engine) -> bool {
+    engine.batches.dropped > 0 || iterations_per_poll(engine) >= NEAR_OVERFLOW
+}
+
+fn statistics_lost(engine: &Engine) -> Facts {
+    (lost(engine) > 0.0 && overflows(engine)).then(|| {
+        vec![
+            count("iterations lost", lost(engine)),
+            count("frames dropped by the engine", engine.batches.dropped as f64),
+            count("iterations per poll", iterations_per_poll(engine)),
+        ]
+    })
+}
+
+fn second_reader(engine: &Engine) -> Facts {
+    let iterations = engine.page.grew("nv_trt_llm_iterations_total", &[]);
+    let unreported = engine.page.grew("nv_trt_llm_iterations_unreported_total", &[]);
+    let stolen = lost(engine) > 0.0 && !overflows(engine);
+    // A loop pass without a batch has no record either, but a busy engine has few of them.
+    let gaps = engine.sampling() == 1.0 && unreported >= 10.0 && unreported >= 0.2 * (iterations + unreported);
+    (stolen || gaps).then(|| {
+        vec![
+            count("iterations lost", lost(engine)),
+            count("iterations without a record", unreported),
+            share("iterations with a record", iterations / (iterations + unreported + lost(engine)).max(1.0)),
+        ]
+    })
+}
+
+fn records_rejected(engine: &Engine) -> Facts {
+    let rejected = engine.page.grew("trtllm_exporter_records_rejected_total", &[]);
+    (rejected > 0.0).then(|| vec![count("records rejected", rejected)])
+}
+
+fn request_latencies_missing(engine: &Engine) -> Facts {
+    let page = &engine.page;
+    let none = [&page.before, &page.after]
+        .iter()
+        .all(|page| page.current("nv_trt_llm_request_latency_info", "from") == Some("none"));
+    let completed = page.before.get("nv_trt_llm_requests_completed_total", &[]).unwrap_or(0.0);
+    let now = page.grew("nv_trt_llm_requests_completed_total", &[]);
+    (none && completed >= 20.0 && now > 0.0).then(|| vec![count("requests completed", completed + now)])
+}
