@@ -1,5 +1,7 @@
 //! The command line as typed. Each flag can also be set by the environment variable `TRTLLM_EXPORTER_<FLAG>`.
 
+mod clients;
+
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -13,6 +15,8 @@ use crate::http::router::TelemetryPath;
 use crate::listen::Address;
 use crate::log::LogFormat;
 use crate::metrics::compat::CompatSets;
+
+pub use clients::{Connection, DoctorArgs, ReportFormat};
 
 /// The default ingest socket.
 pub const DEFAULT_SOCKET: &str = "/run/trtllm-exporter/ingest.sock";
@@ -171,6 +175,8 @@ pub enum Command {
         #[arg(long, value_name = "FORMAT", default_value = "markdown")]
         format: CatalogFormat,
     },
+    /// Watch exporters, then say what limits each engine. Exit code: 0, or 3 after a warning, 4 after something critical
+    Doctor(DoctorArgs),
 }
 
 /// One of `--metrics.compat`.

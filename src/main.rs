@@ -11,15 +11,16 @@ fn main() -> ExitCode {
     process::tune_allocator();
     let cli = Cli::read();
     let result = match &cli.command {
-        Some(Command::CheckConfig { file }) => tools::check_config::run(file).map_err(StartError::from),
+        Some(Command::CheckConfig { file }) => tools::check_config::run(file).map(|()| 0).map_err(StartError::from),
         Some(Command::Catalog { format }) => {
             tools::catalog::run(*format);
-            Ok(())
+            Ok(0)
         }
-        None => start::run(&cli),
+        Some(Command::Doctor(arguments)) => tools::doctor::run(arguments).map_err(StartError::from),
+        None => start::run(&cli).map(|()| 0),
     };
     let code = match result {
-        Ok(()) => 0,
+        Ok(code) => code,
         Err(error) => {
             let code = error.exit_code();
             log::last_words(format!("trtllm-exporter: {error}"));

@@ -39,7 +39,7 @@ const READ_BUFFER: usize = 64 << 10;
 /// A client of one target. hyper-util's pool is not used: if a request follows another one directly, it opens a second
 /// connection, because the first one is not back in the pool yet.
 #[derive(Debug)]
-pub(super) struct HttpClient {
+pub(crate) struct HttpClient {
     pub(super) server: Server,
     token: Token,
     connector: HttpConnector<Resolver>,
@@ -54,7 +54,7 @@ pub(super) struct HttpClient {
 type Connection = (SendRequest<Empty<Bytes>>, JoinSet<hyper::Result<()>>);
 
 impl HttpClient {
-    pub(super) fn new(server: Server) -> Self {
+    pub(crate) fn new(server: Server) -> Self {
         Self::with_resolver(server, resolver(look_up))
     }
 
@@ -68,7 +68,7 @@ impl HttpClient {
     }
 
     /// With another limit for the length of a response.
-    pub(super) fn with_max_body(self, max_body: usize) -> Self {
+    pub(crate) fn with_max_body(self, max_body: usize) -> Self {
         Self { max_body, ..self }
     }
 
@@ -76,18 +76,18 @@ impl HttpClient {
     ///
     /// # Errors
     /// If the target cannot be reached, closes the connection early, or sends another status or too many bytes.
-    pub(super) async fn read(&mut self, method: Method, path: &str) -> Result<&[u8], SourceError> {
+    pub(crate) async fn read(&mut self, method: Method, path: &str) -> Result<&[u8], SourceError> {
         self.release();
         let url = format!("{}{path}", self.server.target);
         let failed = |error: &(dyn Error + 'static)| SourceError::Io { target: url.clone(), cause: root_cause(error) };
         let uri: Uri = url.parse().map_err(|error: http::uri::InvalidUri| failed(&error))?;
         let authorization = match &self.server.token_file {
             Some(file) => Some(self.token.header(file).await?),
-            None => None,
+            None => self.server.user.clone(),
         };
         let mut request = Request::builder()
             .method(method)
-            .uri(uri.path())
+            .uri(uri.path_and_query().map_or("/", |path| path.as_str()))
             .header(HOST, uri.authority().map_or("", |authority| authority.as_str()))
             .header(ACCEPT, "application/json")
             .header(USER_AGENT, concat!("trtllm-exporter/", env!("CARGO_PKG_VERSION")))

@@ -4,7 +4,7 @@
 pub mod batch;
 pub mod discovery;
 pub mod error;
-mod http_client;
+pub(crate) mod http_client;
 mod name_lookup;
 pub mod prometheus_text;
 pub mod replay;

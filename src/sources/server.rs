@@ -31,11 +31,13 @@ pub struct Access {
 
 /// A server that can be connected to. A clone shares what was read from files.
 #[derive(Debug, Clone)]
-pub(super) struct Server {
+pub(crate) struct Server {
     pub(super) target: String,
     /// For https.
     pub(super) tls: Option<Arc<ClientConfig>>,
     pub(super) token_file: Option<PathBuf>,
+    /// The header `Authorization` of a user with a password.
+    pub(super) user: Option<HeaderValue>,
 }
 
 impl Server {
@@ -43,7 +45,7 @@ impl Server {
     ///
     /// # Errors
     /// If there are none.
-    pub(super) async fn new(access: Access) -> Result<Self, OpenError> {
+    pub(crate) async fn new(access: Access) -> Result<Self, OpenError> {
         let Access { target, ca_file, bearer_token_file } = access;
         let tls = match target.starts_with("https:") {
             false => None,
@@ -55,12 +57,17 @@ impl Server {
                 Some(Arc::new(config.map_err(|cause| failed(ca_file, cause))?))
             }
         };
-        Ok(Self { target, tls, token_file: bearer_token_file })
+        Ok(Self { target, tls, token_file: bearer_token_file, user: None })
     }
 
     /// Without TLS and token.
     pub(super) fn plain(target: String) -> Self {
-        Self { target, tls: None, token_file: None }
+        Self { target, tls: None, token_file: None, user: None }
+    }
+
+    /// Sends this header `Authorization` unless there is a token file.
+    pub(crate) fn with_user(self, authorization: HeaderValue) -> Self {
+        Self { user: Some(authorization), ..self }
     }
 }
 

@@ -1,4 +1,5 @@
-//! Reads running exporters, for the commands that do so: the metrics page, the JSON API.
+//! Reads running exporters, for the commands that do so: connections, the metrics page, the JSON API.
 
+pub(crate) mod client;
 pub mod engines;
 pub mod page;

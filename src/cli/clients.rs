@@ -1,0 +1,71 @@
+//! The command lines of the commands that read running exporters.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, ValueEnum};
+
+/// Where an exporter listens by default.
+const DEFAULT_EXPORTER: &str = "http://127.0.0.1:8002";
+
+/// The exporters to read, and how.
+#[derive(Debug, Clone, Args)]
+pub struct Connection {
+    /// Exporters to read: http(s)://HOST:PORT, and the path of the metrics page if it is not /metrics
+    #[arg(value_name = "URL", default_value = DEFAULT_EXPORTER)]
+    pub urls: Vec<String>,
+
+    /// For https: trust these certificate authorities (PEM) instead of the system's
+    #[arg(long = "ca-file", value_name = "PATH")]
+    pub ca_file: Option<PathBuf>,
+
+    /// File with USER:PASSWORD on one line, for an exporter with basic authentication
+    #[arg(long = "user-file", value_name = "PATH", conflicts_with = "bearer_token_file")]
+    pub user_file: Option<PathBuf>,
+
+    /// File with a bearer token, for an exporter behind a proxy that asks for one
+    #[arg(long = "bearer-token-file", value_name = "PATH")]
+    pub bearer_token_file: Option<PathBuf>,
+}
+
+/// Arguments of `doctor`.
+#[derive(Debug, Clone, Args)]
+pub struct DoctorArgs {
+    #[command(flatten)]
+    pub connection: Connection,
+
+    /// How long to watch
+    #[arg(long = "for", value_name = "D", default_value = "30s", value_parser = humantime::parse_duration)]
+    pub window: Duration,
+
+    /// Output format: text or json
+    #[arg(long, value_name = "FORMAT", default_value = "text")]
+    pub format: ReportFormat,
+
+    /// Also write what a bug report needs to this file, without secrets, names and addresses
+    #[arg(long, value_name = "PATH")]
+    pub bundle: Option<PathBuf>,
+
+    /// Also ask this source of an engine (repeatable), as in the exporter's --source. Default: each trtllm-serve of this
+    /// host, if an exporter of this host is read
+    #[arg(long, value_name = "URL", env = "TRTLLM_EXPORTER_SOURCE")]
+    pub source: Vec<String>,
+
+    /// Also ask the sources in this file of the exporter
+    #[arg(long = "config.file", value_name = "PATH", env = "TRTLLM_EXPORTER_CONFIG_FILE", conflicts_with = "source")]
+    pub config_file: Option<PathBuf>,
+
+    /// Do not ask any source
+    #[arg(long = "no-sources")]
+    pub no_sources: bool,
+
+    /// Print all rules as markdown and exit
+    #[arg(long)]
+    pub rules: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum ReportFormat {
+    Text,
+    Json,
+}
