@@ -109,7 +109,7 @@ pub(super) fn bundle(observation: &Observation, watched: &[Watched], findings: &
         "exporters": exporters,
         "sources": sources,
     });
-    format!("{all:#}\n")
+    format!("{all}\n")
 }
 
 fn exporter_json(names: &mut Names, exporter: &Exporter, watched: &Watched) -> Value {
@@ -201,13 +201,18 @@ fn kind(text: &str) -> String {
 
 /// A release such as `1.2.0rc4`; anything else is left out.
 fn release(text: &str) -> String {
-    let mut parts = text.split('.');
-    let numbers = parts
-        .next()
-        .is_some_and(|first| !first.is_empty() && first.len() <= 4 && first.bytes().all(|byte| byte.is_ascii_digit()));
-    let short = parts.clone().count() <= 2
-        && parts.all(|part| part.len() <= 12 && part.bytes().next().is_some_and(|byte| byte.is_ascii_digit()));
-    if numbers && short { text.to_owned() } else { "removed".to_owned() }
+    // `0`, `4dev2`: what begins a part may be followed by one of these and a number.
+    let is_number = |text: &str| text.len() <= 8 && text.bytes().all(|byte| byte.is_ascii_digit());
+    let is_part = |part: &str| {
+        let digits = part.bytes().take_while(u8::is_ascii_digit).count();
+        let (number, rest) = part.split_at(digits);
+        let suffix = ["rc", "dev", "post", "a", "b"].into_iter().find_map(|word| rest.strip_prefix(word));
+        digits > 0 && is_number(number) && (rest.is_empty() || suffix.is_some_and(is_number))
+    };
+    let numbers = text.strip_suffix("+simulated").unwrap_or(text);
+    // Four numbers may be an address.
+    let is_release = numbers.split('.').count() <= 3 && numbers.split('.').all(is_part);
+    if is_release { text.to_owned() } else { "removed".to_owned() }
 }
 
 #[cfg(test)]
@@ -222,10 +227,10 @@ mod tests {
         for text in ["node-7.gpu.example.com", "10.0.0.7", "a b", "/models/secret", "fd00::7"] {
             assert_eq!(kind(text), "removed");
         }
-        for text in ["1.2.0rc4", "580.159.03", "13.0"] {
+        for text in ["1.2.0rc4", "1.1.0+simulated", "580.159.03", "13.0", "1.3.0dev2"] {
             assert_eq!(release(text), text);
         }
-        for text in ["10.0.0.7", "node7.example.com", "secret", "1.2.0+host.example"] {
+        for text in ["10.0.0.7", "node7.example.com", "secret", "1.2.0+host", "1.2.0host7", "7node"] {
             assert_eq!(release(text), "removed");
         }
     }
