@@ -14,6 +14,7 @@ mod watch;
 #[cfg(test)]
 mod tests;
 
+use std::io::{IsTerminal as _, Write as _};
 use std::path::Path;
 use std::time::Duration;
 
@@ -48,6 +49,10 @@ pub fn run(arguments: &DoctorArgs) -> Result<u8, ConfigError> {
     let sources = sources::configured(arguments)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| flag("doctor", String::new(), format!("cannot start: {error}")))?;
+    // A report takes as long as the window. A pipe or a log gets nothing but the report.
+    if std::io::stderr().is_terminal() {
+        let _ = writeln!(std::io::stderr(), "watching for {}…", humantime::format_duration(arguments.window));
+    }
     let (observation, watched) = runtime.block_on(observe(arguments, sources))?;
     // A look-up of a name may hang on another thread.
     runtime.shutdown_background();

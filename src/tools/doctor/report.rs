@@ -38,7 +38,9 @@ pub fn text(observation: &Observation, findings: &[Finding]) -> String {
         for fact in &finding.facts {
             let _ = writeln!(out, "    {fact}");
         }
-        let _ = writeln!(out, "  Rule: {}\n  Guideline: {}\n  Change: {}", rule.when, rule.guideline, rule.change);
+        for (title, words) in [("Rule", rule.when), ("Guideline", rule.guideline), ("Change", rule.change)] {
+            wrap(&mut out, title, words);
+        }
     }
     let _ = writeln!(out);
     for exporter in &observation.exporters {
@@ -53,6 +55,23 @@ pub fn text(observation: &Observation, findings: &[Finding]) -> String {
         let _ = writeln!(out, "No problem found.");
     }
     out
+}
+
+/// Columns of a paragraph.
+const WIDTH: usize = 110;
+
+/// Writes a paragraph, indented, with lines of at most [`WIDTH`] columns.
+fn wrap(out: &mut String, title: &str, words: &str) {
+    let mut line = format!("  {title}:");
+    for word in words.split(' ') {
+        if line.len() + 1 + word.len() > WIDTH {
+            let _ = writeln!(out, "{line}");
+            "   ".clone_into(&mut line);
+        }
+        line.push(' ');
+        line.push_str(word);
+    }
+    let _ = writeln!(out, "{line}");
 }
 
 /// For programs.

@@ -438,6 +438,7 @@ fn the_worst_finding_comes_first_and_sets_the_exit_code() {
     {
         assert!(text.contains(words), "{words}: {text}");
     }
+    assert!(text.lines().all(|line| line.len() <= 110), "{text}");
     let json = report::json(&all, &findings);
     assert_eq!((&json["worst"], &json["findings"][1]["rule"]), (&json!("critical"), &json!("requests-paused")));
     assert_eq!(

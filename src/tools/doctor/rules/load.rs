@@ -87,8 +87,8 @@ pub(super) const RULES: &[Rule] = &[
         says: "The batch size tuner keeps the batch below what the engine was built for, and requests wait.",
         when: "Requests wait, the batch has reached maxBatchSizeRuntime, and that is below maxBatchSizeStatic.",
         guideline: "Batch size tuning: compare maxBatchSizeTunerRecommended with maxBatchSizeStatic.",
-        change: "dynamic_batch_config.enable_batch_size_tuning: false, or a longer \
-                 dynamic_batch_config.dynamic_batch_moving_average_window.",
+        change: "scheduler_config.dynamic_batch_config: enable_batch_size_tuning: false, or a longer \
+                 dynamic_batch_moving_average_window.",
         alerts: &[],
     },
     Rule {

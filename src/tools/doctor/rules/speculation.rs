@@ -18,7 +18,8 @@ pub(super) const RULES: &[Rule] = &[
         says: "The model rejects most draft tokens, so speculative decoding costs more than it saves.",
         when: "The acceptance length is below 1.5, or less than 50 % of the draft tokens are accepted.",
         guideline: "Speculative decoding: acceptanceLength above 2.0, acceptance rate above 60 %; below 1.5 the draft is too poor.",
-        change: "speculative_config: another speculative_model or decoding_type, a smaller max_draft_len; or remove it.",
+        change: "speculative_config: another speculative_model or decoding_type, a smaller max_draft_len, or \
+                 acceptance_rate_threshold with acceptance_rate_window_size, which stops it by itself.",
         alerts: &[],
     },
     Rule {
