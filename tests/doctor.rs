@@ -116,6 +116,18 @@ fn the_limit_of_each_simulated_engine_is_named() {
 }
 
 #[test]
+fn engines_have_no_finding_while_the_exporter_starts() {
+    let (pytorch, tensorrt) =
+        (Lookalike::start(&["--idle-every", "60"]), Lookalike::start(&["--backend", "tensorrt", "--idle-every", "90"]));
+    let file = config(&[("pytorch", pytorch.source()), ("tensorrt", tensorrt.source())]);
+    for window in ["100ms", "500ms", "2s"] {
+        let daemon = Daemon::start(&["--config.file", path(file.path())]);
+        let report = Report::of(&daemon, &["--for", window]);
+        assert_eq!((report.code, &report.json["findings"]), (0, &serde_json::json!([])), "{window}");
+    }
+}
+
+#[test]
 fn the_limit_of_each_publishers_engine_is_named() {
     let mut publishers = Publishers::new();
     let names = [
