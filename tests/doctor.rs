@@ -358,7 +358,7 @@ fn a_bundle_has_no_secret_no_name_and_no_address() {
         (
             "/prometheus/metrics",
             200,
-            "trtllm_model_config_info{model=\"/models/acme-weights\",served_model_name=\"acme\"} 1\n",
+            "trtllm_model_config_info{model=\"/models/acme-weights\",served_model_name=\"acme\"} 1\nacme_requests_total 5\n",
         ),
     ]);
     let (bundle, token) = (file("bundle.json"), file("token"));

@@ -37,6 +37,9 @@ const PLAIN_LABELS: &[&str] = &[
     "compute_instance_id",
 ];
 
+/// Prefixes of the families on an exporter's page and on that of trtllm-serve.
+const KNOWN_FAMILIES: &[&str] = &["nv_", "trtllm_", "vllm:", "DCGM_FI_", "process_"];
+
 /// Numbers for names: `model-1`.
 #[derive(Default)]
 struct Names(BTreeMap<(String, String), usize>);
@@ -166,9 +169,10 @@ fn keep_numbers(value: &mut Value) {
     }
 }
 
-/// The series of a page, one line each.
+/// The series of a page, one line each. A server may have other families, whose names nobody has reviewed.
 fn page_json(names: &mut Names, page: &Page) -> Value {
-    let lines = page.0.iter().map(|series| {
+    let is_known = |name: &str| KNOWN_FAMILIES.iter().any(|prefix| name.starts_with(prefix));
+    let lines = page.0.iter().filter(|series| is_known(&series.name)).map(|series| {
         let labels: Vec<String> = series
             .labels
             .iter()
