@@ -418,6 +418,16 @@ fn a_gauge_on_a_release_that_is_too_old_for_it_proves_nothing() {
 }
 
 #[test]
+fn iterations_without_a_record_are_stolen_unless_the_engine_waits_for_transfers() {
+    const GAPS: &[Line] = &[("nv_trt_llm_iterations_unreported_total", 0.0, 400.0)];
+    let mut all = observation(&Case { lines: GAPS, ..Case::default() });
+    assert_eq!(names(&all), [""; 0]);
+    let removed = &["nv_trt_llm_kv_cache_transfer"];
+    all = observation(&Case { lines: GAPS, removed, ..Case::default() });
+    assert_eq!(names(&all), ["second-reader"]);
+}
+
+#[test]
 fn the_worst_finding_comes_first_and_sets_the_exit_code() {
     let case = Case {
         lines: &[

@@ -98,7 +98,7 @@ pub(super) const RULES: &[Rule] = &[
         check: Check::Engine(second_reader),
         says: "Another program takes records of this engine.",
         when: "Iterations were lost in the window although the ring cannot have overflowed; or at least 20 % of the iterations of \
-               an engine that is not sampled have no record.",
+               an engine that is not sampled have no record. Not if it waits for KV cache transfers.",
         guideline: "Reading the statistics removes them: each engine needs exactly one reader.",
         change: "Find the other reader of GET /metrics, getLatestIterationStats() or get_stats(): another exporter, a script, a \
                  second replica. Let it read the exporter instead.",
@@ -217,8 +217,11 @@ fn second_reader(engine: &Engine) -> Facts {
     let iterations = engine.page.grew("nv_trt_llm_iterations_total", &[]);
     let unreported = engine.page.grew("nv_trt_llm_iterations_unreported_total", &[]);
     let stolen = lost(engine) > 0.0 && !overflows(engine);
-    // A loop pass without a batch has no record either, but a busy engine has few of them.
-    let gaps = engine.sampling() == 1.0 && unreported >= 10.0 && unreported >= 0.2 * (iterations + unreported);
+    // A loop pass without a batch has no record either. A busy engine has few of them, but one that waits for KV cache transfers
+    // may have many.
+    let waits = engine.page.grew("nv_trt_llm_kv_cache_transfer_seconds_count", &[]) > 0.0;
+    let gaps =
+        !waits && engine.sampling() == 1.0 && unreported >= 10.0 && unreported >= 0.2 * (iterations + unreported);
     (stolen || gaps).then(|| {
         vec![
             count("iterations lost", lost(engine)),
