@@ -10,7 +10,7 @@ pub(super) const RULES: &[Rule] = &[
         check: Check::Exporter(unreadable),
         says: "The exporter cannot be read.",
         when: "A page or the API does not answer, or answers with another status than 200.",
-        guideline: "Without it, nobody sees the engines.",
+        guideline: "Without it, the engines have no metrics.",
         change: "Check the URL. Check the process: systemctl status trtllm-exporter, or kubectl logs POD -c trtllm-exporter. With \
                  status 401, use --user-file or --bearer-token-file; with an unknown certificate, --ca-file.",
         alerts: &["TrtllmExporterDown"],
