@@ -30,7 +30,7 @@ def main():
         sys.exit(f"{REFERENCE} is missing; create it with: trtllm-exporter catalog >{REFERENCE}")
     with open(REFERENCE) as file:
         families = set(re.findall(r"^\| `(\w+)` \|", file.read(), re.M))
-    paths = sorted({*glob.glob("*.md"), *glob.glob("docs/*.md")} - {REFERENCE})
+    paths = sorted({*glob.glob("*.md"), *glob.glob("docs/**/*.md", recursive=True)} - {REFERENCE})
     findings, queries = [], []
     for path in paths:
         with open(path) as file:
