@@ -157,7 +157,9 @@ fn deployed_configuration_works(binary: &Path) {
         ("127.0.0.1:8002", daemon.address.as_str()),
         ("scrape_interval: 15s", "scrape_interval: 1s"),
         ("evaluation_interval: 15s", "evaluation_interval: 1s"),
+        ("- recording.yml", &format!("- {}", folder.join("recording.yml").display())),
         ("- alerts.yml", &format!("- {}", folder.join("alerts.yml").display())),
+        ("- alerts-gpu.yml", &format!("- {}", folder.join("alerts-gpu.yml").display())),
     ] {
         assert!(config.contains(from), "scrape.yaml has no {from}");
         config = config.replace(from, to);

@@ -2,7 +2,7 @@
 # Checks deploy/, docs/ and examples/. Prints one line per check.
 #   check.sh                     needs python3; uses promtool and systemd-analyze if they are installed
 #   check.sh --all               adds the validators from PyPI and npm, in a temporary folder
-#   check.sh --page FILE         adds: each metric of rules and dashboard is on FILE, a text page of a real exporter
+#   check.sh --page FILE         adds: each metric of rules and dashboards is on FILE, a text page of a real exporter
 #   check.sh --binary PATH       adds: check-config, the flags in deploy/, the dashboard with a real Prometheus, the image (root)
 # PROMTOOL=PATH selects another promtool. Exit code 1 if a check fails. A check that cannot run prints the reason and is skipped.
 set -uo pipefail
@@ -40,19 +40,6 @@ quiet() { # COMMAND...: succeeds if the command succeeds and prints nothing
   if "$@" >"$work/quiet" 2>&1 && [ ! -s "$work/quiet" ]; then return 0; fi
   cat "$work/quiet"; return 1
 }
-every_alert_is_tested() {
-  local rules=deploy/prometheus/alerts.yml tests=deploy/prometheus/alerts_test.yml alert found=0
-  while read -r alert; do
-    python3 - "$tests" "$alert" <<'PYTHON' || found=1
-import re, sys
-blocks = [b for b in re.split(r"\n {6}- alertname: ", open(sys.argv[1]).read())[1:] if b.startswith(sys.argv[2]) and not b[len(sys.argv[2])].isalnum()]
-fires = sum("exp_labels" in b.split("\n  - name:")[0] for b in blocks)
-if not fires or fires == len(blocks):
-    sys.exit(f"{sys.argv[2]}: fires in {fires} of {len(blocks)} cases; add a case in which it fires and one in which it does not")
-PYTHON
-  done < <(sed -n 's/^ *- alert: //p' "$rules")
-  return $found
-}
 unit_is_silent() { # verify succeeds and prints unknown keys; the binary need not be installed here
   sed 's#^ExecStart=.*#ExecStart=/bin/true#' deploy/systemd/trtllm-exporter.service >"$work/trtllm-exporter.service"
   quiet systemd-analyze verify --man=no "$work/trtllm-exporter.service"
@@ -69,14 +56,20 @@ check "no machine paths, no registry names" no_private_names
 promql=(); ! have "$promtool" || promql=(--promtool "$promtool")
 check "docs: links, metric names, queries" python3 tests/deploy/check_docs.py "${promql[@]}"
 if have "$promtool"; then
-  check "alerts: rules ($("$promtool" --version 2>&1 | sed -n '1s/.*version \([0-9.]*\).*/promtool \1/p'))" alerts check rules alerts.yml
-  check "alerts: unit tests" alerts test rules alerts_test.yml
+  version=$("$promtool" --version 2>&1 | sed -n '1s/.*version \([0-9.]*\).*/\1/p')
+  check "alerts: rules (promtool $version)" alerts check rules recording.yml alerts.yml alerts-gpu.yml
+  check "alerts: unit tests" alerts test rules alerts_test.yml alerts-engine_test.yml alerts-gpu_test.yml recording_test.yml
+  native() { (cd deploy/prometheus && "$promtool3" test rules native_test.yml); }
+  promtool3=$repo/target/tools/prometheus3/usr/bin/promtool  # where tests/run puts it
+  case $version in 2.*) ;; *) promtool3=$promtool ;; esac
+  if have "$promtool3"; then check "alerts: unit tests with native histograms" native
+  else skip "alerts: unit tests with native histograms" "promtool $version cannot write them; use 3 or newer"; fi
   check "prometheus: the scrape configuration" alerts check config scrape.yaml
   check "dashboard: form and expressions" python3 tests/deploy/check_expressions.py dashboard deploy/grafana/trtllm-engine.json --promtool "$promtool"
 else
   skip "alerts, scrape configuration, dashboard" "promtool is not installed (apt-get install prometheus)"
 fi
-check "alerts: each fires in one test and stays silent in another" every_alert_is_tested
+check "alerts: each has a runbook, a test in which it fires and one in which it stays silent" python3 tests/deploy/check_alerts.py "${promql[@]}"
 if have systemd-analyze; then
   check "systemd: verify prints no warning" unit_is_silent
   check "systemd: exposure at most 1.5" unit_is_hardened
@@ -88,7 +81,7 @@ if have shellcheck; then check "shell scripts" shellcheck deploy/image/*.sh depl
 # One line here, and what it skipped; the script itself prints a line per check.
 check "kubernetes: examples, kustomize bases, Helm chart" tests/deploy/kubernetes.sh ${binary:+--binary "$binary"}
 grep '^skip' "$work/out"
-[ -z "$page" ] || check "names: metrics in use are on the page" python3 tests/deploy/check_expressions.py names "$page" deploy/prometheus/alerts.yml deploy/grafana/trtllm-engine.json
+[ -z "$page" ] || check "names: metrics in use are on the page" python3 tests/deploy/check_expressions.py names "$page" deploy/prometheus/{recording,alerts,alerts-gpu}.yml deploy/grafana/trtllm-engine.json
 
 if [ -n "$binary" ]; then
   check "examples/config.yaml by check-config" "$binary" check-config examples/config.yaml

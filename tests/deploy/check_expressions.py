@@ -13,6 +13,9 @@ import sys
 import tempfile
 
 OURS = re.compile(r"\b(?:nv_|trtllm_exporter_|process_)[a-z0-9_]+")
+RECORDED = re.compile(r"\b(?:model|model_version|job|trtllm_slo):[\w:]+")
+# Labels that Prometheus adds (job), or writes in another way than the page (le).
+NOT_ON_A_PAGE = ("job", "le")
 LOOKS_LIKE_RATE = re.compile(r"\b(?:rate|increase|irate|deriv)\(")
 
 
@@ -150,13 +153,9 @@ def may_be_absent(name):
 def absent_from(page, expressions):
     samples, used = samples_of(page), set()
     for expression in expressions:
-        labels_only = re.sub(r"\b(?:by|on|ignoring|without|group_left|group_right)\s*\([^)]*\)", "", expression)
+        labels_only = re.sub(r"\b(?:by|on|ignoring|without|group_left|group_right)\s*\([^)]*\)", "", RECORDED.sub("", expression))
         for found in re.finditer(OURS.pattern + r"(\{[^}]*\})?", labels_only):
-            name = re.match(OURS, found[0])[0]
-            before = labels_only[: found.start()]
-            if before.endswith(":"):  # part of the name of a recording rule
-                continue
-            used.add((name, found[1] or ""))
+            used.add((re.match(OURS, found[0])[0], found[1] or ""))
     for name, selector in sorted(used):
         present = samples.get(name) or samples.get(f"{name}_bucket")  # a native histogram has the bare name
         if present is None:
@@ -165,7 +164,7 @@ def absent_from(page, expressions):
             continue
         for label, operator, wanted in re.findall(r'(\w+)(=~|=)"([^"$]*)"', selector):
             for value in wanted.split("|") if operator == "=~" else [wanted]:
-                if not any(labels.get(label) == value for labels in present):
+                if label not in NOT_ON_A_PAGE and not any(labels.get(label) == value for labels in present):
                     yield f'{name}: no series with {label}="{value}" on the page'
     yield None, len(used)
 
@@ -189,7 +188,7 @@ def main():
             if path.endswith(".json"):
                 expressions += dashboard_expressions(json.loads(text))
             else:
-                expressions += [*rule_expressions(text), *OURS.findall(text)]  # annotations mention metrics too
+                expressions += [*rule_expressions(text), *OURS.findall(RECORDED.sub("", text))]  # annotations mention metrics too
         findings = list(dict.fromkeys(absent_from(page, expressions)))
         summary = f"{findings.pop()[1]} selectors in {len(expressions)} expressions"
     else:

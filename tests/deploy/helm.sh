@@ -77,7 +77,7 @@ values_are_checked() { # each wrong value is refused with a message that names i
 }
 check "chart: wrong values are refused with a message" values_are_checked
 
-rules_are_the_file() { "$manifests" rules "$work/all-1.32.0.yaml" deploy/prometheus/alerts.yml; }
+rules_are_the_file() { "$manifests" rules "$work/all-1.32.0.yaml" deploy/prometheus/{recording,alerts,alerts-gpu}.yml; }
 check "chart: the rules are those of deploy/prometheus" rules_are_the_file
 dashboards_are_the_files() {
   local file name
@@ -145,7 +145,11 @@ YAML
 check "chart: a user's chart includes the sidecar" users_chart
 
 packaged() { # a package has no links, so it works without the repository
-  "$helm" package "$chart" --destination "$work" && tar -xzOf "$work"/trtllm-exporter-*.tgz trtllm-exporter/files/alerts.yml | cmp - deploy/prometheus/alerts.yml
+  local name
+  "$helm" package "$chart" --destination "$work" || return 1
+  for name in recording alerts alerts-gpu; do
+    tar -xzOf "$work"/trtllm-exporter-*.tgz "trtllm-exporter/files/$name.yml" | cmp - "deploy/prometheus/$name.yml" || return 1
+  done
 }
 check "chart: helm package" packaged
 

@@ -116,7 +116,7 @@ if command -v "${kustomize[0]}" >/dev/null; then
 else
   skip "kustomize" "neither kubectl nor kustomize is installed; build it with --build-tools"
 fi
-check "kustomize: the rules are those of deploy/prometheus" "$manifests" rules $bases/rules/rules.yaml deploy/prometheus/alerts.yml
+check "kustomize: the rules are those of deploy/prometheus" "$manifests" rules $bases/rules/rules.yaml deploy/prometheus/{recording,alerts,alerts-gpu}.yml
 
 if [ -n "$helm" ]; then
   # shellcheck source=tests/deploy/helm.sh

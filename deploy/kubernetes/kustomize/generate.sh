@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Writes the manifests of the kustomize bases from the Helm chart, so that both are the same. Run it after a change of the chart or of
-# deploy/prometheus/alerts.yml.
+# deploy/prometheus.
 # usage: generate.sh [FOLDER]      (default: this folder; HELM=PATH selects the program)
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)

@@ -73,26 +73,31 @@ func podSpec(object runtime.Object) *core.PodSpec {
 	return nil
 }
 
-func sameRules(documents []document, path string) error {
-	text, err := os.ReadFile(path)
-	if err != nil {
-		return err
-	}
-	var want any
-	if err := yaml.UnmarshalStrict(text, &want); err != nil {
-		return fmt.Errorf("%s: %w", path, err)
+// The PrometheusRule must have the groups of all files, in their order.
+func sameRules(documents []document, paths []string) error {
+	want := struct{ Groups []any }{}
+	for _, path := range paths {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		var file struct{ Groups []any }
+		if err := yaml.UnmarshalStrict(text, &file); err != nil {
+			return fmt.Errorf("%s: %w", path, err)
+		}
+		want.Groups = append(want.Groups, file.Groups...)
 	}
 	found := 0
 	for _, d := range documents {
 		if d.kind != "PrometheusRule" {
 			continue
 		}
-		var rule struct{ Spec any }
+		var rule struct{ Spec struct{ Groups []any } }
 		if err := yaml.Unmarshal(d.bytes, &rule); err != nil {
 			return err
 		}
-		if !reflect.DeepEqual(rule.Spec, want) {
-			return fmt.Errorf("the PrometheusRule differs from %s", path)
+		if !reflect.DeepEqual(rule.Spec.Groups, want.Groups) {
+			return fmt.Errorf("the PrometheusRule differs from %s", strings.Join(paths, ", "))
 		}
 		found++
 	}

@@ -5,7 +5,7 @@
 //	manifests patch OBJECT PATCH        prints OBJECT after the strategic merge patch, as "kubectl patch --patch-file" does
 //	manifests data NAME KEY FILE        prints one key of a ConfigMap
 //	manifests json FILE...              prints a line of JSON for each object
-//	manifests rules FILE ALERTS         compares the PrometheusRules of FILE with the groups of a file of Prometheus
+//	manifests rules FILE RULES...       compares the PrometheusRules of FILE with the groups of files of Prometheus
 //	manifests restricted FILE...        judges each pod by the Pod Security Standard "restricted", with the code of the API server
 //	manifests args FILE...              prints a line for each container called trtllm-exporter: its arguments, with a tab between two
 package main
@@ -49,9 +49,9 @@ func run(arguments []string) error {
 			err = errors.Join(err, failure)
 		}
 		return err
-	case len(arguments) == 3 && arguments[0] == "rules":
+	case len(arguments) > 2 && arguments[0] == "rules":
 		documents, err := decodeFiles(arguments[1:2])
-		return errors.Join(err, sameRules(documents, arguments[2]))
+		return errors.Join(err, sameRules(documents, arguments[2:]))
 	case len(arguments) > 1 && arguments[0] == "restricted":
 		documents, err := decodeFiles(arguments[1:])
 		return errors.Join(err, restricted(documents))
@@ -68,7 +68,7 @@ func run(arguments []string) error {
 		}
 		return err
 	}
-	return errors.New("usage: manifests decode FILE... | json FILE... | restricted FILE... | rules FILE ALERTS | patch OBJECT PATCH | data NAME KEY FILE | args FILE...")
+	return errors.New("usage: manifests decode FILE... | json FILE... | restricted FILE... | rules FILE RULES... | patch OBJECT PATCH | data NAME KEY FILE | args FILE...")
 }
 
 func main() {

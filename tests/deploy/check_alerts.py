@@ -1,0 +1,115 @@
+"""Checks the alerts and their runbooks against each other, against their tests and against the catalog.
+
+usage: check_alerts.py [--promtool PATH]     (run in the repository root)
+Each alert has a severity, a summary, a description, a test in which it fires, one in which it stays silent, and a runbook section.
+Each section belongs to an alert, has the three parts, and only queries that parse and use metrics of the catalog.
+Prints one line per finding. Exit code 1 if there is one.
+"""
+
+import glob
+import os
+import re
+import sys
+
+from check_expressions import OURS, RECORDED, rule_expressions, syntax_findings
+
+PARTS = ("What it means.", "What to look at.", "What to do.")
+SEVERITIES = ("critical", "warning", "info")
+
+
+def read(path):
+    with open(path) as file:
+        return file.read()
+
+
+def rule_files():
+    return [path for path in sorted(glob.glob("deploy/prometheus/*.yml")) if not path.endswith("_test.yml")]
+
+
+def alerts_of(text):
+    """(name, severity, runbook_url, has summary and description) of each alert. Parses just the YAML that our files use."""
+    for block in re.split(r"\n {6}- alert: ", text)[1:]:
+        block = re.split(r"\n {6}- |\n {2}- name:", block)[0]
+        value = lambda key: (re.search(rf"\n\s+{key}: (.+)", block) or [None, ""])[1]
+        yield block.split("\n")[0].strip(), value("severity"), value("runbook_url"), bool(
+            value("summary") and value("description")
+        )
+
+
+def tested(text):
+    """The alerts that fire in a test, and those that stay silent in one."""
+    fires, silent = set(), set()
+    for block in re.split(r"\n {6}- (?=alertname: |expr: )", text)[1:]:
+        name = re.match(r'alertname: (\w+)|expr: \W?ALERTS\{alertname="(\w+)"', block)
+        if name:
+            block = block.split("\n  - name:")[0]
+            (silent if re.search(r"exp_(alerts|samples): \[\]", block) else fires).add(name[1] or name[2])
+    return fires, silent
+
+
+def sections_of(page):
+    return {block.split("\n")[0].strip(): block for block in re.split(r"(?m)^## ", page)[1:]}
+
+
+def queries_of(text):
+    for block in re.findall(r"```promql\n(.*?)```", text, re.S):
+        for query in block.strip().split("\n\n"):
+            yield re.sub(r"(?m)^#.*\n", "", query)
+
+
+def unknown_metrics(expressions, families, recorded):
+    for expression in expressions:
+        for name in RECORDED.findall(expression):
+            if name not in recorded:
+                yield f"{name} is not a recording rule"
+        for name in OURS.findall(RECORDED.sub("", expression)):
+            if name not in families and re.sub(r"_(bucket|sum|count)$", "", name) not in families:
+                yield f"{name} is not a metric of the exporter"
+
+
+def main():
+    promtool = sys.argv[sys.argv.index("--promtool") + 1] if "--promtool" in sys.argv else None
+    repository = re.search(r'(?m)^repository = "(.+)"', read("Cargo.toml"))[1]
+    families = set(re.findall(r"^\| `(\w+)` \|", read("docs/METRICS.md"), re.M))
+    rules = {path: read(path) for path in rule_files()}
+    recorded = {name for text in rules.values() for name in re.findall(r"- record: (\S+)", text)}
+    tests = [tested(read(path)) for path in glob.glob("deploy/prometheus/*_test.yml")]
+    fires, silent = (set().union(*column) for column in zip(*tests))
+    pages = {path: sections_of(read(path)) for path in sorted(glob.glob("docs/runbooks/*.md"))}
+    findings, names, queries = [], set(), []
+    for path, text in rules.items():
+        findings += [f"{path}: {finding}" for finding in unknown_metrics(rule_expressions(text), families, recorded)]
+        for name, severity, url, described in alerts_of(text):
+            names.add(name)
+            page = url.removeprefix(f"{repository}/blob/main/").split("#")[0]
+            if severity not in SEVERITIES:
+                findings.append(f"{name}: severity {severity!r} is not one of {SEVERITIES}")
+            if not described:
+                findings.append(f"{name}: summary or description is missing")
+            if not url.startswith(f"{repository}/blob/main/docs/runbooks/") or not url.endswith(f".md#{name.lower()}"):
+                findings.append(f"{name}: runbook_url {url!r} is not {repository}/blob/main/docs/runbooks/PAGE.md#{name.lower()}")
+            elif name not in pages.get(page, {}):
+                findings.append(f'{name}: {page} has no section "## {name}"')
+            for what, cases in (("fires", fires), ("stays silent", silent)):
+                if name not in cases:
+                    findings.append(f"{name}: no test in which it {what}")
+    for path, sections in pages.items():
+        if os.path.basename(path) != "README.md" and f"({os.path.basename(path)})" not in read("docs/runbooks/README.md"):
+            findings.append(f"docs/runbooks/README.md: does not list {path}")
+        for title, section in sections.items():
+            if title not in names:
+                findings.append(f"{path}: section {title} belongs to no alert")
+            findings += [f"{path}: {title}: **{part}** is missing" for part in PARTS if f"**{part}**" not in section]
+        of_page = list(queries_of(read(path)))
+        queries += of_page
+        findings += [f"{path}: {finding}" for finding in unknown_metrics(of_page, families, recorded)]
+    if promtool:
+        findings += syntax_findings(queries, promtool)
+    for finding in findings:
+        print(finding)
+    print(f"{len(names)} alerts, {len(pages)} pages, {len(queries)} queries")
+    sys.exit(bool(findings) or not names)
+
+
+if __name__ == "__main__":
+    main()
