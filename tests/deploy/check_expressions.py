@@ -1,6 +1,6 @@
-"""Checks every PromQL expression of the dashboard and the rules, and the structure of the dashboard.
+"""Checks every PromQL expression of the dashboards and the rules, and the structure of the dashboards.
 
-usage: check_expressions.py dashboard FILE [--promtool PATH]     the structure, and the syntax of each expression with promtool
+usage: check_expressions.py dashboard FILE... [--promtool PATH]  the structure, and the syntax of each expression with promtool
        check_expressions.py names PAGE FILE...                   each metric and fixed label value is on the text page PAGE
                                                                  or in allowed_absent.txt
 Prints one line per finding. Exit code 1 if there is one.
@@ -16,6 +16,12 @@ OURS = re.compile(r"\b(?:nv_|trtllm_exporter_|process_)[a-z0-9_]+")
 RECORDED = re.compile(r"\b(?:model|model_version|job|trtllm_slo):[\w:]+")
 # Labels that Prometheus adds (job), or writes in another way than the page (le).
 NOT_ON_A_PAGE = ("job", "le")
+# Selectors of the exporter's series and of recorded ones, and what each kind must contain.
+SELECTORS = (
+    (re.compile(r"(?<![\w:])(?:nv_trt_llm_|nv_llm_|trtllm_exporter_(?:source|poll))\w*(?:\{([^}]*)\})?"), ('model=~"$model"', 'version=~"$version"', 'pod=~"$pod"')),
+    (re.compile(r"model_version:\w+:\w+(?:\{([^}]*)\})?"), ('model=~"$model"', 'version=~"$version"', 'namespace=~"$namespace"')),
+    (re.compile(r"(?<![\w:])(?:nv_gpu_|nv_energy)\w*(?:\{([^}]*)\})?"), ('gpu_uuid=~"$gpu"', 'pod=~"$pod"')),
+)
 LOOKS_LIKE_RATE = re.compile(r"\b(?:rate|increase|irate|deriv)\(")
 
 
@@ -30,8 +36,8 @@ def structure_findings(dashboard):
     variables = {variable["name"] for variable in dashboard["templating"]["list"]}
     if not re.fullmatch(r"[a-zA-Z0-9_-]{1,40}", dashboard.get("uid") or ""):
         yield "uid is missing or invalid: links to the dashboard would change with each import"
-    if not {"datasource", "model", "version"} <= variables:
-        yield f"variables datasource, model and version are required; found {sorted(variables)}"
+    if not {"datasource", "job", "namespace", "pod", "instance"} <= variables or not ({"model", "version"} <= variables or "gpu" in variables):
+        yield f"variables datasource, job, namespace, pod, instance, and model and version or gpu are required; found {sorted(variables)}"
     if "id" in dashboard and dashboard["id"] is not None:
         yield "id is set: an import into another Grafana may overwrite a different dashboard"
     for variable in dashboard["templating"]["list"]:
@@ -76,9 +82,10 @@ def structure_findings(dashboard):
             used = set(re.findall(r"\$\{?(\w+)", expression)) - {"__rate_interval"}
             if used - variables:
                 yield f"{name}: unknown variables {sorted(used - variables)}"
-            for selector in re.findall(r"\b(?:nv_trt_llm_|trtllm_exporter_(?:source|poll))\w*(?:\{([^}]*)\})?", expression):
-                if 'model=~"$model"' not in selector or 'version=~"$version"' not in selector:
-                    yield f"{name}: {{{selector}}} does not select model and version"
+            for pattern, required in SELECTORS:
+                for selector in pattern.findall(expression):
+                    if missing := [part for part in required if part not in selector]:
+                        yield f"{name}: {{{selector}}} lacks {missing}"
             # Prometheus keeps classic or native histograms. A quantile must work with both.
             quantiles = re.findall(r"histogram_quantile\(([^,]+), sum by \(([^)]*)\) \(rate\((\w+?)(_bucket)?\{", expression)
             if len(quantiles) != expression.count("histogram_quantile"):
@@ -173,11 +180,15 @@ def main():
     command, arguments = (sys.argv[1] if len(sys.argv) > 1 else ""), sys.argv[2:]
     if command == "dashboard" and arguments:
         promtool = arguments[arguments.index("--promtool") + 1] if "--promtool" in arguments else "promtool"
-        with open(arguments[0]) as file:
-            dashboard = json.load(file)
-        expressions = list(dashboard_expressions(dashboard))
-        findings = [*structure_findings(dashboard), *syntax_findings(expressions, promtool)]
-        summary = f"{sum(panel['type'] != 'row' for panel in panels_of(dashboard))} panels, {len(expressions)} expressions"
+        paths = arguments[: arguments.index("--promtool")] if "--promtool" in arguments else arguments
+        dashboards = [json.load(open(path)) for path in paths]
+        expressions = [expression for dashboard in dashboards for expression in dashboard_expressions(dashboard)]
+        findings = [f"{path}: {finding}" for path, dashboard in zip(paths, dashboards) for finding in structure_findings(dashboard)]
+        findings += syntax_findings(expressions, promtool)
+        if len({dashboard["uid"] for dashboard in dashboards}) != len(dashboards):
+            findings.append("two dashboards have the same uid")
+        panels = sum(panel["type"] != "row" for dashboard in dashboards for panel in panels_of(dashboard))
+        summary = f"{len(dashboards)} dashboards, {panels} panels, {len(expressions)} expressions"
     elif command == "names" and len(arguments) > 1:
         with open(arguments[0]) as file:
             page = file.read()

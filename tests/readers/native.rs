@@ -19,7 +19,8 @@ fn quantiles_of_the_dashboard() -> Vec<String> {
     let queries = queries.map(|target| target["expr"].as_str().unwrap().to_owned());
     let concrete = |query: String| {
         let query = query.replace("$__rate_interval", "1m");
-        ["$model", "$version", "$instance"].iter().fold(query, |query, variable| query.replace(variable, ".*"))
+        let variables = ["$job", "$namespace", "$pod", "$instance", "$model", "$version"];
+        variables.iter().fold(query, |query, variable| query.replace(variable, ".*"))
     };
     queries.filter(|query| query.contains("histogram_quantile")).map(concrete).collect()
 }

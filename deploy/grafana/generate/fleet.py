@@ -1,0 +1,234 @@
+"""Dashboard: all models at a glance. Most queries read the recording rules, so its cost does not grow with the fleet."""
+
+from panels import GREEN, ORANGE, RED, YELLOW, dashboard, row, stat, states, steps, timeseries
+from queries import ENGINE_LEGEND, TARGET, by, engine_states, quantile, recorded, variables
+
+MODEL = "model, version"
+LEGEND = "{{model}} v{{version}}"
+FLEET = 'job=~"$job", namespace=~"$namespace"'
+RULES = "Needs the rules in recording.yml."
+BURN = steps((1, YELLOW), (6, ORANGE), (14.4, RED))
+
+
+def per_model(name):
+    return by(MODEL, recorded(f"model_version:nv_trt_llm_{name}"))
+
+
+def attained(name):
+    slow, requests = (per_model(f"{name}_{kind}:rate5m") for kind in ("slow", "requests"))
+    return f"1 - {slow} / ({requests} > 0)"
+
+
+def burn(name, budget, window):
+    return (
+        by(MODEL, recorded(f"model_version:nv_trt_llm_{name}_slow:ratio_rate{window}"), "max")
+        + f" / scalar(trtllm_slo:{budget}_budget:ratio)"
+    )
+
+
+def objective(title, name, budget, limit):
+    return [
+        stat(
+            f"{title}: objective met",
+            f"Share of the requests within {limit} in the last 5 minutes. The objective is 95 %. {RULES}",
+            "percentunit",
+            [(attained(name), LEGEND)],
+            5,
+            7,
+            steps((0.9, ORANGE), (0.95, GREEN), base=RED),
+            1,
+        ),
+        timeseries(
+            f"{title}: burn rate",
+            f"Share of slow requests divided by the error budget. At 1, the budget of 30 days lasts 30 days; at 14.4, two days. {RULES}",
+            "short",
+            [(burn(name, budget, window), f"{LEGEND} {window}") for window in ("5m", "1h")],
+            7,
+            7,
+            BURN,
+        ),
+    ]
+
+
+def build():
+    state, names = engine_states()
+    firing = 'count by (severity) (ALERTS{alertname=~"Trtllm.+", alertstate="firing"}) or on () vector(0)'
+    failed = per_model("requests_failed:rate5m")
+    completed = per_model("requests_completed:rate5m")
+    rows = [
+        row(
+            "Objectives",
+            *objective("First token", "time_to_first_token", "time_to_first_token", "0.25 s"),
+            *objective("End to end", "e2e", "e2e_request_latency", "30 s"),
+        ),
+        row(
+            "Engines and GPUs",
+            stat(
+                "Engines ready",
+                f"Engines that are busy or idle, and all engines. {RULES}",
+                "none",
+                [
+                    (f"sum({recorded('model_version:nv_trt_llm_engines_ready:count')})", "ready"),
+                    (f"sum({recorded('model_version:nv_trt_llm_engines:count')})", "all"),
+                ],
+                4,
+                4,
+            ),
+            stat(
+                "GPUs up",
+                f"GPUs that the driver can read, and all GPUs. {RULES}",
+                "none",
+                [(f"sum(job:nv_gpu_gpus_up:count{{{FLEET}}})", "up"), (f"sum(job:nv_gpu_gpus:count{{{FLEET}}})", "all")],
+                4,
+                4,
+            ),
+            stat(
+                "Alerts firing",
+                "Alerts of trtllm-exporter that fire now, by severity.",
+                "none",
+                [(firing, "{{severity}}")],
+                4,
+                4,
+                steps((1, RED)),
+            ),
+            stat(
+                "Exporters up",
+                "Exporters that Prometheus can scrape, and all exporters.",
+                "none",
+                [
+                    (f"sum(up{{{TARGET}}} and on (job, instance) trtllm_exporter_build_info)", "up"),
+                    (f"count(trtllm_exporter_build_info{{{TARGET}}})", "all"),
+                ],
+                4,
+                4,
+            ),
+            stat(
+                "Failed requests",
+                f"Requests per second that end with a timeout, an error or a status of 5xx. {RULES}",
+                "reqps",
+                [(f"sum({failed}) or vector(0)", "failed")],
+                4,
+                4,
+                steps((0.1, RED)),
+                2,
+            ),
+            stat(
+                "Power", f"Power of all GPUs. {RULES}", "watt", [(f"sum(job:nv_gpu_power_watts:sum{{{FLEET}}})", "power")], 4, 4
+            ),
+            states(
+                "State of each engine",
+                "Busy and idle are healthy. Stalled: the engine has requests but runs no iterations. Unreachable: the source does not answer.",
+                [(state, ENGINE_LEGEND)],
+                names,
+                24,
+                7,
+            ),
+        ),
+        row(
+            "Traffic",
+            timeseries(
+                "Completed requests", f"Requests per second by model, over 5 minutes. {RULES}", "reqps", [(completed, LEGEND)], 6
+            ),
+            timeseries(
+                "Generated tokens",
+                f"Tokens per second by model, over 5 minutes, without each request's first token. {RULES}",
+                "suffix: tok/s",
+                [(per_model("generation_tokens:rate5m"), LEGEND)],
+                6,
+                stack=True,
+            ),
+            timeseries(
+                "Computed prompt tokens",
+                f"Tokens per second in context phases, without tokens found in the KV cache. {RULES}",
+                "suffix: tok/s",
+                [(per_model("context_tokens:rate5m"), LEGEND)],
+                6,
+                stack=True,
+            ),
+            timeseries(
+                "Backlog",
+                f"Requests that have arrived and are not being computed. {RULES}",
+                "short",
+                [(per_model("backlog_requests:sum"), LEGEND)],
+                6,
+            ),
+        ),
+        row(
+            "Latency",
+            timeseries(
+                "Time to first token, p95",
+                "95 % of the requests get their first token within this time. The objective is 0.25 s.",
+                "s",
+                [(quantile(0.95, "nv_trt_llm_time_to_first_token_seconds", MODEL), LEGEND)],
+                6,
+                thresholds=steps((0.25, RED)),
+            ),
+            timeseries(
+                "Time per output token, p95",
+                "Time between tokens of one request. 20 ms is a good value for a chat.",
+                "s",
+                [(quantile(0.95, "nv_trt_llm_time_per_output_token_seconds", MODEL), LEGEND)],
+                6,
+                thresholds=steps((0.02, ORANGE)),
+            ),
+            timeseries(
+                "End-to-end latency, p95",
+                "From arrival to the last token. The objective is 30 s.",
+                "s",
+                [(quantile(0.95, "nv_trt_llm_e2e_request_latency_seconds", MODEL), LEGEND)],
+                6,
+                thresholds=steps((30, RED)),
+            ),
+            timeseries(
+                "Queue time, p95",
+                "Time that new requests waited before their first iteration.",
+                "s",
+                [(quantile(0.95, "nv_trt_llm_new_request_queue_time_seconds", MODEL), LEGEND)],
+                6,
+                thresholds=steps((5, RED)),
+            ),
+        ),
+        row(
+            "Resources",
+            timeseries(
+                "KV cache in use",
+                f"Share of the blocks of all engines of a model. Above 90 %, new requests soon wait. {RULES}",
+                "percentunit",
+                [(by(MODEL, recorded("model_version:nv_trt_llm_kv_cache_used:ratio"), "max"), LEGEND)],
+                6,
+                thresholds=steps((0.9, ORANGE)),
+                high=1,
+            ),
+            timeseries(
+                "KV cache hit ratio",
+                f"Share of the looked-up blocks that were found. 70 % and more is good for long prompts. {RULES}",
+                "percentunit",
+                [(by(MODEL, recorded("model_version:nv_trt_llm_kv_cache_hit:ratio_rate5m"), "max"), LEGEND)],
+                6,
+                high=1,
+            ),
+            timeseries(
+                "GPU utilization",
+                f"Mean of all GPUs of a job. {RULES}",
+                "percentunit",
+                [(f"job:nv_gpu_utilization:avg{{{FLEET}}}", "{{job}} {{namespace}}")],
+                6,
+                high=1,
+            ),
+            timeseries(
+                "GPU memory in use",
+                f"Share of the memory of all GPUs of a job. {RULES}",
+                "percentunit",
+                [(f"job:nv_gpu_memory_used:ratio{{{FLEET}}}", "{{job}} {{namespace}}")],
+                6,
+                high=1,
+            ),
+        ),
+    ]
+    return dashboard(
+        "trtllm-fleet",
+        "TensorRT-LLM fleet",
+        "All models, engines and GPUs at a glance, with objectives.",
+        variables("job", "namespace", "pod", "instance", "model", "version"),
+        rows,
+    )
