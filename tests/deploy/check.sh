@@ -4,17 +4,19 @@
 #   check.sh --all               adds the validators from PyPI and npm, in a temporary folder
 #   check.sh --page FILE         adds: each metric of rules and dashboards is on FILE, a text page of a real exporter
 #   check.sh --binary PATH       adds: check-config, the flags in deploy/, the image (root)
+#   check.sh --fleet FOLDER      adds: a one-minute incident of a simulated fleet; FOLDER has trtllm-exporter and libnvml_standin.so
 # PROMTOOL=PATH selects another promtool. Exit code 1 if a check fails. A check that cannot run prints the reason and is skipped.
 set -uo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 repo=$(cd "$here/../.." && pwd)
-promtool=${PROMTOOL:-promtool} all="" page="" binary=""
+promtool=${PROMTOOL:-promtool} all="" page="" binary="" fleet=""
 while [ $# -gt 0 ]; do
   case $1 in
     --all) all=1 ;;
     --page) page=$(realpath "${2:?--page needs a file}"); shift ;;
     --binary) binary=$(realpath "${2:?--binary needs a path}"); shift ;;
-    *) sed -n '2,7p' "$0" >&2; exit 2 ;;
+    --fleet) fleet=$(realpath "${2:?--fleet needs a folder}"); shift ;;
+    *) sed -n '2,8p' "$0" >&2; exit 2 ;;
   esac
   shift
 done
@@ -78,7 +80,7 @@ if have systemd-analyze; then
 else
   skip "systemd unit" "systemd-analyze is not installed (apt-get install systemd)"
 fi
-if have shellcheck; then check "shell scripts" shellcheck deploy/image/*.sh deploy/release/*.sh deploy/kubernetes/kustomize/*.sh tests/deploy/*.sh; else skip "shell scripts" "shellcheck is not installed"; fi
+if have shellcheck; then check "shell scripts" shellcheck deploy/image/*.sh deploy/release/*.sh deploy/kubernetes/kustomize/*.sh tests/deploy/*.sh tests/deploy/fleet/*.sh; else skip "shell scripts" "shellcheck is not installed"; fi
 # One line here, and what it skipped; the script itself prints a line per check.
 check "kubernetes: examples, kustomize bases, Helm chart" tests/deploy/kubernetes.sh ${binary:+--binary "$binary"}
 grep '^skip' "$work/out"
@@ -99,6 +101,10 @@ if [ -n "$binary" ]; then
   check "docs: the tables of migration.md (simulated engine and GPUs, Prometheus)" python3 tests/deploy/check_migration.py "$binary"
   image() { tests/deploy/run_image.sh "$binary" --web.listen-address=127.0.0.1:8002 --gpu=auto --source=sim:; }
   if [ "$(id -u)" = 0 ]; then check "image: built, run, scraped, stopped" image; else skip "image" "needs root"; fi
+fi
+
+if [ -n "$fleet" ]; then
+  check "dashboards and alerts: an incident of a simulated fleet" env PREBUILT="$fleet" tests/deploy/fleet/run.sh short
 fi
 
 if [ -n "$all" ]; then

@@ -1,0 +1,240 @@
+"""Plays an incident to a simulated fleet and checks alerts and dashboards with a real Prometheus.
+
+usage: incident.py EXPORTER NVML_STANDIN [--prometheus PATH] [--short] [--native] [--draw FOLDER]
+Each query of each dashboard has data before, during and after the incident; the right alerts fire and no other. --short plays three faults
+at the same time in less than a minute. Without --short, the run takes four minutes. --draw needs matplotlib.
+Exit code 1 if a check fails, 77 if Prometheus is not installed.
+"""
+
+import argparse
+import os
+import re
+import shutil
+import sys
+import tempfile
+import time
+
+import panels
+from engine import Behaviour
+from fleet import Fleet
+
+LOST, HOT, BROKEN = 3, 5, 6  # numbers of GPUs
+
+
+class Fault:
+    """What begins and ends a fault, the alerts that it must cause, and those that it may cause: (name, engine or GPU)."""
+
+    def __init__(self, name, begin, end, must, may=()):
+        self.name, self.begin, self.end = name, begin, end
+        self.must, self.may = set(must), set(may)
+
+
+def llama(**changes):
+    return lambda fleet: setattr(fleet.llama, "behaviour", Behaviour(**changes))
+
+
+def qwen(**changes):
+    return lambda fleet: setattr(fleet.qwen, "behaviour", Behaviour(**changes))
+
+
+def give_up(fleet):
+    """The usual load again, and the clients that wait give up."""
+    llama()(fleet)
+    fleet.llama.queue.clear()
+
+
+def break_gpus(fleet):
+    fleet.gpus.faults = {
+        LOST: ["lost=1"],
+        HOT: ["temperature_celsius=91", "throttle_reasons=72", "clock_sm_mhz=900"],
+        BROKEN: ["xids=48", "field.4=4"],
+    }
+
+
+def heal_gpus(fleet):
+    fleet.gpus.faults = {BROKEN: ["xids=48", "field.4=4"]}  # counters of the driver stay
+
+
+def objectives(engine):
+    """The run has no history, so the slow windows of the objectives contain little but the incident."""
+    return {(f"Trtllm{name}BudgetBurn{slow}", engine) for name in ("TimeToFirstToken", "E2e") for slow in ("", "Slow")}
+
+
+def on(engine, *names):
+    return {(f"Trtllm{name}", engine) for name in names}
+
+
+LLAMA1, LLAMA2, QWEN = "llama-3-8b v1", "llama-3-8b v2", "qwen-2.5-7b v1"
+QUEUE = Fault(
+    "queue build-up",
+    lambda fleet: fleet.simulate(90),
+    lambda fleet: fleet.simulate(12),
+    on(LLAMA1, "QueueGrowing", "QueueLong", "TimeToFirstTokenBudgetBurn"),
+    on(LLAMA1, "QueueTimeHigh") | objectives(LLAMA1),
+)
+FULL = Fault(
+    "KV cache exhausted",
+    llama(rate=22, output=500),
+    give_up,
+    on(LLAMA2, "KvCacheNearlyFull", "KvCacheExhausted", "QueueGrowing"),
+    on(LLAMA2, "QueueLong", "QueueTimeHigh") | objectives(LLAMA2),
+)
+HANG = Fault(
+    "engine hangs",
+    qwen(hanging=True),
+    qwen(),
+    on(QWEN, "EngineStalled", "NoIterations") | on("qwen-2.5-7b", "ModelUnavailable"),
+    objectives(QWEN),
+)
+GPU = Fault(
+    "GPU lost, GPU hot, GPU with errors",
+    break_gpus,
+    heal_gpus,
+    on(LOST, "GpuLost") | on(HOT, "GpuThrottled", "GpuHot") | on(BROKEN, "GpuXidCritical", "GpuEccUncorrected"),
+)
+POOR = Fault(
+    "poor drafts, poor reuse, records lost, requests time out",
+    llama(acceptance=0.3, losing=0.1, failing=0.3, shared=0.2),
+    llama(),
+    on(LLAMA2, "SpecDecodeAcceptanceLow", "StatisticsLost", "RequestsFailing", "KvCacheReuseLow"),
+    objectives(LLAMA2),
+)
+CRASH = Fault(
+    "engine restarts", lambda fleet: fleet.qwen.restart(), lambda fleet: None, on(QWEN, "EngineRestarted"), objectives(QWEN)
+)
+# (seconds, faults that begin, faults that end) of each phase.
+SHORT = [(14, [], []), (24, [QUEUE, HANG, GPU], []), (12, [], [QUEUE, HANG, GPU])]
+LONG = [
+    (50, [], []),
+    (50, [QUEUE, FULL], []),
+    (30, [], [QUEUE, FULL]),
+    (35, [HANG, GPU], []),
+    (25, [], [HANG]),
+    (80, [POOR], [GPU]),
+    (20, [CRASH], [POOR]),
+    (25, [], [CRASH]),
+]
+
+
+class Watch:
+    """The alerts that have fired since the beginning, and complaints about them."""
+
+    def __init__(self, fleet):
+        self.fleet, self.fired, self.findings = fleet, {}, []
+
+    def look(self):
+        now = set()
+        for alert in self.fleet.alerts():
+            labels = alert["labels"]
+            on = int(labels["gpu_uuid"][-4:], 16) if "gpu_uuid" in labels else labels.get("model", labels.get("instance"))
+            key = (labels["alertname"], f"{on} v{labels['version']}" if "version" in labels else on)
+            now.add(key)
+            if key not in self.fired:
+                text = " ".join(alert["annotations"].values())
+                if re.search(r"<error|<no value>|{{|%!", text):
+                    self.findings.append(f"{key}: bad annotation {text}")
+            self.fired.setdefault(key, time.time())
+        return now
+
+    def until(self, end):
+        while time.time() < end:
+            now = self.look()
+            time.sleep(max(0, min(0.5, end - time.time())))
+        return now
+
+
+def empty_queries(fleet, at, phase):
+    """Complaints about panels without data at that time."""
+    for name, dashboard in panels.dashboards():
+        for panel, _, query in panels.queries(dashboard):
+            if not fleet.query(query, at):
+                yield f"{phase}: {name}: {panel['title']}: no data: {query}"
+
+
+def engines_look_healthy(fleet, at):
+    """Two healthy engines of one model in one exporter must not be added up to another state."""
+    dashboard = dict(panels.dashboards())["trtllm-engine"]
+    query = next(query for panel, _, query in panels.queries(dashboard) if panel["title"] == "Engine state")
+    states = {
+        (series["metric"]["model"], series["metric"]["version"]): float(series["value"][1]) for series in fleet.query(query, at)
+    }
+    expected = {("llama-3-8b", "1"), ("llama-3-8b", "2"), ("qwen-2.5-7b", "1")}
+    if set(states) != expected or not all(value in (1, 2) for value in states.values()):
+        yield f"before: the panel Engine state shows {states}; expected idle (1) or busy (2) for each of {sorted(expected)}"
+
+
+def play(fleet, phases):
+    watch, active, seen, moments, expected, allowed = Watch(fleet), [], [], [], set(), set()
+    start = time.time()
+    for number, (seconds, begin, end) in enumerate(phases):
+        for fault in end:
+            fault.end(fleet)
+            active.remove(fault) if fault in active else None
+        for fault in begin:
+            fault.begin(fleet)
+            active.append(fault)
+            seen.append(fault)
+            expected |= fault.must
+            allowed |= fault.must | fault.may
+        now = watch.until(time.time() + seconds)
+        phase = "before" if number == 0 else " and ".join(fault.name for fault in active) or "after"
+        moments.append((time.time() - 0.5, phase))
+        print(
+            f"{time.time() - start:5.0f} s  {phase}: {', '.join(sorted(f'{name} {on}' for name, on in now)) or 'no alert'}",
+            flush=True,
+        )
+        if number == 0 and now:
+            watch.findings.append(f"before: alerts fire for a healthy fleet: {sorted(now)}")
+    for key in sorted(expected - set(watch.fired), key=str):
+        watch.findings.append(f"{key} did not fire")
+    for key in sorted(set(watch.fired) - allowed, key=str):
+        watch.findings.append(f"{key} fired {watch.fired[key] - start:.0f} s after the start, without a reason")
+    # What looks back for long fires on, and a lost GPU is tried again only from time to time.
+    slow = re.compile(r"Trtllm(\w+BudgetBurn(Slow)?|GpuEccUncorrected|GpuLost|EngineRestarted)")
+    watch.findings += [f"after: {key} still fires" for key in sorted(now, key=str) if not slow.fullmatch(key[0])]
+    for at, phase in moments:
+        watch.findings += empty_queries(fleet, at, phase)
+    watch.findings += engines_look_healthy(fleet, moments[0][0])
+    watch.findings += [f"rule fails: {rule}" for rule in fleet.broken_rules()]
+    return start, watch
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("exporter")
+    parser.add_argument("standin")
+    parser.add_argument("--prometheus", default="prometheus")
+    parser.add_argument("--short", action="store_true")
+    parser.add_argument("--native", action="store_true", help="Prometheus keeps native histograms and drops classic ones")
+    parser.add_argument("--draw", metavar="FOLDER", help="write a picture of each dashboard")
+    args = parser.parse_args()
+    if not shutil.which(args.prometheus):
+        print("prometheus is not installed")
+        sys.exit(77)
+    with tempfile.TemporaryDirectory() as work:
+        fleet = None
+        try:
+            fleet = Fleet(
+                work,
+                os.path.abspath(args.exporter),
+                args.standin,
+                args.prometheus,
+                factor=90 if args.short else 60,
+                native=args.native,
+            )
+            start, watch = play(fleet, SHORT if args.short else LONG)
+            if args.draw:
+                import draw
+
+                draw.all_dashboards(fleet, args.draw, start, time.time())
+        finally:
+            if fleet:
+                fleet.stop()
+    for finding in watch.findings:
+        print(finding)
+    print(f"{len(watch.fired)} alerts fired, {len(watch.findings)} findings, {time.time() - start:.0f} s")
+    sys.exit(bool(watch.findings))
+
+
+if __name__ == "__main__":
+    main()

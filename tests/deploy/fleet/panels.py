@@ -1,0 +1,33 @@
+"""The panels of the dashboards and their queries, with the variables filled in."""
+
+import glob
+import json
+import os
+import re
+
+from fleet import REPOSITORY
+
+WINDOW = "10s"  # $__rate_interval with a scrape per second
+
+
+def dashboards():
+    for path in sorted(glob.glob(os.path.join(REPOSITORY, "deploy/grafana/*.json"))):
+        with open(path) as file:
+            yield os.path.basename(path).removesuffix(".json"), json.load(file)
+
+
+def concrete(expression, values=None):
+    """The query that Grafana sends. Without values, each variable is `All`."""
+    expression = expression.replace("$__rate_interval", WINDOW)
+    return re.sub(r"\$(\w+)", lambda found: (values or {}).get(found[1], ".*"), expression)
+
+
+def queries(dashboard):
+    """(panel, target, query) of each target."""
+    for panel in dashboard["panels"]:
+        for target in panel.get("targets", []):
+            yield panel, target, concrete(target["expr"])
+
+
+def legend(target, labels):
+    return re.sub(r"{{(\w+)}}", lambda found: labels.get(found[1], ""), target["legendFormat"]).strip()

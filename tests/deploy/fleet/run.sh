@@ -1,0 +1,32 @@
+#!/usr/bin/env bash
+# Plays an incident to a simulated fleet: three engines, eight GPUs of the stand-in NVML, a real Prometheus. See incident.py.
+#   run.sh            the whole incident with Prometheus 2, Prometheus 3, and Prometheus 3 with native histograms only; 16 minutes
+#   run.sh draw       one of these with Prometheus 3, then writes the pictures of the dashboards to docs/images
+#   run.sh short      one short incident with the installed Prometheus
+# Builds the exporter unless PREBUILT=FOLDER has it. Prometheus 3 is the one that tests/run has put into target/tools, or PROMETHEUS3=PATH.
+set -euo pipefail
+cd "$(dirname "$0")/../../.."
+export PYTHONDONTWRITEBYTECODE=1
+folder=${PREBUILT:-target/debug}
+prometheus3=${PROMETHEUS3:-target/tools/prometheus3/usr/bin/prometheus}
+[ -n "${PREBUILT:-}" ] || nice cargo build --quiet --package trtllm-exporter --package nvml-standin
+play() { "${python:-python3}" tests/deploy/fleet/incident.py "$folder/trtllm-exporter" "$folder/libnvml_standin.so" "$@"; }
+
+case ${1:-all} in
+  short) play --short ;;
+  draw)
+    python=target/tools/draw/bin/python
+    "$python" -c 'import matplotlib, PIL' 2>/dev/null || {
+      python3 -m venv target/tools/draw
+      target/tools/draw/bin/pip install --quiet --disable-pip-version-check 'matplotlib==3.11.*' 'pillow==13.*'
+    }
+    play --prometheus "$prometheus3" --draw docs/images
+    ;;
+  all)
+    play
+    [ -x "$prometheus3" ] || { echo "run.sh: $prometheus3 is missing; run tests/run, or set PROMETHEUS3" >&2; exit 1; }
+    play --prometheus "$prometheus3"
+    play --prometheus "$prometheus3" --native
+    ;;
+  *) sed -n '2,6p' "$0" >&2; exit 2 ;;
+esac
