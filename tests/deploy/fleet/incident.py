@@ -2,7 +2,7 @@
 
 usage: incident.py EXPORTER NVML_STANDIN [--prometheus PATH] [--short] [--native] [--draw FOLDER]
 Each query of each dashboard has data before, during and after the incident; the right alerts fire and no other. --short plays three faults
-at the same time in less than a minute. Without --short, the run takes four minutes. --draw needs matplotlib.
+at the same time in less than a minute. Without --short, the run takes five minutes. --draw needs matplotlib.
 Exit code 1 if a check fails, 77 if Prometheus is not installed.
 """
 
