@@ -22,7 +22,6 @@ use e2e::standin::Standin;
 use publishers::Publishers;
 use serde_json::Value;
 use served::Served;
-use trtllm_exporter::tools::doctor::finding::Severity;
 use trtllm_exporter::tools::doctor::{report, rules};
 
 /// A report as JSON, with its exit code.
@@ -423,11 +422,29 @@ fn a_wrong_option_is_named_with_its_remedy() {
 }
 
 /// Alerts that no rule stands for, and why.
-const NOT_RULES: &[(&str, &str)] = &[];
+const NOT_RULES: &[(&str, &str)] = &[
+    ("TrtllmExporterRestarting", "doctor cannot read an exporter across its restart"),
+    ("TrtllmModelUnavailable", "about all engines of a model; doctor judges each engine"),
+    ("TrtllmRequestsFailing", "about a share of requests in minutes; the records do not have the reason"),
+    ("TrtllmBatchNotFilled", "queue-bound and kv-cache-starved tell the two causes apart"),
+    ("TrtllmKvCacheExhausted", "kv-cache-starved, for minutes"),
+    ("TrtllmTimeToFirstTokenBudgetBurn", "an objective over an hour"),
+    ("TrtllmTimeToFirstTokenBudgetBurnSlow", "an objective over hours"),
+    ("TrtllmE2eBudgetBurn", "an objective over an hour"),
+    ("TrtllmE2eBudgetBurnSlow", "an objective over hours"),
+    ("TrtllmGpuXidCritical", "gpu-errors shows the code, and does not judge it"),
+    ("TrtllmGpuEccUncorrected", "gpu-errors shows the count, and does not judge it"),
+    ("TrtllmGpuReplace", "a state of months, not a limit of the engine"),
+    ("TrtllmGpuHot", "heat limits nothing until gpu-throttled fires"),
+    ("TrtllmGpuMemoryNearlyFull", "engines fill the memory on purpose"),
+    ("TrtllmNvlinkDown", "a state of the host that no engine reports"),
+    ("TrtllmNvmlFailed", "gpus-unread is only information, because many exporters have no GPU to read"),
+];
 
 #[test]
 fn every_alert_is_a_rule_or_is_listed_as_not_one() {
-    let file = std::fs::read_to_string(e2e::root().join("deploy/prometheus/alerts.yml")).unwrap();
+    let read = |name: &str| std::fs::read_to_string(e2e::root().join("deploy/prometheus").join(name)).unwrap();
+    let file = read("alerts.yml") + &read("alerts-gpu.yml");
     let mut alerts = Vec::new();
     for line in file.lines().map(str::trim) {
         if let Some(name) = line.strip_prefix("- alert: ") {
@@ -436,7 +453,7 @@ fn every_alert_is_a_rule_or_is_listed_as_not_one() {
             alerts.last_mut().unwrap().1 = severity;
         }
     }
-    assert!(alerts.len() >= 16, "{alerts:?}");
+    assert!(alerts.len() >= 44, "{alerts:?}");
     for (alert, severity) in &alerts {
         let rules: Vec<_> = rules::all().filter(|rule| rule.alerts.contains(alert)).collect();
         let listed = NOT_RULES.iter().any(|(name, why)| name == alert && !why.is_empty());
@@ -444,11 +461,10 @@ fn every_alert_is_a_rule_or_is_listed_as_not_one() {
             rules.is_empty() == listed,
             "{alert} must be named by a rule, or be listed in NOT_RULES with the reason"
         );
+        // An alert wakes people, so it is never more severe than its rule.
         let worst = rules.iter().map(|rule| rule.severity).max();
-        assert!(
-            listed || worst.map(Severity::name) == Some(severity),
-            "{alert} is {severity}, its rules are {worst:?}"
-        );
+        let enough = rules.iter().any(|rule| rule.severity.name() == *severity) || *severity == "info";
+        assert!(listed || enough, "{alert} is {severity}, its rules are {worst:?}");
     }
     let exists = |name: &&str| alerts.iter().any(|(alert, _)| alert == name);
     let unknown: Vec<_> = rules::all().flat_map(|rule| rule.alerts).filter(|name| !exists(name)).collect();

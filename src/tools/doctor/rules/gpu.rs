@@ -40,7 +40,7 @@ pub(super) const RULES: &[Rule] = &[
         when: "A thermal, power brake or reliability policy limited the clocks for at least 5 % of the window, or does so now.",
         guideline: "Every iteration takes longer, on all ranks: they wait for the slowest GPU.",
         change: "Check fans, air flow and power supplies (nvidia-smi -q -d TEMPERATURE,POWER,PERFORMANCE).",
-        alerts: &[],
+        alerts: &["TrtllmGpuThrottled"],
     },
     Rule {
         name: "gpu-power-capped",
@@ -50,7 +50,7 @@ pub(super) const RULES: &[Rule] = &[
         when: "The power policy limited the clocks for at least 50 % of the window.",
         guideline: "Usual under full load. It matters if the limit is below the GPU's default.",
         change: "Compare nv_gpu_power_limit_watts{kind=\"enforced\"} with kind=\"default\"; nvidia-smi -pl raises it.",
-        alerts: &[],
+        alerts: &["TrtllmGpuPowerCapped"],
     },
     Rule {
         name: "gpu-errors",
@@ -61,7 +61,7 @@ pub(super) const RULES: &[Rule] = &[
                not 0.",
         guideline: "An Xid error often ends the process that uses the GPU.",
         change: "Look up the Xid in NVIDIA's documentation. A recovery action asks for a reset or for draining the node.",
-        alerts: &[],
+        alerts: &["TrtllmGpuXid", "TrtllmGpuResetNeeded"],
     },
 ];
 

@@ -67,7 +67,7 @@ pub(super) const RULES: &[Rule] = &[
                     numQueuedRequests below 10 % of the maximum.",
         change: "Raise max_batch_size (it limits max_num_active_requests) and max_num_tokens, choose another \
                  scheduler_config.capacity_scheduler_policy, or add replicas.",
-        alerts: &["TrtllmQueueGrowing"],
+        alerts: &["TrtllmQueueGrowing", "TrtllmQueueLong"],
     },
     Rule {
         name: "queue-time-high",

@@ -48,7 +48,7 @@ pub(super) const RULES: &[Rule] = &[
         change: "Route requests with the same prefix to the same engine; put what prompts share at their beginning; \
                  kv_cache_config.enable_partial_reuse, a smaller kv_cache_config.tokens_per_block, \
                  kv_cache_config.host_cache_size to keep evicted blocks.",
-        alerts: &[],
+        alerts: &["TrtllmKvCacheReuseLow"],
     },
     Rule {
         name: "reuse-off",
@@ -69,7 +69,7 @@ pub(super) const RULES: &[Rule] = &[
         guideline: "Disaggregated serving: kvCacheTransferMS below 10 % of the total latency.",
         change: "cache_transceiver_config.backend (UCX or NIXL over NVLink or InfiniBand instead of TCP) and \
                  cache_transceiver_config.max_tokens_in_buffer.",
-        alerts: &[],
+        alerts: &["TrtllmKvTransferSlow"],
     },
 ];
 

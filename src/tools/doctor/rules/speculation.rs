@@ -20,7 +20,7 @@ pub(super) const RULES: &[Rule] = &[
         guideline: "Speculative decoding: acceptanceLength above 2.0, acceptance rate above 60 %; below 1.5 the draft is too poor.",
         change: "speculative_config: another speculative_model or decoding_type, a smaller max_draft_len, or \
                  acceptance_rate_threshold with acceptance_rate_window_size, which stops it by itself.",
-        alerts: &[],
+        alerts: &["TrtllmSpecDecodeAcceptanceLow"],
     },
     Rule {
         name: "speculation-rarely-used",

@@ -38,7 +38,7 @@ pub(super) const RULES: &[Rule] = &[
         when: "nv_trt_llm_engine_restarts_total grew in the window.",
         guideline: "Its requests were lost, and its KV cache is empty again.",
         change: "Read the engine's log: out of memory, a failed probe, an assertion.",
-        alerts: &[],
+        alerts: &["TrtllmEngineRestarted", "TrtllmEngineRestartLoop"],
     },
     Rule {
         name: "source-never-answered",
@@ -102,7 +102,7 @@ pub(super) const RULES: &[Rule] = &[
         guideline: "Reading the statistics removes them: each engine needs exactly one reader.",
         change: "Find the other reader of GET /metrics, getLatestIterationStats() or get_stats(): another exporter, a script, a \
                  second replica. Let it read the exporter instead.",
-        alerts: &["TrtllmStatisticsLost"],
+        alerts: &["TrtllmStatisticsLost", "TrtllmStatisticsReadTwice"],
     },
     Rule {
         name: "records-rejected",
@@ -112,7 +112,7 @@ pub(super) const RULES: &[Rule] = &[
         when: "trtllm_exporter_records_rejected_total grew in the window.",
         guideline: "A record with an impossible value is rejected as a whole.",
         change: "Compare the publisher with docs/sources.md; for trtllm-serve, report the release with doctor --bundle.",
-        alerts: &[],
+        alerts: &["TrtllmRecordsRejected"],
     },
     Rule {
         name: "request-latencies-missing",
