@@ -8,7 +8,9 @@ use std::time::Duration;
 use clap::builder::{OsStringValueParser, TypedValueParser as _};
 use clap::parser::ValueSource;
 use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand, ValueEnum};
+use clap_complete::Shell;
 
+use crate::build;
 use crate::config::{self, ConfigError, EngineConfig};
 use crate::gpu::GpuMode;
 use crate::http::router::TelemetryPath;
@@ -23,7 +25,7 @@ pub const DEFAULT_SOCKET: &str = "/run/trtllm-exporter/ingest.sock";
 
 /// Prometheus exporter for NVIDIA TensorRT-LLM engines and their GPUs.
 #[derive(Debug, Parser)]
-#[command(name = "trtllm-exporter", version, max_term_width = 100)]
+#[command(name = "trtllm-exporter", version = build::LINE, max_term_width = 100)]
 pub struct Cli {
     #[command(subcommand)]
     pub command: Option<Command>,
@@ -177,6 +179,10 @@ pub enum Command {
     },
     /// Watch exporters, then say what limits each engine. Exit code: 0, or 3 after a warning, 4 after something critical
     Doctor(DoctorArgs),
+    /// Print the manual page in roff format
+    Man,
+    /// Print the completions of a shell
+    Completions { shell: Shell },
 }
 
 /// One of `--metrics.compat`.

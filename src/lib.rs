@@ -19,6 +19,7 @@
 //! `unsafe` code is in `gpu/raw.rs` and in [`process`] only.
 #![deny(unsafe_code)]
 
+pub mod build;
 pub mod cli;
 pub mod config;
 pub mod engine;

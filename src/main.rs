@@ -17,6 +17,14 @@ fn main() -> ExitCode {
             Ok(0)
         }
         Some(Command::Doctor(arguments)) => tools::doctor::run(arguments).map_err(StartError::from),
+        Some(Command::Man) => {
+            tools::man::run();
+            Ok(0)
+        }
+        Some(Command::Completions { shell }) => {
+            tools::completions::run(*shell);
+            Ok(0)
+        }
         None => start::run(&cli).map(|()| 0),
     };
     let code = match result {

@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 
 /// What each module may import from the crate.
 const MAY_IMPORT: &[(&str, &[&str])] = &[
+    ("build", &[]),
     ("model", &[]),
     ("shutdown", &[]),
     ("process", &[]),
@@ -17,7 +18,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("engine", &["model"]),
     ("gpu", &["model"]),
     ("state", &["model", "engine", "shutdown"]),
-    ("metrics", &["model", "engine", "state", "log", "supervise"]),
+    ("metrics", &["build", "model", "engine", "state", "log", "supervise"]),
     ("exposition", &["engine", "metrics"]),
     ("unix_socket", &[]),
     ("small_file", &[]),
@@ -30,11 +31,12 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("http", &["exposition", "listen", "log", "metrics", "state", "shutdown", "supervise", "views", "web"]),
     ("config", &["metrics", "small_file", "sources", "state"]),
     ("log", &[]),
-    ("cli", &["config", "gpu", "http", "listen", "log", "metrics"]),
-    ("tools", &["cli", "config", "metrics", "model", "small_file", "sources"]),
+    ("cli", &["build", "config", "gpu", "http", "listen", "log", "metrics"]),
+    ("tools", &["build", "cli", "config", "metrics", "model", "small_file", "sources"]),
     (
         "start",
         &[
+            "build",
             "cli",
             "config",
             "gpu",

@@ -16,6 +16,7 @@ use sd_notify::NotifyState;
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::MissedTickBehavior;
 
+use crate::build;
 use crate::cli::Cli;
 use crate::config::{self, ConfigError, EngineConfig};
 use crate::gpu::{self, GpuConfig, GpuError, GpuHandle, GpuMode};
@@ -244,7 +245,7 @@ async fn start(cli: &Cli, engines: Option<Vec<EngineConfig>>, web: Web, stop: Sh
     if let Some(path) = &cli.port_file {
         write_atomically(path, &addresses).map_err(|cause| StartError::PortFile { path: path.clone(), cause })?;
     }
-    tracing::info!(version = env!("CARGO_PKG_VERSION"), "trtllm-exporter started");
+    tracing::info!(version = build::VERSION, revision = build::REVISION, "trtllm-exporter started");
     for address in &addresses {
         tracing::info!(%address, path = %cli.telemetry_path, tls, "listening");
     }

@@ -4,8 +4,10 @@ use std::io::Write as _;
 
 pub mod catalog;
 pub mod check_config;
+pub mod completions;
 pub mod doctor;
 pub mod exporters;
+pub mod man;
 
 /// Prints to stdout. A reader that stops early, such as `head`, is not an error.
 fn print(text: &str) {

@@ -10,6 +10,7 @@ use prometheus_client::metrics::gauge::ConstGauge;
 
 use super::families::{Families, by_variant};
 use super::{HttpMetrics, process};
+use crate::build;
 use crate::log;
 use crate::metrics::catalog::Id;
 use crate::metrics::gpu::NVML_STATES;
@@ -35,8 +36,10 @@ impl Collector for OwnMetrics {
     fn encode(&self, encoder: DescriptorEncoder<'_>) -> fmt::Result {
         let mut families = Families::new(encoder);
         let build = [
-            ("rustversion", option_env!("TRTLLM_EXPORTER_RUSTC").unwrap_or("unknown")),
-            ("version", env!("CARGO_PKG_VERSION")),
+            ("commit_date", build::COMMIT_DATE),
+            ("revision", build::REVISION),
+            ("rustversion", build::COMPILER),
+            ("version", build::VERSION),
         ];
         families.series(Id::BuildInfo, [(build, ConstGauge::new(1_u64))])?;
         let reload = self.config_reload.map(|successful| ([("", ""); 0], ConstGauge::new(u64::from(successful))));

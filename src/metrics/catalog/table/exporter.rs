@@ -10,8 +10,8 @@ const PROCESS: Area = Area::new(Group::Exporter, Stability::Inherited, &[]);
 families! {
     first: super::mig::END;
 
-    BuildInfo = EXPORTER.gauge("trtllm_exporter_build_info").labels(&["rustversion", "version"])
-        .help("Exporter version and compiler version in labels; always 1.").origin("the build");
+    BuildInfo = EXPORTER.gauge("trtllm_exporter_build_info").labels(&["commit_date", "revision", "rustversion", "version"])
+        .help("Version, git revision, day of the commit and compiler version of the exporter in labels; always 1.").origin("the build");
     ConfigReload = EXPORTER.gauge("trtllm_exporter_config_last_reload_successful").experimental()
         .help("1 if the configuration file was last read and applied without an error; 0 if the configuration before it is in use.")
         .origin("--config.file at start-up and at each SIGHUP");

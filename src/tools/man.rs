@@ -1,0 +1,62 @@
+//! The subcommand `man`: the manual page. Its options and commands are those of `--help`; `man.roff` beside this file has the
+//! sections that follow them.
+
+use std::fmt::Write as _;
+
+use clap::{Command, CommandFactory as _};
+use clap_mangen::Man;
+
+use crate::build;
+use crate::cli::Cli;
+
+use super::print;
+
+/// Columns of the commands' help on the page.
+const WIDTH: usize = 76;
+/// Without the list of all options.
+const SYNOPSIS: &[u8] =
+    b".SH SYNOPSIS\n\\fBtrtllm\\-exporter\\fR [\\fIOPTION\\fR]...\n.br\n\\fBtrtllm\\-exporter\\fR \\fICOMMAND\\fR\n";
+
+/// Prints the manual page.
+pub fn run() {
+    print(&page());
+}
+
+/// The manual page in roff format. The same program always gives the same page, whatever its environment is.
+#[must_use]
+pub fn page() -> String {
+    let mut command = Cli::command().version(build::VERSION).term_width(WIDTH);
+    command.build();
+    let man = Man::new(command.clone()).manual("User Commands").date(build::COMMIT_DATE);
+    let mut page = Vec::new();
+    // Writing to memory does not fail.
+    let _ = man.render_title(&mut page);
+    let _ = man.render_name_section(&mut page);
+    page.extend_from_slice(SYNOPSIS);
+    let _ = man.render_description_section(&mut page);
+    let _ = man.render_options_section(&mut page);
+    let mut page = String::from_utf8_lossy(&page).into_owned();
+    page.push_str(".SH COMMANDS\n");
+    for command in command.get_subcommands_mut().filter(|command| command.get_name() != "help") {
+        page.push_str(&section(command));
+    }
+    page.push_str(include_str!("man.roff"));
+    page
+}
+
+/// The help of a command, as it is printed.
+fn section(command: &mut Command) -> String {
+    let help = command.clone().mut_args(|argument| argument.hide_env_values(true)).render_long_help().to_string();
+    let mut section = String::new();
+    let _ = writeln!(section, ".SS {}\n.nf", literal(command.get_name()));
+    for line in help.lines() {
+        // A line that begins with a dot or a quote would be a request to roff.
+        let _ = writeln!(section, "\\&{}", literal(line));
+    }
+    section.push_str(".fi\n");
+    section
+}
+
+fn literal(text: &str) -> String {
+    text.replace('\\', "\\e").replace('-', "\\-")
+}

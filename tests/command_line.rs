@@ -1,0 +1,92 @@
+//! Tests the commands that describe the program: its version, its manual page and its shell completions.
+// A test stops at the first error.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+use std::process::Command;
+
+use clap::CommandFactory as _;
+use trtllm_exporter::cli::Cli;
+
+fn printed(arguments: &[&str]) -> String {
+    let output = Command::new(env!("CARGO_BIN_EXE_trtllm-exporter"))
+        .args(arguments)
+        .env("TRTLLM_EXPORTER_MODEL", "a-secret-name")
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{arguments:?}: {output:?}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// The name of each flag and of each command.
+fn names() -> Vec<String> {
+    let command = Cli::command();
+    let flags = command.get_arguments().filter_map(|argument| argument.get_long().map(|name| format!("--{name}")));
+    flags.chain(command.get_subcommands().map(|command| command.get_name().to_owned())).collect()
+}
+
+#[test]
+fn the_version_names_the_revision_its_day_and_the_compiler() {
+    let line = printed(&["--version"]);
+    let words: Vec<&str> = line.split_whitespace().collect();
+    let ["trtllm-exporter", version, "(revision", revision, "of", date, "rustc", compiler] = words.as_slice() else {
+        panic!("{line}");
+    };
+    assert_eq!(*version, env!("CARGO_PKG_VERSION"));
+    let date = date.strip_suffix(',').unwrap();
+    assert!(date == "unknown" || date.split('-').map(str::len).eq([4, 2, 2]), "{line}");
+    let commit = revision.strip_suffix("-modified").unwrap_or(revision);
+    assert!(
+        commit == "unknown" || commit.len() == 40 && commit.bytes().all(|digit| digit.is_ascii_hexdigit()),
+        "{line}"
+    );
+    assert!(compiler.starts_with("1."), "{line}");
+}
+
+#[test]
+fn the_manual_page_describes_each_flag_and_command() {
+    let page = printed(&["man"]);
+    assert!(!page.contains("a-secret-name"), "the environment of the build is on the page");
+    // roff writes a minus sign as \-.
+    let text = page.replace("\\-", "-");
+    for name in names() {
+        assert!(text.contains(&name), "{name} is missing");
+    }
+    for section in ["NAME", "SYNOPSIS", "DESCRIPTION", "OPTIONS", "COMMANDS", "SIGNALS", "EXIT STATUS", "FILES"] {
+        let heading = |line: &str| line.strip_prefix(".SH ").is_some_and(|title| title.trim_matches('"') == section);
+        assert_eq!(page.lines().filter(|line| heading(line)).count(), 1, "section {section}");
+    }
+    assert!(text.contains("TRTLLM_EXPORTER_WEB_LISTEN_ADDRESS"), "environment variables are missing");
+    assert!(!text.contains("trtllm-exporter-check-config"), "the page refers to a page that does not exist");
+}
+
+#[test]
+fn the_completions_of_each_shell_know_each_flag_and_command() {
+    for shell in ["bash", "zsh", "fish"] {
+        let script = printed(&["completions", shell]);
+        for name in names() {
+            // fish writes `-l source` for --source.
+            assert!(script.contains(name.trim_start_matches("--")), "{shell}: {name} is missing");
+        }
+    }
+}
+
+#[test]
+fn bash_completes_a_flag_a_command_and_a_value() {
+    let folder = tempfile::tempdir().unwrap();
+    let script = folder.path().join("trtllm-exporter");
+    std::fs::write(&script, printed(&["completions", "bash"])).unwrap();
+    let complete = |words: &[&str]| -> String {
+        let last = words.len() - 1;
+        let previous = words[last - 1];
+        let test = format!(
+            "source \"$0\"; COMP_WORDS=(\"$@\") COMP_CWORD={last}; function=$(complete -p trtllm-exporter)
+             function=${{function#*-F }}; ${{function%% *}} trtllm-exporter '{}' '{previous}'; echo \"${{COMPREPLY[*]}}\"",
+            words[last],
+        );
+        let output = Command::new("bash").arg("-c").arg(test).arg(&script).args(words).output().unwrap();
+        String::from_utf8(output.stdout).unwrap().trim().to_owned()
+    };
+    assert_eq!(complete(&["trtllm-exporter", "--web.listen-a"]), "--web.listen-address");
+    assert_eq!(complete(&["trtllm-exporter", "check-c"]), "check-config");
+    assert_eq!(complete(&["trtllm-exporter", "catalog", "--format", ""]), "markdown json");
+}
