@@ -79,7 +79,8 @@ pub struct Cli {
     )]
     pub web_config_file: Option<PathBuf>,
 
-    /// Listen on the sockets of a systemd .socket unit instead of --web.listen-address
+    /// Listen on the sockets of a systemd .socket unit instead of --web.listen-address. A Unix socket at the path of an
+    /// ingest socket is used for ingest, also without this flag
     #[arg(long = "web.systemd-socket", env = "TRTLLM_EXPORTER_WEB_SYSTEMD_SOCKET")]
     pub systemd_socket: bool,
 

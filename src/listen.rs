@@ -9,7 +9,7 @@ use std::str::FromStr;
 use tokio::net::{TcpListener, TcpSocket, TcpStream, UnixListener, UnixStream};
 use tokio_util::either::Either;
 
-use crate::unix_socket;
+use crate::unix_socket::{self, Activated};
 
 /// Connections that wait to be accepted, as many as tokio asks for.
 const BACKLOG: u32 = 1024;
@@ -56,8 +56,12 @@ impl FromStr for Address {
 pub enum BindError {
     #[error("cannot listen on {address}: {cause}; choose another address with {flag}")]
     Address { address: Address, cause: io::Error, flag: &'static str },
-    #[error("--web.systemd-socket: {0}; start the exporter by a systemd .socket unit or remove the flag")]
-    Systemd(String),
+    #[error(
+        "--web.systemd-socket: systemd passed no socket for the page; start the exporter by a systemd .socket unit or remove the flag"
+    )]
+    NoneFromSystemd,
+    #[error("socket {index} that systemd passed is unusable: {cause}; use ListenStream= in its .socket unit")]
+    FromSystemd { index: usize, cause: io::Error },
 }
 
 /// A bound listener.
@@ -105,28 +109,76 @@ fn both_families(port: u16) -> io::Result<TcpListener> {
     socket.listen(BACKLOG)
 }
 
-/// The sockets of a systemd `.socket` unit.
+/// The sockets of systemd `.socket` units.
+#[derive(Debug)]
+pub struct FromSystemd(Vec<Passed>);
+
+/// A socket that systemd has passed.
+#[derive(Debug)]
+enum Passed {
+    Tcp(std::net::TcpListener),
+    Unix(std::os::unix::net::UnixListener),
+}
+
+/// Takes the sockets that systemd has passed to this process. Without systemd there are none.
 ///
 /// # Errors
-/// When there is none, or one is neither a TCP nor a Unix listener.
-pub fn from_systemd() -> Result<Vec<Listener>, BindError> {
+/// When one is neither a TCP nor a Unix listener.
+pub fn from_systemd() -> Result<FromSystemd, BindError> {
     let mut handed = listenfd::ListenFd::from_env();
     let count = handed.len();
-    if count == 0 {
-        return Err(BindError::Systemd("systemd passed no socket".to_owned()));
-    }
-    let take = |index| {
-        let unusable = |error: io::Error| BindError::Systemd(format!("socket {index} is unusable: {error}"));
+    let mut take = |index| {
         if let Ok(Some(listener)) = handed.take_tcp_listener(index) {
-            listener.set_nonblocking(true).map_err(unusable)?;
-            return TcpListener::from_std(listener).map(Listener::Tcp).map_err(unusable);
+            listener.set_nonblocking(true)?;
+            return Ok(Passed::Tcp(listener));
         }
-        let listener = handed.take_unix_listener(index).map_err(unusable)?;
-        let listener = listener.ok_or_else(|| BindError::Systemd(format!("socket {index} was passed twice")))?;
-        listener.set_nonblocking(true).map_err(unusable)?;
-        UnixListener::from_std(listener).map(|listener| Listener::Unix(listener, None)).map_err(unusable)
+        let listener = handed.take_unix_listener(index)?;
+        let listener = listener.ok_or_else(|| io::Error::other("it was passed twice"))?;
+        listener.set_nonblocking(true)?;
+        Ok(Passed::Unix(listener))
     };
-    (0..count).map(take).collect()
+    let taken = (0..count).map(|index| take(index).map_err(|cause| BindError::FromSystemd { index, cause }));
+    taken.collect::<Result<_, _>>().map(FromSystemd)
+}
+
+impl FromSystemd {
+    /// Takes out the Unix sockets whose path is an ingest socket. The rest is for the page.
+    pub fn take_ingest(&mut self, is_ingest: impl Fn(&Path) -> bool) -> Activated {
+        let chosen = |passed: &mut Passed| match passed {
+            Passed::Tcp(_) => false,
+            Passed::Unix(listener) => {
+                listener.local_addr().is_ok_and(|address| address.as_pathname().is_some_and(&is_ingest))
+            }
+        };
+        let taken = self.0.extract_if(.., chosen);
+        taken.filter_map(|passed| if let Passed::Unix(listener) = passed { Some(listener) } else { None }).collect()
+    }
+
+    /// Whether nothing is left for the page.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// The listeners of the page.
+    ///
+    /// # Errors
+    /// When there is none.
+    pub fn into_listeners(self) -> Result<Vec<Listener>, BindError> {
+        if self.is_empty() {
+            return Err(BindError::NoneFromSystemd);
+        }
+        let listener = |(index, passed)| {
+            let listener = match passed {
+                Passed::Tcp(listener) => TcpListener::from_std(listener).map(Listener::Tcp),
+                Passed::Unix(listener) => {
+                    UnixListener::from_std(listener).map(|listener| Listener::Unix(listener, None))
+                }
+            };
+            listener.map_err(|cause| BindError::FromSystemd { index, cause })
+        };
+        self.0.into_iter().enumerate().map(listener).collect()
+    }
 }
 
 impl Listener {

@@ -1,9 +1,11 @@
-//! Binds Unix sockets. A socket file that a dead process left behind is replaced; anything else at the path is kept.
+//! Binds Unix sockets. A socket file that a dead process left behind is replaced; anything else at the path is kept. Knows the
+//! sockets on which systemd listens already.
 
 use std::fs::Permissions;
 use std::io;
 use std::os::unix::fs::{FileTypeExt as _, PermissionsExt as _};
 use std::path::Path;
+use std::sync::Arc;
 
 use tokio::net::{UnixListener, UnixStream};
 
@@ -30,6 +32,30 @@ pub async fn bind(path: &Path) -> io::Result<UnixListener> {
     let listener = UnixListener::bind(path)?;
     std::fs::set_permissions(path, Permissions::from_mode(0o660))?;
     Ok(listener)
+}
+
+/// Unix sockets on which systemd listens already.
+#[derive(Debug, Clone, Default)]
+pub struct Activated(Arc<[std::os::unix::net::UnixListener]>);
+
+impl FromIterator<std::os::unix::net::UnixListener> for Activated {
+    fn from_iter<I: IntoIterator<Item = std::os::unix::net::UnixListener>>(listeners: I) -> Self {
+        Self(listeners.into_iter().collect())
+    }
+}
+
+impl Activated {
+    /// The listener of `path`, if systemd has passed it. It is a duplicate, so that a reload of the configuration can open the
+    /// socket again.
+    ///
+    /// # Errors
+    /// When there are no free descriptors.
+    pub fn listener(&self, path: &Path) -> io::Result<Option<UnixListener>> {
+        let is_path = |listener: &&std::os::unix::net::UnixListener| {
+            listener.local_addr().is_ok_and(|address| address.as_pathname() == Some(path))
+        };
+        self.0.iter().find(is_path).map(|listener| UnixListener::from_std(listener.try_clone()?)).transpose()
+    }
 }
 
 #[cfg(test)]

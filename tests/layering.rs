@@ -50,6 +50,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
             "sources",
             "state",
             "supervise",
+            "unix_socket",
             "web",
         ],
     ),

@@ -1,30 +1,22 @@
 #!/usr/bin/env bash
-# Builds a release: the exporter with its list of crates inside (cargo-auditable), a software bill of materials in CycloneDX
-# (cargo-cyclonedx), and their SHA-256. Checks that both name the same crates. Installs the two tools if they are missing.
-# usage: build.sh [FOLDER]      target/dist by default
-# Later, `cargo audit bin trtllm-exporter` compares the exporter itself with the known vulnerabilities.
+# Builds a release. For each architecture: the exporter with its bill of materials (binary.sh), a tarball, a .deb and an .rpm; and
+# the SHA-256 of all files. The same commit gives the same files.
+# usage: build.sh [FOLDER [amd64|arm64]...]      target/dist and this machine's architecture by default
+# Needs Debian with dpkg-dev and rpm. For the other architecture: its g++-11 cross compiler, qemu-user-static and rustup.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
-folder=${1:-target/dist}
-
-tool() { # CRATE VERSION
-  [ "$(cargo install --list | grep -c "^$1 v$2:")" = 1 ] ||
-    CARGO_PROFILE_DEV_DEBUG=false cargo install --quiet --debug --locked --version "$2" "$1"
-}
-tool cargo-auditable 0.7.7
-tool cargo-cyclonedx 0.5.9
-
-cargo auditable build --release --locked --bin trtllm-exporter
-
-# The same source gives the same SBOM: it contains neither the time of the build nor paths of the build machine. Both lists include
-# the crates that only the build runs, such as procedural macros: they decide what the program contains, too.
+folder=$(realpath -m "${1:-target/dist}")
+architectures=("${@:2}")
+[ ${#architectures[@]} -gt 0 ] || architectures=("$(dpkg --print-architecture)")
+for tool in dpkg-deb rpmbuild readelf; do
+  command -v "$tool" >/dev/null || { echo "$0: $tool is missing; install the Debian packages dpkg-dev, rpm and binutils" >&2; exit 1; }
+done
 export SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct)}
-# cargo-cyclonedx writes one file beside the Cargo.toml of each crate of the workspace.
-written() { find . -path '*/target' -prune -o -name release-sbom.json -print; }
-trap 'written | xargs -r rm' EXIT
-cargo cyclonedx --format json --spec-version 1.5 --override-filename release-sbom --quiet
 mkdir -p "$folder"
-cp "${CARGO_TARGET_DIR:-target}/release/trtllm-exporter" "$folder/"
-sed "s#file://$PWD#file:///source#g" release-sbom.json >"$folder/trtllm-exporter.cdx.json"
-python3 deploy/release/check.py "$folder/trtllm-exporter" "$folder/trtllm-exporter.cdx.json"
-(cd "$folder" && sha256sum trtllm-exporter trtllm-exporter.cdx.json | tee SHA256SUMS)
+rm -f "$folder"/trtllm-exporter* "$folder/SHA256SUMS"
+for architecture in "${architectures[@]}"; do
+  deploy/release/binary.sh "$folder/$architecture" "$architecture"
+  deploy/package/build.sh "$folder/$architecture" "$folder" "$architecture"
+done
+(cd "$folder" && sha256sum trtllm-exporter* >SHA256SUMS)
+cat "$folder/SHA256SUMS"

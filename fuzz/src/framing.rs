@@ -12,6 +12,7 @@ use trtllm_exporter::model::{RefusedPublishers, RejectReason};
 use trtllm_exporter::sources::socket::{Admission, Ingest};
 use trtllm_exporter::sources::trtllm_json::{Hello, Line, parse_line};
 use trtllm_exporter::sources::{Batch, Item, Source};
+use trtllm_exporter::unix_socket::Activated;
 
 /// The limits of the socket: the longest line, and the longest one that needs no permit.
 const MAX_LINE: usize = 1 << 20;
@@ -44,7 +45,7 @@ impl Socket {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("s");
         let everybody = Admission { uids: Vec::new(), limit: 1, refused: RefusedPublishers::default() };
-        let source = Source::Socket(runtime.block_on(Ingest::bind(&path, everybody)).unwrap());
+        let source = Source::Socket(runtime.block_on(Ingest::bind(&path, &Activated::default(), everybody)).unwrap());
         Self { runtime, source, path, _folder: folder }
     }
 }

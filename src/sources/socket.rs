@@ -14,6 +14,7 @@ use tokio::sync::mpsc;
 use super::trtllm_json::{Line, parse_line};
 use super::{Batch, Item, OpenError, Presence};
 use crate::model::RejectReason;
+use crate::unix_socket::Activated;
 
 pub use listener::{Listener, Naming};
 pub use names::{Ending, Joined, NameTaken, Names, Socket};
@@ -44,13 +45,14 @@ enum Home {
 }
 
 impl Ingest {
-    /// Listens on `path` for one engine. Replaces a socket that a process left behind when it ended.
+    /// Listens on `path` for one engine, as [`Listener::bind`] does.
     ///
     /// # Errors
     /// If the path cannot be bound, another process listens on it, or it exists and is not a socket.
-    pub async fn bind(path: &Path, admission: Admission) -> Result<Self, OpenError> {
+    pub async fn bind(path: &Path, activated: &Activated, admission: Admission) -> Result<Self, OpenError> {
         let (desk, queue) = Desk::new();
-        let listener = Listener::bind(path, admission, Naming::OneEngine(OneEngine(Arc::clone(&desk)))).await?;
+        let naming = Naming::OneEngine(OneEngine(Arc::clone(&desk)));
+        let listener = Listener::bind(path, activated, admission, naming).await?;
         let target = format!("socket:{}", path.display());
         Ok(Self { target, queue, desk, received: false, home: Home::OwnSocket { _listener: listener } })
     }

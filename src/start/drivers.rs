@@ -16,14 +16,14 @@ use crate::sources::discovery::Finding;
 #[cfg(feature = "executor")]
 use crate::sources::executor::hosting::Hosting;
 use crate::sources::server::Access;
-use crate::sources::socket::{Admission, Ending, Ingest, Joined, Listener, NameTaken, Names, Naming};
+use crate::sources::socket::{Ending, Ingest, Joined, Listener, NameTaken, Names, Naming};
 use crate::sources::trtllm_serve::Extras;
 use crate::sources::{OpenError, Source};
 use crate::state::{EngineName, EngineSlot, Place, State};
 use crate::supervise::Heartbeats;
 
 use super::discovered::{self, Discovered};
-use super::opening::{self, Leaving};
+use super::opening::{self, IngestSockets, Leaving};
 
 /// How long the first scrape waits for the initial polls. A scrape without the engines would look like idle engines.
 const FIRST_POLLS: Duration = Duration::from_millis(200);
@@ -45,7 +45,7 @@ pub(super) struct Drivers {
 /// What all drivers share.
 struct Common {
     schedule: Schedule,
-    admission: Admission,
+    sockets: IngestSockets,
     state: Arc<State>,
     heartbeats: Arc<Heartbeats>,
     names: Arc<Names>,
@@ -83,7 +83,7 @@ impl Drivers {
     pub(super) fn start(
         cli: &Cli,
         engines: Vec<EngineConfig>,
-        admission: Admission,
+        sockets: IngestSockets,
         state: &Arc<State>,
         heartbeats: &Arc<Heartbeats>,
     ) -> Self {
@@ -100,7 +100,7 @@ impl Drivers {
         let (state, heartbeats) = (Arc::clone(state), Arc::clone(heartbeats));
         let common = Common {
             schedule,
-            admission,
+            sockets,
             state,
             heartbeats,
             names,
@@ -187,12 +187,12 @@ impl Drivers {
         let (trigger, stop) = shutdown::channel();
         let (alive, ended) = shutdown::channel();
         let mut running = Running { place: Place::new(place), socket: None, trigger, stop, ended, config };
-        let admission = self.common.admission.clone();
+        let sockets = self.common.sockets.clone();
         let open = match running.config.source.clone() {
             SourceSpec::Socket(path) if running.config.names_its_engines => {
                 let socket = self.common.names.socket(DEFAULT_MODEL);
                 running.socket = Some(socket.id());
-                let listening = opening::listen(path, admission, Naming::ByPublishers(Arc::new(socket)), leaving);
+                let listening = opening::listen(path, sockets, Naming::ByPublishers(Arc::new(socket)), leaving);
                 self.accept(listening, running.stop.clone(), events, alive, running.config.is_default);
                 return self.sources.push(running);
             }
@@ -205,7 +205,7 @@ impl Drivers {
                 });
                 return self.sources.push(running);
             }
-            SourceSpec::Socket(path) => opening::socket(path, admission),
+            SourceSpec::Socket(path) => opening::socket(path, sockets),
             SourceSpec::TrtllmServe { access, extras } => opening::trtllm_serve(access, extras),
             SourceSpec::Replay { path, pace } => opening::replay(path, pace),
             #[cfg(feature = "executor")]

@@ -18,7 +18,7 @@ use tokio::time::MissedTickBehavior;
 
 use crate::build;
 use crate::cli::Cli;
-use crate::config::{self, ConfigError, EngineConfig};
+use crate::config::{self, ConfigError, EngineConfig, SourceSpec};
 use crate::gpu::{self, GpuConfig, GpuError, GpuHandle, GpuMode};
 use crate::http::router::{self, Options};
 use crate::http::server::{MAX_CONNECTIONS, Server};
@@ -35,6 +35,7 @@ use crate::web::config::WebConfigError;
 use crate::web::{self, Acceptor, ReloadingConfig, reload};
 
 use drivers::Drivers;
+use opening::IngestSockets;
 
 /// Publishers of one ingest socket, and of all: enough for 64 engines whose processes are being replaced.
 const MAX_PUBLISHERS: usize = 128;
@@ -205,9 +206,18 @@ impl Daemon {
 }
 
 async fn start(cli: &Cli, engines: Option<Vec<EngineConfig>>, web: Web, stop: Shutdown) -> Result<Daemon, StartError> {
-    let listeners = match cli.systemd_socket {
-        true => listen::from_systemd()?,
-        false => listen::bind(&cli.listen_address, "--web.listen-address").await?,
+    let engines = engines.unwrap_or_else(|| vec![drivers::default_engine()]);
+    let mut passed = listen::from_systemd()?;
+    let is_ingest = |path: &Path| engines.iter().any(|engine| engine.source == SourceSpec::Socket(path.to_owned()));
+    // Without --web.systemd-socket, a Unix socket can only be for ingest. A reload may add its source later.
+    let activated = passed.take_ingest(|path| !cli.systemd_socket || is_ingest(path));
+    let listeners = if cli.systemd_socket {
+        passed.into_listeners()?
+    } else {
+        if !passed.is_empty() {
+            tracing::warn!(remedy = "set --web.systemd-socket", "systemd passed a socket for the metrics page");
+        }
+        listen::bind(&cli.listen_address, "--web.listen-address").await?
     };
     let health_listeners = listen::bind(&cli.health_addresses()?, "--web.health-address").await?;
     let addresses = |of: &[Listener]| -> Vec<String> {
@@ -215,7 +225,6 @@ async fn start(cli: &Cli, engines: Option<Vec<EngineConfig>>, web: Web, stop: Sh
     };
     let (addresses, health_addresses) = (addresses(&listeners), addresses(&health_listeners));
 
-    let engines = engines.unwrap_or_else(|| vec![drivers::default_engine()]);
     let limits = Limits::new(process::raise_descriptor_limit(), engines.len());
     let (state, heartbeats) = (Arc::new(State::new(Vec::new())), Arc::default());
     if cli.config_file.is_some() {
@@ -223,7 +232,8 @@ async fn start(cli: &Cli, engines: Option<Vec<EngineConfig>>, web: Web, stop: Sh
     }
     let refused = state.refused_publishers.clone();
     let admission = Admission { uids: cli.allow_uid.clone(), limit: limits.publishers, refused };
-    let mut drivers = Drivers::start(cli, engines, admission, &state, &heartbeats);
+    let sockets = IngestSockets { admission, activated };
+    let mut drivers = Drivers::start(cli, engines, sockets, &state, &heartbeats);
     tokio::spawn(Arc::clone(&state).keep_fresh(stop.clone()));
     let (pages, tls) = pages(cli, &state, web, listeners, &heartbeats, limits.connections);
     let health = Server {

@@ -12,12 +12,20 @@ use crate::sources::server::Access;
 use crate::sources::socket::{Admission, Ingest, Listener, Naming};
 use crate::sources::trtllm_serve::{Extras, TrtllmServe};
 use crate::sources::{OpenError, Source};
+use crate::unix_socket::Activated;
 
 /// Opens the source of one engine.
 pub(super) type Opening = Pin<Box<dyn Future<Output = Result<Source, OpenError>> + Send>>;
 
 /// What is left of the sources that a reload has removed: a new source may need the path or the GPU of one of them.
 pub(super) type Leaving = Vec<Shutdown>;
+
+/// What all ingest sockets share.
+#[derive(Clone)]
+pub(super) struct IngestSockets {
+    pub(super) admission: Admission,
+    pub(super) activated: Activated,
+}
 
 /// How long a new source waits for those that a reload has removed.
 const LEAVING: Duration = Duration::from_secs(10);
@@ -34,16 +42,17 @@ pub(super) async fn left(leaving: Leaving) {
 
 pub(super) async fn listen(
     path: PathBuf,
-    admission: Admission,
+    sockets: IngestSockets,
     naming: Naming,
     leaving: Leaving,
 ) -> Result<Listener, OpenError> {
     left(leaving).await;
-    Listener::bind(&path, admission, naming).await
+    Listener::bind(&path, &sockets.activated, sockets.admission, naming).await
 }
 
-pub(super) fn socket(path: PathBuf, admission: Admission) -> Opening {
-    Box::pin(async move { Ok(Source::Socket(Ingest::bind(&path, admission).await?)) })
+pub(super) fn socket(path: PathBuf, sockets: IngestSockets) -> Opening {
+    let IngestSockets { admission, activated } = sockets;
+    Box::pin(async move { Ok(Source::Socket(Ingest::bind(&path, &activated, admission).await?)) })
 }
 
 pub(super) fn trtllm_serve(access: Access, extras: Extras) -> Opening {

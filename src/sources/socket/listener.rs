@@ -17,7 +17,7 @@ use crate::model::RejectReason;
 use crate::sources::OpenError;
 use crate::sources::trtllm_json::{Hello, Line, parse_line};
 use crate::supervise::{self, Task};
-use crate::unix_socket;
+use crate::unix_socket::{self, Activated};
 
 /// Longest line, in bytes.
 const MAX_LINE: usize = 1 << 20;
@@ -44,27 +44,37 @@ pub enum Naming {
 #[derive(Debug)]
 pub struct OneEngine(pub(super) Arc<Desk>);
 
-/// A bound socket. Dropping it closes the connections and removes the socket.
+/// A bound socket. Dropping it closes the connections and removes the socket, unless systemd listens on it.
 #[derive(Debug)]
 pub struct Listener {
-    path: PathBuf,
+    /// The socket to remove at the end.
+    remove: Option<PathBuf>,
     accepting: tokio::task::JoinHandle<()>,
 }
 
 impl Listener {
-    /// Listens on `path`. Replaces a socket that a process left behind when it ended.
+    /// Listens on `path`, or uses the socket if systemd listens on it already. Replaces a socket that a process left behind
+    /// when it ended.
     ///
     /// # Errors
     /// If the path cannot be bound, another process listens on it, or it exists and is not a socket.
-    pub async fn bind(path: &Path, admission: Admission, naming: Naming) -> Result<Self, OpenError> {
-        let listener =
-            unix_socket::bind(path).await.map_err(|cause| OpenError::Socket { path: path.to_owned(), cause })?;
+    pub async fn bind(
+        path: &Path,
+        activated: &Activated,
+        admission: Admission,
+        naming: Naming,
+    ) -> Result<Self, OpenError> {
+        let failed = |cause| OpenError::Socket { path: path.to_owned(), cause };
+        let (listener, remove) = match activated.listener(path).map_err(failed)? {
+            Some(listener) => (listener, None),
+            None => (unix_socket::bind(path).await.map_err(failed)?, Some(path.to_owned())),
+        };
         let publishers = Publishers::new(admission);
         let naming = Arc::new(naming);
         let accepting = tokio::spawn(async move {
             supervise::restart_after_panic(Task::Accept, || accept(&listener, &publishers, &naming)).await;
         });
-        Ok(Self { path: path.to_owned(), accepting })
+        Ok(Self { remove, accepting })
     }
 }
 
@@ -72,7 +82,7 @@ impl Drop for Listener {
     fn drop(&mut self) {
         self.accepting.abort();
         // If this fails, the next start replaces the socket.
-        let _ = std::fs::remove_file(&self.path);
+        let _ = self.remove.as_deref().map(std::fs::remove_file);
     }
 }
 

@@ -1,0 +1,94 @@
+#!/usr/bin/env bash
+# Packs a built exporter: a tarball, a .deb and an .rpm. deploy/release/build.sh calls it.
+# usage: build.sh BUILT FOLDER amd64|arm64      BUILT holds the output of deploy/release/binary.sh
+# SOURCE_DATE_EPOCH is the time of all files. Files belong to root without root's rights.
+set -euo pipefail
+built=$(realpath "$1") folder=$(realpath "$2") architecture=$3
+cd "$(dirname "$0")/../.."
+version=$(sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -n 1)
+name=trtllm-exporter cpu=x86_64
+[ "$architecture" != arm64 ] || cpu=aarch64
+work=$(mktemp -d); trap 'rm -rf "$work"' EXIT
+umask 022
+
+run() { # the exporter; that of another architecture by an emulator
+  if [ "$architecture" = "$(dpkg --print-architecture)" ]; then "$built/$name" "$@"; else qemu-$cpu-static -L /usr/$cpu-linux-gnu "$built/$name" "$@"; fi
+}
+same_time() { find "$1" -exec touch --no-dereference --date="@$SOURCE_DATE_EPOCH" {} +; }
+
+# Files of both packages. Their folders of completions, licences and changelogs differ.
+common=$work/common
+install -D "$built/$name" "$common/usr/bin/$name"
+install -D -m 0644 -t "$common/usr/lib/systemd/system" deploy/systemd/$name{.service,.socket,-ingest.socket}
+install -D -m 0644 deploy/systemd/$name.sysusers "$common/usr/lib/sysusers.d/$name.conf"
+install -D -m 0644 deploy/systemd/$name.default "$common/etc/default/$name"
+mkdir -p "$common"/usr/share/{man/man1,bash-completion/completions,fish/vendor_completions.d} "$work/shared"
+run man >"$work/$name.1"
+run completions bash >"$common/usr/share/bash-completion/completions/$name"
+run completions fish >"$common/usr/share/fish/vendor_completions.d/$name.fish"
+run completions zsh >"$work/_$name"
+gzip -9n <"$work/$name.1" >"$common/usr/share/man/man1/$name.1.gz"
+
+tarball() { # as Prometheus's own: one folder with the program, its licence and what belongs to it
+  local top=$name-$version.linux-$architecture
+  mkdir -p "$work/$top"/{completions,systemd}
+  cp "$built/$name" LICENSE CHANGELOG.md "$work/$name.1" "$work/$top/"
+  cp deploy/systemd/* "$work/$top/systemd/"
+  cp "$common/usr/share/bash-completion/completions/$name" "$work/$top/completions/$name.bash"
+  cp "$common/usr/share/fish/vendor_completions.d/$name.fish" "$work/_$name" "$work/$top/completions/"
+  tar --create --directory "$work" --sort=name --owner=0 --group=0 --numeric-owner --format=gnu --mtime="@$SOURCE_DATE_EPOCH" "$top" |
+    gzip -9n >"$folder/$top.tar.gz"
+  cp "$built/$name.cdx.json" "$folder/$top.cdx.json"
+}
+
+deb() {
+  local root=$work/deb size
+  cp -a "$common" "$root"
+  install -D -m 0644 "$work/_$name" "$root/usr/share/zsh/vendor-completions/_$name"
+  install -D -m 0644 deploy/package/copyright "$root/usr/share/doc/$name/copyright"
+  gzip -9n <CHANGELOG.md >"$root/usr/share/doc/$name/changelog.gz"
+  # The changes of the package itself. Those of the program are in changelog.gz.
+  printf '%s (%s-1) unstable; urgency=medium\n\n  * Release %s of the exporter.\n\n -- %s  %s\n' "$name" "$version" "$version" \
+    "The trtllm-exporter authors <trtllm-exporter@users.noreply.github.com>" "$(date --utc --rfc-email --date="@$SOURCE_DATE_EPOCH")" |
+    gzip -9n >"$root/usr/share/doc/$name/changelog.Debian.gz"
+  mkdir "$root/DEBIAN"
+  install -m 0755 -t "$root/DEBIAN" deploy/package/{postinst,prerm,postrm}
+  echo "/etc/default/$name" >"$root/DEBIAN/conffiles"
+  (cd "$root" && find etc usr -type f ! -path 'etc/*' -print0 | LC_ALL=C sort -z | xargs -0 md5sum) >"$root/DEBIAN/md5sums"
+  size=$(du --apparent-size -sk --exclude=DEBIAN "$root" | cut -f1)
+  cat >"$root/DEBIAN/control" <<CONTROL
+Package: $name
+Version: $version-1
+Architecture: $architecture
+Maintainer: The trtllm-exporter authors <trtllm-exporter@users.noreply.github.com>
+Installed-Size: $size
+Depends: libc6 (>= $(deploy/release/glibc.sh "$built/$name")), systemd | systemd-standalone-sysusers | systemd-sysusers
+Suggests: prometheus
+Section: net
+Priority: optional
+Homepage: https://github.com/trtllm-exporter/trtllm-exporter
+Description: Prometheus exporter for NVIDIA TensorRT-LLM engines and their GPUs
+ It serves the metrics of TensorRT-LLM engines (trtllm-serve, Triton, and C++
+ or Python servers) and of their GPUs to Prometheus: load, KV cache, latency of
+ requests and iterations, and GPU state.
+CONTROL
+  same_time "$root"
+  dpkg-deb --root-owner-group -Zxz --build "$root" "$folder/${name}_$version-1_$architecture.deb" >/dev/null
+}
+
+rpm() {
+  local root=$work/rpm
+  cp -a "$common" "$root"
+  install -D -m 0644 "$work/_$name" "$root/usr/share/zsh/site-functions/_$name"
+  install -D -m 0644 CHANGELOG.md "$root/usr/share/doc/$name/CHANGELOG.md"
+  install -D -m 0644 LICENSE "$root/usr/share/licenses/$name/LICENSE"
+  same_time "$root"
+  rpmbuild -bb --quiet --target "$cpu" --define "_topdir $work/rpmbuild" --define "_rpmdir $folder" \
+    --define "_rpmfilename $name-$version-1.$cpu.rpm" --define "exporter_version $version" --define "files $root" \
+    --define "_buildhost release" --define "use_source_date_epoch_as_buildtime 1" --define "clamp_mtime_to_source_date_epoch 1" \
+    --define "_binary_payload w19.zstdio" deploy/package/$name.spec
+}
+
+tarball
+deb
+rpm

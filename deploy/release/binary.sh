@@ -1,0 +1,61 @@
+#!/usr/bin/env bash
+# Builds the exporter of one architecture, with its list of crates inside (cargo-auditable), and its software bill of materials in
+# CycloneDX (cargo-cyclonedx). Checks that both name the same crates, and that glibc 2.34 has each symbol that the exporter needs.
+# usage: binary.sh FOLDER [amd64|arm64]      this machine's architecture by default
+# Installs the two tools if they are missing. If g++-11 is installed (for arm64: g++-11-aarch64-linux-gnu), it compiles the C++ code:
+# the runtime library of later releases needs glibc 2.35.
+# Later, `cargo audit bin trtllm-exporter` compares the exporter itself with the known vulnerabilities.
+set -euo pipefail
+cd "$(dirname "$0")/../.."
+[ $# -ge 1 ] || { sed -n '4p' "$0" >&2; exit 2; }
+folder=$1 architecture=${2:-$(dpkg --print-architecture)}
+case $architecture in
+  amd64) cpu=x86_64 ;;
+  arm64) cpu=aarch64 ;;
+  *) echo "$0: $architecture: unknown architecture; use amd64 or arm64" >&2; exit 2 ;;
+esac
+target=$cpu-unknown-linux-gnu
+
+tool() { # CRATE VERSION
+  [ "$(cargo install --list | grep -c "^$1 v$2:")" = 1 ] ||
+    CARGO_PROFILE_DEV_DEBUG=false cargo install --quiet --debug --locked --version "$2" "$1"
+}
+tool cargo-auditable 0.7.7
+tool cargo-cyclonedx 0.5.9
+[ "$architecture" = "$(dpkg --print-architecture)" ] || rustup --quiet target add "$target"
+
+# The commit, unless the caller sets it. A tree with changes is not its commit.
+if [ -z "${TRTLLM_EXPORTER_REVISION:-}" ] && git rev-parse --git-dir >/dev/null 2>&1; then
+  TRTLLM_EXPORTER_REVISION=$(git rev-parse HEAD)
+  [ -z "$(git status --porcelain)" ] || TRTLLM_EXPORTER_REVISION+=-modified
+  TRTLLM_EXPORTER_COMMIT_DATE=$(git log -1 --format=%cs)
+  export TRTLLM_EXPORTER_REVISION TRTLLM_EXPORTER_COMMIT_DATE
+fi
+# The same source gives the same files. They contain neither the time of the build nor paths of the build machine.
+export SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct)}
+built=$(realpath -m "${CARGO_TARGET_DIR:-target}") home=${CARGO_HOME:-$HOME/.cargo}
+export RUSTFLAGS="--remap-path-prefix=$PWD=/source --remap-path-prefix=$built=/source/target --remap-path-prefix=$home=/cargo ${RUSTFLAGS:-}"
+underscored=${target//-/_} prefix=$cpu-linux-gnu
+if command -v "$prefix-g++-11" >/dev/null; then
+  export "CC_$underscored=$prefix-gcc-11" "CXX_$underscored=$prefix-g++-11"
+elif [ "$architecture" != "$(dpkg --print-architecture)" ]; then
+  echo "$0: $prefix-g++-11 is missing; install g++-11-${prefix/x86_64/x86-64}" >&2
+  exit 1
+fi
+linker="CC_$underscored"
+[ -z "${!linker:-}" ] || export "CARGO_TARGET_$(tr '[:lower:]' '[:upper:]' <<<"$underscored")_LINKER=${!linker}"
+export "CFLAGS_$underscored=-ffile-prefix-map=$PWD=/source -ffile-prefix-map=$built=/source/target -ffile-prefix-map=$home=/cargo"
+export "CXXFLAGS_$underscored=-ffile-prefix-map=$PWD=/source -ffile-prefix-map=$built=/source/target -ffile-prefix-map=$home=/cargo"
+
+cargo auditable build --release --locked --target "$target" --bin trtllm-exporter
+
+# Both lists include the crates that only the build runs, such as procedural macros: they decide what the program contains, too.
+# cargo-cyclonedx writes one file beside the Cargo.toml of each crate of the workspace.
+written() { find . -path '*/target' -prune -o -name release-sbom.json -print; }
+trap 'written | xargs -r rm' EXIT
+cargo cyclonedx --format json --spec-version 1.5 --override-filename release-sbom --target "$target" --quiet
+mkdir -p "$folder"
+cp "$built/$target/release/trtllm-exporter" "$folder/"
+sed "s#file://$PWD#file:///source#g" release-sbom.json >"$folder/trtllm-exporter.cdx.json"
+python3 deploy/release/check.py "$folder/trtllm-exporter" "$folder/trtllm-exporter.cdx.json"
+deploy/release/glibc.sh "$folder/trtllm-exporter" 2.34
