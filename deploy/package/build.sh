@@ -51,6 +51,7 @@ deb() {
   printf '%s (%s-1) unstable; urgency=medium\n\n  * Release %s of the exporter.\n\n -- %s  %s\n' "$name" "$version" "$version" \
     "The trtllm-exporter authors <trtllm-exporter@users.noreply.github.com>" "$(date --utc --rfc-email --date="@$SOURCE_DATE_EPOCH")" |
     gzip -9n >"$root/usr/share/doc/$name/changelog.Debian.gz"
+  install -D -m 0644 deploy/package/lintian-overrides "$root/usr/share/lintian/overrides/$name"
   mkdir "$root/DEBIAN"
   install -m 0755 -t "$root/DEBIAN" deploy/package/{postinst,prerm,postrm}
   echo "/etc/default/$name" >"$root/DEBIAN/conffiles"
@@ -83,8 +84,8 @@ rpm() {
   install -D -m 0644 CHANGELOG.md "$root/usr/share/doc/$name/CHANGELOG.md"
   install -D -m 0644 LICENSE "$root/usr/share/licenses/$name/LICENSE"
   same_time "$root"
-  rpmbuild -bb --quiet --target "$cpu" --define "_topdir $work/rpmbuild" --define "_rpmdir $folder" \
-    --define "_rpmfilename $name-$version-1.$cpu.rpm" --define "exporter_version $version" --define "files $root" \
+  rpmbuild -bb --quiet --nodeps --target "$cpu" --define "_topdir $work/rpmbuild" --define "_rpmdir $folder" \
+    --define "_rpmfilename $name-$version-1.$cpu.rpm" --define "exporter_version $version" --define "staged $root" \
     --define "_buildhost release" --define "use_source_date_epoch_as_buildtime 1" --define "clamp_mtime_to_source_date_epoch 1" \
     --define "_binary_payload w19.zstdio" deploy/package/$name.spec
 }

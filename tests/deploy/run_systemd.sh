@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# Boots a real systemd in a container, installs deploy/systemd with BINARY as its header describes, and checks the service:
-# start notification, sandbox, scrape, access to the socket by its group only, restart after a kill, stop.
-# Needs root and systemd-container and debootstrap (apt).    usage: run_systemd.sh BINARY ROOT
+# Boots a real systemd in a container and installs the .deb there, as systemd_checks.sh describes: start notification, sandbox,
+# scrape, group of the ingest socket, reload, watchdog, socket activation, TLS by credentials, upgrade, removal and purge.
+# Needs root, and systemd-container and debootstrap (apt).    usage: run_systemd.sh PACKAGE.deb ROOT
 # Creates the root file system ROOT if it is missing, which takes about a minute.
 set -euo pipefail
-binary=$1 root=$2
-repo=$(cd "$(dirname "$0")/../.." && pwd)
+deb=$1 root=$2
+here=$(cd "$(dirname "$0")" && pwd)
 for tool in systemd-nspawn debootstrap; do
   command -v "$tool" >/dev/null || { echo "skipped: $tool is not installed"; exit 77; }
 done
@@ -14,30 +14,14 @@ if [ ! -d "$root/usr" ]; then
   mirror=$(apt-get indextargets --format '$(SITE)' | head -n 1)
   debootstrap --variant=minbase --include=systemd,systemd-sysv,dbus,ca-certificates,curl bookworm "$root" "$mirror" >/dev/null
 fi
-install -m 0755 "$binary" "$root/usr/bin/trtllm-exporter"
-install -D -m 0644 "$repo/deploy/systemd/trtllm-exporter.service" "$root/etc/systemd/system/trtllm-exporter.service"
-install -D -m 0644 "$repo/deploy/systemd/trtllm-exporter.sysusers" "$root/etc/sysusers.d/trtllm-exporter.conf"
-install -D -m 0644 "$repo/deploy/systemd/trtllm-exporter.default" "$root/etc/default/trtllm-exporter"
-[ -z "${ARGS+set}" ] || printf 'ARGS="%s"\n' "$ARGS" > "$root/etc/default/trtllm-exporter"
-cat > "$root/root/check.sh" <<'CHECK'
-#!/bin/bash
-exec > /root/results.txt 2>&1
-systemctl start trtllm-exporter; echo "start=$?"
-show() { systemctl show trtllm-exporter -p "$1" --value; }
-echo "type=$(show Type) active=$(show ActiveState) status=$(show StatusText)"
-grep -E '^(CapBnd|NoNewPrivs|Seccomp):' "/proc/$(show MainPID)/status" | tr -s '\t\n' ' '; echo
-echo "user=$(ps -o user:20= -p "$(show MainPID)" 2>/dev/null || stat -c %U "/proc/$(show MainPID)")"
-for _ in $(seq 50); do curl -fsS -o /root/page http://127.0.0.1:8002/metrics && break; sleep 0.1; done
-echo "page=$(grep -vc '^#' /root/page)"
-useradd -G trtllm-exporter server 2>/dev/null; useradd other 2>/dev/null
-try() { setpriv --reuid="$1" --regid="$1" --init-groups curl -s --max-time 1 --unix-socket /run/trtllm-exporter/ingest.sock http://x/ ; c=$?; [ $c = 7 ] && echo refused || echo connected; }
-echo "socket=$(stat -c '%a %U' /run/trtllm-exporter/ingest.sock) member=$(try server) other=$(try other)"
-kill -KILL "$(show MainPID)"; sleep 3.5; echo "after-kill=$(show ActiveState) restarts=$(show NRestarts)"
-systemctl stop trtllm-exporter; echo "result=$(show Result)"
-journalctl -u trtllm-exporter --no-pager -o cat
-systemctl poweroff --no-block
-CHECK
-chmod +x "$root/root/check.sh"
+work=$(mktemp -d); trap 'rm -rf "$work"' EXIT
+cp "$deb" "$root/root/first.deb"
+# An upgrade whose default file differs: dpkg must keep the changed one of the machine.
+dpkg-deb --raw-extract "$deb" "$work/second"
+sed -i 's/^Version: .*/&+upgrade/' "$work/second/DEBIAN/control"
+echo "# A line of the newer package" >>"$work/second/etc/default/trtllm-exporter"
+dpkg-deb --root-owner-group -Znone --build "$work/second" "$root/root/second.deb" >/dev/null
+install -m 0755 "$here/systemd_checks.sh" "$root/root/check.sh"
 cat > "$root/etc/systemd/system/check.service" <<'UNIT'
 [Unit]
 After=multi-user.target
@@ -48,12 +32,44 @@ UNIT
 mkdir -p "$root/etc/systemd/system/default.target.wants"
 ln -sf ../check.service "$root/etc/systemd/system/default.target.wants/check.service"
 rm -f "$root/root/results.txt" "$root/root/page"
-timeout 90 systemd-nspawn -q -D "$root" --register=no --keep-unit --private-network --boot --console=pipe </dev/null >/dev/null 2>&1 || true
+timeout "${LIMIT:-180}" systemd-nspawn -q -D "$root" --register=no --keep-unit --private-network --boot --console=pipe </dev/null >/dev/null 2>&1 || true
 results=$root/root/results.txt
 [ -s "$results" ] || { echo "the container did not boot"; exit 1; }
-cat "$results"
+sed '/^== journal/,$d' "$results"
 [ -z "${PAGE:-}" ] || cp "$root/root/page" "$PAGE"
-for expected in '^start=0' '^type=notify active=active' 'CapBnd: 0000000000000000 NoNewPrivs: 1 Seccomp: 2' '^user=trtllm-exporter' \
-  '^page=[1-9]' 'member=connected other=refused' '^after-kill=active restarts=1' '^result=success'; do
-  grep -q -- "$expected" "$results" || { echo "missing: $expected"; exit 1; }
-done
+missing=0
+while read -r expected; do
+  grep -qE -- "$expected" "$results" || { echo "missing: $expected"; missing=1; }
+done <<'EXPECTED'
+^install=0
+^installed: type=notify active=active enabled=enabled status=listening on
+^sockets: disabled disabled
+CapBnd: 0000000000000000 NoNewPrivs: 1 Seccomp: 2
+^user=trtllm-exporter
+^exposure=(0\.[0-9]|1\.[0-5])$
+^page=[1-9]
+^own socket=660 trtllm-exporter trtllm-exporter member=connected other=refused
+^after-kill=active restarts=1
+^reload=0
+^reloaded=in-place
+^watchdog fed: restarts=0
+^after-stop=active restarts=1
+Watchdog timeout
+^before=inactive socket=660 trtllm-exporter trtllm-exporter
+^by-page=active
+^stopped=inactive
+^member=connected other=refused
+^by-publisher=active
+^restarts without socket: refused scrapes=0
+^published=counted
+^tls=1 key=600 root
+^upgrade=0
+^configuration=kept
+^upgraded: active=active new-process=yes sockets=enabled
+^remove=0 active=inactive configuration=/etc/default/trtllm-exporter
+^purge=0
+^left=nothing
+^units=0
+EXPECTED
+[ "$missing" = 0 ] || { sed -n '/^== journal/,$p' "$results"; exit 1; }
+echo "all checks passed in a booted systemd"

@@ -1,0 +1,113 @@
+#!/bin/bash
+# Runs inside the container of run_systemd.sh, as a unit. Prints one KEY=VALUE for each result.
+# /root has the package (first.deb) and a newer one with another /etc/default file (second.deb).
+exec >/root/results.txt 2>&1
+unit=trtllm-exporter
+show() { systemctl show $unit -p "$1" --value; }
+within() { for _ in $(seq 100); do "$@" && return 0; sleep 0.1; done; return 1; } # COMMAND...: for at most 10 s
+page() { curl -fsS --max-time 5 -o /root/page http://127.0.0.1:8002/metrics 2>/dev/null; }
+has() { page && grep -q "$1" /root/page; }
+is() { [ "$(show "$1")" = "$2" ]; }
+restarted() { is ActiveState active && [ "$(show NRestarts)" -gt "$1" ]; }
+publish() { # USER: a member of the group publishes one record
+  setpriv --reuid="$1" --regid="$1" --init-groups curl -s --max-time 1 --unix-socket /run/trtllm-exporter/ingest.sock http://x/
+  [ $? = 7 ] && echo refused || echo connected
+}
+files() { # all that a package could leave behind; not what dpkg, systemd and the journal write for themselves
+  find /etc /usr /var /srv /opt /home -xdev ! -path '/var/log/*' ! -path '/var/lib/dpkg/*' ! -path '/var/cache/*' ! -path '/var/lib/systemd/*' \
+    ! -path '/etc/systemd/system/check.service' ! -name 'passwd-' ! -name 'group-' ! -name 'shadow-' ! -name 'gshadow-' \
+    ! -name 'subuid*' ! -name 'subgid*' ! -name '*.lock' ! -path '/var/tmp/*' | sort
+  cut -d: -f1 /etc/passwd /etc/group | sort
+}
+
+useradd other; useradd server
+files >/root/before
+export DEBIAN_FRONTEND=noninteractive
+dpkg -i /root/first.deb; echo "install=$?"
+within is ActiveState active
+echo "installed: type=$(show Type) active=$(show ActiveState) enabled=$(systemctl is-enabled $unit) status=$(show StatusText)"
+echo "sockets: $(systemctl is-enabled $unit.socket $unit-ingest.socket | tr '\n' ' ')"
+grep -E '^(CapBnd|NoNewPrivs|Seccomp):' "/proc/$(show MainPID)/status" | tr -s '\t\n' ' '; echo
+echo "user=$(stat -c %U "/proc/$(show MainPID)")"
+echo "exposure=$(systemd-analyze security $unit --no-pager | sed -n 's/.*exposure level.*: \([0-9.]*\).*/\1/p')"
+within page; echo "page=$(grep -vc '^#' /root/page)"
+usermod -aG trtllm-exporter server
+echo "own socket=$(stat -c '%a %U %G' /run/trtllm-exporter/ingest.sock) member=$(publish server) other=$(publish other)"
+kill -KILL "$(show MainPID)"; within restarted 0; echo "after-kill=$(show ActiveState) restarts=$(show NRestarts)"
+
+echo "== reload"
+mkdir -p /etc/trtllm-exporter
+engine() { printf -- '- source: "sim:"\n  model: %s\n' "$1"; }
+{ echo engines:; engine one; } >/etc/trtllm-exporter/config.yaml
+printf 'ARGS="--config.file=/etc/trtllm-exporter/config.yaml"\n' >>/etc/default/trtllm-exporter
+systemctl restart $unit; within has 'model="one"'; pid=$(show MainPID)
+engine two >>/etc/trtllm-exporter/config.yaml
+systemctl reload $unit; echo "reload=$?"
+within has 'model="two"' && echo "reloaded=$([ "$pid" = "$(show MainPID)" ] && echo in-place || echo restarted)"
+
+echo "== watchdog"
+mkdir -p /etc/systemd/system/$unit.service.d
+printf '[Service]\nWatchdogSec=2\nTimeoutStopSec=2\n' >/etc/systemd/system/$unit.service.d/watchdog.conf
+systemctl daemon-reload; systemctl restart $unit; sleep 4; echo "watchdog fed: restarts=$(show NRestarts)"
+kill -STOP "$(show MainPID)"; within restarted 0; echo "after-stop=$(show ActiveState) restarts=$(show NRestarts)"
+journalctl -u $unit --no-pager -o cat | grep -m1 'Watchdog timeout'
+rm -r /etc/systemd/system/$unit.service.d; systemctl daemon-reload
+
+echo "== socket activation"
+printf 'TRTLLM_EXPORTER_WEB_SYSTEMD_SOCKET=true\n' >>/etc/default/trtllm-exporter
+{ echo engines:; echo '- source: socket:/run/trtllm-exporter/ingest.sock'; } >/etc/trtllm-exporter/config.yaml
+systemctl stop $unit; systemctl enable --now --quiet $unit.socket $unit-ingest.socket
+echo "before=$(show ActiveState) socket=$(stat -c '%a %U %G' /run/trtllm-exporter/ingest.sock)"
+page && echo "by-page=$(show ActiveState)"
+systemctl stop $unit 2>/dev/null; echo "stopped=$(show ActiveState)"
+echo "member=$(publish server) other=$(publish other)"
+within is ActiveState active; echo "by-publisher=$(show ActiveState)"
+failed=0
+for _ in 1 2 3; do
+  systemctl restart $unit &
+  for _ in $(seq 5); do page || failed=$((failed + 1)); done
+  wait
+done
+echo "restarts without socket: refused scrapes=$failed"
+# shellcheck disable=SC2016 # variables of Perl
+{ echo '{"hello":{"model":"published","version":"7"}}'; echo '{"iter":1,"numActiveRequests":1}'; sleep 2; } |
+  setpriv --reuid=server --regid=server --init-groups perl -MIO::Socket::UNIX -e '$s = IO::Socket::UNIX->new("/run/trtllm-exporter/ingest.sock") or die $!; print $s $_ and $s->flush while <STDIN>' &
+within has 'nv_trt_llm_iterations_total{model="published",version="7"} 1' && echo "published=counted"
+wait
+
+echo "== credentials"
+mkdir -p /etc/trtllm-exporter/tls /etc/systemd/system/$unit.service.d
+openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -subj /CN=localhost -addext subjectAltName=DNS:localhost -days 1 \
+  -keyout /etc/trtllm-exporter/tls/tls.key -out /etc/trtllm-exporter/tls/tls.crt 2>/dev/null
+chmod 0600 /etc/trtllm-exporter/tls/tls.key
+printf 'tls_server_config:\n  cert_file: tls.crt\n  key_file: tls.key\n' >/etc/trtllm-exporter/tls/web.yaml
+cat >/etc/systemd/system/$unit.service.d/tls.conf <<'DROPIN'
+[Service]
+LoadCredential=web.yaml:/etc/trtllm-exporter/tls/web.yaml
+LoadCredential=tls.crt:/etc/trtllm-exporter/tls/tls.crt
+LoadCredential=tls.key:/etc/trtllm-exporter/tls/tls.key
+Environment=TRTLLM_EXPORTER_WEB_CONFIG_FILE=/run/credentials/trtllm-exporter.service/web.yaml
+DROPIN
+systemctl daemon-reload; systemctl restart $unit
+within curl -fsS --cacert /etc/trtllm-exporter/tls/tls.crt -o /root/page https://localhost:8002/metrics
+echo "tls=$(grep -c '^trtllm_exporter_build_info' /root/page) key=$(stat -c '%a %U' /etc/trtllm-exporter/tls/tls.key)"
+rm -r /etc/systemd/system/$unit.service.d; systemctl daemon-reload; systemctl restart $unit
+
+echo "== upgrade"
+sum=$(md5sum </etc/default/trtllm-exporter) pid=$(show MainPID)
+dpkg -i --force-confdef --force-confold /root/second.deb; echo "upgrade=$?"
+within is ActiveState active
+[ "$sum" = "$(md5sum </etc/default/trtllm-exporter)" ] && echo "configuration=kept"
+echo "upgraded: active=$(show ActiveState) new-process=$([ "$pid" != "$(show MainPID)" ] && echo yes) sockets=$(systemctl is-enabled $unit.socket)"
+
+echo "== remove and purge"
+dpkg -r trtllm-exporter; echo "remove=$? active=$(show ActiveState) configuration=$(stat -c %n /etc/default/trtllm-exporter)"
+rm -r /etc/trtllm-exporter
+dpkg -P trtllm-exporter; echo "purge=$?"
+files >/root/after
+diff /root/before /root/after && [ ! -e /run/trtllm-exporter ] && echo "left=nothing"
+echo "units=$(systemctl list-unit-files --no-legend 'trtllm*' | wc -l)"
+userdel other; userdel server
+echo "== journal"
+journalctl -u $unit --no-pager -o cat
+systemctl poweroff --no-block
