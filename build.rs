@@ -16,6 +16,10 @@ fn main() {
     if let Ok(lib) = std::env::var("DEP_TENSORRT_LLM_LIB") {
         println!("cargo::rustc-link-arg=-Wl,--enable-new-dtags,-rpath,{lib}");
     }
+    // trtllm-bridge links libstdc++ statically. That of GCC 11, which releases use, needs functions of libgcc.a.
+    if std::env::var_os("CARGO_FEATURE_EXECUTOR").is_some() {
+        println!("cargo::rustc-link-arg-bins=-lgcc");
+    }
     let rustc = std::env::var("RUSTC").unwrap_or_else(|_| "rustc".to_owned());
     // "rustc 1.95.0 (59807616e 2026-04-14)": a bug report needs the number only.
     let compiler = output(&rustc, &["--version"]).and_then(|text| Some(text.split_whitespace().nth(1)?.to_owned()));
