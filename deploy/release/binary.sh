@@ -35,17 +35,20 @@ fi
 export SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct)}
 built=$(realpath -m "${CARGO_TARGET_DIR:-target}") home=${CARGO_HOME:-$HOME/.cargo}
 export RUSTFLAGS="--remap-path-prefix=$PWD=/source --remap-path-prefix=$built=/source/target --remap-path-prefix=$home=/cargo ${RUSTFLAGS:-}"
-underscored=${target//-/_} prefix=$cpu-linux-gnu
-if command -v "$prefix-g++-11" >/dev/null; then
-  export "CC_$underscored=$prefix-gcc-11" "CXX_$underscored=$prefix-g++-11"
-elif [ "$architecture" != "$(dpkg --print-architecture)" ]; then
-  echo "$0: $prefix-g++-11 is missing; install g++-11-${prefix/x86_64/x86-64}" >&2
+maps="-ffile-prefix-map=$PWD=/source -ffile-prefix-map=$built=/source/target -ffile-prefix-map=$home=/cargo"
+# The compilers of both architectures are set in every build, so that both share what was compiled for this machine.
+for cpu in x86_64 aarch64; do
+  compiler=$cpu-linux-gnu underscored=${cpu}_unknown_linux_gnu
+  command -v "$compiler-g++-11" >/dev/null || continue
+  export "CC_$underscored=$compiler-gcc-11" "CXX_$underscored=$compiler-g++-11"
+  export "CFLAGS_$underscored=$maps" "CXXFLAGS_$underscored=$maps"
+  export "CARGO_TARGET_$(tr '[:lower:]' '[:upper:]' <<<"$underscored")_LINKER=$compiler-gcc-11"
+done
+compiler=CXX_${target//-/_}
+if [ -z "${!compiler:-}" ] && [ "$architecture" != "$(dpkg --print-architecture)" ]; then
+  echo "$0: no C++ cross compiler for $architecture; install the Debian package g++-11-${target%%-*}-linux-gnu" >&2
   exit 1
 fi
-linker="CC_$underscored"
-[ -z "${!linker:-}" ] || export "CARGO_TARGET_$(tr '[:lower:]' '[:upper:]' <<<"$underscored")_LINKER=${!linker}"
-export "CFLAGS_$underscored=-ffile-prefix-map=$PWD=/source -ffile-prefix-map=$built=/source/target -ffile-prefix-map=$home=/cargo"
-export "CXXFLAGS_$underscored=-ffile-prefix-map=$PWD=/source -ffile-prefix-map=$built=/source/target -ffile-prefix-map=$home=/cargo"
 
 cargo auditable build --release --locked --target "$target" --bin trtllm-exporter
 
@@ -58,4 +61,4 @@ mkdir -p "$folder"
 cp "$built/$target/release/trtllm-exporter" "$folder/"
 sed "s#file://$PWD#file:///source#g" release-sbom.json >"$folder/trtllm-exporter.cdx.json"
 python3 deploy/release/check.py "$folder/trtllm-exporter" "$folder/trtllm-exporter.cdx.json"
-deploy/release/glibc.sh "$folder/trtllm-exporter" 2.34
+deploy/release/glibc.sh "$folder/trtllm-exporter" "${GLIBC:-2.34}"

@@ -44,7 +44,8 @@ quiet() { # COMMAND...: succeeds if the command succeeds and prints nothing
 }
 unit_is_silent() { # verify succeeds and prints unknown keys; the binary need not be installed here
   sed 's#^ExecStart=.*#ExecStart=/bin/true#' deploy/systemd/trtllm-exporter.service >"$work/trtllm-exporter.service"
-  quiet systemd-analyze verify --man=no "$work/trtllm-exporter.service"
+  cp deploy/systemd/*.socket "$work/"
+  quiet systemd-analyze verify --man=no "$work"/trtllm-exporter{.service,.socket,-ingest.socket}
 }
 unit_is_hardened() { systemd-analyze security --no-pager --offline=true --threshold=15 "$work/trtllm-exporter.service"; }
 no_private_names() { # paths of a build machine, and names of registries
@@ -80,7 +81,7 @@ if have systemd-analyze; then
 else
   skip "systemd unit" "systemd-analyze is not installed (apt-get install systemd)"
 fi
-if have shellcheck; then check "shell scripts" shellcheck deploy/image/*.sh deploy/release/*.sh deploy/kubernetes/kustomize/*.sh tests/deploy/*.sh tests/deploy/fleet/*.sh; else skip "shell scripts" "shellcheck is not installed"; fi
+if have shellcheck; then check "shell scripts" shellcheck deploy/image/*.sh deploy/release/*.sh deploy/package/{*.sh,postinst,prerm,postrm} deploy/kubernetes/kustomize/*.sh tests/deploy/*.sh tests/deploy/fleet/*.sh; else skip "shell scripts" "shellcheck is not installed"; fi
 # One line here, and what it skipped; the script itself prints a line per check.
 check "kubernetes: examples, kustomize bases, Helm chart" tests/deploy/kubernetes.sh ${binary:+--binary "$binary"}
 grep '^skip' "$work/out"
