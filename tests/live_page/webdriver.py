@@ -59,7 +59,7 @@ class Browser:
         with open(path, "wb") as file:
             file.write(base64.b64decode(image["data"]))
 
-    def until(self, script, *arguments, seconds=60):
+    def until(self, script, *arguments, seconds=120):
         """Waits until the script returns something true, and returns it."""
         deadline = time.monotonic() + seconds
         while not (value := self.run(script, *arguments)):
