@@ -10,7 +10,7 @@ const WINDOW_SECONDS = 30;
 const GROUPS = ["triton", "engine", "gpu", "exporter"].map((group) => `collect[]=${group}`).join("&");
 
 const STATES = {
-  starting: "the source has not answered yet",
+  starting: "no record yet: the engine has had no request, or its source has not answered",
   busy: "requests are being served",
   idle: "no requests",
   stalled: "requests are active, but no iteration is reported",
