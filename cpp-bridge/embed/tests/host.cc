@@ -197,8 +197,48 @@ void moved()
     print(second.getLatestIterationStats());
 }
 
+/// Forks while other threads call constructors all the time: the preload then searches the loaded libraries. Each child
+/// must be able to use an Executor of its own.
+void forkedInConstructors()
+{
+    std::atomic<bool> stopped{false};
+    std::vector<std::thread> threads;
+    for (int thread = 0; thread < 3; ++thread)
+    {
+        threads.emplace_back(
+            [&]
+            {
+                auto executor = engineOf("rate=0&speed=max");
+                while (!stopped)
+                {
+                    tle::Executor moved(std::move(executor));
+                    executor = std::move(moved);
+                }
+            });
+    }
+    for (int fork = 0; fork < 300; ++fork)
+    {
+        auto const child = ::fork();
+        if (child == 0)
+        {
+            ::alarm(60);
+            engineOf("rate=0&speed=max").getLatestIterationStats();
+            std::_Exit(0);
+        }
+        int status = -1;
+        CHECK(::waitpid(child, &status, 0) == child && status == 0);
+    }
+    stopped = true;
+    for (auto& thread : threads)
+    {
+        thread.join();
+    }
+    std::printf("done\n");
+}
+
 #else
 void moved() {}
+void forkedInConstructors() {}
 #endif
 
 /// Constructs and destroys Executors under load, while threads poll them and children are forked.
@@ -249,45 +289,6 @@ void churn(int forks, std::chrono::milliseconds rest)
         CHECK(::waitpid(child, &status, 0) == child && status == 0);
     }
     std::this_thread::sleep_for(rest);
-    stopped = true;
-    for (auto& thread : threads)
-    {
-        thread.join();
-    }
-    std::printf("done\n");
-}
-
-/// Forks while other threads call constructors all the time: the preload then searches the loaded libraries. Each child
-/// must be able to use an Executor of its own.
-void forkedInConstructors()
-{
-    std::atomic<bool> stopped{false};
-    std::vector<std::thread> threads;
-    for (int thread = 0; thread < 3; ++thread)
-    {
-        threads.emplace_back(
-            [&]
-            {
-                auto executor = engineOf("rate=0&speed=max");
-                while (!stopped)
-                {
-                    tle::Executor moved(std::move(executor));
-                    executor = std::move(moved);
-                }
-            });
-    }
-    for (int fork = 0; fork < 300; ++fork)
-    {
-        auto const child = ::fork();
-        if (child == 0)
-        {
-            ::alarm(60);
-            engineOf("rate=0&speed=max").getLatestIterationStats();
-            std::_Exit(0);
-        }
-        int status = -1;
-        CHECK(::waitpid(child, &status, 0) == child && status == 0);
-    }
     stopped = true;
     for (auto& thread : threads)
     {
