@@ -79,7 +79,7 @@ pub fn dropped_lines() -> u64 {
     DROPPED.get().map_or(0, |dropped| dropped.dropped_lines() as u64) + REFUSED.load(Relaxed)
 }
 
-/// Counts the lines that cannot be written. The thread that writes ignores the error and goes on with the next line.
+/// Counts the lines that cannot be written. The thread that writes ignores the error and continues with the next line.
 #[derive(Debug)]
 struct Stderr;
 

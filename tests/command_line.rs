@@ -90,3 +90,33 @@ fn bash_completes_a_flag_a_command_and_a_value() {
     assert_eq!(complete(&["trtllm-exporter", "check-c"]), "check-config");
     assert_eq!(complete(&["trtllm-exporter", "catalog", "--format", ""]), "markdown json");
 }
+
+/// Flags such as `--poll.interval`. Other programs' flags in these pages have no dot.
+fn dotted_flags(text: &str) -> Vec<&str> {
+    let flags = text.match_indices("--").map(|(at, _)| {
+        let rest = &text[at..];
+        let end =
+            rest.find(|letter: char| !letter.is_ascii_lowercase() && !"-.".contains(letter)).unwrap_or(rest.len());
+        rest[..end].trim_end_matches(['.', '-'])
+    });
+    flags.filter(|flag| flag.contains('.')).collect()
+}
+
+#[test]
+fn the_documentation_names_only_flags_that_exist() {
+    let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
+    let pages = ["docs", "docs/runbooks"].map(|folder| std::fs::read_dir(root.join(folder)).unwrap());
+    let pages = pages.into_iter().flatten().map(|entry| entry.unwrap().path()).chain([root.join("README.md")]);
+    let pages = pages.filter(|path| path.extension().is_some_and(|extension| extension == "md"));
+    let known = names();
+    let mut checked = 0;
+    for path in pages {
+        let text = std::fs::read_to_string(&path).unwrap();
+        for flag in dotted_flags(&text) {
+            assert!(known.iter().any(|name| name == flag), "{}: {flag} is not a flag", path.display());
+            checked += 1;
+        }
+    }
+    assert!(checked > 50, "{checked} flags");
+    assert_eq!(dotted_flags("`--a.b-c PATH`, --plain, --x.y."), ["--a.b-c", "--x.y"]);
+}

@@ -168,7 +168,7 @@ def a_keyboard_reaches_the_links(browser):
 
 
 def a_hidden_page_asks_nothing(browser):
-    # A headless browser shows every tab, so the script is told otherwise.
+    # Every tab of a headless browser is visible, so this replaces what the script reads.
     browser.run("Object.defineProperty(document, 'visibilityState', {get: () => 'hidden', configurable: true})")
     # A request may be under way. On a busy machine it may take long.
     for _ in range(6):

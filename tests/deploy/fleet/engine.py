@@ -66,7 +66,7 @@ class Engine(threading.Thread):
         self.join(timeout=2)
 
     def restart(self):
-        """As a crash: requests are lost, numbers begin anew."""
+        """As a crash: requests are lost, and the numbers start again."""
         self.queue, self.active, self.iter = [], [], 0
         self.reused = self.missed = self.allocated = self.new_blocks = 0
 

@@ -50,7 +50,7 @@ pub(super) const RULES: &[Rule] = &[
         check: Check::Source(iteration_statistics_off),
         says: "The server finishes requests and records no iterations.",
         when: "/prometheus/metrics has finished requests and no family of the iterations, in a release that has these.",
-        guideline: "The PyTorch engine records nothing unless it is told to.",
+        guideline: "The PyTorch engine records nothing unless this option is on.",
         change: "enable_iter_perf_stats: true",
         alerts: &[],
     },

@@ -67,7 +67,7 @@ pub(super) const RULES: &[Rule] = &[
         check: Check::Engine(statistics_off),
         says: "Requests end, but the engine sends no iteration statistics.",
         when: "trtllm_exporter_source_records_missing is 1, or requests finish in the window and no record has ever arrived.",
-        guideline: "The PyTorch engine records nothing unless it is told to.",
+        guideline: "The PyTorch engine records nothing unless this option is on.",
         change: "enable_iter_perf_stats: true (C++ Executor: iterStatsMaxIterations above 0). If it is on, another program reads \
                  /metrics of the engine: each record is given once.",
         alerts: &["TrtllmStatisticsMissing"],
