@@ -130,7 +130,7 @@ impl Intake {
         }
     }
 
-    /// Folds the items of a poll that goes on.
+    /// Folds the items of a poll that continues.
     pub fn absorb_items(&mut self, batch: &mut Batch, at: Moment) {
         let mut records = Vec::new();
         for item in batch.drain() {
@@ -249,7 +249,7 @@ impl Intake {
         if totals.engine_restarts != self.log.restarts && self.log.changes.has_room(now) {
             self.log.changes.allow(now);
             let restarts = totals.engine_restarts - self.log.restarts;
-            tracing::info!(model, version, restarts, "the engine has restarted; its totals go on");
+            tracing::info!(model, version, restarts, "the engine has restarted; its totals continue");
             self.log.restarts = totals.engine_restarts;
         }
         if totals.iterations_lost != self.log.lost && self.log.losses.has_room(now) {
@@ -318,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn requests_without_records_are_told_until_records_arrive() {
+    fn requests_without_records_have_a_notice_until_records_arrive() {
         let state = State::new(vec![EngineName::of_a_test()]);
         let mut intake = Intake::new(Arc::clone(&state.slots()[0]), Duration::from_secs(15));
         let start = Moment::now();

@@ -173,7 +173,7 @@ fn a_process_is_found_by_its_name_followed_when_it_comes_back_and_forgotten_when
         let down = page.find("trtllm_exporter_source_up", &["model=process-a"]);
         ensure(down == Some(0.0), || format!("{down:?}"))
     });
-    // The same model comes back: its totals go on.
+    // The same model comes back: its totals continue.
     let second = Process::start(folder.path(), port, "process-a");
     daemon.until(|page| {
         let counted = page.count("nv_trt_llm_iterations_total", &["model=process-a"]);

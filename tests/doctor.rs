@@ -238,7 +238,7 @@ fn gpus_that_are_lost_throttled_or_absent_are_named() {
     assert_eq!(report.code, 4);
     // The driver finds one GPU less when it is opened again. While monitoring is paused, nothing is wrong.
     daemon.signal("USR1");
-    daemon.until(|page| ensure(up(page) == 0, || "monitoring goes on".to_owned()));
+    daemon.until(|page| ensure(up(page) == 0, || "monitoring continues".to_owned()));
     assert_eq!(Report::of(&daemon, &["--for", "100ms"]).code, 0);
     gpus.set("gpus=3");
     daemon.signal("USR2");

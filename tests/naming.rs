@@ -137,7 +137,7 @@ fn a_taken_name_is_refused_once_and_free_when_its_connection_ends() {
     assert_eq!(counts(&daemon, "llama", "1"), [10, 0, 0]);
     assert_eq!(counts(&daemon, "configured", "1"), [0, 0, 0]);
     assert_eq!(names(&daemon), ["configured 1", "llama 1"], "in the order of the configuration");
-    // The same process connects again and goes on; another process is a restart of the engine.
+    // The same process connects again and continues; another process is a restart of the engine.
     drop(first);
     let mut again = socket.publisher("{\"model\":\"llama\",\"pid\":1}");
     send(&mut again, 11..=20);

@@ -162,7 +162,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_task_without_progress_fails_the_health_check_until_it_goes_on() {
+    fn a_task_without_progress_fails_the_health_check_until_it_continues() {
         let heartbeats = Heartbeats::default();
         let heartbeat = heartbeats.register("the driver of engine m 1".to_owned());
         assert_eq!(healthy(&heartbeats).status(), StatusCode::OK);

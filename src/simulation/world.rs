@@ -186,7 +186,7 @@ impl World {
         (delay, Ok(Presence::Present))
     }
 
-    /// The engine goes on since the last poll.
+    /// The engine has continued since the last poll.
     fn work(&mut self) {
         // Only after a while: the first numbers of a new process, also after an outage of 200 polls, must not look like late ones
         // of the old process.

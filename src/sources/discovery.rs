@@ -54,8 +54,11 @@ pub async fn search(ports: Vec<u16>) -> Vec<Finding> {
     for (target, has_process) in places.into_iter().take(MAX_SERVERS) {
         asked.spawn(async move { Some(Finding { verdict: verdict(&target, has_process).await?, target }) });
     }
-    let mut findings: Vec<Finding> = asked.join_all().await.into_iter().flatten().collect();
-    findings.sort_by(|one, other| one.target.cmp(&other.target));
+    let mut findings = Vec::new();
+    while let Some(answer) = asked.join_next().await {
+        findings.extend(answer.ok().flatten());
+    }
+    findings.sort_by(|one: &Finding, other| one.target.cmp(&other.target));
     findings
 }
 

@@ -30,7 +30,7 @@ pub struct Ingest {
     pub(super) target: String,
     queue: mpsc::UnboundedReceiver<Queued>,
     desk: Arc<Desk>,
-    /// The poll that goes on has received lines.
+    /// The poll that continues has received lines.
     received: bool,
     home: Home,
 }

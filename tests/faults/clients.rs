@@ -1,4 +1,4 @@
-//! Hostile HTTP clients, while a scraper goes on.
+//! Hostile HTTP clients, while a scraper continues.
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;

@@ -41,7 +41,7 @@ fn a_step_of_the_wall_clock_changes_no_total_and_makes_nothing_stale() {
         ("to 1970", -(wall_clock() as i64) + 1000),
         ("and to the present", 0),
     ] {
-        // The engines go on meanwhile, and every record counts once.
+        // The engines continue meanwhile, and every record counts once.
         let before = std::cell::Cell::new(0);
         let exact = |counted: &str, more: u64| counted.is_empty() && more == scene.sent() - before.get();
         scene.fault("clock", name, &exact, |scene| {

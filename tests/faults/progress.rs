@@ -20,7 +20,7 @@ fn fed(socket: &UnixDatagram) -> bool {
 }
 
 #[test]
-fn a_task_that_hangs_fails_the_health_check_and_systemds_watchdog_until_it_goes_on() {
+fn a_task_that_hangs_fails_the_health_check_and_systemds_watchdog_until_it_continues() {
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name).display().to_string();
     let socket = UnixDatagram::bind(path("notify")).unwrap();

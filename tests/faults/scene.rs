@@ -214,7 +214,7 @@ impl Scene {
         let (a, b) = (self.victim.handed_out(), self.publisher.sent.load(SeqCst));
         until(|| {
             let work = self.victim.handed_out() > a && self.publisher.sent.load(SeqCst) > b;
-            ensure(work, || "the engines do not go on".to_owned())
+            ensure(work, || "the engines do not continue".to_owned())
         });
     }
 

@@ -117,7 +117,7 @@ fn the_gateways_picker_prefers_the_idle_engine_and_drops_one_that_is_stale_or_go
     }
 
     // An engine with work that runs no iterations leaves the page as a whole. If one of the five series stayed, the picker would
-    // call the engine fresh and go on with the last values of the others.
+    // call the engine fresh and keep the last values of the others.
     picker.until("stale", |seen| is(seen, "updated"));
     until(|| {
         let truth = stale.stop();

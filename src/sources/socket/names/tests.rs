@@ -51,7 +51,7 @@ async fn an_explicit_name_belongs_to_its_connection_until_that_ends() {
         drop(first);
     });
     assert!(!Arc::ptr_eq(&again.unwrap().desk, &other.desk));
-    assert_eq!(fixture.joined(), [""; 0], "it goes on with the same engine");
+    assert_eq!(fixture.joined(), [""; 0], "it continues the same engine");
 }
 
 #[tokio::test(start_paused = true)]
