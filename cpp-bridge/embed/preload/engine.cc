@@ -75,14 +75,17 @@ double Engine::drain() noexcept
     // The real functions read only the pointer inside the Executor, so a copy of the pointer works as an Executor. The
     // host may have moved the original.
     void* executor = implementation;
-    if (implementation == nullptr || !sdk.matches() || canEnqueue == nullptr || drainIterations == nullptr
-        || !canEnqueue(&executor))
+    if (implementation == nullptr || !sdk.matches() || canEnqueue == nullptr || drainIterations == nullptr)
     {
         return 0.0;
     }
     double full = 0.0;
     try
     {
+        if (!canEnqueue(&executor))
+        {
+            return 0.0;
+        }
         auto fresh = drainIterations(&executor);
         if (!sdk.canRead(fresh))
         {

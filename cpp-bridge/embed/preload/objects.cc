@@ -6,6 +6,7 @@
 #include <dlfcn.h>
 #include <link.h>
 #include <pthread.h>
+#include <sched.h>
 
 namespace trtllm_preload
 {
@@ -28,49 +29,81 @@ bool contains(dl_phdr_info const& object, void const* address)
     return false;
 }
 
-// dl_iterate_phdr() holds a lock of the dynamic linker, and fork() copies that lock as it is: if another thread is inside
-// during a fork, the child waits forever as soon as it needs the lock. So a fork waits until no thread of the preload is
-// inside. It does not wait for long, because the lock of another library's fork handler could keep that thread waiting.
-constexpr long kForkWaitNs = 100'000'000;
+// dl_iterate_phdr() holds a lock of the dynamic linker. If another thread holds it during a fork, the child inherits it
+// locked and hangs at its next use. So a fork waits until no thread of the preload holds it. Both sides stop waiting after
+// some time: each may hold, or wait for, a lock that another library's fork handler takes.
 pthread_mutex_t gListing = PTHREAD_MUTEX_INITIALIZER;
-thread_local bool tForking = false;
+// Two threads may fork at the same time.
+thread_local bool tForkHolds = false;
 
-void beforeFork()
+/// Returns false after about 100 ms. It counts attempts, because a clock may be set and a machine may stand still.
+bool lockListing()
 {
-    timespec until{};
-    ::clock_gettime(CLOCK_REALTIME, &until);
-    auto const ns = until.tv_nsec + kForkWaitNs;
-    until.tv_sec += ns / 1'000'000'000;
-    until.tv_nsec = ns % 1'000'000'000;
-    tForking = ::pthread_mutex_timedlock(&gListing, &until) == 0;
+    constexpr int kYields = 50;
+    constexpr int kPauses = 100;
+    for (int attempt = 0; attempt < kYields + kPauses; ++attempt)
+    {
+        if (::pthread_mutex_trylock(&gListing) == 0)
+        {
+            return true;
+        }
+        if (attempt < kYields)
+        {
+            ::sched_yield();
+        }
+        else
+        {
+            timespec const pause{0, 1'000'000};
+            ::nanosleep(&pause, nullptr);
+        }
+    }
+    return false;
 }
 
-void inParent()
+class ListingLock
 {
-    if (tForking)
+public:
+    ListingLock() noexcept
+        : mHolds(lockListing())
+    {
+    }
+
+    ~ListingLock()
+    {
+        if (mHolds)
+        {
+            ::pthread_mutex_unlock(&gListing);
+        }
+    }
+
+    ListingLock(ListingLock const&) = delete;
+    ListingLock& operator=(ListingLock const&) = delete;
+
+private:
+    bool const mHolds;
+};
+
+[[maybe_unused]] void beforeFork()
+{
+    tForkHolds = lockListing();
+}
+
+[[maybe_unused]] void inParent()
+{
+    if (tForkHolds)
     {
         ::pthread_mutex_unlock(&gListing);
     }
 }
 
-void inChild()
+[[maybe_unused]] void inChild()
 {
     gListing = PTHREAD_MUTEX_INITIALIZER;
 }
 
-#if defined(__SANITIZE_THREAD__) // holds its own locks during a fork, so that a handler that locks a mutex hangs
-[[maybe_unused]] void (*const gUnused[])() = {&beforeFork, &inParent, &inChild};
-#else
+#if !defined(__SANITIZE_THREAD__) // ThreadSanitizer holds its own locks during a fork, so a handler with a mutex would hang
 [[maybe_unused]] int const gRegistered = ::pthread_atfork(&beforeFork, &inParent, &inChild);
 #endif
-
-struct ListingLock
-{
-    ListingLock() noexcept { ::pthread_mutex_lock(&gListing); }
-    ~ListingLock() { ::pthread_mutex_unlock(&gListing); }
-    ListingLock(ListingLock const&) = delete;
-    ListingLock& operator=(ListingLock const&) = delete;
-};
 
 /// Calls `visit` for every object until it returns true.
 template <class Visit>

@@ -207,11 +207,18 @@ void Tee::forget(void* implementation)
     retire(*engine);
 }
 
-void Tee::retire(Engine& engine)
+void Tee::retire(Engine& engine) noexcept
 {
-    if (engine.destination != nullptr)
+    try
     {
-        mRetired.push_back({std::move(engine.destination), Clock::now()});
+        if (engine.destination != nullptr)
+        {
+            mRetired.emplace_back(); // may throw, but then the engine keeps its destination
+            mRetired.back() = {std::move(engine.destination), Clock::now()};
+        }
+    }
+    catch (...) // NOLINT(bugprone-empty-catch): out of memory; the connection closes with the engine
+    {
     }
 }
 
@@ -313,18 +320,23 @@ void Tee::start()
 void Tee::poll()
 {
     auto pauseMs = kMaxPauseMs / 4;
-    while (true)
+    for (bool stopped = false; !stopped;)
     {
         {
             std::unique_lock lock(mMutex);
-            if (mWake.wait_for(lock, std::chrono::duration<double, std::milli>(pauseMs), [this] { return mStopped; }))
-            {
-                return;
-            }
+            stopped = mWake.wait_for(
+                lock, std::chrono::duration<double, std::milli>(pauseMs), [this] { return mStopped; });
         }
         double fullest = 0.0;
-        tick(fullest);
-        closeRetired();
+        try
+        {
+            // The last one is here too, because stop() must not wait for an engine that hangs.
+            tick(fullest);
+            closeRetired();
+        }
+        catch (...) // NOLINT(bugprone-empty-catch): out of memory; the next poll tries again
+        {
+        }
         // Polling twice too often costs little. A ring that is a quarter full still has room for a burst.
         pauseMs = std::clamp(fullest > 0.25 ? pauseMs / 2 : pauseMs * 1.25, kMinPauseMs, kMaxPauseMs);
     }
@@ -366,8 +378,6 @@ void Tee::stop()
     {
         return;
     }
-    double ignored = 0.0;
-    tick(ignored);
     std::vector<trtllm_exporter::Publisher*> publishers; // only the polling thread frees them, and it has ended
     {
         std::lock_guard const lock(mMutex);
@@ -380,12 +390,14 @@ void Tee::stop()
             publishers.push_back(retired.destination->publisher.get());
         }
     }
+    auto const deadline = Clock::now() + kFlushTimeout;
     for (auto* const publisher : publishers)
     {
         // Without an exporter, the host must not wait.
         if (publisher != nullptr && !publisher->failing())
         {
-            publisher->flush(kFlushTimeout);
+            auto const left = std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Clock::now());
+            publisher->flush(std::max(left, std::chrono::milliseconds(0)));
         }
     }
 }
@@ -395,7 +407,13 @@ void Tee::atExit()
     auto* const tee = gTee.load(std::memory_order_acquire);
     if (tee != nullptr && tee->mGeneration == trtllm_exporter::detail::Forks::generation())
     {
-        tee->stop();
+        try
+        {
+            tee->stop();
+        }
+        catch (...) // NOLINT(bugprone-empty-catch): out of memory; the host ends anyway
+        {
+        }
     }
 }
 

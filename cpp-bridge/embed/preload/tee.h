@@ -126,7 +126,7 @@ private:
     std::shared_ptr<Engine> track(void* implementation, Sdk& sdk, std::size_t iterations, std::size_t requests,
         trtllm_exporter::EngineName const& derived);
     void forget(void* implementation);
-    void retire(Engine& engine);
+    void retire(Engine& engine) noexcept;
     void assignDestination(Engine& engine, trtllm_exporter::EngineName const& derived);
     void closeRetired();
     void start();

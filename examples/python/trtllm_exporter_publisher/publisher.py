@@ -37,7 +37,10 @@ class Publisher:
         self._name = {"model": model or derived_model, "version": version}
         if model is None:
             self._name["derived"] = True
-        self._lock = threading.Lock()
+        self._start()
+
+    def _start(self):
+        self._process, self._lock = os.getpid(), threading.Lock()
         self._socket, self._unsent, self._retry_at = None, b"", 0.0
         self._connected_at, self._refused = 0.0, False
 
@@ -61,6 +64,11 @@ class Publisher:
             self._disconnect()
 
     def _write(self, line):
+        if os.getpid() != self._process:
+            # A fork copied the connection, and maybe a locked lock. The exporter must see when the parent disconnects.
+            if self._socket is not None:
+                self._socket.close()
+            self._start()
         with self._lock:
             if self._connected() and self._flush():
                 self._unsent = line.encode() + b"\n"
@@ -72,13 +80,13 @@ class Publisher:
 
     def _connected(self):
         if self._socket is None and time.monotonic() >= self._retry_at:
-            self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-            self._socket.setblocking(False)
             try:
+                self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+                self._socket.setblocking(False)
                 self._socket.connect(self.path)
                 self._connected_at = time.monotonic()
                 self._unsent = json.dumps({"hello": {**self._name, "pid": os.getpid()}}).encode() + b"\n"
-            except OSError:  # the exporter does not run, or its accept queue is full
+            except OSError:  # no exporter, a full accept queue, or no free descriptor
                 self._disconnect()
         return self._socket is not None
 

@@ -18,8 +18,9 @@
 //   Executor. Call stop() first to destroy it on a thread of your choice.
 // - A reference, for servers that hold a std::unique_ptr or a member. Call stop(), or destroy the Exporter, before the
 //   Executor is destroyed: declare the Exporter after the Executor. stop() then waits for a running call of the
-//   Executor without a time limit, because that call uses the Executor. A temporary Executor does not compile. After
-//   Executor::shutdown() the Exporter does not use the Executor any more.
+//   Executor without a time limit, because that call uses the Executor. A temporary Executor does not compile. Call
+//   stop() before Executor::shutdown(), so that the last records are read. shutdown() does not replace stop(): the
+//   Exporter notices it only at its next poll.
 
 // install.sh replaces the includes of detail/ with the files.
 #include "trtllm_exporter/detail/attachment.h"
@@ -66,7 +67,7 @@ public:
         return attachTo(
             [&executor, error = std::string()](detail::Attachment& to) mutable
             {
-                // A shut down Executor may be destroyed next.
+                // A call that found the Executor shut down is the last one.
                 if (error != kShutDown)
                 {
                     error = poll(executor, to);
