@@ -10,6 +10,7 @@ import threading
 import time
 import types
 import unittest
+import unittest.mock
 
 sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))  # after an installed package
 sys.dont_write_bytecode = True
@@ -258,6 +259,24 @@ class Publishing(unittest.TestCase):
         second = self.listen()
         until(lambda: publisher.publish(llm.record()) and second.records())
         self.assertIn("hello", second.connections[0][0])
+
+    def test_the_child_of_a_fork_has_a_connection_of_its_own(self):
+        listener, publisher = self.listen(), Publisher(self.path, "m")
+        self.assertTrue(publisher.publish({"iter": 1}))
+        with publisher._lock:  # another thread may hold it during the fork
+            child = os.fork()
+            if child == 0:
+                os._exit(0 if publisher.publish({"iter": 2}) else 1)
+        self.assertEqual(os.waitpid(child, 0)[1], 0)
+        self.assertTrue(publisher.publish({"iter": 3}))
+        until(lambda: len(listener.records()) == 3)
+        self.assertEqual([[line.get("iter") for line in lines] for lines in listener.connections], [[None, 1, 3], [None, 2]])
+
+    def test_without_a_free_descriptor_a_record_is_dropped(self):
+        publisher = Publisher(self.path, "m")
+        with unittest.mock.patch("socket.socket", side_effect=OSError("too many open files")):
+            self.assertFalse(publisher.publish({"iter": 1}))
+        self.assertEqual(publisher.dropped, 1)
 
     def test_a_refused_name_is_logged_once(self):
         listener, llm, publisher = self.listen(), DemoLLM(), Publisher(self.path, "m", retry=0.01)

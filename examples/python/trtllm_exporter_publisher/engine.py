@@ -39,8 +39,10 @@ class publishing:  # noqa: N801: used like a function
 
     async def __aexit__(self, *_exception):
         self._ended.set()
-        await self._task
-        self.publisher.close()
+        try:
+            await self._task
+        finally:
+            self.publisher.close()
 
     def _run(self):
         last = False

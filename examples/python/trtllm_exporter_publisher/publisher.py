@@ -12,7 +12,7 @@ from .records import finished_request, iteration, request_rows
 DEFAULT_SOCKET = "/run/trtllm-exporter/ingest.sock"
 DEFAULT_MODEL = "tensorrt_llm"
 _log = logging.getLogger(__name__)
-# Folders that say how an engine was built: 1, 2-gpu, tp2pp2, fp8, engines. As in publisher.h.
+# Folders that say how an engine was built: 1, 2-gpu, tp2pp2, fp8, engines. As in detail/options.h of the C++ publisher.
 _BUILD = {"", "gpu", "gpus", "tp", "pp", "tppp", "engine", "engines", "trtengine", "trtengines", "fp", "bf", "nvfp", "int"}
 
 
