@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Type-checks the bridge, the C++ of cpp-bridge/embed and the examples against the headers of a TensorRT-LLM release.
+# Type-checks the bridge, library, preload and the examples against the headers of a TensorRT-LLM release.
 # It writes no object files, links nothing and needs no GPU.
 #
 #   cpp-bridge/check-headers.sh DIR [CXXFLAGS…]
@@ -52,13 +52,8 @@ out=$(unset TENSORRT_LLM_ROOT; cargo check --quiet --package trtllm-bridge --mes
 
 sources=(cpp/*.cc "$out"/cxxbridge/sources/trtllm-bridge/src/ffi.rs.cc)
 includes=(-Iinclude -Icpp -isystem"$out/cxxbridge/include" -isystem"$out/cxxbridge/crate")
-if [ -d embed ]; then
-    while IFS= read -r source; do sources+=("$source"); done \
-        < <(find embed -name '*.cc' -not -path '*/test*' -not -path '*/target/*' -not -path '*/build/*' | sort)
-    for folder in embed/include embed/src embed/cpp embed; do
-        [ -d "$folder" ] && includes+=("-I$folder")
-    done
-fi
+sources+=(preload/*.cc library/*.cc)
+includes+=(-Ilibrary/include -Ipreload)
 for source in ../examples/cpp-server/*.cc; do sources+=("$source"); done
 check() {
     local source=$1

@@ -1,4 +1,4 @@
-# Tries what the pages docs/embedding-*.md say, in a fresh prefix. Sourced by test.sh.
+# Tries what the pages docs/embedding-*.md say, in a fresh prefix. Sourced by run.sh.
 
 # block PAGE LANGUAGE: prints the first block of code in this language.
 block() { awk -v start="\`\`\`$2" '$0 == start { on = 1; next } on && /^```/ { exit } on' "$root/docs/$1"; }
@@ -10,18 +10,35 @@ compilers() { # every compiler of this machine
     done
 }
 
-# page_of PROGRAM: the server of the page runs, and its page has the iterations
-serves() { (cd "$work/pages" && timeout 60 "$1" "$work/engines/llama/1") >"$work/log" 2>&1 && grep -q "serving http://127.0.0.1" "$work/log"; }
+serves() { # PROGRAM: the server of the page runs, and its page has the iterations; it ends with its standard input
+    local address result=1 _
+    rm -f "$work/stdin" "$work/log"
+    mkfifo "$work/stdin"
+    (cd "$work/pages" && exec timeout 60 "$1" "$work/engines/llama/1") <"$work/stdin" >"$work/log" 2>&1 &
+    exec 9>"$work/stdin"
+    for _ in $(seq 600); do
+        address=$(sed -n 's/.*serving \(http:[^ ]*\).*/\1/p' "$work/log")
+        if [ -n "$address" ] && curl -s "$address" | grep -q '^nv_trt_llm_iterations_total{model="llama",.*} [1-9]'; then
+            result=0
+            break
+        fi
+        sleep 0.1
+    done
+    exec 9>&-
+    wait $! && return $result
+}
 
 library_page() { # pkg-config and CMake, shared and static, C++17 and C++20, every compiler
     local folder=$work/pages compiler standard package prefix=$work/fresh
     rm -rf "$folder" "$prefix"
     mkdir -p "$folder/sdk/lib" "$work/engines/llama/1"
     echo 'sim:?rate=0&speed=max' >"$work/engines/llama/1/simulated.engine"
-    PROFILE=$profile "$embed/packaging/install.sh" "$prefix" "$target" || return 1
-    ln -sfn "$embed/../sim/include" "$folder/sdk/include"
+    PROFILE=$profile "$bridge/library/packaging/install.sh" "$prefix" "$target" || return 1
+    ln -sfn "$bridge/sim/include" "$folder/sdk/include"
     ln -sf "$work/plain/libtensorrt_llm.so" "$folder/sdk/lib/"
-    block embedding-library.md cpp | sed 's/0.0.0.0:8002/127.0.0.1:0/' >"$folder/server.cc"
+    # The server of the page ends at once; here it waits until its page has been read.
+    block embedding-library.md cpp | sed 's/0.0.0.0:8002/127.0.0.1:0/; s/^}$/    static_cast<void>(std::getchar());\n}/' >"$folder/server.cc"
+    sed -i '1i #include <cstdio>' "$folder/server.cc"
     block embedding-library.md cmake >"$folder/CMakeLists.txt"
     cat >>"$folder/CMakeLists.txt" <<'CMAKE'
 add_executable(server20 server.cc)
@@ -47,7 +64,7 @@ CMAKE
 publisher_page() { # the header alone, C++17 and C++20, every compiler
     local folder=$work/pages compiler standard result=0
     rm -rf "$work/fresh"
-    "$embed/packaging/install.sh" --publisher "$work/fresh" && [ "$(find "$work/fresh" -type f | wc -l)" = 1 ] || return 1
+    "$bridge/library/packaging/install.sh" --publisher "$work/fresh" && [ "$(find "$work/fresh" -type f | wc -l)" = 1 ] || return 1
     block embedding-publisher.md cpp >"$folder/publisher.cc"
     for compiler in $(compilers); do
         for standard in 17 20; do

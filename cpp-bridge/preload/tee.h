@@ -125,7 +125,8 @@ private:
 
     std::shared_ptr<Engine> track(void* implementation, Sdk& sdk, std::size_t iterations, std::size_t requests,
         trtllm_exporter::EngineName const& derived);
-    void forget(void* implementation);
+    /// Finds a registered Executor, and removes it from the list if `remove` is set.
+    std::shared_ptr<Engine> known(void* implementation, bool remove) noexcept;
     void retire(Engine& engine) noexcept;
     void assignDestination(Engine& engine, trtllm_exporter::EngineName const& derived);
     void closeRetired();

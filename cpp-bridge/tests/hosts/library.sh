@@ -1,8 +1,8 @@
-# Tests what install.sh installs. Sourced by test.sh.
+# Tests what install.sh installs. Sourced by run.sh.
 
 library() {
     (cd "$root" && cargo build --profile "$profile" --quiet -p trtllm-embed && cargo build --profile "$profile" --quiet -p trtllm-exporter) &&
-        PROFILE=$profile "$embed/packaging/install.sh" "$work/prefix" "$target"
+        PROFILE=$profile "$bridge/library/packaging/install.sh" "$work/prefix" "$target"
 }
 
 examples() {
@@ -15,7 +15,7 @@ by_pkg_config() { # builds and runs the tests of exporter.h, with the flags of p
     shift
     export PKG_CONFIG_PATH=$work/prefix/lib/pkgconfig
     # shellcheck disable=SC2046
-    ${CXX:-g++} "${flags[@]}" "$@" $(pkg-config --cflags trtllm_exporter) "${sim[@]}" "$embed/tests/exporter.cc" \
+    ${CXX:-g++} "${flags[@]}" "$@" $(pkg-config --cflags trtllm_exporter) "${sim[@]}" "$here/exporter.cc" \
         -o "$folder/exporter" -L"$folder" -ltensorrt_llm $(pkg-config --libs trtllm_exporter) \
         -Wl,-rpath,"$folder:$work/prefix/lib" && timeout 300 "$folder/exporter"
 }
@@ -29,8 +29,8 @@ beside() { # the static library in a host with another Rust archive and the syst
     export PKG_CONFIG_PATH=$work/prefix/lib/pkgconfig
     # With LTO, an archive has all that it uses of the standard library under global names.
     # shellcheck disable=SC2046
-    rustc --edition 2024 -O -C lto=fat --crate-type staticlib "$embed/tests/beside/archive.rs" -o "$work/libbeside.a" &&
-        ${CXX:-g++} "${flags[@]}" $(pkg-config --cflags trtllm_exporter-static) "${sim[@]}" "$embed/tests/beside.cc" \
+    rustc --edition 2024 -O -C lto=fat --crate-type staticlib "$here/beside/archive.rs" -o "$work/libbeside.a" &&
+        ${CXX:-g++} "${flags[@]}" $(pkg-config --cflags trtllm_exporter-static) "${sim[@]}" "$here/beside.cc" \
             -o "$work/beside" -L"$work/plain" -ltensorrt_llm $(pkg-config --static --libs trtllm_exporter-static) \
             "$work/libbeside.a" "$zstd" -Wl,-rpath,"$work/plain" &&
         ! readelf -d "$work/beside" | grep libtrtllm_exporter && timeout 60 "$work/beside"
@@ -65,6 +65,7 @@ installed_sdk() { # CMake finds an installed TensorRT-LLM and CUDA, and the exam
 }
 
 no_foreign_symbols() { # a host may have its own Rust and its own libstdc++, so the library must not export theirs
-    ! nm -D --defined-only "$work/prefix/lib/libtrtllm_exporter.so" | awk '{ print $3 }' | grep -v '^trtllm_exporter_' &&
+    [ -f "$work/prefix/lib/libtrtllm_exporter.so" ] && [ -f "$work/plain/preload.so" ] &&
+        ! nm -D --defined-only "$work/prefix/lib/libtrtllm_exporter.so" | awk '{ print $3 }' | grep -v '^trtllm_exporter_' &&
         ! nm -D --defined-only "$work/plain/preload.so" | awk '{ print $3 }' | grep -v -e '^_ZN12tensorrt_llm8executor8Executor' -e '^pthread_create$'
 }

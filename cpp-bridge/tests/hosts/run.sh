@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# test.sh [fit]: tests the publisher, the preload and the embedded exporter with the simulated SDK and the real exporter
+# run.sh [fit]: tests the publisher, the preload and the embedded exporter with the simulated SDK and the real exporter
 # binary. With "fit", only tries the preload of every release and C++ ABI with the SDK of every other one.
 # Prints "N passed, N failed". Variables, with their defaults:
 #   TRTLLM_EMBED_ITERATIONS (1000000)  iterations of the exactly-once test
@@ -8,8 +8,9 @@
 #   TRTLLM_EMBED_SANITIZE (1)          0 skips the sanitizers
 #   TRTLLM_EMBED_WORK                  folder for the build, which is kept (default: a temporary folder)
 set -uo pipefail
-embed=$(cd "$(dirname "$0")" && pwd)
-root=$(cd "$embed/../.." && pwd)
+here=$(cd "$(dirname "$0")" && pwd)
+bridge=$(cd "$here/../.." && pwd)
+root=$(dirname "$bridge")
 work=${TRTLLM_EMBED_WORK:-$(mktemp -d)}
 mkdir -p "$work"
 work=$(cd "$work" && pwd)
@@ -20,12 +21,12 @@ iterations=${TRTLLM_EMBED_ITERATIONS:-1000000}
 rate=${TRTLLM_EMBED_RATE:-30000}
 passed=0
 failed=0
-. "$embed/tests/sidecar.sh"
-. "$embed/tests/fit.sh"
-. "$embed/tests/library.sh"
-. "$embed/tests/preload.sh"
-. "$embed/tests/examples.sh"
-. "$embed/tests/pages.sh"
+. "$here/sidecar.sh"
+. "$here/fit.sh"
+. "$here/library.sh"
+. "$here/preload.sh"
+. "$here/examples.sh"
+. "$here/pages.sh"
 exec 3>&1
 trap 'stop_sidecar -KILL; end_host; [ -n "${TRTLLM_EMBED_WORK:-}" ] || rm -rf "$work"' EXIT
 
@@ -56,7 +57,7 @@ retried() {
 }
 
 flags=(-std=c++17 -O2 -g -Wall -Wextra -Wpedantic -Werror -pthread)
-sim=(-isystem "$embed/../sim/include")
+sim=(-isystem "$bridge/sim/include")
 
 # build FOLDER FLAG…: builds the SDK, the tests and the preload with these flags.
 build() {
@@ -64,12 +65,12 @@ build() {
     shift
     mkdir -p "$out"
     local link=(-L"$out" -ltensorrt_llm -Wl,-rpath,"$out" -ldl)
-    ${CXX:-g++} "${flags[@]}" "$@" -fPIC -shared "${sim[@]}" "$embed"/../sim/src/*.cc -o "$out/libtensorrt_llm.so" &&
-        ${CXX:-g++} "${flags[@]}" "$@" -I"$embed/include" "${sim[@]}" "$embed/tests/publisher.cc" -o "$out/publisher" "${link[@]}" &&
-        ${CXX:-g++} "${flags[@]}" "$@" "${sim[@]}" "$embed/tests/host.cc" -o "$out/host" "${link[@]}" &&
-        ${CXX:-g++} "${flags[@]}" "$@" -DHOST_IS_A_PLUGIN -fPIC -shared "${sim[@]}" "$embed/tests/host.cc" -o "$out/plugin.so" "${link[@]}" &&
-        ${CXX:-g++} "${flags[@]}" "$@" "$embed/tests/loader.cc" -o "$out/loader" -ldl &&
-        "$embed/preload/build.sh" "$embed/../sim/include" "$out/preload.so" "$out/libtensorrt_llm.so" -g "$@"
+    ${CXX:-g++} "${flags[@]}" "$@" -fPIC -shared "${sim[@]}" "$bridge"/sim/src/*.cc -o "$out/libtensorrt_llm.so" &&
+        ${CXX:-g++} "${flags[@]}" "$@" -I"$bridge/library/include" "${sim[@]}" "$here/publisher.cc" -o "$out/publisher" "${link[@]}" &&
+        ${CXX:-g++} "${flags[@]}" "$@" "${sim[@]}" "$here/host.cc" -o "$out/host" "${link[@]}" &&
+        ${CXX:-g++} "${flags[@]}" "$@" -DHOST_IS_A_PLUGIN -fPIC -shared "${sim[@]}" "$here/host.cc" -o "$out/plugin.so" "${link[@]}" &&
+        ${CXX:-g++} "${flags[@]}" "$@" "$here/loader.cc" -o "$out/loader" -ldl &&
+        "$bridge/preload/build.sh" "$bridge/sim/include" "$out/preload.so" "$out/libtensorrt_llm.so" -g "$@"
 }
 
 socket=$work/i.sock
@@ -134,7 +135,7 @@ check "docs: the library's page, in a fresh prefix" library_page
 check "docs: the publisher's page, in a fresh prefix" publisher_page
 check "examples: attached, static library" attached attached_static
 if [ "${TRTLLM_EMBED_SANITIZE:-1}" != 0 ]; then
-    export ASAN_OPTIONS=detect_leaks=0 TSAN_OPTIONS=die_after_fork=0:exitcode=66:suppressions=$embed/tests/tsan.supp
+    export ASAN_OPTIONS=detect_leaks=0 TSAN_OPTIONS=die_after_fork=0:exitcode=66:suppressions=$here/tsan.supp
     for sanitizer in address,undefined thread; do
         folder=${sanitizer%,*}
         check "$sanitizer: build" build "$folder" -fsanitize=$sanitizer -fno-sanitize-recover=all -Wno-tsan

@@ -10,7 +10,8 @@ use std::time::Duration;
 
 use crate::server::{Server, ServerOptions};
 
-/// `trtllm_exporter_options` of the header. New members go to the end; `size` says which members the host's header has.
+/// `trtllm_exporter_options` of the header. New members go to the end. `size` is that of the host's header: an older header
+/// lacks members, so its host is refused.
 #[repr(C)]
 #[derive(Debug)]
 pub(crate) struct Options {

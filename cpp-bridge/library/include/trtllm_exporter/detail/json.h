@@ -146,8 +146,7 @@ private:
         }
         else if constexpr (std::is_enum_v<Value>)
         {
-            auto const* const name = nameOf<Is_kQUEUED, Is_kENCODER_IN_PROGRESS, Is_kCONTEXT_IN_PROGRESS,
-                Is_kGENERATION_IN_PROGRESS, Is_kGENERATION_COMPLETE>(value);
+            auto const* const name = Stages::name(value);
             raw("\"");
             raw(name == nullptr ? "UNKNOWN" : name);
             raw("\"");

@@ -112,7 +112,13 @@ void Tee::constructed(void const* executor, Sdk& sdk, std::int32_t iterations, s
     try
     {
         // An Executor with the same address must have been destroyed without a hooked call.
-        forget(implementationOf(executor));
+        if (auto const engine = known(implementationOf(executor), true))
+        {
+            std::lock_guard const engineLock(engine->mutex); // a poll may be publishing
+            engine->implementation = nullptr;
+            std::lock_guard const lock(mMutex);
+            retire(*engine);
+        }
         track(implementationOf(executor), sdk, capacity(iterations), capacity(requests),
             engine == nullptr ? trtllm_exporter::EngineName()
                               : trtllm_exporter::EngineName::ofEngine(
@@ -125,11 +131,24 @@ void Tee::constructed(void const* executor, Sdk& sdk, std::int32_t iterations, s
 
 std::shared_ptr<Engine> Tee::find(void const* executor) noexcept
 {
-    auto* const implementation = implementationOf(executor);
+    return known(implementationOf(executor), false);
+}
+
+std::shared_ptr<Engine> Tee::known(void* implementation, bool remove) noexcept
+{
     std::lock_guard const lock(mMutex);
     auto const found = std::find_if(mEngines.begin(), mEngines.end(),
         [implementation](auto const& known) { return known->implementation == implementation; });
-    return found == mEngines.end() ? nullptr : *found;
+    if (implementation == nullptr || found == mEngines.end())
+    {
+        return nullptr;
+    }
+    auto engine = *found;
+    if (remove)
+    {
+        mEngines.erase(found);
+    }
+    return engine;
 }
 
 std::shared_ptr<Engine> Tee::adopt(void const* executor, Sdk& sdk) noexcept
@@ -185,26 +204,6 @@ std::shared_ptr<Engine> Tee::track(void* implementation, Sdk& sdk, std::size_t i
         retire(*engine);
     }
     return engine;
-}
-
-void Tee::forget(void* implementation)
-{
-    std::shared_ptr<Engine> engine;
-    {
-        std::lock_guard const lock(mMutex);
-        auto const found = std::find_if(mEngines.begin(), mEngines.end(),
-            [implementation](auto const& known) { return known->implementation == implementation; });
-        if (found == mEngines.end())
-        {
-            return;
-        }
-        engine = *found;
-        mEngines.erase(found);
-    }
-    std::lock_guard const engineLock(engine->mutex); // a poll may be publishing
-    std::lock_guard const lock(mMutex);
-    engine->implementation = nullptr;
-    retire(*engine);
 }
 
 void Tee::retire(Engine& engine) noexcept
@@ -275,21 +274,10 @@ void Tee::closeRetired()
 
 void Tee::ending(void const* executor, bool destroyed) noexcept
 {
-    auto* const implementation = implementationOf(executor);
-    std::shared_ptr<Engine> engine;
+    auto const engine = known(implementationOf(executor), destroyed);
+    if (engine == nullptr)
     {
-        std::lock_guard const lock(mMutex);
-        auto const found = std::find_if(mEngines.begin(), mEngines.end(),
-            [implementation](auto const& known) { return known->implementation == implementation; });
-        if (implementation == nullptr || found == mEngines.end())
-        {
-            return;
-        }
-        engine = *found;
-        if (destroyed)
-        {
-            mEngines.erase(found);
-        }
+        return;
     }
     std::lock_guard const lock(engine->mutex);
     engine->drain();

@@ -1,5 +1,5 @@
 // A server without any exporter code. Each mode uses an Executor in another way. The output must be the same with and
-// without the preload; test.sh compares it. If $HOST_CONTROL is set, the server also prints its progress, polls until
+// without the preload; run.sh compares it. If $HOST_CONTROL is set, the server also prints its progress, polls until
 // the file $HOST_CONTROL.rest exists, and ends when $HOST_CONTROL.end exists.
 
 #include "check.h"

@@ -18,7 +18,9 @@ namespace trtllm_exporter
 inline namespace development
 {
 
-/// Receives one log line per change of state: connected, not connected and why, dropping records.
+/// Receives one log line per change of state: connected, not connected and why, dropping records. It is called on
+/// threads of the library and on those that start and stop it, never after the end of stop() or of the destructor. It
+/// must return soon, and must not call the object that logs.
 using Log = std::function<void(std::string_view)>;
 
 /// Logs to standard error, with one write() call per line.

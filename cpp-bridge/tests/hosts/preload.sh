@@ -1,4 +1,4 @@
-# Tests hosts with the preload. Sourced by test.sh.
+# Tests hosts with the preload. Sourced by run.sh.
 
 # preloaded FOLDER COMMAND…: runs the command with the preload library of that folder, which publishes to $socket.
 preloaded() {
@@ -112,7 +112,7 @@ names() {
         echo 'sim:?rate=0&speed=max' >"$work/engines/$folder/simulated.engine"
     done
     rm -f "$socket" "$work/hellos"
-    python3 "$embed/tests/listen.py" "$socket" "$work/hellos" &
+    python3 "$here/listen.py" "$socket" "$work/hellos" &
     listener=$!
     eventually [ -S "$socket" ] &&
         (cd "$work/engines" && preloaded plain "$work/plain/host" folders "$work/engines/llama/1" gpt2/fp8/2-gpu other/llama/1/) &&

@@ -22,15 +22,6 @@ inline namespace development
 namespace detail
 {
 
-/// The position of `value` in the list of enumerators, or -1.
-template <template <class, class> class... Named, class E>
-std::int64_t indexOf(E value)
-{
-    std::int64_t index = 0, found = -1;
-    static_cast<void>(((found = Named<E, void>::of(value) != nullptr ? index : found, ++index), ...));
-    return found;
-}
-
 /// `count` numbers, each present or absent.
 template <std::size_t count>
 class Slots
@@ -64,9 +55,7 @@ public:
         }
         else if constexpr (std::is_enum_v<Value>)
         {
-            put(slot,
-                indexOf<Is_kQUEUED, Is_kENCODER_IN_PROGRESS, Is_kCONTEXT_IN_PROGRESS, Is_kGENERATION_IN_PROGRESS,
-                    Is_kGENERATION_COMPLETE>(value));
+            put(slot, Stages::position(value));
         }
         else
         {
@@ -158,10 +147,8 @@ public:
         slots.put(0, request);
         if constexpr (Has_finishReasons<Result>::value)
         {
-            auto const reason = result.finishReasons.empty()
-                ? -1
-                : indexOf<Is_kEND_ID, Is_kSTOP_WORDS, Is_kLENGTH, Is_kTIMED_OUT, Is_kCANCELLED>(
-                    result.finishReasons.front());
+            auto const reason
+                = result.finishReasons.empty() ? -1 : FinishReasons::position(result.finishReasons.front());
             if (reason >= 0)
             {
                 slots.put(1, reason);

@@ -86,8 +86,9 @@ public:
     Publisher& operator=(Publisher const&) = delete;
 
     /// Publishes an IterationStats, a RequestStatsPerIteration, a RequestPerfMetrics, a Response or a Result. A
-    /// Response or Result is sent only if it is final and has RequestPerfMetrics. Returns false if the record was
-    /// dropped. A record that was accepted may still be dropped later; see dropped().
+    /// Response or Result is sent only if it is final and has RequestPerfMetrics; any other one is ignored. Returns
+    /// false only if the record could not be stored, for want of memory. dropped() counts the records that did not
+    /// reach the exporter.
     template <class Record>
     bool publish(Record const& record) noexcept
     {

@@ -1,4 +1,4 @@
-# Tests that the preload publishes where it fits and changes nothing where it does not. Sourced by test.sh.
+# Tests that the preload publishes where it fits and changes nothing where it does not. Sourced by run.sh.
 
 # An SDK is named RELEASE-abiABI, e.g. 0.9-abi0.
 built_sdks=()
@@ -7,26 +7,26 @@ built_sdks=()
 sdk() {
     local name=$1 out=$work/$1 release=${1%-abi*} abi=${1#*-abi}
     mkdir -p "$out"
-    cp -r "$embed/../sim/include" "$out/"
+    cp -r "$bridge/sim/include" "$out/"
     sed -i "s/^#define TRTLLM_SIM_RELEASE .*/#define TRTLLM_SIM_RELEASE $((${release%.*} * 100 + ${release#*.}))/" \
         "$out/include/tensorrt_llm/sim/release.h"
     # One translation unit without optimization compiles in a few seconds.
-    cat "$embed"/../sim/src/*.cc >"$out/sdk.cc"
-    local compile=("${CXX:-g++}" -std=c++17 -pthread -w "-D_GLIBCXX_USE_CXX11_ABI=$abi" -fPIC -isystem "$out/include" -I"$embed/../sim/src")
+    cat "$bridge"/sim/src/*.cc >"$out/sdk.cc"
+    local compile=("${CXX:-g++}" -std=c++17 -pthread -w "-D_GLIBCXX_USE_CXX11_ABI=$abi" -fPIC -isystem "$out/include" -I"$bridge/sim/src")
     local link=(-L"$out" -ltensorrt_llm "-Wl,-rpath,$out")
     "${compile[@]}" -c "$out/sdk.cc" -o "$out/sdk.o" &&
         "${compile[@]}" -shared "$out/sdk.o" -o "$out/libtensorrt_llm.so" &&
-        "${compile[@]}" -c -DHOST_IS_A_PLUGIN "$embed/tests/host.cc" -o "$out/plugin.o" &&
+        "${compile[@]}" -c -DHOST_IS_A_PLUGIN "$here/host.cc" -o "$out/plugin.o" &&
         "${compile[@]}" -shared "$out/plugin.o" -o "$out/plugin.so" "${link[@]}" &&
         "${compile[@]}" -shared "$out/plugin.o" "$out/sdk.o" -o "$out/static-plugin.so" &&
-        "${compile[@]}" "$embed/tests/host.cc" -o "$out/host" "${link[@]}" || return 1
+        "${compile[@]}" "$here/host.cc" -o "$out/host" "${link[@]}" || return 1
     # Releases before 0.12 have no version.
     case $release in 0.9 | 0.11) rm "$out/include/tensorrt_llm/executor/version.h" ;; esac
-    "$embed/preload/build.sh" "$out/include" "$out/preload.so" "$out/libtensorrt_llm.so" -O0
+    "$bridge/preload/build.sh" "$out/include" "$out/preload.so" "$out/libtensorrt_llm.so" -O0
 }
 
 sdks() { # sdks NAME…: installs several, two at a time
-    export embed work
+    export bridge here work
     export -f sdk
     printf '%s\n' "$@" | xargs -P2 -I{} bash -c 'sdk {}' || return 1
     built_sdks=("$@")
@@ -50,6 +50,7 @@ fits() {
 
 matrix() { # every built preload with every SDK
     local built loaded
+    [ ${#built_sdks[@]} -gt 0 ] || { echo "no SDK was built"; return 1; }
     for built in "${built_sdks[@]}"; do
         for loaded in "${built_sdks[@]}"; do
             fits "$built" "$loaded" || { echo "built for $built, loaded $loaded"; return 1; }
@@ -79,7 +80,7 @@ delivered() {
 build_fails() {
     local text=$1
     shift
-    ! "$embed/preload/build.sh" "$1" "$work/none.so" "${@:2}" 2>"$work/error" && [ ! -e "$work/none.so" ] &&
+    ! "$bridge/preload/build.sh" "$1" "$work/none.so" "${@:2}" 2>"$work/error" && [ ! -e "$work/none.so" ] &&
         [ "$(wc -l <"$work/error")" = 1 ] && grep -q "build.sh: .*$text" "$work/error" && return
     cat "$work/error"
     return 1
@@ -132,7 +133,7 @@ shell_is_silent() { # a shell gets no thread and no message
 help_is_printed() { # the text names every variable of the environment that the sources read
     TRTLLM_EXPORTER_HELP=1 preloaded plain true 2>"$work/log" || return 1
     local name
-    for name in $(grep -ohP '"\KTRTLLM_EXPORTER_\w+(?=")' "$embed"/preload/*.cc | sort -u); do
+    for name in $(grep -ohP '"\KTRTLLM_EXPORTER_\w+(?=")' "$bridge"/preload/*.cc | sort -u); do
         logged "^  $name  " || { echo "$name is missing"; return 1; }
     done
     logged "preload.so for TensorRT-LLM 1.1.0+simulated, the new C++ ABI"

@@ -5,6 +5,7 @@
 #include "trtllm_exporter/detail/members.h"
 
 #include <chrono>
+#include <cstdint>
 #include <optional>
 #include <type_traits>
 
@@ -64,13 +65,31 @@ TRTLLM_EXPORTER_NAMED(kTIMED_OUT, "timeout")
 TRTLLM_EXPORTER_NAMED(kCANCELLED, "cancelled")
 #undef TRTLLM_EXPORTER_NAMED
 
-template <template <class, class> class... Named, class E>
-char const* nameOf(E value)
+/// A list of enumerators. publisher.h writes their names, the library sends their positions.
+template <template <class, class> class... Named>
+struct Enumerators
 {
-    char const* name = nullptr;
-    static_cast<void>(((name = Named<E, void>::of(value)) || ...));
-    return name;
-}
+    /// Null if it is none of them.
+    template <class E>
+    static char const* name(E value)
+    {
+        char const* name = nullptr;
+        static_cast<void>(((name = Named<E, void>::of(value)) || ...));
+        return name;
+    }
+
+    /// -1 if it is none of them.
+    template <class E>
+    static std::int64_t position(E value)
+    {
+        std::int64_t position = 0, found = -1;
+        static_cast<void>(((found = Named<E, void>::of(value) != nullptr ? position : found, ++position), ...));
+        return found;
+    }
+};
+using Stages = Enumerators<Is_kQUEUED, Is_kENCODER_IN_PROGRESS, Is_kCONTEXT_IN_PROGRESS, Is_kGENERATION_IN_PROGRESS,
+    Is_kGENERATION_COMPLETE>;
+using FinishReasons = Enumerators<Is_kEND_ID, Is_kSTOP_WORDS, Is_kLENGTH, Is_kTIMED_OUT, Is_kCANCELLED>;
 
 /// Why a request ended. Null if the release or the engine does not report it.
 template <class Result>
@@ -80,8 +99,7 @@ char const* finishReason([[maybe_unused]] Result const& result)
     {
         return result.finishReasons.empty()
             ? nullptr
-            : nameOf<Is_kEND_ID, Is_kSTOP_WORDS, Is_kLENGTH, Is_kTIMED_OUT, Is_kCANCELLED>(
-                result.finishReasons.front());
+            : FinishReasons::name(result.finishReasons.front());
     }
     else
     {

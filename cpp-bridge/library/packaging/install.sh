@@ -5,8 +5,8 @@
 # install.sh --publisher PREFIX: installs publisher.h only, which needs no library.
 set -euo pipefail
 packaging=$(cd "$(dirname "$0")" && pwd)
-embed=$(dirname "$packaging")
-root=$(cd "$embed/../.." && pwd)
+library=$(dirname "$packaging")
+root=$(cd "$library/../.." && pwd)
 only_publisher=
 [ "${1:-}" != --publisher ] || { only_publisher=1; shift; }
 prefix=${1:?usage: install.sh PREFIX [TARGET_DIR], or install.sh --publisher PREFIX}
@@ -38,7 +38,7 @@ part() {
         '#include "trtllm_exporter/'* | '#pragma once' | '// install.sh replaces the'*) ;;
         *) printf '%s\n' "$line" ;;
         esac
-    done <"$embed/include/$1"
+    done <"$library/include/$1"
 }
 parts=' '
 for header in publisher exporter; do # exporter.h needs all parts of publisher.h, so it includes that file
@@ -64,7 +64,7 @@ ln -sf libtrtllm_exporter.so.0 "$prefix/lib/libtrtllm_exporter.so"
 # Cargo's archive contains the whole of Rust's standard library and of zstd with global symbols, so it cannot be linked
 # beside another Rust archive or the system's zstd. One object with only the needed code and local symbols can. Groups
 # are dissolved, because a linker would discard a group that the other archive has too.
-functions=$(sed -n 's/.*extern "C" fn \(trtllm_exporter_\w*\).*/\1/p' "$embed/src/border.rs")
+functions=$(sed -n 's/.*extern "C" fn \(trtllm_exporter_\w*\).*/\1/p' "$library/src/border.rs")
 # shellcheck disable=SC2046,SC2086
 "${LD:-ld}" -r --gc-sections --force-group-allocation $(printf -- '-u %s ' $functions) \
     "$built/libtrtllm_exporter.a" -o "$work/all.o"

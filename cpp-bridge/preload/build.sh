@@ -4,7 +4,7 @@
 # library is given, the script builds for its ABI, and checks that headers and library belong to the same release.
 # The headers of a real release include those of CUDA, from $CUDA_HOME, $CUDA_PATH or /usr/local/cuda.
 set -euo pipefail
-embed=$(cd "$(dirname "$0")/.." && pwd)
+preload=$(cd "$(dirname "$0")" && pwd)
 usage='usage: build.sh INCLUDE_DIR OUT.so [LIBTENSORRT_LLM.so] [CXXFLAGS...]'
 include=${1:?$usage}
 out=${2:?$usage}
@@ -23,7 +23,7 @@ fail() {
 [ -z "$library" ] || [ -f "$library" ] || fail "$library does not exist; name the release's libtensorrt_llm.so"
 
 # 0.9 and 0.10 include cuda_fp16.h only if this is defined, and do not compile without it.
-flags=(-std=c++17 -DENABLE_BF16 -I"$embed/include" -isystem "$include")
+flags=(-std=c++17 -DENABLE_BF16 -I"$preload/../library/include" -isystem "$include")
 for cuda in "${CUDA_HOME:-}" "${CUDA_PATH:-}" /usr/local/cuda; do
     [ -z "$cuda" ] || [ ! -d "$cuda/include" ] || flags+=(-isystem "$cuda/include")
 done
@@ -76,7 +76,7 @@ fi
 
 # exports.map hides all symbols but the hooks, because the host has its own libstdc++ and perhaps its own publisher.
 ${CXX:-g++} -O2 -Wall -Wextra -Wpedantic -Werror "${flags[@]}" -pthread -fPIC -shared -fvisibility=hidden \
-    "$embed"/preload/*.cc -Wl,--version-script="$embed/preload/exports.map" -ldl -o "$out"
+    "$preload"/*.cc -Wl,--version-script="$preload/exports.map" -ldl -o "$out"
 [ -n "$library" ] || exit 0
 unknown=$(comm -13 <(names "$out") <(echo "$exported") | grep -E 'ExecutorC1E' | grep -v 'C1EOS1_' || true)
 if [ -n "$unknown" ]; then

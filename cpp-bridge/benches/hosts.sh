@@ -3,15 +3,15 @@
 # publishing, with the preload, with the embedded exporter (one scrape per second), and embedded and publishing. Prints
 # the iteration rate and the CPU time of each.
 #
-#   bench.sh [ROUNDS [SECONDS]]      first run test.sh with TRTLLM_EMBED_WORK set to the same folder
+#   hosts.sh [ROUNDS [SECONDS]]      first run tests/hosts/run.sh with TRTLLM_EMBED_WORK set to the same folder
 set -euo pipefail
-embed=$(cd "$(dirname "$0")" && pwd)
-root=$(cd "$embed/../.." && pwd)
-work=${TRTLLM_EMBED_WORK:?is not set; run test.sh and this script with the same folder}
+bridge=$(cd "$(dirname "$0")/.." && pwd)
+root=$(dirname "$bridge")
+work=${TRTLLM_EMBED_WORK:?is not set; run tests/hosts/run.sh and this script with the same folder}
 exporter=${CARGO_TARGET_DIR:-$root/target}/${TRTLLM_EMBED_PROFILE:-release}/trtllm-exporter
 rounds=${1:-5}
 seconds=${2:-8}
-. "$embed/tests/sidecar.sh"
+. "$bridge/tests/hosts/sidecar.sh"
 trap 'stop_sidecar -KILL' EXIT
 socket=$work/bench.sock
 # 2000 iterations per second. Requests overlap, so that the engine is never idle.

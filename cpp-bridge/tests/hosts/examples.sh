@@ -1,4 +1,4 @@
-# Tests the examples with the real exporter. Sourced by test.sh.
+# Tests the examples with the real exporter. Sourced by run.sh.
 
 published() {
     local finished
