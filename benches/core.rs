@@ -5,19 +5,22 @@
 
 use std::fmt::Write as _;
 use std::hint::black_box;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use trtllm_exporter::engine::Engine;
 use trtllm_exporter::exposition::negotiate::Format;
 use trtllm_exporter::exposition::render;
+use trtllm_exporter::intake::{Intake, Moment};
 use trtllm_exporter::metrics::compat::CompatSets;
 use trtllm_exporter::metrics::own::HttpMetrics;
 use trtllm_exporter::metrics::page::{Page, Value};
 use trtllm_exporter::metrics::page_builder::{PageBuilder, Section, Selection};
-use trtllm_exporter::model::EngineAbout;
 use trtllm_exporter::model::IterationStats;
+use trtllm_exporter::model::{EngineAbout, RecorderCounts};
+use trtllm_exporter::recorder::{Recorder, RecorderConfig};
 use trtllm_exporter::sources::trtllm_json::{parse_perf_metrics, parse_records};
-use trtllm_exporter::sources::{Batch, Item};
+use trtllm_exporter::sources::{Batch, Item, Presence};
 use trtllm_exporter::state::{EngineName, EngineSnapshot, State};
 
 const RECORDS: usize = 1000;
@@ -29,6 +32,79 @@ fn main() {
 
     own_metrics(&engine);
     pages(&engine);
+    for name in ["metrics_trt_v1.0.0rc4.json", "metrics_v2_shared_pools_host.json"] {
+        recording(name, fixture(name)[0].clone());
+    }
+    let mut with_rows = plain_record();
+    let row = fixture("metrics_record_SHAPE_2026H2.json")[0]["requestStats"][0].clone();
+    with_rows["requestStats"] = vec![row; 16].into();
+    recording("a plain record with 16 request rows", with_rows);
+}
+
+/// CPU time of the flight recorder: in the thread that polls, and in its own.
+fn recording(what: &str, record: serde_json::Value) {
+    const POLLS: usize = 300;
+    const PER_POLL: usize = 100;
+    println!("\nrecording {what}, polls of {PER_POLL} records");
+    let body = body(record);
+    let directory = std::env::temp_dir().join(format!("trtllm-exporter-bench-{}", std::process::id()));
+    let counts = RecorderCounts::default();
+    let config = RecorderConfig { directory: directory.clone(), max_size: 64 << 20 };
+    let recorder = Recorder::start(config, counts.clone()).unwrap();
+    let cost = |recorded: bool| {
+        let state = State::new(vec![name()]);
+        let mut intake = Intake::new(Arc::clone(&state.slots()[0]), Duration::from_secs(15));
+        if recorded {
+            intake.record_to(recorder.engine(&name()));
+        }
+        let mut all = Batch::default();
+        parse_records(&body, &mut all).unwrap();
+        let (mut host, writer) = (0, thread_ns("recorder"));
+        for poll in 0..POLLS {
+            let mut batch = Batch::default();
+            for (at, item) in all.items.iter().cycle().take(PER_POLL).enumerate() {
+                let mut item = item.clone();
+                if let Item::Record(record) = &mut item {
+                    record.iter = Some((poll * PER_POLL + at) as u64);
+                }
+                batch.items.push(item);
+            }
+            let before = thread_ns("core");
+            intake.end_poll(&mut batch, Duration::ZERO, Ok(Presence::Present), Moment::now());
+            host += thread_ns("core") - before;
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        drop(intake);
+        std::thread::sleep(Duration::from_millis(200));
+        let records = (POLLS * PER_POLL) as f64;
+        (host as f64 / records, (thread_ns("recorder") - writer) as f64 / records)
+    };
+    let ((without, _), (with, writer)) = (cost(false), cost(true));
+    println!("  {without:8.0} ns  fold and publish, not recorded");
+    println!("  {with:8.0} ns  fold and publish, recorded");
+    println!("  {writer:8.0} ns  thread of the recorder");
+    let total = (with - without + writer) / 1000.0;
+    println!("  → {total:.1} µs CPU a record; {} written, {} dropped", counts.items_written(), counts.items_dropped());
+    println!("  → {:.0} bytes a record on disk", counts.bytes() as f64 / counts.items_written() as f64);
+    recorder.stop(Duration::from_secs(2));
+    std::fs::remove_dir_all(directory).unwrap();
+}
+
+fn name() -> EngineName {
+    EngineName { model: "m".to_owned(), version: "1".to_owned(), labels: Vec::new(), source: "bench" }
+}
+
+/// CPU time of a thread of this process, by the start of its name.
+fn thread_ns(name: &str) -> u64 {
+    let tasks = std::fs::read_dir("/proc/self/task").unwrap().map(|task| task.unwrap().path());
+    let found = tasks
+        .into_iter()
+        .filter(|task| std::fs::read_to_string(task.join("comm")).is_ok_and(|comm| comm.trim_end().starts_with(name)));
+    let of = |task: std::path::PathBuf| {
+        let schedstat = std::fs::read_to_string(task.join("schedstat")).unwrap_or_default();
+        schedstat.split(' ').next().and_then(|ns| ns.parse::<u64>().ok()).unwrap_or(0)
+    };
+    found.map(of).sum()
 }
 
 /// Parses and folds copies of the first record of a fixture. `plain`: the record has the fields that [`accumulate`] adds.

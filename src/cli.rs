@@ -1,6 +1,7 @@
 //! The command line as typed. Each flag can also be set by the environment variable `TRTLLM_EXPORTER_<FLAG>`.
 
 mod clients;
+mod record;
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -17,11 +18,16 @@ use crate::http::router::TelemetryPath;
 use crate::listen::Address;
 use crate::log::LogFormat;
 use crate::metrics::compat::CompatSets;
+use crate::recorder::RecorderConfig;
 
-pub use clients::{Connection, DoctorArgs, ReportFormat};
+pub use clients::{Connection, DoctorArgs, ReportFormat, TopArgs};
+pub use record::{ExportArgs, RecordCommand};
 
 /// The default ingest socket.
 pub const DEFAULT_SOCKET: &str = "/run/trtllm-exporter/ingest.sock";
+
+/// Smaller recordings would consist of the totals with which each file begins.
+const MIN_RECORDING: u64 = 4 << 20;
 
 /// Prometheus exporter for NVIDIA TensorRT-LLM engines and their GPUs.
 #[derive(Debug, Parser)]
@@ -31,7 +37,7 @@ pub struct Cli {
     pub command: Option<Command>,
 
     /// Source of engine statistics (repeatable): sim:[?rate=…&in_flight=…&speed=…&seed=…], executor:DIR,
-    /// trtllm-serve:http://HOST:PORT, socket:PATH, replay:FILE, or auto for each trtllm-serve of this host or pod.
+    /// trtllm-serve:http://HOST:PORT, socket:PATH, replay:FILE, replay:DIR, or auto for each trtllm-serve of this host or pod.
     /// Without --source and --config.file: GPU metrics and the default ingest socket.
     /// The variable may hold several, separated by spaces or newlines
     #[arg(long, value_name = "URL", env = "TRTLLM_EXPORTER_SOURCE")]
@@ -159,6 +165,14 @@ pub struct Cli {
     #[arg(long = "engine.forget-after", value_name = "D", env = "TRTLLM_EXPORTER_ENGINE_FORGET_AFTER", default_value = "1h", value_parser = duration, allow_hyphen_values = true)]
     pub forget_after: Duration,
 
+    /// Directory of the flight recorder, which keeps the last records of every engine on disk. Default: nothing is recorded
+    #[arg(long = "record.dir", value_name = "DIR", env = "TRTLLM_EXPORTER_RECORD_DIR", value_parser = OsStringValueParser::new().map(PathBuf::from))]
+    pub record_dir: Option<PathBuf>,
+
+    /// Size of all files of the flight recorder together, at least 4MiB. The oldest are deleted first
+    #[arg(long = "record.max-size", value_name = "SIZE", env = "TRTLLM_EXPORTER_RECORD_MAX_SIZE", default_value = "256MiB", value_parser = record::size, allow_hyphen_values = true)]
+    pub record_max_size: u64,
+
     /// Log level: error, warn, info, debug or trace
     #[arg(long = "log.level", value_name = "LEVEL", env = "TRTLLM_EXPORTER_LOG_LEVEL", default_value = "info")]
     pub log_level: tracing::Level,
@@ -180,6 +194,14 @@ pub enum Command {
     },
     /// Watch exporters, then say what limits each engine. Exit code: 0, or 3 after a warning, 4 after something critical
     Doctor(DoctorArgs),
+    /// Show engines and GPUs of running exporters in the terminal. Without a terminal, print them once; exit code 4 if an
+    /// exporter does not answer
+    Top(TopArgs),
+    /// Read a recording of the flight recorder (--record.dir)
+    Record {
+        #[command(subcommand)]
+        command: RecordCommand,
+    },
     /// Print the manual page in roff format
     Man,
     /// Print the completions of a shell
@@ -215,10 +237,13 @@ impl Cli {
             ("model_version", &mut cli.model_version, |letter| letter == '\n'),
         ] {
             if matches.value_source(flag) == Some(ValueSource::EnvVariable) {
-                let all = std::mem::take(values);
-                let all = all.iter().flat_map(|value| value.split(separator)).filter(|value| !value.trim().is_empty());
-                *values = all.map(str::to_owned).collect();
+                split(values, separator);
             }
+        }
+        if let (Some(Command::Doctor(arguments)), Some((_, matches))) = (&mut cli.command, matches.subcommand())
+            && matches.value_source("source") == Some(ValueSource::EnvVariable)
+        {
+            split(&mut arguments.source, char::is_whitespace);
         }
         cli
     }
@@ -259,6 +284,14 @@ impl Cli {
         given.map(|text| text.parse().map_err(|why| invalid(text, why))).collect()
     }
 
+    /// Where to record, if at all.
+    #[must_use]
+    pub fn recorder(&self) -> Option<RecorderConfig> {
+        // Helm charts pass an empty value.
+        let directory = self.record_dir.clone().filter(|path| !path.as_os_str().is_empty())?;
+        Some(RecorderConfig { directory, max_size: self.record_max_size })
+    }
+
     /// Checks limits and combinations of flags.
     ///
     /// # Errors
@@ -277,12 +310,24 @@ impl Cli {
                 return Err(ConfigError::Flag { flag, value: format!("{value:?}"), why });
             }
         }
+        if self.record_max_size < MIN_RECORDING {
+            let why = format!("must be at least {}MiB", MIN_RECORDING >> 20);
+            let value = self.record_max_size.to_string();
+            return Err(ConfigError::Flag { flag: "--record.max-size", value, why });
+        }
         if self.stale_after <= self.poll_interval {
             let why = format!("must be longer than --poll.interval ({:?})", self.poll_interval);
             return Err(ConfigError::Flag { flag: "--stale-after", value: format!("{:?}", self.stale_after), why });
         }
         Ok(())
     }
+}
+
+/// Splits the value of a variable.
+fn split(values: &mut Vec<String>, separator: fn(char) -> bool) {
+    let all = std::mem::take(values);
+    let all = all.iter().flat_map(|value| value.split(separator)).filter(|value| !value.trim().is_empty());
+    *values = all.map(str::to_owned).collect();
 }
 
 fn duration(text: &str) -> Result<Duration, String> {

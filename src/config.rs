@@ -54,6 +54,8 @@ pub enum ConfigError {
     Engine { at: String, why: String },
     #[error("--config.file {path}: {cause}")]
     File { path: PathBuf, cause: String },
+    #[error("cannot read the recording {path}: {why}")]
+    Recording { path: PathBuf, why: String },
     #[error("{flag} {value}: {why}")]
     Flag { flag: &'static str, value: String, why: String },
 }

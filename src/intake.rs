@@ -5,11 +5,13 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use crate::engine::{Engine, EngineState, Implausible};
+use crate::engine::{Engine, EngineState, Implausible, Stamp};
 use crate::log::LogLimit;
 use crate::model::{EngineAbout, ErrorKind, IterationStats, RejectCounts, RejectReason};
-use crate::sources::{Batch, Item, Presence, SourceError};
-use crate::state::{EngineName, EngineSlot, SourceStatus};
+use crate::recorder::{Checkpoint, EngineRecorder};
+use crate::recording::{self, Settled};
+use crate::sources::{Batch, Item, Presence, Recorded, SourceError};
+use crate::state::{self, EngineName, EngineSlot, SourceStatus};
 
 /// One moment on both clocks.
 #[derive(Debug, Clone, Copy)]
@@ -26,6 +28,14 @@ impl Moment {
         let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let instant = tokio::time::Instant::now().into_std();
         Self { instant, unix_us: i64::try_from(since_1970.as_micros()).unwrap_or(i64::MAX) }
+    }
+
+    fn recorded(at: recording::Moment) -> Self {
+        Self { instant: Stamp::from_nanos(at.ns).0, unix_us: at.us }
+    }
+
+    fn to_record(self) -> recording::Moment {
+        recording::Moment { ns: Stamp(self.instant).nanos(), us: self.unix_us }
     }
 }
 
@@ -65,6 +75,9 @@ pub struct Intake {
     has_items: bool,
     /// Items with absurd values since the last poll ended.
     implausible: u64,
+    recorder: Option<EngineRecorder>,
+    /// When the items of a recording were received. `None` for items of an engine.
+    recorded: Option<Moment>,
 }
 
 impl Intake {
@@ -79,7 +92,14 @@ impl Intake {
             log: Log::default(),
             has_items: false,
             implausible: 0,
+            recorder: None,
+            recorded: None,
         }
+    }
+
+    /// Keeps all items on disk from now on.
+    pub fn record_to(&mut self, recorder: EngineRecorder) {
+        self.recorder = Some(recorder);
     }
 
     /// Publishes an engine that ran before the exporter started: the source is ready before its first poll.
@@ -94,27 +114,60 @@ impl Intake {
         self.published == EngineState::Idle
     }
 
-    /// Folds one item.
+    /// Folds one item. The embedded library calls it; it is not recorded.
     pub fn absorb(&mut self, item: Item, at: Moment) {
-        let absorbed = match item {
-            Item::Record(record) => return self.absorb_record(&record, at),
-            Item::Requests(rows) => self.engine.absorb_requests(&rows, at.instant),
-            Item::PerfMetrics(entry) => self.engine.absorb_perf_metrics(&entry, at.instant),
-            Item::KvEvent(event) => self.engine.absorb_kv_event(&event),
-            Item::ServerMetrics(page) => {
-                self.engine.absorb_server_metrics(&page, at.instant);
-                Ok(())
-            }
-            Item::BenchReport(report) => {
-                self.source.bench_report = Some(report);
-                Ok(())
-            }
-            Item::Process(process) => {
-                self.engine.set_process(process);
-                Ok(())
-            }
-        };
+        let absorbed = self.fold(&item, at);
         self.note_absorbed(absorbed);
+    }
+
+    /// An item of a recording is folded at the moment when it was received.
+    fn fold(&mut self, item: &Item, at: Moment) -> Result<(), Implausible> {
+        let present = at.instant;
+        let at = self.recorded.unwrap_or(at);
+        match item {
+            Item::Record(record) => {
+                self.engine.absorb(record, at.instant, at.unix_us)?;
+                if self.recorded.is_some() {
+                    self.engine.health.replayed(present);
+                }
+            }
+            Item::Requests(rows) => self.engine.absorb_requests(rows, at.instant)?,
+            Item::PerfMetrics(entry) => self.engine.absorb_perf_metrics(entry, at.instant)?,
+            Item::KvEvent(event) => self.engine.absorb_kv_event(event)?,
+            Item::ServerMetrics(page) => self.engine.absorb_server_metrics(page, at.instant),
+            Item::BenchReport(report) => self.source.bench_report = Some(Arc::clone(report)),
+            Item::Process(process) => self.engine.set_process(*process),
+            Item::Recorded(recorded) => self.absorb_recorded(recorded, present),
+        }
+        Ok(())
+    }
+
+    /// Repeats what changed the fold while it was recorded.
+    fn absorb_recorded(&mut self, recorded: &Recorded, present: Instant) {
+        match recorded {
+            Recorded::Received(at) => self.recorded = Some(Moment::recorded(*at)),
+            Recorded::Settled(Settled { at, from_ring }) => {
+                let at = Moment::recorded(*at);
+                self.recorded = Some(at);
+                self.engine.settle(*from_ring, at.instant);
+            }
+            Recorded::Refused(_) => self.engine.refuse_record(),
+            Recorded::About(about) => self.about.clone_from(about),
+            Recorded::Checkpoint(text) => match serde_json::from_str::<Box<Checkpoint>>(text) {
+                Ok(checkpoint) => {
+                    let Checkpoint { fold, bench_report, about } = *checkpoint;
+                    self.engine.adopt(fold, present);
+                    (self.source.bench_report, self.about) = (bench_report, about);
+                    // Restarts and losses of the recording's time are not news.
+                    (self.log.restarts, self.log.lost) =
+                        (self.engine.totals.engine_restarts, self.engine.totals.iterations_lost);
+                }
+                Err(error) => tracing::warn!(
+                    %error,
+                    "the totals of the recording are those of another version; counting begins at 0"
+                ),
+            },
+        }
     }
 
     /// Folds one record. The embedded library calls it directly, because an [`Item`] needs an allocation per record.
@@ -132,15 +185,39 @@ impl Intake {
 
     /// Folds the items of a poll that continues.
     pub fn absorb_items(&mut self, batch: &mut Batch, at: Moment) {
+        self.fold_items(batch, at);
+        if let Some(recorder) = &mut self.recorder {
+            recorder.end();
+        }
+    }
+
+    /// The recorder takes the items, and the API copies of the last records.
+    fn fold_items(&mut self, batch: &mut Batch, at: Moment) {
+        if let Some(recorder) = &mut self.recorder {
+            recorder.begin(&self.engine, self.source.bench_report.as_ref(), &self.about, at.to_record());
+            if self.recorded.is_none() && !batch.items.is_empty() {
+                recorder.received(at.to_record());
+            }
+        }
+        // The API keeps no others, so no others are copied.
+        let copied_from = batch.items.len().saturating_sub(state::RECENT_RECORDS);
         let mut records = Vec::new();
-        for item in batch.drain() {
-            match item {
-                Item::Record(record) => {
-                    self.absorb_record(&record, at);
+        for (index, mut item) in batch.drain().enumerate() {
+            let absorbed = self.fold(&item, at);
+            let refused = absorbed.is_err();
+            self.note_absorbed(absorbed);
+            let Some(recorder) = &mut self.recorder else {
+                if let Item::Record(record) = item {
                     records.push(record);
                 }
-                item => self.absorb(item, at),
+                continue;
+            };
+            if let Item::Record(record) = &mut item
+                && index >= copied_from
+            {
+                records.push(state::copy_to_keep(record));
             }
+            recorder.item(item, refused);
         }
         self.slot.keep_records(records);
     }
@@ -154,13 +231,25 @@ impl Intake {
         result: Result<Presence, &SourceError>,
         at: Moment,
     ) {
-        self.absorb_items(batch, at);
-        self.engine.settle(batch.from_ring, at.instant);
+        self.fold_items(batch, at);
+        // A recording has its own ends of polls.
+        if self.recorded.is_none() {
+            self.engine.settle(batch.from_ring, at.instant);
+        }
         if batch.ended {
             self.engine.finish();
         }
         if let Some(about) = batch.about.take() {
             self.about = about;
+            if let Some(recorder) = &mut self.recorder {
+                recorder.about(&self.about);
+            }
+        }
+        if let Some(recorder) = &mut self.recorder {
+            if self.recorded.is_none() {
+                recorder.settled(Settled { at: at.to_record(), from_ring: batch.from_ring });
+            }
+            recorder.end();
         }
         self.source.connections = batch.connections;
         self.source.metrics.polls.inc();

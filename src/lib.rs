@@ -8,13 +8,15 @@
 //! 4. [`state`]: an immutable snapshot per engine and of all GPUs. Readers never wait.
 //! 5. [`metrics`]: turns snapshots into one ordered page, by one catalog.
 //! 6. [`exposition`]: turns a page into bytes.
-//! 7. [`sources`]: fetch and parse, nothing else.
-//! 8. [`intake`]: folds the polls of one source and publishes the result. The one place that counts and logs a source.
+//! 7. [`recording`]: the format of the flight recorder, and [`sources`]: fetch and parse, nothing else.
+//! 8. [`recorder`]: keeps what sources send on disk. [`intake`]: folds the polls of one source and publishes the result. The
+//!    one place that counts and logs a source.
 //! 9. [`poll`]: opens and polls each source on its schedule.
-//! 10. [`views`]: the page for people and the JSON API.
-//! 11. [`web`]: the web configuration: TLS and access rules.
-//! 12. [`http`]: the server, its routes and handlers.
-//! 13. [`start`]: wires everything, for `main`.
+//! 10. [`diagnosis`]: the rules that say what limits an engine. Pure.
+//! 11. [`views`]: the page for people and the JSON API.
+//! 12. [`web`]: the web configuration: TLS and access rules.
+//! 13. [`http`]: the server, its routes and handlers.
+//! 14. [`start`]: wires everything, for `main`.
 //!
 //! `unsafe` code is in `gpu/raw.rs` and in [`process`] only.
 #![deny(unsafe_code)]
@@ -22,6 +24,7 @@
 pub mod build;
 pub mod cli;
 pub mod config;
+pub mod diagnosis;
 pub mod engine;
 pub mod exposition;
 pub mod gpu;
@@ -33,6 +36,8 @@ pub mod metrics;
 pub mod model;
 pub mod poll;
 pub mod process;
+pub mod recorder;
+pub mod recording;
 pub mod shutdown;
 #[cfg(test)]
 mod simulation;

@@ -17,6 +17,8 @@ fn main() -> ExitCode {
             Ok(0)
         }
         Some(Command::Doctor(arguments)) => tools::doctor::run(arguments).map_err(StartError::from),
+        Some(Command::Top(arguments)) => tools::top::run(arguments).map_err(StartError::from),
+        Some(Command::Record { command }) => tools::record::run(command).map(|()| 0).map_err(StartError::from),
         Some(Command::Man) => {
             tools::man::run();
             Ok(0)

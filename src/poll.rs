@@ -5,9 +5,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::mpsc;
-use tokio::time::MissedTickBehavior;
+use tokio::time::Instant;
 
 use crate::intake::{Intake, Moment};
+use crate::recorder::EngineRecorder;
 use crate::shutdown::Shutdown;
 use crate::sources::{Batch, OpenError, Presence, Source, SourceError};
 use crate::state::EngineSlot;
@@ -69,6 +70,15 @@ impl Driver {
         Self { schedule, intake, events, heartbeat }
     }
 
+    /// Keeps what the source sends on disk.
+    #[must_use]
+    pub fn recorded(mut self, recorder: Option<EngineRecorder>) -> Self {
+        if let Some(recorder) = recorder {
+            self.intake.record_to(recorder);
+        }
+        self
+    }
+
     /// Opens the source and polls it. Returns at shutdown, if the source fails for good, or if the engine is gone. `open` may take
     /// as long as it needs: the engine is `starting` meanwhile, and a shutdown drops the future.
     pub async fn run(mut self, open: impl Future<Output = Result<Source, OpenError>>, mut shutdown: Shutdown) -> End {
@@ -117,8 +127,7 @@ impl Driver {
         // A fixed rate, not a pause after each poll: the engine's ring fills by the clock. The first poll does not wait
         // for a tick, because timers have a resolution of one millisecond.
         let interval = self.schedule.interval;
-        let mut ticks = tokio::time::interval_at(tokio::time::Instant::now() + interval, interval);
-        ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
+        let mut due = Instant::now();
         let mut batch = Batch::default();
         let mut first_poll = true;
         loop {
@@ -151,17 +160,16 @@ impl Driver {
                 }
             }
             // An idle engine is polled half as often, unless that would hide a new request for longer than a router may wait.
-            if self.intake.is_idle() && 2 * interval <= IDLE_INTERVAL {
-                tokio::select! {
-                    _ = ticks.tick() => {}
-                    () = shutdown.wait() => return Ok(End::Stopped),
-                }
-            }
+            let period = match self.intake.is_idle() && 2 * interval <= IDLE_INTERVAL {
+                true => 2 * interval,
+                false => interval,
+            };
+            due = next_poll(due, period, Instant::now());
             let wait = async {
                 match interval > HEALTH_INTERVAL {
-                    true => self.watch(None, async { _ = ticks.tick().await }).await,
+                    true => self.watch(None, tokio::time::sleep_until(due)).await,
                     // The next poll checks the state soon enough. A second timer would double the cost of an idle engine.
-                    false => _ = ticks.tick().await,
+                    false => tokio::time::sleep_until(due).await,
                 }
             };
             tokio::select! {
@@ -174,7 +182,7 @@ impl Driver {
     /// One poll under its deadline. Items of its parts are folded in between.
     async fn poll(&mut self, source: &mut Source, batch: &mut Batch) -> Result<Presence, SourceError> {
         let timeout = self.schedule.timeout;
-        let now = tokio::time::Instant::now;
+        let now = Instant::now;
         let (deadline, published) = (now() + timeout, now() + PUBLISHED);
         let starting = source.is_loading().then_some(LOADING);
         let polled = loop {
@@ -194,6 +202,13 @@ impl Driver {
             Err(Panicked) => Err(SourceError::Panicked { target: source.target() }),
         }
     }
+}
+
+/// When the next poll of a fixed rate is due. Polls that were missed are left out.
+fn next_poll(last: Instant, period: Duration, now: Instant) -> Instant {
+    let next = last + period;
+    let missed = now.saturating_duration_since(next).as_nanos().div_ceil(period.as_nanos());
+    next + period * u32::try_from(missed).unwrap_or(u32::MAX)
 }
 
 #[cfg(test)]
@@ -248,6 +263,15 @@ mod tests {
             tokio::time::sleep(Duration::from_secs(10)).await;
             let polls = POLLS.load(Ordering::SeqCst) - before;
             assert!(polls.abs_diff(expected) <= 1, "{polls} polls in 10 s with {active} active requests");
+        }
+    }
+
+    #[tokio::test]
+    async fn missed_polls_are_left_out_and_the_rate_keeps_its_rhythm() {
+        let (start, period) = (Instant::now(), Duration::from_millis(100));
+        for (took, next) in [(0, 100), (99, 100), (100, 100), (101, 200), (950, 1000)] {
+            let due = next_poll(start, period, start + Duration::from_millis(took));
+            assert_eq!(due - start, Duration::from_millis(next), "after a poll of {took} ms");
         }
     }
 

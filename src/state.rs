@@ -4,18 +4,20 @@ mod engine;
 mod slot;
 mod source;
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
 
-use crate::model::RefusedPublishers;
 use crate::model::gpu::GpuInventory;
+use crate::model::{RecorderCounts, RefusedPublishers};
 use crate::shutdown::Shutdown;
 
 pub use engine::{EngineName, EngineSnapshot};
-pub use slot::{EngineSlot, Place, RECENT_RECORDS};
+pub use slot::{EngineSlot, Place, copy_to_keep};
+
+pub use crate::model::RECENT_RECORDS;
 pub use source::{SourceMetrics, SourceStatus};
 
 use slot::Changes;
@@ -28,6 +30,8 @@ pub struct State {
     gpus: ArcSwap<GpuInventory>,
     changes: Arc<Changes>,
     pub refused_publishers: RefusedPublishers,
+    /// Unset without a recorder.
+    pub recorder: OnceLock<RecorderCounts>,
     pub config_reload: ConfigReload,
     /// What the search for engines found, each with its address. For people.
     pub discovery: ArcSwap<Vec<(String, String)>>,
@@ -68,6 +72,7 @@ impl State {
             gpus: ArcSwap::from_pointee(GpuInventory::default()),
             changes: Arc::default(),
             refused_publishers: RefusedPublishers::default(),
+            recorder: OnceLock::new(),
             config_reload: ConfigReload::default(),
             discovery: ArcSwap::default(),
         };

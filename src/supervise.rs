@@ -20,9 +20,11 @@ pub enum Task {
     Fold,
     /// Accepts connections of publishers or of HTTP clients.
     Accept,
+    /// Writes the recording.
+    Record,
 }
 
-const TASKS: usize = Task::Accept as usize + 1;
+const TASKS: usize = Task::Record as usize + 1;
 
 static RESTARTS: [AtomicU64; TASKS] = [const { AtomicU64::new(0) }; TASKS];
 

@@ -43,6 +43,26 @@ fn get(daemon: &Daemon, path: &str, status: u16) -> Value {
 }
 
 #[test]
+fn the_findings_name_what_doctor_would() {
+    // Its polls fail, and a publisher never comes: neither is a finding while the exporter is young.
+    let daemon = Daemon::start(&["--source", "trtllm-serve:http://127.0.0.1:1", "--stale-after", "1s"]);
+    assert_eq!(get(&daemon, "/api/v1/findings", 200), json!({"windowSeconds": 0.0, "findings": []}));
+    let daemon = e2e::lookalike::Lookalike::start(&["--rate", "100"]);
+    let exporter = Daemon::start(&["--source", &daemon.source(), "--stale-after", "1s"]);
+    exporter.until_state(&[], "busy");
+    get(&exporter, "/api/v1/findings", 200);
+    drop(daemon);
+    let found = e2e::until(|| {
+        let answer = get(&exporter, "/api/v1/findings", 200);
+        let found = answer["findings"].as_array().unwrap().first().cloned();
+        found.ok_or_else(|| answer.to_string())
+    });
+    assert_eq!((&found["rule"], &found["severity"]), (&json!("engine-unreachable"), &json!("critical")));
+    assert_eq!((&found["kind"], &found["subject"]), (&json!("engine"), &json!("tensorrt_llm 1")));
+    assert!(found["change"].as_str().unwrap().contains("Check that the server runs"), "{found}");
+}
+
+#[test]
 fn an_engine_has_the_values_of_the_page() {
     let daemon = replayed(&["--model", "llama"]);
     let engines = get(&daemon, "/api/v1/engines", 200);

@@ -22,7 +22,7 @@ use e2e::standin::Standin;
 use publishers::Publishers;
 use serde_json::Value;
 use served::Served;
-use trtllm_exporter::tools::doctor::{report, rules};
+use trtllm_exporter::diagnosis::{report, rules};
 
 /// A report as JSON, with its exit code.
 struct Report {
@@ -60,10 +60,29 @@ impl Report {
         assert!(self.about(subject).contains(rule), "{subject} has no {rule}: {:#}", self.json["findings"]);
     }
 
+    /// Fails also if the subject was never watched.
     #[track_caller]
     fn is_silent_about(&self, subject: &str) {
+        let exporters = self.json["exporters"].as_array().unwrap();
+        let list = |list: &Value| list.as_array().unwrap().clone();
+        let models =
+            exporters.iter().flat_map(|exporter| list(&exporter["engines"])).map(|engine| engine["model"].clone());
+        let gpus = exporters.iter().flat_map(|exporter| list(&exporter["gpus"]));
+        let urls = exporters.iter().map(|exporter| exporter["url"].clone());
+        let mut watched = models.chain(gpus).chain(urls).chain(list(&self.json["sources"]));
+        assert!(watched.any(|watched| watched == subject), "{subject} was not watched: {:#}", self.json);
         assert_eq!(self.about(subject), BTreeSet::new(), "{:#}", self.json["findings"]);
     }
+}
+
+#[test]
+#[should_panic(expected = "llama was not watched")]
+fn nothing_is_known_about_an_engine_that_was_not_watched() {
+    let json = serde_json::json!({"exporters": [{"url": "http://e", "engines": [{"model": "m"}], "gpus": []}], "sources": [],
+        "findings": []});
+    let report = Report { json, code: 0 };
+    report.is_silent_about("m");
+    report.is_silent_about("llama");
 }
 
 fn config(engines: &[(&str, String)]) -> tempfile::NamedTempFile {
@@ -89,7 +108,7 @@ fn the_limit_of_each_simulated_engine_is_named() {
         ("queue-bound", "sim:?rate=1000&in_flight=120&kv_blocks=6000"),
         ("kv-cache-starved", "sim:?rate=60&kv_blocks=120"),
         ("requests-paused", "sim:?rate=60&kv_blocks=150&policy=max_utilization"),
-        ("context-bound", "sim:?rate=20&ctx_token_us=150&prefix_share=0&output_mean=16&kv_blocks=4000"),
+        ("context-bound", "sim:?rate=30&ctx_token_us=80&prefix_share=0&output_mean=16&kv_blocks=4000"),
         ("generation-bound", "sim:?rate=4&iter_base_ms=70&kv_blocks=4000"),
         ("static-batch-waste", "sim:?batching=static&rate=20&kv_blocks=4000"),
         ("poor-speculation", "sim:?spec_draft_len=4&spec_acceptance=0.1&rate=20&kv_blocks=4000"),
@@ -104,7 +123,8 @@ fn the_limit_of_each_simulated_engine_is_named() {
             page.find("nv_trt_llm_new_request_queue_time_seconds_sum", &["model=queue-time-high"]).unwrap_or(0.0);
         ensure(completed >= 40.0 && slow > 150.0, || format!("{completed} requests completed, {slow} s in the queue"))
     });
-    let report = Report::of(&daemon, &[]);
+    // Ten iterations of the slowest engine take 2 s on a machine that does nothing else.
+    let report = Report::of(&daemon, &["--for", "6s"]);
     for (model, _) in engines {
         match model {
             "healthy" | "default" | "idle" | "starting" => report.is_silent_about(model),
@@ -234,7 +254,7 @@ fn gpus_that_are_lost_throttled_or_absent_are_named() {
     for (index, rule) in [("0", "gpu-errors"), ("1", "gpu-throttled"), ("2", "gpu-lost")] {
         report.names(index, rule);
     }
-    report.is_silent_about("3");
+    report.is_silent_about("GPU-00000000-0000-4000-8000-000000000003");
     assert_eq!(report.code, 4);
     // The driver finds one GPU less when it is opened again. While monitoring is paused, nothing is wrong.
     daemon.signal("USR1");
@@ -261,14 +281,17 @@ fn a_source_is_asked_which_option_is_off_and_never_for_what_drains() {
         ),
     ]);
     let without = Served::start(&[("/version", 200, r#"{"version":"1.2.0"}"#), ("/health", 200, "")]);
+    let tokenless = Served::start(&[("/version", 200, r#"{"version":"1.3.0"}"#)]);
     let (other, closed) = (Served::start(&[("/", 200, "hello")]), Served::start(&[("/version", 401, "")]));
     let sources = [
         off.source(),
         without.source(),
         other.source(),
         closed.source(),
+        format!("{}?bearer_token_file=/nonexistent/token", tokenless.source()),
         "trtllm-serve:http://127.0.0.1:1".to_owned(),
         "socket:/nonexistent/ingest.sock".to_owned(),
+        "socket:/nonexistent/a space".to_owned(),
     ];
     let daemon = Daemon::start(&[]);
     let arguments: Vec<String> = sources.iter().map(|source| format!("--source={source}")).collect();
@@ -281,12 +304,28 @@ fn a_source_is_asked_which_option_is_off_and_never_for_what_drains() {
     report.names(&other.target(), "source-other");
     report.names(&closed.target(), "source-refused");
     report.names("http://127.0.0.1:1", "source-unanswered");
+    report.names(&tokenless.target(), "source-not-asked");
     report.names("socket:/nonexistent/ingest.sock", "socket-missing");
+    let asked: Vec<&str> = report.json["sources"].as_array().unwrap().iter().filter_map(Value::as_str).collect();
+    assert!(asked.len() == sources.len() && asked.contains(&"socket:/nonexistent/a space"), "{asked:?}");
+    assert_eq!(tokenless.asked(), [""; 0]);
     for server in [&off, &without, &other, &closed] {
         for asked in server.asked() {
             assert!(["GET /version", "GET /health", "GET /prometheus/metrics"].contains(&asked.as_str()), "{asked}");
         }
     }
+}
+
+#[test]
+fn the_variable_for_sources_holds_several() {
+    let daemon = Daemon::start(&[]);
+    let output = std::process::Command::new(env!("CARGO_BIN_EXE_trtllm-exporter"))
+        .args(["doctor", &format!("http://{}", daemon.address), "--for", "100ms", "--format", "json"])
+        .env("TRTLLM_EXPORTER_SOURCE", "socket:/nonexistent/a\n socket:/nonexistent/b ")
+        .output()
+        .unwrap();
+    let json: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(json["sources"], serde_json::json!(["socket:/nonexistent/a", "socket:/nonexistent/b"]));
 }
 
 #[test]
@@ -333,7 +372,7 @@ fn a_bearer_token_is_sent_to_a_proxy() {
 fn a_bundle_has_no_secret_no_name_and_no_address() {
     let folder = tempfile::tempdir().unwrap();
     let file = |name: &str| folder.path().join(name);
-    let config = "engines:\n- source: 'socket:PATH'\n  model: acme-secret-model.corp.example\n  labels: {node: gpu-node-17.corp.example, rack: 192.0.2.44, note: 'fd00::77'}\n";
+    let config = "engines:\n- source: 'socket:PATH'\n  model: acme-secret-model.corp.example\n  labels: {node: gpu-node-17.corp.example, rack: 192.0.2.44, note: 'fd00::77', link: acme-link, architecture: acme-arch, index: acme-i, fan: acme-fan, xid: acme-x, mig_profile: acme-mig, acme_team: red}\n";
     std::fs::write(file("config.yaml"), config.replace("PATH", path(&file("ingest.sock")))).unwrap();
     std::fs::write(file("token"), "hunter2-token").unwrap();
     let gpus = Standin::new("gpus=1\ngpu.0.uuid=GPU-5ec7e7\ngpu.0.serial=4242424242");
@@ -387,7 +426,8 @@ fn a_bundle_has_no_secret_no_name_and_no_address() {
         assert!(!text.contains(secret), "{secret}: {text}");
     }
     for needed in [
-        "nv_trt_llm_iterations_total{model=model-1",
+        "nv_trt_llm_iterations_total{label-",
+        "model=model-1",
         "\"records\"",
         "iterLatencyMS",
         "nv_gpu_up{gpu_uuid=gpu_uuid-1}",
@@ -403,15 +443,19 @@ fn a_bundle_has_no_secret_no_name_and_no_address() {
 #[test]
 fn a_wrong_option_is_named_with_its_remedy() {
     let folder = tempfile::tempdir().unwrap();
-    let (file, missing) = (folder.path().join("user"), folder.path().join("missing"));
+    let [file, missing, empty] = ["user", "missing", "empty"].map(|name| folder.path().join(name));
     std::fs::write(&file, "no colon").unwrap();
+    std::fs::write(&empty, "\n").unwrap();
     for (arguments, words) in [
         (&["ftp://x"][..], "http://HOST:PORT"),
         (&["http://user:secret@x"], "--user-file"),
         (&["--for", "1ms"], "must be between"),
+        (&["--for", "soon"], "write 100ms, 5s or 1m"),
         (&["--user-file", path(&file)], "USER:PASSWORD"),
         (&["--user-file", path(&missing)], "cannot read the file"),
         (&["https://x", "--ca-file", path(&missing)], "--ca-file"),
+        (&["--bearer-token-file", path(&missing)], "cannot read the token"),
+        (&["--bearer-token-file", path(&empty)], "does not contain a token"),
         (&["--source", "foo:x"], "unknown scheme"),
     ] {
         let output = run(&[&["doctor"], arguments].concat());

@@ -22,17 +22,23 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("exposition", &["engine", "metrics"]),
     ("unix_socket", &[]),
     ("small_file", &[]),
-    ("sources", &["log", "model", "small_file", "supervise", "unix_socket"]),
-    ("intake", &["log", "model", "engine", "sources", "state"]),
-    ("poll", &["intake", "sources", "state", "shutdown", "supervise"]),
-    ("views", &["state"]),
+    ("recording", &["model"]),
+    ("sources", &["log", "model", "recording", "small_file", "supervise", "unix_socket"]),
+    ("recorder", &["engine", "log", "model", "recording", "sources", "state", "supervise"]),
+    ("intake", &["log", "model", "engine", "recorder", "recording", "sources", "state"]),
+    ("poll", &["intake", "recorder", "sources", "state", "shutdown", "supervise"]),
+    ("diagnosis", &["model", "sources"]),
+    ("views", &["diagnosis", "model", "state"]),
     ("web", &["metrics", "small_file"]),
     ("listen", &["unix_socket"]),
     ("http", &["exposition", "listen", "log", "metrics", "state", "shutdown", "supervise", "views", "web"]),
     ("config", &["metrics", "small_file", "sources", "state"]),
     ("log", &[]),
-    ("cli", &["build", "config", "gpu", "http", "listen", "log", "metrics"]),
-    ("tools", &["build", "cli", "config", "metrics", "model", "small_file", "sources"]),
+    ("cli", &["build", "config", "gpu", "http", "listen", "log", "metrics", "recorder"]),
+    (
+        "tools",
+        &["build", "cli", "config", "diagnosis", "metrics", "model", "recording", "shutdown", "small_file", "sources"],
+    ),
     (
         "start",
         &[
@@ -44,8 +50,10 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
             "listen",
             "log",
             "metrics",
+            "model",
             "poll",
             "process",
+            "recorder",
             "shutdown",
             "sources",
             "state",
@@ -157,8 +165,10 @@ fn each_foreign_crate_is_used_in_one_place() {
         ("prost", &["exposition/protobuf.rs", "gpu/kubelet.rs"]),
         // A metric of a source is in the state: the intake increments it, and the collector reads it.
         ("prometheus_client", &["exposition", "metrics", "state/source.rs"]),
-        ("zstd", &["exposition/compress.rs", "exposition/cache.rs"]),
+        ("zstd", &["exposition/compress.rs", "exposition/cache.rs", "recording/frame.rs"]),
         ("axum", &["http", "web/layers.rs"]),
+        ("ratatui", &["tools/top/draw", "tools/top/screen.rs", "tools/top/theme.rs", "tools/top/tests.rs"]),
+        ("crossterm", &["tools/top/screen.rs"]),
         // One place per file format: the configuration of engines and that of web access.
         ("serde_saphyr", &["config.rs", "web/config.rs"]),
     ];
@@ -173,14 +183,38 @@ fn each_foreign_crate_is_used_in_one_place() {
 
 /// They judge what was fetched. So a test needs no process, and the same observation always has the same findings.
 #[test]
-fn the_rules_of_doctor_fetch_nothing_print_nothing_and_know_no_time() {
-    let folder = Path::new("src/tools/doctor");
-    let mut pure = files(&folder.join("rules"));
-    pure.extend(["batches.rs", "finding.rs", "judge.rs", "observation.rs"].map(|file| folder.join(file)));
+fn the_diagnosis_fetches_nothing_prints_nothing_and_knows_no_time() {
+    let pure = files(Path::new("src/diagnosis"));
     assert!(pure.len() > 10, "{pure:?}");
     for file in pure {
         let text = std::fs::read_to_string(&file).unwrap();
         for word in ["client", "watch::", "tokio", "std::fs", "std::net", "Instant", "SystemTime", "print(", "stdout"] {
+            assert!(!text.contains(word), "{} uses {word}", file.display());
+        }
+    }
+}
+
+/// They turn readings and keys into texts. So a test needs neither a terminal nor an exporter.
+#[test]
+fn the_state_and_the_drawing_of_top_fetch_nothing_print_nothing_and_know_no_time() {
+    let folder = Path::new("src/tools/top");
+    let io = ["mod.rs", "reader.rs", "screen.rs"].map(|file| folder.join(file));
+    let pure: Vec<PathBuf> = files(folder).into_iter().filter(|file| !io.contains(file)).collect();
+    assert!(pure.len() > 10, "{pure:?}");
+    for file in pure {
+        let text = std::fs::read_to_string(&file).unwrap();
+        for word in [
+            "client",
+            "reader::",
+            "tokio",
+            "std::fs",
+            "std::net",
+            "std::env",
+            "Instant",
+            "SystemTime",
+            "print(",
+            "stdout",
+        ] {
             assert!(!text.contains(word), "{} uses {word}", file.display());
         }
     }

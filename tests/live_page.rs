@@ -18,13 +18,27 @@ fn a_browser_shows_the_numbers_of_the_metrics_page() {
     let folder = tempfile::tempdir().unwrap();
     let config = folder.path().join("engines.yaml");
     let replayed = e2e::root().join("tests/fixtures/session.ndjson");
+    let ranked = folder.path().join("ranks.ndjson");
+    let rows = (0..200_u64).map(|row| {
+        let (iter, rank) = (row / 2 + 1, row % 2);
+        format!(
+            "{{\"iter\": {iter}, \"iterLatencyMS\": 10.0, \"attentionDpRank\": {rank}, \"numActiveRequests\": {}, \
+             \"inflightBatchingStats\": {{\"numScheduledRequests\": {}, \"numCtxTokens\": {iter}, \"numGenRequests\": {rank}}}, \
+             \"kvCacheStats\": {{\"maxNumBlocks\": 200, \"usedNumBlocks\": 50}}}}\n",
+            rank + 3,
+            rank + 1
+        )
+    });
+    std::fs::write(&ranked, rows.collect::<String>()).unwrap();
     let engines = format!(
         "engines:\n\
          - source: \"sim:?rate=20\"\n  model: live\n\
          - source: replay:{}?speed=max\n  model: replayed\n\
+         - source: replay:{}?rate=3\n  model: ranked\n\
          - source: trtllm-serve:http://127.0.0.1:1\n  model: nowhere\n\
          - source: socket:{}\n  model: '<img src=x onerror=\"window.attacked=1\">'\n",
         replayed.display(),
+        ranked.display(),
         folder.path().join("ingest.sock").display()
     );
     std::fs::write(&config, engines).unwrap();

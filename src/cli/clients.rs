@@ -35,7 +35,7 @@ pub struct DoctorArgs {
     pub connection: Connection,
 
     /// How long to watch
-    #[arg(long = "for", value_name = "D", default_value = "30s", value_parser = humantime::parse_duration)]
+    #[arg(long = "for", value_name = "D", default_value = "30s", value_parser = super::duration, allow_hyphen_values = true)]
     pub window: Duration,
 
     /// Output format: text or json
@@ -47,7 +47,7 @@ pub struct DoctorArgs {
     pub bundle: Option<PathBuf>,
 
     /// Also ask this source of an engine (repeatable), as in the exporter's --source. Default: each trtllm-serve of this
-    /// host, if an exporter of this host is read
+    /// host, if an exporter of this host is read. The variable may hold several, separated by spaces or newlines
     #[arg(long, value_name = "URL", env = "TRTLLM_EXPORTER_SOURCE")]
     pub source: Vec<String>,
 
@@ -62,6 +62,21 @@ pub struct DoctorArgs {
     /// Print all rules as markdown and exit
     #[arg(long)]
     pub rules: bool,
+}
+
+/// Arguments of `top`.
+#[derive(Debug, Clone, Args)]
+pub struct TopArgs {
+    #[command(flatten)]
+    pub connection: Connection,
+
+    /// Time between two reads of an exporter
+    #[arg(long, value_name = "D", default_value = "2s", value_parser = humantime::parse_duration)]
+    pub interval: Duration,
+
+    /// Print the numbers of one interval as text and exit. Always if the output is not a terminal
+    #[arg(long)]
+    pub once: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]

@@ -30,6 +30,8 @@ pub enum SourceSpec {
     },
     Replay {
         path: PathBuf,
+        /// Of a recording with several engines.
+        engine: Option<String>,
         pace: Pace,
     },
 }
@@ -88,7 +90,7 @@ impl FromStr for SourceSpec {
                     (Some(rate), None) => Pace::Rate(rate),
                     (None, speed) => Pace::Recorded(speed.unwrap_or(1.0)),
                 };
-                Self::Replay { path: PathBuf::from(body), pace }
+                Self::Replay { path: PathBuf::from(body), engine: options.take("engine"), pace }
             }
             #[cfg(feature = "executor")]
             "executor" => Self::Executor(Box::new(super::hosted::hosting(body, &mut options)?)),
@@ -156,11 +158,17 @@ mod tests {
         assert_eq!(read("auto"), SourceSpec::Auto { ports: vec![8000] });
         assert_eq!(read("auto:?ports=8000,9000"), SourceSpec::Auto { ports: vec![8000, 9000] });
         assert_eq!(read("socket:/run/x.sock"), SourceSpec::Socket("/run/x.sock".into()));
-        assert_eq!(read("replay:a.json"), SourceSpec::Replay { path: "a.json".into(), pace: Pace::Recorded(1.0) });
-        assert_eq!(read("replay:a?rate=10"), SourceSpec::Replay { path: "a".into(), pace: Pace::Rate(10.0) });
+        assert_eq!(
+            read("replay:a.json"),
+            SourceSpec::Replay { path: "a.json".into(), engine: None, pace: Pace::Recorded(1.0) }
+        );
+        assert_eq!(
+            read("replay:a?rate=10"),
+            SourceSpec::Replay { path: "a".into(), engine: None, pace: Pace::Rate(10.0) }
+        );
         assert_eq!(
             read("replay:a?speed=max"),
-            SourceSpec::Replay { path: "a".into(), pace: Pace::Recorded(f64::INFINITY) }
+            SourceSpec::Replay { path: "a".into(), engine: None, pace: Pace::Recorded(f64::INFINITY) }
         );
     }
 }

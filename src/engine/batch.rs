@@ -43,6 +43,12 @@ pub fn generation_tokens(record: &IterationStats) -> u64 {
     }
 }
 
+/// All tokens of the batch.
+#[must_use]
+pub fn tokens(record: &IterationStats) -> u64 {
+    context_tokens(record).saturating_add(generation_tokens(record))
+}
+
 fn unsigned(value: Option<i64>) -> u64 {
     value.and_then(|value| u64::try_from(value).ok()).unwrap_or(0)
 }

@@ -1,6 +1,8 @@
 //! Where blocks and cached tokens are. The engine numbers its cache levels from 0, GPU first. Newer releases name the tier of
 //! each level, and several levels may have the same tier.
 
+use serde::{Deserialize, Serialize};
+
 use crate::model::IterationStats;
 use crate::model::named_numbers::{NamedNumbers, named_numbers};
 
@@ -9,11 +11,11 @@ pub const MAX_LEVELS: usize = 64;
 
 named_numbers! {
     /// Blocks or tokens by [`Tier`].
-    #[derive(Copy, Eq)]
+    #[derive(Copy, Eq, Serialize, Deserialize)]
     pub struct TierNumbers: u64 { gpu = "gpu", host = "host", disk = "disk", other = "other" }
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Tier {
     Gpu,
     Host,
@@ -23,7 +25,7 @@ pub enum Tier {
 }
 
 /// Prompt tokens found in the cache.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct CachedTokens {
     pub by_tier: TierNumbers,
     /// The last element has the sum of all levels from [`MAX_LEVELS`] on.
@@ -31,7 +33,7 @@ pub struct CachedTokens {
 }
 
 /// Prompt tokens found in one cache level. The tier of a level changes if an engine restarts with another configuration.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct LevelTokens {
     /// While the engine did not name its levels.
     pub unnamed: Option<u64>,

@@ -2,6 +2,8 @@
 
 use std::collections::VecDeque;
 
+use serde::{Deserialize, Serialize};
+
 use crate::model::IterationStats;
 
 /// Number of iterations kept for request rows that arrive later. The engine's ring of request statistics holds fewer by
@@ -9,7 +11,7 @@ use crate::model::IterationStats;
 const KEPT: usize = 4096;
 
 /// The time of one iteration, in microseconds on one clock.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Span {
     pub iter: Option<u64>,
     pub start_us: i64,
@@ -22,14 +24,14 @@ pub struct Span {
 }
 
 /// The end of the last record's iteration.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 struct End {
     end_us: i64,
     flush: bool,
 }
 
 /// The recent iterations, oldest first.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct IterationClock {
     spans: VecDeque<Span>,
     last: Option<End>,

@@ -1,9 +1,11 @@
 //! Turns counts that the engine accumulates itself into increases, so that totals never fall.
 
+use serde::{Deserialize, Serialize};
+
 use crate::model::iteration::KvCacheStats;
 
 /// One cumulative count of the engine, e.g. of KV cache blocks allocated, reused or missed.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 pub struct Cumulative {
     last: Option<i64>,
 }
@@ -47,7 +49,7 @@ impl Cumulative {
 }
 
 /// Increase of the cumulative KV cache counts, in blocks.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct KvIncrease {
     pub allocated: u64,
     pub newly_allocated: u64,
@@ -56,7 +58,7 @@ pub struct KvIncrease {
 }
 
 /// The cumulative counts of one KV cache.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 pub struct KvCounts {
     allocated: Cumulative,
     newly_allocated: Cumulative,

@@ -1,6 +1,8 @@
 //! Classifies each record in the sequence of its engine: new, repeated, idle flush, late, row of another rank, or restart.
 //! Corrects the quirks of the executor's loop, so that no other file has to know them.
 
+use serde::{Deserialize, Serialize};
+
 use crate::model::IterationStats;
 use crate::model::iteration::{Backend, SchedulerMode};
 
@@ -30,7 +32,7 @@ pub enum RecordKind {
 }
 
 /// The time between two restarts of an engine. The first epoch begins with the first record that is read.
-#[derive(Debug)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Epoch {
     /// Iterations of earlier epochs.
     lost_before: u64,
@@ -55,7 +57,7 @@ pub struct Epoch {
 }
 
 /// How many completed requests of the last record's iteration are counted.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 struct CompletedRequests {
     iter: Option<u64>,
     counted: i64,

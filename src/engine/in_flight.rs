@@ -6,10 +6,12 @@
 //! that end. The accounts differ in who reports the end. An account that is empty makes the record doubtful, never certain: a
 //! server that hangs looks the same for a moment, and its `/health` alone proves nothing.
 
+use serde::{Deserialize, Serialize};
+
 use super::health::Outstanding;
 
 /// Unfinished requests of a PyTorch engine.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 pub struct InFlight {
     /// Active minus completed, both from the last record.
     by_record: i64,
@@ -23,7 +25,7 @@ pub struct InFlight {
     one_rank: bool,
 }
 
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 struct Account {
     open: i64,
     /// It has reported an end at least once.

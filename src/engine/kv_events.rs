@@ -3,10 +3,13 @@
 
 use std::collections::HashMap;
 
+use serde::{Deserialize, Serialize};
+
 use crate::model::kv_event::{BlockHash, KvCacheEvent, KvCacheEventKind};
 use crate::model::named_numbers::{NamedNumbers, named_numbers};
 
 use super::cache_tiers::{Tier, TierNumbers};
+use super::saved;
 
 /// Blocks whose tier is remembered, in about 1 MiB.
 const MAX_BLOCKS: usize = 1 << 16;
@@ -15,7 +18,7 @@ const MAX_RANKS: usize = 64;
 
 named_numbers! {
     /// Events by kind.
-    #[derive(Copy, Eq)]
+    #[derive(Copy, Eq, Serialize, Deserialize)]
     pub struct KvEventCounts: u64 {
         created = "created",
         stored = "stored",
@@ -26,7 +29,7 @@ named_numbers! {
 }
 
 /// Plain numbers with one owner, like [`super::Totals`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KvEventTotals {
     pub events: KvEventCounts,
     /// Events that are missing in the sequence of numbers.
@@ -69,11 +72,12 @@ impl KvEventCounts {
 }
 
 /// The fold of one engine's events.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct KvEvents {
     /// `None` until the engine sent any.
     pub totals: Option<KvEventTotals>,
     /// By rank and block.
+    #[serde(with = "saved::pairs")]
     tiers: HashMap<(u8, BlockHash), Tier>,
     /// The number of the last event, by rank.
     last: HashMap<u8, u64>,

@@ -1,15 +1,18 @@
 //! The values of the last record, for gauges. Quirks are corrected; nothing is derived.
 
+use serde::{Deserialize, Serialize};
+
 use crate::model::IterationStats;
 use crate::model::iteration::{
     InflightBatchingStats, KvCacheStats, SchedulerMode, SpecDecodingStats, StaticBatchingStats,
 };
 use crate::model::timestamp::RecordTime;
 
+use super::batch;
 use super::pools::Pools;
 
 /// The last iteration. A member that the engine does not send is absent.
-#[derive(Debug, Clone, Copy, PartialEq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 pub struct Latest {
     pub iter: Option<u64>,
     /// Microseconds since 1970 UTC: the record's own time, or the time it was received.
@@ -29,6 +32,8 @@ pub struct Latest {
     pub inflight: Option<InflightBatchingStats>,
     pub static_batching: Option<StaticBatchingStats>,
     pub spec_decoding: Option<SpecDecodingStats>,
+    /// Context and generation tokens of the iteration. Absent without a batch.
+    pub batch_tokens: Option<u64>,
     pub pools: Pools,
     pub scheduler_mode: Option<SchedulerMode>,
     /// Attention-DP ranks whose rows of this iteration have been read.
@@ -40,7 +45,7 @@ pub struct Latest {
 }
 
 /// A limit: as built into the engine, as recommended by the tuner, as used at runtime.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Limits {
     pub fixed: Option<i64>,
     pub tuner: Option<i64>,
@@ -76,6 +81,7 @@ impl Latest {
         // The PyTorch backend sends an object of zeros if there is no static batching.
         self.static_batching = record.static_batching_stats.filter(|stats| !stats.is_all_zero());
         self.spec_decoding = record.spec_decoding_stats;
+        self.batch_tokens = (self.inflight.is_some() || self.static_batching.is_some()).then(|| batch::tokens(record));
         self.pools.update(record);
         self.scheduler_mode = record.scheduler_mode;
         self.own_ranks = record.rank.is_some();
@@ -99,6 +105,7 @@ impl Latest {
             add(&mut total.num_ctx_kv_tokens, rank.num_ctx_kv_tokens);
             add(&mut total.num_gen_kv_tokens, rank.num_gen_kv_tokens);
             add(&mut total.num_paused_kv_tokens, rank.num_paused_kv_tokens);
+            self.batch_tokens = self.batch_tokens.map(|tokens| tokens.saturating_add(batch::tokens(record)));
         }
         if record.rank.is_none() {
             return;
@@ -130,8 +137,17 @@ impl Latest {
         self.ranks_seen.max(self.ranks_before.filter(|_| self.ranks_seen.is_some()))
     }
 
-    fn copies_rank_0(&self) -> bool {
+    /// Whether all but the batch is that of rank 0.
+    #[must_use]
+    pub fn copies_rank_0(&self) -> bool {
         !self.own_ranks && self.attention_dp_ranks() > Some(1)
+    }
+
+    /// The limit of all ranks, from that of one.
+    #[must_use]
+    pub fn times_ranks(&self, limit: Option<i64>) -> Option<i64> {
+        let ranks = i64::try_from(self.attention_dp_ranks().unwrap_or(1)).unwrap_or(i64::MAX);
+        limit.map(|limit| limit.saturating_mul(ranks))
     }
 
     /// Active requests of all ranks. Absent if each row copies those of rank 0.
@@ -143,9 +159,7 @@ impl Latest {
     /// The limit of active requests of all ranks. Each row has the limit of one rank.
     #[must_use]
     pub fn max_active_of_all(&self) -> Option<i64> {
-        let ranks = if self.copies_rank_0() { self.attention_dp_ranks() } else { None };
-        let ranks = i64::try_from(ranks.unwrap_or(1)).unwrap_or(i64::MAX);
-        self.max_active.map(|max| max.saturating_mul(ranks))
+        if self.copies_rank_0() { self.times_ranks(self.max_active) } else { self.max_active }
     }
 
     #[must_use]
@@ -188,6 +202,7 @@ impl Latest {
         let clear = |value: &mut Option<i64>| *value = value.map(|_| 0);
         clear(&mut self.active);
         clear(&mut self.queued);
+        self.batch_tokens = self.batch_tokens.map(|_| 0);
         if let Some(stats) = &mut self.inflight {
             for value in [
                 &mut stats.num_scheduled_requests,

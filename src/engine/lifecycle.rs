@@ -4,6 +4,8 @@
 
 use std::collections::HashMap;
 
+use serde::{Deserialize, Serialize};
+
 use crate::model::request::{RequestStage, RequestStats};
 
 use super::clock::Span;
@@ -25,7 +27,7 @@ pub struct Lifecycle {
 }
 
 /// Requests by stage in the last iteration that had rows.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Stages {
     pub queued: u64,
     pub encoder: u64,
@@ -34,7 +36,7 @@ pub struct Stages {
 }
 
 /// The unfinished requests of one epoch of an engine.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct Lifecycles {
     followed: HashMap<u64, Followed>,
     /// Number of iterations with rows.
@@ -42,7 +44,7 @@ pub struct Lifecycles {
     pub stages: Option<Stages>,
 }
 
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 struct Followed {
     /// `None` if the request had started before its first row was read.
     arrived_us: Option<i64>,

@@ -9,7 +9,7 @@ const APART: Duration = Duration::from_secs(10);
 /// Without a record for this time after the first of them.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(super) struct MissingRecords {
     last_record: Option<Instant>,
     /// When requests were first and last seen to end that no record belongs to.

@@ -23,12 +23,16 @@ pub mod queue_time;
 pub mod ranks;
 pub mod request_times;
 pub mod requests;
+pub mod saturation;
+pub mod saved;
 pub mod server_metrics;
 pub mod successes;
 pub mod totals;
 pub mod waits;
 
 use std::time::{Duration, Instant};
+
+use serde::{Deserialize, Serialize};
 
 use crate::model::request::RequestStage;
 use crate::model::{
@@ -38,6 +42,7 @@ use crate::model::{
 pub use health::{EngineState, Health, Outstanding};
 pub use latest::Latest;
 pub use plausible::Implausible;
+pub use saved::Stamp;
 pub use totals::Totals;
 
 use clock::{IterationClock, Span};
@@ -51,10 +56,12 @@ use ranks::OpenIteration;
 use requests::RequestFold;
 
 /// The fold of one engine.
-#[derive(Debug)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Engine {
     pub totals: Totals,
     pub requests: RequestFold,
+    /// Not saved: it belongs to the present.
+    #[serde(skip, default = "Health::unknown")]
     pub health: Health,
     latest: Option<Latest>,
     epoch: Epoch,
@@ -64,6 +71,7 @@ pub struct Engine {
     lifecycles: Lifecycles,
     kv_events: KvEvents,
     process: Option<u64>,
+    #[serde(skip)]
     missing_records: MissingRecords,
 }
 
@@ -308,6 +316,20 @@ impl Engine {
     /// The source has ended (a replay). Work that the last record left does not make the engine stalled.
     pub fn finish(&mut self) {
         self.health.finish();
+    }
+
+    /// Continues with a fold that was saved. The state of the engine remains that of its source.
+    pub fn adopt(&mut self, saved: Self, now: Instant) {
+        let (mut health, missing_records) = (self.health, std::mem::take(&mut self.missing_records));
+        if saved.latest.is_some() {
+            health.record(now, saved.outstanding());
+        }
+        *self = Self { health, missing_records, ..saved };
+    }
+
+    /// A record that was refused when it was recorded. See [`Engine::absorb`].
+    pub fn refuse_record(&mut self) {
+        self.epoch.numbering.reject();
     }
 
     fn restart(&mut self) {

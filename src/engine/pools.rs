@@ -2,6 +2,8 @@
 //! and life cycles, so that none of them becomes a label. KV cache manager V2 sends several views of one cache; which view has
 //! which numbers follows upstream's collector (tensorrt_llm/metrics/collector.py).
 
+use serde::{Deserialize, Serialize};
+
 use crate::model::IterationStats;
 use crate::model::iteration::{KvCacheIterationStats, KvCacheLifecycleStats, LifecycleKind, SsmSnapshotStats};
 use crate::model::named_numbers::{NamedNumbers, named_numbers};
@@ -11,7 +13,7 @@ use super::cache_tiers::{CachedTokens, TierNumbers};
 
 named_numbers! {
     /// Blocks of one pool, by state. A peak is the highest value since the previous record.
-    #[derive(Copy, Eq)]
+    #[derive(Copy, Eq, Serialize, Deserialize)]
     pub struct PoolBlocks: i64 {
         max = "max",
         free = "free",
@@ -25,7 +27,7 @@ named_numbers! {
 
 named_numbers! {
     /// Blocks, by what iterations did with them.
-    #[derive(Copy, Eq)]
+    #[derive(Copy, Eq, Serialize, Deserialize)]
     pub struct BlockEvents: u64 {
         allocated = "allocated",
         newly_allocated = "newly_allocated",
@@ -43,7 +45,7 @@ named_numbers! {
 
 named_numbers! {
     /// Bytes that iterations moved or dropped.
-    #[derive(Copy, Eq)]
+    #[derive(Copy, Eq, Serialize, Deserialize)]
     pub struct ByteEvents: u64 {
         onboarded = "onboarded",
         offloaded = "offloaded",
@@ -53,7 +55,7 @@ named_numbers! {
 }
 
 /// The pools after the last record that has them. An engine may send them with every n-th record only.
-#[derive(Debug, Clone, Copy, PartialEq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 pub struct Pools {
     /// On the GPU.
     pub primary: PoolBlocks,
@@ -72,7 +74,7 @@ pub struct Pools {
 }
 
 /// Totals over iterations. A total is absent until the engine sends its first value; 0 is a value.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct PoolTotals {
     pub blocks: BlockEvents,
     pub bytes: ByteEvents,
@@ -88,7 +90,7 @@ pub struct PoolTotals {
 }
 
 /// Lookups of snapshots of a state space model.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct SnapshotTotals {
     pub lookups: Option<u64>,
     pub hits: SnapshotHits,
@@ -98,13 +100,13 @@ pub struct SnapshotTotals {
 
 named_numbers! {
     /// Hits by whether the snapshot ends with a block.
-    #[derive(Copy, Eq)]
+    #[derive(Copy, Eq, Serialize, Deserialize)]
     pub struct SnapshotHits: u64 { aligned = "aligned", unaligned = "unaligned" }
 }
 
 named_numbers! {
     /// Prompt tokens of the lookups, by whether a snapshot covers them.
-    #[derive(Copy, Eq)]
+    #[derive(Copy, Eq, Serialize, Deserialize)]
     pub struct SnapshotTokens: u64 { reused = "reused", unreused = "unreused" }
 }
 

@@ -4,10 +4,12 @@
 //! *seconds* of all requests since its start (upstream: `_update_new_active_requests_queue_latency`). The behaviour of the
 //! value corrects this rule: a sum never falls, and the milliseconds of an iteration without new requests are 0.
 
+use serde::{Deserialize, Serialize};
+
 use crate::model::IterationStats;
 use crate::model::iteration::Backend;
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 enum Meaning {
     /// Milliseconds of this iteration's new requests.
     Iteration,
@@ -16,7 +18,7 @@ enum Meaning {
 }
 
 /// The waiting time of one rank.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 pub struct QueueTime {
     last: Option<f64>,
     /// Known from the behaviour of the value.

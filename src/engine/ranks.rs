@@ -5,6 +5,8 @@
 
 use std::collections::VecDeque;
 
+use serde::{Deserialize, Serialize};
+
 use crate::model::IterationStats;
 use crate::model::iteration::Backend;
 
@@ -19,7 +21,7 @@ const MAX_GAPS: usize = 32;
 const MAX_RANKS: usize = 64;
 
 /// What accumulates in one rank over an epoch.
-#[derive(Debug)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct RankCounts {
     /// `None` for rows without `rank`.
     rank: Option<i64>,
@@ -85,7 +87,7 @@ impl RankCounts {
 }
 
 /// The ranks whose rows were read in one epoch.
-#[derive(Debug)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Ranks {
     counts: Vec<RankCounts>,
     from_start: bool,
@@ -124,7 +126,7 @@ impl Ranks {
 }
 
 /// The last iteration: sums over the rows of its ranks.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 pub struct OpenIteration {
     pub iter: Option<u64>,
     pub backend: Backend,

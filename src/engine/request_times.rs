@@ -1,12 +1,14 @@
 //! Histograms of the times and the resources of requests.
 
+use serde::{Deserialize, Serialize};
+
 use super::histogram::{
     BATCH_REQUESTS, DECODED_TOKENS, FIRST_TOKEN_SECONDS, Histogram, LONG_SECONDS, PER_TOKEN_SECONDS, RATIO,
     REQUEST_ITERATIONS, SHORT_SECONDS, TRANSFER_BYTES,
 };
 
 /// The histograms of requests.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct RequestTimes {
     /// Seconds.
     pub time_to_first_token: Histogram,
@@ -45,7 +47,7 @@ pub struct Times {
 }
 
 /// The latencies of one request, in seconds. Like upstream, all are above 0, and only a queue time may be 0.
-#[derive(Debug, Clone, Copy, PartialEq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 pub struct Latencies {
     pub queue: Option<f64>,
     pub prefill: Option<f64>,
@@ -168,7 +170,7 @@ impl RequestTimes {
 }
 
 /// KV cache blocks of one request over its lifetime.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Blocks {
     pub total: Option<i64>,
     pub new: Option<i64>,

@@ -5,6 +5,8 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use serde::{Deserialize, Serialize};
+
 use crate::model::ServerMetrics;
 use crate::model::named_numbers::{NamedNumbers, named_numbers};
 use crate::model::perf_metrics::{PerfMetricsEntry, SpeculativeDecodingMetrics};
@@ -14,11 +16,12 @@ use super::finished_request::{FinishedRequest, finish_reason};
 use super::histogram::{Histogram, LONG_TOKEN_LENGTH, TOKEN_LENGTH};
 use super::lifecycle::Lifecycle;
 use super::request_times::{Blocks, Latencies, RequestTimes, Times};
+use super::saved::{self, Stamp};
 use super::server_metrics::{ServerFold, ServerTotals};
 use super::successes::{Finished, Successes};
 
 /// Plain numbers with one owner, like [`super::Totals`].
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct RequestTotals {
     /// Tokens.
     pub input_token_len: Histogram,
@@ -44,7 +47,7 @@ pub struct RequestTotals {
 }
 
 /// Tokens of finished requests. Absent until the engine or a publisher reports how many tokens a request had.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct TokenTotals {
     pub prompt: Option<u64>,
     pub generation: Option<u64>,
@@ -52,20 +55,20 @@ pub struct TokenTotals {
 
 named_numbers! {
     /// Draft tokens of finished requests. The proposed ones include the accepted ones.
-    #[derive(Copy, Eq)]
+    #[derive(Copy, Eq, Serialize, Deserialize)]
     pub struct DraftTokens: u64 { proposed = "proposed", accepted = "accepted" }
 }
 
 /// The fold of finished requests.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct RequestFold {
     pub totals: RequestTotals,
     /// Requests that were reported complete by rows, while exact times may still arrive.
-    complete: VecDeque<(Instant, CompleteRow)>,
+    complete: VecDeque<(Stamp, CompleteRow)>,
     /// Whether rows report lengths and transfers. If not, they are taken from RequestPerfMetrics.
     rows: Rows,
     /// Lengths and transfers from RequestPerfMetrics while `rows` is unknown.
-    pending_usage: VecDeque<(Instant, Usage)>,
+    pending_usage: VecDeque<(Stamp, Usage)>,
     successes: Successes,
     pub server: ServerFold,
     /// Entries say why requests end. trtllm-serve's metrics say it, too.
@@ -73,7 +76,7 @@ pub struct RequestFold {
 }
 
 /// Whether the engine sends rows of complete requests.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 enum Rows {
     #[default]
     Unknown,
@@ -82,16 +85,17 @@ enum Rows {
 }
 
 /// Lengths and transfer of one complete request. A row and a RequestPerfMetrics entry both have them; they count once.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 struct Usage {
     input_tokens: Option<i64>,
     output_tokens: Option<i64>,
     /// `Some` if the request's KV cache came from another instance; inside, the milliseconds if they are known.
+    #[serde(with = "saved::nested")]
     transfer: Option<Option<f64>>,
 }
 
 /// Times and blocks of one complete request, from its rows.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 struct CompleteRow {
     /// Unknown if its start or some of its rows were missed.
     latencies: Latencies,
@@ -210,7 +214,7 @@ impl RequestFold {
         {
             self.observe(&oldest);
         }
-        self.complete.push_back((now, complete));
+        self.complete.push_back((Stamp(now), complete));
     }
 
     /// Folds the RequestPerfMetrics of one finished request.
@@ -287,7 +291,9 @@ impl RequestFold {
     fn absorb_usage(&mut self, usage: &Usage, now: Instant) {
         match self.rows {
             Rows::Present => {}
-            Rows::Unknown if self.pending_usage.len() < MAX_PENDING => self.pending_usage.push_back((now, *usage)),
+            Rows::Unknown if self.pending_usage.len() < MAX_PENDING => {
+                self.pending_usage.push_back((Stamp(now), *usage))
+            }
             Rows::Unknown | Rows::Absent => self.totals.observe_usage(usage),
         }
     }
@@ -312,7 +318,7 @@ impl RequestFold {
         if self
             .pending_usage
             .front()
-            .is_some_and(|(since, _)| now.saturating_duration_since(*since) >= EXACT_TIMES_WITHIN)
+            .is_some_and(|(since, _)| now.saturating_duration_since(since.0) >= EXACT_TIMES_WITHIN)
         {
             self.rows = Rows::Absent;
             for (_, usage) in self.pending_usage.drain(..) {
@@ -320,7 +326,7 @@ impl RequestFold {
             }
         }
         while let Some((since, complete)) = self.complete.front().copied() {
-            if now.saturating_duration_since(since) < EXACT_TIMES_WITHIN {
+            if now.saturating_duration_since(since.0) < EXACT_TIMES_WITHIN {
                 return;
             }
             self.complete.pop_front();
@@ -350,7 +356,7 @@ impl Lifecycle {
 }
 
 /// The source of the request latency histograms.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub enum LatencySource {
     /// No request has been observed.
     #[default]

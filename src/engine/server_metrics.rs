@@ -3,10 +3,13 @@
 
 use std::collections::{BTreeMap, HashMap};
 
+use serde::{Deserialize, Serialize};
+
 use crate::model::ServerMetrics;
 use crate::model::server_metrics::{Configuration, ServerCount, ServerCounter};
 
 use super::cumulative::Cumulative;
+use super::saved;
 use super::successes::Finished;
 
 /// Series remembered. Processes that were replaced leave old series.
@@ -20,7 +23,7 @@ const OTHER: &str = "other";
 pub type ByLabel = BTreeMap<String, u64>;
 
 /// What only trtllm-serve's own metrics have. Absent until the server has sent it.
-#[derive(Debug, Clone, Default, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct ServerTotals {
     pub prompt_tokens: Option<u64>,
     pub generation_tokens: Option<u64>,
@@ -43,9 +46,10 @@ pub struct Increase {
     pub output_token_seconds: f64,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct ServerFold {
     /// The counts of the series of all processes. `None` until the first reading.
+    #[serde(with = "saved::optional_pairs")]
     series: Option<HashMap<(ServerCounter, u64), Cumulative>>,
     known: bool,
     finished: u64,

@@ -1,5 +1,7 @@
 //! Totals of all iterations of an engine, over restarts: counters and histograms that never fall.
 
+use serde::{Deserialize, Serialize};
+
 use crate::model::IterationStats;
 
 use super::batch::{context_tokens, generation_tokens};
@@ -11,7 +13,7 @@ use super::pools::PoolTotals;
 use super::ranks::OpenIteration;
 
 /// Plain numbers with one owner. Folding a record uses no atomics and allocates nothing.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Totals {
     pub iterations: u64,
     pub iterations_lost: u64,

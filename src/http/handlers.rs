@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Instant;
 
+use axum::body::Bytes;
 use axum::extract::{RawQuery, Request, State as Shared};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use axum::response::{Html, IntoResponse, Response};
@@ -18,6 +19,7 @@ use crate::metrics::page_builder::{PageBuilder, Section, Selection};
 use crate::state::State;
 use crate::supervise::Heartbeats;
 use crate::views;
+use crate::views::findings::Findings;
 use crate::views::page::LivePage;
 
 /// Renders pages of metrics and caches them.
@@ -27,6 +29,34 @@ pub(super) struct Pages {
     builder: PageBuilder,
     metrics: Arc<HttpMetrics>,
     cache: Cache<Selection>,
+}
+
+/// What limits each engine.
+#[derive(Debug)]
+pub(super) struct LiveFindings {
+    pages: Arc<Pages>,
+    findings: Arc<Findings>,
+}
+
+impl LiveFindings {
+    pub(super) fn new(pages: Arc<Pages>) -> Self {
+        Self { pages, findings: Arc::default() }
+    }
+}
+
+pub(super) async fn findings(Shared(live): Shared<Arc<LiveFindings>>) -> Response {
+    if live.findings.is_empty() {
+        tokio::spawn(Findings::forget(Arc::downgrade(&live.findings)));
+    }
+    // A page of many engines takes milliseconds to parse.
+    let found = tokio::task::spawn_blocking(move || {
+        let LiveFindings { pages, findings } = &*live;
+        findings.look(&pages.state, || pages.text(), Instant::now())
+    });
+    match found.await {
+        Ok(found) => json(StatusCode::OK, &found),
+        Err(_) => (StatusCode::INTERNAL_SERVER_ERROR, "a bug in the rules; please report it\n").into_response(),
+    }
 }
 
 /// The metrics page, or the groups that `collect[]` names.
@@ -118,6 +148,13 @@ impl Pages {
             Encoding::Zstd => _ = headers.insert(header::CONTENT_ENCODING, HeaderValue::from_static("zstd")),
         }
         response
+    }
+
+    /// The page as text, for the exporter itself. The page for people reads the same one.
+    fn text(&self) -> Bytes {
+        let selection = Selection::of(&[Group::Triton, Group::Engine, Group::Gpu, Group::Exporter]);
+        let form = Form { selection, format: Format::Text, encoding: Encoding::Identity };
+        self.cache.get(form, self.state.generation(), || self.sections(selection, form.format))
     }
 
     fn sections(&self, selection: Selection, format: Format) -> Vec<cache::Section<impl FnOnce(&mut Vec<u8>)>> {

@@ -1,5 +1,6 @@
-//! Limits that apply to every request, as tower layers. Body limit and panics are tower-http's; the `Host` check and the
-//! limit of concurrent requests are ours: tower's `ConcurrencyLimit` queues where we refuse, and counts nothing.
+//! Limits that apply to every request, as tower layers. All are tower-http's but the limit of concurrent requests: tower's
+//! `ConcurrencyLimit` queues where we refuse, and counts nothing.
+#![allow(clippy::result_large_err, reason = "tower-http wants a refusal as an Err")]
 
 use std::sync::Arc;
 
@@ -9,8 +10,10 @@ use axum::http::{StatusCode, Version, header};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse as _, Response};
 use tokio::sync::Semaphore;
+use tower::ServiceBuilder;
 use tower_http::catch_panic::CatchPanicLayer;
 use tower_http::limit::RequestBodyLimitLayer;
+use tower_http::validate_request::ValidateRequestHeaderLayer;
 
 use crate::metrics::own::{HttpMetrics, Refusal};
 
@@ -19,10 +22,12 @@ const MAX_BODY: usize = 64 << 10;
 
 /// The layers for all routes.
 pub(super) fn limited(routes: Router, metrics: Arc<HttpMetrics>) -> Router {
-    routes
+    // One stack, first layer first: each call of `Router::layer` would box every request and response again.
+    let stack = ServiceBuilder::new()
         .layer(CatchPanicLayer::new())
         .layer(RequestBodyLimitLayer::new(MAX_BODY))
-        .layer(from_fn_with_state(metrics, require_host))
+        .layer(ValidateRequestHeaderLayer::custom(move |request: &mut Request<_>| require_host(&metrics, request)));
+    routes.layer(stack)
 }
 
 /// At most `limit` requests are handled at once; 0 means no limit.
@@ -47,11 +52,11 @@ async fn request_limit(State(limit): State<RequestLimit>, request: Request, next
 }
 
 /// HTTP/1.1 requires one `Host` (RFC 9112, 3.2). A proxy in between could understand any other request differently.
-async fn require_host(State(metrics): State<Arc<HttpMetrics>>, request: Request, next: Next) -> Response {
+fn require_host<B>(metrics: &HttpMetrics, request: &Request<B>) -> Result<(), Response> {
     let hosts = request.headers().get_all(header::HOST).iter().count();
     if request.version() == Version::HTTP_11 && hosts != 1 {
         metrics.refused(Refusal::BadRequest);
-        return (StatusCode::BAD_REQUEST, "a request must have exactly one Host header\n").into_response();
+        return Err((StatusCode::BAD_REQUEST, "a request must have exactly one Host header\n").into_response());
     }
-    next.run(request).await
+    Ok(())
 }

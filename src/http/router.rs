@@ -13,7 +13,7 @@ use crate::state::State;
 use crate::supervise::Heartbeats;
 use crate::views::page::LivePage;
 
-use super::handlers::{self, Pages};
+use super::handlers::{self, LiveFindings, Pages};
 use super::layers::{limit_requests, limited};
 
 /// Path of trtllm-serve's own Prometheus page.
@@ -68,7 +68,9 @@ pub fn all(state: &Arc<State>, options: Options, metrics: &Arc<HttpMetrics>, hea
         true => pages,
         false => pages.route(TRTLLM_SERVE_PATH, get(handlers::trtllm_serve)),
     };
-    let pages = pages.with_state(page_state);
+    let live_findings = Arc::new(LiveFindings::new(Arc::clone(&page_state)));
+    let findings = Router::new().route("/api/v1/findings", get(handlers::findings)).with_state(live_findings);
+    let pages = pages.with_state(page_state).merge(findings);
     let live_page = LivePage::new(&telemetry_path.0);
     let views = Router::new()
         .route("/", get(async move || handlers::live_page(&live_page)))

@@ -2,12 +2,15 @@
 
 use crate::engine::latest::Limits;
 use crate::engine::lifecycle::Stages;
+use crate::engine::saturation::Saturation;
 use crate::engine::{EngineState, Latest};
 use crate::model::iteration::{InflightBatchingStats, KvCacheStats};
 use crate::state::EngineSnapshot;
 
 use super::catalog::Id;
-use super::catalog::table::engine_gauges::{KvTokensByPhase, LimitKinds, QueuedByPhase, RequestsByStage};
+use super::catalog::table::engine_gauges::{
+    KvTokensByPhase, LimitKinds, QueuedByPhase, RequestsByStage, SaturationByResource,
+};
 use super::catalog::table::triton::{
     InflightBatch, KvCacheBlocks, LastIteration, MemoryBytes, RequestCounts, StaticBatch,
 };
@@ -67,6 +70,8 @@ impl Writer<'_> {
             self.inflight(inflight, latest.max_active_of_all());
         }
         self.put(Id::BatchEfficiencyRatio, ratio(latest.active_of_all(), latest.batch_size_limits.runtime));
+        let Saturation { batch, tokens, kv_cache, queue } = Saturation::of(latest);
+        self.each(Id::SaturationRatio, SaturationByResource { batch, tokens, kv_cache, queue });
         self.pools(latest);
         if let Some(fixed) = &latest.static_batching {
             let slots = fixed.num_gen_tokens.zip(fixed.empty_gen_slots).map(|(used, empty)| used.saturating_add(empty));

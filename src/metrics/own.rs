@@ -84,7 +84,7 @@ impl Default for HttpMetrics {
 }
 
 /// The families that [`OwnMetrics`] encodes, in the order of the catalog.
-const FAMILIES: [Id; 29] = [
+const FAMILIES: [Id; 33] = [
     Id::BuildInfo,
     Id::ConfigReload,
     Id::SourceUp,
@@ -107,6 +107,10 @@ const FAMILIES: [Id; 29] = [
     Id::ScrapeDuration,
     Id::TaskRestarts,
     Id::LogLinesDropped,
+    Id::RecorderItems,
+    Id::RecorderDropped,
+    Id::RecorderErrors,
+    Id::RecorderSize,
     Id::ProcessCpu,
     Id::ProcessOpenFds,
     Id::ProcessMaxFds,

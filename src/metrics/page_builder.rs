@@ -132,6 +132,7 @@ impl PageBuilder {
             sources: sources.collect(),
             gpus: state.gpus(),
             http: http.clone(),
+            recorder: state.recorder.get().cloned(),
             refused_publishers: state.refused_publishers.clone(),
             config_reload: state.config_reload.was_successful(),
         })

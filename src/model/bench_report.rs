@@ -1,9 +1,10 @@
 //! The `report.json` of trtllm-bench: the result of one benchmark.
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
+use serde_with::skip_serializing_none;
 
 /// The whole report. Source: `trtllm-bench … --report_json`.
-#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Deserialize, Serialize)]
 #[serde(default)]
 pub struct BenchReport {
     pub metadata: BenchMetadata,
@@ -13,7 +14,8 @@ pub struct BenchReport {
     pub configuration: BenchConfiguration,
 }
 
-#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[skip_serializing_none]
+#[derive(Debug, Clone, Default, PartialEq, Deserialize, Serialize)]
 #[serde(default)]
 pub struct BenchMetadata {
     pub model: Option<String>,
@@ -23,7 +25,8 @@ pub struct BenchMetadata {
     pub num_gpus: Option<f64>,
 }
 
-#[derive(Debug, Clone, Copy, Default, PartialEq, Deserialize)]
+#[skip_serializing_none]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Deserialize, Serialize)]
 #[serde(default)]
 pub struct BenchPerformance {
     /// Output tokens per second.
@@ -34,7 +37,7 @@ pub struct BenchPerformance {
 }
 
 /// Milliseconds.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Deserialize, Serialize)]
 #[serde(default)]
 pub struct BenchLatencies {
     /// Time to the first token.
@@ -46,14 +49,15 @@ pub struct BenchLatencies {
 }
 
 /// Tokens of a request.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Deserialize, Serialize)]
 #[serde(default)]
 pub struct BenchLengths {
     pub input_tokens: Distribution,
     pub output_tokens: Distribution,
 }
 
-#[derive(Debug, Clone, Copy, Default, PartialEq, Deserialize)]
+#[skip_serializing_none]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Deserialize, Serialize)]
 #[serde(default)]
 pub struct Distribution {
     pub p50: Option<f64>,
@@ -65,7 +69,8 @@ pub struct Distribution {
     pub avg: Option<f64>,
 }
 
-#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[skip_serializing_none]
+#[derive(Debug, Clone, Default, PartialEq, Deserialize, Serialize)]
 #[serde(default)]
 pub struct BenchConfiguration {
     pub tp_size: Option<f64>,

@@ -2,6 +2,7 @@
 //! be camelCase (TensorRT-LLM's JSON) or snake_case (its Python attributes). `engine` corrects quirks later.
 
 use serde::{Deserialize, Serialize};
+use serde_with::skip_serializing_none;
 
 use super::bounded;
 use super::request::RequestStats;
@@ -9,6 +10,7 @@ use super::rows::Rows;
 use super::timestamp::{RecordTime, timestamp};
 
 /// One IterationStats. Source: executor, trtllm-serve `GET /metrics`, `get_stats()`, the socket.
+#[skip_serializing_none]
 #[derive(Debug, Clone, Default, PartialEq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct IterationStats {
@@ -71,7 +73,7 @@ pub struct IterationStats {
     #[serde(alias = "spec_decoding_stats", alias = "specdec_stats")]
     pub spec_decoding_stats: Option<SpecDecodingStats>,
     /// trtllm-serve with `enable_iter_req_stats`.
-    #[serde(alias = "request_stats", skip_serializing, deserialize_with = "bounded::requests")]
+    #[serde(alias = "request_stats", deserialize_with = "bounded::requests")]
     pub request_stats: Option<Vec<RequestStats>>,
     /// One row per attention-DP rank, all with the same `iter`.
     #[serde(alias = "attention_dp_rank")]
@@ -123,7 +125,7 @@ pub struct IterationStats {
 }
 
 /// The backend of TensorRT-LLM that wrote a record.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize)]
 pub enum Backend {
     /// The C++ Executor.
     TensorRt,
@@ -144,6 +146,7 @@ impl IterationStats {
 }
 
 /// Blocks of one KV cache. `alloc*`, `reused` and `missed` are cumulative since the cache was created.
+#[skip_serializing_none]
 #[derive(Debug, Clone, Copy, Default, PartialEq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct KvCacheStats {
@@ -179,6 +182,7 @@ impl KvCacheStats {
 }
 
 /// In-flight batching. Others call the context and generation phases prefill and decode.
+#[skip_serializing_none]
 #[derive(Debug, Clone, Copy, Default, PartialEq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct InflightBatchingStats {
@@ -215,6 +219,7 @@ pub struct InflightBatchingStats {
 }
 
 /// Static batching. PyTorch sends an object of zeros if there is none.
+#[skip_serializing_none]
 #[derive(Debug, Clone, Copy, Default, PartialEq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct StaticBatchingStats {
@@ -247,6 +252,7 @@ impl StaticBatchingStats {
 }
 
 /// Speculative decoding: sums over the generation requests of this iteration.
+#[skip_serializing_none]
 #[derive(Debug, Clone, Copy, Default, PartialEq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct SpecDecodingStats {
@@ -268,6 +274,7 @@ pub struct SpecDecodingStats {
 }
 
 /// KV cache pools of one attention window or pool group. `iter*` are the values since the previous record only.
+#[skip_serializing_none]
 #[derive(Debug, Clone, Copy, Default, PartialEq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct KvCacheIterationStats {
@@ -334,6 +341,7 @@ pub struct KvCacheIterationStats {
 }
 
 /// What one life cycle (layers that keep their blocks for the same time) found in the cache since the previous record.
+#[skip_serializing_none]
 #[derive(Debug, Clone, Default, PartialEq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct KvCacheLifecycleStats {
@@ -369,6 +377,7 @@ pub enum LifecycleKind {
 }
 
 /// Snapshots of the state of a state space model that requests looked up since the previous record.
+#[skip_serializing_none]
 #[derive(Debug, Clone, Copy, Default, PartialEq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct SsmSnapshotStats {

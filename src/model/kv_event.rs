@@ -2,13 +2,16 @@
 
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 
-use serde::Deserialize;
 use serde::de::{Deserializer, Visitor};
+use serde::ser::Serializer;
+use serde::{Deserialize, Serialize};
+use serde_with::skip_serializing_none;
 
 use super::bounded;
 
 /// One event. Source: trtllm-serve `POST /kv_cache_events` (upstream: `KVCacheEventSerializer`).
-#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[skip_serializing_none]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(default)]
 pub struct KvCacheEvent {
     /// Counted by the engine from 0. A gap is a loss.
@@ -19,7 +22,8 @@ pub struct KvCacheEvent {
 }
 
 /// The members of all kinds of events in one struct: parsing a tagged union would first copy the tokens of each block.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[skip_serializing_none]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(default)]
 pub struct KvCacheEventData {
     #[serde(rename = "type")]
@@ -39,7 +43,7 @@ pub struct KvCacheEventData {
     pub cache_level: Option<LevelChange>,
 }
 
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum KvCacheEventKind {
     /// A new, empty cache. The engine has started.
@@ -55,7 +59,8 @@ pub enum KvCacheEventKind {
     Unknown,
 }
 
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[skip_serializing_none]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(default)]
 pub struct StoredBlock {
     pub block_hash: BlockHash,
@@ -63,7 +68,8 @@ pub struct StoredBlock {
     pub cache_level: Option<u64>,
 }
 
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[skip_serializing_none]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(default)]
 pub struct LevelChange {
     pub new_value: Option<u64>,
@@ -72,6 +78,12 @@ pub struct LevelChange {
 /// The engine's name of a block: a number, or a hash of the text that the second KV cache manager may send.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub struct BlockHash(pub u64);
+
+impl Serialize for BlockHash {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_u64(self.0)
+    }
+}
 
 impl<'de> Deserialize<'de> for BlockHash {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {

@@ -7,16 +7,21 @@ pub mod iteration;
 pub mod kv_event;
 pub mod named_numbers;
 pub mod perf_metrics;
+mod recorder;
 pub mod request;
 pub mod rows;
 pub mod server_metrics;
 pub mod source;
 pub mod timestamp;
 
+/// Last records of each engine that the exporter keeps and its API shows, about 150 KB.
+pub const RECENT_RECORDS: usize = 128;
+
 pub use bench_report::BenchReport;
 pub use iteration::IterationStats;
 pub use kv_event::KvCacheEvent;
 pub use perf_metrics::PerfMetricsEntry;
+pub use recorder::RecorderCounts;
 pub use request::{RequestStats, RequestStatsPerIteration};
 pub use server_metrics::ServerMetrics;
 pub use source::{EngineAbout, ErrorKind, PublisherRefusal, RefusedPublishers, RejectCounts, RejectReason};

@@ -1,20 +1,22 @@
 //! RequestPerfMetrics: the exact times of a finished request, sent once. Times are seconds on the engine's steady clock, or
 //! ISO 8601 in older documents, so only differences are meaningful.
 
-use serde::Deserialize;
 use serde::de::{Deserializer, Error, Visitor};
+use serde::{Deserialize, Serialize};
+use serde_with::skip_serializing_none;
 
 use super::timestamp::parse_timestamp;
 
 /// One finished request. Source: trtllm-serve `GET /perf_metrics`, the socket, `observe()`.
-#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[skip_serializing_none]
+#[derive(Debug, Clone, Default, PartialEq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PerfMetricsEntry {
     /// The engine's number of the request. A name that the host gave it is not read.
     #[serde(alias = "request_id", deserialize_with = "number")]
     pub request_id: Option<u64>,
     /// Set on the generation side of a disaggregated pair.
-    #[serde(alias = "ctx_request_id", deserialize_with = "presence")]
+    #[serde(alias = "ctx_request_id", deserialize_with = "presence", skip_serializing_if = "std::ops::Not::not")]
     pub ctx_request_id: bool,
     #[serde(alias = "perf_metrics")]
     pub perf_metrics: Option<RequestPerfMetrics>,
@@ -42,7 +44,7 @@ pub struct PerfMetricsEntry {
 }
 
 /// Why a request ended, in trtllm-serve's terms. The Executor's names (`END_ID`, …) are accepted, too.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Deserialize, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FinishReason {
     /// An end token or a stop word.
@@ -74,7 +76,8 @@ impl FinishReason {
 }
 
 /// RequestPerfMetrics of one request.
-#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[skip_serializing_none]
+#[derive(Debug, Clone, Default, PartialEq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct RequestPerfMetrics {
     #[serde(alias = "first_iter")]
@@ -92,7 +95,8 @@ pub struct RequestPerfMetrics {
 
 /// Seconds on one clock. The engine leaves a time that it did not measure at 0, so read them through
 /// [`TimingMetrics::measured`].
-#[derive(Debug, Clone, Copy, Default, PartialEq, Deserialize)]
+#[skip_serializing_none]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct TimingMetrics {
     /// When the HTTP server received the request.
@@ -138,7 +142,8 @@ impl TimingMetrics {
 }
 
 /// KV cache blocks of one request over its lifetime.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Deserialize)]
+#[skip_serializing_none]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct RequestKvCacheMetrics {
     #[serde(alias = "num_total_allocated_blocks")]
@@ -155,7 +160,8 @@ pub struct RequestKvCacheMetrics {
 }
 
 /// Speculative decoding of one request over its lifetime.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Deserialize)]
+#[skip_serializing_none]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct SpeculativeDecodingMetrics {
     #[serde(alias = "acceptance_rate")]

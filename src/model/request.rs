@@ -1,11 +1,13 @@
 //! Requests as the engine reports them at each iteration. Values are cumulative over the lifetime of a request.
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
+use serde_with::skip_serializing_none;
 
 use super::bounded;
 
 /// One request at one iteration. Source: RequestStatsPerIteration, or `requestStats` inside a record.
-#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[skip_serializing_none]
+#[derive(Debug, Clone, Default, PartialEq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct RequestStats {
     pub id: Option<u64>,
@@ -35,7 +37,8 @@ pub struct RequestStats {
 }
 
 /// The KV cache transfer of a request that two instances serve.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Deserialize)]
+#[skip_serializing_none]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct DisServingRequestStats {
     /// Milliseconds.
@@ -47,7 +50,8 @@ pub struct DisServingRequestStats {
 }
 
 /// All requests of the engine at one iteration.
-#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[skip_serializing_none]
+#[derive(Debug, Clone, Default, PartialEq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct RequestStatsPerIteration {
     pub iter: Option<u64>,
@@ -56,7 +60,7 @@ pub struct RequestStatsPerIteration {
 }
 
 /// The stage of a request. Names without `_IN_PROGRESS` are from older documents.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize)]
 pub enum RequestStage {
     #[serde(rename = "QUEUED")]
     Queued,

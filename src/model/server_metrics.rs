@@ -3,10 +3,14 @@
 
 use std::collections::BTreeMap;
 
+use serde::{Deserialize, Serialize};
+use serde_with::skip_serializing_none;
+
 use super::perf_metrics::FinishReason;
 
 /// One reading of `GET /prometheus/metrics`.
-#[derive(Debug, Clone, Default, PartialEq)]
+#[skip_serializing_none]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct ServerMetrics {
     pub counts: Vec<ServerCount>,
     /// Requests in the last batch, summed over ranks. 0 if the server is idle.
@@ -18,7 +22,7 @@ pub struct ServerMetrics {
 pub type Configuration = BTreeMap<ConfigSection, Vec<(String, String)>>;
 
 /// One counter series. It falls only if its process was replaced.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ServerCount {
     pub counter: ServerCounter,
     /// Differs between the series of one counter.
@@ -26,7 +30,7 @@ pub struct ServerCount {
     pub value: u64,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum ServerCounter {
     Finished(FinishReason),
     PromptTokens,
@@ -44,7 +48,7 @@ pub enum ServerCounter {
 }
 
 /// A `*_config_info` family.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum ConfigSection {
     Model,
     Parallel,

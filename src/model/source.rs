@@ -3,6 +3,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
+use serde::{Deserialize, Serialize};
+
 /// Why a poll failed, by what an operator can do about it. The order is that of the catalog's label values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ErrorKind {
@@ -123,7 +125,7 @@ impl RefusedPublishers {
 }
 
 /// Facts about an engine that are not numbers.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct EngineAbout {
     /// The backend that runs the model, e.g. `tensorrt` or `pytorch`.
     pub backend: Option<String>,

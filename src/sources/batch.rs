@@ -9,6 +9,7 @@ use crate::model::{
     BenchReport, EngineAbout, IterationStats, KvCacheEvent, PerfMetricsEntry, RejectCounts, RejectReason, RequestStats,
     RequestStatsPerIteration, ServerMetrics,
 };
+use crate::recording::{Moment, Settled};
 
 /// One message of an engine.
 #[derive(Debug, Clone, PartialEq)]
@@ -21,11 +22,28 @@ pub enum Item {
     BenchReport(Arc<BenchReport>),
     /// The process that sends the following items, as a number that no other process has.
     Process(u64),
+    /// What a recording has besides messages of the engine.
+    Recorded(Recorded),
+}
+
+/// What changed the fold while it was recorded.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Recorded {
+    /// When the following items were received. They are folded at this moment, not at the present.
+    Received(Moment),
+    /// A poll ended.
+    Settled(Settled),
+    /// A record that was not counted, because it has absurd values.
+    Refused(Box<IterationStats>),
+    About(Box<EngineAbout>),
+    /// The whole fold, as JSON.
+    Checkpoint(Box<str>),
 }
 
 impl Item {
     /// Approximate memory. The parts whose number a peer chooses are counted.
-    fn weight(&self) -> usize {
+    #[must_use]
+    pub fn weight(&self) -> usize {
         let rows = |rows: &Option<Vec<RequestStats>>| rows.as_ref().map_or(0, Vec::len) * size_of::<RequestStats>();
         size_of::<Self>()
             + match self {
@@ -48,7 +66,7 @@ impl Item {
                     let blocks = event.data.blocks.len() + event.data.block_hashes.len();
                     size_of::<KvCacheEvent>() + blocks * size_of::<StoredBlock>()
                 }
-                Self::ServerMetrics(_) | Self::BenchReport(_) | Self::Process(_) => 0,
+                Self::ServerMetrics(_) | Self::BenchReport(_) | Self::Process(_) | Self::Recorded(_) => 0,
             }
     }
 }

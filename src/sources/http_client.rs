@@ -8,15 +8,16 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::{ACCEPT, AUTHORIZATION, HOST, USER_AGENT};
-use http::{Method, Request, StatusCode, Uri};
+use http::{Method, Request, Response, StatusCode, Uri};
 use http_body_util::{BodyExt, Empty};
-use hyper::body::Body as _;
+use hyper::body::{Body as _, Incoming};
 use hyper::client::conn::http1::{self, SendRequest};
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioIo;
+use tokio::net::TcpStream;
 use tokio::sync::{Semaphore, SemaphorePermit};
-use tokio::task::JoinSet;
 use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
 use tokio_rustls::rustls::pki_types::ServerName;
 use tokio_util::either::Either;
 use tower::ServiceExt as _;
@@ -50,8 +51,42 @@ pub(crate) struct HttpClient {
     max_body: usize,
 }
 
-/// With the task that drives it. Dropping the set aborts the task: a peer that never finishes its response must not keep it.
-type Connection = (SendRequest<Empty<Bytes>>, JoinSet<hyper::Result<()>>);
+/// The two halves of hyper's connection. The second one runs in the caller's task during a request, and rests between
+/// requests: a task of its own would wake another thread for each poll.
+#[derive(Debug)]
+struct Connection {
+    requests: SendRequest<Empty<Bytes>>,
+    /// None once the connection has ended.
+    io: Option<Io>,
+}
+
+type Io = http1::Connection<TokioIo<Either<TcpStream, TlsStream<TcpStream>>>, Empty<Bytes>>;
+
+impl Connection {
+    async fn send(&mut self, request: Request<Empty<Bytes>>) -> hyper::Result<Response<Incoming>> {
+        let response = self.requests.send_request(request);
+        run(&mut self.io, response).await
+    }
+
+    /// Whether it takes another request.
+    async fn is_ready(&mut self) -> bool {
+        run(&mut self.io, self.requests.ready()).await.is_ok()
+    }
+}
+
+/// Moves bytes until `exchange` has ended.
+async fn run<T>(io: &mut Option<Io>, exchange: impl Future<Output = T>) -> T {
+    let mut exchange = pin!(exchange);
+    if let Some(open) = io {
+        tokio::select! {
+            biased;
+            _ = open => *io = None,
+            result = &mut exchange => return result,
+        }
+    }
+    // What arrived before the end of the connection is still to be read.
+    exchange.await
+}
 
 impl HttpClient {
     pub(crate) fn new(server: Server) -> Self {
@@ -95,44 +130,26 @@ impl HttpClient {
             .map_err(|error| failed(&error))?;
         request.headers_mut().extend(authorization.map(|value| (AUTHORIZATION, value)));
         // Taken, not borrowed: only a request that completes puts the connection back.
-        let kept = self.connection.take().filter(|(sender, _)| sender.is_ready());
-        let reused = kept.is_some();
-        let mut connection = match kept {
+        let mut kept = self.connection.take();
+        let reused = match &mut kept {
+            // Here it notices that the server has closed or reset it meanwhile.
+            Some(kept) => kept.is_ready().await,
+            None => false,
+        };
+        let mut connection = match kept.filter(|_| reused) {
             Some(kept) => kept,
             None => self.connect(&uri).await?,
         };
-        let mut sent = connection.0.send_request(request.clone()).await;
-        // The server closed the idle connection before the request reached it.
+        let mut sent = connection.send(request.clone()).await;
+        // The server closed the connection while the request was on its way.
         if reused && sent.as_ref().is_err_and(|error| error.is_canceled() || error.is_incomplete_message()) {
             connection = self.connect(&uri).await?;
-            sent = connection.0.send_request(request).await;
+            sent = connection.send(request).await;
         }
         let response = sent.map_err(|error| failed(&error))?;
         let status = response.status();
-        let mut body = response.into_body();
-        let length = body.size_hint().exact().map_or(self.max_body, |length| self.max_body.min(length as usize));
-        let mut late = pin!(tokio::time::sleep(Duration::MAX));
-        loop {
-            let frame = tokio::select! {
-                frame = body.frame() => frame,
-                () = &mut late => return Err(SourceError::Slow { target: url, after: LONG_RESPONSE }),
-            };
-            let Some(frame) = frame else { break };
-            let data = frame.map_err(|error| failed(&error))?.into_data().unwrap_or_default();
-            let room = self.max_body - self.body.len();
-            if self.reserved.is_none() && self.body.len() + data.len() > KEPT_BODY {
-                // The whole response at once: two that wait for each other's end would wait for ever.
-                let kib = u32::try_from(length >> 10).unwrap_or(u32::MAX) + 1;
-                self.reserved = LONG_RESPONSES.acquire_many(kib.min((MAX_BODY >> 10) as u32)).await.ok();
-                late.as_mut().reset(tokio::time::Instant::now() + LONG_RESPONSE);
-                self.body.reserve_exact(length - self.body.len());
-            }
-            self.body.extend_from_slice(&data[..data.len().min(room)]);
-            if data.len() > room {
-                return Err(SourceError::TooLarge { target: url, limit: self.max_body });
-            }
-        }
-        if connection.0.ready().await.is_ok() {
+        run(&mut connection.io, self.receive(response.into_body(), &url)).await?;
+        if connection.is_ready().await {
             self.connection = Some(connection);
         }
         if status != StatusCode::OK {
@@ -146,8 +163,37 @@ impl HttpClient {
         Ok(&self.body)
     }
 
+    /// Reads a body into `self.body`.
+    async fn receive(&mut self, mut body: Incoming, url: &str) -> Result<(), SourceError> {
+        let length = body.size_hint().exact().map_or(self.max_body, |length| self.max_body.min(length as usize));
+        let mut late = pin!(tokio::time::sleep(Duration::MAX));
+        loop {
+            let frame = tokio::select! {
+                frame = body.frame() => frame,
+                () = &mut late => return Err(SourceError::Slow { target: url.to_owned(), after: LONG_RESPONSE }),
+            };
+            let Some(frame) = frame else { return Ok(()) };
+            let data = frame
+                .map_err(|error| SourceError::Io { target: url.to_owned(), cause: root_cause(&error) })?
+                .into_data()
+                .unwrap_or_default();
+            let room = self.max_body - self.body.len();
+            if self.reserved.is_none() && self.body.len() + data.len() > KEPT_BODY {
+                // The whole response at once: two that wait for each other's end would wait for ever.
+                let kib = u32::try_from(length >> 10).unwrap_or(u32::MAX) + 1;
+                self.reserved = LONG_RESPONSES.acquire_many(kib.min((MAX_BODY >> 10) as u32)).await.ok();
+                late.as_mut().reset(tokio::time::Instant::now() + LONG_RESPONSE);
+                self.body.reserve_exact(length - self.body.len());
+            }
+            self.body.extend_from_slice(&data[..data.len().min(room)]);
+            if data.len() > room {
+                return Err(SourceError::TooLarge { target: url.to_owned(), limit: self.max_body });
+            }
+        }
+    }
+
     /// Frees the last body, once it has been parsed.
-    pub(super) fn release(&mut self) {
+    pub(crate) fn release(&mut self) {
         self.body.clear();
         self.body.shrink_to(KEPT_BODY);
         self.reserved = None;
@@ -175,10 +221,8 @@ impl HttpClient {
         };
         let stream = TokioIo::new(stream);
         let handshake = http1::Builder::new().max_buf_size(READ_BUFFER).handshake(stream).await;
-        let (sender, connection) = handshake.map_err(|error| failed(&error))?;
-        let mut driver = JoinSet::new();
-        driver.spawn(connection);
-        Ok((sender, driver))
+        let (requests, io) = handshake.map_err(|error| failed(&error))?;
+        Ok(Connection { requests, io: Some(io) })
     }
 }
 
@@ -245,5 +289,26 @@ mod tests {
             assert_eq!(client.read(Method::GET, "/metrics").await.unwrap(), b"[]");
         }
         serving.await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn a_connection_that_the_server_reset_between_two_requests_is_replaced() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let mut client = HttpClient::new(Server::plain(format!("http://{}", listener.local_addr().unwrap())));
+        for _ in 0..3 {
+            let answer = async {
+                let (mut stream, _) = listener.accept().await.unwrap();
+                assert!(stream.read(&mut [0; 1000]).await.unwrap() > 0);
+                stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n[]").await.unwrap();
+                stream
+            };
+            let (read, stream) = tokio::join!(client.read(Method::GET, "/metrics"), answer);
+            assert_eq!(read.unwrap(), b"[]");
+            // Closing without lingering resets.
+            stream.set_zero_linger().unwrap();
+            drop(stream);
+            // The client's runtime learns of it, as in the time between two polls.
+            tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+        }
     }
 }

@@ -17,7 +17,7 @@ pub mod trtllm_serve;
 #[cfg(feature = "executor")]
 pub mod executor;
 
-pub use batch::{Batch, Item, Presence};
+pub use batch::{Batch, Item, Presence, Recorded};
 pub use error::{OpenError, SourceError};
 
 /// A poll that takes this time and then has this result.

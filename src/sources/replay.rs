@@ -1,16 +1,17 @@
-//! Records from a file, NDJSON or one JSON array, at the recorded speed or a given one. After the last record the engine
-//! is idle. A trtllm-bench report is read in one poll.
+//! Records from a file, NDJSON or one JSON array, or from a recording, at the recorded speed or a given one. After the last
+//! record the engine is idle. A trtllm-bench report is read in one poll.
 
 use std::fs::File;
-use std::io::{BufRead, BufReader, Read};
+use std::io::{BufRead, BufReader, ErrorKind, Read};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::model::RejectReason;
+use crate::recording::{self, Moment, Settled};
 
 use super::trtllm_json::{Hello, Line, parse_bench_report, parse_line, parse_records};
-use super::{Batch, Item, OpenError, Presence, SourceError};
+use super::{Batch, Item, OpenError, Presence, Recorded, SourceError};
 
 /// Most records of one poll: a file that is read at full speed must not fill the memory.
 const MAX_PER_POLL: usize = 4096;
@@ -42,21 +43,29 @@ pub struct Replay {
     /// Recorded time of the last record, in seconds since the first.
     clock: f64,
     first_timestamp_us: Option<i64>,
+    /// The moment of the last items of a recording, and the process that wrote it.
+    received: Option<Moment>,
+    session: Option<i64>,
 }
 
 #[derive(Debug)]
 enum Input {
     Lines(BufReader<File>),
     Records(std::vec::IntoIter<Item>),
+    Recording(Box<recording::Reader>),
 }
 
 impl Replay {
     /// # Errors
     /// If the file cannot be read, is an array of other values than records, or a report with values that are not numbers.
-    pub async fn open(path: PathBuf, pace: Pace) -> Result<Self, OpenError> {
+    pub async fn open(path: PathBuf, engine: Option<String>, pace: Pace) -> Result<Self, OpenError> {
         // Opening a named pipe waits for its writer.
         let opening = path.clone();
-        let opened = tokio::task::spawn_blocking(move || Self::read_start(&opening, pace)).await;
+        let opened = tokio::task::spawn_blocking(move || match opening.is_dir() {
+            true => Self::read_recording(&opening, engine.as_deref(), pace),
+            false => Self::read_start(&opening, pace),
+        });
+        let opened = opened.await;
         opened.unwrap_or_else(|error| Err(OpenError::Replay { path, cause: error.into() }))
     }
 
@@ -66,7 +75,7 @@ impl Replay {
         let start = reader.fill_buf().map_err(failed)?;
         let report = start.len() < MAX_REPORT && memchr::memmem::find(start, b"\"latency_stats\"").is_some();
         let array = start.iter().find(|byte| !byte.is_ascii_whitespace()) == Some(&b'[');
-        let invalid = |error| failed(std::io::Error::new(std::io::ErrorKind::InvalidData, error));
+        let invalid = |error| failed(std::io::Error::new(ErrorKind::InvalidData, error));
         let input = if report {
             let mut text = String::new();
             reader.read_to_string(&mut text).map_err(failed)?;
@@ -78,13 +87,23 @@ impl Replay {
             parse_records(&text, &mut batch).map_err(invalid)?;
             if batch.rejected[RejectReason::TooMany as usize] > 0 {
                 let cause = "the array has too many records; write one record per line".to_owned();
-                return Err(failed(std::io::Error::new(std::io::ErrorKind::InvalidData, cause)));
+                return Err(failed(std::io::Error::new(ErrorKind::InvalidData, cause)));
             }
             Input::Records(batch.items.into_iter())
         } else {
             Input::Lines(reader)
         };
-        Ok(Self {
+        Ok(Self::new(path, pace, input))
+    }
+
+    fn read_recording(path: &Path, engine: Option<&str>, pace: Pace) -> Result<Self, OpenError> {
+        let opened = recording::Reader::open(path, engine, "engine=MODEL or engine=MODEL/VERSION", None);
+        let failed = |error| OpenError::Replay { path: path.to_owned(), cause: std::io::Error::other(error) };
+        Ok(Self::new(path, pace, Input::Recording(Box::new(opened.map_err(failed)?))))
+    }
+
+    fn new(path: &Path, pace: Pace, input: Input) -> Self {
+        Self {
             target: format!("replay:{}", path.display()),
             pace,
             input,
@@ -93,7 +112,9 @@ impl Replay {
             delivered: 0,
             clock: 0.0,
             first_timestamp_us: None,
-        })
+            received: None,
+            session: None,
+        }
     }
 
     pub(super) fn poll(&mut self, batch: &mut Batch) -> Result<Presence, SourceError> {
@@ -108,30 +129,38 @@ impl Replay {
                 batch.ended = self.next.is_none();
                 break;
             };
-            self.delivered += 1;
+            self.delivered += u64::from(!matches!(item, Item::Recorded(_)));
             batch.items.push(item);
         }
         Ok(Presence::Present)
     }
 
     fn read(&mut self, batch: &mut Batch) -> Result<Option<Item>, SourceError> {
-        let lines = match &mut self.input {
-            Input::Records(records) => return Ok(records.next()),
-            Input::Lines(lines) => lines,
-        };
+        if let Input::Records(records) = &mut self.input {
+            return Ok(records.next());
+        }
         let mut line = Vec::new();
         loop {
-            line.clear();
-            let read = lines.by_ref().take(MAX_LINE).read_until(b'\n', &mut line);
-            let length =
-                read.map_err(|cause| SourceError::Io { target: self.target.clone(), cause: cause.to_string() })?;
-            if length == 0 {
+            let read = self.input.read_line(&mut line, batch);
+            let is_line = read.map_err(|cause| match cause.kind() {
+                ErrorKind::FileTooLarge => {
+                    SourceError::TooLarge { target: self.target.clone(), limit: MAX_LINE as usize }
+                }
+                _ => SourceError::Io { target: self.target.clone(), cause: cause.to_string() },
+            })?;
+            if !is_line {
                 return Ok(None);
             }
-            if line.pop_if(|last| *last == b'\n').is_none() && length as u64 == MAX_LINE {
-                return Err(SourceError::TooLarge { target: self.target.clone(), limit: MAX_LINE as usize });
+            let line = line.as_slice();
+            if recording::Line::is_recorded(line) {
+                match recording::Line::parse(line) {
+                    Ok(recording::Line::Recording(header)) => self.begin_segment(header.session),
+                    Ok(line) => return Ok(recorded(line)),
+                    Err(_) => batch.reject(RejectReason::NotARecord),
+                }
+                continue;
             }
-            match parse_line(&line) {
+            match parse_line(line) {
                 Ok(Line::Item(item)) => return Ok(Some(item)),
                 Ok(Line::Hello(Hello { pid: Some(pid), .. })) => return Ok(Some(Item::Process(pid))),
                 Ok(Line::Hello(_)) => {}
@@ -142,9 +171,24 @@ impl Replay {
         }
     }
 
+    /// The clock of another process has another origin. The time between the two is skipped.
+    fn begin_segment(&mut self, session: i64) {
+        if self.session.replace(session) != Some(session) {
+            self.received = None;
+        }
+    }
+
     /// Moves the recorded clock to the time of the next item.
     fn advance(&mut self) {
-        let Some(Item::Record(record)) = &self.next else { return };
+        let record = match &self.next {
+            Some(Item::Record(record)) if self.session.is_none() => record,
+            Some(Item::Recorded(Recorded::Received(at) | Recorded::Settled(Settled { at, .. }))) => {
+                let last = self.received.replace(*at).map_or(at.ns, |last| last.ns);
+                self.clock += at.ns.saturating_sub(last).max(0) as f64 / 1e9;
+                return;
+            }
+            _ => return,
+        };
         self.clock = match record.timestamp.map(|time| time.micros) {
             Some(micros) => {
                 let first = *self.first_timestamp_us.get_or_insert(micros);
@@ -161,4 +205,47 @@ impl Replay {
         };
         Duration::try_from_secs_f64(seconds).unwrap_or(Duration::ZERO)
     }
+}
+
+impl Input {
+    /// Replaces `line` by the next one, without its line feed. False at the end.
+    fn read_line(&mut self, line: &mut Vec<u8>, batch: &mut Batch) -> std::io::Result<bool> {
+        line.clear();
+        match self {
+            Self::Records(_) => Ok(false),
+            Self::Recording(reader) => {
+                let torn = reader.torn();
+                let is_line = reader.next_line(line);
+                (torn..reader.torn()).for_each(|_| batch.reject(RejectReason::Truncated));
+                is_line
+            }
+            Self::Lines(lines) => {
+                let length = lines.by_ref().take(MAX_LINE).read_until(b'\n', line)?;
+                if line.pop_if(|last| *last == b'\n').is_none() && length as u64 == MAX_LINE {
+                    return Err(ErrorKind::FileTooLarge.into());
+                }
+                Ok(length > 0)
+            }
+        }
+    }
+}
+
+/// The item of a line. The first line of a segment has none.
+fn recorded(line: recording::Line) -> Option<Item> {
+    use recording::Line;
+    Some(match line {
+        Line::Recording(_) => return None,
+        Line::Checkpoint(fold) => Item::Recorded(Recorded::Checkpoint(fold.get().into())),
+        Line::Received(at) => Item::Recorded(Recorded::Received(at)),
+        Line::Settled(settled) => Item::Recorded(Recorded::Settled(settled)),
+        Line::About(about) => Item::Recorded(Recorded::About(about)),
+        Line::RefusedRecord(record) => Item::Recorded(Recorded::Refused(record)),
+        Line::Record(record) => Item::Record(record),
+        Line::RequestRows(rows) => Item::Requests(rows),
+        Line::FinishedRequest(entry) => Item::PerfMetrics(entry),
+        Line::KvEvent(event) => Item::KvEvent(event),
+        Line::ServerMetrics(page) => Item::ServerMetrics(page),
+        Line::BenchReport(report) => Item::BenchReport(report),
+        Line::Process(process) => Item::Process(process),
+    })
 }

@@ -120,6 +120,14 @@ impl Token {
     }
 }
 
+/// Whether the file contains a token now.
+///
+/// # Errors
+/// If it cannot be read, or contains none.
+pub(crate) fn check_token(file: &Path) -> io::Result<()> {
+    small_file::read(file).and_then(|text| bearer(&text)).map(drop)
+}
+
 fn bearer(text: &[u8]) -> io::Result<HeaderValue> {
     let token = text.trim_ascii();
     let header = HeaderValue::from_bytes(&[b"Bearer ", token].concat());

@@ -11,6 +11,7 @@ use tokio::task::JoinSet;
 use crate::cli::{Cli, DEFAULT_SOCKET};
 use crate::config::{DEFAULT_MODEL, EngineConfig, SourceSpec};
 use crate::poll::{Driver, DriverEvent, DriverEvents, End, Schedule};
+use crate::recorder::Recorder;
 use crate::shutdown::{self, Shutdown, Trigger};
 use crate::sources::discovery::Finding;
 #[cfg(feature = "executor")]
@@ -53,6 +54,7 @@ struct Common {
     later: DriverEvents,
     found: mpsc::UnboundedSender<Vec<Finding>>,
     forget_after: Duration,
+    recorder: Option<Arc<Recorder>>,
 }
 
 /// A source that is being read.
@@ -83,7 +85,7 @@ impl Drivers {
     pub(super) fn start(
         cli: &Cli,
         engines: Vec<EngineConfig>,
-        sockets: IngestSockets,
+        (sockets, recorder): (IngestSockets, Option<Arc<Recorder>>),
         state: &Arc<State>,
         heartbeats: &Arc<Heartbeats>,
     ) -> Self {
@@ -108,6 +110,7 @@ impl Drivers {
             later: later_sender,
             found: finding,
             forget_after,
+            recorder,
         };
         let mut drivers = Self {
             tasks: JoinSet::new(),
@@ -207,7 +210,7 @@ impl Drivers {
             }
             SourceSpec::Socket(path) => opening::socket(path, sockets),
             SourceSpec::TrtllmServe { access, extras } => opening::trtllm_serve(access, extras),
-            SourceSpec::Replay { path, pace } => opening::replay(path, pace),
+            SourceSpec::Replay { path, engine, pace } => opening::replay(path, engine, pace),
             #[cfg(feature = "executor")]
             SourceSpec::Simulated(engine) => opening::executor(Hosting::plain(engine)),
             #[cfg(feature = "executor")]
@@ -260,10 +263,11 @@ impl Drivers {
         events: DriverEvents,
         alive: Option<Trigger>,
     ) {
-        let Common { schedule, state, heartbeats, .. } = &self.common;
+        let Common { schedule, state, heartbeats, recorder, .. } = &self.common;
         let EngineName { model, version, .. } = &slot.name;
         let heartbeat = heartbeats.register(format!("the driver of engine {model} {version}"));
-        let driver = Driver::new(Arc::clone(&slot), *schedule, events, heartbeat);
+        let recorder = recorder.as_ref().map(|recorder| recorder.engine(&slot.name));
+        let driver = Driver::new(Arc::clone(&slot), *schedule, events, heartbeat).recorded(recorder);
         let state = Arc::clone(state);
         self.tasks.spawn(async move {
             let _alive = alive;

@@ -25,7 +25,9 @@ use crate::http::server::{MAX_CONNECTIONS, Server};
 use crate::listen::{self, Listener};
 use crate::log;
 use crate::metrics::own::HttpMetrics;
+use crate::model::RecorderCounts;
 use crate::process;
+use crate::recorder::{Recorder, RecorderError};
 use crate::shutdown::{self, GpuRequest, GpuSignals, Shutdown};
 use crate::sources::OpenError;
 use crate::sources::socket::Admission;
@@ -46,6 +48,8 @@ const THREADS: usize = 4;
 const WATCH: Duration = Duration::from_secs(1);
 /// How long the drivers may take to stop. Below the 30 s after which Kubernetes kills a process.
 const DRIVERS_STOP: Duration = Duration::from_secs(10);
+/// How long the recorder may take to write its last lines.
+const RECORDER_STOP: Duration = Duration::from_secs(2);
 /// How long NVML may take to shut down. A driver update waits for it.
 const GPU_STOP: Duration = Duration::from_secs(1);
 
@@ -62,6 +66,8 @@ pub enum StartError {
     WebConfig(#[from] WebConfigError),
     #[error(transparent)]
     Gpu(#[from] GpuError),
+    #[error(transparent)]
+    Recorder(#[from] RecorderError),
     #[error("--web.port-file {}: {cause}; choose a path in a writable directory", path.display())]
     PortFile { path: PathBuf, cause: std::io::Error },
     #[error(
@@ -142,6 +148,9 @@ async fn serve(cli: &Cli, engines: Option<Vec<EngineConfig>>, web: Web) -> Resul
     if tokio::time::timeout(DRIVERS_STOP, daemon.drivers.stop()).await.is_err() {
         tracing::warn!("an engine's driver did not stop within {DRIVERS_STOP:?}; abandoning it");
     }
+    if let Some(recorder) = daemon.recorder {
+        recorder.stop(RECORDER_STOP);
+    }
     if let Some(gpus) = daemon.gpus {
         gpus.stop(GPU_STOP);
     }
@@ -184,6 +193,7 @@ impl Reload {
 struct Daemon {
     servers: JoinSet<()>,
     drivers: Drivers,
+    recorder: Option<Arc<Recorder>>,
     gpus: Option<GpuHandle>,
     state: Arc<State>,
 }
@@ -233,7 +243,8 @@ async fn start(cli: &Cli, engines: Option<Vec<EngineConfig>>, web: Web, stop: Sh
     let refused = state.refused_publishers.clone();
     let admission = Admission { uids: cli.allow_uid.clone(), limit: limits.publishers, refused };
     let sockets = IngestSockets { admission, activated };
-    let mut drivers = Drivers::start(cli, engines, sockets, &state, &heartbeats);
+    let recorder = start_recorder(cli, &state)?;
+    let mut drivers = Drivers::start(cli, engines, (sockets, recorder.clone()), &state, &heartbeats);
     tokio::spawn(Arc::clone(&state).keep_fresh(stop.clone()));
     let (pages, tls) = pages(cli, &state, web, listeners, &heartbeats, limits.connections);
     let health = Server {
@@ -265,7 +276,7 @@ async fn start(cli: &Cli, engines: Option<Vec<EngineConfig>>, web: Web, stop: Sh
     // Without systemd this does nothing.
     let status = format!("listening on {}", addresses.join(", "));
     systemd::notify(&[NotifyState::Ready, NotifyState::Status(&status)]);
-    Ok(Daemon { servers, drivers, gpus, state })
+    Ok(Daemon { servers, drivers, recorder, gpus, state })
 }
 
 /// How many peers may connect. File descriptors are shared by the two servers, the ingest sockets and everything else.
@@ -330,6 +341,15 @@ fn pages(
     let uses_tls = tls.is_some();
     let heartbeat = heartbeats.register("the server of the metrics page".to_owned());
     (Server { listeners, router, tls, metrics, heartbeat, max_connections }, uses_tls)
+}
+
+/// Fails before any engine is read: a recording that was asked for and cannot be written is a mistake in the configuration.
+fn start_recorder(cli: &Cli, state: &State) -> Result<Option<Arc<Recorder>>, RecorderError> {
+    let Some(config) = cli.recorder() else { return Ok(None) };
+    let counts = RecorderCounts::default();
+    let recorder = Recorder::start(config, counts.clone())?;
+    let _ = state.recorder.set(counts);
+    Ok(Some(Arc::new(recorder)))
 }
 
 async fn start_gpus(cli: &Cli, state: &Arc<State>) -> Result<Option<GpuHandle>, StartError> {

@@ -59,8 +59,8 @@ pub(super) fn trtllm_serve(access: Access, extras: Extras) -> Opening {
     Box::pin(async move { Ok(Source::TrtllmServe(Box::new(TrtllmServe::open(access, extras).await?))) })
 }
 
-pub(super) fn replay(path: PathBuf, pace: Pace) -> Opening {
-    Box::pin(async move { Ok(Source::Replay(Replay::open(path, pace).await?)) })
+pub(super) fn replay(path: PathBuf, engine: Option<String>, pace: Pace) -> Opening {
+    Box::pin(async move { Ok(Source::Replay(Replay::open(path, engine, pace).await?)) })
 }
 
 #[cfg(feature = "executor")]

@@ -8,10 +8,8 @@ use std::time::Instant;
 use arc_swap::ArcSwap;
 
 use super::engine::{EngineName, EngineSnapshot};
-use crate::model::IterationStats;
+use crate::model::{IterationStats, RECENT_RECORDS};
 
-/// Records kept per engine for the API, about 150 KB.
-pub const RECENT_RECORDS: usize = 128;
 /// KV cache windows and levels of a kept record. Engines have one to four; more would take too much memory.
 const KEPT_WINDOWS: usize = 4;
 
@@ -160,6 +158,25 @@ impl EngineSlot {
         let recent = self.recent.lock().unwrap_or_else(PoisonError::into_inner);
         recent.iter().skip(recent.len().saturating_sub(count)).cloned().collect()
     }
+}
+
+/// A copy for [`EngineSlot::keep_records`], without the parts that it drops.
+#[must_use]
+pub fn copy_to_keep(record: &mut IterationStats) -> Box<IterationStats> {
+    let large = (
+        record.request_stats.take(),
+        record.kv_cache_iteration_stats_by_pool_group.take(),
+        record.kv_cache_iteration_stats_by_cold_pool_group.take(),
+        record.kv_cache_iteration_stats_by_lifecycle.take(),
+    );
+    let copy = Box::new(record.clone());
+    (
+        record.request_stats,
+        record.kv_cache_iteration_stats_by_pool_group,
+        record.kv_cache_iteration_stats_by_cold_pool_group,
+        record.kv_cache_iteration_stats_by_lifecycle,
+    ) = large;
+    copy
 }
 
 /// The views of KV cache manager V2 take more memory than the rest of a record. The numbers of request rows, windows and cache

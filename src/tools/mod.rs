@@ -8,6 +8,8 @@ pub mod completions;
 pub mod doctor;
 pub mod exporters;
 pub mod man;
+pub mod record;
+pub mod top;
 
 /// Prints to stdout. A reader that stops early, such as `head`, is not an error.
 fn print(text: &str) {

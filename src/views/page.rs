@@ -1,5 +1,5 @@
 //! `/`: the page for people. It is one document without outside resources. Its script reads the metrics page and the API while
-//! somebody looks at it; the server keeps nothing for it.
+//! somebody looks at it. For its findings, the server keeps the numbers of half a minute as long as somebody asks.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;

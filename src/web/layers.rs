@@ -9,8 +9,9 @@ use axum::Router;
 use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::http::{HeaderValue, StatusCode, header};
-use axum::middleware::{Next, from_fn, from_fn_with_state};
+use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse as _, Response};
+use tower::ServiceBuilder;
 use tower_http::auth::{AsyncAuthorizeRequest, AsyncRequireAuthorizationLayer};
 
 use crate::metrics::own::{HttpMetrics, Refusal};
@@ -22,12 +23,10 @@ use super::reload::{ReloadingConfig, Settings};
 /// Puts `routes` behind the rules of `config`, in the toolkit's order: rate limit, response headers, basic authentication.
 pub fn protect(routes: Router, config: Arc<ReloadingConfig>, metrics: Arc<HttpMetrics>) -> Router {
     let rules = Arc::new(Rules { config, metrics, bucket: Bucket::default(), auth: BasicAuth::default() });
-    // The layer added last sees a request first.
-    routes
-        .layer(AsyncRequireAuthorizationLayer::new(Authorization(Arc::clone(&rules))))
-        .layer(from_fn(response_headers))
-        .layer(from_fn_with_state(Arc::clone(&rules), rate_limit))
-        .layer(from_fn_with_state(rules, attach_settings))
+    let stack = ServiceBuilder::new()
+        .layer(from_fn_with_state(Arc::clone(&rules), limit_rate_and_add_headers))
+        .layer(AsyncRequireAuthorizationLayer::new(Authorization(rules)));
+    routes.layer(stack)
 }
 
 struct Rules {
@@ -42,31 +41,17 @@ fn refuse(metrics: &HttpMetrics, status: StatusCode, reason: Refusal) -> Respons
     (status, format!("{}\n", status.canonical_reason().unwrap_or_default())).into_response()
 }
 
-/// One set of settings for all layers of a request, even if a reload happens meanwhile.
-async fn attach_settings(State(rules): State<Arc<Rules>>, mut request: Request, next: Next) -> Response {
+/// Rate limit and response headers. The settings are attached to the request, so that a reload in between changes nothing.
+async fn limit_rate_and_add_headers(State(rules): State<Arc<Rules>>, mut request: Request, next: Next) -> Response {
     let Ok(settings) = rules.config.current() else {
         return refuse(&rules.metrics, StatusCode::INTERNAL_SERVER_ERROR, Refusal::WebConfig);
     };
-    request.extensions_mut().insert(settings);
-    next.run(request).await
-}
-
-fn settings(request: &Request) -> Option<Arc<Settings>> {
-    request.extensions().get::<Arc<Settings>>().cloned()
-}
-
-async fn rate_limit(State(rules): State<Arc<Rules>>, request: Request, next: Next) -> Response {
-    let rate = settings(&request).and_then(|settings| settings.rate);
-    if rate.is_some_and(|rate| !rules.bucket.allows(rate, Instant::now())) {
+    if settings.rate.is_some_and(|rate| !rules.bucket.allows(rate, Instant::now())) {
         return refuse(&rules.metrics, StatusCode::TOO_MANY_REQUESTS, Refusal::RateLimited);
     }
-    next.run(request).await
-}
-
-async fn response_headers(request: Request, next: Next) -> Response {
-    let settings = settings(&request);
+    request.extensions_mut().insert(Arc::clone(&settings));
     let mut response = next.run(request).await;
-    for (name, value) in settings.iter().flat_map(|settings| &settings.headers) {
+    for (name, value) in &settings.headers {
         response.headers_mut().insert(name, value.clone());
     }
     response
@@ -84,7 +69,7 @@ impl AsyncAuthorizeRequest<Body> for Authorization {
         let rules = Arc::clone(&self.0);
         Box::pin(async move {
             // Without settings nothing is known about who may pass: refuse.
-            let Some(settings) = settings(&request) else {
+            let Some(settings) = request.extensions().get::<Arc<Settings>>().cloned() else {
                 return Err(refuse(&rules.metrics, StatusCode::INTERNAL_SERVER_ERROR, Refusal::WebConfig));
             };
             if settings.users.is_empty() {

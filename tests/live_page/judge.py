@@ -147,6 +147,32 @@ def reasons_are_shown(browser):
     ok("an engine or GPU in trouble says why")
 
 
+def ranks_are_listed(browser):
+    table = CARD + "return [...card.querySelectorAll('table:not([hidden]) tbody tr')].map((row) => [...row.children].map((cell) => cell.textContent))"
+    rows = browser.until(f"const rows = (() => {{ {table} }}).apply(null, arguments); return rows?.length === 2 && rows", "ranked")
+    iteration = int(rows[0][3])
+    assert rows[0] == ["0", "3", "1", str(iteration), "0", "25 %"] and iteration > 0, rows
+    assert rows[1] == ["1", "4", "2", rows[1][3], "1", "25 %"] and int(rows[1][3]) in (iteration, iteration - 1), rows
+    assert browser.run(table, "live") == [], "an engine without ranks has a table"
+    ok("the ranks of an engine are listed")
+
+
+def findings_are_shown(browser):
+    # reasons_are_shown has made the GPU lost.
+    shown = """
+      const card = [...document.querySelectorAll('#findings article')].find((card) => card.textContent.includes(arguments[0]));
+      return card && [...card.querySelectorAll('h3, .state, p')].map((part) => part.textContent);
+    """
+    severity, says, subject, facts, change = browser.until(shown, "gpu-lost")
+    found = json.load(urllib.request.urlopen(URL + "api/v1/findings", timeout=10))["findings"]
+    lost = next(finding for finding in found if finding["rule"] == "gpu-lost")
+    assert (says, severity) == (lost["says"], "critical"), (says, severity)
+    assert subject == f"GPU {lost['subject']} · gpu-lost" and change == f"Change: {lost['change']}", (subject, change)
+    assert facts == "nv_gpu_up: 0 · nv_gpu_state: lost", facts
+    assert browser.run("return document.getElementById('no-findings').hidden")
+    ok("findings are those of doctor's rules")
+
+
 def names_are_text(browser):
     name = '<img src=x onerror="window.attacked=1">'
     assert browser.until(CARD + "return card.querySelector('h3').textContent", name).startswith(name)
@@ -224,7 +250,7 @@ try:
         browser = Browser(dark=dark)
         try:
             browser.open(URL)
-            browser.until("return document.querySelectorAll('#engines article').length === 4 && document.querySelectorAll('#gpus article').length === 3")
+            browser.until("return document.querySelectorAll('#engines article').length === 5 && document.querySelectorAll('#gpus article').length === 3")
             if dark:
                 it_is_accessible(browser, dark)
                 continue
@@ -233,6 +259,8 @@ try:
             quantiles_are_those_of_promql(browser)
             the_page_updates(browser)
             reasons_are_shown(browser)
+            ranks_are_listed(browser)
+            findings_are_shown(browser)
             a_keyboard_reaches_the_links(browser)
             a_hidden_page_asks_nothing(browser)
             it_is_accessible(browser, dark)

@@ -212,6 +212,34 @@ class Publishing(unittest.TestCase):
             until(lambda: any("numActiveRequests" in record for record in listener.records()))
         self.assertEqual(len([line for line in logs.output if "it is broken" in line]), 1)
 
+    def test_an_engine_that_hangs_does_not_hang_its_server(self):
+        class Hanging(LookAlikeExecutor):
+            def get_latest_iteration_stats(self):
+                released.wait()
+                return super().get_latest_iteration_stats()
+
+        class HangingLLM:
+            async def get_stats_async(self, _timeout):
+                yield {"iter": 1}
+                await asyncio.sleep(1000)
+
+        async def serve():
+            async with publishing(HangingLLM(), self.path):
+                await asyncio.sleep(0.2)
+
+        released, listener = threading.Event(), self.listen()
+        with unittest.mock.patch("trtllm_exporter_publisher.engine._END", 0.1), self.assertLogs("trtllm_exporter_publisher") as logs:
+            asyncio.run(serve())
+            executor = Hanging()
+            executor.enqueue_request(None)
+            with publishing(executor, self.path) as publisher:
+                time.sleep(0.3)
+            released.set()
+            until(lambda: publisher.dropped)
+        self.assertEqual(len([line for line in logs.output if "did not return its statistics" in line]), 2)
+        until(lambda: len(listener.records()) == 1)
+        self.assertEqual(listener.records(), [{"iter": 1}])
+
     def test_a_worker_rank_does_not_connect(self):
         listener, executor = self.listen(), LookAlikeExecutor()
         executor.shut_down = True

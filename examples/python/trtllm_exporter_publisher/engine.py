@@ -6,6 +6,7 @@ import threading
 from .publisher import DEFAULT_SOCKET, Publisher, engine_name
 
 _INTERVAL = 0.1  # seconds between two drains
+_END = 5.0  # seconds for the last drain: an engine that hangs must not hang its server
 _log = logging.getLogger(__name__)
 
 
@@ -14,7 +15,7 @@ class publishing:  # noqa: N801: used like a function
 
     `engine` is a tensorrt_llm.LLM or a tensorrt_llm.bindings.executor.Executor. `with` reads the statistics in a thread,
     `async with` in a task of the running loop. Both read a last time at the end. An error of the engine is logged once,
-    and the next drain tries again.
+    and the next drain tries again. The end waits at most 5 s for a drain.
     """
 
     def __init__(self, engine, path=DEFAULT_SOCKET, model=None, version="1", *, retry=1.0):
@@ -30,7 +31,9 @@ class publishing:  # noqa: N801: used like a function
 
     def __exit__(self, *_exception):
         self._ended.set()
-        self._thread.join()
+        self._thread.join(_END)
+        if self._thread.is_alive():
+            self._abandon()
         self.publisher.close()
 
     async def __aenter__(self):
@@ -40,9 +43,16 @@ class publishing:  # noqa: N801: used like a function
     async def __aexit__(self, *_exception):
         self._ended.set()
         try:
-            await self._task
+            ended, _running = await asyncio.wait({self._task}, timeout=_END)
+            if not ended:
+                self._abandon()
         finally:
+            self._task.cancel()
             self.publisher.close()
+
+    @staticmethod
+    def _abandon():
+        _log.warning("the engine did not return its statistics within %g s; the last ones are lost", _END)
 
     def _run(self):
         last = False

@@ -1,6 +1,7 @@
 """The connection to the exporter."""
 import json
 import logging
+import math
 import os
 import re
 import socket
@@ -60,8 +61,10 @@ class Publisher:
         return entry is None or self._write(json.dumps(entry, separators=(",", ":")))
 
     def close(self):
+        """Disconnect. Later records are dropped."""
         with self._lock:
             self._disconnect()
+            self._retry_at = math.inf
 
     def _write(self, line):
         if os.getpid() != self._process:

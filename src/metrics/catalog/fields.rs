@@ -151,16 +151,16 @@ fields! {
         iterLatencyMS [IterationLatency]
         newActiveRequestsQueueLatencyMS [NewRequestQueueTime]
         numNewActiveRequests [RequestsStarted NewRequestQueueTime]
-        numActiveRequests [RequestMetrics BatchEfficiencyRatio]
-        numQueuedRequests [QueuedRequests]
+        numActiveRequests [RequestMetrics BatchEfficiencyRatio SaturationRatio]
+        numQueuedRequests [QueuedRequests SaturationRatio]
         numCompletedRequests [RequestsCompleted]
         maxNumActiveRequests [RequestMetrics BatchOccupancyRatio]
         @Cpp maxBatchSizeStatic [BatchSizeLimit]
         @Cpp maxBatchSizeTunerRecommended [BatchSizeLimit]
-        @Cpp maxBatchSizeRuntime [BatchSizeLimit BatchEfficiencyRatio]
+        @Cpp maxBatchSizeRuntime [BatchSizeLimit BatchEfficiencyRatio SaturationRatio]
         @Cpp maxNumTokensStatic [TokenLimit]
         @Cpp maxNumTokensTunerRecommended [TokenLimit]
-        @Cpp maxNumTokensRuntime [TokenLimit]
+        @Cpp maxNumTokensRuntime [TokenLimit SaturationRatio]
         gpuMemUsage [RuntimeMemoryMetrics]
         cpuMemUsage [RuntimeMemoryMetrics]
         pinnedMemUsage [RuntimeMemoryMetrics]
@@ -189,9 +189,9 @@ fields! {
         @V2 kvCacheLevelTiers [CachedTokens]
     }
     KvCacheStats: Iterations {
-        maxNumBlocks [KvCacheBlockMetrics KvCachePressureRatio]
+        maxNumBlocks [KvCacheBlockMetrics KvCachePressureRatio SaturationRatio]
         freeNumBlocks [KvCacheBlockMetrics KvCacheAvailableTokens KvCachePressureRatio]
-        usedNumBlocks [KvCacheBlockMetrics]
+        usedNumBlocks [KvCacheBlockMetrics SaturationRatio]
         tokensPerBlock [KvCacheBlockMetrics KvCacheAvailableTokens]
         allocTotalBlocks [KvBlocksAllocated KvReuseEfficiency]
         allocNewBlocks [KvBlocksNewlyAllocated]
@@ -200,13 +200,13 @@ fields! {
         cacheHitRate "counted since the engine's start, in older PyTorch releases including warm-up; nv_trt_llm_kv_cache_hit_ratio is computed from the blocks instead (the name set trtllm exports the field unchanged)"
     }
     InflightBatchingStats: Iterations {
-        numScheduledRequests [RequestMetrics IterationScheduledRequests]
+        numScheduledRequests [RequestMetrics IterationScheduledRequests SaturationRatio]
         numContextRequests [RequestMetrics BatchOccupancyRatio ContextRequestRatio]
-        numGenRequests [InflightBatcherMetrics GenerationTokens BatchOccupancyRatio ContextRequestRatio]
+        numGenRequests [InflightBatcherMetrics GenerationTokens BatchOccupancyRatio ContextRequestRatio SaturationRatio]
         numPausedRequests [InflightBatcherMetrics]
-        numCtxTokens [InflightBatcherMetrics ContextTokens IterationContextTokens]
+        numCtxTokens [InflightBatcherMetrics ContextTokens IterationContextTokens SaturationRatio]
         microBatchId [InflightBatcherMetrics]
-        avgNumDecodedTokensPerIter [DecodedTokensPerIteration GenerationTokens]
+        avgNumDecodedTokensPerIter [DecodedTokensPerIteration GenerationTokens SaturationRatio]
         @PyTorch numCtxKvTokens [RequestKvTokens]
         @PyTorch numGenKvTokens [RequestKvTokens]
         @PyTorch numQueuedContextRequests [QueuedRequestsByPhase]
@@ -216,10 +216,10 @@ fields! {
         @PyTorch numPausedKvTokens [RequestKvTokens]
     }
     StaticBatchingStats: Cpp {
-        numScheduledRequests [RequestMetrics IterationScheduledRequests]
+        numScheduledRequests [RequestMetrics IterationScheduledRequests SaturationRatio]
         numContextRequests [RequestMetrics]
-        numCtxTokens [V1Metrics ContextTokens]
-        numGenTokens [V1Metrics GenerationTokens StaticBatchEfficiencyRatio]
+        numCtxTokens [V1Metrics ContextTokens SaturationRatio]
+        numGenTokens [V1Metrics GenerationTokens StaticBatchEfficiencyRatio SaturationRatio]
         emptyGenSlots [V1Metrics StaticBatchEfficiencyRatio]
     }
     SpecDecodingStats: Speculation {

@@ -15,8 +15,8 @@ use crate::log;
 use crate::metrics::catalog::Id;
 use crate::metrics::gpu::NVML_STATES;
 use crate::metrics::page::Labels;
-use crate::model::RefusedPublishers;
 use crate::model::gpu::{GpuInventory, GpuState, NvmlState};
+use crate::model::{RecorderCounts, RefusedPublishers};
 use crate::state::{EngineSnapshot, SourceStatus};
 use crate::supervise;
 
@@ -27,6 +27,8 @@ pub(in crate::metrics) struct OwnMetrics {
     pub(in crate::metrics) sources: Vec<(Arc<Labels>, Arc<EngineSnapshot>)>,
     pub(in crate::metrics) gpus: Arc<GpuInventory>,
     pub(in crate::metrics) http: HttpMetrics,
+    /// Absent without a recorder.
+    pub(in crate::metrics) recorder: Option<RecorderCounts>,
     pub(in crate::metrics) refused_publishers: RefusedPublishers,
     /// Whether the last reload of the configuration succeeded, if there is a file.
     pub(in crate::metrics) config_reload: Option<bool>,
@@ -53,6 +55,12 @@ impl Collector for OwnMetrics {
         let restarts = by_variant(Id::TaskRestarts, supervise::restarts().map(ConstCounter::new));
         families.series(Id::TaskRestarts, restarts.map(|(task, count)| ([task], count)))?;
         families.single(Id::LogLinesDropped, &ConstCounter::new(log::dropped_lines()))?;
+        if let Some(recorder) = &self.recorder {
+            families.single(Id::RecorderItems, &ConstCounter::new(recorder.items_written()))?;
+            families.single(Id::RecorderDropped, &ConstCounter::new(recorder.items_dropped()))?;
+            families.single(Id::RecorderErrors, &ConstCounter::new(recorder.errors()))?;
+            families.single(Id::RecorderSize, &ConstGauge::new(recorder.bytes()))?;
+        }
         process::encode(&mut families)
     }
 }

@@ -7,8 +7,8 @@ use crate::engine::native::NativeBuckets;
 use crate::exposition::negotiate::Format;
 use crate::exposition::parsed::parse;
 use crate::metrics::catalog::{CATALOG, Group};
-use crate::model::RefusedPublishers;
 use crate::model::gpu::{GpuInventory, NvmlState, ReadError};
+use crate::model::{RecorderCounts, RefusedPublishers};
 use crate::state::EngineSnapshot;
 
 /// Durations of polls in seconds.
@@ -43,6 +43,7 @@ fn metrics() -> OwnMetrics {
         sources: vec![source("llama \"3\"", 10), source("qwen", 11)],
         gpus: Arc::new(gpus),
         http,
+        recorder: Some(RecorderCounts::default()),
         refused_publishers: RefusedPublishers::default(),
         config_reload: Some(true),
     }
@@ -83,6 +84,7 @@ fn our_openmetrics_page_means_the_same_as_prometheus_clients() {
         sources: metrics.sources.clone(),
         gpus: Arc::clone(&metrics.gpus),
         http: metrics.http.clone(),
+        recorder: metrics.recorder.clone(),
         refused_publishers: metrics.refused_publishers.clone(),
         config_reload: Some(true),
     };

@@ -1,31 +1,29 @@
-//! What a bug report needs, without secrets, names and addresses. Labels keep their values only where the catalog lists
-//! these; every other value becomes a number: the same value, the same number.
+//! What a bug report needs, without secrets, names and addresses. A label keeps its name only in a family whose catalog entry
+//! has it, and its value only if that is from a small set. Anything else becomes a number: the same value, the same number.
 
 use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 
-use crate::metrics::catalog::CATALOG;
+use crate::diagnosis::finding::{Fact, Finding, Severity, Unit};
+use crate::diagnosis::observation::{Exporter, Observation, Reached};
+use crate::diagnosis::page::Page;
+use crate::diagnosis::report;
+use crate::metrics::catalog::{CATALOG, Kind, Metric, Variant};
 use crate::model::IterationStats;
 
-use super::super::exporters::page::Page;
-use super::finding::{Fact, Finding, Severity, Unit};
-use super::observation::{Exporter, Observation, Reached};
-use super::report;
 use super::watch::Watched;
 
 /// Records of each engine in a bundle.
 const RECORDS: usize = 256;
-/// Labels with values from a small fixed set, or numbers, that the catalog does not list.
+/// Labels of our families whose values are words or numbers from a small set that the catalog does not list.
 const PLAIN_LABELS: &[&str] = &[
-    "le",
     "index",
     "fan",
     "link",
     "call",
     "error",
     "xid",
-    "http_code",
     "mode",
     "source",
     "simulated",
@@ -37,20 +35,43 @@ const PLAIN_LABELS: &[&str] = &[
     "compute_instance_id",
 ];
 
+/// Labels of trtllm-serve's own page beside those of the catalog. Their values become numbers.
+const SERVER_LABELS: &[&str] = &[
+    "cache_level",
+    "cache_tier",
+    "dtype",
+    "enable_block_reuse",
+    "engine_type",
+    "gpu_count",
+    "gpu_type",
+    "max_model_len",
+    "model",
+    "model_name",
+    "page_size",
+    "pid",
+    "pipeline_parallel_size",
+    "quantization",
+    "rank",
+    "served_model_name",
+    "tensor_parallel_size",
+    "token_position",
+];
+
 /// Prefixes of the families on an exporter's page and on that of trtllm-serve.
 const KNOWN_FAMILIES: &[&str] = &["nv_", "trtllm_", "vllm:", "DCGM_FI_", "process_"];
 
-/// Numbers for names: `model-1`.
+/// Numbers for names: `model-1`. By kind.
 #[derive(Default)]
-struct Names(BTreeMap<(String, String), usize>);
+struct Names(BTreeMap<String, BTreeMap<String, usize>>);
 
 impl Names {
     fn of(&mut self, kind: &str, value: &str) -> String {
         if value.is_empty() {
             return String::new();
         }
-        let next = self.0.keys().filter(|(other, _)| other == kind).count() + 1;
-        let number = *self.0.entry((kind.to_owned(), value.to_owned())).or_insert(next);
+        let known = self.0.entry(kind.to_owned()).or_default();
+        let next = known.len() + 1;
+        let number = known.entry(value.to_owned()).or_insert(next);
         format!("{kind}-{number}")
     }
 }
@@ -74,6 +95,7 @@ pub(super) fn bundle(observation: &Observation, watched: &[Watched], findings: &
                 Reached::Refused(_) => "refused",
                 Reached::Other => "not trtllm-serve",
                 Reached::NoSocket => "no socket",
+                Reached::NotAsked(_) => "not asked",
             };
             json!({
                 "source": names.of("source", &source.target),
@@ -120,20 +142,20 @@ fn exporter_json(names: &mut Names, exporter: &Exporter, watched: &Watched) -> V
         .engines
         .iter()
         .map(|engine| {
-            let key = (engine.about.model.clone(), engine.about.version.clone());
-            let records = watched.records.get(&key);
-            let last = records.into_iter().flatten().rev().take(RECORDS).collect::<Vec<_>>().into_iter().rev();
+            let name = [engine.about.model.clone(), engine.about.version.clone()];
+            let last = watched.records.last(&name, RECORDS).into_iter();
+            let records = last.map(|record| record_json(names, record)).collect::<Value>();
             json!({
                 "model": names.of("model", &engine.about.model),
                 "version": names.of("version", &engine.about.version),
                 "source": kind(&engine.about.source),
-                "state": engine.state(),
+                "state": kind(engine.state()),
                 "backend": engine.about.backend.as_deref().map(kind),
                 "engineVersion": engine.about.engine_version.as_deref().map(release),
                 "simulated": engine.about.simulated,
                 "notice": engine.about.notice.is_some(),
                 "lastPollFailed": engine.about.last_poll.error.is_some(),
-                "records": last.map(record_json).collect::<Value>(),
+                "records": records,
             })
         })
         .collect();
@@ -148,9 +170,16 @@ fn exporter_json(names: &mut Names, exporter: &Exporter, watched: &Watched) -> V
     })
 }
 
-/// A record without its texts. Their tiers are free texts of the engine.
-fn record_json(record: &IterationStats) -> Value {
+/// A record without its texts, which the engine chooses, as it does the ids of KV cache windows, pools and life cycles.
+fn record_json(names: &mut Names, record: &IterationStats) -> Value {
     let mut value = serde_json::to_value(record).unwrap_or_default();
+    let fields = value.as_object_mut().into_iter().flatten();
+    for (_, rows) in fields.filter(|(field, _)| field.starts_with("kvCacheIterationStats")) {
+        let Value::Object(rows) = rows else { continue };
+        let is_number = |id: &String| id.len() <= 10 && id.bytes().all(|byte| byte.is_ascii_digit());
+        let known = std::mem::take(rows).into_iter();
+        rows.extend(known.map(|(id, row)| (if is_number(&id) { id } else { names.of("id", &id) }, row)));
+    }
     keep_numbers(&mut value);
     value
 }
@@ -171,29 +200,38 @@ fn keep_numbers(value: &mut Value) {
 
 /// The series of a page, one line each. A server may have other families, whose names nobody has reviewed.
 fn page_json(names: &mut Names, page: &Page) -> Value {
+    let families: BTreeMap<&str, &Metric> = CATALOG.iter().map(|metric| (metric.name, metric)).collect();
     let is_known = |name: &str| KNOWN_FAMILIES.iter().any(|prefix| name.starts_with(prefix));
     let lines = page.0.iter().filter(|series| is_known(&series.name)).map(|series| {
-        let labels: Vec<String> = series
-            .labels
-            .iter()
-            .map(|(label, value)| format!("{label}={}", label_value(names, label, value)))
-            .collect();
+        let parts = ["_bucket", "_sum", "_count"].into_iter().filter_map(|part| series.name.strip_suffix(part));
+        let histogram = parts.filter_map(|name| families.get(name)).find(|metric| metric.kind == Kind::Histogram);
+        let family = families.get(series.name.as_str()).or(histogram).copied();
+        let labels: Vec<String> =
+            series.labels.iter().map(|(label, value)| label_text(names, family, label, value)).collect();
         format!("{}{{{}}} {}", series.name, labels.join(","), series.value)
     });
     lines.collect()
 }
 
-fn label_value(names: &mut Names, label: &str, value: &str) -> String {
-    let is_listed = CATALOG
-        .iter()
-        .filter_map(|metric| metric.variant)
-        .any(|variant| variant.label == label && variant.values.contains(&value));
-    let is_plain = PLAIN_LABELS.contains(&label) && kind(value) == value;
-    match label {
-        _ if is_listed || is_plain => value.to_owned(),
-        "engine_version" | "driver_version" | "cuda_version" | "nvml_version" | "rustversion" => release(value),
-        _ => names.of(label, value),
-    }
+/// A label that the family does not have is a user's, also if another family has one with its name.
+fn label_text(names: &mut Names, family: Option<&Metric>, label: &str, value: &str) -> String {
+    let has = |family: &Metric| {
+        family.labels.contains(&label) || family.variant.is_some_and(|variant| variant.label == label)
+    };
+    let is_ours = family.is_some_and(has);
+    let lists = |variant: Variant| variant.label == label && variant.values.contains(&value);
+    let is_listed = is_ours && CATALOG.iter().filter_map(|metric| metric.variant).any(lists);
+    let is_bound = label == "le" && value.parse::<f64>().is_ok();
+    let is_plain = is_ours && PLAIN_LABELS.contains(&label) && kind(value) == value;
+    let value = match label {
+        _ if is_listed || is_bound || is_plain => value.to_owned(),
+        "engine_version" | "driver_version" | "cuda_version" | "nvml_version" | "rustversion" if is_ours => {
+            release(value)
+        }
+        _ if is_ours || SERVER_LABELS.contains(&label) => names.of(label, value),
+        _ => return format!("{}={}", names.of("label", label), names.of("value", value)),
+    };
+    format!("{label}={value}")
 }
 
 /// A word such as `trtllm-serve` or a number; anything else is left out.
@@ -237,6 +275,36 @@ mod tests {
         for text in ["10.0.0.7", "node7.example.com", "secret", "1.2.0+host", "1.2.0host7", "7node"] {
             assert_eq!(release(text), "removed");
         }
+    }
+
+    #[test]
+    fn a_label_of_a_user_has_neither_name_nor_value() {
+        let text = |page: &str| page_json(&mut Names::default(), &Page::parse(page.as_bytes())).to_string();
+        for label in ["team", "link", "architecture", "index", "fan", "xid", "mig_profile", "pod", "driver_version"] {
+            let page = format!("nv_trt_llm_iterations_total{{model=\"m\",version=\"1\",{label}=\"acme7\"}} 1\n");
+            let bundled = text(&page);
+            assert!(!bundled.contains("acme7") && !bundled.contains(label), "{label}: {bundled}");
+            assert!(bundled.contains("model=model-1,version=version-1,label-1=value-1"), "{bundled}");
+        }
+        let ours = text(
+            "nv_gpu_info{index=\"0\",architecture=\"hopper\",name=\"A\",driver_version=\"580.1\"} 1\n\
+             nv_trt_llm_e2e_request_latency_seconds_bucket{le=\"0.5\",acme=\"x\"} 1\n\
+             trtllm_kv_cache_config_info{enable_block_reuse=\"False\",acme=\"x\"} 1\n",
+        );
+        for words in [
+            "index=0,architecture=hopper,name=name-1,driver_version=580.1",
+            "le=0.5,label-1=value-1",
+            "enable_block_reuse=enable_block_reuse-1,label-1=value-1",
+        ] {
+            assert!(ours.contains(words), "{words}: {ours}");
+        }
+    }
+
+    #[test]
+    fn ids_of_the_engine_are_kept_only_if_they_are_numbers() {
+        let record = r#"{"kvCacheIterationStats":{"4096":{"iterReusedBlocks":1},"acme":{"iterReusedBlocks":2}}}"#;
+        let text = record_json(&mut Names::default(), &serde_json::from_str(record).unwrap()).to_string();
+        assert!(text.contains("\"4096\"") && text.contains("\"id-1\"") && !text.contains("acme"), "{text}");
     }
 
     #[test]

@@ -1,32 +1,28 @@
-//! `doctor`: watches exporters, then says what limits each engine. Fetching (`watch`, `sources`), judging (`judge`, `rules`) and
-//! printing (`report`, `bundle`) are apart: a rule is a pure function of an observation.
+//! `doctor`: watches exporters (`watch`) and asks sources (`sources`), then prints what limits each engine. The rules and the
+//! report are in `diagnosis`.
 
-mod batches;
 mod bundle;
-pub mod finding;
-pub mod judge;
-pub mod observation;
-pub mod report;
-pub mod rules;
 mod sources;
 mod watch;
 
-#[cfg(test)]
-mod tests;
-
+use std::convert::Infallible;
 use std::io::{IsTerminal as _, Write as _};
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use tokio::task::JoinSet;
+use tokio::task::JoinError;
 
 use crate::cli::{DoctorArgs, ReportFormat};
 use crate::config::ConfigError;
+use crate::diagnosis::finding::{Finding, Severity};
+use crate::diagnosis::observation::{Exporter, Observation};
+use crate::diagnosis::{judge, report};
 
 use super::exporters::client::targets;
-use finding::{Finding, Severity};
-use observation::Observation;
 use watch::Watched;
+
+/// Of a terminal: back to the start of the line, and erases it.
+const CLEAR_LINE: &str = "\r\x1b[K";
 
 /// Watches, prints the report, and returns the exit code.
 ///
@@ -49,11 +45,16 @@ pub fn run(arguments: &DoctorArgs) -> Result<u8, ConfigError> {
     let sources = sources::configured(arguments)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| flag("doctor", String::new(), format!("cannot start: {error}")))?;
-    // A report takes as long as the window. A pipe or a log gets nothing but the report.
+    let observed = runtime.block_on(async {
+        tokio::select! {
+            observed = observe(arguments, sources) => observed,
+            never = show_progress(arguments.window) => match never {},
+        }
+    });
     if std::io::stderr().is_terminal() {
-        let _ = writeln!(std::io::stderr(), "watching for {}…", humantime::format_duration(arguments.window));
+        let _ = write!(std::io::stderr(), "{CLEAR_LINE}");
     }
-    let (observation, watched) = runtime.block_on(observe(arguments, sources))?;
+    let (observation, watched) = observed?;
     // A look-up of a name may hang on another thread.
     runtime.shutdown_background();
     let findings = judge::judge(&observation);
@@ -67,24 +68,41 @@ pub fn run(arguments: &DoctorArgs) -> Result<u8, ConfigError> {
     Ok(report::worst(&findings).map_or(0, Severity::exit_code))
 }
 
+/// Counts the seconds on a terminal. A pipe or a log gets nothing but the report.
+async fn show_progress(window: Duration) -> Infallible {
+    let begun = Instant::now();
+    while std::io::stderr().is_terminal() {
+        let (seconds, all) = (begun.elapsed().as_secs(), humantime::format_duration(window));
+        let _ = match begun.elapsed() < window {
+            true => write!(std::io::stderr(), "{CLEAR_LINE}watching for {all}: {seconds} s"),
+            false => write!(std::io::stderr(), "{CLEAR_LINE}waiting for the last answers: {seconds} s"),
+        };
+        tokio::time::sleep(Duration::from_secs(1)).await;
+    }
+    std::future::pending().await
+}
+
 async fn observe(
     arguments: &DoctorArgs,
     sources: Vec<(crate::config::SourceSpec, Option<String>)>,
 ) -> Result<(Observation, Vec<Watched>), ConfigError> {
-    let mut tasks = JoinSet::new();
-    for (at, target) in targets(&arguments.connection).await?.into_iter().enumerate() {
-        let window = arguments.window;
-        tasks.spawn(async move { (at, watch::watch(target, window).await) });
+    let mut tasks = Vec::new();
+    for target in targets(&arguments.connection).await? {
+        tasks.push((target.url.clone(), tokio::spawn(watch::watch(target, arguments.window))));
     }
     let mut watched = Vec::new();
-    while let Some(task) = tasks.join_next().await {
-        watched.extend(task.ok());
+    for (url, task) in tasks {
+        watched.push(task.await.unwrap_or_else(|error| not_watched(url, &error)));
     }
-    watched.sort_by_key(|(at, _)| *at);
-    let mut watched: Vec<Watched> = watched.into_iter().map(|(_, watched)| watched).collect();
     let exporters: Vec<_> = watched.iter_mut().map(|watched| std::mem::take(&mut watched.exporter)).collect();
     let sources = sources::ask(sources, &exporters).await;
     Ok((Observation { exporters, sources }, watched))
+}
+
+/// An exporter whose task has failed must not be missing in the report.
+fn not_watched(url: String, error: &JoinError) -> Watched {
+    let error = Some(format!("a bug in doctor: {error}; please report it"));
+    Watched { exporter: Exporter { url, error, ..Exporter::default() }, ..Watched::default() }
 }
 
 fn write_bundle(
@@ -99,4 +117,22 @@ fn write_bundle(
         value: path.display().to_string(),
         why: format!("cannot write the file: {error}; choose a path in a writable directory"),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn an_exporter_whose_task_failed_is_in_the_report() {
+        let error = tokio::spawn(async { panic!("a planted bug") }).await.unwrap_err();
+        let exporter = not_watched("http://e".to_owned(), &error).exporter;
+        let findings = judge::judge(&Observation { exporters: vec![exporter], ..Observation::default() });
+        assert_eq!(findings.iter().map(|finding| finding.rule.name).collect::<Vec<_>>(), ["exporter-unreadable"]);
+        let fact = findings[0].facts[0].to_string();
+        assert!(
+            findings[0].subject == "http://e" && fact.contains("a planted bug") && fact.contains("report it"),
+            "{fact}"
+        );
+    }
 }

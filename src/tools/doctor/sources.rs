@@ -1,17 +1,19 @@
 //! Asks sources directly, only for what drains nothing: never `/metrics`, `/perf_metrics` or `/kv_cache_events` of an engine.
 
+use std::net::IpAddr;
 use std::path::Path;
 
+use http::Uri;
 use serde::Deserialize;
 
 use crate::cli::DoctorArgs;
 use crate::config::{ConfigError, SourceSpec, read_file};
+use crate::diagnosis::observation::{Exporter, Reached, SourceAnswer};
+use crate::diagnosis::page::Page;
 use crate::sources::discovery::{USUAL_PORT, Verdict, search};
-use crate::sources::server::Access;
+use crate::sources::server::{Access, check_token};
 
 use super::super::exporters::client::{Client, Failure};
-use super::super::exporters::page::Page;
-use super::observation::{Exporter, Reached, SourceAnswer};
 
 /// A source, and the model of its engine if it is configured.
 type Named = (SourceSpec, Option<String>);
@@ -28,32 +30,36 @@ pub(super) fn configured(arguments: &DoctorArgs) -> Result<Vec<Named>, ConfigErr
         let engines = read_file(path)?;
         return Ok(engines.into_iter().map(|engine| (engine.source, Some(engine.name.model))).collect());
     }
-    let typed = arguments.source.iter().flat_map(|urls| urls.split_whitespace());
     let mut sources = Vec::new();
-    for url in typed {
-        let invalid = |why| ConfigError::Flag { flag: "--source", value: url.to_owned(), why };
+    for url in &arguments.source {
+        let invalid = |why| ConfigError::Flag { flag: "--source", value: url.clone(), why };
         sources.push((url.parse::<SourceSpec>().map_err(invalid)?, None));
     }
-    let of_this_host =
-        |url: &String| ["127.", "localhost", "[::1]"].iter().any(|host| url.contains(&format!("://{host}")));
-    if sources.is_empty() && arguments.connection.urls.iter().any(of_this_host) {
+    if sources.is_empty() && arguments.connection.urls.iter().any(|url| is_this_host(url)) {
         sources.push((SourceSpec::Auto { ports: vec![USUAL_PORT] }, None));
     }
     Ok(sources)
 }
 
-/// Asks all sources.
+/// Whether the URL of an exporter names this host.
+fn is_this_host(url: &str) -> bool {
+    let uri = url.parse::<Uri>().unwrap_or_default();
+    let host = uri.host().unwrap_or_default().trim_matches(['[', ']']);
+    host.eq_ignore_ascii_case("localhost") || host.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
+}
+
+/// Asks all sources, at the same time: each may take as long as its timeouts.
 pub(super) async fn ask(sources: Vec<Named>, exporters: &[Exporter]) -> Vec<SourceAnswer> {
     let starting = exporters.iter().flat_map(|exporter| &exporter.engines).any(|engine| engine.state() == "starting");
-    let mut answers = Vec::new();
+    let (mut asked, mut answers) = (Vec::new(), Vec::new());
     for (source, model) in sources {
         match source {
-            SourceSpec::TrtllmServe { access, .. } => answers.push(ask_server(access, model, starting).await),
+            SourceSpec::TrtllmServe { access, .. } => asked.push((access, model)),
             SourceSpec::Auto { ports } => {
                 for finding in search(ports).await {
                     if let Verdict::Engine(model) = finding.verdict {
                         let access = Access { target: finding.target, ca_file: None, bearer_token_file: None };
-                        answers.push(ask_server(access, Some(model), starting).await);
+                        asked.push((access, Some(model)));
                     }
                 }
             }
@@ -70,16 +76,30 @@ pub(super) async fn ask(sources: Vec<Named>, exporters: &[Exporter]) -> Vec<Sour
             _ => {}
         }
     }
+    let asking = asked.into_iter().map(|(access, model)| {
+        (access.target.clone(), model.clone(), tokio::spawn(ask_server(access, model, starting)))
+    });
+    for (target, model, task) in asking.collect::<Vec<_>>() {
+        answers.push(task.await.unwrap_or_else(|error| SourceAnswer {
+            target,
+            model,
+            reached: Reached::No(format!("a bug in doctor: {error}; please report it")),
+            ..SourceAnswer::default()
+        }));
+    }
     answers
 }
 
 async fn ask_server(access: Access, model: Option<String>, starting: bool) -> SourceAnswer {
     let target = access.target.clone();
     let mut answer = SourceAnswer { target, model, starting, ..SourceAnswer::default() };
-    let mut client = match Client::of_source(access).await {
-        Ok(client) => client,
-        Err(error) => {
-            answer.reached = Reached::No(error.to_string());
+    let token = access.bearer_token_file.clone();
+    let failed = token
+        .and_then(|path| Some(format!("cannot read the token in {}: {}", path.display(), check_token(&path).err()?)));
+    let mut client = match (failed, Client::of_source(access).await.map_err(|error| error.to_string())) {
+        (None, Ok(client)) => client,
+        (Some(why), _) | (None, Err(why)) => {
+            answer.reached = Reached::NotAsked(why);
             return answer;
         }
     };
@@ -114,4 +134,21 @@ async fn ask_server(access: Access, model: Option<String>, starting: bool) -> So
         Err(Failure::Unanswered(_)) => None,
     };
     answer
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_loopback_address_or_localhost_names_this_host() {
+        for url in ["http://127.0.0.1:8002", "https://127.8.9.1", "http://LocalHost:8002/m", "http://[::1]:8002"] {
+            assert!(is_this_host(url), "{url}");
+        }
+        for url in
+            ["http://localhost.example.com", "http://127.example.com", "http://h/?x=://localhost", "http://[::2]", ""]
+        {
+            assert!(!is_this_host(url), "{url}");
+        }
+    }
 }

@@ -11,12 +11,14 @@ use crate::cli::Connection;
 use crate::config::ConfigError;
 use crate::small_file;
 use crate::sources::http_client::HttpClient;
-use crate::sources::server::{Access, Server};
+use crate::sources::prometheus_text::MAX_PAGE;
+use crate::sources::server::{Access, Server, check_token};
 use crate::sources::{OpenError, SourceError};
 
 const TIMEOUT: Duration = Duration::from_secs(5);
 
 /// An exporter to read.
+#[derive(Clone)]
 pub(crate) struct Target {
     /// As typed.
     pub(crate) url: String,
@@ -53,6 +55,13 @@ pub(crate) async fn targets(connection: &Connection) -> Result<Vec<Target>, Conf
             ca_file: connection.ca_file.clone(),
             bearer_token_file: connection.bearer_token_file.clone(),
         };
+        if let Some(path) = &connection.bearer_token_file {
+            check_token(path).map_err(|error| ConfigError::Flag {
+                flag: "--bearer-token-file",
+                value: path.display().to_string(),
+                why: format!("cannot read the token: {error}; name a file with a token"),
+            })?;
+        }
         let mut server = server(access).await?;
         if let Some(path) = &connection.user_file {
             server = server.with_user(basic(path)?);
@@ -111,19 +120,22 @@ impl std::fmt::Display for Failure {
 }
 
 impl Client {
-    /// For a source.
+    /// For a source, whose answers are shorter than those of an exporter.
     ///
     /// # Errors
     /// When its certificates cannot be read.
     pub(crate) async fn of_source(access: Access) -> Result<Self, OpenError> {
-        Ok(Self(HttpClient::new(Server::new(access).await?)))
+        Ok(Self(HttpClient::new(Server::new(access).await?).with_max_body(MAX_PAGE)))
     }
 
     /// The body of an answer with status 200.
     pub(crate) async fn get(&mut self, path: &str) -> Result<Vec<u8>, Failure> {
         let read = tokio::time::timeout(TIMEOUT, self.0.read(Method::GET, path)).await;
         let answer = read.unwrap_or_else(|_| Err(SourceError::Timeout { target: String::new(), after: TIMEOUT }));
-        answer.map(<[u8]>::to_vec).map_err(|error| match error {
+        let copied = answer.map(<[u8]>::to_vec);
+        // Long bodies of all clients share one limit. One that is kept would make others wait.
+        self.0.release();
+        copied.map_err(|error| match error {
             SourceError::HttpStatus { status, .. } | SourceError::Unauthorized { status, .. } => {
                 Failure::Status(status)
             }
@@ -137,5 +149,54 @@ impl Client {
             }
             error => Failure::Unanswered(error.to_string()),
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    use tokio::net::TcpListener;
+
+    use super::*;
+
+    /// A server whose every answer has this length.
+    async fn server(length: usize) -> Connection {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        tokio::spawn(async move {
+            while let Ok((mut stream, _)) = listener.accept().await {
+                tokio::spawn(async move {
+                    let mut head = Vec::new();
+                    while !head.ends_with(b"\r\n\r\n") {
+                        head.push(stream.read_u8().await.unwrap());
+                    }
+                    let head = format!("HTTP/1.1 200 OK\r\ncontent-length: {length}\r\n\r\n");
+                    // The client may hang up before the end.
+                    let _ = stream.write_all(&[head.as_bytes(), &vec![b'x'; length]].concat()).await;
+                });
+            }
+        });
+        Connection { urls: vec![url], ca_file: None, user_file: None, bearer_token_file: None }
+    }
+
+    #[tokio::test]
+    async fn a_body_that_was_copied_makes_no_other_client_wait() {
+        let connection = server(15 << 20).await;
+        let target = targets(&connection).await.unwrap().remove(0);
+        let mut clients = [target.client(), target.client(), target.client()];
+        for client in &mut clients {
+            let body = client.get("/").await.map_err(|failure| failure.to_string());
+            assert_eq!(body.map(|body| body.len()), Ok(15 << 20));
+        }
+    }
+
+    #[tokio::test]
+    async fn a_source_that_sends_more_than_a_page_is_refused() {
+        let connection = server(MAX_PAGE + 1).await;
+        let target = connection.urls[0].clone();
+        let access = Access { target, ca_file: None, bearer_token_file: None };
+        let mut client = Client::of_source(access).await.map_err(|error| error.to_string()).unwrap();
+        let failure = client.get("/").await.unwrap_err().to_string();
+        assert!(failure.contains(&format!("more than {MAX_PAGE} bytes")), "{failure}");
     }
 }

@@ -1,32 +1,10 @@
 //! The engines of an exporter, as its API describes them.
 
-use serde::{Deserialize, Serialize};
-
 use super::client::{Client, Failure};
 
+pub use crate::diagnosis::about::{About, LastPoll};
+
 const MAX_ENGINES: usize = 256;
-
-/// What the API knows about an engine beside its numbers.
-#[derive(Debug, Clone, Default, PartialEq, Deserialize, Serialize)]
-#[serde(rename_all = "camelCase", default)]
-pub struct About {
-    pub model: String,
-    pub version: String,
-    pub source: String,
-    pub state: String,
-    pub backend: Option<String>,
-    pub engine_version: Option<String>,
-    pub simulated: bool,
-    pub notice: Option<String>,
-    pub last_poll: LastPoll,
-}
-
-#[derive(Debug, Clone, Default, PartialEq, Deserialize, Serialize)]
-#[serde(rename_all = "camelCase", default)]
-pub struct LastPoll {
-    pub succeeded: bool,
-    pub error: Option<String>,
-}
 
 /// The engines, in the order of the page.
 ///

@@ -2,4 +2,5 @@
 
 pub(crate) mod client;
 pub mod engines;
-pub mod page;
+
+pub use crate::diagnosis::page;

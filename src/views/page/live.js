@@ -131,6 +131,33 @@ class Numbers {
   }
 }
 
+const RANK_COLUMNS = [
+  ["rank", (row) => String(rankOf(row))],
+  ["active", (row) => shown(row.numActiveRequests, count)],
+  ["scheduled", ({ inflightBatchingStats: batch }) => shown(batch?.numScheduledRequests, count)],
+  ["context tokens", ({ inflightBatchingStats: batch }) => shown(batch?.numCtxTokens, count)],
+  ["generating", ({ inflightBatchingStats: batch }) => shown(batch?.numGenRequests, count)],
+  ["KV cache", ({ kvCacheStats: cache }) => (cache?.maxNumBlocks > 0 ? shown(cache.usedNumBlocks / cache.maxNumBlocks, percent) : undefined)],
+];
+const rankOf = (row) => row.attentionDpRank ?? row.rank;
+
+/** The last row of each rank, as the engine sent it. */
+class Ranks {
+  constructor() {
+    this.rows = element("tbody");
+    const head = element("tr", {}, ...RANK_COLUMNS.map(([name]) => element("th", { scope: "col" }, name)));
+    this.node = element("table", {}, element("caption", {}, "Last iteration of each rank"), element("thead", {}, head), this.rows);
+  }
+
+  show(records) {
+    const last = new Map(records.filter((row) => rankOf(row) !== undefined).map((row) => [rankOf(row), row]));
+    this.node.hidden = last.size < 2;
+    const rows = [...last.keys()].sort((one, other) => one - other).map((rank) => last.get(rank));
+    const cells = (row) => RANK_COLUMNS.map(([, text], column) => element(column ? "td" : "th", column ? {} : { scope: "row" }, text(row) ?? "–"));
+    this.rows.replaceChildren(...rows.map((row) => element("tr", {}, ...cells(row))));
+  }
+}
+
 class EngineCard {
   constructor(engine) {
     this.labels = { model: engine.model, version: engine.version, ...engine.labels };
@@ -145,10 +172,11 @@ class EngineCard {
     const title = element("h3", {}, engine.model, " ", element("small", {}, `version ${engine.version}${labels}`));
     this.graphs = element("div", { class: "charts" }, ...this.charts.map(({ node }) => node));
     const head = element("header", {}, title, this.state, this.simulated);
-    this.node = element("article", {}, head, this.why, this.about, this.numbers.node, this.graphs);
+    this.ranks = new Ranks();
+    this.node = element("article", {}, head, this.why, this.about, this.numbers.node, this.ranks.node, this.graphs);
   }
 
-  show(engine, series, time) {
+  show(engine, series, records, time) {
     setText(this.state, engine.state);
     this.state.className = `state ${engine.state}`;
     this.simulated.hidden = !engine.simulated;
@@ -161,6 +189,7 @@ class EngineCard {
     this.readings = [...this.readings.filter((old) => time - old.time < KEPT_SECONDS && old.time < time), reading];
     // Without a record, all totals are 0.
     this.numbers.node.hidden = this.graphs.hidden = last === undefined;
+    this.ranks.show(records);
     if (last === undefined) return;
     this.numbers.show(reading);
     const span = Math.min(KEPT_SECONDS, Math.max(30, time - this.readings[0].time));
@@ -197,6 +226,23 @@ class GpuCard {
   }
 }
 
+const FACTS = { count, seconds, share: percent, text: (text) => text };
+
+/** What `trtllm-exporter doctor` would say about the last half minute. */
+class FindingCard {
+  constructor(finding) {
+    const severity = element("span", { class: `state ${finding.severity}` }, finding.severity);
+    this.facts = element("p");
+    const head = element("header", {}, severity, element("h3", {}, finding.says));
+    const subject = element("p", { class: "about" }, `${finding.kind} ${finding.subject} · ${finding.rule}`);
+    this.node = element("article", {}, head, subject, this.facts, element("p", {}, `Change: ${finding.change}`));
+  }
+
+  show(finding) {
+    setText(this.facts, finding.facts.map(({ name, value, unit }) => `${name}: ${FACTS[unit](value)}`).join(" · "));
+  }
+}
+
 /** Keeps one card per key, in the order of the keys. */
 class Cards {
   constructor(parent) {
@@ -221,12 +267,20 @@ class Cards {
 }
 
 const byId = (id) => document.getElementById(id);
+const findingCards = new Cards(byId("findings"));
 const engineCards = new Cards(byId("engines"));
 const gpuCards = new Cards(byId("gpus"));
 
-function show(series, engines, found, time) {
+function showFindings({ windowSeconds, findings }) {
+  const key = ({ rule, kind, subject }) => JSON.stringify([rule, kind, subject]);
+  findingCards.show(findings.map(key), (index) => new FindingCard(findings[index]), (card, index) => card.show(findings[index]));
+  byId("no-findings").hidden = findings.length > 0;
+  setText(byId("no-findings"), windowSeconds > 0 ? `Nothing found in the last ${seconds(windowSeconds)}.` : "Watching.");
+}
+
+function show(series, engines, records, found, time) {
   const key = ({ model, version, labels }) => JSON.stringify([model, version, labels]);
-  engineCards.show(engines.map(key), (index) => new EngineCard(engines[index]), (card, index) => card.show(engines[index], series, time));
+  engineCards.show(engines.map(key), (index) => new EngineCard(engines[index]), (card, index) => card.show(engines[index], series, records[index], time));
   byId("no-engines").hidden = engines.length > 0;
   const gpus = (series.get("nv_gpu_info") ?? []).map(({ labels }) => labels);
   gpuCards.show(gpus.map((gpu) => gpu.gpu_uuid), (index) => new GpuCard(gpus[index].gpu_uuid), (card, index) => card.show(gpus[index], series));
@@ -247,12 +301,25 @@ async function get(path) {
 }
 
 async function update() {
-  const [text, engines, found] = await Promise.all([
+  const [text, engines, found, findings] = await Promise.all([
     get(`${document.body.dataset.metrics}?${GROUPS}`).then((response) => response.text()),
     get("api/v1/engines").then((response) => response.json()),
     get("api/v1/discovery").then((response) => response.json()),
+    get("api/v1/findings").then((response) => response.json()),
   ]);
-  show(parseMetrics(text), engines, found, Date.now() / 1000);
+  showFindings(findings);
+  const series = parseMetrics(text);
+  const records = await Promise.all(engines.map((engine) => recordsOfRanks(engine, series)));
+  show(series, engines, records, found, Date.now() / 1000);
+}
+
+/** The last records of an engine with ranks, none of other engines. */
+async function recordsOfRanks({ model, version, labels }, series) {
+  const ranks = new Scope(series, { model, version, ...labels }).value("nv_trt_llm_attention_dp_ranks");
+  if (!(ranks > 1)) return [];
+  const query = new URLSearchParams({ engine: `${model}:${version}`, last: 128 });
+  // Two engines that differ in their labels only have no records here.
+  return get(`api/v1/iterations?${query}`).then((response) => response.json(), () => []);
 }
 
 let failedSince;

@@ -26,6 +26,9 @@ named_numbers! {
     pub struct RequestsByStage: u64 { queued = "queued", encoder = "encoder", context = "context", generation = "generation" }
 }
 named_numbers! {
+    pub struct SaturationByResource: f64 { batch = "batch", tokens = "tokens", kv_cache = "kv_cache", queue = "queue" }
+}
+named_numbers! {
     pub struct LimitKinds: i64 { as_built = "static", tuner = "tuner", runtime = "runtime" }
 }
 
@@ -87,6 +90,9 @@ families! {
     BatchEfficiencyRatio = ENGINE.gauge("nv_trt_llm_batch_efficiency_ratio").unit("ratio")
         .help("Active requests as a share of the batch size in force; above 1, some requests wait.")
         .origin("numActiveRequests / maxBatchSizeRuntime");
+    SaturationRatio = ENGINE.gauge("nv_trt_llm_saturation_ratio").unit("ratio").by("resource", SaturationByResource::NAMES)
+        .help("How full a resource of the engine is: 1 is full; for the queue, 1 is a whole batch of requests that wait.")
+        .origin("batch: scheduled requests / batch limit; tokens: context and generation tokens of the iteration / token limit; kv_cache: usedNumBlocks / maxNumBlocks; queue: (active but not scheduled + queued requests) / batch limit. The batch limit is maxBatchSizeRuntime, else maxBatchSizeStatic, else maxNumActiveRequests (PyTorch engine); the token limit is maxNumTokensRuntime, else maxNumTokensStatic; each times the attention-DP ranks. Absent without the limit, and where the rows of ranks copy the number from rank 0");
     ContextRequestRatio = ENGINE.gauge("nv_trt_llm_context_request_ratio").unit("ratio").stable()
         .help("Share (0-1) of the batch's requests that are in context phase.")
         .origin("numContextRequests / (numContextRequests + numGenRequests)");

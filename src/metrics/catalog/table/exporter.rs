@@ -66,10 +66,20 @@ families! {
         .origin("the HTTP server");
 
     // Tasks and logs.
-    TaskRestarts = EXPORTER.counter("trtllm_exporter_task_restarts_total").experimental().by("task", &["poll", "fold", "accept"])
+    TaskRestarts = EXPORTER.counter("trtllm_exporter_task_restarts_total").experimental().by("task", &["poll", "fold", "accept", "record"])
         .help("Restarts of the exporter's tasks after a panic, which is a bug, by task.").origin("the tasks' supervision");
     LogLinesDropped = EXPORTER.counter("trtllm_exporter_log_lines_dropped_total").experimental()
         .help("Log lines dropped because stderr did not take them.").origin("the log's queue of 1024 lines");
+
+    // The flight recorder.
+    RecorderItems = EXPORTER.counter("trtllm_exporter_recorder_items_total").experimental()
+        .help("Records, requests and other messages of engines that the flight recorder has written to disk.").origin("--record.dir");
+    RecorderDropped = EXPORTER.counter("trtllm_exporter_recorder_dropped_total").experimental()
+        .help("Messages of engines that the flight recorder has dropped, because the disk was too slow or failed.").origin("--record.dir");
+    RecorderErrors = EXPORTER.counter("trtllm_exporter_recorder_errors_total").experimental()
+        .help("Failed attempts of the flight recorder to write to disk.").origin("--record.dir");
+    RecorderSize = EXPORTER.gauge("trtllm_exporter_recorder_size_bytes").unit("bytes").experimental()
+        .help("Size of all files of the flight recorder in bytes.").origin("--record.dir");
 
     // The process; the names and HELP texts are those of Prometheus' own client libraries.
     ProcessCpu = PROCESS.counter("process_cpu_seconds_total").unit("seconds")

@@ -14,7 +14,7 @@ const QUEUED_SHARE: f64 = 0.1;
 const MOST: f64 = 0.5;
 /// The host's step is so much longer than the device's that the GPU waits.
 const HOST_OVER_DEVICE: f64 = 1.25;
-/// As the alert TrtllmQueueTimeHigh.
+/// As the alert TrtllmQueueTimeHigh, which is about the 95th percentile: a window may have too few requests for one.
 const LONG_QUEUE_TIME: f64 = 5.0;
 
 pub(super) const RULES: &[Rule] = &[
@@ -23,8 +23,9 @@ pub(super) const RULES: &[Rule] = &[
         severity: Severity::Warning,
         check: Check::Engine(context_bound),
         says: "The engine spends most of its time in context phases: it is bound by compute.",
-        when: "The context phase takes at least 50 % of the time, and requests wait, or an iteration with context takes 500 ms, \
-               or the mean time to the first token is above 200 ms.",
+        when: "The context phase takes at least 50 % of the window; and requests wait in at least 80 % of the iterations, or the \
+               mean iteration with context takes at least 500 ms, or the mean time to the first token is above 200 ms. Not if \
+               host-bound applies.",
         guideline: "Compute-bound (prefill) phase: high numCtxTokens, high iterLatencyMS with context requests. Targets: below \
                     500 ms for such an iteration, below 200 ms for the first token.",
         change: "enable_chunked_prefill (TensorRT backend: enable_chunked_context) with a smaller max_num_tokens keeps \
@@ -61,8 +62,8 @@ pub(super) const RULES: &[Rule] = &[
         severity: Severity::Warning,
         check: Check::Engine(queue_bound),
         says: "Requests arrive faster than they are scheduled, so they wait in the queue.",
-        when: "Requests wait in at least 80 % of the iterations, and there are 10 % of the limit of them, or the mean queue time \
-               is above 200 ms. Not if the KV cache is the limit.",
+        when: "Requests wait in at least 80 % of the iterations; and on average at least 10 % of the batch size limit of all ranks \
+               wait, or the mean queue time is above 200 ms. Not if requests wait for the KV cache (see kv-cache-starved).",
         guideline: "Queue-bound (scheduler): high numQueuedRequests, high newActiveRequestsQueueLatencyMS. Target: \
                     numQueuedRequests below 10 % of the maximum.",
         change: "Raise max_batch_size (it limits max_num_active_requests) and max_num_tokens, choose another \

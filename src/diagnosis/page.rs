@@ -1,11 +1,14 @@
 //! A page of metrics as series that can be looked up. Pure; knows no exporter and no rule.
 
-use serde::Serialize;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::sources::prometheus_text::Sample;
 
+/// Series of a page that are kept. An exporter with 64 engines and 16 GPUs has fewer.
+pub const MAX_SERIES: usize = 200_000;
+
 /// One series and its value.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Series {
     pub name: String,
     pub labels: Vec<(String, String)>,
@@ -28,7 +31,7 @@ impl Series {
 pub struct Page(pub Vec<Series>);
 
 impl Page {
-    /// Lines that are not valid are left out, as are values that are not finite.
+    /// Lines that are not valid are left out, as are values that are not finite, and series beyond [`MAX_SERIES`].
     #[must_use]
     pub fn parse(text: &[u8]) -> Self {
         let lines = text.split(|byte| *byte == b'\n').filter(|line| !line.starts_with(b"#"));
@@ -38,7 +41,7 @@ impl Page {
             labels: sample.labels.into_iter().map(|(name, value)| (name.to_owned(), value.into_owned())).collect(),
             value: sample.value,
         };
-        Self(samples.map(owned).filter(|series| series.value.is_finite()).collect())
+        Self(samples.filter(|sample| sample.value.is_finite()).take(MAX_SERIES).map(owned).collect())
     }
 
     /// The series with these labels, and maybe others.
@@ -46,6 +49,24 @@ impl Page {
     pub fn of(&self, labels: &[(&str, &str)]) -> Self {
         let has_all = |series: &&Series| labels.iter().all(|(label, value)| series.label(label) == Some(value));
         Self(self.0.iter().filter(has_all).cloned().collect())
+    }
+
+    /// The series by the values of these labels, in one pass. Series without one of the labels are left out, as are those with
+    /// values that `wanted` does not contain.
+    #[must_use]
+    pub fn by<const N: usize>(&self, labels: [&str; N], wanted: &BTreeSet<[String; N]>) -> BTreeMap<[String; N], Self> {
+        let mut found: BTreeMap<[String; N], Self> = BTreeMap::new();
+        for series in &self.0 {
+            let values = labels.map(|label| series.label(label).map(str::to_owned));
+            if values.iter().any(Option::is_none) {
+                continue;
+            }
+            let values = values.map(Option::unwrap_or_default);
+            if wanted.contains(&values) {
+                found.entry(values).or_default().0.push(series.clone());
+            }
+        }
+        found
     }
 
     /// The value of the first series with this name and these labels.
@@ -82,6 +103,17 @@ pub struct Change {
 }
 
 impl Change {
+    /// As [`Page::by`], for both pages. Each of `wanted` has an entry.
+    #[must_use]
+    pub fn by<const N: usize>(&self, labels: [&str; N], wanted: &BTreeSet<[String; N]>) -> BTreeMap<[String; N], Self> {
+        let (mut before, mut after) = (self.before.by(labels, wanted), self.after.by(labels, wanted));
+        let mut change = |values: &[String; N]| Self {
+            before: before.remove(values).unwrap_or_default(),
+            after: after.remove(values).unwrap_or_default(),
+        };
+        wanted.iter().map(|values| (values.clone(), change(values))).collect()
+    }
+
     /// The last value of a gauge.
     #[must_use]
     pub fn now(&self, name: &str, labels: &[(&str, &str)]) -> Option<f64> {
@@ -124,6 +156,22 @@ mod tests {
         assert_eq!(change.growth("a", &[]), None);
         assert_eq!((change.grew("a", &[]), change.grew("b", &[]), change.grew("b", &[("k", "2")])), (0.0, 9.0, 7.0));
         assert_eq!((change.growth("c", &[]), change.growth("d", &[])), (Some(1.0), None));
+    }
+
+    #[test]
+    fn a_page_without_an_end_is_cut() {
+        let page = Page::parse("a 1\n".repeat(MAX_SERIES + 9).as_bytes());
+        assert_eq!(page.0.len(), MAX_SERIES);
+    }
+
+    #[test]
+    fn series_are_grouped_by_the_values_of_several_labels() {
+        let page =
+            Page::parse(b"up 1\na{m=\"x\",v=\"1\"} 1\na{m=\"x\",v=\"2\"} 2\nb{v=\"1\",m=\"x\"} 3\nc{m=\"x\"} 4\n");
+        let name = |version: &str| ["x".to_owned(), version.to_owned()];
+        let found = page.by(["m", "v"], &BTreeSet::from([name("1"), name("3")]));
+        assert_eq!(found.keys().collect::<Vec<_>>(), [&name("1")]);
+        assert_eq!(found[&name("1")], page.of(&[("m", "x"), ("v", "1")]));
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! What the records of the window tell about batches: the time of both phases, the backlog, the KV cache, the ranks. Pure.
 
+use std::borrow::Borrow;
 use std::collections::BTreeSet;
 
 use crate::model::IterationStats;
@@ -27,7 +28,7 @@ pub struct Batches {
     /// Share of the iterations with such requests.
     pub backlogged: f64,
     pub scheduled: f64,
-    pub active: f64,
+    /// Limits of all ranks together.
     pub batch_limit: Option<f64>,
     pub static_limit: Option<f64>,
     /// Share of the iterations that compute as many tokens as the limit allows, if it is known.
@@ -52,29 +53,51 @@ struct Iteration<'a> {
 }
 
 impl Iteration<'_> {
-    fn sum(&self, of: impl Fn(&IterationStats) -> Option<i64>) -> f64 {
-        self.rows.iter().filter_map(|row| of(row)).sum::<i64>() as f64
+    /// Rows without `rank` have each rank's own batch, and copy the rest from rank 0.
+    fn copies_rank_0(&self) -> bool {
+        let is_copy = |row: &&IterationStats| row.rank.is_none() && row.attention_dp_rank.is_some();
+        self.rows.iter().all(is_copy)
+            && self.rows.iter().any(|row| self.rows.len() > 1 || row.attention_dp_rank > Some(0))
+    }
+
+    /// A number of the batch, of all ranks.
+    fn of_batch(&self, of: impl Fn(&IterationStats) -> Option<i64>) -> f64 {
+        sum(self.rows.iter().filter_map(|row| of(row)))
+    }
+
+    /// A number that is not one of the batch: of all ranks, or of rank 0 if the rows copy it.
+    fn of_engine(&self, of: impl Fn(&IterationStats) -> Option<i64>) -> f64 {
+        let rows = self.rows.iter().copied();
+        match self.copies_rank_0() {
+            true => rows.min_by_key(|row| row.attention_dp_rank).and_then(of).unwrap_or(0) as f64,
+            false => sum(rows.filter_map(of)),
+        }
     }
 
     fn context_requests(&self) -> f64 {
-        self.sum(|row| row.inflight_batching_stats?.num_context_requests)
-            .max(self.sum(|row| static_of(row)?.num_context_requests))
+        self.of_batch(|row| row.inflight_batching_stats?.num_context_requests)
+            .max(self.of_batch(|row| static_of(row)?.num_context_requests))
     }
 
     fn scheduled(&self) -> f64 {
-        self.sum(|row| row.inflight_batching_stats?.num_scheduled_requests)
-            .max(self.sum(|row| static_of(row)?.num_scheduled_requests))
+        self.of_batch(|row| row.inflight_batching_stats?.num_scheduled_requests)
+            .max(self.of_batch(|row| static_of(row)?.num_scheduled_requests))
     }
 
     fn number(&self) -> Option<u64> {
         self.rows.first()?.iter
     }
 
-    /// Active requests after the iteration. The C++ executor counts those that completed in the one before.
+    /// Active requests after the iteration. The C++ executor counts those that completed in the one before. Of ranks whose
+    /// active requests are not known, the scheduled ones count.
     fn left_work(&self) -> f64 {
         let completed =
             |row: &IterationStats| (row.backend() == Backend::PyTorch).then_some(row.num_completed_requests?);
-        self.sum(|row| row.num_active_requests) - self.sum(completed)
+        let others = |row: &IterationStats| {
+            row.inflight_batching_stats?.num_scheduled_requests.filter(|_| row.attention_dp_rank > Some(0))
+        };
+        let others = if self.copies_rank_0() { self.of_batch(others) } else { 0.0 };
+        self.of_engine(|row| row.num_active_requests) - self.of_engine(completed) + others
     }
 
     /// As the exporter's histogram of the latency. Milliseconds.
@@ -86,11 +109,19 @@ impl Iteration<'_> {
         self.rows.iter().filter_map(of).reduce(f64::max).filter(|latency| *latency > 0.0)
     }
 
-    /// With several ranks, `active` is one rank's, so only the executor's queue is known.
+    /// If `active` is that of rank 0, only the executor's queue is known.
     fn backlog(&self) -> f64 {
-        let queued = self.sum(|row| row.num_queued_requests);
-        let waiting = self.sum(|row| row.num_active_requests) - self.scheduled();
-        if self.rows.len() > 1 { queued } else { queued + waiting.max(0.0) }
+        let queued = self.of_engine(|row| row.num_queued_requests);
+        let waiting = self.of_engine(|row| row.num_active_requests) - self.scheduled();
+        if self.copies_rank_0() { queued } else { queued + waiting.max(0.0) }
+    }
+
+    /// Used share of the KV cache: of all ranks, or of rank 0 if the rows copy it.
+    fn kv_used(&self) -> Option<f64> {
+        let used = self.of_engine(|row| row.kv_cache_stats?.used_num_blocks);
+        let max = self.of_engine(|row| row.kv_cache_stats?.max_num_blocks);
+        let known = self.rows.iter().any(|row| row.kv_cache_stats.is_some_and(|kv| kv.used_fraction().is_some()));
+        known.then(|| if max > 0.0 { (used / max).clamp(0.0, 1.0) } else { 0.0 })
     }
 
     fn tokens(&self) -> f64 {
@@ -101,10 +132,15 @@ impl Iteration<'_> {
     fn tokens_by_rank(&self) -> Vec<f64> {
         let tokens = |row: &&IterationStats| {
             let batch = row.inflight_batching_stats?;
-            Some((batch.num_ctx_tokens.unwrap_or(0) + batch.num_gen_requests.unwrap_or(0)) as f64)
+            Some(sum([batch.num_ctx_tokens, batch.num_gen_requests].into_iter().flatten()))
         };
         self.rows.iter().filter_map(tokens).collect()
     }
+}
+
+/// A peer chooses the numbers, so they may be too large for a sum.
+fn sum(numbers: impl Iterator<Item = i64>) -> f64 {
+    numbers.fold(0, i64::saturating_add) as f64
 }
 
 fn static_of(row: &IterationStats) -> Option<&StaticBatchingStats> {
@@ -114,8 +150,9 @@ fn static_of(row: &IterationStats) -> Option<&StaticBatchingStats> {
 impl Batches {
     /// `records`: in the order of the engine.
     #[must_use]
-    pub fn of(records: &[IterationStats]) -> Self {
-        let iterations: Vec<Iteration<'_>> = iterations(records);
+    pub fn of(records: &[impl Borrow<IterationStats>]) -> Self {
+        let records: Vec<&IterationStats> = records.iter().map(Borrow::borrow).collect();
+        let iterations: Vec<Iteration<'_>> = iterations(&records);
         // The idle flush of the C++ executor has no batch.
         let busy: Vec<&Iteration<'_>> = iterations.iter().filter(|iteration| iteration.scheduled() > 0.0).collect();
         let mut found = Self { iterations: busy.len(), ..Self::default() };
@@ -126,12 +163,13 @@ impl Batches {
         found.backlog = mean(&|iteration| iteration.backlog());
         found.backlogged = mean(&|iteration| f64::from(u8::from(iteration.backlog() > 0.0)));
         found.scheduled = mean(&|iteration| iteration.scheduled());
-        found.active = mean(&|iteration| iteration.sum(|row| row.num_active_requests));
-        found.paused = mean(&|iteration| iteration.sum(|row| row.inflight_batching_stats?.num_paused_requests));
+        found.paused = mean(&|iteration| iteration.of_batch(|row| row.inflight_batching_stats?.num_paused_requests));
+        found.ranks = busy.iter().map(|iteration| iteration.rows.len()).max().unwrap_or(0);
         let rows = || busy.iter().filter_map(|iteration| iteration.rows.first());
         let limit = |of: fn(&IterationStats) -> Option<i64>| {
             let last = rows().filter_map(|row| of(row)).rfind(|limit| *limit > 0);
-            last.map(|limit| limit as f64)
+            // Each row has the limit of one rank.
+            last.map(|limit| limit as f64 * found.ranks as f64)
         };
         found.static_limit = limit(|row| row.max_batch_size_static);
         found.batch_limit = limit(|row| row.max_batch_size_runtime).or(found.static_limit);
@@ -139,16 +177,15 @@ impl Batches {
         let tokens = limit(|row| row.max_num_tokens_runtime).or(limit(|row| row.max_num_tokens_static));
         let fills = |tokens: f64| mean(&|iteration| f64::from(u8::from(iteration.tokens() >= 0.9 * tokens)));
         found.token_full = tokens.map(fills);
-        let used: Vec<f64> = rows().filter_map(|row| row.kv_cache_stats.as_ref()?.used_fraction()).collect();
+        let used: Vec<f64> = busy.iter().filter_map(|iteration| iteration.kv_used()).collect();
         found.kv_used = (!used.is_empty()).then(|| used.iter().sum::<f64>() / used.len() as f64);
         found.kv_used_least = used.iter().copied().reduce(f64::min);
-        let slots = |of: fn(&StaticBatchingStats) -> Option<i64>| -> f64 {
-            rows().filter_map(|row| of(static_of(row)?)).sum::<i64>() as f64
-        };
+        let slots =
+            |of: fn(&StaticBatchingStats) -> Option<i64>| -> f64 { sum(rows().filter_map(|row| of(static_of(row)?))) };
         let (generated, empty) = (slots(|batch| batch.num_gen_tokens), slots(|batch| batch.empty_gen_slots));
         found.slots_used = (generated + empty > 0.0).then(|| generated / (generated + empty));
         found.add_ranks(&busy);
-        let dropped = |record: Option<&IterationStats>| record.and_then(|record| record.stats_dropped_frames);
+        let dropped = |record: Option<&&IterationStats>| record.and_then(|record| record.stats_dropped_frames);
         found.dropped = dropped(records.last()).unwrap_or(0).saturating_sub(dropped(records.first()).unwrap_or(0));
         found
     }
@@ -185,7 +222,6 @@ impl Batches {
         let (mut done, mut possible) = (0.0, 0.0);
         for iteration in busy {
             let tokens = iteration.tokens_by_rank();
-            self.ranks = self.ranks.max(tokens.len());
             if tokens.len() > 1 {
                 done += tokens.iter().sum::<f64>();
                 possible += tokens.iter().copied().fold(0.0, f64::max) * tokens.len() as f64;
@@ -211,13 +247,13 @@ impl Batches {
 }
 
 /// Rows with the same number, each rank once, are one iteration. An answer may have all rows of one rank before those of the next.
-fn iterations(records: &[IterationStats]) -> Vec<Iteration<'_>> {
+fn iterations<'a>(records: &[&'a IterationStats]) -> Vec<Iteration<'a>> {
     let rank = |record: &IterationStats| record.attention_dp_rank.or(record.rank);
-    let mut rows: Vec<&IterationStats> = records.iter().collect();
+    let mut rows = records.to_vec();
     if rows.iter().any(|row| rank(row).is_some_and(|rank| rank > 0)) {
         rows.sort_by_key(|row| row.iter);
     }
-    let mut found: Vec<Iteration<'_>> = Vec::new();
+    let mut found: Vec<Iteration<'a>> = Vec::new();
     let mut ranks = BTreeSet::new();
     for row in rows {
         match found.last_mut() {
@@ -268,8 +304,64 @@ mod tests {
         assert!((found.rank_wait - (1.0 - 10.0 / 16.0)).abs() < 1e-9);
     }
 
+    /// Rows of 8 ranks that schedule 20 requests each.
+    fn ranks(change: impl Fn(u64, &mut serde_json::Value)) -> Batches {
+        let row = |at: u64| {
+            let (iter, rank) = (at / 8, at % 8);
+            let mut row = json!({"iter": iter, "attentionDpRank": rank, "iterLatencyMS": 10.0, "numActiveRequests": 20,
+                "numQueuedRequests": 2, "maxNumActiveRequests": 64, "maxNumTokensRuntime": 100,
+                "kvCacheStats": {"maxNumBlocks": 100, "usedNumBlocks": if rank == 0 { 10 } else { 90 }},
+                "inflightBatchingStats": {"numScheduledRequests": 20, "numGenRequests": 20, "numCtxTokens": 0, "numPausedRequests": 1}});
+            change(rank, &mut row);
+            row
+        };
+        Batches::of(&records((0..160).map(row)))
+    }
+
+    #[test]
+    fn rows_of_ranks_copy_all_but_the_batch_from_rank_0() {
+        let found = ranks(|_, _| {});
+        assert_eq!((found.iterations, found.ranks, found.scheduled, found.paused), (20, 8, 160.0, 8.0));
+        assert_eq!((found.backlog, found.batch_limit), (2.0, Some(512.0)));
+        assert_eq!((found.kv_used_least, found.token_full), (Some(0.1), Some(0.0)));
+        assert_eq!((found.context.iterations + found.generation.iterations, found.is_full()), (19, false));
+        // Other ranks still have work.
+        let found = ranks(|rank, row| {
+            row["numActiveRequests"] = json!(0);
+            row["inflightBatchingStats"]["numScheduledRequests"] = json!(if rank == 0 { 0 } else { 20 });
+        });
+        assert_eq!((found.generation.iterations, found.scheduled), (19, 140.0));
+    }
+
+    #[test]
+    fn rows_with_a_rank_are_summed() {
+        let found = ranks(|rank, row| {
+            row["rank"] = json!(rank);
+            row["numActiveRequests"] = json!(23);
+        });
+        assert_eq!(
+            (found.backlog, found.batch_limit, found.kv_used_least),
+            (8.0 * (2.0 + 3.0), Some(512.0), Some(0.8))
+        );
+    }
+
+    #[test]
+    fn numbers_that_are_too_large_are_summed_without_overflow() {
+        let found = ranks(|_, row| {
+            row["rank"] = json!(1);
+            for key in ["numActiveRequests", "numQueuedRequests"] {
+                row[key] = json!(i64::MAX);
+            }
+            for key in ["numScheduledRequests", "numGenRequests", "numCtxTokens", "numPausedRequests"] {
+                row["inflightBatchingStats"][key] = json!(i64::MAX);
+            }
+            row["staticBatchingStats"] = json!({"numGenTokens": i64::MAX, "emptyGenSlots": i64::MAX});
+        });
+        assert!(found.backlog > 1e18 && found.scheduled > 1e18, "{found:?}");
+    }
+
     #[test]
     fn no_record_is_no_batch() {
-        assert_eq!(Batches::of(&[]), Batches::default());
+        assert_eq!(Batches::of(&records(std::iter::empty())), Batches::default());
     }
 }

@@ -36,6 +36,16 @@ pub(super) const RULES: &[Rule] = &[
         alerts: &["TrtllmExporterLogLinesDropped"],
     },
     Rule {
+        name: "recording-incomplete",
+        severity: Severity::Warning,
+        check: Check::Exporter(recording_incomplete),
+        says: "The flight recorder drops records. Metrics are not affected.",
+        when: "trtllm_exporter_recorder_dropped_total grew in the window.",
+        guideline: "The disk of --record.dir is full, too slow or failing.",
+        change: "Free space on the disk, or choose another directory. The log has the cause.",
+        alerts: &["TrtllmExporterRecordingIncomplete"],
+    },
+    Rule {
         name: "publishers-refused",
         severity: Severity::Warning,
         check: Check::Exporter(publishers_refused),
@@ -81,6 +91,11 @@ fn task_restarted(exporter: &Exporter) -> Facts {
 fn log_lines_dropped(exporter: &Exporter) -> Facts {
     let dropped = exporter.page.grew("trtllm_exporter_log_lines_dropped_total", &[]);
     (dropped > 0.0).then(|| vec![count("log lines dropped", dropped)])
+}
+
+fn recording_incomplete(exporter: &Exporter) -> Facts {
+    let dropped = exporter.page.grew("trtllm_exporter_recorder_dropped_total", &[]);
+    (dropped > 0.0).then(|| vec![count("messages not recorded", dropped)])
 }
 
 fn publishers_refused(exporter: &Exporter) -> Facts {

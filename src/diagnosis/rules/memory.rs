@@ -17,9 +17,11 @@ pub(super) const RULES: &[Rule] = &[
         severity: Severity::Warning,
         check: Check::Engine(kv_cache_starved),
         says: "The KV cache is full: requests wait for blocks, or are paused.",
-        when: "Requests wait although the batch has room, and on average less than 10 % of the blocks are free (less than 50 % if \
-               the engine says that its token limit is not reached: the scheduler reserves blocks for the rest of each request); or \
-               requests are paused with less than 10 % free; or less than 5 % are free in every iteration.",
+        when: "Requests wait in at least 50 % of the iterations although less than 90 % of the batch size limit is scheduled on \
+               average, and on average at most 10 % of the blocks are free (at most 50 % if the token limit is known and reached in \
+               less than 50 % of the iterations: the scheduler reserves blocks for the rest of each request). Not with static \
+               batches. Or: requests are paused or suspended in the window, and on average less than 10 % are free. Or: at most 5 % \
+               are free in every iteration.",
         guideline: "KV cache: freeNumBlocks / maxNumBlocks above 10 %. Few free blocks mean memory pressure.",
         change: "Raise kv_cache_config.free_gpu_memory_fraction (TensorRT backend: kv_cache_free_gpu_mem_fraction) or \
                  kv_cache_config.max_tokens, set kv_cache_config.dtype: fp8, reduce max_seq_len or max_batch_size, add \

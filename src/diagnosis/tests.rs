@@ -6,12 +6,14 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::super::exporters::engines::About;
-use super::super::exporters::page::{Change, Page};
+use crate::model::IterationStats;
+
+use super::about::About;
 use super::batches::Batches;
 use super::finding::Severity;
 use super::judge::judge;
 use super::observation::{Engine, Exporter, Observation, Reached, SourceAnswer, gpus};
+use super::page::{Change, Page};
 use super::{report, rules};
 
 /// A series and its value on both pages.
@@ -120,7 +122,7 @@ fn observation(case: &Case) -> Observation {
     let page =
         Change { before: page(&lines, case.removed, |line| line.1), after: page(&lines, case.removed, |line| line.2) };
     let rows = (0..100).flat_map(|iter| case.record.map_or_else(|| vec![record(iter)], |record| record(iter)));
-    let records: Vec<_> = rows.map(|row| serde_json::from_value(row).unwrap()).collect();
+    let records: Vec<IterationStats> = rows.map(|row| serde_json::from_value(row).unwrap()).collect();
     let window = Duration::from_secs(10);
     let about = About { model: "m".to_owned(), version: "1".to_owned(), state: "busy".to_owned(), ..About::default() };
     let engine =
@@ -317,6 +319,7 @@ fn cases() -> Vec<(&'static str, Case, &'static [&'static str])> {
         ("gpu-errors", lines(&[("nv_gpu_xid_errors_total{gpu_uuid=\"GPU-a\",xid=\"79\"}", 1.0, 2.0)]), &[]),
         ("exporter-task-restarted", lines(&[("trtllm_exporter_task_restarts_total{task=\"poll\"}", 1.0, 1.0)]), &[]),
         ("log-lines-dropped", lines(&[("trtllm_exporter_log_lines_dropped_total", 5.0, 6.0)]), &[]),
+        ("recording-incomplete", lines(&[("trtllm_exporter_recorder_dropped_total", 0.0, 3.0)]), &[]),
         ("publishers-refused", lines(&[("trtllm_exporter_publishers_refused_total{reason=\"uid\"}", 5.0, 6.0)]), &[]),
         ("config-not-reloaded", lines(&[("trtllm_exporter_config_last_reload_successful", 1.0, 0.0)]), &[]),
         (
@@ -357,6 +360,7 @@ fn other_cases() -> Vec<(&'static str, Observation)> {
     vec![
         ("exporter-unreadable", Observation { exporters: vec![unreadable], ..Observation::default() }),
         ("source-unanswered", source(|source| source.reached = Reached::No("refused".to_owned()))),
+        ("source-not-asked", source(|source| source.reached = Reached::NotAsked("no token".to_owned()))),
         ("source-refused", source(|source| source.reached = Reached::Refused(401))),
         ("source-other", source(|source| source.reached = Reached::Other)),
         ("source-unhealthy", source(|source| source.health = Some(503))),
@@ -406,6 +410,36 @@ fn an_idle_engine_one_that_starts_and_an_empty_page_are_no_problem() {
     assert_eq!(names(&young), [""; 0]);
     let empty = Observation { exporters: vec![Exporter::default()], ..Observation::default() };
     assert_eq!(names(&empty), [""; 0]);
+}
+
+#[test]
+fn a_page_with_very_many_gpus_is_cut() {
+    let text: String = (0..1000).map(|gpu| format!("nv_gpu_up{{gpu_uuid=\"{gpu}\"}} 1\n")).collect();
+    let page = Page::parse(text.as_bytes());
+    let found = gpus(&Change { before: page.clone(), after: page }, Duration::from_secs(1));
+    assert!(
+        found.len() == 256 && found.iter().all(|gpu| gpu.page.now("nv_gpu_up", &[]) == Some(1.0)),
+        "{}",
+        found.len()
+    );
+}
+
+/// 8 ranks with 20 of 64 requests each. The queue is that of all ranks, and each row has it.
+#[test]
+fn a_short_queue_before_many_ranks_is_no_problem() {
+    let case = Case {
+        record: Some(|iter| {
+            let row = |rank| {
+                with(
+                    record(iter),
+                    json!({"attentionDpRank": rank, "numQueuedRequests": 2, "kvCacheStats": {"usedNumBlocks": 300}}),
+                )
+            };
+            (0..8).map(row).collect()
+        }),
+        ..Case::default()
+    };
+    assert_eq!(names(&observation(&case)), [""; 0]);
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! The report as text and as JSON, and the reference of all rules.
+//! The findings as text and as JSON, and the reference of all rules.
 
 use std::fmt::Write as _;
 
@@ -95,7 +95,9 @@ pub fn json(observation: &Observation, findings: &[Finding]) -> Value {
     })
 }
 
-fn finding_json(finding: &Finding) -> Value {
+/// One finding, for programs.
+#[must_use]
+pub fn finding_json(finding: &Finding) -> Value {
     let rule = finding.rule;
     json!({
         "rule": rule.name,

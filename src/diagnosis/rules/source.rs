@@ -8,10 +8,23 @@ pub(super) const RULES: &[Rule] = &[
         name: "source-unanswered",
         severity: Severity::Warning,
         check: Check::Source(unanswered),
-        says: "The server does not accept connections.",
-        when: "A connection fails, and no engine of an exporter is starting.",
-        guideline: "A server that loads its model does not listen yet.",
-        change: "Check that the server runs and that --source names its address.",
+        says: "The server does not answer.",
+        when: "The connection fails, or /version is not answered within 5 s or only in part. Not while an engine of an exporter is \
+               starting.",
+        guideline: "A server that loads its model does not listen yet. One that accepts connections and does not answer hangs.",
+        change: "Check that the server runs (its log, its exit code), that --source names its address, http or https as the server \
+                 does, and that no firewall is between.",
+        alerts: &[],
+    },
+    Rule {
+        name: "source-not-asked",
+        severity: Severity::Warning,
+        check: Check::Source(not_asked),
+        says: "The server was not asked, because a certificate or token for it cannot be read.",
+        when: "The file in ca_file or bearer_token_file of the source cannot be read, or has no certificate or token; or the system \
+               has no certificates for https.",
+        guideline: "The exporter reads the same files, maybe as another user.",
+        change: "Correct ca_file or bearer_token_file in --source, or run doctor as the exporter's user.",
         alerts: &[],
     },
     Rule {
@@ -89,6 +102,13 @@ pub(super) const RULES: &[Rule] = &[
 fn unanswered(source: &SourceAnswer) -> Facts {
     match &source.reached {
         Reached::No(why) if !source.starting => Some(vec![text("error", why)]),
+        _ => None,
+    }
+}
+
+fn not_asked(source: &SourceAnswer) -> Facts {
+    match &source.reached {
+        Reached::NotAsked(why) => Some(vec![text("error", why)]),
         _ => None,
     }
 }

@@ -1,14 +1,16 @@
 //! What was seen in the window: two snapshots of each exporter, the records between them, and the answers of sources. Plain data
 //! with derived numbers; the rules read nothing else.
 
+use std::borrow::Borrow;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
 use crate::model::IterationStats;
 
-use super::super::exporters::engines::About;
-use super::super::exporters::page::{Change, Page};
+use super::about::About;
 use super::batches::Batches;
+use super::page::{Change, Page};
+use super::records::Name;
 
 /// All that was seen.
 #[derive(Debug, Clone, Default)]
@@ -31,6 +33,31 @@ pub struct Exporter {
     pub gpus: Vec<Gpu>,
 }
 
+impl Exporter {
+    /// What the pages, the API and the records show. `now`: seconds since 1970.
+    #[must_use]
+    pub fn observed<R: Borrow<IterationStats>>(
+        url: String,
+        page: Change,
+        window: Duration,
+        now: f64,
+        abouts: Vec<About>,
+        records: impl Fn(&Name) -> Vec<R>,
+    ) -> Self {
+        let process_started = page.now("process_start_time_seconds", &[]);
+        let uptime = process_started.filter(|time| *time <= now).map(|time| now - time);
+        let name = |about: &About| [about.model.clone(), about.version.clone()];
+        let mut pages = page.by(["model", "version"], &abouts.iter().map(name).collect());
+        let engines = abouts.into_iter().map(|about| {
+            let name = name(&about);
+            let (page, batches) = (pages.remove(&name).unwrap_or_default(), Batches::of(&records(&name)));
+            Engine { about, window: window.as_secs_f64(), uptime, page, batches }
+        });
+        let engines = engines.collect();
+        Self { url, window, uptime, error: None, gpus: gpus(&page, window), page, engines }
+    }
+}
+
 /// One engine of an exporter.
 #[derive(Debug, Clone, Default)]
 pub struct Engine {
@@ -47,14 +74,6 @@ pub struct Engine {
 const ENOUGH_ITERATIONS: f64 = 10.0;
 
 impl Engine {
-    #[must_use]
-    pub fn new(about: About, exporter: &Exporter, records: &[IterationStats]) -> Self {
-        let labels = [("model", about.model.as_str()), ("version", about.version.as_str())];
-        let page = Change { before: exporter.page.before.of(&labels), after: exporter.page.after.of(&labels) };
-        let (window, uptime) = (exporter.window.as_secs_f64(), exporter.uptime);
-        Self { window, uptime, page, batches: Batches::of(records), about }
-    }
-
     /// `llama 1`
     #[must_use]
     pub fn name(&self) -> String {
@@ -131,26 +150,22 @@ impl Gpu {
     }
 }
 
+/// GPUs of one exporter. A host has 16.
+const MAX_GPUS: usize = 256;
+
 /// All GPUs on either page.
 #[must_use]
 pub fn gpus(page: &Change, window: Duration) -> Vec<Gpu> {
-    let ids: BTreeSet<String> = [&page.before, &page.after]
+    let ids: BTreeSet<[String; 1]> = [&page.before, &page.after]
         .iter()
         .flat_map(|page| page.0.iter())
         .filter(|series| series.name == "nv_gpu_up")
-        .filter_map(|series| series.label("gpu_uuid").map(str::to_owned))
+        .filter_map(|series| series.label("gpu_uuid").map(|uuid| [uuid.to_owned()]))
         .collect();
+    let ids = ids.into_iter().take(MAX_GPUS).collect();
     let is_monitored = page.after.current("trtllm_exporter_nvml_state", "state").is_none_or(|state| state == "up");
-    let gpu = |uuid: String| {
-        let of = |page: &Page| page.of(&[("gpu_uuid", &uuid)]);
-        Gpu {
-            is_monitored,
-            page: Change { before: of(&page.before), after: of(&page.after) },
-            window: window.as_secs_f64(),
-            uuid,
-        }
-    };
-    ids.into_iter().map(gpu).collect()
+    let gpu = |([uuid], page): ([String; 1], Change)| Gpu { is_monitored, page, window: window.as_secs_f64(), uuid };
+    page.by(["gpu_uuid"], &ids).into_iter().map(gpu).collect()
 }
 
 /// What one source answered when it was asked directly.
@@ -176,8 +191,10 @@ pub struct SourceAnswer {
 pub enum Reached {
     #[default]
     Yes,
-    /// No connection, and why.
+    /// No connection, no answer in time, or a broken one, and why.
     No(String),
+    /// It was not asked, because a file of its options cannot be used, and why.
+    NotAsked(String),
     /// A token is missing or wrong: the status.
     Refused(u16),
     /// It is not trtllm-serve.

@@ -1,0 +1,80 @@
+//! The command line of the flight recorder: its sizes, and the command that reads a recording.
+
+use std::path::PathBuf;
+use std::time::{Duration, SystemTime};
+
+use clap::{Args, Subcommand};
+
+/// Commands that read a recording.
+#[derive(Debug, Clone, Subcommand)]
+pub enum RecordCommand {
+    /// Print the recording of an engine as NDJSON, which --source replay:FILE reads
+    Export(ExportArgs),
+}
+
+/// Arguments of `record export`.
+#[derive(Debug, Clone, Args)]
+pub struct ExportArgs {
+    /// Directory of the recording, as in --record.dir. Its exporter may run
+    #[arg(value_name = "DIR")]
+    pub directory: PathBuf,
+
+    /// Engine to print: MODEL or MODEL/VERSION. Not needed if the recording has one engine
+    #[arg(long, value_name = "NAME")]
+    pub engine: Option<String>,
+
+    /// Begin with the segment that contains this time: a duration before now, such as 10m, or a time such as
+    /// 2026-11-23T04:00:00Z
+    #[arg(long, value_name = "TIME", value_parser = since)]
+    pub since: Option<SystemTime>,
+}
+
+fn since(text: &str) -> Result<SystemTime, String> {
+    if let Ok(time) = humantime::parse_rfc3339_weak(text) {
+        return Ok(time);
+    }
+    let before: Option<Duration> = humantime::parse_duration(text).ok();
+    before
+        .and_then(|before| SystemTime::now().checked_sub(before))
+        .ok_or_else(|| "write a duration before now such as 10m, or a time such as 2026-11-23T04:00:00Z".to_owned())
+}
+
+/// Bytes: a whole number and a unit.
+pub(super) fn size(text: &str) -> Result<u64, String> {
+    const UNITS: [(&str, u64); 8] = [
+        ("KiB", 1 << 10),
+        ("MiB", 1 << 20),
+        ("GiB", 1 << 30),
+        ("TiB", 1 << 40),
+        ("KB", 1000),
+        ("MB", 1_000_000),
+        ("GB", 1_000_000_000),
+        ("TB", 1_000_000_000_000),
+    ];
+    let digits = text.trim_end_matches(|letter: char| letter.is_ascii_alphabetic());
+    let unit = text[digits.len()..].trim();
+    let factor = match unit {
+        "" | "B" => Some(1),
+        unit => UNITS.iter().find(|(name, _)| name.eq_ignore_ascii_case(unit)).map(|(_, factor)| *factor),
+    };
+    let number: Option<u64> = digits.trim().parse().ok();
+    let bytes = number.zip(factor).and_then(|(number, factor)| number.checked_mul(factor));
+    bytes.ok_or_else(|| "write a number and a unit such as 256MiB or 1GB".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_size_is_a_number_and_a_unit() {
+        for (text, bytes) in
+            [("256MiB", 256 << 20), ("1gb", 1_000_000_000), ("2 GiB", 2 << 30), ("4194304", 4 << 20), ("7B", 7)]
+        {
+            assert_eq!(size(text), Ok(bytes), "{text}");
+        }
+        for text in ["", "MiB", "1.5GiB", "-1MiB", "1XB", "99999999999TiB", "1é"] {
+            assert!(size(text).unwrap_err().contains("256MiB"), "{text}");
+        }
+    }
+}

@@ -1,0 +1,105 @@
+//! The segments on disk: creates, extends and deletes them, so that all together stay below the limit.
+
+use std::collections::VecDeque;
+use std::fs::{self, File};
+use std::io::{self, Write as _};
+use std::path::{Path, PathBuf};
+
+use crate::model::RecorderCounts;
+use crate::recording::directory::{self, Segment};
+
+/// Bounds of a segment. Each begins with a checkpoint of some ten kilobytes.
+const SEGMENT: std::ops::RangeInclusive<u64> = 256 << 10..=16 << 20;
+/// Segments that fit below the limit.
+const SEGMENTS: u64 = 32;
+
+#[derive(Debug)]
+pub(super) struct Files {
+    directory: PathBuf,
+    max_size: u64,
+    /// Complete segments, oldest first.
+    closed: VecDeque<Segment>,
+    /// Bytes of all segments.
+    total: u64,
+    next: u64,
+    counts: RecorderCounts,
+}
+
+/// A segment that is being written.
+#[derive(Debug)]
+pub(super) struct Open {
+    file: File,
+    segment: Segment,
+}
+
+impl Files {
+    pub(super) fn open(directory: &Path, max_size: u64, counts: RecorderCounts) -> io::Result<Self> {
+        let closed: VecDeque<Segment> = directory::segments(directory)?.into();
+        let next = closed.back().map_or(1, |last| last.number.saturating_add(1));
+        let total = closed.iter().map(|segment| segment.bytes).sum();
+        let mut files = Self { directory: directory.to_owned(), max_size, closed, total, next, counts };
+        // The limit may be lower than before.
+        files.make_room(0)?;
+        Ok(files)
+    }
+
+    pub(super) fn create(&mut self, engine: &str) -> io::Result<Open> {
+        let number = self.next;
+        // Also after a failure: the name may be what the disk refuses.
+        self.next += 1;
+        let (path, file) = directory::create(&self.directory, number, engine)?;
+        Ok(Open { file, segment: Segment { number, path, bytes: 0 } })
+    }
+
+    /// Appends a frame. Deletes the oldest segments to make room. False if that was not enough, because all other segments are
+    /// being written.
+    pub(super) fn append(&mut self, open: &mut Open, frame: &[u8]) -> io::Result<bool> {
+        let bytes = frame.len() as u64;
+        if !self.make_room(bytes)? {
+            return Ok(false);
+        }
+        if let Err(error) = open.file.write_all(frame) {
+            // So that the frames before it end where the file ends. A reader skips a torn frame anyway.
+            let _ = open.file.set_len(open.segment.bytes);
+            return Err(error);
+        }
+        open.segment.bytes += bytes;
+        self.set_total(self.total + bytes);
+        Ok(true)
+    }
+
+    pub(super) fn close(&mut self, open: Open) {
+        let behind = self.closed.partition_point(|other| other.number < open.segment.number);
+        self.closed.insert(behind, open.segment);
+    }
+
+    /// Deletes a segment that could not be begun.
+    pub(super) fn discard(&mut self, open: Open) {
+        let _ = fs::remove_file(&open.segment.path);
+        self.set_total(self.total.saturating_sub(open.segment.bytes));
+    }
+
+    /// Whether a segment has reached its size.
+    pub(super) fn is_full(&self, open: &Open) -> bool {
+        open.segment.bytes >= (self.max_size / SEGMENTS).clamp(*SEGMENT.start(), *SEGMENT.end())
+    }
+
+    fn make_room(&mut self, bytes: u64) -> io::Result<bool> {
+        while self.total.saturating_add(bytes) > self.max_size {
+            let Some(oldest) = self.closed.pop_front() else { return Ok(false) };
+            match fs::remove_file(&oldest.path) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                    self.closed.push_front(oldest);
+                    return Err(error);
+                }
+                _ => self.set_total(self.total.saturating_sub(oldest.bytes)),
+            }
+        }
+        Ok(true)
+    }
+
+    fn set_total(&mut self, total: u64) {
+        self.total = total;
+        self.counts.set_bytes(total);
+    }
+}

@@ -1,0 +1,106 @@
+//! The flight recorder: keeps what the engines sent on disk. An intake passes its items to one thread, which writes them for all
+//! engines. Nothing here blocks an intake: what does not fit in the queue is dropped and counted.
+
+mod files;
+mod queue;
+mod tap;
+mod writer;
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::mpsc::{self, Receiver};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+use crate::model::RecorderCounts;
+use crate::recording::directory;
+use crate::state::EngineName;
+
+pub use queue::Checkpoint;
+pub use tap::EngineRecorder;
+
+use files::Files;
+use queue::{Message, Queue};
+
+/// Where to record, and how much to keep.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RecorderConfig {
+    pub directory: PathBuf,
+    /// Bytes of all segments together.
+    pub max_size: u64,
+}
+
+/// The recorder cannot start.
+#[derive(Debug, thiserror::Error)]
+pub enum RecorderError {
+    #[error("--record.dir {directory}: another exporter records into it; give each exporter its own directory")]
+    Locked { directory: PathBuf },
+    #[error("--record.dir {directory}: {cause}; choose a directory that the exporter can write to")]
+    Directory { directory: PathBuf, cause: io::Error },
+}
+
+/// A running recorder.
+#[derive(Debug)]
+pub struct Recorder {
+    queue: Queue,
+    counts: RecorderCounts,
+    /// Locked at the end only.
+    ended: Mutex<Receiver<()>>,
+}
+
+impl Recorder {
+    /// Starts the thread that writes.
+    ///
+    /// # Errors
+    /// If the directory cannot be used.
+    pub fn start(config: RecorderConfig, counts: RecorderCounts) -> Result<Self, RecorderError> {
+        let RecorderConfig { directory, max_size } = config;
+        let failed = |cause: io::Error| match cause.kind() {
+            io::ErrorKind::WouldBlock => RecorderError::Locked { directory: directory.clone() },
+            _ => RecorderError::Directory { directory: directory.clone(), cause },
+        };
+        let lock = directory::lock(&directory).map_err(failed)?;
+        let files = Files::open(&directory, max_size, counts.clone()).map_err(failed)?;
+        let (messages, received) = mpsc::channel();
+        let weight = Arc::new(AtomicUsize::new(0));
+        let (alive, ended) = mpsc::channel();
+        let writer = writer::Writer::new(files, counts.clone(), Arc::clone(&weight));
+        let thread = thread::Builder::new().name("recorder".to_owned());
+        let run = move || {
+            writer.run(&received);
+            // In this order: the directory is free once the thread counts as ended.
+            drop(lock);
+            drop(alive);
+        };
+        thread.spawn(run).map_err(failed)?;
+        tracing::info!(directory = %show(&directory), max_size, "recording started");
+        Ok(Self { queue: Queue { messages, weight, engines: Arc::default() }, counts, ended: Mutex::new(ended) })
+    }
+
+    /// The recorder of one engine.
+    #[must_use]
+    pub fn engine(&self, name: &EngineName) -> EngineRecorder {
+        let engine = self.queue.engines.fetch_add(1, Ordering::Relaxed);
+        // Its first segment begins with a checkpoint, too.
+        let wanted = Arc::new(AtomicBool::new(true));
+        let joined = Message::Joined { engine, name: Box::new(name.clone()), wanted: Arc::clone(&wanted) };
+        let _ = self.queue.messages.send(joined);
+        EngineRecorder::new(engine, self.queue.clone(), wanted, self.counts.clone())
+    }
+
+    /// Writes what waits and ends the thread. A disk that hangs is abandoned after `timeout`.
+    pub fn stop(&self, timeout: Duration) {
+        let _ = self.queue.messages.send(Message::Stop);
+        // The thread drops its end when it has ended.
+        let ended = self.ended.lock().unwrap_or_else(PoisonError::into_inner);
+        if ended.recv_timeout(timeout) == Err(mpsc::RecvTimeoutError::Timeout) {
+            tracing::warn!("the recorder did not stop within {timeout:?}; abandoning it");
+        }
+    }
+}
+
+fn show(path: &Path) -> std::path::Display<'_> {
+    path.display()
+}

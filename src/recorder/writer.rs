@@ -1,0 +1,281 @@
+//! The thread of the recorder: turns messages into lines, lines into frames, and writes these.
+
+use std::collections::HashMap;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use serde_json::value::RawValue;
+
+use crate::log::LogLimit;
+use crate::model::RecorderCounts;
+use crate::recording::frame::{self, Encoder};
+use crate::recording::line::FORMAT;
+use crate::recording::{Header, Line, Moment};
+use crate::state::EngineName;
+use crate::supervise::{self, Task};
+
+use super::files::{Files, Open};
+use super::queue::{Checkpoint, Message};
+
+/// Lines wait at most this long for their frame to fill. Together with a poll's interval it is below a second.
+const FLUSH: Duration = Duration::from_millis(500);
+/// How long the recorder waits after an error.
+const RETRY: Duration = Duration::from_secs(1);
+
+pub(super) struct Writer {
+    files: Files,
+    engines: HashMap<u64, Recorded>,
+    encoder: Encoder,
+    counts: RecorderCounts,
+    weight: Arc<AtomicUsize>,
+    session: i64,
+    /// When to try again after an error.
+    failed_until: Option<Instant>,
+    failures: LogLimit,
+    is_logged: bool,
+}
+
+/// One engine.
+struct Recorded {
+    name: Box<EngineName>,
+    wanted: Arc<AtomicBool>,
+    segment: Option<Open>,
+    /// Lines of the next frame.
+    lines: Vec<u8>,
+    items: u64,
+    since: Option<Instant>,
+}
+
+impl Writer {
+    pub(super) fn new(files: Files, counts: RecorderCounts, weight: Arc<AtomicUsize>) -> Self {
+        let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        Self {
+            files,
+            engines: HashMap::new(),
+            encoder: Encoder::default(),
+            counts,
+            weight,
+            session: i64::try_from(since_1970.as_micros()).unwrap_or(i64::MAX),
+            failed_until: None,
+            failures: LogLimit::default(),
+            is_logged: false,
+        }
+    }
+
+    /// Writes until it is stopped or all senders are gone.
+    pub(super) fn run(mut self, messages: &Receiver<Message>) {
+        loop {
+            let next = self.engines.values().filter_map(|engine| engine.since).min().map(|since| since + FLUSH);
+            let wake = next.into_iter().chain(self.failed_until).min();
+            let message = match wake {
+                None => messages.recv().map_err(|_| RecvTimeoutError::Disconnected),
+                Some(wake) => messages.recv_timeout(wake.saturating_duration_since(Instant::now())),
+            };
+            match message {
+                Ok(Message::Stop) | Err(RecvTimeoutError::Disconnected) => break,
+                Ok(message) => {
+                    self.weight.fetch_sub(message.weight(), Ordering::Relaxed);
+                    let engine = message.engine();
+                    self.catch(engine, |writer| writer.handle(message));
+                }
+                Err(RecvTimeoutError::Timeout) => {}
+            }
+            self.catch(None, |writer| writer.flush_due(Instant::now()));
+        }
+        let all: Vec<u64> = self.engines.keys().copied().collect();
+        all.into_iter().for_each(|engine| self.flush(engine));
+    }
+
+    /// Runs one step. A panic ends the segments it may have left half written; the recording continues in new ones.
+    fn catch(&mut self, engine: Option<u64>, step: impl FnOnce(&mut Self)) {
+        if supervise::catch_now(Task::Record, || step(self)).is_ok() {
+            return;
+        }
+        let concerned: Vec<u64> =
+            self.engines.keys().copied().filter(|id| engine.is_none_or(|one| one == *id)).collect();
+        for engine in concerned {
+            if let Some(recorded) = self.engines.get_mut(&engine) {
+                self.counts.dropped(std::mem::take(&mut recorded.items));
+                recorded.lines.clear();
+                recorded.since = None;
+            }
+            self.fail(engine, &io::Error::other("a bug; please report the panic above"));
+        }
+    }
+
+    fn handle(&mut self, message: Message) {
+        match message {
+            Message::Joined { engine, name, wanted } => {
+                let lines = Vec::new();
+                let recorded = Recorded { name, wanted, segment: None, lines, items: 0, since: None };
+                self.engines.insert(engine, recorded);
+            }
+            Message::Lines { engine, lines, .. } => self.add(engine, &lines),
+            Message::Checkpoint { engine, checkpoint, at } => {
+                self.flush(engine);
+                if let Err(error) = self.begin_segment(engine, &checkpoint, at) {
+                    self.fail(engine, &error);
+                }
+            }
+            Message::Left { engine } => {
+                self.flush(engine);
+                if let Some(Recorded { segment: Some(open), .. }) = self.engines.remove(&engine) {
+                    self.files.close(open);
+                }
+            }
+            Message::Stop => {}
+        }
+    }
+
+    fn add(&mut self, engine: u64, lines: &[Line]) {
+        for line in lines {
+            let Some(recorded) = self.engines.get_mut(&engine) else { return };
+            let items = u64::from(line.is_item());
+            if recorded.segment.is_none() || !line.write(&mut recorded.lines) {
+                self.counts.dropped(items);
+                continue;
+            }
+            recorded.items += items;
+            recorded.since.get_or_insert_with(Instant::now);
+            if recorded.lines.len() >= frame::TARGET {
+                self.flush(engine);
+            }
+        }
+    }
+
+    /// Closes the segment of the engine and begins the next one.
+    fn begin_segment(&mut self, engine: u64, checkpoint: &Checkpoint, at: Moment) -> io::Result<()> {
+        let Some(recorded) = self.engines.get_mut(&engine) else { return Ok(()) };
+        if let Some(open) = recorded.segment.take() {
+            self.files.close(open);
+        }
+        let EngineName { model, version, labels, source } = &*recorded.name;
+        let header = Header {
+            format: FORMAT,
+            exporter: env!("CARGO_PKG_VERSION").to_owned(),
+            session: self.session,
+            model: model.clone(),
+            version: version.clone(),
+            labels: labels.clone(),
+            source: (*source).to_owned(),
+            started_us: at.us,
+        };
+        let name = format!("{model}-{version}");
+        let fold: Box<RawValue> = serde_json::value::to_raw_value(checkpoint)?;
+        let mut open = self.files.create(&name)?;
+        // In frames of their own, so that the engine of a segment is read without its checkpoint.
+        for line in [Line::Recording(Box::new(header)), Line::Checkpoint(fold)] {
+            let mut text = Vec::new();
+            line.write(&mut text);
+            let written = self.encoder.encode(&text).and_then(|frame| self.files.append(&mut open, frame));
+            if !matches!(written, Ok(true)) {
+                self.files.discard(open);
+                return written.and(Err(io::Error::new(io::ErrorKind::StorageFull, "--record.max-size is too small")));
+            }
+        }
+        recorded.segment = Some(open);
+        if std::mem::take(&mut self.is_logged) {
+            tracing::info!("recording continues");
+        }
+        Ok(())
+    }
+
+    /// Writes the frames that have waited long enough, and asks for new segments some time after an error.
+    fn flush_due(&mut self, now: Instant) {
+        let due = |engine: &Recorded| engine.since.is_some_and(|since| now.saturating_duration_since(since) >= FLUSH);
+        let due: Vec<u64> = self.engines.iter().filter(|(_, engine)| due(engine)).map(|(id, _)| *id).collect();
+        due.into_iter().for_each(|engine| self.flush(engine));
+        if self.failed_until.is_some_and(|until| until <= now) {
+            self.failed_until = None;
+            for engine in self.engines.values().filter(|engine| engine.segment.is_none()) {
+                engine.wanted.store(true, Ordering::Relaxed);
+            }
+        }
+    }
+
+    /// Writes the waiting lines of an engine as one frame.
+    fn flush(&mut self, engine: u64) {
+        let Some(recorded) = self.engines.get_mut(&engine) else { return };
+        recorded.since = None;
+        let items = std::mem::take(&mut recorded.items);
+        let Some(open) = recorded.segment.as_mut().filter(|_| !recorded.lines.is_empty()) else { return };
+        let encoded = self.encoder.encode(&recorded.lines);
+        let written = encoded.and_then(|frame| self.files.append(open, frame));
+        recorded.lines.clear();
+        recorded.lines.shrink_to(2 * frame::TARGET);
+        match written {
+            Ok(true) => {
+                self.counts.wrote(items);
+                if self.files.is_full(open) {
+                    recorded.wanted.store(true, Ordering::Relaxed);
+                }
+            }
+            Ok(false) => {
+                // All segments are being written. This one ends, so that it can be deleted.
+                self.counts.dropped(items);
+                if let Some(open) = recorded.segment.take() {
+                    self.files.close(open);
+                }
+                recorded.wanted.store(true, Ordering::Relaxed);
+            }
+            Err(error) => {
+                self.counts.dropped(items);
+                self.fail(engine, &error);
+            }
+        }
+    }
+
+    /// Ends the segment of the engine. What comes until the next one is dropped.
+    fn fail(&mut self, engine: u64, error: &io::Error) {
+        self.counts.failed();
+        let now = Instant::now();
+        self.failed_until = Some(now + RETRY);
+        if let Some(recorded) = self.engines.get_mut(&engine)
+            && let Some(open) = recorded.segment.take()
+        {
+            self.files.close(open);
+        }
+        if !self.is_logged && self.failures.allow(now).is_some() {
+            tracing::warn!(%error, "recording failed; trying again every second");
+            self.is_logged = true;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::engine::Engine;
+    use crate::model::EngineAbout;
+
+    use super::*;
+
+    #[test]
+    fn after_a_panic_its_items_are_counted_as_dropped_and_the_recording_continues() {
+        let directory = tempfile::tempdir().unwrap();
+        let counts = RecorderCounts::default();
+        let files = Files::open(directory.path(), 1 << 20, counts.clone()).unwrap();
+        let mut writer = Writer::new(files, counts.clone(), Arc::default());
+        let wanted = Arc::new(AtomicBool::new(false));
+        let name = EngineName { model: "m".into(), version: "1".into(), labels: Vec::new(), source: "socket" };
+        writer.handle(Message::Joined { engine: 7, name: Box::new(name), wanted: Arc::clone(&wanted) });
+        let at = Moment { ns: 0, us: 0 };
+        let record_one = |writer: &mut Writer| {
+            let (fold, about) = (Engine::new(Duration::from_secs(15)), EngineAbout::default());
+            let checkpoint = Box::new(Checkpoint { fold, bench_report: None, about });
+            writer.handle(Message::Checkpoint { engine: 7, checkpoint, at });
+            writer.handle(Message::Lines { engine: 7, lines: vec![Line::Record(Box::default())], weight: 0 });
+        };
+        record_one(&mut writer);
+        writer.catch(Some(7), |_| panic!("planted"));
+        writer.flush(7);
+        assert_eq!((counts.items_dropped(), counts.items_written()), (1, 0));
+        writer.flush_due(Instant::now() + RETRY);
+        assert!(wanted.load(Ordering::Relaxed), "a new segment is wanted");
+        record_one(&mut writer);
+        writer.flush(7);
+        assert_eq!((counts.items_dropped(), counts.items_written()), (1, 1));
+    }
+}

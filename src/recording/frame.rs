@@ -1,0 +1,114 @@
+//! Frames of zstd, each with a checksum and readable on its own. A frame that was cut by the end of the process is found.
+
+use std::io::{self, BufRead, Read as _};
+
+use zstd::bulk::Compressor;
+use zstd::stream::raw::CParameter;
+use zstd::stream::read::Decoder;
+
+/// Lines of a frame before compression; a longer line has a frame of its own.
+pub const TARGET: usize = 256 << 10;
+/// More than any frame of the recorder has.
+const MAX: u64 = 64 << 20;
+/// The fastest regular level. Lines repeat their keys, so higher levels save little.
+const LEVEL: i32 = 1;
+
+/// Compresses frames, reusing its memory.
+#[derive(Default)]
+pub struct Encoder {
+    compressor: Option<Compressor<'static>>,
+    frame: Vec<u8>,
+}
+
+impl std::fmt::Debug for Encoder {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Encoder").finish_non_exhaustive()
+    }
+}
+
+impl Encoder {
+    /// # Errors
+    /// If there is no memory.
+    pub fn encode(&mut self, lines: &[u8]) -> io::Result<&[u8]> {
+        let compressor = match &mut self.compressor {
+            Some(compressor) => compressor,
+            none => {
+                let mut compressor = Compressor::new(LEVEL)?;
+                compressor.set_parameter(CParameter::ChecksumFlag(true))?;
+                none.insert(compressor)
+            }
+        };
+        self.frame.clear();
+        self.frame.reserve(zstd::zstd_safe::compress_bound(lines.len()));
+        compressor.compress_to_buffer(lines, &mut self.frame)?;
+        Ok(&self.frame)
+    }
+}
+
+/// What was read where a frame begins.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Read {
+    Frame,
+    End,
+    /// Not a whole frame. What follows cannot be read.
+    Torn,
+}
+
+/// Replaces `lines` by the next frame.
+///
+/// # Errors
+/// If reading fails.
+pub fn read(file: &mut impl BufRead, lines: &mut Vec<u8>) -> io::Result<Read> {
+    lines.clear();
+    if file.fill_buf()?.is_empty() {
+        return Ok(Read::End);
+    }
+    let decoded = Decoder::with_buffer(file)?.single_frame().take(MAX).read_to_end(lines);
+    match decoded {
+        Ok(_) => Ok(Read::Frame),
+        // An error of the disk has a number, one of the decoder has none.
+        Err(error) if error.raw_os_error().is_some() => Err(error),
+        Err(_) => {
+            lines.clear();
+            Ok(Read::Torn)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const RECORD: &[u8] = b"{\"record\":{\"iter\":5}}\n";
+
+    #[test]
+    fn a_frame_that_is_cut_or_changed_anywhere_is_torn() {
+        let mut encoder = Encoder::default();
+        let first = encoder.encode(b"{\"process\":1}\n").unwrap().to_vec();
+        let second = encoder.encode(&RECORD.repeat(20)).unwrap().to_vec();
+        let both = [first.clone(), second].concat();
+        let mut lines = Vec::new();
+        for length in 0..both.len() {
+            let mut cut = &both[..length];
+            let mut expected = if length >= first.len() { vec![Read::Frame] } else { vec![] };
+            expected.push(if length == 0 || length == first.len() { Read::End } else { Read::Torn });
+            for wanted in expected {
+                assert_eq!(read(&mut cut, &mut lines).unwrap(), wanted, "cut at {length}");
+            }
+        }
+        for at in first.len()..both.len() {
+            let mut changed = both.clone();
+            changed[at] ^= 0x10;
+            let mut changed = changed.as_slice();
+            assert_eq!(read(&mut changed, &mut lines).unwrap(), Read::Frame);
+            // One bit of a frame means nothing.
+            let right = read(&mut changed, &mut lines).unwrap() == Read::Frame;
+            assert!(!right || lines == RECORD.repeat(20), "changed at {at}");
+        }
+        let mut whole = both.as_slice();
+        assert_eq!(read(&mut whole, &mut lines).unwrap(), Read::Frame);
+        assert_eq!(lines, b"{\"process\":1}\n");
+        assert_eq!(read(&mut whole, &mut lines).unwrap(), Read::Frame);
+        assert_eq!(read(&mut whole, &mut lines).unwrap(), Read::End);
+    }
+}

@@ -1,0 +1,132 @@
+//! Reads the lines of one engine from all segments, oldest first.
+
+use std::collections::{BTreeSet, VecDeque};
+use std::fs::File;
+use std::io::{self, BufReader};
+use std::path::{Path, PathBuf};
+
+use super::directory::{self, Segment};
+use super::frame::{self, Read};
+use super::line::{FORMAT, Header, Line};
+
+/// A recording that cannot be read. The text names the engines that can be chosen.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenRecordingError {
+    #[error(transparent)]
+    Io(#[from] io::Error),
+    #[error("it contains no recording; --record.dir writes one")]
+    Empty,
+    #[error("the recording contains several engines; choose one with {option}: {engines}")]
+    Several { option: &'static str, engines: String },
+    #[error("the recording has no engine {name:?}; it has {engines}")]
+    Unknown { name: String, engines: String },
+}
+
+/// The segments of one engine.
+#[derive(Debug)]
+pub struct Reader {
+    waiting: VecDeque<PathBuf>,
+    segment: Option<BufReader<File>>,
+    frame: Vec<u8>,
+    /// Bytes of the frame that were read.
+    at: usize,
+    torn: u64,
+}
+
+impl Reader {
+    /// Opens the recording of an engine: MODEL or MODEL/VERSION, or the only one. `option` is what chooses it, for messages.
+    /// With `since_us`, begins with the segment that contains this time in microseconds since 1970 UTC.
+    ///
+    /// # Errors
+    /// If the directory cannot be read, has no recording of the engine, or has several engines and none is named.
+    pub fn open(
+        directory: &Path,
+        engine: Option<&str>,
+        option: &'static str,
+        since_us: Option<i64>,
+    ) -> Result<Self, OpenRecordingError> {
+        let mut found = Vec::new();
+        for Segment { path, .. } in directory::segments(directory)? {
+            if let Some(header) = header(&path)? {
+                found.push((path, header));
+            }
+        }
+        let all: BTreeSet<String> = found.iter().map(|(_, header)| header.engine()).collect();
+        let names = |engines: &BTreeSet<String>| engines.iter().cloned().collect::<Vec<_>>().join(", ");
+        if all.is_empty() {
+            return Err(OpenRecordingError::Empty);
+        }
+        found.retain(|(_, header)| engine.is_none_or(|name| header.is_engine(name)));
+        let chosen: BTreeSet<String> = found.iter().map(|(_, header)| header.engine()).collect();
+        match (chosen.len(), engine) {
+            (0, Some(name)) => {
+                return Err(OpenRecordingError::Unknown { name: name.to_owned(), engines: names(&all) });
+            }
+            (1, _) => {}
+            _ => return Err(OpenRecordingError::Several { option, engines: names(&chosen) }),
+        }
+        if let Some(since) = since_us {
+            let later = found.iter().position(|(_, header)| header.started_us > since).unwrap_or(found.len());
+            found.drain(..later.saturating_sub(1));
+        }
+        let waiting = found.into_iter().map(|(path, _)| path).collect();
+        Ok(Self { waiting, segment: None, frame: Vec::new(), at: 0, torn: 0 })
+    }
+
+    /// Adds the next line, without its line feed. False after the last one.
+    ///
+    /// # Errors
+    /// If reading fails.
+    pub fn next_line(&mut self, line: &mut Vec<u8>) -> io::Result<bool> {
+        while self.at >= self.frame.len() {
+            let Some(segment) = &mut self.segment else {
+                let Some(path) = self.waiting.pop_front() else { return Ok(false) };
+                match File::open(path) {
+                    Ok(file) => self.segment = Some(BufReader::new(file)),
+                    // A recorder that still runs may have deleted it.
+                    Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                    Err(error) => return Err(error),
+                }
+                continue;
+            };
+            self.at = 0;
+            match frame::read(segment, &mut self.frame)? {
+                Read::Frame => {}
+                Read::End => self.segment = None,
+                Read::Torn => {
+                    self.torn += 1;
+                    self.segment = None;
+                }
+            }
+        }
+        let rest = &self.frame[self.at..];
+        let length = memchr::memchr(b'\n', rest).unwrap_or(rest.len());
+        self.at += length + 1;
+        line.extend_from_slice(&rest[..length]);
+        Ok(true)
+    }
+
+    /// Segments so far that end in the middle of a frame, as after kill -9. The part of the frame is left out.
+    #[must_use]
+    pub fn torn(&self) -> u64 {
+        self.torn
+    }
+}
+
+/// The first line of a segment. `None` if the segment was cut there, or is of another format.
+fn header(path: &Path) -> io::Result<Option<Header>> {
+    let file = match File::open(path) {
+        Ok(file) => file,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(error),
+    };
+    let mut frame = Vec::new();
+    if frame::read(&mut BufReader::new(file), &mut frame)? != Read::Frame {
+        return Ok(None);
+    }
+    let first = frame.split(|byte| *byte == b'\n').next().unwrap_or_default();
+    Ok(match Line::parse(first) {
+        Ok(Line::Recording(header)) if header.format == FORMAT => Some(*header),
+        _ => None,
+    })
+}

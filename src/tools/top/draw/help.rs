@@ -1,0 +1,53 @@
+//! The help: keys, and what the columns say.
+
+use std::time::Duration;
+
+use ratatui::Frame;
+use ratatui::layout::Rect;
+use ratatui::text::{Line, Span};
+use ratatui::widgets::{Block, Clear, Paragraph};
+
+use super::super::exporter::{HISTORY, RECENT};
+use super::super::theme::{Theme, Tone};
+
+const KEYS: [(&str, &str); 9] = [
+    ("↑ ↓  k j", "select an engine (also PgUp, PgDn, Home, End)"),
+    ("← →  h l", "sort by another column"),
+    ("r", "reverse the order"),
+    ("Enter", "charts and ranks of the engine; again or Esc: back"),
+    ("Tab", "move through the GPUs, or back through the engines"),
+    ("Space  p", "stop and continue reading"),
+    ("?", "this help"),
+    ("Ctrl-Z", "suspend"),
+    ("q  Ctrl-C", "quit"),
+];
+
+pub(super) fn draw(frame: &mut Frame<'_>, theme: Theme, interval: Duration) {
+    let every = humantime::format_duration(interval);
+    let columns = [
+        ("REQUESTS", "active, in the queue, waiting for the batch, paused".to_owned()),
+        ("TOKENS/S", format!("generated, and computed in context phases; last {every}")),
+        ("ITERATION", format!("duration: mean and 99 % of the last {every}")),
+        ("TTFT", format!("time to the first token of requests in the last {RECENT} s")),
+        ("TPOT", format!("time per output token of requests in the last {RECENT} s")),
+        ("KV CACHE", format!("blocks in use; blocks found again in the last {RECENT} s")),
+        ("-", "not known, or nothing happened".to_owned()),
+        ("[sim]", "a simulated engine".to_owned()),
+        ("charts", format!("collected while this runs, at most {} minutes", HISTORY / 60.0)),
+    ];
+    let line = |key: &str, text: &str| {
+        Line::from(vec![Span::styled(format!(" {key:<11}"), theme.style(Tone::Title)), Span::raw(text.to_owned())])
+    };
+    let mut lines: Vec<Line<'_>> = KEYS.iter().map(|(key, text)| line(key, text)).collect();
+    lines.push(Line::default());
+    lines.extend(columns.iter().map(|(key, text)| line(key, text)));
+    let area = centred(frame.area(), 72, lines.len() as u16 + 2);
+    let block = Block::bordered().title(Span::styled(" Help ", theme.style(Tone::Title)));
+    frame.render_widget(Clear, area);
+    frame.render_widget(Paragraph::new(lines).block(block), area);
+}
+
+fn centred(area: Rect, width: u16, height: u16) -> Rect {
+    let (width, height) = (width.min(area.width), height.min(area.height));
+    Rect { x: area.x + (area.width - width) / 2, y: area.y + (area.height - height) / 2, width, height }
+}

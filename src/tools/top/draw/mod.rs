@@ -1,0 +1,143 @@
+//! Draws the state on a frame. Pure: the same state and size make the same frame.
+
+mod detail;
+mod gpus;
+mod help;
+mod table;
+
+use std::time::Duration;
+
+use ratatui::Frame;
+use ratatui::layout::{Constraint, Layout, Rect};
+use ratatui::style::Modifier;
+use ratatui::text::{Line, Span};
+
+use super::app::{App, Focus};
+use super::theme::{Theme, Tone};
+use super::units::{cut, width};
+
+/// Exporters without an answer that are listed.
+const MAX_FAILURES: usize = 4;
+
+/// Lines that the charts need below the lists.
+const CHARTS: u16 = 12;
+
+/// Draws everything.
+pub fn draw(frame: &mut Frame<'_>, app: &App, theme: Theme, interval: Duration) {
+    let rows = app.rows();
+    let columns = usize::from(frame.area().width);
+    let failures = failures(app, columns, theme);
+    let [head, failed, body, foot] = Layout::vertical([
+        Constraint::Length(1),
+        Constraint::Length(failures.len() as u16),
+        Constraint::Min(0),
+        Constraint::Length(1),
+    ])
+    .areas(frame.area());
+    frame.render_widget(title(app, columns, theme, interval), head);
+    for (line, area) in failures.into_iter().zip(failed.rows()) {
+        frame.render_widget(line, area);
+    }
+    frame.render_widget(keys(app, theme), foot);
+    match rows.get(app.selected_row()) {
+        Some(row) if app.detail => detail::draw(frame, body, row, theme),
+        selected => {
+            let gpus = gpus::lines(app, columns, theme);
+            let (engines_height, gpus_height) = shares(usize::from(body.height), rows.len(), gpus.len(), app.focus);
+            let lines = table::lines(app, &rows, columns, engines_height, theme);
+            let gpus = gpus::window(gpus, app.gpu_offset, gpus_height);
+            let used = (lines.len() + gpus.len() + 1) as u16;
+            for (line, area) in lines.into_iter().chain(gpus).zip(body.rows()) {
+                frame.render_widget(line, area);
+            }
+            // A high terminal has room for the charts of the selected engine, too.
+            let rest = Rect { y: body.y.saturating_add(used), height: body.height.saturating_sub(used), ..body };
+            if let Some(row) = selected.filter(|_| rest.height >= CHARTS) {
+                let [name, charts] = Layout::vertical([Constraint::Length(1), Constraint::Min(0)]).areas(rest);
+                frame.render_widget(Line::styled(row.engine.name.text(), theme.style(Tone::Title)), name);
+                detail::draw_plots(frame, charts, row.engine, theme);
+            }
+        }
+    }
+    if app.help {
+        help::draw(frame, theme, interval);
+    }
+}
+
+/// Lines of the table and of the GPUs. Two titles and the selected engine's cause belong to the table, a title to the GPUs.
+fn shares(height: usize, engines: usize, gpus: usize, focus: Focus) -> (usize, usize) {
+    let (table, list) = (engines.max(1) + 5, gpus);
+    if table + list <= height {
+        return (table, list);
+    }
+    let third = height / 3;
+    match focus {
+        Focus::Engines => {
+            let list = list.min(third.max(height.saturating_sub(table)));
+            (height - list, list)
+        }
+        Focus::Gpus => {
+            let table = table.min(third.max(height.saturating_sub(list)));
+            (table, height - table)
+        }
+    }
+}
+
+fn title(app: &App, columns: usize, theme: Theme, interval: Duration) -> Line<'static> {
+    let failed = app.exporters.iter().filter(|exporter| exporter.failure.is_some()).count();
+    let engines: usize = app.exporters.iter().map(|exporter| exporter.engines.len()).sum();
+    let gpus: usize = app.exporters.iter().map(|exporter| exporter.gpus.len()).sum();
+    let number = |number: usize, one: &str| format!("{number} {one}{}", if number == 1 { "" } else { "s" });
+    let exporters = match app.exporters.as_slice() {
+        [exporter] => exporter.short().to_owned(),
+        several => number(several.len(), "exporter"),
+    };
+    let failed = if failed > 0 { format!(" ({failed} down)") } else { String::new() };
+    let paused = if app.paused { "PAUSED" } else { "" };
+    let every = if app.paused { String::new() } else { format!("every {}", humantime::format_duration(interval)) };
+    let (engines, gpus) = (number(engines, "engine"), number(gpus, "GPU"));
+    let text = format!(" trtllm-exporter top  {exporters}{failed}  {engines}  {gpus}  {every}{paused}");
+    let text = cut(&text, columns);
+    let padding = " ".repeat(columns.saturating_sub(width(&text)));
+    let style = theme.style(Tone::Title).add_modifier(Modifier::REVERSED);
+    Line::styled(format!("{text}{padding}"), style)
+}
+
+fn failures(app: &App, columns: usize, theme: Theme) -> Vec<Line<'static>> {
+    let failed = app.exporters.iter().filter_map(|exporter| Some((exporter, exporter.failure.as_ref()?)));
+    let text = |(exporter, (error, since)): (&super::exporter::Exporter, &(String, f64))| {
+        let seconds = Duration::from_secs((app.time - since).max(0.0) as u64);
+        format!("{}: {error} (for {})", exporter.url, humantime::format_duration(seconds))
+    };
+    let mut texts: Vec<String> = failed.map(text).collect();
+    if texts.len() > MAX_FAILURES {
+        let more = texts.len() - MAX_FAILURES + 1;
+        texts.truncate(MAX_FAILURES - 1);
+        texts.push(format!("{more} more exporters do not answer"));
+    }
+    texts.into_iter().map(|text| Line::styled(cut(&text, columns), theme.style(Tone::Bad))).collect()
+}
+
+/// The most used keys.
+fn keys(app: &App, theme: Theme) -> Line<'static> {
+    let keys: &[(&str, &str)] = if app.detail {
+        &[("Esc", "back"), ("↑↓", "engine"), ("p", "pause"), ("?", "help"), ("q", "quit")]
+    } else {
+        &[
+            ("↑↓", "select"),
+            ("Enter", "detail"),
+            ("←→", "sort"),
+            ("r", "reverse"),
+            ("Tab", "GPUs"),
+            ("p", "pause"),
+            ("?", "help"),
+            ("q", "quit"),
+        ]
+    };
+    let mut spans = Vec::new();
+    for (key, meaning) in keys {
+        spans.push(Span::styled(format!(" {key}"), theme.style(Tone::Title)));
+        spans.push(Span::styled(format!(" {meaning} "), theme.style(Tone::Minor)));
+    }
+    Line::from(spans)
+}

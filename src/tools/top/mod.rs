@@ -1,0 +1,142 @@
+//! `top`: engines and GPUs of running exporters in the terminal. Input and output (`reader`, `screen`) are apart from the
+//! state (`app`, `exporter`, `numbers`), and that from drawing (`draw`, `plain`): all but the first two are pure.
+
+pub mod app;
+pub mod columns;
+pub mod draw;
+pub mod exporter;
+pub mod gpu_columns;
+pub mod histogram;
+pub mod numbers;
+pub mod plain;
+pub mod printable;
+mod reader;
+pub mod reading;
+pub mod screen;
+pub mod theme;
+pub mod units;
+
+#[cfg(test)]
+mod tests;
+
+use std::io::{self, IsTerminal as _};
+use std::time::Duration;
+
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinSet;
+
+use crate::cli::TopArgs;
+use crate::config::ConfigError;
+use crate::shutdown::{hangups, signals};
+
+use super::exporters::client::{Target, targets};
+use app::{App, Update};
+use reader::Wanted;
+use screen::{Input, Screen};
+use theme::Theme;
+
+/// An exporter did not answer. `doctor` has the same code for it.
+const UNREADABLE: u8 = 4;
+/// Updates that wait for the screen.
+const UPDATES: usize = 16;
+
+/// Shows the exporters until the person quits, or prints them once. Returns the exit code.
+///
+/// # Errors
+/// When the command line is invalid, or the terminal cannot be used.
+pub fn run(arguments: &TopArgs) -> Result<u8, ConfigError> {
+    let (least, most) = (Duration::from_millis(100), Duration::from_secs(3600));
+    if arguments.interval < least || arguments.interval > most {
+        let why = format!("must be between {least:?} and {most:?}");
+        return Err(ConfigError::Flag { flag: "--interval", value: format!("{:?}", arguments.interval), why });
+    }
+    let failed = |cause: io::Error| {
+        let why = format!("cannot use the terminal: {cause}; use --once");
+        ConfigError::Flag { flag: "TERM", value: std::env::var("TERM").unwrap_or_default(), why }
+    };
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(failed)?;
+    let targets = runtime.block_on(targets(&arguments.connection))?;
+    let urls: Vec<String> = targets.iter().map(|target| target.url.clone()).collect();
+    let mut app = App::new(&urls);
+    let is_terminal = io::stdout().is_terminal() && std::env::var_os("TERM").is_some_and(|term| term != "dumb");
+    let code = if arguments.once || !is_terminal {
+        runtime.block_on(read_twice(&mut app, &targets, arguments.interval));
+        super::print(&plain::text(&app));
+        let failed = app.exporters.iter().any(|exporter| exporter.failure.is_some());
+        if failed { UNREADABLE } else { 0 }
+    } else {
+        runtime.block_on(show(&mut app, targets, arguments.interval)).map_err(failed)?;
+        0
+    };
+    // A look-up of a name may hang on another thread.
+    runtime.shutdown_background();
+    Ok(code)
+}
+
+/// Two reads of each exporter, so that there are rates.
+async fn read_twice(app: &mut App, targets: &[Target], interval: Duration) {
+    let (updates, mut received) = mpsc::channel(UPDATES);
+    let (_wanted, wants) = watch::channel(Wanted::default());
+    let _tasks = follow_all(targets.to_vec(), interval, &wants, &updates);
+    let mut left = vec![2_usize; targets.len()];
+    while left.iter().any(|reads| *reads > 0) {
+        let Some(update) = received.recv().await else { return };
+        let reads = &mut left[update.exporter];
+        if *reads > 0 {
+            // One failure is enough: its timeout is long.
+            *reads = if update.read.is_ok() { *reads - 1 } else { 0 };
+            app.absorb(update);
+        }
+    }
+}
+
+fn follow_all(
+    targets: Vec<Target>,
+    interval: Duration,
+    wanted: &watch::Receiver<Wanted>,
+    updates: &mpsc::Sender<Update>,
+) -> JoinSet<()> {
+    let mut tasks = JoinSet::new();
+    for (at, target) in targets.into_iter().enumerate() {
+        tasks.spawn(reader::follow(at, target, interval, wanted.clone(), updates.clone()));
+    }
+    tasks
+}
+
+/// Until the person or a signal ends it.
+async fn show(app: &mut App, targets: Vec<Target>, interval: Duration) -> io::Result<()> {
+    let stopped = signals()?;
+    let mut stopped = std::pin::pin!(stopped);
+    let mut hangups = hangups()?;
+    let theme = Theme { colors: std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty()) };
+    let mut screen = Screen::enter()?;
+    let mut inputs = screen::inputs()?;
+    let (sender, mut updates) = mpsc::channel(UPDATES);
+    let (wanted, wants) = watch::channel(Wanted::default());
+    let mut tasks = follow_all(targets, interval, &wants, &sender);
+    while !app.quit {
+        screen.draw(app, theme, interval)?;
+        tokio::select! {
+            input = inputs.recv() => match input {
+                Some(Input::Key(key)) => app.key(key),
+                Some(Input::Quit) => app.quit = true,
+                Some(Input::Suspend) => screen.suspend()?,
+                Some(Input::Redraw) => screen.clear()?,
+                Some(Input::Resize) => {}
+                None => return Err(io::Error::other("the keyboard cannot be read")),
+            },
+            Some(update) = updates.recv() => app.absorb(update),
+            _ = &mut stopped => return Ok(()),
+            _ = hangups.recv() => return Ok(()),
+            // Readers end only with this function, or by a panic.
+            Some(_) = tasks.join_next() => return Err(io::Error::other("reading an exporter has failed")),
+        }
+        let now = Wanted { paused: app.paused, records_of: app.detail_of() };
+        wanted.send_if_modified(|before| {
+            let changed = *before != now;
+            *before = now;
+            changed
+        });
+    }
+    Ok(())
+}

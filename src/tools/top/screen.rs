@@ -1,0 +1,160 @@
+//! The terminal: entered at the start, restored at the end, before a suspension and in a panic.
+
+use std::io::{self, Stdout};
+use std::sync::Once;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use ratatui::Terminal;
+use ratatui::backend::CrosstermBackend;
+use ratatui::crossterm::cursor::Show;
+use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
+use ratatui::crossterm::execute;
+use ratatui::crossterm::terminal::{EnterAlternateScreen, LeaveAlternateScreen, disable_raw_mode, enable_raw_mode};
+use rustix::process::{Signal, getpid, kill_process};
+use tokio::sync::mpsc;
+
+use super::app::{App, Key};
+use super::draw;
+use super::theme::Theme;
+
+/// What a person does at the terminal.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Input {
+    Key(Key),
+    /// Ctrl-C.
+    Quit,
+    /// Ctrl-Z.
+    Suspend,
+    /// Ctrl-L.
+    Redraw,
+    Resize,
+}
+
+/// The terminal belongs to `top`. It must be restored once only: a second time would move the cursor back to where it was
+/// at the start, over the message of a panic.
+static IS_ENTERED: AtomicBool = AtomicBool::new(false);
+
+fn enter() -> io::Result<()> {
+    static HOOK: Once = Once::new();
+    HOOK.call_once(|| {
+        let report = std::panic::take_hook();
+        std::panic::set_hook(Box::new(move |panic| {
+            restore();
+            report(panic);
+        }));
+    });
+    enable_raw_mode()?;
+    IS_ENTERED.store(true, Ordering::SeqCst);
+    execute!(io::stdout(), EnterAlternateScreen)
+}
+
+/// Nothing can be done about an error: the terminal is gone then.
+fn restore() {
+    if IS_ENTERED.swap(false, Ordering::SeqCst) {
+        let _ = disable_raw_mode();
+        let _ = execute!(io::stdout(), LeaveAlternateScreen, Show);
+    }
+}
+
+/// The terminal while it belongs to `top`. Dropping it restores the terminal.
+#[derive(Debug)]
+pub struct Screen(Terminal<CrosstermBackend<Stdout>>);
+
+impl Screen {
+    /// # Errors
+    /// When the terminal cannot be set up.
+    pub fn enter() -> io::Result<Self> {
+        let entered = enter().and_then(|()| Terminal::new(CrosstermBackend::new(io::stdout())));
+        entered.map(Self).inspect_err(|_| restore())
+    }
+
+    /// # Errors
+    /// When the terminal is gone, or was restored by a panic in another task.
+    pub fn draw(&mut self, app: &App, theme: Theme, interval: Duration) -> io::Result<()> {
+        if !IS_ENTERED.load(Ordering::SeqCst) {
+            return Err(io::Error::other("a task has failed"));
+        }
+        self.0.draw(|frame| draw::draw(frame, app, theme, interval)).map(|_| ())
+    }
+
+    /// Draws everything again at the next time.
+    ///
+    /// # Errors
+    /// When the terminal is gone.
+    pub fn clear(&mut self) -> io::Result<()> {
+        // `Terminal::clear` asks the terminal for its cursor, and the thread of the keyboard takes the answer.
+        let size = self.0.size()?;
+        self.0.resize(size.into())
+    }
+
+    /// Gives the terminal back to the shell until it continues this process.
+    ///
+    /// # Errors
+    /// When the terminal is gone.
+    pub fn suspend(&mut self) -> io::Result<()> {
+        restore();
+        kill_process(getpid(), Signal::TSTP)?;
+        enter()?;
+        self.clear()?;
+        self.0.hide_cursor()
+    }
+}
+
+impl Drop for Screen {
+    fn drop(&mut self) {
+        restore();
+    }
+}
+
+/// Reads the keyboard on a thread of its own, which ends with the process: reading blocks.
+///
+/// # Errors
+/// When there are no more threads.
+pub(super) fn inputs() -> io::Result<mpsc::Receiver<Input>> {
+    let (sender, receiver) = mpsc::channel(64);
+    let read = move || {
+        while let Ok(event) = event::read() {
+            if input(&event).is_some_and(|input| sender.blocking_send(input).is_err()) {
+                return;
+            }
+        }
+    };
+    std::thread::Builder::new().name("keyboard".to_owned()).spawn(read)?;
+    Ok(receiver)
+}
+
+fn input(event: &Event) -> Option<Input> {
+    match event {
+        Event::Key(key) if key.kind != KeyEventKind::Release => of_key(*key),
+        Event::Resize(..) => Some(Input::Resize),
+        _ => None,
+    }
+}
+
+fn of_key(key: KeyEvent) -> Option<Input> {
+    if key.modifiers.contains(KeyModifiers::CONTROL) {
+        return match key.code {
+            KeyCode::Char('c') => Some(Input::Quit),
+            KeyCode::Char('z') => Some(Input::Suspend),
+            KeyCode::Char('l') => Some(Input::Redraw),
+            _ => None,
+        };
+    }
+    Some(Input::Key(match key.code {
+        KeyCode::Up => Key::Up,
+        KeyCode::Down => Key::Down,
+        KeyCode::Left => Key::Left,
+        KeyCode::Right => Key::Right,
+        KeyCode::PageUp => Key::PageUp,
+        KeyCode::PageDown => Key::PageDown,
+        KeyCode::Home => Key::Home,
+        KeyCode::End => Key::End,
+        KeyCode::Enter => Key::Enter,
+        KeyCode::Esc | KeyCode::Backspace => Key::Escape,
+        KeyCode::Tab | KeyCode::BackTab => Key::Tab,
+        KeyCode::F(1) => Key::Char('?'),
+        KeyCode::Char(character) => Key::Char(character),
+        _ => return None,
+    }))
+}

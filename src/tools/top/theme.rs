@@ -1,0 +1,85 @@
+//! Colours. Each has a contrast of about 4 or more on black and on white, so it can be read on dark and light terminals; the
+//! colours of the terminal's own palette cannot. Each colour repeats what a word or a sign says.
+
+use ratatui::style::{Color, Modifier, Style};
+
+/// What a text is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Tone {
+    Plain,
+    Title,
+    Minor,
+    Good,
+    Info,
+    Warning,
+    Bad,
+    /// Of charts: first, second and third line.
+    Line(usize),
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Theme {
+    pub colors: bool,
+}
+
+const GOOD: u8 = 28;
+const INFO: u8 = 31;
+const WARNING: u8 = 130;
+const BAD: u8 = 196;
+const MINOR: u8 = 243;
+const LINES: [u8; 3] = [31, 130, 133];
+
+impl Theme {
+    #[must_use]
+    pub fn style(self, tone: Tone) -> Style {
+        let plain = Style::new();
+        let color = |index: u8| if self.colors { plain.fg(Color::Indexed(index)) } else { plain };
+        match tone {
+            Tone::Plain => plain,
+            Tone::Title => plain.add_modifier(Modifier::BOLD),
+            Tone::Minor => color(MINOR),
+            Tone::Good => color(GOOD),
+            Tone::Info => color(INFO),
+            Tone::Warning => color(WARNING).add_modifier(Modifier::BOLD),
+            Tone::Bad => color(BAD).add_modifier(Modifier::BOLD),
+            Tone::Line(line) => color(LINES[line % LINES.len()]),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Of a colour of the 6×6×6 cube or of the greys, as WCAG defines it.
+    fn luminance(index: u8) -> f64 {
+        let level = |step: u8| if step == 0 { 0.0 } else { 55.0 + 40.0 * f64::from(step) };
+        let cube = index.wrapping_sub(16);
+        let parts = match index {
+            232.. => [8.0 + 10.0 * f64::from(index - 232); 3],
+            _ => [level(cube / 36), level(cube / 6 % 6), level(cube % 6)],
+        };
+        let linear = parts.map(|part| {
+            let part = part / 255.0;
+            if part <= 0.03928 { part / 12.92 } else { ((part + 0.055) / 1.055_f64).powf(2.4) }
+        });
+        0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+    }
+
+    #[test]
+    fn every_colour_can_be_read_on_black_and_on_white() {
+        for color in [GOOD, INFO, WARNING, BAD, MINOR].into_iter().chain(LINES) {
+            let luminance = luminance(color);
+            let (on_black, on_white) = ((luminance + 0.05) / 0.05, 1.05 / (luminance + 0.05));
+            assert!(on_black.min(on_white) > 3.95, "{color}: {on_black:.2} on black, {on_white:.2} on white");
+        }
+    }
+
+    #[test]
+    fn without_colours_no_style_has_one() {
+        for tone in [Tone::Plain, Tone::Title, Tone::Minor, Tone::Good, Tone::Warning, Tone::Bad, Tone::Line(1)] {
+            let style = Theme { colors: false }.style(tone);
+            assert_eq!((style.fg, style.bg), (None, None), "{tone:?}");
+        }
+    }
+}
