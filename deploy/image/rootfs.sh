@@ -1,9 +1,11 @@
 #!/usr/bin/env bash
 # Creates the root file system of the image: the exporter, the Debian packages of packages.lock and the user.
-# usage: rootfs.sh BINARY ROOTFS      (ROOTFS must not exist yet)
-# A package whose SHA-256 differs ends the build. Downloaded packages are kept in $PACKAGES (default: ~/.cache/trtllm-exporter).
-# PACKAGE_URL selects another archive; {archive} and {path} are replaced. Debian keeps only the newest versions on its mirrors.
-# If a download fails with 404, run lock.sh for the new version. To build an old image again, use the archive of all versions:
+# usage: rootfs.sh BINARY ROOTFS
+# ROOTFS must not exist yet. third-party-licenses.txt, which deploy/release/binary.sh writes, must be in the folder of BINARY.
+# If the SHA-256 of a package differs from packages.lock, the build fails. Downloaded packages are kept in the folder $PACKAGES
+# (default: ~/.cache/trtllm-exporter).
+# Debian's mirrors have only the newest version of each package. If a download fails with 404, run lock.sh for the new version. To
+# build an old image again, set PACKAGE_URL to the archive of all versions; {archive} and {path} in it are replaced:
 #   PACKAGE_URL='https://snapshot.debian.org/archive/{archive}/20261122T000000Z/{path}' rootfs.sh BINARY ROOTFS
 set -euo pipefail
 [ $# -eq 2 ] || { echo "usage: $0 BINARY ROOTFS" >&2; exit 2; }
@@ -12,7 +14,9 @@ lock=$(cd "$(dirname "$0")" && pwd)/packages.lock
 packages=${PACKAGES:-${XDG_CACHE_HOME:-$HOME/.cache}/trtllm-exporter}
 package_url=${PACKAGE_URL:-"https://deb.debian.org/{archive}/{path}"}
 fail() { echo "$0: $*" >&2; exit 1; }
-[ -x "$binary" ] || fail "$binary is not an executable file; build it first (cargo build --release)"
+[ -x "$binary" ] || fail "$binary is not an executable file; build it first (deploy/release/binary.sh FOLDER)"
+licenses=$(dirname "$binary")/third-party-licenses.txt
+[ -s "$licenses" ] || fail "$licenses is missing; build the binary with deploy/release/binary.sh"
 [ ! -e "$root" ] || fail "$root exists already; remove it or choose another path"
 # The machine of an ELF file is the number in its bytes 18 and 19.
 case $(od -An -tu2 -j18 -N2 "$binary" | tr -d ' ') in
@@ -32,7 +36,7 @@ fetch() { # SHA-256 ARCHIVE PATH: downloads the package unless it is in $package
     cp "$work/package" "$file.$$" && mv "$file.$$" "$file"
   fi
   echo "$1  $file" | sha256sum --check --quiet >/dev/null 2>&1 ||
-    fail "$file has not the SHA-256 of packages.lock; remove the file and build again"
+    fail "$file differs from its SHA-256 in packages.lock; remove the file and build again"
 }
 
 count=0
@@ -47,15 +51,15 @@ while read -r of package _version sha256 archive path; do
 done < <(grep -v '^#' "$lock")
 [ "$count" -gt 0 ] || fail "packages.lock has no packages for $architecture"
 
-# Of the packages: the shared libraries, the loader, the name of the distribution and the licences. glibc's character sets and
-# programs are not needed.
+# The image gets the shared libraries, the loader, the name of the distribution and the licences. It needs neither glibc's character
+# sets nor its programs.
 mkdir -p "$root/usr/lib/$triplet"
 root=$(cd "$root" && pwd)
 (
   cd "$work/debian"
   cp -a --parents "lib/$triplet"/*.so* "$loader" etc/os-release etc/debian_version usr/lib/os-release usr/share/common-licenses "$root"
   find usr/share/doc -name copyright -exec cp -a --parents {} "$root" \;
-  # A package may share the licence of another one by a link of its folder.
+  # The folder of a package may be a link to that of another package with the same licence.
   find usr/share/doc -maxdepth 1 -type l -exec cp -a {} "$root/usr/share/doc" \;
 )
 # As Debian's update-ca-certificates does when the package is installed.
@@ -64,8 +68,9 @@ find "$work/debian/usr/share/ca-certificates" -name '*.crt' -print0 | LC_ALL=C s
 mkdir -p "$root/var/lib/dpkg"
 cp -r "$work/status.d" "$root/var/lib/dpkg/"
 install -D -m 0755 "$binary" "$root/usr/bin/trtllm-exporter"
+install -D -m 0644 -t "$root/usr/share/doc/trtllm-exporter" "$licenses" "$(dirname "$lock")/../../LICENSE"
 
-# Each library that the binary names must be there, in a version that has the symbols. Only a machine of the same kind can try.
+# The binary must start with the libraries of the image. Only a machine of the same architecture can try.
 if [ "$architecture" = "$(dpkg --print-architecture)" ]; then
   "$root/lib/$triplet/$(basename "$loader")" --inhibit-cache --library-path "$root/lib/$triplet" "$binary" --version >/dev/null ||
     fail "$binary does not run with the libraries of packages.lock; build it on Debian bookworm"

@@ -28,11 +28,17 @@ run completions bash >"$common/usr/share/bash-completion/completions/$name"
 run completions fish >"$common/usr/share/fish/vendor_completions.d/$name.fish"
 run completions zsh >"$work/_$name"
 gzip -9n <"$work/$name.1" >"$common/usr/share/man/man1/$name.1.gz"
+rules=(deploy/prometheus/{recording,alerts,alerts-gpu}.yml deploy/prometheus/scrape.yaml)
+install -D -m 0644 -t "$common/usr/share/$name/prometheus" "${rules[@]}"
+install -D -m 0644 -t "$common/usr/share/$name/grafana" deploy/grafana/*.json
+mkdir -p "$common/usr/share/doc/$name"
+gzip -9n <"$built/third-party-licenses.txt" >"$common/usr/share/doc/$name/third-party-licenses.txt.gz"
 
 tarball() { # as Prometheus's own: one folder with the program, its licence and what belongs to it
   local top=$name-$version.linux-$architecture
   mkdir -p "$work/$top"/{completions,systemd}
-  cp "$built/$name" LICENSE CHANGELOG.md "$work/$name.1" "$work/$top/"
+  cp -r "$common/usr/share/$name"/{prometheus,grafana} "$work/$top/"
+  cp "$built/$name" "$built/third-party-licenses.txt" LICENSE CHANGELOG.md "$work/$name.1" "$work/$top/"
   cp deploy/systemd/* "$work/$top/systemd/"
   cp "$common/usr/share/bash-completion/completions/$name" "$work/$top/completions/$name.bash"
   cp "$common/usr/share/fish/vendor_completions.d/$name.fish" "$work/_$name" "$work/$top/completions/"
@@ -93,3 +99,12 @@ rpm() {
 tarball
 deb
 rpm
+
+# What was packed must have the licence of each crate, whatever was copied above.
+(
+  mkdir "$work/packed" && cd "$work/packed"
+  tar -xzOf "$folder/$name-$version.linux-$architecture.tar.gz" "$name-$version.linux-$architecture/third-party-licenses.txt" >tarball.txt
+  dpkg-deb --fsys-tarfile "$folder/${name}_$version-1_$architecture.deb" | tar -xO "./usr/share/doc/$name/third-party-licenses.txt.gz" >deb.txt.gz
+  rpm2cpio "$folder/$name-$version-1.$cpu.rpm" | cpio --quiet --extract --to-stdout "./usr/share/doc/$name/third-party-licenses.txt.gz" >rpm.txt.gz
+)
+python3 deploy/release/licenses.py check "$built/$name" "$work"/packed/{tarball.txt,deb.txt.gz,rpm.txt.gz}

@@ -1,13 +1,14 @@
 #!/usr/bin/env bash
-# Builds the exporter of one architecture, with its list of crates inside (cargo-auditable), and its software bill of materials in
-# CycloneDX (cargo-cyclonedx). Checks that both name the same crates, and that glibc 2.34 has each symbol that the exporter needs.
+# Builds the exporter of one architecture, with its list of crates inside (cargo-auditable), its software bill of materials in
+# CycloneDX (cargo-cyclonedx), and the licences of its crates. Checks that all name the same crates, and that glibc 2.34 has each
+# symbol that the exporter needs.
 # usage: binary.sh FOLDER [amd64|arm64]      this machine's architecture by default
 # Installs the two tools if they are missing. If g++-11 is installed (for arm64: g++-11-aarch64-linux-gnu), it compiles the C++ code:
 # the runtime library of later releases needs glibc 2.35.
 # Later, `cargo audit bin trtllm-exporter` compares the exporter itself with the known vulnerabilities.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
-[ $# -ge 1 ] || { sed -n '4p' "$0" >&2; exit 2; }
+[ $# -ge 1 ] || { sed -n '5p' "$0" >&2; exit 2; }
 folder=$1 architecture=${2:-$(dpkg --print-architecture)}
 case $architecture in
   amd64) cpu=x86_64 ;;
@@ -61,4 +62,5 @@ mkdir -p "$folder"
 cp "$built/$target/release/trtllm-exporter" "$folder/"
 sed "s#file://$PWD#file:///source#g" release-sbom.json >"$folder/trtllm-exporter.cdx.json"
 python3 deploy/release/check.py "$folder/trtllm-exporter" "$folder/trtllm-exporter.cdx.json"
+python3 deploy/release/licenses.py write "$folder/trtllm-exporter" "$target" "$folder/third-party-licenses.txt"
 deploy/release/glibc.sh "$folder/trtllm-exporter" "${GLIBC:-2.34}"

@@ -1,15 +1,15 @@
 #!/usr/bin/env bash
-# Builds a release. For each architecture: the exporter with its bill of materials (binary.sh), a tarball, a .deb and an .rpm; and
-# the SHA-256 of all files. The same commit gives the same files.
-# usage: build.sh [FOLDER [amd64|arm64]...]      target/dist and this machine's architecture by default
-# Needs Debian with dpkg-dev and rpm. For the other architecture: its g++-11 cross compiler, qemu-user-static and rustup.
+# Builds a release. For each architecture: the exporter with its bill of materials and the licences of its crates (binary.sh), then a
+# tarball, a .deb and an .rpm. SHA256SUMS has the hashes of all files. The same commit gives the same files.
+# usage: build.sh [FOLDER [amd64|arm64]...]      default: FOLDER is target/dist, the architecture is that of this machine
+# Needs Debian with dpkg-dev, rpm and cpio. For the other architecture: its g++-11 cross compiler, qemu-user-static and rustup.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 folder=$(realpath -m "${1:-target/dist}")
 architectures=("${@:2}")
 [ ${#architectures[@]} -gt 0 ] || architectures=("$(dpkg --print-architecture)")
-for tool in dpkg-deb rpmbuild readelf; do
-  command -v "$tool" >/dev/null || { echo "$0: $tool is missing; install the Debian packages dpkg-dev, rpm and binutils" >&2; exit 1; }
+for tool in dpkg-deb rpmbuild cpio readelf; do
+  command -v "$tool" >/dev/null || { echo "$0: $tool is missing; install the Debian packages dpkg-dev, rpm, cpio and binutils" >&2; exit 1; }
 done
 export SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct)}
 mkdir -p "$folder"

@@ -22,7 +22,7 @@ work=$(mktemp -d)
 started=()
 stop() { [ ${#started[@]} = 0 ] || kill "${started[@]}" 2>/dev/null || true; wait; rm -rf "$work"; }
 trap stop EXIT
-free_port() { python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])'; }
+free_port() { python3 "$here/free_port.py"; }
 etcd_port=$(free_port) peer_port=$(free_port) port=$(free_port)
 etcd --data-dir "$work/etcd" --listen-client-urls "http://127.0.0.1:$etcd_port" --advertise-client-urls "http://127.0.0.1:$etcd_port" \
   --listen-peer-urls "http://127.0.0.1:$peer_port" >"$work/etcd.log" 2>&1 &
@@ -79,8 +79,13 @@ say "kubectl patch: the sidecar of trtllm-serve"
   --set standalone.enabled=true --set 'standalone.engines[0].source=trtllm-serve:http://llama-0.llama:8000' --set networkPolicy.enabled=true >/dev/null 2>"$work/warnings"
 if grep -i 'would violate' "$work/warnings"; then fail "the chart violates Pod Security restricted"; fi
 kubectl --namespace monitoring get configmap trtllm-exporter-sidecar -o jsonpath='{.data.socket\.yaml}' >"$work/socket.yaml"
-# The way back, as in the docs. Then the other patch, with another port.
-kubectl patch deployment llama --type json --patch '[{"op": "remove", "path": "/spec/template/spec/initContainers/0"}]' >/dev/null
+# The way back: the command of the docs, beside an init container of the server. Then the other patch, with another port.
+removal=$(sed -n "s/^kubectl patch deployment llama --patch '\(.*delete.*\)'$/\1/p" docs/kubernetes.md)
+[ -n "$removal" ] || fail "docs/kubernetes.md has no command that removes the exporter"
+kubectl patch deployment llama --patch '{"spec": {"template": {"spec": {"initContainers": [{"name": "own", "image": "own:1"}]}}}}' >/dev/null
+kubectl patch deployment llama --patch "$removal" >/dev/null
+names=$(kubectl get deployment llama -o jsonpath='{.spec.template.spec.initContainers[*].name}')
+[ "$names" = own ] || fail "after the removal, the init containers are: $names"
 kubectl patch deployment llama --patch-file "$work/socket.yaml" >/dev/null
 mounts=$(kubectl get deployment llama -o jsonpath='{.spec.template.spec.containers[0].volumeMounts[*].mountPath}')
 [ "$mounts" = /run/trtllm-exporter ] || fail "the server's container has the mounts: $mounts"

@@ -11,7 +11,7 @@ import os
 import re
 import sys
 
-from check_expressions import OURS, RECORDED, rule_expressions, syntax_findings
+from check_expressions import OURS, RECORDED, queries_of, rule_expressions, syntax_findings
 
 PARTS = ("What it means.", "What to look at.", "What to do.")
 SEVERITIES = ("critical", "warning", "info")
@@ -49,12 +49,6 @@ def tested(text):
 
 def sections_of(page):
     return {block.split("\n")[0].strip(): block for block in re.split(r"(?m)^## ", page)[1:]}
-
-
-def queries_of(text):
-    for block in re.findall(r"```promql\n(.*?)```", text, re.S):
-        for query in block.strip().split("\n\n"):
-            yield re.sub(r"(?m)^#.*\n", "", query)
 
 
 def unknown_metrics(expressions, families, recorded):

@@ -1,4 +1,4 @@
-"""Checks README.md and docs/: relative links, metric names, and the syntax of the PromQL examples.
+"""Checks README.md and docs/: relative links, metric names, and the syntax of the examples of PromQL and of prometheus.yml.
 
 usage: check_docs.py [--promtool PATH]     (run in the repository root)
 Prints one line per finding. Exit code 1 if there is one.
@@ -6,9 +6,12 @@ Prints one line per finding. Exit code 1 if there is one.
 import glob
 import os
 import re
+import subprocess
 import sys
+import tempfile
+import textwrap
 
-from check_expressions import syntax_findings
+from check_expressions import queries_of, syntax_findings
 
 REFERENCE = "docs/METRICS.md"
 METRIC = re.compile(r"`((?:nv_|trtllm_exporter_)[a-z0-9_]+[a-z0-9])[`{]|\b(nv_[a-z0-9_]+)(?=[\[{])")
@@ -24,6 +27,24 @@ def findings_of(path, text, families):
             yield f"{path}: {name} is not a metric of the exporter"
 
 
+def configurations_of(text):
+    """The examples of prometheus.yml, also those that are indented as a part of a list."""
+    for block in re.findall(r"(?ms)^( *```yaml\n.*?)^ *```$", text):
+        example = textwrap.dedent(block).removeprefix("```yaml\n")
+        if re.match(r"(global|alerting|rule_files|scrape_configs|remote_write):", example):
+            yield example
+
+
+def configuration_findings(path, text, promtool):
+    for example in configurations_of(text):
+        with tempfile.NamedTemporaryFile("w", suffix=".yml") as file:
+            file.write(example)
+            file.flush()
+            checked = subprocess.run([promtool, "check", "config", "--syntax-only", file.name], capture_output=True, text=True)
+        if checked.returncode:
+            yield f"{path}: {checked.stderr.strip()} in:\n{example}"
+
+
 def main():
     promtool = sys.argv[sys.argv.index("--promtool") + 1] if "--promtool" in sys.argv else None
     if not os.path.exists(REFERENCE):
@@ -31,18 +52,20 @@ def main():
     with open(REFERENCE) as file:
         families = set(re.findall(r"^\| `(\w+)` \|", file.read(), re.M))
     paths = sorted({*glob.glob("*.md"), *glob.glob("docs/**/*.md", recursive=True)} - {REFERENCE})
-    findings, queries = [], []
+    findings, queries, examples = [], [], 0
     for path in paths:
         with open(path) as file:
             text = file.read()
         findings += findings_of(path, text, families)
-        for block in re.findall(r"```promql\n(.*?)```", text, re.S):
-            queries += [re.sub(r"(?m)^#.*\n", "", query) for query in block.strip().split("\n\n")]
+        queries += queries_of(text)
+        if promtool:
+            findings += configuration_findings(path, text, promtool)
+            examples += len(list(configurations_of(text)))
     if promtool:
         findings += syntax_findings(queries, promtool)
     for finding in findings:
         print(finding)
-    print(f"{len(paths)} documents, {len(queries)} queries, {len(families)} families")
+    print(f"{len(paths)} documents, {len(queries)} queries, {examples} configurations, {len(families)} families")
     sys.exit(bool(findings))
 
 

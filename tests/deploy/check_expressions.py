@@ -13,7 +13,7 @@ import sys
 import tempfile
 
 OURS = re.compile(r"\b(?:nv_|trtllm_exporter_|process_)[a-z0-9_]+")
-RECORDED = re.compile(r"\b(?:model|model_version|job|trtllm_slo):[\w:]+")
+RECORDED = re.compile(r"\b(?:engine|gpu|model|model_version|job|trtllm_slo):[\w:]+")
 # Labels that Prometheus adds (job), or writes in another way than the page (le).
 NOT_ON_A_PAGE = ("job", "le")
 # Selectors of the exporter's series and of recorded ones, and what each kind must contain.
@@ -23,6 +23,13 @@ SELECTORS = (
     (re.compile(r"(?<![\w:])(?:nv_gpu_|nv_energy)\w*(?:\{([^}]*)\})?"), ('gpu_uuid=~"$gpu"', 'pod=~"$pod"')),
 )
 LOOKS_LIKE_RATE = re.compile(r"\b(?:rate|increase|irate|deriv)\(")
+
+
+def queries_of(markdown):
+    """The queries of the blocks ```promql of a document, without their comments. An empty line ends a query."""
+    for block in re.findall(r"```promql\n(.*?)```", markdown, re.S):
+        for query in block.strip().split("\n\n"):
+            yield re.sub(r"(?m)^#.*\n", "", query)
 
 
 def panels_of(dashboard):

@@ -1,38 +1,10 @@
-"""Checks deploy/kubernetes beyond its schema: references between the documents, and Pod Security "restricted".
+"""Checks the references between the documents of a manifest in deploy/kubernetes. tests/deploy/manifests checks fields and Pod Security.
 
-usage: check_manifests.py FILE [--json]      (needs PyYAML; --json prints the documents for another checker)
+usage: check_manifests.py FILE      (needs PyYAML)
 """
-import json
 import sys
 
 import yaml
-
-RESTRICTED_VOLUMES = {"configMap", "csi", "downwardAPI", "emptyDir", "ephemeral", "persistentVolumeClaim", "projected", "secret"}
-
-
-def restricted(pod):
-    """The Pod Security Standards' "restricted" profile, for Linux pods."""
-    pod_context = pod.get("securityContext", {})
-    for field in ("hostNetwork", "hostPID", "hostIPC"):
-        if pod.get(field):
-            yield f"{field} is set"
-    for volume in pod.get("volumes", []):
-        if not RESTRICTED_VOLUMES & set(volume):
-            yield f"volume {volume['name']} has a forbidden type"
-    for container in pod.get("initContainers", []) + pod["containers"]:
-        context, name = container.get("securityContext", {}), container["name"]
-        if context.get("privileged") or context.get("allowPrivilegeEscalation") is not False:
-            yield f"{name}: allowPrivilegeEscalation must be false"
-        if context.get("capabilities", {}).get("drop") != ["ALL"] or set(context.get("capabilities", {}).get("add", [])) - {"NET_BIND_SERVICE"}:
-            yield f"{name}: capabilities must drop ALL"
-        if context.get("runAsNonRoot", pod_context.get("runAsNonRoot")) is not True:
-            yield f"{name}: runAsNonRoot must be true"
-        if not context.get("runAsUser", pod_context.get("runAsUser")):
-            yield f"{name}: runAsUser must be a number other than 0"
-        if context.get("seccompProfile", pod_context.get("seccompProfile", {})).get("type") not in ("RuntimeDefault", "Localhost"):
-            yield f"{name}: seccompProfile must be RuntimeDefault or Localhost"
-        if any("hostPort" in port for port in container.get("ports", [])):
-            yield f"{name}: hostPort is set"
 
 
 def coherence(documents):
@@ -41,7 +13,6 @@ def coherence(documents):
         kinds.setdefault(document["kind"], []).append(document)
     pod = kinds["Deployment"][0]["spec"]["template"]
     labels, spec = pod["metadata"]["labels"], pod["spec"]
-    yield from restricted(spec)
     sidecar = next((c for c in spec["initContainers"] if c["name"] == "trtllm-exporter"), None)
     if sidecar is None or sidecar.get("restartPolicy") != "Always":
         yield "the exporter is not a native sidecar"
@@ -86,9 +57,6 @@ def coherence(documents):
 def main():
     with open(sys.argv[1]) as file:
         documents = [document for document in yaml.safe_load_all(file) if document]
-    if "--json" in sys.argv:
-        print(json.dumps(documents))
-        return
     findings = list(coherence(documents))
     for finding in findings:
         print(finding)

@@ -72,10 +72,22 @@ values_are_checked() { # each wrong value is refused with a message that names i
   no "web.clientCertificates needs web.tlsSecret" web.clientCertificates=true
   no "web.tlsSecret and web.configSecret exclude each other" web.tlsSecret=a,web.configSecret=b
   no "sidecar.patches.socket.container is missing" sidecar.patches.socket.container=
+  no "need monitoring.sidecarNamespaces" monitoring.operator=always,monitoring.basicAuth.username.name=scrape
+  no "need monitoring.sidecarNamespaces" monitoring.operator=always,monitoring.authorization.credentials.name=token
   refused "chart requires kubeVersion" "$helm" template t "$chart" --kube-version 1.26.0 || wrong=1
   return $wrong
 }
 check "chart: wrong values are refused with a message" values_are_checked
+
+# Prometheus sends the password to the namespaces of the model servers only, or there is no sidecar to send it to.
+password_stays_in_its_namespaces() {
+  local auth=(--set monitoring.basicAuth.username.name=scrape)
+  template 1.32.0 "$work/auth.yaml" "${operator[@]}" "${auth[@]}" --set 'monitoring.sidecarNamespaces={llama}' || return 1
+  grep -A 2 'namespaceSelector:' "$work/auth.yaml" | grep -q -- '- llama' || { echo "the PodMonitor does not select the namespace"; return 1; }
+  template 1.32.0 "$work/auth.yaml" "${operator[@]}" "${auth[@]}" --set sidecar.enabled=false || return 1
+  if grep -q 'any: true' "$work/auth.yaml"; then echo "a monitor of any namespace has a password"; return 1; fi
+}
+check "chart: no password for pods of other namespaces" password_stays_in_its_namespaces
 
 rules_are_the_file() { "$manifests" rules "$work/all-1.32.0.yaml" deploy/prometheus/{recording,alerts,alerts-gpu}.yml; }
 check "chart: the rules are those of deploy/prometheus" rules_are_the_file
@@ -115,6 +127,19 @@ patches_fit() {
   [ "$(grep -c 'mountPath: /run/trtllm-exporter$' "$work/patched-socket.yaml")" = 2 ] || { echo "the socket is not in both containers"; return 1; }
 }
 check "chart: the sidecar's patches fit a Deployment" patches_fit
+
+# The command of docs/kubernetes.md. "own" stands before the exporter, so a removal by position would hit it.
+removal_keeps_other_containers() {
+  sed -n "s/^kubectl patch deployment llama --patch '\(.*delete.*\)'$/\1/p" docs/kubernetes.md >"$work/removal.yaml"
+  [ -s "$work/removal.yaml" ] || { echo "docs/kubernetes.md has no command that removes the exporter"; return 1; }
+  echo '{"spec": {"template": {"spec": {"initContainers": [{"name": "own", "image": "own:1"}]}}}}' >"$work/own.yaml"
+  "$manifests" patch "$work/patched-1.32.0.yaml" "$work/own.yaml" >"$work/two.yaml" || return 1
+  grep -q 'name: trtllm-exporter$' "$work/two.yaml" || { echo "the exporter is not in the Deployment"; return 1; }
+  "$manifests" patch "$work/two.yaml" "$work/removal.yaml" >"$work/removed.yaml" || return 1
+  if grep -q 'name: trtllm-exporter$' "$work/removed.yaml"; then echo "the exporter is still there"; return 1; fi
+  grep -q 'name: own$' "$work/removed.yaml" || { echo "the server's own init container was removed"; return 1; }
+}
+check "chart: the documented removal takes only the exporter" removal_keeps_other_containers
 
 # A chart of a user that depends on this one and includes the sidecar.
 users_chart() {

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Builds deploy/image/Containerfile.binary with BINARY, runs it with a read-only root, no capability and uid 65532, and
 # scrapes it. Needs buildah, umoci, runc and curl (apt), but no container engine.   usage: run_image.sh BINARY [ARGUMENT...]
+# BINARY is one that deploy/release/binary.sh has built.
 set -euo pipefail
 binary=$1; shift
 repo=$(cd "$(dirname "$0")/../.." && pwd)
@@ -16,6 +17,7 @@ cleanup() {
 }
 trap cleanup EXIT
 "$repo/deploy/image/rootfs.sh" "$binary" "$work/context/rootfs"
+python3 "$repo/deploy/release/licenses.py" check "$binary" "$work/context/rootfs/usr/share/doc/trtllm-exporter/third-party-licenses.txt"
 # A package that differs from its entry ends the build.
 cp -r "$repo/deploy/image" "$work/changed"
 sed -i -E 's/^([a-z0-9]+ libc6 [^ ]+ )[0-9a-f]{4}/\10000/' "$work/changed/packages.lock"

@@ -2,15 +2,7 @@
 
 from panels import GREEN, ORANGE, RED, YELLOW, dashboard, row, states, steps, table, timeseries
 from queries import ENGINE_LEGEND as LEGEND
-from queries import PER_ENGINE, by, engine, engine_states, quantile, quantiles, rate, variables
-
-
-def each(name, labels="", operation="sum"):
-    return by(PER_ENGINE, engine(name, labels), operation)
-
-
-def per_second(name, labels="", more=""):
-    return by(PER_ENGINE + more, rate(engine(name, labels)))
+from queries import PER_ENGINE, by, each, engine, engine_states, per_second, quantile, quantiles, variables
 
 
 def p95(*families):

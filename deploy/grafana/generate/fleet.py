@@ -1,7 +1,7 @@
 """Dashboard: all models at a glance. Most queries read the recording rules, so its cost does not grow with the fleet."""
 
 from panels import GREEN, ORANGE, RED, YELLOW, dashboard, row, stat, states, steps, timeseries
-from queries import ENGINE_LEGEND, TARGET, by, engine_states, quantile, recorded, variables
+from queries import ENGINE_LEGEND, TARGET, by, engine_states, quantile, recorded, select, variables
 
 MODEL = "model, version"
 LEGEND = "{{model}} v{{version}}"
@@ -65,7 +65,7 @@ def build():
             "Engines and GPUs",
             stat(
                 "Engines ready",
-                f"Engines that are busy or idle, and all engines. {RULES}",
+                f"Engines that are busy or idle, or that answer and have had no request yet; and all engines. {RULES}",
                 "none",
                 [
                     (f"sum({recorded('model_version:nv_trt_llm_engines_ready:count')})", "ready"),
@@ -93,11 +93,11 @@ def build():
             ),
             stat(
                 "Exporters up",
-                "Exporters that Prometheus can scrape, and all exporters.",
+                "Exporters that Prometheus can scrape now, and those that it had as targets within the last hour.",
                 "none",
                 [
-                    (f"sum(up{{{TARGET}}} and on (job, instance) trtllm_exporter_build_info)", "up"),
-                    (f"count(trtllm_exporter_build_info{{{TARGET}}})", "all"),
+                    (f"sum({select('up', TARGET)})", "up"),
+                    (f"count(last_over_time({select('up', TARGET)}[1h]))", "all"),
                 ],
                 4,
                 4,

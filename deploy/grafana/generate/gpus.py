@@ -1,7 +1,7 @@
 """Dashboard: health, load, power, clocks and links of each GPU."""
 
 from panels import ORANGE, RED, YELLOW, dashboard, row, stat, states, steps, table, timeseries
-from queries import by, gpu, rate, variables
+from queries import by, gpu, numbered, rate, variables
 
 PER_GPU = "instance, gpu_uuid"
 LEGEND = "{{instance}} {{gpu_uuid}}"
@@ -20,10 +20,7 @@ def lines(title, description, unit, *parts, **options):
 
 
 def build():
-    state = " or ".join(
-        f"{number} * {gpu('nv_gpu_state', f'state={chr(34)}{name}{chr(34)}')}" for number, (name, _) in enumerate(GPU_STATES, 1)
-    )
-    state_names = [(number, name, color) for number, (name, color) in enumerate(GPU_STATES, 1)]
+    state, state_names = numbered("nv_gpu_state", PER_GPU, GPU_STATES, of=gpu)
     clocks = " + ".join(
         f"{number} * {each('nv_gpu_clocks_event_active', labels)}"
         for number, labels in (
@@ -50,7 +47,7 @@ def build():
             states(
                 "GPU state",
                 "ok: the driver can read the GPU. All other states need attention; no_permission is a setting of the exporter.",
-                [(by(PER_GPU, state, "max"), LEGEND)],
+                [(state, LEGEND)],
                 state_names,
                 12,
                 9,

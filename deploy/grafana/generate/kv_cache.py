@@ -2,17 +2,9 @@
 
 from panels import GREEN, ORANGE, RED, dashboard, row, steps, timeseries
 from queries import ENGINE_LEGEND as LEGEND
-from queries import PER_ENGINE, by, engine, quantile, rate, variables
+from queries import PER_ENGINE, each, per_second, quantile, variables
 
 FULL = steps((0.9, ORANGE), (0.95, RED))
-
-
-def each(name, labels="", operation="sum", more=""):
-    return by(PER_ENGINE + more, engine(name, labels), operation)
-
-
-def per_second(name, labels="", more=""):
-    return by(PER_ENGINE + more, rate(engine(name, labels)))
 
 
 def build():

@@ -163,6 +163,7 @@ class Engine(threading.Thread):
                 "allocNewBlocks": self.new_blocks,
                 "reusedBlocks": self.reused,
                 "missedBlocks": self.missed,
+                "cacheHitRate": self.reused / (self.reused + self.missed) if self.reused + self.missed else 0,
             },
             "inflightBatchingStats": {
                 "numScheduledRequests": contexts + generating,

@@ -8,8 +8,8 @@ import random
 import re
 import shutil
 import signal
-import socket
 import subprocess
+import sys
 import threading
 import time
 import urllib.error
@@ -19,6 +19,8 @@ import urllib.request
 from engine import Engine
 
 REPOSITORY = os.path.abspath(os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../.."))
+sys.path.insert(1, os.path.join(REPOSITORY, "tests/deploy"))
+from free_port import free_port  # noqa: E402
 RULES = ("recording.yml", "alerts.yml", "alerts-gpu.yml")
 UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 SIMULATED = (
@@ -26,12 +28,6 @@ SIMULATED = (
     "&in_flight=4000&output_mean=300&spec_draft_len=3&spec_acceptance=0.9&disagg=1"
 )
 GPUS = 8
-
-
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 def shortened(text, factor):

@@ -1,0 +1,134 @@
+"""Runs the configurations of docs/fleet.md for federation, remote write and an agent with real programs.
+
+usage: fleet_paths.py EXPORTER [PROMETHEUS3]
+Two Prometheus servers scrape an exporter each and evaluate the shipped recording rules. A third federates from them; they write to
+VictoriaMetrics. An agent scrapes, too, and writes to PROMETHEUS3, which evaluates the rules. Each recorded series must arrive with the
+value that the first server has at the same moment. Exit code 1 if one is missing or differs.
+"""
+import contextlib
+import json
+import math
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.parse
+import urllib.request
+
+from free_port import free_port
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+RULES = os.path.join(HERE, "../../deploy/prometheus")
+DOCUMENT = os.path.join(HERE, "../../docs/fleet.md")
+RECORDED = '{__name__=~"(model_version|model|job|trtllm_slo):.+"}'
+SECONDS = 75
+
+
+def snippet(heading):
+    """The first YAML block after a bold heading of the document."""
+    with open(DOCUMENT) as file:
+        return re.search(r"```yaml\n(.*?)```", file.read().split(f"**{heading}", 1)[1], re.S).group(1)
+
+
+def replaced(text, old, new):
+    if old not in text:
+        sys.exit(f"docs/fleet.md: no {old!r} in a configuration that this test runs")
+    return text.replace(old, new)
+
+
+def query(base, expression, at):
+    """Values by labels."""
+    parameters = urllib.parse.urlencode({"query": expression, "time": at})
+    with urllib.request.urlopen(f"{base}/api/v1/query?{parameters}", timeout=10) as answer:
+        result = json.load(answer)["data"]["result"]
+    for series in result:
+        # A federated series without a job gets the one of the scrape.
+        if series["metric"].get("job") == "fleet":
+            del series["metric"]["job"]
+    return {json.dumps(series["metric"], sort_keys=True): float(series["value"][1]) for series in result}
+
+
+def with_label(values, **labels):
+    return {json.dumps({**json.loads(key), **labels}, sort_keys=True): value for key, value in values.items()}
+
+
+def compare(name, expected, found):
+    wrong = [key for key, value in expected.items() if key not in found or not math.isclose(found[key], value, rel_tol=1e-9, abs_tol=1e-12)]
+    print(f"{name}: {len(expected)} series, {len(wrong)} missing or different")
+    for key in wrong[:5]:
+        print(f"  {key}: {expected[key]}, but {found.get(key)}")
+    return bool(wrong or not expected)
+
+
+
+
+def main():
+    exporter, prometheus3 = os.path.abspath(sys.argv[1]), sys.argv[2] if len(sys.argv) > 2 else "prometheus"
+    with tempfile.TemporaryDirectory() as work, contextlib.ExitStack() as stack:
+        log = stack.enter_context(open(f"{work}/log", "w+"))
+
+        def start(*arguments):
+            process = subprocess.Popen(arguments, stdout=log, stderr=log)
+            stack.callback(process.wait, timeout=20)
+            stack.callback(process.terminate)
+            return process
+
+        def prometheus(name, program, config, *arguments):
+            address = f"127.0.0.1:{free_port()}"
+            with open(f"{work}/{name}.yml", "w") as file:
+                file.write(config)
+            agent = "--enable-feature=agent" in arguments
+            data = "--storage.agent.path" if agent else "--storage.tsdb.path"
+            start(program, f"--config.file={work}/{name}.yml", f"{data}={work}/{name}", f"--web.listen-address={address}", *arguments)
+            return address
+
+        targets = []
+        for part in range(2):
+            start(exporter, "--source=sim:?rate=20", "--gpu=off", "--web.listen-address=127.0.0.1:0", f"--web.port-file={work}/port{part}")
+            while not os.path.exists(f"{work}/port{part}") or not open(f"{work}/port{part}").read().strip():
+                time.sleep(0.1)
+            targets.append(open(f"{work}/port{part}").read().split()[0])
+        victoria = f"127.0.0.1:{free_port()}"
+        start("victoria-metrics", f"-httpListenAddr={victoria}", f"-storageDataPath={work}/victoria", "-search.latencyOffset=0s")
+        receiver_flags = ("--web.enable-remote-write-receiver",)
+        rules = f"rule_files: [{RULES}/recording.yml]\n"
+        # The shipped rules say nothing about their interval, so this one holds.
+        receiver = prometheus("receiver", prometheus3, f"global: {{evaluation_interval: 5s}}\n{rules}", *receiver_flags)
+
+        def scrape(target):
+            return f'scrape_configs:\n  - {{job_name: trtllm-exporter, scrape_interval: 2s, static_configs: [{{targets: ["{target}"]}}]}}\n'
+
+        lower = []
+        for part, target in enumerate(targets):
+            config = snippet("Remote write")
+            config = replaced(config, "https://metrics.example/api/v1/write", f"http://{victoria}/api/v1/write")
+            config = replaced(config, 'external_labels: {part: "0"}', f'external_labels: {{part: "{part}"}}\n  evaluation_interval: 5s')
+            lower.append(prometheus(f"part{part}", "prometheus", config + rules + scrape(target)))
+        federation = replaced(snippet("Federation"), '"prometheus-part-0:9090", "prometheus-part-1:9090"', ", ".join(f'"{address}"' for address in lower))
+        upper = prometheus("upper", "prometheus", replaced(federation, "scrape_interval: 30s", "scrape_interval: 1s"))
+        agent = f"remote_write: [{{url: 'http://{receiver}/api/v1/write'}}]\n" + scrape(targets[0])
+        prometheus("agent", "prometheus", agent, "--enable-feature=agent")
+
+        time.sleep(SECONDS)
+        failed = False
+        for part, address in enumerate(lower):
+            # One moment for both sides, some seconds ago: what the rules recorded until then has arrived.
+            at = time.time() - 8
+            label = {"part": str(part)}
+            expected = with_label(query(f"http://{address}", RECORDED, at), **label)
+            selector = RECORDED[:-1] + f',part="{part}"}}'
+            failed |= compare(f"remote write to VictoriaMetrics, part {part}", expected, query(f"http://{victoria}", selector, at))
+            # A federated sample keeps its time, so a lookup at the same moment finds the same one.
+            failed |= compare(f"federation, part {part}", expected, query(f"http://{upper}", selector, at))
+        now = time.time() - 8
+        names = 'count by (__name__) ({job="trtllm-exporter", __name__!~".+:.+|scrape_.+|up|ALERTS.*"})'
+        failed |= compare("agent, families and their number of series", query(f"http://{lower[0]}", names, now), query(f"http://{receiver}", names, now))
+        recorded = "count by (__name__) ({__name__=~\"(model_version|model|job|trtllm_slo):.+\"})"
+        failed |= compare("rules in the receiver of the agent", query(f"http://{lower[0]}", recorded, now), query(f"http://{receiver}", recorded, now))
+        sys.exit(failed)
+
+
+if __name__ == "__main__":
+    main()

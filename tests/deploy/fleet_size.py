@@ -1,0 +1,240 @@
+"""Measures a Prometheus that scrapes a fleet: 125 targets replay pages of a node with 8 GPUs, and the shipped rules run.
+
+usage: fleet_size.py EXPORTER [--minutes 12] [--targets 125] [--gpus 8] [--engines 1] [--prometheus PATH]
+Records pages of EXPORTER with busy simulated engines and GPUs (libnvml_standin.so must be beside it). One small process serves them at 125
+addresses of this machine, each with its own GPUs and one of 10 models; counters grow and gauges move with each scrape. Prints head series,
+memory, CPU, bytes per sample and the time of the rules. Exit code 1 if a target or a rule fails, 77 if Prometheus is not installed.
+"""
+
+import argparse
+import gzip
+import http.server
+import json
+import multiprocessing
+import os
+import random
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import urllib.parse
+import urllib.request
+
+import page_size
+from free_port import free_port
+
+RULES = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../deploy/prometheus")
+INTERVAL = 15  # seconds between scrapes
+RECORDED = 20  # pages
+MODELS = 10
+MOVING = {"utilization_percent": 20, "power_mw": 60000, "temperature_celsius": 5, "memory_used_bytes": 1 << 30, "clock_sm_mhz": 60}
+
+
+def recorded_pages(exporter, engines, gpus):
+    """Pages of one node, a second apart. The readings of the GPUs change from one to the next."""
+    pages, chance = [], random.Random(1)
+    with tempfile.TemporaryDirectory() as work:
+        with page_size.running(exporter, work, [page_size.SIMULATED] * engines, gpus) as (_, url):
+            state = os.path.join(work, "libnvidia-ml.so.1.state")
+            with open(state) as file:
+                steady = file.read()
+            for _ in range(page_size.WARM_UP + RECORDED):
+                moved = re.sub(
+                    r"(?m)^(gpu\.\d+\.)(\w+)=(\d+)$",
+                    lambda line: f"{line[1]}{line[2]}={int(line[3]) + chance.randint(-MOVING[line[2]], MOVING[line[2]]) if line[2] in MOVING else line[3]}",
+                    steady,
+                )
+                with open(f"{state}.draft", "w") as file:
+                    file.write(moved)
+                os.replace(f"{state}.draft", state)
+                time.sleep(1)
+                pages.append(page_size.page_of(url).decode())
+    return pages[-RECORDED:]
+
+
+class Replay:
+    """The page of step 0, 1, 2, ... of a node: the recorded pages again and again, and counters go on from one round to the next."""
+
+    def __init__(self, pages):
+        self.pages, self.built, self.lock = pages, {}, threading.Lock()
+        kinds = dict(re.findall(r"(?m)^# TYPE (\S+) (\S+)$", pages[0]))
+        first, last = self.values(pages[0]), self.values(pages[-1])
+        grow = lambda name: kinds.get(name) == "counter" or kinds.get(re.sub(r"_(bucket|sum|count)$", "", name)) == "histogram" or name.endswith("timestamp_seconds")
+        # Between the last page of a round and the first of the next, a counter grows as between two pages of a round.
+        self.growth = {
+            series: (last[series] - value) * RECORDED / (RECORDED - 1)
+            for series, value in first.items()
+            if series in last and grow(series.split("{")[0])
+        }
+
+    @staticmethod
+    def values(page):
+        return {line.rpartition(" ")[0]: float(line.rpartition(" ")[2]) for line in page.splitlines() if not line.startswith("#")}
+
+    def page(self, step):
+        with self.lock:
+            if step not in self.built:
+                rounds = step // RECORDED
+                lines = []
+                for line in self.pages[step % RECORDED].splitlines():
+                    series, _, value = line.rpartition(" ")
+                    if not line.startswith("#") and series in self.growth:
+                        line = f"{series} {float(value) + rounds * self.growth[series]:.15g}"
+                    lines.append(line)
+                self.built[step] = ("\n".join(lines) + "\n").encode()
+            return self.built[step]
+
+
+def serve(pages, port, ready):
+    replay, began = Replay(pages), time.time()
+
+    class Target(http.server.BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_GET(self):
+            node = int(self.headers["Host"].split(":")[0].split(".")[3])
+            page = replay.page(int((time.time() - began) / INTERVAL) + node % RECORDED)
+            page = page.replace(b"GPU-00000000-", b"GPU-%08x-" % node).replace(b'model="llama-3-70b"', b'model="model-%d"' % (node % MODELS))
+            body = gzip.compress(page, 1)
+            self.send_response(200)
+            self.send_header("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
+            self.send_header("Content-Encoding", "gzip")
+            self.send_header("Content-Length", str(len(body)))
+            try:
+                self.end_headers()
+                self.wfile.write(body)
+            except OSError:
+                pass  # Prometheus has ended, or stopped waiting
+
+        def log_message(self, *_):
+            pass
+
+    server = http.server.ThreadingHTTPServer(("0.0.0.0", port), Target)
+    ready.set()
+    server.serve_forever()
+
+
+class Prometheus:
+    def __init__(self, program, work, targets):
+        self.work, self.base = work, f"http://127.0.0.1:{free_port()}"
+        names = ["recording.yml", "alerts.yml", "alerts-gpu.yml"]
+        for name in names:
+            shutil.copy(os.path.join(RULES, name), work)
+        config = {
+            "global": {"scrape_interval": f"{INTERVAL}s", "evaluation_interval": f"{INTERVAL}s"},
+            "rule_files": names,
+            "scrape_configs": [{"job_name": "trtllm-exporter", "static_configs": [{"targets": targets}]}],
+        }
+        with open(os.path.join(work, "prometheus.yml"), "w") as file:
+            json.dump(config, file)
+        self.log = open(os.path.join(work, "log"), "w+")
+        self.process = subprocess.Popen(
+            [program, f"--config.file={work}/prometheus.yml", f"--storage.tsdb.path={work}/data", f"--web.listen-address={self.base[7:]}",
+             "--web.enable-admin-api", "--log.level=warn"],
+            stdout=self.log, stderr=self.log,
+        )  # fmt: skip
+
+    def read(self, path, data=None, **parameters):
+        url = f"{self.base}{path}?{urllib.parse.urlencode(parameters)}"
+        with urllib.request.urlopen(urllib.request.Request(url, data=data), timeout=120) as answer:
+            return answer.read().decode()
+
+    def own(self):
+        """Its own metrics: name and labels -> value."""
+        return {line.rpartition(" ")[0]: float(line.rpartition(" ")[2]) for line in self.read("/metrics").splitlines() if line and line[0] != "#"}
+
+    def query(self, expression):
+        return json.loads(self.read("/api/v1/query", query=expression))["data"]["result"]
+
+    def value(self, expression):
+        found = self.query(expression)
+        return float(found[0]["value"][1]) if found else float("nan")
+
+    def slowest_rules(self):
+        groups = json.loads(self.read("/api/v1/rules"))["data"]["groups"]
+        return sorted(((rule["evaluationTime"], rule["name"]) for group in groups for rule in group["rules"]), reverse=True)
+
+    def bytes_on_disk(self):
+        """Bytes of chunks and index of all samples so far, as a block has them."""
+        name = json.loads(self.read("/api/v1/admin/tsdb/snapshot", data=b""))["data"]["name"]
+        top, chunks, index = os.path.join(self.work, "data/snapshots", name), 0, 0
+        for folder, _, files in os.walk(top):
+            for file in files:
+                size = os.path.getsize(os.path.join(folder, file))
+                chunks += size if folder.endswith("chunks") else 0
+                index += size if file == "index" else 0
+        return chunks, index
+
+
+def report(prometheus, half, targets):
+    """Prints the table. Returns findings."""
+    (then, before), now, after = half, time.monotonic(), prometheus.own()
+    grown = lambda name: (after[name] - before[name]) / (now - then)
+    appended = [name for name in after if name.startswith("prometheus_tsdb_head_samples_appended_total")]
+    total, rate = sum(after[name] for name in appended), sum(grown(name) for name in appended)
+    chunks, index = prometheus.bytes_on_disk()
+    groups = {re.search(r";([\w-]+)\"", name)[1]: value * 1000 for name, value in after.items() if name.startswith("prometheus_rule_group_last_duration_seconds")}
+    failures = sum(value for name, value in after.items() if name.startswith("prometheus_rule_evaluation_failures_total"))
+    up, scraped = prometheus.value("sum(up)"), prometheus.value("avg(scrape_samples_scraped)")
+    rows = [
+        ("targets up", f"{up:.0f}"),
+        ("samples per page", f"{scraped:.0f}"),
+        ("head series", f"{after['prometheus_tsdb_head_series']:.0f}"),
+        ("of these, series of rules and alerts", f"{prometheus.value('count({__name__=~%s})' % json.dumps('.+:.+|ALERTS.*')):.0f}"),
+        ("samples a second", f"{rate:.0f}"),
+        ("resident memory", f"{after['process_resident_memory_bytes'] / 2**20:.0f} MiB, {after['process_resident_memory_bytes'] / after['prometheus_tsdb_head_series']:.0f} bytes per series"),
+        ("CPU, scrapes and rules", f"{100 * grown('process_cpu_seconds_total'):.1f} % of a core"),
+        ("samples in a block", f"{chunks / total:.2f} bytes per sample, and an index of {index / 2**20:.0f} MiB"),
+        ("scrape", f"{1000 * prometheus.value('avg(scrape_duration_seconds)'):.0f} ms on average, {1000 * prometheus.value('max(scrape_duration_seconds)'):.0f} ms at most, with gzip"),
+        ("all rules, each 15 s", f"{sum(groups.values()):.0f} ms: {', '.join(f'{name} {value:.0f}' for name, value in sorted(groups.items()))}"),
+        ("slowest rules", ", ".join(f"{name} {1000 * seconds:.0f} ms" for seconds, name in prometheus.slowest_rules()[:3])),
+        ("alerts that fire", ", ".join(sorted({alert["metric"]["alertname"] for alert in prometheus.query('ALERTS{alertstate="firing"}')})) or "none"),
+    ]
+    print("| measured | value |\n| --- | --- |", *(f"| {name} | {value} |" for name, value in rows), sep="\n")
+    findings = [f"only {up:.0f} of {targets} targets are up"] if up != targets else []
+    findings += [f"{failures:.0f} evaluations of rules failed"] if failures else []
+    if after["prometheus_tsdb_head_series"] < targets * scraped:
+        findings.append(f"{after['prometheus_tsdb_head_series']:.0f} head series are fewer than {targets} pages have")
+    return findings
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("exporter")
+    parser.add_argument("--minutes", type=float, default=12)
+    parser.add_argument("--targets", type=int, default=125)
+    parser.add_argument("--gpus", type=int, default=8, help="GPUs of each node")
+    parser.add_argument("--engines", type=int, default=1, help="engines on each node")
+    parser.add_argument("--prometheus", default="prometheus")
+    args = parser.parse_args()
+    if not shutil.which(args.prometheus):
+        print("prometheus is not installed")
+        sys.exit(77)
+    if not 1 <= args.targets <= 254:
+        parser.error("--targets must be from 1 to 254")
+    print(subprocess.run([args.prometheus, "--version"], capture_output=True, text=True).stdout.splitlines()[0])
+    pages = recorded_pages(os.path.abspath(args.exporter), args.engines, args.gpus)
+    port, ready = free_port(), multiprocessing.Event()
+    server = multiprocessing.Process(target=serve, args=(pages, port, ready), daemon=True)
+    server.start()
+    ready.wait(10)
+    with tempfile.TemporaryDirectory() as work:
+        prometheus = Prometheus(args.prometheus, work, [f"127.0.1.{node}:{port}" for node in range(1, args.targets + 1)])
+        try:
+            time.sleep(args.minutes * 30)
+            half = time.monotonic(), prometheus.own()
+            time.sleep(args.minutes * 30)
+            findings = report(prometheus, half, args.targets)
+        finally:
+            prometheus.process.terminate()
+            prometheus.process.wait(timeout=60)
+            server.terminate()
+    print(*findings, sep="\n")
+    sys.exit(bool(findings))
+
+
+if __name__ == "__main__":
+    main()

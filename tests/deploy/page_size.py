@@ -1,0 +1,146 @@
+"""Prints what a page of the exporter costs: series, bytes and CPU time, for kinds of engines and numbers of GPUs.
+
+usage: page_size.py EXPORTER      EXPORTER must be a release build, with libnvml_standin.so beside it (or NVML_STANDIN=PATH)
+The engines are simulated and busy, with drafts, reuse and transfers of the KV cache; the GPUs are stand-ins with all readings of an H100. docs/fleet.md has the table.
+"""
+
+import contextlib
+import glob
+import gzip
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(1, os.path.join(HERE, "fleet"))
+from engine import Engine  # noqa: E402
+
+BUSY = {
+    "utilization_percent": 70,
+    "memory_used_bytes": 72 << 30,
+    "power_mw": 520000,
+    "temperature_celsius": 61,
+    "clock_sm_mhz": 1800,
+    "clock_graphics_mhz": 1800,
+    "throttle_reasons": 0,
+    "processes": "4000:72000000000",
+    **{f"gpm.{metric}": 50 for metric in (1, 2, 3, 4, 5, 9, 10, 11, 12, 13, 20, 21, 60, 61)},
+}
+SIMULATED = "sim:?rate=10&prefix_share=1&prefix_tokens=500&spec_draft_len=3&spec_acceptance=0.9&disagg=1"
+# Seconds until all families are on the page, histograms of requests included.
+WARM_UP = 12
+SCRAPES = 60
+# Longer than the interval of the polls, so that each scrape renders and compresses a new page, as with Prometheus.
+PAUSE = 0.15
+PROTOBUF = "application/vnd.google.protobuf;proto=io.prometheus.client.MetricFamily;encoding=delimited"
+
+
+def many_gpus(count):
+    """The state of the stand-in: healthy, busy H100s with its default readings and 18 NVLinks each."""
+    return f"gpus={count}\n" + "".join(f"gpu.{index}.{key}={value}\n" for index in range(count) for key, value in BUSY.items())
+
+
+@contextlib.contextmanager
+def running(exporter, work, sources, gpus=0, published=0):
+    """An exporter with these sources, GPUs and engines that publish: (process, URL of its page)."""
+    arguments = [exporter, "--web.listen-address=127.0.0.1:0", f"--web.port-file={work}/port", "--log.level=warn", "--gpu=off"]
+    if gpus:
+        standin = os.environ.get("NVML_STANDIN", os.path.join(os.path.dirname(exporter), "libnvml_standin.so"))
+        library = shutil.copy(standin, os.path.join(work, "libnvidia-ml.so.1"))
+        with open(f"{library}.state", "w") as file:
+            file.write(many_gpus(gpus))
+        arguments[-1] = f"--gpu.library={library}"
+    ingest = os.path.join(work, "ingest.sock")
+    config = os.path.join(work, "config.yaml")
+    with open(config, "w") as file:
+        file.write("engines:\n")
+        for number, source in enumerate([*sources, f"socket:{ingest}"]):
+            name = f"    model: llama-3-70b\n    version: \"{number}\"\n" if source.startswith("sim:") else ""
+            file.write(f'  - source: "{source}"\n{name}')
+    process = subprocess.Popen([*arguments, f"--config.file={config}"])
+    engines = []
+    try:
+        while not (os.path.exists(ingest) and os.path.exists(f"{work}/port") and open(f"{work}/port").read().strip()):
+            if process.poll() is not None:
+                sys.exit(f"the exporter ended with code {process.returncode}")
+            time.sleep(0.05)
+        engines = [Engine(ingest, "llama-3-70b", f"p{number}", seed=number) for number in range(published)]
+        for engine in engines:
+            engine.start()
+        yield process, f"http://{open(f'{work}/port').read().split()[0]}/metrics"
+    finally:
+        for engine in engines:
+            engine.stop()
+        process.terminate()
+        process.wait(timeout=20)
+
+
+def page_of(url, accept="text/plain"):
+    request = urllib.request.Request(url, headers={"Accept": accept})
+    with urllib.request.urlopen(request, timeout=10) as answer:
+        return answer.read()
+
+
+def cpu_seconds(process):
+    """Of all threads, to the nanosecond. No thread of the exporter ends while it runs."""
+    total = 0
+    for path in glob.glob(f"/proc/{process.pid}/task/*/schedstat"):
+        with open(path) as file:
+            total += int(file.read().split()[0])
+    return total / 1e9
+
+
+def resident_mib(process):
+    with open(f"/proc/{process.pid}/status") as file:
+        return int(re.search(r"VmRSS:\s+(\d+)", file.read())[1]) / 1024
+
+
+def measure(exporter, sources, gpus, published):
+    with tempfile.TemporaryDirectory() as work, running(exporter, work, sources, gpus, published) as (process, url):
+        time.sleep(WARM_UP)
+        page = page_of(url)
+        # Without a scrape, then with many: the difference is the cost of a scrape with gzip, as Prometheus asks for it.
+        began, idle = time.monotonic(), cpu_seconds(process)
+        time.sleep(8)
+        idle = (cpu_seconds(process) - idle) / (time.monotonic() - began)
+        began, busy = time.monotonic(), cpu_seconds(process)
+        for _ in range(SCRAPES):
+            request = urllib.request.Request(url, headers={"Accept-Encoding": "gzip"})
+            with urllib.request.urlopen(request, timeout=10) as answer:
+                packed = answer.read()
+            time.sleep(PAUSE)
+        seconds = time.monotonic() - began
+        scrape = (cpu_seconds(process) - busy - idle * seconds) / SCRAPES
+        assert gzip.decompress(packed)
+        series = sum(1 for line in page.splitlines() if line and not line.startswith(b"#"))
+        native = len(page_of(url, PROTOBUF))
+        return series, len(page), len(packed), native, idle * 1000, max(0, scrape) * 1000, resident_mib(process)
+
+
+def main():
+    if len(sys.argv) != 2:
+        sys.exit(__doc__)
+    exporter = os.path.abspath(sys.argv[1])
+    print(subprocess.check_output([exporter, "--version"], text=True).splitlines()[0])
+    print("| engines | GPUs | series | text, KB | gzip, KB | protobuf, KB | CPU without scrapes, ms a second | CPU per scrape, ms | resident, MiB |")
+    print("| --- | --- | --- | --- | --- | --- | --- | --- | --- |")
+    for name, sources, published in (
+        ("none", [], 0),
+        ("1, C++ Executor", [SIMULATED], 0),
+        ("1, PyTorch backend, by the socket", [], 1),
+        ("8, C++ Executor", [SIMULATED] * 8, 0),
+    ):
+        for gpus in (0, 1, 8):
+            if not gpus and name == "none" or gpus == 1 and name.startswith("8"):
+                continue
+            series, text, packed, native, idle, scrape, resident = measure(exporter, sources, gpus, published)
+            print(f"| {name} | {gpus} | {series} | {text / 1000:.0f} | {packed / 1000:.1f} | {native / 1000:.0f} | {idle:.1f} | {scrape:.2f} | {resident:.1f} |", flush=True)
+
+
+if __name__ == "__main__":
+    main()
