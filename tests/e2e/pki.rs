@@ -61,7 +61,10 @@ impl Pki {
     }
 
     pub(crate) fn write(&self, name: &str, text: &str) -> String {
-        fs::write(self.folder.path().join(name), text).unwrap();
+        // A reader must not see half of it.
+        let part = self.folder.path().join(format!("{name}.part"));
+        fs::write(&part, text).unwrap();
+        fs::rename(part, self.folder.path().join(name)).unwrap();
         self.path(name)
     }
 
