@@ -17,6 +17,7 @@ use trtllm_exporter::metrics::own::HttpMetrics;
 use trtllm_exporter::metrics::page::{Page, Value};
 use trtllm_exporter::metrics::page_builder::{PageBuilder, Section, Selection};
 use trtllm_exporter::model::IterationStats;
+use trtllm_exporter::model::Objectives;
 use trtllm_exporter::model::{EngineAbout, RecorderCounts};
 use trtllm_exporter::recorder::{Recorder, RecorderConfig};
 use trtllm_exporter::sources::trtllm_json::{parse_perf_metrics, parse_records};
@@ -91,7 +92,13 @@ fn recording(what: &str, record: serde_json::Value) {
 }
 
 fn name() -> EngineName {
-    EngineName { model: "m".to_owned(), version: "1".to_owned(), labels: Vec::new(), source: "bench" }
+    EngineName {
+        model: "m".to_owned(),
+        version: "1".to_owned(),
+        labels: Vec::new(),
+        source: "bench",
+        objectives: Objectives::default(),
+    }
 }
 
 /// CPU time of a thread of this process, by the start of its name.
@@ -399,6 +406,7 @@ fn state(engine: &Engine, engines: usize) -> State {
         version: format!("{index}"),
         labels: Vec::new(),
         source: "trtllm-serve",
+        objectives: Objectives::default(),
     };
     let state = State::new((1..=engines).map(name).collect());
     for index in 0..engines {

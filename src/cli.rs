@@ -18,6 +18,7 @@ use crate::http::router::TelemetryPath;
 use crate::listen::Address;
 use crate::log::LogFormat;
 use crate::metrics::compat::CompatSets;
+use crate::model::Objectives;
 use crate::recorder::RecorderConfig;
 
 pub use clients::{Connection, DoctorArgs, ReportFormat, TopArgs};
@@ -52,7 +53,19 @@ pub struct Cli {
     #[arg(long = "model-version", value_name = "V", env = "TRTLLM_EXPORTER_MODEL_VERSION")]
     pub model_version: Vec<String>,
 
-    /// YAML file that lists engines with source, model, version and labels. SIGHUP reads it again
+    /// Times that are promised to users, for all --source flags: ttft (time to first token), tpot (time per output token after
+    /// the first), e2e (end to end), as in ttft=500ms,tpot=50ms,e2e=10s. nv_trt_llm_objective_* say which requests met them
+    #[arg(
+        long,
+        value_name = "LIST",
+        env = "TRTLLM_EXPORTER_OBJECTIVES",
+        default_value = "",
+        hide_default_value = true,
+        value_parser = objectives
+    )]
+    pub objectives: Objectives,
+
+    /// YAML file that lists engines with source, model, version, labels and objectives. SIGHUP reads it again
     #[arg(long = "config.file", value_name = "PATH", env = "TRTLLM_EXPORTER_CONFIG_FILE", conflicts_with = "source")]
     pub config_file: Option<PathBuf>,
 
@@ -256,7 +269,7 @@ impl Cli {
         match &self.config_file {
             Some(path) => config::read_file(path).map(Some),
             None if self.source.is_empty() => Ok(None),
-            None => config::from_flags(&self.source, &self.model, &self.model_version).map(Some),
+            None => config::from_flags(&self.source, &self.model, &self.model_version, self.objectives).map(Some),
         }
     }
 
@@ -315,6 +328,10 @@ impl Cli {
             let value = self.record_max_size.to_string();
             return Err(ConfigError::Flag { flag: "--record.max-size", value, why });
         }
+        if self.objectives.any() && self.config_file.is_some() {
+            let why = "is for --source; in a --config.file, give each engine the key objectives".to_owned();
+            return Err(ConfigError::Flag { flag: "--objectives", value: self.objectives.to_string(), why });
+        }
         if self.stale_after <= self.poll_interval {
             let why = format!("must be longer than --poll.interval ({:?})", self.poll_interval);
             return Err(ConfigError::Flag { flag: "--stale-after", value: format!("{:?}", self.stale_after), why });
@@ -328,6 +345,11 @@ fn split(values: &mut Vec<String>, separator: fn(char) -> bool) {
     let all = std::mem::take(values);
     let all = all.iter().flat_map(|value| value.split(separator)).filter(|value| !value.trim().is_empty());
     *values = all.map(str::to_owned).collect();
+}
+
+/// Helm charts pass an empty value.
+fn objectives(text: &str) -> Result<Objectives, String> {
+    if text.is_empty() { Ok(Objectives::default()) } else { text.parse() }
 }
 
 fn duration(text: &str) -> Result<Duration, String> {

@@ -2,6 +2,7 @@
 
 #[cfg(feature = "executor")]
 mod hosted;
+mod objectives;
 mod options;
 mod source;
 
@@ -12,6 +13,7 @@ use serde::Deserialize;
 use serde_saphyr::Spanned;
 
 use crate::metrics::catalog::{CATALOG, Metric};
+use crate::model::Objectives;
 use crate::small_file;
 use crate::state::EngineName;
 
@@ -36,12 +38,13 @@ pub struct EngineConfig {
 impl EngineConfig {
     /// Any engine may publish to the socket at `path`.
     #[must_use]
-    pub fn default_socket(path: &Path) -> Self {
+    pub fn default_socket(path: &Path, objectives: Objectives) -> Self {
         let name = EngineName {
             model: DEFAULT_MODEL.to_owned(),
             version: DEFAULT_VERSION.to_owned(),
             labels: Vec::new(),
             source: "socket",
+            objectives,
         };
         Self { name, source: SourceSpec::Socket(path.to_owned()), names_its_engines: true, is_default: true }
     }
@@ -68,7 +71,7 @@ struct File {
 }
 
 /// One engine as configured.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Entry {
     source: String,
@@ -76,6 +79,8 @@ struct Entry {
     version: Option<String>,
     #[serde(default)]
     labels: BTreeMap<String, String>,
+    #[serde(default)]
+    objectives: BTreeMap<String, String>,
 }
 
 /// Reads `--config.file`.
@@ -108,7 +113,7 @@ pub fn read_file(path: &Path) -> Result<Vec<EngineConfig>, ConfigError> {
 }
 
 /// The engines of `--source`, with the labels of `--model` and `--model-version`: one value for all engines, or one per engine
-/// in the same order.
+/// in the same order. All have the same objectives.
 ///
 /// # Errors
 /// When a source is invalid or two engines have the same labels.
@@ -116,6 +121,7 @@ pub fn from_flags(
     sources: &[String],
     models: &[String],
     versions: &[String],
+    objectives: Objectives,
 ) -> Result<Vec<EngineConfig>, ConfigError> {
     for (flag, names) in [("--model", models), ("--model-version", versions)] {
         let (values, flags) = (names.len(), sources.len());
@@ -127,10 +133,15 @@ pub fn from_flags(
     let value = |names: &[String], index: usize| names.get(index).or(names.first()).cloned();
     let entries = sources.iter().enumerate().map(|(index, source)| {
         let (model, version) = (value(models, index), value(versions, index));
-        ("--source".to_owned(), Entry { source: source.clone(), model, version, labels: BTreeMap::new() })
+        let entry = Entry { source: source.clone(), model, version, ..Entry::default() };
+        ("--source".to_owned(), entry)
     });
     // A simulated engine is opened right after this anyway.
-    engines(entries, "one --model per --source, or --config.file", |_| Ok(()))
+    let mut engines = engines(entries, "one --model per --source, or --config.file", |_| Ok(()))?;
+    for engine in &mut engines {
+        engine.name.objectives = objectives;
+    }
+    Ok(engines)
 }
 
 /// Checks each entry, named by its place, and that no two share a name, a socket or a server. `check` is the last check of
@@ -187,7 +198,7 @@ fn check_simulated(source: &SourceSpec) -> Result<(), String> {
     }
 }
 
-fn engine(Entry { source, model, version, labels }: Entry) -> Result<EngineConfig, String> {
+fn engine(Entry { source, model, version, labels, objectives }: Entry) -> Result<EngineConfig, String> {
     let source: SourceSpec = source.parse()?;
     let or_default = |value: Option<String>, key, default: &str| match value {
         Some(value) if value.is_empty() => Err(format!("{key} must not be empty; remove it to use the default")),
@@ -210,6 +221,7 @@ fn engine(Entry { source, model, version, labels }: Entry) -> Result<EngineConfi
         version: or_default(version, "version", DEFAULT_VERSION)?,
         labels: labels.into_iter().collect(),
         source: source.kind(),
+        objectives: objectives::objectives(&objectives)?,
     };
     Ok(EngineConfig { name, source, names_its_engines, is_default: false })
 }

@@ -83,9 +83,10 @@ pub struct Intake {
 impl Intake {
     #[must_use]
     pub fn new(slot: Arc<EngineSlot>, stale_after: Duration) -> Self {
+        let engine = Engine::new(stale_after).with_objectives(slot.name.objectives);
         Self {
             slot,
-            engine: Box::new(Engine::new(stale_after)),
+            engine: Box::new(engine),
             source: SourceStatus::default(),
             about: EngineAbout::default(),
             published: EngineState::Starting,
@@ -235,6 +236,9 @@ impl Intake {
         // A recording has its own ends of polls.
         if self.recorded.is_none() {
             self.engine.settle(batch.from_ring, at.instant);
+            if batch.ended {
+                self.engine.settle_all(at.instant);
+            }
         }
         if batch.ended {
             self.engine.finish();

@@ -14,6 +14,7 @@ use trtllm_exporter::metrics::own::HttpMetrics;
 use trtllm_exporter::metrics::page::Page;
 use trtllm_exporter::metrics::page_builder::{PageBuilder, Selection};
 use trtllm_exporter::model::IterationStats;
+use trtllm_exporter::model::Objectives;
 use trtllm_exporter::state::{EngineName, State};
 
 /// `engines` engines that have absorbed a recorded session, and a builder that has already built one page.
@@ -23,6 +24,7 @@ fn warm(engines: usize) -> (State, PageBuilder, HttpMetrics) {
         version: "1".to_owned(),
         labels: Vec::new(),
         source: "replay",
+        objectives: Objectives::default(),
     };
     let state = State::new((0..engines).map(name).collect());
     let now = Instant::now();

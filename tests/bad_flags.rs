@@ -79,6 +79,9 @@ flags! {
     a_poll_interval_of_0_is_named: 2 ["--poll.interval", "0s"] => ["--poll.interval", "between"];
     a_bad_poll_timeout_is_named: 2 ["--poll.timeout=-5s"] => ["--poll.timeout", "-5s"];
     a_poll_timeout_of_0_is_named: 2 ["--poll.timeout", "0ms"] => ["--poll.timeout", "between"];
+    an_unknown_objective_is_named: 2 ["--source", "auto", "--objectives", "itl=50ms"] => ["--objectives", "itl", "ttft, tpot or e2e"];
+    an_objective_without_a_time_is_named: 2 ["--source", "auto", "--objectives", "ttft=500ms,tpot"] => ["--objectives", "\"tpot\" has no time"];
+    objectives_beside_a_config_file_are_refused: 2 ["--config.file", "/x.yaml", "--objectives", "ttft=500ms"] => ["--objectives", "ttft=500ms", "key objectives"];
     a_bad_stale_after_is_named: 2 ["--stale-after", "15 parsecs"] => ["--stale-after", "15 parsecs"];
     a_stale_after_below_the_poll_interval_is_named: 2 ["--stale-after", "1s", "--poll.interval", "2s"] => ["--stale-after", "--poll.interval"];
     a_bad_gpu_interval_is_named: 2 ["--gpu.interval", "often"] => ["--gpu.interval", "often"];
@@ -135,6 +138,7 @@ keys! {
     a_value_that_needs_quotes_is_explained: "engines:\n- source: sim:\n" => ["line 2", "quotes"];
     one_server_in_two_entries_is_refused: "engines:\n- source: trtllm-serve:http://h:1\n- source: trtllm-serve:http://h:1/\n  model: b\n" => ["engines[1]", "each other's records"];
     an_invalid_label_name_is_named: "engines:\n- source: socket:a\n  labels: {a-b: x}\n" => ["engines[0]", "a-b", "letters"];
+    a_bad_objective_is_named: "engines:\n- source: socket:a\n  objectives: {ttft: fast}\n" => ["engines[0]", "ttft", "fast", "50ms"];
     a_label_that_the_exporter_uses_itself_is_named: "engines:\n- source: socket:a\n  labels: {request_type: x}\n" => ["engines[0]", "request_type", "another"];
 }
 

@@ -16,6 +16,7 @@ use trtllm_exporter::intake::{Intake, Moment};
 use trtllm_exporter::metrics::compat::CompatSets;
 use trtllm_exporter::metrics::own::HttpMetrics;
 use trtllm_exporter::metrics::page_builder::{PageBuilder, Selection};
+use trtllm_exporter::model::Objectives;
 use trtllm_exporter::model::{RecordTime, RejectReason};
 use trtllm_exporter::sources::prometheus_text::parse_server_metrics;
 use trtllm_exporter::sources::trtllm_json::{parse_perf_metrics, parse_records};
@@ -31,8 +32,13 @@ struct Bench {
 
 impl Bench {
     fn new() -> Self {
-        let name =
-            EngineName { model: "m".to_owned(), version: "1".to_owned(), labels: Vec::new(), source: "trtllm-serve" };
+        let name = EngineName {
+            model: "m".to_owned(),
+            version: "1".to_owned(),
+            labels: Vec::new(),
+            source: "trtllm-serve",
+            objectives: Objectives::default(),
+        };
         let (state, now) = (Arc::new(State::new(vec![name])), Moment::now());
         let intake = Intake::new(Arc::clone(&state.slots()[0]), Duration::from_secs(15));
         Self { state, intake, now }

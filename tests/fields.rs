@@ -13,6 +13,7 @@ use trtllm_exporter::metrics::compat::CompatSets;
 use trtllm_exporter::metrics::own::HttpMetrics;
 use trtllm_exporter::metrics::page::Value as Sample;
 use trtllm_exporter::metrics::page_builder::{PageBuilder, Selection};
+use trtllm_exporter::model::Objectives;
 use trtllm_exporter::model::{IterationStats, PerfMetricsEntry};
 use trtllm_exporter::state::{EngineName, EngineSnapshot, State};
 
@@ -148,7 +149,13 @@ fn page(messages: &Messages) -> BTreeMap<&'static str, String> {
         engine.absorb_perf_metrics(&serde_json::from_value::<PerfMetricsEntry>(entry.clone()).unwrap(), start).unwrap();
     }
     engine.settle(false, start + Duration::from_secs(60));
-    let name = EngineName { model: "m".to_owned(), version: "1".to_owned(), labels: Vec::new(), source: "replay" };
+    let name = EngineName {
+        model: "m".to_owned(),
+        version: "1".to_owned(),
+        labels: Vec::new(),
+        source: "replay",
+        objectives: Objectives::default(),
+    };
     let state = State::new(vec![name]);
     let snapshot = EngineSnapshot {
         state: engine.health.state(start),

@@ -15,6 +15,7 @@ use trtllm_exporter::exposition::negotiate::Format;
 use trtllm_exporter::metrics::compat::CompatSets;
 use trtllm_exporter::metrics::own::HttpMetrics;
 use trtllm_exporter::metrics::page_builder::{PageBuilder, Selection};
+use trtllm_exporter::model::Objectives;
 use trtllm_exporter::model::{EngineAbout, IterationStats};
 use trtllm_exporter::state::{EngineName, EngineSnapshot, State};
 
@@ -37,7 +38,13 @@ fn page(records: &[Value]) -> Page {
         let record: IterationStats = serde_json::from_value(record.clone()).unwrap();
         engine.absorb(&record, now, 1_753_462_475_000_000).unwrap();
     }
-    let name = EngineName { model: "m".to_owned(), version: "1".to_owned(), labels: Vec::new(), source: "replay" };
+    let name = EngineName {
+        model: "m".to_owned(),
+        version: "1".to_owned(),
+        labels: Vec::new(),
+        source: "replay",
+        objectives: Objectives::default(),
+    };
     let state = State::new(vec![name]);
     let snapshot = EngineSnapshot {
         state: engine.health.state(now),

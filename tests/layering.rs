@@ -32,9 +32,9 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("web", &["metrics", "small_file"]),
     ("listen", &["unix_socket"]),
     ("http", &["exposition", "listen", "log", "metrics", "state", "shutdown", "supervise", "views", "web"]),
-    ("config", &["metrics", "small_file", "sources", "state"]),
+    ("config", &["metrics", "model", "small_file", "sources", "state"]),
     ("log", &[]),
-    ("cli", &["build", "config", "gpu", "http", "listen", "log", "metrics", "recorder"]),
+    ("cli", &["build", "config", "gpu", "http", "listen", "log", "metrics", "model", "recorder"]),
     (
         "tools",
         &["build", "cli", "config", "diagnosis", "metrics", "model", "recording", "shutdown", "small_file", "sources"],

@@ -19,6 +19,9 @@ fn records() -> u64 {
     std::env::var("TRTLLM_TEST_RECORDS").map_or(20_000, |text| text.parse().expect("TRTLLM_TEST_RECORDS is a number"))
 }
 
+/// Many of the generated requests meet each, and many miss it.
+const OBJECTIVES: &str = "ttft=25ms,tpot=12ms,e2e=80ms";
+
 fn python(script: &str) -> Command {
     let mut command = Command::new(e2e::program("python3"));
     command.arg(e2e::root().join("tests/reference").join(script)).stdin(Stdio::null());
@@ -27,7 +30,9 @@ fn python(script: &str) -> Command {
 
 /// Series without model and version, in the format of the reference.
 fn expected(file: &Path) -> BTreeMap<String, f64> {
-    let output = python("fold.py").arg(file).stderr(Stdio::inherit()).output().unwrap();
+    // In milliseconds.
+    let objectives = OBJECTIVES.replace("ms", "");
+    let output = python("fold.py").arg(file).arg(objectives).stderr(Stdio::inherit()).output().unwrap();
     assert!(output.status.success(), "fold.py ended with {}", output.status);
     serde_json::from_slice(&output.stdout).unwrap()
 }
@@ -60,7 +65,8 @@ fn compare(seed: u64, arguments: &[&str]) -> Page {
     let status = generate.stdout(std::fs::File::create(&file).unwrap()).status().unwrap();
     assert!(status.success(), "generate.py ended with {status}");
     let source = format!("replay:{}?speed=max", file.display());
-    let daemon = Daemon::start(&["--source", &source, "--stale-after", "24h", "--poll.interval", "1ms"]);
+    let more = ["--stale-after", "24h", "--poll.interval", "1ms", "--objectives", OBJECTIVES];
+    let daemon = Daemon::start(&[&["--source", &source], &more[..]].concat());
     let expected = expected(&file);
     // Requests without exact times are observed after a few seconds. A large file takes longer.
     let whole = |page: &Page| {
@@ -106,6 +112,14 @@ fn compare(seed: u64, arguments: &[&str]) -> Page {
         count("nv_trt_llm_engine_restarts_total"),
         count("nv_trt_llm_requests_completed_total"),
     );
+    for outcome in ["met", "missed"] {
+        for objective in ["ttft", "tpot", "e2e", "all"] {
+            let labels = [&*format!("objective={objective}"), &format!("outcome={outcome}")];
+            let judged = page.find("nv_trt_llm_objective_requests_total", &labels);
+            eprintln!("{objective} {outcome} {judged:?}");
+            assert!(judged != Some(0.0), "no request has {outcome} {objective}");
+        }
+    }
     for name in ["nv_trt_llm_iterations_lost_total", "nv_trt_llm_engine_restarts_total"] {
         assert!(count(name) > 0, "the file is too easy: no {name}");
     }

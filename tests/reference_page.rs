@@ -22,6 +22,7 @@ use trtllm_exporter::metrics::compat::CompatSets;
 use trtllm_exporter::metrics::own::HttpMetrics;
 use trtllm_exporter::metrics::page;
 use trtllm_exporter::metrics::page_builder::{PageBuilder, Selection};
+use trtllm_exporter::model::Objectives;
 use trtllm_exporter::model::{IterationStats, KvCacheEvent, PerfMetricsEntry, RequestStats};
 use trtllm_exporter::sources::prometheus_text::parse_server_metrics;
 use trtllm_exporter::state::{EngineName, EngineSnapshot, State};
@@ -150,7 +151,13 @@ fn engine() -> (Engine, Instant) {
 
 /// The series of the engine groups, as written on the page.
 fn series(engine: &Engine, now: Instant) -> BTreeSet<String> {
-    let name = EngineName { model: "m".to_owned(), version: "1".to_owned(), labels: Vec::new(), source: "replay" };
+    let name = EngineName {
+        model: "m".to_owned(),
+        version: "1".to_owned(),
+        labels: Vec::new(),
+        source: "replay",
+        objectives: Objectives::default(),
+    };
     let state = State::new(vec![name]);
     let snapshot = EngineSnapshot {
         state: engine.health.state(now),

@@ -11,6 +11,7 @@ use trtllm_exporter::metrics::compat::CompatSets;
 use trtllm_exporter::metrics::own::HttpMetrics;
 use trtllm_exporter::metrics::page::{Page, Sample, Value};
 use trtllm_exporter::metrics::page_builder::{PageBuilder, Selection};
+use trtllm_exporter::model::Objectives;
 use trtllm_exporter::sources::{Batch, Presence, SourceError};
 use trtllm_exporter::state::{EngineName, State};
 
@@ -133,5 +134,11 @@ fn has_not_fallen(before: &Value, now: &Value) -> bool {
 /// An engine with the default labels.
 pub fn engine() -> EngineName {
     let text = |text: &str| text.to_owned();
-    EngineName { model: text("m"), version: text("1"), labels: Vec::new(), source: "trtllm-serve" }
+    EngineName {
+        model: text("m"),
+        version: text("1"),
+        labels: Vec::new(),
+        source: "trtllm-serve",
+        objectives: Objectives::default(),
+    }
 }

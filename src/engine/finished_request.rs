@@ -4,6 +4,7 @@
 use crate::model::PerfMetricsEntry;
 use crate::model::perf_metrics::{FinishReason, RequestKvCacheMetrics, SpeculativeDecodingMetrics, TimingMetrics};
 
+use super::objectives::Served;
 use super::request_times::{Latencies, Times};
 
 #[derive(Debug, Clone, Copy, Default)]
@@ -23,6 +24,8 @@ pub struct FinishedRequest {
     pub iterations: Option<u64>,
     pub kv_cache: Option<RequestKvCacheMetrics>,
     pub speculative_decoding: Option<SpeculativeDecodingMetrics>,
+    /// For objectives.
+    pub served: Served,
     times: Times,
 }
 
@@ -32,11 +35,14 @@ impl FinishedRequest {
     pub fn of(entry: &PerfMetricsEntry) -> Option<Self> {
         let part = |part: Option<&PerfMetricsEntry>| part.and_then(Self::of_part);
         let parts = (part(entry.ctx_perf_metrics.as_deref()), part(entry.gen_perf_metrics.as_deref()));
+        let times = |part: &Option<Self>| part.map(|part| part.times);
+        let (context, generation) = (times(&parts.0), times(&parts.1));
         let mut request = match parts {
             (None, None) => return Self::of_part(entry),
             (Some(context), Some(generation)) => Self::join(context, generation),
             (Some(part), None) | (None, Some(part)) => part,
         };
+        request.served = Served::of_pair(context.as_ref(), generation.as_ref(), request.served.output_tokens);
         request.disaggregated = true;
         let at_server = TimingMetrics {
             server_arrival_time: entry.disagg_server_arrival_time,
@@ -77,6 +83,7 @@ impl FinishedRequest {
                 .and_then(|(first, last)| last.checked_sub(first)?.checked_add(1)),
             kv_cache: metrics.kv_cache_metrics,
             speculative_decoding: metrics.speculative_decoding,
+            served: Served::of(&times, entry.output_tokens),
             times,
         })
     }
@@ -96,9 +103,22 @@ impl FinishedRequest {
             iterations: generation.iterations.or(context.iterations),
             kv_cache: context.kv_cache.or(generation.kv_cache),
             speculative_decoding: generation.speculative_decoding.or(context.speculative_decoding),
+            served: Served {
+                output_tokens: generation.served.output_tokens.or(context.served.output_tokens),
+                ..Served::default()
+            },
             times: generation.times,
         }
     }
+}
+
+/// The request as objectives judge it. `finished`: what the metrics of the entry say.
+#[must_use]
+pub fn served(entry: &PerfMetricsEntry, finished: Option<&FinishedRequest>) -> Served {
+    let reason = finish_reason(entry);
+    let failed = reason.is_some_and(|reason| !matches!(reason, FinishReason::Stop | FinishReason::Length));
+    let served = finished.map(|finished| finished.served).unwrap_or_default();
+    Served { output_tokens: served.output_tokens.or(entry.output_tokens), failed, ..served }
 }
 
 /// Why the request ended. The context server ends its part of every request, so its reason counts only without another one.

@@ -17,6 +17,7 @@ pub mod lifecycle;
 pub mod missing_records;
 pub mod native;
 mod numbering;
+pub mod objectives;
 pub mod plausible;
 pub mod pools;
 pub mod queue_time;
@@ -36,7 +37,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::model::request::RequestStage;
 use crate::model::{
-    IterationStats, KvCacheEvent, PerfMetricsEntry, RequestStats, RequestStatsPerIteration, ServerMetrics,
+    IterationStats, KvCacheEvent, Objectives, PerfMetricsEntry, RequestStats, RequestStatsPerIteration, ServerMetrics,
 };
 
 pub use health::{EngineState, Health, Outstanding};
@@ -91,6 +92,13 @@ impl Engine {
             process: None,
             missing_records: MissingRecords::default(),
         }
+    }
+
+    /// Judges requests by these objectives from now on.
+    #[must_use]
+    pub fn with_objectives(mut self, objectives: Objectives) -> Self {
+        self.requests.set_objectives(objectives);
+        self
     }
 
     /// The values of the last record.
@@ -290,6 +298,11 @@ impl Engine {
         }
     }
 
+    /// Nothing follows: counts the requests that wait for more exact times.
+    pub fn settle_all(&mut self, now: Instant) {
+        self.requests.settle(self.totals.requests_completed, now + requests::EXACT_TIMES_WITHIN);
+    }
+
     /// Rows of an unknown iteration are counted, but have no times.
     fn absorb_rows(&mut self, rows: &[RequestStats], span: Option<Span>, now: Instant) {
         let changes = span.map(|span| self.lifecycles.absorb(rows, span)).unwrap_or_default();
@@ -318,9 +331,14 @@ impl Engine {
         self.health.finish();
     }
 
-    /// Continues with a fold that was saved. The state of the engine remains that of its source.
-    pub fn adopt(&mut self, saved: Self, now: Instant) {
+    /// Continues with a fold that was saved. The state of the engine remains that of its source. Its own objectives, if it has
+    /// some, count anew unless the saved ones are the same.
+    pub fn adopt(&mut self, mut saved: Self, now: Instant) {
         let (mut health, missing_records) = (self.health, std::mem::take(&mut self.missing_records));
+        let objectives = self.requests.objectives();
+        if objectives.any() && objectives != saved.requests.objectives() {
+            saved.requests.set_objectives(objectives);
+        }
         if saved.latest.is_some() {
             health.record(now, saved.outstanding());
         }

@@ -7,14 +7,15 @@ use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
-use crate::model::ServerMetrics;
 use crate::model::named_numbers::{NamedNumbers, named_numbers};
 use crate::model::perf_metrics::{PerfMetricsEntry, SpeculativeDecodingMetrics};
 use crate::model::request::{RequestStage, RequestStats};
+use crate::model::{Objectives, ServerMetrics};
 
-use super::finished_request::{FinishedRequest, finish_reason};
+use super::finished_request::{FinishedRequest, finish_reason, served};
 use super::histogram::{Histogram, LONG_TOKEN_LENGTH, TOKEN_LENGTH};
 use super::lifecycle::Lifecycle;
+use super::objectives::{ObjectiveTotals, Served};
 use super::request_times::{Blocks, Latencies, RequestTimes, Times};
 use super::saved::{self, Stamp};
 use super::server_metrics::{ServerFold, ServerTotals};
@@ -44,6 +45,8 @@ pub struct RequestTotals {
     pub server: Arc<ServerTotals>,
     /// Absent without speculative decoding.
     pub draft_tokens: DraftTokens,
+    /// Absent without configured objectives.
+    pub objectives: Option<ObjectiveTotals>,
 }
 
 /// Tokens of finished requests. Absent until the engine or a publisher reports how many tokens a request had.
@@ -69,6 +72,8 @@ pub struct RequestFold {
     rows: Rows,
     /// Lengths and transfers from RequestPerfMetrics while `rows` is unknown.
     pending_usage: VecDeque<(Stamp, Usage)>,
+    /// For objectives: requests without times, while it is unknown whether their rows come.
+    unjudged: VecDeque<(Stamp, Served)>,
     successes: Successes,
     pub server: ServerFold,
     /// Entries say why requests end. trtllm-serve's metrics say it, too.
@@ -99,6 +104,7 @@ struct Usage {
 struct CompleteRow {
     /// Unknown if its start or some of its rows were missed.
     latencies: Latencies,
+    served: Served,
     blocks: Blocks,
     transfer_seconds: Option<f64>,
     transfer_bytes: Option<u64>,
@@ -121,6 +127,7 @@ impl RequestTotals {
             succeeded: 0,
             server: Arc::default(),
             draft_tokens: DraftTokens { proposed: None, accepted: None },
+            objectives: None,
         }
     }
 
@@ -174,6 +181,17 @@ impl RequestTotals {
 }
 
 impl RequestFold {
+    /// The counts start anew.
+    pub fn set_objectives(&mut self, objectives: Objectives) {
+        self.totals.objectives = objectives.any().then(|| ObjectiveTotals::new(objectives));
+        self.unjudged.clear();
+    }
+
+    #[must_use]
+    pub fn objectives(&self) -> Objectives {
+        self.totals.objectives.map(|totals| totals.limits).unwrap_or_default()
+    }
+
     /// Folds one row of a request, with the request's lifecycle if it is known. Only the row of a complete request counts; the
     /// executor sends it once. Times and blocks are observed with a delay, because the engine may also send exact ones and no
     /// request may be in the histograms twice.
@@ -183,6 +201,7 @@ impl RequestFold {
         }
         self.rows = Rows::Present;
         self.pending_usage.clear();
+        self.unjudged.clear();
         self.totals.observe_usage(&Usage {
             // The prefill position of a complete request is the length of its prompt.
             input_tokens: row.context_prefill_position,
@@ -196,8 +215,11 @@ impl RequestFold {
             return;
         }
         let transfer = row.dis_serving_stats.unwrap_or_default();
+        let times = lifecycle.map(Lifecycle::times).unwrap_or_default();
+        let output_tokens = row.num_generated_tokens.and_then(|tokens| u64::try_from(tokens).ok());
         let complete = CompleteRow {
-            latencies: lifecycle.map(Lifecycle::latencies).unwrap_or_default(),
+            latencies: Latencies::of(&times, lifecycle.map(|lifecycle| lifecycle.tokens)),
+            served: Served::of(&times, output_tokens),
             blocks: Blocks {
                 total: row.alloc_total_blocks_per_request,
                 new: row.alloc_new_blocks_per_request,
@@ -223,12 +245,16 @@ impl RequestFold {
             self.entries_have_reasons = true;
             self.totals.finished.get_or_insert_default()[reason as usize] += 1;
         }
-        let Some(finished) = FinishedRequest::of(entry) else { return };
-        if finished.latencies.any() && self.totals.source != LatencySource::PerfMetrics {
+        let finished = FinishedRequest::of(entry);
+        let has_times = finished.is_some_and(|finished| finished.latencies.any());
+        if has_times && self.totals.source != LatencySource::PerfMetrics {
             // From now on only exact times are observed. The entries of the queued requests are still to come.
             self.totals.source = LatencySource::PerfMetrics;
             self.complete.clear();
+            self.judge_all();
         }
+        self.judge_entry(&served(entry, finished.as_ref()), now);
+        let Some(finished) = finished else { return };
         self.absorb_usage(
             &Usage {
                 input_tokens: finished.prompt_tokens,
@@ -298,6 +324,26 @@ impl RequestFold {
         }
     }
 
+    /// A request counts once. Its row counts unless entries have times; an entry without times waits until that is known.
+    fn judge_entry(&mut self, served: &Served, now: Instant) {
+        let Some(objectives) = &mut self.totals.objectives else { return };
+        let counts = self.totals.source == LatencySource::PerfMetrics || self.rows == Rows::Absent;
+        match self.rows {
+            Rows::Unknown if !counts && self.unjudged.len() < MAX_PENDING => {
+                self.unjudged.push_back((Stamp(now), *served))
+            }
+            Rows::Present if !counts => {}
+            _ => objectives.count(served),
+        }
+    }
+
+    fn judge_all(&mut self) {
+        let Some(objectives) = &mut self.totals.objectives else { return };
+        for (_, served) in self.unjudged.drain(..) {
+            objectives.count(&served);
+        }
+    }
+
     fn observe_draft_tokens(&mut self, spec: &SpeculativeDecodingMetrics, request: Option<u64>) {
         let (drafted, accepted) = (spec.total_draft_tokens, spec.total_accepted_draft_tokens);
         if let (Some(drafted @ 1..), Some(accepted @ 0..)) = (drafted, accepted) {
@@ -315,18 +361,18 @@ impl RequestFold {
     pub fn settle(&mut self, completed: u64, now: Instant) {
         self.successes.settle(completed, self.totals.finished.as_ref(), EXACT_TIMES_WITHIN, now);
         self.totals.succeeded = self.successes.total;
-        if self
-            .pending_usage
-            .front()
-            .is_some_and(|(since, _)| now.saturating_duration_since(since.0) >= EXACT_TIMES_WITHIN)
-        {
+        let is_over = |since: &Stamp| now.saturating_duration_since(since.0) >= EXACT_TIMES_WITHIN;
+        if self.pending_usage.front().is_some_and(|(since, _)| is_over(since)) {
             self.rows = Rows::Absent;
             for (_, usage) in self.pending_usage.drain(..) {
                 self.totals.observe_usage(&usage);
             }
         }
+        if self.unjudged.front().is_some_and(|(since, _)| is_over(since)) {
+            self.judge_all();
+        }
         while let Some((since, complete)) = self.complete.front().copied() {
-            if now.saturating_duration_since(since.0) < EXACT_TIMES_WITHIN {
+            if !is_over(&since) {
                 return;
             }
             self.complete.pop_front();
@@ -337,21 +383,23 @@ impl RequestFold {
     fn observe(&mut self, complete: &CompleteRow) {
         self.totals.source = LatencySource::RequestStats;
         self.observe_latencies(complete.latencies, complete.blocks.request);
+        if let Some(objectives) = &mut self.totals.objectives {
+            objectives.count(&complete.served);
+        }
         self.totals.times.observe_blocks(&complete.blocks);
         self.totals.times.observe_transfer(complete.transfer_seconds, complete.transfer_bytes, complete.blocks.request);
     }
 }
 
 impl Lifecycle {
-    fn latencies(&self) -> Latencies {
+    fn times(&self) -> Times {
         let seconds = |micros: i64| micros as f64 / 1e6;
-        let times = Times {
+        Times {
             arrived: Some(seconds(self.arrived_us)),
             scheduled: self.scheduled_us.map(seconds),
             first_token: self.first_token_us.map(seconds),
             ended: Some(seconds(self.ended_us)),
-        };
-        Latencies::of(&times, Some(self.tokens))
+        }
     }
 }
 
@@ -381,7 +429,7 @@ impl LatencySource {
 }
 
 /// Exact times arrive within a poll or two after the end of the request.
-const EXACT_TIMES_WITHIN: Duration = Duration::from_secs(5);
+pub(super) const EXACT_TIMES_WITHIN: Duration = Duration::from_secs(5);
 /// Length of the queues: minutes of a busy engine.
 const MAX_PENDING: usize = 16_384;
 
@@ -393,6 +441,9 @@ impl Default for RequestTotals {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
+    use super::super::objectives::Outcomes;
     use super::*;
     use crate::model::perf_metrics::RequestPerfMetrics;
 
@@ -483,6 +534,68 @@ mod tests {
         fold.absorb_row(&row(), None, now);
         fold.settle(0, now + EXACT_TIMES_WITHIN);
         assert_eq!(counted(&fold), (4, 4, 4));
+    }
+
+    /// Judged by a time to the first token of 400 ms.
+    fn judged(fold: &RequestFold) -> (u64, u64, u64) {
+        let Outcomes { met, missed, unknown } = fold.totals.objectives.unwrap().all;
+        (met, missed, unknown)
+    }
+
+    fn with_objective() -> RequestFold {
+        let mut fold = RequestFold::default();
+        fold.set_objectives(Objectives { ttft: Some(Duration::from_millis(400)), ..Objectives::default() });
+        fold
+    }
+
+    fn timed(first_token: f64) -> PerfMetricsEntry {
+        let timing = json!({"arrival_time": 10.0, "first_token_time": first_token, "last_token_time": 12.0});
+        from_json(&json!({"perf_metrics": {"timing_metrics": timing}}).to_string())
+    }
+
+    #[test]
+    fn a_request_is_judged_once_by_its_entry_if_entries_have_times() {
+        let (mut fold, now) = (with_objective(), Instant::now());
+        // The entry of a request that was cancelled before its first token comes first, then rows and entries of two others.
+        fold.absorb_perf_metrics(&from_json(r#"{"perf_metrics": {}, "finish_reason": "cancelled"}"#), now);
+        assert_eq!(judged(&fold), (0, 0, 0));
+        fold.absorb_perf_metrics(&timed(10.25), now);
+        fold.absorb_row(&row(), None, now);
+        fold.absorb_row(&row(), None, now);
+        fold.absorb_perf_metrics(&timed(10.5), now);
+        fold.settle(0, now + EXACT_TIMES_WITHIN);
+        assert_eq!(judged(&fold), (1, 2, 0));
+    }
+
+    #[test]
+    fn a_request_is_judged_once_by_its_row_if_entries_have_no_times() {
+        let (mut fold, now) = (with_objective(), Instant::now());
+        for _ in 0..3 {
+            fold.absorb_perf_metrics(&entry(), now);
+            fold.absorb_row(&row(), None, now);
+            fold.absorb_perf_metrics(&entry(), now);
+        }
+        fold.settle(0, now + EXACT_TIMES_WITHIN);
+        // Nobody told when the rows' requests arrived.
+        assert_eq!(judged(&fold), (0, 0, 3));
+    }
+
+    #[test]
+    fn without_rows_and_times_each_entry_is_unknown() {
+        let (mut fold, now) = (with_objective(), Instant::now());
+        fold.absorb_perf_metrics(&entry(), now);
+        fold.settle(0, now + EXACT_TIMES_WITHIN);
+        fold.absorb_perf_metrics(&entry(), now + EXACT_TIMES_WITHIN);
+        assert_eq!(judged(&fold), (0, 0, 2));
+    }
+
+    #[test]
+    fn other_objectives_count_anew() {
+        let (mut fold, now) = (with_objective(), Instant::now());
+        fold.absorb_perf_metrics(&timed(10.25), now);
+        fold.set_objectives(Objectives { ttft: Some(Duration::from_millis(100)), ..Objectives::default() });
+        fold.absorb_perf_metrics(&timed(10.25), now);
+        assert_eq!(judged(&fold), (0, 1, 0));
     }
 
     #[test]

@@ -1,9 +1,14 @@
 //! Turns finished requests into samples: latencies, lengths, resource use and finish reasons.
 
+use std::sync::Arc;
+
+use crate::engine::objectives::{ObjectiveTotals, Outcomes};
+use crate::engine::requests::LatencySource;
 use crate::state::EngineSnapshot;
 
 use super::catalog::Id;
 use super::catalog::table::triton::DisaggregatedServing;
+use super::page::Labels;
 use super::value::Value;
 use super::writer::Writer;
 
@@ -44,5 +49,29 @@ impl Writer<'_> {
         self.in_order(Id::RequestsFinished, requests.finished.into_iter().flatten().map(Some));
         self.by_label(Id::RequestErrors, "http_code", &requests.server.errors);
         self.each(Id::RequestDraftTokens, requests.draft_tokens);
+        self.objectives(snapshot);
+    }
+
+    fn objectives(&mut self, snapshot: &EngineSnapshot) {
+        let Some(totals) = &snapshot.requests.objectives else { return };
+        for (objective, limit) in totals.limits.limits() {
+            if let Some(limit) = limit {
+                let labels = Labels::extend(self.labels.base(), [("objective", objective)]);
+                self.page.push(Id::ObjectiveLimit, &Arc::new(labels), limit.as_secs_f64());
+            }
+        }
+        // Not all requests have rows then.
+        if snapshot.totals.is_sampled() && snapshot.requests.source == LatencySource::RequestStats {
+            return;
+        }
+        let ObjectiveTotals { ttft, tpot, e2e, all, .. } = *totals;
+        for (objective, outcomes) in [("ttft", ttft), ("tpot", tpot), ("e2e", e2e), ("all", Some(all))] {
+            let Some(Outcomes { met, missed, unknown }) = outcomes else { continue };
+            for (outcome, requests) in [("met", met), ("missed", missed), ("unknown", unknown)] {
+                let labels = Labels::extend(self.labels.base(), [("objective", objective), ("outcome", outcome)]);
+                self.page.push(Id::ObjectiveRequests, &Arc::new(labels), requests);
+            }
+        }
+        self.put(Id::GoodputTokens, totals.goodput_tokens);
     }
 }

@@ -152,7 +152,7 @@ impl Writer {
         if let Some(open) = recorded.segment.take() {
             self.files.close(open);
         }
-        let EngineName { model, version, labels, source } = &*recorded.name;
+        let EngineName { model, version, labels, source, .. } = &*recorded.name;
         let header = Header {
             format: FORMAT,
             exporter: env!("CARGO_PKG_VERSION").to_owned(),
@@ -249,6 +249,7 @@ impl Writer {
 mod tests {
     use crate::engine::Engine;
     use crate::model::EngineAbout;
+    use crate::model::Objectives;
 
     use super::*;
 
@@ -259,7 +260,13 @@ mod tests {
         let files = Files::open(directory.path(), 1 << 20, counts.clone()).unwrap();
         let mut writer = Writer::new(files, counts.clone(), Arc::default());
         let wanted = Arc::new(AtomicBool::new(false));
-        let name = EngineName { model: "m".into(), version: "1".into(), labels: Vec::new(), source: "socket" };
+        let name = EngineName {
+            model: "m".into(),
+            version: "1".into(),
+            labels: Vec::new(),
+            source: "socket",
+            objectives: Objectives::default(),
+        };
         writer.handle(Message::Joined { engine: 7, name: Box::new(name), wanted: Arc::clone(&wanted) });
         let at = Moment { ns: 0, us: 0 };
         let record_one = |writer: &mut Writer| {

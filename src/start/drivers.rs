@@ -10,6 +10,7 @@ use tokio::task::JoinSet;
 
 use crate::cli::{Cli, DEFAULT_SOCKET};
 use crate::config::{DEFAULT_MODEL, EngineConfig, SourceSpec};
+use crate::model::Objectives;
 use crate::poll::{Driver, DriverEvent, DriverEvents, End, Schedule};
 use crate::recorder::Recorder;
 use crate::shutdown::{self, Shutdown, Trigger};
@@ -374,12 +375,12 @@ fn configured(engines: &[EngineConfig]) -> HashSet<(String, String)> {
 }
 
 /// Without a configured source, engines can still publish to the default ingest socket.
-pub(super) fn default_engine() -> EngineConfig {
+pub(super) fn default_engine(objectives: Objectives) -> EngineConfig {
     let path = Path::new(DEFAULT_SOCKET);
     if let Some(folder) = path.parent()
         && let Err(error) = std::fs::create_dir_all(folder)
     {
         tracing::debug!(%error, folder = %folder.display(), "cannot create the folder of the default ingest socket");
     }
-    EngineConfig::default_socket(path)
+    EngineConfig::default_socket(path, objectives)
 }

@@ -216,7 +216,7 @@ impl Daemon {
 }
 
 async fn start(cli: &Cli, engines: Option<Vec<EngineConfig>>, web: Web, stop: Shutdown) -> Result<Daemon, StartError> {
-    let engines = engines.unwrap_or_else(|| vec![drivers::default_engine()]);
+    let engines = engines.unwrap_or_else(|| vec![drivers::default_engine(cli.objectives)]);
     let mut passed = listen::from_systemd()?;
     let is_ingest = |path: &Path| engines.iter().any(|engine| engine.source == SourceSpec::Socket(path.to_owned()));
     // Without --web.systemd-socket, a Unix socket can only be for ingest. A reload may add its source later.

@@ -4,10 +4,11 @@ use crate::engine::lifecycle::Stages;
 use crate::engine::requests::RequestTotals;
 use crate::engine::{Engine, EngineState, Health, Latest, Totals};
 use crate::model::EngineAbout;
+use crate::model::Objectives;
 
 use super::source::SourceStatus;
 
-/// The identity of an engine: the labels of its series.
+/// The identity of an engine: the labels of its series, and what is promised to its users.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EngineName {
     pub model: String,
@@ -16,13 +17,21 @@ pub struct EngineName {
     pub labels: Vec<(String, String)>,
     /// The kind of source, e.g. `trtllm-serve`; never a URL.
     pub source: &'static str,
+    /// Configured like the labels.
+    pub objectives: Objectives,
 }
 
 #[cfg(test)]
 impl EngineName {
     /// Model `m`, version `1`.
     pub(crate) fn of_a_test() -> Self {
-        Self { model: "m".to_owned(), version: "1".to_owned(), labels: Vec::new(), source: "test" }
+        Self {
+            model: "m".to_owned(),
+            version: "1".to_owned(),
+            labels: Vec::new(),
+            source: "test",
+            objectives: Objectives::default(),
+        }
     }
 }
 

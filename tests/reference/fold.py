@@ -129,7 +129,12 @@ class Iteration:
 
 
 class Fold:
-    def __init__(self):
+    def __init__(self, objectives):
+        self.objectives = objectives  # microseconds, by name
+        self.judged, self.goodput = {}, None
+        for objective in (*objectives, *(["all"] if objectives else [])):
+            for outcome in ("met", "missed", "unknown"):
+                self.judged[objective, outcome] = 0
         self.counts = dict.fromkeys((f"nv_trt_llm_{name}_total" for name in COUNTERS), 0)
         self.observed = {name: [] for name in (*BOUNDS, *LATER)}
         self.transfers, self.transfer_ms = 0, 0.0
@@ -537,11 +542,14 @@ class Fold:
         if self.exact:
             return
         tokens = row["numGeneratedTokens"]
+        judged = (None, None, None)
         if life and life["arrived"] is not None and tokens >= life["tokens"] and (
                 known or None not in (life["scheduled"], life["first"])):
             first = life["first"] if life["first"] is not None else start if tokens else None
             seconds = [None if us is None else us / 1e6 for us in (life["arrived"], life["scheduled"], first, start)]
             self.times(*seconds, tokens)
+            judged = (seconds[0], seconds[2], seconds[3])
+        self.judge(*judged, tokens, failed=False)
         self.blocks(row["allocTotalBlocksPerRequest"], row["allocNewBlocksPerRequest"], row["reusedBlocksPerRequest"],
                     row["missedBlocksPerRequest"])
         if transfer:
@@ -566,6 +574,26 @@ class Fold:
             self.observe("request_queue_time_seconds", waited)
         if tokens is not None and tokens >= 2 and (decode or 0) > 0:
             self.observe("time_per_output_token_seconds", decode / (tokens - 1))
+
+    def judge(self, arrived, first, ended, tokens, failed):
+        """Missed if any objective is missed, else unknown if any is unknown, else met. A time at its limit is met."""
+        def micros(a, b):
+            return None if a is None or b is None or b < a else round((b - a) * 1e6)
+        took = {"ttft": micros(arrived, first), "e2e": micros(arrived, ended), "tpot": None}
+        steps = 1
+        if tokens is not None:
+            steps = max(tokens - 1, 1)
+            took["tpot"] = 0 if tokens < 2 else micros(first, ended)
+        outcomes = []
+        for objective, limit in self.objectives.items():
+            time, parts = took[objective], steps if objective == "tpot" else 1
+            outcomes.append("missed" if failed else "unknown" if time is None else "met" if time <= limit * parts else "missed")
+            self.judged[objective, outcomes[-1]] += 1
+        if outcomes:
+            together = next((worst for worst in ("missed", "unknown") if worst in outcomes), "met")
+            self.judged["all", together] += 1
+            if tokens is not None:
+                self.goodput = (self.goodput or 0) + (tokens if together == "met" else 0)
 
     def blocks(self, total, new, reused, missed):
         if reused + missed > 0:
@@ -595,6 +623,8 @@ class Fold:
             self.undecided.append((line.get("prompt_tokens"), line.get("output_tokens"), moved))
         self.times(t.get("arrival_time"), t.get("first_scheduled_time"), t.get("first_token_time"), t.get("last_token_time"),
                    line.get("output_tokens"))
+        self.judge(t.get("arrival_time"), t.get("first_token_time"), t.get("last_token_time"), line.get("output_tokens"),
+                   failed=reason not in (None, "stop", "length"))
         if moved is not None:
             self.transfer(moved, t["kv_cache_size"])
         if "first_iter" in metrics:
@@ -618,6 +648,11 @@ class Fold:
                 self.transfer_ms += moved * 1000
         self.close()
         series = {**self.counts, **self.events}
+        if self.exact or self.stride < 2:  # else rows are those of a part of the iterations
+            for (objective, outcome), requests in self.judged.items():
+                series[f'nv_trt_llm_objective_requests_total{{objective="{objective}",outcome="{outcome}"}}'] = requests
+            if self.goodput is not None:
+                series["nv_trt_llm_goodput_tokens_total"] = self.goodput
         if self.active_records >= 3:
             series["nv_trt_llm_statistics_interval_iterations"] = self.stride
             if self.stride > 1:  # the engine tells these numbers of a part of its iterations only
@@ -683,7 +718,8 @@ def histogram(series, name, bounds, observed):
 
 
 def main():
-    fold = Fold()
+    given = sys.argv[2].split(",") if len(sys.argv) > 2 else []
+    fold = Fold({name: int(ms) * 1000 for name, ms in (objective.split("=") for objective in given)})
     with open(sys.argv[1]) as lines:
         for line in lines:
             fold.line(json.loads(line))

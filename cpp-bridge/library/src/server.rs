@@ -12,6 +12,7 @@ use exporter::listen::{self, Address, Listener};
 use exporter::metrics::compat::CompatSets;
 use exporter::metrics::own::HttpMetrics;
 use exporter::model::EngineAbout;
+use exporter::model::Objectives;
 use exporter::shutdown::{self, Shutdown, Trigger};
 use exporter::state::{EngineName, State};
 use exporter::supervise::Heartbeats;
@@ -62,8 +63,13 @@ impl Server {
         let address = listeners.iter().find_map(Listener::address).map(|address| address.to_string());
         let listener = listeners.first().map_or(-1, descriptor);
 
-        let name =
-            EngineName { model: options.model, version: options.version, labels: Vec::new(), source: "embedded" };
+        let name = EngineName {
+            model: options.model,
+            version: options.version,
+            labels: Vec::new(),
+            source: "embedded",
+            objectives: Objectives::default(),
+        };
         let about =
             EngineAbout { backend: Some("tensorrt".to_owned()), version: options.engine_version, simulated: false };
         let state = Arc::new(State::new(vec![name]));

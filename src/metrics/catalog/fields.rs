@@ -77,9 +77,12 @@ static OTHERS: &[(Statistics, &[Id])] = &[
             Id::RequestPrefillTime,
             Id::RequestDecodeTime,
             Id::RequestInferenceTime,
+            Id::ObjectiveRequests,
+            Id::GoodputTokens,
         ],
     ),
     (Statistics::Entries, &[Id::RequestLatencyInfo]),
+    (Statistics::Any, &[Id::ObjectiveLimit]),
     (Statistics::PyTorch, &[Id::StatisticsInterval]),
     (Statistics::CrossAttention, &[Id::CrossKvBlocks]),
     (
@@ -284,7 +287,7 @@ fields! {
         id "one series per request would be unbounded; the exporter uses it to match a request's rows of different iterations"
         stage [RequestsByStage]
         contextPrefillPosition [InputTokenLen]
-        numGeneratedTokens [OutputTokenLen TimePerOutputToken]
+        numGeneratedTokens [OutputTokenLen TimePerOutputToken ObjectiveRequests GoodputTokens]
         avgNumDecodedTokensPerIter [RequestDecodedTokens]
         scheduled [RequestQueueTime]
         paused [RequestPauses]
@@ -307,9 +310,9 @@ fields! {
         requestId "one series per request would be unbounded; it becomes the exemplar of the request's histogram buckets"
         ctxRequestId [DisaggregatedServingMetrics]
         perfMetrics [TimeToFirstToken]
-        finishReason [RequestsFinished]
+        finishReason [RequestsFinished ObjectiveRequests]
         promptTokens [InputTokenLen]
-        outputTokens [OutputTokenLen TimePerOutputToken]
+        outputTokens [OutputTokenLen TimePerOutputToken ObjectiveRequests GoodputTokens]
         ctxPerfMetrics [TimeToFirstToken RequestQueueTime RequestPrefillTime E2eLatency RequestInferenceTime]
         genPerfMetrics [E2eLatency RequestDecodeTime RequestInferenceTime TimePerOutputToken KvCacheTransferTime]
         disaggServerArrivalTime [ServerTimeToFirstToken]
@@ -326,10 +329,10 @@ fields! {
     TimingMetrics: Entries {
         serverArrivalTime [ServerTimeToFirstToken]
         serverFirstTokenTime [ServerTimeToFirstToken]
-        arrivalTime [TimeToFirstToken E2eLatency RequestQueueTime]
+        arrivalTime [TimeToFirstToken E2eLatency RequestQueueTime ObjectiveRequests]
         firstScheduledTime [RequestQueueTime RequestPrefillTime RequestInferenceTime]
         firstTokenTime [TimeToFirstToken RequestPrefillTime RequestDecodeTime]
-        lastTokenTime [E2eLatency RequestDecodeTime RequestInferenceTime]
+        lastTokenTime [E2eLatency RequestDecodeTime RequestInferenceTime ObjectiveRequests]
         kvCacheTransferStart [KvCacheTransferTime]
         kvCacheTransferEnd [KvCacheTransferTime]
         kvCacheSize [KvCacheTransferBytes]

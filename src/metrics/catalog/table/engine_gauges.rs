@@ -128,6 +128,9 @@ families! {
     EngineState = ENGINE.gauge("nv_trt_llm_engine_state").stable()
         .by("state", &["starting", "busy", "idle", "stalled", "unreachable"])
         .help("1 for the current state of the engine.").origin("polls, records and --stale-after");
+    ObjectiveLimit = ENGINE.gauge("nv_trt_llm_objective_seconds").unit("seconds").labels(&["model", "objective", "version"])
+        .help("Configured objectives in seconds: the longest time to the first token (ttft), per further token (tpot), and end to end (e2e).")
+        .origin("--objectives, or the key objectives of --config.file");
     EngineInfo = ENGINE.gauge("nv_trt_llm_engine_info").labels(&["backend", "engine_version", "model", "simulated", "source", "version"]).stable()
         .help("Engine description in labels (source, backend, version, whether it is simulated); always 1.")
         .origin("the source");
