@@ -154,6 +154,7 @@ fn the_limit_of_each_publishers_engine_is_named() {
         "unbalanced-ranks",
         "host-bound",
         "statistics-sampled",
+        "saturated",
         "tuner-limits-batch",
         "speculation-rarely-used",
         "reuse-off",

@@ -114,6 +114,7 @@ fn lines(problem: &str, iter: u64) -> Vec<String> {
             );
         }
         "statistics-sampled" => merge(&mut record, json!({"iter": 10 * iter})),
+        "saturated" => merge(&mut record, json!({"maxNumActiveRequests": 21})),
         "tuner-limits-batch" => {
             merge(&mut record, json!({"numQueuedRequests": 30, "maxBatchSizeRuntime": 20, "maxBatchSizeStatic": 64}))
         }

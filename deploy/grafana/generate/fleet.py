@@ -1,7 +1,7 @@
 """Dashboard: all models at a glance. Most queries read the recording rules, so its cost does not grow with the fleet."""
 
 from panels import GREEN, ORANGE, RED, YELLOW, dashboard, row, stat, states, steps, timeseries
-from queries import ENGINE_LEGEND, TARGET, by, engine_states, quantile, recorded, select, variables
+from queries import ENGINE_LEGEND, RECORDED, TARGET, by, engine_states, quantile, recorded, select, variables
 
 MODEL = "model, version"
 LEGEND = "{{model}} v{{version}}"
@@ -30,7 +30,7 @@ def objective(title, name, budget, limit):
     return [
         stat(
             f"{title}: objective met",
-            f"Share of the requests within {limit} in the last 5 minutes. The objective is 95 %. {RULES}",
+            f"Share of the requests within {limit}, or within the objective of their engine (--objectives), in the last 5 minutes. The objective is 95 %. {RULES}",
             "percentunit",
             [(attained(name), LEGEND)],
             5,
@@ -50,6 +50,12 @@ def objective(title, name, budget, limit):
     ]
 
 
+def all_met():
+    name = "model_version:nv_trt_llm_objective_requests:rate5m"
+    met, requests = (by(MODEL, select(name, outcome, RECORDED)) for outcome in ('outcome="met"', 'outcome!="unknown"'))
+    return f"{met} / ({requests} > 0)"
+
+
 def build():
     state, names = engine_states()
     firing = 'count by (severity) (ALERTS{alertname=~"Trtllm.+", alertstate="firing"}) or on () vector(0)'
@@ -60,6 +66,22 @@ def build():
             "Objectives",
             *objective("First token", "time_to_first_token", "time_to_first_token", "0.25 s"),
             *objective("End to end", "e2e", "e2e_request_latency", "30 s"),
+            timeseries(
+                "All objectives met",
+                f"Share of the requests that met every objective of their engine, of those that are known to have met or missed them. Needs --objectives, or the key objectives of an engine. {RULES}",
+                "percentunit",
+                [(all_met(), LEGEND)],
+                12,
+                7,
+            ),
+            timeseries(
+                "Goodput",
+                f"Output tokens per second of requests that met every objective. Needs --objectives. {RULES}",
+                "short",
+                [(per_model("goodput_tokens:rate5m"), LEGEND)],
+                12,
+                7,
+            ),
         ),
         row(
             "Engines and GPUs",

@@ -82,6 +82,17 @@ pub(super) const RULES: &[Rule] = &[
         alerts: &["TrtllmQueueTimeHigh"],
     },
     Rule {
+        name: "saturated",
+        severity: Severity::Info,
+        check: Check::Engine(saturated),
+        says: "A resource of the engine is nearly full: with more load, requests have to wait.",
+        when: "The batch or the KV cache is on average more than 90 % full. Not if queue-bound or kv-cache-starved applies.",
+        guideline: "numScheduledRequests reaches the batch size limit, or usedNumBlocks reaches maxNumBlocks.",
+        change: "Add a replica before users notice. If only the batch is full, raise max_batch_size; if only the KV cache is, see \
+                 kv-cache-starved.",
+        alerts: &["TrtllmEngineSaturated"],
+    },
+    Rule {
         name: "tuner-limits-batch",
         severity: Severity::Warning,
         check: Check::Engine(tuner_limits_batch),
@@ -201,6 +212,26 @@ fn queue_bound(engine: &Engine) -> Facts {
 fn queue_time_high(engine: &Engine) -> Facts {
     let time = queue_time(engine).filter(|time| *time > LONG_QUEUE_TIME)?;
     Some(vec![seconds("mean queue time", time), count("mean requests that wait", engine.batches.backlog)])
+}
+
+/// As the alert TrtllmEngineSaturated.
+const NEARLY_FULL: f64 = 0.9;
+
+fn saturated(engine: &Engine) -> Facts {
+    let batches = &engine.batches;
+    let batch = batches.batch_limit.filter(|limit| *limit > 0.0).map(|limit| batches.scheduled / limit);
+    let full = [("batch", batch), ("kv_cache", batches.kv_used)]
+        .into_iter()
+        .filter(|(_, share)| share.is_some_and(|share| share > NEARLY_FULL))
+        .collect::<Vec<_>>();
+    if !engine.was_busy() || full.is_empty() || batches.cache_is_the_limit() || queue_bound(engine).is_some() {
+        return None;
+    }
+    let names = full.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(", ");
+    let mut facts = vec![text("full", names)];
+    facts.extend(batch.map(|used| share("numScheduledRequests / batch size limit", used)));
+    facts.extend(batches.kv_used.map(|used| share("usedNumBlocks / maxNumBlocks", used)));
+    Some(facts)
 }
 
 fn tuner_limits_batch(engine: &Engine) -> Facts {

@@ -101,7 +101,7 @@ class Fleet:
         self.configure()
         pods = {
             "llama-0": (f"--config.file={work}/engines.yaml", "--gpu=off", "--stale-after=5s"),
-            "qwen-0": (f"--source=socket:{work}/qwen.sock", "--gpu=off", "--stale-after=5s"),
+            "qwen-0": (f"--source=socket:{work}/qwen.sock", "--gpu=off", "--stale-after=5s", "--objectives=ttft=250ms,tpot=100ms,e2e=30s"),
             "gpu-node-0": (f"--source=socket:{work}/node.sock", f"--gpu.library={copy}", "--gpu=required"),
         }
         self.exporters = {pod: self.exporter(*arguments) for pod, arguments in pods.items()}

@@ -70,14 +70,14 @@ QUEUE = Fault(
     lambda fleet: fleet.simulate(90),
     lambda fleet: fleet.simulate(12),
     on(LLAMA1, "QueueGrowing", "QueueLong", "TimeToFirstTokenBudgetBurn"),
-    on(LLAMA1, "QueueTimeHigh") | objectives(LLAMA1),
+    on(LLAMA1, "QueueTimeHigh", "EngineSaturated") | objectives(LLAMA1),
 )
 FULL = Fault(
     "KV cache exhausted",
     llama(rate=22, output=500),
     give_up,
     on(LLAMA2, "KvCacheNearlyFull", "KvCacheExhausted", "QueueGrowing"),
-    on(LLAMA2, "QueueLong", "QueueTimeHigh") | objectives(LLAMA2),
+    on(LLAMA2, "QueueLong", "QueueTimeHigh", "EngineSaturated") | objectives(LLAMA2),
 )
 HANG = Fault(
     "engine hangs",
