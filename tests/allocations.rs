@@ -46,6 +46,33 @@ fn warm(engines: usize) -> (State, PageBuilder, HttpMetrics) {
     (state, builder, http)
 }
 
+/// Allocations of folding further iterations of an engine with this many ranks.
+fn fold_cost(ranks: i64) -> u64 {
+    let now = Instant::now();
+    let mut engine = Engine::new(Duration::from_secs(15));
+    let mut record: IterationStats = serde_json::from_str(
+        r#"{"iterLatencyMS": 10.0, "numActiveRequests": 4,
+            "inflightBatchingStats": {"numScheduledRequests": 4, "numGenRequests": 4, "numCtxTokens": 64}}"#,
+    )
+    .unwrap();
+    let mut absorb = |iterations: std::ops::Range<u64>| {
+        for iter in iterations {
+            for rank in 0..ranks {
+                (record.iter, record.attention_dp_rank) = (Some(iter), Some(rank));
+                engine.absorb(&record, now, 1_753_462_475_000_000).unwrap();
+            }
+        }
+    };
+    // Until the ring of the last iterations' times is full, it grows.
+    absorb(1..5000);
+    measure(|| absorb(5000..6000)).count_total
+}
+
+#[test]
+fn a_fold_allocates_nothing_whatever_the_number_of_ranks() {
+    assert_eq!([1, 2, 8, 100].map(fold_cost), [0; 4]);
+}
+
 /// Allocations that building the page takes, and the number of its samples.
 fn cost(engines: usize, selection: Selection) -> (u64, u64) {
     let (state, builder, http) = warm(engines);

@@ -5,6 +5,7 @@
 
 mod e2e;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -290,6 +291,102 @@ fn row_4_with_attention_data_parallelism_each_number_has_one_scope() {
     // A lost row does not hold the iteration back for long.
     bench.answer(&[row(11, 0), row(11, 1)]).answer(&[]);
     assert_eq!(bench.ours("iteration_scheduled_requests_sum"), Some(90.0));
+}
+
+/// A row of a rank. `own`: as with `TLLM_METRICS_ALL_RANKS=1`.
+fn rank_row(iter: i64, rank: i64, own: bool, [context, generation]: [i64; 2]) -> Value {
+    let batch = json!({"numScheduledRequests": generation, "numGenRequests": generation, "numCtxTokens": context});
+    let row =
+        pytorch(iter.cast_unsigned(), json!({"numActiveRequests": generation + 1, "inflightBatchingStats": batch}));
+    with(row, if own { json!({"attentionDpRank": 0, "rank": rank}) } else { json!({"attentionDpRank": rank}) })
+}
+
+fn of_rank(name: &str, rank: &str, page: &Page) -> Option<f64> {
+    page.find(&format!("nv_trt_llm_rank_{name}"), &[&format!("rank={rank}")])
+}
+
+fn label_of_rank(rank: i64) -> String {
+    if rank < 64 { rank.to_string() } else { "other".to_owned() }
+}
+
+#[test]
+fn row_4_the_counts_of_each_rank_are_the_planted_ones_over_restarts_and_late_rows() {
+    const RANKS: i64 = 70;
+    let planted = |life: i64, iter: i64, rank: i64| [(iter * 31 + rank * 17 + life) % 50, (iter + rank * rank) % 7];
+    for own in [true, false] {
+        let (mut rows, mut truth, mut ratios) = (Vec::new(), BTreeMap::<String, [f64; 2]>::new(), Vec::new());
+        for (life, last) in [(0, 20), (1, 15), (2, 18)] {
+            // Iteration 7 comes after 9, and one row of iteration 11 never.
+            for iter in (1..=6).chain([8, 9, 7]).chain(10..=last) {
+                let lost = (iter == 11).then_some(30);
+                for rank in (0..RANKS).filter(|rank| Some(*rank) != lost) {
+                    let tokens = planted(life, iter, rank);
+                    rows.push(rank_row(iter, rank, own, tokens));
+                    let sums = truth.entry(label_of_rank(rank)).or_default();
+                    *sums = [0, 1].map(|kind| sums[kind] + tokens[kind] as f64);
+                }
+                let of_ranks: Vec<i64> = (0..RANKS).map(|rank| planted(life, iter, rank).iter().sum()).collect();
+                let (most, all) = (of_ranks.iter().max().unwrap(), of_ranks.iter().sum::<i64>());
+                ratios.extend(lost.is_none().then(|| *most as f64 / (all as f64 / RANKS as f64)));
+            }
+        }
+        let mut bench = Bench::new();
+        // An answer may end within an iteration.
+        for answer in rows.chunks(100) {
+            bench.answer(answer);
+        }
+        let page = bench.page_of(Selection::All);
+        assert_eq!(page.get("nv_trt_llm_engine_restarts_total", &[]), 2.0);
+        assert_eq!(truth.len(), 65);
+        let mut all = [0.0; 2];
+        for (rank, [context, generation]) in &truth {
+            assert_eq!(of_rank("context_tokens_total", rank, &page), Some(*context), "rank {rank}");
+            assert_eq!(of_rank("generation_tokens_total", rank, &page), Some(*generation), "rank {rank}");
+            all = [all[0] + context, all[1] + generation];
+        }
+        assert_eq!(
+            all,
+            ["context", "generation"].map(|kind| page.get(&format!("nv_trt_llm_{kind}_tokens_total"), &[]))
+        );
+        assert_eq!(page.get("nv_trt_llm_rank_imbalance_ratio_count", &[]), ratios.len() as f64);
+        let sum = page.get("nv_trt_llm_rank_imbalance_ratio_sum", &[]);
+        assert!((sum - ratios.iter().sum::<f64>()).abs() < 1e-9, "{sum}");
+        // The gauges are those of the last iteration.
+        let scheduled = |rank| planted(2, 18, rank)[1] as f64;
+        assert_eq!(of_rank("scheduled_requests", "63", &page), Some(scheduled(63)));
+        assert_eq!(of_rank("scheduled_requests", "other", &page), Some((64..RANKS).map(scheduled).sum()));
+        assert_eq!(of_rank("active_requests", "63", &page), own.then_some(scheduled(63) + 1.0));
+        // A restart takes the gauges.
+        bench.answer(&[rank_row(1, 0, own, [0, 1])]);
+        let page = bench.page_of(Selection::All);
+        assert_eq!(of_rank("scheduled_requests", "0", &page), None);
+        assert_eq!(of_rank("context_tokens_total", "63", &page), Some(truth["63"][0]));
+    }
+}
+
+#[test]
+fn row_4_one_rank_has_no_series_an_idle_one_no_load_and_a_sampled_one_no_totals() {
+    let any = |bench: &Bench| bench.page_of(Selection::All).series.iter().any(|(name, _)| name.contains("_llm_rank_"));
+    let mut bench = Bench::new();
+    bench.answer(&[1, 2, 3].map(|iter| rank_row(iter, 0, false, [10, 1])));
+    assert!(!any(&bench));
+    // The last record of an idle engine has scheduled requests.
+    let mut bench = Bench::new();
+    let done = |iter, rank| with(rank_row(iter, rank, true, [10, 3]), json!({"numActiveRequests": 0}));
+    bench.answer(&[rank_row(1, 0, true, [10, 3]), rank_row(1, 1, true, [10, 3]), done(2, 0), done(2, 1)]);
+    assert_eq!(bench.state(), "idle");
+    let page = bench.page_of(Selection::All);
+    for name in ["scheduled_requests", "active_requests"] {
+        assert_eq!(of_rank(name, "1", &page), Some(0.0), "{name}");
+    }
+    // One iteration in ten is reported.
+    let mut bench = Bench::new();
+    let rows = |iter| [rank_row(iter, 0, false, [10, 1]), rank_row(iter, 1, false, [0, 1])];
+    bench.answer(&[10, 20, 30, 40].map(rows).concat());
+    let page = bench.page_of(Selection::All);
+    assert_eq!(of_rank("context_tokens_total", "0", &page), None);
+    assert_eq!(of_rank("scheduled_requests", "0", &page), Some(1.0));
+    assert_eq!(page.get("nv_trt_llm_rank_imbalance_ratio_count", &[]), 4.0);
 }
 
 #[test]

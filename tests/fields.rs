@@ -296,9 +296,13 @@ fn the_number_latency_and_rank_of_a_record_change_the_families_named_for_them() 
     apart.records[1]["schedulerMode"] = json!("non_overlap");
     must_change(field("iterLatencyMS"), &apart, |messages| swap(&mut messages.records[1], "/iterLatencyMS"));
     must_change(field("attentionDpRank"), &messages, |messages| {
-        let mut sibling = messages.records[1].clone();
-        sibling["attentionDpRank"] = json!(1);
-        messages.records.push(sibling);
+        // The number of ranks is known from the first iteration on.
+        let with_sibling = |record: Value| {
+            let mut sibling = record.clone();
+            sibling["attentionDpRank"] = json!(1);
+            [record, sibling]
+        };
+        messages.records = std::mem::take(&mut messages.records).into_iter().flat_map(with_sibling).collect();
     });
     must_change(field("rank"), &messages, |messages| {
         messages.records.iter_mut().for_each(|record| record["rank"] = json!(0));

@@ -131,6 +131,8 @@ fn request_rows_and_all_counts_equal_the_reference() {
     let page = compare(1, &[]);
     assert!(page.count("nv_trt_llm_e2e_request_latency_seconds_count", &[]) > 100);
     assert!(page.count("nv_trt_llm_spec_decode_draft_tokens_total", &[]) > 0, "no attention-DP rows in the file");
+    assert!(page.count("nv_trt_llm_rank_imbalance_ratio_count", &[]) > 1000);
+    assert!(page.count("nv_trt_llm_rank_generation_tokens_total", &["rank=3"]) > 1000);
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! What the records of the window tell about batches: the time of both phases, the backlog, the KV cache, the ranks. Pure.
 
 use std::borrow::Borrow;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::model::IterationStats;
 use crate::model::iteration::{Backend, SchedulerMode, StaticBatchingStats};
@@ -42,6 +42,8 @@ pub struct Batches {
     /// Attention data parallel ranks, and the share of their time in which they wait for the fullest.
     pub ranks: usize,
     pub rank_wait: f64,
+    /// The rank that computed the most tokens.
+    pub fullest_rank: Option<i64>,
     /// Frames that the engine dropped.
     pub dropped: u64,
 }
@@ -125,22 +127,26 @@ impl Iteration<'_> {
     }
 
     fn tokens(&self) -> f64 {
-        self.tokens_by_rank().iter().sum()
+        self.tokens_by_rank().map(|(_, tokens)| tokens).sum()
     }
 
     /// Tokens computed by each rank.
-    fn tokens_by_rank(&self) -> Vec<f64> {
-        let tokens = |row: &&IterationStats| {
+    fn tokens_by_rank(&self) -> impl Iterator<Item = (Option<i64>, f64)> {
+        self.rows.iter().filter_map(|row| {
             let batch = row.inflight_batching_stats?;
-            Some(sum([batch.num_ctx_tokens, batch.num_gen_requests].into_iter().flatten()))
-        };
-        self.rows.iter().filter_map(tokens).collect()
+            Some((rank_of(row), sum([batch.num_ctx_tokens, batch.num_gen_requests].into_iter().flatten())))
+        })
     }
 }
 
 /// A peer chooses the numbers, so they may be too large for a sum.
 fn sum(numbers: impl Iterator<Item = i64>) -> f64 {
     numbers.fold(0, i64::saturating_add) as f64
+}
+
+/// With `rank`, `attentionDpRank` can be that of the rank which sends the rows.
+pub(super) fn rank_of(row: &IterationStats) -> Option<i64> {
+    row.rank.or(row.attention_dp_rank)
 }
 
 fn static_of(row: &IterationStats) -> Option<&StaticBatchingStats> {
@@ -219,15 +225,20 @@ impl Batches {
     }
 
     fn add_ranks(&mut self, busy: &[&Iteration<'_>]) {
-        let (mut done, mut possible) = (0.0, 0.0);
+        let (mut done, mut possible, mut by_rank) = (0.0, 0.0, BTreeMap::new());
         for iteration in busy {
-            let tokens = iteration.tokens_by_rank();
-            if tokens.len() > 1 {
-                done += tokens.iter().sum::<f64>();
-                possible += tokens.iter().copied().fold(0.0, f64::max) * tokens.len() as f64;
+            let (mut all, mut most, mut ranks) = (0.0, 0.0_f64, 0_u32);
+            for (rank, tokens) in iteration.tokens_by_rank() {
+                (all, most, ranks) = (all + tokens, most.max(tokens), ranks + 1);
+                *by_rank.entry(rank).or_insert(0.0) += tokens;
+            }
+            if ranks > 1 {
+                done += all;
+                possible += most * f64::from(ranks);
             }
         }
         self.rank_wait = if possible > 0.0 { 1.0 - done / possible } else { 0.0 };
+        self.fullest_rank = by_rank.into_iter().max_by(|(_, a), (_, b)| a.total_cmp(b)).and_then(|(rank, _)| rank);
     }
 
     /// The batch has reached its limit.
@@ -248,20 +259,19 @@ impl Batches {
 
 /// Rows with the same number, each rank once, are one iteration. An answer may have all rows of one rank before those of the next.
 fn iterations<'a>(records: &[&'a IterationStats]) -> Vec<Iteration<'a>> {
-    let rank = |record: &IterationStats| record.attention_dp_rank.or(record.rank);
     let mut rows = records.to_vec();
-    if rows.iter().any(|row| rank(row).is_some_and(|rank| rank > 0)) {
+    if rows.iter().any(|row| rank_of(row).is_some_and(|rank| rank > 0)) {
         rows.sort_by_key(|row| row.iter);
     }
     let mut found: Vec<Iteration<'a>> = Vec::new();
     let mut ranks = BTreeSet::new();
     for row in rows {
         match found.last_mut() {
-            Some(last) if last.number() == row.iter && rank(row).is_some() && ranks.insert(rank(row)) => {
+            Some(last) if last.number() == row.iter && rank_of(row).is_some() && ranks.insert(rank_of(row)) => {
                 last.rows.push(row)
             }
             _ => {
-                ranks = BTreeSet::from([rank(row)]);
+                ranks = BTreeSet::from([rank_of(row)]);
                 found.push(Iteration { rows: vec![row] });
             }
         }
@@ -302,6 +312,7 @@ mod tests {
         let found = Batches::of(&records((0..40).map(row)));
         assert_eq!((found.iterations, found.ranks), (20, 2));
         assert!((found.rank_wait - (1.0 - 10.0 / 16.0)).abs() < 1e-9);
+        assert_eq!(found.fullest_rank, Some(0));
     }
 
     /// Rows of 8 ranks that schedule 20 requests each.
@@ -343,6 +354,17 @@ mod tests {
             (found.backlog, found.batch_limit, found.kv_used_least),
             (8.0 * (2.0 + 3.0), Some(512.0), Some(0.8))
         );
+    }
+
+    #[test]
+    fn rows_with_a_rank_are_told_apart_by_it_although_one_rank_sends_all() {
+        let found = ranks(|rank, row| {
+            row["rank"] = json!(rank);
+            row["attentionDpRank"] = json!(0);
+            row["inflightBatchingStats"]["numCtxTokens"] = json!(if rank == 5 { 100 } else { 0 });
+        });
+        assert_eq!((found.iterations, found.ranks, found.scheduled, found.fullest_rank), (20, 8, 160.0, Some(5)));
+        assert!((found.rank_wait - (1.0 - 260.0 / 960.0)).abs() < 1e-9, "{found:?}");
     }
 
     #[test]

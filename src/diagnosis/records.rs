@@ -6,6 +6,8 @@ use std::time::Duration;
 
 use crate::model::IterationStats;
 
+use super::batches::rank_of;
+
 /// An engine: `model` and `version`.
 pub type Name = [String; 2];
 
@@ -13,9 +15,8 @@ pub type Name = [String; 2];
 type Key = (Option<u64>, Option<i64>, Option<u64>, u64, Option<i64>);
 
 fn key(record: &IterationStats) -> Key {
-    let rank = record.attention_dp_rank.or(record.rank);
     let latency = record.iter_latency_ms.unwrap_or_default().to_bits();
-    (record.iter, rank, record.stats_sequence, latency, record.num_active_requests)
+    (record.iter, rank_of(record), record.stats_sequence, latency, record.num_active_requests)
 }
 
 /// The records of all engines of an exporter. `R` is a record, or shares one.

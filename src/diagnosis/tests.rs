@@ -443,6 +443,37 @@ fn a_short_queue_before_many_ranks_is_no_problem() {
 }
 
 #[test]
+fn the_fullest_rank_is_named_by_the_page_and_without_its_counters_by_the_records() {
+    fn row(iter: u64, rank: u64) -> Value {
+        with(
+            record(iter),
+            json!({"attentionDpRank": rank,
+            "inflightBatchingStats": {"numGenRequests": if rank == 1 { 30 } else { 5 }, "numCtxTokens": 0}}),
+        )
+    }
+    let case = |lines| Case { lines, record: Some(|iter| vec![row(iter, 0), row(iter, 1)]), ..Case::default() };
+    let fullest = |lines| {
+        let found = judge(&observation(&case(lines)));
+        let finding = found.iter().find(|finding| finding.rule.name == "unbalanced-ranks").unwrap();
+        finding.facts.last().unwrap().to_string()
+    };
+    assert_eq!(fullest(&[]), "fullest rank: 1");
+    // The records are a part of the window.
+    let page: &[Line] = &[
+        ("nv_trt_llm_rank_context_tokens_total{rank=\"0\"}", 100.0, 900.0),
+        ("nv_trt_llm_rank_context_tokens_total{rank=\"1\"}", 9000.0, 9100.0),
+        ("nv_trt_llm_rank_context_tokens_total{rank=\"other\"}", 0.0, 9000.0),
+        ("nv_trt_llm_rank_generation_tokens_total{rank=\"0\"}", 100.0, 200.0),
+        ("nv_trt_llm_rank_generation_tokens_total{rank=\"1\"}", 100.0, 800.0),
+        ("nv_trt_llm_rank_generation_tokens_total{rank=\"other\"}", 0.0, 9000.0),
+    ];
+    assert_eq!(fullest(page), "fullest rank: 0");
+    // Counters of which none has grown tell nothing.
+    let still: &[Line] = &[("nv_trt_llm_rank_generation_tokens_total{rank=\"0\"}", 100.0, 100.0)];
+    assert_eq!(fullest(still), "fullest rank: 1");
+}
+
+#[test]
 fn a_gauge_on_a_release_that_is_too_old_for_it_proves_nothing() {
     let mut all = observation(&Case::default());
     for version in ["1.0.0rc4", "0.20.0", "unknown", "1"] {

@@ -55,6 +55,8 @@ pub static REQUEST_ITERATIONS: &[Bound] =
     bounds![1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10000, 20000, 50000];
 /// Tokens decoded in one iteration: 1 without speculation.
 pub static DECODED_TOKENS: &[Bound] = bounds![1, 1.25, 1.5, 1.75, 2, 2.5, 3, 4, 5, 6, 8];
+/// The largest of several numbers ÷ their mean: 1 if all are equal.
+pub static IMBALANCE: &[Bound] = bounds![1, 1.05, 1.1, 1.2, 1.3, 1.5, 1.75, 2, 2.5, 3, 4, 6, 8];
 /// 0..1.
 pub static RATIO: &[Bound] = bounds![0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1];
 /// Bytes of a KV cache transfer: 64 KiB to 16 GiB.
@@ -72,7 +74,7 @@ pub static TRANSFER_BYTES: &[Bound] = &[
 ];
 
 /// All tables of bounds.
-static TABLES: [&[Bound]; 14] = [
+static TABLES: [&[Bound]; 15] = [
     LONG_SECONDS,
     FIRST_TOKEN_SECONDS,
     PER_TOKEN_SECONDS,
@@ -85,6 +87,7 @@ static TABLES: [&[Bound]; 14] = [
     NO_BOUNDS,
     REQUEST_ITERATIONS,
     DECODED_TOKENS,
+    IMBALANCE,
     RATIO,
     TRANSFER_BYTES,
 ];
@@ -247,7 +250,9 @@ mod tests {
 
     #[test]
     fn the_text_of_a_bound_is_its_value_in_the_spelling_of_the_page() {
-        for bounds in [LONG_SECONDS, FIRST_TOKEN_SECONDS, PER_TOKEN_SECONDS, SHORT_SECONDS, ITERATION_SECONDS] {
+        for bounds in
+            [LONG_SECONDS, FIRST_TOKEN_SECONDS, PER_TOKEN_SECONDS, SHORT_SECONDS, ITERATION_SECONDS, IMBALANCE]
+        {
             for bound in bounds {
                 assert_eq!(bound.value.to_string(), bound.text);
             }

@@ -21,6 +21,7 @@ pub mod objectives;
 pub mod plausible;
 pub mod pools;
 pub mod queue_time;
+pub mod rank_totals;
 pub mod ranks;
 pub mod request_times;
 pub mod requests;
@@ -53,6 +54,7 @@ use kv_events::KvEvents;
 use lifecycle::{Lifecycles, Stages};
 use missing_records::MissingRecords;
 use pools::Pools;
+use rank_totals::{RankRow, RankTotals};
 use ranks::OpenIteration;
 use requests::RequestFold;
 
@@ -68,6 +70,8 @@ pub struct Engine {
     epoch: Epoch,
     /// The last iteration, while rows of other ranks may follow.
     open: Option<OpenIteration>,
+    /// The last row of the only rank seen so far.
+    only_rank: Option<RankRow>,
     clock: IterationClock,
     lifecycles: Lifecycles,
     kv_events: KvEvents,
@@ -86,6 +90,7 @@ impl Engine {
             latest: None,
             epoch: Epoch::first(),
             open: None,
+            only_rank: None,
             clock: IterationClock::default(),
             lifecycles: Lifecycles::default(),
             kv_events: KvEvents::default(),
@@ -127,6 +132,9 @@ impl Engine {
         }
         let counted = self.epoch.count(record, kind);
         self.totals.absorb(record, &counted);
+        if counted.batch {
+            self.absorb_rank(record, kind);
+        }
         match kind {
             RecordKind::SiblingRank => {
                 if let Some(latest) = &mut self.latest {
@@ -144,6 +152,29 @@ impl Engine {
         self.health.record(now, self.outstanding());
         self.missing_records.record(now);
         Ok(())
+    }
+
+    /// Counts the row for its rank. The counts of ranks begin with the iteration in which a second rank is seen, so that an engine
+    /// with one rank has none.
+    fn absorb_rank(&mut self, record: &IterationStats, kind: RecordKind) {
+        let Some(row) = RankRow::of(record) else { return };
+        let is_newest = || self.latest.as_ref().is_some_and(|latest| latest.iter == row.iter);
+        let newest = kind == RecordKind::New || kind == RecordKind::SiblingRank && is_newest();
+        let ranks = match &mut self.totals.ranks {
+            Some(ranks) => ranks,
+            None => {
+                let Some(first) = self.only_rank.replace(row).filter(|first| first.rank != row.rank) else { return };
+                let ranks = self.totals.ranks.insert(Box::new(RankTotals::new()));
+                if first.is_beside(&row) {
+                    ranks.add(&first, newest);
+                }
+                ranks
+            }
+        };
+        if kind == RecordKind::New {
+            ranks.begin_iteration();
+        }
+        ranks.add(&row, newest);
     }
 
     /// The newest record, which the gauges show.
@@ -194,6 +225,10 @@ impl Engine {
     /// Observes the sums over the ranks of an iteration.
     fn observe_iteration(&mut self, iteration: &OpenIteration) {
         self.totals.observe_iteration(iteration);
+        let ranks = self.latest.as_ref().and_then(Latest::attention_dp_ranks);
+        if let (Some(imbalance), Some(ranks)) = (iteration.imbalance(ranks), &mut self.totals.ranks) {
+            ranks.imbalance.observe(imbalance);
+        }
         if !iteration.late {
             self.epoch.follow_requests(iteration);
         }
@@ -359,6 +394,10 @@ impl Engine {
         if let Some(latest) = &mut self.latest {
             latest.pools = Pools::default();
             (latest.ranks_seen, latest.ranks_before) = (None, None);
+        }
+        self.only_rank = None;
+        if let Some(ranks) = &mut self.totals.ranks {
+            ranks.restart();
         }
     }
 }

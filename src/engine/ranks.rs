@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use crate::model::IterationStats;
 use crate::model::iteration::Backend;
 
-use super::batch::{context_tokens, scheduled};
+use super::batch::{context_tokens, scheduled, tokens};
 use super::counted::Counted;
 use super::cumulative::{Cumulative, KvCounts, KvIncrease};
 use super::queue_time::QueueTime;
@@ -135,6 +135,11 @@ pub struct OpenIteration {
     pub rows: u64,
     pub scheduled: Option<u64>,
     pub context_tokens: u64,
+    /// All tokens, and those of the fullest rank. 0 for rows without a rank.
+    #[serde(default)]
+    tokens: u64,
+    #[serde(default)]
+    most_tokens: u64,
     /// Active requests: of all ranks, or of rank 0 if the rows copy them.
     pub active: Option<i64>,
     /// The rows copy all but the batch from rank 0.
@@ -155,13 +160,17 @@ impl OpenIteration {
     /// An iteration with its first row.
     #[must_use]
     pub fn new(record: &IterationStats, counted: &Counted, late: bool) -> Self {
+        let has_ranks = record.rank.is_some() || record.attention_dp_rank.is_some();
+        let tokens = if has_ranks { tokens(record) } else { 0 };
         Self {
             iter: record.iter,
             backend: record.backend(),
-            has_ranks: record.rank.is_some() || record.attention_dp_rank.is_some(),
+            has_ranks,
             rows: 1,
             scheduled: scheduled(record),
             context_tokens: context_tokens(record),
+            tokens,
+            most_tokens: tokens,
             active: record.num_active_requests,
             started: counted.started,
             completed: counted.completed,
@@ -179,6 +188,14 @@ impl OpenIteration {
         !self.has_ranks || ranks.is_some_and(|ranks| self.rows >= ranks)
     }
 
+    /// Tokens of the fullest rank ÷ the mean of all ranks. `None` if there is one rank, no token, or a row is missing.
+    /// `ranks`: the most ranks of an iteration of this engine.
+    #[must_use]
+    pub fn imbalance(&self, ranks: Option<u64>) -> Option<f64> {
+        let complete = self.rows > 1 && ranks.is_some_and(|ranks| self.rows >= ranks);
+        (complete && self.tokens > 0).then(|| self.most_tokens as f64 * self.rows as f64 / self.tokens as f64)
+    }
+
     /// Adds the row of another rank.
     pub fn add(&mut self, record: &IterationStats, counted: &Counted) {
         self.rows += 1;
@@ -186,6 +203,9 @@ impl OpenIteration {
             self.scheduled = Some(self.scheduled.unwrap_or(0).saturating_add(scheduled));
         }
         self.context_tokens = self.context_tokens.saturating_add(context_tokens(record));
+        let tokens = tokens(record);
+        self.tokens = self.tokens.saturating_add(tokens);
+        self.most_tokens = self.most_tokens.max(tokens);
         if record.rank.is_some() {
             let active = record.num_active_requests;
             self.active = self.active.zip(active).map(|(sum, active)| sum.saturating_add(active));

@@ -10,6 +10,7 @@ use super::cumulative::KvIncrease;
 use super::histogram::{BATCH_REQUESTS, BATCH_TOKENS, Histogram, ITERATION_SECONDS, SHORT_SECONDS};
 use super::kv_events::KvEventTotals;
 use super::pools::PoolTotals;
+use super::rank_totals::RankTotals;
 use super::ranks::OpenIteration;
 
 /// Plain numbers with one owner. Folding a record uses no atomics and allocates nothing.
@@ -45,6 +46,8 @@ pub struct Totals {
     pub kv_events: Option<KvEventTotals>,
     /// Number of times that a request was paused. Absent until the engine reports its requests.
     pub request_pauses: Option<u64>,
+    /// Absent until a second rank of attention data parallelism is seen.
+    pub ranks: Option<Box<RankTotals>>,
     /// Seconds. One observation per iteration whose latency contains no wait for work (see `epoch`).
     pub iteration_latency: Histogram,
     /// Requests. One observation per iteration.
@@ -86,6 +89,7 @@ impl Totals {
             pools: PoolTotals::default(),
             kv_events: None,
             request_pauses: None,
+            ranks: None,
             iteration_latency: Histogram::new(ITERATION_SECONDS),
             iteration_scheduled_requests: Histogram::new(BATCH_REQUESTS),
             iteration_context_tokens: Histogram::new(BATCH_TOKENS),

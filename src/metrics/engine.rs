@@ -53,6 +53,7 @@ impl EngineSeries {
         if let Some(latest) = &snapshot.latest {
             page.limits(latest, load.is_none());
         }
+        page.ranks(snapshot, load.as_ref());
         page.totals(&snapshot.totals);
         page.requests(snapshot);
         page.state(snapshot, self.name.source);

@@ -12,6 +12,7 @@ mod load;
 pub mod own;
 pub mod page;
 pub mod page_builder;
+mod ranks;
 mod requests;
 pub mod series_labels;
 mod totals;

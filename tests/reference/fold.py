@@ -41,6 +41,7 @@ LATER = {
     "nv_trt_llm_host_step_seconds": ITERATION,
     "nv_trt_llm_device_step_seconds": ITERATION,
     "nv_trt_llm_gpu_forward_seconds": ITERATION,
+    "nv_trt_llm_rank_imbalance_ratio": "1 1.05 1.1 1.2 1.3 1.5 1.75 2 2.5 3 4 6 8",
     "nv_trt_llm_request_kv_cache_blocks": POWERS,
     "nv_trt_llm_request_kv_cache_new_blocks": POWERS,
     "nv_trt_llm_request_iterations": "1 2 5 10 20 50 100 200 500 1000 2000 5000 10000 20000 50000",
@@ -123,6 +124,7 @@ class Iteration:
     def __init__(self, number, late, missing):
         self.number, self.late, self.missing = number, late, missing
         self.ranks = set()
+        self.tokens = {}  # rank -> [context tokens, generated tokens]
         self.scheduled = self.context_tokens = 0
         self.active = self.queued = self.started = self.completed = 0
         self.queue_time = None  # (seconds of one request, requests)
@@ -142,6 +144,7 @@ class Fold:
         self.exact = self.rows_seen = False
         self.undecided = []  # lengths and transfers of entries, until it is known whether rows have them
         self.process = None
+        self.by_rank = {}  # label -> [context tokens, generated tokens]; empty until a second rank is seen
         self.last = self.last_end = None  # the last record and its time
         self.begin(met_running=True)
 
@@ -362,6 +365,9 @@ class Fold:
             self.observe("iteration_context_tokens", it.context_tokens)
         if it.queue_time and len(self.ranks) == 1:
             self.observe("new_request_queue_time_seconds", *it.queue_time)
+        tokens = [sum(row) for row in it.tokens.values()]
+        if len(tokens) >= 2 and len(tokens) == len(self.ranks) and sum(tokens):  # the rows of all ranks
+            self.observe("rank_imbalance_ratio", max(tokens) / (sum(tokens) / len(tokens)))
         if it.late:
             return
         left = it.active - it.completed
@@ -442,8 +448,22 @@ class Fold:
                 generated += (r.get("specDecodingStats") or {}).get("numAcceptedTokens", 0)
         self.count("context_tokens", batch["numCtxTokens"])
         self.count("generation_tokens", generated)
+        rank = r.get("rank", r.get("attentionDpRank"))
+        if rank is not None:
+            self.rank(rank, [batch["numCtxTokens"], generated])
         self.open.scheduled += batch["numScheduledRequests"]
         self.open.context_tokens += batch["numCtxTokens"]
+
+    def rank(self, rank, tokens):
+        """Tokens of one rank. Counting begins with all rows of the iteration in which a second rank is seen."""
+        self.open.tokens[rank] = tokens
+        rows = {rank: tokens}
+        if not self.by_rank:
+            rows = self.open.tokens if len(self.ranks - {None}) > 1 else {}
+        for number, more in rows.items():
+            label = str(number) if 0 <= number < 64 else "other"
+            before = self.by_rank.get(label, [0, 0])
+            self.by_rank[label] = [before[0] + more[0], before[1] + more[1]]
 
     def speculation(self, r):
         spec = r.get("specDecodingStats")
@@ -653,12 +673,16 @@ class Fold:
                 series[f'nv_trt_llm_objective_requests_total{{objective="{objective}",outcome="{outcome}"}}'] = requests
             if self.goodput is not None:
                 series["nv_trt_llm_goodput_tokens_total"] = self.goodput
+        for rank, tokens in self.by_rank.items():
+            for kind, number in zip(("context", "generation"), tokens):
+                series[f'nv_trt_llm_rank_{kind}_tokens_total{{rank="{rank}"}}'] = number
         if self.active_records >= 3:
             series["nv_trt_llm_statistics_interval_iterations"] = self.stride
             if self.stride > 1:  # the engine tells these numbers of a part of its iterations only
                 for name in COUNTERS:
                     if name in ("context_tokens", "generation_tokens") or name.startswith("spec_decode"):
                         del series[f"nv_trt_llm_{name}_total"]
+                series = {name: value for name, value in series.items() if "_rank_" not in name}
         for name, bounds in {**BOUNDS, **LATER}.items():
             if name in BOUNDS or self.observed[name]:
                 histogram(series, name, bounds.split(), self.observed[name])

@@ -13,6 +13,8 @@ def p95(*families):
 def build():
     state, names = engine_states()
     lost = by(PER_ENGINE, f"increase({engine('nv_trt_llm_iterations_lost_total')}[$__rate_interval])")
+    by_rank = " + ".join(per_second(f"nv_trt_llm_rank_{kind}_tokens_total", more=", rank") for kind in ("context", "generation"))
+    imbalance = "nv_trt_llm_rank_imbalance_ratio"
     accepted, drafted = (per_second(f"nv_trt_llm_spec_decode_{kind}_tokens_total") for kind in ("accepted", "draft"))
     rows = [
         row(
@@ -165,6 +167,29 @@ def build():
                 "Restarts of the engine since its exporter started. Each one loses the running requests.",
                 "short",
                 [(each("nv_trt_llm_engine_restarts_total"), LEGEND)],
+            ),
+        ),
+        row(
+            "Ranks of attention data parallelism",
+            timeseries(
+                "Imbalance of ranks",
+                "Tokens of the fullest rank as a multiple of the mean over all ranks. At 1, the ranks have equal work; at 1.5, they "
+                "wait a third of their time.",
+                "short",
+                [(quantile(share, imbalance, PER_ENGINE), f"{LEGEND} p{name}") for share, name in ((0.5, "50"), (0.95, "95"))],
+                thresholds=steps((1.33, ORANGE)),
+            ),
+            timeseries(
+                "Tokens per second by rank",
+                "Prompt tokens computed in context phases and generated tokens. All ranks wait for the fullest.",
+                "suffix: tok/s",
+                [(by_rank, LEGEND + " rank {{rank}}")],
+            ),
+            timeseries(
+                "Scheduled requests by rank",
+                "Requests of the last iteration.",
+                "short",
+                [(each("nv_trt_llm_rank_scheduled_requests", more=", rank"), LEGEND + " rank {{rank}}")],
             ),
         ),
         row(

@@ -118,7 +118,8 @@ pub(super) const RULES: &[Rule] = &[
         severity: Severity::Warning,
         check: Check::Engine(unbalanced_ranks),
         says: "The ranks of attention data parallelism have unequal work, and all wait for the fullest.",
-        when: "The ranks wait at least 25 % of their time, by the tokens that each computes in an iteration.",
+        when: "The ranks wait at least 25 % of their time, by the tokens that each computes in an iteration. The fullest rank is the one \
+               that computed the most tokens in the window.",
         guideline: "Utilization unbalanced between GPUs: an iteration ends when its slowest rank ends.",
         change: "attention_dp_config.enable_balance: true, with batching_wait_iters and timeout_iters of the same section.",
         alerts: &[],
@@ -256,6 +257,25 @@ fn unbalanced_ranks(engine: &Engine) -> Facts {
     let batches = &engine.batches;
     let applies = batches.ranks > 1 && batches.rank_wait >= 0.25 && engine.was_busy();
     applies.then(|| {
-        vec![count("ranks", batches.ranks as f64), share("time that ranks wait for the fullest", batches.rank_wait)]
+        let mut facts = vec![
+            count("ranks", batches.ranks as f64),
+            share("time that ranks wait for the fullest", batches.rank_wait),
+        ];
+        facts.extend(fullest_rank(engine).map(|rank| text("fullest rank", rank)));
+        facts
     })
+}
+
+/// The rank that computed the most tokens in the window: by the page's counters, which count every iteration, else by the records.
+/// `other` stands for several ranks.
+fn fullest_rank(engine: &Engine) -> Option<String> {
+    let [context, generation] = ["nv_trt_llm_rank_context_tokens_total", "nv_trt_llm_rank_generation_tokens_total"];
+    let ranks = engine.page.after.0.iter().filter(|series| series.name == generation);
+    let ranks = ranks.filter_map(|series| series.label("rank")).filter(|rank| *rank != "other");
+    let grew = |rank| {
+        let of_rank = [("rank", rank)];
+        (rank, engine.page.grew(context, &of_rank) + engine.page.grew(generation, &of_rank))
+    };
+    let fullest = ranks.map(grew).filter(|(_, tokens)| *tokens > 0.0).max_by(|(_, a), (_, b)| a.total_cmp(b));
+    fullest.map(|(rank, _)| rank.to_owned()).or_else(|| engine.batches.fullest_rank.map(|rank| rank.to_string()))
 }

@@ -21,6 +21,7 @@ const PLAIN_LABELS: &[&str] = &[
     "index",
     "fan",
     "link",
+    "rank",
     "call",
     "error",
     "xid",

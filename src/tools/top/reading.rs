@@ -177,7 +177,7 @@ fn why_no_gpus(state: Option<&str>) -> &'static str {
 fn ranks(records: &[IterationStats]) -> Vec<Rank> {
     let mut ranks = BTreeMap::new();
     for record in records {
-        let Some(rank) = record.attention_dp_rank.or(record.rank) else { continue };
+        let Some(rank) = record.rank.or(record.attention_dp_rank) else { continue };
         let number = |value: Option<i64>| value.map(|value| value as f64);
         let batch = record.inflight_batching_stats;
         let blocks = record.kv_cache_stats.and_then(|cache| cache.used_num_blocks.zip(cache.max_num_blocks));

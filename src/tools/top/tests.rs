@@ -280,20 +280,22 @@ fn the_detail_has_the_cause_the_totals_and_the_charts() {
 
 #[test]
 fn ranks_are_listed_with_their_last_iteration() {
-    let record = |iter: u64, rank: i64, active: i64| {
-        json!({"iter": iter, "attentionDpRank": rank, "numActiveRequests": active,
-               "inflightBatchingStats": {"numCtxTokens": 5, "numGenRequests": 3, "numScheduledRequests": 4},
+    for has_rank in [false, true] {
+        let record = |iter: u64, rank: i64, active: i64| {
+            json!({"iter": iter, "attentionDpRank": if has_rank { 0 } else { rank }, "rank": has_rank.then_some(rank),
+               "numActiveRequests": active, "inflightBatchingStats": {"numCtxTokens": 5, "numGenRequests": 3, "numScheduledRequests": 4},
                "kvCacheStats": {"maxNumBlocks": 200, "usedNumBlocks": 50}})
-    };
-    let records = json!([record(1, 0, 9), record(1, 1, 9), record(2, 0, 8), record(2, 1, 2)]);
-    let records = BTreeMap::from([("llama:1".to_owned(), serde_json::from_value(records).unwrap())]);
-    let abouts: Vec<_> = serde_json::from_value(json!([about("llama", "busy")])).unwrap();
-    let read = Reading::new(&Page::parse(engine("llama", 10, 1).as_bytes()), &abouts, &records);
-    let mut scene = Scene::new(1);
-    scene.0.absorb(Update { exporter: 0, time: 0.0, read: Ok(read) });
-    let frame = scene.keys(&[Key::Enter]).frame(100, 30).join("\n");
-    assert!(frame.contains("     0       8          4           5             3    25.0%"), "{frame}");
-    assert!(frame.contains("     1       2          4           5             3    25.0%"), "{frame}");
+        };
+        let records = json!([record(1, 0, 9), record(1, 1, 9), record(2, 0, 8), record(2, 1, 2)]);
+        let records = BTreeMap::from([("llama:1".to_owned(), serde_json::from_value(records).unwrap())]);
+        let abouts: Vec<_> = serde_json::from_value(json!([about("llama", "busy")])).unwrap();
+        let read = Reading::new(&Page::parse(engine("llama", 10, 1).as_bytes()), &abouts, &records);
+        let mut scene = Scene::new(1);
+        scene.0.absorb(Update { exporter: 0, time: 0.0, read: Ok(read) });
+        let frame = scene.keys(&[Key::Enter]).frame(100, 30).join("\n");
+        assert!(frame.contains("     0       8          4           5             3    25.0%"), "{frame}");
+        assert!(frame.contains("     1       2          4           5             3    25.0%"), "{frame}");
+    }
 }
 
 #[test]

@@ -10,6 +10,7 @@ use super::super::id::{Id, families};
 use super::super::metric::{Area, Group, Metric, Stability};
 
 const ENGINE: Area = Area::new(Group::Engine, Stability::Experimental, &["model", "version"]);
+const RANK: &[&str] = &["model", "rank", "version"];
 
 // The numbers of the families below that have several series, by label value.
 named_numbers! {
@@ -47,6 +48,12 @@ families! {
     GenerationTokens = ENGINE.counter("nv_trt_llm_generation_tokens_total").stable()
         .help("Tokens decoded in generation phases, excluding each request's first token.")
         .origin("numGenRequests × avgNumDecodedTokensPerIter; where that is 0, numGenRequests + specDecodingStats.numAcceptedTokens; numGenTokens with static batching; a request's first token comes from its context phase; absent if statistics_interval_iterations is above 1");
+    RankContextTokens = ENGINE.counter("nv_trt_llm_rank_context_tokens_total").labels(RANK)
+        .help("Tokens computed in context phases, by attention data parallel rank; ranks above 63 are summed as other.")
+        .origin("numCtxTokens by rank, else by attentionDpRank, from the iteration on in which a second rank is seen; absent if statistics_interval_iterations is above 1");
+    RankGenerationTokens = ENGINE.counter("nv_trt_llm_rank_generation_tokens_total").labels(RANK)
+        .help("Tokens decoded in generation phases, by attention data parallel rank; ranks above 63 are summed as other.")
+        .origin("as nv_trt_llm_generation_tokens_total, by rank, else by attentionDpRank; rows that copy the mean and the accepted tokens from rank 0 count one token per request");
     KvBlocksAllocated = ENGINE.counter("nv_trt_llm_kv_cache_blocks_allocated_total").stable()
         .help("KV cache blocks allocated, both new and reused.").origin("increases of kvCacheStats.allocTotalBlocks");
     KvBlocksNewlyAllocated = ENGINE.counter("nv_trt_llm_kv_cache_blocks_newly_allocated_total").stable()

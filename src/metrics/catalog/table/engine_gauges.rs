@@ -9,6 +9,7 @@ use super::super::metric::{Area, Group, Metric, Stability};
 use super::triton::KvCacheBlocks;
 
 const ENGINE: Area = Area::new(Group::Engine, Stability::Experimental, &["model", "version"]);
+const RANK: &[&str] = &["model", "rank", "version"];
 
 // The numbers of the families below that have several series, by label value.
 named_numbers! {
@@ -117,6 +118,12 @@ families! {
     AttentionDpRanks = ENGINE.gauge("nv_trt_llm_attention_dp_ranks")
         .help("Attention data parallel ranks that share the requests of one iteration.")
         .origin("rows of one iter by rank or attentionDpRank");
+    RankScheduledRequests = ENGINE.gauge("nv_trt_llm_rank_scheduled_requests").unit("requests").labels(RANK)
+        .help("Requests scheduled in the last iteration, by attention data parallel rank; ranks above 63 are summed as other.")
+        .origin("numScheduledRequests by rank, else by attentionDpRank; absent with one rank");
+    RankActiveRequests = ENGINE.gauge("nv_trt_llm_rank_active_requests").unit("requests").labels(RANK)
+        .help("Active requests, by attention data parallel rank; ranks above 63 are summed as other.")
+        .origin("numActiveRequests by rank; absent with one rank, and where the rows copy the number from rank 0");
     StatisticsInterval = ENGINE.gauge("nv_trt_llm_statistics_interval_iterations").unit("iterations")
         .help("Iterations per statistics record; above 1, the engine samples its statistics.")
         .origin("greatest common divisor of iter in records with active requests, from the third on; PyTorch engine only (iter_perf_stats_interval)");

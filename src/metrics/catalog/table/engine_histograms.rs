@@ -17,6 +17,9 @@ families! {
     IterationContextTokens = ENGINE.histogram("nv_trt_llm_iteration_context_tokens").unit("tokens").stable()
         .help("Tokens computed in context phases in one iteration; iterations without such tokens are left out.")
         .origin("numCtxTokens, summed over attention-DP ranks; one observation per record if statistics are sampled");
+    RankImbalance = ENGINE.histogram("nv_trt_llm_rank_imbalance_ratio").unit("ratio")
+        .help("Tokens of the fullest attention data parallel rank as a multiple of the mean over all ranks; 1 is even.")
+        .origin("numCtxTokens and generated tokens by rank, else by attentionDpRank; one observation per iteration that has tokens and the rows of all ranks");
     NewRequestQueueTime = ENGINE.histogram("nv_trt_llm_new_request_queue_time_seconds").unit("seconds").stable()
         .help("Queue time of newly activated requests in seconds: the mean of each iteration, observed once per request.")
         .origin("newActiveRequestsQueueLatencyMS / numNewActiveRequests. PyTorch engine: the value is the sum of seconds since its start, so its increases count. A value that falls is never a sum, and one that stays without a new request always is");

@@ -1,0 +1,43 @@
+//! The load and the tokens of each rank of an engine with attention data parallelism.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use crate::engine::rank_totals::{Rank, RankLoad};
+use crate::engine::{EngineState, Latest};
+use crate::state::EngineSnapshot;
+
+use super::catalog::Id;
+use super::page::Labels;
+use super::writer::Writer;
+
+impl Writer<'_> {
+    /// `load`: absent for a stale engine.
+    pub(super) fn ranks(&mut self, snapshot: &EngineSnapshot, load: Option<&Latest>) {
+        let Some(totals) = &snapshot.totals.ranks else { return };
+        // A restarted engine can have one rank.
+        let has_load = load.is_some_and(|latest| latest.attention_dp_ranks() > Some(1));
+        let idle = snapshot.state == EngineState::Idle;
+        for rank in totals.ranks() {
+            let labels = Arc::new(Labels::extend(self.labels.base(), [("rank", label(rank))]));
+            if let Some(RankLoad { scheduled, active, .. }) = rank.load.filter(|_| has_load) {
+                if let Some(scheduled) = scheduled {
+                    self.page.push(Id::RankScheduledRequests, &labels, if idle { 0 } else { scheduled });
+                }
+                if let Some(active) = active {
+                    self.page.push(Id::RankActiveRequests, &labels, if idle { 0 } else { active });
+                }
+            }
+            if !snapshot.totals.is_sampled() {
+                self.page.push(Id::RankContextTokens, &labels, rank.context_tokens);
+                self.page.push(Id::RankGenerationTokens, &labels, rank.generation_tokens);
+            }
+        }
+        self.observed(Id::RankImbalance, &totals.imbalance);
+    }
+}
+
+/// The value of the label `rank`.
+fn label(rank: &Rank) -> Cow<'static, str> {
+    rank.number().map_or(Cow::Borrowed("other"), |number| Cow::Owned(number.to_string()))
+}
