@@ -186,6 +186,7 @@ fn cases() -> Vec<(&'static str, Case, &'static [&'static str])> {
         ("host-bound", lines(&[("nv_trt_llm_host_step_seconds_sum", 60.0, 75.0)]), &[]),
         ("queue-bound", records(waiting), &[]),
         ("queue-time-high", lines(&[("nv_trt_llm_new_request_queue_time_seconds_sum", 0.0, 900.0)]), &[]),
+        ("saturated", records(|iter| one(with(record(iter), json!({"maxBatchSizeRuntime": 21})))), &[]),
         (
             "tuner-limits-batch",
             records(|iter| one(with(record(iter), json!({"numQueuedRequests": 3, "maxBatchSizeRuntime": 20})))),
