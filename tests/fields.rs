@@ -140,7 +140,8 @@ struct Messages {
 /// The samples of each family, as text.
 fn page(messages: &Messages) -> BTreeMap<&'static str, String> {
     let start = Instant::now();
-    let mut engine = Engine::new(Duration::from_secs(15));
+    let objectives = Objectives { e2e: Some(Duration::from_secs(60)), ..Objectives::default() };
+    let mut engine = Engine::new(Duration::from_secs(15)).with_objectives(objectives);
     for record in &messages.records {
         let record: IterationStats = serde_json::from_value(record.clone()).unwrap();
         engine.absorb(&record, start, 1_753_462_475_000_000).unwrap();
@@ -149,13 +150,8 @@ fn page(messages: &Messages) -> BTreeMap<&'static str, String> {
         engine.absorb_perf_metrics(&serde_json::from_value::<PerfMetricsEntry>(entry.clone()).unwrap(), start).unwrap();
     }
     engine.settle(false, start + Duration::from_secs(60));
-    let name = EngineName {
-        model: "m".to_owned(),
-        version: "1".to_owned(),
-        labels: Vec::new(),
-        source: "replay",
-        objectives: Objectives::default(),
-    };
+    let name =
+        EngineName { model: "m".to_owned(), version: "1".to_owned(), labels: Vec::new(), source: "replay", objectives };
     let state = State::new(vec![name]);
     let snapshot = EngineSnapshot {
         state: engine.health.state(start),
@@ -191,7 +187,7 @@ fn another(value: &Value) -> Value {
         Value::Bool(value) => json!(!value),
         Value::String(text) => match text.as_str() {
             "overlap" => json!("non_overlap"),
-            "stop" => json!("length"),
+            "stop" => json!("cancelled"),
             "GENERATION_IN_PROGRESS" => json!("CONTEXT_IN_PROGRESS"),
             text => json!(text.replace("34.140189", "35.5")),
         },

@@ -47,7 +47,7 @@ impl Writer<'_> {
             self.observed(family, histogram);
         }
         self.in_order(Id::RequestsFinished, requests.finished.into_iter().flatten().map(Some));
-        self.by_label(Id::RequestErrors, "http_code", &requests.server.errors);
+        self.by_label(Id::RequestErrors, "code", &requests.server.errors);
         self.each(Id::RequestDraftTokens, requests.draft_tokens);
         self.objectives(snapshot);
     }

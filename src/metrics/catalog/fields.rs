@@ -287,7 +287,7 @@ fields! {
         id "one series per request would be unbounded; the exporter uses it to match a request's rows of different iterations"
         stage [RequestsByStage]
         contextPrefillPosition [InputTokenLen]
-        numGeneratedTokens [OutputTokenLen TimePerOutputToken ObjectiveRequests GoodputTokens]
+        numGeneratedTokens [OutputTokenLen TimePerOutputToken]
         avgNumDecodedTokensPerIter [RequestDecodedTokens]
         scheduled [RequestQueueTime]
         paused [RequestPauses]
@@ -312,7 +312,7 @@ fields! {
         perfMetrics [TimeToFirstToken]
         finishReason [RequestsFinished ObjectiveRequests]
         promptTokens [InputTokenLen]
-        outputTokens [OutputTokenLen TimePerOutputToken ObjectiveRequests GoodputTokens]
+        outputTokens [OutputTokenLen TimePerOutputToken GoodputTokens]
         ctxPerfMetrics [TimeToFirstToken RequestQueueTime RequestPrefillTime E2eLatency RequestInferenceTime]
         genPerfMetrics [E2eLatency RequestDecodeTime RequestInferenceTime TimePerOutputToken KvCacheTransferTime]
         disaggServerArrivalTime [ServerTimeToFirstToken]
