@@ -1,5 +1,6 @@
 //! The engines to watch, from flags or a file, parsed and checked. The only I/O is reading the file.
 
+mod gpus;
 #[cfg(feature = "executor")]
 mod hosted;
 mod options;
@@ -31,6 +32,8 @@ pub struct EngineConfig {
     pub names_its_engines: bool,
     /// Nobody has configured it.
     pub is_default: bool,
+    /// UUIDs of the GPUs that serve it. Empty if they are not configured.
+    pub gpus: Vec<String>,
 }
 
 impl EngineConfig {
@@ -43,7 +46,13 @@ impl EngineConfig {
             labels: Vec::new(),
             source: "socket",
         };
-        Self { name, source: SourceSpec::Socket(path.to_owned()), names_its_engines: true, is_default: true }
+        Self {
+            name,
+            source: SourceSpec::Socket(path.to_owned()),
+            names_its_engines: true,
+            is_default: true,
+            gpus: Vec::new(),
+        }
     }
 }
 
@@ -76,6 +85,7 @@ struct Entry {
     version: Option<String>,
     #[serde(default)]
     labels: BTreeMap<String, String>,
+    gpus: Option<Vec<String>>,
 }
 
 /// Reads `--config.file`.
@@ -127,7 +137,7 @@ pub fn from_flags(
     let value = |names: &[String], index: usize| names.get(index).or(names.first()).cloned();
     let entries = sources.iter().enumerate().map(|(index, source)| {
         let (model, version) = (value(models, index), value(versions, index));
-        ("--source".to_owned(), Entry { source: source.clone(), model, version, labels: BTreeMap::new() })
+        ("--source".to_owned(), Entry { source: source.clone(), model, version, labels: BTreeMap::new(), gpus: None })
     });
     // A simulated engine is opened right after this anyway.
     engines(entries, "one --model per --source, or --config.file", |_| Ok(()))
@@ -141,7 +151,7 @@ fn engines(
     check: fn(&SourceSpec) -> Result<(), String>,
 ) -> Result<Vec<EngineConfig>, ConfigError> {
     let (mut names, mut sockets, mut servers) = (HashSet::new(), HashSet::new(), HashSet::new());
-    let (mut engines, mut has_auto) = (Vec::new(), false);
+    let (mut engines, mut has_auto, mut taken) = (Vec::new(), false, gpus::Taken::new());
     for (place, entry) in entries {
         let at = format!("{place} {:?}", entry.source);
         let invalid = |why| ConfigError::Engine { at: at.clone(), why };
@@ -171,6 +181,7 @@ fn engines(
         if matches!(engine.source, SourceSpec::Auto { .. }) && std::mem::replace(&mut has_auto, true) {
             return Err(invalid("auto is given twice; remove one of them".to_owned()));
         }
+        gpus::take(&engine.gpus, &engine.name, &mut taken).map_err(invalid)?;
         check(&engine.source).map_err(invalid)?;
         engines.push(engine);
     }
@@ -187,7 +198,7 @@ fn check_simulated(source: &SourceSpec) -> Result<(), String> {
     }
 }
 
-fn engine(Entry { source, model, version, labels }: Entry) -> Result<EngineConfig, String> {
+fn engine(Entry { source, model, version, labels, gpus }: Entry) -> Result<EngineConfig, String> {
     let source: SourceSpec = source.parse()?;
     let or_default = |value: Option<String>, key, default: &str| match value {
         Some(value) if value.is_empty() => Err(format!("{key} must not be empty; remove it to use the default")),
@@ -211,7 +222,8 @@ fn engine(Entry { source, model, version, labels }: Entry) -> Result<EngineConfi
         labels: labels.into_iter().collect(),
         source: source.kind(),
     };
-    Ok(EngineConfig { name, source, names_its_engines, is_default: false })
+    let gpus = gpus.map(|gpus| gpus::parse(&gpus, names_its_engines)).transpose()?.unwrap_or_default();
+    Ok(EngineConfig { name, source, names_its_engines, is_default: false, gpus })
 }
 
 fn check_label(name: &str) -> Result<(), String> {

@@ -66,6 +66,7 @@ fn readings_of_busy() -> GpuReadings {
         power_instant_watts: Some(433.0),
         power_limit_watts: Some(650.0),
         energy_joules: Some(0.0),
+        energy_counter_mj: Some(1_000_000),
         temperature_celsius: Temperatures { gpu: Some(61.0), memory: Some(71.0) },
         clock_hertz: Clocks { graphics: mhz(1905), sm: mhz(1900), memory: mhz(2619), video: mhz(1545) },
         clocks_event_reasons: Some(68),

@@ -41,7 +41,7 @@ const LOCATIONS: [(MemoryLocation, &str); 8] = [
 /// Energy is separate, because the driver counts from its own start and the tracker from ours.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct PollResult {
-    /// `energy_joules` is empty.
+    /// Both energies are empty.
     pub(super) readings: GpuReadings,
     /// Millijoules since the driver was loaded.
     pub(super) energy_mj: Option<u64>,

@@ -219,6 +219,7 @@ impl Drivers {
             SourceSpec::Simulated(engine) => opening::no_executor(engine),
         };
         let slot = self.common.state.add(&running.place, running.config.name.clone());
+        slot.configure_gpus(running.config.gpus.clone());
         let open = async move {
             opening::left(leaving).await;
             open.await

@@ -3,6 +3,7 @@
 
 mod discovered;
 mod drivers;
+mod engine_gpus;
 mod opening;
 mod systemd;
 
@@ -365,9 +366,9 @@ async fn start_gpus(cli: &Cli, state: &Arc<State>) -> Result<Option<GpuHandle>, 
         pod_resources: Some(&cli.gpu_pod_resources).filter(|path| !path.is_empty()).map(PathBuf::from),
         ..GpuConfig::default()
     };
-    let state = Arc::clone(state);
+    let publish = engine_gpus::publisher(Arc::clone(state));
     // With --gpu required this waits for the driver.
-    let start = move || gpu::start(config, move |inventory| state.publish_gpus(inventory));
+    let start = move || gpu::start(config, publish);
     let started = tokio::task::spawn_blocking(start).await.map_err(std::io::Error::other)?;
     Ok(Some(started?))
 }

@@ -2,12 +2,13 @@
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Instant;
 
-use arc_swap::ArcSwap;
+use arc_swap::{ArcSwap, ArcSwapOption};
 
 use super::engine::{EngineName, EngineSnapshot};
+use crate::model::gpu::EngineGpus;
 use crate::model::{IterationStats, RECENT_RECORDS};
 
 /// KV cache windows and levels of a kept record. Engines have one to four; more would take too much memory.
@@ -19,6 +20,8 @@ pub(super) struct Changes {
     all: AtomicU64,
     engines: AtomicU64,
     gpus: AtomicU64,
+    /// Number of engines that have ever joined.
+    joined: AtomicU64,
 }
 
 /// The position of a source in the configuration. A reload may change it.
@@ -45,7 +48,12 @@ impl Place {
 #[derive(Debug)]
 pub struct EngineSlot {
     pub name: EngineName,
+    /// No other engine has it, also not one with the same name that joins later.
+    pub id: u64,
     pub(super) place: Place,
+    /// UUIDs of its GPUs, if they are configured.
+    configured_gpus: OnceLock<Vec<String>>,
+    gpus: ArcSwapOption<EngineGpus>,
     snapshot: ArcSwap<EngineSnapshot>,
     /// The previous snapshot. Its memory is reused for the next one. Only writers lock it.
     previous: Mutex<Option<Arc<EngineSnapshot>>>,
@@ -86,7 +94,10 @@ impl EngineSlot {
     pub(super) fn new(place: Place, name: EngineName, changes: Arc<Changes>) -> Self {
         Self {
             name,
+            id: changes.joined.fetch_add(1, Ordering::Relaxed),
             place,
+            configured_gpus: OnceLock::new(),
+            gpus: ArcSwapOption::empty(),
             snapshot: ArcSwap::from_pointee(EngineSnapshot::starting()),
             previous: Mutex::default(),
             recent: Mutex::default(),
@@ -131,6 +142,30 @@ impl EngineSlot {
         let state = older.map_or(published.state, |health| health.state(now));
         if state != published.state {
             self.publish(EngineSnapshot { state, ..EngineSnapshot::clone(&published) });
+        }
+    }
+
+    /// Sets the GPUs that the configuration names. Only the first call has an effect.
+    pub fn configure_gpus(&self, uuids: Vec<String>) {
+        let _ = self.configured_gpus.set(uuids);
+    }
+
+    /// UUIDs; empty if they are not configured.
+    #[must_use]
+    pub fn configured_gpus(&self) -> &[String] {
+        self.configured_gpus.get().map_or(&[], Vec::as_slice)
+    }
+
+    /// The GPUs that serve this engine, if they are known.
+    #[must_use]
+    pub fn gpus(&self) -> Option<Arc<EngineGpus>> {
+        self.gpus.load_full()
+    }
+
+    pub fn publish_gpus(&self, gpus: Option<EngineGpus>) {
+        if self.gpus.load().as_deref() != gpus.as_ref() {
+            self.gpus.store(gpus.map(Arc::new));
+            self.changes.engine();
         }
     }
 

@@ -62,8 +62,21 @@ pub struct GpuSnapshot {
 pub struct LastPoll {
     /// End of the poll in microseconds since 1970 UTC.
     pub at_us: i64,
+    /// The same moment by the monotonic clock, since an arbitrary one.
+    pub monotonic: Duration,
     /// Duration of all its calls.
     pub took: Duration,
+}
+
+/// The GPUs that serve one engine, and what the engine has used of them.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct EngineGpus {
+    /// Of the GPUs, sorted.
+    pub uuids: Vec<String>,
+    /// Joules since the engine appeared. `None` if the GPUs have no energy that is the engine's alone.
+    pub energy_joules: Option<f64>,
+    /// Seconds since the engine appeared, summed over its GPUs. `None` if a GPU is not the engine's alone.
+    pub gpu_seconds: Option<f64>,
 }
 
 /// The latest Xid error of a GPU.
