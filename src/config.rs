@@ -14,7 +14,7 @@ use serde_saphyr::Spanned;
 
 use crate::metrics::catalog::{CATALOG, Metric};
 use crate::small_file;
-use crate::state::EngineName;
+use crate::state::{EngineName, EngineOrigin};
 
 pub use source::SourceSpec;
 
@@ -54,6 +54,29 @@ impl EngineConfig {
             gpus: Vec::new(),
         }
     }
+}
+
+impl EngineConfig {
+    /// Where the engine runs.
+    #[must_use]
+    pub fn origin(&self) -> EngineOrigin {
+        let (is_own_process, port) = match &self.source {
+            SourceSpec::TrtllmServe { access, .. } => (false, local_port(&access.target)),
+            SourceSpec::Simulated(_) => (true, None),
+            #[cfg(feature = "executor")]
+            SourceSpec::Executor(_) => (true, None),
+            _ => (false, None),
+        };
+        EngineOrigin { gpus: self.gpus.clone(), is_own_process, port }
+    }
+}
+
+/// The port of a server on this host: `http://127.0.0.1:8000/base`.
+#[must_use]
+pub fn local_port(target: &str) -> Option<u16> {
+    let authority = target.split_once("://")?.1.split('/').next()?;
+    let (host, port) = authority.rsplit_once(':')?;
+    matches!(host, "localhost" | "127.0.0.1" | "[::1]").then(|| port.parse().ok())?
 }
 
 /// An invalid configuration; the text names the flag or key and the remedy.
@@ -247,6 +270,16 @@ fn check_label(name: &str) -> Result<(), String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_port_of_a_server_on_this_host_is_known() {
+        assert_eq!(local_port("http://127.0.0.1:8000"), Some(8000));
+        assert_eq!(local_port("https://localhost:443/base"), Some(443));
+        assert_eq!(local_port("http://[::1]:8000"), Some(8000));
+        for elsewhere in ["http://llama-0:8000", "http://10.0.0.1:8000", "http://localhost", "localhost:1"] {
+            assert_eq!(local_port(elsewhere), None, "{elsewhere}");
+        }
+    }
 
     #[test]
     fn a_reserved_label_cannot_be_a_static_label() {

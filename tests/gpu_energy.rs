@@ -6,20 +6,24 @@ mod e2e;
 #[path = "nvml-standin/monitor.rs"]
 mod monitor;
 
+use std::io::Write as _;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use e2e::daemon::Daemon;
 use e2e::standin::{self, Standin};
 use e2e::{ensure, page::Page};
 use monitor::{Monitor, UUID_0, UUID_1, all_ok, gpu, is, monitor, readings};
-use trtllm_exporter::gpu_use::{EngineClaim, GpuUse};
+use trtllm_exporter::gpu_use::{EngineClaim, GpuUse, knows_processes};
 use trtllm_exporter::model::gpu::{EngineGpus, GpuInventory, GpuState};
 
 /// What the engines have used after each inventory. Engine N has the GPUs in `configured[N]`.
 fn used(monitor: &Monitor, configured: &[&[&str]]) -> Vec<Vec<EngineGpus>> {
     let owned = |gpus: &&[&str]| gpus.iter().map(|gpu| (*gpu).to_owned()).collect::<Vec<String>>();
     let gpus: Vec<Vec<String>> = configured.iter().map(owned).collect();
-    let engines = gpus.iter().zip(1..).map(|(configured, id)| EngineClaim { id, configured });
+    let engines = gpus.iter().zip(1..).map(|(configured, id)| EngineClaim { configured, ..EngineClaim::new(id) });
     let engines: Vec<EngineClaim<'_>> = engines.collect();
     let mut gpu_use = GpuUse::default();
     let absorbed = |(_, inventory): &(Instant, GpuInventory)| gpu_use.absorb(inventory, &engines);
@@ -119,10 +123,10 @@ fn an_engine_has_the_sum_of_its_gpus_and_an_engine_that_appears_starts_at_zero()
     assert_eq!(last(&all)[0].energy_joules, Some(1.21));
     // The same inventories, with an engine that is not there at first.
     let gpus = [UUID_0.to_owned()];
-    let engine = EngineClaim { id: 7, configured: &gpus };
+    let engine = EngineClaim { configured: &gpus, ..EngineClaim::new(7) };
     let (mut gpu_use, mut shown) = (GpuUse::default(), None);
     for (at, (_, inventory)) in monitor.all().iter().enumerate() {
-        let engines: &[EngineClaim<'_>] = if at < appears { &[] } else { &[engine] };
+        let engines: &[EngineClaim<'_>] = if at < appears { &[] } else { std::slice::from_ref(&engine) };
         shown = gpu_use.absorb(inventory, engines).pop();
     }
     assert_eq!(shown.unwrap().unwrap().energy_joules, Some(0.5));
@@ -221,4 +225,54 @@ fn the_page_has_the_gpus_of_each_configured_engine() {
     }
     assert!(daemon.text("/metrics?collect[]=engine").contains(ENERGY));
     assert!(!daemon.text("/metrics?collect[]=gpu").contains("nv_trt_llm_"));
+}
+
+/// This test publishes for the engines, so NVML lists its process and a child of it.
+#[test]
+fn the_gpus_of_an_engine_are_those_of_its_processes_unless_two_engines_have_them() {
+    let mut child = Command::new("sleep").arg("600").spawn().unwrap();
+    let processes = format!("gpu.0.processes={}:1\ngpu.1.processes={}:1\n", std::process::id(), child.id());
+    let standin = Standin::new(&state(&[8000, 3000], &processes));
+    let folder = tempfile::tempdir().unwrap();
+    let socket = folder.path().join("ingest.sock");
+    let source = format!("socket:{}", socket.display());
+    let library = standin.library();
+    let library = library.to_str().unwrap();
+    let daemon = Daemon::start(&["--source", &source, "--gpu.interval=100ms", "--gpu.library", library]);
+    let publish = |model: &str| {
+        let mut stream = UnixStream::connect(&socket).unwrap();
+        writeln!(stream, "{{\"hello\":{{\"model\":\"{model}\"}}}}\n{{\"iter\":1}}").unwrap();
+        stream
+    };
+    let infos = |page: &Page, model: &str| {
+        [UUID_0, UUID_1].map(|uuid| page.find(INFO, &[&format!("model={model}"), &format!("gpu_uuid={uuid}")]))
+    };
+    let first = publish("p");
+    if knows_processes(Path::new("/proc")) {
+        daemon.until(|page| ensure(page.find(ENERGY, &["model=p"]) == Some(0.0), || "no energy of p".to_owned()));
+        standin.set(&state(&[8250, 3004], &processes));
+        let page = daemon.until(|page| {
+            let energy = page.find(ENERGY, &["model=p"]);
+            ensure(energy == Some(0.254), || format!("{energy:?}"))
+        });
+        assert_eq!(infos(&page, "p"), [Some(1.0); 2]);
+        // The process may serve either engine.
+        let _second = publish("q");
+        daemon.until(|page| {
+            let found = (infos(page, "p"), infos(page, "q"), page.find(SECONDS, &["model=p"]));
+            ensure(found == ([None; 2], [None; 2], None), || format!("{found:?}"))
+        });
+        drop(first);
+        daemon.until(|page| ensure(page.find(ENERGY, &["model=q"]) == Some(0.0), || "no energy of q".to_owned()));
+        standin.set(&state(&[9250, 3004], &processes));
+        daemon.until(|page| {
+            let found = (page.find(ENERGY, &["model=p"]), page.find(ENERGY, &["model=q"]));
+            ensure(found == (None, Some(1.0)), || format!("{found:?}"))
+        });
+    } else {
+        let page = daemon.until_state(&["model=p"], "starting");
+        assert_eq!(infos(&page, "p"), [None; 2]);
+    }
+    child.kill().unwrap();
+    child.wait().unwrap();
 }

@@ -151,6 +151,7 @@ fn health_of_busy() -> GpuHealth {
             NvLink { link: 2, up: true, errors: nvlink(Some(480), None, Some(340), Some(410)) },
         ],
         processes: Some(2),
+        pids: None,
         process_list: vec![
             GpuProcess { pid: 4_000_000_001, name: None, bytes: Some(1_048_576), sm_ratio: None },
             GpuProcess { pid: 4_000_000_002, name: None, bytes: None, sm_ratio: None },

@@ -5,8 +5,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// Identifies an engine as long as the exporter runs.
-pub type EngineId = u64;
+use super::claim::EngineId;
 
 /// One successful poll of a GPU.
 #[derive(Debug, Clone, Copy)]

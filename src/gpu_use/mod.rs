@@ -1,27 +1,45 @@
-//! What each engine uses of its GPUs. Knows no NVML, no metric and no source: `mapping` says which GPUs serve an engine,
-//! `account` adds up their energy and time.
+//! What each engine uses of its GPUs. Knows no NVML, no metric and no source: `mapping` says which GPUs serve an engine, with
+//! `processes`, which reads `/proc`. `account` adds up the GPUs' energy and time.
 
 mod account;
+mod claim;
 mod mapping;
+mod processes;
+
+use std::path::Path;
 
 use crate::model::gpu::{EngineGpus, GpuInventory, GpuSnapshot, GpuState};
 
-pub use account::EngineId;
 use account::{Account, Poll};
-pub use mapping::EngineClaim;
+pub use claim::{EngineClaim, EngineId};
+use mapping::Mapping;
+use processes::ProcessTable;
 
 /// Follows the GPUs of all engines. Fed with each inventory.
 #[derive(Debug, Default)]
 pub struct GpuUse {
     account: Account,
+    mapping: Mapping,
+}
+
+/// Whether the processes that NVML lists can be found in `proc`, which is `/proc`.
+#[must_use]
+pub fn knows_processes(proc: &Path) -> bool {
+    ProcessTable::of_host(proc).is_some()
 }
 
 impl GpuUse {
+    /// `proc` is `/proc`, where the processes of engines are looked up.
+    #[must_use]
+    pub fn new(proc: &Path) -> Self {
+        Self { mapping: Mapping::new(ProcessTable::of_host(proc)), account: Account::default() }
+    }
+
     /// Adds what was used since the last inventory. Returns the GPUs of each engine, in the order of `engines`; `None` where
     /// they are not known.
     pub fn absorb(&mut self, inventory: &GpuInventory, engines: &[EngineClaim<'_>]) -> Vec<Option<EngineGpus>> {
         self.account.keep_engines(|id| engines.iter().any(|engine| engine.id == id));
-        let mapping = mapping::gpus_of(engines);
+        let mapping = self.mapping.gpus_of(inventory, engines);
         let owner = |uuid: &str| -> Option<EngineId> {
             let mut engines = engines.iter().zip(&mapping).filter(|(_, gpus)| gpus.iter().any(|gpu| gpu == uuid));
             let (owner, _) = engines.next()?;

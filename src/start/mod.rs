@@ -21,6 +21,7 @@ use crate::build;
 use crate::cli::Cli;
 use crate::config::{self, ConfigError, EngineConfig, SourceSpec};
 use crate::gpu::{self, GpuConfig, GpuError, GpuHandle, GpuMode};
+use crate::gpu_use::knows_processes;
 use crate::http::router::{self, Options};
 use crate::http::server::{MAX_CONNECTIONS, Server};
 use crate::listen::{self, Listener};
@@ -363,6 +364,7 @@ async fn start_gpus(cli: &Cli, state: &Arc<State>) -> Result<Option<GpuHandle>, 
         interval: cli.gpu_interval,
         uuids: cli.gpu_uuid.clone(),
         per_process: cli.gpu_processes,
+        pids: knows_processes(Path::new("/proc")),
         pod_resources: Some(&cli.gpu_pod_resources).filter(|path| !path.is_empty()).map(PathBuf::from),
         ..GpuConfig::default()
     };

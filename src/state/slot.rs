@@ -44,6 +44,17 @@ impl Place {
     }
 }
 
+/// What its source tells about where an engine runs.
+#[derive(Debug, Clone, Default)]
+pub struct EngineOrigin {
+    /// UUIDs of its GPUs, if they are configured.
+    pub gpus: Vec<String>,
+    /// It runs in this process.
+    pub is_own_process: bool,
+    /// Its server listens on this port of this host.
+    pub port: Option<u16>,
+}
+
 /// One engine, written by its intake and read by all pages. Readers never wait.
 #[derive(Debug)]
 pub struct EngineSlot {
@@ -51,8 +62,7 @@ pub struct EngineSlot {
     /// No other engine has it, also not one with the same name that joins later.
     pub id: u64,
     pub(super) place: Place,
-    /// UUIDs of its GPUs, if they are configured.
-    configured_gpus: OnceLock<Vec<String>>,
+    origin: OnceLock<EngineOrigin>,
     gpus: ArcSwapOption<EngineGpus>,
     snapshot: ArcSwap<EngineSnapshot>,
     /// The previous snapshot. Its memory is reused for the next one. Only writers lock it.
@@ -96,7 +106,7 @@ impl EngineSlot {
             name,
             id: changes.joined.fetch_add(1, Ordering::Relaxed),
             place,
-            configured_gpus: OnceLock::new(),
+            origin: OnceLock::new(),
             gpus: ArcSwapOption::empty(),
             snapshot: ArcSwap::from_pointee(EngineSnapshot::starting()),
             previous: Mutex::default(),
@@ -145,15 +155,14 @@ impl EngineSlot {
         }
     }
 
-    /// Sets the GPUs that the configuration names. Only the first call has an effect.
-    pub fn configure_gpus(&self, uuids: Vec<String>) {
-        let _ = self.configured_gpus.set(uuids);
+    /// Only the first call has an effect.
+    pub fn set_origin(&self, origin: EngineOrigin) {
+        let _ = self.origin.set(origin);
     }
 
-    /// UUIDs; empty if they are not configured.
     #[must_use]
-    pub fn configured_gpus(&self) -> &[String] {
-        self.configured_gpus.get().map_or(&[], Vec::as_slice)
+    pub fn origin(&self) -> Option<&EngineOrigin> {
+        self.origin.get()
     }
 
     /// The GPUs that serve this engine, if they are known.

@@ -133,6 +133,8 @@ pub struct GpuInventory {
     pub gpus: Vec<GpuSnapshot>,
     /// The largest number of selected GPUs since start. If fewer are listed as `Ok`, one has vanished.
     pub expected: u32,
+    /// GPUs that are not listed because others are selected.
+    pub excluded: usize,
     /// Failed NVML calls since start, sorted by call and error.
     pub read_errors: Vec<ReadError>,
     /// Failed initialisations since start.

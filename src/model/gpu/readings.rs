@@ -162,6 +162,8 @@ pub struct GpuHealth {
     pub nvlinks: Vec<NvLink>,
     /// Number of processes with a compute context.
     pub processes: Option<u64>,
+    /// Their PIDs, sorted. `None` if they are not known.
+    pub pids: Option<Vec<u32>>,
     /// Filled only with `--gpu.processes`.
     pub process_list: Vec<GpuProcess>,
 }
