@@ -179,7 +179,8 @@ impl GpuTracker {
         gpus.sort_by_key(|gpu| gpu.identity.index);
         let pods = device_assignment::resolve(&self.assignments, &gpus);
         let excluded = self.states.values().filter(|state| state.is_none()).count();
-        GpuInventory { gpus, pods, excluded, ..self.inventory.clone() }
+        let pods_with_other_gpus = device_assignment::unresolved(&self.assignments, &gpus);
+        GpuInventory { gpus, pods, pods_with_other_gpus, excluded, ..self.inventory.clone() }
     }
 
     fn gpu_at(&mut self, index: u32) -> Option<&mut TrackedGpu> {

@@ -1,10 +1,10 @@
-//! Which GPUs serve which engine: those of the configuration, else those on which NVML lists a process of the engine. Only what
-//! is certain counts. A process of nobody may be a further rank of an engine, so it makes all GPUs of processes uncertain.
+//! Which GPUs serve which engine: those of the configuration, else those on which NVML lists a process of the engine, else those
+//! that the kubelet gave to this pod, if it has one engine. Only what is certain counts. A process of nobody may be a further rank of an engine, so it makes all GPUs of processes uncertain.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use crate::model::gpu::{GpuInventory, GpuSnapshot, GpuState};
+use crate::model::gpu::{GpuInventory, GpuSnapshot, GpuState, PodDevice, PodName};
 
 use super::claim::{EngineClaim, EngineId};
 use super::processes::ProcessTable;
@@ -16,6 +16,8 @@ const LOOK_AGAIN: Duration = Duration::from_secs(15);
 pub(super) struct Mapping {
     /// `None` if PIDs of NVML are not ours.
     processes: Option<ProcessTable>,
+    /// The pod of this process.
+    pod: Option<PodName>,
     /// The engines that have a process on a GPU, by UUID. Kept while the GPU cannot be read.
     engines: BTreeMap<String, BTreeSet<EngineId>>,
     /// What `engines` was made from, and when.
@@ -35,8 +37,8 @@ struct Claim {
 }
 
 impl Mapping {
-    pub(super) fn new(processes: Option<ProcessTable>) -> Self {
-        Self { processes, ..Self::default() }
+    pub(super) fn new(processes: Option<ProcessTable>, pod: Option<PodName>) -> Self {
+        Self { processes, pod, ..Self::default() }
     }
 
     /// The UUIDs of each engine's GPUs, sorted; none if they are not known.
@@ -45,11 +47,29 @@ impl Mapping {
         let gpus = engines.iter().map(|engine| {
             let by_process = self.engines.iter().filter(|(_, engines)| engines.contains(&engine.id));
             match engine.configured {
-                [] => by_process.map(|(uuid, _)| uuid.clone()).collect(),
+                [] => {
+                    let found: Vec<String> = by_process.map(|(uuid, _)| uuid.clone()).collect();
+                    let is_only = engines.len() == 1 && found.is_empty();
+                    if is_only { self.gpus_of_pod(inventory) } else { found }
+                }
                 configured => configured.iter().cloned().collect::<BTreeSet<String>>().into_iter().collect(),
             }
         });
         gpus.collect()
+    }
+
+    /// The GPUs of this pod, if a single container has all of them alone.
+    fn gpus_of_pod(&self, inventory: &GpuInventory) -> Vec<String> {
+        let Some(ours) = &self.pod else { return Vec::new() };
+        let is_ours = |device: &&PodDevice| (&device.namespace, &device.pod) == (&ours.namespace, &ours.pod);
+        let devices: Vec<&PodDevice> = inventory.pods.iter().filter(is_ours).collect();
+        let gpus: BTreeSet<&String> = devices.iter().map(|device| &device.gpu_uuid).collect();
+        let containers: BTreeSet<&String> = devices.iter().map(|device| &device.container).collect();
+        let is_shared = inventory.pods.iter().any(|device| !is_ours(&device) && gpus.contains(&device.gpu_uuid));
+        if is_shared || containers.len() != 1 || inventory.pods_with_other_gpus.contains(ours) {
+            return Vec::new();
+        }
+        gpus.into_iter().cloned().collect()
     }
 
     fn look_at_processes(&mut self, inventory: &GpuInventory, engines: &[EngineClaim<'_>]) {
@@ -172,5 +192,34 @@ mod tests {
         assert_eq!(assigned(&with(GpuState::Stalled), &[], &[("b", 2)]), Some(vec![vec![1], vec![2]]));
         assert_eq!(assigned(&with(GpuState::Lost), &[], &[]), Some(vec![vec![1], vec![]]));
         assert_eq!(assigned(&with(GpuState::Stalled), &[], &[]), None);
+    }
+
+    #[test]
+    fn the_only_engine_of_a_pod_has_the_gpus_that_one_container_of_the_pod_has_alone() {
+        let device = |gpu: &str, pod: &str, container: &str| PodDevice {
+            gpu_uuid: gpu.to_owned(),
+            mig_uuid: String::new(),
+            namespace: "n".to_owned(),
+            pod: pod.to_owned(),
+            container: container.to_owned(),
+        };
+        let ours = || PodName { namespace: "n".to_owned(), pod: "ours".to_owned() };
+        let gpus = |pods: &[PodDevice], with_others: &[PodName], engines: &[EngineClaim<'_>]| {
+            let pods_with_other_gpus = with_others.iter().cloned().collect();
+            let inventory = GpuInventory { pods: pods.to_vec(), pods_with_other_gpus, ..GpuInventory::default() };
+            Mapping::new(None, Some(ours())).gpus_of(&inventory, engines).remove(0)
+        };
+        let one = [EngineClaim::new(1)];
+        let pods = [device("a", "ours", "engine"), device("b", "ours", "engine"), device("c", "theirs", "engine")];
+        assert_eq!(gpus(&pods, &[], &one), ["a", "b"]);
+        let configured = ["c".to_owned()];
+        assert_eq!(gpus(&pods, &[], &[EngineClaim { configured: &configured, ..EngineClaim::new(1) }]), ["c"]);
+        // Two engines, a shared GPU, two containers with GPUs, a GPU that is not visible here, and no GPU at all.
+        let none: [String; 0] = [];
+        assert_eq!(gpus(&pods, &[], &[EngineClaim::new(1), EngineClaim::new(2)]), none);
+        assert_eq!(gpus(&[&pods[..], &[device("a", "theirs", "x")]].concat(), &[], &one), none);
+        assert_eq!(gpus(&[&pods[..], &[device("d", "ours", "x")]].concat(), &[], &one), none);
+        assert_eq!(gpus(&pods, &[ours()], &one), none);
+        assert_eq!(gpus(&pods[2..], &[], &one), none);
     }
 }

@@ -8,7 +8,7 @@ mod processes;
 
 use std::path::Path;
 
-use crate::model::gpu::{EngineGpus, GpuInventory, GpuSnapshot, GpuState};
+use crate::model::gpu::{EngineGpus, GpuInventory, GpuSnapshot, GpuState, PodName};
 
 use account::{Account, Poll};
 pub use claim::{EngineClaim, EngineId};
@@ -29,10 +29,10 @@ pub fn knows_processes(proc: &Path) -> bool {
 }
 
 impl GpuUse {
-    /// `proc` is `/proc`, where the processes of engines are looked up.
+    /// `proc` is `/proc`, where the processes of engines are looked up; `pod` is the pod of this process.
     #[must_use]
-    pub fn new(proc: &Path) -> Self {
-        Self { mapping: Mapping::new(ProcessTable::of_host(proc)), account: Account::default() }
+    pub fn new(proc: &Path, pod: Option<PodName>) -> Self {
+        Self { mapping: Mapping::new(ProcessTable::of_host(proc), pod), account: Account::default() }
     }
 
     /// Adds what was used since the last inventory. Returns the GPUs of each engine, in the order of `engines`; `None` where

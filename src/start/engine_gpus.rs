@@ -4,12 +4,12 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::gpu_use::{EngineClaim, GpuUse};
-use crate::model::gpu::GpuInventory;
+use crate::model::gpu::{GpuInventory, PodName};
 use crate::state::{EngineSlot, State};
 
 /// For [`crate::gpu::start`].
 pub(super) fn publisher(state: Arc<State>) -> impl Fn(GpuInventory) + Send + Sync + 'static {
-    let gpu_use = Mutex::new(GpuUse::new(Path::new("/proc")));
+    let gpu_use = Mutex::new(GpuUse::new(Path::new("/proc"), own_pod()));
     move |inventory| {
         let slots = state.slots();
         let engines: Vec<EngineClaim<'_>> = slots.iter().map(|slot| claim(slot)).collect();
@@ -19,6 +19,12 @@ pub(super) fn publisher(state: Arc<State>) -> impl Fn(GpuInventory) + Send + Syn
         }
         state.publish_gpus(inventory);
     }
+}
+
+/// From the environment, where a manifest sets these names from the pod's own fields.
+fn own_pod() -> Option<PodName> {
+    let set = |name| std::env::var(name).ok().filter(|value| !value.is_empty());
+    Some(PodName { namespace: set("POD_NAMESPACE")?, pod: set("POD_NAME")? })
 }
 
 fn claim(slot: &EngineSlot) -> EngineClaim<'_> {

@@ -2,6 +2,7 @@
 
 mod readings;
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 pub use readings::*;
@@ -98,6 +99,12 @@ pub struct PodDevice {
     pub container: String,
 }
 
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct PodName {
+    pub namespace: String,
+    pub pod: String,
+}
+
 /// The state of NVML itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum NvmlState {
@@ -141,6 +148,8 @@ pub struct GpuInventory {
     pub init_errors: u64,
     /// Containers and their GPUs, sorted. Empty without a kubelet.
     pub pods: Vec<PodDevice>,
+    /// Pods with a GPU that is not listed here.
+    pub pods_with_other_gpus: BTreeSet<PodName>,
 }
 
 /// How often one NVML call failed with one error.
