@@ -7,6 +7,11 @@ use std::time::Duration;
 
 use super::claim::EngineId;
 
+/// No GPU uses more watts.
+const MOST_WATTS: u128 = 10_000;
+/// Between the reading of the counter and the end of its poll.
+const SLACK: Duration = Duration::from_secs(1);
+
 /// One successful poll of a GPU.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Poll {
@@ -32,12 +37,32 @@ pub(super) struct Account {
 
 #[derive(Debug, Default)]
 struct Gpu {
-    /// The last reading, and the engine that had the GPU alone then.
-    energy_mj: Option<(u64, Option<EngineId>)>,
+    energy: Option<EnergyReading>,
     /// `None` while the GPU is away.
     polled_at: Option<Duration>,
     /// The engine that had the GPU alone at the last poll.
     owner: Option<EngineId>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct EnergyReading {
+    millijoules: u64,
+    /// End of the poll.
+    at: Duration,
+    /// The engine that had the GPU alone then.
+    owner: Option<EngineId>,
+}
+
+impl EnergyReading {
+    /// Millijoules since the reading before.
+    fn since(self, last: Self) -> u64 {
+        self.millijoules.checked_sub(last.millijoules).unwrap_or_else(|| {
+            // The counter was reset, and counts from 0. But a large number did not add up since the last reading: then the
+            // counter only went back a little.
+            let most = (self.at.saturating_sub(last.at) + SLACK).as_millis() * MOST_WATTS;
+            if u128::from(self.millijoules) <= most { self.millijoules } else { 0 }
+        })
+    }
 }
 
 impl Account {
@@ -57,12 +82,12 @@ impl Account {
         {
             used.time = poll.at.saturating_sub(last);
         }
-        if let Some(energy_mj) = poll.energy_mj
-            && let Some((last, before)) = gpu.energy_mj.replace((energy_mj, owner))
-            && before == owner
+        let energy = poll.energy_mj.map(|millijoules| EnergyReading { millijoules, at: poll.at, owner });
+        if let Some(energy) = energy
+            && let Some(last) = gpu.energy.replace(energy)
+            && last.owner == owner
         {
-            // A counter that has fallen was reset, and counts from 0.
-            used.energy_mj = energy_mj.checked_sub(last).unwrap_or(energy_mj);
+            used.energy_mj = energy.since(last);
         }
         if let Some(owner) = owner {
             let total = self.engines.entry(owner).or_default();
@@ -90,7 +115,7 @@ impl Account {
     /// Whether the energy of this GPU is being counted for this engine.
     pub(super) fn counts_energy(&self, uuid: &str, engine: EngineId) -> bool {
         let gpu = self.gpus.get(uuid);
-        gpu.and_then(|gpu| gpu.energy_mj).is_some_and(|(_, owner)| owner == Some(engine))
+        gpu.and_then(|gpu| gpu.energy).is_some_and(|energy| energy.owner == Some(engine))
     }
 
     /// Drops engines that have left.
@@ -142,6 +167,15 @@ mod tests {
             account.polled("x", Some(A), poll(at, energy));
         }
         assert_eq!(account.used(A), used(500 + 300 + 1000, 3000));
+    }
+
+    #[test]
+    fn a_counter_that_goes_back_a_little_is_no_reset() {
+        let mut account = Account::default();
+        for (at, energy) in [(0, 7_000_000_000), (1000, 7_000_000_500), (2000, 7_000_000_499), (3000, 7_000_000_799)] {
+            account.polled("x", Some(A), poll(at, energy));
+        }
+        assert_eq!(account.used(A), used(500 + 300, 3000));
     }
 
     #[test]
