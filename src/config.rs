@@ -1,5 +1,6 @@
 //! The engines to watch, from flags or a file, parsed and checked. The only I/O is reading the file.
 
+mod gpus;
 #[cfg(feature = "executor")]
 mod hosted;
 mod objectives;
@@ -15,7 +16,7 @@ use serde_saphyr::Spanned;
 use crate::metrics::catalog::{CATALOG, Metric};
 use crate::model::Objectives;
 use crate::small_file;
-use crate::state::EngineName;
+use crate::state::{EngineName, EngineOrigin};
 
 pub use source::SourceSpec;
 
@@ -33,6 +34,8 @@ pub struct EngineConfig {
     pub names_its_engines: bool,
     /// Nobody has configured it.
     pub is_default: bool,
+    /// UUIDs of the GPUs that serve it. Empty if they are not configured.
+    pub gpus: Vec<String>,
 }
 
 impl EngineConfig {
@@ -46,8 +49,37 @@ impl EngineConfig {
             source: "socket",
             objectives,
         };
-        Self { name, source: SourceSpec::Socket(path.to_owned()), names_its_engines: true, is_default: true }
+        Self {
+            name,
+            source: SourceSpec::Socket(path.to_owned()),
+            names_its_engines: true,
+            is_default: true,
+            gpus: Vec::new(),
+        }
     }
+}
+
+impl EngineConfig {
+    /// Where the engine runs.
+    #[must_use]
+    pub fn origin(&self) -> EngineOrigin {
+        let (is_own_process, port) = match &self.source {
+            SourceSpec::TrtllmServe { access, .. } => (false, local_port(&access.target)),
+            SourceSpec::Simulated(_) => (true, None),
+            #[cfg(feature = "executor")]
+            SourceSpec::Executor(_) => (true, None),
+            _ => (false, None),
+        };
+        EngineOrigin { gpus: self.gpus.clone(), is_own_process, port }
+    }
+}
+
+/// The port of a server on this host: `http://127.0.0.1:8000/base`.
+#[must_use]
+pub fn local_port(target: &str) -> Option<u16> {
+    let authority = target.split_once("://")?.1.split('/').next()?;
+    let (host, port) = authority.rsplit_once(':')?;
+    matches!(host, "localhost" | "127.0.0.1" | "[::1]").then(|| port.parse().ok())?
 }
 
 /// An invalid configuration; the text names the flag or key and the remedy.
@@ -81,6 +113,7 @@ struct Entry {
     labels: BTreeMap<String, String>,
     #[serde(default)]
     objectives: BTreeMap<String, String>,
+    gpus: Option<Vec<String>>,
 }
 
 /// Reads `--config.file`.
@@ -152,7 +185,7 @@ fn engines(
     check: fn(&SourceSpec) -> Result<(), String>,
 ) -> Result<Vec<EngineConfig>, ConfigError> {
     let (mut names, mut sockets, mut servers) = (HashSet::new(), HashSet::new(), HashSet::new());
-    let (mut engines, mut has_auto) = (Vec::new(), false);
+    let (mut engines, mut has_auto, mut taken) = (Vec::new(), false, gpus::Taken::new());
     for (place, entry) in entries {
         let at = format!("{place} {:?}", entry.source);
         let invalid = |why| ConfigError::Engine { at: at.clone(), why };
@@ -182,6 +215,7 @@ fn engines(
         if matches!(engine.source, SourceSpec::Auto { .. }) && std::mem::replace(&mut has_auto, true) {
             return Err(invalid("auto is given twice; remove one of them".to_owned()));
         }
+        gpus::take(&engine.gpus, &engine.name, &mut taken).map_err(invalid)?;
         check(&engine.source).map_err(invalid)?;
         engines.push(engine);
     }
@@ -198,7 +232,7 @@ fn check_simulated(source: &SourceSpec) -> Result<(), String> {
     }
 }
 
-fn engine(Entry { source, model, version, labels, objectives }: Entry) -> Result<EngineConfig, String> {
+fn engine(Entry { source, model, version, labels, objectives, gpus }: Entry) -> Result<EngineConfig, String> {
     let source: SourceSpec = source.parse()?;
     let or_default = |value: Option<String>, key, default: &str| match value {
         Some(value) if value.is_empty() => Err(format!("{key} must not be empty; remove it to use the default")),
@@ -223,7 +257,8 @@ fn engine(Entry { source, model, version, labels, objectives }: Entry) -> Result
         source: source.kind(),
         objectives: objectives::objectives(&objectives)?,
     };
-    Ok(EngineConfig { name, source, names_its_engines, is_default: false })
+    let gpus = gpus.map(|gpus| gpus::parse(&gpus, names_its_engines)).transpose()?.unwrap_or_default();
+    Ok(EngineConfig { name, source, names_its_engines, is_default: false, gpus })
 }
 
 fn check_label(name: &str) -> Result<(), String> {
@@ -247,6 +282,16 @@ fn check_label(name: &str) -> Result<(), String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_port_of_a_server_on_this_host_is_known() {
+        assert_eq!(local_port("http://127.0.0.1:8000"), Some(8000));
+        assert_eq!(local_port("https://localhost:443/base"), Some(443));
+        assert_eq!(local_port("http://[::1]:8000"), Some(8000));
+        for elsewhere in ["http://llama-0:8000", "http://10.0.0.1:8000", "http://localhost", "localhost:1"] {
+            assert_eq!(local_port(elsewhere), None, "{elsewhere}");
+        }
+    }
 
     #[test]
     fn a_reserved_label_cannot_be_a_static_label() {

@@ -256,6 +256,7 @@ impl Intake {
             recorder.end();
         }
         self.source.connections = batch.connections;
+        self.source.processes = std::mem::take(&mut batch.processes);
         self.source.metrics.polls.inc();
         self.source.last_poll_us = Some(at.unix_us);
         self.source.metrics.poll_duration.observe(duration.as_secs_f64());

@@ -5,7 +5,8 @@
 //! 1. [`model`]: the vocabulary, plain data.
 //! 2. [`engine`]: folds records into totals that never fall. Pure: one owner, time is an argument.
 //! 3. [`gpu`]: owns NVML, on threads of its own.
-//! 4. [`state`]: an immutable snapshot per engine and of all GPUs. Readers never wait.
+//! 4. [`gpu_use`]: what each engine uses of its GPUs. Pure. [`state`]: an immutable snapshot per engine and of all GPUs.
+//!    Readers never wait.
 //! 5. [`metrics`]: turns snapshots into one ordered page, by one catalog.
 //! 6. [`exposition`]: turns a page into bytes.
 //! 7. [`recording`]: the format of the flight recorder, and [`sources`]: fetch and parse, nothing else.
@@ -28,6 +29,7 @@ pub mod diagnosis;
 pub mod engine;
 pub mod exposition;
 pub mod gpu;
+pub mod gpu_use;
 pub mod http;
 pub mod intake;
 pub mod listen;

@@ -15,7 +15,7 @@ use crate::model::{RecorderCounts, RefusedPublishers};
 use crate::shutdown::Shutdown;
 
 pub use engine::{EngineName, EngineSnapshot};
-pub use slot::{EngineSlot, Place, copy_to_keep};
+pub use slot::{EngineOrigin, EngineSlot, Place, copy_to_keep};
 
 pub use crate::model::RECENT_RECORDS;
 pub use source::{SourceMetrics, SourceStatus};

@@ -140,6 +140,12 @@ keys! {
     an_invalid_label_name_is_named: "engines:\n- source: socket:a\n  labels: {a-b: x}\n" => ["engines[0]", "a-b", "letters"];
     a_bad_objective_is_named: "engines:\n- source: socket:a\n  objectives: {ttft: fast}\n" => ["engines[0]", "ttft", "fast", "50ms"];
     a_label_that_the_exporter_uses_itself_is_named: "engines:\n- source: socket:a\n  labels: {request_type: x}\n" => ["engines[0]", "request_type", "another"];
+    a_gpu_that_is_not_a_uuid_is_named: "engines:\n- source: socket:a\n  model: x\n  gpus: [GPU-0]\n" => ["engines[0]", "gpus", "GPU-0", "nvidia-smi -L"];
+    a_mig_instance_as_a_gpu_is_named: "engines:\n- source: socket:a\n  model: x\n  gpus: [MIG-0a1b2c3d-0000-4000-8000-00000000000f]\n" => ["engines[0]", "gpus", "MIG-0a1b2c3d", "whole GPUs"];
+    an_empty_list_of_gpus_is_named: "engines:\n- source: socket:a\n  model: x\n  gpus: []\n" => ["engines[0]", "gpus", "empty", "remove"];
+    a_gpu_that_one_engine_has_twice_is_named: "engines:\n- source: socket:a\n  model: x\n  gpus: [GPU-0a1b2c3d-0000-4000-8000-00000000000f, GPU-0A1B2C3D-0000-4000-8000-00000000000F]\n" => ["engines[0]", "gpus", "GPU-0a1b2c3d", "twice", "remove"];
+    a_gpu_that_two_engines_have_is_named: "engines:\n- source: socket:a\n  model: x\n  gpus: [GPU-0a1b2c3d-0000-4000-8000-00000000000f]\n- source: socket:b\n  model: y\n  gpus: [GPU-0a1b2c3d-0000-4000-8000-00000000000f]\n" => ["engines[1]", "gpus", "GPU-0a1b2c3d", "\"x\"", "remove"];
+    gpus_of_engines_that_name_themselves_are_refused: "engines:\n- source: socket:a\n  gpus: [GPU-0a1b2c3d-0000-4000-8000-00000000000f]\n" => ["engines[0]", "gpus", "model"];
 }
 
 #[test]

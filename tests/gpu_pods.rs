@@ -24,7 +24,8 @@ use standin::Standin;
 use tokio::net::UnixListener;
 use tokio::sync::oneshot;
 use trtllm_exporter::gpu::GpuConfig;
-use trtllm_exporter::model::gpu::{GpuInventory, PodDevice};
+use trtllm_exporter::gpu_use::{EngineClaim, GpuUse};
+use trtllm_exporter::model::gpu::{GpuInventory, PodDevice, PodName};
 
 /// The kubelet's message, including fields that the exporter ignores.
 #[derive(Clone, PartialEq, Message)]
@@ -215,6 +216,8 @@ fn containers_are_listed_with_their_whole_gpus_shared_gpus_and_mig_instances() {
         device(&third, "", "dra"),
     ];
     assert_eq!(inventory.pods, expected);
+    let elsewhere = PodName { namespace: "prod".to_owned(), pod: "elsewhere".to_owned() };
+    assert!(inventory.pods_with_other_gpus.iter().eq([&elsewhere]), "{:?}", inventory.pods_with_other_gpus);
     assert_eq!(inventory.read_errors, []);
     monitor.stop();
     drop(kubelet);
@@ -254,4 +257,34 @@ fn a_socket_of_another_program_is_an_error_and_does_not_hang() {
     assert_eq!((failing.read_errors[0].call, failing.pods), ("pod_resources", vec![]));
     other_program.join().unwrap();
     monitor.stop();
+}
+
+#[test]
+fn the_only_engine_of_a_pod_has_the_energy_of_the_pods_gpus() {
+    let state = |first: u64, second: u64| format!("gpus=2\ngpu.0.energy_mj={first}\ngpu.1.energy_mj={second}");
+    let standin = Standin::new(&state(1000, 5000));
+    let folder = tempfile::tempdir().unwrap();
+    let socket = folder.path().join("kubelet.sock");
+    let pods = vec![pod("ours", "nvidia.com/gpu", &[UUID_1]), pod("theirs", "nvidia.com/gpu", &[UUID_0])];
+    let kubelet = Kubelet::start(&socket, pods);
+    let mut monitor = monitor_with_kubelet(&standin, &socket);
+    monitor.until("two devices", |inventory| all_ok(inventory, 2) && inventory.pods.len() == 2);
+    standin.set(&state(1700, 5030));
+    let counters = |inventory: &GpuInventory| {
+        inventory.gpus.iter().map(|gpu| gpu.readings.energy_counter_mj).eq([Some(1700), Some(5030)])
+    };
+    monitor.until("both counters", counters);
+    monitor.stop();
+    let used = |name: &str| {
+        let pod = PodName { namespace: "prod".to_owned(), pod: name.to_owned() };
+        let mut gpu_use = GpuUse::new(folder.path(), Some(pod));
+        let all = monitor.all();
+        let shown = all.iter().map(|(_, inventory)| gpu_use.absorb(inventory, &[EngineClaim::new(1)]).remove(0));
+        shown.last().unwrap()
+    };
+    let ours = used("ours").unwrap();
+    assert_eq!((ours.uuids, ours.energy_joules), (vec![UUID_1.to_owned()], Some(0.03)));
+    assert_eq!(used("theirs").unwrap().energy_joules, Some(0.7));
+    assert_eq!(used("none"), None);
+    drop(kubelet);
 }

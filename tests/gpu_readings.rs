@@ -66,6 +66,7 @@ fn readings_of_busy() -> GpuReadings {
         power_instant_watts: Some(433.0),
         power_limit_watts: Some(650.0),
         energy_joules: Some(0.0),
+        energy_counter_mj: Some(1_000_000),
         temperature_celsius: Temperatures { gpu: Some(61.0), memory: Some(71.0) },
         clock_hertz: Clocks { graphics: mhz(1905), sm: mhz(1900), memory: mhz(2619), video: mhz(1545) },
         clocks_event_reasons: Some(68),
@@ -150,6 +151,7 @@ fn health_of_busy() -> GpuHealth {
             NvLink { link: 2, up: true, errors: nvlink(Some(480), None, Some(340), Some(410)) },
         ],
         processes: Some(2),
+        pids: None,
         process_list: vec![
             GpuProcess { pid: 4_000_000_001, name: None, bytes: Some(1_048_576), sm_ratio: None },
             GpuProcess { pid: 4_000_000_002, name: None, bytes: None, sm_ratio: None },

@@ -29,6 +29,8 @@ pub struct GpuConfig {
     pub uuids: Vec<String>,
     /// `--gpu.processes`: read the memory of each process. Costs milliseconds per GPU.
     pub per_process: bool,
+    /// Read which processes use each GPU, with every slow poll.
+    pub pids: bool,
     /// `--gpu.pod-resources`: the kubelet's socket, to read which container uses which GPU; `None` to skip this.
     pub pod_resources: Option<PathBuf>,
     pub timing: GpuTiming,
@@ -42,6 +44,7 @@ impl Default for GpuConfig {
             interval: Duration::from_secs(1),
             uuids: Vec::new(),
             per_process: false,
+            pids: false,
             pod_resources: None,
             timing: GpuTiming::default(),
         }

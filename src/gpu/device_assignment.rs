@@ -1,9 +1,9 @@
 //! Finds the GPU or MIG instance that a device id of the kubelet names. Knows the id formats of NVIDIA's device plugin,
 //! GKE's device plugin and NVIDIA's DRA driver. Pure. The formats differ, so no resource name needs to be configured.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
-use crate::model::gpu::{GpuIdentity, GpuSnapshot, PodDevice};
+use crate::model::gpu::{GpuIdentity, GpuSnapshot, PodDevice, PodName};
 
 /// A device that the kubelet assigned to a container.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -40,6 +40,17 @@ pub(super) fn resolve(assignments: &[DeviceAssignment], gpus: &[GpuSnapshot]) ->
     devices.sort();
     devices.dedup();
     devices
+}
+
+/// The pods with a device that is not one of these GPUs.
+pub(super) fn unresolved(assignments: &[DeviceAssignment], gpus: &[GpuSnapshot]) -> BTreeSet<PodName> {
+    if assignments.is_empty() {
+        return BTreeSet::new();
+    }
+    let uuids = uuids_by_id(gpus);
+    let unknown = |id: &str| uuids.get(without_suffix(id)).is_none_or(Option::is_none);
+    let assignments = assignments.iter().filter(|assignment| unknown(&assignment.device));
+    assignments.map(|other| PodName { namespace: other.namespace.clone(), pod: other.pod.clone() }).collect()
 }
 
 /// The UUIDs of GPU and MIG instance (empty for a whole GPU) by each id that they can have. `None` for an id that several

@@ -1,7 +1,7 @@
 //! What the threads of this folder send to the supervisor, over one channel.
 
-use std::sync::Arc;
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::sync::{Arc, LazyLock};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use super::device_assignment::DeviceAssignment;
 use super::nvml::{NvmlUnavailable, Session};
@@ -50,6 +50,12 @@ pub(super) enum Outcome {
     Xid(LastXid),
     /// NVML must be initialised again; the worker has ended.
     SessionLost(NvmlState),
+}
+
+/// Time since the first call of this function.
+pub(super) fn monotonic() -> Duration {
+    static FIRST: LazyLock<Instant> = LazyLock::new(Instant::now);
+    FIRST.elapsed()
 }
 
 /// Microseconds since 1970 UTC.

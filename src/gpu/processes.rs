@@ -6,7 +6,7 @@ use std::fs;
 use nvml_wrapper::Device;
 use nvml_wrapper::enums::device::UsedGpuMemory;
 use nvml_wrapper::error::NvmlError;
-use nvml_wrapper::struct_wrappers::device::ProcessUtilizationSample;
+use nvml_wrapper::struct_wrappers::device::{ProcessInfo, ProcessUtilizationSample};
 
 use super::probe::Probe;
 use crate::model::gpu::GpuProcess;
@@ -18,36 +18,50 @@ const MOST_PROCESSES: usize = 64;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct ProcessReader {
     count: bool,
+    pids: bool,
     list: bool,
     /// Timestamp of the newest utilisation sample, in microseconds by the driver's clock.
     newest_us: Option<u64>,
 }
 
+/// What was read of the processes on a GPU.
+#[derive(Debug, Default)]
+pub(super) struct Running {
+    pub(super) count: Option<u64>,
+    pub(super) pids: Option<Vec<u32>>,
+    pub(super) list: Vec<GpuProcess>,
+}
+
 impl ProcessReader {
     /// Early 535 drivers write past the caller's buffer (nvml-wrapper #48, go-nvml #75), so no call is made with them.
-    pub(super) fn new(driver_version: Option<&str>, per_process: bool) -> Self {
+    pub(super) fn new(driver_version: Option<&str>, per_process: bool, pids: bool) -> Self {
         let mut parts = driver_version.unwrap_or("").split('.').map(|part| part.parse().unwrap_or(0));
         let version = (parts.next().unwrap_or(0_u32), parts.next().unwrap_or(0_u32));
         let safe = !((535, 0)..(535, 98)).contains(&version);
-        Self { count: safe, list: safe && per_process, newest_us: None }
+        Self { count: safe, pids: safe && pids, list: safe && per_process, newest_us: None }
     }
 
-    pub(super) fn count(&self, device: &Device<'_>, probe: &mut Probe<'_>) -> Option<u64> {
+    pub(super) fn read(&mut self, device: &Device<'_>, probe: &mut Probe<'_>) -> Running {
         if !self.count {
-            return None;
+            return Running::default();
         }
-        probe.call("running_compute_processes_count", || device.running_compute_processes_count()).map(u64::from)
-    }
-
-    pub(super) fn list(&mut self, device: &Device<'_>, probe: &mut Probe<'_>) -> Vec<GpuProcess> {
-        if !self.list {
-            return Vec::new();
+        if !self.pids && !self.list {
+            let count = probe.call("running_compute_processes_count", || device.running_compute_processes_count());
+            return Running { count: count.map(u64::from), ..Running::default() };
         }
-        let mut processes =
-            probe.call("running_compute_processes", || device.running_compute_processes()).unwrap_or_default();
+        let Some(mut processes) = probe.call("running_compute_processes", || device.running_compute_processes()) else {
+            return Running::default();
+        };
+        let count = processes.len() as u64;
         processes.sort_by_key(|process| process.pid);
         // With MIG, a process is listed once per instance that it uses.
         processes.dedup_by_key(|process| process.pid);
+        let pids = self.pids.then(|| processes.iter().map(|process| process.pid).collect());
+        let list = if self.list { self.list(processes, device, probe) } else { Vec::new() };
+        Running { count: Some(count), pids, list }
+    }
+
+    fn list(&mut self, mut processes: Vec<ProcessInfo>, device: &Device<'_>, probe: &mut Probe<'_>) -> Vec<GpuProcess> {
         processes.truncate(MOST_PROCESSES);
         let sm_ratios = self.sm_ratios(device, probe);
         processes
@@ -100,10 +114,11 @@ mod tests {
     #[test]
     fn the_process_calls_are_not_made_with_drivers_where_they_are_unsafe() {
         for (version, safe) in [("535.54.03", false), ("535.86.10", false), ("535.104.05", true), ("580.159", true)] {
-            let reader = ProcessReader::new(Some(version), true);
-            assert_eq!((reader.count, reader.list), (safe, safe), "{version}");
+            let reader = ProcessReader::new(Some(version), true, true);
+            assert_eq!((reader.count, reader.pids, reader.list), (safe, safe, safe), "{version}");
         }
-        assert!(!ProcessReader::new(Some("580.1"), false).list, "only if enabled");
+        let reader = ProcessReader::new(Some("580.1"), false, false);
+        assert!(!reader.list && !reader.pids, "only if enabled");
     }
 
     #[test]

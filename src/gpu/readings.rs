@@ -41,7 +41,7 @@ const LOCATIONS: [(MemoryLocation, &str); 8] = [
 /// Energy is separate, because the driver counts from its own start and the tracker from ours.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct PollResult {
-    /// `energy_joules` is empty.
+    /// Both energies are empty.
     pub(super) readings: GpuReadings,
     /// Millijoules since the driver was loaded.
     pub(super) energy_mj: Option<u64>,
@@ -64,7 +64,7 @@ impl<'nvml> PollState<'nvml> {
     pub(super) fn new(config: &GpuConfig, driver_version: Option<&str>) -> Self {
         Self {
             clocks_events_renumbered: driver_version.is_some_and(fields::renumbers_clocks_events),
-            processes: ProcessReader::new(driver_version, config.per_process),
+            processes: ProcessReader::new(driver_version, config.per_process, config.pids),
             slow_interval: config.timing.slow_interval.max(config.interval),
             slow_due: Instant::now(),
             health: GpuHealth::default(),
@@ -143,6 +143,7 @@ impl<'nvml> PollState<'nvml> {
 
 fn read_health(device: &Device<'_>, processes: &mut ProcessReader, probe: &mut Probe<'_>) -> GpuHealth {
     let bar1 = probe.call("bar1_memory_info", || device.bar1_memory_info());
+    let running = processes.read(device, probe);
     GpuHealth {
         bar1_total_bytes: bar1.as_ref().map(|bar1| bar1.total),
         bar1_used_bytes: bar1.map(|bar1| bar1.used),
@@ -157,8 +158,9 @@ fn read_health(device: &Device<'_>, processes: &mut ProcessReader, probe: &mut P
         ecc_locations: ecc_locations(device, probe),
         ecc_sram_threshold_exceeded: probe.call("sram_ecc_error_status", || raw::sram_ecc_threshold_exceeded(device)),
         nvlinks: nvlinks(device, probe),
-        processes: processes.count(device, probe),
-        process_list: processes.list(device, probe),
+        processes: running.count,
+        pids: running.pids,
+        process_list: running.list,
         ..probe.fields(device, |read| GpuHealth {
             pcie_replays: read(field("field_pcie_replay", 94)),
             // NVML counts corrected errors as single-bit errors and uncorrected ones as double-bit errors.

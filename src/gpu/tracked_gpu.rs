@@ -59,7 +59,8 @@ impl TrackedGpu {
     }
 
     pub(super) fn absorb(&mut self, result: PollResult, poll: LastPoll, failures: Vec<Failure>) {
-        if let Some(energy_mj) = result.energy_mj {
+        let energy_counter_mj = result.energy_mj;
+        if let Some(energy_mj) = energy_counter_mj {
             // A smaller reading means that the driver was reloaded: the total continues from there. The energy used
             // between the last reading and the reload is unknown and left out.
             let used = self.energy_mj.and_then(|last| energy_mj.checked_sub(last)).unwrap_or(0);
@@ -71,7 +72,7 @@ impl TrackedGpu {
             self.snapshot.readings.energy_joules = energy_joules;
             return;
         }
-        self.snapshot.readings = GpuReadings { energy_joules, ..result.readings };
+        self.snapshot.readings = GpuReadings { energy_joules, energy_counter_mj, ..result.readings };
         self.snapshot.last_poll = Some(poll);
         let uuid = &self.snapshot.identity.uuid;
         for Failure { call, error } in failures.iter().filter(|failure| !self.failing.contains(failure)) {

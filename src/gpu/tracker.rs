@@ -178,7 +178,9 @@ impl GpuTracker {
         let mut gpus: Vec<GpuSnapshot> = listed.map(|gpu| gpu.snapshot.clone()).collect();
         gpus.sort_by_key(|gpu| gpu.identity.index);
         let pods = device_assignment::resolve(&self.assignments, &gpus);
-        GpuInventory { gpus, pods, ..self.inventory.clone() }
+        let excluded = self.states.values().filter(|state| state.is_none()).count();
+        let pods_with_other_gpus = device_assignment::unresolved(&self.assignments, &gpus);
+        GpuInventory { gpus, pods, pods_with_other_gpus, excluded, ..self.inventory.clone() }
     }
 
     fn gpu_at(&mut self, index: u32) -> Option<&mut TrackedGpu> {

@@ -9,7 +9,7 @@ use crate::model::gpu::{GpuReadings, LastPoll, LastXid};
 const A: &str = "GPU-a";
 const B: &str = "GPU-b";
 
-const POLL: LastPoll = LastPoll { at_us: 7, took: Duration::from_millis(2) };
+const POLL: LastPoll = LastPoll { at_us: 7, monotonic: Duration::ZERO, took: Duration::from_millis(2) };
 
 fn tracker(gpus: u32) -> GpuTracker {
     tracker_selecting(gpus, &[])

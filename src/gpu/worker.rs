@@ -13,7 +13,7 @@ use nvml_wrapper::enums::device::DeviceArchitecture;
 use nvml_wrapper::error::NvmlError;
 
 use super::config::GpuConfig;
-use super::event::{Event, Outcome, Report, now_us};
+use super::event::{Event, Outcome, Report, monotonic, now_us};
 use super::gpu_filter::GpuFilter;
 use super::nvml::Session;
 use super::probe::{CurrentCall, Failure, Probe, Unsupported};
@@ -108,7 +108,7 @@ impl Worker {
                 continue;
             }
             retried = too_slow;
-            let poll = LastPoll { at_us: now_us(), took };
+            let poll = LastPoll { at_us: now_us(), monotonic: monotonic(), took };
             let outcome =
                 state.map_or_else(Outcome::SessionLost, |state| Outcome::Polled(state, Box::new(result), poll));
             if !self.report(outcome, probe.failures) || state.is_err() {

@@ -6,11 +6,13 @@ use std::sync::Arc;
 use crate::engine::requests::LatencySource;
 use crate::engine::{EngineState, Latest};
 use crate::model::ErrorKind;
+use crate::model::gpu::EngineGpus;
 use crate::state::{EngineName, EngineSnapshot};
 
 use super::catalog::Id;
 use super::catalog::table::OF_ENGINES;
 use super::compat::{self, CompatSets};
+use super::engine_gpus::engine_gpus_page;
 use super::page::{Labels, Page};
 use super::series_labels::SeriesLabels;
 use super::writer::Writer;
@@ -84,6 +86,12 @@ impl EngineSeries {
             parts.push(compat::spec_page(&self.labels, snapshot, load));
         }
         Page::join(parts)
+    }
+
+    /// Samples of the engine's GPUs.
+    #[must_use]
+    pub fn gpus_page(&self, gpus: &EngineGpus) -> Page {
+        engine_gpus_page(&self.labels, gpus)
     }
 
     /// What the Kubernetes gateway's picker reads. An engine that refuses connections leaves at once: waiting until it is stale

@@ -98,7 +98,11 @@ impl PageBuilder {
             Section::Engines => {
                 let compat =
                     CompatSets { trtllm: self.compat.trtllm || selection == Selection::TrtllmServe, ..self.compat };
-                self.join_engines(state, |series, snapshot| series.page(snapshot, compat))
+                let engines = self.join_engines(state, |series, snapshot| series.page(snapshot, compat));
+                match self.engine_gpus(state) {
+                    gpus if gpus.samples().is_empty() => engines,
+                    gpus => Page::join([engines, gpus]),
+                }
             }
             Section::Gpus if selection.contains(Group::Gpu) || selection.contains(Group::Compat) => self.gpus(state),
             // Reads /proc, so it is skipped if it is not selected.
@@ -112,6 +116,13 @@ impl PageBuilder {
     fn join_engines(&self, state: &State, page: impl Fn(&EngineSeries, &EngineSnapshot) -> Page) -> Page {
         let series = self.series(state);
         Page::join(series.snapshots().map(|(series, snapshot)| page(series, &snapshot)))
+    }
+
+    /// What is known of the GPUs of each engine.
+    fn engine_gpus(&self, state: &State) -> Page {
+        let series = self.series(state);
+        let known = series.of.iter().zip(series.engines.iter());
+        Page::join(known.filter_map(|(series, engine)| Some(series.gpus_page(&*engine.gpus()?))))
     }
 
     /// The series of all engines of `state`. Their labels are made again only for engines that have joined.

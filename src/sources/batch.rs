@@ -82,6 +82,8 @@ pub struct Batch {
     pub about: Option<EngineAbout>,
     /// Connected publishers, for sources that listen.
     pub connections: Option<u64>,
+    /// PIDs of the publishers, if all of them are visible here.
+    pub processes: Vec<u32>,
     /// The poll has more to read once these items have been folded.
     pub more: bool,
     /// The records are what an engine's ring held, so a full ring can have lost some.

@@ -83,6 +83,7 @@ impl Ingest {
         }
         let connected = self.desk.connections();
         batch.connections = Some(connected);
+        batch.processes = self.desk.processes();
         // A publisher may connect for each line and disconnect at once: its lines show that it is there.
         match (std::mem::take(&mut self.received) || connected > 0, &self.home) {
             (true, _) => Presence::Present,

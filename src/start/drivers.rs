@@ -9,7 +9,7 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
 use crate::cli::{Cli, DEFAULT_SOCKET};
-use crate::config::{DEFAULT_MODEL, EngineConfig, SourceSpec};
+use crate::config::{DEFAULT_MODEL, EngineConfig, SourceSpec, local_port};
 use crate::model::Objectives;
 use crate::poll::{Driver, DriverEvent, DriverEvents, End, Schedule};
 use crate::recorder::Recorder;
@@ -21,7 +21,7 @@ use crate::sources::server::Access;
 use crate::sources::socket::{Ending, Ingest, Joined, Listener, NameTaken, Names, Naming};
 use crate::sources::trtllm_serve::Extras;
 use crate::sources::{OpenError, Source};
-use crate::state::{EngineName, EngineSlot, Place, State};
+use crate::state::{EngineName, EngineOrigin, EngineSlot, Place, State};
 use crate::supervise::Heartbeats;
 
 use super::discovered::{self, Discovered};
@@ -220,6 +220,7 @@ impl Drivers {
             SourceSpec::Simulated(engine) => opening::no_executor(engine),
         };
         let slot = self.common.state.add(&running.place, running.config.name.clone());
+        slot.set_origin(running.config.origin());
         let open = async move {
             opening::left(leaving).await;
             open.await
@@ -305,6 +306,7 @@ impl Drivers {
         engines.update(findings, &taken, forget_after, (&state, &names), |target, model, version| {
             let name = EngineName { model: model.to_owned(), version, ..labels.clone() };
             let slot = state.add(&place, name);
+            slot.set_origin(EngineOrigin { port: local_port(target), ..EngineOrigin::default() });
             let access = Access { target: target.to_owned(), ca_file: None, bearer_token_file: None };
             let open = opening::trtllm_serve(access, Extras::default());
             let (trigger, stop) = shutdown::channel();

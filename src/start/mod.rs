@@ -3,6 +3,7 @@
 
 mod discovered;
 mod drivers;
+mod engine_gpus;
 mod opening;
 mod systemd;
 
@@ -20,6 +21,7 @@ use crate::build;
 use crate::cli::Cli;
 use crate::config::{self, ConfigError, EngineConfig, SourceSpec};
 use crate::gpu::{self, GpuConfig, GpuError, GpuHandle, GpuMode};
+use crate::gpu_use::knows_processes;
 use crate::http::router::{self, Options};
 use crate::http::server::{MAX_CONNECTIONS, Server};
 use crate::listen::{self, Listener};
@@ -362,12 +364,13 @@ async fn start_gpus(cli: &Cli, state: &Arc<State>) -> Result<Option<GpuHandle>, 
         interval: cli.gpu_interval,
         uuids: cli.gpu_uuid.clone(),
         per_process: cli.gpu_processes,
+        pids: knows_processes(Path::new("/proc")),
         pod_resources: Some(&cli.gpu_pod_resources).filter(|path| !path.is_empty()).map(PathBuf::from),
         ..GpuConfig::default()
     };
-    let state = Arc::clone(state);
+    let publish = engine_gpus::publisher(Arc::clone(state));
     // With --gpu required this waits for the driver.
-    let start = move || gpu::start(config, move |inventory| state.publish_gpus(inventory));
+    let start = move || gpu::start(config, publish);
     let started = tokio::task::spawn_blocking(start).await.map_err(std::io::Error::other)?;
     Ok(Some(started?))
 }

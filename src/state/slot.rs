@@ -2,12 +2,13 @@
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Instant;
 
-use arc_swap::ArcSwap;
+use arc_swap::{ArcSwap, ArcSwapOption};
 
 use super::engine::{EngineName, EngineSnapshot};
+use crate::model::gpu::EngineGpus;
 use crate::model::{IterationStats, RECENT_RECORDS};
 
 /// KV cache windows and levels of a kept record. Engines have one to four; more would take too much memory.
@@ -19,6 +20,8 @@ pub(super) struct Changes {
     all: AtomicU64,
     engines: AtomicU64,
     gpus: AtomicU64,
+    /// Number of engines that have ever joined.
+    joined: AtomicU64,
 }
 
 /// The position of a source in the configuration. A reload may change it.
@@ -41,11 +44,26 @@ impl Place {
     }
 }
 
+/// What its source tells about where an engine runs.
+#[derive(Debug, Clone, Default)]
+pub struct EngineOrigin {
+    /// UUIDs of its GPUs, if they are configured.
+    pub gpus: Vec<String>,
+    /// It runs in this process.
+    pub is_own_process: bool,
+    /// Its server listens on this port of this host.
+    pub port: Option<u16>,
+}
+
 /// One engine, written by its intake and read by all pages. Readers never wait.
 #[derive(Debug)]
 pub struct EngineSlot {
     pub name: EngineName,
+    /// No other engine has it, also not one with the same name that joins later.
+    pub id: u64,
     pub(super) place: Place,
+    origin: OnceLock<EngineOrigin>,
+    gpus: ArcSwapOption<EngineGpus>,
     snapshot: ArcSwap<EngineSnapshot>,
     /// The previous snapshot. Its memory is reused for the next one. Only writers lock it.
     previous: Mutex<Option<Arc<EngineSnapshot>>>,
@@ -86,7 +104,10 @@ impl EngineSlot {
     pub(super) fn new(place: Place, name: EngineName, changes: Arc<Changes>) -> Self {
         Self {
             name,
+            id: changes.joined.fetch_add(1, Ordering::Relaxed),
             place,
+            origin: OnceLock::new(),
+            gpus: ArcSwapOption::empty(),
             snapshot: ArcSwap::from_pointee(EngineSnapshot::starting()),
             previous: Mutex::default(),
             recent: Mutex::default(),
@@ -131,6 +152,29 @@ impl EngineSlot {
         let state = older.map_or(published.state, |health| health.state(now));
         if state != published.state {
             self.publish(EngineSnapshot { state, ..EngineSnapshot::clone(&published) });
+        }
+    }
+
+    /// Only the first call has an effect.
+    pub fn set_origin(&self, origin: EngineOrigin) {
+        let _ = self.origin.set(origin);
+    }
+
+    #[must_use]
+    pub fn origin(&self) -> Option<&EngineOrigin> {
+        self.origin.get()
+    }
+
+    /// The GPUs that serve this engine, if they are known.
+    #[must_use]
+    pub fn gpus(&self) -> Option<Arc<EngineGpus>> {
+        self.gpus.load_full()
+    }
+
+    pub fn publish_gpus(&self, gpus: Option<EngineGpus>) {
+        if self.gpus.load().as_deref() != gpus.as_ref() {
+            self.gpus.store(gpus.map(Arc::new));
+            self.changes.engine();
         }
     }
 

@@ -51,6 +51,8 @@ pub struct SourceStatus {
     pub last_success_us: Option<i64>,
     /// Connected publishers, for sources that listen.
     pub connections: Option<u64>,
+    /// PIDs of the connected publishers, if all of them are visible here.
+    pub processes: Vec<u32>,
     /// Why the source is not ready, or why the last poll failed. For `/readyz`.
     pub last_error: Option<String>,
     /// Why the last poll failed. `None` if it succeeded.

@@ -12,6 +12,7 @@ def p95(*families):
 
 def build():
     state, names = engine_states()
+    energy = per_second("nv_trt_llm_gpu_energy_joules_total")
     lost = by(PER_ENGINE, f"increase({engine('nv_trt_llm_iterations_lost_total')}[$__rate_interval])")
     by_rank = " + ".join(per_second(f"nv_trt_llm_rank_{kind}_tokens_total", more=", rank") for kind in ("context", "generation"))
     imbalance = "nv_trt_llm_rank_imbalance_ratio"
@@ -213,6 +214,27 @@ def build():
                 "Share of an iteration's time that the draft model takes.",
                 "percentunit",
                 [(each("nv_trt_llm_spec_decode_draft_overhead_ratio", operation="max"), LEGEND)],
+            ),
+        ),
+        row(
+            "Energy",
+            timeseries(
+                "Power",
+                "Power of the engine's GPUs, idle time included. No data if it is not certain which GPUs are the engine's alone.",
+                "watt",
+                [(energy, LEGEND)],
+            ),
+            timeseries(
+                "Energy per token",
+                "Joules per token of a generation phase, idle time included. It rises when the engine has little load.",
+                "joule",
+                [(f"{energy} / ({per_second('nv_trt_llm_generation_tokens_total')} > 0)", LEGEND)],
+            ),
+            timeseries(
+                "GPUs",
+                "GPUs that serve this engine alone and can be read.",
+                "short",
+                [(per_second("nv_trt_llm_gpu_seconds_total"), LEGEND)],
             ),
         ),
         row(

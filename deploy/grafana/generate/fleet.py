@@ -246,6 +246,27 @@ def build():
                 high=1,
             ),
         ),
+        row(
+            "Energy and cost",
+            timeseries(
+                "Energy per token",
+                f"Joules per token of a generation phase, idle time included. {RULES}",
+                "joule",
+                [(by(MODEL, recorded("model_version:nv_trt_llm_energy_per_token_joules:ratio_rate5m"), "max"), LEGEND)],
+            ),
+            timeseries(
+                "GPU time per request",
+                f"Seconds of all GPUs of a model per completed request, idle time included. {RULES}",
+                "s",
+                [(by(MODEL, recorded("model_version:nv_trt_llm_gpu_seconds_per_request:ratio_rate5m"), "max"), LEGEND)],
+            ),
+            timeseries(
+                "Cost of a million tokens",
+                f"At the price of a GPU hour in trtllm_cost:gpu_hour:price, which is an example. {RULES}",
+                "short",
+                [(by(MODEL, recorded("model_version:nv_trt_llm_cost_per_million_tokens:ratio_rate5m"), "max"), LEGEND)],
+            ),
+        ),
     ]
     return dashboard(
         "trtllm-fleet",

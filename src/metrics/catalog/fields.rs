@@ -68,6 +68,7 @@ pub enum Destination {
 /// Families of engines that no field of these structs feeds.
 static OTHERS: &[(Statistics, &[Id])] = &[
     (Statistics::Any, &[Id::EngineState, Id::EngineInfo]),
+    (Statistics::Any, &[Id::EngineGpuInfo, Id::EngineGpuEnergy, Id::EngineGpuSeconds]),
     (
         Statistics::Rows,
         &[

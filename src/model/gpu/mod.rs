@@ -2,6 +2,7 @@
 
 mod readings;
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 pub use readings::*;
@@ -62,8 +63,21 @@ pub struct GpuSnapshot {
 pub struct LastPoll {
     /// End of the poll in microseconds since 1970 UTC.
     pub at_us: i64,
+    /// The same moment by the monotonic clock, since an arbitrary one.
+    pub monotonic: Duration,
     /// Duration of all its calls.
     pub took: Duration,
+}
+
+/// The GPUs that serve one engine, and what the engine has used of them.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct EngineGpus {
+    /// Of the GPUs, sorted.
+    pub uuids: Vec<String>,
+    /// Joules since the engine appeared. `None` if the GPUs have no energy that is the engine's alone.
+    pub energy_joules: Option<f64>,
+    /// Seconds since the engine appeared, summed over its GPUs. `None` if a GPU is not the engine's alone.
+    pub gpu_seconds: Option<f64>,
 }
 
 /// The latest Xid error of a GPU.
@@ -83,6 +97,12 @@ pub struct PodDevice {
     pub namespace: String,
     pub pod: String,
     pub container: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct PodName {
+    pub namespace: String,
+    pub pod: String,
 }
 
 /// The state of NVML itself.
@@ -120,12 +140,16 @@ pub struct GpuInventory {
     pub gpus: Vec<GpuSnapshot>,
     /// The largest number of selected GPUs since start. If fewer are listed as `Ok`, one has vanished.
     pub expected: u32,
+    /// GPUs that are not listed because others are selected.
+    pub excluded: usize,
     /// Failed NVML calls since start, sorted by call and error.
     pub read_errors: Vec<ReadError>,
     /// Failed initialisations since start.
     pub init_errors: u64,
     /// Containers and their GPUs, sorted. Empty without a kubelet.
     pub pods: Vec<PodDevice>,
+    /// Pods with a GPU that is not listed here.
+    pub pods_with_other_gpus: BTreeSet<PodName>,
 }
 
 /// How often one NVML call failed with one error.

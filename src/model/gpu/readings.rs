@@ -19,6 +19,8 @@ pub struct GpuReadings {
     /// Joules since this exporter first read this GPU. Starts at 0, never decreases, continues over driver reloads and
     /// keeps its last value while the GPU cannot be read. `None` only before the first reading.
     pub energy_joules: Option<f64>,
+    /// Millijoules since the driver was loaded, as read.
+    pub energy_counter_mj: Option<u64>,
     pub temperature_celsius: Temperatures,
     pub clock_hertz: Clocks,
     /// Why the clocks are below their maximum: NVML's bit mask `nvmlClocksThrottleReasons`.
@@ -160,6 +162,8 @@ pub struct GpuHealth {
     pub nvlinks: Vec<NvLink>,
     /// Number of processes with a compute context.
     pub processes: Option<u64>,
+    /// Their PIDs, sorted. `None` if they are not known.
+    pub pids: Option<Vec<u32>>,
     /// Filled only with `--gpu.processes`.
     pub process_list: Vec<GpuProcess>,
 }

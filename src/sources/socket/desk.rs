@@ -1,7 +1,7 @@
 //! The lines of one engine on their way from connections to the engine's next poll.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::{SemaphorePermit, mpsc};
 
@@ -24,12 +24,17 @@ pub(super) enum Queued {
 pub(super) struct Desk {
     lines: mpsc::UnboundedSender<Queued>,
     connections: AtomicU64,
+    /// The processes of the connections since there was none; `None` for a process that is not visible here.
+    processes: Mutex<Vec<Option<u32>>>,
 }
+
+/// More processes of one engine than any has.
+const MAX_PROCESSES: usize = 64;
 
 impl Desk {
     pub(super) fn new() -> (Arc<Self>, mpsc::UnboundedReceiver<Queued>) {
         let (lines, queue) = mpsc::unbounded_channel();
-        (Arc::new(Self { lines, connections: AtomicU64::new(0) }), queue)
+        (Arc::new(Self { lines, connections: AtomicU64::new(0), processes: Mutex::default() }), queue)
     }
 
     /// Open connections that publish for the engine.
@@ -43,7 +48,28 @@ impl Desk {
 
     /// Returns whether this was the last connection.
     pub(super) fn leave(&self) -> bool {
-        self.connections.fetch_sub(1, Relaxed) == 1
+        let is_last = self.connections.fetch_sub(1, Relaxed) == 1;
+        if is_last {
+            self.all_processes().clear();
+        }
+        is_last
+    }
+
+    /// A connection of this process publishes for the engine.
+    pub(super) fn published_by(&self, process: Option<u32>) {
+        let mut processes = self.all_processes();
+        if !processes.contains(&process) && processes.len() < MAX_PROCESSES {
+            processes.push(process);
+        }
+    }
+
+    /// The processes that publish for the engine; empty if one of them is not visible here.
+    pub(super) fn processes(&self) -> Vec<u32> {
+        self.all_processes().iter().copied().collect::<Option<_>>().unwrap_or_default()
+    }
+
+    fn all_processes(&self) -> MutexGuard<'_, Vec<Option<u32>>> {
+        self.processes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Returns false if the engine is gone.

@@ -103,11 +103,14 @@ async fn accept(listener: &UnixListener, publishers: &Arc<Publishers>, naming: &
         };
         failing = false;
         while connections.try_join_next().is_some() {}
-        let uid = stream.peer_cred().ok().map(|peer| peer.uid());
+        let peer = stream.peer_cred().ok();
+        let uid = peer.map(|peer| peer.uid());
+        // The kernel says 0 for a process of another container.
+        let process = peer.and_then(|peer| u32::try_from(peer.pid()?).ok()).filter(|process| *process > 0);
         let Some(place) = publishers.admit(uid).await else { continue };
         let naming = Arc::clone(naming);
         connections.spawn(async move {
-            if let Err(error) = receive(stream, &place, &naming).await {
+            if let Err(error) = receive(stream, process, &place, &naming).await {
                 tracing::debug!(%error, "publisher disconnected");
             }
         });
@@ -115,11 +118,11 @@ async fn accept(listener: &UnixListener, publishers: &Arc<Publishers>, naming: &
 }
 
 /// Reads from one publisher until it disconnects or must make room. An invalid line is counted and skipped.
-async fn receive(stream: UnixStream, place: &Place, naming: &Naming) -> io::Result<()> {
+async fn receive(stream: UnixStream, process: Option<u32>, place: &Place, naming: &Naming) -> io::Result<()> {
     let mut reader = BufReader::new(stream);
-    let mut connection = Connection { place, naming, seat: None };
+    let mut connection = Connection { place, naming, process, seat: None };
     if let Naming::OneEngine(OneEngine(desk)) = naming {
-        connection.seat = Some(Seat::alone(desk));
+        connection.sit(Seat::alone(desk));
     }
     let mut first = true;
     // Between two lines, a publisher may be idle for as long as it likes.
@@ -163,15 +166,22 @@ async fn receive(stream: UnixStream, place: &Place, naming: &Naming) -> io::Resu
 struct Connection<'a> {
     place: &'a Place,
     naming: &'a Naming,
+    /// Its PID, if it is visible here.
+    process: Option<u32>,
     seat: Option<Seat>,
 }
 
 impl Connection<'_> {
+    fn sit(&mut self, seat: Seat) {
+        seat.desk.published_by(self.process);
+        self.seat = Some(seat);
+    }
+
     /// Returns false if the publisher is refused or its engine is gone.
     async fn deliver(&mut self, hello: Option<&Hello>, queued: Option<Queued>) -> bool {
         if let (None, Naming::ByPublishers(socket)) = (&self.seat, self.naming) {
             match self.place.unless_evicted(socket.claim(hello)).await {
-                Some(Ok(seat)) => self.seat = Some(seat),
+                Some(Ok(seat)) => self.sit(seat),
                 Some(Err(refused)) => self.place.refuse_name(&refused),
                 None => {}
             }

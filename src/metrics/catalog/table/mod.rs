@@ -5,6 +5,7 @@ pub mod benchmark;
 mod dcgm;
 pub mod engine_counters;
 pub mod engine_gauges;
+mod engine_gpus;
 mod engine_histograms;
 mod exporter;
 mod gpu;
@@ -30,6 +31,7 @@ static TABLE: [Metric; exporter::END] = join([
     (engine_histograms::FIRST, engine_histograms::FAMILIES),
     (engine_gauges::FIRST, engine_gauges::FAMILIES),
     (benchmark::FIRST, benchmark::FAMILIES),
+    (engine_gpus::FIRST, engine_gpus::FAMILIES),
     (trtllm::FIRST, trtllm::FAMILIES),
     (vllm::FIRST, vllm::FAMILIES),
     (triton_core::FIRST, triton_core::FAMILIES),

@@ -1,0 +1,83 @@
+//! The key `gpus` of an engine: the UUIDs of the GPUs that serve it.
+
+use std::collections::HashMap;
+
+use crate::state::EngineName;
+
+/// Checks the UUIDs of one engine and writes them as NVML does.
+pub(super) fn parse(gpus: &[String], names_its_engines: bool) -> Result<Vec<String>, String> {
+    if names_its_engines {
+        return Err("gpus needs one engine, but the engines of this source have names of their own; \
+                    give the entry a model (a socket), or remove gpus"
+            .to_owned());
+    }
+    if gpus.is_empty() {
+        return Err("gpus is empty; list the UUIDs that nvidia-smi -L prints, or remove gpus".to_owned());
+    }
+    let mut found = Vec::new();
+    for gpu in gpus {
+        let uuid = uuid(gpu)?;
+        if found.contains(&uuid) {
+            return Err(format!("gpus lists {uuid} twice; remove one of them"));
+        }
+        found.push(uuid);
+    }
+    Ok(found)
+}
+
+/// Model and version of the engine that has a GPU, by UUID.
+pub(super) type Taken = HashMap<String, (String, String)>;
+
+/// Checks that no engine before has one of these GPUs.
+pub(super) fn take(gpus: &[String], engine: &EngineName, taken: &mut Taken) -> Result<(), String> {
+    for gpu in gpus {
+        let engine = (engine.model.clone(), engine.version.clone());
+        if let Some((model, version)) = taken.insert(gpu.clone(), engine) {
+            return Err(format!(
+                "gpus has {gpu}, which the engine with model {model:?} and version {version:?} has too; \
+                 remove it where it is wrong, or from both, because a shared GPU has no energy per engine"
+            ));
+        }
+    }
+    Ok(())
+}
+
+fn uuid(text: &str) -> Result<String, String> {
+    if text.starts_with("MIG-") {
+        return Err(format!(
+            "gpus has {text:?}, which is a MIG instance; only whole GPUs count their energy, so remove it"
+        ));
+    }
+    let digits = |part: &str| part.bytes().all(|byte| byte.is_ascii_hexdigit());
+    let parts = text.strip_prefix("GPU-").map(|rest| rest.split('-').collect::<Vec<_>>()).unwrap_or_default();
+    if !parts.iter().map(|part| part.len()).eq([8, 4, 4, 4, 12]) || !parts.into_iter().all(digits) {
+        return Err(format!(
+            "gpus has {text:?}, which is not the UUID of a GPU; \
+             write it as nvidia-smi -L does: GPU-xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx"
+        ));
+    }
+    Ok(format!("GPU-{}", text["GPU-".len()..].to_ascii_lowercase()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const UUID: &str = "GPU-0a1b2c3d-0000-4000-8000-00000000000f";
+
+    #[test]
+    fn uuids_are_written_as_nvml_does() {
+        let given = [UUID.to_owned(), UUID.to_uppercase().replace("000F", "000E")];
+        assert_eq!(parse(&given, false).unwrap(), [UUID, &UUID.replace("000f", "000e")]);
+    }
+
+    #[test]
+    fn a_uuid_that_no_gpu_can_have_is_refused_with_the_form() {
+        for wrong in ["0", "", "GPU-", "GPU-0a1b2c3d", &UUID[4..], &UUID.replace('f', "g"), &UUID[..UUID.len() - 1]] {
+            let error = parse(&[wrong.to_owned()], false).unwrap_err();
+            assert!(error.contains(&format!("{wrong:?}")) && error.contains("nvidia-smi -L"), "{error}");
+        }
+        let error = parse(&["MIG-0a1b2c3d-0000-4000-8000-00000000000f".to_owned()], false).unwrap_err();
+        assert!(error.contains("whole GPUs"), "{error}");
+    }
+}

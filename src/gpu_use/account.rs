@@ -1,0 +1,234 @@
+//! Adds up the energy and the time of each GPU for the engine that has the GPU alone. Pure: the time is an argument.
+//! A difference between two readings belongs to an engine only if the GPU was its own at both. So an engine starts at 0, and
+//! what a GPU used while it changed hands belongs to nobody. NVML's energy counter is cumulative: a missed reading loses nothing.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use super::claim::EngineId;
+
+/// No GPU uses more watts.
+const MOST_WATTS: u128 = 10_000;
+/// Between the reading of the counter and the end of its poll.
+const SLACK: Duration = Duration::from_secs(1);
+
+/// One successful poll of a GPU.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Poll {
+    /// End of the poll by the monotonic clock.
+    pub(super) at: Duration,
+    /// Millijoules since the driver was loaded, if they could be read.
+    pub(super) energy_mj: Option<u64>,
+}
+
+/// What one engine has used of its GPUs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) struct Used {
+    pub(super) energy_mj: u64,
+    pub(super) time: Duration,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Account {
+    /// By UUID.
+    gpus: BTreeMap<String, Gpu>,
+    engines: BTreeMap<EngineId, Used>,
+}
+
+#[derive(Debug, Default)]
+struct Gpu {
+    energy: Option<EnergyReading>,
+    /// `None` while the GPU is away.
+    polled_at: Option<Duration>,
+    /// The engine that had the GPU alone at the last poll.
+    owner: Option<EngineId>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct EnergyReading {
+    millijoules: u64,
+    /// End of the poll.
+    at: Duration,
+    /// The engine that had the GPU alone then.
+    owner: Option<EngineId>,
+}
+
+impl EnergyReading {
+    /// Millijoules since the reading before.
+    fn since(self, last: Self) -> u64 {
+        self.millijoules.checked_sub(last.millijoules).unwrap_or_else(|| {
+            // The counter was reset, and counts from 0. But a large number did not add up since the last reading: then the
+            // counter only went back a little.
+            let most = (self.at.saturating_sub(last.at) + SLACK).as_millis() * MOST_WATTS;
+            if u128::from(self.millijoules) <= most { self.millijoules } else { 0 }
+        })
+    }
+}
+
+impl Account {
+    /// `owner` is the engine that has the GPU alone. A poll that was counted already changes nothing.
+    pub(super) fn polled(&mut self, uuid: &str, owner: Option<EngineId>, poll: Poll) {
+        if !self.gpus.contains_key(uuid) {
+            self.gpus.insert(uuid.to_owned(), Gpu::default());
+        }
+        let Some(gpu) = self.gpus.get_mut(uuid) else { return };
+        if gpu.polled_at.is_some_and(|last| poll.at <= last) {
+            return;
+        }
+        let mut used = Used::default();
+        let is_same_owner = std::mem::replace(&mut gpu.owner, owner) == owner;
+        if let Some(last) = gpu.polled_at.replace(poll.at)
+            && is_same_owner
+        {
+            used.time = poll.at.saturating_sub(last);
+        }
+        let energy = poll.energy_mj.map(|millijoules| EnergyReading { millijoules, at: poll.at, owner });
+        if let Some(energy) = energy
+            && let Some(last) = gpu.energy.replace(energy)
+            && last.owner == owner
+        {
+            used.energy_mj = energy.since(last);
+        }
+        if let Some(owner) = owner {
+            let total = self.engines.entry(owner).or_default();
+            total.energy_mj = total.energy_mj.saturating_add(used.energy_mj);
+            total.time = total.time.saturating_add(used.time);
+        }
+    }
+
+    /// The GPU cannot be read now. Its time stops; its energy is counted when it is back.
+    pub(super) fn away(&mut self, uuid: &str) {
+        if let Some(gpu) = self.gpus.get_mut(uuid) {
+            gpu.polled_at = None;
+        }
+    }
+
+    pub(super) fn used(&self, engine: EngineId) -> Used {
+        self.engines.get(&engine).copied().unwrap_or_default()
+    }
+
+    /// Whether the time of this GPU is being counted for this engine.
+    pub(super) fn counts_time(&self, uuid: &str, engine: EngineId) -> bool {
+        self.gpus.get(uuid).is_some_and(|gpu| gpu.owner == Some(engine))
+    }
+
+    /// Whether the energy of this GPU is being counted for this engine.
+    pub(super) fn counts_energy(&self, uuid: &str, engine: EngineId) -> bool {
+        let gpu = self.gpus.get(uuid);
+        gpu.and_then(|gpu| gpu.energy).is_some_and(|energy| energy.owner == Some(engine))
+    }
+
+    /// Drops engines that have left.
+    pub(super) fn keep_engines(&mut self, stays: impl Fn(EngineId) -> bool) {
+        self.engines.retain(|engine, _| stays(*engine));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const A: EngineId = 1;
+    const B: EngineId = 2;
+
+    fn poll(at_ms: u64, energy_mj: impl Into<Option<u64>>) -> Poll {
+        Poll { at: Duration::from_millis(at_ms), energy_mj: energy_mj.into() }
+    }
+
+    fn used(energy_mj: u64, ms: u64) -> Used {
+        Used { energy_mj, time: Duration::from_millis(ms) }
+    }
+
+    #[test]
+    fn an_engine_starts_at_zero_and_gets_the_differences_of_its_gpus() {
+        let mut account = Account::default();
+        account.polled("x", Some(A), poll(1000, 7_000_000));
+        account.polled("y", Some(A), poll(1500, 40));
+        assert_eq!(account.used(A), used(0, 0));
+        account.polled("x", Some(A), poll(2000, 7_000_500));
+        account.polled("y", Some(A), poll(2500, 47));
+        assert_eq!(account.used(A), used(507, 2000));
+        assert!(account.counts_energy("x", A) && !account.counts_energy("x", B));
+    }
+
+    #[test]
+    fn a_poll_that_is_reported_again_counts_once() {
+        let mut account = Account::default();
+        for at in [0, 1000, 1000, 500] {
+            account.polled("x", Some(A), poll(at, at));
+        }
+        assert_eq!(account.used(A), used(1000, 1000));
+    }
+
+    #[test]
+    fn after_a_reset_the_new_value_of_the_counter_counts() {
+        let mut account = Account::default();
+        for (at, energy) in [(0, 9000), (1000, 9500), (2000, 300), (3000, 1300)] {
+            account.polled("x", Some(A), poll(at, energy));
+        }
+        assert_eq!(account.used(A), used(500 + 300 + 1000, 3000));
+    }
+
+    #[test]
+    fn a_counter_that_goes_back_a_little_is_no_reset() {
+        let mut account = Account::default();
+        for (at, energy) in [(0, 7_000_000_000), (1000, 7_000_000_500), (2000, 7_000_000_499), (3000, 7_000_000_799)] {
+            account.polled("x", Some(A), poll(at, energy));
+        }
+        assert_eq!(account.used(A), used(500 + 300, 3000));
+    }
+
+    #[test]
+    fn a_missed_reading_is_counted_at_the_next() {
+        let mut account = Account::default();
+        for (at, energy) in [(0, Some(100)), (1000, None), (2000, None), (3000, Some(400))] {
+            account.polled("x", Some(A), poll(at, energy));
+        }
+        assert_eq!(account.used(A), used(300, 3000));
+    }
+
+    #[test]
+    fn a_gpu_that_vanishes_loses_its_time_but_no_joule() {
+        let mut account = Account::default();
+        account.polled("x", Some(A), poll(0, 100));
+        account.polled("x", Some(A), poll(1000, 200));
+        account.away("x");
+        account.away("x");
+        assert_eq!(account.used(A), used(100, 1000));
+        account.polled("x", Some(A), poll(60_000, 900));
+        assert_eq!(account.used(A), used(800, 1000));
+        account.polled("x", Some(A), poll(61_000, 1000));
+        assert_eq!(account.used(A), used(900, 2000));
+    }
+
+    #[test]
+    fn what_a_shared_gpu_uses_belongs_to_nobody_and_neither_does_a_change_of_hands() {
+        let mut account = Account::default();
+        for (at, energy, owner) in [
+            (0, 0, Some(A)),
+            (1000, 10, Some(A)),
+            // Shared from here on.
+            (2000, 30, None),
+            (3000, 70, None),
+            // Only B is left.
+            (4000, 150, Some(B)),
+            (5000, 310, Some(B)),
+            (6000, 630, Some(A)),
+            (7000, 1270, Some(A)),
+        ] {
+            account.polled("x", owner, poll(at, energy));
+        }
+        assert_eq!(account.used(A), used(10 + 640, 2000));
+        assert_eq!(account.used(B), used(160, 1000));
+    }
+
+    #[test]
+    fn an_engine_that_left_is_forgotten() {
+        let mut account = Account::default();
+        for at in [0, 1000] {
+            account.polled("x", Some(A), poll(at, at));
+        }
+        account.keep_engines(|engine| engine == B);
+        assert_eq!(account.used(A), Used::default());
+    }
+}

@@ -1,0 +1,20 @@
+//! The GPUs of an engine, and what it has used of them.
+
+use super::super::id::{Id, families};
+use super::super::metric::{Area, Group, Metric, Stability};
+
+const ENGINE: Area = Area::new(Group::Engine, Stability::Experimental, &["model", "version"]);
+
+families! {
+    first: super::benchmark::END;
+
+    EngineGpuInfo = ENGINE.gauge("nv_trt_llm_engine_gpu_info").labels(&["gpu_uuid", "model", "version"])
+        .help("GPU that serves the engine, in a label; always 1, one series per GPU.")
+        .origin("gpus of the engine in --config.file; else the GPUs on which nvmlDeviceGetComputeRunningProcesses_v3 lists a process that publishes for the engine, hosts it or listens on its port, or a descendant; else, for the only engine of a pod, the GPUs that the kubelet gave to the pod; absent if it is not known for certain which GPUs serve the engine, and with --gpu off");
+    EngineGpuEnergy = ENGINE.counter("nv_trt_llm_gpu_energy_joules_total").unit("joules")
+        .help("Energy used by the engine's GPUs in joules, idle time included.")
+        .origin("increases of nvmlDeviceGetTotalEnergyConsumption of the engine's GPUs since the engine appeared; after a reset of the counter, its new value; absent if a GPU also serves another engine, has MIG enabled, has no energy counter or was not found yet");
+    EngineGpuSeconds = ENGINE.counter("nv_trt_llm_gpu_seconds_total").unit("seconds")
+        .help("Time for which the engine's GPUs were present in seconds, idle time included, summed over the GPUs.")
+        .origin("time between two successive polls of the GPU that succeeded; absent if a GPU also serves another engine, has MIG enabled or was not found yet");
+}

@@ -1,0 +1,38 @@
+//! Publishes each inventory of GPUs, and with it what the engines use of them.
+
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use crate::gpu_use::{EngineClaim, GpuUse};
+use crate::model::gpu::{GpuInventory, PodName};
+use crate::state::{EngineSlot, State};
+
+/// For [`crate::gpu::start`].
+pub(super) fn publisher(state: Arc<State>) -> impl Fn(GpuInventory) + Send + Sync + 'static {
+    let gpu_use = Mutex::new(GpuUse::new(Path::new("/proc"), own_pod()));
+    move |inventory| {
+        let slots = state.slots();
+        let engines: Vec<EngineClaim<'_>> = slots.iter().map(|slot| claim(slot)).collect();
+        let mut gpu_use = gpu_use.lock().unwrap_or_else(PoisonError::into_inner);
+        for (slot, gpus) in slots.iter().zip(gpu_use.absorb(&inventory, &engines)) {
+            slot.publish_gpus(gpus);
+        }
+        state.publish_gpus(inventory);
+    }
+}
+
+/// From the environment, where a manifest sets these names from the pod's own fields.
+fn own_pod() -> Option<PodName> {
+    let set = |name| std::env::var(name).ok().filter(|value| !value.is_empty());
+    Some(PodName { namespace: set("POD_NAMESPACE")?, pod: set("POD_NAME")? })
+}
+
+fn claim(slot: &EngineSlot) -> EngineClaim<'_> {
+    let published = EngineClaim { pids: slot.snapshot().source.processes.clone(), ..EngineClaim::new(slot.id) };
+    let Some(origin) = slot.origin() else { return published };
+    let mut claim = EngineClaim { configured: &origin.gpus, port: origin.port, ..published };
+    if origin.is_own_process {
+        claim.pids.push(std::process::id());
+    }
+    claim
+}
