@@ -86,7 +86,7 @@ pub(super) const RULES: &[Rule] = &[
         severity: Severity::Info,
         check: Check::Engine(saturated),
         says: "A resource of the engine is nearly full: with more load, requests have to wait.",
-        when: "The batch or the KV cache is on average more than 90 % full. Not if queue-bound or kv-cache-starved applies.",
+        when: "The batch is on average more than 70 % full, or the KV cache more than 90 %. Not if queue-bound or kv-cache-starved applies.",
         guideline: "numScheduledRequests reaches the batch size limit, or usedNumBlocks reaches maxNumBlocks.",
         change: "Add a replica before users notice. If only the batch is full, raise max_batch_size; if only the KV cache is, see \
                  kv-cache-starved.",
@@ -216,19 +216,20 @@ fn queue_time_high(engine: &Engine) -> Facts {
 }
 
 /// As the alert TrtllmEngineSaturated.
-const NEARLY_FULL: f64 = 0.9;
+const FULL_BATCH: f64 = 0.7;
+const FULL_KV_CACHE: f64 = 0.9;
 
 fn saturated(engine: &Engine) -> Facts {
     let batches = &engine.batches;
     let batch = batches.batch_limit.filter(|limit| *limit > 0.0).map(|limit| batches.scheduled / limit);
-    let full = [("batch", batch), ("kv_cache", batches.kv_used)]
+    let full = [("batch", batch, FULL_BATCH), ("kv_cache", batches.kv_used, FULL_KV_CACHE)]
         .into_iter()
-        .filter(|(_, share)| share.is_some_and(|share| share > NEARLY_FULL))
+        .filter(|(_, used, limit)| used.is_some_and(|used| used > *limit))
         .collect::<Vec<_>>();
     if !engine.was_busy() || full.is_empty() || batches.cache_is_the_limit() || queue_bound(engine).is_some() {
         return None;
     }
-    let names = full.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(", ");
+    let names = full.iter().map(|(name, ..)| *name).collect::<Vec<_>>().join(", ");
     let mut facts = vec![text("full", names)];
     facts.extend(batch.map(|used| share("numScheduledRequests / batch size limit", used)));
     facts.extend(batches.kv_used.map(|used| share("usedNumBlocks / maxNumBlocks", used)));
