@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 use e2e::daemon::Daemon;
 use e2e::page::Page;
 use e2e::{ensure, until};
+use serde_json::json;
 
 const FIXTURE: &str = include_str!("fixtures/prometheus_trtllm_serve_SHAPE_2026H2.txt");
 
@@ -24,9 +25,12 @@ struct Answers {
     page_after: Duration,
     records_status: u16,
     iter: u64,
+    /// Of `/server_info`, if the server has it.
+    info: Option<serde_json::Value>,
     /// Readings of the page that began and that ended.
     begun: u64,
     ended: u64,
+    info_reads: u64,
 }
 
 #[derive(Debug, Clone)]
@@ -43,8 +47,10 @@ impl Server {
             page_after: Duration::ZERO,
             records_status: 200,
             iter: 0,
+            info: None,
             begun: 0,
             ended: 0,
+            info_reads: 0,
         };
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let source = format!("trtllm-serve:http://{}?perf_metrics=false", listener.local_addr().unwrap());
@@ -97,6 +103,10 @@ impl Server {
                 self.change(|now| now.ended += 1);
                 (answers.page_status, answers.page)
             }
+            "/server_info" => self.change(|answers| {
+                answers.info_reads += 1;
+                answers.info.as_ref().map_or((404, String::new()), |info| (200, info.to_string()))
+            }),
             _ => (404, String::new()),
         }
     }
@@ -269,4 +279,37 @@ fn the_page_is_not_read_if_it_is_turned_off() {
     assert_eq!(server.reads(), 0);
     assert_eq!(page.find("trtllm_prompt_tokens_total", &[]), None);
     assert_eq!(page.find("nv_trt_llm_time_per_output_token_seconds_count", &[]), None);
+}
+
+#[test]
+fn settings_and_the_times_of_a_start_are_read_once_for_each_start_of_the_server() {
+    let speculative = "trtllm_speculative_config_info{spec_enabled=\"True\",spec_method=\"eagle3\"} 1.0\n";
+    let server = Server::start(&(FIXTURE.to_owned() + speculative));
+    let startup = |seconds: f64| json!({"startup_metrics": {"worker_start_seconds": 4, "final_model_engine": {"total_warmup_seconds": seconds}}});
+    server.change(|answers| answers.info = Some(startup(31.5)));
+    let daemon = start(&server);
+    let warmup =
+        |page: &Page| page.find("nv_trt_llm_startup_seconds", &["stage=final_model_engine.total_warmup_seconds"]);
+    let page = daemon.until(|page| ensure(warmup(page) == Some(31.5), || "no times of the start".to_owned()));
+    assert_eq!(page.get("nv_trt_llm_startup_seconds", &["stage=worker_start_seconds"]), 4.0);
+    let known = [
+        "dtype=auto",
+        "quantization=none",
+        "tensor_parallel_size=2",
+        "pipeline_parallel_size=1",
+        "tokens_per_block=32",
+    ];
+    let unknown = ["expert_parallel_size=unknown", "kv_cache_dtype=unknown", "max_batch_size=unknown"];
+    let labels = [&known[..], &unknown[..], &["speculative_method=eagle3"]].concat();
+    assert_eq!(page.get("nv_trt_llm_engine_config_info", &labels), 1.0);
+    daemon.poll(&[], 10);
+    assert_eq!(server.change(|answers| answers.info_reads), 1);
+    // While the server starts again, it does not answer.
+    server.change(|answers| (answers.records_status, answers.info) = (503, Some(startup(12.0))));
+    daemon.until(|page| {
+        let errors = page.find("trtllm_exporter_poll_errors_total", &["kind=http_status"]).unwrap_or(0.0);
+        ensure(errors > 0.0, || "no error".to_owned())
+    });
+    server.change(|answers| answers.records_status = 200);
+    daemon.until(|page| ensure(warmup(page) == Some(12.0), || format!("{:?}", warmup(page))));
 }

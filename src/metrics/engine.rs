@@ -59,6 +59,8 @@ impl EngineSeries {
         page.totals(&snapshot.totals);
         page.requests(snapshot);
         page.state(snapshot, self.name.source);
+        page.config(snapshot);
+        page.startup(snapshot);
         if let Some(report) = &snapshot.source.bench_report {
             page.bench_report(report);
         }

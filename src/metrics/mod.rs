@@ -5,6 +5,7 @@ pub mod catalog;
 pub mod compat;
 pub mod dcgm;
 pub mod engine;
+mod engine_config;
 mod engine_gpus;
 pub mod gpu;
 mod kv_cache;

@@ -26,5 +26,7 @@ pub use perf_metrics::PerfMetricsEntry;
 pub use recorder::RecorderCounts;
 pub use request::{RequestStats, RequestStatsPerIteration};
 pub use server_metrics::ServerMetrics;
-pub use source::{EngineAbout, ErrorKind, PublisherRefusal, RefusedPublishers, RejectCounts, RejectReason};
+pub use source::{
+    EngineAbout, ErrorKind, PublisherRefusal, RefusedPublishers, RejectCounts, RejectReason, StartupTimes,
+};
 pub use timestamp::RecordTime;

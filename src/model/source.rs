@@ -1,5 +1,6 @@
 //! How a source of statistics can fail, and what it reports about its engine besides numbers.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -125,7 +126,7 @@ impl RefusedPublishers {
 }
 
 /// Facts about an engine that are not numbers.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct EngineAbout {
     /// The backend that runs the model, e.g. `tensorrt` or `pytorch`.
     pub backend: Option<String>,
@@ -133,7 +134,13 @@ pub struct EngineAbout {
     pub version: Option<String>,
     /// The engine is the built-in simulation.
     pub simulated: bool,
+    /// How long each stage of its start took, in seconds.
+    #[serde(default)]
+    pub startup: StartupTimes,
 }
+
+/// Seconds by stage. A stage is the path of its key in the server's tree, with dots.
+pub type StartupTimes = BTreeMap<String, f64>;
 
 #[cfg(test)]
 mod tests {

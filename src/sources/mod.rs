@@ -11,6 +11,7 @@ pub mod replay;
 pub mod server;
 mod server_page;
 pub mod socket;
+pub mod startup_times;
 pub mod trtllm_json;
 pub mod trtllm_serve;
 

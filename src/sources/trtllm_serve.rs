@@ -1,5 +1,5 @@
-//! trtllm-serve over HTTP: `/metrics` (JSON), `/perf_metrics`, `/kv_cache_events`, `/version` and `/prometheus/metrics`. A
-//! read drains the statistics from the server, except the last two, so the exporter must be the only reader: two readers
+//! trtllm-serve over HTTP: `/metrics` (JSON), `/perf_metrics`, `/kv_cache_events`, `/version`, `/server_info` and
+//! `/prometheus/metrics`. A read drains the statistics from the server, except the last three, so the exporter must be the only reader: two readers
 //! would get half of them each.
 
 use std::time::{Duration, Instant};
@@ -9,10 +9,11 @@ use http::Method;
 use super::http_client::HttpClient;
 use super::server::{Access, Server};
 use super::server_page::ServerPage;
+use super::startup_times::parse_startup_times;
 use super::trtllm_json::{ParseError, Parsed, Statistics};
 use super::{Batch, Item, OpenError, Presence, SourceError};
-use crate::model::EngineAbout;
 use crate::model::iteration::Backend;
+use crate::model::{EngineAbout, StartupTimes};
 
 /// The server keeps finished requests and events until they are read. Reading once a second instead of ten times saves the
 /// server work.
@@ -22,7 +23,7 @@ const EXTRAS_INTERVAL: Duration = Duration::from_secs(1);
 const RETRY: Duration = Duration::from_secs(15);
 /// Characters kept of a version.
 const MAX_VERSION: usize = 64;
-/// Timeout of `/perf_metrics` and `/version`.
+/// Timeout of `/perf_metrics`, `/version` and `/server_info`.
 const EXTRAS_TIMEOUT: Duration = Duration::from_secs(1);
 /// Releases up to 1.2 answer two seconds after the last event. A shorter timeout would drain events and lose them.
 const KV_EVENTS_TIMEOUT: Duration = Duration::from_millis(2500);
@@ -55,6 +56,8 @@ pub struct TrtllmServe {
     about: EngineAbout,
     /// None once it is known.
     version_due: Option<Instant>,
+    /// None once the server has answered: its start is over.
+    startup_due: Option<Instant>,
     /// How much of the response of this step is parsed; None before its request and after its last part.
     unparsed: Option<Parsed>,
 }
@@ -87,7 +90,16 @@ impl TrtllmServe {
         let page = enabled.prometheus_metrics.then(|| ServerPage::new(server.clone()));
         let client = HttpClient::new(server);
         let about = EngineAbout::default();
-        Ok(Self { client, extras, step: 0, page, about, version_due: Some(due), unparsed: None })
+        Ok(Self {
+            client,
+            extras,
+            step: 0,
+            page,
+            about,
+            version_due: Some(due),
+            startup_due: Some(due),
+            unparsed: None,
+        })
     }
 
     /// Reads one endpoint per call, or parses the next part of its answer: the items of a part are folded before the next one,
@@ -102,6 +114,7 @@ impl TrtllmServe {
         if !batch.more {
             self.step = 0;
             let _ = tokio::time::timeout(EXTRAS_TIMEOUT, self.read_version(batch)).await;
+            let _ = tokio::time::timeout(EXTRAS_TIMEOUT, self.read_startup_times(batch)).await;
             if let Some(page) = &mut self.page {
                 page.poll(batch);
             }
@@ -174,7 +187,7 @@ impl TrtllmServe {
         self.client.release();
         self.step = 0;
         let now = Instant::now();
-        self.version_due = Some(now);
+        (self.version_due, self.startup_due) = (Some(now), Some(now));
         for endpoint in &mut self.extras {
             endpoint.due = now;
         }
@@ -217,6 +230,23 @@ impl TrtllmServe {
         }
         if self.about.version.as_ref() != Some(&version) {
             self.about.version = Some(version);
+            batch.about = Some(self.about.clone());
+        }
+    }
+    /// Older servers have no such endpoint.
+    async fn read_startup_times(&mut self, batch: &mut Batch) {
+        if self.startup_due.is_none_or(|due| Instant::now() < due) {
+            return;
+        }
+        self.startup_due = Some(Instant::now() + RETRY);
+        let startup = match self.client.read(Method::GET, "/server_info").await {
+            Ok(body) => parse_startup_times(body),
+            Err(SourceError::HttpStatus { status: ..500, .. }) => StartupTimes::new(),
+            Err(_) => return,
+        };
+        self.startup_due = None;
+        if self.about.startup != startup {
+            self.about.startup = startup;
             batch.about = Some(self.about.clone());
         }
     }

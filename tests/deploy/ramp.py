@@ -95,10 +95,10 @@ def main():
             moments = {}
             for name, (query, threshold) in keda().items():
                 moments[f"KEDA's trigger {name} is at {threshold:g}"] = first(query, lambda value, limit=threshold: value >= limit)
-            query, threshold = keda()["batch"]
+            query, threshold = keda()["saturation"]
             for other in (0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9):
                 if other != threshold:
-                    moments[f"KEDA's trigger batch would be at {other:g}"] = first(query, lambda value, limit=other: value >= limit)
+                    moments[f"KEDA's trigger saturation would be at {other:g}"] = first(query, lambda value, limit=other: value >= limit)
             missed = 'sum(nv_trt_llm_objective_requests_total{objective="all",outcome="missed"})'
             all_judged = 'sum(nv_trt_llm_objective_requests_total{objective="all"})'
             moments[f"the first request misses {OBJECTIVES}"] = first(missed, lambda value: value > 0)
@@ -109,7 +109,7 @@ def main():
             for what, at in sorted(moments.items(), key=lambda moment: (moment[1] is None, moment[1])):
                 rate = "" if at is None else f"  ({FIRST + (LAST - FIRST) * at / seconds:.1f} requests per second)"
                 print(f"{'never' if at is None else f'{at:5.0f} s'}  {what}{rate}")
-            saturated = next(at for what, at in moments.items() if "trigger batch is at" in what)
+            saturated = next(at for what, at in moments.items() if "trigger saturation is at" in what)
             users = moments[noticed]
             if saturated is None or users is None or saturated >= users:
                 sys.exit("the saturation did not come before users noticed")

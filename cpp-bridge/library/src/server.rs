@@ -70,8 +70,11 @@ impl Server {
             source: "embedded",
             objectives: Objectives::default(),
         };
-        let about =
-            EngineAbout { backend: Some("tensorrt".to_owned()), version: options.engine_version, simulated: false };
+        let about = EngineAbout {
+            backend: Some("tensorrt".to_owned()),
+            version: options.engine_version,
+            ..EngineAbout::default()
+        };
         let state = Arc::new(State::new(vec![name]));
         let fold = Arc::new(Mutex::new(Fold::new(Arc::clone(&state.slots()[0]), options.stale_after, about)));
         let (trigger, stop) = shutdown::channel();

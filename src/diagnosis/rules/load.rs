@@ -215,7 +215,7 @@ fn queue_time_high(engine: &Engine) -> Facts {
     Some(vec![seconds("mean queue time", time), count("mean requests that wait", engine.batches.backlog)])
 }
 
-/// As the alert TrtllmEngineSaturated.
+/// The alert TrtllmEngineSaturated is about minutes. A few seconds with a KV cache that is 80 % full are nothing.
 const FULL_BATCH: f64 = 0.7;
 const FULL_KV_CACHE: f64 = 0.9;
 

@@ -84,6 +84,7 @@ static OTHERS: &[(Statistics, &[Id])] = &[
     ),
     (Statistics::Entries, &[Id::RequestLatencyInfo]),
     (Statistics::Any, &[Id::ObjectiveLimit]),
+    (Statistics::Iterations, &[Id::EngineConfigInfo]),
     (Statistics::PyTorch, &[Id::StatisticsInterval]),
     (Statistics::CrossAttention, &[Id::CrossKvBlocks]),
     (

@@ -71,7 +71,12 @@ impl ExecutorThread {
                 Ok((executor, feed)) => {
                     let version = Some(executor.version()).filter(|version| !version.is_empty());
                     let simulated = executor.is_simulated();
-                    let _ = loaded.send(Ok(EngineAbout { backend: Some("tensorrt".to_owned()), version, simulated }));
+                    let _ = loaded.send(Ok(EngineAbout {
+                        backend: Some("tensorrt".to_owned()),
+                        version,
+                        simulated,
+                        ..EngineAbout::default()
+                    }));
                     serve(executor, feed, &inbox);
                 }
                 Err(error) => drop(loaded.send(Err(error))),
