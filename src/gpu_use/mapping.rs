@@ -1,5 +1,6 @@
 //! Which GPUs serve which engine: those of the configuration, else those on which NVML lists a process of the engine, else those
-//! that the kubelet gave to this pod, if it has one engine. Only what is certain counts. A process of nobody may be a further rank of an engine, so it makes all GPUs of processes uncertain.
+//! that the kubelet gave to this pod, if it has one engine. Only what is certain counts. A process of nobody may be a further rank of an engine, so it makes
+//! all GPUs of processes uncertain.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
