@@ -1,5 +1,10 @@
 //! The alerts and the dashboard in `deploy/` in a Prometheus that keeps classic histograms, native ones, or both.
 
+use std::io::Write as _;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::time::Duration;
+
 use serde_json::{Value, json};
 
 use super::e2e::daemon::Daemon;
@@ -19,18 +24,39 @@ fn quantiles_of_the_dashboard() -> Vec<String> {
     let queries = queries.map(|target| target["expr"].as_str().unwrap().to_owned());
     let concrete = |query: String| {
         let query = query.replace("$__rate_interval", "1m");
-        let variables = ["$job", "$namespace", "$pod", "$instance", "$model", "$version"];
+        let query = query.replace("$model", if query.contains("nv_trt_llm_rank_") { "ranks" } else { "llama" });
+        let variables = ["$job", "$namespace", "$pod", "$instance", "$version"];
         variables.iter().fold(query, |query, variable| query.replace(variable, ".*"))
     };
     queries.filter(|query| query.contains("histogram_quantile")).map(concrete).collect()
 }
 
+/// An engine with two ranks, for the panels of ranks. It runs until the exporter ends.
+fn publish_ranks(socket: &Path) {
+    let mut stream = until(|| UnixStream::connect(socket).map_err(|error| error.to_string()));
+    let row = |iter: u64, rank: u64| {
+        let batch = json!({"numScheduledRequests": 2, "numGenRequests": 2, "numCtxTokens": 10 * rank});
+        json!({"iter": iter, "attentionDpRank": rank, "iterLatencyMS": 5.0, "numActiveRequests": 2, "inflightBatchingStats": batch})
+    };
+    std::thread::spawn(move || {
+        for iter in 1.. {
+            if writeln!(stream, "{}\n{}", row(iter, 0), row(iter, 1)).is_err() {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    });
+}
+
 /// An engine whose new requests wait 10 s raises the alert, and every panel has a value.
 fn alerts_and_panels_work(flags: &[&str], scrape: &str, classic: bool, native: bool) {
     let folder = tempfile::tempdir().unwrap();
-    let socket = folder.path().join("ingest.sock");
-    let daemon = Daemon::start(&["--source", &format!("socket:{}", socket.display()), "--model=llama"]);
+    let [socket, ranks] = ["ingest.sock", "ranks.sock"].map(|name| folder.path().join(name));
+    let sources = [&socket, &ranks].map(|path| format!("socket:{}", path.display()));
+    let daemon =
+        Daemon::start(&["--source", &sources[0], "--source", &sources[1], "--model", "llama", "--model", "ranks"]);
     let engine = Publisher::connect(&socket);
+    publish_ranks(&ranks);
     let config = format!(
         "global: {{scrape_interval: 500ms, scrape_timeout: 400ms, evaluation_interval: 500ms}}\n\
          rule_files: ['{}']\nscrape_configs:\n- job_name: trtllm-exporter\n{scrape}  \
