@@ -40,9 +40,10 @@ class Request:
 
 
 class Engine(threading.Thread):
-    def __init__(self, path, model, version="1", seed=1):
+    def __init__(self, path, model, version="1", seed=1, ranks=1):
         super().__init__(daemon=True)
         self.behaviour, self.random, self.ended = Behaviour(), random.Random(seed), False
+        self.ranks = ranks
         self.path, self.hello = path, {"hello": {"model": model, "version": version, "pid": 4711}}
         self.queue, self.active, self.iter = [], [], 0
         self.reused = self.missed = self.allocated = self.new_blocks = self.next_id = 0
@@ -119,7 +120,19 @@ class Engine(threading.Thread):
             now, used, activated, waited, len(contexts), len(generating), context_tokens, cached, drafts, accepted, done, paused
         )
         lost = self.random.random() < behaviour.losing
-        return ([] if lost else [record]) + [self.entry(request, now) for request in done]
+        rows = self.rows(record) if self.ranks > 1 else [record]
+        return ([] if lost else rows) + [self.entry(request, now) for request in done]
+
+    def rows(self, record):
+        """A row for each rank. Each rank has its own batch; the others count no requests and have no statistics of the KV cache."""
+        rows = [{**record, "attentionDpRank": 0}]
+        for rank in range(1, self.ranks):
+            row = {key: value for key, value in record.items() if not key.startswith(("kvCacheI", "iterC", "iterS", "iterR", "spec"))}
+            row |= {name: 0 for name in ("numNewActiveRequests", "numQueuedRequests", "numCompletedRequests")}
+            batch = record["inflightBatchingStats"]
+            share = {name: batch[name] * 3 // 4 for name in ("numScheduledRequests", "numGenRequests", "numCtxTokens")}
+            rows.append({**row, "attentionDpRank": rank, "inflightBatchingStats": {**batch, **share}})
+        return rows
 
     def record(self, now, used, activated, waited, contexts, generating, context_tokens, cached, drafts, accepted, done, paused):
         total, free = self.behaviour.blocks, max(0, self.behaviour.blocks - used)

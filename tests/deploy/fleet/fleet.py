@@ -1,6 +1,6 @@
 """Starts a simulated fleet and a real Prometheus: two engines of one model in one exporter (one simulated by the exporter, one that
-publishes to a socket), a third engine with another exporter, eight GPUs of the stand-in NVML, and the rules of deploy/prometheus with
-shorter times."""
+publishes to a socket), a second model with another exporter, a third one with two ranks, objectives and two of the eight GPUs of the
+stand-in NVML, and the rules of deploy/prometheus with shorter times."""
 
 import json
 import os
@@ -101,11 +101,12 @@ class Fleet:
         self.configure()
         pods = {
             "llama-0": (f"--config.file={work}/engines.yaml", "--gpu=off", "--stale-after=5s"),
-            "qwen-0": (f"--source=socket:{work}/qwen.sock", "--gpu=off", "--stale-after=5s", "--objectives=ttft=250ms,tpot=100ms,e2e=30s"),
-            "gpu-node-0": (f"--source=socket:{work}/node.sock", f"--gpu.library={copy}", "--gpu=required"),
+            "qwen-0": (f"--source=socket:{work}/qwen.sock", "--gpu=off", "--stale-after=5s"),
+            "gpu-node-0": (f"--config.file={work}/node.yaml", f"--gpu.library={copy}", "--gpu=required"),
         }
         self.exporters = {pod: self.exporter(*arguments) for pod, arguments in pods.items()}
         self.llama, self.qwen = self.engine("llama", "llama-3-8b", "2"), self.engine("qwen", "qwen-2.5-7b", "1")
+        self.mixtral = self.engine("node", "mixtral-8x7b", "1", ranks=2)
         self.gpus.start()
         self.prometheus(prometheus, factor, native)
 
@@ -117,15 +118,20 @@ class Fleet:
         port = free_port()
         return port, self.spawn(self.binary, *arguments, f"--web.listen-address=127.0.0.1:{port}", "--log.level=warn")
 
-    def engine(self, name, model, version):
+    def engine(self, name, model, version, ranks=1):
         path = os.path.join(self.work, f"{name}.sock")
         self.wait(f"the socket {name}", 20, lambda: os.path.exists(path))
-        engine = Engine(path, model, version)
+        engine = Engine(path, model, version, ranks=ranks)
         engine.start()
         return engine
 
     def configure(self):
         sources = {"1": SIMULATED.format(rate=self.rate), "2": f"socket:{self.work}/llama.sock"}
+        gpus = [f"GPU-00000000-0000-4000-8000-{index:012}" for index in (0, 1)]
+        objectives = {"ttft": "250ms", "tpot": "100ms", "e2e": "30s"}
+        node = {"source": f"socket:{self.work}/node.sock", "model": "mixtral-8x7b", "gpus": gpus, "objectives": objectives}
+        with open(os.path.join(self.work, "node.yaml"), "w") as file:
+            json.dump({"engines": [node]}, file)
         with open(os.path.join(self.work, "engines.yaml"), "w") as file:
             file.write(
                 "engines:\n"
@@ -204,7 +210,7 @@ class Fleet:
 
     def stop(self):
         self.gpus.ended = True
-        for engine in (getattr(self, "llama", None), getattr(self, "qwen", None)):
+        for engine in (getattr(self, name, None) for name in ("llama", "qwen", "mixtral")):
             if engine:
                 engine.stop()
         for process in reversed(self.started):
