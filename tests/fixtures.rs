@@ -9,6 +9,7 @@ use trtllm_exporter::model::iteration::{KvCacheIterationStats, SchedulerMode};
 use trtllm_exporter::model::perf_metrics::FinishReason;
 use trtllm_exporter::model::request::RequestStage;
 use trtllm_exporter::model::{IterationStats, PerfMetricsEntry, RecordTime, RejectReason};
+use trtllm_exporter::sources::engine_settings::parse_settings;
 use trtllm_exporter::sources::trtllm_json::{Hello, Line, ParseError, parse_line, parse_perf_metrics, parse_records};
 use trtllm_exporter::sources::{Batch, Item};
 
@@ -236,10 +237,16 @@ fn perf_metrics_are_read_with_the_fields_of_disaggregated_serving() {
 
 #[test]
 fn the_keys_of_a_line_decide_its_kind() {
-    let hello = parse_line(br#"{"hello":{"model":"m","version":"2","pid":7,"more":1}}"#);
+    let hello = parse_line(br#"{"hello":{"model":"m","version":"2","pid":7,"more":1,"config":{"dtype":"float16"}}}"#);
     assert_eq!(
         hello,
-        Ok(Line::Hello(Hello { model: Some("m".into()), version: Some("2".into()), pid: Some(7), derived: false }))
+        Ok(Line::Hello(Hello {
+            model: Some("m".into()),
+            version: Some("2".into()),
+            pid: Some(7),
+            derived: false,
+            config: parse_settings(r#"{"dtype":"float16"}"#),
+        }))
     );
     let item = |line: &str| match parse_line(line.as_bytes()) {
         Ok(Line::Item(item)) => item,

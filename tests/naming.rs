@@ -190,6 +190,46 @@ fn derived_names_take_the_lowest_free_version_and_keep_the_order_of_versions() {
 }
 
 #[test]
+fn a_publisher_sends_the_settings_of_its_engine() {
+    let socket = Socket::new();
+    let daemon = socket.serve(&[]);
+    let until_settings = |expected: &[&str]| {
+        daemon.until(|page| {
+            let info = page.series.iter().find(|(name, _)| name.starts_with("nv_trt_llm_engine_config_info"));
+            let found = expected.iter().all(|label| info.is_some_and(|(name, _)| name.contains(label)));
+            ensure(found, || format!("{info:?} has not {expected:?}"))
+        })
+    };
+    let config = r#"{"tensor_parallel_size":2,"quantization":"FP8","dtype":[1],
+        "max_batch_size":"96","gpus":"8","tokens_per_block":64}"#
+        .replace('\n', "");
+    let mut stream = socket.publisher(&format!("{{\"model\":\"llama\",\"pid\":1,\"config\":{config}}}"));
+    let page = until_settings(&[
+        "tensor_parallel_size=\"2\"",
+        "quantization=\"FP8\"",
+        "dtype=\"unknown\"",
+        "max_batch_size=\"96\"",
+        "tokens_per_block=\"64\"",
+    ]);
+    assert_eq!(page.find("nv_trt_llm_engine_config_info", &["gpus=8"]), None);
+    // Records take precedence.
+    send(&mut stream, 1..=2);
+    until_settings(&["tokens_per_block=\"32\"", "quantization=\"FP8\""]);
+    drop(stream);
+    // A hello with missing or invalid settings keeps the old ones and its connection.
+    for config in ["", ",\"config\":null", ",\"config\":[\"dtype\"]", ",\"config\":{\"dtype\":{}}"] {
+        let mut stream = socket.publisher(&format!("{{\"model\":\"llama\",\"pid\":1{config}}}"));
+        let next = daemon.page().count("nv_trt_llm_iterations_total", &[]) + 1;
+        send(&mut stream, next..=next);
+        until_counts(&daemon, ["llama", "1"], [next, 0, 0]);
+        until_settings(&["quantization=\"FP8\"", "tensor_parallel_size=\"2\""]);
+    }
+    let _restarted = socket.publisher(r#"{"model":"llama","pid":1,"config":{"quantization":"NVFP4"}}"#);
+    until_settings(&["quantization=\"NVFP4\"", "tensor_parallel_size=\"unknown\""]);
+    assert_eq!(daemon.page().count("trtllm_exporter_records_rejected_total", &["reason=not_a_record"]), 0);
+}
+
+#[test]
 fn publishers_without_a_hello_share_one_engine() {
     let socket = Socket::new();
     let daemon = socket.serve(&[]);

@@ -6,6 +6,8 @@
 mod e2e;
 
 use std::fs;
+use std::io::Write as _;
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
@@ -495,6 +497,30 @@ fn the_page_of_a_replay_equals_that_of_the_recording_exporter() {
     let wrong = export(&["--engine", "x"]);
     assert_eq!(wrong.status.code(), Some(2));
     assert!(String::from_utf8_lossy(&wrong.stderr).contains("it has m/1"));
+}
+
+#[test]
+fn a_replay_has_the_settings_that_a_publisher_sent() {
+    let folder = tempfile::tempdir().unwrap();
+    let [socket, directory, file] = ["socket", "recording", "sent.ndjson"].map(|name| folder.path().join(name));
+    let lines = r#"{"hello":{"pid":1,"config":{"quantization":"FP8","tensor_parallel_size":2}}}
+        {"iter":1,"numActiveRequests":1}
+        {"iter":2,"numActiveRequests":0}
+        "#;
+    let source = format!("socket:{}", socket.display());
+    let mut daemon = Daemon::start(&["--source", &source, "--model", "m", "--record.dir", directory.to_str().unwrap()]);
+    UnixStream::connect(&socket).unwrap().write_all(lines.as_bytes()).unwrap();
+    daemon.until(|page| {
+        let iterations = page.find("nv_trt_llm_iterations_total", &[]);
+        ensure(iterations == Some(2.0), || format!("{iterations:?} iterations"))
+    });
+    assert!(daemon.terminate().success());
+    fs::write(&file, lines).unwrap();
+    for source in [directory, file] {
+        let page = replayed_page(&format!("replay:{}?speed=max", source.display()), 2);
+        let labels = ["quantization=FP8", "tensor_parallel_size=2", "dtype=unknown"];
+        assert_eq!(page.get("nv_trt_llm_engine_config_info", &labels), 1.0, "{}", source.display());
+    }
 }
 
 #[test]

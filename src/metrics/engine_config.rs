@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use crate::model::EngineSettings;
 use crate::model::server_metrics::ConfigSection;
 use crate::state::EngineSnapshot;
 
@@ -23,8 +24,9 @@ const OF_SERVER: [(&str, ConfigSection, &str); 8] = [
 
 impl Writer<'_> {
     pub(super) fn config(&mut self, snapshot: &EngineSnapshot) {
-        let told = |section, name: &str| {
-            let settings = snapshot.requests.server.config.get(&section)?;
+        let of_server = |label: &str| {
+            let (_, section, name) = OF_SERVER.iter().find(|(known, ..)| *known == label)?;
+            let settings = snapshot.requests.server.config.get(section)?;
             settings.iter().find(|(setting, _)| setting == name).map(|(_, value)| value.clone())
         };
         let latest = snapshot.latest.as_ref();
@@ -36,11 +38,10 @@ impl Writer<'_> {
             "max_num_tokens" => number(latest?.token_limits.fixed),
             _ => None,
         };
-        let of_server = OF_SERVER.iter().map(|(label, section, name)| (*label, told(*section, name)));
-        let settings: Vec<(&'static str, Option<String>)> = of_server
-            .chain([("max_batch_size", None), ("max_num_tokens", None)])
-            .map(|(label, value)| (label, value.or_else(|| of_records(label))))
-            .collect();
+        let of_about = |label: &str| snapshot.about.settings.get(label).map(str::to_owned);
+        // Records come from the running engine, so they take precedence over its configuration.
+        let told = |label| of_server(label).or_else(|| of_records(label)).or_else(|| of_about(label));
+        let settings = EngineSettings::NAMES.map(|label| (label, told(label)));
         if settings.iter().all(|(_, value)| value.is_none()) {
             return;
         }

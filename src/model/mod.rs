@@ -12,6 +12,7 @@ mod recorder;
 pub mod request;
 pub mod rows;
 pub mod server_metrics;
+mod settings;
 pub mod source;
 pub mod timestamp;
 
@@ -26,6 +27,7 @@ pub use perf_metrics::PerfMetricsEntry;
 pub use recorder::RecorderCounts;
 pub use request::{RequestStats, RequestStatsPerIteration};
 pub use server_metrics::ServerMetrics;
+pub use settings::EngineSettings;
 pub use source::{
     EngineAbout, ErrorKind, PublisherRefusal, RefusedPublishers, RejectCounts, RejectReason, StartupTimes,
 };

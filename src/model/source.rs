@@ -6,6 +6,8 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use serde::{Deserialize, Serialize};
 
+use super::settings::EngineSettings;
+
 /// Why a poll failed, by what an operator can do about it. The order is that of the catalog's label values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ErrorKind {
@@ -137,6 +139,9 @@ pub struct EngineAbout {
     /// How long each stage of its start took, in seconds.
     #[serde(default)]
     pub startup: StartupTimes,
+    /// From its publisher. Those on a server's page are in [`super::ServerMetrics`].
+    #[serde(default)]
+    pub settings: EngineSettings,
 }
 
 /// Seconds by stage. A stage is the path of its key in the server's tree, with dots.

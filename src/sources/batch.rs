@@ -6,8 +6,8 @@ use crate::model::iteration::{KvCacheIterationStats, KvCacheLifecycleStats};
 use crate::model::kv_event::StoredBlock;
 use crate::model::rows::Rows;
 use crate::model::{
-    BenchReport, EngineAbout, IterationStats, KvCacheEvent, PerfMetricsEntry, RejectCounts, RejectReason, RequestStats,
-    RequestStatsPerIteration, ServerMetrics,
+    BenchReport, EngineAbout, EngineSettings, IterationStats, KvCacheEvent, PerfMetricsEntry, RejectCounts,
+    RejectReason, RequestStats, RequestStatsPerIteration, ServerMetrics,
 };
 use crate::recording::{Moment, Settled};
 
@@ -121,6 +121,13 @@ impl Batch {
         self.items.clear();
         self.items.shrink_to(KEEP);
         *self = Self { items: std::mem::take(&mut self.items), ..Self::default() };
+    }
+
+    /// Replaces the settings of the engine. A publisher without settings changes nothing.
+    pub(super) fn update_settings(&mut self, settings: EngineSettings) {
+        if !settings.is_empty() {
+            self.about = Some(EngineAbout { settings, ..EngineAbout::default() });
+        }
     }
 
     /// Takes the items to fold them, maybe before the poll ends.

@@ -3,6 +3,7 @@
 
 pub mod batch;
 pub mod discovery;
+pub mod engine_settings;
 pub mod error;
 pub(crate) mod http_client;
 mod name_lookup;

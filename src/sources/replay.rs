@@ -162,8 +162,12 @@ impl Replay {
             }
             match parse_line(line) {
                 Ok(Line::Item(item)) => return Ok(Some(item)),
-                Ok(Line::Hello(Hello { pid: Some(pid), .. })) => return Ok(Some(Item::Process(pid))),
-                Ok(Line::Hello(_)) => {}
+                Ok(Line::Hello(Hello { pid, config, .. })) => {
+                    batch.update_settings(config);
+                    if let Some(pid) = pid {
+                        return Ok(Some(Item::Process(pid)));
+                    }
+                }
                 Err(_) if line.iter().all(u8::is_ascii_whitespace) => {}
                 Err(RejectReason::Truncated) => batch.reject(RejectReason::NotJson),
                 Err(reason) => batch.reject(reason),

@@ -70,7 +70,10 @@ impl Ingest {
         {
             self.received = true;
             match queued {
-                Queued::Process(process) => batch.push(Item::Process(process)),
+                Queued::Hello { process, settings, .. } => {
+                    process.into_iter().for_each(|process| batch.push(Item::Process(process)));
+                    batch.update_settings(settings);
+                }
                 Queued::Line { text, .. } => match text.and_then(|line| parse(&line)) {
                     Ok(item) => batch.push(item),
                     Err(reason) => batch.reject(reason),

@@ -2,11 +2,13 @@
 
 use serde::de::IgnoredAny;
 use serde_json::error::Category;
+use serde_json::value::RawValue;
 
 use crate::model::{
-    BenchReport, IterationStats, KvCacheEvent, PerfMetricsEntry, RejectReason, RequestStatsPerIteration,
+    BenchReport, EngineSettings, IterationStats, KvCacheEvent, PerfMetricsEntry, RejectReason, RequestStatsPerIteration,
 };
 
+use super::engine_settings::parse_settings;
 use super::{Batch, Item};
 
 /// Why a response could not be parsed to its end.
@@ -233,6 +235,15 @@ pub struct Hello {
     pub pid: Option<u64>,
     /// The name was not chosen by a person: it comes from the directory of an engine, for example. It needs no version.
     pub derived: bool,
+    /// Settings of the engine.
+    #[serde(deserialize_with = "settings")]
+    pub config: EngineSettings,
+}
+
+/// Settings of another type than an object are ignored.
+fn settings<'de, D: serde::Deserializer<'de>>(config: D) -> Result<EngineSettings, D::Error> {
+    let config = <&RawValue as serde::Deserialize>::deserialize(config)?;
+    Ok(parse_settings(config.get()))
 }
 
 impl Hello {

@@ -5,16 +5,16 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::{SemaphorePermit, mpsc};
 
-use crate::model::RejectReason;
+use crate::model::{EngineSettings, RejectReason};
 
+/// What a connection has sent. Its permit is released when it has been taken.
 #[derive(Debug)]
 pub(super) enum Queued {
-    /// A publisher with this process id has connected.
-    Process(u64),
+    /// A publisher has connected.
+    Hello { process: Option<u64>, settings: EngineSettings, _permit: SemaphorePermit<'static> },
     Line {
         /// Without its line feed; or why it could not be read.
         text: Result<Vec<u8>, RejectReason>,
-        /// Released when the line has been parsed.
         _permit: Option<SemaphorePermit<'static>>,
     },
 }

@@ -134,7 +134,7 @@ async fn receive(stream: UnixStream, process: Option<u32>, place: &Place, naming
         let Some(Ok(Ok((fits, _long)))) = place.unless_evicted(reading).await else {
             // Late, broken off, or cut to make room.
             let text = Err(RejectReason::Truncated);
-            connection.deliver(None, Some(Queued::Line { text, _permit: None })).await;
+            connection.deliver(None, Queued::Line { text, _permit: None }).await;
             break;
         };
         place.line_received();
@@ -144,15 +144,16 @@ async fn receive(stream: UnixStream, process: Option<u32>, place: &Place, naming
             continue;
         }
         line.shrink_to_fit();
-        let hello = if std::mem::take(&mut first) && fits { read_hello(&line) } else { None };
-        let queued = match &hello {
+        let mut hello = if std::mem::take(&mut first) && fits { read_hello(&line) } else { None };
+        let queued = match &mut hello {
             Some(hello) => {
                 place.publisher.hello_received();
-                hello.pid.map(Queued::Process)
+                let settings = std::mem::take(&mut hello.config);
+                Queued::Hello { process: hello.pid, settings, _permit: permit }
             }
             None => {
                 let text = if fits { Ok(line) } else { Err(RejectReason::TooLong) };
-                Some(Queued::Line { text, _permit: Some(permit) })
+                Queued::Line { text, _permit: Some(permit) }
             }
         };
         if !connection.deliver(hello.as_ref(), queued).await {
@@ -178,7 +179,7 @@ impl Connection<'_> {
     }
 
     /// Returns false if the publisher is refused or its engine is gone.
-    async fn deliver(&mut self, hello: Option<&Hello>, queued: Option<Queued>) -> bool {
+    async fn deliver(&mut self, hello: Option<&Hello>, queued: Queued) -> bool {
         if let (None, Naming::ByPublishers(socket)) = (&self.seat, self.naming) {
             match self.place.unless_evicted(socket.claim(hello)).await {
                 Some(Ok(seat)) => self.sit(seat),
@@ -188,8 +189,7 @@ impl Connection<'_> {
         } else if let Some(Hello { model, version, pid, .. }) = hello {
             self.place.log_hello(model.as_deref(), version.as_deref(), *pid);
         }
-        let Some(seat) = &self.seat else { return false };
-        queued.is_none_or(|queued| seat.desk.hand_in(queued))
+        self.seat.as_ref().is_some_and(|seat| seat.desk.hand_in(queued))
     }
 }
 

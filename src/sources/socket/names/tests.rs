@@ -17,7 +17,7 @@ fn fixture() -> Fixture {
 
 fn hello(model: &str, version: &str, pid: u64) -> Hello {
     let text = |text: &str| Some(text.to_owned());
-    Hello { model: text(model), version: text(version), pid: Some(pid), derived: false }
+    Hello { model: text(model), version: text(version), pid: Some(pid), derived: false, ..Hello::default() }
 }
 
 fn derived(model: &str, pid: u64) -> Hello {
