@@ -25,7 +25,7 @@ const MAX_WRITES: usize = 256;
 const LINES: [&str; 6] = [
     r#"{"iter": 7, "numActiveRequests": 1}"#,
     r#"{"hello": {"model": "m", "pid": 5}}"#,
-    r#"{"hello": {"model": "m"}}"#,
+    r#"{"hello": {"model": "m", "config": {"dtype": "float16", "x": [1]}}}"#,
     r#"{"request_id": 3, "perf_metrics": {"first_iter": 1, "timing_metrics": {"arrival_time": 1.5}}}"#,
     r#"{"iter": 7, "requestStats": [{"id": 1}]}"#,
     " \r",
