@@ -1,6 +1,7 @@
 """Tests the package with a socket and with objects that have upstream's own method names."""
 import asyncio
 import datetime
+import enum
 import json
 import os
 import socket
@@ -16,6 +17,7 @@ sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), "..")) 
 sys.dont_write_bytecode = True
 from trtllm_exporter_publisher import Publisher, engine_name, publishing  # noqa: E402
 from trtllm_exporter_publisher.demo import DemoLLM  # noqa: E402
+from trtllm_exporter_publisher.settings import engine_settings  # noqa: E402
 
 
 def until(condition, seconds=60):
@@ -254,6 +256,35 @@ class Publishing(unittest.TestCase):
         unfinished = types.SimpleNamespace(has_error=lambda: False, result=types.SimpleNamespace(is_final=False))
         self.assertTrue(publisher.observe(unfinished))
         self.assertEqual(publisher.sent + publisher.dropped, 0)
+
+    def test_the_arguments_of_an_llm_are_published_as_its_settings(self):
+        listener, some = self.listen(), types.SimpleNamespace
+        llm = LookAlikeLLM()
+        llm.args = some(
+            model="llama", dtype="auto", tensor_parallel_size=4, pipeline_parallel_size=2, moe_expert_parallel_size=3,
+            max_batch_size=None, max_num_tokens=8191, build_config=some(max_batch_size=96, max_num_tokens=1),
+            quant_config=some(quant_algo=enum.Enum("QuantAlgo", {"FP8": "FP8"}).FP8),
+            kv_cache_config=some(dtype="fp8", tokens_per_block=64), speculative_config=some(decoding_type="MTP"))
+        with publishing(llm, self.path, config={"kv_cache_dtype": "nvfp4", "expert_parallel_size": 8}):
+            llm.generate([[1]])
+        until(lambda: len(listener.records()) == 4)
+        self.assertEqual(listener.connections[0][0]["hello"]["config"], {
+            "dtype": "auto", "quantization": "FP8", "tensor_parallel_size": "4", "pipeline_parallel_size": "2",
+            "expert_parallel_size": "8", "kv_cache_dtype": "nvfp4", "tokens_per_block": "64", "speculative_method": "MTP",
+            "max_batch_size": "96", "max_num_tokens": "8191"})
+
+    def test_arguments_that_are_missing_or_strange_are_left_out(self):
+        class Broken:
+            @property
+            def args(self):
+                raise RuntimeError("not ready")
+
+        some = types.SimpleNamespace
+        strange = some(dtype=object(), quant_config=None, tensor_parallel_size=True, pipeline_parallel_size="",
+                       moe_expert_parallel_size=-1, kv_cache_config=some(dtype=["fp8"]), max_batch_size=0)
+        for engine in (LookAlikeExecutor(), Broken(), some(args=None), some(args=strange)):
+            self.assertEqual(engine_settings(engine), {})
+        self.assertEqual(engine_settings(some(args=some(tensor_parallel_size=2))), {"tensor_parallel_size": 2})
 
     def test_names_come_from_folders(self):
         for path, name in (("/models/llama/1", "llama"), ("/engines/llama-3-8b/fp8/tp2pp2/4-gpu/", "llama-3-8b"),

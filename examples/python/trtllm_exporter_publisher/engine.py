@@ -4,6 +4,7 @@ import logging
 import threading
 
 from .publisher import DEFAULT_SOCKET, Publisher, engine_name
+from .settings import engine_settings
 
 _INTERVAL = 0.1  # seconds between two drains
 _END = 5.0  # seconds for the last drain: an engine that hangs must not hang its server
@@ -16,11 +17,14 @@ class publishing:  # noqa: N801: used like a function
     `engine` is a tensorrt_llm.LLM or a tensorrt_llm.bindings.executor.Executor. `with` reads the statistics in a thread,
     `async with` in a task of the running loop. Both read a last time at the end. An error of the engine is logged once,
     and the next drain tries again. The end waits at most 5 s for a drain.
+
+    The arguments of an LLM are published as its settings. `config` has more of them, or corrects them.
     """
 
-    def __init__(self, engine, path=DEFAULT_SOCKET, model=None, version="1", *, retry=1.0):
+    def __init__(self, engine, path=DEFAULT_SOCKET, model=None, version="1", *, config=None, retry=1.0):
         folder = getattr(getattr(engine, "args", None), "model", "")
-        self.publisher = Publisher(path, model, version, derived_model=engine_name(folder), retry=retry)
+        config = {**engine_settings(engine), **(config or {})}
+        self.publisher = Publisher(path, model, version, derived_model=engine_name(folder), config=config, retry=retry)
         self._engine, self._failing = engine, False
         self._ended, self._thread, self._task = threading.Event(), None, None
 

@@ -30,14 +30,18 @@ class Publisher:
     counted. Connects with the first record, and again once a second. Any thread may call any method.
 
     `model` is the label of this engine; without it, the exporter uses `derived_model` and the lowest free version.
+    `config` has settings of the engine, such as {"quantization": "FP8", "tensor_parallel_size": 2}.
     """
 
-    def __init__(self, path=DEFAULT_SOCKET, model=None, version="1", *, derived_model=DEFAULT_MODEL, retry=1.0):
+    def __init__(self, path=DEFAULT_SOCKET, model=None, version="1", *, derived_model=DEFAULT_MODEL, config=None,
+                 retry=1.0):
         self.path, self.retry = path, retry
         self.sent = self.dropped = 0
         self._name = {"model": model or derived_model, "version": version}
         if model is None:
             self._name["derived"] = True
+        if config:
+            self._name["config"] = {name: str(value) for name, value in config.items()}
         self._start()
 
     def _start(self):
