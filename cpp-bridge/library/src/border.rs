@@ -8,6 +8,8 @@ use std::ffi::{CStr, c_char, c_int};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
+use exporter::sources::engine_settings::parse_settings;
+
 use crate::server::{Server, ServerOptions};
 
 /// `trtllm_exporter_options` of the header. New members go to the end. `size` is that of the host's header: an older header
@@ -22,6 +24,7 @@ pub(crate) struct Options {
     version: *const c_char,
     engine_version: *const c_char,
     stale_after_ms: u64,
+    config: *const c_char,
 }
 
 /// Starts the server. Returns null on failure and writes the reason to `error`, as a C string of at most `error_size`
@@ -55,6 +58,7 @@ pub(crate) unsafe extern "C" fn trtllm_exporter_start(
             version: text(options.version).unwrap_or_else(|| "1".to_owned()),
             engine_version: text(options.engine_version).filter(|version| !version.is_empty()),
             stale_after: Duration::from_millis(options.stale_after_ms),
+            settings: text(options.config).map(|config| parse_settings(&config)).unwrap_or_default(),
         })
     });
     match started.unwrap_or_else(|_| Err("the exporter panicked at start; please report this as a bug".to_owned())) {

@@ -11,8 +11,7 @@ use exporter::http::server::{self, Server as HttpServer};
 use exporter::listen::{self, Address, Listener};
 use exporter::metrics::compat::CompatSets;
 use exporter::metrics::own::HttpMetrics;
-use exporter::model::EngineAbout;
-use exporter::model::Objectives;
+use exporter::model::{EngineAbout, EngineSettings, Objectives};
 use exporter::shutdown::{self, Shutdown, Trigger};
 use exporter::state::{EngineName, State};
 use exporter::supervise::Heartbeats;
@@ -33,6 +32,7 @@ pub(crate) struct ServerOptions {
     pub(crate) version: String,
     pub(crate) engine_version: Option<String>,
     pub(crate) stale_after: Duration,
+    pub(crate) settings: EngineSettings,
 }
 
 /// The running server.
@@ -73,6 +73,7 @@ impl Server {
         let about = EngineAbout {
             backend: Some("tensorrt".to_owned()),
             version: options.engine_version,
+            settings: options.settings,
             ..EngineAbout::default()
         };
         let state = Arc::new(State::new(vec![name]));

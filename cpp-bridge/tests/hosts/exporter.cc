@@ -113,6 +113,17 @@ std::string series(std::string const& name, std::uint64_t value)
     return "\n" + name + "{model=\"tensorrt_llm\",version=\"1\"} " + std::to_string(value) + "\n";
 }
 
+void settingsOfTheOptionsAreOnThePage()
+{
+    auto const executor = engine();
+    auto options = CapturedLog().options("127.0.0.1:0");
+    options.publisher.config = {{"quantization", "FP8"}, {"tensor_parallel_size", "2"}, {"other", "no label"}};
+    auto const text = page(Exporter::attach(executor, options));
+    CHECK(contains(text, "\nnv_trt_llm_engine_config_info{dtype=\"unknown\","));
+    CHECK(contains(text, ",quantization=\"FP8\",") && contains(text, ",tensor_parallel_size=\"2\","));
+    CHECK(!contains(text, "no label"));
+}
+
 void pageCountsEveryIterationAndEveryFinishedRequest()
 {
     auto const executor = engine();
@@ -484,6 +495,7 @@ int main(int count, char** arguments)
     {
         serveBoth(arguments[1]);
     }
+    settingsOfTheOptionsAreOnThePage();
     pageCountsEveryIterationAndEveryFinishedRequest();
     sidecarGetsTheSameRecords();
     executorMayBeDestroyedBeforeTheExporter();

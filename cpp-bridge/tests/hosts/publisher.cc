@@ -279,17 +279,19 @@ void engineIsNamedAfterItsFolder()
     CHECK(!EngineName("llama").derived && EngineName("llama", "7").version == "7");
 }
 
-std::string helloOf(trtllm_exporter::EngineName const& name)
+std::string helloOf(trtllm_exporter::EngineName const& name, std::map<std::string, std::string> config = {})
 {
     Listener listener(kPath);
-    Publisher publisher(kPath, name, CapturedLog().options());
+    auto options = CapturedLog().options();
+    options.config = std::move(config);
+    Publisher publisher(kPath, name, options);
     publisher.publish(recordOf(1));
     CHECK(until([&] { return contains(listener.text(), "\n"); }));
     auto const text = listener.text();
     return text.substr(0, text.find('\n'));
 }
 
-void helloSaysWhetherTheNameIsDerived()
+void helloHasTheNameAndTheSettings()
 {
     using trtllm_exporter::EngineName;
     for (auto const* name : {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID"})
@@ -303,6 +305,9 @@ void helloSaysWhetherTheNameIsDerived()
     CHECK(helloOf(EngineName("llama", "7"))
         == "{\"hello\":{\"model\":\"llama\",\"version\":\"7\",\"pid\":" + pid + ",\"rank\":3}}");
     ::unsetenv("OMPI_COMM_WORLD_RANK");
+    CHECK(helloOf(EngineName("llama"), {{"quantization", "FP8"}, {"dtype", "a \"type\""}})
+        == "{\"hello\":{\"model\":\"llama\",\"version\":\"1\",\"pid\":" + pid
+            + ",\"config\":{\"dtype\":\"a \\\"type\\\"\",\"quantization\":\"FP8\"}}}");
 }
 
 /// A worker rank has no records. Its connection would look like one more engine.
@@ -431,7 +436,7 @@ int main()
     invalidPathIsLoggedOnce();
     newlineOrOversizedLineDoesNotBreakTheStream();
     engineIsNamedAfterItsFolder();
-    helloSaysWhetherTheNameIsDerived();
+    helloHasTheNameAndTheSettings();
     publisherWithoutRecordsHasNoThreadAndNoConnection();
     refusedPublisherLogsOnceAndKeepsItsRecords();
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__) // as in host.cc

@@ -59,6 +59,11 @@ public:
             {
                 hello.raw(",\"rank\":" + rank);
             }
+            if (!options.config.empty())
+            {
+                hello.raw(",\"config\":");
+                hello.texts(options.config);
+            }
             hello.raw(name.derived ? ",\"derived\":true}}\n" : "}}\n");
             mSender = new detail::Sender(path, std::string(hello.text()), std::move(options));
         }

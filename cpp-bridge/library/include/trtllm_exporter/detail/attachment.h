@@ -36,6 +36,7 @@ extern "C"
         char const* version;
         char const* engine_version;
         std::uint64_t stale_after_ms;
+        char const* config;
     };
     trtllm_exporter_server* trtllm_exporter_start(trtllm_exporter_options const*, char* error, std::size_t size);
     void trtllm_exporter_absorb(trtllm_exporter_server*, unsigned char const* records, std::size_t size,
@@ -72,7 +73,7 @@ struct Options
     /// How long stop() waits for a call of the Executor that is running. Then it abandons the call and its records. Used
     /// only if the Exporter shares ownership of the Executor.
     std::chrono::milliseconds stopTimeout{300};
-    /// The publisher's buffer and timeouts. Its log callback serves the whole library.
+    /// The publisher's buffer and timeouts. Its log callback and `config` serve the whole library.
     PublisherOptions publisher;
 };
 
@@ -241,6 +242,10 @@ private:
         options.version = mOptions.name.version.c_str();
         options.engine_version = mOptions.engineVersion.c_str();
         options.stale_after_ms = static_cast<std::uint64_t>(mOptions.staleAfter.count());
+        Json settings;
+        settings.texts(mOptions.publisher.config);
+        std::string const config(settings.text());
+        options.config = config.c_str();
         char text[512] = "";
         // The server's thread must not handle the host's signals.
         sigset_t all;

@@ -10,7 +10,9 @@
 #include <chrono>
 #include <cmath>
 #include <cstring>
+#include <map>
 #include <memory>
+#include <string>
 #include <string_view>
 #include <type_traits>
 #include <utility>
@@ -56,6 +58,21 @@ public:
             // No name contains control characters, so a space can replace them.
             *mAt++ = static_cast<unsigned char>(c) < 0x20 ? ' ' : c;
         }
+    }
+
+    /// Writes an object of texts.
+    void texts(std::map<std::string, std::string> const& members)
+    {
+        raw("{");
+        for (auto const& [key, value] : members)
+        {
+            raw(text().back() == '{' ? "\"" : ",\"");
+            escaped(key);
+            raw("\":\"");
+            escaped(value);
+            raw("\"");
+        }
+        raw("}");
     }
 
     /// Writes the members that `record` has.

@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cstddef>
 #include <functional>
+#include <map>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -109,6 +110,9 @@ struct PublisherOptions
     /// How long the destructor may block to send buffered records.
     std::chrono::milliseconds flushTimeout{200};
     Log log = logToStderr;
+    /// Settings of the engine for `nv_trt_llm_engine_config_info`, by the name of the label: {{"quantization", "FP8"},
+    /// {"tensor_parallel_size", "2"}}.
+    std::map<std::string, std::string> config;
 };
 
 } // namespace development
