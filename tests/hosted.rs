@@ -141,6 +141,39 @@ fn a_model_that_has_loaded_is_polled_without_an_error_before() {
 }
 
 #[test]
+fn the_settings_in_the_directory_of_an_engine_are_on_the_page() {
+    let folder = tempfile::tempdir().unwrap();
+    let engine = engine(folder.path());
+    let config = serde_json::json!({
+        "pretrained_config": {"dtype": "bfloat16", "mapping": {"tp_size": 4, "pp_size": 2, "moe_ep_size": 3},
+            "quantization": {"quant_algo": "FP8", "kv_cache_quant_algo": "INT8"}},
+        "build_config": {"max_batch_size": 96, "max_num_tokens": 8191, "speculative_decoding_mode": 4,
+            "plugin_config": {"tokens_per_block": 16}},
+    });
+    let info = |config: &str, labels: &[&str]| {
+        std::fs::write(engine.join("config.json"), config).unwrap();
+        let daemon = hosted(&engine, "max_batch_size=48&load=synthetic&requests=2");
+        until_completed(&daemon, 2).find("nv_trt_llm_engine_config_info", labels)
+    };
+    // The limits of the running engine may be lower than those of its directory.
+    let known = [
+        "dtype=bfloat16",
+        "tensor_parallel_size=4",
+        "pipeline_parallel_size=2",
+        "expert_parallel_size=3",
+        "quantization=FP8",
+        "kv_cache_dtype=INT8",
+        "speculative_method=medusa",
+        "max_batch_size=48",
+    ];
+    assert_eq!(info(&config.to_string(), &known), Some(1.0));
+    let unknown = ["dtype=unknown", "tensor_parallel_size=unknown", "quantization=unknown", "max_batch_size=48"];
+    for unusable in ["{\"pretrained_config\": ", &format!("{config}{}", " ".repeat(5 << 20))] {
+        assert_eq!(info(unusable, &unknown), Some(1.0));
+    }
+}
+
+#[test]
 fn the_engine_ends_with_the_daemon() {
     let folder = tempfile::tempdir().unwrap();
     let mut daemon = hosted(&engine(folder.path()), "load=synthetic");

@@ -139,7 +139,7 @@ pub struct EngineAbout {
     /// How long each stage of its start took, in seconds.
     #[serde(default)]
     pub startup: StartupTimes,
-    /// From its publisher. Those on a server's page are in [`super::ServerMetrics`].
+    /// From its publisher or its directory. Those on a server's page are in [`super::ServerMetrics`].
     #[serde(default)]
     pub settings: EngineSettings,
 }

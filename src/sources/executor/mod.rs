@@ -6,6 +6,7 @@ pub mod hosting;
 mod recording;
 mod rows;
 
+use std::path::Path;
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::sync::{Arc, LazyLock};
 use std::time::{Duration, Instant};
@@ -13,11 +14,13 @@ use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
 use trtllm_bridge::{BridgeError, Executor, RequestRow};
 
-use crate::model::{EngineAbout, RequestStatsPerIteration};
+use crate::model::{EngineAbout, EngineSettings, RequestStatsPerIteration};
+use crate::small_file;
 
 use feed::Feed;
 use hosting::{Hosting, LoadPlan};
 
+use super::engine_settings::parse_engine_config;
 use super::{Batch, Item, OpenError, Presence, SourceError};
 
 pub use trtllm_bridge::exit_now;
@@ -75,6 +78,7 @@ impl ExecutorThread {
                         backend: Some("tensorrt".to_owned()),
                         version,
                         simulated,
+                        settings: settings(&hosting.engine),
                         ..EngineAbout::default()
                     }));
                     serve(executor, feed, &inbox);
@@ -125,6 +129,12 @@ impl ExecutorThread {
             tracing::warn!(engine = target, "engine did not stop within {STOP_TIMEOUT:?}; abandoning it");
         }
     }
+}
+
+/// The settings in the engine's directory. A file that is missing or invalid has none.
+fn settings(engine: &str) -> EngineSettings {
+    let file = small_file::read(&Path::new(engine).join("config.json"));
+    file.map(|body| parse_engine_config(&body)).unwrap_or_default()
 }
 
 /// Opens the file of recorded requests, if any, and the engine.
