@@ -8,6 +8,7 @@ pub(crate) mod http_client;
 mod name_lookup;
 pub mod prometheus_text;
 pub mod replay;
+pub mod rows;
 pub mod server;
 mod server_page;
 pub mod socket;
