@@ -38,13 +38,13 @@ generated() {
 # cpp KIND FLAGS: compiles the objects once, then links and runs each program.
 cpp() {
     local kind=$1 flags=$2 out=$base/sanitize/$1 includes program sources
-    includes="-Iinclude -Icpp -Itests/cpp -Isim/include -isystem$headers/include -isystem$headers/crate"
+    includes="-Iinclude -Icpp -Ilibrary/include -Itests/cpp -Isim/include -isystem$headers/include -isystem$headers/crate"
     flags="-std=c++17 -O1 -g1 -pthread -fno-omit-frame-pointer -DTRTLLM_BRIDGE_SIMULATED -DTRTLLM_SIM_RELEASE=101 $flags"
     mkdir -p "$out"
     # Excludes the two files that need symbols of the Rust library. The Rust run below covers them.
-    sources=$(ls cpp/*.cc sim/src/*.cc tests/cpp/{borders,executor_api,timestamps,release_rows}.cc | grep -v -e executor_handle -e version.cc)
+    sources=$(ls cpp/*.cc sim/src/*.cc tests/cpp/{borders,executor_api,release_rows}.cc | grep -v -e executor_handle -e version.cc)
     run "$kind: compile" compile "$out" "$flags $includes" "$sources"
-    for program in borders executor_api release_rows timestamps; do
+    for program in borders executor_api release_rows; do
         [ -f "$out/tests_cpp_$program.o" ] || continue
         run "$kind: $program" link_and_run "$out" "$flags" "$program"
     done

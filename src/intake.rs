@@ -7,7 +7,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use crate::engine::{Engine, EngineState, Implausible, Stamp};
 use crate::log::LogLimit;
-use crate::model::{EngineAbout, ErrorKind, IterationStats, RejectCounts, RejectReason};
+use crate::model::{EngineAbout, ErrorKind, RejectCounts, RejectReason};
 use crate::recorder::{Checkpoint, EngineRecorder};
 use crate::recording::{self, Settled};
 use crate::sources::{Batch, Item, Presence, Recorded, SourceError};
@@ -169,12 +169,6 @@ impl Intake {
                 ),
             },
         }
-    }
-
-    /// Folds one record. The embedded library calls it directly, because an [`Item`] needs an allocation per record.
-    pub fn absorb_record(&mut self, record: &IterationStats, at: Moment) {
-        let absorbed = self.engine.absorb(record, at.instant, at.unix_us);
-        self.note_absorbed(absorbed);
     }
 
     fn note_absorbed(&mut self, absorbed: Result<(), Implausible>) {
@@ -388,6 +382,7 @@ impl Intake {
 mod tests {
     use super::*;
     use crate::metrics::catalog::Id;
+    use crate::model::IterationStats;
     use crate::model::PublisherRefusal;
     use crate::state::State;
 

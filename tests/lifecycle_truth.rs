@@ -6,33 +6,39 @@
 
 use std::time::{Duration, Instant};
 
-use trtllm_bridge::{
-    BatchingType, Executor, ExecutorOptions, HostOptions, IterationRow, Load, PerfRow, RequestRow,
-    RequestStage as Stage,
-};
+use trtllm_bridge::{BatchingType, BridgeError, Executor, ExecutorOptions, HostOptions, Load};
 use trtllm_exporter::engine::Engine;
 use trtllm_exporter::engine::histogram::Histogram;
 use trtllm_exporter::engine::requests::LatencySource;
-use trtllm_exporter::model::iteration::InflightBatchingStats;
-use trtllm_exporter::model::request::{RequestStage, RequestStats};
-use trtllm_exporter::model::{IterationStats, RecordTime, RequestStatsPerIteration};
+use trtllm_exporter::model::perf_metrics::TimingMetrics;
+use trtllm_exporter::model::{IterationStats, PerfMetricsEntry, RecordTime, RequestStatsPerIteration};
+use trtllm_exporter::sources::{Item, cpp_rows};
 
 const KEEP_ALL: ExecutorOptions =
     ExecutorOptions { iter_stats_max_iterations: 1_000_000, request_stats_max_iterations: 1_000_000 };
 
+/// The records and requests of an engine, and the exact times of its requests.
+#[derive(Default)]
+struct Served {
+    iterations: Vec<IterationStats>,
+    requests: Vec<RequestStatsPerIteration>,
+    finished: Vec<PerfMetricsEntry>,
+}
+
 /// Like [`served_once`], with an engine that was never idle: no record has the duration of a pass before an idle time.
-fn served(engine: &str, options: &HostOptions, load: &Load) -> (Vec<IterationRow>, Vec<RequestRow>, Vec<PerfRow>) {
+fn served(engine: &str, options: &HostOptions, load: &Load) -> Served {
     for _ in 0..50 {
-        let (iterations, requests, perf) = served_once(engine, options, load);
-        if iterations.iter().filter(|row| is_flush(row)).count() == 1 {
-            return (iterations, requests, perf);
+        let served = served_once(engine, options, load);
+        if served.iterations.iter().filter(|record| is_flush(record)).count() == 1 {
+            return served;
         }
     }
     panic!("the engine is idle again and again: the load comes too slowly");
 }
 
-/// The rows of an engine that served `load`, and its exact times of each request.
-fn served_once(engine: &str, options: &HostOptions, load: &Load) -> (Vec<IterationRow>, Vec<RequestRow>, Vec<PerfRow>) {
+type Drain = for<'a> fn(&'a mut Executor) -> Result<&'a [u8], BridgeError>;
+
+fn served_once(engine: &str, options: &HostOptions, load: &Load) -> Served {
     let mut executor = Executor::open_with(engine, options).unwrap();
     executor.start_load(load).unwrap();
     let deadline = Instant::now() + Duration::from_secs(120);
@@ -40,91 +46,70 @@ fn served_once(engine: &str, options: &HostOptions, load: &Load) -> (Vec<Iterati
         assert!(Instant::now() < deadline, "{:?}", executor.load_progress());
         std::thread::sleep(Duration::from_millis(5));
     }
-    let mut iterations = all(|rows| executor.drain_iterations(rows).unwrap());
-    let mut requests = all(|rows| executor.drain_requests(rows).unwrap());
-    // The engine counts from 0. Number 0 is left free for a record before the first one.
-    iterations.iter_mut().for_each(|row| row.iter += 1);
-    requests.iter_mut().for_each(|row| row.iter += 1);
-    let perf = all(|rows| executor.drain_perf_metrics(rows).unwrap());
-    (iterations, requests, perf)
+    let mut served = Served::default();
+    let drains: [Drain; 3] = [Executor::drain_iterations, Executor::drain_requests, Executor::drain_perf_metrics];
+    for drain in drains {
+        loop {
+            let (items, whole) = cpp_rows::items(drain(&mut executor).unwrap());
+            assert!(whole);
+            if items.is_empty() {
+                break;
+            }
+            items.into_iter().for_each(|item| served.take(item));
+        }
+    }
+    served
 }
 
-fn all<Row: Default + Clone>(mut drain: impl FnMut(&mut [Row]) -> usize) -> Vec<Row> {
-    let (mut found, mut part) = (Vec::new(), vec![Row::default(); 4096]);
-    loop {
-        let count = drain(&mut part);
-        found.extend_from_slice(&part[..count]);
-        if count < part.len() {
-            return found;
+impl Served {
+    /// The engine counts iterations from 0. Number 0 is left free for a record before the first one.
+    fn take(&mut self, item: Item) {
+        match item {
+            Item::Record(record) => {
+                self.iterations.push(IterationStats { iter: record.iter.map(|iter| iter + 1), ..*record });
+            }
+            Item::Requests(requests) => {
+                self.requests.push(RequestStatsPerIteration { iter: requests.iter.map(|iter| iter + 1), ..requests });
+            }
+            Item::PerfMetrics(entry) => self.finished.push(*entry),
+            other => panic!("{other:?}"),
         }
     }
 }
 
-fn is_flush(row: &IterationRow) -> bool {
-    row.num_active_requests == 0 && row.iter_latency_ms == 0.0
+fn is_flush(record: &IterationStats) -> bool {
+    record.num_active_requests == Some(0) && record.iter_latency_ms == Some(0.0)
 }
 
-/// Converts a row like the exporter's own source. The engine runs as fast as it can, so its wall clock does not measure its
-/// requests. `end_us` is the sum of its latencies. Each record has the latency of the previous pass.
-fn record(row: &IterationRow, end_us: i64) -> IterationStats {
-    IterationStats {
-        timestamp: Some(RecordTime { micros: end_us, zoned: true }),
-        iter: Some(row.iter),
-        iter_latency_ms: Some(row.iter_latency_ms),
-        num_active_requests: Some(row.num_active_requests.into()),
-        num_queued_requests: Some(row.num_queued_requests.into()),
-        num_completed_requests: Some(row.num_completed_requests.into()),
-        inflight_batching_stats: Some(InflightBatchingStats {
-            num_scheduled_requests: Some(row.inflight_num_scheduled_requests.into()),
-            ..InflightBatchingStats::default()
-        }),
-        ..IterationStats::default()
-    }
+/// The engine runs as fast as it can, so its wall clock does not measure its requests. `end_us` is the sum of its
+/// latencies. Each record has the latency of the previous pass.
+fn at(record: &IterationStats, end_us: i64) -> IterationStats {
+    IterationStats { timestamp: Some(RecordTime { micros: end_us, zoned: true }), ..record.clone() }
 }
 
-fn request(row: &RequestRow) -> RequestStats {
-    RequestStats {
-        id: Some(row.id),
-        stage: Some(match row.request_stage() {
-            Some(Stage::Queued) => RequestStage::Queued,
-            Some(Stage::ContextInProgress) => RequestStage::Context,
-            Some(Stage::GenerationInProgress) => RequestStage::Generation,
-            Some(Stage::GenerationComplete) => RequestStage::Complete,
-            other => panic!("{other:?}"),
-        }),
-        num_generated_tokens: Some(row.num_generated_tokens.into()),
-        scheduled: Some(row.scheduled),
-        paused: Some(row.paused),
-        ..RequestStats::default()
-    }
-}
-
-fn fold(iterations: &[IterationRow], requests: &[RequestRow]) -> (Engine, f64) {
+fn fold(Served { iterations, requests, .. }: &Served) -> (Engine, f64) {
     let now = Instant::now();
     let mut engine = Engine::new(Duration::from_secs(3600));
-    let (mut end_ms, mut longest_ms, mut rows) = (0.0, 0.0_f64, requests);
+    let (mut end_ms, mut longest_ms, mut requests) = (0.0, 0.0_f64, requests.iter().peekable());
     // The exporter was started before the first request.
-    let before = IterationRow { iter: iterations[0].iter - 1, ..IterationRow::default() };
-    engine.absorb(&record(&before, 0), now, 0).unwrap();
-    engine
-        .absorb_requests(&RequestStatsPerIteration { iter: Some(before.iter), request_stats: Some(Vec::new()) }, now)
-        .unwrap();
-    for (at, row) in iterations.iter().enumerate() {
+    let before = IterationStats { iter: Some(0), ..IterationStats::default() };
+    let no_requests = |iter| RequestStatsPerIteration { iter, request_stats: Some(Vec::new()) };
+    engine.absorb(&at(&before, 0), now, 0).unwrap();
+    engine.absorb_requests(&no_requests(before.iter), now).unwrap();
+    for (index, record) in iterations.iter().enumerate() {
         // The next record has the duration of this pass.
-        let own = iterations.get(at + 1).map_or(0.0, |next| next.iter_latency_ms);
-        if !is_flush(row) {
+        let own = iterations.get(index + 1).and_then(|next| next.iter_latency_ms).unwrap_or(0.0);
+        if !is_flush(record) {
             end_ms += own;
             longest_ms = longest_ms.max(own);
         }
-        engine.absorb(&record(row, (end_ms * 1000.0) as i64), now, 0).unwrap();
-        let of_this: usize = rows.iter().take_while(|request| request.iter == row.iter).count();
-        let (mine, rest) = rows.split_at(of_this);
-        // The flush has the number of the next iteration. There is none after this load.
-        rows = rest;
-        let request_stats = Some(mine.iter().map(request).collect());
-        engine.absorb_requests(&RequestStatsPerIteration { iter: Some(row.iter), request_stats }, now).unwrap();
+        engine.absorb(&at(record, (end_ms * 1000.0) as i64), now, 0).unwrap();
+        match requests.next_if(|requests| requests.iter == record.iter) {
+            Some(of_this) => engine.absorb_requests(of_this, now).unwrap(),
+            None => engine.absorb_requests(&no_requests(record.iter), now).unwrap(),
+        }
     }
-    assert!(rows.is_empty(), "{} rows belong to no record", rows.len());
+    assert!(requests.peek().is_none(), "{} groups of rows belong to no record", requests.count());
     engine.settle(false, now + Duration::from_secs(60));
     (engine, longest_ms / 1000.0)
 }
@@ -155,24 +140,35 @@ fn latencies_are_right(engine: &str, load: &Load) {
         max_batch_size: Some(16),
         ..HostOptions::default()
     };
-    let (iterations, requests, perf) = served(engine, &options, load);
-    let (engine, iteration) = fold(&iterations, &requests);
+    let served = served(engine, &options, load);
+    let (engine, iteration) = fold(&served);
     let totals = &engine.requests.totals;
     assert_eq!((totals.source, engine.totals.iterations_lost), (LatencySource::RequestStats, 0));
     let times = &totals.times;
-    assert_eq!(perf.len() as u64, load.requests.unwrap());
-    let of = |seconds: fn(&PerfRow) -> f64| perf.iter().map(seconds).collect::<Vec<f64>>();
+    assert_eq!(served.finished.len() as u64, load.requests.unwrap());
+    let timing = |entry: &PerfMetricsEntry| entry.perf_metrics.as_ref().unwrap().timing_metrics.unwrap();
+    let between = |from: fn(&TimingMetrics) -> Option<f64>, to: fn(&TimingMetrics) -> Option<f64>| -> Vec<f64> {
+        served.finished.iter().map(|entry| to(&timing(entry)).unwrap() - from(&timing(entry)).unwrap()).collect()
+    };
+    let arrival = |times: &TimingMetrics| times.arrival_time;
+    let scheduled = |times: &TimingMetrics| times.first_scheduled_time;
+    let first_token = |times: &TimingMetrics| times.first_token_time;
+    let last_token = |times: &TimingMetrics| times.last_token_time;
     for (name, histogram, truth) in [
-        ("time to first token", &times.time_to_first_token, of(|row| row.first_token_s - row.arrival_s)),
-        ("end to end", &times.e2e_latency, of(|row| row.last_token_s - row.arrival_s)),
-        ("queue", &times.queue_time, of(|row| row.first_scheduled_s - row.arrival_s)),
-        ("prefill", &times.prefill_time, of(|row| row.first_token_s - row.first_scheduled_s)),
-        ("decode", &times.decode_time, of(|row| row.last_token_s - row.first_token_s)),
-        ("inference", &times.inference_time, of(|row| row.last_token_s - row.first_scheduled_s)),
+        ("time to first token", &times.time_to_first_token, between(arrival, first_token)),
+        ("end to end", &times.e2e_latency, between(arrival, last_token)),
+        ("queue", &times.queue_time, between(arrival, scheduled)),
+        ("prefill", &times.prefill_time, between(scheduled, first_token)),
+        ("decode", &times.decode_time, between(first_token, last_token)),
+        ("inference", &times.inference_time, between(scheduled, last_token)),
     ] {
         within_one_iteration(name, histogram, &truth, iteration);
     }
-    let per_token = of(|row| (row.last_token_s - row.first_token_s) / f64::from(row.output_tokens - 1));
+    let per_token: Vec<f64> = between(first_token, last_token)
+        .iter()
+        .zip(&served.finished)
+        .map(|(seconds, entry)| seconds / (entry.output_tokens.unwrap() - 1) as f64)
+        .collect();
     within_one_iteration("per token", &times.time_per_output_token, &per_token, iteration);
 }
 

@@ -83,7 +83,7 @@ fn replayed(daemon: &Daemon, model: &str, requests: f64) -> Page {
 }
 
 #[test]
-fn each_request_is_judged_whole_and_other_objectives_count_anew() {
+fn each_request_is_judged_whole_and_counts_of_other_objectives_begin_at_zero() {
     let folder = tempfile::tempdir().unwrap();
     let [requests_file, file] = ["requests.ndjson", "engines.yaml"].map(|name| folder.path().join(name));
     std::fs::write(&requests_file, requests().join("\n") + "\n").unwrap();
@@ -119,7 +119,7 @@ fn each_request_is_judged_whole_and_other_objectives_count_anew() {
         assert_eq!(page.find(name, &["model=none"]), None, "{name} without objectives");
     }
 
-    // Only the engine whose objectives change starts anew: its file has other requests by now.
+    // Only the counts of the engine whose objectives change begin at 0: its file has other requests by now.
     std::fs::write(&requests_file, entry(json!(0.5), json!(2.0), Some(31), "stop") + "\n").unwrap();
     config(
         &file,

@@ -3,7 +3,7 @@
 //! machine.
 //!
 //! This crate cannot use the exporter's own fold, so the benchmark has a similar one: 30 gauges, 8 histograms and 8
-//! counters in a plain struct.
+//! counters in a struct.
 
 // A benchmark prints results and panics on errors. The code that it compares with consists of C functions.
 #![allow(clippy::print_stdout, clippy::unwrap_used, clippy::panic, unsafe_code)]
@@ -26,22 +26,24 @@ mod measure {
     use std::path::Path;
     use std::process::Command;
     use std::time::{Duration, Instant};
-    use trtllm_bridge::{Executor, ExecutorOptions, IterationRow, iteration_present as bit};
+    use trtllm_bridge::{Executor, ExecutorOptions};
+    use trtllm_rows::slots::{
+        inflight_batching_stats as batching, iteration_stats as slot, kv_cache_stats as kv,
+        static_batching_stats as fixed,
+    };
+    use trtllm_rows::{Row, Slot};
 
     const RECORDS: u64 = 1000;
     const ROUNDS: usize = 101;
-    /// The exporter drains this many records per call.
-    const ROWS: usize = 256;
 
     pub(crate) fn run() {
         let yardsticks = Yardsticks::load();
-        let mut rows = vec![IterationRow::default(); ROWS];
         let mut fold = Fold::default();
         let (mut ours, mut drains, mut copies, mut tritons) = (vec![], vec![], vec![], vec![]);
         for seed in 0..ROUNDS {
             let engine = format!("sim:?speed=max&rate=12&iterations={RECORDS}&seed={seed}");
             copies.push(yardsticks.per_record(yardsticks.copy, &engine));
-            let (drain, both) = drain_and_fold(&engine, &mut rows, &mut fold);
+            let (drain, both) = drain_and_fold(&engine, &mut fold);
             drains.push(drain);
             ours.push(both);
             tritons.push(yardsticks.per_record(yardsticks.triton, &engine));
@@ -84,7 +86,7 @@ mod measure {
 
     /// Nanoseconds per record, of the draining calls alone and in total. The last draining call also frees the engine's
     /// deque.
-    fn drain_and_fold(engine: &str, rows: &mut [IterationRow], fold: &mut Fold) -> (f64, f64) {
+    fn drain_and_fold(engine: &str, fold: &mut Fold) -> (f64, f64) {
         let keep_all = ExecutorOptions { iter_stats_max_iterations: 1_000_000, request_stats_max_iterations: 0 };
         let mut executor = Executor::open(engine, &keep_all).unwrap();
         while executor.truth().unwrap().iterations < RECORDS {
@@ -94,16 +96,18 @@ mod measure {
         let start = Instant::now();
         loop {
             let begin = Instant::now();
-            let count = executor.drain_iterations(rows).unwrap();
+            let mut rows = executor.drain_iterations().unwrap();
             drained += begin.elapsed();
-            if count == 0 {
+            if rows.is_empty() {
                 break;
             }
-            rows[..count].iter().for_each(|row| fold.absorb(row));
-            records += count;
+            while let Some(row) = Row::next(&mut rows) {
+                fold.absorb(&row);
+                records += 1;
+            }
         }
         let all = start.elapsed();
-        assert!(records as u64 >= RECORDS);
+        assert!(records >= RECORDS);
         (drained.as_nanos() as f64 / records as f64, all.as_nanos() as f64 / records as f64)
     }
 
@@ -131,74 +135,85 @@ mod measure {
         histograms: [Histogram; 8],
         counters: [u64; 8],
         iter: u64,
-        cache: [i32; 4],
+        cache: [i64; 4],
     }
 
     impl Fold {
-        fn absorb(&mut self, row: &IterationRow) {
-            let repeated = row.iter == self.iter;
+        fn absorb(&mut self, row: &Row<'_>) {
+            fn value<T: Slot + Default>(row: &Row<'_>, slot: usize) -> T {
+                row.get(slot).unwrap_or_default()
+            }
+            let count = |slot| value::<i64>(row, slot);
+            let cache = |slot| count(slot::KV_CACHE_STATS + slot);
+            let batch = |slot| count(slot::INFLIGHT_BATCHING_STATS + slot);
+            let static_batch = |slot| count(slot::STATIC_BATCHING_STATS + slot);
+            let iter = value::<u64>(row, slot::ITER);
+            let repeated = iter == self.iter;
+            let active = count(slot::NUM_ACTIVE_REQUESTS);
+            let (max_blocks, used_blocks) = (cache(kv::MAX_NUM_BLOCKS), cache(kv::USED_NUM_BLOCKS));
+            let scheduled = batch(batching::NUM_SCHEDULED_REQUESTS);
+            let context_tokens = batch(batching::NUM_CTX_TOKENS);
             self.gauges = [
-                row.num_active_requests,
-                row.num_queued_requests,
-                row.max_num_active_requests,
-                row.max_batch_size_static,
-                row.max_batch_size_tuner_recommended,
-                row.max_batch_size_runtime,
-                row.max_num_tokens_static,
-                row.max_num_tokens_tuner_recommended,
-                row.max_num_tokens_runtime,
-                row.kv_max_num_blocks,
-                row.kv_free_num_blocks,
-                row.kv_used_num_blocks,
-                row.kv_tokens_per_block,
-                row.kv_reused_blocks,
-                row.inflight_num_scheduled_requests,
-                row.inflight_num_context_requests,
-                row.inflight_num_gen_requests,
-                row.inflight_num_paused_requests,
-                row.inflight_num_ctx_tokens,
-                row.inflight_micro_batch_id,
-                row.static_num_scheduled_requests,
-                row.static_num_ctx_tokens,
-                row.static_num_gen_tokens,
-                row.static_empty_gen_slots,
-                (row.num_active_requests - row.inflight_num_scheduled_requests).max(0),
+                active,
+                count(slot::NUM_QUEUED_REQUESTS),
+                count(slot::MAX_NUM_ACTIVE_REQUESTS),
+                count(slot::MAX_BATCH_SIZE_STATIC),
+                count(slot::MAX_BATCH_SIZE_TUNER_RECOMMENDED),
+                count(slot::MAX_BATCH_SIZE_RUNTIME),
+                count(slot::MAX_NUM_TOKENS_STATIC),
+                count(slot::MAX_NUM_TOKENS_TUNER_RECOMMENDED),
+                count(slot::MAX_NUM_TOKENS_RUNTIME),
+                max_blocks,
+                cache(kv::FREE_NUM_BLOCKS),
+                used_blocks,
+                cache(kv::TOKENS_PER_BLOCK),
+                cache(kv::REUSED_BLOCKS),
+                scheduled,
+                batch(batching::NUM_CONTEXT_REQUESTS),
+                batch(batching::NUM_GEN_REQUESTS),
+                batch(batching::NUM_PAUSED_REQUESTS),
+                context_tokens,
+                batch(batching::MICRO_BATCH_ID),
+                static_batch(fixed::NUM_SCHEDULED_REQUESTS),
+                static_batch(fixed::NUM_CTX_TOKENS),
+                static_batch(fixed::NUM_GEN_TOKENS),
+                static_batch(fixed::EMPTY_GEN_SLOTS),
+                (active - scheduled).max(0),
+                count(slot::GPU_MEM_USAGE),
+                count(slot::CPU_MEM_USAGE),
+                count(slot::PINNED_MEM_USAGE),
                 0,
-                0,
-                0,
-                0,
-                0,
+                row.text().len() as i64,
             ]
-            .map(f64::from);
-            self.gauges[25] = row.gpu_mem_usage as f64;
-            self.gauges[26] = row.cpu_mem_usage as f64;
-            self.gauges[27] = row.pinned_mem_usage as f64;
-            self.gauges[28] = f64::from(row.kv_used_num_blocks) / f64::from(row.kv_max_num_blocks.max(1));
-            self.gauges[29] = row.timestamp_local_us as f64;
-            let started = u64::try_from(row.num_new_active_requests).unwrap_or(0);
-            if row.has(bit::ITER_LATENCY) && row.iter_latency_ms > 0.0 {
-                self.histograms[0].observe(row.iter_latency_ms, 1);
+            .map(|value| value as f64);
+            self.gauges[28] = used_blocks as f64 / max_blocks.max(1) as f64;
+            let started = count(slot::NUM_NEW_ACTIVE_REQUESTS).max(0).cast_unsigned();
+            let latency: f64 = value(row, slot::ITER_LATENCY_MS);
+            if latency > 0.0 {
+                self.histograms[0].observe(latency, 1);
             }
-            if row.has(bit::QUEUE_LATENCY) && started > 0 {
-                self.histograms[1].observe(row.new_active_requests_queue_latency_ms / started as f64, started);
+            if let Some(queued) = row.get::<f64>(slot::NEW_ACTIVE_REQUESTS_QUEUE_LATENCY_MS).filter(|_| started > 0) {
+                self.histograms[1].observe(queued / started as f64, started);
             }
-            self.histograms[2].observe(f64::from(row.inflight_num_scheduled_requests), 1);
-            self.histograms[3].observe(f64::from(row.inflight_num_ctx_tokens), 1);
-            self.histograms[4].observe(f64::from(row.inflight_num_gen_requests), 1);
-            self.histograms[5].observe(f64::from(row.kv_used_num_blocks), 1);
-            self.histograms[6].observe(f64::from(row.inflight_avg_num_decoded_tokens_per_iter), 1);
-            self.histograms[7].observe(f64::from(row.num_queued_requests), 1);
-            let cache =
-                [row.kv_alloc_total_blocks, row.kv_alloc_new_blocks, row.kv_reused_blocks, row.kv_missed_blocks];
-            for (index, (now, before)) in cache.iter().zip(self.cache).enumerate() {
+            let decoded = value(row, slot::INFLIGHT_BATCHING_STATS + batching::AVG_NUM_DECODED_TOKENS_PER_ITER);
+            self.histograms[2].observe(scheduled as f64, 1);
+            self.histograms[3].observe(context_tokens as f64, 1);
+            self.histograms[4].observe(self.gauges[16], 1);
+            self.histograms[5].observe(used_blocks as f64, 1);
+            self.histograms[6].observe(decoded, 1);
+            self.histograms[7].observe(self.gauges[1], 1);
+            let blocks =
+                [kv::ALLOC_TOTAL_BLOCKS, kv::ALLOC_NEW_BLOCKS, kv::REUSED_BLOCKS, kv::MISSED_BLOCKS].map(cache);
+            for (index, (now, before)) in blocks.iter().zip(self.cache).enumerate() {
                 self.counters[index] += u64::try_from(now.wrapping_sub(before)).unwrap_or(0);
             }
-            self.cache = cache;
+            self.cache = blocks;
             self.counters[4] += u64::from(!repeated);
             self.counters[5] += started;
-            self.counters[6] += if repeated { 0 } else { u64::try_from(row.num_completed_requests).unwrap_or(0) };
-            self.counters[7] += u64::try_from(row.inflight_num_ctx_tokens).unwrap_or(0);
-            self.iter = row.iter;
+            let completed = count(slot::NUM_COMPLETED_REQUESTS).max(0).cast_unsigned();
+            self.counters[6] += if repeated { 0 } else { completed };
+            self.counters[7] += context_tokens.max(0).cast_unsigned();
+            self.iter = iter;
         }
     }
 

@@ -10,6 +10,15 @@
 
 namespace trtllm_bridge
 {
+namespace
+{
+
+rust::Slice<std::uint8_t const> bytes(Rows const& rows)
+{
+    return {rows.bytes().data(), rows.bytes().size()};
+}
+
+} // namespace
 
 ExecutorHandle::ExecutorHandle(std::unique_ptr<HostedExecutor> hosted)
     : mHosted(std::move(hosted))
@@ -23,14 +32,14 @@ bool ExecutorHandle::canEnqueueRequests() const
     return mHosted->canEnqueueRequests();
 }
 
-std::size_t ExecutorHandle::drainIterations(rust::Slice<IterationRow> rows)
+rust::Slice<std::uint8_t const> ExecutorHandle::drainIterations()
 {
-    return mHosted->drainIterations(rows.data(), rows.size());
+    return bytes(mHosted->drainIterations());
 }
 
-std::size_t ExecutorHandle::drainRequests(rust::Slice<RequestRow> rows)
+rust::Slice<std::uint8_t const> ExecutorHandle::drainRequests()
 {
-    return mHosted->drainRequests(rows.data(), rows.size());
+    return bytes(mHosted->drainRequests());
 }
 
 void ExecutorHandle::shutdown()
@@ -82,9 +91,9 @@ std::size_t ExecutorHandle::drainKvEvents(rust::Slice<KvEventRow> rows)
     return mHosted->drainKvEvents(rows.data(), rows.size());
 }
 
-std::size_t ExecutorHandle::drainPerfMetrics(rust::Slice<PerfRow> rows)
+rust::Slice<std::uint8_t const> ExecutorHandle::drainPerfMetrics()
 {
-    return mHosted->load().drain(rows.data(), rows.size());
+    return bytes(mHosted->drainPerfMetrics());
 }
 
 std::unique_ptr<ExecutorHandle> openExecutor(rust::Str engine, HostConfig const& config,
@@ -95,8 +104,7 @@ std::unique_ptr<ExecutorHandle> openExecutor(rust::Str engine, HostConfig const&
     placement.participantIds.assign(participantIds.begin(), participantIds.end());
     placement.deviceIds.assign(deviceIds.begin(), deviceIds.end());
     placement.workerExecutable = std::string(workerExecutable);
-    return std::make_unique<ExecutorHandle>(
-        std::make_unique<HostedExecutor>(std::string(engine), config, placement));
+    return std::make_unique<ExecutorHandle>(std::make_unique<HostedExecutor>(std::string(engine), config, placement));
 }
 
 bool isSimulated()

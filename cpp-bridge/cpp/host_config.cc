@@ -2,8 +2,6 @@
 
 #include "host_config.h"
 
-#include "member.h"
-
 #include <stdexcept>
 #include <type_traits>
 #include <utility>
@@ -174,8 +172,8 @@ void setParallel(Config& executor, HostConfig const& config, Placement const& pl
     tle::ParallelConfig parallel;
     if (has(config, HostSet::CommMode))
     {
-        parallel.setCommunicationMode(config.orchestrator_mode ? Orchestrator<tle::CommunicationMode>::mode()
-                                                               : tle::CommunicationMode::kLEADER);
+        parallel.setCommunicationMode(
+            config.orchestrator_mode ? Orchestrator<tle::CommunicationMode>::mode() : tle::CommunicationMode::kLEADER);
     }
     if (!placement.participantIds.empty())
     {

@@ -1,7 +1,6 @@
 #include "hosted_executor.h"
 
 #include "kv_events.h"
-#include "rows.h"
 
 #if defined(TRTLLM_BRIDGE_SIMULATED)
 #include "tensorrt_llm/sim/truth.h"
@@ -21,6 +20,9 @@ namespace tle = tensorrt_llm::executor;
 
 namespace
 {
+
+/// A drain returns rows until they are this long.
+constexpr std::size_t kBytes = 64 << 10;
 
 tle::ExecutorConfig configAfterPlugins(HostConfig const& config, Placement const& placement)
 {
@@ -76,64 +78,50 @@ bool HostedExecutor::canEnqueueRequests() const
     return mExecutor.canEnqueueRequests();
 }
 
-std::size_t HostedExecutor::writeIterations(IterationRow* rows, std::size_t count)
+Rows const& HostedExecutor::drainIterations()
 {
-    std::size_t written = 0;
-    for (; written < count && mNextIteration < mIterations.size(); ++mNextIteration)
-    {
-        prefetch(mIterations, mNextIteration);
-        readRow(mIterations[mNextIteration], rows[written++]);
-    }
-    return written;
-}
-
-std::size_t HostedExecutor::writeRequests(RequestRow* rows, std::size_t count)
-{
-    std::size_t written = 0;
-    // Each record is freed as soon as it is written, because it has a row for every queued request.
-    for (; !mRequests.empty(); mRequests.pop_front(), mNextRow = 0)
-    {
-        auto const& record = mRequests.front();
-        for (; mNextRow < record.requestStats.size(); ++mNextRow)
-        {
-            if (written == count)
-            {
-                return written;
-            }
-            readRow(record.requestStats[mNextRow], record.iter, rows[written++]);
-        }
-    }
-    return written;
-}
-
-std::size_t HostedExecutor::drainIterations(IterationRow* rows, std::size_t count)
-{
-    // An unfinished drain does not fetch new records. Otherwise it would never end if the engine writes faster than the
-    // caller reads.
+    mRows.clear();
+    // A drain that has not ended does not fetch new records. Otherwise it would never end if the engine writes faster
+    // than the caller reads.
     if (!mIterationsLeft)
     {
         mIterations = mExecutor.getLatestIterationStats();
         mNextIteration = 0;
     }
-    auto const written = writeIterations(rows, count);
-    mIterationsLeft = written == count;
+    for (; mNextIteration < mIterations.size() && mRows.bytes().size() < kBytes; ++mNextIteration)
+    {
+        prefetch(mIterations, mNextIteration);
+        mRows.record(mIterations[mNextIteration]);
+    }
+    mIterationsLeft = !mRows.bytes().empty();
     if (!mIterationsLeft)
     {
         mIterations.clear();
     }
-    return written;
+    return mRows;
 }
 
-std::size_t HostedExecutor::drainRequests(RequestRow* rows, std::size_t count)
+Rows const& HostedExecutor::drainRequests()
 {
+    mRows.clear();
     if (!mRequestsLeft)
     {
         mRequests = mExecutor.getLatestRequestStats();
-        mNextRow = 0;
     }
-    auto const written = writeRequests(rows, count);
-    mRequestsLeft = written == count;
-    return written;
+    // Each record is freed as soon as it is written, because it has a row for every queued request.
+    for (; !mRequests.empty() && mRows.bytes().size() < kBytes; mRequests.pop_front())
+    {
+        mRows.requests(mRequests.front());
+    }
+    mRequestsLeft = !mRows.bytes().empty();
+    return mRows;
+}
+
+Rows const& HostedExecutor::drainPerfMetrics()
+{
+    mRows.clear();
+    mLoad.drain(mRows, kBytes);
+    return mRows;
 }
 
 std::size_t HostedExecutor::drainKvEvents(KvEventRow* rows, std::size_t count)

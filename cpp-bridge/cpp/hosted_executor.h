@@ -1,7 +1,7 @@
 #pragma once
 
-// An Executor that this process constructed, and the records drained from it that Rust has not read yet. Knows the row
-// structs of Rust, but no other Rust type.
+// An Executor that this process constructed, and the records drained from it that Rust has not read yet. Of Rust it knows
+// the plain structs only.
 
 #include "host_config.h"
 #include "load.h"
@@ -26,10 +26,12 @@ public:
     HostedExecutor& operator=(HostedExecutor const&) = delete;
 
     [[nodiscard]] bool canEnqueueRequests() const;
-    /// Writes up to `count` rows and returns how many. If it returns `count`, the next call continues the drain. A
-    /// smaller number ends the drain. One drain returns only records that existed when it began.
-    [[nodiscard]] std::size_t drainIterations(IterationRow* rows, std::size_t count);
-    [[nodiscard]] std::size_t drainRequests(RequestRow* rows, std::size_t count);
+    /// The next records, some 64 KiB at a time. Nothing ends the drain: the call after it begins another one. One drain
+    /// returns only records that existed when it began. The rows are valid until the next drain of any kind.
+    [[nodiscard]] Rows const& drainIterations();
+    [[nodiscard]] Rows const& drainRequests();
+    [[nodiscard]] Rows const& drainPerfMetrics();
+    /// Writes up to `count` rows and returns how many.
     [[nodiscard]] std::size_t drainKvEvents(KvEventRow* rows, std::size_t count);
     /// Stops the load, then shuts the Executor down.
     void shutdown();
@@ -39,18 +41,14 @@ public:
     [[nodiscard]] Load const& load() const;
 
 private:
-    [[nodiscard]] std::size_t writeIterations(IterationRow* rows, std::size_t count);
-    [[nodiscard]] std::size_t writeRequests(RequestRow* rows, std::size_t count);
-
     tensorrt_llm::executor::Executor mExecutor;
-    // Drained records that are not written to Rust yet. mNextIteration is an index of mIterations, mNextRow an index
-    // into the rows of the first record of mRequests.
+    Rows mRows; ///< what the last drain returned
+    // Drained records that are not written to Rust yet. mNextIteration is an index of mIterations.
     std::deque<tensorrt_llm::executor::IterationStats> mIterations;
     std::size_t mNextIteration{0};
-    bool mIterationsLeft{false}; ///< a drain of iterations is not finished
+    bool mIterationsLeft{false}; ///< a drain of iterations has not ended
     std::deque<tensorrt_llm::executor::RequestStatsPerIteration> mRequests;
-    std::size_t mNextRow{0};
-    bool mRequestsLeft{false}; ///< a drain of requests is not finished
+    bool mRequestsLeft{false}; ///< a drain of requests has not ended
     std::deque<KvEventRow> mKvEvents;
     Load mLoad; ///< the last member, so that its thread ends before mExecutor is destroyed
 };

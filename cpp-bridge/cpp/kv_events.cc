@@ -1,7 +1,5 @@
 #include "kv_events.h"
 
-#include "member.h"
-
 #include <chrono>
 #include <cstdint>
 #include <optional>
@@ -16,11 +14,36 @@ namespace
 
 namespace tle = tensorrt_llm::executor;
 
-TRTLLM_BRIDGE_MEMBER(attentionDpRank);
-TRTLLM_BRIDGE_MEMBER(numBlocksPerCacheLevel);
-TRTLLM_BRIDGE_MEMBER(blocks);
-TRTLLM_BRIDGE_MEMBER(blockHashes);
-TRTLLM_BRIDGE_MEMBER(blockHash);
+// Has_<member> is true if a struct has the member. These members identify the kind of an event.
+#define TRTLLM_BRIDGE_HAS(member)                                                                                      \
+    template <class T, class = void>                                                                                   \
+    struct Has_##member : std::false_type                                                                              \
+    {                                                                                                                  \
+    };                                                                                                                 \
+    template <class T>                                                                                                 \
+    struct Has_##member<T, std::void_t<decltype(&T::member)>> : std::true_type                                         \
+    {                                                                                                                  \
+    }
+TRTLLM_BRIDGE_HAS(attentionDpRank);
+TRTLLM_BRIDGE_HAS(numBlocksPerCacheLevel);
+TRTLLM_BRIDGE_HAS(blocks);
+TRTLLM_BRIDGE_HAS(blockHashes);
+TRTLLM_BRIDGE_HAS(blockHash);
+
+/// Returns true and writes the rank if the event has one.
+template <class Event>
+bool readRank([[maybe_unused]] Event const& event, [[maybe_unused]] KvEventRow& row)
+{
+    if constexpr (Has_attentionDpRank<Event>::value)
+    {
+        if (event.attentionDpRank)
+        {
+            row.rank = *event.attentionDpRank;
+            return true;
+        }
+    }
+    return false;
+}
 
 template <class Data>
 void readEvent(Data const& data, KvEventRow row, std::deque<KvEventRow>& rows)
@@ -31,7 +54,7 @@ void readEvent(Data const& data, KvEventRow row, std::deque<KvEventRow>& rows)
         row.has_level = true;
         row.level = static_cast<std::int32_t>(value);
     };
-    if constexpr (Copy_numBlocksPerCacheLevel::exists<Data>)
+    if constexpr (Has_numBlocksPerCacheLevel<Data>::value)
     {
         row.kind = KvEventKind::Created;
         for (std::size_t i = 0; i < data.numBlocksPerCacheLevel.size(); ++i)
@@ -41,7 +64,7 @@ void readEvent(Data const& data, KvEventRow row, std::deque<KvEventRow>& rows)
             rows.push_back(row);
         }
     }
-    else if constexpr (Copy_blocks::exists<Data>)
+    else if constexpr (Has_blocks<Data>::value)
     {
         row.kind = KvEventKind::Stored;
         for (auto const& block : data.blocks)
@@ -51,7 +74,7 @@ void readEvent(Data const& data, KvEventRow row, std::deque<KvEventRow>& rows)
             rows.push_back(row);
         }
     }
-    else if constexpr (Copy_blockHashes::exists<Data>)
+    else if constexpr (Has_blockHashes<Data>::value)
     {
         row.kind = KvEventKind::Removed;
         for (auto const hash : data.blockHashes)
@@ -60,7 +83,7 @@ void readEvent(Data const& data, KvEventRow row, std::deque<KvEventRow>& rows)
             rows.push_back(row);
         }
     }
-    else if constexpr (Copy_blockHash::exists<Data>)
+    else if constexpr (Has_blockHash<Data>::value)
     {
         row.kind = KvEventKind::Updated;
         row.value = data.blockHash;
@@ -101,7 +124,7 @@ struct Events<Executor, std::void_t<decltype(std::declval<Executor const&>().get
             KvEventRow row{};
             row.event_id = event.eventId;
             row.kind = KvEventKind::Unknown;
-            row.has_rank = Copy_attentionDpRank::visit(event, [&row](auto rank) { row.rank = rank; });
+            row.has_rank = readRank(event, row);
             std::visit([&](auto const& data) { readEvent(data, row, rows); }, event.data);
         }
     }

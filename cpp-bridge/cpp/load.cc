@@ -1,7 +1,5 @@
 #include "load.h"
 
-#include "perf_row.h"
-
 #include <algorithm>
 #include <chrono>
 #include <exception>
@@ -206,15 +204,13 @@ Load::Counts Load::counts() const
     return mCounts;
 }
 
-std::size_t Load::drain(PerfRow* rows, std::size_t count)
+void Load::drain(Rows& rows, std::size_t bytes)
 {
     std::lock_guard const lock(mMutex);
-    std::size_t written = 0;
-    for (; written < count && !mRows.empty(); mRows.pop_front())
+    for (; !mRows.empty() && rows.bytes().size() < bytes; mRows.pop_front())
     {
-        rows[written++] = mRows.front();
+        rows.append(mRows.front());
     }
-    return written;
 }
 
 void Load::run()
@@ -292,25 +288,37 @@ void Load::take(tle::Response const& response)
     {
         return;
     }
-    PerfRow row{};
-    readRow(response, row);
-    if (auto const sent = mPromptTokens.find(row.id); sent != mPromptTokens.end())
-    {
-        row.prompt_tokens = sent->second;
-        mPromptTokens.erase(sent);
-    }
+    auto const id = response.getRequestId();
+    auto const sent = mPromptTokens.find(id);
+    Rows row;
     ++mCounts.finished;
-    if (row.failed)
+    if (response.hasError())
     {
+        row.failed(id);
         ++mCounts.failed;
         mCounts.lastError = response.getErrorMsg();
+    }
+    else
+    {
+        auto const& result = response.getResult();
+        trtllm_exporter::detail::Lengths lengths;
+        lengths.output = result.outputTokenIds.empty() ? 0 : result.outputTokenIds.front().size();
+        if (sent != mPromptTokens.end())
+        {
+            lengths.prompt = static_cast<std::uint64_t>(sent->second);
+        }
+        row.finished(id, result, lengths);
+    }
+    if (sent != mPromptTokens.end())
+    {
+        mPromptTokens.erase(sent);
     }
     if (mRows.size() == kMaxRows)
     {
         mRows.pop_front();
         ++mCounts.rowsLost;
     }
-    mRows.push_back(row);
+    mRows.push_back(std::move(row));
 }
 
 } // namespace trtllm_bridge

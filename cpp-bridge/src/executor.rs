@@ -1,7 +1,7 @@
 //! Opens an Executor in this process and drains its statistics. Knows nothing about metrics.
 
 use crate::error::BridgeError;
-use crate::ffi::{self, IterationRow, KvEventRow, RequestRow, Truth};
+use crate::ffi::{self, KvEventRow, Truth};
 use crate::options::{ExecutorOptions, FfiOptions, HostOptions};
 use cxx::UniquePtr;
 use std::fmt;
@@ -62,28 +62,29 @@ impl Executor {
         ffi::library_version()
     }
 
-    /// Writes the records since the last drain into `out`, oldest first, and returns how many it wrote. If it returns
-    /// `out.len()`, there may be more: call it again. A smaller number ends the drain. One drain returns only records
-    /// that existed when it began, so it ends even if the engine writes faster than the caller reads. Never blocks.
+    /// Returns the records since the last drain as rows of the kind `Iteration`, oldest first, some 64 KiB at a time. Call it
+    /// until it returns nothing, which ends the drain. One drain returns only records that existed when it began, so it
+    /// ends even if the engine writes faster than the caller reads. Never blocks.
     ///
     /// # Errors
-    /// [`BridgeError::ShutDown`], [`BridgeError::NotLeader`] or [`BridgeError::Failed`]. Nothing is written then.
-    pub fn drain_iterations(&mut self, out: &mut [IterationRow]) -> Result<usize, BridgeError> {
-        self.handle.pin_mut().drain_iterations(out).map_err(|error| BridgeError::from_what(error.what()))
+    /// [`BridgeError::ShutDown`], [`BridgeError::NotLeader`] or [`BridgeError::Failed`].
+    pub fn drain_iterations(&mut self) -> Result<&[u8], BridgeError> {
+        self.handle.pin_mut().drain_iterations().map_err(|error| BridgeError::from_what(error.what()))
     }
 
-    /// Writes the request rows since the last drain into `out`, oldest iteration first. Works like
-    /// [`drain_iterations`](Self::drain_iterations).
+    /// Returns the request statistics since the last drain, oldest iteration first: a row of the kind `Requests` for each
+    /// iteration, with its rows of the kind `Request`. Works like [`drain_iterations`](Self::drain_iterations); an
+    /// iteration is never divided.
     ///
     /// # Errors
     /// Like [`drain_iterations`](Self::drain_iterations).
-    pub fn drain_requests(&mut self, out: &mut [RequestRow]) -> Result<usize, BridgeError> {
-        self.handle.pin_mut().drain_requests(out).map_err(|error| BridgeError::from_what(error.what()))
+    pub fn drain_requests(&mut self) -> Result<&[u8], BridgeError> {
+        self.handle.pin_mut().drain_requests().map_err(|error| BridgeError::from_what(error.what()))
     }
 
-    /// Writes the KV cache events since the last call into `out`, oldest first, one row per block. Works like
-    /// [`drain_iterations`](Self::drain_iterations). Writes nothing if this release has no events, or if the engine was
-    /// opened without [`event_buffer_max_size`](HostOptions::event_buffer_max_size).
+    /// Writes the KV cache events since the last call into `out`, oldest first, one row per block, and returns how many it
+    /// wrote. If it returns `out.len()`, there may be more. Writes nothing if this release has no events, or if the engine
+    /// was opened without [`event_buffer_max_size`](HostOptions::event_buffer_max_size).
     ///
     /// # Errors
     /// Like [`drain_iterations`](Self::drain_iterations).

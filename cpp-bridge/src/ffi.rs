@@ -8,211 +8,6 @@
 
 #[cxx::bridge(namespace = "trtllm_bridge")]
 mod bridge {
-    /// One record of the engine (TensorRT-LLM's `IterationStats`) as a flat struct without pointers or allocations.
-    /// A member whose bit in `present` is 0 has no meaning; see [`crate::iteration_present`].
-    #[derive(Clone, Copy, Debug, Default, PartialEq)]
-    pub struct IterationRow {
-        /// Which optional members this record has.
-        pub present: u64,
-        /// The record's timestamp in microseconds since 1970, parsed as if it were UTC. The engine writes local time
-        /// without a time zone.
-        pub timestamp_local_us: i64,
-        pub iter: u64,
-        /// Duration of the previous iteration in milliseconds. 0.0 after an idle period.
-        pub iter_latency_ms: f64,
-        /// Queue time in milliseconds, summed over the requests that this iteration activated.
-        pub new_active_requests_queue_latency_ms: f64,
-        pub num_new_active_requests: i32,
-        pub num_active_requests: i32,
-        pub num_queued_requests: i32,
-        pub num_completed_requests: i32,
-        pub max_num_active_requests: i32,
-        pub max_batch_size_static: i32,
-        pub max_batch_size_tuner_recommended: i32,
-        pub max_batch_size_runtime: i32,
-        pub max_num_tokens_static: i32,
-        pub max_num_tokens_tuner_recommended: i32,
-        pub max_num_tokens_runtime: i32,
-        /// The three memory usages are in bytes.
-        pub gpu_mem_usage: u64,
-        pub cpu_mem_usage: u64,
-        pub pinned_mem_usage: u64,
-
-        pub kv_max_num_blocks: i32,
-        pub kv_free_num_blocks: i32,
-        pub kv_used_num_blocks: i32,
-        pub kv_tokens_per_block: i32,
-        /// The next four count since the cache was created, and may wrap.
-        pub kv_alloc_total_blocks: i32,
-        pub kv_alloc_new_blocks: i32,
-        pub kv_reused_blocks: i32,
-        pub kv_missed_blocks: i32,
-        /// 0 to 1, since the cache was created.
-        pub kv_cache_hit_rate: f32,
-
-        pub cross_kv_max_num_blocks: i32,
-        pub cross_kv_free_num_blocks: i32,
-        pub cross_kv_used_num_blocks: i32,
-        pub cross_kv_tokens_per_block: i32,
-        pub cross_kv_alloc_total_blocks: i32,
-        pub cross_kv_alloc_new_blocks: i32,
-        pub cross_kv_reused_blocks: i32,
-        pub cross_kv_missed_blocks: i32,
-        pub cross_kv_cache_hit_rate: f32,
-
-        pub static_num_scheduled_requests: i32,
-        pub static_num_context_requests: i32,
-        pub static_num_ctx_tokens: i32,
-        pub static_num_gen_tokens: i32,
-        pub static_empty_gen_slots: i32,
-
-        pub inflight_num_scheduled_requests: i32,
-        pub inflight_num_context_requests: i32,
-        pub inflight_num_gen_requests: i32,
-        pub inflight_num_paused_requests: i32,
-        pub inflight_num_ctx_tokens: i32,
-        pub inflight_micro_batch_id: i32,
-        /// Average number of tokens per iteration and request in the generation phase, over the life of each request.
-        pub inflight_avg_num_decoded_tokens_per_iter: f32,
-        pub inflight_num_ctx_kv_tokens: i64,
-        pub inflight_num_gen_kv_tokens: i64,
-        pub inflight_num_queued_context_requests: i64,
-        pub inflight_num_queued_ctx_tokens: i64,
-        pub inflight_num_queued_gen_requests: i64,
-        pub inflight_num_queued_gen_kv_tokens: i64,
-        pub inflight_num_paused_kv_tokens: i64,
-
-        pub spec_num_draft_tokens: i64,
-        pub spec_num_accepted_tokens: i64,
-        pub spec_num_requests_with_draft_tokens: i64,
-        /// Average number of tokens per generation step.
-        pub spec_acceptance_length: f64,
-        /// Duration of the draft phase in milliseconds.
-        pub spec_iter_latency_ms: f64,
-        /// Fraction of the iteration's time that the draft phase took, 0 to 1.
-        pub spec_draft_overhead: f64,
-    }
-
-    /// Bits of `IterationRow::present`. A bit is 0 if the record does not have the members of the group, or if the
-    /// TensorRT-LLM release that this crate was compiled against does not have them.
-    #[repr(u64)]
-    enum IterationPresent {
-        Timestamp = 0x1,
-        IterLatency = 0x2,
-        QueueLatency = 0x4,
-        NewActiveRequests = 0x8,
-        QueuedRequests = 0x10,
-        CompletedRequests = 0x20,
-        BatchSizeLimits = 0x40,
-        TokenLimits = 0x80,
-        Kv = 0x100,
-        KvAlloc = 0x200,
-        KvMissed = 0x400,
-        CrossKv = 0x800,
-        CrossKvAlloc = 0x1000,
-        CrossKvMissed = 0x2000,
-        Static = 0x4000,
-        Inflight = 0x8000,
-        InflightDecoded = 0x10000,
-        InflightKvTokens = 0x20000,
-        Spec = 0x40000,
-    }
-
-    /// One request in one iteration (TensorRT-LLM's `RequestStats`). A member whose bit in `present` is 0 has no
-    /// meaning; see [`crate::request_present`]. Counts start with the request.
-    #[derive(Clone, Copy, Debug, Default, PartialEq)]
-    pub struct RequestRow {
-        pub present: u64,
-        /// The iteration that reported this row.
-        pub iter: u64,
-        pub id: u64,
-        /// See [`RequestRow::request_stage`]. TensorRT-LLM renumbered its stages between releases, so these are our own
-        /// numbers.
-        pub stage: u8,
-        pub scheduled: bool,
-        pub paused: bool,
-        pub context_prefill_position: i32,
-        pub num_generated_tokens: i32,
-        pub avg_num_decoded_tokens_per_iter: f32,
-        pub alloc_total_blocks: i32,
-        pub alloc_new_blocks: i32,
-        pub reused_blocks: i32,
-        pub missed_blocks: i32,
-        /// 0 to 1.
-        pub kv_cache_hit_rate: f32,
-        /// Duration of the KV cache transfer in milliseconds.
-        pub kv_cache_transfer_ms: f64,
-        /// Size of the transferred KV cache in bytes.
-        pub kv_cache_size: u64,
-    }
-
-    #[repr(u64)]
-    enum RequestPresent {
-        Decoded = 0x1,
-        KvAlloc = 0x2,
-        KvMissed = 0x4,
-        DisServing = 0x8,
-        DisServingSize = 0x10,
-    }
-
-    /// Values of `RequestRow::stage`.
-    #[repr(u8)]
-    enum Stage {
-        Unknown = 0,
-        Queued = 1,
-        EncoderInProgress = 2,
-        ContextInProgress = 3,
-        GenerationInProgress = 4,
-        GenerationComplete = 5,
-    }
-
-    /// One finished request of a load (TensorRT-LLM's `Result` and its `RequestPerfMetrics`). A member whose bit in
-    /// `present` is 0 has no meaning; see [`crate::perf_present`]. Times are in seconds of this machine's steady clock.
-    #[derive(Clone, Copy, Debug, Default, PartialEq)]
-    pub struct PerfRow {
-        pub present: u64,
-        pub id: u64,
-        pub prompt_tokens: i32,
-        pub output_tokens: i32,
-        /// TensorRT-LLM's number of the reason; see [`PerfRow::reason`].
-        pub finish_reason: u8,
-        /// True if the engine returned an error instead of a result.
-        pub failed: bool,
-        pub arrival_s: f64,
-        pub first_scheduled_s: f64,
-        pub first_token_s: f64,
-        pub last_token_s: f64,
-        pub kv_cache_transfer_start_s: f64,
-        pub kv_cache_transfer_end_s: f64,
-        /// Size of the transferred KV cache in bytes.
-        pub kv_cache_size: u64,
-        pub num_total_allocated_blocks: i32,
-        pub num_new_allocated_blocks: i32,
-        pub num_reused_blocks: i32,
-        pub num_missed_blocks: i32,
-        /// 0 to 1.
-        pub kv_cache_hit_rate: f32,
-        /// 0 to 1.
-        pub acceptance_rate: f32,
-        pub total_accepted_draft_tokens: i32,
-        pub total_draft_tokens: i32,
-        pub first_iter: u64,
-        pub last_iter: u64,
-    }
-
-    #[repr(u64)]
-    enum PerfPresent {
-        FinishReason = 0x1,
-        Arrival = 0x2,
-        FirstScheduled = 0x4,
-        FirstToken = 0x8,
-        LastToken = 0x10,
-        KvTransfer = 0x20,
-        Kv = 0x40,
-        Spec = 0x80,
-        Iterations = 0x100,
-    }
-
     /// The kind of a KV cache event.
     #[repr(u8)]
     #[derive(Debug)]
@@ -367,9 +162,9 @@ mod bridge {
         #[rust_name = "can_enqueue_requests"]
         fn canEnqueueRequests(self: &ExecutorHandle) -> Result<bool>;
         #[rust_name = "drain_iterations"]
-        fn drainIterations(self: Pin<&mut ExecutorHandle>, rows: &mut [IterationRow]) -> Result<usize>;
+        fn drainIterations(self: Pin<&mut ExecutorHandle>) -> Result<&[u8]>;
         #[rust_name = "drain_requests"]
-        fn drainRequests(self: Pin<&mut ExecutorHandle>, rows: &mut [RequestRow]) -> Result<usize>;
+        fn drainRequests(self: Pin<&mut ExecutorHandle>) -> Result<&[u8]>;
         fn shutdown(self: Pin<&mut ExecutorHandle>) -> Result<()>;
         fn truth(self: &ExecutorHandle) -> Result<Truth>;
 
@@ -385,15 +180,30 @@ mod bridge {
         #[rust_name = "drain_kv_events"]
         fn drainKvEvents(self: Pin<&mut ExecutorHandle>, rows: &mut [KvEventRow]) -> Result<usize>;
         #[rust_name = "drain_perf_metrics"]
-        fn drainPerfMetrics(self: Pin<&mut ExecutorHandle>, rows: &mut [PerfRow]) -> Result<usize>;
+        fn drainPerfMetrics(self: Pin<&mut ExecutorHandle>) -> Result<&[u8]>;
     }
 }
 
 pub(crate) use bridge::{
-    ExecutorHandle, HostConfig, HostSet, IterationPresent, LoadConfig, PerfPresent, RequestPresent, Stage, exit_now,
-    is_simulated, library_version, open_executor,
+    ExecutorHandle, HostConfig, HostSet, LoadConfig, exit_now, is_simulated, library_version, open_executor,
 };
-pub use bridge::{IterationRow, KvEventKind, KvEventRow, LoadProgress, PerfRow, RequestRow, Truth};
+pub use bridge::{KvEventKind, KvEventRow, LoadProgress, Truth};
+
+/// An empty row for [`drain_kv_events`](crate::Executor::drain_kv_events) to fill.
+impl Default for KvEventRow {
+    fn default() -> Self {
+        KvEventRow {
+            event_id: 0,
+            kind: KvEventKind::Unknown,
+            empty: false,
+            has_rank: false,
+            rank: 0,
+            has_level: false,
+            level: 0,
+            value: 0,
+        }
+    }
+}
 
 // SAFETY: the handle owns everything it points to. Any thread may call the Executor's methods: TensorRT-LLM guards its
 // rings with mutexes, and its execution thread shares nothing else with callers. The handle's buffers are only used

@@ -3,7 +3,7 @@
 
 use crate::error::BridgeError;
 use crate::executor::Executor;
-use crate::ffi::{LoadConfig, LoadProgress, PerfRow};
+use crate::ffi::{LoadConfig, LoadProgress};
 
 /// A constant number of synthetic requests in flight, all of the same size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,14 +67,13 @@ impl Executor {
         self.handle.pin_mut().enqueue(prompt, output).map_err(|error| BridgeError::from_what(error.what()))
     }
 
-    /// Writes the rows of requests that finished since the last call into `out`, in the order in which they finished,
-    /// and returns how many it wrote. The next call writes the rows that did not fit. Works after a shutdown. Never
-    /// blocks.
+    /// Returns the requests that finished since the last call as rows of the kind `Finished`, in the order in which they
+    /// finished, some 64 KiB at a time. Call it until it returns nothing. Works after a shutdown. Never blocks.
     ///
     /// # Errors
-    /// [`BridgeError::Failed`]. Nothing is written then.
-    pub fn drain_perf_metrics(&mut self, out: &mut [PerfRow]) -> Result<usize, BridgeError> {
-        self.handle.pin_mut().drain_perf_metrics(out).map_err(|error| BridgeError::from_what(error.what()))
+    /// [`BridgeError::Failed`].
+    pub fn drain_perf_metrics(&mut self) -> Result<&[u8], BridgeError> {
+        self.handle.pin_mut().drain_perf_metrics().map_err(|error| BridgeError::from_what(error.what()))
     }
 
     /// The progress of the synthetic requests.

@@ -6,66 +6,52 @@
 
 mod engines;
 
-use engines::{KEEP_ALL, KEEP_ALL_REQUESTS, all_iterations, all_requests, finished, wait_until};
-use trtllm_bridge::{BridgeError, Executor, ExecutorOptions, IterationRow, RequestRow};
+use engines::{
+    IterationRow, KEEP_ALL, KEEP_ALL_REQUESTS, RequestRow, all_iterations, all_requests, finished, some, wait_until,
+};
+use trtllm_bridge::{BridgeError, Executor, ExecutorOptions};
+
+const NOTHING: Result<&[u8], BridgeError> = Ok(&[]);
 
 #[test]
 fn draining_empties_the_ring() {
     let mut engine = finished(20, "", &KEEP_ALL);
     assert!(!all_iterations(&mut engine).is_empty());
-    assert_eq!(engine.drain_iterations(&mut [IterationRow::default(); 8]), Ok(0));
+    assert_eq!(engine.drain_iterations(), NOTHING);
 }
 
 #[test]
-fn records_that_do_not_fit_the_slice_are_kept_for_the_next_call() {
-    let whole = all_iterations(&mut finished(20, "", &KEEP_ALL));
-    let mut engine = finished(20, "", &KEEP_ALL);
-    let mut pieces = Vec::new();
-    let mut slice = [IterationRow::default(); 7];
-    loop {
-        let count = engine.drain_iterations(&mut slice).unwrap();
-        pieces.extend_from_slice(&slice[..count]);
-        if count < slice.len() {
-            break;
-        }
+fn a_long_drain_is_returned_in_parts_without_loss() {
+    let mut engine = finished(200, "", &KEEP_ALL);
+    let records = engine.truth().unwrap().records_pushed;
+    let mut parts = Vec::new();
+    while let Some(part) = some(&mut engine, Executor::drain_iterations, IterationRow::of) {
+        parts.push(part);
     }
-    assert_eq!(without_time(pieces), without_time(whole));
+    assert!(parts.len() > 2, "{} parts", parts.len());
+    let all: Vec<IterationRow> = parts.into_iter().flatten().collect();
+    assert_eq!(all.len() as u64, records);
+    assert_eq!(without_time(all), without_time(all_iterations(&mut finished(200, "", &KEEP_ALL))));
 }
 
 #[test]
 fn a_drain_ends_even_if_the_engine_writes_faster_than_it_reads() {
     let mut engine = Executor::open("sim:?speed=max&rate=0", &KEEP_ALL_REQUESTS).unwrap();
     let serve = |engine: &mut Executor, so_far: u64| {
-        engine.enqueue_synthetic(50, 20).unwrap();
+        engine.enqueue_synthetic(50, 500).unwrap();
         wait_until(engine, |truth| truth.idle && truth.requests_completed == so_far)
     };
     let before = serve(&mut engine, 1);
-    assert_eq!(engine.drain_requests(&mut [RequestRow::default()]), Ok(1));
-    assert_eq!(engine.drain_iterations(&mut [IterationRow::default()]), Ok(1));
-    let after = serve(&mut engine, 2);
     // There is one request at a time, so each record has one row.
-    assert_eq!(all_requests(&mut engine).len() as u64, before.request_records_pushed - 1);
-    assert_eq!(all_iterations(&mut engine).len() as u64, before.records_pushed - 1);
+    let requests = some(&mut engine, Executor::drain_requests, RequestRow::of).unwrap().len() as u64;
+    let records = some(&mut engine, Executor::drain_iterations, IterationRow::of).unwrap().len() as u64;
+    assert!(requests < before.request_records_pushed && records < before.records_pushed);
+    let after = serve(&mut engine, 2);
+    assert_eq!(all_requests(&mut engine).len() as u64, before.request_records_pushed - requests);
+    assert_eq!(all_iterations(&mut engine).len() as u64, before.records_pushed - records);
     let more = after.request_records_pushed - before.request_records_pushed;
     assert!((more - 1..=more).contains(&(all_requests(&mut engine).len() as u64)));
     assert_eq!(all_iterations(&mut engine).len() as u64, after.records_pushed - before.records_pushed);
-}
-
-#[test]
-fn an_empty_slice_neither_takes_nor_loses_records() {
-    let mut engine = finished(20, "", &KEEP_ALL);
-    assert_eq!(engine.drain_iterations(&mut []), Ok(0));
-    let records = engine.truth().unwrap().records_pushed;
-    assert_eq!(all_iterations(&mut engine).len() as u64, records);
-}
-
-#[test]
-fn a_row_overwrites_the_previous_content_of_the_slice() {
-    let dirty = IterationRow { spec_num_draft_tokens: 7, cross_kv_max_num_blocks: 7, ..Default::default() };
-    let mut rows = [dirty; 4];
-    let mut engine = finished(20, "", &KEEP_ALL);
-    assert_eq!(engine.drain_iterations(&mut rows), Ok(4));
-    assert!(rows.iter().all(|row| row.spec_num_draft_tokens == 0 && row.cross_kv_max_num_blocks == 0));
 }
 
 #[test]
@@ -76,7 +62,7 @@ fn a_full_ring_drops_its_oldest_records_and_only_truth_counts_them() {
     let rows = all_iterations(&mut engine);
     assert_eq!(rows.len(), 10);
     assert_eq!(truth.records_lost, truth.records_pushed - 10);
-    assert_eq!(rows.last().unwrap().iter, truth.iterations);
+    assert_eq!(rows.last().unwrap().iter as u64, truth.iterations);
 }
 
 #[test]
@@ -93,20 +79,20 @@ fn draining_after_a_shutdown_returns_shut_down() {
     assert!(engine.can_enqueue_requests());
     engine.shutdown().unwrap();
     assert!(!engine.can_enqueue_requests());
-    assert_eq!(engine.drain_iterations(&mut [IterationRow::default()]), Err(BridgeError::ShutDown));
-    assert_eq!(engine.drain_requests(&mut [Default::default()]), Err(BridgeError::ShutDown));
+    assert_eq!(engine.drain_iterations(), Err(BridgeError::ShutDown));
+    assert_eq!(engine.drain_requests(), Err(BridgeError::ShutDown));
     assert_eq!(engine.shutdown(), Err(BridgeError::ShutDown));
 }
 
 #[test]
-fn records_kept_for_a_small_slice_survive_the_shutdown() {
-    let mut engine = finished(20, "", &KEEP_ALL);
-    assert_eq!(engine.drain_iterations(&mut [IterationRow::default()]), Ok(1));
-    let kept = engine.truth().unwrap().records_pushed - 1;
+fn the_rest_of_a_drain_survives_the_shutdown() {
+    let mut engine = finished(200, "", &KEEP_ALL);
+    let taken = some(&mut engine, Executor::drain_iterations, IterationRow::of).unwrap().len() as u64;
+    let kept = engine.truth().unwrap().records_pushed - taken;
     engine.shutdown().unwrap();
-    let mut rows = vec![IterationRow::default(); kept as usize + 1];
-    assert_eq!(engine.drain_iterations(&mut rows), Ok(kept as usize));
-    assert_eq!(engine.drain_iterations(&mut rows), Err(BridgeError::ShutDown));
+    assert!(kept > 0);
+    assert_eq!(all_iterations(&mut engine).len() as u64, kept);
+    assert_eq!(engine.drain_iterations(), Err(BridgeError::ShutDown));
 }
 
 #[test]
@@ -114,8 +100,8 @@ fn draining_a_worker_rank_returns_not_leader() {
     for place in ["rank=1", "rank=3&comm_mode=orchestrator"] {
         let mut engine = Executor::open(&format!("sim:?{place}"), &KEEP_ALL).unwrap();
         assert!(!engine.can_enqueue_requests());
-        assert_eq!(engine.drain_iterations(&mut [IterationRow::default()]), Err(BridgeError::NotLeader));
-        assert_eq!(engine.drain_requests(&mut [Default::default()]), Err(BridgeError::NotLeader));
+        assert_eq!(engine.drain_iterations(), Err(BridgeError::NotLeader));
+        assert_eq!(engine.drain_requests(), Err(BridgeError::NotLeader));
     }
 }
 
@@ -147,7 +133,7 @@ fn an_engine_that_hangs_with_active_requests_writes_no_more_records() {
     wait_until(&engine, |truth| truth.iterations == 50);
     let rows = all_iterations(&mut engine);
     assert!(rows.last().unwrap().num_active_requests > 0);
-    assert_eq!(engine.drain_iterations(&mut [IterationRow::default()]), Ok(0));
+    assert_eq!(engine.drain_iterations(), NOTHING);
     assert!(engine.can_enqueue_requests());
 }
 
@@ -159,7 +145,7 @@ fn an_engine_can_be_dropped_while_it_runs() {
 }
 
 fn without_time(rows: Vec<IterationRow>) -> Vec<IterationRow> {
-    rows.into_iter().map(|row| IterationRow { timestamp_local_us: 0, ..row }).collect()
+    rows.into_iter().map(|row| IterationRow { timestamp: [0; 26], ..row }).collect()
 }
 
 #[cfg(sim_since = "1.1")]

@@ -7,8 +7,7 @@
 
 mod engines;
 
-use engines::{KEEP_ALL, all_iterations, finished, trace};
-use trtllm_bridge::IterationRow;
+use engines::{COMPLETE, IterationRow, KEEP_ALL, all_iterations, finished, trace};
 
 const PAUSE_S: f64 = 100.0;
 
@@ -95,7 +94,7 @@ fn cache_counts_are_totals_since_the_start_of_the_engine() {
     }
     let last = rows.last().unwrap();
     let rate = last.kv_reused_blocks as f32 / (last.kv_reused_blocks + last.kv_missed_blocks) as f32;
-    assert_eq!(last.kv_cache_hit_rate, rate);
+    assert_eq!(last.kv_cache_hit_rate, f64::from(rate));
     assert_eq!(last.kv_alloc_total_blocks, last.kv_alloc_new_blocks + last.kv_reused_blocks);
     assert!(last.kv_reused_blocks > 0);
 }
@@ -105,8 +104,8 @@ fn cache_counts_are_totals_since_the_start_of_the_engine() {
 fn request_rows_of_a_flush_and_the_record_after_it_report_a_completion_once() {
     let file = trace("once.trace", &[(1.0, 100, 5), (1.0 + PAUSE_S, 100, 5)]);
     let mut engine = finished(2, &format!("trace={file}"), &engines::KEEP_ALL_REQUESTS);
-    let completed: i32 = all_iterations(&mut engine).iter().map(|row| row.num_completed_requests).sum();
+    let completed: i64 = all_iterations(&mut engine).iter().map(|row| row.num_completed_requests).sum();
     let rows = engines::all_requests(&mut engine);
-    let complete = rows.iter().filter(|row| row.stage == 5).count();
+    let complete = rows.iter().filter(|row| row.stage == COMPLETE).count();
     assert_eq!((completed, complete), (3, 2));
 }

@@ -6,10 +6,9 @@
 
 mod engines;
 
-use engines::{KEEP_ALL, all_iterations, wait_until};
-use trtllm_bridge::{
-    BatchingType, BridgeError, CommMode, Executor, HostOptions, IterationRow, ModelType, iteration_present as bit,
-};
+use engines::{IterationRow, KEEP_ALL, all_iterations, wait_until};
+use trtllm_bridge::{BatchingType, BridgeError, CommMode, Executor, HostOptions, ModelType};
+use trtllm_rows::slots::iteration_stats as slot;
 
 fn options() -> HostOptions {
     HostOptions { statistics: KEEP_ALL, ..HostOptions::default() }
@@ -34,7 +33,7 @@ fn an_unset_option_keeps_the_engines_default() {
     let mut opened = Executor::open("sim:?speed=max&requests=50&rate=50", &KEEP_ALL).unwrap();
     wait_until(&opened, |truth| truth.idle && truth.requests_completed == 50);
     let without_time = |rows: Vec<IterationRow>| -> Vec<IterationRow> {
-        rows.into_iter().map(|row| IterationRow { timestamp_local_us: 0, ..row }).collect()
+        rows.into_iter().map(|row| IterationRow { timestamp: [0; 26], ..row }).collect()
     };
     assert_eq!(without_time(records(&options())), without_time(all_iterations(&mut opened)));
 }
@@ -42,9 +41,17 @@ fn an_unset_option_keeps_the_engines_default() {
 #[test]
 fn static_batching_can_be_selected() {
     let fixed = HostOptions { batching_type: Some(BatchingType::Static), ..options() };
-    assert!(records(&fixed).iter().all(|row| row.has(bit::STATIC) && !row.has(bit::INFLIGHT)));
+    assert!(
+        records(&fixed)
+            .iter()
+            .all(|row| row.has(slot::STATIC_BATCHING_STATS) && !row.has(slot::INFLIGHT_BATCHING_STATS))
+    );
     let inflight = HostOptions { batching_type: Some(BatchingType::Inflight), ..options() };
-    assert!(records(&inflight).iter().all(|row| row.has(bit::INFLIGHT) && !row.has(bit::STATIC)));
+    assert!(
+        records(&inflight)
+            .iter()
+            .all(|row| row.has(slot::INFLIGHT_BATCHING_STATS) && !row.has(slot::STATIC_BATCHING_STATS))
+    );
 }
 
 #[test]
@@ -76,7 +83,7 @@ fn the_first_participant_is_the_leader() {
     assert!(Executor::open_with("sim:?rank=2", &among(&[2, 3])).unwrap().can_enqueue_requests());
     let mut follower = Executor::open_with("sim:?rank=3", &among(&[2, 3])).unwrap();
     assert!(!follower.can_enqueue_requests());
-    assert_eq!(follower.drain_iterations(&mut [IterationRow::default()]), Err(BridgeError::NotLeader));
+    assert_eq!(follower.drain_iterations(), Err(BridgeError::NotLeader));
 }
 
 #[test]
@@ -133,7 +140,7 @@ mod with_setters {
         };
         assert!(Executor::open_with("sim:", &process(true)).unwrap().can_enqueue_requests());
         let mut worker = Executor::open_with("sim:", &process(false)).unwrap();
-        assert_eq!(worker.drain_iterations(&mut [IterationRow::default()]), Err(BridgeError::NotLeader));
+        assert_eq!(worker.drain_iterations(), Err(BridgeError::NotLeader));
     }
 
     #[test]

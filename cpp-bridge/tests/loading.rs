@@ -6,8 +6,12 @@
 
 mod engines;
 
-use engines::{KEEP_ALL, finished, poll_until, wait_until};
-use trtllm_bridge::{BridgeError, Executor, Load, LoadProgress, PerfRow};
+use engines::{
+    IterationRow, KEEP_ALL, LENGTH, OTHER, PerfRow, all_finished as rows, finished, poll_until, some, wait_until,
+};
+use trtllm_bridge::{BridgeError, Executor, Load, LoadProgress};
+use trtllm_rows::finished as slot;
+use trtllm_rows::slots::request_perf_metrics as perf;
 
 const LOAD: Load =
     Load { in_flight: 4, prompt_tokens: 100, shared_prefix_tokens: 0, output_tokens: 7, requests: Some(40) };
@@ -21,13 +25,6 @@ fn wait_for(engine: &Executor, reached: impl Fn(&LoadProgress) -> bool) -> LoadP
     poll_until(|| engine.load_progress(), reached)
 }
 
-fn rows(engine: &mut Executor) -> Vec<PerfRow> {
-    let mut rows = vec![PerfRow::default(); 1000];
-    let count = engine.drain_perf_metrics(&mut rows).unwrap();
-    rows.truncate(count);
-    rows
-}
-
 #[test]
 fn a_load_sends_its_requests_and_ends() {
     let mut engine = silent("");
@@ -39,8 +36,8 @@ fn a_load_sends_its_requests_and_ends() {
     assert_eq!(truth.first_tokens + truth.generation_tokens, 40 * 7);
     let rows = rows(&mut engine);
     assert_eq!(rows.len(), 40);
-    assert!(rows.iter().all(|row| (row.prompt_tokens, row.output_tokens, row.failed) == (100, 7, false)));
-    assert_eq!(engine.drain_perf_metrics(&mut [PerfRow::default()]), Ok(0));
+    assert!(rows.iter().all(|row| (row.prompt_tokens, row.output_tokens) == (100, 7)));
+    assert_eq!(engine.drain_perf_metrics(), Ok(&[][..]));
 }
 
 #[test]
@@ -89,7 +86,7 @@ fn the_row_of_a_single_request_has_its_id() {
     rows.sort_by_key(|row| row.id);
     assert_eq!(
         rows.iter().map(|row| (row.id, row.output_tokens)).collect::<Vec<_>>(),
-        [(ids[0], 1), (ids[1], 2), (ids[2], 3)]
+        [1, 2, 3].map(|output| (ids[output - 1] as i64, output as i64))
     );
 }
 
@@ -111,13 +108,14 @@ fn equal_prompts_reuse_cache_blocks() {
 }
 
 #[test]
-fn rows_that_do_not_fit_the_slice_are_kept_and_survive_the_shutdown() {
+fn rows_are_returned_in_parts_and_survive_the_shutdown() {
     let mut engine = silent("");
-    engine.start_load(&LOAD).unwrap();
-    wait_for(&engine, |progress| progress.finished == 40);
-    assert_eq!(engine.drain_perf_metrics(&mut [PerfRow::default(); 30]), Ok(30));
+    engine.start_load(&Load { requests: Some(1000), ..LOAD }).unwrap();
+    wait_for(&engine, |progress| progress.finished == 1000);
+    let first = some(&mut engine, Executor::drain_perf_metrics, PerfRow::of).unwrap().len();
+    assert!(first < 1000);
     engine.shutdown().unwrap();
-    assert_eq!(rows(&mut engine).len(), 10);
+    assert_eq!(rows(&mut engine).len(), 1000 - first);
     assert!(!engine.load_progress().running);
     assert_eq!(engine.start_load(&LOAD), Err(BridgeError::ShutDown));
     assert_eq!(engine.enqueue_synthetic(1, 1), Err(BridgeError::ShutDown));
@@ -131,7 +129,8 @@ fn a_request_that_ends_with_an_error_becomes_a_failed_row() {
     assert_eq!(progress.failed, 5);
     assert!(progress.last_error.contains("1000 tokens"), "{}", progress.last_error);
     let rows = rows(&mut engine);
-    assert!(rows.len() == 5 && rows.iter().all(|row| row.failed && row.present == 0 && row.reason().is_none()));
+    let present = 1 << slot::REQUEST | 1 << slot::REASON;
+    assert!(rows.len() == 5 && rows.iter().all(|row| row.reason == OTHER && row.present == present));
 }
 
 #[test]
@@ -164,11 +163,9 @@ fn a_load_can_run_during_drains() {
     let mut engine = silent("");
     engine.start_load(&Load { requests: Some(500), ..LOAD }).unwrap();
     let mut started = 0;
-    let mut drained = [trtllm_bridge::IterationRow::default(); 64];
     while engine.load_progress().finished < 500 || started < 500 {
-        let count = engine.drain_iterations(&mut drained).unwrap();
-        let contexts = drained[..count].iter().map(|row| row.inflight_num_context_requests as u64);
-        started += contexts.sum::<u64>();
+        let drained = some(&mut engine, Executor::drain_iterations, IterationRow::of).unwrap_or_default();
+        started += drained.iter().map(|row| row.inflight_num_context_requests).sum::<i64>();
     }
     // Each prompt is computed in one iteration.
     assert_eq!(started, 500);
@@ -185,9 +182,7 @@ fn a_simulated_engine_with_its_own_load_accepts_another_load() {
 #[cfg(sim_since = "1.0")]
 mod with_perf_metrics {
     use super::*;
-    use trtllm_bridge::{FinishReason, perf_present as bit};
-
-    const TIMES: u64 = bit::ARRIVAL | bit::FIRST_SCHEDULED | bit::FIRST_TOKEN | bit::LAST_TOKEN;
+    use trtllm_rows::slots::timing_metrics as timing;
 
     #[test]
     fn a_row_has_the_times_of_its_request() {
@@ -195,9 +190,9 @@ mod with_perf_metrics {
         engine.start_load(&Load { in_flight: 1, ..LOAD }).unwrap();
         wait_for(&engine, |progress| progress.finished == 40);
         for row in rows(&mut engine) {
-            assert!(row.has(TIMES | bit::KV | bit::ITERATIONS | bit::FINISH_REASON));
-            assert!(!row.has(bit::SPEC) && !row.has(bit::KV_TRANSFER));
-            assert_eq!(row.reason(), Some(FinishReason::Length));
+            assert!(row.has(perf::KV_CACHE_METRICS) && row.has(perf::FIRST_ITER) && row.has(slot::REASON));
+            assert!(row.total_draft_tokens == 0 && !row.has(perf::TIMING_METRICS + timing::KV_CACHE_TRANSFER_END));
+            assert_eq!(row.reason, LENGTH);
             assert!(row.arrival_s > 0.0 && row.arrival_s <= row.first_scheduled_s);
             assert!((row.first_token_s - row.first_scheduled_s - 0.010).abs() < 1e-6);
             assert!((row.last_token_s - row.first_token_s - 6.0 * 0.010).abs() < 1e-6);
@@ -222,7 +217,6 @@ mod with_perf_metrics {
         engine.start_load(&LOAD).unwrap();
         wait_for(&engine, |progress| progress.finished == 40);
         for row in rows(&mut engine) {
-            assert!(row.has(bit::SPEC | bit::KV_TRANSFER));
             assert!(row.total_accepted_draft_tokens > 0 && row.acceptance_rate == 1.0);
             assert!(row.kv_cache_transfer_end_s > row.kv_cache_transfer_start_s && row.kv_cache_size > 0);
         }
@@ -235,7 +229,10 @@ fn rows_of_a_release_without_perf_metrics_have_no_times() {
     let mut engine = silent("");
     engine.start_load(&LOAD).unwrap();
     wait_for(&engine, |progress| progress.finished == 40);
-    let reason = trtllm_bridge::perf_present::FINISH_REASON;
-    let expected = if cfg!(sim_since = "0.13") { reason } else { 0 };
-    assert!(rows(&mut engine).iter().all(|row| row.present == expected && row.arrival_s == 0.0));
+    let rows = rows(&mut engine);
+    assert_eq!(rows.len(), 40);
+    for row in rows {
+        assert_eq!(row.has(slot::REASON), cfg!(sim_since = "0.13"));
+        assert!(!row.has(perf::TIMING_METRICS) && !row.has(perf::KV_CACHE_METRICS));
+    }
 }

@@ -4,20 +4,22 @@
 
 mod engines;
 
-use engines::{KEEP_ALL, KEEP_ALL_REQUESTS, all_iterations, all_requests, finished};
+use engines::{
+    COMPLETE, KEEP_ALL, KEEP_ALL_REQUESTS, QUEUED, RequestRow, all_iterations, all_requests, finished, some,
+};
 use std::collections::HashMap;
+use trtllm_bridge::{Executor, ExecutorOptions};
 #[cfg(sim_since = "0.15")]
-use trtllm_bridge::request_present as bit;
-use trtllm_bridge::{ExecutorOptions, RequestRow, RequestStage};
+use trtllm_rows::slots::{dis_serving_request_stats as serving, request_stats as slot};
 
 #[test]
 fn every_request_is_reported_complete_exactly_once() {
     let rows = all_requests(&mut finished(200, "rate=4", &KEEP_ALL_REQUESTS));
-    let mut complete: HashMap<u64, bool> = HashMap::new();
+    let mut complete: HashMap<i64, bool> = HashMap::new();
     for row in &rows {
         let ended = complete.entry(row.id).or_default();
         assert!(!*ended, "request {} is reported after its end", row.id);
-        *ended = row.request_stage() == Some(RequestStage::GenerationComplete);
+        *ended = row.stage == COMPLETE;
     }
     assert_eq!(complete.len(), 200);
     assert!(complete.values().all(|ended| *ended));
@@ -28,24 +30,24 @@ fn every_request_is_reported_complete_exactly_once() {
 fn each_iteration_reports_all_active_and_queued_requests() {
     let mut engine = finished(100, "rate=100&max_batch_size=8", &KEEP_ALL_REQUESTS);
     let records = all_iterations(&mut engine);
-    let mut reported: HashMap<u64, (i32, i32)> = HashMap::new();
+    let mut reported: HashMap<u64, (i64, i64)> = HashMap::new();
     for row in all_requests(&mut engine) {
-        let (active, queued) = reported.entry(row.iter).or_default();
-        match row.request_stage() {
-            Some(RequestStage::Queued) => *queued += 1,
-            Some(RequestStage::GenerationComplete) => {}
+        let (active, queued) = reported.entry(row.iteration).or_default();
+        match row.stage {
+            QUEUED => *queued += 1,
+            COMPLETE => {}
             _ => *active += 1,
         }
     }
     for record in records.iter().filter(|record| record.num_active_requests > 0) {
-        assert_eq!(reported[&record.iter], (record.num_active_requests, record.num_queued_requests));
+        assert_eq!(reported[&(record.iter as u64)], (record.num_active_requests, record.num_queued_requests));
     }
 }
 
 #[test]
 fn a_request_goes_through_the_queue_context_and_generation_stages() {
     let rows = all_requests(&mut finished(100, "rate=100&max_batch_size=8", &KEEP_ALL_REQUESTS));
-    let mut last: HashMap<u64, RequestRow> = HashMap::new();
+    let mut last: HashMap<i64, RequestRow> = HashMap::new();
     for row in rows {
         if let Some(before) = last.insert(row.id, row) {
             assert!(row.stage >= before.stage && row.num_generated_tokens >= before.num_generated_tokens);
@@ -57,12 +59,12 @@ fn a_request_goes_through_the_queue_context_and_generation_stages() {
 #[test]
 fn the_row_of_a_completed_request_has_its_costs() {
     let rows = all_requests(&mut finished(100, "", &KEEP_ALL_REQUESTS));
-    for row in rows.iter().filter(|row| row.request_stage() == Some(RequestStage::GenerationComplete)) {
-        assert!(row.has(bit::DECODED | bit::KV_ALLOC | bit::KV_MISSED));
+    for row in rows.iter().filter(|row| row.stage == COMPLETE) {
+        assert!(row.has(slot::AVG_NUM_DECODED_TOKENS_PER_ITER) && row.has(slot::MISSED_BLOCKS_PER_REQUEST));
         assert!(row.num_generated_tokens > 0 && row.context_prefill_position > 0);
         assert_eq!(row.avg_num_decoded_tokens_per_iter, 1.0);
         assert_eq!(row.alloc_total_blocks, row.alloc_new_blocks + row.reused_blocks);
-        assert!(!row.has(bit::DIS_SERVING) && !row.has(bit::DIS_SERVING_SIZE));
+        assert!(!row.has(slot::DIS_SERVING_STATS + serving::KV_CACHE_TRANSFER_MS));
     }
 }
 
@@ -72,7 +74,7 @@ fn block_counts_of_completed_requests_sum_to_the_engines_counts() {
     let mut engine = finished(100, "kv_blocks=150&policy=max_utilization", &KEEP_ALL_REQUESTS);
     let last = *all_iterations(&mut engine).last().unwrap();
     let rows = all_requests(&mut engine);
-    let complete = rows.iter().filter(|row| row.request_stage() == Some(RequestStage::GenerationComplete));
+    let complete = rows.iter().filter(|row| row.stage == COMPLETE);
     let sums =
         complete.fold((0, 0), |(total, reused), row| (total + row.alloc_total_blocks, reused + row.reused_blocks));
     assert_eq!(sums, (last.kv_alloc_total_blocks, last.kv_reused_blocks));
@@ -81,17 +83,17 @@ fn block_counts_of_completed_requests_sum_to_the_engines_counts() {
 #[test]
 fn paused_requests_are_marked() {
     let rows = all_requests(&mut finished(100, "rate=50&kv_blocks=60&policy=max_utilization", &KEEP_ALL_REQUESTS));
-    assert!(rows.iter().any(|row| row.paused && !row.scheduled));
-    assert!(rows.iter().all(|row| !(row.paused && row.scheduled)));
+    assert!(rows.iter().any(|row| row.paused == 1 && row.scheduled == 0));
+    assert!(rows.iter().all(|row| row.paused + row.scheduled < 2));
 }
 
 #[cfg(sim_since = "0.15")]
 #[test]
 fn disaggregated_serving_reports_the_transfer_of_the_cache() {
     let rows = all_requests(&mut finished(20, "disagg=1", &KEEP_ALL_REQUESTS));
-    for row in rows.iter().filter(|row| row.request_stage() == Some(RequestStage::GenerationComplete)) {
-        assert!(row.has(bit::DIS_SERVING) && row.kv_cache_transfer_ms > 0.0);
-        assert_eq!(row.has(bit::DIS_SERVING_SIZE), cfg!(sim_since = "1.1"));
+    for row in rows.iter().filter(|row| row.stage == COMPLETE) {
+        assert!(row.kv_cache_transfer_ms > 0.0);
+        assert_eq!(row.has(slot::DIS_SERVING_STATS + serving::KV_CACHE_SIZE), cfg!(sim_since = "1.1"));
         assert_eq!(row.kv_cache_size > 0, cfg!(sim_since = "1.1"));
     }
 }
@@ -105,19 +107,18 @@ fn request_statistics_are_disabled_by_default() {
 }
 
 #[test]
-fn rows_that_do_not_fit_the_slice_are_kept_for_the_next_call() {
+fn a_long_drain_is_returned_in_parts_of_whole_iterations() {
     let whole = all_requests(&mut finished(20, "rate=50", &KEEP_ALL_REQUESTS));
     let mut engine = finished(20, "rate=50", &KEEP_ALL_REQUESTS);
-    let mut pieces = Vec::new();
-    let mut slice = [RequestRow::default(); 3];
-    loop {
-        let count = engine.drain_requests(&mut slice).unwrap();
-        pieces.extend_from_slice(&slice[..count]);
-        if count < slice.len() {
-            break;
+    let mut parts: Vec<Vec<RequestRow>> = Vec::new();
+    while let Some(part) = some(&mut engine, Executor::drain_requests, RequestRow::of) {
+        if let (Some(before), Some(first)) = (parts.last().and_then(|part| part.last()), part.first()) {
+            assert_ne!(before.iteration, first.iteration);
         }
+        parts.push(part);
     }
-    assert_eq!(pieces, whole);
+    assert!(parts.len() > 1, "one part of {} rows", whole.len());
+    assert_eq!(parts.concat(), whole);
 }
 
 #[test]
@@ -126,7 +127,7 @@ fn a_full_ring_drops_the_rows_of_whole_iterations() {
     let mut engine = finished(50, "", &small);
     let truth = engine.truth().unwrap();
     assert_eq!(truth.request_records_lost, truth.request_records_pushed - 5);
-    let mut iterations: Vec<u64> = all_requests(&mut engine).iter().map(|row| row.iter).collect();
+    let mut iterations: Vec<u64> = all_requests(&mut engine).iter().map(|row| row.iteration).collect();
     iterations.dedup();
     assert_eq!(iterations.len(), 5);
 }

@@ -6,17 +6,20 @@
 
 mod engines;
 
-use engines::{KEEP_ALL, KEEP_ALL_REQUESTS, all_iterations, all_requests, finished, trace, wait_until};
+use engines::{
+    COMPLETE, IterationRow, KEEP_ALL, KEEP_ALL_REQUESTS, all_iterations, all_requests, finished, trace, wait_until,
+};
 use std::collections::HashMap;
 use std::process::Command;
 use std::time::{SystemTime, UNIX_EPOCH};
-use trtllm_bridge::{Executor, IterationRow, RequestStage, iteration_present as bit};
+use trtllm_bridge::Executor;
+use trtllm_rows::slots::iteration_stats as slot;
 
 fn without_time(rows: Vec<IterationRow>) -> Vec<IterationRow> {
-    rows.into_iter().map(|row| IterationRow { timestamp_local_us: 0, ..row }).collect()
+    rows.into_iter().map(|row| IterationRow { timestamp: [0; 26], ..row }).collect()
 }
 
-fn sum(rows: &[IterationRow], value: impl Fn(&IterationRow) -> i32) -> u64 {
+fn sum(rows: &[IterationRow], value: impl Fn(&IterationRow) -> i64) -> u64 {
     rows.iter().map(|row| u64::try_from(value(row)).unwrap()).sum()
 }
 
@@ -70,7 +73,7 @@ fn sums_over_the_records_equal_the_truth_without_repetitions() {
 fn iteration_numbers_rise_by_one_except_after_a_flush() {
     let rows = all_iterations(&mut finished(100, "rate=2", &KEEP_ALL));
     for pair in rows.windows(2) {
-        let step = u64::from(pair[0].num_active_requests > 0);
+        let step = i64::from(pair[0].num_active_requests > 0);
         assert_eq!(pair[1].iter, pair[0].iter + step);
     }
 }
@@ -116,9 +119,9 @@ fn an_excessive_load_waits_outside_the_engine() {
         // No request is lost: the engine serves the whole load, only later.
         assert_eq!(engine.truth().unwrap().requests_arrived, 1000);
         let rows = all_requests(&mut engine);
-        let waiting = rows.iter().filter(|row| row.request_stage() != Some(RequestStage::GenerationComplete));
+        let waiting = rows.iter().filter(|row| row.stage != COMPLETE);
         let mut in_flight = HashMap::new();
-        waiting.for_each(|row| *in_flight.entry(row.iter).or_insert(0) += 1);
+        waiting.for_each(|row| *in_flight.entry(row.iteration).or_insert(0) += 1);
         assert_eq!(in_flight.values().max(), Some(&most), "{options}");
         if cfg!(sim_since = "0.11") {
             let reported =
@@ -152,11 +155,11 @@ fn queue_time_does_not_include_the_wait_outside_the_engine() {
 #[test]
 fn speculative_decoding_has_statistics_only_if_it_is_enabled() {
     let off = all_iterations(&mut finished(20, "", &KEEP_ALL));
-    assert!(off.iter().all(|row| !row.has(bit::SPEC)));
+    assert!(off.iter().all(|row| !row.has(slot::SPEC_DECODING_STATS)));
     let mut engine = finished(50, "spec_draft_len=4&spec_acceptance=0.8", &KEEP_ALL);
     let truth = engine.truth().unwrap();
     let on = all_iterations(&mut engine);
-    assert!(on.iter().all(|row| row.has(bit::SPEC)));
+    assert!(on.iter().all(|row| row.has(slot::SPEC_DECODING_STATS)));
     assert_eq!(on.iter().map(|row| row.spec_num_draft_tokens as u64).sum::<u64>(), truth.draft_tokens);
     assert_eq!(on.iter().map(|row| row.spec_num_accepted_tokens as u64).sum::<u64>(), truth.accepted_tokens);
     assert!(on.iter().any(|row| row.spec_acceptance_length > 2.0 && row.spec_draft_overhead > 0.0));
@@ -165,11 +168,11 @@ fn speculative_decoding_has_statistics_only_if_it_is_enabled() {
 #[test]
 fn a_record_has_either_in_flight_or_static_statistics() {
     let inflight = all_iterations(&mut finished(20, "", &KEEP_ALL));
-    assert!(inflight.iter().all(|row| row.has(bit::INFLIGHT) && !row.has(bit::STATIC)));
+    assert!(inflight.iter().all(|row| row.has(slot::INFLIGHT_BATCHING_STATS) && !row.has(slot::STATIC_BATCHING_STATS)));
     let mut engine = finished(50, "batching=static&rate=50", &KEEP_ALL);
     let truth = engine.truth().unwrap();
     let fixed = all_iterations(&mut engine);
-    assert!(fixed.iter().all(|row| row.has(bit::STATIC) && !row.has(bit::INFLIGHT)));
+    assert!(fixed.iter().all(|row| row.has(slot::STATIC_BATCHING_STATS) && !row.has(slot::INFLIGHT_BATCHING_STATS)));
     assert!(fixed.iter().any(|row| row.static_empty_gen_slots > 0));
     assert_eq!(sum(&fixed, |row| row.static_num_gen_tokens), truth.generation_tokens);
 }
@@ -196,19 +199,10 @@ fn the_default_engine_has_varied_load() {
 #[cfg(sim_since = "1.0")]
 #[test]
 fn every_record_has_all_members_of_this_release() {
-    let expected = bit::TIMESTAMP
-        | bit::ITER_LATENCY
-        | bit::QUEUE_LATENCY
-        | bit::NEW_ACTIVE_REQUESTS
-        | bit::QUEUED_REQUESTS
-        | bit::COMPLETED_REQUESTS
-        | bit::BATCH_SIZE_LIMITS
-        | bit::TOKEN_LIMITS
-        | bit::KV
-        | bit::KV_ALLOC
-        | bit::KV_MISSED
-        | bit::INFLIGHT
-        | bit::INFLIGHT_DECODED;
+    // Its own numbers, those of its cache, and of its batches up to the average number of tokens.
+    let members = (0..=slot::PINNED_MEM_USAGE).chain(slot::KV_CACHE_STATS..slot::CROSS_KV_CACHE_STATS);
+    let members = members.chain((0..7).map(|member| slot::INFLIGHT_BATCHING_STATS + member));
+    let expected = members.fold(0, |bits, slot| bits | 1 << slot);
     let rows = all_iterations(&mut finished(5, "", &KEEP_ALL));
     assert!(rows.iter().all(|row| row.present == expected));
 }
@@ -223,7 +217,15 @@ fn timestamps_are_in_local_time() {
     let mut engine = finished(5, "", &KEEP_ALL);
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs() as i64;
     for row in all_iterations(&mut engine) {
-        assert!((row.timestamp_local_us / 1_000_000 - now - offset_s).abs() <= 5, "{}", row.timestamp_local_us);
+        // "07-25-2025 16:54:34.140189"
+        let text = std::str::from_utf8(&row.timestamp).unwrap();
+        let number = |at: usize| text[at..at + 2].parse::<i64>().unwrap();
+        let second = (number(11) * 60 + number(14)) * 60 + number(17);
+        // The engine ran within the last seconds.
+        let late = (now + offset_s - second).rem_euclid(86_400);
+        assert!(late <= 5, "{text}");
+        let day = Command::new("date").args(["-u", &format!("-d@{}", now + offset_s - late), "+%m-%d-%Y"]).output();
+        assert_eq!(text[..10], *String::from_utf8(day.unwrap().stdout).unwrap().trim());
     }
 }
 

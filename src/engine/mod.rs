@@ -366,8 +366,8 @@ impl Engine {
         self.health.finish();
     }
 
-    /// Continues with a fold that was saved. The state of the engine remains that of its source. Its own objectives, if it has
-    /// some, count anew unless the saved ones are the same.
+    /// Continues with a fold that was saved. The state of the engine remains that of its source. The counts of its own
+    /// objectives, if it has some, begin at 0 unless the saved objectives are the same.
     pub fn adopt(&mut self, mut saved: Self, now: Instant) {
         let (mut health, missing_records) = (self.health, std::mem::take(&mut self.missing_records));
         let objectives = self.requests.objectives();

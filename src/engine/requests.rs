@@ -181,7 +181,7 @@ impl RequestTotals {
 }
 
 impl RequestFold {
-    /// The counts start anew.
+    /// The counts begin again at 0.
     pub fn set_objectives(&mut self, objectives: Objectives) {
         self.totals.objectives = objectives.any().then(|| ObjectiveTotals::new(objectives));
         self.unjudged.clear();
@@ -590,7 +590,7 @@ mod tests {
     }
 
     #[test]
-    fn other_objectives_count_anew() {
+    fn counts_of_other_objectives_begin_at_zero() {
         let (mut fold, now) = (with_objective(), Instant::now());
         fold.absorb_perf_metrics(&timed(10.25), now);
         fold.set_objectives(Objectives { ttft: Some(Duration::from_millis(100)), ..Objectives::default() });

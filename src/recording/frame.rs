@@ -28,7 +28,7 @@ impl std::fmt::Debug for Encoder {
 
 impl Encoder {
     /// # Errors
-    /// If there is no memory.
+    /// If memory runs out.
     pub fn encode(&mut self, lines: &[u8]) -> io::Result<&[u8]> {
         let compressor = match &mut self.compressor {
             Some(compressor) => compressor,

@@ -36,12 +36,9 @@ namespace trtllm_bridge
 {
 
 struct HostConfig;
-struct IterationRow;
 struct KvEventRow;
 struct LoadConfig;
 struct LoadProgress;
-struct PerfRow;
-struct RequestRow;
 struct Truth;
 class HostedExecutor;
 
@@ -56,9 +53,10 @@ public:
     ExecutorHandle& operator=(ExecutorHandle const&) = delete;
 
     [[nodiscard]] bool canEnqueueRequests() const;
-    /// Writes rows, oldest first, and returns how many. The next call writes the records that did not fit.
-    [[nodiscard]] std::size_t drainIterations(rust::Slice<IterationRow> rows);
-    [[nodiscard]] std::size_t drainRequests(rust::Slice<RequestRow> rows);
+    /// Rows of `trtllm_exporter/detail/rows.h`, oldest first. Valid until the next call. Nothing ends the drain.
+    [[nodiscard]] rust::Slice<std::uint8_t const> drainIterations();
+    [[nodiscard]] rust::Slice<std::uint8_t const> drainRequests();
+    /// Writes rows, oldest first, and returns how many. The next call writes the events that did not fit.
     [[nodiscard]] std::size_t drainKvEvents(rust::Slice<KvEventRow> rows);
     void shutdown();
     /// Throws unless the Executor is simulated.
@@ -69,7 +67,7 @@ public:
     [[nodiscard]] LoadProgress loadProgress() const;
     [[nodiscard]] std::uint64_t enqueueSynthetic(std::int32_t promptTokens, std::int32_t outputTokens);
     [[nodiscard]] std::uint64_t enqueue(rust::Slice<std::int32_t const> prompt, std::int32_t outputTokens);
-    [[nodiscard]] std::size_t drainPerfMetrics(rust::Slice<PerfRow> rows);
+    [[nodiscard]] rust::Slice<std::uint8_t const> drainPerfMetrics();
 
 private:
     std::unique_ptr<HostedExecutor> mHosted;

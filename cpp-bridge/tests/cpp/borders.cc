@@ -3,6 +3,7 @@
 
 #include "check.h"
 #include "hosted_executor.h"
+#include "row.h"
 
 #include "tensorrt_llm/common/tllmException.h"
 
@@ -52,6 +53,16 @@ void waitUntil(Reached const& reached)
     }
 }
 
+std::size_t count(Rows const& rows)
+{
+    std::size_t number = 0;
+    for (auto const* at = rows.bytes().data(); at != rows.bytes().data() + rows.bytes().size(); ++number)
+    {
+        Row const row(at);
+    }
+    return number;
+}
+
 void tenDrainsRaceAShutdown()
 {
     for (int round = 0; round < 20; ++round)
@@ -94,33 +105,30 @@ void loadRunsDuringDrainsOnAnotherThread()
 {
     auto const executor = hosted("rate=20");
     executor->load().start(endless());
-    std::vector<IterationRow> iterations(64);
-    std::vector<RequestRow> requests(64);
-    std::vector<PerfRow> finished(7);
-    std::uint64_t rows = 0;
+    std::uint64_t finished = 0;
     std::thread drain(
         [&]
         {
-            while (rows < 300)
+            while (finished < 300)
             {
-                static_cast<void>(executor->drainIterations(iterations.data(), iterations.size()));
-                static_cast<void>(executor->drainRequests(requests.data(), requests.size()));
-                rows += executor->load().drain(finished.data(), finished.size());
+                static_cast<void>(executor->drainIterations());
+                static_cast<void>(executor->drainRequests());
+                finished += count(executor->drainPerfMetrics());
                 static_cast<void>(executor->load().counts());
             }
         });
     drain.join();
     executor->load().stop();
-    CHECK(rows >= 300 && executor->load().counts().failed == 0);
+    CHECK(finished >= 300 && executor->load().counts().failed == 0);
 }
 
 void overflowingRingKeepsTheNewestRecords()
 {
     auto const executor = hosted("rate=100&requests=200", 8);
     waitUntil([&] { return executor->truth().requests_completed == 200; });
-    std::vector<IterationRow> rows(100);
-    CHECK(executor->drainIterations(rows.data(), rows.size()) == 8);
-    CHECK(rows[7].iter == executor->truth().iterations);
+    auto const& rows = executor->drainIterations();
+    CHECK(count(rows) == 8);
+    CHECK(last(rows).integer(0) == static_cast<std::int64_t>(executor->truth().iterations));
 }
 
 void executorCanBeDestroyedWhileItRuns()
@@ -132,8 +140,7 @@ void executorCanBeDestroyedWhileItRuns()
             auto const executor = hosted(more);
             executor->load().start(endless());
             waitUntil([&] { return executor->load().counts().enqueued >= 8; });
-            IterationRow row{};
-            static_cast<void>(executor->drainIterations(&row, 1));
+            static_cast<void>(executor->drainIterations());
             if (shutDown)
             {
                 executor->shutdown();
@@ -149,8 +156,6 @@ void executorThatAlwaysThrowsCanBeDestroyed()
     for (char const* more : {"throws=standard", "throws=foreign"})
     {
         auto const executor = hosted(more);
-        IterationRow row{};
-        RequestRow request{};
         int thrown = 0;
         auto const attempt = [&thrown](auto const& call)
         {
@@ -164,8 +169,8 @@ void executorThatAlwaysThrowsCanBeDestroyed()
             }
         };
         attempt([&] { static_cast<void>(executor->canEnqueueRequests()); });
-        attempt([&] { static_cast<void>(executor->drainIterations(&row, 1)); });
-        attempt([&] { static_cast<void>(executor->drainRequests(&request, 1)); });
+        attempt([&] { static_cast<void>(executor->drainIterations()); });
+        attempt([&] { static_cast<void>(executor->drainRequests()); });
         attempt([&] { executor->load().start(endless()); });
         attempt([&] { static_cast<void>(executor->load().enqueue(1, 1)); });
         attempt([&] { executor->shutdown(); });

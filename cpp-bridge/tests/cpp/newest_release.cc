@@ -1,20 +1,20 @@
 // Tests rows that are compiled against headers with new members, another order of members, and some members missing.
 
 #include "check.h"
-#include "rows.h"
 
-using namespace trtllm_bridge;
+#include "row.h"
+
+#include "tensorrt_llm/executor/types.h"
+
+using trtllm_exporter::detail::Rows;
 namespace tle = tensorrt_llm::executor;
 
-namespace
+/// Like RequestStatsPerIteration, which these headers do not have.
+struct RequestsOf
 {
-
-bool has(IterationRow const& row, IterationPresent bit)
-{
-    return (row.present & static_cast<std::uint64_t>(bit)) != 0;
-}
-
-} // namespace
+    std::uint64_t iter;
+    std::vector<tle::RequestStats> requestStats;
+};
 
 int main()
 {
@@ -27,25 +27,23 @@ int main()
     stats.crossKvCacheStats->reusedBlocks = 4;
     stats.inflightBatchingStats = tle::InflightBatchingStats{};
     stats.inflightBatchingStats->numPausedKvTokens = 11;
-    IterationRow row{};
-    readRow(stats, row);
-    // The PyTorch backend sends empty timestamps, which count as absent.
-    CHECK(!has(row, IterationPresent::Timestamp));
-    CHECK(has(row, IterationPresent::IterLatency) && row.iter_latency_ms == 12.5);
-    CHECK(has(row, IterationPresent::KvMissed) && row.kv_missed_blocks == 3 && row.kv_cache_hit_rate == 0.25F);
-    CHECK(has(row, IterationPresent::CrossKvAlloc) && row.cross_kv_reused_blocks == 4 && row.kv_reused_blocks == 0);
-    CHECK(has(row, IterationPresent::InflightKvTokens) && row.inflight_num_paused_kv_tokens == 11);
-    CHECK(!has(row, IterationPresent::Static) && !has(row, IterationPresent::Spec));
-    CHECK(!has(row, IterationPresent::BatchSizeLimits) && !has(row, IterationPresent::TokenLimits));
+    Rows rows;
+    rows.record(stats);
+    auto const row = last(rows);
+    // The PyTorch backend sends empty timestamps.
+    CHECK(row.text.empty());
+    CHECK(row.present.test(1) && row.number(1) == 12.5);
+    CHECK(row.present.test(24) && row.integer(24) == 3 && row.present.test(25) && row.number(25) == 0.25);
+    CHECK(row.present.test(32) && row.integer(32) == 4 && row.present.test(23) && row.integer(23) == 0);
+    CHECK(row.present.test(48) && row.integer(48) == 11);
+    CHECK(!row.present.test(49) && !row.present.test(54) && !row.present.test(8) && !row.present.test(11));
 
     tle::RequestStats request{};
     request.stage = tle::RequestStage::kENCODER_IN_PROGRESS;
     request.disServingStats = tle::DisServingRequestStats{1.5, 4096};
-    RequestRow requestRow{};
-    readRow(request, 1, requestRow);
-    CHECK(requestRow.stage == static_cast<std::uint8_t>(Stage::EncoderInProgress));
-    CHECK(requestRow.kv_cache_transfer_ms == 1.5 && requestRow.kv_cache_size == 4096);
+    rows.requests(RequestsOf{1, {request}});
+    CHECK(last(rows).integer(1) == 1 && last(rows).number(12) == 1.5 && last(rows).integer(13) == 4096);
     request.stage = tle::RequestStage::kSOMETHING_NEW;
-    readRow(request, 1, requestRow);
-    CHECK(requestRow.stage == static_cast<std::uint8_t>(Stage::Unknown));
+    rows.requests(RequestsOf{1, {request}});
+    CHECK(last(rows).integer(1) == -1);
 }

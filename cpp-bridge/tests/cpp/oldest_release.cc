@@ -1,10 +1,20 @@
 // Tests rows that are compiled against the headers of the first release with an Executor.
 
 #include "check.h"
-#include "rows.h"
 
-using namespace trtllm_bridge;
+#include "row.h"
+
+#include "tensorrt_llm/executor/types.h"
+
+using trtllm_exporter::detail::Rows;
 namespace tle = tensorrt_llm::executor;
+
+/// Like RequestStatsPerIteration, which these headers do not have.
+struct RequestsOf
+{
+    std::uint64_t iter;
+    std::vector<tle::RequestStats> requestStats;
+};
 
 int main()
 {
@@ -13,21 +23,22 @@ int main()
     stats.iter = 5;
     stats.kvCacheStats = tle::KvCacheStats{100, 60, 40, 32};
     stats.inflightBatchingStats = tle::InflightBatchingStats{3, 1, 2, 0, 77, 1};
-    IterationRow row{};
-    row.num_completed_requests = 9;
-    readRow(stats, row);
-    auto const expected = static_cast<std::uint64_t>(IterationPresent::Timestamp)
-        | static_cast<std::uint64_t>(IterationPresent::Kv) | static_cast<std::uint64_t>(IterationPresent::Inflight);
+    Rows rows;
+    rows.record(stats);
+    auto const row = last(rows);
+    // Its own numbers, four of the cache, and six of the batch.
+    std::bitset<64> expected;
+    for (auto const slot : {0, 4, 7, 14, 15, 16, 17, 18, 19, 20, 35, 36, 37, 38, 39, 40})
+    {
+        expected.set(static_cast<std::size_t>(slot));
+    }
     CHECK(row.present == expected);
-    CHECK(row.timestamp_local_us == (86400 + 1) * 1000000LL && row.iter == 5);
-    CHECK(row.kv_used_num_blocks == 40 && row.inflight_num_ctx_tokens == 77);
-    CHECK(row.num_completed_requests == 0);
+    CHECK(row.text == "01-02-1970 00:00:01" && row.integer(0) == 5);
+    CHECK(row.integer(19) == 40 && row.integer(39) == 77);
 
     tle::RequestStats request{};
     request.stage = tle::RequestStage::kCONTEXT_IN_PROGRESS;
-    RequestRow requestRow{};
-    readRow(request, 5, requestRow);
-    CHECK(requestRow.present == 0 && requestRow.iter == 5);
-    // TensorRT-LLM's number of this stage differs between releases. The number in the row does not.
-    CHECK(requestRow.stage == static_cast<std::uint8_t>(Stage::ContextInProgress));
+    rows.requests(RequestsOf{1, {request}});
+    // Neither blocks nor a transfer. TensorRT-LLM's number of the stage differs between releases, that of the row does not.
+    CHECK(last(rows).present == 0b1101111 && last(rows).integer(1) == 2);
 }

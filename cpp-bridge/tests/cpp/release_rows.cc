@@ -1,10 +1,14 @@
-// Tests which members the rows of each release have. The table is written by hand, independent of the bridge's code.
+// Tests which slots the rows of each release have. The numbers are written by hand, independent of the list of members.
 
 #include "check.h"
-#include "perf_row.h"
-#include "rows.h"
 
-using namespace trtllm_bridge;
+#include "row.h"
+
+#include "tensorrt_llm/executor/executor.h"
+
+#include <initializer_list>
+
+using trtllm_exporter::detail::Rows;
 namespace tle = tensorrt_llm::executor;
 
 namespace
@@ -15,10 +19,23 @@ constexpr bool since(int release)
     return TRTLLM_SIM_RELEASE >= release;
 }
 
-template <class Bit>
-std::uint64_t from(int release, Bit bit)
+/// A bit for each slot.
+using Bits = std::bitset<64>;
+
+/// The slots from `first` to `last`, if this release or an older one added them.
+Bits from(int release, std::size_t first, std::size_t last)
 {
-    return since(release) ? static_cast<std::uint64_t>(bit) : 0;
+    Bits bits;
+    for (auto slot = first; since(release) && slot <= last; ++slot)
+    {
+        bits.set(slot);
+    }
+    return bits;
+}
+
+Bits from(int release, std::size_t slot)
+{
+    return from(release, slot, slot);
 }
 
 void iterations()
@@ -39,20 +56,19 @@ void iterations()
 #if TRTLLM_SIM_RELEASE >= 100
     stats.specDecodingStats = tle::SpecDecodingStats{};
 #endif
-    IterationRow row{};
-    row.num_completed_requests = 9;
-    readRow(stats, row);
-    using Bit = IterationPresent;
-    auto const expected = from(9, Bit::Timestamp) | from(9, Bit::Kv) | from(9, Bit::Static) | from(9, Bit::Inflight)
-        | from(11, Bit::IterLatency) | from(11, Bit::QueuedRequests) | from(11, Bit::KvAlloc) | from(11, Bit::CrossKv)
-        | from(11, Bit::CrossKvAlloc) | from(11, Bit::InflightDecoded) | from(13, Bit::QueueLatency)
-        | from(13, Bit::CompletedRequests) | from(15, Bit::NewActiveRequests) | from(100, Bit::BatchSizeLimits)
-        | from(100, Bit::TokenLimits) | from(100, Bit::KvMissed) | from(100, Bit::CrossKvMissed)
-        | from(100, Bit::Spec);
-    CHECK(row.present == expected);
-    CHECK(row.iter == 5 && row.num_active_requests == 3 && row.timestamp_local_us == (86400 + 1) * 1000000LL);
-    CHECK(row.kv_used_num_blocks == 40 && row.inflight_num_ctx_tokens == 77 && row.num_completed_requests == 0);
-    CHECK(row.cross_kv_reused_blocks == (since(11) ? 4 : 0));
+    Rows rows;
+    rows.record(stats);
+    auto const row = last(rows);
+    auto const expected = from(9, 0) | from(11, 1) | from(13, 2) | from(15, 3) | from(9, 4) | from(11, 5) | from(13, 6)
+        | from(9, 7) | from(100, 8, 13) | from(9, 14, 16)        // the record itself
+        | from(9, 17, 20) | from(11, 21, 23) | from(100, 24, 25) // the cache
+        | from(11, 26, 32) | from(100, 33, 34)                   // the cross cache
+        | from(9, 35, 40) | from(11, 41)                         // batches, without the newer numbers of KV tokens
+        | from(9, 49, 53) | from(100, 54, 59);                   // static batches and speculation
+    CHECK(row.kind == 'i' && row.count == 60 && row.present == expected);
+    CHECK(row.text == "01-02-1970 00:00:01");
+    CHECK(row.integer(0) == 5 && row.integer(4) == 3 && row.integer(19) == 40 && row.integer(39) == 77);
+    CHECK(row.integer(23) == 0 && row.integer(32) == (since(11) ? 4 : 0));
 }
 
 void requests()
@@ -64,22 +80,28 @@ void requests()
     stats.disServingStats.emplace();
     stats.disServingStats->kvCacheTransferMS = 1.5;
 #endif
-    RequestRow row{};
-    readRow(stats, 5, row);
-    using Bit = RequestPresent;
-    auto const expected = from(11, Bit::Decoded) | from(14, Bit::DisServing) | from(15, Bit::KvAlloc)
-        | from(101, Bit::KvMissed) | from(101, Bit::DisServingSize);
-    CHECK(row.present == expected);
+    tle::RequestStatsPerIteration iteration{};
+    iteration.iter = 5;
+    iteration.requestStats = {stats, stats};
+    Rows rows;
+    rows.requests(iteration);
+    auto const* at = rows.bytes().data();
+    auto const first = Row(at);
+    CHECK(first.kind == 'r' && first.integer(0) == 5);
+    auto const row = Row(at);
+    CHECK(Row(at).kind == 'q' && at == rows.bytes().data() + rows.bytes().size());
+    auto const expected = from(9, 0, 3) | from(11, 4) | from(9, 5, 6) | from(15, 7, 9) | from(101, 10, 11)
+        | from(14, 12) | from(101, 13);
+    CHECK(row.kind == 'q' && row.present == expected);
     // TensorRT-LLM's number of this stage differs between releases. The number in the row does not.
-    CHECK(row.id == 6 && row.iter == 5 && row.stage == static_cast<std::uint8_t>(Stage::GenerationComplete));
-    CHECK(row.kv_cache_transfer_ms == (since(14) ? 1.5 : 0.0));
+    CHECK(row.integer(0) == 6 && row.integer(1) == 4);
+    CHECK(row.number(12) == (since(14) ? 1.5 : 0.0));
 }
 
-void responses()
+void results()
 {
     tle::Result result{};
     result.isFinal = true;
-    result.outputTokenIds = {{1, 2, 3}};
 #if TRTLLM_SIM_RELEASE >= 13
     result.finishReasons = {tle::FinishReason::kLENGTH};
 #endif
@@ -89,16 +111,33 @@ void responses()
     timing.arrivalTime += std::chrono::milliseconds(1500);
     timing.lastTokenTime += std::chrono::milliseconds(2500);
 #endif
-    PerfRow row{};
-    readRow(tle::Response(8, result), row);
-    using Bit = PerfPresent;
-    auto const expected = from(13, Bit::FinishReason) | from(100, Bit::Arrival) | from(100, Bit::LastToken)
-        | from(100, Bit::Kv);
-    CHECK(row.present == expected);
-    CHECK(row.id == 8 && row.output_tokens == 3 && !row.failed && row.finish_reason == (since(13) ? 3 : 0));
-    CHECK(row.arrival_s == (since(100) ? 1.5 : 0.0) && row.first_token_s == 0.0);
-    readRow(tle::Response(9, "no"), row);
-    CHECK(row.id == 9 && row.failed && row.present == 0 && row.output_tokens == 0);
+    Rows rows;
+    rows.finished(8, result);
+    auto const row = last(rows);
+    // The other times did not happen, and the iterations are not known.
+    auto const expected = from(9, 0) | from(13, 1) | from(100, 4) | from(100, 7) | from(100, 10, 18);
+    CHECK(row.kind == 'p' && row.present == expected);
+    CHECK(row.integer(0) == 8 && row.integer(1) == (since(13) ? 2 : 0) && row.number(4) == (since(100) ? 1.5 : 0.0));
+    rows.finished(9, result, {30, 7});
+    CHECK(last(rows).present == (expected | from(9, 20, 21)));
+    CHECK(last(rows).integer(20) == 30 && last(rows).integer(21) == 7);
+    rows.failed(10);
+    CHECK(last(rows).present == from(9, 0, 1) && last(rows).integer(0) == 10 && last(rows).integer(1) == 99);
+#if TRTLLM_SIM_RELEASE >= 13
+    for (auto const& [reason, position] : {std::pair{tle::FinishReason::kEND_ID, 0},
+             {tle::FinishReason::kSTOP_WORDS, 1}, {static_cast<tle::FinishReason>(77), 99}})
+    {
+        result.finishReasons = {reason};
+        rows.finished(8, result);
+        CHECK(last(rows).integer(1) == position);
+    }
+    result.finishReasons = {tle::FinishReason::kNOT_FINISHED};
+    rows.finished(8, result);
+    CHECK(!last(rows).present.test(1));
+    result.finishReasons.clear();
+    rows.finished(8, result);
+    CHECK(!last(rows).present.test(1));
+#endif
 }
 
 } // namespace
@@ -107,5 +146,5 @@ int main()
 {
     iterations();
     requests();
-    responses();
+    results();
 }

@@ -1,10 +1,13 @@
 //! Creates simulated engines in a defined state.
 
 // Each test program uses only a part of this module. Clippy allows unwrap and panic in #[test] functions only.
-#![allow(dead_code, clippy::unwrap_used)]
+#![allow(dead_code, unused_imports, clippy::unwrap_used)]
 
+mod rows;
+
+pub(crate) use rows::{COMPLETE, IterationRow, LENGTH, OTHER, PerfRow, QUEUED, RequestRow};
 use std::time::{Duration, Instant};
-use trtllm_bridge::{Executor, ExecutorOptions, IterationRow, RequestRow, Truth};
+use trtllm_bridge::{BridgeError, Executor, ExecutorOptions, Truth};
 
 /// Rings that are large enough for all records of a test.
 pub(crate) const KEEP_ALL: ExecutorOptions =
@@ -39,27 +42,34 @@ pub(crate) fn poll_until<Seen: std::fmt::Debug>(look: impl Fn() -> Seen, reached
 }
 
 pub(crate) fn all_iterations(engine: &mut Executor) -> Vec<IterationRow> {
-    let mut rows = vec![IterationRow::default(); 1024];
-    let mut all = Vec::new();
-    loop {
-        let count = engine.drain_iterations(&mut rows).unwrap();
-        all.extend_from_slice(&rows[..count]);
-        if count < rows.len() {
-            return all;
-        }
-    }
+    all(engine, Executor::drain_iterations, IterationRow::of)
 }
 
 pub(crate) fn all_requests(engine: &mut Executor) -> Vec<RequestRow> {
-    let mut rows = vec![RequestRow::default(); 1024];
+    all(engine, Executor::drain_requests, RequestRow::of)
+}
+
+pub(crate) fn all_finished(engine: &mut Executor) -> Vec<PerfRow> {
+    all(engine, Executor::drain_perf_metrics, PerfRow::of)
+}
+
+type Drain = for<'a> fn(&'a mut Executor) -> Result<&'a [u8], BridgeError>;
+type Read<T> = fn(&trtllm_rows::Row<'_>, u64) -> T;
+
+fn all<T>(engine: &mut Executor, drain: Drain, read: Read<T>) -> Vec<T> {
     let mut all = Vec::new();
-    loop {
-        let count = engine.drain_requests(&mut rows).unwrap();
-        all.extend_from_slice(&rows[..count]);
-        if count < rows.len() {
-            return all;
-        }
+    while let Some(more) = some(engine, drain, read) {
+        all.extend(more);
     }
+    all
+}
+
+/// What one call returns. None at the end of the drain.
+pub(crate) fn some<T>(engine: &mut Executor, drain: Drain, read: Read<T>) -> Option<Vec<T>> {
+    let bytes = drain(engine).unwrap();
+    let mut rows = Vec::new();
+    rows::for_each(bytes, |row, iteration| rows.push(read(row, iteration)));
+    (!bytes.is_empty()).then_some(rows)
 }
 
 /// Writes a trace file for the simulator. An arrival is (seconds, prompt tokens, output tokens).

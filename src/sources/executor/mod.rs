@@ -3,8 +3,8 @@
 
 mod feed;
 pub mod hosting;
+mod kv_events;
 mod recording;
-mod rows;
 
 use std::path::Path;
 use std::sync::mpsc::{self, RecvTimeoutError};
@@ -12,21 +12,21 @@ use std::sync::{Arc, LazyLock};
 use std::time::{Duration, Instant};
 
 use tokio::sync::oneshot;
-use trtllm_bridge::{BridgeError, Executor, RequestRow};
+use trtllm_bridge::{BridgeError, Executor, KvEventRow};
 
-use crate::model::{EngineAbout, EngineSettings, RequestStatsPerIteration};
+use crate::model::{EngineAbout, EngineSettings};
 use crate::small_file;
 
 use feed::Feed;
 use hosting::{Hosting, LoadPlan};
 
 use super::engine_settings::parse_engine_config;
-use super::{Batch, Item, OpenError, Presence, SourceError};
+use super::{Batch, Item, OpenError, Presence, SourceError, cpp_rows};
 
 pub use trtllm_bridge::exit_now;
 
-/// Rows drained at a time.
-const ROWS: usize = 128;
+/// Rows of KV cache events drained at a time.
+const EVENT_ROWS: usize = 128;
 /// How long the engine may take to stop.
 const STOP_TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -195,41 +195,44 @@ fn drain(executor: &mut Executor) -> Drained {
     }
     // Request rows are drained first and delivered after the records: the engine keeps running meanwhile, and the record
     // of an iteration must come before its request rows. A drain ends at what the engine had when it began.
-    let requests = all(|rows| executor.drain_requests(rows))?;
-    let iterations = all(|rows| executor.drain_iterations(rows))?;
-    let finished = all(|rows| executor.drain_perf_metrics(rows))?;
-    let events = all(|rows| executor.drain_kv_events(rows))?;
-    let mut items = Vec::with_capacity(iterations.len());
-    items.extend(iterations.iter().map(|row| Item::Record(Box::new(rows::record(row)))));
-    items.extend(requests.chunk_by(same_iteration).map(|rows| {
-        let request_stats = Some(rows.iter().map(rows::request).collect());
-        Item::Requests(RequestStatsPerIteration { iter: Some(rows[0].iter), request_stats })
-    }));
-    items.extend(finished.iter().map(|row| Item::PerfMetrics(Box::new(rows::finished(row)))));
+    let requests = all(executor, Executor::drain_requests)?;
+    let mut items = all(executor, Executor::drain_iterations)?;
+    items.extend(requests);
+    items.extend(all(executor, Executor::drain_perf_metrics)?);
+    let events = all_kv_events(executor)?;
     let events = events.chunk_by(|row, next| row.event_id == next.event_id && row.rank == next.rank);
-    items.extend(events.map(|rows| Item::KvEvent(Box::new(rows::kv_event(rows)))));
+    items.extend(events.map(|rows| Item::KvEvent(Box::new(kv_events::event(rows)))));
     Ok(items)
 }
 
-/// Calls `drain` until it returns fewer rows than fit.
-fn all<R: Clone + Default>(
-    mut drain: impl FnMut(&mut [R]) -> Result<usize, BridgeError>,
-) -> Result<Vec<R>, SourceError> {
+/// Calls `drain` until it returns nothing.
+fn all(
+    executor: &mut Executor,
+    drain: for<'a> fn(&'a mut Executor) -> Result<&'a [u8], BridgeError>,
+) -> Result<Vec<Item>, SourceError> {
+    let mut items = Vec::new();
+    loop {
+        let (more, _) = cpp_rows::items(drain(executor).map_err(failed)?);
+        if more.is_empty() {
+            return Ok(items);
+        }
+        items.extend(more);
+    }
+}
+
+fn all_kv_events(executor: &mut Executor) -> Result<Vec<KvEventRow>, SourceError> {
     let mut rows = Vec::new();
     loop {
         let begin = rows.len();
-        rows.resize(begin + ROWS, R::default());
-        let count = drain(&mut rows[begin..]).map_err(|error| SourceError::Engine { cause: error.to_string() })?;
+        rows.resize(begin + EVENT_ROWS, KvEventRow::default());
+        let count = executor.drain_kv_events(&mut rows[begin..]).map_err(failed)?;
         rows.truncate(begin + count);
-        if count < ROWS {
+        if count < EVENT_ROWS {
             return Ok(rows);
         }
     }
 }
 
-/// The idle flush and the iteration after it have the same number. Within an iteration completed requests come last, so a
-/// row that is not complete, after one that is, begins the next iteration.
-fn same_iteration(row: &RequestRow, next: &RequestRow) -> bool {
-    let complete = |row: &RequestRow| row.request_stage() == Some(trtllm_bridge::RequestStage::GenerationComplete);
-    row.iter == next.iter && (complete(next) || !complete(row))
+fn failed(error: BridgeError) -> SourceError {
+    SourceError::Engine { cause: error.to_string() }
 }

@@ -1,8 +1,8 @@
 #pragma once
 
 // The members of TensorRT-LLM's statistics structs in all releases: the one list for the JSON of publisher.h, for the
-// rows of exporter.h, and for the library's decoder, which build.rs generates from this file. To add a member, add one
-// line. A member that a release does not have is skipped.
+// rows of exporter.h and of the bridge, and for their decoder in Rust, which rows/build.rs generates from this file. To add
+// a member, add it here. A member that a release does not have is skipped.
 
 #include <algorithm>
 #include <cstddef>
@@ -49,7 +49,7 @@
     V(4, kvCacheHitRate)
 #define TRTLLM_EXPORTER_SpeculativeDecodingMetrics(V, N, T)                                                            \
     V(0, acceptanceRate) V(1, totalAcceptedDraftTokens) V(2, totalDraftTokens)
-// Slots 0 and 1 of its row are the number of the request and the finish reason.
+// Slots 0, 1, 20 and 21 of its row have other meanings; see Rows::finished.
 #define TRTLLM_EXPORTER_RequestPerfMetrics(V, N, T)                                                                    \
     V(2, firstIter) V(3, lastIter) N(4, timingMetrics, TimingMetrics) N(11, kvCacheMetrics, RequestKvCacheMetrics)     \
     N(16, speculativeDecoding, SpeculativeDecodingMetrics) V(19, iter)

@@ -1,6 +1,7 @@
 #pragma once
 
-// Encodes records as rows of numbers, which exporter.h passes to the library. The slots are those of members.h.
+// Encodes records as rows of numbers, which exporter.h passes to the library, and the bridge to Rust. The slots are those of
+// members.h.
 
 #include "trtllm_exporter/publisher.h"
 
@@ -11,6 +12,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <optional>
 #include <string_view>
 #include <type_traits>
 #include <vector>
@@ -22,7 +24,7 @@ inline namespace development
 namespace detail
 {
 
-/// `count` numbers, each present or absent.
+/// The slots of a row. One that is not written is absent.
 template <std::size_t count>
 class Slots
 {
@@ -48,9 +50,7 @@ public:
         {
             if (std::isfinite(value))
             {
-                auto const number = static_cast<double>(value);
-                std::memcpy(&values[slot], &number, sizeof(number));
-                present[slot / 64] |= std::uint64_t{1} << (slot % 64);
+                store(slot, static_cast<double>(value));
             }
         }
         else if constexpr (std::is_enum_v<Value>)
@@ -60,8 +60,7 @@ public:
         else
         {
             static_assert(std::is_integral_v<Value>, "a slot holds a number");
-            values[slot] = static_cast<std::uint64_t>(value);
-            present[slot / 64] |= std::uint64_t{1} << (slot % 64);
+            store(slot, static_cast<std::uint64_t>(value));
         }
     }
 
@@ -94,9 +93,26 @@ public:
         rowText = value;
     }
 
-    std::array<std::uint64_t, (count + 63) / 64> present{};
-    std::array<std::uint64_t, count> values{};
+    static constexpr std::size_t kPresent = (count + 63) / 64;
+    std::array<std::uint64_t, kPresent + count>
+        words{};              ///< one bit per slot that says whether it is present, then the slots
     std::string_view rowText; ///< refers to the record
+
+private:
+    template <class Number>
+    void store(std::size_t slot, Number number)
+    {
+        static_assert(sizeof(number) == sizeof(std::uint64_t), "a slot has eight bytes");
+        std::memcpy(&words[kPresent + slot], &number, sizeof(number));
+        words[slot / 64] |= std::uint64_t{1} << (slot % 64);
+    }
+};
+
+/// The numbers of tokens of a finished request, if they are known.
+struct Lengths
+{
+    std::optional<std::uint64_t> prompt;
+    std::optional<std::uint64_t> output;
 };
 
 /// A buffer of rows. Each row holds, in the machine's byte order: one letter for its kind, the number of slots and the
@@ -123,71 +139,84 @@ public:
     template <class Record>
     void record(Record const& record)
     {
-        append<IterationStats>('i', record);
+        row<IterationStats::kSlots>('i', [&](auto& slots) { IterationStats::visit(0, record, slots); });
     }
 
     /// Appends a RequestStatsPerIteration: one row for the iteration, then one for each request.
     template <class Record>
     void requests(Record const& record)
     {
-        Slots<1> iteration;
-        iteration.put(0, record.iter);
-        row('r', iteration);
+        row<1>('r', [&](auto& slots) { slots.put(0, record.iter); });
         for (auto const& request : record.requestStats)
         {
-            append<RequestStats>('q', request);
+            row<RequestStats::kSlots>('q', [&](auto& slots) { RequestStats::visit(0, request, slots); });
         }
     }
 
-    /// Appends the result of a finished request. The result must hold RequestPerfMetrics.
+    /// Appends the result of a finished request. The finish reason and the RequestPerfMetrics are absent if the release
+    /// or the engine does not report them.
     template <class Result>
-    void finished(std::uint64_t request, Result const& result)
+    void finished(std::uint64_t request, Result const& result, Lengths const& lengths = {})
     {
-        Slots<RequestPerfMetrics::kSlots> slots;
-        slots.put(0, request);
-        if constexpr (Has_finishReasons<Result>::value)
-        {
-            auto const reason
-                = result.finishReasons.empty() ? -1 : FinishReasons::position(result.finishReasons.front());
-            if (reason >= 0)
+        row<kFinishedSlots>('p',
+            [&](auto& slots)
             {
-                slots.put(1, reason);
-            }
-        }
-        slots.template nested<RequestPerfMetrics>(0, "", result.requestPerfMetrics);
-        row('p', slots);
+                slots.put(kRequestSlot, request);
+                if constexpr (Has_finishReasons<Result>::value)
+                {
+                    // Enumerator 0 is kNOT_FINISHED.
+                    if (!result.finishReasons.empty() && static_cast<int>(result.finishReasons.front()) != 0)
+                    {
+                        auto const reason = FinishReasons::position(result.finishReasons.front());
+                        slots.put(kReasonSlot, reason < 0 ? kOtherReason : reason);
+                    }
+                }
+                if constexpr (Has_requestPerfMetrics<Result>::value)
+                {
+                    slots.template nested<RequestPerfMetrics>(0, "", result.requestPerfMetrics);
+                }
+                slots.put(kPromptTokensSlot, lengths.prompt);
+                slots.put(kOutputTokensSlot, lengths.output);
+            });
+    }
+
+    /// Appends a request that ended with an error.
+    void failed(std::uint64_t request)
+    {
+        row<kFinishedSlots>('p',
+            [&](auto& slots)
+            {
+                slots.put(kRequestSlot, request);
+                slots.put(kReasonSlot, kOtherReason);
+            });
     }
 
 private:
-    template <class Table, class Record>
-    void append(char kind, Record const& record)
+    // A finished request has these slots beside those of RequestPerfMetrics.
+    static constexpr std::size_t kRequestSlot = 0;
+    static constexpr std::size_t kReasonSlot = 1; ///< a position in FinishReasons, or kOtherReason
+    static constexpr std::size_t kPromptTokensSlot = 20;
+    static constexpr std::size_t kOutputTokensSlot = 21;
+    static constexpr std::size_t kFinishedSlots = std::max<std::size_t>(RequestPerfMetrics::kSlots, 22);
+    static constexpr std::int64_t kOtherReason = 99;
+
+    template <std::size_t count, class Write>
+    void row(char kind, Write const& write)
     {
-        Slots<Table::kSlots> slots;
-        Table::visit(0, record, slots);
-        row(kind, slots);
+        Slots<count> slots;
+        write(slots);
+        auto const text = slots.rowText.substr(0, 64);
+        std::uint16_t const sizes[] = {static_cast<std::uint16_t>(count), static_cast<std::uint16_t>(text.size())};
+        mBytes.push_back(static_cast<unsigned char>(kind));
+        append(sizes, sizeof(sizes));
+        append(slots.words.data(), sizeof(slots.words));
+        append(text.data(), text.size());
     }
 
-    template <std::size_t count>
-    void row(char kind, Slots<count> const& slots)
+    void append(void const* from, std::size_t size)
     {
-        auto const text = slots.rowText;
-        std::uint16_t const sizes[]
-            = {static_cast<std::uint16_t>(count), static_cast<std::uint16_t>(std::min(text.size(), std::size_t{64}))};
-        auto at = mBytes.size();
-        mBytes.resize(at + 1 + sizeof(sizes) + sizeof(slots.present) + sizeof(slots.values) + sizes[1]);
-        auto const put = [&](void const* from, std::size_t size)
-        {
-            if (size > 0) // an empty text may have a null address, which memcpy does not allow
-            {
-                std::memcpy(mBytes.data() + at, from, size);
-                at += size;
-            }
-        };
-        put(&kind, 1);
-        put(sizes, sizeof(sizes));
-        put(slots.present.data(), sizeof(slots.present));
-        put(slots.values.data(), sizeof(slots.values));
-        put(text.data(), sizes[1]);
+        auto const* const bytes = static_cast<unsigned char const*>(from);
+        mBytes.insert(mBytes.end(), bytes, bytes + size);
     }
 
     std::vector<unsigned char> mBytes;

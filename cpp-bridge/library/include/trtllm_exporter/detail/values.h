@@ -65,7 +65,7 @@ TRTLLM_EXPORTER_NAMED(kTIMED_OUT, "timeout")
 TRTLLM_EXPORTER_NAMED(kCANCELLED, "cancelled")
 #undef TRTLLM_EXPORTER_NAMED
 
-/// A list of enumerators. publisher.h writes their names, the library sends their positions.
+/// A list of enumerators. publisher.h writes their names, a row holds their positions.
 template <template <class, class> class... Named>
 struct Enumerators
 {
