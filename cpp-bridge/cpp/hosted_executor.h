@@ -1,7 +1,7 @@
 #pragma once
 
-// An Executor that this process constructed, and the records drained from it that Rust has not read yet. Of Rust it knows
-// the plain structs only.
+// An Executor that this process constructed, and the records drained from it that Rust has not read yet. The only
+// Rust types that it knows are plain structs.
 
 #include "host_config.h"
 #include "load.h"
@@ -26,8 +26,8 @@ public:
     HostedExecutor& operator=(HostedExecutor const&) = delete;
 
     [[nodiscard]] bool canEnqueueRequests() const;
-    /// The next records, some 64 KiB at a time. Nothing ends the drain: the call after it begins another one. One drain
-    /// returns only records that existed when it began. The rows are valid until the next drain of any kind.
+    /// The next records, some 64 KiB at a time. Empty rows mean that the drain has ended: the next call begins another one.
+    /// A drain returns only records that existed when it began. The rows are valid until the next call of any of these.
     [[nodiscard]] Rows const& drainIterations();
     [[nodiscard]] Rows const& drainRequests();
     [[nodiscard]] Rows const& drainPerfMetrics();
@@ -43,7 +43,7 @@ public:
 private:
     tensorrt_llm::executor::Executor mExecutor;
     Rows mRows; ///< what the last drain returned
-    // Drained records that are not written to Rust yet. mNextIteration is an index of mIterations.
+    // Records that were taken from the Executor and not returned yet. mNextIteration is an index of mIterations.
     std::deque<tensorrt_llm::executor::IterationStats> mIterations;
     std::size_t mNextIteration{0};
     bool mIterationsLeft{false}; ///< a drain of iterations has not ended

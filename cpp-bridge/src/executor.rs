@@ -63,8 +63,8 @@ impl Executor {
     }
 
     /// Returns the records since the last drain as rows of the kind `Iteration`, oldest first, some 64 KiB at a time. Call it
-    /// until it returns nothing, which ends the drain. One drain returns only records that existed when it began, so it
-    /// ends even if the engine writes faster than the caller reads. Never blocks.
+    /// until it returns an empty slice: then the drain has ended. A drain returns only records that existed when it began,
+    /// so it ends even if the engine writes faster than the caller reads. Never blocks.
     ///
     /// # Errors
     /// [`BridgeError::ShutDown`], [`BridgeError::NotLeader`] or [`BridgeError::Failed`].

@@ -68,7 +68,7 @@ impl Executor {
     }
 
     /// Returns the requests that finished since the last call as rows of the kind `Finished`, in the order in which they
-    /// finished, some 64 KiB at a time. Call it until it returns nothing. Works after a shutdown. Never blocks.
+    /// finished, some 64 KiB at a time. Call it until it returns an empty slice. Works after a shutdown. Never blocks.
     ///
     /// # Errors
     /// [`BridgeError::Failed`].

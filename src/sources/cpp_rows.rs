@@ -1,5 +1,5 @@
-//! Records that C++ code compiled against TensorRT-LLM passes as rows of numbers: the bridge of a hosted engine, and
-//! `libtrtllm_exporter` inside a server.
+//! Decodes the rows of numbers in which C++ passes TensorRT-LLM's records. They come from the bridge of a hosted engine, and
+//! from `libtrtllm_exporter` inside a server.
 
 use trtllm_rows::{Kind, Row, Slot, finished};
 
@@ -12,7 +12,7 @@ use crate::model::request::{DisServingRequestStats, RequestStage, RequestStats};
 use crate::model::timestamp::parse_timestamp;
 use crate::model::{IterationStats, PerfMetricsEntry, RequestStatsPerIteration};
 
-/// The items of `rows`, in their order. Also false if the last row is truncated.
+/// The items of `rows`, in their order, and whether the last row is complete.
 #[must_use]
 pub fn items(mut rows: &[u8]) -> (Vec<Item>, bool) {
     let mut items = Vec::new();

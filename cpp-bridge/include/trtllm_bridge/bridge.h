@@ -53,7 +53,8 @@ public:
     ExecutorHandle& operator=(ExecutorHandle const&) = delete;
 
     [[nodiscard]] bool canEnqueueRequests() const;
-    /// Rows of `trtllm_exporter/detail/rows.h`, oldest first. Valid until the next call. Nothing ends the drain.
+    /// Rows of `trtllm_exporter/detail/rows.h`, oldest first. Valid until the next call. An empty slice means
+    /// that the drain has ended.
     [[nodiscard]] rust::Slice<std::uint8_t const> drainIterations();
     [[nodiscard]] rust::Slice<std::uint8_t const> drainRequests();
     /// Writes rows, oldest first, and returns how many. The next call writes the events that did not fit.

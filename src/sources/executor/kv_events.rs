@@ -1,4 +1,4 @@
-//! Puts the rows of the bridge's KV cache events together.
+//! Decodes KV cache events: the bridge passes one row for each block.
 
 use trtllm_bridge::{KvEventKind, KvEventRow};
 

@@ -205,18 +205,18 @@ fn drain(executor: &mut Executor) -> Drained {
     Ok(items)
 }
 
-/// Calls `drain` until it returns nothing.
+/// Calls `drain` until it returns no rows.
 fn all(
     executor: &mut Executor,
     drain: for<'a> fn(&'a mut Executor) -> Result<&'a [u8], BridgeError>,
 ) -> Result<Vec<Item>, SourceError> {
     let mut items = Vec::new();
     loop {
-        let (more, _) = cpp_rows::items(drain(executor).map_err(failed)?);
-        if more.is_empty() {
+        let rows = drain(executor).map_err(failed)?;
+        if rows.is_empty() {
             return Ok(items);
         }
-        items.extend(more);
+        items.extend(cpp_rows::items(rows).0);
     }
 }
 
