@@ -50,15 +50,18 @@ until [ -s "$work/port" ]; do
   sleep 0.05
 done
 exporter_url=http://$(head -n 1 "$work/port")/metrics
-until curl -s "$exporter_url" >"$work/plain" && grep -q '^nv_gpu_up{.* 1$' "$work/plain" && grep -q 'state="busy".* 1$' "$work/plain"; do
+# Rates appear with the second poll of the GPUs.
+until curl -s "$exporter_url" >"$work/plain" && grep -q '^nv_gpu_pcie_transmit_bytes_per_second{' "$work/plain" && grep -q 'state="busy".* 1$' "$work/plain"; do
   sleep 0.1
 done
-curl -s -H 'Accept-Encoding: gzip' "$exporter_url" >"$work/gzip"
 
 # --- the constant server ---
-# It is started again for each round: the speed of one process differs from the next by up to a quarter.
+# It is started again for each round: the speed of one process differs from the next by up to a quarter. It gets the exporter's
+# page of that moment, because a page grows while the exporter runs, and a few more bytes can mean one more TCP segment.
 start_constant() {
   local port
+  curl -s "$exporter_url" >"$work/plain"
+  curl -s -H 'Accept-Encoding: gzip' "$exporter_url" >"$work/gzip"
   if [ -n "$constant" ]; then
     kill "$constant"
     wait "$constant" 2>/dev/null || true
