@@ -8,7 +8,7 @@
 //! 4. [`gpu_use`]: what each engine uses of its GPUs. Pure. [`state`]: an immutable snapshot per engine and of all GPUs.
 //!    Readers never wait.
 //! 5. [`metrics`]: turns snapshots into one ordered page, by one catalog.
-//! 6. [`exposition`]: turns a page into bytes.
+//! 6. [`exposition`]: turns a page into bytes. [`pages`]: makes pages of the state and caches them.
 //! 7. [`recording`]: the format of the flight recorder, and [`sources`]: fetch and parse, nothing else.
 //! 8. [`recorder`]: keeps what sources send on disk. [`intake`]: folds the polls of one source and publishes the result. The
 //!    one place that counts and logs a source.
@@ -36,6 +36,7 @@ pub mod listen;
 pub mod log;
 pub mod metrics;
 pub mod model;
+pub mod pages;
 pub mod poll;
 pub mod process;
 pub mod recorder;

@@ -2,67 +2,34 @@
 
 use std::borrow::Cow;
 use std::sync::Arc;
-use std::time::Instant;
 
-use axum::body::Bytes;
 use axum::extract::{RawQuery, Request, State as Shared};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use axum::response::{Html, IntoResponse, Response};
 
-use crate::exposition;
-use crate::exposition::cache::{self, Cache, Form};
-use crate::exposition::negotiate::{self, Encoding, Format};
+use crate::exposition::cache::Form;
+use crate::exposition::negotiate::{self, Encoding};
 use crate::metrics::catalog::Group;
-use crate::metrics::compat::CompatSets;
-use crate::metrics::own::HttpMetrics;
-use crate::metrics::page_builder::{PageBuilder, Section, Selection};
+use crate::metrics::page_builder::Selection;
+use crate::pages::Pages;
 use crate::state::State;
 use crate::supervise::Heartbeats;
 use crate::views;
-use crate::views::findings::Findings;
+use crate::views::findings::LiveFindings;
 use crate::views::page::LivePage;
 
-/// Renders pages of metrics and caches them.
-#[derive(Debug)]
-pub(super) struct Pages {
-    state: Arc<State>,
-    builder: PageBuilder,
-    metrics: Arc<HttpMetrics>,
-    cache: Cache<Selection>,
-}
-
 /// What limits each engine.
-#[derive(Debug)]
-pub(super) struct LiveFindings {
-    pages: Arc<Pages>,
-    findings: Arc<Findings>,
-}
-
-impl LiveFindings {
-    pub(super) fn new(pages: Arc<Pages>) -> Self {
-        Self { pages, findings: Arc::default() }
-    }
-}
-
-pub(super) async fn findings(Shared(live): Shared<Arc<LiveFindings>>) -> Response {
-    if live.findings.is_empty() {
-        tokio::spawn(Findings::forget(Arc::downgrade(&live.findings)));
-    }
-    // A page of many engines takes milliseconds to parse.
-    let found = tokio::task::spawn_blocking(move || {
-        let LiveFindings { pages, findings } = &*live;
-        findings.look(&pages.state, || pages.text(), Instant::now())
-    });
-    match found.await {
-        Ok(found) => json(StatusCode::OK, &found),
-        Err(_) => (StatusCode::INTERNAL_SERVER_ERROR, "a bug in the rules; please report it\n").into_response(),
+pub(super) async fn findings(Shared(findings): Shared<Arc<LiveFindings>>) -> Response {
+    match findings.look().await {
+        Some(found) => json(StatusCode::OK, &found),
+        None => (StatusCode::INTERNAL_SERVER_ERROR, "a bug in the rules; please report it\n").into_response(),
     }
 }
 
 /// The metrics page, or the groups that `collect[]` names.
 pub(super) async fn metrics(Shared(pages): Shared<Arc<Pages>>, request: Request) -> Response {
     match selection(request.uri().query().unwrap_or_default()) {
-        Ok(selection) => pages.respond(selection, request.headers()),
+        Ok(selection) => scrape(&pages, selection, request.headers()),
         Err(unknown) => {
             let known: Vec<&str> = Group::ALL.iter().map(|group| group.name()).collect();
             let text = format!("unknown group {unknown:?} in collect[]; the groups are {}\n", known.join(", "));
@@ -73,12 +40,12 @@ pub(super) async fn metrics(Shared(pages): Shared<Arc<Pages>>, request: Request)
 
 /// What the Kubernetes gateway reads.
 pub(super) async fn gateway(Shared(pages): Shared<Arc<Pages>>, request: Request) -> Response {
-    pages.respond(Selection::Gateway, request.headers())
+    scrape(&pages, Selection::Gateway, request.headers())
 }
 
 /// The metrics page with trtllm-serve's names, whatever `--metrics.compat` says.
 pub(super) async fn trtllm_serve(Shared(pages): Shared<Arc<Pages>>, request: Request) -> Response {
-    pages.respond(Selection::TrtllmServe, request.headers())
+    scrape(&pages, Selection::TrtllmServe, request.headers())
 }
 
 /// 200 while the exporter's own tasks make progress, whatever engines and GPUs do.
@@ -125,57 +92,20 @@ fn json(status: StatusCode, value: &serde_json::Value) -> Response {
     (status, headers, format!("{value}\n")).into_response()
 }
 
-impl Pages {
-    pub(super) fn new(state: Arc<State>, compat: CompatSets, metrics: Arc<HttpMetrics>) -> Self {
-        Self { builder: PageBuilder::new(compat), state, metrics, cache: Cache::new() }
+fn scrape(pages: &Pages, selection: Selection, request: &HeaderMap) -> Response {
+    let offer = negotiate::format(list(request, header::ACCEPT).as_deref());
+    let encoding = negotiate::encoding(list(request, header::ACCEPT_ENCODING).as_deref());
+    let mut response = Response::new(pages.scrape(Form { selection, format: offer.format, encoding }).into());
+    let headers = response.headers_mut();
+    headers.reserve(4);
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(offer.content_type));
+    headers.insert(header::VARY, HeaderValue::from_static("Accept, Accept-Encoding"));
+    match encoding {
+        Encoding::Identity => {}
+        Encoding::Gzip => _ = headers.insert(header::CONTENT_ENCODING, HeaderValue::from_static("gzip")),
+        Encoding::Zstd => _ = headers.insert(header::CONTENT_ENCODING, HeaderValue::from_static("zstd")),
     }
-
-    fn respond(&self, selection: Selection, request: &HeaderMap) -> Response {
-        let offer = negotiate::format(list(request, header::ACCEPT).as_deref());
-        let encoding = negotiate::encoding(list(request, header::ACCEPT_ENCODING).as_deref());
-        let form = Form { selection, format: offer.format, encoding };
-        let started = Instant::now();
-        let body = self.cache.get(form, self.state.generation(), || self.sections(selection, offer.format));
-        self.metrics.scraped(started.elapsed());
-        let mut response = Response::new(body.into());
-        let headers = response.headers_mut();
-        headers.reserve(4);
-        headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(offer.content_type));
-        headers.insert(header::VARY, HeaderValue::from_static("Accept, Accept-Encoding"));
-        match encoding {
-            Encoding::Identity => {}
-            Encoding::Gzip => _ = headers.insert(header::CONTENT_ENCODING, HeaderValue::from_static("gzip")),
-            Encoding::Zstd => _ = headers.insert(header::CONTENT_ENCODING, HeaderValue::from_static("zstd")),
-        }
-        response
-    }
-
-    /// The page as text, for the exporter itself. The page for people reads the same one.
-    fn text(&self) -> Bytes {
-        let selection = Selection::of(&[Group::Triton, Group::Engine, Group::Gpu, Group::Exporter]);
-        let form = Form { selection, format: Format::Text, encoding: Encoding::Identity };
-        self.cache.get(form, self.state.generation(), || self.sections(selection, form.format))
-    }
-
-    fn sections(&self, selection: Selection, format: Format) -> Vec<cache::Section<impl FnOnce(&mut Vec<u8>)>> {
-        let part = |section, version| cache::Section {
-            version,
-            write: move |out: &mut Vec<u8>| {
-                let page = self.builder.section(section, &self.state, &self.metrics, selection);
-                exposition::render(&page, format, out);
-                // The last section is rendered each time, so the end is never copied into the middle of a page.
-                if section == Section::Exporter {
-                    out.extend_from_slice(exposition::end(format).as_bytes());
-                }
-            },
-        };
-        // Each version is read before the data it stands for, so a section is never older than its version.
-        vec![
-            part(Section::Engines, Some(self.state.engine_changes())),
-            part(Section::Gpus, Some(self.state.gpu_changes())),
-            part(Section::Exporter, None),
-        ]
-    }
+    response
 }
 
 /// The value of a list header, whose elements may be spread over several header lines.

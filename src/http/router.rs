@@ -9,11 +9,13 @@ use axum::routing::get;
 
 use crate::metrics::compat::CompatSets;
 use crate::metrics::own::HttpMetrics;
+use crate::pages::Pages;
 use crate::state::State;
 use crate::supervise::Heartbeats;
+use crate::views::findings::LiveFindings;
 use crate::views::page::LivePage;
 
-use super::handlers::{self, LiveFindings, Pages};
+use super::handlers;
 use super::layers::{limit_requests, limited};
 
 /// Path of trtllm-serve's own Prometheus page.
@@ -57,7 +59,7 @@ impl fmt::Display for TelemetryPath {
 /// All routes.
 pub fn all(state: &Arc<State>, options: Options, metrics: &Arc<HttpMetrics>, heartbeats: &Arc<Heartbeats>) -> Router {
     let Options { telemetry_path, compat, max_requests } = options;
-    let page_state = Arc::new(Pages::new(Arc::clone(state), compat, Arc::clone(metrics)));
+    let all_pages = Arc::new(Pages::new(Arc::clone(state), compat, Arc::clone(metrics)));
     let pages = Router::new()
         // The path may have segments that begin with `:`, which axum 0.7 took for parameters.
         .without_v07_checks()
@@ -68,9 +70,9 @@ pub fn all(state: &Arc<State>, options: Options, metrics: &Arc<HttpMetrics>, hea
         true => pages,
         false => pages.route(TRTLLM_SERVE_PATH, get(handlers::trtllm_serve)),
     };
-    let live_findings = Arc::new(LiveFindings::new(Arc::clone(&page_state)));
+    let live_findings = Arc::new(LiveFindings::new(Arc::clone(state), Arc::clone(&all_pages)));
     let findings = Router::new().route("/api/v1/findings", get(handlers::findings)).with_state(live_findings);
-    let pages = pages.with_state(page_state).merge(findings);
+    let pages = pages.with_state(all_pages).merge(findings);
     let live_page = LivePage::new(&telemetry_path.0);
     let views = Router::new()
         .route("/", get(async move || handlers::live_page(&live_page)))

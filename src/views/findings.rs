@@ -16,6 +16,7 @@ use crate::diagnosis::page::{Change, Page};
 use crate::diagnosis::records::{Name, Records};
 use crate::diagnosis::report::finding_json;
 use crate::model::{IterationStats, RECENT_RECORDS};
+use crate::pages::Pages;
 use crate::state::{EngineSlot, State};
 
 use super::api;
@@ -36,7 +37,7 @@ const MAX_RECORDS_OF_ALL: usize = 8192;
 
 /// Watches the exporter's own page while somebody asks.
 #[derive(Debug, Default)]
-pub struct Findings(Mutex<Option<Watch>>);
+struct Findings(Mutex<Option<Watch>>);
 
 #[derive(Debug)]
 struct Watch {
@@ -50,9 +51,34 @@ struct Watch {
     answer: (Instant, Value),
 }
 
+/// The findings about this exporter's own page.
+#[derive(Debug)]
+pub struct LiveFindings {
+    state: Arc<State>,
+    pages: Arc<Pages>,
+    findings: Arc<Findings>,
+}
+
+impl LiveFindings {
+    #[must_use]
+    pub fn new(state: Arc<State>, pages: Arc<Pages>) -> Self {
+        Self { state, pages, findings: Arc::default() }
+    }
+
+    /// `None` if a rule panicked.
+    pub async fn look(self: Arc<Self>) -> Option<Value> {
+        if self.findings.is_empty() {
+            tokio::spawn(Findings::forget(Arc::downgrade(&self.findings)));
+        }
+        // A page of many engines takes milliseconds to parse.
+        let look = move || self.findings.look(&self.state, || self.pages.text(), Instant::now());
+        tokio::task::spawn_blocking(look).await.ok()
+    }
+}
+
 impl Findings {
     /// The findings about the time since the window began. `page`: the metrics page as text.
-    pub fn look(&self, state: &State, page: impl FnOnce() -> Bytes, now: Instant) -> Value {
+    fn look(&self, state: &State, page: impl FnOnce() -> Bytes, now: Instant) -> Value {
         let mut current = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let kept = current.take().filter(|watch| now.saturating_duration_since(watch.answer.0) < PAUSE);
         let watch = match kept {
@@ -81,12 +107,12 @@ impl Findings {
 
     /// Whether nobody has asked yet, or not for a while.
     #[must_use]
-    pub fn is_empty(&self) -> bool {
+    fn is_empty(&self) -> bool {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).is_none()
     }
 
     /// Ends when nobody asks any more.
-    pub async fn forget(findings: Weak<Self>) {
+    async fn forget(findings: Weak<Self>) {
         loop {
             tokio::time::sleep(KEPT).await;
             let kept = findings.upgrade().is_some_and(|findings| findings.keep(Instant::now()));

@@ -1,4 +1,5 @@
-//! What people and scripts read instead of metrics: the page at `/` and the JSON of `/api/v1`. Made from the state alone.
+//! What people and scripts read instead of metrics: the page at `/` and the JSON of `/api/v1`. Made from the state; the findings
+//! also read the metrics page.
 
 pub mod api;
 pub mod findings;

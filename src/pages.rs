@@ -1,0 +1,72 @@
+//! The metrics pages of this exporter, in every format. A page is made from the state when a reader asks for it, and cached until
+//! something changes.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use bytes::Bytes;
+
+use crate::exposition;
+use crate::exposition::cache::{self, Cache, Form};
+use crate::exposition::negotiate::{Encoding, Format};
+use crate::metrics::catalog::Group;
+use crate::metrics::compat::CompatSets;
+use crate::metrics::own::HttpMetrics;
+use crate::metrics::page_builder::{PageBuilder, Section, Selection};
+use crate::state::State;
+
+/// Renders pages of metrics and caches them.
+#[derive(Debug)]
+pub struct Pages {
+    state: Arc<State>,
+    builder: PageBuilder,
+    metrics: Arc<HttpMetrics>,
+    cache: Cache<Selection>,
+}
+
+impl Pages {
+    #[must_use]
+    pub fn new(state: Arc<State>, compat: CompatSets, metrics: Arc<HttpMetrics>) -> Self {
+        Self { builder: PageBuilder::new(compat), state, metrics, cache: Cache::new() }
+    }
+
+    /// The page for a scraper. It is counted and timed.
+    #[must_use]
+    pub fn scrape(&self, form: Form<Selection>) -> Bytes {
+        let started = Instant::now();
+        let page = self.get(form);
+        self.metrics.scraped(started.elapsed());
+        page
+    }
+
+    fn get(&self, form: Form<Selection>) -> Bytes {
+        self.cache.get(form, self.state.generation(), || self.sections(form.selection, form.format))
+    }
+
+    /// The page as text, for the exporter itself. The page for people reads the same one.
+    #[must_use]
+    pub fn text(&self) -> Bytes {
+        let selection = Selection::of(&[Group::Triton, Group::Engine, Group::Gpu, Group::Exporter]);
+        self.get(Form { selection, format: Format::Text, encoding: Encoding::Identity })
+    }
+
+    fn sections(&self, selection: Selection, format: Format) -> Vec<cache::Section<impl FnOnce(&mut Vec<u8>)>> {
+        let part = |section, version| cache::Section {
+            version,
+            write: move |out: &mut Vec<u8>| {
+                let page = self.builder.section(section, &self.state, &self.metrics, selection);
+                exposition::render(&page, format, out);
+                // The last section is rendered each time, so the end is never copied into the middle of a page.
+                if section == Section::Exporter {
+                    out.extend_from_slice(exposition::end(format).as_bytes());
+                }
+            },
+        };
+        // Each version is read before the data it stands for, so a section is never older than its version.
+        vec![
+            part(Section::Engines, Some(self.state.engine_changes())),
+            part(Section::Gpus, Some(self.state.gpu_changes())),
+            part(Section::Exporter, None),
+        ]
+    }
+}
