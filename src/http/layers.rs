@@ -1,16 +1,17 @@
-//! Limits that apply to every request, as tower layers. All are tower-http's but the limit of concurrent requests: tower's
-//! `ConcurrencyLimit` queues where we refuse, and counts nothing.
+//! Limits that apply to every request, as layers of tower and tower-http.
 #![allow(clippy::result_large_err, reason = "tower-http wants a refusal as an Err")]
 
+use std::future::ready;
 use std::sync::Arc;
 
-use axum::Router;
-use axum::extract::{Request, State};
+use axum::error_handling::HandleErrorLayer;
+use axum::extract::Request;
 use axum::http::{StatusCode, Version, header};
-use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse as _, Response};
+use axum::{BoxError, Router};
 use tokio::sync::Semaphore;
 use tower::ServiceBuilder;
+use tower::limit::GlobalConcurrencyLimitLayer;
 use tower_http::catch_panic::CatchPanicLayer;
 use tower_http::limit::RequestBodyLimitLayer;
 use tower_http::validate_request::ValidateRequestHeaderLayer;
@@ -30,25 +31,18 @@ pub(super) fn limited(routes: Router, metrics: Arc<HttpMetrics>) -> Router {
     routes.layer(stack)
 }
 
-/// At most `limit` requests are handled at once; 0 means no limit.
+/// At most `limit` requests are handled at once, and further ones are refused; 0 means no limit. A request no longer counts when its
+/// response is ready: unread responses have a limit of their own.
 pub(super) fn limit_requests(routes: Router, limit: usize, metrics: Arc<HttpMetrics>) -> Router {
     if limit == 0 {
         return routes;
     }
-    let permits = Semaphore::new(limit.min(Semaphore::MAX_PERMITS));
-    routes.layer(from_fn_with_state(Arc::new((permits, metrics)), request_limit))
-}
-
-type RequestLimit = Arc<(Semaphore, Arc<HttpMetrics>)>;
-
-async fn request_limit(State(limit): State<RequestLimit>, request: Request, next: Next) -> Response {
-    let (permits, metrics) = &*limit;
-    // Released when the response is ready; unread responses have a limit of their own.
-    let Ok(_permit) = permits.try_acquire() else {
+    let refuse = move |_: BoxError| {
         metrics.refused(Refusal::Overloaded);
-        return (StatusCode::SERVICE_UNAVAILABLE, "too many concurrent requests\n").into_response();
+        ready((StatusCode::SERVICE_UNAVAILABLE, "too many concurrent requests\n"))
     };
-    next.run(request).await
+    let limit = GlobalConcurrencyLimitLayer::new(limit.min(Semaphore::MAX_PERMITS));
+    routes.layer(ServiceBuilder::new().layer(HandleErrorLayer::new(refuse)).load_shed().layer(limit))
 }
 
 /// HTTP/1.1 requires one `Host` (RFC 9112, 3.2). A proxy in between could understand any other request differently.
