@@ -36,7 +36,7 @@ use crate::sources::socket::Admission;
 use crate::state::State;
 use crate::supervise::Heartbeats;
 use crate::web::config::WebConfigError;
-use crate::web::{self, Acceptor, ReloadingConfig, reload};
+use crate::web::{self, Acceptor, ReloadingConfig};
 
 use drivers::Drivers;
 use opening::IngestSockets;
@@ -92,9 +92,6 @@ impl StartError {
     }
 }
 
-/// The web configuration: what is current, and what its reloads need.
-type Web = Option<(Arc<ReloadingConfig>, reload::Watch)>;
-
 /// Runs the daemon until a signal stops it.
 ///
 /// # Errors
@@ -114,7 +111,11 @@ pub fn run(cli: &Cli) -> Result<(), StartError> {
     result
 }
 
-async fn serve(cli: &Cli, engines: Option<Vec<EngineConfig>>, web: Web) -> Result<(), StartError> {
+async fn serve(
+    cli: &Cli,
+    engines: Option<Vec<EngineConfig>>,
+    web: Option<Arc<ReloadingConfig>>,
+) -> Result<(), StartError> {
     let mut signal = pin!(shutdown::signals()?);
     let mut gpu_signals = GpuSignals::new()?;
     let mut hangups = shutdown::hangups()?;
@@ -217,7 +218,12 @@ impl Daemon {
     }
 }
 
-async fn start(cli: &Cli, engines: Option<Vec<EngineConfig>>, web: Web, stop: Shutdown) -> Result<Daemon, StartError> {
+async fn start(
+    cli: &Cli,
+    engines: Option<Vec<EngineConfig>>,
+    web: Option<Arc<ReloadingConfig>>,
+    stop: Shutdown,
+) -> Result<Daemon, StartError> {
     let engines = engines.unwrap_or_else(|| vec![drivers::default_engine(cli.objectives)]);
     let mut passed = listen::from_systemd()?;
     let is_ingest = |path: &Path| engines.iter().any(|engine| engine.source == SourceSpec::Socket(path.to_owned()));
@@ -322,7 +328,7 @@ async fn watch_tasks(heartbeats: Arc<Heartbeats>, mut stop: Shutdown) {
 fn pages(
     cli: &Cli,
     state: &Arc<State>,
-    web: Web,
+    web: Option<Arc<ReloadingConfig>>,
     listeners: Vec<Listener>,
     heartbeats: &Arc<Heartbeats>,
     max_connections: usize,
@@ -335,10 +341,10 @@ fn pages(
     };
     let mut router = router::all(state, options, &metrics, heartbeats);
     let mut tls = None;
-    if let Some((config, watch)) = web {
+    if let Some(config) = web {
         tls = Acceptor::new(&config);
         router = web::protect(router, Arc::clone(&config), Arc::clone(&metrics));
-        tokio::spawn(config.watch(watch));
+        tokio::spawn(config.watch());
     }
     let uses_tls = tls.is_some();
     let heartbeat = heartbeats.register("the server of the metrics page".to_owned());

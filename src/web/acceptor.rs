@@ -14,9 +14,9 @@ use super::reload::{InvalidConfig, ReloadingConfig};
 pub struct Acceptor(Arc<ReloadingConfig>);
 
 impl Acceptor {
-    /// `None` if the configuration has no `tls_server_config`.
+    /// `None` if the configuration has no `tls_server_config`. No reload changes that. No reload changes that.
     pub fn new(config: &Arc<ReloadingConfig>) -> Option<Self> {
-        config.has_tls().then(|| Self(Arc::clone(config)))
+        config.current().is_ok_and(|settings| settings.tls.is_some()).then(|| Self(Arc::clone(config)))
     }
 
     /// # Errors

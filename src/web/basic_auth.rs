@@ -4,13 +4,12 @@
 use std::collections::{BTreeMap, HashSet};
 use std::fmt;
 use std::str::FromStr as _;
-use std::sync::Arc;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use http::HeaderValue;
 use parking_lot::Mutex;
-use ring::digest::{Context, SHA256};
+use ring::digest::{SHA256, digest};
 
 use super::turns::{Peer, Turns};
 
@@ -95,28 +94,17 @@ pub enum Verdict {
 }
 
 /// Checks passwords and caches the verdicts.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct BasicAuth {
     cache: Mutex<Verdicts>,
-    /// Makes a cached digest useless outside this process.
-    salt: [u8; 32],
-    turns: Arc<Turns>,
+    turns: Turns,
 }
 
 /// Digests of user, hash and password. A changed hash gives another digest, so a reload needs no invalidation.
 #[derive(Debug, Default)]
 struct Verdicts {
-    accepted: HashSet<[u8; 32]>,
-    rejected: HashSet<[u8; 32]>,
-}
-
-impl Default for BasicAuth {
-    fn default() -> Self {
-        let mut salt = [0; 32];
-        // Without randomness the digests still stay in this process's memory.
-        let _ = ring::rand::SecureRandom::fill(&ring::rand::SystemRandom::new(), &mut salt);
-        Self { cache: Mutex::default(), salt, turns: Arc::default() }
-    }
+    accepted: HashSet<Vec<u8>>,
+    rejected: HashSet<Vec<u8>>,
 }
 
 impl BasicAuth {
@@ -128,7 +116,8 @@ impl BasicAuth {
             None => (decoy(users.max_cost), false),
         };
         let max_cost = users.max_cost;
-        let digest = self.digest(&user, &hash, &password);
+        // Neither a user nor a hash contains a colon.
+        let digest = digest(&SHA256, &[user.as_bytes(), hash.as_bytes(), &password].join(&b':')).as_ref().to_vec();
         if let Some(verdict) = self.cached(&digest) {
             return verdict;
         }
@@ -147,19 +136,7 @@ impl BasicAuth {
         self.store(digest, accepted)
     }
 
-    fn digest(&self, user: &str, hash: &str, password: &[u8]) -> [u8; 32] {
-        let mut context = Context::new(&SHA256);
-        context.update(&self.salt);
-        for part in [user.as_bytes(), hash.as_bytes(), password] {
-            context.update(&(part.len() as u64).to_le_bytes());
-            context.update(part);
-        }
-        let mut digest = [0; 32];
-        digest.copy_from_slice(context.finish().as_ref());
-        digest
-    }
-
-    fn cached(&self, digest: &[u8; 32]) -> Option<Verdict> {
+    fn cached(&self, digest: &[u8]) -> Option<Verdict> {
         let cache = self.cache.lock();
         if cache.accepted.contains(digest) {
             return Some(Verdict::Authorized);
@@ -167,12 +144,12 @@ impl BasicAuth {
         cache.rejected.contains(digest).then_some(Verdict::Unauthorized)
     }
 
-    fn store(&self, digest: [u8; 32], accepted: bool) -> Verdict {
+    fn store(&self, digest: Vec<u8>, accepted: bool) -> Verdict {
         let mut cache = self.cache.lock();
         let verdicts = if accepted { &mut cache.accepted } else { &mut cache.rejected };
         // Evict any entry: the set's order is random.
         if verdicts.len() >= CACHED
-            && let Some(one) = verdicts.iter().next().copied()
+            && let Some(one) = verdicts.iter().next().cloned()
         {
             verdicts.remove(&one);
         }

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use http::{HeaderName, HeaderValue};
 use serde::Deserialize;
+use serde::de::{DeserializeOwned, IntoDeserializer as _};
 
 use super::basic_auth::Users;
 use super::rate_limit::Rate;
@@ -87,37 +88,35 @@ impl fmt::Debug for Pem {
 }
 
 /// `client_auth_type`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 pub enum ClientAuth {
+    #[serde(rename = "NoClientCert")]
     None,
+    #[serde(rename = "RequestClientCert")]
     Request,
+    /// The alias is an older name of the toolkit.
+    #[serde(rename = "RequireAnyClientCert", alias = "RequireClientCert")]
     RequireAny,
+    #[serde(rename = "VerifyClientCertIfGiven")]
     VerifyIfGiven,
+    #[serde(rename = "RequireAndVerifyClientCert")]
     RequireAndVerify,
 }
 
 impl ClientAuth {
-    fn parse(name: &str) -> Result<Self, InvalidKey> {
-        Ok(match name {
-            "" | "NoClientCert" => Self::None,
-            "RequestClientCert" => Self::Request,
-            // The second is an older name of the toolkit.
-            "RequireAnyClientCert" | "RequireClientCert" => Self::RequireAny,
-            "VerifyClientCertIfGiven" => Self::VerifyIfGiven,
-            "RequireAndVerifyClientCert" => Self::RequireAndVerify,
-            other => {
-                let why = format!(
-                    "{other:?} is unknown; use NoClientCert, RequestClientCert, RequireAnyClientCert, VerifyClientCertIfGiven \
-                     or RequireAndVerifyClientCert"
-                );
-                return Err(InvalidKey::new("tls_server_config.client_auth_type", why));
-            }
-        })
-    }
-
     pub(super) const fn verifies(self) -> bool {
         matches!(self, Self::VerifyIfGiven | Self::RequireAndVerify)
     }
+}
+
+/// `min_version` and `max_version`. The first two are known, but never enabled.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Deserialize)]
+#[allow(clippy::upper_case_acronyms, reason = "the names in the file")]
+enum Version {
+    TLS10,
+    TLS11,
+    TLS12,
+    TLS13,
 }
 
 #[derive(Deserialize, Default)]
@@ -205,31 +204,38 @@ fn in_one_line(error: &serde_saphyr::Error, text: &str) -> String {
 impl FileTls {
     fn checked(self, folder: &Path) -> Result<Option<TlsConfig>, InvalidKey> {
         let invalid = |name: &str, why: &str| InvalidKey::new(format!("tls_server_config.{name}"), why);
-        let (min, max) = (self.min_version.as_deref(), self.max_version.as_deref());
-        let (tls12, tls13) = versions(min.unwrap_or("TLS12"), max.unwrap_or("TLS13"))?;
-        let client_auth_type = self.client_auth_type.unwrap_or_default();
-        let client_auth = ClientAuth::parse(&client_auth_type)?;
+        let min = named("min_version", self.min_version.as_deref(), Version::TLS12)?;
+        let max = named("max_version", self.max_version.as_deref(), Version::TLS13)?;
+        let client_auth_type = self.client_auth_type.filter(|name| !name.is_empty());
+        let client_auth = named("client_auth_type", client_auth_type.as_deref(), ClientAuth::None)?;
         let cert = pem(folder, "cert", self.cert, self.cert_file);
         let private = pem(folder, "key", self.key, self.key_file);
         let client_ca = pem(folder, "client_ca", self.client_ca, self.client_ca_file);
         let sans = self.client_allowed_sans.as_ref().is_some_and(|names| !names.is_empty());
-        let any = cert.is_some() || private.is_some() || client_ca.is_some() || !client_auth_type.is_empty();
+        let any = cert.is_some() || private.is_some() || client_ca.is_some() || client_auth_type.is_some();
         if !any && !sans {
             return Ok(None);
         }
         let cert = cert.ok_or_else(|| invalid("cert_file", "is missing; give it or cert"))?;
         let private = private.ok_or_else(|| invalid("key_file", "is missing; give it or key"))?;
-        if client_ca.is_some() && client_auth == ClientAuth::None {
-            let why = "has no effect alone; set client_auth_type to RequireAndVerifyClientCert or remove this key";
-            return Err(invalid("client_ca_file", why));
-        }
-        if client_ca.is_none() && client_auth.verifies() {
-            let why = format!("is missing, but client_auth_type is {client_auth_type}; name the CA of the clients");
-            return Err(invalid("client_ca_file", &why));
-        }
-        if sans && client_auth == ClientAuth::None {
-            let why = "has no effect alone; set client_auth_type or remove this key";
-            return Err(invalid("client_allowed_sans", why));
+        let (has_ca, anonymous) = (client_ca.is_some(), client_auth == ClientAuth::None);
+        let rules = [
+            (max < Version::TLS12, "max_version", "is insecure and not supported; use TLS12 or TLS13"),
+            (
+                min > max,
+                "min_version",
+                "is higher than max_version, so no client could connect; lower it or raise max_version",
+            ),
+            (has_ca && anonymous, "client_ca_file", "has no effect alone; set client_auth_type or remove this key"),
+            (
+                !has_ca && client_auth.verifies(),
+                "client_ca_file",
+                "is missing; name the CA of the clients, or change client_auth_type",
+            ),
+            (sans && anonymous, "client_allowed_sans", "has no effect alone; set client_auth_type or remove this key"),
+        ];
+        if let Some((_, key, why)) = rules.into_iter().find(|(broken, ..)| *broken) {
+            return Err(invalid(key, why));
         }
         Ok(Some(TlsConfig {
             cert,
@@ -237,8 +243,8 @@ impl FileTls {
             client_auth,
             client_ca,
             allowed_sans: self.client_allowed_sans,
-            tls12,
-            tls13,
+            tls12: min <= Version::TLS12,
+            tls13: max == Version::TLS13,
             cipher_suites: self.cipher_suites.unwrap_or_default(),
             prefer_server_order: self.prefer_server_cipher_suites.unwrap_or(true),
             curves: self.curve_preferences.unwrap_or_default(),
@@ -256,25 +262,12 @@ fn pem(folder: &Path, name: &str, inline: Option<String>, file: Option<String>) 
     file.map(|path| Pem::File(folder.join(path))).or(inline.map(Pem::Inline))
 }
 
-/// Whether TLS 1.2 and TLS 1.3 are enabled. Older versions are never enabled, even if `min_version` names one.
-fn versions(min: &str, max: &str) -> Result<(bool, bool), InvalidKey> {
-    let parse = |key: &str, name: &str| {
-        let why = || format!("{name:?} is not a TLS version; use TLS12 or TLS13");
-        let found = ["TLS10", "TLS11", "TLS12", "TLS13"].iter().position(|known| *known == name);
-        found.ok_or_else(|| InvalidKey::new(format!("tls_server_config.{key}"), why()))
-    };
-    let (least, most) = (parse("min_version", min)?, parse("max_version", max)?);
-    if most < 2 {
-        let why = format!("{max} is insecure and not supported; use TLS12 or TLS13");
-        return Err(InvalidKey::new("tls_server_config.max_version", why));
-    }
-    if least > most {
-        let why = format!(
-            "{min} is higher than max_version {max}, so no client could connect; lower it or raise max_version"
-        );
-        return Err(InvalidKey::new("tls_server_config.min_version", why));
-    }
-    Ok((least <= 2, most == 3))
+/// The variant of `T` with this name.
+fn named<T: DeserializeOwned>(key: &str, name: Option<&str>, default: T) -> Result<T, InvalidKey> {
+    let Some(name) = name else { return Ok(default) };
+    T::deserialize(name.into_deserializer()).map_err(|error: serde::de::value::Error| {
+        InvalidKey::new(format!("tls_server_config.{key}"), error.to_string())
+    })
 }
 
 /// The headers that the toolkit allows, with their values where only some are valid.
@@ -334,32 +327,24 @@ impl FileRate {
 /// A duration in Go's syntax: numbers with units in sequence. Negative durations count as zero. `humantime` is no
 /// replacement: it accepts days, months and years, which Go refuses.
 fn duration(text: &str) -> Option<Duration> {
-    let negative = text.starts_with('-');
+    const UNITS: [(&str, f64); 8] =
+        [("ns", 1e-9), ("us", 1e-6), ("µs", 1e-6), ("μs", 1e-6), ("ms", 1e-3), ("s", 1.0), ("m", 60.0), ("h", 3600.0)];
     let mut rest = text.strip_prefix(['-', '+']).unwrap_or(text);
     if rest == "0" {
         return Some(Duration::ZERO);
     }
-    if rest.is_empty() {
-        return None;
-    }
-    let mut seconds = 0.0;
-    while !rest.is_empty() {
-        let (number, more) = rest.split_at(rest.find(|sign: char| !sign.is_ascii_digit() && sign != '.')?);
-        let (unit, more) =
-            more.split_at(more.find(|sign: char| sign.is_ascii_digit() || sign == '.').unwrap_or(more.len()));
-        let each = match unit {
-            "ns" => 1e-9,
-            "us" | "µs" | "μs" => 1e-6,
-            "ms" => 1e-3,
-            "s" => 1.0,
-            "m" => 60.0,
-            "h" => 3600.0,
-            _ => return None,
-        };
+    let (of_number, mut seconds) = (|sign: char| sign.is_ascii_digit() || sign == '.', 0.0);
+    loop {
+        let (number, more) = rest.split_at(rest.find(|sign| !of_number(sign))?);
+        let (unit, more) = more.split_at(more.find(of_number).unwrap_or(more.len()));
+        let (_, each) = UNITS.into_iter().find(|(name, _)| *name == unit)?;
         seconds += number.parse::<f64>().ok()? * each;
         rest = more;
+        if rest.is_empty() {
+            break;
+        }
     }
-    if negative { Some(Duration::ZERO) } else { Duration::try_from_secs_f64(seconds).ok() }
+    if text.starts_with('-') { Some(Duration::ZERO) } else { Duration::try_from_secs_f64(seconds).ok() }
 }
 
 #[cfg(test)]

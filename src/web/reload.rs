@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use http::{HeaderName, HeaderValue};
+use parking_lot::Mutex;
 use tokio::time::MissedTickBehavior;
 use tokio_rustls::rustls::server::ServerConfig;
 
@@ -23,6 +24,7 @@ const INTERVAL: Duration = Duration::from_millis(250);
 #[derive(Debug)]
 pub struct Settings {
     pub(super) tls: Option<Arc<ServerConfig>>,
+    identity: Option<Identity>,
     pub(super) headers: Vec<(HeaderName, HeaderValue)>,
     pub(super) users: Users,
     pub(super) rate: Option<Rate>,
@@ -37,54 +39,32 @@ pub struct InvalidConfig;
 #[derive(Debug)]
 pub struct ReloadingConfig {
     path: PathBuf,
-    /// Fixed at start-up: connections never switch between TLS and plain HTTP.
-    tls: bool,
+    watch: Mutex<Watch>,
     current: ArcSwap<Result<Arc<Settings>, InvalidConfig>>,
-}
-
-struct Loaded {
-    settings: Settings,
-    identity: Option<Identity>,
-    /// Why the previous identity is still in use.
-    warning: Option<InvalidKey>,
 }
 
 /// What is known between two loads.
 #[derive(Debug)]
-pub struct Watch {
+struct Watch {
     files: Files,
-    identity: Option<Identity>,
-    has_users: bool,
-    /// The problem that was logged last.
-    problem: Option<(String, Severity)>,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Severity {
-    /// The configuration works without the change.
-    Warning,
-    /// Every request is refused.
-    Fatal,
+    /// The last valid ones.
+    settings: Arc<Settings>,
+    /// What was logged last: why the file is invalid, or why the previous certificate is still in use.
+    outcome: Result<Option<String>, String>,
 }
 
 impl ReloadingConfig {
-    /// Reads the file at `path` and the files it names. The second value is for [`ReloadingConfig::watch`].
+    /// Reads the file at `path` and the files it names.
     ///
     /// # Errors
     /// When the file is unreadable or invalid; the error names the key.
-    pub fn read(path: &Path) -> Result<(Arc<Self>, Watch), WebConfigError> {
+    pub fn read(path: &Path) -> Result<Arc<Self>, WebConfigError> {
         let mut files = Files::default();
         let loaded = load(path, None, &mut files).map_err(|problem| WebConfigError { path: path.to_owned(), problem });
-        let Loaded { settings, identity, .. } = loaded?;
-        let watch = Watch { files, identity, has_users: !settings.users.is_empty(), problem: None };
-        let tls = settings.tls.is_some();
-        let current = ArcSwap::from_pointee(Ok(Arc::new(settings)));
-        Ok((Arc::new(Self { path: path.to_owned(), tls, current }), watch))
-    }
-
-    /// Whether connections use TLS.
-    pub const fn has_tls(&self) -> bool {
-        self.tls
+        let settings = Arc::new(loaded?.0);
+        let current = ArcSwap::from_pointee(Ok(Arc::clone(&settings)));
+        let watch = Mutex::new(Watch { files, settings, outcome: Ok(None) });
+        Ok(Arc::new(Self { path: path.to_owned(), watch, current }))
     }
 
     /// # Errors
@@ -94,21 +74,15 @@ impl ReloadingConfig {
     }
 
     /// Reloads changed files, for ever. A file system that hangs delays reloads but no request.
-    pub async fn watch(self: Arc<Self>, mut watch: Watch) {
+    pub async fn watch(self: Arc<Self>) {
         let mut ticks = tokio::time::interval(INTERVAL);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             ticks.tick().await;
             let config = Arc::clone(&self);
-            let check = move || {
-                config.reload_if_changed(&mut watch);
-                watch
-            };
-            match tokio::task::spawn_blocking(check).await {
-                Ok(checked) => watch = checked,
-                // Only at shutdown.
-                Err(_) => return,
-            }
+            let reload = move || config.reload_if_changed(&mut config.watch.lock());
+            // Fails only at shutdown.
+            let Ok(()) = tokio::task::spawn_blocking(reload).await else { return };
         }
     }
 
@@ -117,63 +91,64 @@ impl ReloadingConfig {
             return;
         }
         watch.files = Files::default();
-        let loaded = load(&self.path, watch.identity.as_ref(), &mut watch.files);
-        let problem = match loaded.and_then(|new| self.check_switch(new, watch)) {
-            Ok(Loaded { settings, identity, warning }) => {
-                watch.identity = identity;
-                watch.has_users = !settings.users.is_empty();
-                self.current.store(Arc::new(Ok(Arc::new(settings))));
-                warning.map(|warning| (warning.to_string(), Severity::Warning))
+        let outcome = match load(&self.path, Some(&watch.settings), &mut watch.files) {
+            Ok((settings, warning)) => {
+                watch.settings = Arc::new(settings);
+                self.current.store(Arc::new(Ok(Arc::clone(&watch.settings))));
+                Ok(warning.map(|warning| warning.to_string()))
             }
             Err(problem) => {
                 self.current.store(Arc::new(Err(InvalidConfig)));
-                Some((problem.to_string(), Severity::Fatal))
+                Err(problem.to_string())
             }
         };
-        if problem != watch.problem {
-            match &problem {
-                Some((error, Severity::Warning)) => {
-                    tracing::warn!(error, "new certificate is invalid; keeping the previous one");
-                }
-                Some((error, Severity::Fatal)) => {
-                    tracing::error!(error, "web configuration is invalid; refusing all requests");
-                }
-                None => tracing::info!("web configuration is valid again"),
+        if outcome != watch.outcome {
+            match &outcome {
+                Ok(None) => tracing::info!("web configuration is valid again"),
+                Ok(Some(error)) => tracing::warn!(error, "new certificate is invalid; keeping the previous one"),
+                Err(error) => tracing::error!(error, "web configuration is invalid; refusing all requests"),
             }
-            watch.problem = problem;
+            watch.outcome = outcome;
         }
-    }
-
-    /// A half-written file must not remove protection.
-    fn check_switch(&self, new: Loaded, watch: &Watch) -> Result<Loaded, Problem> {
-        let (key, what) = if new.settings.tls.is_some() != self.tls {
-            ("tls_server_config", "TLS cannot be enabled or disabled")
-        } else if watch.has_users && new.settings.users.is_empty() {
-            ("basic_auth_users", "the last user cannot be removed")
-        } else {
-            return Ok(new);
-        };
-        Err(InvalidKey::new(key, format!("{what} at run time; restart the exporter or revert the change")).into())
     }
 }
 
-/// Reads everything. If only the server's own certificate is unusable, `previous` stays in use: the two files of a pair are
-/// replaced one after the other.
-fn load(path: &Path, previous: Option<&Identity>, files: &mut Files) -> Result<Loaded, Problem> {
+/// Reads everything. If only the server's own certificate is unusable, the previous one stays in use, and the error is the second
+/// value: the two files of a pair are replaced one after the other.
+fn load(
+    path: &Path,
+    previous: Option<&Settings>,
+    files: &mut Files,
+) -> Result<(Settings, Option<InvalidKey>), Problem> {
     let text = String::from_utf8(files.read(path)?).map_err(std::io::Error::other)?;
-    let config = WebConfig::parse(&text, path.parent().unwrap_or(Path::new("")))?;
-    let (mut server, mut identity, mut warning) = (None, None, None);
-    if let Some(tls) = &config.tls {
-        let usable = match (tls::identity(tls, files), previous) {
+    let WebConfig { tls, headers, users, rate } = WebConfig::parse(&text, path.parent().unwrap_or(Path::new("")))?;
+    let mut settings = Settings { tls: None, identity: None, headers, users, rate };
+    let mut warning = None;
+    if let Some(tls) = &tls {
+        let identity = match (tls::identity(tls, files), previous.and_then(|previous| previous.identity.clone())) {
             (Err(error), Some(previous)) => {
                 warning = Some(error);
-                Arc::clone(previous)
+                previous
             }
             (found, _) => found?,
         };
-        server = Some(Arc::new(tls::server_config(tls, Arc::clone(&usable), files)?));
-        identity = Some(usable);
+        settings.tls = Some(Arc::new(tls::server_config(tls, Arc::clone(&identity), files)?));
+        settings.identity = Some(identity);
     }
-    let settings = Settings { tls: server, headers: config.headers, users: config.users, rate: config.rate };
-    Ok(Loaded { settings, identity, warning })
+    if let Some(previous) = previous {
+        check_switch(&settings, previous)?;
+    }
+    Ok((settings, warning))
+}
+
+/// A half-written file must not remove protection.
+fn check_switch(new: &Settings, previous: &Settings) -> Result<(), InvalidKey> {
+    let (key, what) = if new.tls.is_some() != previous.tls.is_some() {
+        ("tls_server_config", "TLS cannot be enabled or disabled")
+    } else if new.users.is_empty() && !previous.users.is_empty() {
+        ("basic_auth_users", "the last user cannot be removed")
+    } else {
+        return Ok(());
+    };
+    Err(InvalidKey::new(key, format!("{what} at run time; restart the exporter or revert the change")))
 }

@@ -1,17 +1,15 @@
-//! Password comparisons run one at a time. Who waits for one gets it in turn by address, so one address that guesses passwords
-//! cannot shut out the others; addresses that guessed wrong come last.
+//! Password comparisons run one at a time, and addresses take turns. So one address that guesses passwords cannot shut out the
+//! others, and all addresses that guessed wrong have one turn together.
 
-use std::collections::{HashSet, VecDeque};
+use std::collections::{HashMap, HashSet};
 use std::net::IpAddr;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use tokio::sync::oneshot;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// Requests of one address that may wait. Further ones are refused.
+/// Requests of one address that may wait or be compared. Further ones are refused.
 const MAX_PER_PEER: usize = 8;
-/// All requests that may wait.
-const MAX_WAITING: usize = 256;
 /// Addresses remembered because they guessed wrong.
 const MAX_FAILED: usize = 1024;
 
@@ -29,99 +27,68 @@ impl Peer {
     }
 }
 
-/// Who waits for a comparison.
-#[derive(Debug, Default)]
-pub(super) struct Turns(Mutex<Queue>);
+/// Who waits for a comparison. The semaphores have one permit each and give it in the order of asking. A peer needs its own before
+/// it asks for the common one, so each peer waits there with one request. A peer that guessed wrong needs that of the guessers, too.
+#[derive(Debug)]
+pub(super) struct Turns {
+    common: Arc<Semaphore>,
+    guessers: Arc<Semaphore>,
+    peers: Mutex<Peers>,
+}
 
 #[derive(Debug, Default)]
-struct Queue {
-    is_taken: bool,
-    /// The peers that wait, in the order of their turns, each with its requests.
-    peers: VecDeque<(Peer, VecDeque<oneshot::Sender<Turn>>)>,
+struct Peers {
+    /// Those with requests.
+    own: HashMap<Peer, Arc<Semaphore>>,
     failed: HashSet<Peer>,
 }
 
 /// The right to compare one password. Dropping it gives the turn to the next peer.
 #[derive(Debug)]
-pub(super) struct Turn(Arc<Turns>);
+pub(super) struct Turn(#[expect(dead_code, reason = "held until it is dropped")] Vec<OwnedSemaphorePermit>);
+
+impl Default for Turns {
+    fn default() -> Self {
+        Self { common: one_permit(), guessers: one_permit(), peers: Mutex::default() }
+    }
+}
+
+fn one_permit() -> Arc<Semaphore> {
+    Arc::new(Semaphore::new(1))
+}
 
 impl Turns {
-    /// Waits for a turn; `None` if too many requests wait already.
-    pub(super) async fn wait(self: &Arc<Self>, peer: Peer) -> Option<Turn> {
-        let turn = {
-            let mut queue = self.0.lock();
-            if !queue.is_taken {
-                queue.is_taken = true;
-                return Some(Turn(Arc::clone(self)));
-            }
-            queue.join(peer)?
-        };
-        // An error means that the request lost its place to another peer.
-        turn.await.ok()
+    /// Waits for a turn; `None` if too many requests of this peer wait already. The server's limit of connections limits all.
+    pub(super) async fn wait(&self, peer: Peer) -> Option<Turn> {
+        let own = self.own(peer)?;
+        let mut permits = vec![own.acquire_owned().await.ok()?];
+        let has_failed = self.peers.lock().failed.contains(&peer);
+        if has_failed {
+            permits.push(Arc::clone(&self.guessers).acquire_owned().await.ok()?);
+        }
+        permits.push(Arc::clone(&self.common).acquire_owned().await.ok()?);
+        Some(Turn(permits))
+    }
+
+    /// The semaphore of `peer`, which each of its requests holds; `None` if it has too many.
+    fn own(&self, peer: Peer) -> Option<Arc<Semaphore>> {
+        let own = &mut self.peers.lock().own;
+        own.retain(|_, semaphore| Arc::strong_count(semaphore) > 1);
+        let semaphore = own.entry(peer).or_insert_with(one_permit);
+        (Arc::strong_count(semaphore) <= MAX_PER_PEER).then(|| Arc::clone(semaphore))
     }
 
     /// Remembers whether the password of `peer` was right.
     pub(super) fn compared(&self, peer: Peer, accepted: bool) {
-        let mut queue = self.0.lock();
+        let failed = &mut self.peers.lock().failed;
         if accepted {
-            queue.failed.remove(&peer);
+            failed.remove(&peer);
             return;
         }
-        if queue.failed.len() >= MAX_FAILED {
-            queue.failed.clear();
+        if failed.len() >= MAX_FAILED {
+            failed.clear();
         }
-        queue.failed.insert(peer);
-    }
-}
-
-impl Queue {
-    fn join(&mut self, peer: Peer) -> Option<oneshot::Receiver<Turn>> {
-        // Clients that have disconnected need no turn.
-        self.peers.iter_mut().for_each(|(_, requests)| requests.retain(|request| !request.is_closed()));
-        self.peers.retain(|(_, requests)| !requests.is_empty());
-        let own = self.peers.iter().find(|(other, _)| *other == peer).map_or(0, |(_, requests)| requests.len());
-        if own >= MAX_PER_PEER {
-            return None;
-        }
-        if self.peers.iter().map(|(_, requests)| requests.len()).sum::<usize>() >= MAX_WAITING {
-            let (_, most) = self.peers.iter_mut().max_by_key(|(_, requests)| requests.len())?;
-            if most.len() <= own + 1 {
-                return None;
-            }
-            most.pop_back();
-        }
-        let (request, turn) = oneshot::channel();
-        match self.peers.iter_mut().find(|(other, _)| *other == peer) {
-            Some((_, requests)) => requests.push_back(request),
-            None => self.peers.push_back((peer, VecDeque::from([request]))),
-        }
-        Some(turn)
-    }
-
-    /// The request whose turn it is.
-    fn next(&mut self) -> Option<oneshot::Sender<Turn>> {
-        let trusted = self.peers.iter().position(|(peer, _)| !self.failed.contains(peer));
-        let (peer, mut requests) = self.peers.remove(trusted.unwrap_or(0))?;
-        let request = requests.pop_front();
-        if !requests.is_empty() {
-            self.peers.push_back((peer, requests));
-        }
-        request
-    }
-}
-
-impl Drop for Turn {
-    fn drop(&mut self) {
-        let next = {
-            let mut queue = self.0.0.lock();
-            let next = queue.next();
-            queue.is_taken = next.is_some();
-            next
-        };
-        // If the client has disconnected, the turn comes back and is dropped here: the next one gets it.
-        if let Some(next) = next {
-            let _ = next.send(Self(Arc::clone(&self.0)));
-        }
+        failed.insert(peer);
     }
 }
 
@@ -162,31 +129,29 @@ mod tests {
         let order = order(&turns, &peers).await;
         assert_eq!(order.len(), MAX_PER_PEER + 1);
         assert_eq!(order[1], scraper);
-        assert!(!turns.0.lock().is_taken);
+        assert_eq!(turns.common.available_permits(), 1);
     }
 
     #[tokio::test]
-    async fn peers_that_guessed_wrong_come_last() {
+    async fn peers_that_guessed_wrong_have_one_turn_together() {
         let turns = Arc::new(Turns::default());
         let guessers: Vec<Peer> = (1..=60).map(|last| peer(&format!("10.0.0.{last}"))).collect();
         guessers.iter().for_each(|guesser| turns.compared(*guesser, false));
         let (scraper, forgiven) = (peer("10.0.1.1"), guessers[59]);
         turns.compared(forgiven, true);
         let order = order(&turns, &[&guessers[..], &[scraper]].concat()).await;
-        assert_eq!(order[..2], [forgiven, scraper]);
-        assert_eq!(order[2..], guessers[..59]);
+        assert_eq!(order[..3], [guessers[0], forgiven, scraper]);
+        assert_eq!(order[3..], guessers[1..59]);
     }
 
     #[tokio::test]
-    async fn when_all_places_are_taken_the_peer_with_most_requests_gives_one_up() {
+    async fn a_late_peer_waits_for_one_comparison_of_each_other() {
         let turns = Arc::new(Turns::default());
-        let mut peers: Vec<Peer> =
-            (0..MAX_WAITING / MAX_PER_PEER).flat_map(|last| [peer(&format!("10.0.0.{last}")); MAX_PER_PEER]).collect();
+        let mut peers: Vec<Peer> = (0..32).flat_map(|last| [peer(&format!("10.0.0.{last}")); MAX_PER_PEER]).collect();
         let late = peer("10.0.1.1");
         peers.push(late);
         let order = order(&turns, &peers).await;
-        assert_eq!(order.len(), MAX_WAITING);
-        assert!(order.contains(&late));
+        assert_eq!((order.len(), order.iter().position(|peer| *peer == late)), (32 * MAX_PER_PEER + 1, Some(32)));
     }
 
     #[tokio::test]
