@@ -318,6 +318,17 @@ fn a_source_is_asked_which_option_is_off_and_never_for_what_drains() {
 }
 
 #[test]
+fn a_page_for_prometheus_in_place_of_the_statistics_is_named_at_once() {
+    let worker = Served::start(&[("/metrics", 200, "# HELP dynamo_component_requests_total Requests\n")]);
+    let daemon = Daemon::start(&["--source", &worker.source()]);
+    let report = Report::of(&daemon, &[]);
+    report.names("tensorrt_llm", "source-without-statistics");
+    assert_eq!(report.about("tensorrt_llm").len(), 1);
+    let log = daemon.stderr();
+    assert!(log.contains("/metrics is a page for Prometheus, not the statistics of trtllm-serve"), "{log}");
+}
+
+#[test]
 fn the_variable_for_sources_holds_several() {
     let daemon = Daemon::start(&[]);
     let output = std::process::Command::new(env!("CARGO_BIN_EXE_trtllm-exporter"))

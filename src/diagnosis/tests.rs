@@ -286,6 +286,19 @@ fn cases() -> Vec<(&'static str, Case, &'static [&'static str])> {
             },
             &[],
         ),
+        (
+            "source-without-statistics",
+            Case {
+                lines: &[
+                    ("nv_trt_llm_engine_state{state=\"starting\"}", 1.0, 1.0),
+                    ("trtllm_exporter_source_up", 0.0, 0.0),
+                    ("trtllm_exporter_poll_errors_total{kind=\"not_json\"}", 10.0, 40.0),
+                ],
+                removed: &["nv_trt_llm_"],
+                ..Case::default()
+            },
+            &[],
+        ),
         ("source-failing", lines(&[("trtllm_exporter_poll_errors_total{kind=\"timeout\"}", 2.0, 13.0)]), &[]),
         ("statistics-off", lines(&[("trtllm_exporter_source_records_missing", 0.0, 1.0)]), &[]),
         ("statistics-sampled", lines(&[("nv_trt_llm_statistics_interval_iterations", 10.0, 10.0)]), &[]),

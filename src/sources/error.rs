@@ -21,6 +21,11 @@ pub enum SourceError {
     HttpStatus { target: String, status: u16 },
     #[error("{target} did not send a JSON array of statistics: {cause}")]
     NotJson { target: String, cause: String },
+    #[error(
+        "{target} is a page for Prometheus, not the statistics of trtllm-serve; check that --source names the port of \
+         trtllm-serve. A worker of Dynamo publishes to --source socket:PATH instead"
+    )]
+    PrometheusPage { target: String },
     #[error("{target} ended its answer in the middle of a record")]
     Truncated { target: String },
     #[error("{target} sent more than {limit} bytes in one answer")]
@@ -43,7 +48,7 @@ impl SourceError {
             Self::Connect { .. } => ErrorKind::Connect,
             Self::Timeout { .. } | Self::Slow { .. } => ErrorKind::Timeout,
             Self::HttpStatus { .. } | Self::Unauthorized { .. } => ErrorKind::HttpStatus,
-            Self::NotJson { .. } => ErrorKind::NotJson,
+            Self::NotJson { .. } | Self::PrometheusPage { .. } => ErrorKind::NotJson,
             Self::Truncated { .. } => ErrorKind::Truncated,
             Self::TooLarge { .. } => ErrorKind::TooLarge,
             Self::Io { .. } | Self::Token { .. } => ErrorKind::Io,

@@ -135,6 +135,7 @@ impl TrtllmServe {
             }
         };
         let result = Statistics::Records.parse_part(self.client.received(), &mut parsed, batch);
+        let for_prometheus = self.client.received().starts_with(b"# ");
         self.detect_backend(batch);
         if result.is_ok() && !parsed.complete {
             self.unparsed = Some(parsed);
@@ -143,6 +144,7 @@ impl TrtllmServe {
         self.client.release();
         let target = || format!("{}/metrics", self.client.server.target);
         result.map(|()| true).map_err(|error| match error {
+            ParseError::NotJson(_) if for_prometheus => SourceError::PrometheusPage { target: target() },
             ParseError::NotJson(cause) => SourceError::NotJson { target: target(), cause },
             ParseError::Truncated => SourceError::Truncated { target: target() },
         })

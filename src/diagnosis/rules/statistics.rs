@@ -51,6 +51,17 @@ pub(super) const RULES: &[Rule] = &[
         alerts: &["TrtllmSourceDown"],
     },
     Rule {
+        name: "source-without-statistics",
+        severity: Severity::Warning,
+        check: Check::Engine(source_without_statistics),
+        says: "The address in --source answers, but not with statistics of an engine.",
+        when: "The engine is starting, and polls fail with the kind not_json.",
+        guideline: "A server that loads its model refuses connections, or answers with an error status.",
+        change: "--source trtllm-serve:http://HOST:PORT with the port of trtllm-serve. A page for Prometheus, such as that of a worker \
+                 of Dynamo, has no records: use --source socket:PATH and the Python package.",
+        alerts: &["TrtllmSourceDown"],
+    },
+    Rule {
         name: "source-failing",
         severity: Severity::Warning,
         check: Check::Engine(source_failing),
@@ -152,9 +163,19 @@ fn engine_restarted(engine: &Engine) -> Facts {
 
 fn source_never_answered(engine: &Engine) -> Facts {
     let uptime = engine.uptime.filter(|uptime| *uptime > LOADED_BY)?;
-    let failing = engine.page.now("trtllm_exporter_source_up", &[]) == Some(0.0);
+    let failing =
+        engine.page.now("trtllm_exporter_source_up", &[]) == Some(0.0) && source_without_statistics(engine).is_none();
     (engine.state() == "starting" && failing && errors(engine) > 0.0).then(|| {
         let mut facts = vec![seconds("time since the exporter started", uptime), count("failed polls", errors(engine))];
+        facts.extend(engine.about.last_poll.error.as_deref().map(|error| text("last poll", error)));
+        facts
+    })
+}
+
+fn source_without_statistics(engine: &Engine) -> Facts {
+    let polls = engine.page.grew("trtllm_exporter_poll_errors_total", &[("kind", "not_json")]);
+    (engine.state() == "starting" && polls > 0.0).then(|| {
+        let mut facts = vec![count("failed polls", polls)];
         facts.extend(engine.about.last_poll.error.as_deref().map(|error| text("last poll", error)));
         facts
     })
