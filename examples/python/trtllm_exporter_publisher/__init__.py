@@ -8,9 +8,11 @@
             publisher.observe(output)
 
 In an asyncio server, use `async with publishing(llm)`. `publishing` also takes a tensorrt_llm.bindings.executor.Executor.
-The engine returns each statistics record once, so nothing else may read its statistics meanwhile.
+The engine returns each statistics record once, so nothing else may read its statistics meanwhile. For a server that reads
+them itself, use `with copying(llm)`, or start it with `python3 -m trtllm_exporter_publisher MODULE`.
 """
+from .copies import copying
 from .engine import publishing
 from .publisher import Publisher, engine_name
 
-__all__ = ["Publisher", "engine_name", "publishing"]
+__all__ = ["Publisher", "copying", "engine_name", "publishing"]

@@ -11,6 +11,13 @@ _END = 5.0  # seconds for the last drain: an engine that hangs must not hang its
 _log = logging.getLogger(__name__)
 
 
+def publisher_of(engine, path, model, version, *, config, retry):
+    """A Publisher with the name and the settings of this engine."""
+    folder = getattr(getattr(engine, "args", None), "model", "")
+    config = {**engine_settings(engine), **(config or {})}
+    return Publisher(path, model, version, derived_model=engine_name(folder), config=config, retry=retry)
+
+
 class publishing:  # noqa: N801: used like a function
     """Context manager: publishes the statistics of `engine` and yields the Publisher.
 
@@ -22,9 +29,7 @@ class publishing:  # noqa: N801: used like a function
     """
 
     def __init__(self, engine, path=DEFAULT_SOCKET, model=None, version="1", *, config=None, retry=1.0):
-        folder = getattr(getattr(engine, "args", None), "model", "")
-        config = {**engine_settings(engine), **(config or {})}
-        self.publisher = Publisher(path, model, version, derived_model=engine_name(folder), config=config, retry=retry)
+        self.publisher = publisher_of(engine, path, model, version, config=config, retry=retry)
         self._engine, self._failing = engine, False
         self._ended, self._thread, self._task = threading.Event(), None, None
 

@@ -1,0 +1,74 @@
+"""Runs a Python server and publishes copies of the statistics that it reads. The server needs no change.
+
+  python3 -m trtllm_exporter_publisher MODULE [ARGUMENT...]      instead of  python3 -m MODULE [ARGUMENT...]
+
+Environment:
+  TRTLLM_EXPORTER_SOCKET         ingest socket of the exporter; empty publishes nothing [/run/trtllm-exporter/ingest.sock]
+  TRTLLM_EXPORTER_MODEL          label `model` of the engine [the last part of the model's name or folder]
+  TRTLLM_EXPORTER_MODEL_VERSION  label `version`, with TRTLLM_EXPORTER_MODEL [1]
+"""
+import functools
+import importlib.abc
+import importlib.util
+import logging
+import os
+import runpy
+import sys
+
+from .copies import copying
+from .publisher import DEFAULT_SOCKET
+
+_log = logging.getLogger(__name__)
+
+
+def main():
+    if len(sys.argv) < 2 or sys.argv[1].startswith("-"):
+        print(__doc__.strip(), file=sys.stderr)
+        sys.exit(0 if sys.argv[1:2] == ["--help"] else 2)
+    if os.environ.get("TRTLLM_EXPORTER_SOCKET", DEFAULT_SOCKET):
+        sys.meta_path.insert(0, _WhenImported("tensorrt_llm", _copy_each_llm))
+    del sys.argv[0]
+    runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
+
+
+def _copy_each_llm(tensorrt_llm):
+    """Each new tensorrt_llm.LLM publishes its copies until the process ends."""
+    created = tensorrt_llm.LLM.__init__
+
+    @functools.wraps(created)
+    def create(self, *arguments, **named):
+        created(self, *arguments, **named)
+        try:
+            copying(self, os.environ.get("TRTLLM_EXPORTER_SOCKET", DEFAULT_SOCKET),
+                    os.environ.get("TRTLLM_EXPORTER_MODEL") or None,
+                    os.environ.get("TRTLLM_EXPORTER_MODEL_VERSION") or "1").__enter__()
+        except Exception as error:  # the server must not fail because of its copies
+            _log.warning("cannot copy the engine's statistics: %r", error)
+
+    tensorrt_llm.LLM.__init__ = create
+
+
+class _WhenImported(importlib.abc.MetaPathFinder):
+    """Calls `then` with the module `name` once it is imported."""
+
+    def __init__(self, name, then):
+        self._name, self._then = name, then
+
+    def find_spec(self, name, _path, _target=None):
+        if name != self._name:
+            return None
+        sys.meta_path.remove(self)
+        spec = importlib.util.find_spec(name)
+        if spec is not None and spec.loader is not None:
+            executed = spec.loader.exec_module
+
+            def exec_module(module):
+                executed(module)
+                self._then(module)
+
+            spec.loader.exec_module = exec_module
+        return spec
+
+
+if __name__ == "__main__":
+    main()
