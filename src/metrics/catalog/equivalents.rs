@@ -62,7 +62,7 @@ equivalents! {
         "nv_llm_input_token_len", "dynamo_frontend_input_sequence_tokens"
         => InputTokenLen, ContextTokens;
     "generated tokens": "vllm:generation_tokens_total", "sglang:generation_tokens_total", "trtllm_generation_tokens_total",
-        "nv_llm_output_token_len", "dynamo_frontend_output_tokens"
+        "nv_llm_output_token_len", "dynamo_frontend_output_tokens_total"
         => OutputTokenLen, GenerationTokens;
     "running requests": "vllm:num_requests_running", "sglang:num_running_reqs", "trtllm_num_requests_running",
         "nv_trt_llm_request_metrics{request_type=scheduled}", "dynamo_frontend_inflight_requests"
