@@ -1,0 +1,23 @@
+#!/usr/bin/env bash
+# Runs the TensorRT-LLM worker of NVIDIA Dynamo from PyPI with the exporter, and compares the numbers. Needs the network at first.
+#   run.sh [ARGUMENT of check.py...]
+# There is no GPU: standin/ takes the place of TensorRT-LLM and PyTorch. Everything else is Dynamo's own code: worker, frontend,
+# publisher of statistics and metrics endpoint. DYNAMO=VERSION selects another release. It stays in target/tools/dynamo-VERSION.
+set -euo pipefail
+cd "$(dirname "$0")/../../.."
+version=${DYNAMO:-1.6.1}
+venv=target/tools/dynamo-$version
+
+if ! [ -e "$venv/complete" ]; then
+  rm -rf "$venv"
+  mkdir -p target/tools
+  python3 -m venv "$venv"
+  pip=("$venv/bin/pip" install --quiet --disable-pip-version-check --retries 10 --timeout 60)
+  # Without its dependencies: one of them exists on NVIDIA's own index only, and the worker does not import it.
+  "${pip[@]}" --no-deps "ai-dynamo==$version" "ai-dynamo-runtime==$version"
+  "${pip[@]}" aiohttp blake3 'kubernetes<33' msgspec numpy pillow 'prometheus-client<1' pydantic pyyaml pyzmq redis tokenizers tqdm \
+    'transformers>=4.56' typing-extensions uvloop zstandard
+  touch "$venv/complete"
+fi
+[ -e target/debug/trtllm-exporter ] || [[ " $* " == *" --binary "* ]] || cargo build --quiet
+exec "$venv/bin/python" tests/upstream/dynamo/check.py "$@"
