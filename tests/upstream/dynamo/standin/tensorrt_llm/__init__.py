@@ -10,14 +10,14 @@ import dataclasses
 import datetime
 import enum
 import importlib
-import importlib.abc
-import importlib.machinery
 import json
 import os
 import pathlib
 import sys
 import time
 import types
+
+import submodules
 
 BLOCK, MAX_BLOCKS, ITERATION = 32, 1000, 0.005
 RECORDED = open(os.environ["STANDIN_RECORDS"], "a", buffering=1)
@@ -229,25 +229,11 @@ if os.environ.get("TENSORRT_LLM_SOURCE"):
     MetricsCollector = upstream_collector()
 
 
-class _Submodules(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-    """Each submodule has the names of this file. Other names are empty classes, which only type hints use."""
-
-    def find_spec(self, name, _path, _target=None):
-        return importlib.machinery.ModuleSpec(name, self, is_package=True) if name.startswith("tensorrt_llm.") else None
-
-    def create_module(self, spec):
-        module = types.ModuleType(spec.name)
-        module.__getattr__ = _attribute
-        return module
-
-    def exec_module(self, module):
-        pass
-
-
 def _attribute(name):
+    """Submodules have the names of this file. Other names are empty classes, which only type hints use."""
     if name.startswith("__") or name in ("ConversationParams", "PreprocessedInputs"):
         raise AttributeError(name)
     return globals().get(name) or globals().setdefault(name, type(name, (Settings,), {}))
 
 
-sys.meta_path.append(_Submodules())
+submodules.add(__name__, _attribute)

@@ -2,10 +2,7 @@
 
 Each attribute is an empty class, and each submodule is a module of them.
 """
-import importlib.abc
-import importlib.machinery
-import sys
-import types
+import submodules
 
 
 class _Empty(type):
@@ -21,20 +18,5 @@ def _attribute(name):
     return _Empty(name, (), {})
 
 
-class _Submodules(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-    """Makes `import torch.cuda` work."""
-
-    def find_spec(self, name, _path, _target=None):
-        return importlib.machinery.ModuleSpec(name, self, is_package=True) if name.startswith("torch.") else None
-
-    def create_module(self, spec):
-        module = types.ModuleType(spec.name)
-        module.__getattr__ = _attribute
-        return module
-
-    def exec_module(self, module):
-        pass
-
-
 __getattr__ = _attribute
-sys.meta_path.append(_Submodules())
+submodules.add(__name__, _attribute)
