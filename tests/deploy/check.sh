@@ -113,7 +113,7 @@ if [ -n "$fleet" ]; then
 fi
 
 if [ -n "$all" ]; then
-  image() { tests/deploy/run_image.sh "$binary" --web.listen-address=127.0.0.1:8002 --gpu=auto --source=sim:; }
+  image() { tests/deploy/run_image.sh "$binary"; }
   if [ -z "$binary" ]; then skip "image" "needs --binary"
   elif [ "$(id -u)" != 0 ]; then skip "image" "needs root"
   else check "image: built, run, scraped, stopped" image; fi

@@ -1,0 +1,106 @@
+# shellcheck shell=bash disable=SC2034  # checked is read by the scripts
+# Functions of the scripts that build images and run them. They source this file. It sets repo, the checkout, and work, a temporary
+# folder that is removed at the end.
+repo=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
+
+need() { # TOOL...: skips the script if one is missing
+  local tool
+  for tool in "$@"; do
+    command -v "$tool" >/dev/null || { echo "skipped: $tool is not installed"; exit 77; }
+  done
+}
+
+work=$(mktemp -d) container="" checked=""
+trap clean_up EXIT
+clean_up() {
+  if [ -n "$container" ]; then
+    runc --root "$work/runc" kill "$container" KILL >/dev/null 2>&1 || true
+    runc --root "$work/runc" delete -f "$container" >/dev/null 2>&1 || true
+  fi
+  rm -rf "$work"
+}
+
+# buildah and skopeo keep everything in $work, and build without a container engine.
+use_own_storage() {
+  export XDG_RUNTIME_DIR=$work/xdg BUILDAH_ISOLATION=chroot
+  export CONTAINERS_STORAGE_CONF=$work/storage.conf
+  mkdir -m 0700 "$XDG_RUNTIME_DIR"
+  printf '[storage]\ndriver = "vfs"\ngraphroot = "%s"\nrunroot = "%s"\n' "$work/store" "$work/run" >"$CONTAINERS_STORAGE_CONF"
+}
+
+architecture_of() { # BINARY: the machine of an ELF file is the number in its bytes 18 and 19
+  case $(od -An -tu2 -j18 -N2 "$1" | tr -d ' ') in
+    62) echo amd64 ;;
+    183) echo arm64 ;;
+    *) echo "$1 is not a program for amd64 or arm64" >&2; return 1 ;;
+  esac
+}
+
+# Runs an image with a read-only root, no capability and uid 65532. Scrapes it, and stops it with SIGTERM. Leaves the page in
+# $work/page and the architecture in $checked. The image must name the architecture of its program. An emulator runs the program of
+# another architecture.
+check_image() { # FOLDER:TAG [ARGUMENT...]      FOLDER is an OCI layout; the arguments are those of the exporter
+  local image=$1 bundle size architecture named cpu emulator="" port runner code began took packed
+  shift
+  [ $# -gt 0 ] || set -- --gpu=auto --source=sim:
+  bundle=$(mktemp -d "$work/bundle.XXXX")
+  umoci unpack --image "$image" "$bundle" >"$work/log" 2>&1 || { cat "$work/log"; return 1; }
+  architecture=$(architecture_of "$bundle/rootfs/usr/bin/trtllm-exporter")
+  named=$(skopeo inspect --config "oci:$image" | python3 -c 'import json, sys; c = json.load(sys.stdin); print(c["os"], c["architecture"])')
+  [ "$named" = "linux $architecture" ] || { echo "the image is for \"$named\", but its program for \"linux $architecture\""; return 1; }
+  packed=$(skopeo inspect --raw "oci:$image" | python3 -c 'import json, sys; print(sum(layer["size"] for layer in json.load(sys.stdin)["layers"]) // 1024)')
+  size=$(du -sk "$bundle/rootfs" | cut -f1)
+  # More than this is more than the program, glibc, the authorities and the licences.
+  [ "$size" -le $((30 * 1024)) ] || { echo "the image has $((size / 1024)) MiB instead of at most 30 MiB; look for files that do not belong there"; return 1; }
+  if [ "$architecture" != "$(dpkg --print-architecture)" ]; then
+    cpu=x86_64; [ "$architecture" = amd64 ] || cpu=aarch64
+    need "qemu-$cpu-static"
+    emulator=$(command -v "qemu-$cpu-static")
+  fi
+  port=$(python3 "$repo/tests/deploy/free_port.py")
+  python3 - "$bundle/config.json" "$port" "$emulator" "$@" <<'PYTHON'
+import json, sys
+file, port, emulator, arguments = sys.argv[1], sys.argv[2], sys.argv[3], sys.argv[4:]
+config = json.load(open(file))
+process = config["process"]
+process.update(terminal=False, rlimits=[], noNewPrivileges=True)
+process["args"] = process["args"][:1] + arguments
+process["env"].append(f"TRTLLM_EXPORTER_WEB_LISTEN_ADDRESS=127.0.0.1:{port}")
+process["capabilities"] = {kind: [] for kind in process.get("capabilities", {})}
+assert process["user"]["uid"] == 65532 and process["user"]["gid"] == 65532, process["user"]
+config["root"]["readonly"] = True
+linux = config["linux"]
+linux.pop("resources", None)
+config["mounts"] = [mount for mount in config["mounts"] if mount["type"] != "cgroup"]
+config["mounts"].append({"destination": "/run/trtllm-exporter", "type": "tmpfs", "source": "tmpfs",
+                         "options": ["nosuid", "nodev", "mode=0770", "uid=65532", "gid=65532"]})
+if emulator:  # it is a static program, and runs the image's own loader and libraries
+    process["args"].insert(0, "/emulator")
+    config["mounts"].append({"destination": "/emulator", "type": "bind", "source": emulator, "options": ["bind", "ro"]})
+linux["namespaces"] = [space for space in linux["namespaces"] if space["type"] != "network"]  # the host can scrape it
+json.dump(config, open(file, "w"))
+PYTHON
+  container=trtllm-$$-$architecture
+  rm -f "$work/page"
+  runc --root "$work/runc" run --bundle "$bundle" "$container" </dev/null >"$work/log" 2>&1 & runner=$!
+  for _ in $(seq 150); do
+    if curl -fsS -o "$work/page" "http://127.0.0.1:$port/metrics" 2>/dev/null; then
+      # A simulated engine must work, too: that is the C++ code.
+      case " $* " in *" --source=sim: "*) ;; *) break ;; esac
+      ! grep -q '^nv_trt_llm_iterations_total{.*} [1-9]' "$work/page" || break
+    fi
+    kill -0 "$runner" 2>/dev/null || break
+    sleep 0.1
+  done
+  [ -s "$work/page" ] || { echo "no page from the container:"; cat "$work/log"; return 1; }
+  case " $* " in
+    *" --source=sim: "*) grep -q '^nv_trt_llm_iterations_total{.*} [1-9]' "$work/page" || { echo "the simulated engine has no iterations:"; cat "$work/log"; return 1; } ;;
+  esac
+  began=$(date +%s%N)
+  runc --root "$work/runc" kill "$container" TERM
+  wait "$runner" && code=0 || code=$?
+  took=$(( ($(date +%s%N) - began) / 1000000 ))
+  [ "$code" = 0 ] || { echo "exit code $code after SIGTERM instead of 0"; cat "$work/log"; return 1; }
+  container="" checked=$architecture
+  echo "image for $architecture: $((size / 1024)) MiB, $((packed / 1024)) MiB to download; ran read-only as 65532${emulator:+ in an emulator}, $(grep -vc '^#' "$work/page") series, SIGTERM to exit $took ms"
+}
