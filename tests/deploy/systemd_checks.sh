@@ -1,7 +1,9 @@
 #!/bin/bash
 # Runs inside the container of run_systemd.sh, as a unit. Prints one KEY=VALUE for each result.
-# /root has the package (first.deb) and a newer one with another /etc/default file (second.deb).
+# usage: systemd_checks.sh deb|rpm
+# /root has the package (first.deb or first.rpm) and a newer one with another /etc/default file (second.deb or second.rpm).
 exec >/root/results.txt 2>&1
+kind=$1
 unit=trtllm-exporter
 show() { systemctl show $unit -p "$1" --value; }
 within() { for _ in $(seq 100); do "$@" && return 0; sleep 0.1; done; return 1; } # COMMAND...: for at most 10 s
@@ -13,19 +15,53 @@ publish() { # USER: a member of the group publishes one record
   setpriv --reuid="$1" --regid="$1" --init-groups curl -s --max-time 1 --unix-socket /run/trtllm-exporter/ingest.sock http://x/
   [ $? = 7 ] && echo refused || echo connected
 }
-files() { # all that a package could leave behind; not what dpkg, systemd and the journal write for themselves
-  find /etc /usr /var /srv /opt /home -xdev ! -path '/var/log/*' ! -path '/var/lib/dpkg/*' ! -path '/var/cache/*' ! -path '/var/lib/systemd/*' \
+files() { # all that a package could leave behind; not what dpkg, rpm, systemd and the journal write for themselves
+  find /etc /usr /var /srv /opt /home -xdev ! -path '/var/log/*' ! -path '/var/lib/dpkg/*' ! -path '/var/lib/rpm*' ! -path '/var/cache/*' ! -path '/var/lib/systemd/*' \
     ! -path '/etc/systemd/system/check.service' ! -name 'passwd-' ! -name 'group-' ! -name 'shadow-' ! -name 'gshadow-' \
     ! -name 'subuid*' ! -name 'subgid*' ! -name '*.lock' ! -path '/var/tmp/*' | sort
   cut -d: -f1 /etc/passwd /etc/group | sort
 }
 
+configuration=/etc/default/trtllm-exporter
+state() { echo "active=$(show ActiveState) enabled=$(systemctl is-enabled $unit)"; }
+
+install_deb() { dpkg -i /root/first.deb; echo "install=$?"; within is ActiveState active; echo "after-install: $(state)"; }
+upgrade_deb() { dpkg -i --force-confdef --force-confold /root/second.deb; echo "upgrade=$?"; }
+remove_deb() {
+  dpkg -r trtllm-exporter; echo "remove=$? active=$(show ActiveState) configuration=$(stat -c %n $configuration)"
+  dpkg -P trtllm-exporter; echo "purge=$?"
+}
+# Dependencies are not checked: rpm does not know Debian's packages.
+install_rpm() {
+  rpm --install --nodeps /root/first.rpm; echo "install=$?"
+  # An .rpm does not start its service. The preset decides whether it is enabled.
+  echo "after-install: $(state)"
+  rpm --verify --nodeps trtllm-exporter; echo "verified=$?"
+  systemctl start $unit
+}
+upgrade_rpm() {
+  rpm --upgrade --nodeps /root/second.rpm; echo "upgrade=$?"
+  echo "version=$(rpm --query --queryformat '%{VERSION}' trtllm-exporter) new configuration=$(stat -c %n $configuration.rpmnew)"
+  rm $configuration.rpmnew
+}
+remove_rpm() {
+  rpm --erase trtllm-exporter; echo "remove=$? active=$(show ActiveState) configuration=$(stat -c %n $configuration.rpmsave)"
+  rm $configuration.rpmsave
+  # Packages of Fedora and RHEL keep their users.
+  id -u trtllm-exporter && echo "user=kept"
+  userdel trtllm-exporter; groupdel trtllm-exporter
+}
+if [ "$kind" = rpm ]; then
+  # As on RHEL, where no unit is enabled unless a preset names it. This one names the service only. RHEL also has this folder.
+  mkdir -p /etc/systemd/system-preset /usr/share/licenses
+  printf 'enable %s.service\ndisable *\n' $unit >/etc/systemd/system-preset/00-check.preset
+fi
+
 useradd other; useradd server
 files >/root/before
 export DEBIAN_FRONTEND=noninteractive
-dpkg -i /root/first.deb; echo "install=$?"
-within is ActiveState active
-echo "installed: type=$(show Type) active=$(show ActiveState) enabled=$(systemctl is-enabled $unit) status=$(show StatusText)"
+"install_$kind"
+echo "running: type=$(show Type) active=$(show ActiveState) status=$(show StatusText)"
 echo "sockets: $(systemctl is-enabled $unit.socket $unit-ingest.socket | tr '\n' ' ')"
 grep -E '^(CapBnd|NoNewPrivs|Seccomp):' "/proc/$(show MainPID)/status" | tr -s '\t\n' ' '; echo
 echo "user=$(stat -c %U "/proc/$(show MainPID)")"
@@ -50,7 +86,7 @@ mkdir -p /etc/systemd/system/$unit.service.d
 printf '[Service]\nWatchdogSec=2\nTimeoutStopSec=2\n' >/etc/systemd/system/$unit.service.d/watchdog.conf
 systemctl daemon-reload; systemctl restart $unit; sleep 4; echo "watchdog fed: restarts=$(show NRestarts)"
 kill -STOP "$(show MainPID)"; within restarted 0; echo "after-stop=$(show ActiveState) restarts=$(show NRestarts)"
-journalctl -u $unit --no-pager -o cat | grep -m1 'Watchdog timeout'
+journalctl -b -u $unit --no-pager -o cat | grep -m1 'Watchdog timeout'
 rm -r /etc/systemd/system/$unit.service.d; systemctl daemon-reload
 
 echo "== socket activation"
@@ -94,20 +130,20 @@ echo "tls=$(grep -c '^trtllm_exporter_build_info' /root/page) key=$(stat -c '%a 
 rm -r /etc/systemd/system/$unit.service.d; systemctl daemon-reload; systemctl restart $unit
 
 echo "== upgrade"
-sum=$(md5sum </etc/default/trtllm-exporter) pid=$(show MainPID)
-dpkg -i --force-confdef --force-confold /root/second.deb; echo "upgrade=$?"
+sum=$(md5sum <$configuration) pid=$(show MainPID)
+"upgrade_$kind"
 within is ActiveState active
-[ "$sum" = "$(md5sum </etc/default/trtllm-exporter)" ] && echo "configuration=kept"
+[ "$sum" = "$(md5sum <$configuration)" ] && echo "configuration=kept"
 echo "upgraded: active=$(show ActiveState) new-process=$([ "$pid" != "$(show MainPID)" ] && echo yes) sockets=$(systemctl is-enabled $unit.socket)"
 
-echo "== remove and purge"
-dpkg -r trtllm-exporter; echo "remove=$? active=$(show ActiveState) configuration=$(stat -c %n /etc/default/trtllm-exporter)"
+echo "== remove"
+"remove_$kind"
 rm -r /etc/trtllm-exporter
-dpkg -P trtllm-exporter; echo "purge=$?"
 files >/root/after
 diff /root/before /root/after && [ ! -e /run/trtllm-exporter ] && echo "left=nothing"
 echo "units=$(systemctl list-unit-files --no-legend 'trtllm*' | wc -l)"
 userdel other; userdel server
+[ "$kind" = deb ] || rm -rf /etc/systemd/system-preset/00-check.preset
 echo "== journal"
-journalctl -u $unit --no-pager -o cat
+journalctl -b -u $unit --no-pager -o cat
 systemctl poweroff --no-block
