@@ -14,7 +14,7 @@ use super::reload::{InvalidConfig, ReloadingConfig};
 pub struct Acceptor(Arc<ReloadingConfig>);
 
 impl Acceptor {
-    /// `None` if the configuration has no `tls_server_config`. No reload changes that. No reload changes that.
+    /// `None` if the configuration has no `tls_server_config`. No reload changes that.
     pub fn new(config: &Arc<ReloadingConfig>) -> Option<Self> {
         config.current().is_ok_and(|settings| settings.tls.is_some()).then(|| Self(Arc::clone(config)))
     }
