@@ -335,7 +335,7 @@ impl Engine {
 
     /// Nothing follows: counts the requests that wait for more exact times.
     pub fn settle_all(&mut self, now: Instant) {
-        self.requests.settle(self.totals.requests_completed, now + requests::EXACT_TIMES_WITHIN);
+        self.requests.settle(self.totals.requests_completed, now + requests::SERVER_TIMES_WITHIN);
     }
 
     /// Rows of an unknown iteration are counted, but have no times.
@@ -391,6 +391,7 @@ impl Engine {
         self.epoch = self.epoch.next();
         self.clock = IterationClock::default();
         self.lifecycles = Lifecycles::default();
+        self.requests.restart();
         if let Some(latest) = &mut self.latest {
             latest.pools = Pools::default();
             (latest.ranks_seen, latest.ranks_before) = (None, None);

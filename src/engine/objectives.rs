@@ -132,6 +132,13 @@ impl ObjectiveTotals {
         Self { ttft, tpot, e2e, all: Outcomes::default(), goodput_tokens: None, limits }
     }
 
+    /// Counts requests whose times are known only all together.
+    pub fn count_unknown(&mut self, requests: u64) {
+        for outcomes in [&mut self.ttft, &mut self.tpot, &mut self.e2e].into_iter().flatten().chain([&mut self.all]) {
+            outcomes.unknown = outcomes.unknown.saturating_add(requests);
+        }
+    }
+
     /// Counts one request. `all` is missed if any objective is, else unknown if any is, else met.
     pub fn count(&mut self, served: &Served) {
         let limits = self.limits;

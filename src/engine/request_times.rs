@@ -2,6 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::model::server_metrics::RequestTime;
+
 use super::histogram::{
     BATCH_REQUESTS, DECODED_TOKENS, FIRST_TOKEN_SECONDS, Histogram, LONG_SECONDS, PER_TOKEN_SECONDS, RATIO,
     REQUEST_ITERATIONS, SHORT_SECONDS, TRANSFER_BYTES,
@@ -140,6 +142,19 @@ impl RequestTimes {
             if let Some(seconds) = seconds {
                 histogram.observe_request(seconds, request);
             }
+        }
+    }
+
+    /// The histogram of a time that trtllm-serve's own page has, too.
+    pub fn of_server(&mut self, time: RequestTime) -> &mut Histogram {
+        match time {
+            RequestTime::FirstToken => &mut self.time_to_first_token,
+            RequestTime::PerOutputToken => &mut self.time_per_output_token,
+            RequestTime::EndToEnd => &mut self.e2e_latency,
+            RequestTime::Queue => &mut self.queue_time,
+            RequestTime::Prefill => &mut self.prefill_time,
+            RequestTime::Decode => &mut self.decode_time,
+            RequestTime::Inference => &mut self.inference_time,
         }
     }
 

@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use crate::model::named_numbers::{NamedNumbers, named_numbers};
 use crate::model::perf_metrics::{PerfMetricsEntry, SpeculativeDecodingMetrics};
 use crate::model::request::{RequestStage, RequestStats};
+use crate::model::server_metrics::RequestTime;
 use crate::model::{Objectives, ServerMetrics};
 
 use super::finished_request::{FinishedRequest, finish_reason, served};
@@ -78,6 +79,8 @@ pub struct RequestFold {
     pub server: ServerFold,
     /// Entries say why requests end. trtllm-serve's metrics say it, too.
     entries_have_reasons: bool,
+    /// The times of requests come from trtllm-serve's metrics, so neither rows nor entries are observed.
+    times_from_server: bool,
 }
 
 /// Whether the engine sends rows of complete requests.
@@ -246,7 +249,7 @@ impl RequestFold {
             self.totals.finished.get_or_insert_default()[reason as usize] += 1;
         }
         let finished = FinishedRequest::of(entry);
-        let has_times = finished.is_some_and(|finished| finished.latencies.any());
+        let has_times = !self.times_from_server && finished.is_some_and(|finished| finished.latencies.any());
         if has_times && self.totals.source != LatencySource::PerfMetrics {
             // From now on only exact times are observed. The entries of the queued requests are still to come.
             self.totals.source = LatencySource::PerfMetrics;
@@ -302,11 +305,40 @@ impl RequestFold {
                 *total = total.saturating_add(more);
             }
         }
-        self.totals.times.time_per_output_token.add_buckets(more.time_per_output_token, more.output_token_seconds);
+        self.times_from_server = page.without_entries;
+        for (time, increase) in RequestTime::ALL.into_iter().zip(more.times) {
+            // The time per output token is nowhere else, because entries have no number of tokens.
+            if !page.without_entries && time != RequestTime::PerOutputToken {
+                continue;
+            }
+            if time == RequestTime::EndToEnd && increase.count() > 0 {
+                self.totals.source = LatencySource::ServerMetrics;
+                self.count_unjudged(increase.count());
+            }
+            self.totals.times.of_server(time).add_buckets(increase.buckets, increase.seconds);
+        }
     }
 
-    /// trtllm-serve's own metrics have the time per output token of all requests. It must not be counted twice.
+    /// trtllm-serve was replaced. Its next page shows where the times of requests come from.
+    pub fn restart(&mut self) {
+        self.times_from_server = false;
+    }
+
+    /// Without rows and entries, nothing says whether these requests met their objectives.
+    fn count_unjudged(&mut self, requests: u64) {
+        if self.rows == Rows::Unknown
+            && self.unjudged.is_empty()
+            && let Some(objectives) = &mut self.totals.objectives
+        {
+            objectives.count_unknown(requests);
+        }
+    }
+
+    /// No request is observed twice: trtllm-serve's own metrics have the times of all requests.
     fn observe_latencies(&mut self, mut latencies: Latencies, request: Option<u64>) {
+        if self.times_from_server {
+            return;
+        }
         if self.server.is_known() {
             latencies.time_per_output_token = None;
         }
@@ -357,7 +389,7 @@ impl RequestFold {
         }
     }
 
-    /// Observes the requests that have been queued for `EXACT_TIMES_WITHIN`. `completed` is the total of all records.
+    /// Observes the requests that have been queued long enough. `completed` is the total of all records.
     pub fn settle(&mut self, completed: u64, now: Instant) {
         self.successes.settle(completed, self.totals.finished.as_ref(), EXACT_TIMES_WITHIN, now);
         self.totals.succeeded = self.successes.total;
@@ -371,8 +403,10 @@ impl RequestFold {
         if self.unjudged.front().is_some_and(|(since, _)| is_over(since)) {
             self.judge_all();
         }
+        // The page of a server is read every few seconds.
+        let patience = if self.server.is_known() { SERVER_TIMES_WITHIN } else { EXACT_TIMES_WITHIN };
         while let Some((since, complete)) = self.complete.front().copied() {
-            if !is_over(&since) {
+            if now.saturating_duration_since(since.0) < patience {
                 return;
             }
             self.complete.pop_front();
@@ -381,7 +415,9 @@ impl RequestFold {
     }
 
     fn observe(&mut self, complete: &CompleteRow) {
-        self.totals.source = LatencySource::RequestStats;
+        if !self.times_from_server {
+            self.totals.source = LatencySource::RequestStats;
+        }
         self.observe_latencies(complete.latencies, complete.blocks.request);
         if let Some(objectives) = &mut self.totals.objectives {
             objectives.count(&complete.served);
@@ -413,10 +449,12 @@ pub enum LatencySource {
     RequestStats,
     /// The exact times of RequestPerfMetrics.
     PerfMetrics,
+    /// The histograms of trtllm-serve's own page: exact to a bucket.
+    ServerMetrics,
 }
 
 impl LatencySource {
-    pub const ALL: [Self; 3] = [Self::None, Self::RequestStats, Self::PerfMetrics];
+    pub const ALL: [Self; 4] = [Self::None, Self::RequestStats, Self::PerfMetrics, Self::ServerMetrics];
 
     #[must_use]
     pub const fn name(self) -> &'static str {
@@ -424,12 +462,15 @@ impl LatencySource {
             Self::None => "none",
             Self::RequestStats => "request_stats",
             Self::PerfMetrics => "perf_metrics",
+            Self::ServerMetrics => "server_metrics",
         }
     }
 }
 
 /// Exact times arrive within a poll or two after the end of the request.
-pub(super) const EXACT_TIMES_WITHIN: Duration = Duration::from_secs(5);
+const EXACT_TIMES_WITHIN: Duration = Duration::from_secs(5);
+/// trtllm-serve's page shows a request after at most this time: it is read every 5 s, in at most 4 s.
+pub(super) const SERVER_TIMES_WITHIN: Duration = Duration::from_secs(15);
 /// Length of the queues: minutes of a busy engine.
 const MAX_PENDING: usize = 16_384;
 

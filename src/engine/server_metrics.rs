@@ -1,12 +1,12 @@
 //! Folds trtllm-serve's own metrics. Its counters began before the exporter met the server, so only their increases count. A
 //! counter that falls was reset and counts from 0. Memory is bounded.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use serde::{Deserialize, Serialize};
 
 use crate::model::ServerMetrics;
-use crate::model::server_metrics::{Configuration, ServerCount, ServerCounter};
+use crate::model::server_metrics::{Configuration, RequestTime, ServerCount, ServerCounter};
 
 use super::cumulative::Cumulative;
 use super::saved;
@@ -41,9 +41,23 @@ pub struct ServerTotals {
 #[derive(Debug, Default, PartialEq)]
 pub struct Increase {
     pub finished: Finished,
+    /// In the order of [`RequestTime::ALL`].
+    pub times: [TimeIncrease; RequestTime::ALL.len()],
+}
+
+/// The increase of one histogram.
+#[derive(Debug, Default, PartialEq)]
+pub struct TimeIncrease {
     /// Upper bound and number of each bucket.
-    pub time_per_output_token: Vec<(f64, u64)>,
-    pub output_token_seconds: f64,
+    pub buckets: Vec<(f64, u64)>,
+    pub seconds: f64,
+}
+
+impl TimeIncrease {
+    #[must_use]
+    pub fn count(&self) -> u64 {
+        self.buckets.iter().fold(0, |sum, (_, count)| sum.saturating_add(*count))
+    }
 }
 
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
@@ -74,8 +88,6 @@ impl ServerFold {
             totals.config.clone_from(&page.config);
         }
         let mut more = Increase::default();
-        // By upper bound. Like on the page, a bucket includes the ones below.
-        let mut buckets: Vec<(f64, u64)> = Vec::new();
         for (counter, increase) in self.increases(page) {
             match counter {
                 ServerCounter::Finished(reason) => {
@@ -94,15 +106,20 @@ impl ServerFold {
                 ServerCounter::AcceptedTokens(position) => {
                     add_labelled(&mut totals.accepted_tokens, position, increase);
                 }
-                ServerCounter::TimePerOutputToken(bound) => buckets.extend(bound.parse().ok().zip(Some(increase))),
-                ServerCounter::TimePerOutputTokenNanos => more.output_token_seconds += increase as f64 / 1e9,
+                ServerCounter::RequestTime(time, bound) => {
+                    more.times[*time as usize].buckets.extend(bound.parse().ok().zip(Some(increase)));
+                }
+                ServerCounter::RequestTimeNanos(time) => more.times[*time as usize].seconds += increase as f64 / 1e9,
             }
         }
-        more.time_per_output_token = apart(buckets);
+        for time in &mut more.times {
+            time.buckets = apart(std::mem::take(&mut time.buckets));
+        }
         more
     }
 
-    /// The increase of each series since it was last read. A series that appears later began at 0.
+    /// The increase of each series since it was last read. A series that appears later began at 0. If one series of a histogram
+    /// falls, its process was replaced, and the whole histogram counts from 0.
     fn increases<'p>(&mut self, page: &'p ServerMetrics) -> Vec<(&'p ServerCounter, u64)> {
         let new = if self.series.is_some() { Cumulative::from_zero() } else { Cumulative::unknown() };
         let series = self.series.get_or_insert_default();
@@ -111,15 +128,31 @@ impl ServerFold {
             let key = |count: &ServerCount| (count.counter.clone(), count.series);
             *series = page.counts.iter().filter_map(|count| series.remove_entry(&key(count))).collect();
         }
+        let value = |count: &ServerCount| i64::try_from(count.value).ok();
+        let falls = |count: &&ServerCount| {
+            series.get(&(count.counter.clone(), count.series)).is_some_and(|last| last.falls(value(count)))
+        };
+        let replaced: HashSet<_> = page.counts.iter().filter(falls).filter_map(histogram).collect();
         let mut increase = |count: &'p ServerCount| {
             let last = series.entry((count.counter.clone(), count.series)).or_insert(new);
-            (&count.counter, last.increase(i64::try_from(count.value).ok()))
+            if histogram(count).is_some_and(|histogram| replaced.contains(&histogram)) {
+                *last = Cumulative::from_zero();
+            }
+            (&count.counter, last.increase(value(count)))
         };
         page.counts.iter().map(&mut increase).collect()
     }
 }
 
-/// The same buckets, each without the ones below. Several processes have a bucket each with the same bound.
+/// The histogram that a series belongs to.
+fn histogram(count: &ServerCount) -> Option<(RequestTime, u64)> {
+    match count.counter {
+        ServerCounter::RequestTime(time, _) | ServerCounter::RequestTimeNanos(time) => Some((time, count.series)),
+        _ => None,
+    }
+}
+
+/// The buckets, each without the ones below, which the page includes in it. Several processes have a bucket each with the same bound.
 fn apart(mut buckets: Vec<(f64, u64)>) -> Vec<(f64, u64)> {
     buckets.sort_by(|a, b| a.0.total_cmp(&b.0));
     let mut below = 0;
@@ -146,11 +179,14 @@ fn add_labelled(totals: &mut ByLabel, value: &str, more: u64) {
 
 #[cfg(test)]
 mod tests {
-    use super::super::requests::RequestFold;
-    use std::time::Instant;
+    use std::time::{Duration, Instant};
 
+    use super::super::lifecycle::Lifecycle;
+    use super::super::requests::{LatencySource, RequestFold};
     use super::*;
+    use crate::model::Objectives;
     use crate::model::perf_metrics::{FinishReason, PerfMetricsEntry};
+    use crate::model::request::{RequestStage, RequestStats};
     use crate::sources::prometheus_text::parse_server_metrics;
 
     /// Folds pages one after the other.
@@ -227,6 +263,99 @@ mod tests {
         folded.absorb_perf_metrics(&serde_json::from_str::<PerfMetricsEntry>(entry).unwrap(), Instant::now());
         assert_eq!(folded.totals.times.time_per_output_token.count(), 5);
         assert_eq!(folded.totals.times.decode_time.count(), 1);
+    }
+
+    /// A page of `process` after requests that took `low` times up to 0.1 s and `high` times up to 0.5 s, of a server without
+    /// entries.
+    fn times(process: &str, low: u64, high: u64) -> ServerMetrics {
+        let mut page = format!("trtllm_request_success_total{{finished_reason=\"stop\"}} {}\n", low + high);
+        let families = RequestTime::ALL.map(RequestTime::family);
+        for family in families {
+            let (all, sum) = (low + high, low as f64 * 0.0625 + high as f64 * 0.5);
+            for (bound, count) in [("0.1", low), ("0.5", all), ("+Inf", all)] {
+                page += &format!("trtllm_{family}_bucket{{le=\"{bound}\",pid=\"{process}\"}} {count}\n");
+            }
+            page += &format!("trtllm_{family}_sum{{pid=\"{process}\"}} {sum}\n");
+            page += &format!("trtllm_{family}_count{{pid=\"{process}\"}} {all}\ntrtllm_{family}_created 1.7e9\n");
+        }
+        ServerMetrics { without_entries: true, ..parse_server_metrics(page.as_bytes()).unwrap() }
+    }
+
+    /// Number, sum, and number up to 0.5 s, of every time.
+    fn observed(fold: &mut RequestFold) -> Vec<(u64, f64, u64)> {
+        RequestTime::ALL
+            .map(|time| {
+                let histogram = fold.totals.times.of_server(time);
+                let through = histogram.cumulative().take_while(|(bound, _)| bound.value <= 0.5).last().unwrap().1;
+                (histogram.count(), histogram.sum(), through)
+            })
+            .to_vec()
+    }
+
+    #[test]
+    fn without_entries_the_times_of_requests_come_from_the_page() {
+        let mut folded = RequestFold::default();
+        folded.absorb_server_metrics(&times("1", 10, 20));
+        assert_eq!((observed(&mut folded), folded.totals.source), (vec![(0, 0.0, 0); 7], LatencySource::None));
+        folded.absorb_server_metrics(&times("1", 12, 21));
+        assert_eq!(observed(&mut folded), [(3, 0.625, 3); 7]);
+        assert_eq!(folded.totals.source, LatencySource::ServerMetrics);
+        // A server with entries has the same times in its histograms: only those that entries lack count.
+        let page = ServerMetrics { without_entries: false, ..times("1", 13, 21) };
+        folded.absorb_server_metrics(&page);
+        let expected = RequestTime::ALL.map(|time| if time == RequestTime::PerOutputToken { 4 } else { 3 });
+        assert_eq!(observed(&mut folded).into_iter().map(|(count, ..)| count).collect::<Vec<_>>(), expected);
+    }
+
+    #[test]
+    fn a_histogram_of_a_replaced_server_counts_from_0_in_all_its_buckets() {
+        let mut folded = RequestFold::default();
+        // Only some buckets of the new server are lower: it has already had more short requests than the old one.
+        for page in [times("1", 0, 0), times("1", 2, 40), times("1", 5, 4)] {
+            folded.absorb_server_metrics(&page);
+        }
+        assert_eq!(observed(&mut folded), [(42 + 9, 2.0 * 0.0625 + 20.0 + 5.0 * 0.0625 + 2.0, 51); 7]);
+        let first_bucket = folded.totals.times.e2e_latency.cumulative().next().unwrap();
+        assert_eq!((first_bucket.0.value, first_bucket.1), (0.3, 7));
+    }
+
+    #[test]
+    fn a_request_on_the_page_is_not_observed_again_from_its_rows_or_its_entry() {
+        let mut folded = RequestFold::default();
+        let (start, mut totals) = (Instant::now(), Vec::new());
+        let row = RequestStats { id: Some(1), stage: Some(RequestStage::Complete), ..RequestStats::default() };
+        let lifecycle = Lifecycle {
+            id: 1,
+            arrived_us: 0,
+            scheduled_us: Some(10),
+            first_token_us: Some(20),
+            ended_us: 1_000_000,
+            tokens: 9,
+        };
+        folded.absorb_server_metrics(&times("1", 0, 0));
+        // Its row comes before the page that shows it.
+        folded.absorb_row(&row, Some(&lifecycle), start);
+        folded.settle(1, start + Duration::from_secs(9));
+        folded.absorb_server_metrics(&times("1", 0, 1));
+        folded.settle(1, start + Duration::from_secs(60));
+        totals.push(folded.totals.times.e2e_latency.count());
+        let entry = r#"{"perf_metrics": {"timing_metrics": {"arrival_time": 1.0, "first_token_time": 1.5,
+            "last_token_time": 2.0}}}"#;
+        folded.absorb_perf_metrics(&serde_json::from_str::<PerfMetricsEntry>(entry).unwrap(), start);
+        totals.push(folded.totals.times.e2e_latency.count());
+        assert_eq!((totals, folded.totals.source), (vec![1, 1], LatencySource::ServerMetrics));
+    }
+
+    #[test]
+    fn objectives_of_requests_that_only_the_page_shows_are_unknown() {
+        let mut folded = RequestFold::default();
+        folded.set_objectives(Objectives { ttft: Some(Duration::from_secs(1)), ..Objectives::default() });
+        for page in [times("1", 0, 0), times("1", 2, 1)] {
+            folded.absorb_server_metrics(&page);
+        }
+        let totals = folded.totals.objectives.unwrap();
+        assert_eq!((totals.ttft.unwrap().unknown, totals.all.unknown, totals.all.met), (3, 3, 0));
+        assert!(totals.tpot.is_none());
     }
 
     #[test]

@@ -1,5 +1,5 @@
-//! What trtllm-serve's own Prometheus page says that its JSON does not: how requests ended, their tokens, HTTP errors and
-//! the configuration. The page has several series for one number if the server has several processes.
+//! What trtllm-serve's own Prometheus page says that its JSON does not: how requests ended, their times and tokens, HTTP
+//! errors and the configuration. The page has several series for one number if the server has several processes.
 
 use std::collections::BTreeMap;
 
@@ -16,6 +16,9 @@ pub struct ServerMetrics {
     /// Requests in the last batch, summed over ranks. 0 if the server is idle.
     pub scheduled_batch_size: Option<u64>,
     pub config: Configuration,
+    /// The server has no entries of finished requests (`/perf_metrics`), so only this page has the times of requests.
+    #[serde(default)]
+    pub without_entries: bool,
 }
 
 /// Names and values, as the server writes them.
@@ -25,7 +28,7 @@ pub type Configuration = BTreeMap<ConfigSection, Vec<(String, String)>>;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ServerCount {
     pub counter: ServerCounter,
-    /// Differs between the series of one counter.
+    /// Differs between the series of one counter. All buckets and the sum of one histogram have the same number.
     pub series: u64,
     pub value: u64,
 }
@@ -41,10 +44,48 @@ pub enum ServerCounter {
     /// By position in the draft.
     DraftedTokens(String),
     AcceptedTokens(String),
-    /// Observations of the time per output token, by the upper bound of their bucket: `0.01` … `+Inf`.
-    TimePerOutputToken(String),
+    /// Observations of a time of requests, by the upper bound of their bucket: `0.01` … `+Inf`.
+    RequestTime(RequestTime, String),
     /// The sum of those times, in nanoseconds: a whole number like the other counts.
-    TimePerOutputTokenNanos,
+    RequestTimeNanos(RequestTime),
+}
+
+/// A histogram of the times of finished requests.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum RequestTime {
+    FirstToken,
+    PerOutputToken,
+    EndToEnd,
+    Queue,
+    Prefill,
+    Decode,
+    Inference,
+}
+
+impl RequestTime {
+    pub const ALL: [Self; 7] = [
+        Self::FirstToken,
+        Self::PerOutputToken,
+        Self::EndToEnd,
+        Self::Queue,
+        Self::Prefill,
+        Self::Decode,
+        Self::Inference,
+    ];
+
+    /// The name of its family without `trtllm_`.
+    #[must_use]
+    pub const fn family(self) -> &'static str {
+        match self {
+            Self::FirstToken => "time_to_first_token_seconds",
+            Self::PerOutputToken => "time_per_output_token_seconds",
+            Self::EndToEnd => "e2e_request_latency_seconds",
+            Self::Queue => "request_queue_time_seconds",
+            Self::Prefill => "request_prefill_time_seconds",
+            Self::Decode => "request_decode_time_seconds",
+            Self::Inference => "request_inference_time_seconds",
+        }
+    }
 }
 
 /// A `*_config_info` family.
@@ -60,6 +101,14 @@ impl ServerMetrics {
     /// Whether the page has none of these families. Releases before the prefix `trtllm_` have such a page.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        *self == Self::default()
+        self.counts.is_empty() && self.scheduled_batch_size.is_none() && self.config.is_empty()
+    }
+
+    /// Requests that have finished, by the histogram of their end-to-end times: the server observes each one there.
+    #[must_use]
+    pub fn finished_requests(&self) -> u64 {
+        let all = ServerCounter::RequestTime(RequestTime::EndToEnd, "+Inf".to_owned());
+        let of_processes = self.counts.iter().filter(|count| count.counter == all).map(|count| count.value);
+        of_processes.fold(0, u64::saturating_add)
     }
 }

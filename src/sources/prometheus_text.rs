@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use std::hash::{BuildHasher as _, BuildHasherDefault, DefaultHasher};
 
 use crate::model::perf_metrics::FinishReason;
-use crate::model::server_metrics::{ConfigSection, ServerCount, ServerCounter, ServerMetrics};
+use crate::model::server_metrics::{ConfigSection, RequestTime, ServerCount, ServerCounter, ServerMetrics};
 
 /// Longest page, in bytes.
 pub const MAX_PAGE: usize = 4 << 20;
@@ -67,12 +67,14 @@ fn add(metrics: &mut ServerMetrics, sample: &Sample<'_>) {
         "prompt_cached_tokens_total" => (Some(ServerCounter::CachedTokens), value),
         "spec_decode_drafted_tokens_total" => (of("token_position").map(ServerCounter::DraftedTokens), value),
         "spec_decode_accepted_tokens_total" => (of("token_position").map(ServerCounter::AcceptedTokens), value),
-        "time_per_output_token_seconds_bucket" => (of("le").map(ServerCounter::TimePerOutputToken), value),
-        "time_per_output_token_seconds_sum" => match sample.count(1e9) {
-            Some(nanos) => (Some(ServerCounter::TimePerOutputTokenNanos), nanos),
-            None => return,
+        _ => match request_time(name) {
+            Some((time, "_bucket")) => (of("le").map(|bound| ServerCounter::RequestTime(time, bound)), value),
+            Some((time, "_sum")) => match sample.count(1e9) {
+                Some(nanos) => (Some(ServerCounter::RequestTimeNanos(time)), nanos),
+                None => return,
+            },
+            _ => return,
         },
-        _ => return,
     };
     if let Some(counter) = counter
         && metrics.counts.len() < MAX_SERIES
@@ -89,6 +91,11 @@ fn config_section(name: &str) -> Option<ConfigSection> {
         "kv_cache_config_info" => ConfigSection::KvCache,
         _ => return None,
     })
+}
+
+/// The histogram that a series belongs to, and the rest of its name: `_bucket`, `_sum`, `_count` or `_created`.
+fn request_time(name: &str) -> Option<(RequestTime, &str)> {
+    RequestTime::ALL.into_iter().find_map(|time| Some((time, name.strip_prefix(time.family())?)))
 }
 
 fn finish_reason(name: &str) -> ServerCounter {
@@ -131,8 +138,10 @@ impl<'a> Sample<'a> {
         (0.0..=MAX_COUNT).contains(&value).then_some(value as u64)
     }
 
+    /// The bound of a bucket is left out: the buckets of a histogram belong together.
     fn series(&self) -> u64 {
-        BuildHasherDefault::<DefaultHasher>::new().hash_one(&self.labels)
+        let labels: Vec<_> = self.labels.iter().filter(|(label, _)| *label != "le").collect();
+        BuildHasherDefault::<DefaultHasher>::new().hash_one(labels)
     }
 
     /// The labels without those that every series of the server has.
@@ -231,9 +240,9 @@ mod tests {
             (ServerCounter::Errors("400".to_owned()), 2),
             (ServerCounter::DraftedTokens("1".to_owned()), 8),
             (ServerCounter::AcceptedTokens("1".to_owned()), 3),
-            (ServerCounter::TimePerOutputToken("0.025".to_owned()), 3),
-            (ServerCounter::TimePerOutputToken("+Inf".to_owned()), 5),
-            (ServerCounter::TimePerOutputTokenNanos, 100_078_000_000),
+            (ServerCounter::RequestTime(RequestTime::PerOutputToken, "0.025".to_owned()), 3),
+            (ServerCounter::RequestTime(RequestTime::PerOutputToken, "+Inf".to_owned()), 5),
+            (ServerCounter::RequestTimeNanos(RequestTime::PerOutputToken), 100_078_000_000),
         ] {
             assert_eq!(values(&metrics, &counter), [value], "{counter:?}");
         }

@@ -6,10 +6,10 @@ use std::time::{Duration, Instant};
 use http::Method;
 use tokio::task::JoinSet;
 
+use super::SourceError;
 use super::http_client::HttpClient;
 use super::prometheus_text::{MAX_PAGE, parse_server_metrics};
 use super::server::Server;
-use super::{Batch, Item, SourceError};
 use crate::model::ServerMetrics;
 
 /// From the start of one reading to the next.
@@ -26,6 +26,8 @@ pub(super) struct ServerPage {
     reading: JoinSet<Reading>,
     /// Kept between two readings.
     client: Option<HttpClient>,
+    /// When the last page arrived that was not taken yet.
+    arrived: Option<(Instant, ServerMetrics)>,
 }
 
 #[derive(Debug)]
@@ -44,15 +46,21 @@ enum Unread {
 
 impl ServerPage {
     pub(super) fn new(server: Server) -> Self {
-        Self { server, due: Instant::now(), missing: false, reading: JoinSet::new(), client: None }
+        Self { server, due: Instant::now(), missing: false, reading: JoinSet::new(), client: None, arrived: None }
     }
 
-    /// Takes a page that has arrived, and starts to read the next one if it is due. Does not wait.
-    pub(super) fn poll(&mut self, batch: &mut Batch) {
+    /// The last page that has arrived, if it arrived before `before`. Its counts are cumulative, so an earlier page that was not
+    /// taken is not missed.
+    pub(super) fn take(&mut self, before: Instant) -> Option<ServerMetrics> {
+        self.arrived.take_if(|(arrived, _)| *arrived <= before).map(|(_, page)| page)
+    }
+
+    /// Keeps a page that has arrived, and starts to read the next one if it is due. Does not wait.
+    pub(super) fn poll(&mut self) {
         if let Some(Ok(Reading { client, page })) = self.reading.try_join_next() {
             self.client = Some(client);
             match page {
-                Ok(metrics) => batch.items.push(Item::ServerMetrics(Box::new(metrics))),
+                Ok(page) => self.arrived = Some((Instant::now(), page)),
                 Err(unread) => self.missing = matches!(unread, Unread::Missing),
             }
         }

@@ -53,6 +53,7 @@ pub struct TrtllmServe {
     /// What the next call of `poll` reads: 0 are the records, then the extras.
     step: usize,
     page: Option<ServerPage>,
+    entries: Entries,
     about: EngineAbout,
     /// None once it is known.
     version_due: Option<Instant>,
@@ -60,6 +61,19 @@ pub struct TrtllmServe {
     startup_due: Option<Instant>,
     /// How much of the response of this step is parsed; None before its request and after its last part.
     unparsed: Option<Parsed>,
+}
+
+/// Whether `/perf_metrics` has the times of finished requests. Releases of 2026 have no such endpoint, and older ones fill it only
+/// with `perf_metrics_max_requests`. The histograms of the server's page have the times of the same requests.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Entries {
+    /// Until the first request has finished. `asked`: when the endpoint was last read. `finished`: requests on the last page.
+    Unknown {
+        asked: Option<Instant>,
+        finished: Option<u64>,
+    },
+    Present,
+    Absent,
 }
 
 /// An endpoint that many servers lack. A failure must not fail the poll, and a slow answer must not delay the records for long.
@@ -70,6 +84,32 @@ struct Endpoint {
     timeout: Duration,
     statistics: Statistics,
     due: Instant,
+}
+
+impl Entries {
+    const UNKNOWN: Self = Self::Unknown { asked: None, finished: None };
+
+    /// The endpoint was read. `missing`: it does not exist.
+    fn after_reading(self, at: Instant, missing: bool) -> Self {
+        match self {
+            _ if missing => Self::Absent,
+            Self::Unknown { finished, .. } => Self::Unknown { asked: Some(at), finished },
+            known => known,
+        }
+    }
+
+    fn after_entry(self) -> Self {
+        if self == Self::Absent { self } else { Self::Present }
+    }
+
+    /// Requests that finished since the last page, and whose entries did not come, have none.
+    fn after_page(self, finished: u64) -> Self {
+        match self {
+            Self::Unknown { finished: Some(before), .. } if finished > before => Self::Absent,
+            Self::Unknown { asked, .. } => Self::Unknown { asked, finished: Some(finished) },
+            known => known,
+        }
+    }
 }
 
 impl TrtllmServe {
@@ -87,6 +127,7 @@ impl TrtllmServe {
             let (timeout, statistics) = (KV_EVENTS_TIMEOUT, Statistics::KvCacheEvents);
             extras.push(Endpoint { method: Method::POST, path: "/kv_cache_events", timeout, statistics, due });
         }
+        let entries = if enabled.perf_metrics { Entries::UNKNOWN } else { Entries::Absent };
         let page = enabled.prometheus_metrics.then(|| ServerPage::new(server.clone()));
         let client = HttpClient::new(server);
         let about = EngineAbout::default();
@@ -95,6 +136,7 @@ impl TrtllmServe {
             extras,
             step: 0,
             page,
+            entries,
             about,
             version_due: Some(due),
             startup_due: Some(due),
@@ -115,11 +157,24 @@ impl TrtllmServe {
             self.step = 0;
             let _ = tokio::time::timeout(EXTRAS_TIMEOUT, self.read_version(batch)).await;
             let _ = tokio::time::timeout(EXTRAS_TIMEOUT, self.read_startup_times(batch)).await;
-            if let Some(page) = &mut self.page {
-                page.poll(batch);
-            }
+            self.take_page(batch);
         }
         Ok(Presence::Present)
+    }
+
+    /// Takes the server's page when it is certain whether its requests have entries, too: an entry is written with the page, so
+    /// the reading of the entries that follows the page has it.
+    fn take_page(&mut self, batch: &mut Batch) {
+        let Some(page) = &mut self.page else { return };
+        page.poll();
+        let asked = match self.entries {
+            Entries::Unknown { asked, .. } => asked,
+            Entries::Present | Entries::Absent => Some(Instant::now()),
+        };
+        let Some(mut metrics) = asked.and_then(|asked| page.take(asked)) else { return };
+        self.entries = self.entries.after_page(metrics.finished_requests());
+        metrics.without_entries = self.entries == Entries::Absent;
+        batch.items.push(Item::ServerMetrics(Box::new(metrics)));
     }
 
     /// Reads or continues to parse `/metrics`. Returns true when all of it is parsed.
@@ -154,6 +209,7 @@ impl TrtllmServe {
     async fn poll_extra(&mut self, index: usize, batch: &mut Batch) -> bool {
         let Some(endpoint) = self.extras.get_mut(index) else { return true };
         let (mut complete, mut parsed) = (true, Parsed::default());
+        let before = batch.items.len();
         if let Some(before) = self.unparsed.take() {
             parsed = before;
         } else {
@@ -161,12 +217,21 @@ impl TrtllmServe {
                 return true;
             }
             self.unparsed = Some(parsed);
+            let asked = Instant::now();
             let read = self.client.read(endpoint.method.clone(), endpoint.path);
-            complete = matches!(tokio::time::timeout(endpoint.timeout, read).await, Ok(Ok(_)));
+            let answer = tokio::time::timeout(endpoint.timeout, read).await;
+            complete = matches!(answer, Ok(Ok(_)));
+            if endpoint.statistics == Statistics::PerfMetrics {
+                let missing = matches!(answer, Ok(Err(SourceError::HttpStatus { status: 404, .. })));
+                self.entries = self.entries.after_reading(asked, missing);
+            }
         }
         self.unparsed = None;
         // The read has drained the items from the server, so those of an incomplete answer are kept too.
         let result = endpoint.statistics.parse_part(self.client.received(), &mut parsed, batch);
+        if endpoint.statistics == Statistics::PerfMetrics && batch.items.len() > before {
+            self.entries = self.entries.after_entry();
+        }
         let done = result.is_err() || parsed.complete;
         if !done {
             self.unparsed = Some(parsed);
@@ -192,6 +257,9 @@ impl TrtllmServe {
         (self.version_due, self.startup_due) = (Some(now), Some(now));
         for endpoint in &mut self.extras {
             endpoint.due = now;
+        }
+        if self.extras.iter().any(|endpoint| endpoint.statistics == Statistics::PerfMetrics) {
+            self.entries = Entries::UNKNOWN;
         }
         if let Some(page) = &mut self.page {
             page.missing = false;
@@ -251,5 +319,24 @@ impl TrtllmServe {
             self.about.startup = startup;
             batch.about = Some(self.about.clone());
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn requests_on_the_page_without_entries_show_that_there_are_none() {
+        let now = Instant::now();
+        let unknown = Entries::UNKNOWN.after_reading(now, false).after_page(40);
+        assert_eq!(unknown, Entries::Unknown { asked: Some(now), finished: Some(40) });
+        // No request has finished since.
+        assert_eq!(unknown.after_page(40), unknown);
+        assert_eq!(unknown.after_page(41), Entries::Absent);
+        assert_eq!(unknown.after_entry().after_page(41), Entries::Present);
+        assert_eq!(Entries::UNKNOWN.after_reading(now, true), Entries::Absent);
+        // The page counts all requests from then on, so a late entry changes nothing.
+        assert_eq!(Entries::Absent.after_entry().after_reading(now, false).after_page(50), Entries::Absent);
     }
 }

@@ -51,8 +51,8 @@ families! {
         .help("Requests, by stage.")
         .origin("RequestStats.stage in the last iteration; absent where the engine does not report its requests");
     RequestLatencyInfo = ENGINE.gauge("nv_trt_llm_request_latency_info")
-        .by("from", &["none", "request_stats", "perf_metrics"])
-        .help("1 for the source of the request latency histograms: perf_metrics is exact, request_stats is accurate to one iteration.")
+        .by("from", &["none", "request_stats", "perf_metrics", "server_metrics"])
+        .help("1 for the source of the request latency histograms: perf_metrics is exact, server_metrics is exact to the buckets of the server, request_stats is accurate to one iteration.")
         .origin("the kind of request statistics that the source sends");
     BatchSizeLimit = ENGINE.gauge("nv_trt_llm_batch_size_limit").stable().by("limit", LimitKinds::NAMES)
         .help("Maximum number of requests in a batch: as built (static), recommended (tuner) and in force (runtime).")
