@@ -27,6 +27,8 @@ struct Answers {
     iter: u64,
     /// Of `/server_info`, if the server has it.
     info: Option<serde_json::Value>,
+    /// Entries of `/perf_metrics` that were not read yet, if the server has it.
+    entries: Option<Vec<serde_json::Value>>,
     /// Readings of the page that began and that ended.
     begun: u64,
     ended: u64,
@@ -48,12 +50,13 @@ impl Server {
             records_status: 200,
             iter: 0,
             info: None,
+            entries: None,
             begun: 0,
             ended: 0,
             info_reads: 0,
         };
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let source = format!("trtllm-serve:http://{}?perf_metrics=false", listener.local_addr().unwrap());
+        let source = format!("trtllm-serve:http://{}", listener.local_addr().unwrap());
         let server = Self { answers: Arc::new(Mutex::new(answers)), source };
         let serving = server.clone();
         std::thread::spawn(move || {
@@ -103,6 +106,10 @@ impl Server {
                 self.change(|now| now.ended += 1);
                 (answers.page_status, answers.page)
             }
+            "/perf_metrics" => self.change(|answers| match &mut answers.entries {
+                Some(entries) => (200, serde_json::to_string(&std::mem::take(entries)).unwrap()),
+                None => (404, String::new()),
+            }),
             "/server_info" => self.change(|answers| {
                 answers.info_reads += 1;
                 answers.info.as_ref().map_or((404, String::new()), |info| (200, info.to_string()))
@@ -229,6 +236,99 @@ fn the_increases_of_its_counters_are_on_our_page() {
     assert_eq!(third.count("nv_trt_llm_iterations_lost_total", &[]), 0);
 }
 
+/// The page after `requests` requests, each of which took 0.4 s in each of its parts.
+fn times(requests: u64) -> String {
+    let names = ["time_to_first_token_seconds", "time_per_output_token_seconds", "e2e_request_latency_seconds"];
+    let parts = ["queue", "prefill", "decode", "inference"].map(|part| format!("request_{part}_time_seconds"));
+    let labels = "engine_type=\"pytorch\",model_name=\"llama-3-8b\"";
+    let mut page = format!("trtllm_request_success_total{{finished_reason=\"stop\",{labels}}} {requests}.0\n");
+    for name in names.into_iter().map(str::to_owned).chain(parts) {
+        page += &format!("# TYPE trtllm_{name} histogram\n");
+        for (bound, count) in [("0.01", 0), ("0.1", 0), ("0.5", requests), ("+Inf", requests)] {
+            page += &format!("trtllm_{name}_bucket{{{labels},le=\"{bound}\"}} {count}.0\n");
+        }
+        page += &format!("trtllm_{name}_count{{{labels}}} {requests}.0\n");
+        page += &format!("trtllm_{name}_sum{{{labels}}} {}\n", requests as f64 * 0.4);
+    }
+    page
+}
+
+fn entry() -> serde_json::Value {
+    let times = json!({"arrival_time": 10.0, "first_scheduled_time": 10.125, "first_token_time": 10.25, "last_token_time": 12.0});
+    json!({"request_id": 7, "perf_metrics": {"timing_metrics": times}})
+}
+
+fn source_of_latencies(page: &Page, from: &str) -> f64 {
+    page.get("nv_trt_llm_request_latency_info", &[&format!("from={from}")])
+}
+
+#[test]
+fn request_times_of_a_server_without_perf_metrics_come_from_its_page() {
+    let server = Server::start(&times(10));
+    let args =
+        ["--source", &server.source, "--metrics.compat", "trtllm,vllm,triton-core", "--objectives", "ttft=500ms"];
+    let daemon = Daemon::start(&args);
+    until(|| ensure(server.change(|answers| answers.ended) > 0, || "the page was not read".to_owned()));
+    let first = daemon.poll(&[], 3);
+    assert_eq!(first.count("nv_trt_llm_e2e_request_latency_seconds_count", &[]), 0);
+    assert_eq!(source_of_latencies(&first, "none"), 1.0);
+    let second = server.show(&daemon, times(13));
+    for family in [
+        "nv_trt_llm_time_to_first_token_seconds",
+        "nv_trt_llm_time_per_output_token_seconds",
+        "nv_trt_llm_e2e_request_latency_seconds",
+        "nv_trt_llm_request_queue_time_seconds",
+        "nv_trt_llm_request_prefill_time_seconds",
+        "nv_trt_llm_request_decode_time_seconds",
+        "nv_trt_llm_request_inference_time_seconds",
+        "trtllm_time_to_first_token_seconds",
+        "trtllm_request_queue_time_seconds",
+        "vllm:time_to_first_token_seconds",
+        "vllm:e2e_request_latency_seconds",
+    ] {
+        let seconds = second.get(&format!("{family}_sum"), &[]);
+        assert_eq!(second.count(&format!("{family}_count"), &[]), 3, "{family}");
+        assert_eq!(second.count(&format!("{family}_bucket"), &["le=0.5"]), 3, "{family}");
+        assert!((seconds - 1.2).abs() < 1e-6, "{family}: {seconds}");
+    }
+    assert_eq!(source_of_latencies(&second, "server_metrics"), 1.0);
+    assert_eq!(second.count("nv_inference_queue_duration_us", &[]), 1_200_000);
+    assert_eq!(second.count("nv_trt_llm_objective_requests_total", &["objective=ttft", "outcome=unknown"]), 3);
+    // The server was replaced: its page counts from 0.
+    let third = server.show(&daemon, times(4));
+    assert_eq!(third.count("nv_trt_llm_e2e_request_latency_seconds_count", &[]), 7);
+}
+
+#[test]
+fn request_times_of_a_server_with_an_empty_perf_metrics_come_from_its_page() {
+    let server = Server::start(&times(10));
+    server.change(|answers| answers.entries = Some(Vec::new()));
+    let daemon = start(&server);
+    server.change(|answers| answers.page = times(12));
+    let page = daemon.until(|page| {
+        let observed = page.count("nv_trt_llm_e2e_request_latency_seconds_count", &[]);
+        ensure(observed > 0, || "no request was observed".to_owned())
+    });
+    assert_eq!(page.count("nv_trt_llm_e2e_request_latency_seconds_count", &[]), 2);
+    assert_eq!(source_of_latencies(&page, "server_metrics"), 1.0);
+}
+
+#[test]
+fn a_request_with_an_entry_is_not_observed_again_from_the_page() {
+    let server = Server::start(&times(10));
+    server.change(|answers| answers.entries = Some(Vec::new()));
+    let daemon = start(&server);
+    // The entry is there with the page that counts its request, as upstream writes both at once.
+    server.change(|answers| (answers.page, answers.entries) = (times(11), Some(vec![entry()])));
+    let finished = |page: &Page| page.find("nv_trt_llm_requests_finished_total", &["reason=stop"]).unwrap_or(0.0);
+    let page = daemon.until(|page| ensure(finished(page) == 1.0, || "the page was not taken".to_owned()));
+    assert_eq!(page.count("nv_trt_llm_e2e_request_latency_seconds_count", &[]), 1);
+    assert_eq!(page.get("nv_trt_llm_e2e_request_latency_seconds_sum", &[]), 2.0);
+    let page = server.show(&daemon, times(12));
+    assert_eq!((page.count("nv_trt_llm_e2e_request_latency_seconds_count", &[]), finished(&page)), (1, 2.0));
+    assert_eq!(source_of_latencies(&page, "perf_metrics"), 1.0);
+}
+
 #[test]
 fn a_slow_page_delays_no_records() {
     let server = Server::start(FIXTURE);
@@ -273,7 +373,7 @@ fn a_missing_page_is_requested_again_only_after_the_server_was_replaced() {
 #[test]
 fn the_page_is_not_read_if_it_is_turned_off() {
     let server = Server::start(FIXTURE);
-    let source = format!("{}&prometheus_metrics=false", server.source);
+    let source = format!("{}?prometheus_metrics=false", server.source);
     let daemon = Daemon::start(&["--source", &source, "--metrics.compat", "trtllm"]);
     let page = daemon.poll(&[], 5);
     assert_eq!(server.reads(), 0);

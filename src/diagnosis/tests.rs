@@ -318,6 +318,14 @@ fn cases() -> Vec<(&'static str, Case, &'static [&'static str])> {
             },
             &[],
         ),
+        (
+            "objectives-unknown",
+            lines(&[
+                ("nv_trt_llm_objective_requests_total{objective=\"all\",outcome=\"met\"}", 7.0, 7.0),
+                ("nv_trt_llm_objective_requests_total{objective=\"all\",outcome=\"unknown\"}", 7.0, 9.0),
+            ]),
+            &[],
+        ),
         ("gpu-lost", lines(&[("nv_gpu_up{gpu_uuid=\"GPU-a\"}", 1.0, 0.0)]), &[]),
         ("gpu-absent", lines(&[("trtllm_exporter_nvml_gpus", 2.0, 1.0)]), &[]),
         (

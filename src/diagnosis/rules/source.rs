@@ -73,8 +73,8 @@ pub(super) const RULES: &[Rule] = &[
         check: Check::Source(perf_metrics_off),
         says: "The server reports no finish reasons, no tokens and no latencies of requests.",
         when: "/prometheus/metrics is missing in release 1.1 or newer.",
-        guideline: "RequestPerfMetrics have the exact times of each request.",
-        change: "return_perf_metrics: true with perf_metrics_max_requests above 0.",
+        guideline: "The server's own page has the times and tokens of its requests, and why they ended.",
+        change: "return_perf_metrics: true. Releases up to 1.2 also need perf_metrics_max_requests above 0 for latencies.",
         alerts: &[],
     },
     Rule {

@@ -131,9 +131,21 @@ pub(super) const RULES: &[Rule] = &[
         check: Check::Engine(request_latencies_missing),
         says: "The engine reports no times of requests, so there are no latency histograms.",
         when: "Requests complete, and nv_trt_llm_request_latency_info says none.",
-        guideline: "RequestPerfMetrics have the exact times of each request.",
-        change: "return_perf_metrics: true with perf_metrics_max_requests above 0 (C++ Executor: OutputConfig.returnPerfMetrics, or \
-                 requestStatsMaxIterations above 0).",
+        guideline: "trtllm-serve has the times of requests with return_perf_metrics: since 1.3 on /prometheus/metrics, up to 1.2 on \
+                    /perf_metrics. Rows of requests (enable_iter_req_stats) give them with an accuracy of one iteration.",
+        change: "return_perf_metrics: true; up to release 1.2 also perf_metrics_max_requests above 0 (C++ Executor: \
+                 OutputConfig.returnPerfMetrics, or requestStatsMaxIterations above 0).",
+        alerts: &[],
+    },
+    Rule {
+        name: "objectives-unknown",
+        severity: Severity::Info,
+        check: Check::Engine(objectives_unknown),
+        says: "Nothing tells whether the requests of this engine meet their objectives.",
+        when: "Objectives are set, and nv_trt_llm_objective_requests_total grew in the window with the outcome unknown only.",
+        guideline: "Each request is judged by its own times. Releases of trtllm-serve without /perf_metrics have the times of single \
+                    requests only in rows of requests.",
+        change: "enable_iter_req_stats: true, beside enable_iter_perf_stats: true.",
         alerts: &[],
     },
 ];
@@ -255,6 +267,14 @@ fn second_reader(engine: &Engine) -> Facts {
 fn records_rejected(engine: &Engine) -> Facts {
     let rejected = engine.page.grew("trtllm_exporter_records_rejected_total", &[]);
     (rejected > 0.0).then(|| vec![count("records rejected", rejected)])
+}
+
+fn objectives_unknown(engine: &Engine) -> Facts {
+    let grew = |outcome| {
+        engine.page.grew("nv_trt_llm_objective_requests_total", &[("objective", "all"), ("outcome", outcome)])
+    };
+    let (known, unknown) = (grew("met") + grew("missed"), grew("unknown"));
+    (known == 0.0 && unknown > 0.0).then(|| vec![count("requests with an unknown outcome", unknown)])
 }
 
 fn request_latencies_missing(engine: &Engine) -> Facts {

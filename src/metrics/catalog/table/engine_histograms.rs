@@ -31,11 +31,11 @@ families! {
     GpuForward = ENGINE.histogram("nv_trt_llm_gpu_forward_seconds").unit("seconds")
         .help("Duration of the forward pass on the GPU in seconds.").origin("gpuForwardTimeMS");
 
-    // Over requests: exact from RequestPerfMetrics, otherwise from RequestStats with a resolution of one iteration
-    // (nv_trt_llm_request_latency_info says which).
+    // Over requests: from RequestPerfMetrics, from the histograms of a trtllm-serve without /perf_metrics, or from RequestStats with
+    // a resolution of one iteration (nv_trt_llm_request_latency_info says which).
     TimeToFirstToken = ENGINE.histogram("nv_trt_llm_time_to_first_token_seconds").unit("seconds").stable()
         .help("Time from a request's arrival to its first token in seconds.")
-        .origin("RequestPerfMetrics firstTokenTime − arrivalTime; else stage changes in RequestStats");
+        .origin("RequestPerfMetrics firstTokenTime − arrivalTime; without them trtllm_time_to_first_token_seconds of trtllm-serve; else stage changes in RequestStats");
     ServerTimeToFirstToken = ENGINE.histogram("nv_trt_llm_server_time_to_first_token_seconds").unit("seconds")
         .help("Time from a request's arrival at the HTTP server to its first token sent, in seconds.")
         .origin("RequestPerfMetrics server_first_token_time − server_arrival_time");
@@ -44,19 +44,19 @@ families! {
         .origin("(last − first token) / (tokens − 1), by outputTokens, else numGeneratedTokens; absent until a number of tokens is known. trtllm-serve's own trtllm_time_per_output_token_seconds replaces both: bucket by bucket, a bucket with another bound is added to the next higher one");
     E2eLatency = ENGINE.histogram("nv_trt_llm_e2e_request_latency_seconds").unit("seconds").stable()
         .help("Time from a request's arrival to its last token in seconds.")
-        .origin("RequestPerfMetrics lastTokenTime − arrivalTime; else stage changes in RequestStats");
+        .origin("RequestPerfMetrics lastTokenTime − arrivalTime; without them trtllm_e2e_request_latency_seconds of trtllm-serve; else stage changes in RequestStats");
     RequestQueueTime = ENGINE.histogram("nv_trt_llm_request_queue_time_seconds").unit("seconds").stable()
         .help("Time from a request's arrival to its first scheduling in seconds.")
-        .origin("RequestPerfMetrics firstScheduledTime − arrivalTime; else stage changes in RequestStats");
+        .origin("RequestPerfMetrics firstScheduledTime − arrivalTime; without them trtllm_request_queue_time_seconds of trtllm-serve; else stage changes in RequestStats");
     RequestPrefillTime = ENGINE.histogram("nv_trt_llm_request_prefill_time_seconds").unit("seconds").stable()
         .help("Time from a request's first scheduling to its first token in seconds.")
-        .origin("RequestPerfMetrics firstTokenTime − firstScheduledTime; else stage changes in RequestStats");
+        .origin("RequestPerfMetrics firstTokenTime − firstScheduledTime; without them trtllm_request_prefill_time_seconds of trtllm-serve; else stage changes in RequestStats");
     RequestDecodeTime = ENGINE.histogram("nv_trt_llm_request_decode_time_seconds").unit("seconds").stable()
         .help("Time from a request's first token to its last in seconds.")
-        .origin("RequestPerfMetrics lastTokenTime − firstTokenTime; else stage changes in RequestStats");
+        .origin("RequestPerfMetrics lastTokenTime − firstTokenTime; without them trtllm_request_decode_time_seconds of trtllm-serve; else stage changes in RequestStats");
     RequestInferenceTime = ENGINE.histogram("nv_trt_llm_request_inference_time_seconds").unit("seconds").stable()
         .help("Time from a request's first scheduling to its last token in seconds.")
-        .origin("RequestPerfMetrics lastTokenTime − firstScheduledTime; else stage changes in RequestStats");
+        .origin("RequestPerfMetrics lastTokenTime − firstScheduledTime; without them trtllm_request_inference_time_seconds of trtllm-serve; else stage changes in RequestStats");
     KvCacheTransferTime = ENGINE.histogram("nv_trt_llm_kv_cache_transfer_seconds").unit("seconds").stable()
         .help("Duration of a request's KV cache transfer between instances in seconds.")
         .origin("RequestPerfMetrics kvCacheTransferEnd − kvCacheTransferStart; else disServingStats.kvCacheTransferMS");
