@@ -56,7 +56,7 @@ impl EngineSeries {
             page.limits(latest, load.is_none());
         }
         page.ranks(snapshot, load.as_ref());
-        page.totals(&snapshot.totals);
+        page.totals(&snapshot.totals, snapshot.latest.as_ref());
         page.requests(snapshot);
         page.state(snapshot, self.name.source);
         page.config(snapshot);

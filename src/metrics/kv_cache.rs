@@ -17,10 +17,6 @@ impl Writer<'_> {
 
     /// Totals over all iterations and events.
     pub(super) fn kv_cache_totals(&mut self, totals: &Totals) {
-        if totals.kv_cache_blocks_allocated > 0 {
-            let reused = totals.kv_cache_blocks_reused as f64;
-            self.one(Id::KvReuseEfficiency, reused / totals.kv_cache_blocks_allocated as f64);
-        }
         if let Some(cross) = &totals.cross_kv_cache_blocks {
             let events = CrossBlockEvents {
                 allocated: Some(cross.allocated),

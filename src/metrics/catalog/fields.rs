@@ -201,7 +201,7 @@ fields! {
         allocTotalBlocks [KvBlocksAllocated KvReuseEfficiency]
         allocNewBlocks [KvBlocksNewlyAllocated]
         reusedBlocks [KvCacheBlockMetrics KvBlocksReused KvCacheHitRatio KvReuseEfficiency]
-        missedBlocks [KvBlocksMissed KvCacheHitRatio]
+        missedBlocks [KvBlocksMissed KvCacheHitRatio KvReuseEfficiency]
         cacheHitRate "counted since the engine's start, in older PyTorch releases including warm-up; nv_trt_llm_kv_cache_hit_ratio is computed from the blocks instead (the name set trtllm exports the field unchanged)"
     }
     InflightBatchingStats: Iterations {

@@ -55,9 +55,10 @@ families! {
         .help("Tokens decoded in generation phases, by attention data parallel rank; ranks above 63 are summed as other.")
         .origin("as nv_trt_llm_generation_tokens_total, by rank, else by attentionDpRank; rows that copy the mean and the accepted tokens from rank 0 count one token per request");
     KvBlocksAllocated = ENGINE.counter("nv_trt_llm_kv_cache_blocks_allocated_total").stable()
-        .help("KV cache blocks allocated, both new and reused.").origin("increases of kvCacheStats.allocTotalBlocks");
+        .help("KV cache blocks allocated for prompts and generated tokens, excluding blocks found in the cache.")
+        .origin("increases of kvCacheStats.allocTotalBlocks; KV cache manager V2 also counts pages moved to the GPU");
     KvBlocksNewlyAllocated = ENGINE.counter("nv_trt_llm_kv_cache_blocks_newly_allocated_total").stable()
-        .help("KV cache blocks newly allocated, excluding reused blocks.")
+        .help("Allocated KV cache blocks that held no cached content before; the other allocations displaced cached content.")
         .origin("increases of kvCacheStats.allocNewBlocks");
     KvBlocksReused = ENGINE.counter("nv_trt_llm_kv_cache_blocks_reused_total").stable()
         .help("KV cache blocks found in the cache (hits).").origin("increases of kvCacheStats.reusedBlocks");

@@ -64,8 +64,8 @@ families! {
         .help("Share (0-1) of looked-up KV cache blocks found in the cache, since this exporter first saw the engine.")
         .origin("increases of reusedBlocks / (reusedBlocks + missedBlocks); for recent values use rate() of the block counters");
     KvReuseEfficiency = ENGINE.gauge("nv_trt_llm_kv_cache_reuse_efficiency_ratio").unit("ratio")
-        .help("Share (0-1) of allocated KV cache blocks that were reused, since this exporter first saw the engine.")
-        .origin("increases of reusedBlocks / allocTotalBlocks");
+        .help("Share (0-1) of a prompt's KV cache blocks that were reused, since this exporter first saw the engine.")
+        .origin("increases of reusedBlocks / (reusedBlocks + missedBlocks); in releases before 0.16, which count no misses, reusedBlocks / (reusedBlocks + allocTotalBlocks), which is lower");
     KvIterationHitRatio = ENGINE.gauge("nv_trt_llm_kv_cache_iteration_hit_ratio").unit("ratio")
         .help("Share (0-1) of the KV cache blocks looked up in the last iteration that were found.")
         .origin("iterReusedBlocks / (iterReusedBlocks + iterMissedBlocks) of kvCacheIterationStatsByLifecycle (kind attention), else of kvCacheIterationStats, in the last record that has them; absent where both are 0, because an iteration without lookups has no ratio");

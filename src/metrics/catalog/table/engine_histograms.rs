@@ -70,7 +70,7 @@ families! {
         .help("KV cache blocks allocated to one request.")
         .origin("RequestPerfMetrics numTotalAllocatedBlocks; else allocTotalBlocksPerRequest");
     RequestKvNewBlocks = ENGINE.histogram("nv_trt_llm_request_kv_cache_new_blocks").unit("blocks")
-        .help("KV cache blocks newly allocated to one request, excluding reused blocks.")
+        .help("KV cache blocks allocated to one request that held no cached content before.")
         .origin("RequestPerfMetrics numNewAllocatedBlocks; else allocNewBlocksPerRequest");
     RequestIterations = ENGINE.histogram("nv_trt_llm_request_iterations").unit("iterations")
         .help("Iterations of one request, from its first to its last.")
