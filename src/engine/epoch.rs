@@ -54,6 +54,8 @@ pub struct Epoch {
     in_flight: Option<InFlight>,
     /// Requests were queued at the last record.
     queued: bool,
+    /// Seconds that ranks have reported before the requests they belong to.
+    carried_wait: f64,
 }
 
 /// How many completed requests of the last record's iteration are counted.
@@ -81,6 +83,7 @@ impl Epoch {
             copied_rows: false,
             in_flight: None,
             queued: false,
+            carried_wait: 0.0,
         }
     }
 
@@ -199,17 +202,19 @@ impl Epoch {
             ..Counted::default()
         };
         if let Some(counts) = counts {
-            // The value is for the requests of all ranks, the number of new requests for one.
-            let one_rank = !self.copied_rows && record.rank.is_none();
+            // In rows that copy rank 0, the value is for the requests of all ranks, and the number of new requests for one. In rows
+            // of their own, rank 0 has the value of all ranks, and each has its number.
+            let comparable = !self.copied_rows;
+            let of_all_ranks = if record.rank.is_some() { started.max(1) } else { started };
             if kind == Late {
-                counted.waited = counts.queue_time.waited_late(record, started).filter(|_| one_rank);
+                counted.waited = counts.queue_time.waited_late(record, of_all_ranks).filter(|_| comparable);
             } else if record.iter >= counts.last_iter {
                 // The flush has the number of the next iteration.
                 counts.advance(record.iter.map(|iter| iter.saturating_sub(u64::from(kind == Flush))));
                 counted.kv = counts.kv_increase(record);
                 counted.cross_kv = counts.cross_kv_increase(record);
                 if kind != Flush {
-                    counted.waited = counts.queue_time.waited(record, started).filter(|_| one_rank);
+                    counted.waited = counts.queue_time.waited(record, of_all_ranks).filter(|_| comparable);
                 }
             }
         }
@@ -240,6 +245,20 @@ impl Epoch {
         if let Some(in_flight) = &mut self.in_flight {
             in_flight.server_ended(requests);
         }
+    }
+
+    /// Seconds that the new requests of an iteration have waited all together, and their number. `None` if they do not belong
+    /// together: rows copy the number from one rank, or the row of a rank is missing. `ranks`: the ranks of the engine.
+    pub fn waited(&mut self, iteration: &OpenIteration, ranks: Option<u64>) -> Option<(f64, u64)> {
+        if iteration.copied || ranks.is_some_and(|ranks| iteration.rows < ranks) {
+            return None;
+        }
+        let seconds = iteration.waited? + std::mem::take(&mut self.carried_wait);
+        if iteration.started == 0 {
+            self.carried_wait = seconds;
+            return None;
+        }
+        Some((seconds, iteration.started))
     }
 
     /// Counts the unfinished requests after all rows of an iteration.

@@ -1,8 +1,9 @@
-//! Derives the times of a request from its rows at each iteration: queued, context, generation, complete. Their resolution
-//! is one iteration; only RequestPerfMetrics has exact times. A request has no times if its start or some of its rows were
+//! Derives the times of a request from its rows at each iteration: queued, context, generation, complete. They are too long by up
+//! to one iteration and never too short; only RequestPerfMetrics has exact times. A request has no times if its start or some of its rows were
 //! missed. Memory is bounded.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 
 use serde::{Deserialize, Serialize};
 
@@ -10,7 +11,7 @@ use crate::model::request::{RequestStage, RequestStats};
 
 use super::clock::Span;
 
-/// Requests followed at once. More requests are counted, but have no times.
+/// Requests followed at once, those that ended a moment ago included. More requests are counted, but have no times.
 const MAX_FOLLOWED: usize = 32_768;
 /// Iterations after which a request without rows is forgotten: its end was missed.
 const FORGET_AFTER: u64 = 64;
@@ -46,6 +47,9 @@ pub struct Lifecycles {
 
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 struct Followed {
+    /// Its end was read. Upstream's stage of a request that still transfers its KV cache is "complete" too, so more such rows can
+    /// follow.
+    complete: bool,
     /// `None` if the request had started before its first row was read.
     arrived_us: Option<i64>,
     scheduled_us: Option<i64>,
@@ -57,10 +61,31 @@ struct Followed {
 }
 
 impl Followed {
-    /// Whether a row with this many tokens can belong to the request. With fewer tokens it belongs to a new request with the
-    /// same id, and the end of this one was missed.
-    fn matches(&self, tokens: i64) -> bool {
-        tokens >= self.tokens
+    /// Whether a row with this many tokens is one of this request. With fewer tokens it belongs to a new request with the same
+    /// id, and the end of this one was missed. But the C++ executor clears the tokens of a request that it cancels.
+    fn is_of(&self, tokens: i64, complete: bool) -> bool {
+        match self.complete {
+            true => complete,
+            false => tokens >= self.tokens || complete && tokens == 0,
+        }
+    }
+
+    /// The times of the request, of which this is the first complete row. Absent if some are unknown.
+    fn end(&self, id: u64, tokens: i64, span: Span, fresh: bool) -> Option<Lifecycle> {
+        if self.complete {
+            return None;
+        }
+        let arrived_us = self.arrived_us?;
+        // The missing times were in rows that were lost.
+        if !fresh && (self.scheduled_us.is_none() || self.first_token_us.is_none()) {
+            return None;
+        }
+        let ended_us = span.ended_us;
+        // The batch of its only token can also be that of its first row, which then is this one.
+        let unseen = (tokens > 0).then_some(ended_us);
+        let scheduled_us = self.scheduled_us.or(unseen.map(|_| span.scheduled_us.min(ended_us)));
+        let first_token_us = self.first_token_us.or(unseen);
+        Some(Lifecycle { id, arrived_us, scheduled_us, first_token_us, ended_us, tokens: tokens.max(self.tokens) })
     }
 }
 
@@ -69,6 +94,8 @@ impl Followed {
 pub struct Changes {
     /// In the order of the rows.
     pub completed: Vec<Lifecycle>,
+    /// Requests that were complete before.
+    pub repeated: Vec<u64>,
     pub pauses: u64,
 }
 
@@ -102,66 +129,58 @@ impl Lifecycles {
 
     fn row(&mut self, id: u64, row: &RequestStats, span: Span, fresh: bool, changes: &mut Changes) {
         let tokens = row.num_generated_tokens.unwrap_or(0);
-        if row.stage == Some(RequestStage::Complete) {
-            let Some(request) = self.followed.remove(&id) else { return };
-            let Some(arrived_us) = request.arrived_us.filter(|_| request.matches(tokens)) else { return };
-            // The missing times were in rows that were lost.
-            if !fresh && (request.scheduled_us.is_none() || request.first_token_us.is_none()) {
-                return;
-            }
-            // The executor reports a completion one pass late.
-            let ended_us = span.start_us;
-            let first_token_us = request.first_token_us.or((tokens > 0).then_some(ended_us));
-            changes.completed.push(Lifecycle {
-                id,
-                arrived_us,
-                scheduled_us: request.scheduled_us,
-                first_token_us,
-                ended_us,
-                tokens,
-            });
-            return;
-        }
-        if self.followed.len() >= MAX_FOLLOWED && !self.followed.contains_key(&id) {
-            return;
-        }
+        let complete = row.stage == Some(RequestStage::Complete);
+        let scheduled = row.scheduled == Some(true);
+        let arrived_us = if complete || scheduled { span.arrived_us } else { span.arrived_waiting_us };
         let new = Followed {
-            arrived_us: fresh.then_some(span.start_us),
+            complete: false,
+            // Only the PyTorch engine can complete a request in its first iteration, and says then that it is scheduled.
+            arrived_us: (fresh && (scheduled || !complete)).then_some(arrived_us),
             scheduled_us: None,
             first_token_us: None,
             paused: false,
             tokens: 0,
             last_seen: 0,
         };
-        let request = self.followed.entry(id).or_insert(new);
-        if !request.matches(tokens) {
+        let full = self.followed.len() >= MAX_FOLLOWED;
+        let request = match self.followed.entry(id) {
+            Entry::Occupied(request) => request.into_mut(),
+            Entry::Vacant(_) if full => return,
+            Entry::Vacant(place) => place.insert(new),
+        };
+        if complete && request.complete {
+            changes.repeated.push(id);
+        }
+        if !request.is_of(tokens, complete) {
             *request = new;
         }
         request.last_seen = self.iterations;
-        request.tokens = tokens;
-        let scheduled = row.scheduled == Some(true) && request.scheduled_us.is_none();
-        let first_token = tokens > 0 && request.first_token_us.is_none();
-        if !fresh && (scheduled || first_token) {
-            // It happened in one of the lost iterations; its time is unknown.
-            request.arrived_us = None;
+        if complete {
+            changes.completed.extend(request.end(id, tokens, span, fresh));
+            request.complete = true;
+        } else {
+            let (first_scheduled, first_token) =
+                (scheduled && request.scheduled_us.is_none(), tokens > 0 && request.first_token_us.is_none());
+            if !fresh && (first_scheduled || first_token) {
+                // It happened in one of the lost iterations; its time is unknown.
+                request.arrived_us = None;
+            }
+            if first_scheduled {
+                request.scheduled_us = Some(span.scheduled_us);
+            }
+            if first_token {
+                request.first_token_us = Some(span.tokens_us);
+            }
+            let paused = row.paused == Some(true);
+            changes.pauses += u64::from(paused && !request.paused);
+            (request.paused, request.tokens) = (paused, tokens);
         }
-        if scheduled {
-            request.scheduled_us = Some(span.start_us);
-        }
-        if first_token {
-            request.first_token_us = Some(span.end_us);
-        }
-        let paused = row.paused == Some(true);
-        if paused && !request.paused {
-            changes.pauses += 1;
-        }
-        request.paused = paused;
     }
 
-    /// Number of requests that are followed.
+    /// Number of unfinished requests that are followed.
     #[must_use]
     pub fn followed(&self) -> usize {
-        self.followed.len()
+        self.followed.values().filter(|request| !request.complete).count()
     }
 }
 
@@ -171,11 +190,16 @@ mod tests {
 
     const MS: i64 = 1000;
 
+    /// The pass of the C++ executor that ends with iteration `iteration`.
     fn span(iteration: i64) -> Span {
+        let (start_us, end_us) = (iteration * 10 * MS, (iteration + 1) * 10 * MS);
         Span {
             iter: None,
-            start_us: iteration * 10 * MS,
-            end_us: (iteration + 1) * 10 * MS,
+            arrived_us: start_us,
+            arrived_waiting_us: start_us,
+            scheduled_us: end_us,
+            tokens_us: end_us,
+            ended_us: end_us,
             flush: false,
             continuous: true,
         }
@@ -205,9 +229,9 @@ mod tests {
             [Lifecycle {
                 id: 7,
                 arrived_us: 10 * MS,
-                scheduled_us: Some(20 * MS),
+                scheduled_us: Some(30 * MS),
                 first_token_us: Some(40 * MS),
-                ended_us: 60 * MS,
+                ended_us: 70 * MS,
                 tokens: 3,
             }]
         );
@@ -270,6 +294,55 @@ mod tests {
         lifecycles.absorb(&[row(7, RequestStage::Context, 0)], span(5));
         let changes = lifecycles.absorb(&[row(7, RequestStage::Complete, 2)], span(7));
         assert_eq!(changes.completed[0].arrived_us, 50 * MS);
+    }
+
+    #[test]
+    fn a_request_that_is_reported_complete_again_ended_the_first_time() {
+        let mut lifecycles = Lifecycles::default();
+        lifecycles.absorb(&[], span(0));
+        lifecycles.absorb(&[row(7, RequestStage::Context, 0)], span(1));
+        let ends: Vec<(usize, Vec<u64>)> = (2..5)
+            .map(|iteration| {
+                let changes = lifecycles.absorb(&[row(7, RequestStage::Complete, 1)], span(iteration));
+                (changes.completed.len(), changes.repeated)
+            })
+            .collect();
+        assert_eq!(ends, [(1, vec![]), (0, vec![7]), (0, vec![7])]);
+        assert_eq!(lifecycles.followed(), 0);
+    }
+
+    #[test]
+    fn a_cancelled_request_whose_tokens_the_executor_has_cleared_is_the_same_request() {
+        let mut lifecycles = Lifecycles::default();
+        lifecycles.absorb(&[], span(0));
+        lifecycles.absorb(&[row(7, RequestStage::Context, 0)], span(1));
+        lifecycles.absorb(&[row(7, RequestStage::Generation, 5)], span(2));
+        let ended = lifecycles.absorb(&[row(7, RequestStage::Complete, 0)], span(3)).completed;
+        assert_eq!(
+            ended.iter().map(|request| (request.arrived_us, request.ended_us)).collect::<Vec<_>>(),
+            [(10 * MS, 40 * MS)]
+        );
+    }
+
+    #[test]
+    fn a_request_of_one_token_can_begin_and_end_in_one_batch_of_the_pytorch_engine() {
+        let mut lifecycles = Lifecycles::default();
+        lifecycles.absorb(&[], span(0));
+        let rows = [
+            RequestStats { scheduled: Some(true), ..row(7, RequestStage::Complete, 1) },
+            // A row of the C++ executor: those before it were missed.
+            RequestStats { scheduled: Some(false), ..row(8, RequestStage::Complete, 1) },
+        ];
+        let pytorch = Span { arrived_us: 5 * MS, scheduled_us: 10 * MS, ..span(1) };
+        let expected = Lifecycle {
+            id: 7,
+            arrived_us: 5 * MS,
+            scheduled_us: Some(10 * MS),
+            first_token_us: Some(20 * MS),
+            ended_us: 20 * MS,
+            tokens: 1,
+        };
+        assert_eq!(lifecycles.absorb(&rows, pytorch).completed, [expected]);
     }
 
     #[test]

@@ -189,7 +189,7 @@ impl Engine {
         let latest = self.latest.get_or_insert_default();
         latest.update(record, wall_us);
         let flush = kind == RecordKind::Flush;
-        self.clock.record(record, latest.time_us, counted.latency_seconds, flush, counted.gap.broken);
+        self.clock.record(record, latest.time_us, counted.latency_seconds.is_none(), flush, counted.gap.broken);
         if let Some(rows) = &record.request_stats {
             self.absorb_rows(rows, self.clock.newest(), now);
         }
@@ -226,6 +226,9 @@ impl Engine {
     fn observe_iteration(&mut self, iteration: &OpenIteration) {
         self.totals.observe_iteration(iteration);
         let ranks = self.latest.as_ref().and_then(Latest::attention_dp_ranks);
+        if let Some((seconds, requests)) = self.epoch.waited(iteration, ranks) {
+            self.totals.observe_queue_time(seconds, requests);
+        }
         if let (Some(imbalance), Some(ranks)) = (iteration.imbalance(ranks), &mut self.totals.ranks) {
             ranks.imbalance.observe(imbalance);
         }
@@ -347,6 +350,9 @@ impl Engine {
         }
         let mut lifecycles = changes.completed.iter().peekable();
         for row in rows {
+            if row.id.is_some_and(|id| changes.repeated.contains(&id)) {
+                continue;
+            }
             let complete = row.stage == Some(RequestStage::Complete);
             let lifecycle = if complete { lifecycles.next_if(|lifecycle| Some(lifecycle.id) == row.id) } else { None };
             self.requests.absorb_row(row, lifecycle, now);

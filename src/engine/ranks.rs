@@ -206,6 +206,9 @@ impl OpenIteration {
         let tokens = tokens(record);
         self.tokens = self.tokens.saturating_add(tokens);
         self.most_tokens = self.most_tokens.max(tokens);
+        if let Some(more) = counted.waited {
+            self.waited = Some(self.waited.unwrap_or(0.0) + more);
+        }
         if record.rank.is_some() {
             let active = record.num_active_requests;
             self.active = self.active.zip(active).map(|(sum, active)| sum.saturating_add(active));

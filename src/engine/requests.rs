@@ -107,7 +107,8 @@ struct Usage {
 struct CompleteRow {
     /// Unknown if its start or some of its rows were missed.
     latencies: Latencies,
-    served: Served,
+    /// For objectives. Absent if the request was cancelled.
+    served: Option<Served>,
     blocks: Blocks,
     transfer_seconds: Option<f64>,
     transfer_bytes: Option<u64>,
@@ -202,6 +203,9 @@ impl RequestFold {
         if row.stage != Some(RequestStage::Complete) {
             return;
         }
+        // The row of a request that only had a context phase has the transfer before its end, with a time of 0.
+        let transfer =
+            row.dis_serving_stats.filter(|transfer| transfer.kv_cache_transfer_ms.is_some_and(|ms| ms > 0.0));
         self.rows = Rows::Present;
         self.pending_usage.clear();
         self.unjudged.clear();
@@ -209,7 +213,7 @@ impl RequestFold {
             // The prefill position of a complete request is the length of its prompt.
             input_tokens: row.context_prefill_position,
             output_tokens: row.num_generated_tokens,
-            transfer: row.dis_serving_stats.map(|transfer| transfer.kv_cache_transfer_ms),
+            transfer: transfer.map(|transfer| transfer.kv_cache_transfer_ms),
         });
         if let Some(tokens) = row.avg_num_decoded_tokens_per_iter.filter(|tokens| *tokens > 0.0) {
             self.totals.times.decoded_tokens_per_iteration.observe(tokens);
@@ -217,12 +221,13 @@ impl RequestFold {
         if self.totals.source == LatencySource::PerfMetrics {
             return;
         }
-        let transfer = row.dis_serving_stats.unwrap_or_default();
+        let transfer = transfer.unwrap_or_default();
         let times = lifecycle.map(Lifecycle::times).unwrap_or_default();
         let output_tokens = row.num_generated_tokens.and_then(|tokens| u64::try_from(tokens).ok());
         let complete = CompleteRow {
             latencies: Latencies::of(&times, lifecycle.map(|lifecycle| lifecycle.tokens)),
-            served: Served::of(&times, output_tokens),
+            // A request without a token was cancelled, or has failed before its first one.
+            served: (output_tokens != Some(0)).then(|| Served::of(&times, output_tokens)),
             blocks: Blocks {
                 total: row.alloc_total_blocks_per_request,
                 new: row.alloc_new_blocks_per_request,
@@ -419,8 +424,8 @@ impl RequestFold {
             self.totals.source = LatencySource::RequestStats;
         }
         self.observe_latencies(complete.latencies, complete.blocks.request);
-        if let Some(objectives) = &mut self.totals.objectives {
-            objectives.count(&complete.served);
+        if let (Some(objectives), Some(served)) = (&mut self.totals.objectives, &complete.served) {
+            objectives.count(served);
         }
         self.totals.times.observe_blocks(&complete.blocks);
         self.totals.times.observe_transfer(complete.transfer_seconds, complete.transfer_bytes, complete.blocks.request);
@@ -487,6 +492,7 @@ mod tests {
     use super::super::objectives::Outcomes;
     use super::*;
     use crate::model::perf_metrics::RequestPerfMetrics;
+    use crate::model::request::DisServingRequestStats;
 
     fn entry() -> PerfMetricsEntry {
         PerfMetricsEntry {
@@ -498,12 +504,16 @@ mod tests {
         }
     }
 
+    fn transferred(ms: f64) -> DisServingRequestStats {
+        DisServingRequestStats { kv_cache_transfer_ms: Some(ms), kv_cache_size: Some(1024) }
+    }
+
     fn row() -> RequestStats {
         RequestStats {
             stage: Some(RequestStage::Complete),
             context_prefill_position: Some(100),
             num_generated_tokens: Some(10),
-            dis_serving_stats: Some(Default::default()),
+            dis_serving_stats: Some(transferred(2.5)),
             ..RequestStats::default()
         }
     }
@@ -575,6 +585,18 @@ mod tests {
         fold.absorb_row(&row(), None, now);
         fold.settle(0, now + EXACT_TIMES_WITHIN);
         assert_eq!(counted(&fold), (4, 4, 4));
+    }
+
+    #[test]
+    fn a_row_without_a_time_of_its_transfer_counts_no_transfer() {
+        let (mut fold, now) = (RequestFold::default(), Instant::now());
+        for ms in [0.0, 2.5] {
+            fold.absorb_row(&RequestStats { dis_serving_stats: Some(transferred(ms)), ..row() }, None, now);
+        }
+        fold.settle(0, now + EXACT_TIMES_WITHIN);
+        let times = &fold.totals.times;
+        assert_eq!((fold.totals.disaggregated_requests, fold.totals.kv_cache_transfer_ms), (1, 2.5));
+        assert_eq!((times.kv_cache_transfer.count(), times.kv_cache_transfer_bytes.count()), (1, 1));
     }
 
     /// Judged by a time to the first token of 400 ms.

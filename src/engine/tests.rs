@@ -399,3 +399,78 @@ fn the_active_requests_of_a_pytorch_engine_come_from_its_record_at_first_and_aft
     bench.absorb(&pytorch(200, 3, 0, 3));
     assert_eq!(bench.engine.health.state(bench.now), EngineState::Idle);
 }
+
+/// An objective of 150 ms for each request that the engine serves in four batches of 50 ms, of either backend.
+#[test]
+fn a_request_that_took_200_ms_misses_an_objective_of_150_ms() {
+    use RequestStage::{Complete, Context, Generation};
+    let limit = Some(Duration::from_millis(150));
+    let objectives = Objectives { e2e: limit, ..Objectives::default() };
+    // It arrives at 0, is scheduled at once and has its last token at 200 ms. The C++ executor stamps a record when it starts the
+    // batch, and its rows are those before it. The PyTorch engine stamps a batch likewise, and its rows are those after it.
+    let rows = [(Context, 0), (Generation, 1), (Generation, 2), (Generation, 3), (Complete, 4)];
+    for pytorch in [false, true] {
+        let mut bench = Bench { engine: Engine::new(STALE).with_objectives(objectives), now: Instant::now() };
+        let record = |iter: u64, row: Option<(RequestStage, i64)>| {
+            let row = row.map(|(stage, tokens)| RequestStats {
+                id: Some(7),
+                stage: Some(stage),
+                num_generated_tokens: Some(tokens),
+                scheduled: Some(pytorch || stage != Complete),
+                ..RequestStats::default()
+            });
+            IterationStats {
+                timestamp: Some(RecordTime { micros: 50_000 * iter as i64, zoned: true }),
+                iter_latency_ms: Some(50.0),
+                scheduler_mode: pytorch.then_some(SchedulerMode::NonOverlap),
+                request_stats: Some(row.into_iter().collect()),
+                ..working(iter)
+            }
+        };
+        bench.all(&[record(8, None), record(9, None)]);
+        let rows = if pytorch { &rows[1..] } else { &rows[..] };
+        for (iter, row) in (10..).zip(rows) {
+            bench.absorb(&record(iter, Some(*row)));
+        }
+        bench.engine.settle(false, bench.now + Duration::from_secs(60));
+        let e2e = bench.engine.requests.totals.objectives.unwrap().e2e.unwrap();
+        assert_eq!((e2e.met, e2e.missed), (0, 1), "pytorch: {pytorch}");
+    }
+}
+
+/// A row of one rank with its own numbers. `waited`: seconds that requests have waited since the start of the engine.
+fn own_rank(iter: u64, rank: i64, waited: f64, started: i64) -> IterationStats {
+    IterationStats {
+        rank: Some(rank),
+        attention_dp_rank: Some(rank),
+        new_active_requests_queue_latency_ms: Some(waited),
+        ..pytorch(iter, 4, started, 0)
+    }
+}
+
+#[test]
+fn the_queue_time_of_ranks_is_that_of_rank_0_over_the_new_requests_of_all() {
+    let mut bench = Bench::new();
+    let iteration =
+        |iter, waited, started: [i64; 2]| [own_rank(iter, 0, waited, started[0]), own_rank(iter, 1, 0.0, started[1])];
+    bench.all(&iteration(100, 10.0, [0, 0]));
+    // Rank 0 tells the time of the requests of rank 1.
+    bench.all(&iteration(101, 13.0, [0, 3]));
+    bench.all(&iteration(102, 14.0, [1, 1]));
+    // The row of rank 1 is missing, so the number of new requests is unknown.
+    bench.absorb(&own_rank(103, 0, 20.0, 1));
+    bench.all(&iteration(104, 20.0, [0, 0]));
+    let waited = &bench.engine.totals.new_request_queue_time;
+    assert_eq!((waited.count(), waited.sum()), (5, 4.0));
+}
+
+#[test]
+fn rows_that_copy_rank_0_have_no_mean_queue_time() {
+    let mut bench = Bench::new();
+    for iter in 100..104_u32 {
+        let row =
+            |rank| IterationStats { rank: None, ..own_rank(iter.into(), rank, f64::from(iter), i64::from(rank == 0)) };
+        bench.all(&[row(0), row(1)]);
+    }
+    assert_eq!(bench.engine.totals.new_request_queue_time.count(), 0);
+}

@@ -140,10 +140,11 @@ impl Totals {
         if iteration.context_tokens > 0 {
             self.iteration_context_tokens.observe(iteration.context_tokens as f64);
         }
-        // The time is that of all ranks, the number of new requests that of one.
-        if let (Some(seconds), 1.., 1) = (iteration.waited, iteration.started, iteration.rows) {
-            self.new_request_queue_time.observe_times(seconds / iteration.started as f64, iteration.started);
-        }
+    }
+
+    /// Observes the mean time that the requests which an iteration activated have waited.
+    pub fn observe_queue_time(&mut self, seconds: f64, requests: u64) {
+        self.new_request_queue_time.observe_times(seconds / requests as f64, requests);
     }
 
     /// Whether the engine reports only some iterations, so sums over its records are not totals.

@@ -140,7 +140,8 @@ impl IterationStats {
         let pytorch = self.attention_dp_rank.is_some()
             || self.scheduler_mode.is_some()
             || self.timestamp.is_none()
-            || self.static_batching_stats.as_ref().is_some_and(StaticBatchingStats::is_all_zero);
+            || self.inflight_batching_stats.is_some()
+                && self.static_batching_stats.as_ref().is_some_and(StaticBatchingStats::is_all_zero);
         if pytorch { Backend::PyTorch } else { Backend::TensorRt }
     }
 }

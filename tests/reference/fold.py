@@ -94,7 +94,7 @@ def absurd(value, key=""):
 def is_pytorch(r):
     static = r.get("staticBatchingStats")
     return (not r.get("timestamp") or r.get("schedulerMode") is not None or r.get("attentionDpRank") is not None
-            or static is not None and not any(static.values()))
+            or r.get("inflightBatchingStats") is not None and static is not None and not any(static.values()))
 
 
 def sums(rows, names):
@@ -128,6 +128,7 @@ class Iteration:
         self.scheduled = self.context_tokens = 0
         self.active = self.queued = self.started = self.completed = 0
         self.queue_time = None  # (seconds of one request, requests)
+        self.waited = None  # seconds of the requests of all ranks, told by rank 0
 
 
 class Fold:
@@ -162,6 +163,7 @@ class Fold:
         self.from_start = not met_running
         self.cumulative = {}  # rank -> key -> value
         self.queue_value, self.queue_carried, self.queue_kind = None, 0.0, None
+        self.carried_wait = 0.0
         self.stride, self.active_records = 0, 0
         self.idle, self.account = False, None
         self.pools, self.cold_pools = {}, {}  # the last records with views of pools
@@ -223,9 +225,9 @@ class Fold:
         missing, gap = self.losses(r, flush)
         self.kv(r)
         latency = self.flush(r) if flush else self.iteration(r, Iteration(n, late=False, missing=missing), rank)
-        start, end, continuous = self.time(r, latency, flush, gap)
+        times = self.time(r, latency, flush, gap)
         if r.get("requestStats") is not None:
-            self.rows(r["requestStats"], start, end, continuous)
+            self.rows(r["requestStats"], times)
         self.last = r
 
     # Numbers
@@ -331,7 +333,10 @@ class Fold:
             latency = self.latency(r, it.number)
             if latency is not None:
                 self.observe("iteration_latency_seconds", latency)
-        it.queue_time = self.queue_time(r, it.late)
+        if "rank" not in r:
+            it.queue_time = self.queue_time(r, it.late)
+        elif r["rank"] == 0 and not it.late:
+            it.waited = self.wait_of_ranks(r)
         self.batch(r, own=not r.get("attentionDpRank") or "rank" in r)
         self.speculation(r)
         self.views(r)
@@ -365,6 +370,12 @@ class Fold:
             self.observe("iteration_context_tokens", it.context_tokens)
         if it.queue_time and len(self.ranks) == 1:
             self.observe("new_request_queue_time_seconds", *it.queue_time)
+        if it.waited is not None and it.ranks == self.ranks:
+            seconds, self.carried_wait = it.waited + self.carried_wait, 0.0
+            if it.started:
+                self.observe("new_request_queue_time_seconds", seconds / it.started, it.started)
+            else:
+                self.carried_wait = seconds
         tokens = [sum(row) for row in it.tokens.values()]
         if len(tokens) >= 2 and len(tokens) == len(self.ranks) and sum(tokens):  # the rows of all ranks
             self.observe("rank_imbalance_ratio", max(tokens) / (sum(tokens) / len(tokens)))
@@ -432,6 +443,14 @@ class Fold:
             mean, self.queue_carried = self.queue_carried / new, 0.0
             return mean, new
         return None
+
+    def wait_of_ranks(self, r):
+        """Rank 0 tells the seconds that the requests of all ranks waited since the start. The other ranks tell 0."""
+        value, last = r["newActiveRequestsQueueLatencyMS"], self.queue_value
+        self.queue_value = value
+        if last is None:
+            last = 0.0 if self.from_start else value
+        return value - last if value > last else None
 
     def batch(self, r, own):
         """Tokens and sums of one row. The mean and the accepted tokens are the row's own, or copies of rank 0."""
@@ -507,7 +526,7 @@ class Fold:
         its latency."""
         if not r.get("timestamp"):
             self.last_end = None  # the time of receipt
-            return None, None, False
+            return None
         if latency is not None:
             self.typical = int(latency * 1e6)
         stamp = datetime.fromisoformat(r["timestamp"].replace("Z", "+00:00"))
@@ -520,30 +539,34 @@ class Fold:
             start = self.end
         else:
             start = max(end - self.typical, self.end)
+        woken = self.last_was_flush and self.end is not None
         self.end, self.last_end, self.last_was_flush = end, end, flush
-        return start, end, continuous
+        static = r.get("staticBatchingStats") is not None
+        # A pass ends the batch before, starts its own, and stamps the record. A static batch is run before the stamp.
+        return {"arrived": end if woken else start, "scheduled": start if static else end, "first": end,
+                "ended": start if static else end, "continuous": continuous}
 
-    def rows(self, rows, start, end, continuous):
-        """A request arrives with its first row, is scheduled with the first row that says so, has its first token at the end
-        of the iteration that shows one, and ends before the pass that reports it complete. Times in lost iterations, and of
-        requests that started before the first record, are unknown."""
+    def rows(self, rows, times):
+        """A request arrives with its first row, is scheduled with the first row that says so, has its first token with the row
+        that shows one, and ends with the pass that reports it complete. Times in lost iterations, and of requests that started
+        before the first record, are unknown. A request without a token was cancelled: no objective judges it."""
         self.rounds += 1
-        known = continuous and self.rounds > 1
+        known = times["continuous"] and self.rounds > 1
         for row in rows:
             number, tokens = row["id"], row["numGeneratedTokens"]
             if row["stage"] == "GENERATION_COMPLETE":
-                self.complete(row, self.lives.pop(number, None), start, known)
+                self.complete(row, self.lives.pop(number, None), times["ended"], known)
                 continue
             life = self.lives.get(number)
             if life is None or tokens < life["tokens"]:
-                life = self.lives[number] = {"arrived": start if known else None, "scheduled": None, "first": None,
+                life = self.lives[number] = {"arrived": times["arrived"] if known else None, "scheduled": None, "first": None,
                                              "paused": False}
             life["tokens"], life["round"] = tokens, self.rounds
             if row["scheduled"] and life["scheduled"] is None:
-                life["scheduled"] = start
+                life["scheduled"] = times["scheduled"]
                 life["arrived"] = life["arrived"] if known else None
             if tokens > 0 and life["first"] is None:
-                life["first"] = end
+                life["first"] = times["first"]
                 life["arrived"] = life["arrived"] if known else None
             if row["paused"] and not life["paused"]:
                 self.count("request_pauses", 1)
@@ -551,10 +574,12 @@ class Fold:
         if self.rounds % 64 == 0:  # the end of a request without rows was missed
             self.lives = {number: life for number, life in self.lives.items() if life["round"] >= self.rounds - 64}
 
-    def complete(self, row, life, start, known):
+    def complete(self, row, life, ended, known):
         self.rows_seen, self.undecided = True, []
         self.lengths(row["contextPrefillPosition"], row["numGeneratedTokens"])
         transfer = row["disServingStats"]
+        if transfer and not transfer["kvCacheTransferMS"]:
+            transfer = None
         if transfer:
             self.transfers += 1
             self.transfer_ms += transfer["kvCacheTransferMS"]
@@ -563,13 +588,17 @@ class Fold:
             return
         tokens = row["numGeneratedTokens"]
         judged = (None, None, None)
-        if life and life["arrived"] is not None and tokens >= life["tokens"] and (
+        if life and life["arrived"] is not None and (tokens >= life["tokens"] or not tokens) and (
                 known or None not in (life["scheduled"], life["first"])):
-            first = life["first"] if life["first"] is not None else start if tokens else None
-            seconds = [None if us is None else us / 1e6 for us in (life["arrived"], life["scheduled"], first, start)]
-            self.times(*seconds, tokens)
+            first = life["first"] if life["first"] is not None else ended if tokens else None
+            scheduled = life["scheduled"]
+            if scheduled is None and tokens:
+                scheduled = ended
+            seconds = [None if us is None else us / 1e6 for us in (life["arrived"], scheduled, first, ended)]
+            self.times(*seconds, max(tokens, life["tokens"]))
             judged = (seconds[0], seconds[2], seconds[3])
-        self.judge(*judged, tokens, failed=False)
+        if tokens:
+            self.judge(*judged, tokens, failed=False)
         self.blocks(row["allocTotalBlocksPerRequest"], row["allocNewBlocksPerRequest"], row["reusedBlocksPerRequest"],
                     row["missedBlocksPerRequest"])
         if transfer:
@@ -707,7 +736,7 @@ class Fold:
             "nv_trt_llm_queued_requests": 0,
             "nv_trt_llm_kv_cache_pressure_ratio": (kv["maxNumBlocks"] - kv["freeNumBlocks"]) / kv["maxNumBlocks"],
             "nv_trt_llm_kv_cache_hit_ratio": total("reused") / (total("reused") + total("missed")),
-            "nv_trt_llm_kv_cache_reuse_efficiency_ratio": total("reused") / total("allocated"),
+            "nv_trt_llm_kv_cache_reuse_efficiency_ratio": total("reused") / (total("reused") + total("missed")),
             'nv_trt_llm_request_latency_info{from="%s"}' % ("perf_metrics" if self.exact else "request_stats"): 1,
         }
         if self.last_end is not None:
