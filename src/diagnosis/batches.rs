@@ -13,6 +13,13 @@ pub struct Phase {
     pub mean_seconds: f64,
 }
 
+/// Limits that the configuration of an engine tells, each of one rank. The records of the PyTorch engine have none.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct Configured {
+    pub batch: Option<f64>,
+    pub tokens: Option<f64>,
+}
+
 /// The records of one engine, summed up. Means are over iterations.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Batches {
@@ -20,23 +27,33 @@ pub struct Batches {
     /// Iterations with requests in context phase, and those with generation only.
     pub context: Phase,
     pub generation: Phase,
+    /// Those with both.
+    pub mixed: Phase,
     /// Share of the time that the context phase adds: an iteration with both phases counts as generation up to the mean of
-    /// those with generation only.
+    /// those with generation only, or without any, up to the shortest.
     pub context_share: f64,
     /// Requests that have arrived and are not in the batch.
     pub backlog: f64,
     /// Share of the iterations with such requests.
     pub backlogged: f64,
     pub scheduled: f64,
-    /// Limits of all ranks together.
+    /// Limits in force, of all ranks together. Absent where neither the records nor the configuration tells them.
     pub batch_limit: Option<f64>,
-    pub static_limit: Option<f64>,
-    /// Share of the iterations that compute as many tokens as the limit allows, if it is known.
+    pub token_limit: Option<f64>,
+    /// Limits that the engine was built for, of all ranks together. The C++ executor tells them.
+    pub batch_limit_built: Option<f64>,
+    pub token_limit_built: Option<f64>,
+    /// Tokens of an iteration, and the share of the iterations that have no room for another prompt, if the limit is known.
+    pub tokens: f64,
     pub token_full: Option<f64>,
-    /// Used share of the KV cache: the mean and the least.
+    /// Used share of the KV cache.
     pub kv_used: Option<f64>,
-    pub kv_used_least: Option<f64>,
+    /// Requests that an iteration pauses.
     pub paused: f64,
+    /// The KV cache counts blocks that are looked up and not found.
+    pub counts_missed: bool,
+    /// Share of the time spent drafting, in the iterations that tell it.
+    pub draft_share: Option<f64>,
     /// Used share of the generation slots of static batches.
     pub slots_used: Option<f64>,
     /// Attention data parallel ranks, and the share of their time in which they wait for the fullest.
@@ -74,6 +91,10 @@ impl Iteration<'_> {
             true => rows.min_by_key(|row| row.attention_dp_rank).and_then(of).unwrap_or(0) as f64,
             false => sum(rows.filter_map(of)),
         }
+    }
+
+    fn generation_requests(&self) -> f64 {
+        self.of_batch(|row| row.inflight_batching_stats?.num_gen_requests)
     }
 
     fn context_requests(&self) -> f64 {
@@ -126,8 +147,22 @@ impl Iteration<'_> {
         known.then(|| if max > 0.0 { (used / max).clamp(0.0, 1.0) } else { 0.0 })
     }
 
+    fn context_tokens(&self) -> f64 {
+        self.of_batch(|row| row.inflight_batching_stats?.num_ctx_tokens)
+    }
+
+    /// Tokens that count for the limit: draft tokens do.
     fn tokens(&self) -> f64 {
-        self.tokens_by_rank().map(|(_, tokens)| tokens).sum()
+        let drafts = self.of_engine(|row| row.spec_decoding_stats?.num_draft_tokens);
+        self.tokens_by_rank().map(|(_, tokens)| tokens).sum::<f64>() + drafts
+    }
+
+    /// The token limit is nearly reached, or another prompt as long as those of the iteration would not fit although the batch
+    /// has a place for it. Without chunks, a prompt is computed in one iteration.
+    fn is_full_of_tokens(&self, limit: f64, batch: Option<f64>) -> bool {
+        let prompt = self.context_tokens() / self.context_requests().max(1.0);
+        let has_place = batch.is_none_or(|batch| self.scheduled() < batch);
+        self.tokens() >= 0.9 * limit || has_place && prompt > 0.0 && self.tokens() + prompt > limit
     }
 
     /// Tokens computed by each rank.
@@ -156,7 +191,7 @@ fn static_of(row: &IterationStats) -> Option<&StaticBatchingStats> {
 impl Batches {
     /// `records`: in the order of the engine.
     #[must_use]
-    pub fn of(records: &[impl Borrow<IterationStats>]) -> Self {
+    pub fn of(records: &[impl Borrow<IterationStats>], configured: Configured) -> Self {
         let records: Vec<&IterationStats> = records.iter().map(Borrow::borrow).collect();
         let iterations: Vec<Iteration<'_>> = iterations(&records);
         // The idle flush of the C++ executor has no batch.
@@ -172,20 +207,35 @@ impl Batches {
         found.paused = mean(&|iteration| iteration.of_batch(|row| row.inflight_batching_stats?.num_paused_requests));
         found.ranks = busy.iter().map(|iteration| iteration.rows.len()).max().unwrap_or(0);
         let rows = || busy.iter().filter_map(|iteration| iteration.rows.first());
+        // Each row has the limit of one rank.
+        let of_ranks = |limit: f64| limit * found.ranks as f64;
         let limit = |of: fn(&IterationStats) -> Option<i64>| {
             let last = rows().filter_map(|row| of(row)).rfind(|limit| *limit > 0);
-            // Each row has the limit of one rank.
-            last.map(|limit| limit as f64 * found.ranks as f64)
+            last.map(|limit| of_ranks(limit as f64))
         };
-        found.static_limit = limit(|row| row.max_batch_size_static);
-        found.batch_limit = limit(|row| row.max_batch_size_runtime).or(found.static_limit);
-        found.batch_limit = found.batch_limit.or(limit(|row| row.max_num_active_requests));
-        let tokens = limit(|row| row.max_num_tokens_runtime).or(limit(|row| row.max_num_tokens_static));
-        let fills = |tokens: f64| mean(&|iteration| f64::from(u8::from(iteration.tokens() >= 0.9 * tokens)));
-        found.token_full = tokens.map(fills);
+        let (batch_built, tokens_built) =
+            (limit(|row| row.max_batch_size_static), limit(|row| row.max_num_tokens_static));
+        // The limit of active requests is that of the batch, times the stages of a pipeline.
+        let batch = limit(|row| row.max_batch_size_runtime)
+            .or(batch_built)
+            .or(configured.batch.map(of_ranks))
+            .or(limit(|row| row.max_num_active_requests));
+        let tokens = limit(|row| row.max_num_tokens_runtime).or(tokens_built).or(configured.tokens.map(of_ranks));
+        (found.batch_limit, found.batch_limit_built) = (batch, batch_built);
+        (found.token_limit, found.token_limit_built) = (tokens, tokens_built);
+        found.tokens = mean(&|iteration| iteration.tokens());
+        // Some releases of the PyTorch engine leave the tokens of prompts at 0.
+        let has_prompts = busy.iter().any(|iteration| iteration.context_requests() > 0.0);
+        let tells_tokens = !has_prompts || busy.iter().any(|iteration| iteration.context_tokens() > 0.0);
+        let fills = |tokens: f64| mean(&|iteration| f64::from(u8::from(iteration.is_full_of_tokens(tokens, batch))));
+        found.token_full = tokens.filter(|_| tells_tokens).map(fills);
         let used: Vec<f64> = busy.iter().filter_map(|iteration| iteration.kv_used()).collect();
         found.kv_used = (!used.is_empty()).then(|| used.iter().sum::<f64>() / used.len() as f64);
-        found.kv_used_least = used.iter().copied().reduce(f64::min);
+        found.counts_missed = rows().any(|row| row.kv_cache_stats.is_some_and(|kv| kv.missed_blocks.is_some()));
+        // 0 means that the time is not measured.
+        let drafting = rows().filter_map(|row| row.spec_decoding_stats?.draft_overhead).filter(|share| *share > 0.0);
+        let drafting: Vec<f64> = drafting.collect();
+        found.draft_share = (!drafting.is_empty()).then(|| drafting.iter().sum::<f64>() / drafting.len() as f64);
         let slots =
             |of: fn(&StaticBatchingStats) -> Option<i64>| -> f64 { sum(rows().filter_map(|row| of(static_of(row)?))) };
         let (generated, empty) = (slots(|batch| batch.num_gen_tokens), slots(|batch| batch.empty_gen_slots));
@@ -197,7 +247,7 @@ impl Batches {
     }
 
     fn add_times(&mut self, iterations: &[Iteration<'_>]) {
-        let (mut context, mut generation) = (Vec::new(), Vec::new());
+        let (mut context, mut generation, mut mixed) = (Vec::new(), Vec::new(), Vec::new());
         let gaps = iterations.windows(2).filter_map(|two| two[1].number()?.checked_sub(two[0].number()?));
         let usual_gap = gaps.filter(|gap| *gap > 0).min();
         for (at, iteration) in iterations.iter().enumerate().skip(1) {
@@ -213,13 +263,19 @@ impl Batches {
             if iteration.scheduled() > 0.0 {
                 times.push(latency / 1e3);
             }
+            if iteration.context_requests() > 0.0 && iteration.generation_requests() > 0.0 {
+                mixed.push(latency / 1e3);
+            }
         }
         let phase = |times: &[f64]| Phase {
             iterations: times.len(),
             mean_seconds: times.iter().sum::<f64>() / times.len().max(1) as f64,
         };
-        (self.context, self.generation) = (phase(&context), phase(&generation));
-        let added: f64 = context.iter().map(|latency| (latency - self.generation.mean_seconds).max(0.0)).sum();
+        (self.context, self.generation, self.mixed) = (phase(&context), phase(&generation), phase(&mixed));
+        // Without iterations of generation only, the shortest with both bounds what generation takes.
+        let shortest = || mixed.iter().copied().reduce(f64::min).unwrap_or(0.0);
+        let base = if generation.is_empty() { shortest() } else { self.generation.mean_seconds };
+        let added: f64 = context.iter().map(|latency| (latency - base).max(0.0)).sum();
         let all: f64 = context.iter().chain(&generation).sum();
         self.context_share = if all > 0.0 { added / all } else { 0.0 };
     }
@@ -241,10 +297,16 @@ impl Batches {
         self.fullest_rank = by_rank.into_iter().max_by(|(_, a), (_, b)| a.total_cmp(b)).and_then(|(rank, _)| rank);
     }
 
-    /// The batch has reached its limit.
+    /// The batch has reached its limit. Not if the limit is not known.
     #[must_use]
     pub fn is_full(&self) -> bool {
         self.batch_limit.is_some_and(|limit| self.scheduled >= 0.9 * limit)
+    }
+
+    /// Most iterations have no room for another prompt. Not if the limit is not known.
+    #[must_use]
+    pub fn is_full_of_tokens(&self) -> bool {
+        self.token_full.is_some_and(|full| full >= 0.5)
     }
 
     /// The KV cache, and not the batch or the token limit, keeps requests waiting. The scheduler reserves blocks for the rest of
@@ -297,7 +359,7 @@ mod tests {
             json!({"iter": iter, "timestamp": "07-25-2025 16:54:34.140189", "iterLatencyMS": latency, "numActiveRequests": 4,
                    "inflightBatchingStats": {"numScheduledRequests": 4, "numContextRequests": context, "numGenRequests": 3}})
         };
-        let found = Batches::of(&records((0..40).map(row)));
+        let found = Batches::of(&records((0..40).map(row)), Configured::default());
         assert!((found.context.mean_seconds - 0.1).abs() < 1e-9 && (found.generation.mean_seconds - 0.01).abs() < 1e-9);
         assert!((found.context_share - 0.9 / 1.29).abs() < 0.02, "{found:?}");
     }
@@ -309,7 +371,7 @@ mod tests {
             json!({"iter": iter, "attentionDpRank": rank, "iterLatencyMS": 10.0, "numActiveRequests": 8,
                    "inflightBatchingStats": {"numScheduledRequests": 8, "numGenRequests": if rank == 0 { 8 } else { 2 }, "numCtxTokens": 0}})
         };
-        let found = Batches::of(&records((0..40).map(row)));
+        let found = Batches::of(&records((0..40).map(row)), Configured::default());
         assert_eq!((found.iterations, found.ranks), (20, 2));
         assert!((found.rank_wait - (1.0 - 10.0 / 16.0)).abs() < 1e-9);
         assert_eq!(found.fullest_rank, Some(0));
@@ -326,7 +388,7 @@ mod tests {
             change(rank, &mut row);
             row
         };
-        Batches::of(&records((0..160).map(row)))
+        Batches::of(&records((0..160).map(row)), Configured::default())
     }
 
     #[test]
@@ -334,7 +396,7 @@ mod tests {
         let found = ranks(|_, _| {});
         assert_eq!((found.iterations, found.ranks, found.scheduled, found.paused), (20, 8, 160.0, 8.0));
         assert_eq!((found.backlog, found.batch_limit), (2.0, Some(512.0)));
-        assert_eq!((found.kv_used_least, found.token_full), (Some(0.1), Some(0.0)));
+        assert_eq!((found.kv_used.map(|used| used < 0.11), found.token_full), (Some(true), Some(0.0)));
         assert_eq!((found.context.iterations + found.generation.iterations, found.is_full()), (19, false));
         // Other ranks still have work.
         let found = ranks(|rank, row| {
@@ -350,10 +412,8 @@ mod tests {
             row["rank"] = json!(rank);
             row["numActiveRequests"] = json!(23);
         });
-        assert_eq!(
-            (found.backlog, found.batch_limit, found.kv_used_least),
-            (8.0 * (2.0 + 3.0), Some(512.0), Some(0.8))
-        );
+        assert_eq!((found.backlog, found.batch_limit), (8.0 * (2.0 + 3.0), Some(512.0)));
+        assert!(found.kv_used.is_some_and(|used| (used - 0.8).abs() < 1e-9), "{found:?}");
     }
 
     #[test]
@@ -384,6 +444,6 @@ mod tests {
 
     #[test]
     fn no_record_is_no_batch() {
-        assert_eq!(Batches::of(&records(std::iter::empty())), Batches::default());
+        assert_eq!(Batches::of(&records(std::iter::empty()), Configured::default()), Batches::default());
     }
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use crate::model::IterationStats;
 
 use super::about::About;
-use super::batches::Batches;
+use super::batches::{Batches, Configured};
 use super::page::{Change, Page};
 use super::records::Name;
 
@@ -50,12 +50,23 @@ impl Exporter {
         let mut pages = page.by(["model", "version"], &abouts.iter().map(name).collect());
         let engines = abouts.into_iter().map(|about| {
             let name = name(&about);
-            let (page, batches) = (pages.remove(&name).unwrap_or_default(), Batches::of(&records(&name)));
+            let page = pages.remove(&name).unwrap_or_default();
+            let batches = Batches::of(&records(&name), configured(&page.after));
             Engine { about, window: window.as_secs_f64(), uptime, page, batches }
         });
         let engines = engines.collect();
         Self { url, window, uptime, error: None, gpus: gpus(&page, window), page, engines }
     }
+}
+
+/// What the settings of an engine tell about its limits.
+#[must_use]
+pub fn configured(page: &Page) -> Configured {
+    let limit = |label| {
+        let value = page.label("nv_trt_llm_engine_config_info", label)?;
+        value.parse::<u32>().ok().filter(|limit| *limit > 0).map(f64::from)
+    };
+    Configured { batch: limit("max_batch_size"), tokens: limit("max_num_tokens") }
 }
 
 /// One engine of an exporter.

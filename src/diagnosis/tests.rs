@@ -12,9 +12,11 @@ use super::about::About;
 use super::batches::Batches;
 use super::finding::Severity;
 use super::judge::judge;
-use super::observation::{Engine, Exporter, Observation, Reached, SourceAnswer, gpus};
+use super::observation::{Engine, Exporter, Observation, Reached, SourceAnswer, configured, gpus};
 use super::page::{Change, Page};
 use super::{report, rules};
+
+mod situations;
 
 /// A series and its value on both pages.
 type Line = (&'static str, f64, f64);
@@ -125,8 +127,8 @@ fn observation(case: &Case) -> Observation {
     let records: Vec<IterationStats> = rows.map(|row| serde_json::from_value(row).unwrap()).collect();
     let window = Duration::from_secs(10);
     let about = About { model: "m".to_owned(), version: "1".to_owned(), state: "busy".to_owned(), ..About::default() };
-    let engine =
-        Engine { window: 10.0, uptime: Some(3600.0), page: page.clone(), batches: Batches::of(&records), about };
+    let batches = Batches::of(&records, configured(&page.after));
+    let engine = Engine { window: 10.0, uptime: Some(3600.0), page: page.clone(), batches, about };
     let exporter = Exporter {
         url: "http://e".to_owned(),
         window,
@@ -172,6 +174,17 @@ fn cases() -> Vec<(&'static str, Case, &'static [&'static str])> {
             records(|iter| {
                 one(with(record(iter), json!({"iterLatencyMS": if iter.is_multiple_of(8) { 600 } else { 14 }})))
             }),
+            &["context-delays-generation"],
+        ),
+        (
+            "context-delays-generation",
+            Case {
+                lines: &[("nv_trt_llm_iteration_latency_seconds_sum", 64.0, 69.0)],
+                record: Some(|iter| {
+                    one(with(record(iter), json!({"iterLatencyMS": if iter.is_multiple_of(8) { 520 } else { 14 }})))
+                }),
+                ..Case::default()
+            },
             &[],
         ),
         (
@@ -185,12 +198,29 @@ fn cases() -> Vec<(&'static str, Case, &'static [&'static str])> {
         ),
         ("host-bound", lines(&[("nv_trt_llm_host_step_seconds_sum", 60.0, 75.0)]), &[]),
         ("queue-bound", records(waiting), &[]),
+        (
+            "token-limit-reached",
+            records(|iter| {
+                let batch = json!({"numScheduledRequests": 7, "numContextRequests": 2, "numGenRequests": 5, "numCtxTokens": 2040});
+                one(with(record(iter), json!({"numQueuedRequests": 30, "inflightBatchingStats": batch})))
+            }),
+            &[],
+        ),
+        (
+            "requests-wait",
+            records(|iter| {
+                let few = json!({"numQueuedRequests": 30, "inflightBatchingStats": {"numScheduledRequests": 7},
+                    "kvCacheStats": {"usedNumBlocks": 150}});
+                one(with(record(iter), few))
+            }),
+            &[],
+        ),
         ("queue-time-high", lines(&[("nv_trt_llm_new_request_queue_time_seconds_sum", 0.0, 900.0)]), &[]),
         ("saturated", records(|iter| one(with(record(iter), json!({"maxBatchSizeRuntime": 21})))), &[]),
         (
             "tuner-limits-batch",
             records(|iter| one(with(record(iter), json!({"numQueuedRequests": 3, "maxBatchSizeRuntime": 20})))),
-            &["queue-bound"],
+            &[],
         ),
         (
             "static-batch-waste",
@@ -248,14 +278,15 @@ fn cases() -> Vec<(&'static str, Case, &'static [&'static str])> {
                     ("nv_trt_llm_kv_cache_blocks_missed_total", 0.0, 0.0),
                 ],
                 record: Some(|iter| {
-                    one(with(record(iter), json!({"iterLatencyMS": if iter.is_multiple_of(8) { 80 } else { 14 }})))
+                    let latency = if iter.is_multiple_of(8) { 80 } else { 14 };
+                    one(with(record(iter), json!({"iterLatencyMS": latency, "kvCacheStats": {"missedBlocks": 0}})))
                 }),
                 ..Case::default()
             },
             &[],
         ),
         ("kv-transfer-slow", lines(&[("nv_trt_llm_kv_cache_transfer_seconds_sum", 0.0, 50.0)]), &[]),
-        ("poor-speculation", lines(&[("nv_trt_llm_spec_decode_accepted_tokens_total", 0.0, 1500.0)]), &[]),
+        ("poor-speculation", lines(&[("nv_trt_llm_spec_decode_accepted_tokens_total", 0.0, 300.0)]), &[]),
         ("speculation-rarely-used", lines(&[("nv_trt_llm_spec_decode_drafted_requests_total", 3000.0, 4000.0)]), &[]),
         (
             "engine-unreachable",

@@ -1,21 +1,24 @@
-//! Which phase or queue limits an engine.
+//! Which phase limits an engine, and how well its batches and ranks are used.
 
 use super::super::finding::{Check, Facts, Rule, Severity, count, seconds, share, text};
 use super::super::observation::Engine;
+use super::waiting::{Cause, cause, queue_time, requests_wait};
 
 /// Tuning guideline: a first token within 200 ms.
-const FIRST_TOKEN: f64 = 0.2;
+pub(super) const FIRST_TOKEN: f64 = 0.2;
 /// Tuning guideline: an iteration with context below 500 ms, one with generation only below 50 ms.
-const CONTEXT_ITERATION: f64 = 0.5;
-const GENERATION_ITERATION: f64 = 0.05;
-/// Tuning guideline: queued requests below a tenth of the limit.
-const QUEUED_SHARE: f64 = 0.1;
+pub(super) const CONTEXT_ITERATION: f64 = 0.5;
+pub(super) const GENERATION_ITERATION: f64 = 0.05;
 /// A phase that takes this share of the time limits the engine.
 const MOST: f64 = 0.5;
 /// The host's step is so much longer than the device's that the GPU waits.
 const HOST_OVER_DEVICE: f64 = 1.25;
-/// As the alert TrtllmQueueTimeHigh, which is about the 95th percentile: a window may have too few requests for one.
-const LONG_QUEUE_TIME: f64 = 5.0;
+/// Context that takes this share of the time delays generation, if it is in the same iterations.
+const DELAYS: f64 = 0.25;
+/// An iteration with context is so many times as long as one without.
+const MUCH_LONGER: f64 = 4.0;
+/// With requests that wait in more iterations, shorter chunks would make them wait longer.
+const FEW: f64 = 0.2;
 
 pub(super) const RULES: &[Rule] = &[
     Rule {
@@ -25,12 +28,25 @@ pub(super) const RULES: &[Rule] = &[
         says: "The engine spends most of its time in context phases: it is bound by compute.",
         when: "The context phase takes at least 50 % of the window; and requests wait in at least 80 % of the iterations, or the \
                mean iteration with context takes at least 500 ms, or the mean time to the first token is above 200 ms. Not if \
-               host-bound applies.",
+               host-bound or token-limit-reached applies.",
         guideline: "Compute-bound (prefill) phase: high numCtxTokens, high iterLatencyMS with context requests. Targets: below \
                     500 ms for such an iteration, below 200 ms for the first token.",
-        change: "enable_chunked_prefill (TensorRT backend: enable_chunked_context) with a smaller max_num_tokens keeps \
-                 generation going; tensor_parallel_size or a separate context server adds compute; \
-                 kv_cache_config.enable_block_reuse saves shared prompts.",
+        change: "Add compute: replicas, a higher tensor_parallel_size or a separate context server. \
+                 kv_cache_config.enable_block_reuse saves prompts that share their beginning.",
+        alerts: &[],
+    },
+    Rule {
+        name: "context-delays-generation",
+        severity: Severity::Warning,
+        check: Check::Engine(context_delays_generation),
+        says: "Long prompts delay the generation requests in the same iterations.",
+        when: "The mean iteration with context and generation takes at least 500 ms and at least 4 times as long as one with \
+               generation only, and the context phase takes at least 25 % of the window. Not if requests wait in more than 20 % of the \
+               iterations, or their mean queue time is above 200 ms: a lower max_num_tokens would make them wait longer.",
+        guideline: "An iteration gives each generation request one token, so it sets the time per output token. Target: below 500 ms \
+                    with context.",
+        change: "enable_chunked_prefill (TensorRT backend: enable_chunked_context) and a lower max_num_tokens, which is then the length \
+                 of a chunk. The time to the first token of long prompts grows a little. Or a separate context server.",
         alerts: &[],
     },
     Rule {
@@ -42,8 +58,8 @@ pub(super) const RULES: &[Rule] = &[
                not the reason.",
         guideline: "Memory-bound (decode) phase: high iterLatencyMS with generation requests, low freeNumBlocks. Target: below \
                     50 ms.",
-        change: "Reduce max_batch_size, set kv_cache_config.dtype: fp8, quantize the weights, raise tensor_parallel_size, or \
-                 use speculative_config.",
+        change: "Quantize the weights, set kv_cache_config.dtype: fp8 (TensorRT backend: an engine built with an FP8 KV cache), or \
+                 raise tensor_parallel_size. With replicas, each engine has a smaller batch.",
         alerts: &[],
     },
     Rule {
@@ -55,52 +71,6 @@ pub(super) const RULES: &[Rule] = &[
         guideline: "hostStepTimeMS above prevDeviceStepTimeMS means that the GPU waits.",
         change: "disable_overlap_scheduler: false, cuda_graph_config with batch sizes up to max_batch_size, stream_interval \
                  above 1, num_postprocess_workers; give the process its own CPU cores.",
-        alerts: &[],
-    },
-    Rule {
-        name: "queue-bound",
-        severity: Severity::Warning,
-        check: Check::Engine(queue_bound),
-        says: "Requests arrive faster than they are scheduled, so they wait in the queue.",
-        when: "Requests wait in at least 80 % of the iterations; and on average at least 10 % of the batch size limit of all ranks \
-               wait, or the mean queue time is above 200 ms. Not if requests wait for the KV cache (see kv-cache-starved).",
-        guideline: "Queue-bound (scheduler): high numQueuedRequests, high newActiveRequestsQueueLatencyMS. Target: \
-                    numQueuedRequests below 10 % of the maximum.",
-        change: "Raise max_batch_size (it limits max_num_active_requests) and max_num_tokens, choose another \
-                 scheduler_config.capacity_scheduler_policy, or add replicas.",
-        alerts: &["TrtllmQueueGrowing", "TrtllmQueueLong"],
-    },
-    Rule {
-        name: "queue-time-high",
-        severity: Severity::Warning,
-        check: Check::Engine(queue_time_high),
-        says: "New requests have waited very long before they became active.",
-        when: "The mean queue time of requests that became active in the window is above 5 s.",
-        guideline: "High newActiveRequestsQueueLatencyMS. The queue time is part of the time to the first token.",
-        change: "If queue-bound applies too, see there. If not, requests come in bursts: raise max_num_tokens or set \
-                 enable_chunked_prefill (TensorRT backend: enable_chunked_context), so that context phases start sooner.",
-        alerts: &["TrtllmQueueTimeHigh"],
-    },
-    Rule {
-        name: "saturated",
-        severity: Severity::Info,
-        check: Check::Engine(saturated),
-        says: "A resource of the engine is nearly full: with more load, requests have to wait.",
-        when: "The batch is on average more than 70 % full, or the KV cache more than 90 %. Not if queue-bound or kv-cache-starved applies.",
-        guideline: "numScheduledRequests reaches the batch size limit, or usedNumBlocks reaches maxNumBlocks.",
-        change: "Add a replica before users notice. If only the batch is full, raise max_batch_size; if only the KV cache is, see \
-                 kv-cache-starved.",
-        alerts: &["TrtllmEngineSaturated"],
-    },
-    Rule {
-        name: "tuner-limits-batch",
-        severity: Severity::Warning,
-        check: Check::Engine(tuner_limits_batch),
-        says: "The batch size tuner keeps the batch below what the engine was built for, and requests wait.",
-        when: "Requests wait, the batch has reached maxBatchSizeRuntime, and that is below maxBatchSizeStatic.",
-        guideline: "Batch size tuning: compare maxBatchSizeTunerRecommended with maxBatchSizeStatic.",
-        change: "scheduler_config.dynamic_batch_config: enable_batch_size_tuning: false, or a longer \
-                 dynamic_batch_moving_average_window.",
         alerts: &[],
     },
     Rule {
@@ -126,15 +96,6 @@ pub(super) const RULES: &[Rule] = &[
     },
 ];
 
-/// Requests wait, in most iterations.
-fn requests_wait(engine: &Engine) -> bool {
-    engine.batches.backlogged >= 0.8
-}
-
-fn queue_time(engine: &Engine) -> Option<f64> {
-    engine.page.mean("nv_trt_llm_new_request_queue_time_seconds", 1.0)
-}
-
 fn context_bound(engine: &Engine) -> Facts {
     let batches = &engine.batches;
     let first_token = engine.page.mean("nv_trt_llm_time_to_first_token_seconds", 1.0);
@@ -142,6 +103,10 @@ fn context_bound(engine: &Engine) -> Facts {
         || batches.context.mean_seconds >= CONTEXT_ITERATION
         || first_token.is_some_and(|time| time > FIRST_TOKEN);
     if !engine.was_busy() || engine.context_time() < MOST || !slow || is_host_bound(engine) {
+        return None;
+    }
+    // A batch that is cut short does not prove that the GPU is.
+    if cause(engine) == Some(Cause::Tokens) {
         return None;
     }
     let mut facts = vec![
@@ -159,6 +124,23 @@ fn context_bound(engine: &Engine) -> Facts {
     );
     facts.extend(first_token.map(|time| seconds("mean time to the first token", time)));
     Some(facts)
+}
+
+fn context_delays_generation(engine: &Engine) -> Facts {
+    let (mixed, generation) = (engine.batches.mixed, engine.batches.generation);
+    let is_long = mixed.iterations >= 3
+        && mixed.mean_seconds >= CONTEXT_ITERATION
+        && generation.iterations >= 10
+        && mixed.mean_seconds >= MUCH_LONGER * generation.mean_seconds;
+    let few_wait = engine.batches.backlogged <= FEW && queue_time(engine).is_none_or(|time| time <= FIRST_TOKEN);
+    (engine.was_busy() && is_long && few_wait && engine.context_time() >= DELAYS).then(|| {
+        vec![
+            seconds("mean iteration with context and generation", mixed.mean_seconds),
+            seconds("mean iteration with generation only", generation.mean_seconds),
+            share("time in context phases", engine.context_time()),
+            share("iterations in which requests wait", engine.batches.backlogged),
+        ]
+    })
 }
 
 fn generation_bound(engine: &Engine) -> Facts {
@@ -188,65 +170,6 @@ fn host_bound(engine: &Engine) -> Facts {
         facts.push(text("schedulerMode", mode));
     }
     Some(facts)
-}
-
-fn queue_bound(engine: &Engine) -> Facts {
-    let batches = &engine.batches;
-    let limit = batches.batch_limit.unwrap_or(f64::INFINITY);
-    let many = batches.backlog >= QUEUED_SHARE * limit;
-    let time = queue_time(engine);
-    let long = time.is_some_and(|time| time > FIRST_TOKEN);
-    if !engine.was_busy() || !requests_wait(engine) || !(many || long) || engine.batches.cache_is_the_limit() {
-        return None;
-    }
-    let mut facts = vec![
-        count("mean requests that wait", batches.backlog),
-        share("iterations in which requests wait", batches.backlogged),
-        count("mean scheduled requests", batches.scheduled),
-    ];
-    facts.extend(batches.batch_limit.map(|limit| count("batch size limit", limit)));
-    facts.extend(time.map(|time| seconds("mean queue time", time)));
-    facts.extend(batches.kv_used.map(|used| share("freeNumBlocks / maxNumBlocks", 1.0 - used)));
-    Some(facts)
-}
-
-fn queue_time_high(engine: &Engine) -> Facts {
-    let time = queue_time(engine).filter(|time| *time > LONG_QUEUE_TIME)?;
-    Some(vec![seconds("mean queue time", time), count("mean requests that wait", engine.batches.backlog)])
-}
-
-/// The alert TrtllmEngineSaturated is about minutes. A few seconds with a KV cache that is 80 % full are nothing.
-const FULL_BATCH: f64 = 0.7;
-const FULL_KV_CACHE: f64 = 0.9;
-
-fn saturated(engine: &Engine) -> Facts {
-    let batches = &engine.batches;
-    let batch = batches.batch_limit.filter(|limit| *limit > 0.0).map(|limit| batches.scheduled / limit);
-    let full = [("batch", batch, FULL_BATCH), ("kv_cache", batches.kv_used, FULL_KV_CACHE)]
-        .into_iter()
-        .filter(|(_, used, limit)| used.is_some_and(|used| used > *limit))
-        .collect::<Vec<_>>();
-    if !engine.was_busy() || full.is_empty() || batches.cache_is_the_limit() || queue_bound(engine).is_some() {
-        return None;
-    }
-    let names = full.iter().map(|(name, ..)| *name).collect::<Vec<_>>().join(", ");
-    let mut facts = vec![text("full", names)];
-    facts.extend(batch.map(|used| share("numScheduledRequests / batch size limit", used)));
-    facts.extend(batches.kv_used.map(|used| share("usedNumBlocks / maxNumBlocks", used)));
-    Some(facts)
-}
-
-fn tuner_limits_batch(engine: &Engine) -> Facts {
-    let batches = &engine.batches;
-    let (limit, built) = batches.batch_limit.zip(batches.static_limit)?;
-    let applies = engine.was_busy() && requests_wait(engine) && batches.is_full() && limit < built;
-    applies.then(|| {
-        vec![
-            count("maxBatchSizeRuntime", limit),
-            count("maxBatchSizeStatic", built),
-            count("mean requests that wait", batches.backlog),
-        ]
-    })
 }
 
 fn static_batch_waste(engine: &Engine) -> Facts {

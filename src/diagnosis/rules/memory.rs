@@ -2,9 +2,13 @@
 
 use super::super::finding::{Check, Facts, Rule, Severity, count, seconds, share};
 use super::super::observation::Engine;
+use super::waiting::{Cause, cause};
 
-/// Tuning guideline: more than 70 % hits where prompts are long.
+/// Tuning guideline: more than 70 % hits where prompts are long. An engine that has never had so many may have prompts that
+/// share nothing.
 const HITS: f64 = 0.7;
+/// Blocks looked up before the window, which make its share of hits one to rely on.
+const KNOWN_BLOCKS: f64 = 1000.0;
 /// Below this share of the time, computing prompts again costs little.
 const CONTEXT_MATTERS: f64 = 0.25;
 /// Blocks looked up in the window, and requests before it: a new cache is empty.
@@ -20,12 +24,12 @@ pub(super) const RULES: &[Rule] = &[
         when: "Requests wait in at least 50 % of the iterations although less than 90 % of the batch size limit is scheduled on \
                average, and on average at most 10 % of the blocks are free (at most 50 % if the token limit is known and reached in \
                less than 50 % of the iterations: the scheduler reserves blocks for the rest of each request). Not with static \
-               batches. Or: requests are paused or suspended in the window, and on average less than 10 % are free. Or: at most 5 % \
-               are free in every iteration.",
+               batches. Or: requests-paused applies, and on average less than 10 % are free or requests wait in at least 80 % of the \
+               iterations.",
         guideline: "KV cache: freeNumBlocks / maxNumBlocks above 10 %. Few free blocks mean memory pressure.",
-        change: "Raise kv_cache_config.free_gpu_memory_fraction (TensorRT backend: kv_cache_free_gpu_mem_fraction) or \
-                 kv_cache_config.max_tokens, set kv_cache_config.dtype: fp8, reduce max_seq_len or max_batch_size, add \
-                 kv_cache_config.host_cache_size, or add replicas.",
+        change: "Raise kv_cache_config.free_gpu_memory_fraction (TensorRT backend: kv_cache_free_gpu_mem_fraction) or, where it is \
+                 set, kv_cache_config.max_tokens; set kv_cache_config.dtype: fp8 (TensorRT backend: an engine built with an FP8 KV \
+                 cache); lower max_seq_len or the max_tokens of requests, for which the scheduler can reserve blocks; or add replicas.",
         alerts: &["TrtllmKvCacheNearlyFull"],
     },
     Rule {
@@ -33,9 +37,10 @@ pub(super) const RULES: &[Rule] = &[
         severity: Severity::Warning,
         check: Check::Engine(requests_paused),
         says: "Running requests lose their KV cache to others and are computed again later.",
-        when: "Requests were paused or suspended in the window, at least 1 for 100 that became active.",
+        when: "Requests were paused or suspended in the window, at least 1 for 100 that became active: by the counters, or, where \
+               requests have no rows, by numPausedRequests of the records.",
         guideline: "numPausedRequests counts requests that were stopped for lack of resources; their work is lost.",
-        change: "scheduler_config.capacity_scheduler_policy: GUARANTEED_NO_EVICT, a smaller max_batch_size, or a larger KV cache \
+        change: "scheduler_config.capacity_scheduler_policy: GUARANTEED_NO_EVICT, a lower max_batch_size, or a larger KV cache \
                  (see kv-cache-starved).",
         alerts: &[],
     },
@@ -43,10 +48,11 @@ pub(super) const RULES: &[Rule] = &[
         name: "poor-reuse",
         severity: Severity::Info,
         check: Check::Engine(poor_reuse),
-        says: "Few blocks of the prompts are found in the KV cache, and computing them takes much of the time.",
-        when: "Less than 70 % of the blocks looked up are found, the context phase takes at least 25 % of the time, and it \
-               computes more tokens than generation does.",
-        guideline: "cacheHitRate above 70 % where prompts are long.",
+        says: "Much fewer blocks of the prompts are found in the KV cache than before, and computing them takes much of the time.",
+        when: "Before the window, at least 70 % of the blocks looked up were found, and in it less than half of that share; the \
+               context phase takes at least 25 % of the time, and it computes more tokens than generation does. Not after a restart \
+               in the window. Prompts that have never shared anything are no problem.",
+        guideline: "cacheHitRate above 70 % where prompts are long and share their beginning.",
         change: "Route requests with the same prefix to the same engine; put what prompts share at their beginning; \
                  kv_cache_config.enable_partial_reuse, a smaller kv_cache_config.tokens_per_block, \
                  kv_cache_config.host_cache_size to keep evicted blocks.",
@@ -57,7 +63,8 @@ pub(super) const RULES: &[Rule] = &[
         severity: Severity::Info,
         check: Check::Engine(reuse_off),
         says: "The engine never looks prompts up in the KV cache, and computing them takes much of the time.",
-        when: "Blocks are allocated, none is looked up, and the context phase takes at least 25 % of the time.",
+        when: "Blocks are allocated, none is looked up, and the context phase takes at least 25 % of the time. Not in releases that \
+               do not count missedBlocks.",
         guideline: "Enable automatic prefix caching.",
         change: "kv_cache_config.enable_block_reuse: true (TensorRT backend: built with use_paged_context_fmha).",
         alerts: &[],
@@ -79,32 +86,39 @@ fn free(engine: &Engine) -> Option<f64> {
     engine.batches.kv_used.map(|used| 1.0 - used)
 }
 
+/// The counter of pauses needs the rows of requests. Without them, the records of the window tell the mean of an iteration.
 fn pauses(engine: &Engine) -> f64 {
-    engine.page.grew("nv_trt_llm_request_pauses_total", &[])
-        + engine.page.grew("nv_trt_llm_request_suspensions_total", &[])
+    let counted = engine.page.grew("nv_trt_llm_request_pauses_total", &[])
+        + engine.page.grew("nv_trt_llm_request_suspensions_total", &[]);
+    counted.max((engine.batches.paused * engine.page.grew("nv_trt_llm_iterations_total", &[])).round())
+}
+
+/// Requests are paused often enough to matter.
+pub(super) fn requests_pause(engine: &Engine) -> bool {
+    let started = engine.page.grew("nv_trt_llm_requests_started_total", &[]);
+    let pauses = pauses(engine);
+    pauses >= 1.0 && pauses >= 0.01 * started
 }
 
 fn kv_cache_starved(engine: &Engine) -> Facts {
     let batches = &engine.batches;
     let free = free(engine).filter(|_| engine.was_busy())?;
-    let waits = batches.cache_is_the_limit();
-    let pauses = pauses(engine);
-    let starved = waits || free < 0.1 && (pauses > 0.0 || batches.paused > 0.0);
-    if !starved && batches.kv_used_least.is_none_or(|least| least < 0.95) {
+    if cause(engine) != Some(Cause::KvCache) && !(free < 0.1 && requests_pause(engine)) {
         return None;
     }
     Some(vec![
         share("freeNumBlocks / maxNumBlocks", free),
         count("mean requests that wait", batches.backlog),
         count("mean scheduled requests", batches.scheduled),
-        count("requests paused or suspended", pauses),
+        count("requests paused or suspended", pauses(engine)),
     ])
 }
 
 fn requests_paused(engine: &Engine) -> Facts {
-    let (pauses, started) = (pauses(engine), engine.page.grew("nv_trt_llm_requests_started_total", &[]));
-    let applies = pauses >= 1.0 && pauses >= 0.01 * started;
-    applies.then(|| vec![count("requests paused or suspended", pauses), count("requests that became active", started)])
+    let started = engine.page.grew("nv_trt_llm_requests_started_total", &[]);
+    requests_pause(engine).then(|| {
+        vec![count("requests paused or suspended", pauses(engine)), count("requests that became active", started)]
+    })
 }
 
 /// The context phase takes much of the time, and the cache is warm.
@@ -115,15 +129,23 @@ fn context_matters(engine: &Engine) -> bool {
 
 fn poor_reuse(engine: &Engine) -> Facts {
     let page = &engine.page;
-    let reused = page.grew("nv_trt_llm_kv_cache_blocks_reused_total", &[]);
-    let looked_up = reused + page.grew("nv_trt_llm_kv_cache_blocks_missed_total", &[]);
+    let [reused_name, missed_name] =
+        ["nv_trt_llm_kv_cache_blocks_reused_total", "nv_trt_llm_kv_cache_blocks_missed_total"];
+    let before = |name| page.before.sum(name, &[]).unwrap_or(0.0);
+    let (reused_before, known) = (before(reused_name), before(reused_name) + before(missed_name));
+    let usual = if known >= KNOWN_BLOCKS { reused_before / known } else { 0.0 };
+    let reused = page.grew(reused_name, &[]);
+    let looked_up = reused + page.grew(missed_name, &[]);
     let context = page.grew("nv_trt_llm_context_tokens_total", &[]);
     let generation = page.grew("nv_trt_llm_generation_tokens_total", &[]);
-    let poor = looked_up >= ENOUGH_BLOCKS && reused / looked_up < HITS;
-    let applies = poor && context > generation && context_matters(engine);
+    let poor = usual >= HITS && looked_up >= ENOUGH_BLOCKS && reused / looked_up < 0.5 * usual;
+    // After a restart, the cache is empty.
+    let restarted = page.grew("nv_trt_llm_engine_restarts_total", &[]) > 0.0;
+    let applies = poor && !restarted && context > generation && context_matters(engine);
     applies.then(|| {
         vec![
             share("blocks found in the KV cache", reused / looked_up),
+            share("blocks found before the window", usual),
             count("blocks looked up", looked_up),
             share("time in context phases", engine.context_time()),
         ]
@@ -134,7 +156,9 @@ fn reuse_off(engine: &Engine) -> Facts {
     let grew = |name| engine.page.grew(name, &[]);
     let looked_up = grew("nv_trt_llm_kv_cache_blocks_reused_total") + grew("nv_trt_llm_kv_cache_blocks_missed_total");
     let allocated = grew("nv_trt_llm_kv_cache_blocks_allocated_total");
-    let applies = looked_up == 0.0 && allocated >= ENOUGH_BLOCKS && context_matters(engine);
+    // Without the count of misses, a cache in which nothing was found looks like one that is off.
+    let off = looked_up == 0.0 && engine.batches.counts_missed;
+    let applies = off && allocated >= ENOUGH_BLOCKS && context_matters(engine);
     applies.then(|| {
         vec![
             count("blocks looked up", looked_up),

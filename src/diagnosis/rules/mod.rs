@@ -7,12 +7,22 @@ mod memory;
 mod source;
 mod speculation;
 mod statistics;
+mod waiting;
 
 use super::finding::Rule;
 
 /// All rules.
 pub fn all() -> impl Iterator<Item = &'static Rule> {
-    [statistics::RULES, load::RULES, memory::RULES, speculation::RULES, gpu::RULES, exporter::RULES, source::RULES]
-        .into_iter()
-        .flatten()
+    [
+        statistics::RULES,
+        load::RULES,
+        waiting::RULES,
+        memory::RULES,
+        speculation::RULES,
+        gpu::RULES,
+        exporter::RULES,
+        source::RULES,
+    ]
+    .into_iter()
+    .flatten()
 }

@@ -1,0 +1,224 @@
+//! What keeps requests waiting. One engine has one cause, so no two findings change a limit in opposite directions.
+
+use super::super::finding::{Check, Fact, Facts, Rule, Severity, count, seconds, share, text};
+use super::super::observation::Engine;
+use super::load::{CONTEXT_ITERATION, FIRST_TOKEN, GENERATION_ITERATION};
+use super::memory::requests_pause;
+
+/// Tuning guideline: queued requests below a tenth of the limit.
+const QUEUED_SHARE: f64 = 0.1;
+/// With a fuller KV cache, a larger batch only moves the wait.
+const KV_CACHE_WITH_ROOM: f64 = 0.9;
+/// As the alert TrtllmQueueTimeHigh, which is about the 95th percentile: a window may have too few requests for one.
+const LONG_QUEUE_TIME: f64 = 5.0;
+
+pub(super) const RULES: &[Rule] = &[
+    Rule {
+        name: "queue-bound",
+        severity: Severity::Warning,
+        check: Check::Engine(queue_bound),
+        says: "The batch is full, so requests wait in the queue.",
+        when: "Requests wait as for requests-wait, and on average at least 90 % of the batch size limit is scheduled. The limit is that \
+               of the records, else max_batch_size of the configuration, else maxNumActiveRequests. Not if at least 90 % of the KV cache \
+               is used, iterations with generation only take 50 ms or more, or token-limit-reached, \
+               kv-cache-starved or tuner-limits-batch applies.",
+        guideline: "Queue-bound (scheduler): high numQueuedRequests, high newActiveRequestsQueueLatencyMS. Target: \
+                    numQueuedRequests below 10 % of the maximum.",
+        change: "Raise max_batch_size (it limits max_num_active_requests) while the time per output token allows it, or add replicas.",
+        alerts: &["TrtllmQueueGrowing", "TrtllmQueueLong"],
+    },
+    Rule {
+        name: "token-limit-reached",
+        severity: Severity::Warning,
+        check: Check::Engine(token_limit_reached),
+        says: "Iterations compute as many tokens as max_num_tokens allows, so requests wait for their context phase.",
+        when: "Requests wait as for requests-wait, and at least 50 % of the iterations compute 90 % of the token limit or have no room \
+               for another prompt. The limit is that of the records, else max_num_tokens of the configuration; without both, the rule \
+               says nothing. Not if at least 90 % of the KV cache is used, the mean iteration with context takes 500 ms or more, or \
+               kv-cache-starved or tuner-limits-batch applies.",
+        guideline: "The tokens of an iteration are prompts, one token of each generation request, and draft tokens.",
+        change: "Raise max_num_tokens, and set enable_chunked_prefill (TensorRT backend: enable_chunked_context), so that prompts fill \
+                 each iteration. If iterations become too long for the time per output token, add replicas.",
+        alerts: &["TrtllmQueueGrowing", "TrtllmQueueLong", "TrtllmBatchNotFilled"],
+    },
+    Rule {
+        name: "tuner-limits-batch",
+        severity: Severity::Warning,
+        check: Check::Engine(tuner_limits_batch),
+        says: "The tuner of the TensorRT backend keeps the batch below what the engine was built for, and requests wait.",
+        when: "Requests wait in at least 80 % of the iterations; and the batch has reached maxBatchSizeRuntime, which is below \
+               maxBatchSizeStatic, or the tokens have reached maxNumTokensRuntime, which is below maxNumTokensStatic. Not if \
+               kv-cache-starved applies.",
+        guideline: "Batch size tuning: compare maxBatchSizeTunerRecommended with maxBatchSizeStatic.",
+        change: "scheduler_config.dynamic_batch_config: enable_batch_size_tuning: false (for the tokens: \
+                 enable_max_num_tokens_tuning: false), or a longer dynamic_batch_moving_average_window.",
+        alerts: &[],
+    },
+    Rule {
+        name: "requests-wait",
+        severity: Severity::Warning,
+        check: Check::Engine(requests_wait_for_more),
+        says: "Requests arrive faster than they are scheduled, and no limit is known whose change helps.",
+        when: "Requests wait in at least 80 % of the iterations; and on average at least 10 % of the batch size limit of all ranks \
+               wait, or the mean queue time is above 200 ms. Not if queue-bound, token-limit-reached, tuner-limits-batch or \
+               kv-cache-starved applies.",
+        guideline: "Queue-bound (scheduler): high numQueuedRequests, high newActiveRequestsQueueLatencyMS. Target: \
+                    numQueuedRequests below 10 % of the maximum.",
+        change: "Add replicas, or limit concurrency at the gateway. If much fewer requests are scheduled than max_batch_size allows, \
+                 compare max_num_tokens with the prompts, and the max_tokens of requests with their outputs: the scheduler can \
+                 reserve KV cache for the longest output that a request allows.",
+        alerts: &["TrtllmQueueGrowing", "TrtllmQueueLong", "TrtllmBatchNotFilled"],
+    },
+    Rule {
+        name: "queue-time-high",
+        severity: Severity::Warning,
+        check: Check::Engine(queue_time_high),
+        says: "New requests have waited very long before they became active.",
+        when: "The mean queue time of requests that became active in the window is above 5 s.",
+        guideline: "High newActiveRequestsQueueLatencyMS. The queue time is part of the time to the first token.",
+        change: "If another finding says what requests wait for, see there. If none does, requests come in bursts: add replicas, or \
+                 limit concurrency at the gateway.",
+        alerts: &["TrtllmQueueTimeHigh"],
+    },
+    Rule {
+        name: "saturated",
+        severity: Severity::Info,
+        check: Check::Engine(saturated),
+        says: "A resource of the engine is nearly full: with more load, requests have to wait.",
+        when: "The batch is on average more than 70 % full, or the KV cache more than 90 %. Not if a rule says what requests wait for, or \
+               requests are paused.",
+        guideline: "numScheduledRequests reaches the batch size limit, or usedNumBlocks reaches maxNumBlocks.",
+        change: "Add a replica before users notice.",
+        alerts: &["TrtllmEngineSaturated"],
+    },
+];
+
+/// What requests wait for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Cause {
+    KvCache,
+    Tuner,
+    Tokens,
+    Batch,
+    /// No limit is known whose change helps.
+    Unknown,
+}
+
+/// The first cause that applies. A limit is a cause only if it is known and reached, and if raising it does not move the wait to
+/// another one.
+pub(super) fn cause(engine: &Engine) -> Option<Cause> {
+    let batches = &engine.batches;
+    if !engine.was_busy() {
+        return None;
+    }
+    // The engine pauses requests only for lack of blocks.
+    if batches.cache_is_the_limit() || requests_wait(engine) && requests_pause(engine) {
+        return Some(Cause::KvCache);
+    }
+    if !requests_wait(engine) {
+        return None;
+    }
+    if is_tuned_down(engine) {
+        return Some(Cause::Tuner);
+    }
+    let many = batches.backlog >= QUEUED_SHARE * batches.batch_limit.unwrap_or(f64::INFINITY);
+    if !many && queue_time(engine).is_none_or(|time| time <= FIRST_TOKEN) {
+        return None;
+    }
+    let has_room = batches.kv_used.is_none_or(|used| used < KV_CACHE_WITH_ROOM);
+    if has_room && batches.is_full_of_tokens() && batches.context.mean_seconds < CONTEXT_ITERATION {
+        return Some(Cause::Tokens);
+    }
+    if has_room && batches.is_full() && batches.generation.mean_seconds < GENERATION_ITERATION {
+        return Some(Cause::Batch);
+    }
+    Some(Cause::Unknown)
+}
+
+/// Requests wait, in most iterations.
+pub(super) fn requests_wait(engine: &Engine) -> bool {
+    engine.batches.backlogged >= 0.8
+}
+
+pub(super) fn queue_time(engine: &Engine) -> Option<f64> {
+    engine.page.mean("nv_trt_llm_new_request_queue_time_seconds", 1.0)
+}
+
+/// The PyTorch engine has no tuner: its records have no limits.
+fn is_tuned_down(engine: &Engine) -> bool {
+    let batches = &engine.batches;
+    let is_lower =
+        |limit: Option<f64>, built: Option<f64>| limit.zip(built).is_some_and(|(limit, built)| limit < built);
+    batches.is_full() && is_lower(batches.batch_limit, batches.batch_limit_built)
+        || batches.is_full_of_tokens() && is_lower(batches.token_limit, batches.token_limit_built)
+}
+
+fn waiting(engine: &Engine) -> Vec<Fact> {
+    let batches = &engine.batches;
+    let mut facts = vec![
+        count("mean requests that wait", batches.backlog),
+        share("iterations in which requests wait", batches.backlogged),
+        count("mean scheduled requests", batches.scheduled),
+    ];
+    facts.extend(batches.batch_limit.map(|limit| count("batch size limit", limit)));
+    if let Some((limit, full)) = batches.token_limit.zip(batches.token_full) {
+        facts.push(count("mean tokens of an iteration", batches.tokens));
+        facts.push(count("token limit", limit));
+        facts.push(share("iterations without room for a prompt", full));
+    }
+    facts.extend(queue_time(engine).map(|time| seconds("mean queue time", time)));
+    facts.extend(batches.kv_used.map(|used| share("freeNumBlocks / maxNumBlocks", 1.0 - used)));
+    facts
+}
+
+fn queue_bound(engine: &Engine) -> Facts {
+    (cause(engine) == Some(Cause::Batch)).then(|| waiting(engine))
+}
+
+fn token_limit_reached(engine: &Engine) -> Facts {
+    (cause(engine) == Some(Cause::Tokens)).then(|| waiting(engine))
+}
+
+fn requests_wait_for_more(engine: &Engine) -> Facts {
+    (cause(engine) == Some(Cause::Unknown)).then(|| waiting(engine))
+}
+
+fn tuner_limits_batch(engine: &Engine) -> Facts {
+    let batches = &engine.batches;
+    (cause(engine) == Some(Cause::Tuner)).then(|| {
+        let limits = [
+            ("maxBatchSizeRuntime", batches.batch_limit),
+            ("maxBatchSizeStatic", batches.batch_limit_built),
+            ("maxNumTokensRuntime", batches.token_limit),
+            ("maxNumTokensStatic", batches.token_limit_built),
+        ];
+        let limits = limits.into_iter().filter_map(|(name, limit)| Some(count(name, limit?)));
+        limits.chain([count("mean requests that wait", batches.backlog)]).collect()
+    })
+}
+
+fn queue_time_high(engine: &Engine) -> Facts {
+    let time = queue_time(engine).filter(|time| *time > LONG_QUEUE_TIME)?;
+    Some(vec![seconds("mean queue time", time), count("mean requests that wait", engine.batches.backlog)])
+}
+
+/// The alert TrtllmEngineSaturated is about minutes. A few seconds with a KV cache that is 80 % full are nothing.
+const FULL_BATCH: f64 = 0.7;
+const FULL_KV_CACHE: f64 = 0.9;
+
+fn saturated(engine: &Engine) -> Facts {
+    let batches = &engine.batches;
+    let batch = batches.batch_limit.filter(|limit| *limit > 0.0).map(|limit| batches.scheduled / limit);
+    let full = [("batch", batch, FULL_BATCH), ("kv_cache", batches.kv_used, FULL_KV_CACHE)]
+        .into_iter()
+        .filter(|(_, used, limit)| used.is_some_and(|used| used > *limit))
+        .collect::<Vec<_>>();
+    if !engine.was_busy() || full.is_empty() || cause(engine).is_some() || requests_pause(engine) {
+        return None;
+    }
+    let names = full.iter().map(|(name, ..)| *name).collect::<Vec<_>>().join(", ");
+    let mut facts = vec![text("full", names)];
+    facts.extend(batch.map(|used| share("numScheduledRequests / batch size limit", used)));
+    facts.extend(batches.kv_used.map(|used| share("usedNumBlocks / maxNumBlocks", used)));
+    Some(facts)
+}
