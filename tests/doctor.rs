@@ -112,13 +112,17 @@ fn the_limit_of_each_simulated_engine_is_named() {
         ("generation-bound", "sim:?rate=4&iter_base_ms=70&kv_blocks=4000"),
         ("static-batch-waste", "sim:?batching=static&rate=20&kv_blocks=4000"),
         ("poor-speculation", "sim:?spec_draft_len=4&spec_acceptance=0.1&rate=20&kv_blocks=4000"),
-        ("poor-reuse", "sim:?rate=20&ctx_token_us=50&prefix_share=0.1&kv_blocks=4000"),
+        ("nothing-shared", "sim:?rate=20&ctx_token_us=50&prefix_share=0&kv_blocks=4000"),
+        (
+            "token-limit-reached",
+            "sim:?rate=30&prompt_mean=400&output_mean=16&prefix_share=0&ctx_token_us=20&max_num_tokens=128&kv_blocks=6000",
+        ),
         ("queue-time-high", "sim:?rate=1000&in_flight=400&max_batch_size=4&kv_blocks=6000"),
     ];
     let file = config(&engines.map(|(model, source)| (model, source.to_owned())));
     let daemon = Daemon::start(&["--config.file", path(file.path())]);
     daemon.until(|page| {
-        let completed = page.find("nv_trt_llm_requests_completed_total", &["model=poor-reuse"]).unwrap_or(0.0);
+        let completed = page.find("nv_trt_llm_requests_completed_total", &["model=nothing-shared"]).unwrap_or(0.0);
         let slow =
             page.find("nv_trt_llm_new_request_queue_time_seconds_sum", &["model=queue-time-high"]).unwrap_or(0.0);
         ensure(completed >= 40.0 && slow > 150.0, || format!("{completed} requests completed, {slow} s in the queue"))
@@ -128,6 +132,7 @@ fn the_limit_of_each_simulated_engine_is_named() {
     for (model, _) in engines {
         match model {
             "healthy" | "default" | "idle" | "starting" => report.is_silent_about(model),
+            "nothing-shared" => assert!(!report.about(model).contains("poor-reuse")),
             rule => report.names(rule, rule),
         }
     }
@@ -163,6 +168,10 @@ fn the_limit_of_each_publishers_engine_is_named() {
         "request-latencies-missing",
         "records-rejected",
         "engine-restarted",
+        "token-limit-reached",
+        "requests-paused",
+        "poor-speculation",
+        "speculation-pays",
     ];
     for name in names {
         publishers.add(name);
@@ -176,7 +185,7 @@ fn the_limit_of_each_publishers_engine_is_named() {
     let report = Report::of(&publishers.daemon, &[]);
     for name in names {
         match name {
-            "healthy" => report.is_silent_about(name),
+            "healthy" | "speculation-pays" => report.is_silent_about(name),
             rule => report.names(rule, rule),
         }
     }
@@ -482,7 +491,6 @@ const NOT_RULES: &[(&str, &str)] = &[
     ("TrtllmExporterRestarting", "doctor cannot read an exporter across its restart"),
     ("TrtllmModelUnavailable", "about all engines of a model; doctor judges each engine"),
     ("TrtllmRequestsFailing", "about a share of requests in minutes; the records do not have the reason"),
-    ("TrtllmBatchNotFilled", "queue-bound and kv-cache-starved tell the two causes apart"),
     ("TrtllmKvCacheExhausted", "kv-cache-starved, for minutes"),
     ("TrtllmTimeToFirstTokenBudgetBurn", "an objective over an hour"),
     ("TrtllmTimeToFirstTokenBudgetBurnSlow", "an objective over hours"),

@@ -6,6 +6,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::model::IterationStats;
 use crate::model::iteration::{Backend, SchedulerMode, StaticBatchingStats};
 
+/// Tuning guideline: an iteration with generation only below 50 ms.
+pub const GENERATION_ITERATION: f64 = 0.05;
+
 /// Iterations with a phase, and their mean duration in seconds.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Phase {
@@ -30,7 +33,7 @@ pub struct Batches {
     /// Those with both.
     pub mixed: Phase,
     /// Share of the time that the context phase adds: an iteration with both phases counts as generation up to the mean of
-    /// those with generation only, or without any, up to the shortest.
+    /// those with generation only, or without any, up to the shortest and to the target.
     pub context_share: f64,
     /// Requests that have arrived and are not in the batch.
     pub backlog: f64,
@@ -272,8 +275,8 @@ impl Batches {
             mean_seconds: times.iter().sum::<f64>() / times.len().max(1) as f64,
         };
         (self.context, self.generation, self.mixed) = (phase(&context), phase(&generation), phase(&mixed));
-        // Without iterations of generation only, the shortest with both bounds what generation takes.
-        let shortest = || mixed.iter().copied().reduce(f64::min).unwrap_or(0.0);
+        // Without iterations of generation only, the shortest with both bounds what generation takes, and so does its target.
+        let shortest = || mixed.iter().copied().reduce(f64::min).unwrap_or(0.0).min(GENERATION_ITERATION);
         let base = if generation.is_empty() { shortest() } else { self.generation.mean_seconds };
         let added: f64 = context.iter().map(|latency| (latency - base).max(0.0)).sum();
         let all: f64 = context.iter().chain(&generation).sum();
@@ -309,13 +312,10 @@ impl Batches {
         self.token_full.is_some_and(|full| full >= 0.5)
     }
 
-    /// The KV cache, and not the batch or the token limit, keeps requests waiting. The scheduler reserves blocks for the rest of
-    /// each request, so not all need be used.
+    /// The KV cache is as full as this, and the batch is not, nor is it static.
     #[must_use]
-    pub fn cache_is_the_limit(&self) -> bool {
-        let least = if self.token_full.is_some_and(|full| full < 0.5) { 0.5 } else { 0.9 };
-        let used = self.kv_used.is_some_and(|used| used >= least);
-        self.backlogged >= 0.5 && used && !self.is_full() && self.slots_used.is_none()
+    pub fn cache_is_used(&self, least: f64) -> bool {
+        self.kv_used.is_some_and(|used| used >= least) && !self.is_full() && self.slots_used.is_none()
     }
 }
 

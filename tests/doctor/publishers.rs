@@ -41,7 +41,9 @@ impl Publishers {
 
     pub(crate) fn add(&mut self, name: &str) {
         let mut stream = connect(&self.socket);
-        writeln!(stream, "{}", json!({"hello": {"model": name, "pid": 100 + self.engines.len()}})).unwrap();
+        // The records of the PyTorch engine tell no limit of the tokens.
+        let hello = json!({"model": name, "pid": 100 + self.engines.len(), "config": {"max_num_tokens": 2048}});
+        writeln!(stream, "{}", json!({"hello": hello})).unwrap();
         self.engines.push((name.to_owned(), stream));
     }
 
@@ -120,6 +122,25 @@ fn lines(problem: &str, iter: u64) -> Vec<String> {
         }
         "speculation-rarely-used" => {
             let draft = json!({"numDraftTokens": 8, "numAcceptedTokens": 7, "numRequestsWithDraftTokens": 3, "acceptanceLength": 3.3});
+            merge(&mut record, json!({"specDecodingStats": draft}));
+        }
+        "token-limit-reached" => {
+            let batch =
+                json!({"numScheduledRequests": 7, "numContextRequests": 2, "numGenRequests": 5, "numCtxTokens": 2040});
+            let waiting =
+                json!({"numActiveRequests": 7, "numQueuedRequests": 30, "kvCacheStats": {"usedNumBlocks": 300}});
+            merge(&mut record, waiting);
+            merge(&mut record, json!({"inflightBatchingStats": batch}));
+        }
+        "requests-paused" => {
+            let paused = u64::from(iter.is_multiple_of(10));
+            merge(&mut record, json!({"inflightBatchingStats": {"numPausedRequests": paused}}));
+        }
+        "poor-speculation" | "speculation-pays" => {
+            // Acceptance lengths 1.1 and 2.2.
+            let (accepted, overhead) = if problem == "poor-speculation" { (2, 0.4) } else { (24, 0.1) };
+            let draft = json!({"numDraftTokens": 100, "numAcceptedTokens": accepted, "numRequestsWithDraftTokens": 20,
+                "acceptanceLength": 1.0 + f64::from(accepted) / 20.0, "draftOverhead": overhead});
             merge(&mut record, json!({"specDecodingStats": draft}));
         }
         "reuse-off" => {

@@ -1,14 +1,14 @@
 //! Which phase limits an engine, and how well its batches and ranks are used.
 
+use super::super::batches::GENERATION_ITERATION;
 use super::super::finding::{Check, Facts, Rule, Severity, count, seconds, share, text};
 use super::super::observation::Engine;
 use super::waiting::{Cause, cause, queue_time, requests_wait};
 
 /// Tuning guideline: a first token within 200 ms.
 pub(super) const FIRST_TOKEN: f64 = 0.2;
-/// Tuning guideline: an iteration with context below 500 ms, one with generation only below 50 ms.
-pub(super) const CONTEXT_ITERATION: f64 = 0.5;
-pub(super) const GENERATION_ITERATION: f64 = 0.05;
+/// Tuning guideline: an iteration with context below 500 ms.
+const CONTEXT_ITERATION: f64 = 0.5;
 /// A phase that takes this share of the time limits the engine.
 const MOST: f64 = 0.5;
 /// The host's step is so much longer than the device's that the GPU waits.

@@ -21,11 +21,11 @@ pub(super) const RULES: &[Rule] = &[
         severity: Severity::Warning,
         check: Check::Engine(kv_cache_starved),
         says: "The KV cache is full: requests wait for blocks, or are paused.",
-        when: "Requests wait in at least 50 % of the iterations although less than 90 % of the batch size limit is scheduled on \
-               average, and on average at most 10 % of the blocks are free (at most 50 % if the token limit is known and reached in \
-               less than 50 % of the iterations: the scheduler reserves blocks for the rest of each request). Not with static \
-               batches. Or: requests-paused applies, and on average less than 10 % are free or requests wait in at least 80 % of the \
-               iterations.",
+        when: "Less than 90 % of the batch size limit is scheduled on average, and as many requests wait as for requests-wait: in at \
+               least 50 % of the iterations with at most 10 % of the blocks free, or in at least 80 % with at most 50 % free, because the \
+               scheduler reserves blocks for the rest of each request. With more than 10 % free, the token limit must be known and \
+               reached in less than 50 % of the iterations, and no KV cache be transferred. Not with static batches. Or: \
+               requests-paused applies, and less than 10 % are free or requests wait in at least 80 % of the iterations.",
         guideline: "KV cache: freeNumBlocks / maxNumBlocks above 10 %. Few free blocks mean memory pressure.",
         change: "Raise kv_cache_config.free_gpu_memory_fraction (TensorRT backend: kv_cache_free_gpu_mem_fraction) or, where it is \
                  set, kv_cache_config.max_tokens; set kv_cache_config.dtype: fp8 (TensorRT backend: an engine built with an FP8 KV \

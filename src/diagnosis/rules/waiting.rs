@@ -1,14 +1,19 @@
 //! What keeps requests waiting. One engine has one cause, so no two findings change a limit in opposite directions.
 
+use super::super::batches::GENERATION_ITERATION;
 use super::super::finding::{Check, Fact, Facts, Rule, Severity, count, seconds, share, text};
 use super::super::observation::Engine;
-use super::load::{CONTEXT_ITERATION, FIRST_TOKEN, GENERATION_ITERATION};
+use super::load::FIRST_TOKEN;
 use super::memory::requests_pause;
 
 /// Tuning guideline: queued requests below a tenth of the limit.
 const QUEUED_SHARE: f64 = 0.1;
 /// With a fuller KV cache, a larger batch only moves the wait.
-const KV_CACHE_WITH_ROOM: f64 = 0.9;
+const FULL_KV_CACHE: f64 = 0.9;
+/// The scheduler reserves blocks for the rest of each request, so not all need be used.
+const RESERVED_KV_CACHE: f64 = 0.5;
+/// With a larger share of the time in context phases, compute is the limit, and a larger batch helps nobody.
+const COMPUTE: f64 = 0.75;
 /// As the alert TrtllmQueueTimeHigh, which is about the 95th percentile: a window may have too few requests for one.
 const LONG_QUEUE_TIME: f64 = 5.0;
 
@@ -20,8 +25,8 @@ pub(super) const RULES: &[Rule] = &[
         says: "The batch is full, so requests wait in the queue.",
         when: "Requests wait as for requests-wait, and on average at least 90 % of the batch size limit is scheduled. The limit is that \
                of the records, else max_batch_size of the configuration, else maxNumActiveRequests. Not if at least 90 % of the KV cache \
-               is used, iterations with generation only take 50 ms or more, or token-limit-reached, \
-               kv-cache-starved or tuner-limits-batch applies.",
+               is used, iterations with generation only take 50 ms or more, the context phase takes at least 75 % of the window, or \
+               token-limit-reached, kv-cache-starved or tuner-limits-batch applies.",
         guideline: "Queue-bound (scheduler): high numQueuedRequests, high newActiveRequestsQueueLatencyMS. Target: \
                     numQueuedRequests below 10 % of the maximum.",
         change: "Raise max_batch_size (it limits max_num_active_requests) while the time per output token allows it, or add replicas.",
@@ -34,7 +39,8 @@ pub(super) const RULES: &[Rule] = &[
         says: "Iterations compute as many tokens as max_num_tokens allows, so requests wait for their context phase.",
         when: "Requests wait as for requests-wait, and at least 50 % of the iterations compute 90 % of the token limit or have no room \
                for another prompt. The limit is that of the records, else max_num_tokens of the configuration; without both, the rule \
-               says nothing. Not if at least 90 % of the KV cache is used, the mean iteration with context takes 500 ms or more, or \
+               says nothing. The mean iteration with context takes less than twice as long as one with generation only, or less \
+               than 50 ms where there is none: otherwise compute is the limit. Not if at least 90 % of the KV cache is used, or \
                kv-cache-starved or tuner-limits-batch applies.",
         guideline: "The tokens of an iteration are prompts, one token of each generation request, and draft tokens.",
         change: "Raise max_num_tokens, and set enable_chunked_prefill (TensorRT backend: enable_chunked_context), so that prompts fill \
@@ -112,7 +118,10 @@ pub(super) fn cause(engine: &Engine) -> Option<Cause> {
         return None;
     }
     // The engine pauses requests only for lack of blocks.
-    if batches.cache_is_the_limit() || requests_wait(engine) && requests_pause(engine) {
+    let many = batches.backlog >= QUEUED_SHARE * batches.batch_limit.unwrap_or(f64::INFINITY)
+        || queue_time(engine).is_some_and(|time| time > FIRST_TOKEN);
+    let is_full = many && batches.backlogged >= 0.5 && batches.cache_is_used(FULL_KV_CACHE);
+    if is_full || requests_wait(engine) && requests_pause(engine) {
         return Some(Cause::KvCache);
     }
     if !requests_wait(engine) {
@@ -121,18 +130,37 @@ pub(super) fn cause(engine: &Engine) -> Option<Cause> {
     if is_tuned_down(engine) {
         return Some(Cause::Tuner);
     }
-    let many = batches.backlog >= QUEUED_SHARE * batches.batch_limit.unwrap_or(f64::INFINITY);
-    if !many && queue_time(engine).is_none_or(|time| time <= FIRST_TOKEN) {
+    if !many {
         return None;
     }
-    let has_room = batches.kv_used.is_none_or(|used| used < KV_CACHE_WITH_ROOM);
-    if has_room && batches.is_full_of_tokens() && batches.context.mean_seconds < CONTEXT_ITERATION {
+    let has_room = batches.kv_used.is_none_or(|used| used < FULL_KV_CACHE);
+    if has_room && batches.is_full_of_tokens() && iterations_can_grow(engine) {
         return Some(Cause::Tokens);
     }
-    if has_room && batches.is_full() && batches.generation.mean_seconds < GENERATION_ITERATION {
+    let tokens_have_room = batches.token_full.is_some_and(|full| full < 0.5);
+    if tokens_have_room && batches.cache_is_used(RESERVED_KV_CACHE) && !has_transfers(engine) {
+        return Some(Cause::KvCache);
+    }
+    let is_fast = batches.generation.mean_seconds < GENERATION_ITERATION && engine.context_time() < COMPUTE;
+    if has_room && batches.is_full() && is_fast {
         return Some(Cause::Batch);
     }
     Some(Cause::Unknown)
+}
+
+/// A request that waits for its KV cache from the context server is active and not scheduled.
+fn has_transfers(engine: &Engine) -> bool {
+    engine.page.grew("nv_trt_llm_kv_cache_transfer_seconds_count", &[]) > 0.0
+}
+
+/// Prompts are the smaller part of a full iteration, so more of them make it little longer.
+fn iterations_can_grow(engine: &Engine) -> bool {
+    let (context, generation) = (engine.batches.context, engine.batches.generation);
+    if generation.iterations >= 10 {
+        context.mean_seconds < 2.0 * generation.mean_seconds
+    } else {
+        context.mean_seconds < GENERATION_ITERATION
+    }
 }
 
 /// Requests wait, in most iterations.
@@ -204,7 +232,6 @@ fn queue_time_high(engine: &Engine) -> Facts {
 
 /// The alert TrtllmEngineSaturated is about minutes. A few seconds with a KV cache that is 80 % full are nothing.
 const FULL_BATCH: f64 = 0.7;
-const FULL_KV_CACHE: f64 = 0.9;
 
 fn saturated(engine: &Engine) -> Facts {
     let batches = &engine.batches;

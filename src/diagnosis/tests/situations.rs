@@ -50,6 +50,9 @@ fn a_token_limit_that_is_full_is_to_be_raised_not_lowered() {
     ] {
         assert_eq!(found, ["token-limit-reached"]);
     }
+    // A full iteration of 400 ms is compute. More tokens in it help nobody.
+    let long = |iter| cpp(with(few_scheduled(iter, 2040), json!({"iterLatencyMS": 400})));
+    assert_eq!(found(long, &[]), ["context-bound", "requests-wait"]);
     let rule = rules::all().find(|rule| rule.name == "token-limit-reached").unwrap();
     assert!(rule.change.starts_with("Raise max_num_tokens"), "{}", rule.change);
 }
@@ -81,11 +84,26 @@ fn a_larger_batch_is_advised_only_at_its_limit_and_where_the_rest_has_room() {
     // 7 of 64: the KV cache is full, or reserved by the policy, or nobody knows.
     assert_eq!(found(|iter| cpp(full(iter, 7, 980)), &[]), ["kv-cache-starved"]);
     assert_eq!(found(|iter| pytorch(full(iter, 7, 980)), &[CONFIGURED]), ["kv-cache-starved"]);
-    assert_eq!(found(|iter| cpp(full(iter, 7, 600)), &[]), ["kv-cache-starved"]);
-    assert_eq!(found(|iter| pytorch(full(iter, 7, 600)), &[CONFIGURED]), ["kv-cache-starved"]);
+    // Without transfers, in which active requests wait for their KV cache.
+    let alone = |record: fn(u64) -> Vec<Value>| {
+        let removed = &["nv_trt_llm_kv_cache_transfer"];
+        names(&observation(&Case { record: Some(record), lines: &[CONFIGURED], removed }))
+    };
+    assert_eq!(alone(|iter| cpp(full(iter, 7, 600))), ["kv-cache-starved"]);
+    assert_eq!(alone(|iter| pytorch(full(iter, 7, 600))), ["kv-cache-starved"]);
+    assert_eq!(found(|iter| pytorch(full(iter, 7, 600)), &[CONFIGURED]), ["requests-wait"]);
+    // The overlap scheduler counts a request as active that the batch has left.
+    let one_more = |iter| pytorch(with(full(iter, 20, 600), json!({"numQueuedRequests": 0, "numActiveRequests": 21})));
+    assert_eq!(alone(one_more), [""; 0]);
+    let one_more = |iter| pytorch(with(full(iter, 20, 950), json!({"numQueuedRequests": 0, "numActiveRequests": 21})));
+    assert_eq!(alone(one_more), ["saturated"]);
     assert_eq!(found(|iter| cpp(full(iter, 7, 150)), &[]), ["requests-wait"]);
     assert_eq!(found(|iter| pytorch(full(iter, 7, 150)), &[]), ["requests-wait"]);
-    // A larger batch would only wait for blocks, or make slow iterations slower.
+    // A larger batch would only wait for blocks or for compute, or make slow iterations slower.
+    let busy = |iter: u64| {
+        pytorch(with(full(iter, 64, 400), json!({"iterLatencyMS": if iter.is_multiple_of(8) { 2000 } else { 14 }})))
+    };
+    assert_eq!(found(busy, &[CONFIGURED]), ["context-bound", "requests-wait"]);
     assert_eq!(found(|iter| cpp(full(iter, 64, 960)), &[]), ["requests-wait"]);
     let slow = |iter| cpp(with(full(iter, 64, 400), json!({"iterLatencyMS": 70})));
     assert_eq!(found(slow, &[]), ["generation-bound", "requests-wait"]);
@@ -166,7 +184,7 @@ fn shorter_chunks_are_not_advised_while_requests_wait() {
     }
     let delays = ["context-bound", "context-delays-generation"];
     assert_eq!(found(|iter| pytorch(long(iter, 0)), &[CONFIGURED]), delays);
-    assert_eq!(found(|iter| pytorch(long(iter, 30)), &[CONFIGURED]), ["context-bound", "kv-cache-starved"]);
+    assert_eq!(found(|iter| pytorch(long(iter, 30)), &[CONFIGURED]), ["context-bound", "requests-wait"]);
 }
 
 #[test]
