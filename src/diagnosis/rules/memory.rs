@@ -20,7 +20,7 @@ pub(super) const RULES: &[Rule] = &[
         name: "kv-cache-starved",
         severity: Severity::Warning,
         check: Check::Engine(kv_cache_starved),
-        says: "The KV cache is full: requests wait for blocks, or are paused.",
+        says: "The KV cache has too few blocks: requests wait for them, or are paused.",
         when: "Less than 90 % of the batch size limit is scheduled on average, and as many requests wait as for requests-wait: in at \
                least 50 % of the iterations with at most 10 % of the blocks free, or in at least 80 % with at most 50 % free, because the \
                scheduler reserves blocks for the rest of each request. With more than 10 % free, the token limit must be known and \
@@ -53,9 +53,8 @@ pub(super) const RULES: &[Rule] = &[
                context phase takes at least 25 % of the time, and it computes more tokens than generation does. Not after a restart \
                in the window. Prompts that have never shared anything are no problem.",
         guideline: "cacheHitRate above 70 % where prompts are long and share their beginning.",
-        change: "Route requests with the same prefix to the same engine; put what prompts share at their beginning; \
-                 kv_cache_config.enable_partial_reuse, a smaller kv_cache_config.tokens_per_block, \
-                 kv_cache_config.host_cache_size to keep evicted blocks.",
+        change: "Look for what has changed: the routing, the prompts or the load. Route requests with the same beginning to the same \
+                 engine; put what prompts share at their beginning; kv_cache_config.host_cache_size keeps evicted blocks.",
         alerts: &["TrtllmKvCacheReuseLow"],
     },
     Rule {

@@ -29,7 +29,8 @@ pub(super) const RULES: &[Rule] = &[
                token-limit-reached, kv-cache-starved or tuner-limits-batch applies.",
         guideline: "Queue-bound (scheduler): high numQueuedRequests, high newActiveRequestsQueueLatencyMS. Target: \
                     numQueuedRequests below 10 % of the maximum.",
-        change: "Raise max_batch_size (it limits max_num_active_requests) while the time per output token allows it, or add replicas.",
+        change: "Raise max_batch_size (TensorRT backend: of the engine's build, too) while the time per output token allows it, or \
+                 add replicas.",
         alerts: &["TrtllmQueueGrowing", "TrtllmQueueLong"],
     },
     Rule {
@@ -43,8 +44,8 @@ pub(super) const RULES: &[Rule] = &[
                than 50 ms where there is none: otherwise compute is the limit. Not if at least 90 % of the KV cache is used, or \
                kv-cache-starved or tuner-limits-batch applies.",
         guideline: "The tokens of an iteration are prompts, one token of each generation request, and draft tokens.",
-        change: "Raise max_num_tokens, and set enable_chunked_prefill (TensorRT backend: enable_chunked_context), so that prompts fill \
-                 each iteration. If iterations become too long for the time per output token, add replicas.",
+        change: "Raise max_num_tokens (TensorRT backend: of the engine's build, too), and set enable_chunked_prefill (TensorRT \
+                 backend: enable_chunked_context), so that prompts fill each iteration. If iterations become too long for the time per output token, add replicas.",
         alerts: &["TrtllmQueueGrowing", "TrtllmQueueLong", "TrtllmBatchNotFilled"],
     },
     Rule {
@@ -72,7 +73,8 @@ pub(super) const RULES: &[Rule] = &[
                     numQueuedRequests below 10 % of the maximum.",
         change: "Add replicas, or limit concurrency at the gateway. If much fewer requests are scheduled than max_batch_size allows, \
                  compare max_num_tokens with the prompts, and the max_tokens of requests with their outputs: the scheduler can \
-                 reserve KV cache for the longest output that a request allows.",
+                 reserve KV cache for the longest output that a request allows, unless scheduler_config.capacity_scheduler_policy is \
+                 MAX_UTILIZATION.",
         alerts: &["TrtllmQueueGrowing", "TrtllmQueueLong", "TrtllmBatchNotFilled"],
     },
     Rule {
