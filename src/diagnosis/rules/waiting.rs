@@ -136,8 +136,8 @@ pub(super) fn cause(engine: &Engine) -> Option<Cause> {
         return None;
     }
     let has_room = batches.kv_used.is_none_or(|used| used < FULL_KV_CACHE);
-    if has_room && batches.is_full_of_tokens() && iterations_can_grow(engine) {
-        return Some(Cause::Tokens);
+    if has_room && batches.is_full_of_tokens() {
+        return Some(if iterations_can_grow(engine) { Cause::Tokens } else { Cause::Unknown });
     }
     let tokens_have_room = batches.token_full.is_some_and(|full| full < 0.5);
     if tokens_have_room && batches.cache_is_used(RESERVED_KV_CACHE) && !has_transfers(engine) {

@@ -50,7 +50,13 @@ fn a_token_limit_that_is_full_is_to_be_raised_not_lowered() {
     ] {
         assert_eq!(found, ["token-limit-reached"]);
     }
-    // A full iteration of 400 ms is compute. More tokens in it help nobody.
+    // A full iteration of 120 ms or 400 ms is compute. More tokens in it help nobody, nor does a larger batch.
+    let batch = |iter| {
+        let full =
+            json!({"numScheduledRequests": 64, "numContextRequests": 2, "numGenRequests": 62, "numCtxTokens": 1980});
+        cpp(with(few_scheduled(iter, 0), json!({"iterLatencyMS": 120, "inflightBatchingStats": full})))
+    };
+    assert_eq!(found(batch, &[]), ["requests-wait"]);
     let long = |iter| cpp(with(few_scheduled(iter, 2040), json!({"iterLatencyMS": 400})));
     assert_eq!(found(long, &[]), ["context-bound", "requests-wait"]);
     let rule = rules::all().find(|rule| rule.name == "token-limit-reached").unwrap();
