@@ -17,7 +17,7 @@ use e2e::standin::{self, Standin};
 use e2e::{ensure, page::Page};
 use monitor::{Monitor, UUID_0, UUID_1, all_ok, gpu, is, monitor, readings};
 use trtllm_exporter::gpu_use::{EngineClaim, GpuUse, knows_processes};
-use trtllm_exporter::model::gpu::{EngineGpus, GpuInventory, GpuState};
+use trtllm_exporter::model::gpu::{EngineGpus, GpuInventory, GpuState, NvmlState};
 
 /// What the engines have used after each inventory. Engine N has the GPUs in `configured[N]`.
 fn used(monitor: &Monitor, configured: &[&[&str]]) -> Vec<Vec<EngineGpus>> {
@@ -48,21 +48,35 @@ fn state(energy_mj: &[u64], more: &str) -> String {
     format!("gpus={}\n{}{more}", energy_mj.len(), counters.collect::<String>())
 }
 
+/// Before, the engine counted the new value of the counter and the GPU did not.
 #[test]
-fn a_counter_that_is_reset_loses_nothing_that_was_read() {
-    let standin = Standin::new(&state(&[7_000_000], ""));
+fn an_engine_has_no_more_joules_than_its_gpus_after_a_reset_of_the_counter() {
+    let standin = Standin::new(&state(&[7_000_000, 500], ""));
     let mut monitor = monitor(&standin);
-    monitor.until("a GPU", |inventory| all_ok(inventory, 1));
-    set(&standin, &monitor, &[7_002_500], "");
+    monitor.until("two GPUs", |inventory| all_ok(inventory, 2));
+    set(&standin, &monitor, &[7_002_500, 540], "");
     standin.set("init=9\nsession=9");
     monitor.until("the driver is unloaded", |inventory| inventory.init_errors > 0);
-    set(&standin, &monitor, &[300], "");
-    set(&standin, &monitor, &[1300], "");
-    // Without a new driver.
-    set(&standin, &monitor, &[70], "");
+    set(&standin, &monitor, &[300, 20], "");
+    set(&standin, &monitor, &[1300, 25], "");
+    // Without a new driver, and a counter that goes back a little.
+    set(&standin, &monitor, &[70, 24], "");
+    set(&standin, &monitor, &[170, 34], "");
+    // Released for a driver update (SIGUSR1), and taken again (SIGUSR2).
+    monitor.handle.as_ref().unwrap().release();
+    monitor.until("it is released", |inventory| inventory.nvml == NvmlState::Released);
+    standin.set(&state(&[50, 10], ""));
+    monitor.handle.as_ref().unwrap().resume();
+    set(&standin, &monitor, &[50, 10], "");
+    set(&standin, &monitor, &[80, 11], "");
     monitor.stop();
-    let all = used(&monitor, &[&[UUID_0]]);
-    assert_eq!(last(&all)[0].energy_joules, Some(3.87), "2.5 + 0.3 + 1.0 + 0.07");
+    let all = used(&monitor, &[&[UUID_0, UUID_1]]);
+    for ((_, inventory), engines) in monitor.all().iter().zip(&all) {
+        let shown: f64 = inventory.gpus.iter().filter_map(|gpu| gpu.readings.energy_joules).sum();
+        let engine = engines[0].energy_joules.unwrap_or(0.0);
+        assert!(engine <= shown + 1e-9, "the engine has {engine} J, its GPUs {shown} J");
+    }
+    assert_eq!(last(&all)[0].energy_joules, Some(3.686), "2.5 + 1.0 + 0.1 + 0.03 and 0.04 + 0.005 + 0.01 + 0.001");
     assert!(all.iter().map(|engines| engines[0].energy_joules).is_sorted());
     assert!(all.iter().map(|engines| engines[0].gpu_seconds).is_sorted());
 }

@@ -1,23 +1,19 @@
 //! Adds up the energy and the time of each GPU for the engine that has the GPU alone. Pure: the time is an argument.
 //! A difference between two readings belongs to an engine only if the GPU was its own at both. So an engine starts at 0, and
-//! what a GPU used while it changed hands belongs to nobody. NVML's energy counter is cumulative: a missed reading loses nothing.
+//! what a GPU used while it changed hands belongs to nobody. The GPU's total is cumulative: a missed reading loses nothing. It
+//! decides what a reset of NVML's counter means, so an engine never has more joules than its GPUs show.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::claim::EngineId;
 
-/// No GPU uses more watts.
-const MOST_WATTS: u128 = 10_000;
-/// Between the reading of the counter and the end of its poll.
-const SLACK: Duration = Duration::from_secs(1);
-
 /// One successful poll of a GPU.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Poll {
     /// End of the poll by the monotonic clock.
     pub(super) at: Duration,
-    /// Millijoules since the driver was loaded, if they could be read.
+    /// Millijoules since this exporter first read the GPU, if this poll could read them. Never decreases.
     pub(super) energy_mj: Option<u64>,
 }
 
@@ -47,22 +43,8 @@ struct Gpu {
 #[derive(Debug, Clone, Copy)]
 struct EnergyReading {
     millijoules: u64,
-    /// End of the poll.
-    at: Duration,
     /// The engine that had the GPU alone then.
     owner: Option<EngineId>,
-}
-
-impl EnergyReading {
-    /// Millijoules since the reading before.
-    fn since(self, last: Self) -> u64 {
-        self.millijoules.checked_sub(last.millijoules).unwrap_or_else(|| {
-            // The counter was reset, and counts from 0. But a large number did not add up since the last reading: then the
-            // counter only went back a little.
-            let most = (self.at.saturating_sub(last.at) + SLACK).as_millis() * MOST_WATTS;
-            if u128::from(self.millijoules) <= most { self.millijoules } else { 0 }
-        })
-    }
 }
 
 impl Account {
@@ -82,12 +64,12 @@ impl Account {
         {
             used.time = poll.at.saturating_sub(last);
         }
-        let energy = poll.energy_mj.map(|millijoules| EnergyReading { millijoules, at: poll.at, owner });
+        let energy = poll.energy_mj.map(|millijoules| EnergyReading { millijoules, owner });
         if let Some(energy) = energy
             && let Some(last) = gpu.energy.replace(energy)
             && last.owner == owner
         {
-            used.energy_mj = energy.since(last);
+            used.energy_mj = energy.millijoules.saturating_sub(last.millijoules);
         }
         if let Some(owner) = owner {
             let total = self.engines.entry(owner).or_default();
@@ -158,24 +140,6 @@ mod tests {
             account.polled("x", Some(A), poll(at, at));
         }
         assert_eq!(account.used(A), used(1000, 1000));
-    }
-
-    #[test]
-    fn after_a_reset_the_new_value_of_the_counter_counts() {
-        let mut account = Account::default();
-        for (at, energy) in [(0, 9000), (1000, 9500), (2000, 300), (3000, 1300)] {
-            account.polled("x", Some(A), poll(at, energy));
-        }
-        assert_eq!(account.used(A), used(500 + 300 + 1000, 3000));
-    }
-
-    #[test]
-    fn a_counter_that_goes_back_a_little_is_no_reset() {
-        let mut account = Account::default();
-        for (at, energy) in [(0, 7_000_000_000), (1000, 7_000_000_500), (2000, 7_000_000_499), (3000, 7_000_000_799)] {
-            account.polled("x", Some(A), poll(at, energy));
-        }
-        assert_eq!(account.used(A), used(500 + 300, 3000));
     }
 
     #[test]

@@ -65,7 +65,6 @@ impl GpuUse {
             let has_energy = gpus.iter().all(|uuid| self.account.counts_energy(uuid, *id));
             Some(EngineGpus {
                 uuids: gpus.clone(),
-                // Exact to a millijoule up to 2^53 mJ: 280 years at 1 kW.
                 energy_joules: used.filter(|_| has_energy).map(|used| used.energy_mj as f64 / 1000.0),
                 gpu_seconds: used.map(|used| used.time.as_secs_f64()),
             })
@@ -77,5 +76,7 @@ impl GpuUse {
 /// The last poll, if the GPU can be read now.
 fn current_poll(gpu: &GpuSnapshot) -> Option<Poll> {
     let last = gpu.last_poll.filter(|_| gpu.state == GpuState::Ok)?;
-    Some(Poll { at: last.monotonic, energy_mj: gpu.readings.energy_counter_mj })
+    // The total stays on the page after a poll that could not read the counter.
+    let total = gpu.readings.energy_joules.filter(|_| gpu.readings.energy_counter_mj.is_some());
+    Some(Poll { at: last.monotonic, energy_mj: total.map(|joules| (joules * 1000.0).round() as u64) })
 }

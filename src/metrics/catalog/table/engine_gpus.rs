@@ -13,7 +13,7 @@ families! {
         .origin("gpus of the engine in --config.file; else the GPUs on which nvmlDeviceGetComputeRunningProcesses_v3 lists a process that publishes for the engine, hosts it or listens on its port, or a descendant; else, for the only engine of a pod, the GPUs that the kubelet gave to the pod; absent if it is not known for certain which GPUs serve the engine, and with --gpu off");
     EngineGpuEnergy = ENGINE.counter("nv_trt_llm_gpu_energy_joules_total").unit("joules")
         .help("Energy used by the engine's GPUs in joules, idle time included.")
-        .origin("increases of nvmlDeviceGetTotalEnergyConsumption of the engine's GPUs since the engine appeared; after a reset of the counter, its new value; absent if a GPU also serves another engine, has MIG enabled, has no energy counter or was not found yet");
+        .origin("increases of nv_energy_consumption of the engine's GPUs since the engine appeared; absent if a GPU also serves another engine, has MIG enabled, has no energy counter or was not found yet");
     EngineGpuSeconds = ENGINE.counter("nv_trt_llm_gpu_seconds_total").unit("seconds")
         .help("Time for which the engine's GPUs were present in seconds, idle time included, summed over the GPUs.")
         .origin("time between two successive polls of the GPU that succeeded; absent if a GPU also serves another engine, has MIG enabled or was not found yet");
