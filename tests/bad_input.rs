@@ -491,3 +491,28 @@ fn sigint_ends_with_0_and_an_open_request_is_answered() {
     assert!(answer.starts_with("HTTP/1.1 200 "), "{read:?} {answer:?}");
     assert_eq!(daemon.wait().code(), Some(0), "{}", daemon.stderr());
 }
+
+/// Before, kv_cache_pressure_ratio was -0.5 and saturation_ratio up to 9: the counts of the record contradict each other.
+#[test]
+fn no_share_of_a_record_with_more_free_blocks_or_requests_than_fit_is_outside_0_to_1() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("x.sock");
+    let daemon = Daemon::start(&["--source", &format!("socket:{}", path.display()), "--model", "a"]);
+    let mut stream = UnixStream::connect(&path).unwrap();
+    let record = serde_json::json!({
+        "iter": 1, "numActiveRequests": 36, "numQueuedRequests": 0, "maxNumActiveRequests": 4, "maxBatchSizeRuntime": 4,
+        "maxNumTokensRuntime": 10,
+        "kvCacheStats": {"maxNumBlocks": 100, "freeNumBlocks": 150, "usedNumBlocks": 120, "tokensPerBlock": 32},
+        "inflightBatchingStats": {"numScheduledRequests": 9, "numContextRequests": 9, "numGenRequests": 0, "numCtxTokens": 90},
+        "specDecodingStats": {"numDraftTokens": 2, "numAcceptedTokens": 5},
+    });
+    writeln!(stream, "{record}").unwrap();
+    let page = daemon.until(|page| ensure(iterations(page, A) == 1, || "no record".to_owned()));
+    let saturation = |resource| page.find("nv_trt_llm_saturation_ratio", &[&format!("resource={resource}")]);
+    assert_eq!(["batch", "tokens", "kv_cache"].map(saturation), [Some(1.0); 3]);
+    assert_eq!(saturation("queue"), Some(27.0 / 4.0));
+    for absent in ["kv_cache_pressure_ratio", "batch_occupancy_ratio", "spec_decode_acceptance_ratio"] {
+        assert_eq!(page.find(&format!("nv_trt_llm_{absent}"), A), None, "{absent}");
+    }
+    assert_eq!(page.get("nv_trt_llm_kv_cache_block_metrics", &["kv_cache_block_type=fraction"]), 1.0);
+}

@@ -1,4 +1,5 @@
-//! How full each resource of an engine is. 1 is full. A resource without a known limit has no value.
+//! How full each resource of an engine is. 1 is full, and the most except for the queue. A resource without a known limit has
+//! no value.
 
 use super::Latest;
 
@@ -26,9 +27,9 @@ impl Saturation {
         // Rows that copy the cache of rank 0 do not tell the engine's.
         let kv = latest.kv.filter(|_| !latest.copies_rank_0());
         Self {
-            batch: share(latest.scheduled(), batch_limit),
-            tokens: share(tokens, token_limit),
-            kv_cache: kv.and_then(|kv| share(kv.used_num_blocks, kv.max_num_blocks)),
+            batch: full_at_1(share(latest.scheduled(), batch_limit)),
+            tokens: full_at_1(share(tokens, token_limit)),
+            kv_cache: full_at_1(kv.and_then(|kv| share(kv.used_num_blocks, kv.max_num_blocks))),
             queue: share(waiting, batch_limit),
         }
     }
@@ -39,6 +40,11 @@ impl Saturation {
 fn batch_limit(latest: &Latest) -> Option<i64> {
     let limits = latest.batch_size_limits;
     latest.times_ranks(limits.runtime.or(limits.fixed)).or_else(|| latest.max_active_of_all())
+}
+
+/// The tuner may lower a limit below what the iteration runs, and generation tokens are a mean times requests.
+fn full_at_1(share: Option<f64>) -> Option<f64> {
+    share.map(|share| share.min(1.0))
 }
 
 fn share(part: Option<i64>, whole: Option<i64>) -> Option<f64> {
@@ -84,6 +90,17 @@ mod tests {
         assert_eq!(Saturation::of(&latest), expected);
         let idle = Saturation { batch: Some(0.0), tokens: Some(0.0), kv_cache: Some(0.75), queue: Some(0.0) };
         assert_eq!(Saturation::of(&latest.idle()), idle);
+    }
+
+    #[test]
+    fn a_limit_that_was_lowered_below_the_batch_is_full_and_only_the_queue_is_above_1() {
+        let latest = latest(&[serde_json::json!({
+            "iter": 1, "numActiveRequests": 12, "numQueuedRequests": 20, "maxBatchSizeRuntime": 4, "maxNumTokensRuntime": 100,
+            "kvCacheStats": {"maxNumBlocks": 100, "usedNumBlocks": 101},
+            "inflightBatchingStats": {"numScheduledRequests": 8, "numContextRequests": 8, "numCtxTokens": 490},
+        })]);
+        let expected = Saturation { batch: Some(1.0), tokens: Some(1.0), kv_cache: Some(1.0), queue: Some(6.0) };
+        assert_eq!(Saturation::of(&latest), expected);
     }
 
     #[test]

@@ -14,7 +14,7 @@ use super::catalog::table::engine_gauges::{
 use super::catalog::table::triton::{
     InflightBatch, KvCacheBlocks, LastIteration, MemoryBytes, RequestCounts, StaticBatch,
 };
-use super::value::{Value, ratio};
+use super::value::{Value, ratio, share};
 use super::writer::Writer;
 
 impl Writer<'_> {
@@ -60,8 +60,9 @@ impl Writer<'_> {
             let one_pool = latest.pools.groups.is_none_or(|groups| groups <= 1);
             let available = kv.free_num_blocks.zip(kv.tokens_per_block).filter(|_| one_pool);
             self.put(Id::KvCacheAvailableTokens, available.map(|(free, tokens)| free.saturating_mul(tokens)));
+            // More free blocks than all of them are counts of different pools: their difference says nothing.
             let not_free = kv.max_num_blocks.zip(kv.free_num_blocks).map(|(max, free)| max.saturating_sub(free));
-            self.put(Id::KvCachePressureRatio, ratio(not_free, kv.max_num_blocks));
+            self.put(Id::KvCachePressureRatio, share(not_free, kv.max_num_blocks));
         }
         if let Some(kv) = &latest.cross_kv {
             self.each(Id::CrossKvCacheBlockMetrics, kv_cache_blocks(kv));
@@ -75,11 +76,11 @@ impl Writer<'_> {
         self.pools(latest);
         if let Some(fixed) = &latest.static_batching {
             let slots = fixed.num_gen_tokens.zip(fixed.empty_gen_slots).map(|(used, empty)| used.saturating_add(empty));
-            self.put(Id::StaticBatchEfficiencyRatio, ratio(fixed.num_gen_tokens, slots));
+            self.put(Id::StaticBatchEfficiencyRatio, share(fixed.num_gen_tokens, slots));
         }
         if let Some(spec) = &latest.spec_decoding {
             self.put(Id::SpecAcceptanceLength, spec.acceptance_length);
-            self.put(Id::SpecAcceptanceRatio, ratio(spec.num_accepted_tokens, spec.num_draft_tokens));
+            self.put(Id::SpecAcceptanceRatio, share(spec.num_accepted_tokens, spec.num_draft_tokens));
             self.put(Id::SpecDraftOverheadRatio, spec.draft_overhead);
         }
     }
@@ -87,8 +88,8 @@ impl Writer<'_> {
     fn inflight(&mut self, inflight: &InflightBatchingStats, max_active: Option<i64>) {
         let (context, generation) = (inflight.num_context_requests, inflight.num_gen_requests);
         let in_batch = context.zip(generation).map(|(context, generation)| context.saturating_add(generation));
-        self.put(Id::BatchOccupancyRatio, ratio(in_batch, max_active));
-        self.put(Id::ContextRequestRatio, ratio(context, in_batch));
+        self.put(Id::BatchOccupancyRatio, share(in_batch, max_active));
+        self.put(Id::ContextRequestRatio, share(context, in_batch));
         let decoded = inflight.avg_num_decoded_tokens_per_iter.filter(|mean| *mean > 0.0);
         self.put(Id::DecodedTokensPerIteration, decoded.map(shortest_f32));
         let queued = QueuedByPhase {

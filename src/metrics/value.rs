@@ -53,10 +53,15 @@ impl From<proto::Histogram> for Value {
     }
 }
 
-/// `None` if a number is absent or the whole is not positive.
+/// `None` if a number is absent, the part is negative or the whole is not positive.
 pub(super) fn ratio(part: Option<i64>, whole: Option<i64>) -> Option<f64> {
     let (part, whole) = part.zip(whole)?;
-    (whole > 0).then(|| part as f64 / whole as f64)
+    (part >= 0 && whole > 0).then(|| part as f64 / whole as f64)
+}
+
+/// As [`ratio`], and `None` if the part exceeds the whole: then the two do not count the same things.
+pub(super) fn share(part: Option<i64>, whole: Option<i64>) -> Option<f64> {
+    ratio(part, whole).filter(|share| *share <= 1.0)
 }
 
 #[cfg(test)]
@@ -69,6 +74,15 @@ mod tests {
     fn negative_zero_has_no_sign_in_any_format() {
         let Value::Float(value) = Value::from(-0.0) else { panic!("not a float") };
         assert!(value.is_sign_positive());
+    }
+
+    #[test]
+    fn a_share_is_from_0_to_1_or_absent() {
+        assert_eq!((share(Some(4), Some(4)), share(Some(5), Some(4))), (Some(1.0), None));
+        assert_eq!(
+            (share(Some(-1), Some(4)), ratio(Some(-1), Some(4)), ratio(Some(5), Some(4))),
+            (None, None, Some(1.25))
+        );
     }
 
     #[test]

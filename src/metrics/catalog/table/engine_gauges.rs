@@ -84,16 +84,16 @@ families! {
         .help("Free KV cache capacity in tokens.")
         .origin("freeNumBlocks × tokensPerBlock; absent where kvCacheIterationStatsByPoolGroup has several pool groups, because kvCacheStats then adds blocks of different sizes");
     KvCachePressureRatio = ENGINE.gauge("nv_trt_llm_kv_cache_pressure_ratio").unit("ratio").stable()
-        .help("Share (0-1) of KV cache blocks that are not free.").origin("1 − freeNumBlocks / maxNumBlocks");
+        .help("Share (0-1) of KV cache blocks that are not free.").origin("1 − freeNumBlocks / maxNumBlocks; absent where freeNumBlocks exceeds maxNumBlocks");
     BatchOccupancyRatio = ENGINE.gauge("nv_trt_llm_batch_occupancy_ratio").unit("ratio").stable()
         .help("Requests in context and generation phase as a share (0-1) of the maximum number of active requests.")
-        .origin("(numContextRequests + numGenRequests) / maxNumActiveRequests, each of all attention-DP ranks");
+        .origin("(numContextRequests + numGenRequests) / maxNumActiveRequests, each of all attention-DP ranks; absent above 1");
     BatchEfficiencyRatio = ENGINE.gauge("nv_trt_llm_batch_efficiency_ratio").unit("ratio")
         .help("Active requests as a share of the batch size in force; above 1, some requests wait.")
         .origin("numActiveRequests / maxBatchSizeRuntime");
     SaturationRatio = ENGINE.gauge("nv_trt_llm_saturation_ratio").unit("ratio").by("resource", SaturationByResource::NAMES)
         .help("How full a resource of the engine is: 1 is full; for the queue, 1 is a whole batch of requests that wait.")
-        .origin("batch: scheduled requests / batch limit; tokens: context and generation tokens of the iteration / token limit; kv_cache: usedNumBlocks / maxNumBlocks; queue: (active but not scheduled + queued requests) / batch limit. The batch limit is maxBatchSizeRuntime, else maxBatchSizeStatic, else maxNumActiveRequests (PyTorch engine); the token limit is maxNumTokensRuntime, else maxNumTokensStatic; each times the attention-DP ranks. Absent without the limit, and where the rows of ranks copy the number from rank 0");
+        .origin("batch: scheduled requests / batch limit; tokens: context and generation tokens of the iteration / token limit; kv_cache: usedNumBlocks / maxNumBlocks, each at most 1; queue: (active but not scheduled + queued requests) / batch limit. The batch limit is maxBatchSizeRuntime, else maxBatchSizeStatic, else maxNumActiveRequests (PyTorch engine); the token limit is maxNumTokensRuntime, else maxNumTokensStatic; each times the attention-DP ranks. Absent without the limit, and where the rows of ranks copy the number from rank 0");
     ContextRequestRatio = ENGINE.gauge("nv_trt_llm_context_request_ratio").unit("ratio").stable()
         .help("Share (0-1) of the batch's requests that are in context phase.")
         .origin("numContextRequests / (numContextRequests + numGenRequests)");
