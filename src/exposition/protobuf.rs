@@ -14,12 +14,12 @@ use super::EXEMPLAR_LABEL;
 /// Appends the page to `out`.
 pub fn render(page: &Page, out: &mut Vec<u8>) {
     for (metric, samples) in page.families() {
-        out.extend_from_slice(&family(metric, samples).encode_length_delimited_to_vec());
+        out.extend_from_slice(&family(metric, page.help(metric), samples).encode_length_delimited_to_vec());
     }
 }
 
 /// A family keeps its full name: unlike OpenMetrics, this format has no rules about suffixes.
-fn family(metric: &Metric, samples: &[Sample]) -> proto::MetricFamily {
+fn family(metric: &Metric, help: &str, samples: &[Sample]) -> proto::MetricFamily {
     let r#type = match metric.kind {
         Kind::Gauge => proto::MetricType::Gauge,
         Kind::Counter | Kind::LegacyCounter => proto::MetricType::Counter,
@@ -27,7 +27,7 @@ fn family(metric: &Metric, samples: &[Sample]) -> proto::MetricFamily {
     };
     proto::MetricFamily {
         name: metric.name.to_owned(),
-        help: metric.help.to_owned(),
+        help: help.to_owned(),
         r#type: r#type.into(),
         metric: samples.iter().map(|sample| series(metric, sample)).collect(),
         unit: metric.unit.unwrap_or_default().to_owned(),

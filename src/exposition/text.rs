@@ -26,7 +26,7 @@ pub enum Dialect {
 pub fn render(page: &Page, dialect: Dialect, out: &mut Vec<u8>) {
     let mut writer = Writer { dialect, out, digits: itoa::Buffer::new() };
     for (metric, samples) in page.families() {
-        writer.header(metric);
+        writer.header(metric, page.help(metric));
         for sample in samples {
             writer.sample(metric.name, sample);
         }
@@ -49,7 +49,7 @@ struct Bucket {
 }
 
 impl Writer<'_> {
-    fn header(&mut self, metric: &Metric) {
+    fn header(&mut self, metric: &Metric, help: &str) {
         let (name, kind) = match (self.dialect, metric.kind) {
             (Dialect::Prometheus, kind) => (metric.name, kind.name()),
             // OpenMetrics names a counter's family without `_total`.
@@ -59,7 +59,7 @@ impl Writer<'_> {
             (_, kind) => (metric.name, kind.name()),
         };
         // HELP needs no escaping: a test of the catalog forbids backslashes and newlines in it.
-        self.push(["# HELP ", name, " ", metric.help, "\n# TYPE ", name, " ", kind, "\n"]);
+        self.push(["# HELP ", name, " ", help, "\n# TYPE ", name, " ", kind, "\n"]);
         // Parsers reject the whole page if the family's name does not end in the unit.
         let ends_in = |unit: &&str| name.strip_suffix(*unit).is_some_and(|stem| stem.ends_with('_'));
         if let (Dialect::OpenMetrics, Some(unit)) = (self.dialect, metric.unit.filter(ends_in)) {

@@ -107,7 +107,7 @@ impl EngineSeries {
         let labels = compat::trtllm_labels(&self.name, snapshot.about.backend.as_deref(), self.model_is_unique);
         let mut trtllm = Writer::new(&labels);
         trtllm.gateway_of_trtllm_serve(&latest);
-        Page::join([page.page, trtllm.page])
+        Page::join([page.page, trtllm.page]).for_gateway()
     }
 }
 

@@ -19,12 +19,14 @@ pub struct Sample {
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Page {
     samples: Vec<Sample>,
+    /// Some families have another meaning, and so another HELP, on the page of the gateway's picker.
+    for_gateway: bool,
 }
 
 impl Page {
     /// An empty page with room for this many samples.
     pub(super) fn with_capacity(samples: usize) -> Self {
-        Self { samples: Vec::with_capacity(samples) }
+        Self { samples: Vec::with_capacity(samples), for_gateway: false }
     }
 
     /// Drops a value that is not finite, because routers would prefer a pod with NaN or Inf.
@@ -54,10 +56,21 @@ impl Page {
     #[must_use]
     pub fn join(parts: impl IntoIterator<Item = Page>) -> Page {
         let parts: Vec<Page> = parts.into_iter().collect();
+        let for_gateway = parts.iter().any(|page| page.for_gateway);
         let mut samples = Vec::with_capacity(parts.iter().map(|page| page.samples.len()).sum());
         samples.extend(parts.into_iter().flat_map(|page| page.samples));
         samples.sort_by_key(|sample| sample.metric);
-        Page { samples }
+        Page { samples, for_gateway }
+    }
+
+    pub(super) fn for_gateway(self) -> Self {
+        Self { for_gateway: true, ..self }
+    }
+
+    /// The HELP of a family on this page.
+    #[must_use]
+    pub fn help(&self, metric: &'static Metric) -> &'static str {
+        metric.gateway_help.filter(|_| self.for_gateway).unwrap_or(metric.help)
     }
 
     /// Keeps only families of the groups for which `kept` is true.

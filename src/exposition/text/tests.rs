@@ -235,7 +235,7 @@ fn every_family_means_the_same_as_when_prometheus_client_writes_it() {
     let mut ours = Vec::new();
     let mut writer = Writer { dialect: Dialect::OpenMetrics, out: &mut ours, digits: itoa::Buffer::new() };
     for (metric, series) in &families {
-        writer.header(metric);
+        writer.header(metric, metric.help);
         for (labels, value) in series {
             // The writer takes the name from the family, not from the sample.
             let sample = Sample { metric: Id::BuildInfo, labels: Arc::new(labels.clone()), value: value.clone() };

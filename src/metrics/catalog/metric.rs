@@ -99,6 +99,8 @@ pub struct Metric {
     pub labels: &'static [&'static str],
     pub variant: Option<Variant>,
     pub help: &'static str,
+    /// On `/metrics/gateway`, if the numbers have another meaning there.
+    pub gateway_help: Option<&'static str>,
     /// Where the value comes from, in the source's own names.
     pub origin: &'static str,
 }
@@ -142,6 +144,11 @@ impl Metric {
         self
     }
 
+    pub(super) const fn on_gateway(mut self, help: &'static str) -> Self {
+        self.gateway_help = Some(help);
+        self
+    }
+
     pub(super) const fn origin(mut self, origin: &'static str) -> Self {
         self.origin = origin;
         self
@@ -179,6 +186,17 @@ impl Area {
 
     const fn family(self, kind: Kind, name: &'static str) -> Metric {
         let Self { group, stability, labels } = self;
-        Metric { name, kind, group, stability, unit: None, labels, variant: None, help: "", origin: "" }
+        Metric {
+            name,
+            kind,
+            group,
+            stability,
+            unit: None,
+            labels,
+            variant: None,
+            help: "",
+            gateway_help: None,
+            origin: "",
+        }
     }
 }

@@ -31,7 +31,9 @@ fn a_name_ends_in_its_unit() {
 #[test]
 fn every_family_has_a_help_text_that_needs_no_escaping_and_an_origin() {
     for metric in CATALOG {
-        assert!(!metric.help.contains(['\\', '\n', '"']) && metric.help.len() > 10, "{}", metric.name);
+        for help in [Some(metric.help), metric.gateway_help].into_iter().flatten() {
+            assert!(!help.contains(['\\', '\n', '"']) && help.len() > 10, "{}", metric.name);
+        }
         assert!(!metric.origin.is_empty(), "{}", metric.name);
     }
 }

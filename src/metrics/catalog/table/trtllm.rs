@@ -9,9 +9,12 @@ families! {
     first: super::engine_gpus::END;
 
     TrtllmNumRequestsRunning = TRTLLM.gauge("trtllm_num_requests_running")
-        .help("Active requests.").origin("trtllm: numActiveRequests");
+        .help("Active requests.").on_gateway("Requests scheduled in the last iteration.")
+        .origin("trtllm: numActiveRequests; on /metrics/gateway: numScheduledRequests");
     TrtllmNumRequestsWaiting = TRTLLM.gauge("trtllm_num_requests_waiting")
-        .help("Requests in the executor's queue.").origin("trtllm: numQueuedRequests");
+        .help("Requests in the executor's queue.")
+        .on_gateway("Requests queued in the executor, and active requests that are not scheduled.")
+        .origin("trtllm: numQueuedRequests; on /metrics/gateway: numQueuedRequests + max(0, numActiveRequests − numScheduledRequests)");
     TrtllmMaxNumActiveRequests = TRTLLM.gauge("trtllm_max_num_active_requests")
         .help("Maximum number of active requests.").origin("trtllm: maxNumActiveRequests");
     TrtllmNumContextRequests = TRTLLM.gauge("trtllm_num_context_requests")
