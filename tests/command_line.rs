@@ -42,6 +42,24 @@ fn the_version_names_the_revision_its_day_and_the_compiler() {
     assert!(compiler.starts_with("1."), "{line}");
 }
 
+/// Before, it installed packages.
+#[test]
+fn the_help_of_the_test_script_starts_and_installs_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let script = folder.path().join("tests/run");
+    std::fs::create_dir(folder.path().join("tests")).unwrap();
+    std::fs::copy("tests/run", &script).unwrap();
+    for arguments in [&["--help"][..], &["-h"], &["--test", "golden", "--help"]] {
+        let output = Command::new("bash").arg(&script).args(arguments).output().unwrap();
+        let text = String::from_utf8(output.stdout).unwrap();
+        assert!(
+            output.status.success() && text.contains("tests/run [arguments of cargo test]"),
+            "{arguments:?}: {text}"
+        );
+        assert!(output.stderr.is_empty() && !folder.path().join("target").exists(), "{arguments:?} did something");
+    }
+}
+
 #[test]
 fn the_manual_page_describes_each_flag_and_command() {
     let page = printed(&["man"]);
