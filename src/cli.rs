@@ -198,7 +198,7 @@ pub struct Cli {
 /// A command to run instead of the exporter.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Check a --config.file and print its engines
+    /// Check a --config.file and the files it names, as a start with it does, and print its engines
     CheckConfig { file: PathBuf },
     /// Print all metrics with type, unit, labels, help and origin
     Catalog {
@@ -257,6 +257,10 @@ impl Cli {
             && matches.value_source("source") == Some(ValueSource::EnvVariable)
         {
             split(&mut arguments.source, char::is_whitespace);
+        }
+        // So that the file is checked as for a start with it.
+        if let Some(Command::CheckConfig { file }) = &cli.command {
+            cli.config_file = Some(file.clone());
         }
         cli
     }
@@ -331,6 +335,19 @@ impl Cli {
         if self.objectives.any() && self.config_file.is_some() {
             let why = "is for --source; in a --config.file, give each engine the key objectives".to_owned();
             return Err(ConfigError::Flag { flag: "--objectives", value: self.objectives.to_string(), why });
+        }
+        let health = self.health_addresses()?.into_iter().map(|address| ("--web.health-address", address));
+        let pages = self.listen_address.iter().cloned().map(|address| ("--web.listen-address", address));
+        let mut taken = Vec::new();
+        for (flag, address) in pages.filter(|_| !self.systemd_socket).chain(health) {
+            if address.is_any_port() {
+                continue;
+            }
+            if taken.contains(&address) {
+                let why = "this address is given twice; remove one or choose another".to_owned();
+                return Err(ConfigError::Flag { flag, value: address.to_string(), why });
+            }
+            taken.push(address);
         }
         if self.stale_after <= self.poll_interval {
             let why = format!("must be longer than --poll.interval ({:?})", self.poll_interval);

@@ -1,4 +1,4 @@
-//! The engines to watch, from flags or a file, parsed and checked. The only I/O is reading the file.
+//! The engines to watch, from flags or a file, parsed and checked. The only I/O is reading the file and the files it names.
 
 mod gpus;
 #[cfg(feature = "executor")]
@@ -16,6 +16,10 @@ use serde_saphyr::Spanned;
 use crate::metrics::catalog::{CATALOG, Metric};
 use crate::model::Objectives;
 use crate::small_file;
+#[cfg(feature = "executor")]
+use crate::sources::executor::{self, hosting::Hosting};
+use crate::sources::replay::Replay;
+use crate::sources::{OpenError, socket};
 use crate::state::{EngineName, EngineOrigin};
 
 pub use source::SourceSpec;
@@ -116,10 +120,10 @@ struct Entry {
     gpus: Option<Vec<String>>,
 }
 
-/// Reads `--config.file`.
+/// Reads `--config.file`. The daemon, a reload and check-config accept the same files, because all three call this.
 ///
 /// # Errors
-/// When the file cannot be read, is malformed, or an engine in it is invalid.
+/// When the file cannot be read, is malformed, or an engine in it is invalid or cannot be opened.
 pub fn read_file(path: &Path) -> Result<Vec<EngineConfig>, ConfigError> {
     let failed = |cause| ConfigError::File { path: path.to_owned(), cause };
     let unreadable = |error| failed(format!("cannot read the file: {error}"));
@@ -142,7 +146,7 @@ pub fn read_file(path: &Path) -> Result<Vec<EngineConfig>, ConfigError> {
     let place = |index, line| format!("{} line {line}, engines[{index}]", path.display());
     let entries = file.engines.into_iter().enumerate();
     let entries = entries.map(|(index, entry)| (place(index, entry.defined.line()), entry.value));
-    engines(entries, "keys model and version", check_simulated)
+    engines(entries, "keys model and version", can_be_opened)
 }
 
 /// The engines of `--source`, with the labels of `--model` and `--model-version`: one value for all engines, or one per engine
@@ -169,7 +173,7 @@ pub fn from_flags(
         let entry = Entry { source: source.clone(), model, version, ..Entry::default() };
         ("--source".to_owned(), entry)
     });
-    // A simulated engine is opened right after this anyway.
+    // The sources are opened right after this anyway.
     let mut engines = engines(entries, "one --model per --source, or --config.file", |_| Ok(()))?;
     for engine in &mut engines {
         engine.name.objectives = objectives;
@@ -178,7 +182,7 @@ pub fn from_flags(
 }
 
 /// Checks each entry, named by its place, and that no two share a name, a socket or a server. `check` is the last check of
-/// each source.
+/// each source, once all of them are valid.
 fn engines(
     entries: impl Iterator<Item = (String, Entry)>,
     remedy: &str,
@@ -186,6 +190,7 @@ fn engines(
 ) -> Result<Vec<EngineConfig>, ConfigError> {
     let (mut names, mut sockets, mut servers) = (HashSet::new(), HashSet::new(), HashSet::new());
     let (mut engines, mut has_auto, mut taken) = (Vec::new(), false, gpus::Taken::new());
+    let mut places = Vec::new();
     for (place, entry) in entries {
         let at = format!("{place} {:?}", entry.source);
         let invalid = |why| ConfigError::Engine { at: at.clone(), why };
@@ -216,20 +221,34 @@ fn engines(
             return Err(invalid("auto is given twice; remove one of them".to_owned()));
         }
         gpus::take(&engine.gpus, &engine.name, &mut taken).map_err(invalid)?;
-        check(&engine.source).map_err(invalid)?;
         engines.push(engine);
+        places.push(at);
+    }
+    for (engine, at) in engines.iter().zip(places) {
+        check(&engine.source).map_err(|why| ConfigError::Engine { at, why })?;
     }
     Ok(engines)
 }
 
-/// Checks what only starting an engine can tell: the options of a simulated one.
-#[cfg_attr(not(feature = "executor"), expect(clippy::unnecessary_wraps))]
-fn check_simulated(source: &SourceSpec) -> Result<(), String> {
-    match source {
+/// Checks what opening the source would find out without a server, a model or a GPU.
+fn can_be_opened(source: &SourceSpec) -> Result<(), String> {
+    let checked = match source {
         #[cfg(feature = "executor")]
-        SourceSpec::Simulated(url) => hosted::check_simulated(url),
-        _ => Ok(()),
-    }
+        SourceSpec::Simulated(engine) => executor::check(&Hosting::plain(engine.clone())),
+        #[cfg(feature = "executor")]
+        SourceSpec::Executor(hosting) => executor::check(hosting),
+        #[cfg(not(feature = "executor"))]
+        SourceSpec::Simulated(engine) => Err(OpenError::no_executor(engine.clone())),
+        SourceSpec::TrtllmServe { access, .. } => access.check(),
+        SourceSpec::Socket(path) => socket::check(path),
+        SourceSpec::Replay { path, engine, pace } => Replay::check(path, engine.as_deref(), *pace),
+        SourceSpec::Auto { .. } => Ok(()),
+    };
+    checked.map_err(|error| match error {
+        // The place names the engine.
+        OpenError::Engine { cause, .. } => cause,
+        error => error.to_string(),
+    })
 }
 
 fn engine(Entry { source, model, version, labels, objectives, gpus }: Entry) -> Result<EngineConfig, String> {

@@ -24,6 +24,18 @@ pub enum Address {
     Unix(PathBuf),
 }
 
+impl Address {
+    /// Whether each listener with this address gets a port of its own.
+    #[must_use]
+    pub fn is_any_port(&self) -> bool {
+        match self {
+            Self::Tcp(address) => address.ends_with(":0"),
+            Self::AnyHost(port) => *port == 0,
+            Self::Unix(_) => false,
+        }
+    }
+}
+
 impl fmt::Display for Address {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

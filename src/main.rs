@@ -11,7 +11,10 @@ fn main() -> ExitCode {
     process::tune_allocator();
     let cli = Cli::read();
     let result = match &cli.command {
-        Some(Command::CheckConfig { file }) => tools::check_config::run(file).map(|()| 0).map_err(StartError::from),
+        Some(Command::CheckConfig { file }) => start::prepare(&cli).map(|prepared| {
+            tools::check_config::print_engines(file, &prepared.engines.unwrap_or_default());
+            0
+        }),
         Some(Command::Catalog { format }) => {
             tools::catalog::run(*format);
             Ok(0)

@@ -1,7 +1,8 @@
-//! Reads configuration files. Their length is limited: a device such as `/dev/zero` has no end.
+//! Reads configuration files. Their length is limited: a device such as `/dev/zero` has no end. Knows which files are streams.
 
 use std::fs::File;
 use std::io::{self, Read as _};
+use std::os::unix::fs::FileTypeExt as _;
 use std::path::Path;
 
 /// More than any configuration or bundle of certificates has.
@@ -18,6 +19,13 @@ pub fn read(path: &Path) -> io::Result<Vec<u8>> {
         true => Err(io::Error::new(io::ErrorKind::FileTooLarge, format!("longer than {} MiB", MAX >> 20))),
         false => Ok(content),
     }
+}
+
+/// Whether the file is a pipe or a device: opening or reading it may wait, and takes what another reader expects.
+#[must_use]
+pub fn is_stream(path: &Path) -> bool {
+    let kind = path.metadata().map(|found| found.file_type());
+    kind.is_ok_and(|kind| kind.is_fifo() || kind.is_char_device())
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! Binds Unix sockets. A socket file that a dead process left behind is replaced; anything else at the path is kept. Knows the
 //! sockets on which systemd listens already.
 
-use std::fs::Permissions;
+use std::fs::{Metadata, Permissions};
 use std::io;
 use std::os::unix::fs::{FileTypeExt as _, PermissionsExt as _};
 use std::path::Path;
@@ -17,9 +17,7 @@ pub async fn bind(path: &Path) -> io::Result<UnixListener> {
     match std::fs::symlink_metadata(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {}
         Err(error) => return Err(error),
-        Ok(found) if !found.file_type().is_socket() => {
-            return Err(io::Error::new(io::ErrorKind::AlreadyExists, "a file that is not a socket has this name"));
-        }
+        Ok(found) if !found.file_type().is_socket() => must_be_socket(&found)?,
         // tokio connects without blocking: a served socket whose backlog is full fails with EAGAIN.
         Ok(_) => match UnixStream::connect(path).await.map_err(|error| (error.kind(), error)) {
             Err((io::ErrorKind::ConnectionRefused, _)) => std::fs::remove_file(path)?,
@@ -32,6 +30,33 @@ pub async fn bind(path: &Path) -> io::Result<UnixListener> {
     let listener = UnixListener::bind(path)?;
     std::fs::set_permissions(path, Permissions::from_mode(0o660))?;
     Ok(listener)
+}
+
+/// Checks that [`bind`] can use the path, without touching it. Another process may listen there: it may be the exporter for
+/// which the configuration is checked.
+///
+/// # Errors
+/// When the path is too long, is not a socket, or its folder is missing. Folders below `/run` appear when the daemon starts:
+/// systemd and Kubernetes create them.
+pub fn check(path: &Path) -> io::Result<()> {
+    std::os::unix::net::SocketAddr::from_pathname(path)?;
+    match std::fs::symlink_metadata(path) {
+        Ok(found) => must_be_socket(&found),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            match path.parent().filter(|folder| !folder.as_os_str().is_empty() && !folder.starts_with("/run")) {
+                Some(folder) => std::fs::read_dir(folder).map(drop),
+                None => Ok(()),
+            }
+        }
+        Err(error) => Err(error),
+    }
+}
+
+fn must_be_socket(found: &Metadata) -> io::Result<()> {
+    match found.file_type().is_socket() {
+        true => Ok(()),
+        false => Err(io::Error::new(io::ErrorKind::AlreadyExists, "a file that is not a socket has this name")),
+    }
 }
 
 /// Unix sockets on which systemd listens already.

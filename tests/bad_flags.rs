@@ -63,6 +63,12 @@ flags! {
     an_unknown_option_of_a_source_is_named: 2 ["--source", "trtllm-serve:http://h:1?sped=2"] => ["--source", "sped"];
     the_options_of_a_source_are_listed: 2 ["--source", "trtllm-serve:http://h:1?sped=2"] => ["perf_metrics", "kv_cache_events", "prometheus_metrics"];
     an_option_given_twice_is_named: 2 ["--source", "replay:x?rate=1&rate=2"] => ["--source", "rate", "twice"];
+    an_option_of_a_simulated_engine_given_twice_is_named: 2 ["--source", "sim:?rate=1&seed=2&rate=3"] => ["--source", "rate", "twice"];
+    an_option_of_a_server_given_twice_is_named: 2 ["--source", "trtllm-serve:http://h:1?perf_metrics=true&perf_metrics=true"] => ["--source", "perf_metrics", "twice"];
+    an_option_of_auto_given_twice_is_named: 2 ["--source", "auto:?ports=1&ports=2"] => ["--source", "ports", "twice"];
+    a_listen_address_given_twice_is_named: 2 ["--web.listen-address", "127.0.0.1:1,127.0.0.1:1"] => ["--web.listen-address", "127.0.0.1:1", "twice"];
+    a_health_address_that_the_page_has_is_named: 2 ["--web.listen-address", ":8002", "--web.health-address", ":8002"] => ["--web.health-address", ":8002", "twice"];
+    a_bad_health_address_is_named: 2 ["--web.health-address", "localhost"] => ["--web.health-address", "HOST:PORT"];
     a_source_that_names_a_path_of_the_api_is_named: 2 ["--source", "trtllm-serve:http://h:1/v1/"] => ["--source", "/v1", "only the address"];
     a_source_that_names_a_page_of_the_server_is_named: 2 ["--source", "trtllm-serve:http://h:1/metrics"] => ["--source", "/metrics", "only the address"];
     one_server_for_two_engines_is_refused: 2 ["--source", "trtllm-serve:http://h:1", "--source", "trtllm-serve:http://h:1/", "--model", "a", "--model", "b"] => ["--source", "each other's records"];
@@ -213,6 +219,68 @@ fn a_variable_holds_several_sources_and_models() {
     let (code, message) = run("replay:a replay:b", "one\ntwo\nthree");
     assert_eq!(code, Some(2), "{message}");
     assert!(message.contains("3 values for 2 --source"), "{message}");
+}
+
+/// Before, check-config accepted them, and the daemon refused them when it opened the sources.
+mod files_of_a_source {
+    use super::*;
+
+    keys! {
+        a_recording_in_the_config_that_is_missing_is_named: "engines:\n- source: socket:a\n- source: replay:/nowhere/x.ndjson\n  model: b\n" => ["line 3", "engines[1]", "/nowhere/x.ndjson"];
+        a_folder_in_the_config_without_a_recording_is_named: "engines:\n- source: replay:src\n" => ["engines[0]", "no recording", "--record.dir"];
+        a_ca_file_in_the_config_that_is_missing_is_named: "engines:\n- source: trtllm-serve:https://h:1?ca_file=/nowhere/ca.pem\n" => ["engines[0]", "ca_file", "/nowhere/ca.pem", "PEM"];
+        a_ca_file_in_the_config_without_a_certificate_is_named: "engines:\n- source: trtllm-serve:https://h:1?ca_file=Cargo.toml\n" => ["engines[0]", "Cargo.toml", "no certificate"];
+        a_socket_in_the_config_in_a_missing_folder_is_named: "engines:\n- source: socket:/nowhere/x.sock\n" => ["engines[0]", "/nowhere/x.sock", "another path"];
+        a_file_in_the_config_at_the_path_of_a_socket_is_named: "engines:\n- source: socket:Cargo.toml\n" => ["engines[0]", "Cargo.toml", "not a socket"];
+    }
+
+    #[cfg(feature = "executor")]
+    keys! {
+        an_option_in_the_config_given_twice_is_named: "engines:\n- source: sim:?rate=5&rate=6\n" => ["engines[0]", "rate", "twice"];
+        an_engine_in_the_config_without_a_directory_is_named: "engines:\n- source: executor:/nowhere/engine\n" => ["engines[0]", "/nowhere/engine"];
+        a_load_in_the_config_that_is_missing_is_named: "engines:\n- source: executor:/nowhere/engine?load=/nowhere/requests\n" => ["engines[0]", "load=/nowhere/requests"];
+    }
+
+    /// Opening a pipe would wait for its writer, and reading it would take what the daemon expects.
+    #[test]
+    fn a_pipe_to_replay_is_not_opened_by_check_config() {
+        let folder = tempfile::tempdir().unwrap();
+        let (pipe, file) = (folder.path().join("pipe"), folder.path().join("x.yaml"));
+        assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+        std::fs::write(&file, format!("engines:\n- source: replay:{}\n", pipe.display())).unwrap();
+        let output = run(&["check-config", file.to_str().unwrap()]);
+        assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
+    }
+
+    /// Before a start, systemd or Kubernetes creates the folder; after it, the exporter listens there.
+    #[test]
+    fn a_socket_that_the_exporter_itself_serves_or_will_serve_below_run_is_accepted() {
+        let folder = tempfile::tempdir().unwrap();
+        let (path, file) = (folder.path().join("x.sock"), folder.path().join("x.yaml"));
+        let _served = UnixListener::bind(&path).unwrap();
+        for path in [path.to_str().unwrap(), "/run/trtllm-exporter-of-a-test/x.sock"] {
+            std::fs::write(&file, format!("engines:\n- source: socket:{path}\n")).unwrap();
+            let output = run(&["check-config", file.to_str().unwrap()]);
+            assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
+        }
+    }
+}
+
+/// The flags of the daemon are checked with the file, because a start checks both.
+#[test]
+fn check_config_checks_the_flags_too() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("x.yaml");
+    std::fs::write(&file, "engines:\n- source: socket:a\n").unwrap();
+    let file = file.to_str().unwrap();
+    refused(
+        2,
+        &["--web.config.file", "/nowhere/web.yml", "check-config", file],
+        &["--web.config.file", "/nowhere/web.yml"],
+    );
+    refused(2, &["--poll.interval", "0s", "check-config", file], &["--poll.interval", "between"]);
+    refused(2, &["--objectives", "ttft=1s", "check-config", file], &["--objectives", "key objectives"]);
+    assert_eq!(run(&["check-config", file]).status.code(), Some(0));
 }
 
 #[cfg(feature = "executor")]

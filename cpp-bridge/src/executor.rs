@@ -14,6 +14,11 @@ pub fn exit_now(code: u8) -> ! {
     std::process::abort()
 }
 
+/// True if every engine of this build is simulated.
+pub fn is_simulated() -> bool {
+    ffi::is_simulated()
+}
+
 /// One open engine. It returns each record once, so it must have only one reader. Dropping it shuts the engine down.
 pub struct Executor {
     pub(crate) handle: UniquePtr<ffi::ExecutorHandle>,
@@ -36,7 +41,7 @@ impl Executor {
     /// Like [`open`](Self::open). Also [`BridgeError::Open`] for an option that this TensorRT-LLM release does not
     /// support.
     pub fn open_with(engine: &str, options: &HostOptions) -> Result<Executor, BridgeError> {
-        if engine.starts_with("sim:") && !ffi::is_simulated() {
+        if engine.starts_with("sim:") && !is_simulated() {
             let cause = "this build links a real TensorRT-LLM; build without TENSORRT_LLM_ROOT to simulate";
             return Err(BridgeError::open(engine, cause));
         }
@@ -54,7 +59,7 @@ impl Executor {
 
     /// True if the engine is simulated.
     pub fn is_simulated(&self) -> bool {
-        ffi::is_simulated()
+        is_simulated()
     }
 
     /// The version of the TensorRT-LLM library. Empty for releases that do not report one.

@@ -11,7 +11,7 @@ mod load;
 mod options;
 
 pub use error::BridgeError;
-pub use executor::{Executor, exit_now};
+pub use executor::{Executor, exit_now, is_simulated};
 pub use ffi::{KvEventKind, KvEventRow, LoadProgress, Truth};
 pub use load::Load;
 pub use options::{BatchingType, CommMode, ExecutorOptions, HostOptions, ModelType};

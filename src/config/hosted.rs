@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use trtllm_bridge::{BatchingType, BridgeError, CommMode, Executor, ExecutorOptions, HostOptions, Load, ModelType};
+use trtllm_bridge::{BatchingType, CommMode, ExecutorOptions, HostOptions, Load, ModelType};
 
 use crate::sources::executor::hosting::{Hosting, LoadPlan, Recorded, STATISTICS};
 
@@ -93,17 +93,6 @@ fn numbers(options: &mut Options, key: &str) -> Result<Vec<u32>, String> {
 fn word<T: Copy>(options: &mut Options, key: &str, words: &[(&str, T)]) -> Result<Option<T>, String> {
     let expected = words.iter().map(|(word, _)| *word).collect::<Vec<_>>().join(" or ");
     options.read(key, &expected, |text| words.iter().find(|(word, _)| *word == text).map(|(_, value)| *value))
-}
-
-/// Starts and stops a simulated engine that needs no time to load.
-pub(super) fn check_simulated(url: &str) -> Result<(), String> {
-    let separator = if url.contains('?') { '&' } else { '?' };
-    let options = ExecutorOptions::default();
-    let opened = Executor::open(&format!("{url}{separator}load_seconds=0"), &options);
-    opened.map(drop).map_err(|error| match error {
-        BridgeError::Open { cause, .. } => cause,
-        error => error.to_string(),
-    })
 }
 
 #[cfg(test)]

@@ -1,5 +1,7 @@
 //! The options of a source, `KEY=VALUE&…`. An error names the key, the expected value and the given one.
 
+use std::collections::HashSet;
+
 /// The options that were not read yet, and the keys that were asked for.
 pub(super) struct Options {
     unread: Vec<(String, String)>,
@@ -7,8 +9,14 @@ pub(super) struct Options {
 }
 
 impl Options {
-    pub(super) fn parse(query: &str) -> Self {
-        Self { unread: form_urlencoded::parse(query.as_bytes()).into_owned().collect(), known: Vec::new() }
+    /// Refuses an option that is given twice: which of them counts would be a guess.
+    pub(super) fn parse(query: &str) -> Result<Self, String> {
+        let unread: Vec<(String, String)> = form_urlencoded::parse(query.as_bytes()).into_owned().collect();
+        let mut names = HashSet::new();
+        match unread.iter().find(|(name, _)| !names.insert(name)) {
+            Some((name, _)) => Err(format!("option {name:?} is given twice; remove one")),
+            None => Ok(Self { unread, known: Vec::new() }),
+        }
     }
 
     /// Removes an option and returns its value.
@@ -55,7 +63,6 @@ impl Options {
     /// Refuses the options that were not read.
     pub(super) fn finish(self) -> Result<(), String> {
         match self.unread.first() {
-            Some((name, _)) if self.known.contains(name) => Err(format!("option {name:?} is given twice; remove one")),
             Some((name, _)) if self.known.is_empty() => {
                 Err(format!("unknown option {name:?}; this source has no options"))
             }

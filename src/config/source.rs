@@ -61,9 +61,9 @@ impl FromStr for SourceSpec {
         let url = if url == "auto" { "auto:" } else { url };
         let (scheme, rest) = url.split_once(':').ok_or_else(|| format!("no scheme; {SOURCES}"))?;
         let (body, query) = rest.split_once('?').unwrap_or((rest, ""));
-        let mut options = Options::parse(query);
+        let mut options = Options::parse(query)?;
         let spec = match scheme {
-            // The simulated SDK checks its options itself.
+            // The simulated SDK checks the other mistakes in its options itself.
             "sim" if body.is_empty() => return Ok(Self::Simulated(url.to_owned())),
             "sim" => return Err(format!("unexpected {body:?} after sim:; use sim: or sim:?key=value&…")),
             "trtllm-serve" => Self::TrtllmServe {

@@ -62,12 +62,23 @@ impl SourceError {
 pub enum OpenError {
     #[error("cannot listen on the ingest socket {path}: {cause}; choose another path with --source socket:PATH")]
     Socket { path: PathBuf, cause: std::io::Error },
-    #[error("cannot read {path} for --source replay: {cause}")]
+    #[error(
+        "cannot read {path} for --source replay: {cause}; name a file with records, a report of trtllm-bench or the folder of a recording"
+    )]
     Replay { path: PathBuf, cause: std::io::Error },
     #[error("cannot read the certificates for https from {}: {cause}; name a PEM file with ca_file in --source", file.as_ref().map_or("the system".into(), |file| file.display().to_string()))]
     Certificates { file: Option<PathBuf>, cause: std::io::Error },
-    #[error("cannot read the requests of load={path}: {cause}")]
+    #[error("cannot read the requests of load={path}: {cause}; name a file with one request per line")]
     Load { path: PathBuf, cause: std::io::Error },
     #[error("cannot start the engine {engine} of --source: {cause}")]
     Engine { engine: String, cause: String },
+}
+
+#[cfg(not(feature = "executor"))]
+impl OpenError {
+    /// The engine needs a part that this build lacks.
+    pub(crate) fn no_executor(engine: String) -> Self {
+        let cause = "this build has no Executor; build it with the feature \"executor\"".to_owned();
+        Self::Engine { engine, cause }
+    }
 }

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use crate::model::RejectReason;
 use crate::recording::{self, Moment, Settled};
+use crate::small_file;
 
 use super::trtllm_json::{Hello, Line, parse_bench_report, parse_line, parse_records};
 use super::{Batch, Item, OpenError, Presence, Recorded, SourceError};
@@ -61,12 +62,23 @@ impl Replay {
     pub async fn open(path: PathBuf, engine: Option<String>, pace: Pace) -> Result<Self, OpenError> {
         // Opening a named pipe waits for its writer.
         let opening = path.clone();
-        let opened = tokio::task::spawn_blocking(move || match opening.is_dir() {
-            true => Self::read_recording(&opening, engine.as_deref(), pace),
-            false => Self::read_start(&opening, pace),
-        });
-        let opened = opened.await;
+        let opened = tokio::task::spawn_blocking(move || Self::read(&opening, engine.as_deref(), pace)).await;
         opened.unwrap_or_else(|error| Err(OpenError::Replay { path, cause: error.into() }))
+    }
+
+    /// Whether the file can be opened now. What a pipe or a terminal has is not taken from it.
+    ///
+    /// # Errors
+    /// As [`Self::open`].
+    pub fn check(path: &Path, engine: Option<&str>, pace: Pace) -> Result<(), OpenError> {
+        if small_file::is_stream(path) { Ok(()) } else { Self::read(path, engine, pace).map(drop) }
+    }
+
+    fn read(path: &Path, engine: Option<&str>, pace: Pace) -> Result<Self, OpenError> {
+        match path.is_dir() {
+            true => Self::read_recording(path, engine, pace),
+            false => Self::read_start(path, pace),
+        }
     }
 
     fn read_start(path: &Path, pace: Pace) -> Result<Self, OpenError> {
@@ -121,7 +133,7 @@ impl Replay {
         let elapsed = self.started.get_or_insert_with(Instant::now).elapsed();
         for _ in 0..MAX_PER_POLL {
             if self.next.is_none() {
-                self.next = self.read(batch)?;
+                self.next = self.read_item(batch)?;
                 self.advance();
             }
             let due = self.due();
@@ -135,7 +147,7 @@ impl Replay {
         Ok(Presence::Present)
     }
 
-    fn read(&mut self, batch: &mut Batch) -> Result<Option<Item>, SourceError> {
+    fn read_item(&mut self, batch: &mut Batch) -> Result<Option<Item>, SourceError> {
         if let Input::Records(records) = &mut self.input {
             return Ok(records.next());
         }

@@ -29,6 +29,20 @@ pub struct Access {
     pub bearer_token_file: Option<PathBuf>,
 }
 
+impl Access {
+    /// Checks that the certificates for https can be read. A token may appear later: it is read with each poll that needs it.
+    ///
+    /// # Errors
+    /// If they cannot be read, or there are none.
+    pub fn check(&self) -> Result<(), OpenError> {
+        let Self { target, ca_file, .. } = self;
+        match target.starts_with("https:") {
+            false => Ok(()),
+            true => certificates(ca_file.as_deref()).map(drop),
+        }
+    }
+}
+
 /// A server that can be connected to. A clone shares what was read from files.
 #[derive(Debug, Clone)]
 pub(crate) struct Server {
@@ -50,11 +64,10 @@ impl Server {
         let tls = match target.starts_with("https:") {
             false => None,
             true => {
-                let failed = |file, cause| OpenError::Certificates { file, cause };
                 let path = ca_file.clone();
-                let read = spawn_blocking(move || tls(path.as_deref())).await;
-                let config = read.unwrap_or_else(|error| Err(io::Error::other(error)));
-                Some(Arc::new(config.map_err(|cause| failed(ca_file, cause))?))
+                let read = spawn_blocking(move || certificates(path.as_deref())).await;
+                let aborted = |error| OpenError::Certificates { file: ca_file, cause: io::Error::other(error) };
+                Some(Arc::new(read.map_err(aborted)??))
             }
         };
         Ok(Self { target, tls, token_file: bearer_token_file, user: None })
@@ -69,6 +82,11 @@ impl Server {
     pub(crate) fn with_user(self, authorization: HeaderValue) -> Self {
         Self { user: Some(authorization), ..self }
     }
+}
+
+/// Trusts the authorities in `ca_file`, or those of the system.
+fn certificates(ca_file: Option<&Path>) -> Result<ClientConfig, OpenError> {
+    tls(ca_file).map_err(|cause| OpenError::Certificates { file: ca_file.map(Path::to_owned), cause })
 }
 
 fn tls(ca_file: Option<&Path>) -> io::Result<ClientConfig> {

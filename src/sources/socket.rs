@@ -14,7 +14,7 @@ use tokio::sync::mpsc;
 use super::trtllm_json::{Line, parse_line};
 use super::{Batch, Item, OpenError, Presence};
 use crate::model::RejectReason;
-use crate::unix_socket::Activated;
+use crate::unix_socket::{self, Activated};
 
 pub use listener::{Listener, Naming};
 pub use names::{Ending, Joined, NameTaken, Names, Socket};
@@ -94,6 +94,14 @@ impl Ingest {
             (false, _) => Presence::Disconnected,
         }
     }
+}
+
+/// Checks that the path can be listened on, without listening.
+///
+/// # Errors
+/// If it cannot.
+pub fn check(path: &Path) -> Result<(), OpenError> {
+    unix_socket::check(path).map_err(|cause| OpenError::Socket { path: path.to_owned(), cause })
 }
 
 /// A hello is not expected here: it is the first line of a connection, which has been read before.

@@ -92,15 +92,32 @@ impl StartError {
     }
 }
 
+/// What was read and checked before the start.
+#[derive(Debug)]
+pub struct Prepared {
+    /// `None` if neither --source nor --config.file is given.
+    pub engines: Option<Vec<EngineConfig>>,
+    web: Option<Arc<ReloadingConfig>>,
+}
+
+/// Reads and checks the configuration. The first step of [`run`], and all that check-config does.
+///
+/// # Errors
+/// When a flag or a file is invalid.
+pub fn prepare(cli: &Cli) -> Result<Prepared, StartError> {
+    cli.check()?;
+    let engines = cli.engines()?;
+    let web_file = cli.web_config_file.as_deref().filter(|path| !path.as_os_str().is_empty());
+    let web = web_file.map(ReloadingConfig::read).transpose()?;
+    Ok(Prepared { engines, web })
+}
+
 /// Runs the daemon until a signal stops it.
 ///
 /// # Errors
 /// When it cannot start.
 pub fn run(cli: &Cli) -> Result<(), StartError> {
-    cli.check()?;
-    let engines = cli.engines()?;
-    let web_file = cli.web_config_file.as_deref().filter(|path| !path.as_os_str().is_empty());
-    let web = web_file.map(ReloadingConfig::read).transpose()?;
+    let Prepared { engines, web } = prepare(cli)?;
     process::try_threads(THREADS).map_err(StartError::Threads)?;
     let _log = log::init(cli.log_level, cli.log_format);
     // Two threads: one may parse a large answer of an engine while the other serves a scrape.

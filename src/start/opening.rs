@@ -70,6 +70,5 @@ pub(super) fn executor(hosting: Hosting) -> Opening {
 
 #[cfg(not(feature = "executor"))]
 pub(super) fn no_executor(engine: String) -> Opening {
-    let cause = "this build has no Executor; build it with the feature \"executor\"".to_owned();
-    Box::pin(std::future::ready(Err(OpenError::Engine { engine, cause })))
+    Box::pin(std::future::ready(Err(OpenError::no_executor(engine))))
 }

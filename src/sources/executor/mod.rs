@@ -12,7 +12,7 @@ use std::sync::{Arc, LazyLock};
 use std::time::{Duration, Instant};
 
 use tokio::sync::oneshot;
-use trtllm_bridge::{BridgeError, Executor, KvEventRow};
+use trtllm_bridge::{BridgeError, Executor, KvEventRow, is_simulated};
 
 use crate::model::{EngineAbout, EngineSettings};
 use crate::small_file;
@@ -137,15 +137,48 @@ fn settings(engine: &str) -> EngineSettings {
     file.map(|body| parse_engine_config(&body)).unwrap_or_default()
 }
 
+/// Checks what can be checked without a model and a GPU. A simulated engine is started and stopped.
+///
+/// # Errors
+/// If the engine cannot start.
+pub fn check(hosting: &Hosting) -> Result<(), OpenError> {
+    let mut hosting = hosting.clone();
+    // Opening a pipe waits for its writer.
+    hosting.load.take_if(|load| matches!(load, LoadPlan::Recorded(plan) if small_file::is_stream(&plan.path)));
+    let Hosting { engine, load, .. } = &mut hosting;
+    if is_simulated() || engine.starts_with("sim:") {
+        *engine = at_once(engine);
+        return construct(&hosting).map(drop);
+    }
+    feed(load.as_ref())?;
+    std::fs::read_dir(&*engine).map(drop).map_err(|error| {
+        let cause = format!("cannot read the engine's directory: {error}; name the directory that trtllm-build wrote");
+        OpenError::Engine { engine: engine.clone(), cause }
+    })
+}
+
+/// The simulated engine, without the time that it takes to load.
+fn at_once(engine: &str) -> String {
+    let described = small_file::read(&Path::new(engine).join("simulated.engine")).unwrap_or_default();
+    let described = String::from_utf8_lossy(&described);
+    let engine = described.lines().next().filter(|line| line.starts_with("sim:")).unwrap_or(engine);
+    match engine.starts_with("sim:") {
+        // The last one counts.
+        true => format!("{engine}{}load_seconds=0", if engine.contains('?') { '&' } else { '?' }),
+        false => engine.to_owned(),
+    }
+}
+
+/// Opens the file of recorded requests, if any.
+fn feed(load: Option<&LoadPlan>) -> Result<Option<Feed>, OpenError> {
+    let Some(LoadPlan::Recorded(plan)) = load else { return Ok(None) };
+    let opened = Feed::open(plan.clone());
+    opened.map(Some).map_err(|cause| OpenError::Load { path: plan.path.clone(), cause })
+}
+
 /// Opens the file of recorded requests, if any, and the engine.
 fn construct(Hosting { engine, options, load }: &Hosting) -> Result<(Executor, Option<Feed>), OpenError> {
-    let feed = match load {
-        Some(LoadPlan::Recorded(plan)) => {
-            let opened = Feed::open(plan.clone());
-            Some(opened.map_err(|cause| OpenError::Load { path: plan.path.clone(), cause })?)
-        }
-        _ => None,
-    };
+    let feed = feed(load.as_ref())?;
     let failed = |error| {
         let cause = match error {
             BridgeError::Open { cause, .. } => cause,
