@@ -3,7 +3,8 @@
 mod clients;
 mod record;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use clap::builder::{OsStringValueParser, TypedValueParser as _};
@@ -18,7 +19,7 @@ use crate::http::router::TelemetryPath;
 use crate::listen::Address;
 use crate::log::LogFormat;
 use crate::metrics::compat::CompatSets;
-use crate::model::Objectives;
+use crate::model::{BenchReport, Objectives};
 use crate::recorder::RecorderConfig;
 
 pub use clients::{Connection, DoctorArgs, ReportFormat, TopArgs};
@@ -65,7 +66,12 @@ pub struct Cli {
     )]
     pub objectives: Objectives,
 
-    /// YAML file that lists engines with source, model, version, labels and objectives. SIGHUP reads it again
+    /// Report of trtllm-bench (--report_json) to compare the engines of all --source flags with: its numbers are on the page as
+    /// nv_trt_llm_bench_*
+    #[arg(long = "bench-report", value_name = "FILE", env = "TRTLLM_EXPORTER_BENCH_REPORT", value_parser = OsStringValueParser::new().map(PathBuf::from))]
+    pub bench_report: Option<PathBuf>,
+
+    /// YAML file that lists engines with source, model, version, labels, objectives, gpus and bench_report. SIGHUP reads it again
     #[arg(long = "config.file", value_name = "PATH", env = "TRTLLM_EXPORTER_CONFIG_FILE", conflicts_with = "source")]
     pub config_file: Option<PathBuf>,
 
@@ -277,6 +283,22 @@ impl Cli {
         }
     }
 
+    /// The report of --bench-report.
+    ///
+    /// # Errors
+    /// When the file cannot be read or is something else.
+    pub fn bench_report(&self) -> Result<Option<Arc<BenchReport>>, ConfigError> {
+        let Some(path) = self.bench_report_file() else { return Ok(None) };
+        let value = path.display().to_string();
+        let invalid = |why| ConfigError::Flag { flag: "--bench-report", value, why };
+        config::read_bench_report(path).map(Some).map_err(invalid)
+    }
+
+    /// Helm charts pass an empty value.
+    fn bench_report_file(&self) -> Option<&Path> {
+        self.bench_report.as_deref().filter(|path| !path.as_os_str().is_empty())
+    }
+
     /// The selected name sets.
     #[must_use]
     pub fn compat_sets(&self) -> CompatSets {
@@ -335,6 +357,11 @@ impl Cli {
         if self.objectives.any() && self.config_file.is_some() {
             let why = "is for --source; in a --config.file, give each engine the key objectives".to_owned();
             return Err(ConfigError::Flag { flag: "--objectives", value: self.objectives.to_string(), why });
+        }
+        if let (Some(report), Some(_)) = (self.bench_report_file(), &self.config_file) {
+            let why = "is for --source; in a --config.file, give each engine the key bench_report".to_owned();
+            let value = report.display().to_string();
+            return Err(ConfigError::Flag { flag: "--bench-report", value, why });
         }
         let health = self.health_addresses()?.into_iter().map(|address| ("--web.health-address", address));
         let pages = self.listen_address.iter().cloned().map(|address| ("--web.listen-address", address));

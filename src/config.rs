@@ -9,17 +9,18 @@ mod source;
 
 use std::collections::{BTreeMap, HashSet};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use serde::Deserialize;
 use serde_saphyr::Spanned;
 
 use crate::metrics::catalog::{CATALOG, Metric};
-use crate::model::Objectives;
+use crate::model::{BenchReport, Objectives};
 use crate::small_file;
 #[cfg(feature = "executor")]
 use crate::sources::executor::{self, hosting::Hosting};
 use crate::sources::replay::Replay;
-use crate::sources::{OpenError, socket};
+use crate::sources::{OpenError, bench_report, socket};
 use crate::state::{EngineName, EngineOrigin};
 
 pub use source::SourceSpec;
@@ -40,6 +41,8 @@ pub struct EngineConfig {
     pub is_default: bool,
     /// UUIDs of the GPUs that serve it. Empty if they are not configured.
     pub gpus: Vec<String>,
+    /// To compare it with.
+    pub bench_report: Option<Arc<BenchReport>>,
 }
 
 impl EngineConfig {
@@ -59,6 +62,7 @@ impl EngineConfig {
             names_its_engines: true,
             is_default: true,
             gpus: Vec::new(),
+            bench_report: None,
         }
     }
 }
@@ -118,6 +122,7 @@ struct Entry {
     #[serde(default)]
     objectives: BTreeMap<String, String>,
     gpus: Option<Vec<String>>,
+    bench_report: Option<PathBuf>,
 }
 
 /// Reads `--config.file`. The daemon, a reload and check-config accept the same files, because all three call this.
@@ -251,7 +256,8 @@ fn can_be_opened(source: &SourceSpec) -> Result<(), String> {
     })
 }
 
-fn engine(Entry { source, model, version, labels, objectives, gpus }: Entry) -> Result<EngineConfig, String> {
+fn engine(entry: Entry) -> Result<EngineConfig, String> {
+    let Entry { source, model, version, labels, objectives, gpus, bench_report } = entry;
     let source: SourceSpec = source.parse()?;
     let or_default = |value: Option<String>, key, default: &str| match value {
         Some(value) if value.is_empty() => Err(format!("{key} must not be empty; remove it to use the default")),
@@ -277,7 +283,19 @@ fn engine(Entry { source, model, version, labels, objectives, gpus }: Entry) -> 
         objectives: objectives::objectives(&objectives)?,
     };
     let gpus = gpus.map(|gpus| gpus::parse(&gpus, names_its_engines)).transpose()?.unwrap_or_default();
-    Ok(EngineConfig { name, source, names_its_engines, is_default: false, gpus })
+    let named = |path: &PathBuf, why| format!("bench_report {}: {why}", path.display());
+    let report = |path: PathBuf| read_bench_report(&path).map_err(|why| named(&path, why));
+    let bench_report = bench_report.map(report).transpose()?;
+    Ok(EngineConfig { name, source, names_its_engines, is_default: false, gpus, bench_report })
+}
+
+/// The report of a benchmark. The error has the reason and the remedy.
+///
+/// # Errors
+/// If the file cannot be read or is no report.
+pub fn read_bench_report(path: &Path) -> Result<Arc<BenchReport>, String> {
+    let report = bench_report::read(path);
+    report.map(Arc::new).map_err(|error| format!("{error}; name the file that trtllm-bench wrote for --report_json"))
 }
 
 fn check_label(name: &str) -> Result<(), String> {

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use crate::engine::{Engine, EngineState, Implausible, Stamp};
 use crate::log::LogLimit;
-use crate::model::{EngineAbout, ErrorKind, RejectCounts, RejectReason};
+use crate::model::{BenchReport, EngineAbout, ErrorKind, RejectCounts, RejectReason};
 use crate::recorder::{Checkpoint, EngineRecorder};
 use crate::recording::{self, Settled};
 use crate::sources::{Batch, Item, Presence, Recorded, SourceError};
@@ -103,6 +103,11 @@ impl Intake {
         self.recorder = Some(recorder);
     }
 
+    /// Publishes the numbers of this benchmark with those of the engine.
+    pub fn compare_with(&mut self, report: Option<Arc<BenchReport>>) {
+        self.source.bench_report = report;
+    }
+
     /// Publishes an engine that ran before the exporter started: the source is ready before its first poll.
     pub fn publish_running(&mut self, about: EngineAbout, now: Instant) {
         self.about = about;
@@ -158,7 +163,10 @@ impl Intake {
                 Ok(checkpoint) => {
                     let Checkpoint { fold, bench_report, about } = *checkpoint;
                     self.engine.adopt(fold, present);
-                    (self.source.bench_report, self.about) = (bench_report, about);
+                    self.about = about;
+                    if bench_report.is_some() {
+                        self.source.bench_report = bench_report;
+                    }
                     // Restarts and losses of the recording's time are not news.
                     (self.log.restarts, self.log.lost) =
                         (self.engine.totals.engine_restarts, self.engine.totals.iterations_lost);

@@ -12,7 +12,7 @@ fn main() -> ExitCode {
     let cli = Cli::read();
     let result = match &cli.command {
         Some(Command::CheckConfig { file }) => start::prepare(&cli).map(|prepared| {
-            tools::check_config::print_engines(file, &prepared.engines.unwrap_or_default());
+            tools::check_config::print_engines(file, &prepared.engines);
             0
         }),
         Some(Command::Catalog { format }) => {

@@ -8,6 +8,7 @@ use tokio::sync::mpsc;
 use tokio::time::Instant;
 
 use crate::intake::{Intake, Moment};
+use crate::model::BenchReport;
 use crate::recorder::EngineRecorder;
 use crate::shutdown::Shutdown;
 use crate::sources::{Batch, OpenError, Presence, Source, SourceError};
@@ -76,6 +77,13 @@ impl Driver {
         if let Some(recorder) = recorder {
             self.intake.record_to(recorder);
         }
+        self
+    }
+
+    /// Shows the numbers of a benchmark beside those of the engine.
+    #[must_use]
+    pub fn compared_with(mut self, report: Option<Arc<BenchReport>>) -> Self {
+        self.intake.compare_with(report);
         self
     }
 

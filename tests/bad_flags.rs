@@ -88,6 +88,9 @@ flags! {
     an_unknown_objective_is_named: 2 ["--source", "auto", "--objectives", "itl=50ms"] => ["--objectives", "itl", "ttft, tpot or e2e"];
     an_objective_without_a_time_is_named: 2 ["--source", "auto", "--objectives", "ttft=500ms,tpot"] => ["--objectives", "\"tpot\" has no time"];
     objectives_beside_a_config_file_are_refused: 2 ["--config.file", "/x.yaml", "--objectives", "ttft=500ms"] => ["--objectives", "ttft=500ms", "key objectives"];
+    a_bench_report_that_is_missing_is_named: 2 ["--source", "auto", "--bench-report", "/nowhere/report.json"] => ["--bench-report", "/nowhere/report.json", "--report_json"];
+    a_bench_report_that_is_something_else_is_named: 2 ["--source", "auto", "--bench-report", "Cargo.toml"] => ["--bench-report", "Cargo.toml", "not a report", "--report_json"];
+    a_bench_report_beside_a_config_file_is_refused: 2 ["--config.file", "/x.yaml", "--bench-report", "/r.json"] => ["--bench-report", "/r.json", "key bench_report"];
     a_bad_stale_after_is_named: 2 ["--stale-after", "15 parsecs"] => ["--stale-after", "15 parsecs"];
     a_stale_after_below_the_poll_interval_is_named: 2 ["--stale-after", "1s", "--poll.interval", "2s"] => ["--stale-after", "--poll.interval"];
     a_bad_gpu_interval_is_named: 2 ["--gpu.interval", "often"] => ["--gpu.interval", "often"];

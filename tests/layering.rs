@@ -28,7 +28,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("sources", &["log", "model", "recording", "small_file", "supervise", "unix_socket"]),
     ("recorder", &["engine", "log", "model", "recording", "sources", "state", "supervise"]),
     ("intake", &["log", "model", "engine", "recorder", "recording", "sources", "state"]),
-    ("poll", &["intake", "recorder", "sources", "state", "shutdown", "supervise"]),
+    ("poll", &["intake", "model", "recorder", "sources", "state", "shutdown", "supervise"]),
     ("diagnosis", &["model", "sources"]),
     ("views", &["diagnosis", "model", "pages", "state"]),
     ("web", &["metrics", "small_file"]),

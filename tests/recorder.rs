@@ -25,10 +25,8 @@ use trtllm_exporter::recorder::{Recorder, RecorderConfig};
 use trtllm_exporter::recording::{Line, OpenRecordingError, Reader, directory};
 use trtllm_exporter::sources::prometheus_text::parse_server_metrics;
 use trtllm_exporter::sources::replay::{Pace, Replay};
-use trtllm_exporter::sources::trtllm_json::{
-    self, Statistics, parse_bench_report, parse_kv_cache_events, parse_line, parse_perf_metrics,
-};
-use trtllm_exporter::sources::{Batch, Item, Presence, Source};
+use trtllm_exporter::sources::trtllm_json::{self, Statistics, parse_kv_cache_events, parse_line, parse_perf_metrics};
+use trtllm_exporter::sources::{Batch, Item, Presence, Source, bench_report};
 use trtllm_exporter::state::{EngineName, EngineSnapshot, State};
 
 /// Names of all groups whose totals a replay must have.
@@ -64,7 +62,7 @@ fn all_items() -> Vec<Item> {
     let page = include_str!("fixtures/prometheus_trtllm_serve_SHAPE_2026H2.txt");
     batch.items.push(Item::ServerMetrics(Box::new(parse_server_metrics(page.as_bytes()).unwrap())));
     let report = fs::read_to_string("tests/fixtures/trtllm_bench_report.json").unwrap();
-    batch.items.push(Item::BenchReport(Arc::new(parse_bench_report(&report).unwrap().unwrap())));
+    batch.items.push(Item::BenchReport(Arc::new(bench_report::parse(&report).unwrap())));
     batch.items.push(Item::Process(u64::MAX));
     batch.items
 }

@@ -10,37 +10,57 @@ use super::catalog::table::benchmark::{BenchSettings, Statistics};
 use super::page::Labels;
 use super::writer::Writer;
 
+/// Characters of a label's value.
+const MAX_LABEL: usize = 64;
+
 impl Writer<'_> {
     pub(super) fn bench_report(&mut self, report: &BenchReport) {
-        let BenchReport { metadata, performance, latency_stats, input_output_stats, configuration } = report;
+        let BenchReport { metadata, performance, latency_stats, input_output_stats, configuration, .. } = report;
+        let BenchReport { requests, energy, speculation, .. } = report;
         self.put(Id::BenchTokenRate, performance.token_throughput_per_sec);
+        self.put(Id::BenchTotalTokenRate, performance.total_token_throughput_per_sec);
         self.put(Id::BenchRequestRate, performance.request_throughput_per_sec);
         self.put(Id::BenchDuration, performance.total_latency_ms.map(|ms| ms / 1000.0));
+        self.put(Id::BenchRequests, requests.count);
+        self.put(Id::BenchConcurrentRequests, requests.concurrent);
         for (family, distribution, unit) in [
             (Id::BenchTimeToFirstToken, latency_stats.ttft_ms, 1000.0),
             (Id::BenchTimePerOutputToken, latency_stats.tbt_ms, 1000.0),
             (Id::BenchE2eLatency, latency_stats.e2e_ms, 1000.0),
             (Id::BenchInputTokens, input_output_stats.input_tokens, 1.0),
             (Id::BenchOutputTokens, input_output_stats.output_tokens, 1.0),
+            (Id::BenchSpecDraftTokens, speculation.draft_tokens, 1.0),
+            (Id::BenchSpecAcceptedTokens, speculation.accepted_tokens, 1.0),
+            (Id::BenchSpecAcceptanceRatio, speculation.acceptance_ratio, 1.0),
+            (Id::BenchSpecAcceptanceLength, speculation.acceptance_length, 1.0),
         ] {
             self.each(family, statistics(distribution, unit));
         }
+        self.put(Id::BenchEnergy, energy.joules);
+        self.put(Id::BenchTokensPerJoule, energy.output_tokens_per_joule);
+        self.put(Id::BenchPower, energy.power_watts);
         let settings = BenchSettings {
             gpus: metadata.num_gpus,
             tensor_parallel: configuration.tp_size,
             pipeline_parallel: configuration.pp_size,
+            expert_parallel: configuration.ep_size,
             max_batch_size: configuration.max_batch_size,
             max_tokens: configuration.max_num_tokens,
             kv_memory: configuration.kv_memory_percentage,
         };
         self.each(Id::BenchConfig, settings);
         let labels = [
+            ("backend", &metadata.backend),
             ("bench_model", &metadata.model),
             ("bench_timestamp", &metadata.timestamp),
+            ("engine_version", &metadata.version),
             ("gpu_name", &metadata.gpu),
+            ("kv_cache_dtype", &metadata.kv_cache_dtype),
+            ("quantization", &metadata.quantization),
             ("scheduler_policy", &configuration.scheduler_policy),
         ];
-        let labels = labels.map(|(name, value)| (name, value.clone().unwrap_or_else(|| "unknown".to_owned())));
+        let short = |value: &Option<String>| value.as_ref().map(|value| value.chars().take(MAX_LABEL).collect());
+        let labels = labels.map(|(name, value)| (name, short(value).unwrap_or_else(|| "unknown".to_owned())));
         self.page.push(Id::BenchInfo, &Arc::new(Labels::extend(self.labels.base(), labels)), 1_u64);
     }
 }

@@ -1,9 +1,9 @@
-//! The `report.json` of trtllm-bench: the result of one benchmark.
+//! The result of one benchmark, whichever release of trtllm-bench wrote it. A part that the report lacks is empty.
+//! The names are those of the first report format. Recordings keep them.
 
 use serde::{Deserialize, Serialize};
 use serde_with::skip_serializing_none;
 
-/// The whole report. Source: `trtllm-bench … --report_json`.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize, Serialize)]
 #[serde(default)]
 pub struct BenchReport {
@@ -12,6 +12,9 @@ pub struct BenchReport {
     pub latency_stats: BenchLatencies,
     pub input_output_stats: BenchLengths,
     pub configuration: BenchConfiguration,
+    pub requests: BenchRequests,
+    pub energy: BenchEnergy,
+    pub speculation: BenchSpeculation,
 }
 
 #[skip_serializing_none]
@@ -23,6 +26,12 @@ pub struct BenchMetadata {
     /// Product name.
     pub gpu: Option<String>,
     pub num_gpus: Option<f64>,
+    /// Of TensorRT-LLM.
+    pub version: Option<String>,
+    /// `TRT` or `Pytorch`.
+    pub backend: Option<String>,
+    pub quantization: Option<String>,
+    pub kv_cache_dtype: Option<String>,
 }
 
 #[skip_serializing_none]
@@ -31,6 +40,8 @@ pub struct BenchMetadata {
 pub struct BenchPerformance {
     /// Output tokens per second.
     pub token_throughput_per_sec: Option<f64>,
+    /// Input and output tokens per second.
+    pub total_token_throughput_per_sec: Option<f64>,
     pub request_throughput_per_sec: Option<f64>,
     /// Milliseconds of the whole benchmark.
     pub total_latency_ms: Option<f64>,
@@ -75,9 +86,40 @@ pub struct Distribution {
 pub struct BenchConfiguration {
     pub tp_size: Option<f64>,
     pub pp_size: Option<f64>,
+    pub ep_size: Option<f64>,
     pub max_batch_size: Option<f64>,
     pub max_num_tokens: Option<f64>,
     pub scheduler_policy: Option<String>,
     /// A fraction 0..1, despite its name.
     pub kv_memory_percentage: Option<f64>,
+}
+
+#[skip_serializing_none]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Deserialize, Serialize)]
+#[serde(default)]
+pub struct BenchRequests {
+    pub count: Option<f64>,
+    /// Mean number in flight.
+    pub concurrent: Option<f64>,
+}
+
+/// Of all GPUs, during the benchmark.
+#[skip_serializing_none]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Deserialize, Serialize)]
+#[serde(default)]
+pub struct BenchEnergy {
+    pub joules: Option<f64>,
+    pub output_tokens_per_joule: Option<f64>,
+    /// Mean watts.
+    pub power_watts: Option<f64>,
+}
+
+/// Of a request.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Deserialize, Serialize)]
+#[serde(default)]
+pub struct BenchSpeculation {
+    pub draft_tokens: Distribution,
+    pub accepted_tokens: Distribution,
+    pub acceptance_ratio: Distribution,
+    pub acceptance_length: Distribution,
 }

@@ -2,6 +2,7 @@
 //! bounded time and size. Items that were read before a failure stay in the batch and are counted.
 
 pub mod batch;
+pub mod bench_report;
 pub mod cpp_rows;
 pub mod discovery;
 pub mod engine_settings;

@@ -11,13 +11,13 @@ use crate::model::RejectReason;
 use crate::recording::{self, Moment, Settled};
 use crate::small_file;
 
-use super::trtllm_json::{Hello, Line, parse_bench_report, parse_line, parse_records};
-use super::{Batch, Item, OpenError, Presence, Recorded, SourceError};
+use super::trtllm_json::{Hello, Line, parse_line, parse_records};
+use super::{Batch, Item, OpenError, Presence, Recorded, SourceError, bench_report};
 
 /// Most records of one poll: a file that is read at full speed must not fill the memory.
 const MAX_PER_POLL: usize = 4096;
-/// A report is shorter than this. A file of records fills the reader's whole buffer at the first read.
-const MAX_REPORT: usize = 8 << 10;
+/// What is looked at to tell a report from records.
+const START: usize = 64 << 10;
 /// Longest line and longest array, in bytes: a device may have no end.
 const MAX_LINE: u64 = 16 << 20;
 const MAX_ARRAY: u64 = 256 << 20;
@@ -83,16 +83,16 @@ impl Replay {
 
     fn read_start(path: &Path, pace: Pace) -> Result<Self, OpenError> {
         let failed = |cause| OpenError::Replay { path: path.to_owned(), cause };
-        let mut reader = BufReader::new(File::open(path).map_err(failed)?);
+        let mut reader = BufReader::with_capacity(START, File::open(path).map_err(failed)?);
         let start = reader.fill_buf().map_err(failed)?;
-        let report = start.len() < MAX_REPORT && memchr::memmem::find(start, b"\"latency_stats\"").is_some();
+        let of_bench = bench_report::is_of_bench(start);
         let array = start.iter().find(|byte| !byte.is_ascii_whitespace()) == Some(&b'[');
         let invalid = |error| failed(std::io::Error::new(ErrorKind::InvalidData, error));
-        let input = if report {
+        let input = if of_bench {
             let mut text = String::new();
-            reader.read_to_string(&mut text).map_err(failed)?;
-            let report = parse_bench_report(&text).map_err(invalid)?.map(|report| Item::BenchReport(Arc::new(report)));
-            Input::Records(Vec::from_iter(report).into_iter())
+            reader.take(MAX_LINE).read_to_string(&mut text).map_err(failed)?;
+            let report = bench_report::parse(&text).map_err(|error| failed(std::io::Error::other(error)))?;
+            Input::Records(vec![Item::BenchReport(Arc::new(report))].into_iter())
         } else if array {
             let (mut text, mut batch) = (Vec::new(), Batch::default());
             reader.take(MAX_ARRAY).read_to_end(&mut text).map_err(failed)?;

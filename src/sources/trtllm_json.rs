@@ -5,7 +5,7 @@ use serde_json::error::Category;
 use serde_json::value::RawValue;
 
 use crate::model::{
-    BenchReport, EngineSettings, IterationStats, KvCacheEvent, PerfMetricsEntry, RejectReason, RequestStatsPerIteration,
+    EngineSettings, IterationStats, KvCacheEvent, PerfMetricsEntry, RejectReason, RequestStatsPerIteration,
 };
 
 use super::engine_settings::parse_settings;
@@ -118,17 +118,6 @@ pub fn parse_perf_metrics(text: &[u8], batch: &mut Batch) -> Result<(), ParseErr
 /// Like [`Statistics::parse_part`].
 pub fn parse_kv_cache_events(text: &[u8], batch: &mut Batch) -> Result<(), ParseError> {
     Statistics::KvCacheEvents.parse_rest(text, Parsed::default(), batch)
-}
-
-/// Parses a trtllm-bench report. `None` if the text is something else.
-///
-/// # Errors
-/// If a value of the report is not a number.
-pub fn parse_bench_report(text: &str) -> Result<Option<BenchReport>, ParseError> {
-    if !text.contains("\"performance\"") || !text.contains("\"latency_stats\"") {
-        return Ok(None);
-    }
-    Ok(serde_json::from_str(text)?)
 }
 
 /// `item` is `None` for an element without content.

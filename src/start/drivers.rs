@@ -10,7 +10,7 @@ use tokio::task::JoinSet;
 
 use crate::cli::{Cli, DEFAULT_SOCKET};
 use crate::config::{DEFAULT_MODEL, EngineConfig, SourceSpec, local_port};
-use crate::model::Objectives;
+use crate::model::{BenchReport, Objectives};
 use crate::poll::{Driver, DriverEvent, DriverEvents, End, Schedule};
 use crate::recorder::Recorder;
 use crate::shutdown::{self, Shutdown, Trigger};
@@ -225,7 +225,8 @@ impl Drivers {
             opening::left(leaving).await;
             open.await
         };
-        self.drive(slot, open, running.stop.clone(), events, Some(alive));
+        let report = running.config.bench_report.clone();
+        self.drive(slot, report, open, running.stop.clone(), events, Some(alive));
         self.sources.push(running);
     }
 
@@ -260,6 +261,7 @@ impl Drivers {
     fn drive(
         &mut self,
         slot: Arc<EngineSlot>,
+        report: Option<Arc<BenchReport>>,
         open: impl Future<Output = Result<Source, OpenError>> + Send + 'static,
         stop: Shutdown,
         events: DriverEvents,
@@ -269,7 +271,8 @@ impl Drivers {
         let EngineName { model, version, .. } = &slot.name;
         let heartbeat = heartbeats.register(format!("the driver of engine {model} {version}"));
         let recorder = recorder.as_ref().map(|recorder| recorder.engine(&slot.name));
-        let driver = Driver::new(Arc::clone(&slot), *schedule, events, heartbeat).recorded(recorder);
+        let driver =
+            Driver::new(Arc::clone(&slot), *schedule, events, heartbeat).recorded(recorder).compared_with(report);
         let state = Arc::clone(state);
         self.tasks.spawn(async move {
             let _alive = alive;
@@ -289,8 +292,9 @@ impl Drivers {
         let name = EngineName { model, version, ..running.config.name.clone() };
         let slot = self.common.state.add(&running.place, name);
         let source = Source::Socket(Ingest::joined(path, joined));
+        let report = running.config.bench_report.clone();
         let (stop, events) = (running.stop.clone(), self.common.later.clone());
-        self.drive(slot, std::future::ready(Ok(source)), stop, events, None);
+        self.drive(slot, report, std::future::ready(Ok(source)), stop, events, None);
     }
 
     /// Starts the drivers of engines that a search has found.
@@ -298,7 +302,7 @@ impl Drivers {
         let auto = self.sources.iter().find(|running| matches!(running.config.source, SourceSpec::Auto { .. }));
         // A reload may have removed it since.
         let Some(Running { config, place, .. }) = auto else { return };
-        let (labels, place) = (config.name.clone(), place.clone());
+        let (labels, report, place) = (config.name.clone(), config.bench_report.clone(), place.clone());
         let taken = servers(self.sources.iter().map(|running| &running.config));
         let Common { state, names, forget_after, .. } = &self.common;
         let (state, names, forget_after) = (Arc::clone(state), Arc::clone(names), *forget_after);
@@ -310,7 +314,7 @@ impl Drivers {
             let access = Access { target: target.to_owned(), ca_file: None, bearer_token_file: None };
             let open = opening::trtllm_serve(access, Extras::default());
             let (trigger, stop) = shutdown::channel();
-            self.drive(Arc::clone(&slot), open, stop, self.common.later.clone(), None);
+            self.drive(Arc::clone(&slot), report.clone(), open, stop, self.common.later.clone(), None);
             (slot, trigger)
         });
         self.engines_found = engines;

@@ -95,8 +95,7 @@ impl StartError {
 /// What was read and checked before the start.
 #[derive(Debug)]
 pub struct Prepared {
-    /// `None` if neither --source nor --config.file is given.
-    pub engines: Option<Vec<EngineConfig>>,
+    pub engines: Vec<EngineConfig>,
     web: Option<Arc<ReloadingConfig>>,
 }
 
@@ -106,7 +105,11 @@ pub struct Prepared {
 /// When a flag or a file is invalid.
 pub fn prepare(cli: &Cli) -> Result<Prepared, StartError> {
     cli.check()?;
-    let engines = cli.engines()?;
+    // Without a source, engines can still publish to the default ingest socket.
+    let mut engines = cli.engines()?.unwrap_or_else(|| vec![drivers::default_engine(cli.objectives)]);
+    if let Some(report) = cli.bench_report()? {
+        engines.iter_mut().for_each(|engine| engine.bench_report = Some(Arc::clone(&report)));
+    }
     let web_file = cli.web_config_file.as_deref().filter(|path| !path.as_os_str().is_empty());
     let web = web_file.map(ReloadingConfig::read).transpose()?;
     Ok(Prepared { engines, web })
@@ -128,11 +131,7 @@ pub fn run(cli: &Cli) -> Result<(), StartError> {
     result
 }
 
-async fn serve(
-    cli: &Cli,
-    engines: Option<Vec<EngineConfig>>,
-    web: Option<Arc<ReloadingConfig>>,
-) -> Result<(), StartError> {
+async fn serve(cli: &Cli, engines: Vec<EngineConfig>, web: Option<Arc<ReloadingConfig>>) -> Result<(), StartError> {
     let mut signal = pin!(shutdown::signals()?);
     let mut gpu_signals = GpuSignals::new()?;
     let mut hangups = shutdown::hangups()?;
@@ -237,11 +236,10 @@ impl Daemon {
 
 async fn start(
     cli: &Cli,
-    engines: Option<Vec<EngineConfig>>,
+    engines: Vec<EngineConfig>,
     web: Option<Arc<ReloadingConfig>>,
     stop: Shutdown,
 ) -> Result<Daemon, StartError> {
-    let engines = engines.unwrap_or_else(|| vec![drivers::default_engine(cli.objectives)]);
     let mut passed = listen::from_systemd()?;
     let is_ingest = |path: &Path| engines.iter().any(|engine| engine.source == SourceSpec::Socket(path.to_owned()));
     // Without --web.systemd-socket, a Unix socket can only be for ingest. A reload may add its source later.

@@ -59,6 +59,6 @@ pub struct SourceStatus {
     pub last_failure: Option<ErrorKind>,
     /// What is wrong with the statistics although polls succeed. For `/readyz`.
     pub notice: Option<&'static str>,
-    /// The benchmark report, if the source replays one instead of an engine's records.
+    /// The benchmark to compare the engine with, or that the source replays instead of an engine's records.
     pub bench_report: Option<Arc<BenchReport>>,
 }

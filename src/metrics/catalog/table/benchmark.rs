@@ -16,6 +16,7 @@ named_numbers! {
         gpus = "num_gpus",
         tensor_parallel = "tp_size",
         pipeline_parallel = "pp_size",
+        expert_parallel = "ep_size",
         max_batch_size = "max_batch_size",
         max_tokens = "max_num_tokens",
         kv_memory = "kv_memory_ratio",
@@ -26,29 +27,56 @@ families! {
     first: super::engine_gauges::END;
 
     BenchTokenRate = ENGINE.gauge("nv_trt_llm_bench_output_tokens_per_second")
-        .help("Output tokens per second in the benchmark.").origin("report.json: performance.token_throughput_per_sec");
+        .help("Output tokens per second in the benchmark.")
+        .origin("report: performance.system_output_throughput_tok_s; first format: performance.token_throughput_per_sec");
+    BenchTotalTokenRate = ENGINE.gauge("nv_trt_llm_bench_total_tokens_per_second")
+        .help("Input and output tokens per second in the benchmark.").origin("report: performance.system_total_throughput_tok_s");
     BenchRequestRate = ENGINE.gauge("nv_trt_llm_bench_requests_per_second")
-        .help("Requests per second in the benchmark.").origin("report.json: performance.request_throughput_per_sec");
+        .help("Requests per second in the benchmark.")
+        .origin("report: performance.request_throughput_req_s; first format: performance.request_throughput_per_sec");
     BenchDuration = ENGINE.gauge("nv_trt_llm_bench_duration_seconds").unit("seconds")
-        .help("Duration of the benchmark in seconds.").origin("report.json: performance.total_latency_ms");
+        .help("Duration of the benchmark in seconds.").origin("report: performance.total_latency_ms");
+    BenchRequests = ENGINE.gauge("nv_trt_llm_bench_requests")
+        .help("Number of requests in the benchmark.").origin("report: request_info.num_requests");
+    BenchConcurrentRequests = ENGINE.gauge("nv_trt_llm_bench_concurrent_requests")
+        .help("Mean number of requests in flight in the benchmark.").origin("report: request_info.avg_num_concurrent_requests");
     BenchTimeToFirstToken = ENGINE.gauge("nv_trt_llm_bench_time_to_first_token_seconds").unit("seconds")
         .by("statistic", Statistics::NAMES)
-        .help("Time to first token in the benchmark in seconds.").origin("report.json: latency_stats.ttft_ms");
+        .help("Time to first token in the benchmark in seconds.")
+        .origin("report: streaming_metrics.ttft_percentiles, avg_ttft_ms; first format: latency_stats.ttft_ms");
     BenchTimePerOutputToken = ENGINE.gauge("nv_trt_llm_bench_time_per_output_token_seconds").unit("seconds")
         .by("statistic", Statistics::NAMES)
         .help("Time per output token after the first in the benchmark in seconds.")
-        .origin("report.json: latency_stats.tbt_ms");
+        .origin("report: streaming_metrics.tpot_percentiles, avg_tpot_ms; first format: latency_stats.tbt_ms");
     BenchE2eLatency = ENGINE.gauge("nv_trt_llm_bench_e2e_request_latency_seconds").unit("seconds")
         .by("statistic", Statistics::NAMES)
-        .help("End-to-end request latency in the benchmark in seconds.").origin("report.json: latency_stats.e2e_ms");
+        .help("End-to-end request latency in the benchmark in seconds.")
+        .origin("report: performance.request_latency_percentiles_ms, avg_request_latency_ms; first format: latency_stats.e2e_ms");
     BenchInputTokens = ENGINE.gauge("nv_trt_llm_bench_input_tokens").unit("tokens").by("statistic", Statistics::NAMES)
-        .help("Prompt tokens per request in the benchmark.").origin("report.json: input_output_stats.input_tokens");
+        .help("Prompt tokens per request in the benchmark.")
+        .origin("report: dataset.isl_stats, else request_info.avg_input_length and dataset.max_isl; first format: input_output_stats.input_tokens");
     BenchOutputTokens = ENGINE.gauge("nv_trt_llm_bench_output_tokens").unit("tokens").by("statistic", Statistics::NAMES)
-        .help("Generated tokens per request in the benchmark.").origin("report.json: input_output_stats.output_tokens");
+        .help("Generated tokens per request in the benchmark.")
+        .origin("report: dataset.osl_stats, else request_info.avg_output_length and dataset.max_osl; first format: input_output_stats.output_tokens");
+    BenchSpecDraftTokens = ENGINE.gauge("nv_trt_llm_bench_spec_decode_draft_tokens").unit("tokens").by("statistic", Statistics::NAMES)
+        .help("Draft tokens per request in the benchmark.").origin("report: decoding_stats.num_draft_tokens_percentiles");
+    BenchSpecAcceptedTokens = ENGINE.gauge("nv_trt_llm_bench_spec_decode_accepted_tokens").unit("tokens").by("statistic", Statistics::NAMES)
+        .help("Accepted draft tokens per request in the benchmark.").origin("report: decoding_stats.num_accepted_draft_tokens_percentiles");
+    BenchSpecAcceptanceRatio = ENGINE.gauge("nv_trt_llm_bench_spec_decode_acceptance_ratio").unit("ratio").by("statistic", Statistics::NAMES)
+        .help("Share (0-1) of draft tokens per request that were accepted in the benchmark.").origin("report: decoding_stats.draft_acceptance_rate_percentiles");
+    BenchSpecAcceptanceLength = ENGINE.gauge("nv_trt_llm_bench_spec_decode_acceptance_length").by("statistic", Statistics::NAMES)
+        .help("Tokens per decoding step with speculative decoding in the benchmark.").origin("report: decoding_stats.acceptance_length_percentiles");
+    BenchEnergy = ENGINE.gauge("nv_trt_llm_bench_energy_joules").unit("joules")
+        .help("Energy used by the GPUs in the benchmark in joules.").origin("report: energy.total_energy_j");
+    BenchTokensPerJoule = ENGINE.gauge("nv_trt_llm_bench_output_tokens_per_joule")
+        .help("Output tokens per joule in the benchmark.").origin("report: energy.output_tps_per_w");
+    BenchPower = ENGINE.gauge("nv_trt_llm_bench_power_watts").unit("watts")
+        .help("Mean power of the GPUs in the benchmark in watts.").origin("report: energy.average_gpu_power");
     BenchConfig = ENGINE.gauge("nv_trt_llm_bench_config").by("setting", BenchSettings::NAMES)
         .help("Configuration of the benchmark, by setting.")
-        .origin("report.json: metadata.num_gpus; configuration: tp_size, pp_size, max_batch_size, max_num_tokens, kv_memory_percentage");
-    BenchInfo = ENGINE.gauge("nv_trt_llm_bench_info").labels(&["bench_model", "bench_timestamp", "gpu_name", "model", "scheduler_policy", "version"])
-        .help("Benchmark description in labels (model, GPU, scheduling policy, time); always 1.")
-        .origin("report.json: metadata.model, gpu, timestamp; configuration.scheduler_policy");
+        .origin("report: world_info.world_size (num_gpus), tp_size, pp_size, ep_size, max_batch_size, max_num_tokens, kv_cache_percentage (kv_memory_ratio); first format: metadata.num_gpus and configuration");
+    BenchInfo = ENGINE.gauge("nv_trt_llm_bench_info")
+        .labels(&["backend", "bench_model", "bench_timestamp", "engine_version", "gpu_name", "kv_cache_dtype", "model", "quantization", "scheduler_policy", "version"])
+        .help("Benchmark description in labels (model, TensorRT-LLM, GPU, quantization, scheduling policy, time); always 1.")
+        .origin("report: engine.model, version, backend, quantization, kv_cache_dtype; machine.name; world_info.scheduling_policy; first format: metadata and configuration");
 }
