@@ -87,6 +87,19 @@ pub enum Listener {
 /// A connection. One type for both, so that the server is compiled once.
 pub(crate) type Stream = Either<TcpStream, UnixStream>;
 
+/// Checks what can be checked without binding the addresses: another process may have them now.
+///
+/// # Errors
+/// When an address cannot be bound.
+pub fn check(addresses: &[Address], flag: &'static str) -> Result<(), BindError> {
+    addresses.iter().try_for_each(|address| match address {
+        Address::Unix(path) => {
+            unix_socket::check(path).map_err(|cause| BindError::Address { address: address.clone(), cause, flag })
+        }
+        Address::Tcp(_) | Address::AnyHost(_) => Ok(()),
+    })
+}
+
 /// Binds every address; `flag` is where they were given.
 ///
 /// # Errors

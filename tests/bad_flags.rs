@@ -283,6 +283,10 @@ fn check_config_checks_the_flags_too() {
     );
     refused(2, &["--poll.interval", "0s", "check-config", file], &["--poll.interval", "between"]);
     refused(2, &["--objectives", "ttft=1s", "check-config", file], &["--objectives", "key objectives"]);
+    refused(2, &["--bench-report", "Cargo.toml", "check-config", file], &["--bench-report", "key bench_report"]);
+    refused(1, &["--record.dir", "Cargo.toml", "check-config", file], &["--record.dir", "Cargo.toml"]);
+    let page = ["--web.listen-address", "unix:/nowhere/x.sock", "check-config", file];
+    refused(1, &page, &["--web.listen-address", "/nowhere/x.sock"]);
     assert_eq!(run(&["check-config", file]).status.code(), Some(0));
 }
 

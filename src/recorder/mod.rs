@@ -32,6 +32,21 @@ pub struct RecorderConfig {
     pub max_size: u64,
 }
 
+impl RecorderConfig {
+    /// Checks the directory without creating or locking it: another process may record into it now.
+    ///
+    /// # Errors
+    /// If it cannot be used.
+    pub fn check(&self) -> Result<(), RecorderError> {
+        match std::fs::read_dir(&self.directory) {
+            Err(cause) if cause.kind() != io::ErrorKind::NotFound => {
+                Err(RecorderError::Directory { directory: self.directory.clone(), cause })
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
 /// The recorder cannot start.
 #[derive(Debug, thiserror::Error)]
 pub enum RecorderError {

@@ -112,6 +112,13 @@ pub fn prepare(cli: &Cli) -> Result<Prepared, StartError> {
     }
     let web_file = cli.web_config_file.as_deref().filter(|path| !path.as_os_str().is_empty());
     let web = web_file.map(ReloadingConfig::read).transpose()?;
+    if !cli.systemd_socket {
+        listen::check(&cli.listen_address, "--web.listen-address")?;
+    }
+    listen::check(&cli.health_addresses()?, "--web.health-address")?;
+    if let Some(recorder) = cli.recorder() {
+        recorder.check()?;
+    }
     Ok(Prepared { engines, web })
 }
 

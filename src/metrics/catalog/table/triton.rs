@@ -63,7 +63,7 @@ families! {
 
     RequestMetrics = TRITON.gauge("nv_trt_llm_request_metrics").by("request_type", RequestCounts::NAMES)
         .help("TRT LLM request metrics")
-        .on_gateway("TRT LLM request metrics: scheduled in the last iteration; waiting (queued in the executor, or active but not scheduled)")
+        .on_gateway("TRT LLM request metrics: requests scheduled in the last iteration, and requests waiting (queued in the executor, or active but not scheduled)")
         .origin("numActiveRequests, maxNumActiveRequests, numScheduledRequests, numContextRequests; waiting = max(0, active − scheduled). With attention data parallelism these are sums over ranks, and max is one rank's limit × ranks; if rows have no own `rank`, they copy active from rank 0, so active and waiting are absent. On /metrics/gateway, waiting = numQueuedRequests + max(0, active − scheduled)");
     RuntimeMemoryMetrics = TRITON.gauge("nv_trt_llm_runtime_memory_metrics").by("memory_type", MemoryBytes::NAMES)
         .help("TRT LLM runtime memory metrics").origin("cpuMemUsage, gpuMemUsage, pinnedMemUsage, in bytes");
