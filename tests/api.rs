@@ -205,3 +205,4 @@ fn readiness_names_no_address_and_the_page_for_people_allows_only_its_own_script
     let policy = page.header("content-security-policy").unwrap();
     assert!(policy.starts_with("default-src 'none'; script-src 'sha256-") && !policy.contains("unsafe"), "{policy}");
 }
+    assert_eq!(daemon.get("/favicon.ico").status, 204);

@@ -5,6 +5,7 @@ use std::str::FromStr;
 use std::sync::Arc;
 
 use axum::Router;
+use axum::http::StatusCode;
 use axum::routing::get;
 
 use crate::metrics::compat::CompatSets;
@@ -20,6 +21,9 @@ use super::layers::{limit_requests, limited};
 
 /// Path of trtllm-serve's own Prometheus page.
 const TRTLLM_SERVE_PATH: &str = "/prometheus/metrics";
+
+/// Every browser asks for it.
+const FAVICON_PATH: &str = "/favicon.ico";
 
 /// What the routes need to know of the command line.
 #[derive(Debug, Clone)]
@@ -38,12 +42,12 @@ impl FromStr for TelemetryPath {
     type Err = &'static str;
 
     fn from_str(path: &str) -> Result<Self, Self::Err> {
-        let taken = ["/", "/healthz", "/readyz"].contains(&path) || path.starts_with("/api/");
+        let taken = ["/", "/healthz", "/readyz", FAVICON_PATH].contains(&path) || path.starts_with("/api/");
         // A client would percent-encode any other character, so the route would never match.
         let literal = |byte: u8| byte.is_ascii_alphanumeric() || b"/-._~!$&'()+,;=:@".contains(&byte);
         if !path.starts_with('/') || path.ends_with('/') || !path.bytes().all(literal) || taken {
             return Err(
-                "the path must begin with /, must not be /, /healthz, /readyz or below /api/, and must need no escapes",
+                "the path must begin with /, must not be /, /healthz, /readyz, /favicon.ico or below /api/, and must need no escapes",
             );
         }
         Ok(Self(path.to_owned()))
@@ -76,6 +80,7 @@ pub fn all(state: &Arc<State>, options: Options, metrics: &Arc<HttpMetrics>, hea
     let live_page = LivePage::new(&telemetry_path.0);
     let views = Router::new()
         .route("/", get(async move || handlers::live_page(&live_page)))
+        .route(FAVICON_PATH, get(async || StatusCode::NO_CONTENT))
         .route("/api/v1/engines", get(handlers::engines))
         .route("/api/v1/iterations", get(handlers::iterations))
         .route("/api/v1/discovery", get(handlers::discovery))
