@@ -277,3 +277,15 @@ fn engines_that_come_and_go_are_forgotten_and_their_series_end() {
     assert_eq!(page.count("trtllm_exporter_publishers_refused_total", &["reason=engines"]), 3);
     drop(keeper);
 }
+
+#[test]
+fn a_publisher_that_leaves_the_socket_of_one_engine_is_logged() {
+    let socket = Socket::new();
+    let daemon = Daemon::start(&["--source", &socket.source(), "--model", "m", "--gpu", "off"]);
+    let mut publisher = socket.publisher("{\"model\":\"llama\",\"pid\":1}");
+    send(&mut publisher, 1..=10);
+    until_counts(&daemon, ["m", "1"], [10, 0, 0]);
+    assert_eq!(daemon.logged(&["publisher disconnected"]), 0);
+    drop(publisher);
+    e2e::until(|| e2e::ensure(daemon.logged(&["publisher disconnected", "left_out=0"]) == 1, || daemon.stderr()));
+}

@@ -111,7 +111,10 @@ async fn accept(listener: &UnixListener, publishers: &Arc<Publishers>, naming: &
         let naming = Arc::clone(naming);
         connections.spawn(async move {
             if let Err(error) = receive(stream, process, &place, &naming).await {
-                tracing::debug!(%error, "publisher disconnected");
+                tracing::debug!(%error, "reading from a publisher failed");
+            }
+            if let Naming::OneEngine(_) = *naming {
+                place.log_leaving(process);
             }
         });
     }

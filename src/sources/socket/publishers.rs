@@ -34,6 +34,7 @@ pub(super) struct Publishers {
     left: Notify,
     refusals: Mutex<LogLimit>,
     hellos: Mutex<LogLimit>,
+    leavings: Mutex<LogLimit>,
 }
 
 /// One connected publisher.
@@ -65,6 +66,7 @@ impl Publishers {
             left: Notify::new(),
             refusals: Mutex::default(),
             hellos: Mutex::default(),
+            leavings: Mutex::default(),
         })
     }
 
@@ -144,6 +146,13 @@ impl Place {
     pub(super) fn log_hello(&self, model: Option<&str>, version: Option<&str>, pid: Option<u64>) {
         if let Some(left_out) = lock(&self.table.hellos).allow(std::time::Instant::now()) {
             tracing::info!(model, version, pid, left_out, "publisher connected");
+        }
+    }
+
+    /// On a socket whose publishers name their engines, [`super::names::Names`] logs it.
+    pub(super) fn log_leaving(&self, process: Option<u32>) {
+        if let Some(left_out) = lock(&self.table.leavings).allow(std::time::Instant::now()) {
+            tracing::info!(pid = process, left_out, "publisher disconnected");
         }
     }
 
