@@ -54,12 +54,20 @@ struct Log {
     restarts: u64,
     lost: u64,
     losses: LogLimit,
+    /// When the last records of a series of losses were lost, and the total before the series.
+    losing: Option<(Instant, u64)>,
     notices: LogLimit,
 }
 
 /// Shown by `/readyz` and the API.
 const MISSING_RECORDS: &str = "requests end, but no iteration statistics arrive: switch them on in the engine \
     (enable_iter_perf_stats: true), or stop the other reader that takes them";
+
+/// Characters kept of an error.
+const MAX_ERROR: usize = 512;
+
+/// Losses of records within this time are one event.
+const LOSSES_END: Duration = Duration::from_secs(60);
 
 /// The way into one engine's slot.
 #[derive(Debug)]
@@ -348,16 +356,27 @@ impl Intake {
             tracing::info!(model, version, restarts, "the engine has restarted; its totals continue");
             self.log.restarts = totals.engine_restarts;
         }
-        if totals.iterations_lost != self.log.lost && self.log.losses.has_room(now) {
-            self.log.losses.allow(now);
-            let lost = totals.iterations_lost - self.log.lost;
-            tracing::warn!(
-                model,
-                version,
-                lost,
-                "records were lost: another reader takes them, or the engine keeps too few (iter_stats_max_iterations) for --poll.interval"
-            );
-            self.log.lost = totals.iterations_lost;
+        let lost = totals.iterations_lost.saturating_sub(self.log.lost);
+        match self.log.losing {
+            None if lost > 0 && self.log.losses.has_room(now) => {
+                self.log.losses.allow(now);
+                tracing::warn!(
+                    model,
+                    version,
+                    lost,
+                    "records were lost: another reader takes them, or the engine keeps too few (iter_stats_max_iterations) for --poll.interval"
+                );
+                (self.log.losing, self.log.lost) = (Some((now, self.log.lost)), totals.iterations_lost);
+            }
+            Some((_, before)) if lost > 0 => {
+                (self.log.losing, self.log.lost) = (Some((now, before)), totals.iterations_lost);
+            }
+            Some((last, before)) if now.saturating_duration_since(last) >= LOSSES_END => {
+                let lost = totals.iterations_lost.saturating_sub(before);
+                tracing::info!(model, version, lost, "no records lost in the last {LOSSES_END:?}");
+                self.log.losing = None;
+            }
+            None | Some(_) => {}
         }
         let notice = self.engine.records_are_missing(now).then_some(MISSING_RECORDS);
         if notice != self.source.notice && self.log.notices.has_room(now) {
@@ -426,6 +445,49 @@ mod tests {
             intake.end_poll(&mut batch, Duration::ZERO, Ok(Presence::Present), at);
             state.slots()[0].snapshot().source.notice
         };
+    #[test]
+    fn the_error_of_a_poll_is_kept_printable_short_and_with_its_beginning() {
+        let (state, start) = (State::new(vec![EngineName::of_a_test()]), Moment::now());
+        let mut intake = Intake::new(Arc::clone(&state.slots()[0]), Duration::from_secs(15));
+        let mut poll = |second: i64, cause: Option<&str>| {
+            let at = Moment { unix_us: second, ..start };
+            let error = cause.map(|cause| SourceError::Engine { cause: cause.to_owned() });
+            let result = error.as_ref().map_or(Ok(Presence::Present), Err);
+            intake.end_poll(&mut Batch::default(), Duration::ZERO, result, at);
+            let source = state.slots()[0].snapshot().source.clone();
+            (source.unanswered_since_us, source.last_failure.map(|failure| failure.text))
+        };
+        let (since, text) = poll(1, Some("\x1b[2J\n"));
+        assert_eq!((since, text.as_deref()), (Some(1), Some("cannot read the engine's statistics: ?[2J?")));
+        let (since, text) = poll(2, Some(&"x".repeat(99_999)));
+        assert_eq!((since, text.map(|text| text.len())), (Some(1), Some(MAX_ERROR)), "since the first failure");
+        assert_eq!(poll(3, None), (None, None));
+    }
+
+    #[test]
+    fn a_series_of_losses_is_one_event_in_the_log_and_the_next_series_another() {
+        let state = State::new(vec![EngineName::of_a_test()]);
+        let mut intake = Intake::new(Arc::clone(&state.slots()[0]), Duration::from_secs(15));
+        let (start, mut sequence) = (Moment::now(), 0);
+        let mut poll = |seconds, lost: u64| {
+            let at = Moment { instant: start.instant + Duration::from_secs(seconds), ..start };
+            sequence += 1 + lost;
+            let record = IterationStats { iter: Some(sequence), stats_sequence: Some(sequence), ..Default::default() };
+            let mut batch = Batch::default();
+            batch.items.push(Item::Record(Box::new(record)));
+            intake.end_poll(&mut batch, Duration::ZERO, Ok(Presence::Present), at);
+            intake.log.losing.map(|(last, before)| ((last - start.instant).as_secs(), before))
+        };
+        assert_eq!(poll(0, 0), None);
+        // A second reader takes every other record. The line is written at 1 s only.
+        for seconds in 1..30 {
+            assert_eq!(poll(seconds, 1), Some((seconds, 0)));
+        }
+        assert_eq!(poll(88, 0), Some((29, 0)), "the series may go on");
+        assert_eq!(poll(89, 0), None);
+        assert_eq!(poll(90, 1), Some((90, 29)), "another series");
+    }
+
         let request = || Some(Item::PerfMetrics(Box::default()));
         for seconds in [0, 10, 20] {
             assert_eq!(poll(seconds, request()), None);
