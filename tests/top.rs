@@ -319,6 +319,10 @@ fn a_pipe_gets_one_reading_as_text() {
     assert_eq!((words[0].as_str(), &words[13]), ("idle", &Unit::Share.text(fraction)), "{text}");
     assert!(text.starts_with(&format!("{url}: engines: 1, GPUs: 0 (GPU metrics are switched off")), "{text}");
 
+    let short = url.trim_start_matches("http://");
+    let text = String::from_utf8(run(&["top", short, "--interval", "100ms"]).stdout).unwrap();
+    assert!(text.starts_with(&format!("{short}: engines: 1")), "{text}");
+
     let output = run(&["top", "http://127.0.0.1:1", &url, "--interval", "100ms", "--once"]);
     let text = String::from_utf8(output.stdout).unwrap();
     assert_eq!(output.status.code(), Some(4), "the code of doctor for the same");
@@ -327,7 +331,7 @@ fn a_pipe_gets_one_reading_as_text() {
 
     for (arguments, error) in [
         (&["--interval", "1ms"][..], "--interval 1ms: must be between 100ms and 3600s"),
-        (&["ftp://x"], "URL ftp://x: use http://HOST:PORT"),
+        (&["ftp://x"], "URL ftp://x: use HOST:PORT, http://HOST:PORT"),
     ] {
         let output = run(&[&["top"], arguments].concat());
         let text = String::from_utf8(output.stderr).unwrap();

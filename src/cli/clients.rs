@@ -11,7 +11,7 @@ const DEFAULT_EXPORTER: &str = "http://127.0.0.1:8002";
 /// The exporters to read, and how.
 #[derive(Debug, Clone, Args)]
 pub struct Connection {
-    /// Exporters to read: http(s)://HOST:PORT, and the path of the metrics page if it is not /metrics
+    /// Exporters to read: HOST:PORT or http(s)://HOST:PORT, and the path of the metrics page if it is not /metrics
     #[arg(value_name = "URL", default_value = DEFAULT_EXPORTER)]
     pub urls: Vec<String>,
 

@@ -13,7 +13,7 @@ use crate::diagnosis::page::Page;
 use crate::sources::discovery::{USUAL_PORT, Verdict, search};
 use crate::sources::server::{Access, check_token};
 
-use super::super::exporters::client::{Client, Failure};
+use super::super::exporters::client::{Client, Failure, with_scheme};
 
 /// A source, and the model of its engine if it is configured.
 type Named = (SourceSpec, Option<String>);
@@ -43,7 +43,7 @@ pub(super) fn configured(arguments: &DoctorArgs) -> Result<Vec<Named>, ConfigErr
 
 /// Whether the URL of an exporter names this host.
 fn is_this_host(url: &str) -> bool {
-    let uri = url.parse::<Uri>().unwrap_or_default();
+    let uri = with_scheme(url).parse::<Uri>().unwrap_or_default();
     let host = uri.host().unwrap_or_default().trim_matches(['[', ']']);
     host.eq_ignore_ascii_case("localhost") || host.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
 }

@@ -1,5 +1,6 @@
 //! Connections to exporters and sources: options into clients, errors into plain words. Every request has a deadline.
 
+use std::borrow::Cow;
 use std::path::Path;
 use std::time::Duration;
 
@@ -41,8 +42,8 @@ pub(crate) async fn targets(connection: &Connection) -> Result<Vec<Target>, Conf
     let mut targets = Vec::new();
     for url in &connection.urls {
         let invalid = |why: &str| ConfigError::Flag { flag: "URL", value: url.clone(), why: why.to_owned() };
-        let form = "use http://HOST:PORT or https://HOST:PORT, and the path of the metrics page if it is not /metrics";
-        let uri: Uri = url.parse().map_err(|_| invalid(form))?;
+        let form = "use HOST:PORT, http://HOST:PORT or https://HOST:PORT, and the path of the metrics page if it is not /metrics";
+        let uri: Uri = with_scheme(url).parse().map_err(|_| invalid(form))?;
         let (Some(scheme @ ("http" | "https")), Some(authority)) = (uri.scheme_str(), uri.authority()) else {
             return Err(invalid(form));
         };
@@ -73,6 +74,13 @@ pub(crate) async fn targets(connection: &Connection) -> Result<Vec<Target>, Conf
         targets.push(Target { url: url.trim_end_matches('/').to_owned(), page, server });
     }
     Ok(targets)
+}
+
+/// `HOST:PORT` is short for `http://HOST:PORT`. Without a port it is more likely a mistake.
+pub(crate) fn with_scheme(url: &str) -> Cow<'_, str> {
+    let authority = url.split('/').next().unwrap_or_default();
+    let has_port = authority.rsplit_once(':').is_some_and(|(_, port)| port.parse::<u16>().is_ok_and(|port| port > 0));
+    if has_port && !url.contains("://") { format!("http://{url}").into() } else { url.into() }
 }
 
 async fn server(access: Access) -> Result<Server, ConfigError> {
@@ -158,6 +166,16 @@ mod tests {
     use tokio::net::TcpListener;
 
     use super::*;
+
+    #[test]
+    fn a_host_with_a_port_needs_no_scheme() {
+        for url in ["h:8002", "127.0.0.1:8002/m", "[::1]:8002", "localhost:1"] {
+            assert_eq!(with_scheme(url), format!("http://{url}"));
+        }
+        for url in ["http://h:1", "https://h", "h", "[::1]", "h:0", "h:65536", "h:", "ftp://h:1", "h/m:1"] {
+            assert_eq!(with_scheme(url), url);
+        }
+    }
 
     /// A server whose every answer has this length.
     async fn server(length: usize) -> Connection {
