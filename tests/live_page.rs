@@ -18,27 +18,33 @@ fn a_browser_shows_the_numbers_of_the_metrics_page() {
     let folder = tempfile::tempdir().unwrap();
     let config = folder.path().join("engines.yaml");
     let replayed = e2e::root().join("tests/fixtures/session.ndjson");
-    let ranked = folder.path().join("ranks.ndjson");
-    let rows = (0..200_u64).map(|row| {
+    let [copied, own] = ["copied", "own"].map(|name| folder.path().join(name).with_extension("ndjson"));
+    let row = |row: u64, ranks: String| {
         let (iter, rank) = (row / 2 + 1, row % 2);
         format!(
-            "{{\"iter\": {iter}, \"iterLatencyMS\": 10.0, \"attentionDpRank\": {rank}, \"numActiveRequests\": {}, \
+            "{{\"iter\": {iter}, \"iterLatencyMS\": 10.0, {ranks}, \"numActiveRequests\": {}, \
              \"inflightBatchingStats\": {{\"numScheduledRequests\": {}, \"numCtxTokens\": {iter}, \"numGenRequests\": {rank}}}, \
              \"kvCacheStats\": {{\"maxNumBlocks\": 200, \"usedNumBlocks\": 50}}}}\n",
             rank + 3,
             rank + 1
         )
-    });
-    std::fs::write(&ranked, rows.collect::<String>()).unwrap();
+    };
+    let rows = (0..200).map(|number| row(number, format!("\"attentionDpRank\": {}", number % 2)));
+    std::fs::write(&copied, rows.collect::<String>()).unwrap();
+    // With TLLM_METRICS_ALL_RANKS=1, one rank may send the rows of all.
+    let rows = (0..200).map(|number| row(number, format!("\"attentionDpRank\": 0, \"rank\": {}", number % 2)));
+    std::fs::write(&own, rows.collect::<String>()).unwrap();
     let engines = format!(
         "engines:\n\
          - source: \"sim:?rate=20\"\n  model: live\n\
          - source: replay:{}?speed=max\n  model: replayed\n\
-         - source: replay:{}?rate=3\n  model: ranked\n\
+         - source: replay:{}?rate=3\n  model: copied\n\
+         - source: replay:{}?rate=3\n  model: each-its-own\n\
          - source: trtllm-serve:http://127.0.0.1:1\n  model: nowhere\n\
          - source: socket:{}\n  model: '<img src=x onerror=\"window.attacked=1\">'\n",
         replayed.display(),
-        ranked.display(),
+        copied.display(),
+        own.display(),
         folder.path().join("ingest.sock").display()
     );
     std::fs::write(&config, engines).unwrap();

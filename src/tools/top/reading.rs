@@ -168,6 +168,8 @@ fn why_no_gpus(state: Option<&str>) -> &'static str {
         Some("version_mismatch") => "the NVIDIA library and driver have different versions",
         Some("no_permission") => "the exporter may not open the GPU devices",
         Some("failed") => "NVML failed; the exporter's log has the reason",
+        // Rows without `rank` have their own batch, and copy the rest from rank 0.
+        let is_own = record.rank.is_some() || rank == 0;
         Some("released") => "NVML is closed on request",
         _ => "the exporter has no GPU metrics",
     }
@@ -183,11 +185,11 @@ fn ranks(records: &[IterationStats]) -> Vec<Rank> {
         let blocks = record.kv_cache_stats.and_then(|cache| cache.used_num_blocks.zip(cache.max_num_blocks));
         let of_rank = Rank {
             rank,
-            active: number(record.num_active_requests),
+            active: number(record.num_active_requests.filter(|_| is_own)),
             scheduled: number(batch.and_then(|batch| batch.num_scheduled_requests)),
             context_tokens: number(batch.and_then(|batch| batch.num_ctx_tokens)),
             generation_requests: number(batch.and_then(|batch| batch.num_gen_requests)),
-            kv_used: blocks.filter(|(_, max)| *max > 0).map(|(used, max)| used as f64 / max as f64),
+            kv_used: blocks.filter(|(_, max)| is_own && *max > 0).map(|(used, max)| used as f64 / max as f64),
         };
         ranks.insert(rank, of_rank);
     }

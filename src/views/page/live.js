@@ -133,13 +133,16 @@ class Numbers {
 
 const RANK_COLUMNS = [
   ["rank", (row) => String(rankOf(row))],
-  ["active", (row) => shown(row.numActiveRequests, count)],
+  ["active", (row) => shown(own(row, row.numActiveRequests), count)],
   ["scheduled", ({ inflightBatchingStats: batch }) => shown(batch?.numScheduledRequests, count)],
   ["context tokens", ({ inflightBatchingStats: batch }) => shown(batch?.numCtxTokens, count)],
   ["generating", ({ inflightBatchingStats: batch }) => shown(batch?.numGenRequests, count)],
-  ["KV cache", ({ kvCacheStats: cache }) => (cache?.maxNumBlocks > 0 ? shown(cache.usedNumBlocks / cache.maxNumBlocks, percent) : undefined)],
+  ["KV cache", (row) => (row.kvCacheStats?.maxNumBlocks > 0 ? shown(own(row, row.kvCacheStats.usedNumBlocks / row.kvCacheStats.maxNumBlocks), percent) : undefined)],
 ];
-const rankOf = (row) => row.attentionDpRank ?? row.rank;
+/** With `rank`, `attentionDpRank` can be that of the rank which sends the rows. */
+const rankOf = (row) => row.rank ?? row.attentionDpRank;
+/** Rows without `rank` have their own batch, and copy the rest from rank 0. */
+const own = (row, value) => (row.rank !== undefined || !(row.attentionDpRank > 0) ? value : undefined);
 
 /** The last row of each rank, as the engine sent it. */
 class Ranks {
