@@ -1,7 +1,7 @@
 //! A [`Page`] as bytes, in the formats that readers ask for. Knows formats, not the meaning of a metric.
 
 pub mod cache;
-mod compress;
+pub(crate) mod compress;
 pub mod negotiate;
 #[cfg(test)]
 pub(crate) mod parsed;

@@ -74,7 +74,7 @@ pub fn all(state: &Arc<State>, options: Options, metrics: &Arc<HttpMetrics>, hea
         true => pages,
         false => pages.route(TRTLLM_SERVE_PATH, get(handlers::trtllm_serve)),
     };
-    let live_findings = Arc::new(LiveFindings::new(Arc::clone(state), Arc::clone(&all_pages)));
+    let live_findings = LiveFindings::start(Arc::clone(state), Arc::clone(&all_pages));
     let findings = Router::new().route("/api/v1/findings", get(handlers::findings)).with_state(live_findings);
     let pages = pages.with_state(all_pages).merge(findings);
     let live_page = LivePage::new(&telemetry_path.0);

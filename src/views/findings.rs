@@ -1,9 +1,8 @@
-//! `/api/v1/findings`: what limits each engine, by the rules of `doctor`. The numbers of the last half minute are kept while somebody
-//! asks, and dropped a minute after the last request.
+//! `/api/v1/findings`: what limits each engine, by the rules of `doctor`. Two older pages are always kept, compressed, so that the
+//! first request is answered at once. Records are kept while somebody asks.
 
-use std::collections::BTreeSet;
-use std::mem;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::collections::{BTreeSet, VecDeque};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
@@ -16,7 +15,7 @@ use crate::diagnosis::page::{Change, Page};
 use crate::diagnosis::records::{Name, Records};
 use crate::diagnosis::report::finding_json;
 use crate::model::{IterationStats, RECENT_RECORDS};
-use crate::pages::Pages;
+use crate::pages::{KeptPage, Pages};
 use crate::state::{EngineSlot, State};
 
 use super::api;
@@ -27,25 +26,34 @@ const WINDOW: Duration = Duration::from_secs(15);
 const LEAST: Duration = Duration::from_secs(5);
 /// Requests within this time get the same answer.
 const FRESH: Duration = Duration::from_millis(1500);
-/// After a longer pause, a new window begins.
-const PAUSE: Duration = Duration::from_secs(20);
-/// After the last request, the numbers are dropped.
+/// After the last request, records are dropped.
 const KEPT: Duration = Duration::from_secs(60);
 /// Records kept of one engine, and of all engines.
 const MAX_RECORDS: usize = 512;
 const MAX_RECORDS_OF_ALL: usize = 8192;
 
-/// Watches the exporter's own page while somebody asks.
+/// Watches the exporter's own page.
 #[derive(Debug, Default)]
-struct Findings(Mutex<Option<Watch>>);
+struct Watch {
+    /// At most two: where the window begins, and where the next one will.
+    marks: VecDeque<Mark>,
+    /// While somebody asks.
+    asked: Option<Asked>,
+}
+
+/// The exporter at an earlier time.
+#[derive(Debug)]
+struct Mark {
+    time: Instant,
+    page: KeptPage,
+    /// The newest record of each engine, by the id of its slot: later ones belong to the window.
+    newest: Vec<(u64, Arc<IterationStats>)>,
+}
 
 #[derive(Debug)]
-struct Watch {
+struct Asked {
     began: Instant,
-    /// Where the window begins.
-    start: (Instant, Page),
-    /// Where the next window begins.
-    next: Option<(Instant, Page)>,
+    /// Their times are since `began`.
     records: Records<Arc<IterationStats>>,
     /// The last answer, and its time.
     answer: (Instant, Value),
@@ -56,172 +64,244 @@ struct Watch {
 pub struct LiveFindings {
     state: Arc<State>,
     pages: Arc<Pages>,
-    findings: Arc<Findings>,
+    watch: Arc<Mutex<Watch>>,
 }
 
 impl LiveFindings {
+    /// Watches until it is dropped.
     #[must_use]
-    pub fn new(state: Arc<State>, pages: Arc<Pages>) -> Self {
-        Self { state, pages, findings: Arc::default() }
+    pub fn start(state: Arc<State>, pages: Arc<Pages>) -> Arc<Self> {
+        let findings = Arc::new(Self { state, pages, watch: Arc::default() });
+        let watched = Arc::downgrade(&findings);
+        tokio::spawn(async move {
+            loop {
+                tokio::time::sleep(WINDOW).await;
+                let Some(findings) = watched.upgrade() else { return };
+                let mark = Mark::now(&findings.state, findings.pages.keep(), Instant::now());
+                lock(&findings.watch).roll(mark);
+            }
+        });
+        findings
     }
 
     /// `None` if a rule panicked.
     pub async fn look(self: Arc<Self>) -> Option<Value> {
-        if self.findings.is_empty() {
-            tokio::spawn(Findings::forget(Arc::downgrade(&self.findings)));
-        }
         // A page of many engines takes milliseconds to parse.
-        let look = move || self.findings.look(&self.state, || self.pages.text(), Instant::now());
+        let look = move || {
+            let mark = || Mark::now(&self.state, self.pages.keep(), Instant::now());
+            lock(&self.watch).look(&self.state, mark, || self.pages.text(), Instant::now())
+        };
         tokio::task::spawn_blocking(look).await.ok()
     }
 }
 
-impl Findings {
-    /// The findings about the time since the window began. `page`: the metrics page as text.
-    fn look(&self, state: &State, page: impl FnOnce() -> Bytes, now: Instant) -> Value {
-        let mut current = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let kept = current.take().filter(|watch| now.saturating_duration_since(watch.answer.0) < PAUSE);
-        let watch = match kept {
-            Some(watch) if now.saturating_duration_since(watch.answer.0) < FRESH => watch,
-            Some(mut watch) => {
-                watch.roll(now);
-                watch.read(state, now);
-                watch.judge(state, Page::parse(&page()), now);
-                watch
-            }
-            None => Watch::begin(state, Page::parse(&page()), now),
-        };
-        let answer = watch.answer.1.clone();
-        *current = Some(watch);
-        answer
+fn lock(watch: &Mutex<Watch>) -> std::sync::MutexGuard<'_, Watch> {
+    watch.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Mark {
+    fn now(state: &State, page: KeptPage, time: Instant) -> Self {
+        let newest = |slot: &Arc<EngineSlot>| Some((slot.id, slot.recent_records(1).pop()?));
+        Self { time, page, newest: state.slots().iter().filter_map(newest).collect() }
     }
 
-    /// Drops the numbers if nobody has asked for a minute. `false` if there are none any more.
-    fn keep(&self, now: Instant) -> bool {
-        let mut current = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if current.as_ref().is_some_and(|watch| now.saturating_duration_since(watch.answer.0) >= KEPT) {
-            *current = None;
-        }
-        current.is_some()
-    }
-
-    /// Whether nobody has asked yet, or not for a while.
-    #[must_use]
-    fn is_empty(&self) -> bool {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).is_none()
-    }
-
-    /// Ends when nobody asks any more.
-    async fn forget(findings: Weak<Self>) {
-        loop {
-            tokio::time::sleep(KEPT).await;
-            let kept = findings.upgrade().is_some_and(|findings| findings.keep(Instant::now()));
-            if !kept {
-                break;
-            }
-        }
+    /// How many of an engine's last records are from before this time.
+    fn before(&self, slot: &EngineSlot, records: &[Arc<IterationStats>]) -> usize {
+        let newest = self.newest.iter().find(|(id, _)| *id == slot.id);
+        let at = newest.and_then(|(_, newest)| records.iter().rposition(|record| Arc::ptr_eq(record, newest)));
+        at.map_or(0, |at| at + 1)
     }
 }
 
 impl Watch {
-    fn begin(state: &State, page: Page, now: Instant) -> Self {
-        let answer = (now, json!({"windowSeconds": 0.0, "findings": []}));
-        let mut watch = Self { began: now, start: (now, page), next: None, records: Records::default(), answer };
-        watch.read(state, now);
-        watch
+    /// Moves the window on.
+    fn roll(&mut self, mark: Mark) {
+        self.asked.take_if(|asked| mark.time.saturating_duration_since(asked.answer.0) >= KEPT);
+        while self.marks.len() > 1 {
+            self.marks.pop_front();
+        }
+        self.marks.push_back(mark);
+        if let (Some(asked), Some(first)) = (&mut self.asked, self.marks.front()) {
+            asked.records.forget_before(first.time.saturating_duration_since(asked.began));
+        }
+    }
+
+    /// The findings about the time since the window began. `mark`: begins the first window. `page`: the metrics page as text.
+    fn look(
+        &mut self,
+        state: &State,
+        mark: impl FnOnce() -> Mark,
+        page: impl FnOnce() -> Bytes,
+        now: Instant,
+    ) -> Value {
+        if let Some(Asked { answer: (time, answer), .. }) = &self.asked
+            && now.saturating_duration_since(*time) < FRESH
+        {
+            return answer.clone();
+        }
+        if self.marks.is_empty() {
+            self.marks.push_back(mark());
+        }
+        let Some(first) = self.marks.front() else { return nothing_yet() };
+        let asked = self.asked.get_or_insert_with(|| Asked::begin(state, first, now));
+        asked.read(state, now);
+        let window = now.saturating_duration_since(first.time);
+        let answer = if window < LEAST {
+            nothing_yet()
+        } else {
+            let change = Change { before: Page::parse(&first.page.text()), after: Page::parse(&page()) };
+            let from = first.time.saturating_duration_since(asked.began);
+            json!({"windowSeconds": window.as_secs_f64(), "findings": asked.judge(state, change, window, from)})
+        };
+        asked.answer = (now, answer.clone());
+        answer
+    }
+}
+
+fn nothing_yet() -> Value {
+    json!({"windowSeconds": 0.0, "findings": []})
+}
+
+impl Asked {
+    fn begin(state: &State, first: &Mark, now: Instant) -> Self {
+        let mut asked = Self { began: first.time, records: Records::default(), answer: (now, nothing_yet()) };
+        asked.add(state, Duration::ZERO, |slot, records| {
+            let before = first.before(slot, &records);
+            records.into_iter().take(before).collect()
+        });
+        asked
     }
 
     /// Keeps the records that are new.
     fn read(&mut self, state: &State, now: Instant) {
-        let time = now.saturating_duration_since(self.began);
+        self.add(state, now.saturating_duration_since(self.began), |_, records| records);
+    }
+
+    fn add(
+        &mut self,
+        state: &State,
+        time: Duration,
+        choose: impl Fn(&EngineSlot, Vec<Arc<IterationStats>>) -> Vec<Arc<IterationStats>>,
+    ) {
         let slots = state.slots();
         let name = |slot: &EngineSlot| [slot.name.model.clone(), slot.name.version.clone()];
         let names: BTreeSet<Name> = slots.iter().map(|slot| name(slot)).collect();
         self.records.retain(&names);
         let most = MAX_RECORDS.min(MAX_RECORDS_OF_ALL / names.len().max(1));
         for slot in slots.iter() {
-            self.records.add(name(slot), slot.recent_records(RECENT_RECORDS), time, most);
+            self.records.add(name(slot), choose(slot, slot.recent_records(RECENT_RECORDS)), time, most);
         }
     }
 
-    fn judge(&mut self, state: &State, after: Page, now: Instant) {
-        let (start, before) = (self.start.0, mem::take(&mut self.start.1));
-        let window = now.saturating_duration_since(start);
+    /// `from`: where the window begins, like the times of the records.
+    fn judge(&self, state: &State, change: Change, window: Duration, from: Duration) -> Value {
         let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64();
         let abouts: Vec<About> = serde_json::from_value(api::engines(state)).unwrap_or_default();
-        let from = start.saturating_duration_since(self.began);
         let of_window = |name: &Name| self.records.after(from, name);
-        let exporter =
-            Exporter::observed("this exporter".to_owned(), Change { before, after }, window, wall, abouts, of_window);
-        let mut observation = Observation { exporters: vec![exporter], sources: Vec::new() };
-        let findings: Value = judge(&observation).iter().map(finding_json).collect();
-        self.answer.0 = now;
-        if window >= LEAST {
-            self.answer.1 = json!({"windowSeconds": window.as_secs_f64(), "findings": findings});
-        }
-        let Change { before, after } = observation.exporters.pop().unwrap_or_default().page;
-        self.start.1 = before;
-        if self.next.is_none() && window >= WINDOW {
-            self.next = Some((now, after));
-        }
-    }
-
-    /// Starts the next window once it is long enough.
-    fn roll(&mut self, now: Instant) {
-        let is_long = |(start, _): &mut (Instant, Page)| now.saturating_duration_since(*start) >= WINDOW;
-        if let Some(next) = self.next.take_if(is_long) {
-            self.records.forget_before(next.0.saturating_duration_since(self.began));
-            self.start = next;
-        }
+        let exporter = Exporter::observed("this exporter".to_owned(), change, window, wall, abouts, of_window);
+        let observation = Observation { exporters: vec![exporter], sources: Vec::new() };
+        judge(&observation).iter().map(finding_json).collect()
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::engine::EngineState;
+    use crate::state::EngineName;
 
-    fn at(second: u64, lost: u64) -> Bytes {
+    fn page(second: u64, lost: u64) -> String {
         let engine = "model=\"m\",version=\"1\"";
         format!(
             "nv_trt_llm_iterations_total{{{engine}}} {second}00\nnv_trt_llm_iterations_lost_total{{{engine}}} {lost}\n\
-                 trtllm_exporter_log_lines_dropped_total {lost}\n"
+             nv_trt_llm_iteration_latency_seconds_sum{{{engine}}} {second}\n\
+             trtllm_exporter_log_lines_dropped_total {lost}\n"
         )
-        .into()
     }
 
     fn rules(answer: &Value) -> Vec<&str> {
         answer["findings"].as_array().unwrap().iter().filter_map(|finding| finding["rule"].as_str()).collect()
     }
 
-    #[test]
-    fn the_window_moves_on_while_somebody_asks() {
-        let (findings, state, start) = (Findings::default(), State::new(Vec::new()), Instant::now());
-        let look =
-            |second: u64, lost: u64| findings.look(&state, || at(second, lost), start + Duration::from_secs(second));
-        assert_eq!(look(0, 5), json!({"windowSeconds": 0.0, "findings": []}));
-        assert_eq!(look(3, 6), json!({"windowSeconds": 0.0, "findings": []}));
-        let answer = look(6, 6);
-        assert_eq!((rules(&answer), &answer["windowSeconds"]), (vec!["log-lines-dropped"], &json!(6.0)));
-        assert_eq!(answer["findings"][0]["subject"], "this exporter");
-        for second in (8..=30).step_by(2) {
-            assert_eq!(rules(&look(second, 6)), ["log-lines-dropped"], "{second}");
-        }
-        // The window began at 16 s.
-        let answer = look(34, 6);
-        assert_eq!((rules(&answer), &answer["windowSeconds"]), (vec![], &json!(18.0)));
-        assert_eq!(look(35, 7), answer, "within a moment, the answer is the same");
-        // A pause in which the numbers were not kept up.
-        assert_eq!(look(60, 99), json!({"windowSeconds": 0.0, "findings": []}));
+    struct Scene {
+        watch: Watch,
+        state: State,
+        start: Instant,
     }
 
-    #[tokio::test(start_paused = true)]
-    async fn nothing_is_kept_when_nobody_asks() {
-        let (findings, state) = (Arc::new(Findings::default()), State::new(Vec::new()));
-        assert!(findings.is_empty());
-        let long_ago = Instant::now().checked_sub(KEPT).unwrap();
-        findings.look(&state, || at(0, 0), long_ago);
-        assert!(!findings.is_empty());
-        Findings::forget(Arc::downgrade(&findings)).await;
-        assert!(findings.is_empty());
+    impl Scene {
+        fn new(engines: Vec<EngineName>) -> Self {
+            let state = State::new(engines);
+            for slot in state.slots().iter() {
+                slot.update(|engine| (engine.state, engine.source.ready) = (EngineState::Busy, true));
+            }
+            Self { watch: Watch::default(), state, start: Instant::now() }
+        }
+
+        fn mark(&self, second: u64, lost: u64) -> Mark {
+            let page = KeptPage::new(page(second, lost).as_bytes());
+            Mark::now(&self.state, page, self.start + Duration::from_secs(second))
+        }
+
+        fn roll(&mut self, second: u64, lost: u64) {
+            let mark = self.mark(second, lost);
+            self.watch.roll(mark);
+        }
+
+        fn look(&mut self, second: u64, lost: u64) -> Value {
+            let mark = self.mark(second, lost);
+            let now = self.start + Duration::from_secs(second);
+            self.watch.look(&self.state, || mark, || page(second, lost).into(), now)
+        }
+
+        /// Records of a batch of 64 while 30 requests wait.
+        fn run(&self, iterations: std::ops::Range<u64>, queued: i64) {
+            let record = |iter| {
+                let record = json!({"iter": iter, "iterLatencyMS": 10.0, "numActiveRequests": 64, "numQueuedRequests": queued,
+                    "maxNumActiveRequests": 64, "inflightBatchingStats": {"numScheduledRequests": 64, "numGenRequests": 64}});
+                serde_json::from_value(record).unwrap()
+            };
+            self.state.slots()[0].keep_records(iterations.map(|iter| Box::new(record(iter))).collect());
+        }
+    }
+
+    #[test]
+    fn the_first_request_to_an_overloaded_engine_is_answered_with_its_findings() {
+        let mut scene = Scene::new(vec![EngineName::of_a_test()]);
+        // An hour without requests, in which nobody asked.
+        scene.run(0..60, 0);
+        scene.roll(3600, 0);
+        scene.run(60..100, 30);
+        scene.roll(3615, 0);
+        scene.run(100..120, 30);
+        let answer = scene.look(3622, 0);
+        assert_eq!((&answer["windowSeconds"], rules(&answer)), (&json!(22.0), vec!["queue-bound"]), "{answer}");
+        let iterations = |watch: &Watch, from| {
+            let asked = watch.asked.as_ref().unwrap();
+            asked.records.after(Duration::from_secs(from), &["m".to_owned(), "1".to_owned()]).len()
+        };
+        assert_eq!(iterations(&scene.watch, 0), 60, "records from before the window are not judged");
+        // Nobody asks for a minute.
+        scene.roll(3683, 0);
+        assert!(scene.watch.asked.is_none(), "records are not kept");
+    }
+
+    #[test]
+    fn the_window_moves_on() {
+        let mut scene = Scene::new(Vec::new());
+        assert_eq!(scene.look(0, 5), nothing_yet());
+        assert_eq!(scene.look(3, 6), nothing_yet());
+        let answer = scene.look(6, 6);
+        assert_eq!((rules(&answer), &answer["windowSeconds"]), (vec!["log-lines-dropped"], &json!(6.0)));
+        assert_eq!(answer["findings"][0]["subject"], "this exporter");
+        scene.roll(15, 6);
+        for second in (16..30).step_by(2) {
+            assert_eq!(rules(&scene.look(second, 6)), ["log-lines-dropped"], "{second}");
+        }
+        scene.roll(30, 6);
+        let answer = scene.look(34, 6);
+        assert_eq!((rules(&answer), &answer["windowSeconds"]), (vec![], &json!(19.0)));
+        assert_eq!(scene.look(35, 7), answer, "within a moment, the answer is the same");
+        assert_eq!(scene.watch.marks.len(), 2);
     }
 }
