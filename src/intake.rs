@@ -11,7 +11,7 @@ use crate::model::{BenchReport, EngineAbout, ErrorKind, RejectCounts, RejectReas
 use crate::recorder::{Checkpoint, EngineRecorder};
 use crate::recording::{self, Settled};
 use crate::sources::{Batch, Item, Presence, Recorded, SourceError};
-use crate::state::{self, EngineName, EngineSlot, SourceStatus};
+use crate::state::{self, EngineName, EngineSlot, Failure, SourceStatus};
 
 /// One moment on both clocks.
 #[derive(Debug, Clone, Copy)]
@@ -279,7 +279,7 @@ impl Intake {
         if self.source.up || (result.is_ok() && self.source.last_success_us.is_none()) {
             self.engine.health.answered(at.instant);
         }
-        self.note_failure(result.err(), at.instant);
+        self.note_failure(result.err(), at);
         batch.rejected[RejectReason::Implausible as usize] += std::mem::take(&mut self.implausible);
         self.note_rejections(&batch.rejected, at.instant);
         batch.clear();
@@ -289,10 +289,11 @@ impl Intake {
 
     /// Keeps the engine `starting` while its source is opened or its model is loaded, however long that takes. `/readyz`
     /// shows the reason.
-    pub fn still_starting(&mut self, reason: &str, now: Instant) {
-        if self.source.last_error.as_deref() != Some(reason) {
-            self.source.last_error = Some(reason.to_owned());
-            self.publish(now);
+    pub fn still_starting(&mut self, reason: &'static str, now: Moment) {
+        if self.source.loading != Some(reason) {
+            self.source.loading = Some(reason);
+            self.source.unanswered_since_us.get_or_insert(now.unix_us);
+            self.publish(now.instant);
         }
     }
 
@@ -304,8 +305,8 @@ impl Intake {
     }
 
     /// Counts every failure, logs each change.
-    fn note_failure(&mut self, error: Option<&SourceError>, now: Instant) {
-        let kind = error.map(SourceError::kind);
+    fn note_failure(&mut self, error: Option<&SourceError>, at: Moment) {
+        let (kind, now) = (error.map(SourceError::kind), at.instant);
         if let Some(kind) = kind {
             self.source.metrics.errors[kind as usize].inc();
         }
@@ -320,9 +321,14 @@ impl Intake {
             }
             self.log.failing = kind;
         }
-        self.source.last_failure = kind;
-        // Everybody may read it, so it has no address.
-        self.source.last_error = kind.map(|kind| format!("the last poll failed ({}); see the log", kind.name()));
+        self.source.loading = None;
+        self.source.last_failure = error.map(|error| Failure {
+            kind: error.kind(),
+            text: printable(&error.to_string()),
+            not_ready: error.is_not_ready(),
+        });
+        self.source.unanswered_since_us =
+            error.is_some().then(|| self.source.unanswered_since_us.unwrap_or(at.unix_us));
     }
 
     /// Counts every rejected record, logs the first of a series.
@@ -405,6 +411,12 @@ impl Intake {
     }
 }
 
+/// The beginning of an error for people. A server chooses some of its characters, and a terminal must not obey them.
+fn printable(error: &str) -> String {
+    let replaced = error.chars().map(|character| if character.is_control() { '?' } else { character });
+    replaced.take(MAX_ERROR).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -433,18 +445,6 @@ mod tests {
         }
     }
 
-    #[test]
-    fn requests_without_records_have_a_notice_until_records_arrive() {
-        let state = State::new(vec![EngineName::of_a_test()]);
-        let mut intake = Intake::new(Arc::clone(&state.slots()[0]), Duration::from_secs(15));
-        let start = Moment::now();
-        let mut poll = |seconds, item: Option<Item>| {
-            let at = Moment { instant: start.instant + Duration::from_secs(seconds), ..start };
-            let mut batch = Batch::default();
-            batch.items.extend(item);
-            intake.end_poll(&mut batch, Duration::ZERO, Ok(Presence::Present), at);
-            state.slots()[0].snapshot().source.notice
-        };
     #[test]
     fn the_error_of_a_poll_is_kept_printable_short_and_with_its_beginning() {
         let (state, start) = (State::new(vec![EngineName::of_a_test()]), Moment::now());
@@ -488,6 +488,18 @@ mod tests {
         assert_eq!(poll(90, 1), Some((90, 29)), "another series");
     }
 
+    #[test]
+    fn requests_without_records_have_a_notice_until_records_arrive() {
+        let state = State::new(vec![EngineName::of_a_test()]);
+        let mut intake = Intake::new(Arc::clone(&state.slots()[0]), Duration::from_secs(15));
+        let start = Moment::now();
+        let mut poll = |seconds, item: Option<Item>| {
+            let at = Moment { instant: start.instant + Duration::from_secs(seconds), ..start };
+            let mut batch = Batch::default();
+            batch.items.extend(item);
+            intake.end_poll(&mut batch, Duration::ZERO, Ok(Presence::Present), at);
+            state.slots()[0].snapshot().source.notice
+        };
         let request = || Some(Item::PerfMetrics(Box::default()));
         for seconds in [0, 10, 20] {
             assert_eq!(poll(seconds, request()), None);

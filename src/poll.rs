@@ -110,7 +110,7 @@ impl Driver {
     }
 
     /// Keeps the state of the engine up to date during `work`. `starting` is the reason why it has no statistics yet.
-    async fn watch<T>(&mut self, starting: Option<&str>, work: impl Future<Output = T>) -> T {
+    async fn watch<T>(&mut self, starting: Option<&'static str>, work: impl Future<Output = T>) -> T {
         let mut health = tokio::time::interval(HEALTH_INTERVAL);
         let mut work = pin!(work);
         loop {
@@ -118,13 +118,13 @@ impl Driver {
                 result = &mut work => return result,
                 _ = health.tick() => {
                     self.heartbeat.beat();
-                    let now = Moment::now().instant;
+                    let now = Moment::now();
                     // A panic is counted, and the next check is a new attempt.
                     let _ = supervise::catch_now(Task::Fold, || {
                         if let Some(reason) = starting {
                             self.intake.still_starting(reason, now);
                         }
-                        self.intake.check_health(now);
+                        self.intake.check_health(now.instant);
                     });
                 }
             }
@@ -148,7 +148,7 @@ impl Driver {
             let at = Moment::now();
             match result {
                 Ok(Presence::Forgotten) => return Ok(End::Forgotten),
-                Ok(Presence::Loading) => self.intake.still_starting(LOADING, at.instant),
+                Ok(Presence::Loading) => self.intake.still_starting(LOADING, at),
                 // Not logged here: it ends the daemon, which prints it.
                 Err(SourceError::Open(error)) => return Err(error),
                 result => {
@@ -296,7 +296,7 @@ mod tests {
         let (trigger, shutdown) = shutdown::channel();
         let running = tokio::spawn(driver.run(std::future::pending(), shutdown));
         // Several checks of the health, and longer than the engine may take to become stale.
-        while state.engines().next().unwrap().1.source.last_error.is_none() {
+        while state.engines().next().unwrap().1.source.loading.is_none() {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
         tokio::time::sleep(3 * SCHEDULE.stale_after).await;

@@ -18,7 +18,7 @@ pub use engine::{EngineName, EngineSnapshot};
 pub use slot::{EngineOrigin, EngineSlot, Place, copy_to_keep};
 
 pub use crate::model::RECENT_RECORDS;
-pub use source::{SourceMetrics, SourceStatus};
+pub use source::{Failure, SourceMetrics, SourceStatus, StartPhase};
 
 use slot::Changes;
 

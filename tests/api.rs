@@ -189,6 +189,35 @@ fn the_api_is_read_only() {
 }
 
 #[test]
+fn a_source_that_never_answered_is_told_from_one_without_a_record_and_from_an_idle_engine() {
+    let folder = tempfile::tempdir().unwrap();
+    let config = folder.path().join("engines.yaml");
+    let session = e2e::root().join("tests/fixtures/session.ndjson");
+    let text = format!(
+        "engines:\n- source: trtllm-serve:http://127.0.0.1:1\n  model: refused\n\
+         - source: socket:{}\n  model: waiting\n- source: replay:{}?speed=max\n  model: idle\n",
+        folder.path().join("ingest.sock").display(),
+        session.display()
+    );
+    fs::write(&config, text).unwrap();
+    let daemon = Daemon::start(&["--config.file", config.to_str().unwrap(), "--stale-after", "1h"]);
+    daemon.until_state(&["model=idle"], "idle");
+    daemon.poll(&["model=refused"], 1);
+    let engines = get(&daemon, "/api/v1/engines", 200);
+    let of = |key: &str| engines.as_array().unwrap().iter().map(|engine| engine[key].clone()).collect::<Vec<_>>();
+    assert_eq!(of("state"), ["starting", "starting", "idle"]);
+    assert_eq!(of("startPhase"), [json!("never_answered"), json!("no_publisher"), Value::Null]);
+    assert_eq!(of("why")[1..], ["no publisher has connected yet", "no requests"]);
+    let poll = &engines[0]["lastPoll"];
+    let error = poll["error"].as_str().unwrap();
+    assert!(error.starts_with("cannot connect to http://127.0.0.1:1: Connection refused"), "{error}");
+    assert_eq!(of("why")[0], format!("the source has never answered: {error}"));
+    // Since the first poll, not the last one.
+    assert!(poll["unansweredSinceTimestampSeconds"].as_f64() < poll["timestampSeconds"].as_f64(), "{poll}");
+    assert_eq!(engines[2]["lastPoll"].get("unansweredSinceTimestampSeconds"), None);
+}
+
+#[test]
 fn readiness_names_no_address_and_the_page_for_people_allows_only_its_own_script() {
     // Nothing listens there.
     let daemon = Daemon::start(&["--source", "trtllm-serve:http://127.0.0.1:1", "--model", "m"]);
@@ -198,11 +227,11 @@ fn readiness_names_no_address_and_the_page_for_people_allows_only_its_own_script
     let ready = daemon.get("/readyz");
     assert_eq!(
         (ready.status, ready.text()),
-        (503, "m 1 (trtllm-serve): the last poll failed (connect); see the log\n")
+        (503, "m 1 (trtllm-serve): the source has never answered: no connection (connect); see the log\n")
     );
+    assert_eq!(daemon.get("/favicon.ico").status, 204);
     let page = daemon.get("/");
     assert_eq!(page.header("x-content-type-options"), Some("nosniff"));
     let policy = page.header("content-security-policy").unwrap();
     assert!(policy.starts_with("default-src 'none'; script-src 'sha256-") && !policy.contains("unsafe"), "{policy}");
 }
-    assert_eq!(daemon.get("/favicon.ico").status, 204);

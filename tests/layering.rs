@@ -30,7 +30,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("intake", &["log", "model", "engine", "recorder", "recording", "sources", "state"]),
     ("poll", &["intake", "model", "recorder", "sources", "state", "shutdown", "supervise"]),
     ("diagnosis", &["model", "sources"]),
-    ("views", &["diagnosis", "model", "pages", "state"]),
+    ("views", &["diagnosis", "engine", "model", "pages", "state"]),
     ("web", &["metrics", "small_file"]),
     ("listen", &["unix_socket"]),
     ("http", &["exposition", "listen", "log", "metrics", "pages", "state", "shutdown", "supervise", "views", "web"]),

@@ -146,7 +146,7 @@ fn a_terminal_shows_the_numbers_of_the_metrics_page_and_obeys_keys() {
 
     // The cause of the selected engine, and its detail.
     terminal.press(&["j", "Down"]);
-    terminal.until(&["nowhere 1: starting: the last poll failed"]);
+    terminal.until(&["nowhere 1: starting: the source has never answered: cannot connect to http://127.0.0.1:1"]);
     terminal.press(&["k", "Enter"]);
     let completed = page.get("nv_trt_llm_requests_completed_total", &["model=replayed"]);
     let lost = page.get("nv_trt_llm_iterations_lost_total", &["model=replayed"]);
@@ -273,7 +273,7 @@ fn a_suspended_top_gives_the_terminal_to_the_shell_and_returns() {
 
 /// A title for the terminal, a screen without contents, red text.
 const HOSTILE: &str = r#"[{"model": "\u001b]0;owned\u0007\u001b[2J\u001b[31m\u009b5mevil", "version": "1\r\n", "state": "idle",
-    "source": "socket", "labels": {"pool": "\u001bP0;0|owned\u001b\\"}, "notice": "\u001b[?1049l\u001b[8mhidden",
+    "source": "socket", "labels": {"pool": "\u001bP0;0|owned\u001b\\"}, "why": "\u001b[?1049l\u001b[8mhidden",
     "lastPoll": {"succeeded": true}}]"#;
 const PAGE: &str = "/metrics?collect%5B%5D=triton&collect%5B%5D=engine&collect%5B%5D=gpu&collect%5B%5D=exporter";
 

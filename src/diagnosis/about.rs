@@ -14,6 +14,10 @@ pub struct About {
     pub labels: BTreeMap<String, String>,
     pub source: String,
     pub state: String,
+    /// `loading`, `never_answered`, `no_record` or `no_publisher` while it is starting.
+    pub start_phase: Option<String>,
+    /// The cause of the state.
+    pub why: String,
     pub backend: Option<String>,
     pub engine_version: Option<String>,
     pub simulated: bool,
@@ -24,5 +28,7 @@ pub struct About {
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct LastPoll {
+    /// Seconds since 1970. Absent if the last poll succeeded.
+    pub unanswered_since_timestamp_seconds: Option<f64>,
     pub error: Option<String>,
 }

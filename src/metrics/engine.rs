@@ -100,7 +100,8 @@ impl EngineSeries {
     /// would send it requests that fail.
     #[must_use]
     pub fn gateway_page(&self, snapshot: &EngineSnapshot) -> Page {
-        let load = load(snapshot).filter(|_| snapshot.source.last_failure != Some(ErrorKind::Connect));
+        let refused = snapshot.source.last_failure.as_ref().is_some_and(|failure| failure.kind == ErrorKind::Connect);
+        let load = load(snapshot).filter(|_| !refused);
         let Some(latest) = load else { return Page::default() };
         let mut page = Writer::new(&self.labels);
         page.gateway(&latest);

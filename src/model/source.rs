@@ -46,6 +46,21 @@ impl ErrorKind {
             Self::Engine => "engine",
         }
     }
+
+    /// The failure in words, without an address.
+    #[must_use]
+    pub const fn words(self) -> &'static str {
+        match self {
+            Self::Connect => "no connection",
+            Self::Timeout => "no answer in time",
+            Self::HttpStatus => "an error status",
+            Self::NotJson => "not the statistics of an engine",
+            Self::Truncated => "an incomplete answer",
+            Self::TooLarge => "an answer that is too long",
+            Self::Io => "reading failed",
+            Self::Engine => "the engine failed",
+        }
+    }
 }
 
 /// Why a record was skipped. The order is that of the catalog's label values.

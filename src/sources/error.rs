@@ -55,6 +55,12 @@ impl SourceError {
             Self::Engine { .. } | Self::Panicked { .. } | Self::Open(_) => ErrorKind::Engine,
         }
     }
+
+    /// The server says that it is not ready yet.
+    #[must_use]
+    pub const fn is_not_ready(&self) -> bool {
+        matches!(self, Self::HttpStatus { status: 503, .. })
+    }
 }
 
 /// A source that cannot be opened. It ends the daemon.

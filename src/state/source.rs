@@ -36,6 +36,41 @@ impl Default for SourceMetrics {
     }
 }
 
+/// A poll that failed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Failure {
+    pub kind: ErrorKind,
+    /// Printable and short. It names the address of the source, so it must not be shown to everybody.
+    pub text: String,
+    /// The server answered that it is not ready yet.
+    pub not_ready: bool,
+}
+
+/// What an engine waits for that is starting.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum StartPhase {
+    /// The source is being opened, or its model is being loaded.
+    Loading,
+    /// No poll has ever succeeded.
+    NeverAnswered,
+    /// The source answers, and has sent no record yet.
+    NoRecord,
+    /// A source that listens has no publisher yet.
+    NoPublisher,
+}
+
+impl StartPhase {
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Loading => "loading",
+            Self::NeverAnswered => "never_answered",
+            Self::NoRecord => "no_record",
+            Self::NoPublisher => "no_publisher",
+        }
+    }
+}
+
 /// The source at the end of its last poll. `up`, the last success and the connections are gauges on the page, but plain
 /// here: they belong to this snapshot, and two of them may be absent.
 #[derive(Debug, Clone, Default)]
@@ -53,12 +88,28 @@ pub struct SourceStatus {
     pub connections: Option<u64>,
     /// PIDs of the connected publishers, if all of them are visible here.
     pub processes: Vec<u32>,
-    /// Why the source is not ready, or why the last poll failed. For `/readyz`.
-    pub last_error: Option<String>,
+    /// Why there is no poll yet: the source is being opened, or its engine loads the model.
+    pub loading: Option<&'static str>,
     /// Why the last poll failed. `None` if it succeeded.
-    pub last_failure: Option<ErrorKind>,
-    /// What is wrong with the statistics although polls succeed. For `/readyz`.
+    pub last_failure: Option<Failure>,
+    /// Since when the source gives no answer, in microseconds since 1970 UTC. `None` if its last poll succeeded.
+    pub unanswered_since_us: Option<i64>,
+    /// What is wrong with the statistics although polls succeed.
     pub notice: Option<&'static str>,
     /// The benchmark to compare the engine with, or that the source replays instead of an engine's records.
     pub bench_report: Option<Arc<BenchReport>>,
+}
+
+impl SourceStatus {
+    /// Of an engine that is starting.
+    #[must_use]
+    pub fn start_phase(&self) -> StartPhase {
+        match &self.last_failure {
+            _ if self.loading.is_some() || self.last_poll_us.is_none() && !self.ready => StartPhase::Loading,
+            Some(failure) if failure.not_ready => StartPhase::Loading,
+            Some(_) if !self.ready => StartPhase::NeverAnswered,
+            _ if self.last_success_us.is_none() && self.connections == Some(0) => StartPhase::NoPublisher,
+            _ => StartPhase::NoRecord,
+        }
+    }
 }

@@ -7,7 +7,9 @@ use std::sync::Arc;
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use crate::state::{EngineName, EngineSlot, EngineSnapshot, RECENT_RECORDS, State};
+use crate::state::{EngineName, EngineSlot, EngineSnapshot, RECENT_RECORDS, StartPhase, State};
+
+use super::reasons;
 
 /// Number of records without the parameter `last`.
 const DEFAULT_LAST: usize = 10;
@@ -22,10 +24,14 @@ struct Engine<'a> {
     /// The kind of source, never its address.
     source: &'static str,
     state: &'static str,
+    /// What an engine waits for that is starting.
+    start_phase: Option<&'static str>,
+    /// The cause of the state.
+    why: String,
     backend: Option<&'a str>,
     engine_version: Option<&'a str>,
     simulated: bool,
-    last_poll: LastPoll,
+    last_poll: LastPoll<'a>,
     /// What is wrong with the statistics although polls succeed.
     notice: Option<&'static str>,
     last_record_timestamp_seconds: Option<f64>,
@@ -34,7 +40,7 @@ struct Engine<'a> {
 
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct LastPoll {
+struct LastPoll<'a> {
     succeeded: bool,
     timestamp_seconds: Option<f64>,
     last_success_timestamp_seconds: Option<f64>,
@@ -42,8 +48,10 @@ struct LastPoll {
     polls: u64,
     failed: u64,
     records_rejected: u64,
-    /// Why the last poll failed, or why there was none.
-    error: Option<String>,
+    /// Since when the source gives no answer. Absent if the last poll succeeded.
+    unanswered_since_timestamp_seconds: Option<f64>,
+    /// Why the last poll failed. It may name the address of the source.
+    error: Option<&'a str>,
 }
 
 /// The counters of the metrics page.
@@ -78,6 +86,8 @@ impl<'a> Engine<'a> {
             labels: name.labels.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect(),
             source: name.source,
             state: snapshot.state.name(),
+            start_phase: reasons::start_phase(snapshot).map(StartPhase::name),
+            why: reasons::why(snapshot),
             backend: snapshot.about.backend.as_deref(),
             engine_version: snapshot.about.version.as_deref(),
             simulated: snapshot.about.simulated,
@@ -88,7 +98,8 @@ impl<'a> Engine<'a> {
                 polls: source.metrics.polls.get(),
                 failed: source.metrics.errors.iter().map(|count| count.get()).sum(),
                 records_rejected: source.metrics.rejected.iter().map(|count| count.get()).sum(),
-                error: source.last_error.clone(),
+                unanswered_since_timestamp_seconds: source.unanswered_since_us.map(seconds),
+                error: source.last_failure.as_ref().map(|failure| failure.text.as_str()),
             },
             notice: source.notice,
             last_record_timestamp_seconds: snapshot.latest.as_ref().map(|latest| seconds(latest.time_us)),
@@ -130,7 +141,7 @@ pub fn discovery(state: &State) -> Value {
 pub fn not_ready(state: &State) -> Option<String> {
     let missing = state.engines().filter(|(_, snapshot)| !snapshot.source.ready).map(|(engine, snapshot)| {
         let name = &engine.name;
-        let why = snapshot.source.last_error.as_deref().unwrap_or("not polled yet");
+        let why = reasons::without_addresses(&snapshot).unwrap_or_default();
         format!("{} {} ({}): {why}\n", name.model, name.version, name.source)
     });
     Some(missing.collect::<String>()).filter(|missing| !missing.is_empty())
@@ -143,7 +154,7 @@ pub fn trouble(state: &State) -> String {
         let name = &engine.name;
         let stale = snapshot.state.is_stale().then(|| format!("the engine is {}", snapshot.state.name()));
         let notice = snapshot.source.notice.map(str::to_owned);
-        let why = snapshot.source.last_error.clone().or(stale).or(notice)?;
+        let why = reasons::without_addresses(&snapshot).or(stale).or(notice)?;
         Some(format!("{} {} ({}): {why}\n", name.model, name.version, name.source))
     });
     failing.collect()

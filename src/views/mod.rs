@@ -4,3 +4,4 @@
 pub mod api;
 pub mod findings;
 pub mod page;
+mod reasons;

@@ -105,7 +105,6 @@ fn engine(page: &Page, about: &About) -> EngineReading {
     let labels = about.labels.iter().map(|(name, value)| (name.as_str(), value.as_str()));
     let page = page.of(&own.into_iter().chain(labels).collect::<Vec<_>>());
     let state = page.current("nv_trt_llm_engine_state", "state").unwrap_or(&about.state);
-    let why = about.last_poll.error.as_ref().or(about.notice.as_ref()).map_or(explanation(state), String::as_str);
     let release = about.engine_version.as_ref().map(|release| format!("TensorRT-LLM {release}"));
     let facts = [Some(about.source.clone()), about.backend.clone(), release];
     let labels: Vec<String> = about.labels.iter().map(|(name, value)| format!("{name}={value}")).collect();
@@ -117,24 +116,12 @@ fn engine(page: &Page, about: &About) -> EngineReading {
         },
         id: format!("{}:{}", about.model, about.version),
         state: printable(state),
-        why: printable(why),
+        why: printable(&about.why),
         simulated: about.simulated,
         about: printable(&facts.into_iter().flatten().collect::<Vec<_>>().join(", ")),
         numbers: Numbers::of(&page),
         totals: Totals::of(&page),
         ranks: Vec::new(),
-    }
-}
-
-/// In the words of the exporter's own page.
-fn explanation(state: &str) -> &'static str {
-    match state {
-        "starting" => "no record yet: the engine has had no request, or its source has not answered",
-        "busy" => "requests are being served",
-        "idle" => "no requests",
-        "stalled" => "requests are active, but no iteration is reported",
-        "unreachable" => "the source does not answer",
-        _ => "",
     }
 }
 
@@ -168,8 +155,6 @@ fn why_no_gpus(state: Option<&str>) -> &'static str {
         Some("version_mismatch") => "the NVIDIA library and driver have different versions",
         Some("no_permission") => "the exporter may not open the GPU devices",
         Some("failed") => "NVML failed; the exporter's log has the reason",
-        // Rows without `rank` have their own batch, and copy the rest from rank 0.
-        let is_own = record.rank.is_some() || rank == 0;
         Some("released") => "NVML is closed on request",
         _ => "the exporter has no GPU metrics",
     }
@@ -183,6 +168,8 @@ fn ranks(records: &[IterationStats]) -> Vec<Rank> {
         let number = |value: Option<i64>| value.map(|value| value as f64);
         let batch = record.inflight_batching_stats;
         let blocks = record.kv_cache_stats.and_then(|cache| cache.used_num_blocks.zip(cache.max_num_blocks));
+        // Rows without `rank` have their own batch, and copy the rest from rank 0.
+        let is_own = record.rank.is_some() || rank == 0;
         let of_rank = Rank {
             rank,
             active: number(record.num_active_requests.filter(|_| is_own)),

@@ -17,7 +17,8 @@ use super::theme::Theme;
 use super::{draw, plain};
 
 fn about(model: &str, state: &str) -> Value {
-    json!({"model": model, "version": "1", "state": state, "source": "socket", "lastPoll": {"succeeded": true}})
+    let why = if state == "busy" { "requests are being served" } else { "no requests" };
+    json!({"model": model, "version": "1", "state": state, "why": why, "source": "socket", "lastPoll": {"succeeded": true}})
 }
 
 fn reading(page: &str, engines: &Value) -> Reading {
@@ -307,7 +308,7 @@ fn ranks_are_listed_with_their_last_iteration() {
 fn texts_of_others_cannot_control_the_terminal() {
     let evil = "\u{1b}[2J\u{1b}]0;owned\u{7}\u{9b}31m\r\n\u{202e}x";
     let mut about = about(evil, evil);
-    for key in ["source", "backend", "engineVersion", "notice"] {
+    for key in ["source", "backend", "engineVersion", "why"] {
         about[key] = json!(evil);
     }
     about["labels"] = json!({"pool": evil});

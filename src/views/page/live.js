@@ -9,13 +9,6 @@ const WINDOW_SECONDS = 30;
 /** Of the metrics page. The names of other exporters are not needed. */
 const GROUPS = ["triton", "engine", "gpu", "exporter"].map((group) => `collect[]=${group}`).join("&");
 
-const STATES = {
-  starting: "no record yet: the engine has had no request, or its source has not answered",
-  busy: "requests are being served",
-  idle: "no requests",
-  stalled: "requests are active, but no iteration is reported",
-  unreachable: "the source does not answer",
-};
 const NVML_STATES = {
   off: "GPU metrics are switched off (--gpu off).",
   starting: "NVML is being initialized.",
@@ -183,7 +176,8 @@ class EngineCard {
     setText(this.state, engine.state);
     this.state.className = `state ${engine.state}`;
     this.simulated.hidden = !engine.simulated;
-    setText(this.why, engine.lastPoll.error ?? engine.notice ?? STATES[engine.state] ?? "");
+    const { unansweredSinceTimestampSeconds: since } = engine.lastPoll;
+    setText(this.why, since === undefined ? engine.why : `${engine.why} (no answer for ${seconds(Math.max(0, Math.round(time - since)))})`);
     const last = engine.lastRecordTimestampSeconds;
     const parts = [engine.source, engine.backend, engine.engineVersion && `TensorRT-LLM ${engine.engineVersion}`];
     parts.push(last === undefined ? "no record yet" : `last record ${seconds(Math.max(0, time - last))} ago`);

@@ -1,0 +1,140 @@
+//! Why an engine is in its state, in words: one sentence for the API, the page for people, `top` and `doctor`, and one without
+//! addresses for `/readyz`, which everybody may read.
+
+use crate::engine::EngineState;
+use crate::state::{EngineSnapshot, Failure, SourceStatus, StartPhase};
+
+const NOT_POLLED: &str = "not polled yet";
+
+/// The phase of an engine that is starting.
+pub(super) fn start_phase(snapshot: &EngineSnapshot) -> Option<StartPhase> {
+    (snapshot.state == EngineState::Starting).then(|| snapshot.source.start_phase())
+}
+
+/// The cause of the state. It may name the address of the source.
+pub(super) fn why(snapshot: &EngineSnapshot) -> String {
+    let source = &snapshot.source;
+    let phase = start_phase(snapshot);
+    match (&source.last_failure, source.loading) {
+        (_, Some(loading)) => loading.to_owned(),
+        (Some(failure), _) => with_lead(phase, &failure.text),
+        (None, None) => source.notice.unwrap_or_else(|| of_state(snapshot.state, phase)).to_owned(),
+    }
+}
+
+/// The problem of the source without addresses. `None` if its last poll succeeded.
+pub(super) fn without_addresses(snapshot: &EngineSnapshot) -> Option<String> {
+    let source = &snapshot.source;
+    match (&source.last_failure, source.loading) {
+        (_, Some(loading)) => Some(loading.to_owned()),
+        (Some(Failure { kind, .. }), _) => {
+            let error = format!("{} ({}); see the log", kind.words(), kind.name());
+            Some(with_lead(Some(phase_of(source)), &error))
+        }
+        (None, None) => (!source.ready).then(|| NOT_POLLED.to_owned()),
+    }
+}
+
+/// A source that has answered before is not starting, whatever the state of its engine.
+fn phase_of(source: &SourceStatus) -> StartPhase {
+    if source.ready { StartPhase::NoRecord } else { source.start_phase() }
+}
+
+fn with_lead(phase: Option<StartPhase>, error: &str) -> String {
+    let lead = match phase {
+        Some(StartPhase::NeverAnswered) => "the source has never answered",
+        Some(StartPhase::Loading) => "the server answers, but is not ready",
+        _ => "the last poll failed",
+    };
+    format!("{lead}: {error}")
+}
+
+fn of_state(state: EngineState, phase: Option<StartPhase>) -> &'static str {
+    match (state, phase) {
+        (EngineState::Starting, Some(StartPhase::NoPublisher)) => "no publisher has connected yet",
+        (EngineState::Starting, Some(StartPhase::NoRecord)) => {
+            "the source answers, but has sent no record yet: the model loads, or the engine has had no request"
+        }
+        (EngineState::Starting, _) => NOT_POLLED,
+        (EngineState::Busy, _) => "requests are being served",
+        (EngineState::Idle, _) => "no requests",
+        (EngineState::Stalled, _) => "requests are active, but no iteration is reported",
+        (EngineState::Unreachable, _) => "the source does not answer",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::ErrorKind;
+
+    fn failure(kind: ErrorKind, not_ready: bool) -> Option<Failure> {
+        Some(Failure { kind, text: "cannot connect to http://10.0.0.7:9".to_owned(), not_ready })
+    }
+
+    /// The source after a poll.
+    fn polled(state: EngineState, change: impl FnOnce(&mut SourceStatus)) -> EngineSnapshot {
+        let mut snapshot = EngineSnapshot { state, ..EngineSnapshot::starting() };
+        snapshot.source.last_poll_us = Some(1);
+        change(&mut snapshot.source);
+        snapshot
+    }
+
+    #[test]
+    fn loading_never_answered_no_record_no_publisher_and_idle_are_told_apart() {
+        use EngineState::{Idle, Starting};
+        let words = |snapshot: &EngineSnapshot| (start_phase(snapshot).map(StartPhase::name), why(snapshot));
+        let cases = [
+            (EngineSnapshot::starting(), Some("loading"), "not polled yet"),
+            (polled(Starting, |source| source.loading = Some("it loads")), Some("loading"), "it loads"),
+            (
+                polled(Starting, |source| source.last_failure = failure(ErrorKind::HttpStatus, true)),
+                Some("loading"),
+                "the server answers, but is not ready: cannot connect to http://10.0.0.7:9",
+            ),
+            (
+                polled(Starting, |source| source.last_failure = failure(ErrorKind::Connect, false)),
+                Some("never_answered"),
+                "the source has never answered: cannot connect to http://10.0.0.7:9",
+            ),
+            (
+                polled(Starting, |source| {
+                    source.ready = true;
+                    source.last_failure = failure(ErrorKind::Connect, false);
+                }),
+                Some("no_record"),
+                "the last poll failed: cannot connect to http://10.0.0.7:9",
+            ),
+            (
+                polled(Starting, |source| (source.ready, source.last_success_us) = (true, Some(1))),
+                Some("no_record"),
+                "the source answers, but has sent no record yet: the model loads, or the engine has had no request",
+            ),
+            (
+                polled(Starting, |source| (source.ready, source.connections) = (true, Some(0))),
+                Some("no_publisher"),
+                "no publisher has connected yet",
+            ),
+            (polled(Idle, |source| source.ready = true), None, "no requests"),
+        ];
+        for (snapshot, phase, text) in cases {
+            assert_eq!(words(&snapshot), (phase, text.to_owned()));
+        }
+    }
+
+    #[test]
+    fn the_words_for_everybody_have_the_kind_of_error_and_no_address() {
+        let never = polled(EngineState::Starting, |source| source.last_failure = failure(ErrorKind::Connect, false));
+        let expected = "the source has never answered: no connection (connect); see the log";
+        assert_eq!(without_addresses(&never).as_deref(), Some(expected));
+        let later = polled(EngineState::Unreachable, |source| {
+            source.ready = true;
+            source.last_failure = failure(ErrorKind::Timeout, false);
+        });
+        let expected = "the last poll failed: no answer in time (timeout); see the log";
+        assert_eq!(without_addresses(&later).as_deref(), Some(expected));
+        let answers = polled(EngineState::Idle, |source| source.ready = true);
+        assert_eq!(without_addresses(&answers), None);
+        assert_eq!(without_addresses(&EngineSnapshot::starting()).as_deref(), Some("not polled yet"));
+    }
+}
