@@ -1,5 +1,6 @@
 //! What a rule is, and what it finds.
 
+use std::borrow::Cow;
 use std::fmt;
 
 use serde::Serialize;
@@ -153,4 +154,16 @@ pub struct Finding {
     /// The engine, GPU, exporter or source.
     pub subject: String,
     pub facts: Vec<Fact>,
+}
+
+impl Finding {
+    /// The problem in one sentence, with the error that shows it, if there is one.
+    #[must_use]
+    pub fn says(&self) -> Cow<'static, str> {
+        let error = self.facts.iter().find(|fact| fact.name == "error").map(|fact| &fact.value);
+        match error {
+            Some(Value::Text(error)) => format!("{}: {error}", self.rule.says.trim_end_matches('.')).into(),
+            _ => self.rule.says.into(),
+        }
+    }
 }

@@ -52,7 +52,9 @@ impl Exporter {
             let name = name(&about);
             let page = pages.remove(&name).unwrap_or_default();
             let batches = Batches::of(&records(&name), configured(&page.after));
-            Engine { about, window: window.as_secs_f64(), uptime, page, batches }
+            let since = about.last_poll.unanswered_since_timestamp_seconds;
+            let unanswered = since.map(|since| (now - since).max(0.0));
+            Engine { about, window: window.as_secs_f64(), unanswered, page, batches }
         });
         let engines = engines.collect();
         Self { url, window, uptime, error: None, gpus: gpus(&page, window), page, engines }
@@ -75,8 +77,8 @@ pub struct Engine {
     pub about: About,
     /// Seconds between the two pages.
     pub window: f64,
-    /// Age of the exporter's process in seconds.
-    pub uptime: Option<f64>,
+    /// Seconds for which its source has given no answer; absent if the last poll succeeded.
+    pub unanswered: Option<f64>,
     pub page: Change,
     pub batches: Batches,
 }

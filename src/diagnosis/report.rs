@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 
 use serde_json::{Value, json};
 
+use super::about::About;
 use super::finding::{Finding, Severity};
 use super::observation::{Engine, Observation};
 use super::rules;
@@ -47,7 +48,8 @@ pub fn text(observation: &Observation, findings: &[Finding]) -> String {
         for engine in &exporter.engines {
             let name = engine.name();
             if !findings.iter().any(|finding| finding.exporter == exporter.url && finding.subject == name) {
-                let _ = writeln!(out, "engine {name}: {}, nothing found", engine.state());
+                let why = if engine.state() == "starting" { format!(" ({})", engine.about.why) } else { String::new() };
+                let _ = writeln!(out, "engine {name}: {}{why}, nothing found", engine.state());
             }
         }
     }
@@ -78,7 +80,10 @@ fn wrap(out: &mut String, title: &str, words: &str) {
 #[must_use]
 pub fn json(observation: &Observation, findings: &[Finding]) -> Value {
     let exporters = observation.exporters.iter().map(|exporter| {
-        let engine = |engine: &Engine| json!({"model": engine.about.model, "version": engine.about.version, "state": engine.state()});
+        let engine = |engine: &Engine| {
+            let About { model, version, start_phase, why, .. } = &engine.about;
+            json!({"model": model, "version": version, "state": engine.state(), "startPhase": start_phase, "why": why})
+        };
         json!({
             "url": exporter.url,
             "windowSeconds": exporter.window.as_secs_f64(),
@@ -105,7 +110,7 @@ pub fn finding_json(finding: &Finding) -> Value {
         "exporter": finding.exporter,
         "kind": rule.check.subject(),
         "subject": finding.subject,
-        "says": rule.says,
+        "says": finding.says(),
         "facts": finding.facts,
         "when": rule.when,
         "guideline": rule.guideline,

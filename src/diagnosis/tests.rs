@@ -117,6 +117,8 @@ struct Case {
     lines: &'static [Line],
     removed: &'static [&'static str],
     record: Option<fn(u64) -> Vec<Value>>,
+    /// What the API says of the engine: its `startPhase`, and the seconds without an answer.
+    start: Option<(&'static str, f64)>,
 }
 
 fn observation(case: &Case) -> Observation {
@@ -126,9 +128,13 @@ fn observation(case: &Case) -> Observation {
     let rows = (0..100).flat_map(|iter| case.record.map_or_else(|| vec![record(iter)], |record| record(iter)));
     let records: Vec<IterationStats> = rows.map(|row| serde_json::from_value(row).unwrap()).collect();
     let window = Duration::from_secs(10);
-    let about = About { model: "m".to_owned(), version: "1".to_owned(), state: "busy".to_owned(), ..About::default() };
+    let mut about =
+        About { model: "m".to_owned(), version: "1".to_owned(), state: "busy".to_owned(), ..About::default() };
+    about.start_phase = case.start.map(|(phase, _)| phase.to_owned());
+    about.last_poll.error = case.start.map(|_| "connection refused".to_owned());
+    let unanswered = case.start.map(|(_, seconds)| seconds);
     let batches = Batches::of(&records, configured(&page.after));
-    let engine = Engine { window: 10.0, uptime: Some(3600.0), page: page.clone(), batches, about };
+    let engine = Engine { window: 10.0, unanswered, page: page.clone(), batches, about };
     let exporter = Exporter {
         url: "http://e".to_owned(),
         window,
@@ -158,6 +164,16 @@ fn names(observation: &Observation) -> Vec<&'static str> {
 
 fn one(record: Value) -> Vec<Value> {
     vec![record]
+}
+
+/// An engine without a record.
+fn starting(phase: &'static str, seconds: f64) -> Case {
+    Case {
+        lines: &[("nv_trt_llm_engine_state{state=\"starting\"}", 1.0, 1.0), ("trtllm_exporter_source_up", 0.0, 0.0)],
+        removed: &["nv_trt_llm_"],
+        record: Some(|_| Vec::new()),
+        start: Some((phase, seconds)),
+    }
 }
 
 /// Every rule with a page or records that it is about, and the rules that may find something, too.
@@ -305,18 +321,10 @@ fn cases() -> Vec<(&'static str, Case, &'static [&'static str])> {
             &[],
         ),
         ("engine-restarted", lines(&[("nv_trt_llm_engine_restarts_total", 1.0, 2.0)]), &[]),
-        (
-            "source-never-answered",
-            Case {
-                lines: &[
-                    ("nv_trt_llm_engine_state{state=\"starting\"}", 1.0, 1.0),
-                    ("trtllm_exporter_source_up", 0.0, 0.0),
-                ],
-                removed: &["nv_trt_llm_"],
-                ..Case::default()
-            },
-            &[],
-        ),
+        ("source-never-answered", starting("never_answered", 120.0), &[]),
+        ("source-never-answered", starting("loading", 3600.0), &[]),
+        ("engine-starting", starting("never_answered", 119.0), &[]),
+        ("engine-starting", starting("loading", 3599.0), &[]),
         (
             "source-without-statistics",
             Case {
@@ -447,22 +455,30 @@ fn every_rule_has_a_case() {
 }
 
 #[test]
-fn an_idle_engine_one_that_starts_and_an_empty_page_are_no_problem() {
+fn an_idle_engine_one_that_waits_for_requests_and_an_empty_page_are_no_problem() {
     let idle = Case {
         lines: &[("nv_trt_llm_engine_state{state=\"idle\"}", 1.0, 1.0), ("nv_trt_llm_iterations_total", 9.0, 9.0)],
         removed: &["nv_trt_llm_"],
         record: Some(|_| Vec::new()),
-    };
-    let starting = Case {
-        lines: &[("nv_trt_llm_engine_state{state=\"starting\"}", 1.0, 1.0), ("trtllm_exporter_source_up", 0.0, 0.0)],
-        ..Case { removed: &["nv_trt_llm_"], record: Some(|_| Vec::new()), ..Case::default() }
+        start: None,
     };
     assert_eq!(names(&observation(&idle)), [""; 0]);
-    let mut young = observation(&starting);
-    young.exporters[0].engines[0].uptime = Some(60.0);
-    assert_eq!(names(&young), [""; 0]);
+    for phase in ["no_record", "no_publisher"] {
+        assert_eq!(names(&observation(&starting(phase, 9999.0))), [""; 0], "{phase}");
+    }
     let empty = Observation { exporters: vec![Exporter::default()], ..Observation::default() };
     assert_eq!(names(&empty), [""; 0]);
+}
+
+#[test]
+fn a_source_that_never_answered_is_a_warning_that_says_the_error() {
+    let all = observation(&starting("never_answered", 720.0));
+    let findings = judge(&all);
+    assert_eq!(report::worst(&findings).map(Severity::exit_code), Some(3));
+    let says = "The source of this engine has never answered with statistics: connection refused";
+    assert_eq!(report::json(&all, &findings)["findings"][0]["says"], says);
+    let text = report::text(&all, &findings);
+    assert!(text.contains("error: connection refused") && !text.contains("nothing found"), "{text}");
 }
 
 #[test]

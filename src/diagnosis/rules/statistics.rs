@@ -1,12 +1,14 @@
 //! Whether the numbers of an engine arrive, are complete and are current.
 
-use super::super::finding::{Check, Facts, Rule, Severity, count, seconds, share, text};
+use super::super::finding::{Check, Fact, Facts, Rule, Severity, count, seconds, share, text};
 use super::super::observation::Engine;
 
 /// Records per poll at which a ring of the default size (1000) may overflow: half of it.
 const NEAR_OVERFLOW: f64 = 500.0;
-/// As the alert TrtllmSourceDown: only a very large model still loads after this time.
-const LOADED_BY: f64 = 900.0;
+/// Seconds without an answer after which the address is probably wrong, or the server does not run.
+const ANSWERS_BY: f64 = 120.0;
+/// Seconds after which hardly any model still loads.
+const LOADED_BY: f64 = 3600.0;
 
 pub(super) const RULES: &[Rule] = &[
     Rule {
@@ -44,11 +46,21 @@ pub(super) const RULES: &[Rule] = &[
         name: "source-never-answered",
         severity: Severity::Warning,
         check: Check::Engine(source_never_answered),
-        says: "The source of this engine has never answered.",
-        when: "The engine is starting, its polls fail, and the exporter has run for more than 15 minutes.",
-        guideline: "Only a very large model still loads after this time.",
-        change: "Check the address in --source and the exporter's log. For a socket, check that the publisher is in its group.",
+        says: "The source of this engine has never answered with statistics.",
+        when: "The engine is starting and no poll has succeeded for 2 minutes; or its model loads for 60 minutes.",
+        guideline: "A server may load its model before it listens. The exporter cannot tell this from a wrong address.",
+        change: "Check that the server runs (its log), and that --source names its address. If the model still loads, wait.",
         alerts: &["TrtllmSourceDown"],
+    },
+    Rule {
+        name: "engine-starting",
+        severity: Severity::Info,
+        check: Check::Engine(engine_starting),
+        says: "The engine is not ready yet.",
+        when: "The engine is starting, and its source has not answered yet, or says that the model is being loaded.",
+        guideline: "After 2 minutes without an answer, or 60 minutes of loading, it is a warning: source-never-answered.",
+        change: "Wait until the model is loaded. If the server has loaded it, check the address in --source.",
+        alerts: &[],
     },
     Rule {
         name: "source-without-statistics",
@@ -173,15 +185,34 @@ fn engine_restarted(engine: &Engine) -> Facts {
     (restarts > 0.0).then(|| vec![count("restarts", restarts)])
 }
 
+/// How long an engine has been starting without an answer, in seconds, and whether that is too long.
+fn unanswered(engine: &Engine) -> Option<(f64, bool)> {
+    let limit = match engine.about.start_phase.as_deref() {
+        Some("never_answered") => ANSWERS_BY,
+        Some("loading") => LOADED_BY,
+        _ => return None,
+    };
+    let seconds = engine.unanswered.unwrap_or(0.0);
+    let applies = engine.state() == "starting" && source_without_statistics(engine).is_none();
+    applies.then_some((seconds, seconds >= limit))
+}
+
+fn unanswered_facts(engine: &Engine, time: f64) -> Vec<Fact> {
+    let cause = match &engine.about.last_poll.error {
+        Some(error) => text("error", error),
+        None => text("cause", &engine.about.why),
+    };
+    vec![cause, seconds("time without an answer", time)]
+}
+
 fn source_never_answered(engine: &Engine) -> Facts {
-    let uptime = engine.uptime.filter(|uptime| *uptime > LOADED_BY)?;
-    let failing =
-        engine.page.now("trtllm_exporter_source_up", &[]) == Some(0.0) && source_without_statistics(engine).is_none();
-    (engine.state() == "starting" && failing && errors(engine) > 0.0).then(|| {
-        let mut facts = vec![seconds("time since the exporter started", uptime), count("failed polls", errors(engine))];
-        facts.extend(engine.about.last_poll.error.as_deref().map(|error| text("last poll", error)));
-        facts
-    })
+    let (time, is_long) = unanswered(engine)?;
+    is_long.then(|| unanswered_facts(engine, time))
+}
+
+fn engine_starting(engine: &Engine) -> Facts {
+    let (time, is_long) = unanswered(engine)?;
+    (!is_long).then(|| unanswered_facts(engine, time))
 }
 
 fn source_without_statistics(engine: &Engine) -> Facts {

@@ -93,7 +93,7 @@ fn a_larger_batch_is_advised_only_at_its_limit_and_where_the_rest_has_room() {
     // Without transfers, in which active requests wait for their KV cache.
     let alone = |record: fn(u64) -> Vec<Value>| {
         let removed = &["nv_trt_llm_kv_cache_transfer"];
-        names(&observation(&Case { record: Some(record), lines: &[CONFIGURED], removed }))
+        names(&observation(&Case { record: Some(record), lines: &[CONFIGURED], removed, start: None }))
     };
     assert_eq!(alone(|iter| cpp(full(iter, 7, 600))), ["kv-cache-starved"]);
     assert_eq!(alone(|iter| pytorch(full(iter, 7, 600))), ["kv-cache-starved"]);

@@ -236,7 +236,9 @@ class FindingCard {
   }
 
   show(finding) {
-    setText(this.facts, finding.facts.map(({ name, value, unit }) => `${name}: ${FACTS[unit](value)}`).join(" · "));
+    // The sentence ends with the error.
+    const facts = finding.facts.filter(({ name }) => name !== "error");
+    setText(this.facts, facts.map(({ name, value, unit }) => `${name}: ${FACTS[unit](value)}`).join(" · "));
   }
 }
 
