@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Type-checks the bridge, library, preload and the examples against the headers of a TensorRT-LLM release.
+# Type-checks the bridge, library, preload and the examples against the headers of a TensorRT-LLM release. Checks the public
+# headers also with strict warnings, with g++ and, if it is installed, clang++, from C++17 to C++23.
 # It writes no object files, links nothing and needs no GPU.
 #
 #   cpp-bridge/check-headers.sh DIR [CXXFLAGS…]
@@ -68,4 +69,24 @@ export -f check
 printf '%s\n' "${sources[@]}" \
     | xargs -P "$(nproc)" -I{} bash -c 'check "$@"' check {} "${includes[@]}" -isystem"$headers" ${flags[@]+"${flags[@]}"} \
     || exit 1
-echo "${#sources[@]} sources type-check against $headers"
+
+# Users compile the public headers with their own flags. Each compiler warns where the other does not. publisher.h must compile
+# alone. check_headers.cc includes exporter.h first, and uses every template.
+strict() { # strict COMPILER:STANDARD FLAG…
+    local compiler=${1%%:*} standard=${1#*:} header
+    shift
+    for header in trtllm_exporter/publisher.h check_headers.cc; do
+        if ! echo "#include \"$header\"" | "$compiler" -x c++ "-std=$standard" -fsyntax-only -Wall -Wextra -Wshadow \
+            -Wconversion -Wpedantic -Werror -DENABLE_BF16 -Ilibrary -Ilibrary/include "$@" -; then
+            echo "$header does not compile with strict warnings: $compiler -std=$standard" >&2
+            return 1
+        fi
+    done
+}
+export -f strict
+compilers=(g++)
+if command -v clang++ >/dev/null; then compilers+=(clang++); fi
+printf '%s\n' "${compilers[@]/%/:c++17}" "${compilers[@]/%/:c++20}" "${compilers[@]/%/:c++2b}" \
+    | xargs -P "$(nproc)" -I{} bash -c 'strict "$@"' strict {} -isystem"$headers" ${flags[@]+"${flags[@]}"} \
+    || exit 1
+echo "${#sources[@]} sources type-check against $headers, and the public headers compile with ${compilers[*]}"

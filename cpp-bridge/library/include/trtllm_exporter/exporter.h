@@ -54,8 +54,8 @@ public:
         return attachTo(
             [held = std::weak_ptr<Executor>(executor)](detail::Attachment& to)
             {
-                auto const executor = held.lock();
-                return executor == nullptr ? "the executor has been destroyed" : poll(*executor, to);
+                auto const alive = held.lock();
+                return alive == nullptr ? "the executor has been destroyed" : poll(*alive, to);
             },
             std::move(options), true);
     }

@@ -123,10 +123,10 @@ public:
         auto context = std::make_unique<std::shared_ptr<Attachment>>(attachment);
         attachment->mStarted = startThread(
             attachment->mThread, "trtllm-poll",
-            [](void* context) -> void*
+            [](void* argument) -> void*
             {
                 std::unique_ptr<std::shared_ptr<Attachment>> const self(
-                    static_cast<std::shared_ptr<Attachment>*>(context));
+                    static_cast<std::shared_ptr<Attachment>*>(argument));
                 (*self)->run();
                 return nullptr;
             },

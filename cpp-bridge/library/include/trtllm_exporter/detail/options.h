@@ -38,9 +38,9 @@ struct EngineName
     EngineName() = default;
 
     /// A chosen name. The exporter closes a second connection with the same name.
-    explicit EngineName(std::string model, std::string version = "1")
-        : model(std::move(model))
-        , version(std::move(version))
+    explicit EngineName(std::string chosenModel, std::string chosenVersion = "1")
+        : model(std::move(chosenModel))
+        , version(std::move(chosenVersion))
         , derived(false)
     {
     }
