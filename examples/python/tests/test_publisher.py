@@ -3,6 +3,7 @@ import asyncio
 import datetime
 import enum
 import json
+import logging
 import os
 import socket
 import sys
@@ -19,6 +20,8 @@ from trtllm_exporter_publisher import Publisher, engine_name, publishing  # noqa
 from trtllm_exporter_publisher.demo import DemoLLM  # noqa: E402
 from trtllm_exporter_publisher.settings import engine_settings  # noqa: E402
 
+logging.getLogger("trtllm_exporter_publisher").addHandler(logging.NullHandler())  # only the tests read the log
+
 
 def until(condition, seconds=60):
     end = time.monotonic() + seconds
@@ -32,7 +35,7 @@ class Listener:
     """Stores the lines of all publishers. Each `connections` entry is one connection's lines."""
 
     def __init__(self, path, reading=True):
-        self.path, self.reading, self.connections, self.peers = path, reading, [], []
+        self.path, self.reading, self.connections, self.peers, self.ended = path, reading, [], [], 0
         if os.path.exists(path):
             os.unlink(path)
         self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -57,11 +60,14 @@ class Listener:
         with peer.makefile("rb") as stream:
             for line in stream:
                 lines.append(json.loads(line))
+        self.ended += 1
 
     def records(self):
         return [line for lines in self.connections for line in lines if "hello" not in line]
 
     def close(self):
+        if self.socket.fileno() >= 0:
+            self.socket.shutdown(socket.SHUT_RDWR)  # a thread that waits in accept() would keep the socket open
         self.socket.close()
         for peer in self.peers:
             peer.shutdown(socket.SHUT_RDWR)
@@ -292,23 +298,26 @@ class Publishing(unittest.TestCase):
                            ("", "tensorrt_llm"), ("..", "tensorrt_llm"), ("x" * 100, "x" * 64)):
             self.assertEqual(engine_name(path), name)
 
-    def test_without_an_exporter_a_record_is_dropped_and_counted(self):
+    def test_without_an_exporter_records_wait_in_the_buffer(self):
         publisher, llm = Publisher(self.path, "m", retry=0.01), DemoLLM()
-        self.assertFalse(publisher.publish(llm.record()))
-        self.assertEqual(publisher.dropped, 1)
+        for _ in range(3):
+            self.assertTrue(publisher.publish(llm.record()))
         listener = self.listen()
-        until(lambda: publisher.publish(llm.record()))
-        until(lambda: len(listener.records()) == 1)
+        until(lambda: len(listener.records()) == 3)
+        self.assertEqual((publisher.sent, publisher.dropped), (3, 0))
+        publisher.close()
 
     def test_a_slow_reader_gets_whole_lines_and_the_rest_is_counted(self):
-        listener, llm, publisher = self.listen(reading=False), DemoLLM(), Publisher(self.path, "m")
+        listener, llm = self.listen(reading=False), DemoLLM()
+        publisher = Publisher(self.path, "m", buffer_bytes=64 << 10)
         for _ in range(5000):
             publisher.publish(llm.record())
         self.assertGreater(publisher.dropped, 1000)
-        sent = publisher.sent
         listener.reading = True
-        until(lambda: publisher.publish(llm.record()) and publisher.sent > sent)  # also completes the unfinished line
+        until(lambda: publisher.sent + publisher.dropped == 5000)
         until(lambda: len(listener.records()) == publisher.sent)
+        self.assertEqual(listener.records()[-1]["iter"], 5000)  # the oldest are dropped
+        publisher.close()
 
     def test_a_restarted_exporter_gets_the_hello_line_again(self):
         listener, llm, publisher = self.listen(), DemoLLM(), Publisher(self.path, "m", retry=0.01)
@@ -322,26 +331,34 @@ class Publishing(unittest.TestCase):
     def test_the_child_of_a_fork_has_a_connection_of_its_own(self):
         listener, publisher = self.listen(), Publisher(self.path, "m")
         self.assertTrue(publisher.publish({"iter": 1}))
-        with publisher._lock:  # another thread may hold it during the fork
+        until(lambda: publisher.sent == 1)
+        with publisher._sender._wake:  # another thread may hold its lock during the fork
+            self.assertTrue(publisher.publish({"iter": 3}))  # the parent's buffer has it, and the child must not send it
             child = os.fork()
             if child == 0:
-                os._exit(0 if publisher.publish({"iter": 2}) else 1)
+                published = publisher.publish({"iter": 2})
+                publisher.close()
+                os._exit(0 if published and publisher.sent == 2 else 1)
         self.assertEqual(os.waitpid(child, 0)[1], 0)
-        self.assertTrue(publisher.publish({"iter": 3}))
         until(lambda: len(listener.records()) == 3)
         self.assertEqual([[line.get("iter") for line in lines] for lines in listener.connections], [[None, 1, 3], [None, 2]])
 
-    def test_without_a_free_descriptor_a_record_is_dropped(self):
-        publisher = Publisher(self.path, "m")
-        with unittest.mock.patch("socket.socket", side_effect=OSError("too many open files")):
-            self.assertFalse(publisher.publish({"iter": 1}))
-        self.assertEqual(publisher.dropped, 1)
+    def test_without_a_free_descriptor_a_record_waits_and_the_cause_is_logged(self):
+        publisher = Publisher(self.path, "m", retry=0.01)
+        with self.assertLogs("trtllm_exporter_publisher") as logs, \
+                unittest.mock.patch("socket.socket", side_effect=OSError("too many open files")):
+            self.assertTrue(publisher.publish({"iter": 1}))
+            until(lambda: logs.output)
+        self.assertIn("too many open files", logs.output[0])
+        listener = self.listen()
+        until(lambda: listener.records() == [{"iter": 1}])
+        publisher.close()
 
-    def test_a_refused_name_is_logged_once(self):
-        listener, llm, publisher = self.listen(), DemoLLM(), Publisher(self.path, "m", retry=0.01)
-        with self.assertLogs("trtllm_exporter_publisher") as logs:
+    def test_a_refused_name_is_logged_once_and_its_records_are_kept(self):
+        listener, publisher = self.listen(), Publisher(self.path, "m", retry=0.01)
+        with self.assertLogs("trtllm_exporter_publisher", "WARNING") as logs:
+            publisher.publish({"iter": 1})
             while len(listener.peers) < 4:
-                publisher.publish(llm.record())
                 for peer in listener.peers:
                     try:
                         peer.shutdown(socket.SHUT_RDWR)
@@ -349,6 +366,9 @@ class Publishing(unittest.TestCase):
                         pass  # closed before
                 time.sleep(0.002)
         self.assertEqual(len(logs.output), 1)
+        self.assertIn("another process may publish with the same model", logs.output[0])
+        until(lambda: {"iter": 1} in listener.connections[-1])
+        publisher.close()
 
 
 if __name__ == "__main__":

@@ -3,7 +3,7 @@ import functools
 import logging
 
 from .engine import publisher_of
-from .publisher import DEFAULT_SOCKET
+from .publisher import DEFAULT_BUFFER, DEFAULT_SOCKET
 
 _log = logging.getLogger(__name__)
 
@@ -16,8 +16,9 @@ class copying:  # noqa: N801: used like a function
     while copying is logged once. The server does not notice it.
     """
 
-    def __init__(self, llm, path=DEFAULT_SOCKET, model=None, version="1", *, config=None, retry=1.0):
-        self.publisher = publisher_of(llm, path, model, version, config=config, retry=retry)
+    def __init__(self, llm, path=DEFAULT_SOCKET, model=None, version="1", *, config=None, retry=1.0,
+                 buffer_bytes=DEFAULT_BUFFER):
+        self.publisher = publisher_of(llm, path, model, version, config=config, retry=retry, buffer_bytes=buffer_bytes)
         self._llm, self._failing = llm, False
 
     def __enter__(self):

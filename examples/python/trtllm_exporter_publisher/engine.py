@@ -3,7 +3,7 @@ import asyncio
 import logging
 import threading
 
-from .publisher import DEFAULT_SOCKET, Publisher, engine_name
+from .publisher import DEFAULT_BUFFER, DEFAULT_SOCKET, Publisher, engine_name
 from .settings import engine_settings
 
 _INTERVAL = 0.1  # seconds between two drains
@@ -11,11 +11,12 @@ _END = 5.0  # seconds for the last drain: an engine that hangs must not hang its
 _log = logging.getLogger(__name__)
 
 
-def publisher_of(engine, path, model, version, *, config, retry):
+def publisher_of(engine, path, model, version, *, config, retry, buffer_bytes):
     """A Publisher with the name and the settings of this engine."""
     folder = getattr(getattr(engine, "args", None), "model", "")
     config = {**engine_settings(engine), **(config or {})}
-    return Publisher(path, model, version, derived_model=engine_name(folder), config=config, retry=retry)
+    return Publisher(path, model, version, derived_model=engine_name(folder), config=config, retry=retry,
+                     buffer_bytes=buffer_bytes)
 
 
 class publishing:  # noqa: N801: used like a function
@@ -23,13 +24,14 @@ class publishing:  # noqa: N801: used like a function
 
     `engine` is a tensorrt_llm.LLM or a tensorrt_llm.bindings.executor.Executor. `with` reads the statistics in a thread,
     `async with` in a task of the running loop. Both read a last time at the end. An error of the engine is logged once,
-    and the next drain tries again. The end waits at most 5 s for a drain.
+    and the next drain tries again. The end waits at most 5 s for a drain, and 1 s to send the last records.
 
     The arguments of an LLM are published as its settings. `config` has more of them, or corrects them.
     """
 
-    def __init__(self, engine, path=DEFAULT_SOCKET, model=None, version="1", *, config=None, retry=1.0):
-        self.publisher = publisher_of(engine, path, model, version, config=config, retry=retry)
+    def __init__(self, engine, path=DEFAULT_SOCKET, model=None, version="1", *, config=None, retry=1.0,
+                 buffer_bytes=DEFAULT_BUFFER):
+        self.publisher = publisher_of(engine, path, model, version, config=config, retry=retry, buffer_bytes=buffer_bytes)
         self._engine, self._failing = engine, False
         self._ended, self._thread, self._task = threading.Event(), None, None
 
@@ -57,7 +59,7 @@ class publishing:  # noqa: N801: used like a function
                 self._abandon()
         finally:
             self._task.cancel()
-            self.publisher.close()
+            await asyncio.to_thread(self.publisher.close)  # other tasks continue while the last records are sent
 
     @staticmethod
     def _abandon():
@@ -67,34 +69,34 @@ class publishing:  # noqa: N801: used like a function
         last = False
         while not last:
             last = self._ended.wait(_INTERVAL)
-            with self._logged_once():
-                self._drain()
+            with self._logged_once() as each:
+                self._drain(each)
 
     async def _run_async(self):
         last = False
         while not last:
             await asyncio.sleep(_INTERVAL)
             last = self._ended.is_set()
-            with self._logged_once():
+            with self._logged_once() as each:
                 if hasattr(self._engine, "get_stats_async"):
                     async for record in self._engine.get_stats_async(_INTERVAL):
-                        self.publisher.publish(record)
+                        each.publish(self.publisher.publish, record)
                         if self._ended.is_set() and not last:
                             break  # the last drain reads the rest
                 else:
-                    self._drain()
+                    self._drain(each)
 
-    def _drain(self):
+    def _drain(self, each):
         if not hasattr(self._engine, "get_latest_iteration_stats"):
             for record in self._engine.get_stats(_INTERVAL):
-                self.publisher.publish(record)
+                each.publish(self.publisher.publish, record)
             return
         if not self._engine.can_enqueue_requests():
             return  # a worker rank, or shut down
         for record in self._engine.get_latest_iteration_stats():
-            self.publisher.publish(record)
+            each.publish(self.publisher.publish, record)
         for record in self._engine.get_latest_request_stats():
-            self.publisher.publish_requests(record)
+            each.publish(self.publisher.publish_requests, record)
 
     def _logged_once(self):
         return _LoggedOnce(self)
@@ -102,12 +104,20 @@ class publishing:  # noqa: N801: used like a function
 
 class _LoggedOnce:
     def __init__(self, owner):
-        self._owner = owner
+        self._owner, self._invalid = owner, None
 
     def __enter__(self):
         return self
 
+    def publish(self, publish, record):
+        """The engine returns each record once, so an invalid one must not lose those after it."""
+        try:
+            publish(record)
+        except Exception as error:
+            self._invalid = error
+
     def __exit__(self, _kind, error, _trace):
+        error = error or self._invalid
         if error is not None and not isinstance(error, Exception):
             return False
         if error is not None and not self._owner._failing:

@@ -1,23 +1,23 @@
-"""The connection to the exporter."""
+"""What a server publishes through."""
+from __future__ import annotations
+
 import json
-import logging
-import math
 import os
 import re
-import socket
-import threading
-import time
+import weakref
+from typing import Any, Callable, Mapping
 
 from .records import finished_request, iteration, request_rows
+from .sender import Sender
 
 DEFAULT_SOCKET = "/run/trtllm-exporter/ingest.sock"
 DEFAULT_MODEL = "tensorrt_llm"
-_log = logging.getLogger(__name__)
+DEFAULT_BUFFER = 4 << 20  # bytes; a record of an iteration takes about 900
 # Folders that say how an engine was built: 1, 2-gpu, tp2pp2, fp8, engines. As in detail/options.h of the C++ publisher.
 _BUILD = {"", "gpu", "gpus", "tp", "pp", "tppp", "engine", "engines", "trtengine", "trtengines", "fp", "bf", "nvfp", "int"}
 
 
-def engine_name(path):
+def engine_name(path: object) -> str:
     """The model name for an engine's folder or a model's name: /models/llama/1 and org/llama are "llama"."""
     for folder in reversed(str(path).split("/")):
         if re.sub(r"[-0-9_.]", "", folder) not in _BUILD:
@@ -26,95 +26,75 @@ def engine_name(path):
 
 
 class Publisher:
-    """Writes records to the exporter. Never waits for it: a record that cannot be written immediately is dropped and
-    counted. Connects with the first record, and again once a second. Any thread may call any method.
+    """Writes records to the exporter. No method waits for it, except `close`. A thread connects with the first record, and
+    again every `retry` seconds. Any thread may call any method.
+
+    Records wait in a buffer of `buffer_bytes` while the exporter is slow or does not run. A full buffer drops its oldest
+    records: `dropped` counts them. The log tells when the connection fails or is back, and how many records were dropped.
 
     `model` is the label of this engine; without it, the exporter uses `derived_model` and the lowest free version.
     `config` has settings of the engine, such as {"quantization": "FP8", "tensor_parallel_size": 2}.
     """
 
-    def __init__(self, path=DEFAULT_SOCKET, model=None, version="1", *, derived_model=DEFAULT_MODEL, config=None,
-                 retry=1.0):
-        self.path, self.retry = path, retry
-        self.sent = self.dropped = 0
-        self._name = {"model": model or derived_model, "version": version}
+    def __init__(self, path: str | os.PathLike[str] = DEFAULT_SOCKET, model: str | None = None, version: str = "1", *,
+                 derived_model: str = DEFAULT_MODEL, config: Mapping[str, object] | None = None, retry: float = 1.0,
+                 buffer_bytes: int = DEFAULT_BUFFER) -> None:
+        self.path, self.retry, self.buffer_bytes = os.fspath(path), retry, buffer_bytes
+        self._name: dict[str, object] = {"model": model or derived_model, "version": version}
         if model is None:
             self._name["derived"] = True
         if config:
             self._name["config"] = {name: str(value) for name, value in config.items()}
-        self._start()
+        self._sender = self._start()
 
-    def _start(self):
-        self._process, self._lock = os.getpid(), threading.Lock()
-        self._socket, self._unsent, self._retry_at = None, b"", 0.0
-        self._connected_at, self._refused = 0.0, False
+    def _start(self) -> Sender:
+        hello = json.dumps({"hello": {**self._name, "pid": os.getpid()}}).encode() + b"\n"
+        sender = Sender(self.path, hello, self.retry, self.buffer_bytes)
+        weakref.finalize(self, sender.stop).atexit = False
+        return sender
 
-    def publish(self, record):
+    @property
+    def sent(self) -> int:
+        """Records sent. A record that the exporter had not read when it ended is sent again, and counted once."""
+        return self._sender.sent
+
+    @property
+    def dropped(self) -> int:
+        """Records that will not reach the exporter."""
+        return self._sender.dropped
+
+    def publish(self, record: Any) -> bool:
         """Write one record of the engine: a dict, JSON text, or an object of the bindings with `to_json_str()`.
         Return False if it was dropped."""
-        return self._write(iteration(record))
+        return self._write(iteration, record)
 
-    def publish_requests(self, record):
+    def publish_requests(self, record: Any) -> bool:
         """Write the request statistics of one iteration, in the same forms."""
-        return self._write(request_rows(record))
+        return self._write(request_rows, record)
 
-    def observe(self, output):
+    def observe(self, output: Any) -> bool:
         """Write times, finish reason and lengths of a finished request: a RequestOutput of the LLM API or a Response of
         the Executor. Others are ignored. Return False if it was dropped."""
         entry = finished_request(output)
-        return entry is None or self._write(json.dumps(entry, separators=(",", ":")))
+        return entry is None or self._write(iteration, entry)
 
-    def close(self):
-        """Disconnect. Later records are dropped."""
-        with self._lock:
-            self._disconnect()
-            self._retry_at = math.inf
+    def close(self) -> None:
+        """Send the rest for at most one second, and disconnect. Later records are dropped."""
+        self._current().close()
 
-    def _write(self, line):
-        if os.getpid() != self._process:
-            # A fork copied the connection, and maybe a locked lock. The exporter must see when the parent disconnects.
-            if self._socket is not None:
-                self._socket.close()
-            self._start()
-        with self._lock:
-            if self._connected() and self._flush():
-                self._unsent = line.encode() + b"\n"
-                if self._flush() or self._socket is not None:
-                    self.sent += 1
-                    return True
-            self.dropped += 1
-            return False
-
-    def _connected(self):
-        if self._socket is None and time.monotonic() >= self._retry_at:
-            try:
-                self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-                self._socket.setblocking(False)
-                self._socket.connect(self.path)
-                self._connected_at = time.monotonic()
-                self._unsent = json.dumps({"hello": {**self._name, "pid": os.getpid()}}).encode() + b"\n"
-            except OSError:  # no exporter, a full accept queue, or no free descriptor
-                self._disconnect()
-        return self._socket is not None
-
-    def _flush(self):
-        """Send the rest of the current line. Return False if the exporter does not read fast enough or disconnected."""
+    def _write(self, to_line: Callable[[Any], str], record: Any) -> bool:
+        sender = self._current()
         try:
-            while self._unsent:
-                self._unsent = self._unsent[self._socket.send(self._unsent, socket.MSG_NOSIGNAL):]
-        except BlockingIOError:
-            return False
-        except OSError:
-            refused = time.monotonic() - self._connected_at < 1
-            if refused and not self._refused:
-                _log.warning("the exporter at %s closes the connection; another process may publish with the same model "
-                             "and version, or --ingest.allow-uid excludes this user; retrying", self.path)
-            self._refused = refused
-            self._disconnect()
-            return False
-        return True
+            line = to_line(record).encode() + b"\n"
+        except Exception:
+            sender.drop()
+            raise
+        return sender.push(line)
 
-    def _disconnect(self):
-        if self._socket is not None:
-            self._socket.close()
-        self._socket, self._unsent, self._retry_at = None, b"", time.monotonic() + self.retry
+    def _current(self) -> Sender:
+        """The child of a fork has no thread of its own yet. The parent sends what the parent has buffered."""
+        if self._sender.process != os.getpid():
+            parent, self._sender = self._sender, self._start()
+            self._sender.sent, self._sender.dropped = parent.sent, parent.dropped
+            parent.abandon()
+        return self._sender
