@@ -36,7 +36,7 @@ idle() { on_page "$1" '^nv_trt_llm_engine_state{.*state="idle".*} 1'; }
 python_package() { # pip installs it, and the exporter understands what it publishes
     rm -rf "$work/python"
     mkdir "$work/python"
-    cp -r "$root"/examples/python/{pyproject.toml,trtllm_exporter_publisher} "$work/python/" &&
+    cp -r "$root"/examples/python/{pyproject.toml,README.md,trtllm_exporter_publisher} "$work/python/" &&
         python3 -m venv "$work/venv" &&
         "$work/venv/bin/pip" install --quiet --disable-pip-version-check --retries 10 --timeout 60 "$work/python" &&
         grep -q "^version = \"$(sed -n 's/^version = "\([^"]*\)"$/\1/p' "$root/Cargo.toml" | head -n 1)\"$" "$work/python/pyproject.toml" &&

@@ -59,7 +59,8 @@ class Listener:
             time.sleep(0.002)
         with peer.makefile("rb") as stream:
             for line in stream:
-                lines.append(json.loads(line))
+                if line.endswith(b"\n"):  # the end of a connection may cut its last line
+                    lines.append(json.loads(line))
         self.ended += 1
 
     def records(self):
