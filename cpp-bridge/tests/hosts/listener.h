@@ -6,6 +6,7 @@
 #include "check.h"
 
 #include <atomic>
+#include <chrono>
 #include <mutex>
 #include <string>
 #include <thread>
@@ -47,7 +48,8 @@ public:
     }
 
     std::atomic<bool> reading{true};
-    std::atomic<bool> refusing{false}; ///< closes each connection after its first bytes
+    std::atomic<bool> refusing{false}; ///< closes each connection after its first bytes and `patience`
+    std::chrono::milliseconds patience{0};
     std::atomic<int> connections{0};
     std::atomic<int> ended{0};
 
@@ -68,6 +70,10 @@ private:
                 {
                     std::this_thread::sleep_for(std::chrono::milliseconds(1));
                 }
+            }
+            if (refusing)
+            {
+                std::this_thread::sleep_for(patience);
             }
             ::close(peer);
             ++ended;

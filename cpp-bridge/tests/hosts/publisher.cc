@@ -324,10 +324,11 @@ void publisherWithoutRecordsHasNoThreadAndNoConnection()
 }
 
 /// The exporter closes a connection whose name is in use.
-void refusedPublisherLogsOnceAndKeepsItsRecords()
+void refusedPublisherLogsOnceAndKeepsItsRecords(std::chrono::milliseconds patience)
 {
     CapturedLog const log;
     Listener listener(kPath);
+    listener.patience = patience;
     listener.refusing = true;
     Publisher publisher(kPath, "m", "1", log.options());
     publisher.publish(recordOf(0));
@@ -438,7 +439,9 @@ int main()
     engineIsNamedAfterItsFolder();
     helloHasTheNameAndTheSettings();
     publisherWithoutRecordsHasNoThreadAndNoConnection();
-    refusedPublisherLogsOnceAndKeepsItsRecords();
+    refusedPublisherLogsOnceAndKeepsItsRecords(std::chrono::milliseconds(0));
+    // The exporter waits a second for the name before it refuses it.
+    refusedPublisherLogsOnceAndKeepsItsRecords(std::chrono::milliseconds(1000));
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__) // as in host.cc
     forkedChildNeedsItsOwnPublisher();
 #endif

@@ -106,8 +106,9 @@ private:
     static constexpr std::size_t kChunk = std::size_t{64} << 10;
     static constexpr std::chrono::milliseconds kFirstRetry{50};
     static constexpr std::chrono::milliseconds kLastRetry{1000};
-    /// A connection that the exporter closes sooner than this counts as refused.
-    static constexpr std::chrono::milliseconds kRefusal{1000};
+    /// A connection that the exporter closes sooner than this counts as refused. The exporter waits a second for a name
+    /// that is in use.
+    static constexpr std::chrono::milliseconds kRefusal{2000};
 
     /// The state that was logged last.
     enum class State
@@ -240,7 +241,7 @@ private:
         std::unique_lock lock(mMutex);
         if (mClosedSoon)
         {
-            mWake.wait_for(lock, kRefusal / 2, [this] { return mStopped; });
+            mWake.wait_for(lock, kRefusal * 3 / 4, [this] { return mStopped; });
             pollfd peer{mSocket, POLLRDHUP, 0};
             if (::poll(&peer, 1, 0) != 0)
             {
