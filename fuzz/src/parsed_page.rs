@@ -119,7 +119,7 @@ impl From<&Page> for ParsedPage {
     fn from(page: &Page) -> Self {
         let mut parsed = Self::default();
         for (metric, samples) in page.families() {
-            parsed.family(metric.name, metric.kind.name(), metric.help);
+            parsed.family(metric.name, metric.kind.name(), page.help(metric));
             for sample in samples {
                 let labels = LabelText::new(sample.labels.pairs().iter().map(|(name, value)| (&**name, &**value)));
                 let value = match &sample.value {

@@ -3,10 +3,8 @@
 use super::super::batches::GENERATION_ITERATION;
 use super::super::finding::{Check, Facts, Rule, Severity, count, seconds, share, text};
 use super::super::observation::Engine;
-use super::waiting::{Cause, cause, queue_time, requests_wait};
+use super::waiting::{Cause, FIRST_TOKEN, cause, queue_time, requests_wait};
 
-/// Tuning guideline: a first token within 200 ms.
-pub(super) const FIRST_TOKEN: f64 = 0.2;
 /// Tuning guideline: an iteration with context below 500 ms.
 const CONTEXT_ITERATION: f64 = 0.5;
 /// A phase that takes this share of the time limits the engine.

@@ -2,7 +2,7 @@
 
 use super::super::finding::{Check, Facts, Rule, Severity, count, seconds, share};
 use super::super::observation::Engine;
-use super::waiting::{Cause, cause};
+use super::waiting::{Cause, cause, pauses, requests_pause};
 
 /// Tuning guideline: more than 70 % hits where prompts are long. An engine that has never had so many may have prompts that
 /// share nothing.
@@ -83,20 +83,6 @@ pub(super) const RULES: &[Rule] = &[
 
 fn free(engine: &Engine) -> Option<f64> {
     engine.batches.kv_used.map(|used| 1.0 - used)
-}
-
-/// The counter of pauses needs the rows of requests. Without them, the records of the window tell the mean of an iteration.
-fn pauses(engine: &Engine) -> f64 {
-    let counted = engine.page.grew("nv_trt_llm_request_pauses_total", &[])
-        + engine.page.grew("nv_trt_llm_request_suspensions_total", &[]);
-    counted.max((engine.batches.paused * engine.page.grew("nv_trt_llm_iterations_total", &[])).round())
-}
-
-/// Requests are paused often enough to matter.
-pub(super) fn requests_pause(engine: &Engine) -> bool {
-    let started = engine.page.grew("nv_trt_llm_requests_started_total", &[]);
-    let pauses = pauses(engine);
-    pauses >= 1.0 && pauses >= 0.01 * started
 }
 
 fn kv_cache_starved(engine: &Engine) -> Facts {

@@ -3,9 +3,9 @@
 use super::super::batches::GENERATION_ITERATION;
 use super::super::finding::{Check, Fact, Facts, Rule, Severity, count, seconds, share, text};
 use super::super::observation::Engine;
-use super::load::FIRST_TOKEN;
-use super::memory::requests_pause;
 
+/// Tuning guideline: a first token within 200 ms.
+pub(super) const FIRST_TOKEN: f64 = 0.2;
 /// Tuning guideline: queued requests below a tenth of the limit.
 const QUEUED_SHARE: f64 = 0.1;
 /// With a fuller KV cache, a larger batch only moves the wait.
@@ -172,6 +172,20 @@ pub(super) fn requests_wait(engine: &Engine) -> bool {
 
 pub(super) fn queue_time(engine: &Engine) -> Option<f64> {
     engine.page.mean("nv_trt_llm_new_request_queue_time_seconds", 1.0)
+}
+
+/// The counter of pauses needs the rows of requests. Without them, the records of the window tell the mean of an iteration.
+pub(super) fn pauses(engine: &Engine) -> f64 {
+    let counted = engine.page.grew("nv_trt_llm_request_pauses_total", &[])
+        + engine.page.grew("nv_trt_llm_request_suspensions_total", &[]);
+    counted.max((engine.batches.paused * engine.page.grew("nv_trt_llm_iterations_total", &[])).round())
+}
+
+/// Requests are paused often enough to matter.
+pub(super) fn requests_pause(engine: &Engine) -> bool {
+    let started = engine.page.grew("nv_trt_llm_requests_started_total", &[]);
+    let pauses = pauses(engine);
+    pauses >= 1.0 && pauses >= 0.01 * started
 }
 
 /// The PyTorch engine has no tuner: its records have no limits.

@@ -198,7 +198,7 @@ fields! {
         freeNumBlocks [KvCacheBlockMetrics KvCacheAvailableTokens KvCachePressureRatio]
         usedNumBlocks [KvCacheBlockMetrics SaturationRatio]
         tokensPerBlock [KvCacheBlockMetrics KvCacheAvailableTokens]
-        allocTotalBlocks [KvBlocksAllocated KvReuseEfficiency]
+        allocTotalBlocks [KvBlocksAllocated]
         allocNewBlocks [KvBlocksNewlyAllocated]
         reusedBlocks [KvCacheBlockMetrics KvBlocksReused KvCacheHitRatio KvReuseEfficiency]
         missedBlocks [KvBlocksMissed KvCacheHitRatio KvReuseEfficiency]
