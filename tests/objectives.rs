@@ -38,8 +38,8 @@ fn requests() -> Vec<String> {
         entry(Value::Null, json!(3.0), Some(10), "stop"),
         // The first token before the arrival is unknown; 1.5 s for 3 further tokens are too long.
         entry(json!(-1.0), json!(0.5), Some(4), "stop"),
-        // Fast, but cancelled.
-        entry(json!(0.1), json!(0.2), Some(3), "cancelled"),
+        // Its client cancelled it, long after each limit.
+        entry(json!(10.0), json!(20.0), Some(3), "cancelled"),
     ]
 }
 
@@ -100,10 +100,10 @@ fn each_request_is_judged_whole_and_counts_of_other_objectives_begin_at_zero() {
     replayed(&daemon, "all", 8.0);
     let page = replayed(&daemon, "one", 8.0);
     let counted = expected(&[
-        ("ttft", [4.0, 2.0, 2.0]),
-        ("tpot", [3.0, 3.0, 2.0]),
-        ("e2e", [5.0, 3.0, 0.0]),
-        ("all", [2.0, 5.0, 1.0]),
+        ("ttft", [4.0, 1.0, 3.0]),
+        ("tpot", [3.0, 2.0, 3.0]),
+        ("e2e", [5.0, 2.0, 1.0]),
+        ("all", [2.0, 4.0, 2.0]),
     ]);
     assert_eq!(judged(&page, "all"), counted);
     assert_eq!(page.get("nv_trt_llm_goodput_tokens_total", &["model=all"]), 32.0);
@@ -111,7 +111,7 @@ fn each_request_is_judged_whole_and_counts_of_other_objectives_begin_at_zero() {
         let objective = format!("objective={objective}");
         assert_eq!(page.get("nv_trt_llm_objective_seconds", &["model=all", &objective]), seconds);
     }
-    assert_eq!(judged(&page, "one"), expected(&[("e2e", [5.0, 3.0, 0.0]), ("all", [5.0, 3.0, 0.0])]));
+    assert_eq!(judged(&page, "one"), expected(&[("e2e", [5.0, 2.0, 1.0]), ("all", [5.0, 2.0, 1.0])]));
     assert_eq!(page.get("nv_trt_llm_goodput_tokens_total", &["model=one"]), 47.0);
     for name in
         ["nv_trt_llm_objective_requests_total", "nv_trt_llm_goodput_tokens_total", "nv_trt_llm_objective_seconds"]

@@ -115,8 +115,12 @@ impl FinishedRequest {
 /// The request as objectives judge it. `finished`: what the metrics of the entry say.
 #[must_use]
 pub fn served(entry: &PerfMetricsEntry, finished: Option<&FinishedRequest>) -> Served {
-    let reason = finish_reason(entry);
-    let failed = reason.is_some_and(|reason| !matches!(reason, FinishReason::Stop | FinishReason::Length));
+    let failed = match finish_reason(entry) {
+        // The client ended it, so its times and its length say nothing about the engine.
+        Some(FinishReason::Cancelled) => return Served::default(),
+        Some(FinishReason::Timeout | FinishReason::Other) => true,
+        Some(FinishReason::Stop | FinishReason::Length) | None => false,
+    };
     let served = finished.map(|finished| finished.served).unwrap_or_default();
     Served { output_tokens: served.output_tokens.or(entry.output_tokens), failed, ..served }
 }

@@ -38,7 +38,7 @@ pub struct Served {
     pub decode: Option<f64>,
     pub e2e: Option<f64>,
     pub output_tokens: Option<u64>,
-    /// It was cancelled or has failed.
+    /// It timed out or has failed.
     pub failed: bool,
 }
 

@@ -627,7 +627,7 @@ mod tests {
         fold.absorb_row(&row(), None, now);
         fold.absorb_perf_metrics(&timed(10.5), now);
         fold.settle(0, now + EXACT_TIMES_WITHIN);
-        assert_eq!(judged(&fold), (1, 2, 0));
+        assert_eq!(judged(&fold), (1, 1, 1));
     }
 
     #[test]
