@@ -58,13 +58,15 @@ pub struct Health {
     last_answer: Option<Instant>,
     last_record: Option<Instant>,
     outstanding: Outstanding,
+    /// The source was unreachable and answers again, but without a record yet.
+    is_back: bool,
 }
 
 impl Health {
     /// An engine is starting until its source answers for the first time: a model may load for half an hour.
     #[must_use]
     pub const fn new(stale_after: Duration) -> Self {
-        Self { stale_after, last_answer: None, last_record: None, outstanding: Outstanding::No }
+        Self { stale_after, last_answer: None, last_record: None, outstanding: Outstanding::No, is_back: false }
     }
 
     /// Of a fold that is read from a recording. [`super::Engine::adopt`] replaces it.
@@ -77,8 +79,10 @@ impl Health {
         self.last_record = self.last_record.map(|_| now);
     }
 
-    /// The source answered, with or without records.
+    /// The source answered, with or without records. Records of this answer come before this call.
     pub fn answered(&mut self, now: Instant) {
+        let was_away = self.last_answer.is_some_and(|last| now.saturating_duration_since(last) >= self.stale_after);
+        self.is_back |= was_away && self.last_record <= self.last_answer;
         self.last_answer = Some(now);
     }
 
@@ -87,6 +91,7 @@ impl Health {
         self.last_answer.get_or_insert(now);
         self.last_record = Some(now);
         self.outstanding = outstanding;
+        self.is_back = false;
     }
 
     #[must_use]
@@ -122,6 +127,8 @@ impl Health {
         let silent = self.silent(now);
         match self.outstanding {
             Outstanding::No => EngineState::Idle,
+            // The server has probably restarted, so the work of the last record is lost and does not hang.
+            _ if self.is_back => EngineState::Idle,
             Outstanding::Doubtful if silent >= DOUBT => EngineState::Idle,
             Outstanding::Yes if silent >= self.stale_after => EngineState::Stalled,
             Outstanding::Doubtful | Outstanding::Yes => EngineState::Busy,
@@ -137,6 +144,34 @@ mod tests {
 
     fn at(start: Instant, seconds: u64) -> Instant {
         start + Duration::from_secs(seconds)
+    }
+
+    #[test]
+    fn a_server_that_restarts_with_requests_outstanding_is_idle_until_its_next_record() {
+        let start = Instant::now();
+        let mut health = Health::new(STALE);
+        health.record(start, Outstanding::Yes);
+        health.answered(start);
+        assert_eq!(health.state(at(start, 600)), EngineState::Unreachable, "it loads its model");
+        health.answered(at(start, 600));
+        health.answered(at(start, 610));
+        assert_eq!(health.state(at(start, 620)), EngineState::Idle);
+        health.record(at(start, 620), Outstanding::Yes);
+        health.answered(at(start, 630));
+        assert_eq!(health.state(at(start, 640)), EngineState::Stalled, "new work hangs");
+    }
+
+    #[test]
+    fn a_server_that_comes_back_with_a_record_has_the_work_of_that_record() {
+        let start = Instant::now();
+        let mut health = Health::new(STALE);
+        health.record(start, Outstanding::Yes);
+        health.answered(start);
+        health.record(at(start, 60), Outstanding::Yes);
+        health.answered(at(start, 60));
+        assert_eq!(health.state(at(start, 61)), EngineState::Busy);
+        health.answered(at(start, 70));
+        assert_eq!(health.state(at(start, 75)), EngineState::Stalled);
     }
 
     #[test]
