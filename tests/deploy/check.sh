@@ -65,7 +65,7 @@ check "docs: links, metric names, queries" python3 tests/deploy/check_docs.py "$
 if have "$promtool"; then
   version=$("$promtool" --version 2>&1 | sed -n '1s/.*version \([0-9.]*\).*/\1/p')
   check "alerts: rules (promtool $version)" alerts check rules recording.yml alerts.yml alerts-gpu.yml
-  check "alerts: unit tests" alerts test rules alerts_test.yml alerts-engine_test.yml alerts-gpu_test.yml recording_test.yml
+  check "alerts: unit tests" alerts test rules {alerts,alerts-engine,alerts-gpu,healthy,recording}_test.yml
   native() { (cd deploy/prometheus && "$promtool3" test rules native_test.yml); }
   promtool3=$repo/target/tools/prometheus3/usr/bin/promtool  # where tests/run puts it
   case $version in 2.*) ;; *) promtool3=$promtool ;; esac
