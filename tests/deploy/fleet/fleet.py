@@ -101,7 +101,7 @@ class Fleet:
         self.configure()
         pods = {
             "llama-0": (f"--config.file={work}/engines.yaml", "--gpu=off", "--stale-after=5s"),
-            "qwen-0": (f"--source=socket:{work}/qwen.sock", "--gpu=off", "--stale-after=5s"),
+            "qwen-0": (f"--source=socket:{work}/qwen.sock", "--objectives=ttft=250ms,e2e=30s", "--gpu=off", "--stale-after=5s"),
             "gpu-node-0": (f"--config.file={work}/node.yaml", f"--gpu.library={copy}", "--gpu=required"),
         }
         self.exporters = {pod: self.exporter(*arguments) for pod, arguments in pods.items()}
@@ -137,6 +137,7 @@ class Fleet:
                 "engines:\n"
                 + "".join(
                     f"  - source: {json.dumps(source)}\n    model: llama-3-8b\n    version: {json.dumps(version)}\n"
+                    "    objectives: {ttft: 250ms, e2e: 30s}\n"
                     for version, source in sources.items()
                 )
             )
