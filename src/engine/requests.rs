@@ -107,8 +107,8 @@ struct Usage {
 struct CompleteRow {
     /// Unknown if its start or some of its rows were missed.
     latencies: Latencies,
-    /// For objectives. Absent if the request was cancelled.
-    served: Option<Served>,
+    /// For objectives.
+    served: Served,
     blocks: Blocks,
     transfer_seconds: Option<f64>,
     transfer_bytes: Option<u64>,
@@ -226,8 +226,8 @@ impl RequestFold {
         let output_tokens = row.num_generated_tokens.and_then(|tokens| u64::try_from(tokens).ok());
         let complete = CompleteRow {
             latencies: Latencies::of(&times, lifecycle.map(|lifecycle| lifecycle.tokens)),
-            // A request without a token was cancelled, or has failed before its first one.
-            served: (output_tokens != Some(0)).then(|| Served::of(&times, output_tokens)),
+            // A request without a token was cancelled, so its times say nothing about the engine.
+            served: if output_tokens == Some(0) { Served::default() } else { Served::of(&times, output_tokens) },
             blocks: Blocks {
                 total: row.alloc_total_blocks_per_request,
                 new: row.alloc_new_blocks_per_request,
@@ -424,8 +424,8 @@ impl RequestFold {
             self.totals.source = LatencySource::RequestStats;
         }
         self.observe_latencies(complete.latencies, complete.blocks.request);
-        if let (Some(objectives), Some(served)) = (&mut self.totals.objectives, &complete.served) {
-            objectives.count(served);
+        if let Some(objectives) = &mut self.totals.objectives {
+            objectives.count(&complete.served);
         }
         self.totals.times.observe_blocks(&complete.blocks);
         self.totals.times.observe_transfer(complete.transfer_seconds, complete.transfer_bytes, complete.blocks.request);

@@ -549,7 +549,7 @@ class Fold:
     def rows(self, rows, times):
         """A request arrives with its first row, is scheduled with the first row that says so, has its first token with the row
         that shows one, and ends with the pass that reports it complete. Times in lost iterations, and of requests that started
-        before the first record, are unknown. A request without a token was cancelled: no objective judges it."""
+        before the first record, are unknown. A request without a token was cancelled: whether it met an objective is unknown."""
         self.rounds += 1
         known = times["continuous"] and self.rounds > 1
         for row in rows:
@@ -597,8 +597,7 @@ class Fold:
             seconds = [None if us is None else us / 1e6 for us in (life["arrived"], scheduled, first, ended)]
             self.times(*seconds, max(tokens, life["tokens"]))
             judged = (seconds[0], seconds[2], seconds[3])
-        if tokens:
-            self.judge(*judged, tokens, failed=False)
+        self.judge(*(judged if tokens else (None, None, None)), tokens or None, failed=False)
         self.blocks(row["allocTotalBlocksPerRequest"], row["allocNewBlocksPerRequest"], row["reusedBlocksPerRequest"],
                     row["missedBlocksPerRequest"])
         if transfer:
