@@ -9,7 +9,7 @@ use std::str::FromStr;
 use tokio::net::{TcpListener, TcpSocket, TcpStream, UnixListener, UnixStream};
 use tokio_util::either::Either;
 
-use crate::unix_socket::{self, Activated};
+use crate::unix_socket::{self, Activated, SocketFile};
 
 /// Connections that wait to be accepted, as many as tokio asks for.
 const BACKLOG: u32 = 1024;
@@ -58,6 +58,7 @@ impl FromStr for Address {
         match port.parse() {
             Err(_) => invalid("the port is not a number from 0 to 65535"),
             Ok(port) if host.is_empty() => Ok(Self::AnyHost(port)),
+            Ok(_) if host.contains(['/', '@']) => invalid("it is a URL or a path"),
             Ok(_) => Ok(Self::Tcp(text.to_owned())),
         }
     }
@@ -80,8 +81,8 @@ pub enum BindError {
 #[derive(Debug)]
 pub enum Listener {
     Tcp(TcpListener),
-    /// With the path to remove at the end, unless systemd owns it.
-    Unix(UnixListener, Option<PathBuf>),
+    /// With the file to remove at the end, unless systemd owns it.
+    Unix(UnixListener, Option<SocketFile>),
 }
 
 /// A connection. One type for both, so that the server is compiled once.
@@ -117,7 +118,7 @@ pub async fn bind(addresses: &[Address], flag: &'static str) -> Result<Vec<Liste
                 listener => listener.map(Listener::Tcp),
             },
             Address::Unix(path) => {
-                unix_socket::bind(path).await.map(|listener| Listener::Unix(listener, Some(path.clone())))
+                unix_socket::bind(path).await.map(|(listener, file)| Listener::Unix(listener, Some(file)))
             }
         };
         listeners.push(bound.map_err(|cause| BindError::Address { address: address.clone(), cause, flag })?);
@@ -241,8 +242,9 @@ pub(crate) fn peer_address(stream: &Stream) -> Option<std::net::IpAddr> {
 
 impl Drop for Listener {
     fn drop(&mut self) {
-        if let Self::Unix(_, Some(path)) = self {
-            let _ = std::fs::remove_file(path);
+        // Before the listener is closed.
+        if let Self::Unix(_, file) = self {
+            drop(file.take());
         }
     }
 }

@@ -3,17 +3,45 @@
 
 use std::fs::{Metadata, Permissions};
 use std::io;
-use std::os::unix::fs::{FileTypeExt as _, PermissionsExt as _};
-use std::path::Path;
+use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, PermissionsExt as _};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use tokio::net::{UnixListener, UnixStream};
+
+/// The file of a bound socket. Dropping it removes the file if it is still this one: another process may have replaced it.
+/// Drop it before the listener, because the number of a closed socket's file can be given to another file.
+#[derive(Debug)]
+pub struct SocketFile {
+    path: PathBuf,
+    /// Device and inode. None if they cannot be read.
+    id: Option<(u64, u64)>,
+}
+
+impl SocketFile {
+    fn of(path: &Path) -> Self {
+        Self { path: path.to_owned(), id: Self::id(path) }
+    }
+
+    fn id(path: &Path) -> Option<(u64, u64)> {
+        std::fs::symlink_metadata(path).ok().map(|file| (file.dev(), file.ino()))
+    }
+}
+
+impl Drop for SocketFile {
+    fn drop(&mut self) {
+        if self.id.is_some() && Self::id(&self.path) == self.id {
+            // If this fails, the next start replaces the socket.
+            let _ = std::fs::remove_file(&self.path);
+        }
+    }
+}
 
 /// Binds `path` for the owner and the group: a sidecar's engine runs as another user of the same group.
 ///
 /// # Errors
 /// When the path cannot be bound, another process serves it, or it is not a socket.
-pub async fn bind(path: &Path) -> io::Result<UnixListener> {
+pub async fn bind(path: &Path) -> io::Result<(UnixListener, SocketFile)> {
     match std::fs::symlink_metadata(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {}
         Err(error) => return Err(error),
@@ -28,8 +56,9 @@ pub async fn bind(path: &Path) -> io::Result<UnixListener> {
         },
     }
     let listener = UnixListener::bind(path)?;
+    let file = SocketFile::of(path);
     std::fs::set_permissions(path, Permissions::from_mode(0o660))?;
-    Ok(listener)
+    Ok((listener, file))
 }
 
 /// Checks that [`bind`] can use the path, without touching it. Another process may listen there: it may be the exporter for
@@ -109,5 +138,24 @@ mod tests {
         let path = folder.path().join("x.sock");
         drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
         bind(&path).await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn a_socket_or_file_that_another_process_put_in_place_is_kept() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("x.sock");
+        drop(bind(&path).await.unwrap().1);
+        assert!(!path.exists(), "its own");
+        let (_listener, file) = bind(&path).await.unwrap();
+        std::fs::remove_file(&path).unwrap();
+        let _theirs = std::os::unix::net::UnixListener::bind(&path).unwrap();
+        drop(file);
+        assert!(path.exists(), "another socket");
+        std::fs::remove_file(&path).unwrap();
+        let (_listener, file) = bind(&path).await.unwrap();
+        std::fs::rename(&path, folder.path().join("moved")).unwrap();
+        std::fs::write(&path, "theirs").unwrap();
+        drop(file);
+        assert!(path.exists(), "a file");
     }
 }

@@ -1,7 +1,7 @@
 //! A bound socket: accepts publishers, reads their lines and hands them in for their engines.
 
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ use crate::model::RejectReason;
 use crate::sources::OpenError;
 use crate::sources::trtllm_json::{Hello, Line, parse_line};
 use crate::supervise::{self, Task};
-use crate::unix_socket::{self, Activated};
+use crate::unix_socket::{self, Activated, SocketFile};
 
 /// Longest line, in bytes.
 const MAX_LINE: usize = 1 << 20;
@@ -47,8 +47,8 @@ pub struct OneEngine(pub(super) Arc<Desk>);
 /// A bound socket. Dropping it closes the connections and removes the socket, unless systemd listens on it.
 #[derive(Debug)]
 pub struct Listener {
-    /// The socket to remove at the end.
-    remove: Option<PathBuf>,
+    /// Removed at the end, before the task closes the socket.
+    file: Option<SocketFile>,
     accepting: tokio::task::JoinHandle<()>,
 }
 
@@ -65,24 +65,23 @@ impl Listener {
         naming: Naming,
     ) -> Result<Self, OpenError> {
         let failed = |cause| OpenError::Socket { path: path.to_owned(), cause };
-        let (listener, remove) = match activated.listener(path).map_err(failed)? {
+        let (listener, file) = match activated.listener(path).map_err(failed)? {
             Some(listener) => (listener, None),
-            None => (unix_socket::bind(path).await.map_err(failed)?, Some(path.to_owned())),
+            None => unix_socket::bind(path).await.map(|(listener, file)| (listener, Some(file))).map_err(failed)?,
         };
         let publishers = Publishers::new(admission);
         let naming = Arc::new(naming);
         let accepting = tokio::spawn(async move {
             supervise::restart_after_panic(Task::Accept, || accept(&listener, &publishers, &naming)).await;
         });
-        Ok(Self { remove, accepting })
+        Ok(Self { file, accepting })
     }
 }
 
 impl Drop for Listener {
     fn drop(&mut self) {
+        self.file = None;
         self.accepting.abort();
-        // If this fails, the next start replaces the socket.
-        let _ = self.remove.as_deref().map(std::fs::remove_file);
     }
 }
 
