@@ -1,15 +1,17 @@
-//! Deserializes arrays whose length a peer chooses: elements above a limit are skipped. `{}` has 2 bytes in JSON and hundreds
-//! in memory, so a limit on bytes alone does not bound memory.
+//! Deserializes what a peer chooses the size of: arrays, whose elements above a limit are skipped, and short texts. `{}` has 2
+//! bytes in JSON and hundreds in memory, so a limit on bytes alone does not bound memory.
 
 use std::fmt;
 use std::marker::PhantomData;
 
-use serde::de::{Deserialize, Deserializer, IgnoredAny, SeqAccess, Visitor};
+use serde::de::{Deserialize, Deserializer, Error, IgnoredAny, SeqAccess, Visitor};
 
 /// Request rows of one record: more than any engine has active and queued requests.
 const MAX_REQUESTS: usize = 16_384;
 /// Cache levels.
 const MAX_LEVELS: usize = 64;
+/// Bytes of an id or a name.
+const MAX_TEXT: usize = 64;
 /// Blocks of one KV cache event.
 const MAX_BLOCKS: usize = 65_536;
 
@@ -21,6 +23,17 @@ pub(super) fn requests<'de, D: Deserializer<'de>, T: Deserialize<'de>>(array: D)
 /// Null is absent.
 pub(super) fn levels<'de, D: Deserializer<'de>, T: Deserialize<'de>>(array: D) -> Result<Option<Vec<T>>, D::Error> {
     array.deserialize_any(Bounded(MAX_LEVELS, PhantomData))
+}
+
+/// Null is empty.
+pub(super) fn blocks_by_level<'de, D: Deserializer<'de>>(array: D) -> Result<Vec<i64>, D::Error> {
+    Ok(levels(array)?.unwrap_or_default())
+}
+
+/// Names of cache levels. A name that is too long becomes empty: the place of a name says which level has it.
+pub(super) fn level_names<'de, D: Deserializer<'de>>(array: D) -> Result<Option<Vec<String>>, D::Error> {
+    let names: Option<Vec<ShortText>> = levels(array)?;
+    Ok(names.map(|names| names.into_iter().map(|ShortText(name)| name.unwrap_or_default().into()).collect()))
 }
 
 /// Null is empty.
@@ -51,6 +64,28 @@ pub(super) fn number<'de, D: Deserializer<'de>>(number: D) -> Result<Option<u64>
         }
     }
     number.deserialize_any(Number)
+}
+
+/// A text of at most 64 bytes. None for a longer one, which is not copied.
+#[derive(Debug)]
+pub struct ShortText(pub Option<Box<str>>);
+
+impl<'de> Deserialize<'de> for ShortText {
+    fn deserialize<D: Deserializer<'de>>(text: D) -> Result<Self, D::Error> {
+        struct Text;
+        impl Visitor<'_> for Text {
+            type Value = ShortText;
+
+            fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+                formatter.write_str("a text")
+            }
+
+            fn visit_str<E: Error>(self, text: &str) -> Result<ShortText, E> {
+                Ok(ShortText((text.len() <= MAX_TEXT).then(|| text.into())))
+            }
+        }
+        text.deserialize_str(Text)
+    }
 }
 
 struct Bounded<T>(usize, PhantomData<T>);

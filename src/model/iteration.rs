@@ -120,7 +120,7 @@ pub struct IterationStats {
     #[serde(alias = "iter_cached_tokens_by_level", deserialize_with = "bounded::levels")]
     pub iter_cached_tokens_by_level: Option<Vec<i64>>,
     /// The name of each level, e.g. `gpu`, `host`, `disk`.
-    #[serde(alias = "kv_cache_level_tiers", deserialize_with = "bounded::levels")]
+    #[serde(alias = "kv_cache_level_tiers", deserialize_with = "bounded::level_names")]
     pub kv_cache_level_tiers: Option<Vec<String>>,
 }
 

@@ -29,7 +29,7 @@ pub struct KvCacheEventData {
     #[serde(rename = "type")]
     pub kind: KvCacheEventKind,
     /// For `created`: blocks by cache level.
-    #[serde(deserialize_with = "bounded::blocks")]
+    #[serde(deserialize_with = "bounded::blocks_by_level")]
     pub num_blocks_per_cache_level: Vec<i64>,
     /// For `stored`.
     #[serde(deserialize_with = "bounded::blocks")]

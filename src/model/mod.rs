@@ -1,7 +1,7 @@
 //! The vocabulary: the data of engines and GPUs as plain structs. No I/O, no async, no metric names.
 
 pub mod bench_report;
-mod bounded;
+pub mod bounded;
 pub mod gpu;
 pub mod iteration;
 pub mod kv_event;

@@ -1,7 +1,7 @@
 //! RequestPerfMetrics: the exact times of a finished request, sent once. Times are seconds on the engine's steady clock, or
 //! ISO 8601 in older documents, so only differences are meaningful.
 
-use serde::de::{Deserializer, Error, Visitor};
+use serde::de::{Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Serialize};
 use serde_with::skip_serializing_none;
 
@@ -30,10 +30,10 @@ pub struct PerfMetricsEntry {
     #[serde(alias = "output_tokens")]
     pub output_tokens: Option<u64>,
     /// The context server's part, in an entry of a disaggregated server. Such an entry has no metrics of its own.
-    #[serde(alias = "ctx_perf_metrics")]
+    #[serde(alias = "ctx_perf_metrics", deserialize_with = "part")]
     pub ctx_perf_metrics: Option<Box<PerfMetricsEntry>>,
     /// The generation server's part.
-    #[serde(alias = "gen_perf_metrics")]
+    #[serde(alias = "gen_perf_metrics", deserialize_with = "part")]
     pub gen_perf_metrics: Option<Box<PerfMetricsEntry>>,
     /// When the disaggregated server received the request.
     #[serde(alias = "disagg_server_arrival_time", deserialize_with = "seconds")]
@@ -210,19 +210,78 @@ fn seconds<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<f64>, D:
 
 /// Whether the value is not null. The id itself is never a label.
 fn presence<'de, D: Deserializer<'de>>(deserializer: D) -> Result<bool, D::Error> {
-    Ok(Option::<serde::de::IgnoredAny>::deserialize(deserializer)?.is_some())
+    Ok(Option::<IgnoredAny>::deserialize(deserializer)?.is_some())
 }
 
-/// An integer. Any other value is absent.
+/// A part has no parts itself. Nested entries would take many times the memory of their text.
+fn part<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Box<PerfMetricsEntry>>, D::Error> {
+    let part = Option::<Box<PerfMetricsEntry>>::deserialize(deserializer)?;
+    Ok(part.map(|mut part| {
+        (part.ctx_perf_metrics, part.gen_perf_metrics) = (None, None);
+        part
+    }))
+}
+
+/// An integer. Any other value is absent, and is not kept while it is read, as an untagged enum would do.
 fn number<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u64>, D::Error> {
-    #[derive(Deserialize)]
-    #[serde(untagged)]
-    enum Either {
-        Number(u64),
-        Other(serde::de::IgnoredAny),
+    struct Number;
+    impl<'de> Visitor<'de> for Number {
+        type Value = Option<u64>;
+        fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+            f.write_str("a value")
+        }
+        fn visit_u64<E>(self, value: u64) -> Result<Self::Value, E> {
+            Ok(Some(value))
+        }
+        fn visit_i64<E>(self, value: i64) -> Result<Self::Value, E> {
+            Ok(u64::try_from(value).ok())
+        }
+        fn visit_f64<E>(self, _: f64) -> Result<Self::Value, E> {
+            Ok(None)
+        }
+        fn visit_bool<E>(self, _: bool) -> Result<Self::Value, E> {
+            Ok(None)
+        }
+        fn visit_str<E>(self, _: &str) -> Result<Self::Value, E> {
+            Ok(None)
+        }
+        fn visit_unit<E>(self) -> Result<Self::Value, E> {
+            Ok(None)
+        }
+        fn visit_seq<A: SeqAccess<'de>>(self, mut array: A) -> Result<Self::Value, A::Error> {
+            while array.next_element::<IgnoredAny>()?.is_some() {}
+            Ok(None)
+        }
+        fn visit_map<A: MapAccess<'de>>(self, mut object: A) -> Result<Self::Value, A::Error> {
+            while object.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {}
+            Ok(None)
+        }
     }
-    Ok(match Either::deserialize(deserializer)? {
-        Either::Number(number) => Some(number),
-        Either::Other(_) => None,
-    })
+    deserializer.deserialize_any(Number)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn entries_nested_in_the_part_of_an_entry_are_not_kept() {
+        let mut nested = "{\"requestId\":7}".to_owned();
+        for _ in 0..50 {
+            nested = format!("{{\"requestId\":1,\"gen_perf_metrics\":{nested},\"ctxPerfMetrics\":{{}}}}");
+        }
+        let entry: PerfMetricsEntry = serde_json::from_str(&nested).unwrap();
+        let part = PerfMetricsEntry { request_id: Some(1), ..PerfMetricsEntry::default() };
+        assert_eq!(entry.gen_perf_metrics.as_deref(), Some(&part));
+        assert_eq!(entry.ctx_perf_metrics.as_deref(), Some(&PerfMetricsEntry::default()));
+    }
+
+    #[test]
+    fn a_request_id_that_is_no_integer_is_absent() {
+        for id in ["null", "true", "-1", "1.5", "\"7\"", "[1,[2]]", "{\"a\":{}}"] {
+            let entry: PerfMetricsEntry = serde_json::from_str(&format!("{{\"request_id\":{id}}}")).unwrap();
+            assert_eq!(entry.request_id, None, "{id}");
+        }
+        assert_eq!(serde_json::from_str::<PerfMetricsEntry>("{\"request_id\":7}").unwrap().request_id, Some(7));
+    }
 }

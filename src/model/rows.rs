@@ -6,10 +6,12 @@ use std::marker::PhantomData;
 use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, Visitor};
 use serde::ser::{Serialize, Serializer};
 
+use super::bounded::ShortText;
+
 /// Rows of one object. An engine has a few; further ones are skipped.
 const MAX_ROWS: usize = 1024;
 
-/// Rows by id, in the engine's order. No map: a `BTreeMap` takes 5 KB for a single row of KV cache statistics, and a record has
+/// Rows by id, in the engine's order. A row whose id is too long for one is skipped. No map: a `BTreeMap` takes 5 KB for a single row of KV cache statistics, and a record has
 /// up to four such objects.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Rows<R>(Vec<(Box<str>, R)>);
@@ -23,6 +25,12 @@ impl<R> Rows<R> {
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
+    }
+
+    /// Approximate memory.
+    #[must_use]
+    pub fn weight(&self) -> usize {
+        self.0.capacity() * size_of::<(Box<str>, R)>() + self.0.iter().map(|(id, _)| id.len()).sum::<usize>()
     }
 
     pub fn values(&self) -> impl Iterator<Item = &R> {
@@ -46,16 +54,28 @@ impl<'de, R: Deserialize<'de>> Deserialize<'de> for Rows<R> {
             }
             fn visit_map<A: MapAccess<'de>>(self, mut object: A) -> Result<Rows<R>, A::Error> {
                 let mut rows = Vec::new();
-                while let Some(id) = object.next_key()? {
-                    if rows.len() < MAX_ROWS {
-                        rows.push((id, object.next_value()?));
-                    } else {
-                        object.next_value::<IgnoredAny>()?;
+                while let Some(ShortText(id)) = object.next_key()? {
+                    match id {
+                        Some(id) if rows.len() < MAX_ROWS => rows.push((id, object.next_value()?)),
+                        _ => _ = object.next_value::<IgnoredAny>()?,
                     }
                 }
                 Ok(Rows(rows))
             }
         }
         deserializer.deserialize_map(Object(PhantomData))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_row_whose_id_is_longer_than_any_window_id_is_skipped_and_ids_have_a_weight() {
+        let (short, long) = ("4".repeat(64), "4".repeat(65));
+        let rows: Rows<u64> = serde_json::from_str(&format!("{{\"{short}\":1,\"{long}\":2,\"\\u0034\":3}}")).unwrap();
+        assert_eq!(rows.0, [(short.into(), 1), ("4".into(), 3)]);
+        assert!(rows.weight() >= 2 * size_of::<(Box<str>, u64)>() + 65, "{}", rows.weight());
     }
 }

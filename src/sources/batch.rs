@@ -2,14 +2,17 @@
 
 use std::sync::Arc;
 
-use crate::model::iteration::{KvCacheIterationStats, KvCacheLifecycleStats};
-use crate::model::kv_event::StoredBlock;
+use crate::model::kv_event::{BlockHash, KvCacheEventData, StoredBlock};
 use crate::model::rows::Rows;
+use crate::model::server_metrics::ServerCount;
 use crate::model::{
     BenchReport, EngineAbout, EngineSettings, IterationStats, KvCacheEvent, PerfMetricsEntry, RejectCounts,
-    RejectReason, RequestStats, RequestStatsPerIteration, ServerMetrics,
+    RejectReason, RequestStatsPerIteration, ServerMetrics,
 };
 use crate::recording::{Moment, Settled};
+
+/// Bytes of the text of a counter, such as an HTTP status.
+const MAX_TEXT: usize = 64;
 
 /// One message of an engine.
 #[derive(Debug, Clone, PartialEq)]
@@ -41,34 +44,53 @@ pub enum Recorded {
 }
 
 impl Item {
-    /// Approximate memory. The parts whose number a peer chooses are counted.
+    /// Approximate memory. The parts whose number or length a peer chooses are counted.
     #[must_use]
     pub fn weight(&self) -> usize {
-        let rows = |rows: &Option<Vec<RequestStats>>| rows.as_ref().map_or(0, Vec::len) * size_of::<RequestStats>();
         size_of::<Self>()
             + match self {
-                Self::Record(record) => {
-                    let views = [
-                        &record.kv_cache_iteration_stats,
-                        &record.kv_cache_iteration_stats_by_pool_group,
-                        &record.kv_cache_iteration_stats_by_cold_pool_group,
-                    ];
-                    let pools: usize = views.into_iter().flatten().map(Rows::len).sum();
-                    let lifecycles = record.kv_cache_iteration_stats_by_lifecycle.as_ref().map_or(0, Rows::len);
-                    size_of::<IterationStats>()
-                        + rows(&record.request_stats)
-                        + pools * size_of::<KvCacheIterationStats>()
-                        + lifecycles * size_of::<KvCacheLifecycleStats>()
+                Self::Record(record) => weight_of_record(record),
+                Self::Requests(requests) => weight_of(requests.request_stats.as_ref()),
+                Self::PerfMetrics(entry) => {
+                    let parts = [&entry.ctx_perf_metrics, &entry.gen_perf_metrics].into_iter().flatten().count();
+                    (1 + parts) * size_of::<PerfMetricsEntry>()
                 }
-                Self::Requests(requests) => rows(&requests.request_stats),
-                Self::PerfMetrics(_) => size_of::<PerfMetricsEntry>(),
                 Self::KvEvent(event) => {
-                    let blocks = event.data.blocks.len() + event.data.block_hashes.len();
-                    size_of::<KvCacheEvent>() + blocks * size_of::<StoredBlock>()
+                    let KvCacheEventData { blocks, block_hashes, .. } = &event.data;
+                    size_of::<KvCacheEvent>()
+                        + blocks.capacity() * size_of::<StoredBlock>()
+                        + block_hashes.capacity() * size_of::<BlockHash>()
                 }
-                Self::ServerMetrics(_) | Self::BenchReport(_) | Self::Process(_) | Self::Recorded(_) => 0,
+                Self::ServerMetrics(page) => page.counts.capacity() * (size_of::<ServerCount>() + MAX_TEXT),
+                Self::BenchReport(_) | Self::Process(_) | Self::Recorded(_) => 0,
             }
     }
+}
+
+fn weight_of<T>(array: Option<&Vec<T>>) -> usize {
+    array.map_or(0, Vec::capacity) * size_of::<T>()
+}
+
+fn weight_of_record(record: &IterationStats) -> usize {
+    let pools = [
+        &record.kv_cache_iteration_stats,
+        &record.kv_cache_iteration_stats_by_pool_group,
+        &record.kv_cache_iteration_stats_by_cold_pool_group,
+    ];
+    let lifecycles = record.kv_cache_iteration_stats_by_lifecycle.as_ref();
+    let levels = lifecycles.into_iter().flat_map(Rows::values).map(|row| {
+        weight_of(row.iter_full_reused_blocks_by_level.as_ref())
+            + weight_of(row.iter_partial_reused_blocks_by_level.as_ref())
+    });
+    let tiers = record.kv_cache_level_tiers.as_ref();
+    size_of::<IterationStats>()
+        + weight_of(record.request_stats.as_ref())
+        + pools.into_iter().flatten().map(Rows::weight).sum::<usize>()
+        + lifecycles.map_or(0, Rows::weight)
+        + levels.sum::<usize>()
+        + weight_of(record.iter_cached_tokens_by_level.as_ref())
+        + weight_of(tiers)
+        + tiers.into_iter().flatten().map(String::capacity).sum::<usize>()
 }
 
 /// The items of one poll, in the order in which the engine sent them, and what else the poll found.
@@ -152,4 +174,35 @@ pub enum Presence {
     Forgotten,
     /// The engine is still loading its model; it has no statistics yet.
     Loading,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Each part that a peer chooses the size of weighs at least what it takes in memory.
+    #[test]
+    fn what_a_peer_makes_an_item_keep_is_weighed() {
+        let weight = |text: &str| Item::Record(serde_json::from_str(text).unwrap()).weight();
+        let (plain, many) = (weight("{\"iter\":1}"), |element: &str| vec![element; 64].join(","));
+        for (part, bytes) in [
+            (format!("\"requestStats\":[{}]", many("{}")), 64 * 100),
+            (format!("\"kvCacheLevelTiers\":[{}]", many("\"sixteen-letters!\"")), 64 * 40),
+            (format!("\"iterCachedTokensByLevel\":[{}]", many("1")), 64 * 8),
+            (format!("\"kvCacheIterationStats\":{{{}}}", many("\"a\":{}")), 64 * 200),
+            (
+                format!(
+                    "\"kvCacheIterationStatsByLifecycle\":{{\"\":{{\"iterFullReusedBlocksByLevel\":[{}]}}}}",
+                    many("1")
+                ),
+                64 * 8,
+            ),
+        ] {
+            let more = weight(&format!("{{\"iter\":1,{part}}}")) - plain;
+            assert!(more >= bytes, "{part} weighs {more}");
+        }
+        let entry = |text: &str| Item::PerfMetrics(serde_json::from_str(text).unwrap()).weight();
+        let parts = entry("{\"ctx_perf_metrics\":{},\"gen_perf_metrics\":{}}") - entry("{}");
+        assert_eq!(parts, 2 * size_of::<PerfMetricsEntry>());
+    }
 }
