@@ -112,6 +112,16 @@ impl HttpClient {
     /// # Errors
     /// If the target cannot be reached, closes the connection early, or sends another status or too many bytes.
     pub(crate) async fn read(&mut self, method: Method, path: &str) -> Result<&[u8], SourceError> {
+        self.read_at_most(self.max_body, method, path).await
+    }
+
+    /// As [`HttpClient::read`], with another limit for the length of this response.
+    pub(crate) async fn read_at_most(
+        &mut self,
+        max_body: usize,
+        method: Method,
+        path: &str,
+    ) -> Result<&[u8], SourceError> {
         self.release();
         let url = format!("{}{path}", self.server.target);
         let failed = |error: &(dyn Error + 'static)| SourceError::Io { target: url.clone(), cause: root_cause(error) };
@@ -148,7 +158,7 @@ impl HttpClient {
         }
         let response = sent.map_err(|error| failed(&error))?;
         let status = response.status();
-        run(&mut connection.io, self.receive(response.into_body(), &url)).await?;
+        run(&mut connection.io, self.receive(response.into_body(), max_body, &url)).await?;
         if connection.is_ready().await {
             self.connection = Some(connection);
         }
@@ -164,8 +174,8 @@ impl HttpClient {
     }
 
     /// Reads a body into `self.body`.
-    async fn receive(&mut self, mut body: Incoming, url: &str) -> Result<(), SourceError> {
-        let length = body.size_hint().exact().map_or(self.max_body, |length| self.max_body.min(length as usize));
+    async fn receive(&mut self, mut body: Incoming, max_body: usize, url: &str) -> Result<(), SourceError> {
+        let length = body.size_hint().exact().map_or(max_body, |length| max_body.min(length as usize));
         let mut late = pin!(tokio::time::sleep(Duration::MAX));
         loop {
             let frame = tokio::select! {
@@ -177,7 +187,7 @@ impl HttpClient {
                 .map_err(|error| SourceError::Io { target: url.to_owned(), cause: root_cause(&error) })?
                 .into_data()
                 .unwrap_or_default();
-            let room = self.max_body - self.body.len();
+            let room = max_body - self.body.len();
             if self.reserved.is_none() && self.body.len() + data.len() > KEPT_BODY {
                 // The whole response at once: two that wait for each other's end would wait for ever.
                 let kib = u32::try_from(length >> 10).unwrap_or(u32::MAX) + 1;
@@ -187,7 +197,7 @@ impl HttpClient {
             }
             self.body.extend_from_slice(&data[..data.len().min(room)]);
             if data.len() > room {
-                return Err(SourceError::TooLarge { target: url.to_owned(), limit: self.max_body });
+                return Err(SourceError::TooLarge { target: url.to_owned(), limit: max_body });
             }
         }
     }

@@ -1,14 +1,18 @@
 //! `startup_metrics` of trtllm-serve's `/server_info`. The tree differs between releases, so it is read as it comes: every number
 //! whose key ends in `_seconds`. A pure function, whose result is bounded whatever the server sends.
 
+use std::fmt;
+
 use serde::Deserialize;
-use serde_json::Value;
+use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
 use crate::model::StartupTimes;
+use crate::model::bounded::ShortText;
 
-/// Stages of a start, and characters of the path of one.
+/// Stages of a start, characters of the path of one, and keys in such a path.
 const MAX_STAGES: usize = 64;
 const MAX_PATH: usize = 64;
+const MAX_DEPTH: usize = 16;
 /// A longer start is not one.
 const MAX_SECONDS: f64 = 7.0 * 86_400.0;
 
@@ -17,38 +21,99 @@ const MAX_SECONDS: f64 = 7.0 * 86_400.0;
 pub fn parse_startup_times(body: &[u8]) -> StartupTimes {
     #[derive(Deserialize)]
     struct ServerInfo {
-        #[serde(default)]
-        startup_metrics: Value,
+        #[serde(default, deserialize_with = "times")]
+        startup_metrics: StartupTimes,
     }
-    let mut times = StartupTimes::new();
-    if let Ok(ServerInfo { startup_metrics }) = serde_json::from_slice(body) {
-        add(&mut times, "", &startup_metrics);
-    }
-    times
+    serde_json::from_slice(body).map_or_else(|_| StartupTimes::new(), |info: ServerInfo| info.startup_metrics)
 }
 
-fn add(times: &mut StartupTimes, path: &str, value: &Value) {
-    match value {
-        Value::Object(members) => {
-            for (key, value) in members {
-                let path = if path.is_empty() { key.clone() } else { format!("{path}.{key}") };
-                if path.chars().count() <= MAX_PATH {
-                    add(times, &path, value);
+fn times<'de, D: Deserializer<'de>>(tree: D) -> Result<StartupTimes, D::Error> {
+    let mut times = StartupTimes::new();
+    Branch { times: &mut times, path: "", depth: 0 }.deserialize(tree)?;
+    Ok(times)
+}
+
+/// A part of the tree. It is walked as it is parsed and never kept: a tree takes dozens of times the memory of its text.
+struct Branch<'a> {
+    times: &'a mut StartupTimes,
+    /// Where it is in the tree.
+    path: &'a str,
+    depth: usize,
+}
+
+impl Branch<'_> {
+    fn add(self, seconds: f64) {
+        let is_time = self.path.ends_with("_seconds") && (0.0..=MAX_SECONDS).contains(&seconds);
+        if is_time && self.times.len() < MAX_STAGES {
+            self.times.insert(self.path.to_owned(), seconds);
+        }
+    }
+}
+
+impl<'de> DeserializeSeed<'de> for Branch<'_> {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'de>>(self, tree: D) -> Result<(), D::Error> {
+        tree.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Branch<'_> {
+    type Value = ();
+
+    fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("a tree of times")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<(), A::Error> {
+        while let Some(ShortText(key)) = members.next_key()? {
+            let path = key.map(|key| if self.path.is_empty() { key.into() } else { format!("{}.{key}", self.path) });
+            match path {
+                Some(path) if self.depth < MAX_DEPTH && path.chars().count() <= MAX_PATH => {
+                    members.next_value_seed(Branch { times: self.times, path: &path, depth: self.depth + 1 })?;
                 }
+                _ => _ = members.next_value::<IgnoredAny>()?,
             }
         }
-        Value::Number(number) if path.ends_with("_seconds") && times.len() < MAX_STAGES => {
-            if let Some(seconds) = number.as_f64().filter(|seconds| (0.0..=MAX_SECONDS).contains(seconds)) {
-                times.insert(path.to_owned(), seconds);
-            }
-        }
-        _ => {}
+        Ok(())
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut elements: A) -> Result<(), A::Error> {
+        while elements.next_element::<IgnoredAny>()?.is_some() {}
+        Ok(())
+    }
+
+    fn visit_u64<E>(self, seconds: u64) -> Result<(), E> {
+        self.add(seconds as f64);
+        Ok(())
+    }
+
+    fn visit_i64<E>(self, seconds: i64) -> Result<(), E> {
+        self.add(seconds as f64);
+        Ok(())
+    }
+
+    fn visit_f64<E>(self, seconds: f64) -> Result<(), E> {
+        self.add(seconds);
+        Ok(())
+    }
+
+    fn visit_str<E>(self, _: &str) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_bool<E>(self, _: bool) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_unit<E>(self) -> Result<(), E> {
+        Ok(())
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
+    use serde_json::{Value, json};
 
     use super::*;
 
@@ -80,5 +145,8 @@ mod tests {
             assert_eq!(parsed(&body), []);
         }
         assert!(parse_startup_times(b"not JSON").is_empty());
+        // Keys without text make no path longer.
+        let endless = "{\"\":".repeat(100) + "{\"a_seconds\":1}" + &"}".repeat(100);
+        assert!(parse_startup_times(format!("{{\"startup_metrics\":{endless}}}").as_bytes()).is_empty());
     }
 }

@@ -21,6 +21,8 @@ const EXTRAS_INTERVAL: Duration = Duration::from_secs(1);
 /// Until the next attempt if the server lacks the endpoint or fails on it (upstream issue 9678). The next attempt is earlier if
 /// `/metrics` fails, because the server may be another one then.
 const RETRY: Duration = Duration::from_secs(15);
+/// Longest answer of `/version` and `/server_info`, in bytes. They have a few KB.
+const MAX_FACTS: usize = 1 << 20;
 /// Characters kept of a version.
 const MAX_VERSION: usize = 64;
 /// Timeout of `/perf_metrics`, `/version` and `/server_info`.
@@ -283,43 +285,49 @@ impl TrtllmServe {
     }
 
     async fn read_version(&mut self, batch: &mut Batch) {
-        #[derive(serde::Deserialize)]
-        struct Version {
-            version: String,
-        }
         if self.version_due.is_none_or(|due| Instant::now() < due) {
             return;
         }
         self.version_due = Some(Instant::now() + RETRY);
-        let Ok(body) = self.client.read(Method::GET, "/version").await else { return };
-        let Ok(Version { mut version }) = serde_json::from_slice(body) else { return };
+        let Ok(body) = self.client.read_at_most(MAX_FACTS, Method::GET, "/version").await else { return };
+        let Some(version) = parse_version(body) else { return };
         self.version_due = None;
-        // It becomes the value of a label.
-        if let Some((end, _)) = version.char_indices().nth(MAX_VERSION) {
-            version.truncate(end);
-        }
+        self.client.release();
         if self.about.version.as_ref() != Some(&version) {
             self.about.version = Some(version);
             batch.about = Some(self.about.clone());
         }
     }
+
     /// Older servers have no such endpoint.
     async fn read_startup_times(&mut self, batch: &mut Batch) {
         if self.startup_due.is_none_or(|due| Instant::now() < due) {
             return;
         }
         self.startup_due = Some(Instant::now() + RETRY);
-        let startup = match self.client.read(Method::GET, "/server_info").await {
+        let startup = match self.client.read_at_most(MAX_FACTS, Method::GET, "/server_info").await {
             Ok(body) => parse_startup_times(body),
-            Err(SourceError::HttpStatus { status: ..500, .. }) => StartupTimes::new(),
+            Err(SourceError::HttpStatus { status: ..500, .. } | SourceError::TooLarge { .. }) => StartupTimes::new(),
             Err(_) => return,
         };
         self.startup_due = None;
+        self.client.release();
         if self.about.startup != startup {
             self.about.startup = startup;
             batch.about = Some(self.about.clone());
         }
     }
+}
+
+/// Parses `GET /version`. The version becomes the value of a label, so it is cut.
+fn parse_version(body: &[u8]) -> Option<String> {
+    #[derive(serde::Deserialize)]
+    struct Version {
+        version: String,
+    }
+    let Version { version } = serde_json::from_slice(body).ok()?;
+    // A copy: a string that is truncated keeps its memory.
+    Some(version.chars().take(MAX_VERSION).collect())
 }
 
 #[cfg(test)]
@@ -338,5 +346,13 @@ mod tests {
         assert_eq!(Entries::UNKNOWN.after_reading(now, true), Entries::Absent);
         // The page counts all requests from then on, so a late entry changes nothing.
         assert_eq!(Entries::Absent.after_entry().after_reading(now, false).after_page(50), Entries::Absent);
+    }
+
+    #[test]
+    fn a_long_version_is_cut_and_the_memory_of_its_rest_is_not_kept() {
+        let version = parse_version(format!("{{\"version\":\"{}\"}}", "é".repeat(500_000)).as_bytes()).unwrap();
+        assert_eq!(version, "é".repeat(MAX_VERSION));
+        assert!(version.capacity() < 1024, "{}", version.capacity());
+        assert_eq!((parse_version(b"{}"), parse_version(b"[")), (None, None));
     }
 }
