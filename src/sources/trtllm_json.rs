@@ -11,6 +11,10 @@ use crate::model::{
 use super::engine_settings::parse_settings;
 use super::{Batch, Item};
 
+/// Bytes of the longest text in a statistic. serde_json quotes a text that is out of place in its error, with up to six bytes
+/// for each of its bytes.
+const MAX_TEXT: usize = 1 << 20;
+
 /// Why a response could not be parsed to its end.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ParseError {
@@ -27,11 +31,12 @@ impl From<serde_json::Error> for ParseError {
             return Self::Truncated;
         }
         // serde_json quotes the value that it found, and that may be long.
-        let mut text = error.to_string();
-        if let Some((end, _)) = text.char_indices().nth(120) {
-            text.replace_range(end.., "…");
+        let text = error.to_string();
+        let mut quoted: String = text.chars().take(120).collect();
+        if quoted.len() < text.len() {
+            quoted.push('…');
         }
-        Self::NotJson(text)
+        Self::NotJson(quoted)
     }
 }
 
@@ -138,7 +143,7 @@ where
         if error.error_len().is_none() { std::str::from_utf8(&rest[..error.valid_up_to()]) } else { Err(error) }
     });
     let text = text.map_err(|error| ParseError::NotJson(error.to_string()))?;
-    let mut array = Array { text, at: 0 };
+    let mut array = Array { text, at: 0, has_long_text: has_long_text(text) };
     if parsed.bytes == 0 {
         array.expect('[')?;
         parsed.complete = array.skip(']');
@@ -162,6 +167,7 @@ struct Array<'t> {
     text: &'t str,
     /// Bytes that have been read.
     at: usize,
+    has_long_text: bool,
 }
 
 impl<'t> Array<'t> {
@@ -197,6 +203,14 @@ impl<'t> Array<'t> {
     /// The next element; `None` if it has another structure.
     fn element<T: serde::Deserialize<'t>>(&mut self) -> Result<Option<T>, ParseError> {
         let rest = self.rest();
+        if self.has_long_text {
+            let mut whole = serde_json::Deserializer::from_str(rest).into_iter::<IgnoredAny>();
+            whole.next().ok_or(ParseError::Truncated)??;
+            if has_long_text(&rest[..whole.byte_offset()]) {
+                self.at += whole.byte_offset();
+                return Ok(None);
+            }
+        }
         let mut typed = serde_json::Deserializer::from_str(rest).into_iter::<T>();
         match typed.next() {
             Some(Ok(element)) => {
@@ -213,6 +227,32 @@ impl<'t> Array<'t> {
             None => Err(ParseError::Truncated),
         }
     }
+}
+
+/// Whether JSON has a text of more than [`MAX_TEXT`] bytes.
+fn has_long_text(json: &str) -> bool {
+    // Nearly all bodies end here: such a text fills half a [`MAX_TEXT`], and each quote in it follows a backslash.
+    let is_plain = |block: &[u8]| memchr::memchr_iter(b'"', block).any(|at| at > 0 && block[at - 1] != b'\\');
+    if json.as_bytes().chunks_exact(MAX_TEXT / 2).all(is_plain) {
+        return false;
+    }
+    let mut rest = json.as_bytes();
+    while let Some(begin) = memchr::memchr(b'"', rest) {
+        rest = &rest[begin + 1..];
+        let mut end = 0;
+        // Whatever follows a backslash belongs to the text.
+        while let Some(found) = memchr::memchr2(b'"', b'\\', rest.get(end..).unwrap_or_default())
+            && rest[end + found] == b'\\'
+        {
+            end += found + 2;
+        }
+        end += memchr::memchr(b'"', rest.get(end..).unwrap_or_default()).unwrap_or(rest.len());
+        if end > MAX_TEXT {
+            return true;
+        }
+        rest = rest.get(end + 1..).unwrap_or_default();
+    }
+    false
 }
 
 /// The optional first line of a publisher.
@@ -295,4 +335,28 @@ fn read<'de, T: serde::Deserialize<'de>>(text: &'de str) -> Result<T, RejectReas
         Category::Eof => RejectReason::Truncated,
         Category::Syntax | Category::Io => RejectReason::NotJson,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_text_of_more_than_a_megabyte_is_found_and_nothing_else_is_taken_for_one() {
+        let long = "x".repeat(MAX_TEXT + 1);
+        let escaped = "\\\"\\\\".repeat(MAX_TEXT / 4) + "\\\\x";
+        for begin in ["[{\"a\":1,\"iter\":", "[\"\\\\\",\"\\\"\","] {
+            for text in [&long, &escaped] {
+                assert!(has_long_text(&format!("{begin}\"{text}\"}}]")), "{begin}");
+                assert!(has_long_text(&format!("{begin}\"{text}")), "{begin} without an end");
+                assert!(!has_long_text(&format!("{begin}\"{}\"}}]", &text[..MAX_TEXT])), "{begin}");
+            }
+            assert!(
+                !has_long_text(&format!("{begin}{}", "1,".repeat(4 * MAX_TEXT))),
+                "{begin} and an array of numbers"
+            );
+        }
+        let many = format!("[{}]", "{\"id\":\"\\\"\"},".repeat(MAX_TEXT / 4));
+        assert!(!has_long_text(&many) && !has_long_text(&"[".repeat(4 * MAX_TEXT)) && !has_long_text(""));
+    }
 }
