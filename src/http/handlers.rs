@@ -81,15 +81,19 @@ pub(super) async fn discovery(Shared(state): Shared<Arc<State>>) -> Response {
 
 pub(super) async fn iterations(Shared(state): Shared<Arc<State>>, RawQuery(query): RawQuery) -> Response {
     match views::api::iterations(&state, query.as_deref().unwrap_or_default()) {
-        Ok(records) => json(StatusCode::OK, &records),
+        Ok(records) => json_text(StatusCode::OK, records),
         Err(error) if error.not_found => json(StatusCode::NOT_FOUND, &error.to_json()),
         Err(error) => json(StatusCode::BAD_REQUEST, &error.to_json()),
     }
 }
 
 fn json(status: StatusCode, value: &serde_json::Value) -> Response {
+    json_text(status, value.to_string())
+}
+
+fn json_text(status: StatusCode, text: String) -> Response {
     let headers = [(header::CONTENT_TYPE, "application/json"), (header::CACHE_CONTROL, "no-store")];
-    (status, headers, format!("{value}\n")).into_response()
+    (status, headers, text + "\n").into_response()
 }
 
 fn scrape(pages: &Pages, selection: Selection, request: &HeaderMap) -> Response {
