@@ -5,8 +5,9 @@
 mod e2e;
 
 use std::io::{BufRead as _, BufReader, Write as _};
-use std::net::TcpListener;
+use std::net::{TcpListener, TcpStream};
 use std::os::unix::net::UnixStream;
+use std::sync::{Arc, Mutex};
 
 use e2e::daemon::Daemon;
 use e2e::ensure;
@@ -18,27 +19,32 @@ const LIMIT: u64 = 64_000_000;
 fn server(path: &'static str, body: Vec<u8>) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
-    let mut body = Some(body);
+    let body = Arc::new(Mutex::new(Some(body)));
     std::thread::spawn(move || {
         for stream in listener.incoming() {
-            let mut reader = BufReader::new(stream.unwrap());
-            let mut request = String::new();
-            while reader.read_line(&mut request).is_ok_and(|bytes| bytes > 0) {
-                if !request.ends_with("\r\n\r\n") {
-                    continue;
-                }
-                let wanted = request.split(' ').nth(1) == Some(path);
-                let body = if wanted { body.take() } else { None }.unwrap_or_else(|| b"[]".to_vec());
-                let head = format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n", body.len());
-                let stream = reader.get_mut();
-                if stream.write_all(head.as_bytes()).and_then(|()| stream.write_all(&body)).is_err() {
-                    break;
-                }
-                request.clear();
-            }
+            let body = Arc::clone(&body);
+            std::thread::spawn(move || serve(stream.unwrap(), path, &body));
         }
     });
     format!("trtllm-serve:http://{address}?kv_cache_events=true")
+}
+
+fn serve(stream: TcpStream, path: &str, body: &Mutex<Option<Vec<u8>>>) {
+    let mut reader = BufReader::new(stream);
+    let mut request = String::new();
+    while reader.read_line(&mut request).is_ok_and(|bytes| bytes > 0) {
+        if !request.ends_with("\r\n\r\n") {
+            continue;
+        }
+        let wanted = request.split(' ').nth(1) == Some(path);
+        let body = if wanted { body.lock().unwrap().take() } else { None }.unwrap_or_else(|| b"[]".to_vec());
+        let head = format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n", body.len());
+        let stream = reader.get_mut();
+        if stream.write_all(head.as_bytes()).and_then(|()| stream.write_all(&body)).is_err() {
+            break;
+        }
+        request.clear();
+    }
 }
 
 fn array(element: &str, bytes: usize) -> Vec<u8> {
@@ -58,6 +64,11 @@ fn answers_of_tiny_elements_are_read_in_bounded_memory() {
     let rows = String::from_utf8(array("{}", SIZE)).unwrap();
     let levels = String::from_utf8(array("1", SIZE)).unwrap();
     let pools = format!("{{\"\":{{}}{}}}", ",\"\":{}".repeat(SIZE / 6));
+    let tree = String::from_utf8(array("{\"a\":0}", SIZE)).unwrap();
+    let numbers = String::from_utf8(array("0", SIZE)).unwrap();
+    let nested = (0..100).fold("{}".to_owned(), |entry, _| format!("{{\"gen_perf_metrics\":{entry}}}"));
+    // The error of the parser quotes each of these bytes with six.
+    let text = "\x7f".repeat(SIZE);
     for (path, body, reason) in [
         ("/metrics", array("{}", SIZE), Some("not_a_record")),
         ("/metrics", array("null", SIZE), Some("not_a_record")),
@@ -65,6 +76,11 @@ fn answers_of_tiny_elements_are_read_in_bounded_memory() {
         ("/metrics", format!("[{{\"iter\":7,\"requestStats\":{rows}}}]").into_bytes(), None),
         ("/metrics", format!("[{{\"iter\":7,\"iterCachedTokensByLevel\":{levels}}}]").into_bytes(), None),
         ("/metrics", format!("[{{\"iter\":7,\"kvCacheIterationStatsByPoolGroup\":{pools}}}]").into_bytes(), None),
+        ("/metrics", format!("[{{\"iter\":\"{text}\"}}]").into_bytes(), Some("not_a_record")),
+        ("/server_info", format!("{{\"startup_metrics\":{tree}}}").into_bytes(), None),
+        ("/version", format!("{{\"version\":\"{text}\"}}").into_bytes(), None),
+        ("/perf_metrics", array(&nested, SIZE), None),
+        ("/perf_metrics", format!("[{{\"request_id\":{numbers}}}]").into_bytes(), None),
         ("/perf_metrics", array("{}", SIZE), Some("not_a_record")),
         ("/perf_metrics", array("{\"request_id\":7}", SIZE), None),
         ("/kv_cache_events", array("{}", SIZE), Some("not_a_record")),
@@ -112,6 +128,33 @@ fn lines_of_tiny_elements_from_many_publishers_are_read_in_bounded_memory() {
         ensure(seen >= 1.0 && rejected(&daemon, "too_many") + seen >= 1.0, || format!("{seen} records"))
     });
     std::thread::sleep(std::time::Duration::from_secs(1));
+    let peak = daemon.peak_memory();
+    assert!(peak <= LIMIT, "{} MB", peak / 1_000_000);
+}
+
+/// The last 128 records are kept for the API, so each of them must be small, and the ids in it.
+#[test]
+fn records_with_window_ids_of_a_megabyte_are_kept_in_bounded_memory() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("socket");
+    let daemon = Daemon::start(&["--source", &format!("socket:{}", path.display())]);
+    let id = "9".repeat(1_000_000);
+    let mut stream = UnixStream::connect(&path).unwrap();
+    for iter in 1..=130 {
+        let record =
+            format!("{{\"iter\":{iter},\"numActiveRequests\":1,\"kvCacheIterationStats\":{{\"{id}\":{{}}}}}}\n");
+        stream.write_all(record.as_bytes()).unwrap();
+    }
+    for iter in 131..=140 {
+        let tiers = format!("{{\"iter\":{iter},\"numActiveRequests\":1,\"kvCacheLevelTiers\":[\"{id}\",\"host\"]}}\n");
+        stream.write_all(tiers.as_bytes()).unwrap();
+    }
+    daemon.until(|page| {
+        let seen = page.find("nv_trt_llm_iterations_total", &[]).unwrap_or(0.0);
+        ensure(seen >= 140.0, || format!("{seen} records"))
+    });
+    let kept = daemon.text("/api/v1/iterations?last=128");
+    assert!(kept.len() < 100_000 && kept.contains("\"kvCacheLevelTiers\":[\"\",\"host\"]"), "{} bytes", kept.len());
     let peak = daemon.peak_memory();
     assert!(peak <= LIMIT, "{} MB", peak / 1_000_000);
 }
