@@ -27,11 +27,31 @@ pub(crate) struct Options {
     config: *const c_char,
 }
 
+/// The options behind `options`.
+///
+/// # Safety
+/// `options` is null or points to a struct that begins with its own size in bytes, and that is an [`Options`] if that size is
+/// not below an [`Options`]'.
+unsafe fn checked<'a>(options: *const Options) -> Result<&'a Options, &'static str> {
+    if options.is_null() {
+        return Err("trtllm_exporter_start: options is null; pass a struct");
+    }
+    // Read through the pointer: a reference to a struct that is shorter than the type would be undefined behavior.
+    // SAFETY: not null, so the caller guarantees a size at its beginning.
+    let size = unsafe { (&raw const (*options).size).read() };
+    if size < size_of::<Options>() {
+        return Err("trtllm_exporter/exporter.h is older than libtrtllm_exporter; compile with the header that was \
+                    installed with the library");
+    }
+    // SAFETY: the struct is as long as the type.
+    Ok(unsafe { &*options })
+}
+
 /// Starts the server. Returns null on failure and writes the reason to `error`, as a C string of at most `error_size`
 /// bytes.
 ///
 /// # Safety
-/// `options` is null or points to an [`Options`] whose strings are C strings or null. `error` is null or points to
+/// `options` is as for [`checked`], and its strings are C strings or null. `error` is null or points to
 /// `error_size` writable bytes.
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn trtllm_exporter_start(
@@ -40,15 +60,8 @@ pub(crate) unsafe extern "C" fn trtllm_exporter_start(
     error_size: usize,
 ) -> *mut Server {
     let started = catch_unwind(|| {
-        // SAFETY: the caller guarantees a valid or null pointer.
-        let options = unsafe { options.as_ref() }.ok_or("trtllm_exporter_start: options is null; pass a struct")?;
-        if options.size < size_of::<Options>() {
-            return Err(
-                "trtllm_exporter/exporter.h is older than libtrtllm_exporter; compile with the header that was \
-                        installed with the library"
-                    .to_owned(),
-            );
-        }
+        // SAFETY: the caller guarantees the same.
+        let options = unsafe { checked(options) }?;
         // SAFETY: the caller guarantees that the strings are C strings or null.
         let text = |from| unsafe { text(from) };
         Server::start(ServerOptions {
@@ -155,5 +168,23 @@ unsafe fn write_text(text: &str, to: *mut c_char, size: usize) {
     unsafe {
         std::ptr::copy_nonoverlapping(bytes.as_ptr(), to.cast::<u8>(), bytes.len());
         to.add(bytes.len()).write(0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Only the memory of the size exists, so Miri or valgrind would report a reference to the whole struct.
+    #[test]
+    fn options_of_an_older_header_are_refused_after_nothing_but_their_size_was_read() {
+        for size in [0, size_of::<usize>(), size_of::<Options>() - 1] {
+            let older = Box::new(size);
+            // SAFETY: points to a size that is below that of the type.
+            let refused = unsafe { checked((&raw const *older).cast()) };
+            assert!(refused.is_err_and(|why| why.contains("older than libtrtllm_exporter")), "{size}");
+        }
+        // SAFETY: null is allowed.
+        assert!(unsafe { checked(std::ptr::null()) }.is_err_and(|why| why.contains("null")));
     }
 }
