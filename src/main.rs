@@ -9,6 +9,7 @@ use trtllm_exporter::{log, process, tools};
 
 fn main() -> ExitCode {
     process::tune_allocator();
+    process::ignore_file_size_signal();
     let cli = Cli::read();
     let result = match &cli.command {
         Some(Command::CheckConfig { file }) => start::prepare(&cli).map(|prepared| {

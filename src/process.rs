@@ -1,5 +1,5 @@
 //! Settings of the daemon's own process. The embedded library never changes them: there the process is the host's.
-#![allow(unsafe_code)] // one call of the C library
+#![allow(unsafe_code)] // two calls of the C library
 
 use std::io;
 use std::thread;
@@ -16,6 +16,13 @@ pub fn tune_allocator() {
         // SAFETY: passes two numbers by value; may be called at any time; an unknown option changes nothing.
         let _ = unsafe { libc::mallopt(option, value) };
     }
+}
+
+/// Makes a write beyond the limit of a file's size (`ulimit -f`, `LimitFSIZE=`) fail like one to a full disk. By default
+/// SIGXFSZ ends the process.
+pub fn ignore_file_size_signal() {
+    // SAFETY: installs no function; may be called at any time.
+    let _ = unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_IGN) };
 }
 
 /// Raises the limit of open file descriptors as far as the process may, and returns it. The usual limit of 1024 exists only for

@@ -226,3 +226,23 @@ fn systemds_watchdog_is_fed_while_the_tasks_make_progress() {
     daemon.kill().unwrap();
     daemon.wait().unwrap();
 }
+
+#[test]
+fn a_limit_of_the_size_of_files_is_a_failed_write_and_no_signal_that_ends_the_daemon() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("port").display().to_string();
+    let mut limited = Command::new("sh");
+    limited.args([
+        "-c",
+        "ulimit -f 0; exec \"$0\" \"$@\"",
+        BINARY,
+        "--web.listen-address",
+        "127.0.0.1:0",
+        "--gpu",
+        "off",
+    ]);
+    let output = limited.args(["--source", "sim:", "--web.port-file", &file]).output().unwrap();
+    let message = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{:?}: {message}", output.status);
+    assert!(message.contains("--web.port-file") && message.contains("File too large"), "{message}");
+}
