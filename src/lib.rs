@@ -38,6 +38,7 @@ pub mod metrics;
 pub mod model;
 pub mod pages;
 pub mod poll;
+pub mod printable;
 pub mod process;
 pub mod recorder;
 pub mod recording;

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use trtllm_exporter::cli::{Cli, Command};
 use trtllm_exporter::start::{self, StartError};
-use trtllm_exporter::{log, process, tools};
+use trtllm_exporter::{log, printable, process, tools};
 
 fn main() -> ExitCode {
     process::tune_allocator();
@@ -37,7 +37,8 @@ fn main() -> ExitCode {
         Ok(code) => code,
         Err(error) => {
             let code = error.exit_code();
-            log::last_words(format!("trtllm-exporter: {error}"));
+            // A file or a source may have its words in it.
+            log::last_words(printable::lines(&format!("trtllm-exporter: {error}")).into_owned());
             code
         }
     };

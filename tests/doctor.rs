@@ -462,6 +462,32 @@ fn a_bundle_has_no_secret_no_name_and_no_address() {
     let _: Value = serde_json::from_str(&text).unwrap();
 }
 
+/// A name is shown, but the terminal does not obey it, and it begins no line of its own.
+#[test]
+fn control_characters_in_the_name_of_an_engine_reach_no_terminal() {
+    let name = "m\u{1b}[2J\u{7}\r\nNo problem found.\u{9b}31m\u{7f}\u{202e}";
+    let mut publishers = Publishers::new();
+    publishers.add(name);
+    publishers.start();
+    publishers.daemon.poll(&[], 3);
+    let url = format!("http://{}", publishers.daemon.address);
+    let is_printable =
+        |text: &str| !text.chars().any(|letter| (letter.is_control() && letter != '\n') || letter == '\u{202e}');
+    let printed = |arguments: &[&str]| String::from_utf8(run(arguments).stdout).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let bundle = folder.path().join("bundle");
+    let watch = ["doctor", &url, "--for", "300ms", "--no-sources", "--bundle", bundle.to_str().unwrap()];
+    let text = printed(&watch);
+    assert!(is_printable(&text) && text.contains("m?[2J???No problem found.?31m??"), "{text:?}");
+    assert!(is_printable(&std::fs::read_to_string(&bundle).unwrap()));
+    let json = printed(&[&watch[..], &["--format", "json"]].concat());
+    assert!(is_printable(&json), "{json:?}");
+    let report: Value = serde_json::from_str(&json).unwrap();
+    assert_eq!(report["exporters"][0]["engines"][0]["model"], name);
+    assert!(is_printable(&printed(&["top", "--once", &url])));
+    publishers.stop();
+}
+
 #[test]
 fn a_wrong_option_is_named_with_its_remedy() {
     let folder = tempfile::tempdir().unwrap();

@@ -4,6 +4,8 @@ use std::fmt::Write as _;
 
 use serde_json::{Value, json};
 
+use crate::printable::one_line;
+
 use super::about::About;
 use super::finding::{Finding, Severity};
 use super::observation::{Engine, Observation};
@@ -15,7 +17,7 @@ pub fn worst(findings: &[Finding]) -> Option<Severity> {
     findings.iter().map(|finding| finding.rule.severity).max()
 }
 
-/// For people.
+/// For people. A name that an engine chose cannot begin a line of its own.
 #[must_use]
 pub fn text(observation: &Observation, findings: &[Finding]) -> String {
     let mut out = String::new();
@@ -30,14 +32,15 @@ pub fn text(observation: &Observation, findings: &[Finding]) -> String {
     for finding in findings {
         let rule = finding.rule;
         let severity = rule.severity.name().to_uppercase();
-        let _ = write!(out, "\n{severity} {}: {} {}", rule.name, rule.check.subject(), finding.subject);
+        let subject = one_line(&finding.subject);
+        let _ = write!(out, "\n{severity} {}: {} {subject}", rule.name, rule.check.subject());
         // With one exporter, its name says nothing.
         if observation.exporters.len() > 1 && !finding.exporter.is_empty() && finding.exporter != finding.subject {
             let _ = write!(out, " at {}", finding.exporter);
         }
         let _ = writeln!(out, "\n  {}", rule.says);
         for fact in &finding.facts {
-            let _ = writeln!(out, "    {fact}");
+            let _ = writeln!(out, "    {}", one_line(&fact.to_string()));
         }
         for (title, words) in [("Rule", rule.when), ("Guideline", rule.guideline), ("Change", rule.change)] {
             wrap(&mut out, title, words);
@@ -49,7 +52,8 @@ pub fn text(observation: &Observation, findings: &[Finding]) -> String {
             let name = engine.name();
             if !findings.iter().any(|finding| finding.exporter == exporter.url && finding.subject == name) {
                 let why = if engine.state() == "starting" { format!(" ({})", engine.about.why) } else { String::new() };
-                let _ = writeln!(out, "engine {name}: {}{why}, nothing found", engine.state());
+                let (name, state) = (one_line(&name), one_line(engine.state()));
+                let _ = writeln!(out, "engine {name}: {state}{}, nothing found", one_line(&why));
             }
         }
     }

@@ -7,7 +7,7 @@ use crate::metrics::catalog::equivalents::{EQUIVALENTS, Equivalent};
 use crate::metrics::catalog::fields::{Destination, FIELDS, NOT_READ, statistics_of};
 use crate::metrics::catalog::{CATALOG, Group, Kind, Metric};
 
-use super::print;
+use super::{print, print_json};
 
 /// Measured by a test.
 pub const SERIES: Series = Series { most: 650, serve: 545, executor: 415 };
@@ -27,7 +27,7 @@ pub struct Series {
 pub fn run(format: CatalogFormat) {
     match format {
         CatalogFormat::Markdown => print(&markdown()),
-        CatalogFormat::Json => print(&(json() + "\n")),
+        CatalogFormat::Json => print_json(&(json() + "\n")),
     }
 }
 

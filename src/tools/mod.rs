@@ -2,6 +2,8 @@
 
 use std::io::Write as _;
 
+use crate::printable;
+
 pub mod catalog;
 pub mod check_config;
 pub mod completions;
@@ -11,7 +13,12 @@ pub mod man;
 pub mod record;
 pub mod top;
 
-/// Prints to stdout. A reader that stops early, such as `head`, is not an error.
+/// Prints to stdout. Text of others may be in it. A reader that stops early, such as `head`, is not an error.
 fn print(text: &str) {
-    let _ = std::io::stdout().lock().write_all(text.as_bytes());
+    let _ = std::io::stdout().lock().write_all(printable::lines(text).as_bytes());
+}
+
+/// As [`print`], for JSON.
+fn print_json(text: &str) {
+    let _ = std::io::stdout().lock().write_all(printable::json(text).as_bytes());
 }

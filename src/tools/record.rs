@@ -5,6 +5,7 @@ use std::time::UNIX_EPOCH;
 
 use crate::cli::{ExportArgs, RecordCommand};
 use crate::config::ConfigError;
+use crate::printable;
 use crate::recording::Reader;
 
 /// Runs the command.
@@ -29,7 +30,7 @@ fn export(ExportArgs { directory, engine, since }: &ExportArgs) -> Result<(), St
             break out.flush();
         }
         line.push(b'\n');
-        if let Err(error) = out.write_all(&line) {
+        if let Err(error) = out.write_all(printable::json(&String::from_utf8_lossy(&line)).as_bytes()) {
             break Err(error);
         }
     };

@@ -17,6 +17,7 @@ use crate::config::ConfigError;
 use crate::diagnosis::finding::{Finding, Severity};
 use crate::diagnosis::observation::{Exporter, Observation};
 use crate::diagnosis::{judge, report};
+use crate::printable;
 
 use super::exporters::client::targets;
 use watch::Watched;
@@ -58,10 +59,10 @@ pub fn run(arguments: &DoctorArgs) -> Result<u8, ConfigError> {
     // A look-up of a name may hang on another thread.
     runtime.shutdown_background();
     let findings = judge::judge(&observation);
-    super::print(&match arguments.format {
-        ReportFormat::Text => report::text(&observation, &findings),
-        ReportFormat::Json => format!("{:#}\n", report::json(&observation, &findings)),
-    });
+    match arguments.format {
+        ReportFormat::Text => super::print(&report::text(&observation, &findings)),
+        ReportFormat::Json => super::print_json(&format!("{:#}\n", report::json(&observation, &findings))),
+    }
     if let Some(path) = &arguments.bundle {
         write_bundle(path, &observation, &watched, &findings)?;
     }
@@ -112,7 +113,7 @@ fn write_bundle(
     findings: &[Finding],
 ) -> Result<(), ConfigError> {
     let text = bundle::bundle(observation, watched, findings);
-    std::fs::write(path, text).map_err(|error| ConfigError::Flag {
+    std::fs::write(path, &*printable::json(&text)).map_err(|error| ConfigError::Flag {
         flag: "--bundle",
         value: path.display().to_string(),
         why: format!("cannot write the file: {error}; choose a path in a writable directory"),

@@ -3,8 +3,9 @@
 
 use std::collections::VecDeque;
 
+use crate::printable::printable;
+
 use super::numbers::{Numbers, Totals};
-use super::printable::printable;
 use super::reading::{EngineName, EngineReading, Gpu, Rank, Reading};
 
 /// Seconds of numbers kept for the charts.

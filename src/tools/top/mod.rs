@@ -9,7 +9,6 @@ pub mod gpu_columns;
 pub mod histogram;
 pub mod numbers;
 pub mod plain;
-pub mod printable;
 mod reader;
 pub mod reading;
 pub mod screen;

@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 
 use crate::model::IterationStats;
+use crate::printable::printable;
 
 use super::super::exporters::engines::About;
 use super::super::exporters::page::Page;
 use super::numbers::{Numbers, Totals};
-use super::printable::printable;
 
 /// GPUs of an exporter.
 const MAX_GPUS: usize = 256;
