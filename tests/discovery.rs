@@ -189,3 +189,23 @@ fn a_process_is_found_by_its_name_followed_when_it_comes_back_and_forgotten_when
         ensure(left == 0, || format!("{left} series of engines that are gone"))
     });
 }
+
+/// Anybody may start a process with this name.
+#[test]
+fn the_arguments_of_a_process_never_become_a_path_that_is_asked_for() {
+    let other = Other::start(Some("{}"));
+    let host = format!("127.0.0.1:{}/admin/shutdown?x=", other.port);
+    // A shell that waits for its input. The name is its fourth argument, as behind an interpreter.
+    let mut process = Command::new("sh");
+    process.args(["-c", "read x", "trtllm-serve", "--host", &host]).stdin(Stdio::piped());
+    let process = Process(process.spawn().unwrap());
+    let engine = Lookalike::start(&["--model", "beside-a-fake"]);
+    // The port is asked because it is configured, too.
+    let auto = format!("auto:?ports={},{}", engine.port(), other.port);
+    let daemon = Daemon::start(&["--source", &auto, "--gpu", "off"]);
+    until_counted(&daemon, &["model=beside-a-fake"]);
+    until(|| ensure(other.asked.lock().unwrap().len() >= 2, || "not searched again".to_owned()));
+    assert!(other.asked.lock().unwrap().iter().all(|path| path == "/v1/models"), "{:?}", other.asked);
+    assert_eq!(daemon.logged(&["shutdown"]), 0, "{}", daemon.stderr());
+    drop(process);
+}

@@ -4,6 +4,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
+use arc_swap::ArcSwap;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
@@ -12,8 +13,11 @@ use crate::sources::discovery::{self, Finding, Verdict};
 use crate::sources::socket::Names;
 use crate::state::{EngineSlot, State};
 
-/// Engines that are read at once.
+/// Engines that are read at once, besides those at configured ports.
 const MAX_ENGINES: usize = 64;
+
+/// The targets of the engines that are read: a search must not miss them.
+pub(super) type Known = Arc<ArcSwap<Vec<String>>>;
 
 /// An engine that was found.
 pub(super) struct Discovered {
@@ -33,13 +37,18 @@ pub(super) struct Engines {
 }
 
 /// Searches until shutdown.
-pub(super) async fn search(ports: Vec<u16>, found: mpsc::UnboundedSender<Vec<Finding>>, mut stop: Shutdown) {
+pub(super) async fn search(
+    ports: Vec<u16>,
+    known: Known,
+    found: mpsc::UnboundedSender<Vec<Finding>>,
+    mut stop: Shutdown,
+) {
     let mut ticks = tokio::time::interval(discovery::INTERVAL);
     ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
         let findings = async {
             ticks.tick().await;
-            discovery::search(ports.clone()).await
+            discovery::search(ports.clone(), known.load().to_vec()).await
         };
         tokio::select! {
             findings = findings => drop(found.send(findings)),
@@ -61,13 +70,13 @@ impl Engines {
     ) {
         let now = Instant::now();
         let mut described = Vec::new();
-        for Finding { target, verdict } in findings {
+        for Finding { target, configured, verdict } in findings {
             let what = match verdict {
                 Verdict::Engine(_) if taken.contains(&target) => "read by another source".to_owned(),
                 Verdict::Engine(model) => {
                     // Another model at the same address is another engine.
                     self.end(state, names, |engine| engine.target == target && engine.model != model);
-                    let is_full = self.running.len() >= MAX_ENGINES;
+                    let is_full = self.running.len() >= MAX_ENGINES && !configured;
                     match self.running.iter_mut().find(|engine| engine.target == target) {
                         Some(engine) => engine.last_seen = now,
                         None if is_full => {
@@ -93,6 +102,7 @@ impl Engines {
             };
             described.push((target, what));
         }
+        described.sort();
         for (address, what) in described.iter().filter(|finding| !self.findings.contains(finding)) {
             tracing::info!(address, what, "auto: found");
         }
@@ -103,6 +113,11 @@ impl Engines {
         self.end(state, names, |engine| now.duration_since(engine.last_seen) >= forget_after);
         state.discovery.store(Arc::new(described.clone()));
         self.findings = described;
+    }
+
+    /// Where its engines are.
+    pub(super) fn targets(&self) -> Vec<String> {
+        self.running.iter().map(|engine| engine.target.clone()).collect()
     }
 
     /// Model and version of these engines.

@@ -41,6 +41,7 @@ pub(super) struct Drivers {
     joined: mpsc::UnboundedReceiver<Joined>,
     found: mpsc::UnboundedReceiver<Vec<Finding>>,
     engines_found: discovered::Engines,
+    known: discovered::Known,
     common: Common,
 }
 
@@ -121,6 +122,7 @@ impl Drivers {
             joined,
             found,
             engines_found: discovered::Engines::default(),
+            known: discovered::Known::default(),
             common,
         };
         for (place, config) in engines.into_iter().enumerate() {
@@ -201,11 +203,11 @@ impl Drivers {
                 return self.sources.push(running);
             }
             SourceSpec::Auto { ports } => {
-                let (found, stop) = (self.common.found.clone(), running.stop.clone());
+                let (known, found, stop) = (Arc::clone(&self.known), self.common.found.clone(), running.stop.clone());
                 let _ = events.send(DriverEvent::FirstPoll);
                 self.tasks.spawn(async move {
                     let _alive = alive;
-                    discovered::search(ports, found, stop).await;
+                    discovered::search(ports, known, found, stop).await;
                 });
                 return self.sources.push(running);
             }
@@ -317,6 +319,7 @@ impl Drivers {
             self.drive(Arc::clone(&slot), report.clone(), open, stop, self.common.later.clone(), None);
             (slot, trigger)
         });
+        self.known.store(Arc::new(engines.targets()));
         self.engines_found = engines;
     }
 
@@ -364,14 +367,14 @@ impl Drivers {
     }
 }
 
-/// The servers that these engines are read from, as a search would write them.
+/// The servers that these engines are read from, in each way in which a search may write them.
 fn servers<'a>(engines: impl Iterator<Item = &'a EngineConfig>) -> HashSet<String> {
     let targets = engines.filter_map(|engine| match &engine.source {
         SourceSpec::TrtllmServe { access, .. } => Some(&access.target),
         _ => None,
     });
     let local = |target: &String| target.replace("//localhost:", "//127.0.0.1:").replace("//[::1]:", "//127.0.0.1:");
-    targets.map(local).collect()
+    targets.flat_map(|target| [target.clone(), local(target)]).collect()
 }
 
 /// Names that no publisher can have.

@@ -56,7 +56,7 @@ pub(super) async fn ask(sources: Vec<Named>, exporters: &[Exporter]) -> Vec<Sour
         match source {
             SourceSpec::TrtllmServe { access, .. } => asked.push((access, model)),
             SourceSpec::Auto { ports } => {
-                for finding in search(ports).await {
+                for finding in search(ports, Vec::new()).await {
                     if let Verdict::Engine(model) = finding.verdict {
                         let access = Access { target: finding.target, ca_file: None, bearer_token_file: None };
                         asked.push((access, Some(model)));
