@@ -3,6 +3,7 @@
 mod clients;
 mod record;
 
+use std::borrow::Cow;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,7 +14,7 @@ use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand, ValueEn
 use clap_complete::Shell;
 
 use crate::build;
-use crate::config::{self, ConfigError, EngineConfig};
+use crate::config::{self, ConfigError, EngineConfig, hide_user_info};
 use crate::gpu::GpuMode;
 use crate::http::router::TelemetryPath;
 use crate::listen::Address;
@@ -227,6 +228,15 @@ pub enum Command {
     Completions { shell: Shell },
 }
 
+/// clap repeats an argument that it does not expect, which may be a URL.
+fn without_secrets(error: clap::Error) -> clap::Error {
+    let text = error.to_string();
+    match hide_user_info(text.trim_start_matches("error: ")) {
+        Cow::Owned(hidden) if error.use_stderr() => clap::Error::raw(error.kind(), hidden),
+        _ => error,
+    }
+}
+
 /// One of `--metrics.compat`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum CompatSet {
@@ -247,7 +257,7 @@ impl Cli {
     /// Reads the command line and the environment. Ends the process for `--help` and if it is invalid.
     #[must_use]
     pub fn read() -> Self {
-        let matches = Self::command().get_matches();
+        let matches = Self::command().try_get_matches().unwrap_or_else(|error| without_secrets(error).exit());
         let mut cli = Self::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
         // A variable can hold several values. URLs have no spaces; names may have some.
         for (flag, values, separator) in [

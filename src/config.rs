@@ -5,6 +5,7 @@ mod gpus;
 mod hosted;
 mod objectives;
 mod options;
+mod secrets;
 mod source;
 
 use std::collections::{BTreeMap, HashSet};
@@ -23,6 +24,7 @@ use crate::sources::replay::Replay;
 use crate::sources::{OpenError, bench_report, socket};
 use crate::state::{EngineName, EngineOrigin};
 
+pub use secrets::hide_user_info;
 pub use source::SourceSpec;
 
 /// Labels of an engine without configured ones.
@@ -90,16 +92,16 @@ pub fn local_port(target: &str) -> Option<u16> {
     matches!(host, "localhost" | "127.0.0.1" | "[::1]").then(|| port.parse().ok())?
 }
 
-/// An invalid configuration; the text names the flag or key and the remedy.
+/// An invalid configuration; the text names the flag or key and the remedy. It repeats no user and password of a URL.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum ConfigError {
-    #[error("{at}: {why}")]
+    #[error("{at}: {}", hide_user_info(why))]
     Engine { at: String, why: String },
-    #[error("--config.file {path}: {cause}")]
+    #[error("--config.file {}: {}", path.display(), hide_user_info(cause))]
     File { path: PathBuf, cause: String },
     #[error("cannot read the recording {path}: {why}")]
     Recording { path: PathBuf, why: String },
-    #[error("{flag} {value}: {why}")]
+    #[error("{flag} {}: {}", hide_user_info(value), hide_user_info(why))]
     Flag { flag: &'static str, value: String, why: String },
 }
 
@@ -197,7 +199,7 @@ fn engines(
     let (mut engines, mut has_auto, mut taken) = (Vec::new(), false, gpus::Taken::new());
     let mut places = Vec::new();
     for (place, entry) in entries {
-        let at = format!("{place} {:?}", entry.source);
+        let at = format!("{place} {:?}", hide_user_info(&entry.source));
         let invalid = |why| ConfigError::Engine { at: at.clone(), why };
         let engine = engine(entry).map_err(invalid)?;
         let EngineName { model, version, .. } = &engine.name;

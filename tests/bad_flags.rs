@@ -56,6 +56,12 @@ flags! {
     a_missing_ca_file_is_fatal: 1 ["--source", "trtllm-serve:https://h:1?ca_file=/nowhere/ca.pem", "--web.listen-address", "127.0.0.1:0", "--gpu", "off"] => ["/nowhere/ca.pem", "ca_file"];
     a_source_without_a_host_is_named: 2 ["--source", "trtllm-serve:"] => ["--source", "trtllm-serve:http://HOST:PORT"];
     a_password_in_a_source_is_refused: 2 ["--source", "trtllm-serve:http://u:p@h:1"] => ["--source", "password"];
+    a_port_above_65535_in_a_source_is_named: 2 ["--source", "trtllm-serve:http://127.0.0.1:65536"] => ["--source", "port \"65536\"", "1 to 65535"];
+    an_empty_port_in_a_source_is_named: 2 ["--source", "trtllm-serve:http://127.0.0.1:"] => ["--source", "port \"\"", "1 to 65535"];
+    a_source_with_a_port_but_no_host_is_named: 2 ["--source", "trtllm-serve:http://:8000"] => ["--source", "host is missing"];
+    a_port_above_65535_of_auto_is_named: 2 ["--source", "auto:?ports=8000,65536"] => ["--source", "65536"];
+    a_port_above_65535_of_an_exporter_is_named: 2 ["doctor", "http://127.0.0.1:99999"] => ["URL", "port \"99999\""];
+    an_empty_port_of_an_exporter_is_named: 2 ["top", "http://127.0.0.1:"] => ["URL", "port \"\""];
     a_model_for_auto_is_refused: 2 ["--source", "auto", "--model", "x"] => ["--source", "auto", "remove model"];
     auto_twice_is_refused: 2 ["--source", "auto", "--source", "auto:?ports=9000"] => ["--source", "twice"];
     a_bad_port_of_auto_is_named: 2 ["--source", "auto:?ports=8000,x"] => ["--source", "ports", "commas"];
@@ -293,4 +299,36 @@ fn check_config_checks_the_flags_too() {
 #[cfg(feature = "executor")]
 keys! {
     an_invalid_option_of_a_simulated_engine_in_the_config_is_named: "engines:\n- source: sim:?rate=5\n- source: sim:?bogus=1\n  model: b\n" => ["line 3", "engines[1]", "bogus", "rate"];
+}
+
+/// A password may contain any character, also those that end the host of a URL.
+#[test]
+fn no_error_repeats_the_password_of_a_url() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("x.yaml");
+    let path = file.to_str().unwrap();
+    for password in ["hunter2", "hunter2/x", "x?hunter2", "a hunter2", "a@hunter2", "x:hunter2", "#hunter2"] {
+        let url = format!("http://u:{password}@h:1");
+        let source = format!("trtllm-serve:{url}");
+        std::fs::write(&file, format!("engines:\n- source: '{source}'\n")).unwrap();
+        for arguments in [
+            &["--source", source.as_str()][..],
+            &["--source", url.as_str()],
+            &["--config.file", path],
+            &["--web.listen-address", &url],
+            &["--web.health-address", &url, "--gpu", "off", "--source", "sim:"],
+            &["check-config", path],
+            &["doctor", &url],
+            &["doctor", "--source", &source],
+            &["doctor", "--config.file", path],
+            &["top", &url],
+            &["top", &url[7..]],
+            &[&url],
+        ] {
+            let output = run(arguments);
+            let message = String::from_utf8([output.stderr, output.stdout].concat()).unwrap();
+            assert_eq!(output.status.code(), Some(2), "{arguments:?}: {message}");
+            assert!(!message.contains("hunter2"), "{arguments:?}: {message}");
+        }
+    }
 }

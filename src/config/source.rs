@@ -8,7 +8,7 @@ use crate::sources::discovery::USUAL_PORT;
 #[cfg(feature = "executor")]
 use crate::sources::executor::hosting::Hosting;
 use crate::sources::replay::Pace;
-use crate::sources::server::Access;
+use crate::sources::server::{Access, port_of};
 use crate::sources::trtllm_serve::Extras;
 
 /// A parsed `--source`.
@@ -39,6 +39,8 @@ pub enum SourceSpec {
 const SOURCES: &str =
     "use sim:[?key=value&…], executor:DIR, trtllm-serve:http://HOST:PORT, socket:PATH, replay:FILE or auto";
 
+const USER_INFO: &str = "a user and password in the URL are not supported; remove them";
+
 impl SourceSpec {
     /// The kind of source, as the label `source` shows it.
     #[must_use]
@@ -68,7 +70,9 @@ impl FromStr for SourceSpec {
             "sim" => return Err(format!("unexpected {body:?} after sim:; use sim: or sim:?key=value&…")),
             "trtllm-serve" => Self::TrtllmServe {
                 access: Access {
-                    target: http_target(body)?,
+                    // Errors quote parts of the URL, and a password may contain any character.
+                    target: http_target(body)
+                        .map_err(|why| if rest.contains('@') { USER_INFO.to_owned() } else { why })?,
                     ca_file: options.take("ca_file").map(PathBuf::from),
                     bearer_token_file: options.take("bearer_token_file").map(PathBuf::from),
                 },
@@ -119,14 +123,17 @@ fn http_target(url: &str) -> Result<String, String> {
     };
     let authority = uri.authority().ok_or_else(|| format!("expected {FORM}"))?;
     if authority.as_str().contains('@') {
-        return Err("a user and password in the URL are not supported; remove them".to_owned());
+        return Err(USER_INFO.to_owned());
+    }
+    if authority.host().is_empty() {
+        return Err(format!("the host is missing; expected {FORM}"));
     }
     // The paths of the server's own API. What follows it is added by the exporter.
     let last = uri.path().trim_end_matches('/').rsplit('/').next().unwrap_or_default();
     if ["v1", "metrics", "perf_metrics", "kv_cache_events", "health", "version", "completions"].contains(&last) {
         return Err(format!("the URL ends in /{last}; give only the address of the server, as in {FORM}"));
     }
-    let port = authority.port_u16().unwrap_or(default_port);
+    let port = port_of(authority)?.unwrap_or(default_port);
     Ok(format!("{scheme}://{}:{port}{}", authority.host(), uri.path().trim_end_matches('/')))
 }
 
@@ -155,6 +162,10 @@ mod tests {
         let expected =
             Access { target: "https://h:443".to_owned(), ca_file: file("/a"), bearer_token_file: file("/b") };
         assert_eq!(access, expected);
+        for port in ["99999", "65536", "0", "", "+80", "-1"] {
+            let error = format!("trtllm-serve:http://127.0.0.1:{port}").parse::<SourceSpec>().unwrap_err();
+            assert!(error.contains(&format!("{port:?}")), "{error}");
+        }
         assert_eq!(read("auto"), SourceSpec::Auto { ports: vec![8000] });
         assert_eq!(read("auto:?ports=8000,9000"), SourceSpec::Auto { ports: vec![8000, 9000] });
         assert_eq!(read("socket:/run/x.sock"), SourceSpec::Socket("/run/x.sock".into()));

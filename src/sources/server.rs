@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use http::HeaderValue;
+use http::uri::Authority;
 use tokio::task::spawn_blocking;
 use tokio_rustls::rustls::crypto::ring::default_provider;
 use tokio_rustls::rustls::pki_types::CertificateDer;
@@ -41,6 +42,19 @@ impl Access {
             true => certificates(ca_file.as_deref()).map(drop),
         }
     }
+}
+
+/// The port of `HOST:PORT`, if there is one. http takes a port that it cannot parse as absent, and the default port belongs to
+/// another server.
+///
+/// # Errors
+/// If it is not a port.
+pub(crate) fn port_of(authority: &Authority) -> Result<Option<u16>, String> {
+    let Some((_, port)) = authority.as_str().split_at(authority.host().len()).1.split_once(':') else {
+        return Ok(None);
+    };
+    let number = port.parse().ok().filter(|number| *number > 0 && port.bytes().all(|byte| byte.is_ascii_digit()));
+    number.map(Some).ok_or_else(|| format!("port {port:?} is not a number from 1 to 65535; correct it"))
 }
 
 /// A server that can be connected to. A clone shares what was read from files.

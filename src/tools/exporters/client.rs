@@ -13,7 +13,7 @@ use crate::config::ConfigError;
 use crate::small_file;
 use crate::sources::http_client::HttpClient;
 use crate::sources::prometheus_text::MAX_PAGE;
-use crate::sources::server::{Access, Server, check_token};
+use crate::sources::server::{Access, Server, check_token, port_of};
 use crate::sources::{OpenError, SourceError};
 
 const TIMEOUT: Duration = Duration::from_secs(5);
@@ -47,9 +47,13 @@ pub(crate) async fn targets(connection: &Connection) -> Result<Vec<Target>, Conf
         let (Some(scheme @ ("http" | "https")), Some(authority)) = (uri.scheme_str(), uri.authority()) else {
             return Err(invalid(form));
         };
-        if authority.as_str().contains('@') {
-            let why = "a user and password in the URL are visible to others; use --user-file".to_owned();
-            return Err(ConfigError::Flag { flag: "URL", value: format!("{scheme}://…"), why });
+        // Errors quote the port, and a password may contain any character.
+        if url.contains('@') {
+            return Err(invalid("a user and password in the URL are visible to others; use --user-file"));
+        }
+        port_of(authority).map_err(|why| invalid(&why))?;
+        if authority.host().is_empty() {
+            return Err(invalid(form));
         }
         let access = Access {
             target: format!("{scheme}://{authority}"),

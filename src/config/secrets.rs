@@ -1,0 +1,44 @@
+//! What must not be repeated in an error: the user and password of a URL. A pure function.
+
+use std::borrow::Cow;
+
+/// What has a path and no host, which may contain an `@`.
+const PATHS: [&str; 4] = ["/", "socket:", "replay:", "executor:"];
+
+/// `text` without the user and password of a URL in it: `http://u:hunter2@host` becomes `http://…@host`. A password may contain
+/// any character, so all up to the last `@` is hidden. Without `://`, all after the first colon counts as one.
+#[must_use]
+pub fn hide_user_info(text: &str) -> Cow<'_, str> {
+    let Some(end) = text.rfind('@') else { return text.into() };
+    let before = &text[..end];
+    let is_path = PATHS.iter().any(|begin| text.starts_with(begin));
+    let begin = match (before.find("://"), before.find(':')) {
+        (Some(scheme), _) => scheme + "://".len(),
+        (None, Some(colon)) if !is_path => colon + 1,
+        _ => return text.into(),
+    };
+    format!("{}…{}", &text[..begin], &text[end..]).into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_user_and_a_password_are_hidden_whatever_their_characters() {
+        for (text, hidden) in [
+            ("http://u:hunter2@host:1/x", "http://…@host:1/x"),
+            ("trtllm-serve:http://u:hunter2@hunter2@host", "trtllm-serve:http://…@host"),
+            ("http://u:hunter2/?#\"' hunter2@host", "http://…@host"),
+            ("u:hunter2@host:8000", "u:…@host:8000"),
+            ("u:it's \"hunter2\":x@host", "u:…@host"),
+            ("trtllm-serve:/u:hunter2@host", "trtllm-serve:…@host"),
+            ("unexpected \"u:hunter2@host\" after auto:", "unexpected \"u:…@host\" after auto:"),
+        ] {
+            assert_eq!(hide_user_info(text), hidden);
+        }
+        for harmless in ["http://host:1", "socket:/run/a@b.sock", "/etc/x:y@z.yaml", "", "@", "a@b", "é@é"] {
+            assert_eq!(hide_user_info(harmless), harmless);
+        }
+    }
+}
