@@ -13,7 +13,7 @@ use crate::sources::discovery::{self, Finding, Verdict};
 use crate::sources::socket::Names;
 use crate::state::{EngineSlot, State};
 
-/// Engines that are read at once, besides those at configured ports.
+/// Engines that are read at once. Beyond that, only those at configured ports are.
 const MAX_ENGINES: usize = 64;
 
 /// The targets of the engines that are read: a search must not miss them.
