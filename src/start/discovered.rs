@@ -138,3 +138,38 @@ impl Engines {
         });
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::Objectives;
+    use crate::shutdown;
+    use crate::state::{EngineName, Place};
+
+    fn finding(target: &str, configured: bool) -> Finding {
+        Finding { target: target.to_owned(), configured, verdict: Verdict::Engine("m".to_owned()) }
+    }
+
+    #[tokio::test]
+    async fn many_servers_that_processes_name_keep_no_configured_or_known_one_out() {
+        let state = State::new(Vec::new());
+        let names = Names::new(Duration::from_secs(3600), mpsc::unbounded_channel().0);
+        let mut engines = Engines::default();
+        let mut find = |findings| {
+            let start = |_: &str, model: &str, version: String| {
+                let (model, objectives) = (model.to_owned(), Objectives::default());
+                let name = EngineName { model, version, labels: Vec::new(), source: "trtllm-serve", objectives };
+                (state.add(&Place::new(0), name), shutdown::channel().0)
+            };
+            engines.update(findings, &HashSet::new(), Duration::from_secs(3600), (&state, &names), start);
+            engines.targets()
+        };
+        let known = find(vec![finding("http://10.0.0.0:1", false)]);
+        let fakes = (1..=2 * MAX_ENGINES).map(|number| finding(&format!("http://10.0.0.{number}:1"), false));
+        let full = find(fakes.clone().collect());
+        assert_eq!((full.len(), &full[0]), (MAX_ENGINES, &known[0]));
+        let configured = find(fakes.chain([finding("http://127.0.0.1:8000", true)]).collect());
+        assert_eq!(configured[..MAX_ENGINES], full);
+        assert_eq!(configured[MAX_ENGINES..], ["http://127.0.0.1:8000"]);
+    }
+}

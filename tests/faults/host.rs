@@ -5,7 +5,7 @@ use std::os::unix::net::{UnixDatagram, UnixListener};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use crate::e2e::daemon::run;
+use crate::e2e::daemon::{Daemon, run};
 use crate::e2e::{self, ensure};
 
 const BINARY: &str = env!("CARGO_BIN_EXE_trtllm-exporter");
@@ -245,4 +245,22 @@ fn a_limit_of_the_size_of_files_is_a_failed_write_and_no_signal_that_ends_the_da
     let message = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(1), "{:?}: {message}", output.status);
     assert!(message.contains("--web.port-file") && message.contains("File too large"), "{message}");
+}
+
+#[test]
+fn sigterm_keeps_a_socket_and_a_file_that_another_process_put_in_place() {
+    let folder = tempfile::tempdir().unwrap();
+    let [ingest, page, own] = ["ingest.sock", "page.sock", "own.sock"].map(|name| folder.path().join(name));
+    let (source, address) = (format!("socket:{}", ingest.display()), format!("unix:{}", page.display()));
+    let second = format!("unix:{}", own.display());
+    let mut daemon =
+        Daemon::start(&["--source", &source, "--web.listen-address", &address, "--web.listen-address", &second]);
+    e2e::until(|| ensure(ingest.exists() && page.exists(), || "no sockets".to_owned()));
+    std::fs::remove_file(&ingest).unwrap();
+    let _theirs = UnixListener::bind(&ingest).unwrap();
+    std::fs::remove_file(&page).unwrap();
+    std::fs::write(&page, "theirs").unwrap();
+    assert!(daemon.terminate().success());
+    assert!(ingest.exists() && page.exists(), "removed what is not its own");
+    assert!(!own.exists(), "left its own");
 }
