@@ -77,9 +77,9 @@ impl IterationClock {
         }
         let continuous = self.last.is_some() && !after_gap;
         let (start_us, end_us) = if pytorch && record.timestamp.is_some() {
-            self.from_start(time_us, latency_us.filter(|_| waited))
+            self.started_at(time_us, latency_us.filter(|_| waited))
         } else {
-            self.from_end(record, time_us, continuous)
+            self.written_at(record, time_us, continuous)
         };
         let span = if pytorch {
             // Requests in the batch came during the batch before, or woke an idle engine.
@@ -109,7 +109,7 @@ impl IterationClock {
 
     /// Start and end of a batch that started at `time_us`. `waited_us`: its latency, if it contains the wait for work. That began
     /// with the end of the batch before.
-    fn from_start(&self, time_us: i64, waited_us: Option<i64>) -> (i64, i64) {
+    fn started_at(&self, time_us: i64, waited_us: Option<i64>) -> (i64, i64) {
         let Some(last) = self.last else { return (time_us, time_us.saturating_add(self.typical_us)) };
         let start_us = time_us.max(last.start_us);
         let end_us = match waited_us {
@@ -122,7 +122,7 @@ impl IterationClock {
     }
 
     /// Start and end of what a record shows that was written at `time_us`.
-    fn from_end(&self, record: &IterationStats, time_us: i64, continuous: bool) -> (i64, i64) {
+    fn written_at(&self, record: &IterationStats, time_us: i64, continuous: bool) -> (i64, i64) {
         let end_us = match (record.timestamp, self.last) {
             // Records are received in batches. Within a batch, the engine's own latencies are the better clock.
             (None, Some(last)) => {
