@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use trtllm_bridge::{BatchingType, BridgeError, Executor, ExecutorOptions, HostOptions, Load};
 use trtllm_exporter::engine::Engine;
 use trtllm_exporter::engine::histogram::Histogram;
-use trtllm_exporter::engine::requests::LatencySource;
+use trtllm_exporter::engine::request_totals::LatencySource;
 use trtllm_exporter::model::perf_metrics::TimingMetrics;
 use trtllm_exporter::model::{IterationStats, PerfMetricsEntry, RecordTime, RequestStatsPerIteration};
 use trtllm_exporter::sources::{Item, cpp_rows};

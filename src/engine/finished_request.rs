@@ -147,7 +147,8 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::super::histogram::Histogram;
-    use super::super::requests::{LatencySource, RequestFold, RequestTotals};
+    use super::super::request_totals::{LatencySource, RequestTotals};
+    use super::super::requests::RequestFold;
     use crate::model::request::{RequestStage, RequestStats};
     use crate::sources::Item;
     use crate::sources::trtllm_json::{Line, parse_line};

@@ -24,6 +24,7 @@ pub mod queue_time;
 pub mod rank_totals;
 pub mod ranks;
 pub mod request_times;
+pub mod request_totals;
 pub mod requests;
 pub mod saturation;
 pub mod saved;

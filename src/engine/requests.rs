@@ -1,4 +1,4 @@
-//! Totals of finished requests. Times come from RequestPerfMetrics, or else from the rows of each request; lengths and KV
+//! Folds finished requests into totals. Times come from RequestPerfMetrics, or else from the rows of each request; lengths and KV
 //! cache transfers come from the row that reports a request complete.
 
 use std::collections::VecDeque;
@@ -7,61 +7,19 @@ use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
-use crate::model::named_numbers::{NamedNumbers, named_numbers};
 use crate::model::perf_metrics::{PerfMetricsEntry, SpeculativeDecodingMetrics};
 use crate::model::request::{RequestStage, RequestStats};
 use crate::model::server_metrics::RequestTime;
 use crate::model::{Objectives, ServerMetrics};
 
 use super::finished_request::{FinishedRequest, finish_reason, served};
-use super::histogram::{Histogram, LONG_TOKEN_LENGTH, TOKEN_LENGTH};
 use super::lifecycle::Lifecycle;
 use super::objectives::{ObjectiveTotals, Served};
-use super::request_times::{Blocks, Latencies, RequestTimes, Times};
-use super::saved::{self, Stamp};
-use super::server_metrics::{ServerFold, ServerTotals};
-use super::successes::{Finished, Successes};
-
-/// Plain numbers with one owner, like [`super::Totals`].
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct RequestTotals {
-    /// Tokens.
-    pub input_token_len: Histogram,
-    /// Tokens.
-    pub output_token_len: Histogram,
-    /// The same lengths with vLLM's bounds.
-    pub prompt_length: Histogram,
-    pub generation_length: Histogram,
-    pub tokens: TokenTotals,
-    /// Milliseconds, summed over all requests whose KV cache came from another instance.
-    pub kv_cache_transfer_ms: f64,
-    pub disaggregated_requests: u64,
-    pub times: RequestTimes,
-    pub source: LatencySource,
-    /// By [`crate::model::perf_metrics::FinishReason::ALL`]. Absent if no publisher reports why requests end.
-    pub finished: Option<Finished>,
-    /// Requests that ended well, or all completed ones if reasons are unknown.
-    pub succeeded: u64,
-    /// From trtllm-serve's own metrics.
-    pub server: Arc<ServerTotals>,
-    /// Absent without speculative decoding.
-    pub draft_tokens: DraftTokens,
-    /// Absent without configured objectives.
-    pub objectives: Option<ObjectiveTotals>,
-}
-
-/// Tokens of finished requests. Absent until the engine or a publisher reports how many tokens a request had.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct TokenTotals {
-    pub prompt: Option<u64>,
-    pub generation: Option<u64>,
-}
-
-named_numbers! {
-    /// Draft tokens of finished requests. The proposed ones include the accepted ones.
-    #[derive(Copy, Eq, Serialize, Deserialize)]
-    pub struct DraftTokens: u64 { proposed = "proposed", accepted = "accepted" }
-}
+use super::request_times::{Blocks, Latencies, Times};
+use super::request_totals::{LatencySource, RequestTotals, Usage};
+use super::saved::Stamp;
+use super::server_metrics::ServerFold;
+use super::successes::Successes;
 
 /// The fold of finished requests.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
@@ -92,16 +50,6 @@ enum Rows {
     Present,
 }
 
-/// Lengths and transfer of one complete request. A row and a RequestPerfMetrics entry both have them; they count once.
-#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
-struct Usage {
-    input_tokens: Option<i64>,
-    output_tokens: Option<i64>,
-    /// `Some` if the request's KV cache came from another instance; inside, the milliseconds if they are known.
-    #[serde(with = "saved::nested")]
-    transfer: Option<Option<f64>>,
-}
-
 /// Times and blocks of one complete request, from its rows.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 struct CompleteRow {
@@ -112,76 +60,6 @@ struct CompleteRow {
     blocks: Blocks,
     transfer_seconds: Option<f64>,
     transfer_bytes: Option<u64>,
-}
-
-impl RequestTotals {
-    #[must_use]
-    pub fn new() -> Self {
-        Self {
-            input_token_len: Histogram::new(TOKEN_LENGTH),
-            output_token_len: Histogram::new(TOKEN_LENGTH),
-            prompt_length: Histogram::new(LONG_TOKEN_LENGTH),
-            generation_length: Histogram::new(LONG_TOKEN_LENGTH),
-            tokens: TokenTotals { prompt: None, generation: None },
-            kv_cache_transfer_ms: 0.0,
-            disaggregated_requests: 0,
-            times: RequestTimes::new(),
-            source: LatencySource::None,
-            finished: None,
-            succeeded: 0,
-            server: Arc::default(),
-            draft_tokens: DraftTokens { proposed: None, accepted: None },
-            objectives: None,
-        }
-    }
-
-    /// Absent while no number of tokens is known: nothing can be observed then.
-    #[must_use]
-    pub fn time_per_output_token(&self) -> Option<&Histogram> {
-        let histogram = &self.times.time_per_output_token;
-        (histogram.count() > 0 || self.generation_tokens().is_some()).then_some(histogram)
-    }
-
-    /// Two views of the same requests, neither of which has all: the larger number is the better one.
-    #[must_use]
-    pub fn prompt_tokens(&self) -> Option<u64> {
-        self.tokens.prompt.max(self.server.prompt_tokens)
-    }
-
-    /// Like [`RequestTotals::prompt_tokens`].
-    #[must_use]
-    pub fn generation_tokens(&self) -> Option<u64> {
-        self.tokens.generation.max(self.server.generation_tokens)
-    }
-
-    /// A prompt without tokens belongs to a request that was cancelled before its prompt was read.
-    fn observe_lengths(&mut self, input: Option<i64>, output: Option<i64>) {
-        for (total, tokens) in [(&mut self.tokens.prompt, input), (&mut self.tokens.generation, output)] {
-            if let Some(tokens) = tokens.and_then(|tokens| u64::try_from(tokens).ok()) {
-                *total = Some(total.unwrap_or(0).saturating_add(tokens));
-            }
-        }
-        if let Some(tokens @ 1..) = input {
-            self.input_token_len.observe(tokens as f64);
-            self.prompt_length.observe(tokens as f64);
-        }
-        if let Some(tokens @ 0..) = output {
-            self.output_token_len.observe(tokens as f64);
-            self.generation_length.observe(tokens as f64);
-        }
-    }
-
-    fn observe_usage(&mut self, usage: &Usage) {
-        self.observe_lengths(usage.input_tokens, usage.output_tokens);
-        if let Some(milliseconds) = usage.transfer {
-            self.count_disaggregated(milliseconds);
-        }
-    }
-
-    fn count_disaggregated(&mut self, transfer_ms: Option<f64>) {
-        self.disaggregated_requests += 1;
-        self.kv_cache_transfer_ms += transfer_ms.filter(|ms| ms.is_finite() && *ms > 0.0).unwrap_or(0.0);
-    }
 }
 
 impl RequestFold {
@@ -444,34 +322,6 @@ impl Lifecycle {
     }
 }
 
-/// The source of the request latency histograms.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub enum LatencySource {
-    /// No request has been observed.
-    #[default]
-    None,
-    /// Changes of stage between iterations: exact to one iteration.
-    RequestStats,
-    /// The exact times of RequestPerfMetrics.
-    PerfMetrics,
-    /// The histograms of trtllm-serve's own page: exact to a bucket.
-    ServerMetrics,
-}
-
-impl LatencySource {
-    pub const ALL: [Self; 4] = [Self::None, Self::RequestStats, Self::PerfMetrics, Self::ServerMetrics];
-
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::None => "none",
-            Self::RequestStats => "request_stats",
-            Self::PerfMetrics => "perf_metrics",
-            Self::ServerMetrics => "server_metrics",
-        }
-    }
-}
-
 /// Exact times arrive within a poll or two after the end of the request.
 const EXACT_TIMES_WITHIN: Duration = Duration::from_secs(5);
 /// trtllm-serve's page shows a request after at most this time: it is read every 5 s, in at most 4 s.
@@ -479,17 +329,13 @@ pub(super) const SERVER_TIMES_WITHIN: Duration = Duration::from_secs(15);
 /// Length of the queues: minutes of a busy engine.
 const MAX_PENDING: usize = 16_384;
 
-impl Default for RequestTotals {
-    fn default() -> Self {
-        Self::new()
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use serde_json::json;
 
+    use super::super::histogram::Histogram;
     use super::super::objectives::Outcomes;
+    use super::super::request_totals::TokenTotals;
     use super::*;
     use crate::model::perf_metrics::RequestPerfMetrics;
     use crate::model::request::DisServingRequestStats;

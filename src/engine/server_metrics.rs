@@ -182,7 +182,8 @@ mod tests {
     use std::time::{Duration, Instant};
 
     use super::super::lifecycle::Lifecycle;
-    use super::super::requests::{LatencySource, RequestFold};
+    use super::super::request_totals::LatencySource;
+    use super::super::requests::RequestFold;
     use super::*;
     use crate::model::Objectives;
     use crate::model::perf_metrics::{FinishReason, PerfMetricsEntry};

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use crate::engine::Latest;
 use crate::engine::cache_tiers::{LevelTokens, MAX_LEVELS, TierNumbers};
 use crate::engine::pools::PoolTotals;
-use crate::engine::requests::{LatencySource, RequestTotals};
+use crate::engine::request_totals::{LatencySource, RequestTotals};
 use crate::model::named_numbers::NamedNumbers as _;
 use crate::model::perf_metrics::FinishReason;
 use crate::model::server_metrics::ConfigSection;

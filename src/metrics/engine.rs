@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use crate::engine::requests::LatencySource;
+use crate::engine::request_totals::LatencySource;
 use crate::engine::{EngineState, Latest};
 use crate::model::ErrorKind;
 use crate::model::gpu::EngineGpus;

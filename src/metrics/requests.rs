@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::engine::objectives::{ObjectiveTotals, Outcomes};
-use crate::engine::requests::LatencySource;
+use crate::engine::request_totals::LatencySource;
 use crate::state::EngineSnapshot;
 
 use super::catalog::Id;

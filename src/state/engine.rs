@@ -1,7 +1,7 @@
 //! What is published of one engine.
 
 use crate::engine::lifecycle::Stages;
-use crate::engine::requests::RequestTotals;
+use crate::engine::request_totals::RequestTotals;
 use crate::engine::{Engine, EngineState, Health, Latest, Totals};
 use crate::model::EngineAbout;
 use crate::model::Objectives;

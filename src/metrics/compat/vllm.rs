@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::engine::Latest;
 use crate::engine::cache_tiers::TierNumbers;
 use crate::engine::histogram::{Histogram, NO_BOUNDS};
-use crate::engine::requests::RequestTotals;
+use crate::engine::request_totals::RequestTotals;
 use crate::model::named_numbers::NamedNumbers as _;
 use crate::model::perf_metrics::FinishReason;
 use crate::model::server_metrics::ConfigSection;

@@ -3,7 +3,7 @@
 use crate::engine::cache_tiers::TierNumbers;
 use crate::engine::kv_events::KvEventCounts;
 use crate::engine::pools::{BlockEvents, ByteEvents, SnapshotHits, SnapshotTokens};
-use crate::engine::requests::DraftTokens;
+use crate::engine::request_totals::DraftTokens;
 use crate::model::named_numbers::{NamedNumbers, named_numbers};
 
 use super::super::id::{Id, families};
