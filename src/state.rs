@@ -91,7 +91,7 @@ impl State {
             engines.insert(behind, Arc::clone(&slot));
             engines
         });
-        self.changes.engine();
+        self.changes.list(self.engines.load().len());
         slot
     }
 
@@ -99,7 +99,7 @@ impl State {
     pub fn remove(&self, slot: &Arc<EngineSlot>) {
         self.engines
             .rcu(|engines| engines.iter().filter(|other| !Arc::ptr_eq(other, slot)).cloned().collect::<Vec<_>>());
-        self.changes.engine();
+        self.changes.list(self.engines.load().len());
     }
 
     /// Removes all engines of one source.
@@ -108,7 +108,7 @@ impl State {
             engines.iter().filter(|engine| !engine.place.is(place)).cloned().collect()
         };
         self.engines.rcu(others);
-        self.changes.engine();
+        self.changes.list(self.engines.load().len());
     }
 
     /// Sorts the engines again after their places have changed.
@@ -118,7 +118,7 @@ impl State {
             engines.sort_by(|one, other| one.order().cmp(&other.order()));
             engines
         });
-        self.changes.engine();
+        self.changes.list(self.engines.load().len());
     }
 
     /// The engines in the order of the page, with states as of now. The list is the same one until an engine joins or leaves.

@@ -33,6 +33,11 @@ impl<R> Rows<R> {
         self.0.capacity() * size_of::<(Box<str>, R)>() + self.0.iter().map(|(id, _)| id.len()).sum::<usize>()
     }
 
+    /// Frees the room for further rows.
+    pub fn shrink_to_fit(&mut self) {
+        self.0.shrink_to_fit();
+    }
+
     pub fn values(&self) -> impl Iterator<Item = &R> {
         self.0.iter().map(|(_, row)| row)
     }

@@ -9,10 +9,13 @@ use arc_swap::{ArcSwap, ArcSwapOption};
 
 use super::engine::{EngineName, EngineSnapshot};
 use crate::model::gpu::EngineGpus;
+use crate::model::rows::Rows;
 use crate::model::{IterationStats, RECENT_RECORDS};
 
 /// KV cache windows and levels of a kept record. Engines have one to four; more would take too much memory.
 const KEPT_WINDOWS: usize = 4;
+/// Kept records of all engines: with more than 16 engines, each keeps fewer than [`RECENT_RECORDS`].
+const RECORDS_OF_ALL: usize = 16 * RECENT_RECORDS;
 
 /// Counts changes, so that readers notice them.
 #[derive(Debug, Default)]
@@ -22,6 +25,8 @@ pub(super) struct Changes {
     gpus: AtomicU64,
     /// Number of engines that have ever joined.
     joined: AtomicU64,
+    /// Number of engines now.
+    present: AtomicUsize,
 }
 
 /// The position of a source in the configuration. A reload may change it.
@@ -88,6 +93,12 @@ impl Changes {
     pub(super) fn engine(&self) {
         self.engines.fetch_add(1, Ordering::Release);
         self.other();
+    }
+
+    /// Engines have joined, left or changed places.
+    pub(super) fn list(&self, present: usize) {
+        self.present.store(present, Ordering::Relaxed);
+        self.engine();
     }
 
     pub(super) fn gpu(&self) {
@@ -180,7 +191,8 @@ impl EngineSlot {
 
     /// Keeps the last of these records for the API, without the parts that are large or unbounded.
     pub fn keep_records(&self, records: Vec<Box<IterationStats>>) {
-        let old = records.len().saturating_sub(RECENT_RECORDS);
+        let most = RECENT_RECORDS.min(RECORDS_OF_ALL / self.changes.present.load(Ordering::Relaxed).max(1)).max(1);
+        let old = records.len().saturating_sub(most);
         let kept: Vec<Arc<IterationStats>> = records
             .into_iter()
             .skip(old)
@@ -190,7 +202,7 @@ impl EngineSlot {
             })
             .collect();
         let mut recent = self.recent.lock().unwrap_or_else(PoisonError::into_inner);
-        let room = RECENT_RECORDS.saturating_sub(kept.len());
+        let room = most.saturating_sub(kept.len());
         let old = recent.len().saturating_sub(room);
         recent.drain(..old);
         recent.extend(kept);
@@ -231,6 +243,28 @@ fn drop_large_parts(record: &mut IterationStats) {
     record.kv_cache_iteration_stats_by_cold_pool_group = None;
     record.kv_cache_iteration_stats_by_lifecycle = None;
     record.kv_cache_iteration_stats.take_if(|windows| windows.len() > KEPT_WINDOWS);
+    // One window is usual, and has the room of four until here.
+    record.kv_cache_iteration_stats.iter_mut().for_each(Rows::shrink_to_fit);
     record.iter_cached_tokens_by_level.take_if(|levels| levels.len() > KEPT_WINDOWS);
     record.kv_cache_level_tiers.take_if(|tiers| tiers.len() > KEPT_WINDOWS || tiers.iter().any(|tier| tier.len() > 64));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::State;
+    use super::*;
+
+    #[test]
+    fn all_engines_together_keep_a_bounded_number_of_records() {
+        for (engines, each) in [(1, RECENT_RECORDS), (16, RECENT_RECORDS), (64, 32), (5000, 1)] {
+            let state = State::new(vec![EngineName::of_a_test(); engines]);
+            let slot = &state.slots()[0];
+            for _ in 0..2 {
+                let records = (0..100).map(|iter| Box::new(IterationStats { iter: Some(iter), ..Default::default() }));
+                slot.keep_records(records.collect());
+            }
+            let kept = slot.recent_records(usize::MAX);
+            assert_eq!((kept.len(), kept[kept.len() - 1].iter), (each, Some(99)), "{engines} engines");
+        }
+    }
 }
