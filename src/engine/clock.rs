@@ -12,9 +12,10 @@ use crate::model::IterationStats;
 use crate::model::iteration::{Backend, SchedulerMode, StaticBatchingStats};
 use crate::model::request::{RequestStage, RequestStats};
 
-/// Number of iterations kept for request rows that arrive later. The engine's ring of request statistics holds fewer by
-/// default.
-const KEPT: usize = 4096;
+/// Number of iterations kept for request rows that arrive later: what the engine's ring of statistics holds by default.
+const KEPT: usize = 1024;
+/// The same for the PyTorch backend, which sends the rows of requests inside its records.
+const KEPT_OF_PYTORCH: usize = 64;
 
 /// The times of what the rows of one iteration show, in microseconds on one clock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -101,7 +102,8 @@ impl IterationClock {
             }
         };
         self.last = Some(Last { start_us, end_us, flush });
-        if self.spans.len() == KEPT {
+        let kept = if pytorch { KEPT_OF_PYTORCH } else { KEPT };
+        while self.spans.len() >= kept {
             self.spans.pop_front();
         }
         self.spans.push_back(Span { iter: record.iter, flush, continuous, ..span });
