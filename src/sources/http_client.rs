@@ -28,7 +28,8 @@ use super::server::{Server, Token};
 
 /// Longest response, in bytes. A full ring of 1000 records with their requests is a few MiB.
 const MAX_BODY: usize = 16 << 20;
-/// Buffer kept from one response to the next: enough for a poll of a busy engine. A longer response needs a reservation.
+/// The longest buffer kept from one response to the next: enough for a poll of a busy engine. A longer response needs a
+/// reservation.
 const KEPT_BODY: usize = 128 << 10;
 /// KiB of long responses that are being received or parsed, of all engines.
 static LONG_RESPONSES: Semaphore = Semaphore::const_new(MAX_BODY >> 10);
@@ -46,6 +47,8 @@ pub(crate) struct HttpClient {
     connector: HttpConnector<Resolver>,
     connection: Option<Connection>,
     body: Vec<u8>,
+    /// Length of the long ones of the last bodies. It falls slowly, because one poll has long and short answers.
+    usual_body: usize,
     /// For a body above [`KEPT_BODY`], until it has been parsed.
     reserved: Option<SemaphorePermit<'static>>,
     max_body: usize,
@@ -99,7 +102,8 @@ impl HttpClient {
         // TLS is added after the connection.
         connector.enforce_http(false);
         let token = Token::default();
-        Self { server, token, connector, connection: None, body: Vec::new(), reserved: None, max_body: MAX_BODY }
+        let (body, usual_body) = (Vec::new(), 0);
+        Self { server, token, connector, connection: None, body, usual_body, reserved: None, max_body: MAX_BODY }
     }
 
     /// With another limit for the length of a response.
@@ -202,10 +206,14 @@ impl HttpClient {
         }
     }
 
-    /// Frees the last body, once it has been parsed.
+    /// Frees the last body, once it has been parsed. The first answer of an engine is often its whole ring, and the others are short:
+    /// the buffer follows.
     pub(crate) fn release(&mut self) {
+        self.usual_body = self.body.len().min(KEPT_BODY).max(self.usual_body - self.usual_body / 64);
         self.body.clear();
-        self.body.shrink_to(KEPT_BODY);
+        if self.body.capacity() > 2 * self.usual_body {
+            self.body.shrink_to(self.usual_body);
+        }
         self.reserved = None;
     }
 
@@ -278,6 +286,33 @@ mod tests {
             }
         };
         (target, tokio::spawn(serving))
+    }
+
+    #[test]
+    fn the_buffer_of_a_long_first_answer_is_freed_while_the_others_are_short() {
+        let mut client = HttpClient::new(Server::plain("http://engine:1".to_owned()));
+        let mut read = |length| {
+            client.body.extend(std::iter::repeat_n(b'x', length));
+            client.release();
+            client.body.capacity()
+        };
+        assert_eq!(read(1 << 20), KEPT_BODY);
+        for _ in 0..400 {
+            read(2000);
+        }
+        assert!(read(2000) <= 4000, "{} bytes", client.body.capacity());
+    }
+
+    #[test]
+    fn the_buffer_stays_while_long_and_short_answers_alternate() {
+        let mut client = HttpClient::new(Server::plain("http://engine:1".to_owned()));
+        for _ in 0..100 {
+            for length in [100_000, 2, 0, 2, 0] {
+                client.body.extend(std::iter::repeat_n(b'x', length));
+                client.release();
+                assert!(client.body.capacity() >= 90_000);
+            }
+        }
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
