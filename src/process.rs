@@ -1,10 +1,12 @@
 //! Settings of the daemon's own process. The embedded library never changes them: there the process is the host's.
-#![allow(unsafe_code)] // two calls of the C library
+#![allow(unsafe_code)] // three calls of the C library
 
+use std::ffi::c_void;
 use std::io;
 use std::thread;
 
 use parking_lot::RwLock;
+use procfs::process::{MMPermissions, MMapPath, MemoryMap, Process};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 /// Tunes glibc's allocator, before any thread starts. Two arenas: the two threads that serve scrapes need them, and arenas
@@ -23,6 +25,39 @@ pub fn tune_allocator() {
 pub fn ignore_file_size_signal() {
     // SAFETY: installs no function; may be called at any time.
     let _ = unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_IGN) };
+}
+
+/// Parts of the program and its libraries that are equal to their files: code and constants.
+#[derive(Debug)]
+pub struct FilePages(Vec<(u64, u64)>);
+
+impl FilePages {
+    /// Those that are mapped now. Only what is linked is mapped before another thread starts, and that stays mapped for ever.
+    #[must_use]
+    pub fn of_linked_files() -> Self {
+        // What the loader has changed, e.g. for relocation, is anonymous: it is not in the file.
+        let is_equal = |map: &MemoryMap| {
+            let bytes = |field: &str| map.extension.map.get(field).copied();
+            matches!(map.pathname, MMapPath::Path(_))
+                && !map.perms.contains(MMPermissions::WRITE)
+                && bytes("Anonymous") == Some(0)
+                && bytes("Swap").unwrap_or(0) == 0
+        };
+        let maps = Process::myself().and_then(|process| process.smaps());
+        // Without /proc, nothing is given back.
+        let maps = maps.map(|maps| maps.0).unwrap_or_default();
+        Self(maps.iter().filter(|map| is_equal(map)).map(|map| map.address).collect())
+    }
+
+    /// Takes these pages out of the process's resident memory. What is used again comes back from the page cache, 64 KiB at a time.
+    /// The start of the daemon reads a third of the program that runs never again: options, YAML, relocations.
+    pub fn give_back(self) {
+        for (start, end) in self.0 {
+            let length = usize::try_from(end - start).unwrap_or(0);
+            // SAFETY: nothing unmaps or writes these pages, and their content is in their file. A failure changes nothing.
+            let _ = unsafe { libc::madvise(start as *mut c_void, length, libc::MADV_DONTNEED) };
+        }
+    }
 }
 
 /// Raises the limit of open file descriptors as far as the process may, and returns it. The usual limit of 1024 exists only for

@@ -58,6 +58,52 @@ fn rejected(daemon: &Daemon, reason: &str) -> f64 {
     daemon.page().find("trtllm_exporter_records_rejected_total", &[&format!("reason={reason}")]).unwrap_or(0.0)
 }
 
+/// At the end of its start, the daemon gives back the code and constants that it has read only for that: a third of the program.
+#[test]
+fn what_only_the_start_has_read_of_the_program_is_not_resident() {
+    let folder = tempfile::tempdir().unwrap();
+    let daemon = Daemon::start(&["--source", &format!("socket:{}", folder.path().join("socket").display())]);
+    // The port file is written a moment before the end of the start.
+    daemon
+        .until(|_| ensure(daemon.given_back() > 1_500_000, || format!("{} bytes are given back", daemon.given_back())));
+}
+
+/// The last records of each engine were most of the memory: 128 of 2.8 KB, with room for further windows.
+#[test]
+fn many_engines_with_records_of_kv_cache_manager_v2_take_less_than_half_a_megabyte_each() {
+    const ENGINES: usize = 64;
+    let fixture = std::fs::read_to_string("tests/fixtures/metrics_v2_cold_tiers_sampled.json").unwrap();
+    let fixture: serde_json::Value = serde_json::from_str(&fixture).unwrap();
+    let mut record = fixture["payload"][1].clone();
+    let records: String = (1..=150)
+        .map(|iter| {
+            record["iter"] = iter.into();
+            format!("{record}\n")
+        })
+        .collect();
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("socket");
+    let daemon = Daemon::start(&["--source", &format!("socket:{}", path.display())]);
+    let before = daemon.own_memory();
+    for engine in 0..ENGINES {
+        let mut publisher = UnixStream::connect(&path).unwrap();
+        writeln!(publisher, "{{\"hello\": {{\"model\": \"engine-{engine}\"}}}}").unwrap();
+        publisher.write_all(records.as_bytes()).unwrap();
+    }
+    daemon.until(|_| {
+        let page = daemon.page();
+        let counted = (0..ENGINES).filter(|engine| {
+            let model = format!("model=engine-{engine}");
+            page.find("nv_trt_llm_kv_cache_blocks_allocated_total", &[&model]).is_some()
+                && page.find("nv_trt_llm_iterations_total", &[&model]).is_some_and(|count| count >= 15.0)
+        });
+        let counted = counted.count();
+        ensure(counted == ENGINES, || format!("{counted} engines have sent all"))
+    });
+    let grown = daemon.own_memory().saturating_sub(before) / ENGINES as u64;
+    assert!(grown <= 500_000, "{grown} bytes an engine");
+}
+
 #[test]
 fn answers_of_tiny_elements_are_read_in_bounded_memory() {
     const SIZE: usize = 15 << 20;

@@ -28,7 +28,7 @@ use crate::listen::{self, Listener};
 use crate::log;
 use crate::metrics::own::HttpMetrics;
 use crate::model::RecorderCounts;
-use crate::process;
+use crate::process::{self, FilePages};
 use crate::recorder::{Recorder, RecorderError};
 use crate::shutdown::{self, GpuRequest, GpuSignals, Shutdown};
 use crate::sources::OpenError;
@@ -128,17 +128,23 @@ pub fn prepare(cli: &Cli) -> Result<Prepared, StartError> {
 /// When it cannot start.
 pub fn run(cli: &Cli) -> Result<(), StartError> {
     let Prepared { engines, web } = prepare(cli)?;
+    let pages = FilePages::of_linked_files();
     process::try_threads(THREADS).map_err(StartError::Threads)?;
     let _log = log::init(cli.log_level, cli.log_format);
     // Two threads: one may parse a large answer of an engine while the other serves a scrape.
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
-    let result = runtime.block_on(serve(cli, engines, web));
+    let result = runtime.block_on(serve(cli, engines, web, pages));
     // A name look-up or a file system may hang on a blocking thread.
     runtime.shutdown_timeout(Duration::from_millis(500));
     result
 }
 
-async fn serve(cli: &Cli, engines: Vec<EngineConfig>, web: Option<Arc<ReloadingConfig>>) -> Result<(), StartError> {
+async fn serve(
+    cli: &Cli,
+    engines: Vec<EngineConfig>,
+    web: Option<Arc<ReloadingConfig>>,
+    pages: FilePages,
+) -> Result<(), StartError> {
     let mut signal = pin!(shutdown::signals()?);
     let mut gpu_signals = GpuSignals::new()?;
     let mut hangups = shutdown::hangups()?;
@@ -150,6 +156,7 @@ async fn serve(cli: &Cli, engines: Vec<EngineConfig>, web: Option<Arc<ReloadingC
             return Ok(());
         }
     };
+    pages.give_back();
     let mut reload = Reload::default();
     let result = loop {
         tokio::select! {

@@ -118,6 +118,16 @@ impl Daemon {
         self.memory("VmRSS:")
     }
 
+    /// Resident memory in bytes that is not read from a file: heap and stacks. A debug build has nearly the same as a release build.
+    pub(crate) fn own_memory(&self) -> u64 {
+        self.memory("RssAnon:")
+    }
+
+    /// Bytes that were resident at the peak and are not resident now.
+    pub(crate) fn given_back(&self) -> u64 {
+        self.memory("VmHWM:").saturating_sub(self.memory("VmRSS:"))
+    }
+
     fn memory(&self, field: &str) -> u64 {
         let status = fs::read_to_string(format!("/proc/{}/status", self.child.id())).expect("a running daemon");
         let value = status.lines().find_map(|line| line.strip_prefix(field)).expect(field);
