@@ -1,0 +1,135 @@
+#!/usr/bin/env python3
+"""Resident memory of the exporter: at its start, under load, and with many engines.
+
+    benches/memory.py [--seconds 25] [--binary target/release/trtllm-exporter] [ROW...]
+
+Rows: start, load, 1, 8, 64; all of them by default. `load` is one engine of 1000 records of 1 KB a second; the numbers are engines that send
+20 records a second of KV cache manager V2, 5.9 KB each. All answer over HTTP. With 8 engines there are 8 simulated GPUs, if libnvml_standin.so
+is beside the binary. The page is scraped once a second, as Prometheus does it.
+`file` are pages of the program's own code and tables, `own` is everything else: heap, stacks, and tables that the loader has changed.
+Exit code 1 if a row is above its target.
+"""
+
+import argparse
+import json
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+
+from intake import record, trtllm_serve
+
+FIXTURE = pathlib.Path(__file__).parent.parent / "tests/fixtures/metrics_v2_cold_tiers_sampled.json"
+ACCEPT = "application/openmetrics-text;version=1.0.0,text/plain;version=0.0.4;q=0.3"
+# MB, and the target of each row.
+TARGETS = {"start": 10, "load": 12, "1": 12, "8": 18, "64": 40}
+
+
+class Engine:
+    """Answers each poll with the records since the one before."""
+
+    def __init__(self, rate, make):
+        self.rate, self.make, self.began, self.sent = rate, make, time.monotonic(), 0
+        self.port = trtllm_serve(self.answer).server_port
+
+    def answer(self, path, _host):
+        if path != "/metrics":
+            return "[]"
+        until = int((time.monotonic() - self.began) * self.rate)
+        records = [self.make(number) for number in range(self.sent + 1, until + 1)]
+        self.sent = until
+        return f"[{','.join(records)}]"
+
+
+def small(number):
+    return json.dumps(record(number))
+
+
+def v2_records():
+    """The records of the fixture in turn, as text. Only the numbers of the iteration change."""
+    rows = [dict(row, iter="ITER") for row in json.loads(FIXTURE.read_text())["payload"]]
+    texts = [json.dumps(row).split('"ITER"') for row in rows]
+    return lambda number: str(number).join(texts[number % len(texts)])
+
+
+def memory(pid):
+    """MB: all, file, own."""
+    status = pathlib.Path(f"/proc/{pid}/status").read_text()
+    kib = lambda field: int(re.search(rf"{field}:\s+(\d+)", status)[1])
+    return tuple(kib(field) * 1024 / 1e6 for field in ("VmRSS", "RssFile", "RssAnon"))
+
+
+def show(name, measured, note=""):
+    print(f"{name:34} {measured[0]:6.1f} MB   file {measured[1]:5.1f}   own {measured[2]:5.1f}   {note}", flush=True)
+
+
+def scrape(address, path="/metrics"):
+    request = urllib.request.Request(f"http://{address}{path}", headers={"Accept": ACCEPT, "Accept-Encoding": "gzip"})
+    with urllib.request.urlopen(request, timeout=30) as answer:
+        return answer.read()
+
+
+def start(binary, work, engines, gpus):
+    """The process and its address, once it listens."""
+    arguments = ["--gpu", "off"]
+    standin = binary.parent / "libnvml_standin.so"
+    if gpus and standin.exists():
+        library = shutil.copy(standin, work / "libnvidia-ml.so.1")
+        pathlib.Path(f"{library}.state").write_text(f"gpus={gpus}\n")
+        arguments = ["--gpu", "required", "--gpu.library", library]
+    port, config = work / "port", work / "config.yaml"
+    entries = [f"- source: trtllm-serve:http://127.0.0.1:{engine.port}\n  model: model-{number}\n" for number, engine in enumerate(engines)]
+    config.write_text("engines:\n" + "".join(entries))
+    process = subprocess.Popen([binary, "--config.file", config, "--web.listen-address", "127.0.0.1:0", "--web.port-file", port, *arguments],
+                               stderr=subprocess.DEVNULL)
+    while not (port.exists() and port.read_text().strip()):
+        time.sleep(0.02)
+    return process, port.read_text().split()[0]
+
+
+def measure(row, options):
+    make, rate, count = {"start": (small, 0, 1), "load": (small, 1000, 1)}.get(row) or (v2_records(), 20, int(row))
+    with tempfile.TemporaryDirectory() as work:
+        engines = [Engine(rate, make) for _ in range(count)]
+        gpus = 8 if row == "8" else 0
+        process, address = start(options.binary, pathlib.Path(work), engines, gpus)
+        try:
+            time.sleep(2)
+            if row == "start":
+                measured = memory(process.pid)
+                show("start", measured)
+                scrape(address)
+                show("after the first scrape", memory(process.pid))
+                return measured[0]
+            for _ in range(options.seconds):
+                time.sleep(1)
+                page = scrape(address)
+            measured = memory(process.pid)
+            engines_of = f"{count} engine{'s' * (count > 1)} of V2 records"
+            name = "1000 records/s of 1 KB" if row == "load" else engines_of + f", {gpus} GPUs" * (gpus > 0)
+            show(name, measured, f"page {len(page) / 1000:.1f} KB gzip")
+            return measured[0]
+        finally:
+            process.terminate()
+            process.wait(timeout=20)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seconds", type=int, default=25)
+    parser.add_argument("--binary", type=pathlib.Path, default=pathlib.Path("target/release/trtllm-exporter"))
+    parser.add_argument("rows", nargs="*", metavar="ROW", choices=[[], *TARGETS], default=[])
+    options = parser.parse_args()
+    wrong = False
+    for row in options.rows or TARGETS:
+        measured = measure(row, options)
+        wrong |= measured > TARGETS[row]
+    return int(wrong)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
