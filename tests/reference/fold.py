@@ -671,8 +671,10 @@ class Fold:
             self.undecided.append((line.get("prompt_tokens"), line.get("output_tokens"), moved))
         self.times(t.get("arrival_time"), t.get("first_scheduled_time"), t.get("first_token_time"), t.get("last_token_time"),
                    line.get("output_tokens"))
-        self.judge(t.get("arrival_time"), t.get("first_token_time"), t.get("last_token_time"), line.get("output_tokens"),
-                   failed=reason not in (None, "stop", "length"))
+        times = [t.get("arrival_time"), t.get("first_token_time"), t.get("last_token_time"), line.get("output_tokens")]
+        if reason == "cancelled":  # by the client: it says nothing about the engine
+            times = [None] * 4
+        self.judge(*times, failed=reason in ("timeout", "other"))
         if moved is not None:
             self.transfer(moved, t["kv_cache_size"])
         if "first_iter" in metrics:
