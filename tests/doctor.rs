@@ -469,7 +469,9 @@ fn control_characters_in_the_name_of_an_engine_reach_no_terminal() {
     let mut publishers = Publishers::new();
     publishers.add(name);
     publishers.start();
-    publishers.daemon.poll(&[], 3);
+    // The engine appears when its publisher has connected.
+    let has_engine = |page: &e2e::page::Page| page.find("nv_trt_llm_iterations_total", &[]).is_some();
+    publishers.daemon.until(|page| ensure(has_engine(page), || "no publisher has connected".to_owned()));
     let url = format!("http://{}", publishers.daemon.address);
     let is_printable =
         |text: &str| !text.chars().any(|letter| (letter.is_control() && letter != '\n') || letter == '\u{202e}');
