@@ -294,7 +294,7 @@ fn engine(entry: Entry) -> Result<EngineConfig, String> {
 /// The report of a benchmark. The error has the reason and the remedy.
 ///
 /// # Errors
-/// If the file cannot be read or is no report.
+/// If the file cannot be read or is not a report.
 pub fn read_bench_report(path: &Path) -> Result<Arc<BenchReport>, String> {
     let report = bench_report::read(path);
     report.map(Arc::new).map_err(|error| format!("{error}; name the file that trtllm-bench wrote for --report_json"))

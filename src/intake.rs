@@ -8,6 +8,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use crate::engine::{Engine, EngineState, Implausible, Stamp};
 use crate::log::LogLimit;
 use crate::model::{BenchReport, EngineAbout, ErrorKind, RejectCounts, RejectReason};
+use crate::printable::one_line;
 use crate::recorder::{Checkpoint, EngineRecorder};
 use crate::recording::{self, Settled};
 use crate::sources::{Batch, Item, Presence, Recorded, SourceError};
@@ -324,7 +325,7 @@ impl Intake {
         self.source.loading = None;
         self.source.last_failure = error.map(|error| Failure {
             kind: error.kind(),
-            text: printable(&error.to_string()),
+            text: beginning(&error.to_string()),
             not_ready: error.is_not_ready(),
         });
         self.source.unanswered_since_us =
@@ -412,9 +413,8 @@ impl Intake {
 }
 
 /// The beginning of an error for people. A server chooses some of its characters, and a terminal must not obey them.
-fn printable(error: &str) -> String {
-    let replaced = error.chars().map(|character| if character.is_control() { '?' } else { character });
-    replaced.take(MAX_ERROR).collect()
+fn beginning(error: &str) -> String {
+    one_line(&error.chars().take(MAX_ERROR).collect::<String>())
 }
 
 #[cfg(test)]

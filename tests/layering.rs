@@ -28,7 +28,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("recording", &["model"]),
     ("sources", &["log", "model", "recording", "small_file", "supervise", "unix_socket"]),
     ("recorder", &["engine", "log", "model", "recording", "sources", "state", "supervise"]),
-    ("intake", &["log", "model", "engine", "recorder", "recording", "sources", "state"]),
+    ("intake", &["log", "model", "engine", "printable", "recorder", "recording", "sources", "state"]),
     ("poll", &["intake", "model", "recorder", "sources", "state", "shutdown", "supervise"]),
     ("diagnosis", &["model", "printable", "sources"]),
     ("views", &["diagnosis", "engine", "model", "pages", "state"]),

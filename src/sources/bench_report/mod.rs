@@ -11,7 +11,7 @@ use serde_json::{Map, Value};
 use crate::model::BenchReport;
 use crate::small_file;
 
-/// Why a file is no report.
+/// Why a file is not a report.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BenchReportError {
     #[error("cannot read the file: {0}")]
