@@ -5,11 +5,11 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use crate::engine::{Engine, EngineState, Implausible, Stamp};
+use crate::engine::{Engine, EngineState, Implausible};
 use crate::log::LogLimit;
 use crate::model::{BenchReport, EngineAbout, ErrorKind, RejectCounts, RejectReason};
 use crate::printable::one_line;
-use crate::recorder::{Checkpoint, EngineRecorder};
+use crate::recorder::EngineRecorder;
 use crate::recording::{self, Settled};
 use crate::sources::{Batch, Item, Presence, Recorded, SourceError};
 use crate::state::{self, EngineName, EngineSlot, Failure, SourceStatus};
@@ -32,11 +32,11 @@ impl Moment {
     }
 
     fn recorded(at: recording::Moment) -> Self {
-        Self { instant: Stamp::from_nanos(at.ns).0, unix_us: at.us }
+        Self { instant: at.instant(), unix_us: at.us }
     }
 
     fn to_record(self) -> recording::Moment {
-        recording::Moment { ns: Stamp(self.instant).nanos(), us: self.unix_us }
+        recording::Moment::new(self.instant, self.unix_us)
     }
 }
 
@@ -108,7 +108,10 @@ impl Intake {
     }
 
     /// Keeps all items on disk from now on.
-    pub fn record_to(&mut self, recorder: EngineRecorder) {
+    pub fn record_to(&mut self, mut recorder: EngineRecorder) {
+        if let Some(report) = &self.source.bench_report {
+            recorder.item(Item::BenchReport(Arc::clone(report)), false);
+        }
         self.recorder = Some(recorder);
     }
 
@@ -152,13 +155,13 @@ impl Intake {
             Item::ServerMetrics(page) => self.engine.absorb_server_metrics(page, at.instant),
             Item::BenchReport(report) => self.source.bench_report = Some(Arc::clone(report)),
             Item::Process(process) => self.engine.set_process(*process),
-            Item::Recorded(recorded) => self.absorb_recorded(recorded, present),
+            Item::Recorded(recorded) => self.absorb_recorded(recorded),
         }
         Ok(())
     }
 
     /// Repeats what changed the fold while it was recorded.
-    fn absorb_recorded(&mut self, recorded: &Recorded, present: Instant) {
+    fn absorb_recorded(&mut self, recorded: &Recorded) {
         match recorded {
             Recorded::Received(at) => self.recorded = Some(Moment::recorded(*at)),
             Recorded::Settled(Settled { at, from_ring }) => {
@@ -168,23 +171,12 @@ impl Intake {
             }
             Recorded::Refused(_) => self.engine.refuse_record(),
             Recorded::About(about) => self.about.clone_from(about),
-            Recorded::Checkpoint(text) => match serde_json::from_str::<Box<Checkpoint>>(text) {
-                Ok(checkpoint) => {
-                    let Checkpoint { fold, bench_report, about } = *checkpoint;
-                    self.engine.adopt(fold, present);
-                    self.about = about;
-                    if bench_report.is_some() {
-                        self.source.bench_report = bench_report;
-                    }
-                    // Restarts and losses of the recording's time are not news.
-                    (self.log.restarts, self.log.lost) =
-                        (self.engine.totals.engine_restarts, self.engine.totals.iterations_lost);
+            Recorded::Gap => {
+                if let Some(last) = self.recorded {
+                    self.engine.settle_all(last.instant);
                 }
-                Err(error) => tracing::warn!(
-                    %error,
-                    "the totals of the recording are those of another version; counting begins at 0"
-                ),
-            },
+                self.engine.resume();
+            }
         }
     }
 
@@ -205,11 +197,11 @@ impl Intake {
 
     /// The recorder takes the items, and the API copies of the last records.
     fn fold_items(&mut self, batch: &mut Batch, at: Moment) {
-        if let Some(recorder) = &mut self.recorder {
-            recorder.begin(&self.engine, self.source.bench_report.as_ref(), &self.about, at.to_record());
-            if self.recorded.is_none() && !batch.items.is_empty() {
-                recorder.received(at.to_record());
-            }
+        if let Some(recorder) = &mut self.recorder
+            && self.recorded.is_none()
+            && !batch.items.is_empty()
+        {
+            recorder.received(at.to_record());
         }
         // The API keeps no others, so no others are copied.
         let copied_from = batch.items.len().saturating_sub(state::RECENT_RECORDS);

@@ -1,5 +1,6 @@
-//! The flight recorder: a replay of a recording has the counters and histograms of the exporter that wrote it, after kill -9, a
-//! restart, a full disk and the deletion of old segments, too.
+//! The flight recorder: a replay counts what the recording holds, and nothing else. If all of it is there, these are the counters
+//! and histograms of the exporter that wrote it. After kill -9, a restart, a full disk and the deletion of old segments, it is
+//! the rest, and what is missing is not counted as lost.
 // A test fails by a panic.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stderr)]
 
@@ -248,7 +249,7 @@ fn a_replay_has_the_totals_of_the_recording_for_all_kinds_of_items() {
         let (replayed, torn) = replay(folder.path(), None);
         assert_eq!(torn, 0);
         assert_same(&replayed, &recorded);
-        // Every kind of item was there, and the checkpoint does not hide what the lines lack: it is the empty fold.
+        // Every kind of item was there.
         let lines = lines(folder.path());
         for kind in ["record", "refused_record", "request_rows", "finished_request", "kv_event", "server_metrics"]
             .into_iter()
@@ -256,9 +257,6 @@ fn a_replay_has_the_totals_of_the_recording_for_all_kinds_of_items() {
         {
             assert!(lines.iter().any(|line| line.starts_with(&format!("{{\"{kind}\":"))), "{kind}");
         }
-        let checkpoints: Vec<_> = lines.iter().filter(|line| line.starts_with("{\"checkpoint\"")).collect();
-        assert_eq!(checkpoints.len(), 1);
-        assert!(checkpoints[0].contains(r#""iterations":0,"#));
         // The same lines as a file.
         let file = folder.path().join("export.ndjson");
         fs::write(&file, lines.join("\n")).unwrap();
@@ -320,7 +318,7 @@ fn large_event(random: &mut Random) -> Item {
 }
 
 #[test]
-fn the_oldest_segments_are_deleted_and_the_rest_has_all_totals() {
+fn the_oldest_segments_are_deleted_and_a_replay_counts_the_rest() {
     const MAX: u64 = 2 << 20;
     let folder = tempfile::tempdir().unwrap();
     let mut engine = Recorded::start(folder.path(), MAX, 9);
@@ -344,29 +342,52 @@ fn the_oldest_segments_are_deleted_and_the_rest_has_all_totals() {
     let recorded = engine.stop();
     let size: u64 = files(folder.path()).iter().map(|file| fs::metadata(file).unwrap().len()).sum();
     assert!(size <= MAX && size > MAX / 3, "{size}");
-    assert_same(&replay(folder.path(), None).0, &recorded);
-    // Also from the last segment alone.
+    let stored = |snapshot: &EngineSnapshot| snapshot.totals.kv_events.unwrap().events.stored.unwrap_or(0);
+    let in_lines = || {
+        let lines = lines(folder.path());
+        lines.iter().filter(|line| line.starts_with("{\"kv_event\"") && line.contains("\"stored\"")).count() as u64
+    };
+    let all = replay(folder.path(), None).0;
+    assert_eq!(stored(&all), in_lines());
+    assert!(stored(&all) < stored(&recorded) && all.totals.iterations < recorded.totals.iterations);
+    // Also from the last segment alone. What the engine is stands in each.
     for file in files(folder.path()).iter().rev().skip(1) {
         fs::remove_file(file).unwrap();
     }
-    assert_same(&replay(folder.path(), None).0, &recorded);
+    let last = replay(folder.path(), None).0;
+    assert_eq!(stored(&last), in_lines());
+    assert!(stored(&last) < stored(&all));
+    assert!(recorded.source.bench_report.is_some());
+    assert_eq!(last.source.bench_report, recorded.source.bench_report);
+    assert_eq!(last.about, recorded.about);
 }
 
 #[test]
-fn a_restarted_exporter_continues_the_directory_and_a_replay_ends_with_its_totals() {
+fn a_restarted_exporter_continues_the_directory_and_a_replay_has_the_sum() {
     let folder = tempfile::tempdir().unwrap();
     let mut first = Recorded::start(folder.path(), 64 << 20, 5);
     first.polls(100);
     let in_use = RecorderConfig { directory: folder.path().to_owned(), max_size: 64 << 20 };
     let refused = Recorder::start(in_use, RecorderCounts::default()).unwrap_err();
     assert!(refused.to_string().contains("another exporter records into it"), "{refused}");
-    first.stop();
+    let first = first.stop();
     let before = files(folder.path());
     let mut second = Recorded::start(folder.path(), 64 << 20, 6);
     second.polls(100);
     let recorded = second.stop();
     assert!(files(folder.path()).starts_with(&before) && files(folder.path()).len() == before.len() + 1);
-    assert_same(&replay(folder.path(), None).0, &recorded);
+    let replayed = replay(folder.path(), None).0;
+    let sum = |number: fn(&EngineSnapshot) -> u64| {
+        assert_eq!(number(&replayed), number(&first) + number(&recorded));
+    };
+    sum(|snapshot| snapshot.totals.iterations);
+    sum(|snapshot| snapshot.totals.iterations_lost);
+    sum(|snapshot| snapshot.totals.engine_restarts);
+    sum(|snapshot| snapshot.totals.requests_completed);
+    sum(|snapshot| snapshot.totals.context_tokens);
+    sum(|snapshot| snapshot.totals.kv_events.unwrap().lost);
+    sum(|snapshot| snapshot.requests.times.e2e_latency.count());
+    sum(|snapshot| snapshot.requests.server.prompt_tokens.unwrap_or(0));
 }
 
 #[test]
@@ -392,7 +413,7 @@ fn a_segment_that_is_cut_at_any_byte_is_read_up_to_the_last_whole_frame() {
             }
         }
     }
-    assert!(seen.len() >= 3, "frames: {seen:?}");
+    assert!(seen.len() >= 2, "frames: {seen:?}");
 }
 
 #[test]
@@ -576,10 +597,10 @@ fn a_second_exporter_is_refused_and_a_directory_that_cannot_be_written_is_an_err
 }
 
 #[test]
-fn a_disk_that_refuses_writes_is_logged_once_and_the_engine_is_read_on() {
+fn a_disk_that_refuses_writes_is_logged_once_and_the_page_stays_complete() {
     let folder = tempfile::tempdir().unwrap();
     let directory = folder.path().to_str().unwrap();
-    let engine = Lookalike::start(&["--rate", "1000", "--kv-events"]);
+    let engine = Lookalike::start(&["--rate", "1000", "--kv-events", "--ring", "20000"]);
     let source = format!("{}?kv_cache_events=true", engine.source());
     // Files may not grow beyond 400 KiB: a write fails like on a full disk. By default its signal would end the daemon.
     let limited = ["sh", "-c", "ulimit -f 800; exec \"$0\" \"$@\""];
@@ -595,7 +616,7 @@ fn a_disk_that_refuses_writes_is_logged_once_and_the_engine_is_read_on() {
     engine.stop();
     let page = daemon.poll(&[], 2);
     assert!(page.count("trtllm_exporter_recorder_dropped_total", &[]) > 0);
-    // It goes on in a new segment, whose totals include what was dropped.
+    // The recording continues in a new segment.
     let (mut last, mut since) = (0, Instant::now());
     until(|| {
         let (failed, continued) =
@@ -611,6 +632,12 @@ fn a_disk_that_refuses_writes_is_logged_once_and_the_engine_is_read_on() {
     let page = daemon.poll(&[], 4);
     assert!(daemon.terminate().success());
     assert_eq!(page.count("nv_trt_llm_iterations_total", &[]), truth.count("iterations"));
+    // What was dropped is missing in the replay, and the engine has not lost it.
     let (replayed, _) = replay(folder.path(), None);
-    assert_eq!(replayed.totals.iterations, truth.count("iterations"));
+    let recorded = lines(folder.path());
+    let count = |start: &str| recorded.iter().filter(|line| line.starts_with(start)).count() as u64;
+    assert!(count("{\"dropped\":") > 0);
+    assert_eq!(replayed.totals.iterations, count("{\"record\":"));
+    assert!(replayed.totals.iterations < truth.count("iterations"));
+    assert_eq!(replayed.totals.iterations_lost, 0);
 }

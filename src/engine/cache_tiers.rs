@@ -1,8 +1,6 @@
 //! Where blocks and cached tokens are. The engine numbers its cache levels from 0, GPU first. Newer releases name the tier of
 //! each level, and several levels may have the same tier.
 
-use serde::{Deserialize, Serialize};
-
 use crate::model::IterationStats;
 use crate::model::named_numbers::{NamedNumbers, named_numbers};
 
@@ -11,11 +9,11 @@ pub const MAX_LEVELS: usize = 64;
 
 named_numbers! {
     /// Blocks or tokens by [`Tier`].
-    #[derive(Copy, Eq, Serialize, Deserialize)]
+    #[derive(Copy, Eq)]
     pub struct TierNumbers: u64 { gpu = "gpu", host = "host", disk = "disk", other = "other" }
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Tier {
     Gpu,
     Host,
@@ -25,7 +23,7 @@ pub enum Tier {
 }
 
 /// Prompt tokens found in the cache.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct CachedTokens {
     pub by_tier: TierNumbers,
     /// The last element has the sum of all levels from [`MAX_LEVELS`] on.
@@ -33,7 +31,7 @@ pub struct CachedTokens {
 }
 
 /// Prompt tokens found in one cache level. The tier of a level changes if an engine restarts with another configuration.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct LevelTokens {
     /// While the engine did not name its levels.
     pub unnamed: Option<u64>,

@@ -6,8 +6,6 @@
 
 use std::collections::VecDeque;
 
-use serde::{Deserialize, Serialize};
-
 use crate::model::IterationStats;
 use crate::model::iteration::{Backend, SchedulerMode, StaticBatchingStats};
 use crate::model::request::{RequestStage, RequestStats};
@@ -18,7 +16,7 @@ const KEPT: usize = 1024;
 const KEPT_OF_PYTORCH: usize = 64;
 
 /// The times of what the rows of one iteration show, in microseconds on one clock.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Span {
     pub iter: Option<u64>,
     /// The earliest arrival of a request that the rows show first: a derived time is never too short.
@@ -47,7 +45,7 @@ impl Span {
 }
 
 /// The last record.
-#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy)]
 struct Last {
     start_us: i64,
     end_us: i64,
@@ -55,7 +53,7 @@ struct Last {
 }
 
 /// The recent iterations, oldest first.
-#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default)]
 pub struct IterationClock {
     spans: VecDeque<Span>,
     last: Option<Last>,

@@ -1,11 +1,9 @@
 //! Turns counts that the engine accumulates itself into increases, so that totals never fall.
 
-use serde::{Deserialize, Serialize};
-
 use crate::model::iteration::KvCacheStats;
 
 /// One cumulative count of the engine, e.g. of KV cache blocks allocated, reused or missed.
-#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy)]
 pub struct Cumulative {
     last: Option<i64>,
 }
@@ -49,7 +47,7 @@ impl Cumulative {
 }
 
 /// Increase of the cumulative KV cache counts, in blocks.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct KvIncrease {
     pub allocated: u64,
     pub newly_allocated: u64,
@@ -58,7 +56,7 @@ pub struct KvIncrease {
 }
 
 /// The cumulative counts of one KV cache.
-#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy)]
 pub struct KvCounts {
     allocated: Cumulative,
     newly_allocated: Cumulative,

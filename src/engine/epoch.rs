@@ -1,8 +1,6 @@
 //! Classifies each record in the sequence of its engine: new, repeated, idle flush, late, row of another rank, or restart.
 //! Corrects the quirks of the executor's loop, so that no other file has to know them.
 
-use serde::{Deserialize, Serialize};
-
 use crate::model::IterationStats;
 use crate::model::iteration::{Backend, SchedulerMode};
 
@@ -32,7 +30,7 @@ pub enum RecordKind {
 }
 
 /// The time between two restarts of an engine. The first epoch begins with the first record that is read.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone)]
 pub struct Epoch {
     /// Iterations of earlier epochs.
     lost_before: u64,
@@ -59,7 +57,7 @@ pub struct Epoch {
 }
 
 /// How many completed requests of the last record's iteration are counted.
-#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy)]
 struct CompletedRequests {
     iter: Option<u64>,
     counted: i64,
@@ -90,13 +88,13 @@ impl Epoch {
     /// The epoch after a restart. The cumulative counts of the new engine began at 0 and were seen from the start.
     #[must_use]
     pub fn next(&self) -> Self {
-        Self {
-            lost_before: self.lost(),
-            unreported_before: self.unreported(),
-            numbering: Numbering::new(Cumulative::from_zero()),
-            ranks: Ranks::new(true),
-            ..Self::first()
-        }
+        Self { numbering: Numbering::new(Cumulative::from_zero()), ranks: Ranks::new(true), ..self.unseen() }
+    }
+
+    /// The epoch after a time in which nobody read the records.
+    #[must_use]
+    pub fn unseen(&self) -> Self {
+        Self { lost_before: self.lost(), unreported_before: self.unreported(), ..Self::first() }
     }
 
     /// Whether a record with a number has been read.

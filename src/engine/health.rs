@@ -69,11 +69,6 @@ impl Health {
         Self { stale_after, last_answer: None, last_record: None, outstanding: Outstanding::No, is_back: false }
     }
 
-    /// Of a fold that is read from a recording. [`super::Engine::adopt`] replaces it.
-    pub(super) const fn unknown() -> Self {
-        Self::new(Duration::ZERO)
-    }
-
     /// A record arrived now whose own time is another one: that of a recording.
     pub fn replayed(&mut self, now: Instant) {
         self.last_record = self.last_record.map(|_| now);

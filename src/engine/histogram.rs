@@ -1,8 +1,6 @@
 //! A histogram with fixed bounds, and native buckets beside them. It is updated in place, without atomics, and allocates
 //! only at its first value.
 
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
-
 use super::native::NativeBuckets;
 
 /// The largest number of bounds of any histogram. One more bucket holds the values above them.
@@ -73,27 +71,8 @@ pub static TRANSFER_BYTES: &[Bound] = &[
     Bound { value: 17179869184.0, text: "17179869184" },
 ];
 
-/// All tables of bounds.
-static TABLES: [&[Bound]; 15] = [
-    LONG_SECONDS,
-    FIRST_TOKEN_SECONDS,
-    PER_TOKEN_SECONDS,
-    SHORT_SECONDS,
-    ITERATION_SECONDS,
-    BATCH_REQUESTS,
-    BATCH_TOKENS,
-    TOKEN_LENGTH,
-    LONG_TOKEN_LENGTH,
-    NO_BOUNDS,
-    REQUEST_ITERATIONS,
-    DECODED_TOKENS,
-    IMBALANCE,
-    RATIO,
-    TRANSFER_BYTES,
-];
-
 /// One observation of a bucket, for OpenMetrics. Without a time, so that a page does not depend on when it is rendered.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Exemplar {
     /// The engine's number of the request.
     pub request: u64,
@@ -101,9 +80,8 @@ pub struct Exemplar {
 }
 
 /// Counts per bucket (not cumulative), their sum and number.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Histogram {
-    #[serde(serialize_with = "write_bounds", deserialize_with = "read_bounds")]
     bounds: &'static [Bound],
     counts: [u64; MAX_BOUNDS + 1],
     sum: f64,
@@ -193,19 +171,6 @@ impl Histogram {
     pub const fn native(&self) -> &NativeBuckets {
         &self.native
     }
-}
-
-/// A recording has the values of the bounds.
-fn write_bounds<S: Serializer>(bounds: &&'static [Bound], serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.collect_seq(bounds.iter().map(|bound| bound.value))
-}
-
-/// The bounds are one of the tables of this version.
-fn read_bounds<'de, D: Deserializer<'de>>(deserializer: D) -> Result<&'static [Bound], D::Error> {
-    let values = Vec::<f64>::deserialize(deserializer)?;
-    let equal = |table: &&&'static [Bound]| table.iter().map(|bound| bound.value).eq(values.iter().copied());
-    let found = TABLES.iter().find(equal).copied();
-    found.ok_or_else(|| serde::de::Error::custom("the bounds of a histogram are those of another version"))
 }
 
 #[cfg(test)]

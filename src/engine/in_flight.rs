@@ -6,12 +6,10 @@
 //! that end. The accounts differ in who reports the end. An account that is empty makes the record doubtful, never certain: a
 //! server that hangs looks the same for a moment, and its `/health` alone proves nothing.
 
-use serde::{Deserialize, Serialize};
-
 use super::health::Outstanding;
 
 /// Unfinished requests of a PyTorch engine.
-#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy)]
 pub struct InFlight {
     /// Active minus completed, both from the last record.
     by_record: i64,
@@ -25,7 +23,7 @@ pub struct InFlight {
     one_rank: bool,
 }
 
-#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy)]
 struct Account {
     open: i64,
     /// It has reported an end at least once.

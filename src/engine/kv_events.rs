@@ -3,13 +3,10 @@
 
 use std::collections::HashMap;
 
-use serde::{Deserialize, Serialize};
-
 use crate::model::kv_event::{BlockHash, KvCacheEvent, KvCacheEventKind};
 use crate::model::named_numbers::{NamedNumbers, named_numbers};
 
 use super::cache_tiers::{Tier, TierNumbers};
-use super::saved;
 
 /// Blocks whose tier is remembered, in about 1 MiB.
 const MAX_BLOCKS: usize = 1 << 16;
@@ -18,7 +15,7 @@ const MAX_RANKS: usize = 64;
 
 named_numbers! {
     /// Events by kind.
-    #[derive(Copy, Eq, Serialize, Deserialize)]
+    #[derive(Copy, Eq)]
     pub struct KvEventCounts: u64 {
         created = "created",
         stored = "stored",
@@ -29,7 +26,7 @@ named_numbers! {
 }
 
 /// Plain numbers with one owner, like [`super::Totals`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct KvEventTotals {
     pub events: KvEventCounts,
     /// Events that are missing in the sequence of numbers.
@@ -72,18 +69,23 @@ impl KvEventCounts {
 }
 
 /// The fold of one engine's events.
-#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default)]
 pub struct KvEvents {
     /// `None` until the engine sent any.
     pub totals: Option<KvEventTotals>,
     /// By rank and block.
-    #[serde(with = "saved::pairs")]
     tiers: HashMap<(u8, BlockHash), Tier>,
     /// The number of the last event, by rank.
     last: HashMap<u8, u64>,
 }
 
 impl KvEvents {
+    /// Events were missed, so the next numbers show no loss, and blocks may have moved.
+    pub fn resume(&mut self) {
+        self.tiers.clear();
+        self.last.clear();
+    }
+
     /// Folds one event.
     pub fn absorb(&mut self, event: &KvCacheEvent) {
         // Ranks above the limit share an entry: their events are counted, but gaps and tiers may be wrong.

@@ -1,7 +1,5 @@
 //! The values of the last record, for gauges. Quirks are corrected; nothing is derived.
 
-use serde::{Deserialize, Serialize};
-
 use crate::model::IterationStats;
 use crate::model::iteration::{
     InflightBatchingStats, KvCacheStats, SchedulerMode, SpecDecodingStats, StaticBatchingStats,
@@ -12,7 +10,7 @@ use super::batch;
 use super::pools::Pools;
 
 /// The last iteration. A member that the engine does not send is absent.
-#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Latest {
     pub iter: Option<u64>,
     /// Microseconds since 1970 UTC: the record's own time, or the time it was received.
@@ -45,7 +43,7 @@ pub struct Latest {
 }
 
 /// A limit: as built into the engine, as recommended by the tuner, as used at runtime.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Limits {
     pub fixed: Option<i64>,
     pub tuner: Option<i64>,

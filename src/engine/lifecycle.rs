@@ -5,8 +5,6 @@
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 
-use serde::{Deserialize, Serialize};
-
 use crate::model::request::{RequestStage, RequestStats};
 
 use super::clock::Span;
@@ -28,7 +26,7 @@ pub struct Lifecycle {
 }
 
 /// Requests by stage in the last iteration that had rows.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Stages {
     pub queued: u64,
     pub encoder: u64,
@@ -37,7 +35,7 @@ pub struct Stages {
 }
 
 /// The unfinished requests of one epoch of an engine.
-#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default)]
 pub struct Lifecycles {
     followed: HashMap<u64, Followed>,
     /// Number of iterations with rows.
@@ -45,7 +43,7 @@ pub struct Lifecycles {
     pub stages: Option<Stages>,
 }
 
-#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy)]
 struct Followed {
     /// Its end was read. Upstream's stage of a request that still transfers its KV cache is "complete" too, so more such rows can
     /// follow.

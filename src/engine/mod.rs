@@ -27,15 +27,12 @@ pub mod request_times;
 pub mod request_totals;
 pub mod requests;
 pub mod saturation;
-pub mod saved;
 pub mod server_metrics;
 pub mod successes;
 pub mod totals;
 pub mod waits;
 
 use std::time::{Duration, Instant};
-
-use serde::{Deserialize, Serialize};
 
 use crate::model::request::RequestStage;
 use crate::model::{
@@ -45,7 +42,6 @@ use crate::model::{
 pub use health::{EngineState, Health, Outstanding};
 pub use latest::Latest;
 pub use plausible::Implausible;
-pub use saved::Stamp;
 pub use totals::Totals;
 
 use clock::{IterationClock, Span};
@@ -60,12 +56,10 @@ use ranks::OpenIteration;
 use requests::RequestFold;
 
 /// The fold of one engine.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone)]
 pub struct Engine {
     pub totals: Totals,
     pub requests: RequestFold,
-    /// Not saved: it belongs to the present.
-    #[serde(skip, default = "Health::unknown")]
     pub health: Health,
     latest: Option<Latest>,
     epoch: Epoch,
@@ -77,7 +71,6 @@ pub struct Engine {
     lifecycles: Lifecycles,
     kv_events: KvEvents,
     process: Option<u64>,
-    #[serde(skip)]
     missing_records: MissingRecords,
 }
 
@@ -373,18 +366,13 @@ impl Engine {
         self.health.finish();
     }
 
-    /// Continues with a fold that was saved. The state of the engine remains that of its source. The counts of its own
-    /// objectives, if it has some, begin at 0 unless the saved objectives are the same.
-    pub fn adopt(&mut self, mut saved: Self, now: Instant) {
-        let (mut health, missing_records) = (self.health, std::mem::take(&mut self.missing_records));
-        let objectives = self.requests.objectives();
-        if objectives.any() && objectives != saved.requests.objectives() {
-            saved.requests.set_objectives(objectives);
-        }
-        if saved.latest.is_some() {
-            health.record(now, saved.outstanding());
-        }
-        *self = Self { health, missing_records, ..saved };
+    /// The records that follow were read later, and what the engine sent in between was not read. It counts neither as lost nor
+    /// as a restart: as after the start of an exporter, cumulative counts continue from their next values.
+    pub fn resume(&mut self) {
+        self.begin_epoch(self.epoch.unseen());
+        self.requests.resume();
+        self.kv_events.resume();
+        self.process = None;
     }
 
     /// A record that was refused when it was recorded. See [`Engine::absorb`].
@@ -393,12 +381,16 @@ impl Engine {
     }
 
     fn restart(&mut self) {
-        self.close_iteration();
         self.totals.engine_restarts += 1;
-        self.epoch = self.epoch.next();
+        self.begin_epoch(self.epoch.next());
+        self.requests.restart();
+    }
+
+    fn begin_epoch(&mut self, epoch: Epoch) {
+        self.close_iteration();
+        self.epoch = epoch;
         self.clock = IterationClock::default();
         self.lifecycles = Lifecycles::default();
-        self.requests.restart();
         if let Some(latest) = &mut self.latest {
             latest.pools = Pools::default();
             (latest.ranks_seen, latest.ranks_before) = (None, None);

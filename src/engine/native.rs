@@ -2,10 +2,6 @@
 //! be chosen. The memory is allocated at the first value and never grows: a value outside of all buckets makes them twice
 //! as wide.
 
-use serde::{Deserialize, Serialize};
-
-use super::saved;
-
 /// Number of buckets. At the finest resolution they cover twenty powers of two, e.g. a microsecond to a second.
 pub const SLOTS: usize = 160;
 /// The finest resolution: 2³ buckets for each power of two, 9 % wide.
@@ -14,7 +10,7 @@ const FINEST: i32 = 3;
 pub const ZERO_THRESHOLD: f64 = f64::from_bits((1023 - 128) << 52);
 
 /// Counts by bucket. All values are finite and not negative.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct NativeBuckets {
     zero: u64,
     /// How often the buckets have been made twice as wide.
@@ -22,7 +18,6 @@ pub struct NativeBuckets {
     /// Bucket number of the first slot.
     first: i32,
     /// None until the first value: most histograms of an engine never get one, and the slots are most of the memory.
-    #[serde(with = "saved::long_array")]
     slots: Option<Box<[u64; SLOTS]>>,
 }
 

@@ -3,8 +3,6 @@
 //! A gap in the numbers is a loss only where that is certain. The C++ executor writes one record per number. The PyTorch engine
 //! also counts passes without a batch, and writes only every Nth record if `iter_perf_stats_interval` is N.
 
-use serde::{Deserialize, Serialize};
-
 use crate::model::IterationStats;
 use crate::model::iteration::Backend;
 
@@ -16,7 +14,7 @@ const RING: u64 = 1000;
 const ENOUGH_RECORDS: u32 = 3;
 
 /// The numbers of one epoch.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone)]
 pub struct Numbering {
     /// The highest number so far. Every iteration up to it is read, lost or unreported.
     through: Option<u64>,

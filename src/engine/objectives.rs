@@ -3,14 +3,12 @@
 
 use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
-
 use crate::model::Objectives;
 
 use super::request_times::Times;
 
 /// Requests by outcome.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Outcomes {
     pub met: u64,
     pub missed: u64,
@@ -18,7 +16,7 @@ pub struct Outcomes {
 }
 
 /// Requests by objective and outcome. Absent objectives are not configured.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ObjectiveTotals {
     pub ttft: Option<Outcomes>,
     pub tpot: Option<Outcomes>,
@@ -31,7 +29,7 @@ pub struct ObjectiveTotals {
 }
 
 /// What a finished request took, in seconds, as far as it was told.
-#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Served {
     pub time_to_first_token: Option<f64>,
     /// From the first to the last token.

@@ -2,8 +2,6 @@
 //! and life cycles, so that none of them becomes a label. KV cache manager V2 sends several views of one cache; which view has
 //! which numbers follows upstream's collector (tensorrt_llm/metrics/collector.py).
 
-use serde::{Deserialize, Serialize};
-
 use crate::model::IterationStats;
 use crate::model::iteration::{KvCacheIterationStats, KvCacheLifecycleStats, LifecycleKind, SsmSnapshotStats};
 use crate::model::named_numbers::{NamedNumbers, named_numbers};
@@ -13,7 +11,7 @@ use super::cache_tiers::{CachedTokens, TierNumbers};
 
 named_numbers! {
     /// Blocks of one pool, by state. A peak is the highest value since the previous record.
-    #[derive(Copy, Eq, Serialize, Deserialize)]
+    #[derive(Copy, Eq)]
     pub struct PoolBlocks: i64 {
         max = "max",
         free = "free",
@@ -27,7 +25,7 @@ named_numbers! {
 
 named_numbers! {
     /// Blocks, by what iterations did with them.
-    #[derive(Copy, Eq, Serialize, Deserialize)]
+    #[derive(Copy, Eq)]
     pub struct BlockEvents: u64 {
         allocated = "allocated",
         newly_allocated = "newly_allocated",
@@ -45,7 +43,7 @@ named_numbers! {
 
 named_numbers! {
     /// Bytes that iterations moved or dropped.
-    #[derive(Copy, Eq, Serialize, Deserialize)]
+    #[derive(Copy, Eq)]
     pub struct ByteEvents: u64 {
         onboarded = "onboarded",
         offloaded = "offloaded",
@@ -55,7 +53,7 @@ named_numbers! {
 }
 
 /// The pools after the last record that has them. An engine may send them with every n-th record only.
-#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Pools {
     /// On the GPU.
     pub primary: PoolBlocks,
@@ -74,7 +72,7 @@ pub struct Pools {
 }
 
 /// Totals over iterations. A total is absent until the engine sends its first value; 0 is a value.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct PoolTotals {
     pub blocks: BlockEvents,
     pub bytes: ByteEvents,
@@ -90,7 +88,7 @@ pub struct PoolTotals {
 }
 
 /// Lookups of snapshots of a state space model.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct SnapshotTotals {
     pub lookups: Option<u64>,
     pub hits: SnapshotHits,
@@ -100,13 +98,13 @@ pub struct SnapshotTotals {
 
 named_numbers! {
     /// Hits by whether the snapshot ends with a block.
-    #[derive(Copy, Eq, Serialize, Deserialize)]
+    #[derive(Copy, Eq)]
     pub struct SnapshotHits: u64 { aligned = "aligned", unaligned = "unaligned" }
 }
 
 named_numbers! {
     /// Prompt tokens of the lookups, by whether a snapshot covers them.
-    #[derive(Copy, Eq, Serialize, Deserialize)]
+    #[derive(Copy, Eq)]
     pub struct SnapshotTokens: u64 { reused = "reused", unreused = "unreused" }
 }
 

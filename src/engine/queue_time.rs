@@ -4,12 +4,10 @@
 //! *seconds* of all requests since its start (upstream: `_update_new_active_requests_queue_latency`). The behaviour of the
 //! value corrects this rule: a sum never falls, and the milliseconds of an iteration without new requests are 0.
 
-use serde::{Deserialize, Serialize};
-
 use crate::model::IterationStats;
 use crate::model::iteration::Backend;
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Meaning {
     /// Milliseconds of this iteration's new requests.
     Iteration,
@@ -18,7 +16,7 @@ enum Meaning {
 }
 
 /// The waiting time of one rank.
-#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy)]
 pub struct QueueTime {
     last: Option<f64>,
     /// Known from the behaviour of the value.

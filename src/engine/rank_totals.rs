@@ -1,8 +1,6 @@
 //! The load and the tokens of each rank of an engine with attention data parallelism. Ranks beyond the first 64 are one.
 //! An engine with one rank has none of this. Knows nothing of the order of the rows.
 
-use serde::{Deserialize, Serialize};
-
 use crate::model::IterationStats;
 
 use super::batch;
@@ -12,7 +10,7 @@ use super::histogram::{Histogram, IMBALANCE};
 const NUMBERED: u8 = 64;
 
 /// What one row tells of its rank's batch.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq)]
 pub struct RankRow {
     pub iter: Option<u64>,
     pub rank: i64,
@@ -47,7 +45,7 @@ impl RankRow {
 }
 
 /// The requests of a rank in its last row.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq)]
 pub struct RankLoad {
     pub scheduled: Option<u64>,
     pub active: Option<i64>,
@@ -56,7 +54,7 @@ pub struct RankLoad {
 }
 
 /// One rank, or all ranks beyond the first 64.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Rank {
     /// Up to [`NUMBERED`], which means the other ranks.
     place: u8,
@@ -75,7 +73,7 @@ impl Rank {
 }
 
 /// All ranks since a second one was first seen, over restarts.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct RankTotals {
     /// By number; the other ranks are last.
     ranks: Vec<Rank>,
@@ -269,19 +267,5 @@ mod tests {
         absorb(&mut engine, &iteration(10, [2, 3, 4]));
         absorb(&mut engine, &iteration(12, [1, 1, 1])[..1]);
         assert_eq!(imbalance(&engine), (6, 7.5 + 4.0 / 3.0));
-    }
-
-    #[test]
-    fn a_saved_fold_continues_in_the_middle_of_an_iteration() {
-        let rows: Vec<_> = (1..4)
-            .flat_map(|iter| (0..70).map(move |rank| own(record(iter, rank, rank * iter as i64 % 11, rank % 5))))
-            .collect();
-        let whole = fold(&rows);
-        for cut in 0..rows.len() {
-            let saved = serde_json::to_string(&fold(&rows[..cut])).unwrap();
-            let mut engine = serde_json::from_str::<Engine>(&saved).unwrap();
-            absorb(&mut engine, &rows[cut..]);
-            assert!(engine.totals == whole.totals, "after {cut} rows");
-        }
     }
 }

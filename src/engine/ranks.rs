@@ -5,8 +5,6 @@
 
 use std::collections::VecDeque;
 
-use serde::{Deserialize, Serialize};
-
 use crate::model::IterationStats;
 use crate::model::iteration::Backend;
 
@@ -21,7 +19,7 @@ const MAX_GAPS: usize = 32;
 const MAX_RANKS: usize = 64;
 
 /// What accumulates in one rank over an epoch.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone)]
 pub struct RankCounts {
     /// `None` for rows without `rank`.
     rank: Option<i64>,
@@ -87,7 +85,7 @@ impl RankCounts {
 }
 
 /// The ranks whose rows were read in one epoch.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone)]
 pub struct Ranks {
     counts: Vec<RankCounts>,
     from_start: bool,
@@ -126,7 +124,7 @@ impl Ranks {
 }
 
 /// The last iteration: sums over the rows of its ranks.
-#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy)]
 pub struct OpenIteration {
     pub iter: Option<u64>,
     pub backend: Backend,
@@ -136,9 +134,7 @@ pub struct OpenIteration {
     pub scheduled: Option<u64>,
     pub context_tokens: u64,
     /// All tokens, and those of the fullest rank. 0 for rows without a rank.
-    #[serde(default)]
     tokens: u64,
-    #[serde(default)]
     most_tokens: u64,
     /// Active requests: of all ranks, or of rank 0 if the rows copy them.
     pub active: Option<i64>,

@@ -1,7 +1,5 @@
 //! Histograms of the times and the resources of requests.
 
-use serde::{Deserialize, Serialize};
-
 use crate::model::server_metrics::RequestTime;
 
 use super::histogram::{
@@ -10,7 +8,7 @@ use super::histogram::{
 };
 
 /// The histograms of requests.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct RequestTimes {
     /// Seconds.
     pub time_to_first_token: Histogram,
@@ -49,7 +47,7 @@ pub struct Times {
 }
 
 /// The latencies of one request, in seconds. Like upstream, all are above 0, and only a queue time may be 0.
-#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Latencies {
     pub queue: Option<f64>,
     pub prefill: Option<f64>,
@@ -185,7 +183,7 @@ impl RequestTimes {
 }
 
 /// KV cache blocks of one request over its lifetime.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Blocks {
     pub total: Option<i64>,
     pub new: Option<i64>,

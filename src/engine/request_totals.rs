@@ -2,19 +2,16 @@
 
 use std::sync::Arc;
 
-use serde::{Deserialize, Serialize};
-
 use crate::model::named_numbers::{NamedNumbers, named_numbers};
 
 use super::histogram::{Histogram, LONG_TOKEN_LENGTH, TOKEN_LENGTH};
 use super::objectives::ObjectiveTotals;
 use super::request_times::RequestTimes;
-use super::saved;
 use super::server_metrics::ServerTotals;
 use super::successes::Finished;
 
 /// Plain numbers with one owner, like [`super::Totals`].
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct RequestTotals {
     /// Tokens.
     pub input_token_len: Histogram,
@@ -42,7 +39,7 @@ pub struct RequestTotals {
 }
 
 /// Tokens of finished requests. Absent until the engine or a publisher reports how many tokens a request had.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct TokenTotals {
     pub prompt: Option<u64>,
     pub generation: Option<u64>,
@@ -50,17 +47,16 @@ pub struct TokenTotals {
 
 named_numbers! {
     /// Draft tokens of finished requests. The proposed ones include the accepted ones.
-    #[derive(Copy, Eq, Serialize, Deserialize)]
+    #[derive(Copy, Eq)]
     pub struct DraftTokens: u64 { proposed = "proposed", accepted = "accepted" }
 }
 
 /// Lengths and transfer of one complete request. A row and a RequestPerfMetrics entry both have them; they count once.
-#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy)]
 pub(super) struct Usage {
     pub(super) input_tokens: Option<i64>,
     pub(super) output_tokens: Option<i64>,
     /// `Some` if the request's KV cache came from another instance; inside, the milliseconds if they are known.
-    #[serde(with = "saved::nested")]
     pub(super) transfer: Option<Option<f64>>,
 }
 
@@ -141,7 +137,7 @@ impl Default for RequestTotals {
 }
 
 /// The source of the request latency histograms.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum LatencySource {
     /// No request has been observed.
     #[default]

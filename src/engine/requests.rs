@@ -5,8 +5,6 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use serde::{Deserialize, Serialize};
-
 use crate::model::perf_metrics::{PerfMetricsEntry, SpeculativeDecodingMetrics};
 use crate::model::request::{RequestStage, RequestStats};
 use crate::model::server_metrics::RequestTime;
@@ -17,22 +15,21 @@ use super::lifecycle::Lifecycle;
 use super::objectives::{ObjectiveTotals, Served};
 use super::request_times::{Blocks, Latencies, Times};
 use super::request_totals::{LatencySource, RequestTotals, Usage};
-use super::saved::Stamp;
 use super::server_metrics::ServerFold;
 use super::successes::Successes;
 
 /// The fold of finished requests.
-#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default)]
 pub struct RequestFold {
     pub totals: RequestTotals,
     /// Requests that were reported complete by rows, while exact times may still arrive.
-    complete: VecDeque<(Stamp, CompleteRow)>,
+    complete: VecDeque<(Instant, CompleteRow)>,
     /// Whether rows report lengths and transfers. If not, they are taken from RequestPerfMetrics.
     rows: Rows,
     /// Lengths and transfers from RequestPerfMetrics while `rows` is unknown.
-    pending_usage: VecDeque<(Stamp, Usage)>,
+    pending_usage: VecDeque<(Instant, Usage)>,
     /// For objectives: requests without times, while it is unknown whether their rows come.
-    unjudged: VecDeque<(Stamp, Served)>,
+    unjudged: VecDeque<(Instant, Served)>,
     successes: Successes,
     pub server: ServerFold,
     /// Entries say why requests end. trtllm-serve's metrics say it, too.
@@ -42,7 +39,7 @@ pub struct RequestFold {
 }
 
 /// Whether the engine sends rows of complete requests.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 enum Rows {
     #[default]
     Unknown,
@@ -51,7 +48,7 @@ enum Rows {
 }
 
 /// Times and blocks of one complete request, from its rows.
-#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy)]
 struct CompleteRow {
     /// Unknown if its start or some of its rows were missed.
     latencies: Latencies,
@@ -122,7 +119,7 @@ impl RequestFold {
         {
             self.observe(&oldest);
         }
-        self.complete.push_back((Stamp(now), complete));
+        self.complete.push_back((now, complete));
     }
 
     /// Folds the RequestPerfMetrics of one finished request.
@@ -207,6 +204,12 @@ impl RequestFold {
         self.times_from_server = false;
     }
 
+    /// See [`super::Engine::resume`]. The next page of trtllm-serve is a new baseline.
+    pub fn resume(&mut self) {
+        self.restart();
+        self.server.resume();
+    }
+
     /// Without rows and entries, nothing says whether these requests met their objectives.
     fn count_unjudged(&mut self, requests: u64) {
         if self.rows == Rows::Unknown
@@ -232,9 +235,7 @@ impl RequestFold {
     fn absorb_usage(&mut self, usage: &Usage, now: Instant) {
         match self.rows {
             Rows::Present => {}
-            Rows::Unknown if self.pending_usage.len() < MAX_PENDING => {
-                self.pending_usage.push_back((Stamp(now), *usage))
-            }
+            Rows::Unknown if self.pending_usage.len() < MAX_PENDING => self.pending_usage.push_back((now, *usage)),
             Rows::Unknown | Rows::Absent => self.totals.observe_usage(usage),
         }
     }
@@ -244,9 +245,7 @@ impl RequestFold {
         let Some(objectives) = &mut self.totals.objectives else { return };
         let counts = self.totals.source == LatencySource::PerfMetrics || self.rows == Rows::Absent;
         match self.rows {
-            Rows::Unknown if !counts && self.unjudged.len() < MAX_PENDING => {
-                self.unjudged.push_back((Stamp(now), *served))
-            }
+            Rows::Unknown if !counts && self.unjudged.len() < MAX_PENDING => self.unjudged.push_back((now, *served)),
             Rows::Present if !counts => {}
             _ => objectives.count(served),
         }
@@ -276,7 +275,7 @@ impl RequestFold {
     pub fn settle(&mut self, completed: u64, now: Instant) {
         self.successes.settle(completed, self.totals.finished.as_ref(), EXACT_TIMES_WITHIN, now);
         self.totals.succeeded = self.successes.total;
-        let is_over = |since: &Stamp| now.saturating_duration_since(since.0) >= EXACT_TIMES_WITHIN;
+        let is_over = |since: &Instant| now.saturating_duration_since(*since) >= EXACT_TIMES_WITHIN;
         if self.pending_usage.front().is_some_and(|(since, _)| is_over(since)) {
             self.rows = Rows::Absent;
             for (_, usage) in self.pending_usage.drain(..) {
@@ -289,7 +288,7 @@ impl RequestFold {
         // The page of a server is read every few seconds.
         let patience = if self.server.is_known() { SERVER_TIMES_WITHIN } else { EXACT_TIMES_WITHIN };
         while let Some((since, complete)) = self.complete.front().copied() {
-            if now.saturating_duration_since(since.0) < patience {
+            if now.saturating_duration_since(since) < patience {
                 return;
             }
             self.complete.pop_front();

@@ -3,13 +3,10 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-use serde::{Deserialize, Serialize};
-
 use crate::model::ServerMetrics;
 use crate::model::server_metrics::{Configuration, RequestTime, ServerCount, ServerCounter};
 
 use super::cumulative::Cumulative;
-use super::saved;
 use super::successes::Finished;
 
 /// Series remembered. Processes that were replaced leave old series.
@@ -23,7 +20,7 @@ const OTHER: &str = "other";
 pub type ByLabel = BTreeMap<String, u64>;
 
 /// What only trtllm-serve's own metrics have. Absent until the server has sent it.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct ServerTotals {
     pub prompt_tokens: Option<u64>,
     pub generation_tokens: Option<u64>,
@@ -60,16 +57,20 @@ impl TimeIncrease {
     }
 }
 
-#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default)]
 pub struct ServerFold {
     /// The counts of the series of all processes. `None` until the first reading.
-    #[serde(with = "saved::optional_pairs")]
     series: Option<HashMap<(ServerCounter, u64), Cumulative>>,
     known: bool,
     finished: u64,
 }
 
 impl ServerFold {
+    /// The counts of the next page are not increases.
+    pub fn resume(&mut self) {
+        self.series = None;
+    }
+
     /// Whether the server has metrics of finished requests.
     #[must_use]
     pub fn is_known(&self) -> bool {

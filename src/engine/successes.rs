@@ -3,20 +3,16 @@
 
 use std::time::{Duration, Instant};
 
-use serde::{Deserialize, Serialize};
-
 use crate::model::perf_metrics::FinishReason;
-
-use super::saved::Stamp;
 
 /// Requests by finish reason, in the order of [`FinishReason::ALL`].
 pub type Finished = [u64; FinishReason::ALL.len()];
 
-#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default)]
 pub struct Successes {
     pub total: u64,
     /// When a completed request was first seen without any finish reason.
-    unexplained_since: Option<Stamp>,
+    unexplained_since: Option<Instant>,
     /// Requests that were counted as completed, before the first finish reason came.
     without_reason: u64,
 }
@@ -36,7 +32,7 @@ impl Successes {
             }
             None if completed == 0 => 0,
             None => {
-                let Stamp(since) = *self.unexplained_since.get_or_insert(Stamp(now));
+                let since = *self.unexplained_since.get_or_insert(now);
                 if now.saturating_duration_since(since) >= patience {
                     self.without_reason = completed;
                 }

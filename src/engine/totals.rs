@@ -1,7 +1,5 @@
 //! Totals of all iterations of an engine, over restarts: counters and histograms that never fall.
 
-use serde::{Deserialize, Serialize};
-
 use crate::model::IterationStats;
 
 use super::batch::{context_tokens, generation_tokens};
@@ -14,7 +12,7 @@ use super::rank_totals::RankTotals;
 use super::ranks::OpenIteration;
 
 /// Plain numbers with one owner. Folding a record uses no atomics and allocates nothing.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Totals {
     pub iterations: u64,
     pub iterations_lost: u64,

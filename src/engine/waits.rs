@@ -1,10 +1,8 @@
 //! The passes of a PyTorch engine's loop that waited for work. A pass begins by fetching requests, and an idle engine blocks
 //! there. The times of the pass contain the wait, and records report them with a delay.
 
-use serde::{Deserialize, Serialize};
-
 /// The last two times that the engine was idle.
-#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy)]
 pub struct Waits {
     /// First and last pass that may have waited.
     passes: [Option<(u64, u64)>; 2],

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use crate::model::RecorderCounts;
 use crate::recording::directory::{self, Segment};
 
-/// Bounds of a segment. Each begins with a checkpoint of some ten kilobytes.
+/// Bounds of the size of a segment.
 const SEGMENT: std::ops::RangeInclusive<u64> = 256 << 10..=16 << 20;
 /// Segments that fit below the limit.
 const SEGMENTS: u64 = 32;

@@ -8,7 +8,7 @@ mod writer;
 
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{self, Receiver};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
@@ -18,7 +18,6 @@ use crate::model::RecorderCounts;
 use crate::recording::directory;
 use crate::state::EngineName;
 
-pub use queue::Checkpoint;
 pub use tap::EngineRecorder;
 
 use files::Files;
@@ -98,11 +97,8 @@ impl Recorder {
     #[must_use]
     pub fn engine(&self, name: &EngineName) -> EngineRecorder {
         let engine = self.queue.engines.fetch_add(1, Ordering::Relaxed);
-        // Its first segment begins with a checkpoint, too.
-        let wanted = Arc::new(AtomicBool::new(true));
-        let joined = Message::Joined { engine, name: Box::new(name.clone()), wanted: Arc::clone(&wanted) };
-        let _ = self.queue.messages.send(joined);
-        EngineRecorder::new(engine, self.queue.clone(), wanted, self.counts.clone())
+        self.queue.send(Message::Joined { engine, name: Box::new(name.clone()) });
+        EngineRecorder::new(engine, self.queue.clone(), self.counts.clone())
     }
 
     /// Writes what waits and ends the thread. A disk that hangs is abandoned after `timeout`.

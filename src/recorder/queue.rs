@@ -1,18 +1,14 @@
 //! The queue between the intakes and the thread that writes. Its memory is bounded, and sending never waits.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::Sender;
 
-use crate::engine::Engine;
-use crate::model::{BenchReport, EngineAbout};
-use crate::recording::{Line, Moment};
+use crate::recording::Line;
 use crate::state::EngineName;
 
 /// Approximate memory of the messages that wait for the disk, over all engines.
 const MAX_WEIGHT: usize = 8 << 20;
-/// Of a checkpoint. A copy of a fold is larger only for engines with many requests or cache blocks.
-pub(super) const CHECKPOINT_WEIGHT: usize = 256 << 10;
 
 /// The way to the thread, shared by all engines.
 #[derive(Debug, Clone)]
@@ -42,28 +38,16 @@ impl Queue {
 }
 
 pub(super) enum Message {
-    Joined { engine: u64, name: Box<EngineName>, wanted: Arc<AtomicBool> },
+    Joined { engine: u64, name: Box<EngineName> },
     Lines { engine: u64, lines: Vec<Line>, weight: usize },
-    Checkpoint { engine: u64, checkpoint: Box<Checkpoint>, at: Moment },
     Left { engine: u64 },
     Stop,
-}
-
-/// All that a replay needs to continue. Each segment begins with one.
-#[derive(Debug, serde::Serialize, serde::Deserialize)]
-pub struct Checkpoint {
-    pub fold: Engine,
-    pub bench_report: Option<Arc<BenchReport>>,
-    pub about: EngineAbout,
 }
 
 impl Message {
     pub(super) const fn engine(&self) -> Option<u64> {
         match self {
-            Self::Joined { engine, .. }
-            | Self::Lines { engine, .. }
-            | Self::Checkpoint { engine, .. }
-            | Self::Left { engine } => Some(*engine),
+            Self::Joined { engine, .. } | Self::Lines { engine, .. } | Self::Left { engine } => Some(*engine),
             Self::Stop => None,
         }
     }
@@ -72,7 +56,6 @@ impl Message {
     pub(super) fn weight(&self) -> usize {
         match self {
             Self::Lines { weight, .. } => *weight,
-            Self::Checkpoint { .. } => CHECKPOINT_WEIGHT,
             Self::Joined { .. } | Self::Left { .. } | Self::Stop => 0,
         }
     }

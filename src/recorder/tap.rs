@@ -1,15 +1,12 @@
 //! The side of the recorder that belongs to an engine's intake. It moves items into the queue and never waits.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use crate::engine::Engine;
-use crate::model::{BenchReport, EngineAbout, RecorderCounts};
+use crate::model::{EngineAbout, RecorderCounts};
 use crate::recording::{Line, Moment, Settled};
 use crate::sources::{Item, Recorded};
 
-use super::queue::{CHECKPOINT_WEIGHT, Checkpoint, Message, Queue};
+use super::queue::{Message, Queue};
 
 /// Polls without items that are recorded after one with items: they close its iteration.
 const EMPTY_POLLS: u32 = 2;
@@ -24,8 +21,6 @@ const IDLE_AFTER: Duration = Duration::from_secs(10);
 pub struct EngineRecorder {
     engine: u64,
     queue: Queue,
-    /// Set by the writer: the next lines should begin a new segment.
-    wanted: Arc<AtomicBool>,
     counts: RecorderCounts,
     lines: Vec<Line>,
     weight: usize,
@@ -35,16 +30,15 @@ pub struct EngineRecorder {
     skipped: Option<Settled>,
     last_line: Option<Moment>,
     last_item: Option<Moment>,
-    /// Set while items are folded. A fold that panicked has made the recording incomplete.
-    folding: bool,
+    /// Items that were dropped since the last lines were passed on.
+    dropped: u64,
 }
 
 impl EngineRecorder {
-    pub(super) fn new(engine: u64, queue: Queue, wanted: Arc<AtomicBool>, counts: RecorderCounts) -> Self {
+    pub(super) fn new(engine: u64, queue: Queue, counts: RecorderCounts) -> Self {
         Self {
             engine,
             queue,
-            wanted,
             counts,
             lines: Vec::new(),
             weight: 0,
@@ -52,23 +46,7 @@ impl EngineRecorder {
             skipped: None,
             last_line: None,
             last_item: None,
-            folding: false,
-        }
-    }
-
-    /// Before items are folded. Takes a copy of the fold if the next lines begin a new segment.
-    pub fn begin(&mut self, fold: &Engine, bench_report: Option<&Arc<BenchReport>>, about: &EngineAbout, at: Moment) {
-        if std::mem::replace(&mut self.folding, true) {
-            self.wanted.store(true, Ordering::Relaxed);
-            self.drop_lines();
-        }
-        if self.wanted.load(Ordering::Relaxed) && self.queue.reserve(CHECKPOINT_WEIGHT) {
-            self.wanted.store(false, Ordering::Relaxed);
-            // Part of the fold.
-            self.skipped = None;
-            let checkpoint =
-                Checkpoint { fold: fold.clone(), bench_report: bench_report.cloned(), about: about.clone() };
-            self.queue.send(Message::Checkpoint { engine: self.engine, checkpoint: Box::new(checkpoint), at });
+            dropped: 0,
         }
     }
 
@@ -97,11 +75,7 @@ impl EngineRecorder {
                 Recorded::Settled(settled) => Line::Settled(settled),
                 Recorded::Refused(record) => Line::RefusedRecord(record),
                 Recorded::About(about) => Line::About(about),
-                // The writer asks for checkpoints of its own; this one may follow from other segments.
-                Recorded::Checkpoint(_) => {
-                    self.wanted.store(true, Ordering::Relaxed);
-                    return;
-                }
+                Recorded::Gap => Line::Dropped(0),
             },
         };
         self.weight += weight;
@@ -132,24 +106,21 @@ impl EngineRecorder {
 
     /// Items were folded: passes their lines on.
     pub fn end(&mut self) {
-        self.folding = false;
         if self.lines.is_empty() {
             return;
         }
         let weight = std::mem::take(&mut self.weight) + self.lines.len() * size_of::<Line>();
+        let mut lines = std::mem::take(&mut self.lines);
         if self.queue.reserve(weight) {
-            let lines = std::mem::take(&mut self.lines);
+            if self.dropped > 0 {
+                lines.insert(0, Line::Dropped(std::mem::take(&mut self.dropped)));
+            }
             self.queue.send(Message::Lines { engine: self.engine, lines, weight });
         } else {
-            self.drop_lines();
-            // A new segment has the totals with the items that were dropped.
-            self.wanted.store(true, Ordering::Relaxed);
+            let items = lines.iter().filter(|line| line.is_item()).count() as u64;
+            self.counts.dropped(items);
+            self.dropped += items;
         }
-    }
-
-    fn drop_lines(&mut self) {
-        self.weight = 0;
-        self.counts.dropped(self.lines.drain(..).filter(Line::is_item).count() as u64);
     }
 
     fn add_skipped(&mut self) {
@@ -165,38 +136,43 @@ impl Drop for EngineRecorder {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::mpsc;
+    use std::sync::atomic::Ordering;
+    use std::sync::{Arc, mpsc};
 
     use super::*;
 
     #[test]
-    fn a_disk_that_hangs_costs_items_and_bounded_memory_and_the_next_segment_has_their_totals() {
+    fn a_disk_that_hangs_costs_items_and_bounded_memory_and_the_recording_says_so() {
         let (messages, received) = mpsc::channel();
         let queue = Queue { messages, weight: Arc::default(), engines: Arc::default() };
-        let (wanted, counts) = (Arc::new(AtomicBool::new(false)), RecorderCounts::default());
-        let mut tap = EngineRecorder::new(0, queue.clone(), Arc::clone(&wanted), counts.clone());
-        let fold = Engine::new(Duration::from_secs(15));
+        let counts = RecorderCounts::default();
+        let mut tap = EngineRecorder::new(0, queue.clone(), counts.clone());
         let mut sent = 0;
-        while counts.items_dropped() == 0 {
+        let mut send = |tap: &mut EngineRecorder| {
             let at = Moment { ns: sent, us: 0 };
-            tap.begin(&fold, None, &EngineAbout::default(), at);
             tap.received(at);
             (0..100).for_each(|_| tap.item(Item::Record(Box::default()), false));
             tap.settled(Settled { at, from_ring: true });
             tap.end();
             sent += 1;
+        };
+        while counts.items_dropped() == 0 {
+            send(&mut tap);
         }
-        assert!(wanted.load(Ordering::Relaxed));
-        assert_eq!(counts.items_dropped(), 100);
-        assert!(queue.weight.load(Ordering::Relaxed) <= 8 << 20 && sent > 10, "{sent}");
-        // Not before there is room for it.
-        tap.begin(&fold, None, &EngineAbout::default(), Moment { ns: 0, us: 0 });
-        assert!(wanted.load(Ordering::Relaxed));
+        send(&mut tap);
+        assert_eq!(counts.items_dropped(), 200);
+        assert!(queue.weight.load(Ordering::Relaxed) <= 8 << 20);
+        let mut accepted = 0;
         for message in received.try_iter() {
             queue.weight.fetch_sub(message.weight(), Ordering::Relaxed);
+            accepted += 1;
         }
-        tap.begin(&fold, None, &EngineAbout::default(), Moment { ns: 0, us: 0 });
-        assert!(!wanted.load(Ordering::Relaxed));
-        assert!(matches!(received.try_recv(), Ok(Message::Checkpoint { .. })));
+        assert!(accepted > 10, "{accepted}");
+        for expected in [Some(200), None] {
+            send(&mut tap);
+            let Ok(Message::Lines { lines, .. }) = received.try_recv() else { panic!("nothing was sent") };
+            let dropped = if let Line::Dropped(items) = lines[0] { Some(items) } else { None };
+            assert_eq!(dropped, expected);
+        }
     }
 }

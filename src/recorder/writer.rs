@@ -3,22 +3,20 @@
 use std::collections::HashMap;
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
-
-use serde_json::value::RawValue;
 
 use crate::log::LogLimit;
 use crate::model::RecorderCounts;
 use crate::recording::frame::{self, Encoder};
 use crate::recording::line::FORMAT;
-use crate::recording::{Header, Line, Moment};
+use crate::recording::{Header, Line, Settled};
 use crate::state::EngineName;
 use crate::supervise::{self, Task};
 
 use super::files::{Files, Open};
-use super::queue::{Checkpoint, Message};
+use super::queue::Message;
 
 /// Lines wait at most this long for their frame to fill. Together with a poll's interval it is below a second.
 const FLUSH: Duration = Duration::from_millis(500);
@@ -41,24 +39,26 @@ pub(super) struct Writer {
 /// One engine.
 struct Recorded {
     name: Box<EngineName>,
-    wanted: Arc<AtomicBool>,
     segment: Option<Open>,
+    /// The last lines that say what the engine is. Each segment begins with them, because older ones are deleted.
+    about: [Vec<u8>; 3],
     /// Lines of the next frame.
     lines: Vec<u8>,
     items: u64,
+    /// Items that were dropped since the last frame.
+    dropped: u64,
     since: Option<Instant>,
 }
 
 impl Writer {
     pub(super) fn new(files: Files, counts: RecorderCounts, weight: Arc<AtomicUsize>) -> Self {
-        let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         Self {
             files,
             engines: HashMap::new(),
             encoder: Encoder::default(),
             counts,
             weight,
-            session: i64::try_from(since_1970.as_micros()).unwrap_or(i64::MAX),
+            session: unix_us(),
             failed_until: None,
             failures: LogLimit::default(),
             is_logged: false,
@@ -98,7 +98,8 @@ impl Writer {
             self.engines.keys().copied().filter(|id| engine.is_none_or(|one| one == *id)).collect();
         for engine in concerned {
             if let Some(recorded) = self.engines.get_mut(&engine) {
-                self.counts.dropped(std::mem::take(&mut recorded.items));
+                let items = std::mem::take(&mut recorded.items);
+                recorded.drop_items(items, &self.counts);
                 recorded.lines.clear();
                 recorded.since = None;
             }
@@ -108,18 +109,10 @@ impl Writer {
 
     fn handle(&mut self, message: Message) {
         match message {
-            Message::Joined { engine, name, wanted } => {
-                let lines = Vec::new();
-                let recorded = Recorded { name, wanted, segment: None, lines, items: 0, since: None };
-                self.engines.insert(engine, recorded);
+            Message::Joined { engine, name } => {
+                self.engines.insert(engine, Recorded::new(name));
             }
             Message::Lines { engine, lines, .. } => self.add(engine, &lines),
-            Message::Checkpoint { engine, checkpoint, at } => {
-                self.flush(engine);
-                if let Err(error) = self.begin_segment(engine, &checkpoint, at) {
-                    self.fail(engine, &error);
-                }
-            }
             Message::Left { engine } => {
                 self.flush(engine);
                 if let Some(Recorded { segment: Some(open), .. }) = self.engines.remove(&engine) {
@@ -131,11 +124,19 @@ impl Writer {
     }
 
     fn add(&mut self, engine: u64, lines: &[Line]) {
+        if self.engines.get(&engine).is_some_and(|recorded| recorded.needs_segment(&self.files)) {
+            self.flush(engine);
+            if self.failed_until.is_none()
+                && let Err(error) = self.begin_segment(engine, lines)
+            {
+                self.fail(engine, &error);
+            }
+        }
         for line in lines {
             let Some(recorded) = self.engines.get_mut(&engine) else { return };
             let items = u64::from(line.is_item());
-            if recorded.segment.is_none() || !line.write(&mut recorded.lines) {
-                self.counts.dropped(items);
+            if !recorded.add(line) {
+                recorded.drop_items(items, &self.counts);
                 continue;
             }
             recorded.items += items;
@@ -146,12 +147,16 @@ impl Writer {
         }
     }
 
-    /// Closes the segment of the engine and begins the next one.
-    fn begin_segment(&mut self, engine: u64, checkpoint: &Checkpoint, at: Moment) -> io::Result<()> {
+    /// Closes the segment of the engine and begins the next one, for these lines.
+    fn begin_segment(&mut self, engine: u64, lines: &[Line]) -> io::Result<()> {
         let Some(recorded) = self.engines.get_mut(&engine) else { return Ok(()) };
         if let Some(open) = recorded.segment.take() {
             self.files.close(open);
         }
+        let began = lines.iter().find_map(|line| match line {
+            Line::Received(at) | Line::Settled(Settled { at, .. }) => Some(at.us),
+            _ => None,
+        });
         let EngineName { model, version, labels, source, .. } = &*recorded.name;
         let header = Header {
             format: FORMAT,
@@ -161,20 +166,17 @@ impl Writer {
             version: version.clone(),
             labels: labels.clone(),
             source: (*source).to_owned(),
-            started_us: at.us,
+            started_us: began.unwrap_or_else(unix_us),
         };
         let name = format!("{model}-{version}");
-        let fold: Box<RawValue> = serde_json::value::to_raw_value(checkpoint)?;
+        let mut text = Vec::new();
+        Line::Recording(Box::new(header)).write(&mut text);
+        recorded.about.iter().for_each(|line| text.extend_from_slice(line));
         let mut open = self.files.create(&name)?;
-        // In frames of their own, so that the engine of a segment is read without its checkpoint.
-        for line in [Line::Recording(Box::new(header)), Line::Checkpoint(fold)] {
-            let mut text = Vec::new();
-            line.write(&mut text);
-            let written = self.encoder.encode(&text).and_then(|frame| self.files.append(&mut open, frame));
-            if !matches!(written, Ok(true)) {
-                self.files.discard(open);
-                return written.and(Err(io::Error::new(io::ErrorKind::StorageFull, "--record.max-size is too small")));
-            }
+        let written = self.encoder.encode(&text).and_then(|frame| self.files.append(&mut open, frame));
+        if !matches!(written, Ok(true)) {
+            self.files.discard(open);
+            return written.and(Err(io::Error::new(io::ErrorKind::StorageFull, "--record.max-size is too small")));
         }
         recorded.segment = Some(open);
         if std::mem::take(&mut self.is_logged) {
@@ -183,17 +185,12 @@ impl Writer {
         Ok(())
     }
 
-    /// Writes the frames that have waited long enough, and asks for new segments some time after an error.
+    /// Writes the frames that have waited long enough, and allows new segments some time after an error.
     fn flush_due(&mut self, now: Instant) {
         let due = |engine: &Recorded| engine.since.is_some_and(|since| now.saturating_duration_since(since) >= FLUSH);
         let due: Vec<u64> = self.engines.iter().filter(|(_, engine)| due(engine)).map(|(id, _)| *id).collect();
         due.into_iter().for_each(|engine| self.flush(engine));
-        if self.failed_until.is_some_and(|until| until <= now) {
-            self.failed_until = None;
-            for engine in self.engines.values().filter(|engine| engine.segment.is_none()) {
-                engine.wanted.store(true, Ordering::Relaxed);
-            }
-        }
+        self.failed_until = self.failed_until.filter(|until| *until > now);
     }
 
     /// Writes the waiting lines of an engine as one frame.
@@ -202,27 +199,30 @@ impl Writer {
         recorded.since = None;
         let items = std::mem::take(&mut recorded.items);
         let Some(open) = recorded.segment.as_mut().filter(|_| !recorded.lines.is_empty()) else { return };
-        let encoded = self.encoder.encode(&recorded.lines);
+        let mut text = Vec::new();
+        if recorded.dropped > 0 {
+            Line::Dropped(recorded.dropped).write(&mut text);
+        }
+        text.append(&mut recorded.lines);
+        let encoded = self.encoder.encode(&text);
         let written = encoded.and_then(|frame| self.files.append(open, frame));
-        recorded.lines.clear();
-        recorded.lines.shrink_to(2 * frame::TARGET);
+        text.clear();
+        text.shrink_to(2 * frame::TARGET);
+        recorded.lines = text;
         match written {
             Ok(true) => {
+                recorded.dropped = 0;
                 self.counts.wrote(items);
-                if self.files.is_full(open) {
-                    recorded.wanted.store(true, Ordering::Relaxed);
-                }
             }
             Ok(false) => {
                 // All segments are being written. This one ends, so that it can be deleted.
-                self.counts.dropped(items);
+                recorded.drop_items(items, &self.counts);
                 if let Some(open) = recorded.segment.take() {
                     self.files.close(open);
                 }
-                recorded.wanted.store(true, Ordering::Relaxed);
             }
             Err(error) => {
-                self.counts.dropped(items);
+                recorded.drop_items(items, &self.counts);
                 self.fail(engine, &error);
             }
         }
@@ -245,10 +245,50 @@ impl Writer {
     }
 }
 
+impl Recorded {
+    fn new(name: Box<EngineName>) -> Self {
+        Self { name, segment: None, about: Default::default(), lines: Vec::new(), items: 0, dropped: 0, since: None }
+    }
+
+    fn needs_segment(&self, files: &Files) -> bool {
+        self.segment.as_ref().is_none_or(|open| files.is_full(open))
+    }
+
+    /// Adds a line to the next frame. False if it must be dropped.
+    fn add(&mut self, line: &Line) -> bool {
+        let start = self.lines.len();
+        if !line.write(&mut self.lines) {
+            return false;
+        }
+        let kept = match line {
+            Line::About(_) => Some(&mut self.about[0]),
+            Line::BenchReport(_) => Some(&mut self.about[1]),
+            Line::Process(_) => Some(&mut self.about[2]),
+            _ => None,
+        };
+        if let Some(kept) = kept {
+            kept.clear();
+            kept.extend_from_slice(&self.lines[start..]);
+        }
+        if self.segment.is_none() {
+            self.lines.truncate(start);
+        }
+        self.segment.is_some()
+    }
+
+    fn drop_items(&mut self, items: u64, counts: &RecorderCounts) {
+        counts.dropped(items);
+        self.dropped += items;
+    }
+}
+
+fn unix_us() -> i64 {
+    let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    i64::try_from(since_1970.as_micros()).unwrap_or(i64::MAX)
+}
+
 #[cfg(test)]
 mod tests {
-    use crate::engine::Engine;
-    use crate::model::EngineAbout;
     use crate::model::Objectives;
 
     use super::*;
@@ -259,7 +299,6 @@ mod tests {
         let counts = RecorderCounts::default();
         let files = Files::open(directory.path(), 1 << 20, counts.clone()).unwrap();
         let mut writer = Writer::new(files, counts.clone(), Arc::default());
-        let wanted = Arc::new(AtomicBool::new(false));
         let name = EngineName {
             model: "m".into(),
             version: "1".into(),
@@ -267,22 +306,20 @@ mod tests {
             source: "socket",
             objectives: Objectives::default(),
         };
-        writer.handle(Message::Joined { engine: 7, name: Box::new(name), wanted: Arc::clone(&wanted) });
-        let at = Moment { ns: 0, us: 0 };
+        writer.handle(Message::Joined { engine: 7, name: Box::new(name) });
         let record_one = |writer: &mut Writer| {
-            let (fold, about) = (Engine::new(Duration::from_secs(15)), EngineAbout::default());
-            let checkpoint = Box::new(Checkpoint { fold, bench_report: None, about });
-            writer.handle(Message::Checkpoint { engine: 7, checkpoint, at });
             writer.handle(Message::Lines { engine: 7, lines: vec![Line::Record(Box::default())], weight: 0 });
         };
         record_one(&mut writer);
         writer.catch(Some(7), |_| panic!("planted"));
         writer.flush(7);
         assert_eq!((counts.items_dropped(), counts.items_written()), (1, 0));
-        writer.flush_due(Instant::now() + RETRY);
-        assert!(wanted.load(Ordering::Relaxed), "a new segment is wanted");
         record_one(&mut writer);
         writer.flush(7);
-        assert_eq!((counts.items_dropped(), counts.items_written()), (1, 1));
+        assert_eq!((counts.items_dropped(), counts.items_written()), (2, 0), "the disk rests after an error");
+        writer.flush_due(Instant::now() + RETRY);
+        record_one(&mut writer);
+        writer.flush(7);
+        assert_eq!((counts.items_dropped(), counts.items_written()), (2, 1));
     }
 }

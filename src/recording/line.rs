@@ -1,10 +1,10 @@
 //! One line of a recording: a JSON object with one key, which says what the value is. Values of the engine have the keys that
 //! TensorRT-LLM sends, so the parsers of the sources read them, too.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
-use serde_json::value::RawValue;
 
 use crate::model::{
     BenchReport, EngineAbout, IterationStats, KvCacheEvent, PerfMetricsEntry, RequestStatsPerIteration, ServerMetrics,
@@ -19,8 +19,9 @@ pub const FORMAT: u32 = 1;
 pub enum Line {
     /// The first line of each segment.
     Recording(Box<Header>),
-    /// The whole fold up to here. The second line of each segment.
-    Checkpoint(Box<RawValue>),
+    /// So many messages of the engine came here and were not recorded. 0 where a recording was replayed and another exporter
+    /// had continued it.
+    Dropped(u64),
     /// When the following lines were received.
     Received(Moment),
     Record(Box<IterationStats>),
@@ -80,6 +81,34 @@ pub struct Moment {
     pub us: i64,
 }
 
+impl Moment {
+    /// A moment of this process.
+    #[must_use]
+    pub fn new(instant: Instant, unix_us: i64) -> Self {
+        let nanos = |duration: Duration| i64::try_from(duration.as_nanos()).unwrap_or(i64::MAX);
+        let ns = match instant.checked_duration_since(origin()) {
+            Some(after) => nanos(after),
+            None => -nanos(origin().saturating_duration_since(instant)),
+        };
+        Self { ns, us: unix_us }
+    }
+
+    /// The moment on the clock of this process. Only differences are meaningful if another process recorded it. A time of
+    /// centuries becomes the origin.
+    #[must_use]
+    pub fn instant(self) -> Instant {
+        let distance = Duration::from_nanos(self.ns.unsigned_abs());
+        let moment = if self.ns < 0 { origin().checked_sub(distance) } else { origin().checked_add(distance) };
+        moment.unwrap_or_else(origin)
+    }
+}
+
+/// Where the clock of this process begins.
+fn origin() -> Instant {
+    static ORIGIN: OnceLock<Instant> = OnceLock::new();
+    *ORIGIN.get_or_init(Instant::now)
+}
+
 /// The end of a poll.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Settled {
@@ -91,7 +120,7 @@ pub struct Settled {
 /// How a line begins, by its key.
 const STARTS: [&str; 13] = [
     r#"{"recording":"#,
-    r#"{"checkpoint":"#,
+    r#"{"dropped":"#,
     r#"{"received":"#,
     r#"{"record":"#,
     r#"{"refused_record":"#,
@@ -131,9 +160,6 @@ impl Line {
     /// Whether it is a message of the engine.
     #[must_use]
     pub fn is_item(&self) -> bool {
-        !matches!(
-            self,
-            Self::Recording(_) | Self::Checkpoint(_) | Self::Received(_) | Self::About(_) | Self::Settled(_)
-        )
+        !matches!(self, Self::Recording(_) | Self::Dropped(_) | Self::Received(_) | Self::About(_) | Self::Settled(_))
     }
 }

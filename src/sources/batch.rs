@@ -39,8 +39,8 @@ pub enum Recorded {
     /// A record that was not counted, because it has absurd values.
     Refused(Box<IterationStats>),
     About(Box<EngineAbout>),
-    /// The whole fold, as JSON.
-    Checkpoint(Box<str>),
+    /// Messages of the engine are missing here: they were not recorded, or another exporter continued the recording.
+    Gap,
 }
 
 impl Item {

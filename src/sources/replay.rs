@@ -166,7 +166,10 @@ impl Replay {
             let line = line.as_slice();
             if recording::Line::is_recorded(line) {
                 match recording::Line::parse(line) {
-                    Ok(recording::Line::Recording(header)) => self.begin_segment(header.session),
+                    Ok(recording::Line::Recording(header)) if self.begins_session(header.session) => {
+                        return Ok(Some(Item::Recorded(Recorded::Gap)));
+                    }
+                    Ok(recording::Line::Recording(_)) => {}
                     Ok(line) => return Ok(recorded(line)),
                     Err(_) => batch.reject(RejectReason::NotARecord),
                 }
@@ -187,11 +190,13 @@ impl Replay {
         }
     }
 
-    /// The clock of another process has another origin. The time between the two is skipped.
-    fn begin_segment(&mut self, session: i64) {
-        if self.session.replace(session) != Some(session) {
+    /// Whether another exporter continued the recording. Its clock has another origin, so the time between the two is skipped.
+    fn begins_session(&mut self, session: i64) -> bool {
+        let is_other = self.session.replace(session).is_some_and(|before| before != session);
+        if is_other {
             self.received = None;
         }
+        is_other
     }
 
     /// Moves the recorded clock to the time of the next item.
@@ -251,7 +256,7 @@ fn recorded(line: recording::Line) -> Option<Item> {
     use recording::Line;
     Some(match line {
         Line::Recording(_) => return None,
-        Line::Checkpoint(fold) => Item::Recorded(Recorded::Checkpoint(fold.get().into())),
+        Line::Dropped(_) => Item::Recorded(Recorded::Gap),
         Line::Received(at) => Item::Recorded(Recorded::Received(at)),
         Line::Settled(settled) => Item::Recorded(Recorded::Settled(settled)),
         Line::About(about) => Item::Recorded(Recorded::About(about)),

@@ -274,7 +274,7 @@ impl Drivers {
         let heartbeat = heartbeats.register(format!("the driver of engine {model} {version}"));
         let recorder = recorder.as_ref().map(|recorder| recorder.engine(&slot.name));
         let driver =
-            Driver::new(Arc::clone(&slot), *schedule, events, heartbeat).recorded(recorder).compared_with(report);
+            Driver::new(Arc::clone(&slot), *schedule, events, heartbeat).compared_with(report).recorded(recorder);
         let state = Arc::clone(state);
         self.tasks.spawn(async move {
             let _alive = alive;
