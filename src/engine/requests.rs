@@ -66,11 +66,6 @@ impl RequestFold {
         self.unjudged.clear();
     }
 
-    #[must_use]
-    pub fn objectives(&self) -> Objectives {
-        self.totals.objectives.map(|totals| totals.limits).unwrap_or_default()
-    }
-
     /// Folds one row of a request, with the request's lifecycle if it is known. Only the row of a complete request counts; the
     /// executor sends it once. Times and blocks are observed with a delay, because the engine may also send exact ones and no
     /// request may be in the histograms twice.
