@@ -15,9 +15,8 @@
 //! 9. [`poll`]: opens and polls each source on its schedule.
 //! 10. [`diagnosis`]: the rules that say what limits an engine. Pure.
 //! 11. [`views`]: the page for people and the JSON API.
-//! 12. [`web`]: the web configuration: TLS and access rules.
-//! 13. [`http`]: the server, its routes and handlers.
-//! 14. [`start`]: wires everything, for `main`.
+//! 12. [`http`]: the server, its routes and handlers. TLS and access rules are the crate [`exporter_web_config`].
+//! 13. [`start`]: wires everything, for `main`.
 //!
 //! `unsafe` code is in `gpu/raw.rs` and in [`process`] only.
 #![deny(unsafe_code)]
@@ -53,4 +52,3 @@ pub mod supervise;
 pub mod tools;
 pub mod unix_socket;
 pub mod views;
-pub mod web;

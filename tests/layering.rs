@@ -32,9 +32,8 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("poll", &["intake", "model", "recorder", "sources", "state", "shutdown", "supervise"]),
     ("diagnosis", &["model", "printable", "sources"]),
     ("views", &["diagnosis", "engine", "model", "pages", "state"]),
-    ("web", &["metrics", "small_file"]),
     ("listen", &["unix_socket"]),
-    ("http", &["exposition", "listen", "log", "metrics", "pages", "state", "shutdown", "supervise", "views", "web"]),
+    ("http", &["exposition", "listen", "log", "metrics", "pages", "state", "shutdown", "supervise", "views"]),
     ("config", &["metrics", "model", "small_file", "sources", "state"]),
     ("log", &[]),
     ("cli", &["build", "config", "gpu", "http", "listen", "log", "metrics", "model", "recorder"]),
@@ -75,7 +74,6 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
             "state",
             "supervise",
             "unix_socket",
-            "web",
         ],
     ),
 ];
@@ -182,11 +180,10 @@ fn each_foreign_crate_is_used_in_one_place() {
         // A metric of a source is in the state: the intake increments it, and the collector reads it.
         ("prometheus_client", &["exposition", "metrics", "state/source.rs"]),
         ("zstd", &["exposition/compress.rs", "exposition/cache.rs", "recording/frame.rs"]),
-        ("axum", &["http", "web/layers.rs"]),
+        ("axum", &["http"]),
         ("ratatui", &["tools/top/draw", "tools/top/screen.rs", "tools/top/theme.rs", "tools/top/tests.rs"]),
         ("crossterm", &["tools/top/screen.rs"]),
-        // One place per file format: the configuration of engines and that of web access.
-        ("serde_saphyr", &["config.rs", "web/config.rs"]),
+        ("serde_saphyr", &["config.rs"]),
     ];
     for file in files(Path::new("src")) {
         let text = std::fs::read_to_string(&file).unwrap();

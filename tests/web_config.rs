@@ -91,7 +91,7 @@ fn every_file_is_valid_exactly_if_promtool_accepts_it() {
             let newer = NEWER.contains(&name.as_str()) && !knows_all_keys;
             assert!(accepted == good || stricter || newer, "{name}: {}", String::from_utf8_lossy(&output.stderr));
         }
-        let ours = trtllm_exporter::web::ReloadingConfig::read(Path::new(&path));
+        let ours = exporter_web_config::WebConfig::load(&path);
         assert_eq!(ours.is_ok(), good, "{name}: {:?}", ours.err().map(|error| error.to_string()));
     }
 }

@@ -11,12 +11,11 @@ use std::time::{Duration, Instant};
 
 use axum::Router;
 use axum::body::{Body, HttpBody as _};
+use exporter_web_config::{ClientAddress, TlsAcceptor};
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::{HeaderMap, Request};
 use hyper_util::rt::TokioIo;
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 use tokio_util::either::Either;
 use tower::ServiceExt as _;
@@ -26,8 +25,6 @@ use crate::log::LogLimit;
 use crate::metrics::own::{HttpMetrics, Refusal};
 use crate::shutdown::Shutdown;
 use crate::supervise::{self, Heartbeat, Task};
-use crate::web::reload::InvalidConfig;
-use crate::web::{Acceptor, Peer};
 
 use super::connections::{Connection, Connections, RESPONSE, Timed};
 
@@ -40,19 +37,13 @@ const MAX_HEAD: usize = 16 << 10;
 const MAX_BUFFER: usize = 64 << 10;
 /// How often connections are checked against their deadlines.
 const SWEEP: Duration = Duration::from_millis(500);
-/// The first byte of a TLS handshake.
-const TLS_HANDSHAKE: u8 = 22;
-/// What Go's server answers, so that people find the cause.
-const NOT_TLS: &[u8] =
-    b"HTTP/1.0 400 Bad Request\r\nContent-Type: text/plain; charset=utf-8\r\nConnection: close\r\n\r\n\
-    Client sent an HTTP request to an HTTPS server.\n";
 
 /// What to serve, and where.
 #[derive(Debug)]
 pub struct Server {
     pub listeners: Vec<Listener>,
     pub router: Router,
-    pub tls: Option<Acceptor>,
+    pub tls: Option<TlsAcceptor>,
     pub metrics: Arc<HttpMetrics>,
     pub heartbeat: Heartbeat,
     pub max_connections: usize,
@@ -88,7 +79,7 @@ impl Server {
 
 struct Service {
     router: Router,
-    tls: Option<Acceptor>,
+    tls: Option<TlsAcceptor>,
     metrics: Arc<HttpMetrics>,
     connections: Connections,
 }
@@ -118,17 +109,18 @@ async fn accept(listener: &Listener, service: &Arc<Service>) {
 
 impl Service {
     async fn serve(self: Arc<Self>, stream: Stream, connection: Arc<Connection>) {
-        let peer = Peer::new(listen::peer_address(&stream));
+        let client = listen::peer_address(&stream).map(ClientAddress::from).unwrap_or_default();
         let stream = match &self.tls {
             None => Either::Left(stream),
-            Some(acceptor) => match self.handshake(acceptor, stream).await {
+            Some(acceptor) => match acceptor.accept(stream).await {
                 // Boxed: plain connections must not pay for the size of a TLS session.
-                Some(stream) => Either::Right(Box::new(stream)),
-                None => return,
+                Ok(stream) => Either::Right(Box::new(stream)),
+                // Counted by the acceptor. Clients can cause this at any rate, so the log does not show it by default.
+                Err(error) => return tracing::debug!(%error, "TLS handshake failed"),
             },
         };
         let timed = TokioIo::new(Timed { stream, connection: Arc::clone(&connection) });
-        let service = hyper::service::service_fn(|request| self.respond(&connection, peer, request));
+        let service = hyper::service::service_fn(|request| self.respond(&connection, client, request));
         let mut http = http1::Builder::new();
         http.header_read_timeout(None).max_header_size(MAX_HEAD).max_buf_size(MAX_BUFFER);
         let ended = http.serve_connection(timed, service).await;
@@ -140,53 +132,16 @@ impl Service {
     async fn respond(
         &self,
         connection: &Connection,
-        peer: Peer,
+        client: ClientAddress,
         mut request: Request<Incoming>,
     ) -> Result<axum::response::Response, Infallible> {
         connection.lock().request_started(time_limit(request.headers()));
-        request.extensions_mut().insert(peer);
+        request.extensions_mut().insert(client);
         let response = self.router.clone().oneshot(request.map(Body::new)).await?;
         connection.lock().response_ready(response.body().size_hint().lower() as usize);
         self.connections.limit_unread();
         Ok(response)
     }
-
-    async fn handshake(&self, acceptor: &Acceptor, stream: Stream) -> Option<tokio_rustls::server::TlsStream<Stream>> {
-        if let Either::Left(tcp) = &stream {
-            let mut first = [0];
-            match tcp.peek(&mut first).await {
-                // A health check that only connects.
-                Ok(0) | Err(_) => return None,
-                Ok(_) if first[0] == TLS_HANDSHAKE => {}
-                Ok(_) => {
-                    self.metrics.refused(Refusal::TlsHandshake);
-                    if let Either::Left(tcp) = stream {
-                        refuse_plain_http(tcp).await;
-                    }
-                    return None;
-                }
-            }
-        }
-        match acceptor.accept(stream).await {
-            Ok(stream) => Some(stream),
-            Err(error) => {
-                let invalid = error.get_ref().is_some_and(|cause| cause.is::<InvalidConfig>());
-                self.metrics.refused(if invalid { Refusal::WebConfig } else { Refusal::TlsHandshake });
-                // Peers can cause this at any rate, so the log must not show it by default.
-                tracing::debug!(%error, "TLS handshake failed");
-                None
-            }
-        }
-    }
-}
-
-async fn refuse_plain_http(mut stream: TcpStream) {
-    let _ = stream.write_all(NOT_TLS).await;
-    let _ = stream.shutdown().await;
-    // Closing a socket with unread input resets the connection, and the peer would lose the answer.
-    let mut ignored = [0; 1024];
-    let rest = async { while matches!(stream.read(&mut ignored).await, Ok(1..)) {} };
-    let _ = tokio::time::timeout(Duration::from_secs(1), rest).await;
 }
 
 /// A response later than the scraper's own timeout is of no use.

@@ -13,6 +13,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use exporter_web_config::WebConfig;
 use sd_notify::NotifyState;
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::MissedTickBehavior;
@@ -26,7 +27,7 @@ use crate::http::router::{self, Options};
 use crate::http::server::{MAX_CONNECTIONS, Server};
 use crate::listen::{self, Listener};
 use crate::log;
-use crate::metrics::own::HttpMetrics;
+use crate::metrics::own::{HttpMetrics, Refusal};
 use crate::model::RecorderCounts;
 use crate::process::{self, FilePages};
 use crate::recorder::{Recorder, RecorderError};
@@ -35,8 +36,6 @@ use crate::sources::OpenError;
 use crate::sources::socket::Admission;
 use crate::state::State;
 use crate::supervise::Heartbeats;
-use crate::web::config::WebConfigError;
-use crate::web::{self, Acceptor, ReloadingConfig};
 
 use drivers::Drivers;
 use opening::IngestSockets;
@@ -64,8 +63,8 @@ pub enum StartError {
     Source(#[from] OpenError),
     #[error(transparent)]
     Bind(#[from] listen::BindError),
-    #[error(transparent)]
-    WebConfig(#[from] WebConfigError),
+    #[error("--web.config.file {0}")]
+    WebConfig(#[from] exporter_web_config::Error),
     #[error(transparent)]
     Gpu(#[from] GpuError),
     #[error(transparent)]
@@ -96,7 +95,7 @@ impl StartError {
 #[derive(Debug)]
 pub struct Prepared {
     pub engines: Vec<EngineConfig>,
-    web: Option<Arc<ReloadingConfig>>,
+    web: Option<WebConfig>,
 }
 
 /// Reads and checks the configuration. The first step of [`run`], and all that check-config does.
@@ -111,7 +110,7 @@ pub fn prepare(cli: &Cli) -> Result<Prepared, StartError> {
         engines.iter_mut().for_each(|engine| engine.bench_report = Some(Arc::clone(&report)));
     }
     let web_file = cli.web_config_file.as_deref().filter(|path| !path.as_os_str().is_empty());
-    let web = web_file.map(ReloadingConfig::read).transpose()?;
+    let web = web_file.map(WebConfig::load).transpose()?;
     if !cli.systemd_socket {
         listen::check(&cli.listen_address, "--web.listen-address")?;
     }
@@ -142,7 +141,7 @@ pub fn run(cli: &Cli) -> Result<(), StartError> {
 async fn serve(
     cli: &Cli,
     engines: Vec<EngineConfig>,
-    web: Option<Arc<ReloadingConfig>>,
+    web: Option<WebConfig>,
     pages: FilePages,
 ) -> Result<(), StartError> {
     let mut signal = pin!(shutdown::signals()?);
@@ -251,7 +250,7 @@ impl Daemon {
 async fn start(
     cli: &Cli,
     engines: Vec<EngineConfig>,
-    web: Option<Arc<ReloadingConfig>>,
+    web: Option<WebConfig>,
     stop: Shutdown,
 ) -> Result<Daemon, StartError> {
     let mut passed = listen::from_systemd()?;
@@ -357,7 +356,7 @@ async fn watch_tasks(heartbeats: Arc<Heartbeats>, mut stop: Shutdown) {
 fn pages(
     cli: &Cli,
     state: &Arc<State>,
-    web: Option<Arc<ReloadingConfig>>,
+    web: Option<WebConfig>,
     listeners: Vec<Listener>,
     heartbeats: &Arc<Heartbeats>,
     max_connections: usize,
@@ -371,13 +370,26 @@ fn pages(
     let mut router = router::all(state, options, &metrics, heartbeats);
     let mut tls = None;
     if let Some(config) = web {
-        tls = Acceptor::new(&config);
-        router = web::protect(router, Arc::clone(&config), Arc::clone(&metrics));
+        let counting = Arc::clone(&metrics);
+        let config = config.on_refusal(move |refusal| counting.refused(counted_as(refusal)));
+        tls = config.tls_acceptor();
+        router = router.layer(config.layer());
         tokio::spawn(config.watch());
     }
     let uses_tls = tls.is_some();
     let heartbeat = heartbeats.register("the server of the metrics page".to_owned());
     (Server { listeners, router, tls, metrics, heartbeat, max_connections }, uses_tls)
+}
+
+fn counted_as(refusal: exporter_web_config::Refusal) -> Refusal {
+    use exporter_web_config::Refusal as Reason;
+    match refusal {
+        Reason::TlsHandshake => Refusal::TlsHandshake,
+        Reason::Unauthorized => Refusal::Unauthorized,
+        Reason::RateLimited => Refusal::RateLimited,
+        Reason::Overloaded => Refusal::Overloaded,
+        _ => Refusal::WebConfig,
+    }
 }
 
 /// Fails before any engine is read: a recording that was asked for and cannot be written is a mistake in the configuration.

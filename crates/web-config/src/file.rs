@@ -1,5 +1,5 @@
-//! The schema of `--web.config.file`, that of Prometheus's exporter-toolkit: parsed strictly and checked as far as text
-//! goes. `tls` checks the contents of certificates. An empty file means plain HTTP without access rules.
+//! The schema of the file, that of Prometheus's exporter-toolkit. It is parsed strictly and checked as far as text goes; `tls` checks
+//! the contents of certificates.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -10,75 +10,41 @@ use http::{HeaderName, HeaderValue};
 use serde::Deserialize;
 use serde::de::{DeserializeOwned, IntoDeserializer as _};
 
-use super::basic_auth::Users;
-use super::rate_limit::Rate;
+use crate::basic_auth::Users;
+use crate::error::Problem;
+use crate::rate_limit::Rate;
 
-/// A web configuration that cannot be used; the text names the key and the remedy.
-#[derive(Debug, thiserror::Error)]
-#[error("--web.config.file {}: {problem}", path.display())]
-pub struct WebConfigError {
-    pub path: PathBuf,
-    pub problem: Problem,
+/// The parsed and checked file. An empty one means plain HTTP without access rules.
+pub(crate) struct ConfigFile {
+    pub(crate) tls: Option<TlsSection>,
+    /// Added to every response.
+    pub(crate) headers: Vec<(HeaderName, HeaderValue)>,
+    pub(crate) users: Users,
+    pub(crate) rate: Option<Rate>,
 }
 
-#[derive(Debug, thiserror::Error)]
-pub enum Problem {
-    #[error("cannot be read: {0}; check the path and its permissions")]
-    Unreadable(#[from] std::io::Error),
-    #[error("{0}; the keys are those of the exporter-toolkit's web configuration")]
-    Malformed(String),
-    #[error(transparent)]
-    Key(#[from] InvalidKey),
+/// `tls_server_config`.
+pub(crate) struct TlsSection {
+    pub(crate) cert: Pem,
+    pub(crate) key: Pem,
+    pub(crate) client_auth: ClientAuth,
+    pub(crate) client_ca: Option<Pem>,
+    pub(crate) allowed_sans: Option<Vec<String>>,
+    pub(crate) tls12: bool,
+    pub(crate) tls13: bool,
+    pub(crate) cipher_suites: Vec<String>,
+    pub(crate) prefer_server_order: bool,
+    pub(crate) curves: Vec<String>,
 }
 
-/// A key whose value is invalid, and why.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{key}: {why}")]
-pub struct InvalidKey {
-    pub key: String,
-    pub why: String,
-}
-
-impl InvalidKey {
-    pub(super) fn new(key: impl Into<String>, why: impl Into<String>) -> Self {
-        Self { key: key.into(), why: why.into() }
-    }
-}
-
-/// The parsed file.
-#[derive(Debug)]
-pub struct WebConfig {
-    pub tls: Option<TlsConfig>,
-    /// Set on every response.
-    pub headers: Vec<(HeaderName, HeaderValue)>,
-    /// Without users, no password is required.
-    pub users: Users,
-    pub rate: Option<Rate>,
-}
-
-/// `tls_server_config`, complete.
-#[derive(Debug)]
-pub struct TlsConfig {
-    pub cert: Pem,
-    pub key: Pem,
-    pub client_auth: ClientAuth,
-    pub client_ca: Option<Pem>,
-    pub allowed_sans: Option<Vec<String>>,
-    pub tls12: bool,
-    pub tls13: bool,
-    pub cipher_suites: Vec<String>,
-    pub prefer_server_order: bool,
-    pub curves: Vec<String>,
-}
-
-/// Where PEM text is.
-pub enum Pem {
+/// PEM text, or the file that contains it.
+pub(crate) enum Pem {
     File(PathBuf),
     Inline(String),
 }
 
 impl fmt::Debug for Pem {
-    /// Without the text: it may be a private key.
+    /// Does not show the text, because it may be a private key.
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::File(path) => path.fmt(out),
@@ -89,7 +55,7 @@ impl fmt::Debug for Pem {
 
 /// `client_auth_type`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
-pub enum ClientAuth {
+pub(crate) enum ClientAuth {
     #[serde(rename = "NoClientCert")]
     None,
     #[serde(rename = "RequestClientCert")]
@@ -104,12 +70,12 @@ pub enum ClientAuth {
 }
 
 impl ClientAuth {
-    pub(super) const fn verifies(self) -> bool {
+    pub(crate) const fn verifies(self) -> bool {
         matches!(self, Self::VerifyIfGiven | Self::RequireAndVerify)
     }
 }
 
-/// `min_version` and `max_version`. The first two are known, but never enabled.
+/// The values of `min_version` and `max_version`. The first two are valid values but never enabled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Deserialize)]
 #[allow(clippy::upper_case_acronyms, reason = "the names in the file")]
 enum Version {
@@ -119,19 +85,19 @@ enum Version {
     TLS13,
 }
 
+/// The file as it is written. A key without a value is the same as a missing key.
 #[derive(Deserialize, Default)]
 #[serde(deny_unknown_fields)]
-struct File {
-    tls_server_config: Option<FileTls>,
-    http_server_config: Option<FileHttp>,
+struct RawFile {
+    tls_server_config: Option<RawTls>,
+    http_server_config: Option<RawHttp>,
     basic_auth_users: Option<BTreeMap<String, String>>,
-    rate_limit: Option<FileRate>,
+    rate_limit: Option<RawRate>,
 }
 
-/// A key without a value is the same as a missing key.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct FileTls {
+struct RawTls {
     cert: Option<String>,
     key: Option<String>,
     client_ca: Option<String>,
@@ -149,8 +115,8 @@ struct FileTls {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct FileHttp {
-    /// Accepted and ignored: only HTTP/1.1 is served (docs/web.md says why).
+struct RawHttp {
+    /// Accepted and ignored, because only HTTP/1.1 is offered.
     #[serde(rename = "http2")]
     _http2: Option<bool>,
     headers: Option<BTreeMap<String, Option<String>>>,
@@ -158,12 +124,12 @@ struct FileHttp {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct FileRate {
+struct RawRate {
     interval: Option<Interval>,
     burst: Option<u32>,
 }
 
-/// A duration as Go's YAML package reads it.
+/// A duration. Go's YAML package accepts both forms.
 #[derive(Deserialize)]
 #[serde(untagged, expecting = "not a duration; write 100ms, 1s or 1m30s")]
 enum Interval {
@@ -171,39 +137,35 @@ enum Interval {
     Text(String),
 }
 
-impl WebConfig {
+impl ConfigFile {
     /// Parses the text of a file in `folder`.
-    ///
-    /// # Errors
-    /// When the text is malformed or a value is invalid.
-    pub fn parse(text: &str, folder: &Path) -> Result<Self, Problem> {
-        let file: Option<File> =
-            serde_saphyr::from_str(text).map_err(|error| Problem::Malformed(in_one_line(&error, text)))?;
-        let File { tls_server_config: tls, http_server_config: http, basic_auth_users: users, rate_limit: rate } =
+    pub(crate) fn parse(text: &str, folder: &Path) -> Result<Self, Problem> {
+        let file: Option<RawFile> = serde_saphyr::from_str(text).map_err(|error| malformed(&error, text))?;
+        let RawFile { tls_server_config: tls, http_server_config: http, basic_auth_users: users, rate_limit: rate } =
             file.unwrap_or_default();
         Ok(Self {
             tls: tls.map_or(Ok(None), |tls| tls.checked(folder))?,
             headers: headers(http.and_then(|http| http.headers).unwrap_or_default())?,
-            users: Users::new(users.unwrap_or_default())
-                .map_err(|bad| InvalidKey::new(format!("basic_auth_users.{}", bad.user), bad.to_string()))?,
-            rate: rate.map_or(Ok(None), FileRate::checked)?,
+            users: Users::new(users.unwrap_or_default())?,
+            rate: rate.map_or(Ok(None), RawRate::checked)?,
         })
     }
 }
 
-/// The parser's message as one line that starts with the key. The value is left out because it may be secret.
-fn in_one_line(error: &serde_saphyr::Error, text: &str) -> String {
+/// The parser's message in one line, with the key. The value is left out because it may be a secret.
+fn malformed(error: &serde_saphyr::Error, text: &str) -> Problem {
     let what = error.without_snippet().to_string().lines().collect::<Vec<_>>().join(" ");
+    let why = format!("{what}; the keys are those of the exporter-toolkit's web configuration");
     let line = error.location().and_then(|at| text.lines().nth(usize::try_from(at.line()).ok()?.checked_sub(1)?));
     match line.and_then(|line| line.split_once(':')) {
-        Some((key, _)) => format!("{}: {what}", key.trim()),
-        None => what,
+        Some((key, _)) => Problem::new(key.trim(), why),
+        None => Problem::without_key(why),
     }
 }
 
-impl FileTls {
-    fn checked(self, folder: &Path) -> Result<Option<TlsConfig>, InvalidKey> {
-        let invalid = |name: &str, why: &str| InvalidKey::new(format!("tls_server_config.{name}"), why);
+impl RawTls {
+    fn checked(self, folder: &Path) -> Result<Option<TlsSection>, Problem> {
+        let invalid = |name: &str, why: &str| Problem::new(format!("tls_server_config.{name}"), why);
         let min = named("min_version", self.min_version.as_deref(), Version::TLS12)?;
         let max = named("max_version", self.max_version.as_deref(), Version::TLS13)?;
         let client_auth_type = self.client_auth_type.filter(|name| !name.is_empty());
@@ -237,7 +199,7 @@ impl FileTls {
         if let Some((_, key, why)) = rules.into_iter().find(|(broken, ..)| *broken) {
             return Err(invalid(key, why));
         }
-        Ok(Some(TlsConfig {
+        Ok(Some(TlsSection {
             cert,
             key: private,
             client_auth,
@@ -262,15 +224,14 @@ fn pem(folder: &Path, name: &str, inline: Option<String>, file: Option<String>) 
     file.map(|path| Pem::File(folder.join(path))).or(inline.map(Pem::Inline))
 }
 
-/// The variant of `T` with this name.
-fn named<T: DeserializeOwned>(key: &str, name: Option<&str>, default: T) -> Result<T, InvalidKey> {
+/// The variant of `T` with this name, or `default` without a name.
+fn named<T: DeserializeOwned>(key: &str, name: Option<&str>, default: T) -> Result<T, Problem> {
     let Some(name) = name else { return Ok(default) };
-    T::deserialize(name.into_deserializer()).map_err(|error: serde::de::value::Error| {
-        InvalidKey::new(format!("tls_server_config.{key}"), error.to_string())
-    })
+    T::deserialize(name.into_deserializer())
+        .map_err(|error: serde::de::value::Error| Problem::new(format!("tls_server_config.{key}"), error.to_string()))
 }
 
-/// The headers that the toolkit allows, with their values where only some are valid.
+/// The headers that the toolkit allows, and their valid values if not all are.
 const HEADERS: [(&str, &[&str]); 5] = [
     ("Strict-Transport-Security", &[]),
     ("X-Content-Type-Options", &["nosniff"]),
@@ -279,10 +240,10 @@ const HEADERS: [(&str, &[&str]); 5] = [
     ("Content-Security-Policy", &[]),
 ];
 
-fn headers(given: BTreeMap<String, Option<String>>) -> Result<Vec<(HeaderName, HeaderValue)>, InvalidKey> {
+fn headers(given: BTreeMap<String, Option<String>>) -> Result<Vec<(HeaderName, HeaderValue)>, Problem> {
     let checked = given.into_iter().map(|(name, value)| {
         let value = value.unwrap_or_default();
-        let wrong = |why: String| InvalidKey::new(format!("http_server_config.headers.{name}"), why);
+        let wrong = |why: String| Problem::new(format!("http_server_config.headers.{name}"), why);
         let Some((_, values)) = HEADERS.iter().find(|(known, _)| *known == name) else {
             let known: Vec<&str> = HEADERS.iter().map(|(known, _)| *known).collect();
             return Err(wrong(format!(
@@ -302,14 +263,14 @@ fn headers(given: BTreeMap<String, Option<String>>) -> Result<Vec<(HeaderName, H
     checked.collect()
 }
 
-impl FileRate {
-    /// Without an interval, or with one of 0 or less, there is no limit.
-    fn checked(self) -> Result<Option<Rate>, InvalidKey> {
+impl RawRate {
+    /// There is no limit if the interval is missing, 0 or negative.
+    fn checked(self) -> Result<Option<Rate>, Problem> {
         let interval = match self.interval {
             None => Duration::ZERO,
             Some(Interval::Nanoseconds(nanoseconds)) => Duration::from_nanos(nanoseconds.try_into().unwrap_or(0)),
             Some(Interval::Text(text)) => duration(&text).ok_or_else(|| {
-                InvalidKey::new("rate_limit.interval", format!("{text:?} is not a duration; write 100ms, 1s or 1m30s"))
+                Problem::new("rate_limit.interval", format!("{text:?} is not a duration; write 100ms, 1s or 1m30s"))
             })?,
         };
         match (interval.is_zero(), self.burst.unwrap_or_default()) {
@@ -317,15 +278,15 @@ impl FileRate {
             (false, 0) => {
                 let why =
                     "is missing or 0, which would refuse every request; set it to at least 1 or remove rate_limit";
-                Err(InvalidKey::new("rate_limit.burst", why))
+                Err(Problem::new("rate_limit.burst", why))
             }
             (false, burst) => Ok(Some(Rate { interval, burst })),
         }
     }
 }
 
-/// A duration in Go's syntax: numbers with units in sequence. Negative durations count as zero. `humantime` is no
-/// replacement: it accepts days, months and years, which Go refuses.
+/// Parses a duration in Go's syntax, such as `1m30s`. A negative one counts as zero. `humantime` is no replacement: it accepts
+/// days, months and years, which Go rejects.
 fn duration(text: &str) -> Option<Duration> {
     const UNITS: [(&str, f64); 8] =
         [("ns", 1e-9), ("us", 1e-6), ("µs", 1e-6), ("μs", 1e-6), ("ms", 1e-3), ("s", 1.0), ("m", 60.0), ("h", 3600.0)];
@@ -373,8 +334,8 @@ mod tests {
     #[test]
     fn an_error_about_a_duration_shows_valid_ones() {
         for text in ["5.5", "true", "[1s]"] {
-            let error = WebConfig::parse(&format!("rate_limit:\n  interval: {text}\n"), Path::new("")).unwrap_err();
-            assert!(format!("{error:?}").contains("write 100ms"), "{text}: {error:?}");
+            let error = ConfigFile::parse(&format!("rate_limit:\n  interval: {text}\n"), Path::new("")).err().unwrap();
+            assert!(error.to_string().contains("write 100ms"), "{text}: {error}");
         }
     }
 
@@ -383,7 +344,7 @@ mod tests {
         let text = "tls_server_config:\n  cert_file: a\n  key_file: b\n  client_auth_type:\n  client_ca_file:\n  cert:\n  \
                     min_version:\n  max_version:\n  cipher_suites:\n  curve_preferences:\n  client_ca:\n  \
                     prefer_server_cipher_suites:\nhttp_server_config:\n  headers:\n    X-XSS-Protection:\n";
-        let config = WebConfig::parse(text, Path::new("/etc")).unwrap();
+        let config = ConfigFile::parse(text, Path::new("/etc")).unwrap();
         let tls = config.tls.unwrap();
         assert!(tls.tls12 && tls.tls13 && tls.prefer_server_order && tls.client_auth == ClientAuth::None);
         assert_eq!(config.headers[0].1, "");

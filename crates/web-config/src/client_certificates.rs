@@ -1,5 +1,5 @@
-//! Verifies client certificates by `client_auth_type`, `client_ca` and `client_allowed_sans`. A client must always prove that
-//! it has the certificate's key. Whether a known CA must have signed the certificate depends on the type.
+//! Verifies client certificates by `client_auth_type`, `client_ca` and `client_allowed_sans`. The type decides whether a known CA
+//! must have signed the certificate. A client must always prove that it has the private key of its certificate.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -15,50 +15,48 @@ use tokio_rustls::rustls::{
 use x509_parser::extensions::GeneralName;
 use x509_parser::prelude::{ASN1Time, FromDer as _, X509Certificate};
 
-use super::config::{ClientAuth, InvalidKey, Pem, TlsConfig};
-use super::pem::Files;
+use crate::error::Problem;
+use crate::file::{ClientAuth, Pem, TlsSection};
+use crate::pem::Files;
 
-/// The verifier for `tls`, whose `client_auth` is not [`ClientAuth::None`].
-///
-/// # Errors
-/// When the CA cannot be read.
-pub(super) fn verifier(
-    tls: &TlsConfig,
+const CA: &str = "tls_server_config.client_ca_file";
+
+/// The verifier for `tls`, whose `client_auth` is not [`ClientAuth::None`]. Fails if the CA cannot be read.
+pub(crate) fn verifier(
+    tls: &TlsSection,
     provider: &Arc<CryptoProvider>,
     files: &mut Files,
-) -> Result<Arc<dyn ClientCertVerifier>, InvalidKey> {
+) -> Result<Arc<dyn ClientCertVerifier>, Problem> {
     let given = tls.client_ca.as_ref().map(|pem| files.certificates(pem, CA)).transpose()?.unwrap_or_default();
     let chain = match &tls.client_ca {
         Some(pem) if tls.client_auth.verifies() => Some(chain(pem, &given, provider)?),
         _ => None,
     };
-    let mandatory = matches!(tls.client_auth, ClientAuth::RequireAny | ClientAuth::RequireAndVerify);
     let allowed_sans = tls.allowed_sans.clone();
+    let mandatory = matches!(tls.client_auth, ClientAuth::RequireAny | ClientAuth::RequireAndVerify);
     Ok(Arc::new(Verifier { chain, given, mandatory, allowed_sans, provider: Arc::clone(provider) }))
 }
 
-/// Accepts chains that end at any of the certificates `given` by `pem`. If `pem` has several certificates, unusable ones are
-/// skipped, as in Go.
+/// Accepts certificate chains that end at one of the certificates `given` in `pem`. As in Go, invalid certificates are skipped if
+/// a valid one is left.
 fn chain(
     pem: &Pem,
     given: &[CertificateDer<'static>],
     provider: &Arc<CryptoProvider>,
-) -> Result<Arc<dyn ClientCertVerifier>, InvalidKey> {
-    let (mut roots, mut unusable) = (RootCertStore::empty(), None);
+) -> Result<Arc<dyn ClientCertVerifier>, Problem> {
+    let (mut roots, mut invalid) = (RootCertStore::empty(), None);
     for certificate in given {
         if let Err(error) = roots.add(certificate.clone()) {
             tracing::debug!(%error, file = ?pem, "unusable certificate in client_ca_file skipped");
-            unusable = Some(error);
+            invalid = Some(error);
         }
     }
-    if let Some(error) = unusable.filter(|_| roots.is_empty()) {
-        return Err(InvalidKey::new(CA, format!("{pem:?} has an unusable certificate: {error}; replace it")));
+    if let Some(error) = invalid.filter(|_| roots.is_empty()) {
+        return Err(Problem::new(CA, format!("{pem:?} has an unusable certificate: {error}; replace it")));
     }
     let builder = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), Arc::clone(provider));
-    builder.build().map_err(|error| InvalidKey::new(CA, format!("{pem:?}: {error}; replace it")))
+    builder.build().map_err(|error| Problem::new(CA, format!("{pem:?}: {error}; replace it")))
 }
-
-const CA: &str = "tls_server_config.client_ca_file";
 
 #[derive(Debug)]
 struct Verifier {

@@ -4,20 +4,21 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
-/// `rate_limit`: both above 0.
+/// `rate_limit`. Both values are above 0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Rate {
-    pub interval: Duration,
-    pub burst: u32,
+pub(crate) struct Rate {
+    pub(crate) interval: Duration,
+    pub(crate) burst: u32,
 }
 
-/// A token bucket, full at first. The rate is an argument of each call because a reload may change it.
+/// A token bucket, full at first: the number of tokens and when they were counted. The rate is an argument because a reload may
+/// change it.
 #[derive(Debug, Default)]
-pub struct Bucket(Mutex<Option<(f64, Instant)>>);
+pub(crate) struct TokenBucket(Mutex<Option<(f64, Instant)>>);
 
-impl Bucket {
-    /// Takes a token; false if there is none.
-    pub fn allows(&self, rate: Rate, now: Instant) -> bool {
+impl TokenBucket {
+    /// Takes a token. Returns false if there is none.
+    pub(crate) fn allows(&self, rate: Rate, now: Instant) -> bool {
         let burst = f64::from(rate.burst);
         let mut level = self.0.lock();
         let (tokens, at) = level.unwrap_or((burst, now));
@@ -35,7 +36,7 @@ mod tests {
 
     #[test]
     fn a_burst_passes_and_then_one_request_per_interval() {
-        let (bucket, rate) = (Bucket::default(), Rate { interval: Duration::from_secs(1), burst: 3 });
+        let (bucket, rate) = (TokenBucket::default(), Rate { interval: Duration::from_secs(1), burst: 3 });
         let begin = Instant::now();
         let passed = |after: u64, asked: usize| {
             (0..asked).filter(|_| bucket.allows(rate, begin + Duration::from_millis(after))).count()

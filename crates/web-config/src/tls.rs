@@ -9,11 +9,12 @@ use tokio_rustls::rustls::sign::{CertifiedKey, SingleCertAndKey};
 use tokio_rustls::rustls::version::{TLS12, TLS13};
 use tokio_rustls::rustls::{self, SupportedCipherSuite, SupportedProtocolVersion};
 
-use super::client_certificates::verifier;
-use super::config::{ClientAuth, InvalidKey, TlsConfig};
-use super::pem::Files;
+use crate::client_certificates::verifier;
+use crate::error::Problem;
+use crate::file::{ClientAuth, TlsSection};
+use crate::pem::Files;
 
-/// Cipher suites of Go that rustls does not have: CBC, or without forward secrecy. They are accepted and ignored.
+/// Cipher suites of Go that rustls lacks because they use CBC or have no forward secrecy. They are accepted and ignored.
 const WEAK: [&str; 8] = [
     "TLS_RSA_WITH_AES_128_CBC_SHA",
     "TLS_RSA_WITH_AES_256_CBC_SHA",
@@ -25,42 +26,53 @@ const WEAK: [&str; 8] = [
     "TLS_ECDHE_RSA_WITH_AES_256_CBC_SHA",
 ];
 
-/// Certificates that rustls accepts; Go accepts older and rarer kinds too.
+/// The certificates that rustls accepts. Go accepts older and rarer kinds, too.
 const SUPPORTED: &str = "X.509 version 3 and an RSA key of at least 2048 bits, or a P-256, P-384 or Ed25519 key";
 
-/// The server's certificate and key.
-pub(super) type Identity = Arc<CertifiedKey>;
+/// `tls_server_config` for rustls.
+pub(crate) struct Tls {
+    /// The server's certificate and key.
+    identity: Arc<CertifiedKey>,
+    pub(crate) config: Arc<ServerConfig>,
+}
+
+impl Tls {
+    /// Reads the files that `tls` names. If only the certificate or its key is invalid, those of `previous` stay in use, and the
+    /// second value says why.
+    pub(crate) fn load(
+        tls: &TlsSection,
+        previous: Option<&Self>,
+        files: &mut Files,
+    ) -> Result<(Self, Option<Problem>), Problem> {
+        let (identity, warning) = match (identity(tls, files), previous) {
+            (Ok(identity), _) => (identity, None),
+            (Err(error), Some(previous)) => (Arc::clone(&previous.identity), Some(error)),
+            (Err(error), None) => return Err(error),
+        };
+        let config = Arc::new(server_config(tls, Arc::clone(&identity), files)?);
+        Ok((Self { identity, config }, warning))
+    }
+}
 
 /// Reads the certificate and its key.
-///
-/// # Errors
-/// When one of them cannot be read, or the key belongs to another certificate.
-pub(super) fn identity(tls: &TlsConfig, files: &mut Files) -> Result<Identity, InvalidKey> {
+fn identity(tls: &TlsSection, files: &mut Files) -> Result<Arc<CertifiedKey>, Problem> {
     let (cert_key, private_key) = ("tls_server_config.cert_file", "tls_server_config.key_file");
-    // Both are read before either is judged, so that a later change of any of them is noticed.
+    // Both are read before either is checked, so that a later change of either one is noticed.
     let chain = files.certificates(&tls.cert, cert_key);
     let key = files.private_key(&tls.key, private_key);
     let identity = CertifiedKey::from_der(chain?, key?, &ring::default_provider()).map_err(|error| match error {
         rustls::Error::InconsistentKeys(_) => {
-            InvalidKey::new(private_key, format!("{:?} is not the key of {:?}; name a pair", tls.key, tls.cert))
+            Problem::new(private_key, format!("{:?} is not the key of {:?}; name a pair", tls.key, tls.cert))
         }
         other => {
             let why = format!("{:?} and its key are not supported: {other}; use {SUPPORTED}", tls.cert);
-            InvalidKey::new(cert_key, why)
+            Problem::new(cert_key, why)
         }
     })?;
     Ok(Arc::new(identity))
 }
 
-/// rustls's configuration for this server certificate.
-///
-/// # Errors
-/// When the client CA cannot be read, or no cipher suite or curve would be left.
-pub(super) fn server_config(
-    tls: &TlsConfig,
-    identity: Identity,
-    files: &mut Files,
-) -> Result<ServerConfig, InvalidKey> {
+fn server_config(tls: &TlsSection, identity: Arc<CertifiedKey>, files: &mut Files) -> Result<ServerConfig, Problem> {
     let default = ring::default_provider();
     let provider = Arc::new(CryptoProvider {
         cipher_suites: cipher_suites(tls, &default.cipher_suites)?,
@@ -71,7 +83,7 @@ pub(super) fn server_config(
         .into_iter()
         .filter_map(|(on, version)| on.then_some(version))
         .collect();
-    let unusable = |error| InvalidKey::new("tls_server_config.cipher_suites", format!("{error}; remove it"));
+    let unusable = |error| Problem::new("tls_server_config.cipher_suites", format!("{error}; remove it"));
     let builder = ServerConfig::builder_with_provider(Arc::clone(&provider));
     let builder = builder.with_protocol_versions(&versions).map_err(unusable)?;
     let builder = match tls.client_auth {
@@ -79,20 +91,20 @@ pub(super) fn server_config(
         _ => builder.with_client_cert_verifier(verifier(tls, &provider, files)?),
     };
     let mut config = builder.with_cert_resolver(Arc::new(SingleCertAndKey::from(identity)));
-    // As in Go, `true` means that the server's order of cipher suites wins.
+    // As Go documents it: `true` means that the server's order of cipher suites decides.
     config.ignore_client_order = tls.prefer_server_order;
     config.alpn_protocols = vec![b"http/1.1".to_vec()];
     if tls.client_auth != ClientAuth::None {
-        // A resumed session would not show the client's certificate again, which may have expired meanwhile.
+        // A resumed session would not send the client's certificate again, which may have expired in the meantime.
         config.session_storage = Arc::new(NoServerSessionStorage {});
         config.send_tls13_tickets = 0;
     }
     Ok(config)
 }
 
-/// The suites of TLS 1.3 are always offered; the list selects among those of TLS 1.2.
-fn cipher_suites(tls: &TlsConfig, offered: &[SupportedCipherSuite]) -> Result<Vec<SupportedCipherSuite>, InvalidKey> {
-    let invalid = |why: String| InvalidKey::new("tls_server_config.cipher_suites", why);
+/// All suites of TLS 1.3 are always offered. The list selects among those of TLS 1.2.
+fn cipher_suites(tls: &TlsSection, offered: &[SupportedCipherSuite]) -> Result<Vec<SupportedCipherSuite>, Problem> {
+    let invalid = |why: String| Problem::new("tls_server_config.cipher_suites", why);
     if tls.cipher_suites.is_empty() {
         return Ok(offered.to_vec());
     }
@@ -126,7 +138,7 @@ fn go_name(suite: SupportedCipherSuite) -> String {
 fn curves(
     names: &[String],
     offered: &[&'static dyn SupportedKxGroup],
-) -> Result<Vec<&'static dyn SupportedKxGroup>, InvalidKey> {
+) -> Result<Vec<&'static dyn SupportedKxGroup>, Problem> {
     use rustls::NamedGroup::{X25519, secp256r1, secp384r1};
     const KEY: &str = "tls_server_config.curve_preferences";
     const KNOWN: &str = "choose from X25519, CurveP256, CurveP384";
@@ -137,13 +149,13 @@ fn curves(
             "CurveP256" => secp256r1,
             "CurveP384" => secp384r1,
             "CurveP521" => continue,
-            other => return Err(InvalidKey::new(KEY, format!("{other:?} is unknown; {KNOWN}"))),
+            other => return Err(Problem::new(KEY, format!("{other:?} is unknown; {KNOWN}"))),
         };
         chosen.extend(offered.iter().find(|curve| curve.name() == group));
     }
     match (names.is_empty(), chosen.is_empty()) {
         (true, _) => Ok(offered.to_vec()),
-        (false, true) => Err(InvalidKey::new(KEY, format!("CurveP521 is not supported; {KNOWN}"))),
+        (false, true) => Err(Problem::new(KEY, format!("CurveP521 is not supported; {KNOWN}"))),
         (false, false) => Ok(chosen),
     }
 }

@@ -1,0 +1,145 @@
+//! The access rules for requests as a tower layer. tower-http has no rate limit, and its layers cannot follow a reload.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Instant;
+
+use http::{HeaderValue, Request, Response, header};
+use tower_layer::Layer;
+use tower_service::Service;
+
+use crate::refusal::Refusal;
+use crate::web_config::WebConfig;
+
+/// A [`tower_layer::Layer`] that applies the access rules of a [`WebConfig`] to each request.
+#[derive(Debug, Clone)]
+pub struct AccessControlLayer(pub(crate) WebConfig);
+
+impl<S> Layer<S> for AccessControlLayer {
+    type Service = AccessControl<S>;
+
+    fn layer(&self, inner: S) -> AccessControl<S> {
+        AccessControl { inner, config: self.0.clone() }
+    }
+}
+
+/// The service that [`AccessControlLayer`] makes of another one. It applies the rate limit, then basic authentication, and adds
+/// the configured headers to the response.
+#[derive(Debug, Clone)]
+pub struct AccessControl<S> {
+    inner: S,
+    config: WebConfig,
+}
+
+impl<S, B, R> Service<Request<B>> for AccessControl<S>
+where
+    S: Service<Request<B>, Response = Response<R>, Future: Send> + Clone + Send + 'static,
+    B: Send + 'static,
+    R: From<String>,
+{
+    type Response = Response<R>;
+    type Error = S::Error;
+    type Future = Pin<Box<dyn Future<Output = Result<Response<R>, S::Error>> + Send>>;
+
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
+        self.inner.poll_ready(context)
+    }
+
+    fn call(&mut self, request: Request<B>) -> Self::Future {
+        // Only the service that was polled is ready. The clone takes its place.
+        let clone = self.inner.clone();
+        let mut inner = std::mem::replace(&mut self.inner, clone);
+        let config = self.config.clone();
+        Box::pin(async move {
+            // The same settings apply to the whole request, even if a reload comes in between.
+            let Some(settings) = config.settings() else { return Ok(refuse(&config, Refusal::InvalidConfig)) };
+            if settings.rate.is_some_and(|rate| !config.state.bucket.allows(rate, Instant::now())) {
+                return Ok(refuse(&config, Refusal::RateLimited));
+            }
+            let authorization = request.headers().get(header::AUTHORIZATION);
+            let client = request.extensions().get().copied().unwrap_or_default();
+            let mut response = match config.state.auth.check(&settings.users, authorization, client).await {
+                Ok(()) => inner.call(request).await?,
+                Err(refusal) => refuse(&config, refusal),
+            };
+            for (name, value) in &settings.headers {
+                response.headers_mut().insert(name, value.clone());
+            }
+            Ok(response)
+        })
+    }
+}
+
+/// Reports the refusal and makes the response, with the text that Go's server sends.
+fn refuse<R: From<String>>(config: &WebConfig, refusal: Refusal) -> Response<R> {
+    config.report(refusal);
+    let status = refusal.status();
+    let mut response = Response::new(R::from(format!("{}\n", status.canonical_reason().unwrap_or_default())));
+    *response.status_mut() = status;
+    let headers = response.headers_mut();
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
+    if refusal == Refusal::Unauthorized {
+        headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Basic"));
+    }
+    response
+}
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+    use std::sync::Arc;
+
+    use parking_lot::Mutex;
+    use tower::{ServiceExt as _, service_fn};
+
+    use super::*;
+
+    /// The status of each request, and the reported refusals.
+    async fn responses(text: &str, requests: &[Request<()>]) -> (Vec<Response<String>>, Vec<Refusal>) {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("web.yml");
+        std::fs::write(&path, text).unwrap();
+        let reported = Arc::new(Mutex::new(Vec::new()));
+        let hook = Arc::clone(&reported);
+        let config = WebConfig::load(&path).unwrap().on_refusal(move |refusal| hook.lock().push(refusal));
+        let page = service_fn(async |_: Request<()>| Ok::<_, Infallible>(Response::new("page".to_owned())));
+        let mut responses = Vec::new();
+        for request in requests {
+            // Each request has a layer of its own, as each connection of a server may have. They share the state.
+            responses.push(config.layer().layer(page).oneshot(request.clone()).await.unwrap());
+        }
+        let reported = reported.lock().clone();
+        (responses, reported)
+    }
+
+    #[tokio::test]
+    async fn each_rule_refuses_with_its_status_and_is_reported() {
+        let hash = bcrypt::hash("secret", 4).unwrap();
+        let text = format!(
+            "basic_auth_users:\n  ann: {hash}\nhttp_server_config:\n  headers:\n    X-Frame-Options: deny\n\
+             rate_limit:\n  interval: 1h\n  burst: 3\n"
+        );
+        let anonymous = Request::new(());
+        // ann:secret, and ann:guess.
+        let [right, wrong] = ["Basic YW5uOnNlY3JldA==", "Basic YW5uOmd1ZXNz"]
+            .map(|value| Request::builder().header(header::AUTHORIZATION, value).body(()).unwrap());
+        let (responses, reported) = responses(&text, &[anonymous, wrong, right.clone(), right]).await;
+        let statuses: Vec<u16> = responses.iter().map(|response| response.status().as_u16()).collect();
+        assert_eq!(statuses, [401, 401, 200, 429]);
+        let bodies: Vec<&str> = responses.iter().map(|response| response.body().as_str()).collect();
+        assert_eq!(bodies, ["Unauthorized\n", "Unauthorized\n", "page", "Too Many Requests\n"]);
+        let has =
+            |name: &str| responses.iter().map(|response| response.headers().contains_key(name)).collect::<Vec<_>>();
+        assert_eq!(has("www-authenticate"), [true, true, false, false]);
+        assert_eq!(has("x-frame-options"), [true, true, true, false]);
+        assert_eq!(reported, [Refusal::Unauthorized, Refusal::Unauthorized, Refusal::RateLimited]);
+    }
+
+    #[tokio::test]
+    async fn an_empty_file_accepts_every_request() {
+        let (responses, reported) = responses("", &vec![Request::new(()); 100]).await;
+        assert!(responses.iter().all(|response| response.status() == 200 && response.body() == "page"));
+        assert_eq!(reported, []);
+    }
+}

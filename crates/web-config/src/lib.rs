@@ -1,0 +1,30 @@
+#![doc = include_str!("../README.md")]
+#![warn(missing_docs)]
+
+mod acceptor;
+mod access;
+mod basic_auth;
+mod client_certificates;
+mod error;
+mod file;
+mod pem;
+mod rate_limit;
+mod refusal;
+mod tls;
+mod turns;
+mod web_config;
+
+pub use acceptor::TlsAcceptor;
+pub use access::{AccessControl, AccessControlLayer};
+pub use error::Error;
+pub use refusal::Refusal;
+pub use turns::ClientAddress;
+pub use web_config::WebConfig;
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn the_readme_shows_the_example_server() {
+        assert!(include_str!("../README.md").contains(include_str!("../examples/server.rs")));
+    }
+}

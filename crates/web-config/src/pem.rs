@@ -1,0 +1,100 @@
+//! Reads PEM from files or from the web configuration itself, and remembers what was read so that changes are noticed.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{self, Read as _};
+use std::path::{Path, PathBuf};
+
+use ring::digest::{SHA256, digest};
+use tokio_rustls::rustls::pki_types::pem::{self, PemObject as _};
+use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
+
+use crate::error::Problem;
+use crate::file::Pem;
+
+/// More than any configuration or bundle of certificates has. A device such as `/dev/zero` has no end.
+const MAX_BYTES: u64 = 4 << 20;
+
+/// The files of a configuration, with a digest of what was read. `None` for a file that could not be read.
+/// Digests and not contents, because private keys must not be in memory twice.
+#[derive(Debug, Default)]
+pub(crate) struct Files(BTreeMap<PathBuf, Option<Vec<u8>>>);
+
+impl Files {
+    pub(crate) fn read(&mut self, path: &Path) -> io::Result<Vec<u8>> {
+        let content = read(path);
+        self.0.insert(path.to_owned(), content.as_ref().ok().map(|bytes| sha256(bytes)));
+        content
+    }
+
+    /// Whether the content of any file differs from what was read.
+    pub(crate) fn changed(&self) -> bool {
+        self.0.iter().any(|(path, before)| read(path).ok().map(|bytes| sha256(&bytes)) != *before)
+    }
+
+    fn text(&mut self, pem: &Pem, key: &str) -> Result<Vec<u8>, Problem> {
+        match pem {
+            Pem::Inline(text) => Ok(text.clone().into_bytes()),
+            Pem::File(path) => self.read(path).map_err(|error| {
+                let hint = "relative paths start at the folder of the web configuration";
+                Problem::new(key, format!("{} cannot be read: {error}; {hint}", path.display()))
+            }),
+        }
+    }
+
+    /// At least one certificate.
+    pub(crate) fn certificates(&mut self, pem: &Pem, key: &str) -> Result<Vec<CertificateDer<'static>>, Problem> {
+        let text = self.text(pem, key)?;
+        let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&text).collect();
+        let found = found
+            .map_err(|error| Problem::new(key, format!("{pem:?} is not PEM ({}); replace it", describe(&error))))?;
+        if found.is_empty() {
+            return Err(Problem::new(key, format!("{pem:?} has no PEM certificate; were the files swapped?")));
+        }
+        Ok(found)
+    }
+
+    pub(crate) fn private_key(&mut self, pem: &Pem, key: &str) -> Result<PrivateKeyDer<'static>, Problem> {
+        PrivateKeyDer::from_pem_slice(&self.text(pem, key)?).map_err(|error| {
+            let why = describe(&error);
+            Problem::new(key, format!("{pem:?} has no PEM private key ({why}); were the files swapped?"))
+        })
+    }
+}
+
+fn read(path: &Path) -> io::Result<Vec<u8>> {
+    let mut content = Vec::new();
+    File::open(path)?.take(MAX_BYTES + 1).read_to_end(&mut content)?;
+    match content.len() as u64 > MAX_BYTES {
+        true => Err(io::Error::new(io::ErrorKind::FileTooLarge, format!("longer than {} MiB", MAX_BYTES >> 20))),
+        false => Ok(content),
+    }
+}
+
+fn sha256(bytes: &[u8]) -> Vec<u8> {
+    digest(&SHA256, bytes).as_ref().to_vec()
+}
+
+/// What is wrong with the PEM text. Contains none of its bytes, because it may be a private key and errors are logged.
+fn describe(error: &pem::Error) -> &'static str {
+    match error {
+        pem::Error::MissingSectionEnd { .. } => "a section has no end; are the line breaks missing?",
+        pem::Error::IllegalSectionStart { .. } => "the first line of a section is malformed",
+        pem::Error::Base64Decode(_) => "a section is not Base64",
+        pem::Error::SectionTooLarge => "a section is too long",
+        pem::Error::NoItemsFound => "none found",
+        _ => "it cannot be read",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_device_without_an_end_is_an_error() {
+        for device in ["/dev/zero", "/dev/urandom", "/dev/full"] {
+            assert_eq!(read(Path::new(device)).unwrap_err().kind(), io::ErrorKind::FileTooLarge, "{device}");
+        }
+    }
+}

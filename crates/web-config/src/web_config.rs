@@ -1,0 +1,285 @@
+//! [`WebConfig`]: loads the file and the files that it names, and reloads them while the server runs.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::{HeaderName, HeaderValue};
+use parking_lot::{Mutex, RwLock};
+use tokio::time::MissedTickBehavior;
+
+use crate::acceptor::TlsAcceptor;
+use crate::access::AccessControlLayer;
+use crate::basic_auth::{BasicAuth, Users};
+use crate::error::{Error, Problem};
+use crate::file::ConfigFile;
+use crate::pem::Files;
+use crate::rate_limit::{Rate, TokenBucket};
+use crate::refusal::Refusal;
+use crate::tls::Tls;
+
+/// How often the files are compared with what was read last.
+const INTERVAL: Duration = Duration::from_millis(250);
+
+/// A web configuration in use. Clones share everything: the current settings, the rate limit and the cache of passwords.
+///
+/// ```no_run
+/// # use axum::{Router, routing::get};
+/// use exporter_web_config::WebConfig;
+///
+/// # async fn example() -> Result<(), exporter_web_config::Error> {
+/// let config = WebConfig::load("/etc/my-exporter/web.yml")?;
+/// tokio::spawn(config.clone().watch());
+/// let app: Router = Router::new().route("/metrics", get(async || "up 1\n")).layer(config.layer());
+/// let tls = config.tls_acceptor();
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct WebConfig {
+    pub(crate) state: Arc<State>,
+    on_refusal: Option<Arc<dyn Fn(Refusal) + Send + Sync>>,
+}
+
+pub(crate) struct State {
+    path: PathBuf,
+    uses_tls: bool,
+    /// `None` while the files are invalid.
+    settings: RwLock<Option<Arc<Settings>>>,
+    reloads: Mutex<Reloads>,
+    pub(crate) bucket: TokenBucket,
+    pub(crate) auth: Arc<BasicAuth>,
+}
+
+/// What the acceptor and the layer work with.
+pub(crate) struct Settings {
+    pub(crate) tls: Option<Tls>,
+    pub(crate) headers: Vec<(HeaderName, HeaderValue)>,
+    pub(crate) users: Users,
+    pub(crate) rate: Option<Rate>,
+}
+
+/// What is known between two loads.
+struct Reloads {
+    files: Files,
+    last_valid: Arc<Settings>,
+    /// What was logged last: why the files are invalid, or why the previous certificate is still in use.
+    logged: Result<Option<String>, String>,
+}
+
+impl WebConfig {
+    /// Reads the file at `path` and the files that it names. Relative paths in it start at its folder.
+    ///
+    /// An empty file is valid and means plain HTTP without access rules.
+    ///
+    /// # Errors
+    /// If a file cannot be read or a value is invalid.
+    pub fn load(path: impl AsRef<Path>) -> Result<Self, Error> {
+        let path = path.as_ref();
+        let mut files = Files::default();
+        let (settings, _) = load(path, None, &mut files).map_err(|problem| Error::new(path, problem))?;
+        let settings = Arc::new(settings);
+        let state = State {
+            path: path.to_owned(),
+            uses_tls: settings.tls.is_some(),
+            settings: RwLock::new(Some(Arc::clone(&settings))),
+            reloads: Mutex::new(Reloads { files, last_valid: settings, logged: Ok(None) }),
+            bucket: TokenBucket::default(),
+            auth: Arc::default(),
+        };
+        Ok(Self { state: Arc::new(state), on_refusal: None })
+    }
+
+    /// Calls `hook` for each refused request and each failed handshake, for example to count them. It replaces an earlier hook,
+    /// and applies to the layers and acceptors that are made of the returned value.
+    ///
+    /// ```
+    /// use std::sync::Arc;
+    /// use std::sync::atomic::{AtomicU64, Ordering};
+    ///
+    /// use exporter_web_config::{Refusal, WebConfig};
+    ///
+    /// # let folder = tempfile::tempdir().unwrap();
+    /// # let path = folder.path().join("web.yml");
+    /// # std::fs::write(&path, "").unwrap();
+    /// let unauthorized = Arc::new(AtomicU64::new(0));
+    /// let counter = Arc::clone(&unauthorized);
+    /// let config = WebConfig::load(&path)?.on_refusal(move |refusal| {
+    ///     if refusal == Refusal::Unauthorized {
+    ///         counter.fetch_add(1, Ordering::Relaxed);
+    ///     }
+    /// });
+    /// # Ok::<(), exporter_web_config::Error>(())
+    /// ```
+    #[must_use]
+    pub fn on_refusal(mut self, hook: impl Fn(Refusal) + Send + Sync + 'static) -> Self {
+        self.on_refusal = Some(Arc::new(hook));
+        self
+    }
+
+    /// The access rules as a layer: rate limit, basic authentication and response headers.
+    ///
+    /// With axum, add it by `Router::layer` after all routes. The service's response body must implement `From<String>`, as
+    /// axum's does. Put a [`ClientAddress`](crate::ClientAddress) into the extensions of each request, so that clients take turns
+    /// if many passwords must be checked.
+    #[must_use]
+    pub fn layer(&self) -> AccessControlLayer {
+        AccessControlLayer(self.clone())
+    }
+
+    /// The acceptor for TLS connections. `None` if the file has no `tls_server_config`; a reload never changes that.
+    #[must_use]
+    pub fn tls_acceptor(&self) -> Option<TlsAcceptor> {
+        self.state.uses_tls.then(|| TlsAcceptor(self.clone()))
+    }
+
+    /// Reloads the files when their content changes, forever. Spawn it on a tokio runtime with timers; without it, nothing is
+    /// reloaded.
+    ///
+    /// The files are compared four times per second, on a thread for blocking work: a file system that hangs delays reloads but no
+    /// request. If a file becomes invalid, every request and handshake is refused until it is fixed. If only the server's own
+    /// certificate becomes invalid, the previous one stays in use, because certificate and key are replaced one after the other.
+    /// Each of these changes is logged once, with [`tracing`].
+    pub async fn watch(self) {
+        let mut ticks = tokio::time::interval(INTERVAL);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            ticks.tick().await;
+            let state = Arc::clone(&self.state);
+            // Fails only at shutdown.
+            let Ok(()) = tokio::task::spawn_blocking(move || state.reload_if_changed()).await else { return };
+        }
+    }
+
+    /// The current settings. `None` while the files are invalid.
+    pub(crate) fn settings(&self) -> Option<Arc<Settings>> {
+        self.state.settings.read().clone()
+    }
+
+    pub(crate) fn report(&self, refusal: Refusal) {
+        if let Some(hook) = &self.on_refusal {
+            hook(refusal);
+        }
+    }
+}
+
+impl fmt::Debug for WebConfig {
+    /// Shows the path only: the settings contain secrets.
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.debug_struct("WebConfig").field("path", &self.state.path).finish_non_exhaustive()
+    }
+}
+
+impl State {
+    fn reload_if_changed(&self) {
+        let mut reloads = self.reloads.lock();
+        if !reloads.files.changed() {
+            return;
+        }
+        let mut files = Files::default();
+        let outcome = match load(&self.path, Some(&reloads.last_valid), &mut files) {
+            Ok((settings, warning)) => {
+                reloads.last_valid = Arc::new(settings);
+                *self.settings.write() = Some(Arc::clone(&reloads.last_valid));
+                Ok(warning.map(|warning| warning.to_string()))
+            }
+            Err(problem) => {
+                *self.settings.write() = None;
+                Err(problem.to_string())
+            }
+        };
+        reloads.files = files;
+        if outcome != reloads.logged {
+            match &outcome {
+                Ok(None) => tracing::info!("web configuration is valid again"),
+                Ok(Some(error)) => tracing::warn!(error, "new certificate is invalid; keeping the previous one"),
+                Err(error) => tracing::error!(error, "web configuration is invalid; refusing all requests"),
+            }
+            reloads.logged = outcome;
+        }
+    }
+}
+
+/// Reads everything. If only the server's own certificate is invalid, the previous one stays in use, and the second value says
+/// why.
+fn load(path: &Path, previous: Option<&Settings>, files: &mut Files) -> Result<(Settings, Option<Problem>), Problem> {
+    let text = String::from_utf8(files.read(path)?).map_err(std::io::Error::other)?;
+    let ConfigFile { tls, headers, users, rate } = ConfigFile::parse(&text, path.parent().unwrap_or(Path::new("")))?;
+    let previous_tls = previous.and_then(|previous| previous.tls.as_ref());
+    let (tls, warning) = match tls.map(|tls| Tls::load(&tls, previous_tls, files)).transpose()? {
+        Some((tls, warning)) => (Some(tls), warning),
+        None => (None, None),
+    };
+    let settings = Settings { tls, headers, users, rate };
+    if let Some(previous) = previous {
+        check_switch(&settings, previous)?;
+    }
+    Ok((settings, warning))
+}
+
+/// A half-written file must not remove protection.
+fn check_switch(new: &Settings, previous: &Settings) -> Result<(), Problem> {
+    let (key, what) = if new.tls.is_some() != previous.tls.is_some() {
+        ("tls_server_config", "TLS cannot be enabled or disabled")
+    } else if new.users.is_empty() && !previous.users.is_empty() {
+        ("basic_auth_users", "the last user cannot be removed")
+    } else {
+        return Ok(());
+    };
+    Err(Problem::new(key, format!("{what} at run time; restart the program or revert the change")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_invalid_file_or_one_that_removes_protection_refuses_all_until_it_is_fixed() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("web.yml");
+        let good = "basic_auth_users:\n  ann: $2y$10$QOauhQNbBCuQDKes6eFzPeMqBSjb7Mr5DUmpZ/VcEd00UAV/LDeSi\n";
+        std::fs::write(&path, good).unwrap();
+        let config = WebConfig::load(&path).unwrap();
+        // An empty file is valid, but it would remove the password.
+        for invalid in ["basic_auth_users: {", "no_such_key: 1\n", "", "basic_auth_users:\n"] {
+            std::fs::write(&path, invalid).unwrap();
+            config.state.reload_if_changed();
+            assert!(config.settings().is_none(), "{invalid:?}");
+            std::fs::write(&path, good).unwrap();
+            config.state.reload_if_changed();
+            assert!(config.settings().is_some(), "{invalid:?}");
+        }
+        std::fs::remove_file(&path).unwrap();
+        config.state.reload_if_changed();
+        assert!(config.settings().is_none(), "removed");
+    }
+
+    #[tokio::test]
+    async fn a_changed_file_is_loaded_while_it_is_watched() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("web.yml");
+        std::fs::write(&path, "").unwrap();
+        let config = WebConfig::load(&path).unwrap();
+        let watch = tokio::spawn(config.clone().watch());
+        std::fs::write(&path, "rate_limit:\n  interval: 1s\n  burst: 1\n").unwrap();
+        let loaded = async {
+            while config.settings().unwrap().rate.is_none() {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(60), loaded).await.unwrap();
+        watch.abort();
+    }
+
+    #[test]
+    fn the_debug_output_shows_no_secret() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("web.yml");
+        let hash = "$2y$10$QOauhQNbBCuQDKes6eFzPeMqBSjb7Mr5DUmpZ/VcEd00UAV/LDeSi";
+        std::fs::write(&path, format!("basic_auth_users:\n  ann: {hash}\n")).unwrap();
+        let config = WebConfig::load(&path).unwrap();
+        let shown = format!("{config:?} {:?} {:?}", config.layer(), config.tls_acceptor());
+        assert!(shown.contains("web.yml") && !shown.contains(hash), "{shown}");
+    }
+}
