@@ -241,6 +241,8 @@ fn each_client_auth_type_accepts_the_right_certificates() {
     assert_eq!(accepted(&pki, &verified("RequireAndVerifyClientCert")), [false, false, false, true, true]);
     let sans = format!("{}  client_allowed_sans: [prometheus.example]\n", verified("RequireAndVerifyClientCert"));
     assert_eq!(accepted(&pki, &sans), [false, false, false, true, false]);
+    let sans_if_given = sans.replace("RequireAndVerifyClientCert", "VerifyClientCertIfGiven");
+    assert_eq!(accepted(&pki, &sans_if_given), [false, false, false, true, false]);
 }
 
 #[test]

@@ -33,7 +33,9 @@ pub(crate) fn verifier(
         _ => None,
     };
     let allowed_sans = tls.allowed_sans.clone();
-    let mandatory = matches!(tls.client_auth, ClientAuth::RequireAny | ClientAuth::RequireAndVerify);
+    // A client without a certificate has none of the allowed names.
+    let mandatory =
+        matches!(tls.client_auth, ClientAuth::RequireAny | ClientAuth::RequireAndVerify) || allowed_sans.is_some();
     Ok(Arc::new(Verifier { chain, given, mandatory, allowed_sans, provider: Arc::clone(provider) }))
 }
 
