@@ -1,4 +1,4 @@
-//! The bodies of the fuzz targets. `fuzz_targets/` feeds them with libFuzzer's bytes, and `tests/fuzz_targets.rs` of the
+//! The bodies of the fuzz targets. `fuzz_targets/` feeds them with libFuzzer's bytes, and `tests/it/fuzz_targets.rs` of the
 //! exporter with the committed corpora and with mutations of them. A finding is a panic.
 // Shared with a test, which uses neither every item nor exports any.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, unreachable_pub, dead_code)]

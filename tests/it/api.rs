@@ -1,0 +1,235 @@
+//! The JSON API of the real binary. It has the values of the page, and reading it consumes nothing.
+
+use std::collections::BTreeSet;
+use std::fs;
+
+use serde_json::{Value, json};
+
+use crate::support;
+use crate::support::daemon::Daemon;
+use crate::support::ensure;
+use crate::support::http::request;
+
+const SESSION: &str = "replay:tests/fixtures/session.ndjson?speed=max";
+
+fn replayed(arguments: &[&str]) -> Daemon {
+    let daemon = Daemon::start(&[&["--source", SESSION, "--stale-after", "1h"], arguments].concat());
+    daemon.until_state(&[], "idle");
+    daemon
+}
+
+/// Two engines with the same model and different versions.
+fn two_versions() -> (Daemon, tempfile::TempDir) {
+    let folder = tempfile::tempdir().unwrap();
+    let session = support::root().join("tests/fixtures/session.ndjson");
+    let engine = |version: &str| {
+        format!("- source: 'replay:{}?speed=max'\n  model: llama\n  version: '{version}'\n", session.display())
+    };
+    let config = folder.path().join("engines.yaml");
+    fs::write(&config, format!("engines:\n{}{}", engine("1"), engine("2"))).unwrap();
+    let daemon = Daemon::start(&["--config.file", config.to_str().unwrap(), "--stale-after", "1h"]);
+    for version in ["version=1", "version=2"] {
+        daemon.until_state(&[version], "idle");
+    }
+    (daemon, folder)
+}
+
+fn get(daemon: &Daemon, path: &str, status: u16) -> Value {
+    let answer = daemon.get(path);
+    assert_eq!((answer.status, answer.header("content-type")), (status, Some("application/json")), "{path}");
+    answer.json()
+}
+
+#[test]
+fn the_findings_name_what_doctor_would() {
+    // Its polls fail, and a publisher never comes: neither is a finding while the exporter is young.
+    let daemon = Daemon::start(&["--source", "trtllm-serve:http://127.0.0.1:1", "--stale-after", "1s"]);
+    assert_eq!(get(&daemon, "/api/v1/findings", 200), json!({"windowSeconds": 0.0, "findings": []}));
+    let daemon = support::lookalike::Lookalike::start(&["--rate", "100"]);
+    let exporter = Daemon::start(&["--source", &daemon.source(), "--stale-after", "1s"]);
+    exporter.until_state(&[], "busy");
+    get(&exporter, "/api/v1/findings", 200);
+    drop(daemon);
+    let found = support::until(|| {
+        let answer = get(&exporter, "/api/v1/findings", 200);
+        let found = answer["findings"].as_array().unwrap().first().cloned();
+        found.ok_or_else(|| answer.to_string())
+    });
+    assert_eq!((&found["rule"], &found["severity"]), (&json!("engine-unreachable"), &json!("critical")));
+    assert_eq!((&found["kind"], &found["subject"]), (&json!("engine"), &json!("tensorrt_llm 1")));
+    assert!(found["change"].as_str().unwrap().contains("Check that the server runs"), "{found}");
+}
+
+#[test]
+fn an_engine_has_the_values_of_the_page() {
+    let daemon = replayed(&["--model", "llama"]);
+    let engines = get(&daemon, "/api/v1/engines", 200);
+    let page = daemon.page();
+    assert_eq!(engines.as_array().unwrap().len(), 1);
+    let engine = &engines[0];
+    assert_eq!(
+        (&engine["model"], &engine["version"], &engine["source"]),
+        (&json!("llama"), &json!("1"), &json!("replay"))
+    );
+    assert_eq!(
+        (&engine["state"], &engine["simulated"], &engine["labels"]),
+        (&json!("idle"), &json!(false), &json!({}))
+    );
+    for (key, name) in [
+        ("iterations", "nv_trt_llm_iterations_total"),
+        ("iterationsLost", "nv_trt_llm_iterations_lost_total"),
+        ("requestsStarted", "nv_trt_llm_requests_started_total"),
+        ("requestsCompleted", "nv_trt_llm_requests_completed_total"),
+        ("contextTokens", "nv_trt_llm_context_tokens_total"),
+        ("generationTokens", "nv_trt_llm_generation_tokens_total"),
+        ("kvCacheBlocksReused", "nv_trt_llm_kv_cache_blocks_reused_total"),
+    ] {
+        assert_eq!(engine["totals"][key].as_u64(), Some(page.count(name, &[])), "{key}");
+    }
+    assert!(engine["totals"]["iterations"].as_u64().unwrap() > 0);
+    let last = page.get("nv_trt_llm_last_iteration_timestamp_seconds", &[]);
+    assert_eq!(engine["lastRecordTimestampSeconds"].as_f64(), Some(last));
+    let poll = &engine["lastPoll"];
+    assert_eq!(poll["succeeded"], true);
+    assert!(poll["timestampSeconds"].as_f64() >= poll["lastSuccessTimestampSeconds"].as_f64());
+    // Unknown values are absent.
+    assert!(!engine.to_string().contains("null"), "{engine}");
+}
+
+#[test]
+fn the_last_records_are_as_tensorrt_llm_wrote_them_and_are_not_consumed() {
+    let daemon = replayed(&[]);
+    let session = fs::read_to_string("tests/fixtures/session.ndjson").unwrap();
+    let written: Vec<Value> = session
+        .lines()
+        .map(|line| serde_json::from_str::<Value>(line).unwrap())
+        .filter(|line| line.get("numActiveRequests").is_some())
+        .collect();
+    assert!(written.len() >= 3);
+    let before = daemon.page().count("nv_trt_llm_iterations_total", &[]);
+    let read = get(&daemon, "/api/v1/iterations?last=128", 200);
+    let read = read.as_array().unwrap();
+    assert_eq!(read.len(), written.len());
+    for (read, written) in read.iter().zip(&written) {
+        let keys = |record: &Value| record.as_object().unwrap().keys().cloned().collect::<BTreeSet<_>>();
+        assert!(keys(read).is_subset(&keys(written)), "{read}");
+        for (key, value) in read.as_object().unwrap() {
+            match value {
+                Value::Number(number) => assert_eq!(number.as_f64(), written[key].as_f64(), "{key}"),
+                Value::Object(nested) => {
+                    for (inner, value) in nested {
+                        assert_eq!(value.as_f64(), written[key][inner].as_f64(), "{key}.{inner}");
+                    }
+                }
+                value => assert_eq!(value, &written[key], "{key}"),
+            }
+        }
+        assert!(read.get("iter").is_some() && read.get("requestStats").is_none());
+    }
+    // The newest N records, oldest first. A second request returns the same ones, and no total changes.
+    for last in 1..=3 {
+        for _ in 0..2 {
+            let some = get(&daemon, &format!("/api/v1/iterations?engine=tensorrt_llm&last={last}"), 200);
+            assert_eq!(some.as_array().unwrap(), &read[read.len() - last..]);
+        }
+    }
+    assert_eq!(daemon.page().count("nv_trt_llm_iterations_total", &[]), before);
+}
+
+#[test]
+fn the_number_of_kept_records_is_bounded() {
+    let record = |iter: u64| format!("{{\"iter\":{iter},\"numActiveRequests\":1,\"iterLatencyMS\":1.5}}\n");
+    let file = tempfile::NamedTempFile::new().unwrap();
+    fs::write(file.path(), (1..=1000).map(record).collect::<String>()).unwrap();
+    let daemon = Daemon::start(&["--source", &format!("replay:{}?speed=max", file.path().display())]);
+    daemon.until(|page| {
+        let seen = page.count("nv_trt_llm_iterations_total", &[]);
+        support::ensure(seen == 1000, || format!("{seen} iterations"))
+    });
+    let kept = get(&daemon, "/api/v1/iterations?last=128", 200);
+    let iters: Vec<u64> = kept.as_array().unwrap().iter().map(|record| record["iter"].as_u64().unwrap()).collect();
+    assert_eq!(iters, (873..=1000).collect::<Vec<_>>());
+    assert_eq!(get(&daemon, "/api/v1/iterations", 200).as_array().unwrap().len(), 10);
+}
+
+#[test]
+fn an_engine_is_selected_by_model_or_by_model_and_version() {
+    let (daemon, _folder) = two_versions();
+    for engine in ["llama:1", "llama%3A2"] {
+        assert!(!get(&daemon, &format!("/api/v1/iterations?engine={engine}"), 200).as_array().unwrap().is_empty());
+    }
+    for (query, status, parameter, words) in [
+        ("", 400, "engine", "llama:1, llama:2"),
+        ("engine=llama", 400, "engine", "llama:1, llama:2"),
+        ("engine=gpt", 404, "engine", "engine=gpt is unknown; the engines are llama:1, llama:2"),
+        ("engine=llama:1&last=0", 400, "last", "last=0 is not a number from 1 to 128"),
+        ("engine=llama:1&last=129", 400, "last", "last=129"),
+        ("last=ten&engine=llama:1", 400, "last", "last=ten"),
+        ("last=-1", 400, "last", "last=-1"),
+    ] {
+        let refused = get(&daemon, &format!("/api/v1/iterations?{query}"), status);
+        assert_eq!(refused["parameter"], parameter, "{query}");
+        assert!(refused["error"].as_str().unwrap().contains(words), "{query}: {refused}");
+    }
+    assert_eq!(get(&daemon, "/api/v1/engines", 200).as_array().unwrap().len(), 2);
+}
+
+#[test]
+fn the_api_is_read_only() {
+    let daemon = replayed(&[]);
+    for path in ["/api/v1/engines", "/api/v1/iterations"] {
+        assert_eq!(request("POST", &daemon.address, path, &[], b"x").unwrap().status, 405, "{path}");
+        let [head, get] = ["HEAD", "GET"].map(|method| request(method, &daemon.address, path, &[], b"").unwrap());
+        assert_eq!((head.status, head.body.len()), (200, 0));
+        assert_eq!(head.header("content-type"), get.header("content-type"));
+    }
+    assert_eq!(daemon.get("/api/v1/nothing").status, 404);
+}
+
+#[test]
+fn a_source_that_never_answered_is_told_from_one_without_a_record_and_from_an_idle_engine() {
+    let folder = tempfile::tempdir().unwrap();
+    let config = folder.path().join("engines.yaml");
+    let session = support::root().join("tests/fixtures/session.ndjson");
+    let text = format!(
+        "engines:\n- source: trtllm-serve:http://127.0.0.1:1\n  model: refused\n\
+         - source: socket:{}\n  model: waiting\n- source: replay:{}?speed=max\n  model: idle\n",
+        folder.path().join("ingest.sock").display(),
+        session.display()
+    );
+    fs::write(&config, text).unwrap();
+    let daemon = Daemon::start(&["--config.file", config.to_str().unwrap(), "--stale-after", "1h"]);
+    daemon.until_state(&["model=idle"], "idle");
+    daemon.poll(&["model=refused"], 1);
+    let engines = get(&daemon, "/api/v1/engines", 200);
+    let of = |key: &str| engines.as_array().unwrap().iter().map(|engine| engine[key].clone()).collect::<Vec<_>>();
+    assert_eq!(of("state"), ["starting", "starting", "idle"]);
+    assert_eq!(of("startPhase"), [json!("never_answered"), json!("no_publisher"), Value::Null]);
+    assert_eq!(of("why")[1..], ["no publisher has connected yet", "no requests"]);
+    let poll = &engines[0]["lastPoll"];
+    let error = poll["error"].as_str().unwrap();
+    assert!(error.starts_with("cannot connect to http://127.0.0.1:1: Connection refused"), "{error}");
+    assert_eq!(of("why")[0], format!("the source has never answered: {error}"));
+    // Since the first poll, not the last one.
+    assert!(poll["unansweredSinceTimestampSeconds"].as_f64() < poll["timestampSeconds"].as_f64(), "{poll}");
+    assert_eq!(engines[2]["lastPoll"].get("unansweredSinceTimestampSeconds"), None);
+}
+
+#[test]
+fn readiness_names_no_address_and_the_page_for_people_allows_only_its_own_script() {
+    // Nothing listens there.
+    let daemon = Daemon::start(&["--source", "trtllm-serve:http://127.0.0.1:1", "--model", "m"]);
+    daemon.until(|page| {
+        ensure(page.count("trtllm_exporter_poll_errors_total", &["kind=connect"]) > 0, || "no error".to_owned())
+    });
+    let ready = daemon.get("/readyz");
+    assert_eq!(
+        (ready.status, ready.text()),
+        (503, "m 1 (trtllm-serve): the source has never answered: no connection (connect); see the log\n")
+    );
+    assert_eq!(daemon.get("/favicon.ico").status, 204);
+    let page = daemon.get("/");
+    assert_eq!(page.header("x-content-type-options"), Some("nosniff"));
+    let policy = page.header("content-security-policy").unwrap();
+    assert!(policy.starts_with("default-src 'none'; script-src 'sha256-") && !policy.contains("unsafe"), "{policy}");
+}

@@ -1,0 +1,330 @@
+//! With an invalid flag or key the daemon does not start: it exits with a code and one message that names the flag or key
+//! and the remedy.
+
+use std::net::TcpListener;
+use std::os::unix::net::UnixListener;
+use std::time::Instant;
+
+use crate::support::daemon::run;
+
+/// Checks that the daemon does not start: this exit code, one message on stderr with all these words, nothing on stdout.
+fn refused(code: i32, arguments: &[&str], words: &[&str]) {
+    let started = Instant::now();
+    let output = run(arguments);
+    let message = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(code), "{arguments:?} after {:?}: {message}", started.elapsed());
+    assert!(output.stdout.is_empty());
+    for word in words {
+        assert!(message.contains(word), "{arguments:?}: the message does not contain {word:?}: {message}");
+    }
+    let messages = message.matches("trtllm-exporter: ").count() + message.matches("error: ").count();
+    assert_eq!(messages, 1, "expected one message: {message}");
+}
+
+/// As [`refused`], with a configuration file. The message names the file too.
+fn refused_file(text: &str, words: &[&str]) {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("x.yaml");
+    std::fs::write(&file, text).unwrap();
+    let path = file.to_str().unwrap();
+    let words = [words, &[path]].concat();
+    refused(2, &["--config.file", path], &words);
+    refused(2, &["check-config", path], &words);
+}
+
+/// One test per invalid flag: exit code, arguments, and words that the message must contain.
+macro_rules! flags {
+    ($($name:ident: $code:literal $arguments:expr => $words:expr;)*) => {
+        $(#[test]
+        fn $name() {
+            refused($code, &$arguments, &$words);
+        })*
+    };
+}
+
+flags! {
+    an_unknown_flag_is_named: 2 ["--sauce", "sim:"] => ["--sauce", "--help"];
+    an_unknown_command_is_named: 2 ["serve"] => ["serve", "--help"];
+    a_source_without_a_scheme_is_named: 2 ["--source", "localhost"] => ["--source", "localhost", "trtllm-serve:http://HOST:PORT"];
+    a_source_with_an_unknown_scheme_is_named: 2 ["--source", "http://h:1"] => ["--source", "http://h:1", "trtllm-serve:http://HOST:PORT"];
+    a_source_of_an_unknown_protocol_is_named: 2 ["--source", "trtllm-serve:ftp://h:1"] => ["--source", "expected", "https"];
+    a_ca_file_without_https_is_named: 2 ["--source", "trtllm-serve:http://h:1?ca_file=/x"] => ["--source", "ca_file", "https"];
+    a_missing_ca_file_is_fatal: 1 ["--source", "trtllm-serve:https://h:1?ca_file=/nowhere/ca.pem", "--web.listen-address", "127.0.0.1:0", "--gpu", "off"] => ["/nowhere/ca.pem", "ca_file"];
+    a_source_without_a_host_is_named: 2 ["--source", "trtllm-serve:"] => ["--source", "trtllm-serve:http://HOST:PORT"];
+    a_password_in_a_source_is_refused: 2 ["--source", "trtllm-serve:http://u:p@h:1"] => ["--source", "password"];
+    a_port_above_65535_in_a_source_is_named: 2 ["--source", "trtllm-serve:http://127.0.0.1:65536"] => ["--source", "port \"65536\"", "1 to 65535"];
+    an_empty_port_in_a_source_is_named: 2 ["--source", "trtllm-serve:http://127.0.0.1:"] => ["--source", "port \"\"", "1 to 65535"];
+    a_source_with_a_port_but_no_host_is_named: 2 ["--source", "trtllm-serve:http://:8000"] => ["--source", "host is missing"];
+    a_port_above_65535_of_auto_is_named: 2 ["--source", "auto:?ports=8000,65536"] => ["--source", "65536"];
+    a_port_above_65535_of_an_exporter_is_named: 2 ["doctor", "http://127.0.0.1:99999"] => ["URL", "port \"99999\""];
+    an_empty_port_of_an_exporter_is_named: 2 ["top", "http://127.0.0.1:"] => ["URL", "port \"\""];
+    a_model_for_auto_is_refused: 2 ["--source", "auto", "--model", "x"] => ["--source", "auto", "remove model"];
+    auto_twice_is_refused: 2 ["--source", "auto", "--source", "auto:?ports=9000"] => ["--source", "twice"];
+    a_bad_port_of_auto_is_named: 2 ["--source", "auto:?ports=8000,x"] => ["--source", "ports", "commas"];
+    text_after_auto_is_named: 2 ["--source", "auto:host"] => ["--source", "host", "ports=8000"];
+    an_unknown_option_of_a_source_is_named: 2 ["--source", "trtllm-serve:http://h:1?sped=2"] => ["--source", "sped"];
+    the_options_of_a_source_are_listed: 2 ["--source", "trtllm-serve:http://h:1?sped=2"] => ["perf_metrics", "kv_cache_events", "prometheus_metrics"];
+    an_option_given_twice_is_named: 2 ["--source", "replay:x?rate=1&rate=2"] => ["--source", "rate", "twice"];
+    an_option_of_a_simulated_engine_given_twice_is_named: 2 ["--source", "sim:?rate=1&seed=2&rate=3"] => ["--source", "rate", "twice"];
+    an_option_of_a_server_given_twice_is_named: 2 ["--source", "trtllm-serve:http://h:1?perf_metrics=true&perf_metrics=true"] => ["--source", "perf_metrics", "twice"];
+    an_option_of_auto_given_twice_is_named: 2 ["--source", "auto:?ports=1&ports=2"] => ["--source", "ports", "twice"];
+    a_listen_address_given_twice_is_named: 2 ["--web.listen-address", "127.0.0.1:1,127.0.0.1:1"] => ["--web.listen-address", "127.0.0.1:1", "twice"];
+    a_health_address_that_the_page_has_is_named: 2 ["--web.listen-address", ":8002", "--web.health-address", ":8002"] => ["--web.health-address", ":8002", "twice"];
+    a_bad_health_address_is_named: 2 ["--web.health-address", "localhost"] => ["--web.health-address", "HOST:PORT"];
+    a_source_that_names_a_path_of_the_api_is_named: 2 ["--source", "trtllm-serve:http://h:1/v1/"] => ["--source", "/v1", "only the address"];
+    a_source_that_names_a_page_of_the_server_is_named: 2 ["--source", "trtllm-serve:http://h:1/metrics"] => ["--source", "/metrics", "only the address"];
+    one_server_for_two_engines_is_refused: 2 ["--source", "trtllm-serve:http://h:1", "--source", "trtllm-serve:http://h:1/", "--model", "a", "--model", "b"] => ["--source", "each other's records"];
+    a_bad_option_of_a_source_is_named: 2 ["--source", "trtllm-serve:http://h:1?perf_metrics=yes"] => ["--source", "perf_metrics", "true or false"];
+    an_ingest_socket_without_a_path_is_named: 2 ["--source", "socket:"] => ["--source", "socket", "path"];
+    a_replay_without_a_file_is_named: 2 ["--source", "replay:"] => ["--source", "replay", "path"];
+    a_replay_with_a_bad_speed_is_named: 2 ["--source", "replay:x?speed=-1"] => ["--source", "speed", "above 0"];
+    a_replay_with_a_bad_rate_is_named: 2 ["--source", "replay:x?rate=fast"] => ["--source", "rate", "above 0"];
+    a_replay_with_rate_and_speed_is_named: 2 ["--source", "replay:x?rate=1&speed=2"] => ["--source", "rate", "speed"];
+    a_replay_of_a_missing_file_is_fatal: 1 ["--source", "replay:/nowhere/records.json", "--web.listen-address", "127.0.0.1:0"] => ["--source replay", "/nowhere/records.json"];
+    an_ingest_socket_in_a_missing_folder_is_fatal: 1 ["--source", "socket:/nowhere/x.sock", "--web.listen-address", "127.0.0.1:0"] => ["--source socket:PATH", "/nowhere/x.sock"];
+    a_bad_poll_interval_is_named: 2 ["--poll.interval", "soon"] => ["--poll.interval", "soon", "100ms"];
+    a_poll_interval_without_a_unit_is_named: 2 ["--poll.interval", "100"] => ["--poll.interval", "100ms"];
+    a_poll_interval_of_0_is_named: 2 ["--poll.interval", "0s"] => ["--poll.interval", "between"];
+    a_bad_poll_timeout_is_named: 2 ["--poll.timeout=-5s"] => ["--poll.timeout", "-5s"];
+    a_poll_timeout_of_0_is_named: 2 ["--poll.timeout", "0ms"] => ["--poll.timeout", "between"];
+    an_unknown_objective_is_named: 2 ["--source", "auto", "--objectives", "itl=50ms"] => ["--objectives", "itl", "ttft, tpot or e2e"];
+    an_objective_without_a_time_is_named: 2 ["--source", "auto", "--objectives", "ttft=500ms,tpot"] => ["--objectives", "\"tpot\" has no time"];
+    objectives_beside_a_config_file_are_refused: 2 ["--config.file", "/x.yaml", "--objectives", "ttft=500ms"] => ["--objectives", "ttft=500ms", "key objectives"];
+    a_bench_report_that_is_missing_is_named: 2 ["--source", "auto", "--bench-report", "/nowhere/report.json"] => ["--bench-report", "/nowhere/report.json", "--report_json"];
+    a_bench_report_that_is_something_else_is_named: 2 ["--source", "auto", "--bench-report", "Cargo.toml"] => ["--bench-report", "Cargo.toml", "not a report", "--report_json"];
+    a_bench_report_beside_a_config_file_is_refused: 2 ["--config.file", "/x.yaml", "--bench-report", "/r.json"] => ["--bench-report", "/r.json", "key bench_report"];
+    a_bad_stale_after_is_named: 2 ["--stale-after", "15 parsecs"] => ["--stale-after", "15 parsecs"];
+    a_stale_after_below_the_poll_interval_is_named: 2 ["--stale-after", "1s", "--poll.interval", "2s"] => ["--stale-after", "--poll.interval"];
+    a_bad_gpu_interval_is_named: 2 ["--gpu.interval", "often"] => ["--gpu.interval", "often"];
+    a_gpu_interval_too_short_is_named: 2 ["--gpu.interval", "1ms"] => ["--gpu.interval", "100ms"];
+    a_bad_gpu_mode_is_named: 2 ["--gpu", "maybe"] => ["--gpu", "maybe", "off", "auto", "required"];
+    a_bad_log_level_is_named: 2 ["--log.level", "loud"] => ["--log.level", "loud"];
+    a_bad_log_format_is_named: 2 ["--log.format", "xml"] => ["--log.format", "xml", "logfmt", "json"];
+    a_listen_address_without_a_port_is_named: 2 ["--web.listen-address", "localhost"] => ["--web.listen-address", "HOST:PORT"];
+    a_listen_address_with_a_bad_port_is_named: 2 ["--web.listen-address", "127.0.0.1:80800"] => ["--web.listen-address", "80800", "HOST:PORT"];
+    a_telemetry_path_without_a_slash_is_named: 2 ["--web.telemetry-path", "metrics"] => ["--web.telemetry-path", "begin with /"];
+    a_telemetry_path_that_another_page_uses_is_named: 2 ["--web.telemetry-path", "/healthz"] => ["--web.telemetry-path", "/healthz"];
+    a_telemetry_path_that_needs_escapes_is_named: 2 ["--web.telemetry-path", "/é"] => ["--web.telemetry-path", "no escapes"];
+    empty_web_flags_count_as_not_given: 2 ["--web.config.file=", "--web.health-address=", "--web.telemetry-path", "metrics"] => ["--web.telemetry-path", "begin with /"];
+    a_missing_config_file_is_named: 2 ["--config.file", "/nowhere/engines.yaml"] => ["--config.file", "/nowhere/engines.yaml"];
+    a_config_file_beside_a_source_is_refused: 2 ["--config.file", "x", "--source", "socket:x"] => ["--config.file", "--source"];
+    two_engines_with_one_name_are_refused: 2 ["--source", "replay:a", "--source", "replay:b"] => ["--source", "--model", "tensorrt_llm"];
+    two_engines_on_one_socket_are_refused: 2 ["--source", "socket:a", "--source", "socket:a", "--model", "x", "--model", "y"] => ["--source", "socket", "own path"];
+    a_wrong_number_of_models_is_named: 2 ["--source", "socket:a", "--model", "x", "--model", "y"] => ["--model", "--source"];
+    a_wrong_number_of_versions_is_named: 2 ["--source", "socket:a", "--model-version", "1", "--model-version", "2"] => ["--model-version", "--source"];
+    an_empty_model_is_named: 2 ["--source", "socket:a", "--model", ""] => ["--source", "model", "empty"];
+    a_required_gpu_without_a_library_is_fatal: 1 ["--gpu", "required", "--gpu.library", "/nowhere/libnvidia-ml.so.1", "--web.listen-address", "127.0.0.1:0"] => ["--gpu required", "/nowhere/libnvidia-ml.so.1", "--gpu auto"];
+    a_port_file_that_cannot_be_written_is_fatal: 1 ["--web.port-file", "/nowhere/port", "--web.listen-address", "127.0.0.1:0", "--gpu", "off"] => ["--web.port-file", "/nowhere/port"];
+}
+
+#[cfg(feature = "executor")]
+flags! {
+    text_between_sim_and_its_options_is_named: 2 ["--source", "sim:fast", "--web.listen-address", "127.0.0.1:0"] => ["--source", "sim:", "fast"];
+    an_unknown_option_of_the_simulated_engine_is_named: 2 ["--source", "sim:?sped=2", "--web.listen-address", "127.0.0.1:0"] => ["--source", "sped"];
+    a_bad_option_of_the_simulated_engine_is_named: 2 ["--source", "sim:?rate=-1", "--web.listen-address", "127.0.0.1:0"] => ["--source", "rate"];
+}
+
+/// One test per invalid key: the file, and words that the message must contain besides the file's path.
+macro_rules! keys {
+    ($($name:ident: $text:expr => $words:expr;)*) => {
+        $(#[test]
+        fn $name() {
+            refused_file($text, &$words);
+        })*
+    };
+}
+
+keys! {
+    a_config_that_is_not_yaml_is_refused: "engines: [" => ["--config.file"];
+    an_empty_config_is_refused: "" => ["--config.file", "end of input"];
+    an_unknown_key_of_the_config_is_named: "engines: []\nengnies: []\n" => ["--config.file", "engnies"];
+    an_unknown_key_of_an_engine_is_named: "engines:\n- source: socket:a\n  modle: x\n" => ["--config.file", "modle", "model"];
+    a_missing_source_is_named: "engines:\n- model: x\n" => ["--config.file", "source"];
+    a_key_of_the_wrong_type_is_named: "engines:\n- source: [a]\n" => ["--config.file", "line 2"];
+    a_bad_source_in_the_config_is_named: "engines:\n- source: socket:a\n- source: nowhere\n  model: y\n" => ["engines[1]", "nowhere", "trtllm-serve:http://HOST:PORT"];
+    an_empty_version_in_the_config_is_named: "engines:\n- source: socket:a\n  version: ''\n" => ["engines[0]", "version", "empty"];
+    two_engines_with_one_name_in_the_config_are_refused: "engines:\n- source: replay:a\n- source: replay:b\n" => ["engines[1]", "model", "version"];
+    two_engines_on_one_socket_in_the_config_are_refused: "engines:\n- source: socket:a\n- source: socket:a\n  model: y\n" => ["engines[1]", "own path"];
+    an_error_names_its_line: "# two engines\nengines:\n- source: socket:a\n- source: nothing\n" => ["line 4", "engines[1]"];
+    a_value_that_needs_quotes_is_explained: "engines:\n- source: sim:\n" => ["line 2", "quotes"];
+    one_server_in_two_entries_is_refused: "engines:\n- source: trtllm-serve:http://h:1\n- source: trtllm-serve:http://h:1/\n  model: b\n" => ["engines[1]", "each other's records"];
+    an_invalid_label_name_is_named: "engines:\n- source: socket:a\n  labels: {a-b: x}\n" => ["engines[0]", "a-b", "letters"];
+    a_bad_objective_is_named: "engines:\n- source: socket:a\n  objectives: {ttft: fast}\n" => ["engines[0]", "ttft", "fast", "50ms"];
+    a_label_that_the_exporter_uses_itself_is_named: "engines:\n- source: socket:a\n  labels: {request_type: x}\n" => ["engines[0]", "request_type", "another"];
+    a_gpu_that_is_not_a_uuid_is_named: "engines:\n- source: socket:a\n  model: x\n  gpus: [GPU-0]\n" => ["engines[0]", "gpus", "GPU-0", "nvidia-smi -L"];
+    a_mig_instance_as_a_gpu_is_named: "engines:\n- source: socket:a\n  model: x\n  gpus: [MIG-0a1b2c3d-0000-4000-8000-00000000000f]\n" => ["engines[0]", "gpus", "MIG-0a1b2c3d", "whole GPUs"];
+    an_empty_list_of_gpus_is_named: "engines:\n- source: socket:a\n  model: x\n  gpus: []\n" => ["engines[0]", "gpus", "empty", "remove"];
+    a_gpu_that_one_engine_has_twice_is_named: "engines:\n- source: socket:a\n  model: x\n  gpus: [GPU-0a1b2c3d-0000-4000-8000-00000000000f, GPU-0A1B2C3D-0000-4000-8000-00000000000F]\n" => ["engines[0]", "gpus", "GPU-0a1b2c3d", "twice", "remove"];
+    a_gpu_that_two_engines_have_is_named: "engines:\n- source: socket:a\n  model: x\n  gpus: [GPU-0a1b2c3d-0000-4000-8000-00000000000f]\n- source: socket:b\n  model: y\n  gpus: [GPU-0a1b2c3d-0000-4000-8000-00000000000f]\n" => ["engines[1]", "gpus", "GPU-0a1b2c3d", "\"x\"", "remove"];
+    gpus_of_engines_that_name_themselves_are_refused: "engines:\n- source: socket:a\n  gpus: [GPU-0a1b2c3d-0000-4000-8000-00000000000f]\n" => ["engines[0]", "gpus", "model"];
+}
+
+#[test]
+fn a_port_in_use_is_fatal() {
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap().to_string();
+    refused(1, &["--web.listen-address", &address, "--gpu", "off"], &["--web.listen-address", &address]);
+}
+
+#[test]
+fn an_ingest_socket_in_use_is_fatal() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("x.sock");
+    let _taken = UnixListener::bind(&path).unwrap();
+    let source = format!("socket:{}", path.display());
+    let arguments = ["--source", &source, "--web.listen-address", "127.0.0.1:0", "--gpu", "off"];
+    refused(1, &arguments, &["--source socket:PATH", path.to_str().unwrap()]);
+}
+
+#[test]
+fn a_regular_file_at_the_path_of_the_ingest_socket_is_kept() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("precious");
+    std::fs::write(&path, "data").unwrap();
+    let source = format!("socket:{}", path.display());
+    let arguments = ["--source", &source, "--web.listen-address", "127.0.0.1:0", "--gpu", "off"];
+    refused(1, &arguments, &["--source socket:PATH", path.to_str().unwrap()]);
+    assert_eq!(std::fs::read_to_string(&path).unwrap(), "data");
+}
+
+#[test]
+fn a_start_that_fails_writes_no_port_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let port = folder.path().join("port");
+    let listen = ["--web.listen-address", "127.0.0.1:0", "--gpu", "off", "--web.port-file", port.to_str().unwrap()];
+    refused(1, &[&["--source", "socket:/nowhere/x.sock"], &listen[..]].concat(), &["/nowhere/x.sock"]);
+    assert!(!port.exists(), "a script that waits for the file would take the exporter for started");
+}
+
+#[test]
+fn a_bad_flag_in_the_environment_is_named_too() {
+    let output = std::process::Command::new(env!("CARGO_BIN_EXE_trtllm-exporter"))
+        .env("TRTLLM_EXPORTER_STALE_AFTER", "later")
+        .output()
+        .unwrap();
+    let message = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(2), "{message}");
+    assert!(message.contains("--stale-after") && message.contains("later"), "{message}");
+}
+
+#[test]
+fn a_variable_holds_several_sources_and_models() {
+    let run = |source: &str, model: &str| {
+        let output = std::process::Command::new(env!("CARGO_BIN_EXE_trtllm-exporter"))
+            .env("TRTLLM_EXPORTER_SOURCE", source)
+            .env("TRTLLM_EXPORTER_MODEL", model)
+            .output()
+            .unwrap();
+        (output.status.code(), String::from_utf8(output.stderr).unwrap())
+    };
+    // All of them are read: the last one is invalid.
+    let (code, message) = run("replay:a  replay:b\n  nothing:c\n", "one\ntwo words\nthree");
+    assert_eq!(code, Some(2), "{message}");
+    assert!(message.contains("nothing:c") && message.contains("unknown scheme"), "{message}");
+    let (code, message) = run("replay:a replay:b", "one\ntwo\nthree");
+    assert_eq!(code, Some(2), "{message}");
+    assert!(message.contains("3 values for 2 --source"), "{message}");
+}
+
+/// Before, check-config accepted them, and the daemon refused them when it opened the sources.
+mod files_of_a_source {
+    use super::*;
+
+    keys! {
+        a_recording_in_the_config_that_is_missing_is_named: "engines:\n- source: socket:a\n- source: replay:/nowhere/x.ndjson\n  model: b\n" => ["line 3", "engines[1]", "/nowhere/x.ndjson"];
+        a_folder_in_the_config_without_a_recording_is_named: "engines:\n- source: replay:src\n" => ["engines[0]", "no recording", "--record.dir"];
+        a_ca_file_in_the_config_that_is_missing_is_named: "engines:\n- source: trtllm-serve:https://h:1?ca_file=/nowhere/ca.pem\n" => ["engines[0]", "ca_file", "/nowhere/ca.pem", "PEM"];
+        a_ca_file_in_the_config_without_a_certificate_is_named: "engines:\n- source: trtllm-serve:https://h:1?ca_file=Cargo.toml\n" => ["engines[0]", "Cargo.toml", "no certificate"];
+        a_socket_in_the_config_in_a_missing_folder_is_named: "engines:\n- source: socket:/nowhere/x.sock\n" => ["engines[0]", "/nowhere/x.sock", "another path"];
+        a_file_in_the_config_at_the_path_of_a_socket_is_named: "engines:\n- source: socket:Cargo.toml\n" => ["engines[0]", "Cargo.toml", "not a socket"];
+    }
+
+    #[cfg(feature = "executor")]
+    keys! {
+        an_option_in_the_config_given_twice_is_named: "engines:\n- source: sim:?rate=5&rate=6\n" => ["engines[0]", "rate", "twice"];
+        an_engine_in_the_config_without_a_directory_is_named: "engines:\n- source: executor:/nowhere/engine\n" => ["engines[0]", "/nowhere/engine"];
+        a_load_in_the_config_that_is_missing_is_named: "engines:\n- source: executor:/nowhere/engine?load=/nowhere/requests\n" => ["engines[0]", "load=/nowhere/requests"];
+    }
+
+    /// Opening a pipe would wait for its writer, and reading it would take what the daemon expects.
+    #[test]
+    fn a_pipe_to_replay_is_not_opened_by_check_config() {
+        let folder = tempfile::tempdir().unwrap();
+        let (pipe, file) = (folder.path().join("pipe"), folder.path().join("x.yaml"));
+        assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+        std::fs::write(&file, format!("engines:\n- source: replay:{}\n", pipe.display())).unwrap();
+        let output = run(&["check-config", file.to_str().unwrap()]);
+        assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
+    }
+
+    /// Before a start, systemd or Kubernetes creates the folder; after it, the exporter listens there.
+    #[test]
+    fn a_socket_that_the_exporter_itself_serves_or_will_serve_below_run_is_accepted() {
+        let folder = tempfile::tempdir().unwrap();
+        let (path, file) = (folder.path().join("x.sock"), folder.path().join("x.yaml"));
+        let _served = UnixListener::bind(&path).unwrap();
+        for path in [path.to_str().unwrap(), "/run/trtllm-exporter-of-a-test/x.sock"] {
+            std::fs::write(&file, format!("engines:\n- source: socket:{path}\n")).unwrap();
+            let output = run(&["check-config", file.to_str().unwrap()]);
+            assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
+        }
+    }
+}
+
+/// The flags of the daemon are checked with the file, because a start checks both.
+#[test]
+fn check_config_checks_the_flags_too() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("x.yaml");
+    std::fs::write(&file, "engines:\n- source: socket:a\n").unwrap();
+    let file = file.to_str().unwrap();
+    refused(
+        2,
+        &["--web.config.file", "/nowhere/web.yml", "check-config", file],
+        &["--web.config.file", "/nowhere/web.yml"],
+    );
+    refused(2, &["--poll.interval", "0s", "check-config", file], &["--poll.interval", "between"]);
+    refused(2, &["--objectives", "ttft=1s", "check-config", file], &["--objectives", "key objectives"]);
+    refused(2, &["--bench-report", "Cargo.toml", "check-config", file], &["--bench-report", "key bench_report"]);
+    refused(1, &["--record.dir", "Cargo.toml", "check-config", file], &["--record.dir", "Cargo.toml"]);
+    let page = ["--web.listen-address", "unix:/nowhere/x.sock", "check-config", file];
+    refused(1, &page, &["--web.listen-address", "/nowhere/x.sock"]);
+    assert_eq!(run(&["check-config", file]).status.code(), Some(0));
+}
+
+#[cfg(feature = "executor")]
+keys! {
+    an_invalid_option_of_a_simulated_engine_in_the_config_is_named: "engines:\n- source: sim:?rate=5\n- source: sim:?bogus=1\n  model: b\n" => ["line 3", "engines[1]", "bogus", "rate"];
+}
+
+/// A password may contain any character, also those that end the host of a URL.
+#[test]
+fn no_error_repeats_the_password_of_a_url() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("x.yaml");
+    let path = file.to_str().unwrap();
+    for password in ["hunter2", "hunter2/x", "x?hunter2", "a hunter2", "a@hunter2", "x:hunter2", "#hunter2"] {
+        let url = format!("http://u:{password}@h:1");
+        let source = format!("trtllm-serve:{url}");
+        std::fs::write(&file, format!("engines:\n- source: '{source}'\n")).unwrap();
+        for arguments in [
+            &["--source", source.as_str()][..],
+            &["--source", url.as_str()],
+            &["--config.file", path],
+            &["--web.listen-address", &url],
+            &["--web.health-address", &url, "--gpu", "off", "--source", "sim:"],
+            &["check-config", path],
+            &["doctor", &url],
+            &["doctor", "--source", &source],
+            &["doctor", "--config.file", path],
+            &["top", &url],
+            &["top", &url[7..]],
+            &[&url],
+        ] {
+            let output = run(arguments);
+            let message = String::from_utf8([output.stderr, output.stdout].concat()).unwrap();
+            assert_eq!(output.status.code(), Some(2), "{arguments:?}: {message}");
+            assert!(!message.contains("hunter2"), "{arguments:?}: {message}");
+        }
+    }
+}

@@ -1,0 +1,172 @@
+//! Reports of trtllm-bench, as `--bench-report` and `replay:`: the numbers of the benchmark are on the page in base units, beside a
+//! live engine's.
+
+use crate::support::daemon::{self, Daemon};
+use crate::support::ensure;
+
+const REPORT: &str = "tests/fixtures/trtllm_bench_report.json";
+
+#[test]
+fn the_numbers_of_a_report_are_on_the_page_beside_a_live_engine() {
+    let report = format!("replay:{REPORT}");
+    let live = "replay:tests/fixtures/session.ndjson?speed=max";
+    let daemon = Daemon::start(&["--source", live, "--source", &report, "--model", "live", "--model", "bench"]);
+    let page = daemon
+        .until(|page| ensure(page.find("nv_trt_llm_bench_duration_seconds", &[]).is_some(), || "no report".to_owned()));
+    let bench = |name: &str, label: &str| page.get(&format!("nv_trt_llm_bench_{name}"), &["model=bench", label]);
+    let one = |name: &str| bench(name, "version=1");
+    assert_eq!(one("output_tokens_per_second"), 28390.4265);
+    assert_eq!(one("requests_per_second"), 221.8002);
+    assert_eq!(one("duration_seconds"), 13.5256862);
+    assert_eq!(bench("time_to_first_token_seconds", "statistic=p99"), 0.51234);
+    assert_eq!(bench("time_per_output_token_seconds", "statistic=p90"), 0.01525);
+    assert_eq!(bench("e2e_request_latency_seconds", "statistic=avg"), 2.6105);
+    assert_eq!((bench("input_tokens", "statistic=max"), bench("output_tokens", "statistic=min")), (2048.0, 64.0));
+    assert_eq!((bench("config", "setting=tp_size"), bench("config", "setting=kv_memory_ratio")), (2.0, 0.9));
+    let info = ["bench_model=llama-2-70b", "gpu_name=NVIDIA H100", "scheduler_policy=GUARANTEED_NO_EVICT"];
+    assert_eq!(page.get("nv_trt_llm_bench_info", &info), 1.0);
+    // A value that the report lacks is absent.
+    assert_eq!(page.find("nv_trt_llm_bench_e2e_request_latency_seconds", &["statistic=p99"]), None);
+    assert_eq!(page.find("nv_trt_llm_bench_duration_seconds", &["model=live"]), None);
+}
+
+#[test]
+fn a_report_with_an_invalid_number_ends_the_daemon() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("report.json");
+    let text = std::fs::read_to_string(REPORT).unwrap().replace("28390.4265", "\"fast\"");
+    std::fs::write(&file, text).unwrap();
+    let source = format!("replay:{}", file.display());
+    let output = daemon::run(&["--source", &source, "--gpu", "off", "--web.listen-address", "127.0.0.1:0"]);
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{stderr}");
+    assert!(
+        stderr.contains("--source replay") && stderr.contains("report.json") && stderr.contains("fast"),
+        "{stderr}"
+    );
+}
+
+const OF_1_3: &str = "tests/fixtures/trtllm_bench_report_1.3.json";
+const LIVE: &str = "replay:tests/fixtures/session.ndjson?speed=max";
+
+/// Before, only the format of the original specification was recognised, and no release writes it.
+#[test]
+fn the_report_of_a_current_release_is_read_as_a_source_and_beside_an_engine() {
+    let report = format!("replay:{OF_1_3}");
+    let replayed = Daemon::start(&["--source", &report, "--model", "a"]);
+    let beside = Daemon::start(&["--source", LIVE, "--model", "a", "--bench-report", OF_1_3]);
+    let shown = |daemon: &Daemon| {
+        let page = daemon.until(|page| {
+            ensure(page.find("nv_trt_llm_bench_duration_seconds", &[]).is_some(), || "no report".to_owned())
+        });
+        let text = daemon.text("/metrics");
+        let lines = text.lines().filter(|line| line.starts_with("nv_trt_llm_bench_"));
+        (page, lines.map(str::to_owned).collect::<Vec<_>>())
+    };
+    let (page, lines) = shown(&replayed);
+    assert_eq!(shown(&beside).1, lines);
+    let bench = |name: &str, label: &str| page.get(&format!("nv_trt_llm_bench_{name}"), &["model=a", label]);
+    for (name, value) in [
+        ("output_tokens_per_second", 28390.5),
+        ("total_tokens_per_second", 141_926.5),
+        ("requests_per_second", 221.75),
+        ("duration_seconds", 13.5255),
+        ("requests", 3000.0),
+        ("concurrent_requests", 241.5),
+        ("energy_joules", 16500.5),
+        ("output_tokens_per_joule", 23.25),
+        ("power_watts", 1220.0),
+    ] {
+        assert_eq!(bench(name, "version=1"), value, "{name}");
+    }
+    for (name, label, value) in [
+        ("time_to_first_token_seconds", "statistic=p90", 0.2985),
+        ("time_to_first_token_seconds", "statistic=avg", 0.1875),
+        ("time_per_output_token_seconds", "statistic=p99", 0.0125),
+        ("e2e_request_latency_seconds", "statistic=min", 0.25),
+        ("input_tokens", "statistic=max", 520.0),
+        ("output_tokens", "statistic=p95", 132.0),
+        ("spec_decode_draft_tokens", "statistic=avg", 182.0),
+        ("spec_decode_accepted_tokens", "statistic=p50", 72.0),
+        ("spec_decode_acceptance_ratio", "statistic=max", 0.75),
+        ("spec_decode_acceptance_length", "statistic=p50", 2.25),
+        ("config", "setting=num_gpus", 2.0),
+        ("config", "setting=kv_memory_ratio", 0.9),
+    ] {
+        assert_eq!(bench(name, label), value, "{name} {label}");
+    }
+    let info = ["backend=Pytorch", "engine_version=1.3.0rc12", "gpu_name=NVIDIA H100 80GB HBM3", "quantization=FP8"];
+    assert_eq!(page.get("nv_trt_llm_bench_info", &info), 1.0);
+    // null in the report.
+    assert_eq!(page.find("nv_trt_llm_bench_config", &["setting=ep_size"]), None);
+}
+
+/// Its token throughput is that of output tokens.
+#[test]
+fn the_text_that_trtllm_bench_prints_is_read_where_a_release_writes_no_report() {
+    let console = "tests/fixtures/trtllm_bench_console_0.16.txt";
+    let daemon = Daemon::start(&["--source", LIVE, "--bench-report", console]);
+    let page = daemon
+        .until(|page| ensure(page.find("nv_trt_llm_bench_duration_seconds", &[]).is_some(), || "no report".to_owned()));
+    let bench = |name: &str, labels: &[&str]| page.find(&format!("nv_trt_llm_bench_{name}"), labels);
+    assert_eq!(bench("output_tokens_per_second", &[]), Some(28390.5));
+    assert_eq!(bench("total_tokens_per_second", &[]), None);
+    assert_eq!(bench("output_tokens", &["statistic=avg"]), Some(128.0));
+    assert_eq!(bench("config", &["setting=kv_memory_ratio"]), Some(0.9));
+    assert_eq!(bench("info", &["engine_version=0.16.0", "scheduler_policy=Guaranteed No Evict"]), Some(1.0));
+}
+
+#[test]
+fn another_file_of_trtllm_bench_is_refused_and_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let requests =
+        r#"[{"id": 0, "num_input_tokens": 5, "output_tokens": 1, "time_to_first_token": 9, "output": "secret"}]"#;
+    for (text, words) in [
+        ("{'iter': 1, 'numActiveRequests': None}\n{'iter': 2}\n", "--iteration_log"),
+        ("{\"0\": \"secret\", \"1\": \"secret\"}\n", "--output_json"),
+        (requests, "--request_json"),
+        ("{\"performance\": {\"total_latency_ms\": \"fast\"}, \"world_info\": {}}", "fast"),
+        ("{\"performance\": {}, \"world_info\"", "invalid"),
+    ] {
+        let file = folder.path().join("x.json");
+        std::fs::write(&file, text).unwrap();
+        let file = file.display().to_string();
+        let config = folder.path().join("engines.yaml");
+        std::fs::write(&config, format!("engines:\n- source: socket:a\n  bench_report: {file}\n")).unwrap();
+        let source = format!("replay:{file}");
+        let none = ["--gpu", "off", "--web.listen-address", "127.0.0.1:0"];
+        for (code, flag, arguments) in [
+            (1, "--source replay", ["--source", &source]),
+            (2, "--bench-report", ["--bench-report", &file]),
+            (2, "engines[0]", ["--config.file", config.to_str().unwrap()]),
+        ] {
+            let output = daemon::run(&[&arguments[..], &none].concat());
+            let stderr = String::from_utf8(output.stderr).unwrap();
+            assert_eq!(output.status.code(), Some(code), "{arguments:?} {text}: {stderr}");
+            assert!(stderr.contains(flag) && stderr.contains(words) && stderr.contains("x.json"), "{text}: {stderr}");
+            assert!(!stderr.contains("secret"), "{stderr}");
+        }
+    }
+}
+
+#[test]
+fn each_engine_of_a_file_has_a_report_of_its_own_and_a_reload_changes_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("engines.yaml");
+    let write = |report: &str| {
+        let engines = format!("- source: {LIVE}\n  model: a\n  bench_report: {report}\n- source: {LIVE}\n  model: b\n");
+        std::fs::write(&file, format!("engines:\n{engines}")).unwrap();
+    };
+    write(REPORT);
+    let daemon = Daemon::start(&["--config.file", file.to_str().unwrap()]);
+    let until = |expected: f64| {
+        daemon.until(|page| {
+            let found = ["model=a", "model=b"].map(|model| page.find("nv_trt_llm_bench_requests_per_second", &[model]));
+            ensure(found == [Some(expected), None], || format!("{found:?}"))
+        })
+    };
+    until(221.8002);
+    write(OF_1_3);
+    daemon.signal("HUP");
+    until(221.75);
+}

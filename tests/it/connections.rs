@@ -1,0 +1,413 @@
+//! Connections of the real binary: slow, greedy and many peers are closed by their deadlines, and other scrapes succeed.
+
+use std::fs;
+use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::os::fd::OwnedFd;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use crate::support::daemon::{self, Daemon};
+use crate::support::page::Page;
+use crate::support::{TIMEOUT, ensure, http, until};
+
+const SESSION: &str = "replay:tests/fixtures/session.ndjson?speed=max";
+/// More responses than any socket buffer holds.
+const PIPELINED: usize = 2000;
+
+fn start(arguments: &[&str]) -> Daemon {
+    let daemon = Daemon::start(&[&["--source", SESSION, "--stale-after", "1h"], arguments].concat());
+    daemon.until_state(&[], "idle");
+    daemon
+}
+
+fn refused(page: &Page, reason: &str) -> u64 {
+    page.count("trtllm_exporter_http_refused_total", &[&format!("reason={reason}")])
+}
+
+fn connect(daemon: &Daemon) -> TcpStream {
+    let stream = TcpStream::connect(&daemon.address).unwrap();
+    stream.set_read_timeout(Some(TIMEOUT)).unwrap();
+    stream
+}
+
+/// Whether the daemon has closed the connection. Reads and discards what it sent before.
+fn closed(stream: &mut TcpStream) -> bool {
+    stream.set_nonblocking(true).unwrap();
+    let mut bytes = [0; 4096];
+    loop {
+        match stream.read(&mut bytes) {
+            Ok(0) => return true,
+            Ok(_) => {}
+            Err(error) => return error.kind() != ErrorKind::WouldBlock,
+        }
+    }
+}
+
+/// A connection that requests many pages and reads no response.
+fn stalled(daemon: &Daemon, header: &str) -> TcpStream {
+    let mut stream = connect(daemon);
+    let request = format!("GET /metrics HTTP/1.1\r\nHost: x\r\n{header}\r\n").repeat(PIPELINED);
+    stream.set_nonblocking(true).unwrap();
+    // Writes as much as the daemon accepts: it stops reading requests while its responses are not read.
+    let _ = stream.write(request.as_bytes());
+    stream
+}
+
+#[test]
+fn a_thousand_slow_requests_are_closed_by_their_deadline_and_other_scrapes_succeed() {
+    let daemon = start(&[]);
+    for _ in 0..20 {
+        daemon.page();
+    }
+    let before = daemon.peak_memory();
+    let mut clients: Vec<TcpStream> = (0..1000)
+        .map(|_| {
+            let mut stream = connect(&daemon);
+            // The write fails if the daemon has already closed this connection to make room for another.
+            let _ = stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: x\r\nX-Slow: ");
+            stream
+        })
+        .collect();
+    until(|| {
+        // The slow clients send one byte at a time. Meanwhile a scrape must succeed.
+        for client in &mut clients {
+            let _ = client.write_all(b"a");
+        }
+        daemon.page();
+        clients.retain_mut(|client| !closed(client));
+        ensure(clients.is_empty(), || format!("{} slow clients are still connected", clients.len()))
+    });
+    let page = daemon.until(|page| {
+        let (overloaded, timeout) = (refused(page, "overloaded"), refused(page, "timeout"));
+        ensure(overloaded + timeout >= 1000, || {
+            format!("{overloaded} were closed to make room, {timeout} by their deadline")
+        })
+    });
+    let timeout = refused(&page, "timeout");
+    assert!(timeout >= 200, "only {timeout} were closed by their deadline");
+    let grown = daemon.peak_memory().saturating_sub(before);
+    assert!(grown < 20 << 20, "memory grew by {grown} bytes");
+}
+
+#[test]
+fn readers_that_stall_are_closed_by_their_deadline_and_other_scrapes_succeed() {
+    let daemon = start(&[]);
+    daemon.page();
+    let before = daemon.peak_memory();
+    let readers: Vec<TcpStream> =
+        (0..30).map(|_| stalled(&daemon, "X-Prometheus-Scrape-Timeout-Seconds: 1.5\r\n")).collect();
+    daemon.until(|page| {
+        let closed = refused(page, "timeout");
+        ensure(closed == 30, || format!("{closed} of 30 are closed"))
+    });
+    drop(readers);
+    let grown = daemon.peak_memory().saturating_sub(before);
+    assert!(grown < 20 << 20, "memory grew by {grown} bytes");
+}
+
+/// Sets the flag when it goes out of scope, also after a failed assertion. The threads of a test stop then.
+struct SetOnDrop<'a>(&'a AtomicBool);
+
+impl Drop for SetOnDrop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+#[test]
+fn a_request_above_the_limit_gets_503_and_health_is_still_served() {
+    let daemon = start(&["--web.max-requests", "1"]);
+    let (ended, refusals) = (AtomicBool::new(false), AtomicUsize::new(0));
+    std::thread::scope(|scope| {
+        let _ended = SetOnDrop(&ended);
+        // So many clients that some request arrives while another one is being handled.
+        for _ in 0..200 {
+            scope.spawn(|| {
+                while !ended.load(Ordering::Relaxed) {
+                    let response = http::request("GET", &daemon.address, "/api/v1/engines", &[], b"");
+                    let refused = response.is_ok_and(|response| response.status == 503);
+                    refusals.fetch_add(usize::from(refused), Ordering::Relaxed);
+                }
+            });
+        }
+        until(|| ensure(refusals.load(Ordering::Relaxed) > 0, || "no request was refused".to_owned()));
+        assert_eq!(daemon.get("/healthz").status, 200, "an overloaded exporter must still answer its health check");
+    });
+    daemon.until(|page| ensure(refused(page, "overloaded") >= 1, || "not counted".to_owned()));
+}
+
+#[test]
+fn stalled_readers_that_reconnect_do_not_block_other_scrapes() {
+    let daemon = start(&["--web.max-requests", "10"]);
+    let ended = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let _ended = SetOnDrop(&ended);
+        scope.spawn(|| {
+            let mut readers: Vec<TcpStream> = (0..15).map(|_| stalled(&daemon, "")).collect();
+            while !ended.load(Ordering::Relaxed) {
+                for reader in &mut readers {
+                    // A failed write means that the daemon has closed the connection: the reader reconnects.
+                    if reader.write(b"G").is_err_and(|error| error.kind() != ErrorKind::WouldBlock) {
+                        *reader = stalled(&daemon, "");
+                    }
+                }
+                std::thread::sleep(Duration::from_millis(5));
+            }
+        });
+        daemon.until(|page| ensure(refused(page, "timeout") >= 1, || "no reader was closed".to_owned()));
+        let scrapes = 40;
+        let succeeded = (0..scrapes).filter(|_| daemon.get("/metrics").status == 200).count();
+        assert!(succeeded * 4 >= scrapes * 3, "{succeeded} of {scrapes} scrapes succeeded");
+    });
+}
+
+#[test]
+fn an_incomplete_request_after_a_complete_one_has_a_deadline_too() {
+    let daemon = start(&[]);
+    let mut peer = connect(&daemon);
+    peer.write_all(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\nGET /he").unwrap();
+    until(|| ensure(closed(&mut peer), || "the peer is still connected".to_owned()));
+    assert!(refused(&daemon.page(), "timeout") >= 1);
+}
+
+#[test]
+fn an_invalid_request_gets_400_and_is_counted() {
+    let daemon = start(&[]);
+    for hosts in ["", "Host: a\r\nHost: b\r\n"] {
+        let mut peer = connect(&daemon);
+        peer.write_all(format!("GET /healthz HTTP/1.1\r\n{hosts}Connection: close\r\n\r\n").as_bytes()).unwrap();
+        let mut response = String::new();
+        peer.read_to_string(&mut response).unwrap();
+        assert!(response.starts_with("HTTP/1.1 400 "), "{hosts:?}: {response}");
+    }
+    let mut peer = connect(&daemon);
+    peer.write_all(b"good morning\r\n\r\n").unwrap();
+    let mut response = String::new();
+    peer.read_to_string(&mut response).unwrap();
+    assert!(response.starts_with("HTTP/1.1 400 "), "{response}");
+    daemon.until(|page| ensure(refused(page, "bad_request") == 3, || "not counted".to_owned()));
+}
+
+#[test]
+fn a_request_limit_of_0_means_no_limit() {
+    let daemon = start(&["--web.max-requests", "0"]);
+    let readers: Vec<TcpStream> = (0..60).map(|_| stalled(&daemon, "")).collect();
+    assert_eq!(refused(&daemon.page(), "overloaded"), 0);
+    drop(readers);
+}
+
+#[test]
+fn a_head_or_body_above_its_size_limit_is_refused() {
+    let daemon = start(&[]);
+    let long = "x".repeat(20 << 10);
+    let status = |method: &str, headers: &[(&str, &str)], body: &[u8]| {
+        http::request(method, &daemon.address, "/metrics", headers, body).unwrap().status
+    };
+    assert_eq!(status("GET", &[("X-Long", &long)], b""), 431);
+    let many: Vec<(String, &str)> = (0..200).map(|number| (format!("X-{number}"), "x")).collect();
+    let many: Vec<(&str, &str)> = many.iter().map(|(name, value)| (name.as_str(), *value)).collect();
+    assert_eq!(status("GET", &many, b""), 431);
+    assert_eq!(status("GET", &[("Content-Length", "1000000000")], b""), 413);
+    assert_eq!(status("GET", &[], b"a small body that is ignored"), 200);
+    daemon.page();
+}
+
+#[test]
+fn pages_allow_get_and_head_only() {
+    let daemon = start(&[]);
+    for method in ["POST", "PUT", "DELETE", "OPTIONS"] {
+        let response = http::request(method, &daemon.address, "/metrics", &[], b"").unwrap();
+        assert_eq!((response.status, response.header("allow")), (405, Some("GET,HEAD")), "{method}");
+    }
+    for target in ["/metrics", "/metrics/gateway", "/", "/healthz", "/readyz"] {
+        let [head, get] =
+            ["HEAD", "GET"].map(|method| http::request(method, &daemon.address, target, &[], b"").unwrap());
+        assert_eq!((head.status, head.body.as_slice()), (200, &b""[..]), "{target}");
+        let headers = |response: &http::Response| {
+            let compared = response.headers.iter().filter(|(name, _)| name != "date" && name != "content-length");
+            compared.cloned().collect::<Vec<_>>()
+        };
+        assert_eq!(headers(&head), headers(&get), "{target}");
+        assert!(head.header("content-length").is_some_and(|length| length != "0"), "{target}");
+    }
+}
+
+#[test]
+fn a_list_header_may_span_several_lines() {
+    let daemon = start(&[]);
+    let lines = [
+        ("Accept", "text/plain;q=0.3"),
+        ("Accept", "application/openmetrics-text;version=1.0.0;q=0.9"),
+        ("Accept-Encoding", "br"),
+        ("Accept-Encoding", "gzip"),
+    ];
+    let response = http::request("GET", &daemon.address, "/metrics", &lines, b"").unwrap();
+    assert!(response.header("content-type").unwrap_or_default().starts_with("application/openmetrics-text;"));
+    assert_eq!(response.header("content-encoding"), Some("gzip"));
+}
+
+#[test]
+fn a_connection_serves_several_requests() {
+    let daemon = start(&[]);
+    let mut stream = connect(&daemon);
+    for _ in 0..3 {
+        stream.write_all(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n").unwrap();
+        let mut response = Vec::new();
+        while !response.ends_with(b"\r\n\r\nok\n") {
+            let mut byte = [0];
+            stream.read_exact(&mut byte).unwrap();
+            response.push(byte[0]);
+        }
+    }
+}
+
+#[test]
+fn idle_and_slow_connections_do_not_delay_shutdown() {
+    let mut daemon = start(&[]);
+    let idle = connect(&daemon);
+    let mut incomplete = connect(&daemon);
+    incomplete.write_all(b"GET /met").unwrap();
+    let reader = stalled(&daemon, "");
+    daemon.page();
+    assert_eq!(daemon.terminate().code(), Some(0));
+    drop((idle, incomplete, reader));
+}
+
+/// Sends `GET` over a Unix socket.
+fn get_unix(path: &std::path::Path, target: &str) -> std::io::Result<String> {
+    let mut stream = UnixStream::connect(path)?;
+    stream.set_read_timeout(Some(TIMEOUT))?;
+    write!(stream, "GET {target} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")?;
+    let mut response = String::new();
+    stream.read_to_string(&mut response)?;
+    Ok(response)
+}
+
+#[test]
+fn a_unix_socket_is_a_valid_listen_address() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("web.sock");
+    // A stale socket of a process that has ended.
+    drop(UnixListener::bind(&path).unwrap());
+    let address = format!("unix:{}", path.display());
+    let mut command = Command::new(env!("CARGO_BIN_EXE_trtllm-exporter"));
+    command.args(["--gpu", "off", "--source", SESSION, "--web.listen-address", &address]);
+    let mut child = command.stderr(Stdio::null()).spawn().unwrap();
+    until(|| {
+        let response = get_unix(&path, "/metrics").map_err(|error| error.to_string())?;
+        ensure(response.starts_with("HTTP/1.1 200") && response.contains("nv_trt_llm_iterations_total"), || response)
+    });
+    let second = daemon::run(&["--gpu", "off", "--source", SESSION, "--web.listen-address", &address]);
+    let stderr = String::from_utf8(second.stderr).unwrap();
+    assert_eq!(second.status.code(), Some(1), "{stderr}");
+    assert!(
+        stderr.contains("another process listens on it; choose another address with --web.listen-address"),
+        "{stderr}"
+    );
+    Command::new("kill").arg(child.id().to_string()).status().unwrap();
+    assert!(child.wait().unwrap().success());
+    assert!(!path.exists(), "the socket was not removed");
+}
+
+/// Starts a trtllm-serve that waits `delay` before each response. Returns its `--source` URL. It runs until the test ends.
+fn slow_engine(delay: Duration) -> String {
+    let fixture = fs::read_to_string("tests/fixtures/metrics_record_SHAPE_2026H2.json").unwrap();
+    let records = serde_json::from_str::<serde_json::Value>(&fixture).unwrap()["payload"].to_string();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    std::thread::spawn(move || {
+        while let Ok((stream, _)) = listener.accept() {
+            let records = records.clone();
+            std::thread::spawn(move || {
+                let mut lines = BufReader::new(stream.try_clone().unwrap()).lines();
+                while let Some(Ok(request)) = lines.next() {
+                    while lines.next().is_some_and(|header| header.is_ok_and(|header| !header.is_empty())) {}
+                    let (status, body) = match request.contains(" /metrics ") {
+                        true => ("200 OK", records.as_str()),
+                        false => ("404 Not Found", ""),
+                    };
+                    std::thread::sleep(delay);
+                    // One write: Nagle's algorithm would delay a second one.
+                    let response = format!("HTTP/1.1 {status}\r\nContent-Length: {}\r\n\r\n{body}", body.len());
+                    let _ = (&stream).write_all(response.as_bytes());
+                }
+            });
+        }
+    });
+    format!("trtllm-serve:http://{address}")
+}
+
+#[test]
+fn the_first_scrape_waits_for_the_initial_poll_of_a_fast_engine_only() {
+    let folder = tempfile::tempdir().unwrap();
+    let first_page = |start: u32, delay| {
+        let path = folder.path().join(format!("{start}.sock"));
+        let address = format!("--web.listen-address=unix:{}", path.display());
+        let scrape = std::thread::spawn(move || {
+            let started = std::time::Instant::now();
+            loop {
+                match get_unix(&path, "/metrics") {
+                    Ok(response) => return response,
+                    Err(error) => assert!(started.elapsed() < TIMEOUT, "{error}"),
+                }
+                std::thread::yield_now();
+            }
+        });
+        let _daemon = Daemon::start(&["--source", &slow_engine(delay), &address]);
+        scrape.join().unwrap()
+    };
+    let has_load = |page: &String| page.contains("\nnv_trt_llm_request_metrics{");
+    let fast: Vec<String> = (0..5).map(|start| first_page(start, Duration::from_millis(4))).collect();
+    // On a busy machine some starts may take too long.
+    assert!(fast.iter().filter(|page| has_load(page)).count() >= 3, "{}", fast[0]);
+    // An engine that hangs does not delay the first scrape for long.
+    let hung = first_page(5, TIMEOUT * 2);
+    assert!(!has_load(&hung) && hung.contains("nv_trt_llm_engine_state{"), "{hung}");
+}
+
+#[test]
+fn a_regular_file_at_the_path_of_the_socket_is_kept() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("notes.txt");
+    fs::write(&path, "mine").unwrap();
+    let address = format!("unix:{}", path.display());
+    let output = daemon::run(&["--gpu", "off", "--source", SESSION, "--web.listen-address", &address]);
+    assert_eq!(output.status.code(), Some(1));
+    assert_eq!(fs::read_to_string(&path).unwrap(), "mine");
+}
+
+#[test]
+fn sockets_passed_by_systemd_are_served() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    // As systemd passes it: descriptor 3, LISTEN_FDS=1 and LISTEN_PID.
+    let mut child = Command::new("sh")
+        .args(["-c", "exec 3<&0; LISTEN_PID=$$ LISTEN_FDS=1 exec \"$0\" \"$@\""])
+        .arg(env!("CARGO_BIN_EXE_trtllm-exporter"))
+        .args(["--gpu", "off", "--source", SESSION, "--web.systemd-socket"])
+        .stdin(Stdio::from(OwnedFd::from(listener)))
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    // The connection is queued before the daemon accepts, so a restart loses no request.
+    assert_eq!(http::get(&address, "/healthz").status, 200);
+    Command::new("kill").arg(child.id().to_string()).status().unwrap();
+    assert!(child.wait().unwrap().success());
+
+    let without_socket = daemon::run(&["--gpu", "off", "--source", SESSION, "--web.systemd-socket"]);
+    assert_eq!(without_socket.status.code(), Some(1));
+    assert!(String::from_utf8_lossy(&without_socket.stderr).contains("--web.systemd-socket: systemd passed no socket"));
+}
+
+#[test]
+fn an_http_1_0_client_gets_a_response_and_the_connection_closes() {
+    let daemon = start(&[]);
+    let mut stream = connect(&daemon);
+    stream.write_all(b"GET /healthz HTTP/1.0\r\n\r\n").unwrap();
+    let mut response = String::new();
+    stream.read_to_string(&mut response).unwrap();
+    assert!(response.starts_with("HTTP/1.0 200 OK") && response.ends_with("\r\n\r\nok\n"), "{response}");
+}

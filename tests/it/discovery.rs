@@ -1,0 +1,208 @@
+//! `--source auto` finds each trtllm-serve, and disturbs nothing else.
+
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::{TcpListener, TcpStream};
+use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Mutex};
+
+use crate::support;
+use crate::support::daemon::Daemon;
+use crate::support::lookalike::Lookalike;
+use crate::support::{ensure, until};
+
+/// A server that is not trtllm-serve. Remembers the paths that it is asked for.
+struct Other {
+    port: u16,
+    asked: Arc<Mutex<Vec<String>>>,
+}
+
+impl Other {
+    /// Answers every request with `body`, or closes the connection if there is none.
+    fn start(body: Option<&'static str>) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let (port, asked) = (listener.local_addr().unwrap().port(), Arc::<Mutex<Vec<String>>>::default());
+        let paths = Arc::clone(&asked);
+        std::thread::spawn(move || {
+            for stream in listener.incoming().flatten() {
+                answer(stream, body, &paths);
+            }
+        });
+        Self { port, asked }
+    }
+}
+
+fn answer(mut stream: TcpStream, body: Option<&str>, paths: &Mutex<Vec<String>>) {
+    let mut line = String::new();
+    let mut reader = BufReader::new(stream.try_clone().unwrap());
+    if reader.read_line(&mut line).is_err() {
+        return;
+    }
+    paths.lock().unwrap().push(line.split(' ').nth(1).unwrap_or_default().to_owned());
+    if let Some(body) = body {
+        let head = format!("HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: {}\r\n\r\n", body.len());
+        let _ = stream.write_all((head + body).as_bytes());
+        let _ = stream.shutdown(std::net::Shutdown::Write);
+        let _ = stream.read_to_end(&mut Vec::new());
+    }
+}
+
+/// A look-alike whose process is called trtllm-serve.
+struct Process(Child);
+
+impl Process {
+    fn start(folder: &std::path::Path, port: u16, model: &str) -> Self {
+        let program = folder.join("trtllm-serve");
+        std::fs::copy(support::root().join("examples/trtllm_serve_lookalike.py"), &program).unwrap();
+        let mut command = Command::new(support::program("python3"));
+        command.arg(program).args(["--port", &port.to_string(), "--model", model, "--rate", "50"]);
+        Self(command.stdout(Stdio::null()).spawn().unwrap())
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn until_counted(daemon: &Daemon, labels: &[&str]) -> u64 {
+    let page = daemon.until(|page| {
+        let counted = page.find("nv_trt_llm_iterations_total", labels).unwrap_or_default();
+        ensure(counted > 5.0, || format!("{counted} iterations; {}", daemon.stderr()))
+    });
+    page.count("nv_trt_llm_iterations_total", labels)
+}
+
+#[test]
+fn servers_on_the_given_ports_are_found_and_others_are_left_alone() {
+    let engines = ["ports-a", "/models/ports-b/"].map(|model| Lookalike::start(&["--model", model]));
+    let configured = Lookalike::start(&["--model", "ports-configured"]);
+    let vllm = Other::start(Some(r#"{"object":"list","data":[{"id":"m","object":"model","owned_by":"vllm"}]}"#));
+    let web = Other::start(Some("<html></html>"));
+    let silent = Other::start(None);
+    let ports = [engines[0].port(), engines[1].port(), configured.port(), vllm.port, web.port, silent.port];
+    let ports = ports.map(|port| port.to_string()).join(",");
+    let auto = format!("auto:?ports={ports}");
+    let folder = tempfile::tempdir().unwrap();
+    let config = folder.path().join("engines.yaml");
+    let own = format!("- source: trtllm-serve:http://localhost:{}\n  model: own-name\n", configured.port());
+    std::fs::write(&config, format!("engines:\n- source: {auto}\n  labels: {{team: search}}\n{own}")).unwrap();
+    let daemon = Daemon::start(&["--config.file", config.to_str().unwrap(), "--gpu", "off"]);
+    until_counted(&daemon, &["model=ports-a", "version=1", "team=search"]);
+    until_counted(&daemon, &["model=ports-b", "version=1", "team=search"]);
+    until_counted(&daemon, &["model=own-name"]);
+    for words in ["owned by \\\"vllm\\\"", "no list of models", "read by another source"] {
+        until(|| ensure(daemon.logged(&["auto: found", words]) == 1, || format!("{words}: {}", daemon.stderr())));
+    }
+    let page = daemon.page();
+    assert!(page.series.iter().all(|(series, _)| !series.contains("ports-configured")), "two readers of one server");
+    let found = daemon.text("/api/v1/discovery");
+    let address = format!("http://127.0.0.1:{}", engines[0].port());
+    let expected = format!("{{\"address\":\"{address}\",\"finding\":\"trtllm-serve with model ports-a\"}}");
+    assert!(found.contains(&expected), "{found}");
+    // A second search asks nothing else, and logs nothing again.
+    until(|| ensure(vllm.asked.lock().unwrap().len() >= 2, || "not searched again".to_owned()));
+    for other in [&vllm, &web, &silent] {
+        assert!(other.asked.lock().unwrap().iter().all(|path| path == "/v1/models"), "{:?}", other.asked);
+    }
+    assert_eq!(daemon.logged(&["auto: found", "vllm"]), 1);
+    let lost = daemon.page().count("nv_trt_llm_iterations_lost_total", &["model=own-name"]);
+    assert_eq!(lost, 0, "no other reader took its records");
+    // A reload without it ends its engines.
+    std::fs::write(&config, format!("engines:\n{own}")).unwrap();
+    daemon.signal("HUP");
+    daemon.until(|page| {
+        let found = page.series.iter().any(|(series, _)| series.contains("ports-"));
+        ensure(!found, || "its engines are still there".to_owned())
+    });
+    until_counted(&daemon, &["model=own-name"]);
+}
+
+#[test]
+fn an_entry_for_a_server_that_was_found_takes_it_over_with_its_name() {
+    let servers = ["found-a", "found-b"].map(|model| Lookalike::start(&["--model", model]));
+    let [first, second] = [0, 1].map(|index| servers[index].port());
+    let auto = format!("engines:\n- source: auto:?ports={first},{second}\n");
+    let entry = |port: u16| format!("- source: trtllm-serve:http://localhost:{port}\n  model: found-a\n");
+    let folder = tempfile::tempdir().unwrap();
+    let config = folder.path().join("engines.yaml");
+    std::fs::write(&config, &auto).unwrap();
+    let daemon = Daemon::start(&["--config.file", config.to_str().unwrap(), "--gpu", "off"]);
+    until_counted(&daemon, &["model=found-a"]);
+    until_counted(&daemon, &["model=found-b"]);
+    // The name of an engine that stays is taken.
+    std::fs::write(&config, auto.clone() + &entry(second)).unwrap();
+    daemon.signal("HUP");
+    let refused = ["configuration not reloaded", "found-a", "an engine that trtllm-exporter has found"];
+    until(|| ensure(daemon.logged(&refused) == 1, || daemon.stderr()));
+    until_counted(&daemon, &["model=found-b"]);
+
+    std::fs::write(&config, auto + &entry(first)).unwrap();
+    daemon.signal("HUP");
+    until(|| ensure(daemon.logged(&["configuration reloaded", "added=1"]) == 1, || daemon.stderr()));
+    let before = until_counted(&daemon, &["model=found-a"]);
+    until(|| ensure(daemon.logged(&["auto: found", "read by another source"]) == 1, || daemon.stderr()));
+    let page = daemon.until(|page| {
+        let counted = page.count("nv_trt_llm_iterations_total", &["model=found-a"]);
+        ensure(counted > before + 20, || format!("{counted}"))
+    });
+    let of_it = page.series.iter().filter(|(series, _)| series.starts_with("nv_trt_llm_iterations_total{"));
+    assert_eq!(of_it.filter(|(series, _)| series.contains("found-a")).count(), 1);
+    assert_eq!(page.count("nv_trt_llm_iterations_lost_total", &["model=found-a"]), 0, "one reader takes its records");
+}
+
+#[test]
+fn a_process_is_found_by_its_name_followed_when_it_comes_back_and_forgotten_when_it_does_not() {
+    let folder = tempfile::tempdir().unwrap();
+    let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let unused = free.to_string();
+    let daemon =
+        Daemon::start(&["--source", &format!("auto:?ports={unused}"), "--gpu", "off", "--engine.forget-after", "12s"]);
+    assert_eq!(daemon.get("/readyz").status, 200, "nothing to wait for");
+    let reserved = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = reserved.local_addr().unwrap().port();
+    drop(reserved);
+    let first = Process::start(folder.path(), port, "process-a");
+    let before = until_counted(&daemon, &["model=process-a"]);
+    drop(first);
+    daemon.until(|page| {
+        let down = page.find("trtllm_exporter_source_up", &["model=process-a"]);
+        ensure(down == Some(0.0), || format!("{down:?}"))
+    });
+    // The same model comes back: its totals continue.
+    let second = Process::start(folder.path(), port, "process-a");
+    daemon.until(|page| {
+        let counted = page.count("nv_trt_llm_iterations_total", &["model=process-a"]);
+        ensure(counted > before + 5, || format!("{counted}"))
+    });
+    drop(second);
+    // Another model on the port is another engine.
+    let third = Process::start(folder.path(), port, "process-b");
+    until_counted(&daemon, &["model=process-b"]);
+    drop(third);
+    daemon.until(|page| {
+        let left = page.series.iter().filter(|(series, _)| series.contains("process-")).count();
+        ensure(left == 0, || format!("{left} series of engines that are gone"))
+    });
+}
+
+/// Anybody may start a process with this name.
+#[test]
+fn the_arguments_of_a_process_never_become_a_path_that_is_asked_for() {
+    let other = Other::start(Some("{}"));
+    let host = format!("127.0.0.1:{}/admin/shutdown?x=", other.port);
+    // A shell that waits for its input. The name is its fourth argument, as behind an interpreter.
+    let mut process = Command::new("sh");
+    process.args(["-c", "read x", "trtllm-serve", "--host", &host]).stdin(Stdio::piped());
+    let process = Process(process.spawn().unwrap());
+    let engine = Lookalike::start(&["--model", "beside-a-fake"]);
+    // The port is asked because it is configured, too.
+    let auto = format!("auto:?ports={},{}", engine.port(), other.port);
+    let daemon = Daemon::start(&["--source", &auto, "--gpu", "off"]);
+    until_counted(&daemon, &["model=beside-a-fake"]);
+    until(|| ensure(other.asked.lock().unwrap().len() >= 2, || "not searched again".to_owned()));
+    assert!(other.asked.lock().unwrap().iter().all(|path| path == "/v1/models"), "{:?}", other.asked);
+    assert_eq!(daemon.logged(&["shutdown"]), 0, "{}", daemon.stderr());
+    drop(process);
+}

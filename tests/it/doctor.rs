@@ -1,0 +1,572 @@
+//! `doctor` names the problem that is planted in each of these scenarios: simulated engines, publishers, a look-alike of
+//! trtllm-serve, a stand-in for NVML. It says nothing about engines that are healthy, idle or starting.
+
+mod publishers;
+
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::time::Duration;
+
+use serde_json::Value;
+use trtllm_exporter::diagnosis::{report, rules};
+
+use crate::support;
+use crate::support::daemon::{Daemon, run};
+use crate::support::ensure;
+use crate::support::lookalike::Lookalike;
+use crate::support::pki::{self, Pki};
+use crate::support::served::Served;
+use crate::support::standin::Standin;
+use publishers::Publishers;
+
+/// A report as JSON, with its exit code.
+struct Report {
+    json: Value,
+    code: i32,
+}
+
+impl Report {
+    fn of(daemon: &Daemon, arguments: &[&str]) -> Self {
+        let url = format!("http://{}", daemon.address);
+        let is_given = |option: &str| arguments.iter().any(|argument| argument.starts_with(option));
+        let window: &[&str] = if is_given("--for") { &[] } else { &["--for", "3s"] };
+        let sources: &[&str] = if is_given("--source") { &[] } else { &["--no-sources"] };
+        Self::run(&[&[url.as_str()], window, sources, arguments].concat())
+    }
+
+    fn run(arguments: &[&str]) -> Self {
+        let output = run(&[&["doctor", "--format", "json"], arguments].concat());
+        let text = String::from_utf8(output.stdout).unwrap();
+        let json = serde_json::from_str(&text);
+        let json = json.unwrap_or_else(|error| panic!("{error}: {text}{}", String::from_utf8_lossy(&output.stderr)));
+        Self { json, code: output.status.code().unwrap() }
+    }
+
+    /// The rules that found something about this subject.
+    fn about(&self, subject: &str) -> BTreeSet<&str> {
+        let findings = self.json["findings"].as_array().unwrap().iter();
+        let of_subject =
+            findings.filter(|finding| finding["subject"].as_str().unwrap().split(' ').any(|word| word == subject));
+        of_subject.map(|finding| finding["rule"].as_str().unwrap()).collect()
+    }
+
+    #[track_caller]
+    fn names(&self, subject: &str, rule: &str) {
+        assert!(self.about(subject).contains(rule), "{subject} has no {rule}: {:#}", self.json["findings"]);
+    }
+
+    /// Fails also if the subject was never watched.
+    #[track_caller]
+    fn is_silent_about(&self, subject: &str) {
+        let exporters = self.json["exporters"].as_array().unwrap();
+        let list = |list: &Value| list.as_array().unwrap().clone();
+        let models =
+            exporters.iter().flat_map(|exporter| list(&exporter["engines"])).map(|engine| engine["model"].clone());
+        let gpus = exporters.iter().flat_map(|exporter| list(&exporter["gpus"]));
+        let urls = exporters.iter().map(|exporter| exporter["url"].clone());
+        let mut watched = models.chain(gpus).chain(urls).chain(list(&self.json["sources"]));
+        assert!(watched.any(|watched| watched == subject), "{subject} was not watched: {:#}", self.json);
+        assert_eq!(self.about(subject), BTreeSet::new(), "{:#}", self.json["findings"]);
+    }
+}
+
+#[test]
+#[should_panic(expected = "llama was not watched")]
+fn nothing_is_known_about_an_engine_that_was_not_watched() {
+    let json = serde_json::json!({"exporters": [{"url": "http://e", "engines": [{"model": "m"}], "gpus": []}], "sources": [],
+        "findings": []});
+    let report = Report { json, code: 0 };
+    report.is_silent_about("m");
+    report.is_silent_about("llama");
+}
+
+fn config(engines: &[(&str, String)]) -> tempfile::NamedTempFile {
+    let lines: String =
+        engines.iter().map(|(model, source)| format!("- {{source: \"{source}\", model: {model}}}\n")).collect();
+    let file = tempfile::Builder::new().suffix(".yaml").tempfile().unwrap();
+    std::fs::write(file.path(), format!("engines:\n{lines}")).unwrap();
+    file
+}
+
+fn path(file: &Path) -> &str {
+    file.to_str().unwrap()
+}
+
+#[cfg(feature = "executor")]
+#[test]
+fn the_limit_of_each_simulated_engine_is_named() {
+    let engines = [
+        ("healthy", "sim:?rate=4&prompt_mean=128&output_mean=96&prefix_share=1&prefix_tokens=100"),
+        ("default", "sim:"),
+        ("idle", "sim:?requests=1&output_mean=2"),
+        ("starting", "sim:?load_seconds=60"),
+        ("queue-bound", "sim:?rate=1000&in_flight=120&kv_blocks=6000"),
+        ("kv-cache-starved", "sim:?rate=60&kv_blocks=120"),
+        ("requests-paused", "sim:?rate=60&kv_blocks=150&policy=max_utilization"),
+        ("context-bound", "sim:?rate=30&ctx_token_us=80&prefix_share=0&output_mean=16&kv_blocks=4000"),
+        ("generation-bound", "sim:?rate=4&iter_base_ms=70&kv_blocks=4000"),
+        ("static-batch-waste", "sim:?batching=static&rate=20&kv_blocks=4000"),
+        ("poor-speculation", "sim:?spec_draft_len=4&spec_acceptance=0.1&rate=20&kv_blocks=4000"),
+        ("nothing-shared", "sim:?rate=20&ctx_token_us=50&prefix_share=0&kv_blocks=4000"),
+        (
+            "token-limit-reached",
+            "sim:?rate=30&prompt_mean=400&output_mean=16&prefix_share=0&ctx_token_us=20&max_num_tokens=128&kv_blocks=6000",
+        ),
+        ("queue-time-high", "sim:?rate=1000&in_flight=400&max_batch_size=4&kv_blocks=6000"),
+    ];
+    let file = config(&engines.map(|(model, source)| (model, source.to_owned())));
+    let daemon = Daemon::start(&["--config.file", path(file.path())]);
+    daemon.until(|page| {
+        let completed = page.find("nv_trt_llm_requests_completed_total", &["model=nothing-shared"]).unwrap_or(0.0);
+        let slow =
+            page.find("nv_trt_llm_new_request_queue_time_seconds_sum", &["model=queue-time-high"]).unwrap_or(0.0);
+        ensure(completed >= 40.0 && slow > 150.0, || format!("{completed} requests completed, {slow} s in the queue"))
+    });
+    // Ten iterations of the slowest engine take 2 s on a machine that does nothing else.
+    let report = Report::of(&daemon, &["--for", "6s"]);
+    for (model, _) in engines {
+        match model {
+            "healthy" | "default" | "idle" => report.is_silent_about(model),
+            "nothing-shared" => assert!(!report.about(model).contains("poor-reuse")),
+            "starting" => report.names(model, "engine-starting"),
+            rule => report.names(rule, rule),
+        }
+    }
+    assert_eq!(report.code, 3, "a warning is the worst");
+}
+
+#[test]
+fn engines_have_no_finding_while_the_exporter_starts() {
+    let (pytorch, tensorrt) =
+        (Lookalike::start(&["--idle-every", "60"]), Lookalike::start(&["--backend", "tensorrt", "--idle-every", "90"]));
+    let file = config(&[("pytorch", pytorch.source()), ("tensorrt", tensorrt.source())]);
+    for window in ["100ms", "500ms", "2s"] {
+        let daemon = Daemon::start(&["--config.file", path(file.path())]);
+        let report = Report::of(&daemon, &["--for", window]);
+        assert_eq!((report.code, &report.json["findings"]), (0, &serde_json::json!([])), "{window}");
+    }
+}
+
+#[test]
+fn the_limit_of_each_publishers_engine_is_named() {
+    let mut publishers = Publishers::new();
+    let names = [
+        "healthy",
+        "unbalanced-ranks",
+        "host-bound",
+        "statistics-sampled",
+        "saturated",
+        "tuner-limits-batch",
+        "speculation-rarely-used",
+        "reuse-off",
+        "statistics-off",
+        "kv-transfer-slow",
+        "request-latencies-missing",
+        "records-rejected",
+        "engine-restarted",
+        "token-limit-reached",
+        "requests-paused",
+        "poor-speculation",
+        "speculation-pays",
+    ];
+    for name in names {
+        publishers.add(name);
+    }
+    publishers.start();
+    publishers.daemon.until(|page| {
+        let completed = page.find("nv_trt_llm_requests_completed_total", &["model=healthy"]).unwrap_or(0.0);
+        ensure(completed >= 30.0, || format!("{completed} requests completed"))
+    });
+    publishers.restart_soon("engine-restarted", Duration::from_secs(1));
+    let report = Report::of(&publishers.daemon, &[]);
+    for name in names {
+        match name {
+            "healthy" | "speculation-pays" => report.is_silent_about(name),
+            rule => report.names(rule, rule),
+        }
+    }
+    // An engine whose publisher has work and says nothing more.
+    publishers.stop();
+    publishers.daemon.until_state(&["model=healthy"], "stalled");
+    let report = Report::of(&publishers.daemon, &["--for", "100ms"]);
+    report.names("healthy", "engine-stalled");
+    assert_eq!(report.code, 4, "something critical");
+}
+
+#[test]
+fn a_second_reader_is_told_from_a_ring_that_overflows() {
+    let (shared, small, healthy) = (
+        Lookalike::start(&["--rate", "200"]),
+        Lookalike::start(&["--rate", "200", "--ring", "40"]),
+        Lookalike::start(&["--rate", "100", "--idle-every", "150"]),
+    );
+    let file = config(&[("shared", shared.source()), ("small", small.source()), ("healthy", healthy.source())]);
+    let daemon =
+        Daemon::start(&["--config.file", path(file.path()), "--poll.interval", "400ms", "--stale-after", "2s"]);
+    for model in ["model=shared", "model=small", "model=healthy"] {
+        daemon.until_state(&[model], "busy");
+    }
+    let address = shared.address();
+    let (stop, stopped) = std::sync::mpsc::channel::<()>();
+    let thief = std::thread::spawn(move || {
+        while stopped.recv_timeout(Duration::from_millis(150)) == Err(std::sync::mpsc::RecvTimeoutError::Timeout) {
+            support::http::get(&address, "/metrics");
+        }
+    });
+    let report = Report::of(&daemon, &[]);
+    drop(stop);
+    thief.join().unwrap();
+    report.names("shared", "second-reader");
+    report.names("small", "statistics-lost");
+    assert!(!report.about("small").contains("second-reader"));
+    report.is_silent_about("healthy");
+    // Every second poll fails, then all do.
+    let mut small = small;
+    small.mode("500");
+    std::thread::sleep(Duration::from_millis(900));
+    small.mode("ok");
+    daemon.until_state(&["model=small"], "busy");
+    let (url, address) = (format!("http://{}", daemon.address), small.address());
+    let watching = std::thread::spawn(move || Report::run(&[&url, "--for", "2s", "--no-sources"]));
+    let control = |mode: &str| {
+        support::http::request("POST", &address, "/control", &[], format!("{{\"mode\":\"{mode}\"}}").as_bytes())
+            .unwrap()
+    };
+    std::thread::sleep(Duration::from_millis(500));
+    control("500");
+    std::thread::sleep(Duration::from_millis(800));
+    control("ok");
+    watching.join().unwrap().names("small", "source-failing");
+    small.kill();
+    daemon.until_state(&["model=small"], "unreachable");
+    Report::of(&daemon, &["--for", "100ms"]).names("small", "engine-unreachable");
+}
+
+#[test]
+fn gpus_that_are_lost_throttled_or_absent_are_named() {
+    let states =
+        ["gpus=4\ngpu.1.throttle_reasons=64", "gpus=4\ngpu.1.throttle_reasons=64\ngpu.2.lost=1\ngpu.0.xids=79"];
+    let gpus = Standin::new(states[0]);
+    let library = gpus.library();
+    let daemon = Daemon::start(&["--gpu", "required", "--gpu.library", path(&library), "--gpu.interval", "100ms"]);
+    let up = |page: &support::page::Page| {
+        page.series.iter().filter(|(series, value)| series.starts_with("nv_gpu_up") && *value == 1.0).count()
+    };
+    daemon.until(|page| ensure(up(page) == 4, || format!("{} GPUs", up(page))));
+    let url = format!("http://{}", daemon.address);
+    let watching = std::thread::spawn(move || Report::run(&[&url, "--for", "2s", "--no-sources"]));
+    std::thread::sleep(Duration::from_millis(500));
+    gpus.set(states[1]);
+    let report = watching.join().unwrap();
+    for (index, rule) in [("0", "gpu-errors"), ("1", "gpu-throttled"), ("2", "gpu-lost")] {
+        report.names(index, rule);
+    }
+    report.is_silent_about("GPU-00000000-0000-4000-8000-000000000003");
+    assert_eq!(report.code, 4);
+    // The driver finds one GPU less when it is opened again. While monitoring is paused, nothing is wrong.
+    daemon.signal("USR1");
+    daemon.until(|page| ensure(up(page) == 0, || "monitoring continues".to_owned()));
+    assert_eq!(Report::of(&daemon, &["--for", "100ms"]).code, 0);
+    gpus.set("gpus=3");
+    daemon.signal("USR2");
+    daemon.until(|page| ensure(up(page) == 3, || format!("{} GPUs", up(page))));
+    let report = Report::of(&daemon, &["--for", "100ms"]);
+    report.names(&format!("http://{}", daemon.address), "gpu-absent");
+    assert_eq!(report.code, 4);
+}
+
+#[test]
+fn a_source_is_asked_which_option_is_off_and_never_for_what_drains() {
+    let off = Served::start(&[
+        ("/version", 200, r#"{"version":"1.3.0"}"#),
+        ("/health", 503, "LLM is unavailable"),
+        (
+            "/prometheus/metrics",
+            200,
+            "trtllm_model_config_info{model=\"m\"} 1\ntrtllm_request_success_total{finished_reason=\"stop\"} 7\n\
+            trtllm_kv_cache_config_info{enable_block_reuse=\"False\"} 1\n",
+        ),
+    ]);
+    let without = Served::start(&[("/version", 200, r#"{"version":"1.2.0"}"#), ("/health", 200, "")]);
+    let tokenless = Served::start(&[("/version", 200, r#"{"version":"1.3.0"}"#)]);
+    let (other, closed) = (Served::start(&[("/", 200, "hello")]), Served::start(&[("/version", 401, "")]));
+    let sources = [
+        off.source(),
+        without.source(),
+        other.source(),
+        closed.source(),
+        format!("{}?bearer_token_file=/nonexistent/token", tokenless.source()),
+        "trtllm-serve:http://127.0.0.1:1".to_owned(),
+        "socket:/nonexistent/ingest.sock".to_owned(),
+        "socket:/nonexistent/a space".to_owned(),
+    ];
+    let daemon = Daemon::start(&[]);
+    let arguments: Vec<String> = sources.iter().map(|source| format!("--source={source}")).collect();
+    let arguments: Vec<&str> = arguments.iter().map(String::as_str).chain(["--for", "100ms"]).collect();
+    let report = Report::of(&daemon, &arguments);
+    for rule in ["source-unhealthy", "iteration-statistics-off", "block-reuse-off"] {
+        report.names(&off.target(), rule);
+    }
+    report.names(&without.target(), "perf-metrics-off");
+    report.names(&other.target(), "source-other");
+    report.names(&closed.target(), "source-refused");
+    report.names("http://127.0.0.1:1", "source-unanswered");
+    report.names(&tokenless.target(), "source-not-asked");
+    report.names("socket:/nonexistent/ingest.sock", "socket-missing");
+    let asked: Vec<&str> = report.json["sources"].as_array().unwrap().iter().filter_map(Value::as_str).collect();
+    assert!(asked.len() == sources.len() && asked.contains(&"socket:/nonexistent/a space"), "{asked:?}");
+    assert_eq!(tokenless.asked(), [""; 0]);
+    for server in [&off, &without, &other, &closed] {
+        for asked in server.asked() {
+            assert!(["GET /version", "GET /health", "GET /prometheus/metrics"].contains(&asked.as_str()), "{asked}");
+        }
+    }
+}
+
+#[test]
+fn a_page_for_prometheus_in_place_of_the_statistics_is_named_at_once() {
+    let worker = Served::start(&[("/metrics", 200, "# HELP dynamo_component_requests_total Requests\n")]);
+    let daemon = Daemon::start(&["--source", &worker.source()]);
+    let report = Report::of(&daemon, &[]);
+    report.names("tensorrt_llm", "source-without-statistics");
+    assert_eq!(report.about("tensorrt_llm").len(), 1);
+    let log = daemon.stderr();
+    assert!(log.contains("/metrics is a page for Prometheus, not the statistics of trtllm-serve"), "{log}");
+}
+
+#[test]
+fn the_variable_for_sources_holds_several() {
+    let daemon = Daemon::start(&[]);
+    let output = std::process::Command::new(env!("CARGO_BIN_EXE_trtllm-exporter"))
+        .args(["doctor", &format!("http://{}", daemon.address), "--for", "100ms", "--format", "json"])
+        .env("TRTLLM_EXPORTER_SOURCE", "socket:/nonexistent/a\n socket:/nonexistent/b ")
+        .output()
+        .unwrap();
+    let json: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(json["sources"], serde_json::json!(["socket:/nonexistent/a", "socket:/nonexistent/b"]));
+}
+
+#[test]
+fn an_exporter_that_cannot_be_read_is_named_beside_one_that_can() {
+    let daemon = Daemon::start(&[]);
+    let url = format!("http://{}", daemon.address);
+    let report = Report::run(&[&url, "http://127.0.0.1:1", "--for", "100ms", "--no-sources"]);
+    report.names("http://127.0.0.1:1", "exporter-unreadable");
+    report.is_silent_about(&url);
+    assert_eq!(report.code, 4);
+}
+
+#[test]
+fn a_password_and_a_certificate_authority_open_a_closed_exporter() {
+    let pki = Pki::new();
+    let daemon = pki.serve(&format!("{}{}", pki::TLS, pki::users()));
+    let url = format!("https://{}", daemon.address);
+    let (ca, user) = (pki.path("ca.pem"), pki.write("user", "ann:open sesame\n"));
+    let report = Report::run(&[&url, "--for", "100ms", "--no-sources", "--ca-file", &ca, "--user-file", &user]);
+    assert_eq!((report.code, report.json["exporters"][0]["engines"].as_array().unwrap().len()), (0, 1));
+    let wrong = pki.write("wrong", "ann:close sesame");
+    for arguments in [&["--ca-file", &ca][..], &["--ca-file", &ca, "--user-file", &wrong], &["--user-file", &user]] {
+        let report = Report::run(&[&[url.as_str(), "--for", "100ms", "--no-sources"], arguments].concat());
+        report.names(&url, "exporter-unreadable");
+    }
+}
+
+#[test]
+fn a_bearer_token_is_sent_to_a_proxy() {
+    let proxy = Served::start(&[("/metrics", 200, "up 1\n"), ("/api/v1/engines", 200, "[]")]);
+    let token = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(token.path(), "a-token").unwrap();
+    let report =
+        Report::run(&[&proxy.target(), "--for", "100ms", "--no-sources", "--bearer-token-file", path(token.path())]);
+    assert_eq!(report.code, 0);
+    assert!(
+        !proxy.tokens().is_empty() && proxy.tokens().iter().all(|token| token == "Bearer a-token"),
+        "{:?}",
+        proxy.tokens()
+    );
+}
+
+#[test]
+fn a_bundle_has_no_secret_no_name_and_no_address() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = |name: &str| folder.path().join(name);
+    let config = "engines:\n- source: 'socket:PATH'\n  model: acme-secret-model.corp.example\n  labels: {node: gpu-node-17.corp.example, rack: 192.0.2.44, note: 'fd00::77', link: acme-link, architecture: acme-arch, index: acme-i, fan: acme-fan, xid: acme-x, mig_profile: acme-mig, acme_team: red}\n";
+    std::fs::write(file("config.yaml"), config.replace("PATH", path(&file("ingest.sock")))).unwrap();
+    std::fs::write(file("token"), "hunter2-token").unwrap();
+    let gpus = Standin::new("gpus=1\ngpu.0.uuid=GPU-5ec7e7\ngpu.0.serial=4242424242");
+    let library = gpus.library();
+    let daemon = Daemon::start(&[
+        "--config.file",
+        path(&file("config.yaml")),
+        "--gpu",
+        "required",
+        "--gpu.library",
+        path(&library),
+    ]);
+    publishers::send_some(&file("ingest.sock"));
+    daemon.until(|page| {
+        let iterations = page.find("nv_trt_llm_iterations_total", &[]).unwrap_or(0.0);
+        ensure(iterations >= 10.0 && page.find("nv_gpu_up", &[]) == Some(1.0), || format!("{iterations} iterations"))
+    });
+    let served = Served::start(&[
+        ("/version", 200, r#"{"version":"10.0.0.7"}"#),
+        ("/health", 200, ""),
+        (
+            "/prometheus/metrics",
+            200,
+            "trtllm_model_config_info{model=\"/models/acme-weights\",served_model_name=\"acme\"} 1\nacme_requests_total 5\n",
+        ),
+    ]);
+    let (bundle, token) = (file("bundle.json"), file("token"));
+    let source = format!("{}?bearer_token_file={}", served.source(), path(&token));
+    let bundle_to =
+        ["--for", "200ms", "--bearer-token-file", path(&token), "--bundle", path(&bundle), "--source", &source];
+    let url = format!("http://localhost:{}", daemon.address.rsplit(':').next().unwrap());
+    Report::run(&[&[url.as_str()], &bundle_to[..]].concat());
+    let text = std::fs::read_to_string(&bundle).unwrap();
+    let port = served.target();
+    let port = port.rsplit(':').next().unwrap();
+    for secret in [
+        "acme",
+        "corp.example",
+        "192.0.2",
+        "fd00",
+        "hunter2",
+        "127.0.0.1",
+        "localhost",
+        "10.0.0.7",
+        "5ec7e7",
+        "4242424242",
+        path(folder.path()),
+        port,
+        "gpu-node",
+    ] {
+        assert!(!text.contains(secret), "{secret}: {text}");
+    }
+    for needed in [
+        "nv_trt_llm_iterations_total{label-",
+        "model=model-1",
+        "\"records\"",
+        "iterLatencyMS",
+        "nv_gpu_up{gpu_uuid=gpu_uuid-1}",
+        "pageBefore",
+        "kv_cache_block_type=free",
+        env!("CARGO_PKG_VERSION"),
+    ] {
+        assert!(text.contains(needed), "{needed}: {text}");
+    }
+    let _: Value = serde_json::from_str(&text).unwrap();
+}
+
+/// A name is shown, but the terminal does not obey it, and it begins no line of its own.
+#[test]
+fn control_characters_in_the_name_of_an_engine_reach_no_terminal() {
+    let name = "m\u{1b}[2J\u{7}\r\nNo problem found.\u{9b}31m\u{7f}\u{202e}";
+    let mut publishers = Publishers::new();
+    publishers.add(name);
+    publishers.start();
+    // The engine appears when its publisher has connected.
+    let has_engine = |page: &support::page::Page| page.find("nv_trt_llm_iterations_total", &[]).is_some();
+    publishers.daemon.until(|page| ensure(has_engine(page), || "no publisher has connected".to_owned()));
+    let url = format!("http://{}", publishers.daemon.address);
+    let is_printable =
+        |text: &str| !text.chars().any(|letter| (letter.is_control() && letter != '\n') || letter == '\u{202e}');
+    let printed = |arguments: &[&str]| String::from_utf8(run(arguments).stdout).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let bundle = folder.path().join("bundle");
+    let watch = ["doctor", &url, "--for", "300ms", "--no-sources", "--bundle", bundle.to_str().unwrap()];
+    let text = printed(&watch);
+    assert!(is_printable(&text) && text.contains("m?[2J???No problem found.?31m??"), "{text:?}");
+    assert!(is_printable(&std::fs::read_to_string(&bundle).unwrap()));
+    let json = printed(&[&watch[..], &["--format", "json"]].concat());
+    assert!(is_printable(&json), "{json:?}");
+    let report: Value = serde_json::from_str(&json).unwrap();
+    assert_eq!(report["exporters"][0]["engines"][0]["model"], name);
+    assert!(is_printable(&printed(&["top", "--once", &url])));
+    publishers.stop();
+}
+
+#[test]
+fn a_wrong_option_is_named_with_its_remedy() {
+    let folder = tempfile::tempdir().unwrap();
+    let [file, missing, empty] = ["user", "missing", "empty"].map(|name| folder.path().join(name));
+    std::fs::write(&file, "no colon").unwrap();
+    std::fs::write(&empty, "\n").unwrap();
+    for (arguments, words) in [
+        (&["ftp://x"][..], "http://HOST:PORT"),
+        (&["http://user:secret@x"], "--user-file"),
+        (&["--for", "1ms"], "must be between"),
+        (&["--for", "soon"], "write 100ms, 5s or 1m"),
+        (&["--user-file", path(&file)], "USER:PASSWORD"),
+        (&["--user-file", path(&missing)], "cannot read the file"),
+        (&["https://x", "--ca-file", path(&missing)], "--ca-file"),
+        (&["--bearer-token-file", path(&missing)], "cannot read the token"),
+        (&["--bearer-token-file", path(&empty)], "does not contain a token"),
+        (&["--source", "foo:x"], "unknown scheme"),
+    ] {
+        let output = run(&[&["doctor"], arguments].concat());
+        let text = String::from_utf8(output.stderr).unwrap();
+        assert!(text.contains(words) && !text.contains("secret"), "{arguments:?}: {text}");
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}");
+    }
+}
+
+/// Alerts that no rule stands for, and why.
+const NOT_RULES: &[(&str, &str)] = &[
+    ("TrtllmExporterRestarting", "doctor cannot read an exporter across its restart"),
+    ("TrtllmModelUnavailable", "about all engines of a model; doctor judges each engine"),
+    ("TrtllmRequestsFailing", "about a share of requests in minutes; the records do not have the reason"),
+    ("TrtllmKvCacheExhausted", "kv-cache-starved, for minutes"),
+    ("TrtllmTimeToFirstTokenBudgetBurn", "an objective over an hour"),
+    ("TrtllmTimeToFirstTokenBudgetBurnSlow", "an objective over hours"),
+    ("TrtllmE2eBudgetBurn", "an objective over an hour"),
+    ("TrtllmE2eBudgetBurnSlow", "an objective over hours"),
+    ("TrtllmGpuXidCritical", "gpu-errors shows the code, and does not judge it"),
+    ("TrtllmGpuEccUncorrected", "gpu-errors shows the count, and does not judge it"),
+    ("TrtllmGpuReplace", "a state of months, not a limit of the engine"),
+    ("TrtllmGpuHot", "heat limits nothing until gpu-throttled fires"),
+    ("TrtllmGpuMemoryNearlyFull", "engines fill the memory on purpose"),
+    ("TrtllmNvlinkDown", "a state of the host that no engine reports"),
+    ("TrtllmNvmlFailed", "gpus-unread is only information, because many exporters have no GPU to read"),
+];
+
+#[test]
+fn every_alert_is_a_rule_or_is_listed_as_not_one() {
+    let read = |name: &str| std::fs::read_to_string(support::root().join("deploy/prometheus").join(name)).unwrap();
+    let file = read("alerts.yml") + &read("alerts-gpu.yml");
+    let mut alerts = Vec::new();
+    for line in file.lines().map(str::trim) {
+        if let Some(name) = line.strip_prefix("- alert: ") {
+            alerts.push((name, ""));
+        } else if let Some(severity) = line.strip_prefix("severity: ") {
+            alerts.last_mut().unwrap().1 = severity;
+        }
+    }
+    assert!(alerts.len() >= 44, "{alerts:?}");
+    for (alert, severity) in &alerts {
+        let rules: Vec<_> = rules::all().filter(|rule| rule.alerts.contains(alert)).collect();
+        let listed = NOT_RULES.iter().any(|(name, why)| name == alert && !why.is_empty());
+        assert!(
+            rules.is_empty() == listed,
+            "{alert} must be named by a rule, or be listed in NOT_RULES with the reason"
+        );
+        // An alert wakes people, so it is never more severe than its rule.
+        let worst = rules.iter().map(|rule| rule.severity).max();
+        let rank = |name: &str| ["info", "warning", "critical"].iter().position(|severity| *severity == name);
+        let enough = worst.is_some_and(|worst| rank(severity) <= rank(worst.name()));
+        assert!(listed || (rank(severity).is_some() && enough), "{alert} is {severity}, its rules are {worst:?}");
+    }
+    let exists = |name: &&str| alerts.iter().any(|(alert, _)| alert == name);
+    let unknown: Vec<_> = rules::all().flat_map(|rule| rule.alerts).filter(|name| !exists(name)).collect();
+    assert!(unknown.is_empty(), "no such alert: {unknown:?}");
+    assert!(NOT_RULES.iter().all(|(name, _)| exists(name)));
+}
+
+#[test]
+fn the_documentation_has_every_rule_as_the_program_prints_it() {
+    let page = std::fs::read_to_string(support::root().join("docs/doctor.md")).unwrap();
+    let printed = run(&["doctor", "--rules"]).stdout;
+    assert_eq!(String::from_utf8(printed).unwrap(), report::reference());
+    let missing = "docs/doctor.md must end with the output of `trtllm-exporter doctor --rules`";
+    assert!(page.ends_with(&report::reference()), "{missing}");
+}

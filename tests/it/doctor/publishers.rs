@@ -1,0 +1,197 @@
+//! Publishers of PyTorch engines on one ingest socket. Each is healthy but for the problem that is its name.
+
+use std::io::Write as _;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+use crate::support::daemon::Daemon;
+use crate::support::until;
+
+/// Between two iterations of an engine.
+const PERIOD: Duration = Duration::from_millis(20);
+
+pub(crate) struct Publishers {
+    pub(crate) daemon: Daemon,
+    socket: PathBuf,
+    engines: Vec<(String, UnixStream)>,
+    control: Arc<Mutex<Control>>,
+    thread: Option<JoinHandle<Vec<(String, UnixStream)>>>,
+    _folder: tempfile::TempDir,
+}
+
+#[derive(Default)]
+struct Control {
+    stop: bool,
+    /// The engine that restarts, and when.
+    restart: Option<(String, Instant)>,
+}
+
+impl Publishers {
+    pub(crate) fn new() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let socket = folder.path().join("ingest.sock");
+        let daemon = Daemon::start(&["--source", &format!("socket:{}", socket.display()), "--stale-after", "3s"]);
+        Self { daemon, socket, engines: Vec::new(), control: Arc::default(), thread: None, _folder: folder }
+    }
+
+    pub(crate) fn add(&mut self, name: &str) {
+        let mut stream = connect(&self.socket);
+        // The records of the PyTorch engine tell no limit of the tokens.
+        let hello = json!({"model": name, "pid": 100 + self.engines.len(), "config": {"max_num_tokens": 2048}});
+        writeln!(stream, "{}", json!({"hello": hello})).unwrap();
+        self.engines.push((name.to_owned(), stream));
+    }
+
+    /// All engines run until [`Publishers::stop`].
+    pub(crate) fn start(&mut self) {
+        let (mut engines, control) = (std::mem::take(&mut self.engines), Arc::clone(&self.control));
+        self.thread = Some(std::thread::spawn(move || {
+            let mut restarted = 0;
+            for iter in 1.. {
+                let mut now = control.lock().unwrap();
+                if now.stop {
+                    break;
+                }
+                let due = now.restart.as_ref().is_some_and(|(_, at)| Instant::now() >= *at);
+                let restarts = if due { now.restart.take().map(|(name, _)| name) } else { None };
+                drop(now);
+                for (name, stream) in &mut engines {
+                    if restarts.as_ref() == Some(name) {
+                        restarted = iter;
+                    }
+                    let iter = if name == "engine-restarted" { iter - restarted + 1 } else { iter };
+                    let lines: String = lines(name, iter).iter().map(|line| format!("{line}\n")).collect();
+                    stream.write_all(lines.as_bytes()).unwrap();
+                }
+                std::thread::sleep(PERIOD);
+            }
+            engines
+        }));
+    }
+
+    pub(crate) fn restart_soon(&self, name: &str, after: Duration) {
+        self.control.lock().unwrap().restart = Some((name.to_owned(), Instant::now() + after));
+    }
+
+    /// All engines hang. Their publishers stay connected.
+    pub(crate) fn stop(&mut self) {
+        self.control.lock().unwrap().stop = true;
+        self.engines = self.thread.take().unwrap().join().unwrap();
+    }
+}
+
+impl Drop for Publishers {
+    fn drop(&mut self) {
+        self.control.lock().unwrap_or_else(std::sync::PoisonError::into_inner).stop = true;
+    }
+}
+
+fn connect(socket: &Path) -> UnixStream {
+    until(|| UnixStream::connect(socket).map_err(|error| error.to_string()))
+}
+
+/// Publishes some records of a healthy engine.
+pub(crate) fn send_some(socket: &Path) {
+    let mut stream = connect(socket);
+    for line in (1..50).flat_map(|iter| lines("healthy", iter)) {
+        writeln!(stream, "{line}").unwrap();
+    }
+}
+
+/// What the engine reports of one iteration.
+fn lines(problem: &str, iter: u64) -> Vec<String> {
+    let mut record = record(iter);
+    let mut lines = Vec::new();
+    match problem {
+        "statistics-off" => return vec![finished(iter, 0.01).to_string()],
+        "host-bound" => {
+            merge(
+                &mut record,
+                json!({"hostStepTimeMS": 30, "prevDeviceStepTimeMS": 15, "schedulerMode": "non_overlap"}),
+            );
+        }
+        "statistics-sampled" => merge(&mut record, json!({"iter": 10 * iter})),
+        "saturated" => merge(&mut record, json!({"maxNumActiveRequests": 21})),
+        "tuner-limits-batch" => {
+            merge(&mut record, json!({"numQueuedRequests": 30, "maxBatchSizeRuntime": 20, "maxBatchSizeStatic": 64}))
+        }
+        "speculation-rarely-used" => {
+            let draft = json!({"numDraftTokens": 8, "numAcceptedTokens": 7, "numRequestsWithDraftTokens": 3, "acceptanceLength": 3.3});
+            merge(&mut record, json!({"specDecodingStats": draft}));
+        }
+        "token-limit-reached" => {
+            let batch =
+                json!({"numScheduledRequests": 7, "numContextRequests": 2, "numGenRequests": 5, "numCtxTokens": 2040});
+            let waiting =
+                json!({"numActiveRequests": 7, "numQueuedRequests": 30, "kvCacheStats": {"usedNumBlocks": 300}});
+            merge(&mut record, waiting);
+            merge(&mut record, json!({"inflightBatchingStats": batch}));
+        }
+        "requests-paused" => {
+            let paused = u64::from(iter.is_multiple_of(10));
+            merge(&mut record, json!({"inflightBatchingStats": {"numPausedRequests": paused}}));
+        }
+        "poor-speculation" | "speculation-pays" => {
+            // Acceptance lengths 1.1 and 2.2.
+            let (accepted, overhead) = if problem == "poor-speculation" { (2, 0.4) } else { (24, 0.1) };
+            let draft = json!({"numDraftTokens": 100, "numAcceptedTokens": accepted, "numRequestsWithDraftTokens": 20,
+                "acceptanceLength": 1.0 + f64::from(accepted) / 20.0, "draftOverhead": overhead});
+            merge(&mut record, json!({"specDecodingStats": draft}));
+        }
+        "reuse-off" => {
+            merge(&mut record, json!({"kvCacheStats": {"reusedBlocks": 0, "missedBlocks": 0}}));
+            if iter.is_multiple_of(8) {
+                merge(&mut record, json!({"iterLatencyMS": 120}));
+            }
+        }
+        "records-rejected" if iter.is_multiple_of(10) => lines.push("this is not JSON".to_owned()),
+        "unbalanced-ranks" => {
+            let mut second = record.clone();
+            merge(
+                &mut second,
+                json!({"attentionDpRank": 1, "numQueuedRequests": 0, "numCompletedRequests": 0, "numNewActiveRequests": 0,
+                "inflightBatchingStats": {"numGenRequests": 3, "numCtxTokens": 0, "numContextRequests": 0, "numScheduledRequests": 3}}),
+            );
+            lines.push(second.to_string());
+        }
+        _ => {}
+    }
+    lines.insert(0, record.to_string());
+    if iter.is_multiple_of(2) && problem != "request-latencies-missing" {
+        lines.push(finished(iter, if problem == "kv-transfer-slow" { 0.4 } else { 0.01 }).to_string());
+    }
+    lines
+}
+
+/// Every eighth iteration has a context phase, every second one completes a request.
+fn record(iter: u64) -> Value {
+    let (context, done) = (u64::from(iter.is_multiple_of(8)), u64::from(iter.is_multiple_of(2)));
+    json!({"iter": iter, "attentionDpRank": 0, "iterLatencyMS": 18 + 6 * context, "numActiveRequests": 20, "numQueuedRequests": 0,
+        "numCompletedRequests": done, "numNewActiveRequests": done, "maxNumActiveRequests": 64,
+        "kvCacheStats": {"maxNumBlocks": 1000, "usedNumBlocks": 850, "freeNumBlocks": 150, "tokensPerBlock": 32,
+            "allocTotalBlocks": 22 * iter, "allocNewBlocks": 2 * iter, "reusedBlocks": 20 * iter, "missedBlocks": 2 * iter},
+        "inflightBatchingStats": {"numScheduledRequests": 20, "numContextRequests": context, "numGenRequests": 20 - context,
+            "numCtxTokens": 300 * context, "numPausedRequests": 0, "avgNumDecodedTokensPerIter": 1.0}})
+}
+
+/// A request that took a second, and its KV cache transfer of `transfer` seconds.
+fn finished(iter: u64, transfer: f64) -> Value {
+    let arrival = 1000.0 + iter as f64 / 50.0;
+    json!({"requestId": iter, "perf_metrics": {"timing_metrics": {"arrival_time": arrival, "first_scheduled_time": arrival + 0.01,
+        "first_token_time": arrival + 0.1, "last_token_time": arrival + 1.0, "kv_cache_size": 1_048_576,
+        "kv_cache_transfer_start": arrival, "kv_cache_transfer_end": arrival + transfer}}})
+}
+
+fn merge(record: &mut Value, change: Value) {
+    for (key, value) in change.as_object().unwrap() {
+        match (record[key].as_object_mut(), value.as_object()) {
+            (Some(fields), Some(new)) => fields.extend(new.clone()),
+            _ => record[key] = value.clone(),
+        }
+    }
+}

@@ -1,0 +1,672 @@
+//! The numbers of the engines that people run today, each read as TensorRT-LLM's own code means them: the PyTorch engine,
+//! attention data parallelism, sampled statistics, late and absurd records.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use trtllm_exporter::exposition::negotiate::Format;
+use trtllm_exporter::exposition::render;
+use trtllm_exporter::intake::{Intake, Moment};
+use trtllm_exporter::metrics::compat::CompatSets;
+use trtllm_exporter::metrics::own::HttpMetrics;
+use trtllm_exporter::metrics::page_builder::{PageBuilder, Selection};
+use trtllm_exporter::model::Objectives;
+use trtllm_exporter::model::{RecordTime, RejectReason};
+use trtllm_exporter::sources::prometheus_text::parse_server_metrics;
+use trtllm_exporter::sources::trtllm_json::{parse_perf_metrics, parse_records};
+use trtllm_exporter::sources::{Batch, Item, Presence};
+use trtllm_exporter::state::{EngineName, State};
+
+use crate::support::page::Page;
+
+/// One engine behind a server that is polled.
+struct Bench {
+    state: Arc<State>,
+    intake: Intake,
+    now: Moment,
+}
+
+impl Bench {
+    fn new() -> Self {
+        let name = EngineName {
+            model: "m".to_owned(),
+            version: "1".to_owned(),
+            labels: Vec::new(),
+            source: "trtllm-serve",
+            objectives: Objectives::default(),
+        };
+        let (state, now) = (Arc::new(State::new(vec![name])), Moment::now());
+        let intake = Intake::new(Arc::clone(&state.slots()[0]), Duration::from_secs(15));
+        Self { state, intake, now }
+    }
+
+    fn wait(&mut self, time: Duration) {
+        self.now.instant += time;
+        self.now.unix_us += i64::try_from(time.as_micros()).unwrap();
+    }
+
+    /// One answer of the server.
+    fn answer(&mut self, records: &[Value]) -> &mut Self {
+        let mut batch = Batch::default();
+        batch.from_ring = true;
+        parse_records(serde_json::to_string(records).unwrap().as_bytes(), &mut batch).unwrap();
+        self.end_poll(batch)
+    }
+
+    /// One answer of `/perf_metrics`.
+    fn finished(&mut self, entries: &[Value]) -> &mut Self {
+        let mut batch = Batch::default();
+        parse_perf_metrics(serde_json::to_string(entries).unwrap().as_bytes(), &mut batch).unwrap();
+        self.end_poll(batch)
+    }
+
+    /// One answer of `/prometheus/metrics`.
+    fn server_page(&mut self, page: &str) -> &mut Self {
+        let mut batch = Batch::default();
+        batch.items.push(Item::ServerMetrics(Box::new(parse_server_metrics(page.as_bytes()).unwrap())));
+        self.end_poll(batch)
+    }
+
+    fn end_poll(&mut self, mut batch: Batch) -> &mut Self {
+        self.intake.end_poll(&mut batch, Duration::from_millis(1), Ok(Presence::Present), self.now);
+        self.wait(Duration::from_millis(100));
+        self
+    }
+
+    fn page_of(&self, selection: Selection) -> Page {
+        let compat = CompatSets { trtllm: true, triton_core: true, ..CompatSets::default() };
+        let builder = PageBuilder::new(compat);
+        let mut text = Vec::new();
+        render(&builder.page(&self.state, &HttpMetrics::new(), selection), Format::Text, &mut text);
+        Page::parse(&String::from_utf8(text).unwrap())
+    }
+
+    fn value(&self, name: &str, labels: &[&str]) -> Option<f64> {
+        self.page_of(Selection::All).find(name, labels)
+    }
+
+    fn request(&self, kind: &str) -> Option<f64> {
+        self.value("nv_trt_llm_request_metrics", &[&format!("request_type={kind}")])
+    }
+
+    fn state(&self) -> String {
+        self.page_of(Selection::All).state(&[])
+    }
+
+    /// The value of a family of ours without labels.
+    fn ours(&self, name: &str) -> Option<f64> {
+        self.value(&format!("nv_trt_llm_{name}"), &[])
+    }
+}
+
+fn with(mut record: Value, fields: Value) -> Value {
+    for (key, value) in fields.as_object().unwrap() {
+        if let (Some(old), Some(new)) = (record.get_mut(key).and_then(Value::as_object_mut), value.as_object()) {
+            old.extend(new.clone());
+        } else {
+            record[key] = value.clone();
+        }
+    }
+    record
+}
+
+/// A record of the PyTorch engine without frames: 1 active request, 10 ms.
+fn pytorch(iter: u64, fields: Value) -> Value {
+    let record = json!({
+        "timestamp": "", "iter": iter, "iterLatencyMS": 10.0, "newActiveRequestsQueueLatencyMS": 0.0,
+        "numNewActiveRequests": 0, "numActiveRequests": 1, "numQueuedRequests": 0, "numCompletedRequests": 0,
+        "maxNumActiveRequests": 16,
+        "kvCacheStats": {"maxNumBlocks": 100, "freeNumBlocks": 90, "usedNumBlocks": 10, "tokensPerBlock": 32,
+            "allocTotalBlocks": 0, "allocNewBlocks": 0, "reusedBlocks": 0, "missedBlocks": 0},
+        "staticBatchingStats": {"numScheduledRequests": 0, "numContextRequests": 0, "numCtxTokens": 0, "numGenTokens": 0,
+            "emptyGenSlots": 0},
+        "inflightBatchingStats": {"numScheduledRequests": 1, "numContextRequests": 0, "numGenRequests": 1,
+            "numPausedRequests": 0, "numCtxTokens": 0, "microBatchId": 0, "avgNumDecodedTokensPerIter": 0.0},
+        "specDecodingStats": null,
+    });
+    with(record, fields)
+}
+
+/// A record of the C++ executor.
+fn executor(iter: u64, fields: Value) -> Value {
+    let record = json!({"timestamp": "07-25-2025 16:54:34.140189", "staticBatchingStats": null});
+    with(pytorch(iter, Value::Object(serde_json::Map::new())), with(record, fields))
+}
+
+fn kv(total: i64, reused: i64) -> Value {
+    json!({"kvCacheStats": {"allocTotalBlocks": total, "allocNewBlocks": total, "reusedBlocks": reused, "missedBlocks": 0}})
+}
+
+#[test]
+fn row_1_the_queue_time_of_a_pytorch_engine_is_the_increase_of_its_sum_of_seconds() {
+    let mut bench = Bench::new();
+    for request in 1..=5_u32 {
+        let waited = 0.2 * f64::from(request);
+        bench.answer(&[pytorch(
+            request.into(),
+            json!({"numNewActiveRequests": 1, "newActiveRequestsQueueLatencyMS": waited}),
+        )]);
+    }
+    let name = "new_request_queue_time_seconds";
+    assert_eq!(bench.ours(&format!("{name}_count")), Some(5.0));
+    assert!((bench.ours(&format!("{name}_sum")).unwrap() - 1.0).abs() < 1e-9);
+    // The C++ executor sends the milliseconds of one iteration.
+    let mut bench = Bench::new();
+    bench.answer(&[executor(9, json!({"numNewActiveRequests": 2, "newActiveRequestsQueueLatencyMS": 300.0}))]);
+    assert_eq!(bench.ours(&format!("{name}_sum")), Some(0.3));
+}
+
+#[test]
+fn row_2_sampled_statistics_are_not_lost_and_their_batch_counts_are_absent() {
+    for sequence in [false, true] {
+        let mut bench = Bench::new();
+        let records: Vec<Value> = (10..20_u64)
+            .map(|n| {
+                let mut record = pytorch(
+                    10 * n,
+                    json!({"numActiveRequests": 5, "numNewActiveRequests": 3, "numCompletedRequests": 2}),
+                );
+                if sequence {
+                    record["statsSequence"] = (n - 9).into();
+                }
+                record
+            })
+            .collect();
+        bench.answer(&records[..1]);
+        assert!(bench.ours("generation_tokens_total").is_some());
+        bench.answer(&records[1..]);
+        assert_eq!(bench.ours("iterations_lost_total"), Some(0.0));
+        assert_eq!(bench.ours("iterations_unreported_total"), Some(81.0));
+        assert_eq!(bench.ours("statistics_interval_iterations"), Some(10.0));
+        assert_eq!(bench.ours("requests_started_total"), Some(30.0));
+        assert_eq!(bench.ours("requests_completed_total"), Some(20.0));
+        for absent in ["generation_tokens_total", "context_tokens_total", "spec_decode_draft_tokens_total"] {
+            assert_eq!(bench.ours(absent), None, "{absent} of one iteration in ten must not be published as a total");
+        }
+    }
+}
+
+#[test]
+fn row_2_a_gap_is_lost_only_where_that_is_certain() {
+    // The C++ executor writes one record per number.
+    let mut bench = Bench::new();
+    bench.answer(&[executor(1, json!({})), executor(5, json!({}))]);
+    assert_eq!(bench.ours("iterations_lost_total"), Some(3.0));
+    // The PyTorch engine counts passes without a batch, too.
+    let mut bench = Bench::new();
+    bench.answer(&[pytorch(101, json!({})), pytorch(103, json!({}))]).answer(&[pytorch(104, json!({}))]);
+    bench.answer(&[pytorch(107, json!({}))]);
+    assert_eq!(bench.ours("iterations_lost_total"), Some(0.0));
+    assert_eq!(bench.ours("iterations_unreported_total"), Some(3.0));
+    assert_eq!(bench.ours("statistics_interval_iterations"), Some(1.0));
+    assert_eq!(bench.ours("generation_tokens_total"), Some(4.0));
+    // An answer as long as the ring follows an overflow.
+    let full: Vec<Value> = (200..1200).map(|iter| pytorch(iter, json!({}))).collect();
+    bench.answer(&full);
+    assert_eq!(bench.ours("iterations_lost_total"), Some(92.0));
+    bench.answer(&[pytorch(1210, json!({}))]).answer(&[pytorch(1212, json!({}))]);
+    assert_eq!(bench.ours("iterations_lost_total"), Some(102.0), "the answer before was full");
+    assert_eq!(bench.ours("iterations_unreported_total"), Some(4.0));
+    // A frame that is missing in the sequence is lost whatever the numbers are.
+    let mut bench = Bench::new();
+    let frame = |iter, sequence| pytorch(iter, json!({"statsSequence": sequence}));
+    bench.answer(&[frame(10, 5), frame(20, 6), frame(40, 8)]);
+    assert_eq!(bench.ours("iterations_lost_total"), Some(1.0));
+}
+
+#[test]
+fn row_3_rows_with_a_rank_are_counted_per_rank_and_summed() {
+    for attention_dp_rank in [None, Some(0)] {
+        let row = |iter: u64, rank: u64| {
+            let mut row = pytorch(
+                iter,
+                json!({"rank": rank, "numActiveRequests": 4, "numNewActiveRequests": 1, "numCompletedRequests": 1,
+                    "inflightBatchingStats": {"numScheduledRequests": 3, "numGenRequests": 3 + rank, "numCtxTokens": 10}}),
+            );
+            let (total, reused) = if rank == 0 { (7000 + iter, 4600 + iter) } else { (50 + iter, 40 + iter) };
+            row = with(row, kv(total.cast_signed(), reused.cast_signed()));
+            if let Some(rank) = attention_dp_rank {
+                row["attentionDpRank"] = rank.into();
+            }
+            row
+        };
+        let by_iteration: Vec<Value> = (100..110).flat_map(|iter| [row(iter, 0), row(iter, 1)]).collect();
+        let by_rank: Vec<Value> = (0..2)
+            .flat_map(|rank| (100..110).map(move |iter| (iter, rank)))
+            .map(|(iter, rank)| row(iter, rank))
+            .collect();
+        for records in [by_iteration, by_rank] {
+            let mut bench = Bench::new();
+            bench.answer(&records);
+            assert_eq!(bench.ours("kv_cache_blocks_reused_total"), Some(18.0));
+            assert_eq!(bench.ours("kv_cache_blocks_allocated_total"), Some(18.0));
+            assert_eq!(bench.ours("generation_tokens_total"), Some(70.0));
+            assert_eq!(bench.ours("context_tokens_total"), Some(200.0));
+            assert_eq!(bench.ours("iterations_total"), Some(10.0));
+            assert_eq!(bench.ours("requests_completed_total"), Some(20.0));
+            assert_eq!(bench.ours("engine_restarts_total"), Some(0.0));
+        }
+        let mut bench = Bench::new();
+        bench.answer(&(100..110).flat_map(|iter| [row(iter, 0), row(iter, 1)]).collect::<Vec<_>>());
+        let kinds = ["active", "max", "scheduled", "waiting"].map(|kind| bench.request(kind).unwrap());
+        assert_eq!(kinds, [8.0, 32.0, 6.0, 2.0]);
+        let blocks = |kind| bench.value("nv_trt_llm_kv_cache_block_metrics", &[&format!("kv_cache_block_type={kind}")]);
+        assert_eq!([blocks("max"), blocks("used"), blocks("fraction")], [Some(200.0), Some(20.0), Some(0.1)]);
+        assert_eq!(bench.ours("attention_dp_ranks"), Some(2.0));
+    }
+}
+
+#[test]
+fn row_4_with_attention_data_parallelism_each_number_has_one_scope() {
+    let row = |iter: u64, rank: u64| {
+        pytorch(
+            iter,
+            json!({"attentionDpRank": rank, "numActiveRequests": 8, "numQueuedRequests": if rank == 0 { 7 } else { 0 },
+                "inflightBatchingStats": {"numScheduledRequests": 5, "numContextRequests": 2, "numGenRequests": 3,
+                    "numCtxTokens": 100}}),
+        )
+    };
+    let mut bench = Bench::new();
+    bench.answer(&(7..10).flat_map(|iter| (0..4).map(move |rank| row(iter, rank))).collect::<Vec<_>>());
+    assert_eq!((bench.request("active"), bench.request("waiting")), (None, None), "rows copy them from rank 0");
+    assert_eq!((bench.request("scheduled"), bench.request("max")), (Some(20.0), Some(64.0)));
+    assert_eq!(bench.ours("batch_occupancy_ratio"), Some(20.0 / 64.0));
+    for (name, per_iteration) in [("iteration_scheduled_requests", 20.0), ("iteration_context_tokens", 400.0)] {
+        assert_eq!(bench.ours(&format!("{name}_count")), Some(3.0), "{name}");
+        assert_eq!(bench.ours(&format!("{name}_sum")), Some(3.0 * per_iteration), "{name}");
+    }
+    let gateway = bench.page_of(Selection::Gateway);
+    assert_eq!(gateway.find("nv_trt_llm_request_metrics", &["request_type=waiting"]), Some(7.0));
+    assert_eq!(gateway.find("nv_trt_llm_request_metrics", &["request_type=scheduled"]), Some(20.0));
+    // An iteration whose rows come in two answers is one iteration.
+    bench.answer(&[row(10, 0), row(10, 1)]);
+    assert_eq!(bench.ours("iteration_scheduled_requests_count"), Some(3.0));
+    bench.answer(&[row(10, 2), row(10, 3)]);
+    assert_eq!(bench.ours("iteration_scheduled_requests_sum"), Some(80.0));
+    // A lost row does not hold the iteration back for long.
+    bench.answer(&[row(11, 0), row(11, 1)]).answer(&[]);
+    assert_eq!(bench.ours("iteration_scheduled_requests_sum"), Some(90.0));
+}
+
+/// A row of a rank. `own`: as with `TLLM_METRICS_ALL_RANKS=1`.
+fn rank_row(iter: i64, rank: i64, own: bool, [context, generation]: [i64; 2]) -> Value {
+    let batch = json!({"numScheduledRequests": generation, "numGenRequests": generation, "numCtxTokens": context});
+    let row =
+        pytorch(iter.cast_unsigned(), json!({"numActiveRequests": generation + 1, "inflightBatchingStats": batch}));
+    with(row, if own { json!({"attentionDpRank": 0, "rank": rank}) } else { json!({"attentionDpRank": rank}) })
+}
+
+fn of_rank(name: &str, rank: &str, page: &Page) -> Option<f64> {
+    page.find(&format!("nv_trt_llm_rank_{name}"), &[&format!("rank={rank}")])
+}
+
+fn label_of_rank(rank: i64) -> String {
+    if rank < 64 { rank.to_string() } else { "other".to_owned() }
+}
+
+#[test]
+fn row_4_the_counts_of_each_rank_are_the_planted_ones_over_restarts_and_late_rows() {
+    const RANKS: i64 = 70;
+    let planted = |life: i64, iter: i64, rank: i64| [(iter * 31 + rank * 17 + life) % 50, (iter + rank * rank) % 7];
+    for own in [true, false] {
+        let (mut rows, mut truth, mut ratios) = (Vec::new(), BTreeMap::<String, [f64; 2]>::new(), Vec::new());
+        for (life, last) in [(0, 20), (1, 15), (2, 18)] {
+            // Iteration 7 comes after 9, and one row of iteration 11 never.
+            for iter in (1..=6).chain([8, 9, 7]).chain(10..=last) {
+                let lost = (iter == 11).then_some(30);
+                for rank in (0..RANKS).filter(|rank| Some(*rank) != lost) {
+                    let tokens = planted(life, iter, rank);
+                    rows.push(rank_row(iter, rank, own, tokens));
+                    let sums = truth.entry(label_of_rank(rank)).or_default();
+                    *sums = [0, 1].map(|kind| sums[kind] + tokens[kind] as f64);
+                }
+                let of_ranks: Vec<i64> = (0..RANKS).map(|rank| planted(life, iter, rank).iter().sum()).collect();
+                let (most, all) = (of_ranks.iter().max().unwrap(), of_ranks.iter().sum::<i64>());
+                ratios.extend(lost.is_none().then(|| *most as f64 / (all as f64 / RANKS as f64)));
+            }
+        }
+        let mut bench = Bench::new();
+        // An answer may end within an iteration.
+        for answer in rows.chunks(100) {
+            bench.answer(answer);
+        }
+        let page = bench.page_of(Selection::All);
+        assert_eq!(page.get("nv_trt_llm_engine_restarts_total", &[]), 2.0);
+        assert_eq!(truth.len(), 65);
+        let mut all = [0.0; 2];
+        for (rank, [context, generation]) in &truth {
+            assert_eq!(of_rank("context_tokens_total", rank, &page), Some(*context), "rank {rank}");
+            assert_eq!(of_rank("generation_tokens_total", rank, &page), Some(*generation), "rank {rank}");
+            all = [all[0] + context, all[1] + generation];
+        }
+        assert_eq!(
+            all,
+            ["context", "generation"].map(|kind| page.get(&format!("nv_trt_llm_{kind}_tokens_total"), &[]))
+        );
+        assert_eq!(page.get("nv_trt_llm_rank_imbalance_ratio_count", &[]), ratios.len() as f64);
+        let sum = page.get("nv_trt_llm_rank_imbalance_ratio_sum", &[]);
+        assert!((sum - ratios.iter().sum::<f64>()).abs() < 1e-9, "{sum}");
+        // The gauges are those of the last iteration.
+        let scheduled = |rank| planted(2, 18, rank)[1] as f64;
+        assert_eq!(of_rank("scheduled_requests", "63", &page), Some(scheduled(63)));
+        assert_eq!(of_rank("scheduled_requests", "other", &page), Some((64..RANKS).map(scheduled).sum()));
+        assert_eq!(of_rank("active_requests", "63", &page), own.then_some(scheduled(63) + 1.0));
+        // A restart takes the gauges.
+        bench.answer(&[rank_row(1, 0, own, [0, 1])]);
+        let page = bench.page_of(Selection::All);
+        assert_eq!(of_rank("scheduled_requests", "0", &page), None);
+        assert_eq!(of_rank("context_tokens_total", "63", &page), Some(truth["63"][0]));
+    }
+}
+
+#[test]
+fn row_4_one_rank_has_no_series_an_idle_one_no_load_and_a_sampled_one_no_totals() {
+    let any = |bench: &Bench| bench.page_of(Selection::All).series.iter().any(|(name, _)| name.contains("_llm_rank_"));
+    let mut bench = Bench::new();
+    bench.answer(&[1, 2, 3].map(|iter| rank_row(iter, 0, false, [10, 1])));
+    assert!(!any(&bench));
+    // The last record of an idle engine has scheduled requests.
+    let mut bench = Bench::new();
+    let done = |iter, rank| with(rank_row(iter, rank, true, [10, 3]), json!({"numActiveRequests": 0}));
+    bench.answer(&[rank_row(1, 0, true, [10, 3]), rank_row(1, 1, true, [10, 3]), done(2, 0), done(2, 1)]);
+    assert_eq!(bench.state(), "idle");
+    let page = bench.page_of(Selection::All);
+    for name in ["scheduled_requests", "active_requests"] {
+        assert_eq!(of_rank(name, "1", &page), Some(0.0), "{name}");
+    }
+    // One iteration in ten is reported.
+    let mut bench = Bench::new();
+    let rows = |iter| [rank_row(iter, 0, false, [10, 1]), rank_row(iter, 1, false, [0, 1])];
+    bench.answer(&[10, 20, 30, 40].map(rows).concat());
+    let page = bench.page_of(Selection::All);
+    assert_eq!(of_rank("context_tokens_total", "0", &page), None);
+    assert_eq!(of_rank("scheduled_requests", "0", &page), Some(1.0));
+    assert_eq!(page.get("nv_trt_llm_rank_imbalance_ratio_count", &[]), 4.0);
+}
+
+#[test]
+fn row_5_a_time_of_0_in_perf_metrics_is_absent() {
+    let entry = json!({"request_id": 1, "perf_metrics": {"timing_metrics": {
+        "arrival_time": 100_000.0, "first_scheduled_time": 0.0, "first_token_time": 100_000.5, "last_token_time": 100_001.0,
+        "kv_cache_transfer_start": 0.0, "kv_cache_transfer_end": 0.0, "kv_cache_size": 0}}});
+    let mut bench = Bench::new();
+    bench.answer(&[executor(3, json!({}))]).finished(&vec![entry; 10]);
+    bench.wait(Duration::from_secs(10));
+    bench.answer(&[]);
+    assert_eq!(bench.ours("request_prefill_time_seconds_count"), Some(0.0));
+    assert_eq!(bench.ours("e2e_request_latency_seconds_count"), Some(10.0));
+    let name = "nv_trt_llm_disaggregated_serving_metrics";
+    assert_eq!(bench.value(name, &["disaggregated_serving_type=request_count"]), Some(0.0));
+}
+
+#[test]
+fn row_6_no_step_contains_the_wait_for_work() {
+    for (mode, first, second) in [("overlap", 60_010.0, 10.0), ("non_overlap", 10.0, 60_010.0)] {
+        let record = |iter: u64, active: i64, new: i64, done: i64, latency: f64, step: f64| {
+            pytorch(
+                iter,
+                json!({"schedulerMode": mode, "numActiveRequests": active, "numNewActiveRequests": new,
+                    "numCompletedRequests": done, "iterLatencyMS": latency, "hostStepTimeMS": step}),
+            )
+        };
+        let mut bench = Bench::new();
+        // The engine was met while it worked.
+        bench.answer(&[record(50, 1, 0, 0, 10.0, 10.0), record(51, 1, 0, 1, 10.0, 10.0)]);
+        bench.wait(Duration::from_secs(60));
+        bench.answer(&[
+            record(53, 1, 1, 0, 60_010.0, first),
+            record(54, 1, 0, 0, 10.0, second),
+            record(55, 1, 0, 1, 10.0, 10.0),
+        ]);
+        for name in ["iteration_latency_seconds", "host_step_seconds"] {
+            let (sum, count) = (bench.ours(&format!("{name}_sum")).unwrap(), bench.ours(&format!("{name}_count")));
+            assert!((sum - 0.04).abs() < 1e-9 && count == Some(4.0), "{mode} {name}: {sum} of {count:?}");
+        }
+    }
+}
+
+#[test]
+fn row_7_the_views_of_kv_cache_manager_v2_are_read() {
+    let records = |name: &str| -> Vec<Value> {
+        let file = std::fs::read_to_string(format!("tests/fixtures/metrics_v2_{name}.json")).unwrap();
+        let json: Value = serde_json::from_str(&file).unwrap();
+        json.get("payload").unwrap_or(&json).as_array().unwrap().clone()
+    };
+    let blocks =
+        |bench: &Bench, pool: &str| bench.value(&format!("nv_trt_llm_kv_cache_{pool}_pool_blocks"), &["state=max"]);
+    // Windows that share a pool show it as 0 blocks; the pool groups have the truth.
+    let mut bench = Bench::new();
+    let shared = records("shared_pools_host");
+    bench.answer(&shared);
+    let of = |view: &str, key: &str| -> f64 {
+        let view = shared.last().unwrap()[view].as_object().unwrap();
+        view.values().map(|row| row[key].as_f64().unwrap()).sum()
+    };
+    assert_eq!(blocks(&bench, "primary"), Some(of("kvCacheIterationStatsByPoolGroup", "primaryMaxNumBlocks")));
+    assert_eq!(blocks(&bench, "secondary"), Some(of("kvCacheIterationStatsByColdPoolGroup", "secondaryMaxNumBlocks")));
+    assert!(bench.value("trtllm_kv_cache_host_utilization", &[]).is_some());
+    // State space models have no windows.
+    let mut bench = Bench::new();
+    bench.answer(&records("ssm"));
+    assert!(blocks(&bench, "primary").unwrap() > 0.0);
+}
+
+#[test]
+fn row_8_accepted_draft_tokens_are_generated_tokens() {
+    let mut bench = Bench::new();
+    let spec = json!({"numDraftTokens": 30, "numAcceptedTokens": 20, "numRequestsWithDraftTokens": 10, "acceptanceLength": 3.0});
+    let fields = json!({"inflightBatchingStats": {"numGenRequests": 10}, "specDecodingStats": spec});
+    bench.answer(&(1..=100).map(|iter| pytorch(iter, fields.clone())).collect::<Vec<_>>());
+    assert_eq!(bench.ours("generation_tokens_total"), Some(3000.0));
+}
+
+#[test]
+fn row_9_an_engine_is_idle_once_another_account_covers_every_started_request() {
+    let started = [pytorch(30, json!({"numActiveRequests": 1, "numNewActiveRequests": 1}))];
+    let entry =
+        json!({"request_id": 5, "perf_metrics": {"timing_metrics": {"arrival_time": 1.0, "last_token_time": 2.0}}});
+    let mut bench = Bench::new();
+    bench.answer(&started).finished(&[entry]);
+    assert_eq!(bench.state(), "busy");
+    for _ in 0..200 {
+        bench.answer(&[]);
+    }
+    assert_eq!(bench.state(), "idle");
+    // The server counts an error, or its batch is empty.
+    for page in ["trtllm_request_error_total{http_code=\"500\"} 1", "trtllm_scheduled_batch_size{rank=\"0\"} 0"] {
+        let mut bench = Bench::new();
+        bench.server_page("trtllm_request_error_total{http_code=\"500\"} 0").answer(&started);
+        bench.wait(Duration::from_secs(5));
+        bench.server_page(page);
+        for _ in 0..200 {
+            bench.answer(&[]);
+        }
+        assert_eq!(bench.state(), "idle", "{page}");
+    }
+    // Without such an account, a hang looks the same.
+    let mut bench = Bench::new();
+    bench.answer(&started);
+    for _ in 0..200 {
+        bench.answer(&[]);
+    }
+    assert_eq!(bench.state(), "stalled");
+}
+
+#[test]
+fn row_10_a_success_is_counted_when_its_reason_is_known() {
+    let entry = |reason: &str| json!({"request_id": 1, "finish_reason": reason, "perf_metrics": {}});
+    let mut bench = Bench::new();
+    let mut last = 0.0;
+    bench.answer(&[executor(3, json!({"numCompletedRequests": 5}))]);
+    for reason in ["stop", "cancelled", "length", "stop", "cancelled"] {
+        bench.finished(&[entry(reason)]);
+        let success = bench.value("nv_inference_request_success", &[]).unwrap();
+        assert!(success >= last, "a counter never falls");
+        last = success;
+    }
+    bench.wait(Duration::from_secs(10));
+    bench.answer(&[]);
+    assert_eq!(bench.value("nv_inference_request_success", &[]), Some(3.0));
+    assert_eq!(bench.value("nv_inference_request_failure", &["reason=CANCELED"]), Some(2.0));
+    // Where reasons never come, every completed request counts.
+    let mut bench = Bench::new();
+    bench.answer(&[executor(3, json!({"numCompletedRequests": 5}))]);
+    bench.wait(Duration::from_secs(10));
+    bench.answer(&[]);
+    assert_eq!(bench.value("nv_inference_request_success", &[]), Some(5.0));
+}
+
+#[test]
+fn row_11_what_nobody_tells_is_absent_and_the_server_tells_what_the_json_lacks() {
+    let entry =
+        json!({"request_id": 1, "perf_metrics": {"timing_metrics": {"first_token_time": 1.0, "last_token_time": 2.0}}});
+    let paused = json!({"inflightBatchingStats": {"numPausedRequests": 3}});
+    let mut bench = Bench::new();
+    bench.answer(&[executor(3, paused)]).finished(&[entry]);
+    let told = |bench: &Bench| {
+        let page = bench.page_of(Selection::All);
+        [
+            "trtllm_prompt_tokens_total",
+            "trtllm_generation_tokens_total",
+            "trtllm_time_per_output_token_seconds_count",
+            "nv_trt_llm_request_pauses_total",
+        ]
+        .map(|name| page.find(name, &[]))
+    };
+    assert_eq!(told(&bench), [None; 4]);
+    let page = |tokens: u64| {
+        format!(
+            "trtllm_prompt_tokens_total {tokens}\ntrtllm_generation_tokens_total {tokens}\n\
+             trtllm_time_per_output_token_seconds_bucket{{le=\"0.01\"}} {tokens}\n\
+             trtllm_time_per_output_token_seconds_bucket{{le=\"+Inf\"}} {tokens}\n\
+             trtllm_time_per_output_token_seconds_sum 1.0\n"
+        )
+    };
+    // Increases since the exporter met the server; then the server restarts.
+    bench.server_page(&page(100)).server_page(&page(130)).server_page(&page(7));
+    assert_eq!(told(&bench), [Some(37.0), Some(37.0), Some(37.0), None]);
+}
+
+#[test]
+fn row_12_a_record_without_a_zone_is_never_from_the_future() {
+    for (age, offset_hours) in [(480, 0), (1, 0), (0, 2), (480, 2), (600, -7), (890, 5)] {
+        let mut bench = Bench::new();
+        let now = bench.now.unix_us / 1_000_000;
+        let micros = (now - age + offset_hours * 3600) * 1_000_000;
+        let text = serde_json::to_value(RecordTime { micros, zoned: false }).unwrap();
+        bench.answer(&[executor(3, json!({"timestamp": text}))]);
+        let shown = bench.ours("last_iteration_timestamp_seconds").unwrap() as i64;
+        assert_eq!(now - shown, age, "{text} with an offset of {offset_hours} h");
+    }
+}
+
+#[test]
+fn row_13_an_entry_of_two_parts_is_one_request() {
+    let part = |arrival: f64, token: f64, end: f64| {
+        json!({"request_id": 1, "perf_metrics": {"timing_metrics": {"arrival_time": arrival,
+            "first_scheduled_time": arrival + 0.1, "first_token_time": token, "last_token_time": end}}})
+    };
+    let entry = json!({"ctx_server": "a", "gen_server": "b", "ctx_perf_metrics": part(10.0, 10.5, 10.5),
+        "gen_perf_metrics": part(10.6, 10.9, 12.9)});
+    let mut bench = Bench::new();
+    bench.answer(&[executor(3, json!({}))]).finished(&[entry]);
+    bench.wait(Duration::from_secs(10));
+    bench.answer(&[]);
+    for (name, seconds) in [
+        ("request_queue_time_seconds", 0.1),
+        ("request_prefill_time_seconds", 0.4),
+        ("time_to_first_token_seconds", 0.5),
+        ("request_decode_time_seconds", 2.0),
+        ("e2e_request_latency_seconds", 2.9),
+    ] {
+        assert_eq!(bench.ours(&format!("{name}_count")), Some(1.0), "{name}");
+        let sum = bench.ours(&format!("{name}_sum")).unwrap();
+        assert!((sum - seconds).abs() < 1e-9, "{name} is {sum}");
+    }
+    let name = "nv_trt_llm_disaggregated_serving_metrics";
+    assert_eq!(bench.value(name, &["disaggregated_serving_type=request_count"]), Some(1.0));
+}
+
+#[test]
+fn row_14_a_late_record_is_late_and_a_restart_is_a_restart() {
+    for record in [pytorch, executor] {
+        let mut bench = Bench::new();
+        let numbered =
+            |iter: u64, blocks: i64| with(record(iter, json!({"numCompletedRequests": 1})), kv(blocks, blocks));
+        bench.answer(&[numbered(100, 1000), numbered(101, 1001)]);
+        bench.answer(&[numbered(103, 1003), numbered(102, 1002), numbered(104, 1004)]);
+        assert_eq!(bench.ours("engine_restarts_total"), Some(0.0));
+        assert_eq!(bench.ours("kv_cache_blocks_reused_total"), Some(4.0));
+        assert_eq!(bench.ours("iterations_total"), Some(5.0));
+        assert_eq!(bench.ours("requests_completed_total"), Some(5.0));
+        // What was counted lost stays counted.
+        let lost = bench.ours("iterations_lost_total").unwrap() + bench.ours("iterations_unreported_total").unwrap();
+        assert_eq!(lost, 1.0);
+        // The new engine is met at a higher number, with smaller cumulative counts.
+        bench.answer(&[numbered(154, 7), numbered(155, 9)]);
+        assert_eq!(bench.ours("engine_restarts_total"), Some(1.0));
+        assert_eq!(
+            bench.ours("iterations_lost_total").unwrap() + bench.ours("iterations_unreported_total").unwrap(),
+            lost
+        );
+        assert_eq!(bench.ours("kv_cache_blocks_reused_total"), Some(13.0));
+        // Back to a number that was read already.
+        bench.answer(&[numbered(154, 3)]);
+        assert_eq!(bench.ours("engine_restarts_total"), Some(2.0));
+    }
+}
+
+#[test]
+fn row_14_the_counts_of_an_engine_met_at_its_first_record_begin_at_0() {
+    let mut bench = Bench::new();
+    bench.answer(&[with(executor(1, json!({})), kv(12, 5)), with(executor(2, json!({})), kv(13, 6))]);
+    assert_eq!(bench.ours("kv_cache_blocks_reused_total"), Some(6.0));
+    let mut bench = Bench::new();
+    bench.answer(&[with(executor(40, json!({})), kv(12, 5)), with(executor(41, json!({})), kv(13, 6))]);
+    assert_eq!(bench.ours("kv_cache_blocks_reused_total"), Some(1.0));
+}
+
+#[test]
+fn row_15_queued_requests_wait_for_the_gateway_and_not_for_triton() {
+    let mut bench = Bench::new();
+    bench.answer(&[executor(9, json!({"numQueuedRequests": 500, "numActiveRequests": 3}))]);
+    assert_eq!((bench.request("waiting"), bench.ours("queued_requests")), (Some(2.0), Some(500.0)));
+    let gateway = bench.page_of(Selection::Gateway);
+    assert_eq!(gateway.find("nv_trt_llm_request_metrics", &["request_type=waiting"]), Some(502.0));
+}
+
+#[test]
+fn row_16_a_record_with_absurd_values_is_rejected_and_disturbs_nothing() {
+    let absurd = [
+        json!({"iter": u64::MAX}),
+        json!({"iter": 2_000_000_000_000_u64}),
+        json!({"numActiveRequests": -5}),
+        json!({"numCompletedRequests": i64::MAX}),
+        json!({"kvCacheStats": {"reusedBlocks": i64::MAX}}),
+        json!({"kvCacheStats": {"usedNumBlocks": -2}}),
+        json!({"newActiveRequestsQueueLatencyMS": 1e308}),
+        json!({"inflightBatchingStats": {"numCtxTokens": i64::MAX}}),
+        json!({"gpuMemUsage": i64::MIN}),
+        json!({"statsDroppedFrames": u64::MAX}),
+        json!({"kvCacheIterationStats": {"4096": {"iterReusedBlocks": -1}}}),
+    ];
+    for fields in &absurd {
+        let (mut bench, mut undisturbed) = (Bench::new(), Bench::new());
+        let records: Vec<Value> =
+            (11..=15).map(|iter| with(executor(iter, json!({})), kv(iter.cast_signed(), 3))).collect();
+        undisturbed.answer(&records[..2]).answer(&records[3..]);
+        bench.answer(&records[..2]).answer(&[with(records[2].clone(), fields.clone())]).answer(&records[3..]);
+        let rejected = bench.value("trtllm_exporter_records_rejected_total", &["reason=implausible"]);
+        assert_eq!(rejected, Some(1.0), "{fields}");
+        assert_eq!(bench.ours("iterations_lost_total"), Some(0.0), "rejected is not lost: {fields}");
+        assert_eq!(undisturbed.ours("iterations_lost_total"), Some(1.0));
+        for family in
+            ["iterations_total", "kv_cache_blocks_reused_total", "engine_restarts_total", "generation_tokens_total"]
+        {
+            assert_eq!(bench.ours(family), undisturbed.ours(family), "{family} after {fields}");
+        }
+    }
+    assert_eq!(RejectReason::Implausible.name(), "implausible");
+}

@@ -1,0 +1,181 @@
+//! Broken answers of an engine, on each path that the exporter reads.
+
+use super::engine::{Answer, End, RESET, record};
+use super::scene::Scene;
+
+/// Expects exactly these counts.
+fn exactly(wanted: &str, records: u64) -> impl Fn(&str, u64) -> bool {
+    move |counted, more| counted == wanted && more == records
+}
+
+fn head(more: &str) -> Vec<u8> {
+    format!("HTTP/1.1 200 OK\r\n{more}\r\n").into_bytes()
+}
+
+/// Bodies that are not an array of statistics, and what is counted if `/metrics` has them.
+fn bodies() -> Vec<(&'static str, Vec<u8>, &'static str)> {
+    let deep = |open: &str, close: &str| (open.repeat(100_000) + &close.repeat(100_000)).into_bytes();
+    vec![
+        ("an empty body", Vec::new(), "truncated 1"),
+        ("white space", b" \n\t ".to_vec(), "truncated 1"),
+        ("a megabyte of white space", vec![b' '; 1 << 20], "truncated 1"),
+        ("null", b"null".to_vec(), "not_json 1"),
+        ("an object", b"{}".to_vec(), "not_json 1"),
+        ("a text", b"\"statistics\"".to_vec(), "not_json 1"),
+        ("a number", b"7".to_vec(), "not_json 1"),
+        ("an HTML page", b"<html><body>502 Bad Gateway</body></html>".to_vec(), "not_json 1"),
+        ("an array of null", b"[null]".to_vec(), "not_a_record 1"),
+        ("an array of an empty object", b"[{}]".to_vec(), "not_a_record 1"),
+        ("an array of numbers", b"[1,2,3]".to_vec(), "not_a_record 3"),
+        ("an array of arrays", b"[[],[]]".to_vec(), "not_a_record 2"),
+        ("an object with foreign keys", br#"[{"a":1,"b":[2,{"c":3}]}]"#.to_vec(), "not_a_record 1"),
+        ("a comma at the end", b"[{},]".to_vec(), "not_json 1, not_a_record 1"),
+        ("no comma between elements", b"[{}{}]".to_vec(), "not_json 1, not_a_record 1"),
+        ("text after the array", b"[]x".to_vec(), "not_json 1"),
+        ("two arrays", b"[][]".to_vec(), "not_json 1"),
+        ("an open array", b"[".to_vec(), "truncated 1"),
+        ("an open text", b"[{\"iter".to_vec(), "truncated 1"),
+        ("bytes that are not UTF-8", b"[{\"\xff\xfe\":1}]".to_vec(), "not_json 1"),
+        ("a byte order mark", b"\xef\xbb\xbf[]".to_vec(), "not_json 1"),
+        ("a zero byte", b"[\0]".to_vec(), "not_json 1"),
+        ("a lone surrogate", br#"[{"\ud800":1}]"#.to_vec(), "not_json 1"),
+        ("NaN", br#"[{"iter":NaN}]"#.to_vec(), "not_json 1"),
+        ("Infinity", br#"[{"iter":1,"iterLatencyMS":Infinity}]"#.to_vec(), "not_json 1"),
+        ("a comment", b"[/* none */]".to_vec(), "not_json 1"),
+        ("100,000 open arrays", deep("[", "]"), "not_a_record 1"),
+        ("100,000 open objects", ("[".to_owned() + &"{\"a\":".repeat(100_000)).into_bytes(), "truncated 1"),
+        (
+            "gzip without being asked",
+            b"\x1f\x8b\x08\x00\x00\x00\x00\x00\x00\x03\x8b\x8e\x05\x00".to_vec(),
+            "not_json 1",
+        ),
+        ("a million empty objects", format!("[{}{{}}]", "{},".repeat(999_999)).into_bytes(), "not_a_record 1000000"),
+        ("a million nulls", format!("[{}null]", "null,".repeat(999_999)).into_bytes(), "not_a_record 1000000"),
+        ("a key of a megabyte", format!("[{{\"{}\":1}}]", "k".repeat(1 << 20)).into_bytes(), "not_a_record 1"),
+    ]
+}
+
+#[test]
+fn a_body_that_is_not_an_array_of_records_is_counted_by_kind() {
+    let scene = Scene::start(&["--poll.timeout", "60s"]);
+    for (name, body, counted) in bodies() {
+        scene.fault("/metrics", name, &exactly(counted, 0), |scene| scene.answer("/metrics", Answer::Body(body)));
+    }
+    // The other paths have no statistics that could be lost, so nothing but their own rejections is counted.
+    for path in ["/perf_metrics", "/kv_cache_events"] {
+        for (name, body, _) in bodies() {
+            let harmless = |counted: &str, more: u64| more == 0 && counted.starts_with("http_status 1");
+            scene.fault(path, name, &harmless, |scene| {
+                scene.answer_after_failure(path, Answer::Body(body));
+            });
+        }
+    }
+    scene.finish();
+}
+
+#[test]
+fn an_answer_that_is_cut_at_any_byte_loses_only_the_record_that_was_cut() {
+    let scene = Scene::start(&["--poll.timeout", "60s"]);
+    let length = format!("[{}]", record(1_000_000)).len();
+    // Each tenth byte of the second record, and the ends.
+    for cut in (0..length).step_by(10).chain([length - 1]) {
+        let name = format!("cut {cut} bytes after the first record");
+        scene.fault("truncation", &name, &exactly("truncated 1", 1), |scene| {
+            let first = format!("[{},", record(scene.victim.next_iter()));
+            let second = format!("{}]", record(scene.victim.next_iter()));
+            let cut = cut.min(second.len() - 1);
+            let body = first + &second[..cut];
+            let body = if cut == second.len() - 1 { body[..body.len() - 1].to_owned() } else { body };
+            scene.answer("/metrics", Answer::Body(body.into_bytes()));
+        });
+    }
+    scene.finish();
+}
+
+#[test]
+fn a_broken_http_response_is_counted_by_kind() {
+    let scene = Scene::start(&["--poll.timeout", "60s"]);
+    let array = b"[]";
+    let raw = |head: Vec<u8>, body: &[u8]| Answer::Raw([&head[..], body].concat(), End::Close);
+    let start = |more: &str| format!("HTTP/1.1 200 OK\r\n{more}");
+    let endless = |start: &str, bytes: &[u8]| Answer::Raw(start.as_bytes().to_vec(), End::Endless(bytes.to_vec()));
+    let status =
+        |line: &str| Answer::Raw(format!("HTTP/1.1 {line}\r\ncontent-length: 2\r\n\r\n[]").into_bytes(), End::Close);
+    for (name, answer, counted) in [
+        ("nothing but a closed connection", Answer::Raw(Vec::new(), End::Close), ""),
+        ("half of a head", Answer::Raw(b"HTTP/1.1 200 OK\r\nconte".to_vec(), End::Close), ""),
+        ("no HTTP", Answer::Raw(b"SSH-2.0-OpenSSH_9.2\r\n".to_vec(), End::Close), "io 1"),
+        ("TLS", Answer::Raw(b"\x15\x03\x01\x00\x02\x02\x46".to_vec(), End::Close), "io 1"),
+        ("zero bytes", Answer::Raw(vec![0; 10_000], End::Close), "io 1"),
+        ("a length that is not a number", raw(head("content-length: two\r\n"), array), "io 1"),
+        ("a negative length", raw(head("content-length: -1\r\n"), array), "io 1"),
+        ("two different lengths", raw(head("content-length: 2\r\ncontent-length: 3\r\n"), array), "io 1"),
+        ("a length beyond 64 bits", raw(head("content-length: 99999999999999999999\r\n"), array), "io 1"),
+        ("a longer length than the body", raw(head("content-length: 3\r\n"), array), "io 1"),
+        ("a shorter length than the body", raw(head("content-length: 1\r\n"), array), "truncated 1"),
+        ("a body that ends with the connection", raw(head(""), array), ""),
+        (
+            "a chunk whose size is not a number",
+            raw(head("transfer-encoding: chunked\r\n"), b"x\r\n[]\r\n0\r\n\r\n"),
+            "io 1",
+        ),
+        ("a chunk that is cut", raw(head("transfer-encoding: chunked\r\n"), b"10\r\n[]"), "io 1"),
+        ("chunks without an end", raw(head("transfer-encoding: chunked\r\n"), b"2\r\n[]\r\n"), "io 1"),
+        ("an endless head", endless(&start("x-header: 1\r\n"), b"x-header: 1\r\n"), "io 1"),
+        ("an endless header", endless(&start("x-header: "), b"xxxxxxxxxxxxxxxx"), "io 1"),
+        ("an endless body", endless(&start("\r\n"), &[b' '; 4096]), "too_large 1"),
+        (
+            "endless chunks",
+            endless(
+                &start("transfer-encoding: chunked\r\n\r\n"),
+                &b"100\r\n".iter().chain(&[b' '; 256]).chain(b"\r\n").copied().collect::<Vec<u8>>(),
+            ),
+            "too_large 1",
+        ),
+        ("a body of 20 MiB", Answer::Body(vec![b' '; 20 << 20]), "too_large 1"),
+        ("status 204", Answer::Raw(b"HTTP/1.1 204 No Content\r\n\r\n".to_vec(), End::Close), "http_status 1"),
+        ("status 301", status("301 Moved Permanently"), "http_status 1"),
+        ("status 401", status("401 Unauthorized"), "http_status 1"),
+        ("status 404", status("404 Not Found"), "http_status 1"),
+        ("status 429", status("429 Too Many Requests"), "http_status 1"),
+        ("status 500", status("500 Internal Server Error"), "http_status 1"),
+        ("status 503", status("503 Service Unavailable"), "http_status 1"),
+        ("a status that does not exist", status("999 What"), "http_status 1"),
+        ("a status of two digits", status("20 OK"), "io 1"),
+    ] {
+        scene.fault("http", name, &exactly(counted, 0), |scene| scene.answer("/metrics", answer));
+    }
+    scene.fault("http", "a connection that is reset", &exactly("io 1", 0), |scene| {
+        // The connection that is kept ends first, so the next request opens another one.
+        scene.answer(RESET, Answer::Body(Vec::new()));
+    });
+    for path in ["/perf_metrics", "/kv_cache_events", "/version", "/prometheus/metrics"] {
+        for (name, answer) in [
+            ("a closed connection", Answer::Raw(Vec::new(), End::Close)),
+            ("no HTTP", Answer::Raw(b"SSH-2.0-OpenSSH_9.2\r\n".to_vec(), End::Close)),
+            ("status 500", status("500 Internal Server Error")),
+            ("an endless body", endless(&start("\r\n"), &[b' '; 4096])),
+        ] {
+            scene.fault(path, name, &exactly("http_status 1", 0), |scene| {
+                scene.answer_after_failure(path, answer);
+            });
+        }
+    }
+    scene.finish();
+}
+
+#[test]
+fn an_engine_that_hangs_is_a_timeout_and_its_old_numbers_leave_the_page() {
+    let scene = Scene::start(&["--poll.timeout", "1500ms", "--stale-after", "1s"]);
+    for (name, answer) in [
+        ("no head", Answer::Raw(Vec::new(), End::Hang)),
+        ("half of a head", Answer::Raw(b"HTTP/1.1 200".to_vec(), End::Hang)),
+        ("no body", Answer::Raw(head("content-length: 100\r\n\r\n"), End::Hang)),
+        ("half of a body", Answer::Raw([head("content-length: 100\r\n\r\n"), b"[{\"it".to_vec()].concat(), End::Hang)),
+        ("a byte each 100 ms", Answer::Raw(head("content-length: 100\r\n\r\n"), End::Slow(vec![b' '; 100]))),
+    ] {
+        scene.hang(name, answer);
+    }
+    assert_eq!(scene.daemon.logged(&["model=victim"]), 10, "one line per change: each time it fails, and recovers");
+    scene.finish();
+}

@@ -1,0 +1,266 @@
+//! A host that lacks what the daemon needs, and files that are devices, folders or links. The daemon either works with less, or ends with one
+//! message that names the flag and the remedy.
+
+use std::os::unix::net::{UnixDatagram, UnixListener};
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use crate::support::daemon::{Daemon, run};
+use crate::support::{self, ensure};
+
+const BINARY: &str = env!("CARGO_BIN_EXE_trtllm-exporter");
+
+/// Starts and its exit code, and a part of the message.
+#[test]
+fn a_start_that_cannot_succeed_ends_with_one_message_that_names_the_flag() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).display().to_string();
+    std::fs::create_dir(path("folder")).unwrap();
+    std::fs::write(path("text"), "hello").unwrap();
+    std::fs::write(path("bytes"), b"\xff\xfe\x00").unwrap();
+    std::fs::write(path("empty"), "").unwrap();
+    let _served = UnixListener::bind(path("served.sock")).unwrap();
+    let _datagrams = UnixDatagram::bind(path("datagrams.sock")).unwrap();
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap().to_string();
+    let socket = |name: &str| format!("socket:{}", path(name));
+    let long = "x".repeat(200);
+    let mut faults: Vec<(String, Vec<String>, i32, &str)> = Vec::new();
+    let mut add = |name: &str, arguments: &[&str], code: i32, words: &'static str| {
+        faults.push((name.to_owned(), arguments.iter().map(|&text| text.to_owned()).collect(), code, words));
+    };
+    for device in ["/dev/zero", "/dev/urandom", "/dev/full"] {
+        add(&format!("--config.file {device}"), &["--config.file", device], 2, "longer than 4 MiB");
+        add(
+            &format!("--web.config.file {device}"),
+            &["--web.config.file", device, "--source", "sim:"],
+            2,
+            "longer than 4 MiB",
+        );
+        add(&format!("check-config {device}"), &["check-config", device], 2, "longer than 4 MiB");
+    }
+    for flag in ["--config.file", "--web.config.file"] {
+        add(&format!("{flag} is a folder"), &[flag, &path("folder")], 2, flag);
+        add(&format!("{flag} does not exist"), &[flag, &path("none")], 2, flag);
+        add(&format!("{flag} is text"), &[flag, &path("text")], 2, flag);
+        add(&format!("{flag} is not UTF-8"), &[flag, &path("bytes")], 2, flag);
+    }
+    add("--config.file is empty", &["--config.file", &path("empty")], 2, "--config.file");
+    add("--config.file /dev/null", &["--config.file", "/dev/null"], 2, "--config.file");
+    add("a socket that is served", &["--source", &socket("served.sock")], 1, "another process listens on it");
+    add("a datagram socket", &["--source", &socket("datagrams.sock")], 1, "cannot listen on the ingest socket");
+    add("a socket path that is a file", &["--source", &socket("text")], 1, "not a socket");
+    add("a socket path that is a folder", &["--source", &socket("folder")], 1, "not a socket");
+    add("a socket in a folder that does not exist", &["--source", &socket("none/x.sock")], 1, "choose another path");
+    add("a socket below a file", &["--source", &socket("text/x.sock")], 1, "choose another path");
+    add("a socket path that is too long", &["--source", &socket(&long)], 1, "cannot listen on the ingest socket");
+    add("a socket on a file system without sockets", &["--source", "socket:/proc/x.sock"], 1, "choose another path");
+    add("a replay of a folder", &["--source", &format!("replay:{}", path("folder"))], 1, "--source replay");
+    add("a replay of no file", &["--source", &format!("replay:{}", path("none"))], 1, "--source replay");
+    add("an address in use", &["--web.listen-address", &address], 1, "choose another address");
+    add("an address of another host", &["--web.listen-address", "192.0.2.1:8002"], 1, "choose another address");
+    add(
+        "a Unix address that is served",
+        &["--web.listen-address", &format!("unix:{}", path("served.sock"))],
+        1,
+        "another process",
+    );
+    add(
+        "a health address in use",
+        &["--web.listen-address", "127.0.0.1:0", "--web.health-address", &address],
+        1,
+        "--web.health-address",
+    );
+    for (name, file) in
+        [("a folder", "folder"), ("in a folder that does not exist", "none/port"), ("below a file", "text/port")]
+    {
+        let arguments =
+            ["--web.listen-address", "127.0.0.1:0", "--gpu", "off", "--source", "sim:", "--web.port-file", &path(file)];
+        add(&format!("--web.port-file is {name}"), &arguments, 1, "--web.port-file");
+    }
+    let read_only =
+        ["--web.listen-address", "127.0.0.1:0", "--gpu", "off", "--source", "sim:", "--web.port-file", "/proc/port"];
+    add("--web.port-file on a read-only file system", &read_only, 1, "--web.port-file");
+    add("--web.systemd-socket without systemd", &["--web.systemd-socket"], 1, "--web.systemd-socket");
+    add("a user id that is a name", &["--ingest.allow-uid", "root"], 2, "--ingest.allow-uid");
+    add("a negative user id", &["--ingest.allow-uid=-1"], 2, "--ingest.allow-uid");
+    add(
+        "a GPU library that is text",
+        &[
+            "--gpu",
+            "required",
+            "--gpu.library",
+            &path("text"),
+            "--source",
+            "sim:",
+            "--web.listen-address",
+            "127.0.0.1:0",
+        ],
+        1,
+        "gpu",
+    );
+    let count = faults.len();
+    for (name, arguments, code, words) in faults {
+        let mut arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+        // The default port may belong to an exporter of this machine.
+        if !arguments.contains(&"--web.listen-address") && arguments[0] != "check-config" {
+            arguments.extend(["--web.listen-address", "127.0.0.1:0"]);
+        }
+        let output = run(&arguments);
+        let message = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(code), "{name}: {message}");
+        assert!(message.contains(words), "{name}: {message}");
+        assert!(!message.contains("panic"), "{name}: {message}");
+        println!("start        {name:<60} exit code {code}");
+    }
+    println!("{count} faults");
+    // The sockets of others are still there.
+    assert!(std::os::unix::net::UnixStream::connect(path("served.sock")).is_ok());
+    assert!(UnixDatagram::unbound().unwrap().send_to(b"x", path("datagrams.sock")).is_ok());
+}
+
+#[test]
+fn a_reader_that_takes_nothing_ends_the_tools_without_a_panic() {
+    for command in ["catalog", "catalog --format json", "--help", "--version"] {
+        for to in [">/dev/full", "| true", ">&-"] {
+            let script = format!("exec 2>&1; {{ {BINARY} {command} {to}; }} 3>&1");
+            let output = Command::new("sh").args(["-c", &script]).output().unwrap();
+            let text = String::from_utf8_lossy(&output.stdout);
+            assert!(!text.contains("panicked") && !text.contains("RUST_BACKTRACE"), "{command} {to}: {text}");
+            println!("tools        {command} {to}");
+        }
+    }
+}
+
+/// The daemon's binary behind `script`, which ends with `exec "$@"`.
+fn start_behind(script: &str, arguments: &[&str], folder: &Path) -> (std::process::Child, String) {
+    let port = folder.join("port");
+    let child = Command::new("bash")
+        .args(["-c", &format!("{script}; exec \"$@\""), "bash", BINARY, "--gpu", "off"])
+        .args(["--web.listen-address", "127.0.0.1:0", "--web.port-file", &port.display().to_string()])
+        .args(arguments)
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(std::fs::File::create(folder.join("stderr")).unwrap())
+        .spawn()
+        .unwrap();
+    // A link or a pipe may have the name until the daemon replaces it.
+    let address = support::until(|| {
+        let is_file = std::fs::symlink_metadata(&port).is_ok_and(|found| found.is_file());
+        let content = if is_file { std::fs::read_to_string(&port).unwrap_or_default() } else { String::new() };
+        ensure(content.starts_with("127."), || "no port file".to_owned()).map(|()| content)
+    });
+    (child, address.trim().to_owned())
+}
+
+#[test]
+fn with_few_descriptors_fewer_peers_connect_and_scrapes_still_succeed() {
+    let folder = tempfile::tempdir().unwrap();
+    let socket = folder.path().join("ingest.sock");
+    let source = format!("socket:{}", socket.display());
+    let (mut daemon, address) = start_behind(
+        "ulimit -n 64",
+        &["--source", &source, "--source", "sim:", "--model", "a", "--model", "b"],
+        folder.path(),
+    );
+    let clients: Vec<_> = (0..100).filter_map(|_| std::net::TcpStream::connect(&address).ok()).collect();
+    let publishers: Vec<_> = (0..100).filter_map(|_| std::os::unix::net::UnixStream::connect(&socket).ok()).collect();
+    support::until(|| {
+        let page = support::http::request("GET", &address, "/metrics", &[], b"").map_err(|error| error.to_string())?;
+        ensure(page.status == 200, || format!("status {}", page.status))
+    });
+    let page = support::page::Page::parse(support::http::get(&address, "/metrics").text());
+    assert!(page.get("process_open_fds", &[]) < 64.0);
+    assert!(page.get("trtllm_exporter_ingest_connections", &[]) <= 8.0, "a quarter of 64 for two engines");
+    drop((clients, publishers));
+    let log = std::fs::read_to_string(folder.path().join("stderr")).unwrap();
+    assert!(log.lines().count() < 20, "{log}");
+    daemon.kill().unwrap();
+    daemon.wait().unwrap();
+}
+
+#[test]
+fn the_port_file_follows_no_link_and_waits_for_no_pipe() {
+    let folder = tempfile::tempdir().unwrap();
+    let precious = folder.path().join("precious");
+    std::fs::write(&precious, "kept").unwrap();
+    type Prepare<'a> = &'a dyn Fn(&Path);
+    let kinds: [(&str, Prepare<'_>); 3] = [
+        ("a symbolic link", &|path| std::os::unix::fs::symlink(&precious, path).unwrap()),
+        ("a hard link", &|path| std::fs::hard_link(&precious, path).unwrap()),
+        ("a named pipe", &|path| assert!(Command::new("mkfifo").arg(path).status().unwrap().success())),
+    ];
+    for (kind, prepare) in kinds {
+        for name in ["port", "port.part"] {
+            let inside = tempfile::tempdir_in(folder.path()).unwrap();
+            prepare(&inside.path().join(name));
+            let (mut daemon, address) = start_behind("true", &["--source", "sim:"], inside.path());
+            println!("files        {name} is {kind}: {address}");
+            daemon.kill().unwrap();
+            daemon.wait().unwrap();
+            assert_eq!(std::fs::read_to_string(&precious).unwrap(), "kept", "{name} is {kind}");
+        }
+    }
+}
+
+#[test]
+fn systemds_watchdog_is_fed_while_the_tasks_make_progress() {
+    let folder = tempfile::tempdir().unwrap();
+    let notify = folder.path().join("notify");
+    let socket = UnixDatagram::bind(&notify).unwrap();
+    socket.set_read_timeout(Some(support::TIMEOUT)).unwrap();
+    let script = format!("export NOTIFY_SOCKET={} WATCHDOG_USEC=500000", notify.display());
+    let (mut daemon, _address) = start_behind(&script, &["--source", "sim:"], folder.path());
+    let received = || {
+        let mut message = [0; 256];
+        let length = socket.recv(&mut message).unwrap();
+        String::from_utf8_lossy(&message[..length]).into_owned()
+    };
+    let mut fed = 0;
+    let mut ready = false;
+    while fed < 5 || !ready {
+        let message = received();
+        ready |= message.contains("READY=1");
+        fed += usize::from(message.contains("WATCHDOG=1"));
+    }
+    daemon.kill().unwrap();
+    daemon.wait().unwrap();
+}
+
+#[test]
+fn a_limit_of_the_size_of_files_is_a_failed_write_and_no_signal_that_ends_the_daemon() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("port").display().to_string();
+    let mut limited = Command::new("sh");
+    limited.args([
+        "-c",
+        "ulimit -f 0; exec \"$0\" \"$@\"",
+        BINARY,
+        "--web.listen-address",
+        "127.0.0.1:0",
+        "--gpu",
+        "off",
+    ]);
+    let output = limited.args(["--source", "sim:", "--web.port-file", &file]).output().unwrap();
+    let message = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{:?}: {message}", output.status);
+    assert!(message.contains("--web.port-file") && message.contains("File too large"), "{message}");
+}
+
+#[test]
+fn sigterm_keeps_a_socket_and_a_file_that_another_process_put_in_place() {
+    let folder = tempfile::tempdir().unwrap();
+    let [ingest, page, own] = ["ingest.sock", "page.sock", "own.sock"].map(|name| folder.path().join(name));
+    let (source, address) = (format!("socket:{}", ingest.display()), format!("unix:{}", page.display()));
+    let second = format!("unix:{}", own.display());
+    let mut daemon =
+        Daemon::start(&["--source", &source, "--web.listen-address", &address, "--web.listen-address", &second]);
+    support::until(|| ensure(ingest.exists() && page.exists(), || "no sockets".to_owned()));
+    std::fs::remove_file(&ingest).unwrap();
+    let _theirs = UnixListener::bind(&ingest).unwrap();
+    std::fs::remove_file(&page).unwrap();
+    std::fs::write(&page, "theirs").unwrap();
+    assert!(daemon.terminate().success());
+    assert!(ingest.exists() && page.exists(), "removed what is not its own");
+    assert!(!own.exists(), "left its own");
+}

@@ -1,0 +1,268 @@
+//! A host that runs out of disk space, threads or memory while the daemon works.
+
+use std::fs;
+use std::io::Write as _;
+use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::net::UnixDatagram;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use rustix::process::getuid;
+
+use super::engine::{Answer, Engine, RESET};
+use super::scene::Scene;
+use crate::support::daemon::Daemon;
+use crate::support::{ensure, until};
+
+const BINARY: &str = env!("CARGO_BIN_EXE_trtllm-exporter");
+
+/// A name space in which a test may mount file systems, if this machine allows it.
+fn unshare() -> Option<Vec<&'static str>> {
+    let program = match getuid().is_root() {
+        true => vec!["unshare", "--mount"],
+        false => vec!["unshare", "--mount", "--map-root-user"],
+    };
+    let tried = Command::new(program[0]).args(&program[1..]).args(["mount", "-t", "tmpfs", "tmpfs", "/mnt"]).output();
+    if tried.is_ok_and(|output| output.status.success()) {
+        return Some(program);
+    }
+    println!("skipped: this machine does not allow tests to mount a file system");
+    None
+}
+
+#[test]
+fn a_start_on_a_file_system_that_is_full_or_read_only_ends_with_a_message() {
+    let Some(unshare) = unshare() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let at = folder.path().display().to_string();
+    let (port, socket) = (format!("{at}/port"), format!("socket:{at}/ingest.sock"));
+    let full = "mount -t tmpfs -o size=4k tmpfs $at; head -c 4096 /dev/zero >$at/fill";
+    let without_inodes = "mount -t tmpfs -o nr_inodes=1 tmpfs $at";
+    let read_only = "mount -t tmpfs -o ro tmpfs $at";
+    let mut faults = 0;
+    for (name, mount, arguments, words) in [
+        ("the port file on a full disk", full, ["--source", "sim:", "--web.port-file", &port], "--web.port-file"),
+        ("without free inodes", without_inodes, ["--source", "sim:", "--web.port-file", &port], "--web.port-file"),
+        ("read-only", read_only, ["--source", "sim:", "--web.port-file", &port], "--web.port-file"),
+        ("the socket without free inodes", without_inodes, ["--source", &socket, "--gpu", "off"], "ingest socket"),
+        ("the socket on a read-only disk", read_only, ["--source", &socket, "--gpu", "off"], "ingest socket"),
+    ] {
+        // Lists what the daemon leaves there.
+        let script = format!("at={at}; {mount}; \"$@\"; code=$?; ls -A $at >&2; exit $code");
+        let output = Command::new(unshare[0])
+            .args(&unshare[1..])
+            .args(["bash", "-c", &script, "bash", BINARY, "--web.listen-address", "127.0.0.1:0"])
+            .args(arguments)
+            .output()
+            .unwrap();
+        let message = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(1), "{name}: {message}");
+        assert!(message.contains(words) && !message.contains("panic"), "{name}: {message}");
+        assert!(!message.contains(".part\n"), "{name}: a temporary file is left: {message}");
+        println!("disk         {name}");
+        faults += 1;
+    }
+    println!("{faults} faults");
+}
+
+#[test]
+fn a_log_on_a_full_disk_stops_nothing_and_goes_on_when_there_is_space() {
+    let Some(unshare) = unshare() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let at = folder.path().display().to_string();
+    let script = format!("mount -t tmpfs -o size=64k tmpfs {at}; exec \"$@\" 2>{at}/log");
+    let scene = Scene::start_behind(&[&unshare[..], &["bash", "-c", &script, "bash"]].concat(), &[]);
+    // The same file system, as the daemon sees it.
+    let inside = PathBuf::from(format!("/proc/{}/root{at}", scene.daemon.id()));
+    let log = || fs::read_to_string(inside.join("log")).unwrap();
+    let dropped = || scene.daemon.page().count("trtllm_exporter_log_lines_dropped_total", &[]);
+    assert_eq!(dropped(), 0);
+    let mut fill = fs::File::create(inside.join("fill")).unwrap();
+    while fill.write_all(&[0; 1024]).is_ok() {}
+    // The page of the file system that the log has begun has room for some lines.
+    let mut models = 0;
+    while dropped() == 0 {
+        models += 1;
+        let hello = format!("{{\"hello\":{{\"model\":\"{}-{models}\"}}}}\n", "m".repeat(40));
+        let mut publisher = std::os::unix::net::UnixStream::connect(&scene.socket).unwrap();
+        publisher.write_all(hello.as_bytes()).unwrap();
+        drop(publisher);
+        scene.daemon.signal("HUP");
+        assert!(models < 10_000, "{}", log());
+    }
+    let unreadable = |counted: &str, more: u64| counted == "not_json 1" && more == 0;
+    scene.fault("disk", "no space for the log", &unreadable, |scene| {
+        scene.answer("/metrics", Answer::Body(b"nonsense".to_vec()));
+    });
+    fs::remove_file(inside.join("fill")).unwrap();
+    drop(fill);
+    let before = log().len();
+    scene.daemon.signal("HUP");
+    until(|| ensure(log().len() > before, || "nothing is logged any more".to_owned()));
+    scene.finish();
+}
+
+/// A copy of the binary where every user can run it: the folder of the build may be private.
+fn public_binary(folder: &Path) -> String {
+    fs::set_permissions(folder, fs::Permissions::from_mode(0o755)).unwrap();
+    let copy = folder.join("trtllm-exporter");
+    fs::copy(BINARY, &copy).unwrap();
+    copy.display().to_string()
+}
+
+/// Runs a program as a user without any other process. The limit of processes does not apply to root.
+fn as_user(id: u32) -> Vec<String> {
+    let words = ["setpriv".to_owned(), format!("--reuid={id}"), format!("--regid={id}"), "--clear-groups".to_owned()];
+    if getuid().is_root() { words.to_vec() } else { vec!["env".to_owned()] }
+}
+
+#[test]
+fn with_few_threads_the_daemon_serves_or_ends_with_a_message() {
+    let folder = tempfile::tempdir().unwrap();
+    let binary = public_binary(folder.path());
+    let mut refused = 0;
+    for threads in 1..=8 {
+        let ready = folder.path().join("notify");
+        let _ = fs::remove_file(&ready);
+        let socket = UnixDatagram::bind(&ready).unwrap();
+        fs::set_permissions(&ready, fs::Permissions::from_mode(0o777)).unwrap();
+        socket.set_nonblocking(true).unwrap();
+        let mut words = as_user(65_532);
+        words.extend(["prlimit".to_owned(), format!("--nproc={threads}"), binary.clone()]);
+        let mut daemon = Command::new(&words[0])
+            .args(&words[1..])
+            .args([
+                "--gpu",
+                "off",
+                "--source",
+                "trtllm-serve:http://127.0.0.1:1",
+                "--web.listen-address",
+                "127.0.0.1:0",
+            ])
+            .env("NOTIFY_SOCKET", &ready)
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let ended = until(|| {
+            let ended = daemon.try_wait().unwrap();
+            let started = socket.recv(&mut [0; 256]).is_ok();
+            ensure(ended.is_some() || started, || format!("{threads}: neither started nor ended")).map(|()| ended)
+        });
+        let _ = daemon.kill();
+        let message = std::io::read_to_string(daemon.stderr.take().unwrap()).unwrap();
+        if let Some(status) = ended {
+            refused += 1;
+            assert_eq!(status.code(), Some(1), "{threads}: {message}");
+            assert!(message.contains("raise the limit of processes") && message.lines().count() == 1, "{message}");
+        }
+        assert!(!message.contains("panic"), "{threads}: {message}");
+        daemon.wait().unwrap();
+        println!("threads      at most {threads}: {ended:?}");
+    }
+    // A user with other processes, such as the one who runs the tests, has even fewer.
+    assert!((1..8).contains(&refused) || !getuid().is_root(), "{refused} of 8 starts were refused");
+}
+
+#[test]
+fn an_engine_whose_name_cannot_be_looked_up_for_lack_of_threads_comes_back_and_disturbs_no_other() {
+    let words = as_user(65_534);
+    let program: &[&str] = &words.iter().map(String::as_str).collect::<Vec<_>>();
+    let folder = tempfile::tempdir().unwrap();
+    let binary = public_binary(folder.path());
+    let (named, healthy) = (Engine::start(), Engine::start());
+    let by_name = named.source().replace("127.0.0.1", "localhost");
+    let arguments = ["--source", &by_name, "--model", "named", "--source", &healthy.source(), "--model", "healthy"];
+    let daemon = Daemon::start_program(&[program, &[&binary]].concat(), &arguments);
+    let count = |name: &str, model: &str| daemon.page().find(name, &[&format!("model={model}")]).unwrap_or_default();
+    until(|| ensure(count("nv_trt_llm_iterations_total", "named") > 2.0, || "no iterations".to_owned()));
+
+    // A process may change the limits of another one of its own user.
+    let id = daemon.id().to_string();
+    let limits = fs::read_to_string(format!("/proc/{id}/limits")).unwrap();
+    let unlimited = limits.lines().find_map(|line| line.strip_prefix("Max processes")).unwrap();
+    let unlimited = unlimited.split_whitespace().nth(1).unwrap();
+    let limit = |processes: &str| {
+        let limit = format!("--nproc={processes}:");
+        let command = [program, &["prlimit", "--pid", &id, &limit]].concat();
+        assert!(Command::new(command[0]).args(&command[1..]).status().unwrap().success());
+    };
+    limit("1");
+    // The thread of the first look-up ends when it has had no work for ten seconds. Two threads of the runtime stay.
+    until(|| {
+        let tasks = fs::read_dir(format!("/proc/{id}/task")).unwrap().flatten();
+        let name = |task: fs::DirEntry| fs::read_to_string(task.path().join("comm")).unwrap_or_default();
+        let threads = tasks.map(name).filter(|name| name.starts_with("tokio")).count();
+        ensure(threads <= 2, || format!("{threads} threads of the runtime"))
+    });
+    // The engine closes its connection, so its name is looked up again.
+    named.set(RESET, Answer::Body(Vec::new()));
+    let restarts = || daemon.page().find("trtllm_exporter_task_restarts_total", &["task=poll"]).unwrap_or_default();
+    until(|| ensure(restarts() >= 20.0, || "the look-up has a thread".to_owned()));
+    assert!(daemon.stderr().lines().count() <= 20, "one line a poll");
+    assert_eq!(count("trtllm_exporter_source_up", "named"), 0.0);
+    for path in ["/healthz", "/metrics"] {
+        assert_eq!(daemon.get(path).status, 200, "{path}");
+    }
+    let before = count("nv_trt_llm_iterations_total", "healthy");
+    until(|| ensure(count("nv_trt_llm_iterations_total", "healthy") > before, || "no progress".to_owned()));
+    assert_eq!(count("trtllm_exporter_source_up", "healthy"), 1.0);
+    limit(unlimited);
+    until(|| ensure(count("trtllm_exporter_source_up", "named") == 1.0, || "still without the engine".to_owned()));
+    named.pause(true);
+    until(|| {
+        let (counted, sent) = (count("nv_trt_llm_iterations_total", "named"), named.handed_out());
+        ensure(counted == sent as f64, || format!("{counted} counted, {sent} sent"))
+    });
+    println!("threads      none for {} look-ups, {} log lines", restarts(), daemon.stderr().lines().count());
+}
+
+/// A memory control group with this limit in bytes, if this machine allows it. It is removed at the end.
+struct MemoryGroup(PathBuf);
+
+impl MemoryGroup {
+    fn new(limit: u64) -> Option<Self> {
+        let name = format!("trtllm-exporter-test-{}", std::process::id());
+        for (root, file) in [("/sys/fs/cgroup", "memory.max"), ("/sys/fs/cgroup/memory", "memory.limit_in_bytes")] {
+            let group = Self(Path::new(root).join(&name));
+            if fs::create_dir(&group.0).is_ok() && fs::write(group.0.join(file), limit.to_string()).is_ok() {
+                return Some(group);
+            }
+        }
+        println!("skipped: this machine does not allow tests to limit memory");
+        None
+    }
+
+    fn add(&self, process: u32) {
+        fs::write(self.0.join("cgroup.procs"), process.to_string()).unwrap();
+    }
+}
+
+impl Drop for MemoryGroup {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir(&self.0);
+    }
+}
+
+#[test]
+fn within_the_memory_of_the_kubernetes_example_hostile_peers_do_not_get_it_killed() {
+    let Some(group) = MemoryGroup::new(128 << 20) else { return };
+    let scene = Scene::start(&["--poll.timeout", "60s"]);
+    group.add(scene.daemon.id());
+    let rejected = |counted: &str, more: u64| counted.starts_with("not_a_record ") && more == 0;
+    let objects = format!("[{}{{}}]", "{},".repeat(3_999_999)).into_bytes();
+    scene.fault("memory", "four million empty objects", &rejected, |scene| {
+        scene.answer("/metrics", Answer::Body(objects.clone()));
+    });
+    let lines = |counted: &str, more: u64| counted == "not_json 50" && more == 0;
+    scene.fault("memory", "fifty lines of a megabyte at once", &lines, |scene| {
+        let line = [&vec![b'x'; (1 << 20) - 1][..], b"\n"].concat();
+        std::thread::scope(|scope| {
+            for _ in 0..50 {
+                scope.spawn(|| scene.publish(&line));
+            }
+        });
+    });
+    // Checks that it still runs. The group is removed after its process has ended.
+    scene.finish();
+    drop(group);
+}

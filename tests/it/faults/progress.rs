@@ -1,0 +1,62 @@
+//! A task of the daemon that really makes no progress: its read from a file does not return, as on a file system that hangs.
+
+use std::fs::OpenOptions;
+use std::io::Write as _;
+use std::os::unix::net::UnixDatagram;
+use std::process::Command;
+
+use super::engine::{Engine, record};
+use crate::support::daemon::Daemon;
+use crate::support::{ensure, until};
+
+/// Whether systemd's watchdog was fed since the last call.
+fn fed(socket: &UnixDatagram) -> bool {
+    let mut fed = false;
+    let mut message = [0; 256];
+    while let Ok(length) = socket.recv(&mut message) {
+        fed |= String::from_utf8_lossy(&message[..length]).contains("WATCHDOG=1");
+    }
+    fed
+}
+
+#[test]
+fn a_task_that_hangs_fails_the_health_check_and_systemds_watchdog_until_it_continues() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).display().to_string();
+    let socket = UnixDatagram::bind(path("notify")).unwrap();
+    socket.set_nonblocking(true).unwrap();
+    assert!(Command::new("mkfifo").arg(path("records")).status().unwrap().success());
+    // For reading, too, so that opening it does not wait for the daemon.
+    let mut records = OpenOptions::new().read(true).write(true).open(path("records")).unwrap();
+    let mut write = |iter: u64| records.write_all((record(iter) + "\n").as_bytes()).unwrap();
+    write(1);
+    let healthy = Engine::start();
+    let program = ["env", &format!("NOTIFY_SOCKET={}", path("notify")), "WATCHDOG_USEC=500000"];
+    let replay = format!("replay:{}", path("records"));
+    let source = healthy.source();
+    let arguments = ["--source", &replay, "--model", "hung", "--source", &source, "--model", "healthy"];
+    let mut daemon = Daemon::start_behind(&program, &arguments);
+    let iterations = |model: &str| daemon.page().find("nv_trt_llm_iterations_total", &[&format!("model={model}")]);
+
+    let stalled = until(|| {
+        let health = daemon.get("/healthz");
+        ensure(health.status == 503, || "the task still makes progress".to_owned()).map(|()| health)
+    });
+    assert_eq!(stalled.text(), "the driver of engine hung 1 makes no progress\n");
+    // A thread writes the log.
+    until(|| ensure(daemon.logged(&["a task makes no progress"]) == 1, || daemon.stderr()));
+    // What was sent before.
+    fed(&socket);
+    let before = iterations("healthy").unwrap();
+    until(|| ensure(iterations("healthy").unwrap() >= before + 10.0, || "the healthy engine is stuck".to_owned()));
+    assert_eq!(daemon.get("/healthz").status, 503);
+    assert!(!fed(&socket), "systemd would not restart the exporter");
+
+    until(|| {
+        // Each record ends one read, and the next one hangs again.
+        write(2);
+        ensure(daemon.get("/healthz").status == 200, || "still not healthy".to_owned())
+    });
+    // It hangs again.
+    assert!(daemon.terminate().success());
+}

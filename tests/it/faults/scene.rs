@@ -1,0 +1,302 @@
+//! One daemon with a victim and two healthy engines. After each fault, everything must be as if it had not happened, but for
+//! what is counted.
+
+use std::collections::BTreeMap;
+use std::io::Write as _;
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::Duration;
+
+use super::engine::{Answer, End, Engine, record};
+use crate::support::daemon::Daemon;
+use crate::support::page::Page;
+use crate::support::{ensure, until};
+
+/// Bytes that the daemon may have in memory, whatever peers send.
+pub(crate) const MOST_MEMORY: u64 = 64_000_000;
+
+pub(crate) const VICTIM: &[&str] = &["model=victim"];
+pub(crate) const SOCKET: &[&str] = &["model=socket"];
+pub(crate) const HEALTHY: &[&str] = &["model=healthy"];
+
+/// The daemon and its engines.
+#[derive(Debug)]
+pub(crate) struct Scene {
+    pub(crate) daemon: Daemon,
+    pub(crate) victim: Engine,
+    healthy: Engine,
+    /// The path of the ingest socket.
+    pub(crate) socket: PathBuf,
+    publisher: Publisher,
+    _folder: tempfile::TempDir,
+    descriptors: u64,
+    /// Resident before the first fault, in bytes.
+    memory: u64,
+    pub(crate) table: Mutex<Vec<Row>>,
+}
+
+/// One line of the table of faults.
+#[derive(Debug)]
+pub(crate) struct Row {
+    area: &'static str,
+    name: String,
+    counted: String,
+    /// What differs from the expectation.
+    wrong: Option<String>,
+}
+
+/// Sends records over a connection of its own, until it is dropped.
+#[derive(Debug)]
+struct Publisher {
+    sent: Arc<AtomicU64>,
+    paused: Arc<AtomicBool>,
+    stopped: Arc<AtomicBool>,
+}
+
+impl Publisher {
+    fn start(path: PathBuf) -> Self {
+        let publisher = Self { sent: Arc::default(), paused: Arc::default(), stopped: Arc::default() };
+        let (sent, paused, stopped) =
+            (Arc::clone(&publisher.sent), Arc::clone(&publisher.paused), Arc::clone(&publisher.stopped));
+        thread::spawn(move || {
+            let mut stream = until(|| UnixStream::connect(&path).map_err(|error| error.to_string()));
+            stream.write_all(b"{\"hello\":{\"model\":\"socket\",\"version\":\"1\",\"pid\":7}}\n").unwrap();
+            while !stopped.load(SeqCst) {
+                if !paused.load(SeqCst) {
+                    let line = record(sent.load(SeqCst) + 1) + "\n";
+                    if stream.write_all(line.as_bytes()).is_err() {
+                        return;
+                    }
+                    sent.fetch_add(1, SeqCst);
+                }
+                thread::sleep(Duration::from_millis(10));
+            }
+        });
+        publisher
+    }
+}
+
+impl Drop for Publisher {
+    fn drop(&mut self) {
+        self.stopped.store(true, SeqCst);
+    }
+}
+
+impl Scene {
+    pub(crate) fn start(more: &[&str]) -> Self {
+        Self::start_behind(&["env"], more)
+    }
+
+    /// The daemon behind `program`, whose arguments end with the command to run.
+    pub(crate) fn start_behind(program: &[&str], more: &[&str]) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let socket = folder.path().join("ingest.sock");
+        let (victim, healthy) = (Engine::start(), Engine::start());
+        let (a, b, c) = (victim.source(), healthy.source(), format!("socket:{}", socket.display()));
+        let arguments = ["--source", &a, "--source", &b, "--source", &c, "--poll.interval", "20ms"];
+        let names = ["--model", "victim", "--model", "healthy", "--model", "socket"];
+        let daemon = Daemon::start_behind(program, &[&arguments[..], &names, more].concat());
+        let publisher = Publisher::start(socket.clone());
+        let page = daemon.until(|page| {
+            let up = [VICTIM, HEALTHY, SOCKET].map(|engine| counted(page, engine));
+            ensure(up.iter().all(|count| *count > 2), || format!("{up:?} iterations"))
+        });
+        let descriptors = page.count("process_open_fds", &[]);
+        let memory = daemon.resident_memory();
+        Self {
+            daemon,
+            victim,
+            healthy,
+            socket,
+            publisher,
+            _folder: folder,
+            descriptors,
+            memory,
+            table: Mutex::default(),
+        }
+    }
+
+    /// Runs one fault and adds it to the table. `is_over` says when the daemon has met it. `counted` is what the daemon counts
+    /// because of the fault: `kind count` for each kind of error and each reason of a rejection.
+    pub(crate) fn fault(
+        &self,
+        area: &'static str,
+        name: &str,
+        expected: &dyn Fn(&str, u64) -> bool,
+        act: impl FnOnce(&Self),
+    ) {
+        let before = self.page_at_rest();
+        act(self);
+        let after = self.page_at_rest();
+        after.never_below(&before);
+        let extra = iterations_of_all(&after) - iterations_of_all(&before);
+        let faults = trouble(&after, &before);
+        let wrong = if expected(&faults, extra) {
+            self.broken(&after).err()
+        } else {
+            Some(format!("unexpected; {extra} more records than the engines sent"))
+        };
+        self.table.lock().unwrap().push(Row { area, name: name.to_owned(), counted: faults, wrong });
+        self.resume();
+    }
+
+    /// Answers one request of `path` with `answer`, and waits until the daemon has asked for it.
+    pub(crate) fn answer(&self, path: &'static str, answer: Answer) {
+        self.victim.set(path, answer);
+        until(|| ensure(self.victim.is_over(), || format!("{path} is not read")));
+        self.daemon.poll(VICTIM, 2);
+    }
+
+    /// The victim does not answer one poll. Its load must leave the page, and come back.
+    pub(crate) fn hang(&self, name: &str, answer: Answer) {
+        let load = |page: &Page, engine: &[&str]| {
+            page.find("nv_trt_llm_request_metrics", &[engine, &["request_type=active"]].concat()).is_some()
+        };
+        let before = self.page_at_rest();
+        self.resume();
+        self.victim.set("/metrics", answer);
+        let stale = self.daemon.until(|page| {
+            assert!(load(page, HEALTHY), "a healthy engine left the page");
+            ensure(page.state(VICTIM) == "unreachable", || format!("{name}: {}", page.state(VICTIM)))
+        });
+        let wrong = load(&stale, VICTIM).then(|| "old numbers stay on the page".to_owned());
+        let page =
+            self.daemon.until(|page| ensure(load(page, VICTIM), || format!("{name}: the load does not come back")));
+        page.never_below(&before);
+        let counted = trouble(&page, &before);
+        let wrong = wrong.or_else(|| (counted != "timeout 1").then(|| "unexpected".to_owned()));
+        self.table.lock().unwrap().push(Row { area: "hang", name: name.to_owned(), counted, wrong });
+    }
+
+    /// Like [`Scene::answer`], after a poll that fails: the next one reads also what is read once or rarely.
+    pub(crate) fn answer_after_failure(&self, path: &'static str, answer: Answer) {
+        let failed = b"HTTP/1.1 500 Internal Server Error\r\ncontent-length: 0\r\n\r\n";
+        self.victim.set(path, answer);
+        self.answer("/metrics", Answer::Raw(failed.to_vec(), End::Close));
+    }
+
+    /// The page after all that the engines sent has been counted. The engines are paused.
+    pub(crate) fn page_at_rest(&self) -> Page {
+        for engine in [&self.victim, &self.healthy] {
+            engine.pause(true);
+        }
+        self.publisher.paused.store(true, SeqCst);
+        // A publisher between its check and its line, and an answer under way.
+        thread::sleep(Duration::from_millis(15));
+        let sent = [self.victim.handed_out(), self.healthy.handed_out(), self.publisher.sent.load(SeqCst)];
+        let page = self.daemon.until(|page| {
+            let counted = [VICTIM, HEALTHY, SOCKET].map(|engine| counted(page, engine));
+            ensure(counted.iter().zip(sent).all(|(counted, sent)| *counted >= sent), || {
+                format!("the engines sent {sent:?}, counted are {counted:?}")
+            })
+        });
+        // The healthy engine's numbers are exact at any time.
+        assert_eq!(counted(&page, HEALTHY), sent[1]);
+        // Each has a driver of its own.
+        self.daemon.poll(SOCKET, 2);
+        self.daemon.poll(VICTIM, 2)
+    }
+
+    /// Records that the engines have sent, without those of faults.
+    pub(crate) fn sent(&self) -> u64 {
+        self.victim.handed_out() + self.healthy.handed_out() + self.publisher.sent.load(SeqCst)
+    }
+
+    pub(crate) fn resume(&self) {
+        for engine in [&self.victim, &self.healthy] {
+            engine.pause(false);
+        }
+        self.publisher.paused.store(false, SeqCst);
+        // Each fault meets an engine that works.
+        let (a, b) = (self.victim.handed_out(), self.publisher.sent.load(SeqCst));
+        until(|| {
+            let work = self.victim.handed_out() > a && self.publisher.sent.load(SeqCst) > b;
+            ensure(work, || "the engines do not continue".to_owned())
+        });
+    }
+
+    /// What must hold after every fault.
+    pub(crate) fn broken(&self, page: &Page) -> Result<(), String> {
+        for engine in [VICTIM, HEALTHY, SOCKET] {
+            let up = page.get("trtllm_exporter_source_up", engine);
+            ensure(up == 1.0, || format!("{engine:?} is not up"))?;
+            let state = page.state(engine);
+            ensure(state == "busy", || format!("{engine:?} is {state}"))?;
+        }
+        for counter in ["iterations_lost", "engine_restarts"] {
+            let count = page.count(&format!("nv_trt_llm_{counter}_total"), HEALTHY);
+            ensure(count == 0, || format!("the healthy engine has {count} {counter}"))?;
+        }
+        let restarts: f64 = page
+            .series
+            .iter()
+            .filter(|(name, _)| name.starts_with("trtllm_exporter_task_restarts_total"))
+            .map(|s| s.1)
+            .sum();
+        ensure(restarts == 0.0, || format!("{restarts} tasks were restarted"))?;
+        let odd = page.series.iter().find(|(_, value)| !value.is_finite() || value.abs() > 1e16);
+        ensure(odd.is_none(), || format!("{odd:?} is on the page"))?;
+        let descriptors = page.count("process_open_fds", &[]);
+        ensure(descriptors <= self.descriptors + 16, || format!("{descriptors} open descriptors"))?;
+        let memory = self.daemon.peak_memory();
+        ensure(memory <= MOST_MEMORY, || format!("{} MB resident", memory / 1_000_000))?;
+        ensure(self.daemon.get("/readyz").status == 200, || "not ready".to_owned())?;
+        ensure(self.daemon.get("/healthz").status == 200, || "not healthy".to_owned())
+    }
+
+    /// Prints the table. Panics if a fault did not end as expected.
+    pub(crate) fn finish(self) {
+        let table = self.table.into_inner().unwrap();
+        for Row { area, name, counted, wrong } in &table {
+            println!(
+                "{area:<12} {name:<60} {counted}{}",
+                wrong.as_ref().map(|w| format!("   WRONG: {w}")).unwrap_or_default()
+            );
+        }
+        let lines = self.daemon.stderr().lines().count();
+        let (before, after) = (self.memory / 1_000_000, self.daemon.resident_memory() / 1_000_000);
+        let most = self.daemon.peak_memory() / 1_000_000;
+        println!("{} faults; {before} MB before, {most} MB at most, {after} MB after; {lines} log lines", table.len());
+        let wrong: Vec<&Row> = table.iter().filter(|row| row.wrong.is_some()).collect();
+        assert!(wrong.is_empty(), "{wrong:#?}\n{}", self.daemon.stderr());
+        assert!(after <= before + 8, "{after} MB are kept, {before} MB were used before");
+        // Each cause has a few lines at once and then one in ten seconds.
+        assert!(lines <= 60, "{lines} log lines:\n{}", self.daemon.stderr());
+    }
+}
+
+fn counted(page: &Page, engine: &[&str]) -> u64 {
+    page.count("nv_trt_llm_iterations_total", engine)
+}
+
+fn iterations_of_all(page: &Page) -> u64 {
+    [VICTIM, HEALTHY, SOCKET].iter().map(|engine| counted(page, engine)).sum()
+}
+
+/// The errors and rejections that were counted between two pages, such as `not_json 1`.
+fn trouble(after: &Page, before: &Page) -> String {
+    const COUNTERS: [&str; 3] = [
+        "trtllm_exporter_poll_errors_total{",
+        "trtllm_exporter_records_rejected_total{",
+        "trtllm_exporter_publishers_refused_total{",
+    ];
+    let counts = |page: &Page| -> BTreeMap<String, f64> {
+        let counters = page.series.iter().filter(|(name, _)| COUNTERS.iter().any(|counter| name.starts_with(counter)));
+        counters.cloned().collect()
+    };
+    let (after, before) = (counts(after), counts(before));
+    let mut kinds = Vec::new();
+    for (series, count) in after {
+        let more = count - before.get(&series).copied().unwrap_or_default();
+        if more > 0.0 {
+            let label =
+                series.split(['{', ',']).find(|label| label.starts_with("kind=") || label.starts_with("reason="));
+            let kind = label.unwrap_or_default().split('"').nth(1).unwrap_or_default();
+            kinds.push(format!("{kind} {more}"));
+        }
+    }
+    kinds.join(", ")
+}

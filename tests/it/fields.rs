@@ -1,0 +1,480 @@
+//! Every field of the engine's statistics changes the families that the catalog names for it, or the catalog gives a reason.
+//! The fields are read from the source of the model, so a new field fails this test until the catalog has it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+use trtllm_exporter::engine::Engine;
+use trtllm_exporter::metrics::catalog::fields::{Destination, FIELDS, Field};
+use trtllm_exporter::metrics::compat::CompatSets;
+use trtllm_exporter::metrics::own::HttpMetrics;
+use trtllm_exporter::metrics::page::Value as Sample;
+use trtllm_exporter::metrics::page_builder::{PageBuilder, Selection};
+use trtllm_exporter::model::Objectives;
+use trtllm_exporter::model::{IterationStats, PerfMetricsEntry};
+use trtllm_exporter::state::{EngineName, EngineSnapshot, State};
+
+/// Struct and TensorRT-LLM key of every field in the source of the model.
+fn model_fields() -> BTreeSet<(String, String)> {
+    let mut found = BTreeSet::new();
+    for file in ["iteration", "request", "perf_metrics"] {
+        let source = std::fs::read_to_string(format!("src/model/{file}.rs")).unwrap();
+        let (mut of, mut rename) = (None, None);
+        for line in source.lines().map(str::trim) {
+            if let Some(rest) = line.strip_prefix("pub struct ") {
+                of = Some(rest.split([' ', '{']).next().unwrap().to_owned());
+            } else if line == "}" {
+                of = None;
+            } else if let Some(rest) = line.strip_prefix("#[serde(rename = \"") {
+                rename = Some(rest.split('"').next().unwrap().to_owned());
+            } else if let (Some(of), Some(rest)) = (&of, line.strip_prefix("pub ")) {
+                let name = rest.split(':').next().unwrap();
+                let key = rename.take().unwrap_or_else(|| camel(name));
+                assert!(found.insert((of.clone(), key)), "{of} has {name} twice");
+            }
+        }
+    }
+    found
+}
+
+fn camel(name: &str) -> String {
+    let mut words = name.split('_');
+    let first = words.next().unwrap().to_owned();
+    words.fold(first, |out, word| out + &word[..1].to_uppercase() + &word[1..])
+}
+
+#[test]
+fn the_catalog_lists_exactly_the_fields_of_the_model() {
+    let listed: BTreeSet<(String, String)> =
+        FIELDS.iter().map(|field| (field.structure.to_owned(), field.name.to_owned())).collect();
+    assert_eq!(listed.len(), FIELDS.len(), "a field is listed twice");
+    let model = model_fields();
+    let missing: Vec<_> = model.difference(&listed).collect();
+    assert!(missing.is_empty(), "not in src/metrics/catalog/fields.rs: {missing:?}");
+    let unknown: Vec<_> = listed.difference(&model).collect();
+    assert!(unknown.is_empty(), "not in the model: {unknown:?}");
+    assert!(model.len() > 120, "the test no longer finds the model's fields: only {}", model.len());
+}
+
+#[test]
+fn a_field_that_is_not_exported_has_a_reason() {
+    for Field { structure, name, destination, .. } in FIELDS {
+        match destination {
+            Destination::Families(families) => assert!(!families.is_empty(), "{structure}.{name}"),
+            Destination::None(why) => assert!(why.split(' ').count() > 3, "{structure}.{name}: {why}"),
+        }
+    }
+}
+
+/// A record with a different value in every field.
+fn full_record() -> Value {
+    let kv = |base: i64| {
+        json!({"maxNumBlocks": base + 900, "freeNumBlocks": base + 400, "usedNumBlocks": base + 300, "tokensPerBlock": 32,
+            "allocTotalBlocks": base + 80, "allocNewBlocks": base + 50, "reusedBlocks": base + 30,
+            "missedBlocks": base + 20, "cacheHitRate": 0.6})
+    };
+    let mut window = serde_json::Map::new();
+    for (at, field) in FIELDS.iter().filter(|field| field.structure == "KvCacheIterationStats").enumerate() {
+        window
+            .insert(field.name.to_owned(), if field.name == "iterCacheHitRate" { json!(0.5) } else { json!(10 + at) });
+    }
+    json!({
+        "timestamp": "2025-07-25T16:54:34.140189Z", "iter": 7, "iterLatencyMS": 12.5,
+        "newActiveRequestsQueueLatencyMS": 40.0, "numNewActiveRequests": 2, "numActiveRequests": 5,
+        "numQueuedRequests": 3, "numCompletedRequests": 1, "maxNumActiveRequests": 64,
+        "maxBatchSizeStatic": 128, "maxBatchSizeTunerRecommended": 96, "maxBatchSizeRuntime": 80,
+        "maxNumTokensStatic": 8192, "maxNumTokensTunerRecommended": 6144, "maxNumTokensRuntime": 4096,
+        "gpuMemUsage": 1001, "cpuMemUsage": 1002, "pinnedMemUsage": 1003,
+        "kvCacheStats": kv(0), "crossKvCacheStats": kv(7),
+        "inflightBatchingStats": {
+            "numScheduledRequests": 4, "numContextRequests": 1, "numGenRequests": 3, "numPausedRequests": 6,
+            "numCtxTokens": 100, "microBatchId": 9, "avgNumDecodedTokensPerIter": 2.0, "numCtxKvTokens": 11,
+            "numGenKvTokens": 12, "numQueuedContextRequests": 13, "numQueuedCtxTokens": 14, "numQueuedGenRequests": 15,
+            "numQueuedGenKvTokens": 16, "numPausedKvTokens": 17},
+        "specDecodingStats": {
+            "numDraftTokens": 20, "numAcceptedTokens": 12, "numRequestsWithDraftTokens": 3, "acceptanceLength": 2.5,
+            "iterLatencyMS": 1.5, "draftOverhead": 0.25},
+        "attentionDpRank": 0, "rank": 0, "hostStepTimeMS": 6.1, "prevDeviceStepTimeMS": 5.8, "gpuForwardTimeMS": 5.7,
+        "schedulerMode": "overlap", "statsSequence": 41, "statsDroppedFrames": 2,
+        "kvCacheIterationStats": {"32768": window},
+        "iterSuspendedRequests": 2, "iterResumedRequests": 1, "iterDiskPrefetchBlocks": 4,
+        "iterCachedTokensByLevel": [12, 8], "kvCacheLevelTiers": ["gpu", "host"],
+    })
+}
+
+fn full_row(stage: &str) -> Value {
+    json!({
+        "id": 7, "stage": stage, "contextPrefillPosition": 96, "numGeneratedTokens": 16,
+        "avgNumDecodedTokensPerIter": 1.0, "scheduled": true, "paused": false,
+        "disServingStats": {"kvCacheTransferMS": 20.0, "kvCacheSize": 100000},
+        "allocTotalBlocksPerRequest": 7, "allocNewBlocksPerRequest": 4, "reusedBlocksPerRequest": 3,
+        "missedBlocksPerRequest": 1, "kvCacheHitRatePerRequest": 0.75})
+}
+
+fn full_entry() -> Value {
+    json!({
+        "ctxRequestId": 9, "finishReason": "stop", "promptTokens": 40, "outputTokens": 11,
+        "perfMetrics": {
+            "firstIter": 10, "lastIter": 25, "iter": 25,
+            "timingMetrics": {
+                "serverArrivalTime": 999.9, "serverFirstTokenTime": 1000.21, "arrivalTime": 1000.0,
+                "firstScheduledTime": 1000.01, "firstTokenTime": 1000.2, "lastTokenTime": 1001.2,
+                "kvCacheTransferStart": 1000.02, "kvCacheTransferEnd": 1000.05, "kvCacheSize": 1048576},
+            "kvCacheMetrics": {
+                "numTotalAllocatedBlocks": 6, "numNewAllocatedBlocks": 4, "numReusedBlocks": 2, "numMissedBlocks": 4,
+                "kvCacheHitRate": 0.33},
+            "speculativeDecoding": {
+                "acceptanceRate": 0.5, "totalAcceptedDraftTokens": 10, "totalDraftTokens": 20}}})
+}
+
+/// All messages of an engine.
+#[derive(Clone)]
+struct Messages {
+    records: Vec<Value>,
+    entries: Vec<Value>,
+}
+
+/// The samples of each family, as text.
+fn page(messages: &Messages) -> BTreeMap<&'static str, String> {
+    let start = Instant::now();
+    let objectives = Objectives { e2e: Some(Duration::from_secs(60)), ..Objectives::default() };
+    let mut engine = Engine::new(Duration::from_secs(15)).with_objectives(objectives);
+    for record in &messages.records {
+        let record: IterationStats = serde_json::from_value(record.clone()).unwrap();
+        engine.absorb(&record, start, 1_753_462_475_000_000).unwrap();
+    }
+    for entry in &messages.entries {
+        engine.absorb_perf_metrics(&serde_json::from_value::<PerfMetricsEntry>(entry.clone()).unwrap(), start).unwrap();
+    }
+    engine.settle(false, start + Duration::from_secs(60));
+    let name =
+        EngineName { model: "m".to_owned(), version: "1".to_owned(), labels: Vec::new(), source: "replay", objectives };
+    let state = State::new(vec![name]);
+    let snapshot = EngineSnapshot {
+        state: engine.health.state(start),
+        latest: engine.latest().copied(),
+        totals: engine.totals.clone(),
+        requests: engine.requests.totals.clone(),
+        stages: engine.stages(),
+        ..EngineSnapshot::starting()
+    };
+    state.slots()[0].publish(snapshot);
+    let page = PageBuilder::new(CompatSets::default()).page(&state, &HttpMetrics::new(), Selection::All);
+    let mut families: BTreeMap<&'static str, String> = BTreeMap::new();
+    for sample in page.samples() {
+        let value = match &sample.value {
+            Sample::Histogram(histogram) => {
+                format!("{:?} {} {}", histogram.cumulative().collect::<Vec<_>>(), histogram.count(), histogram.sum())
+            }
+            value => format!("{value:?}"),
+        };
+        let text = format!("{}{value}\n", sample.labels.series());
+        families.entry(sample.metric.metric().name).or_default().push_str(&text);
+    }
+    families
+}
+
+/// A different value of the same kind.
+fn another(value: &Value) -> Value {
+    match value {
+        Value::Number(number) => match number.as_i64() {
+            Some(integer) => json!(integer + 1),
+            None => json!(number.as_f64().unwrap() * 1.75),
+        },
+        Value::Bool(value) => json!(!value),
+        Value::String(text) => match text.as_str() {
+            "overlap" => json!("non_overlap"),
+            "stop" => json!("cancelled"),
+            "GENERATION_IN_PROGRESS" => json!("CONTEXT_IN_PROGRESS"),
+            text => json!(text.replace("34.140189", "35.5")),
+        },
+        Value::Array(items) if items.iter().all(Value::is_string) => json!(["disk", "host"]),
+        Value::Array(items) => items.iter().map(another).collect(),
+        Value::Object(_) | Value::Null => Value::Null,
+    }
+}
+
+/// Applies `change` to a field. Every family that the catalog names for it must change.
+fn must_change(field: &Field, messages: &Messages, change: impl FnOnce(&mut Messages)) {
+    let Destination::Families(ids) = field.destination else { return };
+    let mut changed = messages.clone();
+    change(&mut changed);
+    let (before, after) = (page(messages), page(&changed));
+    for id in ids {
+        let name = id.metric().name;
+        assert!(
+            before.contains_key(name) || after.contains_key(name),
+            "{}.{}: {name} is not there",
+            field.structure,
+            field.name
+        );
+        assert_ne!(before.get(name), after.get(name), "{}.{} does not change {name}", field.structure, field.name);
+    }
+}
+
+fn swap(at: &mut Value, pointer: &str) {
+    let value = at.pointer_mut(pointer).unwrap_or_else(|| panic!("{pointer} is not in the example"));
+    *value = another(value);
+}
+
+fn fields_of(of: &str) -> impl Iterator<Item = &'static Field> + use<'_> {
+    let mut found = FIELDS.iter().filter(move |field| field.structure == of).peekable();
+    assert!(found.peek().is_some(), "{of}");
+    found
+}
+
+/// Two records, because cumulative counts, losses and restarts are differences.
+fn two_records() -> Messages {
+    let mut first = full_record();
+    first["iter"] = json!(6);
+    first["statsSequence"] = json!(40);
+    for cache in ["kvCacheStats", "crossKvCacheStats"] {
+        for count in ["allocTotalBlocks", "allocNewBlocks", "reusedBlocks", "missedBlocks"] {
+            first[cache][count] = json!(5);
+        }
+    }
+    first["kvCacheIterationStats"] = Value::Null;
+    first["newActiveRequestsQueueLatencyMS"] = json!(5.0);
+    let mut records = vec![first, full_record()];
+    // The queue time is not known by rank.
+    records.iter_mut().for_each(|record| record["rank"] = Value::Null);
+    Messages { records, entries: Vec::new() }
+}
+
+#[test]
+fn every_field_of_a_record_changes_the_families_named_for_it() {
+    let messages = two_records();
+    for field in fields_of("IterationStats") {
+        match field.name {
+            // Tested below.
+            "iter" | "staticBatchingStats" | "requestStats" | "iterLatencyMS" | "attentionDpRank" | "rank" => {}
+            name if name.starts_with("kvCacheIterationStatsBy") => {}
+            name => must_change(field, &messages, |messages| swap(&mut messages.records[1], &format!("/{name}"))),
+        }
+    }
+    for (of, at) in [
+        ("InflightBatchingStats", "/inflightBatchingStats"),
+        ("SpecDecodingStats", "/specDecodingStats"),
+        ("KvCacheStats", "/kvCacheStats"),
+        ("KvCacheIterationStats", "/kvCacheIterationStats/32768"),
+    ] {
+        for field in fields_of(of) {
+            must_change(field, &messages, |messages| swap(&mut messages.records[1], &format!("{at}/{}", field.name)));
+        }
+    }
+}
+
+#[test]
+fn the_number_latency_and_rank_of_a_record_change_the_families_named_for_them() {
+    let messages = two_records();
+    let field = |name: &str| fields_of("IterationStats").find(|field| field.name == name).unwrap();
+    let one = |name: &str, family: usize| {
+        let Destination::Families(ids) = field(name).destination else { panic!("{name}") };
+        Field { destination: Destination::Families(&ids[family..=family]), ..*field(name) }
+    };
+    must_change(&one("iter", 0), &messages, |messages| messages.records[1]["iter"] = json!(9));
+    must_change(&one("iter", 1), &messages, |messages| messages.records[1]["iter"] = json!(6));
+    // Without frames, a gap is a loss only for the C++ executor.
+    let mut executor = messages.clone();
+    for record in &mut executor.records {
+        for key in ["statsSequence", "schedulerMode", "attentionDpRank"] {
+            record[key] = Value::Null;
+        }
+    }
+    must_change(&one("iter", 2), &executor, |messages| messages.records[1]["iter"] = json!(9));
+    must_change(&one("iter", 3), &messages, |messages| messages.records[1]["iter"] = json!(2));
+    must_change(&one("iter", 4), &messages, |messages| messages.records[1]["iter"] = json!(9));
+    // Under the overlap scheduler the host step is the latency.
+    let mut apart = messages.clone();
+    apart.records[1]["schedulerMode"] = json!("non_overlap");
+    must_change(field("iterLatencyMS"), &apart, |messages| swap(&mut messages.records[1], "/iterLatencyMS"));
+    must_change(field("attentionDpRank"), &messages, |messages| {
+        // The number of ranks is known from the first iteration on.
+        let with_sibling = |record: Value| {
+            let mut sibling = record.clone();
+            sibling["attentionDpRank"] = json!(1);
+            [record, sibling]
+        };
+        messages.records = std::mem::take(&mut messages.records).into_iter().flat_map(with_sibling).collect();
+    });
+    must_change(field("rank"), &messages, |messages| {
+        messages.records.iter_mut().for_each(|record| record["rank"] = json!(0));
+        let mut sibling = messages.records[1].clone();
+        sibling["rank"] = json!(1);
+        messages.records.push(sibling);
+    });
+}
+
+#[test]
+fn every_field_of_static_batching_and_cross_attention_changes_the_families_named_for_it() {
+    let mut messages = two_records();
+    for record in &mut messages.records {
+        record["inflightBatchingStats"] = Value::Null;
+        record["staticBatchingStats"] = json!({
+            "numScheduledRequests": 4, "numContextRequests": 1, "numCtxTokens": 40, "numGenTokens": 3, "emptyGenSlots": 2});
+    }
+    let whole = fields_of("IterationStats").find(|field| field.name == "staticBatchingStats").unwrap();
+    must_change(whole, &messages, |messages| messages.records[1]["staticBatchingStats"] = Value::Null);
+    for field in fields_of("StaticBatchingStats") {
+        must_change(field, &messages, |messages| {
+            swap(&mut messages.records[1], &format!("/staticBatchingStats/{}", field.name))
+        });
+    }
+    // The cache of the cross attention has its own families.
+    for field in fields_of("KvCacheStats") {
+        let pointer = format!("/crossKvCacheStats/{}", field.name);
+        let mut changed = messages.clone();
+        swap(&mut changed.records[1], &pointer);
+        let (before, after) = (page(&messages), page(&changed));
+        let differ = ["nv_trt_llm_cross_kv_cache_block_metrics", "nv_trt_llm_cross_kv_cache_blocks_total"]
+            .into_iter()
+            .any(|name| before.get(name) != after.get(name));
+        assert_eq!(differ, matches!(field.destination, Destination::Families(_)), "{pointer}");
+    }
+}
+
+#[test]
+fn every_field_of_the_views_of_kv_cache_manager_v2_changes_the_families_named_for_it() {
+    let mut messages = two_records();
+    for record in &mut messages.records {
+        let pools = &full_record()["kvCacheIterationStats"]["32768"];
+        record["kvCacheIterationStatsByPoolGroup"] = json!({"0": pools, "1": pools});
+        record["kvCacheIterationStatsByColdPoolGroup"] = json!({"0": pools});
+        record["kvCacheIterationStatsByLifecycle"] = json!({
+            "0": {"kind": "attention", "iterReusedBlocks": 5, "iterFullReusedBlocks": 4, "iterPartialReusedBlocks": 1,
+                "iterMissedBlocks": 2, "iterFullReusedBlocksByLevel": [4, 0], "iterPartialReusedBlocksByLevel": [0, 1]},
+            "1": {"kind": "ssm", "snapshotStats": {"iterSnapshotLookups": 9, "iterSnapshotMisses": 2, "iterReusedTokens": 70,
+                "iterUnreusedTokens": 30, "iterAlignedSnapshotHits": 4, "iterUnalignedSnapshotHits": 3}}});
+    }
+    for field in fields_of("IterationStats").filter(|field| field.name.starts_with("kvCacheIterationStatsBy")) {
+        must_change(field, &messages, |messages| messages.records[1][field.name] = Value::Null);
+    }
+    for field in fields_of("KvCacheLifecycleStats") {
+        must_change(field, &messages, |messages| {
+            let lifecycles = &mut messages.records[1]["kvCacheIterationStatsByLifecycle"];
+            match field.name {
+                "kind" => lifecycles["0"]["kind"] = json!("ssm"),
+                "snapshotStats" => swap(lifecycles, "/1/snapshotStats"),
+                name => swap(lifecycles, &format!("/0/{name}")),
+            }
+        });
+    }
+    for field in fields_of("SsmSnapshotStats") {
+        let pointer = format!("/kvCacheIterationStatsByLifecycle/1/snapshotStats/{}", field.name);
+        must_change(field, &messages, |messages| swap(&mut messages.records[1], &pointer));
+    }
+}
+
+/// The rows of a request that arrives, runs and ends.
+fn complete_request() -> Messages {
+    let record = |iter: u64, row: Option<Value>| {
+        let mut record = full_record();
+        for key in ["attentionDpRank", "schedulerMode", "statsSequence", "statsDroppedFrames"] {
+            record[key] = Value::Null;
+        }
+        record["iter"] = json!(iter);
+        record["timestamp"] = json!(format!("2025-07-25T16:54:{:02}.500000Z", 10 + iter));
+        record["requestStats"] = row.map_or(json!([]), |row| json!([row]));
+        record
+    };
+    let mut waiting = full_row("CONTEXT_IN_PROGRESS");
+    waiting["scheduled"] = json!(false);
+    waiting["numGeneratedTokens"] = json!(0);
+    let mut running = full_row("GENERATION_IN_PROGRESS");
+    running["numGeneratedTokens"] = json!(1);
+    Messages {
+        records: vec![
+            record(1, None),
+            record(2, Some(waiting)),
+            record(3, Some(running.clone())),
+            record(4, Some(running)),
+            record(5, Some(full_row("GENERATION_COMPLETE"))),
+            record(
+                6,
+                Some({
+                    let mut other = full_row("GENERATION_IN_PROGRESS");
+                    other["id"] = json!(8);
+                    other
+                }),
+            ),
+        ],
+        entries: Vec::new(),
+    }
+}
+
+#[test]
+fn every_field_of_a_request_row_changes_the_families_named_for_it() {
+    let messages = complete_request();
+    for field in fields_of("RequestStats") {
+        let (record, pointer) = match field.name {
+            "stage" => (5, "/requestStats/0/stage".to_owned()),
+            "scheduled" => (1, "/requestStats/0/scheduled".to_owned()),
+            "paused" => (3, "/requestStats/0/paused".to_owned()),
+            name => (4, format!("/requestStats/0/{name}")),
+        };
+        must_change(field, &messages, |messages| swap(&mut messages.records[record], &pointer));
+    }
+    for field in fields_of("DisServingRequestStats") {
+        let pointer = format!("/requestStats/0/disServingStats/{}", field.name);
+        must_change(field, &messages, |messages| {
+            let value = messages.records[4].pointer_mut(&pointer).unwrap();
+            *value = json!(value.as_f64().unwrap() as u64 * 1000);
+        });
+    }
+    let rows = fields_of("RequestStatsPerIteration").find(|field| field.name == "requestStats").unwrap();
+    must_change(rows, &messages, |messages| messages.records[5]["requestStats"] = json!([]));
+}
+
+#[test]
+fn every_field_of_request_perf_metrics_changes_the_families_named_for_it() {
+    let messages = Messages { records: Vec::new(), entries: vec![full_entry()] };
+    for (of, at) in [
+        ("PerfMetricsEntry", ""),
+        ("RequestPerfMetrics", "/perfMetrics"),
+        ("TimingMetrics", "/perfMetrics/timingMetrics"),
+        ("RequestKvCacheMetrics", "/perfMetrics/kvCacheMetrics"),
+        ("SpeculativeDecodingMetrics", "/perfMetrics/speculativeDecoding"),
+    ] {
+        for field in fields_of(of) {
+            let mut messages = messages.clone();
+            match field.name {
+                // Tested below.
+                "ctxPerfMetrics" | "genPerfMetrics" | "disaggServerArrivalTime" | "disaggServerFirstTokenTime" => {
+                    continue;
+                }
+                // A transfer alone also marks a disaggregated request.
+                "ctxRequestId" => {
+                    messages.entries[0]["perfMetrics"]["timingMetrics"]["kvCacheTransferStart"] = Value::Null;
+                    must_change(field, &messages, |messages| messages.entries[0]["ctxRequestId"] = Value::Null);
+                    continue;
+                }
+                "acceptanceRate" => {
+                    let spec = &mut messages.entries[0]["perfMetrics"]["speculativeDecoding"];
+                    spec["totalDraftTokens"] = Value::Null;
+                    spec["totalAcceptedDraftTokens"] = Value::Null;
+                }
+                _ => {}
+            }
+            must_change(field, &messages, |messages| swap(&mut messages.entries[0], &format!("{at}/{}", field.name)));
+        }
+    }
+}
+
+#[test]
+fn every_field_of_a_disaggregated_entry_changes_the_families_named_for_it() {
+    let (mut context, generation) = (full_entry(), full_entry());
+    for (name, time) in
+        [("arrivalTime", 990.0), ("firstScheduledTime", 991.0), ("firstTokenTime", 993.0), ("lastTokenTime", 993.0)]
+    {
+        context["perfMetrics"]["timingMetrics"][name] = json!(time);
+    }
+    context["perfMetrics"]["timingMetrics"]["kvCacheTransferStart"] = Value::Null;
+    context["outputTokens"] = Value::Null;
+    let entry = json!({"ctxPerfMetrics": context, "genPerfMetrics": generation, "disaggServerArrivalTime": 989.0,
+        "disaggServerFirstTokenTime": 1000.5});
+    let messages = Messages { records: Vec::new(), entries: vec![entry] };
+    for field in fields_of("PerfMetricsEntry").filter(|field| messages.entries[0].get(field.name).is_some()) {
+        must_change(field, &messages, |messages| swap(&mut messages.entries[0], &format!("/{}", field.name)));
+    }
+}

@@ -1,0 +1,300 @@
+//! The parsers read every payload in `tests/fixtures`: complete, truncated at every byte, and with keys in snake_case.
+//! Each file names its source and says whether it is real, partial or only a shape.
+
+use serde_json::Value;
+use trtllm_exporter::metrics::catalog::fields::NOT_READ;
+use trtllm_exporter::model::iteration::{KvCacheIterationStats, SchedulerMode};
+use trtllm_exporter::model::perf_metrics::FinishReason;
+use trtllm_exporter::model::request::RequestStage;
+use trtllm_exporter::model::{IterationStats, PerfMetricsEntry, RecordTime, RejectReason};
+use trtllm_exporter::sources::engine_settings::parse_settings;
+use trtllm_exporter::sources::trtllm_json::{Hello, Line, ParseError, parse_line, parse_perf_metrics, parse_records};
+use trtllm_exporter::sources::{Batch, Item};
+
+const RECORD_FILES: [&str; 7] = [
+    "metrics_pytorch_docs_0.20.json",
+    "metrics_pytorch_v1.0.0rc4_PARTIAL.json",
+    "metrics_record_SHAPE_2026H2.json",
+    "metrics_trt_v1.0.0rc4.json",
+    "metrics_v2_cold_tiers_sampled.json",
+    "metrics_v2_shared_pools_host.json",
+    "metrics_v2_ssm.json",
+];
+
+fn fixture(name: &str) -> Value {
+    let text = std::fs::read_to_string(format!("tests/fixtures/{name}")).unwrap();
+    let file: Value = serde_json::from_str(&text).unwrap();
+    assert!(file["_source"].as_str().is_some_and(|source| !source.is_empty()), "{name} does not name its source");
+    assert!(file["_kind"].is_string(), "{name} does not say whether it is real");
+    file["payload"].clone()
+}
+
+fn records(text: &str) -> Vec<IterationStats> {
+    let mut batch = Batch::default();
+    parse_records(text.as_bytes(), &mut batch).unwrap();
+    assert_eq!(batch.rejected, [0; 6]);
+    batch
+        .items
+        .into_iter()
+        .map(|item| match item {
+            Item::Record(record) => *record,
+            other => panic!("{other:?}"),
+        })
+        .collect()
+}
+
+fn one(name: &str) -> IterationStats {
+    let mut found = records(&fixture(name).to_string());
+    assert_eq!(found.len(), 1);
+    found.remove(0)
+}
+
+#[test]
+fn every_field_of_the_real_tensorrt_record_is_read() {
+    let record = one("metrics_trt_v1.0.0rc4.json");
+    assert_eq!(record.timestamp, Some(RecordTime { micros: 1_753_462_474_140_189, zoned: false }));
+    assert_eq!((record.iter, record.iter_latency_ms), (Some(60), Some(13.021_209)));
+    assert_eq!((record.num_active_requests, record.max_num_active_requests), (Some(1), Some(2048)));
+    assert_eq!((record.max_batch_size_static, record.max_batch_size_tuner_recommended), (Some(2048), Some(256)));
+    assert_eq!(record.pinned_mem_usage, Some(2_952_841_216));
+    let kv = record.kv_cache_stats.unwrap();
+    assert_eq!((kv.max_num_blocks, kv.used_num_blocks, kv.missed_blocks), (Some(22955), Some(3), Some(2)));
+    let inflight = record.inflight_batching_stats.unwrap();
+    assert_eq!((inflight.num_gen_requests, inflight.avg_num_decoded_tokens_per_iter), (Some(1), Some(1.0)));
+    assert_eq!(inflight.num_ctx_kv_tokens, None);
+    assert_eq!((record.static_batching_stats, record.spec_decoding_stats), (None, None));
+}
+
+#[test]
+fn fields_that_the_documented_pytorch_record_lacks_are_absent() {
+    let record = one("metrics_pytorch_docs_0.20.json");
+    assert_eq!((record.iter, record.gpu_mem_usage), (Some(1), Some(56_401_920_000)));
+    assert_eq!((record.num_active_requests, record.kv_cache_stats), (None, None));
+}
+
+#[test]
+fn the_partial_pytorch_record_is_read() {
+    let record = one("metrics_pytorch_v1.0.0rc4_PARTIAL.json");
+    assert_eq!((record.iter, record.timestamp), (Some(587), None));
+    assert_eq!(record.inflight_batching_stats.unwrap().num_scheduled_requests, Some(1));
+}
+
+#[test]
+fn the_newest_record_is_read_with_its_requests_and_pools() {
+    let record = one("metrics_record_SHAPE_2026H2.json");
+    assert_eq!((record.timestamp, record.scheduler_mode), (None, Some(SchedulerMode::Overlap)));
+    assert_eq!((record.stats_sequence, record.stats_dropped_frames), (Some(41), Some(0)));
+    assert_eq!((record.attention_dp_rank, record.host_step_time_ms), (Some(0), Some(6.1)));
+    let requests = record.request_stats.unwrap();
+    assert_eq!(requests[0].stage, Some(RequestStage::Complete));
+    assert_eq!((requests[0].num_generated_tokens, requests[0].missed_blocks_per_request), (Some(16), Some(4)));
+    let pools = record.kv_cache_iteration_stats.unwrap();
+    let [KvCacheIterationStats { primary_peak_used_num_blocks, iter_onboard_bytes, .. }] =
+        pools.values().copied().collect::<Vec<_>>()[..]
+    else {
+        panic!("{pools:?}")
+    };
+    assert_eq!((primary_peak_used_num_blocks, iter_onboard_bytes), (Some(12), Some(0)));
+}
+
+#[test]
+fn every_key_of_every_record_is_known_to_the_model() {
+    // Removing any one key must change the parsed record: no key is silently ignored.
+    for name in RECORD_FILES {
+        let mut payload = fixture(name);
+        let records_of_file = payload.as_array_mut().unwrap();
+        records_of_file.drain(..records_of_file.len() - 1);
+        let read = records(&payload.to_string());
+        for pointer in leaves(&payload, "") {
+            let mut changed = payload.clone();
+            let (parent, key) = pointer.rsplit_once('/').unwrap();
+            let object = changed.pointer_mut(parent).unwrap().as_object_mut().unwrap();
+            let value = object.remove(key).unwrap();
+            let of_lifecycle = parent.contains("ByLifecycle/") && key == "iterCacheHitRate";
+            let not_read = of_lifecycle || NOT_READ.iter().any(|(name, _)| *name == key);
+            // Null and "" mean absent, so removing them changes nothing.
+            if !value.is_null() && value != "" && !not_read {
+                assert_ne!(records(&changed.to_string()), read, "{name}{pointer} is ignored");
+            }
+        }
+    }
+}
+
+/// JSON pointers of every value that contains no object.
+fn leaves(value: &Value, at: &str) -> Vec<String> {
+    match value {
+        Value::Object(map) => map.iter().flat_map(|(key, value)| leaves(value, &format!("{at}/{key}"))).collect(),
+        Value::Array(items) if items.iter().any(Value::is_object) => {
+            items.iter().enumerate().flat_map(|(index, value)| leaves(value, &format!("{at}/{index}"))).collect()
+        }
+        _ => vec![at.to_owned()],
+    }
+}
+
+#[test]
+fn snake_case_reads_the_same_as_camel_case() {
+    for name in RECORD_FILES {
+        let payload = fixture(name);
+        assert_eq!(records(&snake_keys(&payload).to_string()), records(&payload.to_string()), "{name}");
+    }
+}
+
+fn snake_keys(value: &Value) -> Value {
+    match value {
+        Value::Object(map) => map.iter().map(|(key, value)| (snake(key), snake_keys(value))).collect(),
+        Value::Array(items) => items.iter().map(snake_keys).collect(),
+        other => other.clone(),
+    }
+}
+
+fn snake(key: &str) -> String {
+    let mut out = String::new();
+    let mut previous_upper = true;
+    for character in key.chars() {
+        if character.is_ascii_uppercase() && !previous_upper {
+            out.push('_');
+        }
+        previous_upper = character.is_ascii_uppercase();
+        out.push(character.to_ascii_lowercase());
+    }
+    out
+}
+
+#[test]
+fn a_body_truncated_at_any_byte_keeps_its_complete_records() {
+    let record = fixture("metrics_trt_v1.0.0rc4.json")[0].to_string();
+    let body = format!("[{record},{record},{record}]");
+    for end in 0..body.len() {
+        let mut batch = Batch::default();
+        let result = parse_records(&body.as_bytes()[..end], &mut batch);
+        assert_eq!(result, Err(ParseError::Truncated), "truncated at {end}");
+        // A record is complete once its closing brace is read.
+        let complete = (1..=3).filter(|n| end > n * (record.len() + 1) - 1).count();
+        assert_eq!(batch.items.len(), complete, "truncated at {end}");
+    }
+}
+
+#[test]
+fn null_fields_are_absent() {
+    let mut payload = fixture("metrics_record_SHAPE_2026H2.json");
+    for value in payload[0].as_object_mut().unwrap().values_mut() {
+        *value = Value::Null;
+    }
+    payload[0]["iter"] = 7.into();
+    assert_eq!(records(&payload.to_string()), [IterationStats { iter: Some(7), ..IterationStats::default() }]);
+}
+
+#[test]
+fn an_element_without_content_is_not_a_record() {
+    let mut batch = Batch::default();
+    parse_records(b"[{}, null, [], {\"unknown\": 1}, {\"iter\": null}, {\"iter\": 7}]", &mut batch).unwrap();
+    assert_eq!((batch.items.len(), batch.rejected[RejectReason::NotARecord as usize]), (1, 5));
+}
+
+#[test]
+fn an_empty_array_is_valid() {
+    assert!(records("[]").is_empty());
+    assert!(records(" [ ] \n").is_empty());
+}
+
+#[test]
+fn a_body_that_is_not_an_array_of_records_is_an_error() {
+    for text in ["", "<html>", "{\"detail\":\"Not Found\"}", "[1,", "[{}] trailing", "\u{1}", "\"[]\"", "null"] {
+        let result = parse_records(text.as_bytes(), &mut Batch::default());
+        assert!(result.is_err(), "{text:?}");
+    }
+    assert!(matches!(parse_records(b"[{\"iter\":1,\xff}]", &mut Batch::default()), Err(ParseError::NotJson(_))));
+}
+
+#[test]
+fn an_invalid_record_is_counted_and_the_others_are_kept() {
+    let mut batch = Batch::default();
+    parse_records(br#"[{"iter":1},{"iter":"two"},7,{"iter":3}]"#, &mut batch).unwrap();
+    assert_eq!(batch.rejected[RejectReason::NotARecord as usize], 2);
+    assert_eq!(batch.items.len(), 2);
+}
+
+#[test]
+fn perf_metrics_are_read_with_the_fields_of_disaggregated_serving() {
+    let mut batch = Batch::default();
+    parse_perf_metrics(fixture("perf_metrics_SHAPE.json").to_string().as_bytes(), &mut batch).unwrap();
+    let entries: Vec<PerfMetricsEntry> = batch
+        .items
+        .into_iter()
+        .map(|item| match item {
+            Item::PerfMetrics(entry) => *entry,
+            other => panic!("{other:?}"),
+        })
+        .collect();
+    assert_eq!((entries[0].ctx_request_id, entries[1].ctx_request_id), (false, true));
+    let times = entries[1].perf_metrics.as_ref().unwrap().timing_metrics.unwrap();
+    assert_eq!((times.arrival_time, times.kv_cache_size), (Some(1000.3), Some(1_048_576)));
+    let spec = entries[1].perf_metrics.as_ref().unwrap().speculative_decoding.unwrap();
+    assert_eq!(spec.total_draft_tokens, Some(20));
+}
+
+#[test]
+fn the_keys_of_a_line_decide_its_kind() {
+    let hello = parse_line(br#"{"hello":{"model":"m","version":"2","pid":7,"more":1,"config":{"dtype":"float16"}}}"#);
+    assert_eq!(
+        hello,
+        Ok(Line::Hello(Hello {
+            model: Some("m".into()),
+            version: Some("2".into()),
+            pid: Some(7),
+            derived: false,
+            config: parse_settings(r#"{"dtype":"float16"}"#),
+        }))
+    );
+    let item = |line: &str| match parse_line(line.as_bytes()) {
+        Ok(Line::Item(item)) => item,
+        other => panic!("{line}: {other:?}"),
+    };
+    assert!(matches!(item(r#"{"iter":1,"num_active_requests":2}"#), Item::Record(_)));
+    assert!(matches!(item(r#"{"iter":1,"iterLatencyMS":2,"requestStats":[]}"#), Item::Record(_)));
+    assert!(matches!(item(r#"{"iter":1,"requestStats":[{"id":1}]}"#), Item::Requests(_)));
+    let entry = fixture("perf_metrics_SHAPE.json")[0].to_string();
+    assert!(matches!(item(&entry), Item::PerfMetrics(_)));
+    // The form in the original metrics specification: not wrapped, with wall-clock times.
+    let specified = r#"{"request_id":"req-1","timing_metrics":{"arrival_time":"2025-10-04T12:34:56.000Z",
+        "first_token_time":"2025-10-04T12:34:56.200Z","ttft_ms":200},"first_iter":1200}"#;
+    let Item::PerfMetrics(entry) = item(&specified.replace('\n', "")) else { panic!("{specified}") };
+    let times = entry.perf_metrics.unwrap().timing_metrics.unwrap();
+    assert!((times.first_token_time.unwrap() - times.arrival_time.unwrap() - 0.2).abs() < 1e-6);
+}
+
+#[test]
+fn finish_reasons_of_the_executor_and_of_trtllm_serve_are_read() {
+    for (text, reason) in [
+        ("stop", FinishReason::Stop),
+        ("END_ID", FinishReason::Stop),
+        ("stop_words", FinishReason::Stop),
+        ("LENGTH", FinishReason::Length),
+        ("timed_out", FinishReason::Timeout),
+        ("cancelled", FinishReason::Cancelled),
+        ("an unknown reason", FinishReason::Other),
+    ] {
+        for key in ["finish_reason", "finishReason"] {
+            let line = format!(r#"{{"perf_metrics":{{}},"{key}":"{text}","promptTokens":5,"output_tokens":7}}"#);
+            let Ok(Line::Item(Item::PerfMetrics(entry))) = parse_line(line.as_bytes()) else { panic!("{line}") };
+            assert_eq!(entry.finish_reason, Some(reason), "{line}");
+            assert_eq!((entry.prompt_tokens, entry.output_tokens), (Some(5), Some(7)));
+        }
+    }
+}
+
+#[test]
+fn an_invalid_line_is_rejected_with_its_reason() {
+    for (line, reason) in [
+        ("", RejectReason::Truncated),
+        ("nonsense", RejectReason::NotJson),
+        (r#"{"iter":1"#, RejectReason::Truncated),
+        (r#"{"iter":"x"}"#, RejectReason::NotARecord),
+        (r#"{"a":1}"#, RejectReason::NotARecord),
+        ("[]", RejectReason::NotARecord),
+        ("7", RejectReason::NotARecord),
+    ] {
+        assert_eq!(parse_line(line.as_bytes()), Err(reason), "{line:?}");
+    }
+    assert_eq!(parse_line(b"{\"iter\":1,\xff"), Err(RejectReason::NotJson));
+}

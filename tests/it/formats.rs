@@ -1,0 +1,423 @@
+//! Reads every format of the page with the programs that read it in practice: promtool, both parsers of the Python client,
+//! Go's expfmt, and Prometheus servers, whose databases must contain the same values.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+use std::process::Command;
+
+use serde_json::Value;
+use trtllm_exporter::metrics::catalog::{CATALOG, Kind, Metric};
+
+use crate::support;
+use crate::support::daemon::Daemon;
+use crate::support::http::request;
+use crate::support::prometheus::{Prometheus, now, prometheus_2, prometheus_3};
+use crate::support::sessions::{DETERMINISTIC, run_on_page, two_engines, two_engines_and_two_gpus};
+use crate::support::standin::Standin;
+use crate::support::{ensure, expfmt, until};
+
+/// promtool reports nothing but the names that Triton chose: exit code 3 and one line for each.
+fn promtool_reports_only_inherited_names(promtool: &Path) {
+    let (with_gpus, _gpus) = two_engines_and_two_gpus(&[]);
+    let without = two_engines(&[]);
+    for (daemon, inherited) in [
+        (&with_gpus, vec!["nv_energy_consumption", "nv_trt_llm_disaggregated_serving_metrics"]),
+        (&without, vec!["nv_trt_llm_disaggregated_serving_metrics"]),
+    ] {
+        let text = daemon.text("/metrics");
+        let (code, stdout, reports) = run_on_page(Command::new(promtool).args(["check", "metrics"]), text.as_bytes());
+        assert_eq!(code, Some(3), "{stdout}{reports}");
+        let wanted: String =
+            inherited.iter().map(|n| format!("{n} counter metrics should have \"_total\" suffix\n")).collect();
+        let mut lines: Vec<&str> = reports.lines().collect();
+        lines.sort_unstable();
+        assert_eq!(lines.join("\n") + "\n", wanted, "{stdout}");
+    }
+}
+
+#[test]
+fn promtool_2_reports_only_the_inherited_names() {
+    promtool_reports_only_inherited_names(&support::program("promtool"));
+}
+
+#[test]
+fn promtool_3_reports_only_the_inherited_names() {
+    let prometheus = support::tool("TRTLLM_TEST_PROMETHEUS3", "prometheus3/usr/bin/prometheus");
+    promtool_reports_only_inherited_names(&prometheus.with_file_name("promtool"));
+}
+
+/// Name and labels; `le` in the shortest form of the number.
+type Series = (String, BTreeMap<String, String>);
+
+/// A page as a program parsed it, under the catalog's family names.
+#[derive(Debug, Default)]
+struct ParsedPage {
+    kinds: BTreeMap<&'static str, String>,
+    samples: BTreeMap<Series, f64>,
+    /// The families that have exemplars.
+    exemplars: BTreeSet<&'static str>,
+    /// Number of observations in native buckets, by the `_count` series.
+    native: BTreeMap<Series, f64>,
+}
+
+/// Finds the family by the name that a program printed: some remove `_total`, some append it.
+fn metric(name: &str) -> &'static Metric {
+    let bare = |name: &'static str| name.strip_suffix("_total").unwrap_or(name);
+    let found = CATALOG.iter().find(|metric| metric.name == name || bare(metric.name) == name);
+    found.unwrap_or_else(|| panic!("{name} is not in the catalog"))
+}
+
+fn labels(read: &Value) -> BTreeMap<String, String> {
+    let labels = read.as_object().unwrap().iter();
+    let label = |(name, value): (&String, &Value)| {
+        let value = value.as_str().unwrap();
+        let number = |value: &str| value.parse().map(|bound: f64| bound.to_string()).unwrap();
+        (name.clone(), if name == "le" { number(value) } else { value.to_owned() })
+    };
+    labels.map(label).collect()
+}
+
+/// Parses the output of `parse_page.py` and `expfmt`.
+fn parse_output(printed: &str) -> ParsedPage {
+    let families: Vec<Value> = serde_json::from_str(printed).unwrap();
+    let mut page = ParsedPage::default();
+    for family in families {
+        let metric = metric(family["name"].as_str().unwrap());
+        let duplicate = page.kinds.insert(metric.name, family["type"].as_str().unwrap().to_owned());
+        assert_eq!(duplicate, None, "duplicate family {}", metric.name);
+        for sample in family["samples"].as_array().unwrap() {
+            let mut name = sample[0].as_str().unwrap();
+            if metric.kind == Kind::LegacyCounter {
+                // The Python client appends _total to every counter.
+                name = name.strip_suffix("_total").unwrap_or(name);
+            }
+            let series = (name.to_owned(), labels(&sample[1]));
+            let duplicate = page.samples.insert(series.clone(), sample[2].as_str().unwrap().parse().unwrap());
+            assert_eq!(duplicate, None, "duplicate series {series:?}");
+        }
+        if family["exemplars"].as_u64().unwrap() > 0 {
+            page.exemplars.insert(metric.name);
+        }
+        for native in family["native"].as_array().into_iter().flatten() {
+            let series = (format!("{}_count", metric.name), labels(&native["labels"]));
+            page.native.insert(series, native["count"].as_f64().unwrap());
+        }
+    }
+    page
+}
+
+/// One format: how a client requests it, what the response must be, and which programs parse it.
+struct FormatCase {
+    accept: &'static str,
+    content_type: &'static str,
+    /// The Python client's parser for the format.
+    python: Option<&'static str>,
+    expfmt: bool,
+    /// The type of a legacy counter.
+    legacy: &'static str,
+    exemplars: bool,
+    native: bool,
+}
+
+const TEXT: FormatCase = FormatCase {
+    accept: "*/*",
+    content_type: "text/plain; version=0.0.4; charset=utf-8",
+    python: Some("text"),
+    expfmt: true,
+    legacy: "counter",
+    exemplars: false,
+    native: false,
+};
+const FORMATS: [FormatCase; 4] = [
+    TEXT,
+    FormatCase {
+        accept: "text/plain;version=1.0.0;escaping=allow-utf-8",
+        content_type: "text/plain; version=1.0.0; charset=utf-8; escaping=allow-utf-8",
+        ..TEXT
+    },
+    FormatCase {
+        accept: "application/openmetrics-text;version=1.0.0",
+        content_type: "application/openmetrics-text; version=1.0.0; charset=utf-8",
+        python: Some("openmetrics"),
+        // expfmt cannot parse OpenMetrics; Prometheus has its own parser.
+        expfmt: false,
+        legacy: "unknown",
+        exemplars: true,
+        native: false,
+    },
+    FormatCase {
+        accept: "application/vnd.google.protobuf;proto=io.prometheus.client.MetricFamily;encoding=delimited",
+        content_type: "application/vnd.google.protobuf; proto=io.prometheus.client.MetricFamily; encoding=delimited",
+        python: None,
+        expfmt: true,
+        legacy: "counter",
+        exemplars: true,
+        native: true,
+    },
+];
+
+/// The page at `path` as every program for this format parses it, in every content encoding.
+fn parse_with_all(daemon: &Daemon, path: &str, format: &FormatCase) -> Vec<ParsedPage> {
+    let mut bodies = BTreeSet::new();
+    for encoding in ["identity", "gzip", "zstd"] {
+        let headers = [("Accept", format.accept), ("Accept-Encoding", encoding)];
+        let answer = request("GET", &daemon.address, path, &headers, b"").unwrap();
+        assert_eq!(answer.header("content-type"), Some(format.content_type), "{encoding}");
+        assert_eq!(answer.header("content-encoding"), Some(encoding).filter(|encoding| *encoding != "identity"));
+        bodies.insert(answer.decompressed());
+    }
+    let mut pages = Vec::new();
+    for body in bodies {
+        let python = format.python.map(|parser| {
+            let mut command = Command::new(support::python());
+            command.arg(support::root().join("tests/e2e/parse_page.py")).arg(parser);
+            command
+        });
+        let go = format.expfmt.then(|| {
+            let mut command = Command::new(expfmt());
+            command.arg(format.content_type);
+            command
+        });
+        for mut reader in [python, go].into_iter().flatten() {
+            let (code, stdout, stderr) = run_on_page(&mut reader, &body);
+            assert_eq!(code, Some(0), "{reader:?}: {stderr}");
+            pages.push(parse_output(&stdout));
+        }
+    }
+    pages
+}
+
+/// Two engines, two GPUs and all compatibility name sets.
+fn everything() -> (Daemon, Standin) {
+    two_engines_and_two_gpus(&["--metrics.compat", "trtllm,vllm,triton-core,dcgm,spec"])
+}
+
+#[test]
+fn all_programs_read_the_same_series_and_values_from_all_formats() {
+    let (daemon, _gpus) = everything();
+    let still = format!("{DETERMINISTIC}&collect[]=gpu&collect[]=compat");
+    let mut first: Option<ParsedPage> = None;
+    for format in &FORMATS {
+        let pages = parse_with_all(&daemon, &still, format);
+        assert_eq!(pages.len(), usize::from(format.python.is_some()) + usize::from(format.expfmt), "{}", format.accept);
+        for page in pages {
+            let wanted = |name: &str| match metric(name).kind {
+                Kind::Gauge => "gauge",
+                Kind::Counter => "counter",
+                Kind::LegacyCounter => format.legacy,
+                Kind::Histogram => "histogram",
+            };
+            for (name, kind) in &page.kinds {
+                assert_eq!(kind, wanted(name), "{name} in {}", format.content_type);
+            }
+            assert_eq!(page.exemplars.contains("nv_trt_llm_e2e_request_latency_seconds"), format.exemplars);
+            assert_eq!(page.exemplars.is_empty(), !format.exemplars, "{:?}", page.exemplars);
+            let ours: BTreeMap<Series, f64> = page
+                .samples
+                .iter()
+                .filter(|((name, _), _)| {
+                    let count = name.strip_suffix("_count").and_then(|name| CATALOG.iter().find(|m| m.name == name));
+                    format.native && count.is_some_and(Metric::has_native_buckets)
+                })
+                .map(|(series, value)| (series.clone(), *value))
+                .collect();
+            // Our histograms, and no others, have as many observations in native buckets as in classic ones.
+            assert_eq!(page.native, ours, "{}", format.content_type);
+            match &first {
+                None => first = Some(page),
+                Some(first) => {
+                    assert!(first.samples == page.samples, "{}", format.content_type);
+                    assert!(first.kinds.keys().eq(page.kinds.keys()), "{}", format.content_type);
+                }
+            }
+        }
+    }
+    let page = first.unwrap();
+    assert!(page.kinds.len() > 100 && page.samples.len() > 1000, "{} {}", page.kinds.len(), page.samples.len());
+    // A label value that needs escaping arrives unchanged.
+    let model =
+        |((_, labels), _): (&Series, &f64)| labels.get("model").is_some_and(|m| m == r#"odd "name" \ é {a=1}, # b"#);
+    assert!(page.samples.iter().any(model));
+    let of = |name: &str| -> f64 {
+        page.samples.iter().filter(|((found, _), _)| found == name).map(|(_, value)| *value).sum()
+    };
+    assert!(of("nv_trt_llm_disaggregated_serving_metrics") >= 2.0 * (12.25 + 1.0));
+    assert!(of("nv_trt_llm_iteration_latency_seconds_count") > 1000.0);
+}
+
+#[test]
+fn the_whole_page_has_the_same_families_in_every_format() {
+    let (daemon, _gpus) = two_engines_and_two_gpus(&[]);
+    let mut first = BTreeSet::new();
+    for format in &FORMATS {
+        // The exporter's own values change between requests, so the bodies of two encodings may differ.
+        for page in parse_with_all(&daemon, "/metrics", format) {
+            let names: BTreeSet<&str> = page.kinds.keys().copied().collect();
+            for expected in ["trtllm_exporter_build_info", "process_resident_memory_bytes", "nv_gpu_utilization"] {
+                assert!(names.contains(expected), "{expected}");
+            }
+            if first.is_empty() {
+                first = names;
+            } else {
+                assert_eq!(first, names, "{}", format.content_type);
+            }
+        }
+    }
+}
+
+#[test]
+fn compatibility_name_sets_do_not_change_tritons_families() {
+    let (daemon, _gpus) = everything();
+    let series = |daemon: &Daemon| -> BTreeSet<String> {
+        let page = support::page::Page::parse(&daemon.text("/metrics?collect[]=triton"));
+        page.series.into_iter().map(|(series, _)| series).collect()
+    };
+    assert_eq!(series(&daemon), series(&two_engines(&[])));
+    let page = daemon.page();
+    for name in ["trtllm_num_requests_running", "nv_inference_request_success", "DCGM_FI_DEV_GPU_UTIL"] {
+        assert!(page.families.iter().any(|(shown, _)| shown == name), "{name}");
+    }
+}
+
+/// One way to scrape: the server, its flags, the settings of the job, and what its database must then contain.
+struct Scrape {
+    server: fn() -> std::path::PathBuf,
+    flags: &'static [&'static str],
+    job: &'static str,
+    legacy: &'static str,
+    classic: bool,
+    native: bool,
+    exemplars: bool,
+}
+
+const NATIVE: &[&str] = &["--enable-feature=native-histograms,exemplar-storage"];
+const OPENMETRICS_2: Scrape = Scrape {
+    server: prometheus_2,
+    flags: &["--enable-feature=exemplar-storage"],
+    job: "",
+    legacy: "unknown",
+    classic: true,
+    native: false,
+    exemplars: true,
+};
+const PROTOBUF_3: Scrape = Scrape {
+    server: prometheus_3,
+    flags: NATIVE,
+    job: "always_scrape_classic_histograms: true, scrape_protocols: [PrometheusProto]",
+    legacy: "counter",
+    classic: true,
+    native: true,
+    exemplars: true,
+};
+
+fn prometheus_stores_the_page(scrape: &Scrape) {
+    let daemon = two_engines(&[]);
+    let page = parse_output(&{
+        let mut python = Command::new(support::python());
+        python.arg(support::root().join("tests/e2e/parse_page.py")).arg("text");
+        run_on_page(&mut python, daemon.text(DETERMINISTIC).as_bytes()).1
+    });
+    let more = if scrape.job.is_empty() { String::new() } else { format!(", {}", scrape.job) };
+    let config = format!(
+        "global: {{scrape_interval: 1s, scrape_timeout: 900ms}}\nscrape_configs:\n\
+         - {{job_name: page, params: {{'collect[]': [triton, engine]}}, static_configs: [{{targets: ['{}']}}]{more}}}\n",
+        daemon.address
+    );
+    let prometheus = Prometheus::with(&(scrape.server)(), &config, scrape.flags);
+    prometheus.until_up();
+    // On a busy machine a late scrape leaves a gap until the next one, so all series are read at one point in time.
+    let (stored, stored_at) = until(|| {
+        let at = now();
+        let query = [("query", "{job=\"page\"}"), ("time", &at.to_string())];
+        let stored = prometheus.api("query", &query)["result"].clone();
+        ensure(stored.as_array().is_some_and(|stored| stored.len() > 100), || "no series are stored yet".to_owned())?;
+        Ok((stored, at))
+    });
+    let (mut samples, mut native) = (BTreeMap::new(), BTreeMap::new());
+    for series in stored.as_array().unwrap() {
+        let mut labels = labels(&series["metric"]);
+        let name = labels.remove("__name__").unwrap();
+        if name == "up" || name.starts_with("scrape_") {
+            continue;
+        }
+        assert_eq!((labels.remove("job").as_deref(), labels.remove("instance").is_some()), (Some("page"), true));
+        let number = |value: &Value| value.as_str().unwrap().parse::<f64>().unwrap();
+        if series["histogram"].is_null() {
+            samples.insert((name, labels), number(&series["value"][1]));
+        } else {
+            let histogram = &series["histogram"][1];
+            native.insert((format!("{name}_count"), labels.clone()), number(&histogram["count"]));
+            native.insert((format!("{name}_sum"), labels), number(&histogram["sum"]));
+        }
+    }
+    let ours = |name: &str| {
+        let family = ["_bucket", "_sum", "_count"].iter().find_map(|end| name.strip_suffix(end)).unwrap_or(name);
+        CATALOG.iter().any(|metric| metric.name == family && metric.has_native_buckets())
+    };
+    let classic = |((name, _), _): &(&Series, &f64)| scrape.classic || !ours(name);
+    let wanted: BTreeMap<&Series, &f64> = page.samples.iter().filter(classic).collect();
+    let differing = samples.iter().zip(&wanted).find(|(stored, shown)| stored != &(*shown.0, *shown.1));
+    assert_eq!((samples.len(), differing), (wanted.len(), None));
+    let counted = |((name, _), _): &(&Series, &f64)| scrape.native && ours(name) && !name.ends_with("_bucket");
+    assert_eq!(native.iter().collect::<BTreeMap<_, _>>(), page.samples.iter().filter(counted).collect());
+
+    let metadata = prometheus.api("targets/metadata", &[("metric", "nv_trt_llm_disaggregated_serving_metrics")]);
+    assert_eq!(metadata[0]["type"], scrape.legacy);
+    let shown = "nv_trt_llm_e2e_request_latency_seconds_bucket";
+    let shown = if scrape.classic { shown } else { "nv_llm_input_token_len_bucket" };
+    let span = [("query", shown), ("start", "0"), ("end", "9999999999")];
+    let examples = prometheus.api("query_exemplars", &span);
+    let examples = examples.as_array().unwrap();
+    assert_eq!(examples.is_empty(), !scrape.exemplars || !scrape.classic, "{examples:?}");
+    for example in examples.iter().flat_map(|series| series["exemplars"].as_array().unwrap()) {
+        assert!(example["labels"]["request_id"].as_str().unwrap().parse::<u64>().is_ok(), "{example}");
+    }
+    if scrape.native {
+        // Native and classic buckets give about the same median.
+        let median = |histogram: &str| {
+            let query = format!("max(histogram_quantile(0.5, {histogram}))");
+            prometheus.value(&query, Some(stored_at)).unwrap()
+        };
+        let fine = median("nv_trt_llm_iteration_latency_seconds");
+        assert!((0.0005..0.5).contains(&fine), "a median of {fine} s");
+        if scrape.classic {
+            let coarse = median("nv_trt_llm_iteration_latency_seconds_bucket");
+            assert!(
+                (0.4..2.5).contains(&(fine / coarse)),
+                "{fine} s from native buckets, {coarse} s from classic buckets"
+            );
+        }
+    }
+}
+
+#[test]
+fn prometheus_2_stores_the_openmetrics_page() {
+    prometheus_stores_the_page(&OPENMETRICS_2);
+}
+
+#[test]
+fn prometheus_2_with_native_histograms_stores_them_instead_of_classic_ones() {
+    prometheus_stores_the_page(&Scrape {
+        flags: NATIVE,
+        legacy: "counter",
+        classic: false,
+        native: true,
+        ..OPENMETRICS_2
+    });
+}
+
+#[test]
+fn prometheus_3_stores_native_histograms_beside_classic_ones() {
+    prometheus_stores_the_page(&PROTOBUF_3);
+}
+
+#[test]
+fn prometheus_3_stores_the_page_from_every_text_format() {
+    for (job, legacy, exemplars) in [
+        ("scrape_protocols: [OpenMetricsText1.0.0]", "unknown", true),
+        ("scrape_protocols: [PrometheusText1.0.0]", "counter", false),
+        ("scrape_protocols: [PrometheusText0.0.4]", "counter", false),
+    ] {
+        prometheus_stores_the_page(&Scrape { job, legacy, native: false, exemplars, ..PROTOBUF_3 });
+    }
+}

@@ -1,0 +1,74 @@
+//! The page of a recorded session from the real binary, compared byte for byte. `UPDATE_GOLDEN=1 cargo test --test it golden`
+//! rewrites all golden files. Names and text of metrics are the public interface, so review the difference before you commit it.
+
+use crate::support;
+use crate::support::daemon::Daemon;
+
+const SESSION: &str = "replay:tests/fixtures/session.ndjson?speed=max";
+
+/// A daemon after it has read the whole session.
+fn replayed() -> Daemon {
+    let daemon = Daemon::start(&["--source", SESSION, "--model", "llama \"3\"", "--stale-after", "1h"]);
+    daemon.until_state(&[], "idle");
+    daemon
+}
+
+fn same_as_golden(name: &str, page: &str) {
+    let path = format!("tests/golden/{name}");
+    if std::env::var_os("UPDATE_GOLDEN").is_some() {
+        std::fs::write(&path, page).unwrap();
+    }
+    let golden = std::fs::read_to_string(&path).unwrap();
+    let differing = page.lines().zip(golden.lines()).find(|(page, golden)| page != golden);
+    assert!(
+        page == golden,
+        "{name} has changed; first difference (page, golden): {differing:?}; to accept it, see the top of this file"
+    );
+}
+
+#[test]
+fn the_pages_of_a_session_equal_the_golden_files() {
+    let daemon = replayed();
+    let engine = "/metrics?collect[]=triton&collect[]=engine";
+    same_as_golden("session.txt", &daemon.text(engine));
+    same_as_golden("gateway.txt", &daemon.text("/metrics/gateway"));
+    let accept = [("Accept", "application/openmetrics-text;version=1.0.0")];
+    same_as_golden(
+        "session.openmetrics.txt",
+        support::http::request("GET", &daemon.address, engine, &accept, b"").unwrap().text(),
+    );
+}
+
+#[test]
+fn the_group_triton_has_exactly_tritons_families() {
+    let daemon = replayed();
+    let page = support::page::Page::parse(&daemon.text("/metrics?collect[]=triton"));
+    let families: Vec<&str> = page.families.iter().map(|(name, _)| name.as_str()).collect();
+    assert_eq!(
+        families,
+        [
+            "nv_trt_llm_request_metrics",
+            "nv_trt_llm_runtime_memory_metrics",
+            "nv_trt_llm_kv_cache_block_metrics",
+            "nv_trt_llm_inflight_batcher_metrics",
+            "nv_trt_llm_general_metrics",
+            "nv_trt_llm_disaggregated_serving_metrics",
+            "nv_llm_input_token_len",
+            "nv_llm_output_token_len",
+        ]
+    );
+}
+
+#[test]
+fn every_series_of_tritons_documentation_is_on_the_page() {
+    // The example has the default model and version. Its v1 metrics need static batching, which the session does not have.
+    let daemon = Daemon::start(&["--source", SESSION, "--stale-after", "1h"]);
+    daemon.until_state(&[], "idle");
+    let page = daemon.text("/metrics?collect[]=triton");
+    let example = std::fs::read_to_string("tests/fixtures/triton_metrics_readme_v0.19.0.txt").unwrap();
+    for line in example.lines().filter(|line| line.contains("nv_trt_llm") && !line.contains("v1_metrics")) {
+        let spelled =
+            if line.starts_with('#') { line.to_owned() } else { format!("{} ", line.rsplit_once(' ').unwrap().0) };
+        assert!(page.lines().any(|ours| ours.starts_with(&spelled)), "missing: {spelled}");
+    }
+}

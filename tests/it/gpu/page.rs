@@ -1,0 +1,138 @@
+//! The GPU page of the real binary with the stand-in NVML, byte for byte: a busy GPU, one with MIG, and a lost one.
+//! `UPDATE_GOLDEN=1 cargo test --test it golden` rewrites the golden files; review the difference before committing it.
+
+use std::collections::BTreeSet;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use crate::support;
+use crate::support::daemon::Daemon;
+use crate::support::ensure;
+use crate::support::standin::Standin;
+
+/// GPU 0 is idle, GPU 1 has a different number for every reading, GPU 2 has MIG instances, GPU 3 will be lost.
+fn state() -> String {
+    let busy = include_str!("../../fixtures/busy_gpu.state");
+    format!(
+        "gpus=4\n{busy}gpu.2.mig=on\n\
+         gpu.2.mig.0=MIG-aaaa,1,0,3g.71gb,75161927680,1073741824,40\n\
+         gpu.2.mig.1=MIG-bbbb,5,0,1g.18gb,18874368000,2147483648,70\n"
+    )
+}
+
+/// A daemon that has published all of this.
+fn daemon(standin: &Standin) -> Daemon {
+    let library = standin.library();
+    let daemon = Daemon::start(&[
+        "--source=replay:tests/fixtures/session.ndjson",
+        "--gpu.interval=100ms",
+        "--gpu.processes",
+        "--metrics.compat=dcgm",
+        "--gpu.library",
+        library.to_str().unwrap(),
+    ]);
+    let complete = |page: &support::page::Page| {
+        let gpu = page.find("nv_gpu_sm_active_ratio", &["gpu_uuid=GPU-b"]).is_some();
+        let mig = page.find("nv_gpu_mig_sm_active_ratio", &["mig_uuid=MIG-bbbb"]).is_some();
+        let xids = page.find("DCGM_FI_DEV_XID_ERRORS", &["UUID=GPU-b"]).is_some();
+        ensure(gpu && mig && xids, || "no activity or no Xid registration".to_owned())
+    };
+    daemon.until(complete);
+    standin.set(&format!("{}gpu.1.xids=79\ngpu.3.lost=1\n", state()));
+    daemon.until(|page| {
+        let lost = page.find("nv_gpu_up", &["gpu_uuid=GPU-00000000-0000-4000-8000-000000000003"]) == Some(0.0);
+        let xid = page.find("nv_gpu_last_xid", &["gpu_uuid=GPU-b"]) == Some(79.0);
+        ensure(lost && xid, || "no lost GPU or no Xid".to_owned())
+    });
+    daemon
+}
+
+fn same_as_golden(name: &str, page: &str) {
+    let path = format!("tests/golden/{name}");
+    if std::env::var_os("UPDATE_GOLDEN").is_some() {
+        std::fs::write(&path, page).unwrap();
+    }
+    let golden = std::fs::read_to_string(&path).unwrap();
+    let differing = page.lines().zip(golden.lines()).find(|(page, golden)| page != golden);
+    assert!(
+        page == golden,
+        "{name} differs from the golden page, first (page, golden): {differing:?}; see the top of this file"
+    );
+}
+
+const TIMES: [&str; 3] =
+    ["nv_gpu_last_xid_timestamp_seconds{", "nv_gpu_last_poll_timestamp_seconds{", "nv_gpu_poll_duration_seconds{"];
+
+/// The page with placeholders for what differs between runs.
+fn stable(page: &str) -> String {
+    let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap();
+    let mut stable = String::new();
+    for line in page.lines() {
+        match line.split_once("} ") {
+            Some((series, _)) if TIMES.iter().any(|name| line.starts_with(name)) => {
+                stable += &format!("{series}}} TIME")
+            }
+            _ => stable += &line.replace(&format!("ostname=\"{}\"", host.trim()), "ostname=\"HOST\""),
+        }
+        stable.push('\n');
+    }
+    stable
+}
+
+#[test]
+fn gpu_pages_equal_the_golden_pages() {
+    let standin = Standin::new(&state());
+    let daemon = daemon(&standin);
+    same_as_golden("gpu.txt", &stable(&daemon.text("/metrics?collect[]=gpu")));
+    same_as_golden("dcgm.txt", &stable(&daemon.text("/metrics?collect[]=compat")));
+}
+
+#[test]
+fn a_gpu_that_supports_everything_has_every_gpu_family_of_the_catalog() {
+    let standin = Standin::new(&state());
+    let daemon = daemon(&standin);
+    let page = daemon.page();
+    let shown: BTreeSet<&str> = page.families.iter().map(|(name, _)| name.as_str()).collect();
+    let mut catalog = Command::new(env!("CARGO_BIN_EXE_trtllm-exporter"));
+    let catalog = catalog.args(["catalog", "--format", "json"]).output().unwrap();
+    let catalog: serde_json::Value = serde_json::from_slice(&catalog.stdout).unwrap();
+    let names = catalog.as_array().unwrap().iter().map(|metric| metric["name"].as_str().unwrap());
+    let gpus: BTreeSet<&str> =
+        names.filter(|name| name.starts_with("nv_gpu_") || name.starts_with("DCGM_FI_")).collect();
+    // The stand-in's MIG instances have only SM activity. There is no kubelet. The utilisation of a process is known only
+    // after the second slow poll, fifteen seconds later.
+    let absent: Vec<&str> = gpus.difference(&shown).copied().filter(|name| !name.starts_with("nv_gpu_mig_")).collect();
+    assert_eq!(absent, ["nv_gpu_pod_info", "nv_gpu_process_sm_utilization_ratio"]);
+}
+
+#[test]
+fn signals_release_the_driver_and_resume_monitoring() {
+    assert!((0..5).any(|_| release_resume_and_shut_down()), "NVML was never shut down in time");
+}
+
+/// Returns false if the shutdown took longer than its limit of one second, after which NVML is abandoned. This may happen
+/// occasionally on an overloaded machine.
+fn release_resume_and_shut_down() -> bool {
+    let standin = Standin::new(&state());
+    let mut daemon = daemon(&standin);
+    daemon.signal("USR1");
+    let released = daemon.until(|page| {
+        let state = page.find("trtllm_exporter_nvml_state", &["state=released"]);
+        ensure(state == Some(1.0), || "not released".to_owned())
+    });
+    assert_eq!(standin.log(), ["init", "shutdown"]);
+    assert_eq!(released.find("nv_gpu_power_usage", &["gpu_uuid=GPU-b"]), None);
+    assert!(released.find("nv_energy_consumption", &["gpu_uuid=GPU-b"]).is_some());
+    daemon.signal("USR2");
+    daemon
+        .until(|page| ensure(page.find("nv_gpu_power_usage", &["gpu_uuid=GPU-b"]).is_some(), || "no power".to_owned()));
+    let begun = Instant::now();
+    assert!(daemon.terminate().success());
+    let (log, expected) = (standin.log(), ["init", "shutdown", "init", "shutdown"]);
+    if log == expected {
+        return true;
+    }
+    assert_eq!(log, expected[..3]);
+    assert!(begun.elapsed() >= Duration::from_secs(1), "the daemon did not wait for NVML: {}", daemon.stderr());
+    false
+}

@@ -1,0 +1,304 @@
+//! Every reading of a GPU, compared with the control file of the stand-in NVML, through a real dlopen. What a GPU does not
+//! support is read only once.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use trtllm_exporter::gpu::{GpuConfig, GpuTiming};
+use trtllm_exporter::model::gpu::{
+    Clocks, EccErrors, EccLocation, EngineUtilization, GpuActivity, GpuHealth, GpuInventory, GpuMemory, GpuProcess,
+    GpuReadings, LinkTraffic, NvLink, NvLinkErrors, NvmlState, PowerLimits, RemappedRows, RetiredPages,
+    TemperatureLimits, Temperatures, ThrottleTimes,
+};
+
+use super::monitor::{Monitor, all_ok, config, gpu, monitor, readings};
+use crate::support::standin::Standin;
+
+/// GPU 1 with a different number for every reading.
+const BUSY: &str = include_str!("../../fixtures/busy_gpu.state");
+
+#[test]
+fn every_reading_equals_the_control_file() {
+    let standin = Standin::new(&format!("gpus=2\n{BUSY}"));
+    let mut monitor = Monitor::start(GpuConfig { per_process: true, ..config(&standin) });
+    let inventory = monitor.until("two samples of both", |inventory| {
+        all_ok(inventory, 2) && readings(inventory, 1).activity.graphics.is_some()
+    });
+    assert_eq!((inventory.nvml, inventory.expected), (NvmlState::Up, 2));
+    assert_eq!(inventory.driver_version.as_deref(), Some("580.159.03"));
+    assert_eq!(inventory.nvml_version.as_deref(), Some("13.580.159.03"));
+    assert_eq!(inventory.cuda_version.as_deref(), Some("13.0"));
+    assert_eq!(inventory.read_errors, []);
+    let second = gpu(&inventory, 1).unwrap();
+    assert_eq!(second.identity.uuid, "GPU-b");
+    assert_eq!(second.identity.name.as_deref(), Some("NVIDIA H100 80GB HBM3"));
+    assert_eq!(second.identity.pci_bus_id.as_deref(), Some("00000000:CA:00.0"));
+    assert_eq!(second.identity.minor, Some(1));
+    assert_eq!(second.identity.serial.as_deref(), Some("1650123"));
+    assert_eq!(second.identity.vbios.as_deref(), Some("96.00.74.00.01"));
+    assert_eq!(second.identity.architecture.as_deref(), Some("hopper"));
+    let mut readings = second.readings.clone();
+    let health = std::mem::take(&mut readings.health);
+    assert_eq!(readings, readings_of_busy());
+    assert_eq!(health, health_of_busy());
+    monitor.stop();
+    assert_eq!(standin.log(), ["init", "shutdown"], "every sample and event set was freed");
+}
+
+fn readings_of_busy() -> GpuReadings {
+    const MIB: f64 = 1_048_576.0;
+    let mhz = |mhz: u64| Some(mhz * 1_000_000);
+    GpuReadings {
+        utilization_ratio: Some(0.57),
+        memory_controller_utilization_ratio: Some(0.31),
+        memory: GpuMemory {
+            total_bytes: Some(85_520_809_984),
+            used_bytes: Some(12_345_678_901),
+            free_bytes: Some(85_520_809_984 - 12_345_678_901 - 600_000_000),
+            reserved_bytes: Some(600_000_000),
+        },
+        power_usage_watts: Some(412.345),
+        power_instant_watts: Some(433.0),
+        power_limit_watts: Some(650.0),
+        energy_joules: Some(0.0),
+        energy_counter_mj: Some(1_000_000),
+        temperature_celsius: Temperatures { gpu: Some(61.0), memory: Some(71.0) },
+        clock_hertz: Clocks { graphics: mhz(1905), sm: mhz(1900), memory: mhz(2619), video: mhz(1545) },
+        clocks_event_reasons: Some(68),
+        throttle_ns: ThrottleTimes {
+            power: Some(740),
+            thermal: Some(750),
+            sync_boost: Some(760),
+            board_limit: Some(770),
+            low_utilization: Some(780),
+            reliability: Some(790),
+            sw_thermal_slowdown: Some(2690),
+            hw_thermal_slowdown: Some(2700),
+            hw_power_brake_slowdown: Some(2710),
+        },
+        performance_state: Some(2),
+        engine_utilization: EngineUtilization { encoder: None, decoder: Some(0.12), jpeg: Some(0.13), ofa: Some(0.14) },
+        pcie_bytes: LinkTraffic { transmit: Some(1970), receive: Some(1980) },
+        nvlink_bytes: LinkTraffic { transmit: Some(1380 * 1024), receive: Some(1390 * 1024) },
+        activity: GpuActivity {
+            graphics: Some(0.91),
+            sm: Some(0.825),
+            sm_occupancy: Some(0.43),
+            tensor: Some(0.54),
+            tensor_dfma: Some(0.01),
+            tensor_hmma: Some(0.55),
+            tensor_imma: Some(0.02),
+            dram: Some(0.6),
+            fp64: Some(0.03),
+            fp32: Some(0.04),
+            fp16: None,
+            pcie_bytes_per_second: LinkTraffic { transmit: Some(200.0 * MIB), receive: Some(210.0 * MIB) },
+            // NVML's id for receive is lower than that for transmit.
+            nvlink_bytes_per_second: LinkTraffic { transmit: Some(610.0 * MIB), receive: Some(600.0 * MIB) },
+        },
+        mig_enabled: Some(false),
+        mig: Vec::new(),
+        health: GpuHealth::default(),
+    }
+}
+
+fn health_of_busy() -> GpuHealth {
+    let mhz = |mhz: u64| Some(mhz * 1_000_000);
+    GpuHealth {
+        bar1_total_bytes: Some(137_438_953_472),
+        bar1_used_bytes: Some(2_097_152),
+        power_limits_watts: PowerLimits {
+            enforced: Some(640.0),
+            default: Some(700.0),
+            min: Some(210.0),
+            max: Some(710.0),
+        },
+        temperature_limits_celsius: TemperatureLimits {
+            shutdown: Some(94.0),
+            slowdown: Some(91.0),
+            memory_max: Some(93.0),
+            gpu_max: Some(86.0),
+        },
+        clock_max_hertz: Clocks { graphics: mhz(1980), sm: mhz(1981), memory: mhz(2620), video: mhz(1546) },
+        fan_speed_ratio: vec![Some(0.4), Some(1.05)],
+        pcie_link_generation: Some(4),
+        pcie_link_generation_max: Some(5),
+        pcie_link_width: Some(8),
+        pcie_link_width_max: Some(16),
+        pcie_replays: Some(94),
+        ecc_errors: ecc([Some(3), Some(4)], [Some(5_000_000_000), Some(6)]),
+        ecc_locations: vec![
+            EccLocation { location: "dram", errors: ecc([Some(200), Some(201)], [Some(210), Some(211)]) },
+            EccLocation { location: "sram", errors: ecc([Some(700), Some(701)], [Some(710), None]) },
+            EccLocation { location: "cbu", errors: ecc([None, Some(601)], [None, None]) },
+        ],
+        ecc_sram_threshold_exceeded: Some(true),
+        retired_pages: RetiredPages { multiple_single_bit: Some(29), double_bit: Some(30) },
+        retired_pages_pending: Some(true),
+        remapped_rows: RemappedRows { correctable: Some(142), uncorrectable: Some(143) },
+        remapped_rows_pending: Some(true),
+        remapped_rows_failure: Some(false),
+        recovery_action: Some(2),
+        nvlinks: vec![
+            NvLink { link: 0, up: true, errors: nvlink(Some(1610), Some(1620), Some(1630), None) },
+            NvLink { link: 1, up: false, errors: nvlink(Some(0), Some(0), Some(0), None) },
+            // A link with the older counters only.
+            NvLink { link: 2, up: true, errors: nvlink(Some(480), None, Some(340), Some(410)) },
+        ],
+        processes: Some(2),
+        pids: None,
+        process_list: vec![
+            GpuProcess { pid: 4_000_000_001, name: None, bytes: Some(1_048_576), sm_ratio: None },
+            GpuProcess { pid: 4_000_000_002, name: None, bytes: None, sm_ratio: None },
+        ],
+    }
+}
+
+/// Each pair: corrected, uncorrected.
+fn ecc(volatile: [Option<u64>; 2], aggregate: [Option<u64>; 2]) -> EccErrors {
+    EccErrors {
+        corrected_volatile: volatile[0],
+        uncorrected_volatile: volatile[1],
+        corrected_aggregate: aggregate[0],
+        uncorrected_aggregate: aggregate[1],
+    }
+}
+
+fn nvlink(replay: Option<u64>, recovery: Option<u64>, crc_flit: Option<u64>, crc_data: Option<u64>) -> NvLinkErrors {
+    NvLinkErrors { replay, recovery, crc_flit, crc_data }
+}
+
+#[test]
+fn processes_are_listed_with_their_names_only_if_enabled() {
+    let own = std::process::id();
+    let standin = Standin::new(&format!("gpu.0.processes={own}:4096"));
+    let mut monitor = monitor(&standin);
+    let inventory = monitor.until("a GPU", |inventory| all_ok(inventory, 1));
+    let health = readings(&inventory, 0).health;
+    assert_eq!((health.processes, health.process_list), (Some(1), vec![]));
+    monitor.stop();
+    let mut monitor = Monitor::start(GpuConfig { per_process: true, ..config(&standin) });
+    let inventory = monitor.until("a GPU", |inventory| all_ok(inventory, 1));
+    let process = readings(&inventory, 0).health.process_list.remove(0);
+    assert_eq!((process.pid, process.bytes), (own, Some(4096)));
+    // The kernel truncates a command's name to 15 bytes.
+    assert!(process.name.is_some_and(|name| name.starts_with("gpu_readings")));
+    monitor.stop();
+}
+
+#[test]
+fn the_sm_ratio_of_a_process_covers_the_time_since_the_last_slow_poll() {
+    const TWO: &str = "gpu.0.processes=4000000001:1,4000000002:1";
+    let standin = Standin::new(&format!("{TWO}\ngpu.0.process_utilization=4000000001:100:5000000"));
+    let mut monitor = Monitor::start(GpuConfig { per_process: true, ..config(&standin) });
+    let shares = |inventory: &GpuInventory| -> Vec<Option<f64>> {
+        let Some(gpu) = gpu(inventory, 0) else { return Vec::new() };
+        gpu.readings.health.process_list.iter().map(|process| process.sm_ratio).collect()
+    };
+    let inventory = monitor.until("the processes", |inventory| shares(inventory).len() == 2);
+    assert_eq!(shares(&inventory), [None, None], "the first samples cover an unknown time");
+    let already = monitor.published();
+    let samples = "4000000001:100:5000000,4000000001:20:6000000,4000000001:30:7000000,4000000009:50:6000000";
+    standin.set(&format!("{TWO}\ngpu.0.process_utilization={samples}"));
+    monitor.until_since(already, "a share", |inventory| shares(inventory) == [Some(0.25), None]);
+    // No process has run a kernel since, which is not an error.
+    let inventory = monitor.until("no share", |inventory| shares(inventory) == [None, None]);
+    assert_eq!(inventory.read_errors, []);
+    monitor.stop();
+}
+
+#[test]
+fn an_unsupported_reading_is_absent_is_not_an_error_and_is_read_once() {
+    const TEMPERATURE_ONLY: &str = "trace=1\ngpu.0.not_supported=all\ngpu.0.fail=temperature:0\n";
+    let standin = Standin::new(TEMPERATURE_ONLY);
+    let mut monitor = monitor(&standin);
+    let inventory = monitor.until("a GPU", |inventory| all_ok(inventory, 1));
+    assert_eq!(inventory.read_errors, []);
+    let mut expected = GpuReadings::default();
+    expected.temperature_celsius.gpu = Some(30.0);
+    assert_eq!(readings(&inventory, 0), expected);
+    for celsius in 31..35 {
+        standin.set(&format!("{TEMPERATURE_ONLY}gpu.0.temperature_celsius={celsius}"));
+        let hot = |inventory: &_| readings(inventory, 0).temperature_celsius.gpu == Some(f64::from(celsius));
+        monitor.until("another poll", hot);
+    }
+    monitor.stop();
+    let mut calls: BTreeMap<String, u32> = BTreeMap::new();
+    for line in standin.log().into_iter().filter(|line| line.starts_with("call 0 ")) {
+        *calls.entry(line).or_default() += 1;
+    }
+    for call in ["power_usage", "memory_info", "total_energy_consumption", "field_values", "gpm", "nvlink_state"] {
+        assert_eq!(calls.get(&format!("call 0 {call}")), Some(&1), "{call}: {calls:?}");
+    }
+    assert!(calls["call 0 temperature"] >= 5, "{calls:?}");
+}
+
+#[test]
+fn an_unsupported_call_is_tried_again_after_the_configured_time() {
+    let standin = Standin::new("gpu.0.not_supported=power_usage");
+    let timing = GpuTiming { unsupported_retry: Duration::from_millis(100), ..config(&standin).timing };
+    let mut monitor = Monitor::start(GpuConfig { timing, ..config(&standin) });
+    let inventory = monitor.until("a GPU", |inventory| all_ok(inventory, 1));
+    assert_eq!(readings(&inventory, 0).power_usage_watts, None);
+    standin.set("");
+    monitor.until("power", |inventory| readings(inventory, 0).power_usage_watts == Some(75.0));
+    monitor.stop();
+}
+
+#[test]
+fn a_failed_field_affects_no_other_field_and_is_counted_by_name() {
+    let standin = Standin::new("gpu.0.field.82=!999\ngpu.0.field.197=77\ngpu.0.field.186=!2");
+    let mut monitor = monitor(&standin);
+    let inventory = monitor.until("a GPU", |inventory| all_ok(inventory, 1));
+    let now = readings(&inventory, 0);
+    let temperatures = Temperatures { gpu: Some(30.0), memory: None };
+    assert_eq!((now.temperature_celsius, now.pcie_bytes.transmit), (temperatures, Some(77)));
+    let errors: Vec<_> = inventory.read_errors.iter().map(|failure| (failure.call, failure.error)).collect();
+    assert_eq!(errors, [("field_memory_temp", "unknown")], "an id that is unknown to the driver is not an error");
+    monitor.stop();
+}
+
+#[test]
+fn memory_is_read_with_drivers_that_lack_the_second_version_of_the_call() {
+    let standin = Standin::new("driver=470.256.02\ngpu.0.fail=memory_info:13\ngpu.0.memory_used_bytes=1000");
+    let mut monitor = monitor(&standin);
+    let inventory = monitor.until("a GPU", |inventory| all_ok(inventory, 1));
+    assert_eq!(inventory.read_errors, []);
+    let memory = readings(&inventory, 0).memory;
+    assert_eq!((memory.total_bytes, memory.reserved_bytes), (Some(150_754_820_096), None));
+    // The first version counts reserved memory as used.
+    assert_eq!(memory.used_bytes, Some(1000 + 658_505_728));
+    monitor.stop();
+}
+
+#[test]
+fn throttle_times_of_an_older_driver_are_read_by_their_older_ids() {
+    let standin = Standin::new("driver=550.163.01\ngpu.0.field.251=2510\ngpu.0.field.269=9\ngpu.0.field.74=none");
+    let mut monitor = monitor(&standin);
+    let inventory = monitor.until("a GPU", |inventory| all_ok(inventory, 1));
+    let throttle = readings(&inventory, 0).throttle_ns;
+    let expected = (None, Some(2510), None);
+    assert_eq!((throttle.power, throttle.sw_thermal_slowdown, throttle.hw_thermal_slowdown), expected);
+    monitor.stop();
+}
+
+#[test]
+fn a_gpu_before_hopper_has_no_activity_and_no_errors() {
+    let standin = Standin::new("gpu.0.gpm_supported=0\ngpu.0.architecture=7");
+    let mut monitor = monitor(&standin);
+    let inventory = monitor.until("a GPU", |inventory| all_ok(inventory, 1));
+    assert_eq!(readings(&inventory, 0).activity, GpuActivity::default());
+    assert_eq!(inventory.read_errors, []);
+    monitor.stop();
+}
+
+#[test]
+fn an_architecture_newer_than_the_exporter_is_labelled_with_its_number() {
+    let standin = Standin::new("gpus=2\ngpu.1.architecture=77");
+    let mut monitor = monitor(&standin);
+    let inventory = monitor.until("two GPUs", |inventory| all_ok(inventory, 2));
+    let architectures: Vec<_> = inventory.gpus.iter().map(|gpu| gpu.identity.architecture.as_deref()).collect();
+    assert_eq!(architectures, [Some("hopper"), Some("unknown_77")]);
+    assert_eq!(inventory.read_errors, []);
+    monitor.stop();
+}

@@ -1,0 +1,194 @@
+//! `executor:DIR`: an engine in the process of the daemon, with generated requests.
+
+use std::path::{Path, PathBuf};
+
+use crate::support::daemon::{Daemon, run};
+use crate::support::ensure;
+use crate::support::page::Page;
+
+/// An engine directory of the simulated TensorRT-LLM, without requests of its own.
+fn engine(folder: &Path) -> PathBuf {
+    let engine = folder.join("engine");
+    std::fs::create_dir_all(&engine).unwrap();
+    std::fs::write(engine.join("simulated.engine"), "sim:?rate=0&iter_base_ms=1&gen_request_us=10\n").unwrap();
+    engine
+}
+
+fn hosted(engine: &Path, query: &str) -> Daemon {
+    Daemon::start(&["--source", &format!("executor:{}?{query}", engine.display()), "--model", "hosted"])
+}
+
+fn until_completed(daemon: &Daemon, requests: u64) -> Page {
+    daemon.until(|page| {
+        let completed = page.count("nv_trt_llm_requests_completed_total", &["model=hosted"]);
+        ensure(completed >= requests, || format!("{completed} of {requests} requests completed"))
+    });
+    daemon.until_state(&[], "idle")
+}
+
+#[test]
+fn a_synthetic_load_is_on_the_page_with_exact_times() {
+    let folder = tempfile::tempdir().unwrap();
+    let daemon = hosted(
+        &engine(folder.path()),
+        "max_batch_size=4&max_num_tokens=1024&load=synthetic&requests=60&in_flight=6&prompt_tokens=200&output_tokens=11",
+    );
+    let page = until_completed(&daemon, 60);
+    let count = |name: &str| page.count(name, &["model=hosted"]);
+    assert_eq!((count("nv_trt_llm_requests_started_total"), count("nv_trt_llm_requests_completed_total")), (60, 60));
+    assert_eq!((count("nv_llm_input_token_len_sum"), count("nv_llm_output_token_len_sum")), (60 * 200, 60 * 11));
+    assert_eq!(count("nv_trt_llm_generation_tokens_total"), 60 * 10);
+    assert_eq!(count("nv_trt_llm_iterations_lost_total"), 0);
+    assert_eq!(page.get("nv_trt_llm_request_metrics", &["request_type=max"]), 4.0);
+    assert_eq!(page.get("nv_trt_llm_engine_info", &["source=executor", "simulated=true"]), 1.0);
+    // Each request is observed once, with its exact times.
+    assert_eq!(page.get("nv_trt_llm_request_latency_info", &["from=perf_metrics"]), 1.0);
+    let timed = ["time_to_first_token", "time_per_output_token", "e2e_request_latency"];
+    for name in timed {
+        daemon.until(|page| {
+            let observed = page.count(&format!("nv_trt_llm_{name}_seconds_count"), &["model=hosted"]);
+            assert!(observed <= 60, "{name}: {observed}");
+            let all = observed == 60 || name == "time_per_output_token";
+            ensure(all, || format!("{name}: {observed} of 60 requests"))
+        });
+    }
+}
+
+#[test]
+fn recorded_requests_are_sent_as_recorded() {
+    let folder = tempfile::tempdir().unwrap();
+    let trace = folder.path().join("trace.jsonl");
+    let lines: Vec<String> = (0..40)
+        .map(|n| {
+            let (at, output) = (5_000 + n * 5, 2 + n % 3);
+            format!(r#"{{"timestamp": {at}, "input_length": 1024, "output_length": {output}, "hash_ids": [1, {n}]}}"#)
+        })
+        .chain(["{\"prompt\": \"text\", \"output_tokens\": 1}".to_owned()])
+        .collect();
+    std::fs::write(&trace, lines.join("\n")).unwrap();
+    let daemon = hosted(&engine(folder.path()), &format!("load={}", trace.display()));
+    let page = until_completed(&daemon, 40);
+    let output: u64 = (0..40).map(|n| 2 + n % 3).sum();
+    assert_eq!(page.count("nv_trt_llm_requests_completed_total", &[]), 40);
+    assert_eq!(page.count("nv_llm_input_token_len_sum", &[]), 40 * 1024);
+    assert_eq!(page.count("nv_llm_output_token_len_sum", &[]), output);
+    // The first half of every prompt is the same block.
+    assert!(page.count("nv_trt_llm_kv_cache_blocks_reused_total", &[]) > 100);
+    assert_eq!(daemon.logged(&["level=warn", "a recorded request is invalid", "line 41"]), 1);
+    assert_eq!(daemon.logged(&["all recorded requests were sent", "sent=40", "unreadable=1"]), 1);
+}
+
+#[test]
+fn kv_cache_events_add_up_to_what_the_cache_holds() {
+    let folder = tempfile::tempdir().unwrap();
+    let daemon = hosted(
+        &engine(folder.path()),
+        "event_buffer_max_size=100000&max_tokens=6400&load=synthetic&requests=50&in_flight=2&prompt_tokens=320&output_tokens=3",
+    );
+    let page = until_completed(&daemon, 50);
+    let count = |name: &str, labels: &[&str]| page.count(&format!("nv_trt_llm_kv_cache_{name}_total"), labels);
+    let (stored, removed) = (count("blocks_stored", &["tier=gpu"]), count("blocks_removed", &["tier=gpu"]));
+    // All prompts differ. They store ten blocks each, more than the cache holds, so most blocks have been removed.
+    assert_eq!(stored, 50 * 10);
+    let capacity = page.get("nv_trt_llm_kv_cache_block_metrics", &["kv_cache_block_type=max"]) as u64;
+    assert!(removed >= stored - capacity && removed < stored, "{stored} stored, {removed} removed, {capacity} fit");
+    assert_eq!(count("events", &["event=created"]), 1);
+    assert_eq!(count("events_lost", &[]), 0);
+}
+
+#[test]
+fn requests_without_times_are_sent_with_a_limit_in_flight() {
+    let folder = tempfile::tempdir().unwrap();
+    let data = folder.path().join("dataset.json");
+    std::fs::write(&data, "{\"task_id\": 0, \"input_ids\": [5, 6, 7], \"output_tokens\": 4}\n".repeat(300)).unwrap();
+    let daemon = hosted(&engine(folder.path()), &format!("load={}&in_flight=3", data.display()));
+    let page = until_completed(&daemon, 300);
+    assert_eq!(page.count("nv_trt_llm_requests_completed_total", &[]), 300);
+    let (all, at_most_3) = (
+        page.count("nv_trt_llm_iteration_scheduled_requests_count", &[]),
+        page.count("nv_trt_llm_iteration_scheduled_requests_bucket", &["le=4"]),
+    );
+    assert_eq!(all, at_most_3);
+}
+
+#[test]
+fn a_model_that_loads_for_an_hour_blocks_neither_the_page_nor_the_shutdown() {
+    let mut daemon = Daemon::start(&["--source", "sim:?load_seconds=3600", "--model", "slow"]);
+    assert_eq!(daemon.get("/healthz").status, 200);
+    let ready = daemon.get("/readyz");
+    assert!(ready.status == 503 && ready.text().contains("still loading its model"), "{}", ready.text());
+    let page = daemon.until_state(&["model=slow"], "starting");
+    assert_eq!(page.get("trtllm_exporter_source_up", &["model=slow"]), 0.0);
+    assert_eq!(page.count("trtllm_exporter_poll_errors_total", &["model=slow", "kind=timeout"]), 0);
+    // The constructor cannot be interrupted: the test would wait for an hour if the daemon did.
+    assert_eq!(daemon.terminate().code(), Some(0));
+    assert_eq!(daemon.logged(&["level=warn", "engine is still loading; abandoning it"]), 1);
+}
+
+#[test]
+fn a_model_that_has_loaded_is_polled_without_an_error_before() {
+    let daemon = Daemon::start(&["--source", "sim:?load_seconds=2", "--poll.timeout", "100ms", "--stale-after", "1s"]);
+    daemon.until_state(&[], "starting");
+    let page = daemon.until_state(&[], "busy");
+    assert_eq!(page.get("trtllm_exporter_source_up", &[]), 1.0);
+    assert_eq!(page.count("trtllm_exporter_poll_errors_total", &["kind=timeout"]), 0);
+    assert_eq!(daemon.logged(&["level=warn"]), 0, "an engine that loads longer than --stale-after is not stale");
+}
+
+#[test]
+fn the_settings_in_the_directory_of_an_engine_are_on_the_page() {
+    let folder = tempfile::tempdir().unwrap();
+    let engine = engine(folder.path());
+    let config = serde_json::json!({
+        "pretrained_config": {"dtype": "bfloat16", "mapping": {"tp_size": 4, "pp_size": 2, "moe_ep_size": 3},
+            "quantization": {"quant_algo": "FP8", "kv_cache_quant_algo": "INT8"}},
+        "build_config": {"max_batch_size": 96, "max_num_tokens": 8191, "speculative_decoding_mode": 4,
+            "plugin_config": {"tokens_per_block": 16}},
+    });
+    let info = |config: &str, labels: &[&str]| {
+        std::fs::write(engine.join("config.json"), config).unwrap();
+        let daemon = hosted(&engine, "max_batch_size=48&load=synthetic&requests=2");
+        until_completed(&daemon, 2).find("nv_trt_llm_engine_config_info", labels)
+    };
+    // The limits of the running engine may be lower than those of its directory.
+    let known = [
+        "dtype=bfloat16",
+        "tensor_parallel_size=4",
+        "pipeline_parallel_size=2",
+        "expert_parallel_size=3",
+        "quantization=FP8",
+        "kv_cache_dtype=INT8",
+        "speculative_method=medusa",
+        "max_batch_size=48",
+    ];
+    assert_eq!(info(&config.to_string(), &known), Some(1.0));
+    let unknown = ["dtype=unknown", "tensor_parallel_size=unknown", "quantization=unknown", "max_batch_size=48"];
+    for unusable in ["{\"pretrained_config\": ", &format!("{config}{}", " ".repeat(5 << 20))] {
+        assert_eq!(info(unusable, &unknown), Some(1.0));
+    }
+}
+
+#[test]
+fn the_engine_ends_with_the_daemon() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut daemon = hosted(&engine(folder.path()), "load=synthetic");
+    daemon.until_state(&[], "busy");
+    assert_eq!(daemon.terminate().code(), Some(0));
+    assert_eq!(daemon.logged(&["abandoning it"]), 0);
+}
+
+#[test]
+fn an_engine_that_cannot_be_hosted_ends_the_start_with_one_message() {
+    let folder = tempfile::tempdir().unwrap();
+    let engine = engine(folder.path());
+    for (source, code, expected) in [
+        (format!("executor:{}", folder.path().display()), 2, "TENSORRT_LLM_ROOT"),
+        (format!("executor:{}?load=/missing.jsonl", engine.display()), 2, "load=/missing.jsonl"),
+        (format!("executor:{}?max_batch=3", engine.display()), 2, "max_batch"),
+    ] {
+        let output = run(&["--source", &source, "--web.listen-address", "127.0.0.1:0"]);
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(code), "{stderr}");
+        assert!(stderr.contains(expected) && stderr.lines().count() == 1, "{stderr}");
+    }
+}

@@ -1,0 +1,101 @@
+//! trtllm-serve over https: the server's certificate is checked, and a token is sent and read again when it changes.
+
+use std::io::{BufRead as _, BufReader};
+use std::process::{Child, Command, Stdio};
+
+use crate::support;
+use crate::support::daemon::Daemon;
+use crate::support::ensure;
+use crate::support::pki::{Authority, Pki, local};
+
+/// A Python server, killed at the end.
+struct Server {
+    process: Child,
+    port: String,
+}
+
+impl Server {
+    fn start(pki: &Pki, certificate: &str) -> Self {
+        let arguments = [format!("{certificate}.pem"), format!("{certificate}.key"), "expected".to_owned()];
+        let mut process = Command::new(support::python())
+            .arg(support::root().join("tests/https_server.py"))
+            .args(arguments.map(|name| pki.path(&name)))
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut port = String::new();
+        BufReader::new(process.stdout.take().unwrap()).read_line(&mut port).unwrap();
+        Self { process, port: port.trim().to_owned() }
+    }
+
+    /// Options follow.
+    fn source(&self) -> String {
+        format!("trtllm-serve:https://127.0.0.1:{}?perf_metrics=false", self.port)
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+fn until_counted(daemon: &Daemon, more_than: u64) -> u64 {
+    let page = daemon.until(|page| {
+        let counted = page.find("nv_trt_llm_iterations_total", &[]).unwrap_or_default();
+        ensure(counted > more_than as f64, || format!("{counted} iterations; {}", daemon.stderr()))
+    });
+    page.count("nv_trt_llm_iterations_total", &[])
+}
+
+#[test]
+fn a_server_with_a_certificate_of_the_ca_file_is_read_with_a_token_that_may_change() {
+    let pki = Pki::new();
+    pki.write("expected", "first-secret\n");
+    let token = pki.write("token", "first-secret\n");
+    let server = Server::start(&pki, "server");
+    let source = format!("{}&ca_file={}&bearer_token_file={token}", server.source(), pki.path("ca.pem"));
+    let daemon = Daemon::start(&["--source", &source, "--gpu", "off"]);
+    let before = until_counted(&daemon, 3);
+    assert!(daemon.text("/metrics").contains("engine_version=\"1.2.0\""));
+    // The server wants another token before the file has it: the new one is used at once, not a minute later.
+    pki.write("expected", "second-secret\n");
+    daemon.until(|page| {
+        let failed = page.count("trtllm_exporter_poll_errors_total", &["kind=http_status"]);
+        ensure(failed > 0, || "no failed poll".to_owned())
+    });
+    pki.write("token", "second-secret\n");
+    until_counted(&daemon, before + 3);
+    assert_eq!(daemon.logged(&["source failed", "status 401", "bearer_token_file"]), 1, "{}", daemon.stderr());
+    for secret in ["first-secret", "second-secret"] {
+        assert!(!daemon.stderr().contains(secret) && !daemon.text("/metrics").contains(secret), "{secret} is shown");
+    }
+}
+
+#[test]
+fn a_certificate_that_cannot_be_trusted_is_refused_and_named() {
+    let pki = Pki::new();
+    pki.write("expected", "secret\n");
+    let token = pki.write("token", "secret\n");
+    Authority::new(pki.folder.path(), "other");
+    pki.ca.sign(pki.folder.path(), "expired", local(), 2021);
+    let name = rcgen::SanType::DnsName("elsewhere.example".try_into().unwrap());
+    pki.ca.sign(pki.folder.path(), "elsewhere", name, 2099);
+    // Without a ca_file, the system's authorities are asked.
+    for (certificate, ca, why) in [
+        ("server", Some("other"), "UnknownIssuer"),
+        ("server", None, "UnknownIssuer"),
+        ("expired", Some("ca"), "expired"),
+        ("elsewhere", Some("ca"), "not valid for name"),
+    ] {
+        let server = Server::start(&pki, certificate);
+        let ca = ca.map(|ca| format!("&ca_file={}", pki.path(&format!("{ca}.pem")))).unwrap_or_default();
+        let source = format!("{}{ca}&bearer_token_file={token}", server.source());
+        let daemon = Daemon::start(&["--source", &source, "--gpu", "off"]);
+        daemon.until(|_| ensure(daemon.logged(&["source failed", why]) == 1, || format!("{why}: {}", daemon.stderr())));
+        let page = daemon.page();
+        assert!(page.count("trtllm_exporter_poll_errors_total", &["kind=connect"]) > 0);
+        assert_eq!(page.find("nv_trt_llm_iterations_total", &[]).unwrap_or_default(), 0.0);
+    }
+}

@@ -1,0 +1,188 @@
+//! Compares latencies that are derived from request rows with the exact times of the simulated engine. They may be too long by
+//! at most one iteration, and never too short.
+
+use std::time::{Duration, Instant};
+
+use trtllm_bridge::{BatchingType, BridgeError, Executor, ExecutorOptions, HostOptions, Load};
+use trtllm_exporter::engine::Engine;
+use trtllm_exporter::engine::histogram::Histogram;
+use trtllm_exporter::engine::request_totals::LatencySource;
+use trtllm_exporter::model::perf_metrics::TimingMetrics;
+use trtllm_exporter::model::{IterationStats, PerfMetricsEntry, RecordTime, RequestStatsPerIteration};
+use trtllm_exporter::sources::{Item, cpp_rows};
+
+const KEEP_ALL: ExecutorOptions =
+    ExecutorOptions { iter_stats_max_iterations: 1_000_000, request_stats_max_iterations: 1_000_000 };
+
+/// The records and requests of an engine, and the exact times of its requests.
+#[derive(Default)]
+struct Served {
+    iterations: Vec<IterationStats>,
+    requests: Vec<RequestStatsPerIteration>,
+    finished: Vec<PerfMetricsEntry>,
+    /// The time of the engine after its last batch.
+    ended_ms: f64,
+}
+
+/// Like [`served_once`], with an engine that was never idle: no record has the duration of a pass before an idle time.
+fn served(engine: &str, options: &HostOptions, load: &Load) -> Served {
+    for _ in 0..50 {
+        let served = served_once(engine, options, load);
+        if served.iterations.iter().filter(|record| is_flush(record)).count() == 1 {
+            return served;
+        }
+    }
+    panic!("the engine is idle again and again: the load comes too slowly");
+}
+
+type Drain = for<'a> fn(&'a mut Executor) -> Result<&'a [u8], BridgeError>;
+
+fn served_once(engine: &str, options: &HostOptions, load: &Load) -> Served {
+    let mut executor = Executor::open_with(engine, options).unwrap();
+    executor.start_load(load).unwrap();
+    let deadline = Instant::now() + Duration::from_secs(120);
+    while executor.load_progress().finished < load.requests.unwrap() || !executor.truth().unwrap().idle {
+        assert!(Instant::now() < deadline, "{:?}", executor.load_progress());
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let ended_ms = executor.truth().unwrap().virtual_time_ms;
+    let mut served = Served { ended_ms, ..Served::default() };
+    let drains: [Drain; 3] = [Executor::drain_iterations, Executor::drain_requests, Executor::drain_perf_metrics];
+    for drain in drains {
+        loop {
+            let (items, whole) = cpp_rows::items(drain(&mut executor).unwrap());
+            assert!(whole);
+            if items.is_empty() {
+                break;
+            }
+            items.into_iter().for_each(|item| served.take(item));
+        }
+    }
+    served
+}
+
+impl Served {
+    /// The engine counts iterations from 0. Number 0 is left free for a record before the first one.
+    fn take(&mut self, item: Item) {
+        match item {
+            Item::Record(record) => {
+                self.iterations.push(IterationStats { iter: record.iter.map(|iter| iter + 1), ..*record });
+            }
+            Item::Requests(requests) => {
+                self.requests.push(RequestStatsPerIteration { iter: requests.iter.map(|iter| iter + 1), ..requests });
+            }
+            Item::PerfMetrics(entry) => self.finished.push(*entry),
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+fn is_flush(record: &IterationStats) -> bool {
+    record.num_active_requests == Some(0) && record.iter_latency_ms == Some(0.0)
+}
+
+/// The engine runs as fast as it can, so its wall clock does not measure its requests. Instead a record gets the sum of the
+/// latencies before it: the engine writes it when it has ended the batch before and started its own.
+fn at(record: &IterationStats, micros: i64) -> IterationStats {
+    IterationStats { timestamp: Some(RecordTime { micros, zoned: true }), ..record.clone() }
+}
+
+fn fold(Served { iterations, requests, ended_ms, .. }: &Served) -> (Engine, f64) {
+    let now = Instant::now();
+    let mut engine = Engine::new(Duration::from_secs(3600));
+    let (mut end_ms, mut longest_ms, mut requests) = (0.0, 0.0_f64, requests.iter().peekable());
+    // The exporter was started before the first request.
+    let before = IterationStats { iter: Some(0), ..IterationStats::default() };
+    let no_requests = |iter| RequestStatsPerIteration { iter, request_stats: Some(Vec::new()) };
+    engine.absorb(&at(&before, 0), now, 0).unwrap();
+    engine.absorb_requests(&no_requests(before.iter), now).unwrap();
+    for record in iterations {
+        // The latency of the batch before. The flush comes right after the last batch, and says 0.
+        let before_ms = if is_flush(record) { ended_ms - end_ms } else { record.iter_latency_ms.unwrap_or(0.0) };
+        end_ms += before_ms;
+        longest_ms = longest_ms.max(before_ms);
+        engine.absorb(&at(record, (end_ms * 1000.0) as i64), now, 0).unwrap();
+        match requests.next_if(|requests| requests.iter == record.iter) {
+            Some(of_this) => engine.absorb_requests(of_this, now).unwrap(),
+            None => engine.absorb_requests(&no_requests(record.iter), now).unwrap(),
+        }
+    }
+    assert!(requests.peek().is_none(), "{} groups of rows belong to no record", requests.count());
+    engine.settle(false, now + Duration::from_secs(60));
+    (engine, longest_ms / 1000.0)
+}
+
+/// The count of each bucket is between those of the exact times and of the exact times with one iteration more. `shorter`: by how much
+/// a time may be too short.
+fn at_most_one_iteration_longer(name: &str, shown: &Histogram, truth: &[f64], iteration: f64, shorter: f64) {
+    assert_eq!(shown.count() as usize, truth.len(), "{name}");
+    let at_most = |limit: f64| truth.iter().filter(|seconds| **seconds <= limit).count() as u64;
+    for (bound, count) in shown.cumulative() {
+        let (least, most) = (at_most(bound.value - iteration), at_most(bound.value + shorter));
+        assert!(
+            (least..=most).contains(&count),
+            "{name} le={}: {count} requests, by their own times {} (between {least} and {most})",
+            bound.text,
+            at_most(bound.value)
+        );
+    }
+    let mean = |sum: f64| sum / truth.len() as f64;
+    let (shown, truth) = (mean(shown.sum()), mean(truth.iter().sum()));
+    let range = truth - shorter..=truth + iteration;
+    assert!(range.contains(&shown), "{name}: a mean of {shown} s, by their own times {truth} s");
+    println!("{name}: {shown:.4} s, true {truth:.4} s, one iteration at most {iteration:.4} s");
+}
+
+fn latencies_are_right(engine: &str, load: &Load) {
+    let options = HostOptions {
+        statistics: KEEP_ALL,
+        batching_type: Some(BatchingType::Inflight),
+        max_batch_size: Some(16),
+        ..HostOptions::default()
+    };
+    let served = served(engine, &options, load);
+    let (engine, iteration) = fold(&served);
+    let totals = &engine.requests.totals;
+    assert_eq!((totals.source, engine.totals.iterations_lost), (LatencySource::RequestStats, 0));
+    let times = &totals.times;
+    assert_eq!(served.finished.len() as u64, load.requests.unwrap());
+    let timing = |entry: &PerfMetricsEntry| entry.perf_metrics.as_ref().unwrap().timing_metrics.unwrap();
+    let between = |from: fn(&TimingMetrics) -> Option<f64>, to: fn(&TimingMetrics) -> Option<f64>| -> Vec<f64> {
+        served.finished.iter().map(|entry| to(&timing(entry)).unwrap() - from(&timing(entry)).unwrap()).collect()
+    };
+    let arrival = |times: &TimingMetrics| times.arrival_time;
+    let scheduled = |times: &TimingMetrics| times.first_scheduled_time;
+    let first_token = |times: &TimingMetrics| times.first_token_time;
+    let last_token = |times: &TimingMetrics| times.last_token_time;
+    for (name, histogram, truth) in [
+        ("time to first token", &times.time_to_first_token, between(arrival, first_token)),
+        ("end to end", &times.e2e_latency, between(arrival, last_token)),
+        ("queue", &times.queue_time, between(arrival, scheduled)),
+        ("prefill", &times.prefill_time, between(scheduled, first_token)),
+        ("decode", &times.decode_time, between(first_token, last_token)),
+        ("inference", &times.inference_time, between(scheduled, last_token)),
+    ] {
+        // Times are rounded to whole microseconds.
+        at_most_one_iteration_longer(name, histogram, &truth, iteration, 1e-5);
+    }
+    let per_token: Vec<f64> = between(first_token, last_token)
+        .iter()
+        .zip(&served.finished)
+        .map(|(seconds, entry)| seconds / (entry.output_tokens.unwrap() - 1) as f64)
+        .collect();
+    at_most_one_iteration_longer("per token", &times.time_per_output_token, &per_token, iteration, 1e-5);
+}
+
+#[test]
+fn latencies_of_many_short_requests_are_within_one_iteration_of_the_true_ones() {
+    let load =
+        Load { in_flight: 400, prompt_tokens: 300, shared_prefix_tokens: 64, output_tokens: 40, requests: Some(400) };
+    latencies_are_right("sim:?speed=max&rate=0", &load);
+}
+
+#[test]
+fn latencies_of_prompts_in_several_chunks_are_within_one_iteration_of_the_true_ones() {
+    let load =
+        Load { in_flight: 200, prompt_tokens: 3000, shared_prefix_tokens: 0, output_tokens: 25, requests: Some(200) };
+    latencies_are_right("sim:?speed=max&rate=0", &load);
+}

@@ -1,0 +1,298 @@
+//! The main job with a live engine: every iteration of a trtllm-serve look-alike is counted once, the load of an idle engine
+//! is 0, and the load of a stale engine is withdrawn. The expected numbers come from the look-alike.
+
+use std::time::{Duration, Instant};
+
+use crate::support::daemon::Daemon;
+use crate::support::lookalike::{Lookalike, Truth, reserved_port};
+use crate::support::page::{Page, name_of};
+use crate::support::{ensure, until};
+
+/// Load gauges of an engine, for routers and alerts.
+const LOADS: &[&str] = &[
+    "nv_trt_llm_request_metrics",
+    "nv_trt_llm_runtime_memory_metrics",
+    "nv_trt_llm_kv_cache_block_metrics",
+    "nv_trt_llm_inflight_batcher_metrics",
+    "nv_trt_llm_v1_metrics",
+    "nv_trt_llm_queued_requests",
+    "nv_trt_llm_kv_cache_available_tokens",
+    "nv_trt_llm_kv_cache_pressure_ratio",
+    "nv_trt_llm_batch_occupancy_ratio",
+    "nv_trt_llm_context_request_ratio",
+    "nv_trt_llm_decoded_tokens_per_iteration",
+];
+
+/// The load series on a page. The maximum of active requests is a limit, not a load.
+fn loads(page: &Page) -> Vec<&str> {
+    let load = |series: &str| LOADS.contains(&name_of(series)) && !series.contains("request_type=\"max\"");
+    page.series.iter().map(|(series, _)| series.as_str()).filter(|series| load(series)).collect()
+}
+
+/// Duration of the test that lasts a minute at full size.
+fn seconds() -> u64 {
+    std::env::var("TRTLLM_TEST_SECONDS").map_or(60, |text| text.parse().expect("TRTLLM_TEST_SECONDS is a number"))
+}
+
+/// Waits until all records of a stopped engine have been read. Returns the page.
+fn read_to_the_end(engine: &Lookalike, daemon: &Daemon) -> (Page, Truth) {
+    until(|| {
+        let truth = engine.truth();
+        let waiting = truth.count("in_ring") + truth.count("perf_metrics")
+            - truth.count("perf_metrics_lost")
+            - truth.count("perf_metrics_served");
+        ensure(waiting == 0, || format!("{waiting} records wait to be read"))
+    });
+    let page = daemon.poll(&[], 2);
+    // Read only now: the look-alike counts an answer after it has sent it.
+    (page, engine.truth())
+}
+
+fn counts_equal_the_truth(page: &Page, truth: &Truth) {
+    for (total, true_count) in [
+        ("iterations_total", "iterations"),
+        ("requests_completed_total", "completed_requests"),
+        ("requests_started_total", "started_requests"),
+        ("context_tokens_total", "context_tokens"),
+        ("generation_tokens_total", "generation_tokens"),
+        ("iteration_latency_seconds_count", "latencies"),
+        ("new_request_queue_time_seconds_count", "started_requests"),
+        ("e2e_request_latency_seconds_count", "perf_metrics_served"),
+        ("time_to_first_token_seconds_count", "perf_metrics_served"),
+    ] {
+        assert_eq!(page.count(&format!("nv_trt_llm_{total}"), &[]), truth.count(true_count), "{total}");
+    }
+    for (sum, milliseconds) in
+        [("iteration_latency_seconds_sum", "latency_ms"), ("new_request_queue_time_seconds_sum", "queue_time_ms")]
+    {
+        let (shown, meant) = (page.get(&format!("nv_trt_llm_{sum}"), &[]), truth.number(milliseconds) / 1000.0);
+        // The records have six digits of a millisecond.
+        assert!((shown - meant).abs() <= 1e-6 * meant, "{sum}: {shown} is not {meant}");
+    }
+    // The engine was running before: the first values of its cumulative counts are not an increase.
+    for kind in ["allocated", "newly_allocated", "reused", "missed"] {
+        let increase =
+            truth.count(&format!("kv_cache_blocks/{kind}")) - truth.count(&format!("kv_cache_blocks_first/{kind}"));
+        assert_eq!(page.count(&format!("nv_trt_llm_kv_cache_blocks_{kind}_total"), &[]), increase, "{kind}");
+    }
+}
+
+/// A thousand iterations per second with pauses, and scrapes like Prometheus's.
+fn every_iteration_is_counted(backend: &str, duration: Duration) -> Truth {
+    // Twenty times the records of one poll: a busy machine must not fail a test of counting.
+    let arguments =
+        ["--rate", "1000", "--ring", "5000", "--idle-every", "400", "--idle-for", "0.1", "--backend", backend];
+    let engine = Lookalike::start_stopped(&arguments);
+    let daemon = Daemon::start(&["--source", &engine.source()]);
+    daemon.until(|page| ensure(page.get("trtllm_exporter_source_up", &[]) == 1.0, || "not up".to_owned()));
+    engine.resume();
+
+    let end = Instant::now() + duration;
+    let mut last = daemon.page();
+    while Instant::now() < end {
+        std::thread::sleep(Duration::from_secs(5).min(end.saturating_duration_since(Instant::now())));
+        let page = daemon.page();
+        page.never_below(&last);
+        last = page;
+    }
+    engine.stop();
+    let (page, truth) = read_to_the_end(&engine, &daemon);
+    assert_eq!(truth.count("lost"), 0, "the look-alike's ring overflowed: this machine paused for seconds");
+    assert_eq!(page.count("nv_trt_llm_iterations_lost_total", &[]), 0);
+    assert_eq!(page.count("nv_trt_llm_engine_restarts_total", &[]), 0);
+    counts_equal_the_truth(&page, &truth);
+    page.never_below(&last);
+    println!("{backend}: {} iterations, {} flush records", truth.count("iterations"), truth.count("flush_records"));
+    truth
+}
+
+#[test]
+fn a_thousand_iterations_a_second_with_flush_duplicates_are_counted_exactly() {
+    let truth = every_iteration_is_counted("tensorrt", Duration::from_secs(seconds()));
+    assert!(truth.count("flush_records") > 0, "there were no flush duplicates");
+}
+
+#[test]
+fn a_thousand_iterations_a_second_of_the_pytorch_backend_are_counted_exactly() {
+    every_iteration_is_counted("pytorch", Duration::from_secs(seconds() / 3));
+}
+
+/// The counted and the lost iterations add up to the emitted ones.
+fn iterations_dropped_by_a_small_ring_are_lost(backend: &str) {
+    let arguments =
+        ["--rate", "1000", "--ring", "20", "--idle-every", "300", "--idle-for", "0.1", "--backend", backend];
+    let engine = Lookalike::start_stopped(&arguments);
+    let before = engine.truth();
+    // The exporter cannot count iterations that were lost before it started.
+    let unseen = before.count("lost_iterations");
+    let daemon = Daemon::start(&["--source", &engine.source()]);
+    daemon.until(|page| ensure(page.get("trtllm_exporter_source_up", &[]) == 1.0, || "not up".to_owned()));
+    engine.resume();
+    daemon.until(|page| {
+        let counted = page.count("nv_trt_llm_iterations_total", &[]);
+        ensure(counted >= 500, || format!("{counted} iterations"))
+    });
+    engine.stop();
+    let (page, truth) = read_to_the_end(&engine, &daemon);
+    let (counted, lost) =
+        (page.count("nv_trt_llm_iterations_total", &[]), page.count("nv_trt_llm_iterations_lost_total", &[]));
+    assert!(lost > 0, "nothing was lost: {truth:?}");
+    assert_eq!(counted + lost, truth.count("iterations") - unseen, "{counted} counted, {lost} lost, {truth:?}");
+    assert_eq!(lost, truth.count("lost_iterations") - unseen);
+}
+
+#[test]
+fn iterations_dropped_between_two_polls_are_counted_as_lost() {
+    iterations_dropped_by_a_small_ring_are_lost("pytorch");
+}
+
+#[test]
+fn losses_are_counted_across_flush_records() {
+    iterations_dropped_by_a_small_ring_are_lost("tensorrt");
+}
+
+#[test]
+fn the_load_of_a_killed_engine_is_withdrawn_and_totals_continue_with_a_new_one() {
+    let arguments = ["--rate", "200", "--ring", "20000"];
+    let (_reserved, port) = reserved_port();
+    let mut engine = Lookalike::start_on(port, &arguments);
+    let daemon = Daemon::start(&["--source", &engine.source(), "--stale-after", "10s", "--poll.interval", "50ms"]);
+    let working = daemon.until(|page| {
+        let counted = page.count("nv_trt_llm_iterations_total", &[]);
+        ensure(counted >= 600 && page.state(&[]) == "busy", || format!("{counted} iterations"))
+    });
+    assert_eq!(loads(&working).len(), 4 + 3 + 6 + 4 + 5);
+    assert_eq!(Page::parse(&daemon.text("/metrics/gateway")).series.len(), GATEWAY);
+
+    engine.kill();
+    let mut last = working;
+    // Each page is read between two reads of the other one, so that a difference in time cannot be missed.
+    loop {
+        let gateway_before = Page::parse(&daemon.text("/metrics/gateway")).series.len();
+        let page = daemon.page();
+        let gateway_after = Page::parse(&daemon.text("/metrics/gateway")).series.len();
+        page.never_below(&last);
+        let unreachable = page.state(&[]) == "unreachable";
+        let shown = loads(&page).len();
+        // The last answers before the end may have been empty. The engine is stalled then for the time between the last record
+        // and the last answer.
+        let stale = unreachable || page.state(&[]) == "stalled";
+        assert_eq!(shown == 0, stale, "{shown} load gauges, {}", page.state(&[]));
+        assert!([0, GATEWAY].contains(&gateway_before) && [0, GATEWAY].contains(&gateway_after));
+        // An error is counted a moment before the page without the load is published, so the page before this one counts.
+        let refused = |page: &Page| page.find("trtllm_exporter_poll_errors_total", &["kind=connect"]) > Some(0.0);
+        let (withdrawn, refused) = (refused(&last), refused(&page));
+        assert!(
+            gateway_before == GATEWAY || refused,
+            "the gateway's page lost its series before a connection was refused"
+        );
+        assert!(gateway_after == 0 || !withdrawn, "the gateway's page kept its series after a connection was refused");
+        last = page;
+        if unreachable {
+            break;
+        }
+    }
+    assert_eq!(last.get("trtllm_exporter_source_up", &[]), 0.0);
+    assert!(last.find("nv_trt_llm_request_metrics", &["request_type=max"]).is_some(), "a limit stays");
+    // A reader judges the age itself; the driver checks it ten times per second.
+    until(|| ensure(daemon.logged(&["engine is stale"]) == 1, || daemon.stderr()));
+    let counted = last.count("nv_trt_llm_iterations_total", &[]);
+    let completed = last.count("nv_trt_llm_requests_completed_total", &[]);
+
+    let engine = Lookalike::start_on(port, &arguments);
+    let back = daemon.until(|page| {
+        page.never_below(&last);
+        last = page.clone();
+        let counted_since = page.count("nv_trt_llm_iterations_total", &[]) - counted;
+        ensure(counted_since >= 100 && page.state(&[]) == "busy", || format!("{counted_since} iterations since"))
+    });
+    assert_eq!(back.get("trtllm_exporter_source_up", &[]), 1.0);
+    assert_eq!(Page::parse(&daemon.text("/metrics/gateway")).series.len(), GATEWAY);
+    engine.stop();
+    let (page, truth) = read_to_the_end(&engine, &daemon);
+    page.never_below(&last);
+    assert_eq!(page.count("nv_trt_llm_engine_restarts_total", &[]), 1);
+    assert_eq!(page.count("nv_trt_llm_iterations_lost_total", &[]), 0);
+    assert_eq!(page.count("nv_trt_llm_iterations_total", &[]), counted + truth.count("iterations"));
+    assert_eq!(page.count("nv_trt_llm_requests_completed_total", &[]), completed + truth.count("completed_requests"));
+    assert_eq!(daemon.logged(&["engine recovered"]), 1, "{}", daemon.stderr());
+}
+
+/// Series of one engine on the gateway's page: five under each of two names.
+const GATEWAY: usize = 10;
+
+/// Load gauges that must be 0 without work.
+const NO_LOAD: [(&str, &str); 9] = [
+    ("nv_trt_llm_request_metrics", "request_type=active"),
+    ("nv_trt_llm_request_metrics", "request_type=scheduled"),
+    ("nv_trt_llm_request_metrics", "request_type=context"),
+    ("nv_trt_llm_request_metrics", "request_type=waiting"),
+    ("nv_trt_llm_inflight_batcher_metrics", "inflight_batcher_specific_metric=total_context_tokens"),
+    ("nv_trt_llm_inflight_batcher_metrics", "inflight_batcher_specific_metric=generation_requests"),
+    ("nv_trt_llm_inflight_batcher_metrics", "inflight_batcher_specific_metric=paused_requests"),
+    ("nv_trt_llm_queued_requests", "version=1"),
+    ("nv_trt_llm_batch_occupancy_ratio", "version=1"),
+];
+
+fn idle_load_is_0_and_stays(backend: &str) {
+    let engine = Lookalike::start(&["--rate", "200", "--ring", "20000", "--backend", backend]);
+    // Longer than any pause of a busy build machine.
+    let daemon = Daemon::start(&["--source", &engine.source(), "--stale-after", "10s"]);
+    daemon.until_state(&[], "busy");
+    engine.control(r#"{"drain":true}"#);
+    let since = daemon.until(|page| {
+        let idle = engine.truth().is("idle") && page.state(&[]) == "idle";
+        ensure(idle, || format!("{}, {:?}", page.state(&[]), engine.truth()))
+    });
+    let answered = |page: &Page| page.get("trtllm_exporter_last_success_timestamp_seconds", &[]);
+    // Longer than --stale-after.
+    daemon.until(|page| {
+        assert_eq!(page.state(&[]), "idle");
+        assert_eq!(page.get("trtllm_exporter_source_up", &[]), 1.0);
+        for (name, label) in NO_LOAD {
+            assert_eq!(page.get(name, &[label]), 0.0, "{name} {label}");
+        }
+        ensure(answered(page) >= answered(&since) + 12.0, || "not polled for twelve seconds".to_owned())
+    });
+    let gateway = Page::parse(&daemon.text("/metrics/gateway"));
+    assert_eq!(gateway.series.len(), GATEWAY);
+    assert_eq!(gateway.get("nv_trt_llm_request_metrics", &["request_type=waiting"]), 0.0);
+    assert_eq!(daemon.logged(&["engine is stale"]), 0, "{}", daemon.stderr());
+    engine.control(r#"{"drain":false}"#);
+    daemon.until_state(&[], "busy");
+}
+
+#[test]
+fn the_load_of_an_idle_pytorch_engine_is_0_and_it_is_not_stale() {
+    idle_load_is_0_and_stays("pytorch");
+}
+
+#[test]
+fn the_load_of_an_idle_cpp_engine_is_0_and_it_is_not_stale() {
+    idle_load_is_0_and_stays("tensorrt");
+}
+
+#[test]
+fn outstanding_work_without_records_is_stalled() {
+    let engine = Lookalike::start(&["--rate", "200"]);
+    let daemon = Daemon::start(&["--source", &engine.source(), "--stale-after", "1s"]);
+    daemon.until_state(&[], "busy");
+    // In rare cases an iteration leaves no work. The engine is then idle, and the test waits for the next one.
+    until(|| {
+        let truth = engine.stop();
+        let outstanding = truth.count("active_requests") + truth.count("queued_requests");
+        if outstanding == 0 {
+            engine.resume();
+        }
+        ensure(outstanding > 0, || "no work outstanding".to_owned())
+    });
+    let page = daemon.until_state(&[], "stalled");
+    assert_eq!(loads(&page), [] as [&str; 0]);
+    assert_eq!(Page::parse(&daemon.text("/metrics/gateway")).series.len(), 0);
+    assert_eq!(page.get("trtllm_exporter_source_up", &[]), 1.0, "its source answers");
+    assert!(page.find("nv_trt_llm_request_metrics", &["request_type=max"]).is_some(), "a limit stays");
+    engine.resume();
+    let page = daemon.until_state(&[], "busy");
+    assert_eq!(page.count("nv_trt_llm_engine_restarts_total", &[]), 0);
+    assert!(!loads(&page).is_empty());
+}

@@ -1,0 +1,51 @@
+//! All integration tests in one binary: a module for each room or promise. `cargo test --test it golden::` runs one module.
+// A test fails by a panic.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stderr, clippy::print_stdout)]
+#![cfg_attr(not(feature = "executor"), allow(dead_code, unused_imports))]
+
+mod activation;
+mod api;
+mod autoscaling;
+mod bad_flags;
+mod bad_input;
+mod bench_report;
+mod command_line;
+mod connections;
+mod discovery;
+mod doctor;
+mod engines_of_2026;
+mod errors;
+mod faults;
+mod fields;
+mod fixtures;
+mod formats;
+mod fuzz_targets;
+mod golden;
+mod gpu;
+#[cfg(feature = "executor")]
+mod hosted;
+mod https;
+mod kv_cache_events;
+mod kv_cache_v2;
+#[cfg(feature = "executor")]
+mod lifecycle_truth;
+mod live_page;
+mod log_pipe;
+mod lookalike;
+mod memory;
+mod naming;
+mod objectives;
+mod parsers;
+mod prometheus;
+mod readers;
+mod recorder;
+mod reference;
+mod reference_page;
+mod reload;
+mod server_page;
+#[cfg(feature = "executor")]
+mod simulated;
+mod support;
+mod tls;
+mod top;
+mod web_config;

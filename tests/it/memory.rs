@@ -1,0 +1,202 @@
+//! Memory is bounded whatever a peer sends: tiny elements of JSON take hundreds of times their bytes in memory.
+
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::net::{TcpListener, TcpStream};
+use std::os::unix::net::UnixStream;
+use std::sync::{Arc, Mutex};
+
+use crate::support::daemon::Daemon;
+use crate::support::ensure;
+
+/// Bytes that the process may have in memory at any time.
+const LIMIT: u64 = 64_000_000;
+
+/// Serves `body` as the first answer of `path`, and `[]` to everything else. Returns the source.
+fn server(path: &'static str, body: Vec<u8>) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let body = Arc::new(Mutex::new(Some(body)));
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let body = Arc::clone(&body);
+            std::thread::spawn(move || serve(stream.unwrap(), path, &body));
+        }
+    });
+    format!("trtllm-serve:http://{address}?kv_cache_events=true")
+}
+
+fn serve(stream: TcpStream, path: &str, body: &Mutex<Option<Vec<u8>>>) {
+    let mut reader = BufReader::new(stream);
+    let mut request = String::new();
+    while reader.read_line(&mut request).is_ok_and(|bytes| bytes > 0) {
+        if !request.ends_with("\r\n\r\n") {
+            continue;
+        }
+        let wanted = request.split(' ').nth(1) == Some(path);
+        let body = if wanted { body.lock().unwrap().take() } else { None }.unwrap_or_else(|| b"[]".to_vec());
+        let head = format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n", body.len());
+        let stream = reader.get_mut();
+        if stream.write_all(head.as_bytes()).and_then(|()| stream.write_all(&body)).is_err() {
+            break;
+        }
+        request.clear();
+    }
+}
+
+fn array(element: &str, bytes: usize) -> Vec<u8> {
+    let mut text = vec![element; bytes / (element.len() + 1)].join(",");
+    text.insert(0, '[');
+    text.push(']');
+    text.into_bytes()
+}
+
+fn rejected(daemon: &Daemon, reason: &str) -> f64 {
+    daemon.page().find("trtllm_exporter_records_rejected_total", &[&format!("reason={reason}")]).unwrap_or(0.0)
+}
+
+/// At the end of its start, the daemon gives back the code and constants that it has read only for that: a third of the program.
+#[test]
+fn what_only_the_start_has_read_of_the_program_is_not_resident() {
+    let folder = tempfile::tempdir().unwrap();
+    let daemon = Daemon::start(&["--source", &format!("socket:{}", folder.path().join("socket").display())]);
+    // The port file is written a moment before the end of the start.
+    daemon
+        .until(|_| ensure(daemon.given_back() > 1_500_000, || format!("{} bytes are given back", daemon.given_back())));
+}
+
+/// The last records of each engine were most of the memory: 128 of 2.8 KB, with room for further windows.
+#[test]
+fn many_engines_with_records_of_kv_cache_manager_v2_take_less_than_half_a_megabyte_each() {
+    const ENGINES: usize = 64;
+    let fixture = std::fs::read_to_string("tests/fixtures/metrics_v2_cold_tiers_sampled.json").unwrap();
+    let fixture: serde_json::Value = serde_json::from_str(&fixture).unwrap();
+    let mut record = fixture["payload"][1].clone();
+    let records: String = (1..=150)
+        .map(|iter| {
+            record["iter"] = iter.into();
+            format!("{record}\n")
+        })
+        .collect();
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("socket");
+    let daemon = Daemon::start(&["--source", &format!("socket:{}", path.display())]);
+    let before = daemon.own_memory();
+    for engine in 0..ENGINES {
+        let mut publisher = UnixStream::connect(&path).unwrap();
+        writeln!(publisher, "{{\"hello\": {{\"model\": \"engine-{engine}\"}}}}").unwrap();
+        publisher.write_all(records.as_bytes()).unwrap();
+    }
+    daemon.until(|_| {
+        let page = daemon.page();
+        let counted = (0..ENGINES).filter(|engine| {
+            let model = format!("model=engine-{engine}");
+            page.find("nv_trt_llm_kv_cache_blocks_allocated_total", &[&model]).is_some()
+                && page.find("nv_trt_llm_iterations_total", &[&model]).is_some_and(|count| count >= 15.0)
+        });
+        let counted = counted.count();
+        ensure(counted == ENGINES, || format!("{counted} engines have sent all"))
+    });
+    let grown = daemon.own_memory().saturating_sub(before) / ENGINES as u64;
+    assert!(grown <= 500_000, "{grown} bytes an engine");
+}
+
+#[test]
+fn answers_of_tiny_elements_are_read_in_bounded_memory() {
+    const SIZE: usize = 15 << 20;
+    let rows = String::from_utf8(array("{}", SIZE)).unwrap();
+    let levels = String::from_utf8(array("1", SIZE)).unwrap();
+    let pools = format!("{{\"\":{{}}{}}}", ",\"\":{}".repeat(SIZE / 6));
+    let tree = String::from_utf8(array("{\"a\":0}", SIZE)).unwrap();
+    let numbers = String::from_utf8(array("0", SIZE)).unwrap();
+    let nested = (0..100).fold("{}".to_owned(), |entry, _| format!("{{\"gen_perf_metrics\":{entry}}}"));
+    // The error of the parser quotes each of these bytes with six.
+    let text = "\x7f".repeat(SIZE);
+    for (path, body, reason) in [
+        ("/metrics", array("{}", SIZE), Some("not_a_record")),
+        ("/metrics", array("null", SIZE), Some("not_a_record")),
+        ("/metrics", array("{\"iter\":7}", SIZE), None),
+        ("/metrics", format!("[{{\"iter\":7,\"requestStats\":{rows}}}]").into_bytes(), None),
+        ("/metrics", format!("[{{\"iter\":7,\"iterCachedTokensByLevel\":{levels}}}]").into_bytes(), None),
+        ("/metrics", format!("[{{\"iter\":7,\"kvCacheIterationStatsByPoolGroup\":{pools}}}]").into_bytes(), None),
+        ("/metrics", format!("[{{\"iter\":\"{text}\"}}]").into_bytes(), Some("not_a_record")),
+        ("/server_info", format!("{{\"startup_metrics\":{tree}}}").into_bytes(), None),
+        ("/version", format!("{{\"version\":\"{text}\"}}").into_bytes(), None),
+        ("/perf_metrics", array(&nested, SIZE), None),
+        ("/perf_metrics", format!("[{{\"request_id\":{numbers}}}]").into_bytes(), None),
+        ("/perf_metrics", array("{}", SIZE), Some("not_a_record")),
+        ("/perf_metrics", array("{\"request_id\":7}", SIZE), None),
+        ("/kv_cache_events", array("{}", SIZE), Some("not_a_record")),
+        ("/kv_cache_events", array("{\"event_id\":7}", SIZE), None),
+    ] {
+        let start = String::from_utf8_lossy(&body[..40]).into_owned();
+        let source = server(path, body);
+        let daemon = Daemon::start(&["--source", &source, "--poll.timeout", "60s"]);
+        daemon.until(|page| {
+            let read = match reason {
+                Some(reason) => page.find("trtllm_exporter_records_rejected_total", &[&format!("reason={reason}")]),
+                // It is in the first poll.
+                None => page.find("trtllm_exporter_polls_total", &[]).map(|polls| polls - 2.0),
+            };
+            ensure(read.unwrap_or(0.0) > 0.0, || format!("{path} {start} is not read"))
+        });
+        let peak = daemon.peak_memory();
+        assert!(peak <= LIMIT, "{path} {start}: {} MB", peak / 1_000_000);
+    }
+}
+
+#[test]
+fn lines_of_tiny_elements_from_many_publishers_are_read_in_bounded_memory() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("socket");
+    let daemon = Daemon::start(&["--source", &format!("socket:{}", path.display())]);
+    // One long line each, then forty short ones: each has most elements for its limits.
+    for (length, lines) in [(1_000_000, 1), (60_000, 40)] {
+        let rows = String::from_utf8(array("{}", length)).unwrap();
+        let line = format!("{{\"iter\":1,\"numActiveRequests\":0,\"requestStats\":{rows}}}\n");
+        let publishers: Vec<_> = (0..64)
+            .map(|_| {
+                let (path, line) = (path.clone(), line.clone());
+                std::thread::spawn(move || {
+                    let mut stream = UnixStream::connect(path).unwrap();
+                    (0..lines).for_each(|_| stream.write_all(line.as_bytes()).unwrap());
+                })
+            })
+            .collect();
+        publishers.into_iter().for_each(|publisher| publisher.join().unwrap());
+    }
+    daemon.until(|_| {
+        let page = daemon.page();
+        let seen = page.find("nv_trt_llm_iterations_total", &[]).unwrap_or(0.0);
+        ensure(seen >= 1.0 && rejected(&daemon, "too_many") + seen >= 1.0, || format!("{seen} records"))
+    });
+    std::thread::sleep(std::time::Duration::from_secs(1));
+    let peak = daemon.peak_memory();
+    assert!(peak <= LIMIT, "{} MB", peak / 1_000_000);
+}
+
+/// The last 128 records are kept for the API, so each of them must be small, and the ids in it.
+#[test]
+fn records_with_window_ids_of_a_megabyte_are_kept_in_bounded_memory() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("socket");
+    let daemon = Daemon::start(&["--source", &format!("socket:{}", path.display())]);
+    let id = "9".repeat(1_000_000);
+    let mut stream = UnixStream::connect(&path).unwrap();
+    for iter in 1..=130 {
+        let record =
+            format!("{{\"iter\":{iter},\"numActiveRequests\":1,\"kvCacheIterationStats\":{{\"{id}\":{{}}}}}}\n");
+        stream.write_all(record.as_bytes()).unwrap();
+    }
+    for iter in 131..=140 {
+        let tiers = format!("{{\"iter\":{iter},\"numActiveRequests\":1,\"kvCacheLevelTiers\":[\"{id}\",\"host\"]}}\n");
+        stream.write_all(tiers.as_bytes()).unwrap();
+    }
+    daemon.until(|page| {
+        let seen = page.find("nv_trt_llm_iterations_total", &[]).unwrap_or(0.0);
+        ensure(seen >= 140.0, || format!("{seen} records"))
+    });
+    let kept = daemon.text("/api/v1/iterations?last=128");
+    assert!(kept.len() < 100_000 && kept.contains("\"kvCacheLevelTiers\":[\"\",\"host\"]"), "{} bytes", kept.len());
+    let peak = daemon.peak_memory();
+    assert!(peak <= LIMIT, "{} MB", peak / 1_000_000);
+}

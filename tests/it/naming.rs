@@ -1,0 +1,289 @@
+//! Engines that name themselves: several publishers share one ingest socket, and each is an engine of its own.
+
+use std::io::{Read as _, Write as _};
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+
+use crate::support;
+use crate::support::daemon::Daemon;
+use crate::support::{ensure, until};
+
+struct Socket {
+    _folder: tempfile::TempDir,
+    path: PathBuf,
+}
+
+impl Socket {
+    fn new() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        Self { path: folder.path().join("ingest.sock"), _folder: folder }
+    }
+
+    fn source(&self) -> String {
+        format!("socket:{}", self.path.display())
+    }
+
+    fn serve(&self, more: &[&str]) -> Daemon {
+        Daemon::start(&[&["--source", &self.source(), "--gpu", "off"], more].concat())
+    }
+
+    /// Connects and says hello.
+    fn publisher(&self, hello: &str) -> UnixStream {
+        let mut stream = UnixStream::connect(&self.path).unwrap();
+        writeln!(stream, "{{\"hello\":{hello}}}").unwrap();
+        stream
+    }
+}
+
+fn send(stream: &mut UnixStream, iterations: std::ops::RangeInclusive<u64>) {
+    for iter in iterations {
+        let kv =
+            "\"kvCacheStats\":{\"maxNumBlocks\":100,\"usedNumBlocks\":1,\"freeNumBlocks\":99,\"tokensPerBlock\":32}";
+        writeln!(stream, "{{\"iter\":{iter},\"numActiveRequests\":1,\"numCompletedRequests\":1,{kv}}}").unwrap();
+    }
+}
+
+fn names(daemon: &Daemon) -> Vec<String> {
+    let engines = daemon.get("/api/v1/engines").json();
+    let name = |engine: &serde_json::Value| {
+        format!("{} {}", engine["model"].as_str().unwrap(), engine["version"].as_str().unwrap())
+    };
+    engines.as_array().unwrap().iter().map(name).collect()
+}
+
+fn until_named(daemon: &Daemon, expected: &[&str]) {
+    until(|| {
+        let names = names(daemon);
+        ensure(names == expected, || format!("{names:?} instead of {expected:?}"))
+    });
+}
+
+/// Iterations, lost iterations and restarts of an engine.
+fn counts(daemon: &Daemon, model: &str, version: &str) -> [u64; 3] {
+    let page = daemon.page();
+    let labels = [format!("model={model}"), format!("version={version}")];
+    let labels = labels.each_ref().map(String::as_str);
+    ["iterations_total", "iterations_lost_total", "engine_restarts_total"]
+        .map(|name| page.find(&format!("nv_trt_llm_{name}"), &labels).unwrap_or_default() as u64)
+}
+
+fn until_counts(daemon: &Daemon, [model, version]: [&str; 2], expected: [u64; 3]) {
+    until(|| {
+        let counts = counts(daemon, model, version);
+        ensure(counts == expected, || format!("{model} {version}: {counts:?} instead of {expected:?}"))
+    });
+}
+
+#[test]
+fn two_publishers_at_once_are_two_engines_and_nothing_is_lost() {
+    let socket = Socket::new();
+    let daemon = socket.serve(&["--metrics.compat", "trtllm"]);
+    assert_eq!(names(&daemon), [""; 0], "no engine before one has spoken");
+    assert_eq!(daemon.get("/readyz").status, 200);
+    std::thread::scope(|scope| {
+        // The numbers of their iterations would look like restarts and losses of one engine.
+        for (model, first) in [("llama", 1), ("mixtral", 50_001)] {
+            let socket = &socket;
+            scope.spawn(move || {
+                let mut stream = socket.publisher(&format!("{{\"model\":\"{model}\",\"version\":\"2\",\"pid\":1}}"));
+                for start in (first..first + 5_000).step_by(100) {
+                    send(&mut stream, start..=start + 99);
+                    std::thread::sleep(std::time::Duration::from_millis(5));
+                }
+                // The connection stays open until the numbers are checked.
+                until(|| ensure(socket.path.with_extension("checked").exists(), || "not yet".to_owned()));
+            });
+        }
+        until_counts(&daemon, ["llama", "2"], [5_000, 0, 0]);
+        until_counts(&daemon, ["mixtral", "2"], [5_000, 0, 0]);
+        let page = daemon.page();
+        for model in ["llama", "mixtral"] {
+            let model = format!("model={model}");
+            assert_eq!(page.count("trtllm_exporter_ingest_connections", &[&model]), 1);
+            assert_eq!(page.count("trtllm_exporter_source_up", &[&model]), 1);
+        }
+        assert!(page.find("trtllm_num_requests_running", &["model_name=llama"]).is_some());
+        std::fs::write(socket.path.with_extension("checked"), "").unwrap();
+    });
+}
+
+#[test]
+fn a_taken_name_is_refused_once_and_free_when_its_connection_ends() {
+    let socket = Socket::new();
+    let configured = socket.path.with_extension("ndjson");
+    std::fs::write(&configured, "").unwrap();
+    let replay = format!("replay:{}", configured.display());
+    let folder = tempfile::tempdir().unwrap();
+    let config = folder.path().join("engines.yaml");
+    let text = format!("engines:\n- source: {replay}\n  model: configured\n- source: {}\n", socket.source());
+    std::fs::write(&config, text).unwrap();
+    let daemon = Daemon::start(&["--config.file", config.to_str().unwrap(), "--gpu", "off"]);
+    let mut first = socket.publisher("{\"model\":\"llama\",\"pid\":1}");
+    send(&mut first, 1..=10);
+    until_counts(&daemon, ["llama", "1"], [10, 0, 0]);
+    for (count, model) in [(1, "llama"), (2, "configured")] {
+        let mut third = socket.publisher(&format!("{{\"model\":\"{model}\",\"version\":\"1\",\"pid\":1}}"));
+        let _ = third.write_all(b"{\"iter\":77}\n");
+        // It is disconnected.
+        assert!(matches!(third.read(&mut [0]), Ok(0) | Err(_)));
+        let refused = daemon.page().count("trtllm_exporter_publishers_refused_total", &["reason=name"]);
+        assert_eq!(refused, count);
+        assert_eq!(daemon.logged(&["publisher refused", model, "give each engine its own name"]), 1);
+    }
+    assert_eq!(counts(&daemon, "llama", "1"), [10, 0, 0]);
+    assert_eq!(counts(&daemon, "configured", "1"), [0, 0, 0]);
+    assert_eq!(names(&daemon), ["configured 1", "llama 1"], "in the order of the configuration");
+    // The same process connects again and continues; another process is a restart of the engine.
+    drop(first);
+    let mut again = socket.publisher("{\"model\":\"llama\",\"pid\":1}");
+    send(&mut again, 11..=20);
+    until_counts(&daemon, ["llama", "1"], [20, 0, 0]);
+    drop(again);
+    let mut other = socket.publisher("{\"model\":\"llama\",\"pid\":2}");
+    send(&mut other, 1..=5);
+    until_counts(&daemon, ["llama", "1"], [25, 0, 1]);
+    assert_eq!(daemon.logged(&["the last publisher of the engine has left", "model=llama"]), 2);
+    assert_eq!(daemon.logged(&["the engine has restarted", "restarts=1"]), 1);
+    assert_eq!(daemon.logged(&["records were lost"]), 0);
+    for sequence in [9, 13] {
+        writeln!(other, "{{\"iter\":{sequence},\"statsSequence\":{sequence},\"numActiveRequests\":1}}").unwrap();
+    }
+    until_counts(&daemon, ["llama", "1"], [27, 3, 1]);
+    assert_eq!(daemon.logged(&["records were lost", "lost=3", "another reader"]), 1);
+}
+
+#[test]
+fn derived_names_take_the_lowest_free_version_and_keep_the_order_of_versions() {
+    let socket = Socket::new();
+    let daemon = socket.serve(&["--metrics.compat", "trtllm"]);
+    let hello = |pid| format!("{{\"model\":\"llama\",\"pid\":{pid},\"derived\":true}}");
+    let mut streams = Vec::new();
+    let mut expected = Vec::new();
+    for pid in 1..=11 {
+        let mut stream = socket.publisher(&hello(pid));
+        send(&mut stream, 1..=pid);
+        streams.push(stream);
+        expected.push(format!("llama {pid}"));
+        until_named(&daemon, &expected.iter().map(String::as_str).collect::<Vec<_>>());
+    }
+    for version in 1..=11 {
+        until_counts(&daemon, ["llama", &version.to_string()], [version, 0, 0]);
+        let version = format!("version={version}");
+        // This name has no version otherwise.
+        daemon.until(|page| {
+            let found = page.find("trtllm_num_requests_running", &["model_name=llama", &version]);
+            ensure(found.is_some(), || format!("{version}: {found:?}"))
+        });
+    }
+    drop(streams.swap_remove(3));
+    until(|| {
+        let open = daemon.page().count("trtllm_exporter_ingest_connections", &["version=4"]);
+        ensure(open == 0, || "still connected".to_owned())
+    });
+    let mut new = socket.publisher(&hello(99));
+    send(&mut new, 1..=7);
+    until_counts(&daemon, ["llama", "4"], [11, 0, 1]);
+}
+
+#[test]
+fn a_publisher_sends_the_settings_of_its_engine() {
+    let socket = Socket::new();
+    let daemon = socket.serve(&[]);
+    let until_settings = |expected: &[&str]| {
+        daemon.until(|page| {
+            let info = page.series.iter().find(|(name, _)| name.starts_with("nv_trt_llm_engine_config_info"));
+            let found = expected.iter().all(|label| info.is_some_and(|(name, _)| name.contains(label)));
+            ensure(found, || format!("{info:?} has not {expected:?}"))
+        })
+    };
+    let config = r#"{"tensor_parallel_size":2,"quantization":"FP8","dtype":[1],
+        "max_batch_size":"96","gpus":"8","tokens_per_block":64}"#
+        .replace('\n', "");
+    let mut stream = socket.publisher(&format!("{{\"model\":\"llama\",\"pid\":1,\"config\":{config}}}"));
+    let page = until_settings(&[
+        "tensor_parallel_size=\"2\"",
+        "quantization=\"FP8\"",
+        "dtype=\"unknown\"",
+        "max_batch_size=\"96\"",
+        "tokens_per_block=\"64\"",
+    ]);
+    assert_eq!(page.find("nv_trt_llm_engine_config_info", &["gpus=8"]), None);
+    // Records take precedence.
+    send(&mut stream, 1..=2);
+    until_settings(&["tokens_per_block=\"32\"", "quantization=\"FP8\""]);
+    drop(stream);
+    // A hello with missing or invalid settings keeps the old ones and its connection.
+    for config in ["", ",\"config\":null", ",\"config\":[\"dtype\"]", ",\"config\":{\"dtype\":{}}"] {
+        let mut stream = socket.publisher(&format!("{{\"model\":\"llama\",\"pid\":1{config}}}"));
+        let next = daemon.page().count("nv_trt_llm_iterations_total", &[]) + 1;
+        send(&mut stream, next..=next);
+        until_counts(&daemon, ["llama", "1"], [next, 0, 0]);
+        until_settings(&["quantization=\"FP8\"", "tensor_parallel_size=\"2\""]);
+    }
+    let _restarted = socket.publisher(r#"{"model":"llama","pid":1,"config":{"quantization":"NVFP4"}}"#);
+    until_settings(&["quantization=\"NVFP4\"", "tensor_parallel_size=\"unknown\""]);
+    assert_eq!(daemon.page().count("trtllm_exporter_records_rejected_total", &["reason=not_a_record"]), 0);
+}
+
+#[test]
+fn publishers_without_a_hello_share_one_engine() {
+    let socket = Socket::new();
+    let daemon = socket.serve(&[]);
+    // One connection per line, as scripts do.
+    for iter in 1..=50 {
+        send(&mut UnixStream::connect(&socket.path).unwrap(), iter..=iter);
+        until_counts(&daemon, ["tensorrt_llm", "1"], [iter, 0, 0]);
+    }
+    assert_eq!(names(&daemon), ["tensorrt_llm 1"]);
+}
+
+#[test]
+fn engines_that_come_and_go_are_forgotten_and_their_series_end() {
+    let socket = Socket::new();
+    let daemon = socket.serve(&["--engine.forget-after", "2s"]);
+    let mut keeper = socket.publisher("{\"model\":\"keeper\",\"pid\":1}");
+    send(&mut keeper, 1..=1);
+    // The name appears before the record, and some series need the record.
+    until_counts(&daemon, ["keeper", "1"], [1, 0, 0]);
+    let series = daemon.page().series.len();
+    for round in 0..3 {
+        // 63 more, and none of those of the round before.
+        let hello = |engine: u64| format!("{{\"model\":\"engine-{round}-{engine}\",\"pid\":{}}}", 10 + engine);
+        let streams: Vec<UnixStream> = (0..63)
+            .map(|engine| {
+                let mut stream = socket.publisher(&hello(engine));
+                send(&mut stream, 1..=20);
+                stream
+            })
+            .collect();
+        let page = daemon.until(|page| {
+            let counted = page.series.iter().filter(|(name, _)| name.starts_with("nv_trt_llm_iterations_total"));
+            let counted: Vec<f64> = counted.map(|(_, value)| *value).filter(|value| *value != 1.0).collect();
+            ensure(counted == [20.0; 63], || format!("{counted:?}"))
+        });
+        assert!(page.series.len() <= 64 * series, "{} series", page.series.len());
+        let mut refused = socket.publisher("{\"model\":\"one too many\",\"pid\":1}");
+        assert!(matches!(refused.read(&mut [0]), Ok(0) | Err(_)), "64 engines are the limit");
+        drop(streams);
+        until_named(&daemon, &["keeper 1"]);
+    }
+    let page = daemon.page();
+    assert_eq!(page.series.len(), series);
+    assert_eq!(page.count("nv_trt_llm_iterations_total", &[]), 1);
+    assert_eq!(page.count("trtllm_exporter_publishers_refused_total", &["reason=engines"]), 3);
+    drop(keeper);
+}
+
+#[test]
+fn a_publisher_that_leaves_the_socket_of_one_engine_is_logged() {
+    let socket = Socket::new();
+    let daemon = Daemon::start(&["--source", &socket.source(), "--model", "m", "--gpu", "off"]);
+    let mut publisher = socket.publisher("{\"model\":\"llama\",\"pid\":1}");
+    send(&mut publisher, 1..=10);
+    until_counts(&daemon, ["m", "1"], [10, 0, 0]);
+    assert_eq!(daemon.logged(&["publisher disconnected"]), 0);
+    drop(publisher);
+    support::until(|| {
+        support::ensure(daemon.logged(&["publisher disconnected", "left_out=0"]) == 1, || daemon.stderr())
+    });
+}

@@ -1,0 +1,163 @@
+//! Objectives of requests on the page of the real daemon, against requests whose outcome is known.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use serde_json::{Value, json};
+
+use crate::support::daemon::Daemon;
+use crate::support::ensure;
+use crate::support::page::Page;
+
+/// One finished request: times in seconds after its arrival.
+fn entry(first_token: Value, last_token: Value, tokens: Option<u64>, reason: &str) -> String {
+    let at = |seconds: &Value| seconds.as_f64().map(|seconds| 1000.0 + seconds);
+    let timing =
+        json!({"arrival_time": 1000.0, "first_token_time": at(&first_token), "last_token_time": at(&last_token)});
+    let metrics = json!({"timing_metrics": timing});
+    json!({"perf_metrics": metrics, "output_tokens": tokens, "finish_reason": reason}).to_string()
+}
+
+/// For `ttft=500ms,tpot=50ms,e2e=2s`.
+fn requests() -> Vec<String> {
+    vec![
+        // All are met, each exactly at its limit: 0.5 s, 30 × 0.05 s, 2 s.
+        entry(json!(0.5), json!(2.0), Some(31), "stop"),
+        // The first token and the end are met, the time per token is not: 0.9 s for 10 tokens.
+        entry(json!(0.5), json!(1.4), Some(11), "length"),
+        // Only the time per token is met.
+        entry(json!(1.0), json!(5.0), Some(101), "stop"),
+        // One token: no time per token to miss.
+        entry(json!(0.25), json!(0.25), Some(1), "stop"),
+        // The length was not told.
+        entry(json!(0.25), json!(0.5), None, "stop"),
+        // The first token was not told; the end is missed.
+        entry(Value::Null, json!(3.0), Some(10), "stop"),
+        // The first token before the arrival is unknown; 1.5 s for 3 further tokens are too long.
+        entry(json!(-1.0), json!(0.5), Some(4), "stop"),
+        // Its client cancelled it, long after each limit.
+        entry(json!(10.0), json!(20.0), Some(3), "cancelled"),
+    ]
+}
+
+fn config(file: &Path, engines: &[(&str, &Path, &str)]) {
+    let mut text = "engines:\n".to_owned();
+    for (model, requests, objectives) in engines {
+        let source = format!("replay:{}?speed=max", requests.display());
+        text += &format!("- {{model: {model}, source: '{source}'{objectives}}}\n");
+    }
+    std::fs::write(file, text).unwrap();
+}
+
+/// Requests by objective and outcome.
+fn judged(page: &Page, model: &str) -> BTreeMap<String, [f64; 3]> {
+    let mut judged = BTreeMap::new();
+    for objective in ["ttft", "tpot", "e2e", "all"] {
+        let labels =
+            |outcome| [format!("model={model}"), format!("objective={objective}"), format!("outcome={outcome}")];
+        let count = |outcome| {
+            let labels = labels(outcome);
+            let labels: Vec<&str> = labels.iter().map(String::as_str).collect();
+            page.find("nv_trt_llm_objective_requests_total", &labels)
+        };
+        if let [Some(met), Some(missed), Some(unknown)] = ["met", "missed", "unknown"].map(count) {
+            judged.insert(objective.to_owned(), [met, missed, unknown]);
+        }
+    }
+    judged
+}
+
+fn expected(of: &[(&str, [f64; 3])]) -> BTreeMap<String, [f64; 3]> {
+    of.iter().map(|(objective, counts)| ((*objective).to_owned(), *counts)).collect()
+}
+
+/// All requests of a replay that has ended.
+fn replayed(daemon: &Daemon, model: &str, requests: f64) -> Page {
+    daemon.until(|page| {
+        let all: f64 = judged(page, model).get("all").map_or(0.0, |counts| counts.iter().sum());
+        ensure(all >= requests, || format!("{all} of {requests} requests of {model} are judged"))
+    })
+}
+
+#[test]
+fn each_request_is_judged_whole_and_counts_of_other_objectives_begin_at_zero() {
+    let folder = tempfile::tempdir().unwrap();
+    let [requests_file, file] = ["requests.ndjson", "engines.yaml"].map(|name| folder.path().join(name));
+    std::fs::write(&requests_file, requests().join("\n") + "\n").unwrap();
+    let all = ", objectives: {ttft: 500ms, tpot: 50ms, e2e: 2s}";
+    config(
+        &file,
+        &[
+            ("all", &requests_file, all),
+            ("one", &requests_file, ", objectives: {e2e: 2s}"),
+            ("none", &requests_file, ""),
+        ],
+    );
+    let daemon = Daemon::start(&["--config.file", file.to_str().unwrap(), "--gpu", "off"]);
+    replayed(&daemon, "all", 8.0);
+    let page = replayed(&daemon, "one", 8.0);
+    let counted = expected(&[
+        ("ttft", [4.0, 1.0, 3.0]),
+        ("tpot", [3.0, 2.0, 3.0]),
+        ("e2e", [5.0, 2.0, 1.0]),
+        ("all", [2.0, 4.0, 2.0]),
+    ]);
+    assert_eq!(judged(&page, "all"), counted);
+    assert_eq!(page.get("nv_trt_llm_goodput_tokens_total", &["model=all"]), 32.0);
+    for (objective, seconds) in [("ttft", 0.5), ("tpot", 0.05), ("e2e", 2.0)] {
+        let objective = format!("objective={objective}");
+        assert_eq!(page.get("nv_trt_llm_objective_seconds", &["model=all", &objective]), seconds);
+    }
+    assert_eq!(judged(&page, "one"), expected(&[("e2e", [5.0, 2.0, 1.0]), ("all", [5.0, 2.0, 1.0])]));
+    assert_eq!(page.get("nv_trt_llm_goodput_tokens_total", &["model=one"]), 47.0);
+    for name in
+        ["nv_trt_llm_objective_requests_total", "nv_trt_llm_goodput_tokens_total", "nv_trt_llm_objective_seconds"]
+    {
+        assert_eq!(page.find(name, &["model=none"]), None, "{name} without objectives");
+    }
+
+    // Only the counts of the engine whose objectives change begin at 0: its file has other requests by now.
+    std::fs::write(&requests_file, entry(json!(0.5), json!(2.0), Some(31), "stop") + "\n").unwrap();
+    config(
+        &file,
+        &[
+            ("all", &requests_file, all),
+            ("one", &requests_file, ", objectives: {e2e: 1s}"),
+            ("none", &requests_file, ""),
+        ],
+    );
+    daemon.signal("HUP");
+    let page = daemon.until(|page| {
+        let limit = page.find("nv_trt_llm_objective_seconds", &["model=one"]);
+        let now = judged(page, "one");
+        ensure(limit == Some(1.0) && now.get("all").is_some_and(|all| all[1] > 0.0), || format!("{limit:?} {now:?}"))
+    });
+    assert_eq!(judged(&page, "one"), expected(&[("e2e", [0.0, 1.0, 0.0]), ("all", [0.0, 1.0, 0.0])]));
+    assert_eq!(judged(&page, "all"), counted);
+}
+
+#[cfg(feature = "executor")]
+#[test]
+fn a_flag_holds_for_all_sources_and_each_completed_request_is_judged_once() {
+    let source = "sim:?requests=60&rate=200";
+    let daemon = Daemon::start(
+        &[
+            &["--source", source, "--source", source, "--model", "a", "--model", "b", "--gpu", "off"][..],
+            &["--objectives", "ttft=1h,e2e=1us"],
+        ]
+        .concat(),
+    );
+    for model in ["a", "b"] {
+        let page = replayed(&daemon, model, 60.0);
+        let met_and_missed = |objective: &str| {
+            let [met, missed, unknown] = judged(&page, model)[objective];
+            // The engine may have had requests before the exporter saw it.
+            assert!(unknown <= 5.0, "{unknown} are unknown: {objective}");
+            assert_eq!(met + missed + unknown, 60.0, "{objective}");
+            (met > 0.0, missed > 0.0)
+        };
+        assert_eq!(page.get("nv_trt_llm_requests_completed_total", &[&format!("model={model}")]), 60.0);
+        assert_eq!(met_and_missed("ttft"), (true, false));
+        assert_eq!((met_and_missed("e2e"), met_and_missed("all")), ((false, true), (false, true)));
+    }
+}

@@ -1,0 +1,254 @@
+//! Prometheus servers scrape the real binary. They must store the page's names, and values that match the engine's own
+//! records.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+
+use serde_json::Value;
+
+use crate::support;
+use crate::support::daemon::Daemon;
+use crate::support::lookalike::Lookalike;
+use crate::support::page::{Page, name_of};
+use crate::support::prometheus::{Prometheus, now, prometheus_2, prometheus_3};
+use crate::support::standin::Standin;
+use crate::support::{ensure, until};
+
+fn config(daemon: &Daemon) -> String {
+    format!(
+        "global: {{scrape_interval: 1s, scrape_timeout: 900ms}}\n\
+         scrape_configs:\n- job_name: engines\n  static_configs: [{{targets: ['{}']}}]\n",
+        daemon.address
+    )
+}
+
+/// An engine that does not iterate yet, and a daemon that has polled it and a GPU of the stand-in.
+fn engine_and_daemon(arguments: &[&str]) -> (Lookalike, Daemon, Standin) {
+    let gpu = Standin::new("gpu.0.energy_mj=1000000");
+    let engine = Lookalike::start_stopped(&[&["--rate", "100", "--ring", "50000"], arguments].concat());
+    let library = gpu.library();
+    let daemon = Daemon::start(&["--source", &engine.source(), "--gpu.library", library.to_str().unwrap()]);
+    daemon.until(|page| {
+        // The GPU's activity needs two polls; after them the GPU is complete.
+        let gpu = page.find("nv_gpu_up", &[]) == Some(1.0) && page.find("nv_gpu_sm_active_ratio", &[]).is_some();
+        let polled = gpu && page.get("trtllm_exporter_source_up", &[]) == 1.0;
+        ensure(polled, || "the engine or the GPU has not been polled".to_owned())
+    });
+    (engine, daemon, gpu)
+}
+
+/// A server stores the names of the page, in particular those of the legacy counters.
+fn names_are_kept(binary: &Path) {
+    const ENERGY: &str = "nv_energy_consumption";
+    let (engine, daemon, gpu) = engine_and_daemon(&[]);
+    engine.resume();
+    // Some families appear late: the hit ratio needs a request that looked up blocks, others a completed request.
+    let page = daemon.until(|page| {
+        let late = ["nv_trt_llm_kv_cache_hit_ratio", "nv_trt_llm_request_iterations_count"];
+        ensure(late.iter().all(|name| page.find(name, &[]).is_some()), || format!("some of {late:?} are missing"))
+    });
+    let shown: BTreeSet<&str> = page.series.iter().map(|(series, _)| name_of(series)).collect();
+    let prometheus = Prometheus::start(binary, &config(&daemon));
+    prometheus.until_up();
+    until(|| {
+        let stored = prometheus.names();
+        // Series that the server adds to each scrape.
+        let own = |name: &str| name == "up" || name.starts_with("scrape_");
+        let stored: BTreeSet<&str> = stored.iter().map(String::as_str).filter(|name| !own(name)).collect();
+        ensure(stored == shown, || format!("stored {stored:?}, on the page {shown:?}"))
+    });
+    for name in ["nv_trt_llm_disaggregated_serving_metrics", ENERGY] {
+        assert!(shown.contains(name) && !shown.contains(format!("{name}_total").as_str()), "{name}");
+    }
+    // On a busy machine a late scrape leaves a gap until the next one.
+    prometheus.until_value("count(nv_trt_llm_disaggregated_serving_metrics)", 2.0);
+    // PromQL treats a legacy counter as a counter, whatever its type is.
+    prometheus.until_value(ENERGY, 0.0);
+    gpu.set("gpu.0.energy_mj=1005000");
+    prometheus.until_value(ENERGY, 5.0);
+    let increase = prometheus.value(&format!("increase({ENERGY}[10m])"), None);
+    assert!(increase.is_some_and(|joules| joules >= 5.0), "{increase:?}");
+}
+
+#[test]
+fn prometheus_2_stores_every_series_under_the_name_on_the_page() {
+    names_are_kept(&prometheus_2());
+}
+
+#[test]
+fn prometheus_3_stores_every_series_under_the_name_on_the_page() {
+    names_are_kept(&prometheus_3());
+}
+
+/// A server computes the engine's true rates from the counters.
+fn rates_are_the_engines(binary: &Path) {
+    const ITERATIONS: &str = "nv_trt_llm_iterations_total";
+    const COMPLETED: &str = "nv_trt_llm_requests_completed_total";
+    let (engine, daemon, _gpu) = engine_and_daemon(&[]);
+    let prometheus = Prometheus::start(binary, &config(&daemon));
+    prometheus.until_up();
+    prometheus.until_value("up", 1.0);
+    // While the engine is paused, the stored values equal the emitted ones.
+    let before = engine.truth();
+    prometheus.until_value(ITERATIONS, before.count("iterations") as f64);
+    prometheus.until_value(COMPLETED, before.count("completed_requests") as f64);
+    let still = now();
+    // Waits for one more scrape, so that the window below starts with these values.
+    let stored_at = || prometheus.value(&format!("timestamp({ITERATIONS})"), None);
+    until(|| {
+        ensure(stored_at() > Some(still), || format!("the last scrape was at {:?}, not after {still}", stored_at()))
+    });
+
+    engine.resume();
+    let (first, began) = (engine.truth().count("iterations"), now());
+    until(|| {
+        let iterations = engine.truth().count("iterations") - first;
+        ensure(iterations >= 1500, || format!("{iterations} iterations"))
+    });
+    // While the engine works, the rate over these seconds is the engine's.
+    let (second, ended) = (engine.truth().count("iterations"), now());
+    let true_rate = (second - first) as f64 / (ended - began);
+    let seconds = (ended - began).floor();
+    let rate = prometheus.value(&format!("rate({ITERATIONS}[{seconds}s])"), Some(ended)).unwrap();
+    assert!(
+        (rate / true_rate - 1.0).abs() < 0.3,
+        "Prometheus computes {rate} iterations per second, the engine made {true_rate}"
+    );
+
+    let after = engine.stop();
+    let emitted = after.count("iterations") - before.count("iterations");
+    prometheus.until_value(ITERATIONS, after.count("iterations") as f64);
+    prometheus.until_value(COMPLETED, after.count("completed_requests") as f64);
+    let end = now();
+    prometheus.until_value("nv_trt_llm_iterations_lost_total", 0.0);
+    // `increase` extrapolates to both ends of its window, by at most one scrape interval each.
+    let window = (end - still).ceil();
+    let increase = prometheus.value(&format!("increase({ITERATIONS}[{window}s])"), Some(end)).unwrap();
+    let ratio = increase / emitted as f64;
+    assert!((0.85..1.15).contains(&ratio), "Prometheus computes an increase of {increase}, the engine made {emitted}");
+    // The count of a histogram is a counter, too.
+    let observed = "nv_trt_llm_iteration_scheduled_requests_count";
+    prometheus.until_value(observed, after.count("iterations") as f64);
+    let steps = "histogram_quantile(0.5, rate(nv_trt_llm_iteration_latency_seconds_bucket[1m]))";
+    let median = prometheus.value(steps, None).unwrap();
+    assert!((0.005..0.02).contains(&median), "iterations of 10 ms have a median of {median} s");
+}
+
+#[test]
+fn rates_in_prometheus_2_are_what_the_engine_emitted() {
+    rates_are_the_engines(&prometheus_2());
+}
+
+#[test]
+fn rates_in_prometheus_3_are_what_the_engine_emitted() {
+    rates_are_the_engines(&prometheus_3());
+}
+
+/// Runs deploy/prometheus with another address and shorter intervals.
+fn deployed_configuration_works(binary: &Path) {
+    let (engine, daemon, _gpu) = engine_and_daemon(&[]);
+    engine.resume();
+    let folder = support::root().join("deploy/prometheus");
+    let mut config = fs::read_to_string(folder.join("scrape.yaml")).unwrap();
+    for (from, to) in [
+        ("127.0.0.1:8002", daemon.address.as_str()),
+        ("scrape_interval: 15s", "scrape_interval: 1s"),
+        ("evaluation_interval: 15s", "evaluation_interval: 1s"),
+        ("- recording.yml", &format!("- {}", folder.join("recording.yml").display())),
+        ("- alerts.yml", &format!("- {}", folder.join("alerts.yml").display())),
+        ("- alerts-gpu.yml", &format!("- {}", folder.join("alerts-gpu.yml").display())),
+    ] {
+        assert!(config.contains(from), "scrape.yaml has no {from}");
+        config = config.replace(from, to);
+    }
+    let prometheus = Prometheus::start(binary, &config);
+    prometheus.until_up();
+    prometheus.until_value("up{job=\"trtllm-exporter\"}", 1.0);
+    // Every alert is evaluated over real series, and a healthy engine raises none. The wait covers an engine that did not
+    // iterate between two scrapes.
+    until(|| {
+        let groups = prometheus.api("rules", &[])["groups"].clone();
+        let rules: Vec<Value> =
+            groups.as_array().unwrap().iter().flat_map(|group| group["rules"].as_array().unwrap().clone()).collect();
+        ensure(!rules.is_empty() && rules.iter().all(|rule| rule["health"] == "ok"), || format!("{rules:?}"))
+    });
+    until(|| {
+        let firing = prometheus.value("count(ALERTS{alertstate=\"firing\"})", None);
+        ensure(firing.is_none(), || prometheus.api("alerts", &[]).to_string())
+    });
+}
+
+#[test]
+fn the_scrape_configuration_in_deploy_finds_the_exporter_with_prometheus_2() {
+    deployed_configuration_works(&prometheus_2());
+}
+
+#[test]
+fn the_scrape_configuration_in_deploy_finds_the_exporter_with_prometheus_3() {
+    deployed_configuration_works(&prometheus_3());
+}
+
+/// The load series of an engine that disappears become stale in Prometheus; they do not keep their last values.
+#[test]
+fn prometheus_marks_the_load_of_a_killed_engine_stale_and_keeps_its_counters() {
+    let mut engine = Lookalike::start(&["--rate", "100"]);
+    let daemon = Daemon::start(&["--source", &engine.source(), "--stale-after", "2s"]);
+    let prometheus = Prometheus::start(&prometheus_2(), &config(&daemon));
+    prometheus.until_up();
+    until(|| {
+        let waiting = prometheus.value("nv_trt_llm_request_metrics{request_type=\"waiting\"}", None);
+        ensure(waiting.is_some(), || "no load series yet".to_owned())
+    });
+    engine.kill();
+    until(|| {
+        let loads = prometheus.value("count(nv_trt_llm_request_metrics{request_type!=\"max\"})", None);
+        ensure(loads.is_none(), || format!("{loads:?} load series are not stale"))
+    });
+    prometheus.until_value("nv_trt_llm_engine_state{state=\"unreachable\"}", 1.0);
+    prometheus.until_value("trtllm_exporter_source_up", 0.0);
+    let page: Page = daemon.page();
+    prometheus.until_value("nv_trt_llm_iterations_total", page.get("nv_trt_llm_iterations_total", &[]));
+}
+
+/// The queries of NVIDIA's Triton dashboard and of dcgm-exporter's dashboard, with one busy and one idle GPU.
+#[test]
+fn the_queries_of_nvidias_gpu_dashboards_return_values() {
+    let gpus = Standin::new(&format!("gpus=2\n{}", include_str!("../fixtures/busy_gpu.state")));
+    let library = gpus.library();
+    let daemon = Daemon::start(&[
+        "--source=replay:tests/fixtures/session.ndjson",
+        "--metrics.compat=dcgm",
+        "--gpu.library",
+        library.to_str().unwrap(),
+    ]);
+    daemon.until(|page| {
+        let busy = page.find("DCGM_FI_PROF_PIPE_TENSOR_ACTIVE", &["UUID=GPU-b"]).is_some();
+        ensure(busy, || "the busy GPU has no activity yet".to_owned())
+    });
+    let prometheus = Prometheus::start(&prometheus_2(), &config(&daemon));
+    prometheus.until_up();
+    prometheus.until_value("count(DCGM_FI_DEV_GPU_UTIL)", 2.0);
+    let busy = |query: &str| query.replace("$gpu", "gpu=\"1\"").replace("$by", "by (Hostname, modelName, gpu)");
+    let [used, free] = [12_345_678_901_u64, 72_575_131_083].map(|bytes| (bytes >> 20) as f64);
+    for (query, answer) in [
+        ("avg $by (DCGM_FI_DEV_GPU_UTIL{$gpu})", 57.0),
+        ("max $by (DCGM_FI_DEV_GPU_TEMP{$gpu})", 61.0),
+        ("sum $by (DCGM_FI_DEV_POWER_USAGE{$gpu})", 412.345),
+        (
+            "avg $by (DCGM_FI_DEV_FB_USED{$gpu} / (DCGM_FI_DEV_FB_USED{$gpu} + DCGM_FI_DEV_FB_FREE{$gpu}))",
+            used / (used + free),
+        ),
+        ("DCGM_FI_DEV_SM_CLOCK{$gpu, instance=~\".+\"} * 1000000", 1.9e9),
+        ("DCGM_FI_PROF_PIPE_TENSOR_ACTIVE{$gpu, Hostname=~\".+\", hostname=~\".+\"}", 0.54),
+        ("DCGM_FI_DEV_FB_USED{$gpu}", used),
+        ("avg(DCGM_FI_DEV_GPU_TEMP)", f64::midpoint(61.0, 30.0)),
+        ("sum(DCGM_FI_DEV_POWER_USAGE)", 412.345 + 75.0),
+        ("max(DCGM_FI_DEV_GPU_UTIL) / 100", 0.57),
+    ] {
+        prometheus.until_value(&busy(query), answer);
+    }
+    // The query of the dashboards' variables.
+    let models = prometheus.api("label/modelName/values", &[]);
+    assert_eq!(models, serde_json::json!(["NVIDIA H100 80GB HBM3", "NVIDIA H200"]));
+}

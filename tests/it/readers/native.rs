@@ -1,0 +1,110 @@
+//! The alerts and the dashboard in `deploy/` in a Prometheus that keeps classic histograms, native ones, or both.
+
+use std::io::Write as _;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use super::publisher::Publisher;
+use crate::support::daemon::Daemon;
+use crate::support::prometheus::{Prometheus, prometheus_3};
+use crate::support::{ensure, root, until};
+
+const CLASSIC: &str = "nv_trt_llm_new_request_queue_time_seconds_bucket";
+const NATIVE: &str = "nv_trt_llm_new_request_queue_time_seconds";
+
+/// The queries of all panels with quantiles.
+fn quantiles_of_the_dashboard() -> Vec<String> {
+    let text = std::fs::read_to_string(root().join("deploy/grafana/trtllm-engine.json")).unwrap();
+    let dashboard: Value = serde_json::from_str(&text).unwrap();
+    let targets = |panel: &Value| panel["targets"].as_array().cloned().unwrap_or_default();
+    let queries = dashboard["panels"].as_array().unwrap().iter().flat_map(targets);
+    let queries = queries.map(|target| target["expr"].as_str().unwrap().to_owned());
+    let concrete = |query: String| {
+        let query = query.replace("$__rate_interval", "1m");
+        let query = query.replace("$model", if query.contains("nv_trt_llm_rank_") { "ranks" } else { "llama" });
+        let variables = ["$job", "$namespace", "$pod", "$instance", "$version"];
+        variables.iter().fold(query, |query, variable| query.replace(variable, ".*"))
+    };
+    queries.filter(|query| query.contains("histogram_quantile")).map(concrete).collect()
+}
+
+/// An engine with two ranks, for the panels of ranks. It runs until the exporter ends.
+fn publish_ranks(socket: &Path) {
+    let mut stream = until(|| UnixStream::connect(socket).map_err(|error| error.to_string()));
+    let row = |iter: u64, rank: u64| {
+        let batch = json!({"numScheduledRequests": 2, "numGenRequests": 2, "numCtxTokens": 10 * rank});
+        json!({"iter": iter, "attentionDpRank": rank, "iterLatencyMS": 5.0, "numActiveRequests": 2, "inflightBatchingStats": batch})
+    };
+    std::thread::spawn(move || {
+        for iter in 1.. {
+            if writeln!(stream, "{}\n{}", row(iter, 0), row(iter, 1)).is_err() {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    });
+}
+
+/// An engine whose new requests wait 10 s raises the alert, and every panel has a value.
+fn alerts_and_panels_work(flags: &[&str], scrape: &str, classic: bool, native: bool) {
+    let folder = tempfile::tempdir().unwrap();
+    let [socket, ranks] = ["ingest.sock", "ranks.sock"].map(|name| folder.path().join(name));
+    let sources = [&socket, &ranks].map(|path| format!("socket:{}", path.display()));
+    let daemon =
+        Daemon::start(&["--source", &sources[0], "--source", &sources[1], "--model", "llama", "--model", "ranks"]);
+    let engine = Publisher::connect(&socket);
+    publish_ranks(&ranks);
+    let config = format!(
+        "global: {{scrape_interval: 500ms, scrape_timeout: 400ms, evaluation_interval: 500ms}}\n\
+         rule_files: ['{}']\nscrape_configs:\n- job_name: trtllm-exporter\n{scrape}  \
+         static_configs: [{{targets: ['{}']}}]\n",
+        root().join("deploy/prometheus/alerts.yml").display(),
+        daemon.address
+    );
+    let prometheus = Prometheus::with(&prometheus_3(), &config, flags);
+    prometheus.until_up();
+    let alert = || {
+        let groups = prometheus.api("rules", &[])["groups"].clone();
+        let rules: Vec<Value> =
+            groups.as_array().unwrap().iter().flat_map(|group| group["rules"].as_array().unwrap().clone()).collect();
+        rules.into_iter().find(|rule| rule["name"] == "TrtllmQueueTimeHigh").unwrap()
+    };
+    assert_eq!(alert()["state"], "inactive");
+    // Rates need two scrapes with different counts.
+    until(|| {
+        engine.finish(2);
+        engine.record(&json!({"numNewActiveRequests": 2, "newActiveRequestsQueueLatencyMS": 20_000.0}));
+        let rule = alert();
+        ensure(rule["state"] == "pending", || format!("{rule}"))
+    });
+    let queries = quantiles_of_the_dashboard();
+    assert!(queries.len() >= 9);
+    for query in queries {
+        until(|| {
+            let value = prometheus.value(&query, None);
+            ensure(value.is_some_and(f64::is_finite), || format!("{query} is {value:?}"))
+        });
+    }
+    // The configuration keeps what it says.
+    let names = prometheus.names();
+    assert_eq!((names.contains(CLASSIC), names.contains(NATIVE)), (classic, native));
+}
+
+#[test]
+fn alerts_and_panels_work_with_classic_histograms() {
+    alerts_and_panels_work(&[], "", true, false);
+}
+
+#[test]
+fn alerts_and_panels_work_with_native_histograms_only() {
+    alerts_and_panels_work(&["--enable-feature=native-histograms"], "", false, true);
+}
+
+#[test]
+fn alerts_and_panels_work_with_both_kinds_of_histograms() {
+    let keep = "  always_scrape_classic_histograms: true\n";
+    alerts_and_panels_work(&["--enable-feature=native-histograms"], keep, true, true);
+}

@@ -1,0 +1,641 @@
+//! The flight recorder: a replay counts what the recording holds, and nothing else. If all of it is there, these are the counters
+//! and histograms of the exporter that wrote it. After kill -9, a restart, a full disk and the deletion of old segments, it is
+//! the rest, and what is missing is not counted as lost.
+
+use std::fs;
+use std::io::Write as _;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use trtllm_exporter::intake::{Intake, Moment};
+use trtllm_exporter::model::Objectives;
+use trtllm_exporter::model::kv_event::{BlockHash, KvCacheEvent, KvCacheEventKind, StoredBlock};
+use trtllm_exporter::model::{IterationStats, RecorderCounts, RequestStatsPerIteration};
+use trtllm_exporter::recorder::{Recorder, RecorderConfig};
+use trtllm_exporter::recording::{Line, OpenRecordingError, Reader, directory};
+use trtllm_exporter::sources::prometheus_text::parse_server_metrics;
+use trtllm_exporter::sources::replay::{Pace, Replay};
+use trtllm_exporter::sources::trtllm_json::{self, Statistics, parse_kv_cache_events, parse_line, parse_perf_metrics};
+use trtllm_exporter::sources::{Batch, Item, Presence, Source, bench_report};
+use trtllm_exporter::state::{EngineName, EngineSnapshot, State};
+
+use crate::support;
+use crate::support::daemon::{Daemon, run};
+use crate::support::lookalike::Lookalike;
+use crate::support::page::{Page, name_of};
+use crate::support::{ensure, until};
+
+/// Names of all groups whose totals a replay must have.
+const COMPAT: &str = "trtllm,vllm,triton-core,spec";
+
+fn payload(fixture: &str) -> serde_json::Value {
+    let text = fs::read_to_string(format!("tests/fixtures/{fixture}")).unwrap();
+    serde_json::from_str::<serde_json::Value>(&text).unwrap()["payload"].clone()
+}
+
+/// Items of every kind, as the parsers read them from the fixtures.
+fn all_items() -> Vec<Item> {
+    let mut batch = Batch::default();
+    for entry in fs::read_dir("tests/fixtures").unwrap() {
+        let name = entry.unwrap().file_name().into_string().unwrap();
+        if name.starts_with("metrics_") && name.ends_with(".json") {
+            let all = trtllm_json::Parsed::default();
+            Statistics::Records.parse_rest(payload(&name).to_string().as_bytes(), all, &mut batch).unwrap();
+        }
+    }
+    parse_perf_metrics(payload("perf_metrics_SHAPE.json").to_string().as_bytes(), &mut batch).unwrap();
+    let events = r#"[{"event_id":0,"data":{"type":"created","num_blocks_per_cache_level":[2048,1024]}},
+        {"event_id":1,"data":{"type":"stored","parent_hash":null,"blocks":[{"block_hash":18446744073709551615,
+          "cache_level":0,"tokens":[]},{"block_hash":"text","cache_level":1}]}},
+        {"event_id":4,"attention_dp_rank":1,"data":{"type":"updated","block_hash":-5,"cache_level":{"new_value":1}}},
+        {"event_id":5,"data":{"type":"removed","block_hashes":[18446744073709551615,7]}},{"event_id":6,"data":{"type":"new"}}]"#;
+    parse_kv_cache_events(events.as_bytes(), &mut batch).unwrap();
+    for line in fs::read_to_string("tests/fixtures/session.ndjson").unwrap().lines() {
+        if let Ok(trtllm_json::Line::Item(item)) = parse_line(line.as_bytes()) {
+            batch.items.push(item);
+        }
+    }
+    let page = include_str!("../fixtures/prometheus_trtllm_serve_SHAPE_2026H2.txt");
+    batch.items.push(Item::ServerMetrics(Box::new(parse_server_metrics(page.as_bytes()).unwrap())));
+    let report = fs::read_to_string("tests/fixtures/trtllm_bench_report.json").unwrap();
+    batch.items.push(Item::BenchReport(Arc::new(bench_report::parse(&report).unwrap())));
+    batch.items.push(Item::Process(u64::MAX));
+    batch.items
+}
+
+fn name(model: &str) -> EngineName {
+    EngineName {
+        model: model.to_owned(),
+        version: "1".to_owned(),
+        labels: Vec::new(),
+        source: "test",
+        objectives: Objectives {
+            ttft: Some(Duration::from_millis(300)),
+            e2e: Some(Duration::from_secs(3)),
+            ..Objectives::default()
+        },
+    }
+}
+
+/// The same numbers in every run.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, limit: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0 % limit
+    }
+}
+
+/// An engine whose polls are recorded. Its clock is moved by the test.
+struct Recorded {
+    recorder: Recorder,
+    counts: RecorderCounts,
+    state: State,
+    intake: Intake,
+    at: Moment,
+    random: Random,
+    iter: u64,
+    items: Vec<Item>,
+    sent: u64,
+}
+
+impl Recorded {
+    fn start(directory: &Path, max_size: u64, seed: u64) -> Self {
+        let counts = RecorderCounts::default();
+        let config = RecorderConfig { directory: directory.to_owned(), max_size };
+        let recorder = Recorder::start(config, counts.clone()).unwrap();
+        let state = State::new(vec![name("m")]);
+        let mut intake = Intake::new(Arc::clone(&state.slots()[0]), Duration::from_secs(15));
+        intake.record_to(recorder.engine(&name("m")));
+        let (at, random) = (Moment::now(), Random(seed));
+        Self { recorder, counts, state, intake, at, random, iter: 1, items: all_items(), sent: 0 }
+    }
+
+    fn poll(&mut self, items: Vec<Item>, after: Duration) {
+        self.at.instant += after;
+        self.at.unix_us += i64::try_from(after.as_micros()).unwrap();
+        let mut batch = Batch::default();
+        batch.from_ring = self.random.below(2) == 0;
+        batch.items = items;
+        self.sent += batch.items.len() as u64;
+        if self.random.below(4) == 0 {
+            self.intake.absorb_items(&mut batch, self.at);
+        }
+        self.intake.end_poll(&mut batch, Duration::ZERO, Ok(Presence::Present), self.at);
+    }
+
+    /// Polls with items of all kinds in a changing order, gaps, restarts, and times between them that let requests settle.
+    fn polls(&mut self, count: usize) {
+        for _ in 0..count {
+            let some = self.random.below(6);
+            let items = (0..some).map(|_| self.item()).collect();
+            let after = [20, 100, 100, 100, 700, 6000][self.random.below(6) as usize];
+            self.poll(items, Duration::from_millis(after));
+        }
+    }
+
+    fn item(&mut self) -> Item {
+        let at = self.random.below(self.items.len() as u64) as usize;
+        let mut item = self.items[at].clone();
+        let random = &mut self.random;
+        match &mut item {
+            Item::Record(record) => {
+                // Gaps, late records, restarts and absurd values.
+                self.iter = match random.below(40) {
+                    0 => 1,
+                    1 => self.iter + 3,
+                    2 => self.iter.saturating_sub(1),
+                    _ => self.iter + 1,
+                };
+                record.iter = Some(self.iter);
+                record.iter_latency_ms = Some(random.below(100_000) as f64 / 777.0);
+                if random.below(50) == 0 {
+                    record.iter_latency_ms = Some(f64::NAN);
+                }
+                for row in record.request_stats.iter_mut().flatten() {
+                    row.id = Some(random.below(20));
+                }
+            }
+            Item::Requests(rows) => rows.iter = Some(self.iter),
+            Item::PerfMetrics(entry) => entry.request_id = Some(random.below(1 << 40)),
+            Item::ServerMetrics(page) => {
+                page.counts.iter_mut().for_each(|count| count.value += random.below(1000));
+                self.items[at] = item.clone();
+            }
+            Item::Process(process) => *process = random.below(2),
+            Item::KvEvent(event) => event.event_id = event.event_id.map(|id| id + random.below(10)),
+            Item::BenchReport(_) | Item::Recorded(_) => {}
+        }
+        item
+    }
+
+    fn stop(self) -> Arc<EngineSnapshot> {
+        drop(self.intake);
+        self.recorder.stop(support::TIMEOUT);
+        assert_eq!((self.counts.items_dropped(), self.counts.errors()), (0, 0));
+        self.state.slots()[0].snapshot()
+    }
+}
+
+/// The engine after a replay at full speed, and the number of segments that were cut.
+fn replay(path: &Path, engine: Option<&str>) -> (Arc<EngineSnapshot>, u64) {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    let state = State::new(vec![name("replay")]);
+    let mut intake = Intake::new(Arc::clone(&state.slots()[0]), Duration::from_secs(15));
+    let (path, engine) = (path.to_owned(), engine.map(str::to_owned));
+    let whole = async move {
+        let opened = Replay::open(path, engine, Pace::Recorded(f64::INFINITY)).await.unwrap();
+        let (mut source, mut torn) = (Source::Replay(opened), 0);
+        let mut batch = Batch::default();
+        loop {
+            let presence = source.poll(&mut batch).await.unwrap();
+            let (ended, rejected) = (batch.ended, batch.rejected);
+            assert_eq!(rejected.iter().sum::<u64>(), rejected[3], "only cut frames are left out");
+            torn += rejected[3];
+            intake.end_poll(&mut batch, Duration::ZERO, Ok(presence), Moment::now());
+            if ended {
+                return torn;
+            }
+        }
+    };
+    let torn = runtime.block_on(async { tokio::spawn(whole).await.unwrap() });
+    (state.slots()[0].snapshot(), torn)
+}
+
+fn assert_same(replayed: &EngineSnapshot, recorded: &EngineSnapshot) {
+    assert_eq!(replayed.totals, recorded.totals);
+    assert_eq!(replayed.requests, recorded.requests);
+    assert_eq!(replayed.stages, recorded.stages);
+    assert_eq!(replayed.latest, recorded.latest);
+    assert_eq!(replayed.about, recorded.about);
+    assert_eq!(replayed.source.bench_report, recorded.source.bench_report);
+}
+
+fn lines(directory: &Path) -> Vec<String> {
+    let mut reader = Reader::open(directory, None, "--engine", None).unwrap();
+    let mut lines = Vec::new();
+    loop {
+        let mut line = Vec::new();
+        if !reader.next_line(&mut line).unwrap() {
+            return lines;
+        }
+        lines.push(String::from_utf8(line).unwrap());
+    }
+}
+
+fn files(directory: &Path) -> Vec<PathBuf> {
+    directory::segments(directory).unwrap().into_iter().map(|segment| segment.path).collect()
+}
+
+#[test]
+fn a_replay_has_the_totals_of_the_recording_for_all_kinds_of_items() {
+    for seed in 1..=4 {
+        let folder = tempfile::tempdir().unwrap();
+        let mut engine = Recorded::start(folder.path(), 64 << 20, seed);
+        engine.polls(1500);
+        let recorded = engine.stop();
+        assert!(recorded.totals.engine_restarts > 2 && recorded.totals.iterations_lost > 2, "{:?}", recorded.totals);
+        let requests = &recorded.requests;
+        assert!(requests.times.e2e_latency.count() > 10, "{:?}", requests.times.e2e_latency);
+        assert!(requests.server.prompt_tokens > Some(10), "{:?}", requests.server);
+        let (replayed, torn) = replay(folder.path(), None);
+        assert_eq!(torn, 0);
+        assert_same(&replayed, &recorded);
+        // Every kind of item was there.
+        let lines = lines(folder.path());
+        for kind in ["record", "refused_record", "request_rows", "finished_request", "kv_event", "server_metrics"]
+            .into_iter()
+            .chain(["bench_report", "process", "received", "settled"])
+        {
+            assert!(lines.iter().any(|line| line.starts_with(&format!("{{\"{kind}\":"))), "{kind}");
+        }
+        // The same lines as a file.
+        let file = folder.path().join("export.ndjson");
+        fs::write(&file, lines.join("\n")).unwrap();
+        assert_same(&replay(&file, None).0, &recorded);
+    }
+}
+
+#[test]
+fn every_item_is_read_as_it_was_written() {
+    let extreme = IterationStats {
+        iter: Some(u64::MAX),
+        iter_latency_ms: Some(-0.0),
+        host_step_time_ms: Some(f64::MIN_POSITIVE),
+        gpu_forward_time_ms: Some(f64::MAX),
+        num_active_requests: Some(i64::MIN),
+        gpu_mem_usage: Some(i64::MAX),
+        kv_cache_level_tiers: Some(vec!["\"perf_metrics\"\n\u{0}é".to_owned(), String::new()]),
+        ..IterationStats::default()
+    };
+    let mut items = all_items();
+    items.push(Item::Record(Box::new(extreme)));
+    items.push(Item::Record(Box::default()));
+    items.push(Item::Requests(RequestStatsPerIteration { iter: None, request_stats: Some(Vec::new()) }));
+    let mut kinds = std::collections::BTreeSet::new();
+    for item in items {
+        let text = format!("{item:?}");
+        let line = match item {
+            Item::Record(record) => Line::Record(record),
+            Item::Requests(rows) => Line::RequestRows(rows),
+            Item::PerfMetrics(entry) => Line::FinishedRequest(entry),
+            Item::KvEvent(event) => Line::KvEvent(event),
+            Item::ServerMetrics(page) => Line::ServerMetrics(page),
+            Item::BenchReport(report) => Line::BenchReport(report),
+            Item::Process(process) => Line::Process(process),
+            Item::Recorded(_) => panic!("not from a source"),
+        };
+        let (mut written, debug) = (Vec::new(), format!("{line:?}"));
+        assert!(line.write(&mut written));
+        assert_eq!(written.iter().filter(|byte| **byte == b'\n').count(), 1, "one line");
+        assert!(Line::is_recorded(&written));
+        // Other publishers' lines must not look like these.
+        assert_eq!(format!("{:?}", Line::parse(written.trim_ascii_end()).unwrap()), debug);
+        kinds.insert(text.split('(').next().unwrap().to_owned());
+    }
+    assert_eq!(kinds.len(), 7, "{kinds:?}");
+    for line in fs::read_to_string("tests/fixtures/session.ndjson").unwrap().lines() {
+        assert!(!Line::is_recorded(line.as_bytes()), "{line}");
+    }
+}
+
+/// Events whose hashes do not compress.
+fn large_event(random: &mut Random) -> Item {
+    let mut event = KvCacheEvent::default();
+    event.data.kind = KvCacheEventKind::Stored;
+    let block =
+        |random: &mut Random| StoredBlock { block_hash: BlockHash(random.below(u64::MAX)), cache_level: Some(0) };
+    event.data.blocks = (0..500).map(|_| block(random)).collect();
+    Item::KvEvent(Box::new(event))
+}
+
+#[test]
+fn the_oldest_segments_are_deleted_and_a_replay_counts_the_rest() {
+    const MAX: u64 = 2 << 20;
+    let folder = tempfile::tempdir().unwrap();
+    let mut engine = Recorded::start(folder.path(), MAX, 9);
+    let mut deleted = false;
+    while !deleted {
+        engine.polls(3);
+        let mut events: Vec<Item> = (0..4).map(|_| large_event(&mut engine.random)).collect();
+        events.push(engine.item());
+        engine.poll(events, Duration::from_millis(100));
+        // Not more than the queue holds.
+        let sent = engine.sent;
+        until(|| {
+            let written = engine.counts.items_written();
+            ensure(written + 100 > sent, || format!("{written} of {sent} items"))
+        });
+        assert!(engine.counts.bytes() <= MAX);
+        deleted = files(folder.path()).first().is_some_and(|first| {
+            first.file_name().unwrap().to_str().unwrap().split('-').next().unwrap().parse::<u64>().unwrap() >= 4
+        });
+    }
+    let recorded = engine.stop();
+    let size: u64 = files(folder.path()).iter().map(|file| fs::metadata(file).unwrap().len()).sum();
+    assert!(size <= MAX && size > MAX / 3, "{size}");
+    let stored = |snapshot: &EngineSnapshot| snapshot.totals.kv_events.unwrap().events.stored.unwrap_or(0);
+    let in_lines = || {
+        let lines = lines(folder.path());
+        lines.iter().filter(|line| line.starts_with("{\"kv_event\"") && line.contains("\"stored\"")).count() as u64
+    };
+    let all = replay(folder.path(), None).0;
+    assert_eq!(stored(&all), in_lines());
+    assert!(stored(&all) < stored(&recorded) && all.totals.iterations < recorded.totals.iterations);
+    // Also from the last segment alone. What the engine is stands in each.
+    for file in files(folder.path()).iter().rev().skip(1) {
+        fs::remove_file(file).unwrap();
+    }
+    let last = replay(folder.path(), None).0;
+    assert_eq!(stored(&last), in_lines());
+    assert!(stored(&last) < stored(&all));
+    assert!(recorded.source.bench_report.is_some());
+    assert_eq!(last.source.bench_report, recorded.source.bench_report);
+    assert_eq!(last.about, recorded.about);
+}
+
+#[test]
+fn a_restarted_exporter_continues_the_directory_and_a_replay_has_the_sum() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut first = Recorded::start(folder.path(), 64 << 20, 5);
+    first.polls(100);
+    let in_use = RecorderConfig { directory: folder.path().to_owned(), max_size: 64 << 20 };
+    let refused = Recorder::start(in_use, RecorderCounts::default()).unwrap_err();
+    assert!(refused.to_string().contains("another exporter records into it"), "{refused}");
+    let first = first.stop();
+    let before = files(folder.path());
+    let mut second = Recorded::start(folder.path(), 64 << 20, 6);
+    second.polls(100);
+    let recorded = second.stop();
+    assert!(files(folder.path()).starts_with(&before) && files(folder.path()).len() == before.len() + 1);
+    let replayed = replay(folder.path(), None).0;
+    let sum = |number: fn(&EngineSnapshot) -> u64| {
+        assert_eq!(number(&replayed), number(&first) + number(&recorded));
+    };
+    sum(|snapshot| snapshot.totals.iterations);
+    sum(|snapshot| snapshot.totals.iterations_lost);
+    sum(|snapshot| snapshot.totals.engine_restarts);
+    sum(|snapshot| snapshot.totals.requests_completed);
+    sum(|snapshot| snapshot.totals.context_tokens);
+    sum(|snapshot| snapshot.totals.kv_events.unwrap().lost);
+    sum(|snapshot| snapshot.requests.times.e2e_latency.count());
+    sum(|snapshot| snapshot.requests.server.prompt_tokens.unwrap_or(0));
+}
+
+#[test]
+fn a_segment_that_is_cut_at_any_byte_is_read_up_to_the_last_whole_frame() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut engine = Recorded::start(folder.path(), 64 << 20, 7);
+    engine.polls(4);
+    std::thread::sleep(Duration::from_millis(700));
+    engine.polls(4);
+    engine.stop();
+    let file = files(folder.path()).pop().unwrap();
+    let (whole, all) = (fs::read(&file).unwrap(), lines(folder.path()));
+    let mut seen = std::collections::BTreeSet::new();
+    for length in 0..whole.len() {
+        fs::write(&file, &whole[..length]).unwrap();
+        match Reader::open(folder.path(), None, "--engine", None) {
+            Err(OpenRecordingError::Empty) => assert!(seen.is_empty(), "cut in the first frame"),
+            Err(error) => panic!("{error}"),
+            Ok(_) => {
+                let rest = lines(folder.path());
+                assert_eq!(rest, all[..rest.len()], "cut at {length}");
+                seen.insert(rest.len());
+            }
+        }
+    }
+    assert!(seen.len() >= 2, "frames: {seen:?}");
+}
+
+#[test]
+fn the_engine_of_a_recording_is_chosen_and_hostile_names_stay_in_the_directory() {
+    let folder = tempfile::tempdir().unwrap();
+    let directory = folder.path().join("recording");
+    let counts = RecorderCounts::default();
+    let recorder = Recorder::start(RecorderConfig { directory: directory.clone(), max_size: 4 << 20 }, counts).unwrap();
+    let names = ["../../escape", "a/b\n\0\"é", "m", "recorder.lock"];
+    for (at, engine) in names.iter().enumerate() {
+        let state = State::new(vec![name(engine)]);
+        let mut intake = Intake::new(Arc::clone(&state.slots()[0]), Duration::from_secs(15));
+        intake.record_to(recorder.engine(&name(engine)));
+        for iter in 0..=at as u64 {
+            let mut batch = Batch::default();
+            batch.items.push(Item::Record(Box::new(IterationStats { iter: Some(iter), ..Default::default() })));
+            intake.end_poll(&mut batch, Duration::ZERO, Ok(Presence::Present), Moment::now());
+        }
+    }
+    recorder.stop(support::TIMEOUT);
+    assert_eq!(files(&directory).len(), names.len());
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1, "nothing beside the directory");
+    use std::os::unix::fs::PermissionsExt as _;
+    let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+    assert_eq!(mode(&directory), 0o700);
+    assert!(files(&directory).iter().all(|file| mode(file) == 0o600));
+    for (at, engine) in names.iter().enumerate() {
+        assert_eq!(replay(&directory, Some(engine)).0.totals.iterations, at as u64 + 1, "{engine:?}");
+        assert_eq!(replay(&directory, Some(&format!("{engine}/1"))).0.totals.iterations, at as u64 + 1, "{engine:?}");
+    }
+    let error = |engine| Reader::open(&directory, engine, "--engine", None).unwrap_err().to_string();
+    assert!(error(None).contains("choose one with --engine") && error(None).contains("recorder.lock/1"));
+    assert!(error(Some("x")).contains("no engine \"x\""));
+    let empty = tempfile::tempdir().unwrap();
+    let error = Reader::open(empty.path(), None, "--engine", None).unwrap_err();
+    assert!(matches!(error, OpenRecordingError::Empty), "{error}");
+}
+
+/// The series of counters and histograms of engines, without the labels of the source.
+fn totals(page: &Page) -> Vec<(String, f64)> {
+    let of_engines = page.totals().into_iter().filter(|(series, _)| {
+        let name = name_of(series);
+        !name.starts_with("trtllm_exporter_") && !name.starts_with("process_")
+    });
+    let mut totals: Vec<(String, f64)> = of_engines.map(|(series, value)| (series.to_owned(), value)).collect();
+    // nv_trt_llm_*_metrics are gauges by type, but some count.
+    totals.sort_by(|a, b| a.0.cmp(&b.0));
+    totals
+}
+
+/// The page of a replay at full speed, once it has ended.
+fn replayed_page(source: &str, iterations: u64) -> Page {
+    let daemon = Daemon::start(&["--source", source, "--model", "m", "--metrics.compat", COMPAT]);
+    daemon.until(|page| {
+        let now = page.find("nv_trt_llm_iterations_total", &[]).unwrap_or(0.0) as u64;
+        ensure(now >= iterations, || format!("{now} of {iterations} iterations"))
+    });
+    daemon.poll(&[], 2)
+}
+
+#[test]
+fn the_page_of_a_replay_equals_that_of_the_recording_exporter() {
+    let folder = tempfile::tempdir().unwrap();
+    let directory = folder.path().join("deep/recording");
+    let directory = directory.to_str().unwrap();
+    let engine = Lookalike::start(&["--rate", "200", "--kv-events", "--idle-every", "50"]);
+    let source = format!("{}?kv_cache_events=true", engine.source());
+    let mut daemon =
+        Daemon::start(&["--source", &source, "--model", "m", "--metrics.compat", COMPAT, "--record.dir", directory]);
+    until(|| ensure(engine.truth().count("iterations") > 600, || "too few iterations".to_owned()));
+    let truth = engine.control(r#"{"drain":true}"#);
+    assert!(truth.count("iterations") > 0);
+    // Requests without exact times settle after 5 s.
+    std::thread::sleep(Duration::from_millis(6500));
+    let page = daemon.poll(&[], 2);
+    assert!(page.get("trtllm_exporter_recorder_items_total", &[]) > 600.0);
+    assert!(page.get("trtllm_exporter_recorder_size_bytes", &[]) > 1000.0);
+    assert_eq!(page.count("trtllm_exporter_recorder_dropped_total", &[]), 0);
+    assert!(daemon.terminate().success());
+    let iterations = page.count("nv_trt_llm_iterations_total", &[]);
+    let all = totals(&page);
+    assert!(all.len() > 300, "{}", all.len());
+    assert!(all.iter().any(|(series, value)| series.starts_with("nv_trt_llm_kv_cache_events_total") && *value > 0.0));
+    assert!(all.iter().any(|(series, value)| series.contains("e2e_") && *value > 0.0));
+    let from_directory = replayed_page(&format!("replay:{directory}?speed=max"), iterations);
+    assert_eq!(totals(&from_directory), all);
+    let export = |more: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_trtllm-exporter"));
+        command.args(["record", "export", directory]).args(more).output().unwrap()
+    };
+    let exported = export(&[]);
+    assert!(exported.status.success());
+    let file = folder.path().join("export.ndjson");
+    fs::write(&file, &exported.stdout).unwrap();
+    let from_file = replayed_page(&format!("replay:{}?speed=max", file.to_str().unwrap()), iterations);
+    assert_eq!(totals(&from_file), all);
+    // From the segment that contains a time: here there is only one.
+    let since = export(&["--since", "1s", "--engine", "m/1"]);
+    assert_eq!(since.stdout, exported.stdout);
+    let wrong = export(&["--engine", "x"]);
+    assert_eq!(wrong.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&wrong.stderr).contains("it has m/1"));
+}
+
+#[test]
+fn a_replay_has_the_settings_that_a_publisher_sent() {
+    let folder = tempfile::tempdir().unwrap();
+    let [socket, directory, file] = ["socket", "recording", "sent.ndjson"].map(|name| folder.path().join(name));
+    let lines = r#"{"hello":{"pid":1,"config":{"quantization":"FP8","tensor_parallel_size":2}}}
+        {"iter":1,"numActiveRequests":1}
+        {"iter":2,"numActiveRequests":0}
+        "#;
+    let source = format!("socket:{}", socket.display());
+    let mut daemon = Daemon::start(&["--source", &source, "--model", "m", "--record.dir", directory.to_str().unwrap()]);
+    UnixStream::connect(&socket).unwrap().write_all(lines.as_bytes()).unwrap();
+    daemon.until(|page| {
+        let iterations = page.find("nv_trt_llm_iterations_total", &[]);
+        ensure(iterations == Some(2.0), || format!("{iterations:?} iterations"))
+    });
+    assert!(daemon.terminate().success());
+    fs::write(&file, lines).unwrap();
+    for source in [directory, file] {
+        let page = replayed_page(&format!("replay:{}?speed=max", source.display()), 2);
+        let labels = ["quantization=FP8", "tensor_parallel_size=2", "dtype=unknown"];
+        assert_eq!(page.get("nv_trt_llm_engine_config_info", &labels), 1.0, "{}", source.display());
+    }
+}
+
+#[test]
+fn kill_9_loses_at_most_the_last_second() {
+    let mut random = Random(u64::from(std::process::id()) << 20 | 1);
+    for _ in 0..4 {
+        let folder = tempfile::tempdir().unwrap();
+        let directory = folder.path().to_str().unwrap();
+        let engine = Lookalike::start(&["--rate", "200"]);
+        let arguments = ["--source", &engine.source(), "--record.dir", directory, "--poll.interval", "50ms"];
+        let mut daemon = Daemon::start(&arguments);
+        daemon.until(|page| {
+            let now = page.find("nv_trt_llm_iterations_total", &[]).unwrap_or(0.0);
+            ensure(now > 300.0, || format!("{now} iterations"))
+        });
+        std::thread::sleep(Duration::from_millis(random.below(1000)));
+        let page = daemon.page();
+        let scraped = Instant::now();
+        // The recorder has one second for what the page shows. A busy machine may wake it up late.
+        std::thread::sleep(Duration::from_millis(3000));
+        daemon.signal("KILL");
+        daemon.wait();
+        let shown = page.count("nv_trt_llm_iterations_total", &[]);
+        let (replayed, torn) = replay(folder.path(), None);
+        assert!(torn <= 1);
+        assert!(
+            replayed.totals.iterations >= shown,
+            "{} < {shown} after {:?}",
+            replayed.totals.iterations,
+            scraped.elapsed()
+        );
+        // A new exporter records beside what is left.
+        let next = Daemon::start(&arguments);
+        next.poll(&[], 3);
+        assert!(next.page().get("trtllm_exporter_recorder_size_bytes", &[]) > 0.0);
+    }
+}
+
+#[test]
+fn a_second_exporter_is_refused_and_a_directory_that_cannot_be_written_is_an_error() {
+    let folder = tempfile::tempdir().unwrap();
+    let directory = folder.path().to_str().unwrap();
+    let _first = Daemon::start(&["--record.dir", directory]);
+    let flags = ["--gpu", "off", "--web.listen-address", "127.0.0.1:0", "--record.dir"];
+    let second = run(&[&flags[..], &[directory]].concat());
+    assert_eq!(second.status.code(), Some(1));
+    let message = String::from_utf8_lossy(&second.stderr).into_owned();
+    assert!(message.contains(&format!("--record.dir {directory}: another exporter records into it")), "{message}");
+    let file = run(&[&flags[..], &["/proc/version/x"]].concat());
+    let message = String::from_utf8_lossy(&file.stderr).into_owned();
+    assert!(file.status.code() == Some(1) && message.contains("choose a directory"), "{message}");
+    let small = run(&[&flags[..], &[directory, "--record.max-size", "1MiB"]].concat());
+    let message = String::from_utf8_lossy(&small.stderr).into_owned();
+    assert!(small.status.code() == Some(2) && message.contains("at least 4MiB"), "{message}");
+}
+
+#[test]
+fn a_disk_that_refuses_writes_is_logged_once_and_the_page_stays_complete() {
+    let folder = tempfile::tempdir().unwrap();
+    let directory = folder.path().to_str().unwrap();
+    let engine = Lookalike::start(&["--rate", "1000", "--kv-events", "--ring", "20000"]);
+    let source = format!("{}?kv_cache_events=true", engine.source());
+    // Files may not grow beyond 400 KiB: a write fails like on a full disk. By default its signal would end the daemon.
+    let limited = ["sh", "-c", "ulimit -f 800; exec \"$0\" \"$@\""];
+    let mut daemon = Daemon::start_behind(&limited, &["--source", &source, "--model", "m", "--record.dir", directory]);
+    daemon.until(|page| {
+        let errors = page.find("trtllm_exporter_recorder_errors_total", &[]).unwrap_or(0.0);
+        ensure(errors >= 2.0, || format!("{errors} errors"))
+    });
+    let before = daemon.page().count("nv_trt_llm_iterations_total", &[]);
+    daemon.until(|page| {
+        ensure(page.count("nv_trt_llm_iterations_total", &[]) > before + 500, || "no records".to_owned())
+    });
+    engine.stop();
+    let page = daemon.poll(&[], 2);
+    assert!(page.count("trtllm_exporter_recorder_dropped_total", &[]) > 0);
+    // The recording continues in a new segment.
+    let (mut last, mut since) = (0, Instant::now());
+    until(|| {
+        let (failed, continued) =
+            (daemon.logged(&["recording failed; trying again every second"]), daemon.logged(&["recording continues"]));
+        if failed > last {
+            (last, since) = (failed, Instant::now());
+        }
+        // The last items may be on their way to the disk.
+        let settled = since.elapsed() > Duration::from_secs(3);
+        ensure(failed == continued && failed > 0 && settled, || format!("{failed} failures, {continued} continued"))
+    });
+    let truth = engine.truth();
+    let page = daemon.poll(&[], 4);
+    assert!(daemon.terminate().success());
+    assert_eq!(page.count("nv_trt_llm_iterations_total", &[]), truth.count("iterations"));
+    // What was dropped is missing in the replay, and the engine has not lost it.
+    let (replayed, _) = replay(folder.path(), None);
+    let recorded = lines(folder.path());
+    let count = |start: &str| recorded.iter().filter(|line| line.starts_with(start)).count() as u64;
+    assert!(count("{\"dropped\":") > 0);
+    assert_eq!(replayed.totals.iterations, count("{\"record\":"));
+    assert!(replayed.totals.iterations < truth.count("iterations"));
+    assert_eq!(replayed.totals.iterations_lost, 0);
+}

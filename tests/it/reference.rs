@@ -1,0 +1,174 @@
+//! A second implementation of the fold in Python (tests/reference) is compared with the page of the real daemon, value by
+//! value: lost, late and absurd records, restarts, idle times, rows of several ranks, sampled statistics, both KV cache
+//! managers, request rows and RequestPerfMetrics.
+//! `TRTLLM_TEST_RECORDS=1000000 cargo test --test it reference::` is the full size.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use crate::support;
+use crate::support::daemon::Daemon;
+use crate::support::ensure;
+use crate::support::page::{Page, name_of};
+
+fn records() -> u64 {
+    std::env::var("TRTLLM_TEST_RECORDS").map_or(20_000, |text| text.parse().expect("TRTLLM_TEST_RECORDS is a number"))
+}
+
+/// Many of the generated requests meet each, and many miss it.
+const OBJECTIVES: &str = "ttft=25ms,tpot=12ms,e2e=80ms";
+
+fn python(script: &str) -> Command {
+    let mut command = Command::new(support::program("python3"));
+    command.arg(support::root().join("tests/reference").join(script)).stdin(Stdio::null());
+    command
+}
+
+/// Series without model and version, in the format of the reference.
+fn expected(file: &Path) -> BTreeMap<String, f64> {
+    // In milliseconds.
+    let objectives = OBJECTIVES.replace("ms", "");
+    let output = python("fold.py").arg(file).arg(objectives).stderr(Stdio::inherit()).output().unwrap();
+    assert!(output.status.success(), "fold.py ended with {}", output.status);
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+fn shown(page: &Page) -> BTreeMap<String, f64> {
+    let spelled = |series: &str| {
+        let (name, labels) = series.split_once('{').unwrap_or((series, "}"));
+        let ours = ["model=\"tensorrt_llm\"", "version=\"1\""];
+        let labels: Vec<&str> = labels
+            .trim_end_matches('}')
+            .split(',')
+            .filter(|label| !label.is_empty() && !ours.contains(label))
+            .collect();
+        if labels.is_empty() { name.to_owned() } else { format!("{name}{{{}}}", labels.join(",")) }
+    };
+    page.series.iter().map(|(series, value)| (spelled(series), *value)).collect()
+}
+
+/// The order of addition changes the last digits of a sum of floats.
+fn same(a: f64, b: f64) -> bool {
+    a == b || (a - b).abs() <= 1e-9 * a.abs().max(b.abs())
+}
+
+/// Asserts that the page of a replayed file equals the reference. Returns the page.
+fn compare(seed: u64, arguments: &[&str]) -> Page {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("records.ndjson");
+    let mut generate = python("generate.py");
+    generate.args(["--records", &records().to_string(), "--seed", &seed.to_string()]).args(arguments);
+    let status = generate.stdout(std::fs::File::create(&file).unwrap()).status().unwrap();
+    assert!(status.success(), "generate.py ended with {status}");
+    let source = format!("replay:{}?speed=max", file.display());
+    let more = ["--stale-after", "24h", "--poll.interval", "1ms", "--objectives", OBJECTIVES];
+    let daemon = Daemon::start(&[&["--source", &source], &more[..]].concat());
+    let expected = expected(&file);
+    // Requests without exact times are observed after a few seconds. A large file takes longer.
+    let whole = |page: &Page| {
+        let counted = ["nv_trt_llm_iterations_total", "nv_trt_llm_request_kv_cache_blocks_count"].map(|name| {
+            let (now, then) = (page.find(name, &[]).unwrap_or(0.0), expected[name]);
+            ensure(now >= then, || format!("{name} is {now} of {then}"))
+        });
+        counted.into_iter().collect::<Result<(), String>>()
+    };
+    let mut progress = (-1.0, std::time::Instant::now());
+    while let Err(missing) = whole(&daemon.page()) {
+        let iterations = daemon.page().find("nv_trt_llm_iterations_total", &[]).unwrap_or(0.0);
+        if iterations > progress.0 {
+            progress = (iterations, std::time::Instant::now());
+        }
+        assert!(progress.1.elapsed() < support::TIMEOUT, "{missing}");
+        std::thread::sleep(std::time::Duration::from_millis(100));
+    }
+    let page = daemon.until_state(&[], "idle");
+    let shown = shown(&page);
+    let wrong: Vec<String> = expected
+        .iter()
+        .filter(|(series, value)| !shown.get(*series).is_some_and(|shown| same(*shown, **value)))
+        .map(|(series, value)| format!("{series}: {:?}, the reference says {value}", shown.get(series)))
+        .collect();
+    assert!(wrong.is_empty(), "{} of {} differ:\n{}", wrong.len(), expected.len(), wrong.join("\n"));
+    // The page has no series that the reference lacks.
+    let counted = |series: &str| {
+        let name = name_of(series);
+        name.ends_with("_total") || ["_bucket", "_sum", "_count"].iter().any(|end| name.ends_with(end))
+    };
+    let more: Vec<&String> = shown
+        .keys()
+        .filter(|series| series.starts_with("nv_") && counted(series) && !expected.contains_key(*series))
+        .collect();
+    assert!(more.is_empty(), "not in the reference: {more:?}");
+    let count = |name: &str| page.count(name, &[]);
+    eprintln!(
+        "{} series agree after {} iterations ({} lost, {} restarts) and {} requests",
+        expected.len(),
+        count("nv_trt_llm_iterations_total"),
+        count("nv_trt_llm_iterations_lost_total"),
+        count("nv_trt_llm_engine_restarts_total"),
+        count("nv_trt_llm_requests_completed_total"),
+    );
+    for outcome in ["met", "missed"] {
+        for objective in ["ttft", "tpot", "e2e", "all"] {
+            let labels = [&*format!("objective={objective}"), &format!("outcome={outcome}")];
+            let judged = page.find("nv_trt_llm_objective_requests_total", &labels);
+            eprintln!("{objective} {outcome} {judged:?}");
+            assert!(judged != Some(0.0), "no request has {outcome} {objective}");
+        }
+    }
+    for name in ["nv_trt_llm_iterations_lost_total", "nv_trt_llm_engine_restarts_total"] {
+        assert!(count(name) > 0, "the file is too easy: no {name}");
+    }
+    page
+}
+
+#[test]
+fn request_rows_and_all_counts_equal_the_reference() {
+    let page = compare(1, &[]);
+    assert!(page.count("nv_trt_llm_e2e_request_latency_seconds_count", &[]) > 100);
+    assert!(page.count("nv_trt_llm_spec_decode_draft_tokens_total", &[]) > 0, "no attention-DP rows in the file");
+    assert!(page.count("nv_trt_llm_rank_imbalance_ratio_count", &[]) > 1000);
+    assert!(page.count("nv_trt_llm_rank_generation_tokens_total", &["rank=3"]) > 1000);
+}
+
+#[test]
+fn requests_with_exact_times_equal_the_reference_and_count_once() {
+    let page = compare(2, &["--entries"]);
+    let entries = page.count("nv_trt_llm_request_iterations_count", &[]);
+    assert_eq!(page.count("nv_trt_llm_time_to_first_token_seconds_count", &[]), entries);
+}
+
+#[test]
+fn an_engine_with_kv_cache_manager_v2_equals_the_reference() {
+    let page = compare(3, &["--last", "cold_tiers"]);
+    assert!(page.get("nv_trt_llm_kv_cache_secondary_pool_blocks", &["state=max"]) > 0.0);
+    assert_eq!(
+        page.find("nv_trt_llm_kv_cache_available_tokens", &[]),
+        None,
+        "blocks of two pool groups differ in size"
+    );
+}
+
+#[test]
+fn sampled_statistics_equal_the_reference_and_have_no_token_counters() {
+    let page = compare(4, &["--last", "sampled"]);
+    assert_eq!(page.get("nv_trt_llm_statistics_interval_iterations", &[]), 10.0);
+    assert_eq!(page.find("nv_trt_llm_generation_tokens_total", &[]), None);
+}
+
+#[test]
+fn the_reference_detects_a_missing_record() {
+    // Without one record the pages must differ.
+    let folder = tempfile::tempdir().unwrap();
+    let [whole, less] = ["whole", "less"].map(|name| folder.path().join(name));
+    let output = python("generate.py").args(["--records", "2000"]).stderr(Stdio::null()).output().unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    std::fs::write(&whole, &text).unwrap();
+    let lines: Vec<&str> = text.lines().collect();
+    let at = lines.len() - 100; // a record of the C++ engine; a row of a rank can be empty
+    std::fs::write(&less, [&lines[..at], &lines[at + 1..]].concat().join("\n")).unwrap();
+    let (whole, less) = (expected(&whole), expected(&less));
+    let differ = whole.iter().filter(|(series, value)| less.get(*series) != Some(value)).count();
+    assert!(differ > 3, "{differ} series differ");
+}

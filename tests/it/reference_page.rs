@@ -1,0 +1,292 @@
+//! docs/METRICS.md is the output of `catalog` and matches a real page. `UPDATE_GOLDEN=1 cargo test --test it golden`
+//! rewrites the file.
+
+use std::collections::BTreeSet;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+use trtllm_exporter::engine::Engine;
+use trtllm_exporter::exposition::negotiate::Format;
+use trtllm_exporter::metrics::catalog::equivalents::EQUIVALENTS;
+use trtllm_exporter::metrics::catalog::fields::{Statistics, statistics_of};
+use trtllm_exporter::metrics::catalog::{CATALOG, Group, Metric};
+use trtllm_exporter::metrics::compat::CompatSets;
+use trtllm_exporter::metrics::own::HttpMetrics;
+use trtllm_exporter::metrics::page;
+use trtllm_exporter::metrics::page_builder::{PageBuilder, Selection};
+use trtllm_exporter::model::Objectives;
+use trtllm_exporter::model::{IterationStats, KvCacheEvent, PerfMetricsEntry, RequestStats};
+use trtllm_exporter::sources::prometheus_text::parse_server_metrics;
+use trtllm_exporter::state::{EngineName, EngineSnapshot, State};
+use trtllm_exporter::tools::catalog::{SERIES, Series};
+
+use crate::support;
+use crate::support::daemon::Daemon;
+use crate::support::ensure;
+use crate::support::page::{Page, name_of};
+
+/// The output of the binary. It is read while the binary runs, because it is larger than a pipe.
+fn catalog() -> String {
+    let output = Command::new(env!("CARGO_BIN_EXE_trtllm-exporter")).arg("catalog").output().unwrap();
+    assert!(output.status.success());
+    String::from_utf8(output.stdout).unwrap()
+}
+
+#[test]
+fn the_reference_page_is_the_golden_output_of_the_catalog_command() {
+    let printed = catalog();
+    let path = support::root().join("docs/METRICS.md");
+    if std::env::var_os("UPDATE_GOLDEN").is_some() {
+        std::fs::write(&path, &printed).unwrap();
+    }
+    let kept = std::fs::read_to_string(&path).unwrap();
+    let differing = printed.lines().zip(kept.lines()).find(|(printed, kept)| printed != kept);
+    assert!(
+        printed == kept,
+        "docs/METRICS.md differs from the output of `trtllm-exporter catalog` (printed, file): {differing:?}"
+    );
+    for metric in CATALOG {
+        assert!(kept.contains(&format!("| `{}` |", metric.name)), "{} is not in it", metric.name);
+    }
+    let readme = std::fs::read_to_string(support::root().join("README.md")).unwrap();
+    assert!(readme.contains("(docs/METRICS.md)"), "README.md does not link docs/METRICS.md");
+}
+
+fn payload(fixture: &str) -> Value {
+    let text = std::fs::read_to_string(support::root().join("tests/fixtures").join(fixture)).unwrap();
+    serde_json::from_str::<Value>(&text).unwrap()["payload"].clone()
+}
+
+/// Two iterations with every field: records of both backends, request rows and RequestPerfMetrics.
+fn all_fields() -> Vec<Value> {
+    let mut record = payload("metrics_record_SHAPE_2026H2.json")[0].clone();
+    let executor = payload("metrics_trt_v1.0.0rc4.json")[0].clone();
+    for key in executor.as_object().unwrap().keys().filter(|key| key.starts_with("max")) {
+        record[key] = executor[key].clone();
+    }
+    record["maxNumTokensTunerRecommended"] = json!(4096);
+    record["crossKvCacheStats"] = record["kvCacheStats"].clone();
+    record["inflightBatchingStats"]["avgNumDecodedTokensPerIter"] = json!(1.25);
+    record["staticBatchingStats"] = json!({"numScheduledRequests": 4, "numContextRequests": 1, "numCtxTokens": 40,
+        "numGenTokens": 3, "emptyGenSlots": 1});
+    record["specDecodingStats"] = json!({"numDraftTokens": 20, "numAcceptedTokens": 12, "numRequestsWithDraftTokens": 3,
+        "acceptanceLength": 2.5, "iterLatencyMS": 1.5, "draftOverhead": 0.25});
+    for (key, value) in [("iterSuspendedRequests", 1), ("iterResumedRequests", 1), ("iterDiskPrefetchBlocks", 4)] {
+        record[key] = json!(value);
+    }
+    record["iterCachedTokensByLevel"] = json!([12, 8, 1, 1]);
+    record["kvCacheIterationStatsByLifecycle"] = json!({
+        "0": {"iterFullReusedBlocksByLevel": [4, 3, 2, 1], "iterPartialReusedBlocksByLevel": [1, 1, 1, 1],
+            "iterReusedBlocks": 14, "iterMissedBlocks": 2, "iterFullReusedBlocks": 10, "iterPartialReusedBlocks": 4},
+        "1": {"kind": "ssm", "snapshotStats": {"iterSnapshotLookups": 9, "iterSnapshotMisses": 2, "iterReusedTokens": 70,
+            "iterUnreusedTokens": 30, "iterAlignedSnapshotHits": 4, "iterUnalignedSnapshotHits": 3}}});
+    let mut next = record.clone();
+    for (key, value) in [("iter", 43), ("statsSequence", 42)] {
+        next[key] = json!(value);
+    }
+    for count in ["allocTotalBlocks", "allocNewBlocks", "reusedBlocks", "missedBlocks"] {
+        next["kvCacheStats"][count] = json!(next["kvCacheStats"][count].as_i64().unwrap() + 10);
+    }
+    let mut entry = payload("perf_metrics_SHAPE.json")[1].clone();
+    entry["finish_reason"] = json!("cancelled");
+    for (key, tokens) in [("prompt_tokens", 40), ("output_tokens", 11)] {
+        entry[key] = json!(tokens);
+    }
+    entry["perf_metrics"]["timing_metrics"]["server_arrival_time"] = json!(1000.29);
+    entry["perf_metrics"]["timing_metrics"]["server_first_token_time"] = json!(1000.41);
+    vec![record, next, entry]
+}
+
+#[test]
+fn every_name_in_the_table_of_equivalents_is_on_a_page() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("records.ndjson");
+    let lines: Vec<String> = all_fields().iter().map(Value::to_string).collect();
+    std::fs::write(&file, lines.join("\n")).unwrap();
+    let source = format!("replay:{}?speed=max", file.display());
+    let daemon = Daemon::start(&[
+        "--source",
+        &source,
+        "--metrics.compat",
+        "trtllm,vllm,triton-core,spec",
+        "--stale-after",
+        "1h",
+    ]);
+    let page = daemon.until_state(&[], "idle");
+    let names: BTreeSet<&str> = page.series.iter().map(|(series, _)| name_of(series)).collect();
+    assert!(EQUIVALENTS.len() > 20);
+    for same in EQUIVALENTS {
+        for (id, value) in same.ours {
+            let metric = id.metric();
+            let shown = ["", "_bucket"].iter().any(|end| names.contains(format!("{}{end}", metric.name).as_str()));
+            assert!(shown, "{}: {} is not on the page", same.concept, metric.name);
+            if let Some(value) = value {
+                let variant = metric.variant.unwrap();
+                assert!(variant.values.contains(value), "{} has no {value}", metric.name);
+                page.get(metric.name, &[&format!("{}={value}", variant.label)]);
+            }
+        }
+        // The name in the table is also in the compatibility set of that program.
+        for name in [same.vllm, same.trtllm_serve, same.triton].into_iter().flat_map(|names| names.split(", ")) {
+            let family = name.split('{').next().unwrap();
+            // Only trtllm-serve's own page has it, see server_page.rs.
+            if family == "trtllm_request_error_total" {
+                continue;
+            }
+            if CATALOG.iter().any(|metric| metric.name == family) {
+                let shown = ["", "_bucket"].iter().any(|end| names.contains(format!("{family}{end}").as_str()));
+                assert!(shown, "{}: {family} is not on the page", same.concept);
+            }
+        }
+    }
+}
+
+fn engine() -> (Engine, Instant) {
+    let start = Instant::now();
+    (Engine::new(Duration::from_secs(15)), start)
+}
+
+/// The series of the engine groups, as written on the page.
+fn series(engine: &Engine, now: Instant) -> BTreeSet<String> {
+    let name = EngineName {
+        model: "m".to_owned(),
+        version: "1".to_owned(),
+        labels: Vec::new(),
+        source: "replay",
+        objectives: Objectives::default(),
+    };
+    let state = State::new(vec![name]);
+    let snapshot = EngineSnapshot {
+        state: engine.health.state(now),
+        latest: engine.latest().copied(),
+        totals: engine.totals.clone(),
+        requests: engine.requests.totals.clone(),
+        stages: engine.stages(),
+        ..EngineSnapshot::starting()
+    };
+    state.slots()[0].publish(snapshot);
+    let selection = Selection::of(&[Group::Triton, Group::Engine]);
+    let page = PageBuilder::new(CompatSets::default()).page(&state, &HttpMetrics::new(), selection);
+    let mut text = Vec::new();
+    trtllm_exporter::exposition::render(&page, Format::Text, &mut text);
+    let text = String::from_utf8(text).unwrap();
+    assert!(page.samples().iter().any(|sample| matches!(sample.value, page::Value::Histogram(_))));
+    Page::parse(&text).series.into_iter().map(|(series, _)| series).collect()
+}
+
+fn absorb(engine: &mut Engine, message: &Value, now: Instant) {
+    if message.get("perf_metrics").is_some() {
+        engine.absorb_perf_metrics(&serde_json::from_value::<PerfMetricsEntry>(message.clone()).unwrap(), now).unwrap();
+    } else {
+        let record: IterationStats = serde_json::from_value(message.clone()).unwrap();
+        engine.absorb(&record, now, 1_753_462_475_000_000).unwrap();
+    }
+}
+
+#[test]
+fn an_engine_has_the_number_of_series_in_the_reference_page() {
+    let (mut most, now) = engine();
+    for message in all_fields() {
+        absorb(&mut most, &message, now);
+    }
+    let events = r#"[{"data":{"type":"created","num_blocks_per_cache_level":[9]}}]"#;
+    for event in serde_json::from_str::<Vec<KvCacheEvent>>(events).unwrap() {
+        most.absorb_kv_event(&event).unwrap();
+    }
+    let (mut serve, now) = engine();
+    let mut record = payload("metrics_record_SHAPE_2026H2.json")[0].clone();
+    record["requestStats"] = Value::Null;
+    absorb(&mut serve, &record, now);
+    absorb(&mut serve, &payload("perf_metrics_SHAPE.json")[0], now);
+    let page = include_bytes!("../fixtures/prometheus_trtllm_serve_SHAPE_2026H2.txt");
+    serve.absorb_server_metrics(&parse_server_metrics(page).unwrap(), now);
+    let (mut executor, now) = engine();
+    let mut record = payload("metrics_trt_v1.0.0rc4.json")[0].clone();
+    record["requestStats"] = payload("metrics_record_SHAPE_2026H2.json")[0]["requestStats"].clone();
+    absorb(&mut executor, &record, now);
+    let later = now + Duration::from_secs(60);
+    executor.settle(false, later);
+    let counted = Series {
+        most: series(&most, now).len(),
+        serve: series(&serve, now).len(),
+        executor: series(&executor, now).len(),
+    };
+    assert_eq!(counted, SERIES, "state these in src/tools/catalog.rs");
+}
+
+#[test]
+fn a_million_requests_create_no_series() {
+    let (mut engine, now) = engine();
+    for message in all_fields() {
+        absorb(&mut engine, &message, now);
+    }
+    let before = series(&engine, now);
+    let rows = |id: u64, stage: &str| json!([{"id": id, "stage": stage, "numGeneratedTokens": 3, "scheduled": true}]);
+    let mut record: IterationStats = serde_json::from_value(all_fields()[1].clone()).unwrap();
+    let mut entry: PerfMetricsEntry = serde_json::from_value(all_fields()[2].clone()).unwrap();
+    let mut begun = serde_json::from_value::<Vec<RequestStats>>(rows(0, "CONTEXT_IN_PROGRESS")).unwrap();
+    begun.extend(serde_json::from_value::<Vec<_>>(rows(0, "GENERATION_COMPLETE")).unwrap());
+    for request in 0..1_000_000_u64 {
+        record.iter = Some(44 + request);
+        record.stats_sequence = Some(43 + request);
+        begun[0].id = Some(request + 1);
+        begun[1].id = Some(request);
+        record.request_stats = Some(std::mem::take(&mut begun));
+        engine.absorb(&record, now, 1_753_462_475_000_000).unwrap();
+        begun = record.request_stats.take().unwrap();
+        entry.prompt_tokens = Some(request % 100_000);
+        engine.absorb_perf_metrics(&entry, now).unwrap();
+    }
+    assert_eq!(engine.requests.totals.times.e2e_latency.count(), 1_000_001);
+    let differ: Vec<String> = series(&engine, now).symmetric_difference(&before).cloned().collect();
+    // The interval of the statistics is known from the third record on.
+    assert_eq!(differ, ["nv_trt_llm_statistics_interval_iterations{model=\"m\",version=\"1\"}"]);
+}
+
+#[test]
+fn every_compatibility_set_names_its_readers_and_is_off_by_default() {
+    let reference = catalog();
+    for set in ["trtllm", "vllm", "triton-core", "dcgm", "spec"] {
+        assert!(reference.contains(&format!("\n| `{set}` | ")), "{set} is not described");
+    }
+    let daemon = Daemon::start(&["--source", "replay:tests/fixtures/session.ndjson?speed=max", "--stale-after", "1h"]);
+    daemon.until_state(&[], "idle");
+    assert!(daemon.text("/metrics?collect[]=compat").is_empty());
+    // All sets together have no duplicate series.
+    let daemon = Daemon::start(&[
+        "--source",
+        "replay:tests/fixtures/session.ndjson?speed=max",
+        "--stale-after",
+        "1h",
+        "--metrics.compat",
+        "trtllm,vllm,triton-core,dcgm,spec",
+    ]);
+    let page = daemon.until(|page| ensure(page.state(&[]) == "idle", || "not idle".to_owned()));
+    let distinct: BTreeSet<&String> = page.series.iter().map(|(series, _)| series).collect();
+    assert_eq!(distinct.len(), page.series.len());
+}
+
+#[test]
+fn every_family_of_an_engine_says_what_it_needs() {
+    let of_engines = |metric: &&Metric| match metric.group {
+        Group::Triton | Group::Engine => true,
+        Group::Compat => !metric.name.starts_with("DCGM_"),
+        Group::Gpu | Group::Exporter => false,
+    };
+    for metric in CATALOG.iter().filter(of_engines) {
+        assert!(!statistics_of(metric).is_empty(), "{}: name its fields in its origin", metric.name);
+    }
+    let needs = |name: &str| statistics_of(CATALOG.iter().find(|metric| metric.name == name).unwrap());
+    assert_eq!(needs("nv_trt_llm_iteration_latency_seconds"), [Statistics::Iterations]);
+    assert_eq!(needs("nv_trt_llm_host_step_seconds"), [Statistics::PyTorch]);
+    assert_eq!(needs("nv_llm_output_token_len"), [Statistics::Rows, Statistics::Entries]);
+    assert_eq!(needs("nv_trt_llm_ssm_snapshot_lookups_total"), [Statistics::V2]);
+    assert_eq!(needs("trtllm_time_to_first_token_seconds"), [Statistics::Rows, Statistics::Entries]);
+    assert_eq!(needs("nv_trt_llm_server_time_to_first_token_seconds"), [Statistics::Entries]);
+    // Each has a row in the table of the reference.
+    let reference = catalog();
+    for statistics in CATALOG.iter().flat_map(statistics_of) {
+        assert!(reference.contains(&format!("\n| `{}` | ", statistics.name())), "{statistics:?} is not explained");
+    }
+}

@@ -1,0 +1,412 @@
+//! The Prometheus page of trtllm-serve, from a stand-in for trtllm-serve. Its counters are read by their increases, and a bad
+//! page does not delay the records of the engine.
+
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use serde_json::json;
+
+use crate::support::daemon::Daemon;
+use crate::support::page::Page;
+use crate::support::{ensure, until};
+
+const FIXTURE: &str = include_str!("../fixtures/prometheus_trtllm_serve_SHAPE_2026H2.txt");
+
+/// What the server answers. It sends one record for each `GET /metrics`.
+#[derive(Debug, Clone)]
+struct Answers {
+    page: String,
+    page_status: u16,
+    page_after: Duration,
+    records_status: u16,
+    iter: u64,
+    /// Of `/server_info`, if the server has it.
+    info: Option<serde_json::Value>,
+    /// Entries of `/perf_metrics` that were not read yet, if the server has it.
+    entries: Option<Vec<serde_json::Value>>,
+    /// Readings of the page that began and that ended.
+    begun: u64,
+    ended: u64,
+    info_reads: u64,
+}
+
+#[derive(Debug, Clone)]
+struct Server {
+    answers: Arc<Mutex<Answers>>,
+    source: String,
+}
+
+impl Server {
+    fn start(page: &str) -> Self {
+        let answers = Answers {
+            page: page.to_owned(),
+            page_status: 200,
+            page_after: Duration::ZERO,
+            records_status: 200,
+            iter: 0,
+            info: None,
+            entries: None,
+            begun: 0,
+            ended: 0,
+            info_reads: 0,
+        };
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let source = format!("trtllm-serve:http://{}", listener.local_addr().unwrap());
+        let server = Self { answers: Arc::new(Mutex::new(answers)), source };
+        let serving = server.clone();
+        std::thread::spawn(move || {
+            for stream in listener.incoming() {
+                let server = serving.clone();
+                std::thread::spawn(move || server.serve(stream.unwrap()));
+            }
+        });
+        server
+    }
+
+    /// Answers the requests of one connection.
+    fn serve(&self, mut stream: TcpStream) {
+        let mut head = Vec::new();
+        let mut byte = [0];
+        while stream.read_exact(&mut byte).is_ok() {
+            head.push(byte[0]);
+            if !head.ends_with(b"\r\n\r\n") {
+                continue;
+            }
+            let path = String::from_utf8(head.clone()).unwrap().split(' ').nth(1).unwrap().to_owned();
+            head.clear();
+            let (status, body) = self.answer(&path);
+            let length = body.len();
+            if write!(stream, "HTTP/1.1 {status} x\r\ncontent-length: {length}\r\n\r\n{body}").is_err() {
+                return;
+            }
+        }
+    }
+
+    fn answer(&self, path: &str) -> (u16, String) {
+        match path {
+            "/metrics" => self.change(|answers| {
+                answers.iter += 1;
+                let iter = answers.iter;
+                let record = format!(
+                    r#"[{{"iter": {iter}, "iterLatencyMS": 5.0, "numActiveRequests": 1, "numCompletedRequests": 1}}]"#
+                );
+                (answers.records_status, record)
+            }),
+            "/prometheus/metrics" => {
+                let answers = self.change(|answers| {
+                    answers.begun += 1;
+                    answers.clone()
+                });
+                std::thread::sleep(answers.page_after);
+                self.change(|now| now.ended += 1);
+                (answers.page_status, answers.page)
+            }
+            "/perf_metrics" => self.change(|answers| match &mut answers.entries {
+                Some(entries) => (200, serde_json::to_string(&std::mem::take(entries)).unwrap()),
+                None => (404, String::new()),
+            }),
+            "/server_info" => self.change(|answers| {
+                answers.info_reads += 1;
+                answers.info.as_ref().map_or((404, String::new()), |info| (200, info.to_string()))
+            }),
+            _ => (404, String::new()),
+        }
+    }
+
+    fn change<T>(&self, change: impl FnOnce(&mut Answers) -> T) -> T {
+        change(&mut self.answers.lock().unwrap())
+    }
+
+    fn reads(&self) -> u64 {
+        self.change(|answers| answers.begun)
+    }
+
+    /// Serves another page, and waits until the daemon has read it.
+    fn show(&self, daemon: &Daemon, page: String) -> Page {
+        let before = self.change(|answers| {
+            answers.page = page;
+            answers.begun
+        });
+        // The reading after next began after the change.
+        until(|| ensure(self.change(|answers| answers.ended) > before, || "the page was not read".to_owned()));
+        daemon.poll(&[], 3)
+    }
+}
+
+fn start(server: &Server) -> Daemon {
+    let daemon = Daemon::start(&["--source", &server.source, "--metrics.compat", "trtllm,triton-core"]);
+    until(|| ensure(server.change(|answers| answers.ended) > 0, || "the page was not read".to_owned()));
+    daemon.poll(&[], 3);
+    daemon
+}
+
+/// The fixture with other values: for each family and label, the value before and after.
+fn with(changes: &[(&str, &str)]) -> String {
+    let changed = changes.iter().fold(FIXTURE.to_owned(), |page, (from, to)| {
+        assert!(page.contains(from), "{from} is not in the fixture");
+        page.replace(from, to)
+    });
+    changed + "trtllm_prompt_tokens_total{pid=\"7\n\u{0}garbage{{{\n"
+}
+
+#[test]
+fn the_increases_of_its_counters_are_on_our_page() {
+    let server = Server::start(FIXTURE);
+    let daemon = start(&server);
+    let first = daemon.page();
+    assert_eq!(first.count("nv_trt_llm_requests_finished_total", &["reason=stop"]), 0);
+    assert_eq!(first.count("nv_inference_request_success", &[]), 0);
+    assert_eq!(first.count("trtllm_prompt_tokens_total", &[]), 0);
+    let info = ["model=/models/\\\"llama\\\"\\\\8b", "dtype=auto", "model_name=tensorrt_llm"];
+    assert_eq!(first.get("trtllm_model_config_info", &info), 1.0);
+    assert_eq!(first.get("trtllm_parallel_config_info", &["tensor_parallel_size=2"]), 1.0);
+    assert_eq!(first.get("trtllm_kv_cache_config_info", &["page_size=32"]), 1.0);
+    assert_eq!(first.find("trtllm_speculative_config_info", &[]), None);
+
+    let second = server.show(
+        &daemon,
+        with(&[
+            (
+                "finished_reason=\"stop\",model_name=\"llama-3-8b\"} 7",
+                "finished_reason=\"stop\",model_name=\"llama-3-8b\"} 10",
+            ),
+            (
+                "finished_reason=\"cancelled\",model_name=\"llama-3-8b\"} 1",
+                "finished_reason=\"cancelled\",model_name=\"llama-3-8b\"} 3",
+            ),
+            ("model_name=\"llama-3-8b\"} 1000", "model_name=\"llama-3-8b\"} 1400"),
+            ("model_name=\"llama-3-8b\"} 500", "model_name=\"llama-3-8b\"} 560"),
+            ("model_name=\"llama-3-8b\"} 128", "model_name=\"llama-3-8b\"} 160"),
+            ("http_code=\"400\",model_name=\"llama-3-8b\"} 2", "http_code=\"404\",model_name=\"llama-3-8b\"} 2"),
+            ("token_position=\"1\"} 8", "token_position=\"1\"} 12"),
+            ("token_position=\"1\"} 3", "token_position=\"1\"} 5"),
+            ("le=\"+Inf\",model_name=\"llama-3-8b\"} 5", "le=\"+Inf\",model_name=\"llama-3-8b\"} 7"),
+            ("model_name=\"llama-3-8b\"} 100.078", "model_name=\"llama-3-8b\"} 300.078"),
+        ]),
+    );
+    second.never_below(&first);
+    let length = second.find("trtllm_request_success_total", &["finished_reason=length"]);
+    assert_eq!(length, None, "as on trtllm-serve's page, a counter appears with its first increase");
+    for (family, label, value) in [
+        ("nv_trt_llm_requests_finished_total", "reason=stop", 3),
+        ("nv_trt_llm_requests_finished_total", "reason=cancelled", 2),
+        ("trtllm_request_success_total", "finished_reason=stop", 3),
+        ("nv_inference_request_failure", "reason=CANCELED", 2),
+        ("nv_trt_llm_request_errors_total", "code=400", 0),
+        ("nv_trt_llm_request_errors_total", "code=404", 2),
+        ("trtllm_request_error_total", "http_code=404", 2),
+        ("trtllm_spec_decode_drafted_tokens_total", "token_position=1", 4),
+        ("trtllm_spec_decode_accepted_tokens_total", "token_position=1", 2),
+        ("trtllm_time_per_output_token_seconds_bucket", "le=80", 0),
+        ("nv_trt_llm_time_per_output_token_seconds_bucket", "le=+Inf", 2),
+    ] {
+        assert_eq!(second.count(family, &[label]), value, "{family} {label}");
+    }
+    for (family, value) in [
+        ("nv_inference_request_success", 3),
+        ("trtllm_prompt_tokens_total", 400),
+        ("trtllm_generation_tokens_total", 60),
+        ("trtllm_prompt_cached_tokens_total", 32),
+        ("nv_trt_llm_time_per_output_token_seconds_count", 2),
+        ("trtllm_time_per_output_token_seconds_sum", 200),
+    ] {
+        assert_eq!(second.count(family, &[]), value, "{family}");
+    }
+
+    // The server was replaced, and has a second process.
+    let replaced = "trtllm_request_success_total{finished_reason=\"stop\",pid=\"9\"} 5\n";
+    let third = server.show(
+        &daemon,
+        with(&[
+            (
+                "finished_reason=\"stop\",model_name=\"llama-3-8b\"} 7",
+                "finished_reason=\"stop\",model_name=\"llama-3-8b\"} 1",
+            ),
+            ("model_name=\"llama-3-8b\"} 1000", "model_name=\"llama-3-8b\"} 90"),
+        ]) + replaced,
+    );
+    third.never_below(&second);
+    assert_eq!(third.count("nv_trt_llm_requests_finished_total", &["reason=stop"]), 3 + 1 + 5);
+    assert_eq!(third.count("trtllm_prompt_tokens_total", &[]), 400 + 90);
+    assert_eq!(third.count("nv_trt_llm_iterations_lost_total", &[]), 0);
+}
+
+/// The page after `requests` requests, each of which took 0.4 s in each of its parts.
+fn times(requests: u64) -> String {
+    let names = ["time_to_first_token_seconds", "time_per_output_token_seconds", "e2e_request_latency_seconds"];
+    let parts = ["queue", "prefill", "decode", "inference"].map(|part| format!("request_{part}_time_seconds"));
+    let labels = "engine_type=\"pytorch\",model_name=\"llama-3-8b\"";
+    let mut page = format!("trtllm_request_success_total{{finished_reason=\"stop\",{labels}}} {requests}.0\n");
+    for name in names.into_iter().map(str::to_owned).chain(parts) {
+        page += &format!("# TYPE trtllm_{name} histogram\n");
+        for (bound, count) in [("0.01", 0), ("0.1", 0), ("0.5", requests), ("+Inf", requests)] {
+            page += &format!("trtllm_{name}_bucket{{{labels},le=\"{bound}\"}} {count}.0\n");
+        }
+        page += &format!("trtllm_{name}_count{{{labels}}} {requests}.0\n");
+        page += &format!("trtllm_{name}_sum{{{labels}}} {}\n", requests as f64 * 0.4);
+    }
+    page
+}
+
+fn entry() -> serde_json::Value {
+    let times = json!({"arrival_time": 10.0, "first_scheduled_time": 10.125, "first_token_time": 10.25, "last_token_time": 12.0});
+    json!({"request_id": 7, "perf_metrics": {"timing_metrics": times}})
+}
+
+fn source_of_latencies(page: &Page, from: &str) -> f64 {
+    page.get("nv_trt_llm_request_latency_info", &[&format!("from={from}")])
+}
+
+#[test]
+fn request_times_of_a_server_without_perf_metrics_come_from_its_page() {
+    let server = Server::start(&times(10));
+    let args =
+        ["--source", &server.source, "--metrics.compat", "trtllm,vllm,triton-core", "--objectives", "ttft=500ms"];
+    let daemon = Daemon::start(&args);
+    until(|| ensure(server.change(|answers| answers.ended) > 0, || "the page was not read".to_owned()));
+    let first = daemon.poll(&[], 3);
+    assert_eq!(first.count("nv_trt_llm_e2e_request_latency_seconds_count", &[]), 0);
+    assert_eq!(source_of_latencies(&first, "none"), 1.0);
+    let second = server.show(&daemon, times(13));
+    for family in [
+        "nv_trt_llm_time_to_first_token_seconds",
+        "nv_trt_llm_time_per_output_token_seconds",
+        "nv_trt_llm_e2e_request_latency_seconds",
+        "nv_trt_llm_request_queue_time_seconds",
+        "nv_trt_llm_request_prefill_time_seconds",
+        "nv_trt_llm_request_decode_time_seconds",
+        "nv_trt_llm_request_inference_time_seconds",
+        "trtllm_time_to_first_token_seconds",
+        "trtllm_request_queue_time_seconds",
+        "vllm:time_to_first_token_seconds",
+        "vllm:e2e_request_latency_seconds",
+    ] {
+        let seconds = second.get(&format!("{family}_sum"), &[]);
+        assert_eq!(second.count(&format!("{family}_count"), &[]), 3, "{family}");
+        assert_eq!(second.count(&format!("{family}_bucket"), &["le=0.5"]), 3, "{family}");
+        assert!((seconds - 1.2).abs() < 1e-6, "{family}: {seconds}");
+    }
+    assert_eq!(source_of_latencies(&second, "server_metrics"), 1.0);
+    assert_eq!(second.count("nv_inference_queue_duration_us", &[]), 1_200_000);
+    assert_eq!(second.count("nv_trt_llm_objective_requests_total", &["objective=ttft", "outcome=unknown"]), 3);
+    // The server was replaced: its page counts from 0.
+    let third = server.show(&daemon, times(4));
+    assert_eq!(third.count("nv_trt_llm_e2e_request_latency_seconds_count", &[]), 7);
+}
+
+#[test]
+fn request_times_of_a_server_with_an_empty_perf_metrics_come_from_its_page() {
+    let server = Server::start(&times(10));
+    server.change(|answers| answers.entries = Some(Vec::new()));
+    let daemon = start(&server);
+    server.change(|answers| answers.page = times(12));
+    let page = daemon.until(|page| {
+        let observed = page.count("nv_trt_llm_e2e_request_latency_seconds_count", &[]);
+        ensure(observed > 0, || "no request was observed".to_owned())
+    });
+    assert_eq!(page.count("nv_trt_llm_e2e_request_latency_seconds_count", &[]), 2);
+    assert_eq!(source_of_latencies(&page, "server_metrics"), 1.0);
+}
+
+#[test]
+fn a_request_with_an_entry_is_not_observed_again_from_the_page() {
+    let server = Server::start(&times(10));
+    server.change(|answers| answers.entries = Some(Vec::new()));
+    let daemon = start(&server);
+    // The entry is there with the page that counts its request, as upstream writes both at once.
+    server.change(|answers| (answers.page, answers.entries) = (times(11), Some(vec![entry()])));
+    let finished = |page: &Page| page.find("nv_trt_llm_requests_finished_total", &["reason=stop"]).unwrap_or(0.0);
+    let page = daemon.until(|page| ensure(finished(page) == 1.0, || "the page was not taken".to_owned()));
+    assert_eq!(page.count("nv_trt_llm_e2e_request_latency_seconds_count", &[]), 1);
+    assert_eq!(page.get("nv_trt_llm_e2e_request_latency_seconds_sum", &[]), 2.0);
+    let page = server.show(&daemon, times(12));
+    assert_eq!((page.count("nv_trt_llm_e2e_request_latency_seconds_count", &[]), finished(&page)), (1, 2.0));
+    assert_eq!(source_of_latencies(&page, "perf_metrics"), 1.0);
+}
+
+#[test]
+fn a_slow_page_delays_no_records() {
+    let server = Server::start(FIXTURE);
+    // Longer than its timeout, so that the first reading fails and the page is requested again.
+    server.change(|answers| answers.page_after = Duration::from_secs(6));
+    let daemon = Daemon::start(&["--source", &server.source]);
+    let read_during = |reading: u64| {
+        until(|| ensure(server.reads() == reading, || "the page was not requested".to_owned()));
+        let before = daemon.page().count("nv_trt_llm_iterations_total", &[]);
+        daemon.until(|page| {
+            let more = page.count("nv_trt_llm_iterations_total", &[]) - before;
+            ensure(more >= 10, || format!("{more} iterations"))
+        });
+        assert!(server.change(|answers| answers.ended) < reading, "the records waited for the page");
+    };
+    read_during(1);
+    server.change(|answers| answers.page_after = Duration::from_secs(3));
+    read_during(2);
+    let page = daemon.until(|page| {
+        let finished = page.find("nv_trt_llm_requests_finished_total", &["reason=stop"]);
+        ensure(finished.is_some(), || "the page was not read".to_owned())
+    });
+    assert_eq!(page.count("trtllm_exporter_poll_errors_total", &["kind=timeout"]), 0);
+    assert_eq!(page.get("trtllm_exporter_source_up", &[]), 1.0);
+}
+
+#[test]
+fn a_missing_page_is_requested_again_only_after_the_server_was_replaced() {
+    let server = Server::start(FIXTURE);
+    server.change(|answers| answers.page_status = 404);
+    let daemon = start(&server);
+    let since = Instant::now();
+    // Longer than the time between two readings.
+    daemon.until(|_| ensure(since.elapsed() > Duration::from_secs(6), || "waiting".to_owned()));
+    assert_eq!(server.reads(), 1);
+    server.change(|answers| (answers.records_status, answers.page_status) = (503, 200));
+    daemon.until(|page| ensure(page.get("trtllm_exporter_source_up", &[]) == 0.0, || "still up".to_owned()));
+    server.change(|answers| answers.records_status = 200);
+    until(|| ensure(server.reads() == 2, || "the page was not requested".to_owned()));
+}
+
+#[test]
+fn the_page_is_not_read_if_it_is_turned_off() {
+    let server = Server::start(FIXTURE);
+    let source = format!("{}?prometheus_metrics=false", server.source);
+    let daemon = Daemon::start(&["--source", &source, "--metrics.compat", "trtllm"]);
+    let page = daemon.poll(&[], 5);
+    assert_eq!(server.reads(), 0);
+    assert_eq!(page.find("trtllm_prompt_tokens_total", &[]), None);
+    assert_eq!(page.find("nv_trt_llm_time_per_output_token_seconds_count", &[]), None);
+}
+
+#[test]
+fn settings_and_the_times_of_a_start_are_read_once_for_each_start_of_the_server() {
+    let speculative = "trtllm_speculative_config_info{spec_enabled=\"True\",spec_method=\"eagle3\"} 1.0\n";
+    let server = Server::start(&(FIXTURE.to_owned() + speculative));
+    let startup = |seconds: f64| json!({"startup_metrics": {"worker_start_seconds": 4, "final_model_engine": {"total_warmup_seconds": seconds}}});
+    server.change(|answers| answers.info = Some(startup(31.5)));
+    let daemon = start(&server);
+    let warmup =
+        |page: &Page| page.find("nv_trt_llm_startup_seconds", &["stage=final_model_engine.total_warmup_seconds"]);
+    let page = daemon.until(|page| ensure(warmup(page) == Some(31.5), || "no times of the start".to_owned()));
+    assert_eq!(page.get("nv_trt_llm_startup_seconds", &["stage=worker_start_seconds"]), 4.0);
+    let known = [
+        "dtype=auto",
+        "quantization=none",
+        "tensor_parallel_size=2",
+        "pipeline_parallel_size=1",
+        "tokens_per_block=32",
+    ];
+    let unknown = ["expert_parallel_size=unknown", "kv_cache_dtype=unknown", "max_batch_size=unknown"];
+    let labels = [&known[..], &unknown[..], &["speculative_method=eagle3"]].concat();
+    assert_eq!(page.get("nv_trt_llm_engine_config_info", &labels), 1.0);
+    daemon.poll(&[], 10);
+    assert_eq!(server.change(|answers| answers.info_reads), 1);
+    // While the server starts again, it does not answer.
+    server.change(|answers| (answers.records_status, answers.info) = (503, Some(startup(12.0))));
+    daemon.until(|page| {
+        let errors = page.find("trtllm_exporter_poll_errors_total", &["kind=http_status"]).unwrap_or(0.0);
+        ensure(errors > 0.0, || "no error".to_owned())
+    });
+    server.change(|answers| answers.records_status = 200);
+    daemon.until(|page| ensure(warmup(page) == Some(12.0), || format!("{:?}", warmup(page))));
+}

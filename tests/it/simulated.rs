@@ -1,0 +1,84 @@
+//! The simulated Executor through the real bridge and the real binary, as in a first run.
+
+use crate::support::daemon::Daemon;
+use crate::support::ensure;
+use crate::support::page::Page;
+
+/// Twenty times real speed, and a load that ends in fewer iterations than the ring of the engine holds, so that a late poll
+/// loses none.
+const FINITE: &str = "sim:?speed=20&seed=3&requests=100&rate=40";
+const KEPT: u64 = 1000;
+
+fn finished() -> (Daemon, Page) {
+    let daemon = Daemon::start(&["--source", FINITE, "--model", "demo"]);
+    let page = daemon.until(|page| {
+        let completed = page.count("nv_trt_llm_requests_completed_total", &[]);
+        ensure(completed >= 100, || format!("{completed} of 100 requests completed"))
+    });
+    drop(page);
+    daemon.until_state(&[], "idle");
+    // A poll drains request rows before records, so the rows of the last iterations may arrive one poll later.
+    let page = daemon.poll(&[], 2);
+    (daemon, page)
+}
+
+#[test]
+fn every_request_of_a_finite_load_is_started_and_completed_once() {
+    let (daemon, page) = finished();
+    let count = |name: &str| page.count(name, &["model=demo"]);
+    assert_eq!((count("nv_trt_llm_requests_started_total"), count("nv_trt_llm_requests_completed_total")), (100, 100));
+    assert_eq!((count("nv_llm_input_token_len_count"), count("nv_llm_output_token_len_count")), (100, 100));
+    let iterations = count("nv_trt_llm_iterations_total");
+    assert!(iterations < KEPT, "{iterations} iterations are more than are kept");
+    assert_eq!((count("nv_trt_llm_iterations_lost_total"), count("nv_trt_llm_engine_restarts_total")), (0, 0));
+    // The first token of a request comes from its context phase. The others are decoded.
+    assert_eq!(count("nv_trt_llm_generation_tokens_total") + 100, page.get("nv_llm_output_token_len_sum", &[]) as u64);
+    assert_eq!(page.get("nv_trt_llm_request_metrics", &["request_type=active"]), 0.0);
+    // Requests are observed after a few seconds, because the engine could also send exact times.
+    let page = daemon.until(|page| {
+        let timed = page.count("nv_trt_llm_e2e_request_latency_seconds_count", &[]);
+        ensure(timed >= 99, || format!("{timed} requests timed"))
+    });
+    // No request takes ten seconds on the engine's clock. Idle time between requests must not count.
+    let slow = page.count("nv_trt_llm_e2e_request_latency_seconds_count", &[])
+        - page.count("nv_trt_llm_e2e_request_latency_seconds_bucket", &["le=10"]);
+    assert_eq!(slow, 0);
+    assert_eq!(page.get("nv_trt_llm_request_latency_info", &["from=request_stats"]), 1.0);
+}
+
+#[test]
+fn the_same_seed_gives_the_same_totals_in_another_process() {
+    let totals = |page: &Page| {
+        [
+            "nv_trt_llm_iterations_total",
+            "nv_trt_llm_context_tokens_total",
+            "nv_trt_llm_generation_tokens_total",
+            "nv_trt_llm_kv_cache_blocks_missed_total",
+        ]
+        .map(|name| page.count(name, &[]))
+    };
+    let ((_one, first), (_other, second)) = (finished(), finished());
+    assert_eq!(totals(&first), totals(&second));
+}
+
+#[test]
+fn a_rate_above_the_engines_capacity_fills_its_queue_and_no_memory() {
+    let daemon = Daemon::start(&["--source", "sim:?speed=20&rate=1000&in_flight=80"]);
+    let page = daemon.until(|page| {
+        let completed = page.count("nv_trt_llm_requests_completed_total", &[]);
+        ensure(completed >= 200, || format!("{completed} of 200 requests completed"))
+    });
+    let active = page.get("nv_trt_llm_request_metrics", &["request_type=active"]);
+    // A full batch and a full queue.
+    assert_eq!((active, page.get("nv_trt_llm_queued_requests", &[])), (64.0, 16.0));
+}
+
+#[test]
+fn the_page_the_log_and_the_api_call_the_engine_simulated() {
+    let daemon = Daemon::start(&["--source", "sim:"]);
+    daemon.until_state(&[], "busy");
+    assert_eq!(daemon.page().get("nv_trt_llm_engine_info", &["simulated=true", "source=sim"]), 1.0);
+    assert_eq!(daemon.logged(&["simulated", "level=info"]), 1);
+    assert!(daemon.text("/api/v1/engines").contains("\"simulated\":true"));
+    assert_eq!(daemon.get("/readyz").status, 200);
+}

@@ -1,0 +1,78 @@
+//! The real programs for tests: the daemon, the trtllm-serve look-alike, Prometheus, and a reader of their pages.
+//! Waits are for a condition, with a deadline that only a hang reaches.
+
+pub(crate) mod daemon;
+pub(crate) mod http;
+pub(crate) mod lookalike;
+pub(crate) mod page;
+pub(crate) mod pki;
+pub(crate) mod prometheus;
+pub(crate) mod served;
+pub(crate) mod sessions;
+pub(crate) mod standin;
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::OnceLock;
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// The deadline of every wait. No busy build machine pauses that long.
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(120);
+
+/// Repeats `attempt` until it returns `Ok`. After [`TIMEOUT`], panics with its last error.
+pub(crate) fn until<T>(mut attempt: impl FnMut() -> Result<T, String>) -> T {
+    let deadline = Instant::now() + TIMEOUT;
+    loop {
+        match attempt() {
+            Ok(value) => return value,
+            Err(error) => assert!(Instant::now() < deadline, "after {TIMEOUT:?} still: {error}"),
+        }
+        thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// `Err` with the message if the condition is false.
+pub(crate) fn ensure(condition: bool, message: impl FnOnce() -> String) -> Result<(), String> {
+    if condition { Ok(()) } else { Err(message()) }
+}
+
+/// A tool that `tests/run` names in the environment or has installed under `target/tools`.
+pub(crate) fn tool(variable: &str, installed: &str) -> PathBuf {
+    let path = std::env::var_os(variable).map_or_else(|| root().join("target/tools").join(installed), PathBuf::from);
+    assert!(path.is_file(), "{} ({variable}) does not exist; run tests/run to install it", path.display());
+    path
+}
+
+/// A program of a Debian package.
+pub(crate) fn program(name: &str) -> PathBuf {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let found = std::env::split_paths(&path).map(|folder| folder.join(name)).find(|file| file.is_file());
+    found.unwrap_or_else(|| panic!("{name} is not installed; run tests/run to install it"))
+}
+
+/// A Python with prometheus_client.
+pub(crate) fn python() -> PathBuf {
+    tool("TRTLLM_TEST_PYTHON", "venv/bin/python")
+}
+
+/// `tests/expfmt`, which reads pages with Prometheus's Go library. Built once.
+pub(crate) fn expfmt() -> &'static Path {
+    static BUILT: OnceLock<PathBuf> = OnceLock::new();
+    BUILT.get_or_init(|| build_go("expfmt"))
+}
+
+/// Builds the Go program in `tests/NAME`. Only one process builds it; Go's own lock and cache see to that.
+pub(crate) fn build_go(name: &str) -> PathBuf {
+    let go = std::env::var_os("TRTLLM_TEST_GO").map_or_else(|| program("go"), PathBuf::from);
+    let binary = root().join("target/tools").join(name);
+    let mut build = Command::new(go);
+    build.args(["build", "-mod=readonly", "-o"]).arg(&binary).arg(".").current_dir(root().join("tests").join(name));
+    let output = build.env_remove("GOFLAGS").output().expect("go");
+    assert!(output.status.success(), "tests/{name}: {}", String::from_utf8_lossy(&output.stderr));
+    binary
+}
+
+pub(crate) fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}

@@ -1,0 +1,77 @@
+//! The stand-in NVML for tests. Builds the library once per test binary, because cargo does not pass the path of a cdylib to
+//! tests. Each test gets a copy of the library with a control file of its own, so one process can load several independent ones.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::OnceLock;
+use std::{env, fs};
+
+/// A library and its control file, in a directory of their own.
+pub(crate) struct Standin {
+    dir: tempfile::TempDir,
+}
+
+impl Standin {
+    /// `state`: the first content of the control file; the crate's `state` module describes the format.
+    pub(crate) fn new(state: &str) -> Self {
+        let standin = Self::not_installed(state);
+        standin.install();
+        standin
+    }
+
+    /// Writes the control file, but not the library.
+    pub(crate) fn not_installed(state: &str) -> Self {
+        let standin = Self { dir: tempfile::tempdir().unwrap() };
+        standin.set(state);
+        standin
+    }
+
+    /// Writes the library. A copy, not a link, because the loader loads the same inode only once.
+    pub(crate) fn install(&self) {
+        let draft = self.dir.path().join("draft.so");
+        fs::copy(built(), &draft).unwrap();
+        fs::rename(draft, self.library()).unwrap();
+    }
+
+    /// For `--gpu.library`.
+    pub(crate) fn library(&self) -> PathBuf {
+        self.dir.path().join("libnvidia-ml.so.1")
+    }
+
+    /// Replaces the control file atomically.
+    pub(crate) fn set(&self, state: &str) {
+        let log = self.dir.path().join("log");
+        let draft = self.dir.path().join("draft");
+        fs::write(&draft, format!("log={}\n{state}", log.display())).unwrap();
+        fs::rename(draft, self.dir.path().join("libnvidia-ml.so.1.state")).unwrap();
+    }
+
+    /// The lines `init`, `shutdown` and `hang <index> <call>` in order.
+    pub(crate) fn log(&self) -> Vec<String> {
+        let text = fs::read_to_string(self.dir.path().join("log")).unwrap_or_default();
+        text.lines().map(str::to_owned).collect()
+    }
+}
+
+/// Builds the library into the target directory of this test.
+fn built() -> &'static Path {
+    static BUILT: OnceLock<PathBuf> = OnceLock::new();
+    BUILT.get_or_init(|| {
+        let test = env::current_exe().unwrap();
+        // <target>/<profile>/deps/<test>
+        let profile = test.ancestors().nth(2).unwrap();
+        let name = match profile.file_name().unwrap().to_str().unwrap() {
+            "debug" => "dev",
+            other => other,
+        };
+        let status = Command::new(env!("CARGO"))
+            .args(["build", "--quiet", "--package", "nvml-standin", "--profile", name, "--target-dir"])
+            .arg(profile.parent().unwrap())
+            .arg("--manifest-path")
+            .arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("Cargo.toml"))
+            .status()
+            .unwrap();
+        assert!(status.success(), "cargo build -p nvml-standin: {status}");
+        profile.join("libnvml_standin.so")
+    })
+}

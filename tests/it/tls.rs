@@ -1,0 +1,312 @@
+//! TLS with real Prometheus servers and with peers that stall: authorized servers scrape without a gap, others are refused
+//! and counted, and stalled peers are closed by their deadlines.
+
+use std::fs;
+use std::io::{ErrorKind, Read, Write};
+use std::net::TcpStream;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use rcgen::SanType;
+use tokio_rustls::rustls::crypto::ring;
+use tokio_rustls::rustls::pki_types::pem::PemObject as _;
+use tokio_rustls::rustls::pki_types::{CertificateDer, ServerName};
+use tokio_rustls::rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
+
+use crate::support::daemon::Daemon;
+use crate::support::page::Page;
+use crate::support::pki::{Authority, Pki, TLS, local, users};
+use crate::support::prometheus::{Prometheus, prometheus_2, prometheus_3};
+use crate::support::{TIMEOUT, ensure, until};
+
+const MTLS: &str = "  client_auth_type: RequireAndVerifyClientCert\n  client_ca_file: ca.pem\n";
+const SERVERS: [fn() -> PathBuf; 2] = [prometheus_2, prometheus_3];
+
+type TlsPeer = StreamOwned<ClientConnection, TcpStream>;
+
+/// A TLS connection after its handshake. The client offers only `protocol` by ALPN.
+fn connect_tls(pki: &Pki, daemon: &Daemon, protocol: &str) -> std::io::Result<TlsPeer> {
+    let mut roots = RootCertStore::empty();
+    let pem = fs::read(pki.path("ca.pem")).unwrap();
+    roots.add(CertificateDer::from_pem_slice(&pem).unwrap()).unwrap();
+    let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()));
+    let config = config.with_safe_default_protocol_versions().unwrap();
+    let mut config = config.with_root_certificates(roots).with_no_client_auth();
+    config.alpn_protocols = vec![protocol.as_bytes().to_vec()];
+    let name = ServerName::IpAddress(std::net::IpAddr::from([127, 0, 0, 1]).into());
+    let connection = ClientConnection::new(Arc::new(config), name).unwrap();
+    let stream = TcpStream::connect(&daemon.address)?;
+    stream.set_read_timeout(Some(TIMEOUT))?;
+    let mut peer = StreamOwned::new(connection, stream);
+    peer.conn.complete_io(&mut peer.sock)?;
+    Ok(peer)
+}
+
+/// Scrapes the page over a new connection.
+fn scrape(pki: &Pki, daemon: &Daemon) -> Page {
+    let mut peer = connect_tls(pki, daemon, "http/1.1").unwrap();
+    peer.write_all(b"GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").unwrap();
+    let mut response = String::new();
+    peer.read_to_string(&mut response).unwrap();
+    assert!(response.starts_with("HTTP/1.1 200"), "{response}");
+    Page::parse(response.split_once("\r\n\r\n").unwrap().1)
+}
+
+fn refused(page: &Page, reason: &str) -> u64 {
+    page.count("trtllm_exporter_http_refused_total", &[&format!("reason={reason}")])
+}
+
+/// Waits until at least `wanted` connections have been closed by their deadline.
+fn until_timeouts(pki: &Pki, daemon: &Daemon, wanted: u64) {
+    until(|| {
+        let timeout = refused(&scrape(pki, daemon), "timeout");
+        ensure(timeout >= wanted, || format!("{timeout} of {wanted} were closed by their deadline"))
+    });
+}
+
+/// Whether the daemon has closed the connection. Reads and discards what it sent before.
+fn closed(stream: &mut TcpStream) -> bool {
+    stream.set_nonblocking(true).unwrap();
+    let mut bytes = [0; 4096];
+    loop {
+        match stream.read(&mut bytes) {
+            Ok(0) => return true,
+            Ok(_) => {}
+            Err(error) => return error.kind() != ErrorKind::WouldBlock,
+        }
+    }
+}
+
+/// A scrape job with these settings.
+fn job(name: &str, daemon: &Daemon, settings: &str) -> String {
+    format!("- {{job_name: {name}, static_configs: [{{targets: ['{}']}}], {settings}}}\n", daemon.address)
+}
+
+fn config(jobs: &[String]) -> String {
+    format!("global: {{scrape_interval: 250ms, scrape_timeout: 250ms}}\nscrape_configs:\n{}", jobs.concat())
+}
+
+#[test]
+fn prometheus_with_certificate_and_password_is_accepted_and_others_are_refused_and_counted() {
+    for server in SERVERS {
+        let pki = Pki::new();
+        let folder = pki.folder.path();
+        let name = || SanType::DnsName("prometheus.example".try_into().unwrap());
+        pki.ca.sign(folder, "client", name(), 2099);
+        pki.ca.sign(folder, "expired", name(), 2021);
+        Authority::new(folder, "another-ca").sign(folder, "stranger", name(), 2099);
+        let daemon = pki.serve(&format!("{TLS}{MTLS}{}", users()));
+        let secure = |name: &str, password: &str, client: &str| {
+            let certificate = match client {
+                "" => String::new(),
+                client => {
+                    let path = |end: &str| pki.path(&format!("{client}.{end}"));
+                    format!(", cert_file: '{}', key_file: '{}'", path("pem"), path("key"))
+                }
+            };
+            let ca = pki.path("ca.pem");
+            let password = format!("basic_auth: {{username: ann, password: '{password}'}}");
+            job(name, &daemon, &format!("scheme: https, {password}, tls_config: {{ca_file: '{ca}'{certificate}}}"))
+        };
+        let prometheus = Prometheus::start(
+            &server(),
+            &config(&[
+                secure("authorized", "open sesame", "client"),
+                secure("password", "wrong", "client"),
+                secure("certificate", "open sesame", ""),
+                secure("stranger", "open sesame", "stranger"),
+                secure("expired", "open sesame", "expired"),
+                job("plain", &daemon, "scheme: http"),
+            ]),
+        );
+        for (name, health, error) in [
+            ("authorized", "up", ""),
+            ("password", "down", "401"),
+            ("certificate", "down", "certificate required"),
+            ("stranger", "down", "tls: "),
+            ("expired", "down", "expired certificate"),
+            ("plain", "down", "400"),
+        ] {
+            until(|| {
+                let (actual, reason) = prometheus.target(name)?;
+                ensure(actual == health && reason.contains(error), || format!("{name}: {actual} {reason}"))
+            });
+        }
+        // Each of the others was refused at least once. The authorized job has stored the counts.
+        let count =
+            |reason: &str| format!("trtllm_exporter_http_refused_total{{job=\"authorized\",reason=\"{reason}\"}}");
+        until(|| {
+            let (handshakes, passwords) =
+                (prometheus.value(&count("tls_handshake"), None), prometheus.value(&count("unauthorized"), None));
+            let counted = handshakes.is_some_and(|count| count >= 4.0) && passwords.is_some_and(|count| count >= 1.0);
+            ensure(counted, || format!("{handshakes:?} handshakes and {passwords:?} passwords refused"))
+        });
+    }
+}
+
+#[test]
+fn prometheus_refuses_our_expired_certificate_and_we_count_the_failed_handshake() {
+    let pki = Pki::new();
+    pki.ca.sign(pki.folder.path(), "server", local(), 2021);
+    let daemon = pki.serve(TLS);
+    let tls = format!("scheme: https, tls_config: {{ca_file: '{}'", pki.path("ca.pem"));
+    let jobs = [
+        job("strict", &daemon, &format!("{tls}}}")),
+        job("lenient", &daemon, &format!("{tls}, insecure_skip_verify: true}}")),
+    ];
+    let prometheus = Prometheus::start(&prometheus_2(), &config(&jobs));
+    until(|| {
+        let (health, reason) = prometheus.target("strict")?;
+        ensure(health == "down" && reason.contains("expired"), || format!("{health} {reason}"))
+    });
+    until(|| {
+        let count =
+            prometheus.value("trtllm_exporter_http_refused_total{job=\"lenient\",reason=\"tls_handshake\"}", None);
+        ensure(count.is_some_and(|count| count >= 1.0), || format!("{count:?} handshakes refused"))
+    });
+}
+
+#[test]
+fn a_certificate_is_rotated_without_a_lost_scrape() {
+    for server in SERVERS {
+        let pki = Pki::new();
+        let daemon = pki.serve(TLS);
+        let new = Authority::new(pki.folder.path(), "new-ca");
+        let both = ["ca.pem", "new-ca.pem"].map(|name| fs::read_to_string(pki.path(name)).unwrap()).concat();
+        pki.write("both.pem", &both);
+        let trusting = |name: &str, ca: &str| {
+            job(name, &daemon, &format!("scheme: https, tls_config: {{ca_file: '{}'}}", pki.path(ca)))
+        };
+        let prometheus = Prometheus::start(&server(), &config(&[trusting("kept", "both.pem")]));
+        prometheus.until_value("up{job=\"kept\"}", 1.0);
+        new.sign(pki.folder.path(), "server", local(), 2099);
+        until(|| {
+            ensure(connect_tls(&pki, &daemon, "http/1.1").is_err(), || "the old certificate is still served".to_owned())
+        });
+        let jobs = [trusting("kept", "both.pem"), trusting("new", "new-ca.pem"), trusting("old", "ca.pem")];
+        prometheus.reload(&config(&jobs));
+        prometheus.until_value("up{job=\"new\"}", 1.0);
+        prometheus.until_value("up{job=\"old\"}", 0.0);
+        let scrapes = |job: &str| prometheus.value(&format!("sum_over_time(up{{job=\"{job}\"}}[5m])"), None);
+        for job in ["kept", "new"] {
+            until(|| ensure(scrapes(job) >= Some(10.0), || format!("{:?} scrapes", scrapes(job))));
+            // A refusal takes milliseconds. A scrape that failed after 250 ms timed out on a busy machine.
+            let refused = format!("up{{job=\"{job}\"}} == 0 and scrape_duration_seconds{{job=\"{job}\"}} < 0.2");
+            let refusals = prometheus.value(&format!("count_over_time(({refused})[5m:50ms])"), None);
+            assert_eq!(refusals, None, "{job} lost a scrape");
+        }
+    }
+}
+
+#[test]
+fn a_thousand_stalled_handshakes_are_closed_by_their_deadline_and_other_scrapes_succeed() {
+    let pki = Pki::new();
+    let daemon = pki.serve(TLS);
+    for _ in 0..5 {
+        scrape(&pki, &daemon);
+    }
+    let before = daemon.peak_memory();
+    let mut slow: Vec<TcpStream> = (0..1000)
+        .map(|_| {
+            let mut stream = TcpStream::connect(&daemon.address).unwrap();
+            // The start of a ClientHello of 16 KiB. The write fails if the daemon has already closed this connection to make
+            // room for another.
+            let _ = stream.write_all(&[22, 3, 1, 0x40, 0, 1, 0, 0x3f, 0xfc, 3, 3]);
+            stream
+        })
+        .collect();
+    until(|| {
+        for stream in &mut slow {
+            let _ = stream.write_all(&[0]);
+        }
+        scrape(&pki, &daemon);
+        slow.retain_mut(|stream| !closed(stream));
+        ensure(slow.is_empty(), || format!("{} are still connected", slow.len()))
+    });
+    until(|| {
+        let page = scrape(&pki, &daemon);
+        let (timeout, overloaded) = (refused(&page, "timeout"), refused(&page, "overloaded"));
+        let counted = timeout >= 200 && timeout + overloaded >= 1000;
+        ensure(counted, || format!("{timeout} were closed by their deadline, {overloaded} to make room"))
+    });
+    let grown = daemon.peak_memory().saturating_sub(before);
+    assert!(grown < 20 << 20, "memory grew by {grown} bytes");
+}
+
+#[test]
+fn slow_requests_after_a_finished_handshake_are_closed_by_their_deadline() {
+    let pki = Pki::new();
+    let daemon = pki.serve(TLS);
+    let mut slow: Vec<TlsPeer> = (0..50)
+        .map(|_| {
+            let mut peer = connect_tls(&pki, &daemon, "http/1.1").unwrap();
+            peer.write_all(b"GET /metrics HTTP/1.1\r\nX-Slow: ").unwrap();
+            peer
+        })
+        .collect();
+    until(|| {
+        for peer in &mut slow {
+            let _ = peer.write_all(b"a");
+        }
+        scrape(&pki, &daemon);
+        slow.retain_mut(|peer| !closed(&mut peer.sock));
+        ensure(slow.is_empty(), || format!("{} are still connected", slow.len()))
+    });
+    until_timeouts(&pki, &daemon, 50);
+}
+
+/// A TLS connection that requests many pages and reads no response.
+fn stalled(pki: &Pki, daemon: &Daemon) -> TlsPeer {
+    let mut peer = connect_tls(pki, daemon, "http/1.1").unwrap();
+    let request = "GET /metrics HTTP/1.1\r\nHost: x\r\nX-Prometheus-Scrape-Timeout-Seconds: 1\r\n\r\n";
+    peer.sock.set_nonblocking(true).unwrap();
+    // Writes as much as the daemon accepts: it stops reading requests while its responses are not read.
+    let _ = peer.write_all(request.repeat(2000).as_bytes());
+    let _ = peer.flush();
+    peer
+}
+
+#[test]
+fn tls_readers_that_stall_are_closed_by_their_deadline_and_other_scrapes_succeed() {
+    let pki = Pki::new();
+    let daemon = pki.serve(TLS);
+    for _ in 0..5 {
+        scrape(&pki, &daemon);
+    }
+    let before = daemon.peak_memory();
+    let mut peers: Vec<TlsPeer> = (0..9).map(|_| stalled(&pki, &daemon)).collect();
+    until_timeouts(&pki, &daemon, 9);
+    until(|| {
+        scrape(&pki, &daemon);
+        peers.retain_mut(|peer| !closed(&mut peer.sock));
+        ensure(peers.is_empty(), || format!("{} are still connected", peers.len()))
+    });
+    let grown = daemon.peak_memory().saturating_sub(before);
+    assert!(grown < 20 << 20, "memory grew by {grown} bytes");
+}
+
+#[test]
+fn http_2_is_not_negotiated() {
+    let pki = Pki::new();
+    let daemon = pki.serve(TLS);
+    assert!(connect_tls(&pki, &daemon, "h2").is_err(), "a client that offers only h2 must fail the handshake");
+    let peer = connect_tls(&pki, &daemon, "http/1.1").unwrap();
+    assert_eq!(peer.conn.alpn_protocol(), Some(&b"http/1.1"[..]));
+}
+
+#[test]
+fn idle_and_stalled_tls_connections_do_not_delay_shutdown() {
+    let pki = Pki::new();
+    let mut daemon = pki.serve(TLS);
+    let silent = TcpStream::connect(&daemon.address).unwrap();
+    let mut hello = TcpStream::connect(&daemon.address).unwrap();
+    // The first bytes of a handshake.
+    hello.write_all(&[22, 3, 1, 2, 0, 1]).unwrap();
+    let mut incomplete = connect_tls(&pki, &daemon, "http/1.1").unwrap();
+    incomplete.write_all(b"GET /met").unwrap();
+    incomplete.flush().unwrap();
+    let idle = connect_tls(&pki, &daemon, "http/1.1").unwrap();
+    scrape(&pki, &daemon);
+    assert_eq!(daemon.terminate().code(), Some(0));
+    drop((silent, hello, incomplete, idle));
+}

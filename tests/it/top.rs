@@ -1,0 +1,420 @@
+//! `top` in a real terminal (tmux) and in a pipe: its numbers against the metrics page, its keys, exporters that die and
+//! return, hostile names, and the terminal after it. promtool judges the quantiles.
+
+mod terminal;
+
+use std::fmt::Write as _;
+use std::net::TcpListener;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use trtllm_exporter::tools::top::histogram::Histogram;
+use trtllm_exporter::tools::top::screen::Screen;
+use trtllm_exporter::tools::top::units::Unit;
+
+use crate::support;
+use crate::support::daemon::{Daemon, run};
+use crate::support::pki::{self, Pki};
+use crate::support::served::Served;
+use crate::support::standin::Standin;
+use crate::support::{ensure, until};
+use terminal::Terminal;
+
+const WIDE: (u16, u16) = (170, 40);
+/// So that no test waits long for a rate.
+const FAST: [&str; 2] = ["--interval", "300ms"];
+
+fn session() -> String {
+    format!("replay:{}?speed=max", support::root().join("tests/fixtures/session.ndjson").display())
+}
+
+fn url(daemon: &Daemon) -> String {
+    format!("http://{}", daemon.address)
+}
+
+/// Engines whose numbers stay the same, and one that serves requests.
+fn engines(live: &str) -> tempfile::NamedTempFile {
+    let file = tempfile::Builder::new().suffix(".yaml").tempfile().unwrap();
+    let text = format!(
+        "engines:\n- {{source: \"{live}\", model: live}}\n- {{source: \"{}\", model: replayed}}\n\
+         - {{source: \"trtllm-serve:http://127.0.0.1:1\", model: nowhere}}\n",
+        session()
+    );
+    std::fs::write(file.path(), text).unwrap();
+    file
+}
+
+/// The words of the row of an engine, after its version.
+fn row(pane: &str, model: &str) -> Result<Vec<String>, String> {
+    let line = pane.lines().find(|line| line.trim_start_matches("[sim] ").starts_with(&format!("{model} 1 ")));
+    let words = line.ok_or_else(|| format!("no row of {model}"))?.split_whitespace();
+    Ok(words.skip_while(|word| *word != model).skip(2).map(str::to_owned).collect())
+}
+
+/// A text such as `12.3k` as a number.
+fn number(text: &str) -> f64 {
+    let (digits, factor) = match text.strip_suffix('k') {
+        Some(digits) => (digits, 1e3),
+        None => (text, 1.0),
+    };
+    digits.parse::<f64>().unwrap_or_else(|_| panic!("{text:?} is not a number")) * factor
+}
+
+#[cfg(feature = "executor")]
+#[test]
+fn a_terminal_shows_the_numbers_of_the_metrics_page_and_obeys_keys() {
+    let file = engines("sim:?rate=20");
+    let standin = Standin::new(&format!("gpus=3\n{}", include_str!("../fixtures/busy_gpu.state")));
+    let library = standin.library();
+    let daemon = Daemon::start(&[
+        "--config.file",
+        file.path().to_str().unwrap(),
+        "--gpu.library",
+        library.to_str().unwrap(),
+        "--gpu.interval",
+        "100ms",
+    ]);
+    daemon.until_state(&["model=live"], "busy");
+    daemon.until(|page| ensure(page.state(&["model=replayed"]) == "idle", || "still replaying".to_owned()));
+    let url = url(&daemon);
+    let terminal = Terminal::top(WIDE, "TERM=screen-256color", &[&[url.as_str()][..], &FAST].concat());
+
+    // Numbers of a finished replay stay the same, so they are equal.
+    let pane = terminal.until_pane(|pane| {
+        // The rates need two reads.
+        let has_rates = row(pane, "replayed")?.get(5).is_some_and(|rate| rate != "-");
+        ensure(has_rates && pane.contains("hw thermal slowdown"), || "not complete".to_owned())
+    });
+    let page = daemon.page();
+    let replayed = row(&pane, "replayed").unwrap();
+    let request =
+        |kind: &str| page.get("nv_trt_llm_request_metrics", &["model=replayed", &format!("request_type={kind}")]);
+    let fraction = page.get("nv_trt_llm_kv_cache_block_metrics", &["model=replayed", "kv_cache_block_type=fraction"]);
+    assert_eq!(replayed[0], "idle");
+    assert_eq!(replayed[1], Unit::Count.text(request("active")), "{pane}");
+    assert_eq!(replayed[2], Unit::Count.text(page.get("nv_trt_llm_queued_requests", &["model=replayed"])), "{pane}");
+    assert_eq!(replayed[3], Unit::Count.text(request("waiting")), "{pane}");
+    assert!(fraction > 0.0 && replayed.contains(&Unit::Share.text(fraction)), "{fraction}: {pane}");
+    // GPU 1 has a different number for each reading.
+    let gpu = pane.lines().find(|line| line.starts_with("1 NVIDIA")).unwrap_or_else(|| panic!("no GPU 1:\n{pane}"));
+    let of_gpu = |name: &str| page.get(name, &["gpu_uuid=GPU-b"]);
+    let gib = |name: &str| format!("{:.1}", of_gpu(name) / f64::from(1_u32 << 30));
+    for text in [
+        Unit::Share.text(of_gpu("nv_gpu_utilization")),
+        format!("{} of {}", gib("nv_gpu_memory_used_bytes"), gib("nv_gpu_memory_total_bytes")),
+        format!("{:.0} of {:.0}", of_gpu("nv_gpu_power_usage"), of_gpu("nv_gpu_power_limit")),
+        format!(" {} ", page.get("nv_gpu_temperature_celsius", &["gpu_uuid=GPU-b", "sensor=gpu"])),
+        "sw power cap, hw thermal slowdown".to_owned(),
+    ] {
+        assert!(gpu.contains(&text), "{text} is missing in {gpu}");
+    }
+
+    // The tokens per second of a moving engine are within its moves.
+    let tokens = |page: &support::page::Page| page.get("nv_trt_llm_generation_tokens_total", &["model=live"]);
+    let (before, started) = (tokens(&daemon.page()), std::time::Instant::now());
+    let mut shown = Vec::new();
+    for _ in 0..15 {
+        std::thread::sleep(Duration::from_millis(200));
+        shown.extend(row(&terminal.pane(), "live").ok().filter(|row| row[5] != "-").map(|row| number(&row[5])));
+    }
+    let rate = (tokens(&daemon.page()) - before) / started.elapsed().as_secs_f64();
+    let mean = shown.iter().sum::<f64>() / shown.len() as f64;
+    assert!((0.5..2.0).contains(&(mean / rate)), "{mean} on the screen, {rate} on the page");
+    assert!(terminal.pane().contains("[sim] live 1"), "a simulated engine is marked");
+
+    // Sorting: by name, by state, by active requests.
+    let order = |pane: &str| {
+        let at = |model: &str| pane.lines().position(|line| line.trim_start_matches("[sim] ").starts_with(model));
+        let mut models = ["live", "nowhere", "replayed"];
+        models.sort_by_key(|model| at(&format!("{model} 1 ")));
+        models
+    };
+    terminal.until(&["ENGINE▲"]);
+    assert_eq!(order(&terminal.pane()), ["live", "nowhere", "replayed"]);
+    terminal.press(&["r"]);
+    assert_eq!(order(&terminal.until(&["ENGINE▼"])), ["replayed", "nowhere", "live"]);
+    terminal.press(&["Right", "l"]);
+    assert_eq!(order(&terminal.until(&["▼ACTIVE"])), ["live", "replayed", "nowhere"], "unknown values are last");
+
+    // The cause of the selected engine, and its detail.
+    terminal.press(&["j", "Down"]);
+    terminal.until(&["nowhere 1: starting: the source has never answered: cannot connect to http://127.0.0.1:1"]);
+    terminal.press(&["k", "Enter"]);
+    let completed = page.get("nv_trt_llm_requests_completed_total", &["model=replayed"]);
+    let lost = page.get("nv_trt_llm_iterations_lost_total", &["model=replayed"]);
+    let totals = [format!("completed {completed}"), format!("lost iterations {lost}")];
+    terminal.until(&["replayed 1  replay", &totals[0], &totals[1], "Requests active", "TPOT p50"]);
+    terminal.press(&["Up"]);
+    terminal.until(&["live 1  [simulated]"]);
+    // A key right after Escape would be one with Alt.
+    terminal.press(&["Escape"]);
+    terminal.until(&["▼ACTIVE"]);
+    terminal.press(&["?"]);
+    terminal.until(&["┌ Help ─", "charts and ranks of the engine", "time per output token"]);
+    terminal.press(&["?"]);
+    terminal.until_pane(|pane| ensure(!pane.contains("Help") && pane.contains("▼ACTIVE"), || "help".to_owned()));
+
+    // Another size.
+    terminal.resize(80, 24);
+    let narrow = terminal.until_pane(|pane| {
+        let fits = pane.lines().next().is_some_and(|line| line.ends_with("every 300ms"));
+        ensure(fits && !pane.contains("WAITING") && pane.contains("? help  q quit"), || "not narrow".to_owned())
+    });
+    assert!(narrow.lines().all(|line| line.chars().count() <= 80), "{narrow}");
+    terminal.resize(170, 60);
+    terminal.until(&["WAITING", "Requests active", "TPOT p50"]);
+
+    // A paused screen does not move, and asks for nothing.
+    terminal.press(&["p"]);
+    let is_paused = |pane: &str| pane.lines().next().is_some_and(|line| line.ends_with("PAUSED"));
+    terminal.until_pane(|pane| ensure(is_paused(pane), || "not paused".to_owned()));
+    std::thread::sleep(Duration::from_millis(400));
+    let scrapes = || daemon.page().count("trtllm_exporter_scrapes_total", &[]);
+    let (paused, before) = (terminal.pane(), scrapes());
+    std::thread::sleep(Duration::from_millis(1500));
+    assert_eq!(terminal.pane(), paused);
+    let more = scrapes() - before;
+    assert!(more <= 1, "only this test reads the page: {more}");
+    terminal.press(&["Space"]);
+    terminal.until_pane(|pane| ensure(!is_paused(pane), || "paused".to_owned()));
+
+    terminal.press(&["q"]);
+    terminal.is_restored(0);
+}
+
+/// An exporter that can be started again at the same address.
+struct Exporter(Child);
+
+impl Exporter {
+    fn start(address: &str) -> Self {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_trtllm-exporter"));
+        command.args(["--source", &session(), "--model", "replayed", "--gpu", "off", "--web.listen-address", address]);
+        Self(command.stdin(Stdio::null()).stderr(Stdio::null()).spawn().unwrap())
+    }
+}
+
+impl Drop for Exporter {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+fn an_exporter_that_dies_stays_in_the_list_until_it_returns() {
+    let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
+    let exporter = Exporter::start(&address);
+    let (url, other) = (format!("http://{address}"), Daemon::start(&["--source", &session(), "--model", "other"]));
+    let other = format!("http://{}", other.address);
+    let terminal = Terminal::top(WIDE, "TERM=screen", &[&[url.as_str(), &other][..], &FAST].concat());
+    terminal.until(&["replayed 1", "2 exporters  ", "idle"]);
+    drop(exporter);
+    terminal.until(&["2 exporters (1 down)", &format!("{url}: cannot connect: Connection refused"), "unknown"]);
+    let _exporter = Exporter::start(&address);
+    terminal.until_pane(|pane| {
+        let state = row(pane, "replayed")?.swap_remove(1);
+        ensure(!pane.contains("down") && state == "idle", || format!("not back: {state}"))
+    });
+    terminal.press(&["C-c"]);
+    terminal.is_restored(0);
+}
+
+#[test]
+fn the_terminal_is_restored_after_signals_and_panics() {
+    for signal in ["TERM", "INT", "HUP"] {
+        let terminal = Terminal::top((80, 40), "TERM=screen", &["http://127.0.0.1:1", "--interval", "100ms"]);
+        terminal.until(&["No exporter answers."]);
+        assert_eq!(terminal.says("alternate_on"), "1");
+        terminal.signal(signal);
+        terminal.is_restored(0);
+    }
+    let test = std::env::current_exe().unwrap();
+    let line = format!("env TRTLLM_TEST_PANICS=1 {} --exact --nocapture top::a_panic_with_the_screen", test.display());
+    let terminal = Terminal::run((100, 60), &line);
+    // libtest's code for a test that has failed.
+    terminal.is_restored(101);
+    assert!(terminal.pane().contains("a planted panic"), "the message is on the restored screen:\n{}", terminal.pane());
+}
+
+/// Runs in a terminal of the test above. Elsewhere it does nothing.
+#[test]
+fn a_panic_with_the_screen() {
+    if std::env::var_os("TRTLLM_TEST_PANICS").is_some() {
+        let _screen = Screen::enter().unwrap();
+        panic!("a planted panic");
+    }
+}
+
+#[test]
+fn a_suspended_top_gives_the_terminal_to_the_shell_and_returns() {
+    let terminal = Terminal::shell((100, 30));
+    terminal.until(&["ready>"]);
+    let line = format!("{} top http://127.0.0.1:1 --interval 100ms", env!("CARGO_BIN_EXE_trtllm-exporter"));
+    terminal.press(&[&line, "Enter"]);
+    terminal.until(&["No exporter answers."]);
+    terminal.press(&["C-z"]);
+    terminal.until(&["Stopped"]);
+    assert_eq!((terminal.says("alternate_on").as_str(), terminal.says("cursor_flag").as_str()), ("0", "1"));
+    terminal.press(&["fg", "Enter"]);
+    terminal.until(&["No exporter answers."]);
+    assert_eq!(terminal.says("alternate_on"), "1");
+    terminal.press(&["q"]);
+    until(|| ensure(terminal.says("alternate_on") == "0", || "still on".to_owned()));
+    assert!(terminal.folder().exists());
+}
+
+/// A title for the terminal, a screen without contents, red text.
+const HOSTILE: &str = r#"[{"model": "\u001b]0;owned\u0007\u001b[2J\u001b[31m\u009b5mevil", "version": "1\r\n", "state": "idle",
+    "source": "socket", "labels": {"pool": "\u001bP0;0|owned\u001b\\"}, "why": "\u001b[?1049l\u001b[8mhidden",
+    "lastPoll": {"succeeded": true}}]"#;
+const PAGE: &str = "/metrics?collect%5B%5D=triton&collect%5B%5D=engine&collect%5B%5D=gpu&collect%5B%5D=exporter";
+
+#[test]
+fn names_with_escape_sequences_do_not_reach_the_terminal() {
+    let served = Served::start(&[(PAGE, 200, "up 1\n"), ("/api/v1/engines", 200, HOSTILE)]);
+    let url = served.target();
+    let terminal = Terminal::top((150, 30), "TERM=screen NO_COLOR=1", &[&[url.as_str()][..], &FAST].concat());
+    let before = terminal.says("pane_title");
+    let pane = terminal.until(&["?]0;owned??[2J?[31m?5mevil 1??", "?[?1049l?[8mhidden", "1 engine"]);
+    assert!(pane.starts_with(" trtllm-exporter top"), "the screen was not cleared:\n{pane}");
+    assert_eq!((terminal.says("pane_title"), terminal.says("alternate_on")), (before, "1".to_owned()));
+    // NO_COLOR: bold, underlined and reversed text only.
+    let coloured = terminal.coloured();
+    let colours = coloured
+        .split("\u{1b}[")
+        .skip(1)
+        .filter_map(|rest| rest.split_once('m'))
+        .flat_map(|(codes, _)| codes.split(';'));
+    let allowed = ["0", "1", "4", "7", "22", "24", "27", "39", "49", ""];
+    let wrong: Vec<&str> = colours.filter(|code| !allowed.contains(code)).collect();
+    assert!(wrong.is_empty(), "{wrong:?} in {coloured:?}");
+    terminal.press(&["q"]);
+    terminal.is_restored(0);
+
+    let output = run(&["top", &url, "--interval", "100ms"]);
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(text.contains("?]0;owned??[2J") && output.status.success(), "{text}");
+    assert!(!text.contains(|character: char| character.is_control() && character != '\n'), "{text:?}");
+}
+
+#[test]
+fn a_pipe_gets_one_reading_as_text() {
+    let daemon = Daemon::start(&["--source", &session(), "--model", "replayed"]);
+    daemon.until_state(&["model=replayed"], "idle");
+    let url = url(&daemon);
+    let output = run(&["top", &url, "--interval", "200ms"]);
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert_eq!((output.status.code(), output.stderr.as_slice()), (Some(0), &b""[..]), "{text}");
+    let fraction = ["model=replayed", "kv_cache_block_type=fraction"];
+    let fraction = daemon.page().get("nv_trt_llm_kv_cache_block_metrics", &fraction);
+    let words = row(&text, "replayed").unwrap();
+    assert_eq!((words[0].as_str(), &words[13]), ("idle", &Unit::Share.text(fraction)), "{text}");
+    assert!(text.starts_with(&format!("{url}: engines: 1, GPUs: 0 (GPU metrics are switched off")), "{text}");
+
+    let short = url.trim_start_matches("http://");
+    let text = String::from_utf8(run(&["top", short, "--interval", "100ms"]).stdout).unwrap();
+    assert!(text.starts_with(&format!("{short}: engines: 1")), "{text}");
+
+    let output = run(&["top", "http://127.0.0.1:1", &url, "--interval", "100ms", "--once"]);
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert_eq!(output.status.code(), Some(4), "the code of doctor for the same");
+    assert!(text.starts_with("http://127.0.0.1:1: not read: cannot connect: Connection refused"), "{text}");
+    assert_eq!(row(&text, "replayed").unwrap()[1], "idle", "the other one is read:\n{text}");
+
+    for (arguments, error) in [
+        (&["--interval", "1ms"][..], "--interval 1ms: must be between 100ms and 3600s"),
+        (&["ftp://x"], "URL ftp://x: use HOST:PORT, http://HOST:PORT"),
+    ] {
+        let output = run(&[&["top"], arguments].concat());
+        let text = String::from_utf8(output.stderr).unwrap();
+        assert!(output.status.code() == Some(2) && text.contains(error), "{text}");
+    }
+}
+
+#[test]
+fn a_password_and_a_certificate_authority_open_a_closed_exporter() {
+    let pki = Pki::new();
+    let daemon = pki.serve(&format!("{}{}", pki::TLS, pki::users()));
+    let url = format!("https://{}", daemon.address);
+    let (ca, user) = (pki.path("ca.pem"), pki.write("user", "ann:open sesame\n"));
+    let top = |arguments: &[&str]| run(&[&["top", "--once", "--interval", "100ms", url.as_str()], arguments].concat());
+    let output = top(&["--ca-file", &ca, "--user-file", &user]);
+    assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stdout));
+    let output = top(&["--ca-file", &ca]);
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(output.status.code() == Some(4) && text.contains("not read: status 401"), "{text}");
+}
+
+#[test]
+fn a_bearer_token_is_sent_and_nothing_is_asked_for_that_drains() {
+    let proxy = Served::start(&[(PAGE, 200, "up 1\n"), ("/api/v1/engines", 200, "[]")]);
+    let token = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(token.path(), "a-token").unwrap();
+    let file = token.path().to_str().unwrap();
+    let output = run(&["top", &proxy.target(), "--interval", "100ms", "--bearer-token-file", file]);
+    assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stdout));
+    let (asked, tokens) = (proxy.asked(), proxy.tokens());
+    assert!(asked.len() >= 4 && tokens.iter().all(|token| token == "Bearer a-token"), "{asked:?} {tokens:?}");
+    let paths = [format!("GET {PAGE}"), "GET /api/v1/engines".to_owned()];
+    assert!(asked.iter().all(|request| paths.contains(request)), "{asked:?}");
+}
+
+/// The same page twice for promtool: at the start, and a minute later with what was observed since.
+#[test]
+fn quantiles_equal_those_of_promql() {
+    let bounds = [0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 10.0, f64::INFINITY];
+    // Counts per bucket, before and after.
+    let mut histograms = vec![
+        ([0; 9], [0, 0, 0, 0, 5, 0, 0, 0, 0]),
+        ([3; 9], [1, 0, 0, 0, 0, 0, 0, 0, 1]),
+        ([9; 9], [0, 0, 0, 0, 0, 0, 0, 0, 4]),
+        ([0; 9], [1, 1, 1, 1, 1, 1, 1, 1, 1]),
+        ([0; 9], [7, 0, 0, 0, 0, 0, 0, 0, 0]),
+    ];
+    let mut random = 88_172_645_463_325_252_u64;
+    for _ in 0..40 {
+        let mut next = || {
+            random ^= random << 13;
+            random ^= random >> 7;
+            random ^= random << 17;
+            random % 50
+        };
+        histograms
+            .push((std::array::from_fn(|_| next()), std::array::from_fn(|at| if at % 3 == 0 { 0 } else { next() })));
+    }
+    let sums =
+        |counts: &[u64; 9]| counts.iter().scan(0, |sum, count| (*sum += count, Some(*sum)).1).collect::<Vec<u64>>();
+    let (mut series, mut queries) = (String::new(), String::new());
+    for (at, (before, grown)) in histograms.iter().enumerate() {
+        let after: [u64; 9] = std::array::from_fn(|bucket| before[bucket] + grown[bucket]);
+        let (before, after) = (sums(before), sums(&after));
+        let page = |counts: &[u64]| {
+            Histogram::new(bounds.into_iter().zip(counts.iter().map(|count| *count as f64)).collect(), 0.0)
+        };
+        for ((bound, before), after) in bounds.iter().zip(&before).zip(&after) {
+            let bound = if bound.is_infinite() { "+Inf".to_owned() } else { bound.to_string() };
+            writeln!(series, "  - {{series: 'h_bucket{{n=\"{at}\",le=\"{bound}\"}}', values: '{before} {after}'}}")
+                .unwrap();
+        }
+        let between = page(&after).since(&page(&before)).unwrap();
+        for quantile in [0.01, 0.5, 0.9, 0.95, 0.99, 1.0] {
+            let value = between.quantile(quantile).unwrap();
+            // Both sides are rounded: the order of the arithmetic differs.
+            let query = format!(
+                "round(1e9 * histogram_quantile({quantile}, h_bucket{{n=\"{at}\"}} - h_bucket{{n=\"{at}\"}} offset 1m))"
+            );
+            let rounded = (value * 1e9).round();
+            writeln!(
+                queries,
+                "  - {{expr: '{query}', eval_time: 1m, exp_samples: [{{labels: '{{n=\"{at}\"}}', value: {rounded}}}]}}"
+            )
+            .unwrap();
+        }
+    }
+    let text = format!("tests:\n- interval: 1m\n  input_series:\n{series}  promql_expr_test:\n{queries}");
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("test.yaml"), text).unwrap();
+    let mut promtool = Command::new(support::program("promtool"));
+    let output = promtool.args(["test", "rules", "test.yaml"]).current_dir(folder.path()).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+}
