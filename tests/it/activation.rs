@@ -5,7 +5,7 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 
 use crate::support;
-use crate::support::daemon::Daemon;
+use crate::support::daemon::{Daemon, Launch};
 use crate::support::until;
 
 /// Listens on each path and becomes the daemon, as systemd does it.
@@ -26,7 +26,7 @@ os.execv(sys.argv[2], sys.argv[2:])
 
 fn activated(paths: &[&Path], arguments: &[&str]) -> Daemon {
     let paths: Vec<&str> = paths.iter().map(|path| path.to_str().unwrap()).collect();
-    Daemon::start_behind(&["python3", "-c", SYSTEMD, &paths.join(",")], arguments)
+    Launch::behind(&["python3", "-c", SYSTEMD, &paths.join(",")]).start(arguments)
 }
 
 fn publish(path: &Path, iter: u64) {
@@ -65,7 +65,7 @@ fn a_reload_closes_and_opens_a_socket_of_systemd() {
     until_iterations(&daemon, 1);
     std::fs::write(&file, entry("after")).unwrap();
     daemon.signal("HUP");
-    until(|| support::ensure(daemon.logged(&["configuration reloaded"]) == 1, || daemon.stderr()));
+    daemon.until_logged(&["configuration reloaded"]);
     // The source before it may still accept a connection.
     daemon.until(|page| {
         publish(&path, 1);
@@ -97,8 +97,6 @@ fn the_page_and_the_ingest_socket_are_told_apart_by_the_path() {
 #[test]
 fn a_socket_for_the_page_without_its_flag_is_logged() {
     let script = SYSTEMD.replace("AF_UNIX", "AF_INET").replace("bind(path)", "bind(('127.0.0.1', 0))");
-    let daemon = Daemon::start_behind(&["python3", "-c", &script, "tcp"], &["--source", "replay:/dev/null"]);
-    until(|| {
-        support::ensure(daemon.logged(&["systemd passed a socket", "--web.systemd-socket"]) == 1, || daemon.stderr())
-    });
+    let daemon = Launch::behind(&["python3", "-c", &script, "tcp"]).start(&["--source", "replay:/dev/null"]);
+    daemon.until_logged(&["systemd passed a socket", "--web.systemd-socket"]);
 }

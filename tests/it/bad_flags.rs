@@ -5,7 +5,7 @@ use std::net::TcpListener;
 use std::os::unix::net::UnixListener;
 use std::time::Instant;
 
-use crate::support::daemon::run;
+use crate::support::daemon::{Launch, run};
 
 /// Checks that the daemon does not start: this exit code, one message on stderr with all these words, nothing on stdout.
 fn refused(code: i32, arguments: &[&str], words: &[&str]) {
@@ -198,10 +198,7 @@ fn a_start_that_fails_writes_no_port_file() {
 
 #[test]
 fn a_bad_flag_in_the_environment_is_named_too() {
-    let output = std::process::Command::new(env!("CARGO_BIN_EXE_trtllm-exporter"))
-        .env("TRTLLM_EXPORTER_STALE_AFTER", "later")
-        .output()
-        .unwrap();
+    let output = Launch::new().variable("TRTLLM_EXPORTER_STALE_AFTER", "later").run(&[]);
     let message = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(2), "{message}");
     assert!(message.contains("--stale-after") && message.contains("later"), "{message}");
@@ -210,11 +207,8 @@ fn a_bad_flag_in_the_environment_is_named_too() {
 #[test]
 fn a_variable_holds_several_sources_and_models() {
     let run = |source: &str, model: &str| {
-        let output = std::process::Command::new(env!("CARGO_BIN_EXE_trtllm-exporter"))
-            .env("TRTLLM_EXPORTER_SOURCE", source)
-            .env("TRTLLM_EXPORTER_MODEL", model)
-            .output()
-            .unwrap();
+        let launch = Launch::new().variable("TRTLLM_EXPORTER_SOURCE", source).variable("TRTLLM_EXPORTER_MODEL", model);
+        let output = launch.run(&[]);
         (output.status.code(), String::from_utf8(output.stderr).unwrap())
     };
     // All of them are read: the last one is invalid.

@@ -5,12 +5,10 @@ use std::process::Command;
 use clap::CommandFactory as _;
 use trtllm_exporter::cli::Cli;
 
+use crate::support::daemon::Launch;
+
 fn printed(arguments: &[&str]) -> String {
-    let output = Command::new(env!("CARGO_BIN_EXE_trtllm-exporter"))
-        .args(arguments)
-        .env("TRTLLM_EXPORTER_MODEL", "a-secret-name")
-        .output()
-        .unwrap();
+    let output = Launch::new().variable("TRTLLM_EXPORTER_MODEL", "a-secret-name").run(arguments);
     assert!(output.status.success(), "{arguments:?}: {output:?}");
     String::from_utf8(output.stdout).unwrap()
 }

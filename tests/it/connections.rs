@@ -1,16 +1,16 @@
 //! Connections of the real binary: slow, greedy and many peers are closed by their deadlines, and other scrapes succeed.
 
 use std::fs;
-use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::{UnixListener, UnixStream};
-use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use crate::support::daemon::{self, Daemon};
-use crate::support::page::Page;
+use crate::support::daemon::{self, Daemon, Launch};
+use crate::support::http::closed;
+use crate::support::server::serve;
 use crate::support::{TIMEOUT, ensure, http, until};
 
 const SESSION: &str = "replay:tests/fixtures/session.ndjson?speed=max";
@@ -23,27 +23,10 @@ fn start(arguments: &[&str]) -> Daemon {
     daemon
 }
 
-fn refused(page: &Page, reason: &str) -> u64 {
-    page.count("trtllm_exporter_http_refused_total", &[&format!("reason={reason}")])
-}
-
 fn connect(daemon: &Daemon) -> TcpStream {
     let stream = TcpStream::connect(&daemon.address).unwrap();
     stream.set_read_timeout(Some(TIMEOUT)).unwrap();
     stream
-}
-
-/// Whether the daemon has closed the connection. Reads and discards what it sent before.
-fn closed(stream: &mut TcpStream) -> bool {
-    stream.set_nonblocking(true).unwrap();
-    let mut bytes = [0; 4096];
-    loop {
-        match stream.read(&mut bytes) {
-            Ok(0) => return true,
-            Ok(_) => {}
-            Err(error) => return error.kind() != ErrorKind::WouldBlock,
-        }
-    }
 }
 
 /// A connection that requests many pages and reads no response.
@@ -81,12 +64,12 @@ fn a_thousand_slow_requests_are_closed_by_their_deadline_and_other_scrapes_succe
         ensure(clients.is_empty(), || format!("{} slow clients are still connected", clients.len()))
     });
     let page = daemon.until(|page| {
-        let (overloaded, timeout) = (refused(page, "overloaded"), refused(page, "timeout"));
+        let (overloaded, timeout) = (page.refused("overloaded"), page.refused("timeout"));
         ensure(overloaded + timeout >= 1000, || {
             format!("{overloaded} were closed to make room, {timeout} by their deadline")
         })
     });
-    let timeout = refused(&page, "timeout");
+    let timeout = page.refused("timeout");
     assert!(timeout >= 200, "only {timeout} were closed by their deadline");
     let grown = daemon.peak_memory().saturating_sub(before);
     assert!(grown < 20 << 20, "memory grew by {grown} bytes");
@@ -100,7 +83,7 @@ fn readers_that_stall_are_closed_by_their_deadline_and_other_scrapes_succeed() {
     let readers: Vec<TcpStream> =
         (0..30).map(|_| stalled(&daemon, "X-Prometheus-Scrape-Timeout-Seconds: 1.5\r\n")).collect();
     daemon.until(|page| {
-        let closed = refused(page, "timeout");
+        let closed = page.refused("timeout");
         ensure(closed == 30, || format!("{closed} of 30 are closed"))
     });
     drop(readers);
@@ -136,7 +119,7 @@ fn a_request_above_the_limit_gets_503_and_health_is_still_served() {
         until(|| ensure(refusals.load(Ordering::Relaxed) > 0, || "no request was refused".to_owned()));
         assert_eq!(daemon.get("/healthz").status, 200, "an overloaded exporter must still answer its health check");
     });
-    daemon.until(|page| ensure(refused(page, "overloaded") >= 1, || "not counted".to_owned()));
+    daemon.until(|page| ensure(page.refused("overloaded") >= 1, || "not counted".to_owned()));
 }
 
 #[test]
@@ -157,7 +140,7 @@ fn stalled_readers_that_reconnect_do_not_block_other_scrapes() {
                 std::thread::sleep(Duration::from_millis(5));
             }
         });
-        daemon.until(|page| ensure(refused(page, "timeout") >= 1, || "no reader was closed".to_owned()));
+        daemon.until(|page| ensure(page.refused("timeout") >= 1, || "no reader was closed".to_owned()));
         let scrapes = 40;
         let succeeded = (0..scrapes).filter(|_| daemon.get("/metrics").status == 200).count();
         assert!(succeeded * 4 >= scrapes * 3, "{succeeded} of {scrapes} scrapes succeeded");
@@ -170,7 +153,7 @@ fn an_incomplete_request_after_a_complete_one_has_a_deadline_too() {
     let mut peer = connect(&daemon);
     peer.write_all(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\nGET /he").unwrap();
     until(|| ensure(closed(&mut peer), || "the peer is still connected".to_owned()));
-    assert!(refused(&daemon.page(), "timeout") >= 1);
+    assert!(daemon.page().refused("timeout") >= 1);
 }
 
 #[test]
@@ -188,14 +171,14 @@ fn an_invalid_request_gets_400_and_is_counted() {
     let mut response = String::new();
     peer.read_to_string(&mut response).unwrap();
     assert!(response.starts_with("HTTP/1.1 400 "), "{response}");
-    daemon.until(|page| ensure(refused(page, "bad_request") == 3, || "not counted".to_owned()));
+    daemon.until(|page| ensure(page.refused("bad_request") == 3, || "not counted".to_owned()));
 }
 
 #[test]
 fn a_request_limit_of_0_means_no_limit() {
     let daemon = start(&["--web.max-requests", "0"]);
     let readers: Vec<TcpStream> = (0..60).map(|_| stalled(&daemon, "")).collect();
-    assert_eq!(refused(&daemon.page(), "overloaded"), 0);
+    assert_eq!(daemon.page().refused("overloaded"), 0);
     drop(readers);
 }
 
@@ -293,9 +276,7 @@ fn a_unix_socket_is_a_valid_listen_address() {
     // A stale socket of a process that has ended.
     drop(UnixListener::bind(&path).unwrap());
     let address = format!("unix:{}", path.display());
-    let mut command = Command::new(env!("CARGO_BIN_EXE_trtllm-exporter"));
-    command.args(["--gpu", "off", "--source", SESSION, "--web.listen-address", &address]);
-    let mut child = command.stderr(Stdio::null()).spawn().unwrap();
+    let mut daemon = start(&["--web.listen-address", &address]);
     until(|| {
         let response = get_unix(&path, "/metrics").map_err(|error| error.to_string())?;
         ensure(response.starts_with("HTTP/1.1 200") && response.contains("nv_trt_llm_iterations_total"), || response)
@@ -307,8 +288,7 @@ fn a_unix_socket_is_a_valid_listen_address() {
         stderr.contains("another process listens on it; choose another address with --web.listen-address"),
         "{stderr}"
     );
-    Command::new("kill").arg(child.id().to_string()).status().unwrap();
-    assert!(child.wait().unwrap().success());
+    assert!(daemon.terminate().success());
     assert!(!path.exists(), "the socket was not removed");
 }
 
@@ -316,28 +296,11 @@ fn a_unix_socket_is_a_valid_listen_address() {
 fn slow_engine(delay: Duration) -> String {
     let fixture = fs::read_to_string("tests/fixtures/metrics_record_SHAPE_2026H2.json").unwrap();
     let records = serde_json::from_str::<serde_json::Value>(&fixture).unwrap()["payload"].to_string();
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = listener.local_addr().unwrap();
-    std::thread::spawn(move || {
-        while let Ok((stream, _)) = listener.accept() {
-            let records = records.clone();
-            std::thread::spawn(move || {
-                let mut lines = BufReader::new(stream.try_clone().unwrap()).lines();
-                while let Some(Ok(request)) = lines.next() {
-                    while lines.next().is_some_and(|header| header.is_ok_and(|header| !header.is_empty())) {}
-                    let (status, body) = match request.contains(" /metrics ") {
-                        true => ("200 OK", records.as_str()),
-                        false => ("404 Not Found", ""),
-                    };
-                    std::thread::sleep(delay);
-                    // One write: Nagle's algorithm would delay a second one.
-                    let response = format!("HTTP/1.1 {status}\r\nContent-Length: {}\r\n\r\n{body}", body.len());
-                    let _ = (&stream).write_all(response.as_bytes());
-                }
-            });
-        }
+    let port = serve(move |request| {
+        std::thread::sleep(delay);
+        Some(if request.path() == "/metrics" { (200, records.clone().into_bytes()) } else { (404, Vec::new()) })
     });
-    format!("trtllm-serve:http://{address}")
+    format!("trtllm-serve:http://127.0.0.1:{port}")
 }
 
 #[test]
@@ -383,19 +346,18 @@ fn a_regular_file_at_the_path_of_the_socket_is_kept() {
 fn sockets_passed_by_systemd_are_served() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();
+    // Queued before the daemon accepts, so that a restart loses no request.
+    let mut early = TcpStream::connect(&address).unwrap();
+    early.write_all(b"GET /healthz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").unwrap();
     // As systemd passes it: descriptor 3, LISTEN_FDS=1 and LISTEN_PID.
-    let mut child = Command::new("sh")
-        .args(["-c", "exec 3<&0; LISTEN_PID=$$ LISTEN_FDS=1 exec \"$0\" \"$@\""])
-        .arg(env!("CARGO_BIN_EXE_trtllm-exporter"))
-        .args(["--gpu", "off", "--source", SESSION, "--web.systemd-socket"])
-        .stdin(Stdio::from(OwnedFd::from(listener)))
-        .stderr(Stdio::null())
-        .spawn()
-        .unwrap();
-    // The connection is queued before the daemon accepts, so a restart loses no request.
-    assert_eq!(http::get(&address, "/healthz").status, 200);
-    Command::new("kill").arg(child.id().to_string()).status().unwrap();
-    assert!(child.wait().unwrap().success());
+    let systemd = ["sh", "-c", "exec 3<&0; LISTEN_PID=$$ LISTEN_FDS=1 exec \"$0\" \"$@\""];
+    let launch = Launch::behind(&systemd).stdin(OwnedFd::from(listener));
+    let mut daemon = launch.start(&["--source", SESSION, "--web.systemd-socket"]);
+    assert_eq!(daemon.address, address);
+    let mut response = String::new();
+    early.read_to_string(&mut response).unwrap();
+    assert!(response.starts_with("HTTP/1.1 200 OK"), "{response}");
+    assert!(daemon.terminate().success());
 
     let without_socket = daemon::run(&["--gpu", "off", "--source", SESSION, "--web.systemd-socket"]);
     assert_eq!(without_socket.status.code(), Some(1));

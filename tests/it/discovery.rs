@@ -1,13 +1,12 @@
 //! `--source auto` finds each trtllm-serve, and disturbs nothing else.
 
-use std::io::{BufRead as _, BufReader, Read as _, Write as _};
-use std::net::{TcpListener, TcpStream};
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
 
 use crate::support;
 use crate::support::daemon::Daemon;
-use crate::support::lookalike::Lookalike;
+use crate::support::lookalike::{Lookalike, reserved_port};
+use crate::support::server::serve;
 use crate::support::{ensure, until};
 
 /// A server that is not trtllm-serve. Remembers the paths that it is asked for.
@@ -19,30 +18,13 @@ struct Other {
 impl Other {
     /// Answers every request with `body`, or closes the connection if there is none.
     fn start(body: Option<&'static str>) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let (port, asked) = (listener.local_addr().unwrap().port(), Arc::<Mutex<Vec<String>>>::default());
+        let asked = Arc::<Mutex<Vec<String>>>::default();
         let paths = Arc::clone(&asked);
-        std::thread::spawn(move || {
-            for stream in listener.incoming().flatten() {
-                answer(stream, body, &paths);
-            }
+        let port = serve(move |request| {
+            paths.lock().unwrap().push(request.path().to_owned());
+            body.map(|body| (200, body.into()))
         });
         Self { port, asked }
-    }
-}
-
-fn answer(mut stream: TcpStream, body: Option<&str>, paths: &Mutex<Vec<String>>) {
-    let mut line = String::new();
-    let mut reader = BufReader::new(stream.try_clone().unwrap());
-    if reader.read_line(&mut line).is_err() {
-        return;
-    }
-    paths.lock().unwrap().push(line.split(' ').nth(1).unwrap_or_default().to_owned());
-    if let Some(body) = body {
-        let head = format!("HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: {}\r\n\r\n", body.len());
-        let _ = stream.write_all((head + body).as_bytes());
-        let _ = stream.shutdown(std::net::Shutdown::Write);
-        let _ = stream.read_to_end(&mut Vec::new());
     }
 }
 
@@ -93,7 +75,7 @@ fn servers_on_the_given_ports_are_found_and_others_are_left_alone() {
     until_counted(&daemon, &["model=ports-b", "version=1", "team=search"]);
     until_counted(&daemon, &["model=own-name"]);
     for words in ["owned by \\\"vllm\\\"", "no list of models", "read by another source"] {
-        until(|| ensure(daemon.logged(&["auto: found", words]) == 1, || format!("{words}: {}", daemon.stderr())));
+        daemon.until_logged(&["auto: found", words]);
     }
     let page = daemon.page();
     assert!(page.series.iter().all(|(series, _)| !series.contains("ports-configured")), "two readers of one server");
@@ -135,14 +117,14 @@ fn an_entry_for_a_server_that_was_found_takes_it_over_with_its_name() {
     std::fs::write(&config, auto.clone() + &entry(second)).unwrap();
     daemon.signal("HUP");
     let refused = ["configuration not reloaded", "found-a", "an engine that trtllm-exporter has found"];
-    until(|| ensure(daemon.logged(&refused) == 1, || daemon.stderr()));
+    daemon.until_logged(&refused);
     until_counted(&daemon, &["model=found-b"]);
 
     std::fs::write(&config, auto + &entry(first)).unwrap();
     daemon.signal("HUP");
-    until(|| ensure(daemon.logged(&["configuration reloaded", "added=1"]) == 1, || daemon.stderr()));
+    daemon.until_logged(&["configuration reloaded", "added=1"]);
     let before = until_counted(&daemon, &["model=found-a"]);
-    until(|| ensure(daemon.logged(&["auto: found", "read by another source"]) == 1, || daemon.stderr()));
+    daemon.until_logged(&["auto: found", "read by another source"]);
     let page = daemon.until(|page| {
         let counted = page.count("nv_trt_llm_iterations_total", &["model=found-a"]);
         ensure(counted > before + 20, || format!("{counted}"))
@@ -155,14 +137,11 @@ fn an_entry_for_a_server_that_was_found_takes_it_over_with_its_name() {
 #[test]
 fn a_process_is_found_by_its_name_followed_when_it_comes_back_and_forgotten_when_it_does_not() {
     let folder = tempfile::tempdir().unwrap();
-    let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-    let unused = free.to_string();
+    let (_unused, unused) = reserved_port();
     let daemon =
         Daemon::start(&["--source", &format!("auto:?ports={unused}"), "--gpu", "off", "--engine.forget-after", "12s"]);
     assert_eq!(daemon.get("/readyz").status, 200, "nothing to wait for");
-    let reserved = TcpListener::bind("127.0.0.1:0").unwrap();
-    let port = reserved.local_addr().unwrap().port();
-    drop(reserved);
+    let (_reserved, port) = reserved_port();
     let first = Process::start(folder.path(), port, "process-a");
     let before = until_counted(&daemon, &["model=process-a"]);
     drop(first);

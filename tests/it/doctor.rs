@@ -11,7 +11,7 @@ use serde_json::Value;
 use trtllm_exporter::diagnosis::{report, rules};
 
 use crate::support;
-use crate::support::daemon::{Daemon, run};
+use crate::support::daemon::{Daemon, Launch, run};
 use crate::support::ensure;
 use crate::support::lookalike::Lookalike;
 use crate::support::pki::{self, Pki};
@@ -337,11 +337,9 @@ fn a_page_for_prometheus_in_place_of_the_statistics_is_named_at_once() {
 #[test]
 fn the_variable_for_sources_holds_several() {
     let daemon = Daemon::start(&[]);
-    let output = std::process::Command::new(env!("CARGO_BIN_EXE_trtllm-exporter"))
-        .args(["doctor", &format!("http://{}", daemon.address), "--for", "100ms", "--format", "json"])
-        .env("TRTLLM_EXPORTER_SOURCE", "socket:/nonexistent/a\n socket:/nonexistent/b ")
-        .output()
-        .unwrap();
+    let launch = Launch::new().variable("TRTLLM_EXPORTER_SOURCE", "socket:/nonexistent/a\n socket:/nonexistent/b ");
+    let url = format!("http://{}", daemon.address);
+    let output = launch.run(&["doctor", &url, "--for", "100ms", "--format", "json"]);
     let json: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(json["sources"], serde_json::json!(["socket:/nonexistent/a", "socket:/nonexistent/b"]));
 }

@@ -3,6 +3,7 @@
 
 use crate::support;
 use crate::support::daemon::Daemon;
+use crate::support::golden::same_as_golden;
 
 const SESSION: &str = "replay:tests/fixtures/session.ndjson?speed=max";
 
@@ -13,28 +14,15 @@ fn replayed() -> Daemon {
     daemon
 }
 
-fn same_as_golden(name: &str, page: &str) {
-    let path = format!("tests/golden/{name}");
-    if std::env::var_os("UPDATE_GOLDEN").is_some() {
-        std::fs::write(&path, page).unwrap();
-    }
-    let golden = std::fs::read_to_string(&path).unwrap();
-    let differing = page.lines().zip(golden.lines()).find(|(page, golden)| page != golden);
-    assert!(
-        page == golden,
-        "{name} has changed; first difference (page, golden): {differing:?}; to accept it, see the top of this file"
-    );
-}
-
 #[test]
 fn the_pages_of_a_session_equal_the_golden_files() {
     let daemon = replayed();
     let engine = "/metrics?collect[]=triton&collect[]=engine";
-    same_as_golden("session.txt", &daemon.text(engine));
-    same_as_golden("gateway.txt", &daemon.text("/metrics/gateway"));
+    same_as_golden("tests/golden/session.txt", &daemon.text(engine));
+    same_as_golden("tests/golden/gateway.txt", &daemon.text("/metrics/gateway"));
     let accept = [("Accept", "application/openmetrics-text;version=1.0.0")];
     same_as_golden(
-        "session.openmetrics.txt",
+        "tests/golden/session.openmetrics.txt",
         support::http::request("GET", &daemon.address, engine, &accept, b"").unwrap().text(),
     );
 }

@@ -4,6 +4,7 @@ use std::net::TcpListener;
 use std::process::Command;
 
 use crate::support;
+use crate::support::daemon::BINARY;
 use crate::support::standin::Standin;
 
 #[test]
@@ -49,12 +50,7 @@ fn a_browser_shows_the_numbers_of_the_metrics_page() {
     let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
     let output = Command::new(support::python())
         .arg(support::root().join("tests/live_page/judge.py"))
-        .args([
-            axe.as_os_str(),
-            address.as_ref(),
-            env!("CARGO_BIN_EXE_trtllm-exporter").as_ref(),
-            "--config.file".as_ref(),
-        ])
+        .args([axe.as_os_str(), address.as_ref(), BINARY.as_ref(), "--config.file".as_ref()])
         .arg(&config)
         .args(["--web.listen-address", &address, "--gpu.interval", "100ms", "--gpu.library"])
         .arg(standin.library())

@@ -195,7 +195,7 @@ fn the_load_of_a_killed_engine_is_withdrawn_and_totals_continue_with_a_new_one()
     assert_eq!(last.get("trtllm_exporter_source_up", &[]), 0.0);
     assert!(last.find("nv_trt_llm_request_metrics", &["request_type=max"]).is_some(), "a limit stays");
     // A reader judges the age itself; the driver checks it ten times per second.
-    until(|| ensure(daemon.logged(&["engine is stale"]) == 1, || daemon.stderr()));
+    daemon.until_logged(&["engine is stale"]);
     let counted = last.count("nv_trt_llm_iterations_total", &[]);
     let completed = last.count("nv_trt_llm_requests_completed_total", &[]);
 

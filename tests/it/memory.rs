@@ -1,46 +1,24 @@
 //! Memory is bounded whatever a peer sends: tiny elements of JSON take hundreds of times their bytes in memory.
 
-use std::io::{BufRead as _, BufReader, Write as _};
-use std::net::{TcpListener, TcpStream};
+use std::io::Write as _;
 use std::os::unix::net::UnixStream;
-use std::sync::{Arc, Mutex};
+use std::sync::Mutex;
 
 use crate::support::daemon::Daemon;
 use crate::support::ensure;
+use crate::support::server::serve;
 
 /// Bytes that the process may have in memory at any time.
 const LIMIT: u64 = 64_000_000;
 
 /// Serves `body` as the first answer of `path`, and `[]` to everything else. Returns the source.
 fn server(path: &'static str, body: Vec<u8>) -> String {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = listener.local_addr().unwrap();
-    let body = Arc::new(Mutex::new(Some(body)));
-    std::thread::spawn(move || {
-        for stream in listener.incoming() {
-            let body = Arc::clone(&body);
-            std::thread::spawn(move || serve(stream.unwrap(), path, &body));
-        }
+    let body = Mutex::new(Some(body));
+    let port = serve(move |request| {
+        let body = if request.path() == path { body.lock().unwrap().take() } else { None };
+        Some((200, body.unwrap_or_else(|| b"[]".to_vec())))
     });
-    format!("trtllm-serve:http://{address}?kv_cache_events=true")
-}
-
-fn serve(stream: TcpStream, path: &str, body: &Mutex<Option<Vec<u8>>>) {
-    let mut reader = BufReader::new(stream);
-    let mut request = String::new();
-    while reader.read_line(&mut request).is_ok_and(|bytes| bytes > 0) {
-        if !request.ends_with("\r\n\r\n") {
-            continue;
-        }
-        let wanted = request.split(' ').nth(1) == Some(path);
-        let body = if wanted { body.lock().unwrap().take() } else { None }.unwrap_or_else(|| b"[]".to_vec());
-        let head = format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n", body.len());
-        let stream = reader.get_mut();
-        if stream.write_all(head.as_bytes()).and_then(|()| stream.write_all(&body)).is_err() {
-            break;
-        }
-        request.clear();
-    }
+    format!("trtllm-serve:http://127.0.0.1:{port}?kv_cache_events=true")
 }
 
 fn array(element: &str, bytes: usize) -> Vec<u8> {

@@ -6,7 +6,6 @@ use std::fs;
 use std::io::Write as _;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -23,7 +22,7 @@ use trtllm_exporter::sources::{Batch, Item, Presence, Source, bench_report};
 use trtllm_exporter::state::{EngineName, EngineSnapshot, State};
 
 use crate::support;
-use crate::support::daemon::{Daemon, run};
+use crate::support::daemon::{Daemon, Launch, run};
 use crate::support::lookalike::Lookalike;
 use crate::support::page::{Page, name_of};
 use crate::support::{ensure, until};
@@ -498,10 +497,7 @@ fn the_page_of_a_replay_equals_that_of_the_recording_exporter() {
     assert!(all.iter().any(|(series, value)| series.contains("e2e_") && *value > 0.0));
     let from_directory = replayed_page(&format!("replay:{directory}?speed=max"), iterations);
     assert_eq!(totals(&from_directory), all);
-    let export = |more: &[&str]| {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_trtllm-exporter"));
-        command.args(["record", "export", directory]).args(more).output().unwrap()
-    };
+    let export = |more: &[&str]| run(&[&["record", "export", directory], more].concat());
     let exported = export(&[]);
     assert!(exported.status.success());
     let file = folder.path().join("export.ndjson");
@@ -602,7 +598,7 @@ fn a_disk_that_refuses_writes_is_logged_once_and_the_page_stays_complete() {
     let source = format!("{}?kv_cache_events=true", engine.source());
     // Files may not grow beyond 400 KiB: a write fails like on a full disk. By default its signal would end the daemon.
     let limited = ["sh", "-c", "ulimit -f 800; exec \"$0\" \"$@\""];
-    let mut daemon = Daemon::start_behind(&limited, &["--source", &source, "--model", "m", "--record.dir", directory]);
+    let mut daemon = Launch::behind(&limited).start(&["--source", &source, "--model", "m", "--record.dir", directory]);
     daemon.until(|page| {
         let errors = page.find("trtllm_exporter_recorder_errors_total", &[]).unwrap_or(0.0);
         ensure(errors >= 2.0, || format!("{errors} errors"))

@@ -1,8 +1,6 @@
-//! docs/METRICS.md is the output of `catalog` and matches a real page. `UPDATE_GOLDEN=1 cargo test --test it golden`
-//! rewrites the file.
+//! docs/METRICS.md is the output of `catalog` and matches a real page.
 
 use std::collections::BTreeSet;
-use std::process::Command;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
@@ -22,13 +20,13 @@ use trtllm_exporter::state::{EngineName, EngineSnapshot, State};
 use trtllm_exporter::tools::catalog::{SERIES, Series};
 
 use crate::support;
-use crate::support::daemon::Daemon;
+use crate::support::daemon::{Daemon, run};
 use crate::support::ensure;
+use crate::support::golden::same_as_golden;
 use crate::support::page::{Page, name_of};
 
-/// The output of the binary. It is read while the binary runs, because it is larger than a pipe.
 fn catalog() -> String {
-    let output = Command::new(env!("CARGO_BIN_EXE_trtllm-exporter")).arg("catalog").output().unwrap();
+    let output = run(&["catalog"]);
     assert!(output.status.success());
     String::from_utf8(output.stdout).unwrap()
 }
@@ -36,18 +34,9 @@ fn catalog() -> String {
 #[test]
 fn the_reference_page_is_the_golden_output_of_the_catalog_command() {
     let printed = catalog();
-    let path = support::root().join("docs/METRICS.md");
-    if std::env::var_os("UPDATE_GOLDEN").is_some() {
-        std::fs::write(&path, &printed).unwrap();
-    }
-    let kept = std::fs::read_to_string(&path).unwrap();
-    let differing = printed.lines().zip(kept.lines()).find(|(printed, kept)| printed != kept);
-    assert!(
-        printed == kept,
-        "docs/METRICS.md differs from the output of `trtllm-exporter catalog` (printed, file): {differing:?}"
-    );
+    same_as_golden("docs/METRICS.md", &printed);
     for metric in CATALOG {
-        assert!(kept.contains(&format!("| `{}` |", metric.name)), "{} is not in it", metric.name);
+        assert!(printed.contains(&format!("| `{}` |", metric.name)), "{} is not in it", metric.name);
     }
     let readme = std::fs::read_to_string(support::root().join("README.md")).unwrap();
     assert!(readme.contains("(docs/METRICS.md)"), "README.md does not link docs/METRICS.md");

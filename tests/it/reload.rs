@@ -121,7 +121,7 @@ fn a_broken_file_changes_nothing_and_is_logged() {
     }
     std::fs::remove_file(&config.file).unwrap();
     daemon.signal("HUP");
-    until(|| ensure(daemon.logged(&["configuration not reloaded", "No such file"]) == 1, || daemon.stderr()));
+    daemon.until_logged(&["configuration not reloaded", "No such file"]);
     send(&mut stream, 6..=10);
     until_engines(&daemon, &[("stays", 10)]);
     config.write(&[config.socket_entry("a", "  model: stays\n")]);
@@ -149,7 +149,7 @@ fn a_socket_whose_engine_is_renamed_is_opened_again() {
     // A configured engine cannot take its name.
     config.write(&[config.socket_entry("a", ""), replay("named")]);
     daemon.signal("HUP");
-    until(|| ensure(daemon.logged(&["configuration not reloaded", "named"]) == 1, || daemon.stderr()));
+    daemon.until_logged(&["configuration not reloaded", "named"]);
     until_engines(&daemon, &[("named", 3)]);
     // Engines of a socket end with it.
     config.write(&[replay("other")]);
@@ -172,7 +172,7 @@ fn a_new_source_that_cannot_be_opened_ends_nothing_and_is_tried_at_the_next_relo
     let both = [config.socket_entry("a", "  model: stays\n"), config.socket_entry("b", "  model: joins\n")];
     config.write(&both);
     daemon.signal("HUP");
-    until(|| ensure(daemon.logged(&["cannot be opened", "another process listens on it"]) == 1, || daemon.stderr()));
+    daemon.until_logged(&["cannot be opened", "another process listens on it"]);
     daemon.until(|page| ensure(page.count(SUCCESSFUL, &[]) == 0, || "successful".to_owned()));
     drop(taken);
     std::fs::remove_file(config.socket("b")).unwrap();

@@ -1,8 +1,6 @@
 //! The Prometheus page of trtllm-serve, from a stand-in for trtllm-serve. Its counters are read by their increases, and a bad
 //! page does not delay the records of the engine.
 
-use std::io::{Read, Write};
-use std::net::{TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -10,6 +8,7 @@ use serde_json::json;
 
 use crate::support::daemon::Daemon;
 use crate::support::page::Page;
+use crate::support::server::serve;
 use crate::support::{ensure, until};
 
 const FIXTURE: &str = include_str!("../fixtures/prometheus_trtllm_serve_SHAPE_2026H2.txt");
@@ -52,36 +51,13 @@ impl Server {
             ended: 0,
             info_reads: 0,
         };
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let source = format!("trtllm-serve:http://{}", listener.local_addr().unwrap());
-        let server = Self { answers: Arc::new(Mutex::new(answers)), source };
-        let serving = server.clone();
-        std::thread::spawn(move || {
-            for stream in listener.incoming() {
-                let server = serving.clone();
-                std::thread::spawn(move || server.serve(stream.unwrap()));
-            }
+        let answers = Arc::new(Mutex::new(answers));
+        let serving = Self { answers: Arc::clone(&answers), source: String::new() };
+        let port = serve(move |request| {
+            let (status, body) = serving.answer(request.path());
+            Some((status, body.into_bytes()))
         });
-        server
-    }
-
-    /// Answers the requests of one connection.
-    fn serve(&self, mut stream: TcpStream) {
-        let mut head = Vec::new();
-        let mut byte = [0];
-        while stream.read_exact(&mut byte).is_ok() {
-            head.push(byte[0]);
-            if !head.ends_with(b"\r\n\r\n") {
-                continue;
-            }
-            let path = String::from_utf8(head.clone()).unwrap().split(' ').nth(1).unwrap().to_owned();
-            head.clear();
-            let (status, body) = self.answer(&path);
-            let length = body.len();
-            if write!(stream, "HTTP/1.1 {status} x\r\ncontent-length: {length}\r\n\r\n{body}").is_err() {
-                return;
-            }
-        }
+        Self { answers, source: format!("trtllm-serve:http://127.0.0.1:{port}") }
     }
 
     fn answer(&self, path: &str) -> (u16, String) {

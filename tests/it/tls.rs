@@ -2,7 +2,7 @@
 //! and counted, and stalled peers are closed by their deadlines.
 
 use std::fs;
-use std::io::{ErrorKind, Read, Write};
+use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -14,6 +14,7 @@ use tokio_rustls::rustls::pki_types::{CertificateDer, ServerName};
 use tokio_rustls::rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 
 use crate::support::daemon::Daemon;
+use crate::support::http::closed;
 use crate::support::page::Page;
 use crate::support::pki::{Authority, Pki, TLS, local, users};
 use crate::support::prometheus::{Prometheus, prometheus_2, prometheus_3};
@@ -52,29 +53,12 @@ fn scrape(pki: &Pki, daemon: &Daemon) -> Page {
     Page::parse(response.split_once("\r\n\r\n").unwrap().1)
 }
 
-fn refused(page: &Page, reason: &str) -> u64 {
-    page.count("trtllm_exporter_http_refused_total", &[&format!("reason={reason}")])
-}
-
 /// Waits until at least `wanted` connections have been closed by their deadline.
 fn until_timeouts(pki: &Pki, daemon: &Daemon, wanted: u64) {
     until(|| {
-        let timeout = refused(&scrape(pki, daemon), "timeout");
+        let timeout = scrape(pki, daemon).refused("timeout");
         ensure(timeout >= wanted, || format!("{timeout} of {wanted} were closed by their deadline"))
     });
-}
-
-/// Whether the daemon has closed the connection. Reads and discards what it sent before.
-fn closed(stream: &mut TcpStream) -> bool {
-    stream.set_nonblocking(true).unwrap();
-    let mut bytes = [0; 4096];
-    loop {
-        match stream.read(&mut bytes) {
-            Ok(0) => return true,
-            Ok(_) => {}
-            Err(error) => return error.kind() != ErrorKind::WouldBlock,
-        }
-    }
 }
 
 /// A scrape job with these settings.
@@ -225,7 +209,7 @@ fn a_thousand_stalled_handshakes_are_closed_by_their_deadline_and_other_scrapes_
     });
     until(|| {
         let page = scrape(&pki, &daemon);
-        let (timeout, overloaded) = (refused(&page, "timeout"), refused(&page, "overloaded"));
+        let (timeout, overloaded) = (page.refused("timeout"), page.refused("overloaded"));
         let counted = timeout >= 200 && timeout + overloaded >= 1000;
         ensure(counted, || format!("{timeout} were closed by their deadline, {overloaded} to make room"))
     });

@@ -4,8 +4,7 @@
 mod terminal;
 
 use std::fmt::Write as _;
-use std::net::TcpListener;
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 use std::time::Duration;
 
 use trtllm_exporter::tools::top::histogram::Histogram;
@@ -13,7 +12,8 @@ use trtllm_exporter::tools::top::screen::Screen;
 use trtllm_exporter::tools::top::units::Unit;
 
 use crate::support;
-use crate::support::daemon::{Daemon, run};
+use crate::support::daemon::{BINARY, Daemon, run};
+use crate::support::lookalike::reserved_port;
 use crate::support::pki::{self, Pki};
 use crate::support::served::Served;
 use crate::support::standin::Standin;
@@ -182,35 +182,19 @@ fn a_terminal_shows_the_numbers_of_the_metrics_page_and_obeys_keys() {
     terminal.is_restored(0);
 }
 
-/// An exporter that can be started again at the same address.
-struct Exporter(Child);
-
-impl Exporter {
-    fn start(address: &str) -> Self {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_trtllm-exporter"));
-        command.args(["--source", &session(), "--model", "replayed", "--gpu", "off", "--web.listen-address", address]);
-        Self(command.stdin(Stdio::null()).stderr(Stdio::null()).spawn().unwrap())
-    }
-}
-
-impl Drop for Exporter {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
 #[test]
 fn an_exporter_that_dies_stays_in_the_list_until_it_returns() {
-    let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
-    let exporter = Exporter::start(&address);
+    let (_reserved, port) = reserved_port();
+    let address = format!("127.0.0.1:{port}");
+    let start = || Daemon::start(&["--source", &session(), "--model", "replayed", "--web.listen-address", &address]);
+    let exporter = start();
     let (url, other) = (format!("http://{address}"), Daemon::start(&["--source", &session(), "--model", "other"]));
     let other = format!("http://{}", other.address);
     let terminal = Terminal::top(WIDE, "TERM=screen", &[&[url.as_str(), &other][..], &FAST].concat());
     terminal.until(&["replayed 1", "2 exporters  ", "idle"]);
     drop(exporter);
     terminal.until(&["2 exporters (1 down)", &format!("{url}: cannot connect: Connection refused"), "unknown"]);
-    let _exporter = Exporter::start(&address);
+    let _exporter = start();
     terminal.until_pane(|pane| {
         let state = row(pane, "replayed")?.swap_remove(1);
         ensure(!pane.contains("down") && state == "idle", || format!("not back: {state}"))
@@ -249,7 +233,7 @@ fn a_panic_with_the_screen() {
 fn a_suspended_top_gives_the_terminal_to_the_shell_and_returns() {
     let terminal = Terminal::shell((100, 30));
     terminal.until(&["ready>"]);
-    let line = format!("{} top http://127.0.0.1:1 --interval 100ms", env!("CARGO_BIN_EXE_trtllm-exporter"));
+    let line = format!("{BINARY} top http://127.0.0.1:1 --interval 100ms");
     terminal.press(&[&line, "Enter"]);
     terminal.until(&["No exporter answers."]);
     terminal.press(&["C-z"]);

@@ -61,10 +61,6 @@ fn status(daemon: &Daemon, ca: &str, arguments: &[&str]) -> Result<u16, String> 
     curl(&arguments).map(|(status, _)| status)
 }
 
-fn refused(page: &str, reason: &str) -> u64 {
-    Page::parse(page).count("trtllm_exporter_http_refused_total", &[&format!("reason={reason}")])
-}
-
 fn promtool_3() -> PathBuf {
     support::tool("TRTLLM_TEST_PROMETHEUS3", "prometheus3/usr/bin/prometheus").with_file_name("promtool")
 }
@@ -154,7 +150,7 @@ fn only_the_right_password_is_accepted_and_every_response_has_the_headers() {
     }
     assert_eq!(request(&["--user", "ann:open sesame"]).0, 200);
     let (_, page) = curl(&["--user", "ann:open sesame", &page]).unwrap();
-    assert_eq!(refused(&page, "unauthorized"), 4);
+    assert_eq!(Page::parse(&page).refused("unauthorized"), 4);
     let health = format!("http://{}/healthz", daemon.address);
     assert_eq!(curl(&[&health]).unwrap().0, 401, "every path needs the password, as with every exporter");
 }
@@ -205,7 +201,7 @@ fn plain_http_on_the_tls_port_gets_an_explanation_and_is_counted() {
     let (status, body) = curl(&[&format!("http://{}/metrics", daemon.address)]).unwrap();
     assert_eq!((status, body.as_str()), (400, "Client sent an HTTP request to an HTTPS server.\n"));
     let (_, page) = curl(&["--cacert", &pki.path("ca.pem"), &format!("https://{}/metrics", daemon.address)]).unwrap();
-    assert_eq!(refused(&page, "tls_handshake"), 1);
+    assert_eq!(Page::parse(&page).refused("tls_handshake"), 1);
 }
 
 /// Whether the daemon accepts each kind of client certificate: none, of another CA, expired, valid, and valid with another
@@ -353,7 +349,7 @@ fn a_file_that_becomes_invalid_makes_every_request_fail_until_it_is_fixed() {
     }
     assert_eq!(daemon.logged(&["level=error", "refusing all requests"]), 4);
     assert_eq!(daemon.logged(&["is valid again"]), 4);
-    assert!(refused(&curl(&["--user", "ann:open sesame", &page]).unwrap().1, "web_config") >= 8);
+    assert!(Page::parse(&curl(&["--user", "ann:open sesame", &page]).unwrap().1).refused("web_config") >= 8);
     // After a change, only the new password is accepted.
     pki.write("web.yml", &format!("basic_auth_users:\n  ann: {}\n", bcrypt::hash("changed", 4).unwrap()));
     until(|| ensure(now() == 401, || "the old password is still accepted".to_owned()));
@@ -405,5 +401,8 @@ fn with_tls_a_file_that_becomes_invalid_makes_handshakes_fail() {
     pki.write("web.yml", TLS);
     until(|| status(&daemon, &ca, &[]).and_then(|status| ensure(status == 200, || status.to_string())));
     let (_, page) = curl(&["--cacert", &ca, &format!("https://{}/metrics", daemon.address)]).unwrap();
-    assert!(refused(&page, "tls_handshake") >= 1 && refused(&page, "web_config") >= 1, "{page}");
+    assert!(
+        Page::parse(&page).refused("tls_handshake") >= 1 && Page::parse(&page).refused("web_config") >= 1,
+        "{page}"
+    );
 }

@@ -3,12 +3,10 @@
 
 use std::os::unix::net::{UnixDatagram, UnixListener};
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Command;
 
-use crate::support::daemon::{Daemon, run};
+use crate::support::daemon::{BINARY, Daemon, Launch, run};
 use crate::support::{self, ensure};
-
-const BINARY: &str = env!("CARGO_BIN_EXE_trtllm-exporter");
 
 /// Starts and its exit code, and a part of the message.
 #[test]
@@ -132,25 +130,9 @@ fn a_reader_that_takes_nothing_ends_the_tools_without_a_panic() {
     }
 }
 
-/// The daemon's binary behind `script`, which ends with `exec "$@"`.
-fn start_behind(script: &str, arguments: &[&str], folder: &Path) -> (std::process::Child, String) {
-    let port = folder.join("port");
-    let child = Command::new("bash")
-        .args(["-c", &format!("{script}; exec \"$@\""), "bash", BINARY, "--gpu", "off"])
-        .args(["--web.listen-address", "127.0.0.1:0", "--web.port-file", &port.display().to_string()])
-        .args(arguments)
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .stderr(std::fs::File::create(folder.join("stderr")).unwrap())
-        .spawn()
-        .unwrap();
-    // A link or a pipe may have the name until the daemon replaces it.
-    let address = support::until(|| {
-        let is_file = std::fs::symlink_metadata(&port).is_ok_and(|found| found.is_file());
-        let content = if is_file { std::fs::read_to_string(&port).unwrap_or_default() } else { String::new() };
-        ensure(content.starts_with("127."), || "no port file".to_owned()).map(|()| content)
-    });
-    (child, address.trim().to_owned())
+/// Runs `script`, and then the daemon.
+fn behind(script: &str) -> Launch {
+    Launch::behind(&["bash", "-c", &format!("{script}; exec \"$@\""), "bash"])
 }
 
 #[test]
@@ -158,25 +140,20 @@ fn with_few_descriptors_fewer_peers_connect_and_scrapes_still_succeed() {
     let folder = tempfile::tempdir().unwrap();
     let socket = folder.path().join("ingest.sock");
     let source = format!("socket:{}", socket.display());
-    let (mut daemon, address) = start_behind(
-        "ulimit -n 64",
-        &["--source", &source, "--source", "sim:", "--model", "a", "--model", "b"],
-        folder.path(),
-    );
-    let clients: Vec<_> = (0..100).filter_map(|_| std::net::TcpStream::connect(&address).ok()).collect();
+    let arguments = ["--source", &source, "--source", "sim:", "--model", "a", "--model", "b"];
+    let daemon = behind("ulimit -n 64").start(&arguments);
+    let clients: Vec<_> = (0..100).filter_map(|_| std::net::TcpStream::connect(&daemon.address).ok()).collect();
     let publishers: Vec<_> = (0..100).filter_map(|_| std::os::unix::net::UnixStream::connect(&socket).ok()).collect();
     support::until(|| {
-        let page = support::http::request("GET", &address, "/metrics", &[], b"").map_err(|error| error.to_string())?;
+        let page = support::http::request("GET", &daemon.address, "/metrics", &[], b"").map_err(|e| e.to_string())?;
         ensure(page.status == 200, || format!("status {}", page.status))
     });
-    let page = support::page::Page::parse(support::http::get(&address, "/metrics").text());
+    let page = daemon.page();
     assert!(page.get("process_open_fds", &[]) < 64.0);
     assert!(page.get("trtllm_exporter_ingest_connections", &[]) <= 8.0, "a quarter of 64 for two engines");
     drop((clients, publishers));
-    let log = std::fs::read_to_string(folder.path().join("stderr")).unwrap();
+    let log = daemon.stderr();
     assert!(log.lines().count() < 20, "{log}");
-    daemon.kill().unwrap();
-    daemon.wait().unwrap();
 }
 
 #[test]
@@ -192,12 +169,11 @@ fn the_port_file_follows_no_link_and_waits_for_no_pipe() {
     ];
     for (kind, prepare) in kinds {
         for name in ["port", "port.part"] {
-            let inside = tempfile::tempdir_in(folder.path()).unwrap();
-            prepare(&inside.path().join(name));
-            let (mut daemon, address) = start_behind("true", &["--source", "sim:"], inside.path());
-            println!("files        {name} is {kind}: {address}");
-            daemon.kill().unwrap();
-            daemon.wait().unwrap();
+            let launch = Launch::new();
+            prepare(&launch.path(name));
+            let daemon = launch.start(&["--source", "sim:"]);
+            println!("files        {name} is {kind}: {}", daemon.address);
+            drop(daemon);
             assert_eq!(std::fs::read_to_string(&precious).unwrap(), "kept", "{name} is {kind}");
         }
     }
@@ -210,7 +186,7 @@ fn systemds_watchdog_is_fed_while_the_tasks_make_progress() {
     let socket = UnixDatagram::bind(&notify).unwrap();
     socket.set_read_timeout(Some(support::TIMEOUT)).unwrap();
     let script = format!("export NOTIFY_SOCKET={} WATCHDOG_USEC=500000", notify.display());
-    let (mut daemon, _address) = start_behind(&script, &["--source", "sim:"], folder.path());
+    let _daemon = behind(&script).start(&["--source", "sim:"]);
     let received = || {
         let mut message = [0; 256];
         let length = socket.recv(&mut message).unwrap();
@@ -223,25 +199,15 @@ fn systemds_watchdog_is_fed_while_the_tasks_make_progress() {
         ready |= message.contains("READY=1");
         fed += usize::from(message.contains("WATCHDOG=1"));
     }
-    daemon.kill().unwrap();
-    daemon.wait().unwrap();
 }
 
 #[test]
 fn a_limit_of_the_size_of_files_is_a_failed_write_and_no_signal_that_ends_the_daemon() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("port").display().to_string();
-    let mut limited = Command::new("sh");
-    limited.args([
-        "-c",
-        "ulimit -f 0; exec \"$0\" \"$@\"",
-        BINARY,
-        "--web.listen-address",
-        "127.0.0.1:0",
-        "--gpu",
-        "off",
-    ]);
-    let output = limited.args(["--source", "sim:", "--web.port-file", &file]).output().unwrap();
+    let arguments =
+        ["--web.listen-address", "127.0.0.1:0", "--gpu", "off", "--source", "sim:", "--web.port-file", &file];
+    let output = behind("ulimit -f 0").run(&arguments);
     let message = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(1), "{:?}: {message}", output.status);
     assert!(message.contains("--web.port-file") && message.contains("File too large"), "{message}");

@@ -3,18 +3,15 @@
 use std::fs;
 use std::io::Write as _;
 use std::os::unix::fs::PermissionsExt as _;
-use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 
 use rustix::process::getuid;
 
 use super::engine::{Answer, Engine, RESET};
 use super::scene::Scene;
-use crate::support::daemon::Daemon;
-use crate::support::{ensure, until};
-
-const BINARY: &str = env!("CARGO_BIN_EXE_trtllm-exporter");
+use crate::support::daemon::{BINARY, Launch};
+use crate::support::{ensure, http, until};
 
 /// A name space in which a test may mount file systems, if this machine allows it.
 fn unshare() -> Option<Vec<&'static str>> {
@@ -49,12 +46,8 @@ fn a_start_on_a_file_system_that_is_full_or_read_only_ends_with_a_message() {
     ] {
         // Lists what the daemon leaves there.
         let script = format!("at={at}; {mount}; \"$@\"; code=$?; ls -A $at >&2; exit $code");
-        let output = Command::new(unshare[0])
-            .args(&unshare[1..])
-            .args(["bash", "-c", &script, "bash", BINARY, "--web.listen-address", "127.0.0.1:0"])
-            .args(arguments)
-            .output()
-            .unwrap();
+        let launch = Launch::behind(&[&unshare[..], &["bash", "-c", &script, "bash"]].concat());
+        let output = launch.run(&[&["--web.listen-address", "127.0.0.1:0"][..], &arguments].concat());
         let message = String::from_utf8(output.stderr).unwrap();
         assert_eq!(output.status.code(), Some(1), "{name}: {message}");
         assert!(message.contains(words) && !message.contains("panic"), "{name}: {message}");
@@ -122,41 +115,26 @@ fn with_few_threads_the_daemon_serves_or_ends_with_a_message() {
     let binary = public_binary(folder.path());
     let mut refused = 0;
     for threads in 1..=8 {
-        let ready = folder.path().join("notify");
-        let _ = fs::remove_file(&ready);
-        let socket = UnixDatagram::bind(&ready).unwrap();
-        fs::set_permissions(&ready, fs::Permissions::from_mode(0o777)).unwrap();
-        socket.set_nonblocking(true).unwrap();
-        let mut words = as_user(65_532);
-        words.extend(["prlimit".to_owned(), format!("--nproc={threads}"), binary.clone()]);
-        let mut daemon = Command::new(&words[0])
-            .args(&words[1..])
-            .args([
-                "--gpu",
-                "off",
-                "--source",
-                "trtllm-serve:http://127.0.0.1:1",
-                "--web.listen-address",
-                "127.0.0.1:0",
-            ])
-            .env("NOTIFY_SOCKET", &ready)
-            .stderr(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let ended = until(|| {
-            let ended = daemon.try_wait().unwrap();
-            let started = socket.recv(&mut [0; 256]).is_ok();
-            ensure(ended.is_some() || started, || format!("{threads}: neither started nor ended")).map(|()| ended)
-        });
-        let _ = daemon.kill();
-        let message = std::io::read_to_string(daemon.stderr.take().unwrap()).unwrap();
-        if let Some(status) = ended {
+        let limit = ["prlimit".to_owned(), format!("--nproc={threads}"), binary.clone()];
+        let launch = Launch::program(&[as_user(65_532), limit.to_vec()].concat());
+        let ended = match launch.try_start(&["--source", "trtllm-serve:http://127.0.0.1:1"]) {
+            Err(ended) => Some(ended),
+            // The port file is written before the last threads start.
+            Ok(mut daemon) => until(|| {
+                let served = http::request("GET", &daemon.address, "/healthz", &[], b"");
+                match (daemon.ended(), served) {
+                    (Some(status), _) => Ok(Some((status, daemon.stderr()))),
+                    (None, Ok(healthy)) if healthy.status == 200 => Ok(None),
+                    (None, served) => Err(format!("{threads}: neither served nor ended: {served:?}")),
+                }
+            }),
+        };
+        if let Some((status, message)) = &ended {
             refused += 1;
             assert_eq!(status.code(), Some(1), "{threads}: {message}");
             assert!(message.contains("raise the limit of processes") && message.lines().count() == 1, "{message}");
+            assert!(!message.contains("panic"), "{threads}: {message}");
         }
-        assert!(!message.contains("panic"), "{threads}: {message}");
-        daemon.wait().unwrap();
         println!("threads      at most {threads}: {ended:?}");
     }
     // A user with other processes, such as the one who runs the tests, has even fewer.
@@ -172,7 +150,7 @@ fn an_engine_whose_name_cannot_be_looked_up_for_lack_of_threads_comes_back_and_d
     let (named, healthy) = (Engine::start(), Engine::start());
     let by_name = named.source().replace("127.0.0.1", "localhost");
     let arguments = ["--source", &by_name, "--model", "named", "--source", &healthy.source(), "--model", "healthy"];
-    let daemon = Daemon::start_program(&[program, &[&binary]].concat(), &arguments);
+    let daemon = Launch::program(&[program, &[&binary]].concat()).start(&arguments);
     let count = |name: &str, model: &str| daemon.page().find(name, &[&format!("model={model}")]).unwrap_or_default();
     until(|| ensure(count("nv_trt_llm_iterations_total", "named") > 2.0, || "no iterations".to_owned()));
 

@@ -6,7 +6,7 @@ use std::os::unix::net::UnixDatagram;
 use std::process::Command;
 
 use super::engine::{Engine, record};
-use crate::support::daemon::Daemon;
+use crate::support::daemon::Launch;
 use crate::support::{ensure, until};
 
 /// Whether systemd's watchdog was fed since the last call.
@@ -35,7 +35,7 @@ fn a_task_that_hangs_fails_the_health_check_and_systemds_watchdog_until_it_conti
     let replay = format!("replay:{}", path("records"));
     let source = healthy.source();
     let arguments = ["--source", &replay, "--model", "hung", "--source", &source, "--model", "healthy"];
-    let mut daemon = Daemon::start_behind(&program, &arguments);
+    let mut daemon = Launch::behind(&program).start(&arguments);
     let iterations = |model: &str| daemon.page().find("nv_trt_llm_iterations_total", &[&format!("model={model}")]);
 
     let stalled = until(|| {
@@ -44,7 +44,7 @@ fn a_task_that_hangs_fails_the_health_check_and_systemds_watchdog_until_it_conti
     });
     assert_eq!(stalled.text(), "the driver of engine hung 1 makes no progress\n");
     // A thread writes the log.
-    until(|| ensure(daemon.logged(&["a task makes no progress"]) == 1, || daemon.stderr()));
+    daemon.until_logged(&["a task makes no progress"]);
     // What was sent before.
     fed(&socket);
     let before = iterations("healthy").unwrap();

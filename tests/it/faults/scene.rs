@@ -11,7 +11,7 @@ use std::thread;
 use std::time::Duration;
 
 use super::engine::{Answer, End, Engine, record};
-use crate::support::daemon::Daemon;
+use crate::support::daemon::{Daemon, Launch};
 use crate::support::page::Page;
 use crate::support::{ensure, until};
 
@@ -98,7 +98,7 @@ impl Scene {
         let (a, b, c) = (victim.source(), healthy.source(), format!("socket:{}", socket.display()));
         let arguments = ["--source", &a, "--source", &b, "--source", &c, "--poll.interval", "20ms"];
         let names = ["--model", "victim", "--model", "healthy", "--model", "socket"];
-        let daemon = Daemon::start_behind(program, &[&arguments[..], &names, more].concat());
+        let daemon = Launch::behind(program).start(&[&arguments[..], &names, more].concat());
         let publisher = Publisher::start(socket.clone());
         let page = daemon.until(|page| {
             let up = [VICTIM, HEALTHY, SOCKET].map(|engine| counted(page, engine));

@@ -1,13 +1,12 @@
 //! The GPU page of the real binary with the stand-in NVML, byte for byte: a busy GPU, one with MIG, and a lost one.
-//! `UPDATE_GOLDEN=1 cargo test --test it golden` rewrites the golden files; review the difference before committing it.
 
 use std::collections::BTreeSet;
-use std::process::Command;
 use std::time::{Duration, Instant};
 
 use crate::support;
-use crate::support::daemon::Daemon;
+use crate::support::daemon::{Daemon, run};
 use crate::support::ensure;
+use crate::support::golden::same_as_golden;
 use crate::support::standin::Standin;
 
 /// GPU 0 is idle, GPU 1 has a different number for every reading, GPU 2 has MIG instances, GPU 3 will be lost.
@@ -47,19 +46,6 @@ fn daemon(standin: &Standin) -> Daemon {
     daemon
 }
 
-fn same_as_golden(name: &str, page: &str) {
-    let path = format!("tests/golden/{name}");
-    if std::env::var_os("UPDATE_GOLDEN").is_some() {
-        std::fs::write(&path, page).unwrap();
-    }
-    let golden = std::fs::read_to_string(&path).unwrap();
-    let differing = page.lines().zip(golden.lines()).find(|(page, golden)| page != golden);
-    assert!(
-        page == golden,
-        "{name} differs from the golden page, first (page, golden): {differing:?}; see the top of this file"
-    );
-}
-
 const TIMES: [&str; 3] =
     ["nv_gpu_last_xid_timestamp_seconds{", "nv_gpu_last_poll_timestamp_seconds{", "nv_gpu_poll_duration_seconds{"];
 
@@ -83,8 +69,8 @@ fn stable(page: &str) -> String {
 fn gpu_pages_equal_the_golden_pages() {
     let standin = Standin::new(&state());
     let daemon = daemon(&standin);
-    same_as_golden("gpu.txt", &stable(&daemon.text("/metrics?collect[]=gpu")));
-    same_as_golden("dcgm.txt", &stable(&daemon.text("/metrics?collect[]=compat")));
+    same_as_golden("tests/golden/gpu.txt", &stable(&daemon.text("/metrics?collect[]=gpu")));
+    same_as_golden("tests/golden/dcgm.txt", &stable(&daemon.text("/metrics?collect[]=compat")));
 }
 
 #[test]
@@ -93,9 +79,7 @@ fn a_gpu_that_supports_everything_has_every_gpu_family_of_the_catalog() {
     let daemon = daemon(&standin);
     let page = daemon.page();
     let shown: BTreeSet<&str> = page.families.iter().map(|(name, _)| name.as_str()).collect();
-    let mut catalog = Command::new(env!("CARGO_BIN_EXE_trtllm-exporter"));
-    let catalog = catalog.args(["catalog", "--format", "json"]).output().unwrap();
-    let catalog: serde_json::Value = serde_json::from_slice(&catalog.stdout).unwrap();
+    let catalog: serde_json::Value = serde_json::from_slice(&run(&["catalog", "--format", "json"]).stdout).unwrap();
     let names = catalog.as_array().unwrap().iter().map(|metric| metric["name"].as_str().unwrap());
     let gpus: BTreeSet<&str> =
         names.filter(|name| name.starts_with("nv_gpu_") || name.starts_with("DCGM_FI_")).collect();

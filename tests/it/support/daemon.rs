@@ -1,14 +1,127 @@
-//! Runs the real binary on a free port and kills it when the test ends.
+//! Runs the real binary: as a daemon on a free port that is killed when the test ends, or to its end.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
-use std::time::Instant;
+use std::sync::mpsc;
 
 use super::http::{self, Response};
 use super::page::Page;
-use super::{TIMEOUT, until};
+use super::{TIMEOUT, ensure, until};
+
+/// The exporter.
+pub(crate) const BINARY: &str = env!("CARGO_BIN_EXE_trtllm-exporter");
+
+/// How the binary starts. Environment variables that set its flags are removed.
+pub(crate) struct Launch {
+    command: Command,
+    folder: tempfile::TempDir,
+}
+
+impl Launch {
+    /// The binary itself.
+    pub(crate) fn new() -> Self {
+        Self::program(&[BINARY])
+    }
+
+    /// Another program, whose arguments end with the command to run. It must replace itself by that command.
+    pub(crate) fn behind<S: AsRef<str>>(program: &[S]) -> Self {
+        let program = program.iter().map(AsRef::as_ref);
+        Self::program(&program.chain([BINARY]).collect::<Vec<_>>())
+    }
+
+    /// A command that ends with a copy of the binary.
+    pub(crate) fn program<S: AsRef<str>>(program: &[S]) -> Self {
+        let mut program = program.iter().map(AsRef::as_ref);
+        let mut command = Command::new(program.next().expect("a program"));
+        for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("TRTLLM_EXPORTER_"))
+        {
+            command.env_remove(name);
+        }
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        // The program may start the daemon as another user.
+        fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o777)).expect("a folder of this process");
+        let log = fs::File::create(folder.path().join("stderr")).expect("a log file");
+        command.args(program).stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
+        Self { command, folder }
+    }
+
+    /// A path in the folder of the daemon. `port` is its port file.
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    pub(crate) fn variable(mut self, name: &str, value: &str) -> Self {
+        self.command.env(name, value);
+        self
+    }
+
+    pub(crate) fn stdin(mut self, stdin: impl Into<Stdio>) -> Self {
+        self.command.stdin(stdin);
+        self
+    }
+
+    /// The test reads the log itself.
+    pub(crate) fn stderr(mut self, stderr: impl Into<Stdio>) -> Self {
+        self.command.stderr(stderr);
+        self
+    }
+
+    /// Serves on a free port; without GPUs unless the arguments name them.
+    pub(crate) fn start(self, arguments: &[&str]) -> Daemon {
+        self.try_start(arguments).unwrap_or_else(|(status, log)| panic!("the daemon ended with {status}: {log}"))
+    }
+
+    /// As [`Launch::start`]. Returns the exit status and the log if the daemon ends instead.
+    pub(crate) fn try_start(self, arguments: &[&str]) -> Result<Daemon, (ExitStatus, String)> {
+        let port = self.path("port");
+        let Self { mut command, folder } = self;
+        if !arguments.iter().any(|argument| argument.starts_with("--gpu")) {
+            command.args(["--gpu", "off"]);
+        }
+        command.args(["--web.listen-address", "127.0.0.1:0", "--web.port-file"]).arg(&port).args(arguments);
+        let child = command.spawn().expect("the daemon's binary");
+        // From here on, a failed test ends the process.
+        let mut daemon = Daemon { child, address: String::new(), folder };
+        let address = until(|| {
+            if let Some(status) = daemon.ended() {
+                return Ok(Err((status, daemon.stderr())));
+            }
+            // A test may have put a link or a pipe there, which the daemon replaces.
+            let written = fs::symlink_metadata(&port).is_ok_and(|found| found.is_file() && found.len() > 0);
+            ensure(written, || "no port file".to_owned())?;
+            fs::read_to_string(&port).map(Ok).map_err(|error| error.to_string())
+        });
+        daemon.address = address?.trim_end().to_owned();
+        Ok(daemon)
+    }
+
+    /// Runs the binary until it exits by itself.
+    pub(crate) fn run(mut self, arguments: &[&str]) -> Output {
+        let child =
+            self.command.args(arguments).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the binary");
+        let id = child.id();
+        let (ended, output) = mpsc::channel();
+        std::thread::spawn(move || ended.send(child.wait_with_output()));
+        let output = output.recv_timeout(TIMEOUT).unwrap_or_else(|_| {
+            signal(id, "KILL");
+            panic!("{arguments:?} did not exit");
+        });
+        output.expect("its output")
+    }
+}
+
+/// Runs the binary until it exits by itself.
+pub(crate) fn run(arguments: &[&str]) -> Output {
+    Launch::new().run(arguments)
+}
+
+fn signal(process: u32, name: &str) {
+    // The shell's built-in: a minimal Debian has no `kill` program.
+    let kill = Command::new("sh").args(["-c", "kill -s $0 $1", name, &process.to_string()]).status();
+    assert!(kill.expect("sh").success());
+}
 
 /// A running daemon.
 #[derive(Debug)]
@@ -22,39 +135,7 @@ pub(crate) struct Daemon {
 impl Daemon {
     /// Serves on a free port; without GPUs unless the arguments name them.
     pub(crate) fn start(arguments: &[&str]) -> Self {
-        Self::start_as(command(), arguments)
-    }
-
-    /// The same behind another program, whose arguments end with the command to run. The program must replace itself by it.
-    pub(crate) fn start_behind(program: &[&str], arguments: &[&str]) -> Self {
-        Self::start_program(&[program, &[env!("CARGO_BIN_EXE_trtllm-exporter")]].concat(), arguments)
-    }
-
-    /// The same with a command of its own, which ends with a copy of the binary.
-    pub(crate) fn start_program(program: &[&str], arguments: &[&str]) -> Self {
-        let mut command = without_flags(Command::new(program[0]));
-        command.args(&program[1..]);
-        Self::start_as(command, arguments)
-    }
-
-    fn start_as(mut command: Command, arguments: &[&str]) -> Self {
-        let folder = tempfile::tempdir().expect("a temporary folder");
-        // The program may start the daemon as another user.
-        fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o777)).expect("a folder of this process");
-        let (port, log) = (folder.path().join("port"), folder.path().join("stderr"));
-        if !arguments.iter().any(|argument| argument.starts_with("--gpu")) {
-            command.args(["--gpu", "off"]);
-        }
-        command.args(["--web.listen-address", "127.0.0.1:0", "--web.port-file"]).arg(&port).args(arguments);
-        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(fs::File::create(&log).expect("a log file"));
-        let mut child = command.spawn().expect("the daemon's binary");
-        let address = until(|| {
-            if let Some(status) = child.try_wait().expect("a child") {
-                panic!("the daemon ended with {status}: {}", fs::read_to_string(&log).unwrap_or_default());
-            }
-            fs::read_to_string(&port).map_err(|error| format!("no port file: {error}"))
-        });
-        Self { child, address: address.trim().to_owned(), folder }
+        Launch::new().start(arguments)
     }
 
     pub(crate) fn get(&self, target: &str) -> Response {
@@ -83,23 +164,29 @@ impl Daemon {
 
     /// Waits until the engine with these labels is in `state`.
     pub(crate) fn until_state(&self, labels: &[&str], state: &str) -> Page {
-        self.until(|page| super::ensure(page.state(labels) == state, || format!("not {state}: {}", page.state(labels))))
+        self.until(|page| ensure(page.state(labels) == state, || format!("not {state}: {}", page.state(labels))))
     }
 
     /// Waits for `more` further polls. Everything that the source had before is counted then.
     pub(crate) fn poll(&self, labels: &[&str], more: u64) -> Page {
         let polls = |page: &Page| page.count("trtllm_exporter_polls_total", labels);
         let before = polls(&self.page());
-        self.until(|page| super::ensure(polls(page) >= before + more, || "no polls".to_owned()))
+        self.until(|page| ensure(polls(page) >= before + more, || "no polls".to_owned()))
     }
 
+    /// The log. Empty if the test reads the log itself.
     pub(crate) fn stderr(&self) -> String {
-        fs::read_to_string(self.folder.path().join("stderr")).expect("the log file")
+        fs::read_to_string(self.folder.path().join("stderr")).unwrap_or_default()
     }
 
     /// The number of log lines that contain all of these words.
     pub(crate) fn logged(&self, words: &[&str]) -> usize {
         self.stderr().lines().filter(|line| words.iter().all(|word| line.contains(word))).count()
+    }
+
+    /// Waits until one log line contains all of these words.
+    pub(crate) fn until_logged(&self, words: &[&str]) {
+        until(|| ensure(self.logged(words) == 1, || format!("not logged once: {words:?}\n{}", self.stderr())));
     }
 
     pub(crate) fn id(&self) -> u32 {
@@ -142,23 +229,16 @@ impl Daemon {
     }
 
     pub(crate) fn signal(&self, name: &str) {
-        // The shell's built-in: a minimal Debian has no `kill` program.
-        let kill = Command::new("sh").args(["-c", "kill -s $0 $1", name, &self.child.id().to_string()]).status();
-        assert!(kill.expect("sh").success());
+        signal(self.child.id(), name);
+    }
+
+    /// The exit status, if it has ended.
+    pub(crate) fn ended(&mut self) -> Option<ExitStatus> {
+        self.child.try_wait().expect("a child")
     }
 
     pub(crate) fn wait(&mut self) -> ExitStatus {
-        let log = self.folder.path().join("stderr");
-        until(|| {
-            let ended = self.child.try_wait().expect("a child");
-            ended
-                .ok_or_else(|| format!("the daemon is still running: {}", fs::read_to_string(&log).unwrap_or_default()))
-        })
-    }
-
-    /// A path in the daemon's temporary folder.
-    pub(crate) fn path(&self, name: &str) -> PathBuf {
-        self.folder.path().join(name)
+        until(|| self.ended().ok_or_else(|| format!("the daemon is still running: {}", self.stderr())))
     }
 }
 
@@ -170,36 +250,4 @@ impl Drop for Daemon {
             eprintln!("--- the daemon's stderr\n{}---", self.stderr());
         }
     }
-}
-
-/// Runs the binary and waits until it exits by itself.
-pub(crate) fn run(arguments: &[&str]) -> Output {
-    let mut child = command()
-        .args(arguments)
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .expect("the binary");
-    let deadline = Instant::now() + TIMEOUT;
-    while child.try_wait().expect("a child").is_none() {
-        if Instant::now() > deadline {
-            let _ = child.kill();
-            panic!("{arguments:?} did not exit");
-        }
-        std::thread::sleep(std::time::Duration::from_millis(5));
-    }
-    child.wait_with_output().expect("its output")
-}
-
-/// The binary without the environment variables that set its flags.
-fn command() -> Command {
-    without_flags(Command::new(env!("CARGO_BIN_EXE_trtllm-exporter")))
-}
-
-fn without_flags(mut command: Command) -> Command {
-    for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("TRTLLM_EXPORTER_")) {
-        command.env_remove(name);
-    }
-    command
 }

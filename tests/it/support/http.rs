@@ -1,6 +1,6 @@
 //! A minimal HTTP client: one request per connection, so that a test sees every byte of the response.
 
-use std::io::{self, Read, Write};
+use std::io::{self, ErrorKind, Read, Write};
 use std::net::TcpStream;
 
 use super::TIMEOUT;
@@ -98,5 +98,18 @@ fn dechunk(mut bytes: &[u8]) -> Option<Vec<u8>> {
         }
         whole.extend_from_slice(bytes.get(end + 2..end + 2 + length)?);
         bytes = bytes.get(end + 2 + length + 2..)?;
+    }
+}
+
+/// Whether the server has closed the connection. Reads and discards what it sent before.
+pub(crate) fn closed(stream: &mut TcpStream) -> bool {
+    stream.set_nonblocking(true).unwrap();
+    let mut bytes = [0; 4096];
+    loop {
+        match stream.read(&mut bytes) {
+            Ok(0) => return true,
+            Ok(_) => {}
+            Err(error) => return error.kind() != ErrorKind::WouldBlock,
+        }
     }
 }

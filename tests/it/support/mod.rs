@@ -2,12 +2,14 @@
 //! Waits are for a condition, with a deadline that only a hang reaches.
 
 pub(crate) mod daemon;
+pub(crate) mod golden;
 pub(crate) mod http;
 pub(crate) mod lookalike;
 pub(crate) mod page;
 pub(crate) mod pki;
 pub(crate) mod prometheus;
 pub(crate) mod served;
+pub(crate) mod server;
 pub(crate) mod sessions;
 pub(crate) mod standin;
 
@@ -23,12 +25,15 @@ pub(crate) const TIMEOUT: Duration = Duration::from_secs(120);
 /// Repeats `attempt` until it returns `Ok`. After [`TIMEOUT`], panics with its last error.
 pub(crate) fn until<T>(mut attempt: impl FnMut() -> Result<T, String>) -> T {
     let deadline = Instant::now() + TIMEOUT;
+    // Most waits are short.
+    let mut pause = Duration::from_millis(1);
     loop {
         match attempt() {
             Ok(value) => return value,
             Err(error) => assert!(Instant::now() < deadline, "after {TIMEOUT:?} still: {error}"),
         }
-        thread::sleep(Duration::from_millis(20));
+        thread::sleep(pause);
+        pause = (pause * 2).min(Duration::from_millis(20));
     }
 }
 

@@ -50,6 +50,11 @@ impl Page {
         value as u64
     }
 
+    /// Requests and connections that were refused for this reason.
+    pub(crate) fn refused(&self, reason: &str) -> u64 {
+        self.count("trtllm_exporter_http_refused_total", &[&format!("reason={reason}")])
+    }
+
     /// The state whose `nv_trt_llm_engine_state` is 1.
     pub(crate) fn state(&self, labels: &[&str]) -> String {
         let states = ["starting", "busy", "idle", "stalled", "unreachable"];

@@ -4,6 +4,7 @@ use std::path::Path;
 use std::process::Command;
 
 use crate::support;
+use crate::support::daemon::BINARY;
 
 pub(crate) struct Terminal {
     folder: tempfile::TempDir,
@@ -13,8 +14,7 @@ impl Terminal {
     /// Runs `top` with these arguments.
     pub(crate) fn top(size: (u16, u16), environment: &str, arguments: &[&str]) -> Self {
         let arguments: Vec<String> = arguments.iter().map(|argument| format!("'{argument}'")).collect();
-        let program = env!("CARGO_BIN_EXE_trtllm-exporter");
-        Self::run(size, &format!("env {environment} {program} top {}", arguments.join(" ")))
+        Self::run(size, &format!("env {environment} {BINARY} top {}", arguments.join(" ")))
     }
 
     /// Runs a command line, then prints its exit code and the settings of the terminal.

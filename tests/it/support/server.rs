@@ -1,0 +1,58 @@
+//! An HTTP server in the test's process, whose answers the test decides.
+
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::net::{TcpListener, TcpStream};
+use std::sync::Arc;
+use std::thread;
+
+/// The head of a request.
+pub(crate) struct Request(String);
+
+impl Request {
+    pub(crate) fn method(&self) -> &str {
+        self.0.split(' ').next().unwrap_or_default()
+    }
+
+    pub(crate) fn path(&self) -> &str {
+        self.0.split(' ').nth(1).unwrap_or_default()
+    }
+
+    /// The value of a header. The exporter writes names in lower case.
+    pub(crate) fn header(&self, name: &str) -> Option<&str> {
+        let mut lines = self.0.lines().filter_map(|line| line.split_once(": "));
+        lines.find(|(found, _)| *found == name).map(|(_, value)| value)
+    }
+}
+
+/// Status and body. `None` closes the connection.
+pub(crate) type Reply = Option<(u16, Vec<u8>)>;
+
+/// Serves on a free port, which it returns, until the process ends. Connections stay open between requests.
+pub(crate) fn serve(reply: impl Fn(&Request) -> Reply + Send + Sync + 'static) -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let reply = Arc::new(reply);
+    thread::spawn(move || {
+        for stream in listener.incoming().flatten() {
+            let reply = Arc::clone(&reply);
+            thread::spawn(move || connection(stream, &*reply));
+        }
+    });
+    port
+}
+
+fn connection(stream: TcpStream, reply: &impl Fn(&Request) -> Reply) {
+    let mut reader = BufReader::new(stream);
+    let mut head = String::new();
+    while reader.read_line(&mut head).is_ok_and(|bytes| bytes > 0) {
+        if !head.ends_with("\r\n\r\n") {
+            continue;
+        }
+        let Some((status, body)) = reply(&Request(std::mem::take(&mut head))) else { return };
+        // One write: Nagle's algorithm would delay a second one.
+        let head = format!("HTTP/1.1 {status} x\r\ncontent-length: {}\r\n\r\n", body.len());
+        if reader.get_mut().write_all(&[head.as_bytes(), &body].concat()).is_err() {
+            return;
+        }
+    }
+}
