@@ -88,7 +88,7 @@ fn servers_on_the_given_ports_are_found_and_others_are_left_alone() {
     for other in [&vllm, &web, &silent] {
         assert!(other.asked.lock().unwrap().iter().all(|path| path == "/v1/models"), "{:?}", other.asked);
     }
-    assert_eq!(daemon.logged(&["auto: found", "vllm"]), 1);
+    daemon.until_logged(&["auto: found", "vllm"]);
     let lost = daemon.page().count("nv_trt_llm_iterations_lost_total", &["model=own-name"]);
     assert_eq!(lost, 0, "no other reader took its records");
     // A reload without it ends its engines.
@@ -140,28 +140,31 @@ fn a_process_is_found_by_its_name_followed_when_it_comes_back_and_forgotten_when
     let (_unused, unused) = reserved_port();
     let daemon =
         Daemon::start(&["--source", &format!("auto:?ports={unused}"), "--gpu", "off", "--engine.forget-after", "12s"]);
-    assert_eq!(daemon.get("/readyz").status, 200, "nothing to wait for");
+    // Other tests on this machine may have such a process, too; each is told apart by its model.
+    until(|| ensure(daemon.get("/readyz").status == 200, || "waits for something".to_owned()));
+    let [a, b] = ["a", "b"].map(|name| format!("process-{name}-{}", std::process::id()));
+    let [of_a, of_b] = [&a, &b].map(|model| format!("model={model}"));
     let (_reserved, port) = reserved_port();
-    let first = Process::start(folder.path(), port, "process-a");
-    let before = until_counted(&daemon, &["model=process-a"]);
+    let first = Process::start(folder.path(), port, &a);
+    let before = until_counted(&daemon, &[&of_a]);
     drop(first);
     daemon.until(|page| {
-        let down = page.find("trtllm_exporter_source_up", &["model=process-a"]);
+        let down = page.find("trtllm_exporter_source_up", &[&of_a]);
         ensure(down == Some(0.0), || format!("{down:?}"))
     });
     // The same model comes back: its totals continue.
-    let second = Process::start(folder.path(), port, "process-a");
+    let second = Process::start(folder.path(), port, &a);
     daemon.until(|page| {
-        let counted = page.count("nv_trt_llm_iterations_total", &["model=process-a"]);
+        let counted = page.count("nv_trt_llm_iterations_total", &[&of_a]);
         ensure(counted > before + 5, || format!("{counted}"))
     });
     drop(second);
     // Another model on the port is another engine.
-    let third = Process::start(folder.path(), port, "process-b");
-    until_counted(&daemon, &["model=process-b"]);
+    let third = Process::start(folder.path(), port, &b);
+    until_counted(&daemon, &[&of_b]);
     drop(third);
     daemon.until(|page| {
-        let left = page.series.iter().filter(|(series, _)| series.contains("process-")).count();
+        let left = page.series.iter().filter(|(series, _)| series.contains(&a) || series.contains(&b)).count();
         ensure(left == 0, || format!("{left} series of engines that are gone"))
     });
 }

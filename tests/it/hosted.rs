@@ -74,8 +74,8 @@ fn recorded_requests_are_sent_as_recorded() {
     assert_eq!(page.count("nv_llm_output_token_len_sum", &[]), output);
     // The first half of every prompt is the same block.
     assert!(page.count("nv_trt_llm_kv_cache_blocks_reused_total", &[]) > 100);
-    assert_eq!(daemon.logged(&["level=warn", "a recorded request is invalid", "line 41"]), 1);
-    assert_eq!(daemon.logged(&["all recorded requests were sent", "sent=40", "unreadable=1"]), 1);
+    daemon.until_logged(&["level=warn", "a recorded request is invalid", "line 41"]);
+    daemon.until_logged(&["all recorded requests were sent", "sent=40", "unreadable=1"]);
 }
 
 #[test]
@@ -122,7 +122,7 @@ fn a_model_that_loads_for_an_hour_blocks_neither_the_page_nor_the_shutdown() {
     assert_eq!(page.count("trtllm_exporter_poll_errors_total", &["model=slow", "kind=timeout"]), 0);
     // The constructor cannot be interrupted: the test would wait for an hour if the daemon did.
     assert_eq!(daemon.terminate().code(), Some(0));
-    assert_eq!(daemon.logged(&["level=warn", "engine is still loading; abandoning it"]), 1);
+    daemon.until_logged(&["level=warn", "engine is still loading; abandoning it"]);
 }
 
 #[test]

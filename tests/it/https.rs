@@ -67,7 +67,7 @@ fn a_server_with_a_certificate_of_the_ca_file_is_read_with_a_token_that_may_chan
     });
     pki.write("token", "second-secret\n");
     until_counted(&daemon, before + 3);
-    assert_eq!(daemon.logged(&["source failed", "status 401", "bearer_token_file"]), 1, "{}", daemon.stderr());
+    daemon.until_logged(&["source failed", "status 401", "bearer_token_file"]);
     for secret in ["first-secret", "second-secret"] {
         assert!(!daemon.stderr().contains(secret) && !daemon.text("/metrics").contains(secret), "{secret} is shown");
     }

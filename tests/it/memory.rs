@@ -4,6 +4,7 @@ use std::io::Write as _;
 use std::os::unix::net::UnixStream;
 use std::sync::Mutex;
 
+use crate::support;
 use crate::support::daemon::Daemon;
 use crate::support::ensure;
 use crate::support::server::serve;
@@ -26,10 +27,6 @@ fn array(element: &str, bytes: usize) -> Vec<u8> {
     text.insert(0, '[');
     text.push(']');
     text.into_bytes()
-}
-
-fn rejected(daemon: &Daemon, reason: &str) -> f64 {
-    daemon.page().find("trtllm_exporter_records_rejected_total", &[&format!("reason={reason}")]).unwrap_or(0.0)
 }
 
 /// At the end of its start, the daemon gives back the code and constants that it has read only for that: a third of the program.
@@ -81,6 +78,8 @@ fn many_engines_with_records_of_kv_cache_manager_v2_take_less_than_half_a_megaby
 #[test]
 fn answers_of_tiny_elements_are_read_in_bounded_memory() {
     const SIZE: usize = 15 << 20;
+    // Millions of rejected elements take a debug build long. A quarter of them still takes more than the limit if each is kept.
+    let rejected = if support::long() { SIZE } else { SIZE / 4 };
     let rows = String::from_utf8(array("{}", SIZE)).unwrap();
     let levels = String::from_utf8(array("1", SIZE)).unwrap();
     let pools = format!("{{\"\":{{}}{}}}", ",\"\":{}".repeat(SIZE / 6));
@@ -90,8 +89,8 @@ fn answers_of_tiny_elements_are_read_in_bounded_memory() {
     // The error of the parser quotes each of these bytes with six.
     let text = "\x7f".repeat(SIZE);
     for (path, body, reason) in [
-        ("/metrics", array("{}", SIZE), Some("not_a_record")),
-        ("/metrics", array("null", SIZE), Some("not_a_record")),
+        ("/metrics", array("{}", rejected), Some("not_a_record")),
+        ("/metrics", array("null", rejected), Some("not_a_record")),
         ("/metrics", array("{\"iter\":7}", SIZE), None),
         ("/metrics", format!("[{{\"iter\":7,\"requestStats\":{rows}}}]").into_bytes(), None),
         ("/metrics", format!("[{{\"iter\":7,\"iterCachedTokensByLevel\":{levels}}}]").into_bytes(), None),
@@ -101,9 +100,9 @@ fn answers_of_tiny_elements_are_read_in_bounded_memory() {
         ("/version", format!("{{\"version\":\"{text}\"}}").into_bytes(), None),
         ("/perf_metrics", array(&nested, SIZE), None),
         ("/perf_metrics", format!("[{{\"request_id\":{numbers}}}]").into_bytes(), None),
-        ("/perf_metrics", array("{}", SIZE), Some("not_a_record")),
+        ("/perf_metrics", array("{}", rejected), Some("not_a_record")),
         ("/perf_metrics", array("{\"request_id\":7}", SIZE), None),
-        ("/kv_cache_events", array("{}", SIZE), Some("not_a_record")),
+        ("/kv_cache_events", array("{}", rejected), Some("not_a_record")),
         ("/kv_cache_events", array("{\"event_id\":7}", SIZE), None),
     ] {
         let start = String::from_utf8_lossy(&body[..40]).into_owned();
@@ -127,8 +126,9 @@ fn lines_of_tiny_elements_from_many_publishers_are_read_in_bounded_memory() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("socket");
     let daemon = Daemon::start(&["--source", &format!("socket:{}", path.display())]);
-    // One long line each, then forty short ones: each has most elements for its limits.
-    for (length, lines) in [(1_000_000, 1), (60_000, 40)] {
+    // One long line each, then short ones: each has most elements for its limits.
+    let short = if support::long() { 40 } else { 4 };
+    for (length, lines) in [(1_000_000, 1), (60_000, short)] {
         let rows = String::from_utf8(array("{}", length)).unwrap();
         let line = format!("{{\"iter\":1,\"numActiveRequests\":0,\"requestStats\":{rows}}}\n");
         let publishers: Vec<_> = (0..64)
@@ -136,18 +136,19 @@ fn lines_of_tiny_elements_from_many_publishers_are_read_in_bounded_memory() {
                 let (path, line) = (path.clone(), line.clone());
                 std::thread::spawn(move || {
                     let mut stream = UnixStream::connect(path).unwrap();
-                    (0..lines).for_each(|_| stream.write_all(line.as_bytes()).unwrap());
+                    // On a busy machine, the daemon may close a connection that is too slow.
+                    let _ = (0..lines).try_for_each(|_| stream.write_all(line.as_bytes()));
                 })
             })
             .collect();
         publishers.into_iter().for_each(|publisher| publisher.join().unwrap());
     }
-    daemon.until(|_| {
-        let page = daemon.page();
+    // A connection ends when all of it is read.
+    daemon.until(|page| {
         let seen = page.find("nv_trt_llm_iterations_total", &[]).unwrap_or(0.0);
-        ensure(seen >= 1.0 && rejected(&daemon, "too_many") + seen >= 1.0, || format!("{seen} records"))
+        let connections = page.find("trtllm_exporter_ingest_connections", &[]);
+        ensure(seen >= 1.0 && connections == Some(0.0), || format!("{seen} records, {connections:?} connections"))
     });
-    std::thread::sleep(std::time::Duration::from_secs(1));
     let peak = daemon.peak_memory();
     assert!(peak <= LIMIT, "{} MB", peak / 1_000_000);
 }

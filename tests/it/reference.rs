@@ -1,7 +1,7 @@
 //! A second implementation of the fold in Python (tests/reference) is compared with the page of the real daemon, value by
 //! value: lost, late and absurd records, restarts, idle times, rows of several ranks, sampled statistics, both KV cache
 //! managers, request rows and RequestPerfMetrics.
-//! `TRTLLM_TEST_RECORDS=1000000 cargo test --test it reference::` is the full size.
+//! `TRTLLM_TEST_LONG=1 cargo test --test it reference::` compares a million records.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -13,7 +13,7 @@ use crate::support::ensure;
 use crate::support::page::{Page, name_of};
 
 fn records() -> u64 {
-    std::env::var("TRTLLM_TEST_RECORDS").map_or(20_000, |text| text.parse().expect("TRTLLM_TEST_RECORDS is a number"))
+    if support::long() { 1_000_000 } else { 8000 }
 }
 
 /// Many of the generated requests meet each, and many miss it.

@@ -205,7 +205,7 @@ fn an_engine_has_the_number_of_series_in_the_reference_page() {
 }
 
 #[test]
-fn a_million_requests_create_no_series() {
+fn many_requests_create_no_series() {
     let (mut engine, now) = engine();
     for message in all_fields() {
         absorb(&mut engine, &message, now);
@@ -216,7 +216,8 @@ fn a_million_requests_create_no_series() {
     let mut entry: PerfMetricsEntry = serde_json::from_value(all_fields()[2].clone()).unwrap();
     let mut begun = serde_json::from_value::<Vec<RequestStats>>(rows(0, "CONTEXT_IN_PROGRESS")).unwrap();
     begun.extend(serde_json::from_value::<Vec<_>>(rows(0, "GENERATION_COMPLETE")).unwrap());
-    for request in 0..1_000_000_u64 {
+    let requests = if support::long() { 1_000_000_u64 } else { 50_000 };
+    for request in 0..requests {
         record.iter = Some(44 + request);
         record.stats_sequence = Some(43 + request);
         begun[0].id = Some(request + 1);
@@ -227,7 +228,7 @@ fn a_million_requests_create_no_series() {
         entry.prompt_tokens = Some(request % 100_000);
         engine.absorb_perf_metrics(&entry, now).unwrap();
     }
-    assert_eq!(engine.requests.totals.times.e2e_latency.count(), 1_000_001);
+    assert_eq!(engine.requests.totals.times.e2e_latency.count(), requests + 1);
     let differ: Vec<String> = series(&engine, now).symmetric_difference(&before).cloned().collect();
     // The interval of the statistics is known from the third record on.
     assert_eq!(differ, ["nv_trt_llm_statistics_interval_iterations{model=\"m\",version=\"1\"}"]);

@@ -78,7 +78,7 @@ fn the_page_the_log_and_the_api_call_the_engine_simulated() {
     let daemon = Daemon::start(&["--source", "sim:"]);
     daemon.until_state(&[], "busy");
     assert_eq!(daemon.page().get("nv_trt_llm_engine_info", &["simulated=true", "source=sim"]), 1.0);
-    assert_eq!(daemon.logged(&["simulated", "level=info"]), 1);
+    daemon.until_logged(&["simulated", "level=info"]);
     assert!(daemon.text("/api/v1/engines").contains("\"simulated\":true"));
     assert_eq!(daemon.get("/readyz").status, 200);
 }

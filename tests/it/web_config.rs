@@ -329,7 +329,7 @@ fn a_new_certificate_is_loaded_without_a_failed_request() {
         ended.store(true, Ordering::Relaxed);
     });
     assert!(status(&daemon, &pki.path("ca.pem"), &[]).is_err(), "the old certificate is still served");
-    assert_eq!(daemon.logged(&["is valid again"]), 1);
+    daemon.until_logged(&["is valid again"]);
 }
 
 #[test]
@@ -347,8 +347,8 @@ fn a_file_that_becomes_invalid_makes_every_request_fail_until_it_is_fixed() {
         pki.write("web.yml", &good);
         until(|| ensure(now() == 200, || format!("the fix of {broken:?} is not detected")));
     }
-    assert_eq!(daemon.logged(&["level=error", "refusing all requests"]), 4);
-    assert_eq!(daemon.logged(&["is valid again"]), 4);
+    until(|| ensure(daemon.logged(&["level=error", "refusing all requests"]) == 4, || daemon.stderr()));
+    until(|| ensure(daemon.logged(&["is valid again"]) == 4, || daemon.stderr()));
     assert!(Page::parse(&curl(&["--user", "ann:open sesame", &page]).unwrap().1).refused("web_config") >= 8);
     // After a change, only the new password is accepted.
     pki.write("web.yml", &format!("basic_auth_users:\n  ann: {}\n", bcrypt::hash("changed", 4).unwrap()));

@@ -36,6 +36,15 @@ pub(crate) struct Scene {
     /// Resident before the first fault, in bytes.
     memory: u64,
     pub(crate) table: Mutex<Vec<Row>>,
+    /// After the last fault.
+    rest: Mutex<Rest>,
+}
+
+/// The page after all that the engines sent has been counted, and how many records they had sent.
+#[derive(Debug, Clone, Default)]
+struct Rest {
+    page: Page,
+    sent: u64,
 }
 
 /// One line of the table of faults.
@@ -106,7 +115,7 @@ impl Scene {
         });
         let descriptors = page.count("process_open_fds", &[]);
         let memory = daemon.resident_memory();
-        Self {
+        let scene = Self {
             daemon,
             victim,
             healthy,
@@ -116,7 +125,11 @@ impl Scene {
             descriptors,
             memory,
             table: Mutex::default(),
-        }
+            rest: Mutex::default(),
+        };
+        scene.pause();
+        scene.rest();
+        scene
     }
 
     /// Runs one fault and adds it to the table. `is_over` says when the daemon has met it. `counted` is what the daemon counts
@@ -128,19 +141,22 @@ impl Scene {
         expected: &dyn Fn(&str, u64) -> bool,
         act: impl FnOnce(&Self),
     ) {
-        let before = self.page_at_rest();
+        let before = self.rest.lock().unwrap().clone();
+        // Each fault meets an engine that works.
+        self.resume();
+        self.pause();
         act(self);
-        let after = self.page_at_rest();
-        after.never_below(&before);
-        let extra = iterations_of_all(&after) - iterations_of_all(&before);
-        let faults = trouble(&after, &before);
+        self.pause();
+        let after = self.rest();
+        after.page.never_below(&before.page);
+        let extra = iterations_of_all(&after.page) - iterations_of_all(&before.page) - (after.sent - before.sent);
+        let faults = trouble(&after.page, &before.page);
         let wrong = if expected(&faults, extra) {
-            self.broken(&after).err()
+            self.broken(&after.page).err()
         } else {
             Some(format!("unexpected; {extra} more records than the engines sent"))
         };
         self.table.lock().unwrap().push(Row { area, name: name.to_owned(), counted: faults, wrong });
-        self.resume();
     }
 
     /// Answers one request of `path` with `answer`, and waits until the daemon has asked for it.
@@ -155,7 +171,7 @@ impl Scene {
         let load = |page: &Page, engine: &[&str]| {
             page.find("nv_trt_llm_request_metrics", &[engine, &["request_type=active"]].concat()).is_some()
         };
-        let before = self.page_at_rest();
+        let before = self.rest.lock().unwrap().page.clone();
         self.resume();
         self.victim.set("/metrics", answer);
         let stale = self.daemon.until(|page| {
@@ -169,6 +185,8 @@ impl Scene {
         let counted = trouble(&page, &before);
         let wrong = wrong.or_else(|| (counted != "timeout 1").then(|| "unexpected".to_owned()));
         self.table.lock().unwrap().push(Row { area: "hang", name: name.to_owned(), counted, wrong });
+        self.pause();
+        self.rest();
     }
 
     /// Like [`Scene::answer`], after a poll that fails: the next one reads also what is read once or rarely.
@@ -178,17 +196,22 @@ impl Scene {
         self.answer("/metrics", Answer::Raw(failed.to_vec(), End::Close));
     }
 
-    /// The page after all that the engines sent has been counted. The engines are paused.
-    pub(crate) fn page_at_rest(&self) -> Page {
+    fn pause(&self) {
         for engine in [&self.victim, &self.healthy] {
             engine.pause(true);
         }
         self.publisher.paused.store(true, SeqCst);
+    }
+
+    /// Waits until all that the paused engines sent has been counted.
+    fn rest(&self) -> Rest {
+        const POLLS: &str = "trtllm_exporter_polls_total";
+        const ALL: [&[&str]; 3] = [VICTIM, HEALTHY, SOCKET];
         // A publisher between its check and its line, and an answer under way.
         thread::sleep(Duration::from_millis(15));
         let sent = [self.victim.handed_out(), self.healthy.handed_out(), self.publisher.sent.load(SeqCst)];
         let page = self.daemon.until(|page| {
-            let counted = [VICTIM, HEALTHY, SOCKET].map(|engine| counted(page, engine));
+            let counted = ALL.map(|engine| counted(page, engine));
             ensure(counted.iter().zip(sent).all(|(counted, sent)| *counted >= sent), || {
                 format!("the engines sent {sent:?}, counted are {counted:?}")
             })
@@ -196,13 +219,14 @@ impl Scene {
         // The healthy engine's numbers are exact at any time.
         assert_eq!(counted(&page, HEALTHY), sent[1]);
         // Each has a driver of its own.
-        self.daemon.poll(SOCKET, 2);
-        self.daemon.poll(VICTIM, 2)
-    }
-
-    /// Records that the engines have sent, without those of faults.
-    pub(crate) fn sent(&self) -> u64 {
-        self.victim.handed_out() + self.healthy.handed_out() + self.publisher.sent.load(SeqCst)
+        let before = ALL.map(|engine| page.count(POLLS, engine));
+        let page = self.daemon.until(|page| {
+            let polls = ALL.map(|engine| page.count(POLLS, engine));
+            ensure(polls.iter().zip(before).all(|(polls, before)| *polls >= before + 2), || "no polls".to_owned())
+        });
+        let rest = Rest { page, sent: sent.iter().sum() };
+        *self.rest.lock().unwrap() = rest.clone();
+        rest
     }
 
     pub(crate) fn resume(&self) {
@@ -210,7 +234,6 @@ impl Scene {
             engine.pause(false);
         }
         self.publisher.paused.store(false, SeqCst);
-        // Each fault meets an engine that works.
         let (a, b) = (self.victim.handed_out(), self.publisher.sent.load(SeqCst));
         until(|| {
             let work = self.victim.handed_out() > a && self.publisher.sent.load(SeqCst) > b;

@@ -93,7 +93,8 @@ impl Launch {
             ensure(written, || "no port file".to_owned())?;
             fs::read_to_string(&port).map(Ok).map_err(|error| error.to_string())
         });
-        daemon.address = address?.trim_end().to_owned();
+        // One line for each address, the one of this helper first.
+        daemon.address = address?.lines().next().unwrap_or_default().to_owned();
         Ok(daemon)
     }
 

@@ -42,6 +42,12 @@ pub(crate) fn ensure(condition: bool, message: impl FnOnce() -> String) -> Resul
     if condition { Ok(()) } else { Err(message()) }
 }
 
+/// Whether tests run in their full size, which takes long (`TRTLLM_TEST_LONG=1`). Else they are large enough to find what they
+/// have found before.
+pub(crate) fn long() -> bool {
+    std::env::var_os("TRTLLM_TEST_LONG").is_some()
+}
+
 /// A tool that `tests/run` names in the environment or has installed under `target/tools`.
 pub(crate) fn tool(variable: &str, installed: &str) -> PathBuf {
     let path = std::env::var_os(variable).map_or_else(|| root().join("target/tools").join(installed), PathBuf::from);
