@@ -9,14 +9,7 @@ use crate::support;
 use crate::support::daemon::Daemon;
 use crate::support::ensure;
 use crate::support::http::request;
-
-const SESSION: &str = "replay:tests/fixtures/session.ndjson?speed=max";
-
-fn replayed(arguments: &[&str]) -> Daemon {
-    let daemon = Daemon::start(&[&["--source", SESSION, "--stale-after", "1h"], arguments].concat());
-    daemon.until_state(&[], "idle");
-    daemon
-}
+use crate::support::sessions::session;
 
 /// Two engines with the same model and different versions.
 fn two_versions() -> (Daemon, tempfile::TempDir) {
@@ -62,7 +55,7 @@ fn the_findings_name_what_doctor_would() {
 
 #[test]
 fn an_engine_has_the_values_of_the_page() {
-    let daemon = replayed(&["--model", "llama"]);
+    let daemon = session(&["--model", "llama"]);
     let engines = get(&daemon, "/api/v1/engines", 200);
     let page = daemon.page();
     assert_eq!(engines.as_array().unwrap().len(), 1);
@@ -98,7 +91,7 @@ fn an_engine_has_the_values_of_the_page() {
 
 #[test]
 fn the_last_records_are_as_tensorrt_llm_wrote_them_and_are_not_consumed() {
-    let daemon = replayed(&[]);
+    let daemon = session(&[]);
     let session = fs::read_to_string("tests/fixtures/session.ndjson").unwrap();
     let written: Vec<Value> = session
         .lines()
@@ -176,7 +169,7 @@ fn an_engine_is_selected_by_model_or_by_model_and_version() {
 
 #[test]
 fn the_api_is_read_only() {
-    let daemon = replayed(&[]);
+    let daemon = session(&[]);
     for path in ["/api/v1/engines", "/api/v1/iterations"] {
         assert_eq!(request("POST", &daemon.address, path, &[], b"x").unwrap().status, 405, "{path}");
         let [head, get] = ["HEAD", "GET"].map(|method| request(method, &daemon.address, path, &[], b"").unwrap());

@@ -3,14 +3,14 @@
 
 use crate::support::daemon::{self, Daemon};
 use crate::support::ensure;
+use crate::support::sessions::SESSION;
 
 const REPORT: &str = "tests/fixtures/trtllm_bench_report.json";
 
 #[test]
 fn the_numbers_of_a_report_are_on_the_page_beside_a_live_engine() {
     let report = format!("replay:{REPORT}");
-    let live = "replay:tests/fixtures/session.ndjson?speed=max";
-    let daemon = Daemon::start(&["--source", live, "--source", &report, "--model", "live", "--model", "bench"]);
+    let daemon = Daemon::start(&["--source", SESSION, "--source", &report, "--model", "live", "--model", "bench"]);
     let page = daemon
         .until(|page| ensure(page.find("nv_trt_llm_bench_duration_seconds", &[]).is_some(), || "no report".to_owned()));
     let bench = |name: &str, label: &str| page.get(&format!("nv_trt_llm_bench_{name}"), &["model=bench", label]);
@@ -47,14 +47,13 @@ fn a_report_with_an_invalid_number_ends_the_daemon() {
 }
 
 const OF_1_3: &str = "tests/fixtures/trtllm_bench_report_1.3.json";
-const LIVE: &str = "replay:tests/fixtures/session.ndjson?speed=max";
 
 /// Before, only the format of the original specification was recognised, and no release writes it.
 #[test]
 fn the_report_of_a_current_release_is_read_as_a_source_and_beside_an_engine() {
     let report = format!("replay:{OF_1_3}");
     let replayed = Daemon::start(&["--source", &report, "--model", "a"]);
-    let beside = Daemon::start(&["--source", LIVE, "--model", "a", "--bench-report", OF_1_3]);
+    let beside = Daemon::start(&["--source", SESSION, "--model", "a", "--bench-report", OF_1_3]);
     let shown = |daemon: &Daemon| {
         let page = daemon.until(|page| {
             ensure(page.find("nv_trt_llm_bench_duration_seconds", &[]).is_some(), || "no report".to_owned())
@@ -105,7 +104,7 @@ fn the_report_of_a_current_release_is_read_as_a_source_and_beside_an_engine() {
 #[test]
 fn the_text_that_trtllm_bench_prints_is_read_where_a_release_writes_no_report() {
     let console = "tests/fixtures/trtllm_bench_console_0.16.txt";
-    let daemon = Daemon::start(&["--source", LIVE, "--bench-report", console]);
+    let daemon = Daemon::start(&["--source", SESSION, "--bench-report", console]);
     let page = daemon
         .until(|page| ensure(page.find("nv_trt_llm_bench_duration_seconds", &[]).is_some(), || "no report".to_owned()));
     let bench = |name: &str, labels: &[&str]| page.find(&format!("nv_trt_llm_bench_{name}"), labels);
@@ -154,7 +153,8 @@ fn each_engine_of_a_file_has_a_report_of_its_own_and_a_reload_changes_it() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("engines.yaml");
     let write = |report: &str| {
-        let engines = format!("- source: {LIVE}\n  model: a\n  bench_report: {report}\n- source: {LIVE}\n  model: b\n");
+        let engines =
+            format!("- source: {SESSION}\n  model: a\n  bench_report: {report}\n- source: {SESSION}\n  model: b\n");
         std::fs::write(&file, format!("engines:\n{engines}")).unwrap();
     };
     write(REPORT);

@@ -11,17 +11,11 @@ use std::time::Duration;
 use crate::support::daemon::{self, Daemon, Launch};
 use crate::support::http::closed;
 use crate::support::server::serve;
-use crate::support::{TIMEOUT, ensure, http, until};
+use crate::support::sessions::{SESSION, session};
+use crate::support::{TIMEOUT, ensure, http, payload, until};
 
-const SESSION: &str = "replay:tests/fixtures/session.ndjson?speed=max";
 /// More responses than any socket buffer holds.
 const PIPELINED: usize = 2000;
-
-fn start(arguments: &[&str]) -> Daemon {
-    let daemon = Daemon::start(&[&["--source", SESSION, "--stale-after", "1h"], arguments].concat());
-    daemon.until_state(&[], "idle");
-    daemon
-}
 
 fn connect(daemon: &Daemon) -> TcpStream {
     let stream = TcpStream::connect(&daemon.address).unwrap();
@@ -41,7 +35,7 @@ fn stalled(daemon: &Daemon, header: &str) -> TcpStream {
 
 #[test]
 fn a_thousand_slow_requests_are_closed_by_their_deadline_and_other_scrapes_succeed() {
-    let daemon = start(&[]);
+    let daemon = session(&[]);
     for _ in 0..20 {
         daemon.page();
     }
@@ -77,7 +71,7 @@ fn a_thousand_slow_requests_are_closed_by_their_deadline_and_other_scrapes_succe
 
 #[test]
 fn readers_that_stall_are_closed_by_their_deadline_and_other_scrapes_succeed() {
-    let daemon = start(&[]);
+    let daemon = session(&[]);
     daemon.page();
     let before = daemon.peak_memory();
     let readers: Vec<TcpStream> =
@@ -102,7 +96,7 @@ impl Drop for SetOnDrop<'_> {
 
 #[test]
 fn a_request_above_the_limit_gets_503_and_health_is_still_served() {
-    let daemon = start(&["--web.max-requests", "1"]);
+    let daemon = session(&["--web.max-requests", "1"]);
     let (ended, refusals) = (AtomicBool::new(false), AtomicUsize::new(0));
     std::thread::scope(|scope| {
         let _ended = SetOnDrop(&ended);
@@ -124,7 +118,7 @@ fn a_request_above_the_limit_gets_503_and_health_is_still_served() {
 
 #[test]
 fn stalled_readers_that_reconnect_do_not_block_other_scrapes() {
-    let daemon = start(&["--web.max-requests", "10"]);
+    let daemon = session(&["--web.max-requests", "10"]);
     let ended = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let _ended = SetOnDrop(&ended);
@@ -149,7 +143,7 @@ fn stalled_readers_that_reconnect_do_not_block_other_scrapes() {
 
 #[test]
 fn an_incomplete_request_after_a_complete_one_has_a_deadline_too() {
-    let daemon = start(&[]);
+    let daemon = session(&[]);
     let mut peer = connect(&daemon);
     peer.write_all(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\nGET /he").unwrap();
     until(|| ensure(closed(&mut peer), || "the peer is still connected".to_owned()));
@@ -158,7 +152,7 @@ fn an_incomplete_request_after_a_complete_one_has_a_deadline_too() {
 
 #[test]
 fn an_invalid_request_gets_400_and_is_counted() {
-    let daemon = start(&[]);
+    let daemon = session(&[]);
     for hosts in ["", "Host: a\r\nHost: b\r\n"] {
         let mut peer = connect(&daemon);
         peer.write_all(format!("GET /healthz HTTP/1.1\r\n{hosts}Connection: close\r\n\r\n").as_bytes()).unwrap();
@@ -176,7 +170,7 @@ fn an_invalid_request_gets_400_and_is_counted() {
 
 #[test]
 fn a_request_limit_of_0_means_no_limit() {
-    let daemon = start(&["--web.max-requests", "0"]);
+    let daemon = session(&["--web.max-requests", "0"]);
     let readers: Vec<TcpStream> = (0..60).map(|_| stalled(&daemon, "")).collect();
     assert_eq!(daemon.page().refused("overloaded"), 0);
     drop(readers);
@@ -184,7 +178,7 @@ fn a_request_limit_of_0_means_no_limit() {
 
 #[test]
 fn a_head_or_body_above_its_size_limit_is_refused() {
-    let daemon = start(&[]);
+    let daemon = session(&[]);
     let long = "x".repeat(20 << 10);
     let status = |method: &str, headers: &[(&str, &str)], body: &[u8]| {
         http::request(method, &daemon.address, "/metrics", headers, body).unwrap().status
@@ -200,7 +194,7 @@ fn a_head_or_body_above_its_size_limit_is_refused() {
 
 #[test]
 fn pages_allow_get_and_head_only() {
-    let daemon = start(&[]);
+    let daemon = session(&[]);
     for method in ["POST", "PUT", "DELETE", "OPTIONS"] {
         let response = http::request(method, &daemon.address, "/metrics", &[], b"").unwrap();
         assert_eq!((response.status, response.header("allow")), (405, Some("GET,HEAD")), "{method}");
@@ -220,7 +214,7 @@ fn pages_allow_get_and_head_only() {
 
 #[test]
 fn a_list_header_may_span_several_lines() {
-    let daemon = start(&[]);
+    let daemon = session(&[]);
     let lines = [
         ("Accept", "text/plain;q=0.3"),
         ("Accept", "application/openmetrics-text;version=1.0.0;q=0.9"),
@@ -234,7 +228,7 @@ fn a_list_header_may_span_several_lines() {
 
 #[test]
 fn a_connection_serves_several_requests() {
-    let daemon = start(&[]);
+    let daemon = session(&[]);
     let mut stream = connect(&daemon);
     for _ in 0..3 {
         stream.write_all(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n").unwrap();
@@ -249,7 +243,7 @@ fn a_connection_serves_several_requests() {
 
 #[test]
 fn idle_and_slow_connections_do_not_delay_shutdown() {
-    let mut daemon = start(&[]);
+    let mut daemon = session(&[]);
     let idle = connect(&daemon);
     let mut incomplete = connect(&daemon);
     incomplete.write_all(b"GET /met").unwrap();
@@ -276,7 +270,7 @@ fn a_unix_socket_is_a_valid_listen_address() {
     // A stale socket of a process that has ended.
     drop(UnixListener::bind(&path).unwrap());
     let address = format!("unix:{}", path.display());
-    let mut daemon = start(&["--web.listen-address", &address]);
+    let mut daemon = session(&["--web.listen-address", &address]);
     until(|| {
         let response = get_unix(&path, "/metrics").map_err(|error| error.to_string())?;
         ensure(response.starts_with("HTTP/1.1 200") && response.contains("nv_trt_llm_iterations_total"), || response)
@@ -294,8 +288,7 @@ fn a_unix_socket_is_a_valid_listen_address() {
 
 /// Starts a trtllm-serve that waits `delay` before each response. Returns its `--source` URL. It runs until the test ends.
 fn slow_engine(delay: Duration) -> String {
-    let fixture = fs::read_to_string("tests/fixtures/metrics_record_SHAPE_2026H2.json").unwrap();
-    let records = serde_json::from_str::<serde_json::Value>(&fixture).unwrap()["payload"].to_string();
+    let records = payload("metrics_record_SHAPE_2026H2.json").to_string();
     let port = serve(move |request| {
         std::thread::sleep(delay);
         Some(if request.path() == "/metrics" { (200, records.clone().into_bytes()) } else { (404, Vec::new()) })
@@ -366,7 +359,7 @@ fn sockets_passed_by_systemd_are_served() {
 
 #[test]
 fn an_http_1_0_client_gets_a_response_and_the_connection_closes() {
-    let daemon = start(&[]);
+    let daemon = session(&[]);
     let mut stream = connect(&daemon);
     stream.write_all(b"GET /healthz HTTP/1.0\r\n\r\n").unwrap();
     let mut response = String::new();

@@ -11,6 +11,8 @@ use trtllm_exporter::sources::engine_settings::parse_settings;
 use trtllm_exporter::sources::trtllm_json::{Hello, Line, ParseError, parse_line, parse_perf_metrics, parse_records};
 use trtllm_exporter::sources::{Batch, Item};
 
+use crate::support::payload;
+
 const RECORD_FILES: [&str; 7] = [
     "metrics_pytorch_docs_0.20.json",
     "metrics_pytorch_v1.0.0rc4_PARTIAL.json",
@@ -20,14 +22,6 @@ const RECORD_FILES: [&str; 7] = [
     "metrics_v2_shared_pools_host.json",
     "metrics_v2_ssm.json",
 ];
-
-fn fixture(name: &str) -> Value {
-    let text = std::fs::read_to_string(format!("tests/fixtures/{name}")).unwrap();
-    let file: Value = serde_json::from_str(&text).unwrap();
-    assert!(file["_source"].as_str().is_some_and(|source| !source.is_empty()), "{name} does not name its source");
-    assert!(file["_kind"].is_string(), "{name} does not say whether it is real");
-    file["payload"].clone()
-}
 
 fn records(text: &str) -> Vec<IterationStats> {
     let mut batch = Batch::default();
@@ -44,7 +38,7 @@ fn records(text: &str) -> Vec<IterationStats> {
 }
 
 fn one(name: &str) -> IterationStats {
-    let mut found = records(&fixture(name).to_string());
+    let mut found = records(&payload(name).to_string());
     assert_eq!(found.len(), 1);
     found.remove(0)
 }
@@ -101,7 +95,7 @@ fn the_newest_record_is_read_with_its_requests_and_pools() {
 fn every_key_of_every_record_is_known_to_the_model() {
     // Removing any one key must change the parsed record: no key is silently ignored.
     for name in RECORD_FILES {
-        let mut payload = fixture(name);
+        let mut payload = payload(name);
         let records_of_file = payload.as_array_mut().unwrap();
         records_of_file.drain(..records_of_file.len() - 1);
         let read = records(&payload.to_string());
@@ -134,7 +128,7 @@ fn leaves(value: &Value, at: &str) -> Vec<String> {
 #[test]
 fn snake_case_reads_the_same_as_camel_case() {
     for name in RECORD_FILES {
-        let payload = fixture(name);
+        let payload = payload(name);
         assert_eq!(records(&snake_keys(&payload).to_string()), records(&payload.to_string()), "{name}");
     }
 }
@@ -162,7 +156,7 @@ fn snake(key: &str) -> String {
 
 #[test]
 fn a_body_truncated_at_any_byte_keeps_its_complete_records() {
-    let record = fixture("metrics_trt_v1.0.0rc4.json")[0].to_string();
+    let record = payload("metrics_trt_v1.0.0rc4.json")[0].to_string();
     let body = format!("[{record},{record},{record}]");
     for end in 0..body.len() {
         let mut batch = Batch::default();
@@ -176,7 +170,7 @@ fn a_body_truncated_at_any_byte_keeps_its_complete_records() {
 
 #[test]
 fn null_fields_are_absent() {
-    let mut payload = fixture("metrics_record_SHAPE_2026H2.json");
+    let mut payload = payload("metrics_record_SHAPE_2026H2.json");
     for value in payload[0].as_object_mut().unwrap().values_mut() {
         *value = Value::Null;
     }
@@ -217,7 +211,7 @@ fn an_invalid_record_is_counted_and_the_others_are_kept() {
 #[test]
 fn perf_metrics_are_read_with_the_fields_of_disaggregated_serving() {
     let mut batch = Batch::default();
-    parse_perf_metrics(fixture("perf_metrics_SHAPE.json").to_string().as_bytes(), &mut batch).unwrap();
+    parse_perf_metrics(payload("perf_metrics_SHAPE.json").to_string().as_bytes(), &mut batch).unwrap();
     let entries: Vec<PerfMetricsEntry> = batch
         .items
         .into_iter()
@@ -253,7 +247,7 @@ fn the_keys_of_a_line_decide_its_kind() {
     assert!(matches!(item(r#"{"iter":1,"num_active_requests":2}"#), Item::Record(_)));
     assert!(matches!(item(r#"{"iter":1,"iterLatencyMS":2,"requestStats":[]}"#), Item::Record(_)));
     assert!(matches!(item(r#"{"iter":1,"requestStats":[{"id":1}]}"#), Item::Requests(_)));
-    let entry = fixture("perf_metrics_SHAPE.json")[0].to_string();
+    let entry = payload("perf_metrics_SHAPE.json")[0].to_string();
     assert!(matches!(item(&entry), Item::PerfMetrics(_)));
     // The form in the original metrics specification: not wrapped, with wall-clock times.
     let specified = r#"{"request_id":"req-1","timing_metrics":{"arrival_time":"2025-10-04T12:34:56.000Z",

@@ -2,21 +2,12 @@
 //! rewrites all golden files. Names and text of metrics are the public interface, so review the difference before you commit it.
 
 use crate::support;
-use crate::support::daemon::Daemon;
 use crate::support::golden::same_as_golden;
-
-const SESSION: &str = "replay:tests/fixtures/session.ndjson?speed=max";
-
-/// A daemon after it has read the whole session.
-fn replayed() -> Daemon {
-    let daemon = Daemon::start(&["--source", SESSION, "--model", "llama \"3\"", "--stale-after", "1h"]);
-    daemon.until_state(&[], "idle");
-    daemon
-}
+use crate::support::sessions::session;
 
 #[test]
 fn the_pages_of_a_session_equal_the_golden_files() {
-    let daemon = replayed();
+    let daemon = session(&["--model", "llama \"3\""]);
     let engine = "/metrics?collect[]=triton&collect[]=engine";
     same_as_golden("tests/golden/session.txt", &daemon.text(engine));
     same_as_golden("tests/golden/gateway.txt", &daemon.text("/metrics/gateway"));
@@ -29,7 +20,7 @@ fn the_pages_of_a_session_equal_the_golden_files() {
 
 #[test]
 fn the_group_triton_has_exactly_tritons_families() {
-    let daemon = replayed();
+    let daemon = session(&["--model", "llama \"3\""]);
     let page = support::page::Page::parse(&daemon.text("/metrics?collect[]=triton"));
     let families: Vec<&str> = page.families.iter().map(|(name, _)| name.as_str()).collect();
     assert_eq!(
@@ -50,9 +41,7 @@ fn the_group_triton_has_exactly_tritons_families() {
 #[test]
 fn every_series_of_tritons_documentation_is_on_the_page() {
     // The example has the default model and version. Its v1 metrics need static batching, which the session does not have.
-    let daemon = Daemon::start(&["--source", SESSION, "--stale-after", "1h"]);
-    daemon.until_state(&[], "idle");
-    let page = daemon.text("/metrics?collect[]=triton");
+    let page = session(&[]).text("/metrics?collect[]=triton");
     let example = std::fs::read_to_string("tests/fixtures/triton_metrics_readme_v0.19.0.txt").unwrap();
     for line in example.lines().filter(|line| line.contains("nv_trt_llm") && !line.contains("v1_metrics")) {
         let spelled =

@@ -24,8 +24,7 @@ fn read(file: &str) -> String {
 }
 
 fn payload(name: &str) -> Vec<Value> {
-    let file: Value = serde_json::from_str(&read(&format!("metrics_v2_{name}.json"))).unwrap();
-    file["payload"].as_array().unwrap().clone()
+    support::payload(&format!("metrics_v2_{name}.json")).as_array().unwrap().clone()
 }
 
 /// The page after these records, with the name set `trtllm`.

@@ -43,9 +43,7 @@ fn what_only_the_start_has_read_of_the_program_is_not_resident() {
 #[test]
 fn many_engines_with_records_of_kv_cache_manager_v2_take_less_than_half_a_megabyte_each() {
     const ENGINES: usize = 64;
-    let fixture = std::fs::read_to_string("tests/fixtures/metrics_v2_cold_tiers_sampled.json").unwrap();
-    let fixture: serde_json::Value = serde_json::from_str(&fixture).unwrap();
-    let mut record = fixture["payload"][1].clone();
+    let mut record = support::payload("metrics_v2_cold_tiers_sampled.json")[1].clone();
     let records: String = (1..=150)
         .map(|iter| {
             record["iter"] = iter.into();

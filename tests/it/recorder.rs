@@ -25,15 +25,10 @@ use crate::support;
 use crate::support::daemon::{Daemon, Launch, run};
 use crate::support::lookalike::Lookalike;
 use crate::support::page::{Page, name_of};
-use crate::support::{ensure, until};
+use crate::support::{ensure, payload, until};
 
 /// Names of all groups whose totals a replay must have.
 const COMPAT: &str = "trtllm,vllm,triton-core,spec";
-
-fn payload(fixture: &str) -> serde_json::Value {
-    let text = fs::read_to_string(format!("tests/fixtures/{fixture}")).unwrap();
-    serde_json::from_str::<serde_json::Value>(&text).unwrap()["payload"].clone()
-}
 
 /// Items of every kind, as the parsers read them from the fixtures.
 fn all_items() -> Vec<Item> {

@@ -21,9 +21,10 @@ use trtllm_exporter::tools::catalog::{SERIES, Series};
 
 use crate::support;
 use crate::support::daemon::{Daemon, run};
-use crate::support::ensure;
 use crate::support::golden::same_as_golden;
 use crate::support::page::{Page, name_of};
+use crate::support::payload;
+use crate::support::sessions::session;
 
 fn catalog() -> String {
     let output = run(&["catalog"]);
@@ -40,11 +41,6 @@ fn the_reference_page_is_the_golden_output_of_the_catalog_command() {
     }
     let readme = std::fs::read_to_string(support::root().join("README.md")).unwrap();
     assert!(readme.contains("(docs/METRICS.md)"), "README.md does not link docs/METRICS.md");
-}
-
-fn payload(fixture: &str) -> Value {
-    let text = std::fs::read_to_string(support::root().join("tests/fixtures").join(fixture)).unwrap();
-    serde_json::from_str::<Value>(&text).unwrap()["payload"].clone()
 }
 
 /// Two iterations with every field: records of both backends, request rows and RequestPerfMetrics.
@@ -240,19 +236,10 @@ fn every_compatibility_set_names_its_readers_and_is_off_by_default() {
     for set in ["trtllm", "vllm", "triton-core", "dcgm", "spec"] {
         assert!(reference.contains(&format!("\n| `{set}` | ")), "{set} is not described");
     }
-    let daemon = Daemon::start(&["--source", "replay:tests/fixtures/session.ndjson?speed=max", "--stale-after", "1h"]);
-    daemon.until_state(&[], "idle");
+    let daemon = session(&[]);
     assert!(daemon.text("/metrics?collect[]=compat").is_empty());
     // All sets together have no duplicate series.
-    let daemon = Daemon::start(&[
-        "--source",
-        "replay:tests/fixtures/session.ndjson?speed=max",
-        "--stale-after",
-        "1h",
-        "--metrics.compat",
-        "trtllm,vllm,triton-core,dcgm,spec",
-    ]);
-    let page = daemon.until(|page| ensure(page.state(&[]) == "idle", || "not idle".to_owned()));
+    let page = session(&["--metrics.compat", "trtllm,vllm,triton-core,dcgm,spec"]).page();
     let distinct: BTreeSet<&String> = page.series.iter().map(|(series, _)| series).collect();
     assert_eq!(distinct.len(), page.series.len());
 }

@@ -13,9 +13,9 @@ use crate::support;
 use crate::support::daemon::{self, Daemon};
 use crate::support::page::Page;
 use crate::support::pki::{Authority, Pki, TLS, local, users};
+use crate::support::sessions::SESSION;
 use crate::support::{ensure, program, until};
 
-const SESSION: &str = "replay:tests/fixtures/session.ndjson?speed=max";
 const FIXTURES: &str = "tests/fixtures/web-config";
 
 /// Files that promtool accepts and the exporter rejects. docs/web.md has the reasons.

@@ -19,6 +19,8 @@ use std::sync::OnceLock;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use serde_json::Value;
+
 /// The deadline of every wait. No busy build machine pauses that long.
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(120);
 
@@ -82,6 +84,15 @@ pub(crate) fn build_go(name: &str) -> PathBuf {
     let output = build.env_remove("GOFLAGS").output().expect("go");
     assert!(output.status.success(), "tests/{name}: {}", String::from_utf8_lossy(&output.stderr));
     binary
+}
+
+/// The payload of a JSON file in `tests/fixtures`.
+pub(crate) fn payload(fixture: &str) -> Value {
+    let text = std::fs::read_to_string(root().join("tests/fixtures").join(fixture)).expect("a fixture");
+    let file: Value = serde_json::from_str(&text).expect("JSON");
+    assert!(file["_source"].as_str().is_some_and(|source| !source.is_empty()), "{fixture} does not name its source");
+    assert!(file["_kind"].is_string(), "{fixture} does not say whether it is real");
+    file["payload"].clone()
 }
 
 pub(crate) fn root() -> &'static Path {

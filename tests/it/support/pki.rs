@@ -6,6 +6,7 @@ use std::path::Path;
 use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair, SanType, date_time_ymd};
 
 use super::daemon::Daemon;
+use super::sessions::SESSION;
 
 /// A certificate authority.
 pub(crate) struct Authority(Issuer<'static, KeyPair>);
@@ -70,12 +71,7 @@ impl Pki {
 
     /// Starts a daemon with this web configuration.
     pub(crate) fn serve(&self, config: &str) -> Daemon {
-        Daemon::start(&[
-            "--source",
-            "replay:tests/fixtures/session.ndjson?speed=max",
-            "--web.config.file",
-            &self.write("web.yml", config),
-        ])
+        Daemon::start(&["--source", SESSION, "--web.config.file", &self.write("web.yml", config)])
     }
 }
 

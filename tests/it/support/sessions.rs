@@ -15,6 +15,16 @@ use super::{ensure, until};
 /// The groups whose bytes do not change after a replay. The exporter's own metrics change with each scrape.
 pub(crate) const DETERMINISTIC: &str = "/metrics?collect[]=triton&collect[]=engine";
 
+/// A recorded session of a few iterations.
+pub(crate) const SESSION: &str = "replay:tests/fixtures/session.ndjson?speed=max";
+
+/// A daemon that has read the session to its end. Its engine stays idle.
+pub(crate) fn session(arguments: &[&str]) -> Daemon {
+    let daemon = Daemon::start(&[&["--source", SESSION, "--stale-after", "1h"], arguments].concat());
+    daemon.until_state(&[], "idle");
+    daemon
+}
+
 /// Records that the look-alike does not send. The first has a request that another instance prefilled.
 const FURTHER: &str = r#"{"iter":999999,"requestStats":[{"id":1,"stage":"GENERATION_COMPLETE","contextPrefillPosition":120,"numGeneratedTokens":40,"scheduled":true,"paused":false,"disServingStats":{"kvCacheTransferMS":12.25,"kvCacheSize":1048576}}]}
 {"perf_metrics":{"timing_metrics":{"arrival_time":10.0,"first_scheduled_time":10.25,"first_token_time":10.5,"last_token_time":12.0,"kv_cache_size":1048576,"kv_cache_transfer_start":10.0,"kv_cache_transfer_end":10.125},"kv_cache_metrics":{"num_reused_blocks":1,"num_missed_blocks":3}}}
