@@ -1,11 +1,12 @@
 //! `--source auto` finds each trtllm-serve, and disturbs nothing else.
 
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::sync::{Arc, Mutex};
 
 use crate::support;
 use crate::support::daemon::Daemon;
 use crate::support::lookalike::{Lookalike, reserved_port};
+use crate::support::process::Process;
 use crate::support::server::serve;
 use crate::support::{ensure, until};
 
@@ -29,23 +30,12 @@ impl Other {
 }
 
 /// A look-alike whose process is called trtllm-serve.
-struct Process(Child);
-
-impl Process {
-    fn start(folder: &std::path::Path, port: u16, model: &str) -> Self {
-        let program = folder.join("trtllm-serve");
-        std::fs::copy(support::root().join("examples/trtllm_serve_lookalike.py"), &program).unwrap();
-        let mut command = Command::new(support::program("python3"));
-        command.arg(program).args(["--port", &port.to_string(), "--model", model, "--rate", "50"]);
-        Self(command.stdout(Stdio::null()).spawn().unwrap())
-    }
-}
-
-impl Drop for Process {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
+fn trtllm_serve(folder: &std::path::Path, port: u16, model: &str) -> Process {
+    let program = folder.join("trtllm-serve");
+    std::fs::copy(support::root().join("examples/trtllm_serve_lookalike.py"), &program).unwrap();
+    let mut command = Command::new(support::program("python3"));
+    command.arg(program).args(["--port", &port.to_string(), "--model", model, "--rate", "50"]);
+    Process::spawn(command.stdout(Stdio::null()))
 }
 
 fn until_counted(daemon: &Daemon, labels: &[&str]) -> u64 {
@@ -145,7 +135,7 @@ fn a_process_is_found_by_its_name_followed_when_it_comes_back_and_forgotten_when
     let [a, b] = ["a", "b"].map(|name| format!("process-{name}-{}", std::process::id()));
     let [of_a, of_b] = [&a, &b].map(|model| format!("model={model}"));
     let (_reserved, port) = reserved_port();
-    let first = Process::start(folder.path(), port, &a);
+    let first = trtllm_serve(folder.path(), port, &a);
     let before = until_counted(&daemon, &[&of_a]);
     drop(first);
     daemon.until(|page| {
@@ -153,14 +143,14 @@ fn a_process_is_found_by_its_name_followed_when_it_comes_back_and_forgotten_when
         ensure(down == Some(0.0), || format!("{down:?}"))
     });
     // The same model comes back: its totals continue.
-    let second = Process::start(folder.path(), port, &a);
+    let second = trtllm_serve(folder.path(), port, &a);
     daemon.until(|page| {
         let counted = page.count("nv_trt_llm_iterations_total", &[&of_a]);
         ensure(counted > before + 5, || format!("{counted}"))
     });
     drop(second);
     // Another model on the port is another engine.
-    let third = Process::start(folder.path(), port, &b);
+    let third = trtllm_serve(folder.path(), port, &b);
     until_counted(&daemon, &[&of_b]);
     drop(third);
     daemon.until(|page| {
@@ -177,7 +167,7 @@ fn the_arguments_of_a_process_never_become_a_path_that_is_asked_for() {
     // A shell that waits for its input. The name is its fourth argument, as behind an interpreter.
     let mut process = Command::new("sh");
     process.args(["-c", "read x", "trtllm-serve", "--host", &host]).stdin(Stdio::piped());
-    let process = Process(process.spawn().unwrap());
+    let process = Process::spawn(&mut process);
     let engine = Lookalike::start(&["--model", "beside-a-fake"]);
     // The port is asked because it is configured, too.
     let auto = format!("auto:?ports={},{}", engine.port(), other.port);

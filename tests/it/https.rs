@@ -1,43 +1,34 @@
 //! trtllm-serve over https: the server's certificate is checked, and a token is sent and read again when it changes.
 
 use std::io::{BufRead as _, BufReader};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 
 use crate::support;
 use crate::support::daemon::Daemon;
 use crate::support::ensure;
 use crate::support::pki::{Authority, Pki, local};
+use crate::support::process::Process;
 
-/// A Python server, killed at the end.
+/// A Python server.
 struct Server {
-    process: Child,
+    _process: Process,
     port: String,
 }
 
 impl Server {
     fn start(pki: &Pki, certificate: &str) -> Self {
         let arguments = [format!("{certificate}.pem"), format!("{certificate}.key"), "expected".to_owned()];
-        let mut process = Command::new(support::python())
-            .arg(support::root().join("tests/https_server.py"))
-            .args(arguments.map(|name| pki.path(&name)))
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
+        let mut command = Command::new(support::python());
+        command.arg(support::root().join("tests/https_server.py")).args(arguments.map(|name| pki.path(&name)));
+        let mut process = Process::spawn(command.stdout(Stdio::piped()));
         let mut port = String::new();
         BufReader::new(process.stdout.take().unwrap()).read_line(&mut port).unwrap();
-        Self { process, port: port.trim().to_owned() }
+        Self { _process: process, port: port.trim().to_owned() }
     }
 
     /// Options follow.
     fn source(&self) -> String {
         format!("trtllm-serve:https://127.0.0.1:{}?perf_metrics=false", self.port)
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        let _ = self.process.kill();
-        let _ = self.process.wait();
     }
 }
 

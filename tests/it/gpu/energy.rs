@@ -12,6 +12,7 @@ use trtllm_exporter::model::gpu::{EngineGpus, GpuInventory, GpuState, NvmlState}
 use super::monitor::{Monitor, UUID_0, UUID_1, all_ok, gpu, is, monitor, readings};
 use crate::support;
 use crate::support::daemon::Daemon;
+use crate::support::process::Process;
 use crate::support::standin::Standin;
 use crate::support::{ensure, page::Page};
 
@@ -240,7 +241,7 @@ fn the_page_has_the_gpus_of_each_configured_engine() {
 /// This test publishes for the engines, so NVML lists its process and a child of it.
 #[test]
 fn the_gpus_of_an_engine_are_those_of_its_processes_unless_two_engines_have_them() {
-    let mut child = Command::new("sleep").arg("600").spawn().unwrap();
+    let child = Process::spawn(Command::new("sleep").arg("600"));
     let processes = format!("gpu.0.processes={}:1\ngpu.1.processes={}:1\n", std::process::id(), child.id());
     let standin = Standin::new(&state(&[8000, 3000], &processes));
     let folder = tempfile::tempdir().unwrap();
@@ -283,6 +284,5 @@ fn the_gpus_of_an_engine_are_those_of_its_processes_unless_two_engines_have_them
         let page = daemon.until_state(&["model=p"], "starting");
         assert_eq!(infos(&page, "p"), [None; 2]);
     }
-    child.kill().unwrap();
-    child.wait().unwrap();
+    drop(child);
 }

@@ -2,13 +2,14 @@
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::PathBuf;
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::process::{ChildStdin, ChildStdout, Command, Stdio};
 
 use serde_json::Value;
 
 use crate::support::daemon::Daemon;
 use crate::support::lookalike::Lookalike;
 use crate::support::page::Page;
+use crate::support::process::Process;
 use crate::support::{build_go, ensure, until};
 
 /// The picker's two names for TensorRT-LLM.
@@ -16,7 +17,7 @@ const ENGINE_TYPES: [&str; 2] = ["triton-tensorrt-llm", "trtllm-serve"];
 
 /// A running `tests/picker`.
 struct Picker {
-    child: Child,
+    _process: Process,
     input: ChildStdin,
     output: BufReader<ChildStdout>,
 }
@@ -26,9 +27,9 @@ impl Picker {
         let binary: PathBuf = build_go("picker");
         let mut command = Command::new(binary);
         command.arg(path).args(exporters.iter().map(|(name, daemon)| format!("{name}={}", daemon.address)));
-        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
-        let (input, output) = (child.stdin.take().unwrap(), BufReader::new(child.stdout.take().unwrap()));
-        Self { child, input, output }
+        let mut process = Process::spawn(command.stdin(Stdio::piped()).stdout(Stdio::piped()));
+        let (input, output) = (process.stdin.take().unwrap(), BufReader::new(process.stdout.take().unwrap()));
+        Self { _process: process, input, output }
     }
 
     /// Polls every exporter once, under both engine types.
@@ -46,13 +47,6 @@ impl Picker {
             let seen = ENGINE_TYPES.map(|engine_type| all[engine_type][name].clone());
             ensure(seen.iter().all(&check), || all.to_string()).map(|()| seen)
         })
-    }
-}
-
-impl Drop for Picker {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 
 use serde_json::Value;
 
@@ -10,12 +10,13 @@ use super::publisher::{Load, Publisher};
 use crate::support::daemon::Daemon;
 use crate::support::lookalike::reserved_port;
 use crate::support::page::Page;
+use crate::support::process::Process;
 use crate::support::sessions::{DETERMINISTIC, two_engines_and_two_gpus};
 use crate::support::{ensure, http, program, until};
 
 /// A running server with its own database.
 struct VictoriaMetrics {
-    child: Child,
+    _process: Process,
     address: String,
     _folder: tempfile::TempDir,
     _port: tokio::net::TcpSocket,
@@ -40,8 +41,8 @@ impl VictoriaMetrics {
         // By default, queries leave out the last 30 seconds.
         command.args(["-search.latencyOffset=1ms", "-search.disableCache", "-loggerLevel=ERROR"]);
         command.arg(format!("-httpListenAddr={address}"));
-        let child = command.stdin(Stdio::null()).stdout(Stdio::null()).spawn().unwrap();
-        let server = Self { child, address, _folder: folder, _port: holder };
+        let process = Process::spawn(command.stdin(Stdio::null()).stdout(Stdio::null()));
+        let server = Self { _process: process, address, _folder: folder, _port: holder };
         until(|| {
             let answer = http::request("GET", &server.address, "/health", &[], b"").map_err(|e| e.to_string())?;
             ensure(answer.status == 200, || answer.text().to_owned())
@@ -65,13 +66,6 @@ impl VictoriaMetrics {
             let value = found.first().map(|(_, value)| *value);
             ensure(value == wanted, || format!("{query} is {value:?}, not {wanted:?}"))
         });
-    }
-}
-
-impl Drop for VictoriaMetrics {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
     }
 }
 

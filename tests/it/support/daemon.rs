@@ -3,11 +3,12 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
-use std::process::{Child, Command, ExitStatus, Output, Stdio};
+use std::process::{Command, ExitStatus, Output, Stdio};
 use std::sync::mpsc;
 
 use super::http::{self, Response};
 use super::page::Page;
+use super::process::Process;
 use super::{TIMEOUT, ensure, until};
 
 /// The exporter.
@@ -81,9 +82,8 @@ impl Launch {
             command.args(["--gpu", "off"]);
         }
         command.args(["--web.listen-address", "127.0.0.1:0", "--web.port-file"]).arg(&port).args(arguments);
-        let child = command.spawn().expect("the daemon's binary");
-        // From here on, a failed test ends the process.
-        let mut daemon = Daemon { child, address: String::new(), folder };
+        let process = Process::spawn(&mut command);
+        let mut daemon = Daemon { process, address: String::new(), folder };
         let address = until(|| {
             if let Some(status) = daemon.ended() {
                 return Ok(Err((status, daemon.stderr())));
@@ -127,7 +127,7 @@ fn signal(process: u32, name: &str) {
 /// A running daemon.
 #[derive(Debug)]
 pub(crate) struct Daemon {
-    child: Child,
+    process: Process,
     /// `HOST:PORT`
     pub(crate) address: String,
     folder: tempfile::TempDir,
@@ -191,7 +191,7 @@ impl Daemon {
     }
 
     pub(crate) fn id(&self) -> u32 {
-        self.child.id()
+        self.process.id()
     }
 
     /// The peak resident memory in bytes, with the code of a release build: that of a debug build is several times as long.
@@ -217,7 +217,7 @@ impl Daemon {
     }
 
     fn memory(&self, field: &str) -> u64 {
-        let status = fs::read_to_string(format!("/proc/{}/status", self.child.id())).expect("a running daemon");
+        let status = fs::read_to_string(format!("/proc/{}/status", self.process.id())).expect("a running daemon");
         let value = status.lines().find_map(|line| line.strip_prefix(field)).expect(field);
         let kib: u64 = value.trim().trim_end_matches(" kB").parse().expect("a number of kB");
         kib << 10
@@ -230,12 +230,12 @@ impl Daemon {
     }
 
     pub(crate) fn signal(&self, name: &str) {
-        signal(self.child.id(), name);
+        signal(self.process.id(), name);
     }
 
     /// The exit status, if it has ended.
     pub(crate) fn ended(&mut self) -> Option<ExitStatus> {
-        self.child.try_wait().expect("a child")
+        self.process.try_wait().expect("a child")
     }
 
     pub(crate) fn wait(&mut self) -> ExitStatus {
@@ -245,8 +245,6 @@ impl Daemon {
 
 impl Drop for Daemon {
     fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
         if std::thread::panicking() {
             eprintln!("--- the daemon's stderr\n{}---", self.stderr());
         }

@@ -1,12 +1,13 @@
 //! `examples/trtllm_serve_lookalike.py`: an imitation of trtllm-serve that reports what it really emitted.
 
 use std::io::{BufRead, BufReader};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 
 use serde_json::Value;
 use tokio::net::TcpSocket;
 
 use super::http;
+use super::process::Process;
 
 /// Reserves a port for an engine that is killed and restarted. The returned socket is bound but does not listen, so the
 /// system gives the port to nobody else.
@@ -21,7 +22,7 @@ pub(crate) fn reserved_port() -> (TcpSocket, u16) {
 /// A running look-alike.
 #[derive(Debug)]
 pub(crate) struct Lookalike {
-    child: Child,
+    process: Process,
     port: u16,
 }
 
@@ -35,11 +36,11 @@ impl Lookalike {
         let program = super::root().join("examples/trtllm_serve_lookalike.py");
         let mut command = Command::new(super::program("python3"));
         command.arg(program).args(["--port", &port.to_string()]).args(arguments);
-        let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().expect("python3");
+        let mut process = Process::spawn(command.stdin(Stdio::null()).stdout(Stdio::piped()));
         let mut line = String::new();
-        BufReader::new(child.stdout.take().expect("its output")).read_line(&mut line).expect("a line");
+        BufReader::new(process.stdout.take().expect("its output")).read_line(&mut line).expect("a line");
         let port = line.trim().rsplit_once(':').and_then(|(_, port)| port.parse().ok());
-        Self { child, port: port.unwrap_or_else(|| panic!("the look-alike did not start: {line:?}")) }
+        Self { process, port: port.unwrap_or_else(|| panic!("the look-alike did not start: {line:?}")) }
     }
 
     /// Starts and stops iterating at once, so that an exporter can connect while there are few records.
@@ -87,15 +88,8 @@ impl Lookalike {
 
     /// Sends SIGKILL.
     pub(crate) fn kill(&mut self) {
-        self.child.kill().expect("a running look-alike");
-        self.child.wait().expect("its end");
-    }
-}
-
-impl Drop for Lookalike {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        self.process.kill().expect("a running look-alike");
+        self.process.wait().expect("its end");
     }
 }
 

@@ -7,6 +7,7 @@ pub(crate) mod http;
 pub(crate) mod lookalike;
 pub(crate) mod page;
 pub(crate) mod pki;
+pub(crate) mod process;
 pub(crate) mod prometheus;
 pub(crate) mod served;
 pub(crate) mod server;

@@ -3,16 +3,17 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde_json::Value;
 
+use super::process::Process;
 use super::{ensure, http, until};
 
 /// A running server with its own database.
 pub(crate) struct Prometheus {
-    child: Child,
+    process: Process,
     address: String,
     log: PathBuf,
     folder: tempfile::TempDir,
@@ -33,10 +34,10 @@ impl Prometheus {
         command.arg(format!("--storage.tsdb.path={}", data.display()));
         command.args(["--web.listen-address=127.0.0.1:0", "--storage.tsdb.retention.time=1h"]).args(flags);
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(fs::File::create(&log).unwrap());
-        let mut child = command.spawn().unwrap();
+        let mut process = Process::spawn(&mut command);
         let address = until(|| {
             let text = fs::read_to_string(&log).unwrap();
-            if let Some(status) = child.try_wait().unwrap() {
+            if let Some(status) = process.try_wait().unwrap() {
                 panic!("{} ended with {status}: {text}", binary.display());
             }
             // level=info msg="Listening on" address=127.0.0.1:41234
@@ -44,7 +45,7 @@ impl Prometheus {
             let address = line.and_then(|line| line.split("address=").nth(1)?.split_whitespace().next());
             address.map(|address| address.trim_matches('"').to_owned()).ok_or_else(|| format!("no address: {text}"))
         });
-        let prometheus = Self { child, address, log, folder };
+        let prometheus = Self { process, address, log, folder };
         until(|| {
             let answer = http::request("GET", &prometheus.address, "/-/ready", &[], b"").map_err(|e| e.to_string())?;
             ensure(answer.status == 200, || answer.text().to_owned())
@@ -55,7 +56,7 @@ impl Prometheus {
     /// Replaces the configuration and sends SIGHUP.
     pub(crate) fn reload(&self, config: &str) {
         fs::write(self.folder.path().join("prometheus.yml"), config).unwrap();
-        let kill = Command::new("sh").args(["-c", "kill -s HUP $0", &self.child.id().to_string()]).status();
+        let kill = Command::new("sh").args(["-c", "kill -s HUP $0", &self.process.id().to_string()]).status();
         assert!(kill.unwrap().success());
     }
 
@@ -114,8 +115,6 @@ impl Prometheus {
 
 impl Drop for Prometheus {
     fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
         if std::thread::panicking() {
             let log = fs::read_to_string(&self.log).unwrap_or_default();
             eprintln!(
