@@ -6,7 +6,7 @@
 #   check.sh --binary PATH       adds: check-config, the flags in deploy/, the tables of migration.md
 #   check.sh --fleet FOLDER      adds: a one-minute incident of a simulated fleet; FOLDER has trtllm-exporter and libnvml_standin.so
 # PROMTOOL=PATH selects another promtool. Exit code 1 if a check fails. A check that cannot run prints the reason and is skipped;
-# with CI=true, that is a failure.
+# with CI=true, that is a failure. The seconds are those since the start.
 set -uo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 repo=$(cd "$here/../.." && pwd)
@@ -24,15 +24,30 @@ done
 cd "$repo" || exit 1
 export PYTHONDONTWRITEBYTECODE=1
 work=$(mktemp -d); trap 'rm -rf "$work"' EXIT
-passed=0 failed=0
+passed=0 failed=0 started=() names=()
 
 check() { # NAME COMMAND...: passes if the command succeeds; prints its output if it fails
-  local name=$1 code; shift
-  "$@" >"$work/out" 2>&1; code=$?
-  case $code in
-    0) passed=$((passed + 1)); echo "ok    $name" ;;
-    77) skip "$name" "$(tail -n 1 "$work/out")" ;;
-    *) failed=$((failed + 1)); echo "FAIL  $name"; sed 's/^/        /' "$work/out" ;;
+  local name=$1; shift
+  "$@" >"$work/out" 2>&1
+  report "$name" $? "$work/out"
+}
+start() { # NAME COMMAND...: a check that mostly waits; it runs beside the others, and `finish` prints its line
+  local name=$1; shift
+  "$@" >"$work/out.${#started[@]}" 2>&1 &
+  started+=($!) names+=("$name")
+}
+finish() {
+  local i
+  for i in "${!started[@]}"; do
+    wait "${started[i]}"
+    report "${names[i]}" $? "$work/out.$i"
+  done
+}
+report() { # NAME CODE OUTPUT
+  case $2 in
+    0) passed=$((passed + 1)); echo "ok    $1 ($SECONDS s)"; grep '^skip' "$3" ;;
+    77) skip "$1" "$(tail -n 1 "$3")" ;;
+    *) failed=$((failed + 1)); echo "FAIL  $1"; sed 's/^/        /' "$3" ;;
   esac
 }
 skip() { # NAME REASON
@@ -41,7 +56,7 @@ skip() { # NAME REASON
 }
 have() { command -v "$1" >/dev/null; }
 
-alerts() { (cd deploy/prometheus && "$promtool" "$@"); }
+alerts() { (cd deploy/prometheus && "$@"); }
 quiet() { # COMMAND...: succeeds if the command succeeds and prints nothing
   if "$@" >"$work/quiet" 2>&1 && [ ! -s "$work/quiet" ]; then return 0; fi
   cat "$work/quiet"; return 1
@@ -57,21 +72,27 @@ no_private_names() { # paths of a build machine, and names of registries
     --include='*' --exclude-dir=__pycache__
 }
 
-check "look-alike: totals equal a second implementation, broken responses, CPU" python3 tests/deploy/check_lookalike.py
-check "Python publisher: its tests" python3 -W ignore::ResourceWarning -m unittest discover -s examples/python/tests
+[ -z "$fleet" ] || start "dashboards and alerts: an incident of a simulated fleet" env PREBUILT="$fleet" tests/deploy/fleet/run.sh short
+start "look-alike: totals equal a second implementation, broken responses, CPU" python3 tests/deploy/check_lookalike.py
+start "Python publisher: its tests" python3 -W ignore::ResourceWarning -m unittest discover -s examples/python/tests
+[ -z "$binary" ] ||
+  start "docs: the tables of migration.md (simulated engine and GPUs, Prometheus)" python3 tests/deploy/check_migration.py "$binary"
+# The script prints a line per check; here they are one check.
+start "kubernetes: examples, kustomize bases, Helm chart" tests/deploy/kubernetes.sh ${binary:+--binary "$binary"}
 check "no machine paths, no registry names" no_private_names
 promql=(); ! have "$promtool" || promql=(--promtool "$promtool")
 check "docs: links, metric names, queries" python3 tests/deploy/check_docs.py "${promql[@]}"
 if have "$promtool"; then
   version=$("$promtool" --version 2>&1 | sed -n '1s/.*version \([0-9.]*\).*/\1/p')
-  check "alerts: rules (promtool $version)" alerts check rules recording.yml alerts.yml alerts-gpu.yml
-  check "alerts: unit tests" alerts test rules {alerts,alerts-engine,alerts-gpu,healthy,recording}_test.yml
-  native() { (cd deploy/prometheus && "$promtool3" test rules native_test.yml); }
-  promtool3=$repo/target/tools/prometheus3/usr/bin/promtool  # where tests/run puts it
+  check "alerts: rules (promtool $version)" alerts "$promtool" check rules recording.yml alerts.yml alerts-gpu.yml
+  # Each file separately: promtool reads several one after the other.
+  unit_tests() { printf '%s\n' {healthy,recording,alerts-engine,alerts,alerts-gpu}_test.yml | xargs -P "$(nproc)" -I{} "$promtool" test rules {}; }
+  check "alerts: unit tests" alerts unit_tests
+    promtool3=$repo/target/tools/prometheus3/usr/bin/promtool  # where tests/run puts it
   case $version in 2.*) ;; *) promtool3=$promtool ;; esac
-  if have "$promtool3"; then check "alerts: unit tests with native histograms" native
+  if have "$promtool3"; then check "alerts: unit tests with native histograms" alerts "$promtool3" test rules native_test.yml
   else skip "alerts: unit tests with native histograms" "promtool $version cannot write them; use 3 or newer"; fi
-  check "prometheus: the scrape configuration" alerts check config scrape.yaml
+  check "prometheus: the scrape configuration" alerts "$promtool" check config scrape.yaml
   check "dashboards: form and expressions" python3 tests/deploy/check_expressions.py dashboard deploy/grafana/*.json --promtool "$promtool"
 else
   skip "alerts, scrape configuration, dashboard" "promtool is not installed (apt-get install prometheus)"
@@ -88,9 +109,6 @@ else
   skip "systemd unit" "systemd-analyze is not installed (apt-get install systemd)"
 fi
 if have shellcheck; then check "shell scripts" shellcheck deploy/image/*.sh deploy/release/*.sh deploy/package/{*.sh,postinst,prerm,postrm} deploy/kubernetes/kustomize/*.sh tests/deploy/*.sh tests/deploy/fleet/*.sh; else skip "shell scripts" "shellcheck is not installed"; fi
-# One line here, and what it skipped; the script itself prints a line per check.
-check "kubernetes: examples, kustomize bases, Helm chart" tests/deploy/kubernetes.sh ${binary:+--binary "$binary"}
-grep '^skip' "$work/out"
 [ -z "$page" ] || check "names: metrics in use are on the page" python3 tests/deploy/check_expressions.py names "$page" deploy/prometheus/{recording,alerts,alerts-gpu}.yml deploy/grafana/*.json
 
 if [ -n "$binary" ]; then
@@ -105,11 +123,6 @@ if [ -n "$binary" ]; then
     return $missing
   }
   check "flags used in deploy/ exist" arguments_are_known
-  check "docs: the tables of migration.md (simulated engine and GPUs, Prometheus)" python3 tests/deploy/check_migration.py "$binary"
-fi
-
-if [ -n "$fleet" ]; then
-  check "dashboards and alerts: an incident of a simulated fleet" env PREBUILT="$fleet" tests/deploy/fleet/run.sh short
 fi
 
 if [ -n "$all" ]; then
@@ -132,5 +145,6 @@ if [ -n "$all" ]; then
   fi
 fi
 
+finish
 echo "$passed passed, $failed failed"
 [ "$failed" = 0 ]
