@@ -1,12 +1,13 @@
 #!/usr/bin/env bash
 # Builds the exporter with --no-default-features on a machine that seems to have no C++ compiler. It must serve a recording, and refuse
-# sim: and executor: with a message that names the remedy.      usage: tests/without_cpp.sh
+# sim: and executor: with a message that names the remedy. Its tests must compile, too.      usage: tests/without_cpp.sh
 set -euo pipefail
 cd "$(dirname "$0")/.."
 fail() { echo "$*" >&2; exit 1; }
 # In a folder of its own: another build must not have compiled the C++ code before.
 export CARGO_TARGET_DIR=${CARGO_TARGET_DIR:-target}/without-cpp
 CXX=/bin/false cargo build --quiet --locked --no-default-features --bin trtllm-exporter
+CXX=/bin/false cargo clippy --quiet --locked --no-default-features --all-targets -- -D warnings
 binary=$CARGO_TARGET_DIR/debug/trtllm-exporter
 ! readelf --dynamic "$binary" | grep -F libstdc++ || fail "the program needs libstdc++"
 

@@ -1,8 +1,10 @@
 # Tests what install.sh installs. Sourced by run.sh.
 
 library() {
-    (cd "$root" && cargo build --profile "$profile" --quiet -p trtllm-embed && cargo build --profile "$profile" --quiet -p trtllm-exporter) &&
-        PROFILE=$profile "$bridge/library/packaging/install.sh" "$work/prefix" "$target"
+    (cd "$root" && cargo build --profile "$profile" --quiet -p trtllm-embed) || return 1
+    # Separately, because the library has no C++ Executor and both together would get the same features.
+    [ -n "${TRTLLM_EMBED_EXPORTER:-}" ] || (cd "$root" && cargo build --profile "$profile" --quiet -p trtllm-exporter) || return 1
+    PROFILE=${artifacts##*/} "$bridge/library/packaging/install.sh" "$work/prefix" "$target"
 }
 
 examples() {
@@ -37,9 +39,9 @@ beside() { # the static library in a host with another Rust archive and the syst
 }
 
 static_is_small() { # only the functions of exporter.h are global
-    # The library that users install is optimized as a whole. That of the profile quick is not, and is larger.
+    # Users install an optimized library. Without optimization it is several times as large.
     local most=15000000
-    [ "$profile" = release ] || most=20000000
+    [ "$profile" = release ] || most=500000000
     ! globals "$work/prefix/lib/libtrtllm_exporter.a" | grep -v '^trtllm_exporter_' &&
         [ "$(globals "$work/prefix/lib/libtrtllm_exporter.a" | wc -l)" = 5 ] &&
         [ "$(stat -c %s "$work/prefix/lib/libtrtllm_exporter.a")" -le "$most" ]

@@ -33,7 +33,7 @@ library_page() { # pkg-config and CMake, shared and static, C++17 and C++20, eve
     rm -rf "$folder" "$prefix"
     mkdir -p "$folder/sdk/lib" "$work/engines/llama/1"
     echo 'sim:?rate=0&speed=max' >"$work/engines/llama/1/simulated.engine"
-    PROFILE=$profile "$bridge/library/packaging/install.sh" "$prefix" "$target" || return 1
+    PROFILE=${artifacts##*/} "$bridge/library/packaging/install.sh" "$prefix" "$target" || return 1
     ln -sfn "$bridge/sim/include" "$folder/sdk/include"
     ln -sf "$work/plain/libtensorrt_llm.so" "$folder/sdk/lib/"
     # The server of the page ends at once; here it waits until its page has been read.
