@@ -1,5 +1,5 @@
 //! The subcommand `catalog`: the reference of every metric, made from the same table as the page. Its markdown is
-//! `docs/METRICS.md`; `metrics.md` beside this file is its template. `tests/reference/fold.py` is an independent
+//! `docs/METRICS.md`; `metrics.md` beside this file is its template. `tests/judges/fold.py` is an independent
 //! implementation of the counting rules.
 
 use crate::cli::CatalogFormat;

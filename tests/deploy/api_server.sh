@@ -15,14 +15,14 @@ version=1.35.3
 for tool in "$go" etcd kubectl "$helm"; do command -v "$tool" >/dev/null || { echo "$tool is missing" >&2; exit 77; }; done
 if [ ! -x "$server" ]; then
   stamp="-X k8s.io/component-base/version.gitVersion=v$version -X k8s.io/component-base/version.gitMajor=1 -X k8s.io/component-base/version.gitMinor=35"
-  (cd "$here/kube-apiserver" && env -u GOFLAGS GOTOOLCHAIN=auto "$go" build -mod=readonly -ldflags "$stamp" -o "$server" k8s.io/kubernetes/cmd/kube-apiserver)
+  (cd "$here/../go/kube-apiserver" && env -u GOFLAGS GOTOOLCHAIN=auto "$go" build -mod=readonly -ldflags "$stamp" -o "$server" k8s.io/kubernetes/cmd/kube-apiserver)
 fi
 
 work=$(mktemp -d)
 started=()
 stop() { [ ${#started[@]} = 0 ] || kill "${started[@]}" 2>/dev/null || true; wait; rm -rf "$work"; }
 trap stop EXIT
-free_port() { python3 "$here/free_port.py"; }
+free_port() { python3 "$here/../judges/free_port.py"; }
 etcd_port=$(free_port) peer_port=$(free_port) port=$(free_port)
 etcd --data-dir "$work/etcd" --listen-client-urls "http://127.0.0.1:$etcd_port" --advertise-client-urls "http://127.0.0.1:$etcd_port" \
   --listen-peer-urls "http://127.0.0.1:$peer_port" >"$work/etcd.log" 2>&1 &

@@ -72,16 +72,16 @@ no_private_names() { # paths of a build machine, and names of registries
     --include='*' --exclude-dir=__pycache__
 }
 
-[ -z "$fleet" ] || start "dashboards and alerts: an incident of a simulated fleet" env PREBUILT="$fleet" tests/deploy/fleet/run.sh short
-start "look-alike: totals equal a second implementation, broken responses, CPU" python3 tests/deploy/check_lookalike.py
+[ -z "$fleet" ] || start "dashboards and alerts: an incident of a simulated fleet" env PREBUILT="$fleet" tests/deploy/fleet.sh short
+start "look-alike: totals equal a second implementation, broken responses, CPU" python3 tests/judges/lookalike.py
 start "Python publisher: its tests" python3 -W ignore::ResourceWarning -m unittest discover -s examples/python/tests
 [ -z "$binary" ] ||
-  start "docs: the tables of migration.md (simulated engine and GPUs, Prometheus)" python3 tests/deploy/check_migration.py "$binary"
+  start "docs: the tables of migration.md (simulated engine and GPUs, Prometheus)" python3 tests/judges/migration.py "$binary"
 # The script prints a line per check; here they are one check.
 start "kubernetes: examples, kustomize bases, Helm chart" tests/deploy/kubernetes.sh ${binary:+--binary "$binary"}
 check "no machine paths, no registry names" no_private_names
 promql=(); ! have "$promtool" || promql=(--promtool "$promtool")
-check "docs: links, metric names, queries" python3 tests/deploy/check_docs.py "${promql[@]}"
+check "docs: links, metric names, queries" python3 tests/judges/docs.py "${promql[@]}"
 if have "$promtool"; then
   version=$("$promtool" --version 2>&1 | sed -n '1s/.*version \([0-9.]*\).*/\1/p')
   check "alerts: rules (promtool $version)" alerts "$promtool" check rules recording.yml alerts.yml alerts-gpu.yml
@@ -93,11 +93,11 @@ if have "$promtool"; then
   if have "$promtool3"; then check "alerts: unit tests with native histograms" alerts "$promtool3" test rules native_test.yml
   else skip "alerts: unit tests with native histograms" "promtool $version cannot write them; use 3 or newer"; fi
   check "prometheus: the scrape configuration" alerts "$promtool" check config scrape.yaml
-  check "dashboards: form and expressions" python3 tests/deploy/check_expressions.py dashboard deploy/grafana/*.json --promtool "$promtool"
+  check "dashboards: form and expressions" python3 tests/judges/expressions.py dashboard deploy/grafana/*.json --promtool "$promtool"
 else
   skip "alerts, scrape configuration, dashboard" "promtool is not installed (apt-get install prometheus)"
 fi
-check "alerts: each has a runbook, a test in which it fires and one in which it stays silent" python3 tests/deploy/check_alerts.py "${promql[@]}"
+check "alerts: each has a runbook, a test in which it fires and one in which it stays silent" python3 tests/judges/alerts.py "${promql[@]}"
 check "dashboards: generated from deploy/grafana/generate" python3 deploy/grafana/generate --check
 if have cargo; then check "licences: each crate of Cargo.lock has a text" python3 deploy/release/licenses.py crates x86_64-unknown-linux-gnu
 else skip "licences" "cargo is not installed"; fi
@@ -108,8 +108,8 @@ if have systemd-analyze; then
 else
   skip "systemd unit" "systemd-analyze is not installed (apt-get install systemd)"
 fi
-if have shellcheck; then check "shell scripts" shellcheck deploy/image/*.sh deploy/release/*.sh deploy/package/{*.sh,postinst,prerm,postrm} deploy/kubernetes/kustomize/*.sh tests/deploy/*.sh tests/deploy/fleet/*.sh; else skip "shell scripts" "shellcheck is not installed"; fi
-[ -z "$page" ] || check "names: metrics in use are on the page" python3 tests/deploy/check_expressions.py names "$page" deploy/prometheus/{recording,alerts,alerts-gpu}.yml deploy/grafana/*.json
+if have shellcheck; then check "shell scripts" shellcheck deploy/image/*.sh deploy/release/*.sh deploy/package/{*.sh,postinst,prerm,postrm} deploy/kubernetes/kustomize/*.sh tests/deploy/*.sh; else skip "shell scripts" "shellcheck is not installed"; fi
+[ -z "$page" ] || check "names: metrics in use are on the page" python3 tests/judges/expressions.py names "$page" deploy/prometheus/{recording,alerts,alerts-gpu}.yml deploy/grafana/*.json
 
 if [ -n "$binary" ]; then
   check "examples/config.yaml by check-config" "$binary" check-config examples/config.yaml
@@ -135,9 +135,9 @@ if [ -n "$all" ]; then
     schema() { "$tools/kubernetes-validate" --strict --no-warn "$@" deploy/kubernetes/*.yaml; }
     check "kubernetes: schema of 1.29" schema -k 1.29
     check "kubernetes: schema of the newest release" schema
-    check "kubernetes: references between the documents" "$tools/python" tests/deploy/check_manifests.py deploy/kubernetes/sidecar-trtllm-serve.yaml
+    check "kubernetes: references between the documents" "$tools/python" tests/judges/manifests.py deploy/kubernetes/sidecar-trtllm-serve.yaml
     check "image: hadolint" "$tools/hadolint" deploy/image/Containerfile deploy/image/Containerfile.binary
-    check "dashboards: Grafana knows every key" "$tools/python" tests/deploy/check_dashboard_keys.py deploy/grafana/*.json
+    check "dashboards: Grafana knows every key" "$tools/python" tests/judges/dashboard_keys.py deploy/grafana/*.json
     parse() { "$tools/python" -c 'import sys, yaml; [list(yaml.safe_load_all(open(f))) for f in sys.argv[1:]]' "$@"; }
     check "yaml parses" parse examples/config.yaml deploy/*/*.y*ml deploy/kubernetes/*/*.y*ml
   else

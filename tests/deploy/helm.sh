@@ -181,7 +181,7 @@ check "chart: helm package" packaged
 # The chart of the picker is in its Go module.
 pickers_chart() {
   local module
-  module=$(cd "$here/manifests" && env -u GOFLAGS GOTOOLCHAIN=auto "$go" list -m -f '{{.Dir}}' sigs.k8s.io/gateway-api-inference-extension) || return 1
+  module=$(cd "$here/../go/manifests" && env -u GOFLAGS GOTOOLCHAIN=auto "$go" list -m -f '{{.Dir}}' sigs.k8s.io/gateway-api-inference-extension) || return 1
   cp -rL "$module/config/charts" "$work/picker" && chmod -R u+w "$work/picker" || return 1
   "$helm" dependency build "$work/picker/inferencepool" || return 1
   "$helm" template llama "$work/picker/inferencepool" --kube-version 1.32.0 -f deploy/kubernetes/gateway/values.yaml >"$work/picker.yaml" || return 1

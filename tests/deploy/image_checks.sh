@@ -57,7 +57,7 @@ check_image() { # FOLDER:TAG [ARGUMENT...]      FOLDER is an OCI layout; the arg
     need "qemu-$cpu-static"
     emulator=$(command -v "qemu-$cpu-static")
   fi
-  port=$(python3 "$repo/tests/deploy/free_port.py")
+  port=$(python3 "$repo/tests/judges/free_port.py")
   python3 - "$bundle/config.json" "$port" "$emulator" "$@" <<'PYTHON'
 import json, sys
 file, port, emulator, arguments = sys.argv[1], sys.argv[2], sys.argv[3], sys.argv[4:]

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Checks the Helm chart, the kustomize bases and the Kubernetes examples. Each object is decoded strictly into the Go type of its API
-# by tests/deploy/manifests, which refuses unknown fields. Needs Go; prints one line per check.
+# by tests/go/manifests, which refuses unknown fields. Needs Go; prints one line per check.
 #   kubernetes.sh                  uses helm and kustomize (or kubectl) if they are installed
 #   kubernetes.sh --build-tools    builds Helm and kustomize from their Go modules into target/tools first
 #   kubernetes.sh --binary PATH    adds: the exporter starts with the arguments of each manifest
@@ -53,11 +53,11 @@ go_build() { # FOLDER PACKAGE OUT
   for _ in 1 2 3; do (cd "$1" && env -u GOFLAGS GOTOOLCHAIN=auto "$go" build -mod=readonly -o "$3" "$2") && return; sleep 3; done
   return 1
 }
-go_build "$here/manifests" . "$tools/manifests" || { echo "cannot build tests/deploy/manifests"; exit 1; }
+go_build "$here/../go/manifests" . "$tools/manifests" || { echo "cannot build tests/go/manifests"; exit 1; }
 manifests=$tools/manifests
 if [ -n "$build_tools" ]; then
-  go_build "$here/tools" helm.sh/helm/v3/cmd/helm "$tools/helm" || exit 1
-  go_build "$here/tools" sigs.k8s.io/kustomize/kustomize/v5 "$tools/kustomize" || exit 1
+  go_build "$here/../go/tools" helm.sh/helm/v3/cmd/helm "$tools/helm" || exit 1
+  go_build "$here/../go/tools" sigs.k8s.io/kustomize/kustomize/v5 "$tools/kustomize" || exit 1
 fi
 helm=$tools/helm
 [ -x "$helm" ] || helm=$(command -v helm)

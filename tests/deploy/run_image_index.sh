@@ -15,7 +15,7 @@ done
 need buildah skopeo umoci runc curl openssl qemu-aarch64-static qemu-x86_64-static docker-registry
 use_own_storage
 
-registry=127.0.0.1:$(python3 "$repo/tests/deploy/free_port.py")
+registry=127.0.0.1:$(python3 "$repo/tests/judges/free_port.py")
 # A certificate that only this script trusts: buildah pushes to a registry without TLS only with another flag than in the document.
 openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -subj /CN=registry -addext subjectAltName=IP:127.0.0.1 -days 1 \
   -keyout "$work/tls.key" -out "$work/tls.crt" 2>/dev/null

@@ -170,7 +170,7 @@ fn parse_with_all(daemon: &Daemon, path: &str, format: &FormatCase) -> Vec<Parse
     for body in bodies {
         let python = format.python.map(|parser| {
             let mut command = Command::new(support::python());
-            command.arg(support::root().join("tests/e2e/parse_page.py")).arg(parser);
+            command.arg(support::root().join("tests/judges/parse_page.py")).arg(parser);
             command
         });
         let go = format.expfmt.then(|| {
@@ -314,7 +314,7 @@ fn prometheus_stores_the_page(scrape: &Scrape) {
     let daemon = two_engines(&[]);
     let page = parse_output(&{
         let mut python = Command::new(support::python());
-        python.arg(support::root().join("tests/e2e/parse_page.py")).arg("text");
+        python.arg(support::root().join("tests/judges/parse_page.py")).arg("text");
         run_on_page(&mut python, daemon.text(DETERMINISTIC).as_bytes()).1
     });
     let more = if scrape.job.is_empty() { String::new() } else { format!(", {}", scrape.job) };

@@ -19,7 +19,7 @@ impl Server {
     fn start(pki: &Pki, certificate: &str) -> Self {
         let arguments = [format!("{certificate}.pem"), format!("{certificate}.key"), "expected".to_owned()];
         let mut command = Command::new(support::python());
-        command.arg(support::root().join("tests/https_server.py")).args(arguments.map(|name| pki.path(&name)));
+        command.arg(support::root().join("tests/judges/https_server.py")).args(arguments.map(|name| pki.path(&name)));
         let mut process = Process::spawn(command.stdout(Stdio::piped()));
         let mut port = String::new();
         BufReader::new(process.stdout.take().unwrap()).read_line(&mut port).unwrap();

@@ -1,4 +1,4 @@
-//! The page for people in a real Chromium: its numbers, its updates, and what axe-core says. The checks are in `live_page/judge.py`.
+//! The page for people in a real Chromium: its numbers, its updates, and what axe-core says. The checks are in `judges/live_page.py`.
 
 use std::net::TcpListener;
 use std::process::Command;
@@ -49,7 +49,7 @@ fn a_browser_shows_the_numbers_of_the_metrics_page() {
     // The address must be known before the start, because the exporter is restarted.
     let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
     let output = Command::new(support::python())
-        .arg(support::root().join("tests/live_page/judge.py"))
+        .arg(support::root().join("tests/judges/live_page.py"))
         .args([axe.as_os_str(), address.as_ref(), BINARY.as_ref(), "--config.file".as_ref()])
         .arg(&config)
         .args(["--web.listen-address", &address, "--gpu.interval", "100ms", "--gpu.library"])

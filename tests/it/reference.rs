@@ -1,4 +1,4 @@
-//! A second implementation of the fold in Python (tests/reference) is compared with the page of the real daemon, value by
+//! A second implementation of the fold in Python (tests/judges) is compared with the page of the real daemon, value by
 //! value: lost, late and absurd records, restarts, idle times, rows of several ranks, sampled statistics, both KV cache
 //! managers, request rows and RequestPerfMetrics.
 //! `TRTLLM_TEST_LONG=1 cargo test --test it reference::` compares a million records.
@@ -21,7 +21,7 @@ const OBJECTIVES: &str = "ttft=25ms,tpot=12ms,e2e=80ms";
 
 fn python(script: &str) -> Command {
     let mut command = Command::new(support::program("python3"));
-    command.arg(support::root().join("tests/reference").join(script)).stdin(Stdio::null());
+    command.arg(support::root().join("tests/judges").join(script)).stdin(Stdio::null());
     command
 }
 

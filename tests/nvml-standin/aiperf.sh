@@ -35,4 +35,4 @@ target/debug/trtllm-exporter --source "socket:$work/ingest.sock" --gpu.library "
 daemon=$!
 for _ in $(seq 300); do [ -s "$work/port" ] && break; sleep 0.1; done
 sleep 3 # Two polls, because some values are computed between polls.
-"$python" tests/nvml-standin/aiperf_check.py "http://$(head -n 1 "$work/port")/metrics"
+"$python" tests/judges/aiperf_fields.py "http://$(head -n 1 "$work/port")/metrics"

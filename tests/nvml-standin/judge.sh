@@ -22,4 +22,4 @@ for line in sys.stdin:
     if message.get("target", {}).get("name") == "nvml_standin" and message.get("filenames"):
         print(message["filenames"][0])')
 ln -s "$library" "$work/libnvidia-ml.so.1"
-NVML_STANDIN_STATE=$work/state LD_LIBRARY_PATH=$work "$python" tests/nvml-standin/judge.py "$work/state"
+NVML_STANDIN_STATE=$work/state LD_LIBRARY_PATH=$work "$python" tests/judges/nvml_bindings.py "$work/state"

@@ -1,4 +1,4 @@
-//! The endpoint picker of the Kubernetes gateway, with the code of its release 1.5.0 (`tests/picker`).
+//! The endpoint picker of the Kubernetes gateway, with the code of its release 1.5.0 (`tests/go/picker`).
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::PathBuf;
@@ -15,7 +15,7 @@ use crate::support::{build_go, ensure, until};
 /// The picker's two names for TensorRT-LLM.
 const ENGINE_TYPES: [&str; 2] = ["triton-tensorrt-llm", "trtllm-serve"];
 
-/// A running `tests/picker`.
+/// A running `tests/go/picker`.
 struct Picker {
     _process: Process,
     input: ChildStdin,

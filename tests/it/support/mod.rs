@@ -70,20 +70,20 @@ pub(crate) fn python() -> PathBuf {
     tool("TRTLLM_TEST_PYTHON", "venv/bin/python")
 }
 
-/// `tests/expfmt`, which reads pages with Prometheus's Go library. Built once.
+/// `tests/go/expfmt`, which reads pages with Prometheus's Go library. Built once.
 pub(crate) fn expfmt() -> &'static Path {
     static BUILT: OnceLock<PathBuf> = OnceLock::new();
     BUILT.get_or_init(|| build_go("expfmt"))
 }
 
-/// Builds the Go program in `tests/NAME`. Only one process builds it; Go's own lock and cache see to that.
+/// Builds the Go program in `tests/go/NAME`. Only one process builds it; Go's own lock and cache see to that.
 pub(crate) fn build_go(name: &str) -> PathBuf {
     let go = std::env::var_os("TRTLLM_TEST_GO").map_or_else(|| program("go"), PathBuf::from);
     let binary = root().join("target/tools").join(name);
     let mut build = Command::new(go);
-    build.args(["build", "-mod=readonly", "-o"]).arg(&binary).arg(".").current_dir(root().join("tests").join(name));
+    build.args(["build", "-mod=readonly", "-o"]).arg(&binary).arg(".").current_dir(root().join("tests/go").join(name));
     let output = build.env_remove("GOFLAGS").output().expect("go");
-    assert!(output.status.success(), "tests/{name}: {}", String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success(), "tests/go/{name}: {}", String::from_utf8_lossy(&output.stderr));
     binary
 }
 

@@ -1,6 +1,6 @@
 """Checks the alerts and their runbooks against each other, against their tests and against the catalog.
 
-usage: check_alerts.py [--promtool PATH]     (run in the repository root)
+usage: alerts.py [--promtool PATH]     (run in the repository root)
 Each alert has a severity, a summary, a description, a test in which it fires, one in which it stays silent, and a runbook section.
 Each section belongs to an alert, has the three parts, and only queries that parse and use metrics of the catalog.
 Prints one line per finding. Exit code 1 if there is one.
@@ -11,7 +11,7 @@ import os
 import re
 import sys
 
-from check_expressions import OURS, RECORDED, queries_of, rule_expressions, syntax_findings
+from expressions import OURS, RECORDED, queries_of, rule_expressions, syntax_findings
 
 PARTS = ("What it means.", "What to look at.", "What to do.")
 SEVERITIES = ("critical", "warning", "info")

@@ -5,12 +5,12 @@
 #   run.sh short      one short incident with the installed Prometheus
 # Builds the exporter unless PREBUILT=FOLDER has it. Prometheus 3 is the one that tests/run has put into target/tools, or PROMETHEUS3=PATH.
 set -euo pipefail
-cd "$(dirname "$0")/../../.."
+cd "$(dirname "$0")/../.."
 export PYTHONDONTWRITEBYTECODE=1
 folder=${PREBUILT:-target/debug}
 prometheus3=${PROMETHEUS3:-target/tools/prometheus3/usr/bin/prometheus}
 [ -n "${PREBUILT:-}" ] || nice cargo build --quiet --package trtllm-exporter --package nvml-standin
-play() { "${python:-python3}" tests/deploy/fleet/incident.py "$folder/trtllm-exporter" "$folder/libnvml_standin.so" "$@"; }
+play() { "${python:-python3}" tests/judges/incident.py "$folder/trtllm-exporter" "$folder/libnvml_standin.so" "$@"; }
 
 case ${1:-all} in
   short) play --short ;;

@@ -1,6 +1,6 @@
 """Checks the tables of docs/migration.md: old name | query with the same value here.
 
-usage: check_migration.py EXPORTER
+usage: migration.py EXPORTER
 Each old name must be one of the exporter's compatible names, and all of Triton's core and of dcgm-exporter must be there. Then both sides are
 evaluated in a real Prometheus that scrapes an exporter with two engines and simulated GPUs: libnvml_standin.so must be beside EXPORTER.
 Exit code 1 if a value differs or is missing, 77 if Prometheus is not installed.
@@ -19,8 +19,7 @@ import urllib.request
 
 from free_port import free_port
 
-sys.path.insert(1, os.path.join(os.path.dirname(os.path.abspath(__file__)), "fleet"))
-from engine import Engine  # noqa: E402
+from fleet_engine import Engine  # noqa: E402
 
 ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../..")
 DOCUMENT = os.path.join(ROOT, "docs/migration.md")

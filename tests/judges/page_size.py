@@ -17,8 +17,7 @@ import time
 import urllib.request
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-sys.path.insert(1, os.path.join(HERE, "fleet"))
-from engine import Engine  # noqa: E402
+from fleet_engine import Engine  # noqa: E402
 
 BUSY = {
     "utilization_percent": 70,

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Compares `--metrics.compat trtllm` with TensorRT-LLM's own collector, value for value.
 
-  TENSORRT_LLM_SOURCE=DIR compare.py [--binary PATH] [--kind KIND] [--records N] [--every N] [--seed S]
+  TENSORRT_LLM_SOURCE=DIR upstream.py [--binary PATH] [--kind KIND] [--records N] [--every N] [--seed S]
 
 DIR is a checkout of TensorRT-LLM, or a directory with collector.py, enums.py and perf_utils.py of its tensorrt_llm/metrics.
 Both read the same records. Needs the package prometheus_client, which tests/run installs in target/tools/venv. Exit code 1 if
@@ -26,7 +26,7 @@ from pathlib import Path
 from prometheus_client import REGISTRY, CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
-import records
+import upstream_records as records
 
 LABELS = {"model_name": "invented", "engine_type": "pytorch"}
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Compares the exporter's numbers with those of an engine in Dynamo's TensorRT-LLM worker. run.sh starts it.
+"""Compares the exporter's numbers with those of an engine in Dynamo's TensorRT-LLM worker. tests/dynamo.sh starts it.
 
-  check.py [--binary PATH] [--case NAME]...
+  dynamo_worker.py [--binary PATH] [--case NAME]...
 
 Each case starts worker and frontend, sends requests over HTTP, and compares what the engine recorded with the exporter's page and
 with the page of the worker. Exit code 1 if a number or a text differs from what docs/kubernetes.md promises.
@@ -25,10 +25,10 @@ from pathlib import Path
 from prometheus_client.parser import text_string_to_metric_families
 
 HERE = Path(__file__).resolve().parent
-ROOT = HERE.parents[2]
+ROOT = HERE.parents[1]
 LENGTHS = [9, 3, 30, 80, 80, 80]  # tokens of the answers
 LAUNCHER = ["-m", "trtllm_exporter_publisher"]
-SECOND_READER = [str(HERE / "second_reader.py")]
+SECOND_READER = [str(HERE / "dynamo/second_reader.py")]
 
 
 def get(url, body=None):
@@ -85,7 +85,7 @@ class Deployment:
         self.socket = folder / "ingest.sock"
         model(folder / "llama")
         self.environment = {
-            **os.environ, "HOME": str(folder), "PYTHONPATH": f"{HERE / 'standin'}:{ROOT / 'examples/python'}",
+            **os.environ, "HOME": str(folder), "PYTHONPATH": f"{HERE / "dynamo/standin"}:{ROOT / 'examples/python'}",
             "PYTHONDONTWRITEBYTECODE": "1", "HF_HUB_OFFLINE": "1", "DYN_DISCOVERY_BACKEND": "file", "DYN_EVENT_PLANE": "zmq",
             "DYN_FILE_KV": str(folder / "discovery"), "STANDIN_RECORDS": str(folder / "records"),
             "TRTLLM_EXPORTER_SOCKET": str(self.socket), **environment}

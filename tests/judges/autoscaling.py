@@ -1,6 +1,6 @@
 """Runs the queries of deploy/kubernetes/autoscaling in a real Prometheus that scrapes two exporters with simulated engines.
 
-usage: check_scaling.py EXPORTER      (run tests/deploy/kubernetes.sh first: it builds target/tools/manifests)
+usage: autoscaling.py EXPORTER      (run tests/deploy/kubernetes.sh first: it builds target/tools/manifests)
 One engine gets more requests than it can serve, the other one is idle. The HPA's metrics, KEDA's triggers and the queries of llm-d's
 autoscaler must tell them apart, and a lost exporter must give no result instead of 0. Exit code 1 if not, 77 if a tool is missing.
 """

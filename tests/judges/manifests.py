@@ -1,6 +1,6 @@
-"""Checks the references between the documents of a manifest in deploy/kubernetes. tests/deploy/manifests checks fields and Pod Security.
+"""Checks the references between the documents of a manifest in deploy/kubernetes. tests/go/manifests checks fields and Pod Security.
 
-usage: check_manifests.py FILE      (needs PyYAML)
+usage: manifests.py FILE      (needs PyYAML)
 """
 import sys
 

@@ -1,7 +1,7 @@
 """Draws the terminal view `top` for the docs: starts simulated exporters, runs `top` in tmux, and writes what the pane shows as
 text and as a picture.
 
-usage: record.py BINARY LIBRARY FOLDER [SECONDS] [--light]   LIBRARY is the stand-in for NVML that `cargo build -p nvml-standin` builds;
+usage: top_pictures.py BINARY LIBRARY FOLDER [SECONDS] [--light]   LIBRARY is the stand-in for NVML that `cargo build -p nvml-standin` builds;
 writes FOLDER/top.txt, top.png and top-detail.png after 90 seconds by default; needs tmux, chromedriver and pngquant
 """
 
@@ -15,7 +15,6 @@ import tempfile
 import time
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parent.parent / "live_page"))
 from webdriver import Browser
 
 BINARY, LIBRARY, FOLDER = map(Path, sys.argv[1:4])

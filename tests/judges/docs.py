@@ -1,6 +1,6 @@
 """Checks README.md and docs/: relative links, metric names, and the syntax of the examples of PromQL and of prometheus.yml.
 
-usage: check_docs.py [--promtool PATH]     (run in the repository root)
+usage: docs.py [--promtool PATH]     (run in the repository root)
 Prints one line per finding. Exit code 1 if there is one.
 """
 import glob
@@ -11,7 +11,7 @@ import sys
 import tempfile
 import textwrap
 
-from check_expressions import queries_of, syntax_findings
+from expressions import queries_of, syntax_findings
 
 REFERENCE = "docs/METRICS.md"
 METRIC = re.compile(r"`((?:nv_|trtllm_exporter_)[a-z0-9_]+[a-z0-9])[`{]|\b(nv_[a-z0-9_]+)(?=[\[{])")

@@ -1,6 +1,6 @@
 """Finds dashboard keys that Grafana does not know: reads the file with Grafana's schema library, writes it and compares.
 
-usage: check_dashboard_keys.py FILE...    (needs grafana-foundation-sdk)
+usage: dashboard_keys.py FILE...    (needs grafana-foundation-sdk)
 """
 import json
 import sys

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Runs the daemon under load and checks that it stays flat: python3 tests/soak/soak.py [options]
+"""Runs the daemon under load and checks that it stays flat: python3 tests/judges/soak.py [options]
 
 Two publishers of the ingest socket and two trtllm-serve stand-ins send records and finished requests, as entries and
 as rows, and restart now and then. Twenty scrapers read the page in all formats. Once a second, memory, threads,
-descriptors and the size of the page go into a CSV, which plot.py draws. At the end every record and every request must
+descriptors and the size of the page go into a CSV, which soak_plot.py draws. At the end every record and every request must
 be counted, and the second half of the CSV must be flat.
 """
 
@@ -16,9 +16,8 @@ import tempfile
 import threading
 import time
 
-sys.path.insert(0, str(pathlib.Path(__file__).parent))
-from engines import HttpEngine, SocketEngine  # noqa: E402
-from scrapers import FORMATS, Scraper, fetch  # noqa: E402
+from soak_engines import HttpEngine, SocketEngine  # noqa: E402
+from soak_scrapers import FORMATS, Scraper, fetch  # noqa: E402
 
 COLUMNS = ["seconds", "resident_kb", "threads", "descriptors", "page_bytes", "records", "scrapes", "cpu_seconds", "requests"]
 
@@ -59,7 +58,7 @@ def main():
     parser.add_argument("--seconds", type=float, default=600, help="duration of the load")
     parser.add_argument("--rate", type=float, default=2000, help="records per second of each of the four engines")
     parser.add_argument("--restart", type=float, default=20, help="seconds between two restarts of an engine")
-    parser.add_argument("--csv", default="target/soak.csv", help="result; plot.py draws it")
+    parser.add_argument("--csv", default="target/soak.csv", help="result; soak_plot.py draws it")
     parser.add_argument("--binary", default="target/release/trtllm-exporter")
     options = parser.parse_args()
 

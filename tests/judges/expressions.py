@@ -1,7 +1,7 @@
 """Checks every PromQL expression of the dashboards and the rules, and the structure of the dashboards.
 
-usage: check_expressions.py dashboard FILE... [--promtool PATH]  the structure, and the syntax of each expression with promtool
-       check_expressions.py names PAGE FILE...                   each metric and fixed label value is on the text page PAGE
+usage: expressions.py dashboard FILE... [--promtool PATH]  the structure, and the syntax of each expression with promtool
+       expressions.py names PAGE FILE...                   each metric and fixed label value is on the text page PAGE
                                                                  or in allowed_absent.txt
 Prints one line per finding. Exit code 1 if there is one.
 """

@@ -1,6 +1,6 @@
 """Judges the page for people in a real Chromium, and with axe-core.
 
-usage: judge.py AXE ADDRESS COMMAND...   starts the exporter with the command, which must listen on the address
+usage: live_page.py AXE ADDRESS COMMAND...   starts the exporter with the command, which must listen on the address
 The exporter must have the engines that tests/live_page.rs configures; the last argument must be its NVML library. Prints one line per check; stops at the first failure.
 """
 

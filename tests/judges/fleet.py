@@ -16,10 +16,9 @@ import urllib.error
 import urllib.parse
 import urllib.request
 
-from engine import Engine
+from fleet_engine import Engine
 
-REPOSITORY = os.path.abspath(os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../.."))
-sys.path.insert(1, os.path.join(REPOSITORY, "tests/deploy"))
+REPOSITORY = os.path.abspath(os.path.join(os.path.dirname(os.path.abspath(__file__)), "../.."))
 from free_port import free_port  # noqa: E402
 RULES = ("recording.yml", "alerts.yml", "alerts-gpu.yml")
 UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}

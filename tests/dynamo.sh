@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # Runs the TensorRT-LLM worker of NVIDIA Dynamo from PyPI with the exporter, and compares the numbers. Needs the network at first.
-#   run.sh [ARGUMENT of check.py...]
-# There is no GPU: standin/ takes the place of TensorRT-LLM and PyTorch. Everything else is Dynamo's own code: worker, frontend,
+#   tests/dynamo.sh [ARGUMENT of dynamo_worker.py...]
+# There is no GPU: tests/judges/dynamo/standin takes the place of TensorRT-LLM and PyTorch. Everything else is Dynamo's own code: worker, frontend,
 # publisher of statistics and metrics endpoint. DYNAMO=VERSION selects another release. It stays in target/tools/dynamo-VERSION.
 set -euo pipefail
-cd "$(dirname "$0")/../../.."
+cd "$(dirname "$0")/.."
 version=${DYNAMO:-1.6.1}
 venv=target/tools/dynamo-$version
 
@@ -20,4 +20,4 @@ if ! [ -e "$venv/complete" ]; then
   touch "$venv/complete"
 fi
 [ -e target/debug/trtllm-exporter ] || [[ " $* " == *" --binary "* ]] || cargo build --quiet
-exec "$venv/bin/python" tests/upstream/dynamo/check.py "$@"
+exec "$venv/bin/python" tests/judges/dynamo_worker.py "$@"

@@ -15,7 +15,7 @@ import tempfile
 import time
 
 import panels
-from engine import Behaviour
+from fleet_engine import Behaviour
 from fleet import Fleet
 
 LOST, HOT, BROKEN = 3, 5, 6  # numbers of GPUs
@@ -224,9 +224,9 @@ def main():
             )
             start, watch = play(fleet, SHORT if args.short else LONG)
             if args.draw:
-                import draw
+                import dashboard_pictures
 
-                draw.all_dashboards(fleet, args.draw, start, time.time())
+                dashboard_pictures.all_dashboards(fleet, args.draw, start, time.time())
         finally:
             if fleet:
                 fleet.stop()

@@ -1,6 +1,6 @@
 """Checks examples/trtllm_serve_lookalike.py: a second, simple fold of its records must give the totals of its /truth.
 
-usage: check_lookalike.py [--rate N] [--seconds S]     Prints one line per case. Exit code 1 if a case fails.
+usage: lookalike.py [--rate N] [--seconds S]     Prints one line per case. Exit code 1 if a case fails.
 """
 import argparse
 import http.client
