@@ -13,20 +13,13 @@ import socket
 import sys
 import tempfile
 import time
-import urllib.request
 
-from intake import Daemon, record, trtllm_serve
-
-
-def cpu_ns(pid):
-    """Nanoseconds of all threads: the ticks of /proc/PID/stat are too coarse."""
-    tasks = pathlib.Path(f"/proc/{pid}/task").iterdir()
-    return sum(int((task / "schedstat").read_text().split()[0]) for task in tasks)
+from intake import Exporter, record, trtllm_serve
 
 
 def on_a_socket(binary, folder, count):
     path = folder / "ingest.sock"
-    daemon = Daemon(binary, folder, f"socket:{path}")
+    daemon = Exporter(binary, f"--source=socket:{path}")
     publishers = []
     for engine in range(count):
         publisher = socket.socket(socket.AF_UNIX)
@@ -53,12 +46,7 @@ def over_http(binary, folder, count):
                for server in servers]
     config = folder / "engines.yaml"
     config.write_text("engines:\n" + "".join(entries))
-    return Daemon(binary, folder, ["--config.file", str(config)]), servers
-
-
-def engines(daemon):
-    text = urllib.request.urlopen(f"http://{daemon.address}/metrics").read().decode()
-    return sum(line.startswith("nv_trt_llm_iterations_total{") for line in text.splitlines())
+    return Exporter(binary, f"--config.file={config}"), servers
 
 
 def main():
@@ -70,14 +58,13 @@ def main():
         for count in (1, 64):
             with tempfile.TemporaryDirectory() as folder:
                 daemon, kept = way(options.binary, pathlib.Path(folder), count)
-                while engines(daemon) < count:
+                while len(daemon.page().values("nv_trt_llm_iterations_total")) < count:
                     time.sleep(0.1)
                 time.sleep(2)
-                before = cpu_ns(daemon.process.pid)
+                before = daemon.cpu_seconds()
                 time.sleep(options.seconds)
-                used = (cpu_ns(daemon.process.pid) - before) / 1e6 / options.seconds
-                daemon.process.terminate()
-                daemon.process.wait()
+                used = (daemon.cpu_seconds() - before) * 1000 / options.seconds
+                daemon.stop()
                 del kept
                 name = way.__name__.replace("_", " ")
                 print(f"{count} idle engine{'s' * (count > 1)} {name}: {used:.2f} ms CPU per second, "

@@ -9,18 +9,15 @@ All records are made before the measurement. Each record must be counted exactly
 import argparse
 import http.server
 import json
-import os
 import pathlib
-import re
 import socket
-import subprocess
 import sys
 import tempfile
 import threading
 import time
-import urllib.request
 
-TICKS = os.sysconf("SC_CLK_TCK")
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "tests/judges"))
+from exporter import Exporter, fetch, simulated_gpus  # noqa: E402, F401  (the other benchmarks import them from here)
 
 
 def record(number):
@@ -44,38 +41,19 @@ def record(number):
     }
 
 
-class Daemon:
-    def __init__(self, binary, folder, source):
-        port = folder / "port"
-        port.unlink(missing_ok=True)
-        sources = ["--source", source] if isinstance(source, str) else source
-        arguments = [*sources, "--gpu", "off", "--web.listen-address", "127.0.0.1:0", "--web.port-file", port]
-        self.process = subprocess.Popen([binary, *arguments], stderr=subprocess.DEVNULL)
-        while not port.exists():
-            time.sleep(0.01)
-        self.address = port.read_text().strip()
-
-    def page(self):
-        text = urllib.request.urlopen(f"http://{self.address}/metrics").read().decode()
-        value = lambda name: int(float(re.search(rf"^{name}(?:{{.*}})? (\S+)$", text, re.M)[1]))
-        return value("nv_trt_llm_iterations_total"), value("nv_trt_llm_iterations_lost_total")
-
-    def cpu(self):
-        fields = pathlib.Path(f"/proc/{self.process.pid}/stat").read_text().rsplit(")", 1)[1].split()
-        return (int(fields[11]) + int(fields[12])) / TICKS
-
-    def peak(self):
-        status = pathlib.Path(f"/proc/{self.process.pid}/status").read_text()
-        return int(re.search(r"VmHWM:\s+(\d+)", status)[1]) / 1000
+def iterations(daemon):
+    """Counted and lost ones."""
+    page = daemon.page()
+    return int(page.value("nv_trt_llm_iterations_total")), int(page.value("nv_trt_llm_iterations_lost_total"))
 
 
 def through_socket(binary, folder, batches, interval):
     path = folder / "ingest.sock"
-    daemon = Daemon(binary, folder, f"socket:{path}")
+    daemon = Exporter(binary, f"--source=socket:{path}")
     publisher = socket.socket(socket.AF_UNIX)
     publisher.connect(str(path))
     lines = [b"".join(json.dumps(record).encode() + b"\n" for record in batch) for batch in batches]
-    begun, cpu = time.monotonic(), daemon.cpu()
+    begun, cpu = time.monotonic(), daemon.cpu_seconds()
     for index, batch in enumerate(lines):
         publisher.sendall(batch)
         time.sleep(max(0, begun + (index + 1) * interval - time.monotonic()))
@@ -103,7 +81,7 @@ def trtllm_serve(answer):
     return server
 
 
-def over_http(binary, folder, batches, interval):
+def over_http(binary, _folder, batches, interval):
     answers = iter([json.dumps(batch) for batch in batches])
     done = threading.Event()
 
@@ -115,7 +93,7 @@ def over_http(binary, folder, batches, interval):
 
     source = f"trtllm-serve:http://127.0.0.1:{trtllm_serve(answer).server_port}?prometheus_metrics=false"
     begun = time.monotonic()
-    daemon = Daemon(binary, folder, source)
+    daemon = Exporter(binary, f"--source={source}")
     done.wait()
     return daemon, begun, 0.0
 
@@ -137,12 +115,11 @@ def main():
             daemon, begun, cpu = way(options.binary, pathlib.Path(folder), batches, interval)
             expected = size * count
             deadline = time.monotonic() + 10
-            while daemon.page()[0] < expected and time.monotonic() < deadline:
+            while iterations(daemon)[0] < expected and time.monotonic() < deadline:
                 time.sleep(0.1)
             seconds = time.monotonic() - begun
-            used, (counted, lost), peak = daemon.cpu() - cpu, daemon.page(), daemon.peak()
-            daemon.process.terminate()
-            daemon.process.wait()
+            used, (counted, lost), peak = daemon.cpu_seconds() - cpu, iterations(daemon), daemon.status("VmHWM") / 1000
+            daemon.stop()
             wrong |= counted != expected or lost != 0
             name = way.__name__.replace("_", " ")
             print(f"{name}: {counted} of {expected} records, {lost} lost, {expected / seconds:.0f} per second, "

@@ -13,15 +13,11 @@ Exit code 1 if a row is above its target.
 import argparse
 import json
 import pathlib
-import re
-import shutil
-import subprocess
 import sys
 import tempfile
 import time
-import urllib.request
 
-from intake import record, trtllm_serve
+from intake import Exporter, fetch, record, simulated_gpus, trtllm_serve
 
 FIXTURE = pathlib.Path(__file__).parent.parent / "tests/fixtures/metrics_v2_cold_tiers_sampled.json"
 ACCEPT = "application/openmetrics-text;version=1.0.0,text/plain;version=0.0.4;q=0.3"
@@ -56,39 +52,28 @@ def v2_records():
     return lambda number: str(number).join(texts[number % len(texts)])
 
 
-def memory(pid):
+def memory(exporter):
     """MB: all, file, own."""
-    status = pathlib.Path(f"/proc/{pid}/status").read_text()
-    kib = lambda field: int(re.search(rf"{field}:\s+(\d+)", status)[1])
-    return tuple(kib(field) * 1024 / 1e6 for field in ("VmRSS", "RssFile", "RssAnon"))
+    return tuple(exporter.status(field) * 1024 / 1e6 for field in ("VmRSS", "RssFile", "RssAnon"))
 
 
 def show(name, measured, note=""):
     print(f"{name:34} {measured[0]:6.1f} MB   file {measured[1]:5.1f}   own {measured[2]:5.1f}   {note}", flush=True)
 
 
-def scrape(address, path="/metrics"):
-    request = urllib.request.Request(f"http://{address}{path}", headers={"Accept": ACCEPT, "Accept-Encoding": "gzip"})
-    with urllib.request.urlopen(request, timeout=30) as answer:
-        return answer.read()
+def scrape(exporter):
+    return fetch(f"{exporter.url}/metrics", headers={"Accept": ACCEPT, "Accept-Encoding": "gzip"})
 
 
 def start(binary, work, engines, gpus):
-    """The process and its address, once it listens."""
-    arguments = ["--gpu", "off"]
-    standin = binary.parent / "libnvml_standin.so"
+    arguments, standin = [], binary.parent / "libnvml_standin.so"
     if gpus and standin.exists():
-        library = shutil.copy(standin, work / "libnvidia-ml.so.1")
-        pathlib.Path(f"{library}.state").write_text(f"gpus={gpus}\n")
-        arguments = ["--gpu", "required", "--gpu.library", library]
-    port, config = work / "port", work / "config.yaml"
+        library = simulated_gpus(standin, work, f"gpus={gpus}\n")
+        arguments = ["--gpu=required", f"--gpu.library={library}"]
+    config = work / "config.yaml"
     entries = [f"- source: trtllm-serve:http://127.0.0.1:{engine.port}\n  model: model-{number}\n" for number, engine in enumerate(engines)]
     config.write_text("engines:\n" + "".join(entries))
-    process = subprocess.Popen([binary, "--config.file", config, "--web.listen-address", "127.0.0.1:0", "--web.port-file", port, *arguments],
-                               stderr=subprocess.DEVNULL)
-    while not (port.exists() and port.read_text().strip()):
-        time.sleep(0.02)
-    return process, port.read_text().split()[0]
+    return Exporter(binary, f"--config.file={config}", *arguments)
 
 
 def measure(row, options):
@@ -96,26 +81,22 @@ def measure(row, options):
     with tempfile.TemporaryDirectory() as work:
         engines = [Engine(rate, make) for _ in range(count)]
         gpus = 8 if row == "8" else 0
-        process, address = start(options.binary, pathlib.Path(work), engines, gpus)
-        try:
+        with start(options.binary, pathlib.Path(work), engines, gpus) as exporter:
             time.sleep(2)
             if row == "start":
-                measured = memory(process.pid)
+                measured = memory(exporter)
                 show("start", measured)
-                scrape(address)
-                show("after the first scrape", memory(process.pid))
+                scrape(exporter)
+                show("after the first scrape", memory(exporter))
                 return measured[0]
             for _ in range(options.seconds):
                 time.sleep(1)
-                page = scrape(address)
-            measured = memory(process.pid)
+                page = scrape(exporter)
+            measured = memory(exporter)
             engines_of = f"{count} engine{'s' * (count > 1)} of V2 records"
             name = "1000 records/s of 1 KB" if row == "load" else engines_of + f", {gpus} GPUs" * (gpus > 0)
             show(name, measured, f"page {len(page) / 1000:.1f} KB gzip")
             return measured[0]
-        finally:
-            process.terminate()
-            process.wait(timeout=20)
 
 
 def main():

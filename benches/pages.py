@@ -12,13 +12,11 @@ import argparse
 import http.client
 import multiprocessing
 import pathlib
-import shutil
 import statistics
-import subprocess
 import tempfile
 import time
 
-from idle import cpu_ns
+from intake import Exporter, simulated_gpus
 
 PAGE = [f"/metrics?{'&'.join('collect[]=' + group for group in ('triton', 'engine', 'gpu', 'exporter'))}",
         "/api/v1/engines", "/api/v1/discovery", "/api/v1/findings"]
@@ -43,16 +41,16 @@ def look(address, number, pages, looking):
         time.sleep(EVERY)
 
 
-def scrape(address, pid):
+def scrape(exporter):
     """Latencies in seconds, and CPU seconds of the exporter a second."""
-    connection, latencies = http.client.HTTPConnection(address), []
-    began, cpu = time.monotonic(), cpu_ns(pid)
+    connection, latencies = http.client.HTTPConnection(exporter.address), []
+    began, cpu = time.monotonic(), exporter.cpu_seconds()
     while time.monotonic() < began + TURN:
         time.sleep(PAUSE)
         before = time.perf_counter()
         get(connection, "/metrics")
         latencies.append(time.perf_counter() - before)
-    return sorted(latencies), (cpu_ns(pid) - cpu) / 1e9 / (time.monotonic() - began)
+    return sorted(latencies), (exporter.cpu_seconds() - cpu) / (time.monotonic() - began)
 
 
 def main():
@@ -62,21 +60,14 @@ def main():
     parser.add_argument("--binary", type=pathlib.Path, default=pathlib.Path("target/release/trtllm-exporter"))
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as work:
-        gpu, standin = ["--gpu", "off"], options.binary.parent / "libnvml_standin.so"
+        arguments, standin = [], options.binary.parent / "libnvml_standin.so"
         if standin.exists():
-            library = shutil.copy(standin, f"{work}/libnvidia-ml.so.1")
-            pathlib.Path(f"{library}.state").write_text("gpus=8\n")
-            gpu = ["--gpu", "required", "--gpu.library", library]
-        port = pathlib.Path(work, "port")
-        exporter = subprocess.Popen([options.binary, "--source", "sim:?rate=100", "--web.listen-address", "127.0.0.1:0",
-                                     "--web.port-file", port, *gpu], stderr=subprocess.DEVNULL)
-        processes = []
-        try:
-            while not port.exists() or not port.read_text().strip():
-                time.sleep(0.05)
-            address, looking = port.read_text().split()[0], multiprocessing.Event()
+            library = simulated_gpus(standin, work, "gpus=8\n")
+            arguments = ["--gpu=required", f"--gpu.library={library}"]
+        processes, looking = [], multiprocessing.Event()
+        with Exporter(options.binary, "--source=sim:?rate=100", *arguments) as exporter:
             for number in range(options.pages):
-                processes.append(multiprocessing.Process(target=look, args=(address, number, options.pages, looking), daemon=True))
+                processes.append(multiprocessing.Process(target=look, args=(exporter.address, number, options.pages, looking), daemon=True))
                 processes[-1].start()
             time.sleep(3)
             measured = {0: [], options.pages: []}
@@ -84,16 +75,13 @@ def main():
                 for pages in sorted(measured, reverse=number % 2 == 1):
                     (looking.set if pages else looking.clear)()
                     time.sleep(EVERY)
-                    measured[pages].append(scrape(address, exporter.pid))
+                    measured[pages].append(scrape(exporter))
             for pages, rounds in measured.items():
                 p50, p95 = (statistics.median(latencies[len(latencies) * part // 100] for latencies, _ in rounds) for part in (50, 95))
                 cpu = statistics.median(cpu for _, cpu in rounds)
                 print(f"{pages:3} pages: scrape p50 {p50 * 1e3:.2f} ms, p95 {p95 * 1e3:.2f} ms, CPU {cpu * 1e3:.1f} ms a second")
-        finally:
             for process in processes:
                 process.terminate()
-            exporter.terminate()
-            exporter.wait(timeout=10)
 
 
 if __name__ == "__main__":

@@ -2,22 +2,20 @@
 # Checks deploy/, docs/ and examples/. Prints one line per check.
 #   check.sh                     needs python3; uses promtool and systemd-analyze if they are installed
 #   check.sh --all               adds the validators from PyPI, in a temporary folder, and with --binary and root the image
-#   check.sh --page FILE         adds: each metric of rules and dashboards is on FILE, a text page of a real exporter
-#   check.sh --binary PATH       adds: check-config, the flags in deploy/, the tables of migration.md
+#   check.sh --binary PATH       adds: check-config, the flags in deploy/, the metrics of rules and dashboards, the tables of migration.md
 #   check.sh --fleet FOLDER      adds: a one-minute incident of a simulated fleet; FOLDER has trtllm-exporter and libnvml_standin.so
 # PROMTOOL=PATH selects another promtool. Exit code 1 if a check fails. A check that cannot run prints the reason and is skipped;
 # with CI=true, that is a failure. The seconds are those since the start.
 set -uo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 repo=$(cd "$here/../.." && pwd)
-promtool=${PROMTOOL:-promtool} all="" page="" binary="" fleet=""
+promtool=${PROMTOOL:-promtool} all="" binary="" fleet=""
 while [ $# -gt 0 ]; do
   case $1 in
     --all) all=1 ;;
-    --page) page=$(realpath "${2:?--page needs a file}"); shift ;;
     --binary) binary=$(realpath "${2:?--binary needs a path}"); shift ;;
     --fleet) fleet=$(realpath "${2:?--fleet needs a folder}"); shift ;;
-    *) sed -n '2,9p' "$0" >&2; exit 2 ;;
+    *) sed -n '2,8p' "$0" >&2; exit 2 ;;
   esac
   shift
 done
@@ -75,8 +73,14 @@ no_private_names() { # paths of a build machine, and names of registries
 [ -z "$fleet" ] || start "dashboards and alerts: an incident of a simulated fleet" env PREBUILT="$fleet" tests/deploy/fleet.sh short
 start "look-alike: totals equal a second implementation, broken responses, CPU" python3 tests/judges/lookalike.py
 start "Python publisher: its tests" python3 -W ignore::ResourceWarning -m unittest discover -s examples/python/tests
-[ -z "$binary" ] ||
+names_are_on_the_page() { # of a busy simulated engine
+  python3 tests/judges/busy_page.py "$binary" "$work/page" &&
+    python3 tests/judges/expressions.py names "$work/page" deploy/prometheus/{recording,alerts,alerts-gpu}.yml deploy/grafana/*.json
+}
+if [ -n "$binary" ]; then
+  start "names: metrics in use are on the page" names_are_on_the_page
   start "docs: the tables of migration.md (simulated engine and GPUs, Prometheus)" python3 tests/judges/migration.py "$binary"
+fi
 # The script prints a line per check; here they are one check.
 start "kubernetes: examples, kustomize bases, Helm chart" tests/deploy/kubernetes.sh ${binary:+--binary "$binary"}
 check "no machine paths, no registry names" no_private_names
@@ -109,7 +113,6 @@ else
   skip "systemd unit" "systemd-analyze is not installed (apt-get install systemd)"
 fi
 if have shellcheck; then check "shell scripts" shellcheck deploy/image/*.sh deploy/release/*.sh deploy/package/{*.sh,postinst,prerm,postrm} deploy/kubernetes/kustomize/*.sh tests/deploy/*.sh; else skip "shell scripts" "shellcheck is not installed"; fi
-[ -z "$page" ] || check "names: metrics in use are on the page" python3 tests/judges/expressions.py names "$page" deploy/prometheus/{recording,alerts,alerts-gpu}.yml deploy/grafana/*.json
 
 if [ -n "$binary" ]; then
   check "examples/config.yaml by check-config" "$binary" check-config examples/config.yaml

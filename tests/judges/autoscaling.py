@@ -4,22 +4,21 @@ usage: autoscaling.py EXPORTER      (run tests/deploy/kubernetes.sh first: it bu
 One engine gets more requests than it can serve, the other one is idle. The HPA's metrics, KEDA's triggers and the queries of llm-d's
 autoscaler must tell them apart, and a lost exporter must give no result instead of 0. Exit code 1 if not, 77 if a tool is missing.
 """
+import contextlib
 import json
 import os
 import re
 import shutil
-import socket
 import subprocess
 import sys
 import tempfile
 import time
-import urllib.error
-import urllib.parse
-import urllib.request
 
-ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../..")
-EXAMPLES = os.path.join(ROOT, "deploy/kubernetes/autoscaling")
-MANIFESTS = os.path.join(ROOT, "target/tools/manifests")
+from exporter import ROOT, Exporter, until
+from prometheus import Prometheus, scraping, target
+
+EXAMPLES = ROOT / "deploy/kubernetes/autoscaling"
+MANIFESTS = ROOT / "target/tools/manifests"
 # Of llm-d's workload variant autoscaler 0.9, for replicas of one model.
 LLM_D = [
     'max by (instance, pod, llm_d_ai_variant) (max_over_time(vllm:kv_cache_usage_perc{S}[1m]))',
@@ -29,25 +28,8 @@ LLM_D = [
 ]
 
 
-def read(url):
-    with urllib.request.urlopen(url, timeout=5) as answer:
-        return answer.read().decode()
-
-
-def wait_for(what, seconds, until):
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        try:
-            if found := until():
-                return found
-        except (OSError, urllib.error.URLError):
-            pass
-        time.sleep(0.2)
-    sys.exit(f"{what}: not within {seconds} s")
-
-
 def objects(*names):
-    paths = [os.path.join(EXAMPLES, name) for name in names]
+    paths = [EXAMPLES / name for name in names]
     return [json.loads(line) for line in subprocess.check_output([MANIFESTS, "json", *paths], text=True).splitlines()]
 
 
@@ -67,72 +49,49 @@ def main():
     if not shutil.which("prometheus") or not os.path.exists(MANIFESTS):
         print("prometheus is not installed, or tests/deploy/kubernetes.sh has not built target/tools/manifests")
         sys.exit(77)
-    started, failures = [], []
+    failures = []
 
     def check(what, right, found):
         print(f"{'ok   ' if right else 'FAIL '} {what}: {found}")
         failures.extend([] if right else [what])
 
-    with tempfile.TemporaryDirectory() as work:
-        try:
-            log = open(os.path.join(work, "log"), "w+")
-            targets, exporters = [], {}
-            for pod, rate in (("llama-busy", 400), ("llama-idle", 0.0001)):
-                bound = os.path.join(work, pod)
-                exporters[pod] = subprocess.Popen([sys.argv[1], f"--source=sim:?rate={rate}&in_flight=2000", "--model=llama-3.1-8b", "--gpu=off", "--metrics.compat=vllm",
-                                                   "--web.listen-address=127.0.0.1:0", f"--web.port-file={bound}"], stdout=log, stderr=log)
-                started.append(exporters[pod])
-                wait_for("the exporter's address", 10, lambda: os.path.exists(bound) and open(bound).read().strip())
-                targets.append({"targets": [open(bound).read().split()[0]], "labels": {"namespace": "default", "pod": pod, "llm_d_ai_variant": "llama"}})
-            config = os.path.join(work, "prometheus.yml")
-            with open(config, "w") as file:
-                json.dump({"global": {"scrape_interval": "1s", "scrape_timeout": "900ms"},
-                           "scrape_configs": [{"job_name": "trtllm-exporter", "static_configs": targets}]}, file)
-            with socket.socket() as probe:
-                probe.bind(("127.0.0.1", 0))
-                base = f"http://127.0.0.1:{probe.getsockname()[1]}"
-            started.append(subprocess.Popen(["prometheus", f"--config.file={config}", f"--storage.tsdb.path={work}/data",
-                                             f"--web.listen-address={base[7:]}", "--log.level=error"], stdout=log, stderr=log))
+    with contextlib.ExitStack() as running:
+        exporters = {}
+        for pod, rate in (("llama-busy", 400), ("llama-idle", 0.0001)):
+            source = f"--source=sim:?rate={rate}&in_flight=2000"
+            exporters[pod] = running.enter_context(Exporter(sys.argv[1], source, "--model=llama-3.1-8b", "--metrics.compat=vllm"))
+        targets = [target(exporter.address, namespace="default", pod=pod, llm_d_ai_variant="llama") for pod, exporter in exporters.items()]
+        work = running.enter_context(tempfile.TemporaryDirectory())
+        query = running.enter_context(Prometheus(work, scraping(targets))).values
 
-            def query(expression):
-                answer = json.loads(read(f"{base}/api/v1/query?" + urllib.parse.urlencode({"query": expression})))
-                return {tuple(sorted(s["metric"].items())): float(s["value"][1]) for s in answer["data"]["result"]}
+        def by_pod(expression):
+            return {dict(labels)["pod"]: value for labels, value in query(expression).items()}
 
-            def by_pod(expression):
-                return {dict(labels)["pod"]: value for labels, value in query(expression).items()}
-
-            wait_for("both scrapes", 20, lambda: len(query('up == 1')) == 2)
-            wait_for("a backlog", 30, lambda: sum(query('nv_trt_llm_queued_requests').values()) > 10)
-            time.sleep(10)  # enough for rates
-            for name, series, expression in adapter_queries():
-                check(f"HPA: prometheus-adapter finds {name}", query(series), f"{len(query(series))} series")
-                found = by_pod(expression)
-                check(f"HPA: {name}", set(found) == {"llama-busy", "llama-idle"} and found["llama-busy"] > found["llama-idle"] == 0, found)
-            triggers = [t["metadata"]["query"] for t in objects("keda.yaml")[0]["spec"]["triggers"]]
-            for expression in triggers:
-                found = list(query(expression).values())
-                check(f"KEDA: {expression[:60]}…", len(found) == 1 and found[0] > 0, found)
-            for expression in triggers:
-                found = list(query(expression.replace("llama-.*", "llama-idle")).values())
-                check("KEDA: an engine without a request so far counts as 0", found == [0], found)
-            for expression in LLM_D:
-                found = query(expression.replace("S}", 'namespace="default",model_name="llama-3.1-8b"}'))
-                pods = {dict(labels).get("pod") for labels in found}
-                check(f"llm-d: {expression[:80]}…", "llama-busy" in pods, found)
-            variants = {dict(labels)["llm_d_ai_variant"] for labels in query(re.sub("S}", "}", LLM_D[1]))}
-            check("llm-d: the variant's label", variants == {"llama"}, variants)
-            for process in exporters.values():
-                process.terminate()
-            wait_for("lost exporters", 20, lambda: len(query('up == 0')) == 2)
-            for expression in triggers + [e for _, _, e in adapter_queries()]:
-                check("no exporter: no result instead of 0", not query(expression), query(expression))
-            if failures:
-                log.seek(0)
-                print(log.read()[-2000:])
-        finally:
-            for process in reversed(started):
-                process.terminate()
-                process.wait(timeout=10)
+        until("both scrapes", lambda: len(query("up == 1")) == 2, 20)
+        until("a backlog", lambda: sum(query("nv_trt_llm_queued_requests").values()) > 10, 30)
+        time.sleep(10)  # enough for rates
+        for name, series, expression in adapter_queries():
+            check(f"HPA: prometheus-adapter finds {name}", query(series), f"{len(query(series))} series")
+            found = by_pod(expression)
+            check(f"HPA: {name}", set(found) == {"llama-busy", "llama-idle"} and found["llama-busy"] > found["llama-idle"] == 0, found)
+        triggers = [t["metadata"]["query"] for t in objects("keda.yaml")[0]["spec"]["triggers"]]
+        for expression in triggers:
+            found = list(query(expression).values())
+            check(f"KEDA: {expression[:60]}…", len(found) == 1 and found[0] > 0, found)
+        for expression in triggers:
+            found = list(query(expression.replace("llama-.*", "llama-idle")).values())
+            check("KEDA: an engine without a request so far counts as 0", found == [0], found)
+        for expression in LLM_D:
+            found = query(expression.replace("S}", 'namespace="default",model_name="llama-3.1-8b"}'))
+            pods = {dict(labels).get("pod") for labels in found}
+            check(f"llm-d: {expression[:80]}…", "llama-busy" in pods, found)
+        variants = {dict(labels)["llm_d_ai_variant"] for labels in query(re.sub("S}", "}", LLM_D[1]))}
+        check("llm-d: the variant's label", variants == {"llama"}, variants)
+        for exporter in exporters.values():
+            exporter.process.terminate()
+        until("lost exporters", lambda: len(query("up == 0")) == 2, 20)
+        for expression in triggers + [e for _, _, e in adapter_queries()]:
+            check("no exporter: no result instead of 0", not query(expression), query(expression))
     sys.exit(bool(failures))
 
 

@@ -66,7 +66,7 @@ def series_of(fleet, panel, start, end):
     """(legend, times, values) of each series of a panel, in the order of its targets. An instant query has one value."""
     for target in panel["targets"]:
         query = panels.concrete(target["expr"])
-        answer = fleet.query(query, end) if target.get("instant") else fleet.query_range(query, start, end)
+        answer = fleet.query(query, end) if target.get("instant") else fleet.prometheus.query_range(query, start, end)
         for series in answer:
             points = [
                 (float(time), float(value))

@@ -7,54 +7,27 @@ Each case starts worker and frontend, sends requests over HTTP, and compares wha
 with the page of the worker. Exit code 1 if a number or a text differs from what docs/kubernetes.md promises.
 """
 import argparse
-import contextlib
 import json
 import os
-import random
-import re
-import signal
-import socket
 import subprocess
 import sys
 import tempfile
 import time
-import urllib.error
-import urllib.request
 from pathlib import Path
 
-from prometheus_client.parser import text_string_to_metric_families
+from exporter import ROOT, Exporter, Page, fetch, until
+from free_port import free_port
 
-HERE = Path(__file__).resolve().parent
-ROOT = HERE.parents[1]
+HERE = Path(__file__).resolve().parent / "dynamo"
+# Dynamo reads DYN_SYSTEM_PORT as a signed number of 16 bits.
+PORTS = range(20000, 32768)
 LENGTHS = [9, 3, 30, 80, 80, 80]  # tokens of the answers
 LAUNCHER = ["-m", "trtllm_exporter_publisher"]
-SECOND_READER = [str(HERE / "dynamo/second_reader.py")]
+SECOND_READER = [str(HERE / "second_reader.py")]
 
 
 def get(url, body=None):
-    request = urllib.request.Request(url, body and json.dumps(body).encode(), {"Content-Type": "application/json"})
-    with urllib.request.urlopen(request, timeout=60) as answer:
-        return answer.read().decode()
-
-
-def until(condition, what, seconds=60):
-    end = time.monotonic() + seconds
-    while True:
-        with contextlib.suppress(urllib.error.URLError, ConnectionError):
-            if found := condition():
-                return found
-        if time.monotonic() > end:
-            raise SystemExit(f"FAIL: {what} within {seconds} s")
-        time.sleep(0.1)
-
-
-def free_port():
-    """Below 32768: Dynamo reads DYN_SYSTEM_PORT as a signed number of 16 bits."""
-    while True:
-        port = random.randrange(20000, 32768)
-        with contextlib.suppress(OSError), socket.socket() as free:
-            free.bind(("127.0.0.1", port))
-            return port
+    return fetch(url, body and json.dumps(body).encode(), 60, {"Content-Type": "application/json"}).decode()
 
 
 def model(folder):
@@ -80,12 +53,12 @@ class Deployment:
     """A worker and a frontend of Dynamo, which find each other through files."""
 
     def __init__(self, folder, launcher, flags, environment):
-        self.folder, self.processes = folder, []
-        self.frontend, self.system = free_port(), free_port()
+        self.folder, self.processes, self.exporters = folder, [], []
+        self.frontend, self.system = free_port(PORTS), free_port(PORTS)
         self.socket = folder / "ingest.sock"
         model(folder / "llama")
         self.environment = {
-            **os.environ, "HOME": str(folder), "PYTHONPATH": f"{HERE / "dynamo/standin"}:{ROOT / 'examples/python'}",
+            **os.environ, "HOME": str(folder), "PYTHONPATH": f"{HERE / 'standin'}:{ROOT / 'examples/python'}",
             "PYTHONDONTWRITEBYTECODE": "1", "HF_HUB_OFFLINE": "1", "DYN_DISCOVERY_BACKEND": "file", "DYN_EVENT_PLANE": "zmq",
             "DYN_FILE_KV": str(folder / "discovery"), "STANDIN_RECORDS": str(folder / "records"),
             "TRTLLM_EXPORTER_SOCKET": str(self.socket), **environment}
@@ -97,8 +70,8 @@ class Deployment:
         self.run("worker", [sys.executable, *self.worker], DYN_SYSTEM_PORT=str(self.system))
         self.run("frontend", [sys.executable, "-m", "dynamo.frontend", "--http-port", str(self.frontend)])
         worker = self.processes[-2]
-        until(lambda: worker.poll() is not None or "org/llama" in get(f"http://127.0.0.1:{self.frontend}/v1/models"),
-              "the frontend found no worker")
+        until("a frontend that knows the worker",
+              lambda: worker.poll() is not None or "org/llama" in get(f"http://127.0.0.1:{self.frontend}/v1/models"))
         if worker.poll() is not None:
             raise SystemExit("FAIL: the worker ended")
 
@@ -108,12 +81,8 @@ class Deployment:
                 command, stdout=log, stderr=subprocess.STDOUT, cwd=self.folder, env={**self.environment, **environment}))
 
     def exporter(self, binary, source):
-        name = f"exporter-{len(self.processes)}"
-        port = self.folder / f"{name}.port"
-        self.run(name, [binary, "--source", source, "--gpu", "off", "--web.listen-address", "127.0.0.1:0",
-                        "--web.port-file", str(port)])
-        until(lambda: port.exists() and port.read_text().strip(), "the exporter did not start")
-        return f"http://{port.read_text().splitlines()[0]}/metrics", self.folder / f"{name}.log"
+        self.exporters.append(Exporter(binary, "--source", source))
+        return self.exporters[-1]
 
     def ask(self):
         for length in LENGTHS:
@@ -126,8 +95,10 @@ class Deployment:
         return [line for line in map(json.loads, lines) if line["kind"] == kind]
 
     def stop(self):
+        for exporter in self.exporters:
+            exporter.stop()
         for process in reversed(self.processes):
-            process.send_signal(signal.SIGTERM)
+            process.terminate()
         for process in self.processes:
             try:
                 process.wait(20)
@@ -135,17 +106,13 @@ class Deployment:
                 process.kill()
 
 
-class Page:
-    def __init__(self, url):
-        self.samples = [sample for family in text_string_to_metric_families(get(url)) for sample in family.samples]
+def sum_of(page, name, **labels):
+    values = page.values(name, **labels)
+    return sum(values) if values else None
 
-    def sum(self, name, **labels):
-        values = [sample.value for sample in self.samples
-                  if sample.name == name and labels.items() <= sample.labels.items()]
-        return sum(values) if values else None
 
-    def labels(self, name):
-        return next(({*sample.labels} for sample in self.samples if sample.name == name), set())
+def names_of_labels(page, name):
+    return set(next(iter(page.labels(name)), ()))
 
 
 class Case:
@@ -160,12 +127,12 @@ class Case:
 
     def served(self):
         """Starts all, sends the requests and waits until the engine's records have arrived somewhere."""
-        self.page, self.log = self.deployment.exporter(self.binary, f"socket:{self.deployment.socket}")
+        self.exporter = self.deployment.exporter(self.binary, f"socket:{self.deployment.socket}")
         self.deployment.start()
         self.deployment.ask()
         time.sleep(1)  # both readers poll at least every 100 ms
         self.iterations, self.requests = self.deployment.records("iteration"), self.deployment.records("request")
-        self.ours, self.theirs = Page(self.page), Page(f"http://127.0.0.1:{self.deployment.system}/metrics")
+        self.ours, self.theirs = self.exporter.page(), Page(get(f"http://127.0.0.1:{self.deployment.system}/metrics"))
         self.equal("requests that the engine finished", len(self.requests), len(LENGTHS))
 
     def taken(self, by=None):
@@ -188,26 +155,26 @@ class Case:
             ("nv_trt_llm_general_metrics", {"general_type": "iteration_counter"}, last["iter"]),
             ("nv_trt_llm_engine_config_info", {"model": "llama", "max_batch_size": "8", "tensor_parallel_size": "1"}, 1),
         ):
-            self.equal(name + str(labels or ""), self.ours.sum(name, **labels), float(expected))
+            self.equal(name + str(labels or ""), sum_of(self.ours, name, **labels), float(expected))
 
     def exporter_has_requests(self, times):
         count = float(len(LENGTHS))
-        self.equal("finished requests", self.ours.sum("nv_trt_llm_requests_finished_total", reason="length"), count)
+        self.equal("finished requests", sum_of(self.ours, "nv_trt_llm_requests_finished_total", reason="length"), count)
         for name in ("e2e_request_latency", "time_to_first_token"):
-            self.equal(name, self.ours.sum(f"nv_trt_llm_{name}_seconds_count"), count if times else 0.0)
+            self.equal(name, sum_of(self.ours, f"nv_trt_llm_{name}_seconds_count"), count if times else 0.0)
 
     def dynamo_has_all(self):
         cache = self.iterations[-1]["kvCacheStats"]
         usage = cache["usedNumBlocks"] / cache["maxNumBlocks"]
         self.equal("records that Dynamo took", self.taken("get_stats_async"), [each["iter"] for each in self.iterations])
-        self.equal("its gpu_cache_usage_percent", self.theirs.sum("dynamo_component_gpu_cache_usage_percent"), usage)
-        self.equal("its total_blocks", self.theirs.sum("dynamo_component_total_blocks"), float(cache["maxNumBlocks"]))
+        self.equal("its gpu_cache_usage_percent", sum_of(self.theirs, "dynamo_component_gpu_cache_usage_percent"), usage)
+        self.equal("its total_blocks", sum_of(self.theirs, "dynamo_component_total_blocks"), float(cache["maxNumBlocks"]))
 
     def dynamo_has_metrics(self):
         count = float(len(LENGTHS))
-        self.equal("its completed requests", self.theirs.sum("trtllm_num_requests_completed_total"), count)
-        self.equal("its successful requests", self.theirs.sum("trtllm_request_success_total", finished_reason="length"), count)
-        self.equal("labels of its trtllm_* names", self.theirs.labels("trtllm_num_requests_completed_total"), {
+        self.equal("its completed requests", sum_of(self.theirs, "trtllm_num_requests_completed_total"), count)
+        self.equal("its successful requests", sum_of(self.theirs, "trtllm_request_success_total", finished_reason="length"), count)
+        self.equal("labels of its trtllm_* names", names_of_labels(self.theirs, "trtllm_num_requests_completed_total"), {
             "model", "model_name", "engine_type", "worker_id", "dynamo_namespace", "dynamo_component", "dynamo_endpoint"})
 
 
@@ -237,14 +204,14 @@ def planner(case):
     case.exporter_has_all()
     case.exporter_has_requests(times=False)
     case.dynamo_has_all()
-    case.equal("its trtllm_* names", case.theirs.labels("trtllm_num_requests_completed_total"), set())
+    case.equal("its trtllm_* names", names_of_labels(case.theirs, "trtllm_num_requests_completed_total"), set())
 
 
 def unread(case):
     """--publish-kv-events alone: the engine records nothing and nobody reads, so only requests can be copied."""
     case.served()
     case.equal("records of the engine", (len(case.iterations), case.taken()), (0, []))
-    case.equal("iterations", case.ours.sum("nv_trt_llm_iterations_total"), 0.0)
+    case.equal("iterations", sum_of(case.ours, "nv_trt_llm_iterations_total"), 0.0)
     case.exporter_has_requests(times=False)
 
 
@@ -260,22 +227,22 @@ def stolen(case):
     case.served()
     ours, theirs = case.taken("get_stats"), case.taken("get_stats_async")
     case.equal("records of both readers together", sorted(ours + theirs), [each["iter"] for each in case.iterations])
-    case.equal("iterations of the exporter", case.ours.sum("nv_trt_llm_iterations_total"), float(len(ours)))
+    case.equal("iterations of the exporter", sum_of(case.ours, "nv_trt_llm_iterations_total"), float(len(ours)))
     case.equal("both readers miss some", 0 < len(ours) < len(case.iterations), True)
 
 
 def pages(case):
     """The exporter at the ports of Dynamo finds nothing to read, says so, and takes nothing."""
-    deployment, log = case.deployment, lambda path: re.sub(r"\\", "", path.read_text())
+    deployment, log = case.deployment, lambda exporter: exporter.log().replace("\\", "")
     case.served()
     system, frontend = (f"http://127.0.0.1:{port}" for port in (deployment.system, deployment.frontend))
-    _, direct = deployment.exporter(case.binary, f"trtllm-serve:{system}")
-    auto_page, auto = deployment.exporter(case.binary, f"auto:?ports={deployment.frontend},{deployment.system}")
-    until(lambda: "is a page for Prometheus" in log(direct), "the exporter did not name the page for Prometheus", 20)
-    until(lambda: f"address={system}" in log(auto) and f"address={frontend}" in log(auto), "auto did not ask both ports", 20)
+    direct = deployment.exporter(case.binary, f"trtllm-serve:{system}")
+    auto = deployment.exporter(case.binary, f"auto:?ports={deployment.frontend},{deployment.system}")
+    until("a log line that names the page for Prometheus", lambda: "is a page for Prometheus" in log(direct), 20)
+    until("auto: a request to both ports", lambda: f"address={system}" in log(auto) and f"address={frontend}" in log(auto), 20)
     case.equal("auto: the frontend", 'no trtllm-serve: its models are owned by "nvidia"' in log(auto), True)
     case.equal("auto: the worker", "/v1/models answered with status 404" in log(auto), True)
-    case.equal("auto: engines", Page(auto_page).sum("nv_trt_llm_iterations_total"), None)
+    case.equal("auto: engines", sum_of(auto.page(), "nv_trt_llm_iterations_total"), None)
     deployment.ask()
     time.sleep(1)
     case.equal("records that Dynamo took", case.taken("get_stats_async"), list(range(1, 2 * sum(LENGTHS) + 1)))

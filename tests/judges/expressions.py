@@ -6,11 +6,13 @@ usage: expressions.py dashboard FILE... [--promtool PATH]  the structure, and th
 Prints one line per finding. Exit code 1 if there is one.
 """
 import json
-import os
+import pathlib
 import re
 import subprocess
 import sys
 import tempfile
+
+from exporter import Page
 
 OURS = re.compile(r"\b(?:nv_|trtllm_exporter_|process_)[a-z0-9_]+")
 RECORDED = re.compile(r"\b(?:engine|gpu|model|model_version|job|trtllm_slo):[\w:]+")
@@ -148,31 +150,21 @@ def rule_expressions(text):
         yield " ".join(parts)
 
 
-def samples_of(page):
-    """Sample name -> list of label dicts, from the text format."""
-    samples = {}
-    for line in page.splitlines():
-        found = re.match(r"([a-zA-Z_:][\w:]*)(?:\{(.*)\})? ", line)
-        if found and not line.startswith("#"):
-            samples.setdefault(found[1], []).append(dict(re.findall(r'(\w+)="((?:[^"\\]|\\.)*)"', found[2] or "")))
-    return samples
-
-
 def may_be_absent(name):
-    with open(os.path.join(os.path.dirname(os.path.abspath(__file__)), "allowed_absent.txt")) as file:
-        allowed = [line.split(None, 1)[0] for line in file if line.strip() and not line.startswith("#")]
+    lines = pathlib.Path(__file__).with_name("allowed_absent.txt").read_text().splitlines()
+    allowed = [line.split(None, 1)[0] for line in lines if line.strip() and not line.startswith("#")]
     return any(name == entry or entry.endswith("*") and name.startswith(entry[:-1]) for entry in allowed)
 
 
 def absent_from(page, expressions):
-    samples, used = samples_of(page), set()
+    page, used = Page(page), set()
     for expression in expressions:
         labels_only = re.sub(r"\b(?:by|on|ignoring|without|group_left|group_right)\s*\([^)]*\)", "", RECORDED.sub("", expression))
         for found in re.finditer(OURS.pattern + r"(\{[^}]*\})?", labels_only):
             used.add((re.match(OURS, found[0])[0], found[1] or ""))
     for name, selector in sorted(used):
-        present = samples.get(name) or samples.get(f"{name}_bucket")  # a native histogram has the bare name
-        if present is None:
+        present = page.labels(name) or page.labels(f"{name}_bucket")  # a native histogram has the bare name
+        if not present:
             if not may_be_absent(name):
                 yield f"{name}: not on the page"
             continue

@@ -6,20 +6,14 @@ import json
 import os
 import random
 import re
-import shutil
 import signal
-import subprocess
-import sys
 import threading
 import time
-import urllib.error
-import urllib.parse
-import urllib.request
 
+from exporter import ROOT, Exporter, simulated_gpus, until
 from fleet_engine import Engine
+from prometheus import Prometheus, scraping, target
 
-REPOSITORY = os.path.abspath(os.path.join(os.path.dirname(os.path.abspath(__file__)), "../.."))
-from free_port import free_port  # noqa: E402
 RULES = ("recording.yml", "alerts.yml", "alerts-gpu.yml")
 UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 SIMULATED = (
@@ -42,9 +36,10 @@ def shortened(text, factor):
 class Gpus(threading.Thread):
     """Writes the stand-in's control file every second. `faults` has extra lines by GPU."""
 
-    def __init__(self, library):
+    def __init__(self, standin, work):
         super().__init__(daemon=True)
-        self.path, self.faults, self.ended = f"{library}.state", {}, False
+        self.library, self.faults, self.ended = simulated_gpus(standin, work, ""), {}, False
+        self.path = f"{self.library}.state"
         self.random, self.load = random.Random(7), [0.75 + 0.03 * index for index in range(GPUS)]
         self.energy = [10**9] * GPUS
         self.write()
@@ -91,38 +86,34 @@ class Gpus(threading.Thread):
 
 class Fleet:
     def __init__(self, work, binary, library, prometheus, factor, native=False):
-        self.work, self.started, self.base = work, [], f"http://127.0.0.1:{free_port()}"
-        self.log = open(os.path.join(work, "log"), "w+")
-        self.binary = binary
-        copy = shutil.copy(library, os.path.join(work, "libnvidia-ml.so.1"))
-        self.gpus = Gpus(copy)
+        self.work, self.exporters, self.engines, self.prometheus = work, {}, [], None
+        self.gpus = Gpus(library, work)
         self.rate = 12
         self.configure()
-        pods = {
-            "llama-0": (f"--config.file={work}/engines.yaml", "--gpu=off", "--stale-after=5s"),
-            "qwen-0": (f"--source=socket:{work}/qwen.sock", "--objectives=ttft=250ms,e2e=30s", "--gpu=off", "--stale-after=5s"),
-            "gpu-node-0": (f"--config.file={work}/node.yaml", f"--gpu.library={copy}", "--gpu=required"),
-        }
-        self.exporters = {pod: self.exporter(*arguments) for pod, arguments in pods.items()}
+        try:
+            self.start(binary, prometheus, factor, native)
+        except BaseException:
+            self.stop()
+            raise
+
+    def start(self, binary, prometheus, factor, native):
+        for pod, arguments in {
+            "llama-0": (f"--config.file={self.work}/engines.yaml", "--stale-after=5s"),
+            "qwen-0": (f"--source=socket:{self.work}/qwen.sock", "--objectives=ttft=250ms,e2e=30s", "--stale-after=5s"),
+            "gpu-node-0": (f"--config.file={self.work}/node.yaml", f"--gpu.library={self.gpus.library}", "--gpu=required"),
+        }.items():
+            self.exporters[pod] = Exporter(binary, *arguments, "--log.level=warn")
         self.llama, self.qwen = self.engine("llama", "llama-3-8b", "2"), self.engine("qwen", "qwen-2.5-7b", "1")
         self.mixtral = self.engine("node", "mixtral-8x7b", "1", ranks=2)
         self.gpus.start()
-        self.prometheus(prometheus, factor, native)
-
-    def spawn(self, *command):
-        self.started.append(subprocess.Popen(command, stdout=self.log, stderr=self.log))
-        return self.started[-1]
-
-    def exporter(self, *arguments):
-        port = free_port()
-        return port, self.spawn(self.binary, *arguments, f"--web.listen-address=127.0.0.1:{port}", "--log.level=warn")
+        self.scrape(prometheus, factor, native)
 
     def engine(self, name, model, version, ranks=1):
         path = os.path.join(self.work, f"{name}.sock")
-        self.wait(f"the socket {name}", 20, lambda: os.path.exists(path))
-        engine = Engine(path, model, version, ranks=ranks)
-        engine.start()
-        return engine
+        until(f"the socket {name}", lambda: os.path.exists(path), 20)
+        self.engines.append(Engine(path, model, version, ranks=ranks))
+        self.engines[-1].start()
+        return self.engines[-1]
 
     def configure(self):
         sources = {"1": SIMULATED.format(rate=self.rate), "2": f"socket:{self.work}/llama.sock"}
@@ -145,78 +136,33 @@ class Fleet:
         """Another load for the simulated engine, by a reload of its exporter's configuration."""
         self.rate = requests_per_second
         self.configure()
-        self.exporters["llama-0"][1].send_signal(signal.SIGHUP)
+        self.exporters["llama-0"].process.send_signal(signal.SIGHUP)
 
-    def prometheus(self, program, factor, native):
-        folder = os.path.join(REPOSITORY, "deploy/prometheus")
+    def scrape(self, program, factor, native):
         for name in RULES:
-            with open(os.path.join(folder, name)) as source, open(os.path.join(self.work, name), "w") as copy:
+            with open(ROOT / "deploy/prometheus" / name) as source, open(os.path.join(self.work, name), "w") as copy:
                 copy.write(shortened(source.read(), factor))
-        targets = [
-            {"targets": [f"127.0.0.1:{port}"], "labels": {"namespace": "inference", "pod": pod, "instance": pod}}
-            for pod, (port, _) in self.exporters.items()
-        ]
-        config = {
-            "global": {"scrape_interval": "1s", "scrape_timeout": "900ms", "evaluation_interval": "1s"},
-            "rule_files": list(RULES),
-            "scrape_configs": [{"job_name": "trtllm-exporter", "static_configs": targets}],
-        }
-        with open(os.path.join(self.work, "prometheus.yml"), "w") as file:
-            json.dump(config, file)
-        self.spawn(
-            program,
-            f"--config.file={self.work}/prometheus.yml",
-            f"--storage.tsdb.path={self.work}/data",
-            f"--web.listen-address={self.base[7:]}",
-            "--log.level=error",
-            *(["--enable-feature=native-histograms"] if native else []),
-        )
-        self.wait("Prometheus", 30, lambda: self.read("/-/ready"))
-        self.wait("all targets", 30, lambda: len(self.query("up == 1")) == len(targets))
-        self.wait("the end of TrtllmExporterDown, which fires before the first scrape", 30, lambda: not self.alerts())
-
-    def read(self, path, **parameters):
-        with urllib.request.urlopen(f"{self.base}{path}?{urllib.parse.urlencode(parameters)}", timeout=20) as answer:
-            return answer.read().decode()
+        targets = [target(exporter.address, namespace="inference", pod=pod, instance=pod) for pod, exporter in self.exporters.items()]
+        flags = ["--enable-feature=native-histograms"] if native else []
+        self.prometheus = Prometheus(self.work, scraping(targets, rule_files=RULES), *flags, program=program)
+        until("all targets", lambda: len(self.query("up == 1")) == len(targets), 30)
+        until("the end of TrtllmExporterDown, which fires before the first scrape", lambda: not self.alerts(), 30)
 
     def query(self, expression, at=None):
         """The series of an instant query that have a value."""
-        data = json.loads(self.read("/api/v1/query", query=expression, **({"time": at} if at else {})))["data"]["result"]
-        return [series for series in data if series.get("value", [0, ""])[1] != "NaN"]
-
-    def query_range(self, expression, start, end, step=1):
-        return json.loads(self.read("/api/v1/query_range", query=expression, start=start, end=end, step=step))["data"]["result"]
+        return [series for series in self.prometheus.query(expression, at) if series.get("value", [0, ""])[1] != "NaN"]
 
     def alerts(self):
-        return [alert for alert in json.loads(self.read("/api/v1/alerts"))["data"]["alerts"] if alert["state"] == "firing"]
+        return [alert for alert in json.loads(self.prometheus.read("/api/v1/alerts"))["data"]["alerts"] if alert["state"] == "firing"]
 
     def broken_rules(self):
-        groups = json.loads(self.read("/api/v1/rules"))["data"]["groups"]
+        groups = json.loads(self.prometheus.read("/api/v1/rules"))["data"]["groups"]
         return [
             f"{rule['name']}: {rule.get('lastError')}" for group in groups for rule in group["rules"] if rule["health"] == "err"
         ]
 
-    @staticmethod
-    def wait(what, seconds, until):
-        end = time.monotonic() + seconds
-        while time.monotonic() < end:
-            try:
-                if until():
-                    return
-            except (OSError, urllib.error.URLError):
-                pass
-            time.sleep(0.1)
-        raise TimeoutError(f"{what}: not ready within {seconds} s")
-
     def stop(self):
         self.gpus.ended = True
-        for engine in (getattr(self, name, None) for name in ("llama", "qwen", "mixtral")):
-            if engine:
-                engine.stop()
-        for process in reversed(self.started):
-            process.terminate()
-        for process in self.started:
-            try:
-                process.wait(timeout=10)
-            except subprocess.TimeoutExpired:
-                process.kill()
+        for started in (*self.engines, self.prometheus, *self.exporters.values()):
+            if started:
+                started.stop()

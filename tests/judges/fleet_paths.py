@@ -14,22 +14,20 @@ import subprocess
 import sys
 import tempfile
 import time
-import urllib.parse
-import urllib.request
 
+from exporter import ROOT, Exporter
 from free_port import free_port
+from prometheus import Api, Prometheus
 
-HERE = os.path.dirname(os.path.abspath(__file__))
-RULES = os.path.join(HERE, "../../deploy/prometheus")
-DOCUMENT = os.path.join(HERE, "../../docs/fleet.md")
+RULES = ROOT / "deploy/prometheus"
+DOCUMENT = ROOT / "docs/fleet.md"
 RECORDED = '{__name__=~"(model_version|model|job|trtllm_slo):.+"}'
 SECONDS = 75
 
 
 def snippet(heading):
     """The first YAML block after a bold heading of the document."""
-    with open(DOCUMENT) as file:
-        return re.search(r"```yaml\n(.*?)```", file.read().split(f"**{heading}", 1)[1], re.S).group(1)
+    return re.search(r"```yaml\n(.*?)```", DOCUMENT.read_text().split(f"**{heading}", 1)[1], re.S).group(1)
 
 
 def replaced(text, old, new):
@@ -38,11 +36,9 @@ def replaced(text, old, new):
     return text.replace(old, new)
 
 
-def query(base, expression, at):
+def query(address, expression, at):
     """Values by labels."""
-    parameters = urllib.parse.urlencode({"query": expression, "time": at})
-    with urllib.request.urlopen(f"{base}/api/v1/query?{parameters}", timeout=10) as answer:
-        result = json.load(answer)["data"]["result"]
+    result = Api(address).query(expression, at)
     for series in result:
         # A federated series without a job gets the one of the scrape.
         if series["metric"].get("job") == "fleet":
@@ -63,35 +59,21 @@ def compare(name, expected, found):
 
 
 
-
 def main():
     exporter, prometheus3 = os.path.abspath(sys.argv[1]), sys.argv[2] if len(sys.argv) > 2 else "prometheus"
-    with tempfile.TemporaryDirectory() as work, contextlib.ExitStack() as stack:
-        log = stack.enter_context(open(f"{work}/log", "w+"))
-
-        def start(*arguments):
-            process = subprocess.Popen(arguments, stdout=log, stderr=log)
-            stack.callback(process.wait, timeout=20)
-            stack.callback(process.terminate)
-            return process
+    with contextlib.ExitStack() as stack:
+        work = stack.enter_context(tempfile.TemporaryDirectory())
 
         def prometheus(name, program, config, *arguments):
-            address = f"127.0.0.1:{free_port()}"
-            with open(f"{work}/{name}.yml", "w") as file:
-                file.write(config)
-            agent = "--enable-feature=agent" in arguments
-            data = "--storage.agent.path" if agent else "--storage.tsdb.path"
-            start(program, f"--config.file={work}/{name}.yml", f"{data}={work}/{name}", f"--web.listen-address={address}", *arguments)
-            return address
+            return stack.enter_context(Prometheus(work, config, *arguments, program=program, name=name)).address
 
-        targets = []
-        for part in range(2):
-            start(exporter, "--source=sim:?rate=20", "--gpu=off", "--web.listen-address=127.0.0.1:0", f"--web.port-file={work}/port{part}")
-            while not os.path.exists(f"{work}/port{part}") or not open(f"{work}/port{part}").read().strip():
-                time.sleep(0.1)
-            targets.append(open(f"{work}/port{part}").read().split()[0])
+        targets = [stack.enter_context(Exporter(exporter, "--source=sim:?rate=20")).address for _ in range(2)]
         victoria = f"127.0.0.1:{free_port()}"
-        start("victoria-metrics", f"-httpListenAddr={victoria}", f"-storageDataPath={work}/victoria", "-search.latencyOffset=0s")
+        with open(f"{work}/victoria.log", "w") as log:
+            flags = [f"-httpListenAddr={victoria}", f"-storageDataPath={work}/victoria", "-search.latencyOffset=0s"]
+            process = subprocess.Popen(["victoria-metrics", *flags], stdout=log, stderr=log)
+        stack.callback(process.wait, timeout=20)
+        stack.callback(process.terminate)
         receiver_flags = ("--web.enable-remote-write-receiver",)
         rules = f"rule_files: [{RULES}/recording.yml]\n"
         # The shipped rules say nothing about their interval, so this one holds.
@@ -117,16 +99,16 @@ def main():
             # One moment for both sides, some seconds ago: what the rules recorded until then has arrived.
             at = time.time() - 8
             label = {"part": str(part)}
-            expected = with_label(query(f"http://{address}", RECORDED, at), **label)
+            expected = with_label(query(address, RECORDED, at), **label)
             selector = RECORDED[:-1] + f',part="{part}"}}'
-            failed |= compare(f"remote write to VictoriaMetrics, part {part}", expected, query(f"http://{victoria}", selector, at))
+            failed |= compare(f"remote write to VictoriaMetrics, part {part}", expected, query(victoria, selector, at))
             # A federated sample keeps its time, so a lookup at the same moment finds the same one.
-            failed |= compare(f"federation, part {part}", expected, query(f"http://{upper}", selector, at))
+            failed |= compare(f"federation, part {part}", expected, query(upper, selector, at))
         now = time.time() - 8
         names = 'count by (__name__) ({job="trtllm-exporter", __name__!~".+:.+|scrape_.+|up|ALERTS.*"})'
-        failed |= compare("agent, families and their number of series", query(f"http://{lower[0]}", names, now), query(f"http://{receiver}", names, now))
+        failed |= compare("agent, families and their number of series", query(lower[0], names, now), query(receiver, names, now))
         recorded = "count by (__name__) ({__name__=~\"(model_version|model|job|trtllm_slo):.+\"})"
-        failed |= compare("rules in the receiver of the agent", query(f"http://{lower[0]}", recorded, now), query(f"http://{receiver}", recorded, now))
+        failed |= compare("rules in the receiver of the agent", query(lower[0], recorded, now), query(receiver, recorded, now))
         sys.exit(failed)
 
 

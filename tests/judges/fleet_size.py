@@ -20,24 +20,24 @@ import sys
 import tempfile
 import threading
 import time
-import urllib.parse
-import urllib.request
 
 import page_size
+import prometheus
+from exporter import ROOT, fetch
 from free_port import free_port
 
-RULES = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../deploy/prometheus")
+RULES = [f"{ROOT}/deploy/prometheus/{name}.yml" for name in ("recording", "alerts", "alerts-gpu")]
 INTERVAL = 15  # seconds between scrapes
 RECORDED = 20  # pages
 MODELS = 10
 MOVING = {"utilization_percent": 20, "power_mw": 60000, "temperature_celsius": 5, "memory_used_bytes": 1 << 30, "clock_sm_mhz": 60}
 
 
-def recorded_pages(exporter, engines, gpus):
+def recorded_pages(program, engines, gpus):
     """Pages of one node, a second apart. The readings of the GPUs change from one to the next."""
     pages, chance = [], random.Random(1)
     with tempfile.TemporaryDirectory() as work:
-        with page_size.running(exporter, work, [page_size.SIMULATED] * engines, gpus) as (_, url):
+        with page_size.running(program, work, [page_size.SIMULATED] * engines, gpus) as exporter:
             state = os.path.join(work, "libnvidia-ml.so.1.state")
             with open(state) as file:
                 steady = file.read()
@@ -51,7 +51,7 @@ def recorded_pages(exporter, engines, gpus):
                     file.write(moved)
                 os.replace(f"{state}.draft", state)
                 time.sleep(1)
-                pages.append(page_size.page_of(url).decode())
+                pages.append(fetch(f"{exporter.url}/metrics").decode())
     return pages[-RECORDED:]
 
 
@@ -117,37 +117,15 @@ def serve(pages, port, ready):
     server.serve_forever()
 
 
-class Prometheus:
-    def __init__(self, program, work, targets):
-        self.work, self.base = work, f"http://127.0.0.1:{free_port()}"
-        names = ["recording.yml", "alerts.yml", "alerts-gpu.yml"]
-        for name in names:
-            shutil.copy(os.path.join(RULES, name), work)
-        config = {
-            "global": {"scrape_interval": f"{INTERVAL}s", "evaluation_interval": f"{INTERVAL}s"},
-            "rule_files": names,
-            "scrape_configs": [{"job_name": "trtllm-exporter", "static_configs": [{"targets": targets}]}],
-        }
-        with open(os.path.join(work, "prometheus.yml"), "w") as file:
-            json.dump(config, file)
-        self.log = open(os.path.join(work, "log"), "w+")
-        self.process = subprocess.Popen(
-            [program, f"--config.file={work}/prometheus.yml", f"--storage.tsdb.path={work}/data", f"--web.listen-address={self.base[7:]}",
-             "--web.enable-admin-api", "--log.level=warn"],
-            stdout=self.log, stderr=self.log,
-        )  # fmt: skip
-
-    def read(self, path, data=None, **parameters):
-        url = f"{self.base}{path}?{urllib.parse.urlencode(parameters)}"
-        with urllib.request.urlopen(urllib.request.Request(url, data=data), timeout=120) as answer:
-            return answer.read().decode()
+class Prometheus(prometheus.Prometheus):
+    def __init__(self, program, folder, targets):
+        config = prometheus.scraping([{"targets": targets}], f"{INTERVAL}s", rule_files=RULES)
+        super().__init__(folder, config, "--web.enable-admin-api", program=program)
+        self.data = os.path.join(folder, "prometheus")
 
     def own(self):
         """Its own metrics: name and labels -> value."""
         return {line.rpartition(" ")[0]: float(line.rpartition(" ")[2]) for line in self.read("/metrics").splitlines() if line and line[0] != "#"}
-
-    def query(self, expression):
-        return json.loads(self.read("/api/v1/query", query=expression))["data"]["result"]
 
     def value(self, expression):
         found = self.query(expression)
@@ -160,7 +138,7 @@ class Prometheus:
     def bytes_on_disk(self):
         """Bytes of chunks and index of all samples so far, as a block has them."""
         name = json.loads(self.read("/api/v1/admin/tsdb/snapshot", data=b""))["data"]["name"]
-        top, chunks, index = os.path.join(self.work, "data/snapshots", name), 0, 0
+        top, chunks, index = os.path.join(self.data, "snapshots", name), 0, 0
         for folder, _, files in os.walk(top):
             for file in files:
                 size = os.path.getsize(os.path.join(folder, file))
@@ -169,29 +147,29 @@ class Prometheus:
         return chunks, index
 
 
-def report(prometheus, half, targets):
+def report(server, half, targets):
     """Prints the table. Returns findings."""
-    (then, before), now, after = half, time.monotonic(), prometheus.own()
+    (then, before), now, after = half, time.monotonic(), server.own()
     grown = lambda name: (after[name] - before[name]) / (now - then)
     appended = [name for name in after if name.startswith("prometheus_tsdb_head_samples_appended_total")]
     total, rate = sum(after[name] for name in appended), sum(grown(name) for name in appended)
-    chunks, index = prometheus.bytes_on_disk()
+    chunks, index = server.bytes_on_disk()
     groups = {re.search(r";([\w-]+)\"", name)[1]: value * 1000 for name, value in after.items() if name.startswith("prometheus_rule_group_last_duration_seconds")}
     failures = sum(value for name, value in after.items() if name.startswith("prometheus_rule_evaluation_failures_total"))
-    up, scraped = prometheus.value("sum(up)"), prometheus.value("avg(scrape_samples_scraped)")
+    up, scraped = server.value("sum(up)"), server.value("avg(scrape_samples_scraped)")
     rows = [
         ("targets up", f"{up:.0f}"),
         ("samples per page", f"{scraped:.0f}"),
         ("head series", f"{after['prometheus_tsdb_head_series']:.0f}"),
-        ("of these, series of rules and alerts", f"{prometheus.value('count({__name__=~%s})' % json.dumps('.+:.+|ALERTS.*')):.0f}"),
+        ("of these, series of rules and alerts", f"{server.value('count({__name__=~%s})' % json.dumps('.+:.+|ALERTS.*')):.0f}"),
         ("samples a second", f"{rate:.0f}"),
         ("resident memory", f"{after['process_resident_memory_bytes'] / 2**20:.0f} MiB, {after['process_resident_memory_bytes'] / after['prometheus_tsdb_head_series']:.0f} bytes per series"),
         ("CPU, scrapes and rules", f"{100 * grown('process_cpu_seconds_total'):.1f} % of a core"),
         ("samples in a block", f"{chunks / total:.2f} bytes per sample, and an index of {index / 2**20:.0f} MiB"),
-        ("scrape", f"{1000 * prometheus.value('avg(scrape_duration_seconds)'):.0f} ms on average, {1000 * prometheus.value('max(scrape_duration_seconds)'):.0f} ms at most, with gzip"),
+        ("scrape", f"{1000 * server.value('avg(scrape_duration_seconds)'):.0f} ms on average, {1000 * server.value('max(scrape_duration_seconds)'):.0f} ms at most, with gzip"),
         ("all rules, each 15 s", f"{sum(groups.values()):.0f} ms: {', '.join(f'{name} {value:.0f}' for name, value in sorted(groups.items()))}"),
-        ("slowest rules", ", ".join(f"{name} {1000 * seconds:.0f} ms" for seconds, name in prometheus.slowest_rules()[:3])),
-        ("alerts that fire", ", ".join(sorted({alert["metric"]["alertname"] for alert in prometheus.query('ALERTS{alertstate="firing"}')})) or "none"),
+        ("slowest rules", ", ".join(f"{name} {1000 * seconds:.0f} ms" for seconds, name in server.slowest_rules()[:3])),
+        ("alerts that fire", ", ".join(sorted({alert["metric"]["alertname"] for alert in server.query('ALERTS{alertstate="firing"}')})) or "none"),
     ]
     print("| measured | value |\n| --- | --- |", *(f"| {name} | {value} |" for name, value in rows), sep="\n")
     findings = [f"only {up:.0f} of {targets} targets are up"] if up != targets else []
@@ -218,20 +196,14 @@ def main():
     print(subprocess.run([args.prometheus, "--version"], capture_output=True, text=True).stdout.splitlines()[0])
     pages = recorded_pages(os.path.abspath(args.exporter), args.engines, args.gpus)
     port, ready = free_port(), multiprocessing.Event()
-    server = multiprocessing.Process(target=serve, args=(pages, port, ready), daemon=True)
-    server.start()
+    multiprocessing.Process(target=serve, args=(pages, port, ready), daemon=True).start()
     ready.wait(10)
-    with tempfile.TemporaryDirectory() as work:
-        prometheus = Prometheus(args.prometheus, work, [f"127.0.1.{node}:{port}" for node in range(1, args.targets + 1)])
-        try:
-            time.sleep(args.minutes * 30)
-            half = time.monotonic(), prometheus.own()
-            time.sleep(args.minutes * 30)
-            findings = report(prometheus, half, args.targets)
-        finally:
-            prometheus.process.terminate()
-            prometheus.process.wait(timeout=60)
-            server.terminate()
+    targets = [f"127.0.1.{node}:{port}" for node in range(1, args.targets + 1)]
+    with tempfile.TemporaryDirectory() as work, Prometheus(args.prometheus, work, targets) as server:
+        time.sleep(args.minutes * 30)
+        half = time.monotonic(), server.own()
+        time.sleep(args.minutes * 30)
+        findings = report(server, half, args.targets)
     print(*findings, sep="\n")
     sys.exit(bool(findings))
 

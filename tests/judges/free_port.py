@@ -1,12 +1,16 @@
 """A free TCP port of this machine, for a program that cannot say which port it chose. Run alone, it prints one."""
 
+import contextlib
+import random
 import socket
 
 
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+def free_port(among=range(1)):
+    """One of these ports. Port 0 is any."""
+    while True:
+        with contextlib.suppress(OSError), socket.socket() as probe:
+            probe.bind(("127.0.0.1", random.choice(among)))
+            return probe.getsockname()[1]
 
 
 if __name__ == "__main__":

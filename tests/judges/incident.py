@@ -15,8 +15,8 @@ import tempfile
 import time
 
 import panels
-from fleet_engine import Behaviour
 from fleet import Fleet
+from fleet_engine import Behaviour
 
 LOST, HOT, BROKEN = 3, 5, 6  # numbers of GPUs
 

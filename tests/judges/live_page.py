@@ -12,6 +12,7 @@ import time
 import urllib.request
 from pathlib import Path
 
+from exporter import Page, fetch, until
 from prometheus_client.parser import text_string_to_metric_families
 from webdriver import Browser
 
@@ -31,13 +32,8 @@ NUMBERS = CARD + """
 
 def start():
     exporter = subprocess.Popen(COMMAND, stderr=subprocess.DEVNULL)
-    for _ in range(600):
-        try:
-            urllib.request.urlopen(URL + "healthz", timeout=5)
-            return exporter
-        except OSError:
-            time.sleep(0.1)
-    raise AssertionError("the exporter did not start")
+    until("the exporter", lambda: fetch(URL + "healthz"))
+    return exporter
 
 
 def stop(exporter):
@@ -45,15 +41,8 @@ def stop(exporter):
     exporter.wait(30)
 
 
-def metrics():
-    text = urllib.request.urlopen(URL + "metrics", timeout=10).read().decode()
-    return {(sample.name, frozenset(sample.labels.items())): sample.value for family in text_string_to_metric_families(text) for sample in family.samples}
-
-
 def metric(name, **labels):
-    values = [value for (sample, has), value in metrics().items() if sample == name and set(labels.items()) <= has]
-    assert len(values) == 1, (name, labels, values)
-    return values[0]
+    return Page(fetch(URL + "metrics").decode()).value(name, **labels)
 
 
 def ok(name):

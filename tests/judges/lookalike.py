@@ -10,7 +10,9 @@ import subprocess
 import sys
 import time
 
-PROGRAM = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../examples/trtllm_serve_lookalike.py")
+from exporter import ROOT
+
+PROGRAM = str(ROOT / "examples/trtllm_serve_lookalike.py")
 
 
 class Running:

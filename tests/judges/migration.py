@@ -5,6 +5,7 @@ Each old name must be one of the exporter's compatible names, and all of Triton'
 evaluated in a real Prometheus that scrapes an exporter with two engines and simulated GPUs: libnvml_standin.so must be beside EXPORTER.
 Exit code 1 if a value differs or is missing, 77 if Prometheus is not installed.
 """
+import contextlib
 import json
 import math
 import os
@@ -14,28 +15,24 @@ import subprocess
 import sys
 import tempfile
 import time
-import urllib.parse
-import urllib.request
 
-from free_port import free_port
+from exporter import ROOT, Exporter, simulated_gpus, until
+from fleet_engine import Engine
+from prometheus import Prometheus, scraping, target
 
-from fleet_engine import Engine  # noqa: E402
-
-ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../..")
-DOCUMENT = os.path.join(ROOT, "docs/migration.md")
-GPU_STATE = os.path.join(ROOT, "tests/fixtures/busy_gpu.state")
+DOCUMENT = ROOT / "docs/migration.md"
+GPU_STATE = ROOT / "tests/fixtures/busy_gpu.state"
 ROW = re.compile(r"^\| `((?:trtllm_|nv_inference_|DCGM_FI_)\w+)` \| (.+) \|$", re.M)
 SETS = "trtllm,triton-core,dcgm"
 # Two kinds of engines: one that drafts tokens, and one that publishes finish reasons to a socket.
 SIMULATED = "sim:?rate=15&spec_draft_len=3&spec_acceptance=0.9"
-# Only a real trtllm-serve has these, with the reason. tests/upstream compares the names.
+# Only a real trtllm-serve has these, with the reason. tests/judges/upstream.py compares the names.
 WITHOUT_VALUE = {"trtllm_request_error_total": "HTTP errors of the server"}
 
 
 def rows():
     """Old name, and the query or None."""
-    with open(DOCUMENT) as file:
-        found = ROW.findall(file.read())
+    found = ROW.findall(DOCUMENT.read_text())
     return [(old, re.match(r"`(.+?)`", new).group(1) if new.startswith("`") else None) for old, new in found]
 
 
@@ -55,17 +52,11 @@ def known_names(catalog, table):
         yield "a name is in the tables twice"
 
 
-def values(base, expression, at):
-    query = urllib.parse.urlencode({"query": expression, "time": at})
-    with urllib.request.urlopen(f"{base}/api/v1/query?{query}", timeout=10) as answer:
-        return sorted(float(series["value"][1]) for series in json.load(answer)["data"]["result"])
-
-
 def same(left, right, abs_tol):
     return len(left) == len(right) and all(math.isclose(a, b, rel_tol=1e-6, abs_tol=abs_tol) for a, b in zip(left, right))
 
 
-def compare(base, table, types, at):
+def compare(prometheus, table, types, at):
     """Names compared, names without a value, and findings."""
     compared, empty, findings = [], [], []
     for old, new in table:
@@ -75,7 +66,7 @@ def compare(base, table, types, at):
         abs_tol = 1 if old.endswith("_us") else 1e-9
         suffixes = ["_sum", "_count"] if types[old] == "histogram" else [""]
         for suffix in suffixes:
-            left, right = values(base, old + suffix, at), values(base, new + suffix, at)
+            left, right = (sorted(prometheus.values(name + suffix, at).values()) for name in (old, new))
             if not left and not right:
                 empty.append(old)
             elif same(left, right, abs_tol):
@@ -100,39 +91,19 @@ def main():
     standin = os.path.join(os.path.dirname(exporter), "libnvml_standin.so")
     if not os.path.exists(standin):
         sys.exit(f"{standin} is missing; build it with: cargo build --package nvml-standin")
-    started, engine = [], None
-    with tempfile.TemporaryDirectory() as work:
-        try:
-            library = shutil.copy(standin, os.path.join(work, "libnvidia-ml.so.1"))
-            with open(GPU_STATE) as state, open(library + ".state", "w") as file:
-                file.write("gpus=2\n" + state.read())
-            bound, ingest = os.path.join(work, "bound"), os.path.join(work, "ingest.sock")
-            log = open(os.path.join(work, "log"), "w+")
-            started.append(subprocess.Popen([exporter, f"--source={SIMULATED}", f"--source=socket:{ingest}", f"--metrics.compat={SETS}",
-                                             "--web.listen-address=127.0.0.1:0", f"--web.port-file={bound}", f"--gpu.library={library}"],
-                                            stdout=log, stderr=log))
-            while not os.path.exists(ingest) or not os.path.exists(bound) or not open(bound).read().strip():
-                if started[0].poll() is not None:
-                    log.seek(0)
-                    sys.exit(f"the exporter ended: {log.read()}")
-                time.sleep(0.1)
-            engine = Engine(ingest, "published", "1")
-            engine.start()
-            config = os.path.join(work, "prometheus.yml")
-            with open(config, "w") as file:
-                json.dump({"global": {"scrape_interval": "2s", "scrape_timeout": "1s"},
-                           "scrape_configs": [{"job_name": "x", "static_configs": [{"targets": [open(bound).read().split()[0]]}]}]}, file)
-            base = f"http://127.0.0.1:{free_port()}"
-            started.append(subprocess.Popen(["prometheus", f"--config.file={config}", f"--storage.tsdb.path={work}/data",
-                                             f"--web.listen-address={base[7:]}", "--log.level=error"], stdout=log, stderr=log))
-            time.sleep(14)
-            compared, empty, findings = compare(base, table, types, time.time() - 3)  # one moment for both sides
-        finally:
-            if engine:
-                engine.stop()
-            for process in reversed(started):
-                process.terminate()
-                process.wait(timeout=10)
+    with contextlib.ExitStack() as running:
+        work = running.enter_context(tempfile.TemporaryDirectory())
+        library = simulated_gpus(standin, work, "gpus=2\n" + GPU_STATE.read_text())
+        ingest = os.path.join(work, "ingest.sock")
+        arguments = (f"--source={SIMULATED}", f"--source=socket:{ingest}", f"--metrics.compat={SETS}", f"--gpu.library={library}")
+        ours = running.enter_context(Exporter(exporter, *arguments))
+        until("the socket", lambda: os.path.exists(ingest))
+        engine = Engine(ingest, "published", "1")
+        engine.start()
+        running.callback(engine.stop)
+        prometheus = running.enter_context(Prometheus(work, scraping([target(ours.address)], "2s")))
+        time.sleep(14)
+        compared, empty, findings = compare(prometheus, table, types, time.time() - 3)  # one moment for both sides
     empty = set(empty)
     findings += [f"{old} and the query for it have no value" for old in sorted(empty - set(WITHOUT_VALUE))]
     findings += [f"{old} has a value; remove it from WITHOUT_VALUE" for old in sorted(set(WITHOUT_VALUE) - empty)]

@@ -5,19 +5,15 @@ The engines are simulated and busy, with drafts, reuse and transfers of the KV c
 """
 
 import contextlib
-import glob
 import gzip
 import os
-import re
-import shutil
 import subprocess
 import sys
 import tempfile
 import time
-import urllib.request
 
-HERE = os.path.dirname(os.path.abspath(__file__))
-from fleet_engine import Engine  # noqa: E402
+from exporter import PROTOBUF, Exporter, fetch, simulated_gpus, until
+from fleet_engine import Engine
 
 BUSY = {
     "utilization_percent": 70,
@@ -36,7 +32,6 @@ WARM_UP = 12
 SCRAPES = 60
 # Longer than the interval of the polls, so that each scrape renders and compresses a new page, as with Prometheus.
 PAUSE = 0.15
-PROTOBUF = "application/vnd.google.protobuf;proto=io.prometheus.client.MetricFamily;encoding=delimited"
 
 
 def many_gpus(count):
@@ -45,80 +40,49 @@ def many_gpus(count):
 
 
 @contextlib.contextmanager
-def running(exporter, work, sources, gpus=0, published=0):
-    """An exporter with these sources, GPUs and engines that publish: (process, URL of its page)."""
-    arguments = [exporter, "--web.listen-address=127.0.0.1:0", f"--web.port-file={work}/port", "--log.level=warn", "--gpu=off"]
+def running(program, work, sources, gpus=0, published=0):
+    """An exporter with these sources, GPUs and engines that publish."""
+    arguments = ["--log.level=warn"]
     if gpus:
-        standin = os.environ.get("NVML_STANDIN", os.path.join(os.path.dirname(exporter), "libnvml_standin.so"))
-        library = shutil.copy(standin, os.path.join(work, "libnvidia-ml.so.1"))
-        with open(f"{library}.state", "w") as file:
-            file.write(many_gpus(gpus))
-        arguments[-1] = f"--gpu.library={library}"
-    ingest = os.path.join(work, "ingest.sock")
-    config = os.path.join(work, "config.yaml")
+        standin = os.environ.get("NVML_STANDIN", os.path.join(os.path.dirname(program), "libnvml_standin.so"))
+        arguments.append(f"--gpu.library={simulated_gpus(standin, work, many_gpus(gpus))}")
+    ingest, config = os.path.join(work, "ingest.sock"), os.path.join(work, "config.yaml")
     with open(config, "w") as file:
         file.write("engines:\n")
         for number, source in enumerate([*sources, f"socket:{ingest}"]):
             name = f"    model: llama-3-70b\n    version: \"{number}\"\n" if source.startswith("sim:") else ""
             file.write(f'  - source: "{source}"\n{name}')
-    process = subprocess.Popen([*arguments, f"--config.file={config}"])
-    engines = []
-    try:
-        while not (os.path.exists(ingest) and os.path.exists(f"{work}/port") and open(f"{work}/port").read().strip()):
-            if process.poll() is not None:
-                sys.exit(f"the exporter ended with code {process.returncode}")
-            time.sleep(0.05)
+    with Exporter(program, *arguments, f"--config.file={config}") as exporter:
+        until("the socket", lambda: os.path.exists(ingest))
         engines = [Engine(ingest, "llama-3-70b", f"p{number}", seed=number) for number in range(published)]
         for engine in engines:
             engine.start()
-        yield process, f"http://{open(f'{work}/port').read().split()[0]}/metrics"
-    finally:
-        for engine in engines:
-            engine.stop()
-        process.terminate()
-        process.wait(timeout=20)
+        try:
+            yield exporter
+        finally:
+            for engine in engines:
+                engine.stop()
 
 
-def page_of(url, accept="text/plain"):
-    request = urllib.request.Request(url, headers={"Accept": accept})
-    with urllib.request.urlopen(request, timeout=10) as answer:
-        return answer.read()
-
-
-def cpu_seconds(process):
-    """Of all threads, to the nanosecond. No thread of the exporter ends while it runs."""
-    total = 0
-    for path in glob.glob(f"/proc/{process.pid}/task/*/schedstat"):
-        with open(path) as file:
-            total += int(file.read().split()[0])
-    return total / 1e9
-
-
-def resident_mib(process):
-    with open(f"/proc/{process.pid}/status") as file:
-        return int(re.search(r"VmRSS:\s+(\d+)", file.read())[1]) / 1024
-
-
-def measure(exporter, sources, gpus, published):
-    with tempfile.TemporaryDirectory() as work, running(exporter, work, sources, gpus, published) as (process, url):
+def measure(program, sources, gpus, published):
+    with tempfile.TemporaryDirectory() as work, running(program, work, sources, gpus, published) as exporter:
         time.sleep(WARM_UP)
-        page = page_of(url)
+        url = f"{exporter.url}/metrics"
+        page = fetch(url)
         # Without a scrape, then with many: the difference is the cost of a scrape with gzip, as Prometheus asks for it.
-        began, idle = time.monotonic(), cpu_seconds(process)
+        began, idle = time.monotonic(), exporter.cpu_seconds()
         time.sleep(8)
-        idle = (cpu_seconds(process) - idle) / (time.monotonic() - began)
-        began, busy = time.monotonic(), cpu_seconds(process)
+        idle = (exporter.cpu_seconds() - idle) / (time.monotonic() - began)
+        began, busy = time.monotonic(), exporter.cpu_seconds()
         for _ in range(SCRAPES):
-            request = urllib.request.Request(url, headers={"Accept-Encoding": "gzip"})
-            with urllib.request.urlopen(request, timeout=10) as answer:
-                packed = answer.read()
+            packed = fetch(url, headers={"Accept-Encoding": "gzip"})
             time.sleep(PAUSE)
         seconds = time.monotonic() - began
-        scrape = (cpu_seconds(process) - busy - idle * seconds) / SCRAPES
+        scrape = (exporter.cpu_seconds() - busy - idle * seconds) / SCRAPES
         assert gzip.decompress(packed)
         series = sum(1 for line in page.splitlines() if line and not line.startswith(b"#"))
-        native = len(page_of(url, PROTOBUF))
-        return series, len(page), len(packed), native, idle * 1000, max(0, scrape) * 1000, resident_mib(process)
+        native = len(fetch(url, headers={"Accept": PROTOBUF}))
+        return series, len(page), len(packed), native, idle * 1000, max(0, scrape) * 1000, exporter.status("VmRSS") / 1024
 
 
 def main():

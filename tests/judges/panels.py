@@ -5,13 +5,13 @@ import json
 import os
 import re
 
-from fleet import REPOSITORY
+from exporter import ROOT
 
 WINDOW = "10s"  # $__rate_interval with a scrape per second
 
 
 def dashboards():
-    for path in sorted(glob.glob(os.path.join(REPOSITORY, "deploy/grafana/*.json"))):
+    for path in sorted(glob.glob(f"{ROOT}/deploy/grafana/*.json")):
         with open(path) as file:
             yield os.path.basename(path).removesuffix(".json"), json.load(file)
 

@@ -5,29 +5,23 @@ The engine is a compiled Executor in the exporter's process. Each request has ex
 answers the queries of deploy/kubernetes/autoscaling/keda.yaml over the whole ramp. Exit code 1 if the saturation comes after the first
 one in a hundred requests that missed an objective, 77 if a tool is missing.
 """
+import contextlib
 import json
 import os
 import random
 import shutil
-import socket
 import subprocess
 import sys
 import tempfile
 import time
-import urllib.parse
-import urllib.request
 
-ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../..")
-MANIFESTS = os.path.join(ROOT, "target/tools/manifests")
+from exporter import ROOT, Exporter
+from prometheus import Prometheus, scraping, target
+
+MANIFESTS = ROOT / "target/tools/manifests"
 FIRST, LAST = 2.0, 26.0  # requests per second at both ends; the engine serves about 19
 OBJECTIVES = "ttft=1s,tpot=60ms"
 STEP = 5
-
-
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 def trace(path, seconds):
@@ -40,13 +34,8 @@ def trace(path, seconds):
             file.write(json.dumps({"timestamp": int(now * 1000), **lengths, "hash_ids": []}) + "\n")
 
 
-def get(url):
-    with urllib.request.urlopen(url, timeout=10) as answer:
-        return answer.read().decode()
-
-
 def keda():
-    text = subprocess.check_output([MANIFESTS, "json", os.path.join(ROOT, "deploy/kubernetes/autoscaling/keda.yaml")], text=True)
+    text = subprocess.check_output([MANIFESTS, "json", ROOT / "deploy/kubernetes/autoscaling/keda.yaml"], text=True)
     triggers = json.loads(text.splitlines()[0])["spec"]["triggers"]
     return {trigger["name"]: (trigger["metadata"]["query"], float(trigger["metadata"]["threshold"])) for trigger in triggers}
 
@@ -56,68 +45,53 @@ def main():
         print("prometheus is not installed, or tests/deploy/kubernetes.sh has not built target/tools/manifests")
         sys.exit(77)
     exporter, seconds = os.path.abspath(sys.argv[1]), int(sys.argv[2]) if len(sys.argv) > 2 else 600
-    started = []
-    with tempfile.TemporaryDirectory() as work:
-        try:
-            engine = os.path.join(work, "engine")
-            os.mkdir(engine)
-            with open(os.path.join(engine, "simulated.engine"), "w") as file:
-                file.write("sim:?rate=0\n")
-            requests = os.path.join(work, "requests.jsonl")
-            trace(requests, seconds)
-            page, base = f"127.0.0.1:{free_port()}", f"127.0.0.1:{free_port()}"
-            config = os.path.join(work, "prometheus.yml")
-            with open(config, "w") as file:
-                target = {"targets": [page], "labels": {"namespace": "default", "pod": "llama-0"}}
-                json.dump({"global": {"scrape_interval": f"{STEP}s"},
-                           "scrape_configs": [{"job_name": "trtllm-exporter", "static_configs": [target]}]}, file)
-            log = open(os.path.join(work, "log"), "w+")
-            started.append(subprocess.Popen(["prometheus", f"--config.file={config}", f"--storage.tsdb.path={work}/data",
-                                             f"--web.listen-address={base}", "--log.level=error"], stdout=log, stderr=log))
-            started.append(subprocess.Popen([exporter, f"--source=executor:{engine}?load={requests}", f"--objectives={OBJECTIVES}",
-                                             "--gpu=off", f"--web.listen-address={page}"], stdout=log, stderr=log))
-            begin = time.time()
-            time.sleep(seconds)
-            for process in started:
-                if process.poll() is not None:
-                    log.seek(0)
-                    sys.exit(f"a program has ended: {log.read()[-1000:]}")
+    with contextlib.ExitStack() as running:
+        work = running.enter_context(tempfile.TemporaryDirectory())
+        engine = os.path.join(work, "engine")
+        os.mkdir(engine)
+        with open(os.path.join(engine, "simulated.engine"), "w") as file:
+            file.write("sim:?rate=0\n")
+        requests = os.path.join(work, "requests.jsonl")
+        trace(requests, seconds)
+        source = f"--source=executor:{engine}?load={requests}"
+        ours = running.enter_context(Exporter(exporter, source, f"--objectives={OBJECTIVES}"))
+        begin = time.time()
+        targets = [target(ours.address, namespace="default", pod="llama-0")]
+        prometheus = running.enter_context(Prometheus(work, scraping(targets, f"{STEP}s")))
+        time.sleep(begin + seconds - time.time())
+        for what, process, log in (("exporter", ours.process, ours.log), ("Prometheus", prometheus.process, prometheus.logged)):
+            if process.poll() is not None:
+                sys.exit(f"the {what} has ended: {log()[-1000:]}")
 
-            def over_time(expression):
-                parameters = {"query": expression, "start": begin, "end": begin + seconds, "step": STEP}
-                answer = json.loads(get(f"http://{base}/api/v1/query_range?" + urllib.parse.urlencode(parameters)))
-                results = answer["data"]["result"]
-                return [(at - begin, float(value)) for at, value in results[0]["values"]] if results else []
+        def over_time(expression):
+            results = prometheus.query_range(expression, begin, begin + seconds, STEP)
+            return [(at - begin, float(value)) for at, value in results[0]["values"]] if results else []
 
-            def first(expression, reached):
-                return next((at for at, value in over_time(expression) if reached(value)), None)
+        def first(expression, reached):
+            return next((at for at, value in over_time(expression) if reached(value)), None)
 
-            moments = {}
-            for name, (query, threshold) in keda().items():
-                moments[f"KEDA's trigger {name} is at {threshold:g}"] = first(query, lambda value, limit=threshold: value >= limit)
-            query, threshold = keda()["saturation"]
-            for other in (0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9):
-                if other != threshold:
-                    moments[f"KEDA's trigger saturation would be at {other:g}"] = first(query, lambda value, limit=other: value >= limit)
-            missed = 'sum(nv_trt_llm_objective_requests_total{objective="all",outcome="missed"})'
-            all_judged = 'sum(nv_trt_llm_objective_requests_total{objective="all"})'
-            moments[f"the first request misses {OBJECTIVES}"] = first(missed, lambda value: value > 0)
-            noticed = "one in a hundred requests of a minute misses it"
-            of_a_minute = missed.replace("})", "}[1m]))").replace("sum(", "sum(increase(")
-            judged = all_judged.replace("})", "}[1m]))").replace("sum(", "sum(increase(")
-            moments[noticed] = first(f"{of_a_minute} / ({judged} > 0)", lambda value: value >= 0.01)
-            for what, at in sorted(moments.items(), key=lambda moment: (moment[1] is None, moment[1])):
-                rate = "" if at is None else f"  ({FIRST + (LAST - FIRST) * at / seconds:.1f} requests per second)"
-                print(f"{'never' if at is None else f'{at:5.0f} s'}  {what}{rate}")
-            saturated = next(at for what, at in moments.items() if "trigger saturation is at" in what)
-            users = moments[noticed]
-            if saturated is None or users is None or saturated >= users:
-                sys.exit("the saturation did not come before users noticed")
-            print(f"{users - saturated:.0f} s between saturation and users")
-        finally:
-            for process in reversed(started):
-                process.terminate()
-                process.wait(timeout=20)
+        moments = {}
+        for name, (query, threshold) in keda().items():
+            moments[f"KEDA's trigger {name} is at {threshold:g}"] = first(query, lambda value, limit=threshold: value >= limit)
+        query, threshold = keda()["saturation"]
+        for other in (0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9):
+            if other != threshold:
+                moments[f"KEDA's trigger saturation would be at {other:g}"] = first(query, lambda value, limit=other: value >= limit)
+        missed = 'sum(nv_trt_llm_objective_requests_total{objective="all",outcome="missed"})'
+        all_judged = 'sum(nv_trt_llm_objective_requests_total{objective="all"})'
+        moments[f"the first request misses {OBJECTIVES}"] = first(missed, lambda value: value > 0)
+        noticed = "one in a hundred requests of a minute misses it"
+        of_a_minute = missed.replace("})", "}[1m]))").replace("sum(", "sum(increase(")
+        judged = all_judged.replace("})", "}[1m]))").replace("sum(", "sum(increase(")
+        moments[noticed] = first(f"{of_a_minute} / ({judged} > 0)", lambda value: value >= 0.01)
+        for what, at in sorted(moments.items(), key=lambda moment: (moment[1] is None, moment[1])):
+            rate = "" if at is None else f"  ({FIRST + (LAST - FIRST) * at / seconds:.1f} requests per second)"
+            print(f"{'never' if at is None else f'{at:5.0f} s'}  {what}{rate}")
+        saturated = next(at for what, at in moments.items() if "trigger saturation is at" in what)
+        users = moments[noticed]
+        if saturated is None or users is None or saturated >= users:
+            sys.exit("the saturation did not come before users noticed")
+        print(f"{users - saturated:.0f} s between saturation and users")
 
 
 if __name__ == "__main__":

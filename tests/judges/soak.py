@@ -10,32 +10,23 @@ be counted, and the second half of the CSV must be flat.
 import argparse
 import csv
 import pathlib
-import subprocess
 import sys
 import tempfile
 import threading
 import time
 
-from soak_engines import HttpEngine, SocketEngine  # noqa: E402
-from soak_scrapers import FORMATS, Scraper, fetch  # noqa: E402
+from exporter import Exporter
+from soak_engines import HttpEngine, SocketEngine
+from soak_scrapers import FORMATS, Scraper, scrape
 
 COLUMNS = ["seconds", "resident_kb", "threads", "descriptors", "page_bytes", "records", "scrapes", "cpu_seconds", "requests"]
 
 
-def sample(pid, address):
+def sample(exporter):
     """One row of the CSV, without the counts of this program."""
-    status = pathlib.Path(f"/proc/{pid}/status").read_text()
-    field = lambda name: int(status.split(f"{name}:")[1].split()[0])  # noqa: E731
-    descriptors = len(list(pathlib.Path(f"/proc/{pid}/fd").iterdir()))
-    times = pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
-    page = len(fetch(address, FORMATS[0])[1])
-    return field("VmRSS"), field("Threads"), descriptors, page, (int(times[11]) + int(times[12])) / 100
-
-
-def total(page, name, model):
-    """The value of the series of one engine."""
-    lines = [line for line in page.splitlines() if line.startswith(name + "{") and f'model="{model}"' in line]
-    return sum(float(line.rsplit(" ", 1)[1]) for line in lines)
+    descriptors = len(list(pathlib.Path(f"/proc/{exporter.process.pid}/fd").iterdir()))
+    page = len(scrape(exporter.address, FORMATS[0])[1])
+    return exporter.status("VmRSS"), exporter.status("Threads"), descriptors, page, exporter.cpu_seconds()
 
 
 def flat(rows):
@@ -66,23 +57,10 @@ def main():
     work = pathlib.Path(folder.name)
     engines = [SocketEngine(f"socket-{n}", work / f"socket-{n}", options, n == 1) for n in range(2)]
     engines += [HttpEngine(f"http-{n}", options) for n in range(2)]
-    command = [options.binary, "--gpu", "off", "--web.listen-address", "127.0.0.1:0"]
-    command += ["--web.port-file", str(work / "port")]
-    for engine in engines:
-        command += ["--source", engine.source, "--model", engine.name]
-    log = open(work / "log", "w")
-    daemon = subprocess.Popen(command, stdout=log, stderr=log)
-    try:
-        while not (work / "port").exists():
-            if daemon.poll() is not None:
-                sys.exit((work / "log").read_text())
-            time.sleep(0.05)
-        address = (work / "port").read_text().strip()
-        rows, failures = run(daemon.pid, address, engines, options)
-        failures += check(address, engines)
-    finally:
-        daemon.terminate()
-        daemon.wait(30)
+    arguments = [word for engine in engines for word in ("--source", engine.source, "--model", engine.name)]
+    with Exporter(options.binary, *arguments) as exporter:
+        rows, failures = run(exporter, engines, options)
+        failures += check(exporter, engines)
     failures += [f"{column} has grown" for column in flat(rows)]
     last = dict(zip(COLUMNS, rows[-1]))
     print(f"{last['records']} records, {last['requests']} requests and {last['scrapes']} scrapes in {last['seconds']:.0f} s")
@@ -92,9 +70,9 @@ def main():
     sys.exit(1 if failures else 0)
 
 
-def run(pid, address, engines, options):
+def run(exporter, engines, options):
     stop = threading.Event()
-    scrapers = [Scraper(address, FORMATS[n % len(FORMATS)], stop) for n in range(20)]
+    scrapers = [Scraper(exporter.address, FORMATS[n % len(FORMATS)], stop) for n in range(20)]
     for thread in [*engines, *scrapers]:
         thread.start()
     rows, begin = [], time.monotonic()
@@ -103,7 +81,7 @@ def run(pid, address, engines, options):
         writer = csv.writer(file)
         writer.writerow(COLUMNS)
         while (seconds := time.monotonic() - begin) < options.seconds:
-            resident, threads, descriptors, page, cpu = sample(pid, address)
+            resident, threads, descriptors, page, cpu = sample(exporter)
             sent, scrapes = sum(engine.sent for engine in engines), sum(scraper.scrapes for scraper in scrapers)
             rows.append([round(seconds, 1), resident, threads, descriptors, page, sent, scrapes, cpu])
             rows[-1].append(sum(engine.requests for engine in engines))
@@ -118,11 +96,11 @@ def run(pid, address, engines, options):
     return rows, [failure for scraper in scrapers for failure in scraper.failures[:3]]
 
 
-def check(address, engines):
+def check(exporter, engines):
     """Every record that was sent is counted once, nothing is lost, and every restart is seen."""
     deadline = time.monotonic() + 30
     while True:
-        page = fetch(address, FORMATS[0])[1].decode()
+        page = exporter.page()
         failures = []
         for engine in engines:
             for name, wanted in [
@@ -131,7 +109,7 @@ def check(address, engines):
                 ("nv_trt_llm_engine_restarts_total", engine.restarts),
                 (engine.request_count, engine.requests),
             ]:
-                found = total(page, name, engine.name)
+                found = sum(page.values(name, model=engine.name))
                 if found != wanted:
                     failures.append(f"{name} of {engine.name} is {found:.0f}, not {wanted}")
         if not failures or time.monotonic() > deadline:

@@ -4,8 +4,9 @@ import gzip
 import http.client
 import threading
 
+from exporter import PROTOBUF
+
 OPENMETRICS = "application/openmetrics-text;version=1.0.0"
-PROTOBUF = "application/vnd.google.protobuf;proto=io.prometheus.client.MetricFamily;encoding=delimited"
 # Accept, Accept-Encoding. The first one is also that of the checks.
 FORMATS = [
     ("text/plain", "identity"),
@@ -17,7 +18,7 @@ FORMATS = [
 ]
 
 
-def fetch(address, form, connection=None):
+def scrape(address, form, connection=None):
     """Returns the content type and the body, decompressed if the standard library can."""
     connection = connection or http.client.HTTPConnection(address, timeout=30)
     connection.request("GET", "/metrics", headers={"Accept": form[0], "Accept-Encoding": form[1]})
@@ -46,7 +47,7 @@ class Scraper(threading.Thread):
         connection = http.client.HTTPConnection(self.address, timeout=30)
         while not self.stop.wait(0.25):
             try:
-                kind, body = fetch(self.address, self.form, connection)
+                kind, body = scrape(self.address, self.form, connection)
                 complete = body.endswith(b"# EOF\n") if "openmetrics" in kind else len(body) > 1000
                 if kind.split(";")[0] != self.form[0].split(";")[0] or not complete:
                     self.failures.append(f"{self.form}: {kind}, {len(body)} bytes")

@@ -15,6 +15,7 @@ import tempfile
 import time
 from pathlib import Path
 
+from exporter import Exporter, simulated_gpus
 from webdriver import Browser
 
 BINARY, LIBRARY, FOLDER = map(Path, sys.argv[1:4])
@@ -109,15 +110,13 @@ def main():
     run = lambda *arguments: subprocess.run([*tmux, *arguments], check=True, capture_output=True, text=True).stdout
     exporters, urls = [], []
     try:
-        shutil.copy(LIBRARY, work / "libnvidia-ml.so.1")
-        (work / "libnvidia-ml.so.1.state").write_text(f"log={work}/log\n{GPUS}")
+        library = simulated_gpus(LIBRARY, work, f"log={work}/log\n{GPUS}")
         for at, engines in enumerate(ENGINES):
             config = work / f"engines-{at}.yaml"
             config.write_text(f"engines:{engines}")
             address = f"127.0.0.{at + 2}:8002"
-            gpu = ["--gpu.library", work / "libnvidia-ml.so.1"] if at == 0 else ["--gpu", "off"]
-            command = [BINARY, "--config.file", config, "--web.listen-address", address, *gpu]
-            exporters.append(subprocess.Popen(command, stderr=subprocess.DEVNULL))
+            gpu = f"--gpu.library={library}" if at == 0 else "--gpu=off"
+            exporters.append(Exporter(BINARY, f"--config.file={config}", f"--web.listen-address={address}", gpu))
             urls.append(f"http://{address}")
         urls.append("http://127.0.0.4:8002")  # Nobody listens there.
         environment = {**os.environ, "LC_ALL": "C.UTF-8"}
@@ -136,8 +135,7 @@ def main():
     finally:
         subprocess.run([*tmux, "kill-server"], check=False, capture_output=True)
         for exporter in exporters:
-            exporter.terminate()
-            exporter.wait(30)
+            exporter.stop()
         shutil.rmtree(work)
 
 

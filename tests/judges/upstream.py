@@ -15,18 +15,15 @@ import os
 import random
 import re
 import socket
-import subprocess
 import sys
 import tempfile
-import time
 import types
-import urllib.request
 from pathlib import Path
 
+import exporter
+import upstream_records as records
 from prometheus_client import REGISTRY, CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
-
-import upstream_records as records
 
 LABELS = {"model_name": "invented", "engine_type": "pytorch"}
 
@@ -64,19 +61,14 @@ class Upstream:
         return samples(generate_latest(self.registry).decode())
 
 
-class Exporter:
+class Exporter(exporter.Exporter):
     """The exporter, which reads a socket."""
 
     def __init__(self, binary, directory):
-        socket_path, port_file = directory + "/socket", Path(directory, "port")
-        self.process = subprocess.Popen([
-            binary, "--source", f"socket:{socket_path}", "--web.listen-address", "127.0.0.1:0", "--web.port-file", port_file,
-            "--metrics.compat", "trtllm", "--gpu", "off", "--poll.interval", "10ms", "--log.level", "error"])
-        while not port_file.exists() and self.process.poll() is None:
-            time.sleep(0.01)
-        self.page = f"http://{port_file.read_text().strip()}/metrics?collect[]=compat&collect[]=exporter"
+        path = f"{directory}/socket"
+        super().__init__(binary, f"--source=socket:{path}", "--metrics.compat=trtllm", "--poll.interval=10ms", "--log.level=error")
         self.socket = socket.socket(socket.AF_UNIX)
-        self.socket.connect(socket_path)
+        self.socket.connect(path)
         self.ends = 0
 
     def send(self, items):
@@ -90,8 +82,7 @@ class Exporter:
             self.ends += 1
             page = ""
             while not re.search(rf'rejected_total{{.*"not_json".*}} {self.ends}\n', page):
-                with urllib.request.urlopen(self.page) as answer:
-                    page = answer.read().decode()
+                page = exporter.fetch(f"{self.url}/metrics?collect[]=compat&collect[]=exporter").decode()
         return samples(page)
 
 
@@ -141,33 +132,32 @@ ARGUED = [
 def compare(kind, options, modules, directory, differences, reasons):
     """Returns the number of equal, argued and all points."""
     count = collections.Counter()
-    upstream, judge, exporter = Upstream(modules), Upstream(modules), Exporter(options.binary, directory)
+    upstream, judge, ours = Upstream(modules), Upstream(modules), Exporter(options.binary, directory)
     steps = records.KINDS[kind](random.Random(f"{options.seed} {kind}"), options.records)
     for number, step in enumerate(steps):
         upstream.log(step.records, step.requests)
         judge.log(step.corrected, step.requests)
-        exporter.send(step.records + step.requests)
+        ours.send(step.records + step.requests)
         if number % options.every:
             continue
         last = step.records[-1]
         # PyTorch counts active requests before the batch completes some of them.
         idle = last.get("numActiveRequests", 0) <= last.get("numCompletedRequests", 0) and not last.get("numQueuedRequests")
-        shown = [upstream.samples(), exporter.samples(), judge.samples()]
+        shown = [upstream.samples(), ours.samples(), judge.samples()]
         for family, series in sorted(shown[0].keys() | shown[1].keys()):
-            theirs, ours, corrected = (page.get((family, series)) for page in shown)
+            theirs, shown_by_us, corrected = (page.get((family, series)) for page in shown)
             point = types.SimpleNamespace(
-                theirs=theirs, ours=ours, corrected=corrected, kind=kind, records=step.records, idle=idle)
+                theirs=theirs, ours=shown_by_us, corrected=corrected, kind=kind, records=step.records, idle=idle)
             reason = next((why for families, holds, why in ARGUED if re.fullmatch(families, family[7:]) and holds(point)), None)
             count["all"] += 1
-            if same(theirs, ours):
+            if same(theirs, shown_by_us):
                 count["equal"] += 1
             elif reason:
                 count["argued"] += 1
                 reasons[reason].add(family)
             else:
-                differences[kind, family].append(f"record {number}, {series}: ours {ours}, upstream {theirs}")
-    exporter.process.kill()
-    exporter.process.wait()
+                differences[kind, family].append(f"record {number}, {series}: ours {shown_by_us}, upstream {theirs}")
+    ours.stop()
     return count
 
 

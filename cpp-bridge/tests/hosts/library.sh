@@ -39,12 +39,9 @@ beside() { # the static library in a host with another Rust archive and the syst
 }
 
 static_is_small() { # only the functions of exporter.h are global
-    # Users install an optimized library. Without optimization it is several times as large.
-    local most=15000000
-    [ "$profile" = release ] || most=500000000
     ! globals "$work/prefix/lib/libtrtllm_exporter.a" | grep -v '^trtllm_exporter_' &&
         [ "$(globals "$work/prefix/lib/libtrtllm_exporter.a" | wc -l)" = 5 ] &&
-        [ "$(stat -c %s "$work/prefix/lib/libtrtllm_exporter.a")" -le "$most" ]
+        { [ "$profile" != release ] || [ "$(stat -c %s "$work/prefix/lib/libtrtllm_exporter.a")" -le 15000000 ]; }
 }
 
 one_version() { # the packages have the version of Cargo.toml, and so has every name of the headers

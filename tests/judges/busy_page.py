@@ -1,0 +1,30 @@
+"""Writes the page of an exporter with a busy simulated engine, once all families of requests are on it.
+
+usage: busy_page.py EXPORTER FILE
+"""
+
+import pathlib
+import sys
+import tempfile
+
+from exporter import Exporter, fetch, until
+
+# Histograms of requests appear with the first request that has ended.
+WANTED = [b'state="busy",version="1"} 1', b"nv_trt_llm_time_per_output_token_seconds_bucket", b"nv_trt_llm_request_kv_cache_blocks_bucket"]
+
+
+def main():
+    binary, file = sys.argv[1:]
+    with tempfile.TemporaryDirectory() as folder:
+        recorded = f"--record.dir={folder}/recording"
+        with Exporter(binary, "--source=sim:", recorded, "--objectives=ttft=500ms,tpot=50ms,e2e=10s") as exporter:
+
+            def page():
+                text = fetch(f"{exporter.url}/metrics")
+                return text if all(wanted in text for wanted in WANTED) else None
+
+            pathlib.Path(file).write_bytes(until("a page with all families", page))
+
+
+if __name__ == "__main__":
+    main()
