@@ -15,7 +15,7 @@
 # Exit status: 0 if all sources type-check, 1 if one does not, 2 for invalid arguments.
 set -euo pipefail
 usage() { sed -n '2,/^set -euo/{/^set/d;s/^# \{0,1\}//;p}' "$0" >&2; exit 2; }
-[ $# -ge 1 ] && [ "$1" != --help ] && [ "$1" != -h ] || usage
+case ${1:-} in "" | -h | --help) usage ;; esac
 headers=$(cd "$1" 2>/dev/null && pwd) || { echo "check-headers.sh: $1 is not a directory; name a folder of headers" >&2; exit 2; }
 shift
 [ -f "$headers/tensorrt_llm/executor/executor.h" ] \

@@ -42,7 +42,7 @@ cpp() {
     flags="-std=c++17 -O1 -g1 -pthread -fno-omit-frame-pointer -DTRTLLM_BRIDGE_SIMULATED -DTRTLLM_SIM_RELEASE=101 $flags"
     mkdir -p "$out"
     # Excludes the two files that need symbols of the Rust library. The Rust run below covers them.
-    sources=$(ls cpp/*.cc sim/src/*.cc tests/cpp/{borders,executor_api,release_rows}.cc | grep -v -e executor_handle -e version.cc)
+    sources=$(printf '%s\n' cpp/*.cc sim/src/*.cc tests/cpp/{borders,executor_api,release_rows}.cc | grep -v -e executor_handle -e version.cc)
     run "$kind: compile" compile "$out" "$flags $includes" "$sources"
     for program in borders executor_api release_rows; do
         [ -f "$out/tests_cpp_$program.o" ] || continue
@@ -51,7 +51,7 @@ cpp() {
 }
 
 compile() {
-    # shellcheck disable=SC2086
+    # shellcheck disable=SC2016,SC2086  # the variables are those of the inner shell
     printf '%s\n' $3 | xargs -P "$(nproc)" -I{} sh -c '
         object=$1/$(printf %s "${3%.cc}" | tr / _).o
         "${CXX:-c++}" $2 -c -o "$object" "$3"' sh "$1" "$2" {}

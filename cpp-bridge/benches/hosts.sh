@@ -11,6 +11,7 @@ work=${TRTLLM_EMBED_WORK:?is not set; run tests/hosts/run.sh and this script wit
 exporter=${CARGO_TARGET_DIR:-$root/target}/${TRTLLM_EMBED_PROFILE:-release}/trtllm-exporter
 rounds=${1:-5}
 seconds=${2:-8}
+# shellcheck source=../tests/hosts/sidecar.sh
 . "$bridge/tests/hosts/sidecar.sh"
 trap 'stop_sidecar -KILL' EXIT
 socket=$work/bench.sock

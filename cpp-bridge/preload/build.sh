@@ -64,7 +64,7 @@ fi
 
 if [ -n "$library" ]; then
     missing=$(comm -23 <(printf '%s\n' _ZN12tensorrt_llm8executor8Executor{21getLatestRequestStatsEv,23getLatestIterationStatsEv,D1Ev}) <(echo "$exported"))
-    [ -z "$missing" ] || fail "$library does not export $(echo $missing), so the preload cannot hook it"
+    [ -z "$missing" ] || fail "$library does not export ${missing//$'\n'/ }, so the preload cannot hook it"
     has_version=$(grep -c '8executor7versionEv$' <<<"$exported" || true)
     [ "$((declares_version > 0))" = "$((has_version > 0))" ] ||
         fail "$include and $library belong to different releases: version() exists in only one of them; use the headers of the library's release"

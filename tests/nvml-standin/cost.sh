@@ -64,5 +64,5 @@ limit 'scrape p50 in ms' "$p50" "$(awk -v healthy="$healthy" 'BEGIN { print 2 * 
 set_state ''
 for _ in $(seq 450); do [ "$(curl -s "$url" | grep -c '^nv_gpu_up{.*} 1$')" = 8 ] && break; sleep 0.1; done
 kill -TERM "$daemon"
-wait "$daemon" && daemon= || { echo "cost.sh: the daemon did not exit with success"; failed=yes; }
+if wait "$daemon"; then daemon=; else echo "cost.sh: the daemon did not exit with success"; failed=yes; fi
 [ -z "$failed" ]

@@ -110,7 +110,7 @@ for mode in late errors moved churn leaking "polling 100000"; do
 done
 check "preload: a fork during the construction of the first Executors does not deadlock, 20 times" forked_early
 check "preload: a fork while threads search the loaded libraries does not deadlock" preloaded plain "$work/plain/host" constructors
-patience=$((iterations / rate * 2 + 120)) check "preload: $iterations iterations of a polling host are each counted once" retried exactly_once "$iterations" "$rate" polling "$work/plain/host"
+patience=$((iterations * 2 / rate + 120)) check "preload: $iterations iterations of a polling host are each counted once" retried exactly_once "$iterations" "$rate" polling "$work/plain/host"
 check "preload: a host that never polls is polled" retried exactly_once 20000 0 silent "$work/plain/host"
 check "preload: children that exit, _exit or exec neither lose nor repeat records" retried exactly_once 6000 0 children "$work/plain/host"
 check "preload: TensorRT-LLM loaded with dlopen(RTLD_LOCAL), as in Triton" retried plugin
