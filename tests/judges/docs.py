@@ -1,4 +1,4 @@
-"""Checks README.md and docs/: relative links, metric names, and the syntax of the examples of PromQL and of prometheus.yml.
+"""Checks all documents: relative links and their sections, metric names, and the syntax of the examples of PromQL and prometheus.yml.
 
 usage: docs.py [--promtool PATH]     (run in the repository root)
 Prints one line per finding. Exit code 1 if there is one.
@@ -18,10 +18,22 @@ METRIC = re.compile(r"`((?:nv_|trtllm_exporter_)[a-z0-9_]+[a-z0-9])[`{]|\b(nv_[a
 HISTOGRAM_SERIES = re.compile(r"_(bucket|sum|count)$")
 
 
+def sections_of(path):
+    """The anchors of a document, as GitHub makes them from its headings."""
+    with open(path) as file:
+        headings = re.findall(r"(?m)^#+ (.+)$", re.sub(r"(?ms)^ *```.*?^ *```$", "", file.read()))
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
 def findings_of(path, text, families):
-    for target in re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", text):
-        if not target.startswith("http") and not os.path.exists(os.path.join(os.path.dirname(path), target)):
+    for target, section in re.findall(r"\]\(([^)#]*)#?([^)]*)\)", text):
+        if target.startswith("http"):
+            continue
+        file = os.path.join(os.path.dirname(path), target) if target else path
+        if not os.path.exists(file):
             yield f"{path}: broken link {target}"
+        elif section and section not in sections_of(file):
+            yield f"{path}: {target or path} has no section #{section}"
     for name in sorted({match[0] or match[1] for match in METRIC.findall(text)}):
         if name not in families and HISTOGRAM_SERIES.sub("", name) not in families:
             yield f"{path}: {name} is not a metric of the exporter"
@@ -51,7 +63,8 @@ def main():
         sys.exit(f"{REFERENCE} is missing; create it with: trtllm-exporter catalog >{REFERENCE}")
     with open(REFERENCE) as file:
         families = set(re.findall(r"^\| `(\w+)` \|", file.read(), re.M))
-    paths = sorted({*glob.glob("*.md"), *glob.glob("docs/**/*.md", recursive=True)} - {REFERENCE})
+    patterns = ("*.md", "docs/**/*.md", "deploy/**/*.md")
+    paths = sorted({path for pattern in patterns for path in glob.glob(pattern, recursive=True)} - {REFERENCE})
     findings, queries, examples = [], [], 0
     for path in paths:
         with open(path) as file:
