@@ -133,9 +133,9 @@ struct Entry {
 /// When the file cannot be read, is malformed, or an engine in it is invalid or cannot be opened.
 pub fn read_file(path: &Path) -> Result<Vec<EngineConfig>, ConfigError> {
     let failed = |cause| ConfigError::File { path: path.to_owned(), cause };
-    let unreadable = |error| failed(format!("cannot read the file: {error}"));
+    let unreadable = |error| failed(format!("cannot read the file: {error}; check the path and its permissions"));
     let text = String::from_utf8(small_file::read(path).map_err(unreadable)?)
-        .map_err(|error| failed(format!("the file is not UTF-8: {error}")))?;
+        .map_err(|error| failed(format!("the file is not UTF-8: {error}; save it as UTF-8")))?;
     // The parser's message spans several lines; ours is one line.
     let one_line = |text: String| {
         let hint = if text.contains("mapping values") {

@@ -334,7 +334,14 @@ impl Intake {
             {
                 let reason = reason.name();
                 let EngineName { model, version, .. } = &self.slot.name;
-                tracing::warn!(model, version, reason, count, left_out, "invalid records skipped; reading continues");
+                tracing::warn!(
+                    model,
+                    version,
+                    reason,
+                    count,
+                    left_out,
+                    "invalid records skipped; fix the program that sends them, or report their release of TensorRT-LLM"
+                );
             }
         }
         let any = rejected.iter().any(|count| *count > 0);
@@ -381,7 +388,9 @@ impl Intake {
         if notice != self.source.notice && self.log.notices.has_room(now) {
             self.log.notices.allow(now);
             match notice {
-                Some(notice) => tracing::warn!(model, version, notice, "no iteration records arrive"),
+                Some(notice) => {
+                    tracing::warn!(model, version, notice, "no iteration records arrive; do what the notice says")
+                }
                 None => tracing::info!(model, version, "records arrive again"),
             }
             self.source.notice = notice;
@@ -395,7 +404,12 @@ impl Intake {
             self.log.changes.allow(now);
             let (EngineName { model, version, .. }, state) = (&self.slot.name, state.name());
             match self.log.stale {
-                false => tracing::warn!(model, version, state, "engine is stale; its load gauges are withdrawn"),
+                false => tracing::warn!(
+                    model,
+                    version,
+                    state,
+                    "engine is stale, its load gauges are withdrawn; check the engine"
+                ),
                 true => tracing::info!(model, version, state, "engine recovered"),
             }
             self.log.stale = !self.log.stale;
@@ -450,7 +464,10 @@ mod tests {
             (source.unanswered_since_us, source.last_failure.map(|failure| failure.text))
         };
         let (since, text) = poll(1, Some("\x1b[2J\n"));
-        assert_eq!((since, text.as_deref()), (Some(1), Some("cannot read the engine's statistics: ?[2J?")));
+        assert_eq!(
+            (since, text.as_deref()),
+            (Some(1), Some("cannot read the engine's statistics: ?[2J?; if this continues, restart the exporter"))
+        );
         let (since, text) = poll(2, Some(&"x".repeat(99_999)));
         assert_eq!((since, text.map(|text| text.len())), (Some(1), Some(MAX_ERROR)), "since the first failure");
         assert_eq!(poll(3, None), (None, None));

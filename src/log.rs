@@ -67,7 +67,7 @@ pub fn init(level: tracing::Level, format: LogFormat) -> LogGuard {
             let place = panic.location().map(ToString::to_string).unwrap_or_default();
             let (text, owned) = (panic.payload().downcast_ref::<&str>(), panic.payload().downcast_ref::<String>());
             let cause = text.copied().or(owned.map(String::as_str)).unwrap_or("unknown");
-            tracing::error!(place, cause, left_out, "panic");
+            tracing::error!(place, cause, left_out, "panic; please report this line");
         }));
     }
     LogGuard(Some(guard))

@@ -47,7 +47,7 @@ pub enum NvmlUnavailable {
          file with --gpu.library"
     )]
     LibraryNotFound { cause: String },
-    #[error("{library}: the NVIDIA driver is not loaded; load it")]
+    #[error("{library}: the NVIDIA driver is not loaded; load it (modprobe nvidia)")]
     DriverNotLoaded { library: String },
     #[error(
         "{library}: version differs from the loaded NVIDIA driver; finish the driver update (restart the container or \

@@ -94,7 +94,7 @@ impl Supervisor {
         let (interval, events) = (self.config.timing.pods_interval, self.events.clone());
         let thread = threads::spawn("gpu-pods", move |stop| kubelet::poll(&socket, interval, stop, &events));
         thread
-            .inspect_err(|error| tracing::warn!(%error, "cannot start the kubelet thread; pods of GPUs stay unknown"))
+            .inspect_err(|error| tracing::warn!(%error, "cannot start the kubelet thread, pods of GPUs stay unknown; raise the limit of processes"))
             .ok()
     }
 
@@ -185,7 +185,9 @@ impl Supervisor {
         let (shared, events) = (Arc::clone(&session), self.events.clone());
         match threads::spawn("gpu-events", move |stop| xid_events::run(&shared, &indexes, stop, &events)) {
             Ok(thread) => self.session_threads.push(thread),
-            Err(error) => tracing::warn!(%error, "cannot start the Xid thread; Xid errors stay unknown"),
+            Err(error) => {
+                tracing::warn!(%error, "cannot start the Xid thread, Xid errors stay unknown; raise the limit of processes")
+            }
         }
         let result = self.monitor(&session, &registrations);
         self.session_threads.retain(ThreadHandle::is_running);
@@ -195,7 +197,9 @@ impl Supervisor {
         // reference keeps NVML open, and the last worker shuts it down.
         match threads::spawn("gpu-close", move |_| drop(session)) {
             Ok(thread) => self.session_threads.push(thread),
-            Err(error) => tracing::warn!(%error, "cannot start a thread to close NVML; the supervisor closed it"),
+            Err(error) => {
+                tracing::warn!(%error, "cannot start a thread to close NVML, so the supervisor closed it; raise the limit of processes")
+            }
         }
         result
     }

@@ -38,7 +38,7 @@ impl TrackedGpu {
             if state == GpuState::Ok {
                 tracing::info!(gpu_uuid = %uuid, index, name = name.as_deref(), "GPU readings available");
             } else {
-                tracing::warn!(gpu_uuid = %uuid, index, ?state, call, "GPU readings unavailable");
+                tracing::warn!(gpu_uuid = %uuid, index, ?state, call, "GPU readings unavailable; look for Xid errors in dmesg");
             }
         }
         self.enter(state);
@@ -76,7 +76,7 @@ impl TrackedGpu {
         self.snapshot.last_poll = Some(poll);
         let uuid = &self.snapshot.identity.uuid;
         for Failure { call, error } in failures.iter().filter(|failure| !self.failing.contains(failure)) {
-            tracing::warn!(gpu_uuid = %uuid, call, error, "NVML call failed");
+            tracing::warn!(gpu_uuid = %uuid, call, error, "NVML call failed; compare with nvidia-smi -q");
         }
         for before in self.failing.iter().filter(|before| failures.iter().all(|failure| failure.call != before.call)) {
             tracing::info!(gpu_uuid = %uuid, call = before.call, "NVML call succeeds again");
@@ -86,7 +86,7 @@ impl TrackedGpu {
 
     pub(super) fn xid(&mut self, xid: LastXid) {
         let gpu = &mut self.snapshot;
-        tracing::warn!(gpu_uuid = %gpu.identity.uuid, xid = xid.code, "GPU reported an Xid error");
+        tracing::warn!(gpu_uuid = %gpu.identity.uuid, xid = xid.code, "GPU reported an Xid error; look for its number in NVIDIA's Xid catalog");
         match gpu.xids.binary_search_by_key(&xid.code, |(code, _)| *code) {
             Ok(at) => gpu.xids[at].1 += 1,
             Err(at) => gpu.xids.insert(at, (xid.code, 1)),

@@ -73,9 +73,7 @@ impl GpuTracker {
 
     /// NVML shall be closed, but a hung call prevents that.
     pub(super) fn release_blocked(&mut self) {
-        tracing::warn!(
-            "cannot release the driver; a hung NVML call keeps it in use until the call returns or this process exits"
-        );
+        tracing::warn!("cannot release the driver while an NVML call hangs; stop the exporter to release it");
         self.close(NvmlState::Failed);
     }
 
@@ -211,7 +209,12 @@ impl GpuTracker {
         match self.gpu_at(index) {
             Some(gpu) => gpu.set_state(state, call),
             None if previous != Some(Some(state)) => {
-                tracing::warn!(index, ?state, call, "GPU has no readable UUID and cannot be shown");
+                tracing::warn!(
+                    index,
+                    ?state,
+                    call,
+                    "GPU has no readable UUID and cannot be shown; look for Xid errors in dmesg"
+                );
             }
             None => {}
         }

@@ -98,7 +98,7 @@ async fn accept(listener: &Listener, service: &Arc<Service>) {
             Err(error) => {
                 // With too few file descriptors, success and failure alternate.
                 if let Some(left_out) = log.allow(Instant::now()) {
-                    tracing::warn!(%error, left_out, "cannot accept connections");
+                    tracing::warn!(%error, left_out, "cannot accept connections; raise the limit of open files (LimitNOFILE=, ulimit -n)");
                 }
                 // Most likely there are no file descriptors left; wait until a connection ends.
                 tokio::time::sleep(Duration::from_millis(100)).await;

@@ -239,7 +239,7 @@ impl Writer {
             self.files.close(open);
         }
         if !self.is_logged && self.failures.allow(now).is_some() {
-            tracing::warn!(%error, "recording failed; trying again every second");
+            tracing::warn!(%error, "recording failed; trying again every second; free space on the disk, or change --record.dir");
             self.is_logged = true;
         }
     }

@@ -18,7 +18,7 @@ pub enum OpenRecordingError {
     Empty,
     #[error("the recording contains several engines; choose one with {option}: {engines}")]
     Several { option: &'static str, engines: String },
-    #[error("the recording has no engine {name:?}; it has {engines}")]
+    #[error("the recording has no engine {name:?}; choose one of {engines}")]
     Unknown { name: String, engines: String },
 }
 

@@ -9,32 +9,36 @@ use crate::model::ErrorKind;
 pub enum SourceError {
     #[error("cannot connect to {target}: {cause}; check that the engine runs and that --source names its address")]
     Connect { target: String, cause: String },
-    #[error("{target} did not answer within {after:?} (--poll.timeout)")]
+    #[error("{target} did not answer within {after:?}; look at the log of the server, or raise --poll.timeout")]
     Timeout { target: String, after: std::time::Duration },
     #[error("{target} did not complete a long answer within {after:?}; check the network to it")]
     Slow { target: String, after: std::time::Duration },
     #[error("{target} answered with status {status}; check that bearer_token_file in --source names a valid token")]
     Unauthorized { target: String, status: u16 },
-    #[error("cannot read bearer_token_file {path}: {cause}")]
+    #[error("cannot read bearer_token_file {path}: {cause}; check the path and its permissions")]
     Token { path: PathBuf, cause: std::io::Error },
     #[error("{target} answered with status {status}; check that --source names the port of trtllm-serve")]
     HttpStatus { target: String, status: u16 },
-    #[error("{target} did not send a JSON array of statistics: {cause}")]
+    #[error(
+        "{target} did not send a JSON array of statistics: {cause}; check that --source names the port of trtllm-serve"
+    )]
     NotJson { target: String, cause: String },
     #[error(
         "{target} is a page for Prometheus, not the statistics of trtllm-serve; check that --source names the port of \
          trtllm-serve. A worker of Dynamo publishes to --source socket:PATH instead"
     )]
     PrometheusPage { target: String },
-    #[error("{target} ended its answer in the middle of a record")]
+    #[error("{target} ended its answer in the middle of a record; look at the log of the server")]
     Truncated { target: String },
-    #[error("{target} sent more than {limit} bytes in one answer")]
+    #[error("{target} sent more than {limit} bytes in one answer; check that its address and port are right")]
     TooLarge { target: String, limit: usize },
-    #[error("reading from {target} failed: {cause}")]
+    #[error(
+        "reading from {target} failed: {cause}; if this continues, check the server and the network, or the disk of the file"
+    )]
     Io { target: String, cause: String },
-    #[error("cannot read the engine's statistics: {cause}")]
+    #[error("cannot read the engine's statistics: {cause}; if this continues, restart the exporter")]
     Engine { cause: String },
-    #[error("reading from {target} failed: a bug in the exporter; the log has its place, please report it")]
+    #[error("reading from {target} failed by a bug in the exporter; please report the log line \"panic\" before it")]
     Panicked { target: String },
     /// The source can never work. Polling it again is useless.
     #[error(transparent)]

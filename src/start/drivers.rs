@@ -253,7 +253,9 @@ impl Drivers {
                     stop.wait().await;
                 }
                 // Nobody asked for the default socket; GPU metrics work without it.
-                Err(error) if is_default => tracing::warn!(%error, "no default ingest socket"),
+                Err(error) if is_default => {
+                    tracing::warn!(%error, "no default ingest socket; GPU metrics work without it")
+                }
                 Err(error) => _ = events.send(DriverEvent::Failed(error)),
             }
         });

@@ -75,7 +75,7 @@ pub enum StartError {
         "cannot start {THREADS} threads: {0}; raise the limit of processes (ulimit -u, TasksMax= of systemd, pids.max)"
     )]
     Threads(std::io::Error),
-    #[error("system error: {0}")]
+    #[error("system error: {0}; check the limits of open files, processes and memory (ulimit -a)")]
     System(#[from] std::io::Error),
 }
 
@@ -241,7 +241,10 @@ impl Daemon {
             Ok(()) => self.state.config_reload.succeeded(),
             Err(error) => {
                 self.state.config_reload.failed();
-                tracing::error!(error, "configuration not reloaded; the configuration before it is in use");
+                tracing::error!(
+                    error,
+                    "configuration not reloaded, the previous one stays in use; fix the file and reload again"
+                );
             }
         }
     }

@@ -6,7 +6,7 @@ use std::time::UNIX_EPOCH;
 use crate::cli::{ExportArgs, RecordCommand};
 use crate::config::ConfigError;
 use crate::printable;
-use crate::recording::Reader;
+use crate::recording::{OpenRecordingError, Reader};
 
 /// Runs the command.
 ///
@@ -20,13 +20,16 @@ pub fn run(command: &RecordCommand) -> Result<(), ConfigError> {
 fn export(ExportArgs { directory, engine, since }: &ExportArgs) -> Result<(), String> {
     let since = since.map(|time| time.duration_since(UNIX_EPOCH).unwrap_or_default());
     let since_us = since.map(|since| i64::try_from(since.as_micros()).unwrap_or(i64::MAX));
-    let mut reader =
-        Reader::open(directory, engine.as_deref(), "--engine", since_us).map_err(|error| error.to_string())?;
+    let unreadable = |error| match error {
+        OpenRecordingError::Io(error) => format!("{error}; name a directory that --record.dir wrote"),
+        error => error.to_string(),
+    };
+    let mut reader = Reader::open(directory, engine.as_deref(), "--engine", since_us).map_err(unreadable)?;
     let mut out = io::BufWriter::new(io::stdout().lock());
     let mut line = Vec::new();
     let written = loop {
         line.clear();
-        if !reader.next_line(&mut line).map_err(|error| error.to_string())? {
+        if !reader.next_line(&mut line).map_err(|error| unreadable(error.into()))? {
             break out.flush();
         }
         line.push(b'\n');
@@ -43,7 +46,9 @@ fn export(ExportArgs { directory, engine, since }: &ExportArgs) -> Result<(), St
     }
     match written {
         // A reader that stops early, such as head.
-        Err(error) if error.kind() != ErrorKind::BrokenPipe => Err(format!("cannot write to stdout: {error}")),
+        Err(error) if error.kind() != ErrorKind::BrokenPipe => {
+            Err(format!("cannot write to stdout: {error}; check the disk, or the program that reads it"))
+        }
         _ => Ok(()),
     }
 }

@@ -510,7 +510,7 @@ fn the_page_of_a_replay_equals_that_of_the_recording_exporter() {
     assert_eq!(since.stdout, exported.stdout);
     let wrong = export(&["--engine", "x"]);
     assert_eq!(wrong.status.code(), Some(2));
-    assert!(String::from_utf8_lossy(&wrong.stderr).contains("it has m/1"));
+    assert!(String::from_utf8_lossy(&wrong.stderr).contains("choose one of m/1"));
 }
 
 #[test]

@@ -59,13 +59,13 @@ impl Feed {
             match executor.enqueue(&request.prompt, request.output_tokens) {
                 Ok(_) => self.sent += 1,
                 Err(error @ (BridgeError::ShutDown | BridgeError::NotLeader)) => {
-                    tracing::warn!(%error, "the engine accepts no more requests; the recording ends");
+                    tracing::warn!(%error, "the engine has shut down and accepts no more requests; to send them again, restart the exporter");
                     return None;
                 }
                 Err(error) => {
                     self.refused += 1;
                     if self.refused == 1 {
-                        tracing::warn!(%error, "the engine refused a recorded request; this and further ones are skipped");
+                        tracing::warn!(%error, "the engine refused a recorded request; this and further ones are skipped; choose requests within its limits");
                     }
                 }
             }
@@ -81,7 +81,7 @@ impl Feed {
                     self.unreadable += 1;
                     if self.unreadable == 1 {
                         let path = self.plan.path.display();
-                        tracing::warn!(%path, error, "a recorded request is invalid; this and further ones are skipped");
+                        tracing::warn!(%path, error, "a recorded request is invalid; this and further ones are skipped; fix the line");
                     }
                 }
             }

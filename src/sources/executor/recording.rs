@@ -57,7 +57,7 @@ impl Recording {
             self.line += 1;
             match self.lines.by_ref().take(MAX_LINE).read_until(b'\n', &mut text) {
                 Err(error) => {
-                    tracing::warn!(%error, line = self.line, "reading the recorded requests failed; no more will be sent");
+                    tracing::warn!(%error, line = self.line, "reading the recorded requests failed, no more will be sent; check the disk of the file in load=");
                     return None;
                 }
                 Ok(0) => return None,

@@ -94,7 +94,7 @@ async fn accept(listener: &UnixListener, publishers: &Arc<Publishers>, naming: &
             // Most likely there are no free descriptors. An immediate retry would only use CPU time.
             Err(error) => {
                 if !std::mem::replace(&mut failing, true) {
-                    tracing::warn!(%error, "ingest socket cannot accept publishers; retrying");
+                    tracing::warn!(%error, "ingest socket cannot accept publishers; retrying; raise the limit of open files (LimitNOFILE=, ulimit -n)");
                 }
                 tokio::time::sleep(Duration::from_secs(1)).await;
                 continue;

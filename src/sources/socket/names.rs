@@ -134,7 +134,10 @@ impl fmt::Display for Refused {
             Self::Taken { model, version, by } => {
                 write!(out, "model {model:?} version {version:?} belongs to {by}; give each engine its own name")
             }
-            Self::TooMany => write!(out, "there are {MAX_ENGINES} engines already; see --engine.forget-after"),
+            Self::TooMany => write!(
+                out,
+                "there are {MAX_ENGINES} engines already; lower --engine.forget-after if old names are not needed"
+            ),
         }
     }
 }

@@ -75,7 +75,7 @@ impl Publishers {
         let uids = &self.admission.uids;
         if !uids.is_empty() && !uid.is_some_and(|uid| uids.contains(&uid)) {
             if let Some(left_out) = self.refuse(PublisherRefusal::Uid) {
-                tracing::warn!(uid, left_out, "publisher refused by --ingest.allow-uid");
+                tracing::warn!(uid, left_out, "publisher refused; add its uid to --ingest.allow-uid");
             }
             return None;
         }
@@ -96,7 +96,11 @@ impl Publishers {
             && let Some(left_out) = self.refuse(PublisherRefusal::Full)
         {
             let limit = self.admission.limit;
-            tracing::warn!(limit, left_out, "publisher refused; all places are in use");
+            tracing::warn!(
+                limit,
+                left_out,
+                "publisher refused, all places are in use; stop programs that are not engines, or raise LimitNOFILE="
+            );
         }
         place
     }
@@ -109,7 +113,11 @@ impl Publishers {
             let (first, _) = silent.min_by_key(|(_, activity)| *activity)?;
             connected.swap_remove(first).evicted.notify_one();
             if let Some(left_out) = self.refuse(PublisherRefusal::Silent) {
-                tracing::warn!(limit = self.admission.limit, left_out, "silent publisher dropped to make room");
+                tracing::warn!(
+                    limit = self.admission.limit,
+                    left_out,
+                    "silent publisher dropped to make room; stop programs that connect and send nothing"
+                );
             }
         }
         let activity = Mutex::new(Activity { has_said_hello: false, last_line: Instant::now() });

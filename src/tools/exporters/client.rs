@@ -101,7 +101,8 @@ async fn server(access: Access) -> Result<Server, ConfigError> {
 /// The header of a user and password.
 fn basic(path: &Path) -> Result<HeaderValue, ConfigError> {
     let invalid = |why: String| ConfigError::Flag { flag: "--user-file", value: path.display().to_string(), why };
-    let text = small_file::read(path).map_err(|error| invalid(format!("cannot read the file: {error}")))?;
+    let text = small_file::read(path)
+        .map_err(|error| invalid(format!("cannot read the file: {error}; check the path and its permissions")))?;
     let line = text.trim_ascii();
     if !line.contains(&b':') || line.contains(&b'\n') {
         return Err(invalid("write USER:PASSWORD on one line".to_owned()));
