@@ -10,6 +10,7 @@ pub mod page;
 pub mod records;
 pub mod report;
 pub mod rules;
+pub mod thresholds;
 
 #[cfg(test)]
 mod tests;

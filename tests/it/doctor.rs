@@ -8,7 +8,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use serde_json::Value;
-use trtllm_exporter::diagnosis::{report, rules};
+use trtllm_exporter::diagnosis::{report, rules, thresholds as limit};
 
 use crate::support;
 use crate::support::daemon::{Daemon, Launch, run};
@@ -558,6 +558,53 @@ fn every_alert_is_a_rule_or_is_listed_as_not_one() {
     let unknown: Vec<_> = rules::all().flat_map(|rule| rule.alerts).filter(|name| !exists(name)).collect();
     assert!(unknown.is_empty(), "no such alert: {unknown:?}");
     assert!(NOT_RULES.iter().all(|(name, _)| exists(name)));
+}
+
+/// Each limit, the rules whose text states it, and the alerts that compare with it. With another value, this test fails until the
+/// rules and the alerts have it, and check_alerts.py until the runbooks have it.
+const SHARED: &[(f64, &str, &[&str], &[&str])] = &[
+    (limit::QUEUED_SHARE, "%", &["queue-bound"], &["TrtllmQueueLong"]),
+    (
+        limit::FULL_KV_CACHE,
+        "%",
+        &["queue-bound", "token-limit-reached", "saturated"],
+        &["TrtllmKvCacheNearlyFull", "TrtllmBatchNotFilled"],
+    ),
+    (limit::EXHAUSTED_KV_CACHE, "%", &[], &["TrtllmKvCacheExhausted"]),
+    (1.0 - limit::FULL_KV_CACHE, "%", &["kv-cache-starved"], &[]),
+    (limit::FULL_BATCH, "%", &["saturated"], &["TrtllmEngineSaturated"]),
+    (limit::LONG_QUEUE_TIME, "s", &["queue-time-high"], &["TrtllmQueueTimeHigh"]),
+    (limit::REUSED_BLOCKS, "%", &["poor-reuse"], &["TrtllmKvCacheReuseLow"]),
+    (limit::TRANSFER_SHARE, "%", &["kv-transfer-slow"], &["TrtllmKvTransferSlow"]),
+    (limit::SPECULATION_GAIN, "", &["poor-speculation"], &[]),
+    (limit::ANSWERS_BY / 60.0, "minutes", &["source-never-answered", "engine-starting"], &[]),
+    (limit::LOADED_BY / 60.0, "minutes", &["source-never-answered", "engine-starting"], &[]),
+];
+
+#[test]
+fn rules_and_alerts_state_the_limits_that_they_share() {
+    let alerts = std::fs::read_to_string(support::root().join("deploy/prometheus/alerts.yml")).unwrap();
+    let speculation = std::fs::read_to_string(support::root().join("docs/runbooks/load.md")).unwrap();
+    let has = |text: &str, words: &str| {
+        format!(" {} ", text.replace([',', '.', ';', ':'], " ")).contains(&format!(" {words} "))
+    };
+    for (value, unit, names, compared_by) in SHARED {
+        let number = if *unit == "%" { f64::round(value * 100.0) } else { *value };
+        let words = format!("{number} {unit}").trim().replace('.', " ");
+        for name in *names {
+            let rule = rules::all().find(|rule| rule.name == *name).unwrap();
+            let text = format!("{} {}", rule.when, rule.guideline);
+            assert!(has(&text, &words), "{name} does not state {words}: {text}");
+        }
+        for alert in *compared_by {
+            let expression =
+                alerts.split(&format!("- alert: {alert}\n")).nth(1).unwrap().split("labels:").next().unwrap();
+            let compares = expression.split_whitespace().any(|word| word.parse() == Ok(*value));
+            assert!(compares, "{alert} does not compare with {value}: {expression}");
+        }
+    }
+    let gain = format!("Below {}", limit::SPECULATION_GAIN);
+    assert!(speculation.contains(&gain), "docs/runbooks/load.md does not say {gain:?}");
 }
 
 #[test]

@@ -2,7 +2,9 @@
 
 usage: alerts.py [--promtool PATH]     (run in the repository root)
 Each alert has a severity, a summary, a description, a test in which it fires, one in which it stays silent, and a runbook section.
-Each section belongs to an alert, has the three parts, and only queries that parse and use metrics of the catalog.
+Each section belongs to an alert, has the three parts, states each limit of the alert's expression, and has only queries that parse
+and use metrics of the catalog. A share in a summary or description is one of the expression. tests/doctor.rs compares the limits with
+those of doctor's rules.
 Prints one line per finding. Exit code 1 if there is one.
 """
 
@@ -27,13 +29,40 @@ def rule_files():
 
 
 def alerts_of(text):
-    """(name, severity, runbook_url, has summary and description) of each alert. Parses just the YAML that our files use."""
+    """(name, severity, runbook_url, has summary and description, limits) of each alert. Parses just the YAML that our files use."""
     for block in re.split(r"\n {6}- alert: ", text)[1:]:
         block = re.split(r"\n {6}- |\n {2}- name:", block)[0]
         value = lambda key: (re.search(rf"\n\s+{key}: (.+)", block) or [None, ""])[1]
         yield block.split("\n")[0].strip(), value("severity"), value("runbook_url"), bool(
             value("summary") and value("description")
-        )
+        ), wrong_shares(block), limits_of(block)
+
+
+WORDS = {"0.5": "half", "2": "twice", "3": "three"}
+
+
+def limits_of(alert):
+    """The numbers with which an alert compares, as they are written, and the codes of Xid errors. Without 0 and 1."""
+    expression = re.split(r"\n\s+(?:for|labels):", alert.split("expr:")[1])[0]
+    codes = re.findall(r'xid=~"([\d|]+)"', expression)
+    rest = re.sub(r"\{[^}]*\}|\[[^\]]*\]|[a-zA-Z_:][\w:]*|\b\d+[smhd]\b", " ", expression)
+    return set(re.findall(r"\d+(?:\.\d+)?", " ".join([rest, *codes]))) - {"0", "1"}
+
+
+def shares_of(number):
+    """0.9 is 90 %, and 10 % are left."""
+    return {f"{share * 100:.4g} %" for share in (float(number), 1 - float(number))} if float(number) < 1 else set()
+
+
+def wrong_shares(alert):
+    allowed = set().union(*(shares_of(number) for number in limits_of(alert)))
+    return set(re.findall(r"\d+(?:\.\d+)? %", alert.split("annotations:")[1])) - allowed
+
+
+def missing_limits(limits, text):
+    text = re.sub(r"(?s)```.*?```", "", text)
+    stated = lambda form: re.search(rf"(?<![\d.]){re.escape(form)}(?!\w)", text)
+    return sorted(number for number in limits if not any(map(stated, {number, WORDS.get(number, number)} | shares_of(number))))
 
 
 def tested(text):
@@ -73,7 +102,7 @@ def main():
     findings, names, queries = [], set(), []
     for path, text in rules.items():
         findings += [f"{path}: {finding}" for finding in unknown_metrics(rule_expressions(text), families, recorded)]
-        for name, severity, url, described in alerts_of(text):
+        for name, severity, url, described, shares, limits in alerts_of(text):
             names.add(name)
             page = url.removeprefix(f"{repository}/blob/main/").split("#")[0]
             if severity not in SEVERITIES:
@@ -84,6 +113,10 @@ def main():
                 findings.append(f"{name}: runbook_url {url!r} is not {repository}/blob/main/docs/runbooks/PAGE.md#{name.lower()}")
             elif name not in pages.get(page, {}):
                 findings.append(f'{name}: {page} has no section "## {name}"')
+            else:
+                stated = read(page).split("\n## ")[0] + pages[page][name]
+                findings += [f"{name}: {page} does not state {number}, which the expression has" for number in missing_limits(limits, stated)]
+            findings += [f"{name}: {share} is not a number of the expression" for share in sorted(shares)]
             for what, cases in (("fires", fires), ("stays silent", silent)):
                 if name not in cases:
                     findings.append(f"{name}: no test in which it {what}")

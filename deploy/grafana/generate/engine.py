@@ -1,5 +1,6 @@
 """Dashboard: what each engine does. The uid is that of the first release, so links stay valid."""
 
+from limits import limit, percent
 from panels import GREEN, ORANGE, RED, YELLOW, dashboard, row, states, steps, table, timeseries
 from queries import ENGINE_LEGEND as LEGEND
 from queries import PER_ENGINE, by, each, engine, engine_states, per_second, quantile, quantiles, variables
@@ -137,7 +138,7 @@ def build():
                 "Time before the first iteration of a request.",
                 "s",
                 quantiles("nv_trt_llm_new_request_queue_time_seconds"),
-                thresholds=steps((5, RED)),
+                thresholds=steps((limit("TrtllmQueueTimeHigh"), RED)),
             ),
             timeseries(
                 "Phases of a request, p95",
@@ -197,10 +198,10 @@ def build():
             "Speculative decoding",
             timeseries(
                 "Accepted draft tokens",
-                "Share of the draft tokens that the model accepts. Above 60 % is good; below 50 %, drafting may not pay off.",
+                f"Share of the draft tokens that the model accepts. Above 60 % is good; below {percent('TrtllmSpecDecodeAcceptanceLow')}, drafting may not pay off.",
                 "percentunit",
                 [(f"{accepted} / {drafted}", LEGEND)],
-                thresholds=steps((0.5, ORANGE), (0.6, GREEN), base=RED),
+                thresholds=steps((limit("TrtllmSpecDecodeAcceptanceLow"), ORANGE), (0.6, GREEN), base=RED),
                 high=1,
             ),
             timeseries(

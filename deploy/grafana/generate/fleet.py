@@ -1,5 +1,6 @@
 """Dashboard: all models at a glance. Most queries read the recording rules, so its cost does not grow with the fleet."""
 
+from limits import limit, percent
 from panels import GREEN, ORANGE, RED, YELLOW, dashboard, row, stat, states, steps, timeseries
 from queries import ENGINE_LEGEND, RECORDED, TARGET, by, engine_states, quantile, recorded, select, variables
 
@@ -207,18 +208,18 @@ def build():
                 "s",
                 [(quantile(0.95, "nv_trt_llm_new_request_queue_time_seconds", MODEL), LEGEND)],
                 6,
-                thresholds=steps((5, RED)),
+                thresholds=steps((limit("TrtllmQueueTimeHigh"), RED)),
             ),
         ),
         row(
             "Resources",
             timeseries(
                 "KV cache in use",
-                f"Share of the blocks of all engines of a model. Above 90 %, new requests soon wait. {RULES}",
+                f"Share of the blocks of all engines of a model. Above {percent('TrtllmKvCacheNearlyFull')}, new requests soon wait. {RULES}",
                 "percentunit",
                 [(by(MODEL, recorded("model_version:nv_trt_llm_kv_cache_used:ratio"), "max"), LEGEND)],
                 6,
-                thresholds=steps((0.9, ORANGE)),
+                thresholds=steps((limit("TrtllmKvCacheNearlyFull"), ORANGE)),
                 high=1,
             ),
             timeseries(

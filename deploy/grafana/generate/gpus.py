@@ -1,5 +1,6 @@
 """Dashboard: health, load, power, clocks and links of each GPU."""
 
+from limits import limit, percent
 from panels import ORANGE, RED, YELLOW, dashboard, row, stat, states, steps, table, timeseries
 from queries import by, gpu, numbered, rate, variables
 
@@ -133,10 +134,10 @@ def build():
             ),
             timeseries(
                 "Memory in use",
-                "Share of the GPU's memory. An engine takes most of it on purpose; above 98 %, an allocation may fail.",
+                f"Share of the GPU's memory. An engine takes most of it on purpose; above {percent('TrtllmGpuMemoryNearlyFull')}, an allocation may fail.",
                 "percentunit",
                 [(f"{each('nv_gpu_memory_used_bytes')} / {each('nv_gpu_memory_total_bytes')}", LEGEND)],
-                thresholds=steps((0.98, RED)),
+                thresholds=steps((limit("TrtllmGpuMemoryNearlyFull"), RED)),
                 high=1,
             ),
             lines(
@@ -188,7 +189,7 @@ def build():
                 "Share of the samples in which a reason that costs speed was active. The panel Clocks names the reason.",
                 "percentunit",
                 [(by(PER_GPU, f"avg_over_time({gpu('nv_gpu_clocks_event_active', SLOW)}[$__rate_interval])", "max"), LEGEND)],
-                thresholds=steps((0.5, ORANGE)),
+                thresholds=steps((limit("TrtllmGpuThrottled"), ORANGE)),
                 high=1,
             ),
             timeseries(

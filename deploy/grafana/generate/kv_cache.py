@@ -1,10 +1,11 @@
 """Dashboard: how full the KV cache is, how well it is reused, and where its blocks go."""
 
+from limits import limit, percent
 from panels import GREEN, ORANGE, RED, dashboard, row, steps, timeseries
 from queries import ENGINE_LEGEND as LEGEND
 from queries import PER_ENGINE, each, per_second, quantile, variables
 
-FULL = steps((0.9, ORANGE), (0.95, RED))
+FULL = steps((limit("TrtllmKvCacheNearlyFull"), ORANGE), (limit("TrtllmKvCacheExhausted"), RED))
 
 
 def build():
@@ -77,11 +78,11 @@ def build():
             "Reuse",
             timeseries(
                 "Hit ratio",
-                "Share of the looked-up blocks that were found. For long prompts with a common beginning, 70 % and more is good.",
+                f"Share of the looked-up blocks that were found. For long prompts with a common beginning, {percent('TrtllmKvCacheReuseLow')} and more is good.",
                 "percentunit",
                 [(f"{reused} / (({reused} + {missed}) > 0)", LEGEND)],
                 6,
-                thresholds=steps((0.7, GREEN), base=ORANGE),
+                thresholds=steps((limit("TrtllmKvCacheReuseLow"), GREEN), base=ORANGE),
                 high=1,
             ),
             timeseries(

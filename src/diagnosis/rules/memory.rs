@@ -2,11 +2,9 @@
 
 use super::super::finding::{Check, Facts, Rule, Severity, count, seconds, share};
 use super::super::observation::Engine;
+use super::super::thresholds::{FULL_KV_CACHE, REUSED_BLOCKS, TRANSFER_SHARE};
 use super::waiting::{Cause, cause, pauses, requests_pause};
 
-/// Tuning guideline: more than 70 % hits where prompts are long. An engine that has never had so many may have prompts that
-/// share nothing.
-const HITS: f64 = 0.7;
 /// Blocks looked up before the window, which make its share of hits one to rely on.
 const KNOWN_BLOCKS: f64 = 1000.0;
 /// Below this share of the time, computing prompts again costs little.
@@ -88,7 +86,8 @@ fn free(engine: &Engine) -> Option<f64> {
 fn kv_cache_starved(engine: &Engine) -> Facts {
     let batches = &engine.batches;
     let free = free(engine).filter(|_| engine.was_busy())?;
-    if cause(engine) != Some(Cause::KvCache) && !(free < 0.1 && requests_pause(engine)) {
+    let is_full = free < 1.0 - FULL_KV_CACHE;
+    if cause(engine) != Some(Cause::KvCache) && !(is_full && requests_pause(engine)) {
         return None;
     }
     Some(vec![
@@ -123,7 +122,8 @@ fn poor_reuse(engine: &Engine) -> Facts {
     let looked_up = reused + page.grew(missed_name, &[]);
     let context = page.grew("nv_trt_llm_context_tokens_total", &[]);
     let generation = page.grew("nv_trt_llm_generation_tokens_total", &[]);
-    let poor = usual >= HITS && looked_up >= ENOUGH_BLOCKS && reused / looked_up < 0.5 * usual;
+    // An engine that has never found so many may have prompts that share nothing.
+    let poor = usual >= REUSED_BLOCKS && looked_up >= ENOUGH_BLOCKS && reused / looked_up < 0.5 * usual;
     // After a restart, the cache is empty.
     let restarted = page.grew("nv_trt_llm_engine_restarts_total", &[]) > 0.0;
     let applies = poor && !restarted && context > generation && context_matters(engine);
@@ -156,6 +156,6 @@ fn reuse_off(engine: &Engine) -> Facts {
 fn kv_transfer_slow(engine: &Engine) -> Facts {
     let transfer = engine.page.mean("nv_trt_llm_kv_cache_transfer_seconds", 10.0)?;
     let latency = engine.page.mean("nv_trt_llm_e2e_request_latency_seconds", 10.0)?;
-    let applies = latency > 0.0 && transfer > 0.1 * latency;
+    let applies = latency > 0.0 && transfer > TRANSFER_SHARE * latency;
     applies.then(|| vec![seconds("mean transfer", transfer), seconds("mean latency of a request", latency)])
 }

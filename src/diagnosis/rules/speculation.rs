@@ -2,9 +2,8 @@
 
 use super::super::finding::{Check, Facts, Rule, Severity, count, share};
 use super::super::observation::Engine;
+use super::super::thresholds::SPECULATION_GAIN;
 
-/// Tokens of a step for the time of a step without drafts. Less than this is no gain: checking draft tokens takes time, too.
-const GAIN: f64 = 1.1;
 /// Steps with draft tokens in the window.
 const ENOUGH_STEPS: f64 = 20.0;
 
@@ -51,7 +50,7 @@ fn poor_speculation(engine: &Engine) -> Facts {
     // The engine tells the share of the whole iteration.
     let overhead = engine.batches.draft_share.filter(|share| *share < 1.0).map(|share| share / (1.0 - share));
     let gain = length / (1.0 + overhead.unwrap_or(0.0));
-    (gain < GAIN).then(|| {
+    (gain < SPECULATION_GAIN).then(|| {
         let mut facts = vec![
             count("draft tokens", draft),
             share("draft tokens accepted", accepted / draft),

@@ -2,13 +2,10 @@
 
 use super::super::finding::{Check, Fact, Facts, Rule, Severity, count, seconds, share, text};
 use super::super::observation::Engine;
+use super::super::thresholds::{ANSWERS_BY, LOADED_BY};
 
 /// Records per poll at which a ring of the default size (1000) may overflow: half of it.
 const NEAR_OVERFLOW: f64 = 500.0;
-/// Seconds without an answer after which the address is probably wrong, or the server does not run.
-const ANSWERS_BY: f64 = 120.0;
-/// Seconds after which hardly any model still loads.
-const LOADED_BY: f64 = 3600.0;
 
 pub(super) const RULES: &[Rule] = &[
     Rule {

@@ -3,19 +3,14 @@
 use super::super::batches::GENERATION_ITERATION;
 use super::super::finding::{Check, Fact, Facts, Rule, Severity, count, seconds, share, text};
 use super::super::observation::Engine;
+use super::super::thresholds::{FULL_BATCH, FULL_KV_CACHE, LONG_QUEUE_TIME, QUEUED_SHARE};
 
 /// Tuning guideline: a first token within 200 ms.
 pub(super) const FIRST_TOKEN: f64 = 0.2;
-/// Tuning guideline: queued requests below a tenth of the limit.
-const QUEUED_SHARE: f64 = 0.1;
-/// With a fuller KV cache, a larger batch only moves the wait.
-const FULL_KV_CACHE: f64 = 0.9;
 /// The scheduler reserves blocks for the rest of each request, so not all need be used.
 const RESERVED_KV_CACHE: f64 = 0.5;
 /// With a larger share of the time in context phases, compute is the limit, and a larger batch helps nobody.
 const COMPUTE: f64 = 0.75;
-/// As the alert TrtllmQueueTimeHigh, which is about the 95th percentile: a window may have too few requests for one.
-const LONG_QUEUE_TIME: f64 = 5.0;
 
 pub(super) const RULES: &[Rule] = &[
     Rule {
@@ -245,9 +240,6 @@ fn queue_time_high(engine: &Engine) -> Facts {
     let time = queue_time(engine).filter(|time| *time > LONG_QUEUE_TIME)?;
     Some(vec![seconds("mean queue time", time), count("mean requests that wait", engine.batches.backlog)])
 }
-
-/// The alert TrtllmEngineSaturated is about minutes. A few seconds with a KV cache that is 80 % full are nothing.
-const FULL_BATCH: f64 = 0.7;
 
 fn saturated(engine: &Engine) -> Facts {
     let batches = &engine.batches;

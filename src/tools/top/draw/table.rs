@@ -9,6 +9,7 @@ use super::super::exporter::Row;
 use super::super::numbers::Number;
 use super::super::theme::{Theme, Tone};
 use super::super::units::{cut, left, right};
+use crate::diagnosis::thresholds::{EXHAUSTED_KV_CACHE, FULL_KV_CACHE, QUEUED_SHARE};
 
 /// Two lines of titles, the engines that have room, an empty line, the cause, an empty line.
 pub(super) fn lines(app: &App, rows: &[Row<'_>], columns: usize, height: usize, theme: Theme) -> Vec<Line<'static>> {
@@ -127,11 +128,10 @@ fn tone(column: Column, row: &Row<'_>) -> Tone {
     match column {
         Column::State => state(&row.engine.state),
         Column::Why | Column::Exporter => Tone::Minor,
-        Column::Number(Number::KvUsed) if value(Number::KvUsed) >= Some(0.95) => Tone::Bad,
-        Column::Number(Number::KvUsed) if value(Number::KvUsed) >= Some(0.9) => Tone::Warning,
-        // The guideline of TensorRT-LLM: below a tenth of the limit.
+        Column::Number(Number::KvUsed) if value(Number::KvUsed) >= Some(EXHAUSTED_KV_CACHE) => Tone::Bad,
+        Column::Number(Number::KvUsed) if value(Number::KvUsed) >= Some(FULL_KV_CACHE) => Tone::Warning,
         Column::Number(Number::Queued) => {
-            let limit = value(Number::Max).map_or(0.0, |max| max / 10.0);
+            let limit = value(Number::Max).map_or(0.0, |max| max * QUEUED_SHARE);
             if value(Number::Queued).is_some_and(|queued| queued > limit) { Tone::Warning } else { Tone::Plain }
         }
         Column::Number(Number::Paused) if value(Number::Paused) > Some(0.0) => Tone::Warning,
