@@ -120,6 +120,9 @@ def main():
             for what, cases in (("fires", fires), ("stays silent", silent)):
                 if name not in cases:
                     findings.append(f"{name}: no test in which it {what}")
+    objectives = "docs/runbooks/objectives.md"
+    budgets = re.findall(r"_budget:ratio\n +expr: vector\(([\d.]+)\)", rules["deploy/prometheus/recording.yml"])
+    findings += [f"{objectives}: does not state the budget {number} of recording.yml" for number in missing_limits(budgets, read(objectives))]
     for path, sections in pages.items():
         if os.path.basename(path) != "README.md" and f"({os.path.basename(path)})" not in read("docs/runbooks/README.md"):
             findings.append(f"docs/runbooks/README.md: does not list {path}")
