@@ -17,6 +17,7 @@ from expressions import OURS, RECORDED, queries_of, rule_expressions, syntax_fin
 
 PARTS = ("What it means.", "What to look at.", "What to do.")
 SEVERITIES = ("critical", "warning", "info")
+WORDS = {"0.5": "half", "2": "twice", "3": "three"}
 
 
 def read(path):
@@ -29,16 +30,13 @@ def rule_files():
 
 
 def alerts_of(text):
-    """(name, severity, runbook_url, has summary and description, limits) of each alert. Parses just the YAML that our files use."""
+    """(name, severity, runbook_url, has summary and description, all of it) of each alert. Parses just the YAML that our files use."""
     for block in re.split(r"\n {6}- alert: ", text)[1:]:
         block = re.split(r"\n {6}- |\n {2}- name:", block)[0]
         value = lambda key: (re.search(rf"\n\s+{key}: (.+)", block) or [None, ""])[1]
         yield block.split("\n")[0].strip(), value("severity"), value("runbook_url"), bool(
             value("summary") and value("description")
-        ), wrong_shares(block), limits_of(block)
-
-
-WORDS = {"0.5": "half", "2": "twice", "3": "three"}
+        ), block
 
 
 def limits_of(alert):
@@ -54,12 +52,14 @@ def shares_of(number):
     return {f"{share * 100:.4g} %" for share in (float(number), 1 - float(number))} if float(number) < 1 else set()
 
 
-def wrong_shares(alert):
-    allowed = set().union(*(shares_of(number) for number in limits_of(alert)))
-    return set(re.findall(r"\d+(?:\.\d+)? %", alert.split("annotations:")[1])) - allowed
+def wrong_shares(limits, alert):
+    """The shares in the summary and the description that the expression does not have."""
+    allowed = set().union(*map(shares_of, limits))
+    return sorted(set(re.findall(r"\d+(?:\.\d+)? %", alert.split("annotations:")[1])) - allowed)
 
 
 def missing_limits(limits, text):
+    """The numbers that a text does not state outside its queries."""
     text = re.sub(r"(?s)```.*?```", "", text)
     stated = lambda form: re.search(rf"(?<![\d.]){re.escape(form)}(?!\w)", text)
     return sorted(number for number in limits if not any(map(stated, {number, WORDS.get(number, number)} | shares_of(number))))
@@ -102,8 +102,9 @@ def main():
     findings, names, queries = [], set(), []
     for path, text in rules.items():
         findings += [f"{path}: {finding}" for finding in unknown_metrics(rule_expressions(text), families, recorded)]
-        for name, severity, url, described, shares, limits in alerts_of(text):
+        for name, severity, url, described, alert in alerts_of(text):
             names.add(name)
+            limits = limits_of(alert)
             page = url.removeprefix(f"{repository}/blob/main/").split("#")[0]
             if severity not in SEVERITIES:
                 findings.append(f"{name}: severity {severity!r} is not one of {SEVERITIES}")
@@ -116,7 +117,7 @@ def main():
             else:
                 stated = read(page).split("\n## ")[0] + pages[page][name]
                 findings += [f"{name}: {page} does not state {number}, which the expression has" for number in missing_limits(limits, stated)]
-            findings += [f"{name}: {share} is not a number of the expression" for share in sorted(shares)]
+            findings += [f"{name}: {share} is not a number of the expression" for share in wrong_shares(limits, alert)]
             for what, cases in (("fires", fires), ("stays silent", silent)):
                 if name not in cases:
                     findings.append(f"{name}: no test in which it {what}")
