@@ -1,5 +1,5 @@
-//! Limits that rules share with alerts, runbooks, dashboards and `top`. tests/doctor.rs compares the rules and the alerts with them,
-//! tests/deploy/check_alerts.py the runbooks with the alerts; the dashboards take them from the alerts.
+//! Limits that rules share with alerts, runbooks, dashboards and `top`. tests/it/doctor.rs compares the rules and the alerts with them,
+//! tests/judges/alerts.py the runbooks with the alerts; the dashboards take them from the alerts.
 
 /// Tuning guideline: queued requests below this share of the limit.
 pub const QUEUED_SHARE: f64 = 0.1;

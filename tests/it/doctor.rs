@@ -561,7 +561,7 @@ fn every_alert_is_a_rule_or_is_listed_as_not_one() {
 }
 
 /// Each limit, the rules whose text states it, and the alerts that compare with it. With another value, this test fails until the
-/// rules and the alerts have it, and check_alerts.py until the runbooks have it.
+/// rules and the alerts have it, and tests/judges/alerts.py until the runbooks have it.
 const SHARED: &[(f64, &str, &[&str], &[&str])] = &[
     (limit::QUEUED_SHARE, "%", &["queue-bound"], &["TrtllmQueueLong"]),
     (
