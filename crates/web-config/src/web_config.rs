@@ -194,7 +194,10 @@ impl State {
             match &outcome {
                 Ok(None) => tracing::info!("web configuration is valid again"),
                 Ok(Some(error)) => tracing::warn!(error, "new certificate is invalid; keeping the previous one"),
-                Err(error) => tracing::error!(error, "web configuration is invalid; refusing all requests until its file is fixed"),
+                Err(error) => tracing::error!(
+                    error,
+                    "web configuration is invalid; refusing all requests until its file is fixed"
+                ),
             }
             reloads.logged = outcome;
         }
