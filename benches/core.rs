@@ -8,7 +8,7 @@ use std::hint::black_box;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use trtllm_exporter::engine::Engine;
+use trtllm_engine::Engine;
 use trtllm_exporter::exposition::negotiate::Format;
 use trtllm_exporter::exposition::render;
 use trtllm_exporter::intake::{Intake, Moment};
@@ -16,13 +16,13 @@ use trtllm_exporter::metrics::compat::CompatSets;
 use trtllm_exporter::metrics::own::HttpMetrics;
 use trtllm_exporter::metrics::page::{Page, Value};
 use trtllm_exporter::metrics::page_builder::{PageBuilder, Section, Selection};
-use trtllm_exporter::model::IterationStats;
-use trtllm_exporter::model::Objectives;
-use trtllm_exporter::model::{EngineAbout, RecorderCounts};
 use trtllm_exporter::recorder::{Recorder, RecorderConfig};
-use trtllm_exporter::sources::trtllm_json::{parse_perf_metrics, parse_records};
-use trtllm_exporter::sources::{Batch, Item, Presence};
 use trtllm_exporter::state::{EngineName, EngineSnapshot, State};
+use trtllm_model::IterationStats;
+use trtllm_model::Objectives;
+use trtllm_model::{EngineAbout, RecorderCounts};
+use trtllm_sources::trtllm_json::{parse_perf_metrics, parse_records};
+use trtllm_sources::{Batch, Item, Presence};
 
 const RECORDS: usize = 1000;
 

@@ -15,13 +15,13 @@ use clap_complete::Shell;
 
 use crate::build;
 use crate::config::{self, ConfigError, EngineConfig, hide_user_info};
-use crate::gpu::GpuMode;
 use crate::http::router::TelemetryPath;
 use crate::listen::Address;
-use crate::log::LogFormat;
 use crate::metrics::compat::CompatSets;
-use crate::model::{BenchReport, Objectives};
 use crate::recorder::RecorderConfig;
+use trtllm_gpu::GpuMode;
+use trtllm_model::{BenchReport, Objectives};
+use trtllm_service::log::LogFormat;
 
 pub use clients::{Connection, DoctorArgs, ReportFormat, TopArgs};
 pub use record::{ExportArgs, RecordCommand};

@@ -3,7 +3,6 @@
 mod gpus;
 #[cfg(feature = "executor")]
 mod hosted;
-mod objectives;
 mod options;
 mod secrets;
 mod source;
@@ -16,13 +15,13 @@ use serde::Deserialize;
 use serde_saphyr::Spanned;
 
 use crate::metrics::catalog::{CATALOG, Metric};
-use crate::model::{BenchReport, Objectives};
-use crate::small_file;
-#[cfg(feature = "executor")]
-use crate::sources::executor::{self, hosting::Hosting};
-use crate::sources::replay::Replay;
-use crate::sources::{OpenError, bench_report, socket};
 use crate::state::{EngineName, EngineOrigin};
+use trtllm_model::{BenchReport, Objectives};
+use trtllm_service::small_file;
+#[cfg(feature = "executor")]
+use trtllm_sources::executor::{self, hosting::Hosting};
+use trtllm_sources::replay::Replay;
+use trtllm_sources::{OpenError, bench_report, socket};
 
 pub use secrets::hide_user_info;
 pub use source::SourceSpec;
@@ -282,7 +281,7 @@ fn engine(entry: Entry) -> Result<EngineConfig, String> {
         version: or_default(version, "version", DEFAULT_VERSION)?,
         labels: labels.into_iter().collect(),
         source: source.kind(),
-        objectives: objectives::objectives(&objectives)?,
+        objectives: Objectives::from_times(&objectives)?,
     };
     let gpus = gpus.map(|gpus| gpus::parse(&gpus, names_its_engines)).transpose()?.unwrap_or_default();
     let named = |path: &PathBuf, why| format!("bench_report {}: {why}", path.display());

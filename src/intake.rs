@@ -5,14 +5,14 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use crate::engine::{Engine, EngineState, Implausible};
-use crate::log::LogLimit;
-use crate::model::{BenchReport, EngineAbout, ErrorKind, RejectCounts, RejectReason};
-use crate::printable::one_line;
 use crate::recorder::EngineRecorder;
-use crate::recording::{self, Settled};
-use crate::sources::{Batch, Item, Presence, Recorded, SourceError};
 use crate::state::{self, EngineName, EngineSlot, Failure, SourceStatus};
+use trtllm_engine::{Engine, EngineState, Implausible};
+use trtllm_model::{BenchReport, EngineAbout, ErrorKind, RejectCounts, RejectReason};
+use trtllm_recording::{self as recording, Settled};
+use trtllm_service::log::LogLimit;
+use trtllm_service::printable::one_line;
+use trtllm_sources::{Batch, Item, Presence, Recorded, SourceError};
 
 /// One moment on both clocks.
 #[derive(Debug, Clone, Copy)]
@@ -427,9 +427,9 @@ fn beginning(error: &str) -> String {
 mod tests {
     use super::*;
     use crate::metrics::catalog::Id;
-    use crate::model::IterationStats;
-    use crate::model::PublisherRefusal;
     use crate::state::State;
+    use trtllm_model::IterationStats;
+    use trtllm_model::PublisherRefusal;
 
     #[test]
     fn every_snapshot_shows_the_counters_of_its_intake() {

@@ -9,7 +9,7 @@ use std::str::FromStr;
 use tokio::net::{TcpListener, TcpSocket, TcpStream, UnixListener, UnixStream};
 use tokio_util::either::Either;
 
-use crate::unix_socket::{self, Activated, SocketFile};
+use trtllm_service::unix_socket::{self, Activated, SocketFile};
 
 /// Connections that wait to be accepted, as many as tokio asks for.
 const BACKLOG: u32 = 1024;

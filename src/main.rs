@@ -5,7 +5,8 @@ use std::process::ExitCode;
 
 use trtllm_exporter::cli::{Cli, Command};
 use trtllm_exporter::start::{self, StartError};
-use trtllm_exporter::{log, printable, process, tools};
+use trtllm_exporter::tools;
+use trtllm_service::{log, printable, process};
 
 fn main() -> ExitCode {
     process::tune_allocator();
@@ -44,8 +45,8 @@ fn main() -> ExitCode {
     };
     // An engine that still loads its model cannot be stopped. Exit handlers would destroy the library that it runs in.
     #[cfg(feature = "executor")]
-    if trtllm_exporter::sources::executor::is_any_running() {
-        trtllm_exporter::sources::executor::exit_now(code);
+    if trtllm_sources::executor::is_any_running() {
+        trtllm_sources::executor::exit_now(code);
     }
     ExitCode::from(code)
 }

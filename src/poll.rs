@@ -8,12 +8,12 @@ use tokio::sync::mpsc;
 use tokio::time::Instant;
 
 use crate::intake::{Intake, Moment};
-use crate::model::BenchReport;
 use crate::recorder::EngineRecorder;
-use crate::shutdown::Shutdown;
-use crate::sources::{Batch, OpenError, Presence, Source, SourceError};
 use crate::state::EngineSlot;
-use crate::supervise::{self, Heartbeat, Panicked, Task};
+use trtllm_model::BenchReport;
+use trtllm_service::shutdown::Shutdown;
+use trtllm_service::supervise::{self, Heartbeat, Panicked, Task};
+use trtllm_sources::{Batch, OpenError, Presence, Source, SourceError};
 
 /// How an engine is polled.
 #[derive(Debug, Clone, Copy)]
@@ -228,12 +228,12 @@ mod tests {
     use std::sync::atomic::{AtomicU64, Ordering};
 
     use super::*;
-    use crate::engine::EngineState;
-    use crate::model::IterationStats;
-    use crate::shutdown;
-    use crate::sources::Item;
     use crate::state::{EngineName, State};
-    use crate::supervise::Heartbeats;
+    use trtllm_engine::EngineState;
+    use trtllm_model::IterationStats;
+    use trtllm_service::shutdown;
+    use trtllm_service::supervise::Heartbeats;
+    use trtllm_sources::Item;
 
     const SCHEDULE: Schedule = Schedule {
         interval: Duration::from_millis(10),

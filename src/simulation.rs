@@ -8,16 +8,16 @@ use std::cell::RefCell;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::engine::EngineState;
 use crate::metrics::compat::CompatSets;
 use crate::metrics::own::HttpMetrics;
 use crate::metrics::page_builder::{PageBuilder, Selection};
 use crate::poll::{Driver, Schedule};
-use crate::shutdown;
-use crate::sources::{Batch, Source, TestPoll};
 use crate::state::{EngineName, EngineSnapshot, State};
-use crate::supervise::Heartbeats;
 use crate::{exposition, exposition::negotiate::Format};
+use trtllm_engine::EngineState;
+use trtllm_service::shutdown;
+use trtllm_service::supervise::Heartbeats;
+use trtllm_sources::{Batch, Source, TestPoll};
 
 use world::{FEW, Random, World};
 

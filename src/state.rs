@@ -10,15 +10,15 @@ use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
 
-use crate::model::gpu::GpuInventory;
-use crate::model::{RecorderCounts, RefusedPublishers};
-use crate::shutdown::Shutdown;
+use trtllm_model::gpu::GpuInventory;
+use trtllm_model::{RecorderCounts, RefusedPublishers};
+use trtllm_service::shutdown::Shutdown;
 
 pub use engine::{EngineName, EngineSnapshot};
 pub use slot::{EngineOrigin, EngineSlot, Place, copy_to_keep};
 
-pub use crate::model::RECENT_RECORDS;
 pub use source::{Failure, SourceMetrics, SourceStatus, StartPhase};
+pub use trtllm_model::RECENT_RECORDS;
 
 use slot::Changes;
 
@@ -186,7 +186,7 @@ impl State {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::{EngineState, Health};
+    use trtllm_engine::{EngineState, Health};
 
     #[test]
     fn a_reader_withdraws_the_numbers_of_a_driver_that_has_died() {
@@ -195,7 +195,7 @@ mod tests {
         let long_ago = Instant::now() - Duration::from_secs(20);
         let mut health = Health::new(Duration::from_secs(15));
         health.answered(long_ago);
-        health.record(long_ago, crate::engine::Outstanding::Yes);
+        health.record(long_ago, trtllm_engine::Outstanding::Yes);
         let busy = EngineSnapshot { state: EngineState::Busy, health: Some(health), ..EngineSnapshot::starting() };
         state.slots()[0].publish(busy);
         let before = state.engine_changes();

@@ -11,9 +11,9 @@ use trtllm_exporter::metrics::compat::CompatSets;
 use trtllm_exporter::metrics::own::HttpMetrics;
 use trtllm_exporter::metrics::page::{Page, Sample, Value};
 use trtllm_exporter::metrics::page_builder::{PageBuilder, Selection};
-use trtllm_exporter::model::Objectives;
-use trtllm_exporter::sources::{Batch, Presence, SourceError};
 use trtllm_exporter::state::{EngineName, State};
+use trtllm_model::Objectives;
+use trtllm_sources::{Batch, Presence, SourceError};
 
 use super::session::Poll;
 

@@ -2,7 +2,7 @@
 //! eight bytes each, of few blocks, levels and ranks, so that they concern each other.
 
 use serde_json::{Value, json};
-use trtllm_exporter::sources::trtllm_json::parse_kv_cache_events;
+use trtllm_sources::trtllm_json::parse_kv_cache_events;
 
 use super::fold::{Fold, engine};
 use super::parsed_page;

@@ -3,9 +3,9 @@
 
 use arbitrary::Unstructured;
 use serde::de::IgnoredAny;
-use trtllm_exporter::model::{RequestStats, RequestStatsPerIteration};
-use trtllm_exporter::sources::trtllm_json::{Line, Parsed, Statistics, parse_line, parse_perf_metrics, parse_records};
-use trtllm_exporter::sources::{Batch, Item};
+use trtllm_model::{RequestStats, RequestStatsPerIteration};
+use trtllm_sources::trtllm_json::{Line, Parsed, Statistics, parse_line, parse_perf_metrics, parse_records};
+use trtllm_sources::{Batch, Item};
 
 use super::fold::{Fold, engine};
 use super::parsed_page;

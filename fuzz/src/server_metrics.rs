@@ -1,8 +1,8 @@
 //! `GET /prometheus/metrics` of trtllm-serve: pages, separated by form feeds, as one server sends them one after the other.
 
-use trtllm_exporter::sources::Item;
-use trtllm_exporter::sources::prometheus_text::parse_server_metrics;
-use trtllm_exporter::sources::trtllm_json::parse_records;
+use trtllm_sources::Item;
+use trtllm_sources::prometheus_text::parse_server_metrics;
+use trtllm_sources::trtllm_json::parse_records;
 
 use super::fold::{Fold, engine};
 use super::parsed_page;

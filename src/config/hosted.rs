@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use trtllm_bridge::{BatchingType, CommMode, ExecutorOptions, HostOptions, Load, ModelType};
 
-use crate::sources::executor::hosting::{Hosting, LoadPlan, Recorded, STATISTICS};
+use trtllm_sources::executor::hosting::{Hosting, LoadPlan, Recorded, STATISTICS};
 
 use super::options::Options;
 

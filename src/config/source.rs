@@ -4,12 +4,12 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use super::options::Options;
-use crate::sources::discovery::USUAL_PORT;
+use trtllm_sources::discovery::USUAL_PORT;
 #[cfg(feature = "executor")]
-use crate::sources::executor::hosting::Hosting;
-use crate::sources::replay::Pace;
-use crate::sources::server::{Access, port_of};
-use crate::sources::trtllm_serve::Extras;
+use trtllm_sources::executor::hosting::Hosting;
+use trtllm_sources::replay::Pace;
+use trtllm_sources::server::{Access, port_of};
+use trtllm_sources::trtllm_serve::Extras;
 
 /// A parsed `--source`.
 #[derive(Debug, Clone, PartialEq)]

@@ -3,8 +3,8 @@
 use std::borrow::Borrow;
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::model::IterationStats;
-use crate::model::iteration::{Backend, SchedulerMode, StaticBatchingStats};
+use trtllm_model::IterationStats;
+use trtllm_model::iteration::{Backend, SchedulerMode, StaticBatchingStats};
 
 /// Tuning guideline: an iteration with generation only below 50 ms.
 pub const GENERATION_ITERATION: f64 = 0.05;

@@ -5,7 +5,7 @@ use std::borrow::Borrow;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use crate::model::IterationStats;
+use trtllm_model::IterationStats;
 
 use super::about::About;
 use super::batches::{Batches, Configured};

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::sources::prometheus_text::Sample;
+use trtllm_sources::prometheus_text::Sample;
 
 /// Series of a page that are kept. An exporter with 64 engines and 16 GPUs has fewer.
 pub const MAX_SERIES: usize = 200_000;

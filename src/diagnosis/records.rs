@@ -4,7 +4,7 @@ use std::borrow::Borrow;
 use std::collections::{BTreeMap, BTreeSet, HashSet, VecDeque};
 use std::time::Duration;
 
-use crate::model::IterationStats;
+use trtllm_model::IterationStats;
 
 use super::batches::rank_of;
 

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use serde_json::{Value, json};
 
-use crate::printable::one_line;
+use trtllm_service::printable::one_line;
 
 use super::about::About;
 use super::finding::{Finding, Severity};

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::model::IterationStats;
+use trtllm_model::IterationStats;
 
 use super::about::About;
 use super::batches::Batches;

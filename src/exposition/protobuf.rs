@@ -4,10 +4,10 @@
 use prometheus_client::encoding::prometheus_protobuf::prometheus_data_model as proto;
 use prost::Message as _;
 
-use crate::engine::histogram::{Exemplar, Histogram};
-use crate::engine::native::{Span, ZERO_THRESHOLD};
 use crate::metrics::catalog::{Kind, Metric};
 use crate::metrics::page::{Page, Sample, Value};
+use trtllm_engine::histogram::{Exemplar, Histogram};
+use trtllm_engine::native::{Span, ZERO_THRESHOLD};
 
 use super::EXEMPLAR_LABEL;
 
@@ -95,9 +95,9 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::engine::histogram::{ITERATION_SECONDS, TOKEN_LENGTH};
     use crate::metrics::catalog::Id;
     use crate::metrics::page::Labels;
+    use trtllm_engine::histogram::{ITERATION_SECONDS, TOKEN_LENGTH};
 
     fn families(page: &Page) -> Vec<proto::MetricFamily> {
         let mut bytes = Vec::new();

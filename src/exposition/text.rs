@@ -5,9 +5,9 @@
 
 use std::io::Write as _;
 
-use crate::engine::histogram::Exemplar;
 use crate::metrics::catalog::{Kind, Metric};
 use crate::metrics::page::{Page, Sample, Value};
+use trtllm_engine::histogram::Exemplar;
 
 use super::EXEMPLAR_LABEL;
 

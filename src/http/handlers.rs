@@ -13,10 +13,10 @@ use crate::metrics::catalog::Group;
 use crate::metrics::page_builder::Selection;
 use crate::pages::Pages;
 use crate::state::State;
-use crate::supervise::Heartbeats;
 use crate::views;
 use crate::views::findings::LiveFindings;
 use crate::views::page::LivePage;
+use trtllm_service::supervise::Heartbeats;
 
 /// What limits each engine.
 pub(super) async fn findings(Shared(findings): Shared<Arc<LiveFindings>>) -> Response {

@@ -12,9 +12,9 @@ use crate::metrics::compat::CompatSets;
 use crate::metrics::own::HttpMetrics;
 use crate::pages::Pages;
 use crate::state::State;
-use crate::supervise::Heartbeats;
 use crate::views::findings::LiveFindings;
 use crate::views::page::LivePage;
+use trtllm_service::supervise::Heartbeats;
 
 use super::handlers;
 use super::layers::{limit_requests, limited};

@@ -21,10 +21,10 @@ use tokio_util::either::Either;
 use tower::ServiceExt as _;
 
 use crate::listen::{self, Listener, Stream};
-use crate::log::LogLimit;
 use crate::metrics::own::{HttpMetrics, Refusal};
-use crate::shutdown::Shutdown;
-use crate::supervise::{self, Heartbeat, Task};
+use trtllm_service::log::LogLimit;
+use trtllm_service::shutdown::Shutdown;
+use trtllm_service::supervise::{self, Heartbeat, Task};
 
 use super::connections::{Connection, Connections, RESPONSE, Timed};
 

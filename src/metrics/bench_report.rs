@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use crate::model::BenchReport;
-use crate::model::bench_report::Distribution;
+use trtllm_model::BenchReport;
+use trtllm_model::bench_report::Distribution;
 
 use super::catalog::Id;
 use super::catalog::table::benchmark::{BenchSettings, Statistics};

@@ -5,14 +5,14 @@ mod vllm;
 
 use std::sync::Arc;
 
-use crate::engine::Latest;
-use crate::engine::cache_tiers::{LevelTokens, MAX_LEVELS, TierNumbers};
-use crate::engine::pools::PoolTotals;
-use crate::engine::request_totals::{LatencySource, RequestTotals};
-use crate::model::named_numbers::NamedNumbers as _;
-use crate::model::perf_metrics::FinishReason;
-use crate::model::server_metrics::ConfigSection;
 use crate::state::{EngineName, EngineSnapshot};
+use trtllm_engine::Latest;
+use trtllm_engine::cache_tiers::{LevelTokens, MAX_LEVELS, TierNumbers};
+use trtllm_engine::pools::PoolTotals;
+use trtllm_engine::request_totals::{LatencySource, RequestTotals};
+use trtllm_model::named_numbers::NamedNumbers as _;
+use trtllm_model::perf_metrics::FinishReason;
+use trtllm_model::server_metrics::ConfigSection;
 
 use super::catalog::Id;
 use super::catalog::table::OF_TRTLLM;
@@ -237,7 +237,7 @@ pub(super) fn spec_page(labels: &SeriesLabels, snapshot: &EngineSnapshot, load: 
 mod tests {
     use super::super::catalog::table::OF_ENGINES;
     use super::*;
-    use crate::engine::latest::Limits;
+    use trtllm_engine::latest::Limits;
 
     #[test]
     fn tritons_successes_leave_out_the_requests_that_failed() {

@@ -3,11 +3,11 @@
 
 use std::sync::Arc;
 
-use crate::engine::request_totals::LatencySource;
-use crate::engine::{EngineState, Latest};
-use crate::model::ErrorKind;
-use crate::model::gpu::EngineGpus;
 use crate::state::{EngineName, EngineSnapshot};
+use trtllm_engine::request_totals::LatencySource;
+use trtllm_engine::{EngineState, Latest};
+use trtllm_model::ErrorKind;
+use trtllm_model::gpu::EngineGpus;
 
 use super::catalog::Id;
 use super::catalog::table::OF_ENGINES;
@@ -137,7 +137,7 @@ impl Writer<'_> {
 
 #[cfg(test)]
 mod tests {
-    use crate::model::perf_metrics::FinishReason;
+    use trtllm_model::perf_metrics::FinishReason;
 
     use super::*;
 

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use crate::model::EngineSettings;
-use crate::model::server_metrics::ConfigSection;
 use crate::state::EngineSnapshot;
+use trtllm_model::EngineSettings;
+use trtllm_model::server_metrics::ConfigSection;
 
 use super::catalog::Id;
 use super::page::Labels;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::model::gpu::EngineGpus;
+use trtllm_model::gpu::EngineGpus;
 
 use super::catalog::Id;
 use super::labels::Labels;

@@ -1,9 +1,9 @@
 //! Turns GPUs into samples. A failed reading is absent; the exporter's own counters of a GPU stay.
 
-use crate::model::gpu::{
+use trtllm_model::gpu::{
     EccErrors, GpuHealth, GpuInventory, GpuReadings, GpuSnapshot, GpuState, MigInstance, NvLinkErrors, NvmlState,
 };
-use crate::model::named_numbers::NamedNumbers as _;
+use trtllm_model::named_numbers::NamedNumbers as _;
 
 use super::catalog::Id;
 use super::catalog::table::{OF_GPUS, OF_MIG_INSTANCES, VALUES_OF_GPUS, VALUES_OF_MIG_INSTANCES};
@@ -169,7 +169,7 @@ pub(super) const NVML_STATES: [(&str, NvmlState); 9] = [
 mod tests {
     use super::super::page::Value;
     use super::*;
-    use crate::model::gpu::{
+    use trtllm_model::gpu::{
         Clocks, PowerLimits, RemappedRows, RetiredPages, TemperatureLimits, Temperatures, ThrottleTimes,
     };
 

@@ -1,7 +1,7 @@
 //! Statistics of the KV cache beyond its single pool: pools, tiers, cross attention, events. All of it is absent if the
 //! engine does not send it.
 
-use crate::engine::{Latest, Totals};
+use trtllm_engine::{Latest, Totals};
 
 use super::catalog::Id;
 use super::catalog::table::engine_counters::CrossBlockEvents;

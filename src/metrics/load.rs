@@ -1,11 +1,11 @@
 //! The load and the limits of an engine: gauges read from its last record.
 
-use crate::engine::latest::Limits;
-use crate::engine::lifecycle::Stages;
-use crate::engine::saturation::Saturation;
-use crate::engine::{EngineState, Latest};
-use crate::model::iteration::{InflightBatchingStats, KvCacheStats};
 use crate::state::EngineSnapshot;
+use trtllm_engine::latest::Limits;
+use trtllm_engine::lifecycle::Stages;
+use trtllm_engine::saturation::Saturation;
+use trtllm_engine::{EngineState, Latest};
+use trtllm_model::iteration::{InflightBatchingStats, KvCacheStats};
 
 use super::catalog::Id;
 use super::catalog::table::engine_gauges::{
@@ -189,7 +189,7 @@ fn shortest_f32(value: f64) -> f64 {
 
 #[cfg(test)]
 mod tests {
-    use crate::model::iteration::SchedulerMode;
+    use trtllm_model::iteration::SchedulerMode;
 
     use super::*;
 

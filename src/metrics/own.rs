@@ -15,7 +15,7 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::histogram::{Histogram, NativeHistogramConfig};
 use prometheus_client::registry::Registry;
 
-use crate::engine::native;
+use trtllm_engine::native;
 
 use super::catalog::Id;
 use super::page::{Labels, Page, Value};

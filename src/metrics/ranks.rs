@@ -3,9 +3,9 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use crate::engine::rank_totals::{Rank, RankLoad};
-use crate::engine::{EngineState, Latest};
 use crate::state::EngineSnapshot;
+use trtllm_engine::rank_totals::{Rank, RankLoad};
+use trtllm_engine::{EngineState, Latest};
 
 use super::catalog::Id;
 use super::page::Labels;

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use crate::engine::objectives::{ObjectiveTotals, Outcomes};
-use crate::engine::request_totals::LatencySource;
 use crate::state::EngineSnapshot;
+use trtllm_engine::objectives::{ObjectiveTotals, Outcomes};
+use trtllm_engine::request_totals::LatencySource;
 
 use super::catalog::Id;
 use super::catalog::table::triton::DisaggregatedServing;

@@ -1,6 +1,6 @@
 //! The counters and histograms of an engine's iterations.
 
-use crate::engine::{Latest, Totals};
+use trtllm_engine::{Latest, Totals};
 
 use super::catalog::Id;
 use super::writer::Writer;
@@ -77,7 +77,7 @@ mod tests {
     use super::super::page::{Labels, Value};
     use super::super::series_labels::SeriesLabels;
     use super::*;
-    use crate::model::iteration::KvCacheStats;
+    use trtllm_model::iteration::KvCacheStats;
 
     /// Hit ratio and reuse efficiency.
     fn reuse(allocated: u64, reused: u64, missed: Option<u64>) -> [Option<f64>; 2] {

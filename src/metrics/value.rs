@@ -2,7 +2,7 @@
 
 use prometheus_client::encoding::prometheus_protobuf::prometheus_data_model as proto;
 
-use crate::engine::histogram::Histogram;
+use trtllm_engine::histogram::Histogram;
 
 /// Integers stay integers up to the rendered text, because Triton's readers match digits.
 #[derive(Debug, Clone, PartialEq)]
@@ -66,7 +66,7 @@ pub(super) fn share(part: Option<i64>, whole: Option<i64>) -> Option<f64> {
 
 #[cfg(test)]
 mod tests {
-    use crate::model::iteration::KvCacheStats;
+    use trtllm_model::iteration::KvCacheStats;
 
     use super::*;
 

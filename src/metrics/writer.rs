@@ -5,9 +5,9 @@ use std::sync::Arc;
 use super::catalog::Id;
 use super::page::{Labels, Page, Value};
 use super::series_labels::SeriesLabels;
-use crate::engine::histogram::Histogram;
-use crate::engine::server_metrics::ByLabel;
-use crate::model::named_numbers::NamedNumbers;
+use trtllm_engine::histogram::Histogram;
+use trtllm_engine::server_metrics::ByLabel;
+use trtllm_model::named_numbers::NamedNumbers;
 
 /// Writes the samples of one engine.
 pub(super) struct Writer<'a> {

@@ -5,8 +5,8 @@ use std::fs::{self, File};
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 
-use crate::model::RecorderCounts;
-use crate::recording::directory::{self, Segment};
+use trtllm_model::RecorderCounts;
+use trtllm_recording::directory::{self, Segment};
 
 /// Bounds of the size of a segment.
 const SEGMENT: std::ops::RangeInclusive<u64> = 256 << 10..=16 << 20;

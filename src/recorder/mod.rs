@@ -14,9 +14,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-use crate::model::RecorderCounts;
-use crate::recording::directory;
 use crate::state::EngineName;
+use trtllm_model::RecorderCounts;
+use trtllm_recording::directory;
 
 pub use tap::EngineRecorder;
 

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::Sender;
 
-use crate::recording::Line;
 use crate::state::EngineName;
+use trtllm_recording::Line;
 
 /// Approximate memory of the messages that wait for the disk, over all engines.
 const MAX_WEIGHT: usize = 8 << 20;

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use crate::model::{EngineAbout, RecorderCounts};
-use crate::recording::{Line, Moment, Settled};
-use crate::sources::{Item, Recorded};
+use trtllm_model::{EngineAbout, RecorderCounts};
+use trtllm_recording::{Line, Moment, Settled};
+use trtllm_sources::{Item, Recorded};
 
 use super::queue::{Message, Queue};
 

@@ -7,13 +7,13 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use crate::log::LogLimit;
-use crate::model::RecorderCounts;
-use crate::recording::frame::{self, Encoder};
-use crate::recording::line::FORMAT;
-use crate::recording::{Header, Line, Settled};
 use crate::state::EngineName;
-use crate::supervise::{self, Task};
+use trtllm_model::RecorderCounts;
+use trtllm_recording::frame::{self, Encoder};
+use trtllm_recording::line::FORMAT;
+use trtllm_recording::{Header, Line, Settled};
+use trtllm_service::log::LogLimit;
+use trtllm_service::supervise::{self, Task};
 
 use super::files::{Files, Open};
 use super::queue::Message;
@@ -289,7 +289,7 @@ fn unix_us() -> i64 {
 
 #[cfg(test)]
 mod tests {
-    use crate::model::Objectives;
+    use trtllm_model::Objectives;
 
     use super::*;
 

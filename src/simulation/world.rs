@@ -4,8 +4,8 @@ use std::collections::VecDeque;
 use std::fmt::Write as _;
 use std::time::Duration;
 
-use crate::sources::trtllm_json::parse_records;
-use crate::sources::{Batch, Presence, SourceError, TestPoll};
+use trtllm_sources::trtllm_json::parse_records;
+use trtllm_sources::{Batch, Presence, SourceError, TestPoll};
 
 /// Records that the engine writes from one poll to the next, at most.
 pub(super) const FEW: u64 = 8;

@@ -8,10 +8,10 @@ use arc_swap::ArcSwap;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
-use crate::shutdown::{Shutdown, Trigger};
-use crate::sources::discovery::{self, Finding, Verdict};
-use crate::sources::socket::Names;
 use crate::state::{EngineSlot, State};
+use trtllm_service::shutdown::{Shutdown, Trigger};
+use trtllm_sources::discovery::{self, Finding, Verdict};
+use trtllm_sources::socket::Names;
 
 /// Engines that are read at once. Beyond that, only those at configured ports are.
 const MAX_ENGINES: usize = 64;
@@ -142,9 +142,9 @@ impl Engines {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::Objectives;
-    use crate::shutdown;
     use crate::state::{EngineName, Place};
+    use trtllm_model::Objectives;
+    use trtllm_service::shutdown;
 
     fn finding(target: &str, configured: bool) -> Finding {
         Finding { target: target.to_owned(), configured, verdict: Verdict::Engine("m".to_owned()) }

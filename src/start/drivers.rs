@@ -10,19 +10,19 @@ use tokio::task::JoinSet;
 
 use crate::cli::{Cli, DEFAULT_SOCKET};
 use crate::config::{DEFAULT_MODEL, EngineConfig, SourceSpec, local_port};
-use crate::model::{BenchReport, Objectives};
 use crate::poll::{Driver, DriverEvent, DriverEvents, End, Schedule};
 use crate::recorder::Recorder;
-use crate::shutdown::{self, Shutdown, Trigger};
-use crate::sources::discovery::Finding;
-#[cfg(feature = "executor")]
-use crate::sources::executor::hosting::Hosting;
-use crate::sources::server::Access;
-use crate::sources::socket::{Ending, Ingest, Joined, Listener, NameTaken, Names, Naming};
-use crate::sources::trtllm_serve::Extras;
-use crate::sources::{OpenError, Source};
 use crate::state::{EngineName, EngineOrigin, EngineSlot, Place, State};
-use crate::supervise::Heartbeats;
+use trtllm_model::{BenchReport, Objectives};
+use trtllm_service::shutdown::{self, Shutdown, Trigger};
+use trtllm_service::supervise::Heartbeats;
+use trtllm_sources::discovery::Finding;
+#[cfg(feature = "executor")]
+use trtllm_sources::executor::hosting::Hosting;
+use trtllm_sources::server::Access;
+use trtllm_sources::socket::{Ending, Ingest, Joined, Listener, NameTaken, Names, Naming};
+use trtllm_sources::trtllm_serve::Extras;
+use trtllm_sources::{OpenError, Source};
 
 use super::discovered::{self, Discovered};
 use super::opening::{self, IngestSockets, Leaving};

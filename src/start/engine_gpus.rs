@@ -3,11 +3,11 @@
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use crate::gpu_use::{EngineClaim, GpuUse};
-use crate::model::gpu::{GpuInventory, PodName};
 use crate::state::{EngineSlot, State};
+use trtllm_gpu::usage::{EngineClaim, GpuUse};
+use trtllm_model::gpu::{GpuInventory, PodName};
 
-/// For [`crate::gpu::start`].
+/// For [`trtllm_gpu::start`].
 pub(super) fn publisher(state: Arc<State>) -> impl Fn(GpuInventory) + Send + Sync + 'static {
     let gpu_use = Mutex::new(GpuUse::new(Path::new("/proc"), own_pod()));
     move |inventory| {

@@ -4,15 +4,15 @@ use std::path::PathBuf;
 use std::pin::Pin;
 use std::time::Duration;
 
-use crate::shutdown::Shutdown;
+use trtllm_service::shutdown::Shutdown;
+use trtllm_service::unix_socket::Activated;
 #[cfg(feature = "executor")]
-use crate::sources::executor::{ExecutorThread, hosting::Hosting};
-use crate::sources::replay::{Pace, Replay};
-use crate::sources::server::Access;
-use crate::sources::socket::{Admission, Ingest, Listener, Naming};
-use crate::sources::trtllm_serve::{Extras, TrtllmServe};
-use crate::sources::{OpenError, Source};
-use crate::unix_socket::Activated;
+use trtllm_sources::executor::{ExecutorThread, hosting::Hosting};
+use trtllm_sources::replay::{Pace, Replay};
+use trtllm_sources::server::Access;
+use trtllm_sources::socket::{Admission, Ingest, Listener, Naming};
+use trtllm_sources::trtllm_serve::{Extras, TrtllmServe};
+use trtllm_sources::{OpenError, Source};
 
 /// Opens the source of one engine.
 pub(super) type Opening = Pin<Box<dyn Future<Output = Result<Source, OpenError>> + Send>>;

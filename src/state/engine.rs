@@ -1,10 +1,10 @@
 //! What is published of one engine.
 
-use crate::engine::lifecycle::Stages;
-use crate::engine::request_totals::RequestTotals;
-use crate::engine::{Engine, EngineState, Health, Latest, Totals};
-use crate::model::EngineAbout;
-use crate::model::Objectives;
+use trtllm_engine::lifecycle::Stages;
+use trtllm_engine::request_totals::RequestTotals;
+use trtllm_engine::{Engine, EngineState, Health, Latest, Totals};
+use trtllm_model::EngineAbout;
+use trtllm_model::Objectives;
 
 use super::source::SourceStatus;
 

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::histogram::{Histogram, NativeHistogramConfig};
 
-use crate::engine::native;
-use crate::model::{BenchReport, ErrorKind, RejectReason};
+use trtllm_engine::native;
+use trtllm_model::{BenchReport, ErrorKind, RejectReason};
 
 /// Upper bounds in seconds.
 const POLL_SECONDS: [f64; 11] = [0.0001, 0.0005, 0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 2.5, 5.0];

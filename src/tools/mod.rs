@@ -2,7 +2,7 @@
 
 use std::io::Write as _;
 
-use crate::printable;
+use trtllm_service::printable;
 
 pub mod catalog;
 pub mod check_config;

@@ -5,8 +5,8 @@ use std::time::UNIX_EPOCH;
 
 use crate::cli::{ExportArgs, RecordCommand};
 use crate::config::ConfigError;
-use crate::printable;
-use crate::recording::{OpenRecordingError, Reader};
+use trtllm_recording::{OpenRecordingError, Reader};
+use trtllm_service::printable;
 
 /// Runs the command.
 ///

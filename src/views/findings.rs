@@ -14,9 +14,9 @@ use crate::diagnosis::observation::{Exporter, Observation};
 use crate::diagnosis::page::{Change, Page};
 use crate::diagnosis::records::{Name, Records};
 use crate::diagnosis::report::finding_json;
-use crate::model::{IterationStats, RECENT_RECORDS};
 use crate::pages::{KeptPage, Pages};
 use crate::state::{EngineSlot, State};
+use trtllm_model::{IterationStats, RECENT_RECORDS};
 
 use super::api;
 
@@ -207,8 +207,8 @@ impl Asked {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::EngineState;
     use crate::state::EngineName;
+    use trtllm_engine::EngineState;
 
     fn page(second: u64, lost: u64) -> String {
         let engine = "model=\"m\",version=\"1\"";

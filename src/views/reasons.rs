@@ -1,8 +1,8 @@
 //! Why an engine is in its state, in words: one sentence for the API, the page for people, `top` and `doctor`, and one without
 //! addresses for `/readyz`, which everybody may read.
 
-use crate::engine::EngineState;
 use crate::state::{EngineSnapshot, Failure, SourceStatus, StartPhase};
+use trtllm_engine::EngineState;
 
 const NOT_POLLED: &str = "not polled yet";
 
@@ -66,7 +66,7 @@ fn of_state(state: EngineState, phase: Option<StartPhase>) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::ErrorKind;
+    use trtllm_model::ErrorKind;
 
     fn failure(kind: ErrorKind, not_ready: bool) -> Option<Failure> {
         Some(Failure { kind, text: "cannot connect to http://10.0.0.7:9".to_owned(), not_ready })

@@ -12,12 +12,12 @@ use trtllm_exporter::intake::{Intake, Moment};
 use trtllm_exporter::metrics::compat::CompatSets;
 use trtllm_exporter::metrics::own::HttpMetrics;
 use trtllm_exporter::metrics::page_builder::{PageBuilder, Selection};
-use trtllm_exporter::model::Objectives;
-use trtllm_exporter::model::{RecordTime, RejectReason};
-use trtllm_exporter::sources::prometheus_text::parse_server_metrics;
-use trtllm_exporter::sources::trtllm_json::{parse_perf_metrics, parse_records};
-use trtllm_exporter::sources::{Batch, Item, Presence};
 use trtllm_exporter::state::{EngineName, State};
+use trtllm_model::Objectives;
+use trtllm_model::{RecordTime, RejectReason};
+use trtllm_sources::prometheus_text::parse_server_metrics;
+use trtllm_sources::trtllm_json::{parse_perf_metrics, parse_records};
+use trtllm_sources::{Batch, Item, Presence};
 
 use crate::support::page::Page;
 

@@ -5,21 +5,20 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
-use trtllm_exporter::engine::Engine;
+use trtllm_engine::Engine;
 use trtllm_exporter::metrics::catalog::fields::{Destination, FIELDS, Field};
 use trtllm_exporter::metrics::compat::CompatSets;
 use trtllm_exporter::metrics::own::HttpMetrics;
 use trtllm_exporter::metrics::page::Value as Sample;
 use trtllm_exporter::metrics::page_builder::{PageBuilder, Selection};
-use trtllm_exporter::model::Objectives;
-use trtllm_exporter::model::{IterationStats, PerfMetricsEntry};
 use trtllm_exporter::state::{EngineName, EngineSnapshot, State};
+use trtllm_model::{IterationStats, Objectives, PerfMetricsEntry};
 
 /// Struct and TensorRT-LLM key of every field in the source of the model.
 fn model_fields() -> BTreeSet<(String, String)> {
     let mut found = BTreeSet::new();
     for file in ["iteration", "request", "perf_metrics"] {
-        let source = std::fs::read_to_string(format!("src/model/{file}.rs")).unwrap();
+        let source = std::fs::read_to_string(format!("crates/model/src/{file}.rs")).unwrap();
         let (mut of, mut rename) = (None, None);
         for line in source.lines().map(str::trim) {
             if let Some(rest) = line.strip_prefix("pub struct ") {

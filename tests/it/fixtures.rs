@@ -3,13 +3,13 @@
 
 use serde_json::Value;
 use trtllm_exporter::metrics::catalog::fields::NOT_READ;
-use trtllm_exporter::model::iteration::{KvCacheIterationStats, SchedulerMode};
-use trtllm_exporter::model::perf_metrics::FinishReason;
-use trtllm_exporter::model::request::RequestStage;
-use trtllm_exporter::model::{IterationStats, PerfMetricsEntry, RecordTime, RejectReason};
-use trtllm_exporter::sources::engine_settings::parse_settings;
-use trtllm_exporter::sources::trtllm_json::{Hello, Line, ParseError, parse_line, parse_perf_metrics, parse_records};
-use trtllm_exporter::sources::{Batch, Item};
+use trtllm_model::iteration::{KvCacheIterationStats, SchedulerMode};
+use trtllm_model::perf_metrics::FinishReason;
+use trtllm_model::request::RequestStage;
+use trtllm_model::{IterationStats, PerfMetricsEntry, RecordTime, RejectReason};
+use trtllm_sources::engine_settings::parse_settings;
+use trtllm_sources::trtllm_json::{Hello, Line, ParseError, parse_line, parse_perf_metrics, parse_records};
+use trtllm_sources::{Batch, Item};
 
 use crate::support::payload;
 

@@ -5,14 +5,14 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
-use trtllm_exporter::engine::Engine;
+use trtllm_engine::Engine;
 use trtllm_exporter::exposition::negotiate::Format;
 use trtllm_exporter::metrics::compat::CompatSets;
 use trtllm_exporter::metrics::own::HttpMetrics;
 use trtllm_exporter::metrics::page_builder::{PageBuilder, Selection};
-use trtllm_exporter::model::Objectives;
-use trtllm_exporter::model::{EngineAbout, IterationStats};
 use trtllm_exporter::state::{EngineName, EngineSnapshot, State};
+use trtllm_model::Objectives;
+use trtllm_model::{EngineAbout, IterationStats};
 
 use crate::support;
 use crate::support::page::{Page, name_of};

@@ -4,12 +4,12 @@
 use std::time::{Duration, Instant};
 
 use trtllm_bridge::{BatchingType, BridgeError, Executor, ExecutorOptions, HostOptions, Load};
-use trtllm_exporter::engine::Engine;
-use trtllm_exporter::engine::histogram::Histogram;
-use trtllm_exporter::engine::request_totals::LatencySource;
-use trtllm_exporter::model::perf_metrics::TimingMetrics;
-use trtllm_exporter::model::{IterationStats, PerfMetricsEntry, RecordTime, RequestStatsPerIteration};
-use trtllm_exporter::sources::{Item, cpp_rows};
+use trtllm_engine::Engine;
+use trtllm_engine::histogram::Histogram;
+use trtllm_engine::request_totals::LatencySource;
+use trtllm_model::perf_metrics::TimingMetrics;
+use trtllm_model::{IterationStats, PerfMetricsEntry, RecordTime, RequestStatsPerIteration};
+use trtllm_sources::{Item, cpp_rows};
 
 const KEEP_ALL: ExecutorOptions =
     ExecutorOptions { iter_stats_max_iterations: 1_000_000, request_stats_max_iterations: 1_000_000 };

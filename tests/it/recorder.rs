@@ -10,16 +10,16 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use trtllm_exporter::intake::{Intake, Moment};
-use trtllm_exporter::model::Objectives;
-use trtllm_exporter::model::kv_event::{BlockHash, KvCacheEvent, KvCacheEventKind, StoredBlock};
-use trtllm_exporter::model::{IterationStats, RecorderCounts, RequestStatsPerIteration};
 use trtllm_exporter::recorder::{Recorder, RecorderConfig};
-use trtllm_exporter::recording::{Line, OpenRecordingError, Reader, directory};
-use trtllm_exporter::sources::prometheus_text::parse_server_metrics;
-use trtllm_exporter::sources::replay::{Pace, Replay};
-use trtllm_exporter::sources::trtllm_json::{self, Statistics, parse_kv_cache_events, parse_line, parse_perf_metrics};
-use trtllm_exporter::sources::{Batch, Item, Presence, Source, bench_report};
 use trtllm_exporter::state::{EngineName, EngineSnapshot, State};
+use trtllm_model::Objectives;
+use trtllm_model::kv_event::{BlockHash, KvCacheEvent, KvCacheEventKind, StoredBlock};
+use trtllm_model::{IterationStats, RecorderCounts, RequestStatsPerIteration};
+use trtllm_recording::{Line, OpenRecordingError, Reader, directory};
+use trtllm_sources::prometheus_text::parse_server_metrics;
+use trtllm_sources::replay::{Pace, Replay};
+use trtllm_sources::trtllm_json::{self, Statistics, parse_kv_cache_events, parse_line, parse_perf_metrics};
+use trtllm_sources::{Batch, Item, Presence, Source, bench_report};
 
 use crate::support;
 use crate::support::daemon::{Daemon, Launch, run};

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
-use trtllm_exporter::engine::Engine;
+use trtllm_engine::Engine;
 use trtllm_exporter::exposition::negotiate::Format;
 use trtllm_exporter::metrics::catalog::equivalents::EQUIVALENTS;
 use trtllm_exporter::metrics::catalog::fields::{Statistics, statistics_of};
@@ -13,11 +13,11 @@ use trtllm_exporter::metrics::compat::CompatSets;
 use trtllm_exporter::metrics::own::HttpMetrics;
 use trtllm_exporter::metrics::page;
 use trtllm_exporter::metrics::page_builder::{PageBuilder, Selection};
-use trtllm_exporter::model::Objectives;
-use trtllm_exporter::model::{IterationStats, KvCacheEvent, PerfMetricsEntry, RequestStats};
-use trtllm_exporter::sources::prometheus_text::parse_server_metrics;
 use trtllm_exporter::state::{EngineName, EngineSnapshot, State};
 use trtllm_exporter::tools::catalog::{SERIES, Series};
+use trtllm_model::Objectives;
+use trtllm_model::{IterationStats, KvCacheEvent, PerfMetricsEntry, RequestStats};
+use trtllm_sources::prometheus_text::parse_server_metrics;
 
 use crate::support;
 use crate::support::daemon::{Daemon, run};

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use allocation_counter::measure;
-use trtllm_exporter::engine::Engine;
+use trtllm_engine::Engine;
 use trtllm_exporter::exposition::negotiate::Format;
 use trtllm_exporter::exposition::render;
 use trtllm_exporter::metrics::catalog::Group;
@@ -11,9 +11,9 @@ use trtllm_exporter::metrics::compat::CompatSets;
 use trtllm_exporter::metrics::own::HttpMetrics;
 use trtllm_exporter::metrics::page::Page;
 use trtllm_exporter::metrics::page_builder::{PageBuilder, Selection};
-use trtllm_exporter::model::IterationStats;
-use trtllm_exporter::model::Objectives;
 use trtllm_exporter::state::{EngineName, State};
+use trtllm_model::IterationStats;
+use trtllm_model::Objectives;
 
 /// `engines` engines that have absorbed a recorded session, and a builder that has already built one page.
 fn warm(engines: usize) -> (State, PageBuilder, HttpMetrics) {

@@ -8,8 +8,8 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use std::{env, fs, thread};
 
-use trtllm_exporter::gpu::{self, GpuConfig, GpuTiming};
-use trtllm_exporter::model::gpu::{GpuInventory, GpuSnapshot, GpuState};
+use trtllm_gpu::{self as gpu, GpuConfig, GpuTiming};
+use trtllm_model::gpu::{GpuInventory, GpuSnapshot, GpuState};
 
 use crate::standin::Standin;
 

@@ -8,7 +8,7 @@ use std::ffi::{CStr, c_char, c_int};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
-use exporter::sources::engine_settings::parse_settings;
+use trtllm_sources::engine_settings::parse_settings;
 
 use crate::server::{Server, ServerOptions};
 

@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use exporter::intake::{Intake, Moment};
-use exporter::model::{EngineAbout, RejectReason};
-use exporter::sources::{Batch, Presence, SourceError, cpp_rows};
 use exporter::state::EngineSlot;
+use trtllm_model::{EngineAbout, RejectReason};
+use trtllm_sources::{Batch, Presence, SourceError, cpp_rows};
 
 /// The one engine of an embedded exporter.
 #[derive(Debug)]

@@ -11,10 +11,10 @@ use exporter::http::server::{self, Server as HttpServer};
 use exporter::listen::{self, Address, Listener};
 use exporter::metrics::compat::CompatSets;
 use exporter::metrics::own::HttpMetrics;
-use exporter::model::{EngineAbout, EngineSettings, Objectives};
-use exporter::shutdown::{self, Shutdown, Trigger};
 use exporter::state::{EngineName, State};
-use exporter::supervise::Heartbeats;
+use trtllm_model::{EngineAbout, EngineSettings, Objectives};
+use trtllm_service::shutdown::{self, Shutdown, Trigger};
+use trtllm_service::supervise::Heartbeats;
 
 use crate::fold::Fold;
 

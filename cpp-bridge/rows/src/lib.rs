@@ -4,6 +4,8 @@
 
 use std::cell::Cell;
 
+use trtllm_model::request::RequestStage;
+
 /// The kind of a row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
@@ -103,6 +105,20 @@ impl<'a> Reader<'a> {
 /// A value that a slot can hold.
 pub trait Slot {
     fn from_bits(bits: [u8; 8]) -> Self;
+}
+
+impl Slot for RequestStage {
+    /// A position in the list `Stages` of `detail/values.h`.
+    fn from_bits(bits: [u8; 8]) -> Self {
+        match i64::from_ne_bytes(bits) {
+            0 => Self::Queued,
+            1 => Self::Encoder,
+            2 => Self::Context,
+            3 => Self::Generation,
+            4 => Self::Complete,
+            _ => Self::Unknown,
+        }
+    }
 }
 
 impl Slot for i64 {

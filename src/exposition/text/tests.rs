@@ -8,10 +8,10 @@ use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::{Registry, Unit};
 
 use super::*;
-use crate::engine::histogram::{Histogram, RATIO, TOKEN_LENGTH, TRANSFER_BYTES};
 use crate::exposition::parsed::parse;
 use crate::metrics::catalog::{CATALOG, Id};
 use crate::metrics::page::Labels;
+use trtllm_engine::histogram::{Histogram, RATIO, TOKEN_LENGTH, TRANSFER_BYTES};
 
 fn text(page: &Page, dialect: Dialect) -> String {
     let mut out = Vec::new();

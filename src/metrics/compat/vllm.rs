@@ -2,14 +2,14 @@
 
 use std::sync::Arc;
 
-use crate::engine::Latest;
-use crate::engine::cache_tiers::TierNumbers;
-use crate::engine::histogram::{Histogram, NO_BOUNDS};
-use crate::engine::request_totals::RequestTotals;
-use crate::model::named_numbers::NamedNumbers as _;
-use crate::model::perf_metrics::FinishReason;
-use crate::model::server_metrics::ConfigSection;
 use crate::state::{EngineName, EngineSnapshot};
+use trtllm_engine::Latest;
+use trtllm_engine::cache_tiers::TierNumbers;
+use trtllm_engine::histogram::{Histogram, NO_BOUNDS};
+use trtllm_engine::request_totals::RequestTotals;
+use trtllm_model::named_numbers::NamedNumbers as _;
+use trtllm_model::perf_metrics::FinishReason;
+use trtllm_model::server_metrics::ConfigSection;
 
 use super::super::catalog::Id;
 use super::super::catalog::table::OF_VLLM;

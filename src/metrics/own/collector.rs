@@ -11,14 +11,14 @@ use prometheus_client::metrics::gauge::ConstGauge;
 use super::families::{Families, by_variant};
 use super::{HttpMetrics, process};
 use crate::build;
-use crate::log;
 use crate::metrics::catalog::Id;
 use crate::metrics::gpu::NVML_STATES;
 use crate::metrics::page::Labels;
-use crate::model::gpu::{GpuInventory, GpuState, NvmlState};
-use crate::model::{RecorderCounts, RefusedPublishers};
 use crate::state::{EngineSnapshot, SourceStatus};
-use crate::supervise;
+use trtllm_model::gpu::{GpuInventory, GpuState, NvmlState};
+use trtllm_model::{RecorderCounts, RefusedPublishers};
+use trtllm_service::log;
+use trtllm_service::supervise;
 
 /// The data of all own families at one moment.
 #[derive(Debug)]

@@ -3,13 +3,13 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use prometheus_client::encoding::text::encode_registry;
 
 use super::*;
-use crate::engine::native::NativeBuckets;
 use crate::exposition::negotiate::Format;
 use crate::exposition::parsed::parse;
 use crate::metrics::catalog::{CATALOG, Group};
-use crate::model::gpu::{GpuInventory, NvmlState, ReadError};
-use crate::model::{RecorderCounts, RefusedPublishers};
 use crate::state::EngineSnapshot;
+use trtllm_engine::native::NativeBuckets;
+use trtllm_model::gpu::{GpuInventory, NvmlState, ReadError};
+use trtllm_model::{RecorderCounts, RefusedPublishers};
 
 /// Durations of polls in seconds.
 const POLLS: [f64; 2] = [0.012, 7.5];

@@ -10,7 +10,7 @@ use crate::diagnosis::observation::{Exporter, Observation, Reached};
 use crate::diagnosis::page::Page;
 use crate::diagnosis::report;
 use crate::metrics::catalog::{CATALOG, Kind, Metric, Variant};
-use crate::model::IterationStats;
+use trtllm_model::IterationStats;
 
 use super::watch::Watched;
 

@@ -17,7 +17,7 @@ use crate::config::ConfigError;
 use crate::diagnosis::finding::{Finding, Severity};
 use crate::diagnosis::observation::{Exporter, Observation};
 use crate::diagnosis::{judge, report};
-use crate::printable;
+use trtllm_service::printable;
 
 use super::exporters::client::targets;
 use watch::Watched;

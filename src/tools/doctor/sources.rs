@@ -10,8 +10,8 @@ use crate::cli::DoctorArgs;
 use crate::config::{ConfigError, SourceSpec, read_file};
 use crate::diagnosis::observation::{Exporter, Reached, SourceAnswer};
 use crate::diagnosis::page::Page;
-use crate::sources::discovery::{USUAL_PORT, Verdict, search};
-use crate::sources::server::{Access, check_token};
+use trtllm_sources::discovery::{USUAL_PORT, Verdict, search};
+use trtllm_sources::server::{Access, check_token};
 
 use super::super::exporters::client::{Client, Failure, with_scheme};
 

@@ -9,7 +9,7 @@ use tokio::time::Instant;
 use crate::diagnosis::observation::Exporter;
 use crate::diagnosis::page::{Change, Page};
 use crate::diagnosis::records::{Name, Records};
-use crate::model::{IterationStats, RECENT_RECORDS};
+use trtllm_model::{IterationStats, RECENT_RECORDS};
 
 use super::super::exporters::client::{Client, Failure, Target};
 use super::super::exporters::engines::engines;

@@ -10,11 +10,11 @@ use http::{HeaderValue, Method, Uri};
 
 use crate::cli::Connection;
 use crate::config::ConfigError;
-use crate::small_file;
-use crate::sources::http_client::HttpClient;
-use crate::sources::prometheus_text::MAX_PAGE;
-use crate::sources::server::{Access, Server, check_token, port_of};
-use crate::sources::{OpenError, SourceError};
+use trtllm_service::small_file;
+use trtllm_sources::http_client::HttpClient;
+use trtllm_sources::prometheus_text::MAX_PAGE;
+use trtllm_sources::server::{Access, Server, check_token, port_of};
+use trtllm_sources::{OpenError, SourceError};
 
 const TIMEOUT: Duration = Duration::from_secs(5);
 

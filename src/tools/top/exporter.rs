@@ -3,7 +3,7 @@
 
 use std::collections::VecDeque;
 
-use crate::printable::printable;
+use trtllm_service::printable::printable;
 
 use super::numbers::{Numbers, Totals};
 use super::reading::{EngineName, EngineReading, Gpu, Rank, Reading};

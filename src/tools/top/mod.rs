@@ -26,7 +26,7 @@ use tokio::task::JoinSet;
 
 use crate::cli::TopArgs;
 use crate::config::ConfigError;
-use crate::shutdown::{hangups, signals};
+use trtllm_service::shutdown::{hangups, signals};
 
 use super::exporters::client::{Target, targets};
 use app::{App, Update};

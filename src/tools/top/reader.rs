@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 
-use crate::model::IterationStats;
+use trtllm_model::IterationStats;
 
 use super::super::exporters::client::{Client, Failure, Target};
 use super::super::exporters::engines::engines;

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use crate::model::IterationStats;
-use crate::printable::printable;
+use trtllm_model::IterationStats;
+use trtllm_service::printable::printable;
 
 use super::super::exporters::engines::About;
 use super::super::exporters::page::Page;

@@ -3,8 +3,8 @@
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
-use trtllm_exporter::gpu::{self, GpuConfig, GpuHandle, GpuTiming};
-use trtllm_exporter::model::gpu::{GpuInventory, GpuReadings, GpuSnapshot, GpuState};
+use trtllm_gpu::{self as gpu, GpuConfig, GpuHandle, GpuTiming};
+use trtllm_model::gpu::{GpuInventory, GpuReadings, GpuSnapshot, GpuState};
 
 use crate::support::standin::Standin;
 

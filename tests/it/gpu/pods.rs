@@ -15,9 +15,9 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use prost::Message;
 use tokio::net::UnixListener;
 use tokio::sync::oneshot;
-use trtllm_exporter::gpu::GpuConfig;
-use trtllm_exporter::gpu_use::{EngineClaim, GpuUse};
-use trtllm_exporter::model::gpu::{GpuInventory, PodDevice, PodName};
+use trtllm_gpu::GpuConfig;
+use trtllm_gpu::usage::{EngineClaim, GpuUse};
+use trtllm_model::gpu::{GpuInventory, PodDevice, PodName};
 
 use super::monitor::{Monitor, UUID_0, UUID_1, all_ok, config};
 use crate::support::standin::Standin;

@@ -4,8 +4,8 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use trtllm_exporter::gpu::{GpuConfig, GpuTiming};
-use trtllm_exporter::model::gpu::{
+use trtllm_gpu::{GpuConfig, GpuTiming};
+use trtllm_model::gpu::{
     Clocks, EccErrors, EccLocation, EngineUtilization, GpuActivity, GpuHealth, GpuInventory, GpuMemory, GpuProcess,
     GpuReadings, LinkTraffic, NvLink, NvLinkErrors, NvmlState, PowerLimits, RemappedRows, RetiredPages,
     TemperatureLimits, Temperatures, ThrottleTimes,

@@ -1,6 +1,6 @@
 //! The result of a benchmark, from a trtllm-bench report.
 
-use crate::model::named_numbers::{NamedNumbers, named_numbers};
+use trtllm_model::named_numbers::{NamedNumbers, named_numbers};
 
 use super::super::id::{Id, families};
 use super::super::metric::{Area, Group, Metric, Stability};

@@ -1,10 +1,10 @@
 //! Our counters of an engine.
 
-use crate::engine::cache_tiers::TierNumbers;
-use crate::engine::kv_events::KvEventCounts;
-use crate::engine::pools::{BlockEvents, ByteEvents, SnapshotHits, SnapshotTokens};
-use crate::engine::request_totals::DraftTokens;
-use crate::model::named_numbers::{NamedNumbers, named_numbers};
+use trtllm_engine::cache_tiers::TierNumbers;
+use trtllm_engine::kv_events::KvEventCounts;
+use trtllm_engine::pools::{BlockEvents, ByteEvents, SnapshotHits, SnapshotTokens};
+use trtllm_engine::request_totals::DraftTokens;
+use trtllm_model::named_numbers::{NamedNumbers, named_numbers};
 
 use super::super::id::{Id, families};
 use super::super::metric::{Area, Group, Metric, Stability};

@@ -1,8 +1,8 @@
 //! Our gauges of an engine.
 
-use crate::engine::cache_tiers::TierNumbers;
-use crate::engine::pools::PoolBlocks;
-use crate::model::named_numbers::{NamedNumbers, named_numbers};
+use trtllm_engine::cache_tiers::TierNumbers;
+use trtllm_engine::pools::PoolBlocks;
+use trtllm_model::named_numbers::{NamedNumbers, named_numbers};
 
 use super::super::id::{Id, families};
 use super::super::metric::{Area, Group, Metric, Stability};

@@ -1,11 +1,11 @@
 //! GPU telemetry: Triton's six families with its HELP, then ours. A counter "since the driver was loaded" restarts at 0 with
 //! the driver. Prometheus handles that as a counter reset.
 
-use crate::model::gpu::{
+use trtllm_model::gpu::{
     Clocks, GpuReadings, NvLinkErrors, PowerLimits, RemappedRows, RetiredPages, TemperatureLimits, Temperatures,
     ThrottleTimes,
 };
-use crate::model::named_numbers::NamedNumbers as _;
+use trtllm_model::named_numbers::NamedNumbers as _;
 
 use super::super::id::{Id, families, families_with_values};
 use super::super::metric::{Area, Group, Metric, Stability};

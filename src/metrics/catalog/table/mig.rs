@@ -1,6 +1,6 @@
 //! MIG instances.
 
-use crate::model::gpu::MigInstance;
+use trtllm_model::gpu::MigInstance;
 
 use super::super::id::{Id, families, families_with_values};
 use super::super::metric::{Area, Group, Metric, Stability};

@@ -2,7 +2,7 @@
 //! value may be added.
 
 use crate::metrics::value::Value;
-use crate::model::named_numbers::{NamedNumbers, named_numbers};
+use trtllm_model::named_numbers::{NamedNumbers, named_numbers};
 
 use super::super::id::{Id, families};
 use super::super::metric::{Area, Group, Metric, Stability};

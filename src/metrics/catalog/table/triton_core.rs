@@ -1,6 +1,6 @@
 //! Triton's request counters (`--metrics.compat triton-core`), so that autoscaling rules written for them work.
 
-use crate::model::named_numbers::{NamedNumbers, named_numbers};
+use trtllm_model::named_numbers::{NamedNumbers, named_numbers};
 
 use super::super::id::{Id, families};
 use super::super::metric::{Area, Group, Metric, Stability};

@@ -1,0 +1,243 @@
+//! When the events happened that the request rows of an iteration show. Request times are derived from them. Both engines write a
+//! record with their rows, and differ in what its time means:
+//!
+//! - The C++ executor ends the batch before, starts its own one and then writes the record, with the time of now.
+//! - The PyTorch engine notes the time when it starts the batch, and writes the record when the batch has ended.
+
+use std::collections::VecDeque;
+
+use trtllm_model::IterationStats;
+use trtllm_model::iteration::{Backend, SchedulerMode, StaticBatchingStats};
+use trtllm_model::request::{RequestStage, RequestStats};
+
+/// Number of iterations kept for request rows that arrive later: what the engine's ring of statistics holds by default.
+const KEPT: usize = 1024;
+/// The same for the PyTorch backend, which sends the rows of requests inside its records.
+const KEPT_OF_PYTORCH: usize = 64;
+
+/// The times of what the rows of one iteration show, in microseconds on one clock.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Span {
+    pub iter: Option<u64>,
+    /// The earliest arrival of a request that the rows show first: a derived time is never too short.
+    pub arrived_us: i64,
+    /// The same for a request that is not in the batch. The rows of an overlapped batch are written when the next one has started,
+    /// so they show the requests that came meanwhile.
+    pub arrived_waiting_us: i64,
+    /// When the batch started.
+    pub scheduled_us: i64,
+    /// When the tokens existed that the rows count.
+    pub tokens_us: i64,
+    /// When the requests ended that are complete.
+    pub ended_us: i64,
+    /// Whether this is the idle flush, which has the number of the iteration after it.
+    pub flush: bool,
+    /// Whether the record of the previous iteration was read. Only then is a request that is first seen in this iteration
+    /// new.
+    pub continuous: bool,
+}
+
+impl Span {
+    /// What the rows show happened at the end of what they cover.
+    fn ending(end_us: i64) -> Self {
+        Self { scheduled_us: end_us, tokens_us: end_us, ended_us: end_us, ..Self::default() }
+    }
+}
+
+/// The last record.
+#[derive(Debug, Clone, Copy)]
+struct Last {
+    start_us: i64,
+    end_us: i64,
+    flush: bool,
+}
+
+/// The recent iterations, oldest first.
+#[derive(Debug, Clone, Default)]
+pub struct IterationClock {
+    spans: VecDeque<Span>,
+    last: Option<Last>,
+    /// Microseconds: the latency of the last iteration whose latency is known.
+    typical_us: i64,
+    /// The rows are those of the PyTorch engine, even if its records do not show that.
+    pytorch_rows: bool,
+}
+
+impl IterationClock {
+    /// Adds a record. `time_us` is its time, or the time of its receipt. `waited`: its latency contains the wait for work.
+    /// `after_gap`: records before this one were lost.
+    pub fn record(&mut self, record: &IterationStats, time_us: i64, waited: bool, flush: bool, after_gap: bool) {
+        self.pytorch_rows |= record.request_stats.iter().flatten().any(is_pytorch);
+        let pytorch = self.pytorch_rows || record.backend() == Backend::PyTorch;
+        let before_us = self.typical_us;
+        let latency_us = record.iter_latency_ms.or(record.host_step_time_ms).map(|ms| (ms * 1000.0) as i64);
+        if let Some(latency_us) = latency_us.filter(|_| !waited) {
+            self.typical_us = latency_us;
+        }
+        let continuous = self.last.is_some() && !after_gap;
+        let (start_us, end_us) = if pytorch && record.timestamp.is_some() {
+            self.started_at(time_us, latency_us.filter(|_| waited))
+        } else {
+            self.written_at(record, time_us, continuous)
+        };
+        let span = if pytorch {
+            // Requests in the batch came during the batch before, or woke an idle engine.
+            let earlier_us = self.last.map_or(start_us, |last| last.start_us).max(start_us.saturating_sub(before_us));
+            let arrived_us = if waited { start_us } else { earlier_us };
+            let overlap = record.scheduler_mode != Some(SchedulerMode::NonOverlap);
+            let arrived_waiting_us = if overlap { start_us } else { arrived_us };
+            Span { arrived_us, arrived_waiting_us, scheduled_us: start_us, ..Span::ending(end_us) }
+        } else {
+            // A request that ends the idle time is in the next record at once.
+            let arrived_us = if self.last.is_some_and(|last| last.flush) { end_us } else { start_us };
+            let span = Span { arrived_us, arrived_waiting_us: arrived_us, ..Span::ending(end_us) };
+            // A static batch runs before its record is written, and the requests that it finishes are in the next record.
+            let is_static = |batch: &StaticBatchingStats| !batch.is_all_zero();
+            if record.static_batching_stats.as_ref().is_some_and(is_static) {
+                Span { scheduled_us: start_us, ended_us: start_us, ..span }
+            } else {
+                span
+            }
+        };
+        self.last = Some(Last { start_us, end_us, flush });
+        let kept = if pytorch { KEPT_OF_PYTORCH } else { KEPT };
+        while self.spans.len() >= kept {
+            self.spans.pop_front();
+        }
+        self.spans.push_back(Span { iter: record.iter, flush, continuous, ..span });
+    }
+
+    /// Start and end of a batch that started at `time_us`. `waited_us`: its latency, if it contains the wait for work. That began
+    /// with the end of the batch before.
+    fn started_at(&self, time_us: i64, waited_us: Option<i64>) -> (i64, i64) {
+        let Some(last) = self.last else { return (time_us, time_us.saturating_add(self.typical_us)) };
+        let start_us = time_us.max(last.start_us);
+        let end_us = match waited_us {
+            Some(waited_us) => {
+                last.end_us.saturating_add(waited_us).clamp(start_us, start_us.saturating_add(waited_us.max(0)))
+            }
+            None => start_us.saturating_add(self.typical_us),
+        };
+        (start_us, end_us.max(last.end_us))
+    }
+
+    /// Start and end of what a record shows that was written at `time_us`.
+    fn written_at(&self, record: &IterationStats, time_us: i64, continuous: bool) -> (i64, i64) {
+        let end_us = match (record.timestamp, self.last) {
+            // Records are received in batches. Within a batch, the engine's own latencies are the better clock.
+            (None, Some(last)) => {
+                let stepped = last.end_us.saturating_add(self.typical_us);
+                if (time_us - 1_000_000..=time_us).contains(&stepped) { stepped } else { time_us.max(last.end_us) }
+            }
+            (_, last) => time_us.max(last.map_or(i64::MIN, |last| last.end_us)),
+        };
+        let start_us = match self.last {
+            Some(last) if continuous && !last.flush => last.end_us,
+            // After an idle period, the time since the last record includes the wait for work.
+            Some(last) => end_us.saturating_sub(self.typical_us).max(last.end_us),
+            None => end_us.saturating_sub(self.typical_us),
+        };
+        (start_us, end_us)
+    }
+
+    /// The span of the last record.
+    #[must_use]
+    pub fn newest(&self) -> Option<Span> {
+        self.spans.back().copied()
+    }
+
+    /// The span for request rows that came without a record: the first unused one with that number. Only rows of requests
+    /// that are all complete can belong to a flush.
+    pub fn take(&mut self, iter: Option<u64>, all_complete: bool) -> Option<Span> {
+        let at = self.spans.iter().position(|span| span.iter == iter && (all_complete || !span.flush))?;
+        self.spans.drain(..at);
+        self.spans.pop_front()
+    }
+}
+
+/// The C++ executor never says that a complete request is scheduled: its batch is the next one.
+fn is_pytorch(row: &RequestStats) -> bool {
+    row.stage == Some(RequestStage::Complete) && row.scheduled == Some(true)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use trtllm_model::RecordTime;
+    use trtllm_model::iteration::InflightBatchingStats;
+
+    const MS: i64 = 1000;
+
+    fn record(at_ms: i64, latency_ms: f64) -> IterationStats {
+        let timestamp = Some(RecordTime { micros: at_ms * MS, zoned: true });
+        IterationStats { timestamp, iter_latency_ms: Some(latency_ms), ..IterationStats::default() }
+    }
+
+    fn pytorch(at_ms: i64, latency_ms: f64, mode: SchedulerMode) -> IterationStats {
+        IterationStats { scheduler_mode: Some(mode), ..record(at_ms, latency_ms) }
+    }
+
+    /// The last span of these records, in milliseconds: arrival, arrival of a waiting request, schedule, tokens, end.
+    fn last(records: &[(IterationStats, bool, bool)]) -> [i64; 5] {
+        let mut clock = IterationClock::default();
+        for (record, waited, flush) in records {
+            let micros = record.timestamp.map_or(0, |time| time.micros);
+            clock.record(record, micros, *waited, *flush, false);
+        }
+        let span = clock.newest().unwrap();
+        [span.arrived_us, span.arrived_waiting_us, span.scheduled_us, span.tokens_us, span.ended_us].map(|us| us / MS)
+    }
+
+    #[test]
+    fn the_cpp_executor_stamps_a_record_when_the_batch_before_has_ended_and_its_own_has_started() {
+        let records = [(record(100, 50.0), false, false), (record(150, 50.0), false, false)];
+        assert_eq!(last(&records), [100, 100, 150, 150, 150]);
+        // A request that wakes the idle executor is in its next record.
+        let flush = IterationStats { num_active_requests: Some(0), ..record(150, 0.0) };
+        let woken = [(record(100, 50.0), false, false), (flush, true, true), (record(9000, 0.0), true, false)];
+        assert_eq!(last(&woken), [9000, 9000, 9000, 9000, 9000]);
+    }
+
+    #[test]
+    fn a_static_batch_runs_before_its_record_is_stamped() {
+        let batch = StaticBatchingStats { num_scheduled_requests: Some(4), ..StaticBatchingStats::default() };
+        let fixed = |at| IterationStats { static_batching_stats: Some(batch), ..record(at, 50.0) };
+        assert_eq!(last(&[(fixed(100), false, false), (fixed(150), false, false)]), [100, 100, 100, 150, 100]);
+    }
+
+    #[test]
+    fn the_pytorch_engine_stamps_a_record_when_its_batch_starts() {
+        use SchedulerMode::{NonOverlap, Overlap};
+        let run = |mode| last(&[100, 150].map(|at| (pytorch(at, 50.0, mode), false, false)));
+        assert_eq!(run(NonOverlap), [100, 100, 150, 200, 200]);
+        // The rows of an overlapped batch show the requests that came while it ran.
+        assert_eq!(run(Overlap), [100, 150, 150, 200, 200]);
+    }
+
+    #[test]
+    fn a_wait_for_work_is_not_part_of_the_batch_of_the_pytorch_engine() {
+        let mode = SchedulerMode::NonOverlap;
+        // It waits from 150 to 9000, and its batch takes 300.
+        let records = [(pytorch(100, 50.0, mode), false, false), (pytorch(9000, 9150.0, mode), true, false)];
+        assert_eq!(last(&records), [9000, 9000, 9000, 9300, 9300]);
+    }
+
+    #[test]
+    fn a_complete_row_in_the_batch_shows_the_pytorch_engine() {
+        let inflight = Some(InflightBatchingStats::default());
+        let row = |scheduled| RequestStats {
+            stage: Some(RequestStage::Complete),
+            scheduled: Some(scheduled),
+            ..RequestStats::default()
+        };
+        let ended = |scheduled| {
+            let with_row = |at| IterationStats {
+                request_stats: Some(vec![row(scheduled)]),
+                inflight_batching_stats: inflight,
+                ..record(at, 50.0)
+            };
+            last(&[(with_row(100), false, false), (with_row(150), false, false)])[4]
+        };
+        assert_eq!((ended(false), ended(true)), (150, 200));
+    }
+}

@@ -1,0 +1,361 @@
+//! Classifies each record in the sequence of its engine: new, repeated, idle flush, late, row of another rank, or restart.
+//! Corrects the quirks of the executor's loop, so that no other file has to know them.
+
+use trtllm_model::IterationStats;
+use trtllm_model::iteration::{Backend, SchedulerMode};
+
+use super::counted::Counted;
+use super::cumulative::Cumulative;
+use super::health::Outstanding;
+use super::in_flight::InFlight;
+use super::numbering::{Gap, Numbering};
+use super::ranks::{OpenIteration, Ranks};
+use super::waits::Waits;
+
+/// A record in relation to the ones before it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RecordKind {
+    /// An iteration not seen before.
+    New,
+    /// The same iteration again.
+    Repeated,
+    /// The C++ executor writes it when it becomes idle. It is not an iteration.
+    Flush,
+    /// It fills a gap that a later record has left.
+    Late,
+    /// The row of another attention-DP rank for an iteration that is counted (upstream PR 13649).
+    SiblingRank,
+    /// The numbers or the cumulative counts went backwards: the engine has restarted.
+    Restart,
+}
+
+/// The time between two restarts of an engine. The first epoch begins with the first record that is read.
+#[derive(Debug, Clone)]
+pub struct Epoch {
+    /// Iterations of earlier epochs.
+    lost_before: u64,
+    unreported_before: u64,
+    pub numbering: Numbering,
+    ranks: Ranks,
+    completed: CompletedRequests,
+    last_rank: Option<i64>,
+    /// Latencies up to this iteration may contain the wait for work.
+    waited_through: Option<u64>,
+    waits: Waits,
+    /// Rows have a `rank`. An engine does not change that while it runs.
+    by_rank: Option<bool>,
+    /// The last late record: its iteration and its attention-DP rank.
+    late: Option<(u64, Option<i64>)>,
+    /// Rows of other ranks copy their numbers from rank 0.
+    copied_rows: bool,
+    /// Absent for the C++ executor.
+    in_flight: Option<InFlight>,
+    /// Requests were queued at the last record.
+    queued: bool,
+    /// Seconds that ranks have reported before the requests they belong to.
+    carried_wait: f64,
+}
+
+/// How many completed requests of the last record's iteration are counted.
+#[derive(Debug, Clone, Copy)]
+struct CompletedRequests {
+    iter: Option<u64>,
+    counted: i64,
+}
+
+impl Epoch {
+    /// The epoch of an engine that may have run long before.
+    #[must_use]
+    pub const fn first() -> Self {
+        Self {
+            lost_before: 0,
+            unreported_before: 0,
+            numbering: Numbering::new(Cumulative::unknown()),
+            ranks: Ranks::new(false),
+            completed: CompletedRequests { iter: None, counted: 0 },
+            last_rank: None,
+            waited_through: None,
+            waits: Waits::NONE,
+            by_rank: None,
+            late: None,
+            copied_rows: false,
+            in_flight: None,
+            queued: false,
+            carried_wait: 0.0,
+        }
+    }
+
+    /// The epoch after a restart. The cumulative counts of the new engine began at 0 and were seen from the start.
+    #[must_use]
+    pub fn next(&self) -> Self {
+        Self { numbering: Numbering::new(Cumulative::from_zero()), ranks: Ranks::new(true), ..self.unseen() }
+    }
+
+    /// The epoch after a time in which nobody read the records.
+    #[must_use]
+    pub fn unseen(&self) -> Self {
+        Self { lost_before: self.lost(), unreported_before: self.unreported(), ..Self::first() }
+    }
+
+    /// Whether a record with a number has been read.
+    #[must_use]
+    pub fn has_records(&self) -> bool {
+        self.numbering.through().is_some()
+    }
+
+    /// Iterations lost, in all epochs.
+    #[must_use]
+    pub fn lost(&self) -> u64 {
+        self.lost_before.saturating_add(self.numbering.lost())
+    }
+
+    /// Iterations that the engine did not report, in all epochs.
+    #[must_use]
+    pub fn unreported(&self) -> u64 {
+        self.unreported_before.saturating_add(self.numbering.unreported())
+    }
+
+    /// The kind of the record. Changes nothing.
+    #[must_use]
+    pub fn classify(&self, record: &IterationStats) -> RecordKind {
+        let flush = is_flush(record);
+        let first = if flush { RecordKind::Flush } else { RecordKind::New };
+        let (Some(iter), Some(through)) = (record.iter, self.numbering.through()) else {
+            return if record.iter.is_some() { first } else { RecordKind::New };
+        };
+        // Almost every record is the next one of an engine without rows of ranks.
+        if iter == through.saturating_add(1) && record.rank.is_none() && self.by_rank != Some(true) {
+            return first;
+        }
+        let counts = self.ranks.find(record);
+        // The rows of ranks may come rank by rank, so a row is compared with the row before it of the same rank.
+        let last = if record.rank.is_some() { counts.and_then(|counts| counts.last_iter) } else { Some(through) };
+        if self.by_rank.is_some_and(|by_rank| by_rank != record.rank.is_some()) {
+            return RecordKind::Restart;
+        }
+        let is_new_engine = counts.is_some_and(|counts| counts.is_from_a_new_engine(record))
+            || record.rank.is_none() && self.numbering.sequence_fell(record);
+        let is_another_row =
+            |rank| record.rank.is_some() || record.attention_dp_rank.is_some_and(|own| Some(own) != rank);
+        match last {
+            _ if self.late.is_some_and(|(late, rank)| late == iter && is_another_row(rank)) => RecordKind::SiblingRank,
+            Some(last) if iter > last.saturating_add(1) && is_new_engine => RecordKind::Restart,
+            Some(last) if iter < last => {
+                let fits = counts.is_none_or(|counts| counts.can_fill_a_gap(record));
+                let late = !flush && fits && self.numbering.is_missing(iter);
+                if late { RecordKind::Late } else { RecordKind::Restart }
+            }
+            _ if iter > through => first,
+            Some(last) if record.rank.is_some() && iter == last => RecordKind::Repeated,
+            _ if record.rank.is_some() => RecordKind::SiblingRank,
+            _ if flush => first,
+            _ if is_another_row(self.last_rank) => RecordKind::SiblingRank,
+            _ => RecordKind::Repeated,
+        }
+    }
+
+    /// Adds the record to the epoch. Returns the part that is added to the totals. After a [`RecordKind::Restart`], the caller
+    /// begins a new epoch and classifies the record again.
+    pub fn count(&mut self, record: &IterationStats, kind: RecordKind) -> Counted {
+        use RecordKind::{Flush, Late, New, SiblingRank};
+        let iteration = matches!(kind, New | Late);
+        let copied = kind == SiblingRank && record.rank.is_none();
+        let newest = kind == New;
+        let was_idle = newest && self.was_idle_before(record);
+        let gap = self.account(record, kind);
+        if newest {
+            self.last_rank = record.attention_dp_rank;
+            self.by_rank = Some(record.rank.is_some());
+            if let (true, Some(iter)) = (was_idle, record.iter) {
+                self.waits.add(iter, self.numbering.interval_so_far());
+            }
+        }
+        self.late = match kind {
+            Late => record.iter.map(|iter| (iter, record.attention_dp_rank)),
+            SiblingRank => self.late,
+            _ => None,
+        };
+        if copied {
+            self.copied_rows = true;
+            return Counted { batch: true, ..Counted::default() };
+        }
+        let own = iteration || kind == SiblingRank;
+        // The flush repeats the value of an earlier iteration.
+        let started = if own { unsigned(record.num_new_active_requests) } else { 0 };
+        let completed =
+            if kind == SiblingRank { unsigned(record.num_completed_requests) } else { self.completed(record) };
+        let latency_seconds = self.latency_seconds(record, kind);
+        let counts = self.ranks.of(record);
+        let overlap = record.scheduler_mode == Some(SchedulerMode::Overlap);
+        let mut counted = Counted {
+            iteration,
+            batch: own,
+            own,
+            started,
+            completed,
+            latency_seconds,
+            host_step: iteration && !self.waits.in_host_step(record.iter, overlap),
+            device_step: iteration && !self.waits.in_device_step(record.iter, overlap),
+            gap,
+            ..Counted::default()
+        };
+        if let Some(counts) = counts {
+            // In rows that copy rank 0, the value is for the requests of all ranks, and the number of new requests for one. In rows
+            // of their own, rank 0 has the value of all ranks, and each has its number.
+            let comparable = !self.copied_rows;
+            let of_all_ranks = if record.rank.is_some() { started.max(1) } else { started };
+            if kind == Late {
+                counted.waited = counts.queue_time.waited_late(record, of_all_ranks).filter(|_| comparable);
+            } else if record.iter >= counts.last_iter {
+                // The flush has the number of the next iteration.
+                counts.advance(record.iter.map(|iter| iter.saturating_sub(u64::from(kind == Flush))));
+                counted.kv = counts.kv_increase(record);
+                counted.cross_kv = counts.cross_kv_increase(record);
+                if kind != Flush {
+                    counted.waited = counts.queue_time.waited(record, of_all_ranks).filter(|_| comparable);
+                }
+            }
+        }
+        if kind == Flush {
+            self.in_flight = (record.backend() == Backend::PyTorch).then(|| InFlight::begin(0, 0));
+        }
+        if kind != SiblingRank && kind != Late {
+            self.queued = record.num_queued_requests.is_some_and(|queued| queued > 0);
+        }
+        counted
+    }
+
+    /// Whether the last record left active requests. `None` for the C++ executor, whose records are exact.
+    #[must_use]
+    pub fn outstanding(&self) -> Option<Outstanding> {
+        self.in_flight.map(|in_flight| in_flight.outstanding())
+    }
+
+    /// Requests ended, by RequestPerfMetrics.
+    pub fn entries_ended(&mut self, requests: i64) {
+        if let Some(in_flight) = &mut self.in_flight {
+            in_flight.entries_ended(requests);
+        }
+    }
+
+    /// Requests ended, by the counters of the server.
+    pub fn server_ended(&mut self, requests: i64) {
+        if let Some(in_flight) = &mut self.in_flight {
+            in_flight.server_ended(requests);
+        }
+    }
+
+    /// Seconds that the new requests of an iteration have waited all together, and their number. `None` if they do not belong
+    /// together: rows copy the number from one rank, or the row of a rank is missing. `ranks`: the ranks of the engine.
+    pub fn waited(&mut self, iteration: &OpenIteration, ranks: Option<u64>) -> Option<(f64, u64)> {
+        if iteration.copied || ranks.is_some_and(|ranks| iteration.rows < ranks) {
+            return None;
+        }
+        let seconds = iteration.waited? + std::mem::take(&mut self.carried_wait);
+        if iteration.started == 0 {
+            self.carried_wait = seconds;
+            return None;
+        }
+        Some((seconds, iteration.started))
+    }
+
+    /// Counts the unfinished requests after all rows of an iteration.
+    pub fn follow_requests(&mut self, open: &OpenIteration) {
+        let (Backend::PyTorch, Some(active)) = (open.backend, open.active) else {
+            self.in_flight = None;
+            return;
+        };
+        let (started, completed) = (signed(open.started), signed(open.completed));
+        match &mut self.in_flight {
+            Some(in_flight) => in_flight.record(active, started, completed, open.known),
+            None => self.in_flight = Some(InFlight::begin(active, completed)),
+        }
+        if let Some(in_flight) = &mut self.in_flight {
+            in_flight.set_one_rank(open.copied);
+        }
+    }
+
+    /// Updates the numbers. Returns what is missing before the record.
+    fn account(&mut self, record: &IterationStats, kind: RecordKind) -> Gap {
+        let Some(iter) = record.iter else { return Gap::default() };
+        match kind {
+            RecordKind::Late => {
+                self.numbering.fill(iter);
+                Gap::default()
+            }
+            RecordKind::SiblingRank => Gap::default(),
+            _ => {
+                // The first record of an engine: its counts begin at 0.
+                if !self.has_records() && (iter <= 1 || record.stats_sequence.is_some_and(|sequence| sequence <= 1)) {
+                    self.ranks.met_at_its_start();
+                }
+                self.numbering.advance(record, iter, kind == RecordKind::Flush)
+            }
+        }
+    }
+
+    /// The executor repeats the completed requests of the flush in the next record, which has the same number.
+    fn completed(&mut self, record: &IterationStats) -> u64 {
+        let Some(completed) = record.num_completed_requests else { return 0 };
+        let repeated = record.iter.is_some() && self.completed.iter == record.iter;
+        let counted = if repeated { self.completed.counted } else { 0 };
+        self.completed = CompletedRequests { iter: record.iter, counted: completed.max(counted) };
+        u64::try_from(completed.saturating_sub(counted)).unwrap_or(0)
+    }
+
+    /// Whether a PyTorch engine was idle before this record. A pass of its loop starts by waiting for work, so its times
+    /// contain the wait. Under the overlap scheduler the previous pass ends after that wait, so its latency contains the
+    /// wait, too (upstream: `_executor_loop`, `_executor_loop_overlap`). The first iteration waited for the first request.
+    fn was_idle_before(&self, record: &IterationStats) -> bool {
+        record.backend() == Backend::PyTorch
+            && match self.in_flight {
+                Some(in_flight) => !self.queued && in_flight.may_be_idle(),
+                None => record.iter.is_some_and(|iter| iter <= 1),
+            }
+    }
+
+    /// The C++ executor takes its start time before it waits for work. After idle it reports 0.0, then a latency that
+    /// contains the wait. Neither is the latency of an iteration. Under the overlap scheduler `iterLatencyMS` spans two
+    /// passes and `hostStepTimeMS` one.
+    fn latency_seconds(&mut self, record: &IterationStats, kind: RecordKind) -> Option<f64> {
+        let overlap = record.scheduler_mode == Some(SchedulerMode::Overlap);
+        let host_step = record.host_step_time_ms.filter(|_| overlap);
+        let reported = host_step.or(record.iter_latency_ms).filter(|_| !self.waits.in_latency(record.iter));
+        match kind {
+            // After the record of its start, a PyTorch engine has waited like after any other idle time.
+            RecordKind::Flush if record.backend() == Backend::PyTorch => return None,
+            RecordKind::Flush => {
+                self.waited_through = record.iter.map(|iter| iter.saturating_add(1));
+                return None;
+            }
+            RecordKind::Repeated | RecordKind::SiblingRank => return None,
+            _ => {}
+        }
+        let latency = reported?;
+        if latency <= 0.0 {
+            self.waited_through = record.iter.map(|iter| iter.saturating_add(1));
+            return None;
+        }
+        let waited = record.iter.zip(self.waited_through).is_some_and(|(iter, through)| iter <= through);
+        (!waited).then_some(latency / 1000.0)
+    }
+}
+
+/// Only the idle flush of the C++ executor has nothing scheduled, nothing active and no latency, and the record that a PyTorch
+/// engine writes when it has started (upstream: `_emit_initial_stats`). Executors before 0.11 report no latency at all.
+fn is_flush(record: &IterationStats) -> bool {
+    let scheduled = record.inflight_batching_stats.and_then(|stats| stats.num_scheduled_requests);
+    let nothing_ran = match record.iter_latency_ms {
+        Some(latency) => latency == 0.0 && scheduled.unwrap_or(0) == 0,
+        None => scheduled == Some(0),
+    };
+    record.num_active_requests == Some(0) && nothing_ran
+}
+
+fn signed(value: u64) -> i64 {
+    i64::try_from(value).unwrap_or(i64::MAX)
+}
+
+fn unsigned(value: Option<i64>) -> u64 {
+    value.and_then(|value| u64::try_from(value).ok()).unwrap_or(0)
+}

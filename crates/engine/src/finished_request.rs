@@ -1,0 +1,266 @@
+//! A finished request as its RequestPerfMetrics describe it. An entry of a disaggregated server has two parts, one of the
+//! context server and one of the generation server. They become one request: each value comes from the part that has it.
+
+use trtllm_model::PerfMetricsEntry;
+use trtllm_model::perf_metrics::{FinishReason, RequestKvCacheMetrics, SpeculativeDecodingMetrics, TimingMetrics};
+
+use super::objectives::Served;
+use super::request_times::{Latencies, Times};
+
+#[derive(Debug, Clone, Copy, Default)]
+pub struct FinishedRequest {
+    /// The engine's number of the request.
+    pub request: Option<u64>,
+    pub prompt_tokens: Option<i64>,
+    pub output_tokens: Option<i64>,
+    pub latencies: Latencies,
+    /// Seconds between the arrival at the HTTP server and its first token.
+    pub server_time_to_first_token: Option<f64>,
+    /// Two engines served the request.
+    pub disaggregated: bool,
+    pub transfer_seconds: Option<f64>,
+    pub transfer_bytes: Option<u64>,
+    /// Iterations from the first to the last.
+    pub iterations: Option<u64>,
+    pub kv_cache: Option<RequestKvCacheMetrics>,
+    pub speculative_decoding: Option<SpeculativeDecodingMetrics>,
+    /// For objectives.
+    pub served: Served,
+    times: Times,
+}
+
+impl FinishedRequest {
+    /// `None` if the entry has no metrics.
+    #[must_use]
+    pub fn of(entry: &PerfMetricsEntry) -> Option<Self> {
+        let part = |part: Option<&PerfMetricsEntry>| part.and_then(Self::of_part);
+        let parts = (part(entry.ctx_perf_metrics.as_deref()), part(entry.gen_perf_metrics.as_deref()));
+        let times = |part: &Option<Self>| part.map(|part| part.times);
+        let (context, generation) = (times(&parts.0), times(&parts.1));
+        let mut request = match parts {
+            (None, None) => return Self::of_part(entry),
+            (Some(context), Some(generation)) => Self::join(context, generation),
+            (Some(part), None) | (None, Some(part)) => part,
+        };
+        request.served = Served::of_pair(context.as_ref(), generation.as_ref(), request.served.output_tokens);
+        request.disaggregated = true;
+        let at_server = TimingMetrics {
+            server_arrival_time: entry.disagg_server_arrival_time,
+            server_first_token_time: entry.disagg_server_first_token_time,
+            ..TimingMetrics::default()
+        };
+        request.server_time_to_first_token =
+            server_time_to_first_token(&at_server.measured()).or(request.server_time_to_first_token);
+        Some(request)
+    }
+
+    /// An entry of one engine.
+    fn of_part(entry: &PerfMetricsEntry) -> Option<Self> {
+        let metrics = entry.perf_metrics.as_ref()?;
+        let timing = metrics.timing_metrics.unwrap_or_default().measured();
+        let tokens = |tokens: Option<u64>| tokens.and_then(|tokens| i64::try_from(tokens).ok());
+        let output_tokens = tokens(entry.output_tokens);
+        let transfer_seconds =
+            timing.kv_cache_transfer_start.zip(timing.kv_cache_transfer_end).map(|(from, to)| to - from);
+        let times = Times {
+            arrived: timing.arrival_time,
+            scheduled: timing.first_scheduled_time,
+            first_token: timing.first_token_time,
+            ended: timing.last_token_time,
+        };
+        Some(Self {
+            request: entry.request_id,
+            prompt_tokens: tokens(entry.prompt_tokens),
+            output_tokens,
+            latencies: Latencies::of(&times, output_tokens),
+            server_time_to_first_token: server_time_to_first_token(&timing),
+            disaggregated: entry.ctx_request_id || transfer_seconds.is_some(),
+            transfer_seconds,
+            transfer_bytes: timing.kv_cache_size,
+            iterations: metrics
+                .first_iter
+                .zip(metrics.last_iter)
+                .and_then(|(first, last)| last.checked_sub(first)?.checked_add(1)),
+            kv_cache: metrics.kv_cache_metrics,
+            speculative_decoding: metrics.speculative_decoding,
+            served: Served::of(&times, entry.output_tokens),
+            times,
+        })
+    }
+
+    /// The prompt is processed and looked up in the KV cache by the context server; the generation server does the rest.
+    fn join(context: Self, generation: Self) -> Self {
+        let output_tokens = generation.output_tokens.or(context.output_tokens);
+        Self {
+            request: generation.request.or(context.request),
+            prompt_tokens: context.prompt_tokens.or(generation.prompt_tokens),
+            output_tokens,
+            latencies: Latencies::of_pair(&context.times, &generation.times, output_tokens),
+            server_time_to_first_token: context.server_time_to_first_token.or(generation.server_time_to_first_token),
+            disaggregated: true,
+            transfer_seconds: generation.transfer_seconds.or(context.transfer_seconds),
+            transfer_bytes: generation.transfer_bytes.or(context.transfer_bytes),
+            iterations: generation.iterations.or(context.iterations),
+            kv_cache: context.kv_cache.or(generation.kv_cache),
+            speculative_decoding: generation.speculative_decoding.or(context.speculative_decoding),
+            served: Served {
+                output_tokens: generation.served.output_tokens.or(context.served.output_tokens),
+                ..Served::default()
+            },
+            times: generation.times,
+        }
+    }
+}
+
+/// The request as objectives judge it. `finished`: what the metrics of the entry say.
+#[must_use]
+pub fn served(entry: &PerfMetricsEntry, finished: Option<&FinishedRequest>) -> Served {
+    let failed = match finish_reason(entry) {
+        // The client ended it, so its times and its length say nothing about the engine.
+        Some(FinishReason::Cancelled) => return Served::default(),
+        Some(FinishReason::Timeout | FinishReason::Other) => true,
+        Some(FinishReason::Stop | FinishReason::Length) | None => false,
+    };
+    let served = finished.map(|finished| finished.served).unwrap_or_default();
+    Served { output_tokens: served.output_tokens.or(entry.output_tokens), failed, ..served }
+}
+
+/// Why the request ended. The context server ends its part of every request, so its reason counts only without another one.
+#[must_use]
+pub fn finish_reason(entry: &PerfMetricsEntry) -> Option<FinishReason> {
+    let part = |part: Option<&PerfMetricsEntry>| part.and_then(|part| part.finish_reason);
+    match (entry.finish_reason, entry.gen_perf_metrics.as_deref()) {
+        (None, None) => part(entry.ctx_perf_metrics.as_deref()),
+        (reason, generation) => reason.or(part(generation)),
+    }
+}
+
+fn server_time_to_first_token(timing: &TimingMetrics) -> Option<f64> {
+    let seconds = timing.server_first_token_time? - timing.server_arrival_time?;
+    (seconds > 0.0).then_some(seconds)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::{Duration, Instant};
+
+    use serde_json::{Value, json};
+
+    use super::super::histogram::Histogram;
+    use super::super::request_totals::{LatencySource, RequestTotals};
+    use super::super::requests::RequestFold;
+    use trtllm_model::request::{RequestStage, RequestStats};
+    use trtllm_sources::Item;
+    use trtllm_sources::trtllm_json::{Line, parse_line};
+
+    /// The totals after these lines of a socket and a minute.
+    fn totals(lines: &[Value]) -> RequestTotals {
+        let (mut fold, now) = (RequestFold::default(), Instant::now());
+        for line in lines {
+            let Ok(Line::Item(Item::PerfMetrics(entry))) = parse_line(line.to_string().as_bytes()) else {
+                panic!("{line} is not an entry");
+            };
+            fold.absorb_perf_metrics(&entry, now);
+        }
+        fold.settle(0, now + Duration::from_secs(60));
+        fold.totals
+    }
+
+    fn pair() -> Value {
+        let part = |id: u64, timing: Value, blocks: u64| {
+            json!({"request_id": id, "ctx_request_id": 9, "perf_metrics": {"first_iter": 3, "last_iter": 2 + id,
+                "timing_metrics": timing, "kv_cache_metrics": {"num_total_allocated_blocks": blocks}}})
+        };
+        let context = json!({"arrival_time": 1000.0, "first_scheduled_time": 1000.25, "first_token_time": 1000.75,
+            "last_token_time": 1000.75, "server_arrival_time": 999.0, "server_first_token_time": 1001.0,
+            "kv_cache_transfer_start": 0, "kv_cache_transfer_end": 0});
+        let generation = json!({"arrival_time": 1001.0, "first_scheduled_time": 1001.5, "first_token_time": 1002.0,
+            "last_token_time": 1004.0, "kv_cache_size": 1024, "kv_cache_transfer_start": 1001.0,
+            "kv_cache_transfer_end": 1001.5});
+        json!({"ctx_server": "a:1", "gen_server": "b:1", "disagg_server_arrival_time": 998.5,
+            "disagg_server_first_token_time": 1001.0, "ctx_perf_metrics": part(1, context, 7),
+            "gen_perf_metrics": part(5, generation, 2)})
+    }
+
+    fn shown(histogram: &Histogram) -> (u64, f64) {
+        (histogram.count(), histogram.sum())
+    }
+
+    #[test]
+    fn each_latency_of_a_two_part_entry_comes_from_the_part_that_measured_it() {
+        let mut entry = pair();
+        entry["gen_perf_metrics"]["output_tokens"] = json!(5);
+        let totals = totals(&[entry]);
+        let times = &totals.times;
+        assert_eq!((shown(&times.queue_time), shown(&times.prefill_time)), ((1, 0.25), (1, 0.5)));
+        assert_eq!(
+            (shown(&times.time_to_first_token), shown(&times.server_time_to_first_token)),
+            ((1, 0.75), (1, 2.5))
+        );
+        assert_eq!((shown(&times.decode_time), shown(&times.time_per_output_token)), ((1, 2.0), (1, 0.5)));
+        assert_eq!((shown(&times.e2e_latency), shown(&times.inference_time)), ((1, 4.0), (1, 3.75)));
+        assert_eq!((shown(&times.kv_cache_transfer), shown(&times.kv_cache_transfer_bytes)), ((1, 0.5), (1, 1024.0)));
+        assert_eq!((shown(&times.kv_cache_blocks), shown(&times.iterations)), ((1, 7.0), (1, 5.0)));
+        assert_eq!((totals.disaggregated_requests, totals.kv_cache_transfer_ms), (1, 500.0));
+        assert_eq!((totals.output_token_len.count(), totals.source), (1, LatencySource::PerfMetrics));
+    }
+
+    #[test]
+    fn two_clocks_have_no_latency_between_them() {
+        let mut entry = pair();
+        entry["ctx_perf_metrics"]["perf_metrics"]["timing_metrics"] =
+            json!({"arrival_time": 5000.0, "first_scheduled_time": 5000.25, "first_token_time": 5000.75});
+        let times = totals(&[entry]).times;
+        assert_eq!((shown(&times.e2e_latency), shown(&times.inference_time)), ((1, 3.0), (1, 2.5)));
+        assert_eq!((shown(&times.queue_time), shown(&times.decode_time)), ((1, 0.25), (1, 2.0)));
+    }
+
+    #[test]
+    fn the_only_part_of_an_entry_gives_all_latencies() {
+        for (missing, queue, e2e) in [("ctx_perf_metrics", 0.5, 3.0), ("gen_perf_metrics", 0.25, 0.75)] {
+            let mut entry = pair();
+            entry[missing] = Value::Null;
+            let totals = totals(&[entry]);
+            let times = &totals.times;
+            assert_eq!((shown(&times.queue_time), shown(&times.e2e_latency)), ((1, queue), (1, e2e)), "{missing}");
+            assert_eq!(totals.disaggregated_requests, 1, "{missing}");
+        }
+    }
+
+    #[test]
+    fn an_entry_without_times_does_not_change_where_latencies_come_from() {
+        let mut without_times = pair();
+        for part in ["ctx_perf_metrics", "gen_perf_metrics"] {
+            without_times[part]["perf_metrics"]["timing_metrics"] = json!({"arrival_time": 0.0, "last_token_time": 0});
+        }
+        let mut without_parts = pair();
+        (without_parts["ctx_perf_metrics"], without_parts["gen_perf_metrics"]) = (Value::Null, Value::Null);
+        let (mut fold, now) = (RequestFold::default(), Instant::now());
+        let row = RequestStats {
+            id: Some(1),
+            stage: Some(RequestStage::Complete),
+            alloc_total_blocks_per_request: Some(3),
+            ..RequestStats::default()
+        };
+        fold.absorb_row(&row, None, now);
+        for entry in [without_times, without_parts, json!({"perf_metrics": {}})] {
+            fold.absorb_perf_metrics(&serde_json::from_value(entry).unwrap(), now);
+        }
+        assert_eq!(fold.totals.source, LatencySource::None);
+        fold.settle(0, now + Duration::from_secs(60));
+        // The row was not dropped, and its blocks were counted once.
+        assert_eq!(fold.totals.source, LatencySource::RequestStats);
+        assert_eq!(shown(&fold.totals.times.kv_cache_blocks), (1, 3.0));
+    }
+
+    #[test]
+    fn the_finish_reason_of_a_two_part_entry_is_that_of_its_last_part() {
+        let mut entry = pair();
+        entry["ctx_perf_metrics"]["finish_reason"] = json!("length");
+        let only_context = json!({"ctx_perf_metrics": entry["ctx_perf_metrics"], "gen_perf_metrics": null});
+        let mut unknown = entry.clone();
+        entry["gen_perf_metrics"]["finish_reason"] = json!("stop");
+        unknown["gen_perf_metrics"]["finish_reason"] = Value::Null;
+        assert_eq!(totals(&[entry, only_context, unknown]).finished, Some([1, 1, 0, 0, 0]));
+    }
+}

@@ -1,0 +1,297 @@
+//! The values of the last record, for gauges. Quirks are corrected; nothing is derived.
+
+use trtllm_model::IterationStats;
+use trtllm_model::iteration::{
+    InflightBatchingStats, KvCacheStats, SchedulerMode, SpecDecodingStats, StaticBatchingStats,
+};
+use trtllm_model::timestamp::RecordTime;
+
+use super::batch;
+use super::pools::Pools;
+
+/// The last iteration. A member that the engine does not send is absent.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct Latest {
+    pub iter: Option<u64>,
+    /// Microseconds since 1970 UTC: the record's own time, or the time it was received.
+    pub time_us: i64,
+    /// Milliseconds, as in the record. May include the wait for work, which the histogram leaves out.
+    pub iter_latency_ms: Option<f64>,
+    pub active: Option<i64>,
+    pub max_active: Option<i64>,
+    pub queued: Option<i64>,
+    pub gpu_memory: Option<i64>,
+    pub cpu_memory: Option<i64>,
+    pub pinned_memory: Option<i64>,
+    pub batch_size_limits: Limits,
+    pub token_limits: Limits,
+    pub kv: Option<KvCacheStats>,
+    pub cross_kv: Option<KvCacheStats>,
+    pub inflight: Option<InflightBatchingStats>,
+    pub static_batching: Option<StaticBatchingStats>,
+    pub spec_decoding: Option<SpecDecodingStats>,
+    /// Context and generation tokens of the iteration. Absent without a batch.
+    pub batch_tokens: Option<u64>,
+    pub pools: Pools,
+    pub scheduler_mode: Option<SchedulerMode>,
+    /// Attention-DP ranks whose rows of this iteration have been read.
+    pub ranks_seen: Option<u64>,
+    /// The highest `ranks_seen` of earlier iterations of this engine: rows may be lost.
+    pub ranks_before: Option<u64>,
+    /// Each row has its rank's own numbers. Otherwise the rows copy all but the batch from rank 0.
+    pub own_ranks: bool,
+}
+
+/// A limit: as built into the engine, as recommended by the tuner, as used at runtime.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Limits {
+    pub fixed: Option<i64>,
+    pub tuner: Option<i64>,
+    pub runtime: Option<i64>,
+}
+
+impl Latest {
+    /// Replaces all values by those of `record`, in place: a copy of the struct would cost more than the rest of the fold.
+    /// `wall_us` is the time of receipt in microseconds since 1970 UTC.
+    pub fn update(&mut self, record: &IterationStats, wall_us: i64) {
+        self.iter = record.iter;
+        self.time_us = utc_micros(record.timestamp, wall_us);
+        self.iter_latency_ms = record.iter_latency_ms;
+        self.active = record.num_active_requests;
+        self.max_active = record.max_num_active_requests;
+        self.queued = record.num_queued_requests;
+        self.gpu_memory = record.gpu_mem_usage;
+        self.cpu_memory = record.cpu_mem_usage;
+        self.pinned_memory = record.pinned_mem_usage;
+        self.batch_size_limits = Limits {
+            fixed: limit(record.max_batch_size_static),
+            tuner: limit(record.max_batch_size_tuner_recommended),
+            runtime: limit(record.max_batch_size_runtime),
+        };
+        self.token_limits = Limits {
+            fixed: limit(record.max_num_tokens_static),
+            tuner: limit(record.max_num_tokens_tuner_recommended),
+            runtime: limit(record.max_num_tokens_runtime),
+        };
+        self.kv = record.kv_cache_stats;
+        self.cross_kv = record.cross_kv_cache_stats;
+        self.inflight = record.inflight_batching_stats;
+        // The PyTorch backend sends an object of zeros if there is no static batching.
+        self.static_batching = record.static_batching_stats.filter(|stats| !stats.is_all_zero());
+        self.spec_decoding = record.spec_decoding_stats;
+        self.batch_tokens = (self.inflight.is_some() || self.static_batching.is_some()).then(|| batch::tokens(record));
+        self.pools.update(record);
+        self.scheduler_mode = record.scheduler_mode;
+        self.own_ranks = record.rank.is_some();
+        self.ranks_before = self.ranks_before.max(self.ranks_seen);
+        self.ranks_seen = (self.own_ranks || record.attention_dp_rank.is_some()).then_some(1);
+    }
+
+    /// Adds the row of another attention-DP rank for the same iteration. The batch is the sum over ranks, the rest only if each
+    /// row has its rank's own numbers.
+    pub fn add_sibling(&mut self, record: &IterationStats) {
+        if record.iter != self.iter {
+            return;
+        }
+        self.ranks_seen = self.ranks_seen.map(|ranks| ranks + 1);
+        if let (Some(total), Some(rank)) = (&mut self.inflight, &record.inflight_batching_stats) {
+            add(&mut total.num_scheduled_requests, rank.num_scheduled_requests);
+            add(&mut total.num_context_requests, rank.num_context_requests);
+            add(&mut total.num_gen_requests, rank.num_gen_requests);
+            add(&mut total.num_paused_requests, rank.num_paused_requests);
+            add(&mut total.num_ctx_tokens, rank.num_ctx_tokens);
+            add(&mut total.num_ctx_kv_tokens, rank.num_ctx_kv_tokens);
+            add(&mut total.num_gen_kv_tokens, rank.num_gen_kv_tokens);
+            add(&mut total.num_paused_kv_tokens, rank.num_paused_kv_tokens);
+            self.batch_tokens = self.batch_tokens.map(|tokens| tokens.saturating_add(batch::tokens(record)));
+        }
+        if record.rank.is_none() {
+            return;
+        }
+        add(&mut self.active, record.num_active_requests);
+        add(&mut self.max_active, record.max_num_active_requests);
+        add(&mut self.queued, record.num_queued_requests);
+        add(&mut self.gpu_memory, record.gpu_mem_usage);
+        add(&mut self.cpu_memory, record.cpu_mem_usage);
+        add(&mut self.pinned_memory, record.pinned_mem_usage);
+        if let (Some(total), Some(rank)) = (&mut self.kv, &record.kv_cache_stats) {
+            add(&mut total.max_num_blocks, rank.max_num_blocks);
+            add(&mut total.free_num_blocks, rank.free_num_blocks);
+            add(&mut total.used_num_blocks, rank.used_num_blocks);
+            add(&mut total.reused_blocks, rank.reused_blocks);
+            add(&mut total.missed_blocks, rank.missed_blocks);
+            if let (Some(reused), Some(missed)) = (total.reused_blocks, total.missed_blocks)
+                && reused + missed > 0
+            {
+                total.cache_hit_rate = Some(reused as f64 / (reused + missed) as f64);
+            }
+        }
+        self.pools.add(record);
+    }
+
+    /// Number of attention-DP ranks. While the rows of an iteration are incomplete, that of the iteration before.
+    #[must_use]
+    pub fn attention_dp_ranks(&self) -> Option<u64> {
+        self.ranks_seen.max(self.ranks_before.filter(|_| self.ranks_seen.is_some()))
+    }
+
+    /// Whether all but the batch is that of rank 0.
+    #[must_use]
+    pub fn copies_rank_0(&self) -> bool {
+        !self.own_ranks && self.attention_dp_ranks() > Some(1)
+    }
+
+    /// The limit of all ranks, from that of one.
+    #[must_use]
+    pub fn times_ranks(&self, limit: Option<i64>) -> Option<i64> {
+        let ranks = i64::try_from(self.attention_dp_ranks().unwrap_or(1)).unwrap_or(i64::MAX);
+        limit.map(|limit| limit.saturating_mul(ranks))
+    }
+
+    /// Active requests of all ranks. Absent if each row copies those of rank 0.
+    #[must_use]
+    pub fn active_of_all(&self) -> Option<i64> {
+        self.active.filter(|_| !self.copies_rank_0())
+    }
+
+    /// The limit of active requests of all ranks. Each row has the limit of one rank.
+    #[must_use]
+    pub fn max_active_of_all(&self) -> Option<i64> {
+        if self.copies_rank_0() { self.times_ranks(self.max_active) } else { self.max_active }
+    }
+
+    #[must_use]
+    pub fn scheduled(&self) -> Option<i64> {
+        self.inflight
+            .and_then(|stats| stats.num_scheduled_requests)
+            .or_else(|| self.static_batching.and_then(|stats| stats.num_scheduled_requests))
+    }
+
+    /// Active requests that the last iteration did not schedule; requests in the executor's own queue are not included.
+    #[must_use]
+    pub fn waiting(&self) -> Option<i64> {
+        self.active_of_all().zip(self.scheduled()).map(|(active, scheduled)| active.saturating_sub(scheduled).max(0))
+    }
+
+    /// All waiting requests: active ones that are not scheduled, and those in the executor's own queue.
+    #[must_use]
+    pub fn waiting_or_queued(&self) -> Option<i64> {
+        let (waiting, queued) = (self.waiting(), self.queued);
+        (waiting.is_some() || queued.is_some()).then(|| waiting.unwrap_or(0).saturating_add(queued.unwrap_or(0)))
+    }
+
+    #[must_use]
+    pub fn context_requests(&self) -> Option<i64> {
+        self.inflight
+            .and_then(|stats| stats.num_context_requests)
+            .or_else(|| self.static_batching.and_then(|stats| stats.num_context_requests))
+    }
+
+    /// Whether requests are active or queued. If the record has no active requests, the scheduled ones are used. For the
+    /// PyTorch backend see [`super::epoch::Epoch::outstanding`].
+    #[must_use]
+    pub fn has_work(&self) -> bool {
+        self.active_of_all().or_else(|| self.scheduled()).unwrap_or(0) > 0 || self.queued.unwrap_or(0) > 0
+    }
+
+    /// The same values with a load of zero, for the page of an idle engine.
+    #[must_use]
+    pub fn idle(mut self) -> Self {
+        let clear = |value: &mut Option<i64>| *value = value.map(|_| 0);
+        clear(&mut self.active);
+        clear(&mut self.queued);
+        self.batch_tokens = self.batch_tokens.map(|_| 0);
+        if let Some(stats) = &mut self.inflight {
+            for value in [
+                &mut stats.num_scheduled_requests,
+                &mut stats.num_context_requests,
+                &mut stats.num_gen_requests,
+                &mut stats.num_paused_requests,
+                &mut stats.num_ctx_tokens,
+                &mut stats.num_ctx_kv_tokens,
+                &mut stats.num_gen_kv_tokens,
+                &mut stats.num_queued_context_requests,
+                &mut stats.num_queued_ctx_tokens,
+                &mut stats.num_queued_gen_requests,
+                &mut stats.num_queued_gen_kv_tokens,
+                &mut stats.num_paused_kv_tokens,
+            ] {
+                clear(value);
+            }
+        }
+        if let Some(stats) = &mut self.static_batching {
+            clear(&mut stats.num_scheduled_requests);
+            clear(&mut stats.num_context_requests);
+            clear(&mut stats.num_ctx_tokens);
+            clear(&mut stats.num_gen_tokens);
+            clear(&mut stats.empty_gen_slots);
+        }
+        self
+    }
+}
+
+/// The PyTorch backend never sets its batch limits and sends 0, which is not a valid limit.
+fn limit(value: Option<i64>) -> Option<i64> {
+    value.filter(|value| *value > 0)
+}
+
+fn add(total: &mut Option<i64>, more: Option<i64>) {
+    if let Some(more) = more {
+        *total = Some(total.unwrap_or(0).saturating_add(more));
+    }
+}
+
+/// The offset of a local time is its difference to the present in quarters of an hour: every time zone's offset is a multiple
+/// of that, and a polled record is only minutes old. Daylight saving needs no rule (upstream: TRI-978). A record is never
+/// newer than its receipt; clocks may differ by a little.
+fn utc_micros(time: Option<RecordTime>, wall_us: i64) -> i64 {
+    const QUARTER: i64 = 900_000_000;
+    const WIDEST: i64 = 15 * 3_600_000_000;
+    const CLOCKS_DIFFER: i64 = 5_000_000;
+    match time {
+        None => wall_us,
+        Some(RecordTime { micros, zoned: true }) => micros,
+        Some(RecordTime { micros, zoned: false }) => {
+            let ahead = micros.saturating_sub(wall_us).saturating_sub(CLOCKS_DIFFER);
+            let offset = ahead.div_euclid(QUARTER).saturating_add(1).saturating_mul(QUARTER);
+            // A difference larger than any time zone's offset is from an old record (a replay). Its time is used as written.
+            let utc = if offset.abs() > WIDEST { micros } else { micros - offset };
+            utc.min(wall_us)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn waiting_requests_are_never_negative_and_absent_without_both_counts() {
+        let inflight = InflightBatchingStats { num_scheduled_requests: Some(3), ..InflightBatchingStats::default() };
+        let mut latest = Latest { active: Some(1), ..Latest::default() };
+        assert_eq!(latest.waiting(), None);
+        latest.inflight = Some(inflight);
+        assert_eq!(latest.waiting(), Some(0));
+    }
+
+    #[test]
+    fn a_local_time_is_converted_to_utc_by_the_nearest_quarter_of_an_hour() {
+        let wall = 1_753_462_475_000_000;
+        for hours_in_quarters in [-48, -14, 0, 1, 22, 23, 56] {
+            let local = RecordTime { micros: wall - 860_000 + hours_in_quarters * 900_000_000, zoned: false };
+            assert_eq!(utc_micros(Some(local), wall), wall - 860_000);
+        }
+    }
+
+    #[test]
+    fn the_local_time_of_an_old_record_is_used_as_written() {
+        let local = RecordTime { micros: 1_000_000_000, zoned: false };
+        assert_eq!(utc_micros(Some(local), 1_753_462_475_000_000), 1_000_000_000);
+    }
+
+    #[test]
+    fn a_time_with_a_zone_is_exact_and_a_missing_time_is_the_time_of_receipt() {
+        assert_eq!(utc_micros(Some(RecordTime { micros: 5, zoned: true }), 900_000_000), 5);
+        assert_eq!(utc_micros(None, 7), 7);
+    }
+}

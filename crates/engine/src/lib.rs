@@ -1,0 +1,406 @@
+//! Folds the records of one engine into totals that never fall and a state. Pure: no I/O, no async, no locks, and time is
+//! an argument. It knows neither where records come from nor how they are shown.
+
+pub mod batch;
+pub mod cache_tiers;
+pub mod clock;
+pub mod counted;
+pub mod cumulative;
+pub mod epoch;
+pub mod finished_request;
+pub mod health;
+pub mod histogram;
+pub mod in_flight;
+pub mod kv_events;
+pub mod latest;
+pub mod lifecycle;
+pub mod missing_records;
+pub mod native;
+mod numbering;
+pub mod objectives;
+pub mod plausible;
+pub mod pools;
+pub mod queue_time;
+pub mod rank_totals;
+pub mod ranks;
+pub mod request_times;
+pub mod request_totals;
+pub mod requests;
+pub mod saturation;
+pub mod server_metrics;
+pub mod successes;
+pub mod totals;
+pub mod waits;
+
+use std::time::{Duration, Instant};
+
+use trtllm_model::request::RequestStage;
+use trtllm_model::{
+    IterationStats, KvCacheEvent, Objectives, PerfMetricsEntry, RequestStats, RequestStatsPerIteration, ServerMetrics,
+};
+
+pub use health::{EngineState, Health, Outstanding};
+pub use latest::Latest;
+pub use plausible::Implausible;
+pub use totals::Totals;
+
+use clock::{IterationClock, Span};
+use counted::Counted;
+use epoch::{Epoch, RecordKind};
+use kv_events::KvEvents;
+use lifecycle::{Lifecycles, Stages};
+use missing_records::MissingRecords;
+use pools::Pools;
+use rank_totals::{RankRow, RankTotals};
+use ranks::OpenIteration;
+use requests::RequestFold;
+
+/// The fold of one engine.
+#[derive(Debug, Clone)]
+pub struct Engine {
+    pub totals: Totals,
+    pub requests: RequestFold,
+    pub health: Health,
+    latest: Option<Latest>,
+    epoch: Epoch,
+    /// The last iteration, while rows of other ranks may follow.
+    open: Option<OpenIteration>,
+    /// The last row of the only rank seen so far.
+    only_rank: Option<RankRow>,
+    clock: IterationClock,
+    lifecycles: Lifecycles,
+    kv_events: KvEvents,
+    process: Option<u64>,
+    missing_records: MissingRecords,
+}
+
+impl Engine {
+    #[must_use]
+    pub fn new(stale_after: Duration) -> Self {
+        Self {
+            totals: Totals::new(),
+            requests: RequestFold::default(),
+            health: Health::new(stale_after),
+            latest: None,
+            epoch: Epoch::first(),
+            open: None,
+            only_rank: None,
+            clock: IterationClock::default(),
+            lifecycles: Lifecycles::default(),
+            kv_events: KvEvents::default(),
+            process: None,
+            missing_records: MissingRecords::default(),
+        }
+    }
+
+    /// Judges requests by these objectives from now on.
+    #[must_use]
+    pub fn with_objectives(mut self, objectives: Objectives) -> Self {
+        self.requests.set_objectives(objectives);
+        self
+    }
+
+    /// The values of the last record.
+    #[must_use]
+    pub fn latest(&self) -> Option<&Latest> {
+        self.latest.as_ref()
+    }
+
+    /// Folds one record. `wall_us` is the time of receipt in microseconds since 1970 UTC. It replaces a missing timestamp,
+    /// and gives the time zone of a local one.
+    ///
+    /// # Errors
+    /// If the record has an absurd value. It is not counted, neither as an iteration nor as lost.
+    pub fn absorb(&mut self, record: &IterationStats, now: Instant, wall_us: i64) -> Result<(), Implausible> {
+        if let Err(implausible) = plausible::check_record(record) {
+            self.epoch.numbering.reject();
+            return Err(implausible);
+        }
+        let mut kind = self.epoch.classify(record);
+        if kind == RecordKind::Restart {
+            self.restart();
+            kind = self.epoch.classify(record);
+        }
+        if matches!(kind, RecordKind::New | RecordKind::Flush) {
+            self.close_iteration();
+        }
+        let counted = self.epoch.count(record, kind);
+        self.totals.absorb(record, &counted);
+        if counted.batch {
+            self.absorb_rank(record, kind);
+        }
+        match kind {
+            RecordKind::SiblingRank => {
+                if let Some(latest) = &mut self.latest {
+                    latest.add_sibling(record);
+                }
+                self.add_row(record, &counted);
+            }
+            RecordKind::Late => {
+                self.close_iteration();
+                self.open_iteration(OpenIteration::new(record, &counted, true));
+            }
+            _ => self.absorb_newest(record, kind, &counted, now, wall_us),
+        }
+        self.publish_losses();
+        self.health.record(now, self.outstanding());
+        self.missing_records.record(now);
+        Ok(())
+    }
+
+    /// Counts the row for its rank. The counts of ranks begin with the iteration in which a second rank is seen, so that an engine
+    /// with one rank has none.
+    fn absorb_rank(&mut self, record: &IterationStats, kind: RecordKind) {
+        let Some(row) = RankRow::of(record) else { return };
+        let is_newest = || self.latest.as_ref().is_some_and(|latest| latest.iter == row.iter);
+        let newest = kind == RecordKind::New || kind == RecordKind::SiblingRank && is_newest();
+        let ranks = match &mut self.totals.ranks {
+            Some(ranks) => ranks,
+            None => {
+                let Some(first) = self.only_rank.replace(row).filter(|first| first.rank != row.rank) else { return };
+                let ranks = self.totals.ranks.insert(Box::new(RankTotals::new()));
+                if first.is_beside(&row) {
+                    ranks.add(&first, newest);
+                }
+                ranks
+            }
+        };
+        if kind == RecordKind::New {
+            ranks.begin_iteration();
+        }
+        ranks.add(&row, newest);
+    }
+
+    /// The newest record, which the gauges show.
+    fn absorb_newest(
+        &mut self,
+        record: &IterationStats,
+        kind: RecordKind,
+        counted: &Counted,
+        now: Instant,
+        wall_us: i64,
+    ) {
+        let latest = self.latest.get_or_insert_default();
+        latest.update(record, wall_us);
+        let flush = kind == RecordKind::Flush;
+        self.clock.record(record, latest.time_us, counted.latency_seconds.is_none(), flush, counted.gap.broken);
+        if let Some(rows) = &record.request_stats {
+            self.absorb_rows(rows, self.clock.newest(), now);
+        }
+        if kind == RecordKind::New {
+            self.open_iteration(OpenIteration::new(record, counted, false));
+        }
+    }
+
+    /// Keeps an iteration for the rows of further ranks. Most engines have one rank, so its first row is also the last.
+    fn open_iteration(&mut self, iteration: OpenIteration) {
+        let ranks = self.latest.as_ref().and_then(|latest| latest.ranks_before);
+        if iteration.is_complete(ranks) {
+            self.observe_iteration(&iteration);
+        } else {
+            self.open = Some(iteration);
+        }
+    }
+
+    /// Adds a row to the open iteration. Closes it with its last row.
+    fn add_row(&mut self, record: &IterationStats, counted: &Counted) {
+        // Ranks are sent one after the other, so this can be the row of an earlier iteration.
+        let Some(mut open) = self.open.take_if(|open| open.iter == record.iter) else { return };
+        open.add(record, counted);
+        self.open_iteration(open);
+    }
+
+    fn close_iteration(&mut self) {
+        if let Some(open) = self.open.take() {
+            self.observe_iteration(&open);
+        }
+    }
+
+    /// Observes the sums over the ranks of an iteration.
+    fn observe_iteration(&mut self, iteration: &OpenIteration) {
+        self.totals.observe_iteration(iteration);
+        let ranks = self.latest.as_ref().and_then(Latest::attention_dp_ranks);
+        if let Some((seconds, requests)) = self.epoch.waited(iteration, ranks) {
+            self.totals.observe_queue_time(seconds, requests);
+        }
+        if let (Some(imbalance), Some(ranks)) = (iteration.imbalance(ranks), &mut self.totals.ranks) {
+            ranks.imbalance.observe(imbalance);
+        }
+        if !iteration.late {
+            self.epoch.follow_requests(iteration);
+        }
+    }
+
+    fn publish_losses(&mut self) {
+        self.totals.iterations_lost = self.epoch.lost();
+        self.totals.iterations_unreported = self.epoch.unreported();
+        self.totals.statistics_interval = self.epoch.numbering.interval();
+    }
+
+    fn outstanding(&self) -> Outstanding {
+        let Some(latest) = &self.latest else { return Outstanding::No };
+        if !latest.has_work() {
+            return Outstanding::No;
+        }
+        match self.epoch.outstanding() {
+            Some(outstanding) if latest.queued.unwrap_or(0) == 0 => outstanding,
+            _ => Outstanding::Yes,
+        }
+    }
+
+    /// Folds request rows that came without a record. The record of their iteration came before.
+    ///
+    /// # Errors
+    /// If a row has an absurd value. None of them is counted.
+    pub fn absorb_requests(&mut self, rows: &RequestStatsPerIteration, now: Instant) -> Result<(), Implausible> {
+        let Some(requests) = &rows.request_stats else { return Ok(()) };
+        plausible::check_rows(requests)?;
+        let all_complete = requests.iter().all(|row| row.stage == Some(RequestStage::Complete));
+        let span = self.clock.take(rows.iter, all_complete);
+        self.absorb_rows(requests, span, now);
+        Ok(())
+    }
+
+    /// Folds the times that the engine measured for a finished request.
+    ///
+    /// # Errors
+    /// If the entry has an absurd value. It is not counted.
+    pub fn absorb_perf_metrics(&mut self, entry: &PerfMetricsEntry, now: Instant) -> Result<(), Implausible> {
+        plausible::check_entry(entry)?;
+        self.requests.absorb_perf_metrics(entry, now);
+        self.epoch.entries_ended(1);
+        self.missing_records.requests_ended(now);
+        self.health.set_outstanding(self.outstanding());
+        Ok(())
+    }
+
+    /// Folds one reading of trtllm-serve's own metrics.
+    pub fn absorb_server_metrics(&mut self, page: &ServerMetrics, now: Instant) {
+        let before = self.requests.server.finished();
+        self.requests.absorb_server_metrics(page);
+        let ended = before.zip(self.requests.server.finished()).map_or(0, |(before, now)| now.saturating_sub(before));
+        if ended > 0 {
+            self.missing_records.requests_ended(now);
+        }
+        self.epoch.server_ended(i64::try_from(ended).unwrap_or(i64::MAX));
+        // An empty batch long after the last record: its requests have ended, however that was counted.
+        if page.scheduled_batch_size == Some(0) && self.health.silent(now) >= health::DOUBT {
+            self.epoch.server_ended(i64::MAX);
+        }
+        self.health.set_outstanding(self.outstanding());
+    }
+
+    /// Folds one event of the KV cache.
+    ///
+    /// # Errors
+    /// If the event has an absurd value. It is not counted.
+    pub fn absorb_kv_event(&mut self, event: &KvCacheEvent) -> Result<(), Implausible> {
+        plausible::check_event(event)?;
+        self.kv_events.absorb(event);
+        self.totals.kv_events = self.kv_events.totals;
+        Ok(())
+    }
+
+    /// Whether requests end while no records arrive.
+    #[must_use]
+    pub fn records_are_missing(&self, now: Instant) -> bool {
+        self.missing_records.are_missing(now)
+    }
+
+    /// Requests by stage, if the engine reports its requests.
+    #[must_use]
+    pub fn stages(&self) -> Option<Stages> {
+        self.lifecycles.stages
+    }
+
+    /// Ends a poll: counts requests that have waited long enough for more exact times, closes an iteration whose rows are
+    /// complete, and decides about a gap before the answer. `from_ring`: the records are what the engine's ring held.
+    pub fn settle(&mut self, from_ring: bool, now: Instant) {
+        self.requests.settle(self.totals.requests_completed, now);
+        self.epoch.numbering.end_answer(from_ring);
+        self.publish_losses();
+        match &mut self.open {
+            // Further rows may come with the next poll.
+            Some(open) if !open.settled => open.settled = true,
+            Some(_) => {
+                self.close_iteration();
+                self.health.set_outstanding(self.outstanding());
+            }
+            None => {}
+        }
+    }
+
+    /// Nothing follows: counts the requests that wait for more exact times.
+    pub fn settle_all(&mut self, now: Instant) {
+        self.requests.settle(self.totals.requests_completed, now + requests::SERVER_TIMES_WITHIN);
+    }
+
+    /// Rows of an unknown iteration are counted, but have no times.
+    fn absorb_rows(&mut self, rows: &[RequestStats], span: Option<Span>, now: Instant) {
+        let changes = span.map(|span| self.lifecycles.absorb(rows, span)).unwrap_or_default();
+        if !rows.is_empty() {
+            let pauses = self.totals.request_pauses.get_or_insert(0);
+            *pauses = pauses.saturating_add(changes.pauses);
+        }
+        let mut lifecycles = changes.completed.iter().peekable();
+        for row in rows {
+            if row.id.is_some_and(|id| changes.repeated.contains(&id)) {
+                continue;
+            }
+            let complete = row.stage == Some(RequestStage::Complete);
+            let lifecycle = if complete { lifecycles.next_if(|lifecycle| Some(lifecycle.id) == row.id) } else { None };
+            self.requests.absorb_row(row, lifecycle, now);
+        }
+    }
+
+    /// The process that sends the records, as a number that differs between processes. A new process is a restart of the
+    /// engine, even if `iter` keeps growing.
+    pub fn set_process(&mut self, process: u64) {
+        if self.process.replace(process).is_some_and(|before| before != process) && self.epoch.has_records() {
+            self.restart();
+        }
+    }
+
+    /// The source has ended (a replay). Work that the last record left does not make the engine stalled.
+    pub fn finish(&mut self) {
+        self.health.finish();
+    }
+
+    /// The records that follow were read later, and what the engine sent in between was not read. It counts neither as lost nor
+    /// as a restart: as after the start of an exporter, cumulative counts continue from their next values.
+    pub fn resume(&mut self) {
+        self.begin_epoch(self.epoch.unseen());
+        self.requests.resume();
+        self.kv_events.resume();
+        self.process = None;
+    }
+
+    /// A record that was refused when it was recorded. See [`Engine::absorb`].
+    pub fn refuse_record(&mut self) {
+        self.epoch.numbering.reject();
+    }
+
+    fn restart(&mut self) {
+        self.totals.engine_restarts += 1;
+        self.begin_epoch(self.epoch.next());
+        self.requests.restart();
+    }
+
+    fn begin_epoch(&mut self, epoch: Epoch) {
+        self.close_iteration();
+        self.epoch = epoch;
+        self.clock = IterationClock::default();
+        self.lifecycles = Lifecycles::default();
+        if let Some(latest) = &mut self.latest {
+            latest.pools = Pools::default();
+            (latest.ranks_seen, latest.ranks_before) = (None, None);
+        }
+        self.only_rank = None;
+        if let Some(ranks) = &mut self.totals.ranks {
+            ranks.restart();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

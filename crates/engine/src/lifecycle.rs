@@ -1,0 +1,356 @@
+//! Derives the times of a request from its rows at each iteration: queued, context, generation, complete. They are too long by up
+//! to one iteration and never too short; only RequestPerfMetrics has exact times. A request has no times if its start or some of its rows were
+//! missed. Memory is bounded.
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+
+use trtllm_model::request::{RequestStage, RequestStats};
+
+use super::clock::Span;
+
+/// Requests followed at once, those that ended a moment ago included. More requests are counted, but have no times.
+const MAX_FOLLOWED: usize = 32_768;
+/// Iterations after which a request without rows is forgotten: its end was missed.
+const FORGET_AFTER: u64 = 64;
+
+/// The times of one complete request, in microseconds on one clock.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Lifecycle {
+    pub id: u64,
+    pub arrived_us: i64,
+    pub scheduled_us: Option<i64>,
+    pub first_token_us: Option<i64>,
+    pub ended_us: i64,
+    pub tokens: i64,
+}
+
+/// Requests by stage in the last iteration that had rows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Stages {
+    pub queued: u64,
+    pub encoder: u64,
+    pub context: u64,
+    pub generation: u64,
+}
+
+/// The unfinished requests of one epoch of an engine.
+#[derive(Debug, Clone, Default)]
+pub struct Lifecycles {
+    followed: HashMap<u64, Followed>,
+    /// Number of iterations with rows.
+    iterations: u64,
+    pub stages: Option<Stages>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Followed {
+    /// Its end was read. Upstream's stage of a request that still transfers its KV cache is "complete" too, so more such rows can
+    /// follow.
+    complete: bool,
+    /// `None` if the request had started before its first row was read.
+    arrived_us: Option<i64>,
+    scheduled_us: Option<i64>,
+    first_token_us: Option<i64>,
+    paused: bool,
+    tokens: i64,
+    /// Value of `Lifecycles::iterations` at its last row.
+    last_seen: u64,
+}
+
+impl Followed {
+    /// Whether a row with this many tokens is one of this request. With fewer tokens it belongs to a new request with the same
+    /// id, and the end of this one was missed. But the C++ executor clears the tokens of a request that it cancels.
+    fn is_of(&self, tokens: i64, complete: bool) -> bool {
+        match self.complete {
+            true => complete,
+            false => tokens >= self.tokens || complete && tokens == 0,
+        }
+    }
+
+    /// The times of the request, of which this is the first complete row. Absent if some are unknown.
+    fn end(&self, id: u64, tokens: i64, span: Span, fresh: bool) -> Option<Lifecycle> {
+        if self.complete {
+            return None;
+        }
+        let arrived_us = self.arrived_us?;
+        // The missing times were in rows that were lost.
+        if !fresh && (self.scheduled_us.is_none() || self.first_token_us.is_none()) {
+            return None;
+        }
+        let ended_us = span.ended_us;
+        // The batch of its only token can also be that of its first row, which then is this one.
+        let unseen = (tokens > 0).then_some(ended_us);
+        let scheduled_us = self.scheduled_us.or(unseen.map(|_| span.scheduled_us.min(ended_us)));
+        let first_token_us = self.first_token_us.or(unseen);
+        Some(Lifecycle { id, arrived_us, scheduled_us, first_token_us, ended_us, tokens: tokens.max(self.tokens) })
+    }
+}
+
+/// The changes that the rows of one iteration show.
+#[derive(Debug, Default)]
+pub struct Changes {
+    /// In the order of the rows.
+    pub completed: Vec<Lifecycle>,
+    /// Requests that were complete before.
+    pub repeated: Vec<u64>,
+    pub pauses: u64,
+}
+
+impl Lifecycles {
+    /// Folds all rows of one iteration.
+    pub fn absorb(&mut self, rows: &[RequestStats], span: Span) -> Changes {
+        self.iterations += 1;
+        // A request in the first rows may have started long before them.
+        let fresh = span.continuous && self.iterations > 1;
+        let mut changes = Changes::default();
+        let mut stages = Stages::default();
+        for row in rows {
+            match row.stage {
+                Some(RequestStage::Queued) => stages.queued += 1,
+                Some(RequestStage::Encoder) => stages.encoder += 1,
+                Some(RequestStage::Context) => stages.context += 1,
+                Some(RequestStage::Generation) => stages.generation += 1,
+                Some(RequestStage::Complete | RequestStage::Unknown) | None => {}
+            }
+            if let Some(id) = row.id {
+                self.row(id, row, span, fresh, &mut changes);
+            }
+        }
+        self.stages = Some(stages);
+        if self.iterations.is_multiple_of(FORGET_AFTER) {
+            let oldest = self.iterations.saturating_sub(FORGET_AFTER);
+            self.followed.retain(|_, request| request.last_seen >= oldest);
+        }
+        changes
+    }
+
+    fn row(&mut self, id: u64, row: &RequestStats, span: Span, fresh: bool, changes: &mut Changes) {
+        let tokens = row.num_generated_tokens.unwrap_or(0);
+        let complete = row.stage == Some(RequestStage::Complete);
+        let scheduled = row.scheduled == Some(true);
+        let arrived_us = if complete || scheduled { span.arrived_us } else { span.arrived_waiting_us };
+        let new = Followed {
+            complete: false,
+            // Only the PyTorch engine can complete a request in its first iteration, and says then that it is scheduled.
+            arrived_us: (fresh && (scheduled || !complete)).then_some(arrived_us),
+            scheduled_us: None,
+            first_token_us: None,
+            paused: false,
+            tokens: 0,
+            last_seen: 0,
+        };
+        let full = self.followed.len() >= MAX_FOLLOWED;
+        let request = match self.followed.entry(id) {
+            Entry::Occupied(request) => request.into_mut(),
+            Entry::Vacant(_) if full => return,
+            Entry::Vacant(place) => place.insert(new),
+        };
+        if complete && request.complete {
+            changes.repeated.push(id);
+        }
+        if !request.is_of(tokens, complete) {
+            *request = new;
+        }
+        request.last_seen = self.iterations;
+        if complete {
+            changes.completed.extend(request.end(id, tokens, span, fresh));
+            request.complete = true;
+        } else {
+            let (first_scheduled, first_token) =
+                (scheduled && request.scheduled_us.is_none(), tokens > 0 && request.first_token_us.is_none());
+            if !fresh && (first_scheduled || first_token) {
+                // It happened in one of the lost iterations; its time is unknown.
+                request.arrived_us = None;
+            }
+            if first_scheduled {
+                request.scheduled_us = Some(span.scheduled_us);
+            }
+            if first_token {
+                request.first_token_us = Some(span.tokens_us);
+            }
+            let paused = row.paused == Some(true);
+            changes.pauses += u64::from(paused && !request.paused);
+            (request.paused, request.tokens) = (paused, tokens);
+        }
+    }
+
+    /// Number of unfinished requests that are followed.
+    #[must_use]
+    pub fn followed(&self) -> usize {
+        self.followed.values().filter(|request| !request.complete).count()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: i64 = 1000;
+
+    /// The pass of the C++ executor that ends with iteration `iteration`.
+    fn span(iteration: i64) -> Span {
+        let (start_us, end_us) = (iteration * 10 * MS, (iteration + 1) * 10 * MS);
+        Span {
+            iter: None,
+            arrived_us: start_us,
+            arrived_waiting_us: start_us,
+            scheduled_us: end_us,
+            tokens_us: end_us,
+            ended_us: end_us,
+            flush: false,
+            continuous: true,
+        }
+    }
+
+    fn row(id: u64, stage: RequestStage, tokens: i64) -> RequestStats {
+        RequestStats {
+            id: Some(id),
+            stage: Some(stage),
+            num_generated_tokens: Some(tokens),
+            scheduled: Some(!matches!(stage, RequestStage::Queued | RequestStage::Complete)),
+            ..RequestStats::default()
+        }
+    }
+
+    #[test]
+    fn the_times_of_a_request_are_derived_from_its_rows() {
+        let mut lifecycles = Lifecycles::default();
+        lifecycles.absorb(&[], span(0));
+        lifecycles.absorb(&[row(7, RequestStage::Queued, 0)], span(1));
+        lifecycles.absorb(&[row(7, RequestStage::Context, 0)], span(2));
+        lifecycles.absorb(&[row(7, RequestStage::Generation, 1)], span(3));
+        lifecycles.absorb(&[row(7, RequestStage::Generation, 2)], span(4));
+        let changes = lifecycles.absorb(&[row(7, RequestStage::Complete, 3)], span(6));
+        assert_eq!(
+            changes.completed,
+            [Lifecycle {
+                id: 7,
+                arrived_us: 10 * MS,
+                scheduled_us: Some(30 * MS),
+                first_token_us: Some(40 * MS),
+                ended_us: 70 * MS,
+                tokens: 3,
+            }]
+        );
+        assert_eq!(lifecycles.followed(), 0);
+    }
+
+    #[test]
+    fn a_request_first_seen_after_its_start_or_after_a_loss_has_no_times() {
+        let mut lifecycles = Lifecycles::default();
+        lifecycles.absorb(&[row(1, RequestStage::Generation, 40)], span(0));
+        lifecycles.absorb(&[row(2, RequestStage::Generation, 9)], Span { continuous: false, ..span(5) });
+        let changes =
+            lifecycles.absorb(&[row(1, RequestStage::Complete, 50), row(2, RequestStage::Complete, 12)], span(6));
+        assert!(changes.completed.is_empty());
+        assert!(
+            lifecycles.absorb(&[row(3, RequestStage::Complete, 1)], span(7)).completed.is_empty(),
+            "never seen alive"
+        );
+    }
+
+    #[test]
+    fn a_pause_is_counted_once() {
+        let mut lifecycles = Lifecycles::default();
+        let paused = |on| [RequestStats { paused: Some(on), ..row(1, RequestStage::Generation, 2) }];
+        let pauses: u64 =
+            [true, true, false, true].map(|on| lifecycles.absorb(&paused(on), span(1)).pauses).iter().sum();
+        assert_eq!(pauses, 2);
+    }
+
+    #[test]
+    fn memory_is_bounded_and_a_request_without_rows_is_forgotten() {
+        let mut lifecycles = Lifecycles::default();
+        let rows: Vec<RequestStats> =
+            (0..2 * MAX_FOLLOWED as u64).map(|id| row(id, RequestStage::Generation, 1)).collect();
+        lifecycles.absorb(&rows, span(0));
+        assert_eq!(lifecycles.followed(), MAX_FOLLOWED);
+        for iteration in 1..=2 * FORGET_AFTER as i64 {
+            lifecycles.absorb(&[], span(iteration));
+        }
+        assert_eq!(lifecycles.followed(), 0);
+    }
+
+    #[test]
+    fn a_request_that_changed_in_lost_iterations_has_no_times() {
+        let mut lifecycles = Lifecycles::default();
+        lifecycles.absorb(&[], span(0));
+        lifecycles.absorb(&[row(1, RequestStage::Queued, 0), row(2, RequestStage::Generation, 1)], span(1));
+        let rows = [row(1, RequestStage::Generation, 30), row(2, RequestStage::Generation, 40)];
+        lifecycles.absorb(&rows, Span { continuous: false, ..span(50) });
+        let changes =
+            lifecycles.absorb(&[row(1, RequestStage::Complete, 31), row(2, RequestStage::Complete, 41)], span(51));
+        assert_eq!(changes.completed.iter().map(|lifecycle| lifecycle.id).collect::<Vec<_>>(), [2]);
+    }
+
+    #[test]
+    fn a_row_with_fewer_tokens_belongs_to_a_new_request_with_the_same_id() {
+        let mut lifecycles = Lifecycles::default();
+        lifecycles.absorb(&[], span(0));
+        lifecycles.absorb(&[row(7, RequestStage::Generation, 9)], span(1));
+        lifecycles.absorb(&[row(7, RequestStage::Context, 0)], span(5));
+        let changes = lifecycles.absorb(&[row(7, RequestStage::Complete, 2)], span(7));
+        assert_eq!(changes.completed[0].arrived_us, 50 * MS);
+    }
+
+    #[test]
+    fn a_request_that_is_reported_complete_again_ended_the_first_time() {
+        let mut lifecycles = Lifecycles::default();
+        lifecycles.absorb(&[], span(0));
+        lifecycles.absorb(&[row(7, RequestStage::Context, 0)], span(1));
+        let ends: Vec<(usize, Vec<u64>)> = (2..5)
+            .map(|iteration| {
+                let changes = lifecycles.absorb(&[row(7, RequestStage::Complete, 1)], span(iteration));
+                (changes.completed.len(), changes.repeated)
+            })
+            .collect();
+        assert_eq!(ends, [(1, vec![]), (0, vec![7]), (0, vec![7])]);
+        assert_eq!(lifecycles.followed(), 0);
+    }
+
+    #[test]
+    fn a_cancelled_request_whose_tokens_the_executor_has_cleared_is_the_same_request() {
+        let mut lifecycles = Lifecycles::default();
+        lifecycles.absorb(&[], span(0));
+        lifecycles.absorb(&[row(7, RequestStage::Context, 0)], span(1));
+        lifecycles.absorb(&[row(7, RequestStage::Generation, 5)], span(2));
+        let ended = lifecycles.absorb(&[row(7, RequestStage::Complete, 0)], span(3)).completed;
+        assert_eq!(
+            ended.iter().map(|request| (request.arrived_us, request.ended_us)).collect::<Vec<_>>(),
+            [(10 * MS, 40 * MS)]
+        );
+    }
+
+    #[test]
+    fn a_request_of_one_token_can_begin_and_end_in_one_batch_of_the_pytorch_engine() {
+        let mut lifecycles = Lifecycles::default();
+        lifecycles.absorb(&[], span(0));
+        let rows = [
+            RequestStats { scheduled: Some(true), ..row(7, RequestStage::Complete, 1) },
+            // A row of the C++ executor: those before it were missed.
+            RequestStats { scheduled: Some(false), ..row(8, RequestStage::Complete, 1) },
+        ];
+        let pytorch = Span { arrived_us: 5 * MS, scheduled_us: 10 * MS, ..span(1) };
+        let expected = Lifecycle {
+            id: 7,
+            arrived_us: 5 * MS,
+            scheduled_us: Some(10 * MS),
+            first_token_us: Some(20 * MS),
+            ended_us: 20 * MS,
+            tokens: 1,
+        };
+        assert_eq!(lifecycles.absorb(&rows, pytorch).completed, [expected]);
+    }
+
+    #[test]
+    fn a_reused_id_belongs_to_a_new_request() {
+        let mut lifecycles = Lifecycles::default();
+        lifecycles.absorb(&[], span(0));
+        for base in [1, 11] {
+            lifecycles.absorb(&[row(7, RequestStage::Context, 0)], span(base));
+            let changes = lifecycles.absorb(&[row(7, RequestStage::Complete, 1)], span(base + 2));
+            assert_eq!(changes.completed[0].arrived_us, base * 10 * MS);
+        }
+    }
+}

@@ -1,0 +1,183 @@
+//! The numbers of an engine's records: which iterations were read, which are lost, and which the engine never reported.
+//!
+//! A gap in the numbers is a loss only where that is certain. The C++ executor writes one record per number. The PyTorch engine
+//! also counts passes without a batch, and writes only every Nth record if `iter_perf_stats_interval` is N.
+
+use trtllm_model::IterationStats;
+use trtllm_model::iteration::Backend;
+
+use super::cumulative::Cumulative;
+
+/// Default size of the engine's ring of records. An answer of this length may have followed an overflow.
+const RING: u64 = 1000;
+/// Records with requests that show the interval of the statistics.
+const ENOUGH_RECORDS: u32 = 3;
+
+/// The numbers of one epoch.
+#[derive(Debug, Clone)]
+pub struct Numbering {
+    /// The highest number so far. Every iteration up to it is read, lost or unreported.
+    through: Option<u64>,
+    /// Bit n is 0 if iteration `through` − n is missing. Iterations before the first record are not.
+    read: u64,
+    sequence: Option<u64>,
+    lost_by_gap: u64,
+    dropped: Cumulative,
+    lost_by_engine: u64,
+    unreported: u64,
+    /// Records that were rejected since the last valid one. They leave a gap, but are not lost.
+    rejected: u64,
+    /// Iterations in the answer of the source that is being read, and the gap before the first of them.
+    answer: u64,
+    gap_before_answer: u64,
+    last_answer_was_full: bool,
+    /// Greatest common divisor of the numbers of records with requests.
+    divisor: u64,
+    records_with_work: u32,
+}
+
+/// What is missing before a record.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Gap {
+    /// Records are lost or were rejected.
+    pub broken: bool,
+    /// Numbers are missing that the interval of the statistics does not explain. Records may be lost.
+    pub unexplained: bool,
+}
+
+impl Numbering {
+    #[must_use]
+    pub const fn new(dropped: Cumulative) -> Self {
+        Self {
+            through: None,
+            read: u64::MAX,
+            sequence: None,
+            lost_by_gap: 0,
+            dropped,
+            lost_by_engine: 0,
+            unreported: 0,
+            rejected: 0,
+            answer: 0,
+            gap_before_answer: 0,
+            last_answer_was_full: false,
+            divisor: 0,
+            records_with_work: 0,
+        }
+    }
+
+    #[must_use]
+    pub fn through(&self) -> Option<u64> {
+        self.through
+    }
+
+    /// Iterations lost. A gap in the numbers and the engine's own count of dropped frames describe the same records, so this
+    /// is the larger of the two, not their sum.
+    #[must_use]
+    pub fn lost(&self) -> u64 {
+        self.lost_by_gap.max(self.lost_by_engine)
+    }
+
+    /// Iterations without a record that are not known to be lost.
+    #[must_use]
+    pub fn unreported(&self) -> u64 {
+        self.unreported.saturating_add(self.gap_before_answer)
+    }
+
+    /// Iterations per record, once enough records of a PyTorch engine have been read.
+    #[must_use]
+    pub fn interval(&self) -> Option<u64> {
+        (self.records_with_work >= ENOUGH_RECORDS && self.divisor > 0).then_some(self.divisor)
+    }
+
+    /// Like [`Numbering::interval`], from the first record on: a multiple of the interval, or 1.
+    #[must_use]
+    pub fn interval_so_far(&self) -> u64 {
+        self.divisor.max(1)
+    }
+
+    /// Whether the iteration is in a gap among the last 64 numbers.
+    #[must_use]
+    pub fn is_missing(&self, iter: u64) -> bool {
+        let behind = self.through.map(|through| through.saturating_sub(iter));
+        behind.is_some_and(|behind| (1..64).contains(&behind) && self.read >> behind & 1 == 0)
+    }
+
+    /// Whether the engine's frame numbers have restarted.
+    #[must_use]
+    pub fn sequence_fell(&self, record: &IterationStats) -> bool {
+        self.sequence.zip(record.stats_sequence).is_some_and(|(last, next)| next < last)
+    }
+
+    /// A record with absurd values was skipped.
+    pub fn reject(&mut self) {
+        self.rejected = self.rejected.saturating_add(1);
+    }
+
+    /// A record that came after a later one fills its gap. What was counted lost stays counted: a counter never falls.
+    pub fn fill(&mut self, iter: u64) {
+        if let Some(behind) = self.through.map(|through| through.saturating_sub(iter))
+            && behind < 64
+        {
+            self.read |= 1 << behind;
+        }
+    }
+
+    /// Adds a record with the number `iter`. The idle flush has the number of the *next* iteration: it accounts for all
+    /// iterations before that one.
+    pub fn advance(&mut self, record: &IterationStats, iter: u64, flush: bool) -> Gap {
+        let rejected = std::mem::take(&mut self.rejected);
+        let frames = match (self.sequence, record.stats_sequence) {
+            (Some(last), Some(next)) if next > last => Some((next - last - 1).saturating_sub(rejected)),
+            _ => None,
+        };
+        self.sequence = record.stats_sequence.max(self.sequence);
+        // Before iteration 0 there is none.
+        let Some(reached) = iter.checked_sub(u64::from(flush)) else { return Gap::default() };
+        let step = self.through.map_or(0, |through| reached.saturating_sub(through));
+        let skipped = if flush { step } else { step.saturating_sub(1) };
+        let gap = skipped.saturating_sub(rejected);
+        let pytorch = !flush && record.backend() == Backend::PyTorch;
+        match frames {
+            Some(frames) => {
+                self.lost_by_gap = self.lost_by_gap.saturating_add(frames);
+                self.unreported = self.unreported.saturating_add(gap.saturating_sub(frames));
+            }
+            None if !pytorch => self.lost_by_gap = self.lost_by_gap.saturating_add(gap),
+            None if self.answer == 0 => self.gap_before_answer = self.gap_before_answer.saturating_add(gap),
+            None => self.unreported = self.unreported.saturating_add(gap),
+        }
+        let dropped = self.dropped.increase(record.stats_dropped_frames.and_then(|n| i64::try_from(n).ok()));
+        self.lost_by_engine = self.lost_by_engine.saturating_add(dropped);
+        if step > 0 || self.through.is_none() {
+            let shifted = u32::try_from(step).ok().and_then(|step| self.read.checked_shl(step)).unwrap_or(0);
+            self.read = if self.through.is_none() { u64::MAX } else { shifted | 1 };
+            self.through = Some(reached);
+        }
+        self.answer += 1;
+        if pytorch && record.num_active_requests.is_some_and(|active| active > 0) {
+            self.divisor = greatest_common_divisor(self.divisor, iter);
+            self.records_with_work = self.records_with_work.saturating_add(1);
+        }
+        let lost = frames.map_or(!pytorch && gap > 0, |frames| frames > 0);
+        let broken = lost || rejected > 0;
+        Gap { broken, unexplained: broken || gap > 0 && frames.is_none() && self.interval() != Some(step) }
+    }
+
+    /// The source has delivered an answer. If the answer or the one before it filled the engine's ring, the gap between them
+    /// is a loss.
+    pub fn end_answer(&mut self, from_ring: bool) {
+        let full = from_ring && self.answer >= RING;
+        let gap = std::mem::take(&mut self.gap_before_answer);
+        let total = if full || self.last_answer_was_full { &mut self.lost_by_gap } else { &mut self.unreported };
+        *total = total.saturating_add(gap);
+        self.last_answer_was_full = full;
+        self.answer = 0;
+    }
+}
+
+fn greatest_common_divisor(mut a: u64, mut b: u64) -> u64 {
+    while b != 0 {
+        (a, b) = (b, a % b);
+    }
+    a
+}

@@ -1,0 +1,262 @@
+//! Whether requests met the objectives of their engine. Each request is judged whole, which histograms cannot do: they do not know
+//! which first token and which last token belong together.
+
+use std::time::Duration;
+
+use trtllm_model::Objectives;
+
+use super::request_times::Times;
+
+/// Requests by outcome.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Outcomes {
+    pub met: u64,
+    pub missed: u64,
+    pub unknown: u64,
+}
+
+/// Requests by objective and outcome. Absent objectives are not configured.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct ObjectiveTotals {
+    pub ttft: Option<Outcomes>,
+    pub tpot: Option<Outcomes>,
+    pub e2e: Option<Outcomes>,
+    /// All objectives together.
+    pub all: Outcomes,
+    /// Output tokens of requests that met all objectives. Absent until a request has told its length.
+    pub goodput_tokens: Option<u64>,
+    pub limits: Objectives,
+}
+
+/// What a finished request took, in seconds, as far as it was told.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct Served {
+    pub time_to_first_token: Option<f64>,
+    /// From the first to the last token.
+    pub decode: Option<f64>,
+    pub e2e: Option<f64>,
+    pub output_tokens: Option<u64>,
+    /// It timed out or has failed.
+    pub failed: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Outcome {
+    Met,
+    Missed,
+    Unknown,
+}
+
+impl Served {
+    /// Of a request that one engine served.
+    #[must_use]
+    pub fn of(times: &Times, output_tokens: Option<u64>) -> Self {
+        Self {
+            time_to_first_token: between(times.arrived, times.first_token),
+            decode: between(times.first_token, times.ended),
+            e2e: between(times.arrived, times.ended),
+            output_tokens,
+            failed: false,
+        }
+    }
+
+    /// Of a request whose prompt one engine processed (`context`) and whose tokens another one generated (`generation`). Each
+    /// time needs the part that measured it. Two clocks give no end-to-end time, if it runs backwards.
+    #[must_use]
+    pub fn of_pair(context: Option<&Times>, generation: Option<&Times>, output_tokens: Option<u64>) -> Self {
+        let context = context.copied().unwrap_or_default();
+        let generation = generation.copied().unwrap_or_default();
+        Self {
+            time_to_first_token: between(context.arrived, context.first_token),
+            decode: between(generation.first_token, generation.ended),
+            e2e: between(context.arrived, generation.ended),
+            output_tokens,
+            failed: false,
+        }
+    }
+
+    fn time_to_first_token_within(&self, limit: Duration) -> Outcome {
+        self.within(self.time_to_first_token, 1, limit)
+    }
+
+    /// The first token is not part of the decode time, so a single one has met any limit.
+    fn per_token_within(&self, limit: Duration) -> Outcome {
+        match self.output_tokens {
+            Some(0 | 1) => self.within(Some(0.0), 1, limit),
+            Some(tokens) => self.within(self.decode, tokens - 1, limit),
+            None => self.within(None, 1, limit),
+        }
+    }
+
+    fn e2e_within(&self, limit: Duration) -> Outcome {
+        self.within(self.e2e, 1, limit)
+    }
+
+    /// `parts` times the limit. Compares whole microseconds: the difference of two times of day in seconds is not more exact.
+    fn within(&self, seconds: Option<f64>, parts: u64, limit: Duration) -> Outcome {
+        match seconds {
+            _ if self.failed => Outcome::Missed,
+            Some(seconds) => {
+                let limit = (limit.as_secs_f64() * 1e6).round() * parts as f64;
+                if (seconds * 1e6).round() <= limit { Outcome::Met } else { Outcome::Missed }
+            }
+            None => Outcome::Unknown,
+        }
+    }
+}
+
+/// A time that runs backwards is unknown.
+fn between(from: Option<f64>, to: Option<f64>) -> Option<f64> {
+    Some(to? - from?).filter(|seconds| *seconds >= 0.0)
+}
+
+impl Outcomes {
+    fn add(&mut self, outcome: Outcome) {
+        let count = match outcome {
+            Outcome::Met => &mut self.met,
+            Outcome::Missed => &mut self.missed,
+            Outcome::Unknown => &mut self.unknown,
+        };
+        *count = count.saturating_add(1);
+    }
+}
+
+impl ObjectiveTotals {
+    /// Every configured objective starts with 0.
+    #[must_use]
+    pub fn new(limits: Objectives) -> Self {
+        let zero = |limit: Option<Duration>| limit.map(|_| Outcomes::default());
+        let (ttft, tpot, e2e) = (zero(limits.ttft), zero(limits.tpot), zero(limits.e2e));
+        Self { ttft, tpot, e2e, all: Outcomes::default(), goodput_tokens: None, limits }
+    }
+
+    /// Counts requests whose times are known only all together.
+    pub fn count_unknown(&mut self, requests: u64) {
+        for outcomes in [&mut self.ttft, &mut self.tpot, &mut self.e2e].into_iter().flatten().chain([&mut self.all]) {
+            outcomes.unknown = outcomes.unknown.saturating_add(requests);
+        }
+    }
+
+    /// Counts one request. `all` is missed if any objective is, else unknown if any is, else met.
+    pub fn count(&mut self, served: &Served) {
+        let limits = self.limits;
+        let mut all = Outcome::Met;
+        for (outcomes, outcome) in [
+            (&mut self.ttft, limits.ttft.map(|limit| served.time_to_first_token_within(limit))),
+            (&mut self.tpot, limits.tpot.map(|limit| served.per_token_within(limit))),
+            (&mut self.e2e, limits.e2e.map(|limit| served.e2e_within(limit))),
+        ] {
+            let (Some(outcomes), Some(outcome)) = (outcomes, outcome) else { continue };
+            outcomes.add(outcome);
+            all = match (all, outcome) {
+                (Outcome::Missed, _) | (_, Outcome::Missed) => Outcome::Missed,
+                (Outcome::Unknown, _) | (_, Outcome::Unknown) => Outcome::Unknown,
+                (Outcome::Met, Outcome::Met) => Outcome::Met,
+            };
+        }
+        self.all.add(all);
+        if let Some(tokens) = served.output_tokens {
+            let good = if all == Outcome::Met { tokens } else { 0 };
+            self.goodput_tokens = Some(self.goodput_tokens.unwrap_or(0).saturating_add(good));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn limits(ttft: u64, tpot: u64, e2e: u64) -> Objectives {
+        let limit = |ms| (ms > 0).then(|| Duration::from_millis(ms));
+        Objectives { ttft: limit(ttft), tpot: limit(tpot), e2e: limit(e2e) }
+    }
+
+    fn times(arrived: f64, first_token: f64, ended: f64) -> Times {
+        let time = |seconds: f64| (seconds > 0.0).then_some(seconds);
+        Times { arrived: time(arrived), scheduled: None, first_token: time(first_token), ended: time(ended) }
+    }
+
+    fn counted(limits: Objectives, requests: &[Served]) -> ObjectiveTotals {
+        let mut totals = ObjectiveTotals::new(limits);
+        for request in requests {
+            totals.count(request);
+        }
+        totals
+    }
+
+    fn outcomes(met: u64, missed: u64, unknown: u64) -> Outcomes {
+        Outcomes { met, missed, unknown }
+    }
+
+    #[test]
+    fn a_request_that_meets_two_of_three_objectives_misses_all() {
+        // First token after 0.4 s, then 0.2 s per token, 2.4 s in all.
+        let request = Served::of(&times(10.0, 10.4, 12.4), Some(11));
+        let totals = counted(limits(500, 100, 3000), &[request]);
+        assert_eq!((totals.ttft, totals.tpot), (Some(outcomes(1, 0, 0)), Some(outcomes(0, 1, 0))));
+        assert_eq!((totals.e2e, totals.all), (Some(outcomes(1, 0, 0)), outcomes(0, 1, 0)));
+        assert_eq!(totals.goodput_tokens, Some(0));
+        let met = counted(limits(500, 0, 3000), &[request]);
+        assert_eq!((met.tpot, met.all, met.goodput_tokens), (None, outcomes(1, 0, 0), Some(11)));
+    }
+
+    #[test]
+    fn a_time_at_its_limit_is_met() {
+        for start in [1.0, 1_789_000_000.123_457] {
+            // 0.5 s, 10 × 0.05 s and 1 s.
+            let at_limit = Served::of(&times(start, start + 0.5, start + 1.0), Some(11));
+            let later = Served::of(&times(start, start + 0.500_01, start + 1.000_02), Some(11));
+            let totals = counted(limits(500, 50, 1000), &[at_limit, later]);
+            for objective in [totals.ttft, totals.tpot, totals.e2e, Some(totals.all)] {
+                assert_eq!(objective, Some(outcomes(1, 1, 0)), "{start}");
+            }
+            assert_eq!(totals.goodput_tokens, Some(11));
+        }
+    }
+
+    #[test]
+    fn what_was_not_told_or_runs_backwards_is_unknown() {
+        let without_first_token = Served::of(&times(10.0, 0.0, 11.0), Some(5));
+        let without_length = Served::of(&times(10.0, 10.1, 10.2), None);
+        let backwards = Served::of(&times(10.0, 9.0, 9.5), Some(5));
+        let totals = counted(limits(500, 50, 5000), &[without_first_token, without_length, backwards]);
+        assert_eq!((totals.ttft, totals.tpot), (Some(outcomes(1, 0, 2)), Some(outcomes(0, 1, 2))));
+        assert_eq!((totals.e2e, totals.all), (Some(outcomes(2, 0, 1)), outcomes(0, 1, 2)));
+        // Nothing was guessed for the request without a length.
+        assert_eq!(counted(limits(500, 0, 0), &[without_length]).goodput_tokens, None);
+    }
+
+    #[test]
+    fn a_single_token_has_no_time_per_token_to_miss() {
+        let totals = counted(limits(0, 1, 0), &[Served { output_tokens: Some(1), ..Served::default() }]);
+        assert_eq!(
+            (totals.tpot, totals.all, totals.goodput_tokens),
+            (Some(outcomes(1, 0, 0)), outcomes(1, 0, 0), Some(1))
+        );
+    }
+
+    #[test]
+    fn a_failed_request_misses_every_objective() {
+        let fast = Served { failed: true, ..Served::of(&times(10.0, 10.1, 10.2), Some(3)) };
+        let nothing_known = Served { failed: true, ..Served::default() };
+        let totals = counted(limits(500, 500, 500), &[fast, nothing_known]);
+        for objective in [totals.ttft, totals.tpot, totals.e2e, Some(totals.all)] {
+            assert_eq!(objective, Some(outcomes(0, 2, 0)));
+        }
+        assert_eq!(totals.goodput_tokens, Some(0));
+    }
+
+    #[test]
+    fn each_time_of_a_pair_needs_the_part_that_measured_it() {
+        let (context, generation) = (times(10.0, 10.5, 10.5), times(10.6, 10.7, 12.0));
+        let pair = Served::of_pair(Some(&context), Some(&generation), Some(4));
+        assert_eq!((pair.time_to_first_token, pair.e2e), (Some(0.5), Some(2.0)));
+        assert!((pair.decode.unwrap() - 1.3).abs() < 1e-9);
+        let only_context = Served::of_pair(Some(&context), None, None);
+        assert_eq!((only_context.time_to_first_token, only_context.decode, only_context.e2e), (Some(0.5), None, None));
+        let only_generation = Served::of_pair(None, Some(&generation), None);
+        assert_eq!((only_generation.time_to_first_token, only_generation.e2e), (None, None));
+        let other_clock = Served::of_pair(Some(&times(5000.0, 5000.5, 5000.5)), Some(&generation), None);
+        assert_eq!(other_clock.e2e, None);
+    }
+}

@@ -1,0 +1,271 @@
+//! The load and the tokens of each rank of an engine with attention data parallelism. Ranks beyond the first 64 are one.
+//! An engine with one rank has none of this. Knows nothing of the order of the rows.
+
+use trtllm_model::IterationStats;
+
+use super::batch;
+use super::histogram::{Histogram, IMBALANCE};
+
+/// Ranks with numbers of their own: 0 to 63.
+const NUMBERED: u8 = 64;
+
+/// What one row tells of its rank's batch.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct RankRow {
+    pub iter: Option<u64>,
+    pub rank: i64,
+    context_tokens: u64,
+    generation_tokens: u64,
+    scheduled: Option<u64>,
+    /// Absent if the row copies the active requests of rank 0.
+    active: Option<i64>,
+}
+
+impl RankRow {
+    /// `None` for a row without a rank.
+    #[must_use]
+    pub fn of(record: &IterationStats) -> Option<Self> {
+        // With `rank`, `attentionDpRank` can be that of the rank which sends the rows.
+        let rank = record.rank.or(record.attention_dp_rank)?;
+        Some(Self {
+            iter: record.iter,
+            rank,
+            context_tokens: batch::context_tokens(record),
+            generation_tokens: batch::generation_tokens(record),
+            scheduled: batch::scheduled(record),
+            active: record.num_active_requests.filter(|_| record.rank.is_some()),
+        })
+    }
+
+    /// Whether both rows are of one iteration.
+    #[must_use]
+    pub fn is_beside(&self, other: &Self) -> bool {
+        self.iter.is_some() && self.iter == other.iter
+    }
+}
+
+/// The requests of a rank in its last row.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct RankLoad {
+    pub scheduled: Option<u64>,
+    pub active: Option<i64>,
+    /// The row belongs to the newest iteration; otherwise to the one before.
+    newest: bool,
+}
+
+/// One rank, or all ranks beyond the first 64.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Rank {
+    /// Up to [`NUMBERED`], which means the other ranks.
+    place: u8,
+    pub context_tokens: u64,
+    pub generation_tokens: u64,
+    /// Absent if neither the newest iteration nor the one before has its row.
+    pub load: Option<RankLoad>,
+}
+
+impl Rank {
+    /// `None` for the ranks beyond the first 64.
+    #[must_use]
+    pub fn number(&self) -> Option<u8> {
+        (self.place < NUMBERED).then_some(self.place)
+    }
+}
+
+/// All ranks since a second one was first seen, over restarts.
+#[derive(Debug, Clone, PartialEq)]
+pub struct RankTotals {
+    /// By number; the other ranks are last.
+    ranks: Vec<Rank>,
+    /// Tokens of the fullest rank ÷ the mean of all ranks. One observation per complete iteration.
+    pub imbalance: Histogram,
+}
+
+impl RankTotals {
+    #[must_use]
+    pub fn new() -> Self {
+        Self { ranks: Vec::new(), imbalance: Histogram::new(IMBALANCE) }
+    }
+
+    /// By number; the other ranks are last.
+    #[must_use]
+    pub fn ranks(&self) -> &[Rank] {
+        &self.ranks
+    }
+
+    /// A new iteration follows. Until a rank's row comes, its load is that of the iteration before.
+    pub fn begin_iteration(&mut self) {
+        for rank in &mut self.ranks {
+            rank.load = rank.load.filter(|load| load.newest).map(|load| RankLoad { newest: false, ..load });
+        }
+    }
+
+    /// Adds a row. `newest`: it belongs to the newest iteration, so its load is the rank's.
+    pub fn add(&mut self, row: &RankRow, newest: bool) {
+        let place = u8::try_from(row.rank).map_or(NUMBERED, |rank| rank.min(NUMBERED));
+        let at = self.ranks.binary_search_by_key(&place, |rank| rank.place).unwrap_or_else(|at| {
+            self.ranks.insert(at, Rank { place, context_tokens: 0, generation_tokens: 0, load: None });
+            at
+        });
+        let rank = &mut self.ranks[at];
+        rank.context_tokens = rank.context_tokens.saturating_add(row.context_tokens);
+        rank.generation_tokens = rank.generation_tokens.saturating_add(row.generation_tokens);
+        if newest {
+            let others = rank.load.filter(|load| load.newest && place == NUMBERED);
+            rank.load = Some(RankLoad {
+                scheduled: sum(others.and_then(|load| load.scheduled), row.scheduled, u64::saturating_add),
+                active: sum(others.and_then(|load| load.active), row.active, i64::saturating_add),
+                newest: true,
+            });
+        }
+    }
+
+    /// The engine has restarted: its loads are those of the old one.
+    pub fn restart(&mut self) {
+        for rank in &mut self.ranks {
+            rank.load = None;
+        }
+    }
+}
+
+impl Default for RankTotals {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+fn sum<T: Copy>(a: Option<T>, b: Option<T>, add: fn(T, T) -> T) -> Option<T> {
+    match (a, b) {
+        (Some(a), Some(b)) => Some(add(a, b)),
+        (a, b) => a.or(b),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::{Duration, Instant};
+
+    use serde_json::json;
+
+    use super::super::Engine;
+    use super::*;
+
+    /// A row without `rank`, as most engines send it.
+    fn record(iter: u64, rank: i64, context: i64, generation: i64) -> IterationStats {
+        serde_json::from_value(json!({
+            "iter": iter, "attentionDpRank": rank, "iterLatencyMS": 10.0, "numActiveRequests": 9,
+            "inflightBatchingStats": {"numScheduledRequests": generation, "numGenRequests": generation, "numCtxTokens": context},
+        }))
+        .unwrap()
+    }
+
+    fn own(row: IterationStats) -> IterationStats {
+        IterationStats { rank: row.attention_dp_rank, attention_dp_rank: Some(0), ..row }
+    }
+
+    fn fold(rows: &[IterationStats]) -> Engine {
+        let mut engine = Engine::new(Duration::from_secs(15));
+        absorb(&mut engine, rows);
+        engine
+    }
+
+    fn absorb(engine: &mut Engine, rows: &[IterationStats]) {
+        let now = Instant::now();
+        rows.iter().for_each(|row| engine.absorb(row, now, 0).unwrap());
+    }
+
+    /// Number, context tokens, generation tokens of each rank.
+    fn tokens(engine: &Engine) -> Vec<(Option<u8>, u64, u64)> {
+        let ranks = engine.totals.ranks.iter().flat_map(|totals| totals.ranks());
+        ranks.map(|rank| (rank.number(), rank.context_tokens, rank.generation_tokens)).collect()
+    }
+
+    /// Scheduled and active requests of each rank.
+    fn loads(engine: &Engine) -> Vec<Option<(Option<u64>, Option<i64>)>> {
+        let ranks = engine.totals.ranks.iter().flat_map(|totals| totals.ranks());
+        ranks.map(|rank| rank.load.map(|load| (load.scheduled, load.active))).collect()
+    }
+
+    fn imbalance(engine: &Engine) -> (u64, f64) {
+        engine.totals.ranks.as_ref().map_or((0, 0.0), |ranks| (ranks.imbalance.count(), ranks.imbalance.sum()))
+    }
+
+    #[test]
+    fn an_engine_with_one_rank_has_no_counts_by_rank() {
+        let engine = fold(&[record(1, 0, 100, 2), record(2, 0, 100, 2), record(3, 0, 100, 2)]);
+        assert_eq!(engine.totals.ranks, None);
+        let rank = own(record(4, 3, 100, 2));
+        let engine = fold(&[rank.clone(), IterationStats { iter: Some(5), ..rank }]);
+        assert_eq!(engine.totals.ranks, None);
+    }
+
+    #[test]
+    fn counts_begin_with_all_rows_of_the_iteration_in_which_a_second_rank_is_seen() {
+        let engine = fold(&[record(1, 0, 7, 1), record(2, 0, 10, 2), record(2, 1, 30, 4), record(2, 2, 0, 0)]);
+        assert_eq!(tokens(&engine), [(Some(0), 10, 2), (Some(1), 30, 4), (Some(2), 0, 0)]);
+        // The second rank has an iteration of its own, because a row of the first is lost.
+        let engine = fold(&[record(1, 0, 7, 1), record(2, 1, 30, 4), record(3, 0, 1, 1)]);
+        assert_eq!(tokens(&engine), [(Some(0), 1, 1), (Some(1), 30, 4)]);
+    }
+
+    #[test]
+    fn ranks_beyond_the_first_64_are_one() {
+        let ranks = [0, 63, 64, 65, i64::MAX, -1];
+        let rows: Vec<_> = ranks.iter().map(|rank| own(record(1, *rank, 10, 2))).collect();
+        let mut engine = fold(&rows);
+        assert_eq!(tokens(&engine), [(Some(0), 10, 2), (Some(63), 10, 2), (None, 40, 8)]);
+        let (one, four) = (Some((Some(2), Some(9))), Some((Some(8), Some(36))));
+        assert_eq!(loads(&engine), [one, one, four]);
+        absorb(&mut engine, &ranks.map(|rank| own(record(2, rank, 10, 2))));
+        assert_eq!(loads(&engine), [one, one, four], "of one iteration");
+    }
+
+    #[test]
+    fn rows_that_copy_rank_0_tell_no_active_requests() {
+        let rows = [record(1, 0, 10, 2), record(1, 1, 30, 4)];
+        assert_eq!(loads(&fold(&rows)), [Some((Some(2), None)), Some((Some(4), None))]);
+        assert_eq!(loads(&fold(&rows.map(own))), [Some((Some(2), Some(9))), Some((Some(4), Some(9)))]);
+    }
+
+    #[test]
+    fn a_load_lasts_until_the_next_row_and_at_most_one_iteration_longer() {
+        let mut engine = fold(&[record(1, 0, 0, 1), record(1, 1, 0, 2), record(2, 0, 0, 3)]);
+        assert_eq!(loads(&engine), [Some((Some(3), None)), Some((Some(2), None))]);
+        absorb(&mut engine, &[record(3, 0, 0, 4)]);
+        assert_eq!(loads(&engine), [Some((Some(4), None)), None]);
+        // A late row counts but is not the load.
+        absorb(&mut engine, &[record(5, 0, 0, 5), record(5, 1, 0, 6), record(4, 0, 0, 70), record(4, 1, 0, 80)]);
+        assert_eq!(loads(&engine), [Some((Some(5), None)), Some((Some(6), None))]);
+        assert_eq!(tokens(&engine), [(Some(0), 0, 83), (Some(1), 0, 88)]);
+    }
+
+    #[test]
+    fn after_a_restart_the_counts_continue_and_the_loads_are_gone() {
+        let mut engine = fold(&[record(8, 0, 10, 1), record(8, 1, 20, 2), record(9, 0, 10, 1), record(9, 1, 20, 2)]);
+        absorb(&mut engine, &[record(1, 0, 5, 3)]);
+        assert_eq!(engine.totals.engine_restarts, 1);
+        assert_eq!(loads(&engine), [Some((Some(3), None)), None]);
+        assert_eq!(tokens(&engine), [(Some(0), 25, 5), (Some(1), 40, 4)]);
+    }
+
+    #[test]
+    fn the_imbalance_is_observed_once_for_each_complete_iteration_with_tokens() {
+        let iteration = |iter, tokens: [i64; 3]| [0, 1, 2].map(|rank| record(iter, rank as i64, tokens[rank], 0));
+        let mut engine = fold(&iteration(1, [10, 20, 30]));
+        absorb(&mut engine, &iteration(2, [0, 0, 0]));
+        assert_eq!(imbalance(&engine), (1, 1.5), "the first one is complete when the second one begins");
+        absorb(&mut engine, &iteration(3, [7, 7, 7]));
+        assert_eq!(imbalance(&engine), (2, 2.5));
+        // A row of the fourth iteration is lost.
+        absorb(&mut engine, &iteration(4, [50, 0, 0])[..2]);
+        absorb(&mut engine, &iteration(6, [9, 0, 0]));
+        assert_eq!(imbalance(&engine), (3, 5.5));
+        // Late rows: one of three, and all three.
+        absorb(&mut engine, &[iteration(9, [1, 1, 1]), iteration(11, [1, 1, 1])].concat());
+        absorb(&mut engine, &iteration(8, [4, 0, 0])[..1]);
+        assert_eq!(imbalance(&engine), (5, 7.5));
+        absorb(&mut engine, &iteration(10, [2, 3, 4]));
+        absorb(&mut engine, &iteration(12, [1, 1, 1])[..1]);
+        assert_eq!(imbalance(&engine), (6, 7.5 + 4.0 / 3.0));
+    }
+}

@@ -1,0 +1,217 @@
+//! The ranks of an engine with attention data parallelism. One iteration has a row of each rank.
+//!
+//! Rows with `rank` (`TLLM_METRICS_ALL_RANKS=1`) tell each rank's own numbers. Other rows (`attentionDpRank`) tell the rank's own
+//! batch and copy the rest from rank 0.
+
+use std::collections::VecDeque;
+
+use trtllm_model::IterationStats;
+use trtllm_model::iteration::Backend;
+
+use super::batch::{context_tokens, scheduled, tokens};
+use super::counted::Counted;
+use super::cumulative::{Cumulative, KvCounts, KvIncrease};
+use super::queue_time::QueueTime;
+
+/// Gaps among the last 64 numbers, in which a late record can fit.
+const MAX_GAPS: usize = 32;
+/// Ranks with counts of their own. The rows of further ranks add only their batch.
+const MAX_RANKS: usize = 64;
+
+/// What accumulates in one rank over an epoch.
+#[derive(Debug, Clone)]
+pub struct RankCounts {
+    /// `None` for rows without `rank`.
+    rank: Option<i64>,
+    /// Its last iteration.
+    pub last_iter: Option<u64>,
+    kv: KvCounts,
+    kv_at_start: KvCounts,
+    cross_kv: KvCounts,
+    pub queue_time: QueueTime,
+    /// Recent gaps in its numbers, each with its first iteration and the counts before it.
+    gaps: VecDeque<(u64, KvCounts)>,
+}
+
+impl RankCounts {
+    fn new(rank: Option<i64>, from_start: bool) -> Self {
+        let counts = KvCounts::all(if from_start { Cumulative::from_zero() } else { Cumulative::unknown() });
+        Self {
+            rank,
+            last_iter: None,
+            kv: counts,
+            kv_at_start: counts,
+            cross_kv: counts,
+            queue_time: QueueTime::new(from_start),
+            gaps: VecDeque::new(),
+        }
+    }
+
+    /// Whether the record's cumulative counts began later than those before.
+    #[must_use]
+    pub fn is_from_a_new_engine(&self, record: &IterationStats) -> bool {
+        record.kv_cache_stats.is_some_and(|stats| self.kv.fall(&stats))
+    }
+
+    /// Whether the record can be from a gap in the numbers, by its cumulative counts.
+    #[must_use]
+    pub fn can_fill_a_gap(&self, record: &IterationStats) -> bool {
+        let its_gap = self.gaps.iter().rev().find(|(first, _)| record.iter.is_some_and(|iter| iter >= *first));
+        let before = its_gap.or_else(|| self.gaps.front()).map_or(self.kv_at_start, |(_, counts)| *counts);
+        !record.kv_cache_stats.is_some_and(|stats| before.fall(&stats))
+    }
+
+    /// The rank's next record is that of iteration `iter`.
+    pub fn advance(&mut self, iter: Option<u64>) {
+        let first_missing = self.last_iter.map(|last| last.saturating_add(1));
+        if let (Some(iter), Some(first)) = (iter, first_missing)
+            && iter > first
+        {
+            if self.gaps.len() == MAX_GAPS {
+                self.gaps.pop_front();
+            }
+            self.gaps.push_back((first, self.kv));
+        }
+        self.last_iter = iter.max(self.last_iter);
+    }
+
+    pub fn kv_increase(&mut self, record: &IterationStats) -> KvIncrease {
+        record.kv_cache_stats.map(|stats| self.kv.increase(&stats)).unwrap_or_default()
+    }
+
+    pub fn cross_kv_increase(&mut self, record: &IterationStats) -> Option<KvIncrease> {
+        record.cross_kv_cache_stats.map(|stats| self.cross_kv.increase(&stats))
+    }
+}
+
+/// The ranks whose rows were read in one epoch.
+#[derive(Debug, Clone)]
+pub struct Ranks {
+    counts: Vec<RankCounts>,
+    from_start: bool,
+}
+
+impl Ranks {
+    /// `from_start`: the engine's first record is read, so its counts begin at 0.
+    #[must_use]
+    pub const fn new(from_start: bool) -> Self {
+        Self { counts: Vec::new(), from_start }
+    }
+
+    /// The counts of the engine begin at 0, although its first record came only now.
+    pub fn met_at_its_start(&mut self) {
+        self.from_start |= self.counts.is_empty();
+    }
+
+    /// The counts of the rank that wrote the record, if it is known.
+    #[must_use]
+    pub fn find(&self, record: &IterationStats) -> Option<&RankCounts> {
+        self.counts.iter().find(|counts| counts.rank == record.rank)
+    }
+
+    /// The counts of the rank that wrote the record. `None` beyond the limit of ranks.
+    pub fn of(&mut self, record: &IterationStats) -> Option<&mut RankCounts> {
+        let known = self.counts.iter().position(|counts| counts.rank == record.rank);
+        if known.is_none() && self.counts.len() >= MAX_RANKS {
+            return None;
+        }
+        let at = known.unwrap_or_else(|| {
+            self.counts.push(RankCounts::new(record.rank, self.from_start));
+            self.counts.len() - 1
+        });
+        self.counts.get_mut(at)
+    }
+}
+
+/// The last iteration: sums over the rows of its ranks.
+#[derive(Debug, Clone, Copy)]
+pub struct OpenIteration {
+    pub iter: Option<u64>,
+    pub backend: Backend,
+    /// Rows of other ranks may follow.
+    has_ranks: bool,
+    pub rows: u64,
+    pub scheduled: Option<u64>,
+    pub context_tokens: u64,
+    /// All tokens, and those of the fullest rank. 0 for rows without a rank.
+    tokens: u64,
+    most_tokens: u64,
+    /// Active requests: of all ranks, or of rank 0 if the rows copy them.
+    pub active: Option<i64>,
+    /// The rows copy all but the batch from rank 0.
+    pub copied: bool,
+    /// It came after a later iteration.
+    pub late: bool,
+    /// Seconds that the started requests have waited, all together.
+    pub waited: Option<f64>,
+    pub started: u64,
+    pub completed: u64,
+    /// No record before it is missing.
+    pub known: bool,
+    /// A poll has ended since its first row.
+    pub settled: bool,
+}
+
+impl OpenIteration {
+    /// An iteration with its first row.
+    #[must_use]
+    pub fn new(record: &IterationStats, counted: &Counted, late: bool) -> Self {
+        let has_ranks = record.rank.is_some() || record.attention_dp_rank.is_some();
+        let tokens = if has_ranks { tokens(record) } else { 0 };
+        Self {
+            iter: record.iter,
+            backend: record.backend(),
+            has_ranks,
+            rows: 1,
+            scheduled: scheduled(record),
+            context_tokens: context_tokens(record),
+            tokens,
+            most_tokens: tokens,
+            active: record.num_active_requests,
+            started: counted.started,
+            completed: counted.completed,
+            copied: false,
+            late,
+            waited: counted.waited,
+            known: !counted.gap.unexplained,
+            settled: false,
+        }
+    }
+
+    /// Whether no further row follows. `ranks`: the ranks of earlier iterations, if they are known.
+    #[must_use]
+    pub fn is_complete(&self, ranks: Option<u64>) -> bool {
+        !self.has_ranks || ranks.is_some_and(|ranks| self.rows >= ranks)
+    }
+
+    /// Tokens of the fullest rank ÷ the mean of all ranks. `None` if there is one rank, no token, or a row is missing.
+    /// `ranks`: the most ranks of an iteration of this engine.
+    #[must_use]
+    pub fn imbalance(&self, ranks: Option<u64>) -> Option<f64> {
+        let complete = self.rows > 1 && ranks.is_some_and(|ranks| self.rows >= ranks);
+        (complete && self.tokens > 0).then(|| self.most_tokens as f64 * self.rows as f64 / self.tokens as f64)
+    }
+
+    /// Adds the row of another rank.
+    pub fn add(&mut self, record: &IterationStats, counted: &Counted) {
+        self.rows += 1;
+        if let Some(scheduled) = scheduled(record) {
+            self.scheduled = Some(self.scheduled.unwrap_or(0).saturating_add(scheduled));
+        }
+        self.context_tokens = self.context_tokens.saturating_add(context_tokens(record));
+        let tokens = tokens(record);
+        self.tokens = self.tokens.saturating_add(tokens);
+        self.most_tokens = self.most_tokens.max(tokens);
+        if let Some(more) = counted.waited {
+            self.waited = Some(self.waited.unwrap_or(0.0) + more);
+        }
+        if record.rank.is_some() {
+            let active = record.num_active_requests;
+            self.active = self.active.zip(active).map(|(sum, active)| sum.saturating_add(active));
+        } else {
+            self.copied = true;
+        }
+        self.started = self.started.saturating_add(counted.started);
+        self.completed = self.completed.saturating_add(counted.completed);
+    }
+}

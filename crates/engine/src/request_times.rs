@@ -1,0 +1,200 @@
+//! Histograms of the times and the resources of requests.
+
+use trtllm_model::server_metrics::RequestTime;
+
+use super::histogram::{
+    BATCH_REQUESTS, DECODED_TOKENS, FIRST_TOKEN_SECONDS, Histogram, LONG_SECONDS, PER_TOKEN_SECONDS, RATIO,
+    REQUEST_ITERATIONS, SHORT_SECONDS, TRANSFER_BYTES,
+};
+
+/// The histograms of requests.
+#[derive(Debug, Clone, PartialEq)]
+pub struct RequestTimes {
+    /// Seconds.
+    pub time_to_first_token: Histogram,
+    /// From the request's arrival at the HTTP server to the first token.
+    pub server_time_to_first_token: Histogram,
+    pub time_per_output_token: Histogram,
+    pub e2e_latency: Histogram,
+    pub queue_time: Histogram,
+    pub prefill_time: Histogram,
+    pub decode_time: Histogram,
+    pub inference_time: Histogram,
+    pub kv_cache_transfer: Histogram,
+    /// Bytes.
+    pub kv_cache_transfer_bytes: Histogram,
+    /// 0..1.
+    pub kv_cache_hit_ratio: Histogram,
+    /// Blocks allocated to a request over its lifetime.
+    pub kv_cache_blocks: Histogram,
+    /// Newly allocated blocks among them.
+    pub kv_cache_new_blocks: Histogram,
+    /// Iterations from a request's first to its last.
+    pub iterations: Histogram,
+    /// Tokens a request decoded in one of its iterations, on average.
+    pub decoded_tokens_per_iteration: Histogram,
+    /// 0..1.
+    pub spec_decode_acceptance_ratio: Histogram,
+}
+
+/// The times of one request, in seconds on one clock.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct Times {
+    pub arrived: Option<f64>,
+    pub scheduled: Option<f64>,
+    pub first_token: Option<f64>,
+    pub ended: Option<f64>,
+}
+
+/// The latencies of one request, in seconds. Like upstream, all are above 0, and only a queue time may be 0.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct Latencies {
+    pub queue: Option<f64>,
+    pub prefill: Option<f64>,
+    pub time_to_first_token: Option<f64>,
+    pub decode: Option<f64>,
+    pub inference: Option<f64>,
+    pub e2e: Option<f64>,
+    pub time_per_output_token: Option<f64>,
+}
+
+impl Latencies {
+    #[must_use]
+    pub fn of(times: &Times, tokens: Option<i64>) -> Self {
+        let positive = |from: Option<f64>, to: Option<f64>| Some(to? - from?).filter(|seconds| *seconds > 0.0);
+        let decode = positive(times.first_token, times.ended);
+        Self {
+            queue: times.arrived.zip(times.scheduled).map(|(from, to)| to - from).filter(|seconds| *seconds >= 0.0),
+            prefill: positive(times.scheduled, times.first_token),
+            time_to_first_token: positive(times.arrived, times.first_token),
+            decode,
+            inference: positive(times.scheduled, times.ended),
+            e2e: positive(times.arrived, times.ended),
+            time_per_output_token: decode.zip(tokens.filter(|tokens| *tokens > 1)).map(per_token),
+        }
+    }
+
+    /// Of a request whose prompt one engine processed (`context`) and whose tokens another one generated (`generation`).
+    /// Latencies from the first engine to the second need one clock. A negative difference shows two clocks.
+    #[must_use]
+    pub fn of_pair(context: &Times, generation: &Times, tokens: Option<i64>) -> Self {
+        let across = Self::of(&Times { first_token: None, ended: generation.ended, ..*context }, None);
+        let (context, generation) = (Self::of(context, tokens), Self::of(generation, tokens));
+        Self {
+            queue: context.queue.or(generation.queue),
+            prefill: context.prefill.or(generation.prefill),
+            time_to_first_token: context.time_to_first_token.or(generation.time_to_first_token),
+            decode: generation.decode.or(context.decode),
+            inference: across.inference.or(generation.inference).or(context.inference),
+            e2e: across.e2e.or(generation.e2e).or(context.e2e),
+            time_per_output_token: generation.time_per_output_token.or(context.time_per_output_token),
+        }
+    }
+
+    /// Whether any latency is known.
+    #[must_use]
+    pub fn any(&self) -> bool {
+        *self != Self::default()
+    }
+}
+
+/// The first token is not part of the decode time.
+fn per_token((decode_seconds, tokens): (f64, i64)) -> f64 {
+    decode_seconds / (tokens - 1) as f64
+}
+
+impl RequestTimes {
+    #[must_use]
+    pub const fn new() -> Self {
+        Self {
+            time_to_first_token: Histogram::new(FIRST_TOKEN_SECONDS),
+            server_time_to_first_token: Histogram::new(FIRST_TOKEN_SECONDS),
+            time_per_output_token: Histogram::new(PER_TOKEN_SECONDS),
+            e2e_latency: Histogram::new(LONG_SECONDS),
+            queue_time: Histogram::new(LONG_SECONDS),
+            prefill_time: Histogram::new(SHORT_SECONDS),
+            decode_time: Histogram::new(LONG_SECONDS),
+            inference_time: Histogram::new(LONG_SECONDS),
+            kv_cache_transfer: Histogram::new(SHORT_SECONDS),
+            kv_cache_transfer_bytes: Histogram::new(TRANSFER_BYTES),
+            kv_cache_hit_ratio: Histogram::new(RATIO),
+            kv_cache_blocks: Histogram::new(BATCH_REQUESTS),
+            kv_cache_new_blocks: Histogram::new(BATCH_REQUESTS),
+            iterations: Histogram::new(REQUEST_ITERATIONS),
+            decoded_tokens_per_iteration: Histogram::new(DECODED_TOKENS),
+            spec_decode_acceptance_ratio: Histogram::new(RATIO),
+        }
+    }
+
+    /// Observes the known latencies of one request. `request` is the engine's number of it.
+    pub fn observe(&mut self, latencies: &Latencies, request: Option<u64>) {
+        for (histogram, seconds) in [
+            (&mut self.time_to_first_token, latencies.time_to_first_token),
+            (&mut self.e2e_latency, latencies.e2e),
+            (&mut self.queue_time, latencies.queue),
+            (&mut self.prefill_time, latencies.prefill),
+            (&mut self.decode_time, latencies.decode),
+            (&mut self.inference_time, latencies.inference),
+            (&mut self.time_per_output_token, latencies.time_per_output_token),
+        ] {
+            if let Some(seconds) = seconds {
+                histogram.observe_request(seconds, request);
+            }
+        }
+    }
+
+    /// The histogram of a time that trtllm-serve's own page has, too.
+    pub fn of_server(&mut self, time: RequestTime) -> &mut Histogram {
+        match time {
+            RequestTime::FirstToken => &mut self.time_to_first_token,
+            RequestTime::PerOutputToken => &mut self.time_per_output_token,
+            RequestTime::EndToEnd => &mut self.e2e_latency,
+            RequestTime::Queue => &mut self.queue_time,
+            RequestTime::Prefill => &mut self.prefill_time,
+            RequestTime::Decode => &mut self.decode_time,
+            RequestTime::Inference => &mut self.inference_time,
+        }
+    }
+
+    /// Observes the KV cache transfer of one request, in seconds and bytes.
+    pub fn observe_transfer(&mut self, seconds: Option<f64>, bytes: Option<u64>, request: Option<u64>) {
+        if let Some(seconds) = seconds.filter(|seconds| *seconds > 0.0) {
+            self.kv_cache_transfer.observe_request(seconds, request);
+        }
+        if let Some(bytes @ 1..) = bytes {
+            self.kv_cache_transfer_bytes.observe_request(bytes as f64, request);
+        }
+    }
+
+    /// Observes the KV cache blocks of one request. A request without look-ups has no hit ratio.
+    pub fn observe_blocks(&mut self, blocks: &Blocks) {
+        let (reused, missed) = (blocks.reused.unwrap_or(0), blocks.missed.unwrap_or(0));
+        if reused >= 0 && missed >= 0 && (reused > 0 || missed > 0) {
+            self.kv_cache_hit_ratio.observe_request(reused as f64 / (reused as f64 + missed as f64), blocks.request);
+        }
+        for (histogram, count) in
+            [(&mut self.kv_cache_blocks, blocks.total), (&mut self.kv_cache_new_blocks, blocks.new)]
+        {
+            if let Some(count @ 0..) = count {
+                histogram.observe_request(count as f64, blocks.request);
+            }
+        }
+    }
+}
+
+/// KV cache blocks of one request over its lifetime.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Blocks {
+    pub total: Option<i64>,
+    pub new: Option<i64>,
+    pub reused: Option<i64>,
+    pub missed: Option<i64>,
+    /// The engine's number of the request.
+    pub request: Option<u64>,
+}
+
+impl Default for RequestTimes {
+    fn default() -> Self {
+        Self::new()
+    }
+}

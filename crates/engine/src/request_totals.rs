@@ -1,0 +1,165 @@
+//! Totals of finished requests, and what feeds them.
+
+use std::sync::Arc;
+
+use trtllm_model::named_numbers::{NamedNumbers, named_numbers};
+
+use super::histogram::{Histogram, LONG_TOKEN_LENGTH, TOKEN_LENGTH};
+use super::objectives::ObjectiveTotals;
+use super::request_times::RequestTimes;
+use super::server_metrics::ServerTotals;
+use super::successes::Finished;
+
+/// Plain numbers with one owner, like [`super::Totals`].
+#[derive(Debug, Clone, PartialEq)]
+pub struct RequestTotals {
+    /// Tokens.
+    pub input_token_len: Histogram,
+    /// Tokens.
+    pub output_token_len: Histogram,
+    /// The same lengths with vLLM's bounds.
+    pub prompt_length: Histogram,
+    pub generation_length: Histogram,
+    pub tokens: TokenTotals,
+    /// Milliseconds, summed over all requests whose KV cache came from another instance.
+    pub kv_cache_transfer_ms: f64,
+    pub disaggregated_requests: u64,
+    pub times: RequestTimes,
+    pub source: LatencySource,
+    /// By [`trtllm_model::perf_metrics::FinishReason::ALL`]. Absent if no publisher reports why requests end.
+    pub finished: Option<Finished>,
+    /// Requests that ended well, or all completed ones if reasons are unknown.
+    pub succeeded: u64,
+    /// From trtllm-serve's own metrics.
+    pub server: Arc<ServerTotals>,
+    /// Absent without speculative decoding.
+    pub draft_tokens: DraftTokens,
+    /// Absent without configured objectives.
+    pub objectives: Option<ObjectiveTotals>,
+}
+
+/// Tokens of finished requests. Absent until the engine or a publisher reports how many tokens a request had.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct TokenTotals {
+    pub prompt: Option<u64>,
+    pub generation: Option<u64>,
+}
+
+named_numbers! {
+    /// Draft tokens of finished requests. The proposed ones include the accepted ones.
+    #[derive(Copy, Eq)]
+    pub struct DraftTokens: u64 { proposed = "proposed", accepted = "accepted" }
+}
+
+/// Lengths and transfer of one complete request. A row and a RequestPerfMetrics entry both have them; they count once.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Usage {
+    pub(super) input_tokens: Option<i64>,
+    pub(super) output_tokens: Option<i64>,
+    /// `Some` if the request's KV cache came from another instance; inside, the milliseconds if they are known.
+    pub(super) transfer: Option<Option<f64>>,
+}
+
+impl RequestTotals {
+    #[must_use]
+    pub fn new() -> Self {
+        Self {
+            input_token_len: Histogram::new(TOKEN_LENGTH),
+            output_token_len: Histogram::new(TOKEN_LENGTH),
+            prompt_length: Histogram::new(LONG_TOKEN_LENGTH),
+            generation_length: Histogram::new(LONG_TOKEN_LENGTH),
+            tokens: TokenTotals { prompt: None, generation: None },
+            kv_cache_transfer_ms: 0.0,
+            disaggregated_requests: 0,
+            times: RequestTimes::new(),
+            source: LatencySource::None,
+            finished: None,
+            succeeded: 0,
+            server: Arc::default(),
+            draft_tokens: DraftTokens { proposed: None, accepted: None },
+            objectives: None,
+        }
+    }
+
+    /// Absent while no number of tokens is known: nothing can be observed then.
+    #[must_use]
+    pub fn time_per_output_token(&self) -> Option<&Histogram> {
+        let histogram = &self.times.time_per_output_token;
+        (histogram.count() > 0 || self.generation_tokens().is_some()).then_some(histogram)
+    }
+
+    /// Two views of the same requests, neither of which has all: the larger number is the better one.
+    #[must_use]
+    pub fn prompt_tokens(&self) -> Option<u64> {
+        self.tokens.prompt.max(self.server.prompt_tokens)
+    }
+
+    /// Like [`RequestTotals::prompt_tokens`].
+    #[must_use]
+    pub fn generation_tokens(&self) -> Option<u64> {
+        self.tokens.generation.max(self.server.generation_tokens)
+    }
+
+    /// A prompt without tokens belongs to a request that was cancelled before its prompt was read.
+    fn observe_lengths(&mut self, input: Option<i64>, output: Option<i64>) {
+        for (total, tokens) in [(&mut self.tokens.prompt, input), (&mut self.tokens.generation, output)] {
+            if let Some(tokens) = tokens.and_then(|tokens| u64::try_from(tokens).ok()) {
+                *total = Some(total.unwrap_or(0).saturating_add(tokens));
+            }
+        }
+        if let Some(tokens @ 1..) = input {
+            self.input_token_len.observe(tokens as f64);
+            self.prompt_length.observe(tokens as f64);
+        }
+        if let Some(tokens @ 0..) = output {
+            self.output_token_len.observe(tokens as f64);
+            self.generation_length.observe(tokens as f64);
+        }
+    }
+
+    pub(super) fn observe_usage(&mut self, usage: &Usage) {
+        self.observe_lengths(usage.input_tokens, usage.output_tokens);
+        if let Some(milliseconds) = usage.transfer {
+            self.count_disaggregated(milliseconds);
+        }
+    }
+
+    fn count_disaggregated(&mut self, transfer_ms: Option<f64>) {
+        self.disaggregated_requests += 1;
+        self.kv_cache_transfer_ms += transfer_ms.filter(|ms| ms.is_finite() && *ms > 0.0).unwrap_or(0.0);
+    }
+}
+
+impl Default for RequestTotals {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// The source of the request latency histograms.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum LatencySource {
+    /// No request has been observed.
+    #[default]
+    None,
+    /// Changes of stage between iterations: exact to one iteration.
+    RequestStats,
+    /// The exact times of RequestPerfMetrics.
+    PerfMetrics,
+    /// The histograms of trtllm-serve's own page: exact to a bucket.
+    ServerMetrics,
+}
+
+impl LatencySource {
+    pub const ALL: [Self; 4] = [Self::None, Self::RequestStats, Self::PerfMetrics, Self::ServerMetrics];
+
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::None => "none",
+            Self::RequestStats => "request_stats",
+            Self::PerfMetrics => "perf_metrics",
+            Self::ServerMetrics => "server_metrics",
+        }
+    }
+}

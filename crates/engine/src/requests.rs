@@ -1,0 +1,515 @@
+//! Folds finished requests into totals. Times come from RequestPerfMetrics, or else from the rows of each request; lengths and KV
+//! cache transfers come from the row that reports a request complete.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use trtllm_model::perf_metrics::{PerfMetricsEntry, SpeculativeDecodingMetrics};
+use trtllm_model::request::{RequestStage, RequestStats};
+use trtllm_model::server_metrics::RequestTime;
+use trtllm_model::{Objectives, ServerMetrics};
+
+use super::finished_request::{FinishedRequest, finish_reason, served};
+use super::lifecycle::Lifecycle;
+use super::objectives::{ObjectiveTotals, Served};
+use super::request_times::{Blocks, Latencies, Times};
+use super::request_totals::{LatencySource, RequestTotals, Usage};
+use super::server_metrics::ServerFold;
+use super::successes::Successes;
+
+/// The fold of finished requests.
+#[derive(Debug, Clone, Default)]
+pub struct RequestFold {
+    pub totals: RequestTotals,
+    /// Requests that were reported complete by rows, while exact times may still arrive.
+    complete: VecDeque<(Instant, CompleteRow)>,
+    /// Whether rows report lengths and transfers. If not, they are taken from RequestPerfMetrics.
+    rows: Rows,
+    /// Lengths and transfers from RequestPerfMetrics while `rows` is unknown.
+    pending_usage: VecDeque<(Instant, Usage)>,
+    /// For objectives: requests without times, while it is unknown whether their rows come.
+    unjudged: VecDeque<(Instant, Served)>,
+    successes: Successes,
+    pub server: ServerFold,
+    /// Entries say why requests end. trtllm-serve's metrics say it, too.
+    entries_have_reasons: bool,
+    /// The times of requests come from trtllm-serve's metrics, so neither rows nor entries are observed.
+    times_from_server: bool,
+}
+
+/// Whether the engine sends rows of complete requests.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+enum Rows {
+    #[default]
+    Unknown,
+    Absent,
+    Present,
+}
+
+/// Times and blocks of one complete request, from its rows.
+#[derive(Debug, Clone, Copy)]
+struct CompleteRow {
+    /// Unknown if its start or some of its rows were missed.
+    latencies: Latencies,
+    /// For objectives.
+    served: Served,
+    blocks: Blocks,
+    transfer_seconds: Option<f64>,
+    transfer_bytes: Option<u64>,
+}
+
+impl RequestFold {
+    /// The counts begin again at 0.
+    pub fn set_objectives(&mut self, objectives: Objectives) {
+        self.totals.objectives = objectives.any().then(|| ObjectiveTotals::new(objectives));
+        self.unjudged.clear();
+    }
+
+    /// Folds one row of a request, with the request's lifecycle if it is known. Only the row of a complete request counts; the
+    /// executor sends it once. Times and blocks are observed with a delay, because the engine may also send exact ones and no
+    /// request may be in the histograms twice.
+    pub fn absorb_row(&mut self, row: &RequestStats, lifecycle: Option<&Lifecycle>, now: Instant) {
+        if row.stage != Some(RequestStage::Complete) {
+            return;
+        }
+        // The row of a request that only had a context phase has the transfer before its end, with a time of 0.
+        let transfer =
+            row.dis_serving_stats.filter(|transfer| transfer.kv_cache_transfer_ms.is_some_and(|ms| ms > 0.0));
+        self.rows = Rows::Present;
+        self.pending_usage.clear();
+        self.unjudged.clear();
+        self.totals.observe_usage(&Usage {
+            // The prefill position of a complete request is the length of its prompt.
+            input_tokens: row.context_prefill_position,
+            output_tokens: row.num_generated_tokens,
+            transfer: transfer.map(|transfer| transfer.kv_cache_transfer_ms),
+        });
+        if let Some(tokens) = row.avg_num_decoded_tokens_per_iter.filter(|tokens| *tokens > 0.0) {
+            self.totals.times.decoded_tokens_per_iteration.observe(tokens);
+        }
+        if self.totals.source == LatencySource::PerfMetrics {
+            return;
+        }
+        let transfer = transfer.unwrap_or_default();
+        let times = lifecycle.map(Lifecycle::times).unwrap_or_default();
+        let output_tokens = row.num_generated_tokens.and_then(|tokens| u64::try_from(tokens).ok());
+        let complete = CompleteRow {
+            latencies: Latencies::of(&times, lifecycle.map(|lifecycle| lifecycle.tokens)),
+            // A request without a token was cancelled, so its times say nothing about the engine.
+            served: if output_tokens == Some(0) { Served::default() } else { Served::of(&times, output_tokens) },
+            blocks: Blocks {
+                total: row.alloc_total_blocks_per_request,
+                new: row.alloc_new_blocks_per_request,
+                reused: row.reused_blocks_per_request,
+                missed: row.missed_blocks_per_request,
+                request: row.id,
+            },
+            transfer_seconds: transfer.kv_cache_transfer_ms.map(|ms| ms / 1000.0),
+            transfer_bytes: transfer.kv_cache_size.and_then(|bytes| u64::try_from(bytes).ok()),
+        };
+        // Only a file that is replayed at full speed fills the queue.
+        if self.complete.len() >= MAX_PENDING
+            && let Some((_, oldest)) = self.complete.pop_front()
+        {
+            self.observe(&oldest);
+        }
+        self.complete.push_back((now, complete));
+    }
+
+    /// Folds the RequestPerfMetrics of one finished request.
+    pub fn absorb_perf_metrics(&mut self, entry: &PerfMetricsEntry, now: Instant) {
+        if let Some(reason) = finish_reason(entry) {
+            self.entries_have_reasons = true;
+            self.totals.finished.get_or_insert_default()[reason as usize] += 1;
+        }
+        let finished = FinishedRequest::of(entry);
+        let has_times = !self.times_from_server && finished.is_some_and(|finished| finished.latencies.any());
+        if has_times && self.totals.source != LatencySource::PerfMetrics {
+            // From now on only exact times are observed. The entries of the queued requests are still to come.
+            self.totals.source = LatencySource::PerfMetrics;
+            self.complete.clear();
+            self.judge_all();
+        }
+        self.judge_entry(&served(entry, finished.as_ref()), now);
+        let Some(finished) = finished else { return };
+        self.absorb_usage(
+            &Usage {
+                input_tokens: finished.prompt_tokens,
+                output_tokens: finished.output_tokens,
+                transfer: finished.disaggregated.then(|| finished.transfer_seconds.map(|seconds| seconds * 1000.0)),
+            },
+            now,
+        );
+        let request = finished.request;
+        self.observe_latencies(finished.latencies, request);
+        let times = &mut self.totals.times;
+        if let Some(seconds) = finished.server_time_to_first_token {
+            times.server_time_to_first_token.observe_request(seconds, request);
+        }
+        if let Some(iterations) = finished.iterations {
+            times.iterations.observe_request(iterations as f64, request);
+        }
+        // Until entries have times, the rows of requests give their transfers and blocks, too.
+        if self.totals.source == LatencySource::PerfMetrics || self.rows == Rows::Absent {
+            times.observe_transfer(finished.transfer_seconds, finished.transfer_bytes, request);
+            if let Some(kv) = &finished.kv_cache {
+                times.observe_blocks(&Blocks {
+                    total: kv.num_total_allocated_blocks,
+                    new: kv.num_new_allocated_blocks,
+                    reused: kv.num_reused_blocks,
+                    missed: kv.num_missed_blocks,
+                    request,
+                });
+            }
+        }
+        if let Some(spec) = &finished.speculative_decoding {
+            self.observe_draft_tokens(spec, request);
+        }
+    }
+
+    /// Folds one reading of trtllm-serve's own metrics.
+    pub fn absorb_server_metrics(&mut self, page: &ServerMetrics) {
+        let more = self.server.absorb(page, Arc::make_mut(&mut self.totals.server));
+        if !self.server.is_known() {
+            return;
+        }
+        if !self.entries_have_reasons {
+            let finished = self.totals.finished.get_or_insert_default();
+            for (total, more) in finished.iter_mut().zip(more.finished) {
+                *total = total.saturating_add(more);
+            }
+        }
+        self.times_from_server = page.without_entries;
+        for (time, increase) in RequestTime::ALL.into_iter().zip(more.times) {
+            // The time per output token is nowhere else, because entries have no number of tokens.
+            if !page.without_entries && time != RequestTime::PerOutputToken {
+                continue;
+            }
+            if time == RequestTime::EndToEnd && increase.count() > 0 {
+                self.totals.source = LatencySource::ServerMetrics;
+                self.count_unjudged(increase.count());
+            }
+            self.totals.times.of_server(time).add_buckets(increase.buckets, increase.seconds);
+        }
+    }
+
+    /// trtllm-serve was replaced. Its next page shows where the times of requests come from.
+    pub fn restart(&mut self) {
+        self.times_from_server = false;
+    }
+
+    /// See [`super::Engine::resume`]. The next page of trtllm-serve is a new baseline.
+    pub fn resume(&mut self) {
+        self.restart();
+        self.server.resume();
+    }
+
+    /// Without rows and entries, nothing says whether these requests met their objectives.
+    fn count_unjudged(&mut self, requests: u64) {
+        if self.rows == Rows::Unknown
+            && self.unjudged.is_empty()
+            && let Some(objectives) = &mut self.totals.objectives
+        {
+            objectives.count_unknown(requests);
+        }
+    }
+
+    /// No request is observed twice: trtllm-serve's own metrics have the times of all requests.
+    fn observe_latencies(&mut self, mut latencies: Latencies, request: Option<u64>) {
+        if self.times_from_server {
+            return;
+        }
+        if self.server.is_known() {
+            latencies.time_per_output_token = None;
+        }
+        self.totals.times.observe(&latencies, request);
+    }
+
+    /// An entry may arrive before the row of its request. Until the first row, entries are queued.
+    fn absorb_usage(&mut self, usage: &Usage, now: Instant) {
+        match self.rows {
+            Rows::Present => {}
+            Rows::Unknown if self.pending_usage.len() < MAX_PENDING => self.pending_usage.push_back((now, *usage)),
+            Rows::Unknown | Rows::Absent => self.totals.observe_usage(usage),
+        }
+    }
+
+    /// A request counts once. Its row counts unless entries have times; an entry without times waits until that is known.
+    fn judge_entry(&mut self, served: &Served, now: Instant) {
+        let Some(objectives) = &mut self.totals.objectives else { return };
+        let counts = self.totals.source == LatencySource::PerfMetrics || self.rows == Rows::Absent;
+        match self.rows {
+            Rows::Unknown if !counts && self.unjudged.len() < MAX_PENDING => self.unjudged.push_back((now, *served)),
+            Rows::Present if !counts => {}
+            _ => objectives.count(served),
+        }
+    }
+
+    fn judge_all(&mut self) {
+        let Some(objectives) = &mut self.totals.objectives else { return };
+        for (_, served) in self.unjudged.drain(..) {
+            objectives.count(&served);
+        }
+    }
+
+    fn observe_draft_tokens(&mut self, spec: &SpeculativeDecodingMetrics, request: Option<u64>) {
+        let (drafted, accepted) = (spec.total_draft_tokens, spec.total_accepted_draft_tokens);
+        if let (Some(drafted @ 1..), Some(accepted @ 0..)) = (drafted, accepted) {
+            let total = &mut self.totals.draft_tokens;
+            total.proposed = Some(total.proposed.unwrap_or(0).saturating_add(drafted.unsigned_abs()));
+            total.accepted = Some(total.accepted.unwrap_or(0).saturating_add(accepted.unsigned_abs()));
+            let ratio = accepted as f64 / drafted as f64;
+            self.totals.times.spec_decode_acceptance_ratio.observe_request(ratio, request);
+        } else if let Some(ratio) = spec.acceptance_rate {
+            self.totals.times.spec_decode_acceptance_ratio.observe_request(ratio, request);
+        }
+    }
+
+    /// Observes the requests that have been queued long enough. `completed` is the total of all records.
+    pub fn settle(&mut self, completed: u64, now: Instant) {
+        self.successes.settle(completed, self.totals.finished.as_ref(), EXACT_TIMES_WITHIN, now);
+        self.totals.succeeded = self.successes.total;
+        let is_over = |since: &Instant| now.saturating_duration_since(*since) >= EXACT_TIMES_WITHIN;
+        if self.pending_usage.front().is_some_and(|(since, _)| is_over(since)) {
+            self.rows = Rows::Absent;
+            for (_, usage) in self.pending_usage.drain(..) {
+                self.totals.observe_usage(&usage);
+            }
+        }
+        if self.unjudged.front().is_some_and(|(since, _)| is_over(since)) {
+            self.judge_all();
+        }
+        // The page of a server is read every few seconds.
+        let patience = if self.server.is_known() { SERVER_TIMES_WITHIN } else { EXACT_TIMES_WITHIN };
+        while let Some((since, complete)) = self.complete.front().copied() {
+            if now.saturating_duration_since(since) < patience {
+                return;
+            }
+            self.complete.pop_front();
+            self.observe(&complete);
+        }
+    }
+
+    fn observe(&mut self, complete: &CompleteRow) {
+        if !self.times_from_server {
+            self.totals.source = LatencySource::RequestStats;
+        }
+        self.observe_latencies(complete.latencies, complete.blocks.request);
+        if let Some(objectives) = &mut self.totals.objectives {
+            objectives.count(&complete.served);
+        }
+        self.totals.times.observe_blocks(&complete.blocks);
+        self.totals.times.observe_transfer(complete.transfer_seconds, complete.transfer_bytes, complete.blocks.request);
+    }
+}
+
+impl Lifecycle {
+    fn times(&self) -> Times {
+        let seconds = |micros: i64| micros as f64 / 1e6;
+        Times {
+            arrived: Some(seconds(self.arrived_us)),
+            scheduled: self.scheduled_us.map(seconds),
+            first_token: self.first_token_us.map(seconds),
+            ended: Some(seconds(self.ended_us)),
+        }
+    }
+}
+
+/// Exact times arrive within a poll or two after the end of the request.
+const EXACT_TIMES_WITHIN: Duration = Duration::from_secs(5);
+/// trtllm-serve's page shows a request after at most this time: it is read every 5 s, in at most 4 s.
+pub(super) const SERVER_TIMES_WITHIN: Duration = Duration::from_secs(15);
+/// Length of the queues: minutes of a busy engine.
+const MAX_PENDING: usize = 16_384;
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::super::histogram::Histogram;
+    use super::super::objectives::Outcomes;
+    use super::super::request_totals::TokenTotals;
+    use super::*;
+    use trtllm_model::perf_metrics::RequestPerfMetrics;
+    use trtllm_model::request::DisServingRequestStats;
+
+    fn entry() -> PerfMetricsEntry {
+        PerfMetricsEntry {
+            ctx_request_id: true,
+            perf_metrics: Some(RequestPerfMetrics::default()),
+            prompt_tokens: Some(100),
+            output_tokens: Some(10),
+            ..PerfMetricsEntry::default()
+        }
+    }
+
+    fn transferred(ms: f64) -> DisServingRequestStats {
+        DisServingRequestStats { kv_cache_transfer_ms: Some(ms), kv_cache_size: Some(1024) }
+    }
+
+    fn row() -> RequestStats {
+        RequestStats {
+            stage: Some(RequestStage::Complete),
+            context_prefill_position: Some(100),
+            num_generated_tokens: Some(10),
+            dis_serving_stats: Some(transferred(2.5)),
+            ..RequestStats::default()
+        }
+    }
+
+    fn from_json(json: &str) -> PerfMetricsEntry {
+        serde_json::from_str(json).unwrap()
+    }
+
+    #[test]
+    fn a_time_of_0_is_a_time_that_was_not_measured() {
+        let (mut fold, now) = (RequestFold::default(), Instant::now());
+        // An ordinary request, as trtllm-serve writes it: the times of a transfer that never happened are 0.
+        for _ in 0..10 {
+            let entry = from_json(
+                r#"{"perf_metrics": {"timing_metrics": {"arrival_time": 100000.0, "first_scheduled_time": 100000.0,
+                    "first_token_time": 100000.5, "last_token_time": 100001.5, "server_arrival_time": 0,
+                    "server_first_token_time": 100000.5, "kv_cache_transfer_start": 0.0, "kv_cache_transfer_end": 0.0}}}"#,
+            );
+            fold.absorb_perf_metrics(&entry, now);
+        }
+        // A request that was cancelled before it was scheduled.
+        let cancelled = r#"{"perf_metrics": {"timing_metrics": {"arrival_time": 100000.0, "first_scheduled_time": 0.0,
+            "first_token_time": 0.0, "last_token_time": 0.0}}}"#;
+        fold.absorb_perf_metrics(&from_json(cancelled), now);
+        let unscheduled = r#"{"perf_metrics": {"timing_metrics": {"arrival_time": 0.0, "first_scheduled_time": 0,
+            "first_token_time": 100000.5, "last_token_time": 100001.5}}}"#;
+        fold.absorb_perf_metrics(&from_json(unscheduled), now);
+        fold.settle(0, now + EXACT_TIMES_WITHIN);
+        let times = &fold.totals.times;
+        let shown = |histogram: &Histogram| (histogram.count(), histogram.sum());
+        assert_eq!((shown(&times.prefill_time), shown(&times.queue_time)), ((10, 5.0), (10, 0.0)));
+        assert_eq!((shown(&times.e2e_latency), shown(&times.decode_time)), ((10, 15.0), (11, 11.0)));
+        assert_eq!((shown(&times.inference_time), shown(&times.server_time_to_first_token)), ((10, 15.0), (0, 0.0)));
+        assert_eq!((fold.totals.disaggregated_requests, times.kv_cache_transfer.count()), (0, 0));
+    }
+
+    fn counted(fold: &RequestFold) -> (u64, u64, u64) {
+        let totals = &fold.totals;
+        (totals.input_token_len.count(), totals.output_token_len.count(), totals.disaggregated_requests)
+    }
+
+    #[test]
+    fn token_counts_are_absent_until_an_entry_or_a_row_has_some() {
+        let (mut fold, now) = (RequestFold::default(), Instant::now());
+        let settled = now + EXACT_TIMES_WITHIN;
+        // trtllm-serve's own entries have no token counts.
+        fold.absorb_perf_metrics(&PerfMetricsEntry { prompt_tokens: None, output_tokens: None, ..entry() }, now);
+        fold.settle(0, settled);
+        assert_eq!(fold.totals.tokens, TokenTotals::default());
+        // A request that was cancelled before its prompt was read has no length, but its count of 0 is known.
+        let cancelled = RequestStats { context_prefill_position: Some(0), num_generated_tokens: None, ..row() };
+        fold.absorb_row(&cancelled, None, settled);
+        assert_eq!(fold.totals.tokens, TokenTotals { prompt: Some(0), generation: None });
+        assert_eq!(fold.totals.input_token_len.count(), 0);
+        fold.absorb_row(&row(), None, settled);
+        assert_eq!(fold.totals.tokens, TokenTotals { prompt: Some(100), generation: Some(10) });
+    }
+
+    #[test]
+    fn an_entry_and_a_later_row_of_the_same_request_count_once() {
+        let (mut fold, now) = (RequestFold::default(), Instant::now());
+        for _ in 0..3 {
+            fold.absorb_perf_metrics(&entry(), now);
+        }
+        for _ in 0..3 {
+            fold.absorb_row(&row(), None, now);
+        }
+        fold.absorb_perf_metrics(&entry(), now);
+        fold.absorb_row(&row(), None, now);
+        fold.settle(0, now + EXACT_TIMES_WITHIN);
+        assert_eq!(counted(&fold), (4, 4, 4));
+    }
+
+    #[test]
+    fn a_row_without_a_time_of_its_transfer_counts_no_transfer() {
+        let (mut fold, now) = (RequestFold::default(), Instant::now());
+        for ms in [0.0, 2.5] {
+            fold.absorb_row(&RequestStats { dis_serving_stats: Some(transferred(ms)), ..row() }, None, now);
+        }
+        fold.settle(0, now + EXACT_TIMES_WITHIN);
+        let times = &fold.totals.times;
+        assert_eq!((fold.totals.disaggregated_requests, fold.totals.kv_cache_transfer_ms), (1, 2.5));
+        assert_eq!((times.kv_cache_transfer.count(), times.kv_cache_transfer_bytes.count()), (1, 1));
+    }
+
+    /// Judged by a time to the first token of 400 ms.
+    fn judged(fold: &RequestFold) -> (u64, u64, u64) {
+        let Outcomes { met, missed, unknown } = fold.totals.objectives.unwrap().all;
+        (met, missed, unknown)
+    }
+
+    fn with_objective() -> RequestFold {
+        let mut fold = RequestFold::default();
+        fold.set_objectives(Objectives { ttft: Some(Duration::from_millis(400)), ..Objectives::default() });
+        fold
+    }
+
+    fn timed(first_token: f64) -> PerfMetricsEntry {
+        let timing = json!({"arrival_time": 10.0, "first_token_time": first_token, "last_token_time": 12.0});
+        from_json(&json!({"perf_metrics": {"timing_metrics": timing}}).to_string())
+    }
+
+    #[test]
+    fn a_request_is_judged_once_by_its_entry_if_entries_have_times() {
+        let (mut fold, now) = (with_objective(), Instant::now());
+        // The entry of a request that was cancelled before its first token comes first, then rows and entries of two others.
+        fold.absorb_perf_metrics(&from_json(r#"{"perf_metrics": {}, "finish_reason": "cancelled"}"#), now);
+        assert_eq!(judged(&fold), (0, 0, 0));
+        fold.absorb_perf_metrics(&timed(10.25), now);
+        fold.absorb_row(&row(), None, now);
+        fold.absorb_row(&row(), None, now);
+        fold.absorb_perf_metrics(&timed(10.5), now);
+        fold.settle(0, now + EXACT_TIMES_WITHIN);
+        assert_eq!(judged(&fold), (1, 1, 1));
+    }
+
+    #[test]
+    fn a_request_is_judged_once_by_its_row_if_entries_have_no_times() {
+        let (mut fold, now) = (with_objective(), Instant::now());
+        for _ in 0..3 {
+            fold.absorb_perf_metrics(&entry(), now);
+            fold.absorb_row(&row(), None, now);
+            fold.absorb_perf_metrics(&entry(), now);
+        }
+        fold.settle(0, now + EXACT_TIMES_WITHIN);
+        // Nobody told when the rows' requests arrived.
+        assert_eq!(judged(&fold), (0, 0, 3));
+    }
+
+    #[test]
+    fn without_rows_and_times_each_entry_is_unknown() {
+        let (mut fold, now) = (with_objective(), Instant::now());
+        fold.absorb_perf_metrics(&entry(), now);
+        fold.settle(0, now + EXACT_TIMES_WITHIN);
+        fold.absorb_perf_metrics(&entry(), now + EXACT_TIMES_WITHIN);
+        assert_eq!(judged(&fold), (0, 0, 2));
+    }
+
+    #[test]
+    fn counts_of_other_objectives_begin_at_zero() {
+        let (mut fold, now) = (with_objective(), Instant::now());
+        fold.absorb_perf_metrics(&timed(10.25), now);
+        fold.set_objectives(Objectives { ttft: Some(Duration::from_millis(100)), ..Objectives::default() });
+        fold.absorb_perf_metrics(&timed(10.25), now);
+        assert_eq!(judged(&fold), (0, 1, 0));
+    }
+
+    #[test]
+    fn without_rows_lengths_and_transfers_come_from_entries() {
+        let (mut fold, now) = (RequestFold::default(), Instant::now());
+        fold.absorb_perf_metrics(&entry(), now);
+        fold.settle(0, now);
+        assert_eq!(counted(&fold), (0, 0, 0));
+        fold.settle(0, now + EXACT_TIMES_WITHIN);
+        assert_eq!(counted(&fold), (1, 1, 1));
+        fold.absorb_perf_metrics(&entry(), now + EXACT_TIMES_WITHIN);
+        assert_eq!(counted(&fold), (2, 2, 2));
+    }
+}

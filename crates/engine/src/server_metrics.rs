@@ -1,0 +1,388 @@
+//! Folds trtllm-serve's own metrics. Its counters began before the exporter met the server, so only their increases count. A
+//! counter that falls was reset and counts from 0. Memory is bounded.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+
+use trtllm_model::ServerMetrics;
+use trtllm_model::server_metrics::{Configuration, RequestTime, ServerCount, ServerCounter};
+
+use super::cumulative::Cumulative;
+use super::successes::Finished;
+
+/// Series remembered. Processes that were replaced leave old series.
+const MAX_SERIES: usize = 16_384;
+/// Values of one label.
+const MAX_VALUES: usize = 64;
+/// The value for all further ones.
+const OTHER: &str = "other";
+
+/// Totals by the value of a label.
+pub type ByLabel = BTreeMap<String, u64>;
+
+/// What only trtllm-serve's own metrics have. Absent until the server has sent it.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct ServerTotals {
+    pub prompt_tokens: Option<u64>,
+    pub generation_tokens: Option<u64>,
+    /// Prompt tokens found in the KV cache.
+    pub cached_tokens: Option<u64>,
+    /// Requests refused, by HTTP status.
+    pub errors: ByLabel,
+    /// Draft tokens by their position in the draft.
+    pub drafted_tokens: ByLabel,
+    pub accepted_tokens: ByLabel,
+    pub config: Configuration,
+}
+
+/// The increase of what request entries and rows may have, too.
+#[derive(Debug, Default, PartialEq)]
+pub struct Increase {
+    pub finished: Finished,
+    /// In the order of [`RequestTime::ALL`].
+    pub times: [TimeIncrease; RequestTime::ALL.len()],
+}
+
+/// The increase of one histogram.
+#[derive(Debug, Default, PartialEq)]
+pub struct TimeIncrease {
+    /// Upper bound and number of each bucket.
+    pub buckets: Vec<(f64, u64)>,
+    pub seconds: f64,
+}
+
+impl TimeIncrease {
+    #[must_use]
+    pub fn count(&self) -> u64 {
+        self.buckets.iter().fold(0, |sum, (_, count)| sum.saturating_add(*count))
+    }
+}
+
+#[derive(Debug, Clone, Default)]
+pub struct ServerFold {
+    /// The counts of the series of all processes. `None` until the first reading.
+    series: Option<HashMap<(ServerCounter, u64), Cumulative>>,
+    known: bool,
+    finished: u64,
+}
+
+impl ServerFold {
+    /// The counts of the next page are not increases.
+    pub fn resume(&mut self) {
+        self.series = None;
+    }
+
+    /// Whether the server has metrics of finished requests.
+    #[must_use]
+    pub fn is_known(&self) -> bool {
+        self.known
+    }
+
+    /// Requests that finished or failed since the first reading.
+    #[must_use]
+    pub fn finished(&self) -> Option<u64> {
+        self.known.then_some(self.finished)
+    }
+
+    pub fn absorb(&mut self, page: &ServerMetrics, totals: &mut ServerTotals) -> Increase {
+        self.known |= !page.is_empty();
+        if !page.config.is_empty() {
+            totals.config.clone_from(&page.config);
+        }
+        let mut more = Increase::default();
+        for (counter, increase) in self.increases(page) {
+            match counter {
+                ServerCounter::Finished(reason) => {
+                    let finished = &mut more.finished[*reason as usize];
+                    *finished = finished.saturating_add(increase);
+                    self.finished = self.finished.saturating_add(increase);
+                }
+                ServerCounter::Errors(code) => {
+                    add_labelled(&mut totals.errors, code, increase);
+                    self.finished = self.finished.saturating_add(increase);
+                }
+                ServerCounter::PromptTokens => add(&mut totals.prompt_tokens, increase),
+                ServerCounter::GenerationTokens => add(&mut totals.generation_tokens, increase),
+                ServerCounter::CachedTokens => add(&mut totals.cached_tokens, increase),
+                ServerCounter::DraftedTokens(position) => add_labelled(&mut totals.drafted_tokens, position, increase),
+                ServerCounter::AcceptedTokens(position) => {
+                    add_labelled(&mut totals.accepted_tokens, position, increase);
+                }
+                ServerCounter::RequestTime(time, bound) => {
+                    more.times[*time as usize].buckets.extend(bound.parse().ok().zip(Some(increase)));
+                }
+                ServerCounter::RequestTimeNanos(time) => more.times[*time as usize].seconds += increase as f64 / 1e9,
+            }
+        }
+        for time in &mut more.times {
+            time.buckets = apart(std::mem::take(&mut time.buckets));
+        }
+        more
+    }
+
+    /// The increase of each series since it was last read. A series that appears later began at 0. If one series of a histogram
+    /// falls, its process was replaced, and the whole histogram counts from 0.
+    fn increases<'p>(&mut self, page: &'p ServerMetrics) -> Vec<(&'p ServerCounter, u64)> {
+        let new = if self.series.is_some() { Cumulative::from_zero() } else { Cumulative::unknown() };
+        let series = self.series.get_or_insert_default();
+        if series.len() > MAX_SERIES {
+            // Keep those of the page.
+            let key = |count: &ServerCount| (count.counter.clone(), count.series);
+            *series = page.counts.iter().filter_map(|count| series.remove_entry(&key(count))).collect();
+        }
+        let value = |count: &ServerCount| i64::try_from(count.value).ok();
+        let falls = |count: &&ServerCount| {
+            series.get(&(count.counter.clone(), count.series)).is_some_and(|last| last.falls(value(count)))
+        };
+        let replaced: HashSet<_> = page.counts.iter().filter(falls).filter_map(histogram).collect();
+        let mut increase = |count: &'p ServerCount| {
+            let last = series.entry((count.counter.clone(), count.series)).or_insert(new);
+            if histogram(count).is_some_and(|histogram| replaced.contains(&histogram)) {
+                *last = Cumulative::from_zero();
+            }
+            (&count.counter, last.increase(value(count)))
+        };
+        page.counts.iter().map(&mut increase).collect()
+    }
+}
+
+/// The histogram that a series belongs to.
+fn histogram(count: &ServerCount) -> Option<(RequestTime, u64)> {
+    match count.counter {
+        ServerCounter::RequestTime(time, _) | ServerCounter::RequestTimeNanos(time) => Some((time, count.series)),
+        _ => None,
+    }
+}
+
+/// The buckets, each without the ones below, which the page includes in it. Several processes have a bucket each with the same bound.
+fn apart(mut buckets: Vec<(f64, u64)>) -> Vec<(f64, u64)> {
+    buckets.sort_by(|a, b| a.0.total_cmp(&b.0));
+    let mut below = 0;
+    let bounds = buckets.chunk_by(|a, b| a.0 == b.0);
+    bounds
+        .map(|bucket| {
+            let through = bucket.iter().fold(0_u64, |sum, (_, count)| sum.saturating_add(*count));
+            let alone = through.saturating_sub(below);
+            below = below.max(through);
+            (bucket[0].0, alone)
+        })
+        .collect()
+}
+
+fn add(total: &mut Option<u64>, more: u64) {
+    *total = Some(total.unwrap_or(0).saturating_add(more));
+}
+
+fn add_labelled(totals: &mut ByLabel, value: &str, more: u64) {
+    let known = totals.contains_key(value) || totals.len() < MAX_VALUES;
+    let total = totals.entry(if known { value } else { OTHER }.to_owned()).or_default();
+    *total = total.saturating_add(more);
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::{Duration, Instant};
+
+    use super::super::lifecycle::Lifecycle;
+    use super::super::request_totals::LatencySource;
+    use super::super::requests::RequestFold;
+    use super::*;
+    use trtllm_model::Objectives;
+    use trtllm_model::perf_metrics::{FinishReason, PerfMetricsEntry};
+    use trtllm_model::request::{RequestStage, RequestStats};
+    use trtllm_sources::prometheus_text::parse_server_metrics;
+
+    /// Folds pages one after the other.
+    fn fold(pages: &[&str]) -> RequestFold {
+        let mut fold = RequestFold::default();
+        for page in pages {
+            fold.absorb_server_metrics(&parse_server_metrics(page.as_bytes()).unwrap());
+        }
+        fold
+    }
+
+    #[test]
+    fn only_increases_since_the_first_reading_count() {
+        let page = |stop: u64, tokens: u64, errors: u64| {
+            format!(
+                "trtllm_request_success_total{{finished_reason=\"stop\"}} {stop}\n\
+                 trtllm_prompt_tokens_total {tokens}\ntrtllm_request_error_total{{http_code=\"400\"}} {errors}\n"
+            )
+        };
+        let first = fold(&[&page(50, 5000, 3)]);
+        assert_eq!((first.totals.finished, first.totals.prompt_tokens()), (Some(Finished::default()), Some(0)));
+        assert_eq!((first.totals.server.errors["400"], first.server.finished()), (0, Some(0)));
+        let second = fold(&[&page(50, 5000, 3), &page(54, 5400, 4)]);
+        assert_eq!((second.totals.finished.unwrap()[0], second.totals.prompt_tokens()), (4, Some(400)));
+        assert_eq!((second.totals.server.errors["400"], second.server.finished()), (1, Some(5)));
+        // The server was replaced: its counters began at 0.
+        let replaced = fold(&[&page(50, 5000, 3), &page(54, 5400, 4), &page(1, 90, 0)]);
+        assert_eq!((replaced.totals.finished.unwrap()[0], replaced.totals.prompt_tokens()), (5, Some(490)));
+        assert_eq!((replaced.totals.server.errors["400"], replaced.server.finished()), (1, Some(6)));
+    }
+
+    #[test]
+    fn a_series_that_appears_later_began_at_0() {
+        let folded = fold(&[
+            "trtllm_prompt_cached_tokens_total 0",
+            "trtllm_prompt_cached_tokens_total 7\ntrtllm_request_success_total{finished_reason=\"eos\"} 3",
+        ]);
+        assert_eq!(folded.totals.finished.unwrap()[FinishReason::Other as usize], 3);
+        assert_eq!((folded.totals.server.cached_tokens, folded.totals.server.prompt_tokens), (Some(7), None));
+        // An empty page of a new server is a first reading, too.
+        assert_eq!(fold(&["", "trtllm_prompt_tokens_total 9"]).totals.prompt_tokens(), Some(9));
+        assert_eq!(fold(&["up 1"]).server.finished(), None);
+    }
+
+    #[test]
+    fn a_process_that_is_replaced_or_missing_changes_no_other_series() {
+        let folded = fold(&[
+            "trtllm_prompt_tokens_total{pid=\"1\"} 100\ntrtllm_prompt_tokens_total{pid=\"2\"} 1000",
+            "trtllm_prompt_tokens_total{pid=\"1\"} 110\ntrtllm_prompt_tokens_total{pid=\"3\"} 5",
+            "trtllm_prompt_tokens_total{pid=\"1\"} oops\ntrtllm_prompt_tokens_total{pid=\"3\"} 6",
+            "trtllm_prompt_tokens_total{pid=\"1\"} 120\ntrtllm_prompt_tokens_total{pid=\"2\"} 1001",
+        ]);
+        assert_eq!(folded.totals.prompt_tokens(), Some(10 + 5 + 1 + 10 + 1));
+    }
+
+    #[test]
+    fn the_time_per_output_token_is_taken_bucket_by_bucket() {
+        let page = |pid: u64, low: u64, high: u64, all: u64, sum: f64| {
+            format!(
+                "trtllm_time_per_output_token_seconds_bucket{{le=\"0.01\",pid=\"{pid}\"}} {low}\n\
+                 trtllm_time_per_output_token_seconds_bucket{{le=\"0.025\",pid=\"{pid}\"}} {high}\n\
+                 trtllm_time_per_output_token_seconds_bucket{{le=\"+Inf\",pid=\"{pid}\"}} {all}\n\
+                 trtllm_time_per_output_token_seconds_sum{{pid=\"{pid}\"}} {sum}\n"
+            )
+        };
+        let (first, second) = (page(1, 10, 20, 30, 900.0), page(1, 12, 23, 34, 1000.5));
+        let mut folded = fold(&[&first, &(second.clone() + &page(2, 1, 1, 1, 0.25)), &second]);
+        let histogram = folded.totals.time_per_output_token().unwrap();
+        let counts: Vec<u64> = histogram.cumulative().take(3).map(|(_, count)| count).collect();
+        assert_eq!((counts, histogram.count(), histogram.sum()), (vec![3, 4, 4], 5, 100.75));
+        // Request entries have the same times: they must not be observed again.
+        let entry = r#"{"perf_metrics": {"timing_metrics": {"first_token_time": 1.0, "last_token_time": 2.0}},
+            "output_tokens": 11, "finish_reason": "stop"}"#;
+        folded.absorb_perf_metrics(&serde_json::from_str::<PerfMetricsEntry>(entry).unwrap(), Instant::now());
+        assert_eq!(folded.totals.times.time_per_output_token.count(), 5);
+        assert_eq!(folded.totals.times.decode_time.count(), 1);
+    }
+
+    /// A page of `process` after requests that took `low` times up to 0.1 s and `high` times up to 0.5 s, of a server without
+    /// entries.
+    fn times(process: &str, low: u64, high: u64) -> ServerMetrics {
+        let mut page = format!("trtllm_request_success_total{{finished_reason=\"stop\"}} {}\n", low + high);
+        let families = RequestTime::ALL.map(RequestTime::family);
+        for family in families {
+            let (all, sum) = (low + high, low as f64 * 0.0625 + high as f64 * 0.5);
+            for (bound, count) in [("0.1", low), ("0.5", all), ("+Inf", all)] {
+                page += &format!("trtllm_{family}_bucket{{le=\"{bound}\",pid=\"{process}\"}} {count}\n");
+            }
+            page += &format!("trtllm_{family}_sum{{pid=\"{process}\"}} {sum}\n");
+            page += &format!("trtllm_{family}_count{{pid=\"{process}\"}} {all}\ntrtllm_{family}_created 1.7e9\n");
+        }
+        ServerMetrics { without_entries: true, ..parse_server_metrics(page.as_bytes()).unwrap() }
+    }
+
+    /// Number, sum, and number up to 0.5 s, of every time.
+    fn observed(fold: &mut RequestFold) -> Vec<(u64, f64, u64)> {
+        RequestTime::ALL
+            .map(|time| {
+                let histogram = fold.totals.times.of_server(time);
+                let through = histogram.cumulative().take_while(|(bound, _)| bound.value <= 0.5).last().unwrap().1;
+                (histogram.count(), histogram.sum(), through)
+            })
+            .to_vec()
+    }
+
+    #[test]
+    fn without_entries_the_times_of_requests_come_from_the_page() {
+        let mut folded = RequestFold::default();
+        folded.absorb_server_metrics(&times("1", 10, 20));
+        assert_eq!((observed(&mut folded), folded.totals.source), (vec![(0, 0.0, 0); 7], LatencySource::None));
+        folded.absorb_server_metrics(&times("1", 12, 21));
+        assert_eq!(observed(&mut folded), [(3, 0.625, 3); 7]);
+        assert_eq!(folded.totals.source, LatencySource::ServerMetrics);
+        // A server with entries has the same times in its histograms: only those that entries lack count.
+        let page = ServerMetrics { without_entries: false, ..times("1", 13, 21) };
+        folded.absorb_server_metrics(&page);
+        let expected = RequestTime::ALL.map(|time| if time == RequestTime::PerOutputToken { 4 } else { 3 });
+        assert_eq!(observed(&mut folded).into_iter().map(|(count, ..)| count).collect::<Vec<_>>(), expected);
+    }
+
+    #[test]
+    fn a_histogram_of_a_replaced_server_counts_from_0_in_all_its_buckets() {
+        let mut folded = RequestFold::default();
+        // Only some buckets of the new server are lower: it has already had more short requests than the old one.
+        for page in [times("1", 0, 0), times("1", 2, 40), times("1", 5, 4)] {
+            folded.absorb_server_metrics(&page);
+        }
+        assert_eq!(observed(&mut folded), [(42 + 9, 2.0 * 0.0625 + 20.0 + 5.0 * 0.0625 + 2.0, 51); 7]);
+        let first_bucket = folded.totals.times.e2e_latency.cumulative().next().unwrap();
+        assert_eq!((first_bucket.0.value, first_bucket.1), (0.3, 7));
+    }
+
+    #[test]
+    fn a_request_on_the_page_is_not_observed_again_from_its_rows_or_its_entry() {
+        let mut folded = RequestFold::default();
+        let (start, mut totals) = (Instant::now(), Vec::new());
+        let row = RequestStats { id: Some(1), stage: Some(RequestStage::Complete), ..RequestStats::default() };
+        let lifecycle = Lifecycle {
+            id: 1,
+            arrived_us: 0,
+            scheduled_us: Some(10),
+            first_token_us: Some(20),
+            ended_us: 1_000_000,
+            tokens: 9,
+        };
+        folded.absorb_server_metrics(&times("1", 0, 0));
+        // Its row comes before the page that shows it.
+        folded.absorb_row(&row, Some(&lifecycle), start);
+        folded.settle(1, start + Duration::from_secs(9));
+        folded.absorb_server_metrics(&times("1", 0, 1));
+        folded.settle(1, start + Duration::from_secs(60));
+        totals.push(folded.totals.times.e2e_latency.count());
+        let entry = r#"{"perf_metrics": {"timing_metrics": {"arrival_time": 1.0, "first_token_time": 1.5,
+            "last_token_time": 2.0}}}"#;
+        folded.absorb_perf_metrics(&serde_json::from_str::<PerfMetricsEntry>(entry).unwrap(), start);
+        totals.push(folded.totals.times.e2e_latency.count());
+        assert_eq!((totals, folded.totals.source), (vec![1, 1], LatencySource::ServerMetrics));
+    }
+
+    #[test]
+    fn objectives_of_requests_that_only_the_page_shows_are_unknown() {
+        let mut folded = RequestFold::default();
+        folded.set_objectives(Objectives { ttft: Some(Duration::from_secs(1)), ..Objectives::default() });
+        for page in [times("1", 0, 0), times("1", 2, 1)] {
+            folded.absorb_server_metrics(&page);
+        }
+        let totals = folded.totals.objectives.unwrap();
+        assert_eq!((totals.ttft.unwrap().unknown, totals.all.unknown, totals.all.met), (3, 3, 0));
+        assert!(totals.tpot.is_none());
+    }
+
+    #[test]
+    fn finish_reasons_of_entries_replace_those_of_the_server() {
+        let mut folded = fold(&["trtllm_prompt_cached_tokens_total 0"]);
+        let entry = PerfMetricsEntry { finish_reason: Some(FinishReason::Length), ..PerfMetricsEntry::default() };
+        folded.absorb_perf_metrics(&entry, Instant::now());
+        let page = "trtllm_request_success_total{finished_reason=\"length\"} 1";
+        folded.absorb_server_metrics(&parse_server_metrics(page.as_bytes()).unwrap());
+        assert_eq!(folded.totals.finished.unwrap()[FinishReason::Length as usize], 1);
+        assert_eq!(folded.server.finished(), Some(1));
+    }
+
+    #[test]
+    fn label_values_and_series_are_bounded() {
+        let page = |from: u64| -> String {
+            (from..from + 4000).map(|code| format!("trtllm_request_error_total{{http_code=\"{code}\"}} 1\n")).collect()
+        };
+        let pages: Vec<String> = std::iter::once(String::new()).chain((0..10).map(|n| page(n * 4000))).collect();
+        let mut folded = fold(&pages.iter().map(String::as_str).collect::<Vec<_>>());
+        assert_eq!(folded.totals.server.errors.len(), MAX_VALUES + 1);
+        assert_eq!(folded.totals.server.errors[OTHER], 40_000 - MAX_VALUES as u64);
+        assert!(folded.server.series.as_ref().unwrap().len() <= MAX_SERIES + 4000);
+        // The series of the last page are remembered.
+        folded.absorb_server_metrics(&parse_server_metrics(pages[10].as_bytes()).unwrap());
+        assert_eq!(folded.server.finished(), Some(40_000));
+    }
+}

@@ -1,0 +1,476 @@
+use super::*;
+use trtllm_model::RecordTime;
+use trtllm_model::iteration::{InflightBatchingStats, KvCacheStats, SchedulerMode, StaticBatchingStats};
+use trtllm_model::request::{RequestStage, RequestStats};
+
+const STALE: Duration = Duration::from_secs(15);
+
+/// An engine and its clock.
+struct Bench {
+    engine: Engine,
+    now: Instant,
+}
+
+impl Bench {
+    fn new() -> Self {
+        let now = Instant::now();
+        Self { engine: Engine::new(STALE), now }
+    }
+
+    fn absorb(&mut self, record: &IterationStats) -> &Totals {
+        // A record with absurd values is not counted.
+        let _ = self.engine.absorb(record, self.now, 0);
+        &self.engine.totals
+    }
+
+    fn all(&mut self, records: &[IterationStats]) -> &Totals {
+        for record in records {
+            self.absorb(record);
+        }
+        &self.engine.totals
+    }
+}
+
+/// A working iteration: 2 requests, one of them new, 10 ms.
+fn working(iter: u64) -> IterationStats {
+    IterationStats {
+        timestamp: Some(RecordTime { micros: 0, zoned: true }),
+        iter: Some(iter),
+        iter_latency_ms: Some(10.0),
+        num_active_requests: Some(2),
+        num_queued_requests: Some(0),
+        num_new_active_requests: Some(1),
+        num_completed_requests: Some(0),
+        new_active_requests_queue_latency_ms: Some(4.0),
+        inflight_batching_stats: Some(InflightBatchingStats {
+            num_scheduled_requests: Some(2),
+            num_context_requests: Some(1),
+            num_gen_requests: Some(1),
+            num_ctx_tokens: Some(100),
+            avg_num_decoded_tokens_per_iter: Some(1.0),
+            ..InflightBatchingStats::default()
+        }),
+        ..IterationStats::default()
+    }
+}
+
+/// The idle flush of the C++ executor: the number of the next iteration, and old counts.
+fn flush(next_iter: u64, completed: i64) -> IterationStats {
+    IterationStats {
+        timestamp: Some(RecordTime { micros: 0, zoned: true }),
+        iter: Some(next_iter),
+        iter_latency_ms: Some(0.0),
+        num_active_requests: Some(0),
+        num_queued_requests: Some(0),
+        num_new_active_requests: Some(1),
+        num_completed_requests: Some(completed),
+        inflight_batching_stats: Some(InflightBatchingStats {
+            num_scheduled_requests: Some(0),
+            num_context_requests: Some(0),
+            num_gen_requests: Some(0),
+            num_ctx_tokens: Some(0),
+            ..InflightBatchingStats::default()
+        }),
+        ..IterationStats::default()
+    }
+}
+
+fn with_kv(mut record: IterationStats, reused: i64, missed: i64) -> IterationStats {
+    record.kv_cache_stats =
+        Some(KvCacheStats { reused_blocks: Some(reused), missed_blocks: Some(missed), ..KvCacheStats::default() });
+    record
+}
+
+#[test]
+fn the_idle_flush_is_not_an_iteration_and_the_next_record_with_its_number_is_one() {
+    let mut bench = Bench::new();
+    assert_eq!(bench.all(&[working(1), working(2), flush(3, 2)]).iterations, 2);
+    assert_eq!(bench.absorb(&working(3)).iterations, 3);
+    assert_eq!(bench.engine.totals.iterations_lost, 0);
+}
+
+#[test]
+fn the_idle_flush_of_an_executor_without_latencies_is_not_an_iteration() {
+    let oldest = |record: IterationStats| IterationStats { iter_latency_ms: None, ..record };
+    let mut bench = Bench::new();
+    assert_eq!(bench.all(&[oldest(working(1)), oldest(flush(2, 1))]).iterations, 1);
+    assert_eq!(bench.absorb(&oldest(working(2))).iterations, 2);
+}
+
+#[test]
+fn completed_requests_that_are_repeated_after_the_flush_count_once() {
+    let mut bench = Bench::new();
+    bench.all(&[working(1), flush(2, 2)]);
+    let repeated = IterationStats { num_completed_requests: Some(2), ..working(2) };
+    assert_eq!(bench.absorb(&repeated).requests_completed, 2);
+    let next = IterationStats { num_completed_requests: Some(3), ..working(3) };
+    assert_eq!(bench.absorb(&next).requests_completed, 5);
+}
+
+#[test]
+fn completed_requests_count_once_if_the_flush_was_lost() {
+    let mut bench = Bench::new();
+    bench.absorb(&working(1));
+    let repeated = IterationStats { num_completed_requests: Some(2), ..working(2) };
+    assert_eq!(bench.absorb(&repeated).requests_completed, 2);
+}
+
+#[test]
+fn old_new_requests_and_queue_time_in_the_flush_are_not_counted() {
+    let mut bench = Bench::new();
+    let totals = bench.all(&[working(1), flush(2, 1), flush(2, 1)]);
+    assert_eq!((totals.requests_started, totals.new_request_queue_time.count()), (1, 1));
+}
+
+#[test]
+fn a_latency_of_zero_or_with_the_wait_for_work_is_not_observed() {
+    let mut bench = Bench::new();
+    let after_idle = IterationStats { iter_latency_ms: Some(0.0), ..working(3) };
+    let waited = IterationStats { iter_latency_ms: Some(90_000.0), ..working(4) };
+    let totals = bench.all(&[working(1), working(2), flush(3, 2), after_idle, waited, working(5)]);
+    assert_eq!(totals.iteration_latency.count(), 3);
+    assert!((totals.iteration_latency.sum() - 0.03).abs() < 1e-9);
+    assert_eq!(totals.iterations, 5, "an iteration without a latency is an iteration");
+}
+
+#[test]
+fn the_wait_for_work_is_not_observed_if_the_flush_was_lost() {
+    let mut bench = Bench::new();
+    let after_idle = IterationStats { iter_latency_ms: Some(0.0), ..working(3) };
+    let waited = IterationStats { iter_latency_ms: Some(90_000.0), ..working(4) };
+    assert_eq!(bench.all(&[working(2), after_idle, waited, working(5)]).iteration_latency.count(), 2);
+}
+
+#[test]
+fn under_the_overlap_scheduler_the_host_step_is_the_latency() {
+    let mut bench = Bench::new();
+    let overlap = IterationStats {
+        scheduler_mode: Some(SchedulerMode::Overlap),
+        host_step_time_ms: Some(6.0),
+        iter_latency_ms: Some(12.0),
+        // The step of the first iteration contains the wait for the first request.
+        ..working(7)
+    };
+    assert!((bench.absorb(&overlap).iteration_latency.sum() - 0.006).abs() < 1e-12);
+}
+
+#[test]
+fn a_gap_in_the_numbers_is_counted_as_lost() {
+    let mut bench = Bench::new();
+    assert_eq!(bench.all(&[working(1000), working(1001), working(1005)]).iterations_lost, 3);
+    assert_eq!(bench.all(&[flush(1008, 1), working(1009)]).iterations_lost, 6);
+}
+
+#[test]
+fn iterations_before_the_first_record_are_not_lost() {
+    assert_eq!(Bench::new().all(&[working(1_000_000)]).iterations_lost, 0);
+}
+
+#[test]
+fn dropped_frames_and_the_gap_that_they_leave_count_once() {
+    let mut bench = Bench::new();
+    let frame = |iter, sequence, dropped| IterationStats {
+        stats_sequence: Some(sequence),
+        stats_dropped_frames: Some(dropped),
+        ..working(iter)
+    };
+    assert_eq!(bench.all(&[frame(1, 0, 0), frame(2, 1, 0), frame(6, 5, 0), frame(7, 6, 3)]).iterations_lost, 3);
+    assert_eq!(bench.absorb(&frame(8, 7, 5)).iterations_lost, 5, "dropped without a gap");
+}
+
+#[test]
+fn skipped_iteration_numbers_without_a_dropped_frame_are_not_lost() {
+    let mut bench = Bench::new();
+    let frame = |iter, sequence| IterationStats { stats_sequence: Some(sequence), ..working(iter) };
+    assert_eq!(bench.all(&[frame(1, 10), frame(9, 11)]).iterations_lost, 0);
+}
+
+#[test]
+fn a_lower_iteration_number_is_a_restart_and_totals_keep_growing() {
+    let mut bench = Bench::new();
+    let totals = bench.all(&[with_kv(working(100), 50, 50), with_kv(working(104), 60, 50), with_kv(working(1), 4, 6)]);
+    assert_eq!((totals.engine_restarts, totals.iterations, totals.iterations_lost), (1, 3, 3));
+    assert_eq!((totals.kv_cache_blocks_reused, totals.kv_cache_blocks_missed), (14, 6));
+    assert_eq!(bench.absorb(&working(3)).iterations_lost, 4);
+}
+
+#[test]
+fn a_new_process_is_a_restart_even_if_iteration_numbers_keep_growing() {
+    let mut bench = Bench::new();
+    bench.engine.set_process(4711);
+    bench.absorb(&with_kv(working(5), 10, 0));
+    bench.engine.set_process(4711);
+    assert_eq!(bench.engine.totals.engine_restarts, 0);
+    bench.engine.set_process(4712);
+    let totals = bench.absorb(&with_kv(working(9), 3, 0));
+    assert_eq!((totals.engine_restarts, totals.iterations_lost, totals.kv_cache_blocks_reused), (1, 0, 3));
+}
+
+#[test]
+fn cumulative_kv_counts_become_increases_since_the_first_record() {
+    let mut bench = Bench::new();
+    let totals =
+        bench.all(&[with_kv(working(7), 500, 400), with_kv(working(8), 510, 402), with_kv(flush(9, 1), 511, 402)]);
+    assert_eq!((totals.kv_cache_blocks_reused, totals.kv_cache_blocks_missed), (11, 2));
+}
+
+#[test]
+fn rows_of_other_attention_dp_ranks_add_only_their_batch() {
+    let mut bench = Bench::new();
+    let row = |iter, rank| IterationStats {
+        attention_dp_rank: Some(rank),
+        num_active_requests: Some(5),
+        num_completed_requests: Some(if rank == 0 { 2 } else { 0 }),
+        num_new_active_requests: Some(if rank == 0 { 1 } else { 0 }),
+        gpu_mem_usage: Some(1000),
+        ..with_kv(working(iter), 10 * iter as i64, 0)
+    };
+    bench.all(&[row(11, 0), row(11, 1), row(11, 2), row(12, 0), row(12, 1), row(12, 2)]);
+    let totals = &bench.engine.totals;
+    assert_eq!((totals.iterations, totals.iterations_lost, totals.engine_restarts), (2, 0, 0));
+    assert_eq!((totals.requests_completed, totals.requests_started), (4, 2));
+    assert_eq!((totals.context_tokens, totals.generation_tokens), (600, 6));
+    assert_eq!((totals.kv_cache_blocks_reused, totals.iteration_latency.count()), (10, 2));
+    let latest = bench.engine.latest().unwrap();
+    assert_eq!((latest.scheduled(), latest.active, latest.gpu_memory), (Some(6), Some(5), Some(1000)));
+}
+
+#[test]
+fn an_average_of_zero_decoded_tokens_is_taken_as_one() {
+    let mut bench = Bench::new();
+    let mut record = working(1);
+    let stats = record.inflight_batching_stats.as_mut().unwrap();
+    stats.num_gen_requests = Some(7);
+    stats.avg_num_decoded_tokens_per_iter = Some(0.0);
+    assert_eq!(bench.absorb(&record).generation_tokens, 7);
+    let mut record = working(2);
+    let stats = record.inflight_batching_stats.as_mut().unwrap();
+    stats.num_gen_requests = Some(3);
+    stats.avg_num_decoded_tokens_per_iter = Some(f64::from(7.0_f32 / 3.0));
+    assert_eq!(bench.absorb(&record).generation_tokens, 14);
+}
+
+#[test]
+fn zero_static_batching_and_zero_limits_of_the_pytorch_backend_are_absent() {
+    let zero = StaticBatchingStats {
+        num_scheduled_requests: Some(0),
+        num_context_requests: Some(0),
+        num_ctx_tokens: Some(0),
+        num_gen_tokens: Some(0),
+        empty_gen_slots: Some(0),
+    };
+    let record = IterationStats {
+        static_batching_stats: Some(zero),
+        max_batch_size_static: Some(0),
+        max_num_tokens_runtime: Some(8192),
+        ..working(1)
+    };
+    let mut bench = Bench::new();
+    bench.absorb(&record);
+    let latest = bench.engine.latest().unwrap();
+    assert_eq!(latest.static_batching, None);
+    assert_eq!((latest.batch_size_limits.fixed, latest.token_limits.runtime), (None, Some(8192)));
+}
+
+#[test]
+fn static_batching_counts_its_own_tokens() {
+    let fixed = StaticBatchingStats {
+        num_scheduled_requests: Some(4),
+        num_ctx_tokens: Some(40),
+        num_gen_tokens: Some(3),
+        ..StaticBatchingStats::default()
+    };
+    let record = IterationStats { static_batching_stats: Some(fixed), inflight_batching_stats: None, ..working(1) };
+    let totals = Bench::new().absorb(&record).clone();
+    assert_eq!((totals.context_tokens, totals.generation_tokens), (40, 3));
+    assert_eq!(totals.iteration_scheduled_requests.sum(), 4.0);
+}
+
+#[test]
+fn an_engine_is_idle_after_the_flush_and_busy_after_new_work() {
+    let mut bench = Bench::new();
+    let now = bench.now;
+    bench.absorb(&working(1));
+    assert_eq!(bench.engine.health.state(now), EngineState::Busy);
+    bench.absorb(&flush(2, 1));
+    assert_eq!(bench.engine.health.state(now), EngineState::Idle);
+    let queued = IterationStats { num_queued_requests: Some(3), num_active_requests: Some(0), ..working(2) };
+    bench.absorb(&queued);
+    assert_eq!(bench.engine.health.state(now), EngineState::Busy, "queued work is outstanding");
+}
+
+#[test]
+fn an_engine_is_idle_at_the_end_of_a_replay() {
+    let mut bench = Bench::new();
+    bench.absorb(&working(1));
+    bench.engine.finish();
+    assert_eq!(bench.engine.health.state(bench.now), EngineState::Idle);
+}
+
+#[test]
+fn only_complete_requests_have_a_length() {
+    let row = |stage, generated| RequestStats {
+        stage: Some(stage),
+        context_prefill_position: Some(120),
+        num_generated_tokens: Some(generated),
+        ..RequestStats::default()
+    };
+    let mut bench = Bench::new();
+    let rows = vec![row(RequestStage::Generation, 3), row(RequestStage::Complete, 40), row(RequestStage::Queued, 0)];
+    bench.absorb(&IterationStats { request_stats: Some(rows), ..working(1) });
+    let requests = &bench.engine.requests.totals;
+    assert_eq!((requests.input_token_len.count(), requests.input_token_len.sum()), (1, 120.0));
+    assert_eq!((requests.output_token_len.count(), requests.output_token_len.sum()), (1, 40.0));
+}
+
+#[test]
+fn a_record_with_only_a_number_is_an_iteration_without_other_values() {
+    let mut bench = Bench::new();
+    let totals = bench.absorb(&IterationStats { iter: Some(1), ..IterationStats::default() });
+    assert_eq!((totals.iterations, totals.requests_completed), (1, 0));
+    let latest = bench.engine.latest().unwrap();
+    assert_eq!((latest.active, latest.kv, latest.scheduled()), (None, None, None));
+}
+
+#[test]
+fn extreme_numbers_never_lower_or_overflow_a_total() {
+    let mut bench = Bench::new();
+    let mut record = working(u64::MAX);
+    record.num_completed_requests = Some(i64::MIN);
+    record.num_new_active_requests = Some(-5);
+    record.new_active_requests_queue_latency_ms = Some(f64::NAN);
+    record.iter_latency_ms = Some(f64::INFINITY);
+    bench.all(&[with_kv(record.clone(), i64::MIN, i64::MAX), with_kv(record, i64::MAX, i64::MIN), working(0)]);
+    let totals = &bench.engine.totals;
+    assert_eq!((totals.requests_completed, totals.iteration_latency.count()), (0, 1));
+}
+
+/// A record of the PyTorch backend: active requests are counted before the iteration, and there is no timestamp.
+fn pytorch(iter: u64, active: i64, started: i64, completed: i64) -> IterationStats {
+    IterationStats {
+        num_active_requests: Some(active),
+        num_new_active_requests: Some(started),
+        num_completed_requests: Some(completed),
+        timestamp: None,
+        ..working(iter)
+    }
+}
+
+#[test]
+fn a_pytorch_engine_is_idle_after_its_last_request_although_its_record_counts_it_as_active() {
+    let mut bench = Bench::new();
+    bench.all(&[pytorch(1, 1, 1, 0), pytorch(2, 1, 0, 0)]);
+    assert_eq!(bench.engine.health.state(bench.now), EngineState::Busy);
+    bench.absorb(&pytorch(3, 1, 0, 1));
+    assert_eq!(bench.engine.health.state(bench.now), EngineState::Idle);
+}
+
+#[test]
+fn the_extra_pass_of_the_overlap_scheduler_after_a_stop_word_is_not_work() {
+    let mut bench = Bench::new();
+    bench.all(&[pytorch(1, 2, 2, 0), pytorch(2, 2, 0, 1), pytorch(3, 2, 0, 1), pytorch(4, 1, 0, 0)]);
+    assert_eq!(bench.engine.health.state(bench.now), EngineState::Busy, "records still come");
+    assert_eq!(bench.engine.health.state(bench.now + health::DOUBT), EngineState::Idle);
+    bench.absorb(&pytorch(5, 3, 3, 0));
+    assert_eq!(bench.engine.health.state(bench.now), EngineState::Busy);
+}
+
+#[test]
+fn pytorch_latencies_with_the_wait_for_work_are_not_observed() {
+    let mut bench = Bench::new();
+    let slow = |record: IterationStats| IterationStats { iter_latency_ms: Some(67_526.0), ..record };
+    // The first iteration waited for the first request.
+    bench.all(&[slow(pytorch(1, 1, 1, 0)), pytorch(2, 1, 0, 0), pytorch(3, 1, 0, 1)]);
+    assert_eq!(bench.engine.totals.iteration_latency.count(), 2);
+    // Idle, then the extra pass of the overlap scheduler and the first pass of the next request.
+    bench.all(&[slow(pytorch(4, 1, 0, 0)), slow(pytorch(5, 1, 1, 0)), pytorch(6, 1, 0, 0)]);
+    let latency = &bench.engine.totals.iteration_latency;
+    assert_eq!((latency.count(), latency.sum()), (3, 0.03));
+    // The latency of an engine that was already running is used as reported.
+    let mut bench = Bench::new();
+    assert_eq!(bench.absorb(&pytorch(100, 5, 0, 1)).iteration_latency.count(), 1);
+}
+
+#[test]
+fn the_active_requests_of_a_pytorch_engine_come_from_its_record_at_first_and_after_a_loss() {
+    let mut bench = Bench::new();
+    bench.absorb(&pytorch(100, 5, 0, 1));
+    assert_eq!(bench.engine.health.state(bench.now), EngineState::Busy);
+    bench.absorb(&pytorch(200, 3, 0, 3));
+    assert_eq!(bench.engine.health.state(bench.now), EngineState::Idle);
+}
+
+/// An objective of 150 ms for each request that the engine serves in four batches of 50 ms, of either backend.
+#[test]
+fn a_request_that_took_200_ms_misses_an_objective_of_150_ms() {
+    use RequestStage::{Complete, Context, Generation};
+    let limit = Some(Duration::from_millis(150));
+    let objectives = Objectives { e2e: limit, ..Objectives::default() };
+    // It arrives at 0, is scheduled at once and has its last token at 200 ms. The C++ executor stamps a record when it starts the
+    // batch, and its rows are those before it. The PyTorch engine stamps a batch likewise, and its rows are those after it.
+    let rows = [(Context, 0), (Generation, 1), (Generation, 2), (Generation, 3), (Complete, 4)];
+    for pytorch in [false, true] {
+        let mut bench = Bench { engine: Engine::new(STALE).with_objectives(objectives), now: Instant::now() };
+        let record = |iter: u64, row: Option<(RequestStage, i64)>| {
+            let row = row.map(|(stage, tokens)| RequestStats {
+                id: Some(7),
+                stage: Some(stage),
+                num_generated_tokens: Some(tokens),
+                scheduled: Some(pytorch || stage != Complete),
+                ..RequestStats::default()
+            });
+            IterationStats {
+                timestamp: Some(RecordTime { micros: 50_000 * iter as i64, zoned: true }),
+                iter_latency_ms: Some(50.0),
+                scheduler_mode: pytorch.then_some(SchedulerMode::NonOverlap),
+                request_stats: Some(row.into_iter().collect()),
+                ..working(iter)
+            }
+        };
+        bench.all(&[record(8, None), record(9, None)]);
+        let rows = if pytorch { &rows[1..] } else { &rows[..] };
+        for (iter, row) in (10..).zip(rows) {
+            bench.absorb(&record(iter, Some(*row)));
+        }
+        bench.engine.settle(false, bench.now + Duration::from_secs(60));
+        let e2e = bench.engine.requests.totals.objectives.unwrap().e2e.unwrap();
+        assert_eq!((e2e.met, e2e.missed), (0, 1), "pytorch: {pytorch}");
+    }
+}
+
+/// A row of one rank with its own numbers. `waited`: seconds that requests have waited since the start of the engine.
+fn own_rank(iter: u64, rank: i64, waited: f64, started: i64) -> IterationStats {
+    IterationStats {
+        rank: Some(rank),
+        attention_dp_rank: Some(rank),
+        new_active_requests_queue_latency_ms: Some(waited),
+        ..pytorch(iter, 4, started, 0)
+    }
+}
+
+#[test]
+fn the_queue_time_of_ranks_is_that_of_rank_0_over_the_new_requests_of_all() {
+    let mut bench = Bench::new();
+    let iteration =
+        |iter, waited, started: [i64; 2]| [own_rank(iter, 0, waited, started[0]), own_rank(iter, 1, 0.0, started[1])];
+    bench.all(&iteration(100, 10.0, [0, 0]));
+    // Rank 0 tells the time of the requests of rank 1.
+    bench.all(&iteration(101, 13.0, [0, 3]));
+    bench.all(&iteration(102, 14.0, [1, 1]));
+    // The row of rank 1 is missing, so the number of new requests is unknown.
+    bench.absorb(&own_rank(103, 0, 20.0, 1));
+    bench.all(&iteration(104, 20.0, [0, 0]));
+    let waited = &bench.engine.totals.new_request_queue_time;
+    assert_eq!((waited.count(), waited.sum()), (5, 4.0));
+}
+
+#[test]
+fn rows_that_copy_rank_0_have_no_mean_queue_time() {
+    let mut bench = Bench::new();
+    for iter in 100..104_u32 {
+        let row =
+            |rank| IterationStats { rank: None, ..own_rank(iter.into(), rank, f64::from(iter), i64::from(rank == 0)) };
+        bench.all(&[row(0), row(1)]);
+    }
+    assert_eq!(bench.engine.totals.new_request_queue_time.count(), 0);
+}

@@ -1,0 +1,192 @@
+//! Totals of all iterations of an engine, over restarts: counters and histograms that never fall.
+
+use trtllm_model::IterationStats;
+
+use super::batch::{context_tokens, generation_tokens};
+use super::counted::Counted;
+use super::cumulative::KvIncrease;
+use super::histogram::{BATCH_REQUESTS, BATCH_TOKENS, Histogram, ITERATION_SECONDS, SHORT_SECONDS};
+use super::kv_events::KvEventTotals;
+use super::pools::PoolTotals;
+use super::rank_totals::RankTotals;
+use super::ranks::OpenIteration;
+
+/// Plain numbers with one owner. Folding a record uses no atomics and allocates nothing.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Totals {
+    pub iterations: u64,
+    pub iterations_lost: u64,
+    /// Iterations without a record that are not known to be lost.
+    pub iterations_unreported: u64,
+    /// Iterations per record. Known for PyTorch engines only.
+    pub statistics_interval: Option<u64>,
+    pub engine_restarts: u64,
+    pub requests_started: u64,
+    pub requests_completed: u64,
+    /// Tokens computed in context phases, so without cache hits.
+    pub context_tokens: u64,
+    /// Tokens decoded in generation phases. The first token of a request comes from its context phase and is not included.
+    pub generation_tokens: u64,
+    pub kv_cache_blocks_allocated: u64,
+    pub kv_cache_blocks_newly_allocated: u64,
+    pub kv_cache_blocks_reused: u64,
+    pub kv_cache_blocks_missed: u64,
+    pub spec_decode_draft_tokens: u64,
+    pub spec_decode_accepted_tokens: u64,
+    /// Generation requests that had draft tokens, summed over iterations.
+    pub spec_decode_drafted_requests: u64,
+    /// Seconds spent drafting.
+    pub spec_decode_draft_seconds: f64,
+    /// The KV cache of the cross attention, if the model has one.
+    pub cross_kv_cache_blocks: Option<KvIncrease>,
+    pub pools: PoolTotals,
+    /// Absent if the engine sends no events.
+    pub kv_events: Option<KvEventTotals>,
+    /// Number of times that a request was paused. Absent until the engine reports its requests.
+    pub request_pauses: Option<u64>,
+    /// Absent until a second rank of attention data parallelism is seen.
+    pub ranks: Option<Box<RankTotals>>,
+    /// Seconds. One observation per iteration whose latency contains no wait for work (see `epoch`).
+    pub iteration_latency: Histogram,
+    /// Requests. One observation per iteration.
+    pub iteration_scheduled_requests: Histogram,
+    /// Tokens. One observation per iteration with a context phase.
+    pub iteration_context_tokens: Histogram,
+    /// Seconds. The mean over the requests that an iteration activated, observed once per request.
+    pub new_request_queue_time: Histogram,
+    /// Seconds of one pass of the host's loop. PyTorch backend only, like the next two.
+    pub host_step: Histogram,
+    /// Seconds of the previous device step.
+    pub device_step: Histogram,
+    /// Seconds of the forward pass on the GPU.
+    pub gpu_forward: Histogram,
+}
+
+impl Totals {
+    #[must_use]
+    pub fn new() -> Self {
+        Self {
+            iterations: 0,
+            iterations_lost: 0,
+            iterations_unreported: 0,
+            statistics_interval: None,
+            engine_restarts: 0,
+            requests_started: 0,
+            requests_completed: 0,
+            context_tokens: 0,
+            generation_tokens: 0,
+            kv_cache_blocks_allocated: 0,
+            kv_cache_blocks_newly_allocated: 0,
+            kv_cache_blocks_reused: 0,
+            kv_cache_blocks_missed: 0,
+            spec_decode_draft_tokens: 0,
+            spec_decode_accepted_tokens: 0,
+            spec_decode_drafted_requests: 0,
+            spec_decode_draft_seconds: 0.0,
+            cross_kv_cache_blocks: None,
+            pools: PoolTotals::default(),
+            kv_events: None,
+            request_pauses: None,
+            ranks: None,
+            iteration_latency: Histogram::new(ITERATION_SECONDS),
+            iteration_scheduled_requests: Histogram::new(BATCH_REQUESTS),
+            iteration_context_tokens: Histogram::new(BATCH_TOKENS),
+            new_request_queue_time: Histogram::new(SHORT_SECONDS),
+            host_step: Histogram::new(ITERATION_SECONDS),
+            device_step: Histogram::new(ITERATION_SECONDS),
+            gpu_forward: Histogram::new(ITERATION_SECONDS),
+        }
+    }
+
+    /// Adds the record, as far as `counted` allows.
+    pub fn absorb(&mut self, record: &IterationStats, counted: &Counted) {
+        add(&mut self.requests_completed, counted.completed);
+        add(&mut self.kv_cache_blocks_allocated, counted.kv.allocated);
+        add(&mut self.kv_cache_blocks_newly_allocated, counted.kv.newly_allocated);
+        add(&mut self.kv_cache_blocks_reused, counted.kv.reused);
+        add(&mut self.kv_cache_blocks_missed, counted.kv.missed);
+        if let Some(more) = &counted.cross_kv {
+            let cross = self.cross_kv_cache_blocks.get_or_insert_default();
+            add(&mut cross.allocated, more.allocated);
+            add(&mut cross.newly_allocated, more.newly_allocated);
+            add(&mut cross.reused, more.reused);
+            add(&mut cross.missed, more.missed);
+        }
+        add(&mut self.requests_started, counted.started);
+        if counted.batch {
+            add(&mut self.context_tokens, context_tokens(record));
+            add(&mut self.generation_tokens, generation_tokens(record));
+        }
+        if counted.own {
+            self.absorb_speculation(record);
+            self.pools.absorb(record);
+        }
+        if counted.iteration {
+            add(&mut self.iterations, 1);
+            if let Some(seconds) = counted.latency_seconds {
+                self.iteration_latency.observe(seconds);
+            }
+            self.absorb_steps(record, counted);
+        }
+    }
+
+    /// Observes one iteration, summed over its ranks.
+    pub fn observe_iteration(&mut self, iteration: &OpenIteration) {
+        if let Some(scheduled) = iteration.scheduled {
+            self.iteration_scheduled_requests.observe(scheduled as f64);
+        }
+        if iteration.context_tokens > 0 {
+            self.iteration_context_tokens.observe(iteration.context_tokens as f64);
+        }
+    }
+
+    /// Observes the mean time that the requests which an iteration activated have waited.
+    pub fn observe_queue_time(&mut self, seconds: f64, requests: u64) {
+        self.new_request_queue_time.observe_times(seconds / requests as f64, requests);
+    }
+
+    /// Whether the engine reports only some iterations, so sums over its records are not totals.
+    #[must_use]
+    pub fn is_sampled(&self) -> bool {
+        self.statistics_interval.is_some_and(|interval| interval > 1)
+    }
+
+    fn absorb_speculation(&mut self, record: &IterationStats) {
+        let Some(spec) = &record.spec_decoding_stats else { return };
+        add(&mut self.spec_decode_draft_tokens, unsigned(spec.num_draft_tokens));
+        add(&mut self.spec_decode_accepted_tokens, unsigned(spec.num_accepted_tokens));
+        add(&mut self.spec_decode_drafted_requests, unsigned(spec.num_requests_with_draft_tokens));
+        if let Some(ms) = spec.iter_latency_ms.filter(|ms| *ms > 0.0) {
+            self.spec_decode_draft_seconds += ms / 1000.0;
+        }
+    }
+
+    fn absorb_steps(&mut self, record: &IterationStats, counted: &Counted) {
+        for (histogram, ms) in [
+            // The first steps after idle include the wait for work.
+            (&mut self.host_step, record.host_step_time_ms.filter(|_| counted.host_step)),
+            (&mut self.device_step, record.prev_device_step_time_ms.filter(|_| counted.device_step)),
+            (&mut self.gpu_forward, record.gpu_forward_time_ms),
+        ] {
+            // 0 means that the step was not measured.
+            if let Some(ms) = ms.filter(|ms| *ms > 0.0) {
+                histogram.observe(ms / 1000.0);
+            }
+        }
+    }
+}
+
+impl Default for Totals {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// Saturating: an absurd number from a publisher must not wrap a total to 0.
+fn add(total: &mut u64, more: u64) {
+    *total = total.saturating_add(more);
+}
+
+fn unsigned(value: Option<i64>) -> u64 {
+    value.and_then(|value| u64::try_from(value).ok()).unwrap_or(0)
+}

@@ -1,0 +1,89 @@
+//! What to monitor and how.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// `--gpu`: whether to read GPUs, and whether start-up needs one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
+pub enum GpuMode {
+    /// Never load NVML
+    Off,
+    /// Read GPUs if there are any; retry in the background while the library, the driver or every GPU is missing
+    #[default]
+    Auto,
+    /// Exit at start-up if the library, the driver or every GPU is missing; later behave as auto
+    Required,
+}
+
+/// What to monitor and how.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GpuConfig {
+    pub mode: GpuMode,
+    /// `--gpu.library`: load this file instead of searching the usual paths.
+    pub library: Option<PathBuf>,
+    /// `--gpu.interval`: time between two polls of a GPU, at least 10 ms. NVML averages power and utilisation over up
+    /// to a second, so a shorter interval shows little more.
+    pub interval: Duration,
+    /// `--gpu.uuid`: UUIDs of the GPUs to show, in NVML's full form. If empty, `CUDA_VISIBLE_DEVICES` or
+    /// `NVIDIA_VISIBLE_DEVICES` selects them; without either, every GPU is shown.
+    pub uuids: Vec<String>,
+    /// `--gpu.processes`: read the memory of each process. Costs milliseconds per GPU.
+    pub per_process: bool,
+    /// Read which processes use each GPU, with every slow poll.
+    pub pids: bool,
+    /// `--gpu.pod-resources`: the kubelet's socket, to read which container uses which GPU; `None` to skip this.
+    pub pod_resources: Option<PathBuf>,
+    pub timing: GpuTiming,
+}
+
+impl Default for GpuConfig {
+    fn default() -> Self {
+        Self {
+            mode: GpuMode::Auto,
+            library: None,
+            interval: Duration::from_secs(1),
+            uuids: Vec::new(),
+            per_process: false,
+            pids: false,
+            pod_resources: None,
+            timing: GpuTiming::default(),
+        }
+    }
+}
+
+/// Deadlines and intervals. The defaults are for production; tests shorten them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct GpuTiming {
+    /// An NVML call that takes longer makes its GPU [`Stalled`](trtllm_model::gpu::GpuState::Stalled).
+    pub call_deadline: Duration,
+    /// An initialisation that takes longer makes NVML [`Failed`](trtllm_model::gpu::NvmlState::Failed) until it
+    /// returns. Longer than a call: without persistence mode the first access takes seconds per GPU.
+    pub init_deadline: Duration,
+    /// Time between two slow polls, which read what changes rarely or costs more (limits, ECC, links, processes). At
+    /// least one poll interval.
+    pub slow_interval: Duration,
+    /// Time between two requests to the kubelet.
+    pub pods_interval: Duration,
+    /// Time until a call that a GPU does not support is tried again.
+    pub unsupported_retry: Duration,
+    /// Time between two attempts to read a GPU that is lost, needs a reset or denies access.
+    pub reprobe_interval: Duration,
+    /// Delay between the first failed initialisation and the next. It doubles each time, up to `init_retry_max`.
+    pub init_retry_min: Duration,
+    pub init_retry_max: Duration,
+}
+
+impl Default for GpuTiming {
+    fn default() -> Self {
+        Self {
+            call_deadline: Duration::from_secs(5),
+            init_deadline: Duration::from_secs(30),
+            slow_interval: Duration::from_secs(15),
+            pods_interval: Duration::from_secs(10),
+            unsupported_retry: Duration::from_secs(600),
+            reprobe_interval: Duration::from_secs(30),
+            init_retry_min: Duration::from_secs(5),
+            init_retry_max: Duration::from_secs(60),
+        }
+    }
+}

@@ -1,0 +1,166 @@
+//! Finds the GPU or MIG instance that a device id of the kubelet names. Knows the id formats of NVIDIA's device plugin,
+//! GKE's device plugin and NVIDIA's DRA driver. Pure. The formats differ, so no resource name needs to be configured.
+
+use std::collections::{BTreeSet, HashMap};
+
+use trtllm_model::gpu::{GpuIdentity, GpuSnapshot, PodDevice, PodName};
+
+/// A device that the kubelet assigned to a container.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct DeviceAssignment {
+    pub(super) namespace: String,
+    pub(super) pod: String,
+    pub(super) container: String,
+    /// The kubelet's id of the device.
+    pub(super) device: String,
+}
+
+/// Whether this may be the id of a GPU: plugins of other devices have other formats.
+pub(super) fn is_gpu(id: &str) -> bool {
+    ["GPU-", "MIG-", "nvidia", "gpu-"].iter().any(|prefix| id.starts_with(prefix))
+}
+
+/// The assignments of known GPUs, sorted and without duplicates.
+pub(super) fn resolve(assignments: &[DeviceAssignment], gpus: &[GpuSnapshot]) -> Vec<PodDevice> {
+    if assignments.is_empty() {
+        return Vec::new();
+    }
+    let uuids = uuids_by_id(gpus);
+    let devices = assignments.iter().filter_map(|assignment| {
+        let (gpu_uuid, mig_uuid) = (*uuids.get(without_suffix(&assignment.device))?)?;
+        Some(PodDevice {
+            gpu_uuid: gpu_uuid.to_owned(),
+            mig_uuid: mig_uuid.to_owned(),
+            namespace: assignment.namespace.clone(),
+            pod: assignment.pod.clone(),
+            container: assignment.container.clone(),
+        })
+    });
+    let mut devices: Vec<PodDevice> = devices.collect();
+    devices.sort();
+    devices.dedup();
+    devices
+}
+
+/// The pods with a device that is not one of these GPUs.
+pub(super) fn unresolved(assignments: &[DeviceAssignment], gpus: &[GpuSnapshot]) -> BTreeSet<PodName> {
+    if assignments.is_empty() {
+        return BTreeSet::new();
+    }
+    let uuids = uuids_by_id(gpus);
+    let unknown = |id: &str| uuids.get(without_suffix(id)).is_none_or(Option::is_none);
+    let assignments = assignments.iter().filter(|assignment| unknown(&assignment.device));
+    assignments.map(|other| PodName { namespace: other.namespace.clone(), pod: other.pod.clone() }).collect()
+}
+
+/// The UUIDs of GPU and MIG instance (empty for a whole GPU) by each id that they can have. `None` for an id that several
+/// instances have: an ambiguous id must not name the wrong one.
+fn uuids_by_id(gpus: &[GpuSnapshot]) -> HashMap<String, Option<(&str, &str)>> {
+    let mut found = HashMap::new();
+    for gpu in gpus {
+        let GpuIdentity { uuid, minor, .. } = &gpu.identity;
+        found.entry(uuid.clone()).or_insert(Some((&**uuid, "")));
+        if let Some(minor) = minor {
+            // GKE and DRA: the number in /dev/nvidia0.
+            found.entry(format!("nvidia{minor}")).or_insert(Some((uuid, "")));
+            found.entry(format!("gpu-{minor}")).or_insert(Some((uuid, "")));
+        }
+        for instance in &gpu.readings.mig {
+            let mut ids = vec![instance.uuid.clone()];
+            if let (Some(id), Some(compute)) = (instance.gpu_instance_id, instance.compute_instance_id) {
+                // Drivers before 470.
+                ids.push(format!("MIG-{uuid}/{id}/{compute}"));
+            }
+            if let (Some(minor), Some(id)) = (minor, instance.gpu_instance_id) {
+                // GKE.
+                ids.push(format!("nvidia{minor}/gi{id}"));
+            }
+            if let (Some(minor), Some(profile)) = (minor, &instance.profile) {
+                // DRA. Instances with the same profile share it.
+                ids.push(format!("gpu-{minor}-mig-{}", profile.replace('.', "")));
+            }
+            for id in ids {
+                found.entry(id).and_modify(|uuids| *uuids = None).or_insert(Some((uuid, &instance.uuid)));
+            }
+        }
+    }
+    found
+}
+
+/// The id without the number of a share (`GPU-…::2`, `nvidia0/vgpu1`) and without the placement after the profile of
+/// `gpu-0-mig-1g18gb-19-0`.
+fn without_suffix(id: &str) -> &str {
+    let id = id.split_once("::").map_or(id, |(device, _)| device);
+    let id = id.split_once("/vgpu").map_or(id, |(device, _)| device);
+    let Some((_, instance)) = id.split_once("-mig-") else { return id };
+    instance.split_once('-').map_or(id, |(_, placement)| &id[..id.len() - placement.len() - 1])
+}
+
+#[cfg(test)]
+mod tests {
+    use trtllm_model::gpu::{GpuReadings, GpuState, MigInstance};
+
+    use super::*;
+
+    fn instance(uuid: &str, gpu_instance: u32, profile: &str) -> MigInstance {
+        MigInstance {
+            uuid: uuid.to_owned(),
+            gpu_instance_id: Some(gpu_instance),
+            compute_instance_id: Some(0),
+            profile: Some(profile.to_owned()),
+            ..MigInstance::default()
+        }
+    }
+
+    fn gpu(uuid: &str, minor: u32, mig: Vec<MigInstance>) -> GpuSnapshot {
+        GpuSnapshot {
+            identity: GpuIdentity { uuid: uuid.to_owned(), minor: Some(minor), ..GpuIdentity::default() },
+            state: GpuState::Ok,
+            last_poll: None,
+            readings: GpuReadings { mig, ..GpuReadings::default() },
+            xids: Vec::new(),
+            last_xid: None,
+            reports_xids: true,
+        }
+    }
+
+    #[test]
+    fn each_device_id_format_resolves_to_its_gpu_or_instance() {
+        let instances =
+            vec![instance("MIG-a", 1, "3g.71gb"), instance("MIG-b", 5, "1g.18gb"), instance("MIG-c", 6, "1g.18gb")];
+        let gpus = [gpu("GPU-a", 4, Vec::new()), gpu("GPU-b", 7, instances)];
+        let found = |id: &str| {
+            let text = || "x".to_owned();
+            let assignment =
+                DeviceAssignment { namespace: text(), pod: text(), container: text(), device: id.to_owned() };
+            let found = resolve(&[assignment.clone(), assignment], &gpus);
+            assert!(found.len() <= 1, "duplicates are removed");
+            found.into_iter().next().map(|device| (device.gpu_uuid, device.mig_uuid))
+        };
+        for (id, expected) in [
+            ("GPU-a", Some(("GPU-a", ""))),
+            ("GPU-a::1", Some(("GPU-a", ""))),
+            ("MIG-b", Some(("GPU-b", "MIG-b"))),
+            ("MIG-b::0", Some(("GPU-b", "MIG-b"))),
+            ("MIG-GPU-b/5/0", Some(("GPU-b", "MIG-b"))),
+            ("MIG-GPU-b/5/1", None),
+            ("nvidia7", Some(("GPU-b", ""))),
+            ("nvidia7/vgpu1", Some(("GPU-b", ""))),
+            ("nvidia7/gi6", Some(("GPU-b", "MIG-c"))),
+            ("nvidia7/gi6/vgpu1", Some(("GPU-b", "MIG-c"))),
+            ("gpu-4", Some(("GPU-a", ""))),
+            ("gpu-7-mig-3g71gb-9-0", Some(("GPU-b", "MIG-a"))),
+            // Two instances have this profile.
+            ("gpu-7-mig-1g18gb-19-4", None),
+            ("gpu-7-mig-19-0-1", None),
+            ("gpu-vfio-1", None),
+            ("nvidia-fs", None),
+            ("0000:00:1f.3", None),
+            ("GPU-elsewhere", None),
+            ("", None),
+        ] {
+            let expected = expected.map(|(gpu, mig)| (gpu.to_owned(), mig.to_owned()));
+            assert_eq!(found(id), expected, "{id}");
+        }
+    }
+}

@@ -1,0 +1,65 @@
+//! What the threads of this folder send to the supervisor, over one channel.
+
+use std::sync::{Arc, LazyLock};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use super::device_assignment::DeviceAssignment;
+use super::nvml::{NvmlUnavailable, Session};
+use super::probe::Failure;
+use super::readings::PollResult;
+use trtllm_model::gpu::{GpuIdentity, GpuState, LastPoll, LastXid, NvmlState};
+
+#[derive(Debug)]
+pub(super) enum Event {
+    /// An initialisation of NVML has ended.
+    Opened(Result<Arc<Session>, NvmlUnavailable>),
+    Report(Report),
+    /// The kubelet's current device assignments, or the kind of error with which a request to it failed.
+    Assignments(Result<Vec<DeviceAssignment>, &'static str>),
+    /// Close NVML and keep it closed until `Resume`.
+    Release,
+    Resume,
+    /// End. Wait for workers until this moment at the latest.
+    Stop(Instant),
+}
+
+/// What a worker reports after each attempt to read its GPU, and the Xid thread about one GPU.
+#[derive(Debug)]
+pub(super) struct Report {
+    /// The initialisation of NVML that this belongs to.
+    pub(super) session: u64,
+    pub(super) index: u32,
+    pub(super) outcome: Outcome,
+    /// The NVML calls that failed in this attempt.
+    pub(super) failures: Vec<Failure>,
+}
+
+#[derive(Debug)]
+pub(super) enum Outcome {
+    /// The filter excludes this GPU; the worker has ended.
+    Excluded,
+    /// The GPU's identity was read; polls follow.
+    Identified(GpuIdentity),
+    /// The GPU's identity could not be read.
+    Unidentified(GpuState),
+    /// One poll. The readings are current only if the state is [`GpuState::Ok`].
+    Polled(GpuState, Box<PollResult>, LastPoll),
+    /// The driver will report Xid errors of this GPU.
+    XidsRegistered,
+    /// The driver reported an Xid error.
+    Xid(LastXid),
+    /// NVML must be initialised again; the worker has ended.
+    SessionLost(NvmlState),
+}
+
+/// Time since the first call of this function.
+pub(super) fn monotonic() -> Duration {
+    static FIRST: LazyLock<Instant> = LazyLock::new(Instant::now);
+    FIRST.elapsed()
+}
+
+/// Microseconds since 1970 UTC.
+pub(super) fn now_us() -> i64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    i64::try_from(since.as_micros()).unwrap_or(i64::MAX)
+}

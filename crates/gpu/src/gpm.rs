@@ -1,0 +1,145 @@
+//! NVML's GPM (GPU performance monitoring): utilisation of the parts of a GPU between two samples. Needs Hopper or later,
+//! but neither DCGM nor privileges.
+
+use std::collections::HashMap;
+use std::mem;
+use std::time::{Duration, Instant};
+
+use nvml_wrapper::enums::gpm::GpmMetricId;
+use nvml_wrapper::gpm::gpm_metrics_get;
+use nvml_wrapper::{Device, GpmSample};
+
+use super::probe::Probe;
+use trtllm_model::gpu::GpuActivity;
+
+/// A metric of GPM, the conversion of its value, and the reading that it becomes.
+type Metric = (GpmMetricId, fn(f64) -> Option<f64>, fn(&mut GpuActivity) -> &mut Option<f64>);
+
+const METRICS: [Metric; 15] = [
+    (GpmMetricId::GraphicsUtil, from_percent, |activity| &mut activity.graphics),
+    (GpmMetricId::SmUtil, from_percent, |activity| &mut activity.sm),
+    (GpmMetricId::SmOccupancy, from_percent, |activity| &mut activity.sm_occupancy),
+    (GpmMetricId::AnyTensorUtil, from_percent, |activity| &mut activity.tensor),
+    (GpmMetricId::DfmaTensorUtil, from_percent, |activity| &mut activity.tensor_dfma),
+    (GpmMetricId::HmmaTensorUtil, from_percent, |activity| &mut activity.tensor_hmma),
+    (GpmMetricId::ImmaTensorUtil, from_percent, |activity| &mut activity.tensor_imma),
+    (GpmMetricId::DramBwUtil, from_percent, |activity| &mut activity.dram),
+    (GpmMetricId::Fp64Util, from_percent, |activity| &mut activity.fp64),
+    (GpmMetricId::Fp32Util, from_percent, |activity| &mut activity.fp32),
+    (GpmMetricId::Fp16Util, from_percent, |activity| &mut activity.fp16),
+    (GpmMetricId::PcieTxPerSec, from_mib, |activity| &mut activity.pcie_bytes_per_second.transmit),
+    (GpmMetricId::PcieRxPerSec, from_mib, |activity| &mut activity.pcie_bytes_per_second.receive),
+    (GpmMetricId::NvlinkTotalTxPerSec, from_mib, |activity| &mut activity.nvlink_bytes_per_second.transmit),
+    (GpmMetricId::NvlinkTotalRxPerSec, from_mib, |activity| &mut activity.nvlink_bytes_per_second.receive),
+];
+
+/// The last samples of a GPU and of its MIG GPU instances.
+#[derive(Debug)]
+pub(super) struct GpmSampler<'nvml> {
+    supported: Option<bool>,
+    /// The samples of the last poll by GPU instance; `None` is the whole GPU.
+    last: HashMap<Option<u32>, Sample<'nvml>>,
+    /// The samples of this poll.
+    current: HashMap<Option<u32>, Sample<'nvml>>,
+    /// If two samples are further apart, a call hung in between and their average is outdated.
+    max_age: Duration,
+}
+
+#[derive(Debug)]
+struct Sample<'nvml> {
+    at: Instant,
+    sample: GpmSample<'nvml>,
+    activity: GpuActivity,
+}
+
+impl<'nvml> GpmSampler<'nvml> {
+    pub(super) fn new(interval: Duration) -> Self {
+        Self {
+            supported: None,
+            last: HashMap::new(),
+            current: HashMap::new(),
+            max_age: interval * 5 + Duration::from_secs(5),
+        }
+    }
+
+    /// Starts over after the GPU was reconfigured.
+    pub(super) fn clear(&mut self) {
+        self.supported = None;
+        self.last.clear();
+    }
+
+    /// Drops the samples of GPU instances that were not read in the last poll: they are gone, and their numbers may be reused.
+    pub(super) fn begin_poll(&mut self) {
+        self.last = mem::take(&mut self.current);
+    }
+
+    /// The activity since the last poll; empty at the first. Takes one sample per GPU instance and poll, although several
+    /// compute instances may share a GPU instance.
+    pub(super) fn read(
+        &mut self,
+        device: &Device<'nvml>,
+        gpu_instance: Option<u32>,
+        probe: &mut Probe<'_>,
+    ) -> GpuActivity {
+        if let Some(current) = self.current.get(&gpu_instance) {
+            return current.activity;
+        }
+        // nvml-wrapper 0.13 frees a sample in its Drop and panics without this symbol, so no sample is taken then.
+        let usable = device.nvml().lib().nvmlGpmSampleFree.is_ok();
+        if self.supported.is_none() {
+            self.supported = probe.call("gpm_support", || if usable { device.gpm_support() } else { Ok(false) });
+        }
+        if self.supported != Some(true) {
+            return GpuActivity::default();
+        }
+        let sample = match gpu_instance {
+            None => probe.call("gpm_sample", || device.gpm_sample()),
+            Some(instance) => probe.call("gpm_mig_sample", || device.gpm_mig_sample(instance)),
+        };
+        let Some(sample) = sample else { return GpuActivity::default() };
+        let at = Instant::now();
+        let before = self.last.remove(&gpu_instance).filter(|last| at.duration_since(last.at) <= self.max_age);
+        let activity = before.map(|before| between(device, &before.sample, &sample, probe)).unwrap_or_default();
+        self.current.insert(gpu_instance, Sample { at, sample, activity });
+        activity
+    }
+}
+
+fn between<'nvml>(
+    device: &Device<'nvml>,
+    before: &GpmSample<'nvml>,
+    now: &GpmSample<'nvml>,
+    probe: &mut Probe<'_>,
+) -> GpuActivity {
+    let ids = METRICS.map(|(id, ..)| id);
+    let results = probe.call("gpm_metrics", || gpm_metrics_get(device.nvml(), before, now, &ids)).unwrap_or_default();
+    let mut activity = GpuActivity::default();
+    for ((_, convert, reading), result) in METRICS.iter().zip(results) {
+        *reading(&mut activity) = result.ok().and_then(|result| convert(result.value));
+    }
+    activity
+}
+
+/// Converts to 0..1. `None` for an impossible percentage; rounding over a short time may yield slightly more than 100.
+fn from_percent(value: f64) -> Option<f64> {
+    (0.0..=101.0).contains(&value).then(|| (value / 100.0).min(1.0))
+}
+
+/// Converts to bytes. nvml.h says MiB per second; nvml-wrapper says bytes, which is wrong.
+fn from_mib(value: f64) -> Option<f64> {
+    (value.is_finite() && value >= 0.0).then_some(value * 1_048_576.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_impossible_percentage_is_absent() {
+        assert_eq!(from_percent(42.0), Some(0.42));
+        assert_eq!(from_percent(100.4), Some(1.0));
+        for impossible in [f64::NAN, f64::INFINITY, -1.0, 4e9] {
+            assert_eq!(from_percent(impossible), None, "{impossible}");
+        }
+    }
+}

@@ -1,0 +1,243 @@
+//! The rules of every NVML call: counts failures, skips what is not supported, and shows the supervisor which call a thread
+//! is in. Knows no reading.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use nvml_wrapper::Device;
+use nvml_wrapper::error::NvmlError;
+use parking_lot::Mutex;
+
+use super::fields::{Field, ReadField};
+use super::nvml::{ErrorScope, classify};
+use super::raw;
+use trtllm_model::gpu::{GpuState, NvmlState};
+
+/// A failed NVML call. The page shows both names as label values.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Failure {
+    /// e.g. `power_usage`
+    pub(super) call: &'static str,
+    /// e.g. `gpu_is_lost`
+    pub(super) error: &'static str,
+}
+
+/// The NVML call that a worker is in and when it began. The supervisor compares its age with the deadline.
+pub(super) type CurrentCall = Arc<Mutex<Option<(&'static str, Instant)>>>;
+
+/// The calls and fields that a GPU does not support, and that are therefore skipped, with the time when that was found.
+#[derive(Debug, Default)]
+pub(super) struct Unsupported(HashMap<Field, Instant>);
+
+impl Unsupported {
+    /// Drops what was found longer ago than `after`, because a driver may support it only later.
+    pub(super) fn expire(&mut self, after: Duration) {
+        self.0.retain(|_, found| found.elapsed() < after);
+    }
+
+    fn add(&mut self, field: Field) {
+        self.0.insert(field, Instant::now());
+    }
+}
+
+/// One attempt to read a GPU.
+#[derive(Debug)]
+pub(super) struct Probe<'m> {
+    current_call: &'m CurrentCall,
+    unsupported: &'m mut Unsupported,
+    /// Calls and fields that the GPU answered, also with "not supported".
+    answered: u32,
+    pub(super) failures: Vec<Failure>,
+    /// The first error that concerns more than its own call. Every later call is skipped.
+    fatal: Option<ErrorScope>,
+}
+
+impl<'m> Probe<'m> {
+    pub(super) fn new(current_call: &'m CurrentCall, unsupported: &'m mut Unsupported) -> Self {
+        Self { current_call, unsupported, answered: 0, failures: Vec::new(), fatal: None }
+    }
+
+    /// Makes one NVML call. `None` if it is unsupported, failed (recorded as a failure) or skipped after a fatal error. An
+    /// unsupported call is remembered by its name, so each optional call needs a name of its own. A call that may support
+    /// some kinds of values and not others is a [`Field`] with the kind as id.
+    pub(super) fn call<T>(&mut self, call: impl Into<Field>, body: impl FnOnce() -> Result<T, NvmlError>) -> Option<T> {
+        let field = call.into();
+        if self.fatal.is_some() || self.unsupported.0.contains_key(&field) {
+            return None;
+        }
+        *self.current_call.lock() = Some((field.name, Instant::now()));
+        let result = body();
+        *self.current_call.lock() = None;
+        match result {
+            Ok(value) => {
+                self.answered += 1;
+                Some(value)
+            }
+            Err(error) => {
+                self.record_failure(field, &error);
+                None
+            }
+        }
+    }
+
+    /// Reads all fields that `from_fields` asks for, with one call. `from_fields` runs twice: before the call, to collect
+    /// the fields, and after it, to use their values. So each field is named in one place only.
+    pub(super) fn fields<T>(&mut self, device: &Device<'_>, from_fields: impl Fn(ReadField<'_>) -> T) -> T {
+        let mut fields = Vec::new();
+        from_fields(&mut |field| {
+            fields.push(field);
+            None
+        });
+        fields.retain(|field| !self.unsupported.0.contains_key(field));
+        let mut values = HashMap::new();
+        if !fields.is_empty() {
+            let results = self.call("field_values", || raw::field_values(device, &fields)).unwrap_or_default();
+            for (field, result) in fields.into_iter().zip(results) {
+                match result {
+                    Ok(value) => drop(values.insert(field, value)),
+                    // The id is newer than the driver.
+                    Err(NvmlError::InvalidArg) => self.unsupported.add(field),
+                    Err(error) => self.record_failure(field, &error),
+                }
+            }
+        }
+        from_fields(&mut |field| values.get(&field).copied())
+    }
+
+    /// "Not supported" is not a failure: the call or field is skipped from then on.
+    fn record_failure(&mut self, field: Field, error: &NvmlError) {
+        match classify(error) {
+            (_, ErrorScope::Unsupported) => {
+                self.answered += 1;
+                self.unsupported.add(field);
+            }
+            (error, scope) => {
+                self.failures.push(Failure { call: field.name, error });
+                if self.fatal.is_none() && scope != ErrorScope::Call {
+                    self.fatal = Some(scope);
+                }
+            }
+        }
+    }
+
+    /// Tries every call again, because the GPU was reconfigured.
+    pub(super) fn clear_unsupported(&mut self) {
+        self.unsupported.0.clear();
+    }
+
+    /// Whether an error concerned the whole GPU or NVML itself.
+    pub(super) fn gpu_failed(&self) -> bool {
+        self.fatal.is_some()
+    }
+
+    /// The state that follows from all calls of this attempt. A GPU on which every call fails counts as lost, whatever the
+    /// error: after a cgroup lost its devices (`systemctl daemon-reload`), every call returns "unknown". Skipped
+    /// unsupported calls do not count as answered.
+    pub(super) fn state(&self) -> Result<GpuState, NvmlState> {
+        match self.fatal {
+            Some(ErrorScope::Session(state)) => Err(state),
+            Some(ErrorScope::Gpu(state)) => Ok(state),
+            _ if self.answered > 0 || self.failures.is_empty() => Ok(GpuState::Ok),
+            _ if self.failures.iter().all(|failure| failure.error == "no_permission") => Ok(GpuState::NoPermission),
+            _ => Ok(GpuState::Lost),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn with_new_probe(body: impl FnOnce(&mut Probe<'_>)) {
+        body(&mut Probe::new(&CurrentCall::default(), &mut Unsupported::default()));
+    }
+
+    #[test]
+    fn a_failed_call_is_recorded_with_its_error_and_the_next_call_is_made() {
+        with_new_probe(|probe| {
+            assert_eq!(probe.call("power_usage", || Err::<u32, _>(NvmlError::Unknown)), None);
+            assert_eq!(probe.call("temperature", || Ok(40)), Some(40));
+            assert_eq!(probe.failures, [Failure { call: "power_usage", error: "unknown" }]);
+            assert_eq!(probe.state(), Ok(GpuState::Ok));
+        });
+    }
+
+    #[test]
+    fn an_unsupported_call_is_not_a_failure_and_is_skipped_until_it_expires() {
+        let (current_call, mut unsupported) = (CurrentCall::default(), Unsupported::default());
+        for _ in 0..2 {
+            let mut probe = Probe::new(&current_call, &mut unsupported);
+            let mut called = false;
+            probe.call("power_usage", || {
+                called = true;
+                Err::<u32, _>(NvmlError::NotSupported)
+            });
+            assert!(called && probe.failures.is_empty());
+            assert_eq!(probe.state(), Ok(GpuState::Ok));
+            assert_eq!(probe.call("power_usage", || Ok(1)), None);
+            unsupported.expire(Duration::ZERO);
+        }
+    }
+
+    #[test]
+    fn a_skipped_unsupported_call_does_not_make_a_failing_gpu_ok() {
+        let (current_call, mut unsupported) = (CurrentCall::default(), Unsupported::default());
+        Probe::new(&current_call, &mut unsupported).call("fan", || Err::<u32, _>(NvmlError::NotSupported));
+        for (error, state) in [(NvmlError::NoPermission, GpuState::NoPermission), (NvmlError::Unknown, GpuState::Lost)]
+        {
+            let mut probe = Probe::new(&current_call, &mut unsupported);
+            assert_eq!(probe.call("fan", || Ok(1)), None);
+            probe.call("temperature", || Err::<u32, _>(error));
+            assert_eq!(probe.state(), Ok(state));
+        }
+    }
+
+    #[test]
+    fn an_unsupported_call_does_not_expire_early() {
+        let (current_call, mut unsupported) = (CurrentCall::default(), Unsupported::default());
+        Probe::new(&current_call, &mut unsupported).call("fan", || Err::<u32, _>(NvmlError::NotSupported));
+        unsupported.expire(Duration::from_secs(3600));
+        assert_eq!(Probe::new(&current_call, &mut unsupported).call("fan", || Ok(1)), None);
+    }
+
+    #[test]
+    fn no_call_is_made_after_a_gpu_is_lost() {
+        with_new_probe(|probe| {
+            probe.call("power_usage", || Err::<u32, _>(NvmlError::GpuLost));
+            assert_eq!(probe.call("temperature", || Ok(40)), None);
+            assert_eq!(probe.state(), Ok(GpuState::Lost));
+        });
+    }
+
+    #[test]
+    fn a_gpu_is_lost_if_every_call_fails_and_has_no_permission_if_every_call_is_denied() {
+        with_new_probe(|probe| {
+            probe.call("power_usage", || Err::<u32, _>(NvmlError::Unknown));
+            probe.call("temperature", || Err::<u32, _>(NvmlError::NoPermission));
+            assert_eq!(probe.state(), Ok(GpuState::Lost));
+        });
+        with_new_probe(|probe| {
+            probe.call("temperature", || Err::<u32, _>(NvmlError::NoPermission));
+            assert_eq!(probe.state(), Ok(GpuState::NoPermission));
+        });
+    }
+
+    #[test]
+    fn an_unloaded_driver_ends_the_session() {
+        with_new_probe(|probe| {
+            probe.call("temperature", || Err::<u32, _>(NvmlError::DriverNotLoaded));
+            assert_eq!(probe.state(), Err(NvmlState::DriverNotLoaded));
+        });
+    }
+
+    #[test]
+    fn the_current_call_is_set_only_while_it_runs() {
+        let (current_call, mut unsupported) = (CurrentCall::default(), Unsupported::default());
+        Probe::new(&current_call, &mut unsupported).call("power_usage", || {
+            assert_eq!(current_call.lock().map(|(call, _)| call), Some("power_usage"));
+            Ok(0)
+        });
+        assert_eq!(*current_call.lock(), None);
+    }
+}

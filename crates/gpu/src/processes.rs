@@ -1,0 +1,137 @@
+//! Processes on a GPU: their number and, with `--gpu.processes`, the memory and SM utilisation of each.
+
+use std::collections::BTreeMap;
+use std::fs;
+
+use nvml_wrapper::Device;
+use nvml_wrapper::enums::device::UsedGpuMemory;
+use nvml_wrapper::error::NvmlError;
+use nvml_wrapper::struct_wrappers::device::{ProcessInfo, ProcessUtilizationSample};
+
+use super::probe::Probe;
+use trtllm_model::gpu::GpuProcess;
+
+/// Bounds the number of series of one GPU.
+const MOST_PROCESSES: usize = 64;
+
+/// Which of the calls are safe and enabled.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct ProcessReader {
+    count: bool,
+    pids: bool,
+    list: bool,
+    /// Timestamp of the newest utilisation sample, in microseconds by the driver's clock.
+    newest_us: Option<u64>,
+}
+
+/// What was read of the processes on a GPU.
+#[derive(Debug, Default)]
+pub(super) struct Running {
+    pub(super) count: Option<u64>,
+    pub(super) pids: Option<Vec<u32>>,
+    pub(super) list: Vec<GpuProcess>,
+}
+
+impl ProcessReader {
+    /// Early 535 drivers write past the caller's buffer (nvml-wrapper #48, go-nvml #75), so no call is made with them.
+    pub(super) fn new(driver_version: Option<&str>, per_process: bool, pids: bool) -> Self {
+        let mut parts = driver_version.unwrap_or("").split('.').map(|part| part.parse().unwrap_or(0));
+        let version = (parts.next().unwrap_or(0_u32), parts.next().unwrap_or(0_u32));
+        let safe = !((535, 0)..(535, 98)).contains(&version);
+        Self { count: safe, pids: safe && pids, list: safe && per_process, newest_us: None }
+    }
+
+    pub(super) fn read(&mut self, device: &Device<'_>, probe: &mut Probe<'_>) -> Running {
+        if !self.count {
+            return Running::default();
+        }
+        if !self.pids && !self.list {
+            let count = probe.call("running_compute_processes_count", || device.running_compute_processes_count());
+            return Running { count: count.map(u64::from), ..Running::default() };
+        }
+        let Some(mut processes) = probe.call("running_compute_processes", || device.running_compute_processes()) else {
+            return Running::default();
+        };
+        let count = processes.len() as u64;
+        processes.sort_by_key(|process| process.pid);
+        // With MIG, a process is listed once per instance that it uses.
+        processes.dedup_by_key(|process| process.pid);
+        let pids = self.pids.then(|| processes.iter().map(|process| process.pid).collect());
+        let list = if self.list { self.list(processes, device, probe) } else { Vec::new() };
+        Running { count: Some(count), pids, list }
+    }
+
+    fn list(&mut self, mut processes: Vec<ProcessInfo>, device: &Device<'_>, probe: &mut Probe<'_>) -> Vec<GpuProcess> {
+        processes.truncate(MOST_PROCESSES);
+        let sm_ratios = self.sm_ratios(device, probe);
+        processes
+            .into_iter()
+            .map(|process| GpuProcess {
+                pid: process.pid,
+                name: name(process.pid),
+                bytes: match process.used_gpu_memory {
+                    UsedGpuMemory::Used(bytes) => Some(bytes),
+                    UsedGpuMemory::Unavailable => None,
+                },
+                sm_ratio: sm_ratios.get(&process.pid).copied(),
+            })
+            .collect()
+    }
+
+    fn sm_ratios(&mut self, device: &Device<'_>, probe: &mut Probe<'_>) -> BTreeMap<u32, f64> {
+        let samples = probe.call("process_utilization", || match device.process_utilization_stats(self.newest_us) {
+            // No process has run a kernel since the last call.
+            Err(NvmlError::NotFound) => Ok(Vec::new()),
+            samples => samples,
+        });
+        let Some(samples) = samples else { return BTreeMap::new() };
+        // The samples of the first call cover an unknown time before it.
+        let first = self.newest_us.is_none();
+        self.newest_us = samples.iter().map(|sample| sample.timestamp).max().or(self.newest_us).or(Some(0));
+        if first { BTreeMap::new() } else { means(&samples) }
+    }
+}
+
+/// The mean by process. Skips the blank entries that a driver leaves in a buffer larger than it needs.
+fn means(samples: &[ProcessUtilizationSample]) -> BTreeMap<u32, f64> {
+    let mut sums = BTreeMap::<u32, (f64, u32)>::new();
+    for sample in samples.iter().filter(|sample| sample.pid != 0 && sample.sm_util <= 100) {
+        let (sum, count) = sums.entry(sample.pid).or_default();
+        *sum += f64::from(sample.sm_util) / 100.0;
+        *count += 1;
+    }
+    sums.into_iter().map(|(pid, (sum, count))| (pid, sum / f64::from(count))).collect()
+}
+
+fn name(pid: u32) -> Option<String> {
+    fs::read_to_string(format!("/proc/{pid}/comm")).ok().map(|name| name.trim_end().to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_process_calls_are_not_made_with_drivers_where_they_are_unsafe() {
+        for (version, safe) in [("535.54.03", false), ("535.86.10", false), ("535.104.05", true), ("580.159", true)] {
+            let reader = ProcessReader::new(Some(version), true, true);
+            assert_eq!((reader.count, reader.pids, reader.list), (safe, safe, safe), "{version}");
+        }
+        let reader = ProcessReader::new(Some("580.1"), false, false);
+        assert!(!reader.list && !reader.pids, "only if enabled");
+    }
+
+    #[test]
+    fn the_sm_ratio_of_a_process_is_the_mean_of_its_samples() {
+        let sample = |pid, sm_util| ProcessUtilizationSample {
+            pid,
+            timestamp: 1,
+            sm_util,
+            mem_util: 0,
+            enc_util: 0,
+            dec_util: 0,
+        };
+        let found = means(&[sample(7, 40), sample(7, 60), sample(8, 3), sample(0, 0), sample(9, 4_000_000)]);
+        assert_eq!(found, BTreeMap::from([(7, 0.5), (8, 0.03)]));
+    }
+}

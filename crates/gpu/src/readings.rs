@@ -1,0 +1,293 @@
+//! One poll of a GPU, one line per reading. [`Probe::call`](super::probe::Probe::call) has the rules for errors, deadlines
+//! and counting. NVML's PCIe throughput is not read on purpose: the call sleeps 20 ms per direction.
+
+use std::time::{Duration, Instant};
+
+use nvml_wrapper::Device;
+use nvml_wrapper::enum_wrappers::device::{
+    Clock, EccCounter, MemoryError, MemoryLocation, TemperatureSensor, TemperatureThreshold,
+};
+use nvml_wrapper::error::NvmlError;
+
+use super::config::GpuConfig;
+use super::fields::{self, field};
+use super::gpm::GpmSampler;
+use super::probe::Probe;
+use super::processes::ProcessReader;
+use super::{mig, raw};
+use trtllm_model::gpu::{
+    Clocks, EccErrors, EccLocation, EngineUtilization, GpuHealth, GpuReadings, NvLink, NvLinkErrors, PowerLimits,
+    RemappedRows, RetiredPages, TemperatureLimits, Temperatures,
+};
+
+/// More than any GPU has. Bounds the loops where the driver returns no count or a wrong one.
+const MOST_LINKS: u32 = 36;
+const MOST_FANS: u32 = 16;
+const CURRENT_CLOCKS: [&str; 4] = ["clock_graphics", "clock_sm", "clock_memory", "clock_video"];
+const MAX_CLOCKS: [&str; 4] = ["max_clock_graphics", "max_clock_sm", "max_clock_memory", "max_clock_video"];
+
+/// The parts of a GPU with ECC counters of their own, and their label values.
+const LOCATIONS: [(MemoryLocation, &str); 8] = [
+    (MemoryLocation::Device, "dram"),
+    (MemoryLocation::SRAM, "sram"),
+    (MemoryLocation::L1Cache, "l1_cache"),
+    (MemoryLocation::L2Cache, "l2_cache"),
+    (MemoryLocation::RegisterFile, "register_file"),
+    (MemoryLocation::Texture, "texture_memory"),
+    (MemoryLocation::Shared, "texture_shared"),
+    (MemoryLocation::Cbu, "cbu"),
+];
+
+/// Energy is separate, because the driver counts from its own start and the tracker from ours.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(super) struct PollResult {
+    /// Both energies are empty.
+    pub(super) readings: GpuReadings,
+    /// Millijoules since the driver was loaded.
+    pub(super) energy_mj: Option<u64>,
+}
+
+/// What is kept between two polls of one device handle.
+#[derive(Debug)]
+pub(super) struct PollState<'nvml> {
+    /// See [`fields::renumbers_clocks_events`].
+    clocks_events_renumbered: bool,
+    processes: ProcessReader,
+    slow_interval: Duration,
+    slow_due: Instant,
+    health: GpuHealth,
+    gpm: GpmSampler<'nvml>,
+    mig_enabled: Option<bool>,
+}
+
+impl<'nvml> PollState<'nvml> {
+    pub(super) fn new(config: &GpuConfig, driver_version: Option<&str>) -> Self {
+        Self {
+            clocks_events_renumbered: driver_version.is_some_and(fields::renumbers_clocks_events),
+            processes: ProcessReader::new(driver_version, config.per_process, config.pids),
+            slow_interval: config.timing.slow_interval.max(config.interval),
+            slow_due: Instant::now(),
+            health: GpuHealth::default(),
+            gpm: GpmSampler::new(config.interval),
+            mig_enabled: None,
+        }
+    }
+
+    /// Makes the next poll a slow one, which also reads [`GpuHealth`].
+    pub(super) fn request_slow_poll(&mut self) {
+        self.slow_due = Instant::now();
+    }
+
+    pub(super) fn read(&mut self, device: &Device<'nvml>, probe: &mut Probe<'_>) -> PollResult {
+        self.gpm.begin_poll();
+        // A GPU without MIG returns "not supported", which differs from "disabled". If the call fails, the last mode holds.
+        let failures = probe.failures.len();
+        let mode = probe.call("mig_mode", || device.mig_mode()).map(|mode| mode.current != 0);
+        let mig_enabled = if probe.failures.len() > failures { self.mig_enabled } else { mode };
+        if mig_enabled != self.mig_enabled {
+            self.mig_enabled = mig_enabled;
+            self.gpm.clear();
+            self.request_slow_poll();
+            probe.clear_unsupported();
+        }
+        let mig = mig_enabled == Some(true);
+        // NVML documents utilisation as unsupported with MIG. Some drivers return 0 instead, which would be wrong.
+        let utilization = if mig { None } else { probe.call("utilization_rates", || device.utilization_rates()) };
+        let temperature = probe.call("temperature", || device.temperature(TemperatureSensor::Gpu)).map(f64::from);
+        let reasons = probe.call("current_throttle_reasons", || device.current_throttle_reasons());
+        let state = probe.call("performance_state", || device.performance_state()).map(|state| state.as_c());
+        let energy_mj = probe.call("total_energy_consumption", || device.total_energy_consumption());
+        let readings = GpuReadings {
+            utilization_ratio: utilization.as_ref().map(|rates| ratio(rates.gpu)),
+            memory_controller_utilization_ratio: utilization.map(|rates| ratio(rates.memory)),
+            memory: probe.call("memory_info", || raw::memory(device)).unwrap_or_default(),
+            power_usage_watts: probe.call("power_usage", || device.power_usage()).map(watts),
+            power_limit_watts: probe.call("power_management_limit", || device.power_management_limit()).map(watts),
+            clock_hertz: clocks(CURRENT_CLOCKS, |clock| device.clock_info(clock), probe),
+            clocks_event_reasons: reasons.map(|reasons| reasons.bits()),
+            // 32 is NVML's "unknown".
+            performance_state: state.filter(|state| *state <= 15),
+            engine_utilization: if mig { EngineUtilization::default() } else { engine_utilization(device, probe) },
+            activity: self.gpm.read(device, None, probe),
+            mig_enabled,
+            mig: if mig { mig::instances(device, &mut self.gpm, probe) } else { Vec::new() },
+            health: self.health(device, probe),
+            ..probe.fields(device, |read| GpuReadings {
+                power_instant_watts: read(field("field_power_instant", 186))
+                    .map(|milliwatts| milliwatts as f64 / 1000.0),
+                temperature_celsius: Temperatures {
+                    gpu: temperature,
+                    // Some boards without the sensor return 0, but memory in use is never that cold.
+                    memory: read(field("field_memory_temp", 82))
+                        .filter(|celsius| *celsius > 0)
+                        .map(|celsius| celsius as f64),
+                },
+                throttle_ns: fields::throttle_ns(self.clocks_events_renumbered, read),
+                pcie_bytes: fields::pcie_bytes(read),
+                nvlink_bytes: fields::nvlink_bytes(read),
+                ..GpuReadings::default()
+            })
+        };
+        PollResult { readings, energy_mj }
+    }
+
+    /// What changes rarely or costs more: limits, PCIe link, ECC, page retirement, row remapping, NVLink by link, processes.
+    fn health(&mut self, device: &Device<'_>, probe: &mut Probe<'_>) -> GpuHealth {
+        if self.slow_due <= Instant::now() && !probe.gpu_failed() {
+            self.slow_due = Instant::now() + self.slow_interval;
+            self.health = read_health(device, &mut self.processes, probe);
+        }
+        self.health.clone()
+    }
+}
+
+fn read_health(device: &Device<'_>, processes: &mut ProcessReader, probe: &mut Probe<'_>) -> GpuHealth {
+    let bar1 = probe.call("bar1_memory_info", || device.bar1_memory_info());
+    let running = processes.read(device, probe);
+    GpuHealth {
+        bar1_total_bytes: bar1.as_ref().map(|bar1| bar1.total),
+        bar1_used_bytes: bar1.map(|bar1| bar1.used),
+        power_limits_watts: power_limits(device, probe),
+        temperature_limits_celsius: temperature_limits(device, probe),
+        clock_max_hertz: clocks(MAX_CLOCKS, |clock| device.max_clock_info(clock), probe),
+        fan_speed_ratio: fans(device, probe),
+        pcie_link_generation: probe.call("current_pcie_link_gen", || device.current_pcie_link_gen()),
+        pcie_link_generation_max: probe.call("max_pcie_link_gen", || device.max_pcie_link_gen()),
+        pcie_link_width: probe.call("current_pcie_link_width", || device.current_pcie_link_width()),
+        pcie_link_width_max: probe.call("max_pcie_link_width", || device.max_pcie_link_width()),
+        ecc_locations: ecc_locations(device, probe),
+        ecc_sram_threshold_exceeded: probe.call("sram_ecc_error_status", || raw::sram_ecc_threshold_exceeded(device)),
+        nvlinks: nvlinks(device, probe),
+        processes: running.count,
+        pids: running.pids,
+        process_list: running.list,
+        ..probe.fields(device, |read| GpuHealth {
+            pcie_replays: read(field("field_pcie_replay", 94)),
+            // NVML counts corrected errors as single-bit errors and uncorrected ones as double-bit errors.
+            ecc_errors: EccErrors {
+                corrected_volatile: read(field("field_ecc_sbe_volatile", 3)),
+                uncorrected_volatile: read(field("field_ecc_dbe_volatile", 4)),
+                corrected_aggregate: read(field("field_ecc_sbe_aggregate", 5)),
+                uncorrected_aggregate: read(field("field_ecc_dbe_aggregate", 6)),
+            },
+            retired_pages: RetiredPages {
+                multiple_single_bit: read(field("field_retired_sbe", 29)),
+                double_bit: read(field("field_retired_dbe", 30)),
+            },
+            retired_pages_pending: read(field("field_retired_pending", 31)).map(|pending| pending != 0),
+            remapped_rows: RemappedRows {
+                correctable: read(field("field_remapped_cor", 142)),
+                uncorrectable: read(field("field_remapped_unc", 143)),
+            },
+            remapped_rows_pending: read(field("field_remapped_pending", 144)).map(|pending| pending != 0),
+            remapped_rows_failure: read(field("field_remapped_failure", 145)).map(|failure| failure != 0),
+            recovery_action: read(field("field_recovery_action", 230)),
+            ..GpuHealth::default()
+        })
+    }
+}
+
+/// From milliwatts.
+fn watts(milliwatts: u32) -> f64 {
+    f64::from(milliwatts) / 1000.0
+}
+
+/// From a percentage.
+fn ratio(percent: u32) -> f64 {
+    f64::from(percent) / 100.0
+}
+
+/// The calls are named in the order of the fields.
+fn clocks(
+    [graphics, sm, memory, video]: [&'static str; 4],
+    megahertz: impl Fn(Clock) -> Result<u32, NvmlError>,
+    probe: &mut Probe<'_>,
+) -> Clocks {
+    let mut hertz =
+        |call, clock| probe.call(call, || megahertz(clock)).map(|megahertz| u64::from(megahertz) * 1_000_000);
+    Clocks {
+        graphics: hertz(graphics, Clock::Graphics),
+        sm: hertz(sm, Clock::SM),
+        memory: hertz(memory, Clock::Memory),
+        video: hertz(video, Clock::Video),
+    }
+}
+
+fn engine_utilization(device: &Device<'_>, probe: &mut Probe<'_>) -> EngineUtilization {
+    let encoder = probe.call("encoder_utilization", || device.encoder_utilization()).map(|engine| engine.utilization);
+    let decoder = probe.call("decoder_utilization", || device.decoder_utilization()).map(|engine| engine.utilization);
+    EngineUtilization {
+        encoder: encoder.map(ratio),
+        decoder: decoder.map(ratio),
+        jpeg: probe.call("jpeg_utilization", || raw::jpeg_utilization(device)).map(ratio),
+        ofa: probe.call("ofa_utilization", || raw::ofa_utilization(device)).map(ratio),
+    }
+}
+
+fn power_limits(device: &Device<'_>, probe: &mut Probe<'_>) -> PowerLimits {
+    let range = probe.call("power_limit_constraints", || device.power_management_limit_constraints());
+    let enforced = probe.call("enforced_power_limit", || device.enforced_power_limit());
+    let default = probe.call("power_limit_default", || device.power_management_limit_default());
+    PowerLimits {
+        enforced: enforced.map(watts),
+        default: default.map(watts),
+        min: range.as_ref().map(|range| watts(range.min_limit)),
+        max: range.map(|range| watts(range.max_limit)),
+    }
+}
+
+fn temperature_limits(device: &Device<'_>, probe: &mut Probe<'_>) -> TemperatureLimits {
+    let mut celsius = |call, threshold| probe.call(call, || device.temperature_threshold(threshold)).map(f64::from);
+    TemperatureLimits {
+        shutdown: celsius("temperature_threshold_shutdown", TemperatureThreshold::Shutdown),
+        slowdown: celsius("temperature_threshold_slowdown", TemperatureThreshold::Slowdown),
+        memory_max: celsius("temperature_threshold_memory_max", TemperatureThreshold::MemoryMax),
+        gpu_max: celsius("temperature_threshold_gpu_max", TemperatureThreshold::GpuMax),
+    }
+}
+
+/// The parts for which this GPU has counters.
+fn ecc_locations(device: &Device<'_>, probe: &mut Probe<'_>) -> Vec<EccLocation> {
+    // A GPU may count one kind of error in one part and not in another, so each combination has a number of its own.
+    let mut combinations = 0_u32..;
+    let locations = LOCATIONS.map(|(part, location)| {
+        let mut count = |error, counter| {
+            let read = || device.memory_error_counter(error, counter, part);
+            probe.call(field("memory_error_counter", combinations.next()?), read)
+        };
+        let errors = EccErrors {
+            corrected_volatile: count(MemoryError::Corrected, EccCounter::Volatile),
+            uncorrected_volatile: count(MemoryError::Uncorrected, EccCounter::Volatile),
+            corrected_aggregate: count(MemoryError::Corrected, EccCounter::Aggregate),
+            uncorrected_aggregate: count(MemoryError::Uncorrected, EccCounter::Aggregate),
+        };
+        EccLocation { location, errors }
+    });
+    locations.into_iter().filter(|part| part.errors != EccErrors::default()).collect()
+}
+
+/// The target speed of each fan. Boards without fans return "not supported".
+fn fans(device: &Device<'_>, probe: &mut Probe<'_>) -> Vec<Option<f64>> {
+    let count = probe.call("num_fans", || device.num_fans()).unwrap_or(0).min(MOST_FANS);
+    (0..count).map(|fan| probe.call("fan_speed", || device.fan_speed(fan)).map(ratio)).collect()
+}
+
+/// Reads the state of every link, then the error counters of all links with one call.
+fn nvlinks(device: &Device<'_>, probe: &mut Probe<'_>) -> Vec<NvLink> {
+    let mut links = Vec::new();
+    for link in 0..MOST_LINKS {
+        // The number after the last link is an invalid argument.
+        let state = probe.call("nvlink_state", || match device.link_wrapper_for(link).is_active() {
+            Err(NvmlError::InvalidArg) => Ok(None),
+            state => state.map(Some),
+        });
+        match state.flatten() {
+            Some(up) => links.push(NvLink { link, up, errors: NvLinkErrors::default() }),
+            None => break,
+        }
+    }
+    probe.fields(device, |read| {
+        let with_errors = |link: &NvLink| NvLink { errors: fields::link_errors(link.link, read), ..*link };
+        links.iter().map(with_errors).collect()
+    })
+}

@@ -1,0 +1,243 @@
+//! What is known of NVML and its GPUs, folded from events. Pure, except that it logs: it knows no NVML, thread or clock.
+//! This is the only place that counts failures; it and `tracked_gpu` log changes of state.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Display;
+use std::mem;
+use std::sync::Arc;
+
+use super::device_assignment::{self, DeviceAssignment};
+use super::event::{Outcome, Report};
+use super::gpu_filter::GpuFilter;
+use super::nvml::{NvmlUnavailable, Session};
+use super::probe::Failure;
+use super::tracked_gpu::TrackedGpu;
+use trtllm_model::gpu::{GpuIdentity, GpuInventory, GpuSnapshot, GpuState, NvmlState, ReadError};
+
+/// Keeps every GPU that was ever seen: one that vanished stays listed as lost.
+#[derive(Debug, Default)]
+pub(super) struct GpuTracker {
+    filter: Arc<GpuFilter>,
+    /// The selectors without a GPU that have been logged.
+    logged_unmatched: BTreeSet<String>,
+    /// Without the GPUs and pods.
+    inventory: GpuInventory,
+    /// By UUID.
+    gpus: BTreeMap<String, TrackedGpu>,
+    /// UUID of the GPU that was last seen at an NVML index.
+    by_index: BTreeMap<u32, String>,
+    /// The latest state of each index that was reported in this session; `None` for a GPU that the filter excludes.
+    states: BTreeMap<u32, Option<GpuState>>,
+    /// Number of indexes in this session.
+    enumerated: u32,
+    assignments: Vec<DeviceAssignment>,
+}
+
+impl GpuTracker {
+    pub(super) fn new(filter: Arc<GpuFilter>) -> Self {
+        let inventory = GpuInventory { nvml: NvmlState::Starting, ..GpuInventory::default() };
+        Self { filter, inventory, ..Self::default() }
+    }
+
+    pub(super) fn session_opened(&mut self, session: &Session) {
+        let Session { library, driver_version, nvml_version, cuda_version, gpus, .. } = session;
+        let inventory = &mut self.inventory;
+        if inventory.nvml != NvmlState::Up {
+            tracing::info!(%library, driver_version = driver_version.as_deref(), gpus, "GPU monitoring started");
+        }
+        inventory.nvml = NvmlState::Up;
+        inventory.driver_version.clone_from(driver_version);
+        inventory.nvml_version.clone_from(nvml_version);
+        inventory.cuda_version.clone_from(cuda_version);
+        // With a filter, a GPU counts only after its identity was read.
+        if self.filter.includes_all() {
+            inventory.expected = inventory.expected.max(*gpus);
+        }
+        self.states.clear();
+        self.enumerated = *gpus;
+    }
+
+    /// An initialisation failed.
+    pub(super) fn unavailable(&mut self, reason: &NvmlUnavailable) {
+        self.inventory.init_errors += 1;
+        self.nvml_lost(reason.state(), reason);
+    }
+
+    /// NVML was closed on request.
+    pub(super) fn released(&mut self) {
+        if self.inventory.nvml != NvmlState::Released {
+            tracing::info!("GPU monitoring paused; the driver can be unloaded; SIGUSR2 resumes monitoring");
+        }
+        self.close(NvmlState::Released);
+    }
+
+    /// NVML shall be closed, but a hung call prevents that.
+    pub(super) fn release_blocked(&mut self) {
+        tracing::warn!("cannot release the driver while an NVML call hangs; stop the exporter to release it");
+        self.close(NvmlState::Failed);
+    }
+
+    fn nvml_lost(&mut self, state: NvmlState, reason: &dyn Display) {
+        if self.inventory.nvml != state {
+            // A machine without GPUs deserves no warning; a machine that lost them does.
+            if self.gpus.is_empty() {
+                tracing::info!(?state, %reason, "GPU monitoring unavailable; retrying in the background");
+            } else {
+                tracing::warn!(?state, %reason, "GPU monitoring lost; retrying in the background");
+            }
+        }
+        self.close(state);
+    }
+
+    fn close(&mut self, state: NvmlState) {
+        let GpuInventory { expected, read_errors, init_errors, .. } = mem::take(&mut self.inventory);
+        self.inventory = GpuInventory { nvml: state, expected, read_errors, init_errors, ..GpuInventory::default() };
+        self.gpus.values_mut().for_each(TrackedGpu::nvml_lost);
+    }
+
+    /// False once every GPU is lost or needs a reset. Then the driver must be closed, because only that allows a GPU to be
+    /// reset, and only a new initialisation finds it again.
+    pub(super) fn session_is_useful(&self) -> bool {
+        let complete = self.states.len() == self.enumerated as usize;
+        let gone = |state: &GpuState| matches!(state, GpuState::Lost | GpuState::ResetRequired);
+        let mut states = self.states.values().flatten().peekable();
+        self.inventory.nvml == NvmlState::Up && !(complete && states.peek().is_some() && states.all(gone))
+    }
+
+    /// Folds a worker's report into the state.
+    pub(super) fn absorb(&mut self, report: Report) {
+        let Report { index, outcome, failures, .. } = report;
+        failures.iter().for_each(|failure| self.count(failure));
+        // The failure that decided the state is the last one, because every later call was skipped.
+        let call = failures.last().map(|failure| failure.call);
+        match outcome {
+            Outcome::Excluded => {
+                self.states.insert(index, None);
+                self.log_unmatched_selectors();
+            }
+            Outcome::Identified(identity) => self.identify(identity, &failures),
+            // Without a UUID the GPU cannot be shown, even if other calls succeed.
+            Outcome::Unidentified(GpuState::Ok) => self.set_state(index, GpuState::Lost, call),
+            Outcome::Unidentified(state) => self.set_state(index, state, call),
+            Outcome::Polled(state, result, poll) => {
+                self.set_state(index, state, call);
+                if let Some(gpu) = self.gpu_at(index) {
+                    gpu.absorb(*result, poll, failures);
+                }
+            }
+            Outcome::XidsRegistered => {
+                if let Some(gpu) = self.gpu_at(index) {
+                    gpu.snapshot.reports_xids = true;
+                }
+            }
+            Outcome::Xid(xid) => {
+                if let Some(gpu) = self.gpu_at(index) {
+                    gpu.xid(xid);
+                }
+            }
+            Outcome::SessionLost(state) => {
+                let reason = failures.last().map_or("", |failure| failure.error);
+                self.nvml_lost(state, &reason);
+            }
+        }
+    }
+
+    /// A call on this GPU did not return within its deadline.
+    pub(super) fn stalled(&mut self, index: u32, call: &'static str) {
+        self.set_state(index, GpuState::Stalled, Some(call));
+    }
+
+    /// This GPU has no worker.
+    pub(super) fn worker_missing(&mut self, index: u32) {
+        if !matches!(self.states.get(&index), Some(None)) {
+            self.set_state(index, GpuState::Lost, None);
+        }
+    }
+
+    /// Replaces the kubelet's device assignments, or counts an error.
+    pub(super) fn assignments(&mut self, assignments: Result<Vec<DeviceAssignment>, &'static str>) {
+        match assignments {
+            Ok(assignments) => self.assignments = assignments,
+            Err(error) => self.count(&Failure { call: "pod_resources", error }),
+        }
+    }
+
+    fn count(&mut self, Failure { call, error }: &Failure) {
+        let errors = &mut self.inventory.read_errors;
+        match errors.binary_search_by_key(&(*call, *error), |counted| (counted.call, counted.error)) {
+            Ok(at) => errors[at].count += 1,
+            Err(at) => errors.insert(at, ReadError { call, error, count: 1 }),
+        }
+    }
+
+    /// A complete copy, in NVML index order.
+    pub(super) fn inventory(&self) -> GpuInventory {
+        let listed = self.gpus.values().filter(|gpu| gpu.is_listed);
+        let mut gpus: Vec<GpuSnapshot> = listed.map(|gpu| gpu.snapshot.clone()).collect();
+        gpus.sort_by_key(|gpu| gpu.identity.index);
+        let pods = device_assignment::resolve(&self.assignments, &gpus);
+        let excluded = self.states.values().filter(|state| state.is_none()).count();
+        let pods_with_other_gpus = device_assignment::unresolved(&self.assignments, &gpus);
+        GpuInventory { gpus, pods, pods_with_other_gpus, excluded, ..self.inventory.clone() }
+    }
+
+    fn gpu_at(&mut self, index: u32) -> Option<&mut TrackedGpu> {
+        self.by_index.get(&index).and_then(|uuid| self.gpus.get_mut(uuid))
+    }
+
+    fn identify(&mut self, identity: GpuIdentity, failures: &[Failure]) {
+        for Failure { call, error } in failures {
+            tracing::warn!(gpu_uuid = %identity.uuid, call, error, "some GPU identity fields are unavailable");
+        }
+        let uuid = identity.uuid.clone();
+        // If another GPU has taken this index, the previous one is no longer visible to NVML.
+        if let Some(previous) = self.by_index.insert(identity.index, uuid.clone()).filter(|previous| *previous != uuid)
+            && let Some(gpu) = self.gpus.get_mut(&previous)
+            && gpu.snapshot.identity.index == identity.index
+        {
+            gpu.set_state(GpuState::Lost, None);
+        }
+        let gpu = self.gpus.entry(uuid).or_insert_with(|| TrackedGpu::new(identity.clone()));
+        gpu.snapshot.identity = identity;
+        let known = u32::try_from(self.gpus.len()).unwrap_or(u32::MAX);
+        self.inventory.expected = self.inventory.expected.max(known);
+    }
+
+    /// `call`: the NVML call that led to the state.
+    fn set_state(&mut self, index: u32, state: GpuState, call: Option<&'static str>) {
+        let previous = self.states.insert(index, Some(state));
+        match self.gpu_at(index) {
+            Some(gpu) => gpu.set_state(state, call),
+            None if previous != Some(Some(state)) => {
+                tracing::warn!(
+                    index,
+                    ?state,
+                    call,
+                    "GPU has no readable UUID and cannot be shown; look for Xid errors in dmesg"
+                );
+            }
+            None => {}
+        }
+        if previous.is_none() {
+            self.log_unmatched_selectors();
+        }
+    }
+
+    /// Once every index has a state, logs each selector that matches no GPU, once.
+    fn log_unmatched_selectors(&mut self) {
+        if self.states.len() < self.enumerated as usize {
+            return;
+        }
+        let seen: Vec<&GpuIdentity> = self.gpus.values().map(|gpu| &gpu.snapshot.identity).collect();
+        for selector in self.filter.unmatched(&seen) {
+            if self.logged_unmatched.insert(selector.clone()) {
+                let origin = self.filter.origin;
+                tracing::warn!(gpu = %selector, origin, "selected GPU not found; compare with nvidia-smi -L");
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "tracker_tests.rs"]
+mod tests;

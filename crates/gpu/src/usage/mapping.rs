@@ -1,0 +1,226 @@
+//! Which GPUs serve which engine: those of the configuration, else those on which NVML lists a process of the engine, else those
+//! that the kubelet gave to this pod, if it has one engine. Only what is certain counts. A process of nobody may be a further rank of an engine, so it makes
+//! all GPUs of processes uncertain.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use trtllm_model::gpu::{GpuInventory, GpuSnapshot, GpuState, PodDevice, PodName};
+
+use super::claim::{EngineClaim, EngineId};
+use super::processes::ProcessTable;
+
+/// Between two looks at the same processes: one may have ended.
+const LOOK_AGAIN: Duration = Duration::from_secs(15);
+
+#[derive(Debug, Default)]
+pub(super) struct Mapping {
+    /// `None` if PIDs of NVML are not ours.
+    processes: Option<ProcessTable>,
+    /// The pod of this process.
+    pod: Option<PodName>,
+    /// The engines that have a process on a GPU, by UUID. Kept while the GPU cannot be read.
+    engines: BTreeMap<String, BTreeSet<EngineId>>,
+    /// What `engines` was made from, and when.
+    seen: Option<(Vec<Processes>, Vec<Claim>, Duration)>,
+}
+
+/// A GPU's UUID and state, and the processes on it.
+type Processes = (String, GpuState, Option<Vec<u32>>);
+
+/// A copy of what is known of an engine.
+#[derive(Debug, PartialEq, Eq)]
+struct Claim {
+    id: EngineId,
+    configured: Vec<String>,
+    pids: Vec<u32>,
+    port: Option<u16>,
+}
+
+impl Mapping {
+    pub(super) fn new(processes: Option<ProcessTable>, pod: Option<PodName>) -> Self {
+        Self { processes, pod, ..Self::default() }
+    }
+
+    /// The UUIDs of each engine's GPUs, sorted; none if they are not known.
+    pub(super) fn gpus_of(&mut self, inventory: &GpuInventory, engines: &[EngineClaim<'_>]) -> Vec<Vec<String>> {
+        self.look_at_processes(inventory, engines);
+        let gpus = engines.iter().map(|engine| {
+            let by_process = self.engines.iter().filter(|(_, engines)| engines.contains(&engine.id));
+            match engine.configured {
+                [] => {
+                    let found: Vec<String> = by_process.map(|(uuid, _)| uuid.clone()).collect();
+                    let is_only = engines.len() == 1 && found.is_empty();
+                    if is_only { self.gpus_of_pod(inventory) } else { found }
+                }
+                configured => configured.iter().cloned().collect::<BTreeSet<String>>().into_iter().collect(),
+            }
+        });
+        gpus.collect()
+    }
+
+    /// The GPUs of this pod, if a single container has all of them alone.
+    fn gpus_of_pod(&self, inventory: &GpuInventory) -> Vec<String> {
+        let Some(ours) = &self.pod else { return Vec::new() };
+        let is_ours = |device: &&PodDevice| (&device.namespace, &device.pod) == (&ours.namespace, &ours.pod);
+        let devices: Vec<&PodDevice> = inventory.pods.iter().filter(is_ours).collect();
+        let gpus: BTreeSet<&String> = devices.iter().map(|device| &device.gpu_uuid).collect();
+        let containers: BTreeSet<&String> = devices.iter().map(|device| &device.container).collect();
+        let is_shared = inventory.pods.iter().any(|device| !is_ours(&device) && gpus.contains(&device.gpu_uuid));
+        if is_shared || containers.len() != 1 || inventory.pods_with_other_gpus.contains(ours) {
+            return Vec::new();
+        }
+        gpus.into_iter().cloned().collect()
+    }
+
+    fn look_at_processes(&mut self, inventory: &GpuInventory, engines: &[EngineClaim<'_>]) {
+        let Some(processes) = &self.processes else { return };
+        let now = inventory.gpus.iter().filter_map(|gpu| gpu.last_poll).map(|poll| poll.monotonic).max();
+        let now = now.unwrap_or_default();
+        let on_gpus: Vec<Processes> = inventory.gpus.iter().map(processes_on).collect();
+        let claims: Vec<Claim> = engines.iter().map(Claim::of).collect();
+        if let Some((last_on_gpus, last_claims, at)) = &self.seen
+            && (last_on_gpus, last_claims) == (&on_gpus, &claims)
+            && now < *at + LOOK_AGAIN
+        {
+            return;
+        }
+        let listeners = processes.listeners(engines);
+        let owners = |pid: u32| processes.engines_of(pid, engines, &listeners);
+        // GPUs that are not shown may serve these engines, too.
+        let found = if inventory.excluded > 0 { None } else { assign(&on_gpus, engines, &self.engines, owners) };
+        self.engines = found.unwrap_or_default();
+        self.seen = Some((on_gpus, claims, now));
+    }
+}
+
+impl Claim {
+    fn of(engine: &EngineClaim<'_>) -> Self {
+        let EngineClaim { id, configured, pids, port } = engine;
+        Self { id: *id, configured: configured.to_vec(), pids: pids.clone(), port: *port }
+    }
+}
+
+fn processes_on(gpu: &GpuSnapshot) -> Processes {
+    (gpu.identity.uuid.clone(), gpu.state, gpu.readings.health.pids.clone())
+}
+
+/// The engines on each GPU. `None` if a process belongs to no engine or to several, or is not known.
+fn assign(
+    on_gpus: &[Processes],
+    engines: &[EngineClaim<'_>],
+    before: &BTreeMap<String, BTreeSet<EngineId>>,
+    owners: impl Fn(u32) -> Vec<EngineId>,
+) -> Option<BTreeMap<String, BTreeSet<EngineId>>> {
+    let mut found = BTreeMap::new();
+    for (uuid, state, pids) in on_gpus {
+        let is_configured = engines.iter().any(|engine| engine.configured.contains(uuid));
+        let mut here = BTreeSet::new();
+        match (state, pids) {
+            (GpuState::Ok, Some(pids)) => {
+                for pid in pids {
+                    match owners(*pid).as_slice() {
+                        [engine] => drop(here.insert(*engine)),
+                        [] if is_configured => {}
+                        _ => return None,
+                    }
+                }
+            }
+            (GpuState::Ok, None) if is_configured => {}
+            (GpuState::Ok, None) => return None,
+            _ => match before.get(uuid) {
+                Some(engines) => here.clone_from(engines),
+                // No process runs on it.
+                None if matches!(state, GpuState::Lost | GpuState::ResetRequired) => {}
+                None => return None,
+            },
+        }
+        found.insert(uuid.clone(), here);
+    }
+    Some(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ENGINES: [(EngineId, &[u32]); 2] = [(1, &[10, 11]), (2, &[20])];
+
+    fn owners(pid: u32) -> Vec<EngineId> {
+        ENGINES.iter().filter(|(_, pids)| pids.contains(&pid)).map(|(id, _)| *id).collect()
+    }
+
+    fn gpu(uuid: &str, state: GpuState, pids: Option<&[u32]>) -> Processes {
+        (uuid.to_owned(), state, pids.map(<[u32]>::to_vec))
+    }
+
+    /// The engines of each GPU, in the order of the UUIDs.
+    fn assigned(
+        on_gpus: &[Processes],
+        engines: &[EngineClaim<'_>],
+        before: &[(&str, EngineId)],
+    ) -> Option<Vec<Vec<u64>>> {
+        let before = before.iter().map(|(uuid, engine)| ((*uuid).to_owned(), BTreeSet::from([*engine]))).collect();
+        let found = assign(on_gpus, engines, &before, owners)?;
+        Some(found.into_values().map(|engines| engines.into_iter().collect()).collect())
+    }
+
+    #[test]
+    fn an_engine_has_every_gpu_with_one_of_its_processes() {
+        let ok = |uuid, pids| gpu(uuid, GpuState::Ok, Some(pids));
+        let gpus = [ok("a", &[10]), ok("b", &[11]), ok("c", &[]), ok("d", &[10, 20])];
+        assert_eq!(assigned(&gpus, &[], &[]), Some(vec![vec![1], vec![1], vec![], vec![1, 2]]));
+    }
+
+    #[test]
+    fn a_process_of_nobody_or_unknown_processes_make_every_gpu_uncertain() {
+        let (ours, theirs) = (gpu("a", GpuState::Ok, Some(&[10])), gpu("b", GpuState::Ok, Some(&[99])));
+        let unknown = gpu("b", GpuState::Ok, None);
+        assert_eq!(assigned(&[ours.clone(), theirs.clone()], &[], &[]), None);
+        assert_eq!(assigned(&[ours.clone(), unknown.clone()], &[], &[]), None);
+        // Unless the configuration says whose GPU it is.
+        let configured = ["b".to_owned()];
+        let engines = [EngineClaim { configured: &configured, ..EngineClaim::new(3) }];
+        for other in [theirs, unknown] {
+            assert_eq!(assigned(&[ours.clone(), other], &engines, &[]), Some(vec![vec![1], vec![]]));
+        }
+    }
+
+    #[test]
+    fn a_gpu_that_cannot_be_read_keeps_its_engines() {
+        let ours = gpu("a", GpuState::Ok, Some(&[10]));
+        let with = |state| [ours.clone(), gpu("b", state, None)];
+        assert_eq!(assigned(&with(GpuState::Stalled), &[], &[("b", 2)]), Some(vec![vec![1], vec![2]]));
+        assert_eq!(assigned(&with(GpuState::Lost), &[], &[]), Some(vec![vec![1], vec![]]));
+        assert_eq!(assigned(&with(GpuState::Stalled), &[], &[]), None);
+    }
+
+    #[test]
+    fn the_only_engine_of_a_pod_has_the_gpus_that_one_container_of_the_pod_has_alone() {
+        let device = |gpu: &str, pod: &str, container: &str| PodDevice {
+            gpu_uuid: gpu.to_owned(),
+            mig_uuid: String::new(),
+            namespace: "n".to_owned(),
+            pod: pod.to_owned(),
+            container: container.to_owned(),
+        };
+        let ours = || PodName { namespace: "n".to_owned(), pod: "ours".to_owned() };
+        let gpus = |pods: &[PodDevice], with_others: &[PodName], engines: &[EngineClaim<'_>]| {
+            let pods_with_other_gpus = with_others.iter().cloned().collect();
+            let inventory = GpuInventory { pods: pods.to_vec(), pods_with_other_gpus, ..GpuInventory::default() };
+            Mapping::new(None, Some(ours())).gpus_of(&inventory, engines).remove(0)
+        };
+        let one = [EngineClaim::new(1)];
+        let pods = [device("a", "ours", "engine"), device("b", "ours", "engine"), device("c", "theirs", "engine")];
+        assert_eq!(gpus(&pods, &[], &one), ["a", "b"]);
+        let configured = ["c".to_owned()];
+        assert_eq!(gpus(&pods, &[], &[EngineClaim { configured: &configured, ..EngineClaim::new(1) }]), ["c"]);
+        // Two engines, a shared GPU, two containers with GPUs, a GPU that is not visible here, and no GPU at all.
+        let none: [String; 0] = [];
+        assert_eq!(gpus(&pods, &[], &[EngineClaim::new(1), EngineClaim::new(2)]), none);
+        assert_eq!(gpus(&[&pods[..], &[device("a", "theirs", "x")]].concat(), &[], &one), none);
+        assert_eq!(gpus(&[&pods[..], &[device("d", "ours", "x")]].concat(), &[], &one), none);
+        assert_eq!(gpus(&pods, &[ours()], &one), none);
+        assert_eq!(gpus(&pods[2..], &[], &one), none);
+    }
+}

@@ -1,0 +1,82 @@
+//! What each engine uses of its GPUs. Knows no NVML, no metric and no source: `mapping` says which GPUs serve an engine, with
+//! `processes`, which reads `/proc`. `account` adds up the GPUs' energy and time.
+
+mod account;
+mod claim;
+mod mapping;
+mod processes;
+
+use std::path::Path;
+
+use trtllm_model::gpu::{EngineGpus, GpuInventory, GpuSnapshot, GpuState, PodName};
+
+use account::{Account, Poll};
+pub use claim::{EngineClaim, EngineId};
+use mapping::Mapping;
+use processes::ProcessTable;
+
+/// Follows the GPUs of all engines. Fed with each inventory.
+#[derive(Debug, Default)]
+pub struct GpuUse {
+    account: Account,
+    mapping: Mapping,
+}
+
+/// Whether the processes that NVML lists can be found in `proc`, which is `/proc`.
+#[must_use]
+pub fn knows_processes(proc: &Path) -> bool {
+    ProcessTable::of_host(proc).is_some()
+}
+
+impl GpuUse {
+    /// `proc` is `/proc`, where the processes of engines are looked up; `pod` is the pod of this process.
+    #[must_use]
+    pub fn new(proc: &Path, pod: Option<PodName>) -> Self {
+        Self { mapping: Mapping::new(ProcessTable::of_host(proc), pod), account: Account::default() }
+    }
+
+    /// Adds what was used since the last inventory. Returns the GPUs of each engine, in the order of `engines`; `None` where
+    /// they are not known.
+    pub fn absorb(&mut self, inventory: &GpuInventory, engines: &[EngineClaim<'_>]) -> Vec<Option<EngineGpus>> {
+        self.account.keep_engines(|id| engines.iter().any(|engine| engine.id == id));
+        let mapping = self.mapping.gpus_of(inventory, engines);
+        let owner = |uuid: &str| -> Option<EngineId> {
+            let mut engines = engines.iter().zip(&mapping).filter(|(_, gpus)| gpus.iter().any(|gpu| gpu == uuid));
+            let (owner, _) = engines.next()?;
+            engines.next().is_none().then_some(owner.id)
+        };
+        for gpu in &inventory.gpus {
+            let uuid = &gpu.identity.uuid;
+            match current_poll(gpu) {
+                Some(poll) => {
+                    // Other programs may use the other instances.
+                    let alone = owner(uuid).filter(|_| gpu.readings.mig_enabled != Some(true));
+                    self.account.polled(uuid, alone, poll);
+                }
+                None => self.account.away(uuid),
+            }
+        }
+        let each = engines.iter().zip(&mapping).map(|(EngineClaim { id, .. }, gpus)| {
+            if gpus.is_empty() {
+                return None;
+            }
+            let counts_time = |uuid: &String| owner(uuid) == Some(*id) && self.account.counts_time(uuid, *id);
+            let used = gpus.iter().all(counts_time).then(|| self.account.used(*id));
+            let has_energy = gpus.iter().all(|uuid| self.account.counts_energy(uuid, *id));
+            Some(EngineGpus {
+                uuids: gpus.clone(),
+                energy_joules: used.filter(|_| has_energy).map(|used| used.energy_mj as f64 / 1000.0),
+                gpu_seconds: used.map(|used| used.time.as_secs_f64()),
+            })
+        });
+        each.collect()
+    }
+}
+
+/// The last poll, if the GPU can be read now.
+fn current_poll(gpu: &GpuSnapshot) -> Option<Poll> {
+    let last = gpu.last_poll.filter(|_| gpu.state == GpuState::Ok)?;
+    // The total stays on the page after a poll that could not read the counter.
+    let total = gpu.readings.energy_joules.filter(|_| gpu.readings.energy_counter_mj.is_some());
+    Some(Poll { at: last.monotonic, energy_mj: total.map(|joules| (joules * 1000.0).round() as u64) })
+}

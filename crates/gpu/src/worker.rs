@@ -1,0 +1,191 @@
+//! One thread per GPU: gets the device handle, polls it, reports. Makes no decisions and does not log. It may hang in an
+//! NVML call at any time, so other threads use only its messages and its [`CurrentCall`].
+//! The handle is kept from one (re)probe to the next, which saves a call per poll. NVML keeps handles of whole GPUs
+//! valid until shutdown (unlike those of MIG devices). The handle is looked up by index: a look-up by UUID queries every
+//! GPU in turn, so one hung GPU would block the others.
+
+use std::io;
+use std::sync::{Arc, mpsc};
+use std::time::{Duration, Instant};
+
+use nvml_wrapper::Device;
+use nvml_wrapper::enums::device::DeviceArchitecture;
+use nvml_wrapper::error::NvmlError;
+
+use super::config::GpuConfig;
+use super::event::{Event, Outcome, Report, monotonic, now_us};
+use super::gpu_filter::GpuFilter;
+use super::nvml::Session;
+use super::probe::{CurrentCall, Failure, Probe, Unsupported};
+use super::readings::PollState;
+use super::threads::{self, StopSignal, ThreadHandle};
+use trtllm_model::gpu::{GpuIdentity, GpuState, LastPoll};
+
+#[derive(Debug)]
+pub(super) struct Worker {
+    pub(super) session: Arc<Session>,
+    pub(super) index: u32,
+    pub(super) config: Arc<GpuConfig>,
+    pub(super) filter: Arc<GpuFilter>,
+    pub(super) current_call: CurrentCall,
+    pub(super) events: mpsc::Sender<Event>,
+}
+
+/// What the supervisor keeps of a worker.
+#[derive(Debug)]
+pub(super) struct WorkerHandle {
+    pub(super) index: u32,
+    pub(super) session: u64,
+    pub(super) thread: ThreadHandle,
+    current_call: CurrentCall,
+}
+
+impl WorkerHandle {
+    /// The NVML call that has not returned within `deadline`.
+    pub(super) fn overdue(&self, deadline: Duration) -> Option<&'static str> {
+        self.current_call.lock().filter(|(_, since)| since.elapsed() >= deadline).map(|(call, _)| call)
+    }
+}
+
+impl Worker {
+    pub(super) fn spawn(self) -> io::Result<WorkerHandle> {
+        let (index, session, current_call) = (self.index, self.session.number, self.current_call.clone());
+        let thread = threads::spawn(&format!("gpu-{index}"), move |stop| self.run(stop))?;
+        Ok(WorkerHandle { index, session, thread, current_call })
+    }
+
+    /// Runs until it is asked to stop or the session is over.
+    fn run(self, stop: &StopSignal) {
+        let step = self.config.timing.reprobe_interval;
+        let mut next = Instant::now();
+        while self.attempt(stop) {
+            if !sleep(&mut next, step, stop) {
+                return;
+            }
+        }
+    }
+
+    /// Gets a device handle and polls it until the GPU fails. Returns whether to try again later.
+    fn attempt(&self, stop: &StopSignal) -> bool {
+        let mut unsupported = Unsupported::default();
+        let mut probe = Probe::new(&self.current_call, &mut unsupported);
+        let device = probe.call("device_by_index", || self.session.nvml.device_by_index(self.index));
+        let identity = device.as_ref().and_then(|device| read_identity(device, self.index, &mut probe));
+        let (Some(device), Some(identity)) = (device, identity) else {
+            let state = probe.state();
+            let outcome = state.map_or_else(Outcome::SessionLost, Outcome::Unidentified);
+            return self.report(outcome, probe.failures) && state.is_ok();
+        };
+        if !self.filter.includes(&identity) {
+            self.report(Outcome::Excluded, probe.failures);
+            return false;
+        }
+        self.report(Outcome::Identified(identity), probe.failures) && self.poll(&device, stop)
+    }
+
+    /// Polls until the GPU fails; returns true if a new handle shall be tried later. A GPU on which merely every call
+    /// fails is polled on.
+    fn poll<'nvml>(&'nvml self, device: &Device<'nvml>, stop: &StopSignal) -> bool {
+        let GpuConfig { interval, timing, .. } = &*self.config;
+        let max_poll_time = (*interval).max(Duration::from_secs(1)).min(timing.call_deadline);
+        let mut kept = PollState::new(&self.config, self.session.driver_version.as_deref());
+        let mut unsupported = Unsupported::default();
+        let mut next = Instant::now();
+        let mut retried = false;
+        loop {
+            unsupported.expire(timing.unsupported_retry);
+            let begun = Instant::now();
+            let mut probe = Probe::new(&self.current_call, &mut unsupported);
+            let result = kept.read(device, &mut probe);
+            let (state, failed) = (probe.state(), probe.gpu_failed());
+            let took = begun.elapsed();
+            // A call hung, so what was read before it is outdated: poll again at once. But only once, because a driver
+            // may always be this slow.
+            let too_slow = took >= max_poll_time;
+            if too_slow && !retried && state == Ok(GpuState::Ok) {
+                retried = true;
+                kept.request_slow_poll();
+                continue;
+            }
+            retried = too_slow;
+            let poll = LastPoll { at_us: now_us(), monotonic: monotonic(), took };
+            let outcome =
+                state.map_or_else(Outcome::SessionLost, |state| Outcome::Polled(state, Box::new(result), poll));
+            if !self.report(outcome, probe.failures) || state.is_err() {
+                return false;
+            }
+            if failed {
+                return true;
+            }
+            if !sleep(&mut next, *interval, stop) {
+                return false;
+            }
+        }
+    }
+
+    /// Returns false if the supervisor has ended.
+    fn report(&self, outcome: Outcome, failures: Vec<Failure>) -> bool {
+        let report = Report { session: self.session.number, index: self.index, outcome, failures };
+        self.events.send(Event::Report(report)).is_ok()
+    }
+}
+
+/// Sleeps until the next tick, one step after `next`. Ticks missed during a slow call are skipped. Returns false if asked
+/// to stop.
+fn sleep(next: &mut Instant, step: Duration, stop: &StopSignal) -> bool {
+    let now = Instant::now();
+    *next += step;
+    if *next < now {
+        *next = now + step;
+    }
+    !stop.wait(next.duration_since(now))
+}
+
+/// `None` if the UUID cannot be read: without it no series can be labelled.
+fn read_identity(device: &Device<'_>, index: u32, probe: &mut Probe<'_>) -> Option<GpuIdentity> {
+    Some(GpuIdentity {
+        uuid: probe.call("uuid", || device.uuid())?,
+        index,
+        name: probe.call("name", || device.name()),
+        pci_bus_id: probe.call("pci_info", || device.pci_info()).map(|pci| pci.bus_id),
+        minor: probe.call("minor_number", || device.minor_number()),
+        serial: probe.call("serial", || device.serial()),
+        vbios: probe.call("vbios_version", || device.vbios_version()),
+        // Only a label of the info series, so a failure is not counted.
+        architecture: probe.call("architecture", || Ok(architecture(device.architecture()))).flatten(),
+    })
+}
+
+/// `None` where NVML itself does not know the architecture. nvml-wrapper returns a number that is newer than itself as an
+/// error.
+fn architecture(result: Result<DeviceArchitecture, NvmlError>) -> Option<String> {
+    match result {
+        Ok(DeviceArchitecture::Unknown) => None,
+        Ok(known) => Some(known.to_string().to_lowercase()),
+        Err(NvmlError::UnexpectedVariant(number)) => Some(format!("unknown_{number}")),
+        Err(_) => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_known_architecture_has_its_label_value() {
+        let labels = (2..=10).map(|number| architecture(DeviceArchitecture::try_from(number)).unwrap());
+        let expected = ["kepler", "maxwell", "pascal", "volta", "turing", "ampere", "ada", "hopper", "blackwell"];
+        assert_eq!(labels.collect::<Vec<_>>(), expected);
+    }
+
+    #[test]
+    fn a_newer_architecture_is_labelled_with_its_number() {
+        assert_eq!(architecture(DeviceArchitecture::try_from(11)).as_deref(), Some("unknown_11"));
+    }
+
+    #[test]
+    fn an_architecture_that_cannot_be_read_has_no_label() {
+        assert_eq!(architecture(Ok(DeviceArchitecture::Unknown)), None);
+        assert_eq!(architecture(Err(NvmlError::NotSupported)), None);
+    }
+}

@@ -1,0 +1,11 @@
+//! What a service needs beside its task: a log, supervised tasks, the end of the process, sockets and small files. Knows no engine
+//! and no GPU. `unsafe` code is in [`process`] only.
+#![deny(unsafe_code)]
+
+pub mod log;
+pub mod printable;
+pub mod process;
+pub mod shutdown;
+pub mod small_file;
+pub mod supervise;
+pub mod unix_socket;

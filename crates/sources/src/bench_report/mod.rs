@@ -1,0 +1,171 @@
+//! Reports of trtllm-bench: the JSON of `--report_json`, the JSON of the first report format, and the text that the program
+//! prints. Says what another file of trtllm-bench is, because its options are easily confused.
+
+mod console;
+mod upstream;
+
+use std::path::Path;
+
+use serde_json::{Map, Value};
+
+use trtllm_model::BenchReport;
+use trtllm_service::small_file;
+
+/// Why a file is not a report.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub enum BenchReportError {
+    #[error("cannot read the file: {0}")]
+    Io(String),
+    #[error("this is {0}, not a report of trtllm-bench")]
+    Other(&'static str),
+    #[error("this is not a report of trtllm-bench")]
+    Unknown,
+    #[error("a value of the report is invalid: {0}")]
+    Invalid(String),
+}
+
+/// Reads a file that must be a report.
+///
+/// # Errors
+/// If it cannot be read or is something else.
+pub fn read(path: &Path) -> Result<BenchReport, BenchReportError> {
+    let text = small_file::read(path).map_err(|error| BenchReportError::Io(error.to_string()))?;
+    parse(&String::from_utf8_lossy(&text))
+}
+
+/// Whether the file that starts like this is a report, or another file of trtllm-bench that has no records.
+#[must_use]
+pub fn is_of_bench(start: &[u8]) -> bool {
+    let has = |text: &str| memchr::memmem::find(start, text.as_bytes()).is_some();
+    let has_key = |key: &str| has(&format!("\"{key}\""));
+    let text = start.trim_ascii_start();
+    match text.first() {
+        Some(b'{') if is_line_of_json(text) => false,
+        // The log above it may begin with a bracket.
+        _ if has(console::BEGIN) => true,
+        Some(b'{') if text.starts_with(b"{'") || is_text_of_requests(text) => true,
+        Some(b'{') => has_key("performance") && KEYS.iter().any(|key| has_key(key)),
+        Some(b'[') => PER_REQUEST.iter().all(|key| has_key(key)),
+        _ => false,
+    }
+}
+
+/// # Errors
+/// If the text is something else, or a value of the report is invalid.
+pub fn parse(text: &str) -> Result<BenchReport, BenchReportError> {
+    if let Some(report) = console::parse(text) {
+        return Ok(report);
+    }
+    let text = text.trim_start();
+    if !text.starts_with(['{', '[']) {
+        return Err(BenchReportError::Unknown);
+    }
+    match serde_json::from_str(text) {
+        Ok(Value::Object(report)) => from_object(report),
+        Ok(Value::Array(items)) => Err(from_array(&items)),
+        _ => Err(from_lines(text)),
+    }
+}
+
+/// Keys that only reports have, beside `performance`.
+const KEYS: [&str; 3] = ["latency_stats", "world_info", "request_info"];
+/// Keys of each entry of `--request_json`.
+const PER_REQUEST: [&str; 2] = ["num_input_tokens", "time_to_first_token"];
+
+fn from_object(report: Map<String, Value>) -> Result<BenchReport, BenchReportError> {
+    let invalid = |error: serde_json::Error| BenchReportError::Invalid(error.to_string());
+    if report.contains_key("performance") && report.contains_key("latency_stats") {
+        return serde_json::from_value(report.into()).map_err(invalid);
+    }
+    if report.contains_key("performance") && KEYS.iter().any(|key| report.contains_key(*key)) {
+        return upstream::parse(report.into()).map_err(invalid);
+    }
+    let is_text = |(id, text): (&String, &Value)| id.bytes().all(|byte| byte.is_ascii_digit()) && text.is_string();
+    Err(match report.contains_key("iter") {
+        true => BenchReportError::Other("a record of the engine (--iteration_log)"),
+        false if !report.is_empty() && report.iter().all(is_text) => TEXTS,
+        false => BenchReportError::Unknown,
+    })
+}
+
+const TEXTS: BenchReportError = BenchReportError::Other("the text of each request (--output_json)");
+
+fn from_array(items: &[Value]) -> BenchReportError {
+    let has = |key: &str| items.first().is_some_and(|item| item.get(key).is_some());
+    if PER_REQUEST.iter().all(|key| has(key)) {
+        BenchReportError::Other("the list of requests (--request_json)")
+    } else if has("iter") {
+        BenchReportError::Other("a list of records of the engine")
+    } else {
+        BenchReportError::Unknown
+    }
+}
+
+/// Text that is not JSON as a whole.
+fn from_lines(text: &str) -> BenchReportError {
+    let first = text.lines().next().unwrap_or_default();
+    let record = serde_json::from_str(first).ok().is_some_and(|record: Value| record.get("iter").is_some());
+    if text.starts_with("{'") {
+        BenchReportError::Other("an iteration log as Python text (--iteration_log)")
+    } else if record {
+        BenchReportError::Other("an iteration log (--iteration_log)")
+    } else {
+        match serde_json::from_str::<serde::de::IgnoredAny>(text) {
+            Err(error) if text.contains("\"performance\"") => BenchReportError::Invalid(error.to_string()),
+            _ => BenchReportError::Unknown,
+        }
+    }
+}
+
+/// Whether the first line is one of several: a file of records.
+fn is_line_of_json(text: &[u8]) -> bool {
+    let end = memchr::memchr(b'\n', text).unwrap_or(text.len());
+    let (first, rest) = text.split_at(end);
+    !rest.trim_ascii().is_empty() && serde_json::from_slice::<serde::de::IgnoredAny>(first).is_ok()
+}
+
+/// `{"0": "…`
+fn is_text_of_requests(text: &[u8]) -> bool {
+    let Some(id) = text[1..].trim_ascii_start().strip_prefix(b"\"") else { return false };
+    let digits = id.iter().take_while(|byte| byte.is_ascii_digit()).count();
+    let rest = id[digits..].strip_prefix(b"\"").map(<[u8]>::trim_ascii_start);
+    let value = rest.and_then(|rest| rest.strip_prefix(b":")).map(<[u8]>::trim_ascii_start);
+    digits > 0 && value.is_some_and(|value| value.starts_with(b"\""))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn other(text: &str) -> String {
+        assert!(is_of_bench(text.as_bytes()), "{text}");
+        parse(text).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn other_files_of_trtllm_bench_are_named() {
+        assert!(
+            other("{'iter': 1, 'maxBatchSizeStatic': None}\n{'iter': 2}\n").contains("Python text (--iteration_log)")
+        );
+        assert!(other("{\"0\": \"Once upon\",\n \"1\": \"a time\"}").contains("--output_json"));
+        let requests = r#"[{"id": 0, "num_input_tokens": 5, "output_tokens": 1, "time_to_first_token": 9}]"#;
+        assert!(other(requests).contains("--request_json"));
+        assert!(other("{\"performance\": {}, \"world_info\": {").contains("invalid"));
+    }
+
+    #[test]
+    fn records_are_no_file_of_trtllm_bench_for_a_replay_and_no_report() {
+        let records = "{\"iter\": 1, \"x\": \"performance\", \"world_info\": 1}\n{\"iter\": 2}\n";
+        for text in [records, "[{\"iter\": 1}]", "{\"iter\": 1}"] {
+            assert!(!is_of_bench(text.as_bytes()), "{text}");
+            assert!(
+                parse(text).unwrap_err().to_string().contains("record")
+                    || parse(text).unwrap_err().to_string().contains("log")
+            );
+        }
+        for text in ["", "hello", "{}", "[]", "{\"a\": 1}"] {
+            assert!(!is_of_bench(text.as_bytes()), "{text}");
+            assert_eq!(parse(text), Err(BenchReportError::Unknown), "{text}");
+        }
+    }
+}

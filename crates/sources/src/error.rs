@@ -1,0 +1,94 @@
+//! Why a source cannot be opened, and why a poll failed. No text contains a secret or a body.
+
+use std::path::PathBuf;
+
+use trtllm_model::ErrorKind;
+
+/// A poll that failed. The text names the target.
+#[derive(Debug, thiserror::Error)]
+pub enum SourceError {
+    #[error("cannot connect to {target}: {cause}; check that the engine runs and that --source names its address")]
+    Connect { target: String, cause: String },
+    #[error("{target} did not answer within {after:?}; look at the log of the server, or raise --poll.timeout")]
+    Timeout { target: String, after: std::time::Duration },
+    #[error("{target} did not complete a long answer within {after:?}; check the network to it")]
+    Slow { target: String, after: std::time::Duration },
+    #[error("{target} answered with status {status}; check that bearer_token_file in --source names a valid token")]
+    Unauthorized { target: String, status: u16 },
+    #[error("cannot read bearer_token_file {path}: {cause}; check the path and its permissions")]
+    Token { path: PathBuf, cause: std::io::Error },
+    #[error("{target} answered with status {status}; check that --source names the port of trtllm-serve")]
+    HttpStatus { target: String, status: u16 },
+    #[error(
+        "{target} did not send a JSON array of statistics: {cause}; check that --source names the port of trtllm-serve"
+    )]
+    NotJson { target: String, cause: String },
+    #[error(
+        "{target} is a page for Prometheus, not the statistics of trtllm-serve; check that --source names the port of \
+         trtllm-serve. A worker of Dynamo publishes to --source socket:PATH instead"
+    )]
+    PrometheusPage { target: String },
+    #[error("{target} ended its answer in the middle of a record; look at the log of the server")]
+    Truncated { target: String },
+    #[error("{target} sent more than {limit} bytes in one answer; check that its address and port are right")]
+    TooLarge { target: String, limit: usize },
+    #[error(
+        "reading from {target} failed: {cause}; if this continues, check the server and the network, or the disk of the file"
+    )]
+    Io { target: String, cause: String },
+    #[error("cannot read the engine's statistics: {cause}; if this continues, restart the exporter")]
+    Engine { cause: String },
+    #[error("reading from {target} failed by a bug in the exporter; please report the log line \"panic\" before it")]
+    Panicked { target: String },
+    /// The source can never work. Polling it again is useless.
+    #[error(transparent)]
+    Open(#[from] OpenError),
+}
+
+impl SourceError {
+    #[must_use]
+    pub const fn kind(&self) -> ErrorKind {
+        match self {
+            Self::Connect { .. } => ErrorKind::Connect,
+            Self::Timeout { .. } | Self::Slow { .. } => ErrorKind::Timeout,
+            Self::HttpStatus { .. } | Self::Unauthorized { .. } => ErrorKind::HttpStatus,
+            Self::NotJson { .. } | Self::PrometheusPage { .. } => ErrorKind::NotJson,
+            Self::Truncated { .. } => ErrorKind::Truncated,
+            Self::TooLarge { .. } => ErrorKind::TooLarge,
+            Self::Io { .. } | Self::Token { .. } => ErrorKind::Io,
+            Self::Engine { .. } | Self::Panicked { .. } | Self::Open(_) => ErrorKind::Engine,
+        }
+    }
+
+    /// The server says that it is not ready yet.
+    #[must_use]
+    pub const fn is_not_ready(&self) -> bool {
+        matches!(self, Self::HttpStatus { status: 503, .. })
+    }
+}
+
+/// A source that cannot be opened. It ends the daemon.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    #[error("cannot listen on the ingest socket {path}: {cause}; choose another path with --source socket:PATH")]
+    Socket { path: PathBuf, cause: std::io::Error },
+    #[error(
+        "cannot read {path} for --source replay: {cause}; name a file with records, a report of trtllm-bench or the folder of a recording"
+    )]
+    Replay { path: PathBuf, cause: std::io::Error },
+    #[error("cannot read the certificates for https from {}: {cause}; name a PEM file with ca_file in --source", file.as_ref().map_or("the system".into(), |file| file.display().to_string()))]
+    Certificates { file: Option<PathBuf>, cause: std::io::Error },
+    #[error("cannot read the requests of load={path}: {cause}; name a file with one request per line")]
+    Load { path: PathBuf, cause: std::io::Error },
+    #[error("cannot start the engine {engine} of --source: {cause}")]
+    Engine { engine: String, cause: String },
+}
+
+#[cfg(not(feature = "executor"))]
+impl OpenError {
+    /// The engine needs a part that this build lacks.
+    pub fn no_executor(engine: String) -> Self {
+        let cause = "this build has no Executor; build it with the feature \"executor\"".to_owned();
+        Self::Engine { engine, cause }
+    }
+}

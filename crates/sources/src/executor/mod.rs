@@ -1,0 +1,271 @@
+//! An Executor in this process, behind the bridge. It is constructed, polled and dropped on a thread of its own: a model
+//! may take half an hour to load, and a call that hangs must not block anything else. Polls of it time out like others.
+
+mod feed;
+pub mod hosting;
+mod kv_events;
+mod recording;
+
+use std::path::Path;
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::sync::{Arc, LazyLock};
+use std::time::{Duration, Instant};
+
+use tokio::sync::oneshot;
+use trtllm_bridge::{BridgeError, Executor, KvEventRow, is_simulated};
+
+use trtllm_model::{EngineAbout, EngineSettings};
+use trtllm_service::small_file;
+
+use feed::Feed;
+use hosting::{Hosting, LoadPlan};
+
+use super::engine_settings::parse_engine_config;
+use super::{Batch, Item, OpenError, Presence, SourceError, cpp_rows};
+
+pub use trtllm_bridge::exit_now;
+
+/// Rows of KV cache events drained at a time.
+const EVENT_ROWS: usize = 128;
+/// How long the engine may take to stop.
+const STOP_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Each thread of an [`ExecutorThread`] holds a clone until it ends.
+static RUNNING: LazyLock<Arc<()>> = LazyLock::new(Arc::default);
+
+/// Whether an engine of this process is still loading or has not stopped. The process must then end by [`exit_now`]: a
+/// normal exit would run the destructors of C++ globals that the engine's threads still use.
+#[must_use]
+pub fn is_any_running() -> bool {
+    Arc::strong_count(&RUNNING) > 1
+}
+
+type Drained = Result<Vec<Item>, SourceError>;
+
+/// The thread that owns an Executor.
+#[derive(Debug)]
+pub struct ExecutorThread {
+    pub(super) target: String,
+    /// The result of the construction; None once it has been received.
+    pub(super) loading: Option<oneshot::Receiver<Result<EngineAbout, OpenError>>>,
+    /// Asks the thread to drain the engine.
+    polls: mpsc::Sender<oneshot::Sender<Drained>>,
+    /// The answer to a poll that timed out. The next poll waits for it instead of asking again.
+    pending: Option<oneshot::Receiver<Drained>>,
+    /// Resolves to an error when the thread has ended: nothing is sent.
+    ended: oneshot::Receiver<()>,
+}
+
+impl ExecutorThread {
+    /// Starts the thread, which constructs the engine and starts its load. Returns at once: polls wait for the engine.
+    ///
+    /// # Errors
+    /// If no thread can be started.
+    pub fn start(hosting: Hosting) -> Result<Self, OpenError> {
+        let target = hosting.engine.clone();
+        let (polls, inbox) = mpsc::channel();
+        let (loaded, loading) = oneshot::channel();
+        let (ending, ended) = oneshot::channel();
+        let running = Arc::clone(&RUNNING);
+        let thread = move || {
+            // Owned by the thread, so both are dropped when it ends, also by a panic.
+            let _guards: (Arc<()>, oneshot::Sender<()>) = (running, ending);
+            match construct(&hosting) {
+                Ok((executor, feed)) => {
+                    let version = Some(executor.version()).filter(|version| !version.is_empty());
+                    let simulated = executor.is_simulated();
+                    let _ = loaded.send(Ok(EngineAbout {
+                        backend: Some("tensorrt".to_owned()),
+                        version,
+                        simulated,
+                        settings: settings(&hosting.engine),
+                        ..EngineAbout::default()
+                    }));
+                    serve(executor, feed, &inbox);
+                }
+                Err(error) => drop(loaded.send(Err(error))),
+            }
+        };
+        std::thread::Builder::new()
+            .name("executor".to_owned())
+            .spawn(thread)
+            .map_err(|error| OpenError::Engine { engine: target.clone(), cause: error.to_string() })?;
+        Ok(Self { target, loading: Some(loading), polls, pending: None, ended })
+    }
+
+    pub(super) async fn poll(&mut self, batch: &mut Batch) -> Result<Presence, SourceError> {
+        let thread_ended = || SourceError::Engine { cause: "the thread of the engine ended".to_owned() };
+        if let Some(loading) = &mut self.loading {
+            let loaded = loading.await;
+            self.loading = None;
+            let about = loaded.map_err(|_| thread_ended())??;
+            if about.simulated {
+                tracing::info!(engine = self.target, "this engine is simulated; its numbers describe no real model");
+            }
+            batch.about = Some(about);
+        }
+        let pending = match &mut self.pending {
+            Some(pending) => pending,
+            None => {
+                let (reply, pending) = oneshot::channel();
+                self.polls.send(reply).map_err(|_| thread_ended())?;
+                self.pending.insert(pending)
+            }
+        };
+        let drained = pending.await;
+        self.pending = None;
+        batch.items.extend(drained.map_err(|_| thread_ended())??);
+        Ok(Presence::Present)
+    }
+
+    /// Stops the engine, so that it does not work any more when the process ends. A constructor cannot be interrupted:
+    /// an engine that is still loading is abandoned at once.
+    pub(super) async fn stop(self) {
+        let Self { target, loading, polls, ended, .. } = self;
+        drop(polls);
+        if loading.is_some_and(|mut loading| matches!(loading.try_recv(), Err(oneshot::error::TryRecvError::Empty))) {
+            tracing::warn!(engine = target, "engine is still loading; abandoning it");
+        } else if tokio::time::timeout(STOP_TIMEOUT, ended).await.is_err() {
+            tracing::warn!(engine = target, "engine did not stop within {STOP_TIMEOUT:?}; abandoning it");
+        }
+    }
+}
+
+/// The settings in the engine's directory. A file that is missing or invalid has none.
+fn settings(engine: &str) -> EngineSettings {
+    let file = small_file::read(&Path::new(engine).join("config.json"));
+    file.map(|body| parse_engine_config(&body)).unwrap_or_default()
+}
+
+/// Checks what can be checked without a model and a GPU. A simulated engine is started and stopped.
+///
+/// # Errors
+/// If the engine cannot start.
+pub fn check(hosting: &Hosting) -> Result<(), OpenError> {
+    let mut hosting = hosting.clone();
+    // Opening a pipe waits for its writer.
+    hosting.load.take_if(|load| matches!(load, LoadPlan::Recorded(plan) if small_file::is_stream(&plan.path)));
+    let Hosting { engine, load, .. } = &mut hosting;
+    if is_simulated() || engine.starts_with("sim:") {
+        *engine = at_once(engine);
+        return construct(&hosting).map(drop);
+    }
+    feed(load.as_ref())?;
+    std::fs::read_dir(&*engine).map(drop).map_err(|error| {
+        let cause = format!("cannot read the engine's directory: {error}; name the directory that trtllm-build wrote");
+        OpenError::Engine { engine: engine.clone(), cause }
+    })
+}
+
+/// The simulated engine, without the time that it takes to load.
+fn at_once(engine: &str) -> String {
+    let described = small_file::read(&Path::new(engine).join("simulated.engine")).unwrap_or_default();
+    let described = String::from_utf8_lossy(&described);
+    let engine = described.lines().next().filter(|line| line.starts_with("sim:")).unwrap_or(engine);
+    match engine.starts_with("sim:") {
+        // The last one counts.
+        true => format!("{engine}{}load_seconds=0", if engine.contains('?') { '&' } else { '?' }),
+        false => engine.to_owned(),
+    }
+}
+
+/// Opens the file of recorded requests, if any.
+fn feed(load: Option<&LoadPlan>) -> Result<Option<Feed>, OpenError> {
+    let Some(LoadPlan::Recorded(plan)) = load else { return Ok(None) };
+    let opened = Feed::open(plan.clone());
+    opened.map(Some).map_err(|cause| OpenError::Load { path: plan.path.clone(), cause })
+}
+
+/// Opens the file of recorded requests, if any, and the engine.
+fn construct(Hosting { engine, options, load }: &Hosting) -> Result<(Executor, Option<Feed>), OpenError> {
+    let feed = feed(load.as_ref())?;
+    let failed = |error| {
+        let cause = match error {
+            BridgeError::Open { cause, .. } => cause,
+            other => other.to_string(),
+        };
+        OpenError::Engine { engine: engine.clone(), cause }
+    };
+    let mut executor = Executor::open_with(engine, options).map_err(failed)?;
+    if let Some(LoadPlan::Synthetic(load)) = load {
+        match executor.start_load(load) {
+            // A worker of a larger engine: only the leader accepts requests.
+            Err(BridgeError::NotLeader) => {
+                tracing::info!("this rank accepts no requests; the leader generates the load")
+            }
+            started => started.map_err(failed)?,
+        }
+    }
+    Ok((executor, feed))
+}
+
+/// Drains the engine for each poll until the [`ExecutorThread`] is dropped. Sends recorded requests between polls.
+fn serve(mut executor: Executor, mut feed: Option<Feed>, inbox: &mpsc::Receiver<oneshot::Sender<Drained>>) {
+    loop {
+        let wait = feed.as_mut().and_then(|feed| feed.run(&mut executor, Instant::now()));
+        let poll = match wait {
+            Some(wait) => inbox.recv_timeout(wait),
+            None => {
+                feed = None;
+                inbox.recv().map_err(|_| RecvTimeoutError::Disconnected)
+            }
+        };
+        match poll {
+            Ok(reply) => {
+                let _ = reply.send(drain(&mut executor));
+            }
+            Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) => return,
+        }
+    }
+}
+
+/// Everything the engine has, oldest first. Workers and stopped engines have no statistics, so that is checked first.
+fn drain(executor: &mut Executor) -> Drained {
+    if !executor.can_enqueue_requests() {
+        let cause = "the engine was shut down, or this process is not its leader".to_owned();
+        return Err(SourceError::Engine { cause });
+    }
+    // Request rows are drained first and delivered after the records: the engine keeps running meanwhile, and the record
+    // of an iteration must come before its request rows. A drain ends at what the engine had when it began.
+    let requests = all(executor, Executor::drain_requests)?;
+    let mut items = all(executor, Executor::drain_iterations)?;
+    items.extend(requests);
+    items.extend(all(executor, Executor::drain_perf_metrics)?);
+    let events = all_kv_events(executor)?;
+    let events = events.chunk_by(|row, next| row.event_id == next.event_id && row.rank == next.rank);
+    items.extend(events.map(|rows| Item::KvEvent(Box::new(kv_events::event(rows)))));
+    Ok(items)
+}
+
+/// Calls `drain` until it returns no rows.
+fn all(
+    executor: &mut Executor,
+    drain: for<'a> fn(&'a mut Executor) -> Result<&'a [u8], BridgeError>,
+) -> Result<Vec<Item>, SourceError> {
+    let mut items = Vec::new();
+    loop {
+        let rows = drain(executor).map_err(failed)?;
+        if rows.is_empty() {
+            return Ok(items);
+        }
+        items.extend(cpp_rows::items(rows).0);
+    }
+}
+
+fn all_kv_events(executor: &mut Executor) -> Result<Vec<KvEventRow>, SourceError> {
+    let mut rows = Vec::new();
+    loop {
+        let begin = rows.len();
+        rows.resize(begin + EVENT_ROWS, KvEventRow::default());
+        let count = executor.drain_kv_events(&mut rows[begin..]).map_err(failed)?;
+        rows.truncate(begin + count);
+        if count < EVENT_ROWS {
+            return Ok(rows);
+        }
+    }
+}
+
+fn failed(error: BridgeError) -> SourceError {
+    SourceError::Engine { cause: error.to_string() }
+}

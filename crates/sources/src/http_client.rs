@@ -1,0 +1,354 @@
+//! One keep-alive HTTP/1.1 connection to one engine. Every response is limited in size, and all together: long ones take turns.
+//! The caller sets the deadlines: a request that is dropped before its end closes its connection, and the next one opens another.
+
+use std::error::Error;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::header::{ACCEPT, AUTHORIZATION, HOST, USER_AGENT};
+use http::{Method, Request, Response, StatusCode, Uri};
+use http_body_util::{BodyExt, Empty};
+use hyper::body::{Body as _, Incoming};
+use hyper::client::conn::http1::{self, SendRequest};
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::TokioIo;
+use tokio::net::TcpStream;
+use tokio::sync::{Semaphore, SemaphorePermit};
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
+use tokio_rustls::rustls::pki_types::ServerName;
+use tokio_util::either::Either;
+use tower::ServiceExt as _;
+
+use super::SourceError;
+use super::name_lookup::{Resolver, look_up, resolver};
+use super::server::{Server, Token};
+
+/// Longest response, in bytes. A full ring of 1000 records with their requests is a few MiB.
+const MAX_BODY: usize = 16 << 20;
+/// The longest buffer kept from one response to the next: enough for a poll of a busy engine. A longer response needs a
+/// reservation.
+const KEPT_BODY: usize = 128 << 10;
+/// KiB of long responses that are being received or parsed, of all engines.
+static LONG_RESPONSES: Semaphore = Semaphore::const_new(MAX_BODY >> 10);
+/// A long response must arrive within this time: others wait for it.
+const LONG_RESPONSE: Duration = Duration::from_secs(2);
+/// hyper's own default is a read buffer of half a megabyte per connection.
+const READ_BUFFER: usize = 64 << 10;
+
+/// A client of one target. hyper-util's pool is not used: if a request follows another one directly, it opens a second
+/// connection, because the first one is not back in the pool yet.
+#[derive(Debug)]
+pub struct HttpClient {
+    pub(super) server: Server,
+    token: Token,
+    connector: HttpConnector<Resolver>,
+    connection: Option<Connection>,
+    body: Vec<u8>,
+    /// Length of the long ones of the last bodies. It falls slowly, because one poll has long and short answers.
+    usual_body: usize,
+    /// For a body above [`KEPT_BODY`], until it has been parsed.
+    reserved: Option<SemaphorePermit<'static>>,
+    max_body: usize,
+}
+
+/// The two halves of hyper's connection. The second one runs in the caller's task during a request, and rests between
+/// requests: a task of its own would wake another thread for each poll.
+#[derive(Debug)]
+struct Connection {
+    requests: SendRequest<Empty<Bytes>>,
+    /// None once the connection has ended.
+    io: Option<Io>,
+}
+
+type Io = http1::Connection<TokioIo<Either<TcpStream, TlsStream<TcpStream>>>, Empty<Bytes>>;
+
+impl Connection {
+    async fn send(&mut self, request: Request<Empty<Bytes>>) -> hyper::Result<Response<Incoming>> {
+        let response = self.requests.send_request(request);
+        run(&mut self.io, response).await
+    }
+
+    /// Whether it takes another request.
+    async fn is_ready(&mut self) -> bool {
+        run(&mut self.io, self.requests.ready()).await.is_ok()
+    }
+}
+
+/// Moves bytes until `exchange` has ended.
+async fn run<T>(io: &mut Option<Io>, exchange: impl Future<Output = T>) -> T {
+    let mut exchange = pin!(exchange);
+    if let Some(open) = io {
+        tokio::select! {
+            biased;
+            _ = open => *io = None,
+            result = &mut exchange => return result,
+        }
+    }
+    // What arrived before the end of the connection is still to be read.
+    exchange.await
+}
+
+impl HttpClient {
+    pub fn new(server: Server) -> Self {
+        Self::with_resolver(server, resolver(look_up))
+    }
+
+    fn with_resolver(server: Server, resolver: Resolver) -> Self {
+        let mut connector = HttpConnector::new_with_resolver(resolver);
+        connector.set_nodelay(true);
+        // TLS is added after the connection.
+        connector.enforce_http(false);
+        let token = Token::default();
+        let (body, usual_body) = (Vec::new(), 0);
+        Self { server, token, connector, connection: None, body, usual_body, reserved: None, max_body: MAX_BODY }
+    }
+
+    /// With another limit for the length of a response.
+    pub fn with_max_body(self, max_body: usize) -> Self {
+        Self { max_body, ..self }
+    }
+
+    /// The body of a complete response with status 200.
+    ///
+    /// # Errors
+    /// If the target cannot be reached, closes the connection early, or sends another status or too many bytes.
+    pub async fn read(&mut self, method: Method, path: &str) -> Result<&[u8], SourceError> {
+        self.read_at_most(self.max_body, method, path).await
+    }
+
+    /// As [`HttpClient::read`], with another limit for the length of this response.
+    pub async fn read_at_most(&mut self, max_body: usize, method: Method, path: &str) -> Result<&[u8], SourceError> {
+        self.release();
+        let url = format!("{}{path}", self.server.target);
+        let failed = |error: &(dyn Error + 'static)| SourceError::Io { target: url.clone(), cause: root_cause(error) };
+        let uri: Uri = url.parse().map_err(|error: http::uri::InvalidUri| failed(&error))?;
+        let authorization = match &self.server.token_file {
+            Some(file) => Some(self.token.header(file).await?),
+            None => self.server.user.clone(),
+        };
+        let mut request = Request::builder()
+            .method(method)
+            .uri(uri.path_and_query().map_or("/", |path| path.as_str()))
+            .header(HOST, uri.authority().map_or("", |authority| authority.as_str()))
+            .header(ACCEPT, "application/json")
+            .header(USER_AGENT, concat!("trtllm-exporter/", env!("CARGO_PKG_VERSION")))
+            .body(Empty::new())
+            .map_err(|error| failed(&error))?;
+        request.headers_mut().extend(authorization.map(|value| (AUTHORIZATION, value)));
+        // Taken, not borrowed: only a request that completes puts the connection back.
+        let mut kept = self.connection.take();
+        let reused = match &mut kept {
+            // Here it notices that the server has closed or reset it meanwhile.
+            Some(kept) => kept.is_ready().await,
+            None => false,
+        };
+        let mut connection = match kept.filter(|_| reused) {
+            Some(kept) => kept,
+            None => self.connect(&uri).await?,
+        };
+        let mut sent = connection.send(request.clone()).await;
+        // The server closed the connection while the request was on its way.
+        if reused && sent.as_ref().is_err_and(|error| error.is_canceled() || error.is_incomplete_message()) {
+            connection = self.connect(&uri).await?;
+            sent = connection.send(request).await;
+        }
+        let response = sent.map_err(|error| failed(&error))?;
+        let status = response.status();
+        run(&mut connection.io, self.receive(response.into_body(), max_body, &url)).await?;
+        if connection.is_ready().await {
+            self.connection = Some(connection);
+        }
+        if status != StatusCode::OK {
+            self.body.clear();
+            if matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) {
+                self.token.refused();
+                return Err(SourceError::Unauthorized { target: url, status: status.as_u16() });
+            }
+            return Err(SourceError::HttpStatus { target: url, status: status.as_u16() });
+        }
+        Ok(&self.body)
+    }
+
+    /// Reads a body into `self.body`.
+    async fn receive(&mut self, mut body: Incoming, max_body: usize, url: &str) -> Result<(), SourceError> {
+        let length = body.size_hint().exact().map_or(max_body, |length| max_body.min(length as usize));
+        let mut late = pin!(tokio::time::sleep(Duration::MAX));
+        loop {
+            let frame = tokio::select! {
+                frame = body.frame() => frame,
+                () = &mut late => return Err(SourceError::Slow { target: url.to_owned(), after: LONG_RESPONSE }),
+            };
+            let Some(frame) = frame else { return Ok(()) };
+            let data = frame
+                .map_err(|error| SourceError::Io { target: url.to_owned(), cause: root_cause(&error) })?
+                .into_data()
+                .unwrap_or_default();
+            let room = max_body - self.body.len();
+            if self.reserved.is_none() && self.body.len() + data.len() > KEPT_BODY {
+                // The whole response at once: two that wait for each other's end would wait for ever.
+                let kib = u32::try_from(length >> 10).unwrap_or(u32::MAX) + 1;
+                self.reserved = LONG_RESPONSES.acquire_many(kib.min((MAX_BODY >> 10) as u32)).await.ok();
+                late.as_mut().reset(tokio::time::Instant::now() + LONG_RESPONSE);
+                self.body.reserve_exact(length - self.body.len());
+            }
+            self.body.extend_from_slice(&data[..data.len().min(room)]);
+            if data.len() > room {
+                return Err(SourceError::TooLarge { target: url.to_owned(), limit: max_body });
+            }
+        }
+    }
+
+    /// Frees the last body, once it has been parsed. The first answer of an engine is often its whole ring, and the others are short:
+    /// the buffer follows.
+    pub fn release(&mut self) {
+        self.usual_body = self.body.len().min(KEPT_BODY).max(self.usual_body - self.usual_body / 64);
+        self.body.clear();
+        if self.body.capacity() > 2 * self.usual_body {
+            self.body.shrink_to(self.usual_body);
+        }
+        self.reserved = None;
+    }
+
+    /// What has arrived of the last body, also if its request failed or was dropped.
+    pub(super) fn received(&self) -> &[u8] {
+        &self.body
+    }
+
+    async fn connect(&self, uri: &Uri) -> Result<Connection, SourceError> {
+        let failed = |error: &(dyn Error + 'static)| SourceError::Connect {
+            target: self.server.target.clone(),
+            cause: root_cause(error),
+        };
+        let stream = self.connector.clone().oneshot(uri.clone()).await.map_err(|error| failed(&error))?;
+        let stream = match &self.server.tls {
+            None => Either::Left(stream.into_inner()),
+            Some(config) => {
+                let host = uri.host().unwrap_or_default().trim_matches(['[', ']']).to_owned();
+                let name = ServerName::try_from(host).map_err(|error| failed(&error))?;
+                let connecting = TlsConnector::from(Arc::clone(config)).connect(name, stream.into_inner());
+                Either::Right(connecting.await.map_err(|error| failed(&error))?)
+            }
+        };
+        let stream = TokioIo::new(stream);
+        let handshake = http1::Builder::new().max_buf_size(READ_BUFFER).handshake(stream).await;
+        let (requests, io) = handshake.map_err(|error| failed(&error))?;
+        Ok(Connection { requests, io: Some(io) })
+    }
+}
+
+/// The last cause says what happened. The outer errors only name a stage, such as "tcp connect error".
+fn root_cause(error: &(dyn Error + 'static)) -> String {
+    std::iter::successors(Some(error), |&error| error.source()).last().unwrap_or(error).to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    use tokio::net::TcpListener;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn an_ip_address_needs_no_look_up() {
+        for (host, expected) in [("engine", true), ("127.0.0.1", false), ("[::1]", false)] {
+            let resolver = resolver(|_| Err(io::Error::other("a name was looked up")));
+            let mut client = HttpClient::with_resolver(Server::plain(format!("http://{host}:1")), resolver);
+            let error = client.read(Method::GET, "/metrics").await.unwrap_err();
+            assert!(matches!(error, SourceError::Connect { .. }));
+            assert_eq!(error.to_string().contains("a name was looked up"), expected, "{error}");
+        }
+    }
+
+    /// Serves `connections` connections, each with `requests` requests, and then closes it.
+    async fn server(connections: usize, requests: usize) -> (String, tokio::task::JoinHandle<()>) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let target = format!("http://{}", listener.local_addr().unwrap());
+        let serving = async move {
+            for _ in 0..connections {
+                let (mut stream, _) = listener.accept().await.unwrap();
+                for _ in 0..requests {
+                    let mut head = Vec::new();
+                    while !head.ends_with(b"\r\n\r\n") {
+                        head.push(stream.read_u8().await.unwrap());
+                    }
+                    stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n[]").await.unwrap();
+                }
+            }
+        };
+        (target, tokio::spawn(serving))
+    }
+
+    #[test]
+    fn the_buffer_of_a_long_first_answer_is_freed_while_the_others_are_short() {
+        let mut client = HttpClient::new(Server::plain("http://engine:1".to_owned()));
+        let mut read = |length| {
+            client.body.extend(std::iter::repeat_n(b'x', length));
+            client.release();
+            client.body.capacity()
+        };
+        assert_eq!(read(1 << 20), KEPT_BODY);
+        for _ in 0..400 {
+            read(2000);
+        }
+        assert!(read(2000) <= 4000, "{} bytes", client.body.capacity());
+    }
+
+    #[test]
+    fn the_buffer_stays_while_long_and_short_answers_alternate() {
+        let mut client = HttpClient::new(Server::plain("http://engine:1".to_owned()));
+        for _ in 0..100 {
+            for length in [100_000, 2, 0, 2, 0] {
+                client.body.extend(std::iter::repeat_n(b'x', length));
+                client.release();
+                assert!(client.body.capacity() >= 90_000);
+            }
+        }
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn requests_in_a_row_share_one_connection() {
+        let (target, serving) = server(1, 100).await;
+        let mut client = HttpClient::new(Server::plain(target));
+        for _ in 0..100 {
+            // A second connection would never be accepted.
+            assert_eq!(client.read(Method::GET, "/metrics").await.unwrap(), b"[]");
+        }
+        serving.await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn a_connection_that_the_server_closed_is_replaced() {
+        let (target, serving) = server(3, 1).await;
+        let mut client = HttpClient::new(Server::plain(target));
+        for _ in 0..3 {
+            assert_eq!(client.read(Method::GET, "/metrics").await.unwrap(), b"[]");
+        }
+        serving.await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn a_connection_that_the_server_reset_between_two_requests_is_replaced() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let mut client = HttpClient::new(Server::plain(format!("http://{}", listener.local_addr().unwrap())));
+        for _ in 0..3 {
+            let answer = async {
+                let (mut stream, _) = listener.accept().await.unwrap();
+                assert!(stream.read(&mut [0; 1000]).await.unwrap() > 0);
+                stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n[]").await.unwrap();
+                stream
+            };
+            let (read, stream) = tokio::join!(client.read(Method::GET, "/metrics"), answer);
+            assert_eq!(read.unwrap(), b"[]");
+            // Closing without lingering resets.
+            stream.set_zero_linger().unwrap();
+            drop(stream);
+            // The client's runtime learns of it, as in the time between two polls.
+            tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+        }
+    }
+}

@@ -1,0 +1,102 @@
+//! Sources of statistics. A source fetches and parses, nothing else: each poll fills a [`Batch`] or returns an error, in
+//! bounded time and size. Items that were read before a failure stay in the batch and are counted.
+
+pub mod batch;
+pub mod bench_report;
+pub mod cpp_rows;
+pub mod discovery;
+pub mod engine_settings;
+pub mod error;
+pub mod http_client;
+mod name_lookup;
+pub mod prometheus_text;
+pub mod replay;
+pub mod server;
+mod server_page;
+pub mod socket;
+pub mod startup_times;
+pub mod trtllm_json;
+pub mod trtllm_serve;
+
+#[cfg(feature = "executor")]
+pub mod executor;
+
+pub use batch::{Batch, Item, Presence, Recorded};
+pub use error::{OpenError, SourceError};
+
+/// A poll that takes this time and then has this result.
+#[doc(hidden)]
+pub type TestPoll = (std::time::Duration, Result<Presence, SourceError>);
+
+/// One engine's source.
+#[derive(Debug)]
+pub enum Source {
+    TrtllmServe(Box<trtllm_serve::TrtllmServe>),
+    Socket(socket::Ingest),
+    Replay(replay::Replay),
+    #[cfg(feature = "executor")]
+    Executor(executor::ExecutorThread),
+    /// For tests of the poll driver.
+    #[doc(hidden)]
+    Test(fn(&mut Batch) -> TestPoll),
+}
+
+impl Source {
+    /// Fills `batch`. Cancel-safe: a poll that is dropped at its deadline leaves the source ready for the next one.
+    ///
+    /// # Errors
+    /// If the engine cannot be reached or its answer cannot be read to the end. `batch` then holds what was read before.
+    pub async fn poll(&mut self, batch: &mut Batch) -> Result<Presence, SourceError> {
+        match self {
+            Self::TrtllmServe(source) => source.poll(batch).await,
+            Self::Socket(source) => Ok(source.poll(batch)),
+            // A read from a pipe or a network file system may hang. Other tasks move to another thread then.
+            Self::Replay(source) => tokio::task::block_in_place(|| source.poll(batch)),
+            #[cfg(feature = "executor")]
+            Self::Executor(source) => source.poll(batch).await,
+            Self::Test(poll) => {
+                let (delay, result) = poll(batch);
+                tokio::time::sleep(delay).await;
+                result
+            }
+        }
+    }
+
+    /// Adds to `batch` the complete records of a poll that failed or was dropped at its deadline.
+    pub fn take_partial(&mut self, batch: &mut Batch) {
+        if let Self::TrtllmServe(source) = self {
+            source.take_partial(batch);
+        }
+    }
+
+    /// Whether the source is an engine of this process that still loads its model.
+    #[must_use]
+    pub fn is_loading(&self) -> bool {
+        #[cfg(feature = "executor")]
+        if let Self::Executor(source) = self {
+            return source.loading.is_some();
+        }
+        false
+    }
+
+    /// Stops the source. An engine of this process gets a few seconds to finish its current work.
+    pub async fn close(self) {
+        #[cfg(feature = "executor")]
+        if let Self::Executor(source) = self {
+            source.stop().await;
+        }
+    }
+
+    /// What the poll reads, for messages.
+    #[must_use]
+    pub fn target(&self) -> String {
+        match self {
+            Self::TrtllmServe(source) => source.client.server.target.clone(),
+            Self::Socket(source) => source.target.clone(),
+            Self::Replay(source) => source.target.clone(),
+            #[cfg(feature = "executor")]
+            Self::Executor(source) => source.target.clone(),
+            Self::Test(_) => "test".to_owned(),
+        }
+    }
+}

@@ -1,0 +1,272 @@
+//! Records from a file, NDJSON or one JSON array, or from a recording, at the recorded speed or a given one. After the last
+//! record the engine is idle. A trtllm-bench report is read in one poll.
+
+use std::fs::File;
+use std::io::{BufRead, BufReader, ErrorKind, Read};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use trtllm_model::RejectReason;
+use trtllm_recording::{self as recording, Moment, Settled};
+use trtllm_service::small_file;
+
+use super::trtllm_json::{Hello, Line, parse_line, parse_records};
+use super::{Batch, Item, OpenError, Presence, Recorded, SourceError, bench_report};
+
+/// Most records of one poll: a file that is read at full speed must not fill the memory.
+const MAX_PER_POLL: usize = 4096;
+/// What is looked at to tell a report from records.
+const START: usize = 64 << 10;
+/// Longest line and longest array, in bytes: a device may have no end.
+const MAX_LINE: u64 = 16 << 20;
+const MAX_ARRAY: u64 = 256 << 20;
+
+/// Speed of a replay.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Pace {
+    /// This many times as fast as recorded, by the timestamps of the records. Infinite: as fast as they can be read.
+    Recorded(f64),
+    /// Records per second.
+    Rate(f64),
+}
+
+/// A file being replayed.
+#[derive(Debug)]
+pub struct Replay {
+    pub(super) target: String,
+    pace: Pace,
+    input: Input,
+    started: Option<Instant>,
+    /// An item that was read before its time.
+    next: Option<Item>,
+    delivered: u64,
+    /// Recorded time of the last record, in seconds since the first.
+    clock: f64,
+    first_timestamp_us: Option<i64>,
+    /// The moment of the last items of a recording, and the process that wrote it.
+    received: Option<Moment>,
+    session: Option<i64>,
+}
+
+#[derive(Debug)]
+enum Input {
+    Lines(BufReader<File>),
+    Records(std::vec::IntoIter<Item>),
+    Recording(Box<recording::Reader>),
+}
+
+impl Replay {
+    /// # Errors
+    /// If the file cannot be read, is an array of other values than records, or a report with values that are not numbers.
+    pub async fn open(path: PathBuf, engine: Option<String>, pace: Pace) -> Result<Self, OpenError> {
+        // Opening a named pipe waits for its writer.
+        let opening = path.clone();
+        let opened = tokio::task::spawn_blocking(move || Self::read(&opening, engine.as_deref(), pace)).await;
+        opened.unwrap_or_else(|error| Err(OpenError::Replay { path, cause: error.into() }))
+    }
+
+    /// Whether the file can be opened now. What a pipe or a terminal has is not taken from it.
+    ///
+    /// # Errors
+    /// As [`Self::open`].
+    pub fn check(path: &Path, engine: Option<&str>, pace: Pace) -> Result<(), OpenError> {
+        if small_file::is_stream(path) { Ok(()) } else { Self::read(path, engine, pace).map(drop) }
+    }
+
+    fn read(path: &Path, engine: Option<&str>, pace: Pace) -> Result<Self, OpenError> {
+        match path.is_dir() {
+            true => Self::read_recording(path, engine, pace),
+            false => Self::read_start(path, pace),
+        }
+    }
+
+    fn read_start(path: &Path, pace: Pace) -> Result<Self, OpenError> {
+        let failed = |cause| OpenError::Replay { path: path.to_owned(), cause };
+        let mut reader = BufReader::with_capacity(START, File::open(path).map_err(failed)?);
+        let start = reader.fill_buf().map_err(failed)?;
+        let of_bench = bench_report::is_of_bench(start);
+        let array = start.iter().find(|byte| !byte.is_ascii_whitespace()) == Some(&b'[');
+        let invalid = |error| failed(std::io::Error::new(ErrorKind::InvalidData, error));
+        let input = if of_bench {
+            let mut text = String::new();
+            reader.take(MAX_LINE).read_to_string(&mut text).map_err(failed)?;
+            let report = bench_report::parse(&text).map_err(|error| failed(std::io::Error::other(error)))?;
+            Input::Records(vec![Item::BenchReport(Arc::new(report))].into_iter())
+        } else if array {
+            let (mut text, mut batch) = (Vec::new(), Batch::default());
+            reader.take(MAX_ARRAY).read_to_end(&mut text).map_err(failed)?;
+            parse_records(&text, &mut batch).map_err(invalid)?;
+            if batch.rejected[RejectReason::TooMany as usize] > 0 {
+                let cause = "the array has too many records; write one record per line".to_owned();
+                return Err(failed(std::io::Error::new(ErrorKind::InvalidData, cause)));
+            }
+            Input::Records(batch.items.into_iter())
+        } else {
+            Input::Lines(reader)
+        };
+        Ok(Self::new(path, pace, input))
+    }
+
+    fn read_recording(path: &Path, engine: Option<&str>, pace: Pace) -> Result<Self, OpenError> {
+        let opened = recording::Reader::open(path, engine, "engine=MODEL or engine=MODEL/VERSION", None);
+        let failed = |error| OpenError::Replay { path: path.to_owned(), cause: std::io::Error::other(error) };
+        Ok(Self::new(path, pace, Input::Recording(Box::new(opened.map_err(failed)?))))
+    }
+
+    fn new(path: &Path, pace: Pace, input: Input) -> Self {
+        Self {
+            target: format!("replay:{}", path.display()),
+            pace,
+            input,
+            started: None,
+            next: None,
+            delivered: 0,
+            clock: 0.0,
+            first_timestamp_us: None,
+            received: None,
+            session: None,
+        }
+    }
+
+    pub(super) fn poll(&mut self, batch: &mut Batch) -> Result<Presence, SourceError> {
+        let elapsed = self.started.get_or_insert_with(Instant::now).elapsed();
+        for _ in 0..MAX_PER_POLL {
+            if self.next.is_none() {
+                self.next = self.read_item(batch)?;
+                self.advance();
+            }
+            let due = self.due();
+            let Some(item) = self.next.take_if(|_| due <= elapsed) else {
+                batch.ended = self.next.is_none();
+                break;
+            };
+            self.delivered += u64::from(!matches!(item, Item::Recorded(_)));
+            batch.items.push(item);
+        }
+        Ok(Presence::Present)
+    }
+
+    fn read_item(&mut self, batch: &mut Batch) -> Result<Option<Item>, SourceError> {
+        if let Input::Records(records) = &mut self.input {
+            return Ok(records.next());
+        }
+        let mut line = Vec::new();
+        loop {
+            let read = self.input.read_line(&mut line, batch);
+            let is_line = read.map_err(|cause| match cause.kind() {
+                ErrorKind::FileTooLarge => {
+                    SourceError::TooLarge { target: self.target.clone(), limit: MAX_LINE as usize }
+                }
+                _ => SourceError::Io { target: self.target.clone(), cause: cause.to_string() },
+            })?;
+            if !is_line {
+                return Ok(None);
+            }
+            let line = line.as_slice();
+            if recording::Line::is_recorded(line) {
+                match recording::Line::parse(line) {
+                    Ok(recording::Line::Recording(header)) if self.begins_session(header.session) => {
+                        return Ok(Some(Item::Recorded(Recorded::Gap)));
+                    }
+                    Ok(recording::Line::Recording(_)) => {}
+                    Ok(line) => return Ok(recorded(line)),
+                    Err(_) => batch.reject(RejectReason::NotARecord),
+                }
+                continue;
+            }
+            match parse_line(line) {
+                Ok(Line::Item(item)) => return Ok(Some(item)),
+                Ok(Line::Hello(Hello { pid, config, .. })) => {
+                    batch.update_settings(config);
+                    if let Some(pid) = pid {
+                        return Ok(Some(Item::Process(pid)));
+                    }
+                }
+                Err(_) if line.iter().all(u8::is_ascii_whitespace) => {}
+                Err(RejectReason::Truncated) => batch.reject(RejectReason::NotJson),
+                Err(reason) => batch.reject(reason),
+            }
+        }
+    }
+
+    /// Whether another exporter continued the recording. Its clock has another origin, so the time between the two is skipped.
+    fn begins_session(&mut self, session: i64) -> bool {
+        let is_other = self.session.replace(session).is_some_and(|before| before != session);
+        if is_other {
+            self.received = None;
+        }
+        is_other
+    }
+
+    /// Moves the recorded clock to the time of the next item.
+    fn advance(&mut self) {
+        let record = match &self.next {
+            Some(Item::Record(record)) if self.session.is_none() => record,
+            Some(Item::Recorded(Recorded::Received(at) | Recorded::Settled(Settled { at, .. }))) => {
+                let last = self.received.replace(*at).map_or(at.ns, |last| last.ns);
+                self.clock += at.ns.saturating_sub(last).max(0) as f64 / 1e9;
+                return;
+            }
+            _ => return,
+        };
+        self.clock = match record.timestamp.map(|time| time.micros) {
+            Some(micros) => {
+                let first = *self.first_timestamp_us.get_or_insert(micros);
+                ((micros - first) as f64 / 1e6).max(self.clock)
+            }
+            None => self.clock + record.iter_latency_ms.unwrap_or(0.0).max(0.0) / 1000.0,
+        };
+    }
+
+    fn due(&self) -> Duration {
+        let seconds = match self.pace {
+            Pace::Rate(rate) => self.delivered as f64 / rate,
+            Pace::Recorded(speed) => self.clock / speed,
+        };
+        Duration::try_from_secs_f64(seconds).unwrap_or(Duration::ZERO)
+    }
+}
+
+impl Input {
+    /// Replaces `line` by the next one, without its line feed. False at the end.
+    fn read_line(&mut self, line: &mut Vec<u8>, batch: &mut Batch) -> std::io::Result<bool> {
+        line.clear();
+        match self {
+            Self::Records(_) => Ok(false),
+            Self::Recording(reader) => {
+                let torn = reader.torn();
+                let is_line = reader.next_line(line);
+                (torn..reader.torn()).for_each(|_| batch.reject(RejectReason::Truncated));
+                is_line
+            }
+            Self::Lines(lines) => {
+                let length = lines.by_ref().take(MAX_LINE).read_until(b'\n', line)?;
+                if line.pop_if(|last| *last == b'\n').is_none() && length as u64 == MAX_LINE {
+                    return Err(ErrorKind::FileTooLarge.into());
+                }
+                Ok(length > 0)
+            }
+        }
+    }
+}
+
+/// The item of a line. The first line of a segment has none.
+fn recorded(line: recording::Line) -> Option<Item> {
+    use recording::Line;
+    Some(match line {
+        Line::Recording(_) => return None,
+        Line::Dropped(_) => Item::Recorded(Recorded::Gap),
+        Line::Received(at) => Item::Recorded(Recorded::Received(at)),
+        Line::Settled(settled) => Item::Recorded(Recorded::Settled(settled)),
+        Line::About(about) => Item::Recorded(Recorded::About(about)),
+        Line::RefusedRecord(record) => Item::Recorded(Recorded::Refused(record)),
+        Line::Record(record) => Item::Record(record),
+        Line::RequestRows(rows) => Item::Requests(rows),
+        Line::FinishedRequest(entry) => Item::PerfMetrics(entry),
+        Line::KvEvent(event) => Item::KvEvent(event),
+        Line::ServerMetrics(page) => Item::ServerMetrics(page),
+        Line::BenchReport(report) => Item::BenchReport(report),
+        Line::Process(process) => Item::Process(process),
+    })
+}

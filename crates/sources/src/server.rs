@@ -1,0 +1,171 @@
+//! The server that a client reads: its address, whom it trusts, and the token that it asks for.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use http::HeaderValue;
+use http::uri::Authority;
+use tokio::task::spawn_blocking;
+use tokio_rustls::rustls::crypto::ring::default_provider;
+use tokio_rustls::rustls::pki_types::CertificateDer;
+use tokio_rustls::rustls::pki_types::pem::PemObject as _;
+use tokio_rustls::rustls::{ClientConfig, RootCertStore};
+
+use super::{OpenError, SourceError};
+use trtllm_service::small_file;
+
+/// How long a token is used before its file is read again. Kubernetes replaces tokens an hour before they expire.
+const TOKEN_AGE: Duration = Duration::from_secs(60);
+
+/// How to reach a server, as configured.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Access {
+    /// `http(s)://HOST:PORT[/BASE]`
+    pub target: String,
+    /// Certificate authorities of the server, instead of the system's.
+    pub ca_file: Option<PathBuf>,
+    /// A token to send with each request.
+    pub bearer_token_file: Option<PathBuf>,
+}
+
+impl Access {
+    /// Checks that the certificates for https can be read. A token may appear later: it is read with each poll that needs it.
+    ///
+    /// # Errors
+    /// If they cannot be read, or there are none.
+    pub fn check(&self) -> Result<(), OpenError> {
+        let Self { target, ca_file, .. } = self;
+        match target.starts_with("https:") {
+            false => Ok(()),
+            true => certificates(ca_file.as_deref()).map(drop),
+        }
+    }
+}
+
+/// The port of `HOST:PORT`, if there is one. http takes a port that it cannot parse as absent, and the default port belongs to
+/// another server.
+///
+/// # Errors
+/// If it is not a port.
+pub fn port_of(authority: &Authority) -> Result<Option<u16>, String> {
+    let Some((_, port)) = authority.as_str().split_at(authority.host().len()).1.split_once(':') else {
+        return Ok(None);
+    };
+    let number = port.parse().ok().filter(|number| *number > 0 && port.bytes().all(|byte| byte.is_ascii_digit()));
+    number.map(Some).ok_or_else(|| format!("port {port:?} is not a number from 1 to 65535; correct it"))
+}
+
+/// A server that can be connected to. A clone shares what was read from files.
+#[derive(Debug, Clone)]
+pub struct Server {
+    pub(super) target: String,
+    /// For https.
+    pub(super) tls: Option<Arc<ClientConfig>>,
+    pub(super) token_file: Option<PathBuf>,
+    /// The header `Authorization` of a user with a password.
+    pub(super) user: Option<HeaderValue>,
+}
+
+impl Server {
+    /// Reads the certificates that the connection needs.
+    ///
+    /// # Errors
+    /// If there are none.
+    pub async fn new(access: Access) -> Result<Self, OpenError> {
+        let Access { target, ca_file, bearer_token_file } = access;
+        let tls = match target.starts_with("https:") {
+            false => None,
+            true => {
+                let path = ca_file.clone();
+                let read = spawn_blocking(move || certificates(path.as_deref())).await;
+                let aborted = |error| OpenError::Certificates { file: ca_file, cause: io::Error::other(error) };
+                Some(Arc::new(read.map_err(aborted)??))
+            }
+        };
+        Ok(Self { target, tls, token_file: bearer_token_file, user: None })
+    }
+
+    /// Without TLS and token.
+    pub(super) fn plain(target: String) -> Self {
+        Self { target, tls: None, token_file: None, user: None }
+    }
+
+    /// Sends this header `Authorization` unless there is a token file.
+    pub fn with_user(self, authorization: HeaderValue) -> Self {
+        Self { user: Some(authorization), ..self }
+    }
+}
+
+/// Trusts the authorities in `ca_file`, or those of the system.
+fn certificates(ca_file: Option<&Path>) -> Result<ClientConfig, OpenError> {
+    tls(ca_file).map_err(|cause| OpenError::Certificates { file: ca_file.map(Path::to_owned), cause })
+}
+
+fn tls(ca_file: Option<&Path>) -> io::Result<ClientConfig> {
+    let mut roots = RootCertStore::empty();
+    match ca_file {
+        Some(path) => {
+            let text = small_file::read(path)?;
+            for certificate in CertificateDer::pem_slice_iter(&text) {
+                let certificate = certificate.map_err(|_| io::Error::other("it is not PEM"))?;
+                roots.add(certificate).map_err(io::Error::other)?;
+            }
+        }
+        None => _ = roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs),
+    }
+    if roots.is_empty() {
+        return Err(io::Error::other("no certificate found"));
+    }
+    let config =
+        ClientConfig::builder_with_provider(Arc::new(default_provider())).with_safe_default_protocol_versions();
+    Ok(config.map_err(io::Error::other)?.with_root_certificates(roots).with_no_client_auth())
+}
+
+/// The token of a server, as last read from its file.
+#[derive(Debug, Default)]
+pub(super) struct Token(Option<(Instant, HeaderValue)>);
+
+impl Token {
+    /// The value of the header `Authorization`.
+    ///
+    /// # Errors
+    /// If the file cannot be read or does not contain a token.
+    pub(super) async fn header(&mut self, file: &Path) -> Result<HeaderValue, SourceError> {
+        if let Some((read, header)) = &self.0
+            && read.elapsed() < TOKEN_AGE
+        {
+            return Ok(header.clone());
+        }
+        let path = file.to_owned();
+        let read = spawn_blocking(move || small_file::read(&path)).await;
+        let header = read.unwrap_or_else(|error| Err(io::Error::other(error))).and_then(|text| bearer(&text));
+        let header = header.map_err(|cause| SourceError::Token { path: file.to_owned(), cause })?;
+        self.0 = Some((Instant::now(), header.clone()));
+        Ok(header)
+    }
+
+    /// The server has refused the token: there may be a newer one in the file.
+    pub(super) fn refused(&mut self) {
+        self.0 = None;
+    }
+}
+
+/// Whether the file contains a token now.
+///
+/// # Errors
+/// If it cannot be read, or contains none.
+pub fn check_token(file: &Path) -> io::Result<()> {
+    small_file::read(file).and_then(|text| bearer(&text)).map(drop)
+}
+
+fn bearer(text: &[u8]) -> io::Result<HeaderValue> {
+    let token = text.trim_ascii();
+    let header = HeaderValue::from_bytes(&[b"Bearer ", token].concat());
+    let mut header =
+        header.ok().filter(|_| !token.is_empty()).ok_or_else(|| io::Error::other("it does not contain a token"))?;
+    // Not shown by Debug.
+    header.set_sensitive(true);
+    Ok(header)
+}

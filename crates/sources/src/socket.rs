@@ -1,0 +1,113 @@
+//! The ingest socket: any process connects and publishes NDJSON, one record per line. The number of publishers, the
+//! length of a line and the bytes of unread lines are limited. Data above these limits waits in the socket buffers.
+
+mod desk;
+mod listener;
+mod names;
+mod publishers;
+
+use std::path::Path;
+use std::sync::Arc;
+
+use tokio::sync::mpsc;
+
+use super::trtllm_json::{Line, parse_line};
+use super::{Batch, Item, OpenError, Presence};
+use trtllm_model::RejectReason;
+use trtllm_service::unix_socket::{self, Activated};
+
+pub use listener::{Listener, Naming};
+pub use names::{Ending, Joined, NameTaken, Names, Socket};
+pub use publishers::Admission;
+
+use desk::{Desk, Queued};
+use listener::OneEngine;
+
+/// The lines of one engine, until its next poll.
+#[derive(Debug)]
+pub struct Ingest {
+    /// For messages.
+    pub(super) target: String,
+    queue: mpsc::UnboundedReceiver<Queued>,
+    desk: Arc<Desk>,
+    /// The poll that continues has received lines.
+    received: bool,
+    home: Home,
+}
+
+/// Where the lines come from.
+#[derive(Debug)]
+enum Home {
+    /// A socket with one engine, which lives as long as the engine.
+    OwnSocket { _listener: Listener },
+    /// A socket whose publishers name their engines.
+    Shared { names: Arc<Names>, id: u64 },
+}
+
+impl Ingest {
+    /// Listens on `path` for one engine, as [`Listener::bind`] does.
+    ///
+    /// # Errors
+    /// If the path cannot be bound, another process listens on it, or it exists and is not a socket.
+    pub async fn bind(path: &Path, activated: &Activated, admission: Admission) -> Result<Self, OpenError> {
+        let (desk, queue) = Desk::new();
+        let naming = Naming::OneEngine(OneEngine(Arc::clone(&desk)));
+        let listener = Listener::bind(path, activated, admission, naming).await?;
+        let target = format!("socket:{}", path.display());
+        Ok(Self { target, queue, desk, received: false, home: Home::OwnSocket { _listener: listener } })
+    }
+
+    /// The lines of an engine whose publisher has named it.
+    #[must_use]
+    pub fn joined(socket: &Path, Joined { id, names, desk, queue, .. }: Joined) -> Self {
+        let target = format!("socket:{}", socket.display());
+        Self { target, queue, desk, received: false, home: Home::Shared { names, id } }
+    }
+
+    pub(super) fn poll(&mut self, batch: &mut Batch) -> Presence {
+        while batch.has_room()
+            && let Ok(queued) = self.queue.try_recv()
+        {
+            self.received = true;
+            match queued {
+                Queued::Hello { process, settings, .. } => {
+                    process.into_iter().for_each(|process| batch.push(Item::Process(process)));
+                    batch.update_settings(settings);
+                }
+                Queued::Line { text, .. } => match text.and_then(|line| parse(&line)) {
+                    Ok(item) => batch.push(item),
+                    Err(reason) => batch.reject(reason),
+                },
+            }
+        }
+        if !batch.has_room() {
+            batch.more = true;
+            return Presence::Present;
+        }
+        let connected = self.desk.connections();
+        batch.connections = Some(connected);
+        batch.processes = self.desk.processes();
+        // A publisher may connect for each line and disconnect at once: its lines show that it is there.
+        match (std::mem::take(&mut self.received) || connected > 0, &self.home) {
+            (true, _) => Presence::Present,
+            (false, Home::Shared { names, id }) if names.forget(*id) => Presence::Forgotten,
+            (false, _) => Presence::Disconnected,
+        }
+    }
+}
+
+/// Checks that the path can be listened on, without listening.
+///
+/// # Errors
+/// If it cannot.
+pub fn check(path: &Path) -> Result<(), OpenError> {
+    unix_socket::check(path).map_err(|cause| OpenError::Socket { path: path.to_owned(), cause })
+}
+
+/// A hello is not expected here: it is the first line of a connection, which has been read before.
+fn parse(line: &[u8]) -> Result<Item, RejectReason> {
+    match parse_line(line)? {
+        Line::Item(item) => Ok(item),
+        Line::Hello(_) => Err(RejectReason::NotARecord),
+    }
+}

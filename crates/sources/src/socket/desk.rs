@@ -1,0 +1,79 @@
+//! The lines of one engine on their way from connections to the engine's next poll.
+
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::{SemaphorePermit, mpsc};
+
+use trtllm_model::{EngineSettings, RejectReason};
+
+/// What a connection has sent. Its permit is released when it has been taken.
+#[derive(Debug)]
+pub(super) enum Queued {
+    /// A publisher has connected.
+    Hello { process: Option<u64>, settings: EngineSettings, _permit: SemaphorePermit<'static> },
+    Line {
+        /// Without its line feed; or why it could not be read.
+        text: Result<Vec<u8>, RejectReason>,
+        _permit: Option<SemaphorePermit<'static>>,
+    },
+}
+
+/// Where the connections of one engine hand in their lines.
+#[derive(Debug)]
+pub(super) struct Desk {
+    lines: mpsc::UnboundedSender<Queued>,
+    connections: AtomicU64,
+    /// The processes of the connections since there was none; `None` for a process that is not visible here.
+    processes: Mutex<Vec<Option<u32>>>,
+}
+
+/// More processes of one engine than any has.
+const MAX_PROCESSES: usize = 64;
+
+impl Desk {
+    pub(super) fn new() -> (Arc<Self>, mpsc::UnboundedReceiver<Queued>) {
+        let (lines, queue) = mpsc::unbounded_channel();
+        (Arc::new(Self { lines, connections: AtomicU64::new(0), processes: Mutex::default() }), queue)
+    }
+
+    /// Open connections that publish for the engine.
+    pub(super) fn connections(&self) -> u64 {
+        self.connections.load(Relaxed)
+    }
+
+    pub(super) fn enter(&self) {
+        self.connections.fetch_add(1, Relaxed);
+    }
+
+    /// Returns whether this was the last connection.
+    pub(super) fn leave(&self) -> bool {
+        let is_last = self.connections.fetch_sub(1, Relaxed) == 1;
+        if is_last {
+            self.all_processes().clear();
+        }
+        is_last
+    }
+
+    /// A connection of this process publishes for the engine.
+    pub(super) fn published_by(&self, process: Option<u32>) {
+        let mut processes = self.all_processes();
+        if !processes.contains(&process) && processes.len() < MAX_PROCESSES {
+            processes.push(process);
+        }
+    }
+
+    /// The processes that publish for the engine; empty if one of them is not visible here.
+    pub(super) fn processes(&self) -> Vec<u32> {
+        self.all_processes().iter().copied().collect::<Option<_>>().unwrap_or_default()
+    }
+
+    fn all_processes(&self) -> MutexGuard<'_, Vec<Option<u32>>> {
+        self.processes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns false if the engine is gone.
+    pub(super) fn hand_in(&self, queued: Queued) -> bool {
+        self.lines.send(queued).is_ok()
+    }
+}

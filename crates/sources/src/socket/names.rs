@@ -1,0 +1,397 @@
+//! The names of engines. On a socket without a configured name, each publisher says its own in its first line. A name
+//! belongs to the open connection that said it, not to a process id: in containers, every engine is process 1.
+
+use std::collections::HashSet;
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::{Notify, mpsc};
+use tokio::time::Instant;
+
+use super::desk::{Desk, Queued};
+use crate::trtllm_json::Hello;
+use trtllm_model::PublisherRefusal;
+use trtllm_service::log::LogLimit;
+
+/// Engines that publishers may name.
+const MAX_ENGINES: usize = 64;
+/// Instead of a socket's id.
+const DISCOVERED: u64 = 0;
+/// How long a publisher waits for a name that another one has: a process that connects again may be faster than the end of its
+/// last connection.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// All names of the process.
+#[derive(Debug)]
+pub struct Names {
+    table: Mutex<Table>,
+    released: Notify,
+    joined: mpsc::UnboundedSender<Joined>,
+    /// How long an engine without a publisher is kept.
+    forget_after: Duration,
+    log: Mutex<LogLimit>,
+}
+
+#[derive(Debug, Default)]
+struct Table {
+    /// Model and version of each engine in the configuration.
+    configured: HashSet<(String, String)>,
+    /// Those of engines that were found.
+    discovered: HashSet<(String, String)>,
+    engines: Vec<Named>,
+    next_id: u64,
+}
+
+/// An engine that was named by a publisher.
+#[derive(Debug)]
+struct Named {
+    id: u64,
+    socket: u64,
+    model: String,
+    version: String,
+    /// The process id that its last publisher has said.
+    process: Option<u64>,
+    owner: Owner,
+    desk: Arc<Desk>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Owner {
+    /// A connection that said the name, or for which it was chosen.
+    Connection,
+    /// The connections that said no hello share one name.
+    Nameless,
+    Nobody {
+        since: Instant,
+    },
+}
+
+/// One socket whose publishers name their engines.
+#[derive(Debug)]
+pub struct Socket {
+    names: Arc<Names>,
+    id: u64,
+    default_model: &'static str,
+}
+
+/// An engine that has just got its name.
+#[derive(Debug)]
+pub struct Joined {
+    /// Of its socket.
+    pub socket: u64,
+    pub model: String,
+    pub version: String,
+    pub(super) id: u64,
+    pub(super) names: Arc<Names>,
+    pub(super) desk: Arc<Desk>,
+    pub(super) queue: mpsc::UnboundedReceiver<Queued>,
+}
+
+/// An engine of the configuration has the name of an engine that was named while the daemon runs.
+#[derive(Debug, PartialEq, Eq)]
+pub struct NameTaken {
+    pub model: String,
+    pub version: String,
+    pub by: &'static str,
+}
+
+impl fmt::Display for NameTaken {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { model, version, by } = self;
+        write!(out, "model {model:?} version {version:?} is the name of an engine that {by}; choose another name")
+    }
+}
+
+/// Engines that a reload ends. Their names become free.
+#[derive(Debug, Default)]
+pub struct Ending {
+    /// Ids of sockets that are closed.
+    pub sockets: HashSet<u64>,
+    /// Model and version of engines that were found.
+    pub discovered: HashSet<(String, String)>,
+}
+
+/// Why a publisher cannot have its name.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Refused {
+    Taken { model: String, version: String, by: &'static str },
+    TooMany,
+}
+
+impl Refused {
+    pub(super) fn reason(&self) -> PublisherRefusal {
+        match self {
+            Self::Taken { .. } => PublisherRefusal::Name,
+            Self::TooMany => PublisherRefusal::Engines,
+        }
+    }
+}
+
+impl fmt::Display for Refused {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Taken { model, version, by } => {
+                write!(out, "model {model:?} version {version:?} belongs to {by}; give each engine its own name")
+            }
+            Self::TooMany => write!(
+                out,
+                "there are {MAX_ENGINES} engines already; lower --engine.forget-after if old names are not needed"
+            ),
+        }
+    }
+}
+
+/// What a publisher wants to be called.
+enum Wish<'a> {
+    /// Exactly this.
+    Explicit { model: &'a str, version: &'a str },
+    /// The lowest free version of this model.
+    Derived { model: &'a str },
+    /// The name of all publishers without a hello.
+    Nameless { model: &'a str },
+}
+
+impl<'a> Wish<'a> {
+    fn of(hello: Option<&'a Hello>, default_model: &'a str) -> Self {
+        let given = |text: &'a Option<String>| text.as_deref().filter(|text| !text.is_empty());
+        match hello {
+            None => Self::Nameless { model: default_model },
+            Some(hello) => match (given(&hello.model), hello.derived) {
+                (Some(model), false) => Self::Explicit { model, version: given(&hello.version).unwrap_or("1") },
+                (model, _) => Self::Derived { model: model.unwrap_or(default_model) },
+            },
+        }
+    }
+}
+
+impl Names {
+    /// New engines are sent to `joined`.
+    #[must_use]
+    pub fn new(forget_after: Duration, joined: mpsc::UnboundedSender<Joined>) -> Arc<Self> {
+        Arc::new(Self { table: Mutex::default(), released: Notify::new(), joined, forget_after, log: Mutex::default() })
+    }
+
+    /// Sets the names of the engines in the configuration. Publishers cannot have them.
+    ///
+    /// # Errors
+    /// If an engine that stays has one of them. Then nothing is changed.
+    pub fn configure(&self, configured: HashSet<(String, String)>, ending: &Ending) -> Result<(), NameTaken> {
+        let mut table = self.table();
+        let stay = table.engines.iter().filter(|engine| !ending.sockets.contains(&engine.socket));
+        let published = stay.map(|engine| ((engine.model.clone(), engine.version.clone()), "publishes on a socket"));
+        let found = table.discovered.difference(&ending.discovered);
+        let found = found.map(|name| (name.clone(), "trtllm-exporter has found"));
+        if let Some(((model, version), by)) = published.chain(found).find(|(name, _)| configured.contains(name)) {
+            return Err(NameTaken { model, version, by });
+        }
+        table.configured = configured;
+        Ok(())
+    }
+
+    /// Takes the lowest free version of a model for an engine that was found.
+    #[must_use]
+    pub fn discovered(&self, model: &str) -> String {
+        let mut table = self.table();
+        let version = table.free_version(DISCOVERED, model, None);
+        table.discovered.insert((model.to_owned(), version.clone()));
+        version
+    }
+
+    /// Gives back a name of [`Names::discovered`].
+    pub fn give_back(&self, model: &str, version: &str) {
+        self.table().discovered.remove(&(model.to_owned(), version.to_owned()));
+    }
+
+    /// A socket whose publishers name their engines. `default_model`: of those that say none.
+    #[must_use]
+    pub fn socket(self: &Arc<Self>, default_model: &'static str) -> Socket {
+        let mut table = self.table();
+        table.next_id += 1;
+        Socket { names: Arc::clone(self), id: table.next_id, default_model }
+    }
+
+    /// Removes an engine whose last publisher left long ago. Returns whether the engine is gone.
+    pub(super) fn forget(&self, id: u64) -> bool {
+        let mut table = self.table();
+        table.engines.retain(|engine| {
+            let long_gone = matches!(engine.owner, Owner::Nobody { since } if since.elapsed() >= self.forget_after);
+            engine.id != id || !long_gone
+        });
+        !table.engines.iter().any(|engine| engine.id == id)
+    }
+
+    /// The last connection of an engine has ended: its name is free.
+    fn release(&self, id: u64) {
+        let mut table = self.table();
+        if let Some(engine) = table.engines.iter_mut().find(|engine| engine.id == id)
+            && engine.desk.connections() == 0
+        {
+            engine.owner = Owner::Nobody { since: Instant::now() };
+            let Named { model, version, process, .. } = &*engine;
+            if let Some(left_out) = self.log_room() {
+                tracing::info!(model, version, pid = process, left_out, "the last publisher of the engine has left");
+            }
+        }
+        drop(table);
+        self.released.notify_waiters();
+    }
+
+    /// A publisher that connects again and again must not fill the log.
+    fn log_publisher(&self, model: &str, version: &str, pid: Option<u64>) {
+        if let Some(left_out) = self.log_room() {
+            tracing::info!(model, version, pid, left_out, "publisher connected");
+        }
+    }
+
+    /// The number of lines that were left out, if one may be written now.
+    fn log_room(&self) -> Option<u64> {
+        self.log.lock().unwrap_or_else(PoisonError::into_inner).allow(std::time::Instant::now())
+    }
+
+    fn table(&self) -> MutexGuard<'_, Table> {
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Socket {
+    /// Ties new engines to their socket.
+    #[must_use]
+    pub fn id(&self) -> u64 {
+        self.id
+    }
+
+    /// The engine of a publisher that has said this. Waits a moment for a name that another connection has.
+    pub(super) async fn claim(&self, hello: Option<&Hello>) -> Result<Seat, Refused> {
+        let patience = tokio::time::sleep(PATIENCE);
+        tokio::pin!(patience);
+        loop {
+            let mut released = std::pin::pin!(self.names.released.notified());
+            released.as_mut().enable();
+            let refused = match self.try_claim(hello) {
+                Err(refused) if refused.reason() == PublisherRefusal::Name => refused,
+                result => return result,
+            };
+            tokio::select! {
+                () = released => {}
+                () = &mut patience => return Err(refused),
+            }
+        }
+    }
+
+    fn try_claim(&self, hello: Option<&Hello>) -> Result<Seat, Refused> {
+        let wish = Wish::of(hello, self.default_model);
+        let process = hello.and_then(|hello| hello.pid);
+        let mut table = self.names.table();
+        let (model, version) = match wish {
+            Wish::Explicit { model, version } => {
+                table.check_free(self.id, model, version)?;
+                (model, version.to_owned())
+            }
+            Wish::Derived { model } => (model, table.free_version(self.id, model, process)),
+            Wish::Nameless { model } => match table.nameless(self.id) {
+                Some(engine) => return Ok(Seat::new(&self.names, engine)),
+                None => (model, table.free_version(self.id, model, None)),
+            },
+        };
+        let owner = if matches!(wish, Wish::Nameless { .. }) { Owner::Nameless } else { Owner::Connection };
+        let known = table.engines.iter_mut().find(|engine| engine.model == model && engine.version == version);
+        if let Some(engine) = known {
+            engine.owner = owner;
+            engine.process = process;
+            self.names.log_publisher(model, &engine.version, process);
+            return Ok(Seat::new(&self.names, engine));
+        }
+        if table.engines.len() >= MAX_ENGINES {
+            return Err(Refused::TooMany);
+        }
+        table.next_id += 1;
+        let (id, (desk, queue)) = (table.next_id, Desk::new());
+        let engine = Named { id, socket: self.id, model: model.to_owned(), version, process, owner, desk };
+        let Named { model, version, desk, .. } = &engine;
+        self.names.log_publisher(model, version, process);
+        let _ = self.names.joined.send(Joined {
+            socket: self.id,
+            model: model.clone(),
+            version: version.clone(),
+            id,
+            names: Arc::clone(&self.names),
+            desk: Arc::clone(desk),
+            queue,
+        });
+        let seat = Seat::new(&self.names, &engine);
+        table.engines.push(engine);
+        Ok(seat)
+    }
+}
+
+impl Drop for Socket {
+    /// Its engines end with it.
+    fn drop(&mut self) {
+        self.names.table().engines.retain(|engine| engine.socket != self.id);
+    }
+}
+
+impl Table {
+    /// Whether a publisher on this socket can have this name now.
+    fn check_free(&self, socket: u64, model: &str, version: &str) -> Result<(), Refused> {
+        let known = self.engines.iter().find(|engine| engine.model == model && engine.version == version);
+        let name = (model.to_owned(), version.to_owned());
+        let by = match known {
+            _ if self.discovered.contains(&name) => "an engine that was found",
+            _ if self.configured.contains(&name) => "an engine of the configuration",
+            Some(engine) if engine.socket != socket => "an engine of another socket",
+            Some(Named { owner: Owner::Connection | Owner::Nameless, .. }) => "another publisher",
+            Some(_) | None => return Ok(()),
+        };
+        Err(Refused::Taken { model: model.to_owned(), version: version.to_owned(), by })
+    }
+
+    /// The version that this process had before, if it is free; otherwise the lowest free one.
+    fn free_version(&self, socket: u64, model: &str, process: Option<u64>) -> String {
+        let same = |engine: &&Named| engine.model == model && process.is_some() && engine.process == process;
+        let before = self.engines.iter().filter(same).map(|engine| engine.version.clone());
+        let all = (1_u64..).map(|number| number.to_string());
+        let mut free = before.chain(all).filter(|version| self.check_free(socket, model, version).is_ok());
+        free.next().unwrap_or_default()
+    }
+
+    /// The engine of connections without a hello, if there are any.
+    fn nameless(&self, socket: u64) -> Option<&Named> {
+        self.engines.iter().find(|engine| engine.socket == socket && engine.owner == Owner::Nameless)
+    }
+}
+
+/// A connection at the desk of its engine, until it is dropped.
+#[derive(Debug)]
+pub(super) struct Seat {
+    pub(super) desk: Arc<Desk>,
+    name: Option<(Arc<Names>, u64)>,
+}
+
+impl Seat {
+    /// Of an engine that has its socket for itself.
+    pub(super) fn alone(desk: &Arc<Desk>) -> Self {
+        desk.enter();
+        Self { desk: Arc::clone(desk), name: None }
+    }
+
+    fn new(names: &Arc<Names>, engine: &Named) -> Self {
+        engine.desk.enter();
+        Self { desk: Arc::clone(&engine.desk), name: Some((Arc::clone(names), engine.id)) }
+    }
+}
+
+impl Drop for Seat {
+    fn drop(&mut self) {
+        let is_last = self.desk.leave();
+        if let Some((names, id)) = self.name.take()
+            && is_last
+        {
+            names.release(id);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,256 @@
+//! The publishers of one ingest socket: who may connect, and who makes room when the socket is full.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::Notify;
+use tokio::time::Instant;
+
+use trtllm_model::{PublisherRefusal, RefusedPublishers};
+use trtllm_service::log::LogLimit;
+
+use super::names::Refused;
+
+/// A publisher that has sent no line for this time makes room for another one.
+const SILENT: Duration = Duration::from_secs(5);
+/// How long a new publisher waits for room. Publishers that connect for one line leave within milliseconds.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// Who may publish.
+#[derive(Debug, Clone)]
+pub struct Admission {
+    /// User ids; empty means everybody who may open the socket.
+    pub uids: Vec<u32>,
+    /// Connected publishers.
+    pub limit: usize,
+    pub refused: RefusedPublishers,
+}
+
+/// The table of connected publishers.
+#[derive(Debug)]
+pub(super) struct Publishers {
+    admission: Admission,
+    connected: Mutex<Vec<Arc<Publisher>>>,
+    left: Notify,
+    refusals: Mutex<LogLimit>,
+    hellos: Mutex<LogLimit>,
+    leavings: Mutex<LogLimit>,
+}
+
+/// One connected publisher.
+#[derive(Debug)]
+pub(super) struct Publisher {
+    activity: Mutex<Activity>,
+    evicted: Notify,
+}
+
+/// The order in which publishers make room: those that have not said who they are, then those that are silent for longest.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Activity {
+    has_said_hello: bool,
+    last_line: Instant,
+}
+
+/// A publisher's place in the table, until it is dropped.
+#[derive(Debug)]
+pub(super) struct Place {
+    pub(super) publisher: Arc<Publisher>,
+    table: Arc<Publishers>,
+}
+
+impl Publishers {
+    pub(super) fn new(admission: Admission) -> Arc<Self> {
+        Arc::new(Self {
+            admission,
+            connected: Mutex::default(),
+            left: Notify::new(),
+            refusals: Mutex::default(),
+            hellos: Mutex::default(),
+            leavings: Mutex::default(),
+        })
+    }
+
+    /// A place for a new publisher. Waits a moment for one; `None` means that the publisher is refused.
+    pub(super) async fn admit(self: &Arc<Self>, uid: Option<u32>) -> Option<Place> {
+        let uids = &self.admission.uids;
+        if !uids.is_empty() && !uid.is_some_and(|uid| uids.contains(&uid)) {
+            if let Some(left_out) = self.refuse(PublisherRefusal::Uid) {
+                tracing::warn!(uid, left_out, "publisher refused; add its uid to --ingest.allow-uid");
+            }
+            return None;
+        }
+        let patience = tokio::time::sleep(PATIENCE);
+        tokio::pin!(patience);
+        loop {
+            let left = self.left.notified();
+            if let Some(place) = self.try_admit() {
+                return Some(place);
+            }
+            tokio::select! {
+                () = left => {}
+                () = &mut patience => break,
+            }
+        }
+        let place = self.try_admit();
+        if place.is_none()
+            && let Some(left_out) = self.refuse(PublisherRefusal::Full)
+        {
+            let limit = self.admission.limit;
+            tracing::warn!(
+                limit,
+                left_out,
+                "publisher refused, all places are in use; stop programs that are not engines, or raise LimitNOFILE="
+            );
+        }
+        place
+    }
+
+    fn try_admit(self: &Arc<Self>) -> Option<Place> {
+        let mut connected = lock(&self.connected);
+        if connected.len() >= self.admission.limit {
+            let activities = connected.iter().map(|publisher| *lock(&publisher.activity)).enumerate();
+            let silent = activities.filter(|(_, activity)| activity.last_line.elapsed() >= SILENT);
+            let (first, _) = silent.min_by_key(|(_, activity)| *activity)?;
+            connected.swap_remove(first).evicted.notify_one();
+            if let Some(left_out) = self.refuse(PublisherRefusal::Silent) {
+                tracing::warn!(
+                    limit = self.admission.limit,
+                    left_out,
+                    "silent publisher dropped to make room; stop programs that connect and send nothing"
+                );
+            }
+        }
+        let activity = Mutex::new(Activity { has_said_hello: false, last_line: Instant::now() });
+        let publisher = Arc::new(Publisher { activity, evicted: Notify::new() });
+        connected.push(Arc::clone(&publisher));
+        Some(Place { publisher, table: Arc::clone(self) })
+    }
+
+    /// Counts a refusal. Returns the number of log lines that were left out, if this one may be logged.
+    fn refuse(&self, reason: PublisherRefusal) -> Option<u64> {
+        self.admission.refused.count(reason);
+        lock(&self.refusals).allow(std::time::Instant::now())
+    }
+}
+
+impl Publisher {
+    pub(super) fn hello_received(&self) {
+        lock(&self.activity).has_said_hello = true;
+    }
+}
+
+impl Place {
+    pub(super) fn line_received(&self) {
+        lock(&self.publisher.activity).last_line = Instant::now();
+    }
+
+    /// Counts and logs that this publisher cannot have the name that it said.
+    pub(super) fn refuse_name(&self, refused: &Refused) {
+        if let Some(left_out) = self.table.refuse(refused.reason()) {
+            tracing::warn!(left_out, "publisher refused: {refused}");
+        }
+    }
+
+    pub(super) fn log_hello(&self, model: Option<&str>, version: Option<&str>, pid: Option<u64>) {
+        if let Some(left_out) = lock(&self.table.hellos).allow(std::time::Instant::now()) {
+            tracing::info!(model, version, pid, left_out, "publisher connected");
+        }
+    }
+
+    /// On a socket whose publishers name their engines, [`super::names::Names`] logs it.
+    pub(super) fn log_leaving(&self, process: Option<u32>) {
+        if let Some(left_out) = lock(&self.table.leavings).allow(std::time::Instant::now()) {
+            tracing::info!(pid = process, left_out, "publisher disconnected");
+        }
+    }
+
+    /// The result of `work`, or `None` if the publisher must make room.
+    pub(super) async fn unless_evicted<T>(&self, work: impl Future<Output = T>) -> Option<T> {
+        tokio::select! {
+            biased;
+            result = work => Some(result),
+            () = self.publisher.evicted.notified() => None,
+        }
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        lock(&self.table.connected).retain(|other| !Arc::ptr_eq(other, &self.publisher));
+        self.table.left.notify_one();
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn publishers(limit: usize, uids: &[u32]) -> Arc<Publishers> {
+        Publishers::new(Admission { uids: uids.to_vec(), limit, refused: RefusedPublishers::default() })
+    }
+
+    fn refused(publishers: &Publishers, reason: PublisherRefusal) -> u64 {
+        publishers.admission.refused.counts()[reason as usize]
+    }
+
+    async fn is_evicted(place: &Place) -> bool {
+        place.unless_evicted(tokio::time::sleep(Duration::from_millis(1))).await.is_none()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_longest_silent_publisher_without_a_hello_makes_room_first() {
+        let publishers = publishers(4, &[]);
+        let mut places = Vec::new();
+        for _ in 0..4 {
+            places.push(publishers.admit(None).await.unwrap());
+            tokio::time::advance(Duration::from_secs(10)).await;
+        }
+        // The first one has a name, the second has just sent a line.
+        places[0].publisher.hello_received();
+        places[1].line_received();
+        tokio::time::advance(Duration::from_secs(1)).await;
+        let mut evicted = Vec::new();
+        for _ in 0..4 {
+            places.push(publishers.admit(None).await.unwrap());
+            for (index, place) in places.iter().enumerate() {
+                if !evicted.contains(&index) && is_evicted(place).await {
+                    evicted.push(index);
+                }
+            }
+            tokio::time::advance(SILENT).await;
+        }
+        assert_eq!(evicted, [2, 3, 1, 4], "the last one has a name, but each of the others was silent");
+        assert_eq!(refused(&publishers, PublisherRefusal::Silent), 4);
+        assert_eq!(lock(&publishers.connected).len(), 4);
+        drop(places);
+        assert_eq!(lock(&publishers.connected).len(), 0);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn publishers_that_send_lines_keep_their_places() {
+        let publishers = publishers(2, &[]);
+        let places = [publishers.admit(None).await.unwrap(), publishers.admit(None).await.unwrap()];
+        tokio::time::advance(2 * SILENT).await;
+        places.iter().for_each(Place::line_received);
+        assert!(publishers.admit(None).await.is_none());
+        assert_eq!(refused(&publishers, PublisherRefusal::Full), 1);
+        // A place that becomes free while a new publisher waits is taken.
+        let waiting = tokio::spawn(async move { publishers.admit(None).await.is_some() });
+        tokio::task::yield_now().await;
+        drop(places);
+        assert!(waiting.await.unwrap());
+    }
+
+    #[tokio::test]
+    async fn only_listed_users_may_publish_and_nobody_is_listed_by_default() {
+        let publishers = publishers(2, &[1000]);
+        for (uid, admitted) in [(Some(1000), true), (Some(0), false), (Some(1001), false), (None, false)] {
+            assert_eq!(publishers.admit(uid).await.is_some(), admitted, "{uid:?}");
+        }
+        assert_eq!(refused(&publishers, PublisherRefusal::Uid), 3);
+    }
+}

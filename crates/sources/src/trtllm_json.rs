@@ -1,0 +1,362 @@
+//! Parses TensorRT-LLM's JSON into records. Pure functions without I/O; they do not interpret values.
+
+use serde::de::IgnoredAny;
+use serde_json::error::Category;
+use serde_json::value::RawValue;
+
+use trtllm_model::{
+    EngineSettings, IterationStats, KvCacheEvent, PerfMetricsEntry, RejectReason, RequestStatsPerIteration,
+};
+
+use super::engine_settings::parse_settings;
+use super::{Batch, Item};
+
+/// Bytes of the longest text in a statistic. serde_json quotes a text that is out of place in its error, with up to six bytes
+/// for each of its bytes.
+const MAX_TEXT: usize = 1 << 20;
+
+/// Why a response could not be parsed to its end.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ParseError {
+    /// Not JSON, or JSON with another structure.
+    #[error("{0}")]
+    NotJson(String),
+    #[error("the text ends inside a record")]
+    Truncated,
+}
+
+impl From<serde_json::Error> for ParseError {
+    fn from(error: serde_json::Error) -> Self {
+        if error.is_eof() {
+            return Self::Truncated;
+        }
+        // serde_json quotes the value that it found, and that may be long.
+        let text = error.to_string();
+        let mut quoted: String = text.chars().take(120).collect();
+        if quoted.len() < text.len() {
+            quoted.push('…');
+        }
+        Self::NotJson(quoted)
+    }
+}
+
+/// The statistics of an array.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Statistics {
+    /// trtllm-serve's `GET /metrics`
+    Records,
+    /// `GET /perf_metrics`: finished requests
+    PerfMetrics,
+    /// `POST /kv_cache_events`
+    KvCacheEvents,
+}
+
+/// How much of an array has been parsed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Parsed {
+    bytes: usize,
+    /// The array has ended.
+    pub complete: bool,
+}
+
+impl Statistics {
+    /// Parses the next part of an array: as many elements as `batch` takes before it should be folded. Complete elements before
+    /// an error stay in the batch. An element with another structure is counted and skipped.
+    ///
+    /// # Errors
+    /// If the text is not a JSON array, or ends inside it.
+    pub fn parse_part(self, text: &[u8], parsed: &mut Parsed, batch: &mut Batch) -> Result<(), ParseError> {
+        self.parse_while(Batch::has_room, text, parsed, batch)
+    }
+
+    /// Parses what is left of an array. What does not fit in `batch` is counted as rejected.
+    ///
+    /// # Errors
+    /// Like [`Statistics::parse_part`].
+    pub fn parse_rest(self, text: &[u8], mut parsed: Parsed, batch: &mut Batch) -> Result<(), ParseError> {
+        self.parse_while(|_| true, text, &mut parsed, batch)
+    }
+
+    fn parse_while(
+        self,
+        go_on: fn(&Batch) -> bool,
+        text: &[u8],
+        parsed: &mut Parsed,
+        batch: &mut Batch,
+    ) -> Result<(), ParseError> {
+        match self {
+            // Boxed: a record has more than a kilobyte, and each move copies it.
+            Self::Records => parse_array::<Box<IterationStats>>(text, parsed, batch, go_on, |record| {
+                // The first two are in every record of an engine, and spare the comparison.
+                let known = record.iter.is_some() || record.num_active_requests.is_some();
+                (known || *record != IterationStats::default()).then_some(Item::Record(record))
+            }),
+            Self::PerfMetrics => parse_array::<PerfMetricsEntry>(text, parsed, batch, go_on, |entry| {
+                (entry != PerfMetricsEntry::default()).then(|| Item::PerfMetrics(Box::new(entry)))
+            }),
+            Self::KvCacheEvents => parse_array::<KvCacheEvent>(text, parsed, batch, go_on, |event| {
+                (event != KvCacheEvent::default()).then(|| Item::KvEvent(Box::new(event)))
+            }),
+        }
+    }
+}
+
+/// Parses a whole array of records, see [`Statistics::parse_rest`].
+///
+/// # Errors
+/// Like [`Statistics::parse_part`].
+pub fn parse_records(text: &[u8], batch: &mut Batch) -> Result<(), ParseError> {
+    Statistics::Records.parse_rest(text, Parsed::default(), batch)
+}
+
+/// Parses a whole array of finished requests.
+///
+/// # Errors
+/// Like [`Statistics::parse_part`].
+pub fn parse_perf_metrics(text: &[u8], batch: &mut Batch) -> Result<(), ParseError> {
+    Statistics::PerfMetrics.parse_rest(text, Parsed::default(), batch)
+}
+
+/// Parses a whole array of KV cache events.
+///
+/// # Errors
+/// Like [`Statistics::parse_part`].
+pub fn parse_kv_cache_events(text: &[u8], batch: &mut Batch) -> Result<(), ParseError> {
+    Statistics::KvCacheEvents.parse_rest(text, Parsed::default(), batch)
+}
+
+/// `item` is `None` for an element without content.
+fn parse_array<T>(
+    bytes: &[u8],
+    parsed: &mut Parsed,
+    batch: &mut Batch,
+    go_on: fn(&Batch) -> bool,
+    item: fn(T) -> Option<Item>,
+) -> Result<(), ParseError>
+where
+    T: for<'de> serde::Deserialize<'de>,
+{
+    // Checking UTF-8 once lets serde_json borrow strings instead of checking each.
+    let rest = &bytes[parsed.bytes..];
+    let text = std::str::from_utf8(rest).or_else(|error| {
+        // A body that was cut inside a character is truncated, not invalid: parse the text before the cut.
+        if error.error_len().is_none() { std::str::from_utf8(&rest[..error.valid_up_to()]) } else { Err(error) }
+    });
+    let text = text.map_err(|error| ParseError::NotJson(error.to_string()))?;
+    let mut array = Array { text, at: 0, has_long_text: has_long_text(text) };
+    if parsed.bytes == 0 {
+        array.expect('[')?;
+        parsed.complete = array.skip(']');
+    }
+    while !parsed.complete && go_on(batch) {
+        match array.element()?.and_then(item) {
+            Some(item) => batch.push(item),
+            None => batch.reject(RejectReason::NotARecord),
+        }
+        if !array.skip(',') {
+            array.expect(']')?;
+            parsed.complete = true;
+        }
+    }
+    parsed.bytes += array.at;
+    if parsed.complete { array.expect_end() } else { Ok(()) }
+}
+
+/// Reads the elements of an array one by one. serde_json would read all of them before the first one can be folded.
+struct Array<'t> {
+    text: &'t str,
+    /// Bytes that have been read.
+    at: usize,
+    has_long_text: bool,
+}
+
+impl<'t> Array<'t> {
+    /// The text after white space.
+    fn rest(&mut self) -> &'t str {
+        let rest = self.text[self.at..].trim_start_matches([' ', '\n', '\t', '\r']);
+        self.at = self.text.len() - rest.len();
+        rest
+    }
+
+    /// Whether the next character is `wanted`, which is skipped then.
+    fn skip(&mut self, wanted: char) -> bool {
+        let found = self.rest().starts_with(wanted);
+        self.at += if found { wanted.len_utf8() } else { 0 };
+        found
+    }
+
+    fn expect(&mut self, wanted: char) -> Result<(), ParseError> {
+        match self.rest().chars().next() {
+            _ if self.skip(wanted) => Ok(()),
+            None => Err(ParseError::Truncated),
+            Some(found) => Err(ParseError::NotJson(format!("{found:?} instead of {wanted:?}"))),
+        }
+    }
+
+    fn expect_end(&mut self) -> Result<(), ParseError> {
+        match self.rest().chars().next() {
+            None => Ok(()),
+            Some(found) => Err(ParseError::NotJson(format!("{found:?} after the array"))),
+        }
+    }
+
+    /// The next element; `None` if it has another structure.
+    fn element<T: serde::Deserialize<'t>>(&mut self) -> Result<Option<T>, ParseError> {
+        let rest = self.rest();
+        if self.has_long_text {
+            let mut whole = serde_json::Deserializer::from_str(rest).into_iter::<IgnoredAny>();
+            whole.next().ok_or(ParseError::Truncated)??;
+            if has_long_text(&rest[..whole.byte_offset()]) {
+                self.at += whole.byte_offset();
+                return Ok(None);
+            }
+        }
+        let mut typed = serde_json::Deserializer::from_str(rest).into_iter::<T>();
+        match typed.next() {
+            Some(Ok(element)) => {
+                self.at += typed.byte_offset();
+                Ok(Some(element))
+            }
+            Some(Err(error)) if error.is_data() => {
+                let mut skipped = serde_json::Deserializer::from_str(rest).into_iter::<IgnoredAny>();
+                skipped.next().ok_or(ParseError::Truncated)??;
+                self.at += skipped.byte_offset();
+                Ok(None)
+            }
+            Some(Err(error)) => Err(error.into()),
+            None => Err(ParseError::Truncated),
+        }
+    }
+}
+
+/// Whether JSON has a text of more than [`MAX_TEXT`] bytes.
+fn has_long_text(json: &str) -> bool {
+    // Nearly all bodies end here: such a text fills half a [`MAX_TEXT`], and each quote in it follows a backslash.
+    let is_plain = |block: &[u8]| memchr::memchr_iter(b'"', block).any(|at| at > 0 && block[at - 1] != b'\\');
+    if json.as_bytes().chunks_exact(MAX_TEXT / 2).all(is_plain) {
+        return false;
+    }
+    let mut rest = json.as_bytes();
+    while let Some(begin) = memchr::memchr(b'"', rest) {
+        rest = &rest[begin + 1..];
+        let mut end = 0;
+        // Whatever follows a backslash belongs to the text.
+        while let Some(found) = memchr::memchr2(b'"', b'\\', rest.get(end..).unwrap_or_default())
+            && rest[end + found] == b'\\'
+        {
+            end += found + 2;
+        }
+        end += memchr::memchr(b'"', rest.get(end..).unwrap_or_default()).unwrap_or(rest.len());
+        if end > MAX_TEXT {
+            return true;
+        }
+        rest = rest.get(end + 1..).unwrap_or_default();
+    }
+    false
+}
+
+/// The optional first line of a publisher.
+#[derive(Debug, Clone, PartialEq, Eq, Default, serde::Deserialize)]
+#[serde(default)]
+pub struct Hello {
+    pub model: Option<String>,
+    pub version: Option<String>,
+    pub pid: Option<u64>,
+    /// The name was not chosen by a person: it comes from the directory of an engine, for example. It needs no version.
+    pub derived: bool,
+    /// Settings of the engine.
+    #[serde(deserialize_with = "settings")]
+    pub config: EngineSettings,
+}
+
+/// Settings of another type than an object are ignored.
+fn settings<'de, D: serde::Deserializer<'de>>(config: D) -> Result<EngineSettings, D::Error> {
+    let config = <&RawValue as serde::Deserialize>::deserialize(config)?;
+    Ok(parse_settings(config.get()))
+}
+
+impl Hello {
+    /// Whether each name has at most 64 characters.
+    #[must_use]
+    pub fn is_short(&self) -> bool {
+        [&self.model, &self.version].into_iter().flatten().all(|name| name.chars().count() <= 64)
+    }
+}
+
+/// One line of NDJSON.
+#[derive(Debug, PartialEq)]
+pub enum Line {
+    Hello(Hello),
+    Item(Item),
+}
+
+/// Parses one line, without its line feed. The keys decide what it is.
+///
+/// # Errors
+/// The reason to count. A line without a known key is [`RejectReason::NotARecord`].
+pub fn parse_line(line: &[u8]) -> Result<Line, RejectReason> {
+    let text = std::str::from_utf8(line).map_err(|_| RejectReason::NotJson)?;
+    let has = |key: &str| memchr::memmem::find(line, key.as_bytes()).is_some();
+    if has("\"hello\"") {
+        #[derive(serde::Deserialize)]
+        struct HelloLine {
+            hello: Option<Hello>,
+        }
+        if let Some(hello) = read::<HelloLine>(text)?.hello {
+            return Ok(Line::Hello(hello));
+        }
+    }
+    // An entry of a disaggregated server has two parts.
+    let two_parts = has("\"gen_perf_metrics\"") || has("\"genPerfMetrics\"");
+    if two_parts || has("\"perf_metrics\"") || has("\"perfMetrics\"") {
+        let entry = read::<PerfMetricsEntry>(text)?;
+        if two_parts || entry.perf_metrics.is_some() {
+            return Ok(Line::Item(Item::PerfMetrics(Box::new(entry))));
+        }
+    }
+    if has("\"timing_metrics\"") || has("\"timingMetrics\"") {
+        let perf_metrics = Some(read(text)?);
+        return Ok(Line::Item(Item::PerfMetrics(Box::new(PerfMetricsEntry { perf_metrics, ..Default::default() }))));
+    }
+    let record = read::<IterationStats>(text)?;
+    if record.request_stats.is_some() && record.num_active_requests.is_none() && record.iter_latency_ms.is_none() {
+        let rows = RequestStatsPerIteration { iter: record.iter, request_stats: record.request_stats };
+        return Ok(Line::Item(Item::Requests(rows)));
+    }
+    if record.iter.is_none() && record.num_active_requests.is_none() {
+        return Err(RejectReason::NotARecord);
+    }
+    Ok(Line::Item(Item::Record(Box::new(record))))
+}
+
+fn read<'de, T: serde::Deserialize<'de>>(text: &'de str) -> Result<T, RejectReason> {
+    serde_json::from_str(text).map_err(|error| match error.classify() {
+        Category::Data => RejectReason::NotARecord,
+        Category::Eof => RejectReason::Truncated,
+        Category::Syntax | Category::Io => RejectReason::NotJson,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_text_of_more_than_a_megabyte_is_found_and_nothing_else_is_taken_for_one() {
+        let long = "x".repeat(MAX_TEXT + 1);
+        let escaped = "\\\"\\\\".repeat(MAX_TEXT / 4) + "\\\\x";
+        for begin in ["[{\"a\":1,\"iter\":", "[\"\\\\\",\"\\\"\","] {
+            for text in [&long, &escaped] {
+                assert!(has_long_text(&format!("{begin}\"{text}\"}}]")), "{begin}");
+                assert!(has_long_text(&format!("{begin}\"{text}")), "{begin} without an end");
+                assert!(!has_long_text(&format!("{begin}\"{}\"}}]", &text[..MAX_TEXT])), "{begin}");
+            }
+            assert!(
+                !has_long_text(&format!("{begin}{}", "1,".repeat(4 * MAX_TEXT))),
+                "{begin} and an array of numbers"
+            );
+        }
+        let many = format!("[{}]", "{\"id\":\"\\\"\"},".repeat(MAX_TEXT / 4));
+        assert!(!has_long_text(&many) && !has_long_text(&"[".repeat(4 * MAX_TEXT)) && !has_long_text(""));
+    }
+}

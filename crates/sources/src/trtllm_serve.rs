@@ -1,0 +1,358 @@
+//! trtllm-serve over HTTP: `/metrics` (JSON), `/perf_metrics`, `/kv_cache_events`, `/version`, `/server_info` and
+//! `/prometheus/metrics`. A read drains the statistics from the server, except the last three, so the exporter must be the only reader: two readers
+//! would get half of them each.
+
+use std::time::{Duration, Instant};
+
+use http::Method;
+
+use super::http_client::HttpClient;
+use super::server::{Access, Server};
+use super::server_page::ServerPage;
+use super::startup_times::parse_startup_times;
+use super::trtllm_json::{ParseError, Parsed, Statistics};
+use super::{Batch, Item, OpenError, Presence, SourceError};
+use trtllm_model::iteration::Backend;
+use trtllm_model::{EngineAbout, StartupTimes};
+
+/// The server keeps finished requests and events until they are read. Reading once a second instead of ten times saves the
+/// server work.
+const EXTRAS_INTERVAL: Duration = Duration::from_secs(1);
+/// Until the next attempt if the server lacks the endpoint or fails on it (upstream issue 9678). The next attempt is earlier if
+/// `/metrics` fails, because the server may be another one then.
+const RETRY: Duration = Duration::from_secs(15);
+/// Longest answer of `/version` and `/server_info`, in bytes. They have a few KB.
+const MAX_FACTS: usize = 1 << 20;
+/// Characters kept of a version.
+const MAX_VERSION: usize = 64;
+/// Timeout of `/perf_metrics`, `/version` and `/server_info`.
+const EXTRAS_TIMEOUT: Duration = Duration::from_secs(1);
+/// Releases up to 1.2 answer two seconds after the last event. A shorter timeout would drain events and lose them.
+const KV_EVENTS_TIMEOUT: Duration = Duration::from_millis(2500);
+
+/// The endpoints to read besides `/metrics`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Extras {
+    /// `/perf_metrics`
+    pub perf_metrics: bool,
+    /// `/kv_cache_events`; needs `kv_cache_config.event_buffer_max_size` on the server.
+    pub kv_cache_events: bool,
+    /// `/prometheus/metrics`, which drains nothing.
+    pub prometheus_metrics: bool,
+}
+
+impl Default for Extras {
+    fn default() -> Self {
+        Self { perf_metrics: true, kv_cache_events: false, prometheus_metrics: true }
+    }
+}
+
+/// One trtllm-serve.
+#[derive(Debug)]
+pub struct TrtllmServe {
+    pub(super) client: HttpClient,
+    extras: Vec<Endpoint>,
+    /// What the next call of `poll` reads: 0 are the records, then the extras.
+    step: usize,
+    page: Option<ServerPage>,
+    entries: Entries,
+    about: EngineAbout,
+    /// None once it is known.
+    version_due: Option<Instant>,
+    /// None once the server has answered: its start is over.
+    startup_due: Option<Instant>,
+    /// How much of the response of this step is parsed; None before its request and after its last part.
+    unparsed: Option<Parsed>,
+}
+
+/// Whether `/perf_metrics` has the times of finished requests. Releases of 2026 have no such endpoint, and older ones fill it only
+/// with `perf_metrics_max_requests`. The histograms of the server's page have the times of the same requests.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Entries {
+    /// Until the first request has finished. `asked`: when the endpoint was last read. `finished`: requests on the last page.
+    Unknown {
+        asked: Option<Instant>,
+        finished: Option<u64>,
+    },
+    Present,
+    Absent,
+}
+
+/// An endpoint that many servers lack. A failure must not fail the poll, and a slow answer must not delay the records for long.
+#[derive(Debug)]
+struct Endpoint {
+    method: Method,
+    path: &'static str,
+    timeout: Duration,
+    statistics: Statistics,
+    due: Instant,
+}
+
+impl Entries {
+    const UNKNOWN: Self = Self::Unknown { asked: None, finished: None };
+
+    /// The endpoint was read. `missing`: it does not exist.
+    fn after_reading(self, at: Instant, missing: bool) -> Self {
+        match self {
+            _ if missing => Self::Absent,
+            Self::Unknown { finished, .. } => Self::Unknown { asked: Some(at), finished },
+            known => known,
+        }
+    }
+
+    fn after_entry(self) -> Self {
+        if self == Self::Absent { self } else { Self::Present }
+    }
+
+    /// Requests that finished since the last page, and whose entries did not come, have none.
+    fn after_page(self, finished: u64) -> Self {
+        match self {
+            Self::Unknown { finished: Some(before), .. } if finished > before => Self::Absent,
+            Self::Unknown { asked, .. } => Self::Unknown { asked, finished: Some(finished) },
+            known => known,
+        }
+    }
+}
+
+impl TrtllmServe {
+    /// # Errors
+    /// If the certificates for https cannot be read.
+    pub async fn open(access: Access, enabled: Extras) -> Result<Self, OpenError> {
+        let server = Server::new(access).await?;
+        let due = Instant::now();
+        let mut extras = Vec::new();
+        if enabled.perf_metrics {
+            let (timeout, statistics) = (EXTRAS_TIMEOUT, Statistics::PerfMetrics);
+            extras.push(Endpoint { method: Method::GET, path: "/perf_metrics", timeout, statistics, due });
+        }
+        if enabled.kv_cache_events {
+            let (timeout, statistics) = (KV_EVENTS_TIMEOUT, Statistics::KvCacheEvents);
+            extras.push(Endpoint { method: Method::POST, path: "/kv_cache_events", timeout, statistics, due });
+        }
+        let entries = if enabled.perf_metrics { Entries::UNKNOWN } else { Entries::Absent };
+        let page = enabled.prometheus_metrics.then(|| ServerPage::new(server.clone()));
+        let client = HttpClient::new(server);
+        let about = EngineAbout::default();
+        Ok(Self {
+            client,
+            extras,
+            step: 0,
+            page,
+            entries,
+            about,
+            version_due: Some(due),
+            startup_due: Some(due),
+            unparsed: None,
+        })
+    }
+
+    /// Reads one endpoint per call, or parses the next part of its answer: the items of a part are folded before the next one,
+    /// so they take memory only for a moment.
+    pub(super) async fn poll(&mut self, batch: &mut Batch) -> Result<Presence, SourceError> {
+        let done = match self.step {
+            0 => self.poll_records(batch).await?,
+            step => self.poll_extra(step - 1, batch).await,
+        };
+        self.step += usize::from(done);
+        batch.more = self.step <= self.extras.len();
+        if !batch.more {
+            self.step = 0;
+            let _ = tokio::time::timeout(EXTRAS_TIMEOUT, self.read_version(batch)).await;
+            let _ = tokio::time::timeout(EXTRAS_TIMEOUT, self.read_startup_times(batch)).await;
+            self.take_page(batch);
+        }
+        Ok(Presence::Present)
+    }
+
+    /// Takes the server's page when it is certain whether its requests have entries, too: an entry is written with the page, so
+    /// the reading of the entries that follows the page has it.
+    fn take_page(&mut self, batch: &mut Batch) {
+        let Some(page) = &mut self.page else { return };
+        page.poll();
+        let asked = match self.entries {
+            Entries::Unknown { asked, .. } => asked,
+            Entries::Present | Entries::Absent => Some(Instant::now()),
+        };
+        let Some(mut metrics) = asked.and_then(|asked| page.take(asked)) else { return };
+        self.entries = self.entries.after_page(metrics.finished_requests());
+        metrics.without_entries = self.entries == Entries::Absent;
+        batch.items.push(Item::ServerMetrics(Box::new(metrics)));
+    }
+
+    /// Reads or continues to parse `/metrics`. Returns true when all of it is parsed.
+    async fn poll_records(&mut self, batch: &mut Batch) -> Result<bool, SourceError> {
+        batch.from_ring = true;
+        let mut parsed = match self.unparsed.take() {
+            Some(parsed) => parsed,
+            None => {
+                // If the poll ends here, what has arrived is parsed later.
+                self.unparsed = Some(Parsed::default());
+                self.client.read(Method::GET, "/metrics").await?;
+                self.unparsed.take().unwrap_or_default()
+            }
+        };
+        let result = Statistics::Records.parse_part(self.client.received(), &mut parsed, batch);
+        let for_prometheus = self.client.received().starts_with(b"# ");
+        self.detect_backend(batch);
+        if result.is_ok() && !parsed.complete {
+            self.unparsed = Some(parsed);
+            return Ok(false);
+        }
+        self.client.release();
+        let target = || format!("{}/metrics", self.client.server.target);
+        result.map(|()| true).map_err(|error| match error {
+            ParseError::NotJson(_) if for_prometheus => SourceError::PrometheusPage { target: target() },
+            ParseError::NotJson(cause) => SourceError::NotJson { target: target(), cause },
+            ParseError::Truncated => SourceError::Truncated { target: target() },
+        })
+    }
+
+    /// Reads or continues to parse one of the other endpoints. Returns true when nothing is left to parse.
+    async fn poll_extra(&mut self, index: usize, batch: &mut Batch) -> bool {
+        let Some(endpoint) = self.extras.get_mut(index) else { return true };
+        let (mut complete, mut parsed) = (true, Parsed::default());
+        let before = batch.items.len();
+        if let Some(before) = self.unparsed.take() {
+            parsed = before;
+        } else {
+            if Instant::now() < endpoint.due {
+                return true;
+            }
+            self.unparsed = Some(parsed);
+            let asked = Instant::now();
+            let read = self.client.read(endpoint.method.clone(), endpoint.path);
+            let answer = tokio::time::timeout(endpoint.timeout, read).await;
+            complete = matches!(answer, Ok(Ok(_)));
+            if endpoint.statistics == Statistics::PerfMetrics {
+                let missing = matches!(answer, Ok(Err(SourceError::HttpStatus { status: 404, .. })));
+                self.entries = self.entries.after_reading(asked, missing);
+            }
+        }
+        self.unparsed = None;
+        // The read has drained the items from the server, so those of an incomplete answer are kept too.
+        let result = endpoint.statistics.parse_part(self.client.received(), &mut parsed, batch);
+        if endpoint.statistics == Statistics::PerfMetrics && batch.items.len() > before {
+            self.entries = self.entries.after_entry();
+        }
+        let done = result.is_err() || parsed.complete;
+        if !done {
+            self.unparsed = Some(parsed);
+            return false;
+        }
+        self.client.release();
+        endpoint.due = Instant::now() + if complete && result.is_ok() { EXTRAS_INTERVAL } else { RETRY };
+        true
+    }
+
+    /// Adds the complete records of a response that was cut by an error or a timeout. The read has drained them from the
+    /// server, so they would be lost.
+    pub(super) fn take_partial(&mut self, batch: &mut Batch) {
+        if let Some(parsed) = self.unparsed.take() {
+            let extra = self.step.checked_sub(1).and_then(|index| self.extras.get(index));
+            let statistics = extra.map_or(Statistics::Records, |endpoint| endpoint.statistics);
+            // The poll's own error is counted already.
+            let _ = statistics.parse_rest(self.client.received(), parsed, batch);
+        }
+        self.client.release();
+        self.step = 0;
+        let now = Instant::now();
+        (self.version_due, self.startup_due) = (Some(now), Some(now));
+        for endpoint in &mut self.extras {
+            endpoint.due = now;
+        }
+        if self.extras.iter().any(|endpoint| endpoint.statistics == Statistics::PerfMetrics) {
+            self.entries = Entries::UNKNOWN;
+        }
+        if let Some(page) = &mut self.page {
+            page.missing = false;
+        }
+    }
+
+    fn detect_backend(&mut self, batch: &mut Batch) {
+        let newest = batch.items.iter().rev().find_map(|item| match item {
+            Item::Record(record) => Some(record.backend()),
+            _ => None,
+        });
+        let backend = match newest {
+            None => return,
+            Some(Backend::TensorRt) => "tensorrt",
+            Some(Backend::PyTorch) => "pytorch",
+        };
+        if self.about.backend.as_deref() != Some(backend) {
+            self.about.backend = Some(backend.to_owned());
+            batch.about = Some(self.about.clone());
+        }
+    }
+
+    async fn read_version(&mut self, batch: &mut Batch) {
+        if self.version_due.is_none_or(|due| Instant::now() < due) {
+            return;
+        }
+        self.version_due = Some(Instant::now() + RETRY);
+        let Ok(body) = self.client.read_at_most(MAX_FACTS, Method::GET, "/version").await else { return };
+        let Some(version) = parse_version(body) else { return };
+        self.version_due = None;
+        self.client.release();
+        if self.about.version.as_ref() != Some(&version) {
+            self.about.version = Some(version);
+            batch.about = Some(self.about.clone());
+        }
+    }
+
+    /// Older servers have no such endpoint.
+    async fn read_startup_times(&mut self, batch: &mut Batch) {
+        if self.startup_due.is_none_or(|due| Instant::now() < due) {
+            return;
+        }
+        self.startup_due = Some(Instant::now() + RETRY);
+        let startup = match self.client.read_at_most(MAX_FACTS, Method::GET, "/server_info").await {
+            Ok(body) => parse_startup_times(body),
+            Err(SourceError::HttpStatus { status: ..500, .. } | SourceError::TooLarge { .. }) => StartupTimes::new(),
+            Err(_) => return,
+        };
+        self.startup_due = None;
+        self.client.release();
+        if self.about.startup != startup {
+            self.about.startup = startup;
+            batch.about = Some(self.about.clone());
+        }
+    }
+}
+
+/// Parses `GET /version`. The version becomes the value of a label, so it is cut.
+fn parse_version(body: &[u8]) -> Option<String> {
+    #[derive(serde::Deserialize)]
+    struct Version {
+        version: String,
+    }
+    let Version { version } = serde_json::from_slice(body).ok()?;
+    // A copy: a string that is truncated keeps its memory.
+    Some(version.chars().take(MAX_VERSION).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn requests_on_the_page_without_entries_show_that_there_are_none() {
+        let now = Instant::now();
+        let unknown = Entries::UNKNOWN.after_reading(now, false).after_page(40);
+        assert_eq!(unknown, Entries::Unknown { asked: Some(now), finished: Some(40) });
+        // No request has finished since.
+        assert_eq!(unknown.after_page(40), unknown);
+        assert_eq!(unknown.after_page(41), Entries::Absent);
+        assert_eq!(unknown.after_entry().after_page(41), Entries::Present);
+        assert_eq!(Entries::UNKNOWN.after_reading(now, true), Entries::Absent);
+        // The page counts all requests from then on, so a late entry changes nothing.
+        assert_eq!(Entries::Absent.after_entry().after_reading(now, false).after_page(50), Entries::Absent);
+    }
+
+    #[test]
+    fn a_long_version_is_cut_and_the_memory_of_its_rest_is_not_kept() {
+        let version = parse_version(format!("{{\"version\":\"{}\"}}", "é".repeat(500_000)).as_bytes()).unwrap();
+        assert_eq!(version, "é".repeat(MAX_VERSION));
+        assert!(version.capacity() < 1024, "{}", version.capacity());
+        assert_eq!((parse_version(b"{}"), parse_version(b"[")), (None, None));
+    }
+}
