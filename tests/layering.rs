@@ -197,7 +197,8 @@ fn unsafe_code_is_allowed_in_two_files_only() {
     for file in files(Path::new("src")).into_iter().chain(files(Path::new("crates"))) {
         let text = std::fs::read_to_string(&file).unwrap();
         let allows = text.contains("allow(unsafe_code)") || text.contains("expect(unsafe_code)");
-        let expected = ["crates/gpu/src/raw.rs", "crates/service/src/process.rs"].iter().any(|place| file == Path::new(place));
+        let expected =
+            ["crates/gpu/src/raw.rs", "crates/service/src/process.rs"].iter().any(|place| file == Path::new(place));
         assert_eq!(allows, expected, "{}", file.display());
     }
 }
