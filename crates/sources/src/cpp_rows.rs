@@ -60,7 +60,7 @@ fn finished(row: &Row<'_>) -> PerfMetricsEntry {
 // A struct whose members are all in the list needs no default, and the first slot has the number 0.
 #[allow(clippy::identity_op, clippy::needless_update)]
 mod decoders {
-    use super::*;
+    use crate::cpp_rows::*;
     trtllm_rows::decoders!();
 }
 use decoders::{decode_iteration_stats, decode_request_perf_metrics, decode_request_stats};
