@@ -18,7 +18,7 @@ use crate::support::{ensure, program, until};
 
 const FIXTURES: &str = "tests/fixtures/web-config";
 
-/// Files that promtool accepts and the exporter rejects. docs/web.md has the reasons.
+/// Files that promtool accepts and the exporter rejects. The README of exporter-web-config has the reasons.
 const STRICTER: [&str; 8] = [
     "ca_file_without_certificate.bad.yml",
     "curve_not_served.bad.yml",
