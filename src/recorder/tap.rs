@@ -120,6 +120,8 @@ impl EngineRecorder {
             let items = lines.iter().filter(|line| line.is_item()).count() as u64;
             self.counts.dropped(items);
             self.dropped += items;
+            // Keep the last settings of the engine: it may not send them again.
+            self.lines.extend(lines.into_iter().rfind(|line| matches!(line, Line::About(_))));
         }
     }
 
@@ -151,6 +153,7 @@ mod tests {
         let mut send = |tap: &mut EngineRecorder| {
             let at = Moment { ns: sent, us: 0 };
             tap.received(at);
+            tap.about(&EngineAbout::default());
             (0..100).for_each(|_| tap.item(Item::Record(Box::default()), false));
             tap.settled(Settled { at, from_ring: true });
             tap.end();
@@ -173,6 +176,8 @@ mod tests {
             let Ok(Message::Lines { lines, .. }) = received.try_recv() else { panic!("nothing was sent") };
             let dropped = if let Line::Dropped(items) = lines[0] { Some(items) } else { None };
             assert_eq!(dropped, expected);
+            let abouts = lines.iter().filter(|line| matches!(line, Line::About(_))).count();
+            assert_eq!(abouts, if expected.is_some() { 2 } else { 1 }, "the settings of a dropped poll are kept");
         }
     }
 }
