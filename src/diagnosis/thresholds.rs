@@ -15,7 +15,7 @@ pub const LONG_QUEUE_TIME: f64 = 5.0;
 pub const REUSED_BLOCKS: f64 = 0.7;
 /// Tuning guideline: share of a request's time that moving its KV cache may take.
 pub const TRANSFER_SHARE: f64 = 0.1;
-/// Tokens of a step for the time of a step without drafts. Less than this is no gain: checking draft tokens takes time, too.
+/// Decoded tokens of a step, divided by how much longer the step takes with drafts. Below this, drafts do not pay.
 pub const SPECULATION_GAIN: f64 = 1.1;
 /// Seconds without an answer after which the address is probably wrong, or the server does not run.
 pub const ANSWERS_BY: f64 = 120.0;

@@ -366,8 +366,8 @@ impl Engine {
         self.health.finish();
     }
 
-    /// The records that follow were read later, and what the engine sent in between was not read. It counts neither as lost nor
-    /// as a restart: as after the start of an exporter, cumulative counts continue from their next values.
+    /// Nobody read the engine for some time, and now records follow again. What was not read counts neither as lost nor as a
+    /// restart. The next values of cumulative counts are only baselines, as after the start of an exporter.
     pub fn resume(&mut self) {
         self.begin_epoch(self.epoch.unseen());
         self.requests.resume();

@@ -19,8 +19,8 @@ pub const FORMAT: u32 = 1;
 pub enum Line {
     /// The first line of each segment.
     Recording(Box<Header>),
-    /// So many messages of the engine came here and were not recorded. 0 where a recording was replayed and another exporter
-    /// had continued it.
+    /// The number of messages of the engine that are missing at this place. 0 if the number is unknown: a replay was recorded,
+    /// and another exporter had continued its recording.
     Dropped(u64),
     /// When the following lines were received.
     Received(Moment),
