@@ -83,7 +83,7 @@ families! {
         .help("Lookups of state snapshots for prompts of state space models.")
         .origin("kvCacheIterationStatsByLifecycle (kind ssm): snapshotStats.iterSnapshotLookups");
     SsmSnapshotHits = ENGINE.counter("nv_trt_llm_ssm_snapshot_hits_total").by("alignment", SnapshotHits::NAMES)
-        .help("Lookups that found a state snapshot, by whether it ends with a KV cache block (aligned).")
+        .help("Lookups that found a state snapshot; aligned means that it ends where a KV cache block ends.")
         .origin("snapshotStats: iterAlignedSnapshotHits, iterUnalignedSnapshotHits");
     SsmSnapshotMisses = ENGINE.counter("nv_trt_llm_ssm_snapshot_misses_total")
         .help("Lookups that found no state snapshot.").origin("snapshotStats.iterSnapshotMisses");
@@ -104,7 +104,7 @@ families! {
         .help("KV cache blocks stored for reuse, by tier.")
         .origin("/kv_cache_events: blocks of stored events, by cache_level");
     KvBlocksRemoved = ENGINE.counter("nv_trt_llm_kv_cache_blocks_removed_total").by("tier", TierNumbers::NAMES)
-        .help("KV cache blocks removed from reuse, by their last tier; other if the exporter did not see them stored.")
+        .help("KV cache blocks that can no longer be reused, by the tier they were in last; other if the exporter did not see them stored.")
         .origin("/kv_cache_events: block_hashes of removed events");
     KvBlocksUpdated = ENGINE.counter("nv_trt_llm_kv_cache_blocks_updated_total").by("tier", TierNumbers::NAMES)
         .help("KV cache blocks whose tier or priority changed, by their current tier.")
@@ -131,7 +131,7 @@ families! {
         .origin("trtllm-serve's own trtllm_request_error_total; at most 64 codes, further ones are other");
     ObjectiveRequests = ENGINE.counter("nv_trt_llm_objective_requests_total").labels(&["model", "objective", "version"])
         .by("outcome", &["met", "missed", "unknown"])
-        .help("Finished requests, by objective (ttft, tpot, e2e, all) and by whether they met it; all is met by requests that met every objective.")
+        .help("Finished requests by objective (ttft, tpot, e2e, all) and outcome; a request meets all if it meets every objective.")
         .origin("RequestPerfMetrics arrivalTime, firstTokenTime, lastTokenTime, outputTokens and finishReason; else stage changes and numGeneratedTokens in RequestStats (absent if statistics_interval_iterations is above 1). A time at its limit is met, tpot also by a request of one token. Requests that timed out or failed miss. Unknown where the client cancelled, or where a time or the length was not told or runs backwards. Needs --objectives or the key objectives");
     GoodputTokens = ENGINE.counter("nv_trt_llm_goodput_tokens_total")
         .help("Output tokens of requests that met all objectives.")

@@ -89,10 +89,10 @@ families! {
         .help("Requests in context and generation phase as a share (0-1) of the maximum number of active requests.")
         .origin("(numContextRequests + numGenRequests) / maxNumActiveRequests, each of all attention-DP ranks; absent above 1");
     BatchEfficiencyRatio = ENGINE.gauge("nv_trt_llm_batch_efficiency_ratio").unit("ratio")
-        .help("Active requests as a share of the batch size in force; above 1, some requests wait.")
+        .help("Active requests divided by the batch size limit in force; above 1 if requests wait.")
         .origin("numActiveRequests / maxBatchSizeRuntime");
     SaturationRatio = ENGINE.gauge("nv_trt_llm_saturation_ratio").unit("ratio").by("resource", SaturationByResource::NAMES)
-        .help("How full a resource of the engine is: 1 is full; for the queue, 1 is a whole batch of requests that wait.")
+        .help("Share of a resource of the engine that is in use, 1 if it is full; for the queue, waiting requests divided by the batch limit.")
         .origin("batch: scheduled requests / batch limit; tokens: context and generation tokens of the iteration / token limit; kv_cache: usedNumBlocks / maxNumBlocks, each at most 1; queue: (active but not scheduled + queued requests) / batch limit. The batch limit is maxBatchSizeRuntime, else maxBatchSizeStatic, else maxNumActiveRequests (PyTorch engine); the token limit is maxNumTokensRuntime, else maxNumTokensStatic; each times the attention-DP ranks. Absent without the limit, and where the rows of ranks copy the number from rank 0");
     ContextRequestRatio = ENGINE.gauge("nv_trt_llm_context_request_ratio").unit("ratio").stable()
         .help("Share (0-1) of the batch's requests that are in context phase.")
@@ -137,7 +137,7 @@ families! {
         .help("1 for the current state of the engine.").origin("polls, records and --stale-after");
     EngineConfigInfo = ENGINE.gauge("nv_trt_llm_engine_config_info")
         .labels(&["dtype", "expert_parallel_size", "kv_cache_dtype", "max_batch_size", "max_num_tokens", "model", "pipeline_parallel_size", "quantization", "speculative_method", "tensor_parallel_size", "tokens_per_block", "version"])
-        .help("Settings of the engine in labels, unknown where they are not told; always 1.")
+        .help("Always 1; the labels are the engine's settings, unknown where it does not report one.")
         .origin("trtllm-serve's own trtllm_model_config_info, trtllm_parallel_config_info, trtllm_speculative_config_info and trtllm_kv_cache_config_info; then the records: maxBatchSizeStatic, maxNumTokensStatic, kvCacheStats.tokensPerBlock; then config in the hello of a publisher, or config.json in the directory of a hosted engine");
     StartupTime = ENGINE.gauge("nv_trt_llm_startup_seconds").unit("seconds").labels(&["model", "stage", "version"])
         .help("Duration of each stage of the engine's start in seconds.")

@@ -13,7 +13,7 @@ families! {
     BuildInfo = EXPORTER.gauge("trtllm_exporter_build_info").labels(&["commit_date", "revision", "rustversion", "version"])
         .help("Version, git revision, day of the commit and compiler version of the exporter in labels; always 1.").origin("the build");
     ConfigReload = EXPORTER.gauge("trtllm_exporter_config_last_reload_successful").experimental()
-        .help("1 if the configuration file was last read and applied without an error; 0 if the configuration before it is in use.")
+        .help("1 if the last read of the configuration file succeeded; 0 if it failed and the previous configuration is still in use.")
         .origin("--config.file at start-up and at each SIGHUP");
     SourceUp = SOURCE.gauge("trtllm_exporter_source_up")
         .help("1 if the last poll of the engine's source succeeded.").origin("the poll driver");
