@@ -10,11 +10,11 @@ const NEAR_OVERFLOW: f64 = 500.0;
 pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "engine-unreachable",
-        severity: Severity::Critical,
+        severity: Severity::Warning,
         check: Check::Engine(engine_unreachable),
         says: "The engine has answered before and does not answer any more.",
         when: "nv_trt_llm_engine_state is unreachable.",
-        guideline: "A stale number misleads: the exporter withdraws the load gauges.",
+        guideline: "A server that was stopped on purpose, or restarts and loads its model, does not answer either. Its load gauges are absent.",
         change: "Check that the server runs (its log, its exit code), and restart it. If it serves requests, check the address in \
                  --source.",
         alerts: &["TrtllmEngineUnreachable"],
