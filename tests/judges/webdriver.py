@@ -9,11 +9,14 @@ import urllib.request
 
 class Browser:
     def __init__(self, width=1280, height=900, dark=False):
-        self.driver = subprocess.Popen(["chromedriver", "--port=0"], stdout=subprocess.PIPE, text=True)
-        for line in self.driver.stdout:
-            if "started successfully on port" in line:
-                self.url = f"http://127.0.0.1:{line.rstrip().rstrip('.').split()[-1]}"
+        # It takes a free port for IPv4, which can be in use for IPv6. Then it ends.
+        for _ in range(10):
+            self.driver = subprocess.Popen(["chromedriver", "--port=0"], stdout=subprocess.PIPE, text=True)
+            started = next((line for line in self.driver.stdout if "started successfully on port" in line), None)
+            if started:
                 break
+            self.driver.wait()
+        self.url = f"http://127.0.0.1:{started.rstrip().rstrip('.').split()[-1]}"
         arguments = ["--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", f"--window-size={width},{height}"]
         options = {"args": arguments + (["--force-dark-mode"] if dark else [])}
         capabilities = {"browserName": "chrome", "goog:chromeOptions": options, "goog:loggingPrefs": {"browser": "ALL"}}
