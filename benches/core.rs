@@ -9,18 +9,18 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use trtllm_engine::Engine;
-use trtllm_exporter::exposition::negotiate::Format;
-use trtllm_exporter::exposition::render;
 use trtllm_exporter::intake::{Intake, Moment};
-use trtllm_exporter::metrics::compat::CompatSets;
-use trtllm_exporter::metrics::own::HttpMetrics;
-use trtllm_exporter::metrics::page::{Page, Value};
-use trtllm_exporter::metrics::page_builder::{PageBuilder, Section, Selection};
 use trtllm_exporter::recorder::{Recorder, RecorderConfig};
-use trtllm_exporter::state::{EngineName, EngineSnapshot, State};
 use trtllm_model::IterationStats;
 use trtllm_model::Objectives;
 use trtllm_model::{EngineAbout, RecorderCounts};
+use trtllm_page::exposition::negotiate::Format;
+use trtllm_page::exposition::render;
+use trtllm_page::metrics::compat::CompatSets;
+use trtllm_page::metrics::own::HttpMetrics;
+use trtllm_page::metrics::page::{Page, Value};
+use trtllm_page::metrics::page_builder::{PageBuilder, Section, Selection};
+use trtllm_page::state::{EngineName, EngineSnapshot, State};
 use trtllm_sources::trtllm_json::{parse_perf_metrics, parse_records};
 use trtllm_sources::{Batch, Item, Presence};
 
@@ -423,7 +423,7 @@ fn state(engine: &Engine, engines: usize) -> State {
     state
 }
 
-fn series(sample: &trtllm_exporter::metrics::page::Sample) -> usize {
+fn series(sample: &trtllm_page::metrics::page::Sample) -> usize {
     match &sample.value {
         Value::Histogram(histogram) => histogram.cumulative().count() + 3,
         Value::ClientHistogram(histogram) => histogram.bucket.len() + 2,

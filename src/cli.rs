@@ -13,14 +13,14 @@ use clap::parser::ValueSource;
 use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 
-use crate::build;
 use crate::config::{self, ConfigError, EngineConfig, hide_user_info};
 use crate::http::router::TelemetryPath;
 use crate::listen::Address;
-use crate::metrics::compat::CompatSets;
 use crate::recorder::RecorderConfig;
 use trtllm_gpu::GpuMode;
 use trtllm_model::{BenchReport, Objectives};
+use trtllm_page::build;
+use trtllm_page::metrics::compat::CompatSets;
 use trtllm_service::log::LogFormat;
 
 pub use clients::{Connection, DoctorArgs, ReportFormat, TopArgs};

@@ -6,9 +6,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use crate::recorder::EngineRecorder;
-use crate::state::{self, EngineName, EngineSlot, Failure, SourceStatus};
 use trtllm_engine::{Engine, EngineState, Implausible};
 use trtllm_model::{BenchReport, EngineAbout, ErrorKind, RejectCounts, RejectReason};
+use trtllm_page::state::{self, EngineName, EngineSlot, Failure, SourceStatus};
 use trtllm_recording::{self as recording, Settled};
 use trtllm_service::log::LogLimit;
 use trtllm_service::printable::one_line;
@@ -426,14 +426,14 @@ fn beginning(error: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::metrics::catalog::Id;
-    use crate::state::State;
     use trtllm_model::IterationStats;
     use trtllm_model::PublisherRefusal;
+    use trtllm_page::metrics::catalog::Id;
+    use trtllm_page::state::State;
 
     #[test]
     fn every_snapshot_shows_the_counters_of_its_intake() {
-        let name = EngineName::of_a_test();
+        let name = EngineName::new("m", "1", "test");
         let (state, at) = (State::new(vec![name]), Moment::now());
         let mut intake = Intake::new(Arc::clone(&state.slots()[0]), Duration::from_secs(15));
         let mut batch = Batch::default();
@@ -453,7 +453,7 @@ mod tests {
 
     #[test]
     fn the_error_of_a_poll_is_kept_printable_short_and_with_its_beginning() {
-        let (state, start) = (State::new(vec![EngineName::of_a_test()]), Moment::now());
+        let (state, start) = (State::new(vec![EngineName::new("m", "1", "test")]), Moment::now());
         let mut intake = Intake::new(Arc::clone(&state.slots()[0]), Duration::from_secs(15));
         let mut poll = |second: i64, cause: Option<&str>| {
             let at = Moment { unix_us: second, ..start };
@@ -475,7 +475,7 @@ mod tests {
 
     #[test]
     fn a_series_of_losses_is_one_event_in_the_log_and_the_next_series_another() {
-        let state = State::new(vec![EngineName::of_a_test()]);
+        let state = State::new(vec![EngineName::new("m", "1", "test")]);
         let mut intake = Intake::new(Arc::clone(&state.slots()[0]), Duration::from_secs(15));
         let (start, mut sequence) = (Moment::now(), 0);
         let mut poll = |seconds, lost: u64| {
@@ -499,7 +499,7 @@ mod tests {
 
     #[test]
     fn requests_without_records_have_a_notice_until_records_arrive() {
-        let state = State::new(vec![EngineName::of_a_test()]);
+        let state = State::new(vec![EngineName::new("m", "1", "test")]);
         let mut intake = Intake::new(Arc::clone(&state.slots()[0]), Duration::from_secs(15));
         let start = Moment::now();
         let mut poll = |seconds, item: Option<Item>| {

@@ -8,36 +8,29 @@
 //! 2. [`trtllm_engine`]: folds records into totals that never fall. Pure: one owner, time is an argument.
 //! 3. [`trtllm_gpu`]: owns NVML, on threads of its own, and knows what each engine uses of its GPUs.
 //! 4. [`trtllm_recording`]: the format of the flight recorder. [`trtllm_sources`]: fetch and parse, nothing else.
+//! 5. [`trtllm_page`]: an immutable snapshot per engine and of all GPUs, and the pages made of them.
 //!
 //! Modules of this crate, where `tests/layering.rs` sees to it:
 //!
-//! 1. [`state`]: an immutable snapshot per engine and of all GPUs. Readers never wait.
-//! 2. [`metrics`]: turns snapshots into one ordered page, by one catalog.
-//! 3. [`exposition`]: turns a page into bytes. [`pages`]: makes pages of the state and caches them.
-//! 4. [`recorder`]: keeps what sources send on disk. [`intake`]: folds the polls of one source and publishes the result. The
+//! 1. [`recorder`]: keeps what sources send on disk. [`intake`]: folds the polls of one source and publishes the result. The
 //!    one place that counts and logs a source.
-//! 5. [`poll`]: opens and polls each source on its schedule.
-//! 6. [`diagnosis`]: the rules that say what limits an engine. Pure.
-//! 7. [`views`]: the page for people and the JSON API.
-//! 8. [`http`]: the server, its routes and handlers. TLS and access rules are the crate [`exporter_web_config`].
-//! 9. [`start`]: wires everything, for `main`.
+//! 2. [`poll`]: opens and polls each source on its schedule.
+//! 3. [`diagnosis`]: the rules that say what limits an engine. Pure.
+//! 4. [`views`]: the page for people and the JSON API.
+//! 5. [`http`]: the server, its routes and handlers. TLS and access rules are the crate [`exporter_web_config`].
+//! 6. [`start`]: wires everything, for `main`.
 #![deny(unsafe_code)]
 
-pub mod build;
 pub mod cli;
 pub mod config;
 pub mod diagnosis;
-pub mod exposition;
 pub mod http;
 pub mod intake;
 pub mod listen;
-pub mod metrics;
-pub mod pages;
 pub mod poll;
 pub mod recorder;
 #[cfg(test)]
 mod simulation;
 pub mod start;
-pub mod state;
 pub mod tools;
 pub mod views;

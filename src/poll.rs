@@ -9,8 +9,8 @@ use tokio::time::Instant;
 
 use crate::intake::{Intake, Moment};
 use crate::recorder::EngineRecorder;
-use crate::state::EngineSlot;
 use trtllm_model::BenchReport;
+use trtllm_page::state::EngineSlot;
 use trtllm_service::shutdown::Shutdown;
 use trtllm_service::supervise::{self, Heartbeat, Panicked, Task};
 use trtllm_sources::{Batch, OpenError, Presence, Source, SourceError};
@@ -228,9 +228,9 @@ mod tests {
     use std::sync::atomic::{AtomicU64, Ordering};
 
     use super::*;
-    use crate::state::{EngineName, State};
     use trtllm_engine::EngineState;
     use trtllm_model::IterationStats;
+    use trtllm_page::state::{EngineName, State};
     use trtllm_service::shutdown;
     use trtllm_service::supervise::Heartbeats;
     use trtllm_sources::Item;
@@ -242,7 +242,7 @@ mod tests {
     };
 
     fn one_engine() -> Arc<State> {
-        let name = EngineName::of_a_test();
+        let name = EngineName::new("m", "1", "test");
         Arc::new(State::new(vec![name]))
     }
 

@@ -8,13 +8,13 @@ use std::cell::RefCell;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::metrics::compat::CompatSets;
-use crate::metrics::own::HttpMetrics;
-use crate::metrics::page_builder::{PageBuilder, Selection};
 use crate::poll::{Driver, Schedule};
-use crate::state::{EngineName, EngineSnapshot, State};
-use crate::{exposition, exposition::negotiate::Format};
 use trtllm_engine::EngineState;
+use trtllm_page::metrics::compat::CompatSets;
+use trtllm_page::metrics::own::HttpMetrics;
+use trtllm_page::metrics::page_builder::{PageBuilder, Selection};
+use trtllm_page::state::{EngineName, EngineSnapshot, State};
+use trtllm_page::{exposition, exposition::negotiate::Format};
 use trtllm_service::shutdown;
 use trtllm_service::supervise::Heartbeats;
 use trtllm_sources::{Batch, Source, TestPoll};
@@ -110,7 +110,7 @@ fn poll(batch: &mut Batch) -> TestPoll {
 /// Runs one seed. Panics if a number is wrong.
 async fn run(seed: u64, polls: u64, most: u64) {
     world(|world| *world = World::new(seed, most));
-    let name = EngineName::of_a_test();
+    let name = EngineName::new("m", "1", "test");
     let state = Arc::new(State::new(vec![name]));
     let (events, _received) = tokio::sync::mpsc::unbounded_channel();
     let heartbeat = Heartbeats::default().register("the driver".to_owned());

@@ -10,22 +10,17 @@ use std::path::{Path, PathBuf};
 
 /// What each module of the daemon may import from the others. The crates in `crates/` need no list: the compiler sees to them.
 const MAY_IMPORT: &[(&str, &[&str])] = &[
-    ("build", &[]),
-    ("state", &[]),
-    ("metrics", &["build", "state"]),
-    ("exposition", &["metrics"]),
-    ("pages", &["exposition", "metrics", "state"]),
-    ("recorder", &["state"]),
-    ("intake", &["recorder", "state"]),
-    ("poll", &["intake", "recorder", "state"]),
+    ("recorder", &[]),
+    ("intake", &["recorder"]),
+    ("poll", &["intake", "recorder"]),
     ("diagnosis", &[]),
-    ("views", &["diagnosis", "pages", "state"]),
+    ("views", &["diagnosis"]),
     ("listen", &[]),
-    ("http", &["exposition", "listen", "metrics", "pages", "state", "views"]),
-    ("config", &["metrics", "state"]),
-    ("cli", &["build", "config", "http", "listen", "metrics", "recorder"]),
-    ("tools", &["build", "cli", "config", "diagnosis", "metrics"]),
-    ("start", &["build", "cli", "config", "http", "listen", "metrics", "poll", "recorder", "state"]),
+    ("http", &["listen", "views"]),
+    ("config", &[]),
+    ("cli", &["config", "http", "listen", "recorder"]),
+    ("tools", &["cli", "config", "diagnosis"]),
+    ("start", &["cli", "config", "http", "listen", "poll", "recorder"]),
 ];
 
 #[test]

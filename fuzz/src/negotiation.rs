@@ -2,7 +2,7 @@
 //! `q`, by a second implementation of the rules.
 
 use arbitrary::{Result, Unstructured};
-use trtllm_exporter::exposition::negotiate::{Encoding, Format, encoding, format};
+use trtllm_page::exposition::negotiate::{Encoding, Format, encoding, format};
 
 const MAX_RANGES: usize = 6;
 

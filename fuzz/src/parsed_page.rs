@@ -5,10 +5,10 @@ use std::collections::HashMap;
 
 use prometheus_client::encoding::prometheus_protobuf::prometheus_data_model as proto;
 use prost::Message as _;
-use trtllm_exporter::exposition::negotiate::Format;
-use trtllm_exporter::exposition::{end, render};
-use trtllm_exporter::metrics::catalog::Kind;
-use trtllm_exporter::metrics::page::{Page, Value};
+use trtllm_page::exposition::negotiate::Format;
+use trtllm_page::exposition::{end, render};
+use trtllm_page::metrics::catalog::Kind;
+use trtllm_page::metrics::page::{Page, Value};
 
 use super::text_page;
 

@@ -1,11 +1,11 @@
 //! The kubelet's answer to `PodResourcesLister/List`: parsed, resolved to GPUs and shown on the page.
 
-use trtllm_exporter::exposition::negotiate::Format;
-use trtllm_exporter::metrics::gpu::gpu_page;
-use trtllm_exporter::metrics::page::Page;
-use trtllm_exporter::metrics::series_labels::LabelCache;
 use trtllm_gpu::pods_of_answer;
 use trtllm_model::gpu::{GpuIdentity, GpuInventory, GpuReadings, GpuSnapshot, GpuState, MigInstance};
+use trtllm_page::exposition::negotiate::Format;
+use trtllm_page::metrics::gpu::gpu_page;
+use trtllm_page::metrics::page::Page;
+use trtllm_page::metrics::series_labels::LabelCache;
 
 use super::parsed_page;
 

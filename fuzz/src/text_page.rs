@@ -3,8 +3,8 @@
 
 use std::borrow::Cow;
 
-use trtllm_exporter::exposition::negotiate::Format;
-use trtllm_exporter::metrics::catalog::{CATALOG, Kind, Metric};
+use trtllm_page::exposition::negotiate::Format;
+use trtllm_page::metrics::catalog::{CATALOG, Kind, Metric};
 
 use super::parsed_page::{LabelText, ParsedPage};
 

@@ -14,7 +14,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
-use crate::metrics::own::{HttpMetrics, Refusal};
+use trtllm_page::metrics::own::{HttpMetrics, Refusal};
 
 /// All responses that are not sent yet, in bytes.
 const MAX_UNREAD: usize = 16 << 20;

@@ -7,15 +7,15 @@ use axum::extract::{RawQuery, Request, State as Shared};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use axum::response::{Html, IntoResponse, Response};
 
-use crate::exposition::cache::Form;
-use crate::exposition::negotiate::{self, Encoding};
-use crate::metrics::catalog::Group;
-use crate::metrics::page_builder::Selection;
-use crate::pages::Pages;
-use crate::state::State;
 use crate::views;
 use crate::views::findings::LiveFindings;
 use crate::views::page::LivePage;
+use trtllm_page::exposition::cache::Form;
+use trtllm_page::exposition::negotiate::{self, Encoding};
+use trtllm_page::metrics::catalog::Group;
+use trtllm_page::metrics::page_builder::Selection;
+use trtllm_page::pages::Pages;
+use trtllm_page::state::State;
 use trtllm_service::supervise::Heartbeats;
 
 /// What limits each engine.

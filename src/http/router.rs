@@ -8,12 +8,12 @@ use axum::Router;
 use axum::http::StatusCode;
 use axum::routing::get;
 
-use crate::metrics::compat::CompatSets;
-use crate::metrics::own::HttpMetrics;
-use crate::pages::Pages;
-use crate::state::State;
 use crate::views::findings::LiveFindings;
 use crate::views::page::LivePage;
+use trtllm_page::metrics::compat::CompatSets;
+use trtllm_page::metrics::own::HttpMetrics;
+use trtllm_page::pages::Pages;
+use trtllm_page::state::State;
 use trtllm_service::supervise::Heartbeats;
 
 use super::handlers;

@@ -21,7 +21,7 @@ use tokio_util::either::Either;
 use tower::ServiceExt as _;
 
 use crate::listen::{self, Listener, Stream};
-use crate::metrics::own::{HttpMetrics, Refusal};
+use trtllm_page::metrics::own::{HttpMetrics, Refusal};
 use trtllm_service::log::LogLimit;
 use trtllm_service::shutdown::Shutdown;
 use trtllm_service::supervise::{self, Heartbeat, Task};

@@ -14,8 +14,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-use crate::state::EngineName;
 use trtllm_model::RecorderCounts;
+use trtllm_page::state::EngineName;
 use trtllm_recording::directory;
 
 pub use tap::EngineRecorder;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::Sender;
 
-use crate::state::EngineName;
+use trtllm_page::state::EngineName;
 use trtllm_recording::Line;
 
 /// Approximate memory of the messages that wait for the disk, over all engines.

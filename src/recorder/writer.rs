@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use crate::state::EngineName;
 use trtllm_model::RecorderCounts;
+use trtllm_page::state::EngineName;
 use trtllm_recording::frame::{self, Encoder};
 use trtllm_recording::line::FORMAT;
 use trtllm_recording::{Header, Line, Settled};

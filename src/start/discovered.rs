@@ -8,7 +8,7 @@ use arc_swap::ArcSwap;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
-use crate::state::{EngineSlot, State};
+use trtllm_page::state::{EngineSlot, State};
 use trtllm_service::shutdown::{Shutdown, Trigger};
 use trtllm_sources::discovery::{self, Finding, Verdict};
 use trtllm_sources::socket::Names;
@@ -142,8 +142,8 @@ impl Engines {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::state::{EngineName, Place};
     use trtllm_model::Objectives;
+    use trtllm_page::state::{EngineName, Place};
     use trtllm_service::shutdown;
 
     fn finding(target: &str, configured: bool) -> Finding {

@@ -3,9 +3,9 @@
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use crate::state::{EngineSlot, State};
 use trtllm_gpu::usage::{EngineClaim, GpuUse};
 use trtllm_model::gpu::{GpuInventory, PodName};
+use trtllm_page::state::{EngineSlot, State};
 
 /// For [`trtllm_gpu::start`].
 pub(super) fn publisher(state: Arc<State>) -> impl Fn(GpuInventory) + Send + Sync + 'static {

@@ -3,9 +3,9 @@
 //! implementation of the counting rules.
 
 use crate::cli::CatalogFormat;
-use crate::metrics::catalog::equivalents::{EQUIVALENTS, Equivalent};
-use crate::metrics::catalog::fields::{Destination, FIELDS, NOT_READ, statistics_of};
-use crate::metrics::catalog::{CATALOG, Group, Kind, Metric};
+use trtllm_page::metrics::catalog::equivalents::{EQUIVALENTS, Equivalent};
+use trtllm_page::metrics::catalog::fields::{Destination, FIELDS, NOT_READ, statistics_of};
+use trtllm_page::metrics::catalog::{CATALOG, Group, Kind, Metric};
 
 use super::{print, print_json};
 

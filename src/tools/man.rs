@@ -6,8 +6,8 @@ use std::fmt::Write as _;
 use clap::{Command, CommandFactory as _};
 use clap_mangen::Man;
 
-use crate::build;
 use crate::cli::Cli;
+use trtllm_page::build;
 
 use super::print;
 

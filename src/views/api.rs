@@ -7,7 +7,7 @@ use std::sync::Arc;
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use crate::state::{EngineName, EngineSlot, EngineSnapshot, RECENT_RECORDS, StartPhase, State};
+use trtllm_page::state::{EngineName, EngineSlot, EngineSnapshot, RECENT_RECORDS, StartPhase, State};
 
 use super::reasons;
 

@@ -14,9 +14,9 @@ use crate::diagnosis::observation::{Exporter, Observation};
 use crate::diagnosis::page::{Change, Page};
 use crate::diagnosis::records::{Name, Records};
 use crate::diagnosis::report::finding_json;
-use crate::pages::{KeptPage, Pages};
-use crate::state::{EngineSlot, State};
 use trtllm_model::{IterationStats, RECENT_RECORDS};
+use trtllm_page::pages::{KeptPage, Pages};
+use trtllm_page::state::{EngineSlot, State};
 
 use super::api;
 
@@ -207,8 +207,8 @@ impl Asked {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::state::EngineName;
     use trtllm_engine::EngineState;
+    use trtllm_page::state::EngineName;
 
     fn page(second: u64, lost: u64) -> String {
         let engine = "model=\"m\",version=\"1\"";
@@ -267,7 +267,7 @@ mod tests {
 
     #[test]
     fn the_first_request_to_an_overloaded_engine_is_answered_with_its_findings() {
-        let mut scene = Scene::new(vec![EngineName::of_a_test()]);
+        let mut scene = Scene::new(vec![EngineName::new("m", "1", "test")]);
         // An hour without requests, in which nobody asked.
         scene.run(0..60, 0);
         scene.roll(3600, 0);

@@ -1,8 +1,8 @@
 //! Why an engine is in its state, in words: one sentence for the API, the page for people, `top` and `doctor`, and one without
 //! addresses for `/readyz`, which everybody may read.
 
-use crate::state::{EngineSnapshot, Failure, SourceStatus, StartPhase};
 use trtllm_engine::EngineState;
+use trtllm_page::state::{EngineSnapshot, Failure, SourceStatus, StartPhase};
 
 const NOT_POLLED: &str = "not polled yet";
 

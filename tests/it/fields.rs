@@ -6,13 +6,13 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use trtllm_engine::Engine;
-use trtllm_exporter::metrics::catalog::fields::{Destination, FIELDS, Field};
-use trtllm_exporter::metrics::compat::CompatSets;
-use trtllm_exporter::metrics::own::HttpMetrics;
-use trtllm_exporter::metrics::page::Value as Sample;
-use trtllm_exporter::metrics::page_builder::{PageBuilder, Selection};
-use trtllm_exporter::state::{EngineName, EngineSnapshot, State};
 use trtllm_model::{IterationStats, Objectives, PerfMetricsEntry};
+use trtllm_page::metrics::catalog::fields::{Destination, FIELDS, Field};
+use trtllm_page::metrics::compat::CompatSets;
+use trtllm_page::metrics::own::HttpMetrics;
+use trtllm_page::metrics::page::Value as Sample;
+use trtllm_page::metrics::page_builder::{PageBuilder, Selection};
+use trtllm_page::state::{EngineName, EngineSnapshot, State};
 
 /// Struct and TensorRT-LLM key of every field in the source of the model.
 fn model_fields() -> BTreeSet<(String, String)> {
@@ -50,7 +50,7 @@ fn the_catalog_lists_exactly_the_fields_of_the_model() {
     assert_eq!(listed.len(), FIELDS.len(), "a field is listed twice");
     let model = model_fields();
     let missing: Vec<_> = model.difference(&listed).collect();
-    assert!(missing.is_empty(), "not in src/metrics/catalog/fields.rs: {missing:?}");
+    assert!(missing.is_empty(), "not in crates/page/src/metrics/catalog/fields.rs: {missing:?}");
     let unknown: Vec<_> = listed.difference(&model).collect();
     assert!(unknown.is_empty(), "not in the model: {unknown:?}");
     assert!(model.len() > 120, "the test no longer finds the model's fields: only {}", model.len());

@@ -2,11 +2,11 @@
 //! Each file names its source and says whether it is real, partial or only a shape.
 
 use serde_json::Value;
-use trtllm_exporter::metrics::catalog::fields::NOT_READ;
 use trtllm_model::iteration::{KvCacheIterationStats, SchedulerMode};
 use trtllm_model::perf_metrics::FinishReason;
 use trtllm_model::request::RequestStage;
 use trtllm_model::{IterationStats, PerfMetricsEntry, RecordTime, RejectReason};
+use trtllm_page::metrics::catalog::fields::NOT_READ;
 use trtllm_sources::engine_settings::parse_settings;
 use trtllm_sources::trtllm_json::{Hello, Line, ParseError, parse_line, parse_perf_metrics, parse_records};
 use trtllm_sources::{Batch, Item};

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::Command;
 
 use serde_json::Value;
-use trtllm_exporter::metrics::catalog::{CATALOG, Kind, Metric};
+use trtllm_page::metrics::catalog::{CATALOG, Kind, Metric};
 
 use crate::support;
 use crate::support::daemon::Daemon;

@@ -6,13 +6,13 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use trtllm_engine::Engine;
-use trtllm_exporter::exposition::negotiate::Format;
-use trtllm_exporter::metrics::compat::CompatSets;
-use trtllm_exporter::metrics::own::HttpMetrics;
-use trtllm_exporter::metrics::page_builder::{PageBuilder, Selection};
-use trtllm_exporter::state::{EngineName, EngineSnapshot, State};
 use trtllm_model::Objectives;
 use trtllm_model::{EngineAbout, IterationStats};
+use trtllm_page::exposition::negotiate::Format;
+use trtllm_page::metrics::compat::CompatSets;
+use trtllm_page::metrics::own::HttpMetrics;
+use trtllm_page::metrics::page_builder::{PageBuilder, Selection};
+use trtllm_page::state::{EngineName, EngineSnapshot, State};
 
 use crate::support;
 use crate::support::page::{Page, name_of};
@@ -54,7 +54,7 @@ fn page(records: &[Value]) -> Page {
     let sets = CompatSets { trtllm: true, ..CompatSets::default() };
     let page = PageBuilder::new(sets).page(&state, &HttpMetrics::new(), Selection::All);
     let mut text = Vec::new();
-    trtllm_exporter::exposition::render(&page, Format::Text, &mut text);
+    trtllm_page::exposition::render(&page, Format::Text, &mut text);
     Page::parse(&String::from_utf8(text).unwrap())
 }
 

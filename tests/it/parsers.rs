@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use trtllm_exporter::metrics::catalog::{CATALOG, Group};
+use trtllm_page::metrics::catalog::{CATALOG, Group};
 
 use crate::support::daemon::Daemon;
 use crate::support::http::{self, request};

@@ -11,10 +11,10 @@ use std::time::{Duration, Instant};
 
 use trtllm_exporter::intake::{Intake, Moment};
 use trtllm_exporter::recorder::{Recorder, RecorderConfig};
-use trtllm_exporter::state::{EngineName, EngineSnapshot, State};
 use trtllm_model::Objectives;
 use trtllm_model::kv_event::{BlockHash, KvCacheEvent, KvCacheEventKind, StoredBlock};
 use trtllm_model::{IterationStats, RecorderCounts, RequestStatsPerIteration};
+use trtllm_page::state::{EngineName, EngineSnapshot, State};
 use trtllm_recording::{Line, OpenRecordingError, Reader, directory};
 use trtllm_sources::prometheus_text::parse_server_metrics;
 use trtllm_sources::replay::{Pace, Replay};

@@ -5,18 +5,18 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use trtllm_engine::Engine;
-use trtllm_exporter::exposition::negotiate::Format;
-use trtllm_exporter::metrics::catalog::equivalents::EQUIVALENTS;
-use trtllm_exporter::metrics::catalog::fields::{Statistics, statistics_of};
-use trtllm_exporter::metrics::catalog::{CATALOG, Group, Metric};
-use trtllm_exporter::metrics::compat::CompatSets;
-use trtllm_exporter::metrics::own::HttpMetrics;
-use trtllm_exporter::metrics::page;
-use trtllm_exporter::metrics::page_builder::{PageBuilder, Selection};
-use trtllm_exporter::state::{EngineName, EngineSnapshot, State};
 use trtllm_exporter::tools::catalog::{SERIES, Series};
 use trtllm_model::Objectives;
 use trtllm_model::{IterationStats, KvCacheEvent, PerfMetricsEntry, RequestStats};
+use trtllm_page::exposition::negotiate::Format;
+use trtllm_page::metrics::catalog::equivalents::EQUIVALENTS;
+use trtllm_page::metrics::catalog::fields::{Statistics, statistics_of};
+use trtllm_page::metrics::catalog::{CATALOG, Group, Metric};
+use trtllm_page::metrics::compat::CompatSets;
+use trtllm_page::metrics::own::HttpMetrics;
+use trtllm_page::metrics::page;
+use trtllm_page::metrics::page_builder::{PageBuilder, Selection};
+use trtllm_page::state::{EngineName, EngineSnapshot, State};
 use trtllm_sources::prometheus_text::parse_server_metrics;
 
 use crate::support;
@@ -154,7 +154,7 @@ fn series(engine: &Engine, now: Instant) -> BTreeSet<String> {
     let selection = Selection::of(&[Group::Triton, Group::Engine]);
     let page = PageBuilder::new(CompatSets::default()).page(&state, &HttpMetrics::new(), selection);
     let mut text = Vec::new();
-    trtllm_exporter::exposition::render(&page, Format::Text, &mut text);
+    trtllm_page::exposition::render(&page, Format::Text, &mut text);
     let text = String::from_utf8(text).unwrap();
     assert!(page.samples().iter().any(|sample| matches!(sample.value, page::Value::Histogram(_))));
     Page::parse(&text).series.into_iter().map(|(series, _)| series).collect()

@@ -4,16 +4,16 @@ use std::time::{Duration, Instant};
 
 use allocation_counter::measure;
 use trtllm_engine::Engine;
-use trtllm_exporter::exposition::negotiate::Format;
-use trtllm_exporter::exposition::render;
-use trtllm_exporter::metrics::catalog::Group;
-use trtllm_exporter::metrics::compat::CompatSets;
-use trtllm_exporter::metrics::own::HttpMetrics;
-use trtllm_exporter::metrics::page::Page;
-use trtllm_exporter::metrics::page_builder::{PageBuilder, Selection};
-use trtllm_exporter::state::{EngineName, State};
 use trtllm_model::IterationStats;
 use trtllm_model::Objectives;
+use trtllm_page::exposition::negotiate::Format;
+use trtllm_page::exposition::render;
+use trtllm_page::metrics::catalog::Group;
+use trtllm_page::metrics::compat::CompatSets;
+use trtllm_page::metrics::own::HttpMetrics;
+use trtllm_page::metrics::page::Page;
+use trtllm_page::metrics::page_builder::{PageBuilder, Selection};
+use trtllm_page::state::{EngineName, State};
 
 /// `engines` engines that have absorbed a recorded session, and a builder that has already built one page.
 fn warm(engines: usize) -> (State, PageBuilder, HttpMetrics) {

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use exporter::intake::{Intake, Moment};
-use exporter::state::EngineSlot;
 use trtllm_model::{EngineAbout, RejectReason};
+use trtllm_page::state::EngineSlot;
 use trtllm_sources::{Batch, Presence, SourceError, cpp_rows};
 
 /// The one engine of an embedded exporter.

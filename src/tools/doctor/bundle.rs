@@ -9,8 +9,8 @@ use crate::diagnosis::finding::{Fact, Finding, Severity, Unit};
 use crate::diagnosis::observation::{Exporter, Observation, Reached};
 use crate::diagnosis::page::Page;
 use crate::diagnosis::report;
-use crate::metrics::catalog::{CATALOG, Kind, Metric, Variant};
 use trtllm_model::IterationStats;
+use trtllm_page::metrics::catalog::{CATALOG, Kind, Metric, Variant};
 
 use super::watch::Watched;
 

@@ -190,7 +190,7 @@ mod tests {
 
     #[test]
     fn a_reader_withdraws_the_numbers_of_a_driver_that_has_died() {
-        let name = EngineName::of_a_test();
+        let name = EngineName::new("m", "1", "test");
         let state = State::new(vec![name]);
         let long_ago = Instant::now() - Duration::from_secs(20);
         let mut health = Health::new(Duration::from_secs(15));

@@ -21,17 +21,12 @@ pub struct EngineName {
     pub objectives: Objectives,
 }
 
-#[cfg(test)]
 impl EngineName {
-    /// Model `m`, version `1`.
-    pub(crate) fn of_a_test() -> Self {
-        Self {
-            model: "m".to_owned(),
-            version: "1".to_owned(),
-            labels: Vec::new(),
-            source: "test",
-            objectives: Objectives::default(),
-        }
+    /// An engine without labels and objectives of the configuration.
+    #[must_use]
+    pub fn new(model: &str, version: &str, source: &'static str) -> Self {
+        let (model, version) = (model.to_owned(), version.to_owned());
+        Self { model, version, labels: Vec::new(), source, objectives: Objectives::default() }
     }
 }
 

@@ -257,7 +257,7 @@ mod tests {
     #[test]
     fn all_engines_together_keep_a_bounded_number_of_records() {
         for (engines, each) in [(1, RECENT_RECORDS), (16, RECENT_RECORDS), (64, 32), (5000, 1)] {
-            let state = State::new(vec![EngineName::of_a_test(); engines]);
+            let state = State::new(vec![EngineName::new("m", "1", "test"); engines]);
             let slot = &state.slots()[0];
             for _ in 0..2 {
                 let records = (0..100).map(|iter| Box::new(IterationStats { iter: Some(iter), ..Default::default() }));
