@@ -86,7 +86,7 @@ pub fn try_threads(count: usize) -> io::Result<()> {
         drop(closed);
         started
     });
-    // The system counts a thread for a moment after it has returned. The runtime would find no room then.
+    // The system still counts a thread for a moment after it has returned. At the limit, the runtime would find no room.
     for _ in 0..100 {
         if alive() <= before {
             break;

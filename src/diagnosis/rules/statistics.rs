@@ -14,7 +14,8 @@ pub(super) const RULES: &[Rule] = &[
         check: Check::Engine(engine_unreachable),
         says: "The engine has answered before and does not answer any more.",
         when: "nv_trt_llm_engine_state is unreachable.",
-        guideline: "A server that was stopped on purpose, or restarts and loads its model, does not answer either. Its load gauges are absent.",
+        guideline: "A server that was stopped on purpose, or loads its model again, does not answer either. Its load gauges are \
+                    absent.",
         change: "Check that the server runs (its log, its exit code), and restart it. If it serves requests, check the address in \
                  --source.",
         alerts: &["TrtllmEngineUnreachable"],

@@ -137,7 +137,7 @@ families! {
         .help("1 for the current state of the engine.").origin("polls, records and --stale-after");
     EngineConfigInfo = ENGINE.gauge("nv_trt_llm_engine_config_info")
         .labels(&["dtype", "expert_parallel_size", "kv_cache_dtype", "max_batch_size", "max_num_tokens", "model", "pipeline_parallel_size", "quantization", "speculative_method", "tensor_parallel_size", "tokens_per_block", "version"])
-        .help("Always 1; the labels are the engine's settings, unknown where it does not report one.")
+        .help("Always 1; the labels are the engine's settings, unknown if it does not report them.")
         .origin("trtllm-serve's own trtllm_model_config_info, trtllm_parallel_config_info, trtllm_speculative_config_info and trtllm_kv_cache_config_info; then the records: maxBatchSizeStatic, maxNumTokensStatic, kvCacheStats.tokensPerBlock; then config in the hello of a publisher, or config.json in the directory of a hosted engine");
     StartupTime = ENGINE.gauge("nv_trt_llm_startup_seconds").unit("seconds").labels(&["model", "stage", "version"])
         .help("Duration of each stage of the engine's start in seconds.")
