@@ -10,17 +10,17 @@ use std::time::{Duration, Instant};
 
 use trtllm_engine::Engine;
 use trtllm_exporter::intake::{Intake, Moment};
-use trtllm_exporter::recorder::{Recorder, RecorderConfig};
 use trtllm_model::IterationStats;
 use trtllm_model::Objectives;
-use trtllm_model::{EngineAbout, RecorderCounts};
+use trtllm_model::{EngineAbout, EngineName, RecorderCounts};
 use trtllm_page::exposition::negotiate::Format;
 use trtllm_page::exposition::render;
 use trtllm_page::metrics::compat::CompatSets;
 use trtllm_page::metrics::own::HttpMetrics;
 use trtllm_page::metrics::page::{Page, Value};
 use trtllm_page::metrics::page_builder::{PageBuilder, Section, Selection};
-use trtllm_page::state::{EngineName, EngineSnapshot, State};
+use trtllm_page::state::{EngineSnapshot, State};
+use trtllm_recording::recorder::{Recorder, RecorderConfig};
 use trtllm_sources::trtllm_json::{parse_perf_metrics, parse_records};
 use trtllm_sources::{Batch, Item, Presence};
 
@@ -236,7 +236,7 @@ fn fold(engine: &mut Engine, batch: &Batch) {
     for item in &batch.items {
         match item {
             Item::Record(record) => engine.absorb(record, now, 1_753_462_474_140_189).unwrap(),
-            Item::PerfMetrics(entry) => engine.absorb_perf_metrics(entry, now).unwrap(),
+            Item::FinishedRequest(entry) => engine.absorb_perf_metrics(entry, now).unwrap(),
             _ => {}
         }
     }

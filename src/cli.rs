@@ -16,11 +16,11 @@ use clap_complete::Shell;
 use crate::config::{self, ConfigError, EngineConfig, hide_user_info};
 use crate::http::router::TelemetryPath;
 use crate::listen::Address;
-use crate::recorder::RecorderConfig;
 use trtllm_gpu::GpuMode;
 use trtllm_model::{BenchReport, Objectives};
 use trtllm_page::build;
 use trtllm_page::metrics::compat::CompatSets;
+use trtllm_recording::recorder::RecorderConfig;
 use trtllm_service::log::LogFormat;
 
 pub use clients::{Connection, DoctorArgs, ReportFormat, TopArgs};

@@ -14,9 +14,9 @@ use std::sync::Arc;
 use serde::Deserialize;
 use serde_saphyr::Spanned;
 
-use trtllm_model::{BenchReport, Objectives};
+use trtllm_model::{BenchReport, EngineName, Objectives};
 use trtllm_page::metrics::catalog::{CATALOG, Metric};
-use trtllm_page::state::{EngineName, EngineOrigin};
+use trtllm_page::state::EngineOrigin;
 use trtllm_service::small_file;
 #[cfg(feature = "executor")]
 use trtllm_sources::executor::{self, hosting::Hosting};

@@ -5,14 +5,14 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use crate::recorder::EngineRecorder;
 use trtllm_engine::{Engine, EngineState, Implausible};
-use trtllm_model::{BenchReport, EngineAbout, ErrorKind, RejectCounts, RejectReason};
-use trtllm_page::state::{self, EngineName, EngineSlot, Failure, SourceStatus};
+use trtllm_model::{BenchReport, EngineAbout, EngineName, ErrorKind, RejectCounts, RejectReason};
+use trtllm_page::state::{self, EngineSlot, Failure, SourceStatus};
+use trtllm_recording::recorder::EngineRecorder;
 use trtllm_recording::{self as recording, Settled};
 use trtllm_service::log::LogLimit;
 use trtllm_service::printable::one_line;
-use trtllm_sources::{Batch, Item, Presence, Recorded, SourceError};
+use trtllm_sources::{Batch, Item, Presence, SourceError};
 
 /// One moment on both clocks.
 #[derive(Debug, Clone, Copy)]
@@ -149,35 +149,30 @@ impl Intake {
                     self.engine.health.replayed(present);
                 }
             }
-            Item::Requests(rows) => self.engine.absorb_requests(rows, at.instant)?,
-            Item::PerfMetrics(entry) => self.engine.absorb_perf_metrics(entry, at.instant)?,
+            Item::RequestRows(rows) => self.engine.absorb_requests(rows, at.instant)?,
+            Item::FinishedRequest(entry) => self.engine.absorb_perf_metrics(entry, at.instant)?,
             Item::KvEvent(event) => self.engine.absorb_kv_event(event)?,
             Item::ServerMetrics(page) => self.engine.absorb_server_metrics(page, at.instant),
             Item::BenchReport(report) => self.source.bench_report = Some(Arc::clone(report)),
             Item::Process(process) => self.engine.set_process(*process),
-            Item::Recorded(recorded) => self.absorb_recorded(recorded),
-        }
-        Ok(())
-    }
-
-    /// Repeats what changed the fold while it was recorded.
-    fn absorb_recorded(&mut self, recorded: &Recorded) {
-        match recorded {
-            Recorded::Received(at) => self.recorded = Some(Moment::recorded(*at)),
-            Recorded::Settled(Settled { at, from_ring }) => {
+            Item::Recording(_) => {}
+            // What follows changed the fold while it was recorded.
+            Item::Received(at) => self.recorded = Some(Moment::recorded(*at)),
+            Item::Settled(Settled { at, from_ring }) => {
                 let at = Moment::recorded(*at);
                 self.recorded = Some(at);
                 self.engine.settle(*from_ring, at.instant);
             }
-            Recorded::Refused(_) => self.engine.refuse_record(),
-            Recorded::About(about) => self.about.clone_from(about),
-            Recorded::Gap => {
+            Item::RefusedRecord(_) => self.engine.refuse_record(),
+            Item::About(about) => self.about.clone_from(about),
+            Item::Dropped(_) => {
                 if let Some(last) = self.recorded {
                     self.engine.settle_all(last.instant);
                 }
                 self.engine.resume();
             }
         }
+        Ok(())
     }
 
     fn note_absorbed(&mut self, absorbed: Result<(), Implausible>) {
@@ -509,7 +504,7 @@ mod tests {
             intake.end_poll(&mut batch, Duration::ZERO, Ok(Presence::Present), at);
             state.slots()[0].snapshot().source.notice
         };
-        let request = || Some(Item::PerfMetrics(Box::default()));
+        let request = || Some(Item::FinishedRequest(Box::default()));
         for seconds in [0, 10, 20] {
             assert_eq!(poll(seconds, request()), None);
         }

@@ -7,13 +7,12 @@
 //! 1. [`trtllm_model`]: the vocabulary, plain data. [`trtllm_service`]: what a service needs beside its task.
 //! 2. [`trtllm_engine`]: folds records into totals that never fall. Pure: one owner, time is an argument.
 //! 3. [`trtllm_gpu`]: owns NVML, on threads of its own, and knows what each engine uses of its GPUs.
-//! 4. [`trtllm_recording`]: the format of the flight recorder. [`trtllm_sources`]: fetch and parse, nothing else.
+//! 4. [`trtllm_recording`]: what engines sent, on disk and back. [`trtllm_sources`]: fetch and parse, nothing else.
 //! 5. [`trtllm_page`]: an immutable snapshot per engine and of all GPUs, and the pages made of them.
 //!
 //! Modules of this crate, where `tests/layering.rs` sees to it:
 //!
-//! 1. [`recorder`]: keeps what sources send on disk. [`intake`]: folds the polls of one source and publishes the result. The
-//!    one place that counts and logs a source.
+//! 1. [`intake`]: folds the polls of one source and publishes the result. The one place that counts and logs a source.
 //! 2. [`poll`]: opens and polls each source on its schedule.
 //! 3. [`diagnosis`]: the rules that say what limits an engine. Pure.
 //! 4. [`views`]: the page for people and the JSON API.
@@ -28,7 +27,6 @@ pub mod http;
 pub mod intake;
 pub mod listen;
 pub mod poll;
-pub mod recorder;
 #[cfg(test)]
 mod simulation;
 pub mod start;

@@ -8,9 +8,9 @@ use tokio::sync::mpsc;
 use tokio::time::Instant;
 
 use crate::intake::{Intake, Moment};
-use crate::recorder::EngineRecorder;
 use trtllm_model::BenchReport;
 use trtllm_page::state::EngineSlot;
+use trtllm_recording::recorder::EngineRecorder;
 use trtllm_service::shutdown::Shutdown;
 use trtllm_service::supervise::{self, Heartbeat, Panicked, Task};
 use trtllm_sources::{Batch, OpenError, Presence, Source, SourceError};
@@ -229,8 +229,8 @@ mod tests {
 
     use super::*;
     use trtllm_engine::EngineState;
-    use trtllm_model::IterationStats;
-    use trtllm_page::state::{EngineName, State};
+    use trtllm_model::{EngineName, IterationStats};
+    use trtllm_page::state::State;
     use trtllm_service::shutdown;
     use trtllm_service::supervise::Heartbeats;
     use trtllm_sources::Item;
@@ -361,7 +361,7 @@ mod tests {
         let snapshot = state.engines().next().unwrap().1;
         // What the poll had read before it panicked is not lost.
         assert!(snapshot.totals.iterations >= 5, "{}", snapshot.totals.iterations);
-        assert_eq!(supervise::restarts()[Task::Poll as usize], before[Task::Poll as usize] + 1);
+        assert!(supervise::restarts()[Task::Poll as usize] > before[Task::Poll as usize], "other tests count, too");
         let errors: u64 = snapshot.source.metrics.errors.iter().map(|count| count.get()).sum();
         assert_eq!(errors, 1);
     }

@@ -10,17 +10,16 @@ use std::path::{Path, PathBuf};
 
 /// What each module of the daemon may import from the others. The crates in `crates/` need no list: the compiler sees to them.
 const MAY_IMPORT: &[(&str, &[&str])] = &[
-    ("recorder", &[]),
-    ("intake", &["recorder"]),
-    ("poll", &["intake", "recorder"]),
+    ("intake", &[]),
+    ("poll", &["intake"]),
     ("diagnosis", &[]),
     ("views", &["diagnosis"]),
     ("listen", &[]),
     ("http", &["listen", "views"]),
     ("config", &[]),
-    ("cli", &["config", "http", "listen", "recorder"]),
+    ("cli", &["config", "http", "listen"]),
     ("tools", &["cli", "config", "diagnosis"]),
-    ("start", &["cli", "config", "http", "listen", "poll", "recorder"]),
+    ("start", &["cli", "config", "http", "listen", "poll"]),
 ];
 
 #[test]

@@ -2,8 +2,8 @@
 //! other and with the page: names, types, help texts, labels, values and exemplars.
 
 use arbitrary::{Result, Unstructured};
+use trtllm_model::EngineName;
 use trtllm_page::exposition::negotiate::Format;
-use trtllm_page::state::EngineName;
 
 use super::fold::{Fold, engine};
 use super::parsed_page;

@@ -67,7 +67,7 @@ fn nearly_full() -> Batch {
     let mut batch = Batch::default();
     let rows = (1 << 20) / size_of::<RequestStats>() - 1;
     let request_stats = Some(vec![RequestStats::default(); rows]);
-    batch.push(Item::Requests(RequestStatsPerIteration { iter: None, request_stats }));
+    batch.push(Item::RequestRows(RequestStatsPerIteration { iter: None, request_stats }));
     assert!(batch.has_room());
     batch
 }

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use trtllm_page::state::EngineName;
+use trtllm_model::EngineName;
 
 /// Checks the UUIDs of one engine and writes them as NVML does.
 pub(super) fn parse(gpus: &[String], names_its_engines: bool) -> Result<Vec<String>, String> {

@@ -142,8 +142,8 @@ impl Engines {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use trtllm_model::Objectives;
-    use trtllm_page::state::{EngineName, Place};
+    use trtllm_model::{EngineName, Objectives};
+    use trtllm_page::state::Place;
     use trtllm_service::shutdown;
 
     fn finding(target: &str, configured: bool) -> Finding {

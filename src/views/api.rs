@@ -7,7 +7,8 @@ use std::sync::Arc;
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use trtllm_page::state::{EngineName, EngineSlot, EngineSnapshot, RECENT_RECORDS, StartPhase, State};
+use trtllm_model::EngineName;
+use trtllm_page::state::{EngineSlot, EngineSnapshot, RECENT_RECORDS, StartPhase, State};
 
 use super::reasons;
 

@@ -208,7 +208,7 @@ impl Asked {
 mod tests {
     use super::*;
     use trtllm_engine::EngineState;
-    use trtllm_page::state::EngineName;
+    use trtllm_model::EngineName;
 
     fn page(second: u64, lost: u64) -> String {
         let engine = "model=\"m\",version=\"1\"";

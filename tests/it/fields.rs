@@ -6,13 +6,13 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use trtllm_engine::Engine;
-use trtllm_model::{IterationStats, Objectives, PerfMetricsEntry};
+use trtllm_model::{EngineName, IterationStats, Objectives, PerfMetricsEntry};
 use trtllm_page::metrics::catalog::fields::{Destination, FIELDS, Field};
 use trtllm_page::metrics::compat::CompatSets;
 use trtllm_page::metrics::own::HttpMetrics;
 use trtllm_page::metrics::page::Value as Sample;
 use trtllm_page::metrics::page_builder::{PageBuilder, Selection};
-use trtllm_page::state::{EngineName, EngineSnapshot, State};
+use trtllm_page::state::{EngineSnapshot, State};
 
 /// Struct and TensorRT-LLM key of every field in the source of the model.
 fn model_fields() -> BTreeSet<(String, String)> {

@@ -216,7 +216,7 @@ fn perf_metrics_are_read_with_the_fields_of_disaggregated_serving() {
         .items
         .into_iter()
         .map(|item| match item {
-            Item::PerfMetrics(entry) => *entry,
+            Item::FinishedRequest(entry) => *entry,
             other => panic!("{other:?}"),
         })
         .collect();
@@ -246,13 +246,13 @@ fn the_keys_of_a_line_decide_its_kind() {
     };
     assert!(matches!(item(r#"{"iter":1,"num_active_requests":2}"#), Item::Record(_)));
     assert!(matches!(item(r#"{"iter":1,"iterLatencyMS":2,"requestStats":[]}"#), Item::Record(_)));
-    assert!(matches!(item(r#"{"iter":1,"requestStats":[{"id":1}]}"#), Item::Requests(_)));
+    assert!(matches!(item(r#"{"iter":1,"requestStats":[{"id":1}]}"#), Item::RequestRows(_)));
     let entry = payload("perf_metrics_SHAPE.json")[0].to_string();
-    assert!(matches!(item(&entry), Item::PerfMetrics(_)));
+    assert!(matches!(item(&entry), Item::FinishedRequest(_)));
     // The form in the original metrics specification: not wrapped, with wall-clock times.
     let specified = r#"{"request_id":"req-1","timing_metrics":{"arrival_time":"2025-10-04T12:34:56.000Z",
         "first_token_time":"2025-10-04T12:34:56.200Z","ttft_ms":200},"first_iter":1200}"#;
-    let Item::PerfMetrics(entry) = item(&specified.replace('\n', "")) else { panic!("{specified}") };
+    let Item::FinishedRequest(entry) = item(&specified.replace('\n', "")) else { panic!("{specified}") };
     let times = entry.perf_metrics.unwrap().timing_metrics.unwrap();
     assert!((times.first_token_time.unwrap() - times.arrival_time.unwrap() - 0.2).abs() < 1e-6);
 }
@@ -270,7 +270,7 @@ fn finish_reasons_of_the_executor_and_of_trtllm_serve_are_read() {
     ] {
         for key in ["finish_reason", "finishReason"] {
             let line = format!(r#"{{"perf_metrics":{{}},"{key}":"{text}","promptTokens":5,"output_tokens":7}}"#);
-            let Ok(Line::Item(Item::PerfMetrics(entry))) = parse_line(line.as_bytes()) else { panic!("{line}") };
+            let Ok(Line::Item(Item::FinishedRequest(entry))) = parse_line(line.as_bytes()) else { panic!("{line}") };
             assert_eq!(entry.finish_reason, Some(reason), "{line}");
             assert_eq!((entry.prompt_tokens, entry.output_tokens), (Some(5), Some(7)));
         }

@@ -7,12 +7,12 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 use trtllm_engine::Engine;
 use trtllm_model::Objectives;
-use trtllm_model::{EngineAbout, IterationStats};
+use trtllm_model::{EngineAbout, EngineName, IterationStats};
 use trtllm_page::exposition::negotiate::Format;
 use trtllm_page::metrics::compat::CompatSets;
 use trtllm_page::metrics::own::HttpMetrics;
 use trtllm_page::metrics::page_builder::{PageBuilder, Selection};
-use trtllm_page::state::{EngineName, EngineSnapshot, State};
+use trtllm_page::state::{EngineSnapshot, State};
 
 use crate::support;
 use crate::support::page::{Page, name_of};

@@ -68,10 +68,10 @@ impl Served {
             Item::Record(record) => {
                 self.iterations.push(IterationStats { iter: record.iter.map(|iter| iter + 1), ..*record });
             }
-            Item::Requests(requests) => {
+            Item::RequestRows(requests) => {
                 self.requests.push(RequestStatsPerIteration { iter: requests.iter.map(|iter| iter + 1), ..requests });
             }
-            Item::PerfMetrics(entry) => self.finished.push(*entry),
+            Item::FinishedRequest(entry) => self.finished.push(*entry),
             other => panic!("{other:?}"),
         }
     }

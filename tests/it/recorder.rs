@@ -10,12 +10,12 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use trtllm_exporter::intake::{Intake, Moment};
-use trtllm_exporter::recorder::{Recorder, RecorderConfig};
 use trtllm_model::Objectives;
 use trtllm_model::kv_event::{BlockHash, KvCacheEvent, KvCacheEventKind, StoredBlock};
-use trtllm_model::{IterationStats, RecorderCounts, RequestStatsPerIteration};
-use trtllm_page::state::{EngineName, EngineSnapshot, State};
-use trtllm_recording::{Line, OpenRecordingError, Reader, directory};
+use trtllm_model::{EngineName, IterationStats, RecorderCounts, RequestStatsPerIteration};
+use trtllm_page::state::{EngineSnapshot, State};
+use trtllm_recording::recorder::{Recorder, RecorderConfig};
+use trtllm_recording::{OpenRecordingError, Reader, directory};
 use trtllm_sources::prometheus_text::parse_server_metrics;
 use trtllm_sources::replay::{Pace, Replay};
 use trtllm_sources::trtllm_json::{self, Statistics, parse_kv_cache_events, parse_line, parse_perf_metrics};
@@ -156,15 +156,15 @@ impl Recorded {
                     row.id = Some(random.below(20));
                 }
             }
-            Item::Requests(rows) => rows.iter = Some(self.iter),
-            Item::PerfMetrics(entry) => entry.request_id = Some(random.below(1 << 40)),
+            Item::RequestRows(rows) => rows.iter = Some(self.iter),
+            Item::FinishedRequest(entry) => entry.request_id = Some(random.below(1 << 40)),
             Item::ServerMetrics(page) => {
                 page.counts.iter_mut().for_each(|count| count.value += random.below(1000));
                 self.items[at] = item.clone();
             }
             Item::Process(process) => *process = random.below(2),
             Item::KvEvent(event) => event.event_id = event.event_id.map(|id| id + random.below(10)),
-            Item::BenchReport(_) | Item::Recorded(_) => {}
+            _ => {}
         }
         item
     }
@@ -271,31 +271,21 @@ fn every_item_is_read_as_it_was_written() {
     let mut items = all_items();
     items.push(Item::Record(Box::new(extreme)));
     items.push(Item::Record(Box::default()));
-    items.push(Item::Requests(RequestStatsPerIteration { iter: None, request_stats: Some(Vec::new()) }));
+    items.push(Item::RequestRows(RequestStatsPerIteration { iter: None, request_stats: Some(Vec::new()) }));
     let mut kinds = std::collections::BTreeSet::new();
     for item in items {
         let text = format!("{item:?}");
-        let line = match item {
-            Item::Record(record) => Line::Record(record),
-            Item::Requests(rows) => Line::RequestRows(rows),
-            Item::PerfMetrics(entry) => Line::FinishedRequest(entry),
-            Item::KvEvent(event) => Line::KvEvent(event),
-            Item::ServerMetrics(page) => Line::ServerMetrics(page),
-            Item::BenchReport(report) => Line::BenchReport(report),
-            Item::Process(process) => Line::Process(process),
-            Item::Recorded(_) => panic!("not from a source"),
-        };
-        let (mut written, debug) = (Vec::new(), format!("{line:?}"));
-        assert!(line.write(&mut written));
+        let mut written = Vec::new();
+        assert!(item.write(&mut written));
         assert_eq!(written.iter().filter(|byte| **byte == b'\n').count(), 1, "one line");
-        assert!(Line::is_recorded(&written));
+        assert!(Item::is_recorded(&written));
         // Other publishers' lines must not look like these.
-        assert_eq!(format!("{:?}", Line::parse(written.trim_ascii_end()).unwrap()), debug);
+        assert_eq!(format!("{:?}", Item::parse(written.trim_ascii_end()).unwrap()), text);
         kinds.insert(text.split('(').next().unwrap().to_owned());
     }
     assert_eq!(kinds.len(), 7, "{kinds:?}");
     for line in fs::read_to_string("tests/fixtures/session.ndjson").unwrap().lines() {
-        assert!(!Line::is_recorded(line.as_bytes()), "{line}");
+        assert!(!Item::is_recorded(line.as_bytes()), "{line}");
     }
 }
 

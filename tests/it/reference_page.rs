@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use trtllm_engine::Engine;
 use trtllm_exporter::tools::catalog::{SERIES, Series};
 use trtllm_model::Objectives;
-use trtllm_model::{IterationStats, KvCacheEvent, PerfMetricsEntry, RequestStats};
+use trtllm_model::{EngineName, IterationStats, KvCacheEvent, PerfMetricsEntry, RequestStats};
 use trtllm_page::exposition::negotiate::Format;
 use trtllm_page::metrics::catalog::equivalents::EQUIVALENTS;
 use trtllm_page::metrics::catalog::fields::{Statistics, statistics_of};
@@ -16,7 +16,7 @@ use trtllm_page::metrics::compat::CompatSets;
 use trtllm_page::metrics::own::HttpMetrics;
 use trtllm_page::metrics::page;
 use trtllm_page::metrics::page_builder::{PageBuilder, Selection};
-use trtllm_page::state::{EngineName, EngineSnapshot, State};
+use trtllm_page::state::{EngineSnapshot, State};
 use trtllm_sources::prometheus_text::parse_server_metrics;
 
 use crate::support;

@@ -4,8 +4,8 @@ use std::time::{Duration, Instant};
 
 use allocation_counter::measure;
 use trtllm_engine::Engine;
-use trtllm_model::IterationStats;
 use trtllm_model::Objectives;
+use trtllm_model::{EngineName, IterationStats};
 use trtllm_page::exposition::negotiate::Format;
 use trtllm_page::exposition::render;
 use trtllm_page::metrics::catalog::Group;
@@ -13,7 +13,7 @@ use trtllm_page::metrics::compat::CompatSets;
 use trtllm_page::metrics::own::HttpMetrics;
 use trtllm_page::metrics::page::Page;
 use trtllm_page::metrics::page_builder::{PageBuilder, Selection};
-use trtllm_page::state::{EngineName, State};
+use trtllm_page::state::State;
 
 /// `engines` engines that have absorbed a recorded session, and a builder that has already built one page.
 fn warm(engines: usize) -> (State, PageBuilder, HttpMetrics) {

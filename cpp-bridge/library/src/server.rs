@@ -9,10 +9,10 @@ use std::time::Duration;
 use exporter::http::router::{self, Options, TelemetryPath};
 use exporter::http::server::{self, Server as HttpServer};
 use exporter::listen::{self, Address, Listener};
-use trtllm_model::{EngineAbout, EngineSettings, Objectives};
+use trtllm_model::{EngineAbout, EngineName, EngineSettings, Objectives};
 use trtllm_page::metrics::compat::CompatSets;
 use trtllm_page::metrics::own::HttpMetrics;
-use trtllm_page::state::{EngineName, State};
+use trtllm_page::state::State;
 use trtllm_service::shutdown::{self, Shutdown, Trigger};
 use trtllm_service::supervise::Heartbeats;
 

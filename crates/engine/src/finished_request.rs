@@ -157,7 +157,7 @@ mod tests {
     fn totals(lines: &[Value]) -> RequestTotals {
         let (mut fold, now) = (RequestFold::default(), Instant::now());
         for line in lines {
-            let Ok(Line::Item(Item::PerfMetrics(entry))) = parse_line(line.to_string().as_bytes()) else {
+            let Ok(Line::Item(Item::FinishedRequest(entry))) = parse_line(line.to_string().as_bytes()) else {
                 panic!("{line} is not an entry");
             };
             fold.absorb_perf_metrics(&entry, now);

@@ -2,6 +2,7 @@
 
 pub mod bench_report;
 pub mod bounded;
+mod engine_name;
 pub mod gpu;
 pub mod iteration;
 pub mod kv_event;
@@ -20,6 +21,7 @@ pub mod timestamp;
 pub const RECENT_RECORDS: usize = 128;
 
 pub use bench_report::BenchReport;
+pub use engine_name::EngineName;
 pub use iteration::IterationStats;
 pub use kv_event::KvCacheEvent;
 pub use objectives::Objectives;

@@ -11,10 +11,10 @@ use std::time::{Duration, Instant};
 use arc_swap::ArcSwap;
 
 use trtllm_model::gpu::GpuInventory;
-use trtllm_model::{RecorderCounts, RefusedPublishers};
+use trtllm_model::{EngineName, RecorderCounts, RefusedPublishers};
 use trtllm_service::shutdown::Shutdown;
 
-pub use engine::{EngineName, EngineSnapshot};
+pub use engine::EngineSnapshot;
 pub use slot::{EngineOrigin, EngineSlot, Place, copy_to_keep};
 
 pub use source::{Failure, SourceMetrics, SourceStatus, StartPhase};

@@ -1,11 +1,12 @@
-//! The format of a recording, which the recorder writes and a replay reads. A recording is a directory of segments. A segment
-//! belongs to one engine and is a sequence of zstd frames. A frame contains whole lines of JSON. Knows neither engines nor
-//! sources.
+//! Recordings: what the engines sent, kept on disk by the [`recorder`] and read by a replay. A recording is a directory of
+//! segments. A segment belongs to one engine and is a sequence of zstd frames. A frame contains whole lines of JSON, one for each
+//! [`Item`].
 
 pub mod directory;
 pub mod frame;
-pub mod line;
+pub mod item;
 mod reader;
+pub mod recorder;
 
-pub use line::{Header, Line, Moment, Settled};
+pub use item::{Header, Item, Moment, Settled};
 pub use reader::{OpenRecordingError, Reader};

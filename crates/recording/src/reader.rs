@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use super::directory::{self, Segment};
 use super::frame::{self, Read};
-use super::line::{FORMAT, Header, Line};
+use super::item::{FORMAT, Header, Item};
 
 /// A recording that cannot be read. The text names the engines that can be chosen.
 #[derive(Debug, thiserror::Error)]
@@ -125,8 +125,8 @@ fn header(path: &Path) -> io::Result<Option<Header>> {
         return Ok(None);
     }
     let first = frame.split(|byte| *byte == b'\n').next().unwrap_or_default();
-    Ok(match Line::parse(first) {
-        Ok(Line::Recording(header)) if header.format == FORMAT => Some(*header),
+    Ok(match Item::parse(first) {
+        Ok(Item::Recording(header)) if header.format == FORMAT => Some(*header),
         _ => None,
     })
 }

@@ -19,16 +19,18 @@ pub fn items(mut rows: &[u8]) -> (Vec<Item>, bool) {
     while let Some(row) = Row::next(&mut rows) {
         match row.kind {
             Kind::Iteration => items.push(Item::Record(Box::new(iteration(&row)))),
-            Kind::Requests => items
-                .push(Item::Requests(RequestStatsPerIteration { iter: row.get(0), request_stats: Some(Vec::new()) })),
+            Kind::Requests => items.push(Item::RequestRows(RequestStatsPerIteration {
+                iter: row.get(0),
+                request_stats: Some(Vec::new()),
+            })),
             Kind::Request => {
-                if let Some(Item::Requests(RequestStatsPerIteration { request_stats: Some(requests), .. })) =
+                if let Some(Item::RequestRows(RequestStatsPerIteration { request_stats: Some(requests), .. })) =
                     items.last_mut()
                 {
                     requests.push(decode_request_stats(&row.reader(), 0));
                 }
             }
-            Kind::Finished => items.push(Item::PerfMetrics(Box::new(finished(&row)))),
+            Kind::Finished => items.push(Item::FinishedRequest(Box::new(finished(&row)))),
             Kind::Unknown => {}
         }
     }
@@ -105,7 +107,7 @@ mod tests {
         let found: Vec<_> = items
             .iter()
             .map(|item| {
-                let Item::Requests(requests) = item else { panic!("{item:?}") };
+                let Item::RequestRows(requests) = item else { panic!("{item:?}") };
                 let rows = requests.request_stats.iter().flatten();
                 (requests.iter, rows.map(|row| (row.id, row.stage)).collect::<Vec<_>>())
             })
@@ -118,7 +120,7 @@ mod tests {
     fn a_finished_request_has_its_reason_and_lengths_and_perhaps_times() {
         let finished = |slots: &[u64]| {
             let (items, _) = items(&row(b'p', slots, ""));
-            let [Item::PerfMetrics(entry)] = &items[..] else { panic!("{items:?}") };
+            let [Item::FinishedRequest(entry)] = &items[..] else { panic!("{items:?}") };
             (**entry).clone()
         };
         let failed = finished(&[7, 99]);

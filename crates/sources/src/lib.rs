@@ -21,8 +21,9 @@ pub mod trtllm_serve;
 #[cfg(feature = "executor")]
 pub mod executor;
 
-pub use batch::{Batch, Item, Presence, Recorded};
+pub use batch::{Batch, Presence};
 pub use error::{OpenError, SourceError};
+pub use trtllm_recording::Item;
 
 /// A poll that takes this time and then has this result.
 #[doc(hidden)]

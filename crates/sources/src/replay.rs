@@ -12,7 +12,7 @@ use trtllm_recording::{self as recording, Moment, Settled};
 use trtllm_service::small_file;
 
 use super::trtllm_json::{Hello, Line, parse_line, parse_records};
-use super::{Batch, Item, OpenError, Presence, Recorded, SourceError, bench_report};
+use super::{Batch, Item, OpenError, Presence, SourceError, bench_report};
 
 /// Most records of one poll: a file that is read at full speed must not fill the memory.
 const MAX_PER_POLL: usize = 4096;
@@ -141,7 +141,7 @@ impl Replay {
                 batch.ended = self.next.is_none();
                 break;
             };
-            self.delivered += u64::from(!matches!(item, Item::Recorded(_)));
+            self.delivered += u64::from(item.is_message());
             batch.items.push(item);
         }
         Ok(Presence::Present)
@@ -164,13 +164,13 @@ impl Replay {
                 return Ok(None);
             }
             let line = line.as_slice();
-            if recording::Line::is_recorded(line) {
-                match recording::Line::parse(line) {
-                    Ok(recording::Line::Recording(header)) if self.begins_session(header.session) => {
-                        return Ok(Some(Item::Recorded(Recorded::Gap)));
+            if Item::is_recorded(line) {
+                match Item::parse(line) {
+                    Ok(Item::Recording(header)) if self.begins_session(header.session) => {
+                        return Ok(Some(Item::Dropped(0)));
                     }
-                    Ok(recording::Line::Recording(_)) => {}
-                    Ok(line) => return Ok(recorded(line)),
+                    Ok(Item::Recording(_)) => {}
+                    Ok(item) => return Ok(Some(item)),
                     Err(_) => batch.reject(RejectReason::NotARecord),
                 }
                 continue;
@@ -203,7 +203,7 @@ impl Replay {
     fn advance(&mut self) {
         let record = match &self.next {
             Some(Item::Record(record)) if self.session.is_none() => record,
-            Some(Item::Recorded(Recorded::Received(at) | Recorded::Settled(Settled { at, .. }))) => {
+            Some(Item::Received(at) | Item::Settled(Settled { at, .. })) => {
                 let last = self.received.replace(*at).map_or(at.ns, |last| last.ns);
                 self.clock += at.ns.saturating_sub(last).max(0) as f64 / 1e9;
                 return;
@@ -249,24 +249,4 @@ impl Input {
             }
         }
     }
-}
-
-/// The item of a line. The first line of a segment has none.
-fn recorded(line: recording::Line) -> Option<Item> {
-    use recording::Line;
-    Some(match line {
-        Line::Recording(_) => return None,
-        Line::Dropped(_) => Item::Recorded(Recorded::Gap),
-        Line::Received(at) => Item::Recorded(Recorded::Received(at)),
-        Line::Settled(settled) => Item::Recorded(Recorded::Settled(settled)),
-        Line::About(about) => Item::Recorded(Recorded::About(about)),
-        Line::RefusedRecord(record) => Item::Recorded(Recorded::Refused(record)),
-        Line::Record(record) => Item::Record(record),
-        Line::RequestRows(rows) => Item::Requests(rows),
-        Line::FinishedRequest(entry) => Item::PerfMetrics(entry),
-        Line::KvEvent(event) => Item::KvEvent(event),
-        Line::ServerMetrics(page) => Item::ServerMetrics(page),
-        Line::BenchReport(report) => Item::BenchReport(report),
-        Line::Process(process) => Item::Process(process),
-    })
 }

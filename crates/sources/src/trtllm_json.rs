@@ -92,7 +92,7 @@ impl Statistics {
                 (known || *record != IterationStats::default()).then_some(Item::Record(record))
             }),
             Self::PerfMetrics => parse_array::<PerfMetricsEntry>(text, parsed, batch, go_on, |entry| {
-                (entry != PerfMetricsEntry::default()).then(|| Item::PerfMetrics(Box::new(entry)))
+                (entry != PerfMetricsEntry::default()).then(|| Item::FinishedRequest(Box::new(entry)))
             }),
             Self::KvCacheEvents => parse_array::<KvCacheEvent>(text, parsed, batch, go_on, |event| {
                 (event != KvCacheEvent::default()).then(|| Item::KvEvent(Box::new(event)))
@@ -311,17 +311,20 @@ pub fn parse_line(line: &[u8]) -> Result<Line, RejectReason> {
     if two_parts || has("\"perf_metrics\"") || has("\"perfMetrics\"") {
         let entry = read::<PerfMetricsEntry>(text)?;
         if two_parts || entry.perf_metrics.is_some() {
-            return Ok(Line::Item(Item::PerfMetrics(Box::new(entry))));
+            return Ok(Line::Item(Item::FinishedRequest(Box::new(entry))));
         }
     }
     if has("\"timing_metrics\"") || has("\"timingMetrics\"") {
         let perf_metrics = Some(read(text)?);
-        return Ok(Line::Item(Item::PerfMetrics(Box::new(PerfMetricsEntry { perf_metrics, ..Default::default() }))));
+        return Ok(Line::Item(Item::FinishedRequest(Box::new(PerfMetricsEntry {
+            perf_metrics,
+            ..Default::default()
+        }))));
     }
     let record = read::<IterationStats>(text)?;
     if record.request_stats.is_some() && record.num_active_requests.is_none() && record.iter_latency_ms.is_none() {
         let rows = RequestStatsPerIteration { iter: record.iter, request_stats: record.request_stats };
-        return Ok(Line::Item(Item::Requests(rows)));
+        return Ok(Line::Item(Item::RequestRows(rows)));
     }
     if record.iter.is_none() && record.num_active_requests.is_none() {
         return Err(RejectReason::NotARecord);

@@ -5,11 +5,12 @@ mod vllm;
 
 use std::sync::Arc;
 
-use crate::state::{EngineName, EngineSnapshot};
+use crate::state::EngineSnapshot;
 use trtllm_engine::Latest;
 use trtllm_engine::cache_tiers::{LevelTokens, MAX_LEVELS, TierNumbers};
 use trtllm_engine::pools::PoolTotals;
 use trtllm_engine::request_totals::{LatencySource, RequestTotals};
+use trtllm_model::EngineName;
 use trtllm_model::named_numbers::NamedNumbers as _;
 use trtllm_model::perf_metrics::FinishReason;
 use trtllm_model::server_metrics::ConfigSection;

@@ -3,11 +3,11 @@
 
 use std::sync::Arc;
 
-use crate::state::{EngineName, EngineSnapshot};
+use crate::state::EngineSnapshot;
 use trtllm_engine::request_totals::LatencySource;
 use trtllm_engine::{EngineState, Latest};
-use trtllm_model::ErrorKind;
 use trtllm_model::gpu::EngineGpus;
+use trtllm_model::{EngineName, ErrorKind};
 
 use super::catalog::Id;
 use super::catalog::table::OF_ENGINES;

@@ -7,10 +7,10 @@ use std::time::Instant;
 
 use arc_swap::{ArcSwap, ArcSwapOption};
 
-use super::engine::{EngineName, EngineSnapshot};
+use super::engine::EngineSnapshot;
 use trtllm_model::gpu::EngineGpus;
 use trtllm_model::rows::Rows;
-use trtllm_model::{IterationStats, RECENT_RECORDS};
+use trtllm_model::{EngineName, IterationStats, RECENT_RECORDS};
 
 /// KV cache windows and levels of a kept record. Engines have one to four; more would take too much memory.
 const KEPT_WINDOWS: usize = 4;

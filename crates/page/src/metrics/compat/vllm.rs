@@ -2,11 +2,12 @@
 
 use std::sync::Arc;
 
-use crate::state::{EngineName, EngineSnapshot};
+use crate::state::EngineSnapshot;
 use trtllm_engine::Latest;
 use trtllm_engine::cache_tiers::TierNumbers;
 use trtllm_engine::histogram::{Histogram, NO_BOUNDS};
 use trtllm_engine::request_totals::RequestTotals;
+use trtllm_model::EngineName;
 use trtllm_model::named_numbers::NamedNumbers as _;
 use trtllm_model::perf_metrics::FinishReason;
 use trtllm_model::server_metrics::ConfigSection;

@@ -14,9 +14,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-use trtllm_model::RecorderCounts;
-use trtllm_page::state::EngineName;
-use trtllm_recording::directory;
+use trtllm_model::{EngineName, RecorderCounts};
+
+use crate::directory;
 
 pub use tap::EngineRecorder;
 

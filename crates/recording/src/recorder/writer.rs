@@ -7,13 +7,13 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use trtllm_model::RecorderCounts;
-use trtllm_page::state::EngineName;
-use trtllm_recording::frame::{self, Encoder};
-use trtllm_recording::line::FORMAT;
-use trtllm_recording::{Header, Line, Settled};
+use trtllm_model::{EngineName, RecorderCounts};
 use trtllm_service::log::LogLimit;
 use trtllm_service::supervise::{self, Task};
+
+use crate::frame::{self, Encoder};
+use crate::item::FORMAT;
+use crate::{Header, Item, Settled};
 
 use super::files::{Files, Open};
 use super::queue::Message;
@@ -25,7 +25,7 @@ const RETRY: Duration = Duration::from_secs(1);
 
 pub(super) struct Writer {
     files: Files,
-    engines: HashMap<u64, Recorded>,
+    engines: HashMap<u64, RecordedEngine>,
     encoder: Encoder,
     counts: RecorderCounts,
     weight: Arc<AtomicUsize>,
@@ -36,16 +36,17 @@ pub(super) struct Writer {
     is_logged: bool,
 }
 
-/// One engine.
-struct Recorded {
+/// What is written of one engine.
+struct RecordedEngine {
     name: Box<EngineName>,
     segment: Option<Open>,
     /// The last lines that say what the engine is. Each segment begins with them, because older ones are deleted.
     about: [Vec<u8>; 3],
     /// Lines of the next frame.
     lines: Vec<u8>,
-    items: u64,
-    /// Items that were dropped since the last frame.
+    /// Messages of the engine among them.
+    messages: u64,
+    /// Messages that were dropped since the last frame.
     dropped: u64,
     since: Option<Instant>,
 }
@@ -98,8 +99,8 @@ impl Writer {
             self.engines.keys().copied().filter(|id| engine.is_none_or(|one| one == *id)).collect();
         for engine in concerned {
             if let Some(recorded) = self.engines.get_mut(&engine) {
-                let items = std::mem::take(&mut recorded.items);
-                recorded.drop_items(items, &self.counts);
+                let messages = std::mem::take(&mut recorded.messages);
+                recorded.drop_messages(messages, &self.counts);
                 recorded.lines.clear();
                 recorded.since = None;
             }
@@ -110,12 +111,12 @@ impl Writer {
     fn handle(&mut self, message: Message) {
         match message {
             Message::Joined { engine, name } => {
-                self.engines.insert(engine, Recorded::new(name));
+                self.engines.insert(engine, RecordedEngine::new(name));
             }
-            Message::Lines { engine, lines, .. } => self.add(engine, &lines),
+            Message::Items { engine, items, .. } => self.add(engine, &items),
             Message::Left { engine } => {
                 self.flush(engine);
-                if let Some(Recorded { segment: Some(open), .. }) = self.engines.remove(&engine) {
+                if let Some(RecordedEngine { segment: Some(open), .. }) = self.engines.remove(&engine) {
                     self.files.close(open);
                 }
             }
@@ -123,23 +124,23 @@ impl Writer {
         }
     }
 
-    fn add(&mut self, engine: u64, lines: &[Line]) {
+    fn add(&mut self, engine: u64, items: &[Item]) {
         if self.engines.get(&engine).is_some_and(|recorded| recorded.needs_segment(&self.files)) {
             self.flush(engine);
             if self.failed_until.is_none()
-                && let Err(error) = self.begin_segment(engine, lines)
+                && let Err(error) = self.begin_segment(engine, items)
             {
                 self.fail(engine, &error);
             }
         }
-        for line in lines {
+        for item in items {
             let Some(recorded) = self.engines.get_mut(&engine) else { return };
-            let items = u64::from(line.is_item());
-            if !recorded.add(line) {
-                recorded.drop_items(items, &self.counts);
+            let messages = u64::from(item.is_message());
+            if !recorded.add(item) {
+                recorded.drop_messages(messages, &self.counts);
                 continue;
             }
-            recorded.items += items;
+            recorded.messages += messages;
             recorded.since.get_or_insert_with(Instant::now);
             if recorded.lines.len() >= frame::TARGET {
                 self.flush(engine);
@@ -147,14 +148,14 @@ impl Writer {
         }
     }
 
-    /// Closes the segment of the engine and begins the next one, for these lines.
-    fn begin_segment(&mut self, engine: u64, lines: &[Line]) -> io::Result<()> {
+    /// Closes the segment of the engine and begins the next one, for these items.
+    fn begin_segment(&mut self, engine: u64, items: &[Item]) -> io::Result<()> {
         let Some(recorded) = self.engines.get_mut(&engine) else { return Ok(()) };
         if let Some(open) = recorded.segment.take() {
             self.files.close(open);
         }
-        let began = lines.iter().find_map(|line| match line {
-            Line::Received(at) | Line::Settled(Settled { at, .. }) => Some(at.us),
+        let began = items.iter().find_map(|item| match item {
+            Item::Received(at) | Item::Settled(Settled { at, .. }) => Some(at.us),
             _ => None,
         });
         let EngineName { model, version, labels, source, .. } = &*recorded.name;
@@ -170,7 +171,7 @@ impl Writer {
         };
         let name = format!("{model}-{version}");
         let mut text = Vec::new();
-        Line::Recording(Box::new(header)).write(&mut text);
+        Item::Recording(Box::new(header)).write(&mut text);
         recorded.about.iter().for_each(|line| text.extend_from_slice(line));
         let mut open = self.files.create(&name)?;
         let written = self.encoder.encode(&text).and_then(|frame| self.files.append(&mut open, frame));
@@ -187,7 +188,8 @@ impl Writer {
 
     /// Writes the frames that have waited long enough, and allows new segments some time after an error.
     fn flush_due(&mut self, now: Instant) {
-        let due = |engine: &Recorded| engine.since.is_some_and(|since| now.saturating_duration_since(since) >= FLUSH);
+        let due =
+            |engine: &RecordedEngine| engine.since.is_some_and(|since| now.saturating_duration_since(since) >= FLUSH);
         let due: Vec<u64> = self.engines.iter().filter(|(_, engine)| due(engine)).map(|(id, _)| *id).collect();
         due.into_iter().for_each(|engine| self.flush(engine));
         self.failed_until = self.failed_until.filter(|until| *until > now);
@@ -197,11 +199,11 @@ impl Writer {
     fn flush(&mut self, engine: u64) {
         let Some(recorded) = self.engines.get_mut(&engine) else { return };
         recorded.since = None;
-        let items = std::mem::take(&mut recorded.items);
+        let messages = std::mem::take(&mut recorded.messages);
         let Some(open) = recorded.segment.as_mut().filter(|_| !recorded.lines.is_empty()) else { return };
         let mut text = Vec::new();
         if recorded.dropped > 0 {
-            Line::Dropped(recorded.dropped).write(&mut text);
+            Item::Dropped(recorded.dropped).write(&mut text);
         }
         text.append(&mut recorded.lines);
         let encoded = self.encoder.encode(&text);
@@ -212,17 +214,17 @@ impl Writer {
         match written {
             Ok(true) => {
                 recorded.dropped = 0;
-                self.counts.wrote(items);
+                self.counts.wrote(messages);
             }
             Ok(false) => {
                 // All segments are being written. This one ends, so that it can be deleted.
-                recorded.drop_items(items, &self.counts);
+                recorded.drop_messages(messages, &self.counts);
                 if let Some(open) = recorded.segment.take() {
                     self.files.close(open);
                 }
             }
             Err(error) => {
-                recorded.drop_items(items, &self.counts);
+                recorded.drop_messages(messages, &self.counts);
                 self.fail(engine, &error);
             }
         }
@@ -245,25 +247,25 @@ impl Writer {
     }
 }
 
-impl Recorded {
+impl RecordedEngine {
     fn new(name: Box<EngineName>) -> Self {
-        Self { name, segment: None, about: Default::default(), lines: Vec::new(), items: 0, dropped: 0, since: None }
+        Self { name, segment: None, about: Default::default(), lines: Vec::new(), messages: 0, dropped: 0, since: None }
     }
 
     fn needs_segment(&self, files: &Files) -> bool {
         self.segment.as_ref().is_none_or(|open| files.is_full(open))
     }
 
-    /// Adds a line to the next frame. False if it must be dropped.
-    fn add(&mut self, line: &Line) -> bool {
+    /// Adds an item to the next frame. False if it must be dropped.
+    fn add(&mut self, item: &Item) -> bool {
         let start = self.lines.len();
-        if !line.write(&mut self.lines) {
+        if !item.write(&mut self.lines) {
             return false;
         }
-        let kept = match line {
-            Line::About(_) => Some(&mut self.about[0]),
-            Line::BenchReport(_) => Some(&mut self.about[1]),
-            Line::Process(_) => Some(&mut self.about[2]),
+        let kept = match item {
+            Item::About(_) => Some(&mut self.about[0]),
+            Item::BenchReport(_) => Some(&mut self.about[1]),
+            Item::Process(_) => Some(&mut self.about[2]),
             _ => None,
         };
         if let Some(kept) = kept {
@@ -276,9 +278,9 @@ impl Recorded {
         self.segment.is_some()
     }
 
-    fn drop_items(&mut self, items: u64, counts: &RecorderCounts) {
-        counts.dropped(items);
-        self.dropped += items;
+    fn drop_messages(&mut self, messages: u64, counts: &RecorderCounts) {
+        counts.dropped(messages);
+        self.dropped += messages;
     }
 }
 
@@ -308,7 +310,7 @@ mod tests {
         };
         writer.handle(Message::Joined { engine: 7, name: Box::new(name) });
         let record_one = |writer: &mut Writer| {
-            writer.handle(Message::Lines { engine: 7, lines: vec![Line::Record(Box::default())], weight: 0 });
+            writer.handle(Message::Items { engine: 7, items: vec![Item::Record(Box::default())], weight: 0 });
         };
         record_one(&mut writer);
         writer.catch(Some(7), |_| panic!("planted"));

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use trtllm_model::{EngineAbout, RecorderCounts};
-use trtllm_recording::{Line, Moment, Settled};
-use trtllm_sources::{Item, Recorded};
+
+use crate::{Item, Moment, Settled};
 
 use super::queue::{Message, Queue};
 
@@ -22,15 +22,14 @@ pub struct EngineRecorder {
     engine: u64,
     queue: Queue,
     counts: RecorderCounts,
-    lines: Vec<Line>,
-    weight: usize,
+    items: Vec<Item>,
     /// Polls without items since the last item.
     empty: u32,
     /// The last poll that was not recorded.
     skipped: Option<Settled>,
-    last_line: Option<Moment>,
+    last_pushed: Option<Moment>,
     last_item: Option<Moment>,
-    /// Items that were dropped since the last lines were passed on.
+    /// Items that were dropped since items were last passed on.
     dropped: u64,
 }
 
@@ -40,11 +39,10 @@ impl EngineRecorder {
             engine,
             queue,
             counts,
-            lines: Vec::new(),
-            weight: 0,
+            items: Vec::new(),
             empty: 0,
             skipped: None,
-            last_line: None,
+            last_pushed: None,
             last_item: None,
             dropped: 0,
         }
@@ -53,37 +51,21 @@ impl EngineRecorder {
     /// The following items were received at this moment.
     pub fn received(&mut self, at: Moment) {
         self.add_skipped();
-        self.lines.push(Line::Received(at));
-        (self.empty, self.last_item, self.last_line) = (0, Some(at), Some(at));
+        self.items.push(Item::Received(at));
+        (self.empty, self.last_item, self.last_pushed) = (0, Some(at), Some(at));
     }
 
     /// An item was folded. Of refused items only records change the fold.
     pub fn item(&mut self, item: Item, refused: bool) {
-        let weight = item.weight();
-        let line = match item {
-            Item::Record(record) if refused => Line::RefusedRecord(record),
-            _ if refused => return,
-            Item::Record(record) => Line::Record(record),
-            Item::Requests(rows) => Line::RequestRows(rows),
-            Item::PerfMetrics(entry) => Line::FinishedRequest(entry),
-            Item::KvEvent(event) => Line::KvEvent(event),
-            Item::ServerMetrics(page) => Line::ServerMetrics(page),
-            Item::BenchReport(report) => Line::BenchReport(report),
-            Item::Process(process) => Line::Process(process),
-            Item::Recorded(recorded) => match recorded {
-                Recorded::Received(at) => Line::Received(at),
-                Recorded::Settled(settled) => Line::Settled(settled),
-                Recorded::Refused(record) => Line::RefusedRecord(record),
-                Recorded::About(about) => Line::About(about),
-                Recorded::Gap => Line::Dropped(0),
-            },
-        };
-        self.weight += weight;
-        self.lines.push(line);
+        match item {
+            Item::Record(record) if refused => self.items.push(Item::RefusedRecord(record)),
+            _ if refused => {}
+            item => self.items.push(item),
+        }
     }
 
     pub fn about(&mut self, about: &EngineAbout) {
-        self.lines.push(Line::About(Box::new(about.clone())));
+        self.items.push(Item::About(Box::new(about.clone())));
     }
 
     /// A poll has ended. Many polls of an idle engine change nothing, so most of them are left out.
@@ -95,38 +77,38 @@ impl EngineRecorder {
         };
         let interval = if since(self.last_item) >= IDLE_AFTER { IDLE_INTERVAL } else { EMPTY_INTERVAL };
         // The first one ends the poll with the items.
-        if self.empty <= 1 + EMPTY_POLLS || since(self.last_line) >= interval {
+        if self.empty <= 1 + EMPTY_POLLS || since(self.last_pushed) >= interval {
             self.skipped = None;
-            self.lines.push(Line::Settled(settled));
-            self.last_line = Some(settled.at);
+            self.items.push(Item::Settled(settled));
+            self.last_pushed = Some(settled.at);
         } else {
             self.skipped = Some(settled);
         }
     }
 
-    /// Items were folded: passes their lines on.
+    /// Items were folded: passes them on.
     pub fn end(&mut self) {
-        if self.lines.is_empty() {
+        if self.items.is_empty() {
             return;
         }
-        let weight = std::mem::take(&mut self.weight) + self.lines.len() * size_of::<Line>();
-        let mut lines = std::mem::take(&mut self.lines);
+        let mut items = std::mem::take(&mut self.items);
+        let weight = items.iter().map(Item::weight).sum();
         if self.queue.reserve(weight) {
             if self.dropped > 0 {
-                lines.insert(0, Line::Dropped(std::mem::take(&mut self.dropped)));
+                items.insert(0, Item::Dropped(std::mem::take(&mut self.dropped)));
             }
-            self.queue.send(Message::Lines { engine: self.engine, lines, weight });
+            self.queue.send(Message::Items { engine: self.engine, items, weight });
         } else {
-            let items = lines.iter().filter(|line| line.is_item()).count() as u64;
-            self.counts.dropped(items);
-            self.dropped += items;
+            let messages = items.iter().filter(|item| item.is_message()).count() as u64;
+            self.counts.dropped(messages);
+            self.dropped += messages;
             // Keep the last settings of the engine: it may not send them again.
-            self.lines.extend(lines.into_iter().rfind(|line| matches!(line, Line::About(_))));
+            self.items.extend(items.into_iter().rfind(|item| matches!(item, Item::About(_))));
         }
     }
 
     fn add_skipped(&mut self) {
-        self.lines.extend(self.skipped.take().map(Line::Settled));
+        self.items.extend(self.skipped.take().map(Item::Settled));
     }
 }
 
@@ -173,10 +155,10 @@ mod tests {
         assert!(accepted > 10, "{accepted}");
         for expected in [Some(200), None] {
             send(&mut tap);
-            let Ok(Message::Lines { lines, .. }) = received.try_recv() else { panic!("nothing was sent") };
-            let dropped = if let Line::Dropped(items) = lines[0] { Some(items) } else { None };
+            let Ok(Message::Items { items, .. }) = received.try_recv() else { panic!("nothing was sent") };
+            let dropped = if let Item::Dropped(count) = items[0] { Some(count) } else { None };
             assert_eq!(dropped, expected);
-            let abouts = lines.iter().filter(|line| matches!(line, Line::About(_))).count();
+            let abouts = items.iter().filter(|item| matches!(item, Item::About(_))).count();
             assert_eq!(abouts, if expected.is_some() { 2 } else { 1 }, "the settings of a dropped poll are kept");
         }
     }

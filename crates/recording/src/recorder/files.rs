@@ -6,7 +6,8 @@ use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 
 use trtllm_model::RecorderCounts;
-use trtllm_recording::directory::{self, Segment};
+
+use crate::directory::{self, Segment};
 
 /// Bounds of the size of a segment.
 const SEGMENT: std::ops::RangeInclusive<u64> = 256 << 10..=16 << 20;

@@ -4,8 +4,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::Sender;
 
-use trtllm_page::state::EngineName;
-use trtllm_recording::Line;
+use trtllm_model::EngineName;
+
+use crate::Item;
 
 /// Approximate memory of the messages that wait for the disk, over all engines.
 const MAX_WEIGHT: usize = 8 << 20;
@@ -39,7 +40,7 @@ impl Queue {
 
 pub(super) enum Message {
     Joined { engine: u64, name: Box<EngineName> },
-    Lines { engine: u64, lines: Vec<Line>, weight: usize },
+    Items { engine: u64, items: Vec<Item>, weight: usize },
     Left { engine: u64 },
     Stop,
 }
@@ -47,7 +48,7 @@ pub(super) enum Message {
 impl Message {
     pub(super) const fn engine(&self) -> Option<u64> {
         match self {
-            Self::Joined { engine, .. } | Self::Lines { engine, .. } | Self::Left { engine } => Some(*engine),
+            Self::Joined { engine, .. } | Self::Items { engine, .. } | Self::Left { engine } => Some(*engine),
             Self::Stop => None,
         }
     }
@@ -55,7 +56,7 @@ impl Message {
     /// As reserved.
     pub(super) fn weight(&self) -> usize {
         match self {
-            Self::Lines { weight, .. } => *weight,
+            Self::Items { weight, .. } => *weight,
             Self::Joined { .. } | Self::Left { .. } | Self::Stop => 0,
         }
     }
