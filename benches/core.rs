@@ -20,9 +20,10 @@ use trtllm_page::metrics::own::HttpMetrics;
 use trtllm_page::metrics::page::{Page, Value};
 use trtllm_page::metrics::page_builder::{PageBuilder, Section, Selection};
 use trtllm_page::state::{EngineSnapshot, State};
+use trtllm_recording::Item;
 use trtllm_recording::recorder::{Recorder, RecorderConfig};
 use trtllm_sources::trtllm_json::{parse_perf_metrics, parse_records};
-use trtllm_sources::{Batch, Item, Presence};
+use trtllm_sources::{Batch, Presence};
 
 const RECORDS: usize = 1000;
 

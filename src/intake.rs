@@ -9,10 +9,10 @@ use trtllm_engine::{Engine, EngineState, Implausible};
 use trtllm_model::{BenchReport, EngineAbout, EngineName, ErrorKind, RejectCounts, RejectReason};
 use trtllm_page::state::{self, EngineSlot, Failure, SourceStatus};
 use trtllm_recording::recorder::EngineRecorder;
-use trtllm_recording::{self as recording, Settled};
+use trtllm_recording::{self as recording, Item, Settled};
 use trtllm_service::log::LogLimit;
 use trtllm_service::printable::one_line;
-use trtllm_sources::{Batch, Item, Presence, SourceError};
+use trtllm_sources::{Batch, Presence, SourceError};
 
 /// One moment on both clocks.
 #[derive(Debug, Clone, Copy)]

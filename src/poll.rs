@@ -231,9 +231,9 @@ mod tests {
     use trtllm_engine::EngineState;
     use trtllm_model::{EngineName, IterationStats};
     use trtllm_page::state::State;
+    use trtllm_recording::Item;
     use trtllm_service::shutdown;
     use trtllm_service::supervise::Heartbeats;
-    use trtllm_sources::Item;
 
     const SCHEDULE: Schedule = Schedule {
         interval: Duration::from_millis(10),

@@ -9,10 +9,11 @@ use tokio::io::AsyncWriteExt as _;
 use tokio::net::UnixStream;
 use tokio::runtime::Runtime;
 use trtllm_model::{RefusedPublishers, RejectReason};
+use trtllm_recording::Item;
 use trtllm_service::unix_socket::Activated;
 use trtllm_sources::socket::{Admission, Ingest};
 use trtllm_sources::trtllm_json::{Hello, Line, parse_line};
-use trtllm_sources::{Batch, Item, Source};
+use trtllm_sources::{Batch, Source};
 
 /// The limits of the socket: the longest line, and the longest one that needs no permit.
 const MAX_LINE: usize = 1 << 20;

@@ -4,8 +4,9 @@
 use arbitrary::Unstructured;
 use serde::de::IgnoredAny;
 use trtllm_model::{RequestStats, RequestStatsPerIteration};
+use trtllm_recording::Item;
+use trtllm_sources::Batch;
 use trtllm_sources::trtllm_json::{Line, Parsed, Statistics, parse_line, parse_perf_metrics, parse_records};
-use trtllm_sources::{Batch, Item};
 
 use super::fold::{Fold, engine};
 use super::parsed_page;

@@ -1,6 +1,6 @@
 //! `GET /prometheus/metrics` of trtllm-serve: pages, separated by form feeds, as one server sends them one after the other.
 
-use trtllm_sources::Item;
+use trtllm_recording::Item;
 use trtllm_sources::prometheus_text::parse_server_metrics;
 use trtllm_sources::trtllm_json::parse_records;
 

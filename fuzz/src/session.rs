@@ -6,8 +6,9 @@ use std::time::Duration;
 
 use arbitrary::{Result, Unstructured};
 use serde_json::{Value, json};
+use trtllm_recording::Item;
+use trtllm_sources::Batch;
 use trtllm_sources::trtllm_json::{Line, parse_kv_cache_events, parse_line, parse_perf_metrics, parse_records};
-use trtllm_sources::{Batch, Item};
 
 /// Polls of one session, and items of one answer: more would find nothing new and take longer.
 const MAX_POLLS: usize = 24;

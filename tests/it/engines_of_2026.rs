@@ -15,9 +15,10 @@ use trtllm_page::metrics::compat::CompatSets;
 use trtllm_page::metrics::own::HttpMetrics;
 use trtllm_page::metrics::page_builder::{PageBuilder, Selection};
 use trtllm_page::state::State;
+use trtllm_recording::Item;
 use trtllm_sources::prometheus_text::parse_server_metrics;
 use trtllm_sources::trtllm_json::{parse_perf_metrics, parse_records};
-use trtllm_sources::{Batch, Item, Presence};
+use trtllm_sources::{Batch, Presence};
 
 use crate::support::page::Page;
 

@@ -7,9 +7,10 @@ use trtllm_model::perf_metrics::FinishReason;
 use trtllm_model::request::RequestStage;
 use trtllm_model::{IterationStats, PerfMetricsEntry, RecordTime, RejectReason};
 use trtllm_page::metrics::catalog::fields::NOT_READ;
+use trtllm_recording::Item;
+use trtllm_sources::Batch;
 use trtllm_sources::engine_settings::parse_settings;
 use trtllm_sources::trtllm_json::{Hello, Line, ParseError, parse_line, parse_perf_metrics, parse_records};
-use trtllm_sources::{Batch, Item};
 
 use crate::support::payload;
 

@@ -9,7 +9,8 @@ use trtllm_engine::histogram::Histogram;
 use trtllm_engine::request_totals::LatencySource;
 use trtllm_model::perf_metrics::TimingMetrics;
 use trtllm_model::{IterationStats, PerfMetricsEntry, RecordTime, RequestStatsPerIteration};
-use trtllm_sources::{Item, cpp_rows};
+use trtllm_recording::Item;
+use trtllm_sources::cpp_rows;
 
 const KEEP_ALL: ExecutorOptions =
     ExecutorOptions { iter_stats_max_iterations: 1_000_000, request_stats_max_iterations: 1_000_000 };

@@ -15,11 +15,11 @@ use trtllm_model::kv_event::{BlockHash, KvCacheEvent, KvCacheEventKind, StoredBl
 use trtllm_model::{EngineName, IterationStats, RecorderCounts, RequestStatsPerIteration};
 use trtllm_page::state::{EngineSnapshot, State};
 use trtllm_recording::recorder::{Recorder, RecorderConfig};
-use trtllm_recording::{OpenRecordingError, Reader, directory};
+use trtllm_recording::{Item, OpenRecordingError, Reader, directory};
 use trtllm_sources::prometheus_text::parse_server_metrics;
 use trtllm_sources::replay::{Pace, Replay};
 use trtllm_sources::trtllm_json::{self, Statistics, parse_kv_cache_events, parse_line, parse_perf_metrics};
-use trtllm_sources::{Batch, Item, Presence, Source, bench_report};
+use trtllm_sources::{Batch, Presence, Source, bench_report};
 
 use crate::support;
 use crate::support::daemon::{Daemon, Launch, run};

@@ -150,7 +150,7 @@ mod tests {
     use super::super::request_totals::{LatencySource, RequestTotals};
     use super::super::requests::RequestFold;
     use trtllm_model::request::{RequestStage, RequestStats};
-    use trtllm_sources::Item;
+    use trtllm_recording::Item;
     use trtllm_sources::trtllm_json::{Line, parse_line};
 
     /// The totals after these lines of a socket and a minute.

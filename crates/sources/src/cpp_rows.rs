@@ -3,7 +3,6 @@
 
 use trtllm_rows::{Kind, Row, finished};
 
-use super::Item;
 use trtllm_model::iteration::{InflightBatchingStats, KvCacheStats, SpecDecodingStats, StaticBatchingStats};
 use trtllm_model::perf_metrics::{
     FinishReason, RequestKvCacheMetrics, RequestPerfMetrics, SpeculativeDecodingMetrics, TimingMetrics,
@@ -11,6 +10,7 @@ use trtllm_model::perf_metrics::{
 use trtllm_model::request::{DisServingRequestStats, RequestStats};
 use trtllm_model::timestamp::parse_timestamp;
 use trtllm_model::{IterationStats, PerfMetricsEntry, RequestStatsPerIteration};
+use trtllm_recording::Item;
 
 /// The items of `rows`, in their order, and whether the last row is complete.
 #[must_use]

@@ -23,7 +23,6 @@ pub mod executor;
 
 pub use batch::{Batch, Presence};
 pub use error::{OpenError, SourceError};
-pub use trtllm_recording::Item;
 
 /// A poll that takes this time and then has this result.
 #[doc(hidden)]

@@ -8,11 +8,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use trtllm_model::RejectReason;
-use trtllm_recording::{self as recording, Moment, Settled};
+use trtllm_recording::{self as recording, Item, Moment, Settled};
 use trtllm_service::small_file;
 
 use super::trtllm_json::{Hello, Line, parse_line, parse_records};
-use super::{Batch, Item, OpenError, Presence, SourceError, bench_report};
+use super::{Batch, OpenError, Presence, SourceError, bench_report};
 
 /// Most records of one poll: a file that is read at full speed must not fill the memory.
 const MAX_PER_POLL: usize = 4096;

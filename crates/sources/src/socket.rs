@@ -12,8 +12,9 @@ use std::sync::Arc;
 use tokio::sync::mpsc;
 
 use super::trtllm_json::{Line, parse_line};
-use super::{Batch, Item, OpenError, Presence};
+use super::{Batch, OpenError, Presence};
 use trtllm_model::RejectReason;
+use trtllm_recording::Item;
 use trtllm_service::unix_socket::{self, Activated};
 
 pub use listener::{Listener, Naming};

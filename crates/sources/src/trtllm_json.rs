@@ -7,9 +7,10 @@ use serde_json::value::RawValue;
 use trtllm_model::{
     EngineSettings, IterationStats, KvCacheEvent, PerfMetricsEntry, RejectReason, RequestStatsPerIteration,
 };
+use trtllm_recording::Item;
 
+use super::Batch;
 use super::engine_settings::parse_settings;
-use super::{Batch, Item};
 
 /// Bytes of the longest text in a statistic. serde_json quotes a text that is out of place in its error, with up to six bytes
 /// for each of its bytes.

@@ -11,9 +11,10 @@ use super::server::{Access, Server};
 use super::server_page::ServerPage;
 use super::startup_times::parse_startup_times;
 use super::trtllm_json::{ParseError, Parsed, Statistics};
-use super::{Batch, Item, OpenError, Presence, SourceError};
+use super::{Batch, OpenError, Presence, SourceError};
 use trtllm_model::iteration::Backend;
 use trtllm_model::{EngineAbout, StartupTimes};
+use trtllm_recording::Item;
 
 /// The server keeps finished requests and events until they are read. Reading once a second instead of ten times saves the
 /// server work.

@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::oneshot;
 use trtllm_bridge::{BridgeError, Executor, KvEventRow, is_simulated};
+use trtllm_recording::Item;
 
 use trtllm_model::{EngineAbout, EngineSettings};
 use trtllm_service::small_file;
@@ -21,7 +22,7 @@ use feed::Feed;
 use hosting::{Hosting, LoadPlan};
 
 use super::engine_settings::parse_engine_config;
-use super::{Batch, Item, OpenError, Presence, SourceError, cpp_rows};
+use super::{Batch, OpenError, Presence, SourceError, cpp_rows};
 
 pub use trtllm_bridge::exit_now;
 
