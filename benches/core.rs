@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use trtllm_engine::Engine;
-use trtllm_exporter::intake::{Intake, Moment};
+use trtllm_intake::{Intake, Moment};
 use trtllm_model::IterationStats;
 use trtllm_model::Objectives;
 use trtllm_model::{EngineAbout, EngineName, RecorderCounts};

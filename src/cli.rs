@@ -14,9 +14,9 @@ use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand, ValueEn
 use clap_complete::Shell;
 
 use crate::config::{self, ConfigError, EngineConfig, hide_user_info};
-use crate::http::router::TelemetryPath;
-use crate::listen::Address;
 use trtllm_gpu::GpuMode;
+use trtllm_http::listen::Address;
+use trtllm_http::router::TelemetryPath;
 use trtllm_model::{BenchReport, Objectives};
 use trtllm_page::build;
 use trtllm_page::metrics::compat::CompatSets;

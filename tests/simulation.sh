@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Runs the simulation of src/simulation.rs for longer than a test: tests/simulation.sh [POLLS of each of 12 seeds [RECORDS]]
+# Runs the simulation of crates/intake/src/simulation.rs for longer than a test: tests/simulation.sh [POLLS of each of 12 seeds [RECORDS]]
 # RECORDS is the highest number of records from one poll to the next, 8 by default. Long answers make many records cheap:
 # `tests/simulation.sh 90000 800` simulates a hundred million. Beyond 800, an answer after an outage exceeds 16 MiB.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 export TRTLLM_SIMULATION_POLLS=${1:-1000000} TRTLLM_SIMULATION_RECORDS=${2:-8}
-cargo test --release --lib simulation -- --nocapture
+cargo test --release -p trtllm-intake simulation -- --nocapture

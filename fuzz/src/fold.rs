@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use trtllm_exporter::intake::{Intake, Moment};
+use trtllm_intake::{Intake, Moment};
 use trtllm_model::{EngineName, Objectives};
 use trtllm_page::metrics::catalog::{Group, Id, Kind};
 use trtllm_page::metrics::compat::CompatSets;

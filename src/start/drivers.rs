@@ -10,7 +10,7 @@ use tokio::task::JoinSet;
 
 use crate::cli::{Cli, DEFAULT_SOCKET};
 use crate::config::{DEFAULT_MODEL, EngineConfig, SourceSpec, local_port};
-use crate::poll::{Driver, DriverEvent, DriverEvents, End, Schedule};
+use trtllm_intake::poll::{Driver, DriverEvent, DriverEvents, End, Schedule};
 use trtllm_model::{BenchReport, EngineName, Objectives};
 use trtllm_page::state::{EngineOrigin, EngineSlot, Place, State};
 use trtllm_recording::recorder::Recorder;

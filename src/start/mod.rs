@@ -20,11 +20,11 @@ use tokio::time::MissedTickBehavior;
 
 use crate::cli::Cli;
 use crate::config::{self, ConfigError, EngineConfig, SourceSpec};
-use crate::http::router::{self, Options};
-use crate::http::server::{MAX_CONNECTIONS, Server};
-use crate::listen::{self, Listener};
 use trtllm_gpu::usage::knows_processes;
 use trtllm_gpu::{self as gpu, GpuConfig, GpuError, GpuHandle, GpuMode};
+use trtllm_http::listen::{self, Listener};
+use trtllm_http::router::{self, Options};
+use trtllm_http::server::{MAX_CONNECTIONS, Server};
 use trtllm_model::RecorderCounts;
 use trtllm_page::build;
 use trtllm_page::metrics::own::{HttpMetrics, Refusal};

@@ -8,7 +8,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use serde_json::Value;
-use trtllm_exporter::diagnosis::{report, rules, thresholds as limit};
+use trtllm_diagnosis::{report, rules, thresholds as limit};
 
 use crate::support;
 use crate::support::daemon::{Daemon, Launch, run};

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use trtllm_exporter::intake::{Intake, Moment};
+use trtllm_intake::{Intake, Moment};
 use trtllm_model::Objectives;
 use trtllm_model::{EngineName, RecordTime, RejectReason};
 use trtllm_page::exposition::negotiate::Format;

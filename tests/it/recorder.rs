@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use trtllm_exporter::intake::{Intake, Moment};
+use trtllm_intake::{Intake, Moment};
 use trtllm_model::Objectives;
 use trtllm_model::kv_event::{BlockHash, KvCacheEvent, KvCacheEventKind, StoredBlock};
 use trtllm_model::{EngineName, IterationStats, RecorderCounts, RequestStatsPerIteration};

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use exporter::intake::{Intake, Moment};
+use trtllm_intake::{Intake, Moment};
 use trtllm_model::{EngineAbout, RejectReason};
 use trtllm_page::state::EngineSlot;
 use trtllm_sources::{Batch, Presence, SourceError, cpp_rows};

@@ -6,9 +6,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use exporter::http::router::{self, Options, TelemetryPath};
-use exporter::http::server::{self, Server as HttpServer};
-use exporter::listen::{self, Address, Listener};
+use trtllm_http::listen::{self, Address, Listener};
+use trtllm_http::router::{self, Options, TelemetryPath};
+use trtllm_http::server::{self, Server as HttpServer};
 use trtllm_model::{EngineAbout, EngineName, EngineSettings, Objectives};
 use trtllm_page::metrics::compat::CompatSets;
 use trtllm_page::metrics::own::HttpMetrics;

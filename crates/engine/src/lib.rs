@@ -1,5 +1,6 @@
 //! Folds the records of one engine into totals that never fall and a state. Pure: no I/O, no async, no locks, and time is
 //! an argument. It knows neither where records come from nor how they are shown.
+#![forbid(unsafe_code)]
 
 pub mod batch;
 pub mod cache_tiers;

@@ -1,4 +1,5 @@
 //! The vocabulary: the data of engines and GPUs as plain structs. No I/O, no async, no metric names.
+#![forbid(unsafe_code)]
 
 pub mod bench_report;
 pub mod bounded;

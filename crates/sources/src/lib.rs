@@ -1,5 +1,6 @@
 //! Sources of statistics. A source fetches and parses, nothing else: each poll fills a [`Batch`] or returns an error, in
 //! bounded time and size. Items that were read before a failure stay in the batch and are counted.
+#![forbid(unsafe_code)]
 
 pub mod batch;
 pub mod bench_report;

@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 
-use crate::diagnosis::finding::{Fact, Finding, Severity, Unit};
-use crate::diagnosis::observation::{Exporter, Observation, Reached};
-use crate::diagnosis::page::Page;
-use crate::diagnosis::report;
+use trtllm_diagnosis::finding::{Fact, Finding, Severity, Unit};
+use trtllm_diagnosis::observation::{Exporter, Observation, Reached};
+use trtllm_diagnosis::page::Page;
+use trtllm_diagnosis::report;
 use trtllm_model::IterationStats;
 use trtllm_page::metrics::catalog::{CATALOG, Kind, Metric, Variant};
 

@@ -14,9 +14,9 @@ use tokio::task::JoinError;
 
 use crate::cli::{DoctorArgs, ReportFormat};
 use crate::config::ConfigError;
-use crate::diagnosis::finding::{Finding, Severity};
-use crate::diagnosis::observation::{Exporter, Observation};
-use crate::diagnosis::{judge, report};
+use trtllm_diagnosis::finding::{Finding, Severity};
+use trtllm_diagnosis::observation::{Exporter, Observation};
+use trtllm_diagnosis::{judge, report};
 use trtllm_service::printable;
 
 use super::exporters::client::targets;

@@ -8,8 +8,8 @@ use serde::Deserialize;
 
 use crate::cli::DoctorArgs;
 use crate::config::{ConfigError, SourceSpec, read_file};
-use crate::diagnosis::observation::{Exporter, Reached, SourceAnswer};
-use crate::diagnosis::page::Page;
+use trtllm_diagnosis::observation::{Exporter, Reached, SourceAnswer};
+use trtllm_diagnosis::page::Page;
 use trtllm_sources::discovery::{USUAL_PORT, Verdict, search};
 use trtllm_sources::server::{Access, check_token};
 

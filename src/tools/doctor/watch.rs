@@ -6,9 +6,9 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use tokio::time::Instant;
 
-use crate::diagnosis::observation::Exporter;
-use crate::diagnosis::page::{Change, Page};
-use crate::diagnosis::records::{Name, Records};
+use trtllm_diagnosis::observation::Exporter;
+use trtllm_diagnosis::page::{Change, Page};
+use trtllm_diagnosis::records::{Name, Records};
 use trtllm_model::{IterationStats, RECENT_RECORDS};
 
 use super::super::exporters::client::{Client, Failure, Target};

@@ -2,7 +2,7 @@
 
 use super::client::{Client, Failure};
 
-pub use crate::diagnosis::about::{About, LastPoll};
+pub use trtllm_diagnosis::about::{About, LastPoll};
 
 const MAX_ENGINES: usize = 256;
 

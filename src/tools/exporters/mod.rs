@@ -3,4 +3,4 @@
 pub(crate) mod client;
 pub mod engines;
 
-pub use crate::diagnosis::page;
+pub use trtllm_diagnosis::page;

@@ -9,7 +9,7 @@ use super::super::exporter::Row;
 use super::super::numbers::Number;
 use super::super::theme::{Theme, Tone};
 use super::super::units::{cut, left, right};
-use crate::diagnosis::thresholds::{EXHAUSTED_KV_CACHE, FULL_KV_CACHE, QUEUED_SHARE};
+use trtllm_diagnosis::thresholds::{EXHAUSTED_KV_CACHE, FULL_KV_CACHE, QUEUED_SHARE};
 
 /// Two lines of titles, the engines that have room, an empty line, the cause, an empty line.
 pub(super) fn lines(app: &App, rows: &[Row<'_>], columns: usize, height: usize, theme: Theme) -> Vec<Line<'static>> {

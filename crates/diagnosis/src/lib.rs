@@ -1,5 +1,6 @@
 //! What limits an engine: rules over what an exporter showed in a window. Pure: `doctor` and the page for people read the numbers,
 //! and both get the same findings.
+#![forbid(unsafe_code)]
 
 pub mod about;
 pub mod batches;

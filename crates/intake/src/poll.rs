@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
-use crate::intake::{Intake, Moment};
+use crate::{Intake, Moment};
 use trtllm_model::BenchReport;
 use trtllm_page::state::EngineSlot;
 use trtllm_recording::recorder::EngineRecorder;

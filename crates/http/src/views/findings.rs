@@ -8,12 +8,12 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use bytes::Bytes;
 use serde_json::{Value, json};
 
-use crate::diagnosis::about::About;
-use crate::diagnosis::judge::judge;
-use crate::diagnosis::observation::{Exporter, Observation};
-use crate::diagnosis::page::{Change, Page};
-use crate::diagnosis::records::{Name, Records};
-use crate::diagnosis::report::finding_json;
+use trtllm_diagnosis::about::About;
+use trtllm_diagnosis::judge::judge;
+use trtllm_diagnosis::observation::{Exporter, Observation};
+use trtllm_diagnosis::page::{Change, Page};
+use trtllm_diagnosis::records::{Name, Records};
+use trtllm_diagnosis::report::finding_json;
 use trtllm_model::{IterationStats, RECENT_RECORDS};
 use trtllm_page::pages::{KeptPage, Pages};
 use trtllm_page::state::{EngineSlot, State};
