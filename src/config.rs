@@ -20,6 +20,7 @@ use trtllm_page::state::EngineOrigin;
 use trtllm_service::small_file;
 #[cfg(feature = "executor")]
 use trtllm_sources::executor::{self, hosting::Hosting};
+use trtllm_sources::perf_metrics_dir::LinesDir;
 use trtllm_sources::replay::Replay;
 use trtllm_sources::{OpenError, bench_report, socket};
 
@@ -245,7 +246,10 @@ fn can_be_opened(source: &SourceSpec) -> Result<(), String> {
         SourceSpec::Executor(hosting) => executor::check(hosting),
         #[cfg(not(feature = "executor"))]
         SourceSpec::Simulated(engine) => Err(OpenError::no_executor(engine.clone())),
-        SourceSpec::TrtllmServe { access, .. } => access.check(),
+        SourceSpec::TrtllmServe { access, extras } => {
+            access.check().and_then(|()| extras.lines.as_ref().map_or(Ok(()), LinesDir::check))
+        }
+        SourceSpec::PerfMetrics(dir) => dir.check(),
         SourceSpec::Socket(path) => socket::check(path),
         SourceSpec::Replay { path, engine, pace } => Replay::check(path, engine.as_deref(), *pace),
         SourceSpec::Auto { .. } => Ok(()),

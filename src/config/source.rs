@@ -7,6 +7,7 @@ use super::options::Options;
 use trtllm_sources::discovery::USUAL_PORT;
 #[cfg(feature = "executor")]
 use trtllm_sources::executor::hosting::Hosting;
+use trtllm_sources::perf_metrics_dir::LinesDir;
 use trtllm_sources::replay::Pace;
 use trtllm_sources::server::{Access, port_of};
 use trtllm_sources::trtllm_serve::Extras;
@@ -24,6 +25,8 @@ pub enum SourceSpec {
         extras: Extras,
     },
     Socket(PathBuf),
+    /// The JSON lines of finished requests, without a server.
+    PerfMetrics(LinesDir),
     /// Every trtllm-serve of this host or pod, and of these ports.
     Auto {
         ports: Vec<u16>,
@@ -36,8 +39,7 @@ pub enum SourceSpec {
     },
 }
 
-const SOURCES: &str =
-    "use sim:[?key=value&…], executor:DIR, trtllm-serve:http://HOST:PORT, socket:PATH, replay:FILE or auto";
+const SOURCES: &str = "use sim:[?key=value&…], executor:DIR, trtllm-serve:http://HOST:PORT, perf-metrics:DIR, socket:PATH, replay:FILE or auto";
 
 const USER_INFO: &str = "a user and password in the URL are not supported; remove them";
 
@@ -50,6 +52,7 @@ impl SourceSpec {
             #[cfg(feature = "executor")]
             Self::Executor(_) => "executor",
             Self::TrtllmServe { .. } | Self::Auto { .. } => "trtllm-serve",
+            Self::PerfMetrics(_) => "perf-metrics",
             Self::Socket(_) => "socket",
             Self::Replay { .. } => "replay",
         }
@@ -78,13 +81,20 @@ impl FromStr for SourceSpec {
                 },
                 extras: Extras {
                     perf_metrics: options.boolean("perf_metrics")?.unwrap_or(true),
+                    lines: lines(&mut options)?,
                     kv_cache_events: options.boolean("kv_cache_events")?.unwrap_or(false),
                     prometheus_metrics: options.boolean("prometheus_metrics")?.unwrap_or(true),
                 },
             },
             "auto" if body.is_empty() => Self::Auto { ports: options.ports()?.unwrap_or_else(|| vec![USUAL_PORT]) },
             "auto" => return Err(format!("unexpected {body:?} after auto:; use auto or auto:?ports=8000,8001")),
-            "socket" | "replay" if body.is_empty() => return Err(format!("{scheme}: has no path; use {scheme}:PATH")),
+            "socket" | "replay" | "perf-metrics" if body.is_empty() => {
+                return Err(format!("{scheme}: has no path; use {scheme}:PATH"));
+            }
+            "perf-metrics" => Self::PerfMetrics(LinesDir {
+                path: PathBuf::from(body),
+                from_start: options.boolean("from_start")?.unwrap_or(false),
+            }),
             "socket" => Self::Socket(PathBuf::from(body)),
             "replay" => {
                 let pace = match (options.above_zero("rate")?, options.speed()?) {
@@ -110,6 +120,20 @@ impl FromStr for SourceSpec {
             return Err("ca_file is for https; remove it or use https".to_owned());
         }
         Ok(spec)
+    }
+}
+
+/// `perf_metrics_dir` and what belongs to it.
+fn lines(options: &mut Options) -> Result<Option<LinesDir>, String> {
+    let path = options.take("perf_metrics_dir").map(PathBuf::from);
+    let from_start = options.boolean("perf_metrics_from_start")?;
+    match path {
+        Some(path) if path.as_os_str().is_empty() => Err("perf_metrics_dir is empty; name a directory".to_owned()),
+        Some(path) => Ok(Some(LinesDir { path, from_start: from_start.unwrap_or(false) })),
+        None if from_start.is_some() => {
+            Err("perf_metrics_from_start needs perf_metrics_dir; add it or remove the option".to_owned())
+        }
+        None => Ok(None),
     }
 }
 
@@ -147,7 +171,7 @@ mod tests {
         assert_eq!(read("sim:?rate=20"), SourceSpec::Simulated("sim:?rate=20".to_owned()));
         let serve = |target: &str, perf_metrics, kv_cache_events, prometheus_metrics| SourceSpec::TrtllmServe {
             access: Access { target: target.to_owned(), ca_file: None, bearer_token_file: None },
-            extras: Extras { perf_metrics, kv_cache_events, prometheus_metrics },
+            extras: Extras { perf_metrics, lines: None, kv_cache_events, prometheus_metrics },
         };
         assert_eq!(read("trtllm-serve:http://[::1]:8000/"), serve("http://[::1]:8000", true, false, true));
         assert_eq!(

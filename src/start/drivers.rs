@@ -213,6 +213,7 @@ impl Drivers {
             }
             SourceSpec::Socket(path) => opening::socket(path, sockets),
             SourceSpec::TrtllmServe { access, extras } => opening::trtllm_serve(access, extras),
+            SourceSpec::PerfMetrics(dir) => opening::perf_metrics(dir),
             SourceSpec::Replay { path, engine, pace } => opening::replay(path, engine, pace),
             #[cfg(feature = "executor")]
             SourceSpec::Simulated(engine) => opening::executor(Hosting::plain(engine)),

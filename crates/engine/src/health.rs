@@ -89,6 +89,13 @@ impl Health {
         self.is_back = false;
     }
 
+    /// The source has requests and no records: requests that ended show work, and nothing shows that any is outstanding.
+    pub fn requests_ended(&mut self, now: Instant, any: bool) {
+        if any || self.last_record.is_none() {
+            self.record(now, if any { Outstanding::Doubtful } else { Outstanding::No });
+        }
+    }
+
     #[must_use]
     pub fn last_answer(&self) -> Option<Instant> {
         self.last_answer

@@ -267,11 +267,15 @@ impl Intake {
         if self.source.up || (result.is_ok() && self.source.last_success_us.is_none()) {
             self.engine.health.answered(at.instant);
         }
+        if batch.only_requests && self.source.up {
+            self.engine.health.requests_ended(at.instant, self.has_items);
+        }
         self.note_failure(result.err(), at);
         batch.rejected[RejectReason::Implausible as usize] += std::mem::take(&mut self.implausible);
         self.note_rejections(&batch.rejected, at.instant);
+        let (only_requests, notice) = (batch.only_requests, batch.notice);
         batch.clear();
-        self.note_changes_of_the_engine(at.instant);
+        self.note_changes_of_the_engine(only_requests, notice, at.instant);
         self.publish(at.instant);
     }
 
@@ -348,7 +352,7 @@ impl Intake {
     }
 
     /// Logs restarts and lost records, with what to do about them.
-    fn note_changes_of_the_engine(&mut self, now: Instant) {
+    fn note_changes_of_the_engine(&mut self, only_requests: bool, notice: Option<&'static str>, now: Instant) {
         let totals = &self.engine.totals;
         let EngineName { model, version, .. } = &self.slot.name;
         if totals.engine_restarts != self.log.restarts && self.log.changes.has_room(now) {
@@ -379,14 +383,15 @@ impl Intake {
             }
             None | Some(_) => {}
         }
-        let notice = self.engine.records_are_missing(now).then_some(MISSING_RECORDS);
+        self.source.records_missing = !only_requests && self.engine.records_are_missing(now);
+        let notice = notice.or(self.source.records_missing.then_some(MISSING_RECORDS));
         if notice != self.source.notice && self.log.notices.has_room(now) {
             self.log.notices.allow(now);
             match notice {
                 Some(notice) => {
-                    tracing::warn!(model, version, notice, "no iteration records arrive; do what the notice says")
+                    tracing::warn!(model, version, notice, "statistics are missing; do what the notice says")
                 }
-                None => tracing::info!(model, version, "records arrive again"),
+                None => tracing::info!(model, version, "no statistics are missing any more"),
             }
             self.source.notice = notice;
         }

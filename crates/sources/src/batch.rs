@@ -20,6 +20,10 @@ pub struct Batch {
     pub more: bool,
     /// The records are what an engine's ring held, so a full ring can have lost some.
     pub from_ring: bool,
+    /// The source has requests and no records.
+    pub only_requests: bool,
+    /// What the user should do so that nothing is missing, although the poll succeeds.
+    pub notice: Option<&'static str>,
     /// The source has delivered its last item (the end of a replay).
     pub ended: bool,
 }

@@ -36,6 +36,8 @@ pub enum SourceError {
         "reading from {target} failed: {cause}; if this continues, check the server and the network, or the disk of the file"
     )]
     Io { target: String, cause: String },
+    #[error("cannot read the directory {path}: {cause}; check that it exists and that the exporter's user may read it")]
+    Directory { path: PathBuf, cause: std::io::Error },
     #[error("cannot read the engine's statistics: {cause}; if this continues, restart the exporter")]
     Engine { cause: String },
     #[error("reading from {target} failed by a bug in the exporter; please report the log line \"panic\" before it")]
@@ -55,7 +57,7 @@ impl SourceError {
             Self::NotJson { .. } | Self::PrometheusPage { .. } => ErrorKind::NotJson,
             Self::Truncated { .. } => ErrorKind::Truncated,
             Self::TooLarge { .. } => ErrorKind::TooLarge,
-            Self::Io { .. } | Self::Token { .. } => ErrorKind::Io,
+            Self::Io { .. } | Self::Token { .. } | Self::Directory { .. } => ErrorKind::Io,
             Self::Engine { .. } | Self::Panicked { .. } | Self::Open(_) => ErrorKind::Engine,
         }
     }
@@ -76,6 +78,10 @@ pub enum OpenError {
         "cannot read {path} for --source replay: {cause}; name a file with records, a report of trtllm-bench or the folder of a recording"
     )]
     Replay { path: PathBuf, cause: std::io::Error },
+    #[error(
+        "cannot read the directory {path}: {cause}; name the directory in which TensorRT-LLM writes the lines of finished requests"
+    )]
+    Lines { path: PathBuf, cause: std::io::Error },
     #[error("cannot read the certificates for https from {}: {cause}; name a PEM file with ca_file in --source", file.as_ref().map_or("the system".into(), |file| file.display().to_string()))]
     Certificates { file: Option<PathBuf>, cause: std::io::Error },
     #[error("cannot read the requests of load={path}: {cause}; name a file with one request per line")]

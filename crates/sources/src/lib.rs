@@ -10,6 +10,7 @@ pub mod engine_settings;
 pub mod error;
 pub mod http_client;
 mod name_lookup;
+pub mod perf_metrics_dir;
 pub mod prometheus_text;
 pub mod replay;
 pub mod server;
@@ -35,6 +36,7 @@ pub enum Source {
     TrtllmServe(Box<trtllm_serve::TrtllmServe>),
     Socket(socket::Ingest),
     Replay(replay::Replay),
+    PerfMetrics(perf_metrics_dir::PerfMetricsDir),
     #[cfg(feature = "executor")]
     Executor(executor::ExecutorThread),
     /// For tests of the poll driver.
@@ -51,6 +53,7 @@ impl Source {
         match self {
             Self::TrtllmServe(source) => source.poll(batch).await,
             Self::Socket(source) => Ok(source.poll(batch)),
+            Self::PerfMetrics(source) => source.poll_alone(batch),
             // A read from a pipe or a network file system may hang. Other tasks move to another thread then.
             Self::Replay(source) => tokio::task::block_in_place(|| source.poll(batch)),
             #[cfg(feature = "executor")]
@@ -95,6 +98,7 @@ impl Source {
             Self::TrtllmServe(source) => source.client.server.target.clone(),
             Self::Socket(source) => source.target.clone(),
             Self::Replay(source) => source.target.clone(),
+            Self::PerfMetrics(source) => source.target(),
             #[cfg(feature = "executor")]
             Self::Executor(source) => source.target.clone(),
             Self::Test(_) => "test".to_owned(),

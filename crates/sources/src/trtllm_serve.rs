@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use http::Method;
 
 use super::http_client::HttpClient;
+use super::perf_metrics_dir::{LinesDir, NO_LINES, Owner, PerfMetricsDir};
 use super::server::{Access, Server};
 use super::server_page::ServerPage;
 use super::startup_times::parse_startup_times;
@@ -32,10 +33,12 @@ const EXTRAS_TIMEOUT: Duration = Duration::from_secs(1);
 const KV_EVENTS_TIMEOUT: Duration = Duration::from_millis(2500);
 
 /// The endpoints to read besides `/metrics`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Extras {
     /// `/perf_metrics`
     pub perf_metrics: bool,
+    /// The directory of the lines that replace it. `/perf_metrics` is not read then.
+    pub lines: Option<LinesDir>,
     /// `/kv_cache_events`; needs `kv_cache_config.event_buffer_max_size` on the server.
     pub kv_cache_events: bool,
     /// `/prometheus/metrics`, which drains nothing.
@@ -44,7 +47,7 @@ pub struct Extras {
 
 impl Default for Extras {
     fn default() -> Self {
-        Self { perf_metrics: true, kv_cache_events: false, prometheus_metrics: true }
+        Self { perf_metrics: true, lines: None, kv_cache_events: false, prometheus_metrics: true }
     }
 }
 
@@ -56,6 +59,7 @@ pub struct TrtllmServe {
     /// What the next call of `poll` reads: 0 are the records, then the extras.
     step: usize,
     page: Option<ServerPage>,
+    lines: Option<PerfMetricsDir>,
     entries: Entries,
     about: EngineAbout,
     /// None once it is known.
@@ -66,11 +70,12 @@ pub struct TrtllmServe {
     unparsed: Option<Parsed>,
 }
 
-/// Whether `/perf_metrics` has the times of finished requests. Releases of 2026 have no such endpoint, and older ones fill it only
-/// with `perf_metrics_max_requests`. The histograms of the server's page have the times of the same requests.
+/// Whether entries have the times of finished requests: those of `/perf_metrics`, or lines of files. Releases of 2026 have no such
+/// endpoint, and older ones fill it only with `perf_metrics_max_requests`. The histograms of the server's page have the times of the
+/// same requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Entries {
-    /// Until the first request has finished. `asked`: when the endpoint was last read. `finished`: requests on the last page.
+    /// Until the first request has finished. `asked`: when the entries were last read. `finished`: requests on the last page.
     Unknown {
         asked: Option<Instant>,
         finished: Option<u64>,
@@ -122,7 +127,7 @@ impl TrtllmServe {
         let server = Server::new(access).await?;
         let due = Instant::now();
         let mut extras = Vec::new();
-        if enabled.perf_metrics {
+        if enabled.perf_metrics && enabled.lines.is_none() {
             let (timeout, statistics) = (EXTRAS_TIMEOUT, Statistics::PerfMetrics);
             extras.push(Endpoint { method: Method::GET, path: "/perf_metrics", timeout, statistics, due });
         }
@@ -130,8 +135,9 @@ impl TrtllmServe {
             let (timeout, statistics) = (KV_EVENTS_TIMEOUT, Statistics::KvCacheEvents);
             extras.push(Endpoint { method: Method::POST, path: "/kv_cache_events", timeout, statistics, due });
         }
-        let entries = if enabled.perf_metrics { Entries::UNKNOWN } else { Entries::Absent };
+        let entries = if enabled.perf_metrics || enabled.lines.is_some() { Entries::UNKNOWN } else { Entries::Absent };
         let page = enabled.prometheus_metrics.then(|| ServerPage::new(server.clone()));
+        let lines = enabled.lines.map(|dir| PerfMetricsDir::new(dir, Owner::Server));
         let client = HttpClient::new(server);
         let about = EngineAbout::default();
         Ok(Self {
@@ -139,6 +145,7 @@ impl TrtllmServe {
             extras,
             step: 0,
             page,
+            lines,
             entries,
             about,
             version_due: Some(due),
@@ -160,9 +167,21 @@ impl TrtllmServe {
             self.step = 0;
             let _ = tokio::time::timeout(EXTRAS_TIMEOUT, self.read_version(batch)).await;
             let _ = tokio::time::timeout(EXTRAS_TIMEOUT, self.read_startup_times(batch)).await;
+            self.take_lines(batch);
             self.take_page(batch);
         }
         Ok(Presence::Present)
+    }
+
+    fn take_lines(&mut self, batch: &mut Batch) {
+        let Some(lines) = &mut self.lines else { return };
+        if lines.poll(batch) {
+            self.entries = self.entries.after_entry();
+        }
+        if let Entries::Unknown { asked, .. } = &mut self.entries {
+            *asked = lines.complete_before();
+        }
+        batch.notice = lines.problem().or((self.entries == Entries::Absent).then_some(NO_LINES));
     }
 
     /// Takes the server's page when it is certain whether its requests have entries, too: an entry is written with the page, so
@@ -261,7 +280,7 @@ impl TrtllmServe {
         for endpoint in &mut self.extras {
             endpoint.due = now;
         }
-        if self.extras.iter().any(|endpoint| endpoint.statistics == Statistics::PerfMetrics) {
+        if self.lines.is_some() || self.extras.iter().any(|endpoint| endpoint.statistics == Statistics::PerfMetrics) {
             self.entries = Entries::UNKNOWN;
         }
         if let Some(page) = &mut self.page {

@@ -74,7 +74,8 @@ pub(super) const RULES: &[Rule] = &[
         says: "The server reports no finish reasons, no tokens and no latencies of requests.",
         when: "/prometheus/metrics is missing in release 1.1 or newer.",
         guideline: "The server's own page has the times and tokens of its requests, and why they ended.",
-        change: "return_perf_metrics: true. Releases up to 1.2 also need perf_metrics_max_requests above 0 for latencies.",
+        change: "return_perf_metrics: true. For the latencies of single requests also perf_metrics_output_dir, or in releases up to 1.2 \
+                 perf_metrics_max_requests above 0.",
         alerts: &[],
     },
     Rule {

@@ -141,10 +141,12 @@ pub(super) const RULES: &[Rule] = &[
         check: Check::Engine(request_latencies_missing),
         says: "The engine reports no times of requests, so there are no latency histograms.",
         when: "Requests complete, and nv_trt_llm_request_latency_info says none.",
-        guideline: "trtllm-serve has the times of requests with return_perf_metrics: since 1.3 on /prometheus/metrics, up to 1.2 on \
-                    /perf_metrics. Rows of requests (enable_iter_req_stats) give them with an accuracy of one iteration.",
-        change: "return_perf_metrics: true; up to release 1.2 also perf_metrics_max_requests above 0 (C++ Executor: \
-                 OutputConfig.returnPerfMetrics, or requestStatsMaxIterations above 0).",
+        guideline: "trtllm-serve has the times of requests on /prometheus/metrics with return_perf_metrics, and in files with \
+                    perf_metrics_output_dir; releases up to 1.2 have them on /perf_metrics. Rows of requests \
+                    (enable_iter_req_stats) give them with an accuracy of one iteration.",
+        change: "return_perf_metrics: true; up to release 1.2 also perf_metrics_max_requests above 0. Or, in newer releases, \
+                 perf_metrics_output_dir: DIR, and --source trtllm-serve:…?perf_metrics_dir=DIR. C++ Executor: \
+                 OutputConfig.returnPerfMetrics, or requestStatsMaxIterations above 0.",
         alerts: &[],
     },
     Rule {
@@ -154,8 +156,9 @@ pub(super) const RULES: &[Rule] = &[
         says: "Nothing tells whether the requests of this engine meet their objectives.",
         when: "Objectives are set, and nv_trt_llm_objective_requests_total grew in the window with the outcome unknown only.",
         guideline: "Each request is judged by its own times. Releases of trtllm-serve without /perf_metrics have the times of single \
-                    requests only in rows of requests.",
-        change: "enable_iter_req_stats: true, beside enable_iter_perf_stats: true.",
+                    requests in the files of perf_metrics_output_dir, and in rows of requests.",
+        change: "perf_metrics_output_dir: DIR on the server, and --source trtllm-serve:…?perf_metrics_dir=DIR. Or \
+                 enable_iter_req_stats: true, beside enable_iter_perf_stats: true.",
         alerts: &[],
     },
 ];

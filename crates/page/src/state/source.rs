@@ -94,7 +94,9 @@ pub struct SourceStatus {
     pub last_failure: Option<Failure>,
     /// Since when the source gives no answer, in microseconds since 1970 UTC. `None` if its last poll succeeded.
     pub unanswered_since_us: Option<i64>,
-    /// What is wrong with the statistics although polls succeed.
+    /// Requests end while no iteration records arrive.
+    pub records_missing: bool,
+    /// What the user should do so that nothing is missing, although polls succeed.
     pub notice: Option<&'static str>,
     /// The benchmark to compare the engine with, or that the source replays instead of an engine's records.
     pub bench_report: Option<Arc<BenchReport>>,

@@ -72,7 +72,7 @@ impl OwnMetrics {
             sources().filter_map(move |(labels, source)| Some((labels, ConstGauge::new(value(source)?))))
         };
         families.series(Id::SourceUp, gauge(|source| Some(source.up.into())))?;
-        families.series(Id::RecordsMissing, gauge(|source| Some(source.notice.is_some().into())))?;
+        families.series(Id::RecordsMissing, gauge(|source| Some(source.records_missing.into())))?;
         families.series(Id::Polls, sources().map(|(labels, source)| (labels, source.metrics.polls.clone())))?;
         let errors = sources().flat_map(|(labels, source)| {
             let by_kind = by_variant(Id::PollErrors, source.metrics.errors.iter().cloned());

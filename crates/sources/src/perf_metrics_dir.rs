@@ -1,0 +1,187 @@
+//! The JSON lines that TensorRT-LLM writes for finished requests if `perf_metrics_output_dir` is set. They replace
+//! `/perf_metrics`. Files are read beside the polls: a disk that hangs must not delay the records.
+
+mod files;
+
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use tokio::task::JoinSet;
+
+use super::{Batch, OpenError, Presence, SourceError};
+use files::{Files, Reading};
+
+/// From the start of one reading to the next.
+const INTERVAL: Duration = Duration::from_secs(1);
+/// A reading that takes longer hangs.
+const TIMEOUT: Duration = Duration::from_secs(10);
+/// The server writes a line within this time after it has counted the request on its page.
+const WRITTEN_WITHIN: Duration = Duration::from_secs(2);
+
+/// A directory of files with JSON lines, as configured.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LinesDir {
+    pub path: PathBuf,
+    /// Also counts the lines that were written before the exporter started.
+    pub from_start: bool,
+}
+
+impl LinesDir {
+    /// The server may create the directory later.
+    ///
+    /// # Errors
+    /// If it exists and cannot be read.
+    pub fn check(&self) -> Result<(), OpenError> {
+        match std::fs::read_dir(&self.path) {
+            Err(cause) if cause.kind() != std::io::ErrorKind::NotFound => {
+                Err(OpenError::Lines { path: self.path.clone(), cause })
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Which lines of the directory are those of the engine. A line of an orchestrator has both parts of a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Owner {
+    /// One server. The lines of an orchestrator are not its own.
+    Server,
+    /// All who write into the directory. The part of a request that an orchestrator writes whole is left out.
+    Deployment,
+}
+
+/// The reader of a directory.
+#[derive(Debug)]
+pub struct PerfMetricsDir {
+    path: PathBuf,
+    /// `None` while they are read.
+    files: Option<Files>,
+    /// At most one.
+    reading: JoinSet<(Files, std::io::Result<Reading>)>,
+    begun: Instant,
+    due: Instant,
+    /// The last reading that left nothing unread began then.
+    complete: Option<Instant>,
+    failure: Option<std::io::Error>,
+    left_out: bool,
+    has_lines: bool,
+}
+
+impl PerfMetricsDir {
+    pub(super) fn new(dir: LinesDir, owner: Owner) -> Self {
+        let now = Instant::now();
+        Self {
+            path: dir.path.clone(),
+            files: Some(Files::new(dir, owner)),
+            reading: JoinSet::new(),
+            begun: now,
+            due: now,
+            complete: None,
+            failure: None,
+            left_out: false,
+            has_lines: false,
+        }
+    }
+
+    /// A source of its own.
+    #[must_use]
+    pub fn alone(dir: LinesDir) -> Self {
+        Self::new(dir, Owner::Deployment)
+    }
+
+    #[must_use]
+    pub(super) fn target(&self) -> String {
+        format!("perf-metrics:{}", self.path.display())
+    }
+
+    /// As a source of its own: the directory must exist.
+    pub(super) fn poll_alone(&mut self, batch: &mut Batch) -> Result<Presence, SourceError> {
+        self.poll(batch);
+        batch.only_requests = true;
+        if self.left_out && !self.has_lines {
+            batch.notice = Some(ONLY_PARTS);
+        }
+        match &self.failure {
+            None if self.hangs() => Err(SourceError::Timeout { target: self.target(), after: TIMEOUT }),
+            None => Ok(Presence::Present),
+            Some(cause) => Err(SourceError::Directory {
+                path: self.path.clone(),
+                cause: std::io::Error::new(cause.kind(), cause.to_string()),
+            }),
+        }
+    }
+
+    /// Takes the lines that were read, and starts to read the next ones if it is time. Does not wait. Returns whether there were any.
+    pub(super) fn poll(&mut self, batch: &mut Batch) -> bool {
+        let mut any = false;
+        let mut more = false;
+        match self.reading.try_join_next() {
+            Some(Ok((files, result))) => {
+                self.files = Some(files);
+                self.failure = None;
+                match result {
+                    Ok(reading) => {
+                        (any, more) = (!reading.items.is_empty(), reading.more);
+                        self.has_lines |= any;
+                        self.left_out |= reading.left_out;
+                        reading.items.into_iter().for_each(|item| batch.push(item));
+                        for (total, rejected) in batch.rejected.iter_mut().zip(reading.rejected) {
+                            *total += rejected;
+                        }
+                        if !more {
+                            self.complete = Some(self.begun);
+                        }
+                    }
+                    Err(error) => self.failure = Some(error),
+                }
+            }
+            // A bug. What was written meanwhile is not read.
+            Some(Err(error)) => self.failure = Some(std::io::Error::other(error)),
+            None => {}
+        }
+        let now = Instant::now();
+        if self.reading.is_empty()
+            && (more || now >= self.due)
+            && let Some(mut files) = self.files.take()
+        {
+            (self.begun, self.due) = (now, now + INTERVAL);
+            self.reading.spawn_blocking(move || {
+                let result = files.read();
+                (files, result)
+            });
+        }
+        any
+    }
+
+    /// Requests that were counted before this moment have their lines by now.
+    pub(super) fn complete_before(&self) -> Option<Instant> {
+        self.complete.and_then(|begun| begun.checked_sub(WRITTEN_WITHIN))
+    }
+
+    fn hangs(&self) -> bool {
+        !self.reading.is_empty() && self.begun.elapsed() >= TIMEOUT
+    }
+
+    /// What the user should do.
+    pub(super) fn problem(&self) -> Option<&'static str> {
+        match &self.failure {
+            None => self.hangs().then_some(HANGS),
+            Some(error) => Some(match error.kind() {
+                std::io::ErrorKind::NotFound => MISSING,
+                std::io::ErrorKind::PermissionDenied => FORBIDDEN,
+                _ => UNREADABLE,
+            }),
+        }
+    }
+}
+
+const ONLY_PARTS: &str = "all lines are parts of disaggregated requests: name the directory of the orchestrator, or read each \
+     server with trtllm-serve:http://HOST:PORT?perf_metrics_dir=DIR";
+const MISSING: &str =
+    "perf_metrics_dir does not exist: set perf_metrics_output_dir of the server to it, and share it with the exporter";
+const FORBIDDEN: &str = "perf_metrics_dir cannot be read: give the user of the exporter the right to read and enter it";
+const UNREADABLE: &str = "perf_metrics_dir cannot be read: check that it is a directory, and its disk";
+const HANGS: &str = "reading perf_metrics_dir hangs: check its disk";
+/// Of a server whose requests end without lines.
+pub(super) const NO_LINES: &str = "requests end, but perf_metrics_dir gets no lines: set perf_metrics_output_dir of the server to it. \
+     Until the exporter restarts, latencies come from /prometheus/metrics";
