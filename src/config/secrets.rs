@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 /// What has a path and no host, which may contain an `@`.
-const PATHS: [&str; 4] = ["/", "socket:", "replay:", "executor:"];
+const PATHS: [&str; 5] = ["/", "socket:", "replay:", "executor:", "perf-metrics:"];
 
 /// `text` without the user and password of a URL in it: `http://u:hunter2@host` becomes `http://…@host`. A password may contain
 /// any character, so all up to the last `@` is hidden. Without `://`, all after the first colon counts as one.

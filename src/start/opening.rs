@@ -61,7 +61,7 @@ pub(super) fn trtllm_serve(access: Access, extras: Extras) -> Opening {
 }
 
 pub(super) fn perf_metrics(dir: LinesDir) -> Opening {
-    Box::pin(std::future::ready(Ok(Source::PerfMetrics(PerfMetricsDir::alone(dir)))))
+    Box::pin(async move { Ok(Source::PerfMetrics(PerfMetricsDir::open(dir).await?)) })
 }
 
 pub(super) fn replay(path: PathBuf, engine: Option<String>, pace: Pace) -> Opening {

@@ -36,6 +36,7 @@ mod memory;
 mod naming;
 mod objectives;
 mod parsers;
+mod perf_metrics_dir;
 mod prometheus;
 mod readers;
 mod recorder;

@@ -1,6 +1,9 @@
 //! The Prometheus page of trtllm-serve, from a stand-in for trtllm-serve. Its counters are read by their increases, and a bad
 //! page does not delay the records of the engine.
 
+use std::fs::OpenOptions;
+use std::io::Write as _;
+use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -300,6 +303,61 @@ fn a_request_with_an_entry_is_not_observed_again_from_the_page() {
     let page = server.show(&daemon, times(12));
     assert_eq!((page.count("nv_trt_llm_e2e_request_latency_seconds_count", &[]), finished(&page)), (1, 2.0));
     assert_eq!(source_of_latencies(&page, "perf_metrics"), 1.0);
+}
+
+/// Adds a line to the file that TensorRT-LLM writes instead of `/perf_metrics`.
+fn write_line(directory: &Path, entry: &serde_json::Value) {
+    let path = directory.join("perf_metrics-server-gpu7-41-20261101T000000Z.jsonl");
+    let file = OpenOptions::new().create(true).append(true).open(path);
+    file.unwrap().write_all(format!("{entry}\n").as_bytes()).unwrap();
+}
+
+#[test]
+fn a_request_with_a_line_is_not_observed_again_from_the_page() {
+    let server = Server::start(&times(10));
+    let lines = tempfile::tempdir().unwrap();
+    write_line(lines.path(), &entry());
+    let source = format!("{}?perf_metrics_dir={}", server.source, lines.path().display());
+    let daemon = Daemon::start(&["--source", &source, "--objectives", "ttft=500ms", "--metrics.compat", "trtllm"]);
+    until(|| ensure(server.change(|answers| answers.ended) > 0, || "the page was not read".to_owned()));
+    daemon.poll(&[], 30);
+    server.change(|answers| answers.page = times(12));
+    write_line(lines.path(), &entry());
+    write_line(lines.path(), &entry());
+    let finished = |page: &Page| page.find("nv_trt_llm_requests_finished_total", &["reason=stop"]).unwrap_or(0.0);
+    let page = daemon.until(|page| ensure(finished(page) == 2.0, || "the page was not taken".to_owned()));
+    assert_eq!(page.count("nv_trt_llm_e2e_request_latency_seconds_count", &[]), 2, "not that of an earlier start");
+    assert_eq!(page.get("nv_trt_llm_e2e_request_latency_seconds_sum", &[]), 4.0);
+    assert_eq!(page.get("trtllm_e2e_request_latency_seconds_sum", &[]), 4.0);
+    assert_eq!(source_of_latencies(&page, "perf_metrics"), 1.0);
+    assert_eq!(page.count("nv_trt_llm_objective_requests_total", &["objective=ttft", "outcome=met"]), 2);
+    // Only the page has the time per output token.
+    assert_eq!(page.count("nv_trt_llm_time_per_output_token_seconds_count", &[]), 2);
+}
+
+#[test]
+fn request_times_of_a_server_that_writes_no_lines_come_from_its_page() {
+    let server = Server::start(&times(10));
+    let lines = tempfile::tempdir().unwrap();
+    let source = format!("{}?perf_metrics_dir={}", server.source, lines.path().display());
+    let daemon = Daemon::start(&["--source", &source]);
+    let notice = || daemon.get("/api/v1/engines").json()[0]["notice"].clone();
+    until(|| ensure(server.change(|answers| answers.ended) > 1, || "the page was not read".to_owned()));
+    daemon.poll(&[], 3);
+    assert!(notice().is_null(), "no request has ended: {}", notice());
+    server.change(|answers| answers.page = times(13));
+    let observed = |page: &Page| page.find("nv_trt_llm_e2e_request_latency_seconds_count", &[]).unwrap_or(0.0);
+    let page = daemon.until(|page| ensure(observed(page) > 0.0, || "no request was observed".to_owned()));
+    assert_eq!((observed(&page), source_of_latencies(&page, "server_metrics")), (3.0, 1.0));
+    until(|| {
+        ensure(notice().as_str().is_some_and(|text| text.contains("perf_metrics_output_dir")), || notice().to_string())
+    });
+    daemon.until_logged(&["statistics are missing", "perf_metrics_output_dir"]);
+    // Lines that come later are of requests that the page has counted.
+    write_line(lines.path(), &entry());
+    daemon.poll(&[], 30);
+    assert_eq!(observed(&daemon.page()), 3.0);
+    assert_eq!(daemon.page().get("trtllm_exporter_source_records_missing", &[]), 0.0, "records are not missing");
 }
 
 #[test]

@@ -79,7 +79,7 @@ pub enum OpenError {
     )]
     Replay { path: PathBuf, cause: std::io::Error },
     #[error(
-        "cannot read the directory {path}: {cause}; name the directory in which TensorRT-LLM writes the lines of finished requests"
+        "cannot read the directory {path} of --source: {cause}; name the directory in which TensorRT-LLM writes the lines of finished requests"
     )]
     Lines { path: PathBuf, cause: std::io::Error },
     #[error("cannot read the certificates for https from {}: {cause}; name a PEM file with ca_file in --source", file.as_ref().map_or("the system".into(), |file| file.display().to_string()))]

@@ -27,6 +27,13 @@ pub struct LinesDir {
 }
 
 impl LinesDir {
+    /// Does not wait for the disk on a thread of the runtime.
+    pub(super) async fn check_beside(&self) -> Result<(), OpenError> {
+        let dir = self.clone();
+        let checked = tokio::task::spawn_blocking(move || dir.check()).await;
+        checked.unwrap_or_else(|error| Err(OpenError::Lines { path: self.path.clone(), cause: error.into() }))
+    }
+
     /// The server may create the directory later.
     ///
     /// # Errors
@@ -84,9 +91,12 @@ impl PerfMetricsDir {
     }
 
     /// A source of its own.
-    #[must_use]
-    pub fn alone(dir: LinesDir) -> Self {
-        Self::new(dir, Owner::Deployment)
+    ///
+    /// # Errors
+    /// Like [`LinesDir::check`].
+    pub async fn open(dir: LinesDir) -> Result<Self, OpenError> {
+        dir.check_beside().await?;
+        Ok(Self::new(dir, Owner::Deployment))
     }
 
     #[must_use]

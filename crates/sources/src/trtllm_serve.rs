@@ -124,6 +124,9 @@ impl TrtllmServe {
     /// # Errors
     /// If the certificates for https cannot be read.
     pub async fn open(access: Access, enabled: Extras) -> Result<Self, OpenError> {
+        if let Some(lines) = &enabled.lines {
+            lines.check_beside().await?;
+        }
         let server = Server::new(access).await?;
         let due = Instant::now();
         let mut extras = Vec::new();

@@ -219,3 +219,258 @@ fn parse(line: &[u8], owner: Owner, batch: &mut Batch, left_out: &mut bool) {
         Owner::Server | Owner::Deployment => batch.push(Item::FinishedRequest(Box::new(entry))),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::fs::{self, OpenOptions};
+    use std::io::Write as _;
+    use std::os::unix::fs::symlink;
+
+    use tempfile::TempDir;
+
+    use super::*;
+
+    const NAME: &str = "perf_metrics-server-gpu7-41-20261101T000000Z.jsonl";
+    const NONE: [u64; 0] = [];
+    const OTHER: &str = "perf-metrics-server-gpu7-42-20261101T000001Z.jsonl";
+
+    fn line(id: u64) -> String {
+        format!(
+            "{{\"request_id\":{id},\"perf_metrics\":{{\"timing_metrics\":{{\"arrival_time\":1.5}}}},\"status\":\"complete\"}}\n"
+        )
+    }
+
+    fn add(directory: &TempDir, name: &str, text: &str) {
+        let file = OpenOptions::new().create(true).append(true).open(directory.path().join(name));
+        file.unwrap().write_all(text.as_bytes()).unwrap();
+    }
+
+    fn files(directory: &TempDir, from_start: bool, owner: Owner) -> Files {
+        Files::new(LinesDir { path: directory.path().to_owned(), from_start }, owner)
+    }
+
+    fn ids(reading: &Reading) -> Vec<u64> {
+        let id = |item: &Item| match item {
+            Item::FinishedRequest(entry) => entry.request_id.unwrap(),
+            item => panic!("{item:?}"),
+        };
+        let mut ids: Vec<u64> = reading.items.iter().map(id).collect();
+        ids.sort_unstable();
+        ids
+    }
+
+    fn read(files: &mut Files) -> Vec<u64> {
+        ids(&files.read().unwrap())
+    }
+
+    fn rejected(reading: &Reading, reason: RejectReason) -> u64 {
+        reading.rejected[reason as usize]
+    }
+
+    #[test]
+    fn only_lines_written_from_now_on_are_read_and_each_once() {
+        let directory = TempDir::new().unwrap();
+        add(&directory, NAME, &(line(1) + &line(2)));
+        let mut now = files(&directory, false, Owner::Server);
+        assert_eq!(read(&mut now), NONE);
+        assert_eq!(read(&mut files(&directory, true, Owner::Server)), [1, 2], "if asked");
+        add(&directory, NAME, &line(3));
+        add(&directory, OTHER, &(line(4) + &line(5)));
+        add(&directory, "notes.jsonl", &line(6));
+        assert_eq!(read(&mut now), [3, 4, 5], "a file that is new has only new lines");
+        assert_eq!(read(&mut now), NONE);
+    }
+
+    #[test]
+    fn what_is_in_a_directory_that_appears_later_is_new() {
+        let directory = TempDir::new().unwrap();
+        let path = directory.path().join("lines");
+        let mut files = Files::new(LinesDir { path: path.clone(), from_start: false }, Owner::Server);
+        assert_eq!(files.read().unwrap_err().kind(), io::ErrorKind::NotFound);
+        fs::create_dir(&path).unwrap();
+        fs::write(path.join(NAME), line(1)).unwrap();
+        assert_eq!(read(&mut files), [1]);
+    }
+
+    #[test]
+    fn a_line_is_read_when_it_is_complete() {
+        let directory = TempDir::new().unwrap();
+        let mut files = files(&directory, false, Owner::Server);
+        read(&mut files);
+        let (begin, end) = (line(7)[..20].to_owned(), line(7)[20..].to_owned());
+        add(&directory, NAME, &(line(6) + &begin));
+        assert_eq!(read(&mut files), [6]);
+        assert_eq!(read(&mut files), NONE);
+        add(&directory, NAME, &end[..5]);
+        assert_eq!(read(&mut files), NONE);
+        add(&directory, NAME, &(end[5..].to_owned() + &line(8)));
+        assert_eq!(read(&mut files), [7, 8]);
+    }
+
+    #[test]
+    fn the_rest_of_a_line_that_began_earlier_is_skipped() {
+        let directory = TempDir::new().unwrap();
+        add(&directory, NAME, &line(1)[..30]);
+        let mut files = files(&directory, false, Owner::Server);
+        read(&mut files);
+        add(&directory, NAME, &line(1)[30..40]);
+        read(&mut files);
+        add(&directory, NAME, &(line(1)[40..].to_owned() + &line(2)));
+        let reading = files.read().unwrap();
+        assert_eq!((ids(&reading), reading.rejected), (vec![2], RejectCounts::default()));
+    }
+
+    #[test]
+    fn a_renamed_file_is_read_to_its_end_and_not_again() {
+        let directory = TempDir::new().unwrap();
+        let mut files = files(&directory, false, Owner::Server);
+        add(&directory, NAME, &line(1));
+        read(&mut files);
+        read(&mut files);
+        add(&directory, NAME, &line(2));
+        assert_eq!(read(&mut files), [2]);
+        add(&directory, NAME, &line(3));
+        fs::rename(directory.path().join(NAME), directory.path().join("old.1")).unwrap();
+        add(&directory, NAME, &line(4));
+        assert_eq!(read(&mut files), [3, 4]);
+        add(&directory, "old.1", &line(5));
+        fs::rename(directory.path().join("old.1"), directory.path().join(OTHER)).unwrap();
+        assert_eq!(read(&mut files), [5]);
+        assert_eq!(read(&mut files), NONE);
+    }
+
+    #[test]
+    fn a_deleted_file_is_read_to_its_end_and_a_line_that_never_ended_is_counted() {
+        let directory = TempDir::new().unwrap();
+        let mut files = files(&directory, false, Owner::Server);
+        read(&mut files);
+        add(&directory, NAME, &line(1));
+        assert_eq!(read(&mut files), [1]);
+        add(&directory, NAME, &(line(2) + "{\"request_id\":3,"));
+        fs::remove_file(directory.path().join(NAME)).unwrap();
+        let reading = files.read().unwrap();
+        assert_eq!((ids(&reading), rejected(&reading, RejectReason::Truncated)), (vec![2], 0));
+        add(&directory, NAME, &line(9));
+        assert_eq!(read(&mut files), [9], "another file of the same name");
+
+        add(&directory, NAME, "{\"request_id\":10,");
+        assert_eq!(read(&mut files), NONE);
+        fs::remove_file(directory.path().join(NAME)).unwrap();
+        let reading = files.read().unwrap();
+        assert_eq!(rejected(&reading, RejectReason::Truncated), 1);
+        assert_eq!(files.read().unwrap().rejected, RejectCounts::default(), "once");
+    }
+
+    #[test]
+    fn a_file_that_was_cut_is_read_from_its_beginning() {
+        let directory = TempDir::new().unwrap();
+        let mut files = files(&directory, false, Owner::Server);
+        read(&mut files);
+        add(&directory, NAME, &(line(1) + &line(2)));
+        assert_eq!(read(&mut files), [1, 2]);
+        OpenOptions::new().write(true).open(directory.path().join(NAME)).unwrap().set_len(0).unwrap();
+        add(&directory, NAME, &line(3));
+        assert_eq!(read(&mut files), [3]);
+    }
+
+    #[test]
+    fn a_long_line_is_read_and_a_line_without_an_end_is_counted_once() {
+        let directory = TempDir::new().unwrap();
+        let mut files = files(&directory, false, Owner::Server);
+        read(&mut files);
+        let steps = vec!["{\"token_time\":1.25,\"gpu_forward_time\":8.5,\"iter\":7}"; 25_000].join(",");
+        let long = line(1)
+            .replace("\"status\"", &format!("\"time_breakdown_metrics\":{{\"step_metrics\":[{steps}]}},\"status\""));
+        assert!(long.len() > 1_000_000, "{}", long.len());
+        add(&directory, NAME, &long);
+        add(&directory, NAME, &"x".repeat(MAX_LINE as usize + 5));
+        let (mut found, mut too_long) = (Vec::new(), 0);
+        for part in ["y", "\n", &line(2)] {
+            add(&directory, NAME, part);
+            let reading = files.read().unwrap();
+            too_long += rejected(&reading, RejectReason::TooLong);
+            found.extend(ids(&reading));
+        }
+        assert_eq!((found, too_long), (vec![1, 2], 1));
+    }
+
+    #[test]
+    fn a_malformed_line_is_counted_and_the_next_one_is_read() {
+        let directory = TempDir::new().unwrap();
+        let mut files = files(&directory, true, Owner::Server);
+        let malformed = "{\"request_id\":1,\n\u{0}\n[]\n{}\n7\n{\"perf_metrics\":3}\n\n";
+        add(&directory, NAME, &(malformed.to_owned() + &line(2)));
+        let reading = files.read().unwrap();
+        let count = |reason| rejected(&reading, reason);
+        assert_eq!((ids(&reading), count(RejectReason::NotJson)), (vec![2], 2));
+        assert_eq!(count(RejectReason::NotARecord), 4);
+    }
+
+    #[test]
+    fn what_is_not_a_file_is_left_alone() {
+        let directory = TempDir::new().unwrap();
+        let path = |name: &str| directory.path().join(format!("perf_metrics-{name}.jsonl"));
+        fs::create_dir(path("directory")).unwrap();
+        symlink("/dev/zero", path("device")).unwrap();
+        rustix::fs::mknodat(
+            rustix::fs::CWD,
+            path("pipe"),
+            rustix::fs::FileType::Fifo,
+            rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR,
+            0,
+        )
+        .unwrap();
+        let mut files = files(&directory, true, Owner::Server);
+        add(&directory, NAME, &line(1));
+        assert_eq!(read(&mut files), [1]);
+        // Replaced since it was listed.
+        fs::remove_file(directory.path().join(NAME)).unwrap();
+        fs::create_dir(directory.path().join(NAME)).unwrap();
+        assert_eq!(read(&mut files), NONE);
+    }
+
+    #[test]
+    fn many_lines_are_read_in_parts_of_bounded_memory() {
+        const LINES: u64 = 20_000;
+        let directory = TempDir::new().unwrap();
+        let mut files = files(&directory, true, Owner::Server);
+        add(&directory, NAME, &(0..LINES).map(line).collect::<String>());
+        let (mut found, mut parts) = (Vec::new(), 0);
+        loop {
+            let reading = files.read().unwrap();
+            let weight: usize = reading.items.iter().map(Item::weight).sum();
+            assert!(weight < 2 << 20, "{weight}");
+            found.extend(ids(&reading));
+            parts += 1;
+            if !reading.more {
+                break;
+            }
+        }
+        assert!(parts > 3, "{parts}");
+        assert!(found.into_iter().eq(0..LINES));
+    }
+
+    #[test]
+    fn a_request_of_two_servers_is_read_once() {
+        let directory = TempDir::new().unwrap();
+        let part = |id: u64| line(id).replace("\"status\"", "\"ctx_request_id\":9,\"disagg_request_id\":5,\"status\"");
+        let whole = "{\"ctx_server\":\"c\",\"gen_server\":\"g\",\"disagg_server_arrival_time\":1.0,\"status\":\"complete\",\
+                     \"gen_perf_metrics\":{\"request_id\":5,\"perf_metrics\":{}}}\n";
+        add(&directory, NAME, &(part(1) + &line(2)));
+        add(&directory, OTHER, whole);
+        let mut server = files(&directory, true, Owner::Server);
+        let reading = server.read().unwrap();
+        assert_eq!((ids(&reading), reading.left_out), (vec![1, 2], true));
+        let mut deployment = files(&directory, true, Owner::Deployment);
+        let reading = deployment.read().unwrap();
+        let mut wholes = 0;
+        for item in &reading.items {
+            let Item::FinishedRequest(entry) = item else { panic!("{item:?}") };
+            match &entry.gen_perf_metrics {
+                Some(_) => wholes += 1,
+                None => assert_eq!(entry.request_id, Some(2)),
+            }
+        }
+        assert_eq!((reading.items.len(), wholes, reading.left_out), (2, 1, true));
+    }
+}

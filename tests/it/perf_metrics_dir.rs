@@ -1,0 +1,78 @@
+//! The lines of finished requests without a server: `perf-metrics:DIR` of the real daemon.
+
+use std::fs;
+use std::path::Path;
+
+use crate::support::daemon::{Daemon, run};
+use crate::support::page::Page;
+use crate::support::{ensure, until};
+
+/// One request as a context server, a generation server and their orchestrator write it.
+const PAIR: &str = include_str!("../fixtures/perf_metrics_lines_SHAPE_2026H2.jsonl");
+
+fn write(directory: &Path, kind: &str, lines: &[&str]) {
+    let path = directory.join(format!("perf_metrics-{kind}-gpu7-41-20261101T000000Z.jsonl"));
+    fs::write(path, lines.join("\n") + "\n").unwrap();
+}
+
+fn observed(page: &Page) -> f64 {
+    page.find("nv_trt_llm_e2e_request_latency_seconds_count", &[]).unwrap_or(0.0)
+}
+
+#[test]
+fn a_request_of_a_deployment_counts_once_and_the_engine_is_busy_meanwhile() {
+    let lines = tempfile::tempdir().unwrap();
+    let source = format!("perf-metrics:{}", lines.path().display());
+    let daemon = Daemon::start(&["--source", &source, "--objectives", "ttft=500ms,e2e=2s"]);
+    daemon.until_state(&[], "idle");
+    let [context, generation, orchestrator] = PAIR.lines().collect::<Vec<_>>()[..] else { panic!("{PAIR}") };
+    write(lines.path(), "server", &[context, generation]);
+    daemon.poll(&[], 30);
+    assert_eq!(observed(&daemon.page()), 0.0, "the parts alone");
+    let notice = || daemon.get("/api/v1/engines").json()[0]["notice"].clone();
+    until(|| ensure(notice().as_str().is_some_and(|text| text.contains("orchestrator")), || notice().to_string()));
+    write(lines.path(), "disagg", &[orchestrator]);
+    let page = daemon.until_state(&[], "busy");
+    assert_eq!(observed(&page), 1.0);
+    // From the arrival at the context server to the last token of the generation server.
+    let seconds = page.get("nv_trt_llm_e2e_request_latency_seconds_sum", &[]);
+    assert!((seconds - (1000.27 - 1000.001)).abs() < 1e-3, "{seconds}");
+    assert_eq!(page.count("nv_trt_llm_objective_requests_total", &["objective=e2e", "outcome=met"]), 1);
+    assert!(notice().is_null(), "{}", notice());
+    let page = daemon.until_state(&[], "idle");
+    assert_eq!((observed(&page), page.get("trtllm_exporter_source_records_missing", &[])), (1.0, 0.0));
+}
+
+#[test]
+fn a_directory_that_cannot_be_read_is_named_with_the_remedy() {
+    let folder = tempfile::tempdir().unwrap();
+    let missing = folder.path().join("later");
+    let daemon = Daemon::start(&["--source", &format!("perf-metrics:{}?from_start=true", missing.display())]);
+    daemon.until_logged(&["source failed", "later", "check that it exists"]);
+    fs::create_dir(&missing).unwrap();
+    write(&missing, "disagg", &[PAIR.lines().nth(2).unwrap()]);
+    daemon.until(|page| ensure(observed(page) == 1.0, || "no request was observed".to_owned()));
+    daemon.until_logged(&["source recovered"]);
+
+    let file = folder.path().join("file");
+    fs::write(&file, "").unwrap();
+    for source in [
+        format!("perf-metrics:{}", file.display()),
+        format!("trtllm-serve:http://127.0.0.1:9?perf_metrics_dir={}", file.display()),
+    ] {
+        let output = run(&["--source", &source]);
+        let text = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{text}");
+        assert!(text.contains("cannot read the directory") && text.contains("--source"), "{text}");
+    }
+    for (source, expected) in [
+        ("perf-metrics:", "use perf-metrics:PATH"),
+        ("perf-metrics:/d?from=start", "use one of from_start"),
+        ("trtllm-serve:http://h:1?perf_metrics_from_start=true", "needs perf_metrics_dir"),
+        ("trtllm-serve:http://h:1?perf_metrics_dir=", "perf_metrics_dir is empty"),
+    ] {
+        let output = run(&["--source", source]);
+        let text = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.code() == Some(2) && text.contains(expected), "{source}: {text}");
+    }
+}
