@@ -448,6 +448,19 @@ fn every_field_of_request_perf_metrics_changes_the_families_named_for_it() {
                     must_change(field, &messages, |messages| messages.entries[0]["ctxRequestId"] = Value::Null);
                     continue;
                 }
+                // Steps give tokens, or with speculation several of them each.
+                "timeBreakdownMetrics" => {
+                    let step = |time| json!({"token_time": time, "gpu_forward_time": 8.0, "gpu_sample_time": 0.5});
+                    let steps = json!({"ctx_chunk_metrics": [step(1.0)], "step_metrics": [step(1.5)]});
+                    messages.entries[0][field.name] = steps;
+                    let mut plain = messages.entries[0].clone();
+                    plain["perfMetrics"]["speculativeDecoding"] = Value::Null;
+                    messages.entries.push(plain);
+                    must_change(field, &messages, |messages| {
+                        messages.entries.iter_mut().for_each(|entry| entry[field.name] = Value::Null);
+                    });
+                    continue;
+                }
                 "acceptanceRate" => {
                     let spec = &mut messages.entries[0]["perfMetrics"]["speculativeDecoding"];
                     spec["totalDraftTokens"] = Value::Null;

@@ -76,3 +76,32 @@ fn a_directory_that_cannot_be_read_is_named_with_the_remedy() {
         assert!(output.status.code() == Some(2) && text.contains(expected), "{source}: {text}");
     }
 }
+
+#[test]
+fn the_steps_of_requests_are_on_the_page() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("lines.jsonl");
+    // The generation server of the pair speculates. This server does not, and it has the prompt, too.
+    let alone = r#"{"request_id":3,"perf_metrics":{"timing_metrics":{"arrival_time":5.0,"last_token_time":6.0}},"time_breakdown_metrics":
+        {"ctx_chunk_metrics":[{"token_time":70.5,"gpu_forward_time":0,"gpu_sample_time":0}],"step_metrics":[{"token_time":70.625},
+        {"token_time":70.6875}]},"status":"complete"}"#;
+    let pair: Vec<&str> = PAIR.lines().take(2).collect();
+    fs::write(&file, format!("{}\n{}\n", pair.join("\n"), alone.replace('\n', ""))).unwrap();
+    let source = format!("replay:{}?speed=max", file.display());
+    let daemon = Daemon::start(&["--source", &source, "--metrics.compat", "vllm"]);
+    let page = daemon.until(|page| ensure(observed(page) == 3.0, || "the lines were not read".to_owned()));
+    for (family, labels, count, sum) in [
+        ("nv_trt_llm_inter_step_latency_seconds", None, 2, 0.06),
+        ("nv_trt_llm_inter_token_latency_seconds", None, 2, 0.1875),
+        ("vllm:inter_token_latency_seconds", None, 2, 0.1875),
+        ("nv_trt_llm_request_gpu_forward_time_seconds", Some("phase=context"), 1, 0.1),
+        ("nv_trt_llm_request_gpu_forward_time_seconds", Some("phase=generation"), 1, 0.0163),
+        ("nv_trt_llm_request_gpu_sample_time_seconds", Some("phase=context"), 1, 0.0018),
+        ("nv_trt_llm_request_gpu_sample_time_seconds", Some("phase=generation"), 1, 0.0008),
+    ] {
+        let labels: Vec<&str> = labels.into_iter().collect();
+        assert_eq!(page.count(&format!("{family}_count"), &labels), count, "{family} {labels:?}");
+        let seconds = page.get(&format!("{family}_sum"), &labels);
+        assert!((seconds - sum).abs() < 1e-9, "{family} {labels:?}: {seconds}");
+    }
+}

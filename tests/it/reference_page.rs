@@ -80,7 +80,12 @@ fn all_fields() -> Vec<Value> {
     }
     entry["perf_metrics"]["timing_metrics"]["server_arrival_time"] = json!(1000.29);
     entry["perf_metrics"]["timing_metrics"]["server_first_token_time"] = json!(1000.41);
-    vec![record, next, entry]
+    let mut plain = payload("perf_metrics_SHAPE.json")[0].clone();
+    let step = |time| json!({"token_time": time, "gpu_forward_time": 8.0, "gpu_sample_time": 0.5});
+    for entry in [&mut entry, &mut plain] {
+        entry["time_breakdown_metrics"] = json!({"ctx_chunk_metrics": [step(7.0)], "step_metrics": [step(7.5)]});
+    }
+    vec![record, next, entry, plain]
 }
 
 #[test]
@@ -224,7 +229,7 @@ fn many_requests_create_no_series() {
         entry.prompt_tokens = Some(request % 100_000);
         engine.absorb_perf_metrics(&entry, now).unwrap();
     }
-    assert_eq!(engine.requests.totals.times.e2e_latency.count(), requests + 1);
+    assert_eq!(engine.requests.totals.times.e2e_latency.count(), requests + 2);
     let differ: Vec<String> = series(&engine, now).symmetric_difference(&before).cloned().collect();
     // The interval of the statistics is known from the third record on.
     assert_eq!(differ, ["nv_trt_llm_statistics_interval_iterations{model=\"m\",version=\"1\"}"]);

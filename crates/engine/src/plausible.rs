@@ -8,7 +8,7 @@ use trtllm_model::iteration::{
 use trtllm_model::kv_event::{KvCacheEvent, KvCacheEventKind};
 use trtllm_model::perf_metrics::RequestPerfMetrics;
 use trtllm_model::rows::Rows;
-use trtllm_model::{IterationStats, PerfMetricsEntry, RequestStats};
+use trtllm_model::{IterationStats, PerfMetricsEntry, RequestStats, StepTimes};
 
 /// Bits of requests, tokens and blocks, and of iterations: 30 years at 1000 per second.
 const COUNT: u32 = 40;
@@ -97,6 +97,7 @@ pub fn check_entry(entry: &PerfMetricsEntry) -> Result<(), Implausible> {
     let plausible = numbers([entry.prompt_tokens, entry.output_tokens])
         && times([entry.disagg_server_arrival_time, entry.disagg_server_first_token_time])
         && entry.perf_metrics.as_ref().is_none_or(request)
+        && entry.time_breakdown_metrics.as_ref().is_none_or(|breakdown| steps(breakdown))
         && parts.into_iter().flatten().all(|part| check_entry(part).is_ok());
     if plausible { Ok(()) } else { Err(Implausible) }
 }
@@ -107,6 +108,12 @@ pub fn check_event(event: &KvCacheEvent) -> Result<(), Implausible> {
     let levels = &event.data.num_blocks_per_cache_level;
     let created = event.data.kind != KvCacheEventKind::Created || all_within(COUNT, levels);
     if created && numbers([event.event_id]) { Ok(()) } else { Err(Implausible) }
+}
+
+fn steps(breakdown: &StepTimes) -> bool {
+    [&breakdown.ctx_chunk_metrics, &breakdown.step_metrics].into_iter().all(|steps| {
+        times([steps.gpu_forward_ms, steps.gpu_sample_ms]) && steps.token_times.iter().all(|time| times([Some(*time)]))
+    })
 }
 
 fn request(metrics: &RequestPerfMetrics) -> bool {

@@ -1,5 +1,6 @@
 //! Histograms of the times and the resources of requests.
 
+use trtllm_model::StepTimes;
 use trtllm_model::server_metrics::RequestTime;
 
 use super::histogram::{
@@ -35,6 +36,13 @@ pub struct RequestTimes {
     pub decoded_tokens_per_iteration: Histogram,
     /// 0..1.
     pub spec_decode_acceptance_ratio: Histogram,
+    /// From one token to the next.
+    pub inter_token: Histogram,
+    /// From one step to the next, of requests with speculation.
+    pub inter_step: Histogram,
+    /// Of the batches of one request: those of its prompt, and those of its decoding steps.
+    pub gpu_forward: [Histogram; 2],
+    pub gpu_sample: [Histogram; 2],
 }
 
 /// The times of one request, in seconds on one clock.
@@ -123,6 +131,10 @@ impl RequestTimes {
             iterations: Histogram::new(REQUEST_ITERATIONS),
             decoded_tokens_per_iteration: Histogram::new(DECODED_TOKENS),
             spec_decode_acceptance_ratio: Histogram::new(RATIO),
+            inter_token: Histogram::new(PER_TOKEN_SECONDS),
+            inter_step: Histogram::new(PER_TOKEN_SECONDS),
+            gpu_forward: [const { Histogram::new(SHORT_SECONDS) }; 2],
+            gpu_sample: [const { Histogram::new(SHORT_SECONDS) }; 2],
         }
     }
 
@@ -163,6 +175,23 @@ impl RequestTimes {
         }
         if let Some(bytes @ 1..) = bytes {
             self.kv_cache_transfer_bytes.observe_request(bytes as f64, request);
+        }
+    }
+
+    /// Observes the steps of one request. `speculative`: a step may give several tokens.
+    pub fn observe_steps(&mut self, steps: &StepTimes, speculative: bool, request: Option<u64>) {
+        let between = if speculative { &mut self.inter_step } else { &mut self.inter_token };
+        for seconds in steps.between_tokens().filter(|seconds| *seconds > 0.0) {
+            between.observe_request(seconds, request);
+        }
+        for (phase, steps) in [&steps.ctx_chunk_metrics, &steps.step_metrics].into_iter().enumerate() {
+            for (histograms, milliseconds) in
+                [(&mut self.gpu_forward, steps.gpu_forward_ms), (&mut self.gpu_sample, steps.gpu_sample_ms)]
+            {
+                if let Some(milliseconds) = milliseconds {
+                    histograms[phase].observe_request(milliseconds / 1000.0, request);
+                }
+            }
         }
     }
 

@@ -132,6 +132,7 @@ impl RequestFold {
             self.judge_all();
         }
         self.judge_entry(&served(entry, finished.as_ref()), now);
+        self.absorb_steps(entry);
         let Some(finished) = finished else { return };
         self.absorb_usage(
             &Usage {
@@ -165,6 +166,17 @@ impl RequestFold {
         }
         if let Some(spec) = &finished.speculative_decoding {
             self.observe_draft_tokens(spec, request);
+        }
+    }
+
+    fn absorb_steps(&mut self, entry: &PerfMetricsEntry) {
+        let parts = [entry.ctx_perf_metrics.as_deref(), entry.gen_perf_metrics.as_deref()];
+        for part in parts.into_iter().flatten().chain([entry]) {
+            if let Some(steps) = &part.time_breakdown_metrics {
+                let metrics = part.perf_metrics.as_ref();
+                let speculative = metrics.is_some_and(|metrics| metrics.speculative_decoding.is_some());
+                self.totals.times.observe_steps(steps, speculative, part.request_id);
+            }
         }
     }
 

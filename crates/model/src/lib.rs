@@ -16,6 +16,7 @@ pub mod rows;
 pub mod server_metrics;
 mod settings;
 pub mod source;
+pub mod step_times;
 pub mod timestamp;
 
 /// Last records of each engine that the exporter keeps and its API shows, about 150 KB.
@@ -34,4 +35,5 @@ pub use settings::EngineSettings;
 pub use source::{
     EngineAbout, ErrorKind, PublisherRefusal, RefusedPublishers, RejectCounts, RejectReason, StartupTimes,
 };
+pub use step_times::StepTimes;
 pub use timestamp::RecordTime;

@@ -5,6 +5,7 @@ use serde::de::{Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Serialize};
 use serde_with::skip_serializing_none;
 
+use super::step_times::StepTimes;
 use super::timestamp::parse_timestamp;
 
 /// One finished request. Source: trtllm-serve `GET /perf_metrics`, the socket, `observe()`.
@@ -20,6 +21,9 @@ pub struct PerfMetricsEntry {
     pub ctx_request_id: bool,
     #[serde(alias = "perf_metrics")]
     pub perf_metrics: Option<RequestPerfMetrics>,
+    /// The steps of the request, if the engine measures them.
+    #[serde(alias = "time_breakdown_metrics")]
+    pub time_breakdown_metrics: Option<Box<StepTimes>>,
     /// Why the request ended, if the publisher knows the response.
     #[serde(alias = "finish_reason")]
     pub finish_reason: Option<FinishReason>,

@@ -178,8 +178,8 @@ impl Item {
                 Self::Record(record) | Self::RefusedRecord(record) => weight_of_record(record),
                 Self::RequestRows(rows) => weight_of(rows.request_stats.as_ref()),
                 Self::FinishedRequest(entry) => {
-                    let parts = [&entry.ctx_perf_metrics, &entry.gen_perf_metrics].into_iter().flatten().count();
-                    (1 + parts) * size_of::<PerfMetricsEntry>()
+                    let parts = [&entry.ctx_perf_metrics, &entry.gen_perf_metrics].into_iter().flatten();
+                    [&**entry].into_iter().chain(parts.map(|part| &**part)).map(weight_of_entry).sum()
                 }
                 Self::KvEvent(event) => {
                     let KvCacheEventData { blocks, block_hashes, .. } = &event.data;
@@ -195,6 +195,10 @@ impl Item {
 
 fn weight_of<T>(array: Option<&Vec<T>>) -> usize {
     array.map_or(0, Vec::capacity) * size_of::<T>()
+}
+
+fn weight_of_entry(entry: &PerfMetricsEntry) -> usize {
+    size_of::<PerfMetricsEntry>() + entry.time_breakdown_metrics.as_ref().map_or(0, |steps| steps.weight())
 }
 
 fn weight_of_record(record: &IterationStats) -> usize {
@@ -247,5 +251,7 @@ mod tests {
         let entry = |text: &str| Item::FinishedRequest(serde_json::from_str(text).unwrap()).weight();
         let parts = entry("{\"ctx_perf_metrics\":{},\"gen_perf_metrics\":{}}") - entry("{}");
         assert_eq!(parts, 2 * size_of::<PerfMetricsEntry>());
+        let steps = format!("{{\"time_breakdown_metrics\":{{\"step_metrics\":[{}]}}}}", many("{\"token_time\":1}"));
+        assert!(entry(&steps) - entry("{}") >= 64 * size_of::<f64>());
     }
 }

@@ -43,8 +43,16 @@ impl Writer<'_> {
             (Id::RequestIterations, &requests.times.iterations),
             (Id::RequestDecodedTokens, &requests.times.decoded_tokens_per_iteration),
             (Id::RequestSpecAcceptance, &requests.times.spec_decode_acceptance_ratio),
+            (Id::InterTokenLatency, &requests.times.inter_token),
+            (Id::InterStepLatency, &requests.times.inter_step),
         ] {
             self.observed(family, histogram);
+        }
+        for (family, phases) in [
+            (Id::RequestGpuForwardTime, &requests.times.gpu_forward),
+            (Id::RequestGpuSampleTime, &requests.times.gpu_sample),
+        ] {
+            self.in_order(family, phases.iter().map(|histogram| (histogram.count() > 0).then_some(histogram)));
         }
         self.in_order(Id::RequestsFinished, requests.finished.into_iter().flatten().map(Some));
         self.by_label(Id::RequestErrors, "code", &requests.server.errors);

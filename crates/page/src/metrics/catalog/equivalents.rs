@@ -42,7 +42,7 @@ equivalents! {
         => TimePerOutputToken;
     "time between tokens (all requests)": "vllm:inter_token_latency_seconds", "sglang:inter_token_latency_seconds", "–", "–",
         "dynamo_frontend_inter_token_latency_seconds"
-        => IterationLatency, DecodedTokensPerIteration;
+        => InterTokenLatency, IterationLatency, DecodedTokensPerIteration;
     "end-to-end latency": "vllm:e2e_request_latency_seconds", "sglang:e2e_request_latency_seconds",
         "trtllm_e2e_request_latency_seconds", "nv_inference_request_duration_us", "dynamo_frontend_request_duration_seconds"
         => E2eLatency, InferenceRequestDuration;

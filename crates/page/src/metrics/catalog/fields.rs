@@ -317,6 +317,7 @@ fields! {
         outputTokens [OutputTokenLen TimePerOutputToken GoodputTokens]
         ctxPerfMetrics [TimeToFirstToken RequestQueueTime RequestPrefillTime E2eLatency RequestInferenceTime]
         genPerfMetrics [E2eLatency RequestDecodeTime RequestInferenceTime TimePerOutputToken KvCacheTransferTime]
+        timeBreakdownMetrics [InterTokenLatency InterStepLatency RequestGpuForwardTime RequestGpuSampleTime]
         disaggServerArrivalTime [ServerTimeToFirstToken]
         disaggServerFirstTokenTime [ServerTimeToFirstToken]
     }
@@ -371,10 +372,6 @@ pub static NOT_READ: &[(&str, &str)] = &[
         "covers one life cycle; compute it from nv_trt_llm_ssm_snapshot_hits_total and nv_trt_llm_ssm_snapshot_lookups_total",
     ),
     ("peftCacheIterationStats", "LoRA adapter statistics; proposed upstream, not released"),
-    (
-        "time_breakdown_metrics",
-        "server stages in /perf_metrics of some releases; upstream does not define their meaning",
-    ),
     (
         "ctx_server",
         "the context server's address, in entries of a disaggregated server; a label for it would be unbounded",

@@ -58,6 +58,7 @@ pub(in crate::metrics) fn vllm_page(labels: &SeriesLabels, snapshot: &EngineSnap
     let times = &requests.times;
     for (family, histogram) in [
         (Id::VllmTimeToFirstToken, &times.time_to_first_token),
+        (Id::VllmInterTokenLatency, &times.inter_token),
         (Id::VllmTimePerOutputToken, &times.time_per_output_token),
         (Id::VllmE2eLatency, &times.e2e_latency),
         (Id::VllmRequestQueueTime, &times.queue_time),

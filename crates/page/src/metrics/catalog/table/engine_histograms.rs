@@ -81,4 +81,18 @@ families! {
     RequestSpecAcceptance = ENGINE.histogram("nv_trt_llm_request_spec_decode_acceptance_ratio").unit("ratio")
         .help("Share (0-1) of a request's draft tokens accepted by the model.")
         .origin("RequestPerfMetrics totalAcceptedDraftTokens / totalDraftTokens, or acceptanceRate where these are not sent");
+    InterTokenLatency = ENGINE.histogram("nv_trt_llm_inter_token_latency_seconds").unit("seconds")
+        .help("Time from one output token of a request to its next in seconds, over requests without speculative decoding.")
+        .origin("differences of token_time in time_breakdown_metrics, the first from the last chunk of the prompt; requests without speculative_decoding");
+    InterStepLatency = ENGINE.histogram("nv_trt_llm_inter_step_latency_seconds").unit("seconds")
+        .help("Time from one decoding step of a request to its next in seconds, over requests with speculative decoding, whose steps give several tokens.")
+        .origin("differences of token_time in time_breakdown_metrics; requests with speculative_decoding");
+    RequestGpuForwardTime = ENGINE.histogram("nv_trt_llm_request_gpu_forward_time_seconds").unit("seconds")
+        .by("phase", &["context", "generation"])
+        .help("GPU time in seconds of the forward passes of all batches that one request was part of, by phase.")
+        .origin("gpu_forward_time in ctx_chunk_metrics and step_metrics of time_breakdown_metrics; requests of a batch share its time, so a sum over requests exceeds the time of the GPU");
+    RequestGpuSampleTime = ENGINE.histogram("nv_trt_llm_request_gpu_sample_time_seconds").unit("seconds")
+        .by("phase", &["context", "generation"])
+        .help("GPU time in seconds of sampling in all batches that one request was part of, by phase.")
+        .origin("gpu_sample_time in time_breakdown_metrics, as for the forward passes");
 }

@@ -56,6 +56,8 @@ families! {
         .origin("vllm: as nv_llm_output_token_len with vLLM's buckets up to 1000000; without lengths, sum and count are trtllm-serve's own and +Inf is the only bucket");
     VllmTimeToFirstToken = VLLM.histogram("vllm:time_to_first_token_seconds").unit("seconds")
         .help("Time to the first token in seconds.").origin("vllm: as nv_trt_llm_time_to_first_token_seconds");
+    VllmInterTokenLatency = VLLM.histogram("vllm:inter_token_latency_seconds").unit("seconds")
+        .help("Time from one output token to the next in seconds.").origin("vllm: as nv_trt_llm_inter_token_latency_seconds");
     VllmTimePerOutputToken = VLLM.histogram("vllm:request_time_per_output_token_seconds").unit("seconds")
         .help("Time per output token after the first in seconds.")
         .origin("vllm: as nv_trt_llm_time_per_output_token_seconds; requests with one token are left out, vLLM observes 0 for them");

@@ -1,0 +1,144 @@
+//! When each token of a request was computed, and how long the GPU took: `time_breakdown_metrics` of the PyTorch engine. There may
+//! be a hundred thousand steps, so they are read one by one, and only what is counted is kept.
+
+use serde::de::{Deserializer, SeqAccess, Visitor};
+use serde::ser::{SerializeSeq as _, Serializer};
+use serde::{Deserialize, Serialize};
+use serde_with::skip_serializing_none;
+
+/// The steps of one request on one engine.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize, Serialize)]
+#[serde(default)]
+pub struct StepTimes {
+    /// Chunks of the prompt. Only the last one gives a token.
+    pub ctx_chunk_metrics: Steps,
+    /// Decoding steps.
+    pub step_metrics: Steps,
+}
+
+/// Steps of one phase.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Steps {
+    /// Seconds on the steady clock of the engine's process, which is not the clock of other times.
+    pub token_times: Vec<f64>,
+    /// Milliseconds of the batches that the steps were part of. Requests of a batch share its time.
+    pub gpu_forward_ms: Option<f64>,
+    pub gpu_sample_ms: Option<f64>,
+}
+
+/// As TensorRT-LLM sends a step.
+#[skip_serializing_none]
+#[derive(Default, Deserialize, Serialize)]
+#[serde(default)]
+struct Step {
+    token_time: Option<f64>,
+    gpu_forward_time: Option<f64>,
+    gpu_sample_time: Option<f64>,
+}
+
+impl StepTimes {
+    /// Seconds from each token to the next; with speculation, from each step to the next. Negative if the times are in the wrong
+    /// order.
+    pub fn between_tokens(&self) -> impl Iterator<Item = f64> {
+        let last_of_prompt = self.ctx_chunk_metrics.token_times.last();
+        let mut times = last_of_prompt.into_iter().chain(&self.step_metrics.token_times);
+        let mut before = times.next();
+        times.map(move |time| before.replace(time).map_or(0.0, |before| time - before))
+    }
+
+    /// Bytes of what is kept.
+    #[must_use]
+    pub fn weight(&self) -> usize {
+        let steps = [&self.ctx_chunk_metrics, &self.step_metrics];
+        size_of::<Self>() + steps.map(|steps| steps.token_times.capacity() * size_of::<f64>()).iter().sum::<usize>()
+    }
+}
+
+impl Steps {
+    fn add(&mut self, step: &Step) {
+        // 0: not measured.
+        let add = |sum: &mut Option<f64>, more: Option<f64>| {
+            if let Some(more) = more.filter(|more| *more > 0.0) {
+                *sum = Some(sum.unwrap_or(0.0) + more);
+            }
+        };
+        self.token_times.extend(step.token_time.filter(|time| *time > 0.0));
+        add(&mut self.gpu_forward_ms, step.gpu_forward_time);
+        add(&mut self.gpu_sample_ms, step.gpu_sample_time);
+    }
+}
+
+impl<'de> Deserialize<'de> for Steps {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Each;
+        impl<'de> Visitor<'de> for Each {
+            type Value = Steps;
+            fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str("an array of steps")
+            }
+            fn visit_seq<A: SeqAccess<'de>>(self, mut array: A) -> Result<Steps, A::Error> {
+                let mut steps = Steps::default();
+                while let Some(step) = array.next_element::<Step>()? {
+                    steps.add(&step);
+                }
+                Ok(steps)
+            }
+            fn visit_unit<E>(self) -> Result<Steps, E> {
+                Ok(Steps::default())
+            }
+        }
+        deserializer.deserialize_any(Each)
+    }
+}
+
+/// As an array that is read as the same steps.
+impl Serialize for Steps {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let times = self.token_times.iter().map(|time| Step { token_time: Some(*time), ..Step::default() });
+        let gpu = Step { token_time: None, gpu_forward_time: self.gpu_forward_ms, gpu_sample_time: self.gpu_sample_ms };
+        let mut array = serializer.serialize_seq(None)?;
+        for step in times.chain([gpu]) {
+            array.serialize_element(&step)?;
+        }
+        array.end()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const STEPS: &str = r#"{"ctx_chunk_metrics":[{"token_time":10.5,"gpu_forward_time":48.0,"gpu_sample_time":0},{"forward_start_time":1,
+        "token_time":11.0,"gpu_forward_time":52.0,"gpu_sample_time":0.5}],"ctx_gpu_forward_time":100.0,
+        "step_metrics":[{"token_time":11.25,"iter":1,"gpu_forward_time":8.0},{"token_time":null},{"token_time":11.75}]}"#;
+
+    #[test]
+    fn the_first_token_follows_the_last_chunk_of_the_prompt() {
+        let steps: StepTimes = serde_json::from_str(STEPS).unwrap();
+        assert_eq!(steps.between_tokens().collect::<Vec<_>>(), [0.25, 0.5]);
+        assert_eq!(
+            (steps.ctx_chunk_metrics.gpu_forward_ms, steps.ctx_chunk_metrics.gpu_sample_ms),
+            (Some(100.0), Some(0.5))
+        );
+        assert_eq!((steps.step_metrics.gpu_forward_ms, steps.step_metrics.gpu_sample_ms), (Some(8.0), None));
+        // A generation server has no chunk.
+        let steps = StepTimes { ctx_chunk_metrics: Steps::default(), ..steps };
+        assert_eq!(steps.between_tokens().collect::<Vec<_>>(), [0.5]);
+    }
+
+    #[test]
+    fn steps_are_read_as_they_were_written() {
+        for text in [STEPS, "{}", r#"{"step_metrics":null,"ctx_chunk_metrics":[]}"#] {
+            let steps: StepTimes = serde_json::from_str(text).unwrap();
+            let written = serde_json::to_string(&steps).unwrap();
+            assert_eq!(serde_json::from_str::<StepTimes>(&written).unwrap(), steps, "{written}");
+        }
+    }
+
+    #[test]
+    fn steps_without_content_take_no_memory() {
+        let text = format!("{{\"step_metrics\":[{}]}}", vec!["{}"; 100_000].join(","));
+        let steps: StepTimes = serde_json::from_str(&text).unwrap();
+        assert_eq!(steps.weight(), size_of::<StepTimes>());
+    }
+}
