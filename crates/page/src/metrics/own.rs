@@ -18,6 +18,7 @@ use prometheus_client::registry::Registry;
 use trtllm_engine::native;
 
 use super::catalog::Id;
+use super::catalog::table::OF_EXPORTER;
 use super::page::{Labels, Page, Value};
 
 pub(super) use collector::OwnMetrics;
@@ -83,43 +84,6 @@ impl Default for HttpMetrics {
     }
 }
 
-/// The families that [`OwnMetrics`] encodes, in the order of the catalog.
-const FAMILIES: [Id; 33] = [
-    Id::BuildInfo,
-    Id::ConfigReload,
-    Id::SourceUp,
-    Id::RecordsMissing,
-    Id::Polls,
-    Id::PollErrors,
-    Id::PollDuration,
-    Id::LastSuccess,
-    Id::RecordsRejected,
-    Id::IngestConnections,
-    Id::PublishersRefused,
-    Id::NvmlUp,
-    Id::NvmlState,
-    Id::NvmlInitErrors,
-    Id::NvmlReadErrors,
-    Id::NvmlGpus,
-    Id::NvmlGpusExpected,
-    Id::Scrapes,
-    Id::HttpRefused,
-    Id::ScrapeDuration,
-    Id::TaskRestarts,
-    Id::LogLinesDropped,
-    Id::RecorderItems,
-    Id::RecorderDropped,
-    Id::RecorderErrors,
-    Id::RecorderSize,
-    Id::ProcessCpu,
-    Id::ProcessOpenFds,
-    Id::ProcessMaxFds,
-    Id::ProcessVirtualMemory,
-    Id::ProcessResidentMemory,
-    Id::ProcessStartTime,
-    Id::ProcessThreads,
-];
-
 /// The exporter's own metrics as samples, in the order of the catalog.
 #[must_use]
 pub(super) fn own_page(metrics: OwnMetrics) -> Page {
@@ -129,7 +93,7 @@ pub(super) fn own_page(metrics: OwnMetrics) -> Page {
     let families = prometheus_protobuf::encode(&registry).unwrap_or_default();
     let (mut page, unlabelled) = (Page::default(), Arc::new(Labels::default()));
     for proto::MetricFamily { name, metric: series, .. } in families {
-        let Some(id) = FAMILIES.into_iter().find(|id| id.metric().name == name) else { continue };
+        let Some(id) = Id::all(OF_EXPORTER).find(|id| id.metric().name == name) else { continue };
         for proto::Metric { label, counter, gauge, histogram, .. } in series {
             let labels = match label.is_empty() {
                 true => Arc::clone(&unlabelled),

@@ -1,10 +1,17 @@
 //! The identifier of a family, and the macro with which each table defines its families.
 
+use std::ops::Range;
+
 /// A family of the catalog: its index in [`super::CATALOG`], and so its place on the page.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Id(pub(super) u16);
 
 impl Id {
+    /// The families at these indices.
+    pub fn all(indices: Range<usize>) -> impl Iterator<Item = Self> {
+        indices.map(|index| Self(index as u16))
+    }
+
     /// Index in [`super::CATALOG`].
     #[must_use]
     pub const fn index(self) -> usize {

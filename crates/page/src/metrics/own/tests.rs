@@ -57,7 +57,6 @@ fn value(page: &Page, id: Id) -> Option<Value> {
 fn every_own_family_of_the_catalog_is_on_the_page_in_its_order() {
     let wanted: Vec<&str> =
         CATALOG.iter().filter(|metric| metric.group == Group::Exporter).map(|metric| metric.name).collect();
-    assert_eq!(FAMILIES.map(|id| id.metric().name).to_vec(), wanted);
     let page = own_page(metrics());
     let shown: Vec<&str> = page.families().map(|(metric, _)| metric.name).collect();
     assert_eq!(shown, wanted);
