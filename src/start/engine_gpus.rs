@@ -1,7 +1,9 @@
 //! Publishes each inventory of GPUs, and with it what the engines use of them.
 
 use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
 
 use trtllm_gpu::usage::{EngineClaim, GpuUse};
 use trtllm_model::gpu::{GpuInventory, PodName};
@@ -13,7 +15,7 @@ pub(super) fn publisher(state: Arc<State>) -> impl Fn(GpuInventory) + Send + Syn
     move |inventory| {
         let slots = state.slots();
         let engines: Vec<EngineClaim<'_>> = slots.iter().map(|slot| claim(slot)).collect();
-        let mut gpu_use = gpu_use.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut gpu_use = gpu_use.lock();
         for (slot, gpus) in slots.iter().zip(gpu_use.absorb(&inventory, &engines)) {
             slot.publish_gpus(gpus);
         }

@@ -2,9 +2,11 @@
 //! half a second.
 
 use std::os::fd::{AsRawFd as _, RawFd};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
+
+use parking_lot::{Mutex, MutexGuard};
 
 use trtllm_http::listen::{self, Address, Listener};
 use trtllm_http::router::{self, Options, TelemetryPath};
@@ -107,8 +109,8 @@ impl Server {
     }
 
     pub(crate) fn fold(&self) -> MutexGuard<'_, Fold> {
-        // The C functions catch a panic under the lock. The numbers stay valid, so the poison is ignored.
-        self.fold.lock().unwrap_or_else(PoisonError::into_inner)
+        // The C functions catch a panic under the lock. The numbers stay valid.
+        self.fold.lock()
     }
 
     pub(crate) fn stop(mut self) {
@@ -123,7 +125,7 @@ async fn check_health(fold: Arc<Mutex<Fold>>, mut stop: Shutdown) {
     let mut ticks = tokio::time::interval(HEALTH_INTERVAL);
     loop {
         tokio::select! {
-            _ = ticks.tick() => fold.lock().unwrap_or_else(PoisonError::into_inner).check_health(),
+            _ = ticks.tick() => fold.lock().check_health(),
             () = stop.wait() => return,
         }
     }

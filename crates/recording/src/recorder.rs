@@ -8,11 +8,13 @@ mod writer;
 
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{self, Receiver};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
+
+use parking_lot::Mutex;
 
 use trtllm_model::{EngineName, RecorderCounts};
 
@@ -105,7 +107,7 @@ impl Recorder {
     pub fn stop(&self, timeout: Duration) {
         let _ = self.queue.messages.send(Message::Stop);
         // The thread drops its end when it has ended.
-        let ended = self.ended.lock().unwrap_or_else(PoisonError::into_inner);
+        let ended = self.ended.lock();
         if ended.recv_timeout(timeout) == Err(mpsc::RecvTimeoutError::Timeout) {
             tracing::warn!("the recorder did not stop within {timeout:?}; abandoning it");
         }

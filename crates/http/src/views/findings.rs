@@ -2,10 +2,11 @@
 //! first request is answered at once. Records are kept while somebody asks.
 
 use std::collections::{BTreeSet, VecDeque};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 
 use trtllm_diagnosis::about::About;
@@ -78,7 +79,7 @@ impl LiveFindings {
                 tokio::time::sleep(WINDOW).await;
                 let Some(findings) = watched.upgrade() else { return };
                 let mark = Mark::now(&findings.state, findings.pages.keep(), Instant::now());
-                lock(&findings.watch).roll(mark);
+                findings.watch.lock().roll(mark);
             }
         });
         findings
@@ -89,14 +90,10 @@ impl LiveFindings {
         // A page of many engines takes milliseconds to parse.
         let look = move || {
             let mark = || Mark::now(&self.state, self.pages.keep(), Instant::now());
-            lock(&self.watch).look(&self.state, mark, || self.pages.text(), Instant::now())
+            self.watch.lock().look(&self.state, mark, || self.pages.text(), Instant::now())
         };
         tokio::task::spawn_blocking(look).await.ok()
     }
-}
-
-fn lock(watch: &Mutex<Watch>) -> std::sync::MutexGuard<'_, Watch> {
-    watch.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Mark {

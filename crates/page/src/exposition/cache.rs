@@ -6,10 +6,11 @@
 use std::collections::HashMap;
 use std::hash::Hash;
 use std::ops::Range;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 use bytes::Bytes;
+use parking_lot::Mutex;
 
 use super::compress;
 use super::negotiate::{Encoding, Format};
@@ -102,7 +103,7 @@ impl<S: Copy + Eq + Hash> Cache<S> {
             return body.bytes.clone();
         }
         // A panic while rendering leaves the map of bodies as it was, so a poisoned lock is safe to use.
-        let _rendering = self.rendering.lock().unwrap_or_else(PoisonError::into_inner);
+        let _rendering = self.rendering.lock();
         let previous = self.bodies.load_full();
         if let Some(body) = find(&previous, form) {
             return body.bytes.clone();

@@ -1,8 +1,9 @@
 //! Builds the page from the state: engines in configured order, then GPUs, then the exporter.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use arc_swap::ArcSwap;
+use parking_lot::Mutex;
 
 use crate::state::{EngineSlot, EngineSnapshot, State};
 
@@ -151,7 +152,7 @@ impl PageBuilder {
 
     fn gpus(&self, state: &State) -> Page {
         let gpus = state.gpus();
-        let page = gpu_page(&gpus, &mut self.gpu_labels.lock().unwrap_or_else(PoisonError::into_inner));
+        let page = gpu_page(&gpus, &mut self.gpu_labels.lock());
         match self.compat.dcgm {
             true => Page::join([page, dcgm_page(&gpus, &self.host)]),
             false => Page::join([page]),

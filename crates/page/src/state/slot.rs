@@ -2,10 +2,11 @@
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
 use arc_swap::{ArcSwap, ArcSwapOption};
+use parking_lot::Mutex;
 
 use super::engine::EngineSnapshot;
 use trtllm_model::gpu::EngineGpus;
@@ -144,7 +145,7 @@ impl EngineSlot {
     /// Lets `write` set all values of the next snapshot in place. A snapshot is about 60 KB, and passing it by value would
     /// use that much of the stack of each thread.
     pub fn update(&self, write: impl FnOnce(&mut EngineSnapshot)) {
-        let mut previous = self.previous.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut previous = self.previous.lock();
         // A slow reader may still hold it. Then it cannot be reused.
         let spare = previous.take().filter(|spare| Arc::strong_count(spare) == 1);
         let mut next = spare.unwrap_or_else(|| Arc::new(EngineSnapshot::starting()));
@@ -201,7 +202,7 @@ impl EngineSlot {
                 Arc::new(*record)
             })
             .collect();
-        let mut recent = self.recent.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut recent = self.recent.lock();
         let room = most.saturating_sub(kept.len());
         let old = recent.len().saturating_sub(room);
         recent.drain(..old);
@@ -211,7 +212,7 @@ impl EngineSlot {
     /// The last `count` records, oldest first.
     #[must_use]
     pub fn recent_records(&self, count: usize) -> Vec<Arc<IterationStats>> {
-        let recent = self.recent.lock().unwrap_or_else(PoisonError::into_inner);
+        let recent = self.recent.lock();
         recent.iter().skip(recent.len().saturating_sub(count)).cloned().collect()
     }
 }

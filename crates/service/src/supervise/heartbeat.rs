@@ -1,8 +1,10 @@
 //! Shows whether the tasks of the exporter make progress. They are checked once per second. Seconds in
 //! which the process did not run, and changes of the clock, do not count.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use parking_lot::Mutex;
 
 /// Checks without a beat, after which a task is stalled. No step of a task takes that long.
 const PATIENCE: u32 = 30;
@@ -47,14 +49,14 @@ impl Heartbeats {
     /// The heartbeat of a new task, named for people.
     pub fn register(&self, task: String) -> Heartbeat {
         let beats = Arc::new(Beats::default());
-        self.watched().push(Watched { task, beats: Arc::clone(&beats), seen: 0, checks_without_beat: 0 });
+        self.0.lock().push(Watched { task, beats: Arc::clone(&beats), seen: 0, checks_without_beat: 0 });
         Heartbeat(beats)
     }
 
     /// Checks each task. Returns the tasks that have just become stalled.
     pub fn check(&self) -> Vec<String> {
         let mut stalled = Vec::new();
-        self.watched().retain_mut(|watched| {
+        self.0.lock().retain_mut(|watched| {
             let count = watched.beats.count.load(Relaxed);
             if count == watched.seen {
                 watched.checks_without_beat = watched.checks_without_beat.saturating_add(1);
@@ -72,12 +74,8 @@ impl Heartbeats {
     /// A task that makes no progress.
     #[must_use]
     pub fn stalled(&self) -> Option<String> {
-        let watched = self.watched();
+        let watched = self.0.lock();
         watched.iter().find(|watched| watched.checks_without_beat >= PATIENCE).map(|watched| watched.task.clone())
-    }
-
-    fn watched(&self) -> MutexGuard<'_, Vec<Watched>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -1,8 +1,9 @@
 //! The lines of one engine on their way from connections to the engine's next poll.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use parking_lot::Mutex;
 use tokio::sync::{SemaphorePermit, mpsc};
 
 use trtllm_model::{EngineSettings, RejectReason};
@@ -50,14 +51,14 @@ impl Desk {
     pub(super) fn leave(&self) -> bool {
         let is_last = self.connections.fetch_sub(1, Relaxed) == 1;
         if is_last {
-            self.all_processes().clear();
+            self.processes.lock().clear();
         }
         is_last
     }
 
     /// A connection of this process publishes for the engine.
     pub(super) fn published_by(&self, process: Option<u32>) {
-        let mut processes = self.all_processes();
+        let mut processes = self.processes.lock();
         if !processes.contains(&process) && processes.len() < MAX_PROCESSES {
             processes.push(process);
         }
@@ -65,11 +66,7 @@ impl Desk {
 
     /// The processes that publish for the engine; empty if one of them is not visible here.
     pub(super) fn processes(&self) -> Vec<u32> {
-        self.all_processes().iter().copied().collect::<Option<_>>().unwrap_or_default()
-    }
-
-    fn all_processes(&self) -> MutexGuard<'_, Vec<Option<u32>>> {
-        self.processes.lock().unwrap_or_else(PoisonError::into_inner)
+        self.processes.lock().iter().copied().collect::<Option<_>>().unwrap_or_default()
     }
 
     /// Returns false if the engine is gone.

@@ -3,9 +3,10 @@
 
 use std::collections::HashSet;
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::sync::{Notify, mpsc};
 use tokio::time::Instant;
 
@@ -177,7 +178,7 @@ impl Names {
     /// # Errors
     /// If an engine that stays has one of them. Then nothing is changed.
     pub fn configure(&self, configured: HashSet<(String, String)>, ending: &Ending) -> Result<(), NameTaken> {
-        let mut table = self.table();
+        let mut table = self.table.lock();
         let stay = table.engines.iter().filter(|engine| !ending.sockets.contains(&engine.socket));
         let published = stay.map(|engine| ((engine.model.clone(), engine.version.clone()), "publishes on a socket"));
         let found = table.discovered.difference(&ending.discovered);
@@ -192,7 +193,7 @@ impl Names {
     /// Takes the lowest free version of a model for an engine that was found.
     #[must_use]
     pub fn discovered(&self, model: &str) -> String {
-        let mut table = self.table();
+        let mut table = self.table.lock();
         let version = table.free_version(DISCOVERED, model, None);
         table.discovered.insert((model.to_owned(), version.clone()));
         version
@@ -200,20 +201,20 @@ impl Names {
 
     /// Gives back a name of [`Names::discovered`].
     pub fn give_back(&self, model: &str, version: &str) {
-        self.table().discovered.remove(&(model.to_owned(), version.to_owned()));
+        self.table.lock().discovered.remove(&(model.to_owned(), version.to_owned()));
     }
 
     /// A socket whose publishers name their engines. `default_model`: of those that say none.
     #[must_use]
     pub fn socket(self: &Arc<Self>, default_model: &'static str) -> Socket {
-        let mut table = self.table();
+        let mut table = self.table.lock();
         table.next_id += 1;
         Socket { names: Arc::clone(self), id: table.next_id, default_model }
     }
 
     /// Removes an engine whose last publisher left long ago. Returns whether the engine is gone.
     pub(super) fn forget(&self, id: u64) -> bool {
-        let mut table = self.table();
+        let mut table = self.table.lock();
         table.engines.retain(|engine| {
             let long_gone = matches!(engine.owner, Owner::Nobody { since } if since.elapsed() >= self.forget_after);
             engine.id != id || !long_gone
@@ -223,7 +224,7 @@ impl Names {
 
     /// The last connection of an engine has ended: its name is free.
     fn release(&self, id: u64) {
-        let mut table = self.table();
+        let mut table = self.table.lock();
         if let Some(engine) = table.engines.iter_mut().find(|engine| engine.id == id)
             && engine.desk.connections() == 0
         {
@@ -246,11 +247,7 @@ impl Names {
 
     /// The number of lines that were left out, if one may be written now.
     fn log_room(&self) -> Option<u64> {
-        self.log.lock().unwrap_or_else(PoisonError::into_inner).allow(std::time::Instant::now())
-    }
-
-    fn table(&self) -> MutexGuard<'_, Table> {
-        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+        self.log.lock().allow(std::time::Instant::now())
     }
 }
 
@@ -282,7 +279,7 @@ impl Socket {
     fn try_claim(&self, hello: Option<&Hello>) -> Result<Seat, Refused> {
         let wish = Wish::of(hello, self.default_model);
         let process = hello.and_then(|hello| hello.pid);
-        let mut table = self.names.table();
+        let mut table = self.names.table.lock();
         let (model, version) = match wish {
             Wish::Explicit { model, version } => {
                 table.check_free(self.id, model, version)?;
@@ -328,7 +325,7 @@ impl Socket {
 impl Drop for Socket {
     /// Its engines end with it.
     fn drop(&mut self) {
-        self.names.table().engines.retain(|engine| engine.socket != self.id);
+        self.names.table.lock().engines.retain(|engine| engine.socket != self.id);
     }
 }
 

@@ -1,8 +1,9 @@
 //! The publishers of one ingest socket: who may connect, and who makes room when the socket is full.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
@@ -106,9 +107,9 @@ impl Publishers {
     }
 
     fn try_admit(self: &Arc<Self>) -> Option<Place> {
-        let mut connected = lock(&self.connected);
+        let mut connected = self.connected.lock();
         if connected.len() >= self.admission.limit {
-            let activities = connected.iter().map(|publisher| *lock(&publisher.activity)).enumerate();
+            let activities = connected.iter().map(|publisher| *publisher.activity.lock()).enumerate();
             let silent = activities.filter(|(_, activity)| activity.last_line.elapsed() >= SILENT);
             let (first, _) = silent.min_by_key(|(_, activity)| *activity)?;
             connected.swap_remove(first).evicted.notify_one();
@@ -129,19 +130,19 @@ impl Publishers {
     /// Counts a refusal. Returns the number of log lines that were left out, if this one may be logged.
     fn refuse(&self, reason: PublisherRefusal) -> Option<u64> {
         self.admission.refused.count(reason);
-        lock(&self.refusals).allow(std::time::Instant::now())
+        self.refusals.lock().allow(std::time::Instant::now())
     }
 }
 
 impl Publisher {
     pub(super) fn hello_received(&self) {
-        lock(&self.activity).has_said_hello = true;
+        self.activity.lock().has_said_hello = true;
     }
 }
 
 impl Place {
     pub(super) fn line_received(&self) {
-        lock(&self.publisher.activity).last_line = Instant::now();
+        self.publisher.activity.lock().last_line = Instant::now();
     }
 
     /// Counts and logs that this publisher cannot have the name that it said.
@@ -152,14 +153,14 @@ impl Place {
     }
 
     pub(super) fn log_hello(&self, model: Option<&str>, version: Option<&str>, pid: Option<u64>) {
-        if let Some(left_out) = lock(&self.table.hellos).allow(std::time::Instant::now()) {
+        if let Some(left_out) = self.table.hellos.lock().allow(std::time::Instant::now()) {
             tracing::info!(model, version, pid, left_out, "publisher connected");
         }
     }
 
     /// On a socket whose publishers name their engines, [`super::names::Names`] logs it.
     pub(super) fn log_leaving(&self, process: Option<u32>) {
-        if let Some(left_out) = lock(&self.table.leavings).allow(std::time::Instant::now()) {
+        if let Some(left_out) = self.table.leavings.lock().allow(std::time::Instant::now()) {
             tracing::info!(pid = process, left_out, "publisher disconnected");
         }
     }
@@ -176,13 +177,9 @@ impl Place {
 
 impl Drop for Place {
     fn drop(&mut self) {
-        lock(&self.table.connected).retain(|other| !Arc::ptr_eq(other, &self.publisher));
+        self.table.connected.lock().retain(|other| !Arc::ptr_eq(other, &self.publisher));
         self.table.left.notify_one();
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]
@@ -225,9 +222,9 @@ mod tests {
         }
         assert_eq!(evicted, [2, 3, 1, 4], "the last one has a name, but each of the others was silent");
         assert_eq!(refused(&publishers, PublisherRefusal::Silent), 4);
-        assert_eq!(lock(&publishers.connected).len(), 4);
+        assert_eq!(publishers.connected.lock().len(), 4);
         drop(places);
-        assert_eq!(lock(&publishers.connected).len(), 0);
+        assert_eq!(publishers.connected.lock().len(), 0);
     }
 
     #[tokio::test(start_paused = true)]
