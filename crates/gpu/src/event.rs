@@ -6,8 +6,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use super::device_assignment::DeviceAssignment;
 use super::nvml::{NvmlUnavailable, Session};
 use super::probe::Failure;
-use super::readings::PollResult;
-use trtllm_model::gpu::{GpuIdentity, GpuState, LastPoll, LastXid, NvmlState};
+use trtllm_model::gpu::{GpuIdentity, GpuReadings, GpuState, LastPoll, LastXid, NvmlState};
 
 #[derive(Debug)]
 pub(super) enum Event {
@@ -43,7 +42,7 @@ pub(super) enum Outcome {
     /// The GPU's identity could not be read.
     Unidentified(GpuState),
     /// One poll. The readings are current only if the state is [`GpuState::Ok`].
-    Polled(GpuState, Box<PollResult>, LastPoll),
+    Polled(GpuState, Box<GpuReadings>, LastPoll),
     /// The driver will report Xid errors of this GPU.
     XidsRegistered,
     /// The driver reported an Xid error.

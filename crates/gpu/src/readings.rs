@@ -38,15 +38,6 @@ const LOCATIONS: [(MemoryLocation, &str); 8] = [
     (MemoryLocation::Cbu, "cbu"),
 ];
 
-/// Energy is separate, because the driver counts from its own start and the tracker from ours.
-#[derive(Debug, Clone, Default, PartialEq)]
-pub(super) struct PollResult {
-    /// Both energies are empty.
-    pub(super) readings: GpuReadings,
-    /// Millijoules since the driver was loaded.
-    pub(super) energy_mj: Option<u64>,
-}
-
 /// What is kept between two polls of one device handle.
 #[derive(Debug)]
 pub(super) struct PollState<'nvml> {
@@ -78,7 +69,8 @@ impl<'nvml> PollState<'nvml> {
         self.slow_due = Instant::now();
     }
 
-    pub(super) fn read(&mut self, device: &Device<'nvml>, probe: &mut Probe<'_>) -> PollResult {
+    /// All but `energy_joules`: the driver counts from its own start and the tracker from ours.
+    pub(super) fn read(&mut self, device: &Device<'nvml>, probe: &mut Probe<'_>) -> GpuReadings {
         self.gpm.begin_poll();
         // A GPU without MIG returns "not supported", which differs from "disabled". If the call fails, the last mode holds.
         let failures = probe.failures.len();
@@ -96,8 +88,9 @@ impl<'nvml> PollState<'nvml> {
         let temperature = probe.call("temperature", || device.temperature(TemperatureSensor::Gpu)).map(f64::from);
         let reasons = probe.call("current_throttle_reasons", || device.current_throttle_reasons());
         let state = probe.call("performance_state", || device.performance_state()).map(|state| state.as_c());
-        let energy_mj = probe.call("total_energy_consumption", || device.total_energy_consumption());
-        let readings = GpuReadings {
+        let energy_counter_mj = probe.call("total_energy_consumption", || device.total_energy_consumption());
+        GpuReadings {
+            energy_counter_mj,
             utilization_ratio: utilization.as_ref().map(|rates| ratio(rates.gpu)),
             memory_controller_utilization_ratio: utilization.map(|rates| ratio(rates.memory)),
             memory: probe.call("memory_info", || raw::memory(device)).unwrap_or_default(),
@@ -127,8 +120,7 @@ impl<'nvml> PollState<'nvml> {
                 nvlink_bytes: fields::nvlink_bytes(read),
                 ..GpuReadings::default()
             })
-        };
-        PollResult { readings, energy_mj }
+        }
     }
 
     /// What changes rarely or costs more: limits, PCIe link, ECC, page retirement, row remapping, NVLink by link, processes.

@@ -1,7 +1,6 @@
 //! What is known of one GPU, folded from its worker's reports. Pure, except that it logs changes of state.
 
 use super::probe::Failure;
-use super::readings::PollResult;
 use trtllm_model::gpu::{GpuIdentity, GpuReadings, GpuSnapshot, GpuState, LastPoll, LastXid};
 
 #[derive(Debug)]
@@ -58,9 +57,8 @@ impl TrackedGpu {
         }
     }
 
-    pub(super) fn absorb(&mut self, result: PollResult, poll: LastPoll, failures: Vec<Failure>) {
-        let energy_counter_mj = result.energy_mj;
-        if let Some(energy_mj) = energy_counter_mj {
+    pub(super) fn absorb(&mut self, readings: GpuReadings, poll: LastPoll, failures: Vec<Failure>) {
+        if let Some(energy_mj) = readings.energy_counter_mj {
             // A smaller reading means that the driver was reloaded: the total continues from there. The energy used
             // between the last reading and the reload is unknown and left out.
             let used = self.energy_mj.and_then(|last| energy_mj.checked_sub(last)).unwrap_or(0);
@@ -72,7 +70,7 @@ impl TrackedGpu {
             self.snapshot.readings.energy_joules = energy_joules;
             return;
         }
-        self.snapshot.readings = GpuReadings { energy_joules, energy_counter_mj, ..result.readings };
+        self.snapshot.readings = GpuReadings { energy_joules, ..readings };
         self.snapshot.last_poll = Some(poll);
         let uuid = &self.snapshot.identity.uuid;
         for Failure { call, error } in failures.iter().filter(|failure| !self.failing.contains(failure)) {

@@ -119,10 +119,10 @@ impl GpuTracker {
             // Without a UUID the GPU cannot be shown, even if other calls succeed.
             Outcome::Unidentified(GpuState::Ok) => self.set_state(index, GpuState::Lost, call),
             Outcome::Unidentified(state) => self.set_state(index, state, call),
-            Outcome::Polled(state, result, poll) => {
+            Outcome::Polled(state, readings, poll) => {
                 self.set_state(index, state, call);
                 if let Some(gpu) = self.gpu_at(index) {
-                    gpu.absorb(*result, poll, failures);
+                    gpu.absorb(*readings, poll, failures);
                 }
             }
             Outcome::XidsRegistered => {

@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use super::super::readings::PollResult;
 use super::*;
 use trtllm_model::gpu::{GpuReadings, LastPoll, LastXid};
 
@@ -34,8 +33,9 @@ fn identified(index: u32, uuid: &str) -> Outcome {
 }
 
 fn polled(power: f64, energy_mj: u64) -> Outcome {
-    let readings = GpuReadings { power_usage_watts: Some(power), ..GpuReadings::default() };
-    Outcome::Polled(GpuState::Ok, Box::new(PollResult { readings, energy_mj: Some(energy_mj) }), POLL)
+    let readings =
+        GpuReadings { power_usage_watts: Some(power), energy_counter_mj: Some(energy_mj), ..GpuReadings::default() };
+    Outcome::Polled(GpuState::Ok, Box::new(readings), POLL)
 }
 
 fn lost() -> Outcome {

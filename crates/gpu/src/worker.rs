@@ -96,7 +96,7 @@ impl Worker {
             unsupported.expire(timing.unsupported_retry);
             let begun = Instant::now();
             let mut probe = Probe::new(&self.current_call, &mut unsupported);
-            let result = kept.read(device, &mut probe);
+            let readings = kept.read(device, &mut probe);
             let (state, failed) = (probe.state(), probe.gpu_failed());
             let took = begun.elapsed();
             // A call hung, so what was read before it is outdated: poll again at once. But only once, because a driver
@@ -110,7 +110,7 @@ impl Worker {
             retried = too_slow;
             let poll = LastPoll { at_us: now_us(), monotonic: monotonic(), took };
             let outcome =
-                state.map_or_else(Outcome::SessionLost, |state| Outcome::Polled(state, Box::new(result), poll));
+                state.map_or_else(Outcome::SessionLost, |state| Outcome::Polled(state, Box::new(readings), poll));
             if !self.report(outcome, probe.failures) || state.is_err() {
                 return false;
             }
