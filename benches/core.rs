@@ -8,7 +8,7 @@ use std::hint::black_box;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use trtllm_engine::Engine;
+use trtllm_engine::EngineFold;
 use trtllm_intake::{Intake, Moment};
 use trtllm_model::IterationStats;
 use trtllm_model::Objectives;
@@ -116,7 +116,7 @@ fn thread_ns(name: &str) -> u64 {
 }
 
 /// Parses and folds copies of the first record of a fixture. `plain`: the record has the fields that [`accumulate`] adds.
-fn records(name: &str, plain: bool) -> Engine {
+fn records(name: &str, plain: bool) -> EngineFold {
     let body = body(fixture(name)[0].clone());
     println!("\n{RECORDS} records of {name}, {} bytes of JSON each", body.len() / RECORDS);
     let bare = time("bare typed serde_json parse", RECORDS, || {
@@ -124,7 +124,7 @@ fn records(name: &str, plain: bool) -> Engine {
         black_box(records);
     });
     let mut batch = Batch::default();
-    let mut engine = Engine::new(Duration::from_secs(15));
+    let mut engine = EngineFold::new(Duration::from_secs(15));
     let both = time("parse + fold, as in the daemon", RECORDS, || {
         parse_records(&body, &mut batch).unwrap();
         fold(&mut engine, &batch);
@@ -140,7 +140,7 @@ fn records(name: &str, plain: bool) -> Engine {
     engine
 }
 
-fn pages(engine: &Engine) {
+fn pages(engine: &EngineFold) {
     let page = page(engine);
     let samples: usize = page.samples().iter().map(series).sum();
     println!("\na page of {samples} series");
@@ -181,7 +181,7 @@ fn full_records() {
     let body = body(full_record());
     println!("\n{RECORDS} records with every field, {} bytes of JSON each", body.len() / RECORDS);
     let mut batch = Batch::default();
-    let mut engine = Engine::new(Duration::from_secs(15));
+    let mut engine = EngineFold::new(Duration::from_secs(15));
     parse_records(&body, &mut batch).unwrap();
     let entries = fixture("perf_metrics_SHAPE.json").to_string().into_bytes();
     let mut perf = Batch::default();
@@ -232,7 +232,7 @@ fn body(record: serde_json::Value) -> Vec<u8> {
     format!("[{}]", records.join(",")).into_bytes()
 }
 
-fn fold(engine: &mut Engine, batch: &Batch) {
+fn fold(engine: &mut EngineFold, batch: &Batch) {
     let now = Instant::now();
     for item in &batch.items {
         match item {
@@ -384,13 +384,13 @@ fn accumulate_full(batch: &Batch) {
 }
 
 /// The whole page of one engine.
-fn page(engine: &Engine) -> Page {
+fn page(engine: &EngineFold) -> Page {
     let state = state(engine, 1);
     PageBuilder::new(CompatSets::default()).page(&state, &HttpMetrics::new(), Selection::All)
 }
 
 /// The exporter's own part of the page, which is built again for every generation.
-fn own_metrics(engine: &Engine) {
+fn own_metrics(engine: &EngineFold) {
     println!("\nthe exporter's own metrics");
     for engines in [1, 8] {
         let (state, http) = (state(engine, engines), HttpMetrics::new());
@@ -401,7 +401,7 @@ fn own_metrics(engine: &Engine) {
     }
 }
 
-fn state(engine: &Engine, engines: usize) -> State {
+fn state(engine: &EngineFold, engines: usize) -> State {
     let name = |index| EngineName {
         model: "tensorrt_llm".to_owned(),
         version: format!("{index}"),

@@ -23,7 +23,7 @@ use trtllm_page::metrics::compat::CompatSets;
 use trtllm_recording::recorder::RecorderConfig;
 use trtllm_service::log::LogFormat;
 
-pub use clients::{Connection, DoctorArgs, ReportFormat, TopArgs};
+pub use clients::{ClientOptions, DoctorArgs, ReportFormat, TopArgs};
 pub use record::{ExportArgs, RecordCommand};
 
 /// The default ingest socket.

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use trtllm_intake::{Intake, Moment};
 use trtllm_model::{EngineName, Objectives};
-use trtllm_page::metrics::catalog::{Group, Id, Kind};
+use trtllm_page::metrics::catalog::{Group, Id, MetricKind};
 use trtllm_page::metrics::compat::CompatSets;
 use trtllm_page::metrics::own::HttpMetrics;
 use trtllm_page::metrics::page::{Page, Sample, Value};
@@ -113,7 +113,7 @@ impl Fold {
 }
 
 fn is_total(sample: &Sample) -> bool {
-    sample.metric.metric().kind != Kind::Gauge
+    sample.metric.metric().kind != MetricKind::Gauge
 }
 
 fn has_not_fallen(before: &Value, now: &Value) -> bool {

@@ -12,7 +12,7 @@ use trtllm_model::{RefusedPublishers, RejectReason};
 use trtllm_recording::Item;
 use trtllm_service::unix_socket::Activated;
 use trtllm_sources::socket::{Admission, Ingest};
-use trtllm_sources::trtllm_json::{Hello, Line, parse_line};
+use trtllm_sources::trtllm_json::{Hello, PublisherLine, parse_line};
 use trtllm_sources::{Batch, Source};
 
 /// The limits of the socket: the longest line, and the longest one that needs no permit.
@@ -110,11 +110,11 @@ fn split(text: &[u8], batch: &mut Batch) {
             continue;
         } else {
             match parse_line(line) {
-                Ok(Line::Item(item)) => batch.push(item),
-                Ok(Line::Hello(hello)) if first && is_short(&hello) => {
+                Ok(PublisherLine::Item(item)) => batch.push(item),
+                Ok(PublisherLine::Hello(hello)) if first && is_short(&hello) => {
                     hello.pid.map(Item::Process).into_iter().for_each(|process| batch.push(process));
                 }
-                Ok(Line::Hello(_)) => batch.reject(RejectReason::NotARecord),
+                Ok(PublisherLine::Hello(_)) => batch.reject(RejectReason::NotARecord),
                 Err(reason) => batch.reject(reason),
             }
         }

@@ -7,7 +7,7 @@ use prometheus_client::encoding::prometheus_protobuf::prometheus_data_model as p
 use prost::Message as _;
 use trtllm_page::exposition::negotiate::Format;
 use trtllm_page::exposition::{end, render};
-use trtllm_page::metrics::catalog::Kind;
+use trtllm_page::metrics::catalog::MetricKind;
 use trtllm_page::metrics::page::{Page, Value};
 
 use super::text_page;
@@ -142,7 +142,7 @@ impl From<&Page> for ParsedPage {
                         continue;
                     }
                 };
-                if metric.kind != Kind::Gauge {
+                if metric.kind != MetricKind::Gauge {
                     assert!(value >= 0.0, "{sample:?}");
                 }
                 parsed.sample(metric.name, "", &labels, None, value);

@@ -6,7 +6,9 @@ use serde::de::IgnoredAny;
 use trtllm_model::{RequestStats, RequestStatsPerIteration};
 use trtllm_recording::Item;
 use trtllm_sources::Batch;
-use trtllm_sources::trtllm_json::{Line, Parsed, Statistics, parse_line, parse_perf_metrics, parse_records};
+use trtllm_sources::trtllm_json::{
+    ArrayPosition, PublisherLine, StatisticsArray, parse_line, parse_perf_metrics, parse_records,
+};
 
 use super::fold::{Fold, engine};
 use super::parsed_page;
@@ -31,7 +33,7 @@ pub fn run(data: &[u8]) {
 
 /// A record of the socket is the same record in an array.
 fn check_line(line: &[u8]) {
-    let Ok(Line::Item(record @ Item::Record(_))) = parse_line(line) else { return };
+    let Ok(PublisherLine::Item(record @ Item::Record(_))) = parse_line(line) else { return };
     let mut batch = Batch::default();
     let array = [b"[", line, b"]"].concat();
     assert_eq!(parse_records(&array, &mut batch), Ok(()));
@@ -43,10 +45,10 @@ fn check_line(line: &[u8]) {
 fn check_array(text: &[u8]) {
     let mut whole = Batch::default();
     let result = parse_records(text, &mut whole);
-    let (mut items, mut rejected, mut parsed) = (Vec::new(), 0, Parsed::default());
+    let (mut items, mut rejected, mut parsed) = (Vec::new(), 0, ArrayPosition::default());
     loop {
         let mut batch = nearly_full();
-        let part = Statistics::Records.parse_part(text, &mut parsed, &mut batch);
+        let part = StatisticsArray::Records.parse_part(text, &mut parsed, &mut batch);
         items.extend(batch.items.drain(1..));
         rejected += batch.rejected.iter().sum::<u64>();
         if part.is_err() || parsed.complete {

@@ -8,7 +8,9 @@ use arbitrary::{Result, Unstructured};
 use serde_json::{Value, json};
 use trtllm_recording::Item;
 use trtllm_sources::Batch;
-use trtllm_sources::trtllm_json::{Line, parse_kv_cache_events, parse_line, parse_perf_metrics, parse_records};
+use trtllm_sources::trtllm_json::{
+    PublisherLine, parse_kv_cache_events, parse_line, parse_perf_metrics, parse_records,
+};
 
 /// Polls of one session, and items of one answer: more would find nothing new and take longer.
 const MAX_POLLS: usize = 24;
@@ -48,8 +50,8 @@ impl Answer {
             Self::Lines(body) => {
                 for line in body.split(|byte| *byte == b'\n') {
                     match parse_line(line) {
-                        Ok(Line::Item(item)) => batch.push(item),
-                        Ok(Line::Hello(hello)) => batch.items.extend(hello.pid.map(Item::Process)),
+                        Ok(PublisherLine::Item(item)) => batch.push(item),
+                        Ok(PublisherLine::Hello(hello)) => batch.items.extend(hello.pid.map(Item::Process)),
                         Err(reason) => batch.reject(reason),
                     }
                 }

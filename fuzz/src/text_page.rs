@@ -4,7 +4,7 @@
 use std::borrow::Cow;
 
 use trtllm_page::exposition::negotiate::Format;
-use trtllm_page::metrics::catalog::{CATALOG, Kind, Metric};
+use trtllm_page::metrics::catalog::{CATALOG, Metric, MetricKind};
 
 use super::parsed_page::{LabelText, ParsedPage};
 
@@ -51,7 +51,7 @@ pub fn parse(text: &str, format: Format) -> ParsedPage {
 /// OpenMetrics names a counter's family without `_total`.
 fn metric(name: &str, openmetrics: bool) -> &'static Metric {
     let named = |metric: &&Metric| match metric.kind {
-        Kind::Counter if openmetrics => metric.name.strip_suffix("_total") == Some(name),
+        MetricKind::Counter if openmetrics => metric.name.strip_suffix("_total") == Some(name),
         _ => metric.name == name,
     };
     CATALOG.iter().find(named).unwrap_or_else(|| panic!("{name} is not in the catalog"))
@@ -60,7 +60,7 @@ fn metric(name: &str, openmetrics: bool) -> &'static Metric {
 fn end(family: Option<Family>, parsed: &mut ParsedPage) {
     let Some(Family { metric, name, kind, help, samples }) = family else { return };
     assert!(samples > 0, "{name} has no samples");
-    let kind = if kind == "unknown" && metric.kind == Kind::LegacyCounter { "counter" } else { &kind };
+    let kind = if kind == "unknown" && metric.kind == MetricKind::LegacyCounter { "counter" } else { &kind };
     parsed.family(metric.name, kind, &help);
 }
 

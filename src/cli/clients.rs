@@ -10,7 +10,7 @@ const DEFAULT_EXPORTER: &str = "http://127.0.0.1:8002";
 
 /// The exporters to read, and how.
 #[derive(Debug, Clone, Args)]
-pub struct Connection {
+pub struct ClientOptions {
     /// Exporters to read: HOST:PORT or http(s)://HOST:PORT, and the path of the metrics page if it is not /metrics
     #[arg(value_name = "URL", default_value = DEFAULT_EXPORTER)]
     pub urls: Vec<String>,
@@ -32,7 +32,7 @@ pub struct Connection {
 #[derive(Debug, Clone, Args)]
 pub struct DoctorArgs {
     #[command(flatten)]
-    pub connection: Connection,
+    pub connection: ClientOptions,
 
     /// How long to watch
     #[arg(long = "for", value_name = "D", default_value = "30s", value_parser = super::duration, allow_hyphen_values = true)]
@@ -68,7 +68,7 @@ pub struct DoctorArgs {
 #[derive(Debug, Clone, Args)]
 pub struct TopArgs {
     #[command(flatten)]
-    pub connection: Connection,
+    pub connection: ClientOptions,
 
     /// Time between two reads of an exporter
     #[arg(long, value_name = "D", default_value = "2s", value_parser = humantime::parse_duration)]

@@ -6,10 +6,10 @@ use trtllm_bridge::{BatchingType, CommMode, ExecutorOptions, HostOptions, Load, 
 
 use trtllm_sources::executor::hosting::{Hosting, LoadPlan, Recorded, STATISTICS};
 
-use super::options::Options;
+use super::options::SourceOptions;
 
 /// Parses `executor:`. The caller refuses the keys that are left in `options`.
-pub(super) fn hosting(engine: &str, options: &mut Options) -> Result<Hosting, String> {
+pub(super) fn hosting(engine: &str, options: &mut SourceOptions) -> Result<Hosting, String> {
     if engine.is_empty() {
         return Err("executor: has no engine directory; use executor:DIR".to_owned());
     }
@@ -52,7 +52,7 @@ pub(super) fn hosting(engine: &str, options: &mut Options) -> Result<Hosting, St
     Ok(Hosting { engine: engine.to_owned(), options: host, load: load(options)? })
 }
 
-fn load(options: &mut Options) -> Result<Option<LoadPlan>, String> {
+fn load(options: &mut SourceOptions) -> Result<Option<LoadPlan>, String> {
     let Some(load) = options.take("load") else { return Ok(None) };
     let in_flight = whole(options, "in_flight")?;
     if in_flight == Some(0) {
@@ -66,7 +66,7 @@ fn load(options: &mut Options) -> Result<Option<LoadPlan>, String> {
         return Ok(Some(LoadPlan::Recorded(Recorded { path: PathBuf::from(load), in_flight, speed })));
     }
     let above_zero = |text: &str| text.parse().ok().filter(|count| *count > 0);
-    let tokens = |options: &mut Options, key| options.read(key, "a whole number above 0", above_zero);
+    let tokens = |options: &mut SourceOptions, key| options.read(key, "a whole number above 0", above_zero);
     let plan = Load {
         in_flight: in_flight.unwrap_or(8),
         prompt_tokens: tokens(options, "prompt_tokens")?.unwrap_or(512),
@@ -81,16 +81,16 @@ fn load(options: &mut Options) -> Result<Option<LoadPlan>, String> {
     Ok(Some(LoadPlan::Synthetic(plan)))
 }
 
-fn whole(options: &mut Options, key: &str) -> Result<Option<u32>, String> {
+fn whole(options: &mut SourceOptions, key: &str) -> Result<Option<u32>, String> {
     options.read(key, "a whole number", |text| text.parse().ok())
 }
 
-fn numbers(options: &mut Options, key: &str) -> Result<Vec<u32>, String> {
+fn numbers(options: &mut SourceOptions, key: &str) -> Result<Vec<u32>, String> {
     let list = |text: &str| text.split(',').map(|number| number.parse().ok()).collect();
     Ok(options.read(key, "a list such as 0,1", list)?.unwrap_or_default())
 }
 
-fn word<T: Copy>(options: &mut Options, key: &str, words: &[(&str, T)]) -> Result<Option<T>, String> {
+fn word<T: Copy>(options: &mut SourceOptions, key: &str, words: &[(&str, T)]) -> Result<Option<T>, String> {
     let expected = words.iter().map(|(word, _)| *word).collect::<Vec<_>>().join(" or ");
     options.read(key, &expected, |text| words.iter().find(|(word, _)| *word == text).map(|(_, value)| *value))
 }

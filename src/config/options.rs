@@ -3,12 +3,12 @@
 use std::collections::HashSet;
 
 /// The options that were not read yet, and the keys that were asked for.
-pub(super) struct Options {
+pub(super) struct SourceOptions {
     unread: Vec<(String, String)>,
     known: Vec<String>,
 }
 
-impl Options {
+impl SourceOptions {
     /// Refuses an option that is given twice: which of them counts would be a guess.
     pub(super) fn parse(query: &str) -> Result<Self, String> {
         let unread: Vec<(String, String)> = form_urlencoded::parse(query.as_bytes()).into_owned().collect();

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::str::FromStr;
 
-use super::options::Options;
+use super::options::SourceOptions;
 use trtllm_sources::discovery::USUAL_PORT;
 #[cfg(feature = "executor")]
 use trtllm_sources::executor::hosting::Hosting;
@@ -66,7 +66,7 @@ impl FromStr for SourceSpec {
         let url = if url == "auto" { "auto:" } else { url };
         let (scheme, rest) = url.split_once(':').ok_or_else(|| format!("no scheme; {SOURCES}"))?;
         let (body, query) = rest.split_once('?').unwrap_or((rest, ""));
-        let mut options = Options::parse(query)?;
+        let mut options = SourceOptions::parse(query)?;
         let spec = match scheme {
             // The simulated SDK checks the other mistakes in its options itself.
             "sim" if body.is_empty() => return Ok(Self::Simulated(url.to_owned())),
@@ -124,7 +124,7 @@ impl FromStr for SourceSpec {
 }
 
 /// `perf_metrics_dir` and what belongs to it.
-fn lines(options: &mut Options) -> Result<Option<LinesDir>, String> {
+fn lines(options: &mut SourceOptions) -> Result<Option<LinesDir>, String> {
     let path = options.take("perf_metrics_dir").map(PathBuf::from);
     let from_start = options.boolean("perf_metrics_from_start")?;
     match path {

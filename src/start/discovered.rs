@@ -10,7 +10,7 @@ use tokio::time::Instant;
 
 use trtllm_page::state::{EngineSlot, State};
 use trtllm_service::shutdown::{Shutdown, Trigger};
-use trtllm_sources::discovery::{self, Finding, Verdict};
+use trtllm_sources::discovery::{self, FoundServer, Verdict};
 use trtllm_sources::socket::Names;
 
 /// Engines that are read at once. Beyond that, only those at configured ports are.
@@ -40,7 +40,7 @@ pub(super) struct Engines {
 pub(super) async fn search(
     ports: Vec<u16>,
     known: Known,
-    found: mpsc::UnboundedSender<Vec<Finding>>,
+    found: mpsc::UnboundedSender<Vec<FoundServer>>,
     mut stop: Shutdown,
 ) {
     let mut ticks = tokio::time::interval(discovery::INTERVAL);
@@ -62,7 +62,7 @@ impl Engines {
     /// that other sources read; `start` starts the driver of a new engine.
     pub(super) fn update(
         &mut self,
-        findings: Vec<Finding>,
+        findings: Vec<FoundServer>,
         taken: &HashSet<String>,
         forget_after: Duration,
         (state, names): (&State, &Names),
@@ -70,7 +70,7 @@ impl Engines {
     ) {
         let now = Instant::now();
         let mut described = Vec::new();
-        for Finding { target, configured, verdict } in findings {
+        for FoundServer { target, configured, verdict } in findings {
             let what = match verdict {
                 Verdict::Engine(_) if taken.contains(&target) => "read by another source".to_owned(),
                 Verdict::Engine(model) => {
@@ -146,8 +146,8 @@ mod tests {
     use trtllm_page::state::Place;
     use trtllm_service::shutdown;
 
-    fn finding(target: &str, configured: bool) -> Finding {
-        Finding { target: target.to_owned(), configured, verdict: Verdict::Engine("m".to_owned()) }
+    fn finding(target: &str, configured: bool) -> FoundServer {
+        FoundServer { target: target.to_owned(), configured, verdict: Verdict::Engine("m".to_owned()) }
     }
 
     #[tokio::test]

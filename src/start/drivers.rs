@@ -16,11 +16,11 @@ use trtllm_page::state::{EngineOrigin, EngineSlot, Place, State};
 use trtllm_recording::recorder::Recorder;
 use trtllm_service::shutdown::{self, Shutdown, Trigger};
 use trtllm_service::supervise::Heartbeats;
-use trtllm_sources::discovery::Finding;
+use trtllm_sources::discovery::FoundServer;
 #[cfg(feature = "executor")]
 use trtllm_sources::executor::hosting::Hosting;
 use trtllm_sources::server::Access;
-use trtllm_sources::socket::{Ending, Ingest, Joined, Listener, NameTaken, Names, Naming};
+use trtllm_sources::socket::{Ending, Ingest, IngestListener, Joined, NameTaken, Names, Naming};
 use trtllm_sources::trtllm_serve::Extras;
 use trtllm_sources::{OpenError, Source};
 
@@ -34,12 +34,12 @@ const FIRST_POLLS: Duration = Duration::from_millis(200);
 pub(super) struct Drivers {
     tasks: JoinSet<()>,
     /// As configured.
-    sources: Vec<Running>,
+    sources: Vec<RunningSource>,
     events: mpsc::UnboundedReceiver<DriverEvent>,
     /// Of sources that a reload has added. Their failure does not end the daemon.
     later: mpsc::UnboundedReceiver<DriverEvent>,
     joined: mpsc::UnboundedReceiver<Joined>,
-    found: mpsc::UnboundedReceiver<Vec<Finding>>,
+    found: mpsc::UnboundedReceiver<Vec<FoundServer>>,
     engines_found: discovered::Engines,
     known: discovered::Known,
     common: Common,
@@ -54,13 +54,13 @@ struct Common {
     names: Arc<Names>,
     events: DriverEvents,
     later: DriverEvents,
-    found: mpsc::UnboundedSender<Vec<Finding>>,
+    found: mpsc::UnboundedSender<Vec<FoundServer>>,
     forget_after: Duration,
     recorder: Option<Arc<Recorder>>,
 }
 
 /// A source that is being read.
-struct Running {
+struct RunningSource {
     config: EngineConfig,
     place: Place,
     /// Of a socket whose publishers name their engines.
@@ -71,7 +71,7 @@ struct Running {
     ended: Shutdown,
 }
 
-impl Running {
+impl RunningSource {
     fn is_auto(&self) -> bool {
         matches!(self.config.source, SourceSpec::Auto { .. })
     }
@@ -192,7 +192,7 @@ impl Drivers {
     fn add(&mut self, place: usize, config: EngineConfig, leaving: Leaving, events: DriverEvents) {
         let (trigger, stop) = shutdown::channel();
         let (alive, ended) = shutdown::channel();
-        let mut running = Running { place: Place::new(place), socket: None, trigger, stop, ended, config };
+        let mut running = RunningSource { place: Place::new(place), socket: None, trigger, stop, ended, config };
         let sockets = self.common.sockets.clone();
         let open = match running.config.source.clone() {
             SourceSpec::Socket(path) if running.config.names_its_engines => {
@@ -236,7 +236,7 @@ impl Drivers {
     /// Accepts publishers that name their engines, until it is stopped.
     fn accept(
         &mut self,
-        listening: impl Future<Output = Result<Listener, OpenError>> + Send + 'static,
+        listening: impl Future<Output = Result<IngestListener, OpenError>> + Send + 'static,
         mut stop: Shutdown,
         events: DriverEvents,
         alive: Trigger,
@@ -303,10 +303,10 @@ impl Drivers {
     }
 
     /// Starts the drivers of engines that a search has found.
-    fn found(&mut self, findings: Vec<Finding>) {
+    fn found(&mut self, findings: Vec<FoundServer>) {
         let auto = self.sources.iter().find(|running| matches!(running.config.source, SourceSpec::Auto { .. }));
         // A reload may have removed it since.
-        let Some(Running { config, place, .. }) = auto else { return };
+        let Some(RunningSource { config, place, .. }) = auto else { return };
         let (labels, report, place) = (config.name.clone(), config.bench_report.clone(), place.clone());
         let taken = servers(self.sources.iter().map(|running| &running.config));
         let Common { state, names, forget_after, .. } = &self.common;

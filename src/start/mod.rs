@@ -23,11 +23,11 @@ use crate::config::{self, ConfigError, EngineConfig, SourceSpec};
 use trtllm_gpu::usage::knows_processes;
 use trtllm_gpu::{self as gpu, GpuConfig, GpuError, GpuHandle, GpuMode};
 use trtllm_http::listen::{self, Listener};
-use trtllm_http::router::{self, Options};
-use trtllm_http::server::{MAX_CONNECTIONS, Server};
+use trtllm_http::router::{self, RouterOptions};
+use trtllm_http::server::{HttpServer, MAX_CONNECTIONS};
 use trtllm_model::RecorderCounts;
 use trtllm_page::build;
-use trtllm_page::metrics::own::{HttpMetrics, Refusal};
+use trtllm_page::metrics::own::{HttpMetrics, HttpRefusal};
 use trtllm_page::state::State;
 use trtllm_recording::recorder::{Recorder, RecorderError};
 use trtllm_service::log;
@@ -274,7 +274,7 @@ async fn start(
     };
     let (addresses, health_addresses) = (addresses(&listeners), addresses(&health_listeners));
 
-    let limits = Limits::new(process::raise_descriptor_limit(), engines.len());
+    let limits = PeerLimits::new(process::raise_descriptor_limit(), engines.len());
     let (state, heartbeats) = (Arc::new(State::new(Vec::new())), Arc::default());
     if cli.config_file.is_some() {
         state.config_reload.succeeded();
@@ -286,7 +286,7 @@ async fn start(
     let mut drivers = Drivers::start(cli, engines, (sockets, recorder.clone()), &state, &heartbeats);
     tokio::spawn(Arc::clone(&state).keep_fresh(stop.clone()));
     let (pages, tls) = pages(cli, &state, web, listeners, &heartbeats, limits.connections);
-    let health = Server {
+    let health = HttpServer {
         listeners: health_listeners,
         router: router::health(&state, &pages.metrics, &heartbeats),
         tls: None,
@@ -319,14 +319,14 @@ async fn start(
 }
 
 /// How many peers may connect. File descriptors are shared by the two servers, the ingest sockets and everything else.
-struct Limits {
+struct PeerLimits {
     /// Of each server.
     connections: usize,
     /// Of each ingest socket.
     publishers: usize,
 }
 
-impl Limits {
+impl PeerLimits {
     fn new(descriptors: usize, engines: usize) -> Self {
         let quarter = descriptors / 4;
         Self {
@@ -363,9 +363,9 @@ fn pages(
     listeners: Vec<Listener>,
     heartbeats: &Arc<Heartbeats>,
     max_connections: usize,
-) -> (Server, bool) {
+) -> (HttpServer, bool) {
     let metrics = Arc::new(HttpMetrics::new());
-    let options = Options {
+    let options = RouterOptions {
         telemetry_path: cli.telemetry_path.clone(),
         compat: cli.compat_sets(),
         max_requests: cli.max_requests,
@@ -381,17 +381,17 @@ fn pages(
     }
     let uses_tls = tls.is_some();
     let heartbeat = heartbeats.register("the server of the metrics page".to_owned());
-    (Server { listeners, router, tls, metrics, heartbeat, max_connections }, uses_tls)
+    (HttpServer { listeners, router, tls, metrics, heartbeat, max_connections }, uses_tls)
 }
 
-fn counted_as(refusal: exporter_web_config::Refusal) -> Refusal {
+fn counted_as(refusal: exporter_web_config::Refusal) -> HttpRefusal {
     use exporter_web_config::Refusal as Reason;
     match refusal {
-        Reason::TlsHandshake => Refusal::TlsHandshake,
-        Reason::Unauthorized => Refusal::Unauthorized,
-        Reason::RateLimited => Refusal::RateLimited,
-        Reason::Overloaded => Refusal::Overloaded,
-        _ => Refusal::WebConfig,
+        Reason::TlsHandshake => HttpRefusal::TlsHandshake,
+        Reason::Unauthorized => HttpRefusal::Unauthorized,
+        Reason::RateLimited => HttpRefusal::RateLimited,
+        Reason::Overloaded => HttpRefusal::Overloaded,
+        _ => HttpRefusal::WebConfig,
     }
 }
 

@@ -11,7 +11,7 @@ use trtllm_sources::executor::{ExecutorThread, hosting::Hosting};
 use trtllm_sources::perf_metrics_dir::{LinesDir, PerfMetricsDir};
 use trtllm_sources::replay::{Pace, Replay};
 use trtllm_sources::server::Access;
-use trtllm_sources::socket::{Admission, Ingest, Listener, Naming};
+use trtllm_sources::socket::{Admission, Ingest, IngestListener, Naming};
 use trtllm_sources::trtllm_serve::{Extras, TrtllmServe};
 use trtllm_sources::{OpenError, Source};
 
@@ -46,9 +46,9 @@ pub(super) async fn listen(
     sockets: IngestSockets,
     naming: Naming,
     leaving: Leaving,
-) -> Result<Listener, OpenError> {
+) -> Result<IngestListener, OpenError> {
     left(leaving).await;
-    Listener::bind(&path, &sockets.activated, sockets.admission, naming).await
+    IngestListener::bind(&path, &sockets.activated, sockets.admission, naming).await
 }
 
 pub(super) fn socket(path: PathBuf, sockets: IngestSockets) -> Opening {

@@ -5,7 +5,7 @@
 use crate::cli::CatalogFormat;
 use trtllm_page::metrics::catalog::equivalents::{EQUIVALENTS, Equivalent};
 use trtllm_page::metrics::catalog::fields::{Destination, FIELDS, NOT_READ, statistics_of};
-use trtllm_page::metrics::catalog::{CATALOG, Group, Kind, Metric};
+use trtllm_page::metrics::catalog::{CATALOG, Group, Metric, MetricKind};
 
 use super::{print, print_json};
 
@@ -49,7 +49,7 @@ pub fn markdown() -> String {
 
 fn family(metric: &Metric) -> Vec<String> {
     let kind = match metric.kind {
-        Kind::LegacyCounter => "counter (Triton's name, without `_total`)",
+        MetricKind::LegacyCounter => "counter (Triton's name, without `_total`)",
         kind => kind.name(),
     };
     let mut labels: Vec<String> = metric.labels.iter().map(code).collect();
@@ -119,7 +119,7 @@ pub fn json() -> String {
                 "help": metric.help,
                 "origin": metric.origin,
                 "stability": metric.stability.name(),
-                "legacy_name": metric.kind == Kind::LegacyCounter,
+                "legacy_name": metric.kind == MetricKind::LegacyCounter,
             })
         })
         .collect();

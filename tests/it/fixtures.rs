@@ -10,7 +10,7 @@ use trtllm_page::metrics::catalog::fields::NOT_READ;
 use trtllm_recording::Item;
 use trtllm_sources::Batch;
 use trtllm_sources::engine_settings::parse_settings;
-use trtllm_sources::trtllm_json::{Hello, Line, ParseError, parse_line, parse_perf_metrics, parse_records};
+use trtllm_sources::trtllm_json::{Hello, ParseError, PublisherLine, parse_line, parse_perf_metrics, parse_records};
 
 use crate::support::payload;
 
@@ -233,7 +233,7 @@ fn the_keys_of_a_line_decide_its_kind() {
     let hello = parse_line(br#"{"hello":{"model":"m","version":"2","pid":7,"more":1,"config":{"dtype":"float16"}}}"#);
     assert_eq!(
         hello,
-        Ok(Line::Hello(Hello {
+        Ok(PublisherLine::Hello(Hello {
             model: Some("m".into()),
             version: Some("2".into()),
             pid: Some(7),
@@ -242,7 +242,7 @@ fn the_keys_of_a_line_decide_its_kind() {
         }))
     );
     let item = |line: &str| match parse_line(line.as_bytes()) {
-        Ok(Line::Item(item)) => item,
+        Ok(PublisherLine::Item(item)) => item,
         other => panic!("{line}: {other:?}"),
     };
     assert!(matches!(item(r#"{"iter":1,"num_active_requests":2}"#), Item::Record(_)));
@@ -271,7 +271,9 @@ fn finish_reasons_of_the_executor_and_of_trtllm_serve_are_read() {
     ] {
         for key in ["finish_reason", "finishReason"] {
             let line = format!(r#"{{"perf_metrics":{{}},"{key}":"{text}","promptTokens":5,"output_tokens":7}}"#);
-            let Ok(Line::Item(Item::FinishedRequest(entry))) = parse_line(line.as_bytes()) else { panic!("{line}") };
+            let Ok(PublisherLine::Item(Item::FinishedRequest(entry))) = parse_line(line.as_bytes()) else {
+                panic!("{line}")
+            };
             assert_eq!(entry.finish_reason, Some(reason), "{line}");
             assert_eq!((entry.prompt_tokens, entry.output_tokens), (Some(5), Some(7)));
         }

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::Command;
 
 use serde_json::Value;
-use trtllm_page::metrics::catalog::{CATALOG, Kind, Metric};
+use trtllm_page::metrics::catalog::{CATALOG, Metric, MetricKind};
 
 use crate::support;
 use crate::support::daemon::Daemon;
@@ -87,7 +87,7 @@ fn parse_output(printed: &str) -> ParsedPage {
         assert_eq!(duplicate, None, "duplicate family {}", metric.name);
         for sample in family["samples"].as_array().unwrap() {
             let mut name = sample[0].as_str().unwrap();
-            if metric.kind == Kind::LegacyCounter {
+            if metric.kind == MetricKind::LegacyCounter {
                 // The Python client appends _total to every counter.
                 name = name.strip_suffix("_total").unwrap_or(name);
             }
@@ -202,10 +202,10 @@ fn all_programs_read_the_same_series_and_values_from_all_formats() {
         assert_eq!(pages.len(), usize::from(format.python.is_some()) + usize::from(format.expfmt), "{}", format.accept);
         for page in pages {
             let wanted = |name: &str| match metric(name).kind {
-                Kind::Gauge => "gauge",
-                Kind::Counter => "counter",
-                Kind::LegacyCounter => format.legacy,
-                Kind::Histogram => "histogram",
+                MetricKind::Gauge => "gauge",
+                MetricKind::Counter => "counter",
+                MetricKind::LegacyCounter => format.legacy,
+                MetricKind::Histogram => "histogram",
             };
             for (name, kind) in &page.kinds {
                 assert_eq!(kind, wanted(name), "{name} in {}", format.content_type);

@@ -4,7 +4,7 @@
 use std::time::{Duration, Instant};
 
 use trtllm_bridge::{BatchingType, BridgeError, Executor, ExecutorOptions, HostOptions, Load};
-use trtllm_engine::Engine;
+use trtllm_engine::EngineFold;
 use trtllm_engine::histogram::Histogram;
 use trtllm_engine::request_totals::LatencySource;
 use trtllm_model::perf_metrics::TimingMetrics;
@@ -88,9 +88,9 @@ fn at(record: &IterationStats, micros: i64) -> IterationStats {
     IterationStats { timestamp: Some(RecordTime { micros, zoned: true }), ..record.clone() }
 }
 
-fn fold(Served { iterations, requests, ended_ms, .. }: &Served) -> (Engine, f64) {
+fn fold(Served { iterations, requests, ended_ms, .. }: &Served) -> (EngineFold, f64) {
     let now = Instant::now();
-    let mut engine = Engine::new(Duration::from_secs(3600));
+    let mut engine = EngineFold::new(Duration::from_secs(3600));
     let (mut end_ms, mut longest_ms, mut requests) = (0.0, 0.0_f64, requests.iter().peekable());
     // The exporter was started before the first request.
     let before = IterationStats { iter: Some(0), ..IterationStats::default() };

@@ -18,7 +18,7 @@ use trtllm_recording::recorder::{Recorder, RecorderConfig};
 use trtllm_recording::{Item, OpenRecordingError, Reader, directory};
 use trtllm_sources::prometheus_text::parse_server_metrics;
 use trtllm_sources::replay::{Pace, Replay};
-use trtllm_sources::trtllm_json::{self, Statistics, parse_kv_cache_events, parse_line, parse_perf_metrics};
+use trtllm_sources::trtllm_json::{self, StatisticsArray, parse_kv_cache_events, parse_line, parse_perf_metrics};
 use trtllm_sources::{Batch, Presence, Source, bench_report};
 
 use crate::support;
@@ -36,8 +36,8 @@ fn all_items() -> Vec<Item> {
     for entry in fs::read_dir("tests/fixtures").unwrap() {
         let name = entry.unwrap().file_name().into_string().unwrap();
         if name.starts_with("metrics_") && name.ends_with(".json") {
-            let all = trtllm_json::Parsed::default();
-            Statistics::Records.parse_rest(payload(&name).to_string().as_bytes(), all, &mut batch).unwrap();
+            let all = trtllm_json::ArrayPosition::default();
+            StatisticsArray::Records.parse_rest(payload(&name).to_string().as_bytes(), all, &mut batch).unwrap();
         }
     }
     parse_perf_metrics(payload("perf_metrics_SHAPE.json").to_string().as_bytes(), &mut batch).unwrap();
@@ -48,7 +48,7 @@ fn all_items() -> Vec<Item> {
         {"event_id":5,"data":{"type":"removed","block_hashes":[18446744073709551615,7]}},{"event_id":6,"data":{"type":"new"}}]"#;
     parse_kv_cache_events(events.as_bytes(), &mut batch).unwrap();
     for line in fs::read_to_string("tests/fixtures/session.ndjson").unwrap().lines() {
-        if let Ok(trtllm_json::Line::Item(item)) = parse_line(line.as_bytes()) {
+        if let Ok(trtllm_json::PublisherLine::Item(item)) = parse_line(line.as_bytes()) {
             batch.items.push(item);
         }
     }

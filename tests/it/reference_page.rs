@@ -4,13 +4,13 @@ use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
-use trtllm_engine::Engine;
+use trtllm_engine::EngineFold;
 use trtllm_exporter::tools::catalog::{SERIES, Series};
 use trtllm_model::Objectives;
 use trtllm_model::{EngineName, IterationStats, KvCacheEvent, PerfMetricsEntry, RequestStats};
 use trtllm_page::exposition::negotiate::Format;
 use trtllm_page::metrics::catalog::equivalents::EQUIVALENTS;
-use trtllm_page::metrics::catalog::fields::{Statistics, statistics_of};
+use trtllm_page::metrics::catalog::fields::{Switch, statistics_of};
 use trtllm_page::metrics::catalog::{CATALOG, Group, Metric};
 use trtllm_page::metrics::compat::CompatSets;
 use trtllm_page::metrics::own::HttpMetrics;
@@ -132,13 +132,13 @@ fn every_name_in_the_table_of_equivalents_is_on_a_page() {
     }
 }
 
-fn engine() -> (Engine, Instant) {
+fn engine() -> (EngineFold, Instant) {
     let start = Instant::now();
-    (Engine::new(Duration::from_secs(15)), start)
+    (EngineFold::new(Duration::from_secs(15)), start)
 }
 
 /// The series of the engine groups, as written on the page.
-fn series(engine: &Engine, now: Instant) -> BTreeSet<String> {
+fn series(engine: &EngineFold, now: Instant) -> BTreeSet<String> {
     let name = EngineName {
         model: "m".to_owned(),
         version: "1".to_owned(),
@@ -165,7 +165,7 @@ fn series(engine: &Engine, now: Instant) -> BTreeSet<String> {
     Page::parse(&text).series.into_iter().map(|(series, _)| series).collect()
 }
 
-fn absorb(engine: &mut Engine, message: &Value, now: Instant) {
+fn absorb(engine: &mut EngineFold, message: &Value, now: Instant) {
     if message.get("perf_metrics").is_some() {
         engine.absorb_perf_metrics(&serde_json::from_value::<PerfMetricsEntry>(message.clone()).unwrap(), now).unwrap();
     } else {
@@ -260,12 +260,12 @@ fn every_family_of_an_engine_says_what_it_needs() {
         assert!(!statistics_of(metric).is_empty(), "{}: name its fields in its origin", metric.name);
     }
     let needs = |name: &str| statistics_of(CATALOG.iter().find(|metric| metric.name == name).unwrap());
-    assert_eq!(needs("nv_trt_llm_iteration_latency_seconds"), [Statistics::Iterations]);
-    assert_eq!(needs("nv_trt_llm_host_step_seconds"), [Statistics::PyTorch]);
-    assert_eq!(needs("nv_llm_output_token_len"), [Statistics::Rows, Statistics::Entries]);
-    assert_eq!(needs("nv_trt_llm_ssm_snapshot_lookups_total"), [Statistics::V2]);
-    assert_eq!(needs("trtllm_time_to_first_token_seconds"), [Statistics::Rows, Statistics::Entries]);
-    assert_eq!(needs("nv_trt_llm_server_time_to_first_token_seconds"), [Statistics::Entries]);
+    assert_eq!(needs("nv_trt_llm_iteration_latency_seconds"), [Switch::Iterations]);
+    assert_eq!(needs("nv_trt_llm_host_step_seconds"), [Switch::PyTorch]);
+    assert_eq!(needs("nv_llm_output_token_len"), [Switch::Rows, Switch::Entries]);
+    assert_eq!(needs("nv_trt_llm_ssm_snapshot_lookups_total"), [Switch::V2]);
+    assert_eq!(needs("trtllm_time_to_first_token_seconds"), [Switch::Rows, Switch::Entries]);
+    assert_eq!(needs("nv_trt_llm_server_time_to_first_token_seconds"), [Switch::Entries]);
     // Each has a row in the table of the reference.
     let reference = catalog();
     for statistics in CATALOG.iter().flat_map(statistics_of) {

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use allocation_counter::measure;
-use trtllm_engine::Engine;
+use trtllm_engine::EngineFold;
 use trtllm_model::Objectives;
 use trtllm_model::{EngineName, IterationStats};
 use trtllm_page::exposition::negotiate::Format;
@@ -26,7 +26,7 @@ fn warm(engines: usize) -> (State, PageBuilder, HttpMetrics) {
     };
     let state = State::new((0..engines).map(name).collect());
     let now = Instant::now();
-    let mut engine = Engine::new(Duration::from_secs(15));
+    let mut engine = EngineFold::new(Duration::from_secs(15));
     let records = std::fs::read_to_string("tests/fixtures/session.ndjson").unwrap();
     for record in records.lines().filter_map(|line| serde_json::from_str::<IterationStats>(line).ok()) {
         engine.absorb(&record, now, 1_753_462_475_000_000).unwrap();
@@ -47,7 +47,7 @@ fn warm(engines: usize) -> (State, PageBuilder, HttpMetrics) {
 /// Allocations of folding further iterations of an engine with this many ranks.
 fn fold_cost(ranks: i64) -> u64 {
     let now = Instant::now();
-    let mut engine = Engine::new(Duration::from_secs(15));
+    let mut engine = EngineFold::new(Duration::from_secs(15));
     let mut record: IterationStats = serde_json::from_str(
         r#"{"iterLatencyMS": 10.0, "numActiveRequests": 4,
             "inflightBatchingStats": {"numScheduledRequests": 4, "numGenRequests": 4, "numCtxTokens": 64}}"#,

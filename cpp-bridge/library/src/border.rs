@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use trtllm_sources::engine_settings::parse_settings;
 
-use crate::server::{Server, ServerOptions};
+use crate::server::{EmbeddedServer, ServerOptions};
 
 /// `trtllm_exporter_options` of the header. New members go to the end. `size` is that of the host's header: an older header
 /// lacks members, so its host is refused.
@@ -58,13 +58,13 @@ pub(crate) unsafe extern "C" fn trtllm_exporter_start(
     options: *const Options,
     error: *mut c_char,
     error_size: usize,
-) -> *mut Server {
+) -> *mut EmbeddedServer {
     let started = catch_unwind(|| {
         // SAFETY: the caller guarantees the same.
         let options = unsafe { checked(options) }?;
         // SAFETY: the caller guarantees that the strings are C strings or null.
         let text = |from| unsafe { text(from) };
-        Server::start(ServerOptions {
+        EmbeddedServer::start(ServerOptions {
             listen: text(options.listen).ok_or("listen is null; set it to HOST:PORT")?,
             telemetry_path: text(options.telemetry_path).unwrap_or_else(|| "/metrics".to_owned()),
             model: text(options.model).unwrap_or_else(|| "tensorrt_llm".to_owned()),
@@ -92,7 +92,7 @@ pub(crate) unsafe extern "C" fn trtllm_exporter_start(
 /// readable bytes, or is null. `failure` is a C string or null.
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn trtllm_exporter_absorb(
-    server: *mut Server,
+    server: *mut EmbeddedServer,
     records: *const u8,
     size: usize,
     took_us: u64,
@@ -118,7 +118,11 @@ pub(crate) unsafe extern "C" fn trtllm_exporter_absorb(
 /// # Safety
 /// `server` as for [`trtllm_exporter_absorb`]. `address` is null or points to `size` writable bytes.
 #[unsafe(no_mangle)]
-pub(crate) unsafe extern "C" fn trtllm_exporter_address(server: *const Server, address: *mut c_char, size: usize) {
+pub(crate) unsafe extern "C" fn trtllm_exporter_address(
+    server: *const EmbeddedServer,
+    address: *mut c_char,
+    size: usize,
+) {
     // SAFETY: the caller guarantees a running server or null.
     let text = unsafe { server.as_ref() }.map_or("", |server| server.address.as_str());
     // SAFETY: the caller guarantees `size` writable bytes.
@@ -131,7 +135,7 @@ pub(crate) unsafe extern "C" fn trtllm_exporter_address(server: *const Server, a
 /// # Safety
 /// `server` as for [`trtllm_exporter_absorb`].
 #[unsafe(no_mangle)]
-pub(crate) unsafe extern "C" fn trtllm_exporter_listener(server: *const Server) -> c_int {
+pub(crate) unsafe extern "C" fn trtllm_exporter_listener(server: *const EmbeddedServer) -> c_int {
     // SAFETY: the caller guarantees a running server or null.
     unsafe { server.as_ref() }.map_or(-1, |server| server.listener)
 }
@@ -141,7 +145,7 @@ pub(crate) unsafe extern "C" fn trtllm_exporter_listener(server: *const Server) 
 /// # Safety
 /// `server` as for [`trtllm_exporter_absorb`]. The caller does not use it afterwards.
 #[unsafe(no_mangle)]
-pub(crate) unsafe extern "C" fn trtllm_exporter_stop(server: *mut Server) {
+pub(crate) unsafe extern "C" fn trtllm_exporter_stop(server: *mut EmbeddedServer) {
     if !server.is_null() {
         let _ = catch_unwind(AssertUnwindSafe(|| {
             // SAFETY: `start` created it with Box::into_raw, and the caller stops it only once.

@@ -9,8 +9,8 @@ use std::time::Duration;
 use parking_lot::{Mutex, MutexGuard};
 
 use trtllm_http::listen::{self, Address, Listener};
-use trtllm_http::router::{self, Options, TelemetryPath};
-use trtllm_http::server::{self, Server as HttpServer};
+use trtllm_http::router::{self, RouterOptions, TelemetryPath};
+use trtllm_http::server::{self, HttpServer};
 use trtllm_model::{EngineAbout, EngineName, EngineSettings, Objectives};
 use trtllm_page::metrics::compat::CompatSets;
 use trtllm_page::metrics::own::HttpMetrics;
@@ -39,7 +39,7 @@ pub(crate) struct ServerOptions {
 
 /// The running server.
 #[derive(Debug)]
-pub(crate) struct Server {
+pub(crate) struct EmbeddedServer {
     fold: Arc<Mutex<Fold>>,
     trigger: Trigger,
     thread: Option<JoinHandle<()>>,
@@ -47,7 +47,7 @@ pub(crate) struct Server {
     pub(crate) listener: RawFd,
 }
 
-impl Server {
+impl EmbeddedServer {
     /// Binds the address and starts the thread. The error names the option to change.
     pub(crate) fn start(options: ServerOptions) -> Result<Self, String> {
         let address: Address =
@@ -86,7 +86,7 @@ impl Server {
             // Nobody judges them: the host's process is not ours to end.
             let heartbeats = Arc::new(Heartbeats::default());
             let metrics = Arc::new(HttpMetrics::new());
-            let options = Options { telemetry_path, compat: CompatSets::default(), max_requests: 0 };
+            let options = RouterOptions { telemetry_path, compat: CompatSets::default(), max_requests: 0 };
             let router = router::all(&state, options, &metrics, &heartbeats);
             let heartbeat = heartbeats.register("the HTTP server".to_owned());
             let max_connections = server::MAX_CONNECTIONS;

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use trtllm_sources::prometheus_text::Sample;
+use trtllm_sources::prometheus_text::ParsedSample;
 
 /// Series of a page that are kept. An exporter with 64 engines and 16 GPUs has fewer.
 pub const MAX_SERIES: usize = 200_000;
@@ -35,8 +35,8 @@ impl Page {
     #[must_use]
     pub fn parse(text: &[u8]) -> Self {
         let lines = text.split(|byte| *byte == b'\n').filter(|line| !line.starts_with(b"#"));
-        let samples = lines.filter_map(|line| Sample::parse(std::str::from_utf8(line).ok()?.trim_ascii()));
-        let owned = |sample: Sample<'_>| Series {
+        let samples = lines.filter_map(|line| ParsedSample::parse(std::str::from_utf8(line).ok()?.trim_ascii()));
+        let owned = |sample: ParsedSample<'_>| Series {
             name: sample.name.to_owned(),
             labels: sample.labels.into_iter().map(|(name, value)| (name.to_owned(), value.into_owned())).collect(),
             value: sample.value,

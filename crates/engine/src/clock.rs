@@ -17,7 +17,7 @@ const KEPT_OF_PYTORCH: usize = 64;
 
 /// The times of what the rows of one iteration show, in microseconds on one clock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Span {
+pub struct ClockSpan {
     pub iter: Option<u64>,
     /// The earliest arrival of a request that the rows show first: a derived time is never too short.
     pub arrived_us: i64,
@@ -37,7 +37,7 @@ pub struct Span {
     pub continuous: bool,
 }
 
-impl Span {
+impl ClockSpan {
     /// What the rows show happened at the end of what they cover.
     fn ending(end_us: i64) -> Self {
         Self { scheduled_us: end_us, tokens_us: end_us, ended_us: end_us, ..Self::default() }
@@ -55,7 +55,7 @@ struct Last {
 /// The recent iterations, oldest first.
 #[derive(Debug, Clone, Default)]
 pub struct IterationClock {
-    spans: VecDeque<Span>,
+    spans: VecDeque<ClockSpan>,
     last: Option<Last>,
     /// Microseconds: the latency of the last iteration whose latency is known.
     typical_us: i64,
@@ -86,15 +86,15 @@ impl IterationClock {
             let arrived_us = if waited { start_us } else { earlier_us };
             let overlap = record.scheduler_mode != Some(SchedulerMode::NonOverlap);
             let arrived_waiting_us = if overlap { start_us } else { arrived_us };
-            Span { arrived_us, arrived_waiting_us, scheduled_us: start_us, ..Span::ending(end_us) }
+            ClockSpan { arrived_us, arrived_waiting_us, scheduled_us: start_us, ..ClockSpan::ending(end_us) }
         } else {
             // A request that ends the idle time is in the next record at once.
             let arrived_us = if self.last.is_some_and(|last| last.flush) { end_us } else { start_us };
-            let span = Span { arrived_us, arrived_waiting_us: arrived_us, ..Span::ending(end_us) };
+            let span = ClockSpan { arrived_us, arrived_waiting_us: arrived_us, ..ClockSpan::ending(end_us) };
             // A static batch runs before its record is written, and the requests that it finishes are in the next record.
             let is_static = |batch: &StaticBatchingStats| !batch.is_all_zero();
             if record.static_batching_stats.as_ref().is_some_and(is_static) {
-                Span { scheduled_us: start_us, ended_us: start_us, ..span }
+                ClockSpan { scheduled_us: start_us, ended_us: start_us, ..span }
             } else {
                 span
             }
@@ -104,7 +104,7 @@ impl IterationClock {
         while self.spans.len() >= kept {
             self.spans.pop_front();
         }
-        self.spans.push_back(Span { iter: record.iter, flush, continuous, ..span });
+        self.spans.push_back(ClockSpan { iter: record.iter, flush, continuous, ..span });
     }
 
     /// Start and end of a batch that started at `time_us`. `waited_us`: its latency, if it contains the wait for work. That began
@@ -142,13 +142,13 @@ impl IterationClock {
 
     /// The span of the last record.
     #[must_use]
-    pub fn newest(&self) -> Option<Span> {
+    pub fn newest(&self) -> Option<ClockSpan> {
         self.spans.back().copied()
     }
 
     /// The span for request rows that came without a record: the first unused one with that number. Only rows of requests
     /// that are all complete can belong to a flush.
-    pub fn take(&mut self, iter: Option<u64>, all_complete: bool) -> Option<Span> {
+    pub fn take(&mut self, iter: Option<u64>, all_complete: bool) -> Option<ClockSpan> {
         let at = self.spans.iter().position(|span| span.iter == iter && (all_complete || !span.flush))?;
         self.spans.drain(..at);
         self.spans.pop_front()

@@ -151,13 +151,13 @@ mod tests {
     use super::super::requests::RequestFold;
     use trtllm_model::request::{RequestStage, RequestStats};
     use trtllm_recording::Item;
-    use trtllm_sources::trtllm_json::{Line, parse_line};
+    use trtllm_sources::trtllm_json::{PublisherLine, parse_line};
 
     /// The totals after these lines of a socket and a minute.
     fn totals(lines: &[Value]) -> RequestTotals {
         let (mut fold, now) = (RequestFold::default(), Instant::now());
         for line in lines {
-            let Ok(Line::Item(Item::FinishedRequest(entry))) = parse_line(line.to_string().as_bytes()) else {
+            let Ok(PublisherLine::Item(Item::FinishedRequest(entry))) = parse_line(line.to_string().as_bytes()) else {
                 panic!("{line} is not an entry");
             };
             fold.absorb_perf_metrics(&entry, now);

@@ -16,21 +16,21 @@ pub struct InFlight {
     /// Ends from records.
     by_count: i64,
     /// Ends from RequestPerfMetrics.
-    by_entries: Account,
+    by_entries: OpenRequests,
     /// Ends from the success and error counters of the server.
-    by_server: Account,
+    by_server: OpenRequests,
     /// The numbers are those of rank 0. Other ranks may have requests.
     one_rank: bool,
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Account {
+struct OpenRequests {
     open: i64,
     /// It has reported an end at least once.
     used: bool,
 }
 
-impl Account {
+impl OpenRequests {
     const fn new(open: i64) -> Self {
         Self { open, used: false }
     }
@@ -51,7 +51,7 @@ impl InFlight {
     #[must_use]
     pub fn begin(active: i64, completed: i64) -> Self {
         let open = active.saturating_sub(completed).max(0);
-        let account = Account::new(open);
+        let account = OpenRequests::new(open);
         Self { by_record: open, by_count: open, by_entries: account, by_server: account, one_rank: false }
     }
 

@@ -25,7 +25,7 @@ named_numbers! {
     }
 }
 
-/// Plain numbers with one owner, like [`super::Totals`].
+/// Plain numbers with one owner, like [`super::EngineTotals`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct KvEventTotals {
     pub events: KvEventCounts,

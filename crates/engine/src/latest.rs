@@ -23,8 +23,8 @@ pub struct Latest {
     pub gpu_memory: Option<i64>,
     pub cpu_memory: Option<i64>,
     pub pinned_memory: Option<i64>,
-    pub batch_size_limits: Limits,
-    pub token_limits: Limits,
+    pub batch_size_limits: EngineLimits,
+    pub token_limits: EngineLimits,
     pub kv: Option<KvCacheStats>,
     pub cross_kv: Option<KvCacheStats>,
     pub inflight: Option<InflightBatchingStats>,
@@ -44,7 +44,7 @@ pub struct Latest {
 
 /// A limit: as built into the engine, as recommended by the tuner, as used at runtime.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Limits {
+pub struct EngineLimits {
     pub fixed: Option<i64>,
     pub tuner: Option<i64>,
     pub runtime: Option<i64>,
@@ -63,12 +63,12 @@ impl Latest {
         self.gpu_memory = record.gpu_mem_usage;
         self.cpu_memory = record.cpu_mem_usage;
         self.pinned_memory = record.pinned_mem_usage;
-        self.batch_size_limits = Limits {
+        self.batch_size_limits = EngineLimits {
             fixed: limit(record.max_batch_size_static),
             tuner: limit(record.max_batch_size_tuner_recommended),
             runtime: limit(record.max_batch_size_runtime),
         };
-        self.token_limits = Limits {
+        self.token_limits = EngineLimits {
             fixed: limit(record.max_num_tokens_static),
             tuner: limit(record.max_num_tokens_tuner_recommended),
             runtime: limit(record.max_num_tokens_runtime),

@@ -43,9 +43,9 @@ use trtllm_model::{
 pub use health::{EngineState, Health, Outstanding};
 pub use latest::Latest;
 pub use plausible::Implausible;
-pub use totals::Totals;
+pub use totals::EngineTotals;
 
-use clock::{IterationClock, Span};
+use clock::{ClockSpan, IterationClock};
 use counted::Counted;
 use epoch::{Epoch, RecordKind};
 use kv_events::KvEvents;
@@ -58,8 +58,8 @@ use requests::RequestFold;
 
 /// The fold of one engine.
 #[derive(Debug, Clone)]
-pub struct Engine {
-    pub totals: Totals,
+pub struct EngineFold {
+    pub totals: EngineTotals,
     pub requests: RequestFold,
     pub health: Health,
     latest: Option<Latest>,
@@ -75,11 +75,11 @@ pub struct Engine {
     missing_records: MissingRecords,
 }
 
-impl Engine {
+impl EngineFold {
     #[must_use]
     pub fn new(stale_after: Duration) -> Self {
         Self {
-            totals: Totals::new(),
+            totals: EngineTotals::new(),
             requests: RequestFold::default(),
             health: Health::new(stale_after),
             latest: None,
@@ -337,7 +337,7 @@ impl Engine {
     }
 
     /// Rows of an unknown iteration are counted, but have no times.
-    fn absorb_rows(&mut self, rows: &[RequestStats], span: Option<Span>, now: Instant) {
+    fn absorb_rows(&mut self, rows: &[RequestStats], span: Option<ClockSpan>, now: Instant) {
         let changes = span.map(|span| self.lifecycles.absorb(rows, span)).unwrap_or_default();
         if !rows.is_empty() {
             let pauses = self.totals.request_pauses.get_or_insert(0);
@@ -376,7 +376,7 @@ impl Engine {
         self.process = None;
     }
 
-    /// A record that was refused when it was recorded. See [`Engine::absorb`].
+    /// A record that was refused when it was recorded. See [`EngineFold::absorb`].
     pub fn refuse_record(&mut self) {
         self.epoch.numbering.reject();
     }

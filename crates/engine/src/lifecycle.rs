@@ -7,7 +7,7 @@ use std::collections::hash_map::Entry;
 
 use trtllm_model::request::{RequestStage, RequestStats};
 
-use super::clock::Span;
+use super::clock::ClockSpan;
 
 /// Requests followed at once, those that ended a moment ago included. More requests are counted, but have no times.
 const MAX_FOLLOWED: usize = 32_768;
@@ -69,7 +69,7 @@ impl Followed {
     }
 
     /// The times of the request, of which this is the first complete row. Absent if some are unknown.
-    fn end(&self, id: u64, tokens: i64, span: Span, fresh: bool) -> Option<Lifecycle> {
+    fn end(&self, id: u64, tokens: i64, span: ClockSpan, fresh: bool) -> Option<Lifecycle> {
         if self.complete {
             return None;
         }
@@ -89,7 +89,7 @@ impl Followed {
 
 /// The changes that the rows of one iteration show.
 #[derive(Debug, Default)]
-pub struct Changes {
+pub struct StageChanges {
     /// In the order of the rows.
     pub completed: Vec<Lifecycle>,
     /// Requests that were complete before.
@@ -99,11 +99,11 @@ pub struct Changes {
 
 impl Lifecycles {
     /// Folds all rows of one iteration.
-    pub fn absorb(&mut self, rows: &[RequestStats], span: Span) -> Changes {
+    pub fn absorb(&mut self, rows: &[RequestStats], span: ClockSpan) -> StageChanges {
         self.iterations += 1;
         // A request in the first rows may have started long before them.
         let fresh = span.continuous && self.iterations > 1;
-        let mut changes = Changes::default();
+        let mut changes = StageChanges::default();
         let mut stages = Stages::default();
         for row in rows {
             match row.stage {
@@ -125,7 +125,7 @@ impl Lifecycles {
         changes
     }
 
-    fn row(&mut self, id: u64, row: &RequestStats, span: Span, fresh: bool, changes: &mut Changes) {
+    fn row(&mut self, id: u64, row: &RequestStats, span: ClockSpan, fresh: bool, changes: &mut StageChanges) {
         let tokens = row.num_generated_tokens.unwrap_or(0);
         let complete = row.stage == Some(RequestStage::Complete);
         let scheduled = row.scheduled == Some(true);
@@ -189,9 +189,9 @@ mod tests {
     const MS: i64 = 1000;
 
     /// The pass of the C++ executor that ends with iteration `iteration`.
-    fn span(iteration: i64) -> Span {
+    fn span(iteration: i64) -> ClockSpan {
         let (start_us, end_us) = (iteration * 10 * MS, (iteration + 1) * 10 * MS);
-        Span {
+        ClockSpan {
             iter: None,
             arrived_us: start_us,
             arrived_waiting_us: start_us,
@@ -240,7 +240,7 @@ mod tests {
     fn a_request_first_seen_after_its_start_or_after_a_loss_has_no_times() {
         let mut lifecycles = Lifecycles::default();
         lifecycles.absorb(&[row(1, RequestStage::Generation, 40)], span(0));
-        lifecycles.absorb(&[row(2, RequestStage::Generation, 9)], Span { continuous: false, ..span(5) });
+        lifecycles.absorb(&[row(2, RequestStage::Generation, 9)], ClockSpan { continuous: false, ..span(5) });
         let changes =
             lifecycles.absorb(&[row(1, RequestStage::Complete, 50), row(2, RequestStage::Complete, 12)], span(6));
         assert!(changes.completed.is_empty());
@@ -278,7 +278,7 @@ mod tests {
         lifecycles.absorb(&[], span(0));
         lifecycles.absorb(&[row(1, RequestStage::Queued, 0), row(2, RequestStage::Generation, 1)], span(1));
         let rows = [row(1, RequestStage::Generation, 30), row(2, RequestStage::Generation, 40)];
-        lifecycles.absorb(&rows, Span { continuous: false, ..span(50) });
+        lifecycles.absorb(&rows, ClockSpan { continuous: false, ..span(50) });
         let changes =
             lifecycles.absorb(&[row(1, RequestStage::Complete, 31), row(2, RequestStage::Complete, 41)], span(51));
         assert_eq!(changes.completed.iter().map(|lifecycle| lifecycle.id).collect::<Vec<_>>(), [2]);
@@ -331,7 +331,7 @@ mod tests {
             // A row of the C++ executor: those before it were missed.
             RequestStats { scheduled: Some(false), ..row(8, RequestStage::Complete, 1) },
         ];
-        let pytorch = Span { arrived_us: 5 * MS, scheduled_us: 10 * MS, ..span(1) };
+        let pytorch = ClockSpan { arrived_us: 5 * MS, scheduled_us: 10 * MS, ..span(1) };
         let expected = Lifecycle {
             id: 7,
             arrived_us: 5 * MS,

@@ -23,7 +23,7 @@ pub struct NativeBuckets {
 
 /// A run of adjacent buckets, as in Prometheus's protobuf format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Span {
+pub struct BucketSpan {
     /// Empty buckets between the previous run and this one. For the first run, the number of its first bucket.
     pub offset: i32,
     pub length: u32,
@@ -67,8 +67,8 @@ impl NativeBuckets {
 
     /// The runs of used buckets, and for each of their buckets the difference of its count to the previous one.
     #[must_use]
-    pub fn runs(&self) -> (Vec<Span>, Vec<i64>) {
-        let (mut spans, mut deltas) = (Vec::<Span>::new(), Vec::new());
+    pub fn runs(&self) -> (Vec<BucketSpan>, Vec<i64>) {
+        let (mut spans, mut deltas) = (Vec::<BucketSpan>::new(), Vec::new());
         let (mut before, mut next) = (0_u64, 0);
         let used = self.counts().iter().zip(self.first..).filter(|(count, _)| **count > 0);
         for (&count, bucket) in used {
@@ -81,7 +81,7 @@ impl NativeBuckets {
                     }
                     span.length += (bucket - next) as u32 + 1;
                 }
-                _ => spans.push(Span { offset: bucket - next, length: 1 }),
+                _ => spans.push(BucketSpan { offset: bucket - next, length: 1 }),
             }
             deltas.push(difference(count, before));
             (before, next) = (count, bucket + 1);
@@ -210,7 +210,7 @@ mod tests {
             buckets.observe(value, times);
         }
         assert_eq!((buckets.zero(), buckets.schema()), (2, 3));
-        let spans = [Span { offset: 0, length: 5 }, Span { offset: 43, length: 1 }];
+        let spans = [BucketSpan { offset: 0, length: 5 }, BucketSpan { offset: 43, length: 1 }];
         assert_eq!(buckets.runs(), (spans.to_vec(), vec![5, -4, -1, 0, 7, -4]));
         let wide = |buckets: &NativeBuckets| read_back(buckets).iter().map(|(_, count)| *count).collect::<Vec<_>>();
         assert_eq!(wide(&buckets), [5, 1, 7, 3]);

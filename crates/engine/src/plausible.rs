@@ -7,7 +7,7 @@ use trtllm_model::iteration::{
 };
 use trtllm_model::kv_event::{KvCacheEvent, KvCacheEventKind};
 use trtllm_model::perf_metrics::RequestPerfMetrics;
-use trtllm_model::rows::Rows;
+use trtllm_model::rows::PoolRows;
 use trtllm_model::{IterationStats, PerfMetricsEntry, RequestStats, StepTimes};
 
 /// Bits of requests, tokens and blocks, and of iterations: 30 years at 1000 per second.
@@ -26,7 +26,7 @@ pub struct Implausible;
 /// # Errors
 /// If the record is implausible.
 pub fn check_record(record: &IterationStats) -> Result<(), Implausible> {
-    let view = |view: &Option<Rows<_>>| view.as_ref().is_none_or(|view| view.values().all(pools));
+    let view = |view: &Option<PoolRows<_>>| view.as_ref().is_none_or(|view| view.values().all(pools));
     let plausible = numbers([record.iter, record.stats_sequence, record.stats_dropped_frames])
         && within(
             COUNT,

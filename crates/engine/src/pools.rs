@@ -5,7 +5,7 @@
 use trtllm_model::IterationStats;
 use trtllm_model::iteration::{KvCacheIterationStats, KvCacheLifecycleStats, LifecycleKind, SsmSnapshotStats};
 use trtllm_model::named_numbers::{NamedNumbers, named_numbers};
-use trtllm_model::rows::Rows;
+use trtllm_model::rows::PoolRows;
 
 use super::cache_tiers::{CachedTokens, TierNumbers};
 
@@ -109,24 +109,24 @@ named_numbers! {
 }
 
 /// A view without rows counts as absent.
-fn rows(view: Option<&Rows<KvCacheIterationStats>>) -> Option<&Rows<KvCacheIterationStats>> {
+fn rows(view: Option<&PoolRows<KvCacheIterationStats>>) -> Option<&PoolRows<KvCacheIterationStats>> {
     view.filter(|rows| !rows.is_empty())
 }
 
 /// The view with the pools on the GPU and with what was allocated and moved. Under V2 the windows show a pool that several of
 /// them share as 0 blocks, and lack the pools of state space models.
-fn pool_groups(record: &IterationStats) -> Option<&Rows<KvCacheIterationStats>> {
+fn pool_groups(record: &IterationStats) -> Option<&PoolRows<KvCacheIterationStats>> {
     rows(record.kv_cache_iteration_stats_by_pool_group.as_ref())
         .or_else(|| rows(record.kv_cache_iteration_stats.as_ref()))
 }
 
 /// The view with the pools on host and disk.
-fn cold_pool_groups(record: &IterationStats) -> Option<&Rows<KvCacheIterationStats>> {
+fn cold_pool_groups(record: &IterationStats) -> Option<&PoolRows<KvCacheIterationStats>> {
     rows(record.kv_cache_iteration_stats_by_cold_pool_group.as_ref()).or_else(|| pool_groups(record))
 }
 
 fn lifecycles(record: &IterationStats) -> impl Iterator<Item = &KvCacheLifecycleStats> {
-    record.kv_cache_iteration_stats_by_lifecycle.iter().flat_map(Rows::values)
+    record.kv_cache_iteration_stats_by_lifecycle.iter().flat_map(PoolRows::values)
 }
 
 /// The life cycles of attention layers; a state space model's have no blocks to reuse.
@@ -144,7 +144,7 @@ fn lookups(record: &IterationStats) -> BlockEvents {
     let mut total = BlockEvents::default();
     let mut attention = attention(record).peekable();
     if attention.peek().is_none() {
-        for window in record.kv_cache_iteration_stats.iter().flat_map(Rows::values) {
+        for window in record.kv_cache_iteration_stats.iter().flat_map(PoolRows::values) {
             add_all(&mut total, looked_up_by_window(window));
         }
     }
@@ -159,7 +159,7 @@ impl Pools {
             return;
         }
         if pool_groups(record).is_some() {
-            self.groups = rows(record.kv_cache_iteration_stats_by_pool_group.as_ref()).map(Rows::len);
+            self.groups = rows(record.kv_cache_iteration_stats_by_pool_group.as_ref()).map(PoolRows::len);
             self.primary = PoolBlocks::default();
         }
         if cold_pool_groups(record).is_some() {
@@ -171,10 +171,10 @@ impl Pools {
 
     /// Adds the pools of `record`, e.g. those of another rank.
     pub fn add(&mut self, record: &IterationStats) {
-        for row in pool_groups(record).into_iter().flat_map(Rows::values) {
+        for row in pool_groups(record).into_iter().flat_map(PoolRows::values) {
             add_all(&mut self.primary, primary(row));
         }
-        for row in cold_pool_groups(record).into_iter().flat_map(Rows::values) {
+        for row in cold_pool_groups(record).into_iter().flat_map(PoolRows::values) {
             add_all(&mut self.secondary, secondary(row));
         }
         if let (Some(used), Some(max @ 1..)) = (self.secondary.used, self.secondary.max) {
@@ -204,7 +204,7 @@ impl PoolTotals {
     }
 
     fn absorb_pools(&mut self, record: &IterationStats) {
-        for row in pool_groups(record).into_iter().flat_map(Rows::values) {
+        for row in pool_groups(record).into_iter().flat_map(PoolRows::values) {
             add_all(&mut self.blocks, blocks(row));
             add_all(&mut self.bytes, bytes(row));
         }

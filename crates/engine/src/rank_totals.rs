@@ -147,7 +147,7 @@ mod tests {
 
     use serde_json::json;
 
-    use super::super::Engine;
+    use super::super::EngineFold;
     use super::*;
 
     /// A row without `rank`, as most engines send it.
@@ -163,30 +163,30 @@ mod tests {
         IterationStats { rank: row.attention_dp_rank, attention_dp_rank: Some(0), ..row }
     }
 
-    fn fold(rows: &[IterationStats]) -> Engine {
-        let mut engine = Engine::new(Duration::from_secs(15));
+    fn fold(rows: &[IterationStats]) -> EngineFold {
+        let mut engine = EngineFold::new(Duration::from_secs(15));
         absorb(&mut engine, rows);
         engine
     }
 
-    fn absorb(engine: &mut Engine, rows: &[IterationStats]) {
+    fn absorb(engine: &mut EngineFold, rows: &[IterationStats]) {
         let now = Instant::now();
         rows.iter().for_each(|row| engine.absorb(row, now, 0).unwrap());
     }
 
     /// Number, context tokens, generation tokens of each rank.
-    fn tokens(engine: &Engine) -> Vec<(Option<u8>, u64, u64)> {
+    fn tokens(engine: &EngineFold) -> Vec<(Option<u8>, u64, u64)> {
         let ranks = engine.totals.ranks.iter().flat_map(|totals| totals.ranks());
         ranks.map(|rank| (rank.number(), rank.context_tokens, rank.generation_tokens)).collect()
     }
 
     /// Scheduled and active requests of each rank.
-    fn loads(engine: &Engine) -> Vec<Option<(Option<u64>, Option<i64>)>> {
+    fn loads(engine: &EngineFold) -> Vec<Option<(Option<u64>, Option<i64>)>> {
         let ranks = engine.totals.ranks.iter().flat_map(|totals| totals.ranks());
         ranks.map(|rank| rank.load.map(|load| (load.scheduled, load.active))).collect()
     }
 
-    fn imbalance(engine: &Engine) -> (u64, f64) {
+    fn imbalance(engine: &EngineFold) -> (u64, f64) {
         engine.totals.ranks.as_ref().map_or((0, 0.0), |ranks| (ranks.imbalance.count(), ranks.imbalance.sum()))
     }
 

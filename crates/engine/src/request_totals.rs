@@ -10,7 +10,7 @@ use super::request_times::RequestTimes;
 use super::server_metrics::ServerTotals;
 use super::successes::Finished;
 
-/// Plain numbers with one owner, like [`super::Totals`].
+/// Plain numbers with one owner, like [`super::EngineTotals`].
 #[derive(Debug, Clone, PartialEq)]
 pub struct RequestTotals {
     /// Tokens.

@@ -25,7 +25,7 @@ pub struct RequestFold {
     /// Requests that were reported complete by rows, while exact times may still arrive.
     complete: VecDeque<(Instant, CompleteRow)>,
     /// Whether rows report lengths and transfers. If not, they are taken from RequestPerfMetrics.
-    rows: Rows,
+    rows: RequestRows,
     /// Lengths and transfers from RequestPerfMetrics while `rows` is unknown.
     pending_usage: VecDeque<(Instant, Usage)>,
     /// For objectives: requests without times, while it is unknown whether their rows come.
@@ -40,7 +40,7 @@ pub struct RequestFold {
 
 /// Whether the engine sends rows of complete requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-enum Rows {
+enum RequestRows {
     #[default]
     Unknown,
     Absent,
@@ -76,7 +76,7 @@ impl RequestFold {
         // The row of a request that only had a context phase has the transfer before its end, with a time of 0.
         let transfer =
             row.dis_serving_stats.filter(|transfer| transfer.kv_cache_transfer_ms.is_some_and(|ms| ms > 0.0));
-        self.rows = Rows::Present;
+        self.rows = RequestRows::Present;
         self.pending_usage.clear();
         self.unjudged.clear();
         self.totals.observe_usage(&Usage {
@@ -152,7 +152,7 @@ impl RequestFold {
             times.iterations.observe_request(iterations as f64, request);
         }
         // Until entries have times, the rows of requests give their transfers and blocks, too.
-        if self.totals.source == LatencySource::PerfMetrics || self.rows == Rows::Absent {
+        if self.totals.source == LatencySource::PerfMetrics || self.rows == RequestRows::Absent {
             times.observe_transfer(finished.transfer_seconds, finished.transfer_bytes, request);
             if let Some(kv) = &finished.kv_cache {
                 times.observe_blocks(&Blocks {
@@ -211,7 +211,7 @@ impl RequestFold {
         self.times_from_server = false;
     }
 
-    /// See [`super::Engine::resume`]. The next page of trtllm-serve is a new baseline.
+    /// See [`super::EngineFold::resume`]. The next page of trtllm-serve is a new baseline.
     pub fn resume(&mut self) {
         self.restart();
         self.server.resume();
@@ -219,7 +219,7 @@ impl RequestFold {
 
     /// Without rows and entries, nothing says whether these requests met their objectives.
     fn count_unjudged(&mut self, requests: u64) {
-        if self.rows == Rows::Unknown
+        if self.rows == RequestRows::Unknown
             && self.unjudged.is_empty()
             && let Some(objectives) = &mut self.totals.objectives
         {
@@ -241,19 +241,23 @@ impl RequestFold {
     /// An entry may arrive before the row of its request. Until the first row, entries are queued.
     fn absorb_usage(&mut self, usage: &Usage, now: Instant) {
         match self.rows {
-            Rows::Present => {}
-            Rows::Unknown if self.pending_usage.len() < MAX_PENDING => self.pending_usage.push_back((now, *usage)),
-            Rows::Unknown | Rows::Absent => self.totals.observe_usage(usage),
+            RequestRows::Present => {}
+            RequestRows::Unknown if self.pending_usage.len() < MAX_PENDING => {
+                self.pending_usage.push_back((now, *usage))
+            }
+            RequestRows::Unknown | RequestRows::Absent => self.totals.observe_usage(usage),
         }
     }
 
     /// A request counts once. Its row counts unless entries have times; an entry without times waits until that is known.
     fn judge_entry(&mut self, served: &Served, now: Instant) {
         let Some(objectives) = &mut self.totals.objectives else { return };
-        let counts = self.totals.source == LatencySource::PerfMetrics || self.rows == Rows::Absent;
+        let counts = self.totals.source == LatencySource::PerfMetrics || self.rows == RequestRows::Absent;
         match self.rows {
-            Rows::Unknown if !counts && self.unjudged.len() < MAX_PENDING => self.unjudged.push_back((now, *served)),
-            Rows::Present if !counts => {}
+            RequestRows::Unknown if !counts && self.unjudged.len() < MAX_PENDING => {
+                self.unjudged.push_back((now, *served))
+            }
+            RequestRows::Present if !counts => {}
             _ => objectives.count(served),
         }
     }
@@ -284,7 +288,7 @@ impl RequestFold {
         self.totals.succeeded = self.successes.total;
         let is_over = |since: &Instant| now.saturating_duration_since(*since) >= EXACT_TIMES_WITHIN;
         if self.pending_usage.front().is_some_and(|(since, _)| is_over(since)) {
-            self.rows = Rows::Absent;
+            self.rows = RequestRows::Absent;
             for (_, usage) in self.pending_usage.drain(..) {
                 self.totals.observe_usage(&usage);
             }

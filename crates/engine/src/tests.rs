@@ -7,23 +7,23 @@ const STALE: Duration = Duration::from_secs(15);
 
 /// An engine and its clock.
 struct Bench {
-    engine: Engine,
+    engine: EngineFold,
     now: Instant,
 }
 
 impl Bench {
     fn new() -> Self {
         let now = Instant::now();
-        Self { engine: Engine::new(STALE), now }
+        Self { engine: EngineFold::new(STALE), now }
     }
 
-    fn absorb(&mut self, record: &IterationStats) -> &Totals {
+    fn absorb(&mut self, record: &IterationStats) -> &EngineTotals {
         // A record with absurd values is not counted.
         let _ = self.engine.absorb(record, self.now, 0);
         &self.engine.totals
     }
 
-    fn all(&mut self, records: &[IterationStats]) -> &Totals {
+    fn all(&mut self, records: &[IterationStats]) -> &EngineTotals {
         for record in records {
             self.absorb(record);
         }
@@ -410,7 +410,7 @@ fn a_request_that_took_200_ms_misses_an_objective_of_150_ms() {
     // batch, and its rows are those before it. The PyTorch engine stamps a batch likewise, and its rows are those after it.
     let rows = [(Context, 0), (Generation, 1), (Generation, 2), (Generation, 3), (Complete, 4)];
     for pytorch in [false, true] {
-        let mut bench = Bench { engine: Engine::new(STALE).with_objectives(objectives), now: Instant::now() };
+        let mut bench = Bench { engine: EngineFold::new(STALE).with_objectives(objectives), now: Instant::now() };
         let record = |iter: u64, row: Option<(RequestStage, i64)>| {
             let row = row.map(|(stage, tokens)| RequestStats {
                 id: Some(7),

@@ -13,7 +13,7 @@ use super::ranks::OpenIteration;
 
 /// Plain numbers with one owner. Folding a record uses no atomics and allocates nothing.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Totals {
+pub struct EngineTotals {
     pub iterations: u64,
     pub iterations_lost: u64,
     /// Iterations without a record that are not known to be lost.
@@ -62,7 +62,7 @@ pub struct Totals {
     pub gpu_forward: Histogram,
 }
 
-impl Totals {
+impl EngineTotals {
     #[must_use]
     pub fn new() -> Self {
         Self {
@@ -176,7 +176,7 @@ impl Totals {
     }
 }
 
-impl Default for Totals {
+impl Default for EngineTotals {
     fn default() -> Self {
         Self::new()
     }

@@ -5,14 +5,14 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use super::device_assignment::DeviceAssignment;
 use super::nvml::{NvmlUnavailable, Session};
-use super::probe::Failure;
-use trtllm_model::gpu::{GpuIdentity, GpuReadings, GpuState, LastPoll, LastXid, NvmlState};
+use super::probe::CallFailure;
+use trtllm_model::gpu::{GpuIdentity, GpuPoll, GpuReadings, GpuState, LastXid, NvmlState};
 
 #[derive(Debug)]
 pub(super) enum Event {
     /// An initialisation of NVML has ended.
     Opened(Result<Arc<Session>, NvmlUnavailable>),
-    Report(Report),
+    Report(WorkerReport),
     /// The kubelet's current device assignments, or the kind of error with which a request to it failed.
     Assignments(Result<Vec<DeviceAssignment>, &'static str>),
     /// Close NVML and keep it closed until `Resume`.
@@ -24,17 +24,17 @@ pub(super) enum Event {
 
 /// What a worker reports after each attempt to read its GPU, and the Xid thread about one GPU.
 #[derive(Debug)]
-pub(super) struct Report {
+pub(super) struct WorkerReport {
     /// The initialisation of NVML that this belongs to.
     pub(super) session: u64,
     pub(super) index: u32,
-    pub(super) outcome: Outcome,
+    pub(super) outcome: WorkerOutcome,
     /// The NVML calls that failed in this attempt.
-    pub(super) failures: Vec<Failure>,
+    pub(super) failures: Vec<CallFailure>,
 }
 
 #[derive(Debug)]
-pub(super) enum Outcome {
+pub(super) enum WorkerOutcome {
     /// The filter excludes this GPU; the worker has ended.
     Excluded,
     /// The GPU's identity was read; polls follow.
@@ -42,7 +42,7 @@ pub(super) enum Outcome {
     /// The GPU's identity could not be read.
     Unidentified(GpuState),
     /// One poll. The readings are current only if the state is [`GpuState::Ok`].
-    Polled(GpuState, Box<GpuReadings>, LastPoll),
+    Polled(GpuState, Box<GpuReadings>, GpuPoll),
     /// The driver will report Xid errors of this GPU.
     XidsRegistered,
     /// The driver reported an Xid error.

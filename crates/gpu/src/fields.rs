@@ -4,7 +4,7 @@
 use trtllm_model::gpu::{LinkTraffic, NvLinkErrors, ThrottleTimes};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) struct Field {
+pub(super) struct NvmlField {
     pub(super) name: &'static str,
     pub(super) id: u32,
     /// The number of the NVLink, [`ALL_LINKS`], or 0 for a field without a scope.
@@ -12,20 +12,20 @@ pub(super) struct Field {
 }
 
 /// A call other than that for fields.
-impl From<&'static str> for Field {
+impl From<&'static str> for NvmlField {
     fn from(name: &'static str) -> Self {
         field(name, 0)
     }
 }
 
 /// The value of a field, if it was read. See [`Probe::fields`](super::probe::Probe::fields).
-pub(super) type ReadField<'r> = &'r mut dyn FnMut(Field) -> Option<u64>;
+pub(super) type ReadField<'r> = &'r mut dyn FnMut(NvmlField) -> Option<u64>;
 
 /// The sum over all NVLinks.
 const ALL_LINKS: u32 = u32::MAX;
 
-pub(super) const fn field(name: &'static str, id: u32) -> Field {
-    Field { name, id, scope: 0 }
+pub(super) const fn field(name: &'static str, id: u32) -> NvmlField {
+    NvmlField { name, id, scope: 0 }
 }
 
 pub(super) fn pcie_bytes(read: ReadField<'_>) -> LinkTraffic<u64> {
@@ -34,7 +34,7 @@ pub(super) fn pcie_bytes(read: ReadField<'_>) -> LinkTraffic<u64> {
 
 /// Payload. NVML counts it in KiB.
 pub(super) fn nvlink_bytes(read: ReadField<'_>) -> LinkTraffic<u64> {
-    let mut bytes = |name, id| read(Field { name, id, scope: ALL_LINKS }).map(|kib| kib.saturating_mul(1024));
+    let mut bytes = |name, id| read(NvmlField { name, id, scope: ALL_LINKS }).map(|kib| kib.saturating_mul(1024));
     LinkTraffic { transmit: bytes("field_nvlink_data_tx", 138), receive: bytes("field_nvlink_data_rx", 139) }
 }
 
@@ -63,7 +63,7 @@ pub(super) fn renumbers_clocks_events(driver_version: &str) -> bool {
 /// Hopper and later have one id per counter, with the link as scope; their only CRC counter counts flits. Pascal to Ampere
 /// have one id per counter and link.
 pub(super) fn link_errors(link: u32, read: ReadField<'_>) -> NvLinkErrors {
-    let mut by_scope = |name, id| read(Field { name, id, scope: link });
+    let mut by_scope = |name, id| read(NvmlField { name, id, scope: link });
     let replay = by_scope("field_nvlink_replay", 161);
     let recovery = by_scope("field_nvlink_recovery", 162);
     let crc_flit = by_scope("field_nvlink_crc", 163);

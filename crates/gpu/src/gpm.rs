@@ -38,15 +38,15 @@ const METRICS: [Metric; 15] = [
 pub(super) struct GpmSampler<'nvml> {
     supported: Option<bool>,
     /// The samples of the last poll by GPU instance; `None` is the whole GPU.
-    last: HashMap<Option<u32>, Sample<'nvml>>,
+    last: HashMap<Option<u32>, TimedSample<'nvml>>,
     /// The samples of this poll.
-    current: HashMap<Option<u32>, Sample<'nvml>>,
+    current: HashMap<Option<u32>, TimedSample<'nvml>>,
     /// If two samples are further apart, a call hung in between and their average is outdated.
     max_age: Duration,
 }
 
 #[derive(Debug)]
-struct Sample<'nvml> {
+struct TimedSample<'nvml> {
     at: Instant,
     sample: GpmSample<'nvml>,
     activity: GpuActivity,
@@ -100,7 +100,7 @@ impl<'nvml> GpmSampler<'nvml> {
         let at = Instant::now();
         let before = self.last.remove(&gpu_instance).filter(|last| at.duration_since(last.at) <= self.max_age);
         let activity = before.map(|before| between(device, &before.sample, &sample, probe)).unwrap_or_default();
-        self.current.insert(gpu_instance, Sample { at, sample, activity });
+        self.current.insert(gpu_instance, TimedSample { at, sample, activity });
         activity
     }
 }

@@ -9,14 +9,14 @@ use nvml_wrapper::Device;
 use nvml_wrapper::error::NvmlError;
 use parking_lot::Mutex;
 
-use super::fields::{Field, ReadField};
+use super::fields::{NvmlField, ReadField};
 use super::nvml::{ErrorScope, classify};
 use super::raw;
 use trtllm_model::gpu::{GpuState, NvmlState};
 
 /// A failed NVML call. The page shows both names as label values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Failure {
+pub(super) struct CallFailure {
     /// e.g. `power_usage`
     pub(super) call: &'static str,
     /// e.g. `gpu_is_lost`
@@ -28,7 +28,7 @@ pub(super) type CurrentCall = Arc<Mutex<Option<(&'static str, Instant)>>>;
 
 /// The calls and fields that a GPU does not support, and that are therefore skipped, with the time when that was found.
 #[derive(Debug, Default)]
-pub(super) struct Unsupported(HashMap<Field, Instant>);
+pub(super) struct Unsupported(HashMap<NvmlField, Instant>);
 
 impl Unsupported {
     /// Drops what was found longer ago than `after`, because a driver may support it only later.
@@ -36,7 +36,7 @@ impl Unsupported {
         self.0.retain(|_, found| found.elapsed() < after);
     }
 
-    fn add(&mut self, field: Field) {
+    fn add(&mut self, field: NvmlField) {
         self.0.insert(field, Instant::now());
     }
 }
@@ -48,7 +48,7 @@ pub(super) struct Probe<'m> {
     unsupported: &'m mut Unsupported,
     /// Calls and fields that the GPU answered, also with "not supported".
     answered: u32,
-    pub(super) failures: Vec<Failure>,
+    pub(super) failures: Vec<CallFailure>,
     /// The first error that concerns more than its own call. Every later call is skipped.
     fatal: Option<ErrorScope>,
 }
@@ -60,8 +60,12 @@ impl<'m> Probe<'m> {
 
     /// Makes one NVML call. `None` if it is unsupported, failed (recorded as a failure) or skipped after a fatal error. An
     /// unsupported call is remembered by its name, so each optional call needs a name of its own. A call that may support
-    /// some kinds of values and not others is a [`Field`] with the kind as id.
-    pub(super) fn call<T>(&mut self, call: impl Into<Field>, body: impl FnOnce() -> Result<T, NvmlError>) -> Option<T> {
+    /// some kinds of values and not others is a [`NvmlField`] with the kind as id.
+    pub(super) fn call<T>(
+        &mut self,
+        call: impl Into<NvmlField>,
+        body: impl FnOnce() -> Result<T, NvmlError>,
+    ) -> Option<T> {
         let field = call.into();
         if self.fatal.is_some() || self.unsupported.0.contains_key(&field) {
             return None;
@@ -106,14 +110,14 @@ impl<'m> Probe<'m> {
     }
 
     /// "Not supported" is not a failure: the call or field is skipped from then on.
-    fn record_failure(&mut self, field: Field, error: &NvmlError) {
+    fn record_failure(&mut self, field: NvmlField, error: &NvmlError) {
         match classify(error) {
             (_, ErrorScope::Unsupported) => {
                 self.answered += 1;
                 self.unsupported.add(field);
             }
             (error, scope) => {
-                self.failures.push(Failure { call: field.name, error });
+                self.failures.push(CallFailure { call: field.name, error });
                 if self.fatal.is_none() && scope != ErrorScope::Call {
                     self.fatal = Some(scope);
                 }
@@ -158,7 +162,7 @@ mod tests {
         with_new_probe(|probe| {
             assert_eq!(probe.call("power_usage", || Err::<u32, _>(NvmlError::Unknown)), None);
             assert_eq!(probe.call("temperature", || Ok(40)), Some(40));
-            assert_eq!(probe.failures, [Failure { call: "power_usage", error: "unknown" }]);
+            assert_eq!(probe.failures, [CallFailure { call: "power_usage", error: "unknown" }]);
             assert_eq!(probe.state(), Ok(GpuState::Ok));
         });
     }

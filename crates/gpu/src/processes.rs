@@ -26,7 +26,7 @@ pub(super) struct ProcessReader {
 
 /// What was read of the processes on a GPU.
 #[derive(Debug, Default)]
-pub(super) struct Running {
+pub(super) struct RunningProcesses {
     pub(super) count: Option<u64>,
     pub(super) pids: Option<Vec<u32>>,
     pub(super) list: Vec<GpuProcess>,
@@ -41,16 +41,16 @@ impl ProcessReader {
         Self { count: safe, pids: safe && pids, list: safe && per_process, newest_us: None }
     }
 
-    pub(super) fn read(&mut self, device: &Device<'_>, probe: &mut Probe<'_>) -> Running {
+    pub(super) fn read(&mut self, device: &Device<'_>, probe: &mut Probe<'_>) -> RunningProcesses {
         if !self.count {
-            return Running::default();
+            return RunningProcesses::default();
         }
         if !self.pids && !self.list {
             let count = probe.call("running_compute_processes_count", || device.running_compute_processes_count());
-            return Running { count: count.map(u64::from), ..Running::default() };
+            return RunningProcesses { count: count.map(u64::from), ..RunningProcesses::default() };
         }
         let Some(mut processes) = probe.call("running_compute_processes", || device.running_compute_processes()) else {
-            return Running::default();
+            return RunningProcesses::default();
         };
         let count = processes.len() as u64;
         processes.sort_by_key(|process| process.pid);
@@ -58,7 +58,7 @@ impl ProcessReader {
         processes.dedup_by_key(|process| process.pid);
         let pids = self.pids.then(|| processes.iter().map(|process| process.pid).collect());
         let list = if self.list { self.list(processes, device, probe) } else { Vec::new() };
-        Running { count: Some(count), pids, list }
+        RunningProcesses { count: Some(count), pids, list }
     }
 
     fn list(&mut self, mut processes: Vec<ProcessInfo>, device: &Device<'_>, probe: &mut Probe<'_>) -> Vec<GpuProcess> {

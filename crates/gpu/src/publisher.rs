@@ -9,7 +9,7 @@ const SETTLE: Duration = Duration::from_millis(20);
 /// A change is never held back for longer than this, even with a long interval.
 const MAX_DELAY: Duration = Duration::from_millis(500);
 
-pub(super) struct Publisher {
+pub(super) struct InventoryPublisher {
     publish: Box<dyn Fn(GpuInventory) + Send>,
     interval: Duration,
     last: GpuInventory,
@@ -17,7 +17,7 @@ pub(super) struct Publisher {
     due: Option<Instant>,
 }
 
-impl Publisher {
+impl InventoryPublisher {
     /// `last`: the inventory that the reader has already.
     pub(super) fn new(publish: Box<dyn Fn(GpuInventory) + Send>, interval: Duration, last: GpuInventory) -> Self {
         Self { publish, interval, last, last_at: Instant::now(), due: None }

@@ -13,7 +13,7 @@ use nvml_wrapper_sys::bindings::{
     NvmlLib, nvmlEccSramErrorStatus_v1_t, nvmlEventTypeXidCriticalError, nvmlFieldValue_t, nvmlMemory_t,
 };
 
-use super::fields::Field;
+use super::fields::NvmlField;
 use trtllm_model::gpu::GpuMemory;
 
 /// Calls a function of NVML's symbol table with the device's handle and these arguments.
@@ -44,7 +44,10 @@ pub(super) fn lacks_shutdown(library: &OsStr) -> bool {
 
 /// Results in the order of `fields`, because the driver may return a field under another id (580.82 renumbered some).
 /// nvml-wrapper's own call omits the scope, which NVLink counters need, and truncates unsigned long to 32 bits.
-pub(super) fn field_values(device: &Device<'_>, fields: &[Field]) -> Result<Vec<Result<u64, NvmlError>>, NvmlError> {
+pub(super) fn field_values(
+    device: &Device<'_>,
+    fields: &[NvmlField],
+) -> Result<Vec<Result<u64, NvmlError>>, NvmlError> {
     // SAFETY: integers and a union of numbers, for which all zeros are a valid value.
     let blank: nvmlFieldValue_t = unsafe { mem::zeroed() };
     let requests = fields.iter().map(|field| nvmlFieldValue_t { fieldId: field.id, scopeId: field.scope, ..blank });

@@ -8,11 +8,11 @@ use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
 use super::config::GpuConfig;
-use super::event::{Event, Outcome};
+use super::event::{Event, WorkerOutcome};
 use super::gpu_filter::GpuFilter;
 use super::nvml::{self, NvmlUnavailable, Session};
 use super::probe::CurrentCall;
-use super::publisher::Publisher;
+use super::publisher::InventoryPublisher;
 use super::threads::{self, ThreadHandle};
 use super::tracker::GpuTracker;
 use super::worker::{Worker, WorkerHandle};
@@ -36,7 +36,7 @@ pub(super) struct Supervisor {
     events: mpsc::Sender<Event>,
     inbox: mpsc::Receiver<Event>,
     tracker: GpuTracker,
-    publisher: Publisher,
+    publisher: InventoryPublisher,
     filter: Arc<GpuFilter>,
     /// At most one per NVML index, even if one hangs while the driver is reloaded.
     workers: Vec<WorkerHandle>,
@@ -60,7 +60,7 @@ impl Supervisor {
         Self {
             events,
             inbox,
-            publisher: Publisher::new(publish, config.interval, tracker.inventory()),
+            publisher: InventoryPublisher::new(publish, config.interval, tracker.inventory()),
             tracker,
             filter,
             workers: Vec::new(),
@@ -220,9 +220,9 @@ impl Supervisor {
                 }
                 Some(Event::Report(report)) if report.session == session.number => {
                     match report.outcome {
-                        Outcome::Polled(GpuState::Ok, ..) => self.retry = self.config.timing.init_retry_min,
+                        WorkerOutcome::Polled(GpuState::Ok, ..) => self.retry = self.config.timing.init_retry_min,
                         // Fails if this driver has no events, so that no thread waits for Xid errors.
-                        Outcome::Identified(_) => drop(registrations.send(report.index)),
+                        WorkerOutcome::Identified(_) => drop(registrations.send(report.index)),
                         _ => {}
                     }
                     self.tracker.absorb(report);

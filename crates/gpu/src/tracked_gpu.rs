@@ -1,7 +1,7 @@
 //! What is known of one GPU, folded from its worker's reports. Pure, except that it logs changes of state.
 
-use super::probe::Failure;
-use trtllm_model::gpu::{GpuIdentity, GpuReadings, GpuSnapshot, GpuState, LastPoll, LastXid};
+use super::probe::CallFailure;
+use trtllm_model::gpu::{GpuIdentity, GpuPoll, GpuReadings, GpuSnapshot, GpuState, LastXid};
 
 #[derive(Debug)]
 pub(super) struct TrackedGpu {
@@ -13,7 +13,7 @@ pub(super) struct TrackedGpu {
     /// Millijoules since the first reading of that counter.
     used_mj: u64,
     /// Failures of the last poll, to log only changes.
-    failing: Vec<Failure>,
+    failing: Vec<CallFailure>,
 }
 
 impl TrackedGpu {
@@ -57,7 +57,7 @@ impl TrackedGpu {
         }
     }
 
-    pub(super) fn absorb(&mut self, readings: GpuReadings, poll: LastPoll, failures: Vec<Failure>) {
+    pub(super) fn absorb(&mut self, readings: GpuReadings, poll: GpuPoll, failures: Vec<CallFailure>) {
         if let Some(energy_mj) = readings.energy_counter_mj {
             // A smaller reading means that the driver was reloaded: the total continues from there. The energy used
             // between the last reading and the reload is unknown and left out.
@@ -73,7 +73,7 @@ impl TrackedGpu {
         self.snapshot.readings = GpuReadings { energy_joules, ..readings };
         self.snapshot.last_poll = Some(poll);
         let uuid = &self.snapshot.identity.uuid;
-        for Failure { call, error } in failures.iter().filter(|failure| !self.failing.contains(failure)) {
+        for CallFailure { call, error } in failures.iter().filter(|failure| !self.failing.contains(failure)) {
             tracing::warn!(gpu_uuid = %uuid, call, error, "NVML call failed; compare with nvidia-smi -q");
         }
         for before in self.failing.iter().filter(|before| failures.iter().all(|failure| failure.call != before.call)) {

@@ -7,10 +7,10 @@ use std::mem;
 use std::sync::Arc;
 
 use super::device_assignment::{self, DeviceAssignment};
-use super::event::{Outcome, Report};
+use super::event::{WorkerOutcome, WorkerReport};
 use super::gpu_filter::GpuFilter;
 use super::nvml::{NvmlUnavailable, Session};
-use super::probe::Failure;
+use super::probe::CallFailure;
 use super::tracked_gpu::TrackedGpu;
 use trtllm_model::gpu::{GpuIdentity, GpuInventory, GpuSnapshot, GpuState, NvmlState, ReadError};
 
@@ -105,37 +105,37 @@ impl GpuTracker {
     }
 
     /// Folds a worker's report into the state.
-    pub(super) fn absorb(&mut self, report: Report) {
-        let Report { index, outcome, failures, .. } = report;
+    pub(super) fn absorb(&mut self, report: WorkerReport) {
+        let WorkerReport { index, outcome, failures, .. } = report;
         failures.iter().for_each(|failure| self.count(failure));
         // The failure that decided the state is the last one, because every later call was skipped.
         let call = failures.last().map(|failure| failure.call);
         match outcome {
-            Outcome::Excluded => {
+            WorkerOutcome::Excluded => {
                 self.states.insert(index, None);
                 self.log_unmatched_selectors();
             }
-            Outcome::Identified(identity) => self.identify(identity, &failures),
+            WorkerOutcome::Identified(identity) => self.identify(identity, &failures),
             // Without a UUID the GPU cannot be shown, even if other calls succeed.
-            Outcome::Unidentified(GpuState::Ok) => self.set_state(index, GpuState::Lost, call),
-            Outcome::Unidentified(state) => self.set_state(index, state, call),
-            Outcome::Polled(state, readings, poll) => {
+            WorkerOutcome::Unidentified(GpuState::Ok) => self.set_state(index, GpuState::Lost, call),
+            WorkerOutcome::Unidentified(state) => self.set_state(index, state, call),
+            WorkerOutcome::Polled(state, readings, poll) => {
                 self.set_state(index, state, call);
                 if let Some(gpu) = self.gpu_at(index) {
                     gpu.absorb(*readings, poll, failures);
                 }
             }
-            Outcome::XidsRegistered => {
+            WorkerOutcome::XidsRegistered => {
                 if let Some(gpu) = self.gpu_at(index) {
                     gpu.snapshot.reports_xids = true;
                 }
             }
-            Outcome::Xid(xid) => {
+            WorkerOutcome::Xid(xid) => {
                 if let Some(gpu) = self.gpu_at(index) {
                     gpu.xid(xid);
                 }
             }
-            Outcome::SessionLost(state) => {
+            WorkerOutcome::SessionLost(state) => {
                 let reason = failures.last().map_or("", |failure| failure.error);
                 self.nvml_lost(state, &reason);
             }
@@ -158,11 +158,11 @@ impl GpuTracker {
     pub(super) fn assignments(&mut self, assignments: Result<Vec<DeviceAssignment>, &'static str>) {
         match assignments {
             Ok(assignments) => self.assignments = assignments,
-            Err(error) => self.count(&Failure { call: "pod_resources", error }),
+            Err(error) => self.count(&CallFailure { call: "pod_resources", error }),
         }
     }
 
-    fn count(&mut self, Failure { call, error }: &Failure) {
+    fn count(&mut self, CallFailure { call, error }: &CallFailure) {
         let errors = &mut self.inventory.read_errors;
         match errors.binary_search_by_key(&(*call, *error), |counted| (counted.call, counted.error)) {
             Ok(at) => errors[at].count += 1,
@@ -185,8 +185,8 @@ impl GpuTracker {
         self.by_index.get(&index).and_then(|uuid| self.gpus.get_mut(uuid))
     }
 
-    fn identify(&mut self, identity: GpuIdentity, failures: &[Failure]) {
-        for Failure { call, error } in failures {
+    fn identify(&mut self, identity: GpuIdentity, failures: &[CallFailure]) {
+        for CallFailure { call, error } in failures {
             tracing::warn!(gpu_uuid = %identity.uuid, call, error, "some GPU identity fields are unavailable");
         }
         let uuid = identity.uuid.clone();

@@ -3,12 +3,12 @@
 use std::time::Duration;
 
 use super::*;
-use trtllm_model::gpu::{GpuReadings, LastPoll, LastXid};
+use trtllm_model::gpu::{GpuPoll, GpuReadings, LastXid};
 
 const A: &str = "GPU-a";
 const B: &str = "GPU-b";
 
-const POLL: LastPoll = LastPoll { at_us: 7, monotonic: Duration::ZERO, took: Duration::from_millis(2) };
+const POLL: GpuPoll = GpuPoll { at_us: 7, monotonic: Duration::ZERO, took: Duration::from_millis(2) };
 
 fn tracker(gpus: u32) -> GpuTracker {
     tracker_selecting(gpus, &[])
@@ -23,23 +23,23 @@ fn tracker_selecting(gpus: u32, uuids: &[&str]) -> GpuTracker {
     tracker
 }
 
-fn report(tracker: &mut GpuTracker, index: u32, outcome: Outcome, failures: &[(&'static str, &'static str)]) {
-    let failures = failures.iter().map(|&(call, error)| Failure { call, error }).collect();
-    tracker.absorb(Report { session: 1, index, outcome, failures });
+fn report(tracker: &mut GpuTracker, index: u32, outcome: WorkerOutcome, failures: &[(&'static str, &'static str)]) {
+    let failures = failures.iter().map(|&(call, error)| CallFailure { call, error }).collect();
+    tracker.absorb(WorkerReport { session: 1, index, outcome, failures });
 }
 
-fn identified(index: u32, uuid: &str) -> Outcome {
-    Outcome::Identified(GpuIdentity { uuid: uuid.to_owned(), index, ..GpuIdentity::default() })
+fn identified(index: u32, uuid: &str) -> WorkerOutcome {
+    WorkerOutcome::Identified(GpuIdentity { uuid: uuid.to_owned(), index, ..GpuIdentity::default() })
 }
 
-fn polled(power: f64, energy_mj: u64) -> Outcome {
+fn polled(power: f64, energy_mj: u64) -> WorkerOutcome {
     let readings =
         GpuReadings { power_usage_watts: Some(power), energy_counter_mj: Some(energy_mj), ..GpuReadings::default() };
-    Outcome::Polled(GpuState::Ok, Box::new(readings), POLL)
+    WorkerOutcome::Polled(GpuState::Ok, Box::new(readings), POLL)
 }
 
-fn lost() -> Outcome {
-    Outcome::Polled(GpuState::Lost, Box::default(), POLL)
+fn lost() -> WorkerOutcome {
+    WorkerOutcome::Polled(GpuState::Lost, Box::default(), POLL)
 }
 
 fn gpu(tracker: &GpuTracker, uuid: &str) -> GpuSnapshot {
@@ -113,7 +113,7 @@ fn a_session_is_useful_while_one_gpu_may_recover() {
     report(&mut tracker, 0, identified(0, A), &[]);
     report(&mut tracker, 0, lost(), &[("power_usage", "gpu_is_lost")]);
     assert!(tracker.session_is_useful(), "GPU 1 has not reported yet");
-    report(&mut tracker, 1, Outcome::Unidentified(GpuState::Lost), &[("device_by_index", "gpu_is_lost")]);
+    report(&mut tracker, 1, WorkerOutcome::Unidentified(GpuState::Lost), &[("device_by_index", "gpu_is_lost")]);
     assert!(!tracker.session_is_useful());
     tracker.stalled(1, "device_by_index");
     assert!(tracker.session_is_useful(), "a stalled GPU may recover");
@@ -122,7 +122,7 @@ fn a_session_is_useful_while_one_gpu_may_recover() {
 #[test]
 fn excluded_gpus_do_not_keep_a_session_open() {
     let mut tracker = tracker_selecting(2, &[A]);
-    report(&mut tracker, 1, Outcome::Excluded, &[]);
+    report(&mut tracker, 1, WorkerOutcome::Excluded, &[]);
     report(&mut tracker, 0, identified(0, A), &[]);
     report(&mut tracker, 0, lost(), &[]);
     assert!(!tracker.session_is_useful());
@@ -137,7 +137,7 @@ fn an_unloaded_driver_makes_every_gpu_lost_but_listed() {
     report(&mut tracker, 1, identified(1, B), &[]);
     report(&mut tracker, 0, polled(70.0, 1_000), &[]);
     report(&mut tracker, 1, polled(70.0, 1_000), &[]);
-    let lost = Outcome::SessionLost(NvmlState::DriverNotLoaded);
+    let lost = WorkerOutcome::SessionLost(NvmlState::DriverNotLoaded);
     report(&mut tracker, 0, lost, &[("power_usage", "driver_not_loaded")]);
     let inventory = tracker.inventory();
     assert_eq!(inventory.nvml, NvmlState::DriverNotLoaded);
@@ -179,9 +179,9 @@ fn xids_are_counted_by_code_and_kept_when_the_gpu_is_lost() {
     report(&mut tracker, 0, identified(0, A), &[]);
     report(&mut tracker, 0, polled(70.0, 0), &[]);
     for (code, at_us) in [(48, 1), (79, 2), (48, 3)] {
-        report(&mut tracker, 0, Outcome::Xid(LastXid { code, at_us }), &[]);
+        report(&mut tracker, 0, WorkerOutcome::Xid(LastXid { code, at_us }), &[]);
     }
-    report(&mut tracker, 7, Outcome::Xid(LastXid { code: 13, at_us: 4 }), &[]);
+    report(&mut tracker, 7, WorkerOutcome::Xid(LastXid { code: 13, at_us: 4 }), &[]);
     report(&mut tracker, 0, lost(), &[]);
     assert_eq!(gpu(&tracker, A).xids, [(48, 2), (79, 1)]);
     assert_eq!(gpu(&tracker, A).last_xid, Some(LastXid { code: 48, at_us: 3 }));

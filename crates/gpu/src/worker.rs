@@ -13,13 +13,13 @@ use nvml_wrapper::enums::device::DeviceArchitecture;
 use nvml_wrapper::error::NvmlError;
 
 use super::config::GpuConfig;
-use super::event::{Event, Outcome, Report, monotonic, now_us};
+use super::event::{Event, WorkerOutcome, WorkerReport, monotonic, now_us};
 use super::gpu_filter::GpuFilter;
 use super::nvml::Session;
-use super::probe::{CurrentCall, Failure, Probe, Unsupported};
+use super::probe::{CallFailure, CurrentCall, Probe, Unsupported};
 use super::readings::PollState;
 use super::threads::{self, StopSignal, ThreadHandle};
-use trtllm_model::gpu::{GpuIdentity, GpuState, LastPoll};
+use trtllm_model::gpu::{GpuIdentity, GpuPoll, GpuState};
 
 #[derive(Debug)]
 pub(super) struct Worker {
@@ -73,14 +73,14 @@ impl Worker {
         let identity = device.as_ref().and_then(|device| read_identity(device, self.index, &mut probe));
         let (Some(device), Some(identity)) = (device, identity) else {
             let state = probe.state();
-            let outcome = state.map_or_else(Outcome::SessionLost, Outcome::Unidentified);
+            let outcome = state.map_or_else(WorkerOutcome::SessionLost, WorkerOutcome::Unidentified);
             return self.report(outcome, probe.failures) && state.is_ok();
         };
         if !self.filter.includes(&identity) {
-            self.report(Outcome::Excluded, probe.failures);
+            self.report(WorkerOutcome::Excluded, probe.failures);
             return false;
         }
-        self.report(Outcome::Identified(identity), probe.failures) && self.poll(&device, stop)
+        self.report(WorkerOutcome::Identified(identity), probe.failures) && self.poll(&device, stop)
     }
 
     /// Polls until the GPU fails; returns true if a new handle shall be tried later. A GPU on which merely every call
@@ -108,9 +108,10 @@ impl Worker {
                 continue;
             }
             retried = too_slow;
-            let poll = LastPoll { at_us: now_us(), monotonic: monotonic(), took };
-            let outcome =
-                state.map_or_else(Outcome::SessionLost, |state| Outcome::Polled(state, Box::new(readings), poll));
+            let poll = GpuPoll { at_us: now_us(), monotonic: monotonic(), took };
+            let outcome = state.map_or_else(WorkerOutcome::SessionLost, |state| {
+                WorkerOutcome::Polled(state, Box::new(readings), poll)
+            });
             if !self.report(outcome, probe.failures) || state.is_err() {
                 return false;
             }
@@ -124,8 +125,8 @@ impl Worker {
     }
 
     /// Returns false if the supervisor has ended.
-    fn report(&self, outcome: Outcome, failures: Vec<Failure>) -> bool {
-        let report = Report { session: self.session.number, index: self.index, outcome, failures };
+    fn report(&self, outcome: WorkerOutcome, failures: Vec<CallFailure>) -> bool {
+        let report = WorkerReport { session: self.session.number, index: self.index, outcome, failures };
         self.events.send(Event::Report(report)).is_ok()
     }
 }

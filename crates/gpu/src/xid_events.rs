@@ -9,7 +9,7 @@ use std::time::Duration;
 use nvml_wrapper::enums::event::XidError;
 use nvml_wrapper::error::NvmlError;
 
-use super::event::{Event, Outcome, Report, now_us};
+use super::event::{Event, WorkerOutcome, WorkerReport, now_us};
 use super::nvml::Session;
 use super::raw;
 use super::threads::StopSignal;
@@ -30,7 +30,9 @@ pub(super) fn run(session: &Session, indexes: &Receiver<u32>, stop: &StopSignal,
     }
     let Ok(set) = nvml.create_event_set() else { return };
     let report = |index, outcome| {
-        events.send(Event::Report(Report { session: session.number, index, outcome, failures: Vec::new() })).is_ok()
+        events
+            .send(Event::Report(WorkerReport { session: session.number, index, outcome, failures: Vec::new() }))
+            .is_ok()
     };
     let mut registered: HashMap<usize, u32> = HashMap::new();
     while !stop.wait(Duration::ZERO) {
@@ -40,7 +42,7 @@ pub(super) fn run(session: &Session, indexes: &Receiver<u32>, stop: &StopSignal,
                 && raw::register_xids(&device, &set).is_ok()
             {
                 registered.insert(raw::handle_address(&device), index);
-                report(index, Outcome::XidsRegistered);
+                report(index, WorkerOutcome::XidsRegistered);
             }
         }
         match set.wait(WAIT.as_millis() as u32) {
@@ -51,7 +53,7 @@ pub(super) fn run(session: &Session, indexes: &Receiver<u32>, stop: &StopSignal,
                     None => continue,
                 };
                 let Some(&index) = registered.get(&raw::handle_address(&event.device)) else { continue };
-                if !report(index, Outcome::Xid(LastXid { code, at_us: now_us() })) {
+                if !report(index, WorkerOutcome::Xid(LastXid { code, at_us: now_us() })) {
                     return;
                 }
             }

@@ -14,7 +14,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
-use trtllm_page::metrics::own::{HttpMetrics, Refusal};
+use trtllm_page::metrics::own::{HttpMetrics, HttpRefusal};
 
 /// All responses that are not sent yet, in bytes.
 const MAX_UNREAD: usize = 16 << 20;
@@ -26,7 +26,7 @@ pub(super) const RESPONSE: Duration = Duration::from_secs(30);
 const IDLE: Duration = Duration::from_secs(330);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Phase {
+enum ConnectionPhase {
     Head,
     Handling,
     Sending,
@@ -35,7 +35,7 @@ enum Phase {
 
 /// What a connection is doing, since when, and until when it may. A handshake counts as a head.
 pub(super) struct Progress {
-    phase: Phase,
+    phase: ConnectionPhase,
     since: Instant,
     deadline: Instant,
     /// Since when the peer accepts no bytes.
@@ -46,15 +46,15 @@ pub(super) struct Progress {
     all_unread: Arc<AtomicUsize>,
 }
 
-pub(super) type Connection = Mutex<Progress>;
+pub(super) type ConnectionProgress = Mutex<Progress>;
 
 impl Progress {
     fn new(all_unread: Arc<AtomicUsize>) -> Self {
-        let (phase, since) = (Phase::Head, Instant::now());
+        let (phase, since) = (ConnectionPhase::Head, Instant::now());
         Self { phase, since, deadline: since + STALL, blocked_since: None, tail: [0; 4], unread: 0, all_unread }
     }
 
-    fn enter(&mut self, phase: Phase, limit: Duration) {
+    fn enter(&mut self, phase: ConnectionPhase, limit: Duration) {
         let now = Instant::now();
         (self.phase, self.since, self.deadline) = (phase, now, now + limit);
     }
@@ -62,13 +62,13 @@ impl Progress {
     /// A request's head is complete; its response has `limit`. Pipelined requests share the deadline of the first.
     pub(super) fn request_started(&mut self, limit: Duration) {
         match self.phase {
-            Phase::Sending => self.phase = Phase::Handling,
-            _ => self.enter(Phase::Handling, limit),
+            ConnectionPhase::Sending => self.phase = ConnectionPhase::Handling,
+            _ => self.enter(ConnectionPhase::Handling, limit),
         }
     }
 
     pub(super) fn response_ready(&mut self, bytes: usize) {
-        self.phase = Phase::Sending;
+        self.phase = ConnectionPhase::Sending;
         self.unread += bytes;
         self.all_unread.fetch_add(bytes, Relaxed);
     }
@@ -77,8 +77,8 @@ impl Progress {
         let last = &bytes[bytes.len().saturating_sub(4)..];
         self.tail.rotate_left(last.len());
         self.tail[4 - last.len()..].copy_from_slice(last);
-        if self.phase == Phase::Idle {
-            self.enter(Phase::Head, STALL);
+        if self.phase == ConnectionPhase::Idle {
+            self.enter(ConnectionPhase::Head, STALL);
         }
     }
 
@@ -91,10 +91,11 @@ impl Progress {
 
     /// Everything that hyper had to write has been written.
     fn flushed(&mut self) {
-        if self.phase == Phase::Sending {
+        if self.phase == ConnectionPhase::Sending {
             self.bytes_written(usize::MAX);
             // Other bytes than the end of a request: the next request has begun already.
-            let (phase, limit) = if self.tail == *b"\r\n\r\n" { (Phase::Idle, IDLE) } else { (Phase::Head, STALL) };
+            let (phase, limit) =
+                if self.tail == *b"\r\n\r\n" { (ConnectionPhase::Idle, IDLE) } else { (ConnectionPhase::Head, STALL) };
             self.enter(phase, limit);
         }
     }
@@ -106,10 +107,10 @@ impl Drop for Progress {
     }
 }
 
-/// A stream that reports progress to its [`Connection`].
+/// A stream that reports progress to its [`ConnectionProgress`].
 pub(super) struct Timed<S> {
     pub(super) stream: S,
-    pub(super) connection: Arc<Connection>,
+    pub(super) connection: Arc<ConnectionProgress>,
 }
 
 impl<S: AsyncRead + Unpin> AsyncRead for Timed<S> {
@@ -160,11 +161,11 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Timed<S> {
     }
 }
 
-type Table = Vec<(Arc<Connection>, AbortHandle)>;
+type ConnectionTable = Vec<(Arc<ConnectionProgress>, AbortHandle)>;
 
 /// All connections of one server.
 pub(super) struct Connections {
-    table: Mutex<Table>,
+    table: Mutex<ConnectionTable>,
     limit: usize,
     all_unread: Arc<AtomicUsize>,
     metrics: Arc<HttpMetrics>,
@@ -176,7 +177,7 @@ impl Connections {
     }
 
     /// The table without ended connections.
-    fn table(&self) -> MutexGuard<'_, Table> {
+    fn table(&self) -> MutexGuard<'_, ConnectionTable> {
         let mut table = self.table.lock();
         table.retain(|(_, task)| !task.is_finished());
         table
@@ -184,13 +185,16 @@ impl Connections {
 
     /// Starts the task of a new connection. At the cap, the connection that has been waiting for its peer the longest makes
     /// room; if there is none, the new one is dropped.
-    pub(super) fn spawn<F: Future<Output = ()> + Send + 'static>(&self, serve: impl FnOnce(Arc<Connection>) -> F) {
+    pub(super) fn spawn<F: Future<Output = ()> + Send + 'static>(
+        &self,
+        serve: impl FnOnce(Arc<ConnectionProgress>) -> F,
+    ) {
         let mut table = self.table();
         if table.len() >= self.limit {
-            self.metrics.refused(Refusal::Overloaded);
+            self.metrics.refused(HttpRefusal::Overloaded);
             let waiting = |progress: &Progress| match progress.phase {
-                Phase::Head | Phase::Idle => Some(progress.since),
-                Phase::Handling | Phase::Sending => progress.blocked_since,
+                ConnectionPhase::Head | ConnectionPhase::Idle => Some(progress.since),
+                ConnectionPhase::Handling | ConnectionPhase::Sending => progress.blocked_since,
             };
             if !abort_first(&mut table, waiting) {
                 return;
@@ -205,7 +209,7 @@ impl Connections {
     pub(super) fn limit_unread(&self) {
         let over = self.all_unread.load(Relaxed) > MAX_UNREAD;
         if over && abort_first(&mut self.table(), |progress| progress.blocked_since.map(|_| progress.since)) {
-            self.metrics.refused(Refusal::Timeout);
+            self.metrics.refused(HttpRefusal::Timeout);
         }
     }
 
@@ -216,11 +220,11 @@ impl Connections {
             let mut progress = connection.lock();
             if now > progress.deadline || progress.blocked_since.is_some_and(|since| now > since + STALL) {
                 task.abort();
-                if progress.phase != Phase::Idle {
-                    self.metrics.refused(Refusal::Timeout);
+                if progress.phase != ConnectionPhase::Idle {
+                    self.metrics.refused(HttpRefusal::Timeout);
                 }
                 // Counted once, even if the task ends after the next sweep.
-                (progress.phase, progress.blocked_since) = (Phase::Idle, None);
+                (progress.phase, progress.blocked_since) = (ConnectionPhase::Idle, None);
             }
         }
     }
@@ -230,7 +234,7 @@ impl Connections {
         let deadline = Instant::now() + Duration::from_secs(1);
         while !self.table().is_empty() {
             for (connection, task) in self.table().iter() {
-                if Instant::now() > deadline || connection.lock().phase == Phase::Idle {
+                if Instant::now() > deadline || connection.lock().phase == ConnectionPhase::Idle {
                     task.abort();
                 }
             }
@@ -240,7 +244,7 @@ impl Connections {
 }
 
 /// Aborts the connection that is first in the order of `since`; false if none has a value.
-fn abort_first(table: &mut Table, since: impl Fn(&Progress) -> Option<Instant>) -> bool {
+fn abort_first(table: &mut ConnectionTable, since: impl Fn(&Progress) -> Option<Instant>) -> bool {
     let found = table.iter().enumerate().filter_map(|(at, (connection, _))| Some((since(&connection.lock())?, at)));
     let Some((_, at)) = found.min() else { return false };
     table.swap_remove(at).1.abort();
@@ -254,7 +258,7 @@ mod tests {
     const LIMIT: usize = 256;
 
     /// Connections whose tasks never end by themselves, in the order of their start.
-    async fn table(size: usize) -> (Connections, Vec<Arc<Connection>>) {
+    async fn table(size: usize) -> (Connections, Vec<Arc<ConnectionProgress>>) {
         let connections = Connections::new(LIMIT, Arc::default());
         let mut all = Vec::new();
         for _ in 0..size {
@@ -269,14 +273,15 @@ mod tests {
     }
 
     /// Indexes of the connections that still run.
-    async fn running(connections: &Connections, all: &[Arc<Connection>]) -> Vec<usize> {
+    async fn running(connections: &Connections, all: &[Arc<ConnectionProgress>]) -> Vec<usize> {
         tokio::task::yield_now().await;
         let table = connections.table();
-        let runs = |connection: &&Arc<Connection>| table.iter().any(|(other, _)| Arc::ptr_eq(other, connection));
+        let runs =
+            |connection: &&Arc<ConnectionProgress>| table.iter().any(|(other, _)| Arc::ptr_eq(other, connection));
         all.iter().enumerate().filter(|(_, connection)| runs(connection)).map(|(index, _)| index).collect()
     }
 
-    fn unread(connection: &Connection, bytes: usize) {
+    fn unread(connection: &ConnectionProgress, bytes: usize) {
         let mut progress = connection.lock();
         progress.request_started(RESPONSE);
         progress.response_ready(bytes);
@@ -310,7 +315,7 @@ mod tests {
         let (connections, all) = table(LIMIT).await;
         // The first is busy, the second is idle since later than the third has been silent.
         all[0].lock().request_started(RESPONSE);
-        all[1].lock().enter(Phase::Idle, IDLE);
+        all[1].lock().enter(ConnectionPhase::Idle, IDLE);
         let accepted = |connections: &Connections| {
             let mut accepted = false;
             connections.spawn(|_| {

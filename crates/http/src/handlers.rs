@@ -9,7 +9,7 @@ use axum::response::{Html, IntoResponse, Response};
 
 use crate::views;
 use crate::views::findings::LiveFindings;
-use crate::views::page::LivePage;
+use crate::views::page::HtmlPage;
 use trtllm_page::exposition::cache::Form;
 use trtllm_page::exposition::negotiate::{self, Encoding};
 use trtllm_page::metrics::catalog::Group;
@@ -65,7 +65,7 @@ pub(super) async fn ready(Shared(state): Shared<Arc<State>>) -> Response {
 }
 
 /// The page for people.
-pub(super) fn live_page(page: &LivePage) -> Response {
+pub(super) fn live_page(page: &HtmlPage) -> Response {
     let headers =
         [(header::CONTENT_SECURITY_POLICY, page.policy.as_str()), (header::X_CONTENT_TYPE_OPTIONS, "nosniff")];
     (headers, Html(page.html.clone())).into_response()

@@ -16,7 +16,7 @@ use tower_http::catch_panic::CatchPanicLayer;
 use tower_http::limit::RequestBodyLimitLayer;
 use tower_http::validate_request::ValidateRequestHeaderLayer;
 
-use trtllm_page::metrics::own::{HttpMetrics, Refusal};
+use trtllm_page::metrics::own::{HttpMetrics, HttpRefusal};
 
 /// No handler reads a body; a longer one is refused, not drained.
 const MAX_BODY: usize = 64 << 10;
@@ -38,7 +38,7 @@ pub(super) fn limit_requests(routes: Router, limit: usize, metrics: Arc<HttpMetr
         return routes;
     }
     let refuse = move |_: BoxError| {
-        metrics.refused(Refusal::Overloaded);
+        metrics.refused(HttpRefusal::Overloaded);
         ready((StatusCode::SERVICE_UNAVAILABLE, "too many concurrent requests\n"))
     };
     let limit = GlobalConcurrencyLimitLayer::new(limit.min(Semaphore::MAX_PERMITS));
@@ -49,7 +49,7 @@ pub(super) fn limit_requests(routes: Router, limit: usize, metrics: Arc<HttpMetr
 fn require_host<B>(metrics: &HttpMetrics, request: &Request<B>) -> Result<(), Response> {
     let hosts = request.headers().get_all(header::HOST).iter().count();
     if request.version() == Version::HTTP_11 && hosts != 1 {
-        metrics.refused(Refusal::BadRequest);
+        metrics.refused(HttpRefusal::BadRequest);
         return Err((StatusCode::BAD_REQUEST, "a request must have exactly one Host header\n").into_response());
     }
     Ok(())

@@ -9,7 +9,7 @@ use axum::http::StatusCode;
 use axum::routing::get;
 
 use crate::views::findings::LiveFindings;
-use crate::views::page::LivePage;
+use crate::views::page::HtmlPage;
 use trtllm_page::metrics::compat::CompatSets;
 use trtllm_page::metrics::own::HttpMetrics;
 use trtllm_page::pages::Pages;
@@ -27,7 +27,7 @@ const FAVICON_PATH: &str = "/favicon.ico";
 
 /// What the routes need to know of the command line.
 #[derive(Debug, Clone)]
-pub struct Options {
+pub struct RouterOptions {
     pub telemetry_path: TelemetryPath,
     pub compat: CompatSets,
     /// Requests handled at once, health excepted; 0 means no limit.
@@ -61,8 +61,13 @@ impl fmt::Display for TelemetryPath {
 }
 
 /// All routes.
-pub fn all(state: &Arc<State>, options: Options, metrics: &Arc<HttpMetrics>, heartbeats: &Arc<Heartbeats>) -> Router {
-    let Options { telemetry_path, compat, max_requests } = options;
+pub fn all(
+    state: &Arc<State>,
+    options: RouterOptions,
+    metrics: &Arc<HttpMetrics>,
+    heartbeats: &Arc<Heartbeats>,
+) -> Router {
+    let RouterOptions { telemetry_path, compat, max_requests } = options;
     let all_pages = Arc::new(Pages::new(Arc::clone(state), compat, Arc::clone(metrics)));
     let pages = Router::new()
         // The path may have segments that begin with `:`, which axum 0.7 took for parameters.
@@ -77,7 +82,7 @@ pub fn all(state: &Arc<State>, options: Options, metrics: &Arc<HttpMetrics>, hea
     let live_findings = LiveFindings::start(Arc::clone(state), Arc::clone(&all_pages));
     let findings = Router::new().route("/api/v1/findings", get(handlers::findings)).with_state(live_findings);
     let pages = pages.with_state(all_pages).merge(findings);
-    let live_page = LivePage::new(&telemetry_path.0);
+    let live_page = HtmlPage::new(&telemetry_path.0);
     let views = Router::new()
         .route("/", get(async move || handlers::live_page(&live_page)))
         .route(FAVICON_PATH, get(async || StatusCode::NO_CONTENT))

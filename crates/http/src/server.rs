@@ -21,12 +21,12 @@ use tokio_util::either::Either;
 use tower::ServiceExt as _;
 
 use crate::listen::{self, Listener, Stream};
-use trtllm_page::metrics::own::{HttpMetrics, Refusal};
+use trtllm_page::metrics::own::{HttpMetrics, HttpRefusal};
 use trtllm_service::log::LogLimit;
 use trtllm_service::shutdown::Shutdown;
 use trtllm_service::supervise::{self, Heartbeat, Task};
 
-use super::connections::{Connection, Connections, RESPONSE, Timed};
+use super::connections::{ConnectionProgress, Connections, RESPONSE, Timed};
 
 /// Connections of one server, if there are enough file descriptors.
 pub const MAX_CONNECTIONS: usize = 256;
@@ -40,7 +40,7 @@ const SWEEP: Duration = Duration::from_millis(500);
 
 /// What to serve, and where.
 #[derive(Debug)]
-pub struct Server {
+pub struct HttpServer {
     pub listeners: Vec<Listener>,
     pub router: Router,
     pub tls: Option<TlsAcceptor>,
@@ -49,7 +49,7 @@ pub struct Server {
     pub max_connections: usize,
 }
 
-impl Server {
+impl HttpServer {
     /// Serves until shutdown, then gives responses under way a moment to finish.
     pub async fn run(self, mut shutdown: Shutdown) {
         let Self { listeners, router, tls, metrics, heartbeat, max_connections } = self;
@@ -108,7 +108,7 @@ async fn accept(listener: &Listener, service: &Arc<Service>) {
 }
 
 impl Service {
-    async fn serve(self: Arc<Self>, stream: Stream, connection: Arc<Connection>) {
+    async fn serve(self: Arc<Self>, stream: Stream, connection: Arc<ConnectionProgress>) {
         let client = listen::peer_address(&stream).map(ClientAddress::from).unwrap_or_default();
         let stream = match &self.tls {
             None => Either::Left(stream),
@@ -125,13 +125,13 @@ impl Service {
         http.header_read_timeout(None).max_header_size(MAX_HEAD).max_buf_size(MAX_BUFFER);
         let ended = http.serve_connection(timed, service).await;
         if ended.is_err_and(|error| error.is_parse()) {
-            self.metrics.refused(Refusal::BadRequest);
+            self.metrics.refused(HttpRefusal::BadRequest);
         }
     }
 
     async fn respond(
         &self,
-        connection: &Connection,
+        connection: &ConnectionProgress,
         client: ClientAddress,
         mut request: Request<Incoming>,
     ) -> Result<axum::response::Response, Infallible> {

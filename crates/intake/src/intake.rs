@@ -5,11 +5,11 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use trtllm_engine::{Engine, EngineState, Implausible};
+use trtllm_engine::{EngineFold, EngineState, Implausible};
 use trtllm_model::{BenchReport, EngineAbout, EngineName, ErrorKind, RejectCounts, RejectReason};
-use trtllm_page::state::{self, EngineSlot, Failure, SourceStatus};
+use trtllm_page::state::{self, EngineSlot, PollFailure, SourceStatus};
 use trtllm_recording::recorder::EngineRecorder;
-use trtllm_recording::{self as recording, Item, Settled};
+use trtllm_recording::{Item, RecordedMoment, Settled};
 use trtllm_service::log::LogLimit;
 use trtllm_service::printable::one_line;
 use trtllm_sources::{Batch, Presence, SourceError};
@@ -31,12 +31,12 @@ impl Moment {
         Self { instant, unix_us: i64::try_from(since_1970.as_micros()).unwrap_or(i64::MAX) }
     }
 
-    fn recorded(at: recording::Moment) -> Self {
+    fn recorded(at: RecordedMoment) -> Self {
         Self { instant: at.instant(), unix_us: at.us }
     }
 
-    fn to_record(self) -> recording::Moment {
-        recording::Moment::new(self.instant, self.unix_us)
+    fn to_record(self) -> RecordedMoment {
+        RecordedMoment::new(self.instant, self.unix_us)
     }
 }
 
@@ -75,7 +75,7 @@ const LOSSES_END: Duration = Duration::from_secs(60);
 pub struct Intake {
     slot: Arc<EngineSlot>,
     /// Boxed because it is tens of kilobytes, and the intake is moved into its task.
-    engine: Box<Engine>,
+    engine: Box<EngineFold>,
     source: SourceStatus,
     about: EngineAbout,
     published: EngineState,
@@ -92,7 +92,7 @@ pub struct Intake {
 impl Intake {
     #[must_use]
     pub fn new(slot: Arc<EngineSlot>, stale_after: Duration) -> Self {
-        let engine = Engine::new(stale_after).with_objectives(slot.name.objectives);
+        let engine = EngineFold::new(stale_after).with_objectives(slot.name.objectives);
         Self {
             slot,
             engine: Box::new(engine),
@@ -314,7 +314,7 @@ impl Intake {
             self.log.failing = kind;
         }
         self.source.loading = None;
-        self.source.last_failure = error.map(|error| Failure {
+        self.source.last_failure = error.map(|error| PollFailure {
             kind: error.kind(),
             text: beginning(&error.to_string()),
             not_ready: error.is_not_ready(),

@@ -6,7 +6,7 @@ use serde_with::skip_serializing_none;
 
 use super::bounded;
 use super::request::RequestStats;
-use super::rows::Rows;
+use super::rows::PoolRows;
 use super::timestamp::{RecordTime, timestamp};
 
 /// One IterationStats. Source: executor, trtllm-serve `GET /metrics`, `get_stats()`, the socket.
@@ -98,17 +98,17 @@ pub struct IterationStats {
     pub stats_dropped_frames: Option<u64>,
     /// By attention window size.
     #[serde(alias = "kv_cache_iteration_stats")]
-    pub kv_cache_iteration_stats: Option<Rows<KvCacheIterationStats>>,
+    pub kv_cache_iteration_stats: Option<PoolRows<KvCacheIterationStats>>,
     /// By pool group on the GPU: a pool that several windows share stands here once. KV cache manager V2 only, like all
     /// that follow.
     #[serde(alias = "kv_cache_iteration_stats_by_pool_group")]
-    pub kv_cache_iteration_stats_by_pool_group: Option<Rows<KvCacheIterationStats>>,
+    pub kv_cache_iteration_stats_by_pool_group: Option<PoolRows<KvCacheIterationStats>>,
     /// By pool group on host and disk. These groups are not those on the GPU.
     #[serde(alias = "kv_cache_iteration_stats_by_cold_pool_group")]
-    pub kv_cache_iteration_stats_by_cold_pool_group: Option<Rows<KvCacheIterationStats>>,
+    pub kv_cache_iteration_stats_by_cold_pool_group: Option<PoolRows<KvCacheIterationStats>>,
     /// By life cycle; only those that looked something up in this iteration.
     #[serde(alias = "kv_cache_iteration_stats_by_lifecycle")]
-    pub kv_cache_iteration_stats_by_lifecycle: Option<Rows<KvCacheLifecycleStats>>,
+    pub kv_cache_iteration_stats_by_lifecycle: Option<PoolRows<KvCacheLifecycleStats>>,
     /// Requests whose KV cache was evicted in this iteration.
     #[serde(alias = "iter_suspended_requests")]
     pub iter_suspended_requests: Option<i64>,

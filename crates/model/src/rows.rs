@@ -14,9 +14,9 @@ const MAX_ROWS: usize = 1024;
 /// Rows by id, in the engine's order. A row whose id is too long for one is skipped. No map: a `BTreeMap` takes 5 KB for a single row of KV cache statistics, and a record has
 /// up to four such objects.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Rows<R>(Vec<(Box<str>, R)>);
+pub struct PoolRows<R>(Vec<(Box<str>, R)>);
 
-impl<R> Rows<R> {
+impl<R> PoolRows<R> {
     #[must_use]
     pub fn len(&self) -> usize {
         self.0.len()
@@ -43,21 +43,21 @@ impl<R> Rows<R> {
     }
 }
 
-impl<R: Serialize> Serialize for Rows<R> {
+impl<R: Serialize> Serialize for PoolRows<R> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_map(self.0.iter().map(|(id, row)| (id, row)))
     }
 }
 
-impl<'de, R: Deserialize<'de>> Deserialize<'de> for Rows<R> {
+impl<'de, R: Deserialize<'de>> Deserialize<'de> for PoolRows<R> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct Object<R>(PhantomData<R>);
         impl<'de, R: Deserialize<'de>> Visitor<'de> for Object<R> {
-            type Value = Rows<R>;
+            type Value = PoolRows<R>;
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("an object of statistics")
             }
-            fn visit_map<A: MapAccess<'de>>(self, mut object: A) -> Result<Rows<R>, A::Error> {
+            fn visit_map<A: MapAccess<'de>>(self, mut object: A) -> Result<PoolRows<R>, A::Error> {
                 let mut rows = Vec::new();
                 while let Some(ShortText(id)) = object.next_key()? {
                     match id {
@@ -65,7 +65,7 @@ impl<'de, R: Deserialize<'de>> Deserialize<'de> for Rows<R> {
                         _ => _ = object.next_value::<IgnoredAny>()?,
                     }
                 }
-                Ok(Rows(rows))
+                Ok(PoolRows(rows))
             }
         }
         deserializer.deserialize_map(Object(PhantomData))
@@ -79,7 +79,8 @@ mod tests {
     #[test]
     fn a_row_whose_id_is_longer_than_any_window_id_is_skipped_and_ids_have_a_weight() {
         let (short, long) = ("4".repeat(64), "4".repeat(65));
-        let rows: Rows<u64> = serde_json::from_str(&format!("{{\"{short}\":1,\"{long}\":2,\"\\u0034\":3}}")).unwrap();
+        let rows: PoolRows<u64> =
+            serde_json::from_str(&format!("{{\"{short}\":1,\"{long}\":2,\"\\u0034\":3}}")).unwrap();
         assert_eq!(rows.0, [(short.into(), 1), ("4".into(), 3)]);
         assert!(rows.weight() >= 2 * size_of::<(Box<str>, u64)>() + 65, "{}", rows.weight());
     }

@@ -7,7 +7,7 @@ use std::time::Instant;
 use bytes::Bytes;
 
 use crate::exposition;
-use crate::exposition::cache::{self, Cache, Form};
+use crate::exposition::cache::{self, Form, RenderedPages};
 use crate::exposition::compress;
 use crate::exposition::negotiate::{Encoding, Format};
 use crate::metrics::catalog::Group;
@@ -46,13 +46,13 @@ pub struct Pages {
     state: Arc<State>,
     builder: PageBuilder,
     metrics: Arc<HttpMetrics>,
-    cache: Cache<Selection>,
+    cache: RenderedPages<Selection>,
 }
 
 impl Pages {
     #[must_use]
     pub fn new(state: Arc<State>, compat: CompatSets, metrics: Arc<HttpMetrics>) -> Self {
-        Self { builder: PageBuilder::new(compat), state, metrics, cache: Cache::new() }
+        Self { builder: PageBuilder::new(compat), state, metrics, cache: RenderedPages::new() }
     }
 
     /// The page for a scraper. It is counted and timed.
@@ -84,8 +84,8 @@ impl Pages {
         self.get(Form { selection: own_selection(), format: Format::Text, encoding: Encoding::Identity })
     }
 
-    fn sections(&self, selection: Selection, format: Format) -> Vec<cache::Section<impl FnOnce(&mut Vec<u8>)>> {
-        let part = |section, version| cache::Section {
+    fn sections(&self, selection: Selection, format: Format) -> Vec<cache::RenderedSection<impl FnOnce(&mut Vec<u8>)>> {
+        let part = |section, version| cache::RenderedSection {
             version,
             write: move |out: &mut Vec<u8>| {
                 let page = self.builder.section(section, &self.state, &self.metrics, selection);

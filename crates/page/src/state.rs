@@ -17,10 +17,10 @@ use trtllm_service::shutdown::Shutdown;
 pub use engine::EngineSnapshot;
 pub use slot::{EngineOrigin, EngineSlot, Place, copy_to_keep};
 
-pub use source::{Failure, SourceMetrics, SourceStatus, StartPhase};
+pub use source::{PollFailure, SourceMetrics, SourceStatus, StartPhase};
 pub use trtllm_model::RECENT_RECORDS;
 
-use slot::Changes;
+use slot::SlotChanges;
 
 /// All engines, in the order of the page, and all GPUs.
 #[derive(Debug)]
@@ -28,7 +28,7 @@ pub struct State {
     /// Replaced as a whole when an engine joins or leaves.
     engines: ArcSwap<Vec<Arc<EngineSlot>>>,
     gpus: ArcSwap<GpuInventory>,
-    changes: Arc<Changes>,
+    changes: Arc<SlotChanges>,
     pub refused_publishers: RefusedPublishers,
     /// Unset without a recorder.
     pub recorder: OnceLock<RecorderCounts>,

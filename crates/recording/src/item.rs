@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use serde::{Deserialize, Serialize};
 
 use trtllm_model::kv_event::{BlockHash, KvCacheEventData, StoredBlock};
-use trtllm_model::rows::Rows;
+use trtllm_model::rows::PoolRows;
 use trtllm_model::server_metrics::ServerCount;
 use trtllm_model::{
     BenchReport, EngineAbout, IterationStats, KvCacheEvent, PerfMetricsEntry, RequestStatsPerIteration, ServerMetrics,
@@ -38,7 +38,7 @@ pub enum Item {
     /// and another exporter had continued its recording.
     Dropped(u64),
     /// When the following items were received. They are folded at this moment, not at the present.
-    Received(Moment),
+    Received(RecordedMoment),
     /// A record with absurd values. It was not counted.
     RefusedRecord(Box<IterationStats>),
     About(Box<EngineAbout>),
@@ -81,14 +81,14 @@ impl Header {
 
 /// A moment of the recording process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Moment {
+pub struct RecordedMoment {
     /// Nanoseconds of a clock that only moves forward. Only differences within a session are meaningful.
     pub ns: i64,
     /// Microseconds since 1970 UTC.
     pub us: i64,
 }
 
-impl Moment {
+impl RecordedMoment {
     /// A moment of this process.
     #[must_use]
     pub fn new(instant: Instant, unix_us: i64) -> Self {
@@ -119,7 +119,7 @@ fn origin() -> Instant {
 /// The end of a poll.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Settled {
-    pub at: Moment,
+    pub at: RecordedMoment,
     /// The records were what the engine's ring held.
     pub from_ring: bool,
 }
@@ -208,15 +208,15 @@ fn weight_of_record(record: &IterationStats) -> usize {
         &record.kv_cache_iteration_stats_by_cold_pool_group,
     ];
     let lifecycles = record.kv_cache_iteration_stats_by_lifecycle.as_ref();
-    let levels = lifecycles.into_iter().flat_map(Rows::values).map(|row| {
+    let levels = lifecycles.into_iter().flat_map(PoolRows::values).map(|row| {
         weight_of(row.iter_full_reused_blocks_by_level.as_ref())
             + weight_of(row.iter_partial_reused_blocks_by_level.as_ref())
     });
     let tiers = record.kv_cache_level_tiers.as_ref();
     size_of::<IterationStats>()
         + weight_of(record.request_stats.as_ref())
-        + pools.into_iter().flatten().map(Rows::weight).sum::<usize>()
-        + lifecycles.map_or(0, Rows::weight)
+        + pools.into_iter().flatten().map(PoolRows::weight).sum::<usize>()
+        + lifecycles.map_or(0, PoolRows::weight)
         + levels.sum::<usize>()
         + weight_of(record.iter_cached_tokens_by_level.as_ref())
         + weight_of(tiers)

@@ -9,5 +9,5 @@ pub mod item;
 mod reader;
 pub mod recorder;
 
-pub use item::{Header, Item, Moment, Settled};
+pub use item::{Header, Item, RecordedMoment, Settled};
 pub use reader::{OpenRecordingError, Reader};

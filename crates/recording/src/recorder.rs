@@ -22,7 +22,7 @@ use crate::directory;
 
 pub use tap::EngineRecorder;
 
-use files::Files;
+use files::SegmentFiles;
 use queue::{Message, Queue};
 
 /// Where to record, and how much to keep.
@@ -78,11 +78,11 @@ impl Recorder {
             _ => RecorderError::Directory { directory: directory.clone(), cause },
         };
         let lock = directory::lock(&directory).map_err(failed)?;
-        let files = Files::open(&directory, max_size, counts.clone()).map_err(failed)?;
+        let files = SegmentFiles::open(&directory, max_size, counts.clone()).map_err(failed)?;
         let (messages, received) = mpsc::channel();
         let weight = Arc::new(AtomicUsize::new(0));
         let (alive, ended) = mpsc::channel();
-        let writer = writer::Writer::new(files, counts.clone(), Arc::clone(&weight));
+        let writer = writer::SegmentWriter::new(files, counts.clone(), Arc::clone(&weight));
         let thread = thread::Builder::new().name("recorder".to_owned());
         let run = move || {
             writer.run(&received);

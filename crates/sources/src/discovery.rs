@@ -14,7 +14,7 @@ use tokio::task::JoinSet;
 
 use super::SourceError;
 use super::http_client::HttpClient;
-use super::server::Server;
+use super::server::TargetServer;
 
 /// trtllm-serve's default.
 pub const USUAL_PORT: u16 = 8000;
@@ -33,7 +33,7 @@ const MAX_HOST: usize = 253;
 
 /// What one place answered.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Finding {
+pub struct FoundServer {
     /// `http://HOST:PORT`
     pub target: String,
     /// It is at one of the ports that were asked for.
@@ -54,14 +54,14 @@ pub enum Verdict {
 /// Asks every place where a trtllm-serve may be: these ports of this host, the `known` servers, and those that a process names.
 /// The findings are in this order, and only the last ones are limited: anybody may start processes with this name. Ports without
 /// a listener are left out, unless a process of trtllm-serve names them.
-pub async fn search(ports: Vec<u16>, known: Vec<String>) -> Vec<Finding> {
+pub async fn search(ports: Vec<u16>, known: Vec<String>) -> Vec<FoundServer> {
     let named = tokio::task::spawn_blocking(|| processes(Path::new("/proc"))).await.unwrap_or_default();
     let mut asked = JoinSet::new();
     for (order, (target, configured)) in places(ports, known, &named).into_iter().enumerate() {
         let has_process = named.contains(&target);
         asked.spawn(async move {
             let verdict = verdict(&target, has_process).await?;
-            Some((order, Finding { target, configured, verdict }))
+            Some((order, FoundServer { target, configured, verdict }))
         });
     }
     let mut findings = Vec::new();
@@ -109,7 +109,7 @@ async fn ask(target: &str) -> Result<Verdict, SourceError> {
         id: String,
         owned_by: String,
     }
-    let mut client = HttpClient::new(Server::plain(target.to_owned())).with_max_body(MAX_ANSWER);
+    let mut client = HttpClient::new(TargetServer::plain(target.to_owned())).with_max_body(MAX_ANSWER);
     let answer = client.read(Method::GET, "/v1/models").await?;
     let models: Result<Models, _> = serde_json::from_slice(answer);
     let model = models.ok().and_then(|models| models.data.into_iter().next());

@@ -24,7 +24,7 @@ use tower::ServiceExt as _;
 
 use super::SourceError;
 use super::name_lookup::{Resolver, look_up, resolver};
-use super::server::{Server, Token};
+use super::server::{TargetServer, Token};
 
 /// Longest response, in bytes. A full ring of 1000 records with their requests is a few MiB.
 const MAX_BODY: usize = 16 << 20;
@@ -42,10 +42,10 @@ const READ_BUFFER: usize = 64 << 10;
 /// connection, because the first one is not back in the pool yet.
 #[derive(Debug)]
 pub struct HttpClient {
-    pub(super) server: Server,
+    pub(super) server: TargetServer,
     token: Token,
     connector: HttpConnector<Resolver>,
-    connection: Option<Connection>,
+    connection: Option<ServerConnection>,
     body: Vec<u8>,
     /// Length of the long ones of the last bodies. It falls slowly, because one poll has long and short answers.
     usual_body: usize,
@@ -57,7 +57,7 @@ pub struct HttpClient {
 /// The two halves of hyper's connection. The second one runs in the caller's task during a request, and rests between
 /// requests: a task of its own would wake another thread for each poll.
 #[derive(Debug)]
-struct Connection {
+struct ServerConnection {
     requests: SendRequest<Empty<Bytes>>,
     /// None once the connection has ended.
     io: Option<Io>,
@@ -65,7 +65,7 @@ struct Connection {
 
 type Io = http1::Connection<TokioIo<Either<TcpStream, TlsStream<TcpStream>>>, Empty<Bytes>>;
 
-impl Connection {
+impl ServerConnection {
     async fn send(&mut self, request: Request<Empty<Bytes>>) -> hyper::Result<Response<Incoming>> {
         let response = self.requests.send_request(request);
         run(&mut self.io, response).await
@@ -92,11 +92,11 @@ async fn run<T>(io: &mut Option<Io>, exchange: impl Future<Output = T>) -> T {
 }
 
 impl HttpClient {
-    pub fn new(server: Server) -> Self {
+    pub fn new(server: TargetServer) -> Self {
         Self::with_resolver(server, resolver(look_up))
     }
 
-    fn with_resolver(server: Server, resolver: Resolver) -> Self {
+    fn with_resolver(server: TargetServer, resolver: Resolver) -> Self {
         let mut connector = HttpConnector::new_with_resolver(resolver);
         connector.set_nodelay(true);
         // TLS is added after the connection.
@@ -217,7 +217,7 @@ impl HttpClient {
         &self.body
     }
 
-    async fn connect(&self, uri: &Uri) -> Result<Connection, SourceError> {
+    async fn connect(&self, uri: &Uri) -> Result<ServerConnection, SourceError> {
         let failed = |error: &(dyn Error + 'static)| SourceError::Connect {
             target: self.server.target.clone(),
             cause: root_cause(error),
@@ -235,7 +235,7 @@ impl HttpClient {
         let stream = TokioIo::new(stream);
         let handshake = http1::Builder::new().max_buf_size(READ_BUFFER).handshake(stream).await;
         let (requests, io) = handshake.map_err(|error| failed(&error))?;
-        Ok(Connection { requests, io: Some(io) })
+        Ok(ServerConnection { requests, io: Some(io) })
     }
 }
 
@@ -257,7 +257,7 @@ mod tests {
     async fn an_ip_address_needs_no_look_up() {
         for (host, expected) in [("engine", true), ("127.0.0.1", false), ("[::1]", false)] {
             let resolver = resolver(|_| Err(io::Error::other("a name was looked up")));
-            let mut client = HttpClient::with_resolver(Server::plain(format!("http://{host}:1")), resolver);
+            let mut client = HttpClient::with_resolver(TargetServer::plain(format!("http://{host}:1")), resolver);
             let error = client.read(Method::GET, "/metrics").await.unwrap_err();
             assert!(matches!(error, SourceError::Connect { .. }));
             assert_eq!(error.to_string().contains("a name was looked up"), expected, "{error}");
@@ -285,7 +285,7 @@ mod tests {
 
     #[test]
     fn the_buffer_of_a_long_first_answer_is_freed_while_the_others_are_short() {
-        let mut client = HttpClient::new(Server::plain("http://engine:1".to_owned()));
+        let mut client = HttpClient::new(TargetServer::plain("http://engine:1".to_owned()));
         let mut read = |length| {
             client.body.extend(std::iter::repeat_n(b'x', length));
             client.release();
@@ -300,7 +300,7 @@ mod tests {
 
     #[test]
     fn the_buffer_stays_while_long_and_short_answers_alternate() {
-        let mut client = HttpClient::new(Server::plain("http://engine:1".to_owned()));
+        let mut client = HttpClient::new(TargetServer::plain("http://engine:1".to_owned()));
         for _ in 0..100 {
             for length in [100_000, 2, 0, 2, 0] {
                 client.body.extend(std::iter::repeat_n(b'x', length));
@@ -313,7 +313,7 @@ mod tests {
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn requests_in_a_row_share_one_connection() {
         let (target, serving) = server(1, 100).await;
-        let mut client = HttpClient::new(Server::plain(target));
+        let mut client = HttpClient::new(TargetServer::plain(target));
         for _ in 0..100 {
             // A second connection would never be accepted.
             assert_eq!(client.read(Method::GET, "/metrics").await.unwrap(), b"[]");
@@ -324,7 +324,7 @@ mod tests {
     #[tokio::test]
     async fn a_connection_that_the_server_closed_is_replaced() {
         let (target, serving) = server(3, 1).await;
-        let mut client = HttpClient::new(Server::plain(target));
+        let mut client = HttpClient::new(TargetServer::plain(target));
         for _ in 0..3 {
             assert_eq!(client.read(Method::GET, "/metrics").await.unwrap(), b"[]");
         }
@@ -334,7 +334,7 @@ mod tests {
     #[tokio::test]
     async fn a_connection_that_the_server_reset_between_two_requests_is_replaced() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let mut client = HttpClient::new(Server::plain(format!("http://{}", listener.local_addr().unwrap())));
+        let mut client = HttpClient::new(TargetServer::plain(format!("http://{}", listener.local_addr().unwrap())));
         for _ in 0..3 {
             let answer = async {
                 let (mut stream, _) = listener.accept().await.unwrap();

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use tokio::task::JoinSet;
 
 use super::{Batch, OpenError, Presence, SourceError};
-use files::{Files, Reading};
+use files::{LineFiles, LinesRead};
 
 /// From the start of one reading to the next.
 const INTERVAL: Duration = Duration::from_secs(1);
@@ -50,7 +50,7 @@ impl LinesDir {
 
 /// Which lines of the directory are those of the engine. A line of an orchestrator has both parts of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Owner {
+pub(super) enum LineOwner {
     /// One server. The lines of an orchestrator are not its own.
     Server,
     /// All who write into the directory. The part of a request that an orchestrator writes whole is left out.
@@ -62,9 +62,9 @@ pub(super) enum Owner {
 pub struct PerfMetricsDir {
     path: PathBuf,
     /// `None` while they are read.
-    files: Option<Files>,
+    files: Option<LineFiles>,
     /// At most one.
-    reading: JoinSet<(Files, std::io::Result<Reading>)>,
+    reading: JoinSet<(LineFiles, std::io::Result<LinesRead>)>,
     begun: Instant,
     due: Instant,
     /// The last reading that left nothing unread began then.
@@ -75,11 +75,11 @@ pub struct PerfMetricsDir {
 }
 
 impl PerfMetricsDir {
-    pub(super) fn new(dir: LinesDir, owner: Owner) -> Self {
+    pub(super) fn new(dir: LinesDir, owner: LineOwner) -> Self {
         let now = Instant::now();
         Self {
             path: dir.path.clone(),
-            files: Some(Files::new(dir, owner)),
+            files: Some(LineFiles::new(dir, owner)),
             reading: JoinSet::new(),
             begun: now,
             due: now,
@@ -96,7 +96,7 @@ impl PerfMetricsDir {
     /// Like [`LinesDir::check`].
     pub async fn open(dir: LinesDir) -> Result<Self, OpenError> {
         dir.check_beside().await?;
-        Ok(Self::new(dir, Owner::Deployment))
+        Ok(Self::new(dir, LineOwner::Deployment))
     }
 
     #[must_use]

@@ -35,7 +35,7 @@ pub fn parse_server_metrics(page: &[u8]) -> Result<ServerMetrics, NotAPage> {
         if matches!(text, Ok("")) || line.starts_with(b"#") {
             continue;
         }
-        match text.ok().and_then(Sample::parse) {
+        match text.ok().and_then(ParsedSample::parse) {
             Some(sample) => {
                 valid = true;
                 add(&mut metrics, &sample);
@@ -46,7 +46,7 @@ pub fn parse_server_metrics(page: &[u8]) -> Result<ServerMetrics, NotAPage> {
     if invalid && !valid { Err(NotAPage) } else { Ok(metrics) }
 }
 
-fn add(metrics: &mut ServerMetrics, sample: &Sample<'_>) {
+fn add(metrics: &mut ServerMetrics, sample: &ParsedSample<'_>) {
     let Some(name) = sample.name.strip_prefix("trtllm_") else { return };
     if let Some(section) = config_section(name) {
         metrics.config.entry(section).or_insert_with(|| sample.configuration());
@@ -109,13 +109,13 @@ fn short(text: &str) -> String {
 
 /// One line: `name{label="value",…} value [timestamp]`.
 #[derive(Debug)]
-pub struct Sample<'a> {
+pub struct ParsedSample<'a> {
     pub name: &'a str,
     pub labels: Vec<(&'a str, Cow<'a, str>)>,
     pub value: f64,
 }
 
-impl<'a> Sample<'a> {
+impl<'a> ParsedSample<'a> {
     /// `None` if the line is not valid.
     pub fn parse(line: &'a str) -> Option<Self> {
         let (name, rest) = line.split_at(line.find(|c: char| c == '{' || c.is_ascii_whitespace())?);

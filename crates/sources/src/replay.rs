@@ -8,10 +8,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use trtllm_model::RejectReason;
-use trtllm_recording::{self as recording, Item, Moment, Settled};
+use trtllm_recording::{self as recording, Item, RecordedMoment, Settled};
 use trtllm_service::small_file;
 
-use super::trtllm_json::{Hello, Line, parse_line, parse_records};
+use super::trtllm_json::{Hello, PublisherLine, parse_line, parse_records};
 use super::{Batch, OpenError, Presence, SourceError, bench_report};
 
 /// Most records of one poll: a file that is read at full speed must not fill the memory.
@@ -36,7 +36,7 @@ pub enum Pace {
 pub struct Replay {
     pub(super) target: String,
     pace: Pace,
-    input: Input,
+    input: ReplayInput,
     started: Option<Instant>,
     /// An item that was read before its time.
     next: Option<Item>,
@@ -45,12 +45,12 @@ pub struct Replay {
     clock: f64,
     first_timestamp_us: Option<i64>,
     /// The moment of the last items of a recording, and the process that wrote it.
-    received: Option<Moment>,
+    received: Option<RecordedMoment>,
     session: Option<i64>,
 }
 
 #[derive(Debug)]
-enum Input {
+enum ReplayInput {
     Lines(BufReader<File>),
     Records(std::vec::IntoIter<Item>),
     Recording(Box<recording::Reader>),
@@ -92,7 +92,7 @@ impl Replay {
             let mut text = String::new();
             reader.take(MAX_LINE).read_to_string(&mut text).map_err(failed)?;
             let report = bench_report::parse(&text).map_err(|error| failed(std::io::Error::other(error)))?;
-            Input::Records(vec![Item::BenchReport(Arc::new(report))].into_iter())
+            ReplayInput::Records(vec![Item::BenchReport(Arc::new(report))].into_iter())
         } else if array {
             let (mut text, mut batch) = (Vec::new(), Batch::default());
             reader.take(MAX_ARRAY).read_to_end(&mut text).map_err(failed)?;
@@ -101,9 +101,9 @@ impl Replay {
                 let cause = "the array has too many records; write one record per line".to_owned();
                 return Err(failed(std::io::Error::new(ErrorKind::InvalidData, cause)));
             }
-            Input::Records(batch.items.into_iter())
+            ReplayInput::Records(batch.items.into_iter())
         } else {
-            Input::Lines(reader)
+            ReplayInput::Lines(reader)
         };
         Ok(Self::new(path, pace, input))
     }
@@ -111,10 +111,10 @@ impl Replay {
     fn read_recording(path: &Path, engine: Option<&str>, pace: Pace) -> Result<Self, OpenError> {
         let opened = recording::Reader::open(path, engine, "engine=MODEL or engine=MODEL/VERSION", None);
         let failed = |error| OpenError::Replay { path: path.to_owned(), cause: std::io::Error::other(error) };
-        Ok(Self::new(path, pace, Input::Recording(Box::new(opened.map_err(failed)?))))
+        Ok(Self::new(path, pace, ReplayInput::Recording(Box::new(opened.map_err(failed)?))))
     }
 
-    fn new(path: &Path, pace: Pace, input: Input) -> Self {
+    fn new(path: &Path, pace: Pace, input: ReplayInput) -> Self {
         Self {
             target: format!("replay:{}", path.display()),
             pace,
@@ -148,7 +148,7 @@ impl Replay {
     }
 
     fn read_item(&mut self, batch: &mut Batch) -> Result<Option<Item>, SourceError> {
-        if let Input::Records(records) = &mut self.input {
+        if let ReplayInput::Records(records) = &mut self.input {
             return Ok(records.next());
         }
         let mut line = Vec::new();
@@ -176,8 +176,8 @@ impl Replay {
                 continue;
             }
             match parse_line(line) {
-                Ok(Line::Item(item)) => return Ok(Some(item)),
-                Ok(Line::Hello(Hello { pid, config, .. })) => {
+                Ok(PublisherLine::Item(item)) => return Ok(Some(item)),
+                Ok(PublisherLine::Hello(Hello { pid, config, .. })) => {
                     batch.update_settings(config);
                     if let Some(pid) = pid {
                         return Ok(Some(Item::Process(pid)));
@@ -228,7 +228,7 @@ impl Replay {
     }
 }
 
-impl Input {
+impl ReplayInput {
     /// Replaces `line` by the next one, without its line feed. False at the end.
     fn read_line(&mut self, line: &mut Vec<u8>, batch: &mut Batch) -> std::io::Result<bool> {
         line.clear();

@@ -59,7 +59,7 @@ pub fn port_of(authority: &Authority) -> Result<Option<u16>, String> {
 
 /// A server that can be connected to. A clone shares what was read from files.
 #[derive(Debug, Clone)]
-pub struct Server {
+pub struct TargetServer {
     pub(super) target: String,
     /// For https.
     pub(super) tls: Option<Arc<ClientConfig>>,
@@ -68,7 +68,7 @@ pub struct Server {
     pub(super) user: Option<HeaderValue>,
 }
 
-impl Server {
+impl TargetServer {
     /// Reads the certificates that the connection needs.
     ///
     /// # Errors

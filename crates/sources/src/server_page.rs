@@ -9,7 +9,7 @@ use tokio::task::JoinSet;
 use super::SourceError;
 use super::http_client::HttpClient;
 use super::prometheus_text::{MAX_PAGE, parse_server_metrics};
-use super::server::Server;
+use super::server::TargetServer;
 use trtllm_model::ServerMetrics;
 
 /// From the start of one reading to the next.
@@ -17,13 +17,13 @@ const INTERVAL: Duration = Duration::from_secs(5);
 const TIMEOUT: Duration = Duration::from_secs(4);
 
 #[derive(Debug)]
-pub(super) struct ServerPage {
-    server: Server,
+pub(super) struct ServerPageReader {
+    server: TargetServer,
     due: Instant,
     /// The server has no such page. Read again after `/metrics` has failed, because the server may have been replaced.
     pub(super) missing: bool,
     /// At most one. Dropped with its connection.
-    reading: JoinSet<Reading>,
+    reading: JoinSet<PageRead>,
     /// Kept between two readings.
     client: Option<HttpClient>,
     /// When the last page arrived that was not taken yet.
@@ -31,7 +31,7 @@ pub(super) struct ServerPage {
 }
 
 #[derive(Debug)]
-struct Reading {
+struct PageRead {
     client: HttpClient,
     page: Result<ServerMetrics, Unread>,
 }
@@ -44,8 +44,8 @@ enum Unread {
     Failed,
 }
 
-impl ServerPage {
-    pub(super) fn new(server: Server) -> Self {
+impl ServerPageReader {
+    pub(super) fn new(server: TargetServer) -> Self {
         Self { server, due: Instant::now(), missing: false, reading: JoinSet::new(), client: None, arrived: None }
     }
 
@@ -57,7 +57,7 @@ impl ServerPage {
 
     /// Keeps a page that has arrived, and starts to read the next one if it is due. Does not wait.
     pub(super) fn poll(&mut self) {
-        if let Some(Ok(Reading { client, page })) = self.reading.try_join_next() {
+        if let Some(Ok(PageRead { client, page })) = self.reading.try_join_next() {
             self.client = Some(client);
             match page {
                 Ok(page) => self.arrived = Some((Instant::now(), page)),
@@ -74,12 +74,12 @@ impl ServerPage {
     }
 }
 
-async fn read(mut client: HttpClient) -> Reading {
+async fn read(mut client: HttpClient) -> PageRead {
     let page = match tokio::time::timeout(TIMEOUT, client.read(Method::GET, "/prometheus/metrics")).await {
         Ok(Ok(body)) => parse_server_metrics(body).map_err(|_| Unread::Failed),
         Ok(Err(SourceError::HttpStatus { status: ..500, .. })) => Err(Unread::Missing),
         Ok(Err(_)) | Err(_) => Err(Unread::Failed),
     };
     client.release();
-    Reading { client, page }
+    PageRead { client, page }
 }

@@ -11,13 +11,13 @@ use std::sync::Arc;
 
 use tokio::sync::mpsc;
 
-use super::trtllm_json::{Line, parse_line};
+use super::trtllm_json::{PublisherLine, parse_line};
 use super::{Batch, OpenError, Presence};
 use trtllm_model::RejectReason;
 use trtllm_recording::Item;
 use trtllm_service::unix_socket::{self, Activated};
 
-pub use listener::{Listener, Naming};
+pub use listener::{IngestListener, Naming};
 pub use names::{Ending, Joined, NameTaken, Names, Socket};
 pub use publishers::Admission;
 
@@ -40,20 +40,20 @@ pub struct Ingest {
 #[derive(Debug)]
 enum Home {
     /// A socket with one engine, which lives as long as the engine.
-    OwnSocket { _listener: Listener },
+    OwnSocket { _listener: IngestListener },
     /// A socket whose publishers name their engines.
     Shared { names: Arc<Names>, id: u64 },
 }
 
 impl Ingest {
-    /// Listens on `path` for one engine, as [`Listener::bind`] does.
+    /// Listens on `path` for one engine, as [`IngestListener::bind`] does.
     ///
     /// # Errors
     /// If the path cannot be bound, another process listens on it, or it exists and is not a socket.
     pub async fn bind(path: &Path, activated: &Activated, admission: Admission) -> Result<Self, OpenError> {
         let (desk, queue) = Desk::new();
         let naming = Naming::OneEngine(OneEngine(Arc::clone(&desk)));
-        let listener = Listener::bind(path, activated, admission, naming).await?;
+        let listener = IngestListener::bind(path, activated, admission, naming).await?;
         let target = format!("socket:{}", path.display());
         Ok(Self { target, queue, desk, received: false, home: Home::OwnSocket { _listener: listener } })
     }
@@ -108,7 +108,7 @@ pub fn check(path: &Path) -> Result<(), OpenError> {
 /// A hello is not expected here: it is the first line of a connection, which has been read before.
 fn parse(line: &[u8]) -> Result<Item, RejectReason> {
     match parse_line(line)? {
-        Line::Item(item) => Ok(item),
-        Line::Hello(_) => Err(RejectReason::NotARecord),
+        PublisherLine::Item(item) => Ok(item),
+        PublisherLine::Hello(_) => Err(RejectReason::NotARecord),
     }
 }

@@ -43,7 +43,7 @@ impl From<serde_json::Error> for ParseError {
 
 /// The statistics of an array.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Statistics {
+pub enum StatisticsArray {
     /// trtllm-serve's `GET /metrics`
     Records,
     /// `GET /perf_metrics`: finished requests
@@ -54,27 +54,27 @@ pub enum Statistics {
 
 /// How much of an array has been parsed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Parsed {
+pub struct ArrayPosition {
     bytes: usize,
     /// The array has ended.
     pub complete: bool,
 }
 
-impl Statistics {
+impl StatisticsArray {
     /// Parses the next part of an array: as many elements as `batch` takes before it should be folded. Complete elements before
     /// an error stay in the batch. An element with another structure is counted and skipped.
     ///
     /// # Errors
     /// If the text is not a JSON array, or ends inside it.
-    pub fn parse_part(self, text: &[u8], parsed: &mut Parsed, batch: &mut Batch) -> Result<(), ParseError> {
+    pub fn parse_part(self, text: &[u8], parsed: &mut ArrayPosition, batch: &mut Batch) -> Result<(), ParseError> {
         self.parse_while(Batch::has_room, text, parsed, batch)
     }
 
     /// Parses what is left of an array. What does not fit in `batch` is counted as rejected.
     ///
     /// # Errors
-    /// Like [`Statistics::parse_part`].
-    pub fn parse_rest(self, text: &[u8], mut parsed: Parsed, batch: &mut Batch) -> Result<(), ParseError> {
+    /// Like [`StatisticsArray::parse_part`].
+    pub fn parse_rest(self, text: &[u8], mut parsed: ArrayPosition, batch: &mut Batch) -> Result<(), ParseError> {
         self.parse_while(|_| true, text, &mut parsed, batch)
     }
 
@@ -82,7 +82,7 @@ impl Statistics {
         self,
         go_on: fn(&Batch) -> bool,
         text: &[u8],
-        parsed: &mut Parsed,
+        parsed: &mut ArrayPosition,
         batch: &mut Batch,
     ) -> Result<(), ParseError> {
         match self {
@@ -102,34 +102,34 @@ impl Statistics {
     }
 }
 
-/// Parses a whole array of records, see [`Statistics::parse_rest`].
+/// Parses a whole array of records, see [`StatisticsArray::parse_rest`].
 ///
 /// # Errors
-/// Like [`Statistics::parse_part`].
+/// Like [`StatisticsArray::parse_part`].
 pub fn parse_records(text: &[u8], batch: &mut Batch) -> Result<(), ParseError> {
-    Statistics::Records.parse_rest(text, Parsed::default(), batch)
+    StatisticsArray::Records.parse_rest(text, ArrayPosition::default(), batch)
 }
 
 /// Parses a whole array of finished requests.
 ///
 /// # Errors
-/// Like [`Statistics::parse_part`].
+/// Like [`StatisticsArray::parse_part`].
 pub fn parse_perf_metrics(text: &[u8], batch: &mut Batch) -> Result<(), ParseError> {
-    Statistics::PerfMetrics.parse_rest(text, Parsed::default(), batch)
+    StatisticsArray::PerfMetrics.parse_rest(text, ArrayPosition::default(), batch)
 }
 
 /// Parses a whole array of KV cache events.
 ///
 /// # Errors
-/// Like [`Statistics::parse_part`].
+/// Like [`StatisticsArray::parse_part`].
 pub fn parse_kv_cache_events(text: &[u8], batch: &mut Batch) -> Result<(), ParseError> {
-    Statistics::KvCacheEvents.parse_rest(text, Parsed::default(), batch)
+    StatisticsArray::KvCacheEvents.parse_rest(text, ArrayPosition::default(), batch)
 }
 
 /// `item` is `None` for an element without content.
 fn parse_array<T>(
     bytes: &[u8],
-    parsed: &mut Parsed,
+    parsed: &mut ArrayPosition,
     batch: &mut Batch,
     go_on: fn(&Batch) -> bool,
     item: fn(T) -> Option<Item>,
@@ -286,7 +286,7 @@ impl Hello {
 
 /// One line of NDJSON.
 #[derive(Debug, PartialEq)]
-pub enum Line {
+pub enum PublisherLine {
     Hello(Hello),
     Item(Item),
 }
@@ -295,7 +295,7 @@ pub enum Line {
 ///
 /// # Errors
 /// The reason to count. A line without a known key is [`RejectReason::NotARecord`].
-pub fn parse_line(line: &[u8]) -> Result<Line, RejectReason> {
+pub fn parse_line(line: &[u8]) -> Result<PublisherLine, RejectReason> {
     let text = std::str::from_utf8(line).map_err(|_| RejectReason::NotJson)?;
     let has = |key: &str| memchr::memmem::find(line, key.as_bytes()).is_some();
     if has("\"hello\"") {
@@ -304,7 +304,7 @@ pub fn parse_line(line: &[u8]) -> Result<Line, RejectReason> {
             hello: Option<Hello>,
         }
         if let Some(hello) = read::<HelloLine>(text)?.hello {
-            return Ok(Line::Hello(hello));
+            return Ok(PublisherLine::Hello(hello));
         }
     }
     // An entry of a disaggregated server has two parts.
@@ -312,12 +312,12 @@ pub fn parse_line(line: &[u8]) -> Result<Line, RejectReason> {
     if two_parts || has("\"perf_metrics\"") || has("\"perfMetrics\"") {
         let entry = read::<PerfMetricsEntry>(text)?;
         if two_parts || entry.perf_metrics.is_some() {
-            return Ok(Line::Item(Item::FinishedRequest(Box::new(entry))));
+            return Ok(PublisherLine::Item(Item::FinishedRequest(Box::new(entry))));
         }
     }
     if has("\"timing_metrics\"") || has("\"timingMetrics\"") {
         let perf_metrics = Some(read(text)?);
-        return Ok(Line::Item(Item::FinishedRequest(Box::new(PerfMetricsEntry {
+        return Ok(PublisherLine::Item(Item::FinishedRequest(Box::new(PerfMetricsEntry {
             perf_metrics,
             ..Default::default()
         }))));
@@ -325,12 +325,12 @@ pub fn parse_line(line: &[u8]) -> Result<Line, RejectReason> {
     let record = read::<IterationStats>(text)?;
     if record.request_stats.is_some() && record.num_active_requests.is_none() && record.iter_latency_ms.is_none() {
         let rows = RequestStatsPerIteration { iter: record.iter, request_stats: record.request_stats };
-        return Ok(Line::Item(Item::RequestRows(rows)));
+        return Ok(PublisherLine::Item(Item::RequestRows(rows)));
     }
     if record.iter.is_none() && record.num_active_requests.is_none() {
         return Err(RejectReason::NotARecord);
     }
-    Ok(Line::Item(Item::Record(Box::new(record))))
+    Ok(PublisherLine::Item(Item::Record(Box::new(record))))
 }
 
 fn read<'de, T: serde::Deserialize<'de>>(text: &'de str) -> Result<T, RejectReason> {

@@ -7,11 +7,11 @@ use std::time::{Duration, Instant};
 use http::Method;
 
 use super::http_client::HttpClient;
-use super::perf_metrics_dir::{LinesDir, NO_LINES, Owner, PerfMetricsDir};
-use super::server::{Access, Server};
-use super::server_page::ServerPage;
+use super::perf_metrics_dir::{LineOwner, LinesDir, NO_LINES, PerfMetricsDir};
+use super::server::{Access, TargetServer};
+use super::server_page::ServerPageReader;
 use super::startup_times::parse_startup_times;
-use super::trtllm_json::{ParseError, Parsed, Statistics};
+use super::trtllm_json::{ArrayPosition, ParseError, StatisticsArray};
 use super::{Batch, OpenError, Presence, SourceError};
 use trtllm_model::iteration::Backend;
 use trtllm_model::{EngineAbout, StartupTimes};
@@ -58,7 +58,7 @@ pub struct TrtllmServe {
     extras: Vec<Endpoint>,
     /// What the next call of `poll` reads: 0 are the records, then the extras.
     step: usize,
-    page: Option<ServerPage>,
+    page: Option<ServerPageReader>,
     lines: Option<PerfMetricsDir>,
     entries: Entries,
     about: EngineAbout,
@@ -67,7 +67,7 @@ pub struct TrtllmServe {
     /// None once the server has answered: its start is over.
     startup_due: Option<Instant>,
     /// How much of the response of this step is parsed; None before its request and after its last part.
-    unparsed: Option<Parsed>,
+    unparsed: Option<ArrayPosition>,
 }
 
 /// Whether entries have the times of finished requests: those of `/perf_metrics`, or lines of files. Releases of 2026 have no such
@@ -90,7 +90,7 @@ struct Endpoint {
     method: Method,
     path: &'static str,
     timeout: Duration,
-    statistics: Statistics,
+    statistics: StatisticsArray,
     due: Instant,
 }
 
@@ -127,20 +127,20 @@ impl TrtllmServe {
         if let Some(lines) = &enabled.lines {
             lines.check_beside().await?;
         }
-        let server = Server::new(access).await?;
+        let server = TargetServer::new(access).await?;
         let due = Instant::now();
         let mut extras = Vec::new();
         if enabled.perf_metrics && enabled.lines.is_none() {
-            let (timeout, statistics) = (EXTRAS_TIMEOUT, Statistics::PerfMetrics);
+            let (timeout, statistics) = (EXTRAS_TIMEOUT, StatisticsArray::PerfMetrics);
             extras.push(Endpoint { method: Method::GET, path: "/perf_metrics", timeout, statistics, due });
         }
         if enabled.kv_cache_events {
-            let (timeout, statistics) = (KV_EVENTS_TIMEOUT, Statistics::KvCacheEvents);
+            let (timeout, statistics) = (KV_EVENTS_TIMEOUT, StatisticsArray::KvCacheEvents);
             extras.push(Endpoint { method: Method::POST, path: "/kv_cache_events", timeout, statistics, due });
         }
         let entries = if enabled.perf_metrics || enabled.lines.is_some() { Entries::UNKNOWN } else { Entries::Absent };
-        let page = enabled.prometheus_metrics.then(|| ServerPage::new(server.clone()));
-        let lines = enabled.lines.map(|dir| PerfMetricsDir::new(dir, Owner::Server));
+        let page = enabled.prometheus_metrics.then(|| ServerPageReader::new(server.clone()));
+        let lines = enabled.lines.map(|dir| PerfMetricsDir::new(dir, LineOwner::Server));
         let client = HttpClient::new(server);
         let about = EngineAbout::default();
         Ok(Self {
@@ -209,12 +209,12 @@ impl TrtllmServe {
             Some(parsed) => parsed,
             None => {
                 // If the poll ends here, what has arrived is parsed later.
-                self.unparsed = Some(Parsed::default());
+                self.unparsed = Some(ArrayPosition::default());
                 self.client.read(Method::GET, "/metrics").await?;
                 self.unparsed.take().unwrap_or_default()
             }
         };
-        let result = Statistics::Records.parse_part(self.client.received(), &mut parsed, batch);
+        let result = StatisticsArray::Records.parse_part(self.client.received(), &mut parsed, batch);
         let for_prometheus = self.client.received().starts_with(b"# ");
         self.detect_backend(batch);
         if result.is_ok() && !parsed.complete {
@@ -233,7 +233,7 @@ impl TrtllmServe {
     /// Reads or continues to parse one of the other endpoints. Returns true when nothing is left to parse.
     async fn poll_extra(&mut self, index: usize, batch: &mut Batch) -> bool {
         let Some(endpoint) = self.extras.get_mut(index) else { return true };
-        let (mut complete, mut parsed) = (true, Parsed::default());
+        let (mut complete, mut parsed) = (true, ArrayPosition::default());
         let before = batch.items.len();
         if let Some(before) = self.unparsed.take() {
             parsed = before;
@@ -246,7 +246,7 @@ impl TrtllmServe {
             let read = self.client.read(endpoint.method.clone(), endpoint.path);
             let answer = tokio::time::timeout(endpoint.timeout, read).await;
             complete = matches!(answer, Ok(Ok(_)));
-            if endpoint.statistics == Statistics::PerfMetrics {
+            if endpoint.statistics == StatisticsArray::PerfMetrics {
                 let missing = matches!(answer, Ok(Err(SourceError::HttpStatus { status: 404, .. })));
                 self.entries = self.entries.after_reading(asked, missing);
             }
@@ -254,7 +254,7 @@ impl TrtllmServe {
         self.unparsed = None;
         // The read has drained the items from the server, so those of an incomplete answer are kept too.
         let result = endpoint.statistics.parse_part(self.client.received(), &mut parsed, batch);
-        if endpoint.statistics == Statistics::PerfMetrics && batch.items.len() > before {
+        if endpoint.statistics == StatisticsArray::PerfMetrics && batch.items.len() > before {
             self.entries = self.entries.after_entry();
         }
         let done = result.is_err() || parsed.complete;
@@ -272,7 +272,7 @@ impl TrtllmServe {
     pub(super) fn take_partial(&mut self, batch: &mut Batch) {
         if let Some(parsed) = self.unparsed.take() {
             let extra = self.step.checked_sub(1).and_then(|index| self.extras.get(index));
-            let statistics = extra.map_or(Statistics::Records, |endpoint| endpoint.statistics);
+            let statistics = extra.map_or(StatisticsArray::Records, |endpoint| endpoint.statistics);
             // The poll's own error is counted already.
             let _ = statistics.parse_rest(self.client.received(), parsed, batch);
         }
@@ -283,7 +283,9 @@ impl TrtllmServe {
         for endpoint in &mut self.extras {
             endpoint.due = now;
         }
-        if self.lines.is_some() || self.extras.iter().any(|endpoint| endpoint.statistics == Statistics::PerfMetrics) {
+        if self.lines.is_some()
+            || self.extras.iter().any(|endpoint| endpoint.statistics == StatisticsArray::PerfMetrics)
+        {
             self.entries = Entries::UNKNOWN;
         }
         if let Some(page) = &mut self.page {

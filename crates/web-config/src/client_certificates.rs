@@ -17,7 +17,7 @@ use x509_parser::prelude::{ASN1Time, FromDer as _, X509Certificate};
 
 use crate::error::Problem;
 use crate::file::{ClientAuth, Pem, TlsSection};
-use crate::pem::Files;
+use crate::pem::PemFiles;
 
 const CA: &str = "tls_server_config.client_ca_file";
 
@@ -25,7 +25,7 @@ const CA: &str = "tls_server_config.client_ca_file";
 pub(crate) fn verifier(
     tls: &TlsSection,
     provider: &Arc<CryptoProvider>,
-    files: &mut Files,
+    files: &mut PemFiles,
 ) -> Result<Arc<dyn ClientCertVerifier>, Problem> {
     let given = tls.client_ca.as_ref().map(|pem| files.certificates(pem, CA)).transpose()?.unwrap_or_default();
     let chain = match &tls.client_ca {

@@ -18,9 +18,9 @@ const MAX_BYTES: u64 = 4 << 20;
 /// The files of a configuration, with a digest of what was read. `None` for a file that could not be read.
 /// Digests and not contents, because private keys must not be in memory twice.
 #[derive(Debug, Default)]
-pub(crate) struct Files(BTreeMap<PathBuf, Option<Vec<u8>>>);
+pub(crate) struct PemFiles(BTreeMap<PathBuf, Option<Vec<u8>>>);
 
-impl Files {
+impl PemFiles {
     pub(crate) fn read(&mut self, path: &Path) -> io::Result<Vec<u8>> {
         let content = read(path);
         self.0.insert(path.to_owned(), content.as_ref().ok().map(|bytes| sha256(bytes)));

@@ -12,7 +12,7 @@ use tokio_rustls::rustls::{self, SupportedCipherSuite, SupportedProtocolVersion}
 use crate::client_certificates::verifier;
 use crate::error::Problem;
 use crate::file::{ClientAuth, TlsSection};
-use crate::pem::Files;
+use crate::pem::PemFiles;
 
 /// Cipher suites of Go that rustls lacks because they use CBC or have no forward secrecy. They are accepted and ignored.
 const WEAK: [&str; 8] = [
@@ -42,7 +42,7 @@ impl Tls {
     pub(crate) fn load(
         tls: &TlsSection,
         previous: Option<&Self>,
-        files: &mut Files,
+        files: &mut PemFiles,
     ) -> Result<(Self, Option<Problem>), Problem> {
         let (identity, warning) = match (identity(tls, files), previous) {
             (Ok(identity), _) => (identity, None),
@@ -55,7 +55,7 @@ impl Tls {
 }
 
 /// Reads the certificate and its key.
-fn identity(tls: &TlsSection, files: &mut Files) -> Result<Arc<CertifiedKey>, Problem> {
+fn identity(tls: &TlsSection, files: &mut PemFiles) -> Result<Arc<CertifiedKey>, Problem> {
     let (cert_key, private_key) = ("tls_server_config.cert_file", "tls_server_config.key_file");
     // Both are read before either is checked, so that a later change of either one is noticed.
     let chain = files.certificates(&tls.cert, cert_key);
@@ -72,7 +72,7 @@ fn identity(tls: &TlsSection, files: &mut Files) -> Result<Arc<CertifiedKey>, Pr
     Ok(Arc::new(identity))
 }
 
-fn server_config(tls: &TlsSection, identity: Arc<CertifiedKey>, files: &mut Files) -> Result<ServerConfig, Problem> {
+fn server_config(tls: &TlsSection, identity: Arc<CertifiedKey>, files: &mut PemFiles) -> Result<ServerConfig, Problem> {
     let default = ring::default_provider();
     let provider = Arc::new(CryptoProvider {
         cipher_suites: cipher_suites(tls, &default.cipher_suites)?,

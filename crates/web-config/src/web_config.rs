@@ -14,7 +14,7 @@ use crate::access::AccessControlLayer;
 use crate::basic_auth::{BasicAuth, Users};
 use crate::error::{Error, Problem};
 use crate::file::ConfigFile;
-use crate::pem::Files;
+use crate::pem::PemFiles;
 use crate::rate_limit::{Rate, TokenBucket};
 use crate::refusal::Refusal;
 use crate::tls::Tls;
@@ -62,7 +62,7 @@ pub(crate) struct Settings {
 
 /// What is known between two loads.
 struct Reloads {
-    files: Files,
+    files: PemFiles,
     last_valid: Arc<Settings>,
     /// What was logged last: why the files are invalid, or why the previous certificate is still in use.
     logged: Result<Option<String>, String>,
@@ -77,7 +77,7 @@ impl WebConfig {
     /// If a file cannot be read or a value is invalid.
     pub fn load(path: impl AsRef<Path>) -> Result<Self, Error> {
         let path = path.as_ref();
-        let mut files = Files::default();
+        let mut files = PemFiles::default();
         let (settings, _) = load(path, None, &mut files).map_err(|problem| Error::new(path, problem))?;
         let settings = Arc::new(settings);
         let state = State {
@@ -177,7 +177,7 @@ impl State {
         if !reloads.files.changed() {
             return;
         }
-        let mut files = Files::default();
+        let mut files = PemFiles::default();
         let outcome = match load(&self.path, Some(&reloads.last_valid), &mut files) {
             Ok((settings, warning)) => {
                 reloads.last_valid = Arc::new(settings);
@@ -206,7 +206,11 @@ impl State {
 
 /// Reads everything. If only the server's own certificate is invalid, the previous one stays in use, and the second value says
 /// why.
-fn load(path: &Path, previous: Option<&Settings>, files: &mut Files) -> Result<(Settings, Option<Problem>), Problem> {
+fn load(
+    path: &Path,
+    previous: Option<&Settings>,
+    files: &mut PemFiles,
+) -> Result<(Settings, Option<Problem>), Problem> {
     let text = String::from_utf8(files.read(path)?).map_err(std::io::Error::other)?;
     let ConfigFile { tls, headers, users, rate } = ConfigFile::parse(&text, path.parent().unwrap_or(Path::new("")))?;
     let previous_tls = previous.and_then(|previous| previous.tls.as_ref());

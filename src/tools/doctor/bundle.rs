@@ -10,7 +10,7 @@ use trtllm_diagnosis::observation::{Exporter, Observation, Reached};
 use trtllm_diagnosis::page::Page;
 use trtllm_diagnosis::report;
 use trtllm_model::IterationStats;
-use trtllm_page::metrics::catalog::{CATALOG, Kind, Metric, Variant};
+use trtllm_page::metrics::catalog::{CATALOG, Metric, MetricKind, Variant};
 
 use super::watch::Watched;
 
@@ -205,7 +205,7 @@ fn page_json(names: &mut Names, page: &Page) -> Value {
     let is_known = |name: &str| KNOWN_FAMILIES.iter().any(|prefix| name.starts_with(prefix));
     let lines = page.0.iter().filter(|series| is_known(&series.name)).map(|series| {
         let parts = ["_bucket", "_sum", "_count"].into_iter().filter_map(|part| series.name.strip_suffix(part));
-        let histogram = parts.filter_map(|name| families.get(name)).find(|metric| metric.kind == Kind::Histogram);
+        let histogram = parts.filter_map(|name| families.get(name)).find(|metric| metric.kind == MetricKind::Histogram);
         let family = families.get(series.name.as_str()).or(histogram).copied();
         let labels: Vec<String> =
             series.labels.iter().map(|(label, value)| label_text(names, family, label, value)).collect();

@@ -104,7 +104,7 @@ mod tests {
 
     use super::super::super::exporters::client::targets;
     use super::*;
-    use crate::cli::Connection;
+    use crate::cli::ClientOptions;
 
     /// A status and a body.
     type Answer = (u16, String);
@@ -144,7 +144,7 @@ mod tests {
                 });
             }
         });
-        let connection = Connection { urls: vec![url], ca_file: None, user_file: None, bearer_token_file: None };
+        let connection = ClientOptions { urls: vec![url], ca_file: None, user_file: None, bearer_token_file: None };
         targets(&connection).await.unwrap().remove(0)
     }
 

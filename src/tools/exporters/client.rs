@@ -8,12 +8,12 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use http::{HeaderValue, Method, Uri};
 
-use crate::cli::Connection;
+use crate::cli::ClientOptions;
 use crate::config::ConfigError;
 use trtllm_service::small_file;
 use trtllm_sources::http_client::HttpClient;
 use trtllm_sources::prometheus_text::MAX_PAGE;
-use trtllm_sources::server::{Access, Server, check_token, port_of};
+use trtllm_sources::server::{Access, TargetServer, check_token, port_of};
 use trtllm_sources::{OpenError, SourceError};
 
 const TIMEOUT: Duration = Duration::from_secs(5);
@@ -25,7 +25,7 @@ pub(crate) struct Target {
     pub(crate) url: String,
     /// Path of the metrics page.
     pub(crate) page: String,
-    server: Server,
+    server: TargetServer,
 }
 
 impl Target {
@@ -38,7 +38,7 @@ impl Target {
 ///
 /// # Errors
 /// When a URL or a file is invalid.
-pub(crate) async fn targets(connection: &Connection) -> Result<Vec<Target>, ConfigError> {
+pub(crate) async fn targets(connection: &ClientOptions) -> Result<Vec<Target>, ConfigError> {
     let mut targets = Vec::new();
     for url in &connection.urls {
         let invalid = |why: &str| ConfigError::Flag { flag: "URL", value: url.clone(), why: why.to_owned() };
@@ -87,8 +87,8 @@ pub(crate) fn with_scheme(url: &str) -> Cow<'_, str> {
     if has_port && !url.contains("://") { format!("http://{url}").into() } else { url.into() }
 }
 
-async fn server(access: Access) -> Result<Server, ConfigError> {
-    Server::new(access).await.map_err(|error| match error {
+async fn server(access: Access) -> Result<TargetServer, ConfigError> {
+    TargetServer::new(access).await.map_err(|error| match error {
         OpenError::Certificates { file, cause } => ConfigError::Flag {
             flag: "--ca-file",
             value: file.map_or("(not given)".to_owned(), |file| file.display().to_string()),
@@ -138,7 +138,7 @@ impl Client {
     /// # Errors
     /// When its certificates cannot be read.
     pub(crate) async fn of_source(access: Access) -> Result<Self, OpenError> {
-        Ok(Self(HttpClient::new(Server::new(access).await?).with_max_body(MAX_PAGE)))
+        Ok(Self(HttpClient::new(TargetServer::new(access).await?).with_max_body(MAX_PAGE)))
     }
 
     /// The body of an answer with status 200.
@@ -183,7 +183,7 @@ mod tests {
     }
 
     /// A server whose every answer has this length.
-    async fn server(length: usize) -> Connection {
+    async fn server(length: usize) -> ClientOptions {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
         tokio::spawn(async move {
@@ -199,7 +199,7 @@ mod tests {
                 });
             }
         });
-        Connection { urls: vec![url], ca_file: None, user_file: None, bearer_token_file: None }
+        ClientOptions { urls: vec![url], ca_file: None, user_file: None, bearer_token_file: None }
     }
 
     #[tokio::test]

@@ -25,7 +25,7 @@ pub(super) struct Used {
 }
 
 #[derive(Debug, Default)]
-pub(super) struct Account {
+pub(super) struct GpuAccount {
     /// By UUID.
     gpus: BTreeMap<String, Gpu>,
     engines: BTreeMap<EngineId, Used>,
@@ -47,7 +47,7 @@ struct EnergyReading {
     owner: Option<EngineId>,
 }
 
-impl Account {
+impl GpuAccount {
     /// `owner` is the engine that has the GPU alone. A poll that was counted already changes nothing.
     pub(super) fn polled(&mut self, uuid: &str, owner: Option<EngineId>, poll: Poll) {
         if !self.gpus.contains_key(uuid) {
@@ -123,7 +123,7 @@ mod tests {
 
     #[test]
     fn an_engine_starts_at_zero_and_gets_the_differences_of_its_gpus() {
-        let mut account = Account::default();
+        let mut account = GpuAccount::default();
         account.polled("x", Some(A), poll(1000, 7_000_000));
         account.polled("y", Some(A), poll(1500, 40));
         assert_eq!(account.used(A), used(0, 0));
@@ -135,7 +135,7 @@ mod tests {
 
     #[test]
     fn a_poll_that_is_reported_again_counts_once() {
-        let mut account = Account::default();
+        let mut account = GpuAccount::default();
         for at in [0, 1000, 1000, 500] {
             account.polled("x", Some(A), poll(at, at));
         }
@@ -144,7 +144,7 @@ mod tests {
 
     #[test]
     fn a_missed_reading_is_counted_at_the_next() {
-        let mut account = Account::default();
+        let mut account = GpuAccount::default();
         for (at, energy) in [(0, Some(100)), (1000, None), (2000, None), (3000, Some(400))] {
             account.polled("x", Some(A), poll(at, energy));
         }
@@ -153,7 +153,7 @@ mod tests {
 
     #[test]
     fn a_gpu_that_vanishes_loses_its_time_but_no_joule() {
-        let mut account = Account::default();
+        let mut account = GpuAccount::default();
         account.polled("x", Some(A), poll(0, 100));
         account.polled("x", Some(A), poll(1000, 200));
         account.away("x");
@@ -167,7 +167,7 @@ mod tests {
 
     #[test]
     fn what_a_shared_gpu_uses_belongs_to_nobody_and_neither_does_a_change_of_hands() {
-        let mut account = Account::default();
+        let mut account = GpuAccount::default();
         for (at, energy, owner) in [
             (0, 0, Some(A)),
             (1000, 10, Some(A)),
@@ -188,7 +188,7 @@ mod tests {
 
     #[test]
     fn an_engine_that_left_is_forgotten() {
-        let mut account = Account::default();
+        let mut account = GpuAccount::default();
         for at in [0, 1000] {
             account.polled("x", Some(A), poll(at, at));
         }

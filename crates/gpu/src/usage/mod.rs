@@ -10,7 +10,7 @@ use std::path::Path;
 
 use trtllm_model::gpu::{EngineGpus, GpuInventory, GpuSnapshot, GpuState, PodName};
 
-use account::{Account, Poll};
+use account::{GpuAccount, Poll};
 pub use claim::{EngineClaim, EngineId};
 use mapping::Mapping;
 use processes::ProcessTable;
@@ -18,7 +18,7 @@ use processes::ProcessTable;
 /// Follows the GPUs of all engines. Fed with each inventory.
 #[derive(Debug, Default)]
 pub struct GpuUse {
-    account: Account,
+    account: GpuAccount,
     mapping: Mapping,
 }
 
@@ -32,7 +32,7 @@ impl GpuUse {
     /// `proc` is `/proc`, where the processes of engines are looked up; `pod` is the pod of this process.
     #[must_use]
     pub fn new(proc: &Path, pod: Option<PodName>) -> Self {
-        Self { mapping: Mapping::new(ProcessTable::of_host(proc), pod), account: Account::default() }
+        Self { mapping: Mapping::new(ProcessTable::of_host(proc), pod), account: GpuAccount::default() }
     }
 
     /// Adds what was used since the last inventory. Returns the GPUs of each engine, in the order of `engines`; `None` where

@@ -18,7 +18,7 @@ const DEFAULT_LAST: usize = 10;
 /// One engine. Times are in seconds since 1970 UTC.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Engine<'a> {
+struct EngineJson<'a> {
     model: &'a str,
     version: &'a str,
     labels: BTreeMap<&'a str, &'a str>,
@@ -32,16 +32,16 @@ struct Engine<'a> {
     backend: Option<&'a str>,
     engine_version: Option<&'a str>,
     simulated: bool,
-    last_poll: LastPoll<'a>,
+    last_poll: LastPollJson<'a>,
     /// What is wrong with the statistics although polls succeed.
     notice: Option<&'static str>,
     last_record_timestamp_seconds: Option<f64>,
-    totals: Totals,
+    totals: TotalsJson,
 }
 
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct LastPoll<'a> {
+struct LastPollJson<'a> {
     succeeded: bool,
     timestamp_seconds: Option<f64>,
     last_success_timestamp_seconds: Option<f64>,
@@ -58,7 +58,7 @@ struct LastPoll<'a> {
 /// The counters of the metrics page.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Totals {
+struct TotalsJson {
     iterations: u64,
     iterations_lost: u64,
     engine_restarts: u64,
@@ -76,7 +76,7 @@ struct Totals {
     request_pauses: Option<u64>,
 }
 
-impl<'a> Engine<'a> {
+impl<'a> EngineJson<'a> {
     fn of(name: &'a EngineName, snapshot: &'a EngineSnapshot) -> Self {
         let (source, totals) = (&snapshot.source, &snapshot.totals);
         let seconds = |micros: i64| micros as f64 / 1e6;
@@ -92,7 +92,7 @@ impl<'a> Engine<'a> {
             backend: snapshot.about.backend.as_deref(),
             engine_version: snapshot.about.version.as_deref(),
             simulated: snapshot.about.simulated,
-            last_poll: LastPoll {
+            last_poll: LastPollJson {
                 succeeded: source.up,
                 timestamp_seconds: source.last_poll_us.map(seconds),
                 last_success_timestamp_seconds: source.last_success_us.map(seconds),
@@ -104,7 +104,7 @@ impl<'a> Engine<'a> {
             },
             notice: source.notice,
             last_record_timestamp_seconds: snapshot.latest.as_ref().map(|latest| seconds(latest.time_us)),
-            totals: Totals {
+            totals: TotalsJson {
                 iterations: totals.iterations,
                 iterations_lost: totals.iterations_lost,
                 engine_restarts: totals.engine_restarts,
@@ -127,7 +127,7 @@ impl<'a> Engine<'a> {
 /// All engines.
 #[must_use]
 pub fn engines(state: &State) -> Value {
-    state.engines().map(|(engine, snapshot)| without_nulls(&Engine::of(&engine.name, &snapshot))).collect()
+    state.engines().map(|(engine, snapshot)| without_nulls(&EngineJson::of(&engine.name, &snapshot))).collect()
 }
 
 /// What `--source auto` found at each address.

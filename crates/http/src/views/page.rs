@@ -12,14 +12,14 @@ const SCRIPT: &str =
 
 /// The document and the policy that it is sent with.
 #[derive(Debug, Clone)]
-pub struct LivePage {
+pub struct HtmlPage {
     pub html: String,
     /// Value of the header `Content-Security-Policy`. A name from a publisher must never run as a script, so only this script
     /// and this style are allowed.
     pub policy: String,
 }
 
-impl LivePage {
+impl HtmlPage {
     /// Links are relative, so the page also works behind a proxy that adds a prefix to the path.
     #[must_use]
     pub fn new(telemetry_path: &str) -> Self {

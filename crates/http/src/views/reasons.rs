@@ -2,7 +2,7 @@
 //! addresses for `/readyz`, which everybody may read.
 
 use trtllm_engine::EngineState;
-use trtllm_page::state::{EngineSnapshot, Failure, SourceStatus, StartPhase};
+use trtllm_page::state::{EngineSnapshot, PollFailure, SourceStatus, StartPhase};
 
 const NOT_POLLED: &str = "not polled yet";
 
@@ -27,7 +27,7 @@ pub(super) fn without_addresses(snapshot: &EngineSnapshot) -> Option<String> {
     let source = &snapshot.source;
     match (&source.last_failure, source.loading) {
         (_, Some(loading)) => Some(loading.to_owned()),
-        (Some(Failure { kind, .. }), _) => {
+        (Some(PollFailure { kind, .. }), _) => {
             let error = format!("{} ({}); see the log", kind.words(), kind.name());
             Some(with_lead(Some(phase_of(source)), &error))
         }
@@ -68,8 +68,8 @@ mod tests {
     use super::*;
     use trtllm_model::ErrorKind;
 
-    fn failure(kind: ErrorKind, not_ready: bool) -> Option<Failure> {
-        Some(Failure { kind, text: "cannot connect to http://10.0.0.7:9".to_owned(), not_ready })
+    fn failure(kind: ErrorKind, not_ready: bool) -> Option<PollFailure> {
+        Some(PollFailure { kind, text: "cannot connect to http://10.0.0.7:9".to_owned(), not_ready })
     }
 
     /// The source after a poll.

@@ -50,7 +50,7 @@ pub struct GpuSnapshot {
     /// Empty while the state is not [`GpuState::Ok`], except for the energy.
     pub readings: GpuReadings,
     /// The last successful poll. Kept in every state.
-    pub last_poll: Option<LastPoll>,
+    pub last_poll: Option<GpuPoll>,
     /// Number of Xid errors by code since this exporter started, in order of code. Kept in every state.
     pub xids: Vec<(u64, u64)>,
     pub last_xid: Option<LastXid>,
@@ -60,7 +60,7 @@ pub struct GpuSnapshot {
 
 /// A successful poll of a GPU.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct LastPoll {
+pub struct GpuPoll {
     /// End of the poll in microseconds since 1970 UTC.
     pub at_us: i64,
     /// The same moment by the monotonic clock, since an arbitrary one.

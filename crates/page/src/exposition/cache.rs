@@ -25,7 +25,7 @@ pub struct Form<S> {
 
 /// One part of a page. Parts change independently of each other.
 #[derive(Debug)]
-pub struct Section<W> {
+pub struct RenderedSection<W> {
     /// The bytes of a section change only with its version. `None`: they may differ each time.
     pub version: Option<u64>,
     /// Appends the bytes of the section.
@@ -43,11 +43,15 @@ struct Body {
 impl Body {
     /// Writes the sections that have changed since `previous` and copies the others. GPUs change less often than engines, and
     /// copying a section of 8 GPUs (150 KB) takes 4 µs.
-    fn render<W: FnOnce(&mut Vec<u8>)>(generation: u64, sections: Vec<Section<W>>, previous: Option<&Self>) -> Self {
+    fn render<W: FnOnce(&mut Vec<u8>)>(
+        generation: u64,
+        sections: Vec<RenderedSection<W>>,
+        previous: Option<&Self>,
+    ) -> Self {
         // A little more than last time, since values gain digits.
         let capacity = previous.map_or(0, |previous| previous.bytes.len() + previous.bytes.len() / 64);
         let (mut bytes, mut written) = (Vec::with_capacity(capacity), Vec::with_capacity(sections.len()));
-        for (index, Section { version, write }) in sections.into_iter().enumerate() {
+        for (index, RenderedSection { version, write }) in sections.into_iter().enumerate() {
             let start = bytes.len();
             match previous.and_then(|previous| previous.section(index, version)) {
                 Some(unchanged) => bytes.extend_from_slice(unchanged),
@@ -79,12 +83,12 @@ type Bodies<S> = HashMap<Form<S>, Arc<Body>>;
 
 /// The last body of each form.
 #[derive(Debug)]
-pub struct Cache<S> {
+pub struct RenderedPages<S> {
     bodies: ArcSwap<Bodies<S>>,
     rendering: Mutex<()>,
 }
 
-impl<S: Copy + Eq + Hash> Cache<S> {
+impl<S: Copy + Eq + Hash> RenderedPages<S> {
     #[must_use]
     pub fn new() -> Self {
         Self { bodies: ArcSwap::default(), rendering: Mutex::new(()) }
@@ -96,7 +100,7 @@ impl<S: Copy + Eq + Hash> Cache<S> {
         &self,
         form: Form<S>,
         generation: u64,
-        sections: impl FnOnce() -> Vec<Section<W>>,
+        sections: impl FnOnce() -> Vec<RenderedSection<W>>,
     ) -> Bytes {
         let find = |bodies: &Bodies<S>, form| bodies.get(&form).filter(|body| body.generation == generation).cloned();
         if let Some(body) = find(&self.bodies.load(), form) {
@@ -128,7 +132,7 @@ impl<S: Copy + Eq + Hash> Cache<S> {
     }
 }
 
-impl<S: Copy + Eq + Hash> Default for Cache<S> {
+impl<S: Copy + Eq + Hash> Default for RenderedPages<S> {
     fn default() -> Self {
         Self::new()
     }
@@ -138,15 +142,15 @@ impl<S: Copy + Eq + Hash> Default for Cache<S> {
 mod tests {
     use super::*;
 
-    fn section(version: Option<u64>, text: &str) -> Section<impl FnOnce(&mut Vec<u8>)> {
-        Section { version, write: move |out: &mut Vec<u8>| out.extend_from_slice(text.as_bytes()) }
+    fn section(version: Option<u64>, text: &str) -> RenderedSection<impl FnOnce(&mut Vec<u8>)> {
+        RenderedSection { version, write: move |out: &mut Vec<u8>| out.extend_from_slice(text.as_bytes()) }
     }
 
     const TEXT: Form<u8> = Form { selection: 0, format: Format::Text, encoding: Encoding::Identity };
 
     #[test]
     fn a_form_is_rendered_once_per_generation() {
-        let cache = Cache::new();
+        let cache = RenderedPages::new();
         let mut rendered = 0;
         for generation in [1, 1, 1, 2, 2] {
             cache.get(TEXT, generation, || {
@@ -159,7 +163,7 @@ mod tests {
 
     #[test]
     fn a_section_is_rendered_again_only_when_its_version_changes() {
-        let cache = Cache::new();
+        let cache = RenderedPages::new();
         let page = |generation, parts: [(Option<u64>, &'static str); 3]| {
             cache.get(TEXT, generation, || parts.map(|(version, text)| section(version, text)).into())
         };
@@ -171,7 +175,7 @@ mod tests {
     #[test]
     fn compressed_forms_are_made_from_the_plain_form() {
         use std::io::Read as _;
-        let cache = Cache::new();
+        let cache = RenderedPages::new();
         let gzip = cache.get(Form { encoding: Encoding::Gzip, ..TEXT }, 1, || vec![section(None, "page\n")]);
         let mut text = String::new();
         flate2::read::GzDecoder::new(&gzip[..]).read_to_string(&mut text).unwrap();
@@ -184,7 +188,7 @@ mod tests {
     #[test]
     fn a_compressed_page_follows_its_sections() {
         use std::io::Read as _;
-        let cache = Cache::new();
+        let cache = RenderedPages::new();
         for (generation, versions, texts) in [
             (1, [Some(1), Some(1), None], ["head\n", "body\n", "tail\n"]),
             (2, [Some(2), Some(1), None], ["another head\n", "body\n", "another tail\n"]),
@@ -200,7 +204,7 @@ mod tests {
 
     #[test]
     fn forms_of_an_older_generation_are_dropped() {
-        let cache = Cache::new();
+        let cache = RenderedPages::new();
         for selection in 0..5 {
             cache.get(Form { selection, ..TEXT }, 1, || vec![section(None, "")]);
         }
@@ -211,7 +215,7 @@ mod tests {
     #[test]
     fn concurrent_readers_render_once() {
         use std::sync::atomic::{AtomicUsize, Ordering};
-        let (cache, rendered) = (Cache::new(), AtomicUsize::new(0));
+        let (cache, rendered) = (RenderedPages::new(), AtomicUsize::new(0));
         std::thread::scope(|scope| {
             for _ in 0..16 {
                 scope.spawn(|| {

@@ -4,10 +4,10 @@
 use prometheus_client::encoding::prometheus_protobuf::prometheus_data_model as proto;
 use prost::Message as _;
 
-use crate::metrics::catalog::{Kind, Metric};
+use crate::metrics::catalog::{Metric, MetricKind};
 use crate::metrics::page::{Page, Sample, Value};
 use trtllm_engine::histogram::{Exemplar, Histogram};
-use trtllm_engine::native::{Span, ZERO_THRESHOLD};
+use trtllm_engine::native::{BucketSpan, ZERO_THRESHOLD};
 
 use super::EXEMPLAR_LABEL;
 
@@ -21,9 +21,9 @@ pub fn render(page: &Page, out: &mut Vec<u8>) {
 /// A family keeps its full name: unlike OpenMetrics, this format has no rules about suffixes.
 fn family(metric: &Metric, help: &str, samples: &[Sample]) -> proto::MetricFamily {
     let r#type = match metric.kind {
-        Kind::Gauge => proto::MetricType::Gauge,
-        Kind::Counter | Kind::LegacyCounter => proto::MetricType::Counter,
-        Kind::Histogram => proto::MetricType::Histogram,
+        MetricKind::Gauge => proto::MetricType::Gauge,
+        MetricKind::Counter | MetricKind::LegacyCounter => proto::MetricType::Counter,
+        MetricKind::Histogram => proto::MetricType::Histogram,
     };
     proto::MetricFamily {
         name: metric.name.to_owned(),
@@ -48,10 +48,10 @@ fn series(metric: &Metric, sample: &Sample) -> proto::Metric {
         Value::Float(value) => *value,
     };
     match metric.kind {
-        Kind::Counter | Kind::LegacyCounter => {
+        MetricKind::Counter | MetricKind::LegacyCounter => {
             proto::Metric { counter: Some(proto::Counter { value, ..Default::default() }), ..series }
         }
-        Kind::Gauge | Kind::Histogram => proto::Metric { gauge: Some(proto::Gauge { value }), ..series },
+        MetricKind::Gauge | MetricKind::Histogram => proto::Metric { gauge: Some(proto::Gauge { value }), ..series },
     }
 }
 
@@ -84,7 +84,10 @@ fn histogram(histogram: &Histogram, with_native: bool) -> proto::Histogram {
         // Marks the histogram as native even before the first observation.
         zero_threshold: ZERO_THRESHOLD,
         zero_count: native.zero(),
-        positive_span: spans.into_iter().map(|Span { offset, length }| proto::BucketSpan { offset, length }).collect(),
+        positive_span: spans
+            .into_iter()
+            .map(|BucketSpan { offset, length }| proto::BucketSpan { offset, length })
+            .collect(),
         positive_delta,
         ..classic
     }

@@ -5,7 +5,7 @@
 
 use std::io::Write as _;
 
-use crate::metrics::catalog::{Kind, Metric};
+use crate::metrics::catalog::{Metric, MetricKind};
 use crate::metrics::page::{Page, Sample, Value};
 use trtllm_engine::histogram::Exemplar;
 
@@ -24,7 +24,7 @@ pub enum Dialect {
 
 /// Appends the families of the page to `out`. [`END`] is the caller's: a page may be written in several parts.
 pub fn render(page: &Page, dialect: Dialect, out: &mut Vec<u8>) {
-    let mut writer = Writer { dialect, out, digits: itoa::Buffer::new() };
+    let mut writer = TextWriter { dialect, out, digits: itoa::Buffer::new() };
     for (metric, samples) in page.families() {
         writer.header(metric, page.help(metric));
         for sample in samples {
@@ -33,7 +33,7 @@ pub fn render(page: &Page, dialect: Dialect, out: &mut Vec<u8>) {
     }
 }
 
-struct Writer<'a> {
+struct TextWriter<'a> {
     dialect: Dialect,
     out: &'a mut Vec<u8>,
     digits: itoa::Buffer,
@@ -48,14 +48,14 @@ struct Bucket {
     exemplar: Option<Exemplar>,
 }
 
-impl Writer<'_> {
+impl TextWriter<'_> {
     fn header(&mut self, metric: &Metric, help: &str) {
         let (name, kind) = match (self.dialect, metric.kind) {
             (Dialect::Prometheus, kind) => (metric.name, kind.name()),
             // OpenMetrics names a counter's family without `_total`.
-            (_, Kind::Counter) => (metric.name.strip_suffix("_total").unwrap_or(metric.name), "counter"),
+            (_, MetricKind::Counter) => (metric.name.strip_suffix("_total").unwrap_or(metric.name), "counter"),
             // `unknown` is the only type whose samples may have any name.
-            (_, Kind::LegacyCounter) => (metric.name, "unknown"),
+            (_, MetricKind::LegacyCounter) => (metric.name, "unknown"),
             (_, kind) => (metric.name, kind.name()),
         };
         // HELP needs no escaping: a test of the catalog forbids backslashes and newlines in it.

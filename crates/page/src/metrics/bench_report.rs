@@ -6,14 +6,14 @@ use trtllm_model::BenchReport;
 use trtllm_model::bench_report::Distribution;
 
 use super::catalog::Id;
-use super::catalog::table::benchmark::{BenchSettings, Statistics};
+use super::catalog::table::benchmark::{BenchSettings, BenchStatistics};
 use super::page::Labels;
-use super::writer::Writer;
+use super::writer::SampleWriter;
 
 /// Characters of a label's value.
 const MAX_LABEL: usize = 64;
 
-impl Writer<'_> {
+impl SampleWriter<'_> {
     pub(super) fn bench_report(&mut self, report: &BenchReport) {
         let BenchReport { metadata, performance, latency_stats, input_output_stats, configuration, .. } = report;
         let BenchReport { requests, energy, speculation, .. } = report;
@@ -65,10 +65,10 @@ impl Writer<'_> {
     }
 }
 
-fn statistics(distribution: Distribution, unit: f64) -> Statistics {
+fn statistics(distribution: Distribution, unit: f64) -> BenchStatistics {
     let Distribution { p50, p90, p95, p99, min, max, avg } = distribution;
     let base = |value: Option<f64>| value.map(|value| value / unit);
-    Statistics {
+    BenchStatistics {
         p50: base(p50),
         p90: base(p90),
         p95: base(p95),

@@ -22,7 +22,7 @@ use super::catalog::table::triton_core::FailedRequests;
 use super::page::{Labels, Page, Value};
 use super::series_labels::SeriesLabels;
 use super::value::ratio;
-use super::writer::Writer;
+use super::writer::SampleWriter;
 
 pub(super) use vllm::{vllm_labels, vllm_page};
 
@@ -54,7 +54,7 @@ pub(super) fn trtllm_labels(name: &EngineName, backend: Option<&str>, model_is_u
 /// counter appears with its first increase and a histogram with its first observation.
 #[must_use]
 pub(super) fn trtllm_page(labels: &SeriesLabels, snapshot: &EngineSnapshot, load: Option<&Latest>) -> Page {
-    let mut page = Writer::new(labels);
+    let mut page = SampleWriter::new(labels);
     if let Some(latest) = &snapshot.latest {
         // The limits of a stale engine are still valid.
         page.put(Id::TrtllmMaxNumActiveRequests, latest.max_active);
@@ -93,7 +93,7 @@ pub(super) fn trtllm_page(labels: &SeriesLabels, snapshot: &EngineSnapshot, load
 }
 
 /// What is known only where the engine or a publisher reports how its requests ended.
-fn trtllm_requests(requests: &RequestTotals, page: &mut Writer<'_>) {
+fn trtllm_requests(requests: &RequestTotals, page: &mut SampleWriter<'_>) {
     page.put(Id::TrtllmPromptTokens, requests.prompt_tokens());
     page.put(Id::TrtllmGenerationTokens, requests.generation_tokens());
     page.put(Id::TrtllmTimePerOutputToken, requests.time_per_output_token());
@@ -124,7 +124,7 @@ fn increased(count: u64) -> Option<u64> {
     (count > 0).then_some(count)
 }
 
-fn trtllm_load(latest: &Latest, page: &mut Writer<'_>) {
+fn trtllm_load(latest: &Latest, page: &mut SampleWriter<'_>) {
     page.put(Id::TrtllmNumRequestsRunning, latest.active);
     page.put(Id::TrtllmNumRequestsWaiting, latest.queued);
     page.put(Id::TrtllmGpuMemoryUsage, latest.gpu_memory);
@@ -156,7 +156,7 @@ fn trtllm_load(latest: &Latest, page: &mut Writer<'_>) {
     page.put(Id::TrtllmKvIterReuseRate, latest.pools.last_hit_ratio);
 }
 
-fn trtllm_pools(pools: &PoolTotals, page: &mut Writer<'_>) {
+fn trtllm_pools(pools: &PoolTotals, page: &mut SampleWriter<'_>) {
     let (blocks, bytes) = (&pools.blocks, &pools.bytes);
     for (family, count) in [
         (Id::TrtllmKvIterReused, blocks.reused),
@@ -187,7 +187,7 @@ fn trtllm_pools(pools: &PoolTotals, page: &mut Writer<'_>) {
 /// Triton's request counters.
 #[must_use]
 pub(super) fn triton_core_page(labels: &SeriesLabels, snapshot: &EngineSnapshot, load: Option<&Latest>) -> Page {
-    let mut page = Writer::new(labels);
+    let mut page = SampleWriter::new(labels);
     let (totals, times) = (&snapshot.totals, &snapshot.requests.times);
     page.one(Id::InferenceRequestSuccess, snapshot.requests.succeeded);
     page.one(Id::InferenceCount, snapshot.requests.succeeded);
@@ -218,7 +218,7 @@ pub(super) fn triton_core_page(labels: &SeriesLabels, snapshot: &EngineSnapshot,
 /// The original metrics specification's label values.
 #[must_use]
 pub(super) fn spec_page(labels: &SeriesLabels, snapshot: &EngineSnapshot, load: Option<&Latest>) -> Page {
-    let mut page = Writer::new(labels);
+    let mut page = SampleWriter::new(labels);
     if let Some(kv) = load.and_then(|latest| latest.kv) {
         let number = |number: Option<i64>| number.map(Value::from);
         let blocks = SpecKvCacheBlocks {
@@ -238,7 +238,7 @@ pub(super) fn spec_page(labels: &SeriesLabels, snapshot: &EngineSnapshot, load: 
 mod tests {
     use super::super::catalog::table::OF_ENGINES;
     use super::*;
-    use trtllm_engine::latest::Limits;
+    use trtllm_engine::latest::EngineLimits;
 
     #[test]
     fn tritons_successes_leave_out_the_requests_that_failed() {
@@ -256,7 +256,7 @@ mod tests {
 
     #[test]
     fn a_stale_engine_keeps_its_limits_and_loses_its_load() {
-        let limits = Limits { fixed: Some(64), runtime: Some(48), ..Limits::default() };
+        let limits = EngineLimits { fixed: Some(64), runtime: Some(48), ..EngineLimits::default() };
         let latest = Latest {
             active: Some(3),
             max_active: Some(64),

@@ -15,7 +15,7 @@ use super::compat::{self, CompatSets};
 use super::engine_gpus::engine_gpus_page;
 use super::page::{Labels, Page};
 use super::series_labels::SeriesLabels;
-use super::writer::Writer;
+use super::writer::SampleWriter;
 
 /// Makes one engine's pages, with labels that are made once.
 #[derive(Debug)]
@@ -45,7 +45,7 @@ impl EngineSeries {
     /// Samples of one engine, in any order: [`Page::join`] sorts them.
     #[must_use]
     pub fn page(&self, snapshot: &EngineSnapshot, compat: CompatSets) -> Page {
-        let mut page = Writer::new(&self.labels);
+        let mut page = SampleWriter::new(&self.labels);
         let load = load(snapshot);
         if let Some(latest) = &load {
             page.triton_load(latest);
@@ -103,10 +103,10 @@ impl EngineSeries {
         let refused = snapshot.source.last_failure.as_ref().is_some_and(|failure| failure.kind == ErrorKind::Connect);
         let load = load(snapshot).filter(|_| !refused);
         let Some(latest) = load else { return Page::default() };
-        let mut page = Writer::new(&self.labels);
+        let mut page = SampleWriter::new(&self.labels);
         page.gateway(&latest);
         let labels = compat::trtllm_labels(&self.name, snapshot.about.backend.as_deref(), self.model_is_unique);
-        let mut trtllm = Writer::new(&labels);
+        let mut trtllm = SampleWriter::new(&labels);
         trtllm.gateway_of_trtllm_serve(&latest);
         Page::join([page.page, trtllm.page]).for_gateway()
     }
@@ -118,7 +118,7 @@ fn load(snapshot: &EngineSnapshot) -> Option<Latest> {
     Some(if snapshot.state == EngineState::Idle { latest.idle() } else { latest })
 }
 
-impl Writer<'_> {
+impl SampleWriter<'_> {
     fn state(&mut self, snapshot: &EngineSnapshot, source: &'static str) {
         let fed_by = LatencySource::ALL.map(|source| (source == snapshot.requests.source).then_some(1_u64));
         self.in_order(Id::RequestLatencyInfo, fed_by);

@@ -8,7 +8,7 @@ use trtllm_model::server_metrics::ConfigSection;
 
 use super::catalog::Id;
 use super::page::Labels;
-use super::writer::Writer;
+use super::writer::SampleWriter;
 
 /// Labels of `nv_trt_llm_engine_config_info` with trtllm-serve's own names for them.
 const OF_SERVER: [(&str, ConfigSection, &str); 8] = [
@@ -22,7 +22,7 @@ const OF_SERVER: [(&str, ConfigSection, &str); 8] = [
     ("speculative_method", ConfigSection::Speculative, "spec_method"),
 ];
 
-impl Writer<'_> {
+impl SampleWriter<'_> {
     pub(super) fn config(&mut self, snapshot: &EngineSnapshot) {
         let of_server = |label: &str| {
             let (_, section, name) = OF_SERVER.iter().find(|(known, ..)| *known == label)?;

@@ -8,10 +8,10 @@ use super::catalog::Id;
 use super::labels::Labels;
 use super::page::Page;
 use super::series_labels::SeriesLabels;
-use super::writer::Writer;
+use super::writer::SampleWriter;
 
 pub(super) fn engine_gpus_page(labels: &SeriesLabels, gpus: &EngineGpus) -> Page {
-    let mut page = Writer::new(labels);
+    let mut page = SampleWriter::new(labels);
     for uuid in &gpus.uuids {
         let labels = Labels::extend(labels.base(), [("gpu_uuid", uuid.clone())]);
         page.page.push(Id::EngineGpuInfo, &Arc::new(labels), 1_u64);

@@ -1,13 +1,13 @@
 //! Statistics of the KV cache beyond its single pool: pools, tiers, cross attention, events. All of it is absent if the
 //! engine does not send it.
 
-use trtllm_engine::{Latest, Totals};
+use trtllm_engine::{EngineTotals, Latest};
 
 use super::catalog::Id;
 use super::catalog::table::engine_counters::CrossBlockEvents;
-use super::writer::Writer;
+use super::writer::SampleWriter;
 
-impl Writer<'_> {
+impl SampleWriter<'_> {
     /// The pools after the last record that has them.
     pub(super) fn pools(&mut self, latest: &Latest) {
         self.each(Id::PrimaryPoolBlocks, latest.pools.primary);
@@ -16,7 +16,7 @@ impl Writer<'_> {
     }
 
     /// Totals over all iterations and events.
-    pub(super) fn kv_cache_totals(&mut self, totals: &Totals) {
+    pub(super) fn kv_cache_totals(&mut self, totals: &EngineTotals) {
         if let Some(cross) = &totals.cross_kv_cache_blocks {
             let events = CrossBlockEvents {
                 allocated: Some(cross.allocated),

@@ -1,7 +1,7 @@
 //! The load and the limits of an engine: gauges read from its last record.
 
 use crate::state::EngineSnapshot;
-use trtllm_engine::latest::Limits;
+use trtllm_engine::latest::EngineLimits;
 use trtllm_engine::lifecycle::Stages;
 use trtllm_engine::saturation::Saturation;
 use trtllm_engine::{EngineState, Latest};
@@ -15,9 +15,9 @@ use super::catalog::table::triton::{
     InflightBatch, KvCacheBlocks, LastIteration, MemoryBytes, RequestCounts, StaticBatch,
 };
 use super::value::{Value, ratio, share};
-use super::writer::Writer;
+use super::writer::SampleWriter;
 
-impl Writer<'_> {
+impl SampleWriter<'_> {
     /// The load under Triton's names.
     pub(super) fn triton_load(&mut self, latest: &Latest) {
         let requests = RequestCounts {
@@ -177,7 +177,7 @@ fn kv_cache_blocks(kv: &KvCacheStats) -> KvCacheBlocks {
     }
 }
 
-fn limit_kinds(Limits { fixed, tuner, runtime }: Limits) -> LimitKinds {
+fn limit_kinds(EngineLimits { fixed, tuner, runtime }: EngineLimits) -> LimitKinds {
     LimitKinds { as_built: fixed, tuner, runtime }
 }
 

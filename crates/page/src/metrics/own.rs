@@ -28,7 +28,7 @@ const SCRAPE_SECONDS: [f64; 10] = [0.00001, 0.000025, 0.00005, 0.0001, 0.00025, 
 
 /// Why a request or a connection was refused, in the order of the catalog.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Refusal {
+pub enum HttpRefusal {
     /// The TLS handshake failed, or the client certificate was missing or invalid.
     TlsHandshake,
     /// The user or the password was missing or wrong.
@@ -44,13 +44,13 @@ pub enum Refusal {
     WebConfig,
 }
 
-const REFUSALS: usize = Refusal::WebConfig as usize + 1;
+const REFUSALS: usize = HttpRefusal::WebConfig as usize + 1;
 
 /// What the HTTP server counts. A clone shares the counters.
 #[derive(Debug, Clone)]
 pub struct HttpMetrics {
     scrapes: Counter,
-    /// Indexed by [`Refusal`].
+    /// Indexed by [`HttpRefusal`].
     refused: [Counter; REFUSALS],
     scrape_duration: Histogram,
 }
@@ -73,7 +73,7 @@ impl HttpMetrics {
     }
 
     /// Counts one refused request or connection.
-    pub fn refused(&self, reason: Refusal) {
+    pub fn refused(&self, reason: HttpRefusal) {
         self.refused[reason as usize].inc();
     }
 }

@@ -9,9 +9,9 @@ use trtllm_engine::{EngineState, Latest};
 
 use super::catalog::Id;
 use super::page::Labels;
-use super::writer::Writer;
+use super::writer::SampleWriter;
 
-impl Writer<'_> {
+impl SampleWriter<'_> {
     /// `load`: absent for a stale engine.
     pub(super) fn ranks(&mut self, snapshot: &EngineSnapshot, load: Option<&Latest>) {
         let Some(totals) = &snapshot.totals.ranks else { return };

@@ -10,9 +10,9 @@ use super::catalog::Id;
 use super::catalog::table::triton::DisaggregatedServing;
 use super::page::Labels;
 use super::value::Value;
-use super::writer::Writer;
+use super::writer::SampleWriter;
 
-impl Writer<'_> {
+impl SampleWriter<'_> {
     pub(super) fn requests(&mut self, snapshot: &EngineSnapshot) {
         let requests = &snapshot.requests;
         let disaggregated = DisaggregatedServing {

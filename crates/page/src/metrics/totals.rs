@@ -1,13 +1,13 @@
 //! The counters and histograms of an engine's iterations.
 
-use trtllm_engine::{Latest, Totals};
+use trtllm_engine::{EngineTotals, Latest};
 
 use super::catalog::Id;
-use super::writer::Writer;
+use super::writer::SampleWriter;
 
-impl Writer<'_> {
+impl SampleWriter<'_> {
     /// `latest` is the last record.
-    pub(super) fn totals(&mut self, totals: &Totals, latest: Option<&Latest>) {
+    pub(super) fn totals(&mut self, totals: &EngineTotals, latest: Option<&Latest>) {
         for (family, count) in [
             (Id::Iterations, totals.iterations),
             (Id::IterationsLost, totals.iterations_lost),
@@ -47,7 +47,7 @@ impl Writer<'_> {
     }
 
     /// An allocation is never a hit: a block that was found needs none. So blocks that were reused are not among the allocated ones.
-    fn reuse(&mut self, totals: &Totals, latest: Option<&Latest>) {
+    fn reuse(&mut self, totals: &EngineTotals, latest: Option<&Latest>) {
         let counts_misses = latest.and_then(|latest| latest.kv).is_none_or(|kv| kv.missed_blocks.is_some());
         let share = |others: u64| {
             let all = totals.kv_cache_blocks_reused.saturating_add(others);
@@ -61,7 +61,7 @@ impl Writer<'_> {
     }
 
     /// Sums over all iterations. They are absent if the engine reports only some iterations.
-    fn batch_totals(&mut self, totals: &Totals) {
+    fn batch_totals(&mut self, totals: &EngineTotals) {
         self.one(Id::ContextTokens, totals.context_tokens);
         self.one(Id::GenerationTokens, totals.generation_tokens);
         self.one(Id::SpecDraftTokens, totals.spec_decode_draft_tokens);
@@ -81,16 +81,16 @@ mod tests {
 
     /// Hit ratio and reuse efficiency.
     fn reuse(allocated: u64, reused: u64, missed: Option<u64>) -> [Option<f64>; 2] {
-        let totals = Totals {
+        let totals = EngineTotals {
             kv_cache_blocks_allocated: allocated,
             kv_cache_blocks_reused: reused,
             kv_cache_blocks_missed: missed.unwrap_or(0),
-            ..Totals::new()
+            ..EngineTotals::new()
         };
         let kv = KvCacheStats { missed_blocks: missed.map(|_| 1), ..KvCacheStats::default() };
         let latest = Latest { kv: Some(kv), ..Latest::default() };
         let labels = SeriesLabels::new(Labels::default(), OF_ENGINES);
-        let mut page = Writer::new(&labels);
+        let mut page = SampleWriter::new(&labels);
         page.totals(&totals, Some(&latest));
         [Id::KvCacheHitRatio, Id::KvReuseEfficiency].map(|id| {
             let sample = page.page.samples().iter().find(|sample| sample.metric == id)?;

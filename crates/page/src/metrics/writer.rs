@@ -10,12 +10,12 @@ use trtllm_engine::server_metrics::ByLabel;
 use trtllm_model::named_numbers::NamedNumbers;
 
 /// Writes the samples of one engine.
-pub(super) struct Writer<'a> {
+pub(super) struct SampleWriter<'a> {
     pub(super) labels: &'a SeriesLabels,
     pub(super) page: Page,
 }
 
-impl<'a> Writer<'a> {
+impl<'a> SampleWriter<'a> {
     pub(super) fn new(labels: &'a SeriesLabels) -> Self {
         Self { labels, page: Page::default() }
     }
@@ -25,7 +25,7 @@ impl<'a> Writer<'a> {
         self.page.push(family, &self.labels.of(family)[0], value);
     }
 
-    /// Like [`Writer::one`]; an absent value has no sample.
+    /// Like [`SampleWriter::one`]; an absent value has no sample.
     pub(super) fn put(&mut self, family: Id, value: Option<impl Into<Value>>) {
         if let Some(value) = value {
             self.one(family, value);

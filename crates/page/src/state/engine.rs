@@ -2,7 +2,7 @@
 
 use trtllm_engine::lifecycle::Stages;
 use trtllm_engine::request_totals::RequestTotals;
-use trtllm_engine::{Engine, EngineState, Health, Latest, Totals};
+use trtllm_engine::{EngineFold, EngineState, EngineTotals, Health, Latest};
 use trtllm_model::EngineAbout;
 
 use super::source::SourceStatus;
@@ -14,7 +14,7 @@ pub struct EngineSnapshot {
     /// Gives the state at a later time. Absent before the first poll.
     pub health: Option<Health>,
     pub latest: Option<Latest>,
-    pub totals: Totals,
+    pub totals: EngineTotals,
     pub requests: RequestTotals,
     /// Requests by stage, if the engine reports its requests.
     pub stages: Option<Stages>,
@@ -30,7 +30,7 @@ impl EngineSnapshot {
             state: EngineState::Starting,
             health: None,
             latest: None,
-            totals: Totals::new(),
+            totals: EngineTotals::new(),
             requests: RequestTotals::new(),
             stages: None,
             source: SourceStatus::default(),
@@ -39,7 +39,7 @@ impl EngineSnapshot {
     }
 
     /// Replaces all values in place.
-    pub fn write(&mut self, state: EngineState, engine: &Engine, source: &SourceStatus, about: &EngineAbout) {
+    pub fn write(&mut self, state: EngineState, engine: &EngineFold, source: &SourceStatus, about: &EngineAbout) {
         self.state = state;
         self.health = Some(engine.health);
         self.latest = engine.latest().copied();

@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 
 use super::engine::EngineSnapshot;
 use trtllm_model::gpu::EngineGpus;
-use trtllm_model::rows::Rows;
+use trtllm_model::rows::PoolRows;
 use trtllm_model::{EngineName, IterationStats, RECENT_RECORDS};
 
 /// KV cache windows and levels of a kept record. Engines have one to four; more would take too much memory.
@@ -20,7 +20,7 @@ const RECORDS_OF_ALL: usize = 16 * RECENT_RECORDS;
 
 /// Counts changes, so that readers notice them.
 #[derive(Debug, Default)]
-pub(super) struct Changes {
+pub(super) struct SlotChanges {
     all: AtomicU64,
     engines: AtomicU64,
     gpus: AtomicU64,
@@ -75,10 +75,10 @@ pub struct EngineSlot {
     previous: Mutex<Option<Arc<EngineSnapshot>>>,
     /// The last records as received, oldest first. Scrapes do not read them.
     recent: Mutex<VecDeque<Arc<IterationStats>>>,
-    changes: Arc<Changes>,
+    changes: Arc<SlotChanges>,
 }
 
-impl Changes {
+impl SlotChanges {
     pub(super) fn generation(&self) -> u64 {
         self.all.load(Ordering::Acquire)
     }
@@ -113,7 +113,7 @@ impl Changes {
 }
 
 impl EngineSlot {
-    pub(super) fn new(place: Place, name: EngineName, changes: Arc<Changes>) -> Self {
+    pub(super) fn new(place: Place, name: EngineName, changes: Arc<SlotChanges>) -> Self {
         Self {
             name,
             id: changes.joined.fetch_add(1, Ordering::Relaxed),
@@ -245,7 +245,7 @@ fn drop_large_parts(record: &mut IterationStats) {
     record.kv_cache_iteration_stats_by_lifecycle = None;
     record.kv_cache_iteration_stats.take_if(|windows| windows.len() > KEPT_WINDOWS);
     // One window is usual, and has the room of four until here.
-    record.kv_cache_iteration_stats.iter_mut().for_each(Rows::shrink_to_fit);
+    record.kv_cache_iteration_stats.iter_mut().for_each(PoolRows::shrink_to_fit);
     record.iter_cached_tokens_by_level.take_if(|levels| levels.len() > KEPT_WINDOWS);
     record.kv_cache_level_tiers.take_if(|tiers| tiers.len() > KEPT_WINDOWS || tiers.iter().any(|tier| tier.len() > 64));
 }

@@ -38,7 +38,7 @@ impl Default for SourceMetrics {
 
 /// A poll that failed.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Failure {
+pub struct PollFailure {
     pub kind: ErrorKind,
     /// Printable and short. It names the address of the source, so it must not be shown to everybody.
     pub text: String,
@@ -91,7 +91,7 @@ pub struct SourceStatus {
     /// Why there is no poll yet: the source is being opened, or its engine loads the model.
     pub loading: Option<&'static str>,
     /// Why the last poll failed. `None` if it succeeded.
-    pub last_failure: Option<Failure>,
+    pub last_failure: Option<PollFailure>,
     /// Since when the source gives no answer, in microseconds since 1970 UTC. `None` if its last poll succeeded.
     pub unanswered_since_us: Option<i64>,
     /// Requests end while no iteration records arrive.

@@ -15,7 +15,7 @@ const SEGMENT: std::ops::RangeInclusive<u64> = 256 << 10..=16 << 20;
 const SEGMENTS: u64 = 32;
 
 #[derive(Debug)]
-pub(super) struct Files {
+pub(super) struct SegmentFiles {
     directory: PathBuf,
     max_size: u64,
     /// Complete segments, oldest first.
@@ -33,7 +33,7 @@ pub(super) struct Open {
     segment: Segment,
 }
 
-impl Files {
+impl SegmentFiles {
     pub(super) fn open(directory: &Path, max_size: u64, counts: RecorderCounts) -> io::Result<Self> {
         let closed: VecDeque<Segment> = directory::segments(directory)?.into();
         let next = closed.back().map_or(1, |last| last.number.saturating_add(1));

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use trtllm_model::{EngineAbout, RecorderCounts};
 
-use crate::{Item, Moment, Settled};
+use crate::{Item, RecordedMoment, Settled};
 
 use super::queue::{Message, Queue};
 
@@ -27,8 +27,8 @@ pub struct EngineRecorder {
     empty: u32,
     /// The last poll that was not recorded.
     skipped: Option<Settled>,
-    last_pushed: Option<Moment>,
-    last_item: Option<Moment>,
+    last_pushed: Option<RecordedMoment>,
+    last_item: Option<RecordedMoment>,
     /// Items that were dropped since items were last passed on.
     dropped: u64,
 }
@@ -49,7 +49,7 @@ impl EngineRecorder {
     }
 
     /// The following items were received at this moment.
-    pub fn received(&mut self, at: Moment) {
+    pub fn received(&mut self, at: RecordedMoment) {
         self.add_skipped();
         self.items.push(Item::Received(at));
         (self.empty, self.last_item, self.last_pushed) = (0, Some(at), Some(at));
@@ -71,7 +71,7 @@ impl EngineRecorder {
     /// A poll has ended. Many polls of an idle engine change nothing, so most of them are left out.
     pub fn settled(&mut self, settled: Settled) {
         self.empty = self.empty.saturating_add(1);
-        let since = |moment: Option<Moment>| {
+        let since = |moment: Option<RecordedMoment>| {
             let ns = moment.map_or(i64::MAX, |moment| settled.at.ns.saturating_sub(moment.ns));
             Duration::from_nanos(u64::try_from(ns).unwrap_or(0))
         };
@@ -133,7 +133,7 @@ mod tests {
         let mut tap = EngineRecorder::new(0, queue.clone(), counts.clone());
         let mut sent = 0;
         let mut send = |tap: &mut EngineRecorder| {
-            let at = Moment { ns: sent, us: 0 };
+            let at = RecordedMoment { ns: sent, us: 0 };
             tap.received(at);
             tap.about(&EngineAbout::default());
             (0..100).for_each(|_| tap.item(Item::Record(Box::default()), false));

@@ -15,7 +15,7 @@ use crate::frame::{self, Encoder};
 use crate::item::FORMAT;
 use crate::{Header, Item, Settled};
 
-use super::files::{Files, Open};
+use super::files::{Open, SegmentFiles};
 use super::queue::Message;
 
 /// Lines wait at most this long for their frame to fill. Together with a poll's interval it is below a second.
@@ -23,8 +23,8 @@ const FLUSH: Duration = Duration::from_millis(500);
 /// How long the recorder waits after an error.
 const RETRY: Duration = Duration::from_secs(1);
 
-pub(super) struct Writer {
-    files: Files,
+pub(super) struct SegmentWriter {
+    files: SegmentFiles,
     engines: HashMap<u64, RecordedEngine>,
     encoder: Encoder,
     counts: RecorderCounts,
@@ -51,8 +51,8 @@ struct RecordedEngine {
     since: Option<Instant>,
 }
 
-impl Writer {
-    pub(super) fn new(files: Files, counts: RecorderCounts, weight: Arc<AtomicUsize>) -> Self {
+impl SegmentWriter {
+    pub(super) fn new(files: SegmentFiles, counts: RecorderCounts, weight: Arc<AtomicUsize>) -> Self {
         Self {
             files,
             engines: HashMap::new(),
@@ -252,7 +252,7 @@ impl RecordedEngine {
         Self { name, segment: None, about: Default::default(), lines: Vec::new(), messages: 0, dropped: 0, since: None }
     }
 
-    fn needs_segment(&self, files: &Files) -> bool {
+    fn needs_segment(&self, files: &SegmentFiles) -> bool {
         self.segment.as_ref().is_none_or(|open| files.is_full(open))
     }
 
@@ -299,8 +299,8 @@ mod tests {
     fn after_a_panic_its_items_are_counted_as_dropped_and_the_recording_continues() {
         let directory = tempfile::tempdir().unwrap();
         let counts = RecorderCounts::default();
-        let files = Files::open(directory.path(), 1 << 20, counts.clone()).unwrap();
-        let mut writer = Writer::new(files, counts.clone(), Arc::default());
+        let files = SegmentFiles::open(directory.path(), 1 << 20, counts.clone()).unwrap();
+        let mut writer = SegmentWriter::new(files, counts.clone(), Arc::default());
         let name = EngineName {
             model: "m".into(),
             version: "1".into(),
@@ -309,7 +309,7 @@ mod tests {
             objectives: Objectives::default(),
         };
         writer.handle(Message::Joined { engine: 7, name: Box::new(name) });
-        let record_one = |writer: &mut Writer| {
+        let record_one = |writer: &mut SegmentWriter| {
             writer.handle(Message::Items { engine: 7, items: vec![Item::Record(Box::default())], weight: 0 });
         };
         record_one(&mut writer);

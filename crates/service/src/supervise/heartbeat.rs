@@ -11,10 +11,10 @@ const PATIENCE: u32 = 30;
 
 /// All tasks that show a heartbeat.
 #[derive(Debug, Default)]
-pub struct Heartbeats(Mutex<Vec<Watched>>);
+pub struct Heartbeats(Mutex<Vec<WatchedTask>>);
 
 #[derive(Debug)]
-struct Watched {
+struct WatchedTask {
     task: String,
     beats: Arc<Beats>,
     /// At the last check.
@@ -49,7 +49,7 @@ impl Heartbeats {
     /// The heartbeat of a new task, named for people.
     pub fn register(&self, task: String) -> Heartbeat {
         let beats = Arc::new(Beats::default());
-        self.0.lock().push(Watched { task, beats: Arc::clone(&beats), seen: 0, checks_without_beat: 0 });
+        self.0.lock().push(WatchedTask { task, beats: Arc::clone(&beats), seen: 0, checks_without_beat: 0 });
         Heartbeat(beats)
     }
 

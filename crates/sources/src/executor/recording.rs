@@ -17,7 +17,7 @@ const TOKENS: u64 = 1000;
 /// One line. It has the tokens of the prompt or their number.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-struct Line {
+struct LoadLine {
     /// Milliseconds since the recording began.
     timestamp: Option<f64>,
     input_ids: Option<Vec<i32>>,
@@ -74,7 +74,7 @@ impl Recording {
 }
 
 fn request(text: &[u8], number: u64) -> Result<Request, String> {
-    let line: Line = serde_json::from_slice(text).map_err(|error| error.to_string())?;
+    let line: LoadLine = serde_json::from_slice(text).map_err(|error| error.to_string())?;
     let output_tokens = line.output_length.filter(|count| *count > 0);
     let output_tokens = output_tokens.ok_or("output_length (or output_tokens) is missing or not above 0")?;
     let prompt = match (line.input_ids, line.input_length) {

@@ -11,7 +11,7 @@ use trtllm_model::{PerfMetricsEntry, RejectCounts, RejectReason};
 use trtllm_recording::Item;
 
 use super::super::Batch;
-use super::{LinesDir, Owner};
+use super::{LineOwner, LinesDir};
 
 /// Bytes of a line. A request has some 250 bytes for each of its tokens.
 const MAX_LINE: u64 = 16 << 20;
@@ -23,16 +23,16 @@ const MAX_FILES: usize = 16_384;
 const KEPT_OPEN: Duration = Duration::from_secs(600);
 
 #[derive(Debug)]
-pub(super) struct Files {
+pub(super) struct LineFiles {
     dir: LinesDir,
-    owner: Owner,
+    owner: LineOwner,
     /// By inode. `None` before the directory was listed for the first time.
-    files: Option<HashMap<u64, Watched>>,
+    files: Option<HashMap<u64, LineFile>>,
 }
 
 /// What one reading has found.
 #[derive(Debug, Default)]
-pub(super) struct Reading {
+pub(super) struct LinesRead {
     pub(super) items: Vec<Item>,
     pub(super) rejected: RejectCounts,
     /// There is more to read.
@@ -42,7 +42,7 @@ pub(super) struct Reading {
 }
 
 #[derive(Debug)]
-struct Watched {
+struct LineFile {
     path: PathBuf,
     /// Where the first line that was not read begins.
     offset: u64,
@@ -55,15 +55,15 @@ struct Watched {
     gone: bool,
 }
 
-impl Files {
-    pub(super) fn new(dir: LinesDir, owner: Owner) -> Self {
+impl LineFiles {
+    pub(super) fn new(dir: LinesDir, owner: LineOwner) -> Self {
         Self { dir, owner, files: None }
     }
 
     /// Reads the lines that were added to all files.
-    pub(super) fn read(&mut self) -> io::Result<Reading> {
+    pub(super) fn read(&mut self) -> io::Result<LinesRead> {
         self.list()?;
-        let (mut batch, mut reading, mut left) = (Batch::default(), Reading::default(), MAX_READ);
+        let (mut batch, mut reading, mut left) = (Batch::default(), LinesRead::default(), MAX_READ);
         let files = self.files.get_or_insert_default();
         for file in files.values_mut() {
             if left == 0 || !batch.has_room() {
@@ -93,8 +93,8 @@ impl Files {
                 (known.gone, known.path) = (false, entry.path());
             } else if files.len() < MAX_FILES && is_of_requests(&entry) {
                 let file = match is_first && !self.dir.from_start {
-                    true => Watched::at_end(entry.path()),
-                    false => Ok(Watched::new(entry.path())),
+                    true => LineFile::at_end(entry.path()),
+                    false => Ok(LineFile::new(entry.path())),
                 };
                 // Deleted since it was listed, or not readable: the next listing tries again.
                 if let Ok(file) = file {
@@ -124,7 +124,7 @@ fn open(path: &Path) -> io::Result<File> {
     }
 }
 
-impl Watched {
+impl LineFile {
     fn new(path: PathBuf) -> Self {
         Self { path, offset: 0, skips: false, size: 0, open: None, gone: false }
     }
@@ -141,7 +141,7 @@ impl Watched {
     }
 
     /// Reads the complete lines that were added. Returns whether there are more.
-    fn read(&mut self, owner: Owner, left: &mut u64, batch: &mut Batch, left_out: &mut bool) -> io::Result<bool> {
+    fn read(&mut self, owner: LineOwner, left: &mut u64, batch: &mut Batch, left_out: &mut bool) -> io::Result<bool> {
         let size = match &self.open {
             Some((file, _)) => file.metadata()?.len(),
             None => self.path.symlink_metadata()?.len(),
@@ -190,10 +190,10 @@ impl Watched {
     }
 }
 
-fn parse(line: &[u8], owner: Owner, batch: &mut Batch, left_out: &mut bool) {
+fn parse(line: &[u8], owner: LineOwner, batch: &mut Batch, left_out: &mut bool) {
     /// Whether another program writes a line of the same request. The ids themselves are not kept.
     #[derive(serde::Deserialize)]
-    struct Pair {
+    struct PairIds {
         ctx_request_id: Option<serde::de::IgnoredAny>,
         disagg_request_id: Option<serde::de::IgnoredAny>,
     }
@@ -209,14 +209,14 @@ fn parse(line: &[u8], owner: Owner, batch: &mut Batch, left_out: &mut bool) {
         || entry.gen_perf_metrics.is_some()
         || entry.disagg_server_arrival_time.is_some();
     let is_part = || {
-        let pair = serde_json::from_slice::<Pair>(line);
+        let pair = serde_json::from_slice::<PairIds>(line);
         pair.is_ok_and(|pair| pair.ctx_request_id.is_some() || pair.disagg_request_id.is_some())
     };
     match owner {
         _ if !is_whole && entry.perf_metrics.is_none() => batch.reject(RejectReason::NotARecord),
-        Owner::Server if is_whole => *left_out = true,
-        Owner::Deployment if !is_whole && is_part() => *left_out = true,
-        Owner::Server | Owner::Deployment => batch.push(Item::FinishedRequest(Box::new(entry))),
+        LineOwner::Server if is_whole => *left_out = true,
+        LineOwner::Deployment if !is_whole && is_part() => *left_out = true,
+        LineOwner::Server | LineOwner::Deployment => batch.push(Item::FinishedRequest(Box::new(entry))),
     }
 }
 
@@ -245,11 +245,11 @@ mod tests {
         file.unwrap().write_all(text.as_bytes()).unwrap();
     }
 
-    fn files(directory: &TempDir, from_start: bool, owner: Owner) -> Files {
-        Files::new(LinesDir { path: directory.path().to_owned(), from_start }, owner)
+    fn files(directory: &TempDir, from_start: bool, owner: LineOwner) -> LineFiles {
+        LineFiles::new(LinesDir { path: directory.path().to_owned(), from_start }, owner)
     }
 
-    fn ids(reading: &Reading) -> Vec<u64> {
+    fn ids(reading: &LinesRead) -> Vec<u64> {
         let id = |item: &Item| match item {
             Item::FinishedRequest(entry) => entry.request_id.unwrap(),
             item => panic!("{item:?}"),
@@ -259,11 +259,11 @@ mod tests {
         ids
     }
 
-    fn read(files: &mut Files) -> Vec<u64> {
+    fn read(files: &mut LineFiles) -> Vec<u64> {
         ids(&files.read().unwrap())
     }
 
-    fn rejected(reading: &Reading, reason: RejectReason) -> u64 {
+    fn rejected(reading: &LinesRead, reason: RejectReason) -> u64 {
         reading.rejected[reason as usize]
     }
 
@@ -271,9 +271,9 @@ mod tests {
     fn only_lines_written_from_now_on_are_read_and_each_once() {
         let directory = TempDir::new().unwrap();
         add(&directory, NAME, &(line(1) + &line(2)));
-        let mut now = files(&directory, false, Owner::Server);
+        let mut now = files(&directory, false, LineOwner::Server);
         assert_eq!(read(&mut now), NONE);
-        assert_eq!(read(&mut files(&directory, true, Owner::Server)), [1, 2], "if asked");
+        assert_eq!(read(&mut files(&directory, true, LineOwner::Server)), [1, 2], "if asked");
         add(&directory, NAME, &line(3));
         add(&directory, OTHER, &(line(4) + &line(5)));
         add(&directory, "notes.jsonl", &line(6));
@@ -285,7 +285,7 @@ mod tests {
     fn what_is_in_a_directory_that_appears_later_is_new() {
         let directory = TempDir::new().unwrap();
         let path = directory.path().join("lines");
-        let mut files = Files::new(LinesDir { path: path.clone(), from_start: false }, Owner::Server);
+        let mut files = LineFiles::new(LinesDir { path: path.clone(), from_start: false }, LineOwner::Server);
         assert_eq!(files.read().unwrap_err().kind(), io::ErrorKind::NotFound);
         fs::create_dir(&path).unwrap();
         fs::write(path.join(NAME), line(1)).unwrap();
@@ -295,7 +295,7 @@ mod tests {
     #[test]
     fn a_line_is_read_when_it_is_complete() {
         let directory = TempDir::new().unwrap();
-        let mut files = files(&directory, false, Owner::Server);
+        let mut files = files(&directory, false, LineOwner::Server);
         read(&mut files);
         let (begin, end) = (line(7)[..20].to_owned(), line(7)[20..].to_owned());
         add(&directory, NAME, &(line(6) + &begin));
@@ -311,7 +311,7 @@ mod tests {
     fn the_rest_of_a_line_that_began_earlier_is_skipped() {
         let directory = TempDir::new().unwrap();
         add(&directory, NAME, &line(1)[..30]);
-        let mut files = files(&directory, false, Owner::Server);
+        let mut files = files(&directory, false, LineOwner::Server);
         read(&mut files);
         add(&directory, NAME, &line(1)[30..40]);
         read(&mut files);
@@ -323,7 +323,7 @@ mod tests {
     #[test]
     fn a_renamed_file_is_read_to_its_end_and_not_again() {
         let directory = TempDir::new().unwrap();
-        let mut files = files(&directory, false, Owner::Server);
+        let mut files = files(&directory, false, LineOwner::Server);
         add(&directory, NAME, &line(1));
         read(&mut files);
         read(&mut files);
@@ -342,7 +342,7 @@ mod tests {
     #[test]
     fn a_deleted_file_is_read_to_its_end_and_a_line_that_never_ended_is_counted() {
         let directory = TempDir::new().unwrap();
-        let mut files = files(&directory, false, Owner::Server);
+        let mut files = files(&directory, false, LineOwner::Server);
         read(&mut files);
         add(&directory, NAME, &line(1));
         assert_eq!(read(&mut files), [1]);
@@ -364,7 +364,7 @@ mod tests {
     #[test]
     fn a_file_that_was_cut_is_read_from_its_beginning() {
         let directory = TempDir::new().unwrap();
-        let mut files = files(&directory, false, Owner::Server);
+        let mut files = files(&directory, false, LineOwner::Server);
         read(&mut files);
         add(&directory, NAME, &(line(1) + &line(2)));
         assert_eq!(read(&mut files), [1, 2]);
@@ -376,7 +376,7 @@ mod tests {
     #[test]
     fn a_long_line_is_read_and_a_line_without_an_end_is_counted_once() {
         let directory = TempDir::new().unwrap();
-        let mut files = files(&directory, false, Owner::Server);
+        let mut files = files(&directory, false, LineOwner::Server);
         read(&mut files);
         let steps = vec!["{\"token_time\":1.25,\"gpu_forward_time\":8.5,\"iter\":7}"; 25_000].join(",");
         let long = line(1)
@@ -397,7 +397,7 @@ mod tests {
     #[test]
     fn a_malformed_line_is_counted_and_the_next_one_is_read() {
         let directory = TempDir::new().unwrap();
-        let mut files = files(&directory, true, Owner::Server);
+        let mut files = files(&directory, true, LineOwner::Server);
         let malformed = "{\"request_id\":1,\n\u{0}\n[]\n{}\n7\n{\"perf_metrics\":3}\n\n";
         add(&directory, NAME, &(malformed.to_owned() + &line(2)));
         let reading = files.read().unwrap();
@@ -420,7 +420,7 @@ mod tests {
             0,
         )
         .unwrap();
-        let mut files = files(&directory, true, Owner::Server);
+        let mut files = files(&directory, true, LineOwner::Server);
         add(&directory, NAME, &line(1));
         assert_eq!(read(&mut files), [1]);
         // Replaced since it was listed.
@@ -433,7 +433,7 @@ mod tests {
     fn many_lines_are_read_in_parts_of_bounded_memory() {
         const LINES: u64 = 20_000;
         let directory = TempDir::new().unwrap();
-        let mut files = files(&directory, true, Owner::Server);
+        let mut files = files(&directory, true, LineOwner::Server);
         add(&directory, NAME, &(0..LINES).map(line).collect::<String>());
         let (mut found, mut parts) = (Vec::new(), 0);
         loop {
@@ -458,10 +458,10 @@ mod tests {
                      \"gen_perf_metrics\":{\"request_id\":5,\"perf_metrics\":{}}}\n";
         add(&directory, NAME, &(part(1) + &line(2)));
         add(&directory, OTHER, whole);
-        let mut server = files(&directory, true, Owner::Server);
+        let mut server = files(&directory, true, LineOwner::Server);
         let reading = server.read().unwrap();
         assert_eq!((ids(&reading), reading.left_out), (vec![1, 2], true));
-        let mut deployment = files(&directory, true, Owner::Deployment);
+        let mut deployment = files(&directory, true, LineOwner::Deployment);
         let reading = deployment.read().unwrap();
         let mut wholes = 0;
         for item in &reading.items {

@@ -12,9 +12,9 @@ use tokio::task::JoinSet;
 
 use super::desk::{Desk, Queued};
 use super::names::{Seat, Socket};
-use super::publishers::{Admission, Place, Publishers};
+use super::publishers::{Admission, PublisherPlace, Publishers};
 use crate::OpenError;
-use crate::trtllm_json::{Hello, Line, parse_line};
+use crate::trtllm_json::{Hello, PublisherLine, parse_line};
 use trtllm_model::RejectReason;
 use trtllm_service::supervise::{self, Task};
 use trtllm_service::unix_socket::{self, Activated, SocketFile};
@@ -46,13 +46,13 @@ pub struct OneEngine(pub(super) Arc<Desk>);
 
 /// A bound socket. Dropping it closes the connections and removes the socket, unless systemd listens on it.
 #[derive(Debug)]
-pub struct Listener {
+pub struct IngestListener {
     /// Removed at the end, before the task closes the socket.
     file: Option<SocketFile>,
     accepting: tokio::task::JoinHandle<()>,
 }
 
-impl Listener {
+impl IngestListener {
     /// Listens on `path`, or uses the socket if systemd listens on it already. Replaces a socket that a process left behind
     /// when it ended.
     ///
@@ -78,7 +78,7 @@ impl Listener {
     }
 }
 
-impl Drop for Listener {
+impl Drop for IngestListener {
     fn drop(&mut self) {
         self.file = None;
         self.accepting.abort();
@@ -120,9 +120,9 @@ async fn accept(listener: &UnixListener, publishers: &Arc<Publishers>, naming: &
 }
 
 /// Reads from one publisher until it disconnects or must make room. An invalid line is counted and skipped.
-async fn receive(stream: UnixStream, process: Option<u32>, place: &Place, naming: &Naming) -> io::Result<()> {
+async fn receive(stream: UnixStream, process: Option<u32>, place: &PublisherPlace, naming: &Naming) -> io::Result<()> {
     let mut reader = BufReader::new(stream);
-    let mut connection = Connection { place, naming, process, seat: None };
+    let mut connection = PublisherConnection { place, naming, process, seat: None };
     if let Naming::OneEngine(OneEngine(desk)) = naming {
         connection.sit(Seat::alone(desk));
     }
@@ -166,15 +166,15 @@ async fn receive(stream: UnixStream, process: Option<u32>, place: &Place, naming
 }
 
 /// A connected publisher and its engine. On a shared socket, the first line tells which engine that is.
-struct Connection<'a> {
-    place: &'a Place,
+struct PublisherConnection<'a> {
+    place: &'a PublisherPlace,
     naming: &'a Naming,
     /// Its PID, if it is visible here.
     process: Option<u32>,
     seat: Option<Seat>,
 }
 
-impl Connection<'_> {
+impl PublisherConnection<'_> {
     fn sit(&mut self, seat: Seat) {
         seat.desk.published_by(self.process);
         self.seat = Some(seat);
@@ -198,7 +198,7 @@ impl Connection<'_> {
 /// The line as a hello with names that can be label values.
 fn read_hello(line: &[u8]) -> Option<Hello> {
     match parse_line(line) {
-        Ok(Line::Hello(hello)) if hello.is_short() => Some(hello),
+        Ok(PublisherLine::Hello(hello)) if hello.is_short() => Some(hello),
         _ => None,
     }
 }

@@ -26,7 +26,7 @@ const PATIENCE: Duration = Duration::from_secs(1);
 /// All names of the process.
 #[derive(Debug)]
 pub struct Names {
-    table: Mutex<Table>,
+    table: Mutex<NameTable>,
     released: Notify,
     joined: mpsc::UnboundedSender<Joined>,
     /// How long an engine without a publisher is kept.
@@ -35,7 +35,7 @@ pub struct Names {
 }
 
 #[derive(Debug, Default)]
-struct Table {
+struct NameTable {
     /// Model and version of each engine in the configuration.
     configured: HashSet<(String, String)>,
     /// Those of engines that were found.
@@ -53,12 +53,12 @@ struct Named {
     version: String,
     /// The process id that its last publisher has said.
     process: Option<u64>,
-    owner: Owner,
+    owner: NameOwner,
     desk: Arc<Desk>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Owner {
+enum NameOwner {
     /// A connection that said the name, or for which it was chosen.
     Connection,
     /// The connections that said no hello share one name.
@@ -216,7 +216,7 @@ impl Names {
     pub(super) fn forget(&self, id: u64) -> bool {
         let mut table = self.table.lock();
         table.engines.retain(|engine| {
-            let long_gone = matches!(engine.owner, Owner::Nobody { since } if since.elapsed() >= self.forget_after);
+            let long_gone = matches!(engine.owner, NameOwner::Nobody { since } if since.elapsed() >= self.forget_after);
             engine.id != id || !long_gone
         });
         !table.engines.iter().any(|engine| engine.id == id)
@@ -228,7 +228,7 @@ impl Names {
         if let Some(engine) = table.engines.iter_mut().find(|engine| engine.id == id)
             && engine.desk.connections() == 0
         {
-            engine.owner = Owner::Nobody { since: Instant::now() };
+            engine.owner = NameOwner::Nobody { since: Instant::now() };
             let Named { model, version, process, .. } = &*engine;
             if let Some(left_out) = self.log_room() {
                 tracing::info!(model, version, pid = process, left_out, "the last publisher of the engine has left");
@@ -291,7 +291,7 @@ impl Socket {
                 None => (model, table.free_version(self.id, model, None)),
             },
         };
-        let owner = if matches!(wish, Wish::Nameless { .. }) { Owner::Nameless } else { Owner::Connection };
+        let owner = if matches!(wish, Wish::Nameless { .. }) { NameOwner::Nameless } else { NameOwner::Connection };
         let known = table.engines.iter_mut().find(|engine| engine.model == model && engine.version == version);
         if let Some(engine) = known {
             engine.owner = owner;
@@ -329,7 +329,7 @@ impl Drop for Socket {
     }
 }
 
-impl Table {
+impl NameTable {
     /// Whether a publisher on this socket can have this name now.
     fn check_free(&self, socket: u64, model: &str, version: &str) -> Result<(), Refused> {
         let known = self.engines.iter().find(|engine| engine.model == model && engine.version == version);
@@ -338,7 +338,7 @@ impl Table {
             _ if self.discovered.contains(&name) => "an engine that was found",
             _ if self.configured.contains(&name) => "an engine of the configuration",
             Some(engine) if engine.socket != socket => "an engine of another socket",
-            Some(Named { owner: Owner::Connection | Owner::Nameless, .. }) => "another publisher",
+            Some(Named { owner: NameOwner::Connection | NameOwner::Nameless, .. }) => "another publisher",
             Some(_) | None => return Ok(()),
         };
         Err(Refused::Taken { model: model.to_owned(), version: version.to_owned(), by })
@@ -355,7 +355,7 @@ impl Table {
 
     /// The engine of connections without a hello, if there are any.
     fn nameless(&self, socket: u64) -> Option<&Named> {
-        self.engines.iter().find(|engine| engine.socket == socket && engine.owner == Owner::Nameless)
+        self.engines.iter().find(|engine| engine.socket == socket && engine.owner == NameOwner::Nameless)
     }
 }
 

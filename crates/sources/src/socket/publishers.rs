@@ -54,7 +54,7 @@ struct Activity {
 
 /// A publisher's place in the table, until it is dropped.
 #[derive(Debug)]
-pub(super) struct Place {
+pub(super) struct PublisherPlace {
     pub(super) publisher: Arc<Publisher>,
     table: Arc<Publishers>,
 }
@@ -72,7 +72,7 @@ impl Publishers {
     }
 
     /// A place for a new publisher. Waits a moment for one; `None` means that the publisher is refused.
-    pub(super) async fn admit(self: &Arc<Self>, uid: Option<u32>) -> Option<Place> {
+    pub(super) async fn admit(self: &Arc<Self>, uid: Option<u32>) -> Option<PublisherPlace> {
         let uids = &self.admission.uids;
         if !uids.is_empty() && !uid.is_some_and(|uid| uids.contains(&uid)) {
             if let Some(left_out) = self.refuse(PublisherRefusal::Uid) {
@@ -106,7 +106,7 @@ impl Publishers {
         place
     }
 
-    fn try_admit(self: &Arc<Self>) -> Option<Place> {
+    fn try_admit(self: &Arc<Self>) -> Option<PublisherPlace> {
         let mut connected = self.connected.lock();
         if connected.len() >= self.admission.limit {
             let activities = connected.iter().map(|publisher| *publisher.activity.lock()).enumerate();
@@ -124,7 +124,7 @@ impl Publishers {
         let activity = Mutex::new(Activity { has_said_hello: false, last_line: Instant::now() });
         let publisher = Arc::new(Publisher { activity, evicted: Notify::new() });
         connected.push(Arc::clone(&publisher));
-        Some(Place { publisher, table: Arc::clone(self) })
+        Some(PublisherPlace { publisher, table: Arc::clone(self) })
     }
 
     /// Counts a refusal. Returns the number of log lines that were left out, if this one may be logged.
@@ -140,7 +140,7 @@ impl Publisher {
     }
 }
 
-impl Place {
+impl PublisherPlace {
     pub(super) fn line_received(&self) {
         self.publisher.activity.lock().last_line = Instant::now();
     }
@@ -175,7 +175,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for PublisherPlace {
     fn drop(&mut self) {
         self.table.connected.lock().retain(|other| !Arc::ptr_eq(other, &self.publisher));
         self.table.left.notify_one();
@@ -194,7 +194,7 @@ mod tests {
         publishers.admission.refused.counts()[reason as usize]
     }
 
-    async fn is_evicted(place: &Place) -> bool {
+    async fn is_evicted(place: &PublisherPlace) -> bool {
         place.unless_evicted(tokio::time::sleep(Duration::from_millis(1))).await.is_none()
     }
 
@@ -232,7 +232,7 @@ mod tests {
         let publishers = publishers(2, &[]);
         let places = [publishers.admit(None).await.unwrap(), publishers.admit(None).await.unwrap()];
         tokio::time::advance(2 * SILENT).await;
-        places.iter().for_each(Place::line_received);
+        places.iter().for_each(PublisherPlace::line_received);
         assert!(publishers.admit(None).await.is_none());
         assert_eq!(refused(&publishers, PublisherRefusal::Full), 1);
         // A place that becomes free while a new publisher waits is taken.

@@ -65,7 +65,7 @@ fn an_empty_page_has_no_bytes() {
 fn floats_have_no_exponent_and_no_needless_point() {
     let spelled = [0.4875, 1e-7, 1e21, 3.0, 0.1 + 0.2].map(|value| {
         let mut out = Vec::new();
-        Writer { dialect: Dialect::Prometheus, out: &mut out, digits: itoa::Buffer::new() }.float(value);
+        TextWriter { dialect: Dialect::Prometheus, out: &mut out, digits: itoa::Buffer::new() }.float(value);
         String::from_utf8(out).unwrap()
     });
     assert_eq!(spelled, ["0.4875", "0.0000001", "1000000000000000000000", "3", "0.30000000000000004"]);
@@ -101,7 +101,7 @@ fn openmetrics_spells_bounds_as_go_does_with_and_without_a_known_text() {
     let spelled = |value: f64| {
         [Some(value.to_string()), None].map(|text| {
             let mut out = Vec::new();
-            let mut writer = Writer { dialect: Dialect::OpenMetrics, out: &mut out, digits: itoa::Buffer::new() };
+            let mut writer = TextWriter { dialect: Dialect::OpenMetrics, out: &mut out, digits: itoa::Buffer::new() };
             writer.bound(value, text.as_deref());
             String::from_utf8(out).unwrap()
         })
@@ -159,10 +159,10 @@ impl Collector for AllFamilies {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
         for (metric, series) in &self.0 {
             let (name, kind) = match metric.kind {
-                Kind::Gauge => (metric.name, MetricType::Gauge),
-                Kind::Counter => (metric.name.strip_suffix("_total").unwrap(), MetricType::Counter),
-                Kind::LegacyCounter => (metric.name, MetricType::Unknown),
-                Kind::Histogram => (metric.name, MetricType::Histogram),
+                MetricKind::Gauge => (metric.name, MetricType::Gauge),
+                MetricKind::Counter => (metric.name.strip_suffix("_total").unwrap(), MetricType::Counter),
+                MetricKind::LegacyCounter => (metric.name, MetricType::Unknown),
+                MetricKind::Histogram => (metric.name, MetricType::Histogram),
             };
             let unit = metric.unit.map(|unit| Unit::Other(unit.to_owned()));
             let name = metric.unit.map_or(name, |unit| name.strip_suffix(unit).unwrap().trim_end_matches('_'));
@@ -180,10 +180,10 @@ impl Collector for AllFamilies {
                             .collect();
                         encoder.encode_histogram::<NoLabelSet>(histogram.sum(), histogram.count(), &buckets, None)?;
                     }
-                    Value::Count(value) if metric.kind == Kind::Counter => {
+                    Value::Count(value) if metric.kind == MetricKind::Counter => {
                         encoder.encode_counter::<NoLabelSet, u64, u64>(value, None)?;
                     }
-                    Value::Float(value) if metric.kind == Kind::Counter => {
+                    Value::Float(value) if metric.kind == MetricKind::Counter => {
                         encoder.encode_counter::<NoLabelSet, f64, u64>(value, None)?;
                     }
                     Value::Integer(value) => encoder.encode_gauge(value)?,
@@ -221,7 +221,7 @@ fn all_families() -> Vec<(&'static Metric, Vec<Series>)> {
             None => vec![base],
         };
         let series = labels.into_iter().enumerate().map(|(at, labels)| match metric.kind {
-            Kind::Histogram => (labels, Value::from(&histograms[at % histograms.len()])),
+            MetricKind::Histogram => (labels, Value::from(&histograms[at % histograms.len()])),
             _ => (labels, values.next().unwrap()),
         });
         (metric, series.collect())
@@ -233,7 +233,7 @@ fn all_families() -> Vec<(&'static Metric, Vec<Series>)> {
 fn every_family_means_the_same_as_when_prometheus_client_writes_it() {
     let families = all_families();
     let mut ours = Vec::new();
-    let mut writer = Writer { dialect: Dialect::OpenMetrics, out: &mut ours, digits: itoa::Buffer::new() };
+    let mut writer = TextWriter { dialect: Dialect::OpenMetrics, out: &mut ours, digits: itoa::Buffer::new() };
     for (metric, series) in &families {
         writer.header(metric, metric.help);
         for (labels, value) in series {

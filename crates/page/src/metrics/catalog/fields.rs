@@ -11,13 +11,13 @@ pub struct Field {
     /// The struct, by TensorRT-LLM's name.
     pub structure: &'static str,
     pub name: &'static str,
-    pub statistics: Statistics,
+    pub statistics: Switch,
     pub destination: Destination,
 }
 
 /// Statistics that an engine sends or does not send: by its backend, its release and its options.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Statistics {
+pub enum Switch {
     Any,
     Iterations,
     Cpp,
@@ -34,7 +34,7 @@ pub enum Statistics {
     Report,
 }
 
-impl Statistics {
+impl Switch {
     /// As in the metrics reference, which has a table of what each needs.
     #[must_use]
     pub const fn name(self) -> &'static str {
@@ -66,11 +66,11 @@ pub enum Destination {
 }
 
 /// Families of engines that no field of these structs feeds.
-static OTHERS: &[(Statistics, &[Id])] = &[
-    (Statistics::Any, &[Id::EngineState, Id::EngineInfo]),
-    (Statistics::Any, &[Id::EngineGpuInfo, Id::EngineGpuEnergy, Id::EngineGpuSeconds]),
+static OTHERS: &[(Switch, &[Id])] = &[
+    (Switch::Any, &[Id::EngineState, Id::EngineInfo]),
+    (Switch::Any, &[Id::EngineGpuInfo, Id::EngineGpuEnergy, Id::EngineGpuSeconds]),
     (
-        Statistics::Rows,
+        Switch::Rows,
         &[
             Id::RequestLatencyInfo,
             Id::TimeToFirstToken,
@@ -82,13 +82,13 @@ static OTHERS: &[(Statistics, &[Id])] = &[
             Id::GoodputTokens,
         ],
     ),
-    (Statistics::Entries, &[Id::RequestLatencyInfo]),
-    (Statistics::Any, &[Id::ObjectiveLimit]),
-    (Statistics::Iterations, &[Id::EngineConfigInfo]),
-    (Statistics::PyTorch, &[Id::StatisticsInterval]),
-    (Statistics::CrossAttention, &[Id::CrossKvBlocks]),
+    (Switch::Entries, &[Id::RequestLatencyInfo]),
+    (Switch::Any, &[Id::ObjectiveLimit]),
+    (Switch::Iterations, &[Id::EngineConfigInfo]),
+    (Switch::PyTorch, &[Id::StatisticsInterval]),
+    (Switch::CrossAttention, &[Id::CrossKvBlocks]),
     (
-        Statistics::KvEvents,
+        Switch::KvEvents,
         &[
             Id::KvEvents,
             Id::KvEventsLost,
@@ -103,9 +103,9 @@ static OTHERS: &[(Statistics, &[Id])] = &[
 /// The statistics of which any one feeds the family. Empty for a family that is not an engine's. A family of another exporter's
 /// name set names its fields in its origin.
 #[must_use]
-pub fn statistics_of(metric: &Metric) -> Vec<Statistics> {
+pub fn statistics_of(metric: &Metric) -> Vec<Switch> {
     let is = |id: &Id| id.metric().name == metric.name;
-    let mut found: Vec<Statistics> = FIELDS
+    let mut found: Vec<Switch> = FIELDS
         .iter()
         .filter(|field| match field.destination {
             Destination::Families(ids) => ids.iter().any(is),
@@ -122,15 +122,15 @@ pub fn statistics_of(metric: &Metric) -> Vec<Statistics> {
         }
     }
     if metric.origin.contains("trtllm-serve's own") {
-        found.push(Statistics::ServerPage);
+        found.push(Switch::ServerPage);
     }
     if metric.name.starts_with("nv_trt_llm_bench_") {
-        found.push(Statistics::Report);
+        found.push(Switch::Report);
     }
     found.sort();
     found.dedup();
     // What every record has is enough.
-    if found.contains(&Statistics::Iterations) { vec![Statistics::Iterations] } else { found }
+    if found.contains(&Switch::Iterations) { vec![Switch::Iterations] } else { found }
 }
 
 macro_rules! fields {
@@ -143,8 +143,8 @@ macro_rules! fields {
             destination: fields!(@destination $destination),
         }),*),*];
     };
-    (@statistics $all:ident) => { Statistics::$all };
-    (@statistics $all:ident $own:ident) => { Statistics::$own };
+    (@statistics $all:ident) => { Switch::$all };
+    (@statistics $all:ident $own:ident) => { Switch::$own };
     (@destination [$($id:ident)*]) => { Destination::Families(&[$(Id::$id),*]) };
     (@destination $why:literal) => { Destination::None($why) };
 }

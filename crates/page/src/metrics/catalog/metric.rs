@@ -2,7 +2,7 @@
 
 /// How a metric behaves, and under which type each format announces it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
+pub enum MetricKind {
     Gauge,
     /// The name ends in `_total`.
     Counter,
@@ -12,7 +12,7 @@ pub enum Kind {
     Histogram,
 }
 
-impl Kind {
+impl MetricKind {
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -90,7 +90,7 @@ pub struct Variant {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Metric {
     pub name: &'static str,
-    pub kind: Kind,
+    pub kind: MetricKind,
     pub group: Group,
     pub stability: Stability,
     /// Base unit, if the name ends in it.
@@ -110,7 +110,7 @@ impl Metric {
     /// another exporter look like that exporter's.
     #[must_use]
     pub fn has_native_buckets(&self) -> bool {
-        self.kind == Kind::Histogram && matches!(self.group, Group::Engine | Group::Exporter)
+        self.kind == MetricKind::Histogram && matches!(self.group, Group::Engine | Group::Exporter)
     }
 
     /// In place of the area's labels.
@@ -169,22 +169,22 @@ impl Area {
     }
 
     pub(super) const fn gauge(self, name: &'static str) -> Metric {
-        self.family(Kind::Gauge, name)
+        self.family(MetricKind::Gauge, name)
     }
 
     pub(super) const fn counter(self, name: &'static str) -> Metric {
-        self.family(Kind::Counter, name)
+        self.family(MetricKind::Counter, name)
     }
 
     pub(super) const fn legacy_counter(self, name: &'static str) -> Metric {
-        self.family(Kind::LegacyCounter, name)
+        self.family(MetricKind::LegacyCounter, name)
     }
 
     pub(super) const fn histogram(self, name: &'static str) -> Metric {
-        self.family(Kind::Histogram, name)
+        self.family(MetricKind::Histogram, name)
     }
 
-    const fn family(self, kind: Kind, name: &'static str) -> Metric {
+    const fn family(self, kind: MetricKind, name: &'static str) -> Metric {
         let Self { group, stability, labels } = self;
         Metric {
             name,

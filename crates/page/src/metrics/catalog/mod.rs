@@ -8,7 +8,7 @@ mod metric;
 pub mod table;
 
 pub use id::Id;
-pub use metric::{Group, Kind, Metric, Stability, Variant};
+pub use metric::{Group, Metric, MetricKind, Stability, Variant};
 pub use table::CATALOG;
 
 #[cfg(test)]

@@ -11,7 +11,7 @@ fn names_are_distinct_and_well_formed() {
         if metric.name.starts_with("DCGM_FI_") {
             continue;
         }
-        assert_eq!(metric.name.ends_with("_total"), metric.kind == Kind::Counter, "{}", metric.name);
+        assert_eq!(metric.name.ends_with("_total"), metric.kind == MetricKind::Counter, "{}", metric.name);
         assert!(!metric.name.contains("uptime") && !metric.name.ends_with("_created"), "{}", metric.name);
         let name = metric.name.strip_prefix("vllm:").unwrap_or(metric.name);
         assert!(name.bytes().all(|b| b == b'_' || b.is_ascii_lowercase() || b.is_ascii_digit()));
@@ -42,7 +42,7 @@ fn every_family_has_a_help_text_that_needs_no_escaping_and_an_origin() {
 fn only_inherited_counters_lack_total() {
     let legacy: Vec<&str> = CATALOG
         .iter()
-        .filter(|metric| metric.kind == Kind::LegacyCounter && metric.group != Group::Compat)
+        .filter(|metric| metric.kind == MetricKind::LegacyCounter && metric.group != Group::Compat)
         .map(|metric| metric.name)
         .collect();
     assert_eq!(legacy, ["nv_trt_llm_disaggregated_serving_metrics", "nv_energy_consumption"]);

@@ -17,7 +17,7 @@ use super::super::catalog::table::OF_VLLM;
 use super::super::page::{Labels, Page};
 use super::super::series_labels::SeriesLabels;
 use super::super::value::ratio;
-use super::super::writer::Writer;
+use super::super::writer::SampleWriter;
 
 /// Labels `engine` and `model_name`, and `version` if several engines have the same model name. vLLM numbers the engines of one
 /// server from 0. Numbers would move to another engine when one leaves, so all have 0 and the version tells them apart.
@@ -32,7 +32,7 @@ pub(in crate::metrics) fn vllm_labels(name: &EngineName, model_is_unique: bool) 
 /// vLLM's families. `load`: the values for load gauges; absent for a stale engine.
 #[must_use]
 pub(in crate::metrics) fn vllm_page(labels: &SeriesLabels, snapshot: &EngineSnapshot, load: Option<&Latest>) -> Page {
-    let mut page = Writer::new(labels);
+    let mut page = SampleWriter::new(labels);
     let (totals, requests) = (&snapshot.totals, &snapshot.requests);
     if let Some(latest) = load {
         page.put(Id::VllmRunning, latest.active_of_all());
@@ -71,7 +71,7 @@ pub(in crate::metrics) fn vllm_page(labels: &SeriesLabels, snapshot: &EngineSnap
     page.page
 }
 
-impl Writer<'_> {
+impl SampleWriter<'_> {
     /// Readers multiply the two sizes. With several pool groups the product would not be the capacity.
     fn cache_config(&mut self, latest: &Latest, requests: &RequestTotals) {
         let sizes = latest.kv.and_then(|kv| kv.tokens_per_block.zip(kv.max_num_blocks));

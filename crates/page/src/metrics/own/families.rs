@@ -6,7 +6,7 @@ use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetri
 use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Unit;
 
-use crate::metrics::catalog::{Id, Kind};
+use crate::metrics::catalog::{Id, MetricKind};
 
 /// Writes families with the name, type, unit and HELP of the catalog.
 pub(super) struct Families<'a>(DescriptorEncoder<'a>);
@@ -41,10 +41,10 @@ impl<'a> Families<'a> {
         static BYTES: Unit = Unit::Bytes;
         let metric = id.metric();
         let (name, kind) = match metric.kind {
-            Kind::Gauge => (metric.name, MetricType::Gauge),
-            Kind::Counter => (metric.name.strip_suffix("_total").unwrap_or(metric.name), MetricType::Counter),
-            Kind::LegacyCounter => (metric.name, MetricType::Unknown),
-            Kind::Histogram => (metric.name, MetricType::Histogram),
+            MetricKind::Gauge => (metric.name, MetricType::Gauge),
+            MetricKind::Counter => (metric.name.strip_suffix("_total").unwrap_or(metric.name), MetricType::Counter),
+            MetricKind::LegacyCounter => (metric.name, MetricType::Unknown),
+            MetricKind::Histogram => (metric.name, MetricType::Histogram),
         };
         let (name, unit) = match (name.strip_suffix("_seconds"), name.strip_suffix("_bytes")) {
             (Some(stem), _) => (stem, Some(&SECONDS)),

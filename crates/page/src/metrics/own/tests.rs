@@ -20,7 +20,7 @@ fn metrics() -> OwnMetrics {
     for micros in [7, 30, 200_000] {
         http.scraped(Duration::from_micros(micros));
     }
-    http.refused(Refusal::Timeout);
+    http.refused(HttpRefusal::Timeout);
     let source = |model: &str, polls| {
         let mut engine = EngineSnapshot::starting();
         engine.source.up = true;
@@ -120,7 +120,7 @@ fn a_clone_counts_into_the_same_metrics() {
     let metrics = metrics();
     let http = metrics.http.clone();
     http.scraped(Duration::ZERO);
-    http.refused(Refusal::Timeout);
+    http.refused(HttpRefusal::Timeout);
     let page = own_page(metrics);
     assert_eq!(value(&page, Id::Scrapes), Some(Value::Count(4)));
     let refused = page.samples().iter().filter(|sample| sample.metric == Id::HttpRefused);

@@ -9,7 +9,7 @@ const ENGINE: Area = Area::new(Group::Engine, Stability::Experimental, &["model"
 
 // The numbers of the families below that have several series, by label value.
 named_numbers! {
-    pub struct Statistics: f64 { p50 = "p50", p90 = "p90", p95 = "p95", p99 = "p99", min = "min", max = "max", avg = "avg" }
+    pub struct BenchStatistics: f64 { p50 = "p50", p90 = "p90", p95 = "p95", p99 = "p99", min = "min", max = "max", avg = "avg" }
 }
 named_numbers! {
     pub struct BenchSettings: f64 {
@@ -41,30 +41,30 @@ families! {
     BenchConcurrentRequests = ENGINE.gauge("nv_trt_llm_bench_concurrent_requests")
         .help("Mean number of requests in flight in the benchmark.").origin("report: request_info.avg_num_concurrent_requests");
     BenchTimeToFirstToken = ENGINE.gauge("nv_trt_llm_bench_time_to_first_token_seconds").unit("seconds")
-        .by("statistic", Statistics::NAMES)
+        .by("statistic", BenchStatistics::NAMES)
         .help("Time to first token in the benchmark in seconds.")
         .origin("report: streaming_metrics.ttft_percentiles, avg_ttft_ms; first format: latency_stats.ttft_ms");
     BenchTimePerOutputToken = ENGINE.gauge("nv_trt_llm_bench_time_per_output_token_seconds").unit("seconds")
-        .by("statistic", Statistics::NAMES)
+        .by("statistic", BenchStatistics::NAMES)
         .help("Time per output token after the first in the benchmark in seconds.")
         .origin("report: streaming_metrics.tpot_percentiles, avg_tpot_ms; first format: latency_stats.tbt_ms");
     BenchE2eLatency = ENGINE.gauge("nv_trt_llm_bench_e2e_request_latency_seconds").unit("seconds")
-        .by("statistic", Statistics::NAMES)
+        .by("statistic", BenchStatistics::NAMES)
         .help("End-to-end request latency in the benchmark in seconds.")
         .origin("report: performance.request_latency_percentiles_ms, avg_request_latency_ms; first format: latency_stats.e2e_ms");
-    BenchInputTokens = ENGINE.gauge("nv_trt_llm_bench_input_tokens").unit("tokens").by("statistic", Statistics::NAMES)
+    BenchInputTokens = ENGINE.gauge("nv_trt_llm_bench_input_tokens").unit("tokens").by("statistic", BenchStatistics::NAMES)
         .help("Prompt tokens per request in the benchmark.")
         .origin("report: dataset.isl_stats, else request_info.avg_input_length and dataset.max_isl; first format: input_output_stats.input_tokens");
-    BenchOutputTokens = ENGINE.gauge("nv_trt_llm_bench_output_tokens").unit("tokens").by("statistic", Statistics::NAMES)
+    BenchOutputTokens = ENGINE.gauge("nv_trt_llm_bench_output_tokens").unit("tokens").by("statistic", BenchStatistics::NAMES)
         .help("Generated tokens per request in the benchmark.")
         .origin("report: dataset.osl_stats, else request_info.avg_output_length and dataset.max_osl; first format: input_output_stats.output_tokens");
-    BenchSpecDraftTokens = ENGINE.gauge("nv_trt_llm_bench_spec_decode_draft_tokens").unit("tokens").by("statistic", Statistics::NAMES)
+    BenchSpecDraftTokens = ENGINE.gauge("nv_trt_llm_bench_spec_decode_draft_tokens").unit("tokens").by("statistic", BenchStatistics::NAMES)
         .help("Draft tokens per request in the benchmark.").origin("report: decoding_stats.num_draft_tokens_percentiles");
-    BenchSpecAcceptedTokens = ENGINE.gauge("nv_trt_llm_bench_spec_decode_accepted_tokens").unit("tokens").by("statistic", Statistics::NAMES)
+    BenchSpecAcceptedTokens = ENGINE.gauge("nv_trt_llm_bench_spec_decode_accepted_tokens").unit("tokens").by("statistic", BenchStatistics::NAMES)
         .help("Accepted draft tokens per request in the benchmark.").origin("report: decoding_stats.num_accepted_draft_tokens_percentiles");
-    BenchSpecAcceptanceRatio = ENGINE.gauge("nv_trt_llm_bench_spec_decode_acceptance_ratio").unit("ratio").by("statistic", Statistics::NAMES)
+    BenchSpecAcceptanceRatio = ENGINE.gauge("nv_trt_llm_bench_spec_decode_acceptance_ratio").unit("ratio").by("statistic", BenchStatistics::NAMES)
         .help("Share (0-1) of draft tokens per request that were accepted in the benchmark.").origin("report: decoding_stats.draft_acceptance_rate_percentiles");
-    BenchSpecAcceptanceLength = ENGINE.gauge("nv_trt_llm_bench_spec_decode_acceptance_length").by("statistic", Statistics::NAMES)
+    BenchSpecAcceptanceLength = ENGINE.gauge("nv_trt_llm_bench_spec_decode_acceptance_length").by("statistic", BenchStatistics::NAMES)
         .help("Tokens per decoding step with speculative decoding in the benchmark.").origin("report: decoding_stats.acceptance_length_percentiles");
     BenchEnergy = ENGINE.gauge("nv_trt_llm_bench_energy_joules").unit("joules")
         .help("Energy used by the GPUs in the benchmark in joules.").origin("report: energy.total_energy_j");
