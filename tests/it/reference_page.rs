@@ -60,6 +60,9 @@ fn all_fields() -> Vec<Value> {
     for (key, value) in [("iterSuspendedRequests", 1), ("iterResumedRequests", 1), ("iterDiskPrefetchBlocks", 4)] {
         record[key] = json!(value);
     }
+    for row in record["kvCacheIterationStats"].as_object_mut().unwrap().values_mut() {
+        row["slotSize"] = json!([65536, 32768]);
+    }
     record["iterCachedTokensByLevel"] = json!([12, 8, 1, 1]);
     record["kvCacheIterationStatsByLifecycle"] = json!({
         "0": {"iterFullReusedBlocksByLevel": [4, 3, 2, 1], "iterPartialReusedBlocksByLevel": [1, 1, 1, 1],

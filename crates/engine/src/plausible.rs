@@ -191,39 +191,47 @@ fn kv_cache(stats: &KvCacheStats) -> bool {
 }
 
 fn pools(row: &KvCacheIterationStats) -> bool {
-    within(
-        COUNT,
-        [
-            row.primary_max_num_blocks,
-            row.primary_free_num_blocks,
-            row.primary_used_num_blocks,
-            row.primary_evictable_num_blocks,
-            row.primary_peak_free_num_blocks,
-            row.primary_peak_used_num_blocks,
-            row.primary_peak_evictable_num_blocks,
-            row.secondary_max_num_blocks,
-            row.secondary_free_num_blocks,
-            row.secondary_used_num_blocks,
-            row.secondary_evictable_num_blocks,
-            row.secondary_peak_free_num_blocks,
-            row.secondary_peak_used_num_blocks,
-            row.secondary_peak_evictable_num_blocks,
-            row.iter_alloc_total_blocks,
-            row.iter_alloc_new_blocks,
-            row.iter_reused_blocks,
-            row.iter_full_reused_blocks,
-            row.iter_partial_reused_blocks,
-            row.iter_missed_blocks,
-            row.iter_gen_alloc_blocks,
-            row.iter_onboard_blocks,
-            row.iter_offload_blocks,
-            row.iter_intra_device_copy_blocks,
-            row.iter_host_dropped_blocks,
-        ],
-    ) && within(
-        BYTES,
-        [row.iter_onboard_bytes, row.iter_offload_bytes, row.iter_intra_device_copy_bytes, row.iter_host_dropped_bytes],
-    )
+    // A product with a number of blocks stays within 63 bits.
+    within(BYTES - COUNT, [row.slot_size])
+        && within(
+            COUNT,
+            [
+                row.primary_max_num_blocks,
+                row.primary_free_num_blocks,
+                row.primary_used_num_blocks,
+                row.primary_evictable_num_blocks,
+                row.primary_peak_free_num_blocks,
+                row.primary_peak_used_num_blocks,
+                row.primary_peak_evictable_num_blocks,
+                row.secondary_max_num_blocks,
+                row.secondary_free_num_blocks,
+                row.secondary_used_num_blocks,
+                row.secondary_evictable_num_blocks,
+                row.secondary_peak_free_num_blocks,
+                row.secondary_peak_used_num_blocks,
+                row.secondary_peak_evictable_num_blocks,
+                row.iter_alloc_total_blocks,
+                row.iter_alloc_new_blocks,
+                row.iter_reused_blocks,
+                row.iter_full_reused_blocks,
+                row.iter_partial_reused_blocks,
+                row.iter_missed_blocks,
+                row.iter_gen_alloc_blocks,
+                row.iter_onboard_blocks,
+                row.iter_offload_blocks,
+                row.iter_intra_device_copy_blocks,
+                row.iter_host_dropped_blocks,
+            ],
+        )
+        && within(
+            BYTES,
+            [
+                row.iter_onboard_bytes,
+                row.iter_offload_bytes,
+                row.iter_intra_device_copy_bytes,
+                row.iter_host_dropped_bytes,
+            ],
+        )
 }
 
 fn lifecycle(row: &KvCacheLifecycleStats) -> bool {

@@ -24,6 +24,12 @@ named_numbers! {
 }
 
 named_numbers! {
+    /// Bytes of the pools, by state.
+    #[derive(Copy, Eq)]
+    pub struct PoolBytes: i64 { max = "max", free = "free", used = "used" }
+}
+
+named_numbers! {
     /// Blocks, by what iterations did with them.
     #[derive(Copy, Eq)]
     pub struct BlockEvents: u64 {
@@ -59,6 +65,9 @@ pub struct Pools {
     pub primary: PoolBlocks,
     /// On host and disk.
     pub secondary: PoolBlocks,
+    /// Absent unless the engine says the size of the blocks of each pool.
+    pub primary_bytes: PoolBytes,
+    pub secondary_bytes: PoolBytes,
     /// Number of pool groups on the GPU. KV cache manager V2 only.
     pub groups: Option<usize>,
     /// Blocks of the last iteration that were found and not found in the cache.
@@ -160,10 +169,10 @@ impl Pools {
         }
         if pool_groups(record).is_some() {
             self.groups = rows(record.kv_cache_iteration_stats_by_pool_group.as_ref()).map(PoolRows::len);
-            self.primary = PoolBlocks::default();
+            (self.primary, self.primary_bytes) = Default::default();
         }
         if cold_pool_groups(record).is_some() {
-            self.secondary = PoolBlocks::default();
+            (self.secondary, self.secondary_bytes) = Default::default();
         }
         (self.reused, self.missed) = (None, None);
         self.add(record);
@@ -173,9 +182,11 @@ impl Pools {
     pub fn add(&mut self, record: &IterationStats) {
         for row in pool_groups(record).into_iter().flat_map(PoolRows::values) {
             add_all(&mut self.primary, primary(row));
+            add_all(&mut self.primary_bytes, PoolBytes::of(primary(row), row.slot_size));
         }
         for row in cold_pool_groups(record).into_iter().flat_map(PoolRows::values) {
             add_all(&mut self.secondary, secondary(row));
+            add_all(&mut self.secondary_bytes, PoolBytes::of(secondary(row), row.slot_size));
         }
         if let (Some(used), Some(max @ 1..)) = (self.secondary.used, self.secondary.max) {
             self.last_host_utilization = Some(used as f64 / max as f64);
@@ -188,6 +199,13 @@ impl Pools {
             (total > 0).then(|| reused as f64 / total as f64)
         });
         self.last_hit_ratio = self.hit_ratio.or(self.last_hit_ratio);
+    }
+}
+
+impl PoolBytes {
+    fn of(blocks: PoolBlocks, bytes_of_block: Option<i64>) -> Self {
+        let bytes = |blocks: Option<i64>| Some(blocks?.saturating_mul(bytes_of_block?));
+        Self { max: bytes(blocks.max), free: bytes(blocks.free), used: bytes(blocks.used) }
     }
 }
 
@@ -367,10 +385,11 @@ mod tests {
                 "1024": {"primaryMaxNumBlocks": 0, "iterAllocTotalBlocks": 5, "iterOnboardBytes": 64},
                 "4096": {"primaryMaxNumBlocks": 0, "iterAllocTotalBlocks": 2, "iterOnboardBytes": 32}},
             "kvCacheIterationStatsByPoolGroup": {
-                "0": {"primaryMaxNumBlocks": 100, "iterAllocTotalBlocks": 7, "iterOnboardBytes": 96},
+                "0": {"primaryMaxNumBlocks": 100, "iterAllocTotalBlocks": 7, "iterOnboardBytes": 96, "slotSize": [1000]},
                 "1": {"primaryMaxNumBlocks": 40, "iterAllocTotalBlocks": 3, "windowSizes": [], "slotSize": [8, 8]}},
         })]);
         assert_eq!((pools.primary.max, pools.groups), (Some(140), Some(2)));
+        assert_eq!(pools.primary_bytes.max, Some(100 * 1000 + 40 * 16), "each group has its own size");
         assert_eq!((totals.blocks.allocated, totals.bytes.onboarded), (Some(10), Some(96)));
     }
 

@@ -41,6 +41,39 @@ pub(super) fn blocks<'de, D: Deserializer<'de>, T: Deserialize<'de>>(array: D) -
     Ok(array.deserialize_any(Bounded(MAX_BLOCKS, PhantomData))?.unwrap_or_default())
 }
 
+/// The sum of a list of numbers, or one number. Null and an empty list are absent.
+pub(super) fn sum<'de, D: Deserializer<'de>>(numbers: D) -> Result<Option<i64>, D::Error> {
+    struct Sum;
+    impl<'de> Visitor<'de> for Sum {
+        type Value = Option<i64>;
+
+        fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+            formatter.write_str("a list of numbers")
+        }
+
+        fn visit_i64<E>(self, number: i64) -> Result<Self::Value, E> {
+            Ok(Some(number))
+        }
+
+        fn visit_u64<E>(self, number: u64) -> Result<Self::Value, E> {
+            Ok(Some(i64::try_from(number).unwrap_or(i64::MAX)))
+        }
+
+        fn visit_unit<E>(self) -> Result<Self::Value, E> {
+            Ok(None)
+        }
+
+        fn visit_seq<A: SeqAccess<'de>>(self, mut numbers: A) -> Result<Self::Value, A::Error> {
+            let mut sum = None;
+            while let Some(number) = numbers.next_element::<i64>()? {
+                sum = Some(sum.unwrap_or(0_i64).saturating_add(number));
+            }
+            Ok(sum)
+        }
+    }
+    numbers.deserialize_any(Sum)
+}
+
 /// A negative number becomes the highest one, so that it is found implausible and not only malformed. Null is absent.
 pub(super) fn number<'de, D: Deserializer<'de>>(number: D) -> Result<Option<u64>, D::Error> {
     struct Number;

@@ -279,6 +279,9 @@ pub struct SpecDecodingStats {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct KvCacheIterationStats {
+    /// Bytes of a block, summed over the pools of a pool group. TensorRT-LLM sends a list.
+    #[serde(deserialize_with = "bounded::sum", alias = "slot_size")]
+    pub slot_size: Option<i64>,
     #[serde(alias = "primary_max_num_blocks")]
     pub primary_max_num_blocks: Option<i64>,
     #[serde(alias = "primary_free_num_blocks")]

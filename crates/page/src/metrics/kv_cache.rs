@@ -1,10 +1,15 @@
 //! Statistics of the KV cache beyond its single pool: pools, tiers, cross attention, events. All of it is absent if the
 //! engine does not send it.
 
+use std::sync::Arc;
+
+use trtllm_engine::pools::PoolBytes;
 use trtllm_engine::{EngineTotals, Latest};
+use trtllm_model::named_numbers::NamedNumbers as _;
 
 use super::catalog::Id;
 use super::catalog::table::engine_counters::CrossBlockEvents;
+use super::page::Labels;
 use super::writer::SampleWriter;
 
 impl SampleWriter<'_> {
@@ -12,6 +17,14 @@ impl SampleWriter<'_> {
     pub(super) fn pools(&mut self, latest: &Latest) {
         self.each(Id::PrimaryPoolBlocks, latest.pools.primary);
         self.each(Id::SecondaryPoolBlocks, latest.pools.secondary);
+        for (tier, bytes) in [("gpu", latest.pools.primary_bytes), ("cold", latest.pools.secondary_bytes)] {
+            for (state, bytes) in PoolBytes::NAMES.iter().zip(bytes.numbers()) {
+                if let Some(bytes) = bytes {
+                    let labels = Labels::extend(self.labels.base(), [("state", *state), ("tier", tier)]);
+                    self.page.push(Id::PoolByteSizes, &Arc::new(labels), bytes);
+                }
+            }
+        }
         self.put(Id::KvIterationHitRatio, latest.pools.hit_ratio);
     }
 

@@ -236,6 +236,7 @@ fields! {
         draftOverhead [SpecDraftOverheadRatio]
     }
     KvCacheIterationStats: Windows {
+        slotSize [PoolByteSizes]
         primaryMaxNumBlocks [PrimaryPoolBlocks]
         primaryFreeNumBlocks [PrimaryPoolBlocks]
         primaryUsedNumBlocks [PrimaryPoolBlocks]
@@ -361,7 +362,6 @@ pub static NOT_READ: &[(&str, &str)] = &[
     ("lifeCycleId", "as above"),
     ("windowSize", "as above"),
     ("windowSizes", "as above"),
-    ("slotSize", "bytes per block of a pool group; the pools are exported in blocks, summed over pool groups"),
     (
         "iterCacheHitRate of a life cycle",
         "nv_trt_llm_kv_cache_iteration_hit_ratio covers all life cycles and is computed from the blocks",

@@ -1,7 +1,7 @@
 //! Our gauges of an engine.
 
 use trtllm_engine::cache_tiers::TierNumbers;
-use trtllm_engine::pools::PoolBlocks;
+use trtllm_engine::pools::{PoolBlocks, PoolBytes};
 use trtllm_model::named_numbers::{NamedNumbers, named_numbers};
 
 use super::super::id::{Id, families};
@@ -77,6 +77,10 @@ families! {
         .by("state", PoolBlocks::NAMES)
         .help("KV cache blocks on host and disk, by state, summed over all pools; peaks are since the previous record.")
         .origin("last kvCacheIterationStatsByColdPoolGroup, else kvCacheIterationStatsByPoolGroup, else kvCacheIterationStats: secondaryMaxNumBlocks, secondaryFreeNumBlocks, secondaryUsedNumBlocks, secondaryEvictableNumBlocks, secondaryPeakFreeNumBlocks, secondaryPeakUsedNumBlocks, secondaryPeakEvictableNumBlocks");
+    PoolByteSizes = ENGINE.gauge("nv_trt_llm_kv_cache_pool_bytes").unit("bytes").labels(&["model", "tier", "version"])
+        .by("state", PoolBytes::NAMES)
+        .help("KV cache in bytes of one rank, by tier (gpu, or cold for host and disk) and state.")
+        .origin("last kvCacheIterationStatsByPoolGroup and kvCacheIterationStatsByColdPoolGroup: the sum of slotSize × primaryMaxNumBlocks, secondaryMaxNumBlocks and so on over their rows; the size of a cold block is that of the first cold level. KV cache manager V2 only");
     KvTierBlocks = ENGINE.gauge("nv_trt_llm_kv_cache_tier_blocks").unit("blocks").by("tier", TierNumbers::NAMES)
         .help("KV cache capacity in blocks, by tier.")
         .origin("/kv_cache_events: num_blocks_per_cache_level of the last created event");
