@@ -362,7 +362,7 @@ impl EngineFold {
         }
     }
 
-    /// The source has ended (a replay). Work that the last record left does not make the engine stalled.
+    /// The source has ended, as a replay does. Requests that the last record shows as active do not make the engine stalled.
     pub fn finish(&mut self) {
         self.health.finish();
     }

@@ -44,7 +44,7 @@ impl RankRow {
     }
 }
 
-/// The requests of a rank in its last row.
+/// The requests of a rank, as its last row has them.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct RankLoad {
     pub scheduled: Option<u64>,
@@ -203,7 +203,7 @@ mod tests {
     fn counts_begin_with_all_rows_of_the_iteration_in_which_a_second_rank_is_seen() {
         let engine = fold(&[record(1, 0, 7, 1), record(2, 0, 10, 2), record(2, 1, 30, 4), record(2, 2, 0, 0)]);
         assert_eq!(tokens(&engine), [(Some(0), 10, 2), (Some(1), 30, 4), (Some(2), 0, 0)]);
-        // The second rank has an iteration of its own, because a row of the first is lost.
+        // The row of the first rank is lost in iteration 2, so only the second rank has numbers of it.
         let engine = fold(&[record(1, 0, 7, 1), record(2, 1, 30, 4), record(3, 0, 1, 1)]);
         assert_eq!(tokens(&engine), [(Some(0), 1, 1), (Some(1), 30, 4)]);
     }

@@ -96,7 +96,7 @@ mod tests {
             successes.settle(completed, Some(&finished), PATIENCE, start + PATIENCE);
             successes.total
         };
-        // The reason of a request that is counted already, then an entry before and one after its record.
+        // First the reason of a request that is counted already. Then one entry arrives before its record, and one after it.
         assert_eq!(settle(10, reasons(1, 0)), 10);
         assert_eq!(settle(10, reasons(2, 0)), 10);
         assert_eq!(settle(11, reasons(2, 0)), 11);

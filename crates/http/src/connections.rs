@@ -93,7 +93,7 @@ impl Progress {
     fn flushed(&mut self) {
         if self.phase == ConnectionPhase::Sending {
             self.bytes_written(usize::MAX);
-            // Other bytes than the end of a request: the next request has begun already.
+            // If the last bytes are not the end of a request, the peer has already sent a part of the next one.
             let (phase, limit) =
                 if self.tail == *b"\r\n\r\n" { (ConnectionPhase::Idle, IDLE) } else { (ConnectionPhase::Head, STALL) };
             self.enter(phase, limit);

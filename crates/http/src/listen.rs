@@ -25,7 +25,7 @@ pub enum Address {
 }
 
 impl Address {
-    /// Whether each listener with this address gets a port of its own.
+    /// Whether the system chooses the port.
     #[must_use]
     pub fn is_any_port(&self) -> bool {
         match self {

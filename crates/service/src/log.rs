@@ -189,7 +189,7 @@ mod tests {
         for _ in 0..2000 {
             lines.write_all(&[b'x'; 2 * MAX_LINE]).unwrap();
         }
-        // One line is with the thread.
+        // The thread holds one more line than the queue.
         assert!((2000 - QUEUE - 1..=2000 - QUEUE).contains(&dropped.dropped_lines()), "{}", dropped.dropped_lines());
         drop(reader);
         drop(guard);
