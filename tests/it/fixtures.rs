@@ -6,10 +6,11 @@ use trtllm_model::iteration::{KvCacheIterationStats, SchedulerMode};
 use trtllm_model::perf_metrics::FinishReason;
 use trtllm_model::request::RequestStage;
 use trtllm_model::{IterationStats, PerfMetricsEntry, RecordTime, RejectReason};
-use trtllm_page::metrics::catalog::fields::NOT_READ;
+use trtllm_page::metrics::catalog::fields::{NOT_READ, unread};
 use trtllm_recording::Item;
 use trtllm_sources::Batch;
 use trtllm_sources::engine_settings::parse_settings;
+use trtllm_sources::keys::keys_of_first;
 use trtllm_sources::trtllm_json::{Hello, ParseError, PublisherLine, parse_line, parse_perf_metrics, parse_records};
 
 use crate::support::payload;
@@ -42,6 +43,24 @@ fn one(name: &str) -> IterationStats {
     let mut found = records(&payload(name).to_string());
     assert_eq!(found.len(), 1);
     found.remove(0)
+}
+
+/// Those of the releases that this exporter was made for.
+#[test]
+fn no_key_of_the_fixtures_is_unknown() {
+    for file in [
+        "metrics_pytorch_docs_0.20.json",
+        "metrics_pytorch_v1.0.0rc4_PARTIAL.json",
+        "metrics_record_SHAPE_2026H2.json",
+        "metrics_trt_v1.0.0rc4.json",
+        "metrics_v2_cold_tiers_sampled.json",
+        "metrics_v2_shared_pools_host.json",
+        "metrics_v2_ssm.json",
+    ] {
+        let keys = keys_of_first(payload(file).to_string().as_bytes());
+        assert!(keys.len() > 3, "{file}: {keys:?}");
+        assert_eq!(unread(keys), Vec::<String>::new(), "{file}");
+    }
 }
 
 #[test]

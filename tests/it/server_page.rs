@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::json;
 
-use crate::support::daemon::Daemon;
+use crate::support::daemon::{Daemon, run};
 use crate::support::page::Page;
 use crate::support::server::serve;
 use crate::support::{ensure, until};
@@ -24,6 +24,8 @@ struct Answers {
     page_after: Duration,
     records_status: u16,
     iter: u64,
+    /// More keys of each record, each with a comma before it.
+    more_keys: &'static str,
     /// Of `/server_info`, if the server has it.
     info: Option<serde_json::Value>,
     /// Entries of `/perf_metrics` that were not read yet, if the server has it.
@@ -48,6 +50,7 @@ impl Server {
             page_after: Duration::ZERO,
             records_status: 200,
             iter: 0,
+            more_keys: "",
             info: None,
             entries: None,
             begun: 0,
@@ -67,9 +70,9 @@ impl Server {
         match path {
             "/metrics" => self.change(|answers| {
                 answers.iter += 1;
-                let iter = answers.iter;
+                let (iter, more) = (answers.iter, answers.more_keys);
                 let record = format!(
-                    r#"[{{"iter": {iter}, "iterLatencyMS": 5.0, "numActiveRequests": 1, "numCompletedRequests": 1}}]"#
+                    r#"[{{"iter": {iter}, "iterLatencyMS": 5.0, "numActiveRequests": 1, "numCompletedRequests": 1{more}}}]"#
                 );
                 (answers.records_status, record)
             }),
@@ -358,6 +361,23 @@ fn request_times_of_a_server_that_writes_no_lines_come_from_its_page() {
     daemon.poll(&[], 30);
     assert_eq!(observed(&daemon.page()), 3.0);
     assert_eq!(daemon.page().get("trtllm_exporter_source_records_missing", &[]), 0.0, "records are not missing");
+}
+
+#[test]
+fn an_engine_that_is_newer_than_the_exporter_is_noticed() {
+    let server = Server::start(FIXTURE);
+    server.change(|answers| {
+        answers.more_keys = r#", "numDreams": 3, "kvCacheStats": {"used_num_blocks": 1, "wishes": [{"7": 1}]}"#
+    });
+    let daemon = start(&server);
+    assert_eq!(daemon.page().get("trtllm_exporter_source_unread_keys", &[]), 2.0);
+    let engine = daemon.get("/api/v1/engines").json()[0].clone();
+    assert_eq!(engine["unreadKeys"], json!(["numDreams", "wishes"]));
+    assert_eq!(engine["missingEndpoints"], json!(["/perf_metrics"]));
+    daemon.until_logged(&["numDreams wishes", "update the exporter"]);
+    let report = run(&["doctor", "--for", "3s", &format!("http://{}", daemon.address)]);
+    let text = String::from_utf8_lossy(&report.stdout);
+    assert!(text.contains("engine-newer") && text.contains("numDreams, wishes"), "{text}");
 }
 
 #[test]

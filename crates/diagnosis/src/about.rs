@@ -22,6 +22,9 @@ pub struct About {
     pub engine_version: Option<String>,
     pub simulated: bool,
     pub notice: Option<String>,
+    /// Keys of the engine's messages that its exporter does not know.
+    pub unread_keys: Vec<String>,
+    pub missing_endpoints: Vec<String>,
     pub last_poll: LastPoll,
 }
 

@@ -410,15 +410,18 @@ fn every_rule_finds_its_problem_and_no_other_rule_does() {
     }
 }
 
-/// The rules about sources, and about an exporter that does not answer.
+/// The rules about sources, about what the API says of an engine, and about an exporter that does not answer.
 fn other_cases() -> Vec<(&'static str, Observation)> {
     let source = |change: fn(&mut SourceAnswer)| {
         let mut all = observation(&Case::default());
         change(&mut all.sources[0]);
         all
     };
+    let mut newer = observation(&Case::default());
+    newer.exporters[0].engines[0].about.unread_keys = vec!["numDreams".to_owned()];
     let unreadable = Exporter { error: Some("status 401".to_owned()), ..Exporter::default() };
     vec![
+        ("engine-newer", newer),
         ("exporter-unreadable", Observation { exporters: vec![unreadable], ..Observation::default() }),
         ("source-unanswered", source(|source| source.reached = Reached::No("refused".to_owned()))),
         ("source-not-asked", source(|source| source.reached = Reached::NotAsked("no token".to_owned()))),

@@ -2,11 +2,13 @@
 //! publishes both. The poll driver and the embedded library share it. It is the one place that counts and logs a
 //! source, so logs and metrics cannot disagree. Time is an argument.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use trtllm_engine::{EngineFold, EngineState, Implausible};
 use trtllm_model::{BenchReport, EngineAbout, EngineName, ErrorKind, RejectCounts, RejectReason};
+use trtllm_page::metrics::catalog::fields::unread;
 use trtllm_page::state::{self, EngineSlot, PollFailure, SourceStatus};
 use trtllm_recording::recorder::EngineRecorder;
 use trtllm_recording::{Item, RecordedMoment, Settled};
@@ -58,6 +60,7 @@ struct Log {
     /// When the last records of a series of losses were lost, and the total before the series.
     losing: Option<(Instant, u64)>,
     notices: LogLimit,
+    newer: LogLimit,
 }
 
 /// Shown by `/readyz` and the API.
@@ -66,6 +69,9 @@ const MISSING_RECORDS: &str = "requests end, but no iteration statistics arrive:
 
 /// Characters kept of an error.
 const MAX_ERROR: usize = 512;
+
+/// Keys that are kept of an engine.
+const MAX_UNREAD_KEYS: usize = 64;
 
 /// Losses of records within this time are one event.
 const LOSSES_END: Duration = Duration::from_secs(60);
@@ -253,6 +259,7 @@ impl Intake {
             }
             recorder.end();
         }
+        self.note_keys(batch, at.instant);
         self.source.connections = batch.connections;
         self.source.processes = std::mem::take(&mut batch.processes);
         self.source.metrics.polls.inc();
@@ -293,6 +300,35 @@ impl Intake {
     pub fn check_health(&mut self, now: Instant) {
         if self.engine.health.state(now) != self.published {
             self.publish(now);
+        }
+    }
+
+    /// Notices an engine that is newer than this exporter.
+    fn note_keys(&mut self, batch: &mut Batch, now: Instant) {
+        if let Some(missing) = batch.missing_endpoints.take() {
+            self.source.missing_endpoints = missing;
+        }
+        if batch.keys.is_empty() {
+            return;
+        }
+        let unread = unread(std::mem::take(&mut batch.keys));
+        // An engine sends some keys only now and then.
+        let known = self.source.unread_keys.get_or_insert_default();
+        let mut all: BTreeSet<String> = known.iter().cloned().collect();
+        all.extend(unread);
+        if all.len() <= known.len() {
+            return;
+        }
+        *known = all.into_iter().take(MAX_UNREAD_KEYS).collect();
+        if self.log.newer.allow(now).is_some() {
+            let EngineName { model, version, .. } = &self.slot.name;
+            let keys = known.join(" ");
+            tracing::info!(
+                model,
+                version,
+                keys,
+                "the engine sends keys that this exporter does not read; update the exporter"
+            );
         }
     }
 

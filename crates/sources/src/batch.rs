@@ -1,5 +1,7 @@
 //! What one poll of a source returns.
 
+use std::collections::BTreeSet;
+
 use trtllm_model::{EngineAbout, EngineSettings, RejectCounts, RejectReason};
 use trtllm_recording::Item;
 
@@ -20,6 +22,10 @@ pub struct Batch {
     pub more: bool,
     /// The records are what an engine's ring held, so a full ring can have lost some.
     pub from_ring: bool,
+    /// The keys of a message, now and then.
+    pub keys: BTreeSet<String>,
+    /// Endpoints that the server does not have; `None` if nothing was asked.
+    pub missing_endpoints: Option<Vec<&'static str>>,
     /// The source has requests and no records.
     pub only_requests: bool,
     /// What the user should do so that nothing is missing, although the poll succeeds.

@@ -9,6 +9,7 @@ pub mod discovery;
 pub mod engine_settings;
 pub mod error;
 pub mod http_client;
+pub mod keys;
 mod name_lookup;
 pub mod perf_metrics_dir;
 pub mod prometheus_text;

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use http::Method;
 
 use super::http_client::HttpClient;
+use super::keys::keys_of_first;
 use super::perf_metrics_dir::{LineOwner, LinesDir, NO_LINES, PerfMetricsDir};
 use super::server::{Access, TargetServer};
 use super::server_page::ServerPageReader;
@@ -23,6 +24,8 @@ const EXTRAS_INTERVAL: Duration = Duration::from_secs(1);
 /// Until the next attempt if the server lacks the endpoint or fails on it (upstream issue 9678). The next attempt is earlier if
 /// `/metrics` fails, because the server may be another one then.
 const RETRY: Duration = Duration::from_secs(15);
+/// From one look at the keys of the messages to the next.
+const KEYS_INTERVAL: Duration = Duration::from_secs(60);
 /// Longest answer of `/version` and `/server_info`, in bytes. They have a few KB.
 const MAX_FACTS: usize = 1 << 20;
 /// Characters kept of a version.
@@ -66,6 +69,9 @@ pub struct TrtllmServe {
     version_due: Option<Instant>,
     /// None once the server has answered: its start is over.
     startup_due: Option<Instant>,
+    keys_due: Instant,
+    /// `/perf_metrics` does not exist.
+    no_perf_metrics: bool,
     /// How much of the response of this step is parsed; None before its request and after its last part.
     unparsed: Option<ArrayPosition>,
 }
@@ -153,6 +159,8 @@ impl TrtllmServe {
             about,
             version_due: Some(due),
             startup_due: Some(due),
+            keys_due: due,
+            no_perf_metrics: false,
             unparsed: None,
         })
     }
@@ -172,6 +180,9 @@ impl TrtllmServe {
             let _ = tokio::time::timeout(EXTRAS_TIMEOUT, self.read_startup_times(batch)).await;
             self.take_lines(batch);
             self.take_page(batch);
+            let no_page = self.page.as_ref().is_some_and(|page| page.missing);
+            let endpoints = [(self.no_perf_metrics, "/perf_metrics"), (no_page, "/prometheus/metrics")];
+            batch.missing_endpoints = Some(endpoints.into_iter().filter_map(|(is, path)| is.then_some(path)).collect());
         }
         Ok(Presence::Present)
     }
@@ -221,6 +232,12 @@ impl TrtllmServe {
             self.unparsed = Some(parsed);
             return Ok(false);
         }
+        if result.is_ok() && Instant::now() >= self.keys_due {
+            batch.keys = keys_of_first(self.client.received());
+            if !batch.keys.is_empty() {
+                self.keys_due = Instant::now() + KEYS_INTERVAL;
+            }
+        }
         self.client.release();
         let target = || format!("{}/metrics", self.client.server.target);
         result.map(|()| true).map_err(|error| match error {
@@ -249,6 +266,7 @@ impl TrtllmServe {
             if endpoint.statistics == StatisticsArray::PerfMetrics {
                 let missing = matches!(answer, Ok(Err(SourceError::HttpStatus { status: 404, .. })));
                 self.entries = self.entries.after_reading(asked, missing);
+                self.no_perf_metrics = missing;
             }
         }
         self.unparsed = None;
@@ -279,7 +297,7 @@ impl TrtllmServe {
         self.client.release();
         self.step = 0;
         let now = Instant::now();
-        (self.version_due, self.startup_due) = (Some(now), Some(now));
+        (self.version_due, self.startup_due, self.keys_due) = (Some(now), Some(now), now);
         for endpoint in &mut self.extras {
             endpoint.due = now;
         }

@@ -1,5 +1,6 @@
 //! Whether the numbers of an engine arrive, are complete and are current.
 
+use super::super::about::About;
 use super::super::finding::{Check, Fact, Facts, Rule, Severity, count, seconds, share, text};
 use super::super::observation::Engine;
 use super::super::thresholds::{ANSWERS_BY, LOADED_BY};
@@ -134,6 +135,16 @@ pub(super) const RULES: &[Rule] = &[
         guideline: "A record with an impossible value is rejected as a whole.",
         change: "Compare the publisher with docs/sources.md; for trtllm-serve, report the release with doctor --bundle.",
         alerts: &["TrtllmRecordsRejected"],
+    },
+    Rule {
+        name: "engine-newer",
+        severity: Severity::Info,
+        check: Check::Engine(engine_newer),
+        says: "The engine is newer than this exporter.",
+        when: "The engine sends keys that the exporter does not know (trtllm_exporter_source_unread_keys).",
+        guideline: "What the exporter does not know is not on its page. What it knows is still right.",
+        change: "Update the exporter. If there is no newer one, report the keys.",
+        alerts: &[],
     },
     Rule {
         name: "request-latencies-missing",
@@ -307,6 +318,15 @@ fn objectives_unknown(engine: &Engine) -> Facts {
     };
     let (known, unknown) = (grew("met") + grew("missed"), grew("unknown"));
     (known == 0.0 && unknown > 0.0).then(|| vec![count("requests with an unknown outcome", unknown)])
+}
+
+fn engine_newer(engine: &Engine) -> Facts {
+    let About { unread_keys, missing_endpoints, .. } = &engine.about;
+    let mut facts = vec![text("unread keys", unread_keys.join(", "))];
+    if !missing_endpoints.is_empty() {
+        facts.push(text("missing endpoints", missing_endpoints.join(", ")));
+    }
+    (!unread_keys.is_empty()).then_some(facts)
 }
 
 fn request_latencies_missing(engine: &Engine) -> Facts {

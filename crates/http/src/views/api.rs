@@ -35,6 +35,10 @@ struct EngineJson<'a> {
     last_poll: LastPollJson<'a>,
     /// What is wrong with the statistics although polls succeed.
     notice: Option<&'static str>,
+    /// Keys of the engine's messages that this exporter does not know.
+    unread_keys: Option<&'a [String]>,
+    /// Endpoints that the server does not have.
+    missing_endpoints: &'a [&'static str],
     last_record_timestamp_seconds: Option<f64>,
     totals: TotalsJson,
 }
@@ -103,6 +107,8 @@ impl<'a> EngineJson<'a> {
                 error: source.last_failure.as_ref().map(|failure| failure.text.as_str()),
             },
             notice: source.notice,
+            unread_keys: source.unread_keys.as_deref(),
+            missing_endpoints: &source.missing_endpoints,
             last_record_timestamp_seconds: snapshot.latest.as_ref().map(|latest| seconds(latest.time_us)),
             totals: TotalsJson {
                 iterations: totals.iterations,

@@ -94,6 +94,10 @@ pub struct SourceStatus {
     pub last_failure: Option<PollFailure>,
     /// Since when the source gives no answer, in microseconds since 1970 UTC. `None` if its last poll succeeded.
     pub unanswered_since_us: Option<i64>,
+    /// Keys of the engine's messages that this exporter does not know. `None` if nobody has looked.
+    pub unread_keys: Option<Arc<[String]>>,
+    /// Endpoints that the server does not have.
+    pub missing_endpoints: Vec<&'static str>,
     /// Requests end while no iteration records arrive.
     pub records_missing: bool,
     /// What the user should do so that nothing is missing, although polls succeed.

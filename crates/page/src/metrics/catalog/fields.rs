@@ -1,6 +1,8 @@
 //! Every field of the engine's statistics: the families that it feeds, or why it feeds none. A test compares this table with the
 //! model's structs, and each claim with a page.
 
+use std::collections::HashSet;
+
 use super::id::Id;
 use super::metric::{Group, Metric};
 use super::table::CATALOG;
@@ -353,6 +355,19 @@ fields! {
         totalAcceptedDraftTokens [RequestDraftTokens RequestSpecAcceptance]
         totalDraftTokens [RequestDraftTokens RequestSpecAcceptance]
     }
+}
+
+/// Keys of an engine's messages, as [`unread`] gives them at most.
+const MAX_UNREAD: usize = 64;
+
+/// Those of `keys` that this table does not have, in either spelling.
+pub fn unread(keys: impl IntoIterator<Item = String>) -> Vec<String> {
+    let plain = |key: &str| key.replace('_', "").to_lowercase();
+    let named = FIELDS.iter().map(|field| field.name);
+    // Some entries describe the place of a key.
+    let left_out = NOT_READ.iter().filter_map(|(key, _)| key.split(' ').next());
+    let known: HashSet<String> = named.chain(left_out).map(plain).collect();
+    keys.into_iter().filter(|key| !known.contains(&plain(key))).take(MAX_UNREAD).collect()
 }
 
 /// Keys of newer releases that the exporter does not read, with the reason.

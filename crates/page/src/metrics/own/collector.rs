@@ -73,6 +73,8 @@ impl OwnMetrics {
         };
         families.series(Id::SourceUp, gauge(|source| Some(source.up.into())))?;
         families.series(Id::RecordsMissing, gauge(|source| Some(source.records_missing.into())))?;
+        let unread = |source: &SourceStatus| source.unread_keys.as_ref().map(|keys| keys.len() as u64);
+        families.series(Id::UnreadKeys, gauge(unread))?;
         families.series(Id::Polls, sources().map(|(labels, source)| (labels, source.metrics.polls.clone())))?;
         let errors = sources().flat_map(|(labels, source)| {
             let by_kind = by_variant(Id::PollErrors, source.metrics.errors.iter().cloned());

@@ -30,6 +30,7 @@ fn metrics() -> OwnMetrics {
         POLLS.iter().for_each(|seconds| engine.source.metrics.poll_duration.observe(*seconds));
         engine.source.last_success_us = Some(1_753_462_475_123_456);
         engine.source.connections = Some(2);
+        engine.source.unread_keys = Some(Arc::new([]));
         (Arc::new(Labels::new([("model", model), ("source", "socket"), ("version", "1")])), Arc::new(engine))
     };
     let gpus = GpuInventory {

@@ -1,0 +1,111 @@
+//! The keys of an engine's messages. A newer engine sends keys that the exporter does not read, which must be noticed.
+
+use std::collections::BTreeSet;
+
+use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
+
+/// Keys that are kept, and bytes of a key.
+const MAX_KEYS: usize = 256;
+const MAX_KEY: usize = 64;
+/// Elements of an array that are looked at.
+const MAX_ELEMENTS: usize = 4;
+
+/// The keys of the first element of an array, and of the objects in it. Ids, such as those of pools, are left out. Empty if the
+/// array is.
+#[must_use]
+pub fn keys_of_first(array: &[u8]) -> BTreeSet<String> {
+    let mut keys = BTreeSet::new();
+    let element = array.trim_ascii_start().strip_prefix(b"[").unwrap_or_default();
+    // What follows the element is not read.
+    let _ = Keys(&mut keys).deserialize(&mut serde_json::Deserializer::from_slice(element));
+    keys
+}
+
+struct Keys<'k>(&'k mut BTreeSet<String>);
+
+impl<'de> DeserializeSeed<'de> for Keys<'_> {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'de>>(self, value: D) -> Result<(), D::Error> {
+        value.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Keys<'_> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("any value")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut object: A) -> Result<(), A::Error> {
+        while let Some(key) = object.next_key::<String>()? {
+            let is_name = key.starts_with(|first: char| first.is_ascii_alphabetic())
+                && key.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
+            if is_name && key.len() <= MAX_KEY && self.0.len() < MAX_KEYS {
+                self.0.insert(key);
+            }
+            object.next_value_seed(Keys(self.0))?;
+        }
+        Ok(())
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut array: A) -> Result<(), A::Error> {
+        for _ in 0..MAX_ELEMENTS {
+            if array.next_element_seed(Keys(self.0))?.is_none() {
+                return Ok(());
+            }
+        }
+        while array.next_element::<IgnoredAny>()?.is_some() {}
+        Ok(())
+    }
+
+    fn visit_bool<E>(self, _: bool) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_i64<E>(self, _: i64) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_u64<E>(self, _: u64) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_f64<E>(self, _: f64) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_str<E>(self, _: &str) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_unit<E>(self) -> Result<(), E> {
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_at_every_depth_are_found_and_ids_are_not() {
+        let text = r#" [{"iter": 1, "kvCacheStats": {"maxNumBlocks": null}, "byPool": {"0": {"slotSize": [1]}, "a b": 2},
+            "requestStats": [{"id": 7, "stage": "x"}, true, 1.5]}, {"second": 1"#;
+        let keys: Vec<String> = keys_of_first(text.as_bytes()).into_iter().collect();
+        assert_eq!(keys, ["byPool", "id", "iter", "kvCacheStats", "maxNumBlocks", "requestStats", "slotSize", "stage"]);
+        for nothing in ["[]", "", "{\"iter\":1}", "[1", "\"x\""] {
+            assert!(keys_of_first(nothing.as_bytes()).is_empty(), "{nothing}");
+        }
+    }
+
+    #[test]
+    fn many_and_long_keys_take_bounded_memory() {
+        let many: Vec<String> = (0..9999).map(|number| format!("\"k{number}\":{{}}")).collect();
+        assert_eq!(keys_of_first(format!("[{{{}}}]", many.join(",")).as_bytes()).len(), MAX_KEYS);
+        let long = format!("[{{\"{}\":1}}]", "k".repeat(MAX_KEY + 1));
+        assert!(keys_of_first(long.as_bytes()).is_empty());
+        assert!(keys_of_first("[".repeat(100_000).as_bytes()).is_empty());
+    }
+}
