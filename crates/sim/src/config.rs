@@ -1,0 +1,257 @@
+//! What is simulated: the engine's settings, its costs, its load and its faults. Times are seconds of virtual time.
+
+use crate::cost::Costs;
+use crate::load::Load;
+
+/// Everything that decides a run, besides the seed.
+#[derive(Debug, Clone)]
+pub struct Config {
+    pub release: Release,
+    pub limits: Limits,
+    pub cache: CacheConfig,
+    pub costs: Costs,
+    pub speculation: Option<Speculation>,
+    pub ranks: Ranks,
+    pub role: Role,
+    pub transfer: Transfer,
+    pub adapters: Option<Adapters>,
+    pub frontend: Frontend,
+    /// Seconds of each phase before the engine serves, by the name in `startup_metrics`.
+    pub startup: Vec<(&'static str, f64)>,
+    pub faults: Vec<Fault>,
+    pub statistics: Statistics,
+    pub load: Load,
+}
+
+/// Who writes the records.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Release {
+    /// The C++ Executor of this release, 0.9 to 1.2.
+    Cpp {
+        major: u32,
+        minor: u32,
+    },
+    PyTorch {
+        era: Era,
+        cache: CacheManager,
+    },
+}
+
+impl Release {
+    #[must_use]
+    pub fn is_cpp(self) -> bool {
+        matches!(self, Self::Cpp { .. })
+    }
+}
+
+/// What a PyTorch record contains.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Era {
+    /// About 0.20: no static batching, no speculation.
+    Early,
+    /// 1.0 to 1.2.
+    One,
+    /// 1.3: ranks (copied rows), host and device times, iteration statistics of the cache.
+    Ranks,
+    /// After the C++ Executor: sequence and dropped frames; each rank's row is its own.
+    Frames,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CacheManager {
+    V1,
+    V2,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Policy {
+    GuaranteedNoEvict,
+    MaxUtilization,
+    Static,
+}
+
+#[derive(Debug, Clone)]
+pub struct Limits {
+    pub max_batch_size: u32,
+    pub max_num_tokens: u32,
+    pub policy: Policy,
+    pub chunked_context: bool,
+    /// A request that finds more in the queue gets an error.
+    pub max_queue: usize,
+}
+
+#[derive(Debug, Clone)]
+pub struct CacheConfig {
+    pub blocks: u32,
+    pub tokens_per_block: u32,
+    pub reuse: bool,
+    pub partial_reuse: bool,
+    pub host_blocks: u32,
+    pub bytes_per_token: u64,
+    /// Bytes a second between the GPU and the host.
+    pub host_bandwidth: f64,
+}
+
+#[derive(Debug, Clone)]
+pub struct Speculation {
+    pub draft_len: u32,
+    /// Probability that a draft token is accepted if all before it were.
+    pub acceptance: f64,
+    /// Seconds of an iteration for drafts, for each draft position.
+    pub seconds_per_position: f64,
+}
+
+#[derive(Debug, Clone)]
+pub struct Ranks {
+    pub attention_dp: usize,
+    pub pipeline: usize,
+    /// Share of requests that the routing sends to rank 0 whatever its load; with a pipeline, how much longer the slowest
+    /// stage runs than the mean one.
+    pub imbalance: f64,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Role {
+    Aggregated,
+    ContextOnly,
+    GenerationOnly,
+}
+
+/// The link between context and generation servers. It sends one request at a time.
+#[derive(Debug, Clone)]
+pub struct Transfer {
+    pub bytes_per_second: f64,
+    pub seconds: f64,
+}
+
+#[derive(Debug, Clone)]
+pub struct Adapters {
+    pub count: u32,
+    pub slots: u32,
+    pub load_seconds: f64,
+}
+
+/// The HTTP process before the engine: workers that tokenise, and that send each token.
+#[derive(Debug, Clone)]
+pub struct Frontend {
+    pub seconds_per_request: f64,
+    pub seconds_per_prompt_token: f64,
+    pub seconds_per_output_token: f64,
+    pub workers: u32,
+    /// A request that would wait longer than this for a worker gets an error.
+    pub max_wait: f64,
+}
+
+/// Why a GPU is slow.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Slow {
+    /// The driver tells the reason and the lower clock.
+    PowerCap,
+    Thermal,
+    /// The clock is full, the reasons are empty, and the power is lower.
+    Silent,
+    /// The code became slower: clock and power are as before.
+    Regression,
+}
+
+#[derive(Debug, Clone)]
+pub enum Fault {
+    /// The engine does nothing from `at`, for this long.
+    Hang {
+        at: f64,
+        seconds: f64,
+    },
+    /// From `at`, nothing is scheduled although requests are active.
+    Wedge {
+        at: f64,
+    },
+    /// One iteration in each `every` seconds takes `seconds` longer.
+    Spike {
+        every: f64,
+        seconds: f64,
+    },
+    Slow {
+        at: f64,
+        factor: f64,
+        why: Slow,
+    },
+    /// All requests fail at `at`; the engine serves again after `seconds`.
+    Restart {
+        at: f64,
+        seconds: f64,
+    },
+    /// This share of requests fails.
+    Errors {
+        share: f64,
+    },
+    /// Host memory grows; at `limit` bytes new requests fail.
+    MemoryGrowth {
+        bytes_per_second: f64,
+        limit: f64,
+    },
+    /// The tuner's batch limit is `low` and the configured one in turn, each for half a period.
+    Tuner {
+        low: u32,
+        period: f64,
+    },
+    /// This share of records is lost before anybody reads it.
+    LoseRecords {
+        share: f64,
+    },
+    /// Somebody else drains the queue in this share of polls of 100 ms.
+    SecondReader {
+        share: f64,
+    },
+}
+
+#[derive(Debug, Clone)]
+pub struct Statistics {
+    pub enabled: bool,
+    /// A record in each `interval` iterations (PyTorch).
+    pub interval: u64,
+    pub rows: bool,
+    pub entries: bool,
+    pub events: bool,
+}
+
+impl Default for Config {
+    /// A healthy engine with one GPU.
+    fn default() -> Self {
+        Self {
+            release: Release::PyTorch { era: Era::Frames, cache: CacheManager::V2 },
+            limits: Limits {
+                max_batch_size: 64,
+                max_num_tokens: 8192,
+                policy: Policy::GuaranteedNoEvict,
+                chunked_context: true,
+                max_queue: 100_000,
+            },
+            cache: CacheConfig {
+                blocks: 4000,
+                tokens_per_block: 32,
+                reuse: true,
+                partial_reuse: true,
+                host_blocks: 0,
+                bytes_per_token: 131_072,
+                host_bandwidth: 20e9,
+            },
+            costs: Costs::default(),
+            speculation: None,
+            ranks: Ranks { attention_dp: 1, pipeline: 1, imbalance: 0.0 },
+            role: Role::Aggregated,
+            transfer: Transfer { bytes_per_second: 20e9, seconds: 0.001 },
+            adapters: None,
+            frontend: Frontend {
+                seconds_per_request: 0.0005,
+                seconds_per_prompt_token: 1e-6,
+                seconds_per_output_token: 5e-6,
+                workers: 4,
+                max_wait: 60.0,
+            },
+            startup: Vec::new(),
+            faults: Vec::new(),
+            statistics: Statistics { enabled: true, interval: 1, rows: true, entries: true, events: false },
+            load: Load::default(),
+        }
+    }
+}

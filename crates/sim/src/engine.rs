@@ -1,0 +1,367 @@
+//! The step function: ends the running iteration, takes new requests, starts the next iteration.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use crate::adapters::AdapterPool;
+use crate::config::{Config, Role};
+use crate::events::NumberedEvent;
+use crate::faults::Faults;
+use crate::frontend::FrontendState;
+use crate::gpu::{Gpu, GpuState};
+use crate::load::{Arrival, Generator};
+use crate::random::{Random, mix};
+use crate::record::{Entry, Record, Row};
+use crate::request::Request;
+use crate::scheduler::{Batch, Pass, Rank, transfer_seconds};
+use crate::truth::{Felt, Truth};
+
+/// What happened in a step.
+#[derive(Debug, Default)]
+pub struct Step {
+    pub records: Vec<Record>,
+    /// Rows with their iteration, where they are no part of the record (C++).
+    pub rows: Vec<(u64, Vec<Row>)>,
+    pub entries: Vec<Entry>,
+    pub events: Vec<NumberedEvent>,
+    /// When to call next. Absent if nothing happens until something is submitted.
+    pub next: Option<f64>,
+}
+
+/// The iteration that runs.
+#[derive(Debug)]
+pub(crate) struct Running {
+    pub(crate) start: f64,
+    pub(crate) end: f64,
+    pub(crate) host: f64,
+    pub(crate) gpu: f64,
+    pub(crate) batches: Vec<Batch>,
+    pub(crate) intake: Intake,
+}
+
+/// Requests taken in a pass.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Intake {
+    /// By rank.
+    pub(crate) new: Vec<u32>,
+    pub(crate) queue_seconds: f64,
+}
+
+/// One simulated engine. It has no clock: call [`Engine::step`] at the time that the last step named.
+#[derive(Debug)]
+pub struct Engine {
+    pub(crate) config: Config,
+    pub(crate) random: Random,
+    pub(crate) generator: Generator,
+    pub(crate) frontend: FrontendState,
+    pub(crate) faults: Faults,
+    adapters: AdapterPool,
+    /// Requests that clients will send, by time.
+    pub(crate) coming: BTreeMap<(u64, u64), Arrival>,
+    /// Requests on their way from the frontend to the engine, by time.
+    pub(crate) entering: BTreeMap<(u64, u64), Request>,
+    pub(crate) queue: VecDeque<Request>,
+    pub(crate) ranks: Vec<Rank>,
+    pub(crate) running: Option<Running>,
+    pub(crate) up_at: f64,
+    pub(crate) iter: u64,
+    pub(crate) next_id: u64,
+    micro_batch: usize,
+    link_free_at: f64,
+    pub(crate) has_deadlines: bool,
+    pub(crate) writer: crate::report::Writer,
+    gpu: GpuState,
+    truth: Truth,
+}
+
+impl Engine {
+    #[must_use]
+    pub fn new(config: Config, seed: u64) -> Self {
+        let adapters = config.adapters.as_ref().map_or(0, |adapters| adapters.count);
+        Self {
+            random: Random::new(mix(seed) ^ 1),
+            generator: Generator::new(config.load.clone(), adapters, mix(seed) ^ 2),
+            frontend: FrontendState::new(config.frontend.clone()),
+            faults: Faults::new(config.faults.clone()),
+            adapters: AdapterPool::new(config.adapters.as_ref()),
+            coming: BTreeMap::new(),
+            entering: BTreeMap::new(),
+            queue: VecDeque::new(),
+            ranks: (0..config.ranks.attention_dp.max(1)).map(|_| Rank::new(&config)).collect(),
+            running: None,
+            up_at: config.startup.iter().map(|(_, seconds)| seconds).sum(),
+            iter: u64::from(!config.release.is_cpp()),
+            next_id: 1,
+            micro_batch: 0,
+            link_free_at: 0.0,
+            has_deadlines: config.load.cancelled_share > 0.0 || config.load.timeout.is_some(),
+            writer: crate::report::Writer::new(mix(seed) ^ 3),
+            gpu: GpuState::default(),
+            truth: Truth::default(),
+            config,
+        }
+    }
+
+    #[must_use]
+    pub fn config(&self) -> &Config {
+        &self.config
+    }
+
+    #[must_use]
+    pub fn truth(&self) -> &Truth {
+        &self.truth
+    }
+
+    pub(crate) fn truth_mut(&mut self) -> &mut Truth {
+        &mut self.truth
+    }
+
+    /// Sends a request to the engine's frontend. Its id is the answer.
+    pub fn submit(&mut self, arrival: Arrival) -> u64 {
+        self.has_deadlines |= arrival.cancelled_after.is_some() || arrival.timeout.is_some();
+        self.arrive(arrival)
+    }
+
+    /// What the GPU's driver says at `now`. Utilization is that since the last call.
+    pub fn gpu(&mut self, now: f64) -> Gpu {
+        let (memory, slow) = (self.gpu_memory(), self.faults.slow(now));
+        self.gpu.read(now, self.truth.busy_seconds, slow, memory)
+    }
+
+    /// What users felt between two times.
+    #[must_use]
+    pub fn felt(&self, from: f64, until: f64) -> Felt {
+        let active = self.ranks.iter().flat_map(|rank| &rank.active);
+        let open = active.chain(&self.queue).chain(self.entering.values());
+        let waiting: Vec<f64> = open.filter(|r| r.first_seen_at.is_none()).map(|r| r.arrival.at).collect();
+        self.truth.felt(from, until, &waiting)
+    }
+
+    /// Goes on until `until` and hands each step to `each`.
+    pub fn run(&mut self, until: f64, mut each: impl FnMut(Step)) {
+        let mut now = Some(0.0);
+        while let Some(at) = now.filter(|at| *at <= until) {
+            let step = self.step(at);
+            now = step.next;
+            each(step);
+        }
+    }
+
+    /// The state at `now`. Call it at the time that the last step named, or earlier after a submission.
+    pub fn step(&mut self, now: f64) -> Step {
+        let mut step = Step::default();
+        if let Some(until) = self.faults.restart(now) {
+            self.restart(now, until);
+        }
+        self.take_arrivals(now);
+        if now < self.up_at {
+            step.next = Some(self.up_at);
+            return step;
+        }
+        if let Some(running) = &self.running
+            && now < running.end
+        {
+            step.next = Some(running.end);
+            return step;
+        }
+        self.writer.ended.clear();
+        let finished = self.running.take();
+        if let Some(running) = &finished {
+            self.finish(running, now);
+        }
+        self.end_others(now);
+        self.collect_ended(&mut step);
+        if let Some(running) = finished {
+            self.report_finished(&running, now, &mut step);
+        }
+        self.enter_queue(now);
+        let intake = self.fetch(now);
+        self.launch(now, intake, &mut step);
+        self.collect_events(&mut step);
+        step.next = match &self.running {
+            Some(running) => Some(running.end),
+            None => self.next_change(now),
+        };
+        step
+    }
+
+    /// Starts the next iteration, if there is work.
+    fn launch(&mut self, now: f64, intake: Intake, step: &mut Step) {
+        if self.faults.is_wedged(now) || self.ranks.iter().all(|rank| rank.active.is_empty()) {
+            return;
+        }
+        let stages = self.config.ranks.pipeline.max(1);
+        let batch_limit = self.batch_limit(now);
+        let mut batches = Vec::new();
+        for _ in 0..stages {
+            batches.clear();
+            for rank in &mut self.ranks {
+                let mut pass = Pass {
+                    config: &self.config,
+                    now,
+                    batch_limit,
+                    micro_batch: self.micro_batch,
+                    random: &mut self.random,
+                    adapters: &mut self.adapters,
+                    link_free_at: &mut self.link_free_at,
+                };
+                batches.push(rank.schedule(&mut pass));
+            }
+            if batches.iter().any(|batch| batch.work.scheduled > 0) {
+                break;
+            }
+            self.micro_batch = (self.micro_batch + 1) % stages;
+        }
+        self.writer.carry_intake(&intake);
+        if batches.iter().all(|batch| batch.work.scheduled == 0) {
+            return;
+        }
+        let costs = &self.config.costs;
+        let slow = self.faults.slow(now).map_or(1.0, |(factor, _)| factor);
+        let drafts = self.draft_seconds(&batches);
+        let longest = batches.iter().map(|batch| costs.gpu_seconds(&batch.work)).fold(0.0, f64::max);
+        let skew = if stages > 1 { (1.0 + self.config.ranks.imbalance) / stages as f64 } else { 1.0 };
+        let gpu = (longest * skew + drafts) * slow;
+        let host = batches.iter().map(|batch| costs.host_seconds(&batch.work)).fold(0.0, f64::max);
+        let loading: f64 = batches.iter().map(|batch| batch.loading).sum();
+        let seconds = costs.together(host, gpu) + loading;
+        let end = now + seconds + self.faults.delay(now, seconds);
+        self.truth.busy_seconds += gpu;
+        self.count(&batches, &intake);
+        let running = Running { start: now, end, host: host + loading, gpu, batches, intake };
+        self.report_launched(&running, step);
+        self.running = Some(running);
+        self.micro_batch = (self.micro_batch + 1) % stages;
+    }
+
+    /// Seconds that the drafts of a batch take.
+    pub(crate) fn draft_seconds(&self, batches: &[Batch]) -> f64 {
+        let Some(speculation) = &self.config.speculation else { return 0.0 };
+        let drafts = batches.iter().any(|batch| batch.work.generation_requests > 0);
+        if drafts { speculation.seconds_per_position * f64::from(speculation.draft_len) } else { 0.0 }
+    }
+
+    fn count(&mut self, batches: &[Batch], intake: &Intake) {
+        self.truth.iterations += 1;
+        self.truth.started += intake.new.iter().map(|new| u64::from(*new)).sum::<u64>();
+        for batch in batches {
+            self.truth.context_tokens += batch.work.context_tokens;
+            self.truth.decoded_tokens += batch.decoded;
+            self.truth.drafted += batch.drafted;
+            self.truth.accepted += batch.decoded - u64::from(batch.work.generation_requests);
+            self.truth.pauses += u64::from(batch.work.paused);
+        }
+    }
+
+    /// Gives the requests of a batch their tokens, and ends those that have all.
+    fn finish(&mut self, running: &Running, now: f64) {
+        let iter = self.iter;
+        let tokens: u64 = running.batches.iter().map(|b| b.decoded + u64::from(b.work.context_requests)).sum();
+        let seen = self.frontend.send(now, tokens);
+        for index in 0..self.ranks.len() {
+            let rank = &mut self.ranks[index];
+            for request in rank.active.iter_mut().filter(|request| request.is_scheduled()) {
+                let made = if request.step > 0 {
+                    request.filled += request.step;
+                    request.steps += 1;
+                    request.step
+                } else {
+                    request.filled += request.chunk;
+                    let done = request.filled >= request.context;
+                    if done {
+                        rank.cache.store(&request.keys, &request.blocks, request.context);
+                    }
+                    u32::from(done)
+                };
+                request.first_iter.get_or_insert(iter);
+                if made > 0 {
+                    request.generated += made;
+                    request.last_iter = iter;
+                    request.last_token_at = now;
+                    if request.first_token_at.is_none() {
+                        (request.first_token_at, request.first_seen_at) = (Some(now), Some(seen));
+                        if self.config.role == Role::ContextOnly {
+                            let start = self.link_free_at.max(now);
+                            self.link_free_at = start + transfer_seconds(&self.config, request.arrival.prompt);
+                            request.transfer = Some((start, self.link_free_at));
+                        }
+                    }
+                }
+                (request.was_scheduled, request.chunk, request.step) = (true, 0, 0);
+            }
+            self.end_finished(index, now, seen);
+        }
+        self.iter += 1;
+    }
+
+    /// Ends the requests of a rank that have all their tokens and whose transfer is over.
+    fn end_finished(&mut self, index: usize, now: f64, seen: f64) {
+        let mut position = 0;
+        while position < self.ranks[index].active.len() {
+            let request = &self.ranks[index].active[position];
+            match request.end().filter(|_| !request.is_receiving(now)) {
+                Some(end) => {
+                    let request = self.ranks[index].remove(position);
+                    self.end(request, end, index, seen);
+                }
+                None => position += 1,
+            }
+        }
+    }
+
+    /// Ends requests that wait for no iteration: transfers, cancellations, time-outs.
+    fn end_others(&mut self, now: f64) {
+        if self.config.role == Role::ContextOnly {
+            for index in 0..self.ranks.len() {
+                self.end_finished(index, now, now);
+            }
+        }
+        if self.has_deadlines {
+            self.end_late(now);
+        }
+    }
+
+    /// When something changes while no iteration runs.
+    fn next_change(&self, now: f64) -> Option<f64> {
+        let first = |key: Option<&(u64, u64)>| key.map(|(bits, _)| f64::from_bits(*bits));
+        let transfers = self.ranks.iter().flat_map(|rank| &rank.active);
+        let transfer = transfers.filter_map(|r| r.transfer.map(|(_, end)| end).filter(|end| *end > now));
+        let times = [self.generator.next_at(), first(self.coming.keys().next()), first(self.entering.keys().next())];
+        let next =
+            times.into_iter().flatten().chain(transfer).chain(self.next_deadline()).fold(f64::INFINITY, f64::min);
+        next.is_finite().then(|| next.max(now + 1e-6))
+    }
+
+    /// All requests fail, and the cache is empty.
+    fn restart(&mut self, now: f64, until: f64) {
+        self.running = None;
+        self.up_at = until;
+        self.truth.restarts += 1;
+        let queued: Vec<_> = self.queue.drain(..).collect();
+        let active: Vec<_> = self.ranks.iter_mut().flat_map(|rank| std::mem::take(&mut rank.active)).collect();
+        self.ranks = self.ranks.iter().map(|_| Rank::new(&self.config)).collect();
+        for request in active.into_iter().chain(queued) {
+            self.fail(request, now);
+        }
+        self.iter = u64::from(!self.config.release.is_cpp());
+        self.writer.restart();
+    }
+
+    pub(crate) fn batch_limit(&self, now: f64) -> u32 {
+        let limit = self.config.limits.max_batch_size;
+        self.faults.tuned_limit(now).map_or(limit, |low| low.min(limit))
+    }
+
+    /// Weights and the KV cache.
+    pub(crate) fn gpu_memory(&self) -> u64 {
+        let cache = &self.config.cache;
+        (16 << 30) + u64::from(cache.blocks) * u64::from(cache.tokens_per_block) * cache.bytes_per_token
+    }
+}
+
+/// The end of a request, for what is reported.
+#[derive(Debug)]
+pub(crate) struct Ended {
+    pub(crate) row: Row,
+    pub(crate) rank: usize,
+    pub(crate) entry: Option<Entry>,
+}

@@ -1,0 +1,74 @@
+//! What a GPU driver shows while the engine works.
+
+use crate::config::Slow;
+
+/// One reading.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Gpu {
+    /// Share of the time since the last reading in which a kernel ran.
+    pub utilization: f64,
+    pub sm_clock_mhz: f64,
+    pub max_sm_clock_mhz: f64,
+    pub power_watts: f64,
+    pub power_limit_watts: f64,
+    pub energy_joules: f64,
+    pub temperature_celsius: f64,
+    pub memory_used_bytes: u64,
+    pub memory_total_bytes: u64,
+    /// `sw_power_cap` or `hw_thermal_slowdown`.
+    pub throttle_reason: Option<&'static str>,
+}
+
+const MAX_CLOCK: f64 = 1980.0;
+const IDLE_WATTS: f64 = 90.0;
+const LIMIT_WATTS: f64 = 700.0;
+const TOTAL_BYTES: u64 = 80 << 30;
+/// Degrees for each watt at rest, and seconds until the temperature follows the power.
+const DEGREES_PER_WATT: f64 = 0.07;
+const THERMAL_SECONDS: f64 = 20.0;
+
+#[derive(Debug, Clone)]
+pub(crate) struct GpuState {
+    at: f64,
+    busy: f64,
+    energy: f64,
+    temperature: f64,
+}
+
+impl Default for GpuState {
+    fn default() -> Self {
+        Self { at: 0.0, busy: 0.0, energy: 0.0, temperature: 30.0 }
+    }
+}
+
+impl GpuState {
+    /// The GPU at `now`, when kernels have run for `busy` seconds in all.
+    pub(crate) fn read(&mut self, now: f64, busy: f64, slow: Option<(f64, Slow)>, memory: u64) -> Gpu {
+        let seconds = now - self.at;
+        let utilization = if seconds > 0.0 { ((busy - self.busy) / seconds).clamp(0.0, 1.0) } else { 0.0 };
+        let (clock, power_share, throttle_reason) = match slow {
+            Some((factor, Slow::PowerCap)) => (MAX_CLOCK / factor, 1.0, Some("sw_power_cap")),
+            Some((factor, Slow::Thermal)) => (MAX_CLOCK / factor, 0.7, Some("hw_thermal_slowdown")),
+            Some((factor, Slow::Silent)) => (MAX_CLOCK, 1.0 / factor, None),
+            Some((_, Slow::Regression)) | None => (MAX_CLOCK, 0.9, None),
+        };
+        let power = IDLE_WATTS + utilization * (LIMIT_WATTS - IDLE_WATTS) * power_share;
+        self.energy += power * seconds;
+        let rest =
+            30.0 + DEGREES_PER_WATT * power + if throttle_reason == Some("hw_thermal_slowdown") { 25.0 } else { 0.0 };
+        self.temperature += (rest - self.temperature) * (1.0 - (-seconds / THERMAL_SECONDS).exp());
+        (self.at, self.busy) = (now, busy);
+        Gpu {
+            utilization,
+            sm_clock_mhz: clock,
+            max_sm_clock_mhz: MAX_CLOCK,
+            power_watts: power,
+            power_limit_watts: LIMIT_WATTS,
+            energy_joules: self.energy,
+            temperature_celsius: self.temperature,
+            memory_used_bytes: memory.min(TOTAL_BYTES),
+            memory_total_bytes: TOTAL_BYTES,
+            throttle_reason,
+        }
+    }
+}

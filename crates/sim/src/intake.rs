@@ -1,0 +1,228 @@
+//! How requests come into the engine and leave it.
+
+use crate::config::Role;
+use crate::engine::{Ended, Engine, Intake};
+use crate::load::Arrival;
+use crate::record::{Entry, Row};
+use crate::request::{End, Request, Stage};
+use crate::scheduler::blocks_at_end;
+use crate::truth::RequestTruth;
+
+impl Engine {
+    /// Takes all arrivals until `now` into the frontend.
+    pub(crate) fn take_arrivals(&mut self, now: f64) {
+        loop {
+            let coming = self.coming.first_key_value().map(|((bits, _), _)| f64::from_bits(*bits));
+            let generated = self.generator.next_at();
+            let is_follower = coming.is_some_and(|at| generated.is_none_or(|next| at <= next));
+            let at = if is_follower { coming } else { generated };
+            if at.is_none_or(|at| at > now) {
+                return;
+            }
+            let arrival =
+                if is_follower { self.coming.pop_first().map(|(_, arrival)| arrival) } else { self.generator.take() };
+            if let Some(arrival) = arrival {
+                self.arrive(arrival);
+            }
+        }
+    }
+
+    /// A client sends a request.
+    pub(crate) fn arrive(&mut self, mut arrival: Arrival) -> u64 {
+        let id = self.next_id;
+        self.next_id += 1;
+        arrival.prompt = arrival.prompt.max(1);
+        if self.config.role == Role::ContextOnly {
+            (arrival.output, arrival.max_new_tokens) = (1, 1);
+        }
+        let at = arrival.at;
+        self.truth_mut().arrived += 1;
+        let request = Request::new(id, arrival, at, self.config.cache.tokens_per_block);
+        let refused = self.is_refused(&request);
+        match self.frontend.accept(at, request.arrival.prompt).filter(|_| !refused) {
+            Some(entered) => {
+                self.entering.insert((entered.to_bits(), id), Request { queued_at: entered, ..request });
+            }
+            None => self.fail(request, at + 0.001),
+        }
+        id
+    }
+
+    /// Whether a request fails at once.
+    fn is_refused(&mut self, request: &Request) -> bool {
+        let arrival = &request.arrival;
+        let limits = &self.config.limits;
+        let too_long = blocks_at_end(&self.config, arrival.prompt, arrival.max_new_tokens)
+            > self.config.cache.blocks as usize
+            || !limits.chunked_context && arrival.prompt > limits.max_num_tokens;
+        let full = self.queue.len() >= limits.max_queue;
+        let fails = self.random.chance(self.faults.error_share());
+        too_long || full || fails || arrival.at < self.up_at || self.faults.memory(arrival.at).1
+    }
+
+    /// Moves requests that the frontend has prepared into the engine's queue.
+    pub(crate) fn enter_queue(&mut self, now: f64) {
+        while let Some(entry) = self.entering.first_entry() {
+            if f64::from_bits(entry.key().0) > now {
+                break;
+            }
+            self.queue.push_back(entry.remove());
+        }
+    }
+
+    /// Requests from the queue become active, up to the limit of each rank.
+    pub(crate) fn fetch(&mut self, now: f64) -> Intake {
+        let limit = self.max_active() as usize;
+        let ranks = self.ranks.len();
+        let mut intake = Intake { new: vec![0; ranks], queue_seconds: 0.0 };
+        while !self.queue.is_empty() {
+            let (least, _) = self
+                .ranks
+                .iter()
+                .enumerate()
+                .min_by_key(|(_, rank)| rank.active.len())
+                .map_or((0, 0), |(index, rank)| (index, rank.active.len()));
+            let skewed = ranks > 1 && self.random.chance(self.config.ranks.imbalance);
+            let rank = if skewed && self.ranks[0].active.len() < limit { 0 } else { least };
+            if self.ranks[rank].active.len() >= limit {
+                break;
+            }
+            let Some(mut request) = self.queue.pop_front() else { break };
+            request.micro_batch = (request.id % self.config.ranks.pipeline.max(1) as u64) as usize;
+            intake.new[rank] += 1;
+            intake.queue_seconds += now - request.queued_at;
+            self.ranks[rank].active.push(request);
+        }
+        intake
+    }
+
+    /// Active requests of one rank at most.
+    pub(crate) fn max_active(&self) -> u32 {
+        self.config.limits.max_batch_size * self.config.ranks.pipeline.max(1) as u32
+    }
+
+    /// When a request that waits or runs is cancelled or times out.
+    pub(crate) fn next_deadline(&self) -> Option<f64> {
+        if !self.has_deadlines {
+            return None;
+        }
+        let active = self.ranks.iter().flat_map(|rank| &rank.active);
+        active.chain(&self.queue).filter_map(|request| deadline(request).map(|(at, _)| at)).min_by(f64::total_cmp)
+    }
+
+    pub(crate) fn end_late(&mut self, now: f64) {
+        let late = |request: &Request| deadline(request).filter(|(at, _)| *at <= now).map(|(_, end)| end);
+        for index in 0..self.ranks.len() {
+            while let Some((position, end)) =
+                self.ranks[index].active.iter().enumerate().find_map(|(i, request)| Some((i, late(request)?)))
+            {
+                let request = self.ranks[index].remove(position);
+                self.end(request, end, index, now);
+            }
+        }
+        while let Some((position, end)) =
+            self.queue.iter().enumerate().find_map(|(i, request)| Some((i, late(request)?)))
+        {
+            if let Some(request) = self.queue.remove(position) {
+                self.tell_truth(&request, end, now);
+                self.send_next(&request, now);
+            }
+        }
+    }
+
+    /// A request fails before or without an answer of the engine.
+    pub(crate) fn fail(&mut self, request: Request, at: f64) {
+        self.tell_truth(&request, End::Error, at);
+        self.send_next(&request, at);
+    }
+
+    fn send_next(&mut self, request: &Request, at: f64) {
+        if let Some(next) = self.generator.follow(&request.arrival, at) {
+            self.coming.insert((next.at.to_bits(), request.id), next);
+        }
+    }
+
+    /// An active request ends.
+    pub(crate) fn end(&mut self, request: Request, end: End, rank: usize, seen: f64) {
+        self.tell_truth(&request, end, seen);
+        self.truth_mut().completed += 1;
+        self.send_next(&request, seen);
+        let entry = self.config.statistics.entries.then(|| self.entry(&request, end)).flatten();
+        // The C++ Executor clears the tokens of a request that did not end by itself.
+        let is_cleared = self.config.release.is_cpp() && matches!(end, End::TimedOut | End::Cancelled);
+        let scheduled = request.was_scheduled && !self.config.release.is_cpp();
+        let generated = if is_cleared { 0 } else { request.generated };
+        let row = Row { generated, scheduled, stage: Stage::Complete, ..self.row(&request) };
+        self.writer.ended.push(Ended { row, rank, entry });
+    }
+
+    fn tell_truth(&mut self, request: &Request, end: End, seen: f64) {
+        self.truth_mut().requests.push(RequestTruth {
+            id: request.id,
+            end,
+            arrival: request.arrival.at,
+            queued: request.queued_at,
+            scheduled: request.scheduled_at,
+            first_token: request.first_token_at,
+            first_seen: request.first_seen_at,
+            last_token: request.last_token_at,
+            last_seen: seen,
+            prompt: request.arrival.prompt,
+            generated: request.generated,
+        });
+    }
+
+    /// Upstream writes entries of requests that have ended with an answer.
+    fn entry(&self, request: &Request, end: End) -> Option<Entry> {
+        let transfer = request
+            .transfer
+            .map(|(start, over)| (start, over, u64::from(request.arrival.prompt) * self.config.cache.bytes_per_token));
+        matches!(end, End::Stop | End::Length).then_some(())?;
+        Some(Entry {
+            id: request.id,
+            end,
+            server_arrival: request.arrival.at,
+            server_first_token: request.first_seen_at,
+            arrival: request.queued_at,
+            first_scheduled: request.scheduled_at?,
+            first_token: request.first_token_at?,
+            last_token: request.last_token_at,
+            first_iter: request.first_iter?,
+            last_iter: request.last_iter,
+            transfer,
+            counts: request.counts,
+            drafted: request.drafted,
+            accepted: request.accepted,
+            prompt_tokens: request.arrival.prompt,
+            output_tokens: request.generated,
+        })
+    }
+
+    /// The row of an active or queued request.
+    pub(crate) fn row(&self, request: &Request) -> Row {
+        let transfer = (self.config.role != Role::Aggregated && request.is_admitted()).then(|| {
+            let over = request.transfer.filter(|(_, end)| *end <= self.writer.now);
+            let bytes = u64::from(request.arrival.prompt) * self.config.cache.bytes_per_token;
+            (over.map_or(0.0, |(start, end)| (end - start) * 1e3), bytes)
+        });
+        Row {
+            id: request.id,
+            stage: request.stage(),
+            prefill_position: request.filled.min(request.arrival.prompt),
+            generated: request.generated,
+            steps: request.steps,
+            scheduled: request.is_scheduled(),
+            paused: request.paused,
+            counts: request.counts,
+            transfer,
+        }
+    }
+}
+
+/// When a client gives up on a request, or the server does.
+fn deadline(request: &Request) -> Option<(f64, End)> {
+    let arrival = &request.arrival;
+    let cancelled = arrival.cancelled_after.map(|seconds| (arrival.at + seconds, End::Cancelled));
+    let timed_out = arrival.timeout.map(|seconds| (arrival.at + seconds, End::TimedOut));
+    cancelled.into_iter().chain(timed_out).min_by(|a, b| a.0.total_cmp(&b.0))
+}

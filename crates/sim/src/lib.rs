@@ -1,0 +1,29 @@
+//! One simulated TensorRT-LLM engine in virtual time. A pure step function: state and time in; records, request rows,
+//! perf-metrics entries, KV cache events and the time of the next step out. See README.md for what is not simulated.
+#![doc = include_str!("../README.md")]
+#![forbid(unsafe_code)]
+
+mod adapters;
+pub mod cache;
+pub mod config;
+pub mod cost;
+mod engine;
+pub mod events;
+mod faults;
+mod frontend;
+mod gpu;
+mod intake;
+pub mod load;
+pub mod random;
+pub mod record;
+mod report;
+mod request;
+mod scheduler;
+pub mod truth;
+pub mod write;
+
+pub use config::Config;
+pub use engine::{Engine, Step};
+pub use gpu::Gpu;
+pub use load::Arrival;
+pub use request::{End, Stage};

@@ -1,0 +1,102 @@
+//! What the engine reports, before it is written as JSON. `write` knows which release has which key.
+
+use crate::cache::CacheCounts;
+use crate::cost::Work;
+use crate::request::{End, Stage};
+
+/// The statistics of one iteration of one rank.
+#[derive(Debug, Clone, Default)]
+pub struct Record {
+    /// Virtual seconds of the record's timestamp.
+    pub at: f64,
+    pub iter: u64,
+    pub latency: f64,
+    /// Seconds: C++ the sum of this iteration, PyTorch the sum since the start.
+    pub queue_latency: f64,
+    pub new_active: u32,
+    pub active: u32,
+    pub queued: u32,
+    pub completed: u32,
+    pub max_active: u32,
+    pub batch_limit: u32,
+    pub batch_limit_runtime: u32,
+    pub token_limit: u32,
+    pub gpu_memory: u64,
+    pub cpu_memory: u64,
+    pub cache: CacheView,
+    pub work: Work,
+    pub micro_batch: u32,
+    /// Tokens of decoding requests.
+    pub decoded: u64,
+    pub speculation: Option<SpeculationCounts>,
+    pub is_static: bool,
+    pub queued_context_tokens: u64,
+    pub host_seconds: f64,
+    pub gpu_seconds: f64,
+    pub previous_gpu_seconds: f64,
+    pub overlap: bool,
+    /// Attention data parallelism: this rank, of how many.
+    pub rank: Option<u32>,
+    pub sequence: u64,
+    pub resumed: u32,
+    /// Rows of requests. With C++ they are a record of their own.
+    pub rows: Option<Vec<Row>>,
+}
+
+#[derive(Debug, Clone, Copy, Default)]
+pub struct CacheView {
+    pub max: u32,
+    pub free: u32,
+    pub evictable: u32,
+    pub tokens_per_block: u32,
+    pub host_max: u32,
+    pub host_used: u32,
+    pub bytes_per_block: u64,
+    pub total: CacheCounts,
+    pub iteration: CacheCounts,
+}
+
+#[derive(Debug, Clone, Copy, Default)]
+pub struct SpeculationCounts {
+    pub drafted: u64,
+    pub accepted: u64,
+    pub requests: u64,
+    pub seconds: f64,
+    pub overhead: f64,
+}
+
+/// One request in an iteration.
+#[derive(Debug, Clone)]
+pub struct Row {
+    pub id: u64,
+    pub stage: Stage,
+    pub prefill_position: u32,
+    pub generated: u32,
+    pub steps: u32,
+    pub scheduled: bool,
+    pub paused: bool,
+    pub counts: CacheCounts,
+    /// Milliseconds and bytes, for requests of disaggregated serving.
+    pub transfer: Option<(f64, u64)>,
+}
+
+/// The perf-metrics entry of a finished request.
+#[derive(Debug, Clone)]
+pub struct Entry {
+    pub id: u64,
+    pub end: End,
+    pub server_arrival: f64,
+    pub server_first_token: Option<f64>,
+    pub arrival: f64,
+    pub first_scheduled: f64,
+    pub first_token: f64,
+    pub last_token: f64,
+    pub first_iter: u64,
+    pub last_iter: u64,
+    pub transfer: Option<(f64, f64, u64)>,
+    pub counts: CacheCounts,
+    pub drafted: u32,
+    pub accepted: u32,
+    pub prompt_tokens: u32,
+    pub output_tokens: u32,
+}

@@ -1,0 +1,273 @@
+//! Turns what happened into records, in the order and with the quirks of each backend. The C++ Executor writes a record when
+//! it starts a batch, so that latency and finished requests are those of the batch before; PyTorch when a batch ends.
+
+use crate::cache::CacheCounts;
+use crate::config::{Era, Policy, Release};
+use crate::engine::{Ended, Engine, Intake, Running, Step};
+use crate::events::NumberedEvent;
+use crate::random::Random;
+use crate::record::{CacheView, Record, Row, SpeculationCounts};
+use crate::request::Stage;
+use crate::scheduler::Batch;
+
+/// What is kept between records.
+#[derive(Debug)]
+pub(crate) struct Writer {
+    random: Random,
+    pub(crate) now: f64,
+    /// Requests that ended in this step.
+    pub(crate) ended: Vec<Ended>,
+    /// C++: start of the pass, seconds of the last one, and its counts.
+    pass_start: f64,
+    pass_seconds: f64,
+    completed: u32,
+    new_active: u32,
+    /// Rows of ended requests that no record has reported.
+    unreported: Vec<Row>,
+    /// PyTorch: requests taken and ended since the last record, by rank.
+    taken: Vec<u32>,
+    done: Vec<u32>,
+    queue_seconds: f64,
+    cache_reported: Vec<CacheCounts>,
+    previous_gpu: f64,
+    sequence: u64,
+    events: u64,
+}
+
+impl Writer {
+    pub(crate) fn new(seed: u64) -> Self {
+        Self {
+            random: Random::new(seed),
+            now: 0.0,
+            ended: Vec::new(),
+            pass_start: 0.0,
+            pass_seconds: 0.0,
+            completed: 0,
+            new_active: 0,
+            unreported: Vec::new(),
+            taken: Vec::new(),
+            done: Vec::new(),
+            queue_seconds: 0.0,
+            cache_reported: Vec::new(),
+            previous_gpu: 0.0,
+            sequence: 0,
+            events: 0,
+        }
+    }
+
+    /// The process is a new one.
+    pub(crate) fn restart(&mut self) {
+        let random = self.random.next_u64();
+        *self = Self { now: self.now, pass_start: self.now, ..Self::new(random) };
+    }
+
+    pub(crate) fn carry_intake(&mut self, intake: &Intake) {
+        self.taken.resize(intake.new.len(), 0);
+        for (taken, new) in self.taken.iter_mut().zip(&intake.new) {
+            *taken += new;
+        }
+        self.queue_seconds += intake.queue_seconds;
+    }
+}
+
+impl Engine {
+    /// After requests have ended: their entries, and the C++ Executor's flush record if none is left.
+    pub(crate) fn collect_ended(&mut self, step: &mut Step) {
+        self.writer.done.resize(self.ranks.len(), 0);
+        for index in 0..self.writer.ended.len() {
+            let ended = &mut self.writer.ended[index];
+            step.entries.extend(ended.entry.take());
+            let (rank, row) = (ended.rank, ended.row.clone());
+            self.writer.done[rank] += 1;
+            self.writer.unreported.push(row);
+        }
+    }
+
+    /// A batch has ended.
+    pub(crate) fn report_finished(&mut self, running: &Running, now: f64, step: &mut Step) {
+        self.writer.now = now;
+        if self.config.release.is_cpp() {
+            self.writer.pass_seconds = now - self.writer.pass_start;
+            self.writer.completed = std::mem::take(&mut self.writer.done).iter().sum();
+            if self.ranks.iter().all(|rank| rank.active.is_empty()) {
+                // Nothing is left: a record of its own, with the next one's iteration and a stale count of new requests.
+                self.writer.pass_seconds = 0.0;
+                let record =
+                    Record { new_active: self.writer.new_active, ..self.base_record(now, 0, &Batch::default()) };
+                self.push_cpp(record, step);
+            }
+            self.writer.pass_start = now;
+        } else {
+            self.report_pytorch(running, step);
+        }
+        for rank in &mut self.ranks {
+            rank.active.iter_mut().for_each(|request| request.was_scheduled = false);
+        }
+    }
+
+    /// A batch has started.
+    pub(crate) fn report_launched(&mut self, running: &Running, step: &mut Step) {
+        if !self.config.release.is_cpp() {
+            return;
+        }
+        self.writer.now = running.start;
+        let new_active = std::mem::take(&mut self.writer.taken).iter().sum();
+        self.writer.new_active = new_active;
+        let mut record = self.base_record(running.start, 0, &running.batches[0]);
+        record.new_active = new_active;
+        record.queue_latency = running.intake.queue_seconds;
+        self.push_cpp(record, step);
+    }
+
+    fn push_cpp(&mut self, record: Record, step: &mut Step) {
+        let record = Record { latency: self.writer.pass_seconds, completed: self.writer.completed, ..record };
+        let rows = self.config.statistics.rows.then(|| self.rows(0, true));
+        if self.is_reported(record.at) {
+            if let Some(rows) = rows {
+                step.rows.push((record.iter, rows));
+            }
+            step.records.push(record);
+        }
+    }
+
+    fn report_pytorch(&mut self, running: &Running, step: &mut Step) {
+        let iter = self.iter - 1;
+        let ranks = self.ranks.len();
+        let idle = self.ranks.iter().all(|rank| rank.active.is_empty());
+        let pending = self.writer.taken.iter().chain(&self.writer.done).any(|count| *count > 0);
+        let interval = self.config.statistics.interval.max(1);
+        let on_beat = iter.is_multiple_of(interval);
+        if !on_beat && !(idle && pending && ranks == 1) {
+            // Rows of requests that end in a skipped iteration are never written.
+            self.writer.unreported.clear();
+            return;
+        }
+        let taken = std::mem::take(&mut self.writer.taken);
+        let done = std::mem::take(&mut self.writer.done);
+        let Release::PyTorch { era, .. } = self.config.release else { return };
+        let own_rows = era == Era::Frames;
+        let reported = self.is_reported(running.end);
+        for rank in 0..ranks {
+            let mut record = self.base_record(running.start, rank, &running.batches[rank]);
+            record.iter = iter;
+            record.latency = running.end - running.start;
+            if rank == 0 {
+                record.queue_latency = self.writer.queue_seconds;
+                record.queued = self.queue.len() as u32;
+                record.rows = self.config.statistics.rows.then(|| self.rows(0, false));
+            } else if !own_rows {
+                record.cache = self.cache_view(0);
+            }
+            if rank == 0 || own_rows {
+                record.new_active = taken.get(rank).copied().unwrap_or(0);
+                record.completed = done.get(rank).copied().unwrap_or(0);
+            }
+            record.host_seconds = running.host;
+            record.gpu_seconds = running.gpu;
+            record.previous_gpu_seconds = self.writer.previous_gpu;
+            if reported && era >= Era::Ranks || reported && rank == 0 {
+                step.records.push(record);
+            }
+        }
+        self.writer.sequence += 1;
+        self.writer.previous_gpu = running.gpu;
+        self.writer.cache_reported = self.ranks.iter().map(|rank| rank.cache.counts).collect();
+    }
+
+    /// What all records have.
+    fn base_record(&self, at: f64, rank: usize, batch: &Batch) -> Record {
+        let limits = &self.config.limits;
+        let runtime = self.batch_limit(at);
+        let grown = self.faults.memory(at).0;
+        let drafts = self.draft_seconds(std::slice::from_ref(batch));
+        let gpu = self.config.costs.gpu_seconds(&batch.work);
+        Record {
+            at,
+            iter: self.iter,
+            active: self.ranks[rank].active.len() as u32,
+            queued: if rank == 0 { self.queue.len() as u32 } else { 0 },
+            max_active: self.max_active(),
+            batch_limit: limits.max_batch_size,
+            batch_limit_runtime: runtime,
+            token_limit: limits.max_num_tokens,
+            gpu_memory: self.gpu_memory(),
+            cpu_memory: 68_172 + grown,
+            cache: self.cache_view(rank),
+            work: batch.work,
+            micro_batch: (self.iter % self.config.ranks.pipeline.max(1) as u64) as u32,
+            decoded: batch.decoded,
+            speculation: self.config.speculation.as_ref().map(|_| SpeculationCounts {
+                drafted: batch.drafted,
+                accepted: batch.decoded - u64::from(batch.work.generation_requests),
+                requests: u64::from(batch.work.generation_requests),
+                seconds: drafts,
+                overhead: if gpu > 0.0 { drafts / gpu } else { 0.0 },
+            }),
+            is_static: limits.policy == Policy::Static,
+            queued_context_tokens: self
+                .queue
+                .iter()
+                .take(if rank == 0 { 64 } else { 0 })
+                .map(|r| u64::from(r.context))
+                .sum(),
+            overlap: self.config.costs.overlap,
+            rank: (self.ranks.len() > 1).then_some(rank as u32),
+            sequence: self.writer.sequence,
+            resumed: batch.resumed,
+            ..Record::default()
+        }
+    }
+
+    fn cache_view(&self, rank: usize) -> CacheView {
+        let (cache, config) = (&self.ranks[rank].cache, &self.config.cache);
+        let before = self.writer.cache_reported.get(rank).copied().unwrap_or_default();
+        CacheView {
+            max: config.blocks,
+            free: cache.available() as u32,
+            evictable: cache.evictable() as u32,
+            tokens_per_block: config.tokens_per_block,
+            host_max: config.host_blocks,
+            host_used: cache.host_used() as u32,
+            bytes_per_block: config.bytes_per_token * u64::from(config.tokens_per_block),
+            total: cache.counts,
+            iteration: cache.counts.since(&before),
+        }
+    }
+
+    /// Rows of a rank's active requests, of queued ones, and once of those that have ended.
+    fn rows(&mut self, rank: usize, cpp: bool) -> Vec<Row> {
+        let mut rows: Vec<_> = self.ranks[rank]
+            .active
+            .iter()
+            .map(|request| {
+                let scheduled = if cpp { request.is_scheduled() } else { request.was_scheduled };
+                Row { scheduled, ..self.row(request) }
+            })
+            .collect();
+        rows.extend(self.queue.iter().map(|request| Row { stage: Stage::Queued, ..self.row(request) }));
+        rows.append(&mut self.writer.unreported);
+        rows
+    }
+
+    /// Whether the reader gets what is written at this time.
+    fn is_reported(&mut self, at: f64) -> bool {
+        let (random, polls) = self.faults.losses();
+        // A reader takes all of a poll, so losses of a second reader come in runs.
+        let poll = Random::new((at * 10.0) as u64).unit();
+        let lost = !self.config.statistics.enabled || poll < polls || self.writer.random.chance(random);
+        let truth = self.truth_mut();
+        truth.records += u64::from(!lost);
+        truth.records_lost += u64::from(lost);
+        !lost
+    }
+
+    pub(crate) fn collect_events(&mut self, step: &mut Step) {
+        let ranks = self.ranks.len();
+        for (index, rank) in (0u32..).zip(&mut self.ranks) {
+            for event in rank.cache.events.iter_mut().flat_map(|events| events.drain(..)) {
+                step.events.push(NumberedEvent { id: self.writer.events, rank: (ranks > 1).then_some(index), event });
+                self.writer.events += 1;
+            }
+        }
+    }
+}

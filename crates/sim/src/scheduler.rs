@@ -1,0 +1,254 @@
+//! Chooses the batch of one rank: who is admitted to the cache, who decodes, and whose context is computed. First come,
+//! first served, and decoding before context, as TensorRT-LLM does.
+
+use crate::adapters::AdapterPool;
+use crate::cache::Cache;
+use crate::config::{Config, Policy, Role};
+use crate::cost::Work;
+use crate::random::Random;
+use crate::request::Request;
+
+/// The requests and the cache of one rank.
+#[derive(Debug)]
+pub(crate) struct Rank {
+    pub(crate) cache: Cache,
+    pub(crate) active: Vec<Request>,
+    /// Blocks promised to admitted requests and not taken.
+    promised: usize,
+}
+
+/// What the scheduler needs besides the requests.
+pub(crate) struct Pass<'a> {
+    pub(crate) config: &'a Config,
+    pub(crate) now: f64,
+    pub(crate) batch_limit: u32,
+    pub(crate) micro_batch: usize,
+    pub(crate) random: &'a mut Random,
+    pub(crate) adapters: &'a mut AdapterPool,
+    pub(crate) link_free_at: &'a mut f64,
+}
+
+/// The batch of one rank.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Batch {
+    pub(crate) work: Work,
+    pub(crate) decoded: u64,
+    pub(crate) drafted: u64,
+    /// Seconds of the host that load adapters and host copies of blocks.
+    pub(crate) loading: f64,
+    pub(crate) resumed: u32,
+}
+
+impl Rank {
+    pub(crate) fn new(config: &Config) -> Self {
+        let cache = Cache::new(config.cache.clone(), config.statistics.events);
+        Self { cache, active: Vec::new(), promised: 0 }
+    }
+
+    pub(crate) fn schedule(&mut self, pass: &mut Pass<'_>) -> Batch {
+        let mut batch = Batch::default();
+        let before = self.cache.counts;
+        let was_running = self.active.iter().any(Request::is_admitted);
+        self.schedule_decoding(pass, &mut batch);
+        self.schedule_context(pass, &mut batch, was_running);
+        let counts = self.cache.counts.since(&before);
+        let bytes = pass.config.cache.bytes_per_token * u64::from(pass.config.cache.tokens_per_block);
+        let copied = (counts.onboarded + counts.offloaded) * bytes;
+        batch.loading += copied as f64 / pass.config.cache.host_bandwidth;
+        batch
+    }
+
+    fn schedule_decoding(&mut self, pass: &mut Pass<'_>, batch: &mut Batch) {
+        let draft = pass.config.speculation.as_ref().map_or(0, |speculation| speculation.draft_len);
+        let mut index = 0;
+        while index < self.active.len() {
+            let request = &self.active[index];
+            let tokens = u64::from(1 + draft);
+            let eligible = request.micro_batch == pass.micro_batch
+                && request.is_decoding()
+                && request.generated < request.arrival.output
+                && !request.is_receiving(pass.now);
+            let fits = batch.work.scheduled < pass.batch_limit
+                && batch.work.generation_tokens + tokens <= u64::from(pass.config.limits.max_num_tokens);
+            if !eligible || !fits {
+                index += 1;
+                continue;
+            }
+            if !self.grow(index, draft, pass, batch) {
+                // This request was paused itself. All after it were paused before.
+                break;
+            }
+            let request = &mut self.active[index];
+            let accepted = accepted(pass, draft);
+            request.step = (1 + accepted).min(request.arrival.output - request.generated);
+            request.drafted += draft;
+            request.accepted += request.step - 1;
+            batch.work.scheduled += 1;
+            batch.work.generation_requests += 1;
+            batch.work.generation_tokens += tokens;
+            batch.work.generation_kv_tokens += u64::from(request.filled);
+            batch.decoded += u64::from(request.step);
+            batch.drafted += u64::from(draft);
+            index += 1;
+        }
+    }
+
+    /// Takes the blocks of the next tokens. MAX_UTILIZATION pauses the latest requests for them. False if this request
+    /// had to be paused.
+    fn grow(&mut self, index: usize, draft: u32, pass: &Pass<'_>, batch: &mut Batch) -> bool {
+        let size = pass.config.cache.tokens_per_block;
+        loop {
+            let request = &mut self.active[index];
+            if request.blocks.len() as u32 * size >= request.filled + 1 + draft {
+                return true;
+            }
+            if let Some(block) = self.cache.take_generation() {
+                request.blocks.push(block);
+                request.counts.alloc_total += 1;
+                if request.promised > 0 {
+                    request.promised -= 1;
+                    self.promised -= 1;
+                }
+                continue;
+            }
+            let latest = self.active.iter().rposition(Request::is_admitted).unwrap_or(index).max(index);
+            self.pause(latest);
+            batch.work.paused += 1;
+            if latest == index {
+                return false;
+            }
+        }
+    }
+
+    /// Takes the cache away from a request. It computes its tokens again later.
+    fn pause(&mut self, index: usize) {
+        let request = &mut self.active[index];
+        self.cache.store(&request.keys, &request.blocks, request.filled);
+        self.cache.release(&request.blocks);
+        self.promised -= request.promised as usize;
+        request.blocks.clear();
+        request.promised = 0;
+        request.filled = 0;
+        request.context = request.arrival.prompt + request.generated;
+        (request.chunk, request.step, request.paused) = (0, 0, true);
+    }
+
+    fn schedule_context(&mut self, pass: &mut Pass<'_>, batch: &mut Batch, was_running: bool) {
+        let limits = &pass.config.limits;
+        for index in 0..self.active.len() {
+            let used = batch.work.generation_tokens + batch.work.context_tokens;
+            let budget = u64::from(limits.max_num_tokens).saturating_sub(used) as u32;
+            if batch.work.scheduled >= pass.batch_limit || budget == 0 {
+                return;
+            }
+            let request = &self.active[index];
+            if request.micro_batch != pass.micro_batch || request.is_decoding() {
+                continue;
+            }
+            if !request.is_admitted() {
+                let closed = limits.policy == Policy::Static && was_running;
+                // Whoever was paused in this pass waits, or it would take the blocks back at once.
+                let waits = closed || batch.work.paused > 0 || !limits.chunked_context && request.context > budget;
+                if waits || !self.admit(index, pass, batch) {
+                    return;
+                }
+            }
+            let request = &mut self.active[index];
+            let left = request.context - request.filled.min(request.context);
+            if left == 0 {
+                continue;
+            }
+            let mut chunk = left.min(budget);
+            if chunk < left {
+                if !limits.chunked_context {
+                    return;
+                }
+                chunk -= chunk % pass.config.cache.tokens_per_block;
+            }
+            if chunk == 0 {
+                return;
+            }
+            request.chunk = chunk;
+            batch.work.scheduled += 1;
+            batch.work.context_requests += 1;
+            batch.work.context_tokens += u64::from(chunk);
+            batch.work.context_kv_tokens += u64::from(request.filled);
+            batch.work.attention_pairs += f64::from(chunk) * (f64::from(request.filled) + f64::from(chunk) / 2.0);
+        }
+    }
+
+    /// Gives a request its blocks, if the policy allows it.
+    fn admit(&mut self, index: usize, pass: &mut Pass<'_>, batch: &mut Batch) -> bool {
+        let request = &self.active[index];
+        let needed = request.context.div_ceil(pass.config.cache.tokens_per_block) as usize;
+        let at_end = blocks_at_end(pass.config, request.arrival.prompt, request.arrival.max_new_tokens);
+        let held = self.cache.held_by_others(&request.keys, request.context);
+        let fits = match pass.config.limits.policy {
+            Policy::GuaranteedNoEvict | Policy::Static => self.cache.available() + held >= self.promised + at_end,
+            Policy::MaxUtilization => self.cache.available() + held > needed,
+        };
+        if !fits {
+            return false;
+        }
+        if let Some(adapter) = request.arrival.adapter {
+            let active = &self.active;
+            let is_used = |other: u32| {
+                active.iter().any(|request| request.is_admitted() && request.arrival.adapter == Some(other))
+            };
+            let Some(seconds) = pass.adapters.use_adapter(adapter, is_used) else { return false };
+            batch.loading += seconds;
+        }
+        let before = self.cache.counts;
+        let request = &mut self.active[index];
+        let (blocks, cached) = self.cache.take_prompt(&request.keys, request.context);
+        let counts = self.cache.counts.since(&before);
+        if pass.config.limits.policy != Policy::MaxUtilization {
+            request.promised = at_end.saturating_sub(blocks.len()) as u32;
+            self.promised += request.promised as usize;
+        }
+        request.blocks = blocks;
+        request.filled = cached;
+        request.counts.alloc_total += counts.alloc_total;
+        request.counts.alloc_new += counts.alloc_new;
+        request.counts.full_reused += counts.full_reused;
+        request.counts.partial_reused += counts.partial_reused;
+        request.counts.missed += counts.missed;
+        batch.resumed += u32::from(request.paused);
+        request.paused = false;
+        request.scheduled_at.get_or_insert(pass.now);
+        if pass.config.role == Role::GenerationOnly && request.transfer.is_none() {
+            let start = pass.link_free_at.max(pass.now);
+            let end = start + transfer_seconds(pass.config, request.arrival.prompt);
+            *pass.link_free_at = end;
+            request.transfer = Some((start, end));
+            request.filled = request.context;
+        }
+        true
+    }
+
+    /// Ends a request: its blocks become reusable.
+    pub(crate) fn remove(&mut self, index: usize) -> Request {
+        let request = self.active.remove(index);
+        self.promised -= request.promised as usize;
+        self.cache.store(&request.keys, &request.blocks, request.filled);
+        self.cache.release(&request.blocks);
+        request
+    }
+}
+
+/// Blocks of a request that has all its tokens.
+pub(crate) fn blocks_at_end(config: &Config, prompt: u32, output: u32) -> usize {
+    let draft = config.speculation.as_ref().map_or(0, |speculation| speculation.draft_len);
+    (prompt + output + draft).div_ceil(config.cache.tokens_per_block) as usize
+}
+
+pub(crate) fn transfer_seconds(config: &Config, prompt: u32) -> f64 {
+    let bytes = u64::from(prompt) * config.cache.bytes_per_token;
+    config.transfer.seconds + bytes as f64 / config.transfer.bytes_per_second
+}
+
+/// Draft tokens accepted in one step.
+fn accepted(pass: &mut Pass<'_>, draft: u32) -> u32 {
+    let Some(speculation) = &pass.config.speculation else { return 0 };
+    (0..draft).take_while(|_| pass.random.chance(speculation.acceptance)).count() as u32
+}

@@ -1,0 +1,94 @@
+//! What really happened. Readers of the records are judged by it.
+
+use crate::request::End;
+
+/// One ended request.
+#[derive(Debug, Clone)]
+pub struct RequestTruth {
+    pub id: u64,
+    pub end: End,
+    /// When the client sent it, and when its engine got it.
+    pub arrival: f64,
+    pub queued: f64,
+    pub scheduled: Option<f64>,
+    /// When the engine made it, and when the client had it.
+    pub first_token: Option<f64>,
+    pub first_seen: Option<f64>,
+    pub last_token: f64,
+    pub last_seen: f64,
+    pub prompt: u32,
+    pub generated: u32,
+}
+
+/// Sums over all iterations.
+#[derive(Debug, Clone, Default)]
+pub struct Truth {
+    pub iterations: u64,
+    pub arrived: u64,
+    pub started: u64,
+    /// Ended inside the engine.
+    pub completed: u64,
+    pub context_tokens: u64,
+    /// Tokens of decoding steps: an answer's first token comes from its context.
+    pub decoded_tokens: u64,
+    pub drafted: u64,
+    pub accepted: u64,
+    pub pauses: u64,
+    pub restarts: u64,
+    pub records: u64,
+    pub records_lost: u64,
+    pub busy_seconds: f64,
+    pub requests: Vec<RequestTruth>,
+}
+
+/// What users feel.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Felt {
+    /// Seconds, 95th percentile, of requests that got tokens.
+    pub ttft_p95: f64,
+    pub tpot_p95: f64,
+    /// Answered requests' tokens in a second.
+    pub tokens_per_second: f64,
+    /// Share of requests that failed or timed out, or never ended though they arrived long ago. Not cancellations.
+    pub error_share: f64,
+    /// Share of records that reached the reader.
+    pub records_share: f64,
+}
+
+impl Truth {
+    /// What users felt between `from` and `until`. `waiting` are the arrival times of requests that have not ended.
+    #[must_use]
+    pub fn felt(&self, from: f64, until: f64, waiting: &[f64]) -> Felt {
+        let ended: Vec<_> = self.requests.iter().filter(|request| request.arrival >= from).collect();
+        let answered = |request: &&&RequestTruth| matches!(request.end, End::Stop | End::Length);
+        let mut ttft: Vec<f64> =
+            ended.iter().filter_map(|request| request.first_seen.map(|seen| seen - request.arrival)).collect();
+        // A request that waits for its first token has waited at least this long.
+        let open = waiting.iter().filter(|arrival| **arrival >= from).map(|arrival| until - arrival);
+        ttft.extend(open.clone());
+        let mut tpot: Vec<f64> = ended
+            .iter()
+            .filter(|request| request.generated > 1)
+            .filter_map(|request| Some((request.last_seen - request.first_seen?) / f64::from(request.generated - 1)))
+            .collect();
+        let in_time = |request: &&RequestTruth| request.last_seen >= from && request.last_seen < until;
+        let tokens: u64 =
+            self.requests.iter().filter(in_time).filter(|r| answered(&r)).map(|r| u64::from(r.generated)).sum();
+        let failed = ended.iter().filter(|r| matches!(r.end, End::Error | End::TimedOut)).count();
+        // Nobody waits a minute.
+        let abandoned = open.filter(|waited| *waited > 60.0).count();
+        Felt {
+            ttft_p95: percentile(&mut ttft, 0.95),
+            tpot_p95: percentile(&mut tpot, 0.95),
+            tokens_per_second: tokens as f64 / (until - from),
+            error_share: (failed + abandoned) as f64 / (ended.len() + abandoned).max(1) as f64,
+            records_share: self.records as f64 / (self.records + self.records_lost).max(1) as f64,
+        }
+    }
+}
+
+/// 0 without values.
+fn percentile(values: &mut [f64], share: f64) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values.get(((values.len() as f64 * share) as usize).min(values.len().saturating_sub(1))).copied().unwrap_or(0.0)
+}

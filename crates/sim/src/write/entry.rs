@@ -1,0 +1,60 @@
+//! Lines of the perf-metrics files, and entries of `/perf_metrics`.
+
+use serde_json::{Value, json};
+
+use crate::record::Entry;
+
+/// Which form of the file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Version {
+    /// Transfer times only beside a size.
+    V1,
+    /// Transfer times if they are not zero.
+    V2,
+}
+
+/// Seconds of the steady clock at virtual time 0. Upstream leaves out times that are not above zero.
+const STEADY: f64 = 1000.0;
+
+/// An entry as the worker writes it.
+#[must_use]
+pub fn entry(entry: &Entry, version: Version) -> Value {
+    let mut timing = json!({
+        "server_arrival_time": STEADY + entry.server_arrival,
+        "arrival_time": STEADY + entry.arrival,
+        "first_scheduled_time": STEADY + entry.first_scheduled,
+        "first_token_time": STEADY + entry.first_token,
+        "last_token_time": STEADY + entry.last_token,
+    });
+    if let Some(time) = entry.server_first_token {
+        timing["server_first_token_time"] = json!(STEADY + time);
+    }
+    if let Some((start, end, bytes)) = entry.transfer {
+        if bytes > 0 {
+            timing["kv_cache_size"] = json!(bytes);
+        }
+        if bytes > 0 || version == Version::V2 {
+            timing["kv_cache_transfer_start"] = json!(STEADY + start);
+            timing["kv_cache_transfer_end"] = json!(STEADY + end);
+        }
+    }
+    let mut metrics = json!({
+        "first_iter": entry.first_iter,
+        "last_iter": entry.last_iter,
+        "timing_metrics": timing,
+        "kv_cache_metrics": {
+            "num_total_allocated_blocks": entry.counts.alloc_total,
+            "num_new_allocated_blocks": entry.counts.alloc_new,
+            "num_reused_blocks": entry.counts.reused(),
+            "num_missed_blocks": entry.counts.missed,
+        },
+    });
+    if entry.drafted > 0 {
+        metrics["speculative_decoding"] = json!({
+            "acceptance_rate": f64::from(entry.accepted) / f64::from(entry.drafted),
+            "total_accepted_draft_tokens": entry.accepted,
+            "total_draft_tokens": entry.drafted,
+        });
+    }
+    json!({"request_id": entry.id, "perf_metrics": metrics, "status": "complete"})
+}

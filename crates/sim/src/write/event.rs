@@ -1,0 +1,27 @@
+//! KV cache events.
+
+use serde_json::{Value, json};
+
+use crate::events::{CacheEvent, NumberedEvent};
+
+/// An event as `POST /kv_cache_events` answers with it. Blocks have no tokens: the simulation has none.
+#[must_use]
+pub fn event(event: &NumberedEvent) -> Value {
+    let data = match &event.event {
+        CacheEvent::Created { levels } => json!({"type": "created", "num_blocks_per_cache_level": levels}),
+        CacheEvent::Stored { parent, hashes } => {
+            let block = |hash: &u64| json!({"type": "stored_block", "block_hash": hash, "cache_level": 0, "priority": 35, "tokens": []});
+            json!({"type": "stored", "parent_hash": parent, "blocks": hashes.iter().map(block).collect::<Vec<_>>()})
+        }
+        CacheEvent::Removed { hashes } => json!({"type": "removed", "block_hashes": hashes}),
+        CacheEvent::Moved { hash, from, to } => json!({
+            "type": "updated", "block_hash": hash, "priority": null,
+            "cache_level": {"type": "event_diff", "old_value": from, "new_value": to},
+        }),
+    };
+    let mut value = json!({"event_id": event.id, "data": data});
+    if let Some(rank) = event.rank {
+        value["attention_dp_rank"] = json!(rank);
+    }
+    value
+}

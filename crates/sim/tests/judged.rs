@@ -1,0 +1,186 @@
+//! Our readers judge the records: after parsing and folding, the totals are those of the simulation's truth.
+#![allow(clippy::unwrap_used, clippy::panic)]
+
+use std::time::{Duration, Instant};
+
+use trtllm_engine::EngineFold;
+use trtllm_model::{IterationStats, KvCacheEvent, PerfMetricsEntry, RequestStatsPerIteration};
+use trtllm_sim::config::{CacheManager, Era, Fault, Policy, Ranks, Release, Speculation, Statistics};
+use trtllm_sim::load::{Arrivals, Prefixes};
+use trtllm_sim::{Config, End, Engine, write};
+
+const EPOCH_US: i64 = 1_760_000_000_000_000;
+
+/// Runs an engine for some time and folds all that it reports, as text.
+fn fold(config: &Config, seconds: f64) -> (Engine, EngineFold) {
+    let start = Instant::now();
+    let mut fold = EngineFold::new(Duration::from_secs(15));
+    let mut engine = Engine::new(config.clone(), 7);
+    let release = config.release;
+    let mut at = Some(0.0);
+    while let Some(time) = at.filter(|time| *time < seconds) {
+        let now = start + Duration::from_secs_f64(time);
+        let wall = EPOCH_US + (time * 1e6) as i64;
+        let step = engine.step(time);
+        for record in &step.records {
+            let text = write::record(record, release, EPOCH_US).to_string();
+            let parsed: IterationStats = serde_json::from_str(&text).unwrap();
+            fold.absorb(&parsed, now, wall).unwrap();
+        }
+        for (iter, rows) in &step.rows {
+            let text = write::rows(*iter, rows, release).to_string();
+            let parsed: RequestStatsPerIteration = serde_json::from_str(&text).unwrap();
+            fold.absorb_requests(&parsed, now).unwrap();
+        }
+        for entry in &step.entries {
+            let text = write::entry(entry, write::Version::V2).to_string();
+            let parsed: PerfMetricsEntry = serde_json::from_str(&text).unwrap();
+            fold.absorb_perf_metrics(&parsed, now).unwrap();
+        }
+        for event in &step.events {
+            let parsed: KvCacheEvent = serde_json::from_str(&write::event(event).to_string()).unwrap();
+            fold.absorb_kv_event(&parsed).unwrap();
+        }
+        fold.settle(false, now);
+        at = step.next;
+    }
+    (engine, fold)
+}
+
+/// A load that ends, so that the last record has been written.
+fn finite() -> Config {
+    let mut config = Config::default();
+    config.load.arrivals = Arrivals::Offline { requests: 160 };
+    config
+}
+
+fn assert_totals(config: &Config) -> (Engine, EngineFold) {
+    let (engine, fold) = fold(config, 600.0);
+    let (truth, totals) = (engine.truth(), &fold.totals);
+    assert_eq!(totals.iterations, truth.iterations, "{:?}", config.release);
+    assert_eq!(totals.requests_completed, truth.completed, "{:?}", config.release);
+    assert_eq!(totals.context_tokens, truth.context_tokens, "{:?}", config.release);
+    assert_eq!(totals.iterations_lost, 0, "{:?}", config.release);
+    assert!(truth.completed > 100);
+    (engine, fold)
+}
+
+fn pytorch(era: Era, cache: CacheManager) -> Release {
+    Release::PyTorch { era, cache }
+}
+
+#[test]
+fn totals_are_the_truth_for_each_backend_and_release() {
+    let eras = [Era::Early, Era::One, Era::Ranks, Era::Frames];
+    let mut releases: Vec<_> = eras.iter().map(|era| pytorch(*era, CacheManager::V1)).collect();
+    releases.extend([Era::Ranks, Era::Frames].map(|era| pytorch(era, CacheManager::V2)));
+    releases.extend([(0, 16), (0, 19), (1, 0), (1, 2)].map(|(major, minor)| Release::Cpp { major, minor }));
+    for release in releases {
+        let config = Config { release, ..finite() };
+        let (engine, fold) = assert_totals(&config);
+        assert_eq!(fold.totals.requests_started, engine.truth().started, "{release:?}");
+        assert_eq!(fold.totals.generation_tokens, engine.truth().decoded_tokens, "{release:?}");
+    }
+}
+
+#[test]
+fn the_flush_record_of_an_engine_that_is_often_idle_counts_nothing_twice() {
+    let mut config = Config { release: Release::Cpp { major: 1, minor: 1 }, ..finite() };
+    config.load.arrivals = Arrivals::Ramp { from: 0.5, to: 0.5, seconds: 1.0 };
+    let (engine, fold) = fold(&config, 400.0);
+    assert_eq!(fold.totals.requests_started, engine.truth().started);
+    assert_eq!(fold.totals.requests_completed, engine.truth().completed);
+    assert_eq!(fold.totals.iterations, engine.truth().iterations);
+    assert!(engine.truth().completed > 100);
+}
+
+#[test]
+fn older_releases_of_the_cpp_executor_are_read() {
+    for minor in [9, 11, 13, 15] {
+        let config = Config { release: Release::Cpp { major: 0, minor }, ..finite() };
+        let (engine, fold) = fold(&config, 600.0);
+        assert_eq!(fold.totals.iterations, engine.truth().iterations, "0.{minor}");
+        assert_eq!(fold.totals.context_tokens, engine.truth().context_tokens, "0.{minor}");
+    }
+}
+
+#[test]
+fn pauses_and_reused_blocks_are_counted() {
+    for cache in [CacheManager::V1, CacheManager::V2] {
+        let mut config = Config { release: pytorch(Era::Frames, cache), ..finite() };
+        config.limits.policy = Policy::MaxUtilization;
+        config.cache.blocks = 300;
+        config.load.prefixes = Some(Prefixes { families: 3, tokens: 200 });
+        let (engine, fold) = assert_totals(&config);
+        assert!(engine.truth().pauses > 10);
+        assert!(fold.totals.kv_cache_blocks_reused > 100);
+    }
+}
+
+#[test]
+fn speculation_is_counted() {
+    let mut config = finite();
+    config.speculation = Some(Speculation { draft_len: 3, acceptance: 0.7, seconds_per_position: 0.001 });
+    let (engine, fold) = assert_totals(&config);
+    assert_eq!(fold.totals.spec_decode_draft_tokens, engine.truth().drafted);
+    assert_eq!(fold.totals.generation_tokens, engine.truth().decoded_tokens);
+    // Tokens after an answer's end are no accepted ones.
+    assert_eq!(fold.totals.spec_decode_accepted_tokens, engine.truth().accepted);
+}
+
+#[test]
+fn lost_records_are_counted_by_the_sequence() {
+    let mut config = finite();
+    config.faults = vec![Fault::LoseRecords { share: 0.2 }];
+    let (engine, fold) = fold(&config, 600.0);
+    let lost = engine.truth().records_lost;
+    assert!(lost > 20);
+    // Losses before the first record and after the last are not known.
+    assert!(fold.totals.iterations_lost.abs_diff(lost) < 8, "{} {lost}", fold.totals.iterations_lost);
+}
+
+#[test]
+fn a_sampled_engine_counts_its_requests_exactly() {
+    let mut config = finite();
+    config.statistics.interval = 10;
+    let (engine, fold) = fold(&config, 600.0);
+    assert_eq!(fold.totals.requests_completed, engine.truth().completed);
+    assert_eq!(fold.totals.statistics_interval, Some(10));
+    assert_eq!(fold.totals.iterations_lost, 0);
+}
+
+#[test]
+fn ranks_with_rows_of_their_own_are_summed() {
+    let mut config = finite();
+    config.ranks = Ranks { attention_dp: 4, pipeline: 1, imbalance: 0.0 };
+    let (engine, fold) = fold(&config, 600.0);
+    assert_eq!(fold.totals.iterations, engine.truth().iterations);
+    assert_eq!(fold.totals.context_tokens, engine.truth().context_tokens);
+    assert_eq!(fold.totals.requests_completed, engine.truth().completed);
+}
+
+#[test]
+fn a_restart_is_counted_and_totals_do_not_fall() {
+    let mut config = Config::default();
+    config.faults = vec![Fault::Restart { at: 60.0, seconds: 10.0 }];
+    let (engine, fold) = fold(&config, 120.0);
+    assert_eq!(fold.totals.engine_restarts, 1);
+    assert!(engine.truth().requests.iter().any(|request| request.end == End::Error));
+    assert!(fold.totals.requests_completed.abs_diff(engine.truth().completed) <= 3);
+}
+
+#[test]
+fn equal_seeds_give_equal_runs() {
+    let text = |seed| {
+        let mut text = String::new();
+        let mut config = Config::default();
+        config.statistics = Statistics { events: true, ..config.statistics };
+        let release = config.release;
+        Engine::new(config, seed).run(20.0, |step| {
+            step.records.iter().for_each(|record| text += &write::record(record, release, EPOCH_US).to_string());
+        });
+        text
+    };
+    assert_eq!(text(3), text(3));
+    assert_ne!(text(3), text(4));
+}
