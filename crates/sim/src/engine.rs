@@ -144,6 +144,8 @@ impl Engine {
             now = step.next;
             each(step);
         }
+        // Requests arrive while an iteration runs.
+        each(self.step(until));
     }
 
     /// The state at `now`. Call it at the time that the last step named, or earlier after a submission.
@@ -276,6 +278,9 @@ impl Engine {
                 if made > 0 {
                     request.generated += made;
                     request.last_iter = iter;
+                    if request.first_token_at.is_some() {
+                        request.longest_gap = request.longest_gap.max(now - request.last_token_at);
+                    }
                     request.last_token_at = now;
                     if request.first_token_at.is_none() {
                         (request.first_token_at, request.first_seen_at) = (Some(now), Some(seen));

@@ -83,7 +83,7 @@ impl Engine {
                 .min_by_key(|(_, rank)| rank.active.len())
                 .map_or((0, 0), |(index, rank)| (index, rank.active.len()));
             let skewed = ranks > 1 && self.random.chance(self.config.ranks.imbalance);
-            let rank = if skewed && self.ranks[0].active.len() < limit { 0 } else { least };
+            let rank = if skewed { 0 } else { least };
             if self.ranks[rank].active.len() >= limit {
                 break;
             }
@@ -167,6 +167,7 @@ impl Engine {
             first_seen: request.first_seen_at,
             last_token: request.last_token_at,
             last_seen: seen,
+            longest_gap: request.longest_gap,
             prompt: request.arrival.prompt,
             generated: request.generated,
         });

@@ -18,6 +18,8 @@ pub mod random;
 pub mod record;
 mod report;
 mod request;
+pub mod scenario;
+mod scenarios;
 mod scheduler;
 pub mod truth;
 pub mod write;

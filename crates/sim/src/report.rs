@@ -137,7 +137,8 @@ impl Engine {
         let pending = self.writer.taken.iter().chain(&self.writer.done).any(|count| *count > 0);
         let interval = self.config.statistics.interval.max(1);
         let on_beat = iter.is_multiple_of(interval);
-        if !on_beat && !(idle && pending && ranks == 1) {
+        let drains = idle && pending && ranks == 1;
+        if !(on_beat || drains) {
             // Rows of requests that end in a skipped iteration are never written.
             self.writer.unreported.clear();
             return;
@@ -165,7 +166,7 @@ impl Engine {
             record.host_seconds = running.host;
             record.gpu_seconds = running.gpu;
             record.previous_gpu_seconds = self.writer.previous_gpu;
-            if reported && era >= Era::Ranks || reported && rank == 0 {
+            if reported && (era >= Era::Ranks || rank == 0) {
                 step.records.push(record);
             }
         }

@@ -35,6 +35,8 @@ pub(crate) struct Request {
     pub(crate) scheduled_at: Option<f64>,
     pub(crate) first_token_at: Option<f64>,
     pub(crate) last_token_at: f64,
+    /// Longest time between two tokens.
+    pub(crate) longest_gap: f64,
     pub(crate) first_iter: Option<u64>,
     pub(crate) last_iter: u64,
     /// When the client had its first token.
@@ -70,6 +72,7 @@ impl Request {
             scheduled_at: None,
             first_token_at: None,
             last_token_at: 0.0,
+            longest_gap: 0.0,
             first_iter: None,
             last_iter: 0,
             first_seen_at: None,

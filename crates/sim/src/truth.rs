@@ -16,6 +16,8 @@ pub struct RequestTruth {
     pub first_seen: Option<f64>,
     pub last_token: f64,
     pub last_seen: f64,
+    /// Longest time between two tokens.
+    pub longest_gap: f64,
     pub prompt: u32,
     pub generated: u32,
 }
@@ -47,6 +49,8 @@ pub struct Felt {
     /// Seconds, 95th percentile, of requests that got tokens.
     pub ttft_p95: f64,
     pub tpot_p95: f64,
+    /// Longest time between two tokens of an answer.
+    pub gap_p95: f64,
     /// Answered requests' tokens in a second.
     pub tokens_per_second: f64,
     /// Share of requests that failed or timed out, or never ended though they arrived long ago. Not cancellations.
@@ -79,6 +83,7 @@ impl Truth {
         let abandoned = open.filter(|waited| *waited > 60.0).count();
         Felt {
             ttft_p95: percentile(&mut ttft, 0.95),
+            gap_p95: percentile(&mut ended.iter().map(|request| request.longest_gap).collect::<Vec<_>>(), 0.95),
             tpot_p95: percentile(&mut tpot, 0.95),
             tokens_per_second: tokens as f64 / (until - from),
             error_share: (failed + abandoned) as f64 / (ended.len() + abandoned).max(1) as f64,

@@ -161,8 +161,7 @@ fn ranks_with_rows_of_their_own_are_summed() {
 
 #[test]
 fn a_restart_is_counted_and_totals_do_not_fall() {
-    let mut config = Config::default();
-    config.faults = vec![Fault::Restart { at: 60.0, seconds: 10.0 }];
+    let config = Config { faults: vec![Fault::Restart { at: 60.0, seconds: 10.0 }], ..Config::default() };
     let (engine, fold) = fold(&config, 120.0);
     assert_eq!(fold.totals.engine_restarts, 1);
     assert!(engine.truth().requests.iter().any(|request| request.end == End::Error));
@@ -183,4 +182,92 @@ fn equal_seeds_give_equal_runs() {
     };
     assert_eq!(text(3), text(3));
     assert_ne!(text(3), text(4));
+}
+
+#[test]
+fn times_of_requests_are_the_truth() {
+    for release in [pytorch(Era::Frames, CacheManager::V2), Release::Cpp { major: 1, minor: 2 }] {
+        let (engine, mut fold) = fold(&Config { release, ..finite() }, 600.0);
+        fold.settle_all(Instant::now());
+        let answered: Vec<_> = engine.truth().requests.iter().filter(|request| request.generated > 0).collect();
+        let sum = |time: fn(&trtllm_sim::truth::RequestTruth) -> f64| answered.iter().map(|r| time(r)).sum::<f64>();
+        let times = &fold.requests.totals.times;
+        assert_eq!(times.time_to_first_token.count(), answered.len() as u64);
+        let first = sum(|request| request.first_token.unwrap() - request.queued);
+        assert!((times.time_to_first_token.sum() - first).abs() < 1e-3, "{} {first}", times.time_to_first_token.sum());
+        let whole = sum(|request| request.last_token - request.queued);
+        assert!((times.e2e_latency.sum() - whole).abs() < 1e-3, "{} {whole}", times.e2e_latency.sum());
+    }
+}
+
+#[test]
+fn events_of_the_cache_have_no_gap() {
+    let mut config = finite();
+    config.statistics.events = true;
+    config.cache.blocks = 300;
+    config.cache.host_blocks = 200;
+    let (_, fold) = fold(&config, 600.0);
+    assert_eq!(fold.totals.kv_events.unwrap().lost, 0);
+}
+
+#[test]
+fn a_cancelled_request_has_tokens_only_with_pytorch() {
+    for release in [pytorch(Era::Frames, CacheManager::V2), Release::Cpp { major: 1, minor: 2 }] {
+        let mut config = Config { release, ..finite() };
+        config.load.cancelled_share = 1.0;
+        config.load.cancelled_after = 2.0;
+        let mut ended = Vec::new();
+        let mut engine = Engine::new(config, 1);
+        engine.run(600.0, |step| {
+            let in_records = step.records.into_iter().filter_map(|record| record.rows).flatten();
+            let rows = in_records.chain(step.rows.into_iter().flat_map(|(_, rows)| rows));
+            ended.extend(rows.filter(|row| row.stage == trtllm_sim::Stage::Complete));
+        });
+        assert_eq!(ended.len() as u64, engine.truth().completed, "each has one final row");
+        let cancelled =
+            |id| engine.truth().requests.iter().any(|r| r.id == id && r.end == End::Cancelled && r.generated > 0);
+        let rows: Vec<_> = ended.iter().filter(|row| cancelled(row.id)).collect();
+        assert!(rows.len() > 10);
+        assert!(rows.iter().all(|row| (row.generated == 0) == release.is_cpp()));
+    }
+}
+
+#[test]
+fn a_context_server_ends_after_the_transfer_and_a_generation_server_waits_for_it() {
+    for role in [trtllm_sim::config::Role::ContextOnly, trtllm_sim::config::Role::GenerationOnly] {
+        let config = Config { role, ..finite() };
+        let mut entries = Vec::new();
+        Engine::new(config.clone(), 1).run(600.0, |step| entries.extend(step.entries));
+        assert!(entries.len() > 100);
+        for entry in entries {
+            let (start, end, bytes) = entry.transfer.unwrap();
+            assert!(start < end);
+            assert_eq!(bytes, u64::from(entry.prompt_tokens) * config.cache.bytes_per_token);
+            match role {
+                trtllm_sim::config::Role::ContextOnly => assert!(start >= entry.first_token),
+                _ => assert!(end <= entry.first_token),
+            }
+        }
+    }
+}
+
+#[test]
+fn gpu_readings_follow_the_work() {
+    use trtllm_sim::config::Slow;
+    let read = |faults: Vec<Fault>, busy: bool| {
+        let mut config = Config { faults, ..Config::default() };
+        if !busy {
+            config.load.arrivals = Arrivals::Submitted;
+        }
+        let mut engine = Engine::new(config, 1);
+        engine.run(60.0, |_| ());
+        engine.gpu(60.0)
+    };
+    let slow = |why| vec![Fault::Slow { at: 0.0, factor: 2.0, why }];
+    let (idle, busy) = (read(vec![], false), read(vec![], true));
+    assert!(idle.utilization < 0.01 && busy.utilization > 0.5);
+    assert!(busy.power_watts > idle.power_watts && busy.temperature_celsius > idle.temperature_celsius);
+    let (capped, silent) = (read(slow(Slow::PowerCap), true), read(slow(Slow::Silent), true));
+    assert_eq!((capped.throttle_reason, silent.throttle_reason), (Some("sw_power_cap"), None));
+    assert!(capped.sm_clock_mhz < busy.sm_clock_mhz && silent.power_watts < busy.power_watts);
 }

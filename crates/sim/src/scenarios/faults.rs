@@ -1,0 +1,248 @@
+//! Situations of faults.
+
+use super::{ALL, MORE_CACHE, MORE_SLOTS, PY, no_fault, rate};
+use crate::config::{Fault, Slow};
+use crate::load::Length;
+use crate::scenario::{Measure, On, Remedy, Situation};
+
+pub(super) const TABLE: &[Situation] = &[
+    Situation {
+        name: "spikes",
+        cause: "spikes",
+        says: "One iteration in three seconds takes 0.8 s longer.",
+        on: ALL,
+        change: |c| {
+            c.faults = vec![Fault::Spike { every: 3.0, seconds: 0.8 }];
+        },
+        felt: Measure::Gap,
+        cure: Remedy { says: "stop what interrupts the process", apply: no_fault },
+        other: MORE_SLOTS,
+    },
+    Situation {
+        name: "spikes-rare",
+        cause: "spikes",
+        says: "One iteration in ten seconds takes 2.5 s longer.",
+        on: PY,
+        change: |c| {
+            c.faults = vec![Fault::Spike { every: 10.0, seconds: 2.5 }];
+        },
+        felt: Measure::TimeToFirstToken,
+        cure: Remedy { says: "stop what interrupts the process", apply: no_fault },
+        other: MORE_SLOTS,
+    },
+    Situation {
+        name: "tuner",
+        cause: "tuner",
+        says: "The batch limit goes between 4 and 64.",
+        on: &[On::Cpp],
+        change: |c| {
+            c.faults = vec![Fault::Tuner { low: 4, period: 20.0 }];
+            rate(c, 12.0);
+        },
+        felt: Measure::TimeToFirstToken,
+        cure: Remedy { says: "turn the batch size tuner off", apply: no_fault },
+        other: MORE_CACHE,
+    },
+    Situation {
+        name: "clocks-power",
+        cause: "clocks",
+        says: "The power limit lowers the clock to 40 %.",
+        on: ALL,
+        change: |c| {
+            c.faults = vec![Fault::Slow { at: 0.0, factor: 2.5, why: Slow::PowerCap }];
+        },
+        felt: Measure::TimePerToken,
+        cure: Remedy { says: "raise the power limit", apply: no_fault },
+        other: MORE_SLOTS,
+    },
+    Situation {
+        name: "clocks-thermal",
+        cause: "clocks",
+        says: "The GPU is too hot: the clock falls to a third.",
+        on: ALL,
+        change: |c| {
+            c.faults = vec![Fault::Slow { at: 0.0, factor: 3.0, why: Slow::Thermal }];
+        },
+        felt: Measure::TimePerToken,
+        cure: Remedy { says: "repair the cooling", apply: no_fault },
+        other: MORE_CACHE,
+    },
+    Situation {
+        name: "gpu-slow",
+        cause: "gpu",
+        says: "The GPU does the same work in 2.5 times the time, and names no reason.",
+        on: ALL,
+        change: |c| {
+            c.faults = vec![Fault::Slow { at: 20.0, factor: 2.5, why: Slow::Silent }];
+        },
+        felt: Measure::TimePerToken,
+        cure: Remedy { says: "replace the GPU", apply: no_fault },
+        other: MORE_CACHE,
+    },
+    Situation {
+        name: "slowdown",
+        cause: "slowdown",
+        says: "After a deploy, equal work takes 1.8 times the time.",
+        on: ALL,
+        change: |c| {
+            c.faults = vec![Fault::Slow { at: 20.0, factor: 1.8, why: Slow::Regression }];
+        },
+        felt: Measure::TimePerToken,
+        cure: Remedy { says: "roll the deploy back", apply: no_fault },
+        other: MORE_CACHE,
+    },
+    Situation {
+        name: "memory",
+        cause: "memory",
+        says: "Host memory grows until allocations fail.",
+        on: ALL,
+        change: |c| {
+            c.faults = vec![Fault::MemoryGrowth { bytes_per_second: 5e7, limit: 3e9 }];
+        },
+        felt: Measure::Errors,
+        cure: Remedy { says: "fix the leak", apply: no_fault },
+        other: MORE_SLOTS,
+    },
+    Situation {
+        name: "errors",
+        cause: "errors",
+        says: "One request in five fails.",
+        on: ALL,
+        change: |c| {
+            c.faults = vec![Fault::Errors { share: 0.2 }];
+        },
+        felt: Measure::Errors,
+        cure: Remedy { says: "fix what the log says", apply: no_fault },
+        other: MORE_SLOTS,
+    },
+    Situation {
+        name: "errors-timeouts",
+        cause: "errors",
+        says: "A server time-out of 1 s ends most answers.",
+        on: ALL,
+        change: |c| {
+            c.load.timeout = Some(1.0);
+        },
+        felt: Measure::Errors,
+        cure: Remedy {
+            says: "raise the time-out",
+            apply: |c| {
+                c.load.timeout = Some(60.0);
+            },
+        },
+        other: MORE_CACHE,
+    },
+    Situation {
+        name: "errors-too-long",
+        cause: "errors",
+        says: "One prompt in ten is longer than the limit.",
+        on: PY,
+        change: |c| {
+            c.limits.chunked_context = false;
+            c.limits.max_num_tokens = 2048;
+            c.load.prompt = Length::Mixed { short: 300, long: 3000, share: 0.1 };
+        },
+        felt: Measure::Errors,
+        cure: Remedy {
+            says: "turn chunked context on",
+            apply: |c| {
+                c.limits.chunked_context = true;
+            },
+        },
+        other: MORE_SLOTS,
+    },
+    Situation {
+        name: "statistics-lost",
+        cause: "statistics",
+        says: "Two records in five are lost.",
+        on: ALL,
+        change: |c| {
+            c.faults = vec![Fault::LoseRecords { share: 0.4 }];
+        },
+        felt: Measure::Records,
+        cure: Remedy { says: "read the records in time", apply: no_fault },
+        other: MORE_SLOTS,
+    },
+    Situation {
+        name: "statistics-second-reader",
+        cause: "statistics",
+        says: "Somebody else drains half of the polls.",
+        on: ALL,
+        change: |c| {
+            c.faults = vec![Fault::SecondReader { share: 0.5 }];
+        },
+        felt: Measure::Records,
+        cure: Remedy { says: "stop the second reader", apply: no_fault },
+        other: MORE_CACHE,
+    },
+    Situation {
+        name: "statistics-off",
+        cause: "statistics",
+        says: "The engine writes no records.",
+        on: PY,
+        change: |c| {
+            c.statistics.enabled = false;
+        },
+        felt: Measure::Records,
+        cure: Remedy {
+            says: "set enable_iter_perf_stats",
+            apply: |c| {
+                c.statistics.enabled = true;
+            },
+        },
+        other: MORE_SLOTS,
+    },
+    Situation {
+        name: "wedge",
+        cause: "unavailable",
+        says: "Requests are active, and none is scheduled.",
+        on: ALL,
+        change: |c| {
+            c.faults = vec![Fault::Wedge { at: 60.0 }];
+        },
+        felt: Measure::TimeToFirstToken,
+        cure: Remedy { says: "restart the engine", apply: no_fault },
+        other: MORE_SLOTS,
+    },
+    Situation {
+        name: "hang",
+        cause: "unavailable",
+        says: "The engine hangs in an iteration.",
+        on: ALL,
+        change: |c| {
+            c.faults = vec![Fault::Hang { at: 60.0, seconds: 3600.0 }];
+        },
+        felt: Measure::TimeToFirstToken,
+        cure: Remedy { says: "restart the engine", apply: no_fault },
+        other: MORE_CACHE,
+    },
+    Situation {
+        name: "restarts",
+        cause: "unavailable",
+        says: "The engine ends and loads for 80 s.",
+        on: ALL,
+        change: |c| {
+            c.faults = vec![Fault::Restart { at: 60.0, seconds: 80.0 }];
+        },
+        felt: Measure::Errors,
+        cure: Remedy { says: "fix what ends the engine", apply: no_fault },
+        other: MORE_SLOTS,
+    },
+    Situation {
+        name: "loading",
+        cause: "unavailable",
+        says: "The model loads for ten minutes.",
+        on: PY,
+        change: |c| {
+            c.startup = vec![("weight_loading_seconds", 500.0), ("total_warmup_seconds", 100.0)];
+        },
+        felt: Measure::Errors,
+        cure: Remedy {
+            says: "load from a local disk",
+            apply: |c| {
+                c.startup = vec![("weight_loading_seconds", 15.0)];
+            },
+        },
+        other: MORE_SLOTS,
+    },
+];
