@@ -35,6 +35,8 @@ pub(crate) struct Running {
     pub(crate) host: f64,
     pub(crate) gpu: f64,
     pub(crate) batches: Vec<Batch>,
+    /// Active requests of each rank, those that this batch ends included.
+    pub(crate) active: Vec<u32>,
     pub(crate) intake: Intake,
 }
 
@@ -229,7 +231,8 @@ impl Engine {
         let end = now + seconds + self.faults.delay(now, seconds);
         self.truth.busy_seconds += gpu;
         self.count(&batches, &intake);
-        let running = Running { start: now, end, host: host + loading, gpu, batches, intake };
+        let active = self.ranks.iter().map(|rank| rank.active.len() as u32).collect();
+        let running = Running { start: now, end, host: host + loading, gpu, batches, active, intake };
         self.report_launched(&running, step);
         self.running = Some(running);
         self.micro_batch = (self.micro_batch + 1) % stages;

@@ -151,6 +151,8 @@ impl Engine {
         for rank in 0..ranks {
             let mut record = self.base_record(running.start, rank, &running.batches[rank]);
             record.iter = iter;
+            // Counted when the iteration starts. A record that only drains counts has none.
+            record.active = if on_beat { running.active[rank] } else { 0 };
             record.latency = running.end - running.start;
             if rank == 0 {
                 record.queue_latency = self.writer.queue_seconds;
