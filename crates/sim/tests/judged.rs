@@ -4,10 +4,12 @@
 use std::time::{Duration, Instant};
 
 use trtllm_engine::EngineFold;
-use trtllm_model::{IterationStats, KvCacheEvent, PerfMetricsEntry, RequestStatsPerIteration};
+use trtllm_model::RequestStatsPerIteration;
+use trtllm_recording::Item;
 use trtllm_sim::config::{CacheManager, Era, Fault, Policy, Ranks, Release, Speculation, Statistics};
 use trtllm_sim::load::{Arrivals, Prefixes};
 use trtllm_sim::{Config, End, Engine, write};
+use trtllm_sources::{Batch, trtllm_json};
 
 const EPOCH_US: i64 = 1_760_000_000_000_000;
 
@@ -22,24 +24,27 @@ fn fold(config: &Config, seconds: f64) -> (Engine, EngineFold) {
         let now = start + Duration::from_secs_f64(time);
         let wall = EPOCH_US + (time * 1e6) as i64;
         let step = engine.step(time);
-        for record in &step.records {
-            let text = write::record(record, release, EPOCH_US).to_string();
-            let parsed: IterationStats = serde_json::from_str(&text).unwrap();
-            fold.absorb(&parsed, now, wall).unwrap();
+        let array = |values: Vec<serde_json::Value>| serde_json::Value::from(values).to_string();
+        let mut batch = Batch::default();
+        let records = step.records.iter().map(|record| write::record(record, release, EPOCH_US)).collect();
+        trtllm_json::parse_records(array(records).as_bytes(), &mut batch).unwrap();
+        let entries = step.entries.iter().map(|entry| write::entry(entry, write::Version::V2)).collect();
+        trtllm_json::parse_perf_metrics(array(entries).as_bytes(), &mut batch).unwrap();
+        let events = step.events.iter().map(write::event).collect();
+        trtllm_json::parse_kv_cache_events(array(events).as_bytes(), &mut batch).unwrap();
+        assert_eq!(batch.items.len(), step.records.len() + step.entries.len() + step.events.len());
+        for item in batch.drain() {
+            match item {
+                Item::Record(record) => fold.absorb(&record, now, wall).unwrap(),
+                Item::FinishedRequest(entry) => fold.absorb_perf_metrics(&entry, now).unwrap(),
+                Item::KvEvent(event) => fold.absorb_kv_event(&event).unwrap(),
+                other => panic!("{other:?}"),
+            }
         }
         for (iter, rows) in &step.rows {
             let text = write::rows(*iter, rows, release).to_string();
             let parsed: RequestStatsPerIteration = serde_json::from_str(&text).unwrap();
             fold.absorb_requests(&parsed, now).unwrap();
-        }
-        for entry in &step.entries {
-            let text = write::entry(entry, write::Version::V2).to_string();
-            let parsed: PerfMetricsEntry = serde_json::from_str(&text).unwrap();
-            fold.absorb_perf_metrics(&parsed, now).unwrap();
-        }
-        for event in &step.events {
-            let parsed: KvCacheEvent = serde_json::from_str(&write::event(event).to_string()).unwrap();
-            fold.absorb_kv_event(&parsed).unwrap();
         }
         fold.settle(false, now);
         at = step.next;

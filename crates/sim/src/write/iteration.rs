@@ -16,7 +16,7 @@ const WINDOW: &str = "32768";
 pub fn record(record: &Record, release: Release, epoch_us: i64) -> Value {
     match release {
         Release::Cpp { major, minor } => cpp(record, (major, minor), epoch_us),
-        Release::PyTorch { era, cache } => pytorch(record, era, cache),
+        Release::PyTorch { era, cache } => pytorch(record, era, cache, epoch_us),
     }
 }
 
@@ -84,7 +84,7 @@ fn cpp(record: &Record, release: (u32, u32), epoch_us: i64) -> Value {
     value.into()
 }
 
-fn pytorch(record: &Record, era: Era, manager: CacheManager) -> Value {
+fn pytorch(record: &Record, era: Era, manager: CacheManager, epoch_us: i64) -> Value {
     let (work, view) = (&record.work, &record.cache);
     let mut inflight = object(json!({
         "numScheduledRequests": work.scheduled, "numContextRequests": work.context_requests,
@@ -102,8 +102,8 @@ fn pytorch(record: &Record, era: Era, manager: CacheManager) -> Value {
         })));
     }
     let mut value = object(json!({
-        // Empty in all releases.
-        "timestamp": "",
+        // Early releases leave it empty.
+        "timestamp": if era >= Era::One { timestamp(epoch_us + (record.at * 1e6) as i64) } else { String::new() },
         "iter": record.iter, "iterLatencyMS": record.latency * 1e3,
         // Despite its name: seconds, summed since the start.
         "newActiveRequestsQueueLatencyMS": record.queue_latency,
