@@ -89,7 +89,7 @@ impl Health {
         self.is_back = false;
     }
 
-    /// The source has requests and no records: requests that ended show work, and nothing shows that any is outstanding.
+    /// For a source that sends finished requests and no records. The engine is busy for a moment after a request has ended.
     pub fn requests_ended(&mut self, now: Instant, any: bool) {
         if any || self.last_record.is_none() {
             self.record(now, if any { Outstanding::Doubtful } else { Outstanding::No });

@@ -70,7 +70,7 @@ const MISSING_RECORDS: &str = "requests end, but no iteration statistics arrive:
 /// Characters kept of an error.
 const MAX_ERROR: usize = 512;
 
-/// Keys that are kept of an engine.
+/// Unknown keys that are kept for each engine.
 const MAX_UNREAD_KEYS: usize = 64;
 
 /// Losses of records within this time are one event.

@@ -91,7 +91,7 @@ impl<'de> Deserialize<'de> for Steps {
     }
 }
 
-/// As an array that is read as the same steps.
+/// Writes an array. Reading it gives the same steps.
 impl Serialize for Steps {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let times = self.token_times.iter().map(|time| Step { token_time: Some(*time), ..Step::default() });

@@ -147,7 +147,7 @@ impl Rank {
             }
             if !request.is_admitted() {
                 let closed = limits.policy == Policy::Static && was_running;
-                // Whoever was paused in this pass waits, or it would take the blocks back at once.
+                // A request that was paused in this pass must wait. Otherwise it would take its blocks back at once.
                 let waits = closed || batch.work.paused > 0 || !limits.chunked_context && request.context > budget;
                 if waits || !self.admit(index, pass, batch) {
                     return;

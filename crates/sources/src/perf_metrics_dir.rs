@@ -60,7 +60,8 @@ pub(super) enum LineOwner {
 /// The reader of a directory.
 #[derive(Debug)]
 pub struct PerfMetricsDir {
-    path: PathBuf,
+    dir: LinesDir,
+    owner: LineOwner,
     /// `None` while they are read.
     files: Option<LineFiles>,
     /// At most one.
@@ -78,8 +79,9 @@ impl PerfMetricsDir {
     pub(super) fn new(dir: LinesDir, owner: LineOwner) -> Self {
         let now = Instant::now();
         Self {
-            path: dir.path.clone(),
-            files: Some(LineFiles::new(dir, owner)),
+            files: Some(LineFiles::new(dir.clone(), owner)),
+            dir,
+            owner,
             reading: JoinSet::new(),
             begun: now,
             due: now,
@@ -101,7 +103,7 @@ impl PerfMetricsDir {
 
     #[must_use]
     pub(super) fn target(&self) -> String {
-        format!("perf-metrics:{}", self.path.display())
+        format!("perf-metrics:{}", self.dir.path.display())
     }
 
     /// As a source of its own: the directory must exist.
@@ -115,13 +117,13 @@ impl PerfMetricsDir {
             None if self.hangs() => Err(SourceError::Timeout { target: self.target(), after: TIMEOUT }),
             None => Ok(Presence::Present),
             Some(cause) => Err(SourceError::Directory {
-                path: self.path.clone(),
+                path: self.dir.path.clone(),
                 cause: std::io::Error::new(cause.kind(), cause.to_string()),
             }),
         }
     }
 
-    /// Takes the lines that were read, and starts to read the next ones if it is time. Does not wait. Returns whether there were any.
+    /// Takes the lines of the last reading, and starts the next one if it is due. Does not wait. Returns whether there were lines.
     pub(super) fn poll(&mut self, batch: &mut Batch) -> bool {
         let mut any = false;
         let mut more = false;
@@ -145,8 +147,12 @@ impl PerfMetricsDir {
                     Err(error) => self.failure = Some(error),
                 }
             }
-            // A bug. What was written meanwhile is not read.
-            Some(Err(error)) => self.failure = Some(std::io::Error::other(error)),
+            Some(Err(panicked)) => {
+                self.failure = Some(std::io::Error::other(panicked));
+                // The same lines could cause another panic, so they are left out.
+                let dir = LinesDir { from_start: false, ..self.dir.clone() };
+                self.files = Some(LineFiles::new(dir, self.owner));
+            }
             None => {}
         }
         let now = Instant::now();
@@ -194,4 +200,34 @@ const UNREADABLE: &str = "perf_metrics_dir cannot be read: check that it is a di
 const HANGS: &str = "reading perf_metrics_dir hangs: check its disk";
 /// Of a server whose requests end without lines.
 pub(super) const NO_LINES: &str = "requests end, but perf_metrics_dir gets no lines: set perf_metrics_output_dir of the server to it. \
-     Until the exporter restarts, latencies come from /prometheus/metrics";
+     Until the server or the exporter restarts, latencies come from /prometheus/metrics";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn after_a_panic_new_lines_are_read() {
+        let directory = tempfile::tempdir().unwrap();
+        let dir = LinesDir { path: directory.path().to_owned(), from_start: false };
+        let (mut lines, mut batch) = (PerfMetricsDir::new(dir, LineOwner::Server), Batch::default());
+        lines.files = None;
+        lines.reading.spawn_blocking(|| panic!("planted"));
+        while lines.problem() != Some(UNREADABLE) {
+            lines.poll(&mut batch);
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        // The reading that lists the directory again.
+        while lines.complete.is_none() {
+            lines.poll(&mut batch);
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        std::fs::write(directory.path().join("perf_metrics-server-h-1-2.jsonl"), "{\"perf_metrics\":{}}\n").unwrap();
+        lines.due = Instant::now();
+        while batch.items.is_empty() {
+            lines.poll(&mut batch);
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        assert_eq!((lines.problem(), batch.items.len()), (None, 1));
+    }
+}

@@ -143,7 +143,7 @@ pub(super) const RULES: &[Rule] = &[
         says: "The engine is newer than this exporter.",
         when: "The engine sends keys that the exporter does not know (trtllm_exporter_source_unread_keys).",
         guideline: "What the exporter does not know is not on its page. What it knows is still right.",
-        change: "Update the exporter. If there is no newer one, report the keys.",
+        change: "Update the exporter. If you have its newest release, report these keys to the project.",
         alerts: &[],
     },
     Rule {

@@ -190,7 +190,7 @@ impl Asked {
         }
     }
 
-    /// `from` is the begin of the window, on the clock of the records.
+    /// `from` is the beginning of the window, on the clock of the records.
     fn judge(&self, state: &State, change: Change, window: Duration, from: Duration) -> Value {
         let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64();
         let abouts: Vec<About> = serde_json::from_value(api::engines(state)).unwrap_or_default();

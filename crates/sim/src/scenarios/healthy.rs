@@ -79,7 +79,7 @@ pub(crate) const HEALTHY: &[Healthy] = &[
     ("adapters", On::V2, "Eight adapters in eight slots.", |c| {
         c.adapters = Some(Adapters { count: 8, slots: 8, load_seconds: 0.1 });
     }),
-    ("cancellations", On::V2, "Clients cancel 45 % of requests, which is no error.", |c| {
+    ("cancellations", On::V2, "Clients cancel 45 % of the requests. That is not an error.", |c| {
         c.load.cancelled_share = 0.45;
     }),
     ("max-utilization-cpp", On::Cpp, "MAX_UTILIZATION with room.", |c| {

@@ -79,7 +79,7 @@ impl LineFiles {
 
     fn list(&mut self) -> io::Result<()> {
         let listed = std::fs::read_dir(&self.dir.path).inspect_err(|error| {
-            // Whatever it contains once it exists is written from now on.
+            // Files that appear in it later have only new lines.
             if error.kind() == io::ErrorKind::NotFound {
                 self.files.get_or_insert_default();
             }
@@ -147,7 +147,7 @@ impl LineFile {
             None => self.path.symlink_metadata()?.len(),
         };
         if size < self.offset {
-            // It was cut, and is written anew.
+            // The file was truncated. Its new content begins at 0.
             (self.offset, self.skips) = (0, false);
         } else if size == self.size {
             if self.gone && size > self.offset && !self.skips {

@@ -357,17 +357,14 @@ fields! {
     }
 }
 
-/// Keys of an engine's messages, as [`unread`] gives them at most.
-const MAX_UNREAD: usize = 64;
-
-/// Those of `keys` that this table does not have, in either spelling.
+/// The keys that this table does not have, in camelCase or snake_case.
 pub fn unread(keys: impl IntoIterator<Item = String>) -> Vec<String> {
     let plain = |key: &str| key.replace('_', "").to_lowercase();
     let named = FIELDS.iter().map(|field| field.name);
-    // Some entries describe the place of a key.
+    // The first word is the key: some entries also say where the key stands.
     let left_out = NOT_READ.iter().filter_map(|(key, _)| key.split(' ').next());
     let known: HashSet<String> = named.chain(left_out).map(plain).collect();
-    keys.into_iter().filter(|key| !known.contains(&plain(key))).take(MAX_UNREAD).collect()
+    keys.into_iter().filter(|key| !known.contains(&plain(key))).collect()
 }
 
 /// Keys of newer releases that the exporter does not read, with the reason.
