@@ -11,7 +11,7 @@ pub enum EngineState {
     Busy,
     /// The last record left no work, and the source still answers.
     Idle,
-    /// Work is outstanding and no record has arrived for `--stale-after`.
+    /// Work is outstanding, and for `--stale-after` no record has arrived in which a request was scheduled.
     Stalled,
     /// The source has not answered for `--stale-after`.
     Unreachable,
@@ -57,6 +57,8 @@ pub struct Health {
     stale_after: Duration,
     last_answer: Option<Instant>,
     last_record: Option<Instant>,
+    /// The last record in which the engine ran a batch or had no work.
+    last_progress: Option<Instant>,
     outstanding: Outstanding,
     /// The source was unreachable and answers again, but without a record yet.
     is_back: bool,
@@ -66,11 +68,21 @@ impl Health {
     /// An engine is starting until its source answers for the first time: a model may load for half an hour.
     #[must_use]
     pub const fn new(stale_after: Duration) -> Self {
-        Self { stale_after, last_answer: None, last_record: None, outstanding: Outstanding::No, is_back: false }
+        Self {
+            stale_after,
+            last_answer: None,
+            last_record: None,
+            last_progress: None,
+            outstanding: Outstanding::No,
+            is_back: false,
+        }
     }
 
     /// A record arrived now whose own time is another one: that of a recording.
     pub fn replayed(&mut self, now: Instant) {
+        if self.last_progress == self.last_record {
+            self.last_progress = self.last_record.map(|_| now);
+        }
         self.last_record = self.last_record.map(|_| now);
     }
 
@@ -81,10 +93,14 @@ impl Health {
         self.last_answer = Some(now);
     }
 
-    /// A record arrived.
-    pub fn record(&mut self, now: Instant, outstanding: Outstanding) {
+    /// A record arrived. `progress`: the engine ran a batch, or has no work. Some engines report iterations without a batch
+    /// while their requests cannot continue.
+    pub fn record(&mut self, now: Instant, outstanding: Outstanding, progress: bool) {
         self.last_answer.get_or_insert(now);
         self.last_record = Some(now);
+        if progress || self.outstanding != Outstanding::Yes || self.is_back {
+            self.last_progress = Some(now);
+        }
         self.outstanding = outstanding;
         self.is_back = false;
     }
@@ -92,7 +108,7 @@ impl Health {
     /// For a source that sends finished requests and no records. The engine is busy for a moment after a request has ended.
     pub fn requests_ended(&mut self, now: Instant, any: bool) {
         if any || self.last_record.is_none() {
-            self.record(now, if any { Outstanding::Doubtful } else { Outstanding::No });
+            self.record(now, if any { Outstanding::Doubtful } else { Outstanding::No }, true);
         }
     }
 
@@ -127,12 +143,13 @@ impl Health {
             return EngineState::Starting;
         }
         let silent = self.silent(now);
+        let without_progress = self.last_progress.map_or(silent, |last| now.saturating_duration_since(last));
         match self.outstanding {
             Outstanding::No => EngineState::Idle,
             // The server has probably restarted, so the work of the last record is lost and does not hang.
             _ if self.is_back => EngineState::Idle,
             Outstanding::Doubtful if silent >= DOUBT => EngineState::Idle,
-            Outstanding::Yes if silent >= self.stale_after => EngineState::Stalled,
+            Outstanding::Yes if without_progress >= self.stale_after => EngineState::Stalled,
             Outstanding::Doubtful | Outstanding::Yes => EngineState::Busy,
         }
     }
@@ -152,13 +169,13 @@ mod tests {
     fn a_server_that_restarts_with_requests_outstanding_is_idle_until_its_next_record() {
         let start = Instant::now();
         let mut health = Health::new(STALE);
-        health.record(start, Outstanding::Yes);
+        health.record(start, Outstanding::Yes, true);
         health.answered(start);
         assert_eq!(health.state(at(start, 600)), EngineState::Unreachable, "it loads its model");
         health.answered(at(start, 600));
         health.answered(at(start, 610));
         assert_eq!(health.state(at(start, 620)), EngineState::Idle);
-        health.record(at(start, 620), Outstanding::Yes);
+        health.record(at(start, 620), Outstanding::Yes, true);
         health.answered(at(start, 630));
         assert_eq!(health.state(at(start, 640)), EngineState::Stalled, "new work hangs");
     }
@@ -167,9 +184,9 @@ mod tests {
     fn a_server_that_comes_back_with_a_record_has_the_work_of_that_record() {
         let start = Instant::now();
         let mut health = Health::new(STALE);
-        health.record(start, Outstanding::Yes);
+        health.record(start, Outstanding::Yes, true);
         health.answered(start);
-        health.record(at(start, 60), Outstanding::Yes);
+        health.record(at(start, 60), Outstanding::Yes, true);
         health.answered(at(start, 60));
         assert_eq!(health.state(at(start, 61)), EngineState::Busy);
         health.answered(at(start, 70));
@@ -180,21 +197,42 @@ mod tests {
     fn an_idle_engine_that_answers_is_never_stale() {
         let start = Instant::now();
         let mut health = Health::new(STALE);
-        health.record(start, Outstanding::No);
+        health.record(start, Outstanding::No, true);
         health.answered(at(start, 3600));
         assert_eq!(health.state(at(start, 3601)), EngineState::Idle);
+    }
+
+    #[test]
+    fn records_in_which_nothing_runs_are_stalled_after_the_window() {
+        let start = Instant::now();
+        let mut health = Health::new(STALE);
+        health.record(start, Outstanding::Yes, true);
+        for second in 1..15 {
+            health.answered(at(start, second));
+            health.record(at(start, second), Outstanding::Yes, false);
+            assert_eq!(health.state(at(start, second)), EngineState::Busy, "after {second} s");
+        }
+        health.answered(at(start, 16));
+        health.record(at(start, 15), Outstanding::Yes, false);
+        assert_eq!(health.state(at(start, 15)), EngineState::Stalled);
+        health.record(at(start, 16), Outstanding::Yes, true);
+        assert_eq!(health.state(at(start, 16)), EngineState::Busy, "its requests continue");
+        health.record(at(start, 17), Outstanding::No, true);
+        health.answered(at(start, 100));
+        health.record(at(start, 100), Outstanding::Yes, false);
+        assert_eq!(health.state(at(start, 100)), EngineState::Busy, "new work after a time without any");
     }
 
     #[test]
     fn outstanding_work_without_records_is_stalled_after_the_window() {
         let start = Instant::now();
         let mut health = Health::new(STALE);
-        health.record(start, Outstanding::Yes);
+        health.record(start, Outstanding::Yes, true);
         health.answered(at(start, 14));
         assert_eq!(health.state(at(start, 14)), EngineState::Busy);
         health.answered(at(start, 15));
         assert_eq!(health.state(at(start, 15)), EngineState::Stalled);
-        health.record(at(start, 16), Outstanding::Yes);
+        health.record(at(start, 16), Outstanding::Yes, true);
         assert_eq!(health.state(at(start, 16)), EngineState::Busy);
     }
 
@@ -202,7 +240,7 @@ mod tests {
     fn a_source_that_stops_answering_is_unreachable_even_if_it_was_idle() {
         let start = Instant::now();
         let mut health = Health::new(STALE);
-        health.record(start, Outstanding::No);
+        health.record(start, Outstanding::No, true);
         health.answered(start);
         assert_eq!(health.state(at(start, 14)), EngineState::Idle);
         assert_eq!(health.state(at(start, 15)), EngineState::Unreachable);

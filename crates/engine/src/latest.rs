@@ -194,6 +194,25 @@ impl Latest {
         self.active_of_all().or_else(|| self.scheduled()).unwrap_or(0) > 0 || self.queued.unwrap_or(0) > 0
     }
 
+    /// Whether the iteration had a batch. An engine that does not count scheduled requests is believed to have had one.
+    #[must_use]
+    pub fn runs_a_batch(&self) -> bool {
+        self.scheduled() != Some(0)
+    }
+
+    /// Whether the engine can take no further request: active requests at their limit, some of them not scheduled, and the KV
+    /// cache nearly full. A context worker looks like that when it keeps the blocks of transfers that were cancelled. It then
+    /// reports no further iteration. A server that goes idle at this moment looks the same, but that is rare.
+    #[must_use]
+    pub fn is_blocked(&self) -> bool {
+        let at_limit = self.active_of_all().zip(self.max_active_of_all()).is_some_and(|(active, most)| most > 0 && active >= most);
+        let full = self.kv.is_some_and(|kv| match (kv.used_num_blocks, kv.max_num_blocks) {
+            (Some(used), Some(most)) => most > 0 && used.saturating_mul(10) >= most.saturating_mul(9),
+            _ => false,
+        });
+        at_limit && full && self.waiting().is_some_and(|waiting| waiting > 0)
+    }
+
     /// The same values with a load of zero, for the page of an idle engine.
     #[must_use]
     pub fn idle(mut self) -> Self {

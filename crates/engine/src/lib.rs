@@ -144,7 +144,9 @@ impl EngineFold {
             _ => self.absorb_newest(record, kind, &counted, now, wall_us),
         }
         self.publish_losses();
-        self.health.record(now, self.outstanding());
+        let outstanding = self.outstanding();
+        let runs = self.latest.as_ref().is_none_or(Latest::runs_a_batch);
+        self.health.record(now, outstanding, runs || outstanding == Outstanding::No);
         self.missing_records.record(now);
         Ok(())
     }
@@ -244,6 +246,8 @@ impl EngineFold {
             return Outstanding::No;
         }
         match self.epoch.outstanding() {
+            // The server counts a request as ended when the client has its answer. The engine may keep it: see `is_blocked`.
+            Some(Outstanding::Doubtful) if latest.is_blocked() => Outstanding::Yes,
             Some(outstanding) if latest.queued.unwrap_or(0) == 0 => outstanding,
             _ => Outstanding::Yes,
         }

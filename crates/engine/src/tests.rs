@@ -474,3 +474,54 @@ fn rows_that_copy_rank_0_have_no_mean_queue_time() {
     }
     assert_eq!(bench.engine.totals.new_request_queue_time.count(), 0);
 }
+
+/// A context worker of the PyTorch engine whose requests wait for the transfer of their cache.
+fn context_worker(iter: u64, scheduled: i64, used: i64) -> IterationStats {
+    IterationStats {
+        max_num_active_requests: Some(8),
+        kv_cache_stats: Some(KvCacheStats {
+            max_num_blocks: Some(100),
+            used_num_blocks: Some(used),
+            ..KvCacheStats::default()
+        }),
+        inflight_batching_stats: Some(InflightBatchingStats {
+            num_scheduled_requests: Some(scheduled),
+            ..InflightBatchingStats::default()
+        }),
+        ..pytorch(iter, 8, 0, 0)
+    }
+}
+
+/// The server has answered all requests, so its counters say that none is left.
+fn answer_all(bench: &mut Bench) {
+    for _ in 0..8 {
+        bench.engine.absorb_perf_metrics(&PerfMetricsEntry::default(), bench.now).unwrap();
+    }
+}
+
+#[test]
+fn a_wedge_after_answered_requests_is_stalled_and_a_worker_that_goes_idle_is_not() {
+    for (used, expected) in [(96, EngineState::Stalled), (40, EngineState::Idle)] {
+        let mut bench = Bench::new();
+        bench.absorb(&context_worker(1, 1, used));
+        answer_all(&mut bench);
+        for _ in 0..STALE.as_secs() {
+            bench.now += Duration::from_secs(1);
+            bench.engine.health.answered(bench.now);
+        }
+        assert_eq!(bench.engine.health.state(bench.now), expected, "{used} of 100 blocks used");
+    }
+}
+
+#[test]
+fn an_engine_that_reports_iterations_without_a_batch_is_stalled() {
+    let mut bench = Bench::new();
+    for iter in 0..=STALE.as_secs() {
+        bench.absorb(&context_worker(iter, 0, 40));
+        bench.now += Duration::from_secs(1);
+        bench.engine.health.answered(bench.now);
+    }
+    assert_eq!(bench.engine.health.state(bench.now), EngineState::Stalled);
+    bench.absorb(&context_worker(20, 1, 40));
+    assert_eq!(bench.engine.health.state(bench.now), EngineState::Busy);
+}

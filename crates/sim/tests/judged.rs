@@ -3,7 +3,7 @@
 
 use std::time::{Duration, Instant};
 
-use trtllm_engine::EngineFold;
+use trtllm_engine::{EngineFold, EngineState};
 use trtllm_model::RequestStatsPerIteration;
 use trtllm_recording::Item;
 use trtllm_sim::config::{CacheManager, Era, Fault, Policy, Ranks, Release, Speculation, Statistics};
@@ -171,6 +171,18 @@ fn a_restart_is_counted_and_totals_do_not_fall() {
     assert_eq!(fold.totals.engine_restarts, 1);
     assert!(engine.truth().requests.iter().any(|request| request.end == End::Error));
     assert!(fold.totals.requests_completed.abs_diff(engine.truth().completed) <= 3);
+}
+
+#[test]
+fn a_wedge_is_stalled_with_each_backend() {
+    for release in [pytorch(Era::Frames, CacheManager::V1), pytorch(Era::One, CacheManager::V2), Config::default().release] {
+        let mut config = Config { release, faults: vec![Fault::Wedge { at: 20.0 }], ..Config::default() };
+        config.load.arrivals = Arrivals::Poisson { rate: 4.0 };
+        let (_, mut fold) = fold(&config, 60.0);
+        let now = Instant::now() + Duration::from_secs(120);
+        fold.health.answered(now);
+        assert_eq!(fold.health.state(now), EngineState::Stalled, "{release:?}");
+    }
 }
 
 #[test]

@@ -25,9 +25,10 @@ pub(super) const RULES: &[Rule] = &[
         name: "engine-stalled",
         severity: Severity::Critical,
         check: Check::Engine(engine_stalled),
-        says: "The engine has requests and runs no iterations.",
-        when: "nv_trt_llm_engine_state is stalled: no record for --stale-after.",
-        guideline: "Absence of records while requests are active is a hung loop, or stolen statistics.",
+        says: "The engine has requests and runs no batch.",
+        when: "nv_trt_llm_engine_state is stalled: for --stale-after, requests were active and no record had a batch.",
+        guideline: "The loop hangs, another reader takes the statistics, or no request can get KV cache blocks: transfers that \
+                    were cancelled may have kept theirs.",
         change: "Take a stack dump (py-spy dump, gdb), look for Xid errors in dmesg, then restart the engine.",
         alerts: &["TrtllmEngineStalled", "TrtllmNoIterations"],
     },
@@ -189,7 +190,9 @@ fn engine_unreachable(engine: &Engine) -> Facts {
 }
 
 fn engine_stalled(engine: &Engine) -> Facts {
-    state_is(engine, "stalled")
+    let mut facts = state_is(engine, "stalled")?;
+    facts.push(text("cause", &engine.about.why));
+    Some(facts)
 }
 
 fn engine_restarted(engine: &Engine) -> Facts {

@@ -1,10 +1,12 @@
 //! Why an engine is in its state, in words: one sentence for the API, the page for people, `top` and `doctor`, and one without
 //! addresses for `/readyz`, which everybody may read.
 
-use trtllm_engine::EngineState;
+use trtllm_engine::{EngineState, Latest};
 use trtllm_page::state::{EngineSnapshot, PollFailure, SourceStatus, StartPhase};
 
 const NOT_POLLED: &str = "not polled yet";
+const WEDGED: &str = "no batch runs, active requests are at their limit and the KV cache is nearly full: transfers that were \
+                      cancelled may have kept their blocks; restart the engine";
 
 /// The phase of an engine that is starting.
 pub(super) fn start_phase(snapshot: &EngineSnapshot) -> Option<StartPhase> {
@@ -18,8 +20,14 @@ pub(super) fn why(snapshot: &EngineSnapshot) -> String {
     match (&source.last_failure, source.loading) {
         (_, Some(loading)) => loading.to_owned(),
         (Some(failure), _) => with_lead(phase, &failure.text),
+        (None, None) if is_wedged(snapshot) => WEDGED.to_owned(),
         (None, None) => source.notice.unwrap_or_else(|| of_state(snapshot.state, phase)).to_owned(),
     }
+}
+
+/// Whether the engine hangs because it can take no further request.
+fn is_wedged(snapshot: &EngineSnapshot) -> bool {
+    snapshot.state == EngineState::Stalled && snapshot.latest.as_ref().is_some_and(Latest::is_blocked)
 }
 
 /// The problem of the source without addresses. `None` if its last poll succeeded.
@@ -58,7 +66,7 @@ fn of_state(state: EngineState, phase: Option<StartPhase>) -> &'static str {
         (EngineState::Starting, _) => NOT_POLLED,
         (EngineState::Busy, _) => "requests are being served",
         (EngineState::Idle, _) => "no requests",
-        (EngineState::Stalled, _) => "requests are active, but no iteration is reported",
+        (EngineState::Stalled, _) => "requests are active, but no batch runs",
         (EngineState::Unreachable, _) => "the source does not answer",
     }
 }
