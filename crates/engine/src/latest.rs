@@ -205,7 +205,8 @@ impl Latest {
     /// reports no further iteration. A server that goes idle at this moment looks the same, but that is rare.
     #[must_use]
     pub fn is_blocked(&self) -> bool {
-        let at_limit = self.active_of_all().zip(self.max_active_of_all()).is_some_and(|(active, most)| most > 0 && active >= most);
+        let at_limit =
+            self.active_of_all().zip(self.max_active_of_all()).is_some_and(|(active, most)| most > 0 && active >= most);
         let full = self.kv.is_some_and(|kv| match (kv.used_num_blocks, kv.max_num_blocks) {
             (Some(used), Some(most)) => most > 0 && used.saturating_mul(10) >= most.saturating_mul(9),
             _ => false,

@@ -195,7 +195,7 @@ mod tests {
         let long_ago = Instant::now() - Duration::from_secs(20);
         let mut health = Health::new(Duration::from_secs(15));
         health.answered(long_ago);
-        health.record(long_ago, trtllm_engine::Outstanding::Yes);
+        health.record(long_ago, trtllm_engine::Outstanding::Yes, true);
         let busy = EngineSnapshot { state: EngineState::Busy, health: Some(health), ..EngineSnapshot::starting() };
         state.slots()[0].publish(busy);
         let before = state.engine_changes();

@@ -175,7 +175,9 @@ fn a_restart_is_counted_and_totals_do_not_fall() {
 
 #[test]
 fn a_wedge_is_stalled_with_each_backend() {
-    for release in [pytorch(Era::Frames, CacheManager::V1), pytorch(Era::One, CacheManager::V2), Config::default().release] {
+    for release in
+        [pytorch(Era::Frames, CacheManager::V1), pytorch(Era::One, CacheManager::V2), Config::default().release]
+    {
         let mut config = Config { release, faults: vec![Fault::Wedge { at: 20.0 }], ..Config::default() };
         config.load.arrivals = Arrivals::Poisson { rate: 4.0 };
         let (_, mut fold) = fold(&config, 60.0);
