@@ -13,6 +13,7 @@ pub mod keys;
 mod name_lookup;
 pub mod perf_metrics_dir;
 pub mod prometheus_text;
+pub mod python_text;
 pub mod replay;
 pub mod server;
 mod server_page;
