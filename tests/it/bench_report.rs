@@ -41,7 +41,9 @@ fn a_report_with_an_invalid_number_ends_the_daemon() {
     let stderr = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(1), "{stderr}");
     assert!(
-        stderr.contains("--source replay") && stderr.contains("report.json") && stderr.contains("fast"),
+        stderr.contains("--source replay")
+            && stderr.contains("report.json")
+            && stderr.contains("performance.token_throughput_per_sec is \"fast\""),
         "{stderr}"
     );
 }
@@ -72,6 +74,8 @@ fn the_report_of_a_current_release_is_read_as_a_source_and_beside_an_engine() {
         ("duration_seconds", 13.5255),
         ("requests", 3000.0),
         ("concurrent_requests", 241.5),
+        ("gpu_output_tokens_per_second", 14195.25),
+        ("user_output_tokens_per_second", 117.75),
         ("energy_joules", 16500.5),
         ("output_tokens_per_joule", 23.25),
         ("power_watts", 1220.0),
@@ -85,6 +89,11 @@ fn the_report_of_a_current_release_is_read_as_a_source_and_beside_an_engine() {
         ("e2e_request_latency_seconds", "statistic=min", 0.25),
         ("input_tokens", "statistic=max", 520.0),
         ("output_tokens", "statistic=p95", 132.0),
+        // What was generated, not what the data set asks for.
+        ("output_tokens", "statistic=avg", 128.5),
+        ("sequence_tokens", "statistic=max", 670.0),
+        ("user_generation_tokens_per_second", "statistic=p90", 140.0),
+        ("user_generation_tokens_per_second", "statistic=avg", 124.5),
         ("spec_decode_draft_tokens", "statistic=avg", 182.0),
         ("spec_decode_accepted_tokens", "statistic=p50", 72.0),
         ("spec_decode_acceptance_ratio", "statistic=max", 0.75),
@@ -94,7 +103,14 @@ fn the_report_of_a_current_release_is_read_as_a_source_and_beside_an_engine() {
     ] {
         assert_eq!(bench(name, label), value, "{name} {label}");
     }
-    let info = ["backend=Pytorch", "engine_version=1.3.0rc12", "gpu_name=NVIDIA H100 80GB HBM3", "quantization=FP8"];
+    let info = [
+        "backend=Pytorch",
+        "dtype=bfloat16",
+        "decoding_mode=Eagle",
+        "engine_version=1.3.0rc12",
+        "gpu_name=NVIDIA H100 80GB HBM3",
+        "quantization=FP8",
+    ];
     assert_eq!(page.get("nv_trt_llm_bench_info", &info), 1.0);
     // null in the report.
     assert_eq!(page.find("nv_trt_llm_bench_config", &["setting=ep_size"]), None);
@@ -121,10 +137,12 @@ fn another_file_of_trtllm_bench_is_refused_and_named() {
     let requests =
         r#"[{"id": 0, "num_input_tokens": 5, "output_tokens": 1, "time_to_first_token": 9, "output": "secret"}]"#;
     for (text, words) in [
-        ("{'iter': 1, 'numActiveRequests': None}\n{'iter': 2}\n", "--iteration_log"),
         ("{\"0\": \"secret\", \"1\": \"secret\"}\n", "--output_json"),
         (requests, "--request_json"),
-        ("{\"performance\": {\"total_latency_ms\": \"fast\"}, \"world_info\": {}}", "fast"),
+        (
+            "{\"performance\": {\"total_latency_ms\": \"fast\"}, \"world_info\": {}}",
+            "performance.total_latency_ms is \"fast\"",
+        ),
         ("{\"performance\": {}, \"world_info\"", "invalid"),
     ] {
         let file = folder.path().join("x.json");
@@ -143,6 +161,7 @@ fn another_file_of_trtllm_bench_is_refused_and_named() {
             let stderr = String::from_utf8(output.stderr).unwrap();
             assert_eq!(output.status.code(), Some(code), "{arguments:?} {text}: {stderr}");
             assert!(stderr.contains(flag) && stderr.contains(words) && stderr.contains("x.json"), "{text}: {stderr}");
+            assert!(stderr.contains("; name "), "no remedy: {stderr}");
             assert!(!stderr.contains("secret"), "{stderr}");
         }
     }
@@ -169,4 +188,68 @@ fn each_engine_of_a_file_has_a_report_of_its_own_and_a_reload_changes_it() {
     write(OF_1_3);
     daemon.signal("HUP");
     until(221.75);
+    // The same path with another content.
+    let report = folder.path().join("report.json");
+    std::fs::copy(REPORT, &report).unwrap();
+    write(report.to_str().unwrap());
+    daemon.signal("HUP");
+    until(221.8002);
+    std::fs::copy(OF_1_3, &report).unwrap();
+    daemon.signal("HUP");
+    until(221.75);
+    assert_eq!(daemon.page().get("trtllm_exporter_config_last_reload_successful", &[]), 1.0);
+    // A report that becomes invalid changes nothing.
+    std::fs::write(&report, "{").unwrap();
+    daemon.signal("HUP");
+    daemon.until(|page| {
+        let is_told = page.get("trtllm_exporter_config_last_reload_successful", &[]) == 0.0;
+        ensure(is_told, || "the reload has not failed".to_owned())
+    });
+    until(221.75);
+}
+
+/// The reports of real runs: of release 1.3 and of 0.16, which prints text only.
+#[test]
+fn reports_of_real_runs_are_read() {
+    for (file, rate, requests, gpus) in [
+        ("tests/fixtures/trtllm_bench_report_1.3.0rc12_gb10_REDUCED.json", 3.37, 1.0, ("tp_size", 1.0)),
+        ("tests/fixtures/trtllm_bench_console_0.16.0_llama70b_tp8.txt", 3575.3588, 7500.0, ("tp_size", 8.0)),
+    ] {
+        let daemon = Daemon::start(&["--source", SESSION, "--bench-report", file]);
+        let page = daemon.until(|page| {
+            ensure(page.find("nv_trt_llm_bench_duration_seconds", &[]).is_some(), || "no report".to_owned())
+        });
+        assert_eq!(page.get("nv_trt_llm_bench_output_tokens_per_second", &[]), rate);
+        assert_eq!(page.get("nv_trt_llm_bench_requests", &[]), requests);
+        assert_eq!(page.get("nv_trt_llm_bench_config", &[&format!("setting={}", gpus.0)]), gpus.1);
+    }
+}
+
+/// A line as the program writes it: the text of a Python dictionary.
+#[test]
+fn an_iteration_log_is_replayed() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("iterations.log");
+    let line = |iter: u32| {
+        format!(
+            "{{'iter': {iter}, 'timestamp': '11-25-2026 10:00:0{iter}.000000', 'iterLatencyMS': 12.5, 'numActiveRequests': 3, \
+             'maxBatchSizeStatic': None, 'isOk': True, 'kvCacheStats': {{'maxNumBlocks': 100, 'usedNumBlocks': 40, \
+             'freeNumBlocks': 60, 'cacheHitRate': nan}}, 'inflightBatchingStats': {{'numScheduledRequests': 3, 'numContextRequests': \
+             0, 'numGenRequests': 3, 'numCtxTokens': 0, 'avgNumDecodedTokensPerIter': 1.0}}}}\n"
+        )
+    };
+    // The last line of a program that was killed.
+    let text: String = (1..=5).map(line).chain([line(6)[..40].to_owned()]).collect();
+    std::fs::write(&file, text).unwrap();
+    let source = format!("replay:{}?speed=max", file.display());
+    let daemon = Daemon::start(&["--source", &source]);
+    let page = daemon.until(|page| {
+        ensure(page.find("nv_trt_llm_iterations_total", &[]) == Some(5.0), || "not all records are read".to_owned())
+    });
+    assert_eq!(page.get("nv_trt_llm_generation_tokens_total", &[]), 15.0);
+    assert_eq!(page.get("nv_trt_llm_kv_cache_block_metrics", &["kv_cache_block_type=used"]), 40.0);
+    assert_eq!(page.get("trtllm_exporter_records_rejected_total", &["reason=not_json"]), 1.0);
+    let refused = daemon::run(&["--source", "auto", "--bench-report", file.to_str().unwrap()]);
+    let stderr = String::from_utf8(refused.stderr).unwrap();
+    assert!(refused.status.code() == Some(2) && stderr.contains("--iteration_log"), "{stderr}");
 }

@@ -30,8 +30,12 @@ pub struct BenchMetadata {
     pub version: Option<String>,
     /// `TRT` or `Pytorch`.
     pub backend: Option<String>,
+    /// Of the weights, `bfloat16`.
+    pub dtype: Option<String>,
     pub quantization: Option<String>,
     pub kv_cache_dtype: Option<String>,
+    /// Of speculative decoding, `Eagle`.
+    pub decoding_mode: Option<String>,
 }
 
 #[skip_serializing_none]
@@ -45,6 +49,12 @@ pub struct BenchPerformance {
     pub request_throughput_per_sec: Option<f64>,
     /// Milliseconds of the whole benchmark.
     pub total_latency_ms: Option<f64>,
+    /// Output tokens per second, divided by the GPUs.
+    pub gpu_token_throughput_per_sec: Option<f64>,
+    /// Output tokens of a request per second of its time from start to end, on average.
+    pub user_token_throughput_per_sec: Option<f64>,
+    /// Output tokens of a request per second after its first token.
+    pub user_generation_per_sec: Distribution,
 }
 
 /// Milliseconds.
@@ -65,6 +75,8 @@ pub struct BenchLatencies {
 pub struct BenchLengths {
     pub input_tokens: Distribution,
     pub output_tokens: Distribution,
+    /// Both together.
+    pub sequence_tokens: Distribution,
 }
 
 #[skip_serializing_none]
@@ -89,6 +101,9 @@ pub struct BenchConfiguration {
     pub ep_size: Option<f64>,
     pub max_batch_size: Option<f64>,
     pub max_num_tokens: Option<f64>,
+    /// Limits of a TensorRT engine.
+    pub max_input_length: Option<f64>,
+    pub max_sequence_length: Option<f64>,
     pub scheduler_policy: Option<String>,
     /// A fraction 0..1, despite its name.
     pub kv_memory_percentage: Option<f64>,

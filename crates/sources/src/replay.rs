@@ -1,5 +1,5 @@
-//! Records from a file, NDJSON or one JSON array, or from a recording, at the recorded speed or a given one. After the last
-//! record the engine is idle. A trtllm-bench report is read in one poll.
+//! Records from a file, NDJSON, one JSON array or lines that Python printed, or from a recording, at the recorded speed or a given
+//! one. After the last record the engine is idle. A trtllm-bench report is read in one poll.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, ErrorKind, Read};
@@ -12,7 +12,7 @@ use trtllm_recording::{self as recording, Item, RecordedMoment, Settled};
 use trtllm_service::small_file;
 
 use super::trtllm_json::{Hello, PublisherLine, parse_line, parse_records};
-use super::{Batch, OpenError, Presence, SourceError, bench_report};
+use super::{Batch, OpenError, Presence, SourceError, bench_report, python_text};
 
 /// Most records of one poll: a file that is read at full speed must not fill the memory.
 const MAX_PER_POLL: usize = 4096;
@@ -175,7 +175,11 @@ impl Replay {
                 }
                 continue;
             }
-            match parse_line(line) {
+            let parsed = match line.trim_ascii_start().starts_with(b"{'") {
+                true => parse_python(line),
+                false => parse_line(line),
+            };
+            match parsed {
                 Ok(PublisherLine::Item(item)) => return Ok(Some(item)),
                 Ok(PublisherLine::Hello(Hello { pid, config, .. })) => {
                     batch.update_settings(config);
@@ -226,6 +230,12 @@ impl Replay {
         };
         Duration::try_from_secs_f64(seconds).unwrap_or(Duration::ZERO)
     }
+}
+
+/// A record as trtllm-bench writes it to `--iteration_log`.
+fn parse_python(line: &[u8]) -> Result<PublisherLine, RejectReason> {
+    let json = std::str::from_utf8(line).ok().and_then(python_text::to_json);
+    parse_line(json.ok_or(RejectReason::NotJson)?.as_bytes())
 }
 
 impl ReplayInput {

@@ -19,6 +19,8 @@ impl SampleWriter<'_> {
         let BenchReport { requests, energy, speculation, .. } = report;
         self.put(Id::BenchTokenRate, performance.token_throughput_per_sec);
         self.put(Id::BenchTotalTokenRate, performance.total_token_throughput_per_sec);
+        self.put(Id::BenchGpuTokenRate, performance.gpu_token_throughput_per_sec);
+        self.put(Id::BenchUserTokenRate, performance.user_token_throughput_per_sec);
         self.put(Id::BenchRequestRate, performance.request_throughput_per_sec);
         self.put(Id::BenchDuration, performance.total_latency_ms.map(|ms| ms / 1000.0));
         self.put(Id::BenchRequests, requests.count);
@@ -29,6 +31,8 @@ impl SampleWriter<'_> {
             (Id::BenchE2eLatency, latency_stats.e2e_ms, 1000.0),
             (Id::BenchInputTokens, input_output_stats.input_tokens, 1.0),
             (Id::BenchOutputTokens, input_output_stats.output_tokens, 1.0),
+            (Id::BenchSequenceTokens, input_output_stats.sequence_tokens, 1.0),
+            (Id::BenchUserGenerationRate, performance.user_generation_per_sec, 1.0),
             (Id::BenchSpecDraftTokens, speculation.draft_tokens, 1.0),
             (Id::BenchSpecAcceptedTokens, speculation.accepted_tokens, 1.0),
             (Id::BenchSpecAcceptanceRatio, speculation.acceptance_ratio, 1.0),
@@ -46,6 +50,8 @@ impl SampleWriter<'_> {
             expert_parallel: configuration.ep_size,
             max_batch_size: configuration.max_batch_size,
             max_tokens: configuration.max_num_tokens,
+            max_input_length: configuration.max_input_length,
+            max_sequence_length: configuration.max_sequence_length,
             kv_memory: configuration.kv_memory_percentage,
         };
         self.each(Id::BenchConfig, settings);
@@ -53,6 +59,8 @@ impl SampleWriter<'_> {
             ("backend", &metadata.backend),
             ("bench_model", &metadata.model),
             ("bench_timestamp", &metadata.timestamp),
+            ("decoding_mode", &metadata.decoding_mode),
+            ("dtype", &metadata.dtype),
             ("engine_version", &metadata.version),
             ("gpu_name", &metadata.gpu),
             ("kv_cache_dtype", &metadata.kv_cache_dtype),

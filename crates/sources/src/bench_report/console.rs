@@ -1,28 +1,47 @@
-//! What trtllm-bench prints at its end: lines of `Name: value` below headings. Up to 0.16 there is nothing else.
+//! What trtllm-bench prints at its end: lines of `Name: value` below headings. Up to 0.16 there is nothing else. Later releases print
+//! the percentiles, too.
 
 use std::collections::HashMap;
 
 use trtllm_model::BenchReport;
-use trtllm_model::bench_report::{BenchConfiguration, BenchMetadata, BenchPerformance, BenchRequests, Distribution};
+use trtllm_model::bench_report::{
+    BenchConfiguration, BenchLatencies, BenchMetadata, BenchPerformance, BenchRequests, Distribution,
+};
 
-/// The first heading. What stands above is the log of the engine.
-pub(super) const BEGIN: &str = "= ENGINE DETAILS";
+/// The first heading, by backend. What stands above is the log of the engine.
+pub(super) const HEADINGS: [&str; 2] = ["= ENGINE DETAILS", "= PYTORCH BACKEND"];
 
 /// `None` if the text has no such lines.
 pub(super) fn parse(text: &str) -> Option<BenchReport> {
     // A file may have several runs: the last one counts.
-    let (_, text) = text.rsplit_once(BEGIN)?;
+    let begin = HEADINGS.iter().filter_map(|heading| text.rfind(heading)).max()?;
+    let text = &text[begin..];
     let values: HashMap<&str, &str> =
         text.lines().filter_map(|line| line.split_once(':')).map(|(name, value)| (name.trim(), value.trim())).collect();
-    let words = |name: &str| values.get(name).map(|value| (*value).to_owned()).filter(|value| !value.is_empty());
+    let is_told = |value: &String| !value.is_empty() && value != "None";
+    let words = |name: &str| values.get(name).map(|value| (*value).to_owned()).filter(is_told);
     let number = |name: &str| values.get(name).and_then(|value| value.parse::<f64>().ok()).filter(|n| n.is_finite());
     let mean = |name: &str| Distribution { avg: number(name), ..Distribution::default() };
+    // `[TTFT] P50    : 12.5`
+    let percentiles = |of: &str, mean: &str| {
+        let statistic = |name: &str| number(format!("[{of}] {name:<7}").trim_end());
+        Distribution {
+            p50: statistic("P50"),
+            p90: statistic("P90"),
+            p95: statistic("P95"),
+            p99: statistic("P99"),
+            min: statistic("MINIMUM"),
+            max: statistic("MAXIMUM"),
+            avg: statistic("AVERAGE").or(number(mean)),
+        }
+    };
     let percent = |name: &str| values.get(name)?.strip_suffix('%')?.trim().parse::<f64>().ok();
     let mut report = BenchReport {
         metadata: BenchMetadata {
             model: words("Model"),
-            version: words("TensorRT-LLM Version"),
-            backend: words("Backend"),
+            version: words("TensorRT LLM Version").or_else(|| words("TensorRT-LLM Version")),
+            backend: Some(if text.starts_with(HEADINGS[1]) { "Pytorch" } else { "TRT" }.to_owned()),
+            dtype: words("Dtype"),
             quantization: words("Quantization"),
             kv_cache_dtype: words("KV Cache Dtype"),
             ..BenchMetadata::default()
@@ -34,6 +53,14 @@ pub(super) fn parse(text: &str) -> Option<BenchReport> {
             total_token_throughput_per_sec: number("Total Token Throughput (tokens/sec)"),
             request_throughput_per_sec: number("Request Throughput (req/sec)"),
             total_latency_ms: number("Total Latency (ms)"),
+            gpu_token_throughput_per_sec: number("Per GPU Output Throughput (tps/gpu)"),
+            user_token_throughput_per_sec: number("Per User Output Throughput [w/ ctx] (tps/user)"),
+            user_generation_per_sec: percentiles("GTPS", "Per User Output Speed (tps/user)"),
+        },
+        latency_stats: BenchLatencies {
+            ttft_ms: percentiles("TTFT", "Average time-to-first-token [TTFT] (ms)"),
+            tbt_ms: percentiles("TPOT", "Average time-per-output-token [TPOT] (ms)"),
+            e2e_ms: percentiles("Latency", "Average request latency (ms)"),
         },
         configuration: BenchConfiguration {
             tp_size: number("TP Size"),
@@ -41,6 +68,8 @@ pub(super) fn parse(text: &str) -> Option<BenchReport> {
             ep_size: number("EP Size"),
             max_batch_size: number("Max Runtime Batch Size"),
             max_num_tokens: number("Max Runtime Tokens"),
+            max_input_length: number("Max Input Length"),
+            max_sequence_length: number("Max Sequence Length"),
             scheduler_policy: words("Scheduling Policy"),
             kv_memory_percentage: percent("KV Memory Percentage").map(|percent| percent / 100.0),
         },
@@ -54,4 +83,47 @@ pub(super) fn parse(text: &str) -> Option<BenchReport> {
     report.input_output_stats.output_tokens = mean("Average Output Length (tokens)");
     // A run that was ended early has headings and no result.
     report.performance.total_latency_ms.is_some().then_some(report)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_text_of_a_real_run_of_release_0_16_is_read() {
+        let text = include_str!("../../../../tests/fixtures/trtllm_bench_console_0.16.0_llama70b_tp8.txt");
+        let report = parse(text).unwrap();
+        assert_eq!(report.metadata.model.as_deref(), Some("meta-llama/Llama-3.1-70B-Instruct"));
+        assert_eq!(
+            (report.metadata.version.as_deref(), report.metadata.backend.as_deref()),
+            (Some("0.16.0"), Some("TRT"))
+        );
+        assert_eq!(report.performance.token_throughput_per_sec, Some(3575.3588));
+        assert_eq!((report.configuration.tp_size, report.configuration.kv_memory_percentage), (Some(8.0), Some(0.9)));
+        assert_eq!(report.configuration.max_sequence_length, Some(25_000.0));
+        assert_eq!((report.requests.count, report.requests.concurrent), (Some(7500.0), None));
+        assert_eq!(report.latency_stats, BenchLatencies::default());
+    }
+
+    /// The headings and names of release 1.3 with invented values.
+    #[test]
+    fn the_text_of_the_pytorch_backend_has_percentiles() {
+        let text = "[TRT-LLM] [I] ready: yes\n\n===\n= PYTORCH BACKEND\n===\nModel:\t\t\tm\nTensorRT LLM Version:\t1.3.0\nDtype:\t\t\tbfloat16\n\
+            KV Cache Dtype:\t\tNone\nTP Size:                2\nEP Size:                None\nKV Memory Percentage:   90.00%\n\
+            Number of requests:             8\nNumber of concurrent requests:  7.5000\n\
+            Total Output Throughput (tokens/sec):             12.5000\nTotal Latency (ms):                               99.0000\n\
+            Average request latency (ms):                     3.0000\nPer GPU Output Throughput (tps/gpu):              6.2500\n\
+            Average time-to-first-token [TTFT] (ms):          1.5000\n[TTFT] MINIMUM: 1.0000\n[TTFT] P50    : 1.2500\n\
+            [GTPS] AVERAGE: 40.0000\n[Latency] P99    : 4.0000\n[Latency] AVERAGE: 3.2500\n";
+        let report = parse(text).unwrap();
+        assert_eq!(report.metadata.backend.as_deref(), Some("Pytorch"));
+        assert_eq!((report.metadata.version.as_deref(), report.metadata.kv_cache_dtype), (Some("1.3.0"), None));
+        assert_eq!((report.configuration.tp_size, report.configuration.ep_size), (Some(2.0), None));
+        assert_eq!(report.requests.concurrent, Some(7.5));
+        let BenchLatencies { ttft_ms, tbt_ms, e2e_ms } = report.latency_stats;
+        assert_eq!((ttft_ms.min, ttft_ms.p50, ttft_ms.avg), (Some(1.0), Some(1.25), Some(1.5)));
+        assert_eq!((e2e_ms.p99, e2e_ms.avg, tbt_ms), (Some(4.0), Some(3.25), Distribution::default()));
+        assert_eq!(report.performance.user_generation_per_sec.avg, Some(40.0));
+        assert_eq!(report.performance.gpu_token_throughput_per_sec, Some(6.25));
+    }
 }

@@ -2,6 +2,8 @@
 //! prints. Says what another file of trtllm-bench is, because its options are easily confused.
 
 mod console;
+mod document;
+mod sections;
 mod upstream;
 
 use std::path::Path;
@@ -10,6 +12,8 @@ use serde_json::{Map, Value};
 
 use trtllm_model::BenchReport;
 use trtllm_service::small_file;
+
+use super::python_text;
 
 /// Why a file is not a report.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
@@ -42,8 +46,8 @@ pub fn is_of_bench(start: &[u8]) -> bool {
     match text.first() {
         Some(b'{') if is_line_of_json(text) => false,
         // The log above it may begin with a bracket.
-        _ if has(console::BEGIN) => true,
-        Some(b'{') if text.starts_with(b"{'") || is_text_of_requests(text) => true,
+        _ if console::HEADINGS.iter().any(|heading| has(heading)) => true,
+        Some(b'{') if is_text_of_requests(text) => true,
         Some(b'{') => has_key("performance") && KEYS.iter().any(|key| has_key(key)),
         Some(b'[') => PER_REQUEST.iter().all(|key| has_key(key)),
         _ => false,
@@ -60,8 +64,11 @@ pub fn parse(text: &str) -> Result<BenchReport, BenchReportError> {
     if !text.starts_with(['{', '[']) {
         return Err(BenchReportError::Unknown);
     }
-    match serde_json::from_str(text) {
-        Ok(Value::Object(report)) => from_object(report),
+    // Python writes NaN and Infinity, which are not JSON.
+    let parsed = serde_json::from_str(text)
+        .or_else(|error| python_text::to_json(text).map_or(Err(error), |json| serde_json::from_str(&json)));
+    match parsed {
+        Ok(Value::Object(report)) => from_object(&report),
         Ok(Value::Array(items)) => Err(from_array(&items)),
         _ => Err(from_lines(text)),
     }
@@ -72,13 +79,12 @@ const KEYS: [&str; 3] = ["latency_stats", "world_info", "request_info"];
 /// Keys of each entry of `--request_json`.
 const PER_REQUEST: [&str; 2] = ["num_input_tokens", "time_to_first_token"];
 
-fn from_object(report: Map<String, Value>) -> Result<BenchReport, BenchReportError> {
-    let invalid = |error: serde_json::Error| BenchReportError::Invalid(error.to_string());
+fn from_object(report: &Map<String, Value>) -> Result<BenchReport, BenchReportError> {
     if report.contains_key("performance") && report.contains_key("latency_stats") {
-        return serde_json::from_value(report.into()).map_err(invalid);
+        return document::parse(report);
     }
     if report.contains_key("performance") && KEYS.iter().any(|key| report.contains_key(*key)) {
-        return upstream::parse(report.into()).map_err(invalid);
+        return upstream::parse(report);
     }
     let is_text = |(id, text): (&String, &Value)| id.bytes().all(|byte| byte.is_ascii_digit()) && text.is_string();
     Err(match report.contains_key("iter") {
@@ -144,9 +150,6 @@ mod tests {
 
     #[test]
     fn other_files_of_trtllm_bench_are_named() {
-        assert!(
-            other("{'iter': 1, 'maxBatchSizeStatic': None}\n{'iter': 2}\n").contains("Python text (--iteration_log)")
-        );
         assert!(other("{\"0\": \"Once upon\",\n \"1\": \"a time\"}").contains("--output_json"));
         let requests = r#"[{"id": 0, "num_input_tokens": 5, "output_tokens": 1, "time_to_first_token": 9}]"#;
         assert!(other(requests).contains("--request_json"));
@@ -154,9 +157,29 @@ mod tests {
     }
 
     #[test]
+    fn numbers_that_python_writes_and_json_lacks_are_absent() {
+        let text = r#"{"world_info": {"tp_size": 2}, "performance": {"total_latency_ms": 5.5, "request_throughput_req_s": NaN},
+            "energy": {"total_energy_j": Infinity}}"#;
+        let report = parse(text).unwrap();
+        assert_eq!((report.configuration.tp_size, report.performance.total_latency_ms), (Some(2.0), Some(5.5)));
+        assert_eq!((report.performance.request_throughput_per_sec, report.energy.joules), (None, None));
+    }
+
+    #[test]
+    fn a_report_that_is_cut_is_an_error() {
+        let text =
+            include_str!("../../../../tests/fixtures/trtllm_bench_report_1.3.0rc12_gb10_REDUCED.json").trim_end();
+        assert!(parse(text).is_ok());
+        for end in (0..text.len()).filter(|end| text.is_char_boundary(*end)) {
+            assert!(parse(&text[..end]).is_err(), "{end}");
+        }
+    }
+
+    #[test]
     fn records_are_no_file_of_trtllm_bench_for_a_replay_and_no_report() {
         let records = "{\"iter\": 1, \"x\": \"performance\", \"world_info\": 1}\n{\"iter\": 2}\n";
-        for text in [records, "[{\"iter\": 1}]", "{\"iter\": 1}"] {
+        let python = "{'iter': 1, 'maxBatchSizeStatic': None}\n{'iter': 2}\n";
+        for text in [records, "[{\"iter\": 1}]", "{\"iter\": 1}", python, "{'iter': 1}"] {
             assert!(!is_of_bench(text.as_bytes()), "{text}");
             assert!(
                 parse(text).unwrap_err().to_string().contains("record")

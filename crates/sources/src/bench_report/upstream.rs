@@ -1,8 +1,7 @@
 //! The JSON of `trtllm-bench … --report_json` since TensorRT-LLM 0.17. Sections and values are null or missing where a mode, a
-//! backend or a release does not have them.
+//! backend or a release does not have them. Left out: paths, the memory of the GPU, and `issue_rate`, which is no rate.
 
-use serde::{Deserialize, Deserializer};
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use trtllm_model::BenchReport;
 use trtllm_model::bench_report::{
@@ -10,220 +9,123 @@ use trtllm_model::bench_report::{
     BenchSpeculation, Distribution,
 };
 
-pub(super) fn parse(report: Value) -> serde_json::Result<BenchReport> {
-    Report::deserialize(report).map(BenchReport::from)
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-struct Report {
-    #[serde(deserialize_with = "or_default")]
-    engine: Engine,
-    #[serde(deserialize_with = "or_default")]
-    machine: Machine,
-    #[serde(deserialize_with = "or_default")]
-    world_info: World,
-    #[serde(deserialize_with = "or_default")]
-    request_info: Requests,
-    #[serde(deserialize_with = "or_default")]
-    performance: Performance,
-    #[serde(deserialize_with = "or_default")]
-    streaming_metrics: Streaming,
-    #[serde(deserialize_with = "or_default")]
-    decoding_stats: Decoding,
-    #[serde(deserialize_with = "or_default")]
-    dataset: Dataset,
-    #[serde(deserialize_with = "or_default")]
-    energy: Energy,
-}
-
-fn or_default<'de, D: Deserializer<'de>, T: Deserialize<'de> + Default>(from: D) -> Result<T, D::Error> {
-    Option::deserialize(from).map(Option::unwrap_or_default)
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-struct Engine {
-    model: Option<String>,
-    version: Option<String>,
-    backend: Option<String>,
-    quantization: Option<String>,
-    kv_cache_dtype: Option<String>,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-struct Machine {
-    name: Option<String>,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-struct World {
-    tp_size: Option<f64>,
-    pp_size: Option<f64>,
-    ep_size: Option<f64>,
-    world_size: Option<f64>,
-    max_batch_size: Option<f64>,
-    max_num_tokens: Option<f64>,
-    scheduling_policy: Option<String>,
-    kv_cache_percentage: Option<f64>,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-struct Requests {
-    num_requests: Option<f64>,
-    avg_num_concurrent_requests: Option<f64>,
-    avg_input_length: Option<f64>,
-    avg_output_length: Option<f64>,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-struct Performance {
-    total_latency_ms: Option<f64>,
-    avg_request_latency_ms: Option<f64>,
-    request_throughput_req_s: Option<f64>,
-    system_output_throughput_tok_s: Option<f64>,
-    system_total_throughput_tok_s: Option<f64>,
-    request_latency_percentiles_ms: Option<Percentiles>,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-struct Streaming {
-    avg_ttft_ms: Option<f64>,
-    avg_tpot_ms: Option<f64>,
-    ttft_percentiles: Option<Percentiles>,
-    tpot_percentiles: Option<Percentiles>,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-struct Decoding {
-    num_draft_tokens_percentiles: Option<Percentiles>,
-    num_accepted_draft_tokens_percentiles: Option<Percentiles>,
-    draft_acceptance_rate_percentiles: Option<Percentiles>,
-    acceptance_length_percentiles: Option<Percentiles>,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-struct Dataset {
-    isl_stats: Option<Percentiles>,
-    osl_stats: Option<Percentiles>,
-    avg_isl: Option<f64>,
-    avg_osl: Option<f64>,
-    max_isl: Option<f64>,
-    max_osl: Option<f64>,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-struct Energy {
-    total_energy_j: Option<f64>,
-    output_tps_per_w: Option<f64>,
-    average_gpu_power: Option<f64>,
-}
+use super::BenchReportError;
+use super::sections::{Sections, Statistics};
 
 /// Older releases have no `p90`.
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-struct Percentiles {
-    p50: Option<f64>,
-    p90: Option<f64>,
-    p95: Option<f64>,
-    p99: Option<f64>,
-    minimum: Option<f64>,
-    maximum: Option<f64>,
-    average: Option<f64>,
+const STATISTICS: Statistics = ["p50", "p90", "p95", "p99", "minimum", "maximum", "average"];
+
+pub(super) fn parse(report: &Map<String, Value>) -> Result<BenchReport, BenchReportError> {
+    let from = Sections { report, statistics: STATISTICS };
+    Ok(BenchReport {
+        metadata: metadata(&from)?,
+        performance: performance(&from)?,
+        latency_stats: BenchLatencies {
+            ttft_ms: with_mean(&from, ("streaming_metrics", "ttft_percentiles"), "avg_ttft_ms")?,
+            tbt_ms: with_mean(&from, ("streaming_metrics", "tpot_percentiles"), "avg_tpot_ms")?,
+            e2e_ms: with_mean(&from, ("performance", "request_latency_percentiles_ms"), "avg_request_latency_ms")?,
+        },
+        input_output_stats: BenchLengths {
+            input_tokens: lengths(&from, "isl_stats", "isl", Some("avg_input_length"))?,
+            output_tokens: lengths(&from, "osl_stats", "osl", Some("avg_output_length"))?,
+            sequence_tokens: lengths(&from, "seq_len_stats", "sequence_length", None)?,
+        },
+        configuration: configuration(&from)?,
+        requests: BenchRequests {
+            count: from.number("request_info", "num_requests")?.or(from.number("dataset", "num_requests")?),
+            concurrent: from.number("request_info", "avg_num_concurrent_requests")?,
+        },
+        energy: BenchEnergy {
+            joules: from.number("energy", "total_energy_j")?,
+            output_tokens_per_joule: from.number("energy", "output_tps_per_w")?,
+            power_watts: from.number("energy", "average_gpu_power")?,
+        },
+        speculation: BenchSpeculation {
+            draft_tokens: from.distribution("decoding_stats", "num_draft_tokens_percentiles")?,
+            accepted_tokens: from.distribution("decoding_stats", "num_accepted_draft_tokens_percentiles")?,
+            acceptance_ratio: from.distribution("decoding_stats", "draft_acceptance_rate_percentiles")?,
+            acceptance_length: from.distribution("decoding_stats", "acceptance_length_percentiles")?,
+        },
+    })
 }
 
-/// The mean and the maximum, where the report has them outside of the percentiles.
-fn distribution(percentiles: Option<Percentiles>, avg: Option<f64>, max: Option<f64>) -> Distribution {
-    let Percentiles { p50, p90, p95, p99, minimum, maximum, average } = percentiles.unwrap_or_default();
-    Distribution { p50, p90, p95, p99, min: minimum, max: maximum.or(max), avg: average.or(avg) }
+fn metadata(from: &Sections<'_>) -> Result<BenchMetadata, BenchReportError> {
+    Ok(BenchMetadata {
+        model: from.text("engine", "model")?,
+        timestamp: None,
+        gpu: from.text("machine", "name")?,
+        num_gpus: from.number("world_info", "world_size")?,
+        version: from.text("engine", "version")?,
+        backend: from.text("engine", "backend")?,
+        dtype: from.text("engine", "dtype")?,
+        quantization: from.text("engine", "quantization")?,
+        kv_cache_dtype: from.text("engine", "kv_cache_dtype")?,
+        decoding_mode: from.text("decoding_stats", "mode")?,
+    })
 }
 
-impl From<Report> for BenchReport {
-    fn from(report: Report) -> Self {
-        let Report { engine, machine, world_info, request_info, performance, streaming_metrics, .. } = report;
-        let Report { decoding_stats, dataset, energy, .. } = report;
-        let plain = |percentiles| distribution(percentiles, None, None);
-        Self {
-            metadata: BenchMetadata {
-                model: engine.model,
-                timestamp: None,
-                gpu: machine.name,
-                num_gpus: world_info.world_size,
-                version: engine.version,
-                backend: engine.backend,
-                quantization: engine.quantization,
-                kv_cache_dtype: engine.kv_cache_dtype,
-            },
-            performance: BenchPerformance {
-                token_throughput_per_sec: performance.system_output_throughput_tok_s,
-                total_token_throughput_per_sec: performance.system_total_throughput_tok_s,
-                request_throughput_per_sec: performance.request_throughput_req_s,
-                total_latency_ms: performance.total_latency_ms,
-            },
-            latency_stats: BenchLatencies {
-                ttft_ms: distribution(streaming_metrics.ttft_percentiles, streaming_metrics.avg_ttft_ms, None),
-                tbt_ms: distribution(streaming_metrics.tpot_percentiles, streaming_metrics.avg_tpot_ms, None),
-                e2e_ms: distribution(
-                    performance.request_latency_percentiles_ms,
-                    performance.avg_request_latency_ms,
-                    None,
-                ),
-            },
-            input_output_stats: BenchLengths {
-                input_tokens: distribution(
-                    dataset.isl_stats,
-                    request_info.avg_input_length.or(dataset.avg_isl),
-                    dataset.max_isl,
-                ),
-                output_tokens: distribution(
-                    dataset.osl_stats,
-                    request_info.avg_output_length.or(dataset.avg_osl),
-                    dataset.max_osl,
-                ),
-            },
-            configuration: BenchConfiguration {
-                tp_size: world_info.tp_size,
-                pp_size: world_info.pp_size,
-                ep_size: world_info.ep_size,
-                max_batch_size: world_info.max_batch_size,
-                max_num_tokens: world_info.max_num_tokens,
-                scheduler_policy: world_info.scheduling_policy,
-                kv_memory_percentage: world_info.kv_cache_percentage,
-            },
-            requests: BenchRequests {
-                count: request_info.num_requests,
-                concurrent: request_info.avg_num_concurrent_requests,
-            },
-            energy: BenchEnergy {
-                joules: energy.total_energy_j,
-                output_tokens_per_joule: energy.output_tps_per_w,
-                power_watts: energy.average_gpu_power,
-            },
-            speculation: BenchSpeculation {
-                draft_tokens: plain(decoding_stats.num_draft_tokens_percentiles),
-                accepted_tokens: plain(decoding_stats.num_accepted_draft_tokens_percentiles),
-                acceptance_ratio: plain(decoding_stats.draft_acceptance_rate_percentiles),
-                acceptance_length: plain(decoding_stats.acceptance_length_percentiles),
-            },
-        }
-    }
+fn performance(from: &Sections<'_>) -> Result<BenchPerformance, BenchReportError> {
+    let speed = with_mean(from, ("streaming_metrics", "gen_tps_percentiles"), "token_output_speed_tok_s")?;
+    Ok(BenchPerformance {
+        token_throughput_per_sec: from.number("performance", "system_output_throughput_tok_s")?,
+        total_token_throughput_per_sec: from.number("performance", "system_total_throughput_tok_s")?,
+        request_throughput_per_sec: from.number("performance", "request_throughput_req_s")?,
+        total_latency_ms: from.number("performance", "total_latency_ms")?,
+        gpu_token_throughput_per_sec: from.number("performance", "output_throughput_per_gpu_tok_s")?,
+        user_token_throughput_per_sec: from.number("performance", "output_throughput_per_user_tok_s")?,
+        user_generation_per_sec: speed,
+    })
+}
+
+fn configuration(from: &Sections<'_>) -> Result<BenchConfiguration, BenchReportError> {
+    Ok(BenchConfiguration {
+        tp_size: from.number("world_info", "tp_size")?,
+        pp_size: from.number("world_info", "pp_size")?,
+        ep_size: from.number("world_info", "ep_size")?,
+        max_batch_size: from.number("world_info", "max_batch_size")?,
+        max_num_tokens: from.number("world_info", "max_num_tokens")?,
+        max_input_length: from.number("engine", "max_input_length")?,
+        max_sequence_length: from.number("engine", "max_sequence_length")?,
+        scheduler_policy: from.text("world_info", "scheduling_policy")?,
+        kv_memory_percentage: from.number("world_info", "kv_cache_percentage")?,
+    })
+}
+
+/// Percentiles, with the mean that stands beside them where they have none.
+fn with_mean(
+    from: &Sections<'_>,
+    (section, percentiles): (&str, &str),
+    mean: &str,
+) -> Result<Distribution, BenchReportError> {
+    let distribution = from.distribution(section, percentiles)?;
+    Ok(Distribution { avg: distribution.avg.or(from.number(section, mean)?), ..distribution })
+}
+
+/// The lengths of the data set. Requests can end early, so the mean is that of the tokens which were sent and generated.
+fn lengths(
+    from: &Sections<'_>,
+    statistics: &str,
+    of: &str,
+    mean: Option<&str>,
+) -> Result<Distribution, BenchReportError> {
+    let dataset = from.distribution("dataset", statistics)?;
+    let measured = mean.map_or(Ok(None), |mean| from.number("request_info", mean))?;
+    let max = from.number("dataset", &format!("max_{of}"))?;
+    let avg = from.number("dataset", &format!("avg_{of}"))?;
+    Ok(Distribution { max: dataset.max.or(max), avg: measured.or(dataset.avg).or(avg), ..dataset })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn parse_json(report: Value) -> Result<BenchReport, BenchReportError> {
+        parse(report.as_object().unwrap())
+    }
+
     #[test]
     fn sections_and_values_may_be_null_or_missing() {
-        let report = parse(serde_json::json!({
+        let report = parse_json(serde_json::json!({
             "engine": {"model": "m", "engine_dir": "None", "backend": "Pytorch", "quantization": null},
             "machine": null,
             "world_info": {"tp_size": 4, "world_size": 4, "kv_cache_percentage": null},
@@ -240,6 +142,7 @@ mod tests {
                 model: Some("m".to_owned()),
                 backend: Some("Pytorch".to_owned()),
                 num_gpus: Some(4.0),
+                decoding_mode: Some("Eagle".to_owned()),
                 ..BenchMetadata::default()
             },
             performance: BenchPerformance { token_throughput_per_sec: Some(12.5), ..BenchPerformance::default() },
@@ -266,8 +169,26 @@ mod tests {
     }
 
     #[test]
-    fn a_number_that_is_text_is_an_error() {
+    fn a_number_that_is_text_is_an_error_with_its_key() {
         let report = serde_json::json!({"world_info": {}, "performance": {"total_latency_ms": "fast"}});
-        assert!(parse(report).unwrap_err().to_string().contains("fast"));
+        let error = parse_json(report).unwrap_err().to_string();
+        assert!(error.contains("performance.total_latency_ms is \"fast\", not a number"), "{error}");
+    }
+
+    /// The run of a small model on one GPU, reduced by its author.
+    #[test]
+    fn a_real_report_of_release_1_3_is_read() {
+        let text = include_str!("../../../../tests/fixtures/trtllm_bench_report_1.3.0rc12_gb10_REDUCED.json");
+        let report = parse_json(serde_json::from_str(text).unwrap()).unwrap();
+        assert_eq!(report.metadata.gpu.as_deref(), Some("NVIDIA GB10"));
+        assert_eq!(report.performance.token_throughput_per_sec, Some(3.37));
+        assert_eq!((report.latency_stats.ttft_ms.avg, report.latency_stats.tbt_ms.p99), (Some(4533.1), Some(14.03)));
+        assert_eq!((report.requests.count, report.requests.concurrent), (Some(1.0), Some(1.0)));
+        let BenchEnergy { joules, output_tokens_per_joule, power_watts } = report.energy;
+        assert_eq!((joules, output_tokens_per_joule, power_watts), (Some(56.1), Some(0.285), Some(11.83)));
+        // Tokens per second and watt are tokens per joule.
+        assert!((report.performance.token_throughput_per_sec.unwrap() / power_watts.unwrap() - 0.285).abs() < 1e-3);
+        assert_eq!(report.input_output_stats.input_tokens.max, Some(64.0));
+        assert_eq!(report.speculation, BenchSpeculation::default());
     }
 }

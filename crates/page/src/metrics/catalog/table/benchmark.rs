@@ -19,6 +19,8 @@ named_numbers! {
         expert_parallel = "ep_size",
         max_batch_size = "max_batch_size",
         max_tokens = "max_num_tokens",
+        max_input_length = "max_input_length",
+        max_sequence_length = "max_sequence_length",
         kv_memory = "kv_memory_ratio",
     }
 }
@@ -31,6 +33,14 @@ families! {
         .origin("report: performance.system_output_throughput_tok_s; first format: performance.token_throughput_per_sec");
     BenchTotalTokenRate = ENGINE.gauge("nv_trt_llm_bench_total_tokens_per_second")
         .help("Input and output tokens per second in the benchmark.").origin("report: performance.system_total_throughput_tok_s");
+    BenchGpuTokenRate = ENGINE.gauge("nv_trt_llm_bench_gpu_output_tokens_per_second")
+        .help("Output tokens per second and GPU in the benchmark.").origin("report: performance.output_throughput_per_gpu_tok_s");
+    BenchUserTokenRate = ENGINE.gauge("nv_trt_llm_bench_user_output_tokens_per_second")
+        .help("Output tokens per second of one request in the benchmark, from its start to its end, on average.")
+        .origin("report: performance.output_throughput_per_user_tok_s");
+    BenchUserGenerationRate = ENGINE.gauge("nv_trt_llm_bench_user_generation_tokens_per_second").by("statistic", BenchStatistics::NAMES)
+        .help("Output tokens per second of one request after its first token in the benchmark.")
+        .origin("report: streaming_metrics.gen_tps_percentiles, token_output_speed_tok_s");
     BenchRequestRate = ENGINE.gauge("nv_trt_llm_bench_requests_per_second")
         .help("Requests per second in the benchmark.")
         .origin("report: performance.request_throughput_req_s; first format: performance.request_throughput_per_sec");
@@ -39,7 +49,7 @@ families! {
     BenchRequests = ENGINE.gauge("nv_trt_llm_bench_requests")
         .help("Number of requests in the benchmark.").origin("report: request_info.num_requests");
     BenchConcurrentRequests = ENGINE.gauge("nv_trt_llm_bench_concurrent_requests")
-        .help("Mean number of requests in flight in the benchmark.").origin("report: request_info.avg_num_concurrent_requests");
+        .help("Mean number of requests in the benchmark that were sent and had not ended, those in the queue included.").origin("report: request_info.avg_num_concurrent_requests");
     BenchTimeToFirstToken = ENGINE.gauge("nv_trt_llm_bench_time_to_first_token_seconds").unit("seconds")
         .by("statistic", BenchStatistics::NAMES)
         .help("Time to first token in the benchmark in seconds.")
@@ -54,10 +64,13 @@ families! {
         .origin("report: performance.request_latency_percentiles_ms, avg_request_latency_ms; first format: latency_stats.e2e_ms");
     BenchInputTokens = ENGINE.gauge("nv_trt_llm_bench_input_tokens").unit("tokens").by("statistic", BenchStatistics::NAMES)
         .help("Prompt tokens per request in the benchmark.")
-        .origin("report: dataset.isl_stats, else request_info.avg_input_length and dataset.max_isl; first format: input_output_stats.input_tokens");
+        .origin("report: dataset.isl_stats and max_isl; avg: request_info.avg_input_length, else of the data set; first format: input_output_stats.input_tokens");
     BenchOutputTokens = ENGINE.gauge("nv_trt_llm_bench_output_tokens").unit("tokens").by("statistic", BenchStatistics::NAMES)
         .help("Generated tokens per request in the benchmark.")
-        .origin("report: dataset.osl_stats, else request_info.avg_output_length and dataset.max_osl; first format: input_output_stats.output_tokens");
+        .origin("report: dataset.osl_stats and max_osl; avg: request_info.avg_output_length, else of the data set; first format: input_output_stats.output_tokens");
+    BenchSequenceTokens = ENGINE.gauge("nv_trt_llm_bench_sequence_tokens").unit("tokens").by("statistic", BenchStatistics::NAMES)
+        .help("Prompt and generated tokens together per request in the benchmark.")
+        .origin("report: dataset.seq_len_stats, avg_sequence_length, max_sequence_length");
     BenchSpecDraftTokens = ENGINE.gauge("nv_trt_llm_bench_spec_decode_draft_tokens").unit("tokens").by("statistic", BenchStatistics::NAMES)
         .help("Draft tokens per request in the benchmark.").origin("report: decoding_stats.num_draft_tokens_percentiles");
     BenchSpecAcceptedTokens = ENGINE.gauge("nv_trt_llm_bench_spec_decode_accepted_tokens").unit("tokens").by("statistic", BenchStatistics::NAMES)
@@ -74,9 +87,9 @@ families! {
         .help("Mean power of the GPUs in the benchmark in watts.").origin("report: energy.average_gpu_power");
     BenchConfig = ENGINE.gauge("nv_trt_llm_bench_config").by("setting", BenchSettings::NAMES)
         .help("Configuration of the benchmark, by setting.")
-        .origin("report: world_info.world_size (num_gpus), tp_size, pp_size, ep_size, max_batch_size, max_num_tokens, kv_cache_percentage (kv_memory_ratio); first format: metadata.num_gpus and configuration");
+        .origin("report: world_info.world_size (num_gpus), tp_size, pp_size, ep_size, max_batch_size, max_num_tokens, kv_cache_percentage (kv_memory_ratio); engine.max_input_length, max_sequence_length; first format: metadata.num_gpus and configuration");
     BenchInfo = ENGINE.gauge("nv_trt_llm_bench_info")
-        .labels(&["backend", "bench_model", "bench_timestamp", "engine_version", "gpu_name", "kv_cache_dtype", "model", "quantization", "scheduler_policy", "version"])
-        .help("Benchmark description in labels (model, TensorRT-LLM, GPU, quantization, scheduling policy, time); always 1.")
-        .origin("report: engine.model, version, backend, quantization, kv_cache_dtype; machine.name; world_info.scheduling_policy; first format: metadata and configuration");
+        .labels(&["backend", "bench_model", "bench_timestamp", "decoding_mode", "dtype", "engine_version", "gpu_name", "kv_cache_dtype", "model", "quantization", "scheduler_policy", "version"])
+        .help("Benchmark description in labels (model, TensorRT-LLM, GPU, quantization, scheduling policy, speculative decoding, time); always 1.")
+        .origin("report: engine.model, version, backend, dtype, quantization, kv_cache_dtype; machine.name; world_info.scheduling_policy; decoding_stats.mode; first format: metadata and configuration");
 }
