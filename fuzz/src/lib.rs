@@ -3,6 +3,7 @@
 // Shared with a test, which uses neither every item nor exports any.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, unreachable_pub, dead_code)]
 
+pub mod bench_report;
 pub mod fold;
 pub mod formats;
 pub mod framing;
@@ -19,7 +20,7 @@ pub mod web_config;
 /// The name of a corpus, and what runs with each of its inputs.
 pub type Target = (&'static str, fn(&[u8]));
 
-pub const TARGETS: [Target; 8] = [
+pub const TARGETS: [Target; 9] = [
     ("records", records::run),
     ("framing", framing::run),
     ("server_metrics", server_metrics::run),
@@ -28,4 +29,5 @@ pub const TARGETS: [Target; 8] = [
     ("negotiation", negotiation::run),
     ("pod_resources", pod_resources::run),
     ("formats", formats::run),
+    ("bench_report", bench_report::run),
 ];

@@ -119,6 +119,11 @@ fn pages_of_trtllm_serve_never_let_a_total_fall() {
 }
 
 #[test]
+fn files_of_trtllm_bench_are_read_or_refused() {
+    holds("bench_report", 300);
+}
+
+#[test]
 fn kv_cache_events_never_let_a_total_fall() {
     holds("kv_events", 100);
 }
