@@ -147,6 +147,50 @@ fn engines_have_no_finding_while_the_exporter_starts() {
     }
 }
 
+/// All have 32 requests at once. Only the benchmark differs.
+#[cfg(feature = "executor")]
+#[test]
+fn an_engine_below_its_benchmark_is_named_only_at_equal_load() {
+    let folder = tempfile::tempdir().unwrap();
+    let engines = [
+        ("slow", 9000.0, 32.0, 64),
+        ("fast", 300.0, 32.0, 64),
+        ("other-load", 9000.0, 90.0, 64),
+        ("other-lengths", 9000.0, 32.0, 400),
+    ];
+    let mut text = "engines:\n".to_owned();
+    for (model, rate, concurrent, length) in engines {
+        let file = folder.path().join(format!("{model}.json"));
+        let report = serde_json::json!({
+            "engine": {"model": "llama"}, "world_info": {"world_size": 1, "max_batch_size": 256},
+            "request_info": {"avg_num_concurrent_requests": concurrent, "avg_input_length": 64, "avg_output_length": length},
+            "performance": {"system_output_throughput_tok_s": rate},
+        });
+        std::fs::write(&file, report.to_string()).unwrap();
+        let source = "sim:?rate=1000&in_flight=32&prompt_mean=64&output_mean=64&kv_blocks=6000";
+        text += &format!("- source: \"{source}\"\n  model: {model}\n  bench_report: {}\n", file.display());
+    }
+    let file = folder.path().join("engines.yaml");
+    std::fs::write(&file, text).unwrap();
+    let daemon = Daemon::start(&["--config.file", path(&file)]);
+    daemon.until(|page| {
+        let completed = engines.map(|(model, ..)| {
+            page.find("nv_trt_llm_requests_completed_total", &[&format!("model={model}")]).unwrap_or(0.0)
+        });
+        ensure(completed.iter().all(|completed| *completed >= 32.0), || format!("{completed:?} requests completed"))
+    });
+    let report = Report::of(&daemon, &[]);
+    report.names("slow", "below-benchmark");
+    let finding =
+        report.json["findings"].as_array().unwrap().iter().find(|finding| finding["rule"] == "below-benchmark");
+    let share = &finding.unwrap()["facts"][0];
+    assert_eq!(share["name"], "tokens/s of its benchmark at equal concurrency");
+    assert!(share["unit"] == "share" && share["value"].as_f64().unwrap() < limit::BENCHMARK_SHARE, "{share}");
+    for silent in ["fast", "other-load", "other-lengths"] {
+        assert!(!report.about(silent).contains("below-benchmark"), "{silent}: {:#}", report.json["findings"]);
+    }
+}
+
 #[test]
 fn the_limit_of_each_publishers_engine_is_named() {
     let mut publishers = Publishers::new();
@@ -577,6 +621,10 @@ const SHARED: &[(f64, &str, &[&str], &[&str])] = &[
     (limit::REUSED_BLOCKS, "%", &["poor-reuse"], &["TrtllmKvCacheReuseLow"]),
     (limit::TRANSFER_SHARE, "%", &["kv-transfer-slow"], &["TrtllmKvTransferSlow"]),
     (limit::SPECULATION_GAIN, "", &["poor-speculation"], &[]),
+    (limit::BENCHMARK_SHARE, "%", &["below-benchmark"], &["TrtllmBelowBenchmark"]),
+    (limit::SAME_LOAD, "%", &["below-benchmark"], &[]),
+    (1.0 - limit::SAME_LOAD, "%", &[], &["TrtllmBelowBenchmark"]),
+    (1.0 + limit::SAME_LOAD, "%", &[], &["TrtllmBelowBenchmark"]),
     (limit::ANSWERS_BY / 60.0, "minutes", &["source-never-answered", "engine-starting"], &[]),
     (limit::LOADED_BY / 60.0, "minutes", &["source-never-answered", "engine-starting"], &[]),
 ];

@@ -16,6 +16,7 @@ use super::observation::{Engine, Exporter, Observation, Reached, SourceAnswer, c
 use super::page::{Change, Page};
 use super::{report, rules};
 
+mod benchmark;
 mod situations;
 
 /// A series and its value on both pages.
@@ -304,6 +305,7 @@ fn cases() -> Vec<(&'static str, Case, &'static [&'static str])> {
         ("kv-transfer-slow", lines(&[("nv_trt_llm_kv_cache_transfer_seconds_sum", 0.0, 50.0)]), &[]),
         ("poor-speculation", lines(&[("nv_trt_llm_spec_decode_accepted_tokens_total", 0.0, 300.0)]), &[]),
         ("speculation-rarely-used", lines(&[("nv_trt_llm_spec_decode_drafted_requests_total", 3000.0, 4000.0)]), &[]),
+        ("below-benchmark", lines(benchmark::REPORT), &[]),
         (
             "engine-unreachable",
             lines(&[

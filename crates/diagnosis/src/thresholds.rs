@@ -17,6 +17,11 @@ pub const REUSED_BLOCKS: f64 = 0.7;
 pub const TRANSFER_SHARE: f64 = 0.1;
 /// Decoded tokens of a step, divided by how much longer the step takes with drafts. Below this, drafts do not pay.
 pub const SPECULATION_GAIN: f64 = 1.1;
+/// Output tokens per second, divided by those of the benchmark at equal concurrency. A server with HTTP and a tokenizer is a little
+/// slower than a benchmark without.
+pub const BENCHMARK_SHARE: f64 = 0.8;
+/// Requests at once, and lengths, that differ from the benchmark's by at most this share are compared.
+pub const SAME_LOAD: f64 = 0.2;
 /// Seconds without an answer after which the address is probably wrong, or the server does not run.
 pub const ANSWERS_BY: f64 = 120.0;
 /// Seconds after which hardly any model still loads.

@@ -1,5 +1,6 @@
 //! The table of all rules, in the order in which a report and the reference show them.
 
+mod benchmark;
 mod exporter;
 mod gpu;
 mod load;
@@ -19,6 +20,7 @@ pub fn all() -> impl Iterator<Item = &'static Rule> {
         waiting::RULES,
         memory::RULES,
         speculation::RULES,
+        benchmark::RULES,
         gpu::RULES,
         exporter::RULES,
         source::RULES,
