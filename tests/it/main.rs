@@ -19,6 +19,7 @@ mod faults;
 mod fields;
 mod fixtures;
 mod formats;
+mod frontends;
 mod fuzz_targets;
 mod golden;
 mod gpu;

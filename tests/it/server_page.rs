@@ -105,6 +105,16 @@ impl Server {
         self.change(|answers| answers.begun)
     }
 
+    /// Waits until no reading follows at once. The daemon reads the first page, and one with lower counts, several times.
+    fn settle(&self) {
+        until(|| {
+            let before = self.change(|answers| answers.begun);
+            std::thread::sleep(Duration::from_millis(200));
+            let (begun, ended) = self.change(|answers| (answers.begun, answers.ended));
+            ensure(ended > 0 && begun == before && ended == begun, || "the page is being read".to_owned())
+        });
+    }
+
     /// Serves another page, and waits until the daemon has read it.
     fn show(&self, daemon: &Daemon, page: String) -> Page {
         let before = self.change(|answers| {
@@ -113,13 +123,14 @@ impl Server {
         });
         // The reading after next began after the change.
         until(|| ensure(self.change(|answers| answers.ended) > before, || "the page was not read".to_owned()));
+        self.settle();
         daemon.poll(&[], 3)
     }
 }
 
 fn start(server: &Server) -> Daemon {
     let daemon = Daemon::start(&["--source", &server.source, "--metrics.compat", "trtllm,triton-core"]);
-    until(|| ensure(server.change(|answers| answers.ended) > 0, || "the page was not read".to_owned()));
+    server.settle();
     daemon.poll(&[], 3);
     daemon
 }
@@ -247,7 +258,7 @@ fn request_times_of_a_server_without_perf_metrics_come_from_its_page() {
     let args =
         ["--source", &server.source, "--metrics.compat", "trtllm,vllm,triton-core", "--objectives", "ttft=500ms"];
     let daemon = Daemon::start(&args);
-    until(|| ensure(server.change(|answers| answers.ended) > 0, || "the page was not read".to_owned()));
+    server.settle();
     let first = daemon.poll(&[], 3);
     assert_eq!(first.count("nv_trt_llm_e2e_request_latency_seconds_count", &[]), 0);
     assert_eq!(source_of_latencies(&first, "none"), 1.0);
@@ -322,7 +333,7 @@ fn a_request_with_a_line_is_not_observed_again_from_the_page() {
     write_line(lines.path(), &entry());
     let source = format!("{}?perf_metrics_dir={}", server.source, lines.path().display());
     let daemon = Daemon::start(&["--source", &source, "--objectives", "ttft=500ms", "--metrics.compat", "trtllm"]);
-    until(|| ensure(server.change(|answers| answers.ended) > 0, || "the page was not read".to_owned()));
+    server.settle();
     daemon.poll(&[], 30);
     server.change(|answers| answers.page = times(12));
     write_line(lines.path(), &entry());
@@ -418,7 +429,7 @@ fn a_missing_page_is_requested_again_only_after_the_server_was_replaced() {
     server.change(|answers| (answers.records_status, answers.page_status) = (503, 200));
     daemon.until(|page| ensure(page.get("trtllm_exporter_source_up", &[]) == 0.0, || "still up".to_owned()));
     server.change(|answers| answers.records_status = 200);
-    until(|| ensure(server.reads() == 2, || "the page was not requested".to_owned()));
+    until(|| ensure(server.reads() >= 2, || "the page was not requested".to_owned()));
 }
 
 #[test]

@@ -8,6 +8,8 @@ use serde_json::{Value, json};
 
 use trtllm_model::IterationStats;
 
+use trtllm_model::server_metrics::SEVERAL_FRONTENDS;
+
 use super::about::About;
 use super::batches::Batches;
 use super::finding::Severity;
@@ -421,9 +423,12 @@ fn other_cases() -> Vec<(&'static str, Observation)> {
     };
     let mut newer = observation(&Case::default());
     newer.exporters[0].engines[0].about.unread_keys = vec!["numDreams".to_owned()];
+    let mut several = observation(&Case::default());
+    several.exporters[0].engines[0].about.notice = Some(SEVERAL_FRONTENDS.to_owned());
     let unreadable = Exporter { error: Some("status 401".to_owned()), ..Exporter::default() };
     vec![
         ("engine-newer", newer),
+        ("several-frontends", several),
         ("exporter-unreadable", Observation { exporters: vec![unreadable], ..Observation::default() }),
         ("source-unanswered", source(|source| source.reached = Reached::No("refused".to_owned()))),
         ("source-not-asked", source(|source| source.reached = Reached::NotAsked("no token".to_owned()))),

@@ -13,9 +13,9 @@ use trtllm_model::{Objectives, ServerMetrics};
 use super::finished_request::{FinishedRequest, finish_reason, served};
 use super::lifecycle::Lifecycle;
 use super::objectives::{ObjectiveTotals, Served};
-use super::request_times::{Blocks, Latencies, Times};
+use super::request_times::{Blocks, Latencies, RequestTimes, Times};
 use super::request_totals::{LatencySource, RequestTotals, Usage};
-use super::server_metrics::ServerFold;
+use super::server_metrics::{ServerFold, ServerTotals};
 use super::successes::Successes;
 
 /// The fold of finished requests.
@@ -182,6 +182,10 @@ impl RequestFold {
 
     /// Folds one reading of trtllm-serve's own metrics.
     pub fn absorb_server_metrics(&mut self, page: &ServerMetrics) {
+        if page.several_frontends {
+            self.forget_server_metrics(page);
+            return;
+        }
         let more = self.server.absorb(page, Arc::make_mut(&mut self.totals.server));
         if !self.server.is_known() {
             return;
@@ -203,6 +207,27 @@ impl RequestFold {
                 self.count_unjudged(increase.count());
             }
             self.totals.times.of_server(time).add_buckets(increase.buckets, increase.seconds);
+        }
+    }
+
+    /// Each page is that of one frontend of several, so nothing is known of all of them. What was counted from pages is absent
+    /// from now on: it may have counted the difference between two frontends.
+    fn forget_server_metrics(&mut self, page: &ServerMetrics) {
+        self.server = ServerFold::default();
+        self.totals.server = Arc::new(ServerTotals { config: page.config.clone(), ..ServerTotals::default() });
+        if !self.entries_have_reasons {
+            self.totals.finished = None;
+        }
+        self.times_from_server = false;
+        let from_pages = self.totals.source == LatencySource::ServerMetrics;
+        if from_pages {
+            self.totals.source = LatencySource::None;
+        }
+        let mut without = RequestTimes::new();
+        for time in RequestTime::ALL {
+            if from_pages || time == RequestTime::PerOutputToken {
+                std::mem::swap(self.totals.times.of_server(time), without.of_server(time));
+            }
         }
     }
 

@@ -372,6 +372,25 @@ mod tests {
     }
 
     #[test]
+    fn what_pages_of_several_frontends_gave_is_absent() {
+        let mut folded = RequestFold::default();
+        let mut page = times("1", 2, 40);
+        page.counts.push(ServerCount { counter: ServerCounter::PromptTokens, series: 0, value: 7 });
+        for page in [times("1", 0, 0), page, ServerMetrics { several_frontends: true, ..ServerMetrics::default() }] {
+            folded.absorb_server_metrics(&page);
+        }
+        assert_eq!((observed(&mut folded), folded.totals.source), (vec![(0, 0.0, 0); 7], LatencySource::None));
+        assert_eq!(
+            (folded.totals.finished, folded.totals.prompt_tokens(), folded.server.finished()),
+            (None, None, None)
+        );
+        // Entries are observed, because no page has them.
+        let entry = r#"{"perf_metrics": {"timing_metrics": {"arrival_time": 1.0, "last_token_time": 2.0}}}"#;
+        folded.absorb_perf_metrics(&serde_json::from_str::<PerfMetricsEntry>(entry).unwrap(), Instant::now());
+        assert_eq!((folded.totals.times.e2e_latency.count(), folded.totals.source), (1, LatencySource::PerfMetrics));
+    }
+
+    #[test]
     fn label_values_and_series_are_bounded() {
         let page = |from: u64| -> String {
             (from..from + 4000).map(|code| format!("trtllm_request_error_total{{http_code=\"{code}\"}} 1\n")).collect()

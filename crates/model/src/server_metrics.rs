@@ -19,7 +19,15 @@ pub struct ServerMetrics {
     /// The server has no entries of finished requests (`/perf_metrics`), so only this page has the times of requests.
     #[serde(default)]
     pub without_entries: bool,
+    /// Several processes answer on the port of the server, each with counts of its own. So `counts` is empty.
+    #[serde(default)]
+    pub several_frontends: bool,
 }
+
+/// What the exporter says of such a server.
+pub const SEVERAL_FRONTENDS: &str = "several frontends answer on this port, each with counts of its own in /prometheus/metrics, so \
+    the numbers of that page are absent, and records that another frontend has taken are lost: start the server with one frontend \
+    (--num_serve_frontends 1), or set PROMETHEUS_MULTIPROC_DIR for it, or read its perf_metrics_dir";
 
 /// Names and values, as the server writes them.
 pub type Configuration = BTreeMap<ConfigSection, Vec<(String, String)>>;

@@ -212,6 +212,11 @@ impl HttpClient {
         self.reserved = None;
     }
 
+    /// The next request opens a connection of its own.
+    pub fn disconnect(&mut self) {
+        self.connection = None;
+    }
+
     /// What has arrived of the last body, also if its request failed or was dropped.
     pub(super) fn received(&self) -> &[u8] {
         &self.body

@@ -15,6 +15,7 @@ use super::startup_times::parse_startup_times;
 use super::trtllm_json::{ArrayPosition, ParseError, StatisticsArray};
 use super::{Batch, OpenError, Presence, SourceError};
 use trtllm_model::iteration::Backend;
+use trtllm_model::server_metrics::SEVERAL_FRONTENDS;
 use trtllm_model::{EngineAbout, StartupTimes};
 use trtllm_recording::Item;
 
@@ -180,6 +181,9 @@ impl TrtllmServe {
             let _ = tokio::time::timeout(EXTRAS_TIMEOUT, self.read_startup_times(batch)).await;
             self.take_lines(batch);
             self.take_page(batch);
+            if self.page.as_ref().is_some_and(|page| page.several_frontends) {
+                batch.notice = batch.notice.or(Some(SEVERAL_FRONTENDS));
+            }
             let no_page = self.page.as_ref().is_some_and(|page| page.missing);
             let endpoints = [(self.no_perf_metrics, "/perf_metrics"), (no_page, "/prometheus/metrics")];
             batch.missing_endpoints = Some(endpoints.into_iter().filter_map(|(is, path)| is.then_some(path)).collect());
@@ -307,7 +311,7 @@ impl TrtllmServe {
             self.entries = Entries::UNKNOWN;
         }
         if let Some(page) = &mut self.page {
-            page.missing = false;
+            page.may_be_replaced();
         }
     }
 

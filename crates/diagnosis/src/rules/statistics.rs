@@ -4,6 +4,7 @@ use super::super::about::About;
 use super::super::finding::{Check, Fact, Facts, Rule, Severity, count, seconds, share, text};
 use super::super::observation::Engine;
 use super::super::thresholds::{ANSWERS_BY, LOADED_BY};
+use trtllm_model::server_metrics::SEVERAL_FRONTENDS;
 
 /// Records per poll at which a ring of the default size (1000) may overflow: half of it.
 const NEAR_OVERFLOW: f64 = 500.0;
@@ -126,6 +127,18 @@ pub(super) const RULES: &[Rule] = &[
         change: "Find the other reader of GET /metrics, getLatestIterationStats() or get_stats(): another exporter, a script, a \
                  second replica. Let it read the exporter instead.",
         alerts: &["TrtllmStatisticsLost", "TrtllmStatisticsReadTwice"],
+    },
+    Rule {
+        name: "several-frontends",
+        severity: Severity::Warning,
+        check: Check::Engine(several_frontends),
+        says: "Several frontends answer for this engine, so its server's own numbers are unknown and records can be lost.",
+        when: "Counts of /prometheus/metrics fall again and again, while the server answers all the time.",
+        guideline: "Each frontend of trtllm-serve (--num_serve_frontends) counts its own requests, and no answer says whose it is. \
+                    What came from that page is absent. Up to TensorRT-LLM #19394 each frontend takes records, too.",
+        change: "Start the server with one frontend, or set PROMETHEUS_MULTIPROC_DIR for it (an empty directory). For lost records: \
+                 one frontend, or a release with TensorRT-LLM #19394. The lines of perf_metrics_dir are complete in any case.",
+        alerts: &[],
     },
     Rule {
         name: "records-rejected",
@@ -301,7 +314,8 @@ fn second_reader(engine: &Engine) -> Facts {
     let waits = engine.page.grew("nv_trt_llm_kv_cache_transfer_seconds_count", &[]) > 0.0;
     let gaps =
         !waits && engine.sampling() == 1.0 && unreported >= 10.0 && unreported >= 0.2 * (iterations + unreported);
-    (stolen || gaps).then(|| {
+    // The other frontends are the reader.
+    (!has_several_frontends(engine) && (stolen || gaps)).then(|| {
         vec![
             count("iterations lost", lost(engine)),
             count("iterations without a record", unreported),
@@ -321,6 +335,14 @@ fn objectives_unknown(engine: &Engine) -> Facts {
     };
     let (known, unknown) = (grew("met") + grew("missed"), grew("unknown"));
     (known == 0.0 && unknown > 0.0).then(|| vec![count("requests with an unknown outcome", unknown)])
+}
+
+fn several_frontends(engine: &Engine) -> Facts {
+    has_several_frontends(engine).then(|| vec![count("iterations lost", lost(engine))])
+}
+
+fn has_several_frontends(engine: &Engine) -> bool {
+    engine.about.notice.as_deref() == Some(SEVERAL_FRONTENDS)
 }
 
 fn engine_newer(engine: &Engine) -> Facts {
