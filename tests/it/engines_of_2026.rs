@@ -639,7 +639,7 @@ fn row_15_queued_requests_wait_for_the_gateway_and_not_for_triton() {
 }
 
 #[test]
-fn row_16_a_record_with_absurd_values_is_rejected_and_disturbs_nothing() {
+fn row_16_a_record_with_absurd_values_is_rejected_and_disturbs_no_other_count() {
     let absurd = [
         json!({"iter": u64::MAX}),
         json!({"iter": 2_000_000_000_000_u64}),
@@ -661,13 +661,40 @@ fn row_16_a_record_with_absurd_values_is_rejected_and_disturbs_nothing() {
         bench.answer(&records[..2]).answer(&[with(records[2].clone(), fields.clone())]).answer(&records[3..]);
         let rejected = bench.value("trtllm_exporter_records_rejected_total", &["reason=implausible"]);
         assert_eq!(rejected, Some(1.0), "{fields}");
-        assert_eq!(bench.ours("iterations_lost_total"), Some(0.0), "rejected is not lost: {fields}");
         assert_eq!(undisturbed.ours("iterations_lost_total"), Some(1.0));
-        for family in
-            ["iterations_total", "kv_cache_blocks_reused_total", "engine_restarts_total", "generation_tokens_total"]
-        {
+        for family in [
+            "iterations_total",
+            "iterations_lost_total",
+            "kv_cache_blocks_reused_total",
+            "engine_restarts_total",
+            "generation_tokens_total",
+        ] {
             assert_eq!(bench.ours(family), undisturbed.ours(family), "{family} after {fields}");
         }
     }
     assert_eq!(RejectReason::Implausible.name(), "implausible");
+}
+
+#[test]
+fn an_implausible_record_counts_as_lost_like_an_unreadable_one() {
+    let frame = |iter: u64, fields| with(pytorch(2 * iter, json!({"statsSequence": iter})), fields);
+    type Record = fn(u64, Value) -> Value;
+    for (record, lost, unreported) in [(executor as Record, 2.0, 0.0), (pytorch, 0.0, 2.0), (frame, 2.0, 5.0)] {
+        let good = |iter| record(iter, json!({}));
+        let unreadable = || json!(["not", "a", "record"]);
+        let implausible = |iter| record(iter, json!({"numActiveRequests": -5}));
+        for (rejected, reason) in [
+            ([unreadable(), unreadable()], RejectReason::NotARecord),
+            ([implausible(6), implausible(7)], RejectReason::Implausible),
+        ] {
+            let mut bench = Bench::new();
+            bench.answer(&[good(4), good(5)]).answer(&rejected).answer(&[good(8), good(9)]);
+            let reason = reason.name();
+            let count = bench.value("trtllm_exporter_records_rejected_total", &[&format!("reason={reason}")]);
+            assert_eq!(count, Some(2.0), "{reason}");
+            assert_eq!(bench.ours("iterations_total"), Some(4.0), "{reason}");
+            assert_eq!(bench.ours("iterations_lost_total"), Some(lost), "{reason}");
+            assert_eq!(bench.ours("iterations_unreported_total"), Some(unreported), "{reason}");
+        }
+    }
 }

@@ -267,13 +267,12 @@ class Fold:
             if numbers:
                 self.gaps.append((self.seen + 1, n - 1, {rank: dict(kv) for rank, kv in self.cumulative.items()}))
                 del self.gaps[:-LATE_WITHIN]
-            unseen = max(0, numbers - self.skipped)
             if None not in (sequence, self.sequence):
-                missing = lost = min(unseen, max(0, sequence - self.sequence - 1 - self.skipped))
+                missing = lost = min(numbers, max(0, sequence - self.sequence - 1))
             else:
-                missing, lost = unseen // max(self.stride, 1), 0 if is_pytorch(r) else unseen
+                missing, lost = numbers // max(self.stride, 1), 0 if is_pytorch(r) else numbers
             self.gap += lost
-            self.count("iterations_unreported", unseen - lost)
+            self.count("iterations_unreported", numbers - lost)
         self.sequence = sequence if sequence is not None else self.sequence
         self.seen = through if self.seen is None else max(self.seen, through)
         self.dropped += self.increase(0, "statsDroppedFrames", r.get("statsDroppedFrames"))

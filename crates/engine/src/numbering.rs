@@ -25,8 +25,8 @@ pub struct Numbering {
     dropped: Cumulative,
     lost_by_engine: u64,
     unreported: u64,
-    /// Records that were rejected since the last valid one. They leave a gap, but are not lost.
-    rejected: u64,
+    /// A record was rejected since the last valid one. Its number is missing, as that of a record that nobody could read.
+    rejected: bool,
     /// Iterations in the answer of the source that is being read, and the gap before the first of them.
     answer: u64,
     gap_before_answer: u64,
@@ -56,7 +56,7 @@ impl Numbering {
             dropped,
             lost_by_engine: 0,
             unreported: 0,
-            rejected: 0,
+            rejected: false,
             answer: 0,
             gap_before_answer: 0,
             last_answer_was_full: false,
@@ -108,9 +108,10 @@ impl Numbering {
         self.sequence.zip(record.stats_sequence).is_some_and(|(last, next)| next < last)
     }
 
-    /// A record with absurd values was skipped.
+    /// A record with absurd values was skipped. Its number does not count as read, so it leaves a gap like any record that is
+    /// missing from the totals.
     pub fn reject(&mut self) {
-        self.rejected = self.rejected.saturating_add(1);
+        self.rejected = true;
     }
 
     /// A record that came after a later one fills its gap. What was counted lost stays counted: a counter never falls.
@@ -127,15 +128,14 @@ impl Numbering {
     pub fn advance(&mut self, record: &IterationStats, iter: u64, flush: bool) -> Gap {
         let rejected = std::mem::take(&mut self.rejected);
         let frames = match (self.sequence, record.stats_sequence) {
-            (Some(last), Some(next)) if next > last => Some((next - last - 1).saturating_sub(rejected)),
+            (Some(last), Some(next)) if next > last => Some(next - last - 1),
             _ => None,
         };
         self.sequence = record.stats_sequence.max(self.sequence);
         // Before iteration 0 there is none.
         let Some(reached) = iter.checked_sub(u64::from(flush)) else { return Gap::default() };
         let step = self.through.map_or(0, |through| reached.saturating_sub(through));
-        let skipped = if flush { step } else { step.saturating_sub(1) };
-        let gap = skipped.saturating_sub(rejected);
+        let gap = if flush { step } else { step.saturating_sub(1) };
         let pytorch = !flush && record.backend() == Backend::PyTorch;
         match frames {
             Some(frames) => {
@@ -159,7 +159,7 @@ impl Numbering {
             self.records_with_work = self.records_with_work.saturating_add(1);
         }
         let lost = frames.map_or(!pytorch && gap > 0, |frames| frames > 0);
-        let broken = lost || rejected > 0;
+        let broken = lost || rejected;
         Gap { broken, unexplained: broken || gap > 0 && frames.is_none() && self.interval() != Some(step) }
     }
 

@@ -101,10 +101,9 @@ pub(super) struct World {
     late: Option<Record>,
     outage: Option<(Outage, u64)>,
     calm: bool,
-    /// Of the exporter: the process that it last read, its highest number, its cumulative count, and rejected records since.
+    /// Of the exporter: the process that it last read, its highest number and its cumulative count.
     seen: Option<(u64, u64)>,
     seen_reused: u64,
-    rejected_since: u64,
     /// The last record that was read shows no request.
     last_active: Option<u64>,
 }
@@ -130,7 +129,6 @@ impl World {
             calm: false,
             seen: None,
             seen_reused: 0,
-            rejected_since: 0,
             last_active: None,
         }
     }
@@ -276,7 +274,6 @@ impl World {
     fn delivered(&mut self, record: &Record) {
         if record.absurd {
             self.truth.rejected += 1;
-            self.rejected_since += 1;
             return;
         }
         let (process, through) = match self.seen {
@@ -291,10 +288,9 @@ impl World {
             let missing = record.iter - through - 1;
             // Without frame numbers, a gap of the PyTorch engine is not certain to be a loss.
             if self.kind != Kind::PyTorch {
-                self.truth.lost += missing.saturating_sub(self.rejected_since);
+                self.truth.lost += missing;
             }
         }
-        self.rejected_since = 0;
         let late = record.process == process && self.seen.is_some() && record.iter < through;
         if !late {
             self.seen = Some((record.process, record.iter));

@@ -29,7 +29,7 @@ families! {
         .help("Iterations reported by the engine, each counted once.")
         .origin("one per distinct iter; the idle flush record and further attention-DP rows are not iterations");
     IterationsLost = ENGINE.counter("nv_trt_llm_iterations_lost_total").stable()
-        .help("Iterations whose record was lost, counted by gaps in the engine's numbering.")
+        .help("Iterations whose record was lost, unreadable or rejected, counted by gaps in the engine's numbering.")
         .origin("gaps in statsSequence, or statsDroppedFrames where that is larger; without statsSequence, gaps in iter of the C++ Executor, and of the PyTorch engine if the answer or the one before it had 1000 records (a full ring)");
     IterationsUnreported = ENGINE.counter("nv_trt_llm_iterations_unreported_total")
         .help("Iterations without a record that are not known to be lost: sampled statistics, or loop passes without a batch.")
