@@ -190,6 +190,50 @@ fn row_2_sampled_statistics_are_not_lost_and_their_batch_counts_are_absent() {
 }
 
 #[test]
+fn partial_sums_of_a_sampled_epoch_do_not_come_back_after_a_restart() {
+    let names = ["generation_tokens_total", "context_tokens_total", "spec_decode_draft_tokens_total"];
+    let sums = |bench: &Bench| names.map(|name| bench.ours(name));
+    let ranks = |bench: &Bench| {
+        ["0", "1"].map(|rank| bench.value("nv_trt_llm_rank_context_tokens_total", &[&format!("rank={rank}")]))
+    };
+    // One generated token, two context tokens and three draft tokens in each iteration of each rank.
+    let rows = |iter: u64| {
+        [0, 1].map(|rank| {
+            let batch = json!({"numScheduledRequests": 1, "numGenRequests": 1, "numCtxTokens": 2});
+            pytorch(
+                iter,
+                json!({"rank": rank, "inflightBatchingStats": batch,
+                "specDecodingStats": {"numDraftTokens": 3, "numAcceptedTokens": 0}}),
+            )
+        })
+    };
+    let mut bench = Bench::new();
+    for iter in [7, 8, 9] {
+        bench.answer(&rows(iter));
+    }
+    assert_eq!((sums(&bench), ranks(&bench)), ([6.0, 12.0, 18.0].map(Some), [Some(6.0); 2]));
+    // A restarted engine whose statistics are sampled: its first two records do not show that yet.
+    for iter in [2, 4, 6, 8] {
+        bench.answer(&rows(iter));
+    }
+    assert_eq!(bench.ours("statistics_interval_iterations"), Some(2.0));
+    assert_eq!((sums(&bench), ranks(&bench)), ([None; 3], [None; 2]));
+    let reported = bench.value("trtllm_spec_decode_num_draft_tokens_total", &[]);
+    assert_eq!(reported, Some(42.0), "trtllm-serve's name sums all records");
+    // After the next restart it is not sampled, which its third record shows.
+    for iter in [1, 2] {
+        bench.answer(&rows(iter));
+        assert_eq!((sums(&bench), ranks(&bench)), ([None; 3], [None; 2]), "not known yet: iteration {iter}");
+    }
+    bench.answer(&rows(3));
+    assert_eq!(bench.ours("engine_restarts_total"), Some(2.0));
+    // The three iterations before the sampled epoch, its first two, and the three after it.
+    assert_eq!((sums(&bench), ranks(&bench)), ([16.0, 32.0, 48.0].map(Some), [Some(16.0); 2]));
+    let reported = bench.value("trtllm_spec_decode_num_draft_tokens_total", &[]);
+    assert_eq!(reported, Some(60.0));
+}
+
+#[test]
 fn row_2_a_gap_is_lost_only_where_that_is_certain() {
     // The C++ executor writes one record per number.
     let mut bench = Bench::new();

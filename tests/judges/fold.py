@@ -52,6 +52,8 @@ COUNTERS = """iterations iterations_lost iterations_unreported engine_restarts r
  kv_cache_blocks_allocated kv_cache_blocks_newly_allocated kv_cache_blocks_reused kv_cache_blocks_missed
  spec_decode_draft_tokens spec_decode_accepted_tokens spec_decode_drafted_requests spec_decode_draft_seconds
  request_pauses""".split()
+# Sums over batches: incomplete if the engine reports a part of its iterations only.
+OF_BATCHES = ["context_tokens", "generation_tokens", *(name for name in COUNTERS if name.startswith("spec_decode"))]
 CUMULATIVE = {"allocTotalBlocks": "allocated", "allocNewBlocks": "newly_allocated", "reusedBlocks": "reused",
               "missedBlocks": "missed"}
 REUSE = {"iterReusedBlocks": "reused", "iterFullReusedBlocks": "full_reused", "iterPartialReusedBlocks": "partial_reused",
@@ -147,6 +149,7 @@ class Fold:
         self.process = None
         self.by_rank = {}  # label -> [context tokens, generated tokens]; empty until a second rank is seen
         self.last = self.last_end = None  # the last record and its time
+        self.sampled = False
         self.begin(met_running=True)
 
     def begin(self, met_running):
@@ -165,6 +168,7 @@ class Fold:
         self.queue_value, self.queue_carried, self.queue_kind = None, 0.0, None
         self.carried_wait = 0.0
         self.stride, self.active_records = 0, 0
+        self.aside, self.by_rank_aside = {}, {}  # sums of this life while it is taken for sampled
         self.idle, self.account = False, None
         self.pools, self.cold_pools = {}, {}  # the last records with views of pools
         self.waits = []  # numbers of the passes that may have waited for work
@@ -174,7 +178,29 @@ class Fold:
         self.lives, self.rounds = {}, 0
 
     def count(self, name, more):
-        self.counts[f"nv_trt_llm_{name}_total"] += more
+        if self.sampled and name in OF_BATCHES:
+            self.aside[name] = self.aside.get(name, 0) + more
+        else:
+            self.counts[f"nv_trt_llm_{name}_total"] += more
+
+    def know_sampling(self, r):
+        """A new life is taken for sampled as the one before was, until its stride is known."""
+        if self.active_records >= 3:
+            self.sampled = self.stride > 1
+        elif not is_pytorch(r):
+            self.sampled = False
+        if not self.sampled:
+            for name, more in self.aside.items():
+                self.count(name, more)
+            for label, more in self.by_rank_aside.items():
+                self.count_rank(label, more)
+            self.aside, self.by_rank_aside = {}, {}
+
+    def count_rank(self, label, more):
+        totals = self.by_rank_aside if self.sampled else self.by_rank
+        before = totals.get(label, [0, 0])
+        totals[label] = [before[0] + more[0], before[1] + more[1]]
+        self.by_rank.setdefault(label, [0, 0])
 
     def observe(self, name, value, times=1):
         self.observed[name if name.startswith("nv_llm") else f"nv_trt_llm_{name}"].append((value, times))
@@ -222,6 +248,7 @@ class Fold:
             first = n <= 1 or r.get("statsSequence") is not None and r["statsSequence"] <= 1
             self.from_start = self.from_start or first
             self.idle = n <= 1
+        self.know_sampling(r)
         missing, gap = self.losses(r, flush)
         self.kv(r)
         latency = self.flush(r) if flush else self.iteration(r, Iteration(n, late=False, missing=missing), rank)
@@ -326,6 +353,7 @@ class Fold:
         if is_pytorch(r):
             if r["numActiveRequests"] > 0:
                 self.stride, self.active_records = math.gcd(self.stride, r["iter"]), self.active_records + 1
+            self.know_sampling(r)
             self.steps(r, it.late)
             latency = None
         else:
@@ -480,8 +508,7 @@ class Fold:
             rows = self.open.tokens if len(self.ranks - {None}) > 1 else {}
         for number, more in rows.items():
             label = str(number) if 0 <= number < 64 else "other"
-            before = self.by_rank.get(label, [0, 0])
-            self.by_rank[label] = [before[0] + more[0], before[1] + more[1]]
+            self.count_rank(label, more)
 
     def speculation(self, r):
         spec = r.get("specDecodingStats")
@@ -596,7 +623,8 @@ class Fold:
             seconds = [None if us is None else us / 1e6 for us in (life["arrived"], scheduled, first, ended)]
             self.times(*seconds, max(tokens, life["tokens"]))
             judged = (seconds[0], seconds[2], seconds[3])
-        self.judge(*(judged if tokens else (None, None, None)), tokens or None, failed=False)
+        if not self.sampled:  # else not all requests have rows
+            self.judge(*(judged if tokens else (None, None, None)), tokens or None, failed=False)
         self.blocks(row["allocTotalBlocksPerRequest"], row["allocNewBlocksPerRequest"], row["reusedBlocksPerRequest"],
                     row["missedBlocksPerRequest"])
         if transfer:
@@ -697,7 +725,7 @@ class Fold:
                 self.transfer_ms += moved * 1000
         self.close()
         series = {**self.counts, **self.events}
-        if self.exact or self.stride < 2:  # else rows are those of a part of the iterations
+        if self.exact or not self.sampled:  # else rows are those of a part of the iterations
             for (objective, outcome), requests in self.judged.items():
                 series[f'nv_trt_llm_objective_requests_total{{objective="{objective}",outcome="{outcome}"}}'] = requests
             if self.goodput is not None:
@@ -707,11 +735,10 @@ class Fold:
                 series[f'nv_trt_llm_rank_{kind}_tokens_total{{rank="{rank}"}}'] = number
         if self.active_records >= 3:
             series["nv_trt_llm_statistics_interval_iterations"] = self.stride
-            if self.stride > 1:  # the engine tells these numbers of a part of its iterations only
-                for name in COUNTERS:
-                    if name in ("context_tokens", "generation_tokens") or name.startswith("spec_decode"):
-                        del series[f"nv_trt_llm_{name}_total"]
-                series = {name: value for name, value in series.items() if "_rank_" not in name}
+        if self.sampled:
+            for name in OF_BATCHES:
+                del series[f"nv_trt_llm_{name}_total"]
+            series = {name: value for name, value in series.items() if "_rank_" not in name}
         for name, bounds in {**BOUNDS, **LATER}.items():
             if name in BOUNDS or self.observed[name]:
                 histogram(series, name, bounds.split(), self.observed[name])

@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 pub mod batch;
+pub mod batch_sums;
 pub mod cache_tiers;
 pub mod clock;
 pub mod counted;
@@ -35,6 +36,7 @@ pub mod waits;
 
 use std::time::{Duration, Instant};
 
+use trtllm_model::iteration::Backend;
 use trtllm_model::request::RequestStage;
 use trtllm_model::{
     IterationStats, KvCacheEvent, Objectives, PerfMetricsEntry, RequestStats, RequestStatsPerIteration, ServerMetrics,
@@ -126,6 +128,7 @@ impl EngineFold {
             self.close_iteration();
         }
         let counted = self.epoch.count(record, kind);
+        self.update_sampling(record);
         self.totals.absorb(record, &counted);
         if counted.batch {
             self.absorb_rank(record, kind);
@@ -157,13 +160,14 @@ impl EngineFold {
         let Some(row) = RankRow::of(record) else { return };
         let is_newest = || self.latest.as_ref().is_some_and(|latest| latest.iter == row.iter);
         let newest = kind == RecordKind::New || kind == RecordKind::SiblingRank && is_newest();
+        let sampled = self.totals.is_sampled();
         let ranks = match &mut self.totals.ranks {
             Some(ranks) => ranks,
             None => {
                 let Some(first) = self.only_rank.replace(row).filter(|first| first.rank != row.rank) else { return };
                 let ranks = self.totals.ranks.insert(Box::new(RankTotals::new()));
                 if first.is_beside(&row) {
-                    ranks.add(&first, newest);
+                    ranks.add(&first, newest, sampled);
                 }
                 ranks
             }
@@ -171,7 +175,7 @@ impl EngineFold {
         if kind == RecordKind::New {
             ranks.begin_iteration();
         }
-        ranks.add(&row, newest);
+        ranks.add(&row, newest, sampled);
     }
 
     /// The newest record, which the gauges show.
@@ -231,6 +235,15 @@ impl EngineFold {
         }
         if !iteration.late {
             self.epoch.follow_requests(iteration);
+        }
+    }
+
+    fn update_sampling(&mut self, record: &IterationStats) {
+        match self.epoch.numbering.interval() {
+            Some(interval) => self.totals.set_sampled(interval > 1),
+            None if record.backend() != Backend::PyTorch => self.totals.set_sampled(false),
+            // It is as before the restart until the interval is known.
+            None => {}
         }
     }
 
@@ -354,7 +367,7 @@ impl EngineFold {
             }
             let complete = row.stage == Some(RequestStage::Complete);
             let lifecycle = if complete { lifecycles.next_if(|lifecycle| Some(lifecycle.id) == row.id) } else { None };
-            self.requests.absorb_row(row, lifecycle, now);
+            self.requests.absorb_row(row, lifecycle, self.totals.is_sampled(), now);
         }
     }
 
@@ -401,9 +414,7 @@ impl EngineFold {
             (latest.ranks_seen, latest.ranks_before) = (None, None);
         }
         self.only_rank = None;
-        if let Some(ranks) = &mut self.totals.ranks {
-            ranks.restart();
-        }
+        self.totals.restart();
     }
 }
 

@@ -60,11 +60,18 @@ pub struct Rank {
     place: u8,
     pub context_tokens: u64,
     pub generation_tokens: u64,
+    /// The same of this epoch since it is known to be sampled: see [`super::batch_sums`].
+    aside: (u64, u64),
     /// Absent if neither the newest iteration nor the one before has its row.
     pub load: Option<RankLoad>,
 }
 
 impl Rank {
+    fn count(&mut self, context_tokens: u64, generation_tokens: u64) {
+        self.context_tokens = self.context_tokens.saturating_add(context_tokens);
+        self.generation_tokens = self.generation_tokens.saturating_add(generation_tokens);
+    }
+
     /// `None` for the ranks beyond the first 64.
     #[must_use]
     pub fn number(&self) -> Option<u8> {
@@ -100,16 +107,20 @@ impl RankTotals {
         }
     }
 
-    /// Adds a row. `newest`: it belongs to the newest iteration, so its load is the rank's.
-    pub fn add(&mut self, row: &RankRow, newest: bool) {
+    /// Adds a row. `newest`: it belongs to the newest iteration, so its load is the rank's. `sampled`: its tokens are only a part.
+    pub fn add(&mut self, row: &RankRow, newest: bool, sampled: bool) {
         let place = u8::try_from(row.rank).map_or(NUMBERED, |rank| rank.min(NUMBERED));
         let at = self.ranks.binary_search_by_key(&place, |rank| rank.place).unwrap_or_else(|at| {
-            self.ranks.insert(at, Rank { place, context_tokens: 0, generation_tokens: 0, load: None });
+            self.ranks.insert(at, Rank { place, context_tokens: 0, generation_tokens: 0, aside: (0, 0), load: None });
             at
         });
         let rank = &mut self.ranks[at];
-        rank.context_tokens = rank.context_tokens.saturating_add(row.context_tokens);
-        rank.generation_tokens = rank.generation_tokens.saturating_add(row.generation_tokens);
+        if sampled {
+            let (context, generation) = rank.aside;
+            rank.aside = (context.saturating_add(row.context_tokens), generation.saturating_add(row.generation_tokens));
+        } else {
+            rank.count(row.context_tokens, row.generation_tokens);
+        }
         if newest {
             let others = rank.load.filter(|load| load.newest && place == NUMBERED);
             rank.load = Some(RankLoad {
@@ -120,10 +131,18 @@ impl RankTotals {
         }
     }
 
-    /// The engine has restarted: its loads are those of the old one.
+    /// The engine is not sampled after all, so the tokens kept aside are complete.
+    pub fn keep_aside(&mut self) {
+        for rank in &mut self.ranks {
+            let (context, generation) = std::mem::take(&mut rank.aside);
+            rank.count(context, generation);
+        }
+    }
+
+    /// The engine has restarted: its loads are those of the old one, and what is kept aside stays incomplete.
     pub fn restart(&mut self) {
         for rank in &mut self.ranks {
-            rank.load = None;
+            (rank.load, rank.aside) = (None, (0, 0));
         }
     }
 }

@@ -52,8 +52,8 @@ enum RequestRows {
 struct CompleteRow {
     /// Unknown if its start or some of its rows were missed.
     latencies: Latencies,
-    /// For objectives.
-    served: Served,
+    /// For objectives. Absent if it must not be judged.
+    served: Option<Served>,
     blocks: Blocks,
     transfer_seconds: Option<f64>,
     transfer_bytes: Option<u64>,
@@ -68,8 +68,8 @@ impl RequestFold {
 
     /// Folds one row of a request, with the request's lifecycle if it is known. Only the row of a complete request counts; the
     /// executor sends it once. Times and blocks are observed with a delay, because the engine may also send exact ones and no
-    /// request may be in the histograms twice.
-    pub fn absorb_row(&mut self, row: &RequestStats, lifecycle: Option<&Lifecycle>, now: Instant) {
+    /// request may be in the histograms twice. `sampled`: not all requests have rows, so this one is not judged by objectives.
+    pub fn absorb_row(&mut self, row: &RequestStats, lifecycle: Option<&Lifecycle>, sampled: bool, now: Instant) {
         if row.stage != Some(RequestStage::Complete) {
             return;
         }
@@ -97,7 +97,10 @@ impl RequestFold {
         let complete = CompleteRow {
             latencies: Latencies::of(&times, lifecycle.map(|lifecycle| lifecycle.tokens)),
             // A request without a token was cancelled, so its times say nothing about the engine.
-            served: if output_tokens == Some(0) { Served::default() } else { Served::of(&times, output_tokens) },
+            served: (!sampled).then(|| match output_tokens {
+                Some(0) => Served::default(),
+                _ => Served::of(&times, output_tokens),
+            }),
             blocks: Blocks {
                 total: row.alloc_total_blocks_per_request,
                 new: row.alloc_new_blocks_per_request,
@@ -337,8 +340,8 @@ impl RequestFold {
             self.totals.source = LatencySource::RequestStats;
         }
         self.observe_latencies(complete.latencies, complete.blocks.request);
-        if let Some(objectives) = &mut self.totals.objectives {
-            objectives.count(&complete.served);
+        if let (Some(objectives), Some(served)) = (&mut self.totals.objectives, &complete.served) {
+            objectives.count(served);
         }
         self.totals.times.observe_blocks(&complete.blocks);
         self.totals.times.observe_transfer(complete.transfer_seconds, complete.transfer_bytes, complete.blocks.request);
@@ -446,10 +449,10 @@ mod tests {
         assert_eq!(fold.totals.tokens, TokenTotals::default());
         // A request that was cancelled before its prompt was read has no length, but its count of 0 is known.
         let cancelled = RequestStats { context_prefill_position: Some(0), num_generated_tokens: None, ..row() };
-        fold.absorb_row(&cancelled, None, settled);
+        fold.absorb_row(&cancelled, None, false, settled);
         assert_eq!(fold.totals.tokens, TokenTotals { prompt: Some(0), generation: None });
         assert_eq!(fold.totals.input_token_len.count(), 0);
-        fold.absorb_row(&row(), None, settled);
+        fold.absorb_row(&row(), None, false, settled);
         assert_eq!(fold.totals.tokens, TokenTotals { prompt: Some(100), generation: Some(10) });
     }
 
@@ -460,10 +463,10 @@ mod tests {
             fold.absorb_perf_metrics(&entry(), now);
         }
         for _ in 0..3 {
-            fold.absorb_row(&row(), None, now);
+            fold.absorb_row(&row(), None, false, now);
         }
         fold.absorb_perf_metrics(&entry(), now);
-        fold.absorb_row(&row(), None, now);
+        fold.absorb_row(&row(), None, false, now);
         fold.settle(0, now + EXACT_TIMES_WITHIN);
         assert_eq!(counted(&fold), (4, 4, 4));
     }
@@ -472,7 +475,7 @@ mod tests {
     fn a_row_without_a_time_of_its_transfer_counts_no_transfer() {
         let (mut fold, now) = (RequestFold::default(), Instant::now());
         for ms in [0.0, 2.5] {
-            fold.absorb_row(&RequestStats { dis_serving_stats: Some(transferred(ms)), ..row() }, None, now);
+            fold.absorb_row(&RequestStats { dis_serving_stats: Some(transferred(ms)), ..row() }, None, false, now);
         }
         fold.settle(0, now + EXACT_TIMES_WITHIN);
         let times = &fold.totals.times;
@@ -504,8 +507,8 @@ mod tests {
         fold.absorb_perf_metrics(&from_json(r#"{"perf_metrics": {}, "finish_reason": "cancelled"}"#), now);
         assert_eq!(judged(&fold), (0, 0, 0));
         fold.absorb_perf_metrics(&timed(10.25), now);
-        fold.absorb_row(&row(), None, now);
-        fold.absorb_row(&row(), None, now);
+        fold.absorb_row(&row(), None, false, now);
+        fold.absorb_row(&row(), None, false, now);
         fold.absorb_perf_metrics(&timed(10.5), now);
         fold.settle(0, now + EXACT_TIMES_WITHIN);
         assert_eq!(judged(&fold), (1, 1, 1));
@@ -516,7 +519,7 @@ mod tests {
         let (mut fold, now) = (with_objective(), Instant::now());
         for _ in 0..3 {
             fold.absorb_perf_metrics(&entry(), now);
-            fold.absorb_row(&row(), None, now);
+            fold.absorb_row(&row(), None, false, now);
             fold.absorb_perf_metrics(&entry(), now);
         }
         fold.settle(0, now + EXACT_TIMES_WITHIN);

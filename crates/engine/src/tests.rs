@@ -229,7 +229,7 @@ fn rows_of_other_attention_dp_ranks_add_only_their_batch() {
     let totals = &bench.engine.totals;
     assert_eq!((totals.iterations, totals.iterations_lost, totals.engine_restarts), (2, 0, 0));
     assert_eq!((totals.requests_completed, totals.requests_started), (4, 2));
-    assert_eq!((totals.context_tokens, totals.generation_tokens), (600, 6));
+    assert_eq!((totals.batch.context_tokens, totals.batch.generation_tokens), (600, 6));
     assert_eq!((totals.kv_cache_blocks_reused, totals.iteration_latency.count()), (10, 2));
     let latest = bench.engine.latest().unwrap();
     assert_eq!((latest.scheduled(), latest.active, latest.gpu_memory), (Some(6), Some(5), Some(1000)));
@@ -242,12 +242,12 @@ fn an_average_of_zero_decoded_tokens_is_taken_as_one() {
     let stats = record.inflight_batching_stats.as_mut().unwrap();
     stats.num_gen_requests = Some(7);
     stats.avg_num_decoded_tokens_per_iter = Some(0.0);
-    assert_eq!(bench.absorb(&record).generation_tokens, 7);
+    assert_eq!(bench.absorb(&record).batch.generation_tokens, 7);
     let mut record = working(2);
     let stats = record.inflight_batching_stats.as_mut().unwrap();
     stats.num_gen_requests = Some(3);
     stats.avg_num_decoded_tokens_per_iter = Some(f64::from(7.0_f32 / 3.0));
-    assert_eq!(bench.absorb(&record).generation_tokens, 14);
+    assert_eq!(bench.absorb(&record).batch.generation_tokens, 14);
 }
 
 #[test]
@@ -282,7 +282,7 @@ fn static_batching_counts_its_own_tokens() {
     };
     let record = IterationStats { static_batching_stats: Some(fixed), inflight_batching_stats: None, ..working(1) };
     let totals = Bench::new().absorb(&record).clone();
-    assert_eq!((totals.context_tokens, totals.generation_tokens), (40, 3));
+    assert_eq!((totals.batch.context_tokens, totals.batch.generation_tokens), (40, 3));
     assert_eq!(totals.iteration_scheduled_requests.sum(), 4.0);
 }
 

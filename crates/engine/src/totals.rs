@@ -2,7 +2,7 @@
 
 use trtllm_model::IterationStats;
 
-use super::batch::{context_tokens, generation_tokens};
+use super::batch_sums::BatchSums;
 use super::counted::Counted;
 use super::cumulative::KvIncrease;
 use super::histogram::{BATCH_REQUESTS, BATCH_TOKENS, Histogram, ITERATION_SECONDS, SHORT_SECONDS};
@@ -23,20 +23,18 @@ pub struct EngineTotals {
     pub engine_restarts: u64,
     pub requests_started: u64,
     pub requests_completed: u64,
-    /// Tokens computed in context phases, so without cache hits.
-    pub context_tokens: u64,
-    /// Tokens decoded in generation phases. The first token of a request comes from its context phase and is not included.
-    pub generation_tokens: u64,
+    /// Over all iterations of epochs without sampling.
+    pub batch: BatchSums,
+    /// Over the records of this epoch since it is known to be sampled.
+    aside: BatchSums,
+    sampled: bool,
+    /// Draft tokens in all records, sampled or not, as trtllm-serve counts them.
+    pub reported_draft_tokens: u64,
+    pub reported_accepted_tokens: u64,
     pub kv_cache_blocks_allocated: u64,
     pub kv_cache_blocks_newly_allocated: u64,
     pub kv_cache_blocks_reused: u64,
     pub kv_cache_blocks_missed: u64,
-    pub spec_decode_draft_tokens: u64,
-    pub spec_decode_accepted_tokens: u64,
-    /// Generation requests that had draft tokens, summed over iterations.
-    pub spec_decode_drafted_requests: u64,
-    /// Seconds spent drafting.
-    pub spec_decode_draft_seconds: f64,
     /// The KV cache of the cross attention, if the model has one.
     pub cross_kv_cache_blocks: Option<KvIncrease>,
     pub pools: PoolTotals,
@@ -73,16 +71,15 @@ impl EngineTotals {
             engine_restarts: 0,
             requests_started: 0,
             requests_completed: 0,
-            context_tokens: 0,
-            generation_tokens: 0,
+            batch: BatchSums::default(),
+            aside: BatchSums::default(),
+            sampled: false,
+            reported_draft_tokens: 0,
+            reported_accepted_tokens: 0,
             kv_cache_blocks_allocated: 0,
             kv_cache_blocks_newly_allocated: 0,
             kv_cache_blocks_reused: 0,
             kv_cache_blocks_missed: 0,
-            spec_decode_draft_tokens: 0,
-            spec_decode_accepted_tokens: 0,
-            spec_decode_drafted_requests: 0,
-            spec_decode_draft_seconds: 0.0,
             cross_kv_cache_blocks: None,
             pools: PoolTotals::default(),
             kv_events: None,
@@ -113,13 +110,17 @@ impl EngineTotals {
             add(&mut cross.missed, more.missed);
         }
         add(&mut self.requests_started, counted.started);
+        let sums = if self.sampled { &mut self.aside } else { &mut self.batch };
         if counted.batch {
-            add(&mut self.context_tokens, context_tokens(record));
-            add(&mut self.generation_tokens, generation_tokens(record));
+            sums.absorb_tokens(record);
         }
         if counted.own {
-            self.absorb_speculation(record);
+            sums.absorb_speculation(record);
             self.pools.absorb(record);
+            if let Some(spec) = &record.spec_decoding_stats {
+                add(&mut self.reported_draft_tokens, unsigned(spec.num_draft_tokens));
+                add(&mut self.reported_accepted_tokens, unsigned(spec.num_accepted_tokens));
+            }
         }
         if counted.iteration {
             add(&mut self.iterations, 1);
@@ -145,19 +146,29 @@ impl EngineTotals {
         self.new_request_queue_time.observe_times(seconds / requests as f64, requests);
     }
 
-    /// Whether the engine reports only some iterations, so sums over its records are not totals.
+    /// Whether the engine reports only some iterations, so sums over its records are not totals. After a restart, it counts as
+    /// sampled until the interval of the new engine is known.
     #[must_use]
     pub fn is_sampled(&self) -> bool {
-        self.statistics_interval.is_some_and(|interval| interval > 1)
+        self.sampled
     }
 
-    fn absorb_speculation(&mut self, record: &IterationStats) {
-        let Some(spec) = &record.spec_decoding_stats else { return };
-        add(&mut self.spec_decode_draft_tokens, unsigned(spec.num_draft_tokens));
-        add(&mut self.spec_decode_accepted_tokens, unsigned(spec.num_accepted_tokens));
-        add(&mut self.spec_decode_drafted_requests, unsigned(spec.num_requests_with_draft_tokens));
-        if let Some(ms) = spec.iter_latency_ms.filter(|ms| *ms > 0.0) {
-            self.spec_decode_draft_seconds += ms / 1000.0;
+    /// The engine is now known to be sampled, or not to be. In the latter case what was kept aside is complete.
+    pub fn set_sampled(&mut self, sampled: bool) {
+        if self.sampled && !sampled {
+            self.batch.add(&std::mem::take(&mut self.aside));
+            if let Some(ranks) = &mut self.ranks {
+                ranks.keep_aside();
+            }
+        }
+        self.sampled = sampled;
+    }
+
+    /// The engine has restarted. Sums of an epoch that was sampled stay incomplete, so they are dropped.
+    pub fn restart(&mut self) {
+        self.aside = BatchSums::default();
+        if let Some(ranks) = &mut self.ranks {
+            ranks.restart();
         }
     }
 

@@ -55,8 +55,8 @@ fn totals(snapshot: &EngineSnapshot) -> [u64; 7] {
         totals.iterations,
         totals.iterations_lost,
         totals.engine_restarts,
-        totals.context_tokens,
-        totals.generation_tokens,
+        totals.batch.context_tokens,
+        totals.batch.generation_tokens,
         totals.kv_cache_blocks_reused,
         totals.iteration_latency.count(),
     ]

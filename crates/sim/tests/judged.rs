@@ -64,7 +64,7 @@ fn assert_totals(config: &Config) -> (Engine, EngineFold) {
     let (truth, totals) = (engine.truth(), &fold.totals);
     assert_eq!(totals.iterations, truth.iterations, "{:?}", config.release);
     assert_eq!(totals.requests_completed, truth.completed, "{:?}", config.release);
-    assert_eq!(totals.context_tokens, truth.context_tokens, "{:?}", config.release);
+    assert_eq!(totals.batch.context_tokens, truth.context_tokens, "{:?}", config.release);
     assert_eq!(totals.iterations_lost, 0, "{:?}", config.release);
     assert!(truth.completed > 100);
     (engine, fold)
@@ -84,7 +84,7 @@ fn totals_are_the_truth_for_each_backend_and_release() {
         let config = Config { release, ..finite() };
         let (engine, fold) = assert_totals(&config);
         assert_eq!(fold.totals.requests_started, engine.truth().started, "{release:?}");
-        assert_eq!(fold.totals.generation_tokens, engine.truth().decoded_tokens, "{release:?}");
+        assert_eq!(fold.totals.batch.generation_tokens, engine.truth().decoded_tokens, "{release:?}");
     }
 }
 
@@ -105,7 +105,7 @@ fn older_releases_of_the_cpp_executor_are_read() {
         let config = Config { release: Release::Cpp { major: 0, minor }, ..finite() };
         let (engine, fold) = fold(&config, 600.0);
         assert_eq!(fold.totals.iterations, engine.truth().iterations, "0.{minor}");
-        assert_eq!(fold.totals.context_tokens, engine.truth().context_tokens, "0.{minor}");
+        assert_eq!(fold.totals.batch.context_tokens, engine.truth().context_tokens, "0.{minor}");
     }
 }
 
@@ -127,10 +127,10 @@ fn speculation_is_counted() {
     let mut config = finite();
     config.speculation = Some(Speculation { draft_len: 3, acceptance: 0.7, seconds_per_position: 0.001 });
     let (engine, fold) = assert_totals(&config);
-    assert_eq!(fold.totals.spec_decode_draft_tokens, engine.truth().drafted);
-    assert_eq!(fold.totals.generation_tokens, engine.truth().decoded_tokens);
+    assert_eq!(fold.totals.batch.spec_decode_draft_tokens, engine.truth().drafted);
+    assert_eq!(fold.totals.batch.generation_tokens, engine.truth().decoded_tokens);
     // Tokens after an answer's end are no accepted ones.
-    assert_eq!(fold.totals.spec_decode_accepted_tokens, engine.truth().accepted);
+    assert_eq!(fold.totals.batch.spec_decode_accepted_tokens, engine.truth().accepted);
 }
 
 #[test]
@@ -160,7 +160,7 @@ fn ranks_with_rows_of_their_own_are_summed() {
     config.ranks = Ranks { attention_dp: 4, pipeline: 1, imbalance: 0.0 };
     let (engine, fold) = fold(&config, 600.0);
     assert_eq!(fold.totals.iterations, engine.truth().iterations);
-    assert_eq!(fold.totals.context_tokens, engine.truth().context_tokens);
+    assert_eq!(fold.totals.batch.context_tokens, engine.truth().context_tokens);
     assert_eq!(fold.totals.requests_completed, engine.truth().completed);
 }
 

@@ -71,8 +71,8 @@ pub(super) fn trtllm_page(labels: &SeriesLabels, snapshot: &EngineSnapshot, load
         (Id::TrtllmNumRequestsCompleted, totals.requests_completed),
         (Id::TrtllmKvCacheReusedBlocks, totals.kv_cache_blocks_reused),
         (Id::TrtllmKvCacheMissedBlocks, totals.kv_cache_blocks_missed),
-        (Id::TrtllmSpecDraftTokens, totals.spec_decode_draft_tokens),
-        (Id::TrtllmSpecAcceptedTokens, totals.spec_decode_accepted_tokens),
+        (Id::TrtllmSpecDraftTokens, totals.reported_draft_tokens),
+        (Id::TrtllmSpecAcceptedTokens, totals.reported_accepted_tokens),
     ] {
         page.put(family, increased(count));
     }

@@ -62,12 +62,12 @@ impl SampleWriter<'_> {
 
     /// Sums over all iterations. They are absent if the engine reports only some iterations.
     fn batch_totals(&mut self, totals: &EngineTotals) {
-        self.one(Id::ContextTokens, totals.context_tokens);
-        self.one(Id::GenerationTokens, totals.generation_tokens);
-        self.one(Id::SpecDraftTokens, totals.spec_decode_draft_tokens);
-        self.one(Id::SpecAcceptedTokens, totals.spec_decode_accepted_tokens);
-        self.one(Id::SpecDraftedRequests, totals.spec_decode_drafted_requests);
-        self.one(Id::SpecDraftTime, totals.spec_decode_draft_seconds);
+        self.one(Id::ContextTokens, totals.batch.context_tokens);
+        self.one(Id::GenerationTokens, totals.batch.generation_tokens);
+        self.one(Id::SpecDraftTokens, totals.batch.spec_decode_draft_tokens);
+        self.one(Id::SpecAcceptedTokens, totals.batch.spec_decode_accepted_tokens);
+        self.one(Id::SpecDraftedRequests, totals.batch.spec_decode_drafted_requests);
+        self.one(Id::SpecDraftTime, totals.batch.spec_decode_draft_seconds);
     }
 }
 
@@ -81,12 +81,10 @@ mod tests {
 
     /// Hit ratio and reuse efficiency.
     fn reuse(allocated: u64, reused: u64, missed: Option<u64>) -> [Option<f64>; 2] {
-        let totals = EngineTotals {
-            kv_cache_blocks_allocated: allocated,
-            kv_cache_blocks_reused: reused,
-            kv_cache_blocks_missed: missed.unwrap_or(0),
-            ..EngineTotals::new()
-        };
+        let mut totals = EngineTotals::new();
+        totals.kv_cache_blocks_allocated = allocated;
+        totals.kv_cache_blocks_reused = reused;
+        totals.kv_cache_blocks_missed = missed.unwrap_or(0);
         let kv = KvCacheStats { missed_blocks: missed.map(|_| 1), ..KvCacheStats::default() };
         let latest = Latest { kv: Some(kv), ..Latest::default() };
         let labels = SeriesLabels::new(Labels::default(), OF_ENGINES);

@@ -50,10 +50,10 @@ pub(in crate::metrics) fn vllm_page(labels: &SeriesLabels, snapshot: &EngineSnap
         let reasons = [stop, length, timeout.saturating_add(cancelled), other];
         page.in_order(Id::VllmRequestSuccess, reasons.map(Some));
     }
-    if totals.spec_decode_draft_tokens > 0 && !totals.is_sampled() {
-        page.one(Id::VllmSpecDrafts, totals.spec_decode_drafted_requests);
-        page.one(Id::VllmSpecDraftTokens, totals.spec_decode_draft_tokens);
-        page.one(Id::VllmSpecAcceptedTokens, totals.spec_decode_accepted_tokens);
+    if totals.batch.spec_decode_draft_tokens > 0 && !totals.is_sampled() {
+        page.one(Id::VllmSpecDrafts, totals.batch.spec_decode_drafted_requests);
+        page.one(Id::VllmSpecDraftTokens, totals.batch.spec_decode_draft_tokens);
+        page.one(Id::VllmSpecAcceptedTokens, totals.batch.spec_decode_accepted_tokens);
     }
     let times = &requests.times;
     for (family, histogram) in [
