@@ -742,3 +742,54 @@ fn an_implausible_record_counts_as_lost_like_an_unreadable_one() {
         }
     }
 }
+
+#[test]
+fn the_name_set_trtllm_observes_the_prefill_of_each_row_like_upstreams_collector() {
+    // Rows with `rank` have each rank's own numbers, rows with `attentionDpRank` copy all but the batch from rank 0.
+    for key in ["rank", "attentionDpRank"] {
+        let row = |iter: u64, rank: u64, tokens: u64| {
+            let batch = json!({"numScheduledRequests": 1, "numGenRequests": 0, "numCtxTokens": tokens});
+            pytorch(iter, json!({key: rank, "inflightBatchingStats": batch}))
+        };
+        let mut bench = Bench::new();
+        let iterations = [[60, 100, 0, 900], [0; 4], [0, 0, 64, 0]];
+        for (iter, tokens) in (1..).zip(iterations) {
+            let rows: Vec<Value> = (0..).zip(tokens).map(|(rank, tokens)| row(iter, rank, tokens)).collect();
+            bench.answer(&rows);
+        }
+        // Upstream observes every row with tokens, whichever rank it is from.
+        let rows: Vec<u64> = iterations.into_iter().flatten().filter(|tokens| *tokens > 0).collect();
+        for bound in [64, 128, 1024] {
+            let upstream = rows.iter().filter(|tokens| **tokens <= bound).count() as f64;
+            let labels = [&*format!("le={bound}")];
+            assert_eq!(bench.value("trtllm_prefill_batch_tokens_bucket", &labels), Some(upstream), "{key} {bound}");
+        }
+        assert_eq!(bench.value("trtllm_prefill_batch_tokens_sum", &[]), Some(1124.0), "{key}");
+        // Our own family observes each iteration once.
+        bench.answer(&[]).answer(&[]);
+        assert_eq!(bench.ours("iteration_context_tokens_count"), Some(2.0), "{key}");
+        assert_eq!(bench.ours("iteration_context_tokens_sum"), Some(1124.0), "{key}");
+    }
+}
+
+#[test]
+fn the_reused_and_missed_blocks_of_the_name_set_trtllm_do_not_wait_for_their_first_increase() {
+    let names = ["trtllm_kv_cache_reused_blocks_total", "trtllm_kv_cache_missed_blocks_total"];
+    let counts = |bench: &Bench| names.map(|name| bench.value(name, &[]));
+    // An engine that has run for long, so its first counts are only a baseline.
+    let record = |iter, reused, missed| {
+        executor(iter, json!({"kvCacheStats": {"reusedBlocks": reused, "missedBlocks": missed}}))
+    };
+    let mut bench = Bench::new();
+    assert_eq!(counts(&bench), [None; 2], "an engine that has told nothing has no count");
+    bench.answer(&[record(500, 70, 20)]);
+    assert_eq!(counts(&bench), [Some(0.0); 2]);
+    bench.answer(&[record(501, 73, 20)]);
+    assert_eq!(counts(&bench), [Some(3.0), Some(0.0)]);
+    // A release that does not count misses.
+    let mut bench = Bench::new();
+    let mut old = record(500, 70, 20);
+    old["kvCacheStats"].as_object_mut().unwrap().remove("missedBlocks");
+    bench.answer(&[old]);
+    assert_eq!(counts(&bench), [Some(0.0), None]);
+}

@@ -2,6 +2,7 @@
 
 use trtllm_model::IterationStats;
 
+use super::batch::context_tokens;
 use super::batch_sums::BatchSums;
 use super::counted::Counted;
 use super::cumulative::KvIncrease;
@@ -50,6 +51,8 @@ pub struct EngineTotals {
     pub iteration_scheduled_requests: Histogram,
     /// Tokens. One observation per iteration with a context phase.
     pub iteration_context_tokens: Histogram,
+    /// Tokens. One observation per row with a context phase, so one for each rank of an iteration, as trtllm-serve has it.
+    pub row_context_tokens: Histogram,
     /// Seconds. The mean over the requests that an iteration activated, observed once per request.
     pub new_request_queue_time: Histogram,
     /// Seconds of one pass of the host's loop. PyTorch backend only, like the next two.
@@ -88,6 +91,7 @@ impl EngineTotals {
             iteration_latency: Histogram::new(ITERATION_SECONDS),
             iteration_scheduled_requests: Histogram::new(BATCH_REQUESTS),
             iteration_context_tokens: Histogram::new(BATCH_TOKENS),
+            row_context_tokens: Histogram::new(BATCH_TOKENS),
             new_request_queue_time: Histogram::new(SHORT_SECONDS),
             host_step: Histogram::new(ITERATION_SECONDS),
             device_step: Histogram::new(ITERATION_SECONDS),
@@ -113,6 +117,10 @@ impl EngineTotals {
         let sums = if self.sampled { &mut self.aside } else { &mut self.batch };
         if counted.batch {
             sums.absorb_tokens(record);
+            let tokens = context_tokens(record);
+            if tokens > 0 {
+                self.row_context_tokens.observe(tokens as f64);
+            }
         }
         if counted.own {
             sums.absorb_speculation(record);

@@ -50,8 +50,8 @@ pub(super) fn trtllm_labels(name: &EngineName, backend: Option<&str>, model_is_u
     SeriesLabels::new(Labels::new(ours.into_iter().chain(version).chain(extra)), OF_TRTLLM)
 }
 
-/// trtllm-serve's families. `load`: the values for load gauges; absent for a stale engine. As on trtllm-serve's page, a
-/// counter appears with its first increase and a histogram with its first observation.
+/// trtllm-serve's families. `load`: the values for load gauges; absent for a stale engine. As on trtllm-serve's page, most
+/// counters appear with their first increase and a histogram with its first observation.
 #[must_use]
 pub(super) fn trtllm_page(labels: &SeriesLabels, snapshot: &EngineSnapshot, load: Option<&Latest>) -> Page {
     let mut page = SampleWriter::new(labels);
@@ -69,13 +69,12 @@ pub(super) fn trtllm_page(labels: &SeriesLabels, snapshot: &EngineSnapshot, load
     trtllm_pools(&totals.pools, &mut page);
     for (family, count) in [
         (Id::TrtllmNumRequestsCompleted, totals.requests_completed),
-        (Id::TrtllmKvCacheReusedBlocks, totals.kv_cache_blocks_reused),
-        (Id::TrtllmKvCacheMissedBlocks, totals.kv_cache_blocks_missed),
         (Id::TrtllmSpecDraftTokens, totals.reported_draft_tokens),
         (Id::TrtllmSpecAcceptedTokens, totals.reported_accepted_tokens),
     ] {
         page.put(family, increased(count));
     }
+    trtllm_reuse(snapshot, &mut page);
     let times = &requests.times;
     for (family, histogram) in [
         (Id::TrtllmTimeToFirstToken, &times.time_to_first_token),
@@ -84,12 +83,25 @@ pub(super) fn trtllm_page(labels: &SeriesLabels, snapshot: &EngineSnapshot, load
         (Id::TrtllmRequestPrefillTime, &times.prefill_time),
         (Id::TrtllmRequestDecodeTime, &times.decode_time),
         (Id::TrtllmRequestInferenceTime, &times.inference_time),
-        (Id::TrtllmPrefillBatchTokens, &totals.iteration_context_tokens),
+        (Id::TrtllmPrefillBatchTokens, &totals.row_context_tokens),
     ] {
         page.observed(family, histogram);
     }
     trtllm_requests(requests, &mut page);
     page.page
+}
+
+/// trtllm-serve reads its engine from the start, so it shows these counts as soon as the engine has any. The exporter can meet the
+/// engine later: it shows them from the first record that has them, however long the next increase takes.
+fn trtllm_reuse(snapshot: &EngineSnapshot, page: &mut SampleWriter<'_>) {
+    let totals = &snapshot.totals;
+    let told = snapshot.latest.and_then(|latest| latest.kv).unwrap_or_default();
+    for (family, count, told) in [
+        (Id::TrtllmKvCacheReusedBlocks, totals.kv_cache_blocks_reused, told.reused_blocks),
+        (Id::TrtllmKvCacheMissedBlocks, totals.kv_cache_blocks_missed, told.missed_blocks),
+    ] {
+        page.put(family, (told.is_some() || count > 0).then_some(count));
+    }
 }
 
 /// What is known only where the engine or a publisher reports how its requests ended.

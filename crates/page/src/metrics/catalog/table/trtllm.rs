@@ -68,9 +68,9 @@ families! {
     TrtllmNumRequestsCompleted = TRTLLM.counter("trtllm_num_requests_completed_total")
         .help("Completed requests.").origin("trtllm: numCompletedRequests");
     TrtllmKvCacheReusedBlocks = TRTLLM.counter("trtllm_kv_cache_reused_blocks_total")
-        .help("KV cache blocks found in the cache.").origin("trtllm: increases of reusedBlocks");
+        .help("KV cache blocks found in the cache.").origin("trtllm: increases of reusedBlocks, from the first record that has it");
     TrtllmKvCacheMissedBlocks = TRTLLM.counter("trtllm_kv_cache_missed_blocks_total")
-        .help("KV cache blocks not found in the cache.").origin("trtllm: increases of missedBlocks");
+        .help("KV cache blocks not found in the cache.").origin("trtllm: increases of missedBlocks, from the first record that has it");
     TrtllmSpecDraftTokens = TRTLLM.counter("trtllm_spec_decode_num_draft_tokens_total")
         .help("Draft tokens.").origin("trtllm: numDraftTokens");
     TrtllmSpecAcceptedTokens = TRTLLM.counter("trtllm_spec_decode_num_accepted_tokens_total")
@@ -154,6 +154,6 @@ families! {
         .help("Time from a request's first scheduling to its last token in seconds.")
         .origin("trtllm: as nv_trt_llm_request_inference_time_seconds");
     TrtllmPrefillBatchTokens = TRTLLM.histogram("trtllm_prefill_batch_tokens").unit("tokens")
-        .help("Context tokens of one iteration; iterations without such tokens are left out.")
-        .origin("trtllm: numCtxTokens");
+        .help("Context tokens of one iteration and rank; those without such tokens are left out.")
+        .origin("trtllm: numCtxTokens of each row, so one observation for each attention data parallel rank");
 }
