@@ -27,6 +27,11 @@ pub static LONG_SECONDS: &[Bound] =
 pub static FIRST_TOKEN_SECONDS: &[Bound] = bounds![
     0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 7.5, 10, 20, 40, 80, 160, 640, 2560
 ];
+/// The same in milliseconds.
+pub static FIRST_TOKEN_MILLISECONDS: &[Bound] = bounds![
+    1, 5, 10, 20, 40, 60, 80, 100, 250, 500, 750, 1000, 2500, 5000, 7500, 10000, 20000, 40000, 80000, 160000, 640000,
+    2560000
+];
 /// Seconds, with the bounds of `trtllm_time_per_output_token_seconds`.
 pub static PER_TOKEN_SECONDS: &[Bound] =
     bounds![0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1, 2.5, 5, 7.5, 10, 20, 40, 80];
@@ -143,6 +148,18 @@ impl Histogram {
         Some(bucket)
     }
 
+    /// The same observations in another unit, with `factor` times the bounds. Without native buckets.
+    #[must_use]
+    pub fn in_unit(&self, bounds: &'static [Bound], factor: f64) -> Self {
+        debug_assert_eq!(bounds.len(), self.bounds.len());
+        let exemplars = self.exemplars.as_ref().map(|exemplars| {
+            let scaled = |exemplar: Exemplar| Exemplar { value: exemplar.value * factor, ..exemplar };
+            Box::new(exemplars.map(|exemplar| exemplar.map(scaled)))
+        });
+        let Self { counts, count, .. } = *self;
+        Self { bounds, counts, sum: self.sum * factor, count, native: NativeBuckets::new(), exemplars }
+    }
+
     #[must_use]
     pub fn count(&self) -> u64 {
         self.count
@@ -223,6 +240,22 @@ mod tests {
             }
             assert!(bounds.is_sorted_by(|a, b| a.value < b.value));
         }
+    }
+
+    #[test]
+    fn another_unit_changes_values_and_no_count() {
+        for (seconds, milliseconds) in FIRST_TOKEN_SECONDS.iter().zip(FIRST_TOKEN_MILLISECONDS) {
+            assert_eq!((seconds.value * 1000.0).to_string(), milliseconds.text);
+            assert_eq!(milliseconds.value.to_string(), milliseconds.text);
+        }
+        let mut histogram = Histogram::new(FIRST_TOKEN_SECONDS);
+        histogram.observe_request(0.25, Some(7));
+        histogram.observe(3000.0);
+        let scaled = histogram.in_unit(FIRST_TOKEN_MILLISECONDS, 1000.0);
+        assert_eq!((scaled.count(), scaled.sum()), (2, 3_000_250.0));
+        let counts = |of: &Histogram| of.cumulative().map(|(_, count)| count).collect::<Vec<_>>();
+        assert_eq!(counts(&scaled), counts(&histogram));
+        assert_eq!(scaled.exemplars().flatten().collect::<Vec<_>>(), [Exemplar { request: 7, value: 250.0 }]);
     }
 
     #[test]

@@ -14,6 +14,7 @@ pub mod health;
 pub mod histogram;
 pub mod in_flight;
 pub mod kv_events;
+pub mod kv_transfers;
 pub mod latest;
 pub mod lifecycle;
 pub mod missing_records;

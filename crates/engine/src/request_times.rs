@@ -7,6 +7,7 @@ use super::histogram::{
     BATCH_REQUESTS, DECODED_TOKENS, FIRST_TOKEN_SECONDS, Histogram, LONG_SECONDS, PER_TOKEN_SECONDS, RATIO,
     REQUEST_ITERATIONS, SHORT_SECONDS, TRANSFER_BYTES,
 };
+use super::kv_transfers::KvTransfers;
 
 /// The histograms of requests.
 #[derive(Debug, Clone, PartialEq)]
@@ -24,6 +25,7 @@ pub struct RequestTimes {
     pub kv_cache_transfer: Histogram,
     /// Bytes.
     pub kv_cache_transfer_bytes: Histogram,
+    pub kv_transfers: KvTransfers,
     /// 0..1.
     pub kv_cache_hit_ratio: Histogram,
     /// Blocks allocated to a request over its lifetime.
@@ -125,6 +127,7 @@ impl RequestTimes {
             inference_time: Histogram::new(LONG_SECONDS),
             kv_cache_transfer: Histogram::new(SHORT_SECONDS),
             kv_cache_transfer_bytes: Histogram::new(TRANSFER_BYTES),
+            kv_transfers: KvTransfers::new(),
             kv_cache_hit_ratio: Histogram::new(RATIO),
             kv_cache_blocks: Histogram::new(BATCH_REQUESTS),
             kv_cache_new_blocks: Histogram::new(BATCH_REQUESTS),
@@ -172,6 +175,7 @@ impl RequestTimes {
     pub fn observe_transfer(&mut self, seconds: Option<f64>, bytes: Option<u64>, request: Option<u64>) {
         if let Some(seconds) = seconds.filter(|seconds| *seconds > 0.0) {
             self.kv_cache_transfer.observe_request(seconds, request);
+            self.kv_transfers.observe(seconds, bytes, request);
         }
         if let Some(bytes @ 1..) = bytes {
             self.kv_cache_transfer_bytes.observe_request(bytes as f64, request);

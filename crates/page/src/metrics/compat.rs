@@ -1,6 +1,7 @@
 //! Other exporters' names for the same engine. Each value has the meaning that its own exporter gives it: what trtllm-serve
 //! calls running is not what Triton calls scheduled. All sets are off by default.
 
+mod dynamo;
 mod vllm;
 
 use std::sync::Arc;
@@ -8,6 +9,7 @@ use std::sync::Arc;
 use crate::state::EngineSnapshot;
 use trtllm_engine::Latest;
 use trtllm_engine::cache_tiers::{LevelTokens, MAX_LEVELS, TierNumbers};
+use trtllm_engine::histogram::FIRST_TOKEN_MILLISECONDS;
 use trtllm_engine::pools::PoolTotals;
 use trtllm_engine::request_totals::{LatencySource, RequestTotals};
 use trtllm_model::EngineName;
@@ -24,12 +26,13 @@ use super::series_labels::SeriesLabels;
 use super::value::ratio;
 use super::writer::SampleWriter;
 
+pub(super) use dynamo::{dynamo_labels, dynamo_page};
 pub(super) use vllm::{vllm_labels, vllm_page};
 
 /// `--metrics.compat`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct CompatSets {
-    /// trtllm-serve's `trtllm_*`.
+    /// trtllm-serve's `trtllm_*`, and those that Dynamo's worker adds.
     pub trtllm: bool,
     /// vLLM's `vllm:*`.
     pub vllm: bool,
@@ -222,6 +225,9 @@ pub(super) fn triton_core_page(labels: &SeriesLabels, snapshot: &EngineSnapshot,
         rejected: Some(0),
     };
     page.each(Id::InferenceRequestFailure, failed);
+    let first_token = &times.time_to_first_token;
+    let milliseconds = || first_token.in_unit(FIRST_TOKEN_MILLISECONDS, 1000.0);
+    page.put(Id::InferenceFirstResponse, (first_token.count() > 0).then(milliseconds));
     let pending = |latest: &Latest| latest.queued.map(|queued| queued.saturating_add(latest.waiting().unwrap_or(0)));
     page.put(Id::InferencePending, load.and_then(pending));
     page.page

@@ -76,6 +76,7 @@ impl EngineSeries {
         if compat.trtllm {
             let labels = compat::trtllm_labels(&self.name, snapshot.about.backend.as_deref(), self.model_is_unique);
             parts.push(compat::trtllm_page(&labels, snapshot, load));
+            parts.push(compat::dynamo_page(&compat::dynamo_labels(&self.name, self.model_is_unique), snapshot));
         }
         if compat.vllm {
             let labels = compat::vllm_labels(&self.name, self.model_is_unique);

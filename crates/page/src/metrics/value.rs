@@ -47,6 +47,12 @@ impl From<&Histogram> for Value {
     }
 }
 
+impl From<Histogram> for Value {
+    fn from(value: Histogram) -> Self {
+        Self::Histogram(Box::new(value))
+    }
+}
+
 impl From<proto::Histogram> for Value {
     fn from(value: proto::Histogram) -> Self {
         Self::ClientHistogram(Box::new(value))

@@ -94,7 +94,7 @@ equivalents! {
         "nv_inference_request_failure", "dynamo_frontend_requests_total{error_type}"
         => RequestsFinished = "cancelled", InferenceRequestFailure;
     "KV cache transfer": "–", "sglang:kv_transfer_latency_ms, sglang:kv_transfer_total_mb",
-        "trtllm_kv_transfer_latency_seconds, trtllm_kv_transfer_bytes", "nv_trt_llm_disaggregated_serving_metrics", "–"
+        "–", "nv_trt_llm_disaggregated_serving_metrics", "trtllm_kv_transfer_latency_seconds, trtllm_kv_transfer_bytes"
         => KvCacheTransferTime, KvCacheTransferBytes, DisaggregatedServingMetrics;
     "iterations": "vllm:iteration_tokens_total", "–", "trtllm_iteration_latency_seconds",
         "nv_trt_llm_general_metrics{general_type=iteration_counter}", "–"

@@ -104,7 +104,7 @@ impl SampleWriter<'_> {
             (Id::VllmRequestGenerationTokens, &requests.generation_length, generation),
         ] {
             match finished.zip(tokens) {
-                Some((requests @ 1.., tokens)) if lengths.count() == 0 => self.one(family, &sum_only(requests, tokens)),
+                Some((requests @ 1.., tokens)) if lengths.count() == 0 => self.one(family, sum_only(requests, tokens)),
                 _ => self.observed(family, lengths),
             }
         }

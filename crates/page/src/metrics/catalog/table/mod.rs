@@ -3,6 +3,7 @@
 
 pub mod benchmark;
 mod dcgm;
+mod dynamo;
 pub mod engine_counters;
 pub mod engine_gauges;
 mod engine_gpus;
@@ -33,6 +34,7 @@ static TABLE: [Metric; exporter::END] = join([
     (benchmark::FIRST, benchmark::FAMILIES),
     (engine_gpus::FIRST, engine_gpus::FAMILIES),
     (trtllm::FIRST, trtllm::FAMILIES),
+    (dynamo::FIRST, dynamo::FAMILIES),
     (vllm::FIRST, vllm::FAMILIES),
     (triton_core::FIRST, triton_core::FAMILIES),
     (dcgm::FIRST, dcgm::FAMILIES),
@@ -48,6 +50,8 @@ pub static CATALOG: &[Metric] = &TABLE;
 pub const OF_ENGINES: Range<usize> = triton::FIRST..triton_core::END;
 /// Indices of trtllm-serve's families.
 pub const OF_TRTLLM: Range<usize> = trtllm::FIRST..trtllm::END;
+/// Indices of the families that Dynamo's worker adds.
+pub const OF_DYNAMO: Range<usize> = dynamo::FIRST..dynamo::END;
 /// Indices of vLLM's families.
 pub const OF_VLLM: Range<usize> = vllm::FIRST..vllm::END;
 /// Indices of the families of a GPU, without dcgm-exporter's.

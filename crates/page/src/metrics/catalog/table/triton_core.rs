@@ -43,6 +43,9 @@ families! {
     InferenceComputeOutput = TRITON_CORE.legacy_counter("nv_inference_compute_output_duration_us")
         .help("Cumulative inference compute output duration in microseconds (does not include cached requests)")
         .origin("triton-core: always 0 beside nv_trt_llm_request_inference_time_seconds, because queue and inference time make up the whole request");
+    InferenceFirstResponse = TRITON_CORE.histogram("nv_inference_first_response_histogram_ms")
+        .help("Duration from request to first response in milliseconds")
+        .origin("triton-core: as nv_trt_llm_time_to_first_token_seconds, in milliseconds and with its buckets; Triton's buckets are a setting of each model");
     InferencePending = TRITON_CORE.gauge("nv_inference_pending_request_count")
         .help("Instantaneous number of pending requests awaiting execution per-model.")
         .origin("triton-core: numQueuedRequests + max(0, active − scheduled)");

@@ -7,7 +7,7 @@ use super::super::metric::{Area, Group, Metric, Stability};
 const VLLM: Area = Area::new(Group::Compat, Stability::Inherited, &["engine", "model_name"]);
 
 families! {
-    first: super::trtllm::END;
+    first: super::dynamo::END;
 
     VllmRunning = VLLM.gauge("vllm:num_requests_running")
         .help("Number of requests that the engine has admitted.").origin("vllm: numActiveRequests");
