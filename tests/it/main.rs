@@ -4,6 +4,7 @@
 #![cfg_attr(not(feature = "executor"), allow(dead_code, unused_imports))]
 
 mod activation;
+mod aliases;
 mod api;
 mod autoscaling;
 mod bad_flags;

@@ -1,0 +1,196 @@
+//! The original of each series of the engine's name sets.
+
+use super::Alias;
+use super::Original::{Histogram, Observations, Ratio, Sent, Times, Values};
+
+const REQUESTS: &str = "nv_trt_llm_request_metrics";
+const BLOCKS: &str = "nv_trt_llm_kv_cache_block_metrics";
+const MEMORY: &str = "nv_trt_llm_runtime_memory_metrics";
+const BATCH: &str = "nv_trt_llm_inflight_batcher_metrics";
+const FINISHED: &str = "nv_trt_llm_requests_finished_total";
+const TRANSFERS: &str = "nv_trt_llm_disaggregated_serving_metrics";
+
+/// Label values that the set `spec` adds to families of Triton.
+pub(super) const SPEC_VALUES: [&str; 6] =
+    ["tokens_per_block", "used_blocks", "free_blocks", "max_blocks", "cache_block_fraction", "kv_cache_transfer_time"];
+
+pub(super) const ALIASES: &[Alias] = &[
+    // spec
+    (BLOCKS, &["kv_cache_block_type=tokens_per_block"], Times(1.0, &[(BLOCKS, &["kv_cache_block_type=tokens_per"])])),
+    (BLOCKS, &["kv_cache_block_type=used_blocks"], Times(1.0, &[(BLOCKS, &["kv_cache_block_type=used"])])),
+    (BLOCKS, &["kv_cache_block_type=free_blocks"], Times(1.0, &[(BLOCKS, &["kv_cache_block_type=free"])])),
+    (BLOCKS, &["kv_cache_block_type=max_blocks"], Times(1.0, &[(BLOCKS, &["kv_cache_block_type=max"])])),
+    (BLOCKS, &["kv_cache_block_type=cache_block_fraction"], Times(1.0, &[(BLOCKS, &["kv_cache_block_type=fraction"])])),
+    (
+        TRANSFERS,
+        &["disaggregated_serving_type=kv_cache_transfer_time"],
+        Times(1.0, &[(TRANSFERS, &["disaggregated_serving_type=kv_cache_transfer_ms"])]),
+    ),
+    // trtllm
+    ("trtllm_num_requests_running", &[], Times(1.0, &[(REQUESTS, &["request_type=active"])])),
+    ("trtllm_num_requests_waiting", &[], Times(1.0, &[("nv_trt_llm_queued_requests", &[])])),
+    ("trtllm_max_num_active_requests", &[], Times(1.0, &[(REQUESTS, &["request_type=max"])])),
+    ("trtllm_num_context_requests", &[], Times(1.0, &[(REQUESTS, &["request_type=context"])])),
+    (
+        "trtllm_num_generation_requests",
+        &[],
+        Times(1.0, &[(BATCH, &["inflight_batcher_specific_metric=generation_requests"])]),
+    ),
+    ("trtllm_num_paused_requests", &[], Times(1.0, &[(BATCH, &["inflight_batcher_specific_metric=paused_requests"])])),
+    ("trtllm_num_scheduled_requests", &[], Times(1.0, &[(REQUESTS, &["request_type=scheduled"])])),
+    (
+        "trtllm_total_context_tokens",
+        &[],
+        Times(1.0, &[(BATCH, &["inflight_batcher_specific_metric=total_context_tokens"])]),
+    ),
+    ("trtllm_avg_decoded_tokens_per_iter", &[], Times(1.0, &[("nv_trt_llm_decoded_tokens_per_iteration", &[])])),
+    (
+        "trtllm_prefill_batch_occupancy",
+        &[],
+        Ratio((REQUESTS, &["request_type=context"]), (REQUESTS, &["request_type=max"])),
+    ),
+    ("trtllm_kv_cache_utilization", &[], Times(1.0, &[(BLOCKS, &["kv_cache_block_type=fraction"])])),
+    ("trtllm_kv_cache_hit_rate", &[], Sent(0.6)),
+    ("trtllm_kv_cache_max_blocks", &[], Times(1.0, &[(BLOCKS, &["kv_cache_block_type=max"])])),
+    ("trtllm_kv_cache_free_blocks", &[], Times(1.0, &[(BLOCKS, &["kv_cache_block_type=free"])])),
+    ("trtllm_kv_cache_used_blocks", &[], Times(1.0, &[(BLOCKS, &["kv_cache_block_type=used"])])),
+    ("trtllm_kv_cache_tokens_per_block", &[], Times(1.0, &[(BLOCKS, &["kv_cache_block_type=tokens_per"])])),
+    ("trtllm_gpu_memory_usage_bytes", &[], Times(1.0, &[(MEMORY, &["memory_type=gpu"])])),
+    ("trtllm_cpu_memory_usage_bytes", &[], Times(1.0, &[(MEMORY, &["memory_type=cpu"])])),
+    ("trtllm_pinned_memory_usage_bytes", &[], Times(1.0, &[(MEMORY, &["memory_type=pinned"])])),
+    ("trtllm_max_batch_size_static", &[], Times(1.0, &[("nv_trt_llm_batch_size_limit", &["limit=static"])])),
+    ("trtllm_max_batch_size_runtime", &[], Times(1.0, &[("nv_trt_llm_batch_size_limit", &["limit=runtime"])])),
+    ("trtllm_max_num_tokens_runtime", &[], Times(1.0, &[("nv_trt_llm_token_limit", &["limit=runtime"])])),
+    ("trtllm_iteration_latency_seconds", &[], Sent(0.0125)),
+    ("trtllm_spec_decode_acceptance_length", &[], Times(1.0, &[("nv_trt_llm_spec_decode_acceptance_length", &[])])),
+    ("trtllm_spec_decode_draft_overhead", &[], Times(1.0, &[("nv_trt_llm_spec_decode_draft_overhead_ratio", &[])])),
+    ("trtllm_num_requests_completed_total", &[], Times(1.0, &[("nv_trt_llm_requests_completed_total", &[])])),
+    ("trtllm_kv_cache_reused_blocks_total", &[], Times(1.0, &[("nv_trt_llm_kv_cache_blocks_reused_total", &[])])),
+    ("trtllm_kv_cache_missed_blocks_total", &[], Times(1.0, &[("nv_trt_llm_kv_cache_blocks_missed_total", &[])])),
+    (
+        "trtllm_spec_decode_num_draft_tokens_total",
+        &[],
+        Times(1.0, &[("nv_trt_llm_spec_decode_draft_tokens_total", &[])]),
+    ),
+    (
+        "trtllm_spec_decode_num_accepted_tokens_total",
+        &[],
+        Times(1.0, &[("nv_trt_llm_spec_decode_accepted_tokens_total", &[])]),
+    ),
+    ("trtllm_request_success_total", &["finished_reason=stop"], Times(1.0, &[(FINISHED, &["reason=stop"])])),
+    ("trtllm_request_success_total", &["finished_reason=length"], Times(1.0, &[(FINISHED, &["reason=length"])])),
+    ("trtllm_request_success_total", &["finished_reason=timeout"], Times(1.0, &[(FINISHED, &["reason=timeout"])])),
+    ("trtllm_request_success_total", &["finished_reason=cancelled"], Times(1.0, &[(FINISHED, &["reason=cancelled"])])),
+    // Five records, each with the same numbers.
+    ("trtllm_kv_cache_host_utilization", &[], Sent(0.25)),
+    ("trtllm_kv_cache_iter_reuse_rate", &[], Sent(0.775)),
+    ("trtllm_kv_cache_iter_reused_blocks_total", &[], Sent(155.0)),
+    ("trtllm_kv_cache_iter_full_reused_blocks_total", &[], Sent(105.0)),
+    ("trtllm_kv_cache_iter_partial_reused_blocks_total", &[], Sent(50.0)),
+    ("trtllm_kv_cache_iter_missed_blocks_total", &[], Sent(45.0)),
+    ("trtllm_kv_cache_gen_alloc_blocks_total", &[], Sent(25.0)),
+    ("trtllm_kv_cache_onboard_bytes_total", &[], Sent(20480.0)),
+    ("trtllm_kv_cache_offload_bytes_total", &[], Sent(40960.0)),
+    ("trtllm_kv_cache_intra_device_copy_bytes_total", &[], Sent(61440.0)),
+    ("trtllm_kv_cache_disk_prefetch_blocks_total", &[], Sent(20.0)),
+    ("trtllm_prompt_cache_hit_tokens_total", &["cache_level=0", "cache_tier=gpu"], Sent(60.0)),
+    ("trtllm_prompt_cache_hit_tokens_total", &["cache_level=1", "cache_tier=host"], Sent(40.0)),
+    ("trtllm_prompt_tokens_total", &[], Times(1.0, &[("nv_llm_input_token_len_sum", &[])])),
+    ("trtllm_generation_tokens_total", &[], Sent(90.0)),
+    ("trtllm_prompt_cached_tokens_total", &[], Sent(64.0)),
+    (
+        "trtllm_request_error_total",
+        &["http_code=400"],
+        Times(1.0, &[("nv_trt_llm_request_errors_total", &["code=400"])]),
+    ),
+    ("trtllm_spec_decode_drafted_tokens_total", &["token_position=0"], Sent(10.0)),
+    ("trtllm_spec_decode_accepted_tokens_total", &["token_position=0"], Sent(7.0)),
+    ("trtllm_model_config_info", &["enable_block_reuse=a"], Sent(1.0)),
+    ("trtllm_parallel_config_info", &["enable_block_reuse=b"], Sent(1.0)),
+    ("trtllm_speculative_config_info", &["enable_block_reuse=c"], Sent(1.0)),
+    ("trtllm_kv_cache_config_info", &["enable_block_reuse=d"], Sent(1.0)),
+    ("trtllm_time_to_first_token_seconds", &[], Histogram(1.0, "nv_trt_llm_time_to_first_token_seconds")),
+    ("trtllm_time_per_output_token_seconds", &[], Histogram(1.0, "nv_trt_llm_time_per_output_token_seconds")),
+    ("trtllm_e2e_request_latency_seconds", &[], Histogram(1.0, "nv_trt_llm_e2e_request_latency_seconds")),
+    ("trtllm_request_queue_time_seconds", &[], Histogram(1.0, "nv_trt_llm_request_queue_time_seconds")),
+    ("trtllm_request_prefill_time_seconds", &[], Histogram(1.0, "nv_trt_llm_request_prefill_time_seconds")),
+    ("trtllm_request_decode_time_seconds", &[], Histogram(1.0, "nv_trt_llm_request_decode_time_seconds")),
+    ("trtllm_request_inference_time_seconds", &[], Histogram(1.0, "nv_trt_llm_request_inference_time_seconds")),
+    ("trtllm_prefill_batch_tokens", &[], Histogram(1.0, "nv_trt_llm_iteration_context_tokens")),
+    // Dynamo's, under the same prefix
+    (
+        "trtllm_kv_transfer_success_total",
+        &["disaggregation_mode=decode", "engine_type=trtllm"],
+        Times(1.0, &[("nv_trt_llm_kv_cache_transfer_seconds_count", &[])]),
+    ),
+    (
+        "trtllm_kv_transfer_latency_seconds",
+        &[],
+        Observations("nv_trt_llm_kv_cache_transfer_seconds", &[0.0625, 0.125, 0.1875, 0.25]),
+    ),
+    ("trtllm_kv_transfer_bytes", &[], Observations("nv_trt_llm_kv_cache_transfer_bytes", &[2e8, 8e8, 1.8e9, 3.2e9])),
+    ("trtllm_kv_transfer_speed_gb_s", &[], Values(&[3.2, 6.4, 9.6, 12.8])),
+    // vllm
+    ("vllm:num_requests_running", &[], Times(1.0, &[(REQUESTS, &["request_type=active"])])),
+    ("vllm:num_requests_waiting", &[], Times(1.0, &[("nv_trt_llm_queued_requests", &[])])),
+    ("vllm:kv_cache_usage_perc", &[], Times(1.0, &[(BLOCKS, &["kv_cache_block_type=fraction"])])),
+    ("vllm:cache_config_info", &["block_size=32", "num_gpu_blocks=1000", "enable_prefix_caching=d"], Sent(1.0)),
+    ("vllm:num_preemptions_total", &[], Sent(10.0)),
+    ("vllm:prompt_tokens_total", &[], Times(1.0, &[("trtllm_prompt_tokens_total", &[])])),
+    ("vllm:generation_tokens_total", &[], Times(1.0, &[("trtllm_generation_tokens_total", &[])])),
+    ("vllm:prompt_tokens_cached_total", &[], Sent(100.0)),
+    ("vllm:prefix_cache_queries_total", &[], Times(1.0, &[("vllm:prompt_tokens_total", &[])])),
+    ("vllm:prefix_cache_hits_total", &[], Times(1.0, &[("vllm:prompt_tokens_cached_total", &[])])),
+    ("vllm:request_success_total", &["finished_reason=stop"], Times(1.0, &[(FINISHED, &["reason=stop"])])),
+    ("vllm:request_success_total", &["finished_reason=length"], Times(1.0, &[(FINISHED, &["reason=length"])])),
+    (
+        "vllm:request_success_total",
+        &["finished_reason=abort"],
+        Times(1.0, &[(FINISHED, &["reason=timeout"]), (FINISHED, &["reason=cancelled"])]),
+    ),
+    ("vllm:request_success_total", &["finished_reason=error"], Times(1.0, &[(FINISHED, &["reason=other"])])),
+    ("vllm:spec_decode_num_drafts_total", &[], Times(1.0, &[("nv_trt_llm_spec_decode_drafted_requests_total", &[])])),
+    ("vllm:spec_decode_num_draft_tokens_total", &[], Times(1.0, &[("nv_trt_llm_spec_decode_draft_tokens_total", &[])])),
+    (
+        "vllm:spec_decode_num_accepted_tokens_total",
+        &[],
+        Times(1.0, &[("nv_trt_llm_spec_decode_accepted_tokens_total", &[])]),
+    ),
+    ("vllm:request_prompt_tokens", &[], Observations("nv_llm_input_token_len", &[3.0, 40.0, 500.0, 6000.0])),
+    ("vllm:request_generation_tokens", &[], Observations("nv_llm_output_token_len", &[2.0, 11.0, 60.0, 7.0])),
+    ("vllm:time_to_first_token_seconds", &[], Histogram(1.0, "nv_trt_llm_time_to_first_token_seconds")),
+    ("vllm:inter_token_latency_seconds", &[], Histogram(1.0, "nv_trt_llm_inter_token_latency_seconds")),
+    ("vllm:request_time_per_output_token_seconds", &[], Histogram(1.0, "nv_trt_llm_time_per_output_token_seconds")),
+    ("vllm:e2e_request_latency_seconds", &[], Histogram(1.0, "nv_trt_llm_e2e_request_latency_seconds")),
+    ("vllm:request_queue_time_seconds", &[], Histogram(1.0, "nv_trt_llm_request_queue_time_seconds")),
+    ("vllm:request_inference_time_seconds", &[], Histogram(1.0, "nv_trt_llm_request_inference_time_seconds")),
+    ("vllm:request_prefill_time_seconds", &[], Histogram(1.0, "nv_trt_llm_request_prefill_time_seconds")),
+    ("vllm:request_decode_time_seconds", &[], Histogram(1.0, "nv_trt_llm_request_decode_time_seconds")),
+    // triton-core
+    ("nv_inference_request_success", &[], Times(1.0, &[(FINISHED, &["reason=stop"]), (FINISHED, &["reason=length"])])),
+    ("nv_inference_count", &[], Times(1.0, &[("nv_inference_request_success", &[])])),
+    ("nv_inference_request_failure", &["reason=CANCELED"], Times(1.0, &[(FINISHED, &["reason=cancelled"])])),
+    (
+        "nv_inference_request_failure",
+        &["reason=OTHER"],
+        Times(1.0, &[(FINISHED, &["reason=timeout"]), (FINISHED, &["reason=other"])]),
+    ),
+    ("nv_inference_request_failure", &["reason=BACKEND"], Sent(0.0)),
+    ("nv_inference_request_failure", &["reason=REJECTED"], Sent(0.0)),
+    ("nv_inference_exec_count", &[], Times(1.0, &[("nv_trt_llm_iterations_total", &[])])),
+    ("nv_inference_request_duration_us", &[], Times(1e6, &[("nv_trt_llm_e2e_request_latency_seconds_sum", &[])])),
+    ("nv_inference_queue_duration_us", &[], Times(1e6, &[("nv_trt_llm_request_queue_time_seconds_sum", &[])])),
+    (
+        "nv_inference_compute_infer_duration_us",
+        &[],
+        Times(1e6, &[("nv_trt_llm_request_inference_time_seconds_sum", &[])]),
+    ),
+    ("nv_inference_compute_input_duration_us", &[], Sent(0.0)),
+    ("nv_inference_compute_output_duration_us", &[], Sent(0.0)),
+    ("nv_inference_first_response_histogram_ms", &[], Histogram(1000.0, "nv_trt_llm_time_to_first_token_seconds")),
+    (
+        "nv_inference_pending_request_count",
+        &[],
+        Times(1.0, &[("nv_trt_llm_queued_requests", &[]), (REQUESTS, &["request_type=waiting"])]),
+    ),
+];
