@@ -37,6 +37,7 @@ mod lookalike;
 mod memory;
 mod naming;
 mod objectives;
+mod opentelemetry;
 mod parsers;
 mod perf_metrics_dir;
 mod prometheus;
