@@ -11,7 +11,7 @@ import sys
 import tempfile
 import textwrap
 
-from expressions import queries_of, syntax_findings
+from expressions import OURS, queries_of, syntax_findings, table_queries_of
 
 REFERENCE = "docs/METRICS.md"
 METRIC = re.compile(r"`((?:nv_|trtllm_exporter_)[a-z0-9_]+[a-z0-9])[`{]|\b(nv_[a-z0-9_]+)(?=[\[{])")
@@ -71,6 +71,10 @@ def main():
             text = file.read()
         findings += findings_of(path, text, families)
         queries += queries_of(text)
+        for query in table_queries_of(text):
+            for name in sorted(set(OURS.findall(query))):
+                if name not in families and HISTOGRAM_SERIES.sub("", name) not in families:
+                    findings.append(f"{path}: {name} in {query} is not a metric of the exporter")
         if promtool:
             findings += configuration_findings(path, text, promtool)
             examples += len(list(configurations_of(text)))

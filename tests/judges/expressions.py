@@ -27,8 +27,23 @@ SELECTORS = (
 LOOKS_LIKE_RATE = re.compile(r"\b(?:rate|increase|irate|deriv)\(")
 
 
+def table_queries_of(markdown):
+    """The queries in the column "PromQL" of the tables of a document."""
+    column = None
+    for line in markdown.splitlines():
+        cells = [cell.strip() for cell in line.split("|")[1:-1]]
+        if not cells:
+            column = None
+        elif "PromQL" in cells:
+            column = cells.index("PromQL")
+        elif column is not None:
+            yield from re.findall("`([^`]+)`", cells[column])
+
+
 def queries_of(markdown):
-    """The queries of the blocks ```promql of a document, without their comments. An empty line ends a query."""
+    """The queries of the blocks ```promql of a document, without their comments, and those of its tables. An empty line ends a
+    query of a block."""
+    yield from table_queries_of(markdown)
     for block in re.findall(r"```promql\n(.*?)```", markdown, re.S):
         for query in block.strip().split("\n\n"):
             yield re.sub(r"(?m)^#.*\n", "", query)

@@ -1,4 +1,5 @@
-"""Checks the tables of docs/migration.md: old name | query with the same value here.
+"""Checks the tables of docs/migration.md: old name | query with the same value here; and that each query of the table of formulas in
+docs/semantics.md has a value.
 
 usage: migration.py EXPORTER
 Each old name must be one of the exporter's compatible names, and all of Triton's core and of dcgm-exporter must be there. Then both sides are
@@ -17,6 +18,7 @@ import tempfile
 import time
 
 from exporter import ROOT, Exporter, simulated_gpus, until
+from expressions import table_queries_of
 from fleet_engine import Engine
 from prometheus import Prometheus, scraping, target
 
@@ -28,6 +30,13 @@ SETS = "trtllm,triton-core,dcgm"
 SIMULATED = "sim:?rate=15&spec_draft_len=3&spec_acceptance=0.9"
 # Only a real trtllm-serve has these, with the reason. tests/judges/upstream.py compares the names.
 WITHOUT_VALUE = {"trtllm_request_error_total": "HTTP errors of the server"}
+
+# Formulas of families that no simulated engine has, by a word of their queries, with the reason.
+FORMULAS_WITHOUT_VALUE = {
+    "static_batch_efficiency_ratio": "static batches",
+    "kv_cache_pool_bytes": "KV cache manager V2",
+    "bench_": "a report of trtllm-bench",
+}
 
 
 def rows():
@@ -104,11 +113,16 @@ def main():
         prometheus = running.enter_context(Prometheus(work, scraping([target(ours.address)], "2s")))
         time.sleep(14)
         compared, empty, findings = compare(prometheus, table, types, time.time() - 3)  # one moment for both sides
+        formulas = list(table_queries_of((ROOT / "docs/semantics.md").read_text()))
+        for formula in formulas:
+            known = [word for word in FORMULAS_WITHOUT_VALUE if word in formula]
+            if bool(prometheus.values(formula, time.time() - 3)) == bool(known):
+                findings.append(f"the formula {formula} has {'a' if known else 'no'} value")
     empty = set(empty)
     findings += [f"{old} and the query for it have no value" for old in sorted(empty - set(WITHOUT_VALUE))]
     findings += [f"{old} has a value; remove it from WITHOUT_VALUE" for old in sorted(set(WITHOUT_VALUE) - empty)]
     print(*findings, sep="\n")
-    print(f"{len(set(compared))} names have the same value, {len(findings)} findings, {len(empty)} without a value: {' '.join(sorted(empty))}")
+    print(f"{len(set(compared))} names have the same value, {len(formulas)} formulas, {len(findings)} findings, {len(empty)} without a value: {' '.join(sorted(empty))}")
     sys.exit(bool(findings or not compared))
 
 
