@@ -14,6 +14,7 @@ mod command_line;
 mod connections;
 mod discovery;
 mod doctor;
+mod drift;
 mod engines_of_2026;
 mod errors;
 mod faults;

@@ -1,0 +1,105 @@
+"""The names of TensorRT-LLM that the exporter knows, from its own source and documents. known.toml only has names that it does not
+read, each with a reason. tests/it/drift.rs compares the keys with the compiled table of fields."""
+import fnmatch
+import re
+import tomllib
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+KINDS = ("route", "family", "key", "value", "option", "policy")
+# There are at least so many; fewer are a change of the source that this file has missed.
+AT_LEAST = {"route": 6, "family": 60, "key": 150, "value": 20, "option": 500, "policy": 500}
+# The readers of other programs' Prometheus pages, and the names that they return.
+PAGES = ("crates/sources/src/*prometheus*.rs", "crates/sources/src/*page*.rs", "crates/model/src/server_metrics.rs")
+# Records, rows, entries, events and steps.
+MODEL = ("iteration", "request", "perf_metrics", "kv_event", "step_times")
+
+
+class Unreadable(Exception):
+    """Something cannot be read, so nothing can be said."""
+
+
+def sources(*patterns):
+    """The text, without tests, of each file that matches."""
+    for pattern in patterns:
+        for path in sorted(ROOT.glob(pattern)):
+            yield path.read_text().split("#[cfg(test)]")[0]
+
+
+def routes():
+    for text in sources("crates/sources/src/**/*.rs"):
+        for method, path in re.findall(r'Method::(\w+),\s*(?:path:\s*)?"(/[\w/]+)"', text):
+            yield f"{method} {path}"
+
+
+def families():
+    """Of the catalog, of the reference's table of absent ones, and all texts in the readers of pages that could be a name."""
+    for text in sources("crates/page/src/metrics/catalog/table/trtllm.rs", "src/tools/metrics.md"):
+        yield from re.findall(r'["`](trtllm_\w+)["`]', text)
+    for text in sources(*PAGES):
+        for name in re.findall(r'"([a-z][a-z0-9_]+)"', text):
+            yield from (name, f"trtllm_{name}")
+
+
+def keys():
+    """The table of fields, and the structs of which it has no entry for each field."""
+    for text in sources("crates/page/src/metrics/catalog/fields.rs"):
+        table = text.split("\nfields! {\n")[-1]
+        yield from re.findall(r'^ {8}(?:@\w+ )?(\w+) (?:\[|")', table.split("\n}\n")[0], re.MULTILINE)
+        # An entry may also say where the key stands.
+        yield from re.findall(r'^    \(\s*"(\w+)[^"]*",\s', table.split("pub static NOT_READ")[-1], re.MULTILINE)
+    for name in MODEL:
+        for text in sources(f"crates/model/src/{name}.rs"):
+            for body in re.findall(r"^(?:pub )?struct \w+ \{\n(.*?)^\}", text, re.MULTILINE | re.DOTALL):
+                yield from re.findall(r'(?:rename|alias) = "(\w+)"', body)
+                if name in ("kv_event", "step_times"):
+                    yield from re.findall(r"^    (?:pub )?(\w+): ", body, re.MULTILINE)
+
+
+def values():
+    """Of the enumerations of records, entries and events. What stands for all others is none."""
+    for text in sources(*(f"crates/model/src/{name}.rs" for name in MODEL)):
+        for attributes, body in re.findall(r"((?:^#\[[^\n]*\n)+)pub enum \w+ \{\n(.*?)^\}", text, re.MULTILINE | re.DOTALL):
+            yield from re.findall(r'(?:rename|alias) = "(\w+)"', body)
+            if 'rename_all = "snake_case"' in attributes:
+                variants = re.findall(r"^    (\w+),$", re.sub(r"#\[serde\(other\)\]\n.*", "", body), re.MULTILINE)
+                yield from (re.sub(r"(?<=[a-z])(?=[A-Z])", "_", variant).lower() for variant in variants)
+
+
+def documented():
+    """All names of more than one word in the documents: an option or a policy is known if users can read of it."""
+    for text in sources("docs/**/*.md"):
+        yield from re.findall(r"\w+_\w+", text)
+
+
+class Ours:
+    """`names` by kind; `left_out` has the entries of known.toml, which may have `*` and `?`."""
+
+    def __init__(self):
+        read = {"route": routes, "family": families, "key": keys, "value": values, "option": documented, "policy": documented}
+        self.names = {kind: set(read[kind]()) for kind in KINDS}
+        for kind, least in AT_LEAST.items():
+            if len(self.names[kind]) < least:
+                raise Unreadable(f"tests/upstream/ours.py finds only {len(self.names[kind])} of the exporter's {kind} names")
+        self.known = {kind: {plain(kind, name) for name in names} for kind, names in self.names.items()}
+        self.left_out = tomllib.loads((ROOT / "tests/upstream/known.toml").read_text())
+        for kind, entries in self.left_out.items():
+            for name, reason in entries.items():
+                if kind not in KINDS or len(reason.split()) < 4:
+                    raise Unreadable(f"tests/upstream/known.toml: {kind} {name}: give one of {', '.join(KINDS)}, and a reason")
+                if plain(kind, name) in self.known[kind]:
+                    raise Unreadable(f"tests/upstream/known.toml: the exporter knows the {kind} {name}; remove the entry")
+
+    def has(self, kind, name):
+        if kind == "route" and any(fnmatch.fnmatchcase(route, name) for route in self.known[kind]):
+            return True
+        name = plain(kind, name)
+        return name in self.known[kind] or any(
+            fnmatch.fnmatchcase(name, plain(kind, pattern)) for pattern in self.left_out.get(kind, {}))
+
+
+def plain(kind, name):
+    """TensorRT-LLM has keys in two styles; the Python client appends `_total`."""
+    if kind == "key":
+        return name.replace("_", "").lower()
+    return name.removesuffix("_total") if kind == "family" else name
