@@ -34,7 +34,7 @@ def routes():
 
 def families():
     """Of the catalog, of the reference's table of absent ones, and all texts in the readers of pages that could be a name."""
-    for text in sources("crates/page/src/metrics/catalog/table/trtllm.rs", "src/tools/metrics.md"):
+    for text in sources("crates/page/src/metrics/catalog/table/*.rs", "src/tools/metrics.md"):
         yield from re.findall(r'["`](trtllm_\w+)["`]', text)
     for text in sources(*PAGES):
         for name in re.findall(r'"([a-z][a-z0-9_]+)"', text):
