@@ -36,6 +36,9 @@ pub struct EngineTotals {
     pub kv_cache_blocks_newly_allocated: u64,
     pub kv_cache_blocks_reused: u64,
     pub kv_cache_blocks_missed: u64,
+    /// A record had the count at least once.
+    pub reports_reused_blocks: bool,
+    pub reports_missed_blocks: bool,
     /// The KV cache of the cross attention, if the model has one.
     pub cross_kv_cache_blocks: Option<KvIncrease>,
     pub pools: PoolTotals,
@@ -83,6 +86,8 @@ impl EngineTotals {
             kv_cache_blocks_newly_allocated: 0,
             kv_cache_blocks_reused: 0,
             kv_cache_blocks_missed: 0,
+            reports_reused_blocks: false,
+            reports_missed_blocks: false,
             cross_kv_cache_blocks: None,
             pools: PoolTotals::default(),
             kv_events: None,
@@ -106,6 +111,10 @@ impl EngineTotals {
         add(&mut self.kv_cache_blocks_newly_allocated, counted.kv.newly_allocated);
         add(&mut self.kv_cache_blocks_reused, counted.kv.reused);
         add(&mut self.kv_cache_blocks_missed, counted.kv.missed);
+        if let Some(kv) = &record.kv_cache_stats {
+            self.reports_reused_blocks |= kv.reused_blocks.is_some();
+            self.reports_missed_blocks |= kv.missed_blocks.is_some();
+        }
         if let Some(more) = &counted.cross_kv {
             let cross = self.cross_kv_cache_blocks.get_or_insert_default();
             add(&mut cross.allocated, more.allocated);

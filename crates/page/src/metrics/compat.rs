@@ -98,12 +98,11 @@ pub(super) fn trtllm_page(labels: &SeriesLabels, snapshot: &EngineSnapshot, load
 /// engine later: it shows them from the first record that has them, however long the next increase takes.
 fn trtllm_reuse(snapshot: &EngineSnapshot, page: &mut SampleWriter<'_>) {
     let totals = &snapshot.totals;
-    let told = snapshot.latest.and_then(|latest| latest.kv).unwrap_or_default();
-    for (family, count, told) in [
-        (Id::TrtllmKvCacheReusedBlocks, totals.kv_cache_blocks_reused, told.reused_blocks),
-        (Id::TrtllmKvCacheMissedBlocks, totals.kv_cache_blocks_missed, told.missed_blocks),
+    for (family, count, reported) in [
+        (Id::TrtllmKvCacheReusedBlocks, totals.kv_cache_blocks_reused, totals.reports_reused_blocks),
+        (Id::TrtllmKvCacheMissedBlocks, totals.kv_cache_blocks_missed, totals.reports_missed_blocks),
     ] {
-        page.put(family, (told.is_some() || count > 0).then_some(count));
+        page.put(family, reported.then_some(count));
     }
 }
 
