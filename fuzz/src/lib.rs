@@ -9,6 +9,7 @@ pub mod formats;
 pub mod framing;
 pub mod kv_events;
 pub mod negotiation;
+pub mod orchestrator;
 pub mod parsed_page;
 pub mod pod_resources;
 pub mod records;
@@ -20,10 +21,11 @@ pub mod web_config;
 /// The name of a corpus, and what runs with each of its inputs.
 pub type Target = (&'static str, fn(&[u8]));
 
-pub const TARGETS: [Target; 9] = [
+pub const TARGETS: [Target; 10] = [
     ("records", records::run),
     ("framing", framing::run),
     ("server_metrics", server_metrics::run),
+    ("orchestrator", orchestrator::run),
     ("kv_events", kv_events::run),
     ("web_config", web_config::run),
     ("negotiation", negotiation::run),

@@ -119,6 +119,11 @@ fn pages_of_trtllm_serve_never_let_a_total_fall() {
 }
 
 #[test]
+fn pages_of_an_orchestrator_never_let_a_total_fall() {
+    holds("orchestrator", 150);
+}
+
+#[test]
 fn files_of_trtllm_bench_are_read_or_refused() {
     holds("bench_report", 300);
 }

@@ -38,6 +38,9 @@ pub static PER_TOKEN_SECONDS: &[Bound] =
 /// Seconds, with the bounds of `trtllm_request_prefill_time_seconds`.
 pub static SHORT_SECONDS: &[Bound] =
     bounds![0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20, 40, 80, 160, 640, 2560];
+/// Seconds, with the bounds of an orchestrator's histograms of complete requests.
+pub static COMPLETE_SECONDS: &[Bound] =
+    bounds![0.1, 0.3, 0.5, 0.8, 1, 1.5, 2, 2.5, 5, 10, 15, 20, 30, 40, 50, 60, 120, 240, 480, 960, 1920];
 /// Seconds of one iteration: dense where engines run (2–50 ms), wide enough for a long context.
 pub static ITERATION_SECONDS: &[Bound] = bounds![
     0.001, 0.0025, 0.005, 0.0075, 0.01, 0.015, 0.02, 0.03, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.5, 0.75, 1, 2.5, 5, 10
@@ -232,9 +235,15 @@ mod tests {
 
     #[test]
     fn the_text_of_a_bound_is_its_value_in_the_spelling_of_the_page() {
-        for bounds in
-            [LONG_SECONDS, FIRST_TOKEN_SECONDS, PER_TOKEN_SECONDS, SHORT_SECONDS, ITERATION_SECONDS, IMBALANCE]
-        {
+        for bounds in [
+            LONG_SECONDS,
+            FIRST_TOKEN_SECONDS,
+            PER_TOKEN_SECONDS,
+            SHORT_SECONDS,
+            COMPLETE_SECONDS,
+            ITERATION_SECONDS,
+            IMBALANCE,
+        ] {
             for bound in bounds {
                 assert_eq!(bound.value.to_string(), bound.text);
             }

@@ -21,6 +21,7 @@ pub mod missing_records;
 pub mod native;
 mod numbering;
 pub mod objectives;
+pub mod orchestrator;
 pub mod plausible;
 pub mod pools;
 pub mod queue_time;
@@ -40,7 +41,8 @@ use std::time::{Duration, Instant};
 use trtllm_model::iteration::Backend;
 use trtllm_model::request::RequestStage;
 use trtllm_model::{
-    IterationStats, KvCacheEvent, Objectives, PerfMetricsEntry, RequestStats, RequestStatsPerIteration, ServerMetrics,
+    IterationStats, KvCacheEvent, Objectives, OrchestratorReading, PerfMetricsEntry, RequestStats,
+    RequestStatsPerIteration, ServerMetrics,
 };
 
 pub use health::{EngineState, Health, Outstanding};
@@ -54,6 +56,7 @@ use epoch::{Epoch, RecordKind};
 use kv_events::KvEvents;
 use lifecycle::{Lifecycles, Stages};
 use missing_records::MissingRecords;
+use orchestrator::{OrchestratorFold, OrchestratorTotals};
 use pools::Pools;
 use rank_totals::{RankRow, RankTotals};
 use ranks::OpenIteration;
@@ -76,6 +79,8 @@ pub struct EngineFold {
     kv_events: KvEvents,
     process: Option<u64>,
     missing_records: MissingRecords,
+    /// Boxed, because only few sources are an orchestrator.
+    orchestrator: Option<Box<OrchestratorFold>>,
 }
 
 impl EngineFold {
@@ -94,6 +99,7 @@ impl EngineFold {
             kv_events: KvEvents::default(),
             process: None,
             missing_records: MissingRecords::default(),
+            orchestrator: None,
         }
     }
 
@@ -309,6 +315,18 @@ impl EngineFold {
         self.health.set_outstanding(self.outstanding());
     }
 
+    /// Folds one reading of an orchestrator. It is busy while requests arrive.
+    pub fn absorb_orchestrator(&mut self, reading: &OrchestratorReading, now: Instant) {
+        let any = self.orchestrator.get_or_insert_default().absorb(reading);
+        self.health.record(now, if any { Outstanding::Yes } else { Outstanding::No }, true);
+    }
+
+    /// What is known of an orchestrator. `None` for an engine.
+    #[must_use]
+    pub fn orchestrator(&self) -> Option<&OrchestratorTotals> {
+        self.orchestrator.as_ref().map(|fold| &fold.totals)
+    }
+
     /// Folds one event of the KV cache.
     ///
     /// # Errors
@@ -391,6 +409,9 @@ impl EngineFold {
         self.begin_epoch(self.epoch.unseen());
         self.requests.resume();
         self.kv_events.resume();
+        if let Some(orchestrator) = &mut self.orchestrator {
+            orchestrator.resume();
+        }
         self.process = None;
     }
 

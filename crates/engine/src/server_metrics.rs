@@ -154,7 +154,7 @@ fn histogram(count: &ServerCount) -> Option<(RequestTime, u64)> {
 }
 
 /// The buckets, each without the ones below, which the page includes in it. Several processes have a bucket each with the same bound.
-fn apart(mut buckets: Vec<(f64, u64)>) -> Vec<(f64, u64)> {
+pub(super) fn apart(mut buckets: Vec<(f64, u64)>) -> Vec<(f64, u64)> {
     buckets.sort_by(|a, b| a.0.total_cmp(&b.0));
     let mut below = 0;
     let bounds = buckets.chunk_by(|a, b| a.0 == b.0);

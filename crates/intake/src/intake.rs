@@ -159,6 +159,7 @@ impl Intake {
             Item::FinishedRequest(entry) => self.engine.absorb_perf_metrics(entry, at.instant)?,
             Item::KvEvent(event) => self.engine.absorb_kv_event(event)?,
             Item::ServerMetrics(page) => self.engine.absorb_server_metrics(page, at.instant),
+            Item::Orchestrator(reading) => self.engine.absorb_orchestrator(reading, at.instant),
             Item::BenchReport(report) => self.source.bench_report = Some(Arc::clone(report)),
             Item::Process(process) => self.engine.set_process(*process),
             Item::Recording(_) => {}

@@ -134,7 +134,7 @@ impl Driver {
     async fn poll_until(&mut self, source: &mut Source, shutdown: &mut Shutdown) -> Result<End, OpenError> {
         // A fixed rate, not a pause after each poll: the engine's ring fills by the clock. The first poll does not wait
         // for a tick, because timers have a resolution of one millisecond.
-        let interval = self.schedule.interval;
+        let interval = self.schedule.interval.max(source.interval());
         let mut due = Instant::now();
         let mut batch = Batch::default();
         let mut first_poll = true;

@@ -8,10 +8,12 @@ use std::time::{Duration, Instant};
 use serde::{Deserialize, Serialize};
 
 use trtllm_model::kv_event::{BlockHash, KvCacheEventData, StoredBlock};
+use trtllm_model::orchestrator::OrchestratorCount;
 use trtllm_model::rows::PoolRows;
 use trtllm_model::server_metrics::ServerCount;
 use trtllm_model::{
-    BenchReport, EngineAbout, IterationStats, KvCacheEvent, PerfMetricsEntry, RequestStatsPerIteration, ServerMetrics,
+    BenchReport, EngineAbout, IterationStats, KvCacheEvent, OrchestratorReading, PerfMetricsEntry,
+    RequestStatsPerIteration, ServerMetrics,
 };
 
 /// The version of the format.
@@ -29,6 +31,7 @@ pub enum Item {
     FinishedRequest(Box<PerfMetricsEntry>),
     KvEvent(Box<KvCacheEvent>),
     ServerMetrics(Box<ServerMetrics>),
+    Orchestrator(Box<OrchestratorReading>),
     BenchReport(Arc<BenchReport>),
     /// The process that sends the following items, as a number that no other process has.
     Process(u64),
@@ -125,7 +128,7 @@ pub struct Settled {
 }
 
 /// How a line begins, by its key.
-const STARTS: [&str; 13] = [
+const STARTS: [&str; 14] = [
     r#"{"recording":"#,
     r#"{"dropped":"#,
     r#"{"received":"#,
@@ -135,6 +138,7 @@ const STARTS: [&str; 13] = [
     r#"{"finished_request":"#,
     r#"{"kv_event":"#,
     r#"{"server_metrics":"#,
+    r#"{"orchestrator":"#,
     r#"{"bench_report":"#,
     r#"{"process":"#,
     r#"{"about":"#,
@@ -188,6 +192,7 @@ impl Item {
                         + block_hashes.capacity() * size_of::<BlockHash>()
                 }
                 Self::ServerMetrics(page) => page.counts.capacity() * (size_of::<ServerCount>() + MAX_TEXT),
+                Self::Orchestrator(reading) => reading.counts.capacity() * (size_of::<OrchestratorCount>() + MAX_TEXT),
                 _ => 0,
             }
     }

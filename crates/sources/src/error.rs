@@ -28,6 +28,16 @@ pub enum SourceError {
          trtllm-serve. A worker of Dynamo publishes to --source socket:PATH instead"
     )]
     PrometheusPage { target: String },
+    #[error(
+        "{target} answered with status {status}; check that --source names the port of the orchestrator (trtllm-serve \
+         disaggregated), not of a worker or a coordinator"
+    )]
+    NoOrchestratorPage { target: String, status: u16 },
+    #[error(
+        "{target} is not the page of an orchestrator; check that --source names the port of trtllm-serve disaggregated. A \
+         worker is --source trtllm-serve:http://HOST:PORT"
+    )]
+    NotAnOrchestrator { target: String },
     #[error("{target} ended its answer in the middle of a record; look at the log of the server")]
     Truncated { target: String },
     #[error("{target} sent more than {limit} bytes in one answer; check that its address and port are right")]
@@ -53,8 +63,10 @@ impl SourceError {
         match self {
             Self::Connect { .. } => ErrorKind::Connect,
             Self::Timeout { .. } | Self::Slow { .. } => ErrorKind::Timeout,
-            Self::HttpStatus { .. } | Self::Unauthorized { .. } => ErrorKind::HttpStatus,
-            Self::NotJson { .. } | Self::PrometheusPage { .. } => ErrorKind::NotJson,
+            Self::HttpStatus { .. } | Self::Unauthorized { .. } | Self::NoOrchestratorPage { .. } => {
+                ErrorKind::HttpStatus
+            }
+            Self::NotJson { .. } | Self::PrometheusPage { .. } | Self::NotAnOrchestrator { .. } => ErrorKind::NotJson,
             Self::Truncated { .. } => ErrorKind::Truncated,
             Self::TooLarge { .. } => ErrorKind::TooLarge,
             Self::Io { .. } | Self::Token { .. } | Self::Directory { .. } => ErrorKind::Io,

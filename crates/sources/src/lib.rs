@@ -11,6 +11,8 @@ pub mod error;
 pub mod http_client;
 pub mod keys;
 mod name_lookup;
+pub mod orchestrator;
+pub mod orchestrator_page;
 pub mod perf_metrics_dir;
 pub mod prometheus_text;
 pub mod python_text;
@@ -25,17 +27,20 @@ pub mod trtllm_serve;
 #[cfg(feature = "executor")]
 pub mod executor;
 
+use std::time::Duration;
+
 pub use batch::{Batch, Presence};
 pub use error::{OpenError, SourceError};
 
 /// A poll that takes this time and then has this result.
 #[doc(hidden)]
-pub type TestPoll = (std::time::Duration, Result<Presence, SourceError>);
+pub type TestPoll = (Duration, Result<Presence, SourceError>);
 
 /// One engine's source.
 #[derive(Debug)]
 pub enum Source {
     TrtllmServe(Box<trtllm_serve::TrtllmServe>),
+    Orchestrator(Box<orchestrator::Orchestrator>),
     Socket(socket::Ingest),
     Replay(replay::Replay),
     PerfMetrics(perf_metrics_dir::PerfMetricsDir),
@@ -54,6 +59,7 @@ impl Source {
     pub async fn poll(&mut self, batch: &mut Batch) -> Result<Presence, SourceError> {
         match self {
             Self::TrtllmServe(source) => source.poll(batch).await,
+            Self::Orchestrator(source) => source.poll(batch).await,
             Self::Socket(source) => Ok(source.poll(batch)),
             Self::PerfMetrics(source) => source.poll_alone(batch),
             // A read from a pipe or a network file system may hang. Other tasks move to another thread then.
@@ -65,6 +71,15 @@ impl Source {
                 tokio::time::sleep(delay).await;
                 result
             }
+        }
+    }
+
+    /// From one poll to the next, at least.
+    #[must_use]
+    pub fn interval(&self) -> Duration {
+        match self {
+            Self::Orchestrator(_) => orchestrator::INTERVAL,
+            _ => Duration::ZERO,
         }
     }
 
@@ -98,6 +113,7 @@ impl Source {
     pub fn target(&self) -> String {
         match self {
             Self::TrtllmServe(source) => source.client.server.target.clone(),
+            Self::Orchestrator(source) => source.client.server.target.clone(),
             Self::Socket(source) => source.target.clone(),
             Self::Replay(source) => source.target.clone(),
             Self::PerfMetrics(source) => source.target(),

@@ -29,6 +29,12 @@ pub struct NotAPage;
 /// If the text has lines, and none is valid.
 pub fn parse_server_metrics(page: &[u8]) -> Result<ServerMetrics, NotAPage> {
     let mut metrics = ServerMetrics::default();
+    for_each_sample(page, |sample| add(&mut metrics, sample))?;
+    Ok(metrics)
+}
+
+/// Calls `add` with each valid line.
+pub(super) fn for_each_sample(page: &[u8], mut add: impl FnMut(&ParsedSample<'_>)) -> Result<(), NotAPage> {
     let (mut valid, mut invalid) = (false, page.len() > MAX_PAGE);
     for line in page[..page.len().min(MAX_PAGE)].split(|byte| *byte == b'\n') {
         let text = std::str::from_utf8(line).map(str::trim_ascii);
@@ -38,12 +44,12 @@ pub fn parse_server_metrics(page: &[u8]) -> Result<ServerMetrics, NotAPage> {
         match text.ok().and_then(ParsedSample::parse) {
             Some(sample) => {
                 valid = true;
-                add(&mut metrics, &sample);
+                add(&sample);
             }
             None => invalid = true,
         }
     }
-    if invalid && !valid { Err(NotAPage) } else { Ok(metrics) }
+    if invalid && !valid { Err(NotAPage) } else { Ok(()) }
 }
 
 fn add(metrics: &mut ServerMetrics, sample: &ParsedSample<'_>) {
@@ -103,7 +109,7 @@ fn finish_reason(name: &str) -> ServerCounter {
     ServerCounter::Finished(known.unwrap_or(FinishReason::Other))
 }
 
-fn short(text: &str) -> String {
+pub(super) fn short(text: &str) -> String {
     text.chars().take(MAX_TEXT).collect()
 }
 
@@ -129,12 +135,12 @@ impl<'a> ParsedSample<'a> {
         (is_name(name) && timestamp && fields.next().is_none()).then_some(Self { name, labels, value })
     }
 
-    fn label(&self, name: &str) -> Option<&str> {
+    pub(super) fn label(&self, name: &str) -> Option<&str> {
         self.labels.iter().find(|(label, _)| *label == name).map(|(_, value)| value.as_ref())
     }
 
     /// The value in another unit, as a whole number.
-    fn count(&self, factor: f64) -> Option<u64> {
+    pub(super) fn count(&self, factor: f64) -> Option<u64> {
         let value = (self.value * factor).round();
         (0.0..=MAX_COUNT).contains(&value).then_some(value as u64)
     }

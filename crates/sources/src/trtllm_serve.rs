@@ -367,7 +367,7 @@ impl TrtllmServe {
 }
 
 /// Parses `GET /version`. The version becomes the value of a label, so it is cut.
-fn parse_version(body: &[u8]) -> Option<String> {
+pub(super) fn parse_version(body: &[u8]) -> Option<String> {
     #[derive(serde::Deserialize)]
     struct Version {
         version: String,

@@ -1,0 +1,235 @@
+//! Folds the readings of an orchestrator of disaggregated serving. Its counters began before the exporter met it, so only their
+//! increases count. A counter that falls belongs to a new orchestrator, whose counters all began at 0.
+
+use std::collections::HashMap;
+
+use trtllm_model::OrchestratorReading;
+use trtllm_model::orchestrator::{OrchestratorCount, OrchestratorCounter, OrchestratorTime, Side, WorkerCounts};
+
+use super::histogram::{COMPLETE_SECONDS, FIRST_TOKEN_SECONDS, Histogram};
+use super::server_metrics::{TimeIncrease, apart};
+
+/// Series remembered, whatever the bounds of buckets are named.
+const MAX_SERIES: usize = 4096;
+
+/// What is known of an orchestrator. Counts that it does not tell are absent.
+#[derive(Debug, Clone, PartialEq)]
+pub struct OrchestratorTotals {
+    pub streamed: Option<u64>,
+    pub whole: Option<u64>,
+    pub responses: Option<u64>,
+    pub invalid: Option<u64>,
+    pub http_errors: Option<u64>,
+    pub internal_errors: Option<u64>,
+    pub queue_time: Histogram,
+    /// In the order of [`Side::ALL`]. Absent for a side that it does not have.
+    pub sides: [Option<SideTotals>; Side::ALL.len()],
+    pub ready: Option<bool>,
+    pub workers: WorkerCounts,
+    pub minimal_workers: WorkerCounts,
+}
+
+/// The requests of an orchestrator to the workers of one side.
+#[derive(Debug, Clone, PartialEq)]
+pub struct SideTotals {
+    pub sent: u64,
+    pub retried: u64,
+    pub failed: u64,
+    pub ended: u64,
+    pub first_bytes: Histogram,
+    pub between_reads: Histogram,
+    pub complete: Histogram,
+}
+
+impl OrchestratorTotals {
+    const fn new() -> Self {
+        Self {
+            streamed: None,
+            whole: None,
+            responses: None,
+            invalid: None,
+            http_errors: None,
+            internal_errors: None,
+            queue_time: Histogram::new(FIRST_TOKEN_SECONDS),
+            sides: [const { None }; Side::ALL.len()],
+            ready: None,
+            workers: WorkerCounts { context: None, generation: None },
+            minimal_workers: WorkerCounts { context: None, generation: None },
+        }
+    }
+
+    fn side(&mut self, side: Side) -> &mut SideTotals {
+        self.sides[side as usize].get_or_insert(SideTotals {
+            sent: 0,
+            retried: 0,
+            failed: 0,
+            ended: 0,
+            first_bytes: Histogram::new(FIRST_TOKEN_SECONDS),
+            between_reads: Histogram::new(FIRST_TOKEN_SECONDS),
+            complete: Histogram::new(COMPLETE_SECONDS),
+        })
+    }
+
+    fn count(&mut self, counter: &OrchestratorCounter, increase: u64) {
+        let total = match counter {
+            OrchestratorCounter::Streamed => self.streamed.get_or_insert(0),
+            OrchestratorCounter::Whole => self.whole.get_or_insert(0),
+            OrchestratorCounter::Responses => self.responses.get_or_insert(0),
+            OrchestratorCounter::Invalid => self.invalid.get_or_insert(0),
+            OrchestratorCounter::HttpErrors => self.http_errors.get_or_insert(0),
+            OrchestratorCounter::InternalErrors => self.internal_errors.get_or_insert(0),
+            OrchestratorCounter::Sent(side) => &mut self.side(*side).sent,
+            OrchestratorCounter::Retried(side) => &mut self.side(*side).retried,
+            OrchestratorCounter::Failed(side) => &mut self.side(*side).failed,
+            OrchestratorCounter::Ended(side) => &mut self.side(*side).ended,
+            OrchestratorCounter::Time(..) | OrchestratorCounter::TimeNanos(_) => return,
+        };
+        *total = total.saturating_add(increase);
+    }
+
+    fn histogram(&mut self, time: OrchestratorTime) -> &mut Histogram {
+        match time {
+            OrchestratorTime::Queue => &mut self.queue_time,
+            OrchestratorTime::FirstBytes(side) => &mut self.side(side).first_bytes,
+            OrchestratorTime::BetweenReads(side) => &mut self.side(side).between_reads,
+            OrchestratorTime::Complete(side) => &mut self.side(side).complete,
+        }
+    }
+
+    fn requests(&self) -> u64 {
+        self.streamed.unwrap_or(0).saturating_add(self.whole.unwrap_or(0))
+    }
+}
+
+/// The fold of one orchestrator.
+#[derive(Debug, Clone)]
+pub struct OrchestratorFold {
+    pub totals: OrchestratorTotals,
+    /// The last value of each series. `None` until the first page.
+    last: Option<HashMap<OrchestratorCounter, u64>>,
+}
+
+impl Default for OrchestratorFold {
+    fn default() -> Self {
+        Self { totals: OrchestratorTotals::new(), last: None }
+    }
+}
+
+impl OrchestratorFold {
+    /// The counts of the next page are not increases.
+    pub fn resume(&mut self) {
+        self.last = None;
+    }
+
+    /// Returns whether there were new requests.
+    pub fn absorb(&mut self, reading: &OrchestratorReading) -> bool {
+        let totals = &mut self.totals;
+        let before = totals.requests();
+        let baseline = self.last.is_none();
+        let last = self.last.get_or_insert_default();
+        let falls = |count: &OrchestratorCount| last.get(&count.counter).is_some_and(|last| count.value < *last);
+        if reading.counts.iter().any(falls) {
+            last.clear();
+        }
+        let mut times: HashMap<OrchestratorTime, TimeIncrease> = HashMap::new();
+        for OrchestratorCount { counter, value } in &reading.counts {
+            let earlier = if baseline { *value } else { last.get(counter).copied().unwrap_or(0) };
+            let increase = value.saturating_sub(earlier);
+            match counter {
+                OrchestratorCounter::Time(time, bound) => {
+                    times.entry(*time).or_default().buckets.extend(bound.parse().ok().zip(Some(increase)));
+                }
+                OrchestratorCounter::TimeNanos(time) => {
+                    times.entry(*time).or_default().seconds += increase as f64 / 1e9
+                }
+                counter => totals.count(counter, increase),
+            }
+        }
+        for (time, TimeIncrease { buckets, seconds }) in times {
+            totals.histogram(time).add_buckets(apart(buckets), seconds);
+        }
+        if last.len() > MAX_SERIES {
+            last.clear();
+        }
+        last.extend(reading.counts.iter().map(|count| (count.counter.clone(), count.value)));
+        (totals.ready, totals.workers, totals.minimal_workers) =
+            (reading.ready, reading.workers, reading.minimal_workers);
+        totals.requests() > before
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use trtllm_sources::orchestrator_page::parse_orchestrator_page;
+
+    /// A page after `requests`, of which `failed` failed on the generation side, each of 0.4 s.
+    fn page(requests: u64, failed: u64) -> OrchestratorReading {
+        let served = requests - failed;
+        let text = format!(
+            "stream_requests_total {requests}\nnonstream_requests_total 0.0\ntotal_responses_total {served}\n\
+             http_exceptions_total {failed}\ngen_total_requests_total {requests}\ngen_error_requests_total {failed}\n\
+             gen_completed_requests_total {requests}\ngen_complete_latency_seconds_bucket{{le=\"0.3\"}} 0.0\n\
+             gen_complete_latency_seconds_bucket{{le=\"0.5\"}} {served}\n\
+             gen_complete_latency_seconds_bucket{{le=\"+Inf\"}} {served}\n\
+             gen_complete_latency_seconds_sum {}\n",
+            served as f64 * 0.4
+        );
+        OrchestratorReading { counts: parse_orchestrator_page(text.as_bytes()).unwrap(), ..Default::default() }
+    }
+
+    /// Requests, HTTP errors, requests to generation workers, failed ones, and the number and sum of their times.
+    fn totals(fold: &OrchestratorFold) -> (u64, u64, u64, u64, u64, f64) {
+        let totals = &fold.totals;
+        let side = totals.sides[Side::Generation as usize].as_ref().unwrap();
+        let sum = (side.complete.sum() * 1e6).round() / 1e6;
+        (totals.requests(), totals.http_errors.unwrap(), side.sent, side.failed, side.complete.count(), sum)
+    }
+
+    #[test]
+    fn only_increases_since_the_first_reading_count() {
+        let mut fold = OrchestratorFold::default();
+        assert!(!fold.absorb(&page(100, 5)), "the first page is a baseline");
+        assert_eq!(totals(&fold), (0, 0, 0, 0, 0, 0.0));
+        assert!(fold.absorb(&page(110, 6)));
+        assert!(!fold.absorb(&page(110, 6)));
+        assert_eq!(totals(&fold), (10, 1, 10, 1, 9, 3.6));
+        // The side that it does not have is absent.
+        assert!(fold.totals.sides[Side::Context as usize].is_none());
+        assert_eq!(fold.totals.invalid, None);
+    }
+
+    #[test]
+    fn a_new_orchestrator_counts_from_0_even_where_its_counters_are_higher() {
+        let mut fold = OrchestratorFold::default();
+        for (requests, failed) in [(100, 5), (110, 6)] {
+            fold.absorb(&page(requests, failed));
+        }
+        // Fewer requests than before, and more failures.
+        assert!(fold.absorb(&page(50, 20)));
+        assert_eq!(totals(&fold), (60, 21, 60, 21, 9 + 30, 15.6));
+        fold.absorb(&page(51, 20));
+        assert_eq!(totals(&fold), (61, 21, 61, 21, 40, 16.0));
+    }
+
+    #[test]
+    fn after_a_pause_the_next_page_is_a_baseline() {
+        let mut fold = OrchestratorFold::default();
+        fold.absorb(&page(100, 5));
+        fold.resume();
+        fold.absorb(&page(200, 5));
+        fold.absorb(&page(201, 5));
+        assert_eq!(totals(&fold).0, 1);
+    }
+
+    #[test]
+    fn times_keep_the_buckets_of_the_orchestrator() {
+        let mut fold = OrchestratorFold::default();
+        fold.absorb(&page(0, 0));
+        fold.absorb(&page(3, 0));
+        let complete = &fold.totals.sides[Side::Generation as usize].as_ref().unwrap().complete;
+        let counts: Vec<(f64, u64)> =
+            complete.cumulative().map(|(bound, count)| (bound.value, count)).take(4).collect();
+        assert_eq!(counts, [(0.1, 0), (0.3, 0), (0.5, 3), (0.8, 3)]);
+    }
+}

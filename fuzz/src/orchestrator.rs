@@ -1,0 +1,28 @@
+//! What an orchestrator of disaggregated serving answers: pages and the bodies of `/cluster_info`, separated by form feeds, as one
+//! server sends them one after the other.
+
+use trtllm_model::OrchestratorReading;
+use trtllm_recording::Item;
+use trtllm_sources::orchestrator_page::{parse_cluster_info, parse_orchestrator_page};
+
+use super::fold::{Fold, engine};
+use super::parsed_page;
+
+const MAX_PAGES: usize = 16;
+
+pub fn run(data: &[u8]) {
+    let mut fold = Fold::new(engine());
+    let mut reading = OrchestratorReading::default();
+    for answer in data.split(|byte| *byte == b'\x0c').take(MAX_PAGES) {
+        if let Some(info) = parse_cluster_info(answer) {
+            (reading.workers, reading.minimal_workers) = (info.workers, info.minimal);
+        }
+        let Ok(counts) = parse_orchestrator_page(answer) else { continue };
+        reading.counts = counts;
+        fold.poll_with(|batch| {
+            batch.push(Item::Orchestrator(Box::new(reading.clone())));
+            true
+        });
+    }
+    parsed_page::parses(&fold.page());
+}
