@@ -1,16 +1,17 @@
 //! Turns one engine's snapshot into samples. A stale engine has no load gauges, the load of an idle engine is 0, and a value
 //! that the engine did not send is absent.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use crate::state::EngineSnapshot;
 use trtllm_engine::request_totals::LatencySource;
 use trtllm_engine::{EngineState, Latest};
 use trtllm_model::gpu::EngineGpus;
+use trtllm_model::orchestrator::SOURCE as ORCHESTRATOR;
 use trtllm_model::{EngineName, ErrorKind};
 
 use super::catalog::Id;
-use super::catalog::table::OF_ENGINES;
+use super::catalog::table::{OF_ENGINES, OF_ORCHESTRATORS};
 use super::compat::{self, CompatSets};
 use super::engine_gpus::engine_gpus_page;
 use super::page::{Labels, Page};
@@ -21,6 +22,8 @@ use super::writer::SampleWriter;
 #[derive(Debug)]
 pub struct EngineSeries {
     labels: SeriesLabels,
+    /// Made for an orchestrator only.
+    orchestrator: OnceLock<SeriesLabels>,
     source_labels: Arc<Labels>,
     name: EngineName,
     /// Whether no other engine has this model's name.
@@ -34,7 +37,8 @@ impl EngineSeries {
         let extra = name.labels.iter().map(|(name, value)| (name.as_str(), value.as_str()));
         let labels = SeriesLabels::new(Labels::new(ours.into_iter().chain(extra)), OF_ENGINES);
         let source_labels = Arc::new(Labels::extend(labels.base(), [("source", name.source)]));
-        Self { labels, source_labels, name: name.clone(), model_is_unique }
+        let orchestrator = OnceLock::new();
+        Self { labels, orchestrator, source_labels, name: name.clone(), model_is_unique }
     }
 
     /// Labels of the series that describe the engine's source.
@@ -45,6 +49,9 @@ impl EngineSeries {
     /// Samples of one engine, in any order: [`Page::join`] sorts them.
     #[must_use]
     pub fn page(&self, snapshot: &EngineSnapshot, compat: CompatSets) -> Page {
+        if self.name.source == ORCHESTRATOR || snapshot.orchestrator.is_some() {
+            return self.orchestrator_page(snapshot);
+        }
         let mut page = SampleWriter::new(&self.labels);
         let load = load(snapshot);
         if let Some(latest) = &load {
@@ -69,6 +76,15 @@ impl EngineSeries {
             return page;
         }
         Page::join([page, self.compat_page(snapshot, compat, load.as_ref())])
+    }
+
+    /// Empty until an orchestrator has answered.
+    fn orchestrator_page(&self, snapshot: &EngineSnapshot) -> Page {
+        let Some(totals) = &snapshot.orchestrator else { return Page::default() };
+        let labels = self.orchestrator.get_or_init(|| self.labels.for_families(OF_ORCHESTRATORS));
+        let mut page = SampleWriter::new(labels);
+        page.orchestrator(totals, snapshot.state.is_stale());
+        page.page
     }
 
     fn compat_page(&self, snapshot: &EngineSnapshot, compat: CompatSets, load: Option<&Latest>) -> Page {

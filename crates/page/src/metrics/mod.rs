@@ -11,6 +11,7 @@ pub mod gpu;
 mod kv_cache;
 mod labels;
 mod load;
+mod orchestrator;
 pub mod own;
 pub mod page;
 pub mod page_builder;

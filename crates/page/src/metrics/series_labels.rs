@@ -33,7 +33,15 @@ struct Other {
 impl SeriesLabels {
     /// `families`: the indices of all families that the engine, GPU or MIG instance can have.
     pub(super) fn new(base: Labels, families: Range<usize>) -> Self {
-        let base = Arc::new(base);
+        Self::of_families(Arc::new(base), families)
+    }
+
+    /// The same labels for other families.
+    pub(super) fn for_families(&self, families: Range<usize>) -> Self {
+        Self::of_families(Arc::clone(&self.base), families)
+    }
+
+    fn of_families(base: Arc<Labels>, families: Range<usize>) -> Self {
         let first = families.start;
         let families = CATALOG[families]
             .iter()

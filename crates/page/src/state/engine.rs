@@ -1,6 +1,7 @@
 //! What is published of one engine.
 
 use trtllm_engine::lifecycle::Stages;
+use trtllm_engine::orchestrator::OrchestratorTotals;
 use trtllm_engine::request_totals::RequestTotals;
 use trtllm_engine::{EngineFold, EngineState, EngineTotals, Health, Latest};
 use trtllm_model::EngineAbout;
@@ -18,6 +19,8 @@ pub struct EngineSnapshot {
     pub requests: RequestTotals,
     /// Requests by stage, if the engine reports its requests.
     pub stages: Option<Stages>,
+    /// What an orchestrator tells. `None` for an engine.
+    pub orchestrator: Option<Box<OrchestratorTotals>>,
     pub source: SourceStatus,
     pub about: EngineAbout,
 }
@@ -33,6 +36,7 @@ impl EngineSnapshot {
             totals: EngineTotals::new(),
             requests: RequestTotals::new(),
             stages: None,
+            orchestrator: None,
             source: SourceStatus::default(),
             about: EngineAbout::default(),
         }
@@ -46,6 +50,7 @@ impl EngineSnapshot {
         self.totals.clone_from(&engine.totals);
         self.requests.clone_from(&engine.requests.totals);
         self.stages = engine.stages();
+        self.orchestrator = engine.orchestrator().cloned().map(Box::new);
         self.source.clone_from(source);
         self.about.clone_from(about);
     }

@@ -34,6 +34,7 @@ pub enum Switch {
     KvEvents,
     ServerPage,
     Report,
+    Orchestrator,
 }
 
 impl Switch {
@@ -55,6 +56,7 @@ impl Switch {
             Self::KvEvents => "kv_events",
             Self::ServerPage => "server_page",
             Self::Report => "report",
+            Self::Orchestrator => "orchestrator",
         }
     }
 }
@@ -128,6 +130,9 @@ pub fn statistics_of(metric: &Metric) -> Vec<Switch> {
     }
     if metric.name.starts_with("nv_trt_llm_bench_") {
         found.push(Switch::Report);
+    }
+    if metric.origin.starts_with("orchestrator:") {
+        found.push(Switch::Orchestrator);
     }
     found.sort();
     found.dedup();

@@ -45,7 +45,7 @@ fn links(gpu: &GpuReadings, errors: fn(&NvLinkErrors) -> Option<u64>) -> Option<
 }
 
 families_with_values! {
-    first: super::triton_core::END;
+    first: super::orchestrator::END;
     of: DcgmReadings<'_>;
 
     DcgmSmClock(|dcgm| mhz(dcgm.gpu?.clock_hertz.sm)) = DCGM.gauge("DCGM_FI_DEV_SM_CLOCK")

@@ -11,6 +11,7 @@ mod engine_histograms;
 mod exporter;
 mod gpu;
 mod mig;
+mod orchestrator;
 pub mod triton;
 pub mod triton_core;
 mod trtllm;
@@ -37,6 +38,7 @@ static TABLE: [Metric; exporter::END] = join([
     (dynamo::FIRST, dynamo::FAMILIES),
     (vllm::FIRST, vllm::FAMILIES),
     (triton_core::FIRST, triton_core::FAMILIES),
+    (orchestrator::FIRST, orchestrator::FAMILIES),
     (dcgm::FIRST, dcgm::FAMILIES),
     (gpu::FIRST, gpu::FAMILIES),
     (mig::FIRST, mig::FAMILIES),
@@ -48,6 +50,8 @@ pub static CATALOG: &[Metric] = &TABLE;
 
 /// Indices of the families of an engine.
 pub const OF_ENGINES: Range<usize> = triton::FIRST..triton_core::END;
+/// Indices of the families of an orchestrator, which is no engine.
+pub const OF_ORCHESTRATORS: Range<usize> = orchestrator::FIRST..orchestrator::END;
 /// Indices of trtllm-serve's families.
 pub const OF_TRTLLM: Range<usize> = trtllm::FIRST..trtllm::END;
 /// Indices of the families that Dynamo's worker adds.
