@@ -216,7 +216,7 @@ fn engines(
                 "this ingest socket is used by another engine; give each engine its own path".to_owned(),
             ));
         }
-        if let SourceSpec::TrtllmServe { access, .. } = &engine.source
+        if let SourceSpec::TrtllmServe { access, .. } | SourceSpec::Orchestrator(access) = &engine.source
             && !servers.insert(access.target.clone())
         {
             return Err(invalid(
@@ -249,6 +249,7 @@ fn can_be_opened(source: &SourceSpec) -> Result<(), String> {
         SourceSpec::TrtllmServe { access, extras } => {
             access.check().and_then(|()| extras.lines.as_ref().map_or(Ok(()), LinesDir::check))
         }
+        SourceSpec::Orchestrator(access) => access.check(),
         SourceSpec::PerfMetrics(dir) => dir.check(),
         SourceSpec::Socket(path) => socket::check(path),
         SourceSpec::Replay { path, engine, pace } => Replay::check(path, engine.as_deref(), *pace),

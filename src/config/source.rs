@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use super::options::SourceOptions;
+use trtllm_model::orchestrator::SOURCE as ORCHESTRATOR;
 use trtllm_sources::discovery::USUAL_PORT;
 #[cfg(feature = "executor")]
 use trtllm_sources::executor::hosting::Hosting;
@@ -24,6 +25,8 @@ pub enum SourceSpec {
         access: Access,
         extras: Extras,
     },
+    /// The orchestrator of disaggregated serving.
+    Orchestrator(Access),
     Socket(PathBuf),
     /// The JSON lines of finished requests, without a server.
     PerfMetrics(LinesDir),
@@ -39,7 +42,7 @@ pub enum SourceSpec {
     },
 }
 
-const SOURCES: &str = "use sim:[?key=value&…], executor:DIR, trtllm-serve:http://HOST:PORT, perf-metrics:DIR, socket:PATH, replay:FILE or auto";
+const SOURCES: &str = "use sim:[?key=value&…], executor:DIR, trtllm-serve:http://HOST:PORT, trtllm-disagg:http://HOST:PORT, perf-metrics:DIR, socket:PATH, replay:FILE or auto";
 
 const USER_INFO: &str = "a user and password in the URL are not supported; remove them";
 
@@ -52,6 +55,7 @@ impl SourceSpec {
             #[cfg(feature = "executor")]
             Self::Executor(_) => "executor",
             Self::TrtllmServe { .. } | Self::Auto { .. } => "trtllm-serve",
+            Self::Orchestrator(_) => ORCHESTRATOR,
             Self::PerfMetrics(_) => "perf-metrics",
             Self::Socket(_) => "socket",
             Self::Replay { .. } => "replay",
@@ -71,14 +75,9 @@ impl FromStr for SourceSpec {
             // The simulated SDK checks the other mistakes in its options itself.
             "sim" if body.is_empty() => return Ok(Self::Simulated(url.to_owned())),
             "sim" => return Err(format!("unexpected {body:?} after sim:; use sim: or sim:?key=value&…")),
+            "trtllm-disagg" => Self::Orchestrator(access(scheme, rest, body, &mut options)?),
             "trtllm-serve" => Self::TrtllmServe {
-                access: Access {
-                    // Errors quote parts of the URL, and a password may contain any character.
-                    target: http_target(body)
-                        .map_err(|why| if rest.contains('@') { USER_INFO.to_owned() } else { why })?,
-                    ca_file: options.take("ca_file").map(PathBuf::from),
-                    bearer_token_file: options.take("bearer_token_file").map(PathBuf::from),
-                },
+                access: access(scheme, rest, body, &mut options)?,
                 extras: Extras {
                     perf_metrics: options.boolean("perf_metrics")?.unwrap_or(true),
                     lines: lines(&mut options)?,
@@ -114,7 +113,8 @@ impl FromStr for SourceSpec {
             _ => return Err(format!("unknown scheme; {SOURCES}")),
         };
         options.finish()?;
-        if let Self::TrtllmServe { access: Access { target, ca_file: Some(_), .. }, .. } = &spec
+        if let Self::TrtllmServe { access, .. } | Self::Orchestrator(access) = &spec
+            && let Access { target, ca_file: Some(_), .. } = access
             && target.starts_with("http:")
         {
             return Err("ca_file is for https; remove it or use https".to_owned());
@@ -137,25 +137,38 @@ fn lines(options: &mut SourceOptions) -> Result<Option<LinesDir>, String> {
     }
 }
 
-fn http_target(url: &str) -> Result<String, String> {
-    const FORM: &str = "trtllm-serve:http://HOST:PORT or https";
-    let uri: http::Uri = url.parse().map_err(|error| format!("{error}; expected {FORM}"))?;
+/// The server of `SCHEME:REST`, where `rest` is `url` with its options.
+fn access(scheme: &str, rest: &str, url: &str, options: &mut SourceOptions) -> Result<Access, String> {
+    // Errors quote parts of the URL, and a password may contain any character.
+    let hidden = |why| if rest.contains('@') { USER_INFO.to_owned() } else { why };
+    Ok(Access {
+        target: http_target(scheme, url).map_err(hidden)?,
+        ca_file: options.take("ca_file").map(PathBuf::from),
+        bearer_token_file: options.take("bearer_token_file").map(PathBuf::from),
+    })
+}
+
+fn http_target(scheme: &str, url: &str) -> Result<String, String> {
+    let form = format!("{scheme}:http://HOST:PORT or https");
+    let uri: http::Uri = url.parse().map_err(|error| format!("{error}; expected {form}"))?;
     let (scheme, default_port) = match uri.scheme_str() {
         Some("http") => ("http", 80),
         Some("https") => ("https", 443),
-        _ => return Err(format!("expected {FORM}")),
+        _ => return Err(format!("expected {form}")),
     };
-    let authority = uri.authority().ok_or_else(|| format!("expected {FORM}"))?;
+    let authority = uri.authority().ok_or_else(|| format!("expected {form}"))?;
     if authority.as_str().contains('@') {
         return Err(USER_INFO.to_owned());
     }
     if authority.host().is_empty() {
-        return Err(format!("the host is missing; expected {FORM}"));
+        return Err(format!("the host is missing; expected {form}"));
     }
     // The paths of the server's own API. What follows it is added by the exporter.
     let last = uri.path().trim_end_matches('/').rsplit('/').next().unwrap_or_default();
-    if ["v1", "metrics", "perf_metrics", "kv_cache_events", "health", "version", "completions"].contains(&last) {
-        return Err(format!("the URL ends in /{last}; give only the address of the server, as in {FORM}"));
+    if ["v1", "metrics", "perf_metrics", "kv_cache_events", "health", "version", "completions", "cluster_info"]
+        .contains(&last)
+    {
+        return Err(format!("the URL ends in /{last}; give only the address of the server, as in {form}"));
     }
     let port = port_of(authority)?.unwrap_or(default_port);
     Ok(format!("{scheme}://{}:{port}{}", authority.host(), uri.path().trim_end_matches('/')))
@@ -190,6 +203,11 @@ mod tests {
             let error = format!("trtllm-serve:http://127.0.0.1:{port}").parse::<SourceSpec>().unwrap_err();
             assert!(error.contains(&format!("{port:?}")), "{error}");
         }
+        let SourceSpec::Orchestrator(access) = read("trtllm-disagg:https://h:8000/?ca_file=/a") else {
+            panic!("another kind");
+        };
+        let expected = Access { target: "https://h:8000".to_owned(), ca_file: file("/a"), bearer_token_file: None };
+        assert_eq!(access, expected);
         assert_eq!(read("auto"), SourceSpec::Auto { ports: vec![8000] });
         assert_eq!(read("auto:?ports=8000,9000"), SourceSpec::Auto { ports: vec![8000, 9000] });
         assert_eq!(read("socket:/run/x.sock"), SourceSpec::Socket("/run/x.sock".into()));

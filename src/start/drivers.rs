@@ -213,6 +213,7 @@ impl Drivers {
             }
             SourceSpec::Socket(path) => opening::socket(path, sockets),
             SourceSpec::TrtllmServe { access, extras } => opening::trtllm_serve(access, extras),
+            SourceSpec::Orchestrator(access) => opening::orchestrator(access),
             SourceSpec::PerfMetrics(dir) => opening::perf_metrics(dir),
             SourceSpec::Replay { path, engine, pace } => opening::replay(path, engine, pace),
             #[cfg(feature = "executor")]
@@ -373,7 +374,7 @@ impl Drivers {
 /// The servers that these engines are read from, in each way in which a search may write them.
 fn servers<'a>(engines: impl Iterator<Item = &'a EngineConfig>) -> HashSet<String> {
     let targets = engines.filter_map(|engine| match &engine.source {
-        SourceSpec::TrtllmServe { access, .. } => Some(&access.target),
+        SourceSpec::TrtllmServe { access, .. } | SourceSpec::Orchestrator(access) => Some(&access.target),
         _ => None,
     });
     let local = |target: &String| target.replace("//localhost:", "//127.0.0.1:").replace("//[::1]:", "//127.0.0.1:");

@@ -8,6 +8,7 @@ use trtllm_service::shutdown::Shutdown;
 use trtllm_service::unix_socket::Activated;
 #[cfg(feature = "executor")]
 use trtllm_sources::executor::{ExecutorThread, hosting::Hosting};
+use trtllm_sources::orchestrator::Orchestrator;
 use trtllm_sources::perf_metrics_dir::{LinesDir, PerfMetricsDir};
 use trtllm_sources::replay::{Pace, Replay};
 use trtllm_sources::server::Access;
@@ -58,6 +59,10 @@ pub(super) fn socket(path: PathBuf, sockets: IngestSockets) -> Opening {
 
 pub(super) fn trtllm_serve(access: Access, extras: Extras) -> Opening {
     Box::pin(async move { Ok(Source::TrtllmServe(Box::new(TrtllmServe::open(access, extras).await?))) })
+}
+
+pub(super) fn orchestrator(access: Access) -> Opening {
+    Box::pin(async move { Ok(Source::Orchestrator(Box::new(Orchestrator::open(access).await?))) })
 }
 
 pub(super) fn perf_metrics(dir: LinesDir) -> Opening {

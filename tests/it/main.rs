@@ -39,6 +39,7 @@ mod memory;
 mod naming;
 mod objectives;
 mod opentelemetry;
+mod orchestrator;
 mod parsers;
 mod perf_metrics_dir;
 mod prometheus;

@@ -168,6 +168,14 @@ impl Daemon {
         self.until(|page| ensure(page.state(labels) == state, || format!("not {state}: {}", page.state(labels))))
     }
 
+    /// Waits until `/api/v1/engines` shows the first engine in this state.
+    pub(crate) fn until_state_of_api(&self, state: &str) {
+        until(|| {
+            let found = self.get("/api/v1/engines").json()[0]["state"].clone();
+            ensure(found == state, || format!("it is {found}"))
+        });
+    }
+
     /// Waits for `more` further polls. Everything that the source had before is counted then.
     pub(crate) fn poll(&self, labels: &[&str], more: u64) -> Page {
         let polls = |page: &Page| page.count("trtllm_exporter_polls_total", labels);

@@ -5,6 +5,7 @@ pub(crate) mod daemon;
 pub(crate) mod golden;
 pub(crate) mod http;
 pub(crate) mod lookalike;
+pub(crate) mod orchestrator;
 pub(crate) mod page;
 pub(crate) mod pki;
 pub(crate) mod process;

@@ -1,0 +1,198 @@
+//! The orchestrator of disaggregated serving, from a server that answers as one: `trtllm-disagg:URL` of the real daemon.
+
+use serde_json::json;
+
+use crate::support::daemon::{Daemon, run};
+use crate::support::orchestrator::{CountedSide, DisaggServer, cluster_info};
+use crate::support::page::Page;
+use crate::support::{ensure, until};
+
+fn start(server: &DisaggServer) -> Daemon {
+    let daemon = Daemon::start(&["--source", &server.source(), "--model", "llama", "--gpu", "off"]);
+    daemon.until(|page| {
+        let ready = page.find("nv_trt_llm_disagg_ready", &["model=llama"]);
+        ensure(ready == Some(1.0), || format!("ready is {ready:?}; {}", daemon.stderr()))
+    });
+    daemon
+}
+
+fn until_requests(daemon: &Daemon, mode: &str, requests: u64) -> Page {
+    let mode = format!("mode={mode}");
+    daemon.until(|page| {
+        let counted = page.find("nv_trt_llm_disagg_requests_total", &[&mode]);
+        ensure(counted == Some(requests as f64), || format!("{counted:?} requests"))
+    })
+}
+
+#[test]
+fn its_requests_count_from_the_first_reading_by_side_and_with_its_own_buckets() {
+    let server = DisaggServer::start();
+    let daemon = start(&server);
+    let page = daemon.page();
+    assert_eq!(page.count("nv_trt_llm_disagg_requests_total", &["mode=stream"]), 0, "what it counted before");
+    assert_eq!(page.count("nv_trt_llm_disagg_worker_requests_total", &["side=generation"]), 0);
+    for (side, workers) in [("side=context", 2), ("side=generation", 1)] {
+        assert_eq!(page.count("nv_trt_llm_disagg_ready_workers", &[side]), workers);
+        assert_eq!(page.count("nv_trt_llm_disagg_minimal_workers", &[side]), 1);
+    }
+    server.change(|counted| {
+        counted.whole += 1;
+        counted.invalid += 2;
+        counted.http_errors += 3;
+        counted.context = CountedSide { sent: 107, retried: 9, ..CountedSide::default() };
+        counted.generation = CountedSide { sent: 105, failed: 3, first_bytes: 94, reads: 9100, retried: 0 };
+        counted.streamed += 6;
+    });
+    let page = until_requests(&daemon, "stream", 6);
+    assert_eq!(page.count("nv_trt_llm_disagg_requests_total", &["mode=nonstream"]), 1);
+    assert_eq!(page.count("nv_trt_llm_disagg_responses_total", &[]), 4);
+    for (kind, errors) in [("validation", 2), ("http", 3), ("internal", 0)] {
+        assert_eq!(page.count("nv_trt_llm_disagg_request_errors_total", &[&format!("kind={kind}")]), errors, "{kind}");
+    }
+    for (side, [sent, retried, failed]) in [("context", [7, 5, 0]), ("generation", [5, 0, 2])] {
+        let count =
+            |family: &str| page.count(&format!("nv_trt_llm_disagg_worker_{family}_total"), &[&format!("side={side}")]);
+        assert_eq!(
+            [count("requests"), count("retries"), count("errors"), count("requests_ended")],
+            [sent, retried, failed, sent],
+            "{side}"
+        );
+    }
+    let time = |family: &str, le: &str| {
+        let name = format!("nv_trt_llm_disagg_worker_{family}_seconds_bucket");
+        page.count(&name, &["side=generation", &format!("le={le}")])
+    };
+    assert_eq!((time("request_time", "0.3"), time("request_time", "0.5"), time("request_time", "+Inf")), (0, 3, 3));
+    assert_eq!((time("time_to_first_byte", "0.1"), time("time_to_first_byte", "0.25")), (0, 4));
+    assert_eq!((time("read_interval", "0.01"), time("read_interval", "0.02")), (0, 100));
+    assert_eq!(page.count("nv_trt_llm_disagg_queue_time_seconds_bucket", &["le=0.005"]), 7);
+    let sum = page.get("nv_trt_llm_disagg_worker_request_time_seconds_sum", &["side=generation"]);
+    assert!((sum - 3.0 * 0.4).abs() < 1e-6, "{sum}");
+    // It has no encoders, and it is no engine: nothing of it is counted among engines.
+    let others = |series: &str| series.starts_with("nv_") && !series.starts_with("nv_trt_llm_disagg_");
+    let foreign: Vec<&String> = page.series.iter().map(|(series, _)| series).filter(|series| others(series)).collect();
+    assert!(foreign.is_empty(), "{foreign:?}");
+    assert!(page.series.iter().all(|(series, _)| !series.contains("encoder") && !series.contains("secret")));
+    let source = ["model=llama", "version=1", "source=trtllm-disagg"];
+    assert_eq!(page.get("trtllm_exporter_source_up", &source), 1.0);
+    assert_eq!(server.asked(), ["GET /cluster_info", "GET /health", "GET /prometheus/metrics", "GET /version"]);
+    assert_eq!(daemon.get("/api/v1/engines").json()[0]["engineVersion"], "1.3.0rc24");
+    daemon.until_state_of_api("idle");
+    until(|| {
+        server.change(|counted| counted.streamed += 1);
+        let state = daemon.get("/api/v1/engines").json()[0]["state"].clone();
+        ensure(state == "busy", || format!("{state} while requests arrive"))
+    });
+    assert!(daemon.text("/metrics/gateway").is_empty());
+}
+
+#[test]
+fn a_restarted_orchestrator_counts_nothing_twice_and_nothing_falls() {
+    let server = DisaggServer::start();
+    let daemon = start(&server);
+    server.change(|counted| counted.streamed += 5);
+    let before = until_requests(&daemon, "stream", 5);
+    // Its counters begin at 0 again. Some are higher than before by the next reading: those began at 0, too.
+    server.change(|counted| {
+        (counted.streamed, counted.whole) = (30, 0);
+        counted.context = CountedSide { sent: 30, ..CountedSide::default() };
+        counted.generation = CountedSide { sent: 30, failed: 4, first_bytes: 26, reads: 26, retried: 0 };
+    });
+    let page = until_requests(&daemon, "stream", 35);
+    page.never_below(&before);
+    assert_eq!(page.count("nv_trt_llm_disagg_requests_total", &["mode=nonstream"]), 0);
+    assert_eq!(page.count("nv_trt_llm_disagg_worker_errors_total", &["side=generation"]), 4);
+    assert_eq!(page.count("nv_trt_llm_disagg_worker_request_time_seconds_count", &["side=generation"]), 26);
+    // Two more readings of the same page add nothing.
+    let polls = page.count("trtllm_exporter_polls_total", &[]);
+    let later = daemon.until(|page| {
+        ensure(page.count("trtllm_exporter_polls_total", &[]) >= polls + 2, || "too few polls".to_owned())
+    });
+    assert_eq!(later.count("nv_trt_llm_disagg_requests_total", &["mode=stream"]), 35);
+}
+
+#[test]
+fn what_it_does_not_tell_is_absent() {
+    let server = DisaggServer::start();
+    let daemon = start(&server);
+    let workers = |page: &Page| page.find("nv_trt_llm_disagg_ready_workers", &["side=generation"]);
+    // A side without workers is told by the orchestrator.
+    server.change(|counted| (counted.cluster_info, counted.health) = (cluster_info(2, 0), 503));
+    let page = daemon.until(|page| ensure(workers(page) == Some(0.0), || format!("{:?}", workers(page))));
+    assert_eq!(page.get("nv_trt_llm_disagg_ready", &[]), 0.0);
+    // MessagePack, as of the coordinator of several processes.
+    let packed = b"\x82\xafcurrent_workers\x81\xafcontext_servers\x91\xa1a".to_vec();
+    for answer in [Some(packed), None] {
+        server.change(|counted| (counted.cluster_info, counted.health) = (answer, 500));
+        let page = daemon.until(|page| ensure(workers(page).is_none(), || format!("{:?}", workers(page))));
+        assert_eq!(page.find("nv_trt_llm_disagg_ready", &[]), None, "neither ready nor not");
+        assert_eq!(page.get("trtllm_exporter_source_up", &[]), 1.0);
+        let missing = || daemon.get("/api/v1/engines").json()[0]["missingEndpoints"].clone();
+        until(|| ensure(missing() == json!(["/cluster_info"]), || missing().to_string()));
+        server.change(|counted| counted.cluster_info = cluster_info(1, 1));
+        daemon.until(|page| ensure(workers(page) == Some(1.0), || format!("{:?}", workers(page))));
+    }
+}
+
+#[test]
+fn an_orchestrator_that_does_not_answer_has_no_workers_and_keeps_its_totals() {
+    let server = DisaggServer::start();
+    let daemon = Daemon::start(&["--source", &server.source(), "--gpu", "off", "--stale-after", "5s"]);
+    daemon.until(|page| ensure(page.find("nv_trt_llm_disagg_ready", &[]) == Some(1.0), || "not ready".to_owned()));
+    server.change(|counted| counted.streamed += 2);
+    let before = until_requests(&daemon, "stream", 2);
+    server.change(|counted| counted.page_status = 500);
+    let page = daemon.until(|page| {
+        let ready = page.find("nv_trt_llm_disagg_ready", &[]);
+        ensure(ready.is_none(), || format!("{ready:?}"))
+    });
+    page.never_below(&before);
+    assert_eq!(page.find("nv_trt_llm_disagg_ready_workers", &["side=context"]), None);
+    assert_eq!(page.get("trtllm_exporter_source_up", &[]), 0.0);
+}
+
+#[test]
+fn a_server_that_is_no_orchestrator_is_named_with_the_remedy() {
+    let server = DisaggServer::start();
+    let worker = include_str!("../fixtures/prometheus_trtllm_serve_SHAPE_2026H2.txt");
+    server.change(|counted| counted.page = Some(worker.to_owned()));
+    let daemon = Daemon::start(&["--source", &server.source(), "--gpu", "off"]);
+    daemon.until_logged(&["source failed", "is not the page of an orchestrator", "trtllm-serve:http://HOST:PORT"]);
+    assert!(daemon.page().series.iter().all(|(series, _)| !series.starts_with("nv_trt_llm_")));
+    // A coordinator, or a worker without return_perf_metrics.
+    server.change(|counted| counted.page_status = 404);
+    daemon.until_logged(&["source failed", "status 404", "not of a worker or a coordinator"]);
+    server.change(|counted| (counted.page, counted.page_status) = (None, 200));
+    daemon.until_logged(&["source recovered"]);
+}
+
+#[test]
+fn a_source_that_cannot_be_meant_is_refused_with_the_remedy() {
+    for (source, expected) in [
+        ("trtllm-disagg:", "expected trtllm-disagg:http://HOST:PORT"),
+        ("trtllm-disagg:h:8000", "expected trtllm-disagg:http://HOST:PORT"),
+        ("trtllm-disagg:http://h:8000/cluster_info", "give only the address of the server"),
+        ("trtllm-disagg:http://h:99999", "correct it"),
+        ("trtllm-disagg:http://u:hunter2@h:8000", "remove them"),
+        ("trtllm-disagg:http://h:1?ca_file=/a", "use https"),
+        ("trtllm-disagg:http://h:1?perf_metrics=true", "use one of ca_file, bearer_token_file"),
+        ("trtllm-disag:http://h:1", "trtllm-disagg:http://HOST:PORT"),
+    ] {
+        let output = run(&["--source", source]);
+        let text = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.code() == Some(2) && text.contains(expected), "{source}: {text}");
+        assert!(text.contains("--source") && !text.contains("hunter2"), "{text}");
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("engines.yaml");
+    let entry = "- {source: trtllm-disagg:http://h:8000, model: llama-disagg}\n";
+    let check = |engines: &str| {
+        std::fs::write(&file, format!("engines:\n{engines}")).unwrap();
+        let output = run(&["check-config", file.to_str().unwrap()]);
+        (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
+    };
+    assert_eq!(check(entry).0, Some(0));
+    let twice = format!("{entry}- {{source: trtllm-serve:http://h:8000, model: llama}}\n");
+    let (code, text) = check(&twice);
+    assert!(code == Some(2) && text.contains("read by another engine"), "{text}");
+}
