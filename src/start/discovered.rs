@@ -23,10 +23,37 @@ pub(super) type Known = Arc<ArcSwap<Vec<String>>>;
 pub(super) struct Discovered {
     /// `http://HOST:PORT`
     pub(super) target: String,
-    model: String,
+    what: FoundKind,
     last_seen: Instant,
     slot: Arc<EngineSlot>,
     _stop: Trigger,
+}
+
+/// What is read at an address.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum FoundKind {
+    /// An engine with this model.
+    Engine(String),
+    Orchestrator,
+}
+
+/// The label `model` of an orchestrator, which has no model of its own.
+const ORCHESTRATOR: &str = "disaggregated";
+
+impl FoundKind {
+    pub(super) fn model(&self) -> &str {
+        match self {
+            Self::Engine(model) => model,
+            Self::Orchestrator => ORCHESTRATOR,
+        }
+    }
+
+    fn describe(&self) -> String {
+        match self {
+            Self::Engine(model) => format!("trtllm-serve with model {model}"),
+            Self::Orchestrator => "trtllm-serve disaggregated, an orchestrator".to_owned(),
+        }
+    }
 }
 
 /// All engines of one `auto`, and what the last search has found.
@@ -66,16 +93,23 @@ impl Engines {
         taken: &HashSet<String>,
         forget_after: Duration,
         (state, names): (&State, &Names),
-        mut start: impl FnMut(&str, &str, String) -> (Arc<EngineSlot>, Trigger),
+        mut start: impl FnMut(&str, &FoundKind, String) -> (Arc<EngineSlot>, Trigger),
     ) {
         let now = Instant::now();
         let mut described = Vec::new();
         for FoundServer { target, configured, verdict } in findings {
-            let what = match verdict {
-                Verdict::Engine(_) if taken.contains(&target) => "read by another source".to_owned(),
-                Verdict::Engine(model) => {
+            let kind = match verdict {
+                Verdict::Engine(model) => Ok(FoundKind::Engine(model)),
+                Verdict::Orchestrator => Ok(FoundKind::Orchestrator),
+                Verdict::NotReady(why) => Err(format!("trtllm-serve, not ready: {why}")),
+                Verdict::Other(what) => Err(format!("no trtllm-serve: {what}")),
+            };
+            let what = match kind {
+                Err(what) => what,
+                Ok(_) if taken.contains(&target) => "read by another source".to_owned(),
+                Ok(kind) => {
                     // Another model at the same address is another engine.
-                    self.end(state, names, |engine| engine.target == target && engine.model != model);
+                    self.end(state, names, |engine| engine.target == target && engine.what != kind);
                     let is_full = self.running.len() >= MAX_ENGINES && !configured;
                     match self.running.iter_mut().find(|engine| engine.target == target) {
                         Some(engine) => engine.last_seen = now,
@@ -84,21 +118,19 @@ impl Engines {
                             continue;
                         }
                         None => {
-                            let version = names.discovered(&model);
-                            let (slot, stop) = start(&target, &model, version);
+                            let version = names.discovered(kind.model());
+                            let (slot, stop) = start(&target, &kind, version);
                             self.running.push(Discovered {
                                 target: target.clone(),
-                                model: model.clone(),
+                                what: kind.clone(),
                                 last_seen: now,
                                 slot,
                                 _stop: stop,
                             });
                         }
                     }
-                    format!("trtllm-serve with model {model}")
+                    kind.describe()
                 }
-                Verdict::NotReady(why) => format!("trtllm-serve, not ready: {why}"),
-                Verdict::Other(what) => format!("no trtllm-serve: {what}"),
             };
             described.push((target, what));
         }
@@ -156,8 +188,8 @@ mod tests {
         let names = Names::new(Duration::from_secs(3600), mpsc::unbounded_channel().0);
         let mut engines = Engines::default();
         let mut find = |findings| {
-            let start = |_: &str, model: &str, version: String| {
-                let (model, objectives) = (model.to_owned(), Objectives::default());
+            let start = |_: &str, kind: &FoundKind, version: String| {
+                let (model, objectives) = (kind.model().to_owned(), Objectives::default());
                 let name = EngineName { model, version, labels: Vec::new(), source: "trtllm-serve", objectives };
                 (state.add(&Place::new(0), name), shutdown::channel().0)
             };

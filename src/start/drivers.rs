@@ -11,6 +11,7 @@ use tokio::task::JoinSet;
 use crate::cli::{Cli, DEFAULT_SOCKET};
 use crate::config::{DEFAULT_MODEL, EngineConfig, SourceSpec, local_port};
 use trtllm_intake::poll::{Driver, DriverEvent, DriverEvents, End, Schedule};
+use trtllm_model::orchestrator::SOURCE as ORCHESTRATOR;
 use trtllm_model::{BenchReport, EngineName, Objectives};
 use trtllm_page::state::{EngineOrigin, EngineSlot, Place, State};
 use trtllm_recording::recorder::Recorder;
@@ -24,7 +25,7 @@ use trtllm_sources::socket::{Ending, Ingest, IngestListener, Joined, NameTaken, 
 use trtllm_sources::trtllm_serve::Extras;
 use trtllm_sources::{OpenError, Source};
 
-use super::discovered::{self, Discovered};
+use super::discovered::{self, Discovered, FoundKind};
 use super::opening::{self, IngestSockets, Leaving};
 
 /// How long the first scrape waits for the initial polls. A scrape without the engines would look like idle engines.
@@ -313,14 +314,19 @@ impl Drivers {
         let Common { state, names, forget_after, .. } = &self.common;
         let (state, names, forget_after) = (Arc::clone(state), Arc::clone(names), *forget_after);
         let mut engines = std::mem::take(&mut self.engines_found);
-        engines.update(findings, &taken, forget_after, (&state, &names), |target, model, version| {
-            let name = EngineName { model: model.to_owned(), version, ..labels.clone() };
+        engines.update(findings, &taken, forget_after, (&state, &names), |target, kind, version| {
+            let access = Access { target: target.to_owned(), ca_file: None, bearer_token_file: None };
+            let (source, report, open) = match kind {
+                FoundKind::Engine(_) => {
+                    (labels.source, report.clone(), opening::trtllm_serve(access, Extras::default()))
+                }
+                FoundKind::Orchestrator => (ORCHESTRATOR, None, opening::orchestrator(access)),
+            };
+            let name = EngineName { model: kind.model().to_owned(), version, source, ..labels.clone() };
             let slot = state.add(&place, name);
             slot.set_origin(EngineOrigin { port: local_port(target), ..EngineOrigin::default() });
-            let access = Access { target: target.to_owned(), ca_file: None, bearer_token_file: None };
-            let open = opening::trtllm_serve(access, Extras::default());
             let (trigger, stop) = shutdown::channel();
-            self.drive(Arc::clone(&slot), report.clone(), open, stop, self.common.later.clone(), None);
+            self.drive(Arc::clone(&slot), report, open, stop, self.common.later.clone(), None);
             (slot, trigger)
         });
         self.known.store(Arc::new(engines.targets()));

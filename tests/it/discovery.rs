@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex};
 use crate::support;
 use crate::support::daemon::Daemon;
 use crate::support::lookalike::{Lookalike, reserved_port};
+use crate::support::orchestrator::DisaggServer;
 use crate::support::process::Process;
 use crate::support::server::serve;
 use crate::support::{ensure, until};
@@ -177,4 +178,71 @@ fn the_arguments_of_a_process_never_become_a_path_that_is_asked_for() {
     assert!(other.asked.lock().unwrap().iter().all(|path| path == "/v1/models"), "{:?}", other.asked);
     assert_eq!(daemon.logged(&["shutdown"]), 0, "{}", daemon.stderr());
     drop(process);
+}
+
+/// The models of a worker, and the paths of an orchestrator that must not be asked.
+fn only_reads(asked: &[String]) {
+    let allowed = [
+        "GET /cluster_info",
+        "GET /health",
+        "GET /prometheus/metrics",
+        "GET /v1/models",
+        "GET /version",
+        "HEAD /metrics",
+    ];
+    assert!(asked.iter().all(|request| allowed.contains(&request.as_str())), "{asked:?}");
+}
+
+#[test]
+fn an_orchestrator_is_never_read_as_an_engine_and_its_worker_is_read_once() {
+    let orchestrator = DisaggServer::start();
+    let worker = Lookalike::start(&["--model", "disagg-worker"]);
+    let auto = format!("auto:?ports={},{}", orchestrator.port, worker.port());
+    let daemon = Daemon::start(&["--source", &auto, "--gpu", "off"]);
+    until_counted(&daemon, &["model=disagg-worker", "version=1"]);
+    // Configured ports are first. Another test may have a process that is called an orchestrator.
+    let found = ["model=disaggregated", "version=1"];
+    let page = daemon.until(|page| {
+        let ready = page.find("nv_trt_llm_disagg_ready", &found);
+        ensure(ready == Some(1.0), || format!("{ready:?}; {}", daemon.stderr()))
+    });
+    assert_eq!(
+        page.get("trtllm_exporter_source_up", &["model=disaggregated", "version=1", "source=trtllm-disagg"]),
+        1.0
+    );
+    assert_eq!(page.count("nv_trt_llm_disagg_ready_workers", &["model=disaggregated", "version=1", "side=context"]), 2);
+    // Its models are those of a worker, and nobody reads it as that worker.
+    let engines: Vec<&String> = page
+        .series
+        .iter()
+        .map(|(series, _)| series)
+        .filter(|series| series.starts_with("nv_trt_llm_iterations_total{"))
+        .collect();
+    assert!(engines.iter().all(|series| !series.contains("llama")), "{engines:?}");
+    assert_eq!(engines.iter().filter(|series| series.contains("disagg-worker")).count(), 1, "{engines:?}");
+    daemon.until_logged(&["auto: found", "trtllm-serve disaggregated, an orchestrator"]);
+    // Without workers it has no models. It stays an orchestrator.
+    orchestrator.change(|counted| (counted.models, counted.health) = (503, 503));
+    daemon.until(|page| ensure(page.find("nv_trt_llm_disagg_ready", &found) == Some(0.0), || "ready".to_owned()));
+    only_reads(&orchestrator.asked());
+    let lost = daemon.page().count("nv_trt_llm_iterations_lost_total", &["model=disagg-worker"]);
+    assert_eq!(lost, 0, "nobody else took the records of the worker");
+}
+
+#[test]
+fn a_process_of_an_orchestrator_is_found_at_the_address_in_its_file() {
+    let orchestrator = DisaggServer::start();
+    let folder = tempfile::tempdir().unwrap();
+    let program = folder.path().join("trtllm-serve");
+    std::fs::write(&program, "import signal\nsignal.pause()\n").unwrap();
+    let file = format!("hostname: 0.0.0.0\nport: {}\nbackend: pytorch\n", orchestrator.port);
+    std::fs::write(folder.path().join("disagg.yaml"), file).unwrap();
+    let mut command = Command::new(support::program("python3"));
+    command.arg(&program).args(["disaggregated", "-c", "disagg.yaml"]).current_dir(folder.path());
+    let _process = Process::spawn(command.stdout(Stdio::null()));
+    let (_unused, unused) = reserved_port();
+    let daemon = Daemon::start(&["--source", &format!("auto:?ports={unused}"), "--gpu", "off"]);
+    let address = format!("http://127.0.0.1:{}", orchestrator.port);
+    daemon.until_logged(&["auto: found", &address, "an orchestrator"]);
+    only_reads(&orchestrator.asked());
 }

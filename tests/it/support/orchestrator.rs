@@ -25,6 +25,8 @@ pub(crate) struct Counted {
     pub(crate) cluster_info: Option<Vec<u8>>,
     pub(crate) health: u16,
     pub(crate) page_status: u16,
+    /// Status of the list of models, which comes from a worker.
+    pub(crate) models: u16,
     /// Instead of the page.
     pub(crate) page: Option<String>,
 }
@@ -123,6 +125,7 @@ impl DisaggServer {
             cluster_info: cluster_info(2, 1),
             health: 200,
             page_status: 200,
+            models: 200,
             ..Counted::default()
         };
         let (counted, asked) = (Arc::new(Mutex::new(counted)), Arc::<Mutex<BTreeSet<String>>>::default());
@@ -137,7 +140,7 @@ impl DisaggServer {
                 "/version" => (200, br#"{"version":"1.3.0rc24"}"#.to_vec()),
                 // As the worker answers that it forwards to.
                 "/v1/models" => (
-                    200,
+                    now.models,
                     br#"{"object":"list","data":[{"id":"llama","object":"model","owned_by":"tensorrt_llm"}]}"#.to_vec(),
                 ),
                 _ => (404, br#"{"detail":"Not Found"}"#.to_vec()),

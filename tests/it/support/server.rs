@@ -48,7 +48,11 @@ fn connection(stream: TcpStream, reply: &impl Fn(&Request) -> Reply) {
         if !head.ends_with("\r\n\r\n") {
             continue;
         }
-        let Some((status, body)) = reply(&Request(std::mem::take(&mut head))) else { return };
+        let request = Request(std::mem::take(&mut head));
+        let Some((status, mut body)) = reply(&request) else { return };
+        if request.method() == "HEAD" {
+            body.clear();
+        }
         // One write: Nagle's algorithm would delay a second one.
         let head = format!("HTTP/1.1 {status} x\r\ncontent-length: {}\r\n\r\n", body.len());
         if reader.get_mut().write_all(&[head.as_bytes(), &body].concat()).is_err() {
