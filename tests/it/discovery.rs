@@ -220,7 +220,8 @@ fn an_orchestrator_is_never_read_as_an_engine_and_its_worker_is_read_once() {
         .collect();
     assert!(engines.iter().all(|series| !series.contains("llama")), "{engines:?}");
     assert_eq!(engines.iter().filter(|series| series.contains("disagg-worker")).count(), 1, "{engines:?}");
-    daemon.until_logged(&["auto: found", "trtllm-serve disaggregated, an orchestrator"]);
+    let address = format!("http://127.0.0.1:{}", orchestrator.port);
+    daemon.until_logged(&["auto: found", &address, "trtllm-serve disaggregated, an orchestrator"]);
     // Without workers it has no models. It stays an orchestrator.
     orchestrator.change(|counted| (counted.models, counted.health) = (503, 503));
     daemon.until(|page| ensure(page.find("nv_trt_llm_disagg_ready", &found) == Some(0.0), || "ready".to_owned()));

@@ -2,9 +2,12 @@
 
 use std::net::TcpListener;
 use std::process::Command;
+use std::thread;
+use std::time::Duration;
 
 use crate::support;
 use crate::support::daemon::BINARY;
+use crate::support::orchestrator::{DisaggServer, cluster_info};
 use crate::support::standin::Standin;
 
 #[test]
@@ -32,6 +35,23 @@ fn a_browser_shows_the_numbers_of_the_metrics_page() {
     // With TLLM_METRICS_ALL_RANKS=1, one rank may send the rows of all.
     let rows = (0..200).map(|number| row(number, format!("\"attentionDpRank\": 0, \"rank\": {}", number % 2)));
     std::fs::write(&own, rows.collect::<String>()).unwrap();
+    let orchestrator = DisaggServer::start();
+    orchestrator.change(|counted| counted.cluster_info = cluster_info(2, 0));
+    let serving = orchestrator.clone();
+    // Ends with the process.
+    thread::spawn(move || {
+        loop {
+            serving.change(|counted| {
+                counted.streamed += 10;
+                counted.http_errors += 1;
+                counted.context.sent += 10;
+                counted.generation.sent += 10;
+                counted.generation.failed += 1;
+                counted.generation.first_bytes += 9;
+            });
+            thread::sleep(Duration::from_millis(200));
+        }
+    });
     let engines = format!(
         "engines:\n\
          - source: \"sim:?rate=20\"\n  model: live\n\
@@ -39,10 +59,12 @@ fn a_browser_shows_the_numbers_of_the_metrics_page() {
          - source: replay:{}?rate=3\n  model: copied\n\
          - source: replay:{}?rate=3\n  model: each-its-own\n\
          - source: trtllm-serve:http://127.0.0.1:1\n  model: nowhere\n\
+         - source: {}\n  model: disagg\n\
          - source: socket:{}\n  model: '<img src=x onerror=\"window.attacked=1\">'\n",
         replayed.display(),
         copied.display(),
         own.display(),
+        orchestrator.source(),
         folder.path().join("ingest.sock").display()
     );
     std::fs::write(&config, engines).unwrap();

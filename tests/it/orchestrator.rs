@@ -76,7 +76,13 @@ fn its_requests_count_from_the_first_reading_by_side_and_with_its_own_buckets() 
     let source = ["model=llama", "version=1", "source=trtllm-disagg"];
     assert_eq!(page.get("trtllm_exporter_source_up", &source), 1.0);
     assert_eq!(server.asked(), ["GET /cluster_info", "GET /health", "GET /prometheus/metrics", "GET /version"]);
-    assert_eq!(daemon.get("/api/v1/engines").json()[0]["engineVersion"], "1.3.0rc24");
+    let engine = daemon.get("/api/v1/engines").json()[0].clone();
+    assert_eq!((&engine["engineVersion"], &engine["totals"]), (&json!("1.3.0rc24"), &json!(null)));
+    let expected = json!({"ready": true, "requests": 7, "responses": 4, "validationErrors": 2, "httpErrors": 3,
+        "internalErrors": 0, "sides": {
+        "context": {"readyWorkers": 2, "minimalWorkers": 1, "requests": 7, "retries": 5, "errors": 0, "requestsEnded": 7},
+        "generation": {"readyWorkers": 1, "minimalWorkers": 1, "requests": 5, "retries": 0, "errors": 2, "requestsEnded": 5}}});
+    assert_eq!(engine["orchestrator"], expected);
     daemon.until_state_of_api("idle");
     until(|| {
         server.change(|counted| counted.streamed += 1);

@@ -152,6 +152,27 @@ def ranks_are_listed(browser):
     ok("the ranks of an engine are listed")
 
 
+def sides_are_listed(browser):
+    table = CARD + "return [...card.querySelectorAll('tr')].map((row) => [...row.children].map((cell) => cell.textContent))"
+    # Rates need two readings.
+    counted = f"const rows = (() => {{ {table} }}).apply(null, arguments); return rows && rows[3][2].endsWith('%') && rows[3][2] !== '0 %' && rows"
+    head, *rows = browser.until(counted, "disagg")
+    assert head == ["", "context", "generation"], head
+    context, generation = [{name: values[side] for name, *values in rows} for side in (0, 1)]
+    assert (context["workers"], generation["workers"]) == ("2", "0 of 1"), rows
+    assert context["requests"].endswith("/s") and (context["errors"], context["retries"]) == ("0 %", "0/s"), context
+    # A tenth fails, the others take 0.4 s; the first bytes come after 0.2 s.
+    assert abs(number(generation["errors"]) - 10) < 0.1, generation
+    for name, low, high in [("request p50", 300, 500), ("request p95", 300, 500), ("first byte p95", 100, 250)]:
+        assert generation[name].endswith(" ms") and low < number(generation[name]) <= high, (name, generation)
+    assert context["first byte p95"] == "–", context
+    shown = browser.run(NUMBERS, "disagg")
+    assert shown["Ready"] == "yes" and abs(number(shown["Errors"]) - 10) < 0.1 and shown["Requests"].endswith("/s"), shown
+    why = browser.run(CARD + "return card.querySelector('.why').textContent", "disagg")
+    assert why.endswith("workers: 2 context, 0 of 1 generation"), why
+    ok("the sides of an orchestrator are listed")
+
+
 def findings_are_shown(browser):
     # reasons_are_shown has made the GPU lost.
     shown = """
@@ -245,7 +266,7 @@ try:
         browser = Browser(dark=dark)
         try:
             browser.open(URL)
-            browser.until("return document.querySelectorAll('#engines article').length === 6 && document.querySelectorAll('#gpus article').length === 3")
+            browser.until("return document.querySelectorAll('#engines article').length === 7 && document.querySelectorAll('#gpus article').length === 3")
             if dark:
                 it_is_accessible(browser, dark)
                 continue
@@ -255,6 +276,7 @@ try:
             the_page_updates(browser)
             reasons_are_shown(browser)
             ranks_are_listed(browser)
+            sides_are_listed(browser)
             findings_are_shown(browser)
             a_keyboard_reaches_the_links(browser)
             a_hidden_page_asks_nothing(browser)

@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 use trtllm_model::EngineName;
 use trtllm_page::state::{EngineSlot, EngineSnapshot, RECENT_RECORDS, StartPhase, State};
 
+use super::orchestrator::OrchestratorJson;
 use super::reasons;
 
 /// Number of records without the parameter `last`.
@@ -40,7 +41,10 @@ struct EngineJson<'a> {
     /// Endpoints that the server does not have.
     missing_endpoints: &'a [&'static str],
     last_record_timestamp_seconds: Option<f64>,
-    totals: TotalsJson,
+    /// Absent for an orchestrator, which runs no iterations.
+    totals: Option<TotalsJson>,
+    /// Of an orchestrator of disaggregated serving.
+    orchestrator: Option<OrchestratorJson>,
 }
 
 #[derive(Serialize)]
@@ -110,7 +114,8 @@ impl<'a> EngineJson<'a> {
             unread_keys: source.unread_keys.as_deref(),
             missing_endpoints: &source.missing_endpoints,
             last_record_timestamp_seconds: snapshot.latest.as_ref().map(|latest| seconds(latest.time_us)),
-            totals: TotalsJson {
+            orchestrator: snapshot.orchestrator.as_ref().map(|of| OrchestratorJson::of(of, snapshot.state.is_stale())),
+            totals: snapshot.orchestrator.is_none().then(|| TotalsJson {
                 iterations: totals.iterations,
                 iterations_lost: totals.iterations_lost,
                 engine_restarts: totals.engine_restarts,
@@ -125,7 +130,7 @@ impl<'a> EngineJson<'a> {
                 spec_decode_draft_tokens: complete(totals.batch.spec_decode_draft_tokens),
                 spec_decode_accepted_tokens: complete(totals.batch.spec_decode_accepted_tokens),
                 request_pauses: totals.request_pauses,
-            },
+            }),
         }
     }
 }

@@ -3,5 +3,6 @@
 
 pub mod api;
 pub mod findings;
+mod orchestrator;
 pub mod page;
 mod reasons;

@@ -7,8 +7,12 @@ use ring::digest::{SHA256, digest};
 
 const DOCUMENT: &str = include_str!("page/index.html");
 const STYLE: &str = include_str!("page/page.css");
-const SCRIPT: &str =
-    concat!(include_str!("page/metrics.js"), include_str!("page/charts.js"), include_str!("page/live.js"));
+const SCRIPT: &str = concat!(
+    include_str!("page/metrics.js"),
+    include_str!("page/charts.js"),
+    include_str!("page/orchestrator.js"),
+    include_str!("page/live.js")
+);
 
 /// The document and the policy that it is sent with.
 #[derive(Debug, Clone)]

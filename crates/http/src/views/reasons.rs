@@ -4,6 +4,8 @@
 use trtllm_engine::{EngineState, Latest};
 use trtllm_page::state::{EngineSnapshot, PollFailure, SourceStatus, StartPhase};
 
+use super::orchestrator;
+
 const NOT_POLLED: &str = "not polled yet";
 const WEDGED: &str = "no batch runs, active requests are at their limit and the KV cache is nearly full: transfers that were \
                       cancelled may have kept their blocks; restart the engine";
@@ -17,6 +19,11 @@ pub(super) fn start_phase(snapshot: &EngineSnapshot) -> Option<StartPhase> {
 pub(super) fn why(snapshot: &EngineSnapshot) -> String {
     let source = &snapshot.source;
     let phase = start_phase(snapshot);
+    if let (Some(totals), EngineState::Busy | EngineState::Idle) = (&snapshot.orchestrator, snapshot.state)
+        && source.last_failure.is_none()
+    {
+        return orchestrator::why(totals, snapshot.state == EngineState::Busy);
+    }
     match (&source.last_failure, source.loading) {
         (_, Some(loading)) => loading.to_owned(),
         (Some(failure), _) => with_lead(phase, &failure.text),

@@ -278,8 +278,9 @@ function showFindings({ windowSeconds, findings }) {
 }
 
 function show(series, engines, records, found, time) {
-  const key = ({ model, version, labels }) => JSON.stringify([model, version, labels]);
-  engineCards.show(engines.map(key), (index) => new EngineCard(engines[index]), (card, index) => card.show(engines[index], series, records[index], time));
+  const key = ({ model, version, labels, orchestrator }) => JSON.stringify([model, version, labels, orchestrator !== undefined]);
+  const card = (engine) => (engine.orchestrator === undefined ? new EngineCard(engine) : new OrchestratorCard(engine));
+  engineCards.show(engines.map(key), (index) => card(engines[index]), (card, index) => card.show(engines[index], series, records[index], time));
   byId("no-engines").hidden = engines.length > 0;
   const gpus = (series.get("nv_gpu_info") ?? []).map(({ labels }) => labels);
   gpuCards.show(gpus.map((gpu) => gpu.gpu_uuid), (index) => new GpuCard(gpus[index].gpu_uuid), (card, index) => card.show(gpus[index], series));

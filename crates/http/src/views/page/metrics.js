@@ -40,8 +40,8 @@ class Scope {
   }
 
   /** Cumulative counts by upper bound. */
-  buckets(name) {
-    return new Map(this.all(`${name}_bucket`).map(({ labels, value }) => [number(labels.le), value]));
+  buckets(name, labels) {
+    return new Map(this.all(`${name}_bucket`, labels).map(({ labels, value }) => [number(labels.le), value]));
   }
 }
 
