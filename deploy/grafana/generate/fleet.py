@@ -2,7 +2,7 @@
 
 from limits import limit, percent
 from panels import GREEN, ORANGE, RED, YELLOW, dashboard, row, stat, states, steps, timeseries
-from queries import ENGINE_LEGEND, RECORDED, TARGET, by, engine_states, quantile, recorded, select, variables
+from queries import ENGINE_LEGEND, PER_ENGINE, RECORDED, TARGET, by, each, engine_states, per_second, quantile, recorded, select, variables
 
 MODEL = "model, version"
 LEGEND = "{{model}} v{{version}}"
@@ -55,6 +55,85 @@ def all_met():
     name = "model_version:nv_trt_llm_objective_requests:rate5m"
     met, requests = (by(MODEL, select(name, outcome, RECORDED)) for outcome in ('outcome="met"', 'outcome!="unknown"'))
     return f"{met} / ({requests} > 0)"
+
+
+SIDE = "{{model}} {{side}} {{instance}}"
+
+
+def side_share(part, whole):
+    """Of the requests to the workers of each side."""
+    parts, all_of_them = (per_second(f"nv_trt_llm_disagg_worker_{name}_total", more=", side") for name in (part, whole))
+    return f"{parts} / ({all_of_them} > 0)"
+
+
+def disaggregated():
+    """The orchestrators of disaggregated serving. A fleet has few of them, so their series are read directly."""
+    requests = per_second("nv_trt_llm_disagg_requests_total")
+    errors = per_second("nv_trt_llm_disagg_request_errors_total", 'kind=~"http|internal"')
+    ready, needed = (each(f"nv_trt_llm_disagg_{name}_workers", more=", side") for name in ("ready", "minimal"))
+    failing, retries, ended = (limit(f"TrtllmDisagg{name}") for name in ("RequestsFailing", "Retries", "SideSaturated"))
+    return row(
+        "Disaggregated serving",
+        timeseries(
+            "Workers of each side",
+            "Workers that an orchestrator can send requests to, and how many it needs to be ready. Only the source trtllm-disagg has these numbers.",
+            "none",
+            [(ready, SIDE), (needed, f"{SIDE} needed")],
+            6,
+        ),
+        timeseries(
+            "Requests to orchestrators",
+            "Accepted requests per second, and those that ended with an error status.",
+            "reqps",
+            [(requests, ENGINE_LEGEND), (errors, f"{ENGINE_LEGEND} errors")],
+            6,
+        ),
+        timeseries(
+            "Failed requests to workers",
+            "Share of the requests to the workers of a side that failed.",
+            "percentunit",
+            [(side_share("errors", "requests"), SIDE)],
+            6,
+            thresholds=steps((failing, ORANGE)),
+        ),
+        timeseries(
+            "Retries",
+            "Retries divided by the requests to the workers of a side.",
+            "percentunit",
+            [(side_share("retries", "requests"), SIDE)],
+            6,
+            thresholds=steps((retries, ORANGE)),
+        ),
+        timeseries(
+            "Requests to workers",
+            "Requests per second that an orchestrator sends to each side.",
+            "reqps",
+            [(per_second("nv_trt_llm_disagg_worker_requests_total", more=", side"), SIDE)],
+            6,
+        ),
+        timeseries(
+            "Requests that accumulate",
+            f"Share of the requests to a side that have not ended, over the same time. Above {ended * 100:.4g} % for long, the side has too few workers.",
+            "percentunit",
+            [(f"1 - ({side_share('requests_ended', 'requests')})", SIDE)],
+            6,
+            thresholds=steps((ended, ORANGE)),
+        ),
+        timeseries(
+            "Request time of each side, p95",
+            "95 % of the requests to the workers of a side end within this time.",
+            "s",
+            [(quantile(0.95, "nv_trt_llm_disagg_worker_request_time_seconds", f"{PER_ENGINE}, side"), SIDE)],
+            6,
+        ),
+        timeseries(
+            "First bytes of each side, p95",
+            "95 % of the streams of a side begin within this time.",
+            "s",
+            [(quantile(0.95, "nv_trt_llm_disagg_worker_time_to_first_byte_seconds", f"{PER_ENGINE}, side"), SIDE)],
+            6,
+        ),
+    )
 
 
 def build():
@@ -247,6 +326,7 @@ def build():
                 high=1,
             ),
         ),
+        disaggregated(),
         row(
             "Energy and cost",
             timeseries(

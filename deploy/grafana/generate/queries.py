@@ -10,6 +10,8 @@ GPU = f'{TARGET}, gpu_uuid=~"$gpu"'
 RECORDED = 'job=~"$job", namespace=~"$namespace", model=~"$model", version=~"$version"'
 PER_ENGINE = "model, version, instance"
 ENGINE_LEGEND = "{{model}} v{{version}} {{instance}}"
+# What has the labels model and version: an engine, or the orchestrator of disaggregated serving.
+NAMED = '__name__=~"nv_trt_llm_engine_info|nv_trt_llm_disagg_responses_total"'
 STATES = (("idle", "blue"), ("busy", "green"), ("starting", "yellow"), ("stalled", "orange"), ("unreachable", "red"))
 
 
@@ -76,8 +78,8 @@ def variables(*names):
         "namespace": ("Namespace", 'label_values(trtllm_exporter_build_info{job=~"$job"}, namespace)'),
         "pod": ("Pod", 'label_values(trtllm_exporter_build_info{job=~"$job", namespace=~"$namespace"}, pod)'),
         "instance": ("Instance", f"label_values(trtllm_exporter_build_info{{{POD}}}, instance)"),
-        "model": ("Model", f"label_values(nv_trt_llm_engine_info{{{POD}}}, model)"),
-        "version": ("Version", f'label_values(nv_trt_llm_engine_info{{{POD}, model=~"$model"}}, version)'),
+        "model": ("Model", f"label_values({{{NAMED}, {POD}}}, model)"),
+        "version": ("Version", f'label_values({{{NAMED}, {POD}, model=~"$model"}}, version)'),
         "gpu": ("GPU", f"label_values(nv_gpu_info{{{TARGET}}}, gpu_uuid)"),
     }
     return [variable(name, *known[name]) for name in names]
