@@ -90,7 +90,7 @@ if have "$promtool"; then
   version=$("$promtool" --version 2>&1 | sed -n '1s/.*version \([0-9.]*\).*/\1/p')
   check "alerts: rules (promtool $version)" alerts "$promtool" check rules recording.yml alerts.yml alerts-gpu.yml
   # Each file separately: promtool reads several one after the other.
-  unit_tests() { printf '%s\n' {healthy,recording,alerts-engine,alerts,alerts-gpu}_test.yml | xargs -P "$(nproc)" -I{} "$promtool" test rules {}; }
+  unit_tests() { printf '%s\n' {healthy,recording,alerts-engine,alerts-disagg,alerts,alerts-gpu}_test.yml | xargs -P "$(nproc)" -I{} "$promtool" test rules {}; }
   check "alerts: unit tests" alerts unit_tests
     promtool3=$repo/target/tools/prometheus3/usr/bin/promtool  # where tests/run puts it
   case $version in 2.*) ;; *) promtool3=$promtool ;; esac

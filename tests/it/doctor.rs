@@ -569,6 +569,7 @@ const NOT_RULES: &[(&str, &str)] = &[
     ("TrtllmGpuHot", "heat limits nothing until gpu-throttled fires"),
     ("TrtllmGpuMemoryNearlyFull", "engines fill the memory on purpose"),
     ("TrtllmNvlinkDown", "a state of the host that no engine reports"),
+    ("TrtllmDisaggSideSaturated", "requests accumulate over a longer time than doctor watches"),
     ("TrtllmNvmlFailed", "gpus-unread is only information, because many exporters have no GPU to read"),
 ];
 
@@ -622,6 +623,12 @@ const SHARED: &[(f64, &str, &[&str], &[&str])] = &[
     (limit::TRANSFER_SHARE, "%", &["kv-transfer-slow"], &["TrtllmKvTransferSlow"]),
     (limit::SPECULATION_GAIN, "", &["poor-speculation"], &[]),
     (limit::BENCHMARK_SHARE, "%", &["below-benchmark"], &["TrtllmBelowBenchmark"]),
+    (
+        limit::ORCHESTRATOR_ERRORS,
+        "%",
+        &["orchestrator-errors", "orchestrator-retries"],
+        &["TrtllmDisaggRequestsFailing", "TrtllmDisaggRetries"],
+    ),
     (limit::SAME_LOAD, "%", &["below-benchmark"], &[]),
     (1.0 - limit::SAME_LOAD, "%", &[], &["TrtllmBelowBenchmark"]),
     (1.0 + limit::SAME_LOAD, "%", &[], &["TrtllmBelowBenchmark"]),

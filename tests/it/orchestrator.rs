@@ -202,3 +202,38 @@ fn a_source_that_cannot_be_meant_is_refused_with_the_remedy() {
     let (code, text) = check(&twice);
     assert!(code == Some(2) && text.contains("read by another engine"), "{text}");
 }
+
+#[test]
+fn doctor_finds_a_side_without_workers_and_requests_that_fail_and_nothing_else() {
+    let server = DisaggServer::start();
+    let daemon = start(&server);
+    let url = format!("http://{}", daemon.address);
+    let doctor = || {
+        let output = run(&["doctor", &url, "--for", "5s", "--no-sources", "--format", "json"]);
+        let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+        let findings = report["findings"].as_array().unwrap().clone();
+        findings.iter().map(|finding| finding["rule"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    // Requests arrive until the test ends.
+    let serving = server.clone();
+    std::thread::spawn(move || {
+        loop {
+            serving.change(|counted| {
+                counted.streamed += 10;
+                counted.context.sent += 10;
+                counted.generation.sent += 10;
+                if counted.health == 503 {
+                    counted.generation.failed += 2;
+                }
+            });
+            std::thread::sleep(std::time::Duration::from_millis(100));
+        }
+    });
+    // This machine may lack what the rules about GPUs and the exporter expect.
+    let of_orchestrators =
+        |found: Vec<String>| found.into_iter().filter(|rule| !rule.starts_with("gpu")).collect::<Vec<_>>();
+    assert_eq!(of_orchestrators(doctor()), [""; 0]);
+    server.change(|counted| (counted.cluster_info, counted.health) = (cluster_info(2, 0), 503));
+    daemon.until(|page| ensure(page.find("nv_trt_llm_disagg_ready", &[]) == Some(0.0), || "ready".to_owned()));
+    assert_eq!(of_orchestrators(doctor()), ["orchestrator-not-ready", "orchestrator-errors"]);
+}

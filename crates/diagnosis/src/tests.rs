@@ -19,6 +19,7 @@ use super::page::{Change, Page};
 use super::{report, rules};
 
 mod benchmark;
+mod orchestrator;
 mod situations;
 
 /// A series and its value on both pages.
@@ -379,6 +380,31 @@ fn cases() -> Vec<(&'static str, Case, &'static [&'static str])> {
         (
             "gpu-power-capped",
             lines(&[("nv_gpu_throttle_seconds_total{gpu_uuid=\"GPU-a\",policy=\"power\"}", 10.0, 19.0)]),
+            &[],
+        ),
+        (
+            "orchestrator-not-ready",
+            orchestrator::orchestrator(&[
+                ("nv_trt_llm_disagg_ready", 1.0, 0.0),
+                ("nv_trt_llm_disagg_ready_workers{side=\"context\"}", 2.0, 2.0),
+                ("nv_trt_llm_disagg_ready_workers{side=\"generation\"}", 1.0, 0.0),
+            ]),
+            &[],
+        ),
+        (
+            "orchestrator-errors",
+            orchestrator::orchestrator(&[
+                ("nv_trt_llm_disagg_requests_total{mode=\"stream\"}", 100.0, 200.0),
+                ("nv_trt_llm_disagg_request_errors_total{kind=\"http\"}", 5.0, 11.0),
+            ]),
+            &[],
+        ),
+        (
+            "orchestrator-retries",
+            orchestrator::orchestrator(&[
+                ("nv_trt_llm_disagg_worker_requests_total{side=\"context\"}", 100.0, 200.0),
+                ("nv_trt_llm_disagg_worker_retries_total{side=\"context\"}", 5.0, 11.0),
+            ]),
             &[],
         ),
         ("gpu-errors", lines(&[("nv_gpu_xid_errors_total{gpu_uuid=\"GPU-a\",xid=\"79\"}", 1.0, 2.0)]), &[]),

@@ -26,3 +26,5 @@ pub const SAME_LOAD: f64 = 0.2;
 pub const ANSWERS_BY: f64 = 120.0;
 /// Seconds after which hardly any model still loads.
 pub const LOADED_BY: f64 = 3600.0;
+/// Share of the requests through an orchestrator, or to the workers of one of its sides, that may fail or be repeated.
+pub const ORCHESTRATOR_ERRORS: f64 = 0.05;

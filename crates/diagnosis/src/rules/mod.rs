@@ -5,6 +5,7 @@ mod exporter;
 mod gpu;
 mod load;
 mod memory;
+mod orchestrator;
 mod source;
 mod speculation;
 mod statistics;
@@ -21,6 +22,7 @@ pub fn all() -> impl Iterator<Item = &'static Rule> {
         memory::RULES,
         speculation::RULES,
         benchmark::RULES,
+        orchestrator::RULES,
         gpu::RULES,
         exporter::RULES,
         source::RULES,
