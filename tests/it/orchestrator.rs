@@ -237,3 +237,41 @@ fn doctor_finds_a_side_without_workers_and_requests_that_fail_and_nothing_else()
     daemon.until(|page| ensure(page.find("nv_trt_llm_disagg_ready", &[]) == Some(0.0), || "ready".to_owned()));
     assert_eq!(of_orchestrators(doctor()), ["orchestrator-not-ready", "orchestrator-errors"]);
 }
+
+#[test]
+fn a_recording_of_an_orchestrator_replays_its_totals() {
+    let folder = tempfile::tempdir().unwrap();
+    let record = folder.path().to_str().unwrap();
+    let server = DisaggServer::start();
+    let mut daemon = Daemon::start(&["--source", &server.source(), "--gpu", "off", "--record.dir", record]);
+    daemon.until(|page| ensure(page.find("nv_trt_llm_disagg_ready", &[]) == Some(1.0), || "not ready".to_owned()));
+    server.change(|counted| {
+        counted.generation = CountedSide { sent: 103, failed: 2, first_bytes: 92, reads: 9010, retried: 0 };
+        counted.streamed += 3;
+    });
+    let before = until_requests(&daemon, "stream", 3);
+    daemon.terminate();
+    let replay = Daemon::start(&["--source", &format!("replay:{record}?speed=max"), "--gpu", "off"]);
+    let page = until_requests(&replay, "stream", 3);
+    let disagg = |page: &Page| -> Vec<(String, f64)> {
+        page.series.iter().filter(|(series, _)| series.starts_with("nv_trt_llm_disagg_")).cloned().collect()
+    };
+    assert_eq!(disagg(&page), disagg(&before));
+    assert!(disagg(&page).len() > 100);
+}
+
+#[test]
+fn top_has_a_line_for_each_side() {
+    let server = DisaggServer::start();
+    server.change(|counted| counted.cluster_info = cluster_info(2, 0));
+    let daemon = start(&server);
+    let output = run(&["top", &format!("http://{}", daemon.address), "--once", "--interval", "300ms"]);
+    let text = String::from_utf8_lossy(&output.stdout);
+    let words = |side: &str| -> Vec<&str> {
+        let line = text.lines().find(|line| line.split_whitespace().nth(2) == Some(side));
+        line.unwrap_or_else(|| panic!("{text}")).split_whitespace().collect()
+    };
+    assert_eq!(words("context")[..4], ["llama", "1", "context", "2"]);
+    assert_eq!(words("generation")[..6], ["llama", "1", "generation", "0", "of", "1"]);
+    assert!(text.contains("workers: 2 context, 0 of 1 generation"), "{text}");
+}

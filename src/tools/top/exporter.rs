@@ -7,6 +7,7 @@ use trtllm_service::printable::printable;
 
 use super::numbers::{Numbers, Totals};
 use super::reading::{EngineName, EngineReading, Gpu, Rank, Reading};
+use super::sides::Orchestrator;
 
 /// Seconds of numbers kept for the charts.
 pub const HISTORY: f64 = 300.0;
@@ -37,6 +38,8 @@ pub struct Engine {
     pub about: String,
     pub numbers: Numbers,
     pub ranks: Vec<Rank>,
+    /// Of an orchestrator of disaggregated serving. `None` for an engine.
+    pub orchestrator: Option<Orchestrator>,
     /// Time and numbers, oldest first.
     pub history: VecDeque<(f64, Numbers)>,
     totals: VecDeque<(f64, Totals)>,
@@ -98,6 +101,7 @@ impl Exporter {
             "the exporter does not answer".clone_into(&mut engine.why);
             engine.numbers = Numbers::default();
             engine.ranks.clear();
+            engine.orchestrator = None;
         }
         self.gpus.clear();
         self.no_gpus = "the exporter does not answer";
@@ -111,9 +115,12 @@ impl Engine {
         if let Some((last, totals)) = self.totals.back() {
             numbers.add_interval(time - last, totals, &reading.totals);
         }
-        if let Some((_, totals)) = self.totals.iter().find(|(then, _)| time - then <= RECENT).or(self.totals.back()) {
+        let recent = self.totals.iter().find(|(then, _)| time - then <= RECENT).or(self.totals.back());
+        if let Some((_, totals)) = recent {
             numbers.add_recent(totals, &reading.totals);
         }
+        let recent = recent.map(|(then, totals)| (time - then, &totals.orchestrator));
+        self.orchestrator = reading.totals.orchestrator.since(recent);
         self.totals.push_back((time, reading.totals));
         self.history.push_back((time, numbers.clone()));
         // One read before the window stays, so that an interval longer than the window has a beginning.

@@ -12,6 +12,7 @@ pub mod plain;
 mod reader;
 pub mod reading;
 pub mod screen;
+pub mod sides;
 pub mod theme;
 pub mod units;
 

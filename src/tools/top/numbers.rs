@@ -2,6 +2,7 @@
 
 use super::super::exporters::page::Page;
 use super::histogram::Histogram;
+use super::sides::OrchestratorTotals;
 use super::units::Unit;
 
 /// What is known about an engine, in the order of the table.
@@ -141,7 +142,7 @@ impl Numbers {
 }
 
 /// `None` after a restart.
-fn growth(before: Option<f64>, now: Option<f64>) -> Option<f64> {
+pub(super) fn growth(before: Option<f64>, now: Option<f64>) -> Option<f64> {
     let growth = now? - before?;
     (growth >= 0.0).then_some(growth)
 }
@@ -157,6 +158,7 @@ pub struct Totals {
     latency: Histogram,
     first_token: Histogram,
     per_token: Histogram,
+    pub orchestrator: OrchestratorTotals,
 }
 
 impl Totals {
@@ -172,6 +174,7 @@ impl Totals {
             latency: histogram(page, "nv_trt_llm_iteration_latency_seconds"),
             first_token: histogram(page, "nv_trt_llm_time_to_first_token_seconds"),
             per_token: histogram(page, "nv_trt_llm_time_per_output_token_seconds"),
+            orchestrator: OrchestratorTotals::of(page),
         }
     }
 }
@@ -179,7 +182,7 @@ impl Totals {
 /// Buckets of a histogram. The exporter has a few dozen.
 const MAX_BUCKETS: usize = 256;
 
-fn histogram(page: &Page, name: &str) -> Histogram {
+pub(super) fn histogram(page: &Page, name: &str) -> Histogram {
     let (buckets, sum) = (format!("{name}_bucket"), format!("{name}_sum"));
     let series = page.0.iter().filter(|series| series.name == buckets);
     let bucket =

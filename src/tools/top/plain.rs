@@ -2,8 +2,8 @@
 
 use super::app::App;
 use super::columns::Column;
-use super::gpu_columns;
 use super::units::{left, right, width};
+use super::{gpu_columns, sides};
 
 /// The exporters, the engines and the GPUs; a column is as wide as its longest text.
 #[must_use]
@@ -29,6 +29,16 @@ pub fn text(app: &App) -> String {
         let is_number = |at: usize| matches!(columns[at], Column::Number(_));
         out += "\n";
         out += &table(titles, texts.collect(), is_number);
+    }
+    let sides = rows.iter().flat_map(|row| {
+        let sides = row.engine.orchestrator.iter().flat_map(|orchestrator| &orchestrator.sides);
+        sides.map(|side| std::iter::once(row.engine.name.text()).chain(side.texts()).collect::<Vec<_>>())
+    });
+    let sides: Vec<Vec<String>> = sides.collect();
+    if !sides.is_empty() {
+        let titles = std::iter::once("ORCHESTRATOR").chain(sides::TITLES).map(str::to_owned).collect();
+        out += "\n";
+        out += &table(titles, sides, |at| at > 1);
     }
     let gpus = gpu_columns::rows(&app.exporters);
     if !gpus.is_empty() {

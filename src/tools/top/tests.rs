@@ -390,3 +390,48 @@ fn a_page_with_absurdly_many_series_is_bounded() {
     assert_eq!(scene.0.exporters[0].gpus.len(), 256);
     assert!(scene.frame(80, 24).join("\n").contains("a 1"));
 }
+
+#[test]
+fn an_orchestrator_has_its_sides_instead_of_charts() {
+    let why = "the orchestrator is not ready; workers: 2 context, 0 of 1 generation";
+    let engines = json!([{"model": "disagg", "version": "1", "state": "busy", "why": why, "source": "trtllm-disagg"},
+        about("llama", "busy")]);
+    let page = |requests: u32| {
+        let side = |side: &str, workers: u32, failed: u32| {
+            let labels = format!("model=\"disagg\",version=\"1\",side=\"{side}\"");
+            format!(
+                "nv_trt_llm_disagg_ready_workers{{{labels}}} {workers}\nnv_trt_llm_disagg_minimal_workers{{{labels}}} 1\n\
+                 nv_trt_llm_disagg_worker_requests_total{{{labels}}} {requests}\n\
+                 nv_trt_llm_disagg_worker_errors_total{{{labels}}} {failed}\n\
+                 nv_trt_llm_disagg_worker_retries_total{{{labels}}} 0\n"
+            )
+        };
+        engine("llama", 3, 10)
+            + &side("context", 2, 0)
+            + &side("generation", 0, requests / 4)
+            + &format!(
+                "nv_trt_llm_disagg_requests_total{{model=\"disagg\",version=\"1\",mode=\"stream\"}} {requests}\n"
+            )
+    };
+    let mut scene = Scene::new(1);
+    scene.read(0, 0.0, &page(100), &engines).read(0, 10.0, &page(140), &engines);
+    scene.keys(&[Key::Enter]);
+    let frame = scene.frame(120, 30).join("\n");
+    let expected = "SIDE        WORKERS  REQ/S  ERRORS  RETRIES/S  TIME-P50  TIME-P95  FIRST-P95\n\
+                    context           2      4      0%          0         -         -          -\n\
+                    generation   0 of 1      4   25.0%          0         -         -          -";
+    assert!(frame.contains(why) && frame.contains("requests/s 4  errors -") && frame.contains(expected), "{frame}");
+    assert!(!frame.contains("TTFT"), "{frame}");
+    let text = plain::text(&scene.0);
+    assert!(
+        text.contains("\nORCHESTRATOR  SIDE        WORKERS  REQ/S")
+            && text.contains("\ndisagg 1      generation   0 of 1      4"),
+        "{text}"
+    );
+    // All sizes of all views.
+    for (width, height) in [(20, 5), (80, 24), (200, 60)] {
+        scene.frame(width, height);
+        scene.keys(&[Key::Escape]).frame(width, height);
+        scene.keys(&[Key::Enter]);
+    }
+}

@@ -12,6 +12,7 @@ use super::super::numbers::Number;
 use super::super::reading::Rank;
 use super::super::theme::{Theme, Tone};
 use super::super::units::{Unit, cut, right};
+use super::sides;
 use super::table::state;
 
 /// A chart: its title, and its lines with their names.
@@ -35,6 +36,14 @@ const MAX_RANKS: usize = 8;
 pub(super) fn draw(frame: &mut Frame<'_>, area: Rect, row: &Row<'_>, theme: Theme) {
     let engine = row.engine;
     let columns = usize::from(area.width);
+    if let Some(orchestrator) = &engine.orchestrator {
+        let [head, rest] = Layout::vertical([Constraint::Length(3), Constraint::Min(0)]).areas(area);
+        let lines = head_lines(row, columns, theme).into_iter().take(2);
+        for (line, area) in lines.zip(head.rows()) {
+            frame.render_widget(line, area);
+        }
+        return sides::draw(frame, rest, orchestrator, theme);
+    }
     let ranks = rank_lines(&engine.ranks, columns, theme);
     let [head, plots, list] =
         Layout::vertical([Constraint::Length(4), Constraint::Min(0), Constraint::Length(ranks.len() as u16)])

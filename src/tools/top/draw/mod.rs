@@ -3,6 +3,7 @@
 mod detail;
 mod gpus;
 mod help;
+mod sides;
 mod table;
 
 use std::time::Duration;
@@ -55,7 +56,10 @@ pub fn draw(frame: &mut Frame<'_>, app: &App, theme: Theme, interval: Duration) 
             if let Some(row) = selected.filter(|_| rest.height >= CHARTS) {
                 let [name, charts] = Layout::vertical([Constraint::Length(1), Constraint::Min(0)]).areas(rest);
                 frame.render_widget(Line::styled(row.engine.name.text(), theme.style(Tone::Title)), name);
-                detail::draw_plots(frame, charts, row.engine, theme);
+                match &row.engine.orchestrator {
+                    Some(orchestrator) => sides::draw(frame, charts, orchestrator, theme),
+                    None => detail::draw_plots(frame, charts, row.engine, theme),
+                }
             }
         }
     }
