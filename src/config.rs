@@ -219,10 +219,11 @@ fn engines(
         if let SourceSpec::TrtllmServe { access, .. } | SourceSpec::Orchestrator(access) = &engine.source
             && !servers.insert(access.target.clone())
         {
-            return Err(invalid(
-                "this server is read by another engine; two readers would take each other's records. Remove one of them"
-                    .to_owned(),
-            ));
+            let why = match engine.source {
+                SourceSpec::Orchestrator(_) => "an address is that of one server",
+                _ => "two readers would take each other's records",
+            };
+            return Err(invalid(format!("this server is read by another engine; {why}. Remove one of them")));
         }
         if matches!(engine.source, SourceSpec::Auto { .. }) && std::mem::replace(&mut has_auto, true) {
             return Err(invalid("auto is given twice; remove one of them".to_owned()));

@@ -72,7 +72,8 @@ pub(super) async fn ask(sources: Vec<Named>, exporters: &[Exporter]) -> Vec<Sour
                     ..SourceAnswer::default()
                 });
             }
-            // An engine of the exporter's own process cannot be asked from another one.
+            // An engine of the exporter's own process cannot be asked from another one, and the rules about servers are not about
+            // orchestrators.
             _ => {}
         }
     }
