@@ -275,3 +275,23 @@ fn top_has_a_line_for_each_side() {
     assert_eq!(words("generation")[..6], ["llama", "1", "generation", "0", "of", "1"]);
     assert!(text.contains("workers: 2 context, 0 of 1 generation"), "{text}");
 }
+
+#[test]
+fn counts_of_several_processes_that_answer_in_turn_are_absent_until_one_answers() {
+    let server = DisaggServer::start();
+    let daemon = start(&server);
+    server.change(|counted| counted.second_process = Some(1));
+    let streams = |page: &Page| page.find("nv_trt_llm_disagg_requests_total", &["mode=stream"]);
+    let page = daemon.until(|page| ensure(streams(page).is_none(), || format!("{:?}", streams(page))));
+    assert_eq!(page.get("nv_trt_llm_disagg_ready", &[]), 1.0);
+    let notice = || daemon.get("/api/v1/engines").json()[0]["notice"].as_str().unwrap_or_default().to_owned();
+    until(|| ensure(notice().contains("num_workers"), notice));
+    // Another orchestrator, after it did not answer for a moment.
+    server.change(|counted| (counted.second_process, counted.page_status) = (None, 500));
+    daemon.until(|page| ensure(page.get("trtllm_exporter_source_up", &[]) == 0.0, || "still up".to_owned()));
+    server.change(|counted| counted.page_status = 200);
+    until_requests(&daemon, "stream", 0);
+    server.change(|counted| counted.streamed += 4);
+    until_requests(&daemon, "stream", 4);
+    assert_eq!(notice(), "");
+}

@@ -123,6 +123,15 @@ impl OrchestratorFold {
 
     /// Returns whether there were new requests.
     pub fn absorb(&mut self, reading: &OrchestratorReading) -> bool {
+        (self.totals.ready, self.totals.workers, self.totals.minimal_workers) =
+            (reading.ready, reading.workers, reading.minimal_workers);
+        if reading.several_processes {
+            // Differences between two processes may have been counted, so nothing that was counted is right.
+            let OrchestratorTotals { ready, workers, minimal_workers, .. } = self.totals;
+            self.totals = OrchestratorTotals { ready, workers, minimal_workers, ..OrchestratorTotals::new() };
+            self.last = None;
+            return false;
+        }
         let totals = &mut self.totals;
         let before = totals.requests();
         let baseline = self.last.is_none();
@@ -152,8 +161,6 @@ impl OrchestratorFold {
             last.clear();
         }
         last.extend(reading.counts.iter().map(|count| (count.counter.clone(), count.value)));
-        (totals.ready, totals.workers, totals.minimal_workers) =
-            (reading.ready, reading.workers, reading.minimal_workers);
         totals.requests() > before
     }
 }
@@ -220,6 +227,18 @@ mod tests {
         fold.absorb(&page(200, 5));
         fold.absorb(&page(201, 5));
         assert_eq!(totals(&fold).0, 1);
+    }
+
+    #[test]
+    fn what_pages_of_several_processes_gave_is_absent() {
+        let mut fold = OrchestratorFold::default();
+        for reading in [page(100, 5), page(110, 6)] {
+            fold.absorb(&reading);
+        }
+        let several = OrchestratorReading { several_processes: true, ready: Some(true), ..Default::default() };
+        assert!(!fold.absorb(&several));
+        assert_eq!((fold.totals.streamed, fold.totals.ready), (None, Some(true)));
+        assert!(fold.totals.sides.iter().all(Option::is_none));
     }
 
     #[test]

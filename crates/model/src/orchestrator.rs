@@ -12,6 +12,9 @@ pub const SOURCE: &str = "trtllm-disagg";
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct OrchestratorReading {
     pub counts: Vec<OrchestratorCount>,
+    /// Several processes answer at its address, each with counts of its own. `counts` is empty then.
+    #[serde(default)]
+    pub several_processes: bool,
     /// Whether `/health` says that it is ready.
     pub ready: Option<bool>,
     /// Workers that are registered. Absent if it does not tell.

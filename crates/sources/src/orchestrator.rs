@@ -1,6 +1,7 @@
 //! The orchestrator of disaggregated serving, `trtllm-serve disaggregated`, over HTTP: `/prometheus/metrics`, `/cluster_info`,
 //! `/health` and `/version`. Reading them drains nothing. It has no `/metrics`, and its other paths are not read: some change it.
 
+use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 use http::Method;
@@ -11,6 +12,7 @@ use super::prometheus_text::MAX_PAGE;
 use super::server::{Access, TargetServer};
 use super::trtllm_serve::parse_version;
 use super::{Batch, OpenError, Presence, SourceError};
+use trtllm_model::orchestrator::OrchestratorCount;
 use trtllm_model::{EngineAbout, OrchestratorReading};
 use trtllm_recording::Item;
 
@@ -24,10 +26,23 @@ const RETRY: Duration = Duration::from_secs(15);
 /// Longest answer of `/cluster_info`, `/health` and `/version`, in bytes.
 pub(super) const MAX_FACTS: usize = 1 << 20;
 
-/// One orchestrator.
+/// Further readings of a page whose counts have fallen, each over another connection. If two processes answer, all of them reach
+/// the same one in one of 256 cases.
+const PROBES: u32 = 8;
+/// The further readings end after this time.
+const PROBE_TIME: Duration = Duration::from_secs(2);
+
+const SEVERAL_PROCESSES: &str = "several processes of the orchestrator answer (num_workers), each with counts of its own, so no requests are \
+     counted: use a release of July 2026 or later, whose page has their sum, or num_workers: 1";
+
+/// One orchestrator. A release before July 2026 may have several processes that share its port, and no page says whose it is. Counts
+/// that fall are those of another process, or of an orchestrator that was replaced; and one that was replaced does not fall twice.
 #[derive(Debug)]
 pub struct Orchestrator {
     pub(super) client: HttpClient,
+    /// The last page, as long as it is certain that one process answers.
+    last: Option<Vec<OrchestratorCount>>,
+    several_processes: bool,
     about: EngineAbout,
     /// `None` once it is known.
     version_due: Option<Instant>,
@@ -38,30 +53,61 @@ impl Orchestrator {
     /// If the certificates for https cannot be read.
     pub async fn open(access: Access) -> Result<Self, OpenError> {
         let client = HttpClient::new(TargetServer::new(access).await?).with_max_body(MAX_PAGE);
-        Ok(Self { client, about: EngineAbout::default(), version_due: Some(Instant::now()) })
+        let (last, several_processes, about) = (None, false, EngineAbout::default());
+        Ok(Self { client, last, several_processes, about, version_due: Some(Instant::now()) })
     }
 
     /// Only a page that cannot be read is an error: what the other paths tell is absent then.
     pub(super) async fn poll(&mut self, batch: &mut Batch) -> Result<Presence, SourceError> {
-        let page = self.client.read(Method::GET, "/prometheus/metrics").await;
-        let counts = match page {
-            Ok(page) => parse_orchestrator_page(page).map_err(|_| None),
-            Err(SourceError::HttpStatus { status: status @ 400..500, .. }) => Err(Some(status)),
+        let counts = match self.read_until_certain().await {
+            Ok(counts) => counts,
             Err(error) => {
-                // The next answer may be that of another release.
-                self.version_due = Some(Instant::now());
+                // The next answer may be that of another orchestrator.
+                (self.version_due, self.several_processes) = (Some(Instant::now()), false);
                 return Err(error);
             }
         };
-        let counts = counts.map_err(|status| self.not_an_orchestrator(status))?;
-        self.client.release();
         let info = tokio::time::timeout(FACTS_TIMEOUT, self.read_cluster_info()).await.ok().flatten();
         let ClusterInfo { workers, minimal: minimal_workers } = info.unwrap_or_default();
         let ready = tokio::time::timeout(FACTS_TIMEOUT, self.read_health()).await.ok().flatten();
         let _ = tokio::time::timeout(FACTS_TIMEOUT, self.read_version(batch)).await;
         batch.missing_endpoints = Some(if info.is_none() { vec!["/cluster_info"] } else { Vec::new() });
-        batch.push(Item::Orchestrator(Box::new(OrchestratorReading { counts, ready, workers, minimal_workers })));
+        let several_processes = self.several_processes;
+        batch.notice = several_processes.then_some(SEVERAL_PROCESSES);
+        let reading = OrchestratorReading { counts, several_processes, ready, workers, minimal_workers };
+        batch.push(Item::Orchestrator(Box::new(reading)));
         Ok(Presence::Present)
+    }
+
+    /// The counts, or none if several processes answer.
+    async fn read_until_certain(&mut self) -> Result<Vec<OrchestratorCount>, SourceError> {
+        let start = Instant::now();
+        let mut counts = self.read_page().await?;
+        let fell = self.last.as_ref().is_some_and(|last| fall(last, &counts));
+        for _ in 0..if fell { PROBES } else { 0 } {
+            if self.several_processes || start.elapsed() >= PROBE_TIME {
+                break;
+            }
+            self.client.disconnect();
+            let next = self.read_page().await?;
+            self.several_processes = fall(&counts, &next);
+            counts = next;
+        }
+        if self.several_processes {
+            counts.clear();
+        }
+        self.last = Some(counts.clone());
+        Ok(counts)
+    }
+
+    async fn read_page(&mut self) -> Result<Vec<OrchestratorCount>, SourceError> {
+        let counts = match self.client.read(Method::GET, "/prometheus/metrics").await {
+            Ok(page) => parse_orchestrator_page(page).map_err(|_| None),
+            Err(SourceError::HttpStatus { status: status @ 400..500, .. }) => Err(Some(status)),
+            Err(error) => return Err(error),
+        };
+        self.client.release();
+        counts.map_err(|status| self.not_an_orchestrator(status))
     }
 
     fn not_an_orchestrator(&self, status: Option<u16>) -> SourceError {
@@ -105,4 +151,10 @@ impl Orchestrator {
             batch.about = Some(self.about.clone());
         }
     }
+}
+
+/// Whether a count is lower on the second page.
+fn fall(before: &[OrchestratorCount], now: &[OrchestratorCount]) -> bool {
+    let before: HashMap<_, u64> = before.iter().map(|count| (&count.counter, count.value)).collect();
+    now.iter().any(|count| before.get(&count.counter).is_some_and(|before| *before > count.value))
 }

@@ -21,6 +21,7 @@ pub(super) fn why(snapshot: &EngineSnapshot) -> String {
     let phase = start_phase(snapshot);
     if let (Some(totals), EngineState::Busy | EngineState::Idle) = (&snapshot.orchestrator, snapshot.state)
         && source.last_failure.is_none()
+        && source.notice.is_none()
     {
         return orchestrator::why(totals, snapshot.state == EngineState::Busy);
     }
