@@ -185,7 +185,9 @@ def absent_from(page, expressions):
             continue
         for label, operator, wanted in re.findall(r'(\w+)(=~|=)"([^"$]*)"', selector):
             for value in wanted.split("|") if operator == "=~" else [wanted]:
-                if label not in NOT_ON_A_PAGE and not any(labels.get(label) == value for labels in present):
+                if label in NOT_ON_A_PAGE or may_be_absent(f'{name}{{{label}="{value}"}}'):
+                    continue
+                if not any(labels.get(label) == value for labels in present):
                     yield f'{name}: no series with {label}="{value}" on the page'
     yield None, len(used)
 

@@ -1,6 +1,6 @@
 """Starts a simulated fleet and a real Prometheus: two engines of one model in one exporter (one simulated by the exporter, one that
 publishes to a socket), a second model with another exporter, a third one with two ranks, objectives and two of the eight GPUs of the
-stand-in NVML, and the rules of deploy/prometheus with shorter times."""
+stand-in NVML, an orchestrator of disaggregated serving, and the rules of deploy/prometheus with shorter times."""
 
 import json
 import os
@@ -12,6 +12,7 @@ import time
 
 from exporter import ROOT, Exporter, simulated_gpus, until
 from fleet_engine import Engine
+from fleet_orchestrator import Orchestrator
 from prometheus import Prometheus, scraping, target
 
 RULES = ("recording.yml", "alerts.yml", "alerts-gpu.yml")
@@ -88,7 +89,7 @@ class Fleet:
     def __init__(self, work, binary, library, prometheus, factor, native=False):
         self.work, self.exporters, self.engines, self.prometheus = work, {}, [], None
         self.gpus = Gpus(library, work)
-        self.rate = 12
+        self.rate, self.orchestrator = 12, Orchestrator()
         self.configure()
         try:
             self.start(binary, prometheus, factor, native)
@@ -121,7 +122,7 @@ class Fleet:
         objectives = {"ttft": "250ms", "tpot": "100ms", "e2e": "30s"}
         node = {"source": f"socket:{self.work}/node.sock", "model": "mixtral-8x7b", "gpus": gpus, "objectives": objectives}
         with open(os.path.join(self.work, "node.yaml"), "w") as file:
-            json.dump({"engines": [node]}, file)
+            json.dump({"engines": [node, {"source": self.orchestrator.source, "model": "disaggregated"}]}, file)
         with open(os.path.join(self.work, "engines.yaml"), "w") as file:
             file.write(
                 "engines:\n"
@@ -163,6 +164,6 @@ class Fleet:
 
     def stop(self):
         self.gpus.ended = True
-        for started in (*self.engines, self.prometheus, *self.exporters.values()):
+        for started in (*self.engines, self.orchestrator, self.prometheus, *self.exporters.values()):
             if started:
                 started.stop()
