@@ -146,7 +146,10 @@ class Sender:
             connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
             connection.setblocking(False)
             connection.connect(self._path)
-            connection.sendall(self._hello, socket.MSG_NOSIGNAL)  # a new socket has room for it
+            try:
+                connection.sendall(self._hello, socket.MSG_NOSIGNAL)  # a new socket has room for it
+            except ConnectionError:
+                pass  # the exporter has closed it already; the next step looks how
         except (OSError, ValueError) as error:  # ValueError: a path that cannot be encoded
             if connection is not None:
                 connection.close()
