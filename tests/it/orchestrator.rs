@@ -68,7 +68,7 @@ fn its_requests_count_from_the_first_reading_by_side_and_with_its_own_buckets() 
     assert_eq!(page.count("nv_trt_llm_disagg_queue_time_seconds_bucket", &["le=0.005"]), 7);
     let sum = page.get("nv_trt_llm_disagg_worker_request_time_seconds_sum", &["side=generation"]);
     assert!((sum - 3.0 * 0.4).abs() < 1e-6, "{sum}");
-    // It has no encoders, and it is no engine: nothing of it is counted among engines.
+    // It has no encoders. None of its numbers is in a family of engines.
     let others = |series: &str| series.starts_with("nv_") && !series.starts_with("nv_trt_llm_disagg_");
     let foreign: Vec<&String> = page.series.iter().map(|(series, _)| series).filter(|series| others(series)).collect();
     assert!(foreign.is_empty(), "{foreign:?}");
@@ -122,7 +122,7 @@ fn what_it_does_not_tell_is_absent() {
     let server = DisaggServer::start();
     let daemon = start(&server);
     let workers = |page: &Page| page.find("nv_trt_llm_disagg_ready_workers", &["side=generation"]);
-    // A side without workers is told by the orchestrator.
+    // The orchestrator says which side has no workers.
     server.change(|counted| (counted.cluster_info, counted.health) = (cluster_info(2, 0), 503));
     let page = daemon.until(|page| ensure(workers(page) == Some(0.0), || format!("{:?}", workers(page))));
     assert_eq!(page.get("nv_trt_llm_disagg_ready", &[]), 0.0);

@@ -4,7 +4,7 @@ import itertools
 
 LOOPS = (ast.GeneratorExp, ast.ListComp, ast.SetComp, ast.DictComp)
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
-# An expression with more texts is no list of names.
+# An expression with more texts than this is not a list of names.
 MAX_TEXTS = 256
 
 

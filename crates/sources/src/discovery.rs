@@ -14,9 +14,9 @@ use tokio::task::JoinSet;
 
 use super::SourceError;
 use super::http_client::HttpClient;
-use super::orchestrator::MAX_FACTS;
 use super::orchestrator_page::parse_cluster_info;
 use super::server::TargetServer;
+use super::trtllm_serve::MAX_FACTS;
 use processes::{NamedServer, processes};
 
 /// trtllm-serve's default.

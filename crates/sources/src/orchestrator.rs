@@ -10,7 +10,8 @@ use super::http_client::HttpClient;
 use super::orchestrator_page::{ClusterInfo, parse_cluster_info, parse_orchestrator_page};
 use super::prometheus_text::MAX_PAGE;
 use super::server::{Access, TargetServer};
-use super::trtllm_serve::parse_version;
+use super::server_page::{PROBE_TIME, PROBES};
+use super::trtllm_serve::{MAX_FACTS, RETRY, parse_version};
 use super::{Batch, OpenError, Presence, SourceError};
 use trtllm_model::orchestrator::OrchestratorCount;
 use trtllm_model::{EngineAbout, OrchestratorReading};
@@ -21,17 +22,6 @@ use trtllm_recording::Item;
 pub(super) const INTERVAL: Duration = Duration::from_secs(2);
 /// Timeout of everything but the page.
 const FACTS_TIMEOUT: Duration = Duration::from_secs(1);
-/// Until `/version` is asked again if it failed.
-const RETRY: Duration = Duration::from_secs(15);
-/// Longest answer of `/cluster_info`, `/health` and `/version`, in bytes.
-pub(super) const MAX_FACTS: usize = 1 << 20;
-
-/// Further readings of a page whose counts have fallen, each over another connection. If two processes answer, all of them reach
-/// the same one in one of 256 cases.
-const PROBES: u32 = 8;
-/// The further readings end after this time.
-const PROBE_TIME: Duration = Duration::from_secs(2);
-
 const SEVERAL_PROCESSES: &str = "several processes of the orchestrator answer (num_workers), each with counts of its own, so no requests are \
      counted: use a release of July 2026 or later, whose page has their sum, or num_workers: 1";
 

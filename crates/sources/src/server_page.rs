@@ -25,9 +25,9 @@ const INTERVAL: Duration = Duration::from_secs(5);
 const TIMEOUT: Duration = Duration::from_secs(4);
 /// Further readings of a page that is the first one or has fallen. If the server has two frontends, all of them reach the same one
 /// in one of 256 cases.
-const PROBES: u32 = 8;
+pub(super) const PROBES: u32 = 8;
 /// The further readings end after this time.
-const PROBE_TIME: Duration = Duration::from_secs(2);
+pub(super) const PROBE_TIME: Duration = Duration::from_secs(2);
 
 #[derive(Debug)]
 pub(super) struct ServerPageReader {

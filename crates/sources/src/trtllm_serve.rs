@@ -24,11 +24,11 @@ use trtllm_recording::Item;
 const EXTRAS_INTERVAL: Duration = Duration::from_secs(1);
 /// Until the next attempt if the server lacks the endpoint or fails on it (upstream issue 9678). The next attempt is earlier if
 /// `/metrics` fails, because the server may be another one then.
-const RETRY: Duration = Duration::from_secs(15);
+pub(super) const RETRY: Duration = Duration::from_secs(15);
 /// From one look at the keys of the messages to the next.
 const KEYS_INTERVAL: Duration = Duration::from_secs(60);
 /// Longest answer of `/version` and `/server_info`, in bytes. They have a few KB.
-const MAX_FACTS: usize = 1 << 20;
+pub(super) const MAX_FACTS: usize = 1 << 20;
 /// Characters kept of a version.
 const MAX_VERSION: usize = 64;
 /// Timeout of `/perf_metrics`, `/version` and `/server_info`.

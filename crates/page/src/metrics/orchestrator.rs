@@ -1,4 +1,4 @@
-//! The samples of an orchestrator of disaggregated serving. It is no engine, so it has none of the families of engines: a sum over
+//! The samples of an orchestrator of disaggregated serving. It has none of the families of engines, because it is not one: a sum over
 //! engines must not count its requests again.
 
 use trtllm_engine::orchestrator::{OrchestratorTotals, SideTotals};

@@ -1,5 +1,5 @@
 //! The JSON of `trtllm-bench … --report_json` since TensorRT-LLM 0.17. Sections and values are null or missing where a mode, a
-//! backend or a release does not have them. Left out: paths, the memory of the GPU, and `issue_rate`, which is no rate.
+//! backend or a release does not have them. Left out: paths, the memory of the GPU, and `issue_rate`, whose values are nanoseconds × 10⁹.
 
 use serde_json::{Map, Value};
 

@@ -50,7 +50,7 @@ pub static CATALOG: &[Metric] = &TABLE;
 
 /// Indices of the families of an engine.
 pub const OF_ENGINES: Range<usize> = triton::FIRST..triton_core::END;
-/// Indices of the families of an orchestrator, which is no engine.
+/// Indices of the families that only an orchestrator has.
 pub const OF_ORCHESTRATORS: Range<usize> = orchestrator::FIRST..orchestrator::END;
 /// Indices of trtllm-serve's families.
 pub const OF_TRTLLM: Range<usize> = trtllm::FIRST..trtllm::END;
