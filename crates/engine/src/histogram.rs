@@ -5,6 +5,8 @@ use super::native::NativeBuckets;
 
 /// The largest number of bounds of any histogram. One more bucket holds the values above them.
 const MAX_BOUNDS: usize = 23;
+/// The largest number of buckets.
+pub const BUCKETS: usize = MAX_BOUNDS + 1;
 
 /// Upper bound of a bucket, and its text on the page: integers without a point, never an exponent.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -171,6 +173,17 @@ impl Histogram {
     #[must_use]
     pub fn sum(&self) -> f64 {
         self.sum
+    }
+
+    #[must_use]
+    pub const fn bounds(&self) -> &'static [Bound] {
+        self.bounds
+    }
+
+    /// The count of each bucket, not cumulative, the infinite one last among those in use.
+    #[must_use]
+    pub const fn counts(&self) -> &[u64; BUCKETS] {
+        &self.counts
     }
 
     /// Upper bound and cumulative count of each bucket. The infinite bucket is left out; its count is [`Histogram::count`].

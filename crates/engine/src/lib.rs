@@ -6,6 +6,7 @@ pub mod batch;
 pub mod batch_sums;
 pub mod cache_tiers;
 pub mod clock;
+pub mod cost_model;
 pub mod counted;
 pub mod cumulative;
 pub mod epoch;
@@ -13,6 +14,7 @@ pub mod finished_request;
 pub mod health;
 pub mod histogram;
 pub mod in_flight;
+pub mod iteration_sums;
 pub mod kv_events;
 pub mod kv_transfers;
 pub mod latest;
@@ -35,6 +37,7 @@ pub mod server_metrics;
 pub mod successes;
 pub mod totals;
 pub mod waits;
+pub mod window;
 
 use std::time::{Duration, Instant};
 
@@ -53,6 +56,7 @@ pub use totals::EngineTotals;
 use clock::{ClockSpan, IterationClock};
 use counted::Counted;
 use epoch::{Epoch, RecordKind};
+use iteration_sums::IterationFold;
 use kv_events::KvEvents;
 use lifecycle::{Lifecycles, Stages};
 use missing_records::MissingRecords;
@@ -68,6 +72,8 @@ pub struct EngineFold {
     pub totals: EngineTotals,
     pub requests: RequestFold,
     pub health: Health,
+    /// Why requests waited and what iterations cost.
+    pub iterations: IterationFold,
     latest: Option<Latest>,
     epoch: Epoch,
     /// The last iteration, while rows of other ranks may follow.
@@ -90,6 +96,7 @@ impl EngineFold {
             totals: EngineTotals::new(),
             requests: RequestFold::default(),
             health: Health::new(stale_after),
+            iterations: IterationFold::default(),
             latest: None,
             epoch: Epoch::first(),
             open: None,
@@ -242,6 +249,9 @@ impl EngineFold {
         }
         if !iteration.late {
             self.epoch.follow_requests(iteration);
+            if let Some(latest) = &self.latest {
+                self.iterations.observe(latest, iteration);
+            }
         }
     }
 
@@ -436,6 +446,7 @@ impl EngineFold {
             (latest.ranks_seen, latest.ranks_before) = (None, None);
         }
         self.only_rank = None;
+        self.iterations.restart();
         self.totals.restart();
     }
 }

@@ -148,6 +148,8 @@ pub struct OpenIteration {
     pub completed: u64,
     /// No record before it is missing.
     pub known: bool,
+    /// As in [`Counted`]: with the C++ executor, that of the iteration before.
+    pub latency_seconds: Option<f64>,
     /// A poll has ended since its first row.
     pub settled: bool,
 }
@@ -174,6 +176,7 @@ impl OpenIteration {
             late,
             waited: counted.waited,
             known: !counted.gap.unexplained,
+            latency_seconds: counted.latency_seconds,
             settled: false,
         }
     }

@@ -32,7 +32,6 @@ pub struct Step {
 pub(crate) struct Running {
     pub(crate) start: f64,
     pub(crate) end: f64,
-    pub(crate) host: f64,
     pub(crate) gpu: f64,
     pub(crate) batches: Vec<Batch>,
     /// Active requests of each rank, those that this batch ends included.
@@ -123,10 +122,25 @@ impl Engine {
         self.arrive(arrival)
     }
 
+    /// Whether the server answers: not while its model loads.
+    #[must_use]
+    pub fn is_up(&self, now: f64) -> bool {
+        now >= self.up_at
+    }
+
     /// What the GPU's driver says at `now`. Utilization is that since the last call.
     pub fn gpu(&mut self, now: f64) -> Gpu {
         let (memory, slow) = (self.gpu_memory(), self.faults.slow(now));
         self.gpu.read(now, self.truth.busy_seconds, slow, memory)
+    }
+
+    /// Work of each pipeline stage's GPU, as a share of the slowest stage's.
+    #[must_use]
+    pub fn stage_shares(&self) -> Vec<f64> {
+        let stages = self.config.ranks.pipeline.max(1);
+        let slowest = 1.0 + self.config.ranks.imbalance;
+        let other = (stages as f64 - slowest) / (stages as f64 - 1.0).max(1.0) / slowest;
+        (0..stages).map(|stage| if stage == 0 { 1.0 } else { other.max(0.0) }).collect()
     }
 
     /// What users felt between two times.
@@ -232,7 +246,7 @@ impl Engine {
         self.truth.busy_seconds += gpu;
         self.count(&batches, &intake);
         let active = self.ranks.iter().map(|rank| rank.active.len() as u32).collect();
-        let running = Running { start: now, end, host: host + loading, gpu, batches, active, intake };
+        let running = Running { start: now, end, gpu, batches, active, intake };
         self.report_launched(&running, step);
         self.running = Some(running);
         self.micro_batch = (self.micro_batch + 1) % stages;

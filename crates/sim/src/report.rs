@@ -30,6 +30,7 @@ pub(crate) struct Writer {
     queue_seconds: f64,
     cache_reported: Vec<CacheCounts>,
     previous_gpu: f64,
+    previous_pass: f64,
     sequence: u64,
     events: u64,
 }
@@ -50,6 +51,7 @@ impl Writer {
             queue_seconds: 0.0,
             cache_reported: Vec::new(),
             previous_gpu: 0.0,
+            previous_pass: 0.0,
             sequence: 0,
             events: 0,
         }
@@ -153,7 +155,9 @@ impl Engine {
             record.iter = iter;
             // Counted when the iteration starts. A record that only drains counts has none.
             record.active = if on_beat { running.active[rank] } else { 0 };
-            record.latency = running.end - running.start;
+            let pass = running.end - running.start;
+            // With the overlap scheduler, a latency is that of two passes.
+            record.latency = if self.config.costs.overlap { pass + self.writer.previous_pass } else { pass };
             if rank == 0 {
                 record.queue_latency = self.writer.queue_seconds;
                 record.queued = self.queue.len() as u32;
@@ -165,7 +169,8 @@ impl Engine {
                 record.new_active = taken.get(rank).copied().unwrap_or(0);
                 record.completed = done.get(rank).copied().unwrap_or(0);
             }
-            record.host_seconds = running.host;
+            // One pass of the host's loop, in which it waits for the GPU.
+            record.host_seconds = pass;
             record.gpu_seconds = running.gpu;
             record.previous_gpu_seconds = self.writer.previous_gpu;
             if reported && (era >= Era::Ranks || rank == 0) {
@@ -174,6 +179,7 @@ impl Engine {
         }
         self.writer.sequence += 1;
         self.writer.previous_gpu = running.gpu;
+        self.writer.previous_pass = running.end - running.start;
         self.writer.cache_reported = self.ranks.iter().map(|rank| rank.cache.counts).collect();
     }
 
@@ -204,7 +210,7 @@ impl Engine {
                 accepted: batch.decoded - u64::from(batch.work.generation_requests),
                 requests: u64::from(batch.work.generation_requests),
                 seconds: drafts,
-                overhead: if gpu > 0.0 { drafts / gpu } else { 0.0 },
+                overhead: if gpu > 0.0 { drafts / (gpu + drafts) } else { 0.0 },
             }),
             is_static: limits.policy == Policy::Static,
             queued_context_tokens: self

@@ -1,0 +1,398 @@
+//! What an iteration costs, learned from the engine's own iterations. Two parts: a linear fit, which gives the price of a token
+//! and of a request, and the mean of iterations with about the same work, which is the engine's own past at equal work.
+//!
+//! The costs of engines are not linear: batches are padded to the size of a CUDA graph, attention grows with the square of the
+//! prompt, experts are loaded once. So the fit is only used for small differences of work, and it says how far off it is.
+
+use std::collections::VecDeque;
+
+use super::Latest;
+
+/// The work of an iteration.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct Work {
+    pub context_requests: f64,
+    pub generation_requests: f64,
+    pub context_tokens: f64,
+    /// Tokens computed for decoding requests, drafts included.
+    pub generation_tokens: f64,
+    /// Tokens in the KV cache that decoding reads: as reported, or by the used blocks.
+    pub kv_tokens: f64,
+}
+
+impl Work {
+    #[must_use]
+    pub fn of(latest: &Latest) -> Self {
+        let number = |value: Option<i64>| value.unwrap_or(0).max(0) as f64;
+        let batch = latest.inflight.unwrap_or_default();
+        let fixed = latest.static_batching.unwrap_or_default();
+        let drafts = number(latest.spec_decoding.and_then(|drafts| drafts.num_draft_tokens));
+        let generation_requests = match latest.static_batching {
+            Some(_) => number(fixed.num_gen_tokens),
+            None => number(batch.num_gen_requests),
+        };
+        let kv_used = latest.kv.and_then(|kv| Some(kv.used_num_blocks?.checked_mul(kv.tokens_per_block?)?));
+        Self {
+            context_requests: number(batch.num_context_requests.or(fixed.num_context_requests)),
+            generation_requests,
+            context_tokens: number(batch.num_ctx_tokens.or(fixed.num_ctx_tokens)),
+            generation_tokens: generation_requests + drafts,
+            kv_tokens: number(batch.num_gen_kv_tokens.filter(|tokens| *tokens > 0).or(kv_used)),
+        }
+    }
+
+    #[must_use]
+    pub fn mean_with(&self, other: &Self) -> Self {
+        let mean = |one: f64, other: f64| (one + other) / 2.0;
+        Self {
+            context_requests: mean(self.context_requests, other.context_requests),
+            generation_requests: mean(self.generation_requests, other.generation_requests),
+            context_tokens: mean(self.context_tokens, other.context_tokens),
+            generation_tokens: mean(self.generation_tokens, other.generation_tokens),
+            kv_tokens: mean(self.kv_tokens, other.kv_tokens),
+        }
+    }
+
+    #[must_use]
+    pub fn scheduled(&self) -> f64 {
+        self.context_requests + self.generation_requests
+    }
+
+    /// The token limit is nearly reached, or another prompt as long as those of the iteration would not fit although the batch
+    /// has a place for it. Without chunks, a prompt is computed in one iteration.
+    #[must_use]
+    pub fn is_full_of_tokens(&self, limit: f64, batch: Option<f64>) -> bool {
+        let tokens = self.context_tokens + self.generation_tokens;
+        let prompt = self.context_tokens / self.context_requests.max(1.0);
+        let has_place = batch.is_none_or(|batch| self.scheduled() < batch);
+        tokens >= 0.9 * limit || has_place && prompt > 0.0 && tokens + prompt > limit
+    }
+
+    /// In units in which all are about 1, so that the fit is well conditioned.
+    fn features(&self) -> [f64; FEATURES] {
+        [1.0, self.context_tokens / 1e3, self.generation_tokens / 1e2, self.kv_tokens / 1e5]
+    }
+}
+
+const FEATURES: usize = 4;
+/// Iterations that the model remembers.
+const MEMORY: f64 = 20_000.0;
+/// Iterations before the fit is used.
+const ENOUGH: f64 = 100.0;
+/// Iterations with about the same work that make their mean one to compare with.
+const KNOWN: f32 = 8.0;
+/// An iteration is a spike if it takes this many times what is expected, and this many seconds more.
+const SPIKE: f64 = 3.0;
+const SPIKE_SECONDS: f64 = 0.05;
+/// Recent iterations ÷ what was expected, from which the engine counts as slowed: at equal work, and by prices.
+const SLOWED: f64 = 1.12;
+const SLOWED_ESTIMATE: f64 = 1.4;
+/// Iterations that are not learned yet, because a slowdown is noticed only after some.
+const RECENT: usize = 256;
+/// After so many slow iterations, which take about an hour, slow is the new normal.
+const NEW_NORMAL: u32 = 200_000;
+/// How far beyond the largest work prices are used.
+const FAR: f64 = 4.0;
+
+/// What is concluded about one iteration.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct Judged {
+    /// Seconds by the past. Absent without a past of about the same work.
+    pub expected: Option<f64>,
+    pub is_spike: bool,
+    /// The past has no iterations of this size: `expected` is by the prices of tokens and requests.
+    pub is_estimate: bool,
+    /// Share of its time that the context phase takes, by the fit.
+    pub context_share: f64,
+}
+
+/// Seconds for each piece of work, by the linear fit.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct Costs {
+    pub base: f64,
+    pub context_token: f64,
+    pub generation_token: f64,
+    pub kv_token: f64,
+    /// Typical relative error of the fit.
+    pub error: f64,
+}
+
+impl Costs {
+    /// Seconds of an iteration with this work.
+    #[must_use]
+    pub fn of(&self, work: &Work) -> f64 {
+        self.base
+            + self.context_token * work.context_tokens
+            + self.generation_token * work.generation_tokens
+            + self.kv_token * work.kv_tokens
+    }
+}
+
+/// The mean of iterations with about the same work.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+struct Cell {
+    weight: f32,
+    seconds: f32,
+    work: [f32; FEATURES - 1],
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub struct CostModel {
+    /// Sums of products of features, weighted by 1 ÷ seconds², so that errors count relative to the iteration.
+    products: [[f64; FEATURES]; FEATURES],
+    with_seconds: [f64; FEATURES],
+    weight: f64,
+    since_fit: u32,
+    fit: Option<[f64; FEATURES]>,
+    error: f64,
+    cells: Box<[Cell]>,
+    /// Recent iterations ÷ what was expected, and the recent share of spikes.
+    drift: f64,
+    /// The same of estimates, which may be wrong by more.
+    estimate_drift: f64,
+    spike_share: f64,
+    /// Recent share of iterations with a past of equal work.
+    compared: f64,
+    /// Iterations since the engine became slow.
+    slow_for: u32,
+    recent: VecDeque<(Work, f64)>,
+    /// The largest features so far.
+    largest: [f64; FEATURES],
+}
+
+impl Default for CostModel {
+    fn default() -> Self {
+        Self {
+            products: [[0.0; FEATURES]; FEATURES],
+            with_seconds: [0.0; FEATURES],
+            weight: 0.0,
+            since_fit: 0,
+            fit: None,
+            error: f64::INFINITY,
+            cells: Box::default(),
+            drift: 1.0,
+            estimate_drift: 1.0,
+            spike_share: 0.0,
+            compared: 0.0,
+            slow_for: 0,
+            recent: VecDeque::new(),
+            largest: [0.0; FEATURES],
+        }
+    }
+}
+
+/// Steps of work: 0, then four for each doubling up to 16, then two.
+const STEPS_OF_REQUESTS: usize = 32;
+const STEPS_OF_TOKENS: usize = 24;
+
+fn step(value: f64, first: f64, steps: usize) -> usize {
+    if value <= 0.0 {
+        return 0;
+    }
+    let doublings = (value / first).max(1.0).log2();
+    (1 + (2.0 * doublings).ceil() as usize).min(steps - 1)
+}
+
+impl CostModel {
+    /// What the fit says. Absent before enough iterations, or if the costs are too far from linear.
+    #[must_use]
+    pub fn costs(&self) -> Option<Costs> {
+        let [base, context, generation, kv] = self.fit.filter(|_| self.error <= 0.25)?;
+        Some(Costs {
+            base,
+            context_token: context / 1e3,
+            generation_token: generation / 1e2,
+            kv_token: kv / 1e5,
+            error: self.error,
+        })
+    }
+
+    /// Compares an iteration with the past, and learns from it.
+    pub fn observe(&mut self, work: &Work, seconds: f64) -> Judged {
+        if !(seconds > 0.0 && seconds.is_finite()) {
+            return Judged::default();
+        }
+        let features = work.features();
+        let known = self.expected(work, &features);
+        let estimate = if known.is_none() { self.estimate(&features) } else { None };
+        let mut judged = Judged { expected: known.or(estimate), is_estimate: known.is_none(), ..Judged::default() };
+        if let Some(expected) = judged.expected {
+            let is_far = seconds > SPIKE * expected && seconds - expected > SPIKE_SECONDS;
+            self.spike_share += (f64::from(u8::from(is_far)) - self.spike_share) / 100.0;
+            // Many are no spikes: the engine has become slow.
+            judged.is_spike = is_far && self.spike_share < 0.2;
+        }
+        judged.context_share = self.context_share(work, &features);
+        if !judged.is_spike {
+            self.note_drift(&judged, seconds);
+            self.learn_later(work, seconds);
+        }
+        judged
+    }
+
+    fn note_drift(&mut self, judged: &Judged, seconds: f64) {
+        let Some(expected) = judged.expected else { return };
+        let drift = if judged.is_estimate { &mut self.estimate_drift } else { &mut self.drift };
+        *drift += (seconds / expected - *drift) / 100.0;
+        self.compared += (f64::from(u8::from(!judged.is_estimate)) - self.compared) / 100.0;
+        // Equal work proves more than prices do.
+        let is_slow = self.drift > SLOWED || self.compared < 0.1 && self.estimate_drift > SLOWED_ESTIMATE;
+        self.slow_for = if is_slow { self.slow_for + 1 } else { 0 };
+        if self.slow_for > NEW_NORMAL {
+            *self = Self::default();
+        }
+    }
+
+    /// Learns only what was not followed by a slowdown, so that the model stays what the engine was before.
+    fn learn_later(&mut self, work: &Work, seconds: f64) {
+        if self.slow_for > 0 {
+            self.recent.clear();
+            return;
+        }
+        if self.recent.len() >= RECENT
+            && let Some((work, seconds)) = self.recent.pop_front()
+        {
+            self.learn(&work, &work.features(), seconds);
+        }
+        self.recent.push_back((*work, seconds));
+    }
+
+    /// By the linear fit, if it is good and the work is not much larger than any before.
+    fn estimate(&self, features: &[f64; FEATURES]) -> Option<f64> {
+        let fit = self.fit.filter(|_| self.error <= 0.15)?;
+        let is_near = features.iter().zip(&self.largest).all(|(feature, largest)| *feature <= FAR * largest);
+        is_near.then(|| fit.iter().zip(features).map(|(cost, feature)| cost * feature).sum())
+    }
+
+    fn context_share(&self, work: &Work, features: &[f64; FEATURES]) -> f64 {
+        if work.generation_requests <= 0.0 {
+            return f64::from(u8::from(work.context_requests > 0.0));
+        }
+        let Some(fit) = &self.fit else { return 0.0 };
+        let all: f64 = fit.iter().zip(features).map(|(cost, feature)| cost * feature).sum();
+        if all > 0.0 { fit[1] * features[1] / all } else { 0.0 }
+    }
+
+    fn cell(work: &Work) -> usize {
+        let requests = step(work.generation_tokens, 1.0, STEPS_OF_REQUESTS);
+        let tokens = step(work.context_tokens, 32.0, STEPS_OF_TOKENS);
+        requests * STEPS_OF_TOKENS + tokens
+    }
+
+    /// The mean of iterations with about the same work, corrected by the fit for the difference.
+    fn expected(&self, work: &Work, features: &[f64; FEATURES]) -> Option<f64> {
+        let cell = self.cells.get(Self::cell(work)).filter(|cell| cell.weight >= KNOWN)?;
+        let fit = self.fit?;
+        let difference: f64 =
+            (0..FEATURES - 1).map(|at| fit[at + 1] * (features[at + 1] - f64::from(cell.work[at]))).sum();
+        let mean = f64::from(cell.seconds);
+        // The fit may be wrong: it corrects at most by half.
+        Some((mean + difference).clamp(0.5 * mean, 2.0 * mean))
+    }
+
+    fn learn(&mut self, work: &Work, features: &[f64; FEATURES], seconds: f64) {
+        if self.cells.is_empty() {
+            self.cells = vec![Cell::default(); STEPS_OF_REQUESTS * STEPS_OF_TOKENS].into();
+        }
+        for (largest, feature) in self.largest.iter_mut().zip(features) {
+            *largest = largest.max(*feature);
+        }
+        let forget = 1.0 - 1.0 / MEMORY;
+        let relative = 1.0 / (seconds * seconds);
+        for (row, one) in features.iter().enumerate() {
+            for (column, other) in features.iter().enumerate().skip(row) {
+                let sum = &mut self.products[row][column];
+                *sum = *sum * forget + relative * one * other;
+            }
+            self.with_seconds[row] = self.with_seconds[row] * forget + relative * one * seconds;
+        }
+        self.weight = self.weight * forget + 1.0;
+        self.since_fit += 1;
+        // Often at first, then rarely: a fit takes a microsecond.
+        if self.weight >= ENOUGH && f64::from(self.since_fit) >= (self.weight / 10.0).min(500.0) {
+            self.refit();
+        }
+        if let Some(cell) = self.cells.get_mut(Self::cell(work)) {
+            cell.learn(features, seconds as f32);
+        }
+    }
+
+    /// Costs are not negative, so the best fit is that of the subset of features in which none is. There are few subsets.
+    fn refit(&mut self) {
+        self.since_fit = 0;
+        let mut best: Option<(f64, [f64; FEATURES])> = None;
+        for subset in 1_u32..1 << FEATURES {
+            let Some(costs) = self.solve(subset).filter(|costs| costs.iter().all(|cost| *cost >= 0.0)) else {
+                continue;
+            };
+            let error = self.squared_error(&costs);
+            if best.is_none_or(|(least, _)| error < least) {
+                best = Some((error, costs));
+            }
+        }
+        if let Some((error, costs)) = best {
+            self.fit = Some(costs);
+            self.error = (error.max(0.0) / self.weight).sqrt();
+        }
+    }
+
+    fn squared_error(&self, costs: &[f64; FEATURES]) -> f64 {
+        let mut error = self.weight;
+        for row in 0..FEATURES {
+            error -= 2.0 * costs[row] * self.with_seconds[row];
+            for column in 0..FEATURES {
+                error += costs[row] * costs[column] * self.products[row.min(column)][row.max(column)];
+            }
+        }
+        error
+    }
+
+    /// Least squares with the features of `subset`; the others cost nothing. By elimination.
+    fn solve(&self, subset: u32) -> Option<[f64; FEATURES]> {
+        let used: Vec<usize> = (0..FEATURES).filter(|at| subset >> at & 1 == 1).collect();
+        let size = used.len();
+        let mut rows = [[0.0; FEATURES + 1]; FEATURES];
+        for (row, one) in used.iter().enumerate() {
+            for (column, other) in used.iter().enumerate() {
+                rows[row][column] = self.products[*one.min(other)][*one.max(other)];
+            }
+            // A little damping, for features that never vary.
+            rows[row][row] *= 1.0 + 1e-9;
+            rows[row][size] = self.with_seconds[*one];
+        }
+        for pivot in 0..size {
+            if rows[pivot][pivot] <= f64::MIN_POSITIVE {
+                return None;
+            }
+            for row in pivot + 1..size {
+                let factor = rows[row][pivot] / rows[pivot][pivot];
+                for column in pivot..=size {
+                    rows[row][column] -= factor * rows[pivot][column];
+                }
+            }
+        }
+        let mut costs = [0.0; FEATURES];
+        for row in (0..size).rev() {
+            let known: f64 = (row + 1..size).map(|column| rows[row][column] * costs[used[column]]).sum();
+            costs[used[row]] = (rows[row][size] - known) / rows[row][row];
+        }
+        costs.iter().all(|cost| cost.is_finite()).then_some(costs)
+    }
+}
+
+impl Cell {
+    /// A value much lower than the mean shows that the mean was of spikes; a much higher one is cut.
+    fn learn(&mut self, features: &[f64; FEATURES], seconds: f32) {
+        let seconds = if self.weight >= 3.0 { seconds.min(2.0 * self.seconds) } else { seconds };
+        if seconds < 0.5 * self.seconds {
+            self.weight = 0.0;
+        }
+        // The mean of the last iterations, of at most this many.
+        self.weight = (self.weight + 1.0).min(500.0);
+        let share = 1.0 / self.weight;
+        self.seconds += share * (seconds - self.seconds);
+        for (mean, feature) in self.work.iter_mut().zip(&features[1..]) {
+            *mean += share * (*feature as f32 - *mean);
+        }
+    }
+}

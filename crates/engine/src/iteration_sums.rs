@@ -1,0 +1,281 @@
+//! Sums over iterations that conclusions need and the page does not show: why requests waited, and where the time went.
+
+use trtllm_model::iteration::Backend;
+
+use super::Latest;
+use super::cost_model::{CostModel, Work};
+use super::ranks::OpenIteration;
+
+/// A struct of numbers that only grow, so that two of them have a difference.
+macro_rules! sums {
+    ($(#[$of:meta])* pub struct $name:ident { $($(#[$each:meta])* $field:ident,)* }) => {
+        $(#[$of])*
+        #[derive(Debug, Clone, Copy, PartialEq, Default)]
+        pub struct $name { $($(#[$each])* pub $field: f64,)* }
+
+        impl $name {
+            /// What was added after `before`.
+            #[must_use]
+            pub fn since(&self, before: &Self) -> Self {
+                Self { $($field: self.$field - before.$field,)* }
+            }
+        }
+    };
+}
+pub(crate) use sums;
+
+sums! {
+    /// Over the iterations with a batch that have a record.
+    pub struct IterationSums {
+        iterations,
+        scheduled,
+        /// Requests that have arrived and are not in the batch.
+        backlog,
+        /// Iterations with such requests; and among them those in which the batch, the tokens or the KV cache were at their
+        /// limit. An iteration can be at several limits.
+        waits,
+        waits_at_batch_limit,
+        waits_at_token_limit,
+        waits_at_full_cache,
+        /// Iterations at these limits, whether requests waited or not.
+        at_batch_limit,
+        at_token_limit,
+        at_full_cache,
+        /// Iterations whose limit of tokens is known.
+        token_limit_known,
+        /// Used shares of the KV cache, and iterations that tell them.
+        cache_used,
+        cache_known,
+        paused,
+        context_iterations,
+        mixed_iterations,
+        context_requests,
+        generation_requests,
+        context_tokens,
+        /// Tokens in the KV cache that decoding reads.
+        kv_tokens,
+        /// Times that the tuner raised the batch limit, and lowered it.
+        limit_rises,
+        limit_falls,
+        /// Generation slots of static batches.
+        static_slots,
+        static_slots_used,
+        /// Share of their time in which ranks wait for the fullest, and iterations that tell it.
+        rank_wait,
+        rank_iterations,
+        drafted_requests,
+        draft_tokens,
+        accepted_tokens,
+        /// Shares of the iteration that drafts took, and iterations that tell it.
+        draft_overhead,
+        draft_iterations,
+        /// Seconds of iterations whose duration and work are known: all; by phase; what the model gives the context; what the
+        /// model expected for those that it could compare, and what they took.
+        seconds,
+        generation_seconds,
+        generation_iterations,
+        mixed_seconds,
+        mixed_timed,
+        context_seconds,
+        expected_seconds,
+        compared_seconds,
+        /// The same for iterations of a size that the past does not have, by the prices of tokens and requests.
+        estimated_seconds,
+        estimate_compared_seconds,
+        /// Seconds of iterations in which long prompts kept decoding requests waiting.
+        blocked_seconds,
+        /// Single iterations far above the model: how many, and their seconds above it.
+        spikes,
+        spike_seconds,
+    }
+}
+
+/// Limits that the engine's settings tell, each of one rank. The records of the PyTorch engine have none.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct ConfiguredLimits {
+    pub batch: Option<i64>,
+    pub tokens: Option<i64>,
+}
+
+/// Adds up iterations, and learns what they cost.
+#[derive(Debug, Clone, Default)]
+pub struct IterationFold {
+    pub sums: IterationSums,
+    pub model: CostModel,
+    pub configured: ConfiguredLimits,
+    /// The iteration before. With the C++ executor, the next record has its duration.
+    before: Option<Before>,
+    batch_limit: Option<i64>,
+    /// Latency ÷ time since the record before, of PyTorch engines that do not tell their scheduler: with the overlap scheduler,
+    /// a latency is that of two passes.
+    passes: f64,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Before {
+    iter: Option<u64>,
+    time_us: i64,
+    work: Work,
+}
+
+/// An iteration of this many seconds with decoding requests in it is one that their users notice.
+const NOTICED: f64 = 0.12;
+/// Share of an iteration that is nearly all of it.
+const MOSTLY: f64 = 0.7;
+/// Used share from which the KV cache counts as full.
+const FULL: f64 = 0.9;
+
+impl IterationFold {
+    /// The last iteration, with all its rows. `latest` has its values.
+    pub fn observe(&mut self, latest: &Latest, iteration: &OpenIteration) {
+        let work = Work::of(latest);
+        let before = self.before.replace(Before { iter: latest.iter, time_us: latest.time_us, work });
+        if let (Some(seconds), true) = (iteration.latency_seconds, iteration.known) {
+            match (iteration.backend, before) {
+                (Backend::TensorRt, Some(before)) => self.observe_time(&before.work, seconds, 1.0),
+                (Backend::TensorRt, None) => {}
+                (_, before) => {
+                    let next = before.filter(|before| before.iter.map(|iter| iter + 1) == latest.iter);
+                    match next.filter(|_| latest.scheduler_mode.is_none()) {
+                        Some(before) if self.has_two_passes(seconds, latest.time_us - before.time_us) => {
+                            self.observe_time(&work.mean_with(&before.work), seconds / 2.0, 2.0);
+                        }
+                        _ => self.observe_time(&work, seconds, 1.0),
+                    }
+                }
+            }
+        }
+        self.observe_batch(latest, iteration, &work);
+    }
+
+    /// The engine has restarted. What iterations cost stays known, so that a slower engine is noticed.
+    pub fn restart(&mut self) {
+        self.before = None;
+        self.batch_limit = None;
+    }
+
+    fn has_two_passes(&mut self, seconds: f64, since_before_us: i64) -> bool {
+        if since_before_us > 0 {
+            let ratio = (seconds * 1e6 / since_before_us as f64).min(4.0);
+            self.passes += (ratio - self.passes) / 50.0;
+        }
+        self.passes > 1.5
+    }
+
+    /// `passes`: how many passes the engine's number covers. `work` and `seconds` are of one.
+    fn observe_time(&mut self, work: &Work, seconds: f64, passes: f64) {
+        let sums = &mut self.sums;
+        if work.scheduled() <= 0.0 {
+            return;
+        }
+        sums.seconds += seconds;
+        match (work.context_requests > 0.0, work.generation_requests > 0.0) {
+            (false, _) => {
+                sums.generation_seconds += seconds;
+                sums.generation_iterations += 1.0;
+            }
+            (true, true) => {
+                sums.mixed_seconds += seconds;
+                sums.mixed_timed += 1.0;
+            }
+            (true, false) => {}
+        }
+        let judged = self.model.observe(work, seconds);
+        sums.context_seconds += judged.context_share * seconds;
+        if work.generation_requests > 0.0 && judged.context_share >= MOSTLY && seconds * passes >= NOTICED {
+            sums.blocked_seconds += seconds;
+        }
+        match judged.expected {
+            Some(expected) if judged.is_spike => {
+                sums.spikes += 1.0;
+                sums.spike_seconds += seconds - expected;
+            }
+            Some(expected) if judged.is_estimate => {
+                sums.estimated_seconds += expected;
+                sums.estimate_compared_seconds += seconds;
+            }
+            Some(expected) => {
+                sums.expected_seconds += expected;
+                sums.compared_seconds += seconds;
+            }
+            None => {}
+        }
+    }
+
+    fn observe_batch(&mut self, latest: &Latest, iteration: &OpenIteration, work: &Work) {
+        let scheduled = latest.scheduled().unwrap_or(0).max(0) as f64;
+        let limit = latest.batch_size_limits.runtime;
+        if let (Some(before), Some(now)) = (self.batch_limit, limit) {
+            self.sums.limit_rises += f64::from(u8::from(now > before));
+            self.sums.limit_falls += f64::from(u8::from(now < before));
+        }
+        self.batch_limit = limit.or(self.batch_limit);
+        if scheduled <= 0.0 {
+            return;
+        }
+        let (batch, tokens) = (self.batch_limit(latest), self.token_limit(latest));
+        let sums = &mut self.sums;
+        let count = |sum: &mut f64, is: bool| *sum += f64::from(u8::from(is));
+        sums.iterations += 1.0;
+        sums.scheduled += scheduled;
+        let backlog = latest.waiting_or_queued().unwrap_or(0).max(0) as f64;
+        sums.backlog += backlog;
+        let at_batch_limit = batch.is_some_and(|limit| scheduled >= 0.95 * limit);
+        let at_token_limit = tokens.is_some_and(|limit| work.is_full_of_tokens(limit, batch));
+        count(&mut sums.token_limit_known, tokens.is_some());
+        let used = latest.kv.and_then(|kv| kv.used_fraction());
+        let at_full_cache = used.is_some_and(|used| used >= FULL);
+        if let Some(used) = used {
+            sums.cache_used += used;
+            sums.cache_known += 1.0;
+        }
+        count(&mut sums.at_batch_limit, at_batch_limit);
+        count(&mut sums.at_token_limit, at_token_limit);
+        count(&mut sums.at_full_cache, at_full_cache);
+        if backlog > 0.0 {
+            sums.waits += 1.0;
+            count(&mut sums.waits_at_batch_limit, at_batch_limit);
+            count(&mut sums.waits_at_token_limit, at_token_limit);
+            count(&mut sums.waits_at_full_cache, at_full_cache);
+        }
+        let paused = latest.inflight.and_then(|batch| batch.num_paused_requests).unwrap_or(0).max(0);
+        sums.paused += paused as f64;
+        count(&mut sums.context_iterations, work.context_requests > 0.0);
+        count(&mut sums.mixed_iterations, work.context_requests > 0.0 && work.generation_requests > 0.0);
+        sums.context_requests += work.context_requests;
+        sums.generation_requests += work.generation_requests;
+        sums.context_tokens += work.context_tokens;
+        sums.kv_tokens += work.kv_tokens;
+        if let Some(batch) = &latest.static_batching {
+            let number = |value: Option<i64>| value.unwrap_or(0).max(0) as f64;
+            sums.static_slots_used += number(batch.num_gen_tokens);
+            sums.static_slots += number(batch.num_gen_tokens) + number(batch.empty_gen_slots);
+        }
+        if let Some(imbalance) = iteration.imbalance(latest.attention_dp_ranks()) {
+            sums.rank_wait += 1.0 - 1.0 / imbalance;
+            sums.rank_iterations += 1.0;
+        }
+        if let Some(drafts) = latest.spec_decoding {
+            let number = |value: Option<i64>| value.unwrap_or(0).max(0) as f64;
+            sums.drafted_requests += number(drafts.num_requests_with_draft_tokens);
+            sums.draft_tokens += number(drafts.num_draft_tokens);
+            sums.accepted_tokens += number(drafts.num_accepted_tokens);
+            if let Some(overhead) = drafts.draft_overhead.filter(|share| *share > 0.0) {
+                sums.draft_overhead += overhead;
+                sums.draft_iterations += 1.0;
+            }
+        }
+    }
+
+    /// Of all ranks. The limit of active requests is that of the batch, times the stages of a pipeline.
+    fn batch_limit(&self, latest: &Latest) -> Option<f64> {
+        let limits = latest.batch_size_limits;
+        let of_rank = limits.runtime.or(limits.fixed).or(self.configured.batch);
+        latest.times_ranks(of_rank).or_else(|| latest.max_active_of_all()).map(|limit| limit as f64)
+    }
+
+    fn token_limit(&self, latest: &Latest) -> Option<f64> {
+        let limits = latest.token_limits;
+        latest.times_ranks(limits.runtime.or(limits.fixed).or(self.configured.tokens)).map(|limit| limit as f64)
+    }
+}

@@ -1,0 +1,366 @@
+//! What happened in the last minutes: the totals of an engine at the end of each slot of five seconds. Two of them have a
+//! difference, so each span of the window has exact counts, means, shares and quantiles. Conclusions, the JSON API and the charts
+//! read it; nobody has to parse the page or to watch for a while first.
+
+use std::collections::VecDeque;
+
+use trtllm_model::perf_metrics::FinishReason;
+
+use super::cost_model::Costs;
+use super::histogram::{BUCKETS, Bound, Histogram};
+use super::iteration_sums::{IterationSums, sums};
+use super::objectives::Outcomes;
+use super::request_totals::RequestTotals;
+use super::{EngineFold, EngineTotals, Latest};
+
+/// Seconds of a slot, and slots kept: five minutes.
+pub const SLOT_SECONDS: f64 = 5.0;
+const SLOTS: usize = 60;
+
+sums! {
+    /// Totals of which the differences are of interest.
+    pub struct Counts {
+        iterations,
+        iterations_lost,
+        /// Without a record, and not known to be lost.
+        iterations_unreported,
+        restarts,
+        started,
+        completed,
+        pauses,
+        context_tokens,
+        generation_tokens,
+        prompt_tokens,
+        answer_tokens,
+        blocks_reused,
+        blocks_missed,
+        blocks_allocated,
+        blocks_onboarded,
+        blocks_offloaded,
+        blocks_host_dropped,
+        ended_well,
+        timed_out,
+        cancelled,
+        failed,
+        /// Requests refused with an HTTP error.
+        refused,
+        met_ttft,
+        missed_ttft,
+        met_tpot,
+        missed_tpot,
+        met_e2e,
+        missed_e2e,
+        met_all,
+        missed_all,
+    }
+}
+
+/// A histogram at one moment, or what was added to it.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Distribution {
+    bounds: &'static [Bound],
+    counts: [u32; BUCKETS],
+    pub count: f64,
+    pub sum: f64,
+}
+
+impl Distribution {
+    #[must_use]
+    pub fn of(histogram: &Histogram) -> Self {
+        let mut counts = [0; BUCKETS];
+        for (count, all) in counts.iter_mut().zip(histogram.counts()) {
+            // It wraps like the earlier one, so the difference is right.
+            *count = *all as u32;
+        }
+        Self { bounds: histogram.bounds(), counts, count: histogram.count() as f64, sum: histogram.sum() }
+    }
+
+    #[must_use]
+    pub fn since(&self, before: &Self) -> Self {
+        let mut added = *self;
+        for (count, old) in added.counts.iter_mut().zip(&before.counts) {
+            *count = count.wrapping_sub(*old);
+        }
+        (added.count, added.sum) = (self.count - before.count, self.sum - before.sum);
+        added
+    }
+
+    #[must_use]
+    pub fn mean(&self) -> Option<f64> {
+        (self.count > 0.0).then(|| self.sum / self.count)
+    }
+
+    /// The value that this share of the observations does not exceed, between the bounds of its bucket.
+    #[must_use]
+    pub fn quantile(&self, share: f64) -> Option<f64> {
+        let all: f64 = self.counts.iter().map(|count| f64::from(*count)).sum();
+        if all <= 0.0 {
+            return None;
+        }
+        let (wanted, mut below, mut lower) = (share * all, 0.0, 0.0);
+        for (bound, count) in self.bounds.iter().zip(&self.counts) {
+            let count = f64::from(*count);
+            if below + count >= wanted && count > 0.0 {
+                return Some(lower + (bound.value - lower) * (wanted - below) / count);
+            }
+            (below, lower) = (below + count, bound.value);
+        }
+        Some(lower)
+    }
+
+    /// Share of the observations in buckets that end at `limit` or below.
+    #[must_use]
+    pub fn share_up_to(&self, limit: f64) -> f64 {
+        let all: f64 = self.counts.iter().map(|count| f64::from(*count)).sum();
+        let within = self.bounds.iter().zip(&self.counts).filter(|(bound, _)| bound.value <= limit);
+        let within: f64 = within.map(|(_, count)| f64::from(*count)).sum();
+        if all > 0.0 { within / all } else { 0.0 }
+    }
+}
+
+/// The distributions of a window. Seconds, but for the ratio.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Distributions {
+    pub iteration: Distribution,
+    pub host_step: Distribution,
+    pub device_step: Distribution,
+    pub ttft: Distribution,
+    /// From the arrival at the HTTP server.
+    pub server_ttft: Distribution,
+    pub tpot: Distribution,
+    pub e2e: Distribution,
+    pub queue: Distribution,
+    pub prefill: Distribution,
+    pub transfer: Distribution,
+    /// Of each request, 0..1.
+    pub hit_ratio: Distribution,
+}
+
+impl Distributions {
+    fn of(engine: &EngineTotals, requests: &RequestTotals) -> Self {
+        let times = &requests.times;
+        Self {
+            iteration: Distribution::of(&engine.iteration_latency),
+            host_step: Distribution::of(&engine.host_step),
+            device_step: Distribution::of(&engine.device_step),
+            ttft: Distribution::of(&times.time_to_first_token),
+            server_ttft: Distribution::of(&times.server_time_to_first_token),
+            tpot: Distribution::of(&times.time_per_output_token),
+            e2e: Distribution::of(&times.e2e_latency),
+            queue: Distribution::of(&times.queue_time),
+            prefill: Distribution::of(&times.prefill_time),
+            transfer: Distribution::of(&times.kv_cache_transfer),
+            hit_ratio: Distribution::of(&times.kv_cache_hit_ratio),
+        }
+    }
+
+    fn since(&self, before: &Self) -> Self {
+        Self {
+            iteration: self.iteration.since(&before.iteration),
+            host_step: self.host_step.since(&before.host_step),
+            device_step: self.device_step.since(&before.device_step),
+            ttft: self.ttft.since(&before.ttft),
+            server_ttft: self.server_ttft.since(&before.server_ttft),
+            tpot: self.tpot.since(&before.tpot),
+            e2e: self.e2e.since(&before.e2e),
+            queue: self.queue.since(&before.queue),
+            prefill: self.prefill.since(&before.prefill),
+            transfer: self.transfer.since(&before.transfer),
+            hit_ratio: self.hit_ratio.since(&before.hit_ratio),
+        }
+    }
+}
+
+/// What an engine shows at one moment.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct Levels {
+    pub active: Option<f64>,
+    pub scheduled: Option<f64>,
+    /// Requests that have arrived and are not in the batch.
+    pub waiting: Option<f64>,
+    pub cache_used: Option<f64>,
+    pub host_bytes: Option<f64>,
+    pub batch_limit: Option<f64>,
+}
+
+impl Levels {
+    fn of(latest: &Latest) -> Self {
+        let number = |value: Option<i64>| value.map(|value| value as f64);
+        let limits = latest.batch_size_limits;
+        Self {
+            active: number(latest.active_of_all()),
+            scheduled: number(latest.scheduled()),
+            waiting: number(latest.waiting_or_queued()),
+            cache_used: latest.kv.and_then(|kv| kv.used_fraction()),
+            host_bytes: number(latest.cpu_memory),
+            batch_limit: number(
+                latest.times_ranks(limits.runtime.or(limits.fixed)).or_else(|| latest.max_active_of_all()),
+            ),
+        }
+    }
+}
+
+/// The totals of an engine at the end of a slot.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Mark {
+    /// Seconds on the caller's clock, which never runs backwards.
+    pub at: f64,
+    pub counts: Counts,
+    pub sums: IterationSums,
+    pub distributions: Distributions,
+    pub levels: Levels,
+    pub costs: Option<Costs>,
+    /// Iterations for one record.
+    pub sampling: f64,
+}
+
+impl Mark {
+    #[must_use]
+    pub fn of(engine: &EngineFold, at: f64) -> Self {
+        let parts = (&engine.totals, &engine.requests.totals, engine.latest(), engine.iterations.sums);
+        Self::of_parts(parts, engine.iterations.model.costs(), at)
+    }
+
+    /// Of the parts of an engine that are published.
+    #[must_use]
+    pub fn of_parts(
+        (engine, requests, latest, sums): (&EngineTotals, &RequestTotals, Option<&Latest>, IterationSums),
+        costs: Option<Costs>,
+        at: f64,
+    ) -> Self {
+        Self {
+            at,
+            counts: counts(engine, requests),
+            sums,
+            distributions: Distributions::of(engine, requests),
+            levels: latest.map(Levels::of).unwrap_or_default(),
+            costs,
+            sampling: engine.statistics_interval.unwrap_or(1).max(1) as f64,
+        }
+    }
+}
+
+fn counts(engine: &EngineTotals, requests: &RequestTotals) -> Counts {
+    let known = |value: Option<u64>| value.unwrap_or(0) as f64;
+    let reason = |reason: FinishReason| requests.finished.map_or(0.0, |finished| finished[reason as usize] as f64);
+    let outcomes = |of: fn(&super::objectives::ObjectiveTotals) -> Option<Outcomes>| {
+        requests.objectives.as_ref().and_then(of).unwrap_or_default()
+    };
+    let [ttft, tpot, e2e, all] =
+        [outcomes(|o| o.ttft), outcomes(|o| o.tpot), outcomes(|o| o.e2e), outcomes(|o| Some(o.all))];
+    let blocks = &engine.pools.blocks;
+    Counts {
+        iterations: engine.iterations as f64,
+        iterations_lost: engine.iterations_lost as f64,
+        iterations_unreported: engine.iterations_unreported as f64,
+        restarts: engine.engine_restarts as f64,
+        started: engine.requests_started as f64,
+        completed: engine.requests_completed as f64,
+        pauses: known(engine.request_pauses).max(known(engine.pools.suspended_requests)),
+        context_tokens: engine.batch.context_tokens as f64,
+        generation_tokens: engine.batch.generation_tokens as f64,
+        prompt_tokens: known(requests.prompt_tokens()),
+        answer_tokens: known(requests.generation_tokens()),
+        blocks_reused: engine.kv_cache_blocks_reused as f64,
+        blocks_missed: engine.kv_cache_blocks_missed as f64,
+        blocks_allocated: engine.kv_cache_blocks_allocated as f64,
+        blocks_onboarded: known(blocks.onboarded),
+        blocks_offloaded: known(blocks.offloaded),
+        blocks_host_dropped: known(blocks.host_dropped),
+        ended_well: reason(FinishReason::Stop) + reason(FinishReason::Length),
+        timed_out: reason(FinishReason::Timeout),
+        cancelled: reason(FinishReason::Cancelled),
+        failed: reason(FinishReason::Other),
+        refused: requests.server.errors.values().map(|count| *count as f64).sum(),
+        met_ttft: ttft.met as f64,
+        missed_ttft: ttft.missed as f64,
+        met_tpot: tpot.met as f64,
+        missed_tpot: tpot.missed as f64,
+        met_e2e: e2e.met as f64,
+        missed_e2e: e2e.missed as f64,
+        met_all: all.met as f64,
+        missed_all: all.missed as f64,
+    }
+}
+
+/// What happened between two marks.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Span {
+    pub seconds: f64,
+    pub counts: Counts,
+    pub sums: IterationSums,
+    pub distributions: Distributions,
+    pub sampling: f64,
+}
+
+impl Span {
+    #[must_use]
+    pub fn between(before: &Mark, after: &Mark) -> Self {
+        Self {
+            seconds: (after.at - before.at).max(0.0),
+            counts: after.counts.since(&before.counts),
+            sums: after.sums.since(&before.sums),
+            distributions: after.distributions.since(&before.distributions),
+            sampling: after.sampling,
+        }
+    }
+
+    /// Share of the time in which iterations ran.
+    #[must_use]
+    pub fn busy(&self) -> f64 {
+        if self.seconds > 0.0 {
+            (self.distributions.iteration.sum * self.sampling / self.seconds).min(1.0)
+        } else {
+            0.0
+        }
+    }
+
+    /// `number` a second.
+    #[must_use]
+    pub fn rate(&self, number: f64) -> f64 {
+        if self.seconds > 0.0 { number / self.seconds } else { 0.0 }
+    }
+}
+
+/// The marks of the last five minutes, oldest first.
+#[derive(Debug, Clone, Default)]
+pub struct Window {
+    marks: VecDeque<Mark>,
+}
+
+impl Window {
+    /// Adds the end of a slot.
+    pub fn push(&mut self, mark: Mark) {
+        if self.marks.back().is_some_and(|last| mark.at <= last.at) {
+            return;
+        }
+        if self.marks.len() > SLOTS {
+            self.marks.pop_front();
+        }
+        self.marks.push_back(mark);
+    }
+
+    #[must_use]
+    pub fn last(&self) -> Option<&Mark> {
+        self.marks.back()
+    }
+
+    /// The last `seconds`, or what is known of them.
+    #[must_use]
+    pub fn span(&self, seconds: f64) -> Option<Span> {
+        let last = self.marks.back()?;
+        // Slots are not exactly as long as meant.
+        let first = self.marks.iter().find(|mark| last.at - mark.at <= seconds + 0.5 * SLOT_SECONDS)?;
+        (last.at > first.at).then(|| Span::between(first, last))
+    }
+
+    /// Each slot, with the mark at its end.
+    pub fn slots(&self) -> impl DoubleEndedIterator<Item = (Span, &Mark)> {
+        self.marks.iter().zip(self.marks.iter().skip(1)).map(|(before, after)| (Span::between(before, after), after))
+    }
+
+    /// All marks, oldest first.
+    pub fn marks(&self) -> impl DoubleEndedIterator<Item = &Mark> {
+        self.marks.iter()
+    }
+}

@@ -1,0 +1,10 @@
+//! What limits an engine: one cause, with its evidence, what it costs users, and one remedy. Pure: it reads the window of an
+//! engine and of its GPUs, and time is an argument.
+#![forbid(unsafe_code)]
+
+pub mod cause;
+pub mod gpu_window;
+pub mod judge;
+pub mod reading;
+mod rules;
+pub mod verdict;

@@ -1,0 +1,295 @@
+//! What is known of an engine when it is judged: its window, and the numbers that several rules need.
+
+use trtllm_engine::EngineState;
+use trtllm_engine::cost_model::Costs;
+use trtllm_engine::window::{Span, Window};
+use trtllm_model::Objectives;
+
+use super::cause::Cause;
+use super::gpu_window::{GpuSpan, GpuWindow};
+use super::verdict::{Severity, percent, time};
+
+/// Seconds that are judged, and all that is kept.
+const JUDGED: f64 = 60.0;
+const KEPT: f64 = 300.0;
+/// Slots with work before the work is judged.
+const ENOUGH_SLOTS: usize = 3;
+/// From this ratio on, an estimate by prices shows a slowdown. They are wrong by less.
+const FAR_SLOWDOWN: f64 = 1.5;
+/// A mean time in the queue from which requests count as waiting.
+pub const WAITS: f64 = 0.1;
+/// Without objectives, users are hurt from these times on: to the first token, of one request in twenty; and for each token.
+const HURT_FIRST_TOKEN: f64 = 2.0;
+const HURT_PER_TOKEN: f64 = 0.1;
+/// With objectives, from this share of missed ones on.
+const HURT_MISSED: f64 = 0.05;
+
+/// Why an engine cannot be read.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Silence {
+    /// Seconds since its last answer, or since the exporter began to ask.
+    pub seconds: f64,
+    pub why: String,
+    /// Its server says that the model is loaded.
+    pub is_loading: bool,
+    /// The longest load of this model so far.
+    pub longest_load: Option<f64>,
+}
+
+/// What is given.
+#[derive(Debug)]
+pub struct Given<'a> {
+    pub state: EngineState,
+    pub silence: Option<Silence>,
+    pub window: &'a Window,
+    /// The engine's GPUs, if they are known.
+    pub gpus: &'a [GpuWindow],
+    pub is_pytorch: bool,
+    pub objectives: Objectives,
+    /// The cause until now.
+    pub before: Option<Cause>,
+}
+
+/// The numbers of the last minute.
+#[derive(Debug)]
+pub struct Reading {
+    pub state: EngineState,
+    pub silence: Option<Silence>,
+    pub is_pytorch: bool,
+    pub objectives: Objectives,
+    pub before: Option<Cause>,
+    pub now: Span,
+    pub kept: Span,
+    /// Enough slots with work to judge it.
+    pub has_work: bool,
+    pub costs: Option<Costs>,
+    pub gpus: Vec<GpuSpan>,
+    /// The highest power of each GPU in the window, at about the utilization of the last minute.
+    pub gpu_peak_watts: Vec<f64>,
+    /// Host memory at each mark, oldest first.
+    pub host_bytes: Vec<f64>,
+    /// Requests by which the backlog has grown in the last minute.
+    pub backlog_growth: f64,
+    /// The best share of a prompt found in the KV cache, in any half minute of the window.
+    pub best_hits: Option<f64>,
+}
+
+impl Reading {
+    #[must_use]
+    pub fn of(given: &Given<'_>) -> Option<Self> {
+        let now = given.window.span(JUDGED)?;
+        let kept = given.window.span(KEPT)?;
+        let waiting = |seconds: f64| {
+            let last = given.window.last()?.at;
+            given.window.marks().find(|mark| last - mark.at <= seconds).and_then(|mark| mark.levels.waiting)
+        };
+        let gpus: Vec<_> = given.gpus.iter().filter_map(|gpu| Some((gpu, gpu.span(now.seconds + 1.0, 0.0)?))).collect();
+        Some(Self {
+            state: given.state,
+            silence: given.silence.clone(),
+            is_pytorch: given.is_pytorch,
+            objectives: given.objectives,
+            before: given.before,
+            has_work: given.window.slots().filter(|(slot, _)| slot.sums.iterations > 0.0).count() >= ENOUGH_SLOTS,
+            kept,
+            costs: given.window.last().and_then(|mark| mark.costs),
+            gpu_peak_watts: gpus.iter().map(|(gpu, span)| peak_watts(gpu, span)).collect(),
+            gpus: gpus.into_iter().map(|(_, span)| span).collect(),
+            host_bytes: given.window.marks().filter_map(|mark| mark.levels.host_bytes).collect(),
+            backlog_growth: waiting(0.0).unwrap_or(0.0) - waiting(now.seconds + 1.0).unwrap_or(0.0),
+            best_hits: best_hits(given.window),
+            now,
+        })
+    }
+
+    /// `part` of `all`, 0 of nothing.
+    #[must_use]
+    pub fn share(part: f64, all: f64) -> f64 {
+        if all > 0.0 { part / all } else { 0.0 }
+    }
+
+    /// Share of the iterations of the last minute.
+    #[must_use]
+    pub fn of_iterations(&self, part: f64) -> f64 {
+        Self::share(part, self.now.sums.iterations)
+    }
+
+    /// Share of the iterations in which requests waited.
+    #[must_use]
+    pub fn of_waits(&self, part: f64) -> f64 {
+        Self::share(part, self.now.sums.waits)
+    }
+
+    /// Share of the time in which iterations ran. Iterations without a record are missing in it.
+    #[must_use]
+    pub fn busy(&self) -> f64 {
+        Self::share(self.now.sums.seconds * self.now.sampling, self.now.seconds).min(1.0)
+    }
+
+    /// Iterations of the last minute ÷ what the engine's own past says for equal work. Absent if too little can be compared.
+    #[must_use]
+    pub fn slowdown(&self) -> Option<f64> {
+        let sums = &self.now.sums;
+        if sums.iterations < 50.0 {
+            return None;
+        }
+        if sums.compared_seconds >= 0.4 * sums.seconds && sums.expected_seconds > 0.0 {
+            return Some(sums.compared_seconds / sums.expected_seconds);
+        }
+        let seconds = sums.compared_seconds + sums.estimate_compared_seconds;
+        let ratio = seconds / (sums.expected_seconds + sums.estimated_seconds);
+        (seconds >= 0.4 * sums.seconds && ratio >= FAR_SLOWDOWN).then_some(ratio)
+    }
+
+    /// Share of the time of iterations that spikes add.
+    #[must_use]
+    pub fn spike_share(&self) -> f64 {
+        Self::share(self.now.sums.spike_seconds, self.now.sums.seconds)
+    }
+
+    /// Seconds of work a second that the requests of the last minute cost, beyond what an iteration costs by itself: of their
+    /// context, and of their decoding. At 1, no batch is large enough.
+    #[must_use]
+    pub fn demand(&self) -> Option<(f64, f64)> {
+        let costs = self.costs?;
+        let (sums, scale) = (&self.now.sums, self.now.sampling / self.now.seconds);
+        let context = costs.context_token * sums.context_tokens * scale;
+        let tokens = costs.generation_token * (sums.generation_requests + sums.draft_tokens) * scale;
+        Some((context, tokens + costs.kv_token * sums.kv_tokens * scale))
+    }
+
+    /// The demand of all requests that arrive, served or not.
+    #[must_use]
+    pub fn offered(&self) -> Option<f64> {
+        let (context, generation) = self.demand()?;
+        let served = self.now.counts.started.max(self.now.counts.completed);
+        let growth = if served > 0.0 { 1.0 + self.backlog_growth.max(0.0) / served } else { 1.0 };
+        Some((context + generation) * growth)
+    }
+
+    /// Share of the demand that is context.
+    #[must_use]
+    pub fn context_share(&self) -> Option<f64> {
+        self.demand().map(|(context, generation)| Self::share(context, context + generation))
+    }
+
+    /// Mean seconds in the queue of the engine. Without request times, by the number of those that wait.
+    #[must_use]
+    pub fn queue_time(&self) -> Option<f64> {
+        let by_length = || {
+            let rate = self.now.rate(self.now.counts.started.max(self.now.counts.completed));
+            let mean = self.of_iterations(self.now.sums.backlog);
+            (rate > 0.0 && self.gpus.len() < 2).then(|| mean / rate)
+        };
+        self.now.distributions.queue.mean().or_else(by_length)
+    }
+
+    #[must_use]
+    pub fn waits(&self) -> bool {
+        self.queue_time().is_some_and(|time| time >= WAITS) && self.of_iterations(self.now.sums.waits) >= 0.05
+    }
+
+    /// Mean share of the KV cache that is used.
+    #[must_use]
+    pub fn cache_used(&self) -> Option<f64> {
+        let sums = &self.now.sums;
+        (sums.cache_known > 0.0).then(|| sums.cache_used / sums.cache_known)
+    }
+
+    /// Mean utilization of the GPUs.
+    #[must_use]
+    pub fn utilization(&self) -> Option<f64> {
+        let known: Vec<f64> = self.gpus.iter().filter_map(|gpu| gpu.utilization).collect();
+        (!known.is_empty()).then(|| known.iter().sum::<f64>() / known.len() as f64)
+    }
+
+    /// Share of the iterations' time in which no kernel ran: by the engine's own steps, or by the GPUs while the engine is busy.
+    #[must_use]
+    pub fn gpu_idle(&self) -> Option<f64> {
+        let distributions = &self.now.distributions;
+        let by_steps = distributions.host_step.mean().zip(distributions.device_step.mean());
+        let by_steps = by_steps.filter(|(host, _)| *host > 0.0).map(|(host, device)| (1.0 - device / host).max(0.0));
+        let by_gpus = || {
+            let busy = self.busy();
+            (busy >= 0.5).then(|| self.utilization().map(|used| (1.0 - used / busy).max(0.0))).flatten()
+        };
+        by_steps.or_else(by_gpus)
+    }
+
+    /// Requests that ended, and those of them that failed or timed out. Clients' cancellations are no failures.
+    #[must_use]
+    pub fn failures(&self) -> (f64, f64) {
+        let counts = &self.now.counts;
+        let failed = counts.failed + counts.timed_out + counts.refused;
+        (counts.ended_well + counts.cancelled + failed, failed)
+    }
+
+    /// Share of the requests that missed an objective.
+    #[must_use]
+    pub fn missed(&self) -> Option<f64> {
+        let counts = &self.now.counts;
+        let all = counts.met_all + counts.missed_all;
+        (self.objectives.any() && all > 0.0).then(|| counts.missed_all / all)
+    }
+
+    /// How bad a cause is that makes an engine slower.
+    #[must_use]
+    pub fn severity(&self) -> Severity {
+        let times = &self.now.distributions;
+        let is_hurt = match self.missed() {
+            Some(missed) => missed >= HURT_MISSED,
+            None => {
+                let first = [&times.ttft, &times.server_ttft];
+                first.iter().any(|times| times.quantile(0.95).is_some_and(|time| time >= HURT_FIRST_TOKEN))
+                    || times.tpot.quantile(0.95).is_some_and(|time| time >= HURT_PER_TOKEN)
+            }
+        };
+        if is_hurt { Severity::Warning } else { Severity::Info }
+    }
+
+    /// What users feel, by the objectives if there are any.
+    #[must_use]
+    pub fn cost(&self) -> Option<String> {
+        let (counts, times) = (&self.now.counts, &self.now.distributions);
+        let missed: Vec<String> = [
+            ("ttft", self.objectives.ttft, counts.missed_ttft, counts.met_ttft),
+            ("tpot", self.objectives.tpot, counts.missed_tpot, counts.met_tpot),
+            ("e2e", self.objectives.e2e, counts.missed_e2e, counts.met_e2e),
+        ]
+        .into_iter()
+        .filter_map(|(name, limit, missed, met)| {
+            let share = Self::share(missed, missed + met);
+            Some(format!("{} of requests miss {name}={}", percent(share), time(limit?.as_secs_f64())))
+                .filter(|_| missed > 0.0)
+        })
+        .collect();
+        if !missed.is_empty() {
+            return Some(missed.join(", "));
+        }
+        let first = if times.server_ttft.count > 0.0 { &times.server_ttft } else { &times.ttft };
+        let mut says = format!("first token after {}", time(first.mean()?));
+        if let Some(slow) = first.quantile(0.95) {
+            says += &format!(", {} for one request in twenty", time(slow));
+        }
+        if let Some(token) = times.tpot.mean() {
+            says += &format!("; {} for each token", time(token));
+        }
+        Some(says)
+    }
+}
+
+fn peak_watts(gpu: &GpuWindow, now: &GpuSpan) -> f64 {
+    let utilization = now.utilization.unwrap_or(0.0);
+    let alike = gpu.marks().filter(|mark| mark.utilization.is_some_and(|used| used >= 0.9 * utilization));
+    alike.filter_map(|mark| mark.watts).fold(0.0, f64::max)
+}
+
+fn best_hits(window: &Window) -> Option<f64> {
+    let slots: Vec<(f64, f64)> = window
+        .slots()
+        .map(|(slot, _)| (slot.distributions.hit_ratio.sum, slot.distributions.hit_ratio.count))
+        .collect();
+    let half_minutes =
+        slots.windows(6).map(|slots| slots.iter().fold((0.0, 0.0), |sum, slot| (sum.0 + slot.0, sum.1 + slot.1)));
+    half_minutes.filter(|(_, count)| *count >= 10.0).map(|(sum, count)| sum / count).reduce(f64::max)
+}

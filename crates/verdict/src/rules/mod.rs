@@ -1,0 +1,44 @@
+//! The rules, in the order in which a cause explains others: what is broken, what makes each iteration slow, what is around the
+//! engine, why requests wait, and what the work is. The first that applies is the cause; later ones that apply follow from it.
+
+mod around;
+mod broken;
+mod slow;
+mod waiting;
+mod work;
+
+use super::cause::Cause;
+use super::reading::Reading;
+use super::verdict::Found;
+
+/// A cause, and whether it applies.
+pub(super) type Rule = (Cause, fn(&Reading) -> Option<Found>);
+
+/// All rules.
+pub(super) const RULES: [Rule; 25] = [
+    (Cause::Unavailable, broken::unavailable),
+    (Cause::Memory, broken::memory),
+    (Cause::Errors, broken::errors),
+    (Cause::Clocks, slow::clocks),
+    (Cause::Gpu, slow::gpu),
+    (Cause::Slowdown, slow::slowdown),
+    (Cause::Spikes, slow::spikes),
+    (Cause::Tuner, waiting::tuner),
+    (Cause::Ranks, slow::ranks),
+    (Cause::StaticBatching, waiting::static_batching),
+    (Cause::Adapters, around::adapters),
+    (Cause::Host, slow::host),
+    (Cause::Speculation, work::speculation),
+    (Cause::Transfer, around::transfer),
+    (Cause::Frontend, around::frontend),
+    (Cause::KvThrash, work::kv_thrash),
+    (Cause::ContextWork, work::context_work),
+    (Cause::KvCapacity, waiting::kv_capacity),
+    (Cause::TokenLimit, waiting::token_limit),
+    (Cause::BatchLimit, waiting::batch_limit),
+    (Cause::KvReservation, waiting::kv_reservation),
+    (Cause::GenerationWork, work::generation_work),
+    (Cause::Load, waiting::load),
+    (Cause::ContextBlocking, work::context_blocking),
+    (Cause::Statistics, broken::statistics),
+];

@@ -1,0 +1,181 @@
+//! What makes each iteration slow: clocks, GPUs, the host, spikes, unequal ranks.
+
+use crate::cause::Cause;
+use crate::reading::Reading;
+use crate::verdict::{Found, Severity, Unit, percent};
+
+/// Share of the time in which clocks are limited, and the share of the full clock below which it matters.
+const THROTTLED: f64 = 0.5;
+const CLOCK: f64 = 0.85;
+/// Equal work takes this many times as long.
+const SLOWER: f64 = 1.2;
+/// A slow GPU takes less power than before at the same utilization.
+const LESS_POWER: f64 = 0.75;
+/// Share of the time that spikes add, and how many of them in a minute.
+const SPIKES: f64 = 0.08;
+const ENOUGH_SPIKES: f64 = 3.0;
+/// Share of the time in which no kernel runs although iterations do.
+const IDLE_GPU: f64 = 0.25;
+/// Share of the time in which iterations run.
+const BUSY: f64 = 0.7;
+/// Share of their time that ranks wait for the fullest.
+const RANK_WAIT: f64 = 0.35;
+/// A stage of a pipeline that does this share of the work of the busiest.
+const LESS_WORK: f64 = 0.6;
+
+fn minute(is: bool) -> Severity {
+    if is { Severity::Warning } else { Severity::Info }
+}
+
+pub(super) fn clocks(reading: &Reading) -> Option<Found> {
+    let limited = |gpu: &&crate::gpu_window::GpuSpan| {
+        let share = gpu.throttled_by_power.max(gpu.throttled_by_heat).max(gpu.throttled_by_hardware);
+        share >= THROTTLED && gpu.clock_share.is_some_and(|clock| clock <= CLOCK)
+    };
+    let gpu = reading.gpus.iter().find(limited).filter(|_| reading.has_work)?;
+    let clock = gpu.clock_share?;
+    let (by, share, remedy) = if gpu.throttled_by_heat >= THROTTLED {
+        ("heat", gpu.throttled_by_heat, "Repair or improve the cooling of the node: fans, air flow, room temperature.")
+    } else if gpu.throttled_by_hardware >= THROTTLED {
+        (
+            "the hardware",
+            gpu.throttled_by_hardware,
+            "Look at the power supply and the node's hardware log: a power brake or a fault limits the GPU.",
+        )
+    } else {
+        (
+            "the power limit",
+            gpu.throttled_by_power,
+            "Raise the power limit (nvidia-smi -pl) if the node's power and cooling allow it; look for other GPUs that share it.",
+        )
+    };
+    Some(
+        Found::new(format!("A GPU runs at {} of its clock, limited by {by}.", percent(clock)))
+            .with("share of the full clock", clock, Unit::Share, CLOCK)
+            .with("time with limited clocks", share, Unit::Share, THROTTLED)
+            .severity(Severity::Warning)
+            .remedy(remedy, &[]),
+    )
+}
+
+pub(super) fn gpu(reading: &Reading) -> Option<Found> {
+    if reading.gpus.iter().any(|gpu| !gpu.is_ok) {
+        return Some(
+            Found::new("A GPU of the engine cannot be read: it hangs or is gone.")
+                .severity(Severity::Warning)
+                .remedy("Look at the kernel log for Xid errors, drain the node, and reset or replace the GPU.", &[]),
+        );
+    }
+    let slower = reading.slowdown().filter(|ratio| *ratio >= SLOWER)?;
+    let power = reading.gpus.iter().zip(&reading.gpu_peak_watts).filter_map(|(gpu, peak)| Some(gpu.watts? / peak));
+    let power = power.filter(|share| share.is_finite()).reduce(f64::min)?;
+    // After some minutes, the window has no time before.
+    let is_known = power <= LESS_POWER || reading.before == Some(Cause::Gpu);
+    is_known.then(|| {
+        Found::new(format!("Equal work takes {slower:.1} times as long, and the GPU takes less power for it."))
+            .with("time for equal work ÷ before", slower, Unit::Ratio, SLOWER)
+            .with("power ÷ before", power, Unit::Ratio, LESS_POWER)
+            .severity(Severity::Warning)
+            .remedy(
+                "Look at the node: the PCIe and NVLink generation and width, the memory clock, Xid errors, other processes on the GPU. \
+                 Drain it, run a diagnosis (dcgmi diag), and replace the GPU if it stays slow.",
+                &[],
+            )
+    })
+}
+
+pub(super) fn slowdown(reading: &Reading) -> Option<Found> {
+    let slower = reading.slowdown().filter(|ratio| *ratio >= SLOWER)?;
+    let sums = &reading.now.sums;
+    Some(
+        Found::new(format!("Equal work takes {slower:.1} times as long as before."))
+            .with("time for equal work ÷ before", slower, Unit::Ratio, SLOWER)
+            .severity(Severity::Warning)
+            .unsure(sums.compared_seconds < 0.4 * sums.seconds)
+            .remedy(
+                "Look for what has changed: a deploy of the engine, of its driver or libraries, or another load on the node. Roll it back.",
+                &[],
+            ),
+    )
+}
+
+pub(super) fn spikes(reading: &Reading) -> Option<Found> {
+    let (share, number) = (reading.spike_share(), reading.now.sums.spikes);
+    (share >= SPIKES && number >= ENOUGH_SPIKES && reading.has_work).then(|| {
+        Found::new(format!("Single iterations take much longer than their work: {number:.0} of the last minute add {} of the time.", percent(share)))
+            .with("time that spikes add", share, Unit::Share, SPIKES)
+            .with("spikes in a minute", number, Unit::Count, ENOUGH_SPIKES)
+            .with("mean length of a spike", Reading::share(reading.now.sums.spike_seconds, number), Unit::Seconds, None)
+            .severity(Severity::Warning)
+            .remedy(
+                "Find what interrupts the process: CPU limits of its container (throttling), garbage collection in Python, swapping, other \
+                 processes on its cores, or a profiler.",
+                &[],
+            )
+    })
+}
+
+pub(super) fn host(reading: &Reading) -> Option<Found> {
+    let idle = reading.gpu_idle().filter(|idle| *idle >= IDLE_GPU)?;
+    if !reading.has_work || reading.busy() < BUSY {
+        return None;
+    }
+    let times = &reading.now.distributions;
+    let (remedy, settings): (_, &[&str]) = if reading.is_pytorch {
+        (
+            "Give the process more CPU; keep the overlap scheduler on (disable_overlap_scheduler: false) and CUDA graphs \
+             (cuda_graph_config); turn off what costs time for each request, such as logits processors and detailed statistics.",
+            &["disable_overlap_scheduler", "cuda_graph_config"],
+        )
+    } else {
+        (
+            "Give the process more CPU, and turn off what costs time for each request, such as logits post-processors.",
+            &[],
+        )
+    };
+    Some(
+        Found::new(format!("The GPU waits for the host in {} of each iteration.", percent(idle)))
+            .with("share of an iteration without a kernel", idle, Unit::Share, IDLE_GPU)
+            .with_known("mean pass of the host", times.host_step.mean(), Unit::Seconds)
+            .with_known("mean step of the GPU", times.device_step.mean(), Unit::Seconds)
+            .with_known("utilization of the GPUs", reading.utilization(), Unit::Share)
+            .severity(reading.severity())
+            .unsure(times.host_step.count <= 0.0)
+            .remedy(remedy, settings),
+    )
+}
+
+pub(super) fn ranks(reading: &Reading) -> Option<Found> {
+    let sums = &reading.now.sums;
+    let waits = Reading::share(sums.rank_wait, sums.rank_iterations);
+    if waits >= RANK_WAIT {
+        return Some(
+            Found::new(format!("The ranks wait {} of their time for the fullest one.", percent(waits)))
+                .with("time that ranks wait", waits, Unit::Share, RANK_WAIT)
+                .severity(reading.severity())
+                .remedy(
+                    "Set attention_dp_config.enable_balance: true, with batching_wait_iters and timeout_iters of the same section, and do \
+                     not pin requests to ranks.",
+                    &["attention_dp_config"],
+                ),
+        );
+    }
+    let watts: Vec<f64> = reading.gpus.iter().filter_map(|gpu| gpu.watts).collect();
+    let used: Vec<f64> = reading.gpus.iter().filter_map(|gpu| gpu.utilization).collect();
+    let least = |values: &[f64]| {
+        let most = values.iter().copied().fold(0.0, f64::max);
+        Reading::share(values.iter().copied().fold(f64::INFINITY, f64::min), most)
+    };
+    let is_unequal = watts.len() > 1 && least(&watts) <= LESS_WORK && reading.busy() >= BUSY;
+    is_unequal.then(|| {
+        Found::new("The GPUs of the engine have unequal work, and the others wait for the busiest.")
+            .with("lowest ÷ highest power", least(&watts), Unit::Ratio, LESS_WORK)
+            .with("lowest ÷ highest utilization", least(&used), Unit::Ratio, None)
+            .severity(minute(reading.severity() > Severity::Info))
+            .unsure(true)
+            .remedy(
+                "Divide the layers evenly over the pipeline's stages, or use tensor parallelism instead.",
+                &["pipeline_parallel_size"],
+            )
+    })
+}

@@ -1,0 +1,146 @@
+//! Why requests wait: limits of the batch, of tokens, of the KV cache; or there are too many.
+
+use crate::reading::Reading;
+use crate::verdict::{Found, Unit, percent, time};
+
+/// Share of the waits at a limit that makes it the cause.
+const MOST: f64 = 0.5;
+/// Share of its time that an engine would need for all that arrives, from which no setting helps.
+pub(super) const NO_ROOM: f64 = 0.8;
+/// Used share of the KV cache from which it is too small. Below it, blocks are reserved for tokens that never come.
+const CACHE_USED: f64 = 0.7;
+/// Pauses for each iteration.
+const PAUSES: f64 = 0.005;
+/// Used share of the slots of static batches.
+const SLOTS_USED: f64 = 0.8;
+/// Times that the tuner raised the limit in the window, and lowered it.
+const MOVES: f64 = 2.0;
+
+fn waiting(reading: &Reading, says: &str) -> Found {
+    let queue = reading.queue_time();
+    let long = queue.map(|time_| format!(", {} on average", time(time_))).unwrap_or_default();
+    Found::new(format!("{says}: {:.0} requests wait{long}.", reading.of_iterations(reading.now.sums.backlog)))
+        .with_known("mean time in the queue", queue, Unit::Seconds)
+        .severity(reading.severity())
+}
+
+pub(super) fn tuner(reading: &Reading) -> Option<Found> {
+    let sums = &reading.kept.sums;
+    let moves = sums.limit_rises.min(sums.limit_falls);
+    (moves >= MOVES && reading.has_work && reading.waits()).then(|| {
+        waiting(reading, "The tuner moves the batch limit up and down")
+            .with("rises and falls of the limit", moves, Unit::Count, MOVES)
+            .remedy("Turn the batch size tuner off (dynamic_batch_config.enable_batch_size_tuning: false), or widen its moving average window.", &["dynamic_batch_config"])
+    })
+}
+
+pub(super) fn static_batching(reading: &Reading) -> Option<Found> {
+    let sums = &reading.now.sums;
+    let used = Reading::share(sums.static_slots_used, sums.static_slots);
+    (sums.static_slots > 0.0 && used < SLOTS_USED && reading.has_work && reading.waits()).then(|| {
+        waiting(reading, &format!("Only {} of the slots of static batches are in use", percent(used)))
+            .with("generation slots in use", used, Unit::Share, SLOTS_USED)
+            .remedy(
+                "Use in-flight batching (batching_type INFLIGHT; Triton: gpt_model_type inflight_fused_batching).",
+                &["batching_type", "gpt_model_type"],
+            )
+    })
+}
+
+pub(super) fn kv_capacity(reading: &Reading) -> Option<Found> {
+    let sums = &reading.now.sums;
+    let used = reading.cache_used().filter(|_| reading.has_work)?;
+    let pauses = Reading::share(sums.paused + reading.now.counts.pauses, sums.iterations);
+    let pausing = pauses >= PAUSES && used >= CACHE_USED;
+    let at_batch = reading.of_waits(sums.waits_at_batch_limit) >= MOST;
+    let full =
+        reading.waits() && !at_batch && (used >= CACHE_USED || reading.of_waits(sums.waits_at_full_cache) >= MOST);
+    if !(pausing || full) {
+        return None;
+    }
+    let (remedy, settings): (_, &[&str]) = if reading.is_pytorch {
+        (
+            "Raise kv_cache_config.free_gpu_memory_fraction (or max_tokens, if it is set), set kv_cache_config.dtype: fp8, or add replicas.",
+            &["kv_cache_config"],
+        )
+    } else {
+        (
+            "Raise kv_cache_free_gpu_mem_fraction (or max_tokens_in_paged_kv_cache, if it is set), build with an FP8 KV cache, or add replicas.",
+            &["kv_cache_free_gpu_mem_fraction"],
+        )
+    };
+    Some(
+        waiting(reading, &format!("{} of the KV cache are used", percent(used)))
+            .with("used share of the KV cache", used, Unit::Share, CACHE_USED)
+            .with("pauses for each iteration", pauses, Unit::Ratio, PAUSES)
+            .remedy(remedy, settings),
+    )
+}
+
+/// Requests wait, and a larger limit would help: the engine has time left.
+fn has_room(reading: &Reading) -> bool {
+    reading.offered().is_none_or(|offered| offered < NO_ROOM)
+}
+
+pub(super) fn token_limit(reading: &Reading) -> Option<Found> {
+    let sums = &reading.now.sums;
+    let share = reading.of_waits(sums.waits_at_token_limit);
+    (reading.has_work && reading.waits() && share >= MOST && has_room(reading)).then(|| {
+        let (name, settings): (_, &[&str]) = if reading.is_pytorch {
+            ("max_num_tokens", &["max_num_tokens"])
+        } else {
+            ("max_num_tokens (of the engine's build)", &["max_num_tokens"])
+        };
+        waiting(reading, "Iterations have no room for more tokens")
+            .with("waits at the token limit", share, Unit::Share, MOST)
+            .with_known("time needed for all that arrives", reading.offered(), Unit::Share)
+            .unsure(reading.costs.is_none())
+            .remedy(format!("Raise {name}."), settings)
+    })
+}
+
+pub(super) fn batch_limit(reading: &Reading) -> Option<Found> {
+    let sums = &reading.now.sums;
+    let share = reading.of_waits(sums.waits_at_batch_limit);
+    (reading.has_work && reading.waits() && share >= MOST && has_room(reading)).then(|| {
+        waiting(reading, &format!("The batch is full with {:.0} requests", reading.of_iterations(sums.scheduled)))
+            .with("waits at the batch limit", share, Unit::Share, MOST)
+            .with_known("time needed for all that arrives", reading.offered(), Unit::Share)
+            .unsure(reading.costs.is_none())
+            .remedy(
+                if reading.is_pytorch {
+                    "Raise max_batch_size."
+                } else {
+                    "Raise max_batch_size; the engine must be built for it."
+                },
+                &["max_batch_size"],
+            )
+    })
+}
+
+pub(super) fn kv_reservation(reading: &Reading) -> Option<Found> {
+    let sums = &reading.now.sums;
+    let used = reading.cache_used().filter(|used| *used < CACHE_USED && reading.has_work && reading.waits())?;
+    let at_limit = sums.waits_at_batch_limit.max(sums.waits_at_token_limit).max(sums.waits_at_full_cache);
+    let at_none = 1.0 - reading.of_waits(at_limit);
+    (at_none >= MOST).then(|| {
+        let (remedy, settings): (_, &[&str]) = if reading.is_pytorch {
+            ("Lower the max_tokens that clients ask for, or set scheduler_config.capacity_scheduler_policy: MAX_UTILIZATION.", &["scheduler_config"])
+        } else {
+            ("Lower the max_tokens that clients ask for, or set batch_scheduler_policy: max_utilization.", &["batch_scheduler_policy"])
+        };
+        waiting(reading, &format!("Requests wait for blocks of the KV cache although only {} are used", percent(used)))
+            .with("used share of the KV cache", used, Unit::Share, CACHE_USED)
+            .with("waits at no other limit", at_none, Unit::Share, MOST)
+            .remedy(remedy, settings)
+    })
+}
+
+pub(super) fn load(reading: &Reading) -> Option<Found> {
+    let offered = reading.offered().filter(|offered| *offered >= NO_ROOM)?;
+    (reading.has_work && reading.waits()).then(|| {
+        waiting(reading, "More arrives than the engine can serve")
+            .with("time needed for all that arrives", offered, Unit::Share, NO_ROOM)
+            .remedy("Add replicas, or limit the load: no setting of this engine makes room for it.", &[])
+    })
+}

@@ -1,0 +1,153 @@
+//! What the work is: prompts, answers, drafts, prompts that are computed again.
+
+use super::waiting::NO_ROOM;
+use crate::cause::Cause;
+use crate::reading::Reading;
+use crate::verdict::{Found, Unit, percent, time};
+
+/// Share of the time that the work of one phase needs, and its share of all work.
+const CONTEXT: f64 = 0.7;
+/// The first, where requests wait and more arrives than fits.
+const CONTEXT_OVERLOADED: f64 = 0.4;
+const GENERATION: f64 = 0.5;
+const OF_WORK: f64 = 0.75;
+/// Tokens that speculation gives ÷ those without it.
+const GAIN: f64 = 0.95;
+/// Requests with and without hits in the KV cache, of those that end, that show a cache which is too small.
+const WITHOUT_HITS: f64 = 0.3;
+const WITH_HITS: f64 = 0.1;
+/// Hits before, and hits now ÷ those before.
+const HITS_BEFORE: f64 = 0.1;
+const FEWER_HITS: f64 = 0.4;
+/// Share of the time for context from which reuse matters.
+const REUSE_MATTERS: f64 = 0.4;
+/// Share of the time in which long prompts stop the answers of others.
+const BLOCKED: f64 = 0.08;
+
+pub(super) fn speculation(reading: &Reading) -> Option<Found> {
+    let (sums, costs) = (&reading.now.sums, reading.costs?);
+    if sums.drafted_requests <= 0.0 || !reading.has_work {
+        return None;
+    }
+    let length = 1.0 + sums.accepted_tokens / sums.drafted_requests;
+    let iteration = match sums.generation_iterations > 0.0 {
+        true => sums.generation_seconds / sums.generation_iterations,
+        false => Reading::share(sums.mixed_seconds, sums.mixed_timed),
+    };
+    let drafting = Reading::share(sums.draft_overhead, sums.draft_iterations) * iteration;
+    let checking = costs.generation_token * Reading::share(sums.draft_tokens, sums.iterations);
+    let overhead = (drafting + checking).min(0.95 * iteration);
+    let gain = length * Reading::share(iteration - overhead, iteration);
+    (iteration > 0.0 && gain < GAIN).then(|| {
+        Found::new(format!("Speculation gives {length:.2} tokens a step, and drafts take {} of it.", percent(overhead / iteration)))
+            .with("tokens with speculation ÷ without", gain, Unit::Ratio, GAIN)
+            .with("tokens a step", length, Unit::Ratio, None)
+            .with("time for drafting", drafting, Unit::Seconds, None)
+            .with("time for checking drafts", checking, Unit::Seconds, None)
+            .severity(reading.severity())
+            .remedy(
+                "Lower max_draft_len of speculative_config, or turn speculation off; max_concurrency of it turns it off for large batches.",
+                &["speculative_config"],
+            )
+    })
+}
+
+pub(super) fn kv_thrash(reading: &Reading) -> Option<Found> {
+    let (context, _) = reading.demand().filter(|(context, _)| *context >= REUSE_MATTERS && reading.has_work)?;
+    let hits = &reading.now.distributions.hit_ratio;
+    let mean = hits.mean()?;
+    let (without, with) = (hits.share_up_to(0.1), 1.0 - hits.share_up_to(0.5));
+    let is_split = without >= WITHOUT_HITS && with >= WITH_HITS;
+    let best = reading.best_hits.unwrap_or(0.0);
+    let fell = best >= HITS_BEFORE && mean <= FEWER_HITS * best && reading.kept.counts.restarts <= 0.0;
+    // After some minutes, the window has no time before.
+    let goes_on = reading.before == Some(Cause::KvThrash) && mean <= 0.5;
+    if !(is_split || fell || goes_on) {
+        return None;
+    }
+    let dropped = reading.now.counts.blocks_host_dropped;
+    let (remedy, settings): (_, &[&str]) = if reading.is_pytorch {
+        (
+            "Keep evicted blocks on the host (kv_cache_config.host_cache_size; raise it if it is set), give the cache more memory \
+          (free_gpu_memory_fraction), or route requests with the same beginning to the same engine.",
+            &["kv_cache_config"],
+        )
+    } else {
+        (
+            "Keep evicted blocks on the host (kv_cache_host_memory_bytes), give the cache more memory (kv_cache_free_gpu_mem_fraction), or \
+          route requests with the same beginning to the same engine.",
+            &["kv_cache_host_memory_bytes", "kv_cache_free_gpu_mem_fraction"],
+        )
+    };
+    Some(
+        Found::new(format!(
+            "{} of the requests find nothing in the KV cache although others do, and prompts take {} of the time.",
+            percent(without),
+            percent(context)
+        ))
+        .with("prompts found in the cache", mean, Unit::Share, None)
+        .with("the best half minute", best, Unit::Share, HITS_BEFORE)
+        .with("requests without hits", without, Unit::Share, WITHOUT_HITS)
+        .with("requests with many hits", with, Unit::Share, WITH_HITS)
+        .with("time for prompts", context, Unit::Share, REUSE_MATTERS)
+        .with("host copies dropped", dropped, Unit::Count, None)
+        .severity(reading.severity())
+        .unsure(!fell)
+        .remedy(remedy, settings),
+    )
+}
+
+pub(super) fn context_work(reading: &Reading) -> Option<Found> {
+    let (context, generation) = reading.demand()?;
+    let offered = reading.offered()?;
+    let share = reading.context_share()?;
+    let is_all = context >= CONTEXT || context >= CONTEXT_OVERLOADED && offered >= NO_ROOM && reading.waits();
+    (reading.has_work && share >= OF_WORK && is_all).then(|| {
+        let counts = &reading.now.counts;
+        let reuse_off = counts.blocks_reused + counts.blocks_missed <= 0.0 && counts.blocks_allocated > 0.0;
+        let (remedy, settings): (_, &[&str]) = match (reuse_off, reading.is_pytorch) {
+            (true, true) => ("Set kv_cache_config.enable_block_reuse: true, if prompts begin alike; or add replicas.", &["kv_cache_config"]),
+            (true, false) => ("Set enable_kv_cache_reuse: true, if prompts begin alike; or add replicas.", &["enable_kv_cache_reuse"]),
+            _ => ("Add replicas or context servers (disaggregated serving), shorten prompts, or put what they share at their beginning.", &[]),
+        };
+        Found::new(format!("Computing prompts needs {} of the time.", percent(context)))
+            .with("time for prompts", context, Unit::Share, CONTEXT)
+            .with("its share of all work", share, Unit::Share, OF_WORK)
+            .with("time for answers", generation, Unit::Share, None)
+            .with("context tokens a second", reading.now.rate(reading.now.sums.context_tokens), Unit::Count, None)
+            .severity(reading.severity())
+            .remedy(remedy, settings)
+    })
+}
+
+pub(super) fn generation_work(reading: &Reading) -> Option<Found> {
+    let (_, generation) = reading.demand()?;
+    let share = 1.0 - reading.context_share()?;
+    (reading.has_work && share >= OF_WORK && generation >= GENERATION).then(|| {
+        let batch = reading.of_iterations(reading.now.sums.scheduled);
+        Found::new(format!("Decoding needs {} of the time, with {batch:.0} requests in the batch.", percent(generation)))
+            .with("time for decoding", generation, Unit::Share, GENERATION)
+            .with("its share of all work", share, Unit::Share, OF_WORK)
+            .with("mean requests in the batch", batch, Unit::Count, None)
+            .severity(reading.severity())
+            .remedy("Add replicas, quantise the model or its KV cache, shorten contexts, or use speculation where batches are small.", &[])
+    })
+}
+
+pub(super) fn context_blocking(reading: &Reading) -> Option<Found> {
+    let sums = &reading.now.sums;
+    let share = Reading::share(sums.blocked_seconds, sums.seconds);
+    (reading.has_work && share >= BLOCKED).then(|| {
+        let (remedy, settings): (_, &[&str]) = if reading.is_pytorch {
+            ("Set enable_chunked_prefill: true and lower max_num_tokens (512 to 2048), so that long prompts are computed in pieces.", &["enable_chunked_prefill", "max_num_tokens"])
+        } else {
+            ("Set enable_chunked_context: true and lower max_num_tokens (512 to 2048), so that long prompts are computed in pieces.", &["enable_chunked_context", "max_num_tokens"])
+        };
+        let longest = reading.now.distributions.iteration.quantile(0.99);
+        Found::new(format!("Long prompts stop the answers of other requests in {} of the time, for up to {}.", percent(share), time(longest.unwrap_or(0.0))))
+            .with("time in which answers stop", share, Unit::Share, BLOCKED)
+            .with_known("longest iterations (99th percentile)", longest, Unit::Seconds)
+            .severity(reading.severity())
+            .remedy(remedy, settings)
+    })
+}

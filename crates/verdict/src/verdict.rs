@@ -1,0 +1,147 @@
+//! The answer: one cause, how bad it is and how sure, its evidence, its cost, and one remedy.
+
+use serde::Serialize;
+
+use super::cause::Cause;
+
+/// How bad it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Severity {
+    None,
+    /// Worth knowing while working on the engine.
+    Info,
+    /// Users are served worse than they could be, or soon will be.
+    Warning,
+    /// Users are hurt now, and a person can do something.
+    Critical,
+}
+
+/// How sure it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Confidence {
+    /// Another cause would look similar, or a number that would prove it is missing.
+    Low,
+    High,
+}
+
+/// The unit in which a number is shown. Shares are of 1.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Unit {
+    Count,
+    Seconds,
+    Share,
+    Ratio,
+    Watts,
+    Bytes,
+}
+
+/// A number that shows the cause, beside the limit that makes it one.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct Evidence {
+    pub name: &'static str,
+    pub value: f64,
+    pub unit: Unit,
+    /// Absent for a number that explains and decides nothing.
+    pub threshold: Option<f64>,
+}
+
+/// What limits one engine.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Verdict {
+    pub cause: Cause,
+    pub severity: Severity,
+    pub confidence: Confidence,
+    /// In one sentence, with the numbers that matter.
+    pub says: String,
+    pub evidence: Vec<Evidence>,
+    /// What users feel.
+    pub cost: Option<String>,
+    pub remedy: String,
+    /// The settings that the remedy names.
+    pub settings: Vec<&'static str>,
+    /// Other causes that follow from this one.
+    pub consequences: Vec<Cause>,
+    /// Seconds since 1970.
+    pub since: f64,
+}
+
+/// What a rule has found.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Found {
+    pub severity: Severity,
+    pub confidence: Confidence,
+    pub says: String,
+    pub evidence: Vec<Evidence>,
+    pub remedy: String,
+    pub settings: Vec<&'static str>,
+}
+
+impl Found {
+    #[must_use]
+    pub fn new(says: impl Into<String>) -> Self {
+        Self {
+            severity: Severity::Info,
+            confidence: Confidence::High,
+            says: says.into(),
+            evidence: Vec::new(),
+            remedy: String::new(),
+            settings: Vec::new(),
+        }
+    }
+
+    #[must_use]
+    pub fn with(mut self, name: &'static str, value: f64, unit: Unit, threshold: impl Into<Option<f64>>) -> Self {
+        self.evidence.push(Evidence { name, value, unit, threshold: threshold.into() });
+        self
+    }
+
+    /// Adds a number if it is known.
+    #[must_use]
+    pub fn with_known(self, name: &'static str, value: Option<f64>, unit: Unit) -> Self {
+        match value {
+            Some(value) => self.with(name, value, unit, None),
+            None => self,
+        }
+    }
+
+    #[must_use]
+    pub fn remedy(mut self, remedy: impl Into<String>, settings: &[&'static str]) -> Self {
+        self.remedy = remedy.into();
+        self.settings = settings.to_vec();
+        self
+    }
+
+    #[must_use]
+    pub fn severity(mut self, severity: Severity) -> Self {
+        self.severity = severity;
+        self
+    }
+
+    #[must_use]
+    pub fn unsure(mut self, is_unsure: bool) -> Self {
+        if is_unsure {
+            self.confidence = Confidence::Low;
+        }
+        self
+    }
+}
+
+/// A time for people: `340 ms`, `2.1 s`, `14 min`.
+#[must_use]
+pub fn time(seconds: f64) -> String {
+    match seconds {
+        s if s < 1.0 => format!("{:.0} ms", s * 1e3),
+        s if s < 120.0 => format!("{s:.1} s"),
+        s => format!("{:.0} min", s / 60.0),
+    }
+}
+
+/// A share for people: `84 %`.
+#[must_use]
+pub fn percent(share: f64) -> String {
+    format!("{:.0} %", share * 100.0)
+}

@@ -1,0 +1,98 @@
+//! The verdict is right in situations whose cause is known by construction: scenarios of the simulated engine, in virtual time.
+#![allow(clippy::unwrap_used, clippy::panic)]
+
+mod play;
+
+use std::sync::Mutex;
+use std::time::Duration;
+
+use play::Play;
+use trtllm_model::Objectives;
+use trtllm_sim::Config;
+use trtllm_sim::config::{Fault, Slow};
+use trtllm_sim::scenario::{Scenario, all};
+use trtllm_verdict::cause::Cause;
+use trtllm_verdict::reading::Reading;
+use trtllm_verdict::verdict::Severity;
+
+/// Seconds of virtual time. Restarts and loads have not ended then.
+const UNTIL: f64 = 130.0;
+
+/// Plays each scenario, on both cores, and collects what is wrong.
+fn play_all(wrong: impl Fn(&Scenario, &Play) -> Option<String> + Sync) -> Vec<String> {
+    let (scenarios, failures) = (Mutex::new(all().into_iter()), Mutex::new(Vec::new()));
+    std::thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| {
+                loop {
+                    let next = scenarios.lock().unwrap().next();
+                    let Some(scenario) = next else { return };
+                    let mut play = Play::new(&scenario.config, 1);
+                    play.until(UNTIL);
+                    let found = wrong(&scenario, &play).map(|text| format!("{}: {text}", scenario.name));
+                    failures.lock().unwrap().extend(found);
+                }
+            });
+        }
+    });
+    failures.into_inner().unwrap()
+}
+
+#[test]
+fn each_situation_has_its_cause_and_healthy_engines_have_none() {
+    let failures = play_all(|scenario, play| {
+        let Some(verdict) = play.verdicts.verdict() else { return Some("no verdict".to_owned()) };
+        if verdict.cause.name() != scenario.cause {
+            return Some(format!("{}, not {}: {}", verdict.cause.name(), scenario.cause, verdict.says));
+        }
+        if verdict.remedy.is_empty() == (verdict.cause != Cause::None) {
+            return Some(format!("remedy {:?}", verdict.remedy));
+        }
+        let alarm = play.history.iter().find(|(_, _, severity)| *severity > Severity::Info);
+        if let ("none", Some((at, cause, _))) = (scenario.cause, alarm) {
+            return Some(format!("a warning at {at} s: {}", cause.name()));
+        }
+        // The first minute has the beginning of the trouble in it.
+        let causes: Vec<_> = play.history.iter().filter(|(at, ..)| *at > 70.0).map(|(_, cause, _)| *cause).collect();
+        let changes = causes.windows(2).filter(|two| two[0] != two[1]).count();
+        (changes > 2).then(|| format!("{changes} changes: {causes:?}"))
+    });
+    assert!(failures.is_empty(), "{} of {}:\n{}", failures.len(), all().len(), failures.join("\n"));
+}
+
+fn reading(config: &Config) -> Reading {
+    let mut play = Play::new(config, 5);
+    play.until(UNTIL);
+    Reading::of(&play.given()).unwrap()
+}
+
+#[test]
+fn the_slowdown_at_equal_work_is_the_true_one() {
+    for factor in [1.0, 1.3, 2.0] {
+        let faults = vec![Fault::Slow { at: 60.0, factor, why: Slow::Regression }];
+        let found = reading(&Config { faults, ..Config::default() }).slowdown().unwrap();
+        assert!((found / factor - 1.0).abs() < 0.07, "{factor}: {found}");
+    }
+}
+
+#[test]
+fn the_time_of_spikes_is_the_true_one() {
+    let faults = vec![Fault::Spike { every: 3.0, seconds: 0.8 }];
+    let found = reading(&Config { faults, ..Config::default() });
+    let added = found.now.sums.spike_seconds / found.now.seconds;
+    assert!((added / (0.8 / 3.0) - 1.0).abs() < 0.1, "{added}");
+}
+
+#[test]
+fn the_cost_is_told_by_the_objectives() {
+    let scenario = trtllm_sim::scenario::find("batch-limit").unwrap();
+    let mut play = Play::new(&scenario.config, 1);
+    let ttft = Some(Duration::from_millis(500));
+    play.set_objectives(Objectives { ttft, ..Objectives::default() });
+    play.until(UNTIL);
+    let verdict = play.verdicts.verdict().unwrap();
+    assert_eq!((verdict.cause, verdict.severity), (Cause::BatchLimit, Severity::Warning));
+    let cost = verdict.cost.as_deref().unwrap();
+    assert!(cost.ends_with("of requests miss ttft=500 ms"), "{cost}");
+    assert!(verdict.evidence.iter().any(|fact| fact.threshold.is_some_and(|limit| fact.value >= limit)));
+}

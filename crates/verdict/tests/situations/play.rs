@@ -1,0 +1,184 @@
+//! A simulated engine as the exporter sees it: its records and entries as text, its server's page, its GPU, in virtual time.
+
+use std::time::{Duration, Instant};
+
+use trtllm_engine::EngineFold;
+use trtllm_engine::iteration_sums::ConfiguredLimits;
+use trtllm_engine::window::{Mark, SLOT_SECONDS, Window};
+use trtllm_model::perf_metrics::FinishReason;
+use trtllm_model::server_metrics::{ServerCount, ServerCounter};
+use trtllm_model::{Objectives, RequestStatsPerIteration, ServerMetrics};
+use trtllm_recording::Item;
+use trtllm_sim::config::Release;
+use trtllm_sim::{Config, End, Engine, Step, write};
+use trtllm_sources::{Batch, trtllm_json};
+use trtllm_verdict::cause::Cause;
+use trtllm_verdict::gpu_window::{GpuMark, GpuWindow};
+use trtllm_verdict::judge::{Steady, judge};
+use trtllm_verdict::reading::{Given, Silence};
+use trtllm_verdict::verdict::Severity;
+
+const EPOCH_US: i64 = 1_760_000_000_000_000;
+
+pub(crate) struct Play {
+    pub(crate) engine: Engine,
+    pub(crate) fold: EngineFold,
+    pub(crate) window: Window,
+    pub(crate) gpus: Vec<GpuWindow>,
+    pub(crate) verdicts: Steady,
+    /// Time, cause and severity of each judgement.
+    pub(crate) history: Vec<(f64, Cause, Severity)>,
+    objectives: Objectives,
+    release: Release,
+    last_answer: f64,
+    has_answered: bool,
+    start: Instant,
+    now: f64,
+    next: Option<f64>,
+    throttled: [f64; 2],
+}
+
+impl Play {
+    pub(crate) fn new(config: &Config, seed: u64) -> Self {
+        let mut fold = EngineFold::new(Duration::from_secs(15));
+        if !config.release.is_cpp() {
+            fold.iterations.configured = ConfiguredLimits {
+                batch: Some(config.limits.max_batch_size.into()),
+                tokens: Some(config.limits.max_num_tokens.into()),
+            };
+        }
+        let mut play = Self {
+            engine: Engine::new(config.clone(), seed),
+            fold,
+            window: Window::default(),
+            gpus: (0..config.ranks.pipeline.max(1)).map(|stage| GpuWindow::new(format!("GPU-{stage}"))).collect(),
+            verdicts: Steady::default(),
+            history: Vec::new(),
+            objectives: Objectives::default(),
+            release: config.release,
+            last_answer: 0.0,
+            has_answered: false,
+            start: Instant::now(),
+            now: 0.0,
+            next: Some(0.0),
+            throttled: [0.0; 2],
+        };
+        play.mark();
+        play
+    }
+
+    pub(crate) fn set_objectives(&mut self, objectives: Objectives) {
+        self.objectives = objectives;
+        self.fold.requests.set_objectives(objectives);
+    }
+
+    /// Goes on, slot by slot.
+    pub(crate) fn until(&mut self, seconds: f64) {
+        while self.now + SLOT_SECONDS <= seconds {
+            let end = self.now + SLOT_SECONDS;
+            while let Some(time) = self.next.filter(|time| *time < end) {
+                let step = self.engine.step(time);
+                self.next = step.next;
+                self.fold_step(step, time);
+            }
+            self.now = end;
+            let now = self.instant(end);
+            if self.engine.is_up(end) {
+                let page = self.page();
+                self.fold.absorb_server_metrics(&page, now);
+                self.fold.health.answered(now);
+                (self.last_answer, self.has_answered) = (end, true);
+            }
+            self.fold.settle(false, now);
+            self.mark();
+            let verdict = judge(&self.given(), self.now);
+            self.verdicts.follow(verdict);
+            let verdict = self.verdicts.verdict();
+            self.history.extend(verdict.map(|verdict| (self.now, verdict.cause, verdict.severity)));
+        }
+    }
+
+    fn instant(&self, seconds: f64) -> Instant {
+        self.start + Duration::from_secs_f64(seconds)
+    }
+
+    fn mark(&mut self) {
+        self.window.push(Mark::of(&self.fold, self.now));
+        let gpu = self.engine.gpu(self.now);
+        let throttle = gpu.throttle_reason;
+        self.throttled[0] += if throttle == Some("sw_power_cap") { SLOT_SECONDS } else { 0.0 };
+        self.throttled[1] += if throttle == Some("hw_thermal_slowdown") { SLOT_SECONDS } else { 0.0 };
+        // A stage that waits for another one takes less power.
+        let idle_watts = 90.0;
+        for (window, share) in self.gpus.iter_mut().zip(self.engine.stage_shares()) {
+            window.push(GpuMark {
+                at: self.now,
+                utilization: Some(gpu.utilization * share),
+                watts: Some(idle_watts + (gpu.power_watts - idle_watts) * share),
+                clock_share: Some(gpu.sm_clock_mhz / gpu.max_sm_clock_mhz),
+                throttled_by_power: self.throttled[0],
+                throttled_by_heat: self.throttled[1],
+                throttled_by_hardware: 0.0,
+                is_ok: true,
+            });
+        }
+    }
+
+    pub(crate) fn given(&self) -> Given<'_> {
+        let silent = self.now - self.last_answer;
+        let silence = (silent >= 15.0 || !self.has_answered).then(|| Silence {
+            seconds: silent,
+            why: "connection refused".to_owned(),
+            is_loading: false,
+            longest_load: None,
+        });
+        Given {
+            state: self.fold.health.state(self.instant(self.now)),
+            silence,
+            window: &self.window,
+            gpus: &self.gpus,
+            is_pytorch: !self.release.is_cpp(),
+            objectives: self.objectives,
+            before: self.verdicts.cause(),
+        }
+    }
+
+    /// How requests ended, as trtllm-serve's own page says it.
+    fn page(&self) -> ServerMetrics {
+        let ended = |end: End| self.engine.truth().requests.iter().filter(|r| r.end == end).count() as u64;
+        let count = |counter, value| ServerCount { counter, series: 0, value };
+        let counts = vec![
+            count(ServerCounter::Finished(FinishReason::Stop), ended(End::Stop)),
+            count(ServerCounter::Finished(FinishReason::Length), ended(End::Length)),
+            count(ServerCounter::Finished(FinishReason::Timeout), ended(End::TimedOut)),
+            count(ServerCounter::Finished(FinishReason::Cancelled), ended(End::Cancelled)),
+            count(ServerCounter::Errors("500".to_owned()), ended(End::Error)),
+        ];
+        ServerMetrics { counts, ..ServerMetrics::default() }
+    }
+
+    fn fold_step(&mut self, step: Step, time: f64) {
+        let (now, wall) = (self.instant(time), EPOCH_US + (time * 1e6) as i64);
+        let array = |values: Vec<serde_json::Value>| serde_json::Value::from(values).to_string();
+        let mut batch = Batch::default();
+        let records = step.records.iter().map(|record| write::record(record, self.release, EPOCH_US)).collect();
+        trtllm_json::parse_records(array(records).as_bytes(), &mut batch).unwrap();
+        let entries = step.entries.iter().map(|entry| write::entry(entry, write::Version::V2)).collect();
+        trtllm_json::parse_perf_metrics(array(entries).as_bytes(), &mut batch).unwrap();
+        let events = step.events.iter().map(write::event).collect();
+        trtllm_json::parse_kv_cache_events(array(events).as_bytes(), &mut batch).unwrap();
+        for item in batch.drain() {
+            match item {
+                Item::Record(record) => self.fold.absorb(&record, now, wall).unwrap(),
+                Item::FinishedRequest(entry) => self.fold.absorb_perf_metrics(&entry, now).unwrap(),
+                Item::KvEvent(event) => self.fold.absorb_kv_event(&event).unwrap(),
+                other => panic!("{other:?}"),
+            }
+        }
+        for (iter, rows) in &step.rows {
+            let text = write::rows(*iter, rows, self.release).to_string();
+            let parsed: RequestStatsPerIteration = serde_json::from_str(&text).unwrap();
+            self.fold.absorb_requests(&parsed, now).unwrap();
+        }
+    }
+}
