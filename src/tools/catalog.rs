@@ -4,7 +4,8 @@
 
 use crate::cli::CatalogFormat;
 use trtllm_page::metrics::catalog::equivalents::{EQUIVALENTS, Equivalent};
-use trtllm_page::metrics::catalog::fields::{Destination, FIELDS, NOT_READ, statistics_of};
+use trtllm_page::metrics::catalog::fields::{Destination, FIELDS, statistics_of};
+use trtllm_page::metrics::catalog::not_read::{FAMILIES_NOT_SERVED, NOT_READ};
 use trtllm_page::metrics::catalog::{CATALOG, Group, Metric, MetricKind};
 
 use super::{print, print_json};
@@ -44,6 +45,7 @@ pub fn markdown() -> String {
     fill("series.executor", &SERIES.executor.to_string());
     fill("equivalents", &rows(EQUIVALENTS.iter().map(equivalent)));
     fill("fields", &rows(fields()));
+    fill("not_served", &rows(FAMILIES_NOT_SERVED.iter().map(|(name, why)| vec![code(name), (*why).to_owned()])));
     page
 }
 

@@ -6,7 +6,8 @@ use std::path::Path;
 use std::process::Command;
 
 use trtllm_page::metrics::catalog::CATALOG;
-use trtllm_page::metrics::catalog::fields::{FIELDS, NOT_READ};
+use trtllm_page::metrics::catalog::fields::FIELDS;
+use trtllm_page::metrics::catalog::not_read::NOT_READ;
 
 use crate::support;
 

@@ -17,18 +17,22 @@ use trtllm_page::state::{EngineSnapshot, State};
 /// Struct and TensorRT-LLM key of every field in the source of the model.
 fn model_fields() -> BTreeSet<(String, String)> {
     let mut found = BTreeSet::new();
-    for file in ["iteration", "request", "perf_metrics"] {
+    for file in ["iteration", "request", "perf_metrics", "step_times"] {
         let source = std::fs::read_to_string(format!("crates/model/src/{file}.rs")).unwrap();
         let (mut of, mut rename) = (None, None);
         for line in source.lines().map(str::trim) {
-            if let Some(rest) = line.strip_prefix("pub struct ") {
-                of = Some(rest.split([' ', '{']).next().unwrap().to_owned());
+            if let Some(rest) = line.strip_prefix("pub ").unwrap_or(line).strip_prefix("struct ") {
+                let name = rest.split([' ', '{', ';', '(']).next().unwrap();
+                // What is kept of an array of steps.
+                of = (name != "Steps").then(|| name.to_owned());
             } else if line == "}" {
                 of = None;
             } else if let Some(rest) = line.strip_prefix("#[serde(rename = \"") {
                 rename = Some(rest.split('"').next().unwrap().to_owned());
-            } else if let (Some(of), Some(rest)) = (&of, line.strip_prefix("pub ")) {
-                let name = rest.split(':').next().unwrap();
+            } else if let (Some(of), Some((name, _))) = (&of, line.split_once(": "))
+                && (name.starts_with("pub ") || of == "Step")
+            {
+                let name = name.trim_start_matches("pub ");
                 let key = rename.take().unwrap_or_else(|| camel(name));
                 assert!(found.insert((of.clone(), key)), "{of} has {name} twice");
             }
@@ -470,6 +474,34 @@ fn every_field_of_request_perf_metrics_changes_the_families_named_for_it() {
             }
             must_change(field, &messages, |messages| swap(&mut messages.entries[0], &format!("{at}/{}", field.name)));
         }
+    }
+}
+
+#[test]
+fn every_field_of_a_step_changes_the_families_named_for_it() {
+    let step = |time: f64, gpu: f64| json!({"tokenTime": time, "gpuForwardTime": gpu, "gpuSampleTime": gpu / 16.0});
+    let snake = |step: &Value| json!({"token_time": step["tokenTime"], "gpu_forward_time": step["gpuForwardTime"], "gpu_sample_time": step["gpuSampleTime"]});
+    // One request without speculation, and one with it.
+    let messages = |chunk: Option<&Value>, step: Option<&Value>| {
+        let steps = json!({"ctx_chunk_metrics": chunk.map(|chunk| [snake(chunk)]), "step_metrics": step.map(|last| [snake(&json!(
+            {"tokenTime": 1.5, "gpuForwardTime": 8.0, "gpuSampleTime": 0.5})), snake(last)])});
+        let mut entry = full_entry();
+        entry["timeBreakdownMetrics"] = steps;
+        let mut plain = entry.clone();
+        plain["perfMetrics"]["speculativeDecoding"] = Value::Null;
+        Messages { records: Vec::new(), entries: vec![entry, plain] }
+    };
+    let (chunk, last) = (step(1.0, 48.0), step(2.0, 8.0));
+    let all = messages(Some(&chunk), Some(&last));
+    for field in fields_of("StepTimes") {
+        must_change(field, &all, |all| {
+            *all = if field.name == "stepMetrics" { messages(Some(&chunk), None) } else { messages(None, Some(&last)) };
+        });
+    }
+    for field in fields_of("Step") {
+        let mut changed = last.clone();
+        swap(&mut changed, &format!("/{}", field.name));
+        must_change(field, &all, |all| *all = messages(Some(&chunk), Some(&changed)));
     }
 }
 

@@ -6,7 +6,7 @@ use trtllm_model::iteration::{KvCacheIterationStats, SchedulerMode};
 use trtllm_model::perf_metrics::FinishReason;
 use trtllm_model::request::RequestStage;
 use trtllm_model::{IterationStats, PerfMetricsEntry, RecordTime, RejectReason};
-use trtllm_page::metrics::catalog::fields::{NOT_READ, unread};
+use trtllm_page::metrics::catalog::not_read::{NOT_READ, unread};
 use trtllm_recording::Item;
 use trtllm_sources::Batch;
 use trtllm_sources::engine_settings::parse_settings;

@@ -33,8 +33,8 @@ def routes():
 
 
 def families():
-    """Of the catalog, of the reference's table of absent ones, and all texts in the readers of pages that could be a name."""
-    for text in sources("crates/page/src/metrics/catalog/table/*.rs", "src/tools/metrics.md"):
+    """Of the catalog with its table of absent ones, of the reference, and all texts in the readers of pages that could be a name."""
+    for text in sources("crates/page/src/metrics/catalog/**/*.rs", "src/tools/metrics.md"):
         yield from re.findall(r'["`](trtllm_\w+)["`]', text)
     for text in sources(*PAGES):
         for name in re.findall(r'"([a-z][a-z0-9_]+)"', text):
@@ -46,8 +46,9 @@ def keys():
     for text in sources("crates/page/src/metrics/catalog/fields.rs"):
         table = text.split("\nfields! {\n")[-1]
         yield from re.findall(r'^ {8}(?:@\w+ )?(\w+) (?:\[|")', table.split("\n}\n")[0], re.MULTILINE)
+    for text in sources("crates/page/src/metrics/catalog/not_read.rs"):
         # An entry may also say where the key stands.
-        yield from re.findall(r'^    \(\s*"(\w+)[^"]*",\s', table.split("pub static NOT_READ")[-1], re.MULTILINE)
+        yield from re.findall(r'^    \(\s*"(\w+)[^"]*",\s', text, re.MULTILINE)
     for name in MODEL:
         for text in sources(f"crates/model/src/{name}.rs"):
             for body in re.findall(r"^(?:pub )?struct \w+ \{\n(.*?)^\}", text, re.MULTILINE | re.DOTALL):

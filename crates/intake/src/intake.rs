@@ -8,7 +8,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use trtllm_engine::{EngineFold, EngineState, Implausible};
 use trtllm_model::{BenchReport, EngineAbout, EngineName, ErrorKind, RejectCounts, RejectReason};
-use trtllm_page::metrics::catalog::fields::unread;
+use trtllm_page::metrics::catalog::not_read::unread;
 use trtllm_page::state::{self, EngineSlot, PollFailure, SourceStatus};
 use trtllm_recording::recorder::EngineRecorder;
 use trtllm_recording::{Item, RecordedMoment, Settled};

@@ -22,7 +22,8 @@ pub struct Batch {
     pub more: bool,
     /// The records are what an engine's ring held, so a full ring can have lost some.
     pub from_ring: bool,
-    /// The keys of a message, now and then.
+    /// The names that the server uses, for what a newer one has: keys of messages and families of its page, now and then, and paths
+    /// whose answers have another shape.
     pub keys: BTreeSet<String>,
     /// Endpoints that the server does not have; `None` if nothing was asked.
     pub missing_endpoints: Option<Vec<&'static str>>,

@@ -1,6 +1,7 @@
 //! The keys of an engine's messages. A newer engine sends keys that the exporter does not read, which must be noticed.
 
 use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
 
 use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
@@ -10,15 +11,43 @@ const MAX_KEY: usize = 64;
 /// Elements of an array that are looked at.
 const MAX_ELEMENTS: usize = 4;
 
-/// The keys of the first element of an array, and of the objects in it. Ids, such as those of pools, are left out. Empty if the
-/// array is.
-#[must_use]
-pub fn keys_of_first(array: &[u8]) -> BTreeSet<String> {
-    let mut keys = BTreeSet::new();
-    let element = array.trim_ascii_start().strip_prefix(b"[").unwrap_or_default();
-    // What follows the element is not read.
-    let _ = Keys(&mut keys).deserialize(&mut serde_json::Deserializer::from_slice(element));
-    keys
+/// From one look at the keys of messages to the next.
+const INTERVAL: Duration = Duration::from_secs(60);
+
+/// Looks at the keys of one kind of message now and then.
+#[derive(Debug)]
+pub(super) struct KeyWatch {
+    due: Instant,
+}
+
+impl KeyWatch {
+    pub(super) fn new() -> Self {
+        Self { due: Instant::now() }
+    }
+
+    /// The server does not answer: the one that answers next may be newer.
+    pub(super) fn may_be_replaced(&mut self) {
+        self.due = Instant::now();
+    }
+
+    /// Adds the keys of the array's first element, if it is time to look at it.
+    pub(super) fn look_at_first(&mut self, array: &[u8], keys: &mut BTreeSet<String>) {
+        // What follows the element is not read.
+        self.look_at(array.trim_ascii_start().strip_prefix(b"[").unwrap_or_default(), keys);
+    }
+
+    /// Adds the keys of an object and of the objects in it. Ids, such as those of pools, are left out.
+    pub(super) fn look_at(&mut self, object: &[u8], keys: &mut BTreeSet<String>) {
+        if Instant::now() < self.due {
+            return;
+        }
+        let mut found = BTreeSet::new();
+        let _ = Keys(&mut found).deserialize(&mut serde_json::Deserializer::from_slice(object));
+        if !found.is_empty() {
+            self.due = Instant::now() + INTERVAL;
+        }
+        keys.append(&mut found);
+    }
 }
 
 struct Keys<'k>(&'k mut BTreeSet<String>);
@@ -88,6 +117,24 @@ impl<'de> Visitor<'de> for Keys<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn keys_of_first(array: &[u8]) -> BTreeSet<String> {
+        let mut keys = BTreeSet::new();
+        KeyWatch::new().look_at_first(array, &mut keys);
+        keys
+    }
+
+    #[test]
+    fn messages_are_looked_at_once_a_minute_and_again_when_the_server_may_be_another_one() {
+        let (mut watch, mut keys) = (KeyWatch::new(), BTreeSet::new());
+        watch.look_at_first(b"[]", &mut keys);
+        watch.look_at(b"{\"a\":1}", &mut keys);
+        watch.look_at(b"{\"b\":1}", &mut keys);
+        assert_eq!(keys.iter().collect::<Vec<_>>(), ["a"]);
+        watch.may_be_replaced();
+        watch.look_at(b"{\"c\":1}", &mut keys);
+        assert_eq!(keys.iter().collect::<Vec<_>>(), ["a", "c"]);
+    }
 
     #[test]
     fn names_at_every_depth_are_found_and_ids_are_not() {

@@ -11,6 +11,7 @@ pub mod error;
 pub mod http_client;
 pub mod keys;
 mod name_lookup;
+mod one_process;
 pub mod orchestrator;
 pub mod orchestrator_page;
 pub mod perf_metrics_dir;
@@ -23,6 +24,7 @@ pub mod socket;
 pub mod startup_times;
 pub mod trtllm_json;
 pub mod trtllm_serve;
+mod version;
 
 #[cfg(feature = "executor")]
 pub mod executor;

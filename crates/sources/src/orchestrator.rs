@@ -1,17 +1,19 @@
 //! The orchestrator of disaggregated serving, `trtllm-serve disaggregated`, over HTTP: `/prometheus/metrics`, `/cluster_info`,
 //! `/health` and `/version`. Reading them drains nothing. It has no `/metrics`, and its other paths are not read: some change it.
 
-use std::collections::HashMap;
-use std::time::{Duration, Instant};
+use std::collections::BTreeSet;
+use std::hash::Hash;
+use std::time::Duration;
 
 use http::Method;
 
 use super::http_client::HttpClient;
-use super::orchestrator_page::{ClusterInfo, parse_cluster_info, parse_orchestrator_page};
+use super::one_process::{Counts, LastCounts, ReadPage, read_until_certain};
+use super::orchestrator_page::{ClusterInfo, parse_cluster_info, parse_orchestrator_page, unread_families};
 use super::prometheus_text::MAX_PAGE;
 use super::server::{Access, TargetServer};
-use super::server_page::{PROBE_TIME, PROBES};
-use super::trtllm_serve::{MAX_FACTS, RETRY, parse_version};
+use super::trtllm_serve::MAX_FACTS;
+use super::version::VersionReader;
 use super::{Batch, OpenError, Presence, SourceError};
 use trtllm_model::orchestrator::OrchestratorCount;
 use trtllm_model::{EngineAbout, OrchestratorReading};
@@ -25,17 +27,16 @@ const FACTS_TIMEOUT: Duration = Duration::from_secs(1);
 const SEVERAL_PROCESSES: &str = "several processes of the orchestrator answer (num_workers), each with counts of its own, so no requests are \
      counted: use a release of July 2026 or later, whose page has their sum, or num_workers: 1";
 
-/// One orchestrator. A release before July 2026 may have several processes that share its port, and no page says whose it is. Counts
-/// that fall are those of another process, or of an orchestrator that was replaced; and one that was replaced does not fall twice.
+/// One orchestrator. A release before July 2026 may have several processes that share its port.
 #[derive(Debug)]
 pub struct Orchestrator {
     pub(super) client: HttpClient,
-    /// The last page, as long as it is certain that one process answers.
-    last: Option<Vec<OrchestratorCount>>,
+    /// Of the last page, as long as it is certain that one process answers.
+    last: Option<LastCounts>,
     several_processes: bool,
     about: EngineAbout,
-    /// `None` once it is known.
-    version_due: Option<Instant>,
+    version: VersionReader,
+    unread_families: BTreeSet<String>,
 }
 
 impl Orchestrator {
@@ -44,24 +45,27 @@ impl Orchestrator {
     pub async fn open(access: Access) -> Result<Self, OpenError> {
         let client = HttpClient::new(TargetServer::new(access).await?).with_max_body(MAX_PAGE);
         let (last, several_processes, about) = (None, false, EngineAbout::default());
-        Ok(Self { client, last, several_processes, about, version_due: Some(Instant::now()) })
+        let (version, unread_families) = (VersionReader::new(FACTS_TIMEOUT), BTreeSet::new());
+        Ok(Self { client, last, several_processes, about, version, unread_families })
     }
 
     /// Only a page that cannot be read is an error: what the other paths tell is absent then.
     pub(super) async fn poll(&mut self, batch: &mut Batch) -> Result<Presence, SourceError> {
-        let counts = match self.read_until_certain().await {
+        let counts = match self.read_counts().await {
             Ok(counts) => counts,
             Err(error) => {
                 // The next answer may be that of another orchestrator.
-                (self.version_due, self.several_processes) = (Some(Instant::now()), false);
+                self.version.may_be_replaced();
+                self.several_processes = false;
                 return Err(error);
             }
         };
         let info = tokio::time::timeout(FACTS_TIMEOUT, self.read_cluster_info()).await.ok().flatten();
         let ClusterInfo { workers, minimal: minimal_workers } = info.unwrap_or_default();
         let ready = tokio::time::timeout(FACTS_TIMEOUT, self.read_health()).await.ok().flatten();
-        let _ = tokio::time::timeout(FACTS_TIMEOUT, self.read_version(batch)).await;
+        self.version.read(&mut self.client, &mut self.about, batch).await;
         batch.missing_endpoints = Some(if info.is_none() { vec!["/cluster_info"] } else { Vec::new() });
+        batch.keys.append(&mut self.unread_families);
         let several_processes = self.several_processes;
         batch.notice = several_processes.then_some(SEVERAL_PROCESSES);
         let reading = OrchestratorReading { counts, several_processes, ready, workers, minimal_workers };
@@ -70,34 +74,19 @@ impl Orchestrator {
     }
 
     /// The counts, or none if several processes answer.
-    async fn read_until_certain(&mut self) -> Result<Vec<OrchestratorCount>, SourceError> {
-        let start = Instant::now();
-        let mut counts = self.read_page().await?;
-        let fell = self.last.as_ref().is_some_and(|last| fall(last, &counts));
-        for _ in 0..if fell { PROBES } else { 0 } {
-            if self.several_processes || start.elapsed() >= PROBE_TIME {
-                break;
-            }
-            self.client.disconnect();
-            let next = self.read_page().await?;
-            self.several_processes = fall(&counts, &next);
-            counts = next;
-        }
+    async fn read_counts(&mut self) -> Result<Vec<OrchestratorCount>, SourceError> {
         if self.several_processes {
-            counts.clear();
+            return self.read_page(false).await.map(|_| Vec::new());
         }
-        self.last = Some(counts.clone());
+        // The page after an error may be that of another orchestrator, so it is a first one.
+        let last = self.last.take();
+        let (counts, several) = read_until_certain(self, last).await?;
+        self.several_processes = several;
+        if several {
+            return Ok(Vec::new());
+        }
+        self.last = Some(LastCounts::of(&counts));
         Ok(counts)
-    }
-
-    async fn read_page(&mut self) -> Result<Vec<OrchestratorCount>, SourceError> {
-        let counts = match self.client.read(Method::GET, "/prometheus/metrics").await {
-            Ok(page) => parse_orchestrator_page(page).map_err(|_| None),
-            Err(SourceError::HttpStatus { status: status @ 400..500, .. }) => Err(Some(status)),
-            Err(error) => return Err(error),
-        };
-        self.client.release();
-        counts.map_err(|status| self.not_an_orchestrator(status))
     }
 
     fn not_an_orchestrator(&self, status: Option<u16>) -> SourceError {
@@ -126,25 +115,31 @@ impl Orchestrator {
         self.client.release();
         ready
     }
+}
 
-    async fn read_version(&mut self, batch: &mut Batch) {
-        if self.version_due.is_none_or(|due| Instant::now() < due) {
-            return;
+impl ReadPage for Orchestrator {
+    type Page = Vec<OrchestratorCount>;
+    type Error = SourceError;
+
+    async fn read_page(&mut self, again: bool) -> Result<Vec<OrchestratorCount>, SourceError> {
+        if again {
+            self.client.disconnect();
         }
-        self.version_due = Some(Instant::now() + RETRY);
-        let Ok(body) = self.client.read_at_most(MAX_FACTS, Method::GET, "/version").await else { return };
-        let Some(version) = parse_version(body) else { return };
-        self.version_due = None;
+        let counts = match self.client.read(Method::GET, "/prometheus/metrics").await {
+            Ok(page) => {
+                self.unread_families = unread_families(page);
+                parse_orchestrator_page(page).map_err(|_| None)
+            }
+            Err(SourceError::HttpStatus { status: status @ 400..500, .. }) => Err(Some(status)),
+            Err(error) => return Err(error),
+        };
         self.client.release();
-        if self.about.version.as_ref() != Some(&version) {
-            self.about.version = Some(version);
-            batch.about = Some(self.about.clone());
-        }
+        counts.map_err(|status| self.not_an_orchestrator(status))
     }
 }
 
-/// Whether a count is lower on the second page.
-fn fall(before: &[OrchestratorCount], now: &[OrchestratorCount]) -> bool {
-    let before: HashMap<_, u64> = before.iter().map(|count| (&count.counter, count.value)).collect();
-    now.iter().any(|count| before.get(&count.counter).is_some_and(|before| *before > count.value))
+impl Counts for Vec<OrchestratorCount> {
+    fn counts(&self) -> impl Iterator<Item = (impl Hash, u64)> {
+        self.iter().map(|count| (&count.counter, count.value))
+    }
 }

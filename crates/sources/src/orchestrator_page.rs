@@ -1,12 +1,12 @@
 //! Parses what the orchestrator of disaggregated serving answers: its Prometheus page and `/cluster_info`. Pure functions. They skip
 //! what they do not know, and their result is bounded whatever the server sends.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
 use serde::Deserialize;
 use serde::de::{Deserializer, IgnoredAny, SeqAccess, Visitor};
 
-use super::prometheus_text::{NotAPage, ParsedSample, for_each_sample, short};
+use super::prometheus_text::{NotAPage, ParsedSample, family_names, for_each_sample, short};
 use trtllm_model::orchestrator::{OrchestratorCount, OrchestratorCounter, OrchestratorTime, Side, WorkerCounts};
 
 /// Series of a page that are kept. An orchestrator has about 250.
@@ -34,6 +34,19 @@ pub fn parse_orchestrator_page(page: &[u8]) -> Result<Vec<OrchestratorCount>, No
         }
     })?;
     if counts.is_empty() { Err(NotAPage) } else { Ok(counts) }
+}
+
+/// The families of the page that are not read, for [`Batch::keys`](super::Batch::keys).
+#[must_use]
+pub fn unread_families(page: &[u8]) -> BTreeSet<String> {
+    let is_read = |name: &str| {
+        let labels = vec![("le", "1".into())];
+        counter(&ParsedSample { name, labels, value: 0.0 }).is_some()
+    };
+    let mut names = family_names(page);
+    // Its two parts are read.
+    names.retain(|name| name != "total_requests_total" && !is_read(name) && !is_read(&format!("{name}_bucket")));
+    names
 }
 
 fn counter(sample: &ParsedSample<'_>) -> Option<(OrchestratorCounter, u64)> {
@@ -189,6 +202,14 @@ mod tests {
         assert_eq!(value(&counts, &Sent(Side::Encoder)), None);
         // Ten counters of the server and the sides, seven histograms with their buckets and sums.
         assert_eq!(counts.len(), 6 + 2 * 4 + 5 * 24 + 2 * 23);
+    }
+
+    #[test]
+    fn only_families_of_a_newer_orchestrator_are_not_read() {
+        assert!(unread_families(PAGE.as_bytes()).is_empty());
+        let newer = format!("{PAGE}# TYPE ctx_dreams_total counter\n# TYPE queue_latency_seconds_max gauge\n");
+        let unread: Vec<String> = unread_families(newer.as_bytes()).into_iter().collect();
+        assert_eq!(unread, ["ctx_dreams_total", "queue_latency_seconds_max"]);
     }
 
     #[test]

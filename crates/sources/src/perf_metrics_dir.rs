@@ -132,7 +132,8 @@ impl PerfMetricsDir {
                 self.files = Some(files);
                 self.failure = None;
                 match result {
-                    Ok(reading) => {
+                    Ok(mut reading) => {
+                        batch.keys.append(&mut reading.keys);
                         (any, more) = (!reading.items.is_empty(), reading.more);
                         self.has_lines |= any;
                         self.left_out |= reading.left_out;

@@ -2,6 +2,7 @@
 //! skips lines that are not valid, and its result is bounded whatever the server sends.
 
 use std::borrow::Cow;
+use std::collections::BTreeSet;
 use std::hash::{BuildHasher as _, BuildHasherDefault, DefaultHasher};
 
 use trtllm_model::perf_metrics::FinishReason;
@@ -11,6 +12,8 @@ use trtllm_model::server_metrics::{ConfigSection, RequestTime, ServerCount, Serv
 pub const MAX_PAGE: usize = 4 << 20;
 /// Series of a page that are kept. A server has a few hundred.
 const MAX_SERIES: usize = 4096;
+/// Names of families that are looked at. A server has less than a hundred.
+const MAX_FAMILIES: usize = 512;
 /// Labels of a series.
 const MAX_LABELS: usize = 32;
 /// Characters of a name or value.
@@ -50,6 +53,15 @@ pub(super) fn for_each_sample(page: &[u8], mut add: impl FnMut(&ParsedSample<'_>
         }
     }
     if invalid && !valid { Err(NotAPage) } else { Ok(()) }
+}
+
+/// The names of the families that the page declares, for [`Batch::keys`](super::Batch::keys).
+pub(super) fn family_names(page: &[u8]) -> BTreeSet<String> {
+    let lines = page[..page.len().min(MAX_PAGE)].split(|byte| *byte == b'\n');
+    let declared = lines.filter_map(|line| std::str::from_utf8(line.strip_prefix(b"# TYPE ")?).ok()?.split(' ').next());
+    // The Python client declares the time of each counter's creation as a family of its own.
+    let names = declared.map(|name| name.strip_suffix("_created").unwrap_or(name)).filter(|name| is_name(name));
+    names.filter(|name| name.len() <= MAX_TEXT).take(MAX_FAMILIES).map(str::to_owned).collect()
 }
 
 fn add(metrics: &mut ServerMetrics, sample: &ParsedSample<'_>) {
@@ -321,9 +333,23 @@ mod tests {
     }
 
     #[test]
+    fn the_names_of_families_are_those_that_the_page_declares() {
+        let long = "n".repeat(MAX_TEXT + 1);
+        let page = format!(
+            "# HELP a x\n# TYPE a counter\na 1\n# TYPE b histogram\nb_bucket{{le=\"1\"}} 1\n# TYPE a_created gauge\n\
+             # TYPE {long} gauge\n# TYPE 9 gauge\n# TYPE \n# TYPE"
+        );
+        assert_eq!(family_names(page.as_bytes()).into_iter().collect::<Vec<_>>(), ["a", "b"]);
+        assert_eq!(family_names(PAGE.as_bytes()).len(), 12);
+        let many: String = (0..5000).map(|n| format!("# TYPE n{n} gauge\n")).collect();
+        assert_eq!(family_names(many.as_bytes()).len(), MAX_FAMILIES);
+    }
+
+    #[test]
     fn a_page_cut_at_any_byte_does_no_harm() {
         for end in 0..PAGE.len() {
             let _ = parse_server_metrics(&PAGE.as_bytes()[..end]);
+            let _ = family_names(&PAGE.as_bytes()[..end]);
         }
     }
 

@@ -1,14 +1,9 @@
 //! Reads trtllm-serve's own Prometheus page, `/prometheus/metrics`, beside the polls: the server collects it from files of all
-//! its processes, and the records must not wait for that. Reading it drains nothing.
-//!
-//! A server may have several frontends (`--num_serve_frontends`): processes that share the port, each with a page of its own. The
-//! system gives a connection to any of them, and no page says whose it is. But counts that fall are those of another frontend, or of
-//! a server that was replaced; and a server that was replaced does not fall twice. So each reading has a connection of its own,
-//! and a page with lower counts is read again several times before it is believed.
+//! its processes, and the records must not wait for that. Reading it drains nothing. A server may have several frontends
+//! (`--num_serve_frontends`): processes that share the port, each with a page of its own.
 
-use std::collections::HashMap;
-use std::collections::hash_map::RandomState;
-use std::hash::BuildHasher as _;
+use std::collections::BTreeSet;
+use std::hash::Hash;
 use std::time::{Duration, Instant};
 
 use http::Method;
@@ -16,19 +11,15 @@ use tokio::task::JoinSet;
 
 use super::SourceError;
 use super::http_client::HttpClient;
-use super::prometheus_text::{MAX_PAGE, parse_server_metrics};
+use super::one_process::{Counts, LastCounts, ReadPage, read_until_certain};
+use super::prometheus_text::{MAX_PAGE, NotAPage, family_names, parse_server_metrics};
 use super::server::TargetServer;
 use trtllm_model::ServerMetrics;
 
 /// From the start of one reading to the next.
 const INTERVAL: Duration = Duration::from_secs(5);
 const TIMEOUT: Duration = Duration::from_secs(4);
-/// Further readings of a page that is the first one or has fallen. If the server has two frontends, all of them reach the same one
-/// in one of 256 cases.
-pub(super) const PROBES: u32 = 8;
-/// The further readings end after this time.
-pub(super) const PROBE_TIME: Duration = Duration::from_secs(2);
-
+pub(super) const PATH: &str = "/prometheus/metrics";
 #[derive(Debug)]
 pub(super) struct ServerPageReader {
     server: TargetServer,
@@ -47,40 +38,25 @@ pub(super) struct ServerPageReader {
     last: Option<LastCounts>,
 }
 
-/// The counts of a page, by the hash of their series.
-#[derive(Debug)]
-struct LastCounts {
-    hasher: RandomState,
-    counts: HashMap<u64, u64>,
-}
-
-impl LastCounts {
-    fn of(page: &ServerMetrics) -> Self {
-        let hasher = RandomState::new();
-        let counts = page.counts.iter().map(|count| (hasher.hash_one((&count.counter, count.series)), count.value));
-        Self { counts: counts.collect(), hasher }
-    }
-
-    /// Whether a count of the page is lower.
-    fn are_above(&self, page: &ServerMetrics) -> bool {
-        page.counts.iter().any(|count| {
-            let last = self.counts.get(&self.hasher.hash_one((&count.counter, count.series)));
-            last.is_some_and(|last| *last > count.value)
-        })
-    }
-}
-
 #[derive(Debug)]
 struct PageRead {
     client: HttpClient,
     last: Option<LastCounts>,
-    page: Result<ServerMetrics, Unread>,
+    page: Result<ServerPage, Unread>,
+}
+
+#[derive(Debug)]
+pub(super) struct ServerPage {
+    metrics: ServerMetrics,
+    families: BTreeSet<String>,
 }
 
 /// Why a reading has no metrics.
 #[derive(Debug)]
-enum Unread {
+pub(super) enum Unread {
     Missing,
+    /// It has another shape.
+    NotAPage,
     /// Worth another attempt.
     Failed,
 }
@@ -110,16 +86,20 @@ impl ServerPageReader {
         self.arrived.take_if(|(arrived, _)| *arrived <= before).map(|(_, page)| page)
     }
 
-    /// Keeps a page that has arrived, and starts to read the next one if it is due. Does not wait.
-    pub(super) fn poll(&mut self) {
+    /// Keeps a page that has arrived, and starts to read the next one if it is due. Does not wait. Adds the names of its families
+    /// to `names`, or its path if it is no page.
+    pub(super) fn poll(&mut self, names: &mut BTreeSet<String>) {
         if let Some(Ok(PageRead { client, last, page })) = self.reading.try_join_next() {
             (self.client, self.last) = (Some(client), last);
             match page {
-                Ok(page) => {
-                    self.several_frontends = page.several_frontends;
-                    self.arrived = Some((Instant::now(), page));
+                Ok(ServerPage { metrics, families }) => {
+                    self.several_frontends = metrics.several_frontends;
+                    self.arrived = Some((Instant::now(), metrics));
+                    names.extend(families);
                 }
-                Err(unread) => self.missing = matches!(unread, Unread::Missing),
+                Err(Unread::Missing) => self.missing = true,
+                Err(Unread::NotAPage) => _ = names.insert(PATH.to_owned()),
+                Err(Unread::Failed) => {}
             }
         }
         if self.missing || self.several_frontends || !self.reading.is_empty() || Instant::now() < self.due {
@@ -133,38 +113,40 @@ impl ServerPageReader {
 }
 
 async fn read(mut client: HttpClient, last: Option<LastCounts>) -> PageRead {
-    let page = read_until_certain(&mut client, last.as_ref()).await;
-    let last = page.as_ref().ok().map(LastCounts::of).or(last);
+    let page = read_until_certain(&mut client, last).await;
+    let last = page.as_ref().ok().map(|(page, _)| LastCounts::of(page));
+    let page = page.map(|(page, several)| match several {
+        true => {
+            let metrics = ServerMetrics { config: page.metrics.config, several_frontends: true, ..Default::default() };
+            ServerPage { metrics, ..page }
+        }
+        false => page,
+    });
     PageRead { client, last, page }
 }
 
-async fn read_until_certain(client: &mut HttpClient, last: Option<&LastCounts>) -> Result<ServerMetrics, Unread> {
-    let start = Instant::now();
-    let mut page = read_once(client).await?;
-    if last.is_some_and(|last| !last.are_above(&page)) {
-        return Ok(page);
+impl ReadPage for HttpClient {
+    type Page = ServerPage;
+    type Error = Unread;
+
+    /// Each reading has a connection of its own.
+    async fn read_page(&mut self, _: bool) -> Result<ServerPage, Unread> {
+        self.disconnect();
+        let page = match tokio::time::timeout(TIMEOUT, self.read(Method::GET, PATH)).await {
+            Ok(Ok(body)) => match parse_server_metrics(body) {
+                Ok(metrics) => Ok(ServerPage { metrics, families: family_names(body) }),
+                Err(NotAPage) => Err(Unread::NotAPage),
+            },
+            Ok(Err(SourceError::HttpStatus { status: ..500, .. })) => Err(Unread::Missing),
+            Ok(Err(_)) | Err(_) => Err(Unread::Failed),
+        };
+        self.release();
+        page
     }
-    for _ in 0..PROBES {
-        if start.elapsed() >= PROBE_TIME {
-            break;
-        }
-        let next = read_once(client).await?;
-        if LastCounts::of(&page).are_above(&next) {
-            let config = next.config;
-            return Ok(ServerMetrics { config, several_frontends: true, ..ServerMetrics::default() });
-        }
-        page = next;
-    }
-    Ok(page)
 }
 
-async fn read_once(client: &mut HttpClient) -> Result<ServerMetrics, Unread> {
-    client.disconnect();
-    let page = match tokio::time::timeout(TIMEOUT, client.read(Method::GET, "/prometheus/metrics")).await {
-        Ok(Ok(body)) => parse_server_metrics(body).map_err(|_| Unread::Failed),
-        Ok(Err(SourceError::HttpStatus { status: ..500, .. })) => Err(Unread::Missing),
-        Ok(Err(_)) | Err(_) => Err(Unread::Failed),
-    };
-    client.release();
-    page
+impl Counts for ServerPage {
+    fn counts(&self) -> impl Iterator<Item = (impl Hash, u64)> {
+        self.metrics.counts.iter().map(|count| ((&count.counter, count.series), count.value))
+    }
 }

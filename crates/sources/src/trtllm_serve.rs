@@ -7,12 +7,13 @@ use std::time::{Duration, Instant};
 use http::Method;
 
 use super::http_client::HttpClient;
-use super::keys::keys_of_first;
+use super::keys::KeyWatch;
 use super::perf_metrics_dir::{LineOwner, LinesDir, NO_LINES, PerfMetricsDir};
 use super::server::{Access, TargetServer};
-use super::server_page::ServerPageReader;
+use super::server_page::{self, ServerPageReader};
 use super::startup_times::parse_startup_times;
 use super::trtllm_json::{ArrayPosition, ParseError, StatisticsArray};
+use super::version::VersionReader;
 use super::{Batch, OpenError, Presence, SourceError};
 use trtllm_model::iteration::Backend;
 use trtllm_model::server_metrics::SEVERAL_FRONTENDS;
@@ -25,12 +26,8 @@ const EXTRAS_INTERVAL: Duration = Duration::from_secs(1);
 /// Until the next attempt if the server lacks the endpoint or fails on it (upstream issue 9678). The next attempt is earlier if
 /// `/metrics` fails, because the server may be another one then.
 pub(super) const RETRY: Duration = Duration::from_secs(15);
-/// From one look at the keys of the messages to the next.
-const KEYS_INTERVAL: Duration = Duration::from_secs(60);
 /// Longest answer of `/version` and `/server_info`, in bytes. They have a few KB.
 pub(super) const MAX_FACTS: usize = 1 << 20;
-/// Characters kept of a version.
-const MAX_VERSION: usize = 64;
 /// Timeout of `/perf_metrics`, `/version` and `/server_info`.
 const EXTRAS_TIMEOUT: Duration = Duration::from_secs(1);
 /// Releases up to 1.2 answer two seconds after the last event. A shorter timeout would drain events and lose them.
@@ -66,11 +63,10 @@ pub struct TrtllmServe {
     lines: Option<PerfMetricsDir>,
     entries: Entries,
     about: EngineAbout,
-    /// None once it is known.
-    version_due: Option<Instant>,
+    version: VersionReader,
     /// None once the server has answered: its start is over.
     startup_due: Option<Instant>,
-    keys_due: Instant,
+    keys: KeyWatch,
     /// `/perf_metrics` does not exist.
     no_perf_metrics: bool,
     /// How much of the response of this step is parsed; None before its request and after its last part.
@@ -99,6 +95,7 @@ struct Endpoint {
     timeout: Duration,
     statistics: StatisticsArray,
     due: Instant,
+    keys: KeyWatch,
 }
 
 impl Entries {
@@ -138,12 +135,12 @@ impl TrtllmServe {
         let due = Instant::now();
         let mut extras = Vec::new();
         if enabled.perf_metrics && enabled.lines.is_none() {
-            let (timeout, statistics) = (EXTRAS_TIMEOUT, StatisticsArray::PerfMetrics);
-            extras.push(Endpoint { method: Method::GET, path: "/perf_metrics", timeout, statistics, due });
+            let (timeout, statistics, keys) = (EXTRAS_TIMEOUT, StatisticsArray::PerfMetrics, KeyWatch::new());
+            extras.push(Endpoint { method: Method::GET, path: "/perf_metrics", timeout, statistics, due, keys });
         }
         if enabled.kv_cache_events {
-            let (timeout, statistics) = (KV_EVENTS_TIMEOUT, StatisticsArray::KvCacheEvents);
-            extras.push(Endpoint { method: Method::POST, path: "/kv_cache_events", timeout, statistics, due });
+            let (timeout, statistics, keys) = (KV_EVENTS_TIMEOUT, StatisticsArray::KvCacheEvents, KeyWatch::new());
+            extras.push(Endpoint { method: Method::POST, path: "/kv_cache_events", timeout, statistics, due, keys });
         }
         let entries = if enabled.perf_metrics || enabled.lines.is_some() { Entries::UNKNOWN } else { Entries::Absent };
         let page = enabled.prometheus_metrics.then(|| ServerPageReader::new(server.clone()));
@@ -158,9 +155,9 @@ impl TrtllmServe {
             lines,
             entries,
             about,
-            version_due: Some(due),
+            version: VersionReader::new(EXTRAS_TIMEOUT),
             startup_due: Some(due),
-            keys_due: due,
+            keys: KeyWatch::new(),
             no_perf_metrics: false,
             unparsed: None,
         })
@@ -177,7 +174,7 @@ impl TrtllmServe {
         batch.more = self.step <= self.extras.len();
         if !batch.more {
             self.step = 0;
-            let _ = tokio::time::timeout(EXTRAS_TIMEOUT, self.read_version(batch)).await;
+            self.version.read(&mut self.client, &mut self.about, batch).await;
             let _ = tokio::time::timeout(EXTRAS_TIMEOUT, self.read_startup_times(batch)).await;
             self.take_lines(batch);
             self.take_page(batch);
@@ -185,7 +182,7 @@ impl TrtllmServe {
                 batch.notice = batch.notice.or(Some(SEVERAL_FRONTENDS));
             }
             let no_page = self.page.as_ref().is_some_and(|page| page.missing);
-            let endpoints = [(self.no_perf_metrics, "/perf_metrics"), (no_page, "/prometheus/metrics")];
+            let endpoints = [(self.no_perf_metrics, "/perf_metrics"), (no_page, server_page::PATH)];
             batch.missing_endpoints = Some(endpoints.into_iter().filter_map(|(is, path)| is.then_some(path)).collect());
         }
         Ok(Presence::Present)
@@ -206,7 +203,7 @@ impl TrtllmServe {
     /// the reading of the entries that follows the page has it.
     fn take_page(&mut self, batch: &mut Batch) {
         let Some(page) = &mut self.page else { return };
-        page.poll();
+        page.poll(&mut batch.keys);
         let asked = match self.entries {
             Entries::Unknown { asked, .. } => asked,
             Entries::Present | Entries::Absent => Some(Instant::now()),
@@ -236,11 +233,8 @@ impl TrtllmServe {
             self.unparsed = Some(parsed);
             return Ok(false);
         }
-        if result.is_ok() && Instant::now() >= self.keys_due {
-            batch.keys = keys_of_first(self.client.received());
-            if !batch.keys.is_empty() {
-                self.keys_due = Instant::now() + KEYS_INTERVAL;
-            }
+        if result.is_ok() {
+            self.keys.look_at_first(self.client.received(), &mut batch.keys);
         }
         self.client.release();
         let target = || format!("{}/metrics", self.client.server.target);
@@ -284,6 +278,12 @@ impl TrtllmServe {
             self.unparsed = Some(parsed);
             return false;
         }
+        // An error at the end of an incomplete answer says nothing about its shape.
+        if complete && matches!(result, Err(ParseError::NotJson(_))) {
+            batch.keys.insert(endpoint.path.to_owned());
+        } else if endpoint.statistics == StatisticsArray::PerfMetrics {
+            endpoint.keys.look_at_first(self.client.received(), &mut batch.keys);
+        }
         self.client.release();
         endpoint.due = Instant::now() + if complete && result.is_ok() { EXTRAS_INTERVAL } else { RETRY };
         true
@@ -301,9 +301,12 @@ impl TrtllmServe {
         self.client.release();
         self.step = 0;
         let now = Instant::now();
-        (self.version_due, self.startup_due, self.keys_due) = (Some(now), Some(now), now);
+        self.version.may_be_replaced();
+        self.keys.may_be_replaced();
+        self.startup_due = Some(now);
         for endpoint in &mut self.extras {
             endpoint.due = now;
+            endpoint.keys.may_be_replaced();
         }
         if self.lines.is_some()
             || self.extras.iter().any(|endpoint| endpoint.statistics == StatisticsArray::PerfMetrics)
@@ -331,21 +334,6 @@ impl TrtllmServe {
         }
     }
 
-    async fn read_version(&mut self, batch: &mut Batch) {
-        if self.version_due.is_none_or(|due| Instant::now() < due) {
-            return;
-        }
-        self.version_due = Some(Instant::now() + RETRY);
-        let Ok(body) = self.client.read_at_most(MAX_FACTS, Method::GET, "/version").await else { return };
-        let Some(version) = parse_version(body) else { return };
-        self.version_due = None;
-        self.client.release();
-        if self.about.version.as_ref() != Some(&version) {
-            self.about.version = Some(version);
-            batch.about = Some(self.about.clone());
-        }
-    }
-
     /// Older servers have no such endpoint.
     async fn read_startup_times(&mut self, batch: &mut Batch) {
         if self.startup_due.is_none_or(|due| Instant::now() < due) {
@@ -366,17 +354,6 @@ impl TrtllmServe {
     }
 }
 
-/// Parses `GET /version`. The version becomes the value of a label, so it is cut.
-pub(super) fn parse_version(body: &[u8]) -> Option<String> {
-    #[derive(serde::Deserialize)]
-    struct Version {
-        version: String,
-    }
-    let Version { version } = serde_json::from_slice(body).ok()?;
-    // A copy: a string that is truncated keeps its memory.
-    Some(version.chars().take(MAX_VERSION).collect())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -393,13 +370,5 @@ mod tests {
         assert_eq!(Entries::UNKNOWN.after_reading(now, true), Entries::Absent);
         // The page counts all requests from then on, so a late entry changes nothing.
         assert_eq!(Entries::Absent.after_entry().after_reading(now, false).after_page(50), Entries::Absent);
-    }
-
-    #[test]
-    fn a_long_version_is_cut_and_the_memory_of_its_rest_is_not_kept() {
-        let version = parse_version(format!("{{\"version\":\"{}\"}}", "é".repeat(500_000)).as_bytes()).unwrap();
-        assert_eq!(version, "é".repeat(MAX_VERSION));
-        assert!(version.capacity() < 1024, "{}", version.capacity());
-        assert_eq!((parse_version(b"{}"), parse_version(b"[")), (None, None));
     }
 }

@@ -1,6 +1,6 @@
 //! The files of a directory: finds new ones, and reads what is added to each. They may be renamed, deleted or cut meanwhile.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::fs::{DirEntry, File, OpenOptions};
 use std::io::{self, BufRead as _, BufReader, Read as _, Seek as _, SeekFrom};
 use std::os::unix::fs::{DirEntryExt as _, FileExt as _, OpenOptionsExt as _};
@@ -11,6 +11,7 @@ use trtllm_model::{PerfMetricsEntry, RejectCounts, RejectReason};
 use trtllm_recording::Item;
 
 use super::super::Batch;
+use super::super::keys::KeyWatch;
 use super::{LineOwner, LinesDir};
 
 /// Bytes of a line. A request has some 250 bytes for each of its tokens.
@@ -28,6 +29,7 @@ pub(super) struct LineFiles {
     owner: LineOwner,
     /// By inode. `None` before the directory was listed for the first time.
     files: Option<HashMap<u64, LineFile>>,
+    keys: KeyWatch,
 }
 
 /// What one reading has found.
@@ -35,6 +37,8 @@ pub(super) struct LineFiles {
 pub(super) struct LinesRead {
     pub(super) items: Vec<Item>,
     pub(super) rejected: RejectCounts,
+    /// See [`Batch::keys`].
+    pub(super) keys: BTreeSet<String>,
     /// There is more to read.
     pub(super) more: bool,
     /// Some lines were left out, because another program writes lines of the same requests.
@@ -57,24 +61,25 @@ struct LineFile {
 
 impl LineFiles {
     pub(super) fn new(dir: LinesDir, owner: LineOwner) -> Self {
-        Self { dir, owner, files: None }
+        Self { dir, owner, files: None, keys: KeyWatch::new() }
     }
 
     /// Reads the lines that were added to all files.
     pub(super) fn read(&mut self) -> io::Result<LinesRead> {
         self.list()?;
-        let (mut batch, mut reading, mut left) = (Batch::default(), LinesRead::default(), MAX_READ);
-        let files = self.files.get_or_insert_default();
-        for file in files.values_mut() {
-            if left == 0 || !batch.has_room() {
-                reading.more = true;
+        let Self { owner, keys, .. } = self;
+        let mut lines = Lines { owner: *owner, keys, left: MAX_READ, batch: Batch::default(), left_out: false };
+        let mut more = false;
+        for file in self.files.get_or_insert_default().values_mut() {
+            if !lines.has_room() {
+                more = true;
                 break;
             }
             // One file that cannot be read is like one that has not grown: others may be readable.
-            reading.more |= file.read(self.owner, &mut left, &mut batch, &mut reading.left_out).unwrap_or(false);
+            more |= file.read(&mut lines).unwrap_or(false);
         }
-        (reading.items, reading.rejected) = (batch.items, batch.rejected);
-        Ok(reading)
+        let Lines { batch: Batch { items, rejected, keys, .. }, left_out, .. } = lines;
+        Ok(LinesRead { items, rejected, keys, more, left_out })
     }
 
     fn list(&mut self) -> io::Result<()> {
@@ -141,7 +146,7 @@ impl LineFile {
     }
 
     /// Reads the complete lines that were added. Returns whether there are more.
-    fn read(&mut self, owner: LineOwner, left: &mut u64, batch: &mut Batch, left_out: &mut bool) -> io::Result<bool> {
+    fn read(&mut self, into: &mut Lines<'_>) -> io::Result<bool> {
         let size = match &self.open {
             Some((file, _)) => file.metadata()?.len(),
             None => self.path.symlink_metadata()?.len(),
@@ -151,7 +156,7 @@ impl LineFile {
             (self.offset, self.skips) = (0, false);
         } else if size == self.size {
             if self.gone && size > self.offset && !self.skips {
-                batch.reject(RejectReason::Truncated);
+                into.batch.reject(RejectReason::Truncated);
             }
             self.open.take_if(|(_, grew)| grew.elapsed() >= KEPT_OPEN);
             return Ok(false);
@@ -165,12 +170,12 @@ impl LineFile {
         lines.seek(SeekFrom::Start(self.offset))?;
         let mut line = Vec::new();
         loop {
-            if *left == 0 || !batch.has_room() {
+            if !into.has_room() {
                 return Ok(true);
             }
             line.clear();
             let read = lines.by_ref().take(MAX_LINE).read_until(b'\n', &mut line)? as u64;
-            *left = left.saturating_sub(read);
+            into.left = into.left.saturating_sub(read);
             let complete = line.pop_if(|last| *last == b'\n').is_some();
             if !complete && read < MAX_LINE {
                 if self.skips {
@@ -183,40 +188,57 @@ impl LineFile {
             self.offset += read;
             match (std::mem::replace(&mut self.skips, !complete), complete) {
                 (true, _) => {}
-                (false, true) => parse(&line, owner, batch, left_out),
-                (false, false) => batch.reject(RejectReason::TooLong),
+                (false, true) => into.parse(&line),
+                (false, false) => into.batch.reject(RejectReason::TooLong),
             }
         }
     }
 }
 
-fn parse(line: &[u8], owner: LineOwner, batch: &mut Batch, left_out: &mut bool) {
-    /// Whether another program writes a line of the same request. The ids themselves are not kept.
-    #[derive(serde::Deserialize)]
-    struct PairIds {
-        ctx_request_id: Option<serde::de::IgnoredAny>,
-        disagg_request_id: Option<serde::de::IgnoredAny>,
+/// The lines of one reading.
+struct Lines<'k> {
+    owner: LineOwner,
+    keys: &'k mut KeyWatch,
+    /// Bytes that may be read.
+    left: u64,
+    batch: Batch,
+    left_out: bool,
+}
+
+impl Lines<'_> {
+    fn has_room(&self) -> bool {
+        self.left > 0 && self.batch.has_room()
     }
-    if line.iter().all(u8::is_ascii_whitespace) {
-        return;
-    }
-    let entry: PerfMetricsEntry = match serde_json::from_slice(line) {
-        Ok(entry) => entry,
-        Err(error) if error.is_data() => return batch.reject(RejectReason::NotARecord),
-        Err(_) => return batch.reject(RejectReason::NotJson),
-    };
-    let is_whole = entry.ctx_perf_metrics.is_some()
-        || entry.gen_perf_metrics.is_some()
-        || entry.disagg_server_arrival_time.is_some();
-    let is_part = || {
-        let pair = serde_json::from_slice::<PairIds>(line);
-        pair.is_ok_and(|pair| pair.ctx_request_id.is_some() || pair.disagg_request_id.is_some())
-    };
-    match owner {
-        _ if !is_whole && entry.perf_metrics.is_none() => batch.reject(RejectReason::NotARecord),
-        LineOwner::Server if is_whole => *left_out = true,
-        LineOwner::Deployment if !is_whole && is_part() => *left_out = true,
-        LineOwner::Server | LineOwner::Deployment => batch.push(Item::FinishedRequest(Box::new(entry))),
+
+    fn parse(&mut self, line: &[u8]) {
+        /// Whether another program writes a line of the same request. The ids themselves are not kept.
+        #[derive(serde::Deserialize)]
+        struct PairIds {
+            ctx_request_id: Option<serde::de::IgnoredAny>,
+            disagg_request_id: Option<serde::de::IgnoredAny>,
+        }
+        if line.iter().all(u8::is_ascii_whitespace) {
+            return;
+        }
+        self.keys.look_at(line, &mut self.batch.keys);
+        let entry: PerfMetricsEntry = match serde_json::from_slice(line) {
+            Ok(entry) => entry,
+            Err(error) if error.is_data() => return self.batch.reject(RejectReason::NotARecord),
+            Err(_) => return self.batch.reject(RejectReason::NotJson),
+        };
+        let is_whole = entry.ctx_perf_metrics.is_some()
+            || entry.gen_perf_metrics.is_some()
+            || entry.disagg_server_arrival_time.is_some();
+        let is_part = || {
+            let pair = serde_json::from_slice::<PairIds>(line);
+            pair.is_ok_and(|pair| pair.ctx_request_id.is_some() || pair.disagg_request_id.is_some())
+        };
+        match self.owner {
+            _ if !is_whole && entry.perf_metrics.is_none() => self.batch.reject(RejectReason::NotARecord),
+            LineOwner::Server if is_whole => self.left_out = true,
+            LineOwner::Deployment if !is_whole && is_part() => self.left_out = true,
+            LineOwner::Server | LineOwner::Deployment => self.batch.push(Item::FinishedRequest(Box::new(entry))),
+        }
     }
 }
 
@@ -279,6 +301,18 @@ mod tests {
         add(&directory, "notes.jsonl", &line(6));
         assert_eq!(read(&mut now), [3, 4, 5], "a file that is new has only new lines");
         assert_eq!(read(&mut now), NONE);
+    }
+
+    #[test]
+    fn the_keys_of_a_line_are_told_even_if_it_is_not_one_of_ours() {
+        let directory = TempDir::new().unwrap();
+        let mut files = files(&directory, true, LineOwner::Server);
+        add(&directory, NAME, "{\"dreams\":[{\"wish\":1}]}\n{\"later\":1}\n");
+        let reading = files.read().unwrap();
+        assert_eq!(reading.keys.iter().collect::<Vec<_>>(), ["dreams", "wish"]);
+        assert_eq!(rejected(&reading, RejectReason::NotARecord), 2);
+        add(&directory, NAME, &line(1));
+        assert!(files.read().unwrap().keys.is_empty(), "once a minute is enough");
     }
 
     #[test]

@@ -1,8 +1,6 @@
 //! Every field of the engine's statistics: the families that it feeds, or why it feeds none. A test compares this table with the
 //! model's structs, and each claim with a page.
 
-use std::collections::HashSet;
-
 use super::id::Id;
 use super::metric::{Group, Metric};
 use super::table::CATALOG;
@@ -329,6 +327,15 @@ fields! {
         disaggServerArrivalTime [ServerTimeToFirstToken]
         disaggServerFirstTokenTime [ServerTimeToFirstToken]
     }
+    StepTimes: Entries {
+        ctxChunkMetrics [InterTokenLatency RequestGpuForwardTime RequestGpuSampleTime]
+        stepMetrics [InterTokenLatency InterStepLatency RequestGpuForwardTime RequestGpuSampleTime]
+    }
+    Step: Entries {
+        tokenTime [InterTokenLatency InterStepLatency]
+        gpuForwardTime [RequestGpuForwardTime]
+        gpuSampleTime [RequestGpuSampleTime]
+    }
     RequestPerfMetrics: Entries {
         firstIter [RequestIterations]
         lastIter [RequestIterations]
@@ -361,37 +368,3 @@ fields! {
         totalDraftTokens [RequestDraftTokens RequestSpecAcceptance]
     }
 }
-
-/// The keys that this table does not have, in camelCase or snake_case.
-pub fn unread(keys: impl IntoIterator<Item = String>) -> Vec<String> {
-    let plain = |key: &str| key.replace('_', "").to_lowercase();
-    let named = FIELDS.iter().map(|field| field.name);
-    // The first word is the key: some entries also say where the key stands.
-    let left_out = NOT_READ.iter().filter_map(|(key, _)| key.split(' ').next());
-    let known: HashSet<String> = named.chain(left_out).map(plain).collect();
-    keys.into_iter().filter(|key| !known.contains(&plain(key))).collect()
-}
-
-/// Keys of newer releases that the exporter does not read, with the reason.
-pub static NOT_READ: &[(&str, &str)] = &[
-    ("poolGroupId", "identifies a row; the exporter sums over rows, because the engine would choose the label values"),
-    ("coldPoolGroupId", "as above"),
-    ("lifeCycleId", "as above"),
-    ("windowSize", "as above"),
-    ("windowSizes", "as above"),
-    (
-        "iterCacheHitRate of a life cycle",
-        "nv_trt_llm_kv_cache_iteration_hit_ratio covers all life cycles and is computed from the blocks",
-    ),
-    ("iterSnapshotHits", "the sum of iterAlignedSnapshotHits and iterUnalignedSnapshotHits"),
-    (
-        "iterSnapshotHitRate",
-        "covers one life cycle; compute it from nv_trt_llm_ssm_snapshot_hits_total and nv_trt_llm_ssm_snapshot_lookups_total",
-    ),
-    ("peftCacheIterationStats", "LoRA adapter statistics; proposed upstream, not released"),
-    (
-        "ctx_server",
-        "the context server's address, in entries of a disaggregated server; a label for it would be unbounded",
-    ),
-    ("gen_server", "as above, of the generation server"),
-];

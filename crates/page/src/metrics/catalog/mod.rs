@@ -5,6 +5,7 @@ pub mod equivalents;
 pub mod fields;
 mod id;
 mod metric;
+pub mod not_read;
 pub mod table;
 
 pub use id::Id;

@@ -1,0 +1,99 @@
+//! Names of TensorRT-LLM that the exporter does not read, each with the reason; and which names it does not know at all.
+
+use std::collections::HashSet;
+
+use super::fields::FIELDS;
+use super::metric::Group;
+use super::table::CATALOG;
+
+/// The names of keys, families and paths that no table has. Keys may be in camelCase or snake_case. Families may lack the prefix, as in
+/// older releases.
+pub fn unread(names: impl IntoIterator<Item = String>) -> Vec<String> {
+    let plain = |name: &str| {
+        let name = name.strip_prefix("trtllm_").unwrap_or(name);
+        name.strip_suffix("_total").unwrap_or(name).replace('_', "").to_lowercase()
+    };
+    let fields = FIELDS.iter().map(|field| field.name);
+    let families = CATALOG.iter().filter(|metric| metric.group == Group::Compat).map(|metric| metric.name);
+    // The first word is the key: some entries also say where the key stands.
+    let left_out = NOT_READ.iter().chain(FAMILIES_NOT_SERVED).filter_map(|(name, _)| name.split(' ').next());
+    let known: HashSet<String> = fields.chain(families).chain(left_out).map(plain).collect();
+    names.into_iter().filter(|name| !known.contains(&plain(name))).collect()
+}
+
+/// Keys of records and of finished requests.
+pub static NOT_READ: &[(&str, &str)] = &[
+    ("poolGroupId", "identifies a row; the exporter sums over rows, because the engine would choose the label values"),
+    ("coldPoolGroupId", "as above"),
+    ("lifeCycleId", "as above"),
+    ("windowSize", "as above"),
+    ("windowSizes", "as above"),
+    (
+        "iterCacheHitRate of a life cycle",
+        "nv_trt_llm_kv_cache_iteration_hit_ratio covers all life cycles and is computed from the blocks",
+    ),
+    ("iterSnapshotHits", "the sum of iterAlignedSnapshotHits and iterUnalignedSnapshotHits"),
+    (
+        "iterSnapshotHitRate",
+        "covers one life cycle; compute it from nv_trt_llm_ssm_snapshot_hits_total and nv_trt_llm_ssm_snapshot_lookups_total",
+    ),
+    ("peftCacheIterationStats", "LoRA adapter statistics; proposed upstream, not released"),
+    (
+        "ctx_server",
+        "the context server's address, in entries of a disaggregated server; a label for it would be unbounded",
+    ),
+    ("gen_server", "as above, of the generation server"),
+    ("disagg_ctx_dispatch_time", "when the orchestrator sent the request on; the times of both servers are read"),
+    (
+        "disagg_request_id",
+        "one series per request would be unbounded; the exporter uses it to find both parts of a request",
+    ),
+    ("status", "always \"complete\": other requests have no entry"),
+    ("schema_version", "the keys themselves are tried, no version number"),
+    ("forward_start_time of a step", "time of the host; the time of the GPU is read"),
+    ("forward_end_time of a step", "as above"),
+    ("sample_start_time of a step", "as above"),
+    ("sample_end_time of a step", "as above"),
+    ("scheduled_time of a step", "time of the host; the request's own first_scheduled_time is read"),
+    ("prev_batch_token_time of a step", "the token_time of the step before, which is read"),
+    ("ctx_gpu_forward_time", "the sum over chunks, which are read one by one"),
+    ("ctx_gpu_sample_time", "as above"),
+];
+
+/// Families of trtllm-serve that are not in the set `trtllm`.
+pub static FAMILIES_NOT_SERVED: &[(&str, &str)] = &[
+    (
+        "trtllm_prompt_cached_tokens_per_request",
+        "the exporter does not read this histogram from the server's page; the sum is in `trtllm_prompt_cached_tokens_total`",
+    ),
+    ("trtllm_prefill_perplexity", "only the server knows the log probabilities"),
+    ("trtllm_generation_perplexity", "as above"),
+    ("trtllm_scheduled_batch_size", "a gauge of each worker process; `trtllm_num_scheduled_requests` is the nearest"),
+    ("trtllm_ep_rank_active", "only the server knows the health of its expert-parallel ranks"),
+    ("trtllm_ep_active_ranks", "as above"),
+    ("trtllm_ep_failed_ranks", "as above"),
+    ("trtllm_ep_health_generation", "as above"),
+    ("trtllm_ep_health_available", "as above"),
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_a_newer_engine_are_told_and_those_of_all_known_releases_are_not() {
+        let known = [
+            "used_num_blocks",
+            "tokenTime",
+            "gen_perf_metrics",
+            "trtllm_request_success_total",
+            "request_success_total",
+            "trtllm_kv_cache_utilization",
+            "trtllm_model_config_info",
+            "trtllm_ep_active_ranks",
+            "forward_start_time",
+        ];
+        let new = ["numDreams", "trtllm_dreams_total", "/perf_metrics"];
+        assert_eq!(unread(known.iter().chain(&new).map(|name| (*name).to_owned())), new);
+    }
+}

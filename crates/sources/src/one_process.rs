@@ -1,0 +1,119 @@
+//! Whether one process answers on a port. A server may have several that share it, each with a page of its own: the system gives a
+//! connection to any of them, and no page says whose it is. But counts that fall are those of another process, or of a server that
+//! was replaced; and a server that was replaced does not fall twice. So a page is read several times over, each time over a
+//! connection of its own, if it is the first one or its counts have fallen.
+
+use std::collections::HashMap;
+use std::collections::hash_map::RandomState;
+use std::hash::{BuildHasher as _, Hash};
+use std::time::{Duration, Instant};
+
+/// Further readings of a page. If the server has two processes, all of them reach the same one in one of 256 cases.
+const PROBES: u32 = 8;
+/// The further readings end after this time.
+const PROBE_TIME: Duration = Duration::from_secs(2);
+
+/// A page of counts that do not fall while the same process answers.
+pub(super) trait Counts {
+    fn counts(&self) -> impl Iterator<Item = (impl Hash, u64)>;
+}
+
+/// Reads a page again and again.
+pub(super) trait ReadPage {
+    type Page: Counts;
+    type Error;
+
+    /// `again`: over a connection of its own, which the system may give to another process.
+    async fn read_page(&mut self, again: bool) -> Result<Self::Page, Self::Error>;
+}
+
+/// The counts of a page, by the hash of their series.
+#[derive(Debug)]
+pub(super) struct LastCounts {
+    hasher: RandomState,
+    counts: HashMap<u64, u64>,
+}
+
+impl LastCounts {
+    pub(super) fn of(page: &impl Counts) -> Self {
+        let hasher = RandomState::new();
+        let counts = page.counts().map(|(series, count)| (hasher.hash_one(series), count)).collect();
+        Self { hasher, counts }
+    }
+
+    /// Whether a count of the page is lower.
+    fn are_above(&self, page: &impl Counts) -> bool {
+        let mut counts = page.counts();
+        counts.any(|(series, count)| self.counts.get(&self.hasher.hash_one(series)).is_some_and(|last| *last > count))
+    }
+}
+
+/// Reads a page until it is certain whether one process answers. `last`: the counts of the last page, if there was one. The second
+/// value: several processes answer.
+pub(super) async fn read_until_certain<R: ReadPage>(
+    reader: &mut R,
+    last: Option<LastCounts>,
+) -> Result<(R::Page, bool), R::Error> {
+    let start = Instant::now();
+    let mut page = reader.read_page(false).await?;
+    if last.is_some_and(|last| !last.are_above(&page)) {
+        return Ok((page, false));
+    }
+    for _ in 0..PROBES {
+        if start.elapsed() >= PROBE_TIME {
+            break;
+        }
+        let next = reader.read_page(true).await?;
+        if LastCounts::of(&page).are_above(&next) {
+            return Ok((next, true));
+        }
+        page = next;
+    }
+    Ok((page, false))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    impl Counts for Vec<(&str, u64)> {
+        fn counts(&self) -> impl Iterator<Item = (impl Hash, u64)> {
+            self.iter().copied()
+        }
+    }
+
+    /// The pages that are still to be read.
+    struct Pages(Vec<u64>);
+
+    impl ReadPage for Pages {
+        type Page = Vec<(&'static str, u64)>;
+        type Error = ();
+
+        async fn read_page(&mut self, _: bool) -> Result<Self::Page, ()> {
+            Ok(vec![("a", self.0.remove(0)), ("b", 0)])
+        }
+    }
+
+    /// The count of the page that is believed, whether several processes answer, and the number of pages that were not read.
+    async fn read(last: Option<u64>, pages: &[u64]) -> (u64, bool, usize) {
+        let last = last.map(|count| LastCounts::of(&vec![("a", count), ("gone", 9)]));
+        let mut pages = Pages(pages.to_vec());
+        let (page, several) = read_until_certain(&mut pages, last).await.unwrap();
+        (page[0].1, several, pages.0.len())
+    }
+
+    #[tokio::test]
+    async fn a_page_is_read_again_if_it_is_the_first_or_has_fallen() {
+        assert_eq!(read(Some(5), &[5, 5]).await, (5, false, 1));
+        assert_eq!(read(Some(5), &[6, 6]).await, (6, false, 1));
+        let replaced = [1, 1, 1, 2, 2, 2, 2, 2, 3, 3];
+        assert_eq!(read(Some(5), &replaced).await, (3, false, 1));
+        assert_eq!(read(None, &replaced).await, (3, false, 1));
+    }
+
+    #[tokio::test]
+    async fn counts_that_fall_again_are_those_of_several_processes() {
+        assert_eq!(read(Some(5), &[1, 1, 6, 1, 1]).await, (1, true, 1));
+        assert_eq!(read(None, &[7, 6, 6]).await, (6, true, 1));
+    }
+}
