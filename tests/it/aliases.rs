@@ -102,6 +102,10 @@ fn server_page(more: u32) -> String {
     }
     line("time_per_output_token_seconds_sum", "", 99 * more);
     line("time_per_output_token_seconds_count", "", 2 * more);
+    for (bound, count) in [("0.0", more), ("64.0", 2 * more), ("+Inf", 3 * more)] {
+        line("prompt_cached_tokens_per_request_bucket", &format!(",le=\"{bound}\""), count);
+    }
+    line("prompt_cached_tokens_per_request_sum", "", 9000 * more);
     for (section, value) in [("model", "a"), ("parallel", "b"), ("speculative", "c"), ("kv_cache", "d")] {
         line(&format!("{section}_config_info"), &format!(",enable_block_reuse=\"{value}\""), 1);
     }

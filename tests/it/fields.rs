@@ -117,7 +117,7 @@ fn full_row(stage: &str) -> Value {
 
 fn full_entry() -> Value {
     json!({
-        "ctxRequestId": 9, "finishReason": "stop", "promptTokens": 40, "outputTokens": 11,
+        "ctxRequestId": 9, "finishReason": "stop", "promptTokens": 40, "outputTokens": 11, "cachedTokens": 8,
         "perfMetrics": {
             "firstIter": 10, "lastIter": 25, "iter": 25,
             "timingMetrics": {

@@ -30,6 +30,7 @@ mod hosted;
 mod https;
 mod kv_cache_events;
 mod kv_cache_v2;
+mod latency_sources;
 #[cfg(feature = "executor")]
 mod lifecycle_truth;
 mod live_page;

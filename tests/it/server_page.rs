@@ -30,6 +30,8 @@ struct Answers {
     info: Option<serde_json::Value>,
     /// Entries of `/perf_metrics` that were not read yet, if the server has it.
     entries: Option<Vec<serde_json::Value>>,
+    /// As an invented later release may send them.
+    entries_in_object: bool,
     /// Readings of the page that began and that ended.
     begun: u64,
     ended: u64,
@@ -53,6 +55,7 @@ impl Server {
             more_keys: "",
             info: None,
             entries: None,
+            entries_in_object: false,
             begun: 0,
             ended: 0,
             info_reads: 0,
@@ -86,6 +89,7 @@ impl Server {
                 (answers.page_status, answers.page)
             }
             "/perf_metrics" => self.change(|answers| match &mut answers.entries {
+                Some(entries) if answers.entries_in_object => (200, json!({"entries": entries}).to_string()),
                 Some(entries) => (200, serde_json::to_string(&std::mem::take(entries)).unwrap()),
                 None => (404, String::new()),
             }),
@@ -283,7 +287,11 @@ fn request_times_of_a_server_without_perf_metrics_come_from_its_page() {
     }
     assert_eq!(source_of_latencies(&second, "server_metrics"), 1.0);
     assert_eq!(second.count("nv_inference_queue_duration_us", &[]), 1_200_000);
-    assert_eq!(second.count("nv_trt_llm_objective_requests_total", &["objective=ttft", "outcome=unknown"]), 3);
+    // Their bucket ends at the limit.
+    for objective in ["objective=ttft", "objective=all"] {
+        assert_eq!(second.count("nv_trt_llm_objective_requests_total", &[objective, "outcome=met"]), 3);
+    }
+    assert_eq!(second.find("nv_trt_llm_goodput_tokens_total", &[]), None);
     // The server was replaced: its page counts from 0.
     let third = server.show(&daemon, times(4));
     assert_eq!(third.count("nv_trt_llm_e2e_request_latency_seconds_count", &[]), 7);
@@ -332,7 +340,8 @@ fn a_request_with_a_line_is_not_observed_again_from_the_page() {
     let lines = tempfile::tempdir().unwrap();
     write_line(lines.path(), &entry());
     let source = format!("{}?perf_metrics_dir={}", server.source, lines.path().display());
-    let daemon = Daemon::start(&["--source", &source, "--objectives", "ttft=500ms", "--metrics.compat", "trtllm"]);
+    let daemon =
+        Daemon::start(&["--source", &source, "--objectives", "ttft=500ms,tpot=100ms", "--metrics.compat", "trtllm"]);
     server.settle();
     daemon.poll(&[], 30);
     server.change(|answers| answers.page = times(12));
@@ -345,8 +354,12 @@ fn a_request_with_a_line_is_not_observed_again_from_the_page() {
     assert_eq!(page.get("trtllm_e2e_request_latency_seconds_sum", &[]), 4.0);
     assert_eq!(source_of_latencies(&page, "perf_metrics"), 1.0);
     assert_eq!(page.count("nv_trt_llm_objective_requests_total", &["objective=ttft", "outcome=met"]), 2);
-    // Only the page has the time per output token.
+    // Only the page has the time per output token, which was above 0.1 s.
     assert_eq!(page.count("nv_trt_llm_time_per_output_token_seconds_count", &[]), 2);
+    for objective in ["objective=tpot", "objective=all"] {
+        let outcome = |outcome| page.count("nv_trt_llm_objective_requests_total", &[objective, outcome]);
+        assert_eq!(["outcome=met", "outcome=missed", "outcome=unknown"].map(outcome), [0, 2, 0], "{objective}");
+    }
 }
 
 #[test]
@@ -389,6 +402,49 @@ fn an_engine_that_is_newer_than_the_exporter_is_noticed() {
     let report = run(&["doctor", "--for", "3s", &format!("http://{}", daemon.address)]);
     let text = String::from_utf8_lossy(&report.stdout);
     assert!(text.contains("engine-newer") && text.contains("numDreams, wishes"), "{text}");
+}
+
+fn unread(daemon: &Daemon) -> serde_json::Value {
+    daemon.get("/api/v1/engines").json()[0]["unreadKeys"].clone()
+}
+
+#[test]
+fn new_names_of_entries_and_pages_and_answers_of_another_shape_are_noticed() {
+    let server = Server::start(&(FIXTURE.to_owned() + "# TYPE trtllm_dreams_total counter\ntrtllm_dreams_total 3.0\n"));
+    let mut newer = entry();
+    newer["perf_metrics"]["timing_metrics"]["wish_time"] = json!(10.5);
+    server.change(|answers| answers.entries = Some(vec![newer]));
+    let daemon = start(&server);
+    until(|| ensure(unread(&daemon) == json!(["trtllm_dreams_total", "wish_time"]), || unread(&daemon).to_string()));
+    server.change(|answers| {
+        answers.entries_in_object = true;
+        answers.page = "<html>moved</html>".to_owned();
+    });
+    let all = json!(["/perf_metrics", "/prometheus/metrics", "trtllm_dreams_total", "wish_time"]);
+    until(|| ensure(unread(&daemon) == all, || unread(&daemon).to_string()));
+    assert_eq!(daemon.poll(&[], 3).get("trtllm_exporter_source_unread_keys", &[]), 4.0);
+    assert_eq!(daemon.get("/api/v1/engines").json()[0]["missingEndpoints"], json!([]));
+}
+
+#[test]
+fn a_newer_engine_takes_bounded_memory_whatever_it_sends() {
+    let server = Server::start(FIXTURE);
+    let lines = tempfile::tempdir().unwrap();
+    let source = format!("{}?perf_metrics_dir={}", server.source, lines.path().display());
+    let daemon = Daemon::start(&["--source", &source]);
+    server.settle();
+    daemon.poll(&[], 30);
+    let mut newer = entry();
+    for number in 0..200 {
+        newer[format!("dream_{number}")] = json!({format!("wish_{number}"): 1});
+    }
+    write_line(lines.path(), &newer);
+    let page = daemon.until(|page| {
+        let keys = page.get("trtllm_exporter_source_unread_keys", &[]);
+        ensure(keys > 0.0, || "the line was not looked at".to_owned())
+    });
+    assert_eq!(page.get("trtllm_exporter_source_unread_keys", &[]), 64.0);
+    assert_eq!(unread(&daemon).as_array().unwrap().len(), 64);
 }
 
 #[test]

@@ -13,6 +13,8 @@ pub struct FinishedRequest {
     pub request: Option<u64>,
     pub prompt_tokens: Option<i64>,
     pub output_tokens: Option<i64>,
+    /// Tokens of the prompt that were found in the KV cache.
+    pub cached_tokens: Option<u64>,
     pub latencies: Latencies,
     /// Seconds between the arrival at the HTTP server and its first token.
     pub server_time_to_first_token: Option<f64>,
@@ -72,6 +74,7 @@ impl FinishedRequest {
             request: entry.request_id,
             prompt_tokens: tokens(entry.prompt_tokens),
             output_tokens,
+            cached_tokens: entry.cached_tokens,
             latencies: Latencies::of(&times, output_tokens),
             server_time_to_first_token: server_time_to_first_token(&timing),
             disaggregated: entry.ctx_request_id || transfer_seconds.is_some(),
@@ -95,6 +98,7 @@ impl FinishedRequest {
             request: generation.request.or(context.request),
             prompt_tokens: context.prompt_tokens.or(generation.prompt_tokens),
             output_tokens,
+            cached_tokens: context.cached_tokens.or(generation.cached_tokens),
             latencies: Latencies::of_pair(&context.times, &generation.times, output_tokens),
             server_time_to_first_token: context.server_time_to_first_token.or(generation.server_time_to_first_token),
             disaggregated: true,

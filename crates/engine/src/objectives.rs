@@ -1,11 +1,14 @@
-//! Whether requests met the objectives of their engine. Each request is judged whole, which histograms cannot do: they do not know
-//! which first token and which last token belong together.
+//! Whether requests met the objectives of their engine. Each request is judged whole. Where only histograms are known, only what is
+//! certain is counted: they do not know which first token and which last token belong together.
 
 use std::time::Duration;
 
 use trtllm_model::Objectives;
+use trtllm_model::perf_metrics::FinishReason;
+use trtllm_model::server_metrics::RequestHistogram;
 
 use super::request_times::Times;
+use super::server_metrics::{HistogramIncrease, Increase};
 
 /// Requests by outcome.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -38,6 +41,15 @@ pub struct Served {
     pub output_tokens: Option<u64>,
     /// It timed out or has failed.
     pub failed: bool,
+}
+
+/// Which objectives are judged. The time per output token of one request can be known from another place than its other times: then
+/// that place judges `tpot` and, because it needs all of them, `all`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Scope {
+    All,
+    PerToken,
+    WithoutPerToken,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -110,7 +122,33 @@ fn between(from: Option<f64>, to: Option<f64>) -> Option<f64> {
     Some(to? - from?).filter(|seconds| *seconds >= 0.0)
 }
 
+impl HistogramIncrease {
+    /// Observations that are certainly within the limit, and those that are certainly above it.
+    fn within(&self, limit: Duration) -> (u64, u64) {
+        let micros = |seconds: f64| (seconds * 1e6).round();
+        let (limit, mut above) = (micros(limit.as_secs_f64()), 0.0);
+        let (mut met, mut missed) = (0_u64, 0_u64);
+        for (bound, count) in &self.buckets {
+            if micros(*bound) <= limit {
+                met = met.saturating_add(*count);
+            } else if above >= limit {
+                missed = missed.saturating_add(*count);
+            }
+            above = micros(*bound);
+        }
+        (met, missed)
+    }
+}
+
 impl Outcomes {
+    fn add_all(&mut self, more: Self) {
+        for (count, more) in
+            [(&mut self.met, more.met), (&mut self.missed, more.missed), (&mut self.unknown, more.unknown)]
+        {
+            *count = count.saturating_add(more);
+        }
+    }
+
     fn add(&mut self, outcome: Outcome) {
         let count = match outcome {
             Outcome::Met => &mut self.met,
@@ -130,20 +168,47 @@ impl ObjectiveTotals {
         Self { ttft, tpot, e2e, all: Outcomes::default(), goodput_tokens: None, limits }
     }
 
-    /// Counts requests whose times are known only all together.
-    pub fn count_unknown(&mut self, requests: u64) {
-        for outcomes in [&mut self.ttft, &mut self.tpot, &mut self.e2e].into_iter().flatten().chain([&mut self.all]) {
-            outcomes.unknown = outcomes.unknown.saturating_add(requests);
+    /// Counts requests of which only the histograms are known. A bucket below the limit has met it, one above has missed it, and the
+    /// bucket that contains the limit is unknown. Which times belong to one request is unknown, too, so `all` is met by those
+    /// that no objective can have taken, and missed by the most that one objective shows. See [`Scope`].
+    pub fn count_histograms(&mut self, more: &Increase, scope: Scope) {
+        let reason = |reason: FinishReason| more.finished[reason as usize];
+        // Histograms have the times of requests that were cancelled or failed, but not whose times they are.
+        let cancelled = reason(FinishReason::Cancelled);
+        let not_met =
+            cancelled.saturating_add(reason(FinishReason::Timeout)).saturating_add(reason(FinishReason::Other));
+        let limits = self.limits;
+        let mut judged = [
+            (&mut self.ttft, limits.ttft, RequestHistogram::FirstToken),
+            (&mut self.tpot, limits.tpot, RequestHistogram::PerOutputToken),
+            (&mut self.e2e, limits.e2e, RequestHistogram::EndToEnd),
+        ];
+        let configured = || judged.iter().filter(|(_, limit, _)| limit.is_some());
+        let requests = configured().map(|(.., histogram)| more.of(*histogram).count());
+        let requests = requests.fold(more.of(RequestHistogram::EndToEnd).count(), u64::max);
+        let mut all = Outcomes { met: requests, missed: 0, unknown: 0 };
+        for (outcomes, limit, histogram) in &mut judged {
+            let (Some(outcomes), Some(limit)) = (outcomes.as_mut(), *limit) else { continue };
+            let (met, missed) = more.of(*histogram).within(limit);
+            let (met, missed) = (met.saturating_sub(not_met), missed.saturating_sub(cancelled));
+            all.met = all.met.saturating_sub(requests - met);
+            all.missed = all.missed.max(missed);
+            if scope == Scope::All || *histogram == RequestHistogram::PerOutputToken {
+                outcomes.add_all(Outcomes { met, missed, unknown: requests - met - missed });
+            }
+        }
+        if scope == Scope::All || limits.tpot.is_some() {
+            self.all.add_all(Outcomes { unknown: requests - all.met - all.missed, ..all });
         }
     }
 
     /// Counts one request. `all` is missed if any objective is, else unknown if any is, else met.
-    pub fn count(&mut self, served: &Served) {
+    pub fn count(&mut self, served: &Served, scope: Scope) {
         let limits = self.limits;
         let mut all = Outcome::Met;
         for (outcomes, outcome) in [
             (&mut self.ttft, limits.ttft.map(|limit| served.time_to_first_token_within(limit))),
-            (&mut self.tpot, limits.tpot.map(|limit| served.per_token_within(limit))),
+            (&mut self.tpot, limits.tpot.filter(|_| scope == Scope::All).map(|limit| served.per_token_within(limit))),
             (&mut self.e2e, limits.e2e.map(|limit| served.e2e_within(limit))),
         ] {
             let (Some(outcomes), Some(outcome)) = (outcomes, outcome) else { continue };
@@ -154,7 +219,9 @@ impl ObjectiveTotals {
                 (Outcome::Met, Outcome::Met) => Outcome::Met,
             };
         }
-        self.all.add(all);
+        if scope == Scope::All {
+            self.all.add(all);
+        }
         if let Some(tokens) = served.output_tokens {
             let good = if all == Outcome::Met { tokens } else { 0 };
             self.goodput_tokens = Some(self.goodput_tokens.unwrap_or(0).saturating_add(good));
@@ -179,9 +246,77 @@ mod tests {
     fn counted(limits: Objectives, requests: &[Served]) -> ObjectiveTotals {
         let mut totals = ObjectiveTotals::new(limits);
         for request in requests {
-            totals.count(request);
+            totals.count(request, Scope::All);
         }
         totals
+    }
+
+    /// The increase of histograms with these buckets each: ttft, tpot, e2e.
+    fn increase(of: [&[(f64, u64)]; 3], finished: &[(FinishReason, u64)]) -> Increase {
+        let mut more = Increase::default();
+        let histograms = [RequestHistogram::FirstToken, RequestHistogram::PerOutputToken, RequestHistogram::EndToEnd];
+        for (histogram, buckets) in histograms.into_iter().zip(of) {
+            more.histograms[histogram as usize].buckets = buckets.to_vec();
+        }
+        for (reason, requests) in finished {
+            more.finished[*reason as usize] = *requests;
+        }
+        more
+    }
+
+    #[test]
+    fn a_bucket_is_met_below_its_limit_missed_above_it_and_unknown_around_it() {
+        let ttft: &[(f64, u64)] = &[(0.1, 4), (0.5, 3), (1.0, 2), (f64::INFINITY, 1)];
+        let more = increase([ttft, &[], &[(1.0, 10), (f64::INFINITY, 0)]], &[(FinishReason::Stop, 10)]);
+        for (limit, expected) in [
+            (500, outcomes(7, 3, 0)),
+            (100, outcomes(4, 6, 0)),
+            (400, outcomes(4, 3, 3)),
+            (50, outcomes(0, 6, 4)),
+            (2000, outcomes(9, 0, 1)),
+        ] {
+            let mut totals = ObjectiveTotals::new(limits(limit, 0, 0));
+            totals.count_histograms(&more, Scope::All);
+            assert_eq!((totals.ttft, totals.all), (Some(expected), expected), "{limit} ms");
+            assert_eq!(totals.goodput_tokens, None);
+        }
+    }
+
+    #[test]
+    fn all_objectives_together_count_only_what_any_pairing_of_the_times_gives() {
+        // 10 requests: 9 have met ttft, 8 e2e. Those that missed one of them may be different ones.
+        let more = increase([&[(0.5, 9), (1.0, 1)], &[], &[(2.0, 8), (4.0, 2)]], &[]);
+        let mut totals = ObjectiveTotals::new(limits(500, 0, 2000));
+        totals.count_histograms(&more, Scope::All);
+        assert_eq!((totals.ttft, totals.e2e), (Some(outcomes(9, 1, 0)), Some(outcomes(8, 2, 0))));
+        assert_eq!(totals.all, outcomes(7, 2, 1));
+    }
+
+    #[test]
+    fn a_request_without_a_time_or_that_was_cancelled_is_unknown_and_a_failed_one_has_not_met() {
+        // A request with one token has no time per output token.
+        let tpot: &[(f64, u64)] = &[(0.05, 6), (0.1, 3)];
+        let more = |finished| increase([&[], tpot, &[(4.0, 10)]], finished);
+        for (finished, expected) in [
+            (&[][..], outcomes(6, 3, 1)),
+            (&[(FinishReason::Cancelled, 2)], outcomes(4, 1, 5)),
+            (&[(FinishReason::Timeout, 2)], outcomes(4, 3, 3)),
+            (&[(FinishReason::Cancelled, 50)], outcomes(0, 0, 10)),
+        ] {
+            let mut totals = ObjectiveTotals::new(limits(0, 50, 0));
+            totals.count_histograms(&more(finished), Scope::All);
+            assert_eq!((totals.tpot, totals.all), (Some(expected), expected), "{finished:?}");
+        }
+    }
+
+    #[test]
+    fn requests_with_entries_take_only_their_time_per_output_token_from_histograms() {
+        let mut totals = ObjectiveTotals::new(limits(500, 50, 0));
+        let request = Served::of(&times(10.0, 10.1, 12.0), None);
+        totals.count(&request, Scope::WithoutPerToken);
+        totals.count_histograms(&increase([&[(0.5, 1)], &[(0.05, 1)], &[(2.0, 1)]], &[]), Scope::PerToken);
+        assert_eq!((totals.ttft, totals.tpot), (Some(outcomes(1, 0, 0)), Some(outcomes(1, 0, 0))));
+        assert_eq!(totals.all, outcomes(1, 0, 0));
     }
 
     fn outcomes(met: u64, missed: u64, unknown: u64) -> Outcomes {

@@ -7,7 +7,7 @@ use trtllm_model::OrchestratorReading;
 use trtllm_model::orchestrator::{OrchestratorCount, OrchestratorCounter, OrchestratorTime, Side, WorkerCounts};
 
 use super::histogram::{COMPLETE_SECONDS, FIRST_TOKEN_SECONDS, Histogram};
-use super::server_metrics::{TimeIncrease, apart};
+use super::server_metrics::{HistogramIncrease, apart};
 
 /// Series remembered, whatever the bounds of buckets are named.
 const MAX_SERIES: usize = 4096;
@@ -140,7 +140,7 @@ impl OrchestratorFold {
         if reading.counts.iter().any(falls) {
             last.clear();
         }
-        let mut times: HashMap<OrchestratorTime, TimeIncrease> = HashMap::new();
+        let mut times: HashMap<OrchestratorTime, HistogramIncrease> = HashMap::new();
         for OrchestratorCount { counter, value } in &reading.counts {
             let earlier = if baseline { *value } else { last.get(counter).copied().unwrap_or(0) };
             let increase = value.saturating_sub(earlier);
@@ -148,14 +148,12 @@ impl OrchestratorFold {
                 OrchestratorCounter::Time(time, bound) => {
                     times.entry(*time).or_default().buckets.extend(bound.parse().ok().zip(Some(increase)));
                 }
-                OrchestratorCounter::TimeNanos(time) => {
-                    times.entry(*time).or_default().seconds += increase as f64 / 1e9
-                }
+                OrchestratorCounter::TimeNanos(time) => times.entry(*time).or_default().sum += increase as f64 / 1e9,
                 counter => totals.count(counter, increase),
             }
         }
-        for (time, TimeIncrease { buckets, seconds }) in times {
-            totals.histogram(time).add_buckets(apart(buckets), seconds);
+        for (time, HistogramIncrease { buckets, sum }) in times {
+            totals.histogram(time).add_buckets(apart(buckets), sum);
         }
         if last.len() > MAX_SERIES {
             last.clear();

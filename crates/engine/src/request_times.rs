@@ -1,11 +1,11 @@
 //! Histograms of the times and the resources of requests.
 
 use trtllm_model::StepTimes;
-use trtllm_model::server_metrics::RequestTime;
+use trtllm_model::server_metrics::RequestHistogram;
 
 use super::histogram::{
-    BATCH_REQUESTS, DECODED_TOKENS, FIRST_TOKEN_SECONDS, Histogram, LONG_SECONDS, PER_TOKEN_SECONDS, RATIO,
-    REQUEST_ITERATIONS, SHORT_SECONDS, TRANSFER_BYTES,
+    BATCH_REQUESTS, CACHED_TOKENS, DECODED_TOKENS, FIRST_TOKEN_SECONDS, Histogram, LONG_SECONDS, PER_TOKEN_SECONDS,
+    RATIO, REQUEST_ITERATIONS, SHORT_SECONDS, TRANSFER_BYTES,
 };
 use super::kv_transfers::KvTransfers;
 
@@ -28,6 +28,8 @@ pub struct RequestTimes {
     pub kv_transfers: KvTransfers,
     /// 0..1.
     pub kv_cache_hit_ratio: Histogram,
+    /// Tokens of a request's prompt that were found in the KV cache.
+    pub cached_tokens: Histogram,
     /// Blocks allocated to a request over its lifetime.
     pub kv_cache_blocks: Histogram,
     /// Newly allocated blocks among them.
@@ -129,6 +131,7 @@ impl RequestTimes {
             kv_cache_transfer_bytes: Histogram::new(TRANSFER_BYTES),
             kv_transfers: KvTransfers::new(),
             kv_cache_hit_ratio: Histogram::new(RATIO),
+            cached_tokens: Histogram::new(CACHED_TOKENS),
             kv_cache_blocks: Histogram::new(BATCH_REQUESTS),
             kv_cache_new_blocks: Histogram::new(BATCH_REQUESTS),
             iterations: Histogram::new(REQUEST_ITERATIONS),
@@ -158,16 +161,17 @@ impl RequestTimes {
         }
     }
 
-    /// The histogram of a time that trtllm-serve's own page has, too.
-    pub fn of_server(&mut self, time: RequestTime) -> &mut Histogram {
-        match time {
-            RequestTime::FirstToken => &mut self.time_to_first_token,
-            RequestTime::PerOutputToken => &mut self.time_per_output_token,
-            RequestTime::EndToEnd => &mut self.e2e_latency,
-            RequestTime::Queue => &mut self.queue_time,
-            RequestTime::Prefill => &mut self.prefill_time,
-            RequestTime::Decode => &mut self.decode_time,
-            RequestTime::Inference => &mut self.inference_time,
+    /// The histogram that trtllm-serve's own page has, too.
+    pub fn of_server(&mut self, histogram: RequestHistogram) -> &mut Histogram {
+        match histogram {
+            RequestHistogram::FirstToken => &mut self.time_to_first_token,
+            RequestHistogram::PerOutputToken => &mut self.time_per_output_token,
+            RequestHistogram::EndToEnd => &mut self.e2e_latency,
+            RequestHistogram::Queue => &mut self.queue_time,
+            RequestHistogram::Prefill => &mut self.prefill_time,
+            RequestHistogram::Decode => &mut self.decode_time,
+            RequestHistogram::Inference => &mut self.inference_time,
+            RequestHistogram::CachedTokens => &mut self.cached_tokens,
         }
     }
 

@@ -7,15 +7,15 @@ use std::time::{Duration, Instant};
 
 use trtllm_model::perf_metrics::{PerfMetricsEntry, SpeculativeDecodingMetrics};
 use trtllm_model::request::{RequestStage, RequestStats};
-use trtllm_model::server_metrics::RequestTime;
+use trtllm_model::server_metrics::RequestHistogram;
 use trtllm_model::{Objectives, ServerMetrics};
 
 use super::finished_request::{FinishedRequest, finish_reason, served};
 use super::lifecycle::Lifecycle;
-use super::objectives::{ObjectiveTotals, Served};
+use super::objectives::{ObjectiveTotals, Scope, Served};
 use super::request_times::{Blocks, Latencies, RequestTimes, Times};
 use super::request_totals::{LatencySource, RequestTotals, Usage};
-use super::server_metrics::{ServerFold, ServerTotals};
+use super::server_metrics::{Increase, ServerFold, ServerTotals};
 use super::successes::Successes;
 
 /// The fold of finished requests.
@@ -151,6 +151,10 @@ impl RequestFold {
         if let Some(seconds) = finished.server_time_to_first_token {
             times.server_time_to_first_token.observe_request(seconds, request);
         }
+        // A server that counts cached tokens has them on its page.
+        if let Some(tokens) = finished.cached_tokens.filter(|_| !self.server.is_known()) {
+            times.cached_tokens.observe_request(tokens as f64, request);
+        }
         if let Some(iterations) = finished.iterations {
             times.iterations.observe_request(iterations as f64, request);
         }
@@ -200,16 +204,26 @@ impl RequestFold {
             }
         }
         self.times_from_server = page.without_entries;
-        for (time, increase) in RequestTime::ALL.into_iter().zip(more.times) {
-            // The time per output token is nowhere else, because entries have no number of tokens.
-            if !page.without_entries && time != RequestTime::PerOutputToken {
-                continue;
+        if page.without_entries && more.of(RequestHistogram::EndToEnd).count() > 0 {
+            self.totals.source = LatencySource::ServerMetrics;
+        }
+        self.judge_page(&more);
+        for (histogram, increase) in RequestHistogram::ALL.into_iter().zip(more.histograms) {
+            if page.without_entries || histogram.is_only_on_page() {
+                self.totals.times.of_server(histogram).add_buckets(increase.buckets, increase.sum);
             }
-            if time == RequestTime::EndToEnd && increase.count() > 0 {
-                self.totals.source = LatencySource::ServerMetrics;
-                self.count_unjudged(increase.count());
-            }
-            self.totals.times.of_server(time).add_buckets(increase.buckets, increase.seconds);
+        }
+    }
+
+    /// Judges the requests that were added to the histograms of the server's page: all of them without rows and entries, and by their
+    /// time per output token if there are entries, which have no number of tokens.
+    fn judge_page(&mut self, more: &Increase) {
+        if self.rows == RequestRows::Present || !self.unjudged.is_empty() {
+            return;
+        }
+        let scope = if self.times_from_server { Scope::All } else { Scope::PerToken };
+        if let Some(objectives) = &mut self.totals.objectives {
+            objectives.count_histograms(more, scope);
         }
     }
 
@@ -227,9 +241,9 @@ impl RequestFold {
             self.totals.source = LatencySource::None;
         }
         let mut without = RequestTimes::new();
-        for time in RequestTime::ALL {
-            if from_pages || time == RequestTime::PerOutputToken {
-                std::mem::swap(self.totals.times.of_server(time), without.of_server(time));
+        for histogram in RequestHistogram::ALL {
+            if from_pages || histogram.is_only_on_page() {
+                std::mem::swap(self.totals.times.of_server(histogram), without.of_server(histogram));
             }
         }
     }
@@ -243,16 +257,6 @@ impl RequestFold {
     pub fn resume(&mut self) {
         self.restart();
         self.server.resume();
-    }
-
-    /// Without rows and entries, nothing says whether these requests met their objectives.
-    fn count_unjudged(&mut self, requests: u64) {
-        if self.rows == RequestRows::Unknown
-            && self.unjudged.is_empty()
-            && let Some(objectives) = &mut self.totals.objectives
-        {
-            objectives.count_unknown(requests);
-        }
     }
 
     /// No request is observed twice: trtllm-serve's own metrics have the times of all requests.
@@ -279,21 +283,25 @@ impl RequestFold {
 
     /// A request counts once. Its row counts unless entries have times; an entry without times waits until that is known.
     fn judge_entry(&mut self, served: &Served, now: Instant) {
+        // The page judges requests without a number of tokens by their time per output token.
         let Some(objectives) = &mut self.totals.objectives else { return };
+        let page_judges =
+            self.server.is_known() && self.rows != RequestRows::Present && objectives.limits.tpot.is_some();
+        let scope = if page_judges && served.output_tokens.is_none() { Scope::WithoutPerToken } else { Scope::All };
         let counts = self.totals.source == LatencySource::PerfMetrics || self.rows == RequestRows::Absent;
         match self.rows {
             RequestRows::Unknown if !counts && self.unjudged.len() < MAX_PENDING => {
                 self.unjudged.push_back((now, *served))
             }
             RequestRows::Present if !counts => {}
-            _ => objectives.count(served),
+            _ => objectives.count(served, scope),
         }
     }
 
     fn judge_all(&mut self) {
         let Some(objectives) = &mut self.totals.objectives else { return };
         for (_, served) in self.unjudged.drain(..) {
-            objectives.count(&served);
+            objectives.count(&served, Scope::All);
         }
     }
 
@@ -341,7 +349,7 @@ impl RequestFold {
         }
         self.observe_latencies(complete.latencies, complete.blocks.request);
         if let (Some(objectives), Some(served)) = (&mut self.totals.objectives, &complete.served) {
-            objectives.count(served);
+            objectives.count(served, Scope::All);
         }
         self.totals.times.observe_blocks(&complete.blocks);
         self.totals.times.observe_transfer(complete.transfer_seconds, complete.transfer_bytes, complete.blocks.request);

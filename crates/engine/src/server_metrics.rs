@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 use trtllm_model::ServerMetrics;
-use trtllm_model::server_metrics::{Configuration, RequestTime, ServerCount, ServerCounter};
+use trtllm_model::server_metrics::{Configuration, RequestHistogram, ServerCount, ServerCounter};
 
 use super::cumulative::Cumulative;
 use super::successes::Finished;
@@ -38,19 +38,26 @@ pub struct ServerTotals {
 #[derive(Debug, Default, PartialEq)]
 pub struct Increase {
     pub finished: Finished,
-    /// In the order of [`RequestTime::ALL`].
-    pub times: [TimeIncrease; RequestTime::ALL.len()],
+    /// In the order of [`RequestHistogram::ALL`].
+    pub histograms: [HistogramIncrease; RequestHistogram::ALL.len()],
+}
+
+impl Increase {
+    #[must_use]
+    pub fn of(&self, histogram: RequestHistogram) -> &HistogramIncrease {
+        &self.histograms[histogram as usize]
+    }
 }
 
 /// The increase of one histogram.
 #[derive(Debug, Default, PartialEq)]
-pub struct TimeIncrease {
-    /// Upper bound and number of each bucket.
+pub struct HistogramIncrease {
+    /// Upper bound and number of each bucket, in ascending order.
     pub buckets: Vec<(f64, u64)>,
-    pub seconds: f64,
+    pub sum: f64,
 }
 
-impl TimeIncrease {
+impl HistogramIncrease {
     #[must_use]
     pub fn count(&self) -> u64 {
         self.buckets.iter().fold(0, |sum, (_, count)| sum.saturating_add(*count))
@@ -107,14 +114,16 @@ impl ServerFold {
                 ServerCounter::AcceptedTokens(position) => {
                     add_labelled(&mut totals.accepted_tokens, position, increase);
                 }
-                ServerCounter::RequestTime(time, bound) => {
-                    more.times[*time as usize].buckets.extend(bound.parse().ok().zip(Some(increase)));
+                ServerCounter::HistogramBucket(histogram, bound) => {
+                    more.histograms[*histogram as usize].buckets.extend(bound.parse().ok().zip(Some(increase)));
                 }
-                ServerCounter::RequestTimeNanos(time) => more.times[*time as usize].seconds += increase as f64 / 1e9,
+                ServerCounter::HistogramSum(histogram) => {
+                    more.histograms[*histogram as usize].sum += increase as f64 / histogram.parts();
+                }
             }
         }
-        for time in &mut more.times {
-            time.buckets = apart(std::mem::take(&mut time.buckets));
+        for histogram in &mut more.histograms {
+            histogram.buckets = apart(std::mem::take(&mut histogram.buckets));
         }
         more
     }
@@ -146,9 +155,9 @@ impl ServerFold {
 }
 
 /// The histogram that a series belongs to.
-fn histogram(count: &ServerCount) -> Option<(RequestTime, u64)> {
+fn histogram(count: &ServerCount) -> Option<(RequestHistogram, u64)> {
     match count.counter {
-        ServerCounter::RequestTime(time, _) | ServerCounter::RequestTimeNanos(time) => Some((time, count.series)),
+        ServerCounter::HistogramBucket(of, _) | ServerCounter::HistogramSum(of) => Some((of, count.series)),
         _ => None,
     }
 }
@@ -267,12 +276,15 @@ mod tests {
         assert_eq!(folded.totals.times.decode_time.count(), 1);
     }
 
+    fn of_times() -> impl Iterator<Item = RequestHistogram> {
+        RequestHistogram::ALL.into_iter().filter(|histogram| *histogram != RequestHistogram::CachedTokens)
+    }
+
     /// A page of `process` after requests that took `low` times up to 0.1 s and `high` times up to 0.5 s, of a server without
     /// entries.
     fn times(process: &str, low: u64, high: u64) -> ServerMetrics {
         let mut page = format!("trtllm_request_success_total{{finished_reason=\"stop\"}} {}\n", low + high);
-        let families = RequestTime::ALL.map(RequestTime::family);
-        for family in families {
+        for family in of_times().map(RequestHistogram::family) {
             let (all, sum) = (low + high, low as f64 * 0.0625 + high as f64 * 0.5);
             for (bound, count) in [("0.1", low), ("0.5", all), ("+Inf", all)] {
                 page += &format!("trtllm_{family}_bucket{{le=\"{bound}\",pid=\"{process}\"}} {count}\n");
@@ -285,13 +297,13 @@ mod tests {
 
     /// Number, sum, and number up to 0.5 s, of every time.
     fn observed(fold: &mut RequestFold) -> Vec<(u64, f64, u64)> {
-        RequestTime::ALL
+        of_times()
             .map(|time| {
                 let histogram = fold.totals.times.of_server(time);
                 let through = histogram.cumulative().take_while(|(bound, _)| bound.value <= 0.5).last().unwrap().1;
                 (histogram.count(), histogram.sum(), through)
             })
-            .to_vec()
+            .collect()
     }
 
     #[test]
@@ -305,8 +317,39 @@ mod tests {
         // A server with entries has the same times in its histograms: only those that entries lack count.
         let page = ServerMetrics { without_entries: false, ..times("1", 13, 21) };
         folded.absorb_server_metrics(&page);
-        let expected = RequestTime::ALL.map(|time| if time == RequestTime::PerOutputToken { 4 } else { 3 });
-        assert_eq!(observed(&mut folded).into_iter().map(|(count, ..)| count).collect::<Vec<_>>(), expected);
+        let expected = of_times().map(|time| if time == RequestHistogram::PerOutputToken { 4 } else { 3 });
+        assert!(observed(&mut folded).into_iter().map(|(count, ..)| count).eq(expected));
+    }
+
+    #[test]
+    fn cached_tokens_of_requests_come_from_the_page_and_else_from_entries() {
+        let page = |none: u64, all: u64, sum: u64| {
+            let family = "trtllm_prompt_cached_tokens_per_request";
+            let page = format!(
+                "{family}_bucket{{le=\"0.0\"}} {none}\n{family}_bucket{{le=\"64.0\"}} {all}\n{family}_bucket{{le=\"+Inf\"}} {all}\n\
+                 {family}_sum {sum}.0\n{family}_count {all}\n"
+            );
+            parse_server_metrics(page.as_bytes()).unwrap()
+        };
+        let shown = |fold: &RequestFold| {
+            let histogram = &fold.totals.times.cached_tokens;
+            (
+                histogram.cumulative().take(2).map(|(_, count)| count).collect::<Vec<_>>(),
+                histogram.count(),
+                histogram.sum(),
+            )
+        };
+        let entry =
+            PerfMetricsEntry { cached_tokens: Some(64), perf_metrics: Some(Default::default()), ..Default::default() };
+        let mut alone = RequestFold::default();
+        alone.absorb_perf_metrics(&entry, Instant::now());
+        assert_eq!(shown(&alone), (vec![0, 1], 1, 64.0));
+        let mut folded = RequestFold::default();
+        // More than the nanoseconds of a time could be.
+        folded.absorb_server_metrics(&page(10, 20, 9_000_000_000_000));
+        folded.absorb_server_metrics(&page(12, 25, 9_000_000_000_100));
+        folded.absorb_perf_metrics(&entry, Instant::now());
+        assert_eq!(shown(&folded), (vec![2, 5], 5, 100.0));
     }
 
     #[test]

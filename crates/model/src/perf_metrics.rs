@@ -33,6 +33,9 @@ pub struct PerfMetricsEntry {
     /// Tokens of the response, if the publisher knows it.
     #[serde(alias = "output_tokens")]
     pub output_tokens: Option<u64>,
+    /// Tokens of the prompt that were found in the KV cache, if the publisher knows the response.
+    #[serde(alias = "cached_tokens")]
+    pub cached_tokens: Option<u64>,
     /// The context server's part, in an entry of a disaggregated server. Such an entry has no metrics of its own.
     #[serde(alias = "ctx_perf_metrics", deserialize_with = "part")]
     pub ctx_perf_metrics: Option<Box<PerfMetricsEntry>>,

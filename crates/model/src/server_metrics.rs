@@ -52,15 +52,17 @@ pub enum ServerCounter {
     /// By position in the draft.
     DraftedTokens(String),
     AcceptedTokens(String),
-    /// Observations of a time of requests, by the upper bound of their bucket: `0.01` … `+Inf`.
-    RequestTime(RequestTime, String),
-    /// The sum of those times, in nanoseconds: a whole number like the other counts.
-    RequestTimeNanos(RequestTime),
+    /// Observations of a histogram of requests, by the upper bound of their bucket: `0.01` … `+Inf`.
+    #[serde(rename = "RequestTime")]
+    HistogramBucket(RequestHistogram, String),
+    /// The sum of a histogram, as a whole number like the other counts: in parts of [`RequestHistogram::parts`].
+    #[serde(rename = "RequestTimeNanos")]
+    HistogramSum(RequestHistogram),
 }
 
-/// A histogram of the times of finished requests.
+/// A histogram of finished requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub enum RequestTime {
+pub enum RequestHistogram {
     FirstToken,
     PerOutputToken,
     EndToEnd,
@@ -68,10 +70,12 @@ pub enum RequestTime {
     Prefill,
     Decode,
     Inference,
+    /// Tokens of the prompt that were found in the KV cache.
+    CachedTokens,
 }
 
-impl RequestTime {
-    pub const ALL: [Self; 7] = [
+impl RequestHistogram {
+    pub const ALL: [Self; 8] = [
         Self::FirstToken,
         Self::PerOutputToken,
         Self::EndToEnd,
@@ -79,6 +83,7 @@ impl RequestTime {
         Self::Prefill,
         Self::Decode,
         Self::Inference,
+        Self::CachedTokens,
     ];
 
     /// The name of its family without `trtllm_`.
@@ -92,7 +97,20 @@ impl RequestTime {
             Self::Prefill => "request_prefill_time_seconds",
             Self::Decode => "request_decode_time_seconds",
             Self::Inference => "request_inference_time_seconds",
+            Self::CachedTokens => "prompt_cached_tokens_per_request",
         }
+    }
+
+    /// Whole numbers of this part of the unit are counted: nanoseconds, or tokens.
+    #[must_use]
+    pub const fn parts(self) -> f64 {
+        if matches!(self, Self::CachedTokens) { 1.0 } else { 1e9 }
+    }
+
+    /// The entries of finished requests do not have it, because they have no number of tokens.
+    #[must_use]
+    pub const fn is_only_on_page(self) -> bool {
+        matches!(self, Self::PerOutputToken | Self::CachedTokens)
     }
 }
 
@@ -115,7 +133,7 @@ impl ServerMetrics {
     /// Requests that have finished, by the histogram of their end-to-end times: the server observes each one there.
     #[must_use]
     pub fn finished_requests(&self) -> u64 {
-        let all = ServerCounter::RequestTime(RequestTime::EndToEnd, "+Inf".to_owned());
+        let all = ServerCounter::HistogramBucket(RequestHistogram::EndToEnd, "+Inf".to_owned());
         let of_processes = self.counts.iter().filter(|count| count.counter == all).map(|count| count.value);
         of_processes.fold(0, u64::saturating_add)
     }

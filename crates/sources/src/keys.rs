@@ -32,22 +32,38 @@ impl KeyWatch {
 
     /// Adds the keys of the array's first element, if it is time to look at it.
     pub(super) fn look_at_first(&mut self, array: &[u8], keys: &mut BTreeSet<String>) {
-        // What follows the element is not read.
-        self.look_at(array.trim_ascii_start().strip_prefix(b"[").unwrap_or_default(), keys);
+        self.look(|| keys_of_first(array), keys);
     }
 
-    /// Adds the keys of an object and of the objects in it. Ids, such as those of pools, are left out.
+    /// Adds the keys of the object, if it is time to look at it.
     pub(super) fn look_at(&mut self, object: &[u8], keys: &mut BTreeSet<String>) {
+        self.look(|| keys_of(object), keys);
+    }
+
+    fn look(&mut self, find: impl FnOnce() -> BTreeSet<String>, keys: &mut BTreeSet<String>) {
         if Instant::now() < self.due {
             return;
         }
-        let mut found = BTreeSet::new();
-        let _ = Keys(&mut found).deserialize(&mut serde_json::Deserializer::from_slice(object));
+        let mut found = find();
         if !found.is_empty() {
             self.due = Instant::now() + INTERVAL;
         }
         keys.append(&mut found);
     }
+}
+
+/// The keys of the first element of an array, as [`keys_of`]. Empty if the array is.
+#[must_use]
+pub fn keys_of_first(array: &[u8]) -> BTreeSet<String> {
+    // What follows the element is not read.
+    keys_of(array.trim_ascii_start().strip_prefix(b"[").unwrap_or_default())
+}
+
+/// The keys of an object, and of the objects in it. Ids, such as those of pools, are left out.
+fn keys_of(object: &[u8]) -> BTreeSet<String> {
+    let mut keys = BTreeSet::new();
+    let _ = Keys(&mut keys).deserialize(&mut serde_json::Deserializer::from_slice(object));
+    keys
 }
 
 struct Keys<'k>(&'k mut BTreeSet<String>);
@@ -117,12 +133,6 @@ impl<'de> Visitor<'de> for Keys<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn keys_of_first(array: &[u8]) -> BTreeSet<String> {
-        let mut keys = BTreeSet::new();
-        KeyWatch::new().look_at_first(array, &mut keys);
-        keys
-    }
 
     #[test]
     fn messages_are_looked_at_once_a_minute_and_again_when_the_server_may_be_another_one() {

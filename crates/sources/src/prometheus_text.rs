@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use std::hash::{BuildHasher as _, BuildHasherDefault, DefaultHasher};
 
 use trtllm_model::perf_metrics::FinishReason;
-use trtllm_model::server_metrics::{ConfigSection, RequestTime, ServerCount, ServerCounter, ServerMetrics};
+use trtllm_model::server_metrics::{ConfigSection, RequestHistogram, ServerCount, ServerCounter, ServerMetrics};
 
 /// Longest page, in bytes.
 pub const MAX_PAGE: usize = 4 << 20;
@@ -85,10 +85,12 @@ fn add(metrics: &mut ServerMetrics, sample: &ParsedSample<'_>) {
         "prompt_cached_tokens_total" => (Some(ServerCounter::CachedTokens), value),
         "spec_decode_drafted_tokens_total" => (of("token_position").map(ServerCounter::DraftedTokens), value),
         "spec_decode_accepted_tokens_total" => (of("token_position").map(ServerCounter::AcceptedTokens), value),
-        _ => match request_time(name) {
-            Some((time, "_bucket")) => (of("le").map(|bound| ServerCounter::RequestTime(time, bound)), value),
-            Some((time, "_sum")) => match sample.count(1e9) {
-                Some(nanos) => (Some(ServerCounter::RequestTimeNanos(time)), nanos),
+        _ => match histogram(name) {
+            Some((of_requests, "_bucket")) => {
+                (of("le").map(|bound| ServerCounter::HistogramBucket(of_requests, bound)), value)
+            }
+            Some((of_requests, "_sum")) => match sample.count(of_requests.parts()) {
+                Some(parts) => (Some(ServerCounter::HistogramSum(of_requests)), parts),
                 None => return,
             },
             _ => return,
@@ -112,8 +114,10 @@ fn config_section(name: &str) -> Option<ConfigSection> {
 }
 
 /// The histogram that a series belongs to, and the rest of its name: `_bucket`, `_sum`, `_count` or `_created`.
-fn request_time(name: &str) -> Option<(RequestTime, &str)> {
-    RequestTime::ALL.into_iter().find_map(|time| Some((time, name.strip_prefix(time.family())?)))
+fn histogram(name: &str) -> Option<(RequestHistogram, &str)> {
+    RequestHistogram::ALL
+        .into_iter()
+        .find_map(|of_requests| Some((of_requests, name.strip_prefix(of_requests.family())?)))
 }
 
 fn finish_reason(name: &str) -> ServerCounter {
@@ -256,18 +260,20 @@ mod tests {
             (ServerCounter::PromptTokens, 1000),
             (ServerCounter::GenerationTokens, 500),
             (ServerCounter::CachedTokens, 128),
+            (ServerCounter::HistogramBucket(RequestHistogram::CachedTokens, "64.0".to_owned()), 8),
+            (ServerCounter::HistogramSum(RequestHistogram::CachedTokens), 128),
             (ServerCounter::Errors("400".to_owned()), 2),
             (ServerCounter::DraftedTokens("1".to_owned()), 8),
             (ServerCounter::AcceptedTokens("1".to_owned()), 3),
-            (ServerCounter::RequestTime(RequestTime::PerOutputToken, "0.025".to_owned()), 3),
-            (ServerCounter::RequestTime(RequestTime::PerOutputToken, "+Inf".to_owned()), 5),
-            (ServerCounter::RequestTimeNanos(RequestTime::PerOutputToken), 100_078_000_000),
+            (ServerCounter::HistogramBucket(RequestHistogram::PerOutputToken, "0.025".to_owned()), 3),
+            (ServerCounter::HistogramBucket(RequestHistogram::PerOutputToken, "+Inf".to_owned()), 5),
+            (ServerCounter::HistogramSum(RequestHistogram::PerOutputToken), 100_078_000_000),
         ] {
             assert_eq!(values(&metrics, &counter), [value], "{counter:?}");
         }
         // The sum of both ranks.
         assert_eq!(metrics.scheduled_batch_size, Some(7));
-        assert_eq!(metrics.counts.len(), 3 + 3 + 1 + 4 + 20 + 1);
+        assert_eq!(metrics.counts.len(), 3 + 3 + 1 + 4 + 20 + 1 + 10 + 1);
     }
 
     #[test]
@@ -340,7 +346,7 @@ mod tests {
              # TYPE {long} gauge\n# TYPE 9 gauge\n# TYPE \n# TYPE"
         );
         assert_eq!(family_names(page.as_bytes()).into_iter().collect::<Vec<_>>(), ["a", "b"]);
-        assert_eq!(family_names(PAGE.as_bytes()).len(), 12);
+        assert_eq!(family_names(PAGE.as_bytes()).len(), 14);
         let many: String = (0..5000).map(|n| format!("# TYPE n{n} gauge\n")).collect();
         assert_eq!(family_names(many.as_bytes()).len(), MAX_FAMILIES);
     }

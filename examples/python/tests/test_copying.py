@@ -20,7 +20,7 @@ PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 class Result:
     """A GenerationResult: each step is one token, and the second one is the last."""
 
-    request_id, prompt_token_ids = 5, [1, 2, 3]
+    request_id, prompt_token_ids, cached_tokens = 5, [1, 2, 3], 2
 
     def __init__(self):
         self.outputs = [types.SimpleNamespace(
@@ -138,6 +138,7 @@ class Copying(unittest.TestCase):
                 until(lambda: len(self.requests()) == number)
         entry = self.requests()[0]
         self.assertEqual((entry["finishReason"], entry["promptTokens"], entry["outputTokens"]), ("length", 3, 2))
+        self.assertEqual(entry["cachedTokens"], 2)
         self.assertEqual(entry["perfMetrics"]["timing_metrics"]["first_token_time"], 12.0)
 
     def test_the_signature_stays_and_the_end_restores_the_methods(self):

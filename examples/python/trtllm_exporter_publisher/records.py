@@ -31,7 +31,8 @@ def _of_output(output):
     """A RequestOutput of the LLM API."""
     first = output.outputs[0]
     return _entry(output.request_id, getattr(first, "request_perf_metrics", None), getattr(first, "finish_reason", None),
-                  prompt=getattr(output, "prompt_token_ids", None), tokens=first.token_ids)
+                  prompt=getattr(output, "prompt_token_ids", None), tokens=first.token_ids,
+                  cached=getattr(output, "cached_tokens", None))
 
 
 def _of_response(response):
@@ -46,7 +47,7 @@ def _of_response(response):
                   tokens=beams[0] if beams else None)
 
 
-def _entry(request_id, metrics, reason, prompt=None, tokens=None):
+def _entry(request_id, metrics, reason, prompt=None, tokens=None, cached=None):
     # Without return_perf_metrics, only the reason and the lengths are known.
     entry = {"requestId": request_id, "perfMetrics": {} if metrics is None else _perf_metrics(metrics)}
     if reason not in (None, "NOT_FINISHED"):
@@ -55,6 +56,9 @@ def _entry(request_id, metrics, reason, prompt=None, tokens=None):
         entry["promptTokens"] = len(prompt)
     if tokens is not None:
         entry["outputTokens"] = len(tokens)
+    # Without metrics the engine leaves it at 0.
+    if metrics is not None and isinstance(cached, int):
+        entry["cachedTokens"] = cached
     return entry
 
 

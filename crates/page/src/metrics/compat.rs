@@ -86,6 +86,7 @@ pub(super) fn trtllm_page(labels: &SeriesLabels, snapshot: &EngineSnapshot, load
         (Id::TrtllmRequestPrefillTime, &times.prefill_time),
         (Id::TrtllmRequestDecodeTime, &times.decode_time),
         (Id::TrtllmRequestInferenceTime, &times.inference_time),
+        (Id::TrtllmPromptCachedTokensPerRequest, &times.cached_tokens),
         (Id::TrtllmPrefillBatchTokens, &totals.row_context_tokens),
     ] {
         page.observed(family, histogram);

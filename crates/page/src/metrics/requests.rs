@@ -38,6 +38,7 @@ impl SampleWriter<'_> {
         self.put(Id::TimePerOutputToken, requests.time_per_output_token());
         for (family, histogram) in [
             (Id::ServerTimeToFirstToken, &requests.times.server_time_to_first_token),
+            (Id::RequestCachedTokens, &requests.times.cached_tokens),
             (Id::RequestKvBlocks, &requests.times.kv_cache_blocks),
             (Id::RequestKvNewBlocks, &requests.times.kv_cache_new_blocks),
             (Id::RequestIterations, &requests.times.iterations),

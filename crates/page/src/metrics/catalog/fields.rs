@@ -321,6 +321,7 @@ fields! {
         finishReason [RequestsFinished ObjectiveRequests]
         promptTokens [InputTokenLen]
         outputTokens [OutputTokenLen TimePerOutputToken GoodputTokens]
+        cachedTokens [RequestCachedTokens]
         ctxPerfMetrics [TimeToFirstToken RequestQueueTime RequestPrefillTime E2eLatency RequestInferenceTime]
         genPerfMetrics [E2eLatency RequestDecodeTime RequestInferenceTime TimePerOutputToken KvCacheTransferTime]
         timeBreakdownMetrics [InterTokenLatency InterStepLatency RequestGpuForwardTime RequestGpuSampleTime]

@@ -66,6 +66,9 @@ families! {
     RequestKvHitRatio = ENGINE.histogram("nv_trt_llm_request_kv_cache_hit_ratio").unit("ratio").stable()
         .help("Share (0-1) of a request's KV cache blocks found in the cache.")
         .origin("RequestPerfMetrics numReusedBlocks / (numReusedBlocks + numMissedBlocks); else reusedBlocksPerRequest, missedBlocksPerRequest");
+    RequestCachedTokens = ENGINE.histogram("nv_trt_llm_request_cached_tokens").unit("tokens")
+        .help("Tokens of a request's prompt that were found in the KV cache, requests without any included.")
+        .origin("trtllm-serve's own trtllm_prompt_cached_tokens_per_request, bucket by bucket; else cachedTokens sent with RequestPerfMetrics");
     RequestKvBlocks = ENGINE.histogram("nv_trt_llm_request_kv_cache_blocks").unit("blocks")
         .help("KV cache blocks allocated to one request.")
         .origin("RequestPerfMetrics numTotalAllocatedBlocks; else allocTotalBlocksPerRequest");

@@ -153,6 +153,9 @@ families! {
     TrtllmRequestInferenceTime = TRTLLM.histogram("trtllm_request_inference_time_seconds").unit("seconds")
         .help("Time from a request's first scheduling to its last token in seconds.")
         .origin("trtllm: as nv_trt_llm_request_inference_time_seconds");
+    TrtllmPromptCachedTokensPerRequest = TRTLLM.histogram("trtllm_prompt_cached_tokens_per_request").unit("tokens")
+        .help("Tokens of a request's prompt that were found in the KV cache.")
+        .origin("trtllm: as nv_trt_llm_request_cached_tokens");
     TrtllmPrefillBatchTokens = TRTLLM.histogram("trtllm_prefill_batch_tokens").unit("tokens")
         .help("Context tokens of one iteration and rank; those without such tokens are left out.")
         .origin("trtllm: numCtxTokens of each row, so one observation for each attention data parallel rank");

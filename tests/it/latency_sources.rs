@@ -1,0 +1,270 @@
+//! The table of docs/sources.md that says where latencies come from in which release: for each of its rows a look-alike answers as that
+//! release does with those options, and the page must show what the row says.
+
+use std::collections::BTreeSet;
+use std::fs::OpenOptions;
+use std::io::Write as _;
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+use std::thread;
+
+use serde_json::{Value, json};
+
+use crate::support::daemon::Daemon;
+use crate::support::page::Page;
+use crate::support::server::serve;
+use crate::support::{ensure, until};
+
+const DOCUMENT: &str = include_str!("../../docs/sources.md");
+/// The columns with families, and the families of each.
+const COLUMNS: [(&str, &[&str]); 5] = [
+    (
+        "request times",
+        &[
+            "time_to_first_token_seconds",
+            "e2e_request_latency_seconds",
+            "request_queue_time_seconds",
+            "request_prefill_time_seconds",
+            "request_decode_time_seconds",
+            "request_inference_time_seconds",
+        ],
+    ),
+    ("time per output token", &["time_per_output_token_seconds"]),
+    ("inter-token latency", &["inter_token_latency_seconds"]),
+    ("first token at the server", &["server_time_to_first_token_seconds"]),
+    ("KV cache transfer", &["kv_cache_transfer_seconds"]),
+];
+/// Every time on the server's page, in seconds. No entry and no row has a time like it.
+const OF_PAGE: f64 = 0.375;
+
+struct Row {
+    cells: Vec<String>,
+    has_endpoint: bool,
+    options: BTreeSet<String>,
+    source: String,
+}
+
+/// The rows of the table.
+fn rows() -> Vec<Row> {
+    let lines = DOCUMENT.lines().skip_while(|line| !line.starts_with("| release |"));
+    let mut rows = lines.take_while(|line| line.starts_with('|')).map(|line| {
+        let cells = line.trim_matches('|').split('|').map(|cell| cell.trim().to_owned());
+        cells.collect::<Vec<_>>()
+    });
+    let head = rows.next().expect("the table is in docs/sources.md");
+    assert_eq!(head[3..], COLUMNS.map(|(name, _)| name.to_owned()));
+    let rows = rows.skip(1).map(|cells| Row {
+        has_endpoint: match cells[0].as_str() {
+            "up to 1.2" => true,
+            "after 1.2" => false,
+            other => panic!("unknown release {other}"),
+        },
+        options: cells[1].split('`').skip(1).step_by(2).map(str::to_owned).collect(),
+        source: cells[2].trim_matches('`').to_owned(),
+        cells,
+    });
+    rows.collect()
+}
+
+/// A server of one row. Before `ended` it has served nothing; then one request has ended.
+struct Server {
+    has_endpoint: bool,
+    options: BTreeSet<String>,
+    ended: bool,
+    /// Entries that were not read yet.
+    entries: Vec<Value>,
+    iter: u64,
+    /// Rows of the request that were sent.
+    rows: u64,
+    page_reads: u64,
+}
+
+impl Server {
+    fn has(&self, option: &str) -> bool {
+        self.options.contains(option)
+    }
+
+    fn answer(&mut self, path: &str) -> (u16, String) {
+        match path {
+            "/metrics" => (200, self.records().to_string()),
+            "/prometheus/metrics" if self.has("return_perf_metrics") => {
+                self.page_reads += 1;
+                (200, self.page())
+            }
+            "/perf_metrics" if self.has_endpoint => (200, Value::from(std::mem::take(&mut self.entries)).to_string()),
+            _ => (404, String::new()),
+        }
+    }
+
+    /// One iteration a second.
+    fn records(&mut self) -> Value {
+        self.iter += 1;
+        let (iter, second) = (self.iter, self.iter % 3600);
+        let rows = self.has("enable_iter_req_stats").then(|| self.rows()).unwrap_or_default();
+        json!([{"iter": iter, "timestamp": format!("2026-11-01T10:{:02}:{:02}.000000Z", second / 60, second % 60),
+            "iterLatencyMS": 1000.0, "numActiveRequests": 1, "requestStats": rows}])
+    }
+
+    /// The rows of a request that waits for a second and is in its context phase for another one, and then has a token in each of three.
+    fn rows(&mut self) -> Vec<Value> {
+        self.rows += u64::from(self.ended);
+        let (stage, scheduled, tokens) = match self.rows {
+            1 => ("CONTEXT_IN_PROGRESS", false, 0),
+            2 => ("CONTEXT_IN_PROGRESS", true, 0),
+            3 => ("GENERATION_IN_PROGRESS", true, 1),
+            4 => ("GENERATION_IN_PROGRESS", true, 2),
+            5 => ("GENERATION_COMPLETE", true, 3),
+            _ => return Vec::new(),
+        };
+        vec![
+            json!({"id": 7, "stage": stage, "contextPrefillPosition": 96, "numGeneratedTokens": tokens, "scheduled": scheduled,
+            "paused": false, "disServingStats": {"kvCacheTransferMS": 20.0, "kvCacheSize": 100_000}}),
+        ]
+    }
+
+    fn page(&self) -> String {
+        let prefix = if self.has_endpoint { "" } else { "trtllm_" };
+        let requests = u64::from(self.ended);
+        let mut page = format!("{prefix}request_success_total{{finished_reason=\"stop\"}} {requests}.0\n");
+        let of_old_page = [
+            "time_to_first_token_seconds",
+            "time_per_output_token_seconds",
+            "e2e_request_latency_seconds",
+            "request_queue_time_seconds",
+        ];
+        for (_, families) in &COLUMNS[..2] {
+            for family in families.iter().filter(|family| !self.has_endpoint || of_old_page.contains(family)) {
+                page += &format!(
+                    "{prefix}{family}_bucket{{le=\"0.5\"}} {requests}.0\n{prefix}{family}_bucket{{le=\"+Inf\"}} {requests}.0\n"
+                );
+                page += &format!("{prefix}{family}_sum {}\n", requests as f64 * OF_PAGE);
+            }
+        }
+        page
+    }
+}
+
+/// The entry of one request, as `/perf_metrics` or a file has it.
+fn entry(with_steps: bool) -> Value {
+    let mut entry = json!({"request_id": 7, "perf_metrics": {"timing_metrics": {"server_arrival_time": 9.9375,
+        "arrival_time": 10.0, "first_scheduled_time": 10.125, "first_token_time": 10.25, "last_token_time": 12.0,
+        "server_first_token_time": 10.5, "kv_cache_transfer_start": 10.03125, "kv_cache_transfer_end": 10.09375, "kv_cache_size": 4096}}});
+    if with_steps {
+        let step = |time: f64| json!({"token_time": time, "gpu_forward_time": 8.0, "gpu_sample_time": 0.5});
+        entry["time_breakdown_metrics"] =
+            json!({"ctx_chunk_metrics": [step(10.25)], "step_metrics": [step(10.75), step(11.25)]});
+    }
+    entry
+}
+
+fn write_line(directory: &Path, kind: &str, line: &Value) {
+    let path = directory.join(format!("perf_metrics-{kind}-gpu7-41-20261101T000000Z.jsonl"));
+    let mut file = OpenOptions::new().create(true).append(true).open(path).unwrap();
+    file.write_all(format!("{line}\n").as_bytes()).unwrap();
+}
+
+/// Where the families of a column come from. All of them are observed, or none.
+fn source_of(page: &Page, families: &[&str], of_entry: &str) -> &'static str {
+    let found: BTreeSet<&str> = families
+        .iter()
+        .map(|family| {
+            let value = |end: &str| page.find(&format!("nv_trt_llm_{family}_{end}"), &[]).unwrap_or(0.0);
+            let mean = value("sum") / value("count");
+            match (value("count"), family) {
+                (0.0, _) => "–",
+                _ if mean == OF_PAGE => "page",
+                _ if of_entry != "rows" => "entry",
+                _ => "rows",
+            }
+        })
+        .collect();
+    let found: Vec<&str> = found.into_iter().collect();
+    match found[..] {
+        ["entry"] if of_entry == "files" => "files",
+        ["entry"] => "endpoint",
+        ["page"] => "page",
+        ["rows"] => "rows",
+        ["–"] => "–",
+        _ => panic!("{families:?} come from {found:?}"),
+    }
+}
+
+fn check(row: Row) {
+    let lines = tempfile::tempdir().unwrap();
+    let Row { cells, has_endpoint, options, source } = row;
+    let has = |option: &str| options.contains(option);
+    let server = Server {
+        has_endpoint,
+        options: options.clone(),
+        ended: false,
+        entries: Vec::new(),
+        iter: 0,
+        rows: 0,
+        page_reads: 0,
+    };
+    let server = Arc::new(Mutex::new(server));
+    let serving = Arc::clone(&server);
+    let port = serve(move |request| {
+        let (status, body) = serving.lock().unwrap().answer(request.path());
+        Some((status, body.into_bytes()))
+    });
+    let source =
+        source.replace("URL", &format!("http://127.0.0.1:{port}")).replace("DIR", &lines.path().display().to_string());
+    let daemon = Daemon::start(&["--source", &source]);
+    // The first page and the first list of files are there.
+    daemon.poll(&[], 30);
+    let is_read = source.starts_with("trtllm-serve:") && has("return_perf_metrics");
+    let read_again = || {
+        let before = server.lock().unwrap().page_reads;
+        until(|| ensure(!is_read || server.lock().unwrap().page_reads > before, || "the page was not read".to_owned()));
+    };
+    read_again();
+    {
+        let mut server = server.lock().unwrap();
+        server.ended = true;
+        if has("perf_metrics_max_requests") {
+            server.entries = vec![entry(false)];
+        }
+        if has("perf_metrics_output_dir") {
+            match source.starts_with("perf-metrics:") {
+                false => write_line(lines.path(), "server", &entry(has("return_perf_metrics"))),
+                true => write_line(
+                    lines.path(),
+                    "disagg",
+                    &json!({"ctx_server": "a:1", "gen_server": "b:1", "status": "complete",
+                    "disagg_server_arrival_time": 9.875, "disagg_server_first_token_time": 10.5, "disagg_request_id": 5,
+                    "ctx_perf_metrics": entry(false), "gen_perf_metrics": entry(false)}),
+                ),
+            }
+        }
+    }
+    let of_entry = if has("enable_iter_req_stats") {
+        "rows"
+    } else if has_endpoint {
+        "endpoint"
+    } else {
+        "files"
+    };
+    let seen = |page: &Page| COLUMNS.map(|(_, families)| source_of(page, families, of_entry).to_owned());
+    let expected = &cells[3..];
+    let name = cells[..3].join(" | ");
+    daemon.until(|page| ensure(seen(page)[..] == *expected, || format!("{name}: {:?}, not {expected:?}", seen(page))));
+    // Nothing else comes later.
+    read_again();
+    read_again();
+    assert_eq!(seen(&daemon.poll(&[], 30))[..], *expected, "{name}");
+}
+
+#[test]
+fn latencies_come_from_where_the_document_says() {
+    let rows = rows();
+    assert!(rows.len() >= 10, "only {} rows", rows.len());
+    let sources: BTreeSet<&str> = rows.iter().flat_map(|row| row.cells[3..].iter().map(String::as_str)).collect();
+    assert_eq!(sources, BTreeSet::from(["endpoint", "files", "page", "rows", "–"]), "each source is tried");
+    thread::scope(|scope| {
+        let checks: Vec<_> = rows.into_iter().map(|row| scope.spawn(|| check(row))).collect();
+        for check in checks {
+            check.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        }
+    });
+}
