@@ -211,14 +211,22 @@ fn check(row: Row) {
     let source =
         source.replace("URL", &format!("http://127.0.0.1:{port}")).replace("DIR", &lines.path().display().to_string());
     let daemon = Daemon::start(&["--source", &source]);
-    // The first page and the first list of files are there.
+    // The first list of files and the first page are there.
     daemon.poll(&[], 30);
     let is_read = source.starts_with("trtllm-serve:") && has("return_perf_metrics");
+    if is_read && !has_endpoint {
+        daemon.until(|page| {
+            let finished = page.find("nv_trt_llm_requests_finished_total", &["reason=stop"]);
+            ensure(finished.is_some(), || format!("{}: the page was not taken", cells.join(" | ")))
+        });
+    }
     let read_again = || {
         let before = server.lock().unwrap().page_reads;
-        until(|| ensure(!is_read || server.lock().unwrap().page_reads > before, || "the page was not read".to_owned()));
+        until(|| {
+            let again = !is_read || server.lock().unwrap().page_reads > before;
+            ensure(again, || "the page was not read".to_owned())
+        });
     };
-    read_again();
     {
         let mut server = server.lock().unwrap();
         server.ended = true;

@@ -78,7 +78,7 @@ fn all_fields() -> Vec<Value> {
     }
     let mut entry = payload("perf_metrics_SHAPE.json")[1].clone();
     entry["finish_reason"] = json!("cancelled");
-    for (key, tokens) in [("prompt_tokens", 40), ("output_tokens", 11)] {
+    for (key, tokens) in [("prompt_tokens", 40), ("output_tokens", 11), ("cached_tokens", 8)] {
         entry[key] = json!(tokens);
     }
     entry["perf_metrics"]["timing_metrics"]["server_arrival_time"] = json!(1000.29);
@@ -192,8 +192,11 @@ fn an_engine_has_the_number_of_series_in_the_reference_page() {
     record["requestStats"] = Value::Null;
     absorb(&mut serve, &record, now);
     absorb(&mut serve, &payload("perf_metrics_SHAPE.json")[0], now);
-    let page = include_bytes!("../fixtures/prometheus_trtllm_serve_SHAPE_2026H2.txt");
-    serve.absorb_server_metrics(&parse_server_metrics(page).unwrap(), now);
+    let page = include_str!("../fixtures/prometheus_trtllm_serve_SHAPE_2026H2.txt");
+    let another_request = page.replace("model_name=\"llama-3-8b\"} 9.0", "model_name=\"llama-3-8b\"} 10.0");
+    for page in [page, &another_request] {
+        serve.absorb_server_metrics(&parse_server_metrics(page.as_bytes()).unwrap(), now);
+    }
     let (mut executor, now) = engine();
     let mut record = payload("metrics_trt_v1.0.0rc4.json")[0].clone();
     record["requestStats"] = payload("metrics_record_SHAPE_2026H2.json")[0]["requestStats"].clone();

@@ -369,8 +369,11 @@ fn request_times_of_a_server_that_writes_no_lines_come_from_its_page() {
     let source = format!("{}?perf_metrics_dir={}", server.source, lines.path().display());
     let daemon = Daemon::start(&["--source", &source]);
     let notice = || daemon.get("/api/v1/engines").json()[0]["notice"].clone();
-    until(|| ensure(server.change(|answers| answers.ended) > 1, || "the page was not read".to_owned()));
-    daemon.poll(&[], 3);
+    // The first page was taken.
+    daemon.until(|page| {
+        let finished = page.find("nv_trt_llm_requests_finished_total", &["reason=stop"]);
+        ensure(finished.is_some(), || "the page was not taken".to_owned())
+    });
     assert!(notice().is_null(), "no request has ended: {}", notice());
     server.change(|answers| answers.page = times(13));
     let observed = |page: &Page| page.find("nv_trt_llm_e2e_request_latency_seconds_count", &[]).unwrap_or(0.0);

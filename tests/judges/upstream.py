@@ -55,7 +55,8 @@ class Upstream:
             times = {getattr(timing, name.upper()): time for name, time in request["perf_metrics"]["timing_metrics"].items()}
             # It has no length and no reason, but without a reason the collector ignores the request.
             times = self.perf_utils.process_req_perf_metrics(times, output_length=0)
-            self.collector.log_request_metrics_dict(times | {"finished_reason": "unknown"})
+            cached = {self.perf_utils.MetricNames.PROMPT_CACHE_CACHED_TOKENS: request["cachedTokens"]}
+            self.collector.log_request_metrics_dict(times | cached | {"finished_reason": "unknown"})
 
     def samples(self):
         return samples(generate_latest(self.registry).decode())

@@ -123,20 +123,15 @@ fn between(from: Option<f64>, to: Option<f64>) -> Option<f64> {
 }
 
 impl HistogramIncrease {
-    /// Observations that are certainly within the limit, and those that are certainly above it.
-    fn within(&self, limit: Duration) -> (u64, u64) {
+    /// Observations within the limit, and those above it. `None` if the limit is inside of a bucket: an estimate would be wrong by
+    /// all the requests that take about that time, which may be most of them.
+    fn within(&self, limit: Duration) -> Option<(u64, u64)> {
         let micros = |seconds: f64| (seconds * 1e6).round();
-        let (limit, mut above) = (micros(limit.as_secs_f64()), 0.0);
-        let (mut met, mut missed) = (0_u64, 0_u64);
-        for (bound, count) in &self.buckets {
-            if micros(*bound) <= limit {
-                met = met.saturating_add(*count);
-            } else if above >= limit {
-                missed = missed.saturating_add(*count);
-            }
-            above = micros(*bound);
-        }
-        (met, missed)
+        let limit = micros(limit.as_secs_f64());
+        self.buckets.iter().find(|(bound, _)| micros(*bound) == limit)?;
+        let met = self.buckets.iter().filter(|(bound, _)| micros(*bound) <= limit);
+        let met = met.fold(0_u64, |sum, (_, count)| sum.saturating_add(*count));
+        Some((met, self.count().saturating_sub(met)))
     }
 }
 
@@ -168,9 +163,9 @@ impl ObjectiveTotals {
         Self { ttft, tpot, e2e, all: Outcomes::default(), goodput_tokens: None, limits }
     }
 
-    /// Counts requests of which only the histograms are known. A bucket below the limit has met it, one above has missed it, and the
-    /// bucket that contains the limit is unknown. Which times belong to one request is unknown, too, so `all` is met by those
-    /// that no objective can have taken, and missed by the most that one objective shows. See [`Scope`].
+    /// Counts requests of which only the histograms are known: exactly, if the limit is the bound of a bucket, and else as unknown.
+    /// Which times belong to one request is unknown, so `all` is met by those that no objective can have taken, and missed by the
+    /// most that one objective shows. See [`Scope`].
     pub fn count_histograms(&mut self, more: &Increase, scope: Scope) {
         let reason = |reason: FinishReason| more.finished[reason as usize];
         // Histograms have the times of requests that were cancelled or failed, but not whose times they are.
@@ -189,7 +184,7 @@ impl ObjectiveTotals {
         let mut all = Outcomes { met: requests, missed: 0, unknown: 0 };
         for (outcomes, limit, histogram) in &mut judged {
             let (Some(outcomes), Some(limit)) = (outcomes.as_mut(), *limit) else { continue };
-            let (met, missed) = more.of(*histogram).within(limit);
+            let (met, missed) = more.of(*histogram).within(limit).unwrap_or_default();
             let (met, missed) = (met.saturating_sub(not_met), missed.saturating_sub(cancelled));
             all.met = all.met.saturating_sub(requests - met);
             all.missed = all.missed.max(missed);
@@ -265,15 +260,15 @@ mod tests {
     }
 
     #[test]
-    fn a_bucket_is_met_below_its_limit_missed_above_it_and_unknown_around_it() {
+    fn a_limit_at_the_bound_of_a_bucket_is_exact_and_another_one_is_unknown() {
         let ttft: &[(f64, u64)] = &[(0.1, 4), (0.5, 3), (1.0, 2), (f64::INFINITY, 1)];
         let more = increase([ttft, &[], &[(1.0, 10), (f64::INFINITY, 0)]], &[(FinishReason::Stop, 10)]);
         for (limit, expected) in [
             (500, outcomes(7, 3, 0)),
             (100, outcomes(4, 6, 0)),
-            (400, outcomes(4, 3, 3)),
-            (50, outcomes(0, 6, 4)),
-            (2000, outcomes(9, 0, 1)),
+            (1000, outcomes(9, 1, 0)),
+            (400, outcomes(0, 0, 10)),
+            (2000, outcomes(0, 0, 10)),
         ] {
             let mut totals = ObjectiveTotals::new(limits(limit, 0, 0));
             totals.count_histograms(&more, Scope::All);

@@ -100,6 +100,13 @@ impl RequestTotals {
         self.tokens.generation.max(self.server.generation_tokens)
     }
 
+    /// Tokens of prompts that were found in the KV cache, from the server or else from publishers.
+    #[must_use]
+    pub fn cached_tokens(&self) -> Option<u64> {
+        let of_requests = &self.times.cached_tokens;
+        self.server.cached_tokens.or_else(|| (of_requests.count() > 0).then(|| of_requests.sum() as u64))
+    }
+
     /// A prompt without tokens belongs to a request that was cancelled before its prompt was read.
     fn observe_lengths(&mut self, input: Option<i64>, output: Option<i64>) {
         for (total, tokens) in [(&mut self.tokens.prompt, input), (&mut self.tokens.generation, output)] {

@@ -155,7 +155,8 @@ pub(super) const RULES: &[Rule] = &[
         severity: Severity::Info,
         check: Check::Engine(engine_newer),
         says: "The engine is newer than this exporter.",
-        when: "The engine sends keys that the exporter does not know (trtllm_exporter_source_unread_keys).",
+        when: "The engine uses names that the exporter does not know (trtllm_exporter_source_unread_keys): keys, families, or paths whose \
+               answers have another shape.",
         guideline: "What the exporter does not know is not on its page. What it knows is still right.",
         change: "Update the exporter. If you have its newest release, report these keys to the project.",
         alerts: &[],
@@ -183,7 +184,7 @@ pub(super) const RULES: &[Rule] = &[
         guideline: "Each request is judged by its own times. Releases of trtllm-serve without /perf_metrics have the times of single \
                     requests in the files of perf_metrics_output_dir, and in rows of requests.",
         change: "perf_metrics_output_dir: DIR on the server, and --source trtllm-serve:…?perf_metrics_dir=DIR. Or \
-                 enable_iter_req_stats: true, beside enable_iter_perf_stats: true.",
+                 enable_iter_req_stats: true, beside enable_iter_perf_stats: true. Or limits that are bounds of the server's buckets.",
         alerts: &[],
     },
 ];
@@ -349,7 +350,7 @@ fn engine_newer(engine: &Engine) -> Facts {
     let About { unread_keys, missing_endpoints, .. } = &engine.about;
     let mut facts = vec![text("unread keys", unread_keys.join(", "))];
     if !missing_endpoints.is_empty() {
-        facts.push(text("missing endpoints", missing_endpoints.join(", ")));
+        facts.push(text("endpoints that are gone", missing_endpoints.join(", ")));
     }
     (!unread_keys.is_empty()).then_some(facts)
 }

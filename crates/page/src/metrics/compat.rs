@@ -115,7 +115,7 @@ fn trtllm_requests(requests: &RequestTotals, page: &mut SampleWriter<'_>) {
     // trtllm-serve has the first four of our reasons.
     page.in_order(Id::TrtllmRequestSuccess, requests.finished.into_iter().flatten().map(increased));
     let server = &requests.server;
-    page.put(Id::TrtllmPromptCachedTokens, server.cached_tokens);
+    page.put(Id::TrtllmPromptCachedTokens, requests.cached_tokens());
     page.by_label(Id::TrtllmRequestError, "http_code", &server.errors);
     page.by_label(Id::TrtllmSpecDraftedByPosition, "token_position", &server.drafted_tokens);
     page.by_label(Id::TrtllmSpecAcceptedByPosition, "token_position", &server.accepted_tokens);

@@ -85,6 +85,7 @@ static OTHERS: &[(Switch, &[Id])] = &[
         ],
     ),
     (Switch::Entries, &[Id::RequestLatencyInfo]),
+    (Switch::ServerPage, &[Id::ObjectiveRequests]),
     (Switch::Any, &[Id::ObjectiveLimit]),
     (Switch::Iterations, &[Id::EngineConfigInfo]),
     (Switch::PyTorch, &[Id::StatisticsInterval]),

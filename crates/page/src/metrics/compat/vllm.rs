@@ -90,7 +90,7 @@ impl SampleWriter<'_> {
     fn tokens(&mut self, snapshot: &EngineSnapshot) {
         let requests = &snapshot.requests;
         let (prompt, generation) = (requests.prompt_tokens(), requests.generation_tokens());
-        let cached = requests.server.cached_tokens.max(cached_tokens(&snapshot.totals.pools.cached_tokens.by_tier));
+        let cached = requests.cached_tokens().max(cached_tokens(&snapshot.totals.pools.cached_tokens.by_tier));
         self.put(Id::VllmPromptTokens, prompt);
         self.put(Id::VllmGenerationTokens, generation);
         self.put(Id::VllmPromptTokensCached, cached);

@@ -132,7 +132,7 @@ families! {
     ObjectiveRequests = ENGINE.counter("nv_trt_llm_objective_requests_total").labels(&["model", "objective", "version"])
         .by("outcome", &["met", "missed", "unknown"])
         .help("Finished requests by objective (ttft, tpot, e2e, all) and outcome; a request meets all if it meets every objective.")
-        .origin("RequestPerfMetrics arrivalTime, firstTokenTime, lastTokenTime, outputTokens and finishReason; else stage changes and numGeneratedTokens in RequestStats (absent if statistics_interval_iterations is above 1). A time at its limit is met, tpot also by a request of one token. Requests that timed out or failed miss. Unknown where the client cancelled, or where a time or the length was not told or runs backwards. Needs --objectives or the key objectives");
+        .origin("RequestPerfMetrics arrivalTime, firstTokenTime, lastTokenTime, outputTokens and finishReason; else stage changes and numGeneratedTokens in RequestStats (absent if statistics_interval_iterations is above 1). A time at its limit is met, tpot also by a request of one token. Requests that timed out or failed miss. Where trtllm-serve's histograms alone have a time, its limit must be the bound of a bucket. Unknown where the client cancelled, or where a time or the length was not told or runs backwards. Needs --objectives or the key objectives");
     GoodputTokens = ENGINE.counter("nv_trt_llm_goodput_tokens_total")
         .help("Output tokens of requests that met all objectives.")
         .origin("the requests of nv_trt_llm_objective_requests_total with objective all and outcome met; absent until a request has told its length");

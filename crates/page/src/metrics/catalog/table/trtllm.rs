@@ -112,7 +112,7 @@ families! {
         .help("Generated tokens of finished requests.").origin("trtllm: the larger of trtllm-serve's own counter and the sum of nv_llm_output_token_len; absent without both");
     TrtllmPromptCachedTokens = TRTLLM.counter("trtllm_prompt_cached_tokens_total")
         .help("Prompt tokens of finished requests that were found in the KV cache.")
-        .origin("trtllm: trtllm-serve's own counter");
+        .origin("trtllm: trtllm-serve's own counter; else the sum of nv_trt_llm_request_cached_tokens");
     TrtllmRequestError = TRTLLM.counter("trtllm_request_error_total").labels(&["engine_type", "http_code", "model_name"])
         .help("Refused requests, by HTTP status.").origin("trtllm: as nv_trt_llm_request_errors_total");
     TrtllmSpecDraftedByPosition = TRTLLM.counter("trtllm_spec_decode_drafted_tokens_total")
@@ -153,7 +153,7 @@ families! {
     TrtllmRequestInferenceTime = TRTLLM.histogram("trtllm_request_inference_time_seconds").unit("seconds")
         .help("Time from a request's first scheduling to its last token in seconds.")
         .origin("trtllm: as nv_trt_llm_request_inference_time_seconds");
-    TrtllmPromptCachedTokensPerRequest = TRTLLM.histogram("trtllm_prompt_cached_tokens_per_request").unit("tokens")
+    TrtllmPromptCachedTokensPerRequest = TRTLLM.histogram("trtllm_prompt_cached_tokens_per_request")
         .help("Tokens of a request's prompt that were found in the KV cache.")
         .origin("trtllm: as nv_trt_llm_request_cached_tokens");
     TrtllmPrefillBatchTokens = TRTLLM.histogram("trtllm_prefill_batch_tokens").unit("tokens")
