@@ -100,7 +100,7 @@ impl Server {
     fn records(&mut self) -> Value {
         self.iter += 1;
         let (iter, second) = (self.iter, self.iter % 3600);
-        let rows = self.has("enable_iter_req_stats").then(|| self.rows()).unwrap_or_default();
+        let rows = if self.has("enable_iter_req_stats") { self.rows() } else { Default::default() };
         json!([{"iter": iter, "timestamp": format!("2026-11-01T10:{:02}:{:02}.000000Z", second / 60, second % 60),
             "iterLatencyMS": 1000.0, "numActiveRequests": 1, "requestStats": rows}])
     }

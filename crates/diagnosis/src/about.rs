@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
+
+use super::finding::Severity;
 
 /// What the API knows about an engine beside its numbers.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
@@ -26,6 +28,41 @@ pub struct About {
     pub unread_keys: Vec<String>,
     pub missing_endpoints: Vec<String>,
     pub last_poll: LastPoll,
+    /// Absent while too little is known, and of an older exporter.
+    pub verdict: Option<Verdict>,
+}
+
+/// What limits the engine, as its exporter has judged it.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize, Serialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Verdict {
+    pub cause: String,
+    pub severity: String,
+    pub confidence: String,
+    pub says: String,
+    pub evidence: Vec<Evidence>,
+    pub cost: Option<String>,
+    pub remedy: String,
+    pub settings: Vec<String>,
+    pub consequences: Vec<String>,
+    pub since: f64,
+}
+
+impl Verdict {
+    /// `None` if nothing limits the engine.
+    #[must_use]
+    pub fn severity(&self) -> Option<Severity> {
+        [Severity::Info, Severity::Warning, Severity::Critical].into_iter().find(|known| known.name() == self.severity)
+    }
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Deserialize, Serialize)]
+#[serde(default)]
+pub struct Evidence {
+    pub name: String,
+    pub value: f64,
+    pub unit: String,
+    pub threshold: Option<f64>,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]

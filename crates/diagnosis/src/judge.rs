@@ -15,6 +15,10 @@ pub fn judge(observation: &Observation) -> Vec<Finding> {
         match rule.check {
             Check::Engine(check) => {
                 for (exporter, engine) in engines(observation) {
+                    // Two answers to one question would contradict each other.
+                    if engine.about.verdict.is_some() && rules::is_of_verdict(rule) {
+                        continue;
+                    }
                     add(exporter, engine.name(), check(engine));
                 }
             }

@@ -510,7 +510,7 @@ fn an_idle_engine_one_that_waits_for_requests_and_an_empty_page_are_no_problem()
 fn a_source_that_never_answered_is_a_warning_that_says_the_error() {
     let all = observation(&starting("never_answered", 720.0));
     let findings = judge(&all);
-    assert_eq!(report::worst(&findings).map(Severity::exit_code), Some(3));
+    assert_eq!(report::worst(&all, &findings).map(Severity::exit_code), Some(3));
     let says = "The source of this engine has never answered with statistics: connection refused";
     assert_eq!(report::json(&all, &findings)["findings"][0]["says"], says);
     let text = report::text(&all, &findings);
@@ -612,7 +612,7 @@ fn the_worst_finding_comes_first_and_sets_the_exit_code() {
     let findings = judge(&all);
     let severities: Vec<Severity> = findings.iter().map(|finding| finding.rule.severity).collect();
     assert_eq!(severities, [Severity::Critical, Severity::Warning, Severity::Info]);
-    assert_eq!(report::worst(&findings).map(Severity::exit_code), Some(4));
+    assert_eq!(report::worst(&all, &findings).map(Severity::exit_code), Some(4));
     let text = report::text(&all, &findings);
     for words in ["CRITICAL engine-stalled: engine m 1", "state: stalled", "Change:", "requests paused or suspended: 5"]
     {
@@ -625,4 +625,32 @@ fn the_worst_finding_comes_first_and_sets_the_exit_code() {
         json["findings"][1]["facts"][0],
         json!({"name": "requests paused or suspended", "value": 5.0, "unit": "count"})
     );
+}
+
+#[test]
+fn the_verdict_of_the_exporter_replaces_rules_about_the_same() {
+    let mut all = observation(&Case { lines: &[("nv_trt_llm_request_pauses_total", 2.0, 7.0)], ..Case::default() });
+    assert!(names(&all).contains(&"requests-paused"));
+    let verdict = serde_json::from_value(serde_json::json!({
+        "cause": "kv_capacity", "severity": "warning", "confidence": "low", "says": "94 % of the KV cache are used.",
+        "evidence": [{"name": "used share of the KV cache", "value": 0.94, "unit": "share", "threshold": 0.7}],
+        "cost": "84 % of requests miss ttft=500 ms", "remedy": "Raise free_gpu_memory_fraction.", "settings": ["kv_cache_config"],
+        "consequences": ["context_blocking"], "since": 1.0,
+    }));
+    all.exporters[0].engines[0].about.verdict = Some(verdict.unwrap());
+    assert!(!names(&all).contains(&"requests-paused"));
+    let findings = judge(&all);
+    assert_eq!(report::worst(&all, &findings).map(Severity::exit_code), Some(3));
+    let text = report::text(&all, &findings);
+    for line in [
+        "WARNING kv_capacity: engine m 1",
+        "    used share of the KV cache: 94 % (limit 70 %)",
+        "  Users: 84 % of requests miss ttft=500 ms",
+        "  Change: Raise free_gpu_memory_fraction.",
+        "  Follows from it: context_blocking",
+    ] {
+        assert!(text.lines().any(|found| found == line), "{line}\n{text}");
+    }
+    let json = report::json(&all, &findings);
+    assert_eq!(json["exporters"][0]["engines"][0]["verdict"]["cause"], "kv_capacity");
 }

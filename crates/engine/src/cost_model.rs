@@ -31,7 +31,7 @@ impl Work {
             Some(_) => number(fixed.num_gen_tokens),
             None => number(batch.num_gen_requests),
         };
-        let kv_used = latest.kv.and_then(|kv| Some(kv.used_num_blocks?.checked_mul(kv.tokens_per_block?)?));
+        let kv_used = latest.kv.and_then(|kv| kv.used_num_blocks?.checked_mul(kv.tokens_per_block?));
         Self {
             context_requests: number(batch.num_context_requests.or(fixed.num_context_requests)),
             generation_requests,
@@ -365,9 +365,10 @@ impl CostModel {
                 return None;
             }
             for row in pivot + 1..size {
-                let factor = rows[row][pivot] / rows[pivot][pivot];
-                for column in pivot..=size {
-                    rows[row][column] -= factor * rows[pivot][column];
+                let above = rows[pivot];
+                let factor = rows[row][pivot] / above[pivot];
+                for (cell, above) in rows[row].iter_mut().zip(above).skip(pivot) {
+                    *cell -= factor * above;
                 }
             }
         }

@@ -90,7 +90,8 @@ impl Distribution {
         (self.count > 0.0).then(|| self.sum / self.count)
     }
 
-    /// The value that this share of the observations does not exceed, between the bounds of its bucket.
+    /// The value that this share of the observations does not exceed, between the bounds of its bucket. Absent in the first
+    /// bucket: of request times in the queue, it is so wide that a value in it says nothing.
     #[must_use]
     pub fn quantile(&self, share: f64) -> Option<f64> {
         let all: f64 = self.counts.iter().map(|count| f64::from(*count)).sum();
@@ -101,7 +102,7 @@ impl Distribution {
         for (bound, count) in self.bounds.iter().zip(&self.counts) {
             let count = f64::from(*count);
             if below + count >= wanted && count > 0.0 {
-                return Some(lower + (bound.value - lower) * (wanted - below) / count);
+                return (lower > 0.0).then(|| lower + (bound.value - lower) * (wanted - below) / count);
             }
             (below, lower) = (below + count, bound.value);
         }

@@ -82,9 +82,20 @@ pub(super) async fn discovery(Shared(state): Shared<Arc<State>>) -> Response {
 pub(super) async fn iterations(Shared(state): Shared<Arc<State>>, RawQuery(query): RawQuery) -> Response {
     match views::api::iterations(&state, query.as_deref().unwrap_or_default()) {
         Ok(records) => json_text(StatusCode::OK, records),
-        Err(error) if error.not_found => json(StatusCode::NOT_FOUND, &error.to_json()),
-        Err(error) => json(StatusCode::BAD_REQUEST, &error.to_json()),
+        Err(error) => invalid(&error),
     }
+}
+
+pub(super) async fn history(Shared(state): Shared<Arc<State>>, RawQuery(query): RawQuery) -> Response {
+    match views::api::history(&state, query.as_deref().unwrap_or_default()) {
+        Ok(slots) => json(StatusCode::OK, &slots),
+        Err(error) => invalid(&error),
+    }
+}
+
+fn invalid(error: &views::api::InvalidQuery) -> Response {
+    let status = if error.not_found { StatusCode::NOT_FOUND } else { StatusCode::BAD_REQUEST };
+    json(status, &error.to_json())
 }
 
 fn json(status: StatusCode, value: &serde_json::Value) -> Response {

@@ -88,6 +88,7 @@ pub fn all(
         .route(FAVICON_PATH, get(async || StatusCode::NO_CONTENT))
         .route("/api/v1/engines", get(handlers::engines))
         .route("/api/v1/iterations", get(handlers::iterations))
+        .route("/api/v1/history", get(handlers::history))
         .route("/api/v1/discovery", get(handlers::discovery))
         .with_state(Arc::clone(state));
     let limited_routes = limit_requests(pages.merge(views), max_requests, Arc::clone(metrics));

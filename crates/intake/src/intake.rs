@@ -6,8 +6,9 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use trtllm_engine::iteration_sums::ConfiguredLimits;
 use trtllm_engine::{EngineFold, EngineState, Implausible};
-use trtllm_model::{BenchReport, EngineAbout, EngineName, ErrorKind, RejectCounts, RejectReason};
+use trtllm_model::{BenchReport, EngineAbout, EngineName, EngineSettings, ErrorKind, RejectCounts, RejectReason};
 use trtllm_page::metrics::catalog::not_read::unread;
 use trtllm_page::state::{self, EngineSlot, PollFailure, SourceStatus};
 use trtllm_recording::recorder::EngineRecorder;
@@ -128,6 +129,7 @@ impl Intake {
 
     /// Publishes an engine that ran before the exporter started: the source is ready before its first poll.
     pub fn publish_running(&mut self, about: EngineAbout, now: Instant) {
+        self.engine.iterations.configured = configured(&about.settings);
         self.about = about;
         self.source.ready = true;
         self.publish(now);
@@ -250,6 +252,7 @@ impl Intake {
         }
         if let Some(about) = batch.about.take() {
             self.about = about;
+            self.engine.iterations.configured = configured(&self.about.settings);
             if let Some(recorder) = &mut self.recorder {
                 recorder.about(&self.about);
             }
@@ -453,6 +456,12 @@ impl Intake {
         }
         self.slot.update(|snapshot| snapshot.write(state, &self.engine, &self.source, &self.about));
     }
+}
+
+/// The limits that settings tell. Records of the PyTorch engine have none.
+fn configured(settings: &EngineSettings) -> ConfiguredLimits {
+    let limit = |name| settings.get(name)?.parse().ok().filter(|limit| *limit > 0);
+    ConfiguredLimits { batch: limit("max_batch_size"), tokens: limit("max_num_tokens") }
 }
 
 /// The beginning of an error for people. A server chooses some of its characters, and a terminal must not obey them.

@@ -1,6 +1,7 @@
 //! The published data: an immutable snapshot per engine and one of all GPUs. Writers replace snapshots; readers never wait.
 
 mod engine;
+mod judging;
 mod slot;
 mod source;
 
@@ -15,11 +16,13 @@ use trtllm_model::{EngineName, RecorderCounts, RefusedPublishers};
 use trtllm_service::shutdown::Shutdown;
 
 pub use engine::EngineSnapshot;
+pub use judging::Judged;
 pub use slot::{EngineOrigin, EngineSlot, Place, copy_to_keep};
 
 pub use source::{PollFailure, SourceMetrics, SourceStatus, StartPhase};
 pub use trtllm_model::RECENT_RECORDS;
 
+use judging::GpuWindows;
 use slot::SlotChanges;
 
 /// All engines, in the order of the page, and all GPUs.
@@ -28,6 +31,7 @@ pub struct State {
     /// Replaced as a whole when an engine joins or leaves.
     engines: ArcSwap<Vec<Arc<EngineSlot>>>,
     gpus: ArcSwap<GpuInventory>,
+    gpu_windows: GpuWindows,
     changes: Arc<SlotChanges>,
     pub refused_publishers: RefusedPublishers,
     /// Unset without a recorder.
@@ -70,6 +74,7 @@ impl State {
         let state = Self {
             engines: ArcSwap::default(),
             gpus: ArcSwap::from_pointee(GpuInventory::default()),
+            gpu_windows: GpuWindows::default(),
             changes: Arc::default(),
             refused_publishers: RefusedPublishers::default(),
             recorder: OnceLock::new(),

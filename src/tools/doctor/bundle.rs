@@ -130,7 +130,7 @@ pub(super) fn bundle(observation: &Observation, watched: &[Watched], findings: &
         "bundle": "trtllm-exporter doctor",
         "version": env!("CARGO_PKG_VERSION"),
         "target": {"os": std::env::consts::OS, "arch": std::env::consts::ARCH},
-        "worst": report::worst(findings).map_or("none", Severity::name),
+        "worst": report::worst(observation, findings).map_or("none", Severity::name),
         "findings": found,
         "exporters": exporters,
         "sources": sources,

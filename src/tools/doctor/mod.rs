@@ -66,7 +66,7 @@ pub fn run(arguments: &DoctorArgs) -> Result<u8, ConfigError> {
     if let Some(path) = &arguments.bundle {
         write_bundle(path, &observation, &watched, &findings)?;
     }
-    Ok(report::worst(&findings).map_or(0, Severity::exit_code))
+    Ok(report::worst(&observation, &findings).map_or(0, Severity::exit_code))
 }
 
 /// Counts the seconds on a terminal. A pipe or a log gets nothing but the report.

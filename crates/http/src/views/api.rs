@@ -8,8 +8,10 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use trtllm_model::EngineName;
-use trtllm_page::state::{EngineSlot, EngineSnapshot, RECENT_RECORDS, StartPhase, State};
+use trtllm_page::state::{EngineSlot, EngineSnapshot, Judged, RECENT_RECORDS, StartPhase, State};
+use trtllm_verdict::verdict::Verdict;
 
+use super::history;
 use super::orchestrator::OrchestratorJson;
 use super::reasons;
 
@@ -45,6 +47,10 @@ struct EngineJson<'a> {
     totals: Option<TotalsJson>,
     /// Of an orchestrator of disaggregated serving.
     orchestrator: Option<OrchestratorJson>,
+    /// Numbers of the last half minute.
+    window: Option<Value>,
+    /// What limits the engine. Absent while too little is known.
+    verdict: Option<Verdict>,
 }
 
 #[derive(Serialize)]
@@ -85,7 +91,7 @@ struct TotalsJson {
 }
 
 impl<'a> EngineJson<'a> {
-    fn of(name: &'a EngineName, snapshot: &'a EngineSnapshot) -> Self {
+    fn of(name: &'a EngineName, snapshot: &'a EngineSnapshot, judged: &Judged) -> Self {
         let (source, totals) = (&snapshot.source, &snapshot.totals);
         let seconds = |micros: i64| micros as f64 / 1e6;
         let complete = |total: u64| (!totals.is_sampled()).then_some(total);
@@ -115,6 +121,8 @@ impl<'a> EngineJson<'a> {
             missing_endpoints: &source.missing_endpoints,
             last_record_timestamp_seconds: snapshot.latest.as_ref().map(|latest| seconds(latest.time_us)),
             orchestrator: snapshot.orchestrator.as_ref().map(|of| OrchestratorJson::of(of, snapshot.state.is_stale())),
+            window: history::window(judged),
+            verdict: judged.verdict.verdict().cloned(),
             totals: snapshot.orchestrator.is_none().then(|| TotalsJson {
                 iterations: totals.iterations,
                 iterations_lost: totals.iterations_lost,
@@ -138,7 +146,10 @@ impl<'a> EngineJson<'a> {
 /// All engines.
 #[must_use]
 pub fn engines(state: &State) -> Value {
-    state.engines().map(|(engine, snapshot)| without_nulls(&EngineJson::of(&engine.name, &snapshot))).collect()
+    let json = |engine: &EngineSlot, snapshot: &EngineSnapshot| {
+        engine.with_judged(|judged| without_nulls(&EngineJson::of(&engine.name, snapshot, judged)))
+    };
+    state.engines().map(|(engine, snapshot)| json(&engine, &snapshot)).collect()
 }
 
 /// What `--source auto` found at each address.
@@ -199,32 +210,59 @@ impl InvalidQuery {
     }
 }
 
-/// The engine and the number of records. Unknown parameters are ignored, as on the metrics page.
+/// The last minutes in slots, of one engine or of all, and of all GPUs. `query` is the query of the request's URL.
+///
+/// # Errors
+/// When a parameter is invalid.
+pub fn history(state: &State, query: &str) -> Result<Value, InvalidQuery> {
+    let most = history::MOST_SECONDS;
+    let is_valid = |seconds: &f64| *seconds > 0.0 && *seconds <= most;
+    let wrong = |value: &str| format!("seconds={value} is not a number above 0, up to {most}");
+    let seconds = parameter(query, "seconds", |value| value.parse().ok().filter(is_valid), wrong)?.unwrap_or(most);
+    let engines = match parameter(query, "engine", |value| Some(value.to_owned()), |_| String::new())? {
+        Some(name) => vec![find_engine(&name, state)?],
+        None => state.slots().to_vec(),
+    };
+    Ok(history::history(state, &engines, seconds))
+}
+
+/// The engine and the number of records.
 fn parse_query(query: &str, state: &State) -> Result<(Arc<EngineSlot>, usize), InvalidQuery> {
+    let is_valid = |last: &usize| (1..=RECENT_RECORDS).contains(last);
+    let wrong = |value: &str| format!("last={value} is not a number from 1 to {RECENT_RECORDS}");
+    let last = parameter(query, "last", |value| value.parse().ok().filter(is_valid), wrong)?.unwrap_or(DEFAULT_LAST);
+    let engine = parameter(query, "engine", |value| Some(value.to_owned()), |_| String::new())?;
+    Ok((find_engine(&engine.unwrap_or_default(), state)?, last))
+}
+
+/// The last value of a parameter. Unknown parameters are ignored, as on the metrics page.
+fn parameter<T>(
+    query: &str,
+    parameter: &'static str,
+    parse: impl Fn(&str) -> Option<T>,
+    wrong: impl Fn(&str) -> String,
+) -> Result<Option<T>, InvalidQuery> {
+    let values = form_urlencoded::parse(query.as_bytes()).filter(|(name, _)| name == parameter);
+    let parsed = values.map(|(_, value)| {
+        parse(&value).ok_or_else(|| InvalidQuery { parameter, error: wrong(&value), not_found: false })
+    });
+    Ok(parsed.collect::<Result<Vec<T>, _>>()?.pop())
+}
+
+/// The engine of this name: `model` or `model:version`. An empty name is the only engine.
+fn find_engine(engine: &str, state: &State) -> Result<Arc<EngineSlot>, InvalidQuery> {
     let invalid = |parameter, error| InvalidQuery { parameter, error, not_found: false };
-    let (mut engine, mut last) = (String::new(), DEFAULT_LAST);
-    for (name, value) in form_urlencoded::parse(query.as_bytes()) {
-        match &*name {
-            "engine" => engine = value.into_owned(),
-            "last" => {
-                let number = value.parse().ok().filter(|last| (1..=RECENT_RECORDS).contains(last));
-                let error = || format!("last={value} is not a number from 1 to {RECENT_RECORDS}");
-                last = number.ok_or_else(|| invalid("last", error()))?;
-            }
-            _ => {}
-        }
-    }
     let known = state.slots();
     let full = |slot: &EngineSlot| format!("{}:{}", slot.name.model, slot.name.version);
     let names = |of: &[&Arc<EngineSlot>]| of.iter().map(|slot| full(slot)).collect::<Vec<_>>().join(", ");
     // A full name wins: another engine's model may contain a colon.
     if let Some(slot) = known.iter().find(|slot| full(slot) == engine) {
-        return Ok((Arc::clone(slot), last));
+        return Ok(Arc::clone(slot));
     }
     let matches: Vec<&Arc<EngineSlot>> =
         known.iter().filter(|slot| engine.is_empty() || slot.name.model == engine).collect();
     match matches.as_slice() {
-        [slot] => Ok((Arc::clone(slot), last)),
+        [slot] => Ok(Arc::clone(slot)),
         [] => {
             let all: Vec<&Arc<EngineSlot>> = known.iter().collect();
             let names = if all.is_empty() { "none yet".to_owned() } else { names(&all) };
@@ -239,7 +277,7 @@ fn parse_query(query: &str, state: &State) -> Result<(Arc<EngineSlot>, usize), I
 }
 
 /// As JSON, without null values.
-fn without_nulls(value: &impl Serialize) -> Value {
+pub(super) fn without_nulls(value: &impl Serialize) -> Value {
     // Cannot fail: map keys are strings, and floats are finite.
     let mut value = serde_json::to_value(value).unwrap_or_default();
     remove_nulls(&mut value);

@@ -16,7 +16,9 @@ use super::compat::{self, CompatSets};
 use super::engine_gpus::engine_gpus_page;
 use super::page::{Labels, Page};
 use super::series_labels::SeriesLabels;
+use super::verdict::verdict_page;
 use super::writer::SampleWriter;
+use crate::state::Judged;
 
 /// Makes one engine's pages, with labels that are made once.
 #[derive(Debug)]
@@ -111,6 +113,12 @@ impl EngineSeries {
     #[must_use]
     pub fn gpus_page(&self, gpus: &EngineGpus) -> Page {
         engine_gpus_page(&self.labels, gpus)
+    }
+
+    /// What limits the engine.
+    #[must_use]
+    pub fn verdict_page(&self, judged: &Judged) -> Page {
+        verdict_page(&self.labels, judged)
     }
 
     /// What the Kubernetes gateway's picker reads. An engine that refuses connections leaves at once: waiting until it is stale

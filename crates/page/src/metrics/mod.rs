@@ -20,4 +20,5 @@ mod requests;
 pub mod series_labels;
 mod totals;
 mod value;
+mod verdict;
 mod writer;

@@ -100,10 +100,7 @@ impl PageBuilder {
                 let compat =
                     CompatSets { trtllm: self.compat.trtllm || selection == Selection::TrtllmServe, ..self.compat };
                 let engines = self.join_engines(state, |series, snapshot| series.page(snapshot, compat));
-                match self.engine_gpus(state) {
-                    gpus if gpus.samples().is_empty() => engines,
-                    gpus => Page::join([engines, gpus]),
-                }
+                Page::join([engines, self.engine_gpus(state), self.verdicts(state)])
             }
             Section::Gpus if selection.contains(Group::Gpu) || selection.contains(Group::Compat) => self.gpus(state),
             // Reads /proc, so it is skipped if it is not selected.
@@ -124,6 +121,13 @@ impl PageBuilder {
         let series = self.series(state);
         let known = series.of.iter().zip(series.engines.iter());
         Page::join(known.filter_map(|(series, engine)| Some(series.gpus_page(&*engine.gpus()?))))
+    }
+
+    /// What limits each engine.
+    fn verdicts(&self, state: &State) -> Page {
+        let series = self.series(state);
+        let all = series.of.iter().zip(series.engines.iter());
+        Page::join(all.map(|(series, engine)| engine.with_judged(|judged| series.verdict_page(judged))))
     }
 
     /// The series of all engines of `state`. Their labels are made again only for engines that have joined.

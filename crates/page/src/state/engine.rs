@@ -1,5 +1,7 @@
 //! What is published of one engine.
 
+use trtllm_engine::cost_model::Costs;
+use trtllm_engine::iteration_sums::IterationSums;
 use trtllm_engine::lifecycle::Stages;
 use trtllm_engine::orchestrator::OrchestratorTotals;
 use trtllm_engine::request_totals::RequestTotals;
@@ -17,6 +19,10 @@ pub struct EngineSnapshot {
     pub latest: Option<Latest>,
     pub totals: EngineTotals,
     pub requests: RequestTotals,
+    /// Why requests waited, and where the time went.
+    pub iteration_sums: IterationSums,
+    /// What an iteration costs, if it is known.
+    pub costs: Option<Costs>,
     /// Requests by stage, if the engine reports its requests.
     pub stages: Option<Stages>,
     /// What an orchestrator tells. `None` for an engine.
@@ -35,6 +41,8 @@ impl EngineSnapshot {
             latest: None,
             totals: EngineTotals::new(),
             requests: RequestTotals::new(),
+            iteration_sums: IterationSums::default(),
+            costs: None,
             stages: None,
             orchestrator: None,
             source: SourceStatus::default(),
@@ -49,6 +57,8 @@ impl EngineSnapshot {
         self.latest = engine.latest().copied();
         self.totals.clone_from(&engine.totals);
         self.requests.clone_from(&engine.requests.totals);
+        self.iteration_sums = engine.iterations.sums;
+        self.costs = engine.iterations.model.costs();
         self.stages = engine.stages();
         self.orchestrator = engine.orchestrator().cloned().map(Box::new);
         self.source.clone_from(source);

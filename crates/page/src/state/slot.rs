@@ -9,6 +9,7 @@ use arc_swap::{ArcSwap, ArcSwapOption};
 use parking_lot::Mutex;
 
 use super::engine::EngineSnapshot;
+use super::judging::Judged;
 use trtllm_model::gpu::EngineGpus;
 use trtllm_model::rows::PoolRows;
 use trtllm_model::{EngineName, IterationStats, RECENT_RECORDS};
@@ -75,6 +76,7 @@ pub struct EngineSlot {
     previous: Mutex<Option<Arc<EngineSnapshot>>>,
     /// The last records as received, oldest first. Scrapes do not read them.
     recent: Mutex<VecDeque<Arc<IterationStats>>>,
+    pub(super) judged: Mutex<Judged>,
     changes: Arc<SlotChanges>,
 }
 
@@ -123,6 +125,7 @@ impl EngineSlot {
             snapshot: ArcSwap::from_pointee(EngineSnapshot::starting()),
             previous: Mutex::default(),
             recent: Mutex::default(),
+            judged: Mutex::default(),
             changes,
         }
     }

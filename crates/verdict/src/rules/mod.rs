@@ -42,3 +42,24 @@ pub(super) const RULES: [Rule; 25] = [
     (Cause::ContextBlocking, work::context_blocking),
     (Cause::Statistics, broken::statistics),
 ];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_document_lists_each_cause_in_the_order_of_the_judgement() {
+        let document = include_str!("../../../../docs/verdict.md");
+        let rows = document.lines().filter(|line| line.starts_with("| `"));
+        let rows: Vec<(&str, &str)> = rows
+            .map(|row| {
+                let mut cells = row.split(" | ");
+                (cells.next().unwrap_or_default().trim_matches(['|', ' ', '`']), cells.next().unwrap_or_default())
+            })
+            .collect();
+        let causes = RULES.map(|(cause, _)| cause).into_iter().chain([Cause::None]);
+        let wanted: Vec<_> = causes.map(|cause| (cause.name(), cause.meaning())).collect();
+        assert_eq!(rows, wanted);
+        assert_eq!(wanted.len(), Cause::ALL.len(), "each cause has a rule");
+    }
+}

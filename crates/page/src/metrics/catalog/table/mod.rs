@@ -15,6 +15,7 @@ mod orchestrator;
 pub mod triton;
 pub mod triton_core;
 mod trtllm;
+mod verdict;
 mod vllm;
 
 pub(in crate::metrics) use dcgm::{DcgmReadings, VALUES as VALUES_OF_DCGM};
@@ -34,6 +35,7 @@ static TABLE: [Metric; exporter::END] = join([
     (engine_gauges::FIRST, engine_gauges::FAMILIES),
     (benchmark::FIRST, benchmark::FAMILIES),
     (engine_gpus::FIRST, engine_gpus::FAMILIES),
+    (verdict::FIRST, verdict::FAMILIES),
     (trtllm::FIRST, trtllm::FAMILIES),
     (dynamo::FIRST, dynamo::FAMILIES),
     (vllm::FIRST, vllm::FAMILIES),

@@ -6,7 +6,7 @@ use super::super::metric::{Area, Group, Metric, Stability};
 const TRTLLM: Area = Area::new(Group::Compat, Stability::Inherited, &["engine_type", "model_name"]);
 
 families! {
-    first: super::engine_gpus::END;
+    first: super::verdict::END;
 
     TrtllmNumRequestsRunning = TRTLLM.gauge("trtllm_num_requests_running")
         .help("Active requests.").on_gateway("Requests scheduled in the last iteration.")

@@ -1,0 +1,21 @@
+//! What limits an engine.
+
+use super::super::id::{Id, families};
+use super::super::metric::{Area, Group, Metric, Stability};
+use trtllm_verdict::cause::Cause;
+
+const ENGINE: Area = Area::new(Group::Engine, Stability::Experimental, &["model", "version"]);
+
+families! {
+    first: super::engine_gpus::END;
+
+    LimitedBy = ENGINE.gauge("nv_trt_llm_limited_by").by("cause", &Cause::NAMES)
+        .help("1 for the cause that limits the engine, none if nothing does.")
+        .origin("the last minutes of records, request times and GPU readings, judged every five seconds: see verdict.md; absent while too little is known");
+    LimitedBySince = ENGINE.gauge("nv_trt_llm_limited_by_since_timestamp_seconds").unit("seconds")
+        .help("Time at which the present cause was found as a Unix timestamp in seconds.")
+        .origin("as nv_trt_llm_limited_by");
+    IterationSlowdown = ENGINE.gauge("nv_trt_llm_iteration_slowdown_ratio").unit("ratio")
+        .help("Duration of the iterations of the last minute relative to what the engine took for equal work before; 1 is as fast.")
+        .origin("durations of iterations by their context tokens, generation requests and KV cache tokens; absent while too few iterations can be compared");
+}
