@@ -11,11 +11,11 @@ families! {
 
     LimitedBy = ENGINE.gauge("nv_trt_llm_limited_by").by("cause", &Cause::NAMES)
         .help("1 for the cause that limits the engine, none if nothing does.")
-        .origin("the last minutes of records, request times and GPU readings, judged every five seconds: see verdict.md; absent while too little is known");
+        .origin("the last five minutes of numActiveRequests, iterLatencyMS and the other numbers of records, of request times and of GPU readings, judged every five seconds: see verdict.md; absent while too little is known");
     LimitedBySince = ENGINE.gauge("nv_trt_llm_limited_by_since_timestamp_seconds").unit("seconds")
         .help("Time at which the present cause was found as a Unix timestamp in seconds.")
-        .origin("as nv_trt_llm_limited_by");
+        .origin("as nv_trt_llm_limited_by: numActiveRequests, iterLatencyMS and others");
     IterationSlowdown = ENGINE.gauge("nv_trt_llm_iteration_slowdown_ratio").unit("ratio")
         .help("Duration of the iterations of the last minute relative to what the engine took for equal work before; 1 is as fast.")
-        .origin("durations of iterations by their context tokens, generation requests and KV cache tokens; absent while too few iterations can be compared");
+        .origin("iterLatencyMS, or hostStepTimeMS with the overlap scheduler, by their context tokens, generation requests and KV cache tokens; absent while too few iterations can be compared");
 }
